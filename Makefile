@@ -1,0 +1,77 @@
+# minidl: every command a user needs. `make` alone lists them.
+# Each target sets up what it needs in .venv and touches nothing outside this folder. To choose the Python: make PYTHON=python3.12 demo
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+RUN    := $(BIN)/minidl run
+
+.PHONY: help venv demo test test-fast test-mpi test-gpu lint bench tutorials clean
+.DELETE_ON_ERROR:
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r t d; do printf '  make %-10s %s\n' "$$t" "$$d"; done
+
+demo: $(VENV)/demo.stamp ## train a real model on 4 MPI ranks: progress, accuracy, measured beside theory, a picture
+	@$(RUN) -n 4 tutorials/train_digits.py
+
+test: $(VENV)/test.stamp ## run every test, those on MPI included
+	@$(BIN)/python -m pytest $(ARGS)
+
+test-fast: $(VENV)/test.stamp ## run the tests that are quick and start no MPI processes
+	@$(BIN)/python -m pytest -m "not slow and not mpi" --ignore=tests/mpi $(ARGS)
+
+test-mpi: $(VENV)/test.stamp ## run the tests on real MPI processes
+	@$(BIN)/python -m pytest tests/mpi $(ARGS)
+
+test-gpu: $(VENV)/test.stamp ## run the tests that need a GPU (first: .venv/bin/pip install -e '.[cuda12]' or '.[cuda13]')
+	@$(BIN)/python -m pytest -m gpu $(ARGS)
+
+lint: $(VENV)/test.stamp ## check style, imports and likely bugs
+	@$(BIN)/python -m flake8 .
+	@$(BIN)/python -m isort --check-only --diff --quiet .
+
+# A script that says `mpirun -n N` in its header runs on N ranks, any other in one process.
+run_each = for f in $(1); do n=$$(sed -n 's/.*mpirun -n \([0-9][0-9]*\).*/\1/p' "$$f" | head -n 1); \
+	  printf '\n== %s%s\n' "$$f" "$${n:+ on $$n ranks}"; \
+	  if [ -n "$$n" ]; then $(RUN) -n "$$n" "$$f"; else $(BIN)/python "$$f"; fi || exit 1; done
+
+tutorials: $(VENV)/demo.stamp ## run every numbered tutorial; pictures land in out/
+	@$(call run_each,tutorials/[0-9]*.py)
+
+bench: $(VENV)/demo.stamp ## run every benchmark (to compare with PyTorch, first: .venv/bin/pip install -e '.[bench]')
+	@$(call run_each,benchmarks/bench_*.py)
+
+clean: ## remove what was built and measured: .venv, out/, caches (your exercises in work/ stay)
+	rm -rf $(VENV) build dist out minidl.egg-info .pytest_cache
+	find minidl tests benchmarks tutorials -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+venv: $(VENV)/test.stamp ## set up .venv for development
+
+# A stamp is newer than setup.cfg when its extras are installed.
+$(VENV)/demo.stamp: extras = mpi,tutorials
+$(VENV)/test.stamp: extras = test
+$(VENV)/%.stamp: setup.cfg pyproject.toml | $(VENV)/pyvenv.cfg
+	@echo "Installing minidl[$(extras)] and what it needs into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(extras)]'
+	@touch $@
+	@echo "Installed."
+
+# The first Python >= 3.11 of $(PYTHON) and the versioned names.
+$(VENV)/pyvenv.cfg:
+	@for p in $(PYTHON) python3.14 python3.13 python3.12 python3.11; do \
+	  "$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { py=$$p; break; }; \
+	done; \
+	if [ -z "$$py" ]; then \
+	  echo "make: minidl needs Python >= 3.11; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 | head -n 1)" >&2; \
+	  echo "      and no python3.11 ... python3.14 is on the PATH. Install one, or name yours: make PYTHON=/path/to/python3" >&2; \
+	  exit 1; \
+	fi; \
+	if ! "$$py" -c 'import venv, ensurepip' 2>/dev/null; then \
+	  v=$$("$$py" -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+	  echo "make: $$py (Python $$v) cannot make virtual environments: its venv or ensurepip module is missing." >&2; \
+	  echo "      On Debian and Ubuntu: sudo apt install python$$v-venv" >&2; \
+	  exit 1; \
+	fi; \
+	echo "Making $(VENV) with $$("$$py" --version) ..."; \
+	"$$py" -m venv --clear $(VENV)
