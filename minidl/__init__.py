@@ -1,0 +1,30 @@
+"""minidl: a deep-learning framework to read. Every technique of fast and distributed training,
+written out. The map of concepts and files is in README.md.
+
+    import minidl
+    x = minidl.tensor([1.0, 2.0], requires_grad=True)
+    (x * x).sum().backward()
+    x.grad                      # array([2., 4.], dtype=float32)
+"""
+
+import numpy as _np
+
+from minidl import ops
+from minidl.backward import (
+    enable_grad,
+    grad,
+    is_grad_enabled,
+    leaf_uses,
+    no_grad,
+    saved_bytes,
+    set_grad_enabled,
+)
+from minidl.random import Generator, manual_seed
+from minidl.tensor import Function, Tensor
+
+__version__ = "0.1.0"
+
+float16, float32, float64 = (_np.dtype(t) for t in ("f2", "f4", "f8"))
+uint8, int8, int16, int32, int64, bool_ = (_np.dtype(t) for t in ("u1", "i1", "i2", "i4", "i8", "?"))
+
+globals().update(ops.namespace("t"))

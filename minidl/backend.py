@@ -1,0 +1,125 @@
+"""Which array library, which device, which dtype: the array decides.
+
+    NumPy array -> numpy, on the CPU        CuPy array -> cupy, on its CUDA device
+
+An op has one body for both: it asks `xp_of(arrays)` once and writes `xp.exp(x)`. CuPy is imported
+only when somebody names a CUDA device.      Test: tests/test_backend.py
+"""
+
+import sys
+
+import numpy as np
+
+DEFAULT_FLOAT = np.dtype(np.float32)  # PyTorch's default dtype, for Python floats and int -> float
+
+_CATEGORY = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}  # bool < integer < floating < complex
+
+
+def xp_of(arrays, op="this operation"):
+    """The module (numpy or cupy) that owns `arrays`; anything that is no array is skipped.
+
+    TypeError when both kinds are present: a silent copy across the bus would hide the cost."""
+    cupy = sys.modules.get("cupy")
+    found = np
+    n_host = 0
+    for a in arrays:
+        if cupy is not None and isinstance(a, cupy.ndarray):
+            found = cupy
+        elif isinstance(a, np.ndarray):
+            n_host += 1
+    if found is not np and n_host:
+        raise TypeError(
+            f"{op} got arrays on two devices, cpu and cuda; move one with .to('cpu') or .to('cuda')"
+        )
+    return found
+
+
+def device_of(array):
+    """'cpu', or 'cuda:i' for a CuPy array."""
+    return "cpu" if isinstance(array, np.ndarray) else f"cuda:{array.device.id}"
+
+
+def to_device(array, device):
+    """`array` on `device` ('cpu', 'cuda' or 'cuda:i'); the same object if it is there already."""
+    if device == "cpu":
+        return array if isinstance(array, np.ndarray) else array.get()
+    kind, _, index = str(device).partition(":")
+    if kind != "cuda" or not (index or "0").isdigit():
+        raise ValueError(f"device must be 'cpu', 'cuda' or 'cuda:<index>', got {device!r}")
+    cupy = _import_cupy()
+    with cupy.cuda.Device(int(index or 0)):
+        return cupy.asarray(array)
+
+
+def _import_cupy():
+    try:
+        import cupy
+    except ImportError as error:
+        raise ImportError(
+            "a CUDA device needs CuPy, which is not installed: "
+            "pip install 'minidl[cuda12]' or 'minidl[cuda13]', to match your driver"
+        ) from error
+    return cupy
+
+
+def accumulate_dtype(dtype):
+    """The dtype in which a reduction over `dtype` sums: fp16 sums in fp32, the rest as they are."""
+    return np.dtype(np.float32) if dtype == np.float16 else np.dtype(dtype)
+
+
+def is_floating(dtype):
+    return np.dtype(dtype).kind == "f"
+
+
+def promote_types(a, b):
+    """PyTorch's promotion of two dtypes: the higher category wins whole (int64 with float16 is
+    float16; NumPy would say float64); inside a category the wider one wins."""
+    a, b = np.dtype(a), np.dtype(b)
+    if _CATEGORY[a.kind] == _CATEGORY[b.kind]:
+        return np.promote_types(a, b)
+    return a if _CATEGORY[a.kind] > _CATEGORY[b.kind] else b
+
+
+def result_dtype(operands):
+    """PyTorch's result dtype. Arrays with dimensions count first, then 0-d arrays, then Python
+    scalars; a later tier matters only if its category is higher (int array * 2.5 is float32).
+    Source: the rules under `torch.dtype` in PyTorch's documentation, "tensor attributes"."""
+    tiers = [None, None, None]
+    for x in operands:
+        if hasattr(x, "ndim") and not isinstance(x, np.generic):
+            tier, dtype = (0 if x.ndim else 1), x.dtype
+        elif isinstance(x, (bool, np.bool_)):
+            tier, dtype = 2, np.dtype(bool)
+        elif isinstance(x, (int, np.integer)):
+            tier, dtype = 2, np.dtype(np.int64)
+        elif isinstance(x, (float, np.floating)):
+            tier, dtype = 2, DEFAULT_FLOAT
+        else:
+            raise TypeError(f"expected a Tensor, an array or a number, got {type(x).__name__}")
+        tiers[tier] = dtype if tiers[tier] is None else promote_types(tiers[tier], dtype)
+    result = None
+    for dtype in tiers:
+        if result is None:
+            result = dtype
+        elif dtype is not None and _CATEGORY[dtype.kind] > _CATEGORY[result.kind]:
+            result = dtype
+    return result
+
+
+def promote(operands, to_float=False):
+    """The operands with every array cast to `result_dtype`; Python scalars stay scalars.
+    `to_float`: an integer or bool result becomes float32, as in `torch.exp(int_tensor)`."""
+    first = getattr(operands[0], "dtype", None)
+    if first is not None and first.kind == "f":  # the common case: nothing to do
+        if all(type(x) in (float, int, bool) or getattr(x, "dtype", None) == first
+               for x in operands):
+            return operands
+    dtype = result_dtype(operands)
+    if to_float and dtype.kind in "bui":
+        dtype = DEFAULT_FLOAT
+    return [
+        x.item() if isinstance(x, np.generic)
+        else x.astype(dtype, copy=False) if hasattr(x, "dtype")
+        else x
+        for x in operands
+    ]

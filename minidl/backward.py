@@ -1,0 +1,225 @@
+"""The backward pass: one loop over the graph, from the result to the leaves.
+
+    loss ─► Sum ─► Mul ─► a        1  count the edges into each leaf (how many gradients it awaits)
+                    └───► b        2  take nodes by decreasing depth: a producer is shallower than
+                                      all its consumers, so its gradient is complete at its turn
+                                   3  a leaf whose count falls to zero is done: deposit, fire hooks
+
+An edge is None (no gradient wanted), a leaf Tensor, or (Function, output slot). Loops, no
+recursion: a chain of 50,000 ops works. Grad mode, which decides whether a graph is built at all,
+is here too.      Test: tests/test_backward.py   Tutorial: tutorials/01_autograd.py
+"""
+
+import heapq
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+_grad_enabled = ContextVar("minidl.grad_enabled", default=True)
+
+
+def is_grad_enabled():
+    return _grad_enabled.get()
+
+
+@contextmanager
+def set_grad_enabled(mode):
+    """Record the graph inside the `with` block (True) or do not (False)."""
+    token = _grad_enabled.set(bool(mode))
+    try:
+        yield
+    finally:
+        _grad_enabled.reset(token)
+
+
+def no_grad():
+    """`with no_grad():` builds no graph and saves nothing. Also a decorator: `@no_grad()`."""
+    return set_grad_enabled(False)
+
+
+def enable_grad():
+    return set_grad_enabled(True)
+
+
+def leaf_uses(roots):
+    """{leaf: number of edges that lead to it} over the graph above `roots`: the leaves that
+    backward will reach, and how many gradients each of them waits for."""
+    uses = {}
+    seen = set()
+    stack = []
+
+    def visit(edge):
+        if edge is None:
+            return
+        if not isinstance(edge, tuple):
+            uses[edge] = uses.get(edge, 0) + 1
+        elif edge[0] not in seen:
+            seen.add(edge[0])
+            stack.append(edge[0])
+
+    for root in roots:
+        if root.requires_grad:
+            visit(root if root.grad_fn is None else (root.grad_fn, root.slot))
+    while stack:
+        for edge in stack.pop().edges:
+            visit(edge)
+    return uses
+
+
+def saved_bytes(*roots):
+    """Bytes that the graph above `roots` keeps for backward, each buffer once, leaves left out:
+    the activation memory of this forward."""
+    leaves = {id(_buffer(leaf._data)) for leaf in leaf_uses(roots)}
+    buffers = {}
+    seen = set()
+    stack = [root.grad_fn for root in roots if root.grad_fn is not None]
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        for s in node.saved or ():
+            if hasattr(s, "nbytes") and id(_buffer(s)) not in leaves:
+                buffers[id(_buffer(s))] = _buffer(s).nbytes
+        stack += [edge[0] for edge in node.edges if isinstance(edge, tuple)]
+    return sum(buffers.values())
+
+
+def _buffer(array):
+    """The array that owns the memory of `array`."""
+    while getattr(array, "base", None) is not None and hasattr(array.base, "nbytes"):
+        array = array.base
+    return array
+
+
+def walk(roots, gradients, retain_graph=False, deposit=None):
+    """Backward from `roots`, given d(something)/d(root) for each (None: 1 for a single element).
+
+    Nodes are taken in order of decreasing depth. A producer is always shallower than all its
+    consumers, so when a node's turn comes its gradient is complete. `deposit(leaf, gradient)`
+    receives each leaf's complete gradient once; by default it adds to `leaf.grad`, then calls the
+    leaf's hooks."""
+    deposit = deposit or _accumulate
+    waiting = leaf_uses(roots)  # leaf -> gradients still to come
+    arriving = {}  # leaf or node -> its gradient so far (for a node: a list, one per output)
+    heap = []
+    n_pushed = 0  # breaks ties of depth by order of arrival, the same on every run and rank
+
+    def send(edge, g):
+        nonlocal n_pushed
+        if not isinstance(edge, tuple):
+            if g is not None:
+                before = arriving.get(edge)
+                arriving[edge] = g if before is None else before + g  # new memory: g may be shared
+            waiting[edge] -= 1
+            if waiting[edge] == 0 and edge in arriving:
+                deposit(edge, arriving.pop(edge))
+            return
+        node, slot = edge
+        if node not in arriving:
+            arriving[node] = [None] * len(node.output_meta)
+            heapq.heappush(heap, (-node.depth, n_pushed, node))
+            n_pushed += 1
+        if g is not None:
+            before = arriving[node][slot]
+            arriving[node][slot] = g if before is None else before + g
+
+    for root, gradient in zip(roots, gradients):
+        g = _start(root, gradient)
+        send(root if root.grad_fn is None else (root.grad_fn, root.slot), g)
+
+    while heap:
+        _, _, node = heapq.heappop(heap)
+        gys = arriving.pop(node)
+        node._check()
+        for slot, tensor in node.__dict__.get("retained", {}).items():
+            if gys[slot] is not None:
+                tensor.grad = gys[slot] if tensor.grad is None else tensor.grad + gys[slot]
+        if any(g is not None for g in gys):
+            for slot, (shape, dtype) in enumerate(node.output_meta):
+                if gys[slot] is None:
+                    gys[slot] = node.xp.zeros(shape, dtype)
+            gxs = node.backward(*gys)
+            gxs = gxs if isinstance(gxs, tuple) else (gxs,)
+            if len(gxs) != len(node.edges):
+                raise RuntimeError(f"{type(node).__name__}.backward returned {len(gxs)} gradients "
+                                   f"for {len(node.edges)} inputs")
+        else:
+            gxs = (None,) * len(node.edges)
+        edges, meta = node.edges, node.input_meta
+        keep = _kept(node, gys, gxs)
+        if not retain_graph:
+            node.saved = None
+            node.edges = ()
+        for edge, gx, m in zip(edges, gxs, meta):
+            if edge is not None:
+                gx = None if gx is None else _fit(gx, *m, node)
+                # a leaf owns its gradient: copy one that somebody else can still see
+                if not isinstance(edge, tuple) and gx is not None and (
+                        gx.base is not None or id(gx) in keep):
+                    gx = gx.copy()
+                send(edge, gx)
+
+
+def _start(root, gradient):
+    """The gradient array at a root, checked."""
+    if not root.requires_grad:
+        raise RuntimeError("backward of a tensor that does not require a gradient: no input of it "
+                           "has requires_grad=True, or it was made under no_grad")
+    if gradient is None:
+        if root.numel() != 1:
+            raise RuntimeError(f"backward of a tensor of shape {root.shape} wants a gradient of "
+                               "that shape; only a single element starts from 1")
+        return root._xp.ones(root.shape, root.dtype)
+    gradient = root._xp.asarray(getattr(gradient, "_data", gradient))
+    if tuple(gradient.shape) != root.shape:
+        raise ValueError(f"gradient has shape {tuple(gradient.shape)}, the tensor {root.shape}")
+    return gradient.astype(root.dtype)  # a copy: the caller keeps theirs
+
+
+def _fit(g, shape, dtype, node):
+    """Sum a gradient over the dimensions that were broadcast, and cast it to the input's dtype."""
+    if g.shape != shape:
+        extra = g.ndim - len(shape)
+        axes = tuple(range(extra)) + tuple(
+            i + extra for i, d in enumerate(shape) if d == 1 and g.shape[i + extra] != 1)
+        summed = g.sum(axis=axes, keepdims=True) if extra >= 0 else g
+        if summed.shape[max(extra, 0):] != shape:
+            raise RuntimeError(f"{type(node).__name__}.backward returned a gradient of shape "
+                               f"{g.shape} for an input of shape {shape}")
+        g = summed.reshape(shape)
+    return g if g.dtype == dtype else g.astype(dtype)
+
+
+def _kept(node, gys, gxs):
+    """ids of arrays that are visible elsewhere: incoming, saved, or returned twice."""
+    ids = [id(g) for g in gxs if g is not None]
+    return {id(a) for a in (*gys, *(node.saved or ()))} | {i for i in ids if ids.count(i) > 1}
+
+
+def _accumulate(leaf, gradient):
+    """The end of the way: leaf.grad += gradient, in place so that views of it stay views."""
+    if leaf.grad is None:
+        leaf.grad = gradient
+    else:
+        leaf.grad += gradient
+    for hook in leaf._hooks or ():
+        hook(leaf)
+
+
+def grad(outputs, inputs, grad_outputs=None, retain_graph=False):
+    """d(sum of outputs)/d(input) for each leaf in `inputs`, as a tuple of arrays; None where there
+    is no path. Leaves' own `grad` is not touched and no hook fires. As `torch.autograd.grad`,
+    first order only."""
+    outputs = _list(outputs)
+    inputs = _list(inputs)
+    for x in inputs:
+        if not (x.is_leaf and x.requires_grad):
+            raise ValueError("grad wants leaves that require a gradient as its inputs")
+    grad_outputs = [None] * len(outputs) if grad_outputs is None else _list(grad_outputs)
+    found = {}
+    walk(outputs, grad_outputs, retain_graph, found.__setitem__)
+    return tuple(found.get(x) for x in inputs)
+
+
+def _list(x):
+    return list(x) if isinstance(x, (list, tuple)) else [x]

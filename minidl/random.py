@@ -1,0 +1,122 @@
+"""Random numbers as a function of (seed, stream, counter): the same in NumPy and in CUDA.
+
+    block(counter) = Philox-4x64-10(counter, key = (seed, stream)) = 4 words of 64 bits
+                   = 8 draws of 32 bits, the low half of each word first
+
+A generator *is* the integers (seed, stream, counter). Save them, draw, put them back, draw again:
+the same numbers. That is how recompute replays a dropout mask, how a resumed run continues to
+the same bits, and why a kernel needs no generator state: thread i computes its own draw i.
+
+Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+NumPy carries the same cipher in C (np.random.Philox), which does the work here.
+Test: tests/test_random.py (the paper's known answers, a plain-Python Philox)
+"""
+
+from contextvars import ContextVar
+
+import numpy as np
+
+DRAWS_PER_BLOCK = 8
+_MASK_256 = (1 << 256) - 1
+
+
+class Generator:
+    """A replayable stream of random numbers.
+
+    seed:     chooses the sequence; equal on all ranks unless you want otherwise.
+    stream:   64 bits, an independent sequence under the same seed: a rank, a worker, an epoch.
+    counter:  blocks of eight 32-bit draws used so far.
+    """
+
+    def __init__(self, seed=0, stream=0):
+        for name, value in (("seed", seed), ("stream", stream)):
+            if not 0 <= value < 1 << 64:
+                raise ValueError(f"{name} must be in [0, 2**64), got {value}")
+        self.seed, self.stream, self.counter = int(seed), int(stream), 0
+
+    def get_state(self):
+        """(seed, stream, counter): all there is to know."""
+        return self.seed, self.stream, self.counter
+
+    def set_state(self, state):
+        self.seed, self.stream, self.counter = (int(v) for v in state)
+
+    def bits(self, n):
+        """n draws of 32 random bits, (n,) uint32; moves the counter by ceil(n / 8)."""
+        n_blocks = -(-n // DRAWS_PER_BLOCK)
+        # NumPy's Philox counts up before it encrypts, so it starts one block earlier
+        cipher = np.random.Philox(
+            counter=(self.counter - 1) & _MASK_256, key=self.seed | self.stream << 64
+        )
+        self.counter += n_blocks
+        return cipher.random_raw(4 * n_blocks).view(np.uint32)[:n]
+
+    def uniform(self, *shape, low=0.0, high=1.0, dtype=np.float32):
+        """Uniform in [low, high): the top 24 bits of each draw over 2**24, exact in float32."""
+        shape = _as_shape(shape)
+        u = (self.bits(_numel(shape)) >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
+        if (low, high) != (0.0, 1.0):
+            u = low + (high - low) * u
+        return u.astype(dtype, copy=False).reshape(shape)
+
+    def normal(self, *shape, mean=0.0, std=1.0, dtype=np.float32):
+        """Gaussian by Box and Muller (1958): two draws give two numbers."""
+        shape = _as_shape(shape)
+        n = _numel(shape)
+        draws = self.bits(2 * -(-n // 2)).astype(np.float64)
+        u, angle = draws[0::2], draws[1::2] * (2 * np.pi * 2.0**-32)
+        radius = np.sqrt(-2 * np.log((u + 1) * 2.0**-32))  # u + 1: never the log of zero
+        z = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1).reshape(-1)[:n]
+        return (mean + std * z).astype(dtype, copy=False).reshape(shape)
+
+    def integers(self, low, high, shape=(), dtype=np.int64):
+        """Integers in [low, high). The bias is below (high - low) / 2**32."""
+        span = high - low
+        if not 0 < span <= 1 << 32:
+            raise ValueError(f"integers needs 0 < high - low <= 2**32, got low {low}, high {high}")
+        shape = _as_shape((shape,))
+        wide = self.bits(_numel(shape)).astype(np.uint64) * np.uint64(span) >> np.uint64(32)
+        return (wide.astype(np.int64) + low).astype(dtype, copy=False).reshape(shape)
+
+    def permutation(self, n):
+        """A random order of range(n): the sort order of n random 64-bit keys."""
+        keys = self.bits(2 * n).view(np.uint64)
+        return np.argsort(keys, kind="stable")
+
+    def __repr__(self):
+        return f"Generator(seed={self.seed}, stream={self.stream}) at counter {self.counter}"
+
+
+def _as_shape(shape):
+    if len(shape) == 1 and not isinstance(shape[0], (int, np.integer)):
+        shape = tuple(shape[0])
+    return shape
+
+
+def _numel(shape):
+    n = 1
+    for d in shape:
+        n *= int(d)
+    return n
+
+
+# The default generator belongs to the context, not to the module: each simulated rank (a greenlet
+# with a context of its own) has one, exactly as each MPI rank (a process) has one.
+_default = ContextVar("minidl.random.default")
+
+
+def default_generator():
+    """The generator that ops use when none is passed: seed 0 until `manual_seed`."""
+    generator = _default.get(None)
+    if generator is None:
+        generator = Generator(0)
+        _default.set(generator)
+    return generator
+
+
+def manual_seed(seed, stream=0):
+    """Restart the default generator of this context (of this rank) and return it. Give each rank
+    its own `stream` where ranks must differ (dropout), none where they must agree (weights)."""
+    generator = Generator(seed, stream)
+    _default.set(generator)
+    return generator
