@@ -63,7 +63,7 @@ $(VENV)/pyvenv.cfg:
 	  "$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { py=$$p; break; }; \
 	done; \
 	if [ -z "$$py" ]; then \
-	  echo "make: minidl needs Python >= 3.11; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 | head -n 1)" >&2; \
+	  echo "make: minidl needs Python >= 3.11; '$(PYTHON)' is $$($(PYTHON) --version 2>/dev/null || echo not found)" >&2; \
 	  echo "      and no python3.11 ... python3.14 is on the PATH. Install one, or name yours: make PYTHON=/path/to/python3" >&2; \
 	  exit 1; \
 	fi; \

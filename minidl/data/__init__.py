@@ -1,0 +1,19 @@
+"""Real data, cut into batches, dealt to ranks.
+
+    datasets.py   digits (from scikit-learn), Fashion-MNIST and other IDX folders, any NumPy arrays
+    idx.py        the file format of MNIST, read and written
+    text.py       the Python standard library's source on your own disk, as bytes to predict
+    sampler.py    which samples a rank sees, in which order; resumable
+    loader.py     batches, loaded ahead by a background thread
+
+A dataset is anything with `len(dataset)` and `dataset[i]`, which gives one sample: a tuple of
+arrays and numbers. Batches are tuples of NumPy arrays; ops of the framework take them as they are.
+Nothing here downloads anything.
+"""
+
+from . import datasets, idx, text
+from .datasets import ArrayDataset
+from .loader import DataLoader
+from .sampler import DistributedSampler
+
+__all__ = ["ArrayDataset", "DataLoader", "DistributedSampler", "datasets", "idx", "text"]

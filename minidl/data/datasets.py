@@ -1,0 +1,99 @@
+"""Real images that need no download.
+
+    digits()          1,797 handwritten digits of 8 x 8 pixels; they come with scikit-learn
+    fashion_mnist()   70,000 pieces of clothing of 28 x 28; Debian packages them
+    idx_folder(path)  any four files in MNIST's format, MNIST itself among them
+
+Each returns (train, test), two ArrayDatasets of images in [0, 1], (N, 1, H, W) float32, and labels,
+(N,) int64. `images, labels = train[:]` gives the whole arrays.
+
+Test: tests/data/test_datasets.py   Tutorial: tutorials/train_digits.py
+Sources: Alpaydin and Kaynak, "Optical recognition of handwritten digits", UCI repository 1998;
+Xiao, Rasul, Vollgraf, "Fashion-MNIST", arXiv 1708.07747.
+"""
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from ..random import Generator
+from . import idx
+
+DEBIAN_FASHION_MNIST = "/usr/share/dataset-fashion-mnist"
+
+
+class ArrayDataset:
+    """Arrays of equal length side by side: sample i is (arrays[0][i], arrays[1][i], ...)."""
+
+    def __init__(self, *arrays):
+        lengths = [len(a) for a in arrays]
+        if len(set(lengths)) != 1:
+            raise ValueError(f"ArrayDataset needs arrays of equal length, got lengths {lengths}")
+        self.arrays = arrays
+
+    def __len__(self):
+        return len(self.arrays[0])
+
+    def __getitem__(self, i):
+        """`i` may be an int (one sample), a slice, or an integer array (many samples at once)."""
+        return tuple(a[i] for a in self.arrays)
+
+
+def digits():
+    """(train, test): 1,437 and 360 images of 8 x 8; the same on every rank and machine.
+
+    Each writer is in both parts, so accuracy on `test` says nothing about new writers."""
+    try:
+        from sklearn.datasets import load_digits  # here, not above: it takes a second to import
+    except ImportError as error:
+        raise ImportError(
+            "the digits come with scikit-learn, which is not installed. "
+            "Install it: pip install 'minidl[tutorials]'"
+        ) from error
+    images, labels = load_digits(return_X_y=True)  # (1797, 64) float64, whole numbers from 0 to 16
+    images = (images / 16).astype(np.float32).reshape(-1, 1, 8, 8)  # sixteenths: exact in float32
+    labels = labels.astype(np.int64)
+    order = Generator(0).permutation(len(images))
+    test, train = order[:360], order[360:]  # a fifth
+    return ArrayDataset(images[train], labels[train]), ArrayDataset(images[test], labels[test])
+
+
+def fashion_mnist(path=None):
+    """(train, test): 60,000 and 10,000 images of 28 x 28; 220 MB as float32.
+
+    The folder is `path`; without one $MINIDL_DATA; without that the place of Debian's package."""
+    folder = Path(path or os.environ.get("MINIDL_DATA") or DEBIAN_FASHION_MNIST)
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"Fashion-MNIST: there is no folder {folder}. On Debian and Ubuntu: sudo apt install "
+            "dataset-fashion-mnist. Elsewhere put its four files (train-images-idx3-ubyte.gz, "
+            "train-labels-idx1-ubyte.gz, t10k-images-idx3-ubyte.gz, t10k-labels-idx1-ubyte.gz) in "
+            "a folder, and pass it as path= or set MINIDL_DATA to it."
+        )
+    return idx_folder(folder)
+
+
+def idx_folder(path):
+    """(train, test) from the four files of an MNIST-like data set, plain or .gz."""
+    return _idx_pair(path, "train"), _idx_pair(path, "t10k")
+
+
+def _idx_pair(path, part):
+    images = _read_either(path, f"{part}-images-idx3-ubyte")
+    labels = _read_either(path, f"{part}-labels-idx1-ubyte")
+    if images.dtype != np.uint8 or images.ndim != 3 or labels.shape != images.shape[:1]:
+        raise ValueError(
+            f"{path}: {part} needs images (N, H, W) uint8 and labels (N,), "
+            f"got {images.shape} {images.dtype} and {labels.shape}"
+        )
+    images = images[:, None].astype(np.float32)  # (N, 1, H, W)
+    images /= 255  # in place: at 60,000 images a temporary would be another 188 MB
+    return ArrayDataset(images, labels.astype(np.int64))
+
+
+def _read_either(path, name):
+    for file in (Path(path, name), Path(path, name + ".gz")):
+        if file.exists():
+            return idx.read(file)
+    raise FileNotFoundError(f"{path}: neither {name} nor {name}.gz is there")

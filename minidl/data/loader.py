@@ -1,0 +1,117 @@
+"""Batches, loaded ahead in the background.
+
+    loading thread     load 1 | load 2 | load 3 | wait ...        at most `prefetch` batches ahead
+    training                    step 1 ....... | step 2 ....... |
+
+A step costs max(loading, training) instead of their sum. Both threads need Python's lock to run
+Python, so this helps where loading waits for the disk or computes in NumPy, which let go of it.
+
+Test: tests/data/test_loader.py   Tutorial: tutorials/train_digits.py
+"""
+
+import itertools
+import queue
+import threading
+
+import numpy as np
+
+
+def stack(samples):
+    """Samples, tuples of arrays and numbers, to a tuple of arrays (batch_size, ...)."""
+    if not isinstance(samples[0], tuple):
+        samples = [(s,) for s in samples]
+    fields = []
+    for k, field in enumerate(zip(*samples, strict=True)):
+        shapes = sorted({np.shape(value) for value in field})
+        if len(shapes) > 1:
+            raise ValueError(
+                f"field {k} of the samples has shapes {shapes}; one batch needs one shape. "
+                "Pad them in a function of your own: DataLoader(..., collate=)."
+            )
+        fields.append(np.stack(field))
+    return tuple(fields)
+
+
+class DataLoader:
+    """Iterates over batches: tuples of NumPy arrays, in the sampler's order whatever `prefetch` is.
+
+    sampler:    gives indices: DistributedSampler, any sequence; None for 0, 1, 2, ...
+    drop_last:  leave out a last batch smaller than batch_size.
+    prefetch:   batches loaded ahead by a thread, 2 being one to take and one in the making;
+                0 loads in the caller's thread.
+    collate:    from a list of samples to a batch.
+
+    An exception in the dataset comes out of the loop that iterates. The thread ends with the
+    iteration, also when that is abandoned by break. It does not share the caller's default random
+    generator: a dataset that draws takes a Generator(seed, stream) of its own, from the index.
+    """
+
+    def __init__(
+        self, dataset, batch_size, sampler=None, drop_last=False, prefetch=2, collate=stack
+    ):
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        if prefetch < 0:
+            raise ValueError(f"prefetch must be 0 or more, got {prefetch}")
+        self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
+        self.sampler = range(len(dataset)) if sampler is None else sampler
+        self.prefetch, self.collate = prefetch, collate
+
+    def __len__(self):
+        n = len(self.sampler)
+        return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
+
+    def __iter__(self):
+        # Here, not in the thread: starting a pass is the sampler's change of state.
+        loaded = self._load(iter(self.sampler))
+        return self._hand_over(_ahead(loaded, self.prefetch) if self.prefetch else loaded)
+
+    def _load(self, indices):
+        while chunk := list(itertools.islice(indices, self.batch_size)):
+            if len(chunk) < self.batch_size and self.drop_last:
+                return
+            try:
+                batch = self.collate([self.dataset[i] for i in chunk])
+            except Exception as error:
+                error.add_note(f"while loading samples {chunk}")
+                raise
+            yield len(chunk), batch
+
+    def _hand_over(self, loaded):
+        advance = getattr(self.sampler, "advance", None)  # a plain range keeps no position
+        for n_samples, batch in loaded:
+            if advance:
+                advance(n_samples)
+            yield batch
+
+
+def _ahead(items, n_ahead):
+    """The items of an iterator, of which a thread computes up to `n_ahead` in advance."""
+    free = threading.Semaphore(n_ahead)  # places ahead of the consumer
+    done = queue.SimpleQueue()  # (item, None), then (None, how it ended)
+    abandoned = threading.Event()
+
+    def work():
+        try:
+            while True:
+                free.acquire()
+                if abandoned.is_set():
+                    return
+                done.put((next(items), None))
+        except BaseException as error:  # StopIteration, as every pass ends, or a fault
+            done.put((None, error))
+
+    # A daemon: a program may end while an iterator is still held, and must not wait for its thread.
+    threading.Thread(target=work, name="minidl-loader", daemon=True).start()
+    try:
+        while True:
+            item, end = done.get()
+            if isinstance(end, StopIteration):
+                return
+            if end is not None:
+                raise end  # with the thread's traceback: the line in the dataset is in it
+            free.release()  # before the yield: the thread works while the consumer does
+            yield item
+    finally:
+        abandoned.set()
+        free.release()

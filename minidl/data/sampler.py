@@ -1,0 +1,104 @@
+"""Which samples a rank sees, and in which order.
+
+    order of the epoch    7 2 9 0 4 1 8 3 5 6      a permutation drawn from (seed, epoch)
+    dealt like cards      a b c d a b c d a b      rank r takes positions r, r + size, r + 2 size...
+
+    ten samples for four ranks:       a    b    c    d
+      tail="pad"                      3    3    3    3   the first two of the order are seen twice
+      tail="drop"                     2    2    2    2   the last two are not seen in this epoch
+      tail="uneven"                   3    3    2    2   everything exactly once
+
+Dealing one by one has a use: when each rank has used k samples, together they have used exactly
+the first k * size of the order. So one number is the position of the whole run, and the rest can be
+dealt to another number of ranks.
+
+Source: torch.utils.data.distributed.DistributedSampler (dealing, padding, dropping).
+Test: tests/data/test_sampler.py   Tutorial: tutorials/train_digits.py
+"""
+
+import numpy as np
+
+from ..random import Generator
+
+TAILS = ("pad", "drop", "uneven")
+# Weights and dropout draw from low streams of the same seed; orders have streams of their own.
+ORDER_STREAMS = 1 << 62
+
+
+class DistributedSampler:
+    """Iterates over this rank's share of range(n).
+
+    tail:  what happens when `size` does not divide n (see the picture). "pad" and "drop" give every
+           rank the same number of samples, hence of batches. "pad" repeats samples, so an average
+           over them is biased: evaluate with "uneven".
+    """
+
+    def __init__(self, n, rank=0, size=1, shuffle=True, seed=0, tail="pad"):
+        if not isinstance(n, int | np.integer) or n < 0:
+            raise ValueError(f"n is a number of samples, got {n!r}. Of a dataset pass the len().")
+        if not 0 <= rank < size:
+            raise ValueError(f"rank must be in [0, size), got rank {rank} of size {size}")
+        if tail not in TAILS:
+            raise ValueError(f"tail must be one of {', '.join(TAILS)}; got {tail!r}")
+        self.n, self.rank, self.size = int(n), rank, size
+        self.shuffle, self.seed, self.tail = shuffle, seed, tail
+        self.epoch = 0
+        self.consumed = 0  # positions of the epoch's order that the ranks together have used
+        self._resume_at = 0  # where the next pass starts: 0 unless a state was loaded
+
+    def set_epoch(self, epoch):
+        """Choose the order. To call before each epoch, or all have the same order."""
+        if epoch != self.epoch:
+            self.epoch, self.consumed, self._resume_at = epoch, 0, 0
+
+    def __len__(self):
+        """Samples of this rank in the next pass."""
+        return len(self._positions(self._resume_at))
+
+    def __iter__(self):
+        positions = self._positions(self._resume_at)
+        self.consumed, self._resume_at = self._resume_at, 0
+        return iter(self._order()[positions].tolist())
+
+    def _order(self):
+        if not self.shuffle:
+            return np.arange(self.n)
+        return Generator(self.seed, ORDER_STREAMS + self.epoch).permutation(self.n)
+
+    def _positions(self, start):
+        """This rank's places in the order from `start` on; past the end they go on at the first."""
+        n_left = max(self.n - start, 0)
+        n_dealt = {
+            "pad": -(-n_left // self.size) * self.size,
+            "drop": n_left // self.size * self.size,
+            "uneven": n_left,
+        }[self.tail]
+        positions = np.arange(start + self.rank, start + n_dealt, self.size)
+        return positions % self.n if self.n else positions
+
+    def advance(self, n_samples):
+        """Say that this rank has used `n_samples` more. DataLoader does so as it hands over each
+        batch: what is merely loaded ahead does not count, or a resumed run would skip it."""
+        self.consumed = min(self.consumed + n_samples * self.size, self.n)
+
+    def state_dict(self):
+        """The position of the whole run. Save rank 0's: no other rank ever has more samples."""
+        return {
+            "n": self.n,
+            "shuffle": self.shuffle,
+            "seed": self.seed,
+            "epoch": self.epoch,
+            "consumed": self.consumed,
+        }
+
+    def load_state_dict(self, state):
+        """Go on from a saved position, also on another number of ranks: what the order still holds
+        after the consumed samples is dealt anew among the ranks there are now. Then
+        `for epoch in range(sampler.epoch, n_epochs)` goes on; only the next pass is shortened."""
+        if state["n"] != self.n:
+            raise ValueError(
+                f"rank {self.rank}: the saved position is in a dataset of {state['n']} samples, "
+                f"this one has {self.n}. Resume with the same data."
+            )
+        self.shuffle, self.seed, self.epoch = state["shuffle"], state["seed"], state["epoch"]
+        self.consumed = self._resume_at = state["consumed"]

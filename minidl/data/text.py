@@ -1,0 +1,107 @@
+"""Text for language models: the Python standard library's own source, as bytes.
+
+    data      d0 d1 d2 d3 d4 ...      uint8: a vocabulary of 256, no tokenizer to train or to ship
+    inputs    d0 d1 d2                a window of T bytes, and
+    targets      d1 d2 d3             the same window one byte later
+
+Megabytes of real text by many authors, on every machine that runs Python: nothing to download.
+
+Test: tests/data/test_text.py   Tutorial: tutorials/train_gpt.py
+"""
+
+import sysconfig
+from pathlib import Path
+
+import numpy as np
+
+from ..random import Generator
+
+# Tests are data more than text; packages are what the user installed, and differ between machines.
+SKIP = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
+# Weights and dropout draw from low streams of the same seed, samplers from 1 << 62 on.
+WINDOW_STREAMS = 1 << 63
+
+
+def stdlib_corpus(max_bytes=None, root=None):
+    """The standard library's .py files, joined in order of their names: (n,) uint8, read-only.
+
+    At most `max_bytes`, the first ones. The same for every run of one Python; another version of
+    Python has another text, so ranks on machines that differ must take it from one of them.
+    `root`: another folder of .py files."""
+    root = Path(root or sysconfig.get_path("stdlib"))
+    chunks, n_bytes = [], 0
+    for path in _python_files(root):
+        if max_bytes is not None and n_bytes >= max_bytes:
+            break
+        try:
+            chunks.append(path.read_bytes())
+        except OSError:  # a file of another user, a dangling link: the next one will do
+            continue
+        n_bytes += len(chunks[-1])
+    if not n_bytes:
+        raise FileNotFoundError(
+            f"no readable .py file in {root}. Pass root=, a folder of .py files, if this Python "
+            "keeps its library elsewhere."
+        )
+    return np.frombuffer(b"".join(chunks), np.uint8)[:max_bytes]
+
+
+def _python_files(folder):
+    # names in code-point order: a folder's order on disk differs between machines
+    for path in sorted(folder.iterdir(), key=lambda p: p.name):
+        if path.is_dir():
+            if path.name not in SKIP:
+                yield from _python_files(path)
+        elif path.suffix == ".py":
+            yield path
+
+
+def split(data, validation=0.1):
+    """(train, validation), both views: the end is held out, so that whole files are unseen."""
+    n_train = len(data) - int(len(data) * validation)
+    return data[:n_train], data[n_train:]
+
+
+class Windows:
+    """A dataset of windows end to end: sample i predicts bytes i T + 1 ... (i + 1) T.
+
+    Every byte but the first, and a rest shorter than T, is a target once: for evaluation."""
+
+    def __init__(self, data, length):
+        self.data, self.length = data, length
+        self.n_windows = (len(data) - 1) // length  # the last target needs one byte more
+        if self.n_windows < 1:
+            raise ValueError(f"windows of {length} need {length + 1} bytes, got {len(data)}")
+
+    def __len__(self):
+        return self.n_windows
+
+    def __getitem__(self, i):
+        if not 0 <= i < self.n_windows:
+            raise IndexError(f"window {i} of {self.n_windows}")
+        start = i * self.length
+        window = self.data[start : start + self.length + 1].astype(np.int64)
+        return window[:-1], window[1:]  # (T,), (T,)
+
+
+def random_batches(data, batch_size, length, rank=0, size=1, seed=0, first_step=0):
+    """Endless batches of random windows: (inputs, targets), each (batch_size, length) int64.
+
+    Step s draws the batch_size * size places of all ranks from (seed, s) and each rank takes its
+    block. So the ranks together see the very batch that one rank with batch_size * size would, and
+    a run resumes by `first_step`, on any number of ranks with the same batch_size * size."""
+    n_places = len(data) - length  # the last window ends with the last byte as its target
+    if n_places < 1:
+        raise ValueError(f"windows of {length} need {length + 1} bytes, got {len(data)}")
+    if not 0 <= rank < size:
+        raise ValueError(f"rank must be in [0, size), got rank {rank} of size {size}")
+    return _random_batches(data, batch_size, length, rank, size, seed, first_step, n_places)
+
+
+def _random_batches(data, batch_size, length, rank, size, seed, step, n_places):
+    offsets = np.arange(length + 1)
+    while True:
+        places = Generator(seed, WINDOW_STREAMS + step).integers(0, n_places, (size, batch_size))
+        window = data[places[rank][:, None] + offsets].astype(np.int64)  # (B, T + 1)
+        yield window[:, :-1], window[:, 1:]
+        step += 1
