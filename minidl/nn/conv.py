@@ -1,0 +1,82 @@
+"""Convolution and pooling layers.   Ops: minidl/ops/conv.py, pool.py   Test: tests/nn/test_layers.py"""
+
+import math
+
+from minidl.nn import functional as F
+from minidl.nn import init
+from minidl.nn.layers import empty_parameter
+from minidl.nn.module import Module
+
+
+class _Conv(Module):
+    """weight (out_channels, in_channels / groups, *kernel); initial values as in Linear, with
+    fan_in = in_channels / groups * kernel elements."""
+
+    def __init__(self, n_dims, in_channels, out_channels, kernel_size, stride=1, padding=0,
+                 dilation=1, groups=1, bias=True, generator=None):
+        super().__init__()
+        if in_channels % groups or out_channels % groups:
+            raise ValueError(f"groups {groups} must divide in_channels {in_channels} and "
+                             f"out_channels {out_channels}")
+        kernel = (kernel_size,) * n_dims if isinstance(kernel_size, int) else tuple(kernel_size)
+        self.in_channels, self.out_channels, self.kernel_size = in_channels, out_channels, kernel
+        self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
+        self.weight = empty_parameter(out_channels, in_channels // groups, *kernel)
+        self.register_parameter("bias", empty_parameter(out_channels) if bias else None)
+        init.kaiming_uniform_(self.weight, a=math.sqrt(5), generator=generator)
+        if bias:
+            bound = 1 / math.sqrt(init.fans(self.weight)[0])
+            init.uniform_(self.bias, -bound, bound, generator)
+
+    def extra_repr(self):
+        return (f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, "
+                f"stride={self.stride}, padding={self.padding}")
+
+
+class Conv1d(_Conv):
+    """x (N, C, L) -> (N, out_channels, L')."""
+
+    def __init__(self, *args, **options):
+        super().__init__(1, *args, **options)
+
+    def forward(self, x):
+        return F.conv1d(x, self.weight, self.bias, self.stride, self.padding, self.dilation,
+                        self.groups)
+
+
+class Conv2d(_Conv):
+    """x (N, C, H, W) -> (N, out_channels, H', W')."""
+
+    def __init__(self, *args, **options):
+        super().__init__(2, *args, **options)
+
+    def forward(self, x):
+        return F.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation,
+                        self.groups)
+
+
+class MaxPool2d(Module):
+    def __init__(self, kernel_size, stride=None, padding=0):
+        super().__init__()
+        self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
+
+    def forward(self, x):
+        return F.max_pool2d(x, self.kernel_size, self.stride, self.padding)
+
+
+class AvgPool2d(Module):
+    def __init__(self, kernel_size, stride=None, padding=0):
+        super().__init__()
+        self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
+
+    def forward(self, x):
+        return F.avg_pool2d(x, self.kernel_size, self.stride, self.padding)
+
+
+class AdaptiveAvgPool2d(Module):
+    def __init__(self, output_size):
+        super().__init__()
+        self.output_size = output_size
+
+    def forward(self, x):
+        return F.adaptive_avg_pool2d(x, self.output_size)

@@ -1,0 +1,90 @@
+"""Initial values, written in place. Names, formulas and defaults are PyTorch's.
+
+    Kaiming:  std = gain / sqrt(fan)              keeps the variance of activations (fan_in) or of
+                                                  gradients (fan_out) from layer to layer
+    Xavier:   std = gain * sqrt(2 / (fan_in + fan_out))     a compromise between both
+
+A uniform distribution with the same std has bounds +-sqrt(3) std. All take `generator=`; without
+one they draw from this rank's default generator, so equal seeds give equal weights on all ranks.
+
+Sources: Glorot & Bengio 2010; He, Zhang, Ren, Sun 2015 (arXiv 1502.01852).   Test: tests/nn/test_init.py
+"""
+
+import math
+
+from minidl import random
+
+
+def uniform_(tensor, a=0.0, b=1.0, generator=None):
+    return _fill(tensor, _rng(generator).uniform(tensor.shape, low=a, high=b))
+
+
+def normal_(tensor, mean=0.0, std=1.0, generator=None):
+    return _fill(tensor, _rng(generator).normal(tensor.shape, mean=mean, std=std))
+
+
+def constant_(tensor, val):
+    return _fill(tensor, val)
+
+
+def zeros_(tensor):
+    return _fill(tensor, 0.0)
+
+
+def ones_(tensor):
+    return _fill(tensor, 1.0)
+
+
+def calculate_gain(nonlinearity, param=None):
+    """The factor that makes up for what the nonlinearity takes from the variance."""
+    if nonlinearity == "leaky_relu":
+        return math.sqrt(2 / (1 + (0.01 if param is None else param) ** 2))
+    gains = {"linear": 1.0, "conv1d": 1.0, "conv2d": 1.0, "sigmoid": 1.0, "tanh": 5 / 3,
+             "relu": math.sqrt(2)}
+    if nonlinearity not in gains:
+        raise ValueError(f"calculate_gain: unknown nonlinearity {nonlinearity!r}, "
+                         f"want one of {[*gains, 'leaky_relu']}")
+    return gains[nonlinearity]
+
+
+def fans(tensor):
+    """(fan_in, fan_out) of a weight (out, in, *kernel)."""
+    if tensor.ndim < 2:
+        raise ValueError(f"fans want a weight (out, in, ...), got shape {tensor.shape}")
+    receptive = math.prod(tensor.shape[2:])
+    return tensor.shape[1] * receptive, tensor.shape[0] * receptive
+
+
+def kaiming_uniform_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", generator=None):
+    bound = math.sqrt(3) * _kaiming_std(tensor, a, mode, nonlinearity)
+    return uniform_(tensor, -bound, bound, generator)
+
+
+def kaiming_normal_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", generator=None):
+    return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity), generator)
+
+
+def xavier_uniform_(tensor, gain=1.0, generator=None):
+    bound = gain * math.sqrt(6 / sum(fans(tensor)))
+    return uniform_(tensor, -bound, bound, generator)
+
+
+def xavier_normal_(tensor, gain=1.0, generator=None):
+    return normal_(tensor, 0.0, gain * math.sqrt(2 / sum(fans(tensor))), generator)
+
+
+def _kaiming_std(tensor, a, mode, nonlinearity):
+    if mode not in ("fan_in", "fan_out"):
+        raise ValueError(f"mode must be 'fan_in' or 'fan_out', got {mode!r}")
+    fan = fans(tensor)[mode == "fan_out"]
+    return calculate_gain(nonlinearity, a) / math.sqrt(fan)
+
+
+def _rng(generator):
+    return generator or random.default_generator()
+
+
+def _fill(tensor, value):
+    tensor.data[...] = tensor._xp.asarray(value)
+    tensor.version += 1
+    return tensor

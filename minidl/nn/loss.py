@@ -1,0 +1,52 @@
+"""Losses as modules, for code that passes a criterion around.   Ops: minidl/ops/loss.py"""
+
+from minidl.nn import functional as F
+from minidl.nn.module import Module
+
+
+class CrossEntropyLoss(Module):
+    """Input (N, C, ...) logits, target class ids (N, ...); averages over targets not ignored."""
+
+    def __init__(self, ignore_index=-100, reduction="mean", label_smoothing=0.0):
+        super().__init__()
+        self.options = {"ignore_index": ignore_index, "reduction": reduction,
+                        "label_smoothing": label_smoothing}
+
+    def forward(self, input, target):
+        return F.cross_entropy(input, target, **self.options)
+
+
+class NLLLoss(Module):
+    def __init__(self, ignore_index=-100, reduction="mean"):
+        super().__init__()
+        self.options = {"ignore_index": ignore_index, "reduction": reduction}
+
+    def forward(self, input, target):
+        return F.nll_loss(input, target, **self.options)
+
+
+class MSELoss(Module):
+    def __init__(self, reduction="mean"):
+        super().__init__()
+        self.reduction = reduction
+
+    def forward(self, input, target):
+        return F.mse_loss(input, target, reduction=self.reduction)
+
+
+class L1Loss(Module):
+    def __init__(self, reduction="mean"):
+        super().__init__()
+        self.reduction = reduction
+
+    def forward(self, input, target):
+        return F.l1_loss(input, target, reduction=self.reduction)
+
+
+class BCEWithLogitsLoss(Module):
+    def __init__(self, reduction="mean"):
+        super().__init__()
+        self.reduction = reduction
+
+    def forward(self, input, target):
+        return F.binary_cross_entropy_with_logits(input, target, reduction=self.reduction)

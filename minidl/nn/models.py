@@ -1,0 +1,102 @@
+"""Three models that the tutorials train: an MLP, a small CNN, a GPT.
+
+Test: tests/nn/test_models.py   Trained in: tutorials/train_digits.py, tutorials/train_gpt.py
+"""
+
+import math
+
+import numpy as np
+
+from minidl import random
+from minidl.backward import no_grad
+from minidl.nn import functional as F
+from minidl.nn import init
+from minidl.nn.conv import AdaptiveAvgPool2d, Conv2d, MaxPool2d
+from minidl.nn.layers import Dropout, Embedding, Flatten, Linear, ModuleList, ReLU, Sequential
+from minidl.nn.module import Module
+from minidl.nn.norm import BatchNorm2d, LayerNorm
+from minidl.nn.transformer import TransformerBlock
+
+
+def MLP(*widths, activation=ReLU, generator=None):
+    """Linear layers widths[0] -> widths[1] -> ... with `activation` between them."""
+    layers = []
+    for n_in, n_out in zip(widths[:-1], widths[1:]):
+        layers += [Linear(n_in, n_out, generator=generator), activation()]
+    return Sequential(*layers[:-1])
+
+
+def CNN(in_channels=1, n_classes=10, width=16, generator=None):
+    """Two conv-norm-relu stages with a pooling between, then an average over the plane.
+    x (N, in_channels, H, W), H and W at least 2 -> (N, n_classes)."""
+    def stage(n_in, n_out):
+        return [Conv2d(n_in, n_out, 3, padding=1, bias=False, generator=generator),
+                BatchNorm2d(n_out), ReLU()]
+
+    return Sequential(*stage(in_channels, width), MaxPool2d(2), *stage(width, 2 * width),
+                      AdaptiveAvgPool2d(1), Flatten(),
+                      Linear(2 * width, n_classes, generator=generator))
+
+
+class GPT(Module):
+    """A decoder-only transformer: ids (N, T) of int -> logits (N, T, vocab_size); T <= context.
+
+    The output layer shares the embedding's weight (`tied`). Initial values as in GPT-2: N(0, 0.02),
+    and the projections that write to the residual stream over sqrt(2 * n_layers), for they add up.
+    Source: Radford et al. 2019."""
+
+    def __init__(self, vocab_size, context, n_layers=4, n_heads=8, width=256, dropout=0.0,
+                 bias=True, tied=True, generator=None):
+        super().__init__()
+        self.context = context
+        self.token = Embedding(vocab_size, width, generator=generator)
+        self.position = Embedding(context, width, generator=generator)
+        self.drop = Dropout(dropout)
+        self.blocks = ModuleList(TransformerBlock(width, n_heads, dropout, bias, generator)
+                                 for _ in range(n_layers))
+        self.norm = LayerNorm(width, bias=bias)
+        self.head = Linear(width, vocab_size, bias=False, generator=generator)
+        for name, p in self.named_parameters():
+            if name.endswith(("proj.weight", "down.weight")):
+                init.normal_(p, std=0.02 / math.sqrt(2 * n_layers), generator=generator)
+            elif p.ndim == 2:
+                init.normal_(p, std=0.02, generator=generator)
+            elif name.endswith("bias"):
+                init.zeros_(p)
+        if tied:
+            self.head.weight = self.token.weight
+
+    def forward(self, ids):
+        T = ids.shape[-1]
+        if T > self.context:
+            raise ValueError(f"GPT has a context of {self.context} tokens, got {T}")
+        x = self.drop(self.token(ids) + self.position(np.arange(T)))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+    def generate(self, ids, n_tokens, temperature=1.0, top_k=None, generator=None):
+        """`ids` (N, T) continued by n_tokens, each drawn from softmax(logits / temperature) over
+        the top_k likeliest; temperature 0 takes the likeliest. Returns an array (N, T + n_tokens)."""
+        generator = generator or random.default_generator()
+        ids = np.asarray(ids)
+        was_training = self.training
+        self.eval()
+        with no_grad():
+            for _ in range(n_tokens):
+                logits = np.asarray(self(ids[:, -self.context:])[:, -1])  # (N, vocab_size)
+                ids = np.concatenate([ids, _sample(logits, temperature, top_k, generator)], 1)
+        self.train(was_training)
+        return ids
+
+
+def _sample(logits, temperature, top_k, generator):
+    """One id per row, (N, 1), by the Gumbel trick: argmax(logits + noise) is a softmax draw."""
+    logits = logits.astype(np.float64)
+    if temperature > 0:
+        if top_k is not None:
+            kth = np.sort(logits, axis=-1)[:, -min(top_k, logits.shape[-1]), None]
+            logits = np.where(logits < kth, -np.inf, logits)
+        u = generator.uniform(logits.shape, dtype=np.float64)
+        logits = logits / temperature - np.log(-np.log(u + 2.0**-25))
+    return logits.argmax(-1)[:, None]

@@ -1,0 +1,260 @@
+"""Module: parameters, buffers and sub-modules under ordered names, as in PyTorch.
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(64, 10)      # assigning a Module, Parameter or buffer registers it
+        def forward(self, x):
+            return self.fc(x)
+
+Names join with dots ("fc.weight"), in the order of definition: every rank walks the parameters in
+the same order, which is what lets a collective sum the right ones.
+
+Test: tests/nn/test_module.py
+"""
+
+import numpy as np
+
+from minidl.tensor import Tensor
+
+
+class Parameter(Tensor):
+    """A leaf that requires a gradient and registers itself when assigned to a Module."""
+
+    def __init__(self, data, requires_grad=True):
+        super().__init__(data._data if isinstance(data, Tensor) else data, requires_grad)
+
+    def __repr__(self):
+        return "Parameter: " + super().__repr__()
+
+
+class Module:
+    def __init__(self):
+        # straight into __dict__: our own __setattr__ needs them
+        self.__dict__.update(training=True, _parameters={}, _buffers={}, _modules={},
+                             _transient=set(), _forward_pre_hooks=[], _forward_hooks=[])
+
+    def forward(self, *inputs):
+        raise NotImplementedError(f"{type(self).__name__} has no forward")
+
+    def __call__(self, *inputs, **options):
+        for hook in self._forward_pre_hooks:
+            changed = hook(self, inputs)
+            if changed is not None:
+                inputs = changed if isinstance(changed, tuple) else (changed,)
+        output = self.forward(*inputs, **options)
+        for hook in self._forward_hooks:
+            changed = hook(self, inputs, output)
+            if changed is not None:
+                output = changed
+        return output
+
+    # -- registration
+
+    def __setattr__(self, name, value):
+        if "_modules" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__}.__init__ must call super().__init__() "
+                                 f"before it assigns self.{name}")
+        if isinstance(value, Parameter):
+            self._register(self._parameters, name, value)
+        elif isinstance(value, Module):
+            self._register(self._modules, name, value)
+        elif name in self._parameters and value is not None:
+            raise TypeError(f"{name} is a parameter; assign an nn.Parameter or None, "
+                            f"got {type(value).__name__}")
+        else:
+            for table in (self._parameters, self._buffers, self._modules):
+                if name in table:
+                    table[name] = value
+                    return
+            object.__setattr__(self, name, value)
+
+    def _register(self, table, name, value):
+        for other in (self.__dict__, self._parameters, self._buffers, self._modules):
+            if other is not table:
+                other.pop(name, None)
+        table[name] = value
+
+    def __getattr__(self, name):  # only called when __dict__ has no such name
+        for table in ("_parameters", "_buffers", "_modules"):
+            if name in self.__dict__.get(table, ()):
+                return self.__dict__[table][name]
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    def __delattr__(self, name):
+        for table in (self._parameters, self._buffers, self._modules):
+            if name in table:
+                del table[name]
+                return
+        object.__delattr__(self, name)
+
+    def register_buffer(self, name, tensor, persistent=True):
+        """State that is no parameter (running statistics). `persistent`: in state_dict."""
+        self._register(self._buffers, name, tensor)
+        (self._transient.discard if persistent else self._transient.add)(name)
+
+    def register_parameter(self, name, param):
+        """Register `param`, or None for a parameter that this layer goes without."""
+        self._register(self._parameters, name, param)
+
+    def register_forward_pre_hook(self, hook):
+        """`hook(module, inputs)` before forward; a result replaces the inputs. Returns remove()."""
+        return _add(self._forward_pre_hooks, hook)
+
+    def register_forward_hook(self, hook):
+        """`hook(module, inputs, output)` after forward; a result replaces the output."""
+        return _add(self._forward_hooks, hook)
+
+    # -- iteration, always in order of definition, each object once
+
+    def named_modules(self, prefix=""):
+        """(name, module) for this module ("") and all below it."""
+        seen = set()
+        stack = [(prefix, self)]
+        while stack:
+            name, module = stack.pop()
+            if module in seen:
+                continue
+            seen.add(module)
+            yield name, module
+            children = [(f"{name}.{n}" if name else n, m)
+                        for n, m in module._modules.items() if m is not None]
+            stack += reversed(children)
+
+    def _named(self, table):
+        seen = set()
+        for prefix, module in self.named_modules():
+            for name, value in module.__dict__[table].items():
+                if value is not None and value not in seen:
+                    seen.add(value)
+                    yield (f"{prefix}.{name}" if prefix else name), value
+
+    def named_parameters(self):
+        """(name, parameter); a parameter shared by two modules comes once, under its first name."""
+        return self._named("_parameters")
+
+    def named_buffers(self):
+        return self._named("_buffers")
+
+    def parameters(self):
+        return (p for _, p in self.named_parameters())
+
+    def buffers(self):
+        return (b for _, b in self.named_buffers())
+
+    def modules(self):
+        return (m for _, m in self.named_modules())
+
+    def named_children(self):
+        return ((n, m) for n, m in self._modules.items() if m is not None)
+
+    def children(self):
+        return (m for _, m in self.named_children())
+
+    # -- whole-tree operations
+
+    def apply(self, fn):
+        """Call fn(module) on every module below, then on this one."""
+        for child in self.children():
+            child.apply(fn)
+        fn(self)
+        return self
+
+    def train(self, mode=True):
+        for module in self.modules():
+            module.training = mode
+        return self
+
+    def eval(self):
+        return self.train(False)
+
+    def requires_grad_(self, flag=True):
+        for p in self.parameters():
+            p.requires_grad_(flag)
+        return self
+
+    def zero_grad(self):
+        for p in self.parameters():
+            p.grad = None
+
+    def to(self, target):
+        """Move to a device ('cpu', 'cuda:0') or cast floating state to a dtype, in place."""
+        for t in [*self.parameters(), *self.buffers()]:
+            if isinstance(target, str) and target.startswith(("cpu", "cuda")):
+                t.data = Tensor(t.data).to(target).data
+            elif t.dtype.kind == "f":
+                t.data = t.data.astype(np.dtype(target))
+            t.grad = None
+        return self
+
+    def half(self):
+        return self.to(np.float16)
+
+    def float(self):
+        return self.to(np.float32)
+
+    def double(self):
+        return self.to(np.float64)
+
+    # -- state
+
+    def state_dict(self):
+        """{name: array} of parameters and persistent buffers, PyTorch's keys and shapes. The
+        arrays are the live ones, not copies; a shared parameter appears under each of its names."""
+        state = {}
+        for name, (owner, table, key) in self._state_slots().items():
+            state[name] = owner.__dict__[table][key].data
+        return state
+
+    def load_state_dict(self, state, strict=True):
+        """Copy arrays (NumPy, Tensor, or anything NumPy can read, torch tensors included) into the
+        parameters and buffers. Returns (missing, unexpected) names; with `strict` they are a
+        KeyError. A wrong shape is a ValueError, and then nothing has been loaded."""
+        slots = self._state_slots()
+        missing = [n for n in slots if n not in state]
+        unexpected = [n for n in state if n not in slots]
+        if strict and (missing or unexpected):
+            raise KeyError(f"load_state_dict into {type(self).__name__}: missing {missing or 'none'}"
+                           f", unexpected {unexpected or 'none'}; strict=False to load the rest")
+        pairs = []
+        for name, (owner, table, key) in slots.items():
+            if name in state:
+                target = owner.__dict__[table][key]
+                source = state[name].data if isinstance(state[name], Tensor) else state[name]
+                source = source if hasattr(source, "ndim") else np.asarray(source)
+                if tuple(source.shape) != target.shape:
+                    raise ValueError(f"load_state_dict: {name} has shape {target.shape}, "
+                                     f"the state has {tuple(source.shape)}")
+                pairs.append((target, source))
+        for target, source in pairs:
+            target.data[...] = target._xp.asarray(source)
+            target.version += 1
+        return missing, unexpected
+
+    def _state_slots(self):
+        """{full name: (module, table, key)} of everything that state_dict holds."""
+        slots = {}
+        stack = [("", self)]
+        while stack:
+            prefix, module = stack.pop()
+            for table in ("_parameters", "_buffers"):
+                for key, value in module.__dict__[table].items():
+                    if value is not None and key not in module._transient:
+                        slots[prefix + key] = (module, table, key)
+            stack += reversed([(f"{prefix}{n}.", m) for n, m in module.named_children()])
+        return slots
+
+    # -- for people
+
+    def extra_repr(self):
+        return ""
+
+    def __repr__(self):
+        lines = [f"  ({n}): " + repr(m).replace("\n", "\n  ") for n, m in self.named_children()]
+        head = f"{type(self).__name__}({self.extra_repr()}"
+        return head + ("\n" + "\n".join(lines) + "\n)" if lines else ")")
+
+
+def _add(hooks, hook):
+    hooks.append(hook)
+    return lambda: hooks.remove(hook)

@@ -1,0 +1,125 @@
+"""Normalisation layers.
+
+    y = (x - mean) / sqrt(var + eps) * weight + bias      which elements share mean and var:
+        LayerNorm   the last dimensions of each sample     GroupNorm  a group of channels of each sample
+        RMSNorm     no mean; root mean square instead      BatchNorm  a channel, over the whole batch
+
+Ops: minidl/ops/norm.py   Test: tests/nn/test_layers.py
+"""
+
+import numpy as np
+
+from minidl.nn import functional as F
+from minidl.nn.module import Module, Parameter
+from minidl.tensor import Tensor
+
+
+class LayerNorm(Module):
+    def __init__(self, normalized_shape, eps=1e-5, elementwise_affine=True, bias=True):
+        super().__init__()
+        self.normalized_shape = _as_tuple(normalized_shape)
+        self.eps = eps
+        _affine(self, self.normalized_shape, elementwise_affine, elementwise_affine and bias)
+
+    def forward(self, x):
+        return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def extra_repr(self):
+        return f"{self.normalized_shape}, eps={self.eps}"
+
+
+class RMSNorm(Module):
+    """eps=None: the machine epsilon of x's dtype, as in PyTorch."""
+
+    def __init__(self, normalized_shape, eps=None, elementwise_affine=True):
+        super().__init__()
+        self.normalized_shape = _as_tuple(normalized_shape)
+        self.eps = eps
+        self.register_parameter("weight", _ones(self.normalized_shape) if elementwise_affine
+                                else None)
+
+    def forward(self, x):
+        return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
+
+    def extra_repr(self):
+        return f"{self.normalized_shape}, eps={self.eps}"
+
+
+class GroupNorm(Module):
+    def __init__(self, num_groups, num_channels, eps=1e-5, affine=True):
+        super().__init__()
+        if num_channels % num_groups:
+            raise ValueError(f"num_channels {num_channels} must be divisible by "
+                             f"num_groups {num_groups}")
+        self.num_groups, self.num_channels, self.eps = num_groups, num_channels, eps
+        _affine(self, (num_channels,), affine, affine)
+
+    def forward(self, x):
+        return F.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
+
+    def extra_repr(self):
+        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}"
+
+
+class _BatchNorm(Module):
+    """Normalises by the batch in training, by running averages in eval:
+    running = (1 - momentum) * running + momentum * batch (the unbiased variance);
+    momentum=None takes the plain average of all batches so far."""
+
+    ndims = ()
+
+    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True,
+                 track_running_stats=True):
+        super().__init__()
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.track_running_stats = track_running_stats
+        _affine(self, (num_features,), affine, affine)
+        tracked = track_running_stats
+        self.register_buffer("running_mean", _buffer(np.zeros(num_features, np.float32), tracked))
+        self.register_buffer("running_var", _buffer(np.ones(num_features, np.float32), tracked))
+        self.register_buffer("num_batches_tracked", _buffer(np.zeros((), np.int64), tracked))
+
+    def forward(self, x):
+        if x.ndim not in self.ndims:
+            raise ValueError(f"{type(self).__name__} wants {' or '.join(map(str, self.ndims))} "
+                             f"dimensions, got shape {tuple(x.shape)}")
+        use_batch = self.training or not self.track_running_stats
+        momentum = self.momentum
+        if self.training and self.track_running_stats:
+            self.num_batches_tracked.fill_(self.num_batches_tracked.item() + 1)
+            if momentum is None:
+                momentum = 1 / self.num_batches_tracked.item()
+        return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias,
+                            use_batch, 0.0 if momentum is None else momentum, self.eps)
+
+    def extra_repr(self):
+        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}"
+
+
+class BatchNorm1d(_BatchNorm):
+    """x (N, C) or (N, C, L)."""
+
+    ndims = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    """x (N, C, H, W)."""
+
+    ndims = (4,)
+
+
+def _affine(module, shape, weight, bias):
+    module.register_parameter("weight", _ones(shape) if weight else None)
+    module.register_parameter("bias", Parameter(np.zeros(shape, np.float32)) if bias else None)
+
+
+def _ones(shape):
+    return Parameter(np.ones(shape, np.float32))
+
+
+def _buffer(array, wanted):
+    return Tensor(array) if wanted else None
+
+
+def _as_tuple(shape):
+    return (shape,) if isinstance(shape, int) else tuple(shape)

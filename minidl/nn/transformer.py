@@ -1,0 +1,148 @@
+"""Multi-head attention and the transformer block.
+
+    x ──┬─► norm ─► attention ─► (+) ──┬─► norm ─► Linear 4C ─► GELU ─► Linear C ─► (+) ─► y
+        └───────────────────────►      └────────────────────────────────────────►
+    attention: softmax(q k^T / sqrt(head width)) v, once per head, on C / n_heads columns each
+
+Sources: Vaswani et al. 2017 (arXiv 1706.03762); pre-norm order: Radford et al. 2019 (GPT-2).
+Test: tests/nn/test_transformer.py
+"""
+
+import math
+
+import numpy as np
+
+from minidl.nn import functional as F
+from minidl.nn import init
+from minidl.nn.layers import Dropout, Linear, empty_parameter
+from minidl.nn.module import Module
+from minidl.nn.norm import LayerNorm
+from minidl.tensor import Tensor
+
+
+class MultiheadAttention(Module):
+    """PyTorch's layer: parameters in_proj_weight (3E, E), in_proj_bias, out_proj.
+
+    forward(query, key, value) -> (output, weights or None); inputs (L, N, E), or (N, L, E) with
+    batch_first. Masks: bool, True = may not be attended (PyTorch's convention for this layer), or
+    float, added to the scores. key_padding_mask (N, S), attn_mask (L, S) or (N * heads, L, S)."""
+
+    def __init__(self, embed_dim, num_heads, dropout=0.0, bias=True, batch_first=False,
+                 generator=None):
+        super().__init__()
+        if embed_dim % num_heads:
+            raise ValueError(f"embed_dim {embed_dim} must be divisible by num_heads {num_heads}")
+        self.embed_dim, self.num_heads, self.dropout = embed_dim, num_heads, dropout
+        self.batch_first = batch_first
+        self.in_proj_weight = empty_parameter(3 * embed_dim, embed_dim)
+        self.register_parameter("in_proj_bias", empty_parameter(3 * embed_dim) if bias else None)
+        self.out_proj = Linear(embed_dim, embed_dim, bias, generator=generator)
+        init.xavier_uniform_(self.in_proj_weight, generator=generator)
+        if bias:
+            init.zeros_(self.in_proj_bias)
+            init.zeros_(self.out_proj.bias)
+
+    def forward(self, query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None,
+                average_attn_weights=True, is_causal=False):
+        if not self.batch_first:
+            query, key, value = (x.transpose(0, 1) for x in (query, key, value))
+        E, H = self.embed_dim, self.num_heads
+        q, k, v = (
+            split_heads(F.linear(x, self.in_proj_weight[i * E:(i + 1) * E],
+                                 None if self.in_proj_bias is None
+                                 else self.in_proj_bias[i * E:(i + 1) * E]), H)
+            for i, x in enumerate((query, key, value))
+        )  # (N, H, L or S, E / H)
+        mask = _additive_mask(q, k, attn_mask, key_padding_mask, is_causal)
+        dropout_p = self.dropout if self.training else 0.0
+        weights = None
+        if need_weights:  # the way that shows the weights
+            scores = q @ k.transpose(-2, -1) / math.sqrt(E // H)
+            weights = F.softmax(scores if mask is None else scores + mask, -1)
+            y = F.dropout(weights, dropout_p, self.training) @ v
+            weights = weights.mean(1) if average_attn_weights else weights
+        else:
+            y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout_p)
+        y = self.out_proj(merge_heads(y))
+        return (y if self.batch_first else y.transpose(0, 1)), weights
+
+
+def split_heads(x, n_heads):
+    """(N, L, C) -> (N, n_heads, L, C / n_heads), a view."""
+    N, L, C = x.shape
+    return x.reshape(N, L, n_heads, C // n_heads).transpose(1, 2)
+
+
+def merge_heads(x):
+    """(N, H, L, D) -> (N, L, H * D)."""
+    N, H, L, D = x.shape
+    return x.transpose(1, 2).reshape(N, L, H * D)
+
+
+def _additive_mask(q, k, attn_mask, key_padding_mask, is_causal):
+    """All masks as one float array that broadcasts to (N, H, L, S), or None."""
+    xp, dtype = q._xp, q.dtype
+    N, H, L, S = *q.shape[:3], k.shape[2]
+
+    def additive(mask):
+        mask = mask.data if isinstance(mask, Tensor) else xp.asarray(mask)
+        if mask.dtype != np.bool_:
+            return mask.astype(dtype)
+        return xp.where(mask, xp.asarray(-np.inf, dtype), xp.asarray(0, dtype))
+
+    total = None
+    if attn_mask is not None:
+        total = additive(attn_mask)
+        total = total.reshape(N, H, L, S) if total.ndim == 3 else total
+    elif is_causal:
+        total = additive(xp.triu(xp.ones((L, S), bool), 1))
+    if key_padding_mask is not None:
+        padding = additive(key_padding_mask)[:, None, None, :]
+        total = padding if total is None else total + padding
+    return total
+
+
+class CausalSelfAttention(Module):
+    """Each position attends to itself and to what came before.  x (N, T, C) -> (N, T, C)."""
+
+    def __init__(self, width, n_heads, dropout=0.0, bias=True, generator=None):
+        super().__init__()
+        if width % n_heads:
+            raise ValueError(f"width {width} must be divisible by n_heads {n_heads}")
+        self.n_heads, self.dropout = n_heads, dropout
+        self.qkv = Linear(width, 3 * width, bias, generator=generator)
+        self.proj = Linear(width, width, bias, generator=generator)
+
+    def forward(self, x):
+        q, k, v = (split_heads(t, self.n_heads) for t in self.qkv(x).chunk(3, -1))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True,
+                                           dropout_p=self.dropout if self.training else 0.0)
+        return self.proj(merge_heads(y))
+
+
+class FeedForward(Module):
+    """x (..., C) -> GELU(x W1) W2, with 4C in between."""
+
+    def __init__(self, width, bias=True, generator=None):
+        super().__init__()
+        self.up = Linear(width, 4 * width, bias, generator=generator)
+        self.down = Linear(4 * width, width, bias, generator=generator)
+
+    def forward(self, x):
+        return self.down(F.gelu(self.up(x), approximate="tanh"))
+
+
+class TransformerBlock(Module):
+    """x + attention(norm(x)), then the same with the feed-forward.  x (N, T, C) -> (N, T, C)."""
+
+    def __init__(self, width, n_heads, dropout=0.0, bias=True, generator=None):
+        super().__init__()
+        self.norm1 = LayerNorm(width, bias=bias)
+        self.attention = CausalSelfAttention(width, n_heads, dropout, bias, generator)
+        self.norm2 = LayerNorm(width, bias=bias)
+        self.feed_forward = FeedForward(width, bias, generator)
+        self.drop = Dropout(dropout)
+
+    def forward(self, x):
+        x = x + self.drop(self.attention(self.norm1(x)))
+        return x + self.drop(self.feed_forward(self.norm2(x)))

@@ -1,0 +1,62 @@
+"""Adam and AdamW.
+
+    m = b1 m + (1 - b1) g           v = b2 v + (1 - b2) g^2
+    w = w - lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
+
+The divisors undo the start from zero. Adam adds weight_decay * w to g; AdamW shrinks the weight
+itself, w *= 1 - lr * weight_decay, so that the decay is not divided by sqrt(v).
+
+Memory: m and v, 8 bytes a float32 weight, and 4 for one work array of the largest parameter.
+Sources: Kingma & Ba 2014 (arXiv 1412.6980); Loshchilov & Hutter 2017 (arXiv 1711.05101).
+Test: tests/optim/test_adam.py
+"""
+
+import math
+
+from minidl.optim.optimizer import Optimizer
+
+
+class Adam(Optimizer):
+    """State per parameter: step (int), exp_avg (m), exp_avg_sq (v)."""
+
+    decoupled = False  # whether weight decay acts on the weight (AdamW) or through the gradient
+
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0):
+        if lr < 0 or eps < 0 or weight_decay < 0 or not all(0 <= b < 1 for b in betas):
+            raise ValueError("want lr, eps, weight_decay >= 0 and betas in [0, 1); "
+                             f"got lr {lr}, eps {eps}, weight_decay {weight_decay}, betas {betas}")
+        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay))
+
+    def update(self, p, grad, state, group):
+        xp, lr, decay = p._xp, group["lr"], group["weight_decay"]
+        b1, b2 = group["betas"]
+        if not state:
+            state.update(step=0, exp_avg=xp.zeros_like(p.data), exp_avg_sq=xp.zeros_like(p.data))
+        state["step"] = t = state["step"] + 1
+        m, v = state["exp_avg"], state["exp_avg_sq"]
+        if decay and self.decoupled:
+            p.data *= 1 - lr * decay
+        elif decay:
+            grad = grad + decay * p.data
+        work = grad * (1 - b1)
+        m *= b1
+        m += work
+        xp.multiply(grad, grad, out=work)
+        work *= 1 - b2
+        v *= b2
+        v += work
+        xp.sqrt(v, out=work)  # from here on the denominator, then the update
+        work /= math.sqrt(1 - b2**t)
+        work += group["eps"]
+        xp.divide(m, work, out=work)
+        work *= lr / (1 - b1**t)
+        p.data -= work
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay, 0.01 by default."""
+
+    decoupled = True
+
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01):
+        super().__init__(params, lr, betas, eps, weight_decay)

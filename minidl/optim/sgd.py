@@ -1,0 +1,38 @@
+"""Stochastic gradient descent with momentum.
+
+    g = grad + weight_decay * w
+    v = momentum * v + (1 - dampening) * g         (v = g at the first step)
+    w = w - lr * v                                 nesterov: w - lr * (g + momentum * v)
+
+This is PyTorch's form: the learning rate multiplies the velocity, not the gradient inside it.
+Source: Sutskever, Martens, Dahl, Hinton 2013.   Test: tests/optim/test_sgd.py
+"""
+
+from minidl.optim.optimizer import Optimizer
+
+
+class SGD(Optimizer):
+    """State per parameter: momentum_buffer (4 bytes a float32 weight), only with momentum."""
+
+    def __init__(self, params, lr=1e-3, momentum=0.0, dampening=0.0, weight_decay=0.0,
+                 nesterov=False):
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise ValueError("nesterov needs momentum > 0 and dampening = 0")
+        if min(lr, momentum, weight_decay) < 0:
+            raise ValueError("lr, momentum and weight_decay must not be negative")
+        super().__init__(params, dict(lr=lr, momentum=momentum, dampening=dampening,
+                                      weight_decay=weight_decay, nesterov=nesterov))
+
+    def update(self, p, grad, state, group):
+        momentum = group["momentum"]
+        if group["weight_decay"]:
+            grad = grad + group["weight_decay"] * p.data
+        if momentum:
+            if "momentum_buffer" not in state:
+                v = state["momentum_buffer"] = grad.copy()
+            else:
+                v = state["momentum_buffer"]
+                v *= momentum
+                v += (1 - group["dampening"]) * grad if group["dampening"] else grad
+            grad = grad + momentum * v if group["nesterov"] else v
+        p.data -= group["lr"] * grad
