@@ -11,9 +11,9 @@ arrays and numbers. Batches are tuples of NumPy arrays; ops of the framework tak
 Nothing here downloads anything.
 """
 
-from . import datasets, idx, text
-from .datasets import ArrayDataset
-from .loader import DataLoader
-from .sampler import DistributedSampler
+from minidl.data import datasets, idx, text
+from minidl.data.datasets import ArrayDataset
+from minidl.data.loader import DataLoader
+from minidl.data.sampler import DistributedSampler
 
 __all__ = ["ArrayDataset", "DataLoader", "DistributedSampler", "datasets", "idx", "text"]

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ..random import Generator
-from . import idx
+from minidl.data import idx
+from minidl.random import Generator
 
-DEBIAN_FASHION_MNIST = "/usr/share/dataset-fashion-mnist"
+DEBIAN_FASHION_MNIST = "/usr/share/datasets/fashion-mnist"
 
 
 class ArrayDataset:
@@ -45,7 +45,8 @@ def digits():
 
     Each writer is in both parts, so accuracy on `test` says nothing about new writers."""
     try:
-        from sklearn.datasets import load_digits  # here, not above: it takes a second to import
+        # here, not above: it takes a second to import
+        from sklearn.datasets import load_digits
     except ImportError as error:
         raise ImportError(
             "the digits come with scikit-learn, which is not installed. "

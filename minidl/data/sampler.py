@@ -18,7 +18,7 @@ Test: tests/data/test_sampler.py   Tutorial: tutorials/train_digits.py
 
 import numpy as np
 
-from ..random import Generator
+from minidl.random import Generator
 
 TAILS = ("pad", "drop", "uneven")
 # Weights and dropout draw from low streams of the same seed; orders have streams of their own.

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..random import Generator
+from minidl.random import Generator
 
 # Tests are data more than text; packages are what the user installed, and differ between machines.
 SKIP = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}

@@ -1,0 +1,108 @@
+"""minidl/data/datasets.py: real images, in the shapes and ranges promised."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from minidl.data import ArrayDataset, datasets, idx
+
+
+def test_digits_are_split_once_and_completely():
+    load_digits = pytest.importorskip("sklearn.datasets").load_digits
+    train, test = datasets.digits()
+    assert (len(train), len(test)) == (1437, 360)
+    for part in (train, test):
+        images, labels = part[:]
+        assert images.shape[1:] == (1, 8, 8) and images.dtype == np.float32
+        assert labels.shape == (len(part),) and labels.dtype == np.int64
+        assert images.min() == 0 and images.max() == 1
+        # each digit is in both parts about equally often
+        assert np.bincount(labels).min() > 0.7 * len(part) / 10
+
+    # together they are all of the original samples, pixels still beside their label
+    def rows(images, labels):
+        table = np.column_stack([labels, np.reshape(images, (len(labels), 64))])
+        return table[np.lexsort(table.T)]
+
+    pixels, labels = load_digits(return_X_y=True)
+    both = [np.concatenate(pair) for pair in zip(train[:], test[:], strict=True)]
+    np.testing.assert_array_equal(rows(both[0] * 16, both[1]), rows(pixels, labels))
+
+
+def test_digits_are_the_same_in_another_process():
+    pytest.importorskip("sklearn")
+    code = "from minidl.data import datasets; print(datasets.digits()[1][:][1][:40].tolist())"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == str(datasets.digits()[1][:][1][:40].tolist())
+
+
+def test_digits_without_scikit_learn_name_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)  # None there makes the import fail
+    with pytest.raises(ImportError, match=r"pip install 'minidl\[tutorials\]'"):
+        datasets.digits()
+
+
+def write_folder(folder, suffix=".gz", n_train=6, n_test=3):
+    rng = np.random.default_rng(1)
+    parts = {}
+    for part, n in (("train", n_train), ("t10k", n_test)):
+        images = rng.integers(0, 256, (n, 4, 5), dtype=np.uint8)
+        images.flat[0], images.flat[-1] = 0, 255
+        labels = rng.integers(0, 10, n, dtype=np.uint8)
+        idx.write(folder / f"{part}-images-idx3-ubyte{suffix}", images)
+        idx.write(folder / f"{part}-labels-idx1-ubyte{suffix}", labels)
+        parts[part] = images, labels
+    return parts
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_idx_folder_gives_images_between_0_and_1(tmp_path, suffix):
+    parts = write_folder(tmp_path, suffix)
+    train, test = datasets.idx_folder(tmp_path)
+    for dataset, part in ((train, "train"), (test, "t10k")):
+        (x, y), (images, labels) = dataset[:], parts[part]
+        assert x.dtype == np.float32 and y.dtype == np.int64
+        np.testing.assert_array_equal(x, images[:, None] / np.float32(255))
+        np.testing.assert_array_equal(y, labels)
+
+
+def test_fashion_mnist_prefers_the_path_then_the_variable(tmp_path, monkeypatch):
+    for name, n in (("path", 5), ("variable", 6), ("debian", 7)):
+        (tmp_path / name).mkdir()
+        write_folder(tmp_path / name, n_train=n)
+    monkeypatch.setattr(datasets, "DEBIAN_FASHION_MNIST", str(tmp_path / "debian"))
+    monkeypatch.setenv("MINIDL_DATA", str(tmp_path / "variable"))
+    assert len(datasets.fashion_mnist(tmp_path / "path")[0]) == 5
+    assert len(datasets.fashion_mnist()[0]) == 6
+    monkeypatch.delenv("MINIDL_DATA")
+    assert len(datasets.fashion_mnist()[0]) == 7
+
+
+def test_fashion_mnist_says_how_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("MINIDL_DATA", str(tmp_path / "nowhere"))
+    remedy = "nowhere.*apt install dataset-fashion-mnist.*MINIDL_DATA"
+    with pytest.raises(FileNotFoundError, match=remedy):
+        datasets.fashion_mnist()
+    with pytest.raises(FileNotFoundError, match="neither train-images-idx3-ubyte nor .*gz is"):
+        datasets.fashion_mnist(tmp_path)
+
+
+def test_the_real_fashion_mnist_is_read():
+    try:
+        train, test = datasets.fashion_mnist()
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+    assert (len(train), len(test)) == (60000, 10000)
+    assert train[0][0].shape == (1, 28, 28)
+    np.testing.assert_array_equal(np.bincount(train[:][1]), [6000] * 10)
+
+
+def test_images_and_labels_must_be_equally_many(tmp_path):
+    write_folder(tmp_path)
+    idx.write(tmp_path / "train-labels-idx1-ubyte.gz", np.zeros(5, np.uint8))
+    with pytest.raises(ValueError, match=r"train needs .* got \(6, 4, 5\) uint8 and \(5,\)"):
+        datasets.idx_folder(tmp_path)
+    with pytest.raises(ValueError, match=r"got lengths \[2, 3\]"):
+        ArrayDataset([1, 2], [1, 2, 3])

@@ -1,0 +1,167 @@
+"""minidl/data/loader.py: the same batches with and without the thread, and no thread is left."""
+
+import subprocess
+import sys
+import threading
+import traceback
+
+import numpy as np
+import pytest
+
+from minidl.data import ArrayDataset, DataLoader, DistributedSampler
+
+PREFETCH = [0, 1, 2, 5]
+# An upper bound for waiting on a thread that is about to end; no test passes by waiting it out.
+PATIENCE_S = 20
+
+
+def numbers(n):
+    return ArrayDataset(np.arange(n), np.arange(n, dtype=np.float32).reshape(n, 1) * 10)
+
+
+def loading_threads():
+    return [t for t in threading.enumerate() if t.name == "minidl-loader"]
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left():
+    yield
+    for thread in loading_threads():
+        thread.join(PATIENCE_S)
+    assert not loading_threads()
+
+
+@pytest.mark.parametrize("prefetch", PREFETCH)
+@pytest.mark.parametrize("n", [0, 1, 3, 4, 5, 9])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_batches_keep_the_order(n, drop_last, prefetch):
+    loader = DataLoader(numbers(n), 4, drop_last=drop_last, prefetch=prefetch)
+    for _ in range(2):  # a loader can be iterated again
+        batches = list(loader)
+        assert len(batches) == len(loader)
+        n_seen = n // 4 * 4 if drop_last else n
+        assert [len(x) for x, _ in batches] == [min(4, n_seen - i) for i in range(0, n_seen, 4)]
+        for k, (x, y) in enumerate(batches):
+            np.testing.assert_array_equal(x, np.arange(4 * k, 4 * k + len(x)))
+            np.testing.assert_array_equal(y, x[:, None] * 10)
+
+
+def test_the_sampler_chooses_and_collate_combines():
+    loader = DataLoader(list("abcdef"), 2, sampler=[5, 0, 2], collate="".join)
+    assert list(loader) == ["fa", "c"]
+
+
+def test_samples_that_are_not_tuples_make_a_tuple_of_one():
+    (batch,) = DataLoader([np.ones(3), np.zeros(3)], 2)
+    assert isinstance(batch, tuple) and batch[0].shape == (2, 3)
+
+
+def test_samples_of_different_shapes_are_an_error_that_says_so():
+    with pytest.raises(ValueError, match=r"field 0 of the samples has shapes \[\(2,\), \(3,\)\]"):
+        list(DataLoader([np.ones(3), np.ones(2)], 2))
+
+
+class Faulty:
+    def __len__(self):
+        return 10
+
+    def __getitem__(self, i):
+        if i == 5:
+            raise LookupError("sample 5 is on a bad sector")
+        return i
+
+
+@pytest.mark.parametrize("prefetch", PREFETCH)
+def test_a_fault_in_the_dataset_reaches_the_consumer(prefetch):
+    seen = []
+    with pytest.raises(LookupError, match="bad sector") as caught:
+        for (x,) in DataLoader(Faulty(), 2, prefetch=prefetch):
+            seen += x.tolist()
+    assert seen == [0, 1, 2, 3]  # all batches before the faulty one are delivered
+    lines = "".join(traceback.format_exception(caught.value))
+    assert 'raise LookupError("sample 5 is on a bad sector")' in lines  # the dataset's own line
+    assert "while loading samples [4, 5]" in lines
+
+
+@pytest.mark.parametrize("prefetch", PREFETCH)
+def test_breaking_early_ends_the_thread(prefetch):
+    for (x, _) in DataLoader(numbers(1000), 2, prefetch=prefetch):
+        assert x[0] == 0
+        break
+    iterator = iter(DataLoader(numbers(1000), 2, prefetch=prefetch))
+    next(iterator)
+    iterator.close()
+    iter(DataLoader(numbers(1000), 2, prefetch=prefetch))  # never asked for a batch
+
+
+def test_at_most_prefetch_batches_are_loaded_ahead():
+    loaded, third = [], threading.Event()
+
+    class Counted:
+        def __len__(self):
+            return 100
+
+        def __getitem__(self, i):
+            loaded.append(i)
+            if i == 2:
+                third.set()
+            return i
+
+    iterator = iter(DataLoader(Counted(), 1, prefetch=2))
+    next(iterator)
+    # The consumer holds batch 0 and does nothing: batches 1 and 2 are loaded meanwhile ...
+    assert third.wait(PATIENCE_S)
+    # ... and no more. The thread would have to load a hundred in this time to hide a missing limit.
+    loading_threads()[0].join(0.2)
+    assert loaded == [0, 1, 2]
+    iterator.close()
+
+
+@pytest.mark.parametrize("prefetch", PREFETCH)
+def test_only_delivered_batches_count_as_consumed(prefetch):
+    sampler = DistributedSampler(20, 1, 2, shuffle=False)
+    loader = DataLoader(range(20), 3, sampler, prefetch=prefetch)
+    iterator = iter(loader)
+    assert sampler.state_dict()["consumed"] == 0
+    for wanted in (6, 12, 18, 20):  # 3 + 3 + 3 + 1 samples on each of two ranks
+        next(iterator)
+        assert sampler.state_dict()["consumed"] == wanted
+
+
+@pytest.mark.parametrize("prefetch", PREFETCH)
+def test_resumed_loading_delivers_what_was_left(prefetch):
+    def loader(rank):
+        sampler = DistributedSampler(37, rank, 2, tail="uneven", seed=9)
+        sampler.set_epoch(3)
+        return DataLoader(range(37), 4, sampler, prefetch=prefetch)
+
+    whole = [np.concatenate([x for x, in loader(rank)]) for rank in range(2)]
+    saved = loader(0)
+    for k, _ in enumerate(saved):
+        if k == 1:
+            break
+    resumed = [loader(rank) for rank in range(2)]
+    for rank in range(2):
+        resumed[rank].sampler.load_state_dict(saved.sampler.state_dict())
+        rest = np.concatenate([x for x, in resumed[rank]])
+        np.testing.assert_array_equal(rest, whole[rank][8:])
+
+
+def test_a_program_that_still_holds_an_iterator_can_end():
+    code = (
+        "from minidl.data import DataLoader\n"
+        "iterator = iter(DataLoader(range(10**9), 2))\n"
+        "print(next(iterator))\n"
+        "keep = [iterator]; keep.append(keep)\n"  # a cycle: not collected before exit
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S
+    )
+    assert (out.returncode, out.stdout, out.stderr) == (0, "(array([0, 1]),)\n", "")
+
+
+def test_impossible_settings_are_refused():
+    with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
+        DataLoader(range(3), 0)
+    with pytest.raises(ValueError, match="prefetch must be 0 or more, got -1"):
+        DataLoader(range(3), 1, prefetch=-1)

@@ -1,0 +1,146 @@
+"""The import rule: which part of the package may know which other, kept by reading the sources.
+
+    Data flows tensor -> ops -> nn -> optim -> parallel -> comm. `comm` is a leaf: collectives know
+    arrays, never a Tensor, and can be taught and tested alone; only `parallel` joins the two.
+"""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+ANYTHING = None
+MAY_IMPORT = {
+    "backend": "",
+    "random": "backend",
+    "memory": "backend",
+    "timeline": "",
+    "backward": "backend memory random tensor",  # the engine's second half
+    "tensor": "backward memory random backend",
+    "gradcheck": "tensor backward random backend",
+    "ops": "tensor backward random backend",
+    "cuda": "backend",
+    "fused": "cuda tensor backward random backend",
+    "recompute": "tensor backward random backend",
+    "amp": "ops tensor backward backend",
+    "nn": "recompute fused ops tensor backward random backend",
+    "optim": "fused tensor backward memory backend",
+    "comm": "timeline backend",
+    "parallel": "optim nn fused ops recompute amp tensor backward comm memory backend",
+    "infer": "nn ops fused tensor backward backend",
+    "data": "random backend",
+    "snapshot": "parallel optim nn amp tensor comm random backend",
+    "exercise": ANYTHING,
+    "tutorial": ANYTHING,  # what the scripts in tutorials/ share
+    "cli": ANYTHING,
+    "": ANYTHING,  # minidl/__init__.py and __main__.py: the public names
+}
+# Heavy or optional packages, and the only places that may import them.
+ONLY_IN = {
+    "mpi4py": ["comm/mpi.py"],
+    "greenlet": ["comm/sim.py"],
+    "cupy": ["backend.py", "cuda/gpu.py"],
+    "sklearn": ["data/datasets.py"],
+    "torch": [],
+}
+
+
+def imports(source, package):
+    """(line, dotted name) of every import in a module of `package`; each imported name is one."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*above, base] if base else above)
+            for alias in node.names:
+                yield node.lineno, f"{base}.{alias.name}"
+
+
+def part_of(dotted):
+    """The part of minidl that a dotted name belongs to; "" for the package itself."""
+    name = (dotted.split(".") + [""])[1]
+    return name if name in MAY_IMPORT or (ROOT / "minidl" / name).exists() else ""
+
+
+def violations(path, source):
+    """What the file at `path`, relative to minidl/, may not import: a list of sentences."""
+    module = ["minidl", *Path(path).with_suffix("").parts]
+    package = ".".join(module[:-1])
+    part = "" if path in ("__init__.py", "__main__.py") else module[1]
+    if part not in MAY_IMPORT:
+        return [f"minidl/{path}: {part!r} has no line in MAY_IMPORT"]
+    allowed, found = MAY_IMPORT[part], []
+    for line, dotted in imports(source, package):
+        top = dotted.split(".")[0]
+        if path not in ONLY_IN.get(top, [path]):
+            found.append(f"minidl/{path}:{line}: {top} may be imported in {ONLY_IN[top]} only")
+        if top == "minidl" and allowed is not ANYTHING:
+            target = part_of(dotted)
+            if target != part and target not in allowed.split():
+                found.append(f"minidl/{path}:{line}: {part} may not import {target or 'minidl'}")
+    return found
+
+
+def test_every_import_follows_the_rule():
+    found = []
+    for file in sorted((ROOT / "minidl").rglob("*.py")):
+        found += violations(file.relative_to(ROOT / "minidl").as_posix(), file.read_text())
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "path, source, message",
+    [
+        ("comm/ring.py", "from minidl.tensor import Tensor", "comm may not import tensor"),
+        ("comm/ring.py", "from ..tensor import Tensor", "comm may not import tensor"),
+        ("comm/ring.py", "from .. import tensor", "comm may not import tensor"),
+        ("ops/__init__.py", "from ..nn import functional", "ops may not import nn"),
+        ("ops/softmax.py", "def f():\n    import minidl.comm.ring", "ops may not import comm"),
+        ("nn/layers.py", "import minidl", "nn may not import minidl"),
+        ("nn/layers.py", "from minidl import Tensor", "nn may not import minidl"),
+        ("nn/layers.py", "if True:\n    from minidl import optim", "nn may not import optim"),
+        ("comm/ring.py", "from mpi4py import MPI", "mpi4py may be imported in"),
+        ("nn/layers.py", "import torch.nn", "torch may be imported in"),
+        ("novelty.py", "", "has no line in MAY_IMPORT"),
+    ],
+)
+def test_a_forbidden_import_is_found(path, source, message):
+    (sentence,) = violations(path, source)
+    assert message in sentence
+
+
+@pytest.mark.parametrize(
+    "path, source",
+    [
+        ("comm/mpi.py", "from mpi4py import MPI\nfrom .transport import Transport"),
+        ("parallel/bucket.py", "from minidl.comm import ring\nfrom .flat import Flat"),
+        ("ops/softmax.py", "from ..tensor import Function\nfrom . import reduce"),
+        ("cli.py", "from minidl.comm import mpi"),
+    ],
+)
+def test_an_allowed_import_passes(path, source):
+    assert violations(path, source) == []
+
+
+@pytest.mark.parametrize("module", ["minidl", "minidl.data", "minidl.cli"])
+def test_import_stays_light(module):
+    # The time is printed (pytest -s), not asserted: a busy machine is no fault. The aim is 0.25 s.
+    code = (
+        "import sys, time; start = time.perf_counter()\n"
+        f"import {module}\n"
+        "print(f'{time.perf_counter() - start:.3f}', *{name.split('.')[0] for name in sys.modules})"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert out.returncode == 0, out.stderr
+    time_s, *loaded = out.stdout.split()
+    print(f"\nimport {module}: {time_s} s")
+    heavy = {"mpi4py", "cupy", "matplotlib", "sklearn", "scipy", "torch", "greenlet", "tqdm"}
+    assert "numpy" in loaded and not heavy & set(loaded)

@@ -1,0 +1,168 @@
+"""setup.cfg and the Makefile keep their promises to someone with a fresh machine."""
+
+import ast
+import configparser
+import importlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SETUP = (ROOT / "setup.cfg").read_text()
+CONFIG = configparser.ConfigParser()
+CONFIG.read_string(SETUP)
+EXTRAS = CONFIG["options.extras_require"]
+
+# The name of a package on PyPI where it is not the name one imports.
+ON_PYPI = {"sklearn": "scikit-learn", "cupy": "cupy-cuda12x"}
+
+
+def requirements(text):
+    """The names of the packages in a list of requirements, extras of our own followed."""
+    names = set()
+    for line in text.split("\n"):
+        line = line.split("#")[0].strip()
+        if own := re.fullmatch(r"minidl\[(.*)\]", line):
+            for extra in own[1].split(","):
+                names |= requirements(EXTRAS[extra.strip()])
+        elif line:
+            names.add(re.match(r"[\w-]+", line)[0])
+    return names
+
+
+def third_party(folder):
+    """{imported package: file} of the sources below `folder`, ours and Python's own left out."""
+    found = {}
+    for file in sorted((ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                names = [node.module]
+            for name in names:
+                found[name.split(".")[0]] = file.relative_to(ROOT)
+    local = {"minidl", "tests", "conftest"}
+    for ours in ("tests", "tutorials", "benchmarks"):
+        local |= {file.stem for file in (ROOT / ours).rglob("*.py")}
+    return {n: f for n, f in found.items() if n not in sys.stdlib_module_names and n not in local}
+
+
+@pytest.mark.parametrize(
+    "folder, extras",
+    [
+        ("minidl", "mpi tutorials cuda12"),
+        ("tutorials", "mpi tutorials"),
+        ("tests", "test cuda12 bench"),  # PyTorch, in [bench], is optional there
+        ("benchmarks", "bench cuda12"),
+    ],
+)
+def test_every_imported_package_is_declared(folder, extras):
+    declared = requirements(CONFIG["options"]["install_requires"])
+    declared |= requirements("\n".join(EXTRAS[extra] for extra in extras.split()))
+    missing = {n: f for n, f in third_party(folder).items() if ON_PYPI.get(n, n) not in declared}
+    assert not missing
+
+
+def test_make_test_does_not_install_pytorch():
+    assert "torch" not in requirements(EXTRAS["test"]) | requirements(EXTRAS["tutorials"])
+
+
+def test_every_dependency_has_its_reason_in_a_comment():
+    lines = SETUP.split("[options.entry_points]")[0].split("install_requires =")[1].splitlines()
+    dependencies = 0
+    for above, line in zip(lines, lines[1:], strict=False):
+        if line.startswith("    ") and line.strip()[0].isalpha() and line.split()[0] != "include":
+            if re.match(r"\s*(minidl\[|pytest$)", line):  # ourselves; what runs the tests
+                continue
+            dependencies += 1
+            assert above.strip().startswith("#"), f"why does minidl need {line.strip()!r}?"
+    assert dependencies >= 10  # the loop did see them
+
+
+def test_the_console_script_leads_to_a_function():
+    (line,) = CONFIG["options.entry_points"]["console_scripts"].strip().splitlines()
+    name, target = (s.strip() for s in line.split("="))
+    module, function = target.split(":")
+    assert name == "minidl"
+    assert callable(getattr(importlib.import_module(module), function))
+
+
+def test_the_version_is_one():
+    assert importlib.import_module("minidl").__version__ == CONFIG["metadata"]["version"]
+
+
+def make(*args, cwd=ROOT, **env):
+    """Run make without what an outer make left in the environment."""
+    if not shutil.which("make"):
+        pytest.skip("make is not installed")
+    kept = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
+    return subprocess.run(
+        ["make", *args], cwd=cwd, env={**kept, **env}, capture_output=True, text=True
+    )
+
+
+def test_help_is_the_default_and_lists_every_target_in_one_line():
+    out = make()
+    listed = re.findall(r"^  make (\S+) +\S.*$", out.stdout, re.MULTILINE)
+    assert len(listed) == len(out.stdout.splitlines())
+    (phony,) = re.findall(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(phony.split())
+    wanted = "help demo test test-fast test-mpi test-gpu lint bench tutorials clean"
+    assert set(wanted.split()) <= set(listed)
+    assert out.stdout == make("help").stdout
+
+
+def fake_python(folder, name, version, has_venv):
+    """A script that answers the questions the Makefile asks a Python."""
+    old, script = version < (3, 11), folder / name
+    script.write_text(
+        "#!/bin/sh\n"
+        'case "$*" in\n'
+        f"  --version) echo Python {version[0]}.{version[1]}.2 ;;\n"
+        f"  *version_info*3,\\ 11*) exit {int(old)} ;;\n"
+        f"  *ensurepip*) exit {int(not has_venv)} ;;\n"
+        f"  *version_info*) echo {version[0]}.{version[1]} ;;\n"
+        "  *) echo made by $0; exit 7 ;;\n"
+        "esac\n"
+    )
+    script.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    "pythons, message",
+    [
+        ({"python3": ((3, 9), True)}, "needs Python >= 3.11; 'python3' is Python 3.9.2"),
+        ({}, "needs Python >= 3.11; 'python3' is not found"),
+        ({"python3": ((3, 11), False)}, "sudo apt install python3.11-venv"),
+    ],
+)
+def test_a_machine_without_a_fitting_python_is_told_what_to_install(tmp_path, pythons, message):
+    run_in_fake_machine(tmp_path, pythons, message)
+
+
+def test_a_newer_python_is_found_beside_an_old_python3(tmp_path):
+    # exit status 7 and this line are the fake Python's answer to `-m venv`
+    pythons = {"python3": ((3, 9), True), "python3.12": ((3, 12), True)}
+    run_in_fake_machine(tmp_path, pythons, "python3.12")
+
+
+def run_in_fake_machine(tmp_path, pythons, message):
+    for file in ("Makefile", "setup.cfg", "pyproject.toml"):
+        shutil.copy(ROOT / file, tmp_path)
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for tool in ("make", "sh", "sed", "head"):
+        if shutil.which(tool):
+            (tools / tool).symlink_to(shutil.which(tool))
+    for name, (version, has_venv) in pythons.items():
+        fake_python(tools, name, version, has_venv)
+    out = make("demo", cwd=tmp_path, PATH=str(tools))
+    assert out.returncode != 0
+    assert message in out.stdout + out.stderr
+    assert not (tmp_path / ".venv").exists()
