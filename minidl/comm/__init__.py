@@ -1,0 +1,48 @@
+"""Communication between ranks: arrays only, never a Tensor. Can be read, taught and tested alone.
+
+    transport.py    the protocol every algorithm is written against, and its rules: start here
+    sim.py          ranks as greenlets in one process, with a modelled clock and a deadlock report
+    mpi.py          ranks as MPI processes
+    ledger.py       counts bytes and messages by peer, collective and group
+    chunks.py       how a vector is cut into n chunks, and what each rank then sends
+    naive.py        gather, add, broadcast: the oracle
+    ring.py         reduce-scatter, all-gather, all-reduce around a ring
+    tree.py         binomial broadcast, reduce, all-reduce, barrier
+    background.py   one communication thread, first in first out
+    cost.py         the alpha-beta-gamma formulas
+
+    t = minidl.comm.world()                                # one MPI process per rank, or
+    minidl.comm.simulate(4, lambda t: ring.all_reduce(t, x))   # four ranks in this process
+
+Importing this package imports neither mpi4py nor greenlet: the submodules load on first use.
+"""
+
+import importlib
+
+_SUBMODULES = (
+    "background chunks cost ledger mpi naive ring sim transport tree".split()
+)
+
+
+def world(**options):
+    """The transport of all MPI processes; see `mpi.world`."""
+    from . import mpi
+
+    return mpi.world(**options)
+
+
+def simulate(n, fn, *args, **options):
+    """Run `fn(t, *args)` as n ranks in this process; see `sim.simulate`."""
+    from . import sim
+
+    return sim.simulate(n, fn, *args, **options)
+
+
+def __getattr__(name):
+    if name in _SUBMODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted([*globals(), *_SUBMODULES])

@@ -1,0 +1,39 @@
+"""How a vector is cut into n chunks, and the bytes each rank then sends. Test: tests/comm/test_chunks.py
+
+    10 elements on 4 ranks:   |0 1 2|3 4 5|6 7|8 9|      every chunk L//n elements, the first L%n one more
+
+With fewer elements than ranks the last chunks are empty; they take part in every step all the same.
+"""
+
+
+def bounds(length, n):
+    """The n+1 places where a vector of `length` elements is cut: chunk i is [b[i], b[i+1])."""
+    size, longer = divmod(length, n)
+    return [i * size + min(i, longer) for i in range(n + 1)]
+
+
+def split(x, n):
+    """The n chunks of the 1-d array x, as views."""
+    b = bounds(len(x), n)
+    return [x[b[i] : b[i + 1]] for i in range(n)]
+
+
+def size(length, n, i):
+    """Elements in chunk i (taken modulo n)."""
+    return length // n + (i % n < length % n)
+
+
+def ring_bytes_sent(length, itemsize, n, rank):
+    """Bytes that `rank` sends in a ring all-reduce: 2K less its chunks r+1 and r+2.
+
+    The reduce-scatter sends every chunk but r+1, the all-gather every chunk but r+2. It is 2(n-1)K/n on every rank
+    only if n divides the length (or n <= 2); the sum over ranks is always 2(n-1)K.
+    """
+    if n == 1:
+        return 0
+    return itemsize * (2 * length - size(length, n, rank + 1) - size(length, n, rank + 2))
+
+
+def ring_bytes_received(length, itemsize, n, rank):
+    """Bytes that `rank` receives in a ring all-reduce: 2K less its chunks r and r+1; what its left sends."""
+    return ring_bytes_sent(length, itemsize, n, (rank - 1) % n)

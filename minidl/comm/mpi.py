@@ -1,0 +1,235 @@
+"""Ranks as MPI processes; the only file that imports mpi4py. Test: tests/mpi/
+
+    mpiexec -n 4 python script.py          t = mpi.world(): rank 0..3 of 4
+
+MPI comes with `pip install mpi4py mpich`; Open MPI or a site's own works as well, if mpiexec and mpi4py belong to
+the same one. Only bytes cross (MPI.BYTE), so any dtype will do.
+
+Messages are cut into parts, because an MPI count is a 32-bit int: full parts of `part_bytes`, then one shorter
+part, which may be empty. As every message ends with a short part, a receiver that expects another size always
+sees it: a part is shorter or longer than it should be.
+
+An exception that nobody catches ends all ranks: MPI alone would leave the others waiting for ever (SEMANTICS of
+ChainerMN's global_except_hook and of `python -m mpi4py`).
+"""
+
+import contextvars
+import os
+import sys
+import threading
+import time
+import traceback
+
+import numpy as np
+
+from .transport import Request, Transport, check_array, check_peer, check_ranks, size_mismatch
+
+PART_BYTES = 1 << 30  # under the 2 GiB that a 32-bit count allows, and a round number in a trace
+
+
+def world(part_bytes=PART_BYTES):
+    """The transport of all processes that mpiexec started (COMM_WORLD). Aborts them all on an uncaught exception.
+
+    Raises RuntimeError if MPI was started without thread support, or by the launcher of another MPI.
+    """
+    from mpi4py import MPI
+
+    _check_threads(MPI)
+    _check_launcher(MPI.COMM_WORLD.size, os.environ)
+    _abort_on_exception(MPI.COMM_WORLD)
+    return MPITransport(MPI.COMM_WORLD, part_bytes)
+
+
+class MPITransport(Transport):
+    """A group of MPI processes. `comm` is an mpi4py communicator."""
+
+    def __init__(self, comm, part_bytes=PART_BYTES):
+        from mpi4py import MPI
+
+        self._mpi, self._comm, self._part_bytes = MPI, comm, part_bytes
+        self.rank, self.size = comm.rank, comm.size
+        self.ranks = tuple(comm.group.Translate_ranks(None, MPI.COMM_WORLD.group))
+        self.world_rank = self.ranks[self.rank]
+
+    def isend(self, array, dst, tag=0):
+        check_peer(self.rank, self.size, dst, "dst")
+        data = _as_bytes(self.rank, array)
+        return _Sends([self._comm.Isend((part, self._mpi.BYTE), dst, tag) for part in self._parts(data)], data)
+
+    def irecv(self, out, src, tag=0):
+        check_peer(self.rank, self.size, src, "src")
+        into = _as_bytes(self.rank, out)
+        parts = self._parts(into)
+        return _Receives(self, out, into, src, [self._comm.Irecv((p, self._mpi.BYTE), src, tag) for p in parts])
+
+    def sendrecv(self, out, dst, into, src, tag=0):
+        if max(out.nbytes, into.nbytes) >= self._part_bytes or not into.flags.c_contiguous:
+            return super().sendrecv(out, dst, into, src, tag)
+        check_peer(self.rank, self.size, dst, "dst")
+        check_peer(self.rank, self.size, src, "src")
+        byte, status = self._mpi.BYTE, self._mpi.Status()
+        data, room = _as_bytes(self.rank, out), _as_bytes(self.rank, into)
+        try:
+            self._comm.Sendrecv((data, byte), dst, tag, (room, byte), src, tag, status)
+        except self._mpi.Exception as error:
+            raise self._explain(error, src, into.nbytes) from None
+        if status.Get_count(byte) != into.nbytes:
+            raise size_mismatch(self.rank, src, into.nbytes, status.Get_count(byte))
+        return into
+
+    def recv_any(self, tag=0):
+        mpi = self._mpi
+        status = mpi.Status()
+        message = self._comm.Mprobe(mpi.ANY_SOURCE, tag, status)
+        parts = []
+        while True:
+            parts.append(np.empty(status.Get_count(mpi.BYTE), np.uint8))
+            message.Recv((parts[-1], mpi.BYTE))
+            if len(parts[-1]) < self._part_bytes:
+                return status.source, parts[0] if len(parts) == 1 else np.concatenate(parts)
+            message = self._comm.Mprobe(status.source, tag, status)
+
+    def subgroup(self, ranks):
+        ranks = check_ranks(self.rank, self.size, ranks)
+        if self.rank not in ranks:
+            return None
+        # Collective over the members alone, so that others need not know of the group.
+        return MPITransport(self._comm.Create_group(self._comm.group.Incl(ranks)), self._part_bytes)
+
+    def spawn(self, fn, *args):
+        return _Thread(fn, args)
+
+    def event(self):
+        return threading.Event()
+
+    def time(self):
+        return time.perf_counter()
+
+    def _parts(self, data):
+        """The parts of a message; the last is shorter than part_bytes."""
+        size = self._part_bytes
+        return [data[i : i + size] for i in range(0, len(data) + 1, size)]
+
+    def _explain(self, error, src, expected):
+        """A truncated message is the peers' disagreement; any other error is MPI's own."""
+        if error.Get_error_class() == self._mpi.ERR_TRUNCATE:
+            return size_mismatch(self.rank, src, expected, "more")
+        return error
+
+
+class _Sends(Request):
+    """The parts of a message going out. Keeps their bytes alive."""
+
+    def __init__(self, requests, data):
+        self._requests, self._data = requests, data
+
+    def wait(self):
+        for request in self._requests:
+            request.Wait()
+        self._data = None
+
+
+class _Receives(Request):
+    """The parts of a message coming in."""
+
+    def __init__(self, transport, out, into, src, requests):
+        self._transport, self._out, self._into, self._src = transport, out, into, src
+        self._requests = requests
+
+    def wait(self):
+        t, mpi = self._transport, self._transport._mpi
+        if self._into is None:
+            return
+        status = mpi.Status()
+        got = 0
+        for i, request in enumerate(self._requests):
+            try:
+                request.Wait(status)
+            except mpi.Exception as error:
+                raise t._explain(error, self._src, len(self._into)) from None
+            n_bytes = status.Get_count(mpi.BYTE)
+            got += n_bytes
+            if n_bytes < t._part_bytes and (i + 1 < len(self._requests) or got != len(self._into)):
+                raise size_mismatch(t.rank, self._src, len(self._into), got)
+        if got != len(self._into):  # a full part where a short one should end the message
+            raise size_mismatch(t.rank, self._src, len(self._into), "more")
+        if not self._out.flags.c_contiguous:
+            self._out[...] = self._into.view(self._out.dtype).reshape(self._out.shape)
+        self._into = None
+
+
+class _Thread:
+    """A function running in its own thread; wait() gives its result or re-raises."""
+
+    def __init__(self, fn, args):
+        self._result = self._error = None
+        context = contextvars.copy_context()
+        # A daemon: work that nobody waits for must not keep a failed process alive.
+        self._thread = threading.Thread(target=self._run, args=(context, fn, args), daemon=True)
+        self._thread.start()
+
+    def _run(self, context, fn, args):
+        try:
+            self._result = context.run(fn, *args)
+        except BaseException as error:
+            self._error = error
+
+    def wait(self):
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
+def _as_bytes(rank, array):
+    """The array's bytes as flat uint8: a view where it is contiguous, a copy elsewhere."""
+    check_array(rank, array)
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def _check_threads(mpi):
+    if mpi.Query_thread() < mpi.THREAD_MULTIPLE:
+        names = {mpi.THREAD_SINGLE: "SINGLE", mpi.THREAD_FUNNELED: "FUNNELED", mpi.THREAD_SERIALIZED: "SERIALIZED"}
+        raise RuntimeError(
+            f"rank {mpi.COMM_WORLD.rank}: background communication needs MPI_THREAD_MULTIPLE; this MPI runs with "
+            f"MPI_THREAD_{names[mpi.Query_thread()]}. Remove mpi4py.rc settings that lower thread_level, or use an "
+            "MPI built with thread support (pip install mpich)."
+        )
+
+
+def _check_launcher(size, environ):
+    """Every process says 'rank 0 of 1' when mpiexec belongs to another MPI than mpi4py."""
+    # Inside an allocation SLURM_NTASKS is set for a lone process too; the STEP variable is srun's own.
+    for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"):
+        started = environ.get(name, "")
+        if size == 1 and started.isdigit() and int(started) > 1:
+            raise RuntimeError(
+                f"rank 0: the launcher started {started} processes ({name}={started}), but MPI says that this one is "
+                "rank 0 of 1: mpiexec and mpi4py belong to different MPIs. Use the mpiexec beside this Python "
+                f"({os.path.join(os.path.dirname(sys.executable), 'mpiexec')}), `minidl run`, or on Slurm "
+                "`srun --mpi=pmi2`; `minidl doctor` shows both."
+            )
+
+
+def _abort_on_exception(comm):
+    """Make an uncaught exception of this process, in any thread, end all ranks."""
+    if comm.size == 1 or getattr(sys.excepthook, "aborts_mpi", False):
+        return
+
+    def abort(kind, error, trace):
+        text = "".join(traceback.format_exception(kind, error, trace))
+        prefix = f"rank {comm.rank}: "
+        sys.stdout.flush()
+        sys.stderr.write("".join(prefix + line for line in text.splitlines(keepends=True)))
+        sys.stderr.flush()
+        # Should MPI be stuck in another thread, leave without it: the launcher then ends the other ranks.
+        last_resort = threading.Timer(1.0, os._exit, [1])
+        last_resort.daemon = True
+        last_resort.start()
+        comm.Abort(1)
+
+    abort.aborts_mpi = True
+    sys.excepthook = abort
+    threading.excepthook = lambda args: (
+        None if args.exc_type is SystemExit else abort(args.exc_type, args.exc_value, args.exc_traceback)
+    )

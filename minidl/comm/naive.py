@@ -1,0 +1,47 @@
+"""All-reduce the obvious way: the oracle for the others. Test: tests/comm/test_naive.py
+
+    1, 2, 3 -> 0      everybody sends its array to rank 0, which adds them in rank order
+    0 -> 1, 2, 3      and sends the sum to everybody.
+
+Rank 0 sends and receives (n-1) * x.nbytes: its link is the bottleneck that ring.py and tree.py remove.
+"""
+
+import numpy as np
+
+from .transport import collective
+
+
+@collective
+def gather(t, x):
+    """All ranks' x, stacked in rank order along a new first axis, on rank 0; None elsewhere. x: equal shape."""
+    if t.rank != 0:
+        t.send(x, 0)
+        return None
+    gathered = np.empty((t.size, *x.shape), x.dtype)
+    gathered[0] = x
+    requests = [t.irecv(gathered[src], src) for src in range(1, t.size)]
+    for request in requests:
+        request.wait()
+    return gathered
+
+
+@collective
+def broadcast(t, x):
+    """Copy rank 0's x into every rank's x; returns x."""
+    if t.rank != 0:
+        return t.recv(x, 0)
+    for request in [t.isend(x, dst) for dst in range(1, t.size)]:
+        request.wait()
+    return x
+
+
+@collective
+def all_reduce(t, x, op=np.add):
+    """The op of all ranks' x in rank order, ((x0 + x1) + x2) + ..., as a new array on every rank. In x's dtype."""
+    gathered = gather(t, x)
+    if t.rank != 0:
+        return broadcast(t, np.empty_like(x))
+    total = gathered[0].copy()
+    for other in gathered[1:]:
+        op(total, other, out=total)
+    return broadcast(t, total)

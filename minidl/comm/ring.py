@@ -1,0 +1,98 @@
+"""Ring all-reduce (Patarasuk & Yuan 2009).   Test: tests/comm/test_ring.py   Tutorial: tutorials/06_ring.py
+
+    0 -> 1          n ranks cut x into n chunks. In step s rank r sends chunk r-s to the right and adds
+    ^    v          the chunk that comes from the left. After n-1 steps rank r owns the sum of chunk r+1.
+    3 <- 2          Sent per rank: (n-1)/n * x.nbytes for the scatter, the same again for the gather.
+
+How many ranks are summed in each chunk of rank 0, of 4 ranks:
+
+                                chunk 0  1  2  3
+    before                            1  1  1  1
+    step 0   send 0, receive 3        1  1  1  2
+    step 1   send 3, receive 2        1  1  3  2
+    step 2   send 2, receive 1        1  4  3  2      chunk 1 is complete: 0 owns it
+
+All ranks end with the same bits, because the gather copies them. Which bits depends on n and on where the chunks
+begin: chunk c is summed in ring order starting at rank c, x_c + x_(c+1) + ..., in x's own dtype.
+"""
+
+import numpy as np
+
+from . import chunks
+from .transport import collective
+
+
+@collective
+def reduce_scatter(t, x, op=np.add):
+    """Reduce x over the ranks; returns this rank's complete chunk, number rank+1 of `chunks.split(x, n)`.
+
+    x: 1-d contiguous array, equal size on all ranks. It is the workspace: its other chunks hold partial sums
+    afterwards. Sends x.nbytes less the owned chunk, in n-1 messages.
+    """
+    n, r = t.size, t.rank
+    left, right = (r - 1) % n, (r + 1) % n
+    chunk = chunks.split(_flat(t, x), n)
+    scratch = np.empty_like(chunk[0])  # chunk 0 is one of the longest
+    for s in range(n - 1):
+        mine = chunk[(r - s - 1) % n]
+        theirs = scratch[: len(mine)]
+        t.sendrecv(chunk[(r - s) % n], right, theirs, left)
+        op(theirs, mine, out=mine)
+    return chunk[(r + 1) % n]
+
+
+@collective
+def all_gather(t, x):
+    """Copy every rank's own chunk, number rank+1 of `chunks.split(x, n)`, to all ranks; returns x, complete.
+
+    x: 1-d contiguous array, equal size on all ranks. Sends x.nbytes less chunk rank+2, in n-1 messages.
+    """
+    n, r = t.size, t.rank
+    left, right = (r - 1) % n, (r + 1) % n
+    chunk = chunks.split(_flat(t, x), n)
+    for s in range(n - 1):
+        t.sendrecv(chunk[(r + 1 - s) % n], right, chunk[(r - s) % n], left)
+    return x
+
+
+@collective
+def all_reduce(t, x, op=np.add):
+    """The elementwise op (np.add, np.maximum, np.minimum, np.multiply, np.logical_or) of all ranks' x, on every rank.
+
+    A contiguous x of any shape is overwritten with the result and returned; of another x a reduced copy is
+    returned. Sums are made in x's dtype: float16 sums round to float16 after every addition, so for averages of
+    float16 use `mean`. Sends `chunks.ring_bytes_sent` bytes in 2(n-1) messages.
+    """
+    flat = np.ascontiguousarray(x).reshape(-1)  # x itself where it is contiguous, a copy elsewhere
+    reduce_scatter(t, flat, op)
+    all_gather(t, flat)
+    return flat.reshape(x.shape)
+
+
+@collective
+def mean(t, x):
+    """The mean of all ranks' floating point x, on every rank, overwriting a contiguous x like `all_reduce`.
+
+    float16 is summed and divided in float32, and cast last: the float16 sum of 8 gradients can pass 65504 where
+    their mean does not. That sends twice the bytes of x.
+    """
+    if x.dtype.kind not in "fc":
+        raise TypeError(f"rank {t.rank}: ring.mean needs a floating point array; got {x.dtype}. Cast it first.")
+    total = x.astype(np.float32) if x.dtype == np.float16 else x
+    total = all_reduce(t, total)
+    np.divide(total, t.size, out=total)
+    if total.dtype == x.dtype:
+        return total
+    if x.flags.c_contiguous:
+        x[...] = total
+        return x
+    return total.astype(x.dtype)
+
+
+def _flat(t, x):
+    if x.ndim != 1 or not x.flags.c_contiguous:
+        raise ValueError(
+            f"rank {t.rank}: a ring works in place on a 1-d contiguous array; got shape {x.shape}, "
+            f"strides {x.strides}. Pass np.ascontiguousarray(x).reshape(-1)."
+        )
+    return x

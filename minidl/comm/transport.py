@@ -1,0 +1,182 @@
+"""The transport: what an algorithm may ask of the network. Test: tests/comm/test_transport.py
+
+A collective in this package is a plain function of a transport and an array, `ring.all_reduce(t, x)`, built on
+two calls: `isend` and `irecv`. Two transports exist. `mpi.world()` moves bytes between processes;
+`sim.simulate(n, fn)` runs n ranks in one process with a modelled clock. The same function runs on both.
+
+Rules, kept by every transport and relied upon by every algorithm:
+
+1. Bytes move, not numbers. The dtype is not carried: both sides must agree on it, and only the byte count is
+   checked (a receive of another size raises `SizeMismatch`). So float16 or bool need no MPI datatype, and the
+   precision of every sum is visible in our own code.
+2. Messages from one rank to another with one tag arrive in the order sent, and match receives in the order
+   posted. Different tags are independent.
+3. A buffer belongs to the transport from `isend`/`irecv` until the request's `wait()` returns. Every request
+   must be waited for. A send may complete before it is received, or may not: an algorithm in which all ranks
+   `send` first and `recv` second is wrong (tutorial 06b), `sendrecv` is right.
+4. Arrays may be of any dtype but object, of any shape, not contiguous (then a copy is made). They are NumPy's.
+5. A group is a transport: `t.subgroup(ranks)`. Its messages never mix with its parent's, so
+   `t.subgroup(range(t.size))` is a duplicate on which a second task may communicate at the same time.
+6. `rank` and `size` are in *this* group; `ranks[i]` is the world rank of rank i.
+"""
+
+import contextlib
+import contextvars
+import functools
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+# One per thread and per greenlet, so a background task's label is its own.
+_label = contextvars.ContextVar("collective")
+
+
+class SizeMismatch(ValueError):
+    """A message had another byte count than the receive that it matched."""
+
+
+class Request(ABC):
+    """A send or receive in flight."""
+
+    @abstractmethod
+    def wait(self):
+        """Block until the buffer may be used again (send) or holds the message (receive)."""
+
+
+class Transport(ABC):
+    """One rank's connection to its group. See the rules above.
+
+    rank, size   this rank and the number of ranks in this group
+    world_rank   this rank in the outermost group
+    ranks        world rank of every rank of this group
+    """
+
+    rank: int
+    size: int
+    world_rank: int
+    ranks: tuple
+
+    @abstractmethod
+    def isend(self, array, dst, tag=0):
+        """Start sending `array` to rank dst; returns a Request."""
+
+    @abstractmethod
+    def irecv(self, out, src, tag=0):
+        """Start receiving `out.nbytes` bytes from rank src into the array `out`; returns a Request."""
+
+    @abstractmethod
+    def recv_any(self, tag=0):
+        """Receive the next message from anybody, of any size: (src, flat uint8 array)."""
+
+    @abstractmethod
+    def subgroup(self, ranks):
+        """The transport of the listed ranks of this group, in that order; None on a rank not listed.
+
+        All listed ranks must call it, in the same order as their other subgroup calls on this transport.
+        """
+
+    @abstractmethod
+    def spawn(self, fn, *args):
+        """Run `fn(*args)` beside the caller; `.wait()` of the returned handle gives its result or re-raises.
+
+        The caller's context variables are copied. A thread under MPI, a greenlet in the simulator.
+        """
+
+    @abstractmethod
+    def event(self):
+        """An object with set() and wait() for tasks of one rank; like threading.Event."""
+
+    @abstractmethod
+    def time(self):
+        """Seconds since some fixed moment: measured under MPI, modelled in the simulator."""
+
+    def compute(self, seconds):
+        """Tell a modelled clock that work took `seconds`. Measured clocks know already: nothing happens."""
+
+    def send(self, array, dst, tag=0):
+        """Send and wait. May block until the receive is posted (rule 3)."""
+        self.isend(array, dst, tag).wait()
+
+    def recv(self, out, src, tag=0):
+        """Receive into `out`, wait, return it."""
+        self.irecv(out, src, tag).wait()
+        return out
+
+    def sendrecv(self, out, dst, into, src, tag=0):
+        """Send `out` to dst while receiving `into` from src; returns `into`. Cannot deadlock around a ring."""
+        # The receive goes first, so that a large message from the left finds its buffer waiting.
+        incoming = self.irecv(into, src, tag)
+        self.isend(out, dst, tag).wait()
+        incoming.wait()
+        return into
+
+    @contextlib.contextmanager
+    def named(self, label):
+        """Messages inside this block belong to `label` in ledgers and error texts; the outermost label wins."""
+        if _label.get(None) is not None:
+            yield
+            return
+        token = _label.set(label)
+        try:
+            yield
+        finally:
+            _label.reset(token)
+
+    def __repr__(self):
+        return f"{type(self).__name__}(rank {self.rank} of {self.size}, world ranks {list(self.ranks)})"
+
+
+def collective(fn):
+    """Decorator: the messages of `fn(t, ...)` are labelled 'file.function' unless a caller named them already."""
+    label = f"{fn.__module__.rpartition('.')[2]}.{fn.__name__}"
+
+    @functools.wraps(fn)
+    def labelled(t, *args, **kwargs):
+        with t.named(label):
+            return fn(t, *args, **kwargs)
+
+    return labelled
+
+
+def current_label():
+    """The label of the running collective, or 'point-to-point'."""
+    return _label.get(None) or "point-to-point"
+
+
+def size_mismatch(rank, src, expected, got):
+    """The error for a message of `got` bytes where `expected` were wanted (both int or a phrase)."""
+    label = _label.get(None)
+    if label is None:
+        what = "recv needs a buffer of the message's size"
+        remedy = "Do both sides agree on shape and dtype?"
+    else:
+        what = f"{label} needs the same size on all ranks"
+        remedy = "Unequal last batch?"
+    return SizeMismatch(f"rank {rank}: {what}; expected {expected} bytes from rank {src}, got {got}. {remedy}")
+
+
+def check_peer(rank, size, peer, role):
+    """Raise unless `peer` is a rank of the group."""
+    if not 0 <= peer < size:
+        raise ValueError(f"rank {rank}: {role} must be a rank of this group, 0 to {size - 1}; got {peer}")
+
+
+def check_ranks(rank, size, ranks):
+    """The subgroup's ranks as a tuple; raise unless they are distinct ranks of the group."""
+    ranks = tuple(int(r) for r in ranks)
+    if not ranks or len(set(ranks)) != len(ranks) or not all(0 <= r < size for r in ranks):
+        raise ValueError(
+            f"rank {rank}: subgroup needs distinct ranks, each 0 to {size - 1}, at least one; got {list(ranks)}"
+        )
+    return ranks
+
+
+def check_array(rank, array):
+    """Raise unless `array` is a NumPy array of plain bytes."""
+    if not isinstance(array, np.ndarray):
+        raise TypeError(
+            f"rank {rank}: the transport moves host arrays (numpy.ndarray); got {type(array).__module__}."
+            f"{type(array).__name__}. Copy device arrays to the host first (cupy.asnumpy)."
+        )
+    if array.dtype.hasobject:
+        raise TypeError(f"rank {rank}: an array of Python objects has no bytes to send; got dtype {array.dtype}")

@@ -1,0 +1,31 @@
+"""What all tests share."""
+
+import inspect
+
+import pytest
+
+
+def ranks(*sizes, mpi=True):
+    """Decorator: run the test body `body(t, ...)` on every rank of a group, for each group size.
+
+    Here the ranks are simulated; tests/mpi/ runs the same body under mpiexec, where `mpi` allows it. Other
+    parameters of the body come from pytest as usual (parametrize goes above this decorator, with values and not
+    fixtures). Import: `from tests.conftest import ranks`.
+    """
+
+    def decorate(body):
+        def test(n_ranks, **kwargs):
+            from minidl.comm import simulate
+
+            simulate(n_ranks, lambda t: body(t, **kwargs))
+
+        parameters = list(inspect.signature(body).parameters.values())[1:]
+        n_ranks = inspect.Parameter("n_ranks", inspect.Parameter.KEYWORD_ONLY)
+        test.__signature__ = inspect.Signature(
+            [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters] + [n_ranks]
+        )
+        test.__name__, test.__doc__, test.__module__ = body.__name__, body.__doc__, body.__module__
+        test.body, test.sizes = body, sizes if mpi else ()
+        return pytest.mark.parametrize("n_ranks", sizes)(test)
+
+    return decorate
