@@ -8,20 +8,32 @@ order and defaults. To add one: write both in the file it belongs to, name it he
 row in tests/ops/samples.py: the tests then check its gradient and compare it with PyTorch.
 """
 
-from minidl.ops import elementwise, reduce
+from minidl.ops import dropout, elementwise, embedding, loss, matmul, norm, reduce, softmax
 from minidl.tensor import Tensor
 
 TABLE = [  # (file, homes, names)
     (elementwise, "mt", "add mul exp"),
     (elementwise, "mtf", "tanh"),
     (reduce, "mt", "sum"),
+    (matmul, "mt", "matmul"),
+    (matmul, "f", "linear"),
+    (softmax, "mtf", "softmax log_softmax"),
+    (loss, "f", "cross_entropy nll_loss mse_loss l1_loss binary_cross_entropy_with_logits"),
+    (norm, "f", "layer_norm rms_norm group_norm batch_norm"),
+    (dropout, "f", "dropout"),
+    (embedding, "f", "embedding"),
 ]
 
 OPERATORS = {  # Python's operator -> op
     "__add__": elementwise.add,
     "__mul__": elementwise.mul,
+    "__matmul__": matmul.matmul,
 }
-REFLECTED = {"__radd__": elementwise.add, "__rmul__": elementwise.mul}
+REFLECTED = {
+    "__radd__": elementwise.add,
+    "__rmul__": elementwise.mul,
+    "__rmatmul__": matmul.matmul,
+}
 
 
 def namespace(home):

@@ -1,0 +1,58 @@
+"""Embedding: a row of a table for each index; backward adds gradients that meet at the same row.
+
+    y[t] = w[index[t]]          gw[v] = sum of gy[t] over all t with index[t] = v
+
+The sum is a scatter-add. `np.add.at` does it one element at a time; sorted by index, the rows that
+belong together are neighbours, and one `reduceat` sums every segment:
+
+    index     3 0 3 1 0   ->  order 1 4 | 3 | 0 2     segments start at 0, 2, 3
+                              v     0     1   3
+
+The sort is stable, so the order of additions, hence the bits, depend on the indices alone.
+Test: tests/ops/test_embedding.py
+"""
+
+from minidl.tensor import Function
+
+
+def scatter_add_rows(xp, index, g, n_rows):
+    """out (n_rows, width) with out[index[t]] += g[t]; index (t,), g (t, width)."""
+    out = xp.zeros((n_rows, g.shape[1]), g.dtype)
+    if index.size:
+        order = xp.argsort(index, kind="stable")
+        ordered = index[order]
+        starts = xp.flatnonzero(xp.concatenate([ordered[:1] >= 0, ordered[1:] != ordered[:-1]]))
+        out[ordered[starts]] = xp.add.reduceat(g[order], starts, axis=0)
+    return out
+
+
+class Embedding(Function):
+    """w[index]. Saves the indices, not the table."""
+
+    def forward(self, index, w, padding_idx=None):
+        if w.ndim != 2 or index.dtype.kind not in "iu":
+            raise ValueError(f"embedding: input of {index.dtype}, weight {w.shape}; want integer "
+                             "indices and a weight (num_embeddings, embedding_dim)")
+        n = w.shape[0]
+        if index.size and not (0 <= int(index.min()) and int(index.max()) < n):
+            raise IndexError(f"embedding: indices from {int(index.min())} to {int(index.max())}, "
+                             f"but the weight {w.shape} has rows 0 to {n - 1}")
+        if padding_idx is not None and not -n <= padding_idx < n:
+            raise IndexError(f"embedding: padding_idx {padding_idx} is no row of weight {w.shape}")
+        self.n_rows, self.padding_idx = n, padding_idx
+        self.save(index)
+        return self.xp.take(w, index, axis=0)
+
+    def backward(self, gy):
+        (index,) = self.saved
+        gw = scatter_add_rows(self.xp, index.reshape(-1), gy.reshape(index.size, gy.shape[-1]),
+                              self.n_rows)
+        if self.padding_idx is not None:
+            gw[self.padding_idx] = 0
+        return None, gw
+
+
+def embedding(input, weight, padding_idx=None):
+    """weight[input]: integer indices (...) -> (..., width). The row `padding_idx` is read like any
+    other and gets no gradient."""
+    return Embedding.apply(input, weight, padding_idx=padding_idx)

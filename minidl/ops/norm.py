@@ -1,0 +1,231 @@
+"""Normalization: subtract the mean, divide by the standard deviation, then scale and shift.
+
+    xhat = (x - mean) * r,   r = 1 / sqrt(var + eps)        y = xhat * w + b
+    gx   = r * (g - mean(g) - xhat * mean(g * xhat))        g = gy * w
+
+One formula, four layers. They differ in what one mean runs over, for x of shape (N, C, H, W):
+
+    layer_norm   the last dimensions of one sample          N means for (C, H, W)
+    group_norm   C / G channels of one sample               N * G means
+    batch_norm   one channel, over all samples and places   C means
+    rms_norm     as layer_norm, but nothing is subtracted: xhat = x / sqrt(mean(x^2) + eps)
+
+Backward subtracts mean(g) and the part of g along xhat: a step of x in those two directions (a
+shift of all x, a scaling of all x) leaves xhat as it is. Statistics of fp16 are fp32.
+
+Source: Ba, Kiros, Hinton 2016 (layer); Wu & He 2018 (group); Ioffe & Szegedy 2015 (batch); Zhang &
+Sennrich 2019 (rms).      Test: tests/ops/test_norm.py
+"""
+
+import math
+
+import numpy as np
+
+from minidl import backend
+from minidl.ops.matmul import column_sums
+from minidl.tensor import Function
+
+
+def mean_product(xp, a, b, axes):
+    """(a * b).mean(axes) with kept dimensions, and no array for the product."""
+    letters = "abc"[:a.ndim]
+    kept = "".join(c for i, c in enumerate(letters) if i not in axes)
+    shape = [1 if i in axes else d for i, d in enumerate(a.shape)]
+    n = math.prod(a.shape[i] for i in axes)
+    return xp.einsum(f"{letters},{letters}->{kept}", a, b).reshape(shape) / a.dtype.type(n)
+
+
+def standardize(xp, x, axes, eps):
+    """(xhat, mean, var, r) over `axes`; xhat in the dtype of the sums."""
+    x = x.astype(backend.accumulate_dtype(x.dtype), copy=False)
+    mean = x.mean(axis=axes, keepdims=True)
+    xhat = x - mean
+    var = mean_product(xp, xhat, xhat, axes)
+    r = 1 / xp.sqrt(var + x.dtype.type(eps))
+    xhat *= r
+    return xhat, mean, var, r
+
+
+def standardize_backward(xp, g, xhat, r, axes, centered=True):
+    """gx from g, the gradient of xhat; overwrites g."""
+    along = mean_product(xp, g, xhat, axes)
+    if centered:
+        g -= g.mean(axis=axes, keepdims=True)
+    g -= xhat * along
+    g *= r
+    return g
+
+
+def scale_shift(xhat, w, b, dtype):
+    """xhat * w + b in `dtype`; w and b broadcast, either may be None."""
+    y = xhat.copy() if w is None else xhat * w
+    if b is not None:
+        y += b
+    return y.astype(dtype, copy=False)
+
+
+class LayerNorm(Function):
+    """Over the last `shape`, as rows: xhat (rows, n). Saves xhat, r (one a row) and w.
+
+    centered=False is rms_norm."""
+
+    def forward(self, x, w, b, shape, eps, centered=True):
+        rows = x.reshape(math.prod(x.shape[:x.ndim - len(shape)]), math.prod(shape))
+        if centered:
+            xhat, _, _, r = standardize(self.xp, rows, (1,), eps)
+        else:
+            rows = rows.astype(backend.accumulate_dtype(x.dtype), copy=False)
+            r = 1 / self.xp.sqrt(mean_product(self.xp, rows, rows, (1,)) + rows.dtype.type(eps))
+            xhat = rows * r
+        self.centered = centered
+        self.save(xhat, r, w)
+        return scale_shift(xhat.reshape(x.shape), w, b, x.dtype)
+
+    def backward(self, gy):
+        xhat, r, w = self.saved
+        g = gy.reshape(xhat.shape).astype(xhat.dtype, copy=False)
+        gx = gw = gb = None
+        if self.needs[1]:
+            gw = column_sums(self.xp, g * xhat).reshape(w.shape)
+        if self.needs[2]:
+            gb = column_sums(self.xp, g).reshape(self.input_meta[2][0])
+        if self.needs[0]:
+            g = g.copy() if w is None else g * w.reshape(-1)
+            gx = standardize_backward(self.xp, g, xhat, r, (1,), self.centered).reshape(gy.shape)
+        return gx, gw, gb
+
+
+class GroupNorm(Function):
+    """Over C / G channels and all places of a sample. xhat lies as rows (N * G, C / G * places)."""
+
+    def forward(self, x, w, b, n_groups, eps):
+        n, c = x.shape[:2]
+        rows = x.reshape(n * n_groups, math.prod(x.shape[1:]) // n_groups)
+        xhat, _, _, r = standardize(self.xp, rows, (1,), eps)
+        self.save(xhat, r, w)
+        self.view = n, c, math.prod(x.shape[2:])
+        y = scale_shift(xhat.reshape(self.view), _column(w), _column(b), x.dtype)
+        return y.reshape(x.shape)
+
+    def backward(self, gy):
+        xhat, r, w = self.saved
+        g = gy.reshape(self.view).astype(xhat.dtype, copy=False)
+        gw = (g * xhat.reshape(self.view)).sum(axis=(0, 2)) if self.needs[1] else None
+        gb = g.sum(axis=(0, 2)) if self.needs[2] else None
+        g = g.copy() if w is None else g * _column(w)
+        gx = standardize_backward(self.xp, g.reshape(xhat.shape), xhat, r, (1,))
+        return gx.reshape(gy.shape), gw, gb
+
+
+class BatchNorm(Function):
+    """Over samples and places, x seen as (N, C, places). Saves xhat, r (one a channel) and w.
+
+    In training the running statistics are written in place, here and nowhere else."""
+
+    axes = (0, 2)
+
+    def forward(self, x, w, b, running_mean, running_var, training, momentum, eps):
+        x3 = x.reshape(x.shape[0], x.shape[1], math.prod(x.shape[2:]))
+        self.training = training
+        if training:
+            xhat, mean, var, r = standardize(self.xp, x3, self.axes, eps)
+            n = x3.shape[0] * x3.shape[2]
+            for running, batch in ((running_mean, mean), (running_var, var * (n / (n - 1)))):
+                if running is not None:
+                    running *= 1 - momentum
+                    running += momentum * batch.reshape(-1).astype(running.dtype, copy=False)
+        else:
+            dtype = backend.accumulate_dtype(x.dtype)
+            r = _column(1 / self.xp.sqrt(running_var.astype(dtype) + dtype.type(eps)))
+            xhat = (x3 - _column(running_mean.astype(dtype))) * r
+        self.save(xhat, r, w)
+        return scale_shift(xhat, _column(w), _column(b), x.dtype).reshape(x.shape)
+
+    def backward(self, gy):
+        xhat, r, w = self.saved
+        g = gy.reshape(xhat.shape).astype(xhat.dtype, copy=False)
+        gw = (g * xhat).sum(axis=self.axes) if self.needs[1] else None
+        gb = g.sum(axis=self.axes) if self.needs[2] else None
+        g = g.copy() if w is None else g * _column(w)
+        if self.training:
+            gx = standardize_backward(self.xp, g, xhat, r, self.axes)
+        else:
+            gx = g * r
+        return gx.reshape(gy.shape), gw, gb, None, None
+
+
+def _column(v):
+    """A value per channel, (C,), to broadcast over (N, C, places)."""
+    return None if v is None else v[None, :, None]
+
+
+def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
+    """Mean 0 and variance 1 over the last dimensions (`normalized_shape`, their sizes), then
+    * weight + bias, both of that shape. The variance divides by n, not n - 1."""
+    shape = _normalized_shape("layer_norm", input, normalized_shape, weight, bias)
+    return LayerNorm.apply(input, weight, bias, shape=shape, eps=eps)
+
+
+def rms_norm(input, normalized_shape, weight=None, eps=None):
+    """input / sqrt(mean(input^2) + eps) * weight over the last dimensions. eps: the machine
+    epsilon of the input's dtype unless given."""
+    shape = _normalized_shape("rms_norm", input, normalized_shape, weight, None)
+    eps = float(np.finfo(input.dtype).eps) if eps is None else eps
+    return LayerNorm.apply(input, weight, None, shape=shape, eps=eps, centered=False)
+
+
+def _normalized_shape(op, input, shape, weight, bias):
+    shape = (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(shape)
+    _want_floating(op, input)
+    if not shape or tuple(input.shape[-len(shape):]) != shape:
+        raise ValueError(f"{op}: normalized_shape {shape} must be the last dimensions of the "
+                         f"input, which is {tuple(input.shape)}")
+    for name, v in (("weight", weight), ("bias", bias)):
+        if v is not None and tuple(v.shape) != shape:
+            raise ValueError(f"{op}: {name} {tuple(v.shape)}, want normalized_shape {shape}")
+    return shape
+
+
+def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
+    """Mean 0 and variance 1 over each group of channels of each sample, input (N, C, ...), then
+    * weight + bias, one a channel."""
+    _check_channels("group_norm", input, weight=weight, bias=bias)
+    if num_groups < 1 or input.shape[1] % num_groups:
+        raise ValueError(f"group_norm: {input.shape[1]} channels of the input "
+                         f"{tuple(input.shape)} do not divide into {num_groups} groups")
+    return GroupNorm.apply(input, weight, bias, n_groups=num_groups, eps=eps)
+
+
+def batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False,
+               momentum=0.1, eps=1e-5):
+    """Mean 0 and variance 1 over each channel of input (N, C, ...), then * weight + bias.
+
+    training: statistics of this batch, and `running = (1 - momentum) * running + momentum * batch`
+    in place, with the unbiased variance (n - 1) as PyTorch does; running_* may be None.
+    otherwise: the running statistics are used as constants."""
+    _check_channels("batch_norm", input, running_mean=running_mean, running_var=running_var,
+                    weight=weight, bias=bias)
+    if not training:
+        if running_mean is None or running_var is None:
+            raise ValueError("batch_norm: not training, so running_mean and running_var are needed")
+    n = math.prod(input.shape) // max(input.shape[1], 1)
+    if training and n <= 1:
+        raise ValueError("batch_norm: training wants more than one value per channel, the input "
+                         f"{tuple(input.shape)} has {n}")
+    return BatchNorm.apply(input, weight, bias, running_mean, running_var,
+                           training=training, momentum=momentum, eps=eps)
+
+
+def _check_channels(op, input, **per_channel):
+    _want_floating(op, input)
+    if len(input.shape) < 2:
+        raise ValueError(f"{op}: input {tuple(input.shape)}, want (N, C, ...)")
+    for name, v in per_channel.items():
+        if v is not None and tuple(v.shape) != (input.shape[1],):
+            raise ValueError(f"{op}: {name} {tuple(v.shape)}, want ({input.shape[1]},), one a "
+                             f"channel of the input {tuple(input.shape)}")
+
+
+def _want_floating(op, input):
+    if input.dtype.kind != "f":
+        raise TypeError(f"{op} wants floating numbers, got {input.dtype}")
