@@ -112,6 +112,20 @@ def test_another_number_of_ranks_finishes_the_epoch_exactly_once(new_size):
     assert sorted(before + after) == list(range(n))
 
 
+def test_a_run_may_be_resumed_again_and_again_on_other_numbers_of_ranks():
+    n, state = 60, DistributedSampler(60, tail="uneven", seed=8).state_dict()
+    seen = []
+    for size, used in ((4, 3), (5, 2), (3, 7), (1, 17)):  # 12 + 10 + 21 + 17 = 60
+        samplers = [DistributedSampler(n, rank, size, tail="uneven") for rank in range(size)]
+        for sampler in samplers:
+            sampler.load_state_dict(state)
+            seen += itertools.islice(sampler, used)
+            sampler.advance(used)
+        state = samplers[0].state_dict()
+        assert state["consumed"] == len(seen)
+    assert sorted(seen) == list(range(n))
+
+
 def test_set_epoch_of_the_loaded_epoch_keeps_the_position():
     sampler = DistributedSampler(10, shuffle=False)
     sampler.load_state_dict({"n": 10, "shuffle": False, "seed": 0, "epoch": 2, "consumed": 7})
