@@ -8,9 +8,9 @@ import pytest
 def ranks(*sizes, mpi=True):
     """Decorator: run the test body `body(t, ...)` on every rank of a group, for each group size.
 
-    Here the ranks are simulated; tests/mpi/ runs the same body under mpiexec, where `mpi` allows it. Other
-    parameters of the body come from pytest as usual (parametrize goes above this decorator, with values and not
-    fixtures). Import: `from tests.conftest import ranks`.
+    Here the ranks are simulated; tests/mpi/ runs the same body under mpiexec, where `mpi` allows
+    it. Other parameters of the body come from pytest as usual (parametrize goes above this
+    decorator, with values and not fixtures). Import: `from tests.conftest import ranks`.
     """
 
     def decorate(body):
@@ -29,3 +29,21 @@ def ranks(*sizes, mpi=True):
         return pytest.mark.parametrize("n_ranks", sizes)(test)
 
     return decorate
+
+
+def pytest_runtest_setup(item):
+    """A test marked `gpu` skips where there is no GPU, and says why."""
+    if item.get_closest_marker("gpu") and (reason := why_no_gpu()):
+        pytest.skip(reason)
+
+
+def why_no_gpu():
+    """None where CuPy finds a GPU, else a sentence."""
+    try:
+        import cupy
+    except ImportError:
+        return "CuPy is not installed: pip install 'minidl[cuda12]' or 'minidl[cuda13]'"
+    try:
+        cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        return f"CuPy finds no GPU: {error}"

@@ -37,6 +37,8 @@ MAY_IMPORT = {
     "exercise": ANYTHING,
     "tutorial": ANYTHING,  # what the scripts in tutorials/ share
     "cli": ANYTHING,
+    "launcher": ANYTHING,  # these two are commands of the cli
+    "doctor": ANYTHING,
     "": ANYTHING,  # minidl/__init__.py and __main__.py: the public names
 }
 # Heavy or optional packages, and the only places that may import them.
