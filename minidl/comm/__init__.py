@@ -1,7 +1,8 @@
 """Communication between ranks: arrays only, never a Tensor. Can be read, taught and tested alone.
 
     transport.py    the protocol every algorithm is written against, and its rules: start here
-    sim.py          ranks as greenlets in one process, with a modelled clock and a deadlock report
+    sim.py          ranks as greenlets in one process, with a modelled clock
+    scheduler.py    which simulated rank runs next; the deadlock report
     mpi.py          ranks as MPI processes
     ledger.py       counts bytes and messages by peer, collective and group
     chunks.py       how a vector is cut into n chunks, and what each rank then sends
@@ -20,7 +21,8 @@ Importing this package imports neither mpi4py nor greenlet: the submodules load 
 import importlib
 
 _SUBMODULES = (
-    "background chunks cost ledger mpi naive ring sim transport tree".split()
+    *("background", "chunks", "cost", "ledger", "mpi", "naive", "ring", "scheduler", "sim"),
+    *("transport", "tree"),
 )
 
 

@@ -1,13 +1,16 @@
-"""Communication behind the computation: one thread, first in, first out. Test: tests/comm/test_background.py
+"""Communication behind the computation: one thread, first in, first out.
 
-    main        backward ... | submit(all_reduce, b0) ... | submit(all_reduce, b1) ... | b0.wait() b1.wait() | step
-    background                 |== all_reduce b0 ==|        |== all_reduce b1 ==|
+    main        backward | submit(b0) ... | submit(b1) ....... | b0.wait() b1.wait() | step
+    background             |== all_reduce b0 ==|== all_reduce b1 ==|
 
-All ranks must submit the same jobs in the same order: that alone decides which message belongs to which job. The
-jobs talk on a duplicate of the transport, so the main thread may communicate meanwhile.
+Test: tests/comm/test_background.py   Used by: parallel/bucket.py
 
-A thread under MPI, a greenlet in the simulator. It starts with the first job and ends when none is left, so an
-idle Background holds nothing, and it is a daemon: it never keeps a process alive.
+All ranks must submit the same jobs in the same order: that alone decides which message belongs to
+which job. The jobs talk on a duplicate of the transport, so the main thread may communicate
+meanwhile.
+
+A thread under MPI, a greenlet in the simulator. It starts with the first job and ends when none is
+left, so an idle Background holds nothing, and it is a daemon: it never keeps a process alive.
 """
 
 import contextvars
@@ -37,7 +40,9 @@ class Background:
         job = Job(self.transport, fn, args)
         with self._lock:
             if self._closed:
-                raise RuntimeError(f"rank {self.transport.rank}: this Background was closed; make a new one")
+                raise RuntimeError(
+                    f"rank {self.transport.rank}: this Background was closed; make a new one"
+                )
             self._waiting.append(job)
             self._last = job
             if not self._running:
@@ -46,7 +51,7 @@ class Background:
         return job
 
     def close(self):
-        """Wait for all jobs and accept no more; raises the error of a failed job that nobody waited for."""
+        """Wait for all jobs and accept no more; raises a job's error that nobody waited for."""
         self._closed = True
         if self._last is not None:
             self._last._done.wait()
@@ -79,7 +84,9 @@ class Job:
 
     def __init__(self, t, fn, args):
         self._t, self._fn, self._args = t, fn, args
-        self._context = contextvars.copy_context()  # a label set by the submitter names the job's messages
+        self._context = (
+            contextvars.copy_context()
+        )  # a label set by the submitter names the job's messages
         self._submitted, self._done = t.event(), t.event()
         self._submitted.set()
         self.result = self.error = None
@@ -102,8 +109,8 @@ class Job:
         try:
             if failure is not None:
                 raise RuntimeError(
-                    f"rank {self._t.rank}: not run, because an earlier background job failed; the ranks may be out "
-                    "of step"
+                    f"rank {self._t.rank}: not run, because an earlier background job failed; "
+                    "the ranks may be out of step"
                 ) from failure.error
             self.result = self._context.run(self._fn, self._t, *self._args)
         except Exception as error:

@@ -1,6 +1,8 @@
-"""How a vector is cut into n chunks, and the bytes each rank then sends. Test: tests/comm/test_chunks.py
+"""How a vector is cut into n chunks, and the bytes each rank then sends.
 
-    10 elements on 4 ranks:   |0 1 2|3 4 5|6 7|8 9|      every chunk L//n elements, the first L%n one more
+    10 elements on 4 ranks:   |0 1 2|3 4 5|6 7|8 9|      L//n each, the first L%n one more
+
+Test: tests/comm/test_chunks.py   Used by: ring.py
 
 With fewer elements than ranks the last chunks are empty; they take part in every step all the same.
 """
@@ -26,8 +28,9 @@ def size(length, n, i):
 def ring_bytes_sent(length, itemsize, n, rank):
     """Bytes that `rank` sends in a ring all-reduce: 2K less its chunks r+1 and r+2.
 
-    The reduce-scatter sends every chunk but r+1, the all-gather every chunk but r+2. It is 2(n-1)K/n on every rank
-    only if n divides the length (or n <= 2); the sum over ranks is always 2(n-1)K.
+    The reduce-scatter sends every chunk but r+1, the all-gather every chunk but r+2. It is
+    2(n-1)K/n on every rank only if n divides the length (or n <= 2); the sum over ranks is always
+    2(n-1)K.
     """
     if n == 1:
         return 0
@@ -35,5 +38,8 @@ def ring_bytes_sent(length, itemsize, n, rank):
 
 
 def ring_bytes_received(length, itemsize, n, rank):
-    """Bytes that `rank` receives in a ring all-reduce: 2K less its chunks r and r+1; what its left sends."""
+    """Bytes that `rank` receives in a ring all-reduce, as its left neighbour sends them.
+
+    2K less its chunks r and r+1.
+    """
     return ring_bytes_sent(length, itemsize, n, (rank - 1) % n)

@@ -1,20 +1,23 @@
-"""What each collective costs, by formula. Test: tests/comm/test_cost.py (equal to the simulator and the ledger)
+"""What each collective costs, by formula.
+
+Test: tests/comm/test_cost.py (equal to the simulator's clock and the ledger's counts)
 
     alpha   seconds per message (latency)         n   ranks
     beta    seconds per byte of the link          K   bytes of the array on one rank
     gamma   seconds per byte of the reduction
 
-Hockney's model (1994) with full-duplex ports; the formulas are Thakur, Rabenseifner & Gropp's (2005), but for the
-naive one, which is plain. Messages and bytes are what the busiest rank *sends*. The ring's hold exactly where n
-divides the elements, the trees' where n is a power of two; else the ring's bytes are the average over ranks
-(`chunks.ring_bytes_sent` is exact), and the trees' are upper bounds.
+Hockney's model (1994) with full-duplex ports; the formulas are Thakur, Rabenseifner & Gropp's
+(2005), but for the naive one, which is plain. Messages and bytes are what the busiest rank *sends*.
+The ring's hold exactly where n divides the elements, the trees' where n is a power of two; else the
+ring's bytes are the average over ranks (`chunks.ring_bytes_sent` is exact), and the trees' are
+upper bounds.
 """
 
 from typing import NamedTuple
 
 
 class Cost(NamedTuple):
-    """messages and n_bytes: sent by the busiest rank; time_s: modelled, until the last rank is done."""
+    """messages, n_bytes: sent by the busiest rank; time_s: modelled, until all ranks are done."""
 
     messages: int
     n_bytes: float
@@ -34,7 +37,10 @@ def ring_all_gather(n, n_bytes, alpha, beta):
 
 def ring_all_reduce(n, n_bytes, alpha, beta, gamma=0.0):
     """2(n-1) alpha + 2(n-1)/n K beta + (n-1)/n K gamma"""
-    return _then(ring_reduce_scatter(n, n_bytes, alpha, beta, gamma), ring_all_gather(n, n_bytes, alpha, beta))
+    return _then(
+        ring_reduce_scatter(n, n_bytes, alpha, beta, gamma),
+        ring_all_gather(n, n_bytes, alpha, beta),
+    )
 
 
 def naive_all_reduce(n, n_bytes, alpha, beta, gamma=0.0):

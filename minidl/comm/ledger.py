@@ -6,8 +6,8 @@
     t.count(label="ring.all_reduce", peer=1).messages_sent
     print(t.report())
 
-A message is what a caller sent in one call, however many parts the transport cut it into; its bytes are the
-array's, without any header. A receive counts when it is complete.
+A message is what a caller sent in one call, however many parts the transport cut it into; its bytes
+are the array's, without any header. A receive counts when it is complete.
 """
 
 import threading
@@ -35,8 +35,8 @@ class Count:
 class Ledger(Transport):
     """A transport that counts what passes through it, its subgroups included.
 
-    rows   {(group, label, peer): Count}; group is a tuple of world ranks, label the collective's (the outermost
-           one), peer a world rank
+    rows   {(group, label, peer): Count}; group is a tuple of world ranks, label names the
+           collective (the outermost one), peer is a world rank
     """
 
     def __init__(self, t):
@@ -67,8 +67,11 @@ class Ledger(Transport):
 
     def report(self):
         """A table of all rows and their sum."""
-        head = f"{'collective':24} {'group':16} {'peer':>5} {'sent B':>14} {'messages':>9} {'received B':>14} {'messages':>9}"
-        lines = [f"rank {self.world_rank}", head]
+        lines = [
+            f"rank {self.world_rank}",
+            f"{'collective':24} {'group':16} {'peer':>5} {'sent B':>14} {'messages':>9} "
+            f"{'received B':>14} {'messages':>9}",
+        ]
         for (group, label, peer), row in sorted(self.rows.items()):
             lines.append(_line(label, _short(group), peer, row))
         lines.append(_line("total", "", "", self.count()))

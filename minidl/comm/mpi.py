@@ -2,15 +2,15 @@
 
     mpiexec -n 4 python script.py          t = mpi.world(): rank 0..3 of 4
 
-MPI comes with `pip install mpi4py mpich`; Open MPI or a site's own works as well, if mpiexec and mpi4py belong to
-the same one. Only bytes cross (MPI.BYTE), so any dtype will do.
+MPI comes with `pip install mpi4py mpich`; Open MPI or a site's own works as well, if mpiexec and
+mpi4py belong to the same one. Only bytes cross (MPI.BYTE), so any dtype will do.
 
-Messages are cut into parts, because an MPI count is a 32-bit int: full parts of `part_bytes`, then one shorter
-part, which may be empty. As every message ends with a short part, a receiver that expects another size always
-sees it: a part is shorter or longer than it should be.
+Messages are cut into parts, because an MPI count is a 32-bit int: full parts of `part_bytes`, then
+one shorter part, which may be empty. As every message ends with a short part, a receiver that
+expects another size always sees it: a part is shorter or longer than it should be.
 
-An exception that nobody catches ends all ranks: MPI alone would leave the others waiting for ever (SEMANTICS of
-ChainerMN's global_except_hook and of `python -m mpi4py`).
+An exception that nobody catches ends all ranks: MPI alone would leave the others waiting for ever
+(SEMANTICS of ChainerMN's global_except_hook and of `python -m mpi4py`).
 """
 
 import contextvars
@@ -28,9 +28,11 @@ PART_BYTES = 1 << 30  # under the 2 GiB that a 32-bit count allows, and a round 
 
 
 def world(part_bytes=PART_BYTES):
-    """The transport of all processes that mpiexec started (COMM_WORLD). Aborts them all on an uncaught exception.
+    """The transport of all processes that mpiexec started (COMM_WORLD).
 
-    Raises RuntimeError if MPI was started without thread support, or by the launcher of another MPI.
+    From now on an uncaught exception on one of them aborts all. Raises RuntimeError if MPI was
+    started without thread support, or by the launcher of another
+    MPI.
     """
     from mpi4py import MPI
 
@@ -54,13 +56,17 @@ class MPITransport(Transport):
     def isend(self, array, dst, tag=0):
         check_peer(self.rank, self.size, dst, "dst")
         data = _as_bytes(self.rank, array)
-        return _Sends([self._comm.Isend((part, self._mpi.BYTE), dst, tag) for part in self._parts(data)], data)
+        return _Sends(
+            [self._comm.Isend((part, self._mpi.BYTE), dst, tag) for part in self._parts(data)], data
+        )
 
     def irecv(self, out, src, tag=0):
         check_peer(self.rank, self.size, src, "src")
         into = _as_bytes(self.rank, out)
         parts = self._parts(into)
-        return _Receives(self, out, into, src, [self._comm.Irecv((p, self._mpi.BYTE), src, tag) for p in parts])
+        return _Receives(
+            self, out, into, src, [self._comm.Irecv((p, self._mpi.BYTE), src, tag) for p in parts]
+        )
 
     def sendrecv(self, out, dst, into, src, tag=0):
         if max(out.nbytes, into.nbytes) >= self._part_bytes or not into.flags.c_contiguous:
@@ -189,25 +195,29 @@ def _as_bytes(rank, array):
 
 def _check_threads(mpi):
     if mpi.Query_thread() < mpi.THREAD_MULTIPLE:
-        names = {mpi.THREAD_SINGLE: "SINGLE", mpi.THREAD_FUNNELED: "FUNNELED", mpi.THREAD_SERIALIZED: "SERIALIZED"}
+        names = {
+            mpi.THREAD_SINGLE: "MPI_THREAD_SINGLE",
+            mpi.THREAD_FUNNELED: "MPI_THREAD_FUNNELED",
+            mpi.THREAD_SERIALIZED: "MPI_THREAD_SERIALIZED",
+        }
         raise RuntimeError(
-            f"rank {mpi.COMM_WORLD.rank}: background communication needs MPI_THREAD_MULTIPLE; this MPI runs with "
-            f"MPI_THREAD_{names[mpi.Query_thread()]}. Remove mpi4py.rc settings that lower thread_level, or use an "
-            "MPI built with thread support (pip install mpich)."
+            f"rank {mpi.COMM_WORLD.rank}: background communication needs MPI_THREAD_MULTIPLE; "
+            f"this MPI runs with {names[mpi.Query_thread()]}. Remove mpi4py.rc settings that "
+            "lower thread_level, or use an MPI built with thread support (pip install mpich)."
         )
 
 
 def _check_launcher(size, environ):
     """Every process says 'rank 0 of 1' when mpiexec belongs to another MPI than mpi4py."""
-    # Inside an allocation SLURM_NTASKS is set for a lone process too; the STEP variable is srun's own.
+    # Not SLURM_NTASKS: a lone process inside an allocation has it too. The STEP one is srun's own.
     for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"):
         started = environ.get(name, "")
         if size == 1 and started.isdigit() and int(started) > 1:
             raise RuntimeError(
-                f"rank 0: the launcher started {started} processes ({name}={started}), but MPI says that this one is "
-                "rank 0 of 1: mpiexec and mpi4py belong to different MPIs. Use the mpiexec beside this Python "
-                f"({os.path.join(os.path.dirname(sys.executable), 'mpiexec')}), `minidl run`, or on Slurm "
-                "`srun --mpi=pmi2`; `minidl doctor` shows both."
+                f"rank 0: wanted {started} ranks, as the launcher started ({name}={started}); got "
+                "'rank 0 of 1' from MPI. mpiexec and mpi4py belong to different MPIs. Use "
+                f"{os.path.join(os.path.dirname(sys.executable), 'mpiexec')} or `minidl run`, on "
+                "Slurm `srun --mpi=pmi2`; `minidl doctor` shows both."
             )
 
 
@@ -222,7 +232,7 @@ def _abort_on_exception(comm):
         sys.stdout.flush()
         sys.stderr.write("".join(prefix + line for line in text.splitlines(keepends=True)))
         sys.stderr.flush()
-        # Should MPI be stuck in another thread, leave without it: the launcher then ends the other ranks.
+        # Should MPI be stuck in another thread, leave without it: the launcher ends the others.
         last_resort = threading.Timer(1.0, os._exit, [1])
         last_resort.daemon = True
         last_resort.start()
@@ -231,5 +241,7 @@ def _abort_on_exception(comm):
     abort.aborts_mpi = True
     sys.excepthook = abort
     threading.excepthook = lambda args: (
-        None if args.exc_type is SystemExit else abort(args.exc_type, args.exc_value, args.exc_traceback)
+        None
+        if args.exc_type is SystemExit
+        else abort(args.exc_type, args.exc_value, args.exc_traceback)
     )

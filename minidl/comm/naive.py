@@ -3,7 +3,8 @@
     1, 2, 3 -> 0      everybody sends its array to rank 0, which adds them in rank order
     0 -> 1, 2, 3      and sends the sum to everybody.
 
-Rank 0 sends and receives (n-1) * x.nbytes: its link is the bottleneck that ring.py and tree.py remove.
+Rank 0 sends and receives (n-1) * x.nbytes: its link is the bottleneck that ring.py and tree.py
+remove.
 """
 
 import numpy as np
@@ -13,7 +14,7 @@ from .transport import collective
 
 @collective
 def gather(t, x):
-    """All ranks' x, stacked in rank order along a new first axis, on rank 0; None elsewhere. x: equal shape."""
+    """All ranks' x stacked in rank order along a new first axis, on rank 0; None elsewhere."""
     if t.rank != 0:
         t.send(x, 0)
         return None
@@ -37,7 +38,7 @@ def broadcast(t, x):
 
 @collective
 def all_reduce(t, x, op=np.add):
-    """The op of all ranks' x in rank order, ((x0 + x1) + x2) + ..., as a new array on every rank. In x's dtype."""
+    """The op of all ranks' x, ((x0 + x1) + x2) + ... in x's dtype, as a new array on every rank."""
     gathered = gather(t, x)
     if t.rank != 0:
         return broadcast(t, np.empty_like(x))

@@ -1,8 +1,8 @@
-"""Ring all-reduce (Patarasuk & Yuan 2009).   Test: tests/comm/test_ring.py   Tutorial: tutorials/06_ring.py
+"""Ring all-reduce (Patarasuk & Yuan 2009).
 
-    0 -> 1          n ranks cut x into n chunks. In step s rank r sends chunk r-s to the right and adds
-    ^    v          the chunk that comes from the left. After n-1 steps rank r owns the sum of chunk r+1.
-    3 <- 2          Sent per rank: (n-1)/n * x.nbytes for the scatter, the same again for the gather.
+    0 -> 1      n ranks cut x into n chunks. In step s rank r sends chunk r-s to the right and adds
+    ^    v      the chunk that comes from the left. After n-1 steps rank r owns the sum of chunk
+    3 <- 2      r+1. Sent per rank: (n-1)/n * x.nbytes to scatter, the same again to gather.
 
 How many ranks are summed in each chunk of rank 0, of 4 ranks:
 
@@ -10,10 +10,12 @@ How many ranks are summed in each chunk of rank 0, of 4 ranks:
     before                            1  1  1  1
     step 0   send 0, receive 3        1  1  1  2
     step 1   send 3, receive 2        1  1  3  2
-    step 2   send 2, receive 1        1  4  3  2      chunk 1 is complete: 0 owns it
+    step 2   send 2, receive 1        1  4  3  2      chunk 1 is complete: rank 0 owns it
 
-All ranks end with the same bits, because the gather copies them. Which bits depends on n and on where the chunks
-begin: chunk c is summed in ring order starting at rank c, x_c + x_(c+1) + ..., in x's own dtype.
+All ranks end with the same bits, because the gather copies them. Which bits depends on n and on
+where the chunks begin: chunk c is summed around the ring from rank c, x_c + x_(c+1) + ...
+
+Test: tests/comm/test_ring.py   Tutorial: tutorials/06_ring.py   Bytes: chunks.py   Time: cost.py
 """
 
 import numpy as np
@@ -24,10 +26,10 @@ from .transport import collective
 
 @collective
 def reduce_scatter(t, x, op=np.add):
-    """Reduce x over the ranks; returns this rank's complete chunk, number rank+1 of `chunks.split(x, n)`.
+    """Reduce x over the ranks; returns this rank's complete chunk, rank+1 of `chunks.split(x, n)`.
 
-    x: 1-d contiguous array, equal size on all ranks. It is the workspace: its other chunks hold partial sums
-    afterwards. Sends x.nbytes less the owned chunk, in n-1 messages.
+    x: 1-d contiguous array, equal size on all ranks. It is the workspace: its other chunks hold
+    partial sums afterwards. Sends x.nbytes less the owned chunk, in n-1 messages.
     """
     n, r = t.size, t.rank
     left, right = (r - 1) % n, (r + 1) % n
@@ -43,9 +45,10 @@ def reduce_scatter(t, x, op=np.add):
 
 @collective
 def all_gather(t, x):
-    """Copy every rank's own chunk, number rank+1 of `chunks.split(x, n)`, to all ranks; returns x, complete.
+    """Copy every rank's own chunk, rank+1 of `chunks.split(x, n)`, to all ranks; returns x.
 
-    x: 1-d contiguous array, equal size on all ranks. Sends x.nbytes less chunk rank+2, in n-1 messages.
+    x: 1-d contiguous array, equal size on all ranks. Sends x.nbytes less chunk rank+2, in n-1
+    messages.
     """
     n, r = t.size, t.rank
     left, right = (r - 1) % n, (r + 1) % n
@@ -57,13 +60,14 @@ def all_gather(t, x):
 
 @collective
 def all_reduce(t, x, op=np.add):
-    """The elementwise op (np.add, np.maximum, np.minimum, np.multiply, np.logical_or) of all ranks' x, on every rank.
+    """The elementwise op of all ranks' x, on every rank.
 
-    A contiguous x of any shape is overwritten with the result and returned; of another x a reduced copy is
-    returned. Sums are made in x's dtype: float16 sums round to float16 after every addition, so for averages of
-    float16 use `mean`. Sends `chunks.ring_bytes_sent` bytes in 2(n-1) messages.
+    A contiguous x of any shape is overwritten and returned; of another x a reduced copy is
+    returned. op: np.add, np.maximum, np.minimum, np.multiply, np.logical_or; any that commutes and
+    associates. It works in x's dtype: a float16 sum rounds to float16 after every addition, so
+    average float16 with `mean`. Sends `chunks.ring_bytes_sent` bytes in 2(n-1) messages.
     """
-    flat = np.ascontiguousarray(x).reshape(-1)  # x itself where it is contiguous, a copy elsewhere
+    flat = np.ascontiguousarray(x).reshape(-1)  # x itself where it is contiguous, else a copy
     reduce_scatter(t, flat, op)
     all_gather(t, flat)
     return flat.reshape(x.shape)
@@ -71,22 +75,23 @@ def all_reduce(t, x, op=np.add):
 
 @collective
 def mean(t, x):
-    """The mean of all ranks' floating point x, on every rank, overwriting a contiguous x like `all_reduce`.
+    """The mean of all ranks' floating point x, on every rank, in place like `all_reduce`.
 
-    float16 is summed and divided in float32, and cast last: the float16 sum of 8 gradients can pass 65504 where
-    their mean does not. That sends twice the bytes of x.
+    float16 is summed and divided in float32, and cast last: the float16 sum of 8 gradients can pass
+    65504 where their mean does not. That sends twice the bytes of x.
     """
     if x.dtype.kind not in "fc":
-        raise TypeError(f"rank {t.rank}: ring.mean needs a floating point array; got {x.dtype}. Cast it first.")
-    total = x.astype(np.float32) if x.dtype == np.float16 else x
-    total = all_reduce(t, total)
+        raise TypeError(
+            f"rank {t.rank}: ring.mean needs a floating point array; got {x.dtype}. Cast it first."
+        )
+    total = all_reduce(t, x.astype(np.float32) if x.dtype == np.float16 else x)
     np.divide(total, t.size, out=total)
     if total.dtype == x.dtype:
         return total
-    if x.flags.c_contiguous:
-        x[...] = total
-        return x
-    return total.astype(x.dtype)
+    if not x.flags.c_contiguous:
+        return total.astype(x.dtype)
+    x[...] = total
+    return x
 
 
 def _flat(t, x):

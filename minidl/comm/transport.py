@@ -1,22 +1,28 @@
 """The transport: what an algorithm may ask of the network. Test: tests/comm/test_transport.py
 
-A collective in this package is a plain function of a transport and an array, `ring.all_reduce(t, x)`, built on
-two calls: `isend` and `irecv`. Two transports exist. `mpi.world()` moves bytes between processes;
-`sim.simulate(n, fn)` runs n ranks in one process with a modelled clock. The same function runs on both.
+A collective in this package is a plain function of a transport and an array, `ring.all_reduce(t,
+x)`, built on two calls: `isend` and `irecv`. Two transports exist. `mpi.world()` moves bytes
+between processes; `sim.simulate(n, fn)` runs n ranks in one process with a modelled clock. The same
+function runs on both.
 
 Rules, kept by every transport and relied upon by every algorithm:
 
-1. Bytes move, not numbers. The dtype is not carried: both sides must agree on it, and only the byte count is
-   checked (a receive of another size raises `SizeMismatch`). So float16 or bool need no MPI datatype, and the
-   precision of every sum is visible in our own code.
-2. Messages from one rank to another with one tag arrive in the order sent, and match receives in the order
+1. Bytes move, not numbers. The dtype is not carried: both sides must agree on it, and only the byte
+   count is
+   checked (a receive of another size raises `SizeMismatch`). So float16 or bool need no MPI
+   datatype, and the precision of every sum is visible in our own code.
+2. Messages from one rank to another with one tag arrive in the order sent, and match receives in
+   the order
    posted. Different tags are independent.
-3. A buffer belongs to the transport from `isend`/`irecv` until the request's `wait()` returns. Every request
-   must be waited for. A send may complete before it is received, or may not: an algorithm in which all ranks
-   `send` first and `recv` second is wrong (tutorial 06b), `sendrecv` is right.
-4. Arrays may be of any dtype but object, of any shape, not contiguous (then a copy is made). They are NumPy's.
+3. A buffer belongs to the transport from `isend`/`irecv` until the request's `wait()` returns.
+   Every request
+   must be waited for. A send may complete before it is received, or may not: an algorithm in which
+   all ranks `send` first and `recv` second is wrong (tutorial 06b), `sendrecv` is right.
+4. Arrays may be of any dtype but object, of any shape, not contiguous (then a copy is made). They
+   are NumPy's.
 5. A group is a transport: `t.subgroup(ranks)`. Its messages never mix with its parent's, so
-   `t.subgroup(range(t.size))` is a duplicate on which a second task may communicate at the same time.
+   `t.subgroup(range(t.size))` is a duplicate on which a second task may communicate at the same
+   time.
 6. `rank` and `size` are in *this* group; `ranks[i]` is the world rank of rank i.
 """
 
@@ -62,7 +68,7 @@ class Transport(ABC):
 
     @abstractmethod
     def irecv(self, out, src, tag=0):
-        """Start receiving `out.nbytes` bytes from rank src into the array `out`; returns a Request."""
+        """Start receiving out.nbytes bytes from rank src into `out`; returns a Request."""
 
     @abstractmethod
     def recv_any(self, tag=0):
@@ -70,14 +76,15 @@ class Transport(ABC):
 
     @abstractmethod
     def subgroup(self, ranks):
-        """The transport of the listed ranks of this group, in that order; None on a rank not listed.
+        """The transport of the listed ranks of this group, in that order; None on other ranks.
 
-        All listed ranks must call it, in the same order as their other subgroup calls on this transport.
+        All listed ranks must call it, in the same order as their other subgroup calls on this
+        transport.
         """
 
     @abstractmethod
     def spawn(self, fn, *args):
-        """Run `fn(*args)` beside the caller; `.wait()` of the returned handle gives its result or re-raises.
+        """Run `fn(*args)` beside the caller; the handle's wait() gives its result or re-raises.
 
         The caller's context variables are copied. A thread under MPI, a greenlet in the simulator.
         """
@@ -91,7 +98,7 @@ class Transport(ABC):
         """Seconds since some fixed moment: measured under MPI, modelled in the simulator."""
 
     def compute(self, seconds):
-        """Tell a modelled clock that work took `seconds`. Measured clocks know already: nothing happens."""
+        """Tell a modelled clock that work took so long; measured clocks know, nothing happens."""
 
     def send(self, array, dst, tag=0):
         """Send and wait. May block until the receive is posted (rule 3)."""
@@ -103,7 +110,7 @@ class Transport(ABC):
         return out
 
     def sendrecv(self, out, dst, into, src, tag=0):
-        """Send `out` to dst while receiving `into` from src; returns `into`. Cannot deadlock around a ring."""
+        """Send `out` to dst while receiving `into` from src; returns `into`."""
         # The receive goes first, so that a large message from the left finds its buffer waiting.
         incoming = self.irecv(into, src, tag)
         self.isend(out, dst, tag).wait()
@@ -112,7 +119,7 @@ class Transport(ABC):
 
     @contextlib.contextmanager
     def named(self, label):
-        """Messages inside this block belong to `label` in ledgers and error texts; the outermost label wins."""
+        """Label the messages of this block for ledgers and errors; the outermost label wins."""
         if _label.get(None) is not None:
             yield
             return
@@ -123,11 +130,11 @@ class Transport(ABC):
             _label.reset(token)
 
     def __repr__(self):
-        return f"{type(self).__name__}(rank {self.rank} of {self.size}, world ranks {list(self.ranks)})"
+        return f"{type(self).__name__}(rank {self.rank} of {self.size}, world ranks {self.ranks})"
 
 
 def collective(fn):
-    """Decorator: the messages of `fn(t, ...)` are labelled 'file.function' unless a caller named them already."""
+    """Decorator: label the messages of `fn(t, ...)` 'file.function', unless a caller has."""
     label = f"{fn.__module__.rpartition('.')[2]}.{fn.__name__}"
 
     @functools.wraps(fn)
@@ -144,7 +151,7 @@ def current_label():
 
 
 def size_mismatch(rank, src, expected, got):
-    """The error for a message of `got` bytes where `expected` were wanted (both int or a phrase)."""
+    """The error for a message of `got` bytes (an int, or 'more') where `expected` were wanted."""
     label = _label.get(None)
     if label is None:
         what = "recv needs a buffer of the message's size"
@@ -152,13 +159,17 @@ def size_mismatch(rank, src, expected, got):
     else:
         what = f"{label} needs the same size on all ranks"
         remedy = "Unequal last batch?"
-    return SizeMismatch(f"rank {rank}: {what}; expected {expected} bytes from rank {src}, got {got}. {remedy}")
+    return SizeMismatch(
+        f"rank {rank}: {what}; expected {expected} bytes from rank {src}, got {got}. {remedy}"
+    )
 
 
 def check_peer(rank, size, peer, role):
     """Raise unless `peer` is a rank of the group."""
     if not 0 <= peer < size:
-        raise ValueError(f"rank {rank}: {role} must be a rank of this group, 0 to {size - 1}; got {peer}")
+        raise ValueError(
+            f"rank {rank}: {role} must be a rank of this group, 0 to {size - 1}; got {peer}"
+        )
 
 
 def check_ranks(rank, size, ranks):
@@ -166,7 +177,8 @@ def check_ranks(rank, size, ranks):
     ranks = tuple(int(r) for r in ranks)
     if not ranks or len(set(ranks)) != len(ranks) or not all(0 <= r < size for r in ranks):
         raise ValueError(
-            f"rank {rank}: subgroup needs distinct ranks, each 0 to {size - 1}, at least one; got {list(ranks)}"
+            f"rank {rank}: subgroup needs one or more distinct ranks, each 0 to {size - 1}; "
+            f"got {list(ranks)}"
         )
     return ranks
 
@@ -174,9 +186,13 @@ def check_ranks(rank, size, ranks):
 def check_array(rank, array):
     """Raise unless `array` is a NumPy array of plain bytes."""
     if not isinstance(array, np.ndarray):
+        kind = f"{type(array).__module__}.{type(array).__name__}"
         raise TypeError(
-            f"rank {rank}: the transport moves host arrays (numpy.ndarray); got {type(array).__module__}."
-            f"{type(array).__name__}. Copy device arrays to the host first (cupy.asnumpy)."
+            f"rank {rank}: the transport moves host arrays (numpy.ndarray); got {kind}. "
+            "Copy device arrays to the host first (cupy.asnumpy)."
         )
     if array.dtype.hasobject:
-        raise TypeError(f"rank {rank}: an array of Python objects has no bytes to send; got dtype {array.dtype}")
+        raise TypeError(
+            f"rank {rank}: an array of Python objects has no bytes to send; got {array.dtype}. "
+            "Convert it to numbers, or send np.frombuffer(pickle.dumps(...), np.uint8)."
+        )

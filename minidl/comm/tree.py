@@ -1,11 +1,12 @@
 """Binomial trees: ceil(log2 n) steps instead of n-1. Test: tests/comm/test_tree.py
 
-    step 0   0 ------------> 4              broadcast from 0 on 8 ranks: in every step each rank that has
-    step 1   0 ----> 2       4 ----> 6      the data sends it to one that has not. Reduce is the same
-    step 2   0 > 1   2 > 3   4 > 5   6 > 7  picture read backwards.
+    step 0   0 ------------> 4              Broadcast from 0 on 8 ranks: in every step each rank
+    step 1   0 ----> 2       4 ----> 6      that has the data sends it to one that has not.
+    step 2   0 > 1   2 > 3   4 > 5   6 > 7  Reduce is the same picture read backwards.
 
-Good for short messages: few steps. For long ones the root's whole array passes through every step, log2(n) * K on
-the critical path where the ring has 2K. With another root the ranks are renamed (rank - root) mod n.
+Good for short messages: few steps. For long ones the root's whole array passes through every step,
+log2(n) * K on the critical path where the ring has 2K. With another root the ranks are renamed
+(rank - root) mod n.
 """
 
 import numpy as np
@@ -15,7 +16,7 @@ from .transport import collective
 
 @collective
 def broadcast(t, x, root=0):
-    """Copy root's x into every rank's x; returns x. The root sends ceil(log2 n) messages of x.nbytes."""
+    """Copy root's x into every rank's x; returns x. The root sends ceil(log2 n) messages."""
     n = t.size
     me = (t.rank - root) % n
     bit = 1
@@ -35,8 +36,8 @@ def broadcast(t, x, root=0):
 def reduce(t, x, root=0, op=np.add):
     """Reduce x onto root, in x's dtype; returns x on root, None elsewhere.
 
-    x is the workspace: contiguous or not, it is overwritten with the result on root and with partial results on
-    inner ranks. Every rank but root sends one message of x.nbytes.
+    x is the workspace: contiguous or not, it is overwritten with the result on root and with
+    partial results on inner ranks. Every rank but root sends one message of x.nbytes.
     """
     n = t.size
     me = (t.rank - root) % n
@@ -55,7 +56,7 @@ def reduce(t, x, root=0, op=np.add):
 
 @collective
 def all_reduce(t, x, op=np.add):
-    """Reduce onto rank 0, then broadcast; overwrites x on every rank and returns it. 2(n-1) messages in all."""
+    """Reduce onto rank 0, then broadcast, in place; returns x. 2(n-1) messages in all."""
     reduce(t, x, 0, op)
     return broadcast(t, x)
 

@@ -7,7 +7,7 @@ import pytest
 
 from minidl.comm import chunks, naive, ring, simulate
 from minidl.comm.ledger import Ledger
-from minidl.comm.sim import RankFailed
+from minidl.comm.scheduler import RankFailed
 from minidl.comm.transport import SizeMismatch
 from tests.conftest import ranks
 
@@ -68,7 +68,8 @@ def test_logical_or_of_booleans(t):
 def test_every_chunk_is_summed_in_ring_order(t):
     # float32 values of very different size: another order gives other bits.
     inputs = [
-        (np.random.default_rng(r).normal(size=37) * 10.0 ** (r % 4 * 3)).astype("f4") for r in range(t.size)
+        (np.random.default_rng(r).normal(size=37) * 10.0 ** (r % 4 * 3)).astype("f4")
+        for r in range(t.size)
     ]
     result = ring.all_reduce(t, inputs[t.rank].copy())
     for c, chunk in enumerate(chunks.split(result, t.size)):
@@ -86,7 +87,9 @@ def test_any_shape_and_strides(t):
     grid, want = whole.reshape(4, 5, 6), expected.reshape(4, 5, 6)
     for view in (np.s_[:], np.s_[::2], np.s_[:, ::-1], np.s_[:, :, 1], np.s_[1, 2, 3:4]):
         result = ring.all_reduce(t, grid[view].copy()[...])
-        np.testing.assert_allclose(result, want[view], rtol=1e-14)  # 7 additions, each within 1.1e-16
+        np.testing.assert_allclose(
+            result, want[view], rtol=1e-14
+        )  # 7 additions, each within 1.1e-16
         strided = grid[view]
         kept = strided.copy()
         if not strided.flags.c_contiguous:
@@ -159,7 +162,9 @@ def test_mean_of_float16_is_made_in_float32(t):
     expected = np.float16(np.mean([np.float32(60000 - 32 * r) for r in range(t.size)]))
     assert (ring.mean(t, x) == expected).all() and (x == expected).all()
     with np.errstate(over="ignore"):
-        assert np.isinf(ring.all_reduce(t, np.full(10, 60000, np.float16))).all()  # what mean avoids
+        assert np.isinf(
+            ring.all_reduce(t, np.full(10, 60000, np.float16))
+        ).all()  # what mean avoids
 
 
 @ranks(1, 2, 3, 4)
