@@ -19,6 +19,29 @@ from minidl.backward import (
     saved_bytes,
     set_grad_enabled,
 )
+from minidl.creation import (
+    arange,
+    as_tensor,
+    empty,
+    empty_like,
+    eye,
+    from_dlpack,
+    from_numpy,
+    full,
+    full_like,
+    linspace,
+    ones,
+    ones_like,
+    rand,
+    rand_like,
+    randint,
+    randn,
+    randn_like,
+    randperm,
+    tensor,
+    zeros,
+    zeros_like,
+)
 from minidl.random import Generator, manual_seed
 from minidl.tensor import Function, Tensor
 

@@ -20,10 +20,12 @@ def xp_of(arrays, op="this operation"):
 
     TypeError when both kinds are present: a silent copy across the bus would hide the cost."""
     cupy = sys.modules.get("cupy")
+    if cupy is None:
+        return np
     found = np
     n_host = 0
     for a in arrays:
-        if cupy is not None and isinstance(a, cupy.ndarray):
+        if isinstance(a, cupy.ndarray):
             found = cupy
         elif isinstance(a, np.ndarray):
             n_host += 1
@@ -109,10 +111,16 @@ def result_dtype(operands):
 def promote(operands, to_float=False):
     """The operands with every array cast to `result_dtype`; Python scalars stay scalars.
     `to_float`: an integer or bool result becomes float32, as in `torch.exp(int_tensor)`."""
-    first = getattr(operands[0], "dtype", None)
-    if first is not None and first.kind == "f":  # the common case: nothing to do
-        if all(type(x) in (float, int, bool) or getattr(x, "dtype", None) == first
-               for x in operands):
+    common = None
+    for x in operands:  # the usual case, one floating dtype and Python numbers: nothing to do
+        if type(x) is float or type(x) is int:
+            continue
+        dtype = getattr(x, "dtype", None)
+        if dtype is None or dtype.kind != "f" or dtype != (common or dtype):
+            break
+        common = dtype
+    else:
+        if common:
             return operands
     dtype = result_dtype(operands)
     if to_float and dtype.kind in "bui":

@@ -14,6 +14,10 @@ import heapq
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+import numpy as np
+
+from minidl import backend
+
 _grad_enabled = ContextVar("minidl.grad_enabled", default=True)
 
 
@@ -109,7 +113,7 @@ def walk(roots, gradients, retain_graph=False, deposit=None):
         if not isinstance(edge, tuple):
             if g is not None:
                 before = arriving.get(edge)
-                arriving[edge] = g if before is None else before + g  # new memory: g may be shared
+                arriving[edge] = g if before is None else _add(before, g)
             waiting[edge] -= 1
             if waiting[edge] == 0 and edge in arriving:
                 deposit(edge, arriving.pop(edge))
@@ -121,7 +125,7 @@ def walk(roots, gradients, retain_graph=False, deposit=None):
             n_pushed += 1
         if g is not None:
             before = arriving[node][slot]
-            arriving[node][slot] = g if before is None else before + g
+            arriving[node][slot] = g if before is None else _add(before, g)
 
     for root, gradient in zip(roots, gradients):
         g = _start(root, gradient)
@@ -133,7 +137,8 @@ def walk(roots, gradients, retain_graph=False, deposit=None):
         node._check()
         for slot, tensor in node.__dict__.get("retained", {}).items():
             if gys[slot] is not None:
-                tensor.grad = gys[slot] if tensor.grad is None else tensor.grad + gys[slot]
+                before = tensor.grad
+                tensor.grad = gys[slot].copy() if before is None else _add(before, gys[slot])
         if any(g is not None for g in gys):
             for slot, (shape, dtype) in enumerate(node.output_meta):
                 if gys[slot] is None:
@@ -145,19 +150,19 @@ def walk(roots, gradients, retain_graph=False, deposit=None):
                                    f"for {len(node.edges)} inputs")
         else:
             gxs = (None,) * len(node.edges)
-        edges, meta = node.edges, node.input_meta
-        keep = _kept(node, gys, gxs)
+        edges, saved = node.edges, node.saved
         if not retain_graph:
             node.saved = None
-            node.edges = ()
-        for edge, gx, m in zip(edges, gxs, meta):
-            if edge is not None:
-                gx = None if gx is None else _fit(gx, *m, node)
-                # a leaf owns its gradient: copy one that somebody else can still see
-                if not isinstance(edge, tuple) and gx is not None and (
-                        gx.base is not None or id(gx) in keep):
-                    gx = gx.copy()
-                send(edge, gx)
+            node.edges = node.saved_inputs = ()
+        for i, edge in enumerate(edges):
+            if edge is None:
+                continue
+            gx = gxs[i]
+            if gx is not None:
+                gx = _fit(gx, *node.input_meta[i], node)
+                if not isinstance(edge, tuple) and _is_shared(gx, gxs[:i], gxs[i + 1:], gys, saved):
+                    gx = gx.copy()  # a leaf owns its gradient
+            send(edge, gx)
 
 
 def _start(root, gradient):
@@ -176,24 +181,31 @@ def _start(root, gradient):
     return gradient.astype(root.dtype)  # a copy: the caller keeps theirs
 
 
+def _add(a, b):
+    """a + b in new memory (either may be visible elsewhere); 0-d stays an array."""
+    return (a + b)[...] if a.ndim == 0 else a + b
+
+
 def _fit(g, shape, dtype, node):
     """Sum a gradient over the dimensions that were broadcast, and cast it to the input's dtype."""
     if g.shape != shape:
         extra = g.ndim - len(shape)
         axes = tuple(range(extra)) + tuple(
             i + extra for i, d in enumerate(shape) if d == 1 and g.shape[i + extra] != 1)
-        summed = g.sum(axis=axes, keepdims=True) if extra >= 0 else g
-        if summed.shape[max(extra, 0):] != shape:
+        if extra >= 0:  # fp16 sums in fp32
+            g = g.sum(axis=axes, keepdims=True, dtype=backend.accumulate_dtype(g.dtype))
+        if g.shape[max(extra, 0):] != shape:
             raise RuntimeError(f"{type(node).__name__}.backward returned a gradient of shape "
                                f"{g.shape} for an input of shape {shape}")
-        g = summed.reshape(shape)
-    return g if g.dtype == dtype else g.astype(dtype)
+        g = g.reshape(shape)
+    if g.dtype != dtype:
+        g = g.astype(dtype)
+    return g if type(g) is np.ndarray else node.xp.asarray(g)  # NumPy turns 0-d into scalars
 
 
-def _kept(node, gys, gxs):
-    """ids of arrays that are visible elsewhere: incoming, saved, or returned twice."""
-    ids = [id(g) for g in gxs if g is not None]
-    return {id(a) for a in (*gys, *(node.saved or ()))} | {i for i in ids if ids.count(i) > 1}
+def _is_shared(g, *elsewhere):
+    """Whether somebody else can see the array g: it is a view, incoming, saved, returned twice."""
+    return g.base is not None or any(g is a for arrays in elsewhere for a in arrays)
 
 
 def _accumulate(leaf, gradient):

@@ -16,10 +16,13 @@ Source: Griewank & Walther, "Evaluating Derivatives" (2008), reverse mode.
 Test: tests/test_tensor.py   Tutorial: tutorials/01_autograd.py
 """
 
+import re
+
 import numpy as np
 
 from minidl import backend
 from minidl.backward import is_grad_enabled, walk
+
 
 class Function:
     """One operation; an instance is one node of the graph.
@@ -30,8 +33,8 @@ class Function:
         backward(self, *output_gradients)  -> one gradient per input, or None where there is none
 
     `self.save(...)` in forward keeps what `self.saved` gives back in backward, and nothing else is
-    kept. `self.needs[i]` says whether input i wants a gradient. A gradient of a broadcast input
-    may be returned in the broadcast shape and in the promoted dtype: the walk sums and casts it.
+    kept. `self.needs[i]` says whether input i wants a gradient (never under no_grad, so forward
+    need not compute what only backward uses). A gradient of a broadcast input may be returned in the broadcast shape and in the promoted dtype: the walk sums and casts it.
     """
 
     differentiable = True  # False: integer or bool results, no graph (argmax, comparisons)
@@ -44,23 +47,30 @@ class Function:
         """Run forward on the arrays of `inputs` (Tensors, arrays and numbers: the latter two are
         constants) and return the result as Tensor(s), recorded in the graph if need be."""
         node = cls()
-        arrays = [x._data if isinstance(x, Tensor) else x for x in inputs]
-        node.xp = backend.xp_of(arrays, cls.__name__)
-        node.needs = needs = [isinstance(x, Tensor) and x.requires_grad for x in inputs]
-        recording = cls.differentiable and any(needs) and is_grad_enabled()
-        given = arrays
-        if cls.promotes:
-            arrays = backend.promote(arrays, to_float=cls.promotes == "float")
-        result = node.forward(*arrays, **options)
-        outputs = result if isinstance(result, tuple) else (result,)
-        outputs = [y if hasattr(y, "ndim") and not isinstance(y, np.generic)
-                   else node.xp.asarray(y) for y in outputs]  # NumPy turns 0-d into scalars
-        if recording:
-            node._link(inputs, given, outputs)
-            tensors = tuple(Tensor._from(y, node, i) for i, y in enumerate(outputs))
+        given = arrays = [x._data if isinstance(x, Tensor) else x for x in inputs]
+        node.xp = xp = backend.xp_of(arrays, cls.__name__)
+        if cls.differentiable and is_grad_enabled():
+            node.needs = needs = [isinstance(x, Tensor) and x._requires_grad for x in inputs]
         else:
-            tensors = tuple(Tensor._from(y) for y in outputs)
-        return tensors if isinstance(result, tuple) else tensors[0]
+            node.needs = needs = [False] * len(inputs)
+        try:
+            if cls.promotes:
+                arrays = backend.promote(arrays, cls.promotes == "float")
+            result = node.forward(*arrays, **options)
+        except (ValueError, IndexError, TypeError) as error:
+            raise _explained(error, node, given) from error
+        # NumPy turns 0-d results into scalars: back to arrays
+        if type(result) is not tuple:
+            y = result if type(result) is np.ndarray else xp.asarray(result)
+            if True in needs:
+                node._link(inputs, given, (y,))
+                return Tensor._from(y, node)
+            return Tensor._from(y)
+        outputs = [y if type(y) is np.ndarray else xp.asarray(y) for y in result]
+        if True in needs:
+            node._link(inputs, given, outputs)
+            return tuple(Tensor._from(y, node, i) for i, y in enumerate(outputs))
+        return tuple(Tensor._from(y) for y in outputs)
 
     def save(self, *arrays):
         self.saved = arrays
@@ -73,21 +83,26 @@ class Function:
 
     def _link(self, inputs, arrays, outputs):
         """Become a node: an edge per input, the shapes to sum gradients back to, the versions of
-        the saved leaves, and a depth greater than every producer's."""
-        self.depth = 1
-        self.edges = []
-        self.saved_leaves = []
+        the saved inputs, and a depth greater than every producer's."""
+        depth = 0
+        self.edges = edges = []
+        self.input_meta = meta = []
+        self.saved_inputs = []
         for x, array, needed in zip(inputs, arrays, self.needs):
-            if not needed:
-                self.edges.append(None)
-            elif x.grad_fn is None:
-                self.edges.append(x)
+            if self.saved and isinstance(x, Tensor):
                 if any(_same_memory(s, array) for s in self.saved):
-                    self.saved_leaves.append((x, x.version))
+                    self.saved_inputs.append((x, x.version))
+            if not needed:
+                edges.append(None)
+                meta.append(None)
+                continue
+            if x.grad_fn is None:
+                edges.append(x)
             else:
-                self.edges.append((x.grad_fn, x.slot))
-                self.depth = max(self.depth, x.grad_fn.depth + 1)
-        self.input_meta = [(a.shape, a.dtype) if n else None for a, n in zip(arrays, self.needs)]
+                edges.append((x.grad_fn, x.slot))
+                depth = max(depth, x.grad_fn.depth)
+            meta.append((array.shape, array.dtype))
+        self.depth = depth + 1
         self.output_meta = [(y.shape, y.dtype) for y in outputs]
 
     def _check(self):
@@ -97,16 +112,43 @@ class Function:
                 f"backward through {type(self).__name__} a second time: what it saved was freed. "
                 "Pass retain_graph=True to the first backward"
             )
-        for leaf, version in self.saved_leaves:
-            if leaf.version != version:
+        for x, version in self.saved_inputs:
+            if x.version != version:
+                kind = "leaf" if x.is_leaf else "tensor"
                 raise RuntimeError(
-                    f"a leaf of shape {leaf.shape} that {type(self).__name__} saved was changed in "
-                    f"place between forward and backward (version {version} then, {leaf.version} "
-                    "now): its gradient would be wrong. Step the optimizer after backward"
+                    f"a {kind} of shape {x.shape} that {type(self).__name__} saved was changed in "
+                    f"place between forward and backward (version {version} then, {x.version} "
+                    "now): the gradient would be wrong. Step the optimizer after backward"
                 )
 
     def __repr__(self):
         return f"<{type(self).__name__}>"
+
+
+def op_name(cls):
+    """The name under which a user knows a Function: LeakyRelu -> leaky_relu."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
+
+
+def _explained(error, node, arrays):
+    """The error of a forward, naming the op and the shapes it was given."""
+    if getattr(error, "explained", False):  # by an op that ran inside this one
+        return error
+    op = getattr(node, "name", None) or op_name(type(node))
+    shapes = [tuple(x.shape) for x in arrays if hasattr(x, "shape")]
+    listed = " and ".join(map(str, shapes))
+    text = str(error)
+    if not text.startswith(f"{op}:"):
+        text = f"{op}: {text} (input shapes: {listed})"
+    if node.promotes:
+        try:
+            np.broadcast_shapes(*shapes)
+        except ValueError:
+            text = f"{op}: shapes {listed} do not broadcast"
+    kind = next(k for k in (IndexError, ValueError, TypeError) if isinstance(error, k))
+    error = kind(text)
+    error.explained = True
+    return error
 
 
 def _same_memory(a, b):
@@ -151,10 +193,10 @@ class Tensor:
         self = Tensor.__new__(Tensor)
         self._data = array
         self.grad = self._hooks = None
-        self.grad_fn = grad_fn
+        self._requires_grad = grad_fn is not None and array.dtype.kind == "f"
+        self.grad_fn = grad_fn if self._requires_grad else None  # an index has no way back
         self.slot = slot
         self.version = 0
-        self._requires_grad = grad_fn is not None and array.dtype.kind == "f"
         return self
 
     @property
@@ -201,6 +243,9 @@ class Tensor:
 
     def numel(self):
         return int(self._data.size)
+
+    def is_contiguous(self):
+        return bool(self._data.flags.c_contiguous)
 
     def element_size(self):
         return self._data.itemsize
@@ -281,8 +326,7 @@ class Tensor:
         if is_grad_enabled() and (self.requires_grad or getattr(value, "requires_grad", False)):
             raise RuntimeError("assignment to elements is not recorded in the graph; use "
                                "minidl.where or masked_fill, or write under minidl.no_grad()")
-        index = index._data if isinstance(index, Tensor) else index
-        self._data[index] = value._data if isinstance(value, Tensor) else value
+        self._data[index_of_arrays(index)] = value._data if isinstance(value, Tensor) else value
         self.version += 1
 
     # -- to NumPy, to Python
@@ -353,6 +397,13 @@ class Tensor:
         elif self.requires_grad:
             notes.append("requires_grad=True")
         return f"tensor({', '.join([body, *notes])})"
+
+
+def index_of_arrays(index):
+    """An index as the array library takes it: tensors become arrays, also inside a tuple."""
+    if isinstance(index, tuple):
+        return tuple(i._data if isinstance(i, Tensor) else i for i in index)
+    return index._data if isinstance(index, Tensor) else index
 
 
 def _copyto(out, value):

@@ -8,13 +8,42 @@ order and defaults. To add one: write both in the file it belongs to, name it he
 row in tests/ops/samples.py: the tests then check its gradient and compare it with PyTorch.
 """
 
-from minidl.ops import dropout, elementwise, embedding, loss, matmul, norm, reduce, softmax
+import numpy as np
+
+from minidl.ops import (
+    activations,
+    cast,
+    dropout,
+    elementwise,
+    embedding,
+    index,
+    logic,
+    loss,
+    matmul,
+    norm,
+    reduce,
+    shape,
+    softmax,
+)
 from minidl.tensor import Tensor
 
 TABLE = [  # (file, homes, names)
-    (elementwise, "mt", "add mul exp"),
-    (elementwise, "mtf", "tanh"),
-    (reduce, "mt", "sum"),
+    (elementwise, "mt", "add sub mul div neg pow exp log sqrt rsqrt sin cos"),
+    (elementwise, "mt", "abs sign floor ceil round maximum minimum clamp masked_fill"),
+    (elementwise, "t", "where"),
+    (activations, "mtf", "relu sigmoid tanh"),
+    (activations, "f", "leaky_relu elu silu gelu softplus"),
+    (logic, "mt", "eq ne lt le gt ge bitwise_and bitwise_or bitwise_xor bitwise_not"),
+    (logic, "mt", "logical_and logical_or logical_not isnan isinf isfinite"),
+    (reduce, "mt", "sum mean var std max min amax amin argmax argmin prod cumsum logsumexp any all"),
+    (shape, "mt", "reshape flatten squeeze unsqueeze permute transpose swapaxes t broadcast_to"),
+    (shape, "mt", "split chunk unbind flip"),
+    (shape, "m", "view expand repeat"),
+    (shape, "t", "cat stack"),
+    (shape, "f", "pad"),
+    (index, "mt", "gather tril triu"),
+    (cast, "mt", "clone"),
+    (cast, "m", "to type contiguous cpu cuda half float double int long bool"),
     (matmul, "mt", "matmul"),
     (matmul, "f", "linear"),
     (softmax, "mtf", "softmax log_softmax"),
@@ -26,12 +55,37 @@ TABLE = [  # (file, homes, names)
 
 OPERATORS = {  # Python's operator -> op
     "__add__": elementwise.add,
+    "__sub__": elementwise.sub,
     "__mul__": elementwise.mul,
+    "__truediv__": elementwise.div,
+    "__pow__": elementwise.pow,
+    "__eq__": logic.eq,
+    "__ne__": logic.ne,
+    "__lt__": logic.lt,
+    "__le__": logic.le,
+    "__gt__": logic.gt,
+    "__ge__": logic.ge,
+    "__and__": logic.bitwise_and,
+    "__or__": logic.bitwise_or,
+    "__xor__": logic.bitwise_xor,
     "__matmul__": matmul.matmul,
 }
+UNARY = {
+    "__neg__": elementwise.neg,
+    "__abs__": elementwise.abs,
+    "__invert__": logic.bitwise_not,
+    "__getitem__": index.getitem,
+}
+PROPERTIES = {"T": shape.t, "mT": shape.matrix_transpose}
 REFLECTED = {
     "__radd__": elementwise.add,
+    "__rsub__": elementwise.sub,
     "__rmul__": elementwise.mul,
+    "__rtruediv__": elementwise.div,
+    "__rpow__": elementwise.pow,
+    "__rand__": logic.bitwise_and,
+    "__ror__": logic.bitwise_or,
+    "__rxor__": logic.bitwise_xor,
     "__rmatmul__": matmul.matmul,
 }
 
@@ -45,25 +99,25 @@ def namespace(home):
     }
 
 
-def _operator(op):
+def _operator(op, reflected=False):
     """A binary operator of Tensor: NotImplemented for foreign types, so Python may ask them."""
 
     def method(self, other):
-        return op(self, other)
-
-    return method
-
-
-def _reflected(op):
-    def method(self, other):
-        return op(other, self)
+        if not isinstance(other, (Tensor, int, float, np.ndarray, np.generic)):
+            if not hasattr(other, "__cuda_array_interface__"):
+                return NotImplemented
+        return op(other, self) if reflected else op(self, other)
 
     return method
 
 
 for _name, _op in namespace("m").items():
     setattr(Tensor, _name, _op)
+for _name, _op in UNARY.items():
+    setattr(Tensor, _name, _op)
+for _name, _op in PROPERTIES.items():
+    setattr(Tensor, _name, property(_op))
 for _name, _op in OPERATORS.items():
     setattr(Tensor, _name, _operator(_op))
 for _name, _op in REFLECTED.items():
-    setattr(Tensor, _name, _reflected(_op))
+    setattr(Tensor, _name, _operator(_op, reflected=True))

@@ -1,50 +1,314 @@
 """Reductions: many elements become one, so backward spreads the gradient back.
 
 `dim` is an int, a tuple or None (all), negative counts from the end; `keepdim` leaves a 1 in its
-place. fp16 sums in fp32 (`backend.accumulate_dtype`), integers sum in int64, as in PyTorch.
+place. fp16 sums in fp32 (`backend.accumulate_dtype`), integers sum in int64, as in PyTorch. Where
+several elements are the largest, PyTorch's convention: `max()` and `amax` share the gradient
+evenly among them, `max(dim)` gives it to the one whose index it returns.
 
 Test: tests/ops/test_reduce.py
 """
 
+import math
+from collections import namedtuple
+
 import numpy as np
 
 from minidl import backend
-from minidl.tensor import Function
+from minidl.ops.dims import keepdim_shape, normalize_dims
+from minidl.ops.elementwise import maximum, minimum
+from minidl.ops.index import along
+from minidl.tensor import Function, Tensor, op_name
+
+MaxResult = namedtuple("MaxResult", "values indices")
+MinResult = namedtuple("MinResult", "values indices")
 
 
-def normalize_dims(dim, ndim, op):
-    """`dim` as a tuple of axes in [0, ndim); IndexError if out of range, ValueError if repeated."""
-    if dim is None:
-        return tuple(range(ndim))
-    dims = (dim,) if isinstance(dim, (int, np.integer)) else tuple(dim)
-    for d in dims:
-        if not -max(ndim, 1) <= d < max(ndim, 1):
-            raise IndexError(f"{op}: dim {d} is out of range for a tensor of {ndim} dimensions, "
-                             f"want {-max(ndim, 1)} to {max(ndim, 1) - 1}")
-    axes = tuple(int(d) % ndim for d in dims) if ndim else ()
-    if len(set(axes)) < len(axes):
-        raise ValueError(f"{op}: dim {dim} names a dimension twice")
-    return axes
+class Reduction(Function):
+    """What reductions share: which axes, dropping them or not, spreading a gradient over them."""
+
+    def over(self, x, dim, keepdim):
+        """The axes of `dim`, and how many elements become one; remembers the shapes."""
+        axes = normalize_dims(dim, x.ndim, op_name(type(self)))
+        self.shape, self.kept = x.shape, keepdim_shape(x.shape, axes)
+        self.result = self.kept if keepdim else tuple(
+            n for i, n in enumerate(x.shape) if i not in axes)
+        return axes, math.prod(x.shape[i] for i in axes)
+
+    def spread(self, gy):
+        """gy as a read-only view of x's shape."""
+        return self.xp.broadcast_to(gy.reshape(self.kept), self.shape)
 
 
-def keepdim_shape(shape, axes):
-    return tuple(1 if i in axes else d for i, d in enumerate(shape))
-
-
-class Sum(Function):
+class Sum(Reduction):
     """Sum over `dim`. Saves nothing: every element's gradient is the sum's."""
 
     def forward(self, x, dim=None, keepdim=False, dtype=None):
-        axes = normalize_dims(dim, x.ndim, "sum")
-        self.shape = x.shape
-        self.kept = keepdim_shape(x.shape, axes)
+        axes, _ = self.over(x, dim, keepdim)
         out = dtype or (np.int64 if x.dtype.kind in "bui" else x.dtype)
         y = x.sum(axis=axes, keepdims=keepdim, dtype=backend.accumulate_dtype(out))
         return y.astype(out, copy=False)
 
     def backward(self, gy):
-        return self.xp.broadcast_to(gy.reshape(self.kept), self.shape)
+        return self.spread(gy)
+
+
+class Mean(Reduction):
+    """Sum over `dim`, divided by the number of elements (of none: nan)."""
+
+    def forward(self, x, dim=None, keepdim=False, dtype=None):
+        axes, self.n = self.over(x, dim, keepdim)
+        out = np.dtype(dtype or x.dtype)
+        if out.kind != "f":
+            raise TypeError(f"mean: wants a floating dtype, got {out}; use x.float().mean()")
+        y = x.sum(axis=axes, keepdims=keepdim, dtype=backend.accumulate_dtype(out))
+        return (y / self.n if self.n else y * np.nan).astype(out, copy=False)
+
+    def backward(self, gy):
+        return self.spread(gy / (self.n or 1))
+
+
+class Var(Reduction):
+    """y = sum((x - mean)^2) / (n - correction), nan if that divides by 0. Saves x - mean."""
+
+    def forward(self, x, dim=None, keepdim=False, correction=1):
+        if x.dtype.kind != "f":
+            raise TypeError(f"{op_name(type(self))}: wants a floating dtype, got {x.dtype}")
+        axes, n = self.over(x, dim, keepdim)
+        dtype = backend.accumulate_dtype(x.dtype)
+        mean = x.sum(axis=axes, keepdims=True, dtype=dtype) / (n or 1)
+        centered = x - mean
+        self.scale = 1 / (n - correction) if n > correction else np.nan
+        squares = self.xp.square(centered).sum(axis=axes, keepdims=True)
+        return self.finish((squares * self.scale).reshape(self.result), centered, x.dtype)
+
+    def finish(self, var, centered, dtype):
+        self.save(centered)
+        return var.astype(dtype, copy=False)
+
+    def backward(self, gy):
+        (centered,) = self.saved
+        return self.spread(gy * (2 * self.scale)) * centered
+
+
+class Std(Var):
+    """The square root of Var, with slope 0 where it is 0."""
+
+    def finish(self, var, centered, dtype):
+        y = self.xp.sqrt(var)
+        self.save(centered, y)
+        return y.astype(dtype, copy=False)
+
+    def backward(self, gy):
+        centered, y = self.saved
+        gy = self.xp.where(y == 0, 0, gy / self.xp.where(y == 0, 1, y))
+        return self.spread(gy * self.scale) * centered
+
+
+class Amax(Reduction):
+    """The largest element over `dim`; equal ones share its gradient evenly."""
+
+    smallest = False
+
+    def forward(self, x, dim=None, keepdim=False):
+        axes, _ = self.over(x, dim, keepdim)
+        y = (x.min if self.smallest else x.max)(axis=axes, keepdims=True)
+        self.save(x, y)
+        return y.reshape(self.result)
+
+    def backward(self, gy):
+        x, y = self.saved
+        best = x == y
+        axes = tuple(i for i, (n, m) in enumerate(zip(self.shape, self.kept)) if n != m)
+        n_best = best.sum(axis=axes, keepdims=True)
+        return self.spread(gy.reshape(self.kept) / self.xp.maximum(n_best, 1)) * best
+
+
+class Amin(Amax):
+    """The smallest element over `dim`; the rest as for Amax."""
+
+    smallest = True
+
+
+class MaxAlong(Reduction):
+    """(values, indices) of the largest elements along one dim; the first of equal ones counts."""
+
+    smallest = False
+
+    def forward(self, x, dim, keepdim=False):
+        self.name = "min" if self.smallest else "max"
+        axes, _ = self.over(x, dim, keepdim)
+        if x.ndim == 0:
+            return x.copy(), self.xp.zeros((), np.int64)
+        indices = (x.argmin if self.smallest else x.argmax)(axis=axes[0]).reshape(self.kept)
+        self.at = along(self.xp, indices, axes[0])
+        return x[self.at].reshape(self.result), indices.reshape(self.result)
+
+    def backward(self, gy, _):
+        gx = self.xp.zeros(self.shape, gy.dtype)
+        gx[self.at if self.shape else ()] = gy.reshape(self.kept)
+        return gx
+
+
+class MinAlong(MaxAlong):
+    """(values, indices) of the smallest elements along one dim."""
+
+    smallest = True
+
+
+class Argmax(Function):
+    """int64 index of the first largest (or smallest) element, along `dim` or in row-major order."""
+
+    differentiable = False
+
+    def forward(self, x, dim=None, keepdim=False, smallest=False):
+        self.name = "argmin" if smallest else "argmax"
+        if dim is not None:
+            dim = (normalize_dims(dim, x.ndim, self.name) or (None,))[0]
+        return (x.argmin if smallest else x.argmax)(axis=dim, keepdims=keepdim)
+
+
+class Prod(Reduction):
+    """The product over one dim or all. The gradient of x[i] is the product of the others: those
+    before it times those after it, so zeros need no division."""
+
+    def forward(self, x, dim=None, keepdim=False, dtype=None):
+        axes, _ = self.over(x, dim, keepdim)
+        out = np.dtype(dtype or (np.int64 if x.dtype.kind in "bui" else x.dtype))
+        self.dim = None if dim is None or not axes else axes[0]
+        self.save(x)
+        y = x.prod(axis=axes, keepdims=keepdim, dtype=backend.accumulate_dtype(out))
+        return y.astype(out, copy=False)
+
+    def backward(self, gy):
+        (x,) = self.saved
+        rows = x.reshape(-1) if self.dim is None else self.xp.moveaxis(x, self.dim, -1)
+        before, after = self.xp.ones_like(rows), self.xp.ones_like(rows)
+        before[..., 1:] = rows[..., :-1].cumprod(axis=-1)
+        after[..., :-1] = rows[..., :0:-1].cumprod(axis=-1)[..., ::-1]
+        others = before * after
+        others = others.reshape(self.shape) if self.dim is None else self.xp.moveaxis(
+            others, -1, self.dim)
+        return self.spread(gy) * others
+
+
+class Cumsum(Function):
+    """y[i] = x[0] + ... + x[i] along `dim`; so gx[i] = gy[i] + ... + gy[n-1]."""
+
+    def forward(self, x, dim, dtype=None):
+        self.dim = (normalize_dims(dim, x.ndim, "cumsum") or (None,))[0]
+        out = np.dtype(dtype or (np.int64 if x.dtype.kind in "bui" else x.dtype))
+        y = self.xp.cumsum(x, axis=self.dim, dtype=backend.accumulate_dtype(out))
+        return y.astype(out, copy=False).reshape(x.shape)
+
+    def backward(self, gy):
+        if self.dim is None:
+            return gy
+        flip = self.xp.flip
+        return flip(self.xp.cumsum(flip(gy, self.dim), axis=self.dim), self.dim)
+
+
+class Logsumexp(Reduction):
+    """y = log(sum(e^x)), with the maximum taken out so that nothing overflows."""
+
+    promotes = "float"
+
+    def forward(self, x, dim, keepdim=False):
+        xp = self.xp
+        axes, n = self.over(x, dim, keepdim)
+        largest = x.max(axis=axes, keepdims=True) if n else xp.full(self.kept, -np.inf, x.dtype)
+        largest = xp.where(xp.isfinite(largest), largest, 0).astype(x.dtype, copy=False)
+        total = xp.exp(x - largest).sum(axis=axes, keepdims=True)
+        with np.errstate(divide="ignore"):  # a row of -inf has sum 0 and logarithm -inf
+            y = xp.log(total) + largest
+        self.save(x, y)
+        return y.reshape(self.result)
+
+    def backward(self, gy):
+        x, y = self.saved
+        y = self.xp.where(self.xp.isneginf(y), 0, y)
+        return self.spread(gy) * self.xp.exp(x - y)
+
+
+class AnyAll(Function):
+    """Whether some (any) or every (all) element is true, that is, not zero."""
+
+    differentiable = False
+
+    def forward(self, x, name, dim=None, keepdim=False):
+        self.name = name
+        axes = normalize_dims(dim, x.ndim, name)
+        return getattr(self.xp, name)(x, axis=axes, keepdims=keepdim)
 
 
 def sum(input, dim=None, keepdim=False, *, dtype=None):
     return Sum.apply(input, dim=dim, keepdim=keepdim, dtype=dtype)
+
+
+def mean(input, dim=None, keepdim=False, *, dtype=None):
+    return Mean.apply(input, dim=dim, keepdim=keepdim, dtype=dtype)
+
+
+def var(input, dim=None, unbiased=True, keepdim=False, *, correction=None):
+    """The variance; divides by n - correction (1; 0 for `unbiased=False`)."""
+    correction = int(unbiased) if correction is None else correction
+    return Var.apply(input, dim=dim, keepdim=keepdim, correction=correction)
+
+
+def std(input, dim=None, unbiased=True, keepdim=False, *, correction=None):
+    """The standard deviation, the square root of `var`."""
+    correction = int(unbiased) if correction is None else correction
+    return Std.apply(input, dim=dim, keepdim=keepdim, correction=correction)
+
+
+def amax(input, dim=None, keepdim=False):
+    return Amax.apply(input, dim=dim, keepdim=keepdim)
+
+
+def amin(input, dim=None, keepdim=False):
+    return Amin.apply(input, dim=dim, keepdim=keepdim)
+
+
+def max(input, dim=None, keepdim=False):
+    """max(x): the largest element. max(x, dim): named (values, indices). max(x, other): maximum."""
+    if dim is None:
+        return Amax.apply(input)
+    if isinstance(dim, Tensor):
+        return maximum(input, dim)
+    return MaxResult(*MaxAlong.apply(input, dim=dim, keepdim=keepdim))
+
+
+def min(input, dim=None, keepdim=False):
+    """min(x): the smallest element. min(x, dim): named (values, indices). min(x, other): minimum."""
+    if dim is None:
+        return Amin.apply(input)
+    if isinstance(dim, Tensor):
+        return minimum(input, dim)
+    return MinResult(*MinAlong.apply(input, dim=dim, keepdim=keepdim))
+
+
+def argmax(input, dim=None, keepdim=False):
+    return Argmax.apply(input, dim=dim, keepdim=keepdim)
+
+
+def argmin(input, dim=None, keepdim=False):
+    return Argmax.apply(input, dim=dim, keepdim=keepdim, smallest=True)
+
+
+def prod(input, dim=None, keepdim=False, *, dtype=None):
+    return Prod.apply(input, dim=dim, keepdim=keepdim, dtype=dtype)
+
+
+def cumsum(input, dim, *, dtype=None):
+    return Cumsum.apply(input, dim=dim, dtype=dtype)
+
+
+def logsumexp(input, dim, keepdim=False):
+    return Logsumexp.apply(input, dim=dim, keepdim=keepdim)
+
+
+def any(input, dim=None, keepdim=False):
+    return AnyAll.apply(input, name="any", dim=dim, keepdim=keepdim)
+
+
+def all(input, dim=None, keepdim=False):
+    return AnyAll.apply(input, name="all", dim=dim, keepdim=keepdim)

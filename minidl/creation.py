@@ -1,0 +1,171 @@
+"""Tensors out of nothing: from numbers and arrays, filled, counted, random.
+
+dtype: Python floats become float32 (PyTorch's default), ints int64, bools bool; arrays keep theirs.
+device: 'cpu', 'cuda' or 'cuda:<index>'. Random ones take `generator=`, a minidl.Generator, else
+this context's default; they are drawn on the host, so every device gets the same numbers.
+
+Test: tests/test_creation.py
+"""
+
+import numpy as np
+
+from minidl import backend
+from minidl.ops.dims import sizes
+from minidl.random import default_generator
+from minidl.tensor import Tensor
+
+
+def _tensor(array, dtype, device, requires_grad):
+    if dtype is not None:
+        array = array.astype(dtype, copy=False)
+    if device is not None:
+        array = backend.to_device(array, device)
+    return Tensor(array, requires_grad)
+
+
+def _array(data):
+    """`data` as an array, shared where it is one already; Python floats as float32."""
+    if isinstance(data, Tensor):
+        return data._data
+    if hasattr(data, "ndim") and hasattr(data, "dtype") and not isinstance(data, np.generic):
+        return data if hasattr(data, "__cuda_array_interface__") else np.asarray(data)
+    array = np.array(data)
+    if array.dtype == object:
+        raise ValueError(f"tensor: cannot make an array of {data!r}; are the lists of one length?")
+    if isinstance(data, np.generic) or array.dtype != np.float64:
+        return array
+    return array.astype(backend.DEFAULT_FLOAT)
+
+
+def tensor(data, *, dtype=None, device=None, requires_grad=False):
+    """A copy of `data`: a number, nested lists, an array or a Tensor."""
+    if isinstance(data, (int, float, list, tuple)) and dtype is not None:
+        return _tensor(np.array(data, dtype=dtype), None, device, requires_grad)
+    array = _array(data)
+    given = getattr(data, "_data", data)
+    result = _tensor(array, dtype, device, requires_grad)
+    return Tensor(result._data.copy(), requires_grad) if result._data is given else result
+
+
+def as_tensor(data, dtype=None, device=None):
+    """As `tensor`, but shares memory with an array of the right dtype and device; a Tensor to
+    which nothing is to be done comes back as it is."""
+    if isinstance(data, Tensor):
+        return data.to(dtype=dtype, device=device)
+    return _tensor(_array(data), dtype, device, False)
+
+
+def from_numpy(array):
+    """A tensor that shares the memory of `array`."""
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"from_numpy: wants a NumPy array, got {type(array).__name__}")
+    return Tensor(array)
+
+
+def from_dlpack(source):
+    """A tensor that shares the memory of another library's tensor (PyTorch, CuPy, JAX)."""
+    on_cuda = source.__dlpack_device__()[0] == 2  # kDLCUDA
+    library = backend._import_cupy() if on_cuda else np
+    return Tensor(library.from_dlpack(source))
+
+
+def zeros(*size, dtype=None, device=None, requires_grad=False):
+    return full(sizes(size), 0.0, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def ones(*size, dtype=None, device=None, requires_grad=False):
+    return full(sizes(size), 1.0, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def full(size, fill_value, *, dtype=None, device=None, requires_grad=False):
+    """`fill_value` everywhere; without `dtype`, that of the value."""
+    dtype = backend.result_dtype([fill_value]) if dtype is None else dtype
+    array = np.full(sizes((size,)), fill_value, dtype)
+    return _tensor(array, None, device, requires_grad)
+
+
+def empty(*size, dtype=None, device=None, requires_grad=False):
+    """Memory as it comes: write before you read."""
+    array = np.empty(sizes(size), dtype or backend.DEFAULT_FLOAT)
+    return _tensor(array, None, device, requires_grad)
+
+
+def arange(start, end=None, step=1, *, dtype=None, device=None, requires_grad=False):
+    """start, start + step, ... below `end`; arange(n) counts from 0. int64 if all are integers."""
+    start, end = (0, start) if end is None else (start, end)
+    dtype = backend.result_dtype([start, end, step]) if dtype is None else dtype
+    return _tensor(np.arange(start, end, step), dtype, device, requires_grad)
+
+
+def linspace(start, end, steps, *, dtype=None, device=None, requires_grad=False):
+    """`steps` numbers at equal distances, both ends included."""
+    array = np.linspace(start, end, steps)
+    return _tensor(array, dtype or backend.DEFAULT_FLOAT, device, requires_grad)
+
+
+def eye(n, m=None, *, dtype=None, device=None, requires_grad=False):
+    """(n, m) with ones on the diagonal; m is n if left out."""
+    array = np.eye(n, m, dtype=dtype or backend.DEFAULT_FLOAT)
+    return _tensor(array, None, device, requires_grad)
+
+
+def rand(*size, generator=None, dtype=None, device=None, requires_grad=False):
+    """Uniform in [0, 1)."""
+    generator = generator or default_generator()
+    array = generator.uniform(sizes(size), dtype=dtype or backend.DEFAULT_FLOAT)
+    return _tensor(array, None, device, requires_grad)
+
+
+def randn(*size, generator=None, dtype=None, device=None, requires_grad=False):
+    """Gaussian with mean 0 and standard deviation 1."""
+    generator = generator or default_generator()
+    array = generator.normal(sizes(size), dtype=dtype or backend.DEFAULT_FLOAT)
+    return _tensor(array, None, device, requires_grad)
+
+
+def randint(low, high, size=None, *, generator=None, dtype=None, device=None, requires_grad=False):
+    """Integers in [low, high); randint(high, size) starts at 0."""
+    low, high, size = (0, low, high) if size is None else (low, high, size)
+    generator = generator or default_generator()
+    array = generator.integers(low, high, sizes((size,)), dtype=dtype or np.int64)
+    return _tensor(array, None, device, requires_grad)
+
+
+def randperm(n, *, generator=None, dtype=None, device=None):
+    """The numbers 0 to n - 1 in random order."""
+    return _tensor((generator or default_generator()).permutation(n), dtype, device, False)
+
+
+def _like(input, options):
+    return {"dtype": input.dtype, "device": input.device} | {
+        name: value for name, value in options.items() if value is not None}
+
+
+def zeros_like(input, *, dtype=None, device=None, requires_grad=False):
+    options = _like(input, {"dtype": dtype, "device": device})
+    return zeros(input.shape, **options, requires_grad=requires_grad)
+
+
+def ones_like(input, *, dtype=None, device=None, requires_grad=False):
+    options = _like(input, {"dtype": dtype, "device": device})
+    return ones(input.shape, **options, requires_grad=requires_grad)
+
+
+def full_like(input, fill_value, *, dtype=None, device=None, requires_grad=False):
+    options = _like(input, {"dtype": dtype, "device": device})
+    return full(input.shape, fill_value, **options, requires_grad=requires_grad)
+
+
+def empty_like(input, *, dtype=None, device=None, requires_grad=False):
+    options = _like(input, {"dtype": dtype, "device": device})
+    return empty(input.shape, **options, requires_grad=requires_grad)
+
+
+def rand_like(input, *, generator=None, dtype=None, device=None, requires_grad=False):
+    options = _like(input, {"dtype": dtype, "device": device})
+    return rand(input.shape, generator=generator, **options, requires_grad=requires_grad)
+
+
+def randn_like(input, *, generator=None, dtype=None, device=None, requires_grad=False):
+    options = _like(input, {"dtype": dtype, "device": device})
+    return randn(input.shape, generator=generator, **options, requires_grad=requires_grad)

@@ -1,0 +1,32 @@
+"""Dimensions as users write them: negative, single, several, none."""
+
+import numpy as np
+
+
+def normalize_dims(dim, ndim, op):
+    """`dim` as a tuple of axes in [0, ndim), None as all; IndexError out of range, ValueError if
+    one is repeated. A 0-d tensor accepts 0 and -1, as in PyTorch, and has no axes: ()."""
+    if dim is None:
+        return tuple(range(ndim))
+    dims = (dim,) if isinstance(dim, (int, np.integer)) else tuple(dim)
+    limit = max(ndim, 1)
+    for d in dims:
+        if not -limit <= d < limit:
+            raise IndexError(f"{op}: dim {d} is out of range for a tensor of {ndim} dimensions, "
+                             f"want {-limit} to {limit - 1}")
+    axes = tuple(int(d) % ndim for d in dims) if ndim else ()
+    if len(set(axes)) < len(axes):
+        raise ValueError(f"{op}: dim {dim} names a dimension twice")
+    return axes
+
+
+def keepdim_shape(shape, axes):
+    """`shape` with 1 in place of `axes`."""
+    return tuple(1 if i in axes else n for i, n in enumerate(shape))
+
+
+def sizes(args):
+    """Both x.reshape(2, 3) and x.reshape((2, 3)) mean (2, 3)."""
+    if len(args) == 1 and not hasattr(args[0], "__index__"):
+        args = args[0]
+    return tuple(int(n) for n in args)

@@ -1,0 +1,116 @@
+"""Indexing: pick elements; backward adds each gradient at the place its element came from.
+
+    x = [a b c d]    x[[3, 1, 3]] = [d b d]    gradient of d: that of place 0 plus that of place 2
+
+A repeated index *adds*. `gx[index] = gy`, or `+=`, would keep only one of the repeats: NumPy reads
+once and writes once. Slices and bool masks never repeat, so for them plain assignment will do.
+
+Test: tests/ops/test_index.py
+"""
+
+import math
+
+import numpy as np
+
+from minidl import backend
+from minidl.ops.dims import normalize_dims
+from minidl.tensor import Function, index_of_arrays
+
+
+def scatter_add(xp, shape, index, g):
+    """Zeros of `shape` plus g[k] added at index[k] for every k, repeats included; index is an
+    integer array (rows) or a tuple as in x[index]. fp16 is summed, and returned, in fp32.
+
+    np.add.at is quick only in one dimension (7 times, NumPy 2.4), so the index is flattened."""
+    size = math.prod(shape)
+    if isinstance(index, tuple):
+        positions = xp.arange(size).reshape(shape)[index]
+    else:
+        row = math.prod(shape[1:])
+        index = xp.asarray(index, np.int64)
+        positions = xp.where(index < 0, index + shape[0], index)[..., None] * row + xp.arange(row)
+    gx = xp.zeros(size, backend.accumulate_dtype(g.dtype))
+    xp.add.at(gx, positions.reshape(-1), g.reshape(-1).astype(gx.dtype, copy=False))
+    return gx.reshape(shape)
+
+
+def _may_repeat(index):
+    """Whether an element can be picked twice: only integer arrays and lists do that."""
+    parts = index if isinstance(index, tuple) else (index,)
+    return any(isinstance(i, list) or getattr(i, "ndim", 0) and i.dtype.kind in "iu"
+               for i in parts)
+
+
+class Getitem(Function):
+    """x[index]: slices and integers give a view, integer and bool arrays a copy."""
+
+    def forward(self, x, index):
+        self.index, self.shape = index, x.shape
+        return x[index]
+
+    def backward(self, gy):
+        if _may_repeat(self.index):
+            index = self.index if isinstance(self.index, tuple) else (self.index,)
+            return scatter_add(self.xp, self.shape, index, gy)
+        gx = self.xp.zeros(self.shape, gy.dtype)
+        gx[self.index] = gy
+        return gx
+
+
+class Gather(Function):
+    """y[i, j, k] = x[i, index[i, j, k], k] for dim 1, and so on."""
+
+    def forward(self, x, index, dim):
+        (dim,) = normalize_dims(dim, x.ndim, "gather") or (0,)
+        if index.dtype.kind not in "iu" or index.ndim != x.ndim:
+            raise ValueError(f"gather: wants an integer index of {x.ndim} dimensions, got "
+                             f"{index.dtype} of shape {index.shape}")
+        if any(n > m for i, (n, m) in enumerate(zip(index.shape, x.shape)) if i != dim):
+            raise ValueError(f"gather: index of shape {index.shape} exceeds shape {x.shape} in a "
+                             f"dimension other than {dim}")
+        self.shape = x.shape
+        self.index = along(self.xp, index, dim)
+        return x[self.index]
+
+    def backward(self, gy):
+        return scatter_add(self.xp, self.shape, self.index, gy)
+
+
+def along(xp, index, dim):
+    """The tuple that picks index[i, j, k] along `dim` and i, j, k along the others."""
+    grid = [xp.arange(n).reshape([-1 if i == d else 1 for i in range(index.ndim)])
+            for d, n in enumerate(index.shape)]
+    grid[dim:dim + 1] = [index] if index.ndim else []
+    return tuple(grid)
+
+
+class Triangle(Function):
+    """Zero on one side of a diagonal of the last two dimensions."""
+
+    def forward(self, x, diagonal, name):
+        self.diagonal, self.name = diagonal, name
+        if x.ndim < 2:
+            raise ValueError(f"{name}: wants at least 2 dimensions, got shape {x.shape}")
+        return getattr(self.xp, name)(x, diagonal)
+
+    def backward(self, gy):
+        return getattr(self.xp, self.name)(gy, self.diagonal)
+
+
+def getitem(input, index):
+    """input[index] with ints, slices, None, ..., integer arrays or tensors, bool masks."""
+    return Getitem.apply(input, index=index_of_arrays(index))
+
+
+def gather(input, dim, index):
+    return Gather.apply(input, index, dim=dim)
+
+
+def tril(input, diagonal=0):
+    """Zero above the diagonal."""
+    return Triangle.apply(input, diagonal=diagonal, name="tril")
+
+
+def triu(input, diagonal=0):
+    """Zero below the diagonal."""
+    return Triangle.apply(input, diagonal=diagonal, name="triu")

@@ -1,0 +1,287 @@
+"""Shape ops: the same elements in another arrangement. Backward arranges them back.
+
+Most return views: the result shares the input's memory, as in PyTorch. `reshape` copies when it
+must, `view` refuses to, `cat`, `stack`, `flip` and `repeat` always copy.
+
+Test: tests/ops/test_shape.py
+"""
+
+import numpy as np
+
+from minidl import backend
+from minidl.ops.dims import normalize_dims, sizes
+from minidl.tensor import Function, _same_memory
+
+
+class Reshape(Function):
+    """The elements in row-major order under another shape; one size may be -1."""
+
+    def forward(self, x, shape, name="reshape"):
+        self.name, self.shape = name, x.shape
+        y = x.reshape(shape)
+        if name == "view" and x.size and not _same_memory(y, x):
+            raise ValueError(f"view: a tensor of shape {x.shape} and strides {x.strides} (bytes) "
+                             f"has no view of shape {y.shape} without a copy; use reshape")
+        return y
+
+    def backward(self, gy):
+        return gy.reshape(self.shape)
+
+
+class Permute(Function):
+    """y[i_dims[0], i_dims[1], ...] = x[i_0, i_1, ...]."""
+
+    def forward(self, x, dims, name="permute"):
+        self.name = name
+        self.dims = normalize_dims(dims, x.ndim, name)
+        return x.transpose(self.dims)
+
+    def backward(self, gy):
+        return gy.transpose(tuple(np.argsort(self.dims)))
+
+
+class Expand(Function):
+    """Repeat dimensions of size 1 without copying (stride 0). Backward sums the copies, which the
+    walk does for every broadcast gradient."""
+
+    def forward(self, x, shape, name):
+        self.name = name
+        lead = len(shape) - x.ndim
+        shape = tuple(x.shape[i - lead] if n == -1 and i >= lead else n
+                      for i, n in enumerate(shape))
+        return self.xp.broadcast_to(x, shape)
+
+    def backward(self, gy):
+        return gy
+
+
+class Flip(Function):
+    """Reverse the order along `dims`."""
+
+    def forward(self, x, dims):
+        self.dims = normalize_dims(dims, x.ndim, "flip")
+        return self.xp.flip(x, self.dims).copy()
+
+    def backward(self, gy):
+        return self.xp.flip(gy, self.dims)
+
+
+class Cat(Function):
+    """Tensors one after the other along `dim`; all other sizes are equal."""
+
+    def forward(self, *xs, dim):
+        xs = _promoted(self, xs)
+        if xs[0].ndim == 0:
+            raise ValueError("cat: wants tensors of at least one dimension; use stack")
+        (self.dim,) = normalize_dims(dim, xs[0].ndim, "cat")
+        self.bounds = np.cumsum([x.shape[self.dim] for x in xs])[:-1].tolist()
+        return self.xp.concatenate(xs, axis=self.dim)
+
+    def backward(self, gy):
+        return tuple(self.xp.split(gy, self.bounds, axis=self.dim))
+
+
+class Stack(Function):
+    """Tensors of one shape along a new dimension `dim`."""
+
+    def forward(self, *xs, dim):
+        xs = _promoted(self, xs)
+        (self.dim,) = normalize_dims(dim, xs[0].ndim + 1, "stack")
+        return self.xp.stack(xs, axis=self.dim)
+
+    def backward(self, gy):
+        return tuple(self.xp.moveaxis(gy, self.dim, 0))
+
+
+class Split(Function):
+    """One output per size, views along `dim`; backward is one concatenation."""
+
+    def forward(self, x, parts, dim):
+        self.dim = dim
+        return tuple(self.xp.split(x, np.cumsum(parts)[:-1].tolist(), axis=dim))
+
+    def backward(self, *gys):
+        return self.xp.concatenate(gys, axis=self.dim)
+
+
+class Unbind(Function):
+    """One output per index of `dim`, without that dimension; backward stacks."""
+
+    def forward(self, x, dim):
+        (self.dim,) = normalize_dims(dim, x.ndim, "unbind")
+        return tuple(self.xp.moveaxis(x, self.dim, 0))
+
+    def backward(self, *gys):
+        return self.xp.stack(gys, axis=self.dim)
+
+
+class Pad(Function):
+    """Constant borders; negative widths crop. Backward cuts them off (crops get zeros)."""
+
+    def forward(self, x, pad, value):
+        if len(pad) % 2 or len(pad) > 2 * x.ndim:
+            raise ValueError(f"pad: wants (left, right) of the last dimension, then of the one "
+                             f"before, ...; got {pad} for {x.ndim} dimensions")
+        widths = [(0, 0)] * (x.ndim - len(pad) // 2) + list(zip(pad[-2::-2], pad[-1::-2]))
+        shape = tuple(n + before + after for n, (before, after) in zip(x.shape, widths))
+        if min(shape, default=0) < 0:
+            raise ValueError(f"pad: {pad} leaves a negative size, {shape}, of shape {x.shape}")
+        self.to = tuple(slice(max(b, 0), n - max(a, 0)) for n, (b, a) in zip(shape, widths))
+        self.of = tuple(slice(max(-b, 0), n - max(-a, 0)) for n, (b, a) in zip(x.shape, widths))
+        self.shape = x.shape
+        y = self.xp.full(shape, value, x.dtype)
+        y[self.to] = x[self.of]
+        return y
+
+    def backward(self, gy):
+        gx = self.xp.zeros(self.shape, gy.dtype)
+        gx[self.of] = gy[self.to]
+        return gx
+
+
+def _promoted(node, xs):
+    """The arrays in their common dtype; 0-d arrays count like the others here, as in PyTorch."""
+    if not xs:
+        raise ValueError(f"{type(node).__name__.lower()}: wants at least one tensor")
+    dtype = xs[0].dtype
+    for x in xs[1:]:
+        if x.dtype != dtype:
+            dtype = backend.promote_types(dtype, x.dtype)
+    return [x.astype(dtype, copy=False) for x in xs]
+
+
+def reshape(input, *shape):
+    return Reshape.apply(input, shape=sizes(shape))
+
+
+def view(input, *shape):
+    """reshape that never copies: an error where the strides do not allow it."""
+    return Reshape.apply(input, shape=sizes(shape), name="view")
+
+
+def flatten(input, start_dim=0, end_dim=-1):
+    """Merge the dimensions from start_dim to end_dim into one."""
+    if input.ndim == 0:
+        return Reshape.apply(input, shape=(1,), name="flatten")
+    (start,) = normalize_dims(start_dim, input.ndim, "flatten")
+    (end,) = normalize_dims(end_dim, input.ndim, "flatten")
+    if start > end:
+        raise ValueError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim}")
+    merged = int(np.prod(input.shape[start:end + 1]))
+    shape = (*input.shape[:start], merged, *input.shape[end + 1:])
+    return Reshape.apply(input, shape=shape, name="flatten")
+
+
+def squeeze(input, dim=None):
+    """Drop dimensions of size 1: all, or those named (named ones of another size stay)."""
+    axes = normalize_dims(dim, input.ndim, "squeeze")
+    shape = tuple(n for i, n in enumerate(input.shape) if n != 1 or i not in axes)
+    return Reshape.apply(input, shape=shape, name="squeeze")
+
+
+def unsqueeze(input, dim):
+    """A new dimension of size 1 at position `dim` of the result."""
+    (axis,) = normalize_dims(dim, input.ndim + 1, "unsqueeze")
+    return Reshape.apply(input, shape=(*input.shape[:axis], 1, *input.shape[axis:]),
+                         name="unsqueeze")
+
+
+def permute(input, *dims):
+    dims = sizes(dims)
+    if len(dims) != input.ndim:
+        raise ValueError(f"permute: wants {input.ndim} dims for shape {input.shape}, got {dims}")
+    return Permute.apply(input, dims=dims)
+
+
+def transpose(input, dim0, dim1):
+    """Swap two dimensions (not NumPy's transpose, which takes all: that is `permute`)."""
+    dims = list(range(input.ndim))
+    (a,), (b,) = (normalize_dims(d, input.ndim, "transpose") or (0,) for d in (dim0, dim1))
+    if dims:
+        dims[a], dims[b] = b, a
+    return Permute.apply(input, dims=tuple(dims), name="transpose")
+
+
+swapaxes = transpose
+
+
+def t(input):
+    """The transpose of a matrix; vectors and 0-d tensors stay as they are."""
+    if input.ndim > 2:
+        raise ValueError(f"t: wants at most 2 dimensions, got shape {input.shape}; use .mT")
+    return Permute.apply(input, dims=tuple(reversed(range(input.ndim))), name="t")
+
+
+def matrix_transpose(input):
+    """x.mT: the last two dimensions swapped."""
+    if input.ndim < 2:
+        raise ValueError(f"mT: wants at least 2 dimensions, got shape {input.shape}")
+    return transpose(input, -2, -1)
+
+
+def expand(input, *shape):
+    """A view with dimensions of size 1 repeated to `shape`; -1 keeps a size."""
+    return Expand.apply(input, shape=sizes(shape), name="expand")
+
+
+def broadcast_to(input, shape):
+    return Expand.apply(input, shape=tuple(shape), name="broadcast_to")
+
+
+def repeat(input, *repeats):
+    """Tile: repeats[i] copies one after the other along dimension i."""
+    repeats = sizes(repeats)
+    if len(repeats) < input.ndim:
+        raise ValueError(f"repeat: wants at least {input.ndim} numbers, got {repeats}")
+    shape = (1,) * (len(repeats) - input.ndim) + input.shape
+    once = [n for size in shape for n in (1, size)]  # (1, n0, 1, n1, ...)
+    often = [n for pair in zip(repeats, shape) for n in pair]  # (r0, n0, r1, n1, ...)
+    return input.reshape(once).expand(often).reshape([r * n for r, n in zip(repeats, shape)])
+
+
+def cat(tensors, dim=0):
+    return Cat.apply(*tensors, dim=dim)
+
+
+def stack(tensors, dim=0):
+    return Stack.apply(*tensors, dim=dim)
+
+
+def split(tensor, split_size_or_sections, dim=0):
+    """A tuple of views: pieces of one size (the last may be smaller), or of the sizes listed."""
+    (dim,) = normalize_dims(dim, tensor.ndim, "split")
+    n, parts = tensor.shape[dim], split_size_or_sections
+    if hasattr(parts, "__index__"):
+        if parts < 1:
+            raise ValueError(f"split: wants a size of at least 1, got {parts}")
+        parts = [min(parts, n - start) for start in range(0, n, parts)] or [0]
+    elif sum(parts) != n:
+        raise ValueError(f"split: the sizes {list(parts)} sum to {sum(parts)}, dimension {dim} of "
+                         f"shape {tensor.shape} has {n}")
+    return Split.apply(tensor, parts=parts, dim=dim)
+
+
+def chunk(input, chunks, dim=0):
+    """At most `chunks` pieces of ceil(n / chunks), the last smaller: perhaps fewer pieces."""
+    if chunks < 1:
+        raise ValueError(f"chunk: wants at least 1 chunk, got {chunks}")
+    (dim,) = normalize_dims(dim, input.ndim, "chunk")
+    n = input.shape[dim]
+    return Split.apply(input, parts=[0] * chunks, dim=dim) if n == 0 else split(
+        input, -(-n // chunks), dim)
+
+
+def unbind(input, dim=0):
+    """A tuple of the slices along `dim`."""
+    return Unbind.apply(input, dim=dim)
+
+
+def flip(input, *dims):
+    return Flip.apply(input, dims=sizes(dims))
+
+
+def pad(input, pad, mode="constant", value=0):
+    """`pad` lists (left, right) for the last dimension first, as torch.nn.functional.pad."""
+    if mode != "constant":
+        raise ValueError(f"pad: wants mode 'constant', got {mode!r}")
+    return Pad.apply(input, pad=tuple(pad), value=0 if value is None else value)
