@@ -38,7 +38,8 @@ class Adam(Optimizer):
             p.data *= 1 - lr * decay
         elif decay:
             grad = grad + decay * p.data
-        work = grad * (1 - b1)
+        work = xp.empty_like(m)
+        xp.multiply(grad, 1 - b1, out=work)
         m *= b1
         m += work
         xp.multiply(grad, grad, out=work)

@@ -29,7 +29,7 @@ class SGD(Optimizer):
             grad = grad + group["weight_decay"] * p.data
         if momentum:
             if "momentum_buffer" not in state:
-                v = state["momentum_buffer"] = grad.copy()
+                v = state["momentum_buffer"] = p._xp.array(grad)  # a copy
             else:
                 v = state["momentum_buffer"]
                 v *= momentum

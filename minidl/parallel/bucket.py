@@ -1,0 +1,192 @@
+"""Buckets: send gradients while backward still computes the others.
+
+    backward   |--- layer 4 ---|--- layer 3 ---|--- layer 2 ---|--- layer 1 ---|
+    the wire                   |- bucket 0 -|  |---- bucket 1 ----|            |- bucket 2 -|
+                                                                                ^ exposed time
+
+One message per parameter pays a latency each; one message for all starts only when backward is
+over. A bucket is in between: parameters in the order in which their gradients arrive, closed as
+soon as it holds `cap` bytes. Buckets leave strictly in this order, on every rank, so that the same
+bucket meets itself on the other side.
+
+The arrival order is not known before the first backward, so that one uses the reversed order of
+definition; then rank 0's observed order is broadcast and the buckets are rebuilt, once.
+
+Sources: Li et al. 2020 (arXiv 2006.15704), section 3.2; the cap rule is PyTorch's reducer's.
+Test: tests/parallel/test_bucket.py   Tutorial: tutorials/07_overlap.py
+"""
+
+import numpy as np
+
+from minidl import backend
+from minidl.comm import tree
+from minidl.comm.background import Background
+from minidl.parallel import flat
+
+
+def weighted_mean(t, buffer, n_samples, n_total, all_reduce):
+    """buffer = sum over ranks of n_r * buffer_r / n_total, in place; n_total = sum of n_r.
+
+    Written as a weight (exactly 1.0 where all ranks have as many samples), a sum, and a division
+    after it, so that equal batches give the bits of a plain mean."""
+    if n_samples == 0:
+        buffer[...] = 0  # the mean over no samples is nan, and 0 * nan is nan
+    elif n_samples * t.size != n_total:
+        buffer *= n_samples * t.size / n_total
+    all_reduce(t, buffer)
+    buffer /= t.size
+
+
+def assign(n_bytes, cap, first_cap=None):
+    """Cut a list of sizes into runs: [[0, 1], [2], ...] (indices). A run is closed as soon as it
+    holds `cap` bytes or more (the first: `first_cap`), so it may overshoot by one parameter."""
+    runs, run, size = [], [], 0
+    for i, n in enumerate(n_bytes):
+        run.append(i)
+        size += n
+        if size >= (cap if runs or first_cap is None else first_cap):
+            runs.append(run)
+            run, size = [], 0
+    return runs + [run] if run else runs
+
+
+class Bucket:
+    """Parameters whose gradients travel together: one flat array of the accumulation dtype (fp16
+    gradients sum in fp32), and a view of it for each parameter."""
+
+    def __init__(self, params):
+        self.params = params
+        shapes = [p.shape for p in params]
+        self.flat = np.zeros(sum(p.numel() for p in params), backend.accumulate_dtype(params[0].dtype))
+        self.views = dict(zip(params, flat.views(self.flat, shapes)))
+        self.n_missing = 0  # gradients still to come in this backward
+
+    def take(self, p):
+        """Copy p's gradient in; no gradient counts as zeros."""
+        view = self.views[p]
+        if p.grad is None:
+            view[...] = 0
+        elif p.grad is not view:
+            view[...] = p.grad
+
+    def give(self, p):
+        """p.grad becomes the view, without a copy, unless the dtype differs."""
+        view = self.views[p]
+        p.grad = view if view.dtype == p.dtype else view.astype(p.dtype)
+
+
+class Reducer:
+    """Turns `on_grad_ready` of each parameter into bucket all-reduces, in a fixed order.
+
+    `expect(used, n_samples)` announces a backward: which leaves it will reach, and this rank's
+    weight. When the last of them has arrived, all buckets are waited for and the averaged
+    gradients handed out; so `loss.backward()` returns with p.grad complete."""
+
+    def __init__(self, t, params, all_reduce, bucket_bytes, first_bucket_bytes, overlap=True):
+        if not params:
+            raise ValueError(f"rank {t.rank}: no parameter requires a gradient; nothing to reduce")
+        self.background = Background(t)
+        self.t = self.background.transport  # messages of its own, beside the caller's
+        self.overlap = overlap
+        self.params = params
+        self.all_reduce = all_reduce
+        self.caps = bucket_bytes, first_bucket_bytes
+        self.jobs = []
+        self.arrived = []  # parameters in order of arrival in this backward
+        self.n_missing = 0
+        self.armed = False  # whether the coming backward is one to synchronise
+        self.rebuilt = False
+        self.build(list(reversed(params)))
+        self.remove_hooks = [p.on_grad_ready(self.on_grad_ready) for p in params]
+
+    def build(self, order):
+        """Buckets of `order`, one dtype in a bucket."""
+        cap, first_cap = self.caps
+        self.buckets = []
+        for group in flat.by_dtype(order).values():
+            for run in assign([p.nbytes for p in group], cap,
+                              None if self.buckets else first_cap):
+                self.buckets.append(Bucket([group[i] for i in run]))
+        self.bucket_of = {p: b for b in self.buckets for p in b.params}
+
+    def expect(self, used, n_samples):
+        used = [p for p in self.params if p in used]
+        if not used:
+            raise RuntimeError(
+                f"rank {self.t.rank}: this forward used none of the model's {len(self.params)} "
+                "parameters, so its backward would send nothing while the other ranks wait")
+        if self.arrived:
+            raise RuntimeError(
+                f"rank {self.t.rank}: forward again before backward had reached all parameters of "
+                f"the previous one ({self.n_missing} missing). Call backward on every output, or "
+                "run the extra forward under no_sync() or no_grad()")
+        self.armed = True
+        self.used = set(used)
+        self.n_missing = len(used)
+        self.n_samples = n_samples
+        self.header = np.array([n_samples, *(p in self.used for p in self.params)], np.int64)
+        for bucket in self.buckets:
+            bucket.n_missing = sum(p in self.used for p in bucket.params)
+
+    def on_grad_ready(self, p):
+        """The engine's call: p.grad is complete on this rank."""
+        if not self.armed:
+            return
+        if p not in self.used or not self.n_missing:
+            raise RuntimeError(
+                f"rank {self.t.rank}: a gradient of shape {p.shape} arrived that the latest forward "
+                "does not account for. One synchronised backward wants one forward: run the others "
+                "under no_sync(), and do not call backward twice on one forward")
+        if not self.arrived:
+            self.n_launched = 0
+            self.submit(self.all_reduce, self.header)
+        bucket = self.bucket_of[p]
+        bucket.take(p)
+        bucket.n_missing -= 1
+        self.arrived.append(p)
+        while self.n_launched < len(self.buckets) and not self.buckets[self.n_launched].n_missing:
+            bucket = self.buckets[self.n_launched]
+            for q in bucket.params:
+                if q not in self.used:
+                    bucket.take(q)
+            self.submit(self.reduce, bucket)
+            self.n_launched += 1
+        self.n_missing -= 1
+        if not self.n_missing:
+            self.finish()
+
+    def submit(self, fn, *args):
+        """fn(t, *args) in the background, in order; or here and now, without overlap."""
+        if self.overlap:
+            self.jobs.append(self.background.submit(fn, *args))
+        else:
+            fn(self.t, *args)
+
+    def reduce(self, t, bucket):
+        """Runs after the header's all-reduce, which was submitted first: its sums are there."""
+        weighted_mean(t, bucket.flat, self.n_samples, self.header[0], self.all_reduce)
+
+    def finish(self):
+        for job in self.jobs:
+            job.wait()
+        self.jobs.clear()
+        n_users = self.header[1:]  # for each parameter, by how many ranks it was used
+        for p, n in zip(self.params, n_users):
+            if n:
+                self.bucket_of[p].give(p)
+        if not self.rebuilt and (n_users == self.t.size).all():  # the same answer on all ranks
+            self.rebuild()
+        self.arrived.clear()
+
+    def rebuild(self):
+        """New buckets, in rank 0's order of arrival."""
+        index = {p: i for i, p in enumerate(self.params)}
+        order = np.array([index[p] for p in self.arrived], np.int64)
+        tree.broadcast(self.t, order, 0)
+        self.build([self.params[i] for i in order])
+        self.rebuilt = True
+
+    def close(self):
+        self.background.close()
+        for remove in self.remove_hooks:
+            remove()

@@ -1,0 +1,66 @@
+"""Initial values have PyTorch's distributions, and equal seeds give equal weights."""
+
+import math
+
+import numpy as np
+import pytest
+
+import minidl
+from minidl import nn
+from minidl.nn import init
+
+# 4 standard errors of a sample standard deviation of n Gaussian or uniform draws: below 4 / sqrt(2n)
+N_OUT, N_IN = 200, 300
+TOLERANCE = 4 / math.sqrt(2 * N_OUT * N_IN)
+
+
+@pytest.mark.parametrize("fill, std", [
+    (init.kaiming_normal_, math.sqrt(2 / N_IN)),
+    (init.kaiming_uniform_, math.sqrt(2 / N_IN)),
+    (lambda t: init.kaiming_normal_(t, mode="fan_out", nonlinearity="relu"), math.sqrt(2 / N_OUT)),
+    (init.xavier_normal_, math.sqrt(2 / (N_IN + N_OUT))),
+    (init.xavier_uniform_, math.sqrt(2 / (N_IN + N_OUT))),
+    (lambda t: init.normal_(t, std=0.02), 0.02),
+    (lambda t: init.uniform_(t, -1, 1), 1 / math.sqrt(3)),
+])
+def test_standard_deviation_is_the_formulas(fill, std):
+    minidl.manual_seed(3)
+    w = nn.Parameter(np.empty((N_OUT, N_IN), np.float32))
+    fill(w)
+    assert w.data.std() == pytest.approx(std, rel=TOLERANCE)
+    # 4 standard errors of the mean
+    assert abs(w.data.mean()) < 4 * std / math.sqrt(N_OUT * N_IN)
+
+
+def test_fans_count_the_kernel():
+    assert init.fans(nn.Conv2d(4, 6, (3, 5)).weight) == (4 * 15, 6 * 15)
+    with pytest.raises(ValueError, match="got shape \\(3,\\)"):
+        init.fans(nn.Parameter(np.ones(3, np.float32)))
+
+
+@pytest.mark.parametrize("layer", [lambda: nn.Linear(50, 40), lambda: nn.Conv2d(5, 8, 3)])
+def test_default_bounds_are_one_over_the_root_of_fan_in(layer):
+    minidl.manual_seed(1)
+    layer = layer()
+    bound = 1 / math.sqrt(init.fans(layer.weight)[0])
+    for p in layer.parameters():
+        assert abs(p.data).max() <= bound
+    assert abs(layer.weight.data).max() > 0.95 * bound
+
+
+def test_equal_seeds_give_equal_weights_and_a_generator_is_used_alone():
+    def weights(**options):
+        return nn.Linear(5, 5, **options).weight.data
+
+    minidl.manual_seed(0)
+    a = weights()
+    minidl.manual_seed(0)
+    b = weights(generator=minidl.Generator(9))
+    c = weights()  # the default generator has not moved
+    np.testing.assert_array_equal(a, c)
+    assert (a != b).any()
+
+
+def test_gain_of_an_unknown_nonlinearity_is_an_error():
+    with pytest.raises(ValueError, match="unknown nonlinearity 'swish'"):
+        init.calculate_gain("swish")

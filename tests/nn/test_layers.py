@@ -1,0 +1,96 @@
+"""Layers compute what PyTorch's layers with the same weights compute, forward and backward."""
+
+import numpy as np
+import pytest
+
+import minidl
+from minidl import nn
+
+torch = pytest.importorskip("torch", reason="compares with PyTorch")
+
+X2 = (5, 6)
+IMAGE = (2, 4, 7, 6)
+LAYERS = [
+    ("Linear", (6, 3), {}, X2),
+    ("Linear", (6, 3), {"bias": False}, (2, 3, 6)),
+    ("Conv1d", (4, 6, 3), {"padding": 1, "stride": 2}, (2, 4, 9)),
+    ("Conv2d", (4, 6, 3), {"padding": 1, "groups": 2}, IMAGE),
+    ("Conv2d", (4, 6, (3, 2)), {"stride": (2, 1), "dilation": 2, "bias": False}, IMAGE),
+    ("MaxPool2d", (2,), {}, IMAGE),
+    ("MaxPool2d", (3,), {"stride": 2, "padding": 1}, IMAGE),
+    ("AvgPool2d", (2,), {"padding": 1}, IMAGE),
+    ("AdaptiveAvgPool2d", (1,), {}, IMAGE),
+    ("AdaptiveAvgPool2d", ((3, 4),), {}, IMAGE),
+    ("LayerNorm", (6,), {}, X2),
+    ("LayerNorm", ((7, 6),), {"bias": False}, IMAGE),
+    ("RMSNorm", (6,), {}, X2),
+    ("GroupNorm", (2, 4), {}, IMAGE),
+    ("BatchNorm1d", (6,), {}, X2),
+    ("BatchNorm1d", (4,), {"momentum": None}, (3, 4, 5)),
+    ("BatchNorm2d", (4,), {"affine": False}, IMAGE),
+    ("BatchNorm2d", (4,), {"track_running_stats": False}, IMAGE),
+    ("Flatten", (), {}, IMAGE),
+    ("ReLU", (), {}, X2), ("LeakyReLU", (0.2,), {}, X2), ("ELU", (1.5,), {}, X2),
+    ("SiLU", (), {}, X2), ("GELU", (), {}, X2), ("GELU", (), {"approximate": "tanh"}, X2),
+    ("Sigmoid", (), {}, X2), ("Tanh", (), {}, X2), ("Softplus", (), {}, X2),
+    ("Softmax", (1,), {}, X2), ("Identity", (), {}, X2),
+]
+
+
+def pair(name, args, options):
+    theirs = getattr(torch.nn, name)(*args, **options)
+    ours = getattr(nn, name)(*args, **options)
+    ours.load_state_dict(theirs.state_dict())
+    return ours, theirs
+
+
+@pytest.mark.parametrize("name, args, options, shape", LAYERS,
+                         ids=lambda v: v if isinstance(v, str) else None)
+def test_layer_equals_pytorchs_forward_and_backward(name, args, options, shape):
+    torch.manual_seed(0)
+    ours, theirs = pair(name, args, options)
+    rng = np.random.default_rng(0)
+    for mode in (True, False):  # training, then eval with the running statistics that left
+        ours.train(mode), theirs.train(mode)
+        x = rng.standard_normal(shape).astype(np.float32)
+        ours.zero_grad(), theirs.zero_grad()
+        a, b = minidl.tensor(x, requires_grad=True), torch.tensor(x, requires_grad=True)
+        y, z = ours(a), theirs(b)
+        cotangent = rng.standard_normal(y.shape).astype(np.float32)
+        y.backward(cotangent)
+        z.backward(torch.tensor(cotangent))
+        # float32: sums of up to ~100 terms in another order, a few hundred ulp at most
+        close = dict(rtol=2e-5, atol=2e-5)
+        np.testing.assert_allclose(y.data, z.detach().numpy(), **close)
+        np.testing.assert_allclose(a.grad, b.grad.numpy(), **close)
+        for (n, p), q in zip(ours.named_parameters(), theirs.parameters()):
+            np.testing.assert_allclose(p.grad, q.grad.numpy(), **close, err_msg=n)
+    for (n, p), q in zip(ours.named_buffers(), theirs.buffers()):
+        np.testing.assert_allclose(p.data, q.numpy(), rtol=1e-5, atol=1e-6, err_msg=n)
+
+
+def test_embedding_looks_up_and_gives_the_padding_row_no_gradient():
+    torch.manual_seed(0)
+    ours, theirs = pair("Embedding", (7, 3), {"padding_idx": 2})
+    ids = np.array([[1, 2, 2], [6, 1, 0]])
+    y, z = ours(ids), theirs(torch.tensor(ids))
+    g = np.random.default_rng(1).standard_normal(y.shape).astype(np.float32)
+    y.backward(g)
+    z.backward(torch.tensor(g))
+    np.testing.assert_array_equal(y.data, z.detach().numpy())
+    np.testing.assert_allclose(ours.weight.grad, theirs.weight.grad.numpy(), rtol=1e-6)
+    assert (ours.weight.grad[2] == 0).all()
+
+
+def test_batch_norm_refuses_the_wrong_number_of_dimensions():
+    with pytest.raises(ValueError, match="BatchNorm2d wants 4 dimensions, got shape \\(2, 3\\)"):
+        nn.BatchNorm2d(3)(minidl.ones(2, 3))
+
+
+def test_sequential_slices_and_module_list_iterates():
+    net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+    assert len(net[:2]) == 2 and net[-1] is net[2]
+    layers = nn.ModuleList([nn.Linear(2, 2)]).append(nn.ReLU())
+    assert [type(m).__name__ for m in layers] == ["Linear", "ReLU"]
+    named = nn.Sequential({"fc": nn.Linear(2, 2), "act": nn.ReLU()})
+    assert list(named.state_dict()) == ["fc.weight", "fc.bias"]

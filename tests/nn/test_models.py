@@ -1,0 +1,74 @@
+"""The three models learn, and the GPT generates."""
+
+import numpy as np
+import pytest
+
+import minidl
+from minidl import nn, optim
+from minidl.nn import functional as F
+
+
+def test_mlp_has_no_activation_at_the_end():
+    assert [type(m).__name__ for m in nn.MLP(4, 8, 2)] == ["Linear", "ReLU", "Linear"]
+
+
+def test_cnn_fits_a_few_images():
+    minidl.manual_seed(0)
+    net = nn.CNN(width=8)
+    opt = optim.AdamW(net.parameters(), lr=1e-2)
+    x = minidl.Generator(1).normal(20, 1, 8, 8)
+    y = np.arange(20) % 10
+    for _ in range(30):
+        opt.zero_grad()
+        loss = F.cross_entropy(net(x), y)
+        loss.backward()
+        opt.step()
+    # chance is log(10) = 2.30; thirty steps on twenty images fit them
+    assert loss.item() < 0.5
+
+
+def gpt(**options):
+    minidl.manual_seed(0)
+    return nn.GPT(vocab_size=11, context=8, n_layers=2, n_heads=2, width=16, **options)
+
+
+def test_gpt_learns_to_count():
+    net = gpt()
+    opt = optim.AdamW(net.parameters(), lr=1e-2)
+    ids = (np.arange(9) + np.arange(11)[:, None]) % 11
+    for _ in range(60):
+        opt.zero_grad()
+        loss = F.cross_entropy(net(ids[:, :-1]).reshape(-1, 11), ids[:, 1:].reshape(-1))
+        loss.backward()
+        opt.step()
+    assert loss.item() < 0.1
+    out = net.generate([[3, 4, 5]], 10, temperature=0)
+    np.testing.assert_array_equal(out[0], np.arange(3, 16) % 11)
+
+
+def test_gpt_ties_its_head_to_the_embedding_unless_told_not_to():
+    net = gpt()
+    assert net.head.weight is net.token.weight
+    assert "head.weight" not in dict(net.named_parameters())
+    assert "head.weight" in dict(gpt(tied=False).named_parameters())
+
+
+def test_gpt_starts_near_the_uniform_loss():
+    loss = F.cross_entropy(gpt()(np.zeros((1, 8), int)).reshape(-1, 11), np.zeros(8, int))
+    assert loss.item() == pytest.approx(np.log(11), abs=0.1)
+
+
+def test_generation_is_a_function_of_its_generator_and_leaves_the_mode():
+    net = gpt(dropout=0.1)
+    a = net.generate([[1]], 20, generator=minidl.Generator(5))
+    b = net.generate([[1]], 20, generator=minidl.Generator(5))
+    c = net.generate([[1]], 20, generator=minidl.Generator(6))
+    np.testing.assert_array_equal(a, b)
+    assert (a != c).any() and net.training
+    top = net.generate([[1]], 50, top_k=1, generator=minidl.Generator(7))
+    np.testing.assert_array_equal(top, net.generate([[1]], 50, temperature=0))
+
+
+def test_gpt_refuses_more_than_its_context():
+    with pytest.raises(ValueError, match="context of 8 tokens, got 9"):
+        gpt()(np.zeros((1, 9), int))

@@ -1,0 +1,147 @@
+"""Modules keep names, order, state and modes as PyTorch does."""
+
+import numpy as np
+import pytest
+
+import minidl
+from minidl import nn
+from minidl.nn import functional as F
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(3, 4)
+        self.second = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.BatchNorm1d(4))
+        self.scale = nn.Parameter(np.ones(4, np.float32))
+
+    def forward(self, x):
+        return self.second(self.first(x)) * self.scale
+
+
+def test_names_come_in_order_of_definition_parents_first():
+    names = [n for n, _ in Net().named_parameters()]
+    assert names == ["scale", "first.weight", "first.bias", "second.0.weight", "second.0.bias",
+                     "second.2.weight", "second.2.bias"]
+    assert [n for n, _ in Net().named_modules()] == ["", "first", "second", "second.0",
+                                                     "second.1", "second.2"]
+
+
+def test_state_dict_has_pytorchs_keys_and_shapes():
+    torch = pytest.importorskip("torch", reason="compares with PyTorch")
+    ours = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Conv2d(2, 4, 3, groups=2),
+                         nn.Embedding(5, 3), nn.LayerNorm((2, 3)), nn.GroupNorm(2, 4),
+                         nn.MultiheadAttention(8, 2), nn.RMSNorm(4), nn.Conv1d(1, 2, 3))
+    t = torch.nn
+    theirs = t.Sequential(t.Linear(3, 4), t.BatchNorm1d(4), t.Conv2d(2, 4, 3, groups=2),
+                          t.Embedding(5, 3), t.LayerNorm((2, 3)), t.GroupNorm(2, 4),
+                          t.MultiheadAttention(8, 2), t.RMSNorm(4), t.Conv1d(1, 2, 3))
+    assert list(ours.state_dict()) == list(theirs.state_dict())
+    assert [v.shape for v in ours.state_dict().values()] == [
+        tuple(v.shape) for v in theirs.state_dict().values()]
+    ours.load_state_dict(theirs.state_dict())  # torch tensors are read through NumPy
+    for name, value in ours.state_dict().items():
+        np.testing.assert_array_equal(value, theirs.state_dict()[name].numpy())
+
+
+def test_load_copies_into_the_same_memory_and_reports_what_does_not_fit():
+    a, b = Net(), Net()
+    for p in a.parameters():
+        p.data[...] = 7
+    before = b.first.weight.data
+    assert b.load_state_dict(a.state_dict()) == ([], [])
+    assert b.first.weight.data is before and (before == 7).all()
+    state = dict(a.state_dict())
+    del state["scale"]
+    with pytest.raises(KeyError, match="missing \\['scale'\\], unexpected none"):
+        b.load_state_dict(state)
+    assert b.load_state_dict(state, strict=False) == (["scale"], [])
+
+
+def test_a_wrong_shape_loads_nothing_at_all():
+    net = Net()
+    state = {k: v.copy() for k, v in net.state_dict().items()}
+    state["scale"] = np.full(4, 9, np.float32)
+    state["second.2.bias"] = np.zeros(5, np.float32)
+    with pytest.raises(ValueError, match="second.2.bias has shape \\(4,\\), the state has \\(5,\\)"):
+        net.load_state_dict(state)
+    assert (net.scale.data == 1).all()
+
+
+def test_shared_parameter_is_listed_once_but_saved_under_both_names():
+    net = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
+    getattr(net, "1").weight = net[0].weight
+    assert [n for n, _ in net.named_parameters()] == ["0.weight"]
+    assert list(net.state_dict()) == ["0.weight", "1.weight"]
+
+
+def test_train_and_eval_reach_every_submodule_and_change_dropout():
+    net = nn.Sequential(nn.Dropout(0.5), nn.Sequential(nn.Dropout(0.5)))
+    x = minidl.ones(1000)
+    assert net.eval()[1][0].training is False
+    np.testing.assert_array_equal(net(x).data, x.data)
+    assert (net.train()(x).data == 0).any()
+
+
+def test_transient_buffers_stay_out_of_the_state():
+    net = nn.Module()
+    net.register_buffer("kept", minidl.ones(2))
+    net.register_buffer("scratch", minidl.ones(2), persistent=False)
+    assert list(net.state_dict()) == ["kept"]
+    assert [n for n, _ in net.named_buffers()] == ["kept", "scratch"]
+
+
+def test_hooks_see_and_replace_inputs_and_outputs_until_removed():
+    net = nn.Linear(2, 2)
+    seen = []
+    remove = net.register_forward_pre_hook(lambda m, inputs: (inputs[0] * 0,))
+    net.register_forward_hook(lambda m, inputs, y: seen.append(inputs[0].sum().item()))
+    y = net(minidl.ones(1, 2))
+    np.testing.assert_array_equal(y.data[0], net.bias.data)
+    remove()
+    net(minidl.ones(1, 2))
+    assert seen == [0.0, 2.0]
+
+
+def test_reassigning_keeps_one_registration():
+    net = Net()
+    net.scale = nn.Parameter(np.zeros(2, np.float32))
+    assert dict(net.named_parameters())["scale"].shape == (2,)
+    with pytest.raises(TypeError, match="scale is a parameter"):
+        net.scale = 3.0
+    net.first = nn.Identity()
+    assert "first.weight" not in dict(net.named_parameters())
+    del net.scale
+    assert not hasattr(net, "scale")
+
+
+def test_assignment_before_super_init_says_so():
+    class Bad(nn.Module):
+        def __init__(self):
+            self.layer = nn.Linear(2, 2)
+
+    with pytest.raises(AttributeError, match="must call super"):
+        Bad()
+
+
+def test_casts_change_floating_state_only():
+    net = Net().half()
+    assert net.first.weight.dtype == np.float16
+    assert net.second[2].running_mean.dtype == np.float16
+    assert net.second[2].num_batches_tracked.dtype == np.int64
+    assert net.double().first.weight.dtype == np.float64
+
+
+def test_zero_grad_and_requires_grad_():
+    net = Net()
+    net(minidl.ones(2, 3)).sum().backward()
+    assert all(p.grad is not None for p in net.parameters())
+    net.zero_grad()
+    assert all(p.grad is None for p in net.parameters())
+    net.requires_grad_(False)
+    assert not net(minidl.ones(2, 3)).requires_grad
+
+
+def test_functional_names_what_it_has():
+    with pytest.raises(AttributeError, match="no 'cross_entropi'; it has: .*cross_entropy"):
+        F.cross_entropi  # noqa: B018

@@ -1,0 +1,61 @@
+"""Attention layers equal PyTorch's with the same weights; the block is causal."""
+
+import numpy as np
+import pytest
+
+import minidl
+from minidl import nn
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("masked", ["none", "bool", "float", "padding"])
+def test_multihead_attention_equals_pytorchs(need_weights, batch_first, masked):
+    torch = pytest.importorskip("torch", reason="compares with PyTorch")
+    torch.manual_seed(0)
+    L, S, N, E, H = 5, 4, 3, 8, 2
+    theirs = torch.nn.MultiheadAttention(E, H, batch_first=batch_first)
+    ours = nn.MultiheadAttention(E, H, batch_first=batch_first)
+    ours.load_state_dict(theirs.state_dict())
+    rng = np.random.default_rng(0)
+    q = rng.standard_normal((N, L, E) if batch_first else (L, N, E)).astype(np.float32)
+    kv = rng.standard_normal((N, S, E) if batch_first else (S, N, E)).astype(np.float32)
+    masks = {}
+    if masked == "bool":
+        masks["attn_mask"] = np.triu(np.ones((L, S), bool), 1)
+    elif masked == "float":
+        masks["attn_mask"] = rng.standard_normal((N * H, L, S)).astype(np.float32)
+    elif masked == "padding":
+        masks["key_padding_mask"] = np.arange(S) >= np.array([[4], [2], [3]])
+    a, b = minidl.tensor(q, requires_grad=True), torch.tensor(q, requires_grad=True)
+    y, w = ours(a, minidl.tensor(kv), minidl.tensor(kv), need_weights=need_weights, **masks)
+    z, v = theirs(b, torch.tensor(kv), torch.tensor(kv), need_weights=need_weights,
+                  **{k: torch.tensor(m) for k, m in masks.items()})
+    g = rng.standard_normal(y.shape).astype(np.float32)
+    y.backward(g)
+    z.backward(torch.tensor(g))
+    close = dict(rtol=1e-5, atol=1e-6)  # float32, dot products of 8 terms
+    np.testing.assert_allclose(y.data, z.detach().numpy(), **close)
+    np.testing.assert_allclose(a.grad, b.grad.numpy(), **close)
+    np.testing.assert_allclose(ours.in_proj_weight.grad, theirs.in_proj_weight.grad.numpy(), **close)
+    if need_weights:
+        np.testing.assert_allclose(w.data, v.detach().numpy(), **close)
+    else:
+        assert w is None and v is None
+
+
+def test_a_block_does_not_look_ahead():
+    minidl.manual_seed(0)
+    block = nn.TransformerBlock(16, 4)
+    x = minidl.randn(2, 6, 16)
+    y = block(x).data
+    changed = x.data.copy()
+    changed[:, 4:] += 1
+    z = block(minidl.tensor(changed)).data
+    np.testing.assert_array_equal(y[:, :4], z[:, :4])
+    assert (y[:, 4:] != z[:, 4:]).any()
+
+
+def test_head_count_must_divide_the_width():
+    with pytest.raises(ValueError, match="width 10 must be divisible by n_heads 4"):
+        nn.CausalSelfAttention(10, 4)

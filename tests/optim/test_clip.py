@@ -1,0 +1,56 @@
+"""Clipping keeps the direction and bounds the length, as PyTorch does."""
+
+import math
+
+import numpy as np
+import pytest
+
+from minidl import nn, optim
+
+
+def parameters(seed=0, dtype=np.float64):
+    rng = np.random.default_rng(seed)
+    params = [nn.Parameter(np.zeros(s, dtype)) for s in [(3, 4), (5,), (0,), (2,)]]
+    for p in params[:-1]:  # the last one has no gradient
+        p.grad = rng.standard_normal(p.shape).astype(dtype)
+    return params
+
+
+@pytest.mark.parametrize("norm_type", [2.0, 1.0, 3.0, math.inf])
+@pytest.mark.parametrize("max_norm", [0.5, 100.0])
+def test_norm_and_scaled_gradients_equal_pytorchs(norm_type, max_norm):
+    torch = pytest.importorskip("torch", reason="compares with PyTorch")
+    ours = parameters()
+    if norm_type == math.inf:  # PyTorch refuses the largest of no elements
+        ours = [p for p in ours if p.numel()]
+    theirs = [torch.nn.Parameter(torch.tensor(p.data)) for p in ours]
+    for p, q in zip(ours, theirs):
+        q.grad = None if p.grad is None else torch.tensor(p.grad)
+    a = optim.clip_grad_norm_(ours, max_norm, norm_type)
+    b = torch.nn.utils.clip_grad_norm_(theirs, max_norm, norm_type)
+    assert a == pytest.approx(b.item(), rel=1e-12)
+    for p, q in zip(ours[:-1], theirs):
+        np.testing.assert_allclose(p.grad, q.grad.numpy(), rtol=1e-12)
+    assert ours[-1].grad is None
+
+
+def test_half_precision_gradients_are_squared_in_single():
+    p = nn.Parameter(np.zeros(4, np.float16))
+    p.grad = np.full(4, 300, np.float16)  # 300^2 is above 65504
+    assert optim.grad_norm([p]) == pytest.approx(600)
+
+
+def test_a_non_finite_norm_is_an_error_on_request():
+    params = parameters()
+    params[0].grad[0, 0] = np.nan
+    with pytest.raises(RuntimeError, match="norm is nan"):
+        optim.clip_grad_norm_(params, 1.0, error_if_nonfinite=True)
+    assert math.isnan(optim.clip_grad_norm_(params, 1.0))
+    assert np.isnan(params[1].grad).all()
+
+
+def test_value_clipping_clamps_each_element():
+    params = parameters()
+    before = params[0].grad.copy()
+    optim.clip_grad_value_(params, 0.3)
+    np.testing.assert_array_equal(params[0].grad, before.clip(-0.3, 0.3))

@@ -1,0 +1,139 @@
+"""Optimizers take PyTorch's steps, value by value, and their state can be put back."""
+
+import numpy as np
+import pytest
+
+from minidl import nn, optim
+from minidl.tensor import Tensor
+
+CASES = [
+    ("SGD", {"lr": 0.1}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
+    ("SGD", {"lr": 0.1, "momentum": 0.8, "dampening": 0.3}),
+    ("Adam", {"lr": 0.01}),
+    ("Adam", {"lr": 0.01, "betas": (0.8, 0.95), "eps": 1e-5, "weight_decay": 0.1}),
+    ("AdamW", {"lr": 0.01}),
+    ("AdamW", {"lr": 0.01, "weight_decay": 0.3}),
+]
+
+
+def gradients(shapes, n_steps, seed=0):
+    rng = np.random.default_rng(seed)
+    return [[rng.standard_normal(s) for s in shapes] for _ in range(n_steps)]
+
+
+def run(name, options, params, grads):
+    opt = getattr(optim, name)(params, **options)
+    for step in grads:
+        for p, g in zip(params, step):
+            p.grad = g.copy()
+        opt.step()
+    return opt
+
+
+@pytest.mark.parametrize("name, options", CASES)
+def test_every_step_equals_pytorchs(name, options):
+    torch = pytest.importorskip("torch", reason="compares with PyTorch")
+    shapes = [(3, 4), (5,), ()]
+    start = gradients(shapes, 1, seed=9)[0]
+    ours = [nn.Parameter(np.array(s)) for s in start]
+    theirs = [torch.nn.Parameter(torch.tensor(s)) for s in start]
+    a = getattr(optim, name)(ours, **options)
+    b = getattr(torch.optim, name)(theirs, **options)
+    for step in gradients(shapes, 12):
+        for p, q, g in zip(ours, theirs, step):
+            p.grad, q.grad = np.array(g), torch.tensor(g)
+        a.step(), b.step()
+        for p, q in zip(ours, theirs):
+            # float64: the same formula with its products in another order
+            np.testing.assert_allclose(p.data, q.detach().numpy(), rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("name, options", CASES)
+def test_a_restored_state_continues_to_the_same_bits(name, options):
+    shapes = [(3, 4), (5,)]
+    grads = gradients(shapes, 8)
+    straight = [nn.Parameter(np.ones(s, np.float32)) for s in shapes]
+    run(name, options, straight, grads)
+    first = [nn.Parameter(np.ones(s, np.float32)) for s in shapes]
+    opt = run(name, options, first, grads[:3])
+    second = [nn.Parameter(p.data.copy()) for p in first]
+    resumed = getattr(optim, name)(second, lr=99)  # options come with the state
+    resumed.load_state_dict(opt.state_dict())
+    for step in grads[3:]:
+        for p, g in zip(second, step):
+            p.grad = g.copy()
+        resumed.step()
+    for p, q in zip(straight, second):
+        np.testing.assert_array_equal(p.data, q.data)
+
+
+def test_loaded_state_is_a_copy():
+    p = nn.Parameter(np.ones(3))
+    opt = run("Adam", {}, [p], gradients([(3,)], 2))
+    state = opt.state_dict()
+    other = optim.Adam([nn.Parameter(np.ones(3))])
+    other.load_state_dict(state)
+    state["state"][0]["exp_avg"][...] = 7
+    assert (next(iter(other.state.values()))["exp_avg"] != 7).all()
+
+
+def test_a_state_for_other_shapes_changes_nothing():
+    opt = run("Adam", {}, [nn.Parameter(np.ones(3))], gradients([(3,)], 2))
+    other = optim.Adam([nn.Parameter(np.ones(4))])
+    with pytest.raises(ValueError, match="exp_avg of parameter 0 has shape \\(3,\\)"):
+        other.load_state_dict(opt.state_dict())
+    assert other.state == {}
+    with pytest.raises(ValueError, match="groups of \\[2\\] parameters, the state has \\[1\\]"):
+        optim.Adam([nn.Parameter(np.ones(3)), nn.Parameter(np.ones(3))]).load_state_dict(
+            opt.state_dict())
+
+
+def test_groups_have_their_own_options():
+    a, b = nn.Parameter(np.ones(2)), nn.Parameter(np.ones(2))
+    opt = optim.SGD([{"params": [a]}, {"params": [b], "lr": 0.5}], lr=0.1)
+    a.grad, b.grad = np.ones(2), np.ones(2)
+    opt.step()
+    np.testing.assert_allclose(a.data, 0.9)
+    np.testing.assert_allclose(b.data, 0.5)
+
+
+def test_a_parameter_without_a_gradient_is_left_alone():
+    p = nn.Parameter(np.ones(2))
+    opt = optim.AdamW([p])
+    opt.step()
+    assert (p.data == 1).all() and opt.state == {}
+
+
+def test_a_step_moves_the_version_so_a_stale_graph_is_refused():
+    p = nn.Parameter(np.ones(2, np.float32))
+    loss = (p * p).sum()
+    p.grad = np.ones(2, np.float32)
+    optim.SGD([p], lr=0.1).step()
+    with pytest.raises(RuntimeError, match="changed in place"):
+        loss.backward()
+
+
+@pytest.mark.parametrize("make, message", [
+    (lambda: optim.SGD([]), "got no parameters"),
+    (lambda: optim.SGD([{"params": [nn.Parameter(np.ones(1))], "momentun": 1}]), "momentun"),
+    (lambda: optim.SGD([Tensor(np.ones(1), True) * 2.0]), "the result of <Mul>"),
+    (lambda: optim.SGD([3]), "got int"),
+    (lambda: optim.SGD([nn.Parameter(np.ones(1))] * 2), "in two groups, or twice"),
+    (lambda: optim.SGD([nn.Parameter(np.ones(1))], nesterov=True), "nesterov needs momentum"),
+    (lambda: optim.Adam([nn.Parameter(np.ones(1))], betas=(0.9, 1.0)), "betas in \\[0, 1\\)"),
+])
+def test_bad_arguments_say_what_was_wanted(make, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        make()
+
+
+def test_zero_grad_forgets_or_fills():
+    p = nn.Parameter(np.ones(2))
+    p.grad = g = np.ones(2)
+    opt = optim.SGD([p])
+    opt.zero_grad(set_to_none=False)
+    assert p.grad is g and (g == 0).all()
+    opt.zero_grad()
+    assert p.grad is None

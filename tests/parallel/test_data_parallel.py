@@ -1,0 +1,304 @@
+"""N ranks on shares of a batch equal one rank on the whole batch, however the shares fall."""
+
+import numpy as np
+import pytest
+
+import minidl
+from minidl import nn, optim
+from minidl.comm import simulate
+from minidl.nn import functional as F
+from minidl.parallel import DataParallel, average_gradients, broadcast_state
+from tests.conftest import ranks
+
+SIZES = (1, 2, 3, 4, 5, 8)
+N_STEPS = 3
+# float64 and a few hundred terms, summed in another order: relative differences of some 1e-15
+CLOSE = dict(rtol=1e-11, atol=1e-13)
+
+
+def data(n, seed=0):
+    g = minidl.Generator(seed)
+    return g.normal(n, 6, dtype=np.float64), g.integers(0, 3, n)
+
+
+def network():
+    minidl.manual_seed(7)
+    return nn.MLP(6, 9, 3).double()
+
+
+def train_alone(n_steps=N_STEPS, n=13):
+    """One rank on the whole batch."""
+    net = network()
+    opt = optim.SGD(net.parameters(), lr=0.5, momentum=0.9)
+    for step in range(n_steps):
+        x, y = data(n, seed=step)
+        opt.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        opt.step()
+    return [p.data.copy() for p in net.parameters()]
+
+
+def share(t, n):
+    """This rank's part of n samples: the bounds differ by one, the last ranks may have none."""
+    size = -(-n // t.size)
+    return slice(t.rank * size, min((t.rank + 1) * size, n))
+
+
+def assert_equal_on_all_ranks(t, arrays):
+    """Bit for bit: the largest and the smallest value over ranks are the same."""
+    from minidl.comm import naive
+
+    for a in arrays:
+        bits = a.view(np.int64) if a.dtype == np.float64 else a.view(np.int32)
+        low, high = bits.copy(), bits.copy()
+        naive.all_reduce(t, low, np.minimum)
+        naive.all_reduce(t, high, np.maximum)
+        np.testing.assert_array_equal(low, high)
+
+
+@ranks(*SIZES)
+def test_naive_average_after_backward_equals_one_rank_on_the_whole_batch(t):
+    net = network()
+    opt = optim.SGD(net.parameters(), lr=0.5, momentum=0.9)
+    for step in range(N_STEPS):
+        x, y = data(13, seed=step)
+        mine = share(t, 13)
+        opt.zero_grad()
+        if len(x[mine]):
+            F.cross_entropy(net(x[mine]), y[mine]).backward()
+        average_gradients(t, net.parameters(), len(x[mine]))
+        opt.step()
+    for p, want in zip(net.parameters(), train_alone()):
+        np.testing.assert_allclose(p.data, want, **CLOSE)
+    assert_equal_on_all_ranks(t, [p.data for p in net.parameters()])
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+@pytest.mark.parametrize("bucket_bytes", [1, 200, 1 << 20])
+@ranks(*SIZES)
+def test_buckets_during_backward_equal_one_rank_on_the_whole_batch(t, overlap, bucket_bytes):
+    net = network()
+    model = DataParallel(net, t, bucket_bytes=bucket_bytes, first_bucket_bytes=bucket_bytes,
+                         overlap=overlap)
+    opt = optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
+    for step in range(N_STEPS):
+        x, y = data(13, seed=step)
+        mine = share(t, 13)  # uneven for every size above 1; empty on the last of 8
+        opt.zero_grad()
+        F.cross_entropy(model(x[mine]), y[mine]).backward()
+        opt.step()
+    for p, want in zip(net.parameters(), train_alone()):
+        np.testing.assert_allclose(p.data, want, **CLOSE)
+    assert_equal_on_all_ranks(t, [p.data for p in net.parameters()])
+    model.close()
+
+
+@ranks(2, 3)
+def test_one_bucket_gives_the_bits_of_the_naive_average(t):
+    gradients = []
+    for naive in (True, False):
+        net = network()
+        x, y = data(4 * t.size)
+        mine = slice(4 * t.rank, 4 * t.rank + 4)
+        model = net if naive else DataParallel(net, t)
+        F.cross_entropy(model(x[mine]), y[mine]).backward()
+        if naive:
+            average_gradients(t, list(reversed(list(net.parameters()))), 4)
+        gradients.append([p.grad for p in net.parameters()])
+    for a, b in zip(*gradients):
+        np.testing.assert_array_equal(a, b)
+
+
+@ranks(2, 4)
+def test_a_plain_mean_of_uneven_shares_would_be_wrong(t):
+    """The negative control of the weights: without them the gradient is measurably another."""
+    net = network()
+    x, y = data(13)
+    mine = share(t, 13)
+    F.cross_entropy(net(x[mine]), y[mine]).backward()
+    average_gradients(t, net.parameters(), n_samples=1)
+    whole = network()
+    F.cross_entropy(whole(x), y).backward()
+    wrong = max(abs(p.grad - q.grad).max() for p, q in zip(net.parameters(), whole.parameters()))
+    assert wrong > 1e-4
+
+
+@ranks(1, 2, 3, 5)
+def test_all_ranks_start_from_rank_0s_parameters_and_buffers(t):
+    net = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+    for x in [*net.parameters(), *net.buffers()]:
+        x.data[...] = t.rank + 1
+    DataParallel(net, t)
+    for x in [*net.parameters(), *net.buffers()]:
+        assert (x.data == 1).all()
+
+
+@ranks(1, 2, 3)
+def test_running_statistics_are_rank_0s(t):
+    model = DataParallel(nn.BatchNorm1d(2), t)
+    for step in range(3):
+        x = np.random.default_rng([t.rank, step]).standard_normal((4, 2)).astype(np.float32)
+        model(x).sum().backward()
+    broadcast_state(t, list(model.module.buffers()))
+    assert_equal_on_all_ranks(t, [model.module.running_mean.data])
+    model.broadcast_buffers = False
+    before = model.module.running_mean.data.copy()
+    x = np.full((4, 2), t.rank, np.float32)
+    model(x)
+    np.testing.assert_allclose(model.module.running_mean.data, 0.9 * before + 0.1 * t.rank,
+                               rtol=1e-6)
+
+
+class Branches(nn.Module):
+    """Rank-dependent control flow: `left`, `right`, or neither is used; `never` is not used."""
+
+    def __init__(self):
+        super().__init__()
+        self.trunk = nn.Linear(3, 3)
+        self.left, self.right, self.never = nn.Linear(3, 2), nn.Linear(3, 2), nn.Linear(3, 2)
+
+    def forward(self, x, branch):
+        return getattr(self, branch)(self.trunk(x))
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+@ranks(1, 2, 3, 4)
+def test_parameters_unused_here_count_as_zeros_and_unused_everywhere_stay_untouched(t, overlap):
+    minidl.manual_seed(1)
+    net = Branches().double()
+    model = DataParallel(net, t, bucket_bytes=1, first_bucket_bytes=1, overlap=overlap)
+    branch = "left" if t.rank == 0 else "right"
+    x = np.random.default_rng(t.rank).standard_normal((2, 3))
+    kept = np.full(net.never.bias.shape, 5.0)
+    net.never.bias.grad = kept
+    for _ in range(2):
+        for p in (net.trunk.weight, net.left.weight, net.right.weight):
+            p.grad = None
+        model(x, branch).sum().backward()
+    assert net.never.weight.grad is None and net.never.bias.grad is kept
+    # the sum over a linear layer's outputs: d/d left.weight is the trunk's output, summed
+    h = np.random.default_rng(0).standard_normal((2, 3)) @ net.trunk.weight.data.T
+    h += net.trunk.bias.data
+    np.testing.assert_allclose(net.left.weight.grad, np.stack([h.sum(0)] * 2) / t.size, **CLOSE)
+    if t.size == 1:
+        assert net.right.weight.grad is None
+    else:
+        assert (net.right.weight.grad != 0).all()
+        assert_equal_on_all_ranks(t, [net.right.weight.grad])
+
+
+@ranks(1, 2, 3)
+def test_no_sync_accumulates_and_the_next_backward_averages_the_sum(t):
+    net = network()
+    model = DataParallel(net, t)
+    x, y = data(12 * t.size)
+    mine = [slice(12 * t.rank + 4 * i, 12 * t.rank + 4 * i + 4) for i in range(3)]
+    with model.no_sync():
+        for part in mine[:2]:
+            (F.cross_entropy(model(x[part]), y[part]) / 3).backward()
+    (F.cross_entropy(model(x[mine[2]]), y[mine[2]]) / 3).backward()
+    whole = network()
+    F.cross_entropy(whole(x), y).backward()
+    for p, q in zip(net.parameters(), whole.parameters()):
+        np.testing.assert_allclose(p.grad, q.grad, **CLOSE)
+
+
+@ranks(2)
+def test_gradients_add_up_over_synchronised_backwards_like_without_ranks(t):
+    net, whole = network(), network()
+    model = DataParallel(net, t)
+    for step in range(2):
+        x, y = data(8, seed=step)
+        part = slice(4 * t.rank, 4 * t.rank + 4)
+        F.cross_entropy(model(x[part]), y[part]).backward()
+        F.cross_entropy(whole(x), y).backward()
+    for p, q in zip(net.parameters(), whole.parameters()):
+        np.testing.assert_allclose(p.grad, q.grad, **CLOSE)
+
+
+@ranks(2, 3)
+def test_half_precision_gradients_sum_in_single(t):
+    net = nn.Linear(1, 1, bias=False).half()
+    net.weight.data[...] = 1
+    model = DataParallel(net, t)
+    # each rank's gradient is 40000: their fp16 sum would be infinite, their mean is not
+    model(np.full((1, 1), 40000, np.float16)).sum().backward()
+    assert net.weight.grad.dtype == np.float16
+    assert net.weight.grad.item() == pytest.approx(40000, rel=2**-11)
+
+
+@ranks(2)
+def test_frozen_parameters_do_not_travel(t):
+    net = network()
+    net[0].requires_grad_(False)
+    model = DataParallel(net, t)
+    assert sum(b.flat.size for b in model.reducer.buckets) == sum(p.numel()
+                                                                  for p in net[2].parameters())
+
+
+@ranks(2)
+def test_dicts_and_tuples_of_outputs_are_searched(t):
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(2, 1), nn.Linear(2, 1)
+
+        def forward(self, x):
+            return {"a": self.a(x), "more": (self.b(x), "text", None)}
+
+    model = DataParallel(Two(), t)
+    out = model(np.ones((1, 2), np.float32))
+    (out["a"] + out["more"][0]).sum().backward()
+    assert all(p.grad is not None for p in model.parameters())
+
+
+def failure(body, n_ranks=1):
+    with pytest.raises(RuntimeError) as caught:
+        simulate(n_ranks, body)
+    return str(caught.value)
+
+
+def test_two_forwards_for_one_backward_are_refused():
+    def body(t):
+        model = DataParallel(Branches(), t)
+        x = np.ones((1, 3), np.float32)
+        (model(x, "left") + model(x, "right")).sum().backward()
+
+    assert "One synchronised backward wants one forward" in failure(body)
+
+
+def test_a_second_backward_of_one_forward_is_refused():
+    def body(t):
+        loss = DataParallel(nn.Linear(2, 1), t)(np.ones((1, 2), np.float32)).sum()
+        loss.backward(retain_graph=True)
+        loss.backward()
+
+    assert "does not account for" in failure(body)
+
+
+def test_a_forward_that_uses_no_parameter_says_so_instead_of_hanging():
+    class Nothing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Linear(2, 2)
+
+        def forward(self, x):
+            return x
+
+    message = failure(lambda t: DataParallel(Nothing(), t)(minidl.ones(2, 2)))
+    assert "used none of the model's 2 parameters" in message
+
+
+def test_a_model_without_trainable_parameters_is_refused():
+    with pytest.raises(Exception, match="no parameter requires a gradient"):
+        simulate(1, lambda t: DataParallel(nn.ReLU(), t))
+
+
+def test_state_dict_is_the_wrapped_models():
+    def body(t):
+        model = DataParallel(network(), t)
+        assert list(model.state_dict()) == list(network().state_dict())
+        model.load_state_dict({k: v * 0 for k, v in model.state_dict().items()})
+        assert all((p.data == 0).all() for p in model.parameters())
+
+    simulate(2, body)

@@ -1,0 +1,203 @@
+"""Train a GPT to write Python: bytes in, bytes out, data parallel over N ranks.
+
+    minidl run -n 4 tutorials/train_gpt.py          (or mpirun -n 4 python tutorials/train_gpt.py,
+                                                     or python tutorials/train_gpt.py --sim 2)
+Goal: see every piece of the framework at work in one page. About a minute on two cores.
+Prerequisites: 01_autograd, 06_ring.
+
+The text is the Python standard library's own source, on your disk. The model reads `context` bytes
+and predicts the next one: loss = -mean log p(next byte), ln 256 = 5.545 before it knows anything.
+In bits, loss / ln 2 per byte, that is how far the text could be compressed.
+
+Each rank has the whole model and its own part of the batch. During backward the gradients leave in
+buckets, and a ring all-reduce sums them: each rank sends 2(n-1)/n of the gradients' bytes, and the
+ranks stay equal to the last bit. So N ranks do what one rank would do with N times the batch.
+
+Sources: Radford et al. 2019 (GPT-2); Li et al. 2020 (arXiv 2006.15704).
+"""
+
+import math
+import time
+
+import numpy as np
+
+import minidl
+from minidl import comm, nn, optim
+from minidl.comm import chunks, ring, tree
+from minidl.data import text
+from minidl.nn import functional as F
+from minidl.optim import lr_scheduler
+from minidl.parallel import DataParallel
+from minidl.tutorial import Table, launch, picture, progress, say
+
+OPTIONS = {
+    "steps": (240, "training steps"),
+    "batch": (32, "windows per step, over all ranks together"),
+    "context": (64, "bytes the model looks back"),
+    "layers": (3, "transformer blocks"),
+    "heads": (4, "attention heads"),
+    "width": (96, "width of the residual stream"),
+    "lr": (4e-3, "peak learning rate"),
+    "seed": (0, "of weights and batches"),
+    "sample": (300, "bytes to write at the end"),
+}
+
+
+def main(t, args):
+    t = comm.ledger.Ledger(t)
+    table = Table(t)
+    if args.batch % t.size:
+        raise SystemExit(f"--batch {args.batch} must be divisible by the {t.size} ranks")
+    train, valid = text.split(corpus(t))
+    minidl.manual_seed(args.seed)
+    model = nn.GPT(256, args.context, args.layers, args.heads, args.width)
+    n_params = sum(p.numel() for p in model.parameters())
+    say(t, f"GPT with {n_params:,} parameters, {len(train):,} bytes of text, "
+           f"{t.size} ranks x {args.batch // t.size} windows of {args.context} bytes")
+
+    same_as_one_rank(t, table, model, train, args)
+
+    parallel = DataParallel(model, t)
+    optimizer = optim.AdamW(model.parameters(), lr=args.lr, betas=(0.9, 0.95), weight_decay=0.1)
+    n_warmup = max(1, args.steps // 10)
+    scheduler = lr_scheduler.SequentialLR(optimizer, [
+        lr_scheduler.LinearLR(optimizer, 0.05, total_iters=n_warmup),
+        lr_scheduler.CosineAnnealingLR(optimizer, T_max=max(1, args.steps - n_warmup),
+                                       eta_min=args.lr / 20)], [n_warmup])
+    batches = batches_of(t, train, args)
+    losses, sent = [], []
+    start = time.perf_counter()
+    bar = progress(t, range(args.steps), "training")
+    for _ in bar:
+        x, y = next(batches)
+        before = t.count(label="ring.all_reduce").bytes_sent
+        optimizer.zero_grad()
+        loss = loss_of(parallel, x, y)
+        loss.backward()
+        optim.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        scheduler.step()
+        sent.append(t.count(label="ring.all_reduce").bytes_sent - before)
+        losses.append(loss.item())
+        if t.rank == 0:
+            bar.set_postfix_str(f"loss {np.mean(losses[-20:]):.3f}")
+    seconds = time.perf_counter() - start
+    losses = np.array(losses)
+    ring.all_reduce(t, losses)
+    losses /= t.size  # the loss of the whole batch
+
+    valid_loss, accuracy = evaluate(t, model, valid, args.context)
+    sample = write(model, args.sample, args.seed)
+    say(t, f"\n--- {args.sample} bytes it wrote, after a first 'def ' ---\n{sample}\n---")
+
+    table.row("loss before training", losses[0], math.log(256), "rel<0.03")
+    table.row("bytes sent in a step, by this rank", sent[-1], bytes_per_step(t, parallel), "exact")
+    table.row("ranks whose weights differ", differing_ranks(t, model), 0, "exact")
+    table.row("validation loss, bits per byte", valid_loss / math.log(2))
+    table.row("validation accuracy, next byte", f"{accuracy:.1%}")
+    table.row("bytes of text per second, all ranks", int(args.batch * args.context * args.steps
+                                                         / seconds))
+    picture(t, draw, losses, valid_loss, sample)
+    return table
+
+
+def corpus(t):
+    """4 MB of text, rank 0's on every rank: machines may have different versions of Python."""
+    size = np.zeros(1, np.int64)
+    data = text.stdlib_corpus(4 << 20) if t.rank == 0 else None
+    if t.rank == 0:
+        size[0] = len(data)
+    tree.broadcast(t, size)
+    data = data.copy() if t.rank == 0 else np.empty(size[0], np.uint8)
+    return tree.broadcast(t, data)
+
+
+def batches_of(t, data, args):
+    return text.random_batches(data, args.batch // t.size, args.context, t.rank, t.size, args.seed)
+
+
+def loss_of(model, x, y):
+    """Mean cross entropy over all positions of all windows; x, y (B, T) -> 0-d."""
+    logits = model(x)  # (B, T, 256)
+    return F.cross_entropy(logits.reshape(-1, 256), y.reshape(-1))
+
+
+def same_as_one_rank(t, table, model, data, args):
+    """The averaged gradient of n shares against the gradient of the whole batch, in float64."""
+    model.double()
+    parallel = DataParallel(model, t)
+    loss_of(parallel, *next(batches_of(t, data, args))).backward()
+    parallel.close()
+    averaged = [p.grad for p in model.parameters()]
+    model.zero_grad()
+    x, y = (np.concatenate(z) for z in zip(*(
+        next(text.random_batches(data, args.batch // t.size, args.context, r, t.size, args.seed))
+        for r in range(t.size))))
+    loss_of(model, x, y).backward()
+    error = max(abs(g - p.grad).max() / abs(p.grad).max()
+                for g, p in zip(averaged, model.parameters()))
+    model.float()
+    table.row("gradient, n ranks against one: difference", error, 0.0, "abs<1e-9")
+
+
+def bytes_per_step(t, parallel):
+    """Ring all-reduce of the header and of each bucket (minidl/parallel/bucket.py)."""
+    reducer = parallel.reducer
+    sizes = [(b.flat.size, b.flat.itemsize) for b in reducer.buckets]
+    sizes.append((1 + len(reducer.params), 8))
+    return sum(chunks.ring_bytes_sent(n, itemsize, t.size, t.rank) for n, itemsize in sizes)
+
+
+def differing_ranks(t, model):
+    """How many ranks' weights are not rank 0's, bit for bit."""
+    mine = np.concatenate([p.data.reshape(-1) for p in model.parameters()])
+    root = tree.broadcast(t, mine.copy())
+    differs = np.array([int((mine.view(np.int32) != root.view(np.int32)).any())])
+    return int(ring.all_reduce(t, differs)[0])
+
+
+def evaluate(t, model, data, context, n_windows=256):
+    """(mean loss, accuracy) over the first n_windows of `data`, dealt over the ranks."""
+    windows = text.Windows(data, context)
+    mine = range(t.rank, min(n_windows, len(windows)), t.size)
+    totals = np.zeros(3)  # loss, right, bytes
+    with minidl.no_grad():
+        for i in range(0, len(mine), 16):
+            x, y = (np.stack(z) for z in zip(*(windows[j] for j in mine[i:i + 16])))
+            logits = model(x).reshape(-1, 256)
+            totals += (F.cross_entropy(logits, y.reshape(-1), reduction="sum").item(),
+                       (logits.data.argmax(-1) == y.reshape(-1)).sum(), y.size)
+    ring.all_reduce(t, totals)
+    return totals[0] / totals[2], totals[1] / totals[2]
+
+
+def write(model, n_bytes, seed):
+    prompt = np.frombuffer(b"\ndef ", np.uint8)[None].astype(np.int64)
+    ids = model.generate(prompt, n_bytes, temperature=0.6, generator=minidl.Generator(seed, 1))
+    return bytes(ids[0].astype(np.uint8)).decode("ascii", "replace").strip()
+
+
+def draw(plt, losses, valid_loss, sample):
+    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 5), width_ratios=[1, 1])
+    steps = np.arange(1, len(losses) + 1)
+    window = min(len(losses), 10)
+    smooth = np.convolve(losses, np.ones(window) / window, "valid")
+    left.plot(steps, losses, alpha=0.3, lw=1, color="C0", label="training, each step")
+    left.plot(steps[window - 1:], smooth, color="C0", label=f"training, mean of {window}")
+    left.axhline(math.log(256), color="gray", ls=":", lw=1)
+    left.annotate("knows nothing: ln 256", (len(losses), math.log(256)), ha="right", va="bottom",
+                  color="gray", fontsize=10)
+    left.plot(len(losses), valid_loss, "o", color="C1", label=f"validation {valid_loss:.2f}")
+    left.set(xlabel="step", ylabel="loss (nats per byte)", title="A GPT reads the standard library",
+             ylim=(0, None))
+    left.legend()
+    right.axis("off")
+    right.set_title("what it writes")
+    lines = [line[:58] for line in sample.splitlines()][:22]
+    right.text(0, 1, "\n".join(lines).replace("$", r"\$"), family="monospace", fontsize=9.5,
+               va="top", transform=right.transAxes)
+    return figure
+
+
+if __name__ == "__main__":
+    launch(main, OPTIONS, ranks=4)
