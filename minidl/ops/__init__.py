@@ -12,7 +12,9 @@ import numpy as np
 
 from minidl.ops import (
     activations,
+    attention,
     cast,
+    conv,
     dropout,
     elementwise,
     embedding,
@@ -21,6 +23,7 @@ from minidl.ops import (
     loss,
     matmul,
     norm,
+    pool,
     reduce,
     shape,
     softmax,
@@ -51,6 +54,9 @@ TABLE = [  # (file, homes, names)
     (norm, "f", "layer_norm rms_norm group_norm batch_norm"),
     (dropout, "f", "dropout"),
     (embedding, "f", "embedding"),
+    (attention, "f", "scaled_dot_product_attention"),
+    (conv, "tf", "conv1d conv2d"),
+    (pool, "f", "max_pool2d avg_pool2d adaptive_avg_pool2d"),
 ]
 
 OPERATORS = {  # Python's operator -> op

@@ -279,7 +279,7 @@ def soft_cross_entropy(input, target, weight, reduction, label_smoothing):
 
 
 def nll_loss(input, target, weight=None, *, ignore_index=-100, reduction="mean"):
-    """-input[target], input log probabilities (N, C, d1, ...), target class indices (N, d1, ...)."""
+    """-input[target]; input log probabilities (N, C, d1, ...), target classes (N, d1, ...)."""
     check_reduction("nll_loss", reduction)
     return NLLLoss.apply(input, target, weight, ignore_index=ignore_index, reduction=reduction)
 

@@ -1,4 +1,4 @@
-"""Matrix products: where nearly all the time of a network goes, so everything here is one BLAS call.
+"""Matrix products: nearly all the time of a network goes here, so each is one call of BLAS.
 
     y = a @ b          (..., n, k) @ (..., k, m) -> (..., n, m)
     ga = gy @ b^T      the shapes leave no other choice: (n, m) @ (m, k) -> (n, k)
@@ -74,7 +74,7 @@ class MatMul(Function):
         except ValueError as error:
             raise ValueError(f"matmul: shapes {a.shape} @ {b.shape}: the dimensions before the "
                              "last two must be equal or 1") from error
-        drop = tuple(axis for axis, is_vector in zip((-2, -1), self.vectors) if is_vector)
+        drop = tuple(axis for axis, is_vector in zip((-2, -1), self.vectors, strict=True) if is_vector)
         return y.squeeze(drop) if drop else y
 
     def _matrices(self, a, b):

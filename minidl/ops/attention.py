@@ -1,0 +1,187 @@
+"""Scaled dot-product attention, block by block: the L x S scores never exist all at once.
+
+    P = softmax(scale * q k^T + mask)      o = P v        one softmax per row, over the S keys
+
+          keys ->            A block is a few heads times 64 queries. Its scores, 512 KiB, are made,
+    q   1 . . .              masked, exponentiated and multiplied by v while they sit in the core's
+    u   1 1 . .              cache; only o and one number a row, lse = log(sum(exp(scores))), are
+    e   1 1 1 .              kept. Backward makes the scores again: P = exp(scores - lse).
+    v   1 1 1 1              Causal: a block stops at its last visible key (37% less work at 4
+                             blocks) and only the square on the diagonal needs a mask.
+
+    gv = P^T go     gP = go v^T     gS = P * (gP - D)     gq = scale * gS k     gk = scale * gS^T q
+    D  = sum_j P_ij gP_ij = sum of go * o over the row: the softmax's dot product, from o alone
+
+Saved: q, k, v, o and lse, 4 L E + L numbers a head, where P would be L S more (8 x larger here at
+L = S = 256, E = 32), and making P again is as fast as fetching it: memory is slower than exp.
+
+Source: Dao, Fu, Ermon, Rudra, Re, "FlashAttention" (2022); Milakov & Gimelshein (2018) for lse.
+Test: tests/ops/test_attention.py
+"""
+
+import math
+
+import numpy as np
+
+from minidl import backend
+from minidl.ops.dropout import check_probability, inverse_keep, keep_mask, reserve
+from minidl.ops.matmul import same_dtype
+from minidl.tensor import Function
+
+BLOCK_ROWS = 64
+BLOCK_SCORES = 2**17  # 512 KiB of float32, half of the 1 MiB L2 cache of a server core
+
+
+class Attention(Function):
+    """softmax(scale q k^T + mask) v over arrays (B, H, L, E), (B, H, S, E), (B, H, S, Ev)."""
+
+    def forward(self, q, k, v, mask, is_causal, dropout_p, scale, generator):
+        xp = self.xp
+        self.lead = check_shapes(xp, q, k, v, mask)
+        self.dtype = backend.accumulate_dtype(q.dtype)
+        self.scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+        self.is_causal = is_causal
+        q, k, v = (self._four(a, a.shape[-2:]) for a in (q, k, v))
+        self.q_shape, self.n_keys = q.shape, k.shape[2]
+        self.dropout_p = dropout_p
+        if dropout_p:
+            self.state = reserve(generator, math.prod(q.shape[:3]) * self.n_keys)
+        bias = self._bias(mask, q.shape[2])
+        # heads beside each other, (B, L, H, Ev) in memory, as the layer that follows wants them
+        o = xp.empty((q.shape[0], q.shape[2], q.shape[1], v.shape[3]), q.dtype).swapaxes(1, 2)
+        lse = xp.empty((*q.shape[:3], 1), self.dtype)
+        for rows, keys in self._blocks(q):
+            p, _ = self._scores(q, k, bias, rows, keys)
+            top = p.max(axis=-1, keepdims=True) if p.shape[-1] else xp.zeros_like(lse[rows])
+            top[top == -math.inf] = 0  # a row that may see no key: exp(-inf - 0) = 0
+            p -= top
+            xp.exp(p, out=p)
+            total = p.sum(axis=-1, keepdims=True)
+            total[total == 0] = 1  # and its output is 0, not 0 / 0
+            lse[rows] = top + xp.log(total)
+            if dropout_p:
+                p *= self._drop(rows, keys)
+            o[rows] = (p @ self._work(v[keys])) / total
+        self.save(q, k, v, o, lse, bias)
+        return o.reshape(*self.lead, *o.shape[2:])
+
+    def backward(self, go):
+        xp = self.xp
+        q, k, v, o, lse, bias = self.saved
+        go = go.reshape(o.shape)
+        gq, gk, gv = (xp.zeros_like(a, dtype=self.dtype) for a in (q, k, v))
+        g_bias = xp.zeros((*q.shape[:3], self.n_keys), self.dtype) if self.needs[3] else None
+        for rows, keys in self._blocks(q):
+            p, q_block = self._scores(q, k, bias, rows, keys)
+            p -= lse[rows]
+            xp.exp(p, out=p)
+            go_block = self._work(go[rows])
+            g = go_block @ self._work(v[keys]).swapaxes(-1, -2)  # gP
+            if self.dropout_p:
+                drop = self._drop(rows, keys)
+                g *= drop
+                gv[keys] += (p * drop).swapaxes(-1, -2) @ go_block
+            else:
+                gv[keys] += p.swapaxes(-1, -2) @ go_block
+            g -= (go_block * o[rows]).sum(axis=-1, keepdims=True)  # D
+            g *= p  # gS
+            gq[rows] = (g @ self._work(k[keys])) * self.dtype.type(self.scale)
+            gk[keys] += g.swapaxes(-1, -2) @ q_block  # q_block holds the scale already
+            if g_bias is not None:
+                g_bias[rows][..., :g.shape[-1]] = g
+        gq, gk, gv = (g.reshape(*self.lead, *g.shape[2:]) for g in (gq, gk, gv))
+        return gq, gk, gv, None if g_bias is None else g_bias.reshape(*self.lead, *g_bias.shape[2:])
+
+    def _four(self, a, tail):
+        """Broadcast the leading dimensions, then (B, H, ...): no copy for (B, H, ...) itself."""
+        a = self.xp.broadcast_to(a, (*self.lead, *tail))
+        n_heads = self.lead[-1] if self.lead else 1
+        return a.reshape(math.prod(self.lead[:-1]), n_heads, *tail)
+
+    def _bias(self, mask, n_queries):
+        """What is added to the scores, (B, H, L, S): a bool mask becomes 0 where it may look."""
+        if mask is None:
+            return None
+        if mask.dtype == bool:
+            mask = self.xp.where(mask, self.dtype.type(0), self.dtype.type(-math.inf))
+        return self._four(self._work(mask), (n_queries, self.n_keys))
+
+    def _work(self, a):
+        return a.astype(self.dtype, copy=False)
+
+    def _blocks(self, q):
+        """(rows, keys), the two indices of each block: into q, o and lse; into k and v."""
+        n_batch, n_heads, n_rows, _ = q.shape
+        r, h = BLOCK_ROWS, max(1, BLOCK_SCORES // (BLOCK_ROWS * max(self.n_keys, 1)))
+        if self.xp is not np:  # a GPU wants few large launches, and its caches are its own affair
+            r, h = max(n_rows, 1), max(n_heads, 1)
+        for b in range(n_batch):
+            for h0 in range(0, n_heads, h):
+                for r0 in range(0, n_rows, r):
+                    heads, r1 = slice(h0, min(h0 + h, n_heads)), min(r0 + r, n_rows)
+                    seen = min(r1, self.n_keys) if self.is_causal else self.n_keys
+                    yield (b, heads, slice(r0, r1)), (b, heads, slice(0, seen))
+
+    def _scores(self, q, k, bias, rows, keys):
+        """The block's masked scores and its scaled queries."""
+        q_block = self._work(q[rows]) * self.dtype.type(self.scale)
+        s = q_block @ self._work(k[keys]).swapaxes(-1, -2)
+        if bias is not None:
+            s += bias[rows][..., :s.shape[-1]]
+        first = rows[2].start
+        if self.is_causal and s.shape[-1] > first:
+            square = s[..., first:]  # left of it every query sees every key
+            square += self._triangle(*square.shape[-2:])
+        return s, q_block
+
+    def _triangle(self, n_rows, n_cols):
+        """-inf above the diagonal, 0 elsewhere."""
+        return self.xp.triu(self.xp.full((n_rows, n_cols), -math.inf, self.dtype), 1)
+
+    def _drop(self, rows, keys):
+        """mask / (1 - p) of the block; score (b, h, i, j) uses the draw of its place in C order."""
+        b, heads, queries = rows
+        _, n_heads, n_rows, _ = self.q_shape
+        out = []
+        for h in range(heads.start, heads.stop):
+            start = ((b * n_heads + h) * n_rows + queries.start) * self.n_keys
+            n = (queries.stop - queries.start) * self.n_keys
+            keep = keep_mask(self.xp, self.state, start, n, self.dropout_p)
+            out.append(keep.reshape(-1, self.n_keys)[:, keys[2]])
+        return self.xp.stack(out) * self.dtype.type(inverse_keep(self.dropout_p))
+
+
+def check_shapes(xp, q, k, v, mask):
+    """The broadcast leading dimensions; ValueError if anything does not fit."""
+    shapes = f"query {q.shape}, key {k.shape}, value {v.shape}"
+    same_dtype("scaled_dot_product_attention", q, k, "query", "key")
+    same_dtype("scaled_dot_product_attention", q, v, "query", "value")
+    if (q.dtype.kind != "f" or min(q.ndim, k.ndim, v.ndim) < 2 or q.shape[-1] != k.shape[-1]
+            or k.shape[-2] != v.shape[-2]):
+        raise ValueError(f"scaled_dot_product_attention: {shapes}; want floating (..., L, E), "
+                         "(..., S, E), (..., S, Ev)")
+    parts = [a.shape[:-2] for a in (q, k, v)]
+    try:
+        lead = np.broadcast_shapes(*parts)
+        if mask is not None:
+            want = (*lead, q.shape[-2], k.shape[-2])
+            if np.broadcast_shapes(want, mask.shape) != want:
+                raise ValueError
+    except ValueError:
+        mask = "" if mask is None else f", attn_mask {mask.shape}"
+        raise ValueError(f"scaled_dot_product_attention: {shapes}{mask}; the leading dimensions "
+                         "must broadcast, and the mask to (..., L, S)") from None
+    return lead
+
+
+def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False,
+                                 scale=None, *, generator=None):
+    """softmax(scale * query @ key.T + mask) @ value: (..., L, E), (..., S, E), (..., S, Ev) ->
+    (..., L, Ev). scale: 1 / sqrt(E) unless given.
+
+    attn_mask: bool, True where a query may look, or floating, added to the scores; it broadcasts
+    to (..., L, S). is_causal: query i sees keys 0 to i. A query that sees no key gives zeros.
+    dropout_p: probabilities are dropped after the softmax, also outside training (pass 0 there)."""
+    check_probability(dropout_p, "scaled_dot_product_attention")
+    return Attention.apply(query, key, value, attn_mask, is_causal=is_causal, dropout_p=dropout_p,
+                           scale=scale, generator=generator)

@@ -1,0 +1,182 @@
+"""Convolution as one matrix product: lay out the patches as columns (im2col), then multiply.
+
+    x (N, C, H, W)  ->  columns (C * kh * kw, N * oh * ow): column (n, i, j) is the patch of x under
+                        the kernel at output place (i, j)
+    y  = w (O, C kh kw) @ columns            gw = gy @ columns^T
+    g_columns = w^T @ gy, and gx adds every column back to the patch it came from (col2im)
+
+The patches are a view: `as_strided` walks x with the strides of (channel, kernel row, kernel
+column, sample, output row, output column), and the copy into columns is the only one. Backward
+makes the columns again from x: kept, they would be kh * kw times x.
+Groups are a batch of products: (G, O/G, C/G kh kw) @ (G, C/G kh kw, N oh ow).
+conv1d is conv2d on images of height 1.
+
+Source: Chellapilla, Puri, Simard 2006.      Test: tests/ops/test_conv.py
+"""
+
+import math
+
+import numpy as np
+
+from minidl.ops.matmul import product, same_dtype
+from minidl.tensor import Function
+
+
+def pair(value, op, name):
+    """An int twice, or two ints."""
+    two = (value, value) if isinstance(value, (int, np.integer)) else tuple(value)
+    if len(two) != 2 or not all(isinstance(v, (int, np.integer)) for v in two):
+        raise ValueError(f"{op}: {name} is an int or two of them, got {value!r}")
+    return tuple(int(v) for v in two)
+
+
+def output_size(size, kernel, stride, dilation):
+    """How often a kernel fits along a (padded) dimension; 0 or less if it does not."""
+    return (size - dilation * (kernel - 1) - 1) // stride + 1
+
+
+def patches(xp, x, kernel, stride, dilation):
+    """View of x (N, C, H, W) as (N, C, oh, ow, kh, kw): the patch under each output place."""
+    n, c, h, w = x.shape
+    out = [output_size(*a) for a in zip((h, w), kernel, stride, dilation, strict=True)]
+    sn, sc, sh, sw = x.strides
+    strides = (sn, sc, sh * stride[0], sw * stride[1], sh * dilation[0], sw * dilation[1])
+    return xp.lib.stride_tricks.as_strided(x, (n, c, *out, *kernel), strides)
+
+
+def places(kernel, stride, dilation, out):
+    """For each element of the kernel, the slice of the (padded) image that it touches while the
+    kernel visits all (oh, ow) output places."""
+    for i in range(kernel[0]):
+        for j in range(kernel[1]):
+            yield i, j, (..., *(
+                slice(at * d, at * d + (n - 1) * s + 1, s)
+                for at, d, n, s in zip((i, j), dilation, out, stride, strict=True)))
+
+
+def pad_image(xp, x, padding, value=0):
+    """x with `padding`, ((top, bottom), (left, right)), of `value` around its images."""
+    if not any(map(any, padding)):
+        return x
+    return xp.pad(x, ((0, 0),) * (x.ndim - 2) + tuple(padding), constant_values=value)
+
+
+def crop_image(x, padding):
+    """The inverse of pad_image."""
+    (top, bottom), (left, right) = padding
+    return x[..., top:x.shape[-2] - bottom, left:x.shape[-1] - right]
+
+
+class Conv2d(Function):
+    """y[n, o] = sum_c w[o, c] (*) x[n, c] + b[o], a cross-correlation. Saves x and w."""
+
+    def forward(self, x, w, b, stride, padding, dilation, groups):
+        self.options = stride, padding, dilation, groups
+        self.save(x, w)
+        columns = self._columns(x, w)
+        g, o = groups, w.shape[0]
+        y = product(self.xp, w.reshape(g, o // g, math.prod(w.shape[1:])), columns)
+        y = y.reshape(o, x.shape[0], *self.out).swapaxes(0, 1)  # (N, O, oh, ow)
+        if b is None:
+            return self.xp.ascontiguousarray(y)
+        return y + b[:, None, None]
+
+    def _columns(self, x, w):
+        """(groups, C / groups * kh * kw, N * oh * ow)."""
+        stride, padding, dilation, groups = self.options
+        view = patches(self.xp, pad_image(self.xp, x, padding), w.shape[2:], stride, dilation)
+        self.out = view.shape[2:4]
+        return view.transpose(1, 4, 5, 0, 2, 3).reshape(
+            groups, math.prod(w.shape[1:]), x.shape[0] * math.prod(self.out))
+
+    def backward(self, gy):
+        x, w = self.saved
+        stride, padding, dilation, groups = self.options
+        n, o = x.shape[0], w.shape[0]
+        gx = gw = gb = None
+        if self.needs[2]:
+            gb = gy.sum(axis=(0, 2, 3))
+        gy = gy.swapaxes(0, 1).reshape(groups, o // groups, n * math.prod(self.out))
+        if self.needs[1]:
+            gw = product(self.xp, gy, self._columns(x, w).swapaxes(1, 2)).reshape(w.shape)
+        if self.needs[0]:
+            w = w.reshape(groups, o // groups, math.prod(w.shape[1:]))
+            g = product(self.xp, w.swapaxes(1, 2), gy)
+            g = g.reshape(x.shape[1], *self.saved[1].shape[2:], n, *self.out)
+            height, width = (d + sum(p) for d, p in zip(x.shape[2:], padding, strict=True))
+            gx = self.xp.zeros((x.shape[1], n, height, width), x.dtype)
+            for i, j, at in places(self.saved[1].shape[2:], stride, dilation, self.out):
+                gx[at] += g[:, i, j]
+            gx = crop_image(gx, padding).swapaxes(0, 1)
+        return gx, gw, gb
+
+
+def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+    """Cross-correlation of images (N, C, H, W) or (C, H, W) with weight (O, C / groups, kh, kw).
+
+    padding: zeros on each side, an int or (height, width); "valid" is 0; "same" keeps the size
+    (stride 1), with the odd zero at the end."""
+    op = "conv2d"
+    stride, dilation = pair(stride, op, "stride"), pair(dilation, op, "dilation")
+    return _convolve(op, input, weight, bias, stride, padding, dilation, groups, 2)
+
+
+def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+    """Cross-correlation of sequences (N, C, L) or (C, L) with weight (O, C / groups, k)."""
+    op = "conv1d"
+    stride, dilation = (1, _single(stride, op, "stride")), (1, _single(dilation, op, "dilation"))
+    return _convolve(op, input, weight, bias, stride, padding, dilation, groups, 1)
+
+
+def _single(value, op, name):
+    values = (value,) if isinstance(value, (int, np.integer)) else tuple(value)
+    if len(values) != 1:
+        raise ValueError(f"{op}: {name} is an int, got {value!r}")
+    return int(values[0])
+
+
+def _convolve(op, x, w, b, stride, padding, dilation, groups, n_dims):
+    """Check, bring to (N, C, H, W), convolve, and undo what was added."""
+    given = f"{op}: input {tuple(x.shape)}, weight {tuple(w.shape)}, groups {groups}"
+    dims = "H, W" if n_dims == 2 else "L"
+    if len(w.shape) != n_dims + 2 or len(x.shape) not in (n_dims + 1, n_dims + 2):
+        raise ValueError(f"{given}; want (N, C, {dims}) or (C, {dims}), and (O, C / groups, "
+                         f"{'kh, kw' if n_dims == 2 else 'k'})")
+    if (groups < 1 or w.shape[0] % groups or w.shape[1] * groups != x.shape[-n_dims - 1]):
+        raise ValueError(f"{given}; want as many input channels as weight.shape[1] * groups, "
+                         f"{w.shape[1]} * {groups}, and output channels divisible by groups")
+    if b is not None and tuple(b.shape) != (w.shape[0],):
+        raise ValueError(f"{op}: bias {tuple(b.shape)}, want ({w.shape[0]},), one a channel")
+    same_dtype(op, x, w, "input", "weight")
+    if min(stride) < 1 or min(dilation) < 1:
+        raise ValueError(f"{op}: stride {stride} and dilation {dilation} must be at least 1")
+    batched = len(x.shape) == n_dims + 2
+    x = x if batched else x.unsqueeze(0)
+    if n_dims == 1:
+        x, w = x.unsqueeze(2), w.unsqueeze(2)
+    padding = resolve_padding(op, padding, w.shape[2:], stride, dilation, n_dims)
+    for size, p, k, s, d in zip(x.shape[2:], padding, w.shape[2:], stride, dilation, strict=True):
+        if output_size(size + sum(p), k, s, d) < 1:
+            raise ValueError(f"{given}; a kernel of {k} with dilation {d} does not fit into "
+                             f"{size} + {sum(p)} of padding")
+    y = Conv2d.apply(x, w, b, stride=stride, padding=padding, dilation=dilation, groups=groups)
+    y = y.squeeze(2) if n_dims == 1 else y
+    return y if batched else y.squeeze(0)
+
+
+def resolve_padding(op, padding, kernel, stride, dilation, n_dims):
+    """((top, bottom), (left, right)) of an int, a tuple, "valid" or "same"."""
+    if padding == "same":
+        if max(stride) > 1:
+            raise ValueError(f"{op}: padding='same' wants stride 1, got {stride[-n_dims:]}")
+        total = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
+        return tuple((t // 2, t - t // 2) for t in total)
+    if padding == "valid":
+        padding = 0
+    if isinstance(padding, str):
+        raise ValueError(f"{op}: padding is an int, a tuple, 'same' or 'valid', got {padding!r}")
+    sizes = (pair(padding, op, "padding") if n_dims == 2
+             else (0, _single(padding, op, "padding")))
+    if min(sizes) < 0:
+        raise ValueError(f"{op}: padding must not be negative, got {padding}")
+    return tuple((p, p) for p in sizes)

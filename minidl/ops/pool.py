@@ -1,0 +1,163 @@
+"""Pooling: one number for each window of an image.
+
+    max_pool2d            the largest; its gradient goes to the first largest of the window
+    avg_pool2d            the mean
+    adaptive_avg_pool2d   the mean over windows that cut the image into a given number of parts
+
+A window of kh x kw is kh * kw shifted images: pooling is a loop over the shifts, each step a whole
+array (`conv.places` gives the shifted slices), and backward is the same loop the other way round.
+
+Test: tests/ops/test_pool.py
+"""
+
+import math
+
+import numpy as np
+
+from minidl import backend
+from minidl.ops.conv import crop_image, output_size, pad_image, pair, places
+from minidl.ops.matmul import product
+from minidl.tensor import Function
+
+
+class MaxPool2d(Function):
+    """Saves which element of its window won, one small integer an output."""
+
+    def forward(self, x, kernel, stride, padding, dilation):
+        xp = self.xp
+        self.options = kernel, stride, padding, dilation
+        padded = pad_image(xp, x, padding, -math.inf)
+        out = window_counts("max_pool2d", padded.shape, kernel, stride, dilation)
+        y = xp.full((*x.shape[:2], *out), -math.inf, x.dtype)
+        # uint8 where the window is small enough: a quarter of what the outputs themselves take
+        winner = xp.zeros(y.shape, np.uint8 if math.prod(kernel) <= 256 else np.int32)
+        for i, j, at in places(kernel, stride, dilation, out):
+            x_ij = padded[at]
+            better = x_ij > y  # strictly: the first of equals keeps its place
+            better |= x_ij != x_ij  # nan wins, as in PyTorch
+            xp.copyto(y, x_ij, where=better)
+            xp.copyto(winner, winner.dtype.type(i * kernel[1] + j), where=better)
+        self.save(winner)
+        self.padded_shape = padded.shape
+        return y
+
+    def backward(self, gy):
+        (winner,) = self.saved
+        kernel, stride, padding, dilation = self.options
+        gx = self.xp.zeros(self.padded_shape, gy.dtype)
+        for i, j, at in places(kernel, stride, dilation, gy.shape[2:]):
+            gx[at] += gy * (winner == i * kernel[1] + j)
+        return crop_image(gx, padding)
+
+
+class AvgPool2d(Function):
+    """Saves nothing but the shape. divisor: a number, or (oh, ow) real elements of each window."""
+
+    def forward(self, x, kernel, stride, padding, count_include_pad, divisor):
+        self.options = kernel, stride, padding
+        work = backend.accumulate_dtype(x.dtype)
+        padded = pad_image(self.xp, x, padding)
+        out = window_counts("avg_pool2d", padded.shape, kernel, stride, (1, 1))
+        y = self.xp.zeros((*x.shape[:2], *out), work)
+        for _, _, at in places(kernel, stride, (1, 1), out):
+            y += padded[at]
+        if divisor is None and count_include_pad:
+            divisor = math.prod(kernel)
+        elif divisor is None:
+            ones = pad_image(self.xp, self.xp.ones(x.shape[2:], work), padding)
+            divisor = sum(ones[at] for _, _, at in places(kernel, stride, (1, 1), out))
+        self.divisor, self.padded_shape = divisor, padded.shape
+        y /= divisor
+        return y.astype(x.dtype, copy=False)
+
+    def backward(self, gy):
+        kernel, stride, padding = self.options
+        gy = gy.astype(backend.accumulate_dtype(gy.dtype), copy=False) / self.divisor
+        gx = self.xp.zeros(self.padded_shape, gy.dtype)
+        for _, _, at in places(kernel, stride, (1, 1), gy.shape[2:]):
+            gx[at] += gy
+        return crop_image(gx, padding)
+
+
+class AdaptiveAvgPool2d(Function):
+    """y = a x b^T: row i of a (oh, H) is 1 / length on part i of the height, b (ow, W) likewise."""
+
+    def forward(self, x, size):
+        self.a, self.b = (averaging(self.xp, n, parts, x.dtype)
+                          for n, parts in zip(x.shape[2:], size, strict=True))
+        return product(self.xp, self.a, product(self.xp, x, self.b.T))
+
+    def backward(self, gy):
+        return product(self.xp, self.a.T, product(self.xp, gy, self.b))
+
+
+def averaging(xp, n, parts, dtype):
+    """(parts, n): row i averages elements floor(i n / parts) to ceil((i + 1) n / parts)."""
+    i, at = xp.arange(parts)[:, None], xp.arange(n)[None, :]
+    inside = (at >= i * n // parts) & (at < -(-(i + 1) * n // parts))
+    return (inside / inside.sum(axis=1, keepdims=True)).astype(dtype)
+
+
+def window_counts(op, shape, kernel, stride, dilation):
+    """(oh, ow) for a padded image; ValueError if a window does not fit."""
+    out = tuple(output_size(*a) for a in zip(shape[2:], kernel, stride, dilation, strict=True))
+    if min(out) < 1:
+        raise ValueError(f"{op}: a window of {kernel} (dilation {dilation}) does not fit into the "
+                         f"padded image {tuple(shape[2:])}")
+    return out
+
+
+def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False,
+               return_indices=False):
+    """Largest element of each window of (N, C, H, W) or (C, H, W). stride: the kernel size unless
+    given; padding: -inf on each side, at most half the kernel."""
+    op = "max_pool2d"
+    if return_indices:
+        raise NotImplementedError(f"{op}: return_indices is not provided, only the values are")
+    kernel, stride, padding = _window(op, kernel_size, stride, padding, ceil_mode)
+    return _on_batch(op, input, MaxPool2d, kernel=kernel, stride=stride, padding=padding,
+                     dilation=pair(dilation, op, "dilation"))
+
+
+def avg_pool2d(input, kernel_size, stride=None, padding=0, ceil_mode=False,
+               count_include_pad=True, divisor_override=None):
+    """Mean of each window. count_include_pad: padding counts as zeros; otherwise only the real
+    elements do. divisor_override: divide the sum by this instead."""
+    op = "avg_pool2d"
+    kernel, stride, padding = _window(op, kernel_size, stride, padding, ceil_mode)
+    if divisor_override == 0:
+        raise ValueError(f"{op}: divisor_override must not be 0")
+    return _on_batch(op, input, AvgPool2d, kernel=kernel, stride=stride, padding=padding,
+                     count_include_pad=count_include_pad, divisor=divisor_override)
+
+
+def adaptive_avg_pool2d(input, output_size):
+    """Mean over output_size parts of the image, (height, width), an int for both; None keeps a
+    dimension. Parts overlap by an element where the size does not divide."""
+    size = output_size if isinstance(output_size, (tuple, list)) else (output_size,) * 2
+    size = tuple(have if want is None else int(want)
+                 for want, have in zip(size, input.shape[-2:], strict=True))
+    return _on_batch("adaptive_avg_pool2d", input, AdaptiveAvgPool2d, size=size)
+
+
+def _window(op, kernel_size, stride, padding, ceil_mode):
+    if ceil_mode:
+        raise NotImplementedError(f"{op}: ceil_mode is not provided; pad the input instead")
+    kernel = pair(kernel_size, op, "kernel_size")
+    stride = kernel if stride is None else pair(stride, op, "stride")
+    padding = pair(padding, op, "padding")
+    if min(kernel) < 1 or min(stride) < 1 or any(
+            not 0 <= p <= k // 2 for p, k in zip(padding, kernel, strict=True)):
+        raise ValueError(f"{op}: kernel_size {kernel} and stride {stride} must be at least 1, "
+                         f"padding {padding} at most half the kernel")
+    return kernel, stride, tuple((p, p) for p in padding)
+
+
+def _on_batch(op, x, function, **options):
+    """Apply to (N, C, H, W); (C, H, W) is a batch of one."""
+    if len(x.shape) not in (3, 4) or x.dtype.kind != "f":
+        raise ValueError(f"{op}: input {tuple(x.shape)} of {x.dtype}, want floating (N, C, H, W) "
+                         "or (C, H, W)")
+    if len(x.shape) == 4:
+        return function.apply(x, **options)
+    return function.apply(x.unsqueeze(0), **options).squeeze(0)
