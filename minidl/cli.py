@@ -1,0 +1,127 @@
+"""The command line.   Test: tests/test_cli.py
+
+    minidl run -n 4 script.py ...    start a script on 4 MPI ranks; one failing rank ends all (minidl/launcher.py)
+    minidl doctor                    look at the installation, say what to do about each fault (minidl/doctor.py)
+    minidl exercise | check | solution NN      the exercises of the tutorials (minidl/exercise.py)
+"""
+
+import argparse
+import re
+import sys
+
+from minidl import __version__
+
+
+def main(argv=None):
+    """Run one command; returns the exit status."""
+    args = parser().parse_args(argv)
+    return args.command(args)
+
+
+def parser():
+    top = argparse.ArgumentParser(prog="minidl", description="Fast and distributed training, written out.")
+    top.add_argument("--version", action="version", version=f"minidl {__version__}")
+    commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    run = commands.add_parser(
+        "run", help="start a script on several MPI ranks",
+        usage="minidl run -n N [options] script.py [arguments of the script]",
+        description="Start a Python script on N MPI ranks of this machine. Its exit status is the script's; an "
+                    "exception, sys.exit(1) or a signal on one rank ends all ranks.")
+    run.add_argument("-n", "--ranks", type=_count, required=True, metavar="N", help="number of ranks")
+    run.add_argument("--threads", type=_count, metavar="T", help="BLAS threads per rank (default: cores / N, at "
+                     "least 1; variables such as OMP_NUM_THREADS that you set yourself stay)")
+    run.add_argument("--mpiexec", metavar="COMMAND", help="the launcher, with its own options if need be: "
+                     "--mpiexec 'srun --mpi=pmix' (default: mpiexec beside this Python, then on the PATH)")
+    run.add_argument("script", help="a Python file; everything after it goes to the script")
+    run.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    run.set_defaults(command=_run)
+
+    doctor = commands.add_parser("doctor", help="check the installation and say how to repair it")
+    doctor.set_defaults(command=_doctor)
+
+    exercise = commands.add_parser("exercise", help="write work/NN_name.py, a tutorial with the solution taken out")
+    exercise.add_argument("number", nargs="?", type=_number, metavar="NN", help="tutorial, such as 06; none: list all")
+    exercise.add_argument("--force", action="store_true", help="write even over edited work, which is lost")
+    exercise.set_defaults(command=_exercise)
+
+    check = commands.add_parser("check", help="grade your file in work/")
+    check.add_argument("number", type=_number_or_exercise, metavar="NN", help="tutorial (06) or one exercise of it (06a)")
+    check.set_defaults(command=_check)
+
+    solution = commands.add_parser("solution", help="show the difference between your file and the solution")
+    solution.add_argument("number", type=_number, metavar="NN", help="tutorial, such as 06")
+    solution.set_defaults(command=_solution)
+    return top
+
+
+def _count(text):
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"want a whole number, at least 1, got {text!r}")
+    return int(text)
+
+
+def _number(text):
+    """'6' and '06' both mean tutorial 06."""
+    if not re.fullmatch(r"\d{1,2}", text):
+        raise argparse.ArgumentTypeError(f"want the number of a tutorial, such as 06, got {text!r}")
+    return text.zfill(2)
+
+
+def _number_or_exercise(text):
+    if not re.fullmatch(r"\d{1,2}[a-z]?", text):
+        raise argparse.ArgumentTypeError(f"want a tutorial or an exercise, such as 06 or 06a, got {text!r}")
+    return text.zfill(3 if text[-1].isalpha() else 2)
+
+
+# Each command imports what it needs: `minidl run` should not wait for what only the doctor uses.
+
+
+def _run(args):
+    from minidl import launcher
+
+    try:
+        return launcher.run(args.script, args.arguments, args.ranks, args.threads, args.mpiexec)
+    except launcher.LaunchError as error:
+        print(f"minidl run: {error}", file=sys.stderr)
+        return 2
+
+
+def _doctor(args):
+    from minidl import doctor
+
+    return doctor.main()
+
+
+def _exercise(args):
+    from minidl import exercise
+
+    if args.number is None:
+        return _refusable("exercise", exercise.listing)
+    return _refusable("exercise", exercise.write, args.number, args.force)
+
+
+def _check(args):
+    from minidl import exercise
+
+    return _refusable("check", exercise.check, args.number)
+
+
+def _solution(args):
+    from minidl import exercise
+
+    return _refusable("solution", exercise.solution, args.number)
+
+
+def _refusable(name, command, *args):
+    from minidl.exercise import ExerciseError
+
+    try:
+        return command(*args)
+    except ExerciseError as error:
+        print(f"minidl {name}: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,44 @@
+"""00  Hello, ranks.                                           2 minutes, needs: nothing
+
+Goal: see that the installation works. Several copies of this program, the ranks, each hold a number and end up with
+the sum of all: the first all-reduce.
+
+    mpirun -n 4 python tutorials/00_hello.py          four processes
+    minidl run -n 4 tutorials/00_hello.py             the same, with mpirun found for you
+    python tutorials/00_hello.py --sim 4              four simulated ranks in one process
+
+Rank r of p gives the number r, and every rank receives
+
+    0 + 1 + ... + (p - 1)  =  p (p - 1) / 2            6 for p = 4
+
+Something is missing? `minidl doctor` says what to do. Next: 01_autograd.py, or 06_ring.py for how the sum is made.
+"""
+
+import numpy as np
+
+from minidl import doctor
+from minidl.comm import ring
+from minidl.tutorial import Table, gather, launch, say
+
+
+def main(t, args):
+    numbers = gather(t, t.rank)
+    say(t, f"{t.size} ranks met: {numbers}")
+
+    x = np.array([t.rank], np.float32)
+    ring.all_reduce(t, x)  # in place: every rank now holds the sum
+
+    table = Table(t)
+    if t.rank == 0:  # what is installed, asked once
+        mpi = doctor.mpi_library() if doctor.installed("mpi4py") else {}
+        compiler = doctor.cpp_compiler()
+        table.row("MPI", f"{mpi['vendor']} {mpi['version']}" if "vendor" in mpi else "no")
+        table.row("C++ compiler", " ".join(compiler) if compiler else "no")
+        table.row("CuPy", doctor.installed("cupy"))
+    table.row("ranks that met", t.size, len(set(numbers)) if numbers else t.size, "exact")
+    table.row("sum of ranks", int(x[0]), t.size * (t.size - 1) // 2, "exact")
+    return table
+
+
+if __name__ == "__main__":
+    launch(main, ranks=4)
