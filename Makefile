@@ -13,7 +13,7 @@ help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r t d; do printf '  make %-10s %s\n' "$$t" "$$d"; done
 
 demo: $(VENV)/demo.stamp ## train a real model on 4 MPI ranks: progress, accuracy, measured beside theory, a picture
-	@$(RUN) -n 4 tutorials/train_digits.py
+	@$(RUN) -n 4 tutorials/train_gpt.py
 
 test: $(VENV)/test.stamp ## run every test, those on MPI included
 	@$(BIN)/python -m pytest $(ARGS)

@@ -10,7 +10,7 @@ one shorter part, which may be empty. As every message ends with a short part, a
 expects another size always sees it: a part is shorter or longer than it should be.
 
 An exception that nobody catches ends all ranks: MPI alone would leave the others waiting for ever
-(SEMANTICS of ChainerMN's global_except_hook and of `python -m mpi4py`).
+(ChainerMN's global_except_hook and `python -m mpi4py` do the same).
 """
 
 import contextvars

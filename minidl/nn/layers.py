@@ -13,6 +13,7 @@ import numpy as np
 from minidl.nn import functional as F
 from minidl.nn import init
 from minidl.nn.module import Module, Parameter
+from minidl.ops.shape import flatten
 
 
 class Linear(Module):
@@ -78,7 +79,7 @@ class Flatten(Module):
         self.start_dim, self.end_dim = start_dim, end_dim
 
     def forward(self, x):
-        return F.flatten(x, self.start_dim, self.end_dim)
+        return flatten(x, self.start_dim, self.end_dim)
 
 
 class Identity(Module):

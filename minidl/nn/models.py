@@ -1,6 +1,6 @@
 """Three models that the tutorials train: an MLP, a small CNN, a GPT.
 
-Test: tests/nn/test_models.py   Trained in: tutorials/train_digits.py, tutorials/train_gpt.py
+Test: tests/nn/test_models.py   Trained in: tutorials/06_ring.py, tutorials/train_gpt.py
 """
 
 import math
