@@ -1,9 +1,9 @@
 """The simulator's other half: who runs next, and what the clock of each task shows.
 
-A task is a greenlet (a function that can be paused inside any call) with a clock of its own. It runs
-until it must wait for another; then, of the tasks that can go on, the one with the earliest clock
-does, and at equal clocks the lowest rank. When none can, the run is certainly stuck: the report
-names what each task waits for and the line of the user's code.
+A task is a greenlet (a function that can be paused inside any call) with a clock of its own. It
+runs until it must wait for another; then, of the tasks that can go on, the one with the earliest
+clock does, and at equal clocks the lowest rank. When none can, the run is certainly stuck: the
+report names what each task waits for and the line of the user's code.
 
 Test: tests/comm/test_sim.py   Used by: sim.py, which knows what a message is
 """
@@ -58,6 +58,7 @@ class Scheduler:
         self._failed = []  # spawned tasks whose error no one has waited for
         self.current = None
         self.n_tasks = [0] * n  # unfinished tasks of each rank
+        self.n_spawned = 0  # of them, those that run beside their rank's first
 
     def start(self, rank, clock, fn, *args, spawned=False):
         """Make a task of `fn(*args)`; it runs when its turn comes."""
@@ -67,6 +68,7 @@ class Scheduler:
         context = contextvars.copy_context() if spawned else contextvars.Context()
         task.greenlet.gr_context = context
         self.n_tasks[rank] += 1
+        self.n_spawned += spawned
         self._tasks.append(task)
         self.wake(task, clock)
         return task
@@ -80,6 +82,7 @@ class Scheduler:
                 self._failed.append(task)
         task.done = True
         self.n_tasks[task.rank] -= 1
+        self.n_spawned -= task.spawned
         self._tasks.remove(task)
         for joiner in task.joiners:
             self.wake(joiner, task.clock)
@@ -133,8 +136,8 @@ class Scheduler:
     def yield_in_order(self):
         """Let the ready tasks with earlier clocks go first.
 
-        A rank with one task may run ahead of others: who waits for it by name cannot tell. Two
-        tasks of a rank share its ports, so they keep to the order of their clocks.
+        Needed while a rank has two tasks, which share its ports. A rank with one task may run
+        ahead of others: who waits for its messages cannot tell.
         """
         task = self.current
         if self.earlier_than(task.clock):

@@ -148,39 +148,29 @@ class SimTransport(Transport):
         return receive
 
     def sendrecv(self, out, dst, into, src, tag=0):
-        # The same as the base class's, in one piece where the message is there already: two million
-        # of these make a ring of 1,024 ranks.
-        pair = self._pairs.get((dst, src, tag))
-        if pair is None:
-            outgoing = self._open(self._outgoing, dst, tag)
-            incoming = self._open(self._incoming, src, tag)
-            parts = (self._network, self._scheduler, self._port, outgoing, incoming)
-            pair = self._pairs[dst, src, tag] = (*parts, incoming.queue)
-        network, scheduler, port, outgoing, incoming, queue = pair
+        # As the base class's, in one piece where the message is there already: a ring of 1,024
+        # ranks does this two million times.
+        pair = self._pairs.get((dst, src, tag)) or self._open_pair(dst, src, tag)
+        scheduler, port, alpha, beta, limit, outgoing, queue, posted = pair
         n_bytes = out.nbytes
-        if (
-            not queue
-            or incoming.posted
-            or n_bytes > network.rendezvous_bytes
-            or queue[0][1] is None
-            or scheduler.n_tasks[self.world_rank] > 1
-        ):
+        if not queue or posted or n_bytes > limit or scheduler.n_spawned or queue[0][1] is None:
             return super().sendrecv(out, dst, into, src, tag)
         task = scheduler.current
         start = task.clock
         if port.out_free > start:
             start = port.out_free
-        task.clock = port.out_free = start + n_bytes * network.beta
-        self._put(outgoing, (out.copy(), start + network.alpha, None))
+        task.clock = port.out_free = start + n_bytes * beta
+        self._put(outgoing, (out.copy(), start + alpha, None))
         data, arrival, _ = queue.popleft()
-        self._take(data, arrival, into, src)
+        self._take(task, data, arrival, into, src)
         return into
 
     def recv_any(self, tag=0):
         scheduler, task = self._scheduler, self._scheduler.current
         inbox = self._inbox(self.world_rank, tag)
         while True:
-            waiting = [(c.queue[0][1] or task.clock, s) for s, c in inbox.channels.items() if c.queue]
+            queues = [(c.queue, src) for src, c in inbox.channels.items() if c.queue]
+            waiting = [(queue[0][1] or task.clock, src) for queue, src in queues]
             arrival, src = min(waiting, default=(None, None))
             # Nothing earlier can come once every other task's clock has passed this arrival.
             if waiting and not scheduler.earlier_than(max(arrival, task.clock)):
@@ -218,7 +208,7 @@ class SimTransport(Transport):
         self._scheduler.current.clock += seconds
 
     def _keep_order(self):
-        if self._scheduler.n_tasks[self.world_rank] > 1:
+        if self._scheduler.n_spawned:
             self._scheduler.yield_in_order()
 
     def _open(self, channels, peer, tag):
@@ -231,6 +221,16 @@ class SimTransport(Transport):
             inbox.channels[src] = _Channel(inbox, self.ranks[src], self.ranks[dst])
         channels[peer, tag] = inbox.channels[src]
         return channels[peer, tag]
+
+    def _open_pair(self, dst, src, tag):
+        """What sendrecv needs, gathered once."""
+        net = self._network
+        outgoing = self._open(self._outgoing, dst, tag)
+        incoming = self._open(self._incoming, src, tag)
+        where = (outgoing, incoming.queue, incoming.posted)
+        how = (self._scheduler, self._port, net.alpha, net.beta, net.rendezvous_bytes)
+        self._pairs[dst, src, tag] = pair = how + where
+        return pair
 
     def _inbox(self, world_rank, tag):
         return self._network.inboxes.setdefault((self._group, world_rank, tag), _Inbox())
@@ -252,7 +252,7 @@ class SimTransport(Transport):
         if receive.waiter is not None:
             self._scheduler.wake(receive.waiter, arrival)
 
-    def _take(self, data, arrival, into, src):
+    def _take(self, task, data, arrival, into, src):
         """Receive through the port, and copy the bytes to their place."""
         n_bytes = data.nbytes
         if n_bytes != into.nbytes:
@@ -263,13 +263,11 @@ class SimTransport(Transport):
             port.in_start, port.in_free = arrival, done
         elif done > port.in_start:  # else it came before the port's last busy period
             port.in_free = done = port.in_free + (done - arrival)
-        task = self._scheduler.current
         if done > task.clock:
             task.clock = done
-        if data.dtype is into.dtype and data.shape == into.shape:
-            into[...] = data
-        else:
-            into[...] = np.frombuffer(data.tobytes(), into.dtype).reshape(into.shape)
+        if data.dtype is not into.dtype or not (data.ndim == 1 == into.ndim):
+            data = np.frombuffer(data.tobytes(), into.dtype).reshape(into.shape)
+        into[...] = data
 
 
 class _Sent(Request):
@@ -328,5 +326,5 @@ class _Receive(Request):
         if self.data is None:
             self.waiter = scheduler.current
             scheduler.block("a message from", self.world_src, self.tag)
-        self.transport._take(self.data, self.arrival, self.into, self.src)
+        self.transport._take(scheduler.current, self.data, self.arrival, self.into, self.src)
         self.into = None

@@ -1,0 +1,44 @@
+"""The oracle, checked against NumPy alone."""
+
+import numpy as np
+import pytest
+
+from minidl.comm import naive
+from minidl.comm.ledger import Ledger
+from tests.conftest import ranks
+
+
+def data(rank):
+    return np.random.default_rng(rank).normal(size=(3, 5)).astype("f4")
+
+
+@ranks(1, 2, 3, 4, 5, 8)
+def test_gather_stacks_in_rank_order(t):
+    gathered = naive.gather(t, data(t.rank))
+    assert gathered is None if t.rank else (gathered == [data(r) for r in range(t.size)]).all()
+
+
+@ranks(1, 2, 3, 4, 5, 8)
+def test_broadcast_copies_rank_0(t):
+    x = data(t.rank)
+    assert naive.broadcast(t, x) is x and (x == data(0)).all()
+
+
+@pytest.mark.parametrize("op", [np.add, np.maximum, np.minimum, np.multiply])
+@ranks(1, 2, 3, 4, 5, 8)
+def test_all_reduce_works_in_rank_order_and_leaves_its_argument(t, op):
+    x = data(t.rank)
+    expected = data(0)
+    for rank in range(1, t.size):
+        expected = op(expected, data(rank))
+    assert (naive.all_reduce(t, x, op) == expected).all()  # the same bits: the same order
+    assert (x == data(t.rank)).all()
+
+
+@ranks(1, 2, 3, 4, 5, 8)
+def test_rank_0_carries_everything(t):
+    ledger = Ledger(t)
+    naive.all_reduce(ledger, np.zeros(10, "f4"))
+    others = 1 if t.rank else t.size - 1
+    assert (ledger.messages_sent, ledger.bytes_sent) == (others, 40 * others)
+    assert (ledger.messages_received, ledger.bytes_received) == (others, 40 * others)
