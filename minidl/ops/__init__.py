@@ -31,13 +31,13 @@ from minidl.ops import (
 from minidl.tensor import Tensor
 
 TABLE = [  # (file, homes, names)
-    (elementwise, "mt", "add sub mul div neg pow exp log sqrt rsqrt sin cos"),
+    (elementwise, "mt", "add sub mul div remainder neg pow exp log sqrt rsqrt sin cos"),
     (elementwise, "mt", "abs sign floor ceil round maximum minimum clamp masked_fill"),
     (elementwise, "t", "where"),
     (activations, "mtf", "relu sigmoid tanh"),
     (activations, "f", "leaky_relu elu silu gelu softplus"),
     (logic, "mt", "eq ne lt le gt ge bitwise_and bitwise_or bitwise_xor bitwise_not"),
-    (logic, "mt", "logical_and logical_or logical_not isnan isinf isfinite"),
+    (logic, "mt", "logical_and logical_or logical_not floor_divide isnan isinf isfinite"),
     (reduce, "mt", "sum mean var std max min amax amin argmax argmin prod cumsum logsumexp any all"),
     (shape, "mt", "reshape flatten squeeze unsqueeze permute transpose swapaxes t broadcast_to"),
     (shape, "mt", "split chunk unbind flip"),
@@ -64,6 +64,8 @@ OPERATORS = {  # Python's operator -> op
     "__sub__": elementwise.sub,
     "__mul__": elementwise.mul,
     "__truediv__": elementwise.div,
+    "__floordiv__": logic.floor_divide,
+    "__mod__": elementwise.remainder,
     "__pow__": elementwise.pow,
     "__eq__": logic.eq,
     "__ne__": logic.ne,
@@ -88,6 +90,8 @@ REFLECTED = {
     "__rsub__": elementwise.sub,
     "__rmul__": elementwise.mul,
     "__rtruediv__": elementwise.div,
+    "__rfloordiv__": logic.floor_divide,
+    "__rmod__": elementwise.remainder,
     "__rpow__": elementwise.pow,
     "__rand__": logic.bitwise_and,
     "__ror__": logic.bitwise_or,

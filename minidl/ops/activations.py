@@ -2,7 +2,8 @@
 
 Several save their slope dy/dx, computed in forward beside y: it takes the bytes that x would, and
 backward is then one product. GELU and SiLU take some twenty passes over their input; they go
-block by block, so that the passes meet in the cache instead of in memory (3 times faster on a CPU).
+block by block, so that the passes meet in the cache instead of in memory (on a CPU).
+Selection is by arithmetic: on random signs `where` takes as long as twenty additions.
 
 Source: GELU, Hendrycks & Gimpel 2016; SiLU, Elfwing et al. 2018; ELU, Clevert et al. 2016.
 Test: tests/ops/test_activations.py
@@ -70,11 +71,13 @@ class LeakyRelu(Function):
     def forward(self, x, negative_slope):
         self.save(x)
         self.negative_slope = negative_slope
-        return self.xp.where(x > 0, x, x * negative_slope)
+        return self.xp.maximum(x, 0) + negative_slope * self.xp.minimum(x, 0)
 
     def backward(self, gy):
         (x,) = self.saved
-        return self.xp.where(x > 0, gy, gy * self.negative_slope)
+        slope = (x > 0) * x.dtype.type(1 - self.negative_slope)
+        slope += x.dtype.type(self.negative_slope)
+        return gy * slope
 
 
 class Elu(Function):
@@ -85,8 +88,8 @@ class Elu(Function):
     def forward(self, x, alpha):
         xp = self.xp
         bend = alpha * xp.expm1(xp.minimum(x, 0))
-        self.save(xp.where(x > 0, x.dtype.type(1), bend + alpha))
-        return xp.where(x > 0, x, bend)
+        self.save((x > 0) * x.dtype.type(1 - alpha) + (bend + alpha))
+        return xp.maximum(x, 0) + bend
 
     def backward(self, gy):
         (slope,) = self.saved
@@ -147,9 +150,10 @@ class Gelu(Function):
 def logistic(xp, x):
     """1 / (1 + e^-x) as a new array; e^-x may become inf, whose reciprocal is the right 0."""
     with np.errstate(over="ignore"):
-        y = xp.exp(-x)
+        y = xp.asarray(-x)  # an array also where x is 0-d, so that out= is possible
+        xp.exp(y, out=y)
         y += 1
-        return xp.asarray(xp.reciprocal(y))
+        return xp.reciprocal(y, out=y)
 
 
 def silu_and_slope(xp, x):

@@ -101,6 +101,20 @@ class Pow(Function):
         return ga, gb
 
 
+class Remainder(Function):
+    """a - b * floor(a / b), which has the sign of b."""
+
+    promotes = "same"
+
+    def forward(self, a, b):
+        self.save(a, b)
+        return a % b
+
+    def backward(self, gy):
+        a, b = self.saved
+        return gy, (-gy * (a // b) if self.needs[1] else None)
+
+
 class Exp(Function):
     """y = e^x. Saves y: dy/dx = y."""
 
@@ -297,6 +311,10 @@ def neg(input):
 
 def pow(input, exponent):
     return Pow.apply(input, exponent)
+
+
+def remainder(input, other):
+    return Remainder.apply(input, other)
 
 
 def exp(input):

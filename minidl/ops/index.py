@@ -73,7 +73,7 @@ class Gather(Function):
         return x[self.index]
 
     def backward(self, gy):
-        return scatter_add(self.xp, self.shape, self.index, gy)
+        return scatter_add(self.xp, self.shape, self.index, gy), None
 
 
 def along(xp, index, dim):

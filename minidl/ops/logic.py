@@ -1,4 +1,4 @@
-"""Comparisons, logic and tests for special values: bool results, no gradient, hence no graph.
+"""Comparisons, logic, whole division: bool and integer results, no gradient, hence no graph.
 
     (x > 0) & ~minidl.isnan(x)        operands broadcast and are promoted as in arithmetic
 
@@ -71,6 +71,11 @@ def logical_or(input, other):
 
 def logical_not(input):
     return Plain.apply(input, name="logical_not")
+
+
+def floor_divide(input, other):
+    """input // other, rounded down."""
+    return Plain.apply(input, other, name="floor_divide")
 
 
 def isnan(input):

@@ -89,7 +89,8 @@ def cdf_and_pdf(xp, x):
             cdf *= t
         cdf *= pdf  # P(-|x|)
         np.subtract(0.5, cdf, out=cdf)
-        np.copysign(cdf, x, out=cdf)
+        # np.copysign(cdf, x), which NumPy 2.4 does one element at a time
+        cdf.view(np.int32)[...] |= x.view(np.int32) & np.int32(-(2**31))
         cdf += 0.5
     pdf *= 1 / math.sqrt(2 * math.pi)
     return cdf, pdf

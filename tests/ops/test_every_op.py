@@ -1,0 +1,203 @@
+"""Properties every op has. The rows are in samples.py and samples_nn.py."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+import minidl
+from minidl import ops
+from minidl.gradcheck import gradcheck
+from tests.ops import samples
+
+torch = samples.torch
+ROWS = list(samples.ROWS)
+HAS_NN_ROWS = importlib.util.find_spec("tests.ops.samples_nn") is not None
+if HAS_NN_ROWS:
+    from tests.ops import samples_nn
+
+    ROWS += [samples.Row(*r) for r in samples_nn.ROWS]
+
+needs_torch = pytest.mark.skipif(torch is None, reason="PyTorch is not installed")
+EACH_INPUT = [
+    pytest.param(r, inputs, id=f"{r.name}-{i}") for r in ROWS for i, inputs in enumerate(r.inputs)
+]
+EACH_INPUT_AND_KINK = EACH_INPUT + [
+    pytest.param(r, inputs, id=f"{r.name}-kink{i}")
+    for r in ROWS for i, inputs in enumerate(r.kinks)
+]
+EACH_ROW = [pytest.param(r, id=r.name) for r in ROWS]
+
+# gradients pass through none of these
+NOT_DIFFERENTIABLE = set("argmax argmin any all int long bool".split()) | {
+    name for module, _, names in ops.TABLE if module is ops.logic for name in names.split()}
+# float32 casts cannot be seen by float64 differences, `cuda` needs one: tests/ops/test_cast.py
+TESTED_ELSEWHERE = {"float", "half", "cuda"}
+
+
+def is_float(x):
+    return getattr(x, "dtype", None) is not None and np.asarray(x).dtype.kind == "f"
+
+
+def as_tuple(y):
+    return tuple(y) if isinstance(y, (tuple, list)) else (y,)
+
+
+def cotangents(ys):
+    """One random array per floating result, drawn alike for both libraries."""
+    rng = np.random.default_rng(3)
+    return [rng.standard_normal(tuple(y.shape)) for y in ys]
+
+
+def run_minidl(row, arrays, backward=True):
+    """(results, gradients of the floating inputs) as arrays."""
+    xs = [minidl.Tensor(a, requires_grad=is_float(a)) if isinstance(a, np.ndarray) else a
+          for a in arrays]
+    ys = as_tuple(row.fn(*xs))
+    if backward:
+        pairs = [(y, c.astype(y.dtype)) for y, c in zip(ys, cotangents(ys)) if y.requires_grad]
+        minidl.backward.walk([y for y, _ in pairs], [c for _, c in pairs])
+    return [y._data for y in ys], [x.grad for x in xs if getattr(x, "requires_grad", False)]
+
+
+def run_torch(row, arrays):
+    xs = [torch.tensor(a.copy(), requires_grad=is_float(a)) if isinstance(a, np.ndarray) else a
+          for a in arrays]
+    ys = as_tuple(row.torch_fn(*xs))
+    pairs = [(y, torch.tensor(c, dtype=y.dtype))
+             for y, c in zip(ys, cotangents(ys)) if y.requires_grad]
+    torch.autograd.backward([y for y, _ in pairs], [c for _, c in pairs])
+    floats = [x for x in xs if getattr(x, "requires_grad", False)]
+    return [y.detach().numpy() for y in ys], [
+        None if x.grad is None else x.grad.numpy() for x in floats]
+
+
+def assert_close(got, wanted, tolerance):
+    """Shapes and dtypes equal; differences below `tolerance` of the largest finite element or 1."""
+    assert got.shape == wanted.shape
+    assert got.dtype == wanted.dtype
+    if got.dtype.kind != "f":
+        np.testing.assert_array_equal(got, wanted)
+        return
+    finite = np.abs(wanted[np.isfinite(wanted)])
+    scale = max(1.0, float(finite.max(initial=0)))
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=tolerance * scale)
+
+
+def cast(arrays, dtype):
+    return [a.astype(dtype) if is_float(a) else a for a in arrays]
+
+
+@pytest.mark.parametrize("row, inputs", EACH_INPUT)
+def test_gradient_equals_central_differences(row, inputs):
+    # h = 6e-6 errs by h^2 f''' and by eps / h, 1e-10 to 1e-9 of values up to 10
+    gradcheck(row.fn, *[_tensor_unless_float(a) for a in inputs], atol=2e-8, rtol=1e-6)
+
+
+def _tensor_unless_float(a):
+    return minidl.Tensor(a) if isinstance(a, np.ndarray) and not is_float(a) else a
+
+
+# 1e-5: float32 results of a dozen roundings of 6e-8, sums of up to a hundred terms among them
+@needs_torch
+@pytest.mark.parametrize("dtype, tolerance", [("f8", 1e-12), ("f4", 1e-5)])
+@pytest.mark.parametrize("row, inputs", EACH_INPUT_AND_KINK)
+@pytest.mark.filterwarnings("ignore:(var|std)\\(\\).*degrees of freedom")  # PyTorch's, for nan
+@pytest.mark.filterwarnings("ignore:The use of `x.T`")
+def test_values_and_gradients_equal_torch(row, inputs, dtype, tolerance):
+    inputs = cast(inputs, dtype)
+    ys, gradients = run_minidl(row, inputs)
+    wanted_ys, wanted_gradients = run_torch(row, inputs)
+    assert len(ys) == len(wanted_ys)
+    for y, wanted in zip(ys, wanted_ys):
+        assert_close(y, wanted, tolerance)
+    for gx, wanted in zip(gradients, wanted_gradients):
+        if gx is None or wanted is None:  # no path: None here, None or zeros there
+            assert gx is None or not gx.any()
+            assert wanted is None or not wanted.any()
+        else:
+            assert_close(gx, wanted, tolerance)
+
+
+@needs_torch
+@pytest.mark.parametrize("row", EACH_ROW)
+@pytest.mark.filterwarnings("ignore:The use of `x.T`")
+def test_fp16_values_equal_torch(row):
+    inputs = cast(row.inputs[0], "f2")
+    ys, gradients = run_minidl(row, inputs)
+    xs = [torch.tensor(a.copy()) if isinstance(a, np.ndarray) else a for a in inputs]
+    try:
+        wanted = as_tuple(row.torch_fn(*xs))
+    except (RuntimeError, NotImplementedError) as error:
+        pytest.skip(f"PyTorch has no fp16 for this on the CPU: {str(error)[:60]}")
+    for y, w in zip(ys, wanted):
+        assert_close(y, w.numpy(), 4 * 2.0**-11)  # a few roundings to 11 bits
+    for gx, a in zip(gradients, [a for a in inputs if is_float(a)]):
+        assert gx is None or (gx.dtype == np.float16 and gx.shape == a.shape)
+
+
+def with_ugly_strides(a):
+    """Equal elements, behind a negative stride of two elements and transposed memory order."""
+    if not isinstance(a, np.ndarray) or a.ndim == 0:
+        return a
+    memory = np.zeros((2 * a.shape[-1], *a.shape[:-1]), a.dtype)
+    view = np.moveaxis(memory, 0, -1)[..., ::-2]
+    view[...] = a
+    return view
+
+
+@pytest.mark.parametrize("row", [r for r in ROWS if not r.name.startswith("view")],
+                         ids=lambda r: r.name)
+def test_strides_do_not_change_results(row):
+    ugly = [with_ugly_strides(a) for a in row.inputs[0]]
+    for got, wanted in zip(run_minidl(row, ugly), run_minidl(row, row.inputs[0])):
+        for a, b in zip(got, wanted):
+            if b is not None:
+                assert_close(a, b, 1e-13)  # sums may run in another order
+
+
+@pytest.mark.parametrize("row", EACH_ROW)
+def test_inputs_are_left_as_they_were(row):
+    inputs = [a.copy() if isinstance(a, np.ndarray) else a for a in row.inputs[0]]
+    run_minidl(row, inputs)
+    for a, before in zip(inputs, row.inputs[0]):
+        np.testing.assert_array_equal(a, before)
+
+
+@pytest.mark.parametrize("row", EACH_ROW)
+def test_backward_does_not_write_into_the_gradient_it_is_given(row):
+    # another node may hold the same array
+    xs = [minidl.Tensor(a, requires_grad=is_float(a)) if isinstance(a, np.ndarray) else a
+          for a in row.inputs[0]]
+    for y in as_tuple(row.fn(*xs)):
+        if y.requires_grad:
+            gy = np.ones(y.shape)
+            gy.flags.writeable = False
+            slots = [gy if i == y.slot else np.zeros(shape, dtype)
+                     for i, (shape, dtype) in enumerate(y.grad_fn.output_meta)]
+            y.grad_fn.backward(*slots)
+
+
+@pytest.mark.parametrize("row", EACH_ROW)
+def test_no_graph_under_no_grad(row):
+    xs = [minidl.Tensor(a, requires_grad=is_float(a)) if isinstance(a, np.ndarray) else a
+          for a in row.inputs[0]]
+    with minidl.no_grad():
+        ys = as_tuple(row.fn(*xs))
+    assert all(y.grad_fn is None and not y.requires_grad for y in ys if y is not xs[0])
+
+
+def test_every_differentiable_op_has_a_row():
+    named = {r.name.split()[0] for r in ROWS}
+    own = {ops.elementwise, ops.activations, ops.reduce, ops.shape, ops.index, ops.cast}
+    wanted = {name for module, _, names in ops.TABLE for name in names.split()
+              if HAS_NN_ROWS or module in own}
+    assert wanted - named - NOT_DIFFERENTIABLE - TESTED_ELSEWHERE == set()
+
+
+def test_every_op_here_meets_a_tensor_without_elements():
+    names = {r.name.split()[0] for r in samples.ROWS}
+    empty = {r.name.split()[0] for r in samples.ROWS for inputs in r.inputs + r.kinks
+             if any(getattr(a, "size", 1) == 0 for a in inputs)}
+    # T is transpose's other name; broadcast_to's row makes the empty tensor
+    assert names - empty <= {"T", "broadcast_to"}
