@@ -1,0 +1,193 @@
+"""What only real processes can show: parts of messages, aborts, launchers."""
+
+import re
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+from minidl.comm import mpi
+from tests.mpi.launch import mpiexec, require_mpi
+
+pytestmark = pytest.mark.mpi
+
+
+def script(tmp_path, text):
+    path = tmp_path / "script.py"
+    path.write_text(textwrap.dedent(text))
+    return path
+
+
+def test_messages_are_cut_into_parts_and_mismatches_still_seen(tmp_path):
+    # A limit of 16 bytes stands for 1 GiB; 0 to 49 bytes are 1 to 4 parts, with full and empty ends.
+    path = script(
+        tmp_path,
+        """
+        import numpy as np
+        from minidl.comm import naive, ring, tree, world
+        from minidl.comm.ledger import Ledger
+        from minidl.comm.transport import SizeMismatch
+
+        t = world(part_bytes=16)
+        other = 1 - t.rank
+        for n in (0, 1, 15, 16, 17, 31, 32, 33, 48, 49):
+            x = (np.arange(n) + t.rank).astype("u1")
+            want = (np.arange(n) + other).astype("u1")
+            ledger = Ledger(t)
+            assert (ledger.sendrecv(x, other, np.zeros(n, "u1"), other) == want).all()
+            into = np.zeros(2 * n, "u1")[::2]
+            requests = [ledger.irecv(into, other), ledger.isend(x, other)]
+            for request in requests:
+                request.wait()
+            assert (into == want).all()
+            ledger.isend(x, other, 3)
+            src, data = ledger.recv_any(3)
+            assert src == other and (data == want).all()
+            assert ledger.messages_sent == ledger.messages_received == 3
+            assert (ring.all_reduce(t, x.astype("i8")) == x.astype("i8") + want).all()
+
+        group = t.subgroup([0, 1])
+        assert group._part_bytes == 16
+        wrong = 0
+        # (sent, expected): other part counts, other last parts, full parts where an end should be.
+        for sent, expected in ((15, 16), (16, 15), (16, 17), (32, 16), (16, 32), (48, 0), (40, 8)):
+            t = t.subgroup([0, 1])  # what a mismatch leaves behind stays in its own group
+            if t.rank == 0:
+                t.isend(np.zeros(sent, "u1"), 1)  # not waited for: it may never complete
+            else:
+                try:
+                    t.recv(np.zeros(expected, "u1"), 0)
+                except SizeMismatch as error:
+                    assert str(error).startswith("rank 1: recv needs"), error
+                    wrong += 1
+        if t.rank:
+            print("mismatches seen:", wrong, flush=True)
+        import os
+        os._exit(0)  # unmatched parts are left over on purpose
+        """,
+    )
+    run = mpiexec(2, path, timeout=60)
+    assert "mismatches seen: 7" in run.stdout, run.stderr
+
+
+def test_a_message_over_the_part_limit_of_a_real_size(tmp_path):
+    # 64 MiB in parts of 5 MiB: large-message protocols, with requests in flight together.
+    path = script(
+        tmp_path,
+        """
+        import numpy as np
+        from minidl.comm import ring, world
+
+        t = world(part_bytes=5 << 20)
+        x = np.arange(16 << 20, dtype="f4") % 1000 + t.rank
+        ring.all_reduce(t, x)
+        assert (x == 2 * (np.arange(16 << 20) % 1000) + 1).all()
+        """,
+    )
+    mpiexec(2, path, timeout=60, check=True)
+
+
+FAILING = """
+    import time
+    import numpy as np
+    from minidl.comm import ring, world
+    from minidl.comm.background import Background
+
+    t = world()
+    ring.all_reduce(t, np.zeros(10))
+    if t.rank == 1:
+        {prepare}
+        print("raised at", time.time(), flush=True)
+        {fail}
+    {others}
+    time.sleep(30)
+"""
+
+FAILURES = {
+    "others wait in a collective": ("pass", "raise KeyError('planted')", "ring.all_reduce(t, np.zeros(10))"),
+    "others compute": ("pass", "raise KeyError('planted')", "pass"),
+    "a thread raises": (
+        "import threading",
+        "threading.Thread(target=lambda: {}['planted']).start()",
+        "ring.all_reduce(t, np.zeros(10))",
+    ),
+    "its background thread is in MPI": (
+        "b = Background(t.subgroup([1])); w = t.spawn(t.recv, np.zeros(1), 0, 9); time.sleep(0.2)",
+        "raise KeyError('planted')",
+        "ring.all_reduce(t, np.zeros(10))",
+    ),
+    "a size mismatch": ("pass", "ring.all_reduce(t, np.zeros(11))", "ring.all_reduce(t, np.zeros(10))"),
+}
+
+
+@pytest.mark.parametrize("case", FAILURES)
+@pytest.mark.parametrize("n", [2, 4])
+def test_an_exception_on_one_rank_ends_all_within_two_seconds(tmp_path, case, n):
+    prepare, fail, others = FAILURES[case]
+    text = textwrap.dedent(FAILING).format(prepare=prepare, fail=fail, others=others)
+    run = mpiexec(n, script(tmp_path, text), timeout=60)
+    ended = time.time()
+    assert run.returncode != 0
+    raised = float(re.search(r"raised at ([\d.]+)", run.stdout)[1])
+    assert ended - raised < 2.0
+    assert "rank 1: Traceback" in run.stderr or "rank 0: Traceback" in run.stderr
+    if case == "a size mismatch":
+        assert re.search(r"rank \d: .*SizeMismatch: rank \d: ring.all_reduce needs", run.stderr)
+    else:
+        assert re.search(r"^rank 1: KeyError: 'planted'", run.stderr, re.M)
+        assert f'rank 1:   File "{tmp_path}' in run.stderr  # the user's file and line
+
+
+def test_work_that_nobody_waits_for_does_not_keep_the_process(tmp_path):
+    path = script(
+        tmp_path,
+        """
+        import numpy as np
+        from minidl.comm import ring, tree, world
+        from minidl.comm.background import Background
+
+        t = world()
+        background = Background(t)
+        background.submit(ring.all_reduce, np.zeros(10)).wait()
+        idle = Background(t)
+        tree.barrier(t)
+        print("end", flush=True)
+        """,
+    )
+    run = mpiexec(2, path, timeout=60, check=True)
+    assert run.stdout.count("end") == 2
+
+
+def test_a_launcher_of_another_mpi_is_named():
+    require_mpi()
+    code = "from minidl.comm import world; world()"
+    for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"):
+        with pytest.raises(RuntimeError, match=rf"wanted 4 ranks.*{name}=4.*rank 0 of 1.*mpiexec"):
+            mpi._check_launcher(1, {name: "4"})
+        mpi._check_launcher(4, {name: "4"})
+        mpi._check_launcher(1, {name: "1"})
+    mpi._check_launcher(1, {"SLURM_NTASKS": "4"})  # a lone process inside an allocation
+    alone = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert alone.returncode == 0, alone.stderr  # one process without mpiexec is a world of one
+    env = {"OMPI_COMM_WORLD_SIZE": "4"}
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env={**env}
+    )
+    assert run.returncode == 1 and "got 'rank 0 of 1'" in run.stderr
+
+
+def test_too_little_thread_support_is_named(tmp_path):
+    path = script(
+        tmp_path,
+        """
+        import mpi4py
+        mpi4py.rc.thread_level = "single"
+        from minidl.comm import world
+        world()
+        """,
+    )
+    run = mpiexec(1, path, timeout=60)
+    assert run.returncode != 0
+    assert "needs MPI_THREAD_MULTIPLE; this MPI runs with MPI_THREAD_SINGLE" in run.stderr
