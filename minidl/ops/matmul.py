@@ -74,7 +74,7 @@ class MatMul(Function):
         except ValueError as error:
             raise ValueError(f"matmul: shapes {a.shape} @ {b.shape}: the dimensions before the "
                              "last two must be equal or 1") from error
-        drop = tuple(axis for axis, is_vector in zip((-2, -1), self.vectors, strict=True) if is_vector)
+        drop = (-2,) * self.vectors[0] + (-1,) * self.vectors[1]
         return y.squeeze(drop) if drop else y
 
     def _matrices(self, a, b):
