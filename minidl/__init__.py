@@ -48,6 +48,7 @@ from minidl.tensor import Function, Tensor
 __version__ = "0.1.0"
 
 float16, float32, float64 = (_np.dtype(t) for t in ("f2", "f4", "f8"))
-uint8, int8, int16, int32, int64, bool_ = (_np.dtype(t) for t in ("u1", "i1", "i2", "i4", "i8", "?"))
+int8, int16, int32, int64 = (_np.dtype(t) for t in ("i1", "i2", "i4", "i8"))
+uint8, bool_ = _np.dtype("u1"), _np.dtype("?")
 
 globals().update(ops.namespace("t"))

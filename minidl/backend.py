@@ -66,7 +66,8 @@ def _import_cupy():
 
 def accumulate_dtype(dtype):
     """The dtype in which a reduction over `dtype` sums: fp16 sums in fp32, the rest as they are."""
-    return np.dtype(np.float32) if dtype == np.float16 else np.dtype(dtype)
+    dtype = np.dtype(dtype)
+    return np.dtype(np.float32) if dtype == np.float16 else dtype
 
 
 def is_floating(dtype):

@@ -34,7 +34,9 @@ class Function:
 
     `self.save(...)` in forward keeps what `self.saved` gives back in backward, and nothing else is
     kept. `self.needs[i]` says whether input i wants a gradient (never under no_grad, so forward
-    need not compute what only backward uses). A gradient of a broadcast input may be returned in the broadcast shape and in the promoted dtype: the walk sums and casts it.
+    can skip what only backward uses). A gradient of a broadcast input may be returned in the
+    broadcast shape and in the promoted dtype: the walk sums and casts it. Output gradients are
+    read-only by convention: another node may hold the same array.
     """
 
     differentiable = True  # False: integer or bool results, no graph (argmax, comparisons)
@@ -152,9 +154,9 @@ def _explained(error, node, arrays):
 
 
 def _same_memory(a, b):
-    """Whether array a is b or a view of the same buffer."""
-    if a is b:
-        return True
+    """Whether array a is b or a view of the same buffer; False for None and numbers."""
+    if a is None or b is None or a is b:
+        return a is not None and a is b
     base_a, base_b = getattr(a, "base", None), getattr(b, "base", None)
     return base_a is b or base_b is a or (base_a is not None and base_a is base_b)
 

@@ -382,8 +382,6 @@ def where(condition, input, other):
 def masked_fill(input, mask, value):
     """The number or 0-d tensor `value` where the bool tensor `mask` holds, else input; the dtype
     is the input's."""
-    if isinstance(value, Tensor):
-        value = value.to(input.dtype)
-    else:
-        value = input.dtype.type(value)
-    return Where.apply(mask, value, input)
+    to_dtype = input.dtype.type
+    return Where.apply(mask, value.to(input.dtype) if isinstance(value, Tensor)
+                       else to_dtype(value), input)

@@ -269,7 +269,7 @@ def amin(input, dim=None, keepdim=False):
 
 
 def max(input, dim=None, keepdim=False):
-    """max(x): the largest element. max(x, dim): named (values, indices). max(x, other): maximum."""
+    """max(x): the largest element; max(x, dim): named (values, indices); max(x, y): maximum."""
     if dim is None:
         return Amax.apply(input)
     if isinstance(dim, Tensor):
@@ -278,7 +278,7 @@ def max(input, dim=None, keepdim=False):
 
 
 def min(input, dim=None, keepdim=False):
-    """min(x): the smallest element. min(x, dim): named (values, indices). min(x, other): minimum."""
+    """min(x): the smallest element; min(x, dim): named (values, indices); min(x, y): minimum."""
     if dim is None:
         return Amin.apply(input)
     if isinstance(dim, Tensor):

@@ -128,7 +128,7 @@ def test_fp16_values_equal_torch(row):
     xs = [torch.tensor(a.copy()) if isinstance(a, np.ndarray) else a for a in inputs]
     try:
         wanted = as_tuple(row.torch_fn(*xs))
-    except (RuntimeError, NotImplementedError) as error:
+    except RuntimeError as error:
         pytest.skip(f"PyTorch has no fp16 for this on the CPU: {str(error)[:60]}")
     for y, w in zip(ys, wanted):
         assert_close(y, w.numpy(), 4 * 2.0**-11)  # a few roundings to 11 bits

@@ -1,0 +1,94 @@
+"""Tensors out of nothing: dtypes, sharing or copying, shapes, seeds."""
+
+import numpy as np
+import pytest
+
+import minidl
+from minidl import Generator
+
+try:
+    import torch
+except ImportError:
+    torch = None
+needs_torch = pytest.mark.skipif(torch is None, reason="PyTorch is not installed")
+
+SAME_CALL_SAME_RESULT = [
+    lambda m: m.tensor([1.0, 2.0]), lambda m: m.tensor([1, 2]), lambda m: m.tensor([True, False]),
+    lambda m: m.tensor(2.5), lambda m: m.tensor(3), lambda m: m.tensor([[1, 2.5], [3, 4]]),
+    lambda m: m.tensor([]), lambda m: m.tensor([1, 2], dtype=m.float64),
+    lambda m: m.tensor(np.arange(3)), lambda m: m.tensor(np.ones(2)),
+    lambda m: m.tensor(np.float64(2)), lambda m: m.as_tensor([1.5]),
+    lambda m: m.zeros(2, 3), lambda m: m.zeros((2, 3), dtype=m.int64), lambda m: m.zeros(()),
+    lambda m: m.ones(0, 2), lambda m: m.full((2,), 3), lambda m: m.full((2,), 3.5),
+    lambda m: m.full((), True), lambda m: m.arange(4), lambda m: m.arange(1, 4),
+    lambda m: m.arange(0, 1, 0.25), lambda m: m.arange(5, 0, -2), lambda m: m.arange(3.0),
+    lambda m: m.arange(3, dtype=m.float16), lambda m: m.arange(0), lambda m: m.linspace(0, 1, 5),
+    lambda m: m.linspace(3, -3, 1), lambda m: m.eye(3), lambda m: m.eye(2, 3, dtype=m.float64),
+    lambda m: m.zeros_like(m.arange(3)), lambda m: m.ones_like(m.zeros(2, 1), dtype=m.int32),
+    lambda m: m.full_like(m.zeros(2), 7),
+]
+
+
+@needs_torch
+@pytest.mark.parametrize("make", SAME_CALL_SAME_RESULT)
+def test_the_same_call_gives_torch_s_tensor(make):
+    ours, theirs = make(minidl), make(torch)
+    assert f"torch.{ours.dtype}" == str(theirs.dtype)
+    assert ours.shape == tuple(theirs.shape)
+    np.testing.assert_allclose(ours._data, theirs.numpy(), rtol=1e-6)
+
+
+def test_tensor_copies_as_tensor_and_from_numpy_share():
+    a = np.zeros(3)
+    assert not np.shares_memory(minidl.tensor(a)._data, a)
+    assert not np.shares_memory(minidl.tensor(minidl.Tensor(a))._data, a)
+    assert minidl.as_tensor(a)._data is a and minidl.from_numpy(a)._data is a
+    x = minidl.ones(2)
+    assert minidl.as_tensor(x) is x
+    assert minidl.as_tensor(a, dtype=np.float32).dtype == np.float32
+    with pytest.raises(TypeError, match="wants a NumPy array, got list"):
+        minidl.from_numpy([1.0])
+    with pytest.raises(ValueError):
+        minidl.tensor([[1, 2], [3]])
+
+
+def test_tensors_inside_lists():
+    assert minidl.tensor([minidl.tensor(1.0), minidl.tensor(2.0)]).tolist() == [1, 2]
+
+
+def test_requires_grad_makes_a_leaf():
+    for x in (minidl.tensor([1.0], requires_grad=True), minidl.zeros(2, requires_grad=True),
+              minidl.randn(2, requires_grad=True), minidl.ones_like(minidl.zeros(2),
+                                                                    requires_grad=True)):
+        assert x.requires_grad and x.is_leaf
+    with pytest.raises(TypeError, match="floating"):
+        minidl.tensor([1], requires_grad=True)
+
+
+@pytest.mark.parametrize("draw", [
+    lambda g: minidl.rand(3, 4, generator=g), lambda g: minidl.randn((3, 4), generator=g),
+    lambda g: minidl.randint(0, 9, (3, 4), generator=g), lambda g: minidl.randperm(12, generator=g),
+    lambda g: minidl.rand_like(minidl.zeros(3, 4), generator=g),
+    lambda g: minidl.randn_like(minidl.zeros(3, 4), generator=g),
+])
+def test_random_tensors_replay_from_their_generator(draw):
+    first, again, other = draw(Generator(1)), draw(Generator(1)), draw(Generator(2))
+    assert first.tolist() == again.tolist() != other.tolist()
+    assert first.numel() == 12
+    minidl.manual_seed(1)
+    assert draw(None).tolist() == first.tolist()
+
+
+def test_random_dtypes_and_ranges():
+    g = Generator(0)
+    assert minidl.rand(2, generator=g).dtype == np.float32
+    assert minidl.randn(2, dtype=np.float64, generator=g).dtype == np.float64
+    k = minidl.randint(5, (1000,), generator=g)
+    assert k.dtype == np.int64 and set(k.tolist()) == {0, 1, 2, 3, 4}
+    assert sorted(minidl.randperm(5, generator=g).tolist()) == [0, 1, 2, 3, 4]
+
+
+def test_empty_like_has_shape_and_dtype():
+    x = minidl.empty_like(minidl.zeros(2, 3, dtype=np.float16))
+    assert x.shape == (2, 3) and x.dtype == np.float16
+    assert minidl.empty(4, 0).shape == (4, 0)

@@ -1,0 +1,273 @@
+"""The tensor: what it wraps, its operators, its in-place rules, its ways to other libraries."""
+
+import operator
+
+import numpy as np
+import pytest
+
+import minidl
+from minidl import Function, Tensor
+
+
+def leaf(*values, dtype=np.float32):
+    return Tensor(np.array(values, dtype), requires_grad=True)
+
+
+def test_wraps_an_array_without_copying_and_nothing_else():
+    a = np.zeros(3)
+    assert Tensor(a)._data is a
+    for wrong in ([1, 2], 3.0, np.float32(1), Tensor(a)):
+        with pytest.raises(TypeError, match="minidl.tensor"):
+            Tensor(wrong)
+
+
+def test_only_floating_tensors_require_a_gradient():
+    with pytest.raises(TypeError, match="int64"):
+        Tensor(np.arange(3), requires_grad=True)
+    x = minidl.zeros(2).requires_grad_()
+    assert x.requires_grad and not x.requires_grad_(False).requires_grad
+    with pytest.raises(RuntimeError, match="detach"):
+        (leaf(1.0) * 2).requires_grad = False
+
+
+def test_metadata():
+    x = minidl.zeros(2, 3, dtype=np.float64)
+    assert (x.shape, x.ndim, x.dim(), x.numel(), x.element_size(), x.nbytes, len(x)) == (
+        (2, 3), 2, 2, 6, 8, 48, 2)
+    assert x.size() == (2, 3) and x.size(-1) == 3
+    assert x.dtype == minidl.float64 and x.device == "cpu" and x.is_leaf
+    assert x.is_contiguous() and not x.T.is_contiguous()
+
+
+OPERATORS = [operator.add, operator.sub, operator.mul, operator.truediv, operator.pow,
+             operator.mod, operator.floordiv, operator.eq, operator.ne, operator.lt, operator.le,
+             operator.gt, operator.ge]
+
+
+@pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.__name__)
+def test_operators_and_their_reflections_compute_what_numpy_does(op):
+    a, b = np.float32([[1, 2, 3], [4, 5, 6]]), np.float32([3, 2, 1])
+    for left, right in [(a, b), (a, 2.0), (2.0, a), (a, 3), (3, a)]:
+        wanted = op(left, right)
+        for x in [Tensor(left) if isinstance(left, np.ndarray) else left]:
+            for y in [Tensor(right) if isinstance(right, np.ndarray) else right]:
+                got = op(x, y)
+                assert isinstance(got, Tensor) and got.dtype == wanted.dtype
+                np.testing.assert_allclose(got._data, wanted, rtol=1e-6)
+    # an array on the left must ask the tensor, or the graph would not see it
+    x = Tensor(b, requires_grad=True)
+    assert isinstance(op(a, x), Tensor) and isinstance(op(np.float32(2), x), Tensor)
+
+
+def test_logical_operators():
+    a, b = np.array([True, True, False]), np.array([True, False, False])
+    for op in (operator.and_, operator.or_, operator.xor):
+        assert np.array_equal(op(Tensor(a), Tensor(b))._data, op(a, b))
+        assert np.array_equal(op(True, Tensor(b))._data, op(True, b))
+    assert np.array_equal((~Tensor(a))._data, ~a)
+    assert np.array_equal((-Tensor(np.arange(3)))._data, [0, -1, -2])
+    assert np.array_equal(abs(Tensor(np.array([-1, 2])))._data, [1, 2])
+
+
+def test_foreign_operands_are_refused_in_python_s_way():
+    x = minidl.ones(2)
+    with pytest.raises(TypeError, match="unsupported operand"):
+        x + "a"
+    with pytest.raises(TypeError):
+        [1, 2] * x
+    assert (x == None) is False and (x != "a") is True  # noqa: E711
+    assert x in {x: 1}  # hashed by identity
+
+
+def test_an_error_names_the_op_and_the_shapes():
+    a, b = minidl.ones(2, 3), minidl.ones(4)
+    with pytest.raises(ValueError, match=r"^add: shapes \(2, 3\) and \(4,\) do not broadcast$"):
+        a + b
+    with pytest.raises(ValueError, match=r"^maximum: shapes \(4,\) and \(2, 3\) do not broadcast"):
+        minidl.maximum(b, a)
+    with pytest.raises(ValueError, match=r"reshape.*\(2, 3\)"):
+        a.reshape(4)
+    with pytest.raises(IndexError, match="sum: dim 2 is out of range.*want -2 to 1"):
+        a.sum(2)
+    with pytest.raises(IndexError, match=r"getitem: index 5 is out of bounds.*\(2, 3\)"):
+        a[5]
+    with pytest.raises(ValueError, match="cat.*"):
+        minidl.cat([a, b])
+    with pytest.raises(TypeError, match="mean: wants a floating dtype, got int64"):
+        minidl.arange(3).mean()
+
+
+def test_an_error_inside_nested_functions_names_the_inner_op_once():
+    class Outer(Function):
+        def forward(self, x):
+            return (Tensor(x) + minidl.ones(4))._data
+
+    with pytest.raises(ValueError) as caught:
+        Outer.apply(minidl.ones(3))
+    assert str(caught.value) == "add: shapes (3,) and (4,) do not broadcast"
+
+
+# -- in place
+
+
+def test_in_place_operators_under_no_grad_keep_the_memory_and_count_versions():
+    w = leaf(1, 2, 3)
+    memory, me = w._data, w
+    with minidl.no_grad():
+        w += 1
+        w *= minidl.tensor([1.0, 2.0, 3.0])
+        w -= np.ones(3, np.float32)
+        w /= 2
+    assert w is me and w._data is memory and w.version == 4
+    np.testing.assert_allclose(memory, [0.5, 2.5, 5.5])
+
+
+def test_in_place_change_of_a_leaf_in_grad_mode_is_refused():
+    w = leaf(1, 2)
+    for change in (lambda: w.__iadd__(1), lambda: w.copy_(0), lambda: w.fill_(1),
+                   lambda: w.__setitem__(0, 1)):
+        with pytest.raises(RuntimeError, match="no_grad|not recorded"):
+            change()
+    assert w.version == 0
+
+
+def test_augmented_assignment_in_a_graph_makes_a_new_tensor():
+    w = leaf(1, 2)
+    y = w * 2.0
+    before = y
+    y += w
+    y *= 3.0
+    y.sum().backward()
+    assert y is not before and np.array_equal(before._data, [2, 4])
+    assert np.array_equal(w.grad, [9, 9])
+    x = minidl.zeros(2)
+    x += w  # a constant that takes up a recorded value becomes recorded
+    assert x.requires_grad
+
+
+def test_augmented_assignment_of_a_constant_is_in_place():
+    x = minidl.zeros(3)
+    memory = x._data
+    x += 2
+    assert x._data is memory and np.array_equal(memory, [2, 2, 2])
+
+
+def test_in_place_does_not_change_the_dtype():
+    n = minidl.arange(3)
+    with pytest.raises(TypeError):
+        n += 0.5
+    assert np.array_equal(n._data, [0, 1, 2])
+
+
+def test_copy_broadcasts_and_casts():
+    x = minidl.zeros(2, 3)
+    assert x.copy_(np.arange(3.0)) is x
+    assert np.array_equal(x._data, [[0, 1, 2]] * 2) and x.dtype == np.float32
+    with pytest.raises(ValueError):
+        x.copy_(np.zeros(4))
+
+
+def test_assigning_data_counts_a_version_and_keeps_the_shape():
+    w = leaf(1, 2)
+    w.data = np.zeros(2, np.float32)
+    w.data -= np.float32(1)
+    assert w.version == 2 and np.array_equal(w._data, [-1, -1])
+    with pytest.raises(ValueError, match=r"\(2,\) cannot become \(3,\)"):
+        w.data = np.zeros(3, np.float32)
+
+
+def test_setitem_takes_tensors_as_index_and_value():
+    x = minidl.zeros(3, 2)
+    x[minidl.tensor([0, 2]), minidl.tensor([1, 1])] = minidl.tensor([5.0, 6.0])
+    x[1] = 7
+    assert np.array_equal(x._data, [[0, 5], [7, 7], [0, 6]])
+
+
+def test_detach_shares_memory_outside_the_graph():
+    x = leaf(1, 2)
+    y = (x * 2).detach()
+    assert y.is_leaf and not y.requires_grad
+    assert x.detach()._data is x._data
+
+
+# -- other libraries
+
+
+def test_numpy_sees_a_tensor_as_its_array():
+    x = minidl.arange(6).reshape(2, 3)
+    assert np.asarray(x) is x.numpy() or np.shares_memory(np.asarray(x), x.numpy())
+    assert np.asarray(x, dtype=np.float32).dtype == np.float32
+    assert not np.shares_memory(np.array(x), x.numpy())
+    assert np.concatenate([x, x]).shape == (4, 3)
+    assert np.array_equal(np.stack([minidl.tensor(1.0), minidl.tensor(2.0)]), [1, 2])
+
+
+def test_dlpack_shares_memory_with_numpy():
+    x = minidl.arange(4, dtype=np.float32)
+    shared = np.from_dlpack(x)
+    x[0] = 9
+    assert shared[0] == 9
+    back = minidl.from_dlpack(shared)
+    assert np.shares_memory(back._data, x._data)
+
+
+def test_dlpack_shares_memory_with_torch():
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    ours = minidl.arange(4, dtype=np.float32)
+    theirs = torch.from_dlpack(ours)
+    theirs[1] = 7
+    assert ours[1].item() == 7
+    again = minidl.from_dlpack(theirs)
+    assert np.shares_memory(again._data, ours._data)
+
+
+def test_python_numbers():
+    x = minidl.tensor(2.5)
+    assert (float(x), int(x), bool(x), x.item(), f"{x:.2f}") == (2.5, 2, True, 2.5, "2.50")
+    assert minidl.arange(4).tolist() == [0, 1, 2, 3]
+    assert [10, 20, 30][minidl.tensor(1)] == 20
+    with pytest.raises(TypeError, match="integer"):
+        [1][minidl.tensor(0.0)]
+    with pytest.raises(ValueError, match=r"one element.*\(2,\)"):
+        minidl.ones(2).item()
+
+
+def test_iteration_and_length():
+    rows = list(minidl.arange(6).reshape(3, 2))
+    assert [r.tolist() for r in rows] == [[0, 1], [2, 3], [4, 5]]
+    a, b = leaf(1, 2)
+    (a * b).backward()  # unpacked elements are in the graph
+    with pytest.raises(TypeError, match="0-d"):
+        len(minidl.tensor(1.0))
+
+
+def test_repr_shows_what_matters():
+    assert repr(minidl.tensor([1.0, 2.0])) == "tensor([1., 2.])"
+    assert repr(minidl.zeros(1, dtype=np.float64)) == "tensor([0.], dtype=float64)"
+    assert "requires_grad=True" in repr(leaf(1))
+    assert "grad_fn=<Mul>" in repr(leaf(1) * 2)
+
+
+def test_results_are_arrays_also_where_numpy_gives_scalars():
+    x = leaf(1, 2)
+    for y in (x.sum(), x[0], x.max(), x.sum() * 2, x.mean().exp(), x.prod(), x.argmax(), x.any()):
+        assert type(y._data) is np.ndarray and y.shape == ()
+
+
+def test_needs_tells_forward_what_backward_will_want():
+    seen = []
+
+    class Look(Function):
+        def forward(self, a, b):
+            seen.append(self.needs)
+            return a + b
+
+        def backward(self, gy):
+            return gy, gy
+
+    a, b = leaf(1), minidl.ones(1)
+    Look.apply(a, b)
+    Look.apply(b, 2.0)
+    with minidl.no_grad():
+        Look.apply(a, b)
+    assert seen == [[True, False], [False, False], [False, False]]
