@@ -129,6 +129,9 @@ class Ledger(Transport):
     def event(self):
         return self.inner.event()
 
+    def scratch(self, n_elems, dtype):
+        return self.inner.scratch(n_elems, dtype)
+
     def time(self):
         return self.inner.time()
 

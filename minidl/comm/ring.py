@@ -34,7 +34,7 @@ def reduce_scatter(t, x, op=np.add):
     n, r = t.size, t.rank
     left, right = (r - 1) % n, (r + 1) % n
     chunk = chunks.split(_flat(t, x), n)
-    scratch = np.empty_like(chunk[0])  # chunk 0 is one of the longest
+    scratch = t.scratch(len(chunk[0]), x.dtype)  # chunk 0 is one of the longest
     for s in range(n - 1):
         mine = chunk[(r - s - 1) % n]
         theirs = scratch[: len(mine)]

@@ -61,6 +61,7 @@ class Transport(ABC):
     size: int
     world_rank: int
     ranks: tuple
+    _scratch = np.empty(0, np.uint8)  # each transport puts its own in the way
 
     @abstractmethod
     def isend(self, array, dst, tag=0):
@@ -99,6 +100,17 @@ class Transport(ABC):
 
     def compute(self, seconds):
         """Tell a modelled clock that work took so long; measured clocks know, nothing happens."""
+
+    def scratch(self, n_elems, dtype):
+        """An uninitialised 1-d work array, the same memory on every call: one user at a time.
+
+        A collective that took fresh memory for every large message would spend a third of its time
+        in page faults. It grows to the largest request, and lives as long as this transport.
+        """
+        dtype = np.dtype(dtype)
+        if self._scratch.nbytes < n_elems * dtype.itemsize:
+            self._scratch = np.empty(n_elems * dtype.itemsize, np.uint8)
+        return self._scratch[: n_elems * dtype.itemsize].view(dtype)
 
     def send(self, array, dst, tag=0):
         """Send and wait. May block until the receive is posted (rule 3)."""
