@@ -1,13 +1,13 @@
 """Is the ring in Python as fast as MPI's own all-reduce, and how far ahead of PyTorch's gloo?
 
-    python benchmarks/bench_all_reduce.py [--ranks 2 4] [--mib 4 16 64] [--rounds 15] [--out FILE.json]
+    python benchmarks/bench_all_reduce.py [--ranks 2 4] [--mib 4 16 64] [--rounds 15] [--out F.json]
 
-Starts itself under mpiexec for each number of ranks, on this machine. In every round each contestant
-reduces the same float32 array once, after a barrier, in turning order; its time is that of the
-slowest rank. MPI_Allreduce runs both into another array and in place, and the ring is compared with
-the better of the two. The bound is the time that the same processes take to move the ring's bytes
-with Sendrecv, and to add them once: what no ring can beat. Gloo is PyTorch's CPU backend, in the
-same processes; it is left out, and said so, where torch is not installed.
+Starts itself under mpiexec for each number of ranks, on this machine. In every round a contestant
+reduces the same float32 array once, after a barrier, in turning order; its time is the slowest
+rank's. MPI_Allreduce runs into another array, and in place as the ring does. The bound is the time
+that the same processes take to move the ring's bytes with Sendrecv and to add them, with nothing
+around it. Gloo is PyTorch's CPU backend, in the same processes; it is left out, and said so, where
+torch is not installed.
 
 Then 1,024 simulated ranks, in this process.
 """
@@ -29,6 +29,7 @@ from minidl.launcher import environment, find_mpiexec
 
 RING, MPI, IN_PLACE, GLOO = "ring", "MPI_Allreduce", "MPI_Allreduce in place", "gloo"
 BOUND = "bytes alone"
+ORDER = (RING, MPI, IN_PLACE, GLOO, BOUND)
 
 
 def options():
@@ -86,7 +87,7 @@ def measure(args):
 
 
 def bytes_alone(comm, x):
-    """Move what the ring moves with plain Sendrecv, and add what it adds, with nothing around it."""
+    """Move what the ring moves with plain Sendrecv and add what it adds, nothing around it."""
     n, r = comm.size, comm.rank
     part = chunks.split(x, n)
     for s in range(2 * (n - 1)):
@@ -143,31 +144,27 @@ def main():
     print(machine())
     result = {"machine": machine(), "rounds": args.rounds, "ranks": {}}
     print(f"float32 sums; medians over {args.rounds} rounds; ratios over 1: the ring is faster\n")
-    print(f"{'ranks':>5} {'MiB':>4} {'ring ms':>8} {'MPI ms':>8} {'gloo ms':>8} {'bytes alone':>11} "
-          f"{'MPI/ring':>9} {'gloo/ring':>10} {'bound/ring':>11}")  # fmt: skip
+    print(f"{'':11}{'measured ms':^44} {'ratio to the ring':^35}")
+    print(
+        f"{'ranks':>5} {'MiB':>4} {'ring':>8} {'MPI':>8} {'in place':>8} {'gloo':>8} {'bound':>8} "
+        f"{'MPI':>8} {'in place':>8} {'gloo':>8} {'bound':>8}"
+    )
     for n in args.ranks:
         run = launch(n, args)
         rows = {}
         for mib, times in run["times_s"].items():
             medians = {name: statistics.median(values) for name, values in times.items()}
-            mpi = min((MPI, IN_PLACE), key=medians.get)
-            ratios = {
-                "MPI_Allreduce/ring": ratio(times[mpi], times[RING]),
-                "gloo/ring": ratio(times[GLOO], times[RING]) if run["gloo"] else None,
-                "bound/ring": ratio(times[BOUND], times[RING]),
-            }
-            rows[mib] = {"median_s": medians, "ratios": ratios}
-            gloo_ms = f"{1e3 * medians[GLOO]:8.2f}" if run["gloo"] else "       -"
-            gloo_ratio = f"{ratios['gloo/ring']:10.2f}" if run["gloo"] else "         -"
-            print(f"{n:5} {mib:>4} {1e3 * medians[RING]:8.2f} {1e3 * medians[mpi]:8.2f} {gloo_ms} "
-                  f"{1e3 * medians[BOUND]:11.2f} {ratios['MPI_Allreduce/ring']:9.2f} {gloo_ratio} "
-                  f"{ratios['bound/ring']:11.2f}", flush=True)  # fmt: skip
+            ratios = {name: ratio(times[name], times[RING]) for name in times if name != RING}
+            rows[mib] = {"median_s": medians, "ratio_to_ring": ratios, "rounds_s": times}
+            columns = [f"{1e3 * medians[k]:8.2f}" if k in medians else f"{'-':>8}" for k in ORDER]
+            columns += [f"{ratios[k]:8.2f}" if k in ratios else f"{'-':>8}" for k in ORDER[1:]]
+            print(f"{n:5} {mib:>4}", *columns, flush=True)
         result["ranks"][n] = {"mpi": run["mpi"], "sizes_mib": rows}
     print(f"\n{run['mpi']}" + ("" if run["gloo"] else "; torch is not installed: no gloo"))
     if args.simulated:
         took, modelled, formula = simulate_many(args.simulated)
-        print(f"{args.simulated} simulated ranks, 4,096 floats: {took:.1f} s here; "
-              f"modelled {modelled:.9f} s, by formula {formula:.9f} s")  # fmt: skip
+        print(f"{args.simulated} simulated ranks, 4,096 floats: measured {took:.1f} s")
+        print(f"modelled {modelled:.9f} s, by formula {formula:.9f} s")
         result["simulated"] = {"ranks": args.simulated, "took_s": took, "modelled_s": modelled}
     write_json(result, args.out, "all_reduce.json")
 

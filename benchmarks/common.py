@@ -25,7 +25,7 @@ def machine():
 
 
 def take_turns(contestants, repeats, warm_up=1):
-    """Seconds of each contestant, {name: [repeats figures]}; each is a function that returns its time.
+    """Seconds of each contestant, {name: [repeats figures]}; each is a function returning its time.
 
     All run once per round, in turning order, so that a change of the machine's speed meets all and
     nobody always follows the same neighbour. Compare figures of the same round: `ratio`.

@@ -23,9 +23,7 @@ class Deadlock(RuntimeError):
 class RankFailed(RuntimeError):
     """A rank raised; `rank` says which, `__cause__` is its exception with its traceback."""
 
-    def __init__(self, rank, error):
-        super().__init__(f"rank {rank}: {type(error).__name__}: {error}")
-        self.rank = rank
+    rank = None
 
 
 class Task:
@@ -97,10 +95,9 @@ class Scheduler:
             self.current = task
             task.greenlet.switch()
             if task.error is not None and not task.spawned:
-                raise RankFailed(task.rank, task.error) from task.error
+                raise _failure(task) from task.error
         if self._failed:
-            task = self._failed[0]
-            raise RankFailed(task.rank, task.error) from task.error
+            raise _failure(self._failed[0]) from self._failed[0].error
         if self._tasks:
             raise Deadlock(self._deadlock_report())
 
@@ -110,7 +107,7 @@ class Scheduler:
         for task in self._tasks:
             try:
                 task.greenlet.throw()  # raises GreenletExit where the task waits
-            except BaseException:  # noqa: S110  what cleaning up raises must not hide the first error
+            except BaseException:  # what cleaning up raises must not hide the first error
                 pass
 
     def wake(self, task, clock):
@@ -171,6 +168,12 @@ class Scheduler:
         if ended:
             lines.append(f"  ended: rank {', '.join(ended)}")
         return "\n".join(lines)
+
+
+def _failure(task):
+    error = RankFailed(f"rank {task.rank}: {type(task.error).__name__}: {task.error}")
+    error.rank = task.rank
+    return error
 
 
 class Handle(Request):

@@ -1,4 +1,4 @@
-"""The cost formulas equal the simulator's clock and the ledger's counts, exactly where they promise."""
+"""The cost formulas equal the simulator's clock and the ledger's counts, where they promise to."""
 
 import numpy as np
 import pytest

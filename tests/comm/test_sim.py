@@ -21,7 +21,9 @@ def line_of(fn, text):
 
 
 def test_returns_every_ranks_result_and_passes_arguments():
-    assert simulate(3, lambda t, a, b: (t.rank, t.size, a + b), 1, 2) == [(r, 3, 3) for r in range(3)]
+    assert simulate(3, lambda t, a, b: (t.rank, t.size, a + b), 1, 2) == [
+        (r, 3, 3) for r in range(3)
+    ]
 
 
 def test_a_message_takes_alpha_and_beta():
@@ -206,7 +208,8 @@ def test_a_deadlock_report_names_every_rank_what_it_waits_for_and_the_line():
     a, b, c = (line_of(body, text) for text in ("ring.all_reduce", "t.recv(", "t.recv_any"))
     expected = (
         r"deadlock: none of the 4 ranks can go on\.\n"
-        rf"  rank 0 waits for a message from rank 3 \(which has ended\), tag 0, in ring.all_reduce, "
+        rf"  rank 0 waits for a message from rank 3 \(which has ended\), tag 0, "
+        rf"in ring.all_reduce, "
         rf"at {here}:{a}\n"
         rf"  rank 1 waits for a message from rank 2, tag 5, in point-to-point, at {here}:{b}\n"
         rf"  rank 2 waits for a message from any rank, tag 6, in point-to-point, at {here}:{c}\n"
@@ -275,7 +278,9 @@ def test_a_message_that_nobody_receives_is_an_error():
         if t.rank == 0:
             t.send(np.zeros(3, "u1"), 1, tag=4)
 
-    with pytest.raises(RuntimeError, match=r"rank 1: never received the 3 bytes that rank 0 sent \(tag 4"):
+    with pytest.raises(
+        RuntimeError, match=r"rank 1: never received the 3 bytes that rank 0 sent \(tag 4"
+    ):
         simulate(2, body)
 
 

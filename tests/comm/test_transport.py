@@ -1,5 +1,6 @@
 """The rules of transport.py, kept by the simulator here and by MPI in tests/mpi/."""
 
+import contextlib
 import subprocess
 import sys
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 from minidl.comm import naive, ring, transport
-from minidl.comm.transport import SizeMismatch, collective
+from minidl.comm.transport import SizeMismatch, Transport, collective
 from tests.conftest import ranks
 
 
@@ -140,30 +141,22 @@ def test_an_event_passes_between_tasks(t):
 
 @ranks(2, 3)
 def test_a_size_mismatch_names_ranks_sizes_and_remedy(t):
-    # Odd sizes on the last rank's right neighbour only; all else matches, so nobody is left waiting.
+    # Only rank 0 receives another size; all else matches, so nobody is left waiting.
     out = np.zeros(12 if t.rank == t.size - 1 else 10, "f4")
     right, left = neighbours(t)
     for label, error in (
         ("ring.all_reduce", "ring.all_reduce needs the same size on all ranks; expected 40 bytes "),
         (None, "recv needs a buffer of the message's size; expected 40 bytes "),
     ):
-        for call in ("sendrecv", "irecv"):
+        for exchange in (Transport.sendrecv, type(t).sendrecv):  # by isend and irecv, and direct
+            block = contextlib.nullcontext() if label is None else t.named(label)
             into = np.zeros(10, "f4")
-
-            def receive(call=call, into=into):
-                if call == "sendrecv":
-                    t.sendrecv(out, right, into, left)
-                else:
-                    incoming = t.irecv(into, left)
-                    t.send(out, right)
-                    incoming.wait()
-
-            run = receive if label is None else lambda go=receive: named(t, label, go)
             if t.rank:
-                run()
+                with block:
+                    exchange(t, out, right, into, left)
             else:
-                with pytest.raises(SizeMismatch, match=f"rank 0: {error}") as caught:
-                    run()
+                with pytest.raises(SizeMismatch, match=f"rank 0: {error}") as caught, block:
+                    exchange(t, out, right, into, left)
                 assert f"from rank {t.size - 1}, got " in str(caught.value)
     # Too short a message is as wrong as too long a one.
     if t.rank == 0:
@@ -173,17 +166,14 @@ def test_a_size_mismatch_names_ranks_sizes_and_remedy(t):
         t.send(np.zeros(1, "f4"), 0)
 
 
-def named(t, label, fn):
-    with t.named(label):
-        fn()
-
-
 @ranks(1, 3)
 def test_wrong_arguments_are_refused_before_anything_moves(t):
     x = np.zeros(3)
     for peer in (-1, t.size):
         for call in (t.isend, t.irecv):
-            with pytest.raises(ValueError, match=f"rank {t.rank}: .* 0 to {t.size - 1}; got {peer}"):
+            with pytest.raises(
+                ValueError, match=f"rank {t.rank}: .* 0 to {t.size - 1}; got {peer}"
+            ):
                 call(x, peer)
         with pytest.raises(ValueError, match=f"got {peer}"):
             t.sendrecv(x, peer, x, 0)

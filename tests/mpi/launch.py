@@ -1,22 +1,17 @@
-"""Starting MPI processes from a test: finding mpiexec, and ending what hangs."""
+"""Starting MPI processes from a test, and ending what hangs."""
 
 import importlib.util
 import os
 import pathlib
-import shutil
 import signal
 import subprocess
 import sys
 
 import pytest
 
+from minidl.launcher import environment, find_mpiexec
+
 ROOT = pathlib.Path(__file__).parents[2]
-
-
-def find_mpiexec():
-    """mpiexec beside this Python (the mpich wheel's), else the one in PATH, else None."""
-    beside = pathlib.Path(sys.executable).parent / "mpiexec"
-    return str(beside) if beside.exists() else shutil.which("mpiexec")
 
 
 def require_mpi():
@@ -30,15 +25,13 @@ def require_mpi():
 def mpiexec(n, *command, timeout, env=None, check=False):
     """Run `python *command` on n ranks; a CompletedProcess with text output.
 
-    A run over `timeout` seconds is ended with all its processes and fails the test, with its output.
+    A run over `timeout` seconds is ended, all its processes too, and fails with its output.
     """
     require_mpi()
-    environ = {
-        **os.environ,
+    environ = environment(n) | {
         # Ranks share few cores: one BLAS thread each, else they fight.
         **{"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
         "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
-        **_open_mpi_on_a_small_machine(),
         **(env or {}),
     }
     process = subprocess.Popen(
@@ -60,13 +53,3 @@ def mpiexec(n, *command, timeout, env=None, check=False):
     if check and process.returncode:
         pytest.fail(f"{n} ranks ended with {process.returncode}:\n{out[-1000:]}\n{err[-9000:]}")
     return subprocess.CompletedProcess(command, process.returncode, out, err)
-
-
-def _open_mpi_on_a_small_machine():
-    """What Open MPI wants to be told before it runs as root, or more ranks than cores."""
-    return {
-        "OMPI_ALLOW_RUN_AS_ROOT": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-        "OMPI_MCA_rmaps_base_oversubscribe": "1",
-    }

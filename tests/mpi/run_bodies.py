@@ -1,7 +1,7 @@
 """Runs test bodies under MPI: mpiexec -n 4 python tests/mpi/run_bodies.py FILE...
 
-A body is a function that `@ranks(...)` decorates. All that fit the number of ranks run one after the
-other in this one launch. The first that fails is printed and ends all ranks.
+A body is a function that `@ranks(...)` decorates. All that fit the number of ranks run one after
+the other in this one launch. The first that fails is printed and ends all ranks.
 """
 
 import faulthandler
@@ -17,14 +17,20 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 def bodies_of(path, size):
     """(name, body, arguments) of every test in a file that runs on `size` ranks."""
-    name = ".".join(path.resolve().relative_to(ROOT).with_suffix("").parts)
+    inside = path.resolve().is_relative_to(ROOT)
+    parts = path.resolve().relative_to(ROOT).with_suffix("").parts if inside else [path.stem]
+    name = ".".join(parts)
     spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     for test_name, test in vars(module).items():
         if test_name.startswith("test_") and size in getattr(test, "sizes", ()):
             for arguments in _products(getattr(test, "pytestmark", [])):
-                yield f"{path.name}::{test_name}{list(arguments.values()) or ''}", test.body, arguments
+                yield (
+                    f"{path.name}::{test_name}{list(arguments.values()) or ''}",
+                    test.body,
+                    arguments,
+                )
 
 
 def _products(marks):

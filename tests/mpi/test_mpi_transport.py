@@ -21,7 +21,7 @@ def script(tmp_path, text):
 
 
 def test_messages_are_cut_into_parts_and_mismatches_still_seen(tmp_path):
-    # A limit of 16 bytes stands for 1 GiB; 0 to 49 bytes are 1 to 4 parts, with full and empty ends.
+    # A limit of 16 bytes stands for 1 GiB; 0 to 49 bytes are 1 to 4 parts, the last maybe empty.
     path = script(
         tmp_path,
         """
@@ -106,7 +106,11 @@ FAILING = """
 """
 
 FAILURES = {
-    "others wait in a collective": ("pass", "raise KeyError('planted')", "ring.all_reduce(t, np.zeros(10))"),
+    "others wait in a collective": (
+        "pass",
+        "raise KeyError('planted')",
+        "ring.all_reduce(t, np.zeros(10))",
+    ),
     "others compute": ("pass", "raise KeyError('planted')", "pass"),
     "a thread raises": (
         "import threading",
@@ -118,7 +122,11 @@ FAILURES = {
         "raise KeyError('planted')",
         "ring.all_reduce(t, np.zeros(10))",
     ),
-    "a size mismatch": ("pass", "ring.all_reduce(t, np.zeros(11))", "ring.all_reduce(t, np.zeros(10))"),
+    "a size mismatch": (
+        "pass",
+        "ring.all_reduce(t, np.zeros(11))",
+        "ring.all_reduce(t, np.zeros(10))",
+    ),
 }
 
 

@@ -14,6 +14,52 @@ def files_with_bodies():
 @pytest.mark.mpi
 @pytest.mark.parametrize("n", [2, 3, 4])
 def test_every_body_passes_on_mpi(n):
-    run = mpiexec(n, ROOT / "tests/mpi/run_bodies.py", *files_with_bodies(), timeout=110, check=True)
+    run = mpiexec(
+        n, ROOT / "tests/mpi/run_bodies.py", *files_with_bodies(), timeout=110, check=True
+    )
     passed = int(run.stdout.splitlines()[-1].split()[0])
     assert passed == run.stdout.count("running ") > 0
+
+
+FAILING = """
+import numpy as np
+import pytest
+from minidl.comm import ring
+from tests.conftest import ranks
+
+
+@pytest.mark.parametrize("n", [3, 4])
+@ranks(2, 3)
+def test_good(t, n):
+    assert (ring.all_reduce(t, np.ones(n)) == t.size).all()
+
+
+@pytest.mark.parametrize("limit", [5, 1])
+@ranks(2, 3)
+def test_bad(t, limit):
+    assert t.rank < limit
+    ring.all_reduce(t, np.ones(4))
+
+
+@ranks(3, 4)
+def test_other_sizes(t):
+    assert False
+
+
+@ranks(2, mpi=False)
+def test_simulated_only(t):
+    assert False
+"""
+
+
+@pytest.mark.mpi
+def test_a_failing_body_is_named_and_others_are_chosen_by_size(tmp_path):
+    path = tmp_path / "test_planted.py"
+    path.write_text(FAILING)
+    run = mpiexec(2, ROOT / "tests/mpi/run_bodies.py", path, timeout=60)
+    assert run.returncode != 0 and "passed" not in run.stdout
+    assert "FAILED on rank 1 of 2: test_planted.py::test_bad[1]" in run.stderr
+    assert "assert t.rank < limit" in run.stderr
+    ran = [line for line in run.stdout.splitlines() if line.startswith("running")]
+    names = ("good[3]", "good[4]", "bad[5]", "bad[1]")
+    assert ran == [f"running test_planted.py::test_{name}" for name in names]
