@@ -96,7 +96,7 @@ class _Inbox:
 
 
 class _Channel:
-    """From one rank to another with one tag: messages not yet received, receives not yet served.
+    """From one rank to another with one tag: messages not yet received, or receives not yet served.
 
     A message is a tuple (data, when its first byte arrives, None), or (data, None, the _Rendezvous
     that will decide when). src and dst are world ranks.
@@ -141,7 +141,7 @@ class SimTransport(Transport):
         self._keep_order()
         channel = self._incoming.get((src, tag)) or self._open(self._incoming, src, tag)
         receive = _Receive(self, channel.src, out, src, tag)
-        if channel.queue and not channel.posted:
+        if channel.queue:
             self._match(receive, channel.queue.popleft())
         else:
             channel.posted.append(receive)
@@ -151,9 +151,9 @@ class SimTransport(Transport):
         # As the base class's, in one piece where the message is there already: a ring of 1,024
         # ranks does this two million times.
         pair = self._pairs.get((dst, src, tag)) or self._open_pair(dst, src, tag)
-        scheduler, port, alpha, beta, limit, outgoing, queue, posted = pair
+        scheduler, port, alpha, beta, limit, outgoing, queue = pair
         n_bytes = out.nbytes
-        if not queue or posted or n_bytes > limit or scheduler.n_spawned or queue[0][1] is None:
+        if not queue or n_bytes > limit or scheduler.n_spawned or queue[0][1] is None:
             return super().sendrecv(out, dst, into, src, tag)
         task = scheduler.current
         start = task.clock
@@ -227,9 +227,8 @@ class SimTransport(Transport):
         net = self._network
         outgoing = self._open(self._outgoing, dst, tag)
         incoming = self._open(self._incoming, src, tag)
-        where = (outgoing, incoming.queue, incoming.posted)
         how = (self._scheduler, self._port, net.alpha, net.beta, net.rendezvous_bytes)
-        self._pairs[dst, src, tag] = pair = how + where
+        self._pairs[dst, src, tag] = pair = (*how, outgoing, incoming.queue)
         return pair
 
     def _inbox(self, world_rank, tag):

@@ -126,6 +126,18 @@ def test_modelled_jobs_follow_one_another():
     assert simulate(2, body, alpha=0, beta=0.25) == [[2, 4, 12]] * 2
 
 
+def test_a_modelled_job_does_not_start_before_it_was_submitted():
+    # The first runs from 0 to 2, the second was submitted at 5, when the caller ran ahead.
+    def body(t):
+        background = Background(t)
+        background.submit(ring.all_reduce, np.zeros(2, "f4"))
+        t.compute(5.0)
+        background.submit(ring.all_reduce, np.zeros(2, "f4")).wait()
+        return t.time()
+
+    assert simulate(2, body, alpha=0, beta=0.25) == [7.0] * 2
+
+
 def test_an_unwaited_error_still_fails_the_simulation():
     def body(t):
         t.spawn(lambda: 1 / 0)

@@ -125,6 +125,61 @@ def test_recv_any_waits_for_a_message_that_a_chain_brings_earlier():
     assert simulate(4, body, alpha=1.0, beta=0.0)[0] == [2, 1]
 
 
+def test_recv_any_does_not_take_a_late_message_because_it_is_there():
+    # When rank 0 looks, rank 1's message of time 11 is there; rank 2's of time 4 is not yet sent.
+    def body(t):
+        token = np.zeros(1, "u1")
+        if t.rank == 1:
+            t.send(token, 0, tag=9)
+            t.compute(10.0)
+            t.send(token, 0)
+        elif t.rank == 2:
+            t.recv(token, 3)
+            t.send(token, 0)
+        elif t.rank == 3:
+            t.compute(2.0)
+            t.send(token, 2)
+        else:
+            t.recv(token, 1, tag=9)
+            return [(t.recv_any()[0], t.time()) for _ in range(2)]
+
+    assert simulate(4, body, alpha=1.0, beta=0.0)[0] == [(2, 4.0), (1, 11.0)]
+
+
+def test_two_tasks_of_a_rank_share_its_port_in_the_order_of_their_clocks():
+    # The spawned task is ready first but sends at 50; the other sends at 5, and need not wait.
+    def body(t):
+        x = np.zeros(1, "u1")
+        if t.rank == 0:
+
+            def late():
+                t.compute(50.0)
+                t.send(x, 1, tag=1)
+
+            handle = t.spawn(late)
+            t.recv(x, 1)  # comes at 1 + 1
+            t.send(x, 1, tag=2)
+            sent = t.time()
+            handle.wait()
+            return sent, t.time()
+        t.send(x, 0)
+        t.recv(x, 0, tag=2)
+        t.recv(x, 0, tag=1)
+
+    assert simulate(2, body, alpha=1.0, beta=1.0)[0] == (3.0, 51.0)
+
+
+def test_waiting_for_a_spawned_task_joins_its_clock():
+    def body(t):
+        t.compute(1.0)
+        handle = t.spawn(t.compute, 3.0)
+        early = t.time()
+        handle.wait()
+        return early, t.time()
+
+    assert simulate(1, body) == [(1.0, 4.0)]
+
+
 def test_every_run_is_the_same():
     def body(t):
         log = []
