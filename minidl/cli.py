@@ -1,8 +1,8 @@
-"""The command line.   Test: tests/test_cli.py
+"""The command line: each command and the file that does its work.      Test: tests/test_cli.py
 
-    minidl run -n 4 script.py ...    start a script on 4 MPI ranks; one failing rank ends all (minidl/launcher.py)
-    minidl doctor                    look at the installation, say what to do about each fault (minidl/doctor.py)
-    minidl exercise | check | solution NN      the exercises of the tutorials (minidl/exercise.py)
+minidl run -n 4 script.py ...            start a script on 4 MPI ranks           launcher.py
+minidl doctor                            what is installed, how to repair it     doctor.py
+minidl exercise | check | solution NN    the exercises of the tutorials          exercise.py
 """
 
 import argparse
@@ -19,20 +19,36 @@ def main(argv=None):
 
 
 def parser():
-    top = argparse.ArgumentParser(prog="minidl", description="Fast and distributed training, written out.")
+    top = argparse.ArgumentParser(
+        prog="minidl", description="Fast and distributed training, written out."
+    )
     top.add_argument("--version", action="version", version=f"minidl {__version__}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     run = commands.add_parser(
-        "run", help="start a script on several MPI ranks",
+        "run",
+        help="start a script on several MPI ranks",
         usage="minidl run -n N [options] script.py [arguments of the script]",
-        description="Start a Python script on N MPI ranks of this machine. Its exit status is the script's; an "
-                    "exception, sys.exit(1) or a signal on one rank ends all ranks.")
-    run.add_argument("-n", "--ranks", type=_count, required=True, metavar="N", help="number of ranks")
-    run.add_argument("--threads", type=_count, metavar="T", help="BLAS threads per rank (default: cores / N, at "
-                     "least 1; variables such as OMP_NUM_THREADS that you set yourself stay)")
-    run.add_argument("--mpiexec", metavar="COMMAND", help="the launcher, with its own options if need be: "
-                     "--mpiexec 'srun --mpi=pmix' (default: mpiexec beside this Python, then on the PATH)")
+        description="Start a Python script on N MPI ranks of this machine. Its exit status is the "
+        "script's; an "
+        "exception, sys.exit(1) or a signal on one rank ends all ranks.",
+    )
+    run.add_argument(
+        "-n", "--ranks", type=_count, required=True, metavar="N", help="number of ranks"
+    )
+    run.add_argument(
+        "--threads",
+        type=_count,
+        metavar="T",
+        help="BLAS threads per rank (default: cores / N, at "
+        "least 1; variables such as OMP_NUM_THREADS that you set yourself stay)",
+    )
+    run.add_argument(
+        "--mpiexec",
+        metavar="COMMAND",
+        help="the launcher, with its own options if need be: "
+        "--mpiexec 'srun --mpi=pmix' (default: mpiexec beside this Python, then on the PATH)",
+    )
     run.add_argument("script", help="a Python file; everything after it goes to the script")
     run.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     run.set_defaults(command=_run)
@@ -40,16 +56,29 @@ def parser():
     doctor = commands.add_parser("doctor", help="check the installation and say how to repair it")
     doctor.set_defaults(command=_doctor)
 
-    exercise = commands.add_parser("exercise", help="write work/NN_name.py, a tutorial with the solution taken out")
-    exercise.add_argument("number", nargs="?", type=_number, metavar="NN", help="tutorial, such as 06; none: list all")
-    exercise.add_argument("--force", action="store_true", help="write even over edited work, which is lost")
+    exercise = commands.add_parser(
+        "exercise", help="write work/NN_name.py, a tutorial with the solution taken out"
+    )
+    exercise.add_argument(
+        "number", nargs="?", type=_number, metavar="NN", help="tutorial, such as 06; none: list all"
+    )
+    exercise.add_argument(
+        "--force", action="store_true", help="write even over edited work, which is lost"
+    )
     exercise.set_defaults(command=_exercise)
 
     check = commands.add_parser("check", help="grade your file in work/")
-    check.add_argument("number", type=_number_or_exercise, metavar="NN", help="tutorial (06) or one exercise of it (06a)")
+    check.add_argument(
+        "number",
+        type=_number_or_exercise,
+        metavar="NN",
+        help="tutorial (06) or one exercise of it (06a)",
+    )
     check.set_defaults(command=_check)
 
-    solution = commands.add_parser("solution", help="show the difference between your file and the solution")
+    solution = commands.add_parser(
+        "solution", help="show the difference between your file and the solution"
+    )
     solution.add_argument("number", type=_number, metavar="NN", help="tutorial, such as 06")
     solution.set_defaults(command=_solution)
     return top
@@ -70,7 +99,9 @@ def _number(text):
 
 def _number_or_exercise(text):
     if not re.fullmatch(r"\d{1,2}[a-z]?", text):
-        raise argparse.ArgumentTypeError(f"want a tutorial or an exercise, such as 06 or 06a, got {text!r}")
+        raise argparse.ArgumentTypeError(
+            f"want a tutorial or an exercise, such as 06 or 06a, got {text!r}"
+        )
     return text.zfill(3 if text[-1].isalpha() else 2)
 
 

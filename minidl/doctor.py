@@ -1,10 +1,11 @@
-"""`minidl doctor`: is everything there, does it work together, and if not, what to type.   Test: tests/test_cli.py
+"""`minidl doctor`: is everything there, does it work together, and if not, what to type.
 
     ok     there, and seen to work                   !!     broken: the exit status is 1
-    --     not there; what you do without it         (the line after -> says how to repair or add it)
+    --     not there; what you do without it         ->     how to repair or add it
 
-Every check tries the thing itself: it starts two ranks, compiles a file, asks the GPU for its memory. What could
-crash (an MPI or CUDA library of the wrong version) is tried in a process of its own.
+Every check tries the thing itself: it starts two ranks, compiles a file, asks the GPU for its
+memory. What could crash (an MPI or CUDA library of the wrong version) is tried in a process of its
+own.
 """
 
 import importlib.metadata
@@ -46,8 +47,10 @@ def main():
 
 def python():
     version, where = platform.python_version(), sys.executable
-    if sys.version_info < (3, 11):
-        yield Finding(BROKEN, "Python", f"{version} at {where}", "minidl needs Python 3.11 or newer")
+    if tuple(map(int, version.split(".")[:2])) < (3, 11):
+        yield Finding(
+            BROKEN, "Python", f"{version} at {where}", "minidl needs Python 3.11 or newer"
+        )
     else:
         yield Finding(OK, "Python", f"{version} at {where}")
 
@@ -59,7 +62,12 @@ def numpy():
     import numpy as np
 
     if int(np.__version__.split(".")[0]) < 2:
-        yield Finding(BROKEN, "NumPy", np.__version__, "minidl needs NumPy 2's dtype promotion: pip install -U numpy")
+        yield Finding(
+            BROKEN,
+            "NumPy",
+            np.__version__,
+            "minidl needs NumPy 2's dtype promotion: pip install -U numpy",
+        )
         return
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     cores = launcher.n_cores()
@@ -69,43 +77,63 @@ def numpy():
     else:
         told = f"{threads} thread{'s' * (threads != 1)}"
         if threads > cores:
-            fix = f"more threads than the {cores} cores that this process may use: export OMP_NUM_THREADS={cores}"
-    yield Finding(OK, "NumPy", f"{np.__version__}, BLAS {blas['name']} {blas.get('version', '')}, {told} on {cores} cores",
-                  fix)
+            fix = f"more threads than cores: export OMP_NUM_THREADS={cores}"
+    yield Finding(
+        OK,
+        "NumPy",
+        f"{np.__version__}, BLAS {blas['name']} {blas.get('version', '')}, {told} on {cores} cores",
+        fix,
+    )
 
 
 def _blas_threads():
-    """Threads of NumPy's BLAS as it runs here; None where threadpoolctl (comes with scikit-learn) is missing."""
+    """Threads of NumPy's BLAS; None without threadpoolctl (which comes with scikit-learn)."""
     if not installed("threadpoolctl"):
         return None
     import threadpoolctl
 
-    return max((pool["num_threads"] for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"),
-               default=1)
+    return max(
+        (
+            pool["num_threads"]
+            for pool in threadpoolctl.threadpool_info()
+            if pool["user_api"] == "blas"
+        ),
+        default=1,
+    )
 
 
 def mpi():
     """mpi4py and the MPI library that it finds."""
     if not installed("mpi4py"):
-        yield Finding(WITHOUT, "mpi4py", "not installed: one process only, scripts run with --sim 4",
-                      "pip install 'minidl[mpi]'")
+        yield Finding(
+            WITHOUT,
+            "mpi4py",
+            "not installed: one process only, scripts run with --sim 4",
+            "pip install 'minidl[mpi]'",
+        )
         return
     found = mpi_library()
     if "error" in found:
-        yield Finding(BROKEN, "mpi4py", f"cannot load an MPI library: {found['error']}",
-                      "pip install mpich, or load your site's MPI module and pip install --force-reinstall mpi4py")
+        yield Finding(
+            BROKEN,
+            "mpi4py",
+            f"cannot load an MPI library: {found['error']}",
+            "pip install mpich, or load your site's MPI module and pip install --force-reinstall "
+            "mpi4py",
+        )
         return
     yield Finding(OK, "mpi4py", f"{found['mpi4py']} with {found['vendor']} {found['version']}")
 
 
 def mpi_library():
-    """{mpi4py, vendor, version} of the MPI that mpi4py loads, or {error}; asked in another process."""
+    """{mpi4py, vendor, version} of the MPI that mpi4py loads, or {error}; asked elsewhere."""
     code = (
         "import json, mpi4py\n"
         "mpi4py.rc.initialize = mpi4py.rc.finalize = False\n"  # ask the library without starting it
         "from mpi4py import MPI\n"
         "name, version = MPI.get_vendor()\n"
-        "print(json.dumps(dict(mpi4py=mpi4py.__version__, vendor=name, version='.'.join(map(str, version)))))\n"
+        "print(json.dumps(dict(mpi4py=mpi4py.__version__, vendor=name, version='.'.join(map(str, "
+        "version)))))\n"
     )
     return _ask_python(code)
 
@@ -115,8 +143,12 @@ def ranks():
     mpiexec = launcher.find_mpiexec()
     if mpiexec is None:
         mark = BROKEN if installed("mpi4py") else WITHOUT
-        yield Finding(mark, "mpiexec", "not found beside this Python or on the PATH",
-                      "pip install mpich; on Debian and Ubuntu: sudo apt install mpich")
+        yield Finding(
+            mark,
+            "mpiexec",
+            "not found beside this Python or on the PATH",
+            "pip install mpich; on Debian and Ubuntu: sudo apt install mpich",
+        )
         return
     vendor = vendor_of(mpiexec)
     if not installed("mpi4py"):
@@ -128,16 +160,28 @@ def ranks():
 def two_ranks(mpiexec, vendor):
     """Start two ranks; each says which rank of how many it believes to be."""
     code = (
-        "from mpi4py import MPI\n"
+        "import sys; from mpi4py import MPI\n"
         "threads = 'ok' if MPI.Query_thread() == MPI.THREAD_MULTIPLE else 'few'\n"
-        "print('I am', MPI.COMM_WORLD.rank, 'of', MPI.COMM_WORLD.size, threads)\n"
+        # one write, so that the two ranks' lines cannot mix
+        "sys.stdout.write(f'I am {MPI.COMM_WORLD.rank} of {MPI.COMM_WORLD.size} {threads}\\n')\n"
     )
     try:
-        done = subprocess.run([mpiexec, "-n", "2", sys.executable, "-c", code], env=launcher.environment(2),
-                              capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            [mpiexec, "-n", "2", sys.executable, "-c", code],
+            env=launcher.environment(2),
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            stdin=subprocess.DEVNULL,
+        )
     except subprocess.TimeoutExpired:
-        return Finding(BROKEN, "mpiexec", f"{vendor} at {mpiexec}: two ranks did not start within {SECONDS} s",
-                       "is this machine's own name resolvable (ping $(hostname))? Is a VPN or firewall in the way?")
+        return Finding(
+            BROKEN,
+            "mpiexec",
+            f"{vendor} at {mpiexec}: two ranks did not start within {SECONDS} s",
+            "is this machine's own name resolvable (ping $(hostname))? Is a VPN or firewall in the "
+            "way?",
+        )
     said = sorted(line for line in done.stdout.splitlines() if line.startswith("I am"))
     if said == ["I am 0 of 2 ok", "I am 1 of 2 ok"]:
         return Finding(OK, "mpiexec", f"{vendor} at {mpiexec}: started 2 ranks")
@@ -148,33 +192,62 @@ def diagnose(mpiexec, vendor, said, output):
     """Why two ranks did not become ranks 0 and 1 of 2."""
     where = f"{vendor} at {mpiexec}"
     if said == ["I am 0 of 2 few", "I am 1 of 2 few"]:
-        return Finding(BROKEN, "mpiexec", f"{where}: started 2 ranks, but MPI runs below THREAD_MULTIPLE, which "
-                       "communication in the background needs", "pip install mpich, or remove mpi4py.rc settings that "
-                       "lower thread_level")
+        return Finding(
+            BROKEN,
+            "mpiexec",
+            f"{where}: started 2 ranks, but MPI runs below THREAD_MULTIPLE, which "
+            "communication in the background needs",
+            "pip install mpich, or remove mpi4py.rc settings that lower thread_level",
+        )
     if said and all(line.startswith("I am 0 of 1") for line in said):
-        return Finding(BROKEN, "mpiexec", f"{where}: every process says 'rank 0 of 1', so it is not mpi4py's MPI",
-                       "use the mpiexec of mpi4py's MPI (minidl run --mpiexec PATH), or pip install mpich into "
-                       "this environment")
+        return Finding(
+            BROKEN,
+            "mpiexec",
+            f"{where}: every process says 'rank 0 of 1', so it is not mpi4py's MPI",
+            "use the mpiexec of mpi4py's MPI (minidl run --mpiexec PATH), or pip install mpich "
+            "into "
+            "this environment",
+        )
     if "root" in output and "allow" in output.lower():
-        return Finding(BROKEN, "mpiexec", f"{where} refuses to run as root",
-                       "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 (`minidl run` sets them, "
-                       "unless they are set to something else)")
+        return Finding(
+            BROKEN,
+            "mpiexec",
+            f"{where} refuses to run as root",
+            "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 (`minidl run` sets "
+            "them, "
+            "unless they are set to something else)",
+        )
     if "not enough slots" in output:
-        return Finding(BROKEN, "mpiexec", f"{where}: not enough slots for 2 ranks",
-                       "mpirun --oversubscribe (`minidl run` asks for it), or a larger allocation")
+        return Finding(
+            BROKEN,
+            "mpiexec",
+            f"{where}: not enough slots for 2 ranks",
+            "mpirun --oversubscribe (`minidl run` asks for it), or a larger allocation",
+        )
     last = [line for line in output.splitlines() if line.strip()][-3:]
-    return Finding(BROKEN, "mpiexec", f"{where}: two ranks did not start: {' / '.join(last) or 'no output'}",
-                   f"try it by hand: {mpiexec} -n 2 hostname")
+    return Finding(
+        BROKEN,
+        "mpiexec",
+        f"{where}: two ranks did not start: {' / '.join(last) or 'no output'}",
+        f"try it by hand: {mpiexec} -n 2 hostname",
+    )
 
 
 def vendor_of(mpiexec):
-    """'MPICH', 'Open MPI', 'Intel MPI' or 'unknown vendor', from what `mpiexec --version` prints."""
+    """'MPICH', 'Open MPI', 'Intel MPI' or 'unknown vendor', after `mpiexec --version`."""
     try:
-        text = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, timeout=SECONDS).stdout
+        text = subprocess.run(
+            [mpiexec, "--version"], capture_output=True, text=True, timeout=SECONDS
+        ).stdout
     except (OSError, subprocess.TimeoutExpired):
         return "unknown vendor"
     # Intel's launcher is a HYDRA, too: it must be asked for first
-    for words, vendor in (("Intel", "Intel MPI"), ("Open MPI", "Open MPI"), ("OpenRTE", "Open MPI"), ("HYDRA", "MPICH")):
+    for words, vendor in (
+        ("Intel", "Intel MPI"),
+        ("Open MPI", "Open MPI"),
+        ("OpenRTE", "Open MPI"),
+        ("HYDRA", "MPICH"),
+    ):
         if words in text:
             return vendor
     return "unknown vendor"
@@ -185,20 +258,29 @@ def simulator():
         yield Finding(OK, "greenlet", f"{_version('greenlet')}: --sim N works")
     else:
         mark = WITHOUT if installed("mpi4py") else BROKEN
-        yield Finding(mark, "greenlet", "not installed: no simulated ranks (--sim N)", "pip install 'minidl[tutorials]'")
+        yield Finding(
+            mark,
+            "greenlet",
+            "not installed: no simulated ranks (--sim N)",
+            "pip install 'minidl[tutorials]'",
+        )
 
 
 def compiler():
     found = cpp_compiler()
     if found is None:
-        yield Finding(WITHOUT, "compiler", "no working C++ compiler: .cu files cannot run on this CPU",
-                      "on Debian and Ubuntu: sudo apt install g++; anywhere: pip install ziglang")
+        yield Finding(
+            WITHOUT,
+            "compiler",
+            "no working C++ compiler: .cu files cannot run on this CPU",
+            "on Debian and Ubuntu: sudo apt install g++; anywhere: pip install ziglang",
+        )
     else:
         yield Finding(OK, "compiler", f"{' '.join(found)} compiles C++17")
 
 
 def cpp_compiler():
-    """The first of $CXX, g++, clang++, c++, zig that compiles a C++17 file, as a command; None if none does."""
+    """The first of $CXX, g++, clang++, c++, zig that compiles C++17, as a command; or None."""
     candidates = [os.environ["CXX"].split()] if os.environ.get("CXX") else []
     candidates += [[name] for name in ("g++", "clang++", "c++") if shutil.which(name)]
     if shutil.which("zig"):
@@ -207,11 +289,25 @@ def cpp_compiler():
         candidates.append([sys.executable, "-m", "ziglang", "c++"])
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "try.cpp")
-        source.write_text("#include <cmath>\nextern \"C\" float f(float x) { if constexpr (true) return std::sqrt(x); }\n")
+        source.write_text(
+            "#include <cmath>\n"
+            'extern "C" float f(float x) { if constexpr (true) return std::sqrt(x); }\n'
+        )
         for command in candidates:
             try:
-                done = subprocess.run([*command, "-std=c++17", "-shared", "-fPIC", str(source), "-o",
-                                       str(Path(folder, "try.so"))], capture_output=True, timeout=2 * SECONDS)
+                done = subprocess.run(
+                    [
+                        *command,
+                        "-std=c++17",
+                        "-shared",
+                        "-fPIC",
+                        str(source),
+                        "-o",
+                        str(Path(folder, "try.so")),
+                    ],
+                    capture_output=True,
+                    timeout=2 * SECONDS,
+                )
             except (OSError, subprocess.TimeoutExpired):
                 continue
             if done.returncode == 0:
@@ -225,14 +321,16 @@ def gpu():
         fix = ""
         if driver:
             extra = "cuda13" if driver >= (13, 0) else "cuda12"
-            fix = f"this machine has a GPU (driver for CUDA {driver[0]}.{driver[1]}): pip install 'minidl[{extra}]'"
+            cuda = f"{driver[0]}.{driver[1]}"
+            fix = f"there is a driver for CUDA {cuda}: pip install 'minidl[{extra}]'"
         yield Finding(WITHOUT, "GPU", "CuPy is not installed: everything runs on the CPU", fix)
         return
     code = (
         "import json, cupy\n"
         "n = cupy.cuda.runtime.getDeviceCount()\n"
         "names = [cupy.cuda.runtime.getDeviceProperties(i)['name'].decode() for i in range(n)]\n"
-        "k = cupy.RawKernel('extern \"C\" __global__ void f(float* x) { x[0] = 1; }', 'f')\n"  # needs the headers, too
+        # compiling needs the headers, too
+        "k = cupy.RawKernel('extern \"C\" __global__ void f(float* x) { x[0] = 1; }', 'f')\n"
         "x = cupy.zeros(1, 'f'); k((1,), (1,), (x,)); assert x[0] == 1\n"
         "print(json.dumps(dict(cupy=cupy.__version__, names=names,\n"
         "                      cuda=cupy.cuda.runtime.runtimeGetVersion())))\n"
@@ -242,12 +340,21 @@ def gpu():
         cuda = f"{found['cuda'] // 1000}.{found['cuda'] % 1000 // 10}"
         yield Finding(OK, "GPU", f"{', '.join(found['names'])}; CuPy {found['cupy']}, CUDA {cuda}")
     elif driver is None:
-        yield Finding(WITHOUT, "GPU", f"CuPy is installed, but no NVIDIA driver answers: {found['error']}",
-                      "nvidia-smi must list the GPU; in a container: docker run --gpus all")
+        yield Finding(
+            WITHOUT,
+            "GPU",
+            f"CuPy is installed, but no NVIDIA driver answers: {found['error']}",
+            "nvidia-smi must list the GPU; in a container: docker run --gpus all",
+        )
     else:
-        yield Finding(BROKEN, "GPU", f"CuPy does not run on it: {found['error']}",
-                      f"the driver is for CUDA {driver[0]}.{driver[1]}: the installed cupy-cuda12x or cupy-cuda13x must "
-                      "not be newer; pip install 'cupy-cuda12x[ctk]' brings CUDA's headers")
+        yield Finding(
+            BROKEN,
+            "GPU",
+            f"CuPy does not run on it: {found['error']}",
+            f"the driver is for CUDA {driver[0]}.{driver[1]}: the installed cupy-cuda12x or "
+            "cupy-cuda13x must "
+            "not be newer; pip install 'cupy-cuda12x[ctk]' brings CUDA's headers",
+        )
 
 
 def _driver():
@@ -268,14 +375,20 @@ def torch():
     if installed("torch"):
         yield Finding(OK, "PyTorch", f"{_version('torch')}: tests and benchmarks compare with it")
     else:
-        yield Finding(WITHOUT, "PyTorch", "not installed; minidl does not need it, comparisons skip")
+        yield Finding(
+            WITHOUT, "PyTorch", "not installed; minidl does not need it, comparisons skip"
+        )
 
 
 def pictures():
     missing = [p for p in ("matplotlib", "sklearn", "tqdm") if not installed(p)]
     if missing:
-        yield Finding(WITHOUT, "tutorials", f"not installed: {', '.join(missing)} (pictures, digits, progress bars)",
-                      "pip install 'minidl[tutorials]'")
+        yield Finding(
+            WITHOUT,
+            "tutorials",
+            f"not installed: {', '.join(missing)} (pictures, digits, progress bars)",
+            "pip install 'minidl[tutorials]'",
+        )
     else:
         yield Finding(OK, "tutorials", "matplotlib, scikit-learn, tqdm")
 
@@ -291,8 +404,13 @@ def _version(package):
 def _ask_python(code):
     """The JSON that `code` prints last in a Python of its own, or {"error": its last words}."""
     try:
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS,
-                              stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            stdin=subprocess.DEVNULL,
+        )
     except subprocess.TimeoutExpired:
         return {"error": f"no answer within {SECONDS} s"}
     if done.returncode == 0:

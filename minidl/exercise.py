@@ -1,24 +1,27 @@
-'''Exercises are regions of the tutorials: blank them, check what a student wrote, show the solution.
+'''Exercises are regions of the tutorials: blank them, check a student's, show the solution.
 
     # >>> exercise 06a: reduce-scatter          (`//` instead of `#` in a .cu file)
     # What to do, in a comment: it stays in the blank.
-    for s in range(p - 1):                      The solution. The blank raises NotImplementedError here.
+    for s in range(p - 1):                      The solution; the blank raises an error instead.
     # <<<
 
     minidl exercise 06    tutorials/06_ring.py with its regions blanked  ->  work/06_ring.py
     minidl check 06       runs tutorials/graders/06_ring.py against work/06_ring.py
     minidl solution 06    the difference between work/06_ring.py and tutorials/06_ring.py
 
-So there is one source of truth, the tutorial that runs. A grader is a generator that is given the student's file as a
-module, yields a line for every check that held, and raises Wrong, with a message that helps, at the first that did not:
+So there is one source of truth, the tutorial that runs. A grader is a generator that is given the
+student's file as a module, yields a line for every check that held, and raises Wrong, with a
+message that helps, at the first that did not:
 
     def grade_06a(student):
         """What is checked, in a sentence."""
         yield "3 ranks, 10 elements"
 
-Beside it stand the wrong answers that it must reject, WRONG = {"06a": {"name": (code, "words of the message")}}.
+Beside it stand the wrong answers that it must reject, WRONG = {"06a": {"name": (code, "words of the
+message")}}.
 
-Test: tests/test_exercise.py (the machinery), tests/tutorials/test_exercises.py (every solution, blank and wrong answer)
+Test: tests/test_exercise.py (the machinery), tests/tutorials/test_exercises.py (every solution,
+blank and wrong answer)
 '''
 
 import difflib
@@ -61,7 +64,9 @@ def regions(text, name="the file"):
     for i, line in enumerate(text.splitlines()):
         start = _START.match(line)
         if start and opened:
-            raise ExerciseError(f"{name}:{i + 1}: exercise {start[1]} begins inside exercise {opened[0]}")
+            raise ExerciseError(
+                f"{name}:{i + 1}: exercise {start[1]} begins inside exercise {opened[0]}"
+            )
         if start:
             opened = (start[1], start[2], i + 1)
         elif _STOP.match(line):
@@ -70,7 +75,9 @@ def regions(text, name="the file"):
             found.append(Region(*opened, i))
             opened = None
     if opened:
-        raise ExerciseError(f"{name}:{opened[2]}: exercise {opened[0]} has no '<<<' line that ends it")
+        raise ExerciseError(
+            f"{name}:{opened[2]}: exercise {opened[0]} has no '<<<' line that ends it"
+        )
     return found
 
 
@@ -80,7 +87,7 @@ def body(text, region):
 
 
 def fill(text, answers):
-    """`text` with the body of each region in `answers` {id: code} replaced; code is indented to fit."""
+    """`text` with the regions in `answers`, {id: code}, replaced; code is indented to fit."""
     lines = text.splitlines(keepends=True)
     for region in reversed(regions(text)):
         if region.id in answers:
@@ -92,7 +99,7 @@ def fill(text, answers):
 
 
 def blank(text):
-    """`text` with every region emptied: its opening comment stays, then comes what fails until it is written."""
+    """`text` with every region emptied: its opening comment, then an error until it is written."""
     return fill(text, {region.id: _blank_body(text, region) for region in regions(text)})
 
 
@@ -117,9 +124,15 @@ def tutorials(root=ROOT):
     """{number: path} of the tutorials that have an exercise."""
     folder = root / "tutorials"
     if not folder.is_dir():
-        raise ExerciseError(f"there is no folder {folder}: exercises need a clone of the repository, "
-                            "installed with pip install -e")
-    return {path.name[:2]: path for path in sorted(folder.glob("[0-9][0-9]_*.py")) if regions(_read(path), path)}
+        raise ExerciseError(
+            f"there is no folder {folder}: exercises need a clone of the repository, "
+            "installed with pip install -e"
+        )
+    return {
+        path.name[:2]: path
+        for path in sorted(folder.glob("[0-9][0-9]_*.py"))
+        if regions(_read(path), path)
+    }
 
 
 def sources(number, root=ROOT):
@@ -128,7 +141,10 @@ def sources(number, root=ROOT):
     if number not in known:
         raise ExerciseError(f"tutorial {number} has no exercise; these have: {', '.join(known)}")
     kernels = sorted((root / "kernels").glob("*.cu"))
-    return [known[number], *(k for k in kernels if any(r.id[:2] == number for r in regions(_read(k), k)))]
+    return [
+        known[number],
+        *(k for k in kernels if any(r.id[:2] == number for r in regions(_read(k), k))),
+    ]
 
 
 def grader(number, root=ROOT):
@@ -158,8 +174,10 @@ def write(number, force=False, root=ROOT, work=WORK):
     pairs = [(source, work / source.name) for source in sources(number, root)]
     for source, path in pairs:
         if path.exists() and _read(path) != blank(_read(source)) and not force:
-            raise ExerciseError(f"{path} has been edited; nothing was written. To start again and lose it: "
-                                f"minidl exercise {number} --force")
+            raise ExerciseError(
+                f"{path} has been edited; nothing was written. To start again and lose it: "
+                f"minidl exercise {number} --force"
+            )
     work.mkdir(exist_ok=True)
     for source, path in pairs:
         text = blank(_read(source))
@@ -173,7 +191,7 @@ def write(number, force=False, root=ROOT, work=WORK):
 
 def listing(root=ROOT):
     """`minidl exercise`: what there is."""
-    for number, path in tutorials(root).items():
+    for number in tutorials(root):
         for source in sources(number, root):
             for region in regions(_read(source)):
                 print(f"{region.id}  {region.title:40s} {source.relative_to(root)}")
@@ -186,8 +204,14 @@ def solution(number, root=ROOT, work=WORK):
     for source in sources(number, root):
         path = work / source.name
         theirs, ours = _read(_existing(path, number)), _read(source)
-        sys.stdout.writelines(difflib.unified_diff(
-            theirs.splitlines(True), ours.splitlines(True), str(path), str(source.relative_to(root))))
+        sys.stdout.writelines(
+            difflib.unified_diff(
+                theirs.splitlines(True),
+                ours.splitlines(True),
+                str(path),
+                str(source.relative_to(root)),
+            )
+        )
         same = same and theirs == ours
     if same:
         print("No difference.")
@@ -201,9 +225,9 @@ def _existing(path, number):
 
 
 def check(number, root=ROOT, work=WORK, deadline=DEADLINE):
-    """`minidl check NN` or `minidl check NNa`: run the graders on the student's file alone. 0 if all pass.
+    """`minidl check NN` or `minidl check NNa`: grade the student's file alone; 0 if all pass.
 
-    In a process of its own: an endless loop is stopped after `deadline` seconds, and its line is shown."""
+    In a process of its own: after `deadline` seconds it is stopped and shows where it was."""
     path = _existing(work / sources(number[:2], root)[0].name, number[:2])
     command = [sys.executable, "-m", "minidl.exercise", number, str(root), str(path), str(deadline)]
     # a session of its own, so that whatever the student's code started ends with it
@@ -211,7 +235,10 @@ def check(number, root=ROOT, work=WORK, deadline=DEADLINE):
     try:
         return child.wait(timeout=deadline)
     except subprocess.TimeoutExpired:
-        print(f"FAILED: no answer within {deadline} s. The stack above shows where it was: an endless loop?")
+        print(
+            f"FAILED: no answer within {deadline} s. The stack above shows where it was: an "
+            "endless loop?"
+        )
         return 1
     finally:
         if child.poll() is None:
@@ -220,9 +247,9 @@ def check(number, root=ROOT, work=WORK, deadline=DEADLINE):
 
 
 def grade(number, root, path):
-    """Run the graders of `number` ("06": all, "06a": one) on the file `path`, print, return the exit status."""
+    """Run the graders of `number` ("06": all, "06a": one) on a file; the exit status."""
     graders = grader(number[:2], root)
-    names = [name[len("grade_"):] for name in vars(graders) if name.startswith("grade_" + number)]
+    names = [name[len("grade_") :] for name in vars(graders) if name.startswith("grade_" + number)]
     if not names:
         raise ExerciseError(f"there is no exercise {number}; run: minidl exercise")
     print(f"checking {path}")
@@ -231,8 +258,11 @@ def grade(number, root, path):
     except Exception as error:
         print("FAILED: the file cannot be imported.\n" + _explain(error, path))
         return 1
-    results = [_grade_one(getattr(graders, "grade_" + name), name, student, path) for name in names]
-    return 0 if all(results) else 1
+    passed = {
+        name: _grade_one(getattr(graders, "grade_" + name), name, student, path) for name in names
+    }
+    print("\n" + ", ".join(f"{name} {'passed' if ok else 'FAILED'}" for name, ok in passed.items()))
+    return 0 if all(passed.values()) else 1
 
 
 def _grade_one(grade_fn, name, student, path):
@@ -243,24 +273,31 @@ def _grade_one(grade_fn, name, student, path):
     except Exception as error:
         print("  FAILED\n" + _explain(error, path), flush=True)
         return False
-    print("  passed", flush=True)
     return True
 
 
 def _explain(error, path):
-    """What went wrong, in the words a student needs: no frames of the grader or of the framework."""
+    """What went wrong, for a student: no frames of the grader or of the framework."""
     while error.__cause__ is not None and not isinstance(error, Wrong):
         error = error.__cause__  # RankFailed: the rank's own exception follows
-    lines = [] if isinstance(error, Wrong) else [
-        f'{Path(frame.filename).name}, line {frame.lineno}, in {frame.name}: {frame.line}'
-        for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename == os.path.abspath(path) or frame.filename == str(path)
-    ]
+    if isinstance(error, NotImplementedError):  # the blank's: its text says all
+        line = traceback.extract_tb(error.__traceback__)[-1].lineno
+        return f"    {Path(path).name}, line {line}: {error}"
+    lines = (
+        []
+        if isinstance(error, Wrong)
+        else [
+            f"{Path(frame.filename).name}, line {frame.lineno}, in {frame.name}: {frame.line}"
+            for frame in traceback.extract_tb(error.__traceback__)
+            if frame.filename == os.path.abspath(path) or frame.filename == str(path)
+        ]
+    )
     if isinstance(error, SyntaxError):
         lines.append(f"{Path(path).name}, line {error.lineno}: {(error.text or '').strip()}")
-    rank = [note for note in getattr(error, "__notes__", ())]
-    kind = "" if isinstance(error, (Wrong, NotImplementedError)) else f"{type(error).__name__}: "
-    return "\n".join("    " + line for text in [*lines, *rank, kind + str(error)] for line in text.splitlines())
+    kind = "" if isinstance(error, Wrong) else f"{type(error).__name__}: "
+    return "\n".join(
+        "    " + line for text in [*lines, kind + str(error)] for line in text.splitlines()
+    )
 
 
 def main(argv):

@@ -1,14 +1,18 @@
-"""Starting ranks: find mpiexec, share the cores, and let no rank survive another's failure.   Test: tests/test_cli.py
+"""Starting ranks: find mpiexec, share the cores, let no rank survive another's failure.
 
-    minidl run -n 4 script.py  =  mpiexec -n 4 python -m mpi4py script.py     with the environment below
+    minidl run -n 4 script.py    mpiexec -n 4 python -m minidl.launcher script.py, with the
+                                 environment below
+    python -m minidl.launcher    python -m mpi4py, and what a rank prints is shown line by line
 
-`python -m mpi4py` runs a script so that an exception, or sys.exit with a status other than 0, on one rank calls
-MPI_Abort: without it the failed process waits in MPI_Finalize for the others, and they for its messages.
-A rank that dies by a signal is noticed by mpiexec itself, which ends the rest.
+`python -m mpi4py` runs a script so that an exception, or sys.exit with a status other than 0, on
+one rank calls MPI_Abort: without it the failed process waits in MPI_Finalize for the others, and
+they for its messages. A rank that dies by a signal is noticed by mpiexec itself, which ends the
+rest.
 """
 
 import importlib.util
 import os
+import runpy
 import shlex
 import shutil
 import signal
@@ -19,9 +23,9 @@ from pathlib import Path
 # One variable per library that NumPy's BLAS may be: OpenMP in general, OpenBLAS, MKL.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
-# Open MPI refuses root (usual in containers), refuses more ranks than cores, and ties each rank to one core, which
-# leaves its BLAS threads a single one. Both generations of names: mpirun of 4.x reads OMPI_, that of 5.x PRTE_.
-# MPICH does none of this and ignores these variables.
+# Open MPI refuses root (usual in containers), refuses more ranks than cores, and ties each rank to
+# one core, which leaves its BLAS threads a single one. Both generations of names: mpirun of 4.x
+# reads OMPI_, that of 5.x PRTE_. MPICH does none of this and ignores these variables.
 OPEN_MPI = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -34,8 +38,10 @@ OPEN_MPI = {
 }
 
 NO_MPIEXEC = (
-    "no mpiexec beside this Python ({python}) or on the PATH. Install an MPI: pip install 'minidl[mpi]' brings MPICH; "
-    "on Debian and Ubuntu: sudo apt install mpich. Without MPI most scripts run with: python {script} --sim {n}"
+    "no mpiexec beside this Python ({python}) or on the PATH. Install an MPI: pip install "
+    "'minidl[mpi]' brings MPICH; "
+    "on Debian and Ubuntu: sudo apt install mpich. Without MPI most scripts run with: python "
+    "{script} --sim {n}"
 )
 
 
@@ -48,12 +54,15 @@ def run(script, arguments, n, threads=None, mpiexec=None):
     if not Path(script).is_file():
         raise LaunchError(f"there is no file {script} in {os.getcwd()}")
     if importlib.util.find_spec("mpi4py") is None:
-        raise LaunchError(f"mpi4py is not installed for {sys.executable}. Install it with an MPI: "
-                          f"pip install 'minidl[mpi]'. Without MPI most scripts run with: python {script} --sim {n}")
+        raise LaunchError(
+            f"mpi4py is not installed for {sys.executable}. Install it with an MPI: "
+            f"pip install 'minidl[mpi]'. Without MPI most scripts run with: python {script} --sim "
+            f"{n}"
+        )
     launcher = shlex.split(mpiexec) if mpiexec else [find_mpiexec()]
     if launcher[0] is None:
         raise LaunchError(NO_MPIEXEC.format(python=sys.executable, script=script, n=n))
-    command = [*launcher, "-n", str(n), sys.executable, "-m", "mpi4py", script, *arguments]
+    command = [*launcher, "-n", str(n), sys.executable, "-m", "minidl.launcher", script, *arguments]
     try:
         child = subprocess.Popen(command, env=environment(n, threads))
     except OSError as error:
@@ -62,7 +71,7 @@ def run(script, arguments, n, threads=None, mpiexec=None):
 
 
 def find_mpiexec():
-    """Path of mpiexec or mpirun: beside this Python first, where pip puts the one that fits; None if there is none."""
+    """mpiexec or mpirun: beside this Python first, where pip puts the one that fits; or None."""
     beside = str(Path(sys.executable).parent)
     for where in (beside, None):
         for name in ("mpiexec", "mpirun"):
@@ -82,14 +91,14 @@ def environment(n, threads=None):
     for name, value in OPEN_MPI.items():
         env.setdefault(name, value)
     if n > n_cores():
-        env.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")  # a waiting rank lets the others have the core
-    # Under mpiexec stdout is a pipe: what a rank printed before it hung or was aborted would stay in its buffer.
-    env.setdefault("PYTHONUNBUFFERED", "1")
+        env.setdefault(
+            "OMPI_MCA_mpi_yield_when_idle", "1"
+        )  # a waiting rank lets the others have the core
     return env
 
 
 def n_cores():
-    """Cores that this process may use: fewer than the machine has under taskset, in a cpuset or a batch job."""
+    """Cores that this process may use: under taskset or a batch system fewer than there are."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
@@ -103,9 +112,12 @@ def _wait(child):
     before = signal.signal(signal.SIGTERM, interrupt)
     try:
         status = child.wait()
-        return 128 - status if status < 0 else status  # killed by a signal: 128 + its number, as a shell says
+        return (
+            128 - status if status < 0 else status
+        )  # killed by a signal: 128 + its number, as a shell says
     except KeyboardInterrupt:
-        # A terminal sends ctrl-C to mpiexec, too, which then ends its ranks; `kill -INT` reaches this process alone.
+        # A terminal sends ctrl-C to mpiexec, too, which then ends its ranks; `kill -INT` reaches
+        # this process alone.
         for patience, then in ((1, child.terminate), (3, child.kill)):  # seconds
             try:
                 child.wait(patience)
@@ -116,3 +128,11 @@ def _wait(child):
         return 130
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+if __name__ == "__main__":  # one rank
+    # Under mpiexec stdout is a pipe: what a rank printed before it hung or was aborted would stay
+    # in its buffer. Not as PYTHONUNBUFFERED does it: each argument of a print by itself, so that
+    # lines of several ranks mix.
+    sys.stdout.reconfigure(line_buffering=True, write_through=False)
+    runpy.run_module("mpi4py", run_name="__main__", alter_sys=True)

@@ -1,4 +1,4 @@
-"""What every tutorial script shares: ranks, options, the table at the end, the picture, the progress bar.
+"""What every tutorial shares: ranks, options, the table at the end, picture, progress bar.
 
     def main(t, args):                         t: the transport of this rank; args: the options
         table = Table(t)
@@ -11,16 +11,15 @@
 
 The same script then runs in three ways:
 
-    mpirun -n 4 python tutorials/06_ring.py     four processes (`minidl run -n 4 ...` finds mpirun for you)
-    python tutorials/06_ring.py --sim 4         four ranks in one process, on the simulator's modelled clock
-    python tutorials/06_ring.py                 one rank, and a sentence that says how to get more
+    mpirun -n 4 python tutorials/06_ring.py    four processes (`minidl run -n 4` finds mpirun)
+    python tutorials/06_ring.py --sim 4        four ranks in one process, with a modelled clock
+    python tutorials/06_ring.py                one rank, and a sentence that says how to get more
 
 Test: tests/test_tutorial.py
 """
 
 import argparse
 import importlib.util
-import math
 import os
 import pickle
 import sys
@@ -46,21 +45,31 @@ _LAUNCHERS = [
 def launch(main, options=None, ranks=1):
     """Parse the command line, run `main(t, args)` on every rank, print its Table, exit.
 
-    options   {"name": (default, help)}: `--name VALUE` of the default's type; a default of False makes a flag
+    options   {"name": (default, help)}: `--name VALUE` of the default's type; False makes a flag
     ranks     on how many ranks the script is meant to run; says what to type when it runs on one
     """
     script = _script_of(main)
     args = _parse(main, options or {})
     if args.sim:
         statuses = comm.simulate(
-            args.sim, _run_rank, main, args, alpha=args.alpha, beta=args.beta, rendezvous_bytes=RENDEZVOUS_BYTES
+            args.sim,
+            _run_rank,
+            main,
+            args,
+            alpha=args.alpha,
+            beta=args.beta,
+            rendezvous_bytes=RENDEZVOUS_BYTES,
         )
         sys.exit(max(statuses))
     launched = launched_as()[1]
     if importlib.util.find_spec("mpi4py") is None:
         if launched > 1:
-            sys.exit(f"{script}: started as one of {launched} processes, but mpi4py is not installed for "
-                     f"{sys.executable}. Install it: pip install 'minidl[mpi]'. Without MPI: add --sim {launched}")
+            sys.exit(
+                f"{script}: started as one of {launched} processes, but mpi4py is not installed "
+                "for "
+                f"{sys.executable}. Install it: pip install 'minidl[mpi]'. Without MPI: add --sim "
+                f"{launched}"
+            )
         if ranks > 1:
             _one_rank(script, ranks, "mpi4py is not installed (pip install 'minidl[mpi]')")
         sys.exit(max(comm.simulate(1, _run_rank, main, args)))
@@ -73,7 +82,7 @@ def launch(main, options=None, ranks=1):
 
 
 def launched_as():
-    """(rank, size) that the MPI launcher promised this process; (0, 1) when no launcher is known."""
+    """(rank, size) as the MPI launcher told this process; (0, 1) without a known launcher."""
     for rank, size in _LAUNCHERS:
         if os.environ.get(size, "").isdigit() and os.environ.get(rank, "").isdigit():
             return int(os.environ[rank]), int(os.environ[size])
@@ -81,9 +90,12 @@ def launched_as():
 
 
 def _one_rank(script, ranks, why):
-    print(f"One rank only: {why}. This script is about {ranks}:\n"
-          f"    minidl run -n {ranks} {script}       {ranks} processes, MPI\n"
-          f"    python {script} --sim {ranks}        {ranks} simulated ranks, no MPI\n", flush=True)
+    print(
+        f"One rank only: {why}. This script is about {ranks}:\n"
+        f"    minidl run -n {ranks} {script}       {ranks} processes, MPI\n"
+        f"    python {script} --sim {ranks}        {ranks} simulated ranks, no MPI\n",
+        flush=True,
+    )
 
 
 def _run_rank(t, main, args):
@@ -108,14 +120,31 @@ def _parse(main, options):
         if default is False:
             parser.add_argument(flag, action="store_true", help=text)
         else:
-            parser.add_argument(flag, type=type(default), default=default, metavar=type(default).__name__.upper(),
-                                help=f"{text} (default {default})")
+            parser.add_argument(
+                flag,
+                type=type(default),
+                default=default,
+                metavar=type(default).__name__.upper(),
+                help=f"{text} (default {default})",
+            )
     simulator = parser.add_argument_group("simulated ranks")
-    simulator.add_argument("--sim", type=_positive, metavar="N", help="run N ranks in this process, without MPI")
-    simulator.add_argument("--alpha", type=float, default=10e-6, metavar="S",
-                           help="modelled seconds per message (default 10e-6)")
-    simulator.add_argument("--beta", type=float, default=1e-9, metavar="S",
-                           help="modelled seconds per byte (default 1e-9, a 10 Gbit/s network)")
+    simulator.add_argument(
+        "--sim", type=_positive, metavar="N", help="run N ranks in this process, without MPI"
+    )
+    simulator.add_argument(
+        "--alpha",
+        type=float,
+        default=10e-6,
+        metavar="S",
+        help="modelled seconds per message (default 10e-6)",
+    )
+    simulator.add_argument(
+        "--beta",
+        type=float,
+        default=1e-9,
+        metavar="S",
+        help="modelled seconds per byte (default 1e-9, a 10 Gbit/s network)",
+    )
     if launched_as()[0] > 0:  # a wrong option is one rank's message, not everybody's
         parser._print_message = lambda *_: None
     return parser.parse_args()
@@ -171,11 +200,12 @@ def progress(t, iterable, what):
 class Table:
     """The end of every tutorial: quantity | measured | theory | rule | ok.
 
-    Every rank adds its own rows; rank 0 prints its own, and in their place those of the first rank whose row of
-    that name is not ok. Rules:
+    Every rank adds its own rows; rank 0 prints its own, and in their place those of the first rank
+    whose row of that name is not ok. Rules:
 
         exact         measured == theory: bytes, messages, elements, steps
-        rel<1e-6      |measured - theory| < 1e-6 * |theory|          abs<1e-6   |measured - theory| < 1e-6
+        rel<1e-6      |measured - theory| < 1e-6 * |theory|
+        abs<1e-6      |measured - theory| < 1e-6
         factor<3      within a factor of 3 of theory: orders of magnitude
         info          never asserted: wall time, names of things
     """
@@ -210,14 +240,12 @@ def holds(measured, theory, rule):
     if rule == "exact":
         return bool(measured == theory)
     kind, _, bound = rule.partition("<")
-    bound = float(bound) if bound else math.nan
-    if kind == "rel":
-        return bool(abs(measured - theory) < bound * abs(theory))
-    if kind == "abs":
-        return bool(abs(measured - theory) < bound)
+    if kind not in ("rel", "abs", "factor") or not bound:
+        raise ValueError(f"rule must be exact, rel<x, abs<x, factor<x or info, got {rule!r}")
+    bound = float(bound)
     if kind == "factor":
         return bool(theory / bound < measured < theory * bound)
-    raise ValueError(f"rule must be exact, rel<x, abs<x, factor<x or info, got {rule!r}")
+    return bool(abs(measured - theory) < bound * (abs(theory) if kind == "rel" else 1))
 
 
 def merge(tables):
@@ -242,7 +270,9 @@ def render(rows):
     for n, line in enumerate(cells):
         left, right = "<", ">" if n else "<"
         sides = (left, right, right, left, left)
-        lines.append(" | ".join(f"{c:{s}{w}}" for c, s, w in zip(line, sides, widths, strict=True)).rstrip())
+        lines.append(
+            " | ".join(f"{c:{s}{w}}" for c, s, w in zip(line, sides, widths, strict=True)).rstrip()
+        )
     lines.insert(1, "-+-".join("-" * w for w in widths))
     failed = [q for q, *_, ok in rows if ok is False]
     if failed:
@@ -278,8 +308,15 @@ def picture(t, draw, *data):
     from matplotlib import pyplot as plt
 
     # for a lecture slide: text that is readable from the last row, no box around the data
-    style = {"font.size": 12, "axes.titlesize": 13, "axes.spines.top": False, "axes.spines.right": False,
-             "lines.linewidth": 2, "legend.frameon": False, "figure.constrained_layout.use": True}
+    style = {
+        "font.size": 12,
+        "axes.titlesize": 13,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "lines.linewidth": 2,
+        "legend.frameon": False,
+        "figure.constrained_layout.use": True,
+    }
     with plt.rc_context(style):
         figure = draw(plt, *data)
         path = Path("out", Path(_script_of(draw)).stem + ".png")

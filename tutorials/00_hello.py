@@ -1,7 +1,7 @@
 """00  Hello, ranks.                                           2 minutes, needs: nothing
 
-Goal: see that the installation works. Several copies of this program, the ranks, each hold a number and end up with
-the sum of all: the first all-reduce.
+Goal: see that the installation works. Several copies of this program, the ranks, each hold a number
+and end up with the sum of all: the first all-reduce.
 
     mpirun -n 4 python tutorials/00_hello.py          four processes
     minidl run -n 4 tutorials/00_hello.py             the same, with mpirun found for you
@@ -11,7 +11,8 @@ Rank r of p gives the number r, and every rank receives
 
     0 + 1 + ... + (p - 1)  =  p (p - 1) / 2            6 for p = 4
 
-Something is missing? `minidl doctor` says what to do. Next: 01_autograd.py, or 06_ring.py for how the sum is made.
+Something is missing? `minidl doctor` says what to do. Next: 01_autograd.py, or 06_ring.py for how
+the sum is made.
 """
 
 import numpy as np

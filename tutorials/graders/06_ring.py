@@ -5,10 +5,17 @@ import numpy as np
 import minidl
 from minidl.comm import chunks, ring, simulate
 from minidl.comm.ledger import Ledger
-from minidl.comm.sim import ALPHA, BETA, Deadlock
+from minidl.comm.scheduler import Deadlock
+from minidl.comm.sim import ALPHA, BETA
 from minidl.exercise import Wrong
 
-WORLDS = [(2, 10), (3, 10), (4, 1000), (5, 3), (7, 1000)]  # ranks, elements: two of five divide; once fewer than ranks
+WORLDS = [
+    (2, 10),
+    (3, 10),
+    (4, 1000),
+    (5, 3),
+    (7, 1000),
+]  # ranks, elements: two of five divide; once fewer than ranks
 
 
 def grade_06a(student):
@@ -22,13 +29,17 @@ def grade_06a(student):
         values = minidl.Generator(p).normal(p, n, dtype=np.float64)
         for rank, x in enumerate(simulate(p, _scatter_random, student, values)):
             mine = slice(*chunks.bounds(n, p)[(rank + 1) % p :][:2])
-            if not np.allclose(x[mine], values.sum(0)[mine], rtol=1e-12, atol=1e-12):  # p roundings of 1e-16
-                raise Wrong(f"rank {rank} of {p}, random numbers: chunk {(rank + 1) % p} is not the sum")
+            if not np.allclose(
+                x[mine], values.sum(0)[mine], rtol=1e-12, atol=1e-12
+            ):  # p roundings of 1e-16
+                raise Wrong(
+                    f"rank {rank} of {p}, random numbers: chunk {(rank + 1) % p} is not the sum"
+                )
         yield f"{p} ranks, {n} elements: sums, messages, bytes"
 
 
 def _scatter_marked(t, student, n):
-    """Rank r adds 16^r times (1, 2, 3, ...): digit r in base 16 of a sum tells how often rank r is in it."""
+    """Rank r has 16^r (1, 2, 3, ...): hexadecimal digit r of a sum counts rank r in it."""
     t = Ledger(t)
     x = 16.0**t.rank * np.arange(1, n + 1)
     student.reduce_scatter(t, x)
@@ -49,15 +60,20 @@ def _whole_sum(x, rank, p):
         return
     elsewhere = [c for c in range(p) if len(split[c]) and (split[c] == complete).all()]
     if elsewhere:
-        raise Wrong(f"rank {rank} of {p} should hold the whole sum of chunk {own}, but holds that of chunk "
-                    f"{elsewhere[0]}. Are both chunk numbers off by {(elsewhere[0] - own) % p}?")
+        raise Wrong(
+            f"rank {rank} of {p} should hold the whole sum of chunk {own}, but holds that of chunk "
+            f"{elsewhere[0]}. Are both chunk numbers off by {(elsewhere[0] - own) % p}?"
+        )
     value = split[own][0]
     if value != int(value) or value < 0:
         raise Wrong(f"rank {rank} of {p}: chunk {own} mixes elements of different places")
     counts = [int(value) // 16**r % 16 for r in range(p)]
     said = ", ".join(f"rank {r}: {c}" for r, c in enumerate(counts))
-    raise Wrong(f"rank {rank} of {p}: every rank must be in the sum of chunk {own} once; it contains {said}. "
-                f"{'Is something added twice?' if max(counts) > 1 else 'Is what arrives added, in all p-1 steps?'}")
+    raise Wrong(
+        f"rank {rank} of {p}: every rank must be in the sum of chunk {own} once; it contains "
+        f"{said}. "
+        + ("Is it added twice?" if max(counts) > 1 else "Is what arrives added, in all p-1 steps?")
+    )
 
 
 def _expect_equal(what, rank, p, got, wanted):
@@ -66,26 +82,35 @@ def _expect_equal(what, rank, p, got, wanted):
 
 
 def grade_06b(student):
-    """shift passes an array of any size to the right, without a deadlock, in two or three message times."""
+    """shift passes arrays of any size to the right: no deadlock, at most three message times."""
     for p in (2, 3, 4, 5, 8):
         for n in (128, 1001, 100_000):
             try:
                 # like an MPI that buffers no message of more than 4 KiB
                 results = simulate(p, _shift, student, n, rendezvous_bytes=4096)
             except Deadlock as error:
-                raise Wrong(f"{p} ranks, {n:,} floats: {error}\nEverybody waits in a circle: some rank must receive "
-                            "while its left neighbour sends.") from None
+                raise Wrong(
+                    f"{p} ranks, {n:,} floats: {error}\nEverybody waits in a circle: some rank "
+                    "must receive "
+                    "while its left neighbour sends."
+                ) from None
             allowed = 3 * (ALPHA + 4 * n * BETA)
             for rank, (into, messages, n_bytes, seconds) in enumerate(results):
                 if (into != (rank - 1) % p).any():
-                    raise Wrong(f"rank {rank} of {p} received the array of rank {into[0]:.0f}, wanted that of rank "
-                                f"{(rank - 1) % p}, its left neighbour")
+                    raise Wrong(
+                        f"rank {rank} of {p} received the array of rank {into[0]:.0f}, wanted that "
+                        "of rank "
+                        f"{(rank - 1) % p}, its left neighbour"
+                    )
                 _expect_equal("messages", rank, p, messages, 1)
                 _expect_equal("bytes", rank, p, n_bytes, 4 * n)
                 if seconds > 1.01 * allowed:
-                    raise Wrong(f"{p} ranks, {n:,} floats: no deadlock, but the messages go one after the other: "
-                                f"rank {rank} was ready after {seconds * 1e6:.0f} modelled microseconds, "
-                                f"{seconds / allowed * 3:.1f} message times. Three are enough, for any p.")
+                    raise Wrong(
+                        f"{p} ranks, {n:,} floats: no deadlock, but the messages go one after the "
+                        "other: "
+                        f"rank {rank} was ready after {seconds * 1e6:.0f} modelled microseconds, "
+                        f"{seconds / allowed * 3:.1f} message times. Three are enough, for any p."
+                    )
         yield f"{p} ranks, 128, 1,001 and 100,000 floats: no deadlock, ledger, time"
 
 
@@ -111,11 +136,20 @@ def grade_06c(student):
     before = student.all_reduce
     student.all_reduce = ring.all_reduce  # so that 06c can be right before 06a is
     try:
-        for p, shapes in [(1, [(3,)]), (2, [(3,), (2, 5)]), (3, [(4, 7), (), (5,)]), (5, [(1, 1), (11,), (3, 2, 2)])]:
-            gradients = [minidl.Generator(p, stream=i).normal(p, *shape, dtype=np.float64)
-                         for i, shape in enumerate(shapes)]
+        for p, shapes in [
+            (1, [(3,)]),
+            (2, [(3,), (2, 5)]),
+            (3, [(4, 7), (), (5,)]),
+            (5, [(1, 1), (11,), (3, 2, 2)]),
+        ]:
+            gradients = [
+                minidl.Generator(p, stream=i).normal(p, *shape, dtype=np.float64)
+                for i, shape in enumerate(shapes)
+            ]
             n = sum(g[0].size for g in gradients)
-            for rank, (means, messages, n_bytes) in enumerate(simulate(p, _average, student, gradients)):
+            for rank, (means, messages, n_bytes) in enumerate(
+                simulate(p, _average, student, gradients)
+            ):
                 for i, (got, g) in enumerate(zip(means, gradients, strict=True)):
                     _is_mean(got, g, rank, p, i)
                 _expect_equal("messages", rank, p, messages, 2 * (p - 1))
@@ -130,7 +164,7 @@ def _average(t, student, gradients):
     parameters = []
     for g in gradients:
         parameter = minidl.Tensor(np.zeros(g.shape[1:]), requires_grad=True)
-        parameter.grad = g[t.rank].copy().reshape(g.shape[1:])
+        parameter.grad = np.array(g[t.rank])
         parameters.append(parameter)
     student.average_gradients(ledger, parameters)
     return [p.grad for p in parameters], ledger.messages_sent, ledger.bytes_sent
@@ -139,106 +173,162 @@ def _average(t, student, gradients):
 def _is_mean(got, g, rank, p, i):
     mean = g.mean(0)
     if got is None or got.shape != mean.shape:
-        raise Wrong(f"rank {rank} of {p}: gradient {i} should have shape {mean.shape}, has {getattr(got, 'shape', None)}")
+        raise Wrong(
+            f"rank {rank} of {p}: gradient {i} should have shape {mean.shape}, has "
+            f"{getattr(got, 'shape', None)}"
+        )
     if np.allclose(got, mean, rtol=1e-12, atol=1e-12):  # a few roundings of 1e-16
         return
     if np.allclose(got, g.sum(0)):
-        raise Wrong(f"rank {rank} of {p}: gradient {i} is the sum over the ranks; the mean is wanted. The learning "
-                    f"rate would grow with p")
+        raise Wrong(
+            f"rank {rank} of {p}: gradient {i} is the sum over the ranks; the mean is wanted. The "
+            "learning "
+            f"rate would grow with p"
+        )
     if np.array_equal(got, g[rank]):
-        raise Wrong(f"rank {rank} of {p}: gradient {i} is still this rank's own. Was the result written back to p.grad?")
+        raise Wrong(
+            f"rank {rank} of {p}: gradient {i} is still this rank's own. Was the result written "
+            "back to p.grad?"
+        )
     if not got.any():
         raise Wrong(f"rank {rank} of {p}: gradient {i} is zero")
-    raise Wrong(f"rank {rank} of {p}: gradient {i} is not the mean of all ranks' gradients. Does every piece of the "
-                f"flat array go back to the parameter it came from?")
+    raise Wrong(
+        f"rank {rank} of {p}: gradient {i} is not the mean of all ranks' gradients. Does every "
+        "piece of the "
+        f"flat array go back to the parameter it came from?"
+    )
 
 
-# {exercise: {name of the mistake: (what stands in the region, words of the message that it must get)}}
+# {exercise: {name of the mistake: (what stands in the region, words of the message that it must
+# get)}}
 WRONG = {
     "06a": {
-        "off by one chunk": ("""
+        "off by one chunk": (
+            """
 for s in range(p - 1):
     mine = chunk[(t.rank - s) % p]
     mine += t.sendrecv(chunk[(t.rank - s + 1) % p], right, scratch[: len(mine)], left)
-""", "holds that of chunk"),
-        "overwrites instead of adding": ("""
+""",
+            "holds that of chunk",
+        ),
+        "overwrites instead of adding": (
+            """
 for s in range(p - 1):
     mine = chunk[(t.rank - s - 1) % p]
     t.sendrecv(chunk[(t.rank - s) % p], right, mine, left)
-""", "added, in all p-1 steps"),
-        "one step too few": ("""
+""",
+            "added, in all p-1 steps",
+        ),
+        "one step too few": (
+            """
 for s in range(p - 2):
     mine = chunk[(t.rank - s - 1) % p]
     mine += t.sendrecv(chunk[(t.rank - s) % p], right, scratch[: len(mine)], left)
-""", "added, in all p-1 steps"),
-        "one step too many": ("""
+""",
+            "added, in all p-1 steps",
+        ),
+        "one step too many": (
+            """
 for s in range(p):
     mine = chunk[(t.rank - s - 1) % p]
     mine += t.sendrecv(chunk[(t.rank - s) % p], right, scratch[: len(mine)], left)
-""", "sent 2 messages; the formula says 1"),
-        "sends to the left": ("""
+""",
+            "sent 2 messages; the formula says 1",
+        ),
+        "sends to the left": (
+            """
 for s in range(p - 1):
     mine = chunk[(t.rank - s - 1) % p]
     mine += t.sendrecv(chunk[(t.rank - s) % p], left, scratch[: len(mine)], left)
-""", "deadlock"),
-        "scratch of the wrong size": ("""
+""",
+            "deadlock",
+        ),
+        "scratch of the wrong size": (
+            """
 for s in range(p - 1):
     mine = chunk[(t.rank - s - 1) % p]
     mine += t.sendrecv(chunk[(t.rank - s) % p], right, scratch, left)[: len(mine)]
-""", "expected"),
-        "sends everything": ("""
+""",
+            "expected",
+        ),
+        "sends everything": (
+            """
 total = x.copy()
 parcel = x.copy()
 for s in range(p - 1):
     parcel = t.sendrecv(parcel, right, np.empty_like(x), left)
     total += parcel
 x[:] = total
-""", "bytes; the formula says"),
+""",
+            "bytes; the formula says",
+        ),
     },
     "06b": {
-        "everybody sends first": ("""
+        "everybody sends first": (
+            """
 t.send(out, right)
 t.recv(into, left)
-""", "deadlock"),
-        "everybody receives first": ("""
+""",
+            "deadlock",
+        ),
+        "everybody receives first": (
+            """
 t.recv(into, left)
 t.send(out, right)
-""", "deadlock"),
-        "only rank 0 sends first": ("""
+""",
+            "deadlock",
+        ),
+        "only rank 0 sends first": (
+            """
 if t.rank == 0:
     t.send(out, right)
     t.recv(into, left)
 else:
     t.recv(into, left)
     t.send(out, right)
-""", "one after the other"),
-        "receives from the right": ("""
+""",
+            "one after the other",
+        ),
+        "receives from the right": (
+            """
 if t.rank % 2 == 0:
     t.send(out, left)
     t.recv(into, right)
 else:
     t.recv(into, right)
     t.send(out, left)
-""", "its left neighbour"),
-        "uses sendrecv": ("""
+""",
+            "its left neighbour",
+        ),
+        "uses sendrecv": (
+            """
 t.sendrecv(out, right, into, left)
-""", "alone, not t.sendrecv"),
+""",
+            "alone, not t.sendrecv",
+        ),
     },
     "06c": {
-        "forgets to divide": ("""
+        "forgets to divide": (
+            """
 flat = np.concatenate([p.grad.reshape(-1) for p in parameters])
 all_reduce(t, flat)
 start = 0
 for p in parameters:
     p.grad[...] = flat[start : start + p.grad.size].reshape(p.grad.shape)
     start += p.grad.size
-""", "the mean is wanted"),
-        "does not write back": ("""
+""",
+            "the mean is wanted",
+        ),
+        "does not write back": (
+            """
 flat = np.concatenate([p.grad.reshape(-1) for p in parameters])
 all_reduce(t, flat)
 flat /= t.size
-""", "still this rank's own"),
-        "zero gradients": ("""
+""",
+            "still this rank's own",
+        ),
+        "zero gradients": (
+            """
 flat = np.concatenate([np.zeros(p.grad.size) for p in parameters])
 all_reduce(t, flat)
 flat /= t.size
@@ -246,17 +336,25 @@ start = 0
 for p in parameters:
     p.grad[...] = flat[start : start + p.grad.size].reshape(p.grad.shape)
     start += p.grad.size
-""", "is zero"),
-        "does not advance in the flat array": ("""
+""",
+            "is zero",
+        ),
+        "does not advance in the flat array": (
+            """
 flat = np.concatenate([np.resize(p.grad, p.grad.size) for p in parameters])
 all_reduce(t, flat)
 flat /= t.size
 for p in parameters:
     p.grad[...] = flat[: p.grad.size].reshape(p.grad.shape)
-""", "every piece"),
-        "an all-reduce for every parameter": ("""
+""",
+            "every piece",
+        ),
+        "an all-reduce for every parameter": (
+            """
 for p in parameters:
     p.grad = all_reduce(t, p.grad) / t.size
-""", "messages; the formula says"),
+""",
+            "messages; the formula says",
+        ),
     },
 }

@@ -1,0 +1,205 @@
+"""What the tutorials share: rules of the table, rows of several ranks, launching."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from minidl import comm
+from minidl.exercise import ROOT
+from minidl.tutorial import Table, gather, holds, launched_as, merge, progress, render
+
+SCRIPT = '''
+"""A script."""
+from minidl.tutorial import Table, launch, say
+
+def main(t, args):
+    table = Table(t)
+    say(t, "options", args.steps, args.fast, args.lr)
+    table.row("rank", t.rank if t.rank != args.bad else 99, t.rank, "exact")
+    table.row("ranks", t.size)
+    return table
+
+if __name__ == "__main__":
+    launch(main, {"steps": (3, "steps"), "fast": (False, "a flag"), "lr": (0.5, "rate"), "bad": (-1,
+    "rank")}, ranks=4)
+'''
+
+
+@pytest.fixture
+def script(tmp_path, monkeypatch):
+    """Runs the script above with arguments; the finished process."""
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+    def run(*arguments, before=()):
+        return subprocess.run(
+            [*before, sys.executable, str(path), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "measured, theory, rule, ok",
+    [
+        (6, 6, "exact", True),
+        (6, 6.000001, "exact", False),
+        ("a", "a", "exact", True),
+        (1.0000009, 1.0, "rel<1e-6", True),
+        (1.0000011, 1.0, "rel<1e-6", False),
+        (-2.0, -2.1, "rel<0.1", True),
+        (1e-7, 0.0, "abs<1e-6", True),
+        (-1e-5, 0.0, "abs<1e-6", False),
+        (0.0, 0.0, "rel<1e-6", False),
+        (2.0, 1.0, "factor<3", True),
+        (0.3, 1.0, "factor<3", False),
+        (3.1, 1.0, "factor<3", False),
+        (float("nan"), 0.0, "abs<1e-6", False),
+        (float("nan"), float("nan"), "exact", False),
+        (5, None, "info", None),
+    ],
+)
+def test_rules(measured, theory, rule, ok):
+    assert holds(measured, theory, rule) is ok
+
+
+@pytest.mark.parametrize("rule", ["about", "rel", "rel<", "abs<x", ""])
+def test_an_unknown_rule_is_an_error_and_not_a_pass(rule):
+    with pytest.raises(ValueError):
+        assert holds(1.0, 1.0, rule)
+
+
+def test_a_row_that_fails_on_one_rank_takes_the_place_of_rank_zeros():
+    good = [("bytes", 1, 1, "exact", True), ("time", 1.0, None, "info", None)]
+    bad = [("bytes", 2, 1, "exact", False), ("extra", 1, 1, "exact", True)]
+    assert merge([good, bad, good]) == [
+        ("bytes (on rank 1)", 2, 1, "exact", False),
+        good[1],
+        ("extra", 1, 1, "exact", True),
+    ]
+
+
+def test_the_table_is_aligned_and_names_what_failed():
+    text = render(
+        [
+            ("bytes", 6000000, 6000000, "exact", True),
+            ("loss", 0.125, 0.5, "abs<1e-6", False),
+            ("CuPy", False, None, "info", None),
+        ]
+    )
+    assert text.splitlines() == [
+        "quantity | measured  | theory    | rule     | ok",
+        "---------+-----------+-----------+----------+----",
+        "bytes    | 6,000,000 | 6,000,000 | exact    | yes",
+        "loss     |     0.125 |       0.5 | abs<1e-6 | NO",
+        "CuPy     |        no |           | info     | -",
+        "NOT OK: loss",
+    ]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+def test_every_rank_gets_the_status_that_the_worst_rank_has(n, capsys):
+    def fn(t, bad_rank):
+        table = Table(t)
+        table.row("rank", t.rank + (t.rank == bad_rank), t.rank, "exact")
+        return table.finish()
+
+    assert comm.simulate(n, fn, None) == [0] * n
+    assert comm.simulate(n, fn, n - 1) == [1] * n
+    assert capsys.readouterr().out.count("quantity") == 2, "rank 0 alone prints"
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+def test_gather_brings_every_ranks_value_in_order_beside_other_traffic(n):
+    def fn(t):
+        # a message of the program's own is under way to rank 0 when the values travel
+        request = t.isend(np.array([t.rank]), 0) if t.rank else None
+        values = gather(t, {"rank": t.rank, "array": np.full(t.rank, t.rank)})
+        others = (
+            [int(t.recv(np.zeros(1, int), src)[0]) for src in range(1, t.size)]
+            if t.rank == 0
+            else request.wait()
+        )
+        return values, others
+
+    results = comm.simulate(n, fn)
+    values, others = results[0]
+    assert [v["rank"] for v in values] == list(range(n)) and [
+        len(v["array"]) for v in values
+    ] == list(range(n))
+    assert others == list(range(1, n))
+    assert all(values is None for values, _ in results[1:])
+
+
+def test_progress_bar_on_rank_zero_only(capsys):
+    def fn(t):
+        return list(progress(t, range(3), f"rank {t.rank}"))
+
+    assert comm.simulate(2, fn) == [[0, 1, 2]] * 2
+    err = capsys.readouterr().err
+    assert "rank 0" in err and "rank 1" not in err
+
+
+def test_simulated_ranks_options_and_status(script):
+    done = script("--sim", "3", "--steps", "7", "--fast", "--lr", "1e-3")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("options 7 True 0.001\n")
+    assert done.stdout.count("options") == 1 and "ranks    |        3 |" in done.stdout
+    done = script("--sim", "3", "--bad", "2")
+    assert done.returncode == 1
+    assert "rank (on rank 2) |       99 |      2 | exact | NO" in done.stdout
+
+
+def test_a_single_process_says_how_to_get_more_ranks(script):
+    done = script()
+    assert done.returncode == 0, done.stderr
+    assert (
+        "One rank only" in done.stdout
+        and "--sim 4" in done.stdout
+        and "minidl run -n 4" in done.stdout
+    )
+    assert "ranks    |        1 |" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (("--sim", "0"), "at least 1"),
+        (("--steps", "many"), "invalid int value: 'many'"),
+        (("--sped",), "--sped"),
+    ],
+)
+def test_a_wrong_option_is_an_error_that_names_it(script, arguments, words):
+    done = script(*arguments)
+    assert done.returncode == 2 and words in done.stderr
+
+
+def test_the_launchers_word_about_the_world(monkeypatch):
+    for name in ("PMI_RANK", "PMI_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    assert launched_as() == (0, 1)
+    monkeypatch.setenv("PMI_RANK", "2")
+    monkeypatch.setenv("PMI_SIZE", "4")
+    assert launched_as() == (2, 4)
+
+
+@pytest.mark.mpi
+def test_mpi_ranks_options_and_status(script):
+    from minidl import launcher
+
+    pytest.importorskip("mpi4py")
+    before = [launcher.find_mpiexec(), "-n", "3"]
+    done = script("--steps", "7", before=before)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("options 7 False 0.5") == 1 and "ranks    |        3 |" in done.stdout
+    done = script("--bad", "1", before=before)
+    assert done.returncode == 1
+    assert "rank (on rank 1) |       99 |      1 | exact | NO" in done.stdout
+    done = script("--sped", before=before)
+    assert done.returncode == 2 and done.stderr.count("unrecognized arguments") == 1

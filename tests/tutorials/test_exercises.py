@@ -1,0 +1,66 @@
+"""Every exercise: its tutorial passes, its blank fails, each wrong answer fails and says why."""
+
+import pytest
+
+from minidl import exercise
+from minidl.comm.scheduler import RankFailed
+
+
+def _cases():
+    return [
+        (number, region.id)
+        for number, path in exercise.tutorials().items()
+        for region in exercise.regions(path.read_text())
+    ]
+
+
+def _wrong():
+    return [
+        pytest.param(number, name, mistake, id=f"{name}: {mistake}")
+        for number, name in _cases()
+        for mistake in exercise.grader(number).WRONG[name]
+    ]
+
+
+def _student(number, tmp_path, change):
+    """The tutorial's text, changed, as the module that a grader is given."""
+    source = exercise.sources(number)[0]
+    path = tmp_path / source.name
+    path.write_text(change(source.read_text()))
+    return exercise.load(path), path
+
+
+def _grade(number, name, student):
+    return list(getattr(exercise.grader(number), "grade_" + name)(student))
+
+
+@pytest.mark.parametrize("number, name", _cases())
+def test_the_tutorial_passes_its_own_grader(number, name, tmp_path):
+    student, _ = _student(number, tmp_path, lambda text: text)
+    assert len(_grade(number, name, student)) >= 3, (
+        "a grader names at least three things that it checked"
+    )
+
+
+@pytest.mark.parametrize("number, name", _cases())
+def test_the_blank_fails_and_says_which_exercise_is_missing(number, name, tmp_path):
+    student, path = _student(number, tmp_path, exercise.blank)
+    with pytest.raises((NotImplementedError, RankFailed)) as caught:
+        _grade(number, name, student)
+    explained = exercise._explain(caught.value, path)
+    assert f"exercise {name} (" in explained and "is not written yet" in explained
+    assert path.name in explained, "the file and line to go to"
+
+
+@pytest.mark.parametrize("number, name, mistake", _wrong())
+def test_a_wrong_answer_fails_with_a_message_that_helps(number, name, mistake, tmp_path):
+    code, words = exercise.grader(number).WRONG[name][mistake]
+    student, path = _student(number, tmp_path, lambda text: exercise.fill(text, {name: code}))
+    with pytest.raises(Exception) as caught:
+        _grade(number, name, student)
+    assert words in exercise._explain(caught.value, path)
+
+
+@pytest.mark.parametrize("number, name", _cases())
+def test_every_exercise_has_three_wrong_answers(number, name):
+    assert len(exercise.grader(number).WRONG[name]) >= 3

@@ -1,0 +1,196 @@
+"""01  Backward, and the proof that it is right.     45 minutes, needs: derivatives, NumPy
+
+A backward pass is the same graph walked in reverse order, and you can prove it with finite
+differences.
+
+    python tutorials/01_autograd.py               one process; picture: out/01_autograd.png
+
+A computation y = f_k(... f_2(f_1(x))) is a graph of small functions. Each knows its own derivative.
+The chain rule multiplies them, from the result back to the inputs: given g = d loss / d output,
+
+    multiply   u = x y       gx = g y,  gy = g x
+    tanh       v = tanh x    gx = g (1 - v v)
+    add        w = x + y     gx = gy = g
+
+and where an output is used twice, the gradients that come back are added:
+
+    loss = x y + tanh x      d loss / dx = y + 1 - tanh(x)^2      d loss / dy = x
+
+Proof: the central difference (f(x + h) - f(x - h)) / 2h is off by h^2 |f'''| / 6, from Taylor's
+series, and by about eps |f| / h, from rounding f (eps = 2^-52 in float64). The sum is smallest near
+h = eps^(1/3); the sizes of f and f''' move it a little.
+
+Source: Griewank and Walther, "Evaluating Derivatives", 2008.
+The engine itself: minidl/tensor.py, minidl/backward.py.
+Exercises: `minidl exercise 01` writes work/01_autograd.py with the marked regions empty;
+`minidl check 01` grades it.
+"""
+
+import numpy as np
+
+import minidl
+from minidl.gradcheck import gradcheck
+from minidl.tutorial import Table, launch, picture, say
+
+
+class LogSumExp(minidl.Function):
+    """y = log(sum(exp(x))) over the last dimension: (..., n) -> (...). The soft form of max."""
+
+    def forward(self, x):
+        m = x.max(axis=-1, keepdims=True)  # exp of at most 0: exp(1000) would be inf
+        y = np.log(np.exp(x - m).sum(axis=-1)) + m[..., 0]
+        self.save(x, y)
+        return y
+
+    def backward(self, gy):
+        x, y = self.saved  # (..., n), (...)
+        # >>> exercise 01a: backward of LogSumExp
+        # Return d loss / dx, (..., n), from gy = d loss / dy, (...).
+        # First derive dy/dx_i: it is a familiar function of x.
+        # Then mind two things: x may be 1000, where exp(x) overflows but exp(x - y) does not; and
+        # (..., n) with (...) needs a last dimension of 1 to broadcast as meant: y[..., None].
+        return gy[..., None] * np.exp(x - y[..., None])
+        # <<<
+
+
+def backward(loss):
+    """{leaf: d loss / d leaf}, by hand: the walk of minidl/backward.py in its simplest form."""
+    gradient = {loss.grad_fn: np.ones(loss.shape)}  # by node or leaf: what has arrived so far
+    for node in reversed(nodes_in_order(loss)):  # each node after all that use its output
+        gxs = node.backward(gradient.pop(node))
+        for edge, gx in zip(node.edges, gxs if isinstance(gxs, tuple) else (gxs,), strict=True):
+            if edge is not None:
+                producer = (
+                    edge[0] if isinstance(edge, tuple) else edge
+                )  # the function that made the input, or a leaf
+                # >>> exercise 01b: where gradients meet
+                # gx is d loss / d (this input). Another function may have used the same input,
+                # and may have sent its gradient already. Keep the sum in gradient[producer].
+                gradient[producer] = gradient.get(producer, 0) + gx
+                # <<<
+    return gradient
+
+
+def nodes_in_order(loss):
+    """The functions that made `loss`, each after those that made its inputs."""
+    found, stack = set(), [loss.grad_fn]
+    while stack:
+        node = stack.pop()
+        if node not in found:
+            found.add(node)
+            stack += [edge[0] for edge in node.edges if isinstance(edge, tuple)]
+    return sorted(found, key=lambda node: node.depth)
+
+
+def central_difference_errors(dtype, steps, n_points=400):
+    """Median error of the central difference of sin(x) exp(x) / 2 over random x, per step."""
+    x = minidl.Generator(3).uniform(n_points, low=0.5, high=2.0, dtype=np.float64).astype(dtype)
+
+    def f(x):
+        return np.sin(x) * np.exp(x) / dtype(2)
+
+    exact = (np.sin(x.astype(float)) + np.cos(x.astype(float))) * np.exp(x.astype(float)) / 2
+    errors = []
+    for h in steps.astype(dtype):
+        above, below = x + h, x - h
+        # above - below: the step as it was rounded, not 2h as it was meant
+        difference = (f(above) - f(below)) / (above - below)
+        errors.append(np.median(np.abs(difference - exact) / np.maximum(np.abs(exact), 1.0)))
+    return np.array(errors)
+
+
+def main(t, args):
+    table = Table(t)
+    say(t, "1. A graph, walked by hand and by the engine.")
+    x = minidl.tensor(0.5, dtype=np.float64, requires_grad=True)
+    y = minidl.tensor(2.0, dtype=np.float64, requires_grad=True)
+    u = x * y
+    v = minidl.tanh(x)
+    loss = u + v
+    for tensor in (u, v, loss):
+        tensor.retain_grad()
+    by_hand = backward(loss)
+    loss.backward()
+    table.row("d loss / dx", float(x.grad), 2 + 1 - np.tanh(0.5) ** 2, "rel<1e-15")
+    table.row("d loss / dy", float(y.grad), 0.5, "exact")
+    differences = abs(by_hand[x] - x.grad) + abs(by_hand[y] - y.grad)
+    table.row("walk by hand - engine", float(differences), 0.0, "exact")
+
+    say(t, "2. LogSumExp against central differences, every element, with random cotangents.")
+    generator = minidl.Generator(5)
+    inputs = generator.normal(4, 7, dtype=np.float64)
+    error = gradcheck(LogSumExp.apply, inputs)
+    table.row("LogSumExp, largest relative error", error, 0.0, "abs<1e-8")
+    twice = gradcheck(lambda a: LogSumExp.apply(a) * LogSumExp.apply(minidl.tanh(a)), inputs)
+    table.row("the same where x is used twice", twice, 0.0, "abs<1e-8")
+    large = minidl.tensor(np.array([1000.0, 0.0]), requires_grad=True)
+    LogSumExp.apply(large).backward()
+    table.row("its gradient at x = (1000, 0)", str(large.grad.tolist()), "[1.0, 0.0]", "exact")
+
+    say(t, "3. How small may h be? The error of the central difference, in two precisions.")
+    curves = []
+    for dtype in (np.float64, np.float32):
+        eps = float(np.finfo(dtype).eps)
+        steps = np.geomspace(eps * 8, 0.5, 120)
+        errors = central_difference_errors(dtype, steps)
+        curves.append((np.dtype(dtype).name, eps, steps, errors))
+        smooth = np.convolve(np.log(errors), np.ones(9) / 9, "valid")  # rounding is noisy
+        best = float(steps[4 + smooth.argmin()])
+        table.row(f"best h, {np.dtype(dtype).name}", best, eps ** (1 / 3), "factor<4")
+    named = [(x, "x"), (y, "y"), (u, "u = x y"), (v, "v = tanh x"), (loss, "loss = u + v")]
+    picture(t, draw, named, curves)
+    return table
+
+
+BLUE, RED, ORANGE = "#08306b", "#cb181d", "#d94801"
+
+
+def draw(plt, named, curves):
+    """Left: the graph, value and gradient in every node. Right: the V of the difference."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(13, 5.6), width_ratios=(1.15, 1))
+    draw_graph(left, named)
+    for (name, eps, steps, errors), colour in zip(curves, (BLUE, ORANGE), strict=True):
+        best = eps ** (1 / 3)
+        right.loglog(steps, errors, ".", color=colour, label=f"{name}: $eps^{{1/3}}$ = {best:.1e}")
+        right.loglog(steps, eps / steps, "--", color=colour, linewidth=1)
+        right.text(eps * 200, 0.06, "eps / h", color=colour)
+        right.axvline(best, color=colour, linewidth=1, linestyle=":")
+    right.loglog(steps, steps**2 / 6, "--", color="grey", linewidth=1)
+    right.text(6e-5, 1.5e-11, "h² / 6", color="grey")
+    right.set(title="Too small a step is as bad as too large a one", ylim=(1e-12, 1))
+    right.set(xlabel="step h of the central difference", ylabel="relative error of the derivative")
+    right.legend(loc="lower left")
+    return figure
+
+
+def draw_graph(axes, named):
+    """Boxes for x, y, u, v, loss; on every arrow the gradient that comes back along it."""
+    x, y, _, v, _ = (tensor.item() for tensor, _ in named)
+    places = [(0, 1.6), (0, 0), (1.75, 0), (1.75, 1.6), (3.5, 0.8)]
+    boxes = []
+    for (tensor, name), place in zip(named, places, strict=True):
+        text = f"{name}\nvalue {tensor.item():.4f}\ngradient {float(tensor.grad):.4f}"
+        face = "#deebf7" if tensor.is_leaf else "#fff5eb"
+        box = {"boxstyle": "round,pad=0.5", "facecolor": face, "edgecolor": BLUE}
+        boxes.append(axes.annotate(text, place, bbox=box, ha="center", va="center"))
+    for a, b, gradient in ((0, 2, y), (1, 2, x), (0, 3, 1 - v * v), (2, 4, 1.0), (3, 4, 1.0)):
+        arrow = {"arrowstyle": "-|>", "color": BLUE, "lw": 2, "shrinkA": 0, "shrinkB": 2}
+        arrow |= {"patchA": boxes[a].get_bbox_patch(), "patchB": boxes[b].get_bbox_patch()}
+        axes.annotate("", places[b], places[a], arrowprops=arrow)
+        (xa, ya), (xb, yb) = places[a], places[b]
+        beside = 0.32 if ya > yb else 0.0  # of an arrow that goes down, its label goes to the right
+        place = ((xa + xb) / 2 + beside, (ya + yb) / 2 + 0.09)
+        axes.annotate(f"{gradient:.4f}", place, color=RED, fontsize=11, ha="center")
+    for word, start, end, height, colour in (
+        ("forward", 1.0, 2.6, 2.35, BLUE), ("backward", 2.6, 1.0, -0.75, RED)
+    ):
+        arrow = {"arrowstyle": "-|>", "color": colour, "lw": 2}
+        axes.annotate(word, (end, height), (start, height), color=colour, va="center", ha="center",
+                      arrowprops=arrow)
+    axes.set_title("x is used twice: the gradients that come back are added")
+    axes.set(xlim=(-0.7, 4.2), ylim=(-1.0, 2.6))
+    axes.axis("off")
+
+
+if __name__ == "__main__":
+    launch(main)
