@@ -12,11 +12,13 @@ The sort is stable, so the order of additions, hence the bits, depend on the ind
 Test: tests/ops/test_embedding.py
 """
 
+from minidl import backend
 from minidl.tensor import Function
 
 
 def scatter_add_rows(xp, index, g, n_rows):
-    """out (n_rows, width) with out[index[t]] += g[t]; index (t,), g (t, width)."""
+    """out (n_rows, width) with out[index[t]] += g[t]; index (t,), g (t, width); fp16 in fp32."""
+    g = g.astype(backend.accumulate_dtype(g.dtype), copy=False)
     out = xp.zeros((n_rows, g.shape[1]), g.dtype)
     if index.size:
         order = xp.argsort(index, kind="stable")

@@ -25,7 +25,6 @@ from minidl import backend
 from minidl.ops.matmul import column_sums
 from minidl.tensor import Function
 
-
 BLOCK_ELEMS = 2**16  # 256 KiB of float32: four such arrays are at work at once in 1 MiB of cache
 
 
@@ -182,10 +181,10 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
 
 
 def rms_norm(input, normalized_shape, weight=None, eps=None):
-    """input / sqrt(mean(input^2) + eps) * weight over the last dimensions. eps: the machine
-    epsilon of the input's dtype unless given."""
+    """input / sqrt(mean(input^2) + eps) * weight over the last dimensions. eps: the machine epsilon
+    of the dtype that sums (float32 for float16) unless given."""
     shape = _normalized_shape("rms_norm", input, normalized_shape, weight, None)
-    eps = float(np.finfo(input.dtype).eps) if eps is None else eps
+    eps = float(np.finfo(backend.accumulate_dtype(input.dtype)).eps) if eps is None else eps
     return LayerNorm.apply(input, weight, None, shape=shape, eps=eps, centered=False)
 
 

@@ -23,8 +23,9 @@ def to_working_dtype(x, dtype, op):
 
 
 def shift_by_max(xp, x, axis):
-    """x - max(x) along axis, in a new buffer; (a zero-length axis has no maximum and no need)."""
-    return x - x.max(axis=axis, keepdims=True) if x.size else x.copy()
+    """x - max(x) along axis, in a new array, 0-d included; no elements have no maximum."""
+    y = xp.empty_like(x)
+    return xp.subtract(x, x.max(axis=axis, keepdims=True), out=y) if x.size else y
 
 
 class Softmax(Function):
@@ -42,8 +43,8 @@ class Softmax(Function):
 
     def backward(self, gy):
         (y,) = self.saved
-        work = backend.accumulate_dtype(y.dtype)
-        gx = self.xp.multiply(gy, y, dtype=work)
+        gx = self.xp.empty_like(y, dtype=backend.accumulate_dtype(y.dtype))
+        self.xp.multiply(gy, y, out=gx, dtype=gx.dtype)
         dot = gx.sum(axis=self.axis, keepdims=True)
         self.xp.subtract(gy, dot, out=gx)
         gx *= y
@@ -64,9 +65,9 @@ class LogSoftmax(Function):
 
     def backward(self, gy):
         (y,) = self.saved
-        work = backend.accumulate_dtype(y.dtype)
-        gx = self.xp.exp(y.astype(work, copy=False))
-        gx *= gy.sum(axis=self.axis, keepdims=True, dtype=work)
+        gx = self.xp.empty_like(y, dtype=backend.accumulate_dtype(y.dtype))
+        self.xp.exp(y, out=gx, dtype=gx.dtype)
+        gx *= gy.sum(axis=self.axis, keepdims=True, dtype=gx.dtype)
         return self.xp.subtract(gy, gx, out=gx)
 
 

@@ -1,0 +1,98 @@
+"""Convolution and pooling: patches, sizes beyond the rows of samples_nn.py, and errors."""
+
+import numpy as np
+import pytest
+
+import minidl
+from minidl.nn import functional as F
+from minidl.ops.conv import patches
+
+RNG = np.random.default_rng(9)
+
+
+def image(*shape):
+    return minidl.Tensor(RNG.standard_normal(shape), requires_grad=True)
+
+
+def test_a_patch_is_what_lies_under_the_kernel():
+    x = RNG.standard_normal((2, 3, 7, 9))
+    view = patches(np, x, (3, 2), (2, 1), (1, 3))
+    assert view.shape == (2, 3, 3, 6, 3, 2) and np.shares_memory(view, x)
+    for i, j in np.ndindex(3, 6):
+        np.testing.assert_array_equal(view[:, :, i, j], x[:, :, 2 * i:2 * i + 3, j:j + 4:3])
+
+
+def test_patches_stay_inside_the_image():
+    x = np.full((3, 3, 6, 6), np.nan)  # nan around an image of ones: a stray read would show
+    x[1, 1] = 1
+    for stride in (1, 2, 3):
+        inside = x[1:2, 1:2]
+        assert not np.isnan(patches(np, inside, (2, 3), (stride, stride), (2, 1))).any()
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("padding", [0, 1, 2])
+@pytest.mark.parametrize("dilation", [1, 2])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_all_options_together_equal_torch(stride, padding, dilation, groups):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    x, w, b = (RNG.standard_normal(s) for s in ((3, 4, 11, 7), (6, 4 // groups, 3, 2), 6))
+    ours = [minidl.Tensor(a, requires_grad=True) for a in (x, w, b)]
+    theirs = [torch.tensor(a, requires_grad=True) for a in (x, w, b)]
+    y = F.conv2d(*ours, stride, padding, dilation, groups)
+    wanted = torch.nn.functional.conv2d(*theirs, stride, padding, dilation, groups)
+    gy = RNG.standard_normal(y.shape)
+    y.backward(gy)
+    wanted.backward(torch.tensor(gy))
+    np.testing.assert_allclose(y.numpy(), wanted.detach().numpy(), rtol=0, atol=1e-12)
+    for a, t in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a.grad, t.grad.numpy(), rtol=0, atol=1e-11)
+
+
+def test_columns_are_not_kept():
+    x, w = image(2, 4, 8, 8) * 1.0, image(3, 4, 3, 3)
+    y = F.conv2d(x, w)
+    assert minidl.saved_bytes(y) == x.nbytes  # and w is a leaf
+
+
+def test_first_of_equals_gets_the_gradient_of_max_pool():
+    x = minidl.Tensor(np.ones((1, 1, 2, 4)), requires_grad=True)
+    F.max_pool2d(x, 2).sum().backward()
+    np.testing.assert_array_equal(x.grad[0, 0], [[1, 0, 1, 0], [0, 0, 0, 0]])
+
+
+def test_max_pool_saves_one_byte_an_output():
+    y = F.max_pool2d(image(2, 3, 8, 8), 2)
+    assert minidl.saved_bytes(y) == y.numel()
+
+
+def test_conv_errors_name_op_and_shapes():
+    x, w = image(2, 4, 5, 5), image(6, 2, 3, 3)
+    for kwargs, message in [
+        ({}, r"conv2d: input \(2, 4, 5, 5\), weight \(6, 2, 3, 3\), groups 1; want as many"),
+        ({"groups": 4}, "want as many input channels"),
+        ({"groups": 2, "dilation": 3}, "a kernel of 3 with dilation 3 does not fit into 5"),
+        ({"groups": 2, "padding": "same", "stride": 2}, "padding='same' wants stride 1"),
+        ({"groups": 2, "padding": "full"}, "'same' or 'valid', got 'full'"),
+        ({"groups": 2, "stride": (1, 2, 3)}, "stride is an int or two of them"),
+        ({"groups": 2, "stride": 0}, "must be at least 1"),
+        ({"groups": 2, "bias": image(5)}, r"bias \(5,\), want \(6,\)"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            F.conv2d(x, w, **kwargs)
+    with pytest.raises(ValueError, match=r"conv1d: .*want \(N, C, L\)"):
+        F.conv1d(x, w)
+
+
+def test_pool_errors():
+    x = image(2, 4, 5, 5)
+    with pytest.raises(NotImplementedError, match="max_pool2d: ceil_mode is not provided"):
+        F.max_pool2d(x, 2, ceil_mode=True)
+    with pytest.raises(NotImplementedError, match="return_indices is not provided"):
+        F.max_pool2d(x, 2, return_indices=True)
+    with pytest.raises(ValueError, match="padding .* at most half the kernel"):
+        F.avg_pool2d(x, 2, padding=2)
+    with pytest.raises(ValueError, match=r"a window of \(6, 6\) .* does not fit"):
+        F.max_pool2d(x, 6)
+    with pytest.raises(ValueError, match=r"adaptive_avg_pool2d: input \(5, 5\)"):
+        F.adaptive_avg_pool2d(image(5, 5), 1)

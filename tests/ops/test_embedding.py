@@ -1,0 +1,36 @@
+"""Embedding: the scatter-add against the obvious loop, and wrong indices."""
+
+import numpy as np
+import pytest
+
+import minidl
+from minidl.nn import functional as F
+from minidl.ops.embedding import scatter_add_rows
+
+RNG = np.random.default_rng(6)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 97])
+@pytest.mark.parametrize("n_rows", [1, 5, 200])
+def test_scatter_add_equals_add_at(n, n_rows):
+    index, g = RNG.integers(0, n_rows, n), RNG.standard_normal((n, 3))
+    wanted = np.zeros((n_rows, 3))
+    np.add.at(wanted, index, g)
+    np.testing.assert_allclose(scatter_add_rows(np, index, g, n_rows), wanted, rtol=0, atol=1e-13)
+
+
+def test_fp16_sums_of_many_rows_are_fp32():
+    w = minidl.Tensor(np.ones((2, 3), np.float16), requires_grad=True)
+    F.embedding(np.zeros(3000, int), w).sum().backward()
+    assert w.grad.dtype == np.float16 and (w.grad[0] == 3000).all() and (w.grad[1] == 0).all()
+
+
+def test_wrong_indices_are_named():
+    w = minidl.Tensor(np.ones((5, 2)))
+    for bad in (5, -1):
+        with pytest.raises(IndexError, match="embedding: indices from .* rows 0 to 4"):
+            F.embedding(np.array([0, bad]), w)
+    with pytest.raises(IndexError, match="padding_idx 5 is no row"):
+        F.embedding(np.array([0]), w, padding_idx=5)
+    with pytest.raises(ValueError, match="embedding: input of float64"):
+        F.embedding(np.array([0.0]), w)

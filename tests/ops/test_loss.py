@@ -1,0 +1,83 @@
+"""Losses: what is ignored, what overflows, and wrong targets."""
+
+import numpy as np
+import pytest
+
+import minidl
+from minidl.nn import functional as F
+
+RNG = np.random.default_rng(8)
+
+
+def logits(*shape, dtype=np.float64):
+    return minidl.Tensor(RNG.standard_normal(shape).astype(dtype), requires_grad=True)
+
+
+def test_mean_divides_by_the_rows_that_count():
+    x, target = logits(4, 3), np.array([1, -100, 0, -100])
+    some = minidl.Tensor(x.numpy()[[0, 2]])
+    got = F.cross_entropy(x, target)
+    np.testing.assert_allclose(got.item(), F.cross_entropy(some, target[[0, 2]]).item(), rtol=1e-14)
+    got.backward()
+    assert not x.grad[[1, 3]].any() and x.grad[[0, 2]].any()
+
+
+def test_all_ignored_is_nan_with_a_zero_gradient():
+    x = logits(2, 3)
+    y = F.cross_entropy(x, np.array([-100, -100]))
+    y.backward()
+    assert np.isnan(y.item()) and not x.grad.any()
+
+
+def test_large_logits_do_not_overflow():
+    x = minidl.Tensor(np.array([[3e4, 0, -3e4]], np.float32), requires_grad=True)
+    F.cross_entropy(x, np.array([1]), reduction="sum").backward()
+    np.testing.assert_array_equal(x.grad, [[1, -1, 0]])
+
+
+def test_fp16_is_summed_in_fp32():
+    x = minidl.Tensor(np.zeros((4096, 2), np.float16), requires_grad=True)
+    y = F.cross_entropy(x, np.zeros(4096, int))
+    y.backward()
+    assert y.dtype == np.float16 and abs(y.item() - np.log(2)) < 2**-11
+    assert F.mse_loss(x, x + 1).item() == 1  # an fp16 sum of ones stops at 2048
+
+
+def test_one_buffer_of_the_size_of_the_logits_is_saved():
+    n, c = 100, 50
+    y = F.cross_entropy(logits(n, c) * 1.0, np.zeros(n, int))
+    saved = sum(a.nbytes for a in y.grad_fn.saved if a is not None)
+    assert n * c * 8 <= saved < n * c * 8 + 5 * n * 8  # and at most five numbers a row
+
+
+def test_backward_twice_with_retain_graph_adds_the_same_again():
+    x = logits(3, 4)
+    y = F.cross_entropy(x, np.array([0, 3, 1]), label_smoothing=0.1)
+    y.backward(retain_graph=True)
+    once = x.grad.copy()
+    y.backward()
+    np.testing.assert_array_equal(x.grad, 2 * once)
+
+
+@pytest.mark.parametrize("loss", [F.cross_entropy, F.nll_loss])
+def test_wrong_targets_are_named(loss):
+    with pytest.raises(IndexError, match=r"target 3 is no class: the input \(2, 3\) has 3 classes"):
+        loss(logits(2, 3), np.array([3, 0]))
+    with pytest.raises(IndexError, match="target -1 is no class"):
+        loss(logits(2, 3), np.array([0, -1]))
+    with pytest.raises(ValueError, match=r"input \(2, 3\) of float64, target \(3,\) of int64"):
+        loss(logits(2, 3), np.array([0, 1, 1]))
+    with pytest.raises(ValueError, match="reduction is 'none', 'mean' or 'sum', got 'average'"):
+        loss(logits(2, 3), np.array([0, 1]), reduction="average")
+    with pytest.raises(ValueError, match=r"weight \(2,\), want \(3,\), one a class"):
+        loss(logits(2, 3), np.array([0, 1]), np.ones(2))
+
+
+def test_unequal_shapes_are_refused():
+    for loss in (F.mse_loss, F.l1_loss, F.binary_cross_entropy_with_logits):
+        with pytest.raises(ValueError, match=r"input \(3, 1\), target \(3,\); want equal shapes"):
+            loss(logits(3, 1), np.ones(3))
+    with pytest.raises(ValueError, match="of probabilities; want equal shapes"):
+        F.cross_entropy(logits(3, 2), np.ones(3))
+    with pytest.raises(ValueError, match="label_smoothing is 2"):
+        F.cross_entropy(logits(3, 2), np.zeros(3, int), label_smoothing=2)
