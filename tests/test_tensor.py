@@ -238,7 +238,7 @@ def test_iteration_and_length():
     a, b = leaf(1, 2)
     (a * b).backward()  # unpacked elements are in the graph
     with pytest.raises(TypeError, match="0-d"):
-        len(minidl.tensor(1.0))
+        _ = len(minidl.tensor(1.0))
 
 
 def test_repr_shows_what_matters():

@@ -25,6 +25,7 @@ from minidl.ops import (
     norm,
     pool,
     reduce,
+    select,
     shape,
     softmax,
 )
@@ -32,8 +33,9 @@ from minidl.tensor import Tensor
 
 TABLE = [  # (file, homes, names)
     (elementwise, "mt", "add sub mul div remainder neg pow exp log sqrt rsqrt sin cos"),
-    (elementwise, "mt", "abs sign floor ceil round maximum minimum clamp masked_fill"),
-    (elementwise, "t", "where"),
+    (elementwise, "mt", "abs sign floor ceil round"),
+    (select, "mt", "maximum minimum clamp masked_fill"),
+    (select, "t", "where"),
     (activations, "mtf", "relu sigmoid tanh"),
     (activations, "f", "leaky_relu elu silu gelu softplus"),
     (logic, "mt", "eq ne lt le gt ge bitwise_and bitwise_or bitwise_xor bitwise_not"),

@@ -2,13 +2,12 @@
 
 Inputs broadcast as in NumPy; backward may return the broadcast gradient, the walk sums it back
 to the input's shape. Integers become float32 where a float is needed, as in PyTorch. Activations
-are in activations.py, comparisons and logic in logic.py.
+are in activations.py, maximum, clamp and where in select.py, comparisons in logic.py.
 
 Test: tests/ops/test_elementwise.py   Tutorial: tutorials/01_autograd.py
 """
 
-from minidl import backend
-from minidl.tensor import Function, Tensor
+from minidl.tensor import Function
 
 
 class Add(Function):
@@ -227,65 +226,6 @@ class Step(Function):
         return self.xp.zeros_like(gy)
 
 
-class Maximum(Function):
-    """The larger of a and b, which gets the gradient; equal ones share it half and half."""
-
-    promotes = "same"
-    larger = True
-
-    def forward(self, a, b):
-        self.save(a, b)
-        return (self.xp.maximum if self.larger else self.xp.minimum)(a, b)
-
-    def backward(self, gy):
-        a, b = self.saved
-        loser_a, loser_b = (a < b, a > b) if self.larger else (a > b, a < b)
-        gy = self.xp.where(a == b, gy * 0.5, gy)
-        return gy * ~loser_a, gy * ~loser_b
-
-
-class Minimum(Maximum):
-    """The smaller of a and b; the rest as for Maximum."""
-
-    larger = False
-
-
-class Clamp(Function):
-    """x between two numbers. The gradient passes where x is inside, bounds included."""
-
-    def forward(self, x, min=None, max=None):
-        bounds = [b for b in (min, max) if b is not None]
-        if not bounds or any(isinstance(b, Tensor) or hasattr(b, "shape") for b in bounds):
-            raise TypeError("clamp: wants a number for min, max or both; for tensors use maximum "
-                            "and minimum")
-        x = x.astype(backend.result_dtype([x, *bounds]), copy=False)
-        if self.needs[0]:
-            inside = True if min is None else x >= min
-            self.save(inside if max is None else inside & (x <= max))
-        return self.xp.clip(x, min, max)
-
-    def backward(self, gy):
-        (inside,) = self.saved
-        return gy * inside
-
-
-class Where(Function):
-    """a where the condition holds, b elsewhere."""
-
-    def forward(self, condition, a, b):
-        if getattr(condition, "dtype", None) != bool:
-            raise TypeError("where: the condition wants to be a bool tensor, got "
-                            f"{getattr(condition, 'dtype', type(condition).__name__)}")
-        dtype = backend.result_dtype([a, b])
-        self.save(condition)
-        return self.xp.where(condition, self.xp.asarray(a, dtype), self.xp.asarray(b, dtype))
-
-    def backward(self, gy):
-        (condition,) = self.saved
-        return (None, self.xp.where(condition, gy, 0) if self.needs[1] else None,
-                self.xp.where(condition, 0, gy) if self.needs[2] else None)
-
-
 def add(input, other, *, alpha=1):
     """input + alpha * other."""
     return Add.apply(input, other if alpha == 1 else mul(other, alpha))
@@ -360,28 +300,3 @@ def ceil(input):
 def round(input):
     """The nearest integer, halves to the even one."""
     return Step.apply(input, name="rint")
-
-
-def maximum(input, other):
-    return Maximum.apply(input, other)
-
-
-def minimum(input, other):
-    return Minimum.apply(input, other)
-
-
-def clamp(input, min=None, max=None):
-    return Clamp.apply(input, min=min, max=max)
-
-
-def where(condition, input, other):
-    """input where the bool tensor `condition` holds, other elsewhere; all three broadcast."""
-    return Where.apply(condition, input, other)
-
-
-def masked_fill(input, mask, value):
-    """The number or 0-d tensor `value` where the bool tensor `mask` holds, else input; the dtype
-    is the input's."""
-    to_dtype = input.dtype.type
-    return Where.apply(mask, value.to(input.dtype) if isinstance(value, Tensor)
-                       else to_dtype(value), input)

@@ -15,8 +15,8 @@ import numpy as np
 
 from minidl import backend
 from minidl.ops.dims import keepdim_shape, normalize_dims
-from minidl.ops.elementwise import maximum, minimum
 from minidl.ops.index import along
+from minidl.ops.select import maximum, minimum
 from minidl.tensor import Function, Tensor, op_name
 
 MaxResult = namedtuple("MaxResult", "values indices")

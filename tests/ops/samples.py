@@ -126,7 +126,7 @@ ACTIVATIONS = [
     row("leaky_relu slope", lambda m, F, a: F.leaky_relu(a, 0.3), ONE, JUMPS),
     row("elu", lambda m, F, a: F.elu(a), ONE, JUMPS),
     row("elu alpha", lambda m, F, a: F.elu(a, 2.0), ONE, JUMPS[1:]),
-    row("silu", lambda m, F, a: F.silu(a), [*ONE, n(300, 70)[:, ::9]], JUMPS),
+    row("silu", lambda m, F, a: F.silu(a), ONE, JUMPS),
     row("gelu", lambda m, F, a: F.gelu(a), [*ONE, 3 * n(4, 5)], JUMPS),
     row("gelu tanh", lambda m, F, a: F.gelu(a, approximate="tanh"), ONE, JUMPS[:1]),
     row("softplus", lambda m, F, a: F.softplus(a), ONE, JUMPS),
