@@ -114,6 +114,9 @@ def test_spawned_work_gives_its_result_or_its_error(t):
     assert naive.all_reduce(t, np.array([2])) == 2 * t.size  # meanwhile
     assert handle.wait() == t.size
 
+    with t.named("outer"):  # context variables travel along
+        assert t.spawn(transport.current_label).wait() == "outer"
+
     def fail():
         raise KeyError("lost")
 

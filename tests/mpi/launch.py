@@ -50,6 +50,9 @@ def mpiexec(n, *command, timeout, env=None, check=False):
         os.killpg(process.pid, signal.SIGKILL)
         out, err = process.communicate()
         pytest.fail(f"{n} ranks hung for {timeout} s; their output:\n{out[-3000:]}\n{err[-6000:]}")
+    except BaseException:  # ctrl-C, or pytest's own time limit
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
     if check and process.returncode:
         pytest.fail(f"{n} ranks ended with {process.returncode}:\n{out[-1000:]}\n{err[-9000:]}")
     return subprocess.CompletedProcess(command, process.returncode, out, err)
