@@ -1,0 +1,21 @@
+// out = a + b + c, elementwise: the smallest kernel that shows why one fuses.
+//
+//   a, b, c, out   n elements of type T          read 3, write 1: 16 bytes an element in float
+//   Two launches of an add kernel would read 4 and write 2, 24 bytes: the sum a + b goes to memory and comes back.
+//
+// Wrapper: minidl/fused/add3.py   Test: tests/fused/test_add3.py, tests/cuda/   Tutorial: tutorials/02_add3.py
+#include "common.cuh"
+
+// Naive: one launch for each plus sign, t = a + b, then out = t + c.
+extern "C" __global__ void add3_naive(T* out, const T* a, const T* b, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n)  // guard: the last block may reach past the end
+    out[i] = from_float<T>(to_float(a[i]) + to_float(b[i]));
+}
+
+// Fused: the sum a + b stays in a register.
+extern "C" __global__ void add3(T* out, const T* a, const T* b, const T* c, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n)  // guard
+    out[i] = from_float<T>(to_float(a[i]) + to_float(b[i]) + to_float(c[i]));
+}

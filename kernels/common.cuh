@@ -1,0 +1,121 @@
+// What the kernels share: the element type, sums over a warp and a block, random numbers.   Test: tests/cuda/test_common.py
+#pragma once
+
+// The element type comes from the command line, -DT=float: one file serves float, double and half.
+#ifndef T
+#define T float
+#endif
+
+#include <cuda_fp16.h>
+
+// A loop that a CPU should vectorise: SIMD before `for`, SIMD_SUM(s) when the loop adds to s. Nothing on a GPU, whose
+// vector is the warp.
+#ifdef MINIDL_HOST
+#define PRAGMA(text) _Pragma(#text)
+#define SIMD PRAGMA(omp simd)
+#define SIMD_SUM(...) PRAGMA(omp simd reduction(+ : __VA_ARGS__))
+#define SIMD_MAX(...) PRAGMA(omp simd reduction(max : __VA_ARGS__))
+#else
+#define SIMD
+#define SIMD_SUM(...)
+#define SIMD_MAX(...)
+#ifndef INFINITY  // NVRTC has no math.h
+#define INFINITY __int_as_float(0x7f800000)
+#endif
+#endif
+
+// Arithmetic is done in float, also for half: its 11 bits are for storage. double stays double.
+__device__ __forceinline__ float to_float(float x) { return x; }
+__device__ __forceinline__ float to_float(__half x) { return __half2float(x); }
+__device__ __forceinline__ double to_float(double x) { return x; }
+
+template <typename To> __device__ __forceinline__ To from_float(float x);
+template <> __device__ __forceinline__ float from_float<float>(float x) { return x; }
+template <> __device__ __forceinline__ __half from_float<__half>(float x) { return __float2half(x); }
+template <typename To> __device__ __forceinline__ To from_float(double x) { return To(x); }
+
+// ---- sums ----
+
+// Sum over the 32 lanes, in every lane. A butterfly: after step s each lane holds the sum of 2^s lanes.
+template <typename V> __device__ __forceinline__ V warp_sum(V v) {
+  for (int d = 16; d > 0; d /= 2) v += __shfl_xor_sync(0xffffffffu, v, d);
+  return v;
+}
+
+template <typename V> __device__ __forceinline__ V warp_max(V v) {
+  for (int d = 16; d > 0; d /= 2) {
+    V other = __shfl_xor_sync(0xffffffffu, v, d);
+    v = v < other ? other : v;
+  }
+  return v;
+}
+
+// Sum over the threads of a one-dimensional block of whole warps, in every thread. scratch: 33 values in shared memory.
+//
+//     warps   [0..31] [32..63] ...     each warp sums its own lanes
+//                 \      |             lane 0 of each writes to scratch
+//                  scratch             warp 0 sums those, everybody reads the result
+template <typename V> __device__ __forceinline__ V block_sum(V v, V* scratch) {
+  int lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32;
+  v = warp_sum(v);
+  if (lane == 0) scratch[warp] = v;
+  __syncthreads();
+  if (warp == 0) {
+    v = warp_sum(lane < n_warps ? scratch[lane] : V(0));
+    if (lane == 0) scratch[32] = v;
+  }
+  __syncthreads();
+  v = scratch[32];
+  __syncthreads();  // scratch may be used again
+  return v;
+}
+
+template <typename V> __device__ __forceinline__ V block_max(V v, V* scratch) {
+  int lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32;
+  v = warp_max(v);
+  if (lane == 0) scratch[warp] = v;
+  __syncthreads();
+  if (warp == 0) {
+    v = warp_max(scratch[lane < n_warps ? lane : 0]);
+    if (lane == 0) scratch[32] = v;
+  }
+  __syncthreads();
+  v = scratch[32];
+  __syncthreads();
+  return v;
+}
+
+// ---- random numbers: minidl/random.py, to the bit ----
+
+// Philox-4x64-10 (Salmon, Moraes, Dror, Shaw 2011): ten rounds of multiply and exchange turn a counter into 256 random
+// bits. counter has 256 bits, of which we count in the lowest 64; the key is (seed, stream). out: 8 draws of 32 bits.
+__device__ __forceinline__ void philox(unsigned long long counter, unsigned long long seed, unsigned long long stream,
+                                       unsigned int* out) {
+  unsigned long long c0 = counter, c1 = 0, c2 = 0, c3 = 0;
+  for (int round = 0; round < 10; ++round) {
+    unsigned long long high0 = __umul64hi(0xD2E7470EE14C6C93ull, c0), low0 = 0xD2E7470EE14C6C93ull * c0;
+    unsigned long long high1 = __umul64hi(0xCA5A826395121157ull, c2), low1 = 0xCA5A826395121157ull * c2;
+    c0 = high1 ^ c1 ^ seed;
+    c1 = low1;
+    c2 = high0 ^ c3 ^ stream;
+    c3 = low0;
+    seed += 0x9E3779B97F4A7C15ull;    // the golden ratio
+    stream += 0xBB67AE8584CAA73Bull;  // sqrt(3) - 1
+  }
+  out[0] = (unsigned int)c0, out[1] = (unsigned int)(c0 >> 32);
+  out[2] = (unsigned int)c1, out[3] = (unsigned int)(c1 >> 32);
+  out[4] = (unsigned int)c2, out[5] = (unsigned int)(c2 >> 32);
+  out[6] = (unsigned int)c3, out[7] = (unsigned int)(c3 >> 32);
+}
+
+// Draw i of a Generator(seed, stream) that stands at `counter`: what generator.bits(n)[i] is. A thread that needs all eight
+// draws of a block calls philox itself, for an eighth of the work.
+__device__ __forceinline__ unsigned int random_bits(unsigned long long seed, unsigned long long stream,
+                                                    unsigned long long counter, unsigned long long i) {
+  unsigned int draws[8];
+  philox(counter + i / 8, seed, stream, draws);
+  return draws[i % 8];
+}
+
+// Uniform in [0, 1): the top 24 bits of a draw.
+__device__ __forceinline__ float uniform(unsigned int bits) { return (float)(bits >> 8) * 5.9604644775390625e-08f; }

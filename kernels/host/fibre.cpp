@@ -1,0 +1,390 @@
+// The runtime library, second part: CUDA threads that wait for each other, as fibres on one CPU thread.
+//
+//     thread 0  ----+            +---        Each thread of a block has a stack. One runs until it reaches a barrier or a warp
+//     thread 1      +----+       |           call, then switches to the next that can run. The last one to arrive does the
+//     thread 2           +----+  |           work: a barrier releases everybody, a shuffle deals out the values.
+//     barrier ----------------+--+           Nobody can run: that is a deadlock, and we know who waits where.
+//
+// Nothing runs at the same time within a block, so results repeat exactly; blocks may share CPU threads through the pool.
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <sys/mman.h>
+
+#include "parallel.h"
+#include "runtime.h"
+
+extern "C" void minidl_switch(void** save, void* load);
+
+namespace {
+
+const int kMaxThreads = 1024;            // CUDA's limit for a block
+const size_t kStackBytes = 256 * 1024;   // reserved for each thread; only what is touched takes memory
+const size_t kDynamicBytes = 256 * 1024; // above the 227 KiB of shared memory that any GPU gives a block
+const long long kSpinLimit = 20000000;   // yields without any progress: nobody will come
+const unsigned long long kCanary = 0x6d696e69646c2121ull;
+
+enum State : char { READY, AT_BARRIER, IN_WARP, RETURNED };
+
+struct Fibre {
+  void* stack_pointer;
+  State state;
+  uint3 thread;
+  int line;  // where it waits or returned
+  const char* file;
+  int value;  // what its last barrier counted
+  // The warp call it waits in:
+  int op, n_bytes, source;
+  unsigned mask;
+  const void* given;
+  void* result;
+};
+
+struct Engine {
+  Fibre fibres[kMaxThreads];
+  unsigned waiting[kMaxThreads / 32], returned_lanes[kMaxThreads / 32];
+  int order[kMaxThreads], n, cursor, arrived, n_returned, votes;
+  bool failed;
+  long long spins;
+  void* main_stack_pointer;
+  const MinidlLaunch* launch;
+  MinidlThread run;
+  uint3 block;
+  char *stacks, *dynamic;
+};
+
+__thread Engine* engine;  // one for each CPU thread that has run fibres
+
+Fibre& current() { return engine->fibres[engine->order[engine->cursor]]; }
+int index_of(const Fibre& f) { return int(&f - engine->fibres); }
+
+const char* short_name(const char* path) {
+  const char* slash = strrchr(path, '/');
+  return slash ? slash + 1 : path;
+}
+
+void to_main() {
+  void* unused;
+  minidl_switch(&unused, engine->main_stack_pointer);
+  __builtin_unreachable();
+}
+
+// Ends the launch from inside a CUDA thread: the other stacks are simply not taken up again.
+[[noreturn]] void fail(const char* format, ...) {
+  char text[1500];
+  va_list values;
+  va_start(values, format);
+  int n = snprintf(text, sizeof text, "block (%u, %u, %u): ", engine->block.x, engine->block.y, engine->block.z);
+  vsnprintf(text + n, sizeof text - n, format, values);
+  va_end(values);
+  minidl_refuse(text);
+  engine->failed = true;
+  to_main();
+  __builtin_unreachable();
+}
+
+// "16 threads wait at line 11, 48 returned at line 9": groups of equal state and place, in order of their first thread.
+void describe(char* text, size_t size) {
+  static const char* const words[] = {"are ready after", "wait at", "wait in a warp call at", "returned at"};
+  Engine* e = engine;
+  bool told[kMaxThreads] = {};
+  size_t used = 0;
+  for (int i = 0; i < e->n; ++i) {
+    if (told[i]) continue;
+    Fibre& f = e->fibres[i];
+    int count = 0;
+    for (int k = i; k < e->n; ++k) {
+      Fibre& g = e->fibres[k];
+      if (g.state == f.state && g.line == f.line && g.file == f.file) told[k] = true, count++;
+    }
+    char place[300] = "the end of the kernel";
+    if (f.line) snprintf(place, sizeof place, "line %d of %s", f.line, short_name(f.file));
+    if (used < size)
+      used += snprintf(text + used, size - used, "%s%d thread%s %s %s", used ? ", " : "", count, count == 1 ? "" : "s",
+                       count == 1 && f.state != RETURNED ? (f.state == AT_BARRIER ? "waits at" : "waits in a warp call at")
+                                                         : words[f.state],
+                       place);
+  }
+}
+
+[[noreturn]] void fail_stuck() {
+  char text[1200];
+  bool warp = false;
+  for (int i = 0; i < engine->n; ++i) warp |= engine->fibres[i].state == IN_WARP;
+  describe(text, sizeof text);
+  if (!warp) fail("divergent barrier: %s. Every thread of a block must reach the same __syncthreads().", text);
+  for (int i = 0; i < engine->n; ++i) {
+    Fibre& f = engine->fibres[i];
+    if (f.state != IN_WARP) continue;
+    unsigned missing = f.mask & ~engine->waiting[i / 32] & ~engine->returned_lanes[i / 32];
+    fail("deadlock: %s. Lane %d of warp %d waits with mask 0x%08x%s; lanes 0x%08x of it have not come.", text, i % 32, i / 32,
+         f.mask, missing ? "" : " and the others with another mask", missing);
+  }
+  __builtin_unreachable();
+}
+
+// Switch to the next thread that can run, in the launch's order.
+void yield() {
+  Engine* e = engine;
+  Fibre& from = current();
+  for (int step = 1; step <= e->n; ++step) {
+    int at = e->cursor + step;
+    if (at >= e->n) at -= e->n;
+    Fibre& to = e->fibres[e->order[at]];
+    if (to.state != READY) continue;
+    if (&to == &from) return;
+    e->cursor = at;
+    threadIdx = to.thread;
+    minidl_switch(&from.stack_pointer, to.stack_pointer);
+    return;
+  }
+  if (e->n_returned == e->n) to_main();
+  fail_stuck();
+}
+
+void release_barrier() {
+  Engine* e = engine;
+  Fibre& last = current();
+  for (int i = 0; i < e->n; ++i) {
+    Fibre& f = e->fibres[i];
+    if (f.state != AT_BARRIER || f.line != last.line || f.file != last.file) fail_stuck();
+  }
+  for (int i = 0; i < e->n; ++i) {
+    Fibre& f = e->fibres[i];
+    f.state = READY;
+    f.value = f.op == MINIDL_BARRIER_AND ? e->votes == e->n : f.op == MINIDL_BARRIER_OR ? e->votes > 0 : e->votes;
+  }
+  e->arrived = e->votes = 0;
+  e->spins = 0;
+}
+
+// If every lane that `f` waits for is in the same call, deal out the results and let them go.
+bool complete_warp_call(Fibre& f) {
+  Engine* e = engine;
+  int warp = index_of(f) / 32;
+  Fibre* lanes = e->fibres + warp * 32;
+  unsigned members = f.mask & ~e->returned_lanes[warp];
+  if ((e->waiting[warp] & members) != members) return false;
+  for (unsigned m = members; m; m &= m - 1)
+    if (lanes[__builtin_ctz(m)].mask != f.mask) return false;  // still in another call, with other lanes
+  unsigned ballot = 0;
+  for (unsigned m = members; m; m &= m - 1) {
+    Fibre& g = lanes[__builtin_ctz(m)];
+    if (g.op != f.op || g.line != f.line || g.file != f.file)
+      fail("divergent warp call: lane %d is at line %d of %s, lane %d at line %d of %s, both with mask 0x%08x.",
+           index_of(f) % 32, f.line, short_name(f.file), __builtin_ctz(m), g.line, short_name(g.file), f.mask);
+    if (f.op == MINIDL_BALLOT && *(const int*)g.given) ballot |= m & -m;
+    if (f.op == MINIDL_SHUFFLE && !(members >> g.source & 1))
+      fail("line %d of %s: lane %d of warp %d reads from lane %d, which %s.", g.line, short_name(g.file), __builtin_ctz(m),
+           warp, g.source,
+           !(f.mask >> g.source & 1)                   ? "the mask does not name"
+           : warp * 32 + g.source >= e->n              ? "does not exist: the block ends before it"
+                                                       : "has returned");
+  }
+  for (unsigned m = members; m; m &= m - 1) {
+    Fibre& g = lanes[__builtin_ctz(m)];
+    if (f.op == MINIDL_SHUFFLE) memcpy(g.result, lanes[g.source].given, g.n_bytes);
+    if (f.op == MINIDL_BALLOT) memcpy(g.result, &ballot, sizeof ballot);
+  }
+  for (unsigned m = members; m; m &= m - 1) lanes[__builtin_ctz(m)].state = READY;
+  e->waiting[warp] &= ~members;
+  e->spins = 0;
+  return true;
+}
+
+// A CUDA thread's life, on its own stack.
+void fibre_main() {
+  Engine* e = engine;
+  e->run(e->launch, current().thread, e->block);
+  e = engine;
+  Fibre& f = current();
+  int i = index_of(f);
+  f.state = RETURNED;
+  e->n_returned++;
+  e->spins = 0;
+  e->returned_lanes[i / 32] |= 1u << i % 32;
+  for (unsigned m = e->waiting[i / 32]; m; m &= m - 1) {  // who waited for this lane waits no longer
+    Fibre& g = e->fibres[i / 32 * 32 + __builtin_ctz(m)];
+    if (g.state == IN_WARP) complete_warp_call(g);
+  }
+  yield();
+  __builtin_unreachable();
+}
+
+// A stack that looks as if fibre_main had been interrupted before its first instruction.
+void* fresh_stack(int i) {
+  char* bottom = engine->stacks + i * kStackBytes;
+  *(unsigned long long*)bottom = kCanary;
+  // Stacks one power of two apart would all fall into the same cache sets: shift each by some lines.
+  void** top = (void**)(bottom + kStackBytes - 128 - i % 61 * 128);
+#if defined(__x86_64__)
+  top[-1] = nullptr;             // fibre_main's return address: it never returns
+  top[-2] = (void*)fibre_main;   // where minidl_switch returns to
+  return top - 8;                // and six registers
+#else
+  memset(top - 20, 0, 160);
+  top[-20 + 11] = (void*)fibre_main;  // x30, the link register
+  return top - 20;
+#endif
+}
+
+void make_engine() {
+  void* memory = mmap(nullptr, kMaxThreads * kStackBytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANON | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) abort();  // 256 MiB of address space
+  engine = (Engine*)calloc(1, sizeof(Engine));
+  engine->stacks = (char*)memory;
+  engine->dynamic = (char*)aligned_alloc(256, kDynamicBytes);
+}
+
+// order 0: 0 1 2 ..; 1: .. 2 1 0; else a shuffle (Fisher and Yates) drawn from xorshift64.
+void fill_order(int* order, int n, int kind) {
+  for (int i = 0; i < n; ++i) order[i] = kind == 1 ? n - 1 - i : i;
+  if (kind == 0 || kind == 1) return;
+  unsigned long long x = 0x9e3779b97f4a7c15ull * (unsigned)kind + 1;
+  for (int i = n - 1; i > 0; --i) {
+    x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+    int k = int(x % (i + 1)), t = order[i];
+    order[i] = order[k], order[k] = t;
+  }
+}
+
+bool run_block(uint3 block) {
+  Engine* e = engine;
+  e->block = blockIdx = block;
+  const unsigned* d = e->launch->block;
+  for (int i = 0; i < e->n; ++i) {
+    Fibre& f = e->fibres[i];
+    f.state = READY;
+    f.line = 0;
+    f.file = "";
+    f.thread = uint3{i % d[0], i / d[0] % d[1], i / d[0] / d[1]};
+    f.stack_pointer = fresh_stack(i);
+  }
+  memset(e->waiting, 0, sizeof e->waiting);
+  memset(e->returned_lanes, 0, sizeof e->returned_lanes);
+  // A block that ends inside a warp: the lanes that are not there count as returned.
+  if (e->n % 32) e->returned_lanes[e->n / 32] = ~0u << e->n % 32;
+  e->arrived = e->votes = e->n_returned = 0;
+  e->spins = 0;
+  e->failed = false;
+  e->cursor = 0;
+  Fibre& first = current();
+  threadIdx = first.thread;
+  minidl_switch(&e->main_stack_pointer, first.stack_pointer);
+  for (int i = 0; i < e->n && !e->failed; ++i) {
+    if (*(unsigned long long*)(e->stacks + i * kStackBytes) != kCanary) {
+      minidl_refuse("a thread needs more than 256 KiB of stack: its local arrays are too large");
+      e->failed = true;
+    }
+  }
+  return !e->failed;
+}
+
+struct Job {
+  const MinidlLaunch* launch;
+  MinidlThread run;
+  const int* block_order;
+  int* failed;
+};
+
+void run_blocks(const void* context, long long begin, long long end) {
+  const Job& job = *(const Job*)context;
+  if (!engine) make_engine();
+  engine->launch = job.launch;
+  engine->run = job.run;
+  const unsigned *g = job.launch->grid, *d = job.launch->block;
+  engine->n = d[0] * d[1] * d[2];
+  gridDim = dim3(g[0], g[1], g[2]);
+  blockDim = dim3(d[0], d[1], d[2]);
+  fill_order(engine->order, engine->n, job.launch->order);
+  for (long long u = begin; u < end && !__atomic_load_n(job.failed, __ATOMIC_RELAXED); ++u) {
+    long long b = job.block_order ? job.block_order[u] : u;
+    if (!run_block(uint3{unsigned(b % g[0]), unsigned(b / g[0] % g[1]), unsigned(b / g[0] / g[1])}))
+      __atomic_store_n(job.failed, 1, __ATOMIC_RELAXED);
+  }
+  engine->launch = nullptr;
+}
+
+// Barriers and warp calls in a kernel that was judged flat (a helper the loader did not see): no fibre to suspend.
+void need_fibre(const char* file, int line) {
+  if (engine && engine->launch) return;
+  fprintf(stderr, "minidl: %s:%d: a barrier or warp call in a kernel compiled in the flat form; pass form=\"fibre\"\n", file, line);
+  abort();
+}
+
+}  // namespace
+
+MINIDL_EXPORT int minidl_run_fibres(const MinidlLaunch* launch, MinidlThread run) {
+  const unsigned* g = launch->grid;
+  long long n_blocks = (long long)g[0] * g[1] * g[2];
+  int failed = 0, *block_order = nullptr;
+  if (launch->order) {
+    block_order = (int*)malloc(n_blocks * sizeof(int));
+    fill_order(block_order, (int)n_blocks, launch->order);
+  }
+  Job job = {launch, run, block_order, &failed};
+  // Another order is there to find races: one CPU thread, so that it repeats.
+  minidl_parallel(MinidlWork{run_blocks, &job}, n_blocks, launch->order ? 1 : launch->threads);
+  free(block_order);
+  return failed;
+}
+
+MINIDL_EXPORT int minidl_syncthreads(int op, int value, const char* file, int line) {
+  need_fibre(file, line);
+  Engine* e = engine;
+  Fibre& f = current();
+  e->votes += value != 0;
+  f.op = op;
+  f.state = AT_BARRIER;
+  f.file = file;
+  f.line = line;
+  if (++e->arrived == e->n)
+    release_barrier();
+  else
+    yield();
+  return f.value;
+}
+
+MINIDL_EXPORT void minidl_warp(int op, unsigned mask, const void* value, int n_bytes, int source, void* result,
+                               const char* file, int line) {
+  need_fibre(file, line);
+  Fibre& f = current();
+  int i = index_of(f);
+  f.file = file;
+  f.line = line;
+  if (!(mask >> i % 32 & 1))
+    fail("line %d of %s: lane %d of warp %d calls with mask 0x%08x, which does not name it.", line, short_name(file), i % 32,
+         i / 32, mask);
+  f.op = op, f.mask = mask, f.given = value, f.n_bytes = n_bytes, f.source = source, f.result = result;
+  f.state = IN_WARP;
+  engine->waiting[i / 32] |= 1u << i % 32;
+  if (!complete_warp_call(f)) yield();
+}
+
+MINIDL_EXPORT void minidl_returned(const char* file, int line) {
+  if (!engine || !engine->launch) return;
+  current().file = file;
+  current().line = line;
+}
+
+MINIDL_EXPORT void minidl_spin(const char* file, int line) {
+  if (!engine || !engine->launch) return;
+  if (++engine->spins > kSpinLimit)
+    fail("line %d of %s: an atomic is repeated without end; the thread or block that would release it never runs.", line,
+         short_name(file));
+  yield();
+}
+
+MINIDL_EXPORT void* minidl_dynamic_shared() { return engine->dynamic; }
+
+MINIDL_EXPORT unsigned minidl_lane() { return index_of(current()) % 32; }
+
+MINIDL_EXPORT void minidl_fail_assert(const char* condition, const char* file, int line) {
+  if (engine && engine->launch)
+    fail("line %d of %s: assertion failed: %s (thread (%u, %u, %u))", line, short_name(file), condition, threadIdx.x,
+         threadIdx.y, threadIdx.z);
+  fprintf(stderr, "minidl: %s:%d: assertion failed: %s\n", file, line, condition);
+  abort();
+}

@@ -1,0 +1,10 @@
+// A loop body over units [begin, end) with its context, and the function that spreads it over CPU threads.
+#pragma once
+
+struct MinidlWork {
+  void (*body)(const void* context, long long begin, long long end);
+  const void* context;
+  void operator()(long long begin, long long end) const { body(context, begin, end); }
+};
+
+void minidl_parallel(const MinidlWork& work, long long n_units, int threads);

@@ -1,0 +1,51 @@
+// The seam between compiled kernels and the runtime library (runtime.cpp, fibre.cpp), which is compiled once.
+// Layouts here are known to minidl/cuda/cpu.py: change both.
+#pragma once
+#include "vector_types.h"
+
+// What Python packs for one launch; the kernel's arguments follow in slots of eight bytes.
+struct MinidlLaunch {
+  unsigned grid[3], block[3];
+  unsigned long long shared_bytes;
+  int order;    // threads and blocks run 0: ascending, 1: descending, other: shuffled with this seed
+  int threads;  // CPU threads at most
+  unsigned char arguments[8];
+};
+
+// Runs units [begin, end) of a launch. A flat kernel's unit is a tile of its index space, a fibre kernel's is a block.
+typedef void (*MinidlUnits)(const MinidlLaunch*, long long begin, long long end);
+// Runs one CUDA thread of a fibre kernel.
+typedef void (*MinidlThread)(const MinidlLaunch*, const uint3& thread, const uint3& block);
+
+extern "C" {
+// Both return 0, or 1 with a sentence in minidl_error().
+int minidl_run_flat(const MinidlLaunch*, MinidlUnits, long long n_units);
+int minidl_run_fibres(const MinidlLaunch*, MinidlThread);
+const char* minidl_error();
+int minidl_refuse(const char* sentence);  // sets minidl_error(), returns 1
+
+// What a running CUDA thread may ask for (fibre.cpp). `line` and `file` are where the kernel says it.
+int minidl_syncthreads(int op, int value, const char* file, int line);  // op: see MINIDL_BARRIER_*
+void minidl_warp(int op, unsigned mask, const void* value, int n_bytes, int source, void* result, const char* file, int line);
+void minidl_returned(const char* file, int line);
+void minidl_spin(const char* file, int line);  // lets other threads run: called now and then by atomics
+void* minidl_dynamic_shared();
+unsigned minidl_lane();
+void minidl_fail_assert(const char* condition, const char* file, int line);
+}
+
+// For device functions; kernels have them as parameters.
+extern __thread uint3 threadIdx, blockIdx;
+extern __thread dim3 blockDim, gridDim;
+
+// An argument on its way from Python: becomes whatever pointer the kernel takes (Python has compared the types).
+struct MinidlPointer {
+  void* p;
+  explicit MinidlPointer(void* p) : p(p) {}
+  template <class T> inline __attribute__((always_inline)) operator T*() const { return (T*)p; }
+};
+
+enum { MINIDL_BARRIER = 0, MINIDL_BARRIER_COUNT, MINIDL_BARRIER_AND, MINIDL_BARRIER_OR };
+enum { MINIDL_SYNCWARP = 0, MINIDL_SHUFFLE, MINIDL_BALLOT };
+
+#define MINIDL_HERE const char *file = __builtin_FILE(), int line = __builtin_LINE()

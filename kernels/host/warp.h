@@ -1,0 +1,85 @@
+// Barriers and warp calls: each hands its question to the fibre engine (fibre.cpp), which answers when all have asked.
+// The caller's file and line come along as default arguments, for the sentence that says who waits where.
+#pragma once
+
+MINIDL_INLINE void __syncthreads(MINIDL_HERE) { minidl_syncthreads(MINIDL_BARRIER, 0, file, line); }
+MINIDL_INLINE int __syncthreads_count(int v, MINIDL_HERE) { return minidl_syncthreads(MINIDL_BARRIER_COUNT, v, file, line); }
+MINIDL_INLINE int __syncthreads_and(int v, MINIDL_HERE) { return minidl_syncthreads(MINIDL_BARRIER_AND, v, file, line); }
+MINIDL_INLINE int __syncthreads_or(int v, MINIDL_HERE) { return minidl_syncthreads(MINIDL_BARRIER_OR, v, file, line); }
+
+MINIDL_INLINE void __syncwarp(unsigned mask = 0xffffffffu, MINIDL_HERE) {
+  minidl_warp(MINIDL_SYNCWARP, mask, nullptr, 0, 0, nullptr, file, line);
+}
+
+template <class T> MINIDL_INLINE T minidl_shuffle(unsigned mask, T value, int source, const char* file, int line) {
+  T result;
+  minidl_warp(MINIDL_SHUFFLE, mask, &value, sizeof(T), source, &result, file, line);
+  return result;
+}
+
+// Which lane to read, by the PTX definition of shfl: segments of `width` lanes; out of the segment, a lane reads itself.
+template <class T> MINIDL_INLINE T __shfl_sync(unsigned mask, T v, int source, int width = 32, MINIDL_HERE) {
+  int lane = minidl_lane();
+  return minidl_shuffle(mask, v, (lane & ~(width - 1)) | (source & (width - 1)), file, line);
+}
+template <class T> MINIDL_INLINE T __shfl_up_sync(unsigned mask, T v, unsigned delta, int width = 32, MINIDL_HERE) {
+  int lane = minidl_lane(), source = lane - (int)delta;
+  return minidl_shuffle(mask, v, source < (lane & ~(width - 1)) ? lane : source, file, line);
+}
+template <class T> MINIDL_INLINE T __shfl_down_sync(unsigned mask, T v, unsigned delta, int width = 32, MINIDL_HERE) {
+  int lane = minidl_lane(), source = lane + (int)delta;
+  return minidl_shuffle(mask, v, source > (lane | (width - 1)) ? lane : source, file, line);
+}
+template <class T> MINIDL_INLINE T __shfl_xor_sync(unsigned mask, T v, int lane_mask, int width = 32, MINIDL_HERE) {
+  int lane = minidl_lane(), source = lane ^ lane_mask;
+  return minidl_shuffle(mask, v, source > (lane | (width - 1)) ? lane : source, file, line);
+}
+
+MINIDL_INLINE unsigned __ballot_sync(unsigned mask, int predicate, MINIDL_HERE) {
+  int given = predicate != 0;
+  unsigned votes;
+  minidl_warp(MINIDL_BALLOT, mask, &given, sizeof given, 0, &votes, file, line);
+  return votes;
+}
+MINIDL_INLINE int __any_sync(unsigned mask, int predicate, MINIDL_HERE) {
+  return __ballot_sync(mask, predicate, file, line) != 0;
+}
+MINIDL_INLINE int __all_sync(unsigned mask, int predicate, MINIDL_HERE) {
+  return __ballot_sync(mask, !predicate, file, line) == 0;
+}
+// Any set of lanes that happens to run together is a correct answer; here each runs alone. A kernel that needs more
+// than that is wrong on a GPU too, some day.
+MINIDL_INLINE unsigned __activemask() { return 1u << minidl_lane(); }
+
+// Reductions over the mask (compute capability 8.0): a gather by shuffles from each member in turn.
+template <class T, class Join>
+MINIDL_INLINE T minidl_reduce(unsigned mask, T v, Join join, const char* file, int line) {
+  T total = v;
+  bool first = true;
+  for (unsigned m = mask; m; m &= m - 1) {
+    T other = minidl_shuffle(mask, v, __builtin_ctz(m), file, line);
+    total = first ? other : join(total, other);
+    first = false;
+  }
+  return total;
+}
+#define MINIDL_REDUCE(NAME, T, EXPRESSION)                                                    \
+  MINIDL_INLINE T __reduce_##NAME##_sync(unsigned mask, T v, MINIDL_HERE) {                   \
+    return minidl_reduce(mask, v, [](T a, T b) -> T { return EXPRESSION; }, file, line);      \
+  }
+MINIDL_REDUCE(add, int, a + b)
+MINIDL_REDUCE(add, unsigned, a + b)
+MINIDL_REDUCE(min, int, a < b ? a : b)
+MINIDL_REDUCE(min, unsigned, a < b ? a : b)
+MINIDL_REDUCE(max, int, a > b ? a : b)
+MINIDL_REDUCE(max, unsigned, a > b ? a : b)
+MINIDL_REDUCE(and, unsigned, a & b)
+MINIDL_REDUCE(or, unsigned, a | b)
+MINIDL_REDUCE(xor, unsigned, a ^ b)
+
+template <class T> MINIDL_INLINE unsigned __match_any_sync(unsigned mask, T v, MINIDL_HERE) {
+  unsigned same = 0;
+  for (unsigned m = mask; m; m &= m - 1)
+    if (minidl_shuffle(mask, v, __builtin_ctz(m), file, line) == v) same |= m & -m;
+  return same;
+}

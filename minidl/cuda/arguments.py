@@ -1,0 +1,183 @@
+"""Checks a launch before it happens, and packs its arguments: what is wrong is said here, with the kernel's signature.
+
+    kernel(grid, block, args)      grid 4096 | (64, 64)      block 256 | (32, 8)      args: arrays and numbers, in order
+
+A GPU would accept a float64 array for a `float*` and read garbage; so nothing is converted in silence except a Python number,
+which takes the parameter's type (CuPy would pass 64 bits).   Test: tests/cuda/test_arguments.py
+"""
+
+import ctypes
+import math
+import struct
+
+import numpy as np
+
+from minidl.cuda.source import KernelError
+
+MAX_THREADS, MAX_SHARED = 1024, 232448  # per block: CUDA's limit; 227 KiB, compute capability 9.0's
+MAX_GRID_YZ = 65535
+
+# C-contiguous, aligned, writeable: bits of ndarray.flags.num (NumPy C-API, NPY_ARRAY_*)
+_CONTIGUOUS, _ALIGNED, _WRITEABLE = 0x1, 0x100, 0x400
+
+# An ndarray begins with Python's object header, then the data pointer (PyArrayObject in NumPy's C-API). Reading it there takes
+# 0.2 us, `a.ctypes.data` 1.5 us: with four arrays that is most of a launch.
+_DATA = object.__basicsize__
+_word_at = ctypes.c_void_p.from_address
+
+
+def address(a):
+    return _word_at(id(a) + _DATA).value
+
+
+def _address_by_ctypes(a):
+    return a.ctypes.data
+
+
+def _layout_is_known():
+    a = np.empty(3)
+    return _word_at(id(a) + _DATA).value == a.ctypes.data
+
+
+if not _layout_is_known():
+    address = _address_by_ctypes
+
+
+class Signature:
+    """The parameters of one kernel, ready to check and pack."""
+
+    def __init__(self, name, parameters, uses_dynamic_shared=False):
+        self.name, self.parameters, self.uses_dynamic_shared = name, parameters, uses_dynamic_shared
+        for p in parameters:
+            if p.kind == "other":
+                raise KernelError(
+                    f"{self}: parameter {p.name!r} has type {p.ctype!r}, which Python cannot pass; "
+                    "a kernel takes pointers to and values of the scalar types"
+                )
+        # one slot of eight bytes per argument, after the launch's own 40 (kernels/host/runtime.h)
+        self._struct = struct.Struct("=6IQ2i" + "".join(_slot(p.code) for p in parameters))
+        self._checks = [_check_of(p) for p in parameters]
+        self._scalars = {i: p for i, p in enumerate(parameters) if p.kind == "scalar"}
+
+    def __str__(self):
+        return f"{self.name}({', '.join(p.text for p in self.parameters)})"
+
+    def pack(self, grid, block, args, shared_mem, order, threads):
+        """The bytes of a MinidlLaunch. TypeError or ValueError if the launch is wrong."""
+        g, b = dims(grid), dims(block)
+        if (
+            b[0] * b[1] * b[2] > MAX_THREADS or 0 in b or 0 in g or g[1] > MAX_GRID_YZ or g[2] > MAX_GRID_YZ
+            or not 0 <= shared_mem <= MAX_SHARED
+        ):  # fmt: skip
+            self._refuse_shape(g, b, shared_mem)
+        if self.uses_dynamic_shared and not shared_mem:
+            self._fail(ValueError, "it declares `extern __shared__`; pass shared_mem= with its size in bytes")
+        if len(args) != len(self._checks):
+            self._fail(TypeError, f"it takes {len(self._checks)} arguments, got {len(args)}")
+        words = []
+        for check, a in zip(self._checks, args):  # noqa: B905 (lengths just compared)
+            if check is None:
+                words.append(a)
+                continue
+            dtype, flags = check
+            if type(a) is np.ndarray and (a.dtype == dtype or dtype is None) and a.flags.num & flags == flags:
+                words.append(address(a))
+            else:
+                words.append(self._other_pointer(len(words), a))
+        try:
+            return self._struct.pack(*g, *b, shared_mem, order, threads, *words)
+        except (struct.error, OverflowError, TypeError, ValueError):
+            for i, p in self._scalars.items():
+                words[i] = self.scalar(p, args[i])
+            if max(g) >= 1 << 31 or min(g) < 0:
+                self._refuse_shape(g, b, shared_mem)
+            return self._struct.pack(*g, *b, shared_mem, order, threads, *words)
+
+    def scalar(self, p, value):
+        """`value` as a Python number that fits parameter `p`; TypeError or OverflowError."""
+        if isinstance(value, np.ndarray) and value.ndim == 0:
+            value = value[()]
+        if isinstance(value, np.generic):
+            value = value.item()
+        wanted = np.dtype(p.dtype)
+        if not isinstance(value, (bool, int, float)):
+            self._fail(TypeError, f"argument {p.name!r} is a {p.ctype}: pass a number, got {_what(value)}")
+        if wanted.kind == "b":
+            return bool(value)
+        if wanted.kind in "iu":
+            if isinstance(value, float):
+                self._fail(TypeError, f"argument {p.name!r} is an {p.ctype}: pass an integer, got the float {value!r}")
+            limits = np.iinfo(wanted)
+            if not limits.min <= value <= limits.max:
+                self._fail(OverflowError, f"argument {p.name!r} is {value}, beyond the range of {p.ctype}")
+            return int(value)
+        largest = float(np.finfo(wanted).max)
+        if math.isfinite(value) and abs(value) > largest:
+            self._fail(OverflowError, f"argument {p.name!r} is {value!r}, beyond the largest {p.ctype}, {largest:.7g}")
+        return float(value)
+
+    def _other_pointer(self, i, a):
+        """The address of a pointer argument that is not a plain good ndarray; mostly an error."""
+        p = self.parameters[i]
+        where = f"argument {p.name!r}"
+        if a is None:
+            return 0  # CuPy's NULL
+        if not isinstance(a, np.ndarray):
+            hint = "; a Tensor's array is its .data" if hasattr(a, "requires_grad") else ""
+            self._fail(TypeError, f"{where} is a pointer: pass an array of {p.dtype or 'any dtype'}, got {_what(a)}{hint}")
+        if p.dtype is not None and a.dtype != np.dtype(p.dtype):
+            self._fail(
+                TypeError,
+                f"{where} points to {p.ctype}, which is {np.dtype(p.dtype)}; got an array of {a.dtype} with shape {a.shape}",
+            )
+        if not a.flags.c_contiguous:
+            self._fail(
+                ValueError,
+                f"{where} must be contiguous, because a kernel counts elements from a pointer; got strides {a.strides} "
+                f"for shape {a.shape}. Use np.ascontiguousarray, and copy a result back",
+            )
+        if not p.const and not a.flags.writeable:
+            self._fail(ValueError, f"{where} is not const in the kernel, but the array is read-only")
+        if not a.flags.aligned:
+            self._fail(ValueError, f"{where} is not aligned to its {a.itemsize}-byte elements; copy the array")
+        return a.ctypes.data
+
+    def _refuse_shape(self, grid, block, shared_mem):
+        if not 0 <= shared_mem <= MAX_SHARED:
+            self._fail(ValueError, f"shared_mem is {shared_mem} bytes; a block has at most {MAX_SHARED}")
+        if math.prod(block) > MAX_THREADS or 0 in block:
+            self._fail(ValueError, f"block {block} has {math.prod(block)} threads; it needs 1 to {MAX_THREADS}")
+        if 0 in grid:
+            self._fail(ValueError, f"grid {grid} has no blocks, which a GPU refuses; skip the launch when there is no work")
+        self._fail(ValueError, f"grid {grid} must be at most (2**31 - 1, {MAX_GRID_YZ}, {MAX_GRID_YZ})")
+
+    def _fail(self, kind, text):
+        raise kind(f"kernel {self}: {text}")
+
+
+def dims(size):
+    """(x, y, z) from an int or a tuple of up to three."""
+    if type(size) is tuple and len(size) == 3:
+        return size
+    size = (size,) if isinstance(size, (int, np.integer)) else tuple(size)
+    if not 1 <= len(size) <= 3:
+        raise ValueError(f"a grid or block has 1 to 3 numbers, got {size}")
+    return tuple(int(n) for n in size) + (1,) * (3 - len(size))
+
+
+def _slot(code):
+    size = struct.calcsize("=" + code)
+    return code + f"{8 - size}x" * (size < 8)
+
+
+def _check_of(p):
+    if p.kind == "scalar":
+        return None
+    flags = _CONTIGUOUS | _ALIGNED | (0 if p.const else _WRITEABLE)
+    return (np.dtype(p.dtype) if p.dtype else None), flags
+
+
+def _what(value):
+    if isinstance(value, np.ndarray):
+        return f"an array of {value.dtype} with shape {value.shape}"
+    return f"{type(value).__name__} {value!r}"[:60]

@@ -1,0 +1,192 @@
+"""Finds a C++ compiler, runs it, and keeps what it made: nothing is compiled twice.
+
+    ~/.cache/minidl/kernels/<key>.so      key = hash of the source with its includes, the host headers, flags, compiler, CPU
+
+Several ranks may want the same kernel at once. Each compiles into a file of its own and renames it to the final name: a
+rename replaces a file whole, so nobody ever loads half a library. A cache folder that cannot be written is replaced by a
+temporary one for this process.   Test: tests/cuda/test_compiler.py
+"""
+
+import functools
+import hashlib
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from minidl.cuda.source import KernelError
+
+HOST = Path(__file__).resolve().parents[2] / "kernels" / "host"  # the CPU side of CUDA, see source.KERNELS
+
+NO_COMPILER = (
+    "no C++ compiler found, which .cu files need to run without a GPU. Install one: `sudo apt install g++` (Debian, Ubuntu), "
+    "`xcode-select --install` (macOS), or `pip install 'minidl[zig]'` anywhere; or name yours in MINIDL_CXX"
+)
+
+# Never -ffast-math: it removes infinities from the language, and g++ then sets flush-to-zero for the whole process.
+# math-errno and trapping-math off are what vectorising sqrt and select needs, and change no value.
+FLAGS = (
+    "-std=gnu++17 -fno-math-errno -fno-trapping-math -ffp-contract=fast -fno-strict-aliasing -fopenmp-simd "
+    "-fno-exceptions -fno-rtti -fvisibility=hidden -fPIC -w"
+).split()
+LINK = ["-shared", "-pthread", *(["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-lm"])]
+
+
+class Compiler:
+    """A command and what is particular to it. kind: 'gnu', 'clang' or 'zig'."""
+
+    def __init__(self, command, kind):
+        self.command, self.kind = command, kind
+
+    def __repr__(self):
+        return " ".join(self.command)
+
+    @property
+    def flags(self):
+        """Flags for kernels: optimised for this processor."""
+        native = [] if self.kind == "zig" else ["-march=native"]  # zig's default target is this machine
+        if sys.platform == "darwin" and platform.machine() == "arm64":
+            native = ["-mcpu=native"]
+        tls = ["-mtls-dialect=gnu2"] if self.kind == "gnu" and platform.machine() == "x86_64" else []
+        no_libcxx = ["-nostdlib++"] if self.kind == "zig" else []
+        return [*FLAGS, "-O3", *native, *tls, *no_libcxx]
+
+    def identity(self):
+        """Changes when the compiler does. Its version would say the same, a process start later."""
+        file = shutil.which(self.command[0])
+        stat = os.stat(file)
+        version = importlib.metadata.version("ziglang") if self.kind == "zig" else ""
+        return f"{self.command} {os.path.realpath(file)} {stat.st_size} {stat.st_mtime_ns} {version}"
+
+
+def find_compiler():
+    """$MINIDL_CXX, else g++, clang++, the ziglang wheel; KernelError with remedies if there is none."""
+    return _find(os.environ.get("MINIDL_CXX", ""), os.environ.get("PATH", ""))
+
+
+@functools.cache
+def _find(chosen, path):
+    if chosen:
+        command = chosen.split()
+        if not shutil.which(command[0]):
+            raise KernelError(f"MINIDL_CXX names {command[0]!r}, which is not on the PATH")
+        return Compiler(command, _kind(command))
+    for name in ("g++", "clang++"):
+        if shutil.which(name):
+            return Compiler([name], _kind([name]))
+    if importlib.util.find_spec("ziglang"):
+        return Compiler([sys.executable, "-m", "ziglang", "c++"], "zig")
+    raise KernelError(NO_COMPILER)
+
+
+def _kind(command):
+    if any("zig" in word for word in command):
+        return "zig"
+    name = os.path.basename(command[0])
+    return "clang" if "clang" in name or sys.platform == "darwin" else "gnu"
+
+
+@functools.cache
+def _cpu():
+    """What -march=native looks at: the processor's name and abilities."""
+    try:
+        with open("/proc/cpuinfo") as f:  # the first processor's lines are enough, and the file is long
+            lines = f.read(8192).split("\n\n")[0].splitlines()
+        return "\n".join(line for line in lines if line.startswith(("model name", "flags", "CPU part", "Features")))
+    except OSError:
+        return platform.processor() + platform.machine()
+
+
+@functools.cache
+def host_headers():
+    """{path: text} of the CPU side, for keys and for tools."""
+    return {file: file.read_text() for file in sorted(HOST.iterdir()) if file.suffix in (".h", ".cpp")}
+
+
+def cache_folder():
+    """$MINIDL_CACHE, else $XDG_CACHE_HOME/minidl, else ~/.cache/minidl; a temporary folder where that cannot be written."""
+    named = os.environ.get("MINIDL_CACHE")
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return _writable(Path(named or os.path.join(base, "minidl")) / "kernels")
+
+
+@functools.cache
+def _writable(folder):
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK | os.X_OK):
+            return folder
+    except OSError:
+        pass
+    return None
+
+
+def key_of(*parts):
+    """A name for what these parts, the host headers, the compiler and the CPU together determine."""
+    digest = hashlib.sha256()
+    for part in (*parts, find_compiler().identity(), _cpu(), *host_headers().values()):
+        digest.update(str(part).encode())
+        digest.update(b"\0")
+    return digest.hexdigest()[:32]
+
+
+def cached(key):
+    """The library `key` in the cache, or None. A cache that can be read but not written still serves."""
+    for folder in (cache_folder(), _shared_cache(), _temporary()):
+        if folder and (file := folder / f"{key}.so").exists():
+            return file
+    return None
+
+
+def _shared_cache():
+    named = os.environ.get("MINIDL_CACHE")
+    return Path(named) / "kernels" if named else None
+
+
+_made = []
+
+
+def _temporary(create=False):
+    """This process's own folder, made when the cache cannot be written, removed when Python ends."""
+    if create and not _made:
+        _made.append(tempfile.TemporaryDirectory(prefix="minidl-kernels-"))
+    return Path(_made[0].name) if _made else None
+
+
+def build(key, arguments, text=None, describe="the kernel"):
+    """Compile `text` (or the files among `arguments`) into the cached library `key`; returns its path."""
+    folder = cache_folder() or _temporary(create=True)
+    handle, temporary = tempfile.mkstemp(prefix=f"{key}.", suffix=".tmp", dir=folder)
+    os.close(handle)
+    try:
+        source = ["-x", "c++", "-"] if text is not None else []
+        run([*arguments, *source, "-o", temporary, *LINK], text, describe)
+        os.chmod(temporary, 0o755)
+        os.replace(temporary, folder / f"{key}.so")
+    finally:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+    return folder / f"{key}.so"
+
+
+def run(arguments, text=None, describe="the kernel"):
+    """Run the compiler; its output, or KernelError with its messages."""
+    compiler = find_compiler()
+    try:
+        result = subprocess.run([*compiler.command, *arguments], input=text, capture_output=True, text=True)
+    except OSError as error:
+        raise KernelError(f"cannot start the compiler {compiler}: {error}") from None
+    if result.returncode:
+        raise KernelError(f"{describe} does not compile ({compiler}):\n{_readable(result.stderr)}")
+    return result.stdout
+
+
+def _readable(log):
+    """A compiler's messages: from the first error on, without the notes about our own wrappers."""
+    lines = [line for line in log.splitlines() if "In file included from" not in line]
+    first = next((i for i, line in enumerate(lines) if "error" in line), 0)
+    return "\n".join(lines[first : first + 40]) or log
