@@ -82,10 +82,10 @@ def test_division_of_integers_is_float32():
 
 def test_fp16_accumulates_in_fp32():
     assert backend.accumulate_dtype("f2") == "f4" and backend.accumulate_dtype("f8") == "f8"
-    ones = minidl.ones(4096, dtype=np.float16)  # an fp16 running sum of ones stops at 2048
-    assert ones.sum().item() == 4096 and ones.sum().dtype == np.float16
-    assert ones.mean().item() == 1
-    assert ones.cumsum(0)[-1].item() == 4096
+    ones = minidl.ones(4096, 2, dtype=np.float16)  # an fp16 running sum of ones stops at 2048
+    assert ones.sum(0).tolist() == [4096, 4096] and ones.sum().dtype == np.float16
+    assert ones.mean(0).tolist() == [1, 1] and ones.var(0).tolist() == [0, 0]
+    assert ones.cumsum(0)[-1].tolist() == [4096, 4096]
     assert (40_000 * ones[:2]).mean().item() == 40_000  # the fp16 sum would be inf
 
 

@@ -314,10 +314,10 @@ def test_broadcast_dimensions_are_summed():
 
 
 def test_fp16_broadcast_sums_in_fp32():
-    # 4096 ones: an fp16 running sum stops at 2048, where adding 1 is below half a step
-    b = Tensor(np.zeros(1, np.float16), requires_grad=True)
-    (minidl.zeros(4096, dtype=np.float16) + b).backward(np.ones(4096, np.float16))
-    assert b.grad.item() == 4096
+    # column sums run row by row: in fp16 one of ones stops at 2048, where 1 is half a step
+    b = Tensor(np.zeros(3, np.float16), requires_grad=True)
+    (minidl.zeros(4096, 3, dtype=np.float16) + b).backward(np.ones((4096, 3), np.float16))
+    assert b.grad.tolist() == [4096] * 3
 
 
 def test_a_backward_of_the_wrong_shape_or_number_is_refused():
