@@ -1,14 +1,15 @@
 """What the tutorials share: rules of the table, rows of several ranks, launching."""
 
+import importlib.util
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 
-from minidl import comm
+from minidl import comm, launcher
 from minidl.exercise import ROOT
-from minidl.tutorial import Table, gather, holds, launched_as, merge, progress, render
+from minidl.tutorial import Table, gather, holds, launch, launched_as, merge, progress, render
 
 SCRIPT = '''
 """A script."""
@@ -40,6 +41,7 @@ def script(tmp_path, monkeypatch):
             capture_output=True,
             text=True,
             timeout=60,
+            env=launcher.environment(3) if before else None,  # Open MPI refuses root and few cores
         )
 
     return run
@@ -189,10 +191,17 @@ def test_the_launchers_word_about_the_world(monkeypatch):
     assert launched_as() == (2, 4)
 
 
+def test_many_processes_without_mpi4py_are_an_error_and_not_many_single_ranks(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(sys, "argv", ["script.py"])
+    monkeypatch.setenv("PMI_RANK", "0")
+    monkeypatch.setenv("PMI_SIZE", "4")
+    with pytest.raises(SystemExit, match="one of 4 processes, but mpi4py is not installed"):
+        launch(lambda t, args: None, ranks=4)
+
+
 @pytest.mark.mpi
 def test_mpi_ranks_options_and_status(script):
-    from minidl import launcher
-
     pytest.importorskip("mpi4py")
     before = [launcher.find_mpiexec(), "-n", "3"]
     done = script("--steps", "7", before=before)
