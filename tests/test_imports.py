@@ -23,6 +23,7 @@ MAY_IMPORT = {
     "tensor": "backward memory random backend",
     "gradcheck": "tensor backward random backend",
     "ops": "tensor backward random backend",
+    "creation": "ops tensor random backend",
     "cuda": "backend",
     "fused": "cuda tensor backward random backend",
     "recompute": "tensor backward random backend",
