@@ -50,9 +50,9 @@ class Attention(Function):
         # heads beside each other, (B, L, H, Ev) in memory, as the layer that follows wants them
         o = xp.empty((q.shape[0], q.shape[2], q.shape[1], v.shape[3]), q.dtype).swapaxes(1, 2)
         lse = xp.empty((*q.shape[:3], 1), self.dtype)
-        ones = xp.ones(self.n_keys, self.dtype)
+        ones, triangle = xp.ones(self.n_keys, self.dtype), self._triangle(q)
         for rows, keys in self._blocks(q):
-            p, _ = self._scores(q, k, bias, rows, keys)
+            p, _ = self._scores(q, k, bias, triangle, rows, keys)
             top = p.max(axis=-1, keepdims=True) if p.shape[-1] else xp.zeros_like(lse[rows])
             top[top == -math.inf] = 0  # a row that may see no key: exp(-inf - 0) = 0
             p -= top
@@ -69,11 +69,11 @@ class Attention(Function):
     def backward(self, go):
         xp = self.xp
         q, k, v, o, lse, bias = self.saved
-        go = go.reshape(o.shape)
+        go, triangle = go.reshape(o.shape), self._triangle(q)
         gq, gk, gv = (xp.zeros_like(a, dtype=self.dtype) for a in (q, k, v))
         g_bias = xp.zeros((*q.shape[:3], self.n_keys), self.dtype) if self.needs[3] else None
         for rows, keys in self._blocks(q):
-            p, q_block = self._scores(q, k, bias, rows, keys)
+            p, q_block = self._scores(q, k, bias, triangle, rows, keys)
             p -= lse[rows]
             xp.exp(p, out=p)
             go_block = self._work(go[rows])
@@ -113,9 +113,7 @@ class Attention(Function):
     def _blocks(self, q):
         """(rows, keys), the two indices of each block: into q, o and lse; into k and v."""
         n_batch, n_heads, n_rows, _ = q.shape
-        r, h = BLOCK_ROWS, max(1, BLOCK_SCORES // (BLOCK_ROWS * max(self.n_keys, 1)))
-        if self.xp is not np:  # a GPU wants few large launches, and its caches are its own affair
-            r, h = max(n_rows, 1), max(n_heads, 1)
+        h, r = self._block_size(q)
         for b in range(n_batch):
             for h0 in range(0, n_heads, h):
                 for r0 in range(0, n_rows, r):
@@ -123,21 +121,30 @@ class Attention(Function):
                     seen = min(r1, self.n_keys) if self.is_causal else self.n_keys
                     yield (b, heads, slice(r0, r1)), (b, heads, slice(0, seen))
 
-    def _scores(self, q, k, bias, rows, keys):
+    def _block_size(self, q):
+        """(heads, queries) of a block."""
+        _, n_heads, n_rows, _ = q.shape
+        if self.xp is not np:  # a GPU wants few large launches, and its caches are its own affair
+            return max(n_heads, 1), max(n_rows, 1)
+        return max(1, BLOCK_SCORES // (BLOCK_ROWS * max(self.n_keys, 1))), BLOCK_ROWS
+
+    def _scores(self, q, k, bias, triangle, rows, keys):
         """The block's masked scores and its scaled queries."""
         q_block = self._work(q[rows]) * self.dtype.type(self.scale)
         s = q_block @ self._work(k[keys]).swapaxes(-1, -2)
         if bias is not None:
             s += bias[rows][..., :s.shape[-1]]
-        first = rows[2].start
-        if self.is_causal and s.shape[-1] > first:
-            square = s[..., first:]  # left of it every query sees every key
-            square += self._triangle(*square.shape[-2:])
+        if triangle is not None and s.shape[-1] > rows[2].start:
+            square = s[..., rows[2].start:]  # left of it every query sees every key
+            square += triangle[:square.shape[-2], :square.shape[-1]]
         return s, q_block
 
-    def _triangle(self, n_rows, n_cols):
-        """-inf above the diagonal, 0 elsewhere."""
-        return self.xp.triu(self.xp.full((n_rows, n_cols), -math.inf, self.dtype), 1)
+    def _triangle(self, q):
+        """What a causal block adds to its square on the diagonal: -inf above, 0 elsewhere."""
+        if not self.is_causal:
+            return None
+        n = self._block_size(q)[1]
+        return self.xp.triu(self.xp.full((n, n), -math.inf, self.dtype), 1)
 
     def _drop(self, rows, keys):
         """mask / (1 - p) of the block; score (b, h, i, j) uses the draw of its place in C order."""

@@ -1,14 +1,14 @@
-"""Convolution as one matrix product: lay out the patches as columns (im2col), then multiply.
+"""Convolution as a matrix product: lay out the patches as columns (im2col), then multiply.
 
-    x (N, C, H, W)  ->  columns (C * kh * kw, N * oh * ow): column (n, i, j) is the patch of x under
-                        the kernel at output place (i, j)
-    y  = w (O, C kh kw) @ columns            gw = gy @ columns^T
+    x (C, H, W)  ->  columns (C * kh * kw, oh * ow): column (i, j) is the patch of x that lies under
+                     the kernel at output place (i, j)
+    y  = w (O, C kh kw) @ columns, which is (O, oh, ow) already        gw = gy @ columns^T
     g_columns = w^T @ gy, and gx adds every column back to the patch it came from (col2im)
 
-The patches are a view: `as_strided` walks x with the strides of (channel, kernel row, kernel
-column, sample, output row, output column), and the copy into columns is the only one. Backward
-makes the columns again from x: kept, they would be kh * kw times x.
-Groups are a batch of products: (G, O/G, C/G kh kw) @ (G, C/G kh kw, N oh ow).
+The patches are a view: `as_strided` walks x with the strides of (sample, channel, kernel row,
+kernel column, output row, output column), and the copy into columns is the only one. It is kh * kw
+times x, so it is made for a few samples at a time, stays in the cache, and is never kept: backward
+makes it again. Groups are a batch of products, (O/G, C/G kh kw) @ (C/G kh kw, oh ow).
 conv1d is conv2d on images of height 1.
 
 Source: Chellapilla, Puri, Simard 2006.      Test: tests/ops/test_conv.py
@@ -18,8 +18,12 @@ import math
 
 import numpy as np
 
+from minidl.backend import accumulate_dtype
 from minidl.ops.matmul import product, same_dtype
 from minidl.tensor import Function
+
+CPU_COLUMNS = 2**18  # elements of a block's columns: 1 MiB of float32, an L2 cache
+GPU_COLUMNS = 2**26  # 256 MiB: large launches, and an end to what a batch can take
 
 
 def pair(value, op, name):
@@ -73,42 +77,61 @@ class Conv2d(Function):
     def forward(self, x, w, b, stride, padding, dilation, groups):
         self.options = stride, padding, dilation, groups
         self.save(x, w)
-        columns = self._columns(x, w)
-        g, o = groups, w.shape[0]
-        y = product(self.xp, w.reshape(g, o // g, math.prod(w.shape[1:])), columns)
-        y = y.reshape(o, x.shape[0], *self.out).swapaxes(0, 1)  # (N, O, oh, ow)
-        if b is None:
-            return self.xp.ascontiguousarray(y)
-        return y + b[:, None, None]
+        self.out = tuple(output_size(size + sum(p), k, s, d) for size, p, k, s, d in zip(
+            x.shape[2:], padding, w.shape[2:], stride, dilation, strict=True))
+        n_places = math.prod(self.out)
+        y = self.xp.empty((x.shape[0], groups, w.shape[0] // groups, n_places), x.dtype)
+        for at in self._samples(x, w):
+            y[at] = product(self.xp, self._matrix(w), self._columns(x[at], w))
+        y = y.reshape(x.shape[0], w.shape[0], *self.out)
+        if b is not None:
+            y += b[:, None, None]
+        return y
+
+    def _matrix(self, w):
+        """(groups, O / groups, C / groups * kh * kw)."""
+        groups = self.options[3]
+        return w.reshape(groups, w.shape[0] // groups, math.prod(w.shape[1:]))
 
     def _columns(self, x, w):
-        """(groups, C / groups * kh * kw, N * oh * ow)."""
+        """(samples, groups, C / groups * kh * kw, oh * ow)."""
         stride, padding, dilation, groups = self.options
         view = patches(self.xp, pad_image(self.xp, x, padding), w.shape[2:], stride, dilation)
-        self.out = view.shape[2:4]
-        return view.transpose(1, 4, 5, 0, 2, 3).reshape(
-            groups, math.prod(w.shape[1:]), x.shape[0] * math.prod(self.out))
+        return view.transpose(0, 1, 4, 5, 2, 3).reshape(
+            x.shape[0], groups, math.prod(w.shape[1:]), math.prod(self.out))
+
+    def _samples(self, x, w):
+        """Slices of the batch whose columns, and products with them, stay small."""
+        one = x.shape[1] * math.prod(w.shape[2:]) * math.prod(self.out) + math.prod(w.shape)
+        limit = CPU_COLUMNS if self.xp is np else GPU_COLUMNS
+        step = max(1, limit // max(one, 1))
+        return [slice(i, i + step) for i in range(0, x.shape[0], step)]
 
     def backward(self, gy):
         x, w = self.saved
         stride, padding, dilation, groups = self.options
-        n, o = x.shape[0], w.shape[0]
-        gx = gw = gb = None
-        if self.needs[2]:
-            gb = gy.sum(axis=(0, 2, 3))
-        gy = gy.swapaxes(0, 1).reshape(groups, o // groups, n * math.prod(self.out))
-        if self.needs[1]:
-            gw = product(self.xp, gy, self._columns(x, w).swapaxes(1, 2)).reshape(w.shape)
-        if self.needs[0]:
-            w = w.reshape(groups, o // groups, math.prod(w.shape[1:]))
-            g = product(self.xp, w.swapaxes(1, 2), gy)
-            g = g.reshape(x.shape[1], *self.saved[1].shape[2:], n, *self.out)
-            height, width = (d + sum(p) for d, p in zip(x.shape[2:], padding, strict=True))
-            gx = self.xp.zeros((x.shape[1], n, height, width), x.dtype)
-            for i, j, at in places(self.saved[1].shape[2:], stride, dilation, self.out):
-                gx[at] += g[:, i, j]
-            gx = crop_image(gx, padding).swapaxes(0, 1)
-        return gx, gw, gb
+        gb = gy.sum(axis=(0, 2, 3), dtype=accumulate_dtype(gy.dtype)) if self.needs[2] else None
+        gw = self.xp.zeros(self._matrix(w).shape, accumulate_dtype(w.dtype))
+        gx = self.xp.empty(x.shape, x.dtype) if self.needs[0] else None
+        gy = gy.reshape(x.shape[0], groups, w.shape[0] // groups, math.prod(self.out))
+        for at in self._samples(x, w):
+            if self.needs[1]:
+                columns = self._columns(x[at], w)
+                gw += product(self.xp, gy[at], columns.swapaxes(-1, -2)).sum(axis=0, dtype=gw.dtype)
+            if self.needs[0]:
+                g = product(self.xp, self._matrix(w).swapaxes(-1, -2), gy[at])
+                gx[at] = self._add_patches(g, x, w)
+        return gx, gw.reshape(w.shape), gb
+
+    def _add_patches(self, g, x, w):
+        """col2im: columns (samples, groups, C / groups * kh * kw, oh * ow) summed into images."""
+        stride, padding, dilation, _ = self.options
+        g = g.reshape(len(g), x.shape[1], *w.shape[2:], *self.out)
+        size = [d + sum(p) for d, p in zip(x.shape[2:], padding, strict=True)]
+        gx = self.xp.zeros((len(g), x.shape[1], *size), x.dtype)
+        for i, j, at in places(w.shape[2:], stride, dilation, self.out):
+            gx[at] += g[:, :, i, j]
+        return crop_image(gx, padding)
 
 
 def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
