@@ -35,8 +35,8 @@ void minidl_fail_assert(const char* condition, const char* file, int line);
 }
 
 // For device functions; kernels have them as parameters.
-extern __thread uint3 threadIdx, blockIdx;
-extern __thread dim3 blockDim, gridDim;
+extern __attribute__((visibility("default"))) __thread uint3 threadIdx, blockIdx;
+extern __attribute__((visibility("default"))) __thread dim3 blockDim, gridDim;
 
 // An argument on its way from Python: becomes whatever pointer the kernel takes (Python has compared the types).
 struct MinidlPointer {

@@ -7,6 +7,7 @@ which takes the parameter's type (CuPy would pass 64 bits).   Test: tests/cuda/t
 """
 
 import ctypes
+import functools
 import math
 import struct
 
@@ -15,7 +16,7 @@ import numpy as np
 from minidl.cuda.source import KernelError
 
 MAX_THREADS, MAX_SHARED = 1024, 232448  # per block: CUDA's limit; 227 KiB, compute capability 9.0's
-MAX_GRID_YZ = 65535
+MAX_GRID_X, MAX_GRID_YZ = 2**31 - 1, 65535
 
 # C-contiguous, aligned, writeable: bits of ndarray.flags.num (NumPy C-API, NPY_ARRAY_*)
 _CONTIGUOUS, _ALIGNED, _WRITEABLE = 0x1, 0x100, 0x400
@@ -64,12 +65,12 @@ class Signature:
 
     def pack(self, grid, block, args, shared_mem, order, threads):
         """The bytes of a MinidlLaunch. TypeError or ValueError if the launch is wrong."""
-        g, b = dims(grid), dims(block)
-        if (
-            b[0] * b[1] * b[2] > MAX_THREADS or 0 in b or 0 in g or g[1] > MAX_GRID_YZ or g[2] > MAX_GRID_YZ
-            or not 0 <= shared_mem <= MAX_SHARED
-        ):  # fmt: skip
-            self._refuse_shape(g, b, shared_mem)
+        try:
+            shape = _shape(grid, block, shared_mem)
+        except ValueError as error:
+            self._fail(ValueError, str(error))
+        except TypeError:  # not hashable: a list
+            return self.pack(dims(grid), dims(block), args, shared_mem, order, threads)
         if self.uses_dynamic_shared and not shared_mem:
             self._fail(ValueError, "it declares `extern __shared__`; pass shared_mem= with its size in bytes")
         if len(args) != len(self._checks):
@@ -85,13 +86,11 @@ class Signature:
             else:
                 words.append(self._other_pointer(len(words), a))
         try:
-            return self._struct.pack(*g, *b, shared_mem, order, threads, *words)
+            return self._struct.pack(*shape, order, threads, *words)
         except (struct.error, OverflowError, TypeError, ValueError):
             for i, p in self._scalars.items():
                 words[i] = self.scalar(p, args[i])
-            if max(g) >= 1 << 31 or min(g) < 0:
-                self._refuse_shape(g, b, shared_mem)
-            return self._struct.pack(*g, *b, shared_mem, order, threads, *words)
+            return self._struct.pack(*shape, order, threads, *words)
 
     def scalar(self, p, value):
         """`value` as a Python number that fits parameter `p`; TypeError or OverflowError."""
@@ -142,23 +141,27 @@ class Signature:
             self._fail(ValueError, f"{where} is not aligned to its {a.itemsize}-byte elements; copy the array")
         return a.ctypes.data
 
-    def _refuse_shape(self, grid, block, shared_mem):
-        if not 0 <= shared_mem <= MAX_SHARED:
-            self._fail(ValueError, f"shared_mem is {shared_mem} bytes; a block has at most {MAX_SHARED}")
-        if math.prod(block) > MAX_THREADS or 0 in block:
-            self._fail(ValueError, f"block {block} has {math.prod(block)} threads; it needs 1 to {MAX_THREADS}")
-        if 0 in grid:
-            self._fail(ValueError, f"grid {grid} has no blocks, which a GPU refuses; skip the launch when there is no work")
-        self._fail(ValueError, f"grid {grid} must be at most (2**31 - 1, {MAX_GRID_YZ}, {MAX_GRID_YZ})")
-
     def _fail(self, kind, text):
         raise kind(f"kernel {self}: {text}")
 
 
+@functools.lru_cache(maxsize=1024)
+def _shape(grid, block, shared_mem):
+    """(grid x, y, z, block x, y, z, shared_mem), checked against CUDA's limits. Training repeats few shapes: looked up."""
+    g, b = dims(grid), dims(block)
+    if min(b) < 1 or math.prod(b) > MAX_THREADS:
+        raise ValueError(f"block {b} has {math.prod(b)} threads; it needs 1 to {MAX_THREADS}")
+    if 0 in g:
+        raise ValueError(f"grid {g} has no blocks, which a GPU refuses; skip the launch when there is no work")
+    if not (0 < g[0] <= MAX_GRID_X and 0 < g[1] <= MAX_GRID_YZ and 0 < g[2] <= MAX_GRID_YZ):
+        raise ValueError(f"grid {g} must be positive, at most ({MAX_GRID_X}, {MAX_GRID_YZ}, {MAX_GRID_YZ})")
+    if not 0 <= shared_mem <= MAX_SHARED:
+        raise ValueError(f"shared_mem is {shared_mem} bytes; a block has at most {MAX_SHARED}")
+    return (*g, *b, int(shared_mem))
+
+
 def dims(size):
     """(x, y, z) from an int or a tuple of up to three."""
-    if type(size) is tuple and len(size) == 3:
-        return size
     size = (size,) if isinstance(size, (int, np.integer)) else tuple(size)
     if not 1 <= len(size) <= 3:
         raise ValueError(f"a grid or block has 1 to 3 numbers, got {size}")

@@ -48,12 +48,12 @@ class Compiler:
     @property
     def flags(self):
         """Flags for kernels: optimised for this processor."""
+        # Not -mtls-dialect=gnu2: glibc before 2.40 loses vector registers when a thread first touches __shared__ (bug 31372).
         native = [] if self.kind == "zig" else ["-march=native"]  # zig's default target is this machine
         if sys.platform == "darwin" and platform.machine() == "arm64":
             native = ["-mcpu=native"]
-        tls = ["-mtls-dialect=gnu2"] if self.kind == "gnu" and platform.machine() == "x86_64" else []
         no_libcxx = ["-nostdlib++"] if self.kind == "zig" else []
-        return [*FLAGS, "-O3", *native, *tls, *no_libcxx]
+        return [*FLAGS, "-O3", *native, *no_libcxx]
 
     def identity(self):
         """Changes when the compiler does. Its version would say the same, a process start later."""
