@@ -12,6 +12,7 @@ Sources: Alpaydin and Kaynak, "Optical recognition of handwritten digits", UCI r
 Xiao, Rasul, Vollgraf, "Fashion-MNIST", arXiv 1708.07747.
 """
 
+import importlib.util
 import os
 from pathlib import Path
 
@@ -44,15 +45,14 @@ def digits():
     """(train, test): 1,437 and 360 images of 8 x 8; the same on every rank and machine.
 
     Each writer is in both parts, so accuracy on `test` says nothing about new writers."""
-    try:
-        # here, not above: it takes a second to import
-        from sklearn.datasets import load_digits
-    except ImportError as error:
+    sklearn = importlib.util.find_spec("sklearn")  # its file is enough: importing it takes a second
+    if sklearn is None:
         raise ImportError(
             "the digits come with scikit-learn, which is not installed. "
             "Install it: pip install 'minidl[tutorials]'"
-        ) from error
-    images, labels = load_digits(return_X_y=True)  # (1797, 64) float64, whole numbers from 0 to 16
+        )
+    table = np.loadtxt(Path(sklearn.origin).parent / "datasets/data/digits.csv.gz", delimiter=",")
+    images, labels = table[:, :-1], table[:, -1]  # (1797, 64) whole numbers from 0 to 16, and 0-9
     images = (images / 16).astype(np.float32).reshape(-1, 1, 8, 8)  # sixteenths: exact in float32
     labels = labels.astype(np.int64)
     order = Generator(0).permutation(len(images))
