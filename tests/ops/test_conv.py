@@ -98,7 +98,8 @@ def test_pool_errors():
         F.adaptive_avg_pool2d(image(5, 5), 1)
 
 
-@pytest.mark.parametrize("kernel, dilation, left, right", [(4, 1, 1, 2), (2, 3, 1, 2), (3, 1, 1, 1)])
+@pytest.mark.parametrize("kernel, dilation, left, right",
+                         [(4, 1, 1, 2), (2, 3, 1, 2), (3, 1, 1, 1)])
 def test_same_puts_the_odd_zero_at_the_end(kernel, dilation, left, right):
     x, w = image(1, 2, 9), image(3, 2, kernel)
     got = F.conv1d(x, w, padding="same", dilation=dilation).numpy()
