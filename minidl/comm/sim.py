@@ -160,7 +160,11 @@ class SimTransport(Transport):
         if port.out_free > start:
             start = port.out_free
         task.clock = port.out_free = start + n_bytes * beta
-        self._put(outgoing, (out.copy(), start + alpha, None))
+        message = (out.copy(), start + alpha, None)
+        if outgoing.posted or outgoing.inbox.waiting_for_any:
+            self._put(outgoing, message)
+        else:
+            outgoing.queue.append(message)
         data, arrival, _ = queue.popleft()
         self._take(task, data, arrival, into, src)
         return into
@@ -264,9 +268,13 @@ class SimTransport(Transport):
             port.in_free = done = port.in_free + (done - arrival)
         if done > task.clock:
             task.clock = done
-        if data.dtype is not into.dtype or not (data.ndim == 1 == into.ndim):
-            data = np.frombuffer(data.tobytes(), into.dtype).reshape(into.shape)
-        into[...] = data
+        if data.dtype is into.dtype:
+            try:
+                into[...] = data  # of equal size: it keeps the order, or the shapes do not fit
+                return
+            except ValueError:
+                pass
+        into[...] = np.frombuffer(data.tobytes(), into.dtype).reshape(into.shape)
 
 
 class _Sent(Request):
