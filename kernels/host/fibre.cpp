@@ -22,7 +22,7 @@ namespace {
 const int kMaxThreads = 1024;            // CUDA's limit for a block
 const size_t kStackBytes = 256 * 1024;   // reserved for each thread; only what is touched takes memory
 const size_t kDynamicBytes = 256 * 1024; // above the 227 KiB of shared memory that any GPU gives a block
-const long long kSpinLimit = 20000000;   // yields without any progress: nobody will come
+const long long kSpinLimit = 4000000;    // yields without any progress: nobody will come
 const unsigned long long kCanary = 0x6d696e69646c2121ull;
 
 enum State : char { READY, AT_BARRIER, IN_WARP, RETURNED };

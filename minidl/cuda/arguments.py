@@ -123,7 +123,7 @@ class Signature:
             return 0  # CuPy's NULL
         if not isinstance(a, np.ndarray):
             hint = "; a Tensor's array is its .data" if hasattr(a, "requires_grad") else ""
-            self._fail(TypeError, f"{where} is a pointer: pass an array of {p.dtype or 'any dtype'}, got {_what(a)}{hint}")
+            self._fail(TypeError, f"{where} is a pointer: pass an array of {_dtype(p)}, got {_what(a)}{hint}")
         if p.dtype is not None and a.dtype != np.dtype(p.dtype):
             self._fail(
                 TypeError,
@@ -178,6 +178,10 @@ def _check_of(p):
         return None
     flags = _CONTIGUOUS | _ALIGNED | (0 if p.const else _WRITEABLE)
     return (np.dtype(p.dtype) if p.dtype else None), flags
+
+
+def _dtype(p):
+    return np.dtype(p.dtype) if p.dtype else "any dtype"
 
 
 def _what(value):

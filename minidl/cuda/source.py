@@ -170,8 +170,10 @@ class Source:
         return "\n".join(self.blank[f.head : f.body[1]] for f in self.reach(self.kernel(name)))
 
     def form(self, name):
-        """'flat' or 'fibre', see above."""
-        return "fibre" if WAITS.search(self.reached_text(name)) else "flat"
+        """'flat' or 'fibre', see above. A loop around a compare-and-swap may be a lock: it waits too."""
+        text = self.reached_text(name)
+        spins = re.search(r"\b(while|do)\b", text) and re.search(r"\batomic(CAS|Exch)\b|\bvolatile\b", text)
+        return "fibre" if WAITS.search(text) or spins else "flat"
 
     def line_of(self, offset):
         """Line in the file, through the `# 12 "file"` marks a preprocessor leaves."""

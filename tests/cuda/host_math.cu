@@ -1,4 +1,6 @@
 // Every function of kernels/host/float_math.h that is ours, and the conversions of half.h, for test_float_math.py.
+#include <cuda_fp16.h>
+
 #define MAP(NAME)                                                                        \
   extern "C" __global__ void map_##NAME(float* y, const float* x, int n) {               \
     int i = blockIdx.x * blockDim.x + threadIdx.x;                                       \

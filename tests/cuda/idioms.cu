@@ -2,8 +2,13 @@
 #include <cuda_runtime.h>
 #include <cooperative_groups.h>
 #include <cooperative_groups/reduce.h>
+#ifndef __CUDACC_RTC__  // NVRTC has no C headers
 #include <stdint.h>
 #include <float.h>
+#else
+typedef long long int64_t;
+#define INFINITY __int_as_float(0x7f800000)
+#endif
 
 namespace cg = cooperative_groups;
 
