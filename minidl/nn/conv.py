@@ -1,4 +1,7 @@
-"""Convolution and pooling layers.   Ops: minidl/ops/conv.py, pool.py   Test: tests/nn/test_layers.py"""
+"""Convolution and pooling layers.
+
+Ops: minidl/ops/conv.py, pool.py   Test: tests/nn/test_layers.py
+"""
 
 import math
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from minidl import random
 from minidl.backward import no_grad
-from minidl.nn import functional as F
 from minidl.nn import init
 from minidl.nn.conv import AdaptiveAvgPool2d, Conv2d, MaxPool2d
 from minidl.nn.layers import Dropout, Embedding, Flatten, Linear, ModuleList, ReLU, Sequential
@@ -77,7 +76,8 @@ class GPT(Module):
 
     def generate(self, ids, n_tokens, temperature=1.0, top_k=None, generator=None):
         """`ids` (N, T) continued by n_tokens, each drawn from softmax(logits / temperature) over
-        the top_k likeliest; temperature 0 takes the likeliest. Returns an array (N, T + n_tokens)."""
+        the top_k likeliest; temperature 0 takes the likeliest. Returns an array of shape
+        (N, T + n_tokens)."""
         generator = generator or random.default_generator()
         ids = np.asarray(ids)
         was_training = self.training

@@ -214,8 +214,9 @@ class Module:
         missing = [n for n in slots if n not in state]
         unexpected = [n for n in state if n not in slots]
         if strict and (missing or unexpected):
-            raise KeyError(f"load_state_dict into {type(self).__name__}: missing {missing or 'none'}"
-                           f", unexpected {unexpected or 'none'}; strict=False to load the rest")
+            raise KeyError(
+                f"load_state_dict into {type(self).__name__}: missing {missing or 'none'}, "
+                f"unexpected {unexpected or 'none'}; strict=False to load the rest")
         pairs = []
         for name, (owner, table, key) in slots.items():
             if name in state:

@@ -1,8 +1,8 @@
 """Normalisation layers.
 
     y = (x - mean) / sqrt(var + eps) * weight + bias      which elements share mean and var:
-        LayerNorm   the last dimensions of each sample     GroupNorm  a group of channels of each sample
-        RMSNorm     no mean; root mean square instead      BatchNorm  a channel, over the whole batch
+        LayerNorm   the last dimensions of each sample   GroupNorm  channels of a group, per sample
+        RMSNorm     no mean; root mean square instead    BatchNorm  a channel, over the whole batch
 
 Ops: minidl/ops/norm.py   Test: tests/nn/test_layers.py
 """

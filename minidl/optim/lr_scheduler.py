@@ -92,7 +92,8 @@ class CosineAnnealingLR(LRScheduler):
 
 
 class SequentialLR(LRScheduler):
-    """One schedule after another: schedulers[i] rules from milestones[i-1], counting from 0 there."""
+    """One schedule after another: schedulers[i] rules from milestones[i-1] on, where it counts
+    from 0."""
 
     def __init__(self, optimizer, schedulers, milestones):
         if len(milestones) != len(schedulers) - 1:

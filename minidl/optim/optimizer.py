@@ -40,7 +40,8 @@ class Optimizer:
                                 + (f"the result of {p.grad_fn}" if isinstance(p, Tensor)
                                    else type(p).__name__))
             if p in known:
-                raise ValueError(f"a parameter of shape {p.shape} is in two groups, or twice in one")
+                raise ValueError(
+                    f"a parameter of shape {p.shape} is in two groups, or twice in one")
             known.add(p)
         self.param_groups.append(group)
 
@@ -102,4 +103,3 @@ def _copy(value):
     if not hasattr(value, "ndim"):
         return value
     return np.asarray(value).item() if value.ndim == 0 else value.copy()
-

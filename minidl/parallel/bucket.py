@@ -57,7 +57,8 @@ class Bucket:
     def __init__(self, params):
         self.params = params
         shapes = [p.shape for p in params]
-        self.flat = np.zeros(sum(p.numel() for p in params), backend.accumulate_dtype(params[0].dtype))
+        dtype = backend.accumulate_dtype(params[0].dtype)
+        self.flat = np.zeros(sum(p.numel() for p in params), dtype)
         self.views = dict(zip(params, flat.views(self.flat, shapes)))
         self.n_missing = 0  # gradients still to come in this backward
 
@@ -134,9 +135,9 @@ class Reducer:
             return
         if p not in self.used or not self.n_missing:
             raise RuntimeError(
-                f"rank {self.t.rank}: a gradient of shape {p.shape} arrived that the latest forward "
-                "does not account for. One synchronised backward wants one forward: run the others "
-                "under no_sync(), and do not call backward twice on one forward")
+                f"rank {self.t.rank}: a gradient of shape {p.shape} arrived that the latest "
+                "forward does not account for. One synchronised backward wants one forward: run "
+                "the others under no_sync(), and do not call backward twice on one forward")
         if not self.arrived:
             self.n_launched = 0
             self.submit(self.all_reduce, self.header)

@@ -9,7 +9,8 @@ import minidl
 from minidl import nn
 from minidl.nn import init
 
-# 4 standard errors of a sample standard deviation of n Gaussian or uniform draws: below 4 / sqrt(2n)
+# 4 standard errors of the sample standard deviation of n draws, Gaussian or uniform: below
+# 4 / sqrt(2n)
 N_OUT, N_IN = 200, 300
 TOLERANCE = 4 / math.sqrt(2 * N_OUT * N_IN)
 

@@ -51,9 +51,10 @@ def test_layer_equals_pytorchs_forward_and_backward(name, args, options, shape):
     ours, theirs = pair(name, args, options)
     rng = np.random.default_rng(0)
     for mode in (True, False):  # training, then eval with the running statistics that left
-        ours.train(mode), theirs.train(mode)
+        for net in (ours, theirs):
+            net.train(mode)
+            net.zero_grad()
         x = rng.standard_normal(shape).astype(np.float32)
-        ours.zero_grad(), theirs.zero_grad()
         a, b = minidl.tensor(x, requires_grad=True), torch.tensor(x, requires_grad=True)
         y, z = ours(a), theirs(b)
         cotangent = rng.standard_normal(y.shape).astype(np.float32)

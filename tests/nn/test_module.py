@@ -63,7 +63,7 @@ def test_a_wrong_shape_loads_nothing_at_all():
     state = {k: v.copy() for k, v in net.state_dict().items()}
     state["scale"] = np.full(4, 9, np.float32)
     state["second.2.bias"] = np.zeros(5, np.float32)
-    with pytest.raises(ValueError, match="second.2.bias has shape \\(4,\\), the state has \\(5,\\)"):
+    with pytest.raises(ValueError, match=r"second.2.bias has shape \(4,\), the state has \(5,\)"):
         net.load_state_dict(state)
     assert (net.scale.data == 1).all()
 

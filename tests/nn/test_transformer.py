@@ -37,7 +37,8 @@ def test_multihead_attention_equals_pytorchs(need_weights, batch_first, masked):
     close = dict(rtol=1e-5, atol=1e-6)  # float32, dot products of 8 terms
     np.testing.assert_allclose(y.data, z.detach().numpy(), **close)
     np.testing.assert_allclose(a.grad, b.grad.numpy(), **close)
-    np.testing.assert_allclose(ours.in_proj_weight.grad, theirs.in_proj_weight.grad.numpy(), **close)
+    gw, wanted = ours.in_proj_weight.grad, theirs.in_proj_weight.grad.numpy()
+    np.testing.assert_allclose(gw, wanted, **close)
     if need_weights:
         np.testing.assert_allclose(w.data, v.detach().numpy(), **close)
     else:

@@ -32,7 +32,8 @@ def test_every_learning_rate_equals_pytorchs(name):
         # PyTorch's recursions round at every step
         assert s.get_last_lr() == pytest.approx(t.get_last_lr(), rel=1e-12, abs=1e-15)
         b.step()
-        s.step(), t.step()
+        s.step()
+        t.step()
 
 
 def test_a_schedule_resumes_from_its_step_count_alone():

@@ -44,7 +44,8 @@ def test_every_step_equals_pytorchs(name, options):
     for step in gradients(shapes, 12):
         for p, q, g in zip(ours, theirs, step):
             p.grad, q.grad = np.array(g), torch.tensor(g)
-        a.step(), b.step()
+        a.step()
+        b.step()
         for p, q in zip(ours, theirs):
             # float64: the same formula with its products in another order
             np.testing.assert_allclose(p.data, q.detach().numpy(), rtol=1e-12, atol=1e-14)
