@@ -100,12 +100,12 @@ class Signature:
             value = value.item()
         wanted = np.dtype(p.dtype)
         if not isinstance(value, (bool, int, float)):
-            self._fail(TypeError, f"argument {p.name!r} is a {p.ctype}: pass a number, got {_what(value)}")
+            self._fail(TypeError, f"argument {p.name!r} is of type {p.ctype}: pass a number, got {_what(value)}")
         if wanted.kind == "b":
             return bool(value)
         if wanted.kind in "iu":
             if isinstance(value, float):
-                self._fail(TypeError, f"argument {p.name!r} is an {p.ctype}: pass an integer, got the float {value!r}")
+                self._fail(TypeError, f"argument {p.name!r} is of type {p.ctype}: pass an integer, got the float {value!r}")
             limits = np.iinfo(wanted)
             if not limits.min <= value <= limits.max:
                 self._fail(OverflowError, f"argument {p.name!r} is {value}, beyond the range of {p.ctype}")

@@ -154,7 +154,7 @@ MINIDL_EXPORT int minidl_launch_{number}(const MinidlLaunch* L) {{
   if ((long long)({t})n != n || ({t})n < 0)
     return minidl_refuse("kernel {name}: its index of type {t} cannot count the threads of this launch; use a wider type");
   const long long rows = (long long)L->grid[1] * L->grid[2] * L->block[1] * L->block[2];
-  return minidl_run_flat(L, minidl_units_{number}, (n + {tile - 1}) / {tile} * {"1" if plan.whole else "rows"});
+  return minidl_run_flat(L, minidl_units_{number}, (n + {tile - 1}) / {tile} * rows);
 }}
 """
 
