@@ -33,8 +33,8 @@ from common import machine, write_json  # noqa: E402
 
 import minidl  # noqa: E402
 from minidl import nn, optim  # noqa: E402
+from minidl.function import Function  # noqa: E402
 from minidl.nn import functional as F  # noqa: E402
-from minidl.tensor import Function  # noqa: E402
 
 LAYERS, WIDTH, HEADS, CONTEXT, BATCH, VOCAB = 4, 256, 8, 256, 8, 256
 STEPS_PER_BLOCK = 3

@@ -42,8 +42,9 @@ from minidl.creation import (
     zeros,
     zeros_like,
 )
+from minidl.function import Function
 from minidl.random import Generator, manual_seed
-from minidl.tensor import Function, Tensor
+from minidl.tensor import Tensor
 
 __version__ = "0.1.0"
 

@@ -19,7 +19,7 @@ CONFIG.read_string(SETUP)
 EXTRAS = CONFIG["options.extras_require"]
 
 # The name of a package on PyPI where it is not the name one imports.
-ON_PYPI = {"sklearn": "scikit-learn", "cupy": "cupy-cuda12x"}
+ON_PYPI = {"sklearn": "scikit-learn", "cupy": "cupy-cuda12x", "cupyx": "cupy-cuda12x"}
 
 
 def requirements(text):

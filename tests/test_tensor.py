@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import minidl
-from minidl import Function, Tensor
+from minidl import Tensor
 
 
 def leaf(*values, dtype=np.float32):
@@ -77,34 +77,6 @@ def test_foreign_operands_are_refused_in_python_s_way():
         [1, 2] * x
     assert (x == None) is False and (x != "a") is True  # noqa: E711
     assert x in {x: 1}  # hashed by identity
-
-
-def test_an_error_names_the_op_and_the_shapes():
-    a, b = minidl.ones(2, 3), minidl.ones(4)
-    with pytest.raises(ValueError, match=r"^add: shapes \(2, 3\) and \(4,\) do not broadcast$"):
-        a + b
-    with pytest.raises(ValueError, match=r"^maximum: shapes \(4,\) and \(2, 3\) do not broadcast"):
-        minidl.maximum(b, a)
-    with pytest.raises(ValueError, match=r"reshape.*\(2, 3\)"):
-        a.reshape(4)
-    with pytest.raises(IndexError, match="sum: dim 2 is out of range.*want -2 to 1"):
-        a.sum(2)
-    with pytest.raises(IndexError, match=r"getitem: index 5 is out of bounds.*\(2, 3\)"):
-        a[5]
-    with pytest.raises(ValueError, match="cat.*"):
-        minidl.cat([a, b])
-    with pytest.raises(TypeError, match="mean: wants a floating dtype, got int64"):
-        minidl.arange(3).mean()
-
-
-def test_an_error_inside_nested_functions_names_the_inner_op_once():
-    class Outer(Function):
-        def forward(self, x):
-            return (Tensor(x) + minidl.ones(4))._data
-
-    with pytest.raises(ValueError) as caught:
-        Outer.apply(minidl.ones(3))
-    assert str(caught.value) == "add: shapes (3,) and (4,) do not broadcast"
 
 
 # -- in place
@@ -246,28 +218,3 @@ def test_repr_shows_what_matters():
     assert repr(minidl.zeros(1, dtype=np.float64)) == "tensor([0.], dtype=float64)"
     assert "requires_grad=True" in repr(leaf(1))
     assert "grad_fn=<Mul>" in repr(leaf(1) * 2)
-
-
-def test_results_are_arrays_also_where_numpy_gives_scalars():
-    x = leaf(1, 2)
-    for y in (x.sum(), x[0], x.max(), x.sum() * 2, x.mean().exp(), x.prod(), x.argmax(), x.any()):
-        assert type(y._data) is np.ndarray and y.shape == ()
-
-
-def test_needs_tells_forward_what_backward_will_want():
-    seen = []
-
-    class Look(Function):
-        def forward(self, a, b):
-            seen.append(self.needs)
-            return a + b
-
-        def backward(self, gy):
-            return gy, gy
-
-    a, b = leaf(1), minidl.ones(1)
-    Look.apply(a, b)
-    Look.apply(b, 2.0)
-    with minidl.no_grad():
-        Look.apply(a, b)
-    assert seen == [[True, False], [False, False], [False, False]]

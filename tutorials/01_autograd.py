@@ -21,7 +21,7 @@ series, and by about eps |f| / h, from rounding f (eps = 2^-52 in float64). The 
 h = eps^(1/3); the sizes of f and f''' move it a little.
 
 Source: Griewank and Walther, "Evaluating Derivatives", 2008.
-The engine itself: minidl/tensor.py, minidl/backward.py.
+The engine itself: minidl/function.py, tensor.py, backward.py.
 Exercises: `minidl exercise 01` writes work/01_autograd.py with the marked regions empty;
 `minidl check 01` grades it.
 """

@@ -14,8 +14,8 @@ import math
 import numpy as np
 
 from minidl import backend
+from minidl.function import Function
 from minidl.ops.normal import cdf_and_pdf
-from minidl.tensor import Function
 
 BLOCK = 1 << 14  # elements; a block of float32 is 64 KiB, a handful of them fit an L2 cache
 

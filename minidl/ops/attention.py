@@ -24,9 +24,9 @@ import math
 import numpy as np
 
 from minidl import backend
+from minidl.function import Function
 from minidl.ops.dropout import check_probability, inverse_keep, keep_mask, reserve
 from minidl.ops.matmul import same_dtype
-from minidl.tensor import Function
 
 BLOCK_ROWS = 64
 BLOCK_SCORES = 2**17  # 512 KiB of float32, half of the 1 MiB L2 cache of a server core

@@ -9,7 +9,8 @@ Test: tests/ops/test_cast.py
 import numpy as np
 
 from minidl import backend
-from minidl.tensor import Function, Tensor
+from minidl.function import Function
+from minidl.tensor import Tensor
 
 
 class Cast(Function):

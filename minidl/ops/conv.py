@@ -19,8 +19,8 @@ import math
 import numpy as np
 
 from minidl.backend import accumulate_dtype
+from minidl.function import Function
 from minidl.ops.matmul import product, same_dtype
-from minidl.tensor import Function
 
 CPU_COLUMNS = 2**18  # elements of a block's columns: 1 MiB of float32, an L2 cache
 GPU_COLUMNS = 2**26  # 256 MiB: large launches, and an end to what a batch can take

@@ -17,7 +17,7 @@ import math
 import numpy as np
 
 from minidl import random
-from minidl.tensor import Function
+from minidl.function import Function
 
 
 def check_probability(p, op="dropout"):

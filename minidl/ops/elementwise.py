@@ -7,7 +7,7 @@ are in activations.py, maximum, clamp and where in select.py, comparisons in log
 Test: tests/ops/test_elementwise.py   Tutorial: tutorials/01_autograd.py
 """
 
-from minidl.tensor import Function
+from minidl.function import Function
 
 
 class Add(Function):

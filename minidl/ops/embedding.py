@@ -13,7 +13,7 @@ Test: tests/ops/test_embedding.py
 """
 
 from minidl import backend
-from minidl.tensor import Function
+from minidl.function import Function
 
 
 def scatter_add_rows(xp, index, g, n_rows):

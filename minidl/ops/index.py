@@ -13,8 +13,9 @@ import math
 import numpy as np
 
 from minidl import backend
+from minidl.function import Function
 from minidl.ops.dims import normalize_dims
-from minidl.tensor import Function, index_of_arrays
+from minidl.tensor import index_of_arrays
 
 
 def scatter_add(xp, shape, index, g):

@@ -5,7 +5,7 @@
 Test: tests/ops/test_logic.py
 """
 
-from minidl.tensor import Function
+from minidl.function import Function
 
 
 class Plain(Function):

@@ -16,10 +16,10 @@ import math
 import numpy as np
 
 from minidl import backend
+from minidl.function import Function
 from minidl.ops.elementwise import add, mul
 from minidl.ops.reduce import sum as sum_
 from minidl.ops.softmax import log_softmax
-from minidl.tensor import Function
 
 
 def check_reduction(op, reduction):

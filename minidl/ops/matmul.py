@@ -15,7 +15,7 @@ import math
 
 import numpy as np
 
-from minidl.tensor import Function
+from minidl.function import Function
 
 
 def product(xp, a, b):

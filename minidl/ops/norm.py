@@ -22,8 +22,8 @@ import math
 import numpy as np
 
 from minidl import backend
+from minidl.function import Function
 from minidl.ops.matmul import column_sums
-from minidl.tensor import Function
 
 BLOCK_ELEMS = 2**16  # 256 KiB of float32: four such arrays are at work at once in 1 MiB of cache
 

@@ -15,9 +15,9 @@ import math
 import numpy as np
 
 from minidl import backend
+from minidl.function import Function
 from minidl.ops.conv import crop_image, output_size, pad_image, pair, places
 from minidl.ops.matmul import product
-from minidl.tensor import Function
 
 
 class MaxPool2d(Function):

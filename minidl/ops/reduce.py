@@ -14,10 +14,11 @@ from collections import namedtuple
 import numpy as np
 
 from minidl import backend
+from minidl.function import Function, op_name
 from minidl.ops.dims import keepdim_shape, normalize_dims
 from minidl.ops.index import along
 from minidl.ops.select import maximum, minimum
-from minidl.tensor import Function, Tensor, op_name
+from minidl.tensor import Tensor
 
 MaxResult = namedtuple("MaxResult", "values indices")
 MinResult = namedtuple("MinResult", "values indices")

@@ -6,7 +6,8 @@ Test: tests/ops/test_select.py
 """
 
 from minidl import backend
-from minidl.tensor import Function, Tensor
+from minidl.function import Function
+from minidl.tensor import Tensor
 
 
 class Maximum(Function):

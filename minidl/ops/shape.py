@@ -9,8 +9,8 @@ Test: tests/ops/test_shape.py
 import numpy as np
 
 from minidl import backend
+from minidl.function import Function, same_memory
 from minidl.ops.dims import normalize_dims, sizes
-from minidl.tensor import Function, _same_memory
 
 
 class Reshape(Function):
@@ -19,7 +19,7 @@ class Reshape(Function):
     def forward(self, x, shape, name="reshape"):
         self.name, self.shape = name, x.shape
         y = x.reshape(shape)
-        if name == "view" and x.size and not _same_memory(y, x):
+        if name == "view" and x.size and not same_memory(y, x):
             raise ValueError(f"view: a tensor of shape {x.shape} and strides {x.strides} (bytes) "
                              f"has no view of shape {y.shape} without a copy; use reshape")
         return y

@@ -10,8 +10,8 @@ rounded once.      Test: tests/ops/test_softmax.py
 import numpy as np
 
 from minidl import backend
+from minidl.function import Function
 from minidl.ops.reduce import normalize_dims
-from minidl.tensor import Function
 
 
 def to_working_dtype(x, dtype, op):

@@ -1,0 +1,170 @@
+"""A Function is one operation: its forward, its backward, and its place in the graph.
+
+    a ──┐                        forward:  each Function is a node; it keeps one edge per input
+        ├─► Mul ──► Sum ──► loss           (its producer, or a leaf) and only what it `save`d
+    b ──┘                        backward: from the gradient of what it made, and what it saved,
+                                           the gradient of each input
+
+So activation memory is the sum of what Functions saved: countable, freed as backward passes.
+
+    class Tanh(Function):
+        def forward(self, x):
+            y = self.xp.tanh(x)
+            self.save(y)                   # y alone: d tanh / dx = 1 - y y
+            return y
+
+        def backward(self, gy):
+            y, = self.saved
+            return gy * (1 - y * y)
+
+    y = Tanh.apply(x)                      # a Tensor whose grad_fn is that node
+
+All of minidl/ops are such classes, 5-15 lines each.
+Source: Griewank & Walther, "Evaluating Derivatives" (2008), reverse mode.
+Test: tests/test_function.py   Tutorial: tutorials/01_autograd.py
+"""
+
+import re
+
+import numpy as np
+
+from minidl import backend
+from minidl.backward import is_grad_enabled
+from minidl.tensor import Tensor
+
+
+class Function:
+    """One operation; an instance is one node of the graph.
+
+    A subclass writes two methods over arrays, with `self.xp` (numpy or cupy) as the library:
+
+        forward(self, *inputs, **options)  -> array or tuple of arrays
+        backward(self, *output_gradients)  -> one gradient per input, or None where there is none
+
+    `self.save(...)` in forward keeps what `self.saved` gives back in backward, and nothing else is
+    kept. `self.needs[i]` says whether input i wants a gradient (never under no_grad, so forward
+    can skip what only backward uses). A gradient of a broadcast input may be returned in the
+    broadcast shape and in the promoted dtype: the walk sums and casts it. Output gradients are
+    read-only by convention: another node may hold the same array.
+    """
+
+    differentiable = True  # False: integer or bool results, no graph (argmax, comparisons)
+    promotes = None  # "same": inputs cast to one dtype; "float": and integers to float32
+    edges = ()
+    saved = ()
+
+    @classmethod
+    def apply(cls, *inputs, **options):
+        """Run forward on the arrays of `inputs` (Tensors, arrays and numbers: the latter two are
+        constants) and return the result as Tensor(s), recorded in the graph if need be."""
+        node = cls()
+        given = arrays = [x._data if isinstance(x, Tensor) else x for x in inputs]
+        node.xp = xp = backend.xp_of(arrays, cls.__name__)
+        if cls.differentiable and is_grad_enabled():
+            node.needs = needs = [isinstance(x, Tensor) and x._requires_grad for x in inputs]
+        else:
+            node.needs = needs = [False] * len(inputs)
+        try:
+            if cls.promotes:
+                arrays = backend.promote(arrays, cls.promotes == "float")
+            result = node.forward(*arrays, **options)
+        except (ValueError, IndexError, TypeError) as error:
+            raise _explained(error, node, given) from error
+        # NumPy turns 0-d results into scalars: back to arrays
+        if type(result) is not tuple:
+            y = result if type(result) is np.ndarray else xp.asarray(result)
+            if True in needs:
+                node._link(inputs, given, (y,))
+                return Tensor._from(y, node)
+            return Tensor._from(y)
+        outputs = [y if type(y) is np.ndarray else xp.asarray(y) for y in result]
+        if True in needs:
+            node._link(inputs, given, outputs)
+            return tuple(Tensor._from(y, node, i) for i, y in enumerate(outputs))
+        return tuple(Tensor._from(y) for y in outputs)
+
+    def save(self, *arrays):
+        self.saved = arrays
+
+    def forward(self, *inputs, **options):
+        raise NotImplementedError(f"{type(self).__name__} has no forward")
+
+    def backward(self, *output_gradients):
+        raise NotImplementedError(f"{type(self).__name__} has no backward")
+
+    def _link(self, inputs, arrays, outputs):
+        """Become a node: an edge per input, the shapes to sum gradients back to, the versions of
+        the saved inputs, and a depth greater than every producer's."""
+        depth = 0
+        self.edges = edges = []
+        self.input_meta = meta = []
+        self.saved_inputs = []
+        for x, array, needed in zip(inputs, arrays, self.needs):
+            if self.saved and isinstance(x, Tensor):
+                if any(same_memory(s, array) for s in self.saved):
+                    self.saved_inputs.append((x, x.version))
+            if not needed:
+                edges.append(None)
+                meta.append(None)
+                continue
+            if x.grad_fn is None:
+                edges.append(x)
+            else:
+                edges.append((x.grad_fn, x.slot))
+                depth = max(depth, x.grad_fn.depth)
+            meta.append((array.shape, array.dtype))
+        self.depth = depth + 1
+        self.output_meta = [(y.shape, y.dtype) for y in outputs]
+
+    def _check(self):
+        """Refuse to differentiate through what is gone or was overwritten."""
+        if self.saved is None:
+            raise RuntimeError(
+                f"backward through {type(self).__name__} a second time: what it saved was freed. "
+                "Pass retain_graph=True to the first backward"
+            )
+        for x, version in self.saved_inputs:
+            if x.version != version:
+                kind = "leaf" if x.is_leaf else "tensor"
+                raise RuntimeError(
+                    f"a {kind} of shape {x.shape} that {type(self).__name__} saved was changed in "
+                    f"place between forward and backward (version {version} then, {x.version} "
+                    "now): the gradient would be wrong. Step the optimizer after backward"
+                )
+
+    def __repr__(self):
+        return f"<{type(self).__name__}>"
+
+
+def op_name(cls):
+    """The name under which a user knows a Function: LeakyRelu -> leaky_relu."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
+
+
+def _explained(error, node, arrays):
+    """The error of a forward, naming the op and the shapes it was given."""
+    if getattr(error, "explained", False):  # by an op that ran inside this one
+        return error
+    op = getattr(node, "name", None) or op_name(type(node))
+    shapes = [tuple(x.shape) for x in arrays if hasattr(x, "shape")]
+    listed = " and ".join(map(str, shapes))
+    text = str(error)
+    if not text.startswith(f"{op}:"):
+        text = f"{op}: {text} (input shapes: {listed})"
+    if node.promotes:
+        try:
+            np.broadcast_shapes(*shapes)
+        except ValueError:
+            text = f"{op}: shapes {listed} do not broadcast"
+    kind = next(k for k in (IndexError, ValueError, TypeError) if isinstance(error, k))
+    error = kind(text)
+    error.explained = True
+    return error
+
+
+def same_memory(a, b):
+    """Whether array a is b or a view of the same buffer; False for None and numbers."""
+    if a is None or b is None or a is b:
+        return a is not None and a is b
+    base_a, base_b = getattr(a, "base", None), getattr(b, "base", None)
+    return base_a is b or base_b is a or (base_a is not None and base_a is base_b)
