@@ -103,7 +103,7 @@ def test_the_form_follows_calls_but_not_mere_neighbours():
 @pytest.mark.parametrize(
     "body, what",
     [("asm volatile(\"\");", "inline PTX"), ("wmma::fragment<int> f;", "tensor cores"), ("child<<<1, 1>>>();", "dynamic parallelism"),
-     ("cg::this_grid().sync();", "grid-wide"), ("tex2D<float>(t, 0, 0);", "textures"), ("std::vector<int> v;", "the C\+\+ standard library"),
+     ("cg::this_grid().sync();", "grid-wide"), ("tex2D<float>(t, 0, 0);", "textures"), ("std::vector<int> v;", r"the C\+\+ standard library"),
      ("__pipeline_commit();", "asynchronous copies"), ("__nv_bfloat16 b;", "bfloat16")],
 )  # fmt: skip
 def test_unsupported_features_are_named_with_file_and_line(body, what):
