@@ -1,0 +1,136 @@
+"""GELU with and without the bias before it, forward and backward in one pass over memory each.
+
+    gelu(x) = x P(x)        d gelu / dx = P + x P'        P: normal distribution, or its tanh form
+
+Saved for backward: x alone, which the linear layer made anyway; the slope is computed again. The
+bias gradient is summed on the way, in `chunks` partial rows that the array library adds up.
+
+Kernel: kernels/bias_gelu.cu   Test: tests/fused/test_bias_gelu.py
+"""
+
+import math
+
+import numpy as np
+
+from minidl import backend
+from minidl.fused import dispatch
+from minidl.function import Function
+from minidl.fused.launch import BLOCK, contiguous, elementwise
+
+FILE = "bias_gelu.cu"
+CHUNKS = 64  # partial rows of the bias gradient: enough for any CPU, and for a GPU with wide rows
+FORMS = {"none": 0, "tanh": 1}
+
+
+def reference(x, approximate="none"):
+    """(gelu(x), its slope), the formulas in float64 with Python's own erfc."""
+    x = np.asarray(x, np.float64)
+    if approximate == "tanh":
+        u = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+        p = 0.5 * (1 + np.tanh(u))
+        slope = 0.5 / np.cosh(u) ** 2 * math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * x**2)
+    else:
+        p = np.vectorize(lambda v: 0.5 * math.erfc(-v / math.sqrt(2)), otypes=[float])(x)
+        slope = np.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+    return x * p, p + x * slope
+
+
+def macros(dtype, approximate):
+    """The form of P, and the type to compute in."""
+    return dict(TANH=FORMS[approximate], ACC=dispatch.C_TYPES[backend.accumulate_dtype(dtype)])
+
+
+def launch(name, dtype, grid, block, args, approximate):
+    dispatch.kernel(FILE, name, dtype, **macros(dtype, approximate))(grid, block, args)
+
+
+def with_bias(out, x, bias, approximate):
+    """out = gelu(x + bias); x (..., cols), bias (cols,)."""
+    cols = bias.size
+    rows = x.size // max(cols, 1)
+    if x.size == 0:
+        return
+    if isinstance(x, np.ndarray):
+        shape = "bias_gelu_rows", -(-rows // 8), 8
+    else:
+        shape = "bias_gelu", (-(-cols // BLOCK), min(rows, 65535)), BLOCK
+    name, grid, block = shape
+    launch(name, x.dtype, grid, block, (out, x, bias, rows, cols), approximate)
+
+
+def with_bias_backward(gx, gy, x, bias, approximate):
+    """gx = gy * slope(x + bias); returns the bias gradient, the sum of gx over rows."""
+    xp, cols = backend.xp_of([x]), bias.size
+    rows = x.size // max(cols, 1)
+    acc = backend.accumulate_dtype(x.dtype)
+    if x.size == 0:
+        return xp.zeros(cols, acc)
+    per_chunk = -(-rows // CHUNKS)
+    n_chunks = -(-rows // per_chunk)
+    partial = xp.empty((n_chunks, cols), acc)
+    if xp is np:
+        shape = "bias_gelu_backward_rows", n_chunks, 1
+    else:
+        shape = "bias_gelu_backward", (-(-cols // BLOCK), n_chunks), BLOCK
+    name, grid, block = shape
+    launch(name, x.dtype, grid, block, (gx, partial, gy, x, bias, rows, cols, per_chunk), approximate)
+    return partial.sum(axis=0)
+
+
+class Gelu(Function):
+    """x P(x). Saves x."""
+
+    promotes = "float"
+
+    def forward(self, x, approximate="none"):
+        if approximate not in FORMS:
+            raise ValueError(f"gelu: approximate wants 'none' or 'tanh', got {approximate!r}")
+        self.approximate = approximate
+        x = contiguous(self.xp, x)
+        y = self.xp.empty_like(x)
+        elementwise(FILE, "gelu", x.dtype, x.size, (y, x, x.size),
+                    **macros(x.dtype, approximate))
+        self.save(x)
+        return y
+
+    def backward(self, gy):
+        (x,) = self.saved
+        gy = contiguous(self.xp, gy)
+        gx = self.xp.empty_like(x)
+        elementwise(FILE, "gelu_backward", x.dtype, x.size, (gx, gy, x, x.size),
+                    **macros(x.dtype, self.approximate))
+        return gx
+
+
+class BiasGelu(Function):
+    """gelu(x + bias). Saves x and bias; x + bias never reaches memory."""
+
+    promotes = "float"
+
+    def forward(self, x, bias, approximate="none"):
+        if approximate not in FORMS:
+            raise ValueError(f"bias_gelu: approximate wants 'none' or 'tanh', got {approximate!r}")
+        if bias.ndim != 1 or x.ndim < 1 or x.shape[-1] != bias.size:
+            raise ValueError(f"bias_gelu: bias {bias.shape} wants the last dimension of x {x.shape}")
+        self.approximate = approximate
+        x, bias = contiguous(self.xp, x), contiguous(self.xp, bias)
+        y = self.xp.empty_like(x)
+        with_bias(y, x, bias, approximate)
+        self.save(x, bias)
+        return y
+
+    def backward(self, gy):
+        x, bias = self.saved
+        gx = self.xp.empty_like(x)
+        gbias = with_bias_backward(gx, contiguous(self.xp, gy), x, bias, self.approximate)
+        return gx, gbias
+
+
+def gelu(input, approximate="none"):
+    """x P(x), elementwise; approximate: 'none' or 'tanh'."""
+    return Gelu.apply(input, approximate=approximate)
+
+
+def bias_gelu(input, bias, approximate="none"):
+    """gelu(input + bias); input (..., cols), bias (cols,)."""
+    return BiasGelu.apply(input, bias, approximate=approximate)

@@ -1,0 +1,75 @@
+"""What the wrappers share: a launch over the elements, and many arrays in one launch.
+
+    arrays    |aaaaaaaaaa|bb|cccccc|        an optimizer's hundred parameters, of all sizes
+    chunks     (0,0,4) (0,4,8) (0,8,10) (1,0,2) (2,0,4) (2,4,6)     (array, begin, end)
+    pointers   [&a, &b, &c]
+
+A launch per array would cost some microseconds each and leave small arrays without parallelism. The
+kernel instead gets the table of addresses and the list of chunks: a chunk is a thread's work on the
+CPU, a block's on a GPU, whatever array it is from.
+
+Test: tests/fused/test_launch.py   Used by: adamw, sgd, unscale_check, norm, pack
+"""
+
+import functools
+
+import numpy as np
+
+from minidl.fused import dispatch
+
+BLOCK = 256  # threads; enough warps to hide a GPU's memory latency, and any register count fits
+CHUNK = 8192  # elements: 32 KiB of float32, so that a second look finds them in the cache
+
+
+def contiguous(xp, x):
+    """x, or a contiguous copy (np.ascontiguousarray alone would give a 0-d array a dimension)."""
+    return x if x.flags.c_contiguous else xp.ascontiguousarray(x)
+
+
+def elementwise(file, name, dtype, n, args, **defines):
+    """One thread for each of n elements; nothing where there is no work."""
+    if n:
+        dispatch.kernel(file, name, dtype, **defines)(-(-n // BLOCK), BLOCK, args)
+
+
+def over_chunks(file, name, dtype, xp, sizes, args, block_name=None, **defines):
+    """`name` with a thread per chunk on the CPU, `block_name` with a block per chunk on a GPU.
+    The kernel's last two parameters are the chunk list and its length."""
+    chunks = chunk_list(tuple(sizes))
+    n = len(chunks)
+    if not n:
+        return
+    if xp is np:
+        dispatch.kernel(file, name, dtype, **defines)(-(-n // 8), 8, (*args, chunks, n))
+    else:
+        dispatch.kernel(file, block_name, dtype, **defines)(n, BLOCK, (*args, xp.asarray(chunks), n))
+
+
+@functools.lru_cache(maxsize=64)
+def chunk_list(sizes):
+    """(n_chunks, 3) int64: array, begin, end of every chunk of arrays with these sizes."""
+    return np.array([(i, begin, min(begin + CHUNK, n)) for i, n in enumerate(sizes)
+                     for begin in range(0, n, CHUNK)], np.int64).reshape(-1, 3)
+
+
+def pointers(xp, arrays, dtype, what):
+    """The addresses of `arrays`, uint64. The arrays must outlive the launch: keep them in a name.
+
+    A table of addresses hides the arrays from the launch's own checks, so they are made here."""
+    for i, a in enumerate(arrays):
+        if a.dtype != dtype or not a.flags.c_contiguous:
+            raise ValueError(f"{what} {i}: want a contiguous array of {np.dtype(dtype)}; got {a.dtype} of shape "
+                             f"{a.shape} with strides {a.strides}")
+    if xp is np:
+        return np.array([a.ctypes.data for a in arrays], np.uint64)
+    return xp.asarray(np.array([a.data.ptr for a in arrays], np.uint64))
+
+
+def same_sizes(op, *lists):
+    """The element counts of the arrays; ValueError unless the lists agree, array by array."""
+    sizes = [a.size for a in lists[0]]
+    for other in lists[1:]:
+        if [a.size for a in other] != sizes:
+            raise ValueError(f"{op}: lists of arrays with different sizes, {sizes} and "
+                             f"{[a.size for a in other]}")
+    return sizes

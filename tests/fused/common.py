@@ -1,0 +1,23 @@
+"""What the tests of the fused kernels share."""
+
+import numpy as np
+
+from minidl.tensor import Tensor
+
+SIZES = (0, 1, 255, 256, 257, 4099)  # nothing, a block and its neighbours, a prime beyond two tiles
+
+
+def normal(shape, dtype, seed):
+    return np.asarray(np.random.default_rng(seed).standard_normal(shape), dtype)
+
+
+def tensors(*arrays, requires_grad=False):
+    return [Tensor(np.asarray(a), requires_grad=requires_grad) for a in arrays]
+
+
+def backward(op, arrays, g, **options):
+    """(output, gradients of the arrays) of op at these inputs, with output gradient g."""
+    inputs = tensors(*arrays, requires_grad=True)
+    y = op(*inputs, **options)
+    y.backward(g)
+    return y.data, [x.grad for x in inputs]
