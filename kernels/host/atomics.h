@@ -2,7 +2,10 @@
 // All return the value before. Spin loops work: an atomic that is repeated lets other CUDA threads run now and then.
 #pragma once
 
-#ifdef MINIDL_FIBRE
+#ifdef MINIDL_CHECK
+#define MINIDL_TURN(file, line) minidl_check_turn(file, line)
+extern "C" void minidl_check_turn(const char* file, int line);
+#elif defined(MINIDL_FIBRE)
 static __thread unsigned minidl_atomics;
 #define MINIDL_TURN(file, line) ((++minidl_atomics & 31) == 0 ? minidl_spin(file, line) : (void)0)
 #else

@@ -71,6 +71,9 @@ typedef unsigned long ulong;
 #include "half.h"
 #include "atomics.h"
 #include "warp.h"
+#ifdef MINIDL_CHECK
+#include "check.h"
+#endif
 
 extern "C" int printf(const char*, ...);
 #define assert(condition) ((condition) ? (void)0 : minidl_fail_assert(#condition, __FILE__, __LINE__))
@@ -78,7 +81,7 @@ extern "C" int printf(const char*, ...);
 #define warpSize 32
 
 MINIDL_INLINE void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-MINIDL_INLINE void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+MINIDL_INLINE void __threadfence_block() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
 MINIDL_INLINE void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
 // Loads and stores with a cache hint: on a CPU, loads and stores.

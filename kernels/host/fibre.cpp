@@ -6,10 +6,10 @@
 //     barrier ----------------+--+           Nobody can run: that is a deadlock, and we know who waits where.
 //
 // Nothing runs at the same time within a block, so results repeat exactly; blocks may share CPU threads through the pool.
-#include <cstdarg>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include "parallel.h"
@@ -55,6 +55,7 @@ struct Engine {
 };
 
 __thread Engine* engine;  // one for each CPU thread that has run fibres
+__thread const MinidlObserver* observer;  // the check form, while it runs
 
 Fibre& current() { return engine->fibres[engine->order[engine->cursor]]; }
 int index_of(const Fibre& f) { return int(&f - engine->fibres); }
@@ -157,6 +158,7 @@ void release_barrier() {
   }
   e->arrived = e->votes = 0;
   e->spins = 0;
+  if (observer) observer->barrier();
 }
 
 // If every lane that `f` waits for is in the same call, deal out the results and let them go.
@@ -188,6 +190,7 @@ bool complete_warp_call(Fibre& f) {
     if (f.op == MINIDL_BALLOT) memcpy(g.result, &ballot, sizeof ballot);
   }
   for (unsigned m = members; m; m &= m - 1) lanes[__builtin_ctz(m)].state = READY;
+  if (observer && f.op == MINIDL_SYNCWARP) observer->warp_barrier(warp, members);  // shuffles order no memory
   e->waiting[warp] &= ~members;
   e->spins = 0;
   return true;
@@ -272,6 +275,7 @@ bool run_block(uint3 block) {
   e->cursor = 0;
   Fibre& first = current();
   threadIdx = first.thread;
+  if (observer) observer->block_begins();
   minidl_switch(&e->main_stack_pointer, first.stack_pointer);
   for (int i = 0; i < e->n && !e->failed; ++i) {
     if (*(unsigned long long*)(e->stacks + i * kStackBytes) != kCanary) {
@@ -375,6 +379,16 @@ MINIDL_EXPORT void minidl_spin(const char* file, int line) {
     fail("line %d of %s: an atomic is repeated without end; the thread or block that would release it never runs.", line,
          short_name(file));
   yield();
+}
+
+MINIDL_EXPORT void minidl_observe(const MinidlObserver* o) { observer = o; }
+
+MINIDL_EXPORT void minidl_stop(const char* sentence) { fail("%s", sentence); }
+
+MINIDL_EXPORT void minidl_engine_memory(char** stacks, size_t* stack_bytes, char** dynamic, size_t* dynamic_bytes) {
+  if (!engine) make_engine();
+  *stacks = engine->stacks, *stack_bytes = kMaxThreads * kStackBytes;
+  *dynamic = engine->dynamic, *dynamic_bytes = kDynamicBytes;
 }
 
 MINIDL_EXPORT void* minidl_dynamic_shared() { return engine->dynamic; }

@@ -3,105 +3,110 @@
 //
 //     units  0 1 2 3 | 4 5 ....... n      The first few run at once, timed. If the rest would take less than a thread costs
 //            timed   | rest               to wake, it runs here too; else a small pool shares it, chunk by chunk.
-#include <atomic>
-#include <condition_variable>
-#include <cstdio>
-#include <cstring>
-#include <mutex>
+//
+// POSIX threads and no C++ library: that is all a compiler in a wheel (zig) brings along ready made.
+#include "runtime.h"
+
 #include <pthread.h>
-#include <thread>
+#include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
 
 #include "parallel.h"
-#include "runtime.h"
 
 __thread uint3 threadIdx, blockIdx;
 __thread dim3 blockDim, gridDim;
 
 static char error_text[2048];
-static std::mutex error_mutex;
+static pthread_mutex_t error_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 MINIDL_EXPORT const char* minidl_error() { return error_text; }
 
 MINIDL_EXPORT int minidl_refuse(const char* sentence) {
-  std::lock_guard<std::mutex> lock(error_mutex);
+  pthread_mutex_lock(&error_mutex);
   snprintf(error_text, sizeof error_text, "%s", sentence);
+  pthread_mutex_unlock(&error_mutex);
   return 1;
 }
 
-namespace {
+static const double kWakeCostSeconds = 40e-6;  // a sleeping thread needs 10-50 us until it runs
 
-const double kWakeCostSeconds = 40e-6;  // a sleeping thread needs 10-50 us until it runs
-
-double now() {
+static double now() {
   timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return t.tv_sec + 1e-9 * t.tv_nsec;
 }
 
-// One job at a time; its chunks are claimed from a counter. Never destroyed: its threads outlive main().
+// One job at a time; its chunks are claimed from a counter. Never freed: its threads live as long as the process.
 struct Pool {
-  std::mutex mutex, in_use;
-  std::condition_variable wake, done;
-  int n_workers = 0, working = 0, wanted = 0;
-  unsigned long long generation = 0;
-  const MinidlWork* work = nullptr;
-  std::atomic<long long> next{0};
-  long long end = 0, chunk = 1;
-
-  void drain() {
-    for (;;) {
-      long long a = next.fetch_add(chunk);
-      if (a >= end) return;
-      (*work)(a, a + chunk < end ? a + chunk : end);
-    }
-  }
-
-  void worker() {
-    unsigned long long seen = 0;
-    std::unique_lock<std::mutex> lock(mutex);
-    for (;;) {
-      wake.wait(lock, [&] { return generation != seen && wanted > 0; });
-      seen = generation;
-      wanted--;
-      working++;
-      lock.unlock();
-      drain();
-      lock.lock();
-      if (--working == 0) done.notify_all();
-    }
-  }
-
-  void run(const MinidlWork& job, long long begin, long long stop, int threads) {
-    {
-      std::lock_guard<std::mutex> lock(mutex);
-      while (n_workers < threads - 1) {
-        std::thread([this] { worker(); }).detach();
-        n_workers++;
-      }
-      work = &job;
-      next = begin;
-      end = stop;
-      chunk = (stop - begin) / (threads * 8);
-      if (chunk < 1) chunk = 1;
-      wanted = threads - 1;
-      generation++;
-    }
-    wake.notify_all();
-    drain();
-    std::unique_lock<std::mutex> lock(mutex);
-    wanted = 0;  // a worker that comes late finds nothing to do, and no job
-    done.wait(lock, [&] { return working == 0; });
-  }
+  pthread_mutex_t mutex, in_use;
+  pthread_cond_t wake, done;
+  int n_workers, working, wanted;
+  const MinidlWork* work;
+  long long next, end, chunk;
 };
 
-Pool* pool = new Pool;
+static Pool* new_pool() {
+  Pool* pool = (Pool*)calloc(1, sizeof(Pool));
+  pthread_mutex_init(&pool->mutex, nullptr);
+  pthread_mutex_init(&pool->in_use, nullptr);
+  pthread_cond_init(&pool->wake, nullptr);
+  pthread_cond_init(&pool->done, nullptr);
+  return pool;
+}
 
-struct AfterFork {  // a child process has none of the threads: it starts with a new pool
-  AfterFork() { pthread_atfork(nullptr, nullptr, [] { pool = new Pool; }); }
-} after_fork;
+static Pool* pool;
 
-}  // namespace
+static void drain(Pool* p) {
+  for (;;) {
+    long long a = __atomic_fetch_add(&p->next, p->chunk, __ATOMIC_RELAXED);
+    if (a >= p->end) return;
+    (*p->work)(a, a + p->chunk < p->end ? a + p->chunk : p->end);
+  }
+}
+
+static void* worker(void* argument) {
+  Pool* p = (Pool*)argument;
+  pthread_mutex_lock(&p->mutex);
+  for (;;) {
+    while (p->wanted == 0) pthread_cond_wait(&p->wake, &p->mutex);
+    p->wanted--;
+    p->working++;
+    pthread_mutex_unlock(&p->mutex);
+    drain(p);
+    pthread_mutex_lock(&p->mutex);
+    if (--p->working == 0) pthread_cond_signal(&p->done);
+  }
+}
+
+static void share(Pool* p, const MinidlWork& work, long long begin, long long end, int threads) {
+  pthread_mutex_lock(&p->mutex);
+  while (p->n_workers < threads - 1) {
+    pthread_t thread;
+    if (pthread_create(&thread, nullptr, worker, p)) break;  // no more threads to be had: those there are do the work
+    pthread_detach(thread);
+    p->n_workers++;
+  }
+  p->work = &work;
+  p->next = begin;
+  p->end = end;
+  p->chunk = (end - begin) / (threads * 8) > 1 ? (end - begin) / (threads * 8) : 1;
+  p->wanted = threads - 1 < p->n_workers ? threads - 1 : p->n_workers;
+  pthread_cond_broadcast(&p->wake);
+  pthread_mutex_unlock(&p->mutex);
+  drain(p);
+  pthread_mutex_lock(&p->mutex);
+  p->wanted = 0;  // a worker that wakes late finds no job
+  while (p->working) pthread_cond_wait(&p->done, &p->mutex);
+  pthread_mutex_unlock(&p->mutex);
+}
+
+// A child process has none of the threads: it starts with a new pool.
+static void after_fork() { pool = new_pool(); }
+__attribute__((constructor)) static void start() {
+  pool = new_pool();
+  pthread_atfork(nullptr, nullptr, after_fork);
+}
 
 void minidl_parallel(const MinidlWork& work, long long n, int threads) {
   if (n <= 1 || threads <= 1) return work(0, n);
@@ -110,22 +115,26 @@ void minidl_parallel(const MinidlWork& work, long long n, int threads) {
   work(0, first);
   double rest_seconds = (now() - start) / first * (n - first);
   // A pool in use (two Python threads launching at once) is no reason to wait: run here.
-  if (rest_seconds > kWakeCostSeconds && pool->in_use.try_lock()) {
-    pool->run(work, first, n, threads);
-    pool->in_use.unlock();
+  if (rest_seconds > kWakeCostSeconds && pthread_mutex_trylock(&pool->in_use) == 0) {
+    share(pool, work, first, n, threads);
+    pthread_mutex_unlock(&pool->in_use);
   } else {
     work(first, n);
   }
 }
 
+struct FlatJob {
+  const MinidlLaunch* launch;
+  MinidlUnits units;
+};
+
+static void run_units(const void* context, long long begin, long long end) {
+  const FlatJob* job = (const FlatJob*)context;
+  job->units(job->launch, begin, end);
+}
+
 MINIDL_EXPORT int minidl_run_flat(const MinidlLaunch* launch, MinidlUnits units, long long n_units) {
-  MinidlWork work = {[](const void* context, long long a, long long b) {
-                       auto* p = (const void* const*)context;
-                       ((MinidlUnits)p[0])((const MinidlLaunch*)p[1], a, b);
-                     },
-                     nullptr};
-  const void* context[2] = {(const void*)units, launch};
-  work.context = context;
-  minidl_parallel(work, n_units, launch->threads);
+  FlatJob job = {launch, units};
+  minidl_parallel(MinidlWork{run_units, &job}, n_units, launch->threads);
   return 0;
 }

@@ -32,6 +32,16 @@ void minidl_spin(const char* file, int line);  // lets other threads run: called
 void* minidl_dynamic_shared();
 unsigned minidl_lane();
 void minidl_fail_assert(const char* condition, const char* file, int line);
+
+// What the check form (check.cpp) needs: to be told when threads meet, to end a launch, and where stacks and memory lie.
+struct MinidlObserver {
+  void (*block_begins)();
+  void (*barrier)();
+  void (*warp_barrier)(int warp, unsigned lanes);
+};
+void minidl_observe(const MinidlObserver*);  // for launches of this CPU thread; null: nobody looks on
+void minidl_stop(const char* sentence);      // ends the running launch with this error
+void minidl_engine_memory(char** stacks, __SIZE_TYPE__* stack_bytes, char** dynamic, __SIZE_TYPE__* dynamic_bytes);
 }
 
 // For device functions; kernels have them as parameters.

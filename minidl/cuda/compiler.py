@@ -52,8 +52,17 @@ class Compiler:
         native = [] if self.kind == "zig" else ["-march=native"]  # zig's default target is this machine
         if sys.platform == "darwin" and platform.machine() == "arm64":
             native = ["-mcpu=native"]
-        no_libcxx = ["-nostdlib++"] if self.kind == "zig" else []
-        return [*FLAGS, "-O3", *native, *no_libcxx]
+        return [*FLAGS, "-O3", *native, *self._no_library]
+
+    @property
+    def runtime_flags(self):
+        """Flags for the runtime library. Not for this processor: only the kernels' loops gain from that."""
+        return ["-std=gnu++17", "-O2", "-fno-exceptions", "-fno-rtti", "-fPIC", "-fvisibility=hidden", "-w", *self._no_library]
+
+    @property
+    def _no_library(self):
+        # we use no C++ library, and zig would first compile its own, for minutes
+        return ["-nostdlib++"] if self.kind == "zig" else []
 
     def identity(self):
         """Changes when the compiler does. Its version would say the same, a process start later."""

@@ -181,7 +181,7 @@ def _apply(text, edits):
 def runtime():
     """The runtime library: thread pool and fibres. Compiled once, loaded so that every kernel's library finds it."""
     sources = [str(compiler.HOST / f) for f in ("runtime.cpp", "fibre.cpp", "switch.cpp")]
-    flags = ["-std=gnu++17", "-O2", "-fPIC", "-fvisibility=hidden", "-w"]
+    flags = compiler.find_compiler().runtime_flags
     key = compiler.key_of("runtime", *flags)
     file = compiler.cached(key) or compiler.build(key, [*flags, *sources], describe="minidl's runtime library")
     library = ctypes.CDLL(str(file), mode=ctypes.RTLD_GLOBAL)

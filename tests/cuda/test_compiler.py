@@ -18,7 +18,7 @@ DOUBLE = 'extern "C" __global__ void twice(float* x, int n) {\n  int i = blockId
 @pytest.fixture
 def own_cache(tmp_path, monkeypatch):
     """An empty cache, with the runtime library of the shared one, which takes seconds to compile."""
-    runtime_key = compiler.key_of("runtime", "-std=gnu++17", "-O2", "-fPIC", "-fvisibility=hidden", "-w")
+    runtime_key = compiler.key_of("runtime", *compiler.find_compiler().runtime_flags)
     cpu.runtime()
     runtime_file = compiler.cached(runtime_key)
     monkeypatch.setenv("MINIDL_CACHE", str(tmp_path / "cache"))

@@ -1,0 +1,443 @@
+// The check form's runtime: every load and store of a kernel comes by here, with the running CUDA thread known.
+//
+//     kernel.cu --g++ -fsanitize=thread,bounds,alignment,...--> calls __tsan_read4(p), __tsan_write4(p), __ubsan_handle_...(...)
+//
+// Those names belong to the compiler's own sanitizers; the kernel is linked without them and finds these instead. For each
+// access: 1. in which array? none: out of bounds   2. count it (the ledger)   3. compare with the shadow (shadow.h).
+// What was found is a list of numbers; minidl/cuda/check.py makes sentences of it.   Test: tests/cuda/test_check.py
+#include <dlfcn.h>
+#include <stdio.h>
+#include <unordered_set>
+
+#include "runtime.h"
+#include "shadow.h"
+
+namespace {
+
+enum Kind {  // the order is known to minidl/cuda/check.py
+  OUT_OF_BOUNDS, BAD_INDEX, MISALIGNED, UNWRITTEN, UNINITIALISED, RACE, BLOCK_RACE, DOUBLE_WRITE, CONST_WRITE, DIVISION, NOT_ALL_WRITTEN
+};
+enum How { READ = 0, WRITE = 1, ATOMIC = 2, ATOMIC_READ = 3 };
+
+const int kMaxFindings = 200, kMaxRegions = 128, kSlack = 4096;
+
+// Layouts known to minidl/cuda/check.py.
+struct Finding {
+  int kind, fatal, warning, region, size, how, other_how;
+  unsigned where, other_where;
+  unsigned who, other_who;
+  long long offset;  // in the region; or the index, the address
+  u64 count, text;   // text: a C string of the compiler's
+};
+struct Traffic {
+  u64 loads, load_bytes, stores, store_bytes, atomics, atomic_bytes;
+};
+struct GivenRegion {
+  u64 begin, bytes;
+  unsigned granule, is_const, uninitialised, unused;
+};
+
+struct Shared {
+  const char* name;
+  int element, rows, columns;
+};
+
+Region regions[kMaxRegions];
+Shared shared_info[kMaxRegions];
+Traffic traffic[kMaxRegions];
+int n_regions, n_given;
+Finding findings[kMaxFindings];
+int n_findings;
+Clocks clocks;
+bool active;
+u64 arena_begin, arena_end, launch_begin, launch_end, stacks_begin, stacks_end, dynamic_begin, dynamic_end, code_base;
+u64 shared_low, shared_high;  // where the declared __shared__ variables lie
+int last_region;
+std::unordered_set<unsigned>* fenced;  // blocks that called __threadfence()
+
+int me() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z); }
+
+Finding& add(Kind kind, unsigned where, unsigned other_where, int region, bool warning) {
+  for (int i = 0; i < n_findings; ++i) {
+    Finding& f = findings[i];
+    if (f.kind == kind && f.where == where && f.other_where == other_where && f.region == region && f.warning == warning) {
+      f.count++;
+      return f;
+    }
+  }
+  static Finding rest;
+  Finding& f = n_findings < kMaxFindings ? findings[n_findings++] : rest;
+  f = Finding{};
+  f.kind = kind, f.where = where, f.other_where = other_where, f.region = region, f.warning = warning;
+  f.who = clocks.first + me();
+  f.count = 1;
+  return f;
+}
+
+[[noreturn]] void stop(Finding& f) {
+  f.fatal = 1;
+  minidl_stop("stopped by the check");
+  __builtin_unreachable();
+}
+
+// ---- two writes of the same value: known only after the second, so it is looked at with the next access ----
+
+struct Pending {
+  bool waiting;
+  unsigned char before[16];
+  u64 address;
+  Finding finding;
+} pending;
+
+void settle() {
+  if (!pending.waiting) return;
+  pending.waiting = false;
+  const Finding& p = pending.finding;
+  bool same = memcmp(pending.before, (void*)pending.address, p.size) == 0;
+  int n = n_findings;
+  Finding& f = add((Kind)p.kind, p.where, p.other_where, p.region, same || p.warning);
+  if (n_findings > n) {
+    f = p;
+    f.warning = same ? 1 : p.warning;
+  }
+}
+
+void race(int r, const Access& before, How now, How then, u64 address, unsigned size, unsigned where) {
+  Region& region = regions[r];
+  bool here = clocks.same_block(before);
+  Kind kind = here ? RACE : now != READ && now != ATOMIC_READ && then != READ && then != ATOMIC_READ ? DOUBLE_WRITE : BLOCK_RACE;
+  // 2: the other block made its writes visible by __threadfence(), and perhaps an atomic says that it came first
+  int warning = !here && fenced->count((before.who - 1) / clocks.n) ? 2 : 0;
+  bool two_writes = now == WRITE && then == WRITE && size <= 16 && !warning;
+  Finding f{};
+  f.kind = kind, f.warning = warning, f.region = r, f.size = size, f.how = now, f.other_how = then;
+  f.where = where, f.other_where = before.where;
+  f.who = clocks.first + me(), f.other_who = before.who;
+  f.offset = address - region.begin;
+  f.count = 1;
+  if (two_writes) {
+    pending.waiting = true;
+    pending.address = address;
+    pending.finding = f;
+    memcpy(pending.before, (void*)address, size);
+    return;
+  }
+  int n = n_findings;
+  Finding& kept = add(kind, where, before.where, r, warning);
+  if (n_findings > n) kept = f;
+}
+
+// Steps 2 and 3 for an access that lies whole in region r.
+void touch(int r, u64 address, unsigned size, How how, unsigned where) {
+  Region& region = regions[r];
+  Traffic& t = traffic[r];
+  if (how == READ) t.loads++, t.load_bytes += size;
+  if (how == WRITE) t.stores++, t.store_bytes += size;
+  if (how == ATOMIC) t.atomics++, t.atomic_bytes += size;
+  u64 offset = address - region.begin;
+  if (region.is_const && (how == WRITE || how == ATOMIC)) {
+    Finding& f = add(CONST_WRITE, where, 0, r, false);
+    if (f.count == 1) f.offset = offset, f.size = size;
+  }
+  if (region.granule > 1 && (size % region.granule || offset % region.granule)) region.refine();
+  const bool atomic = how >= ATOMIC, writes = how == WRITE || how == ATOMIC;
+  const int thread = me();
+  Access now = {clocks.first + thread, clocks.clock[thread] | (atomic ? kAtomic : 0), where};
+  bool told = false;
+  auto against = [&](const Access& a, How then) {
+    if (told || a.who == 0 || a.who == now.who || (atomic && a.clock & kAtomic)) return;
+    if (clocks.ordered(a, thread, region.shared)) return;
+    told = true;
+    race(r, a, how, a.clock & kAtomic ? (then == READ ? ATOMIC_READ : ATOMIC) : then, address, size, where);
+  };
+  for (u64 i = offset / region.granule; i <= (offset + size - 1) / region.granule; ++i) {
+    Cell& c = region.cells[i];
+    if (!writes || how == ATOMIC) {
+      bool unwritten = region.shared ? !clocks.same_block(c.write) : region.uninitialised && c.write.who == 0;
+      if (unwritten && !told) {
+        told = true;
+        Finding& f = add(region.shared ? UNWRITTEN : UNINITIALISED, where, 0, r, false);
+        if (f.count == 1) f.offset = offset, f.size = size;
+      }
+    }
+    against(c.write, WRITE);
+    if (writes) {
+      against(c.read, READ);
+      against(c.other_read, READ);
+      if (!region.shared) against(c.block_read, READ);
+      c.write = now;
+    } else {
+      if (c.read.who != now.who) {
+        if (clocks.same_block(c.read)) c.other_read = c.read;
+        else if (c.read.who) c.block_read = c.read;
+      }
+      c.read = now;
+    }
+  }
+}
+
+int region_of(u64 address) {
+  if (last_region < n_regions && address - regions[last_region].begin < regions[last_region].bytes) return last_region;
+  for (int i = 0; i < n_regions; ++i)
+    if (address - regions[i].begin < regions[i].bytes) return last_region = i;
+  return -1;
+}
+
+// The array that `address` is nearest to, for the message.
+int nearest(u64 address, bool shared) {
+  int best = -1;
+  u64 distance = ~0ull;
+  for (int i = 0; i < n_regions; ++i) {
+    const Region& r = regions[i];
+    if (r.shared != shared) continue;
+    u64 d = address < r.begin ? r.begin - address : address - (r.begin + r.bytes);
+    if (d < distance) distance = d, best = i;
+  }
+  return best;
+}
+
+void out_of_bounds(u64 address, unsigned size, How how, unsigned where, bool shared, bool fatal) {
+  int r = nearest(address, shared);
+  Finding& f = add(OUT_OF_BOUNDS, where, 0, r, false);
+  if (f.count == 1) f.offset = r < 0 ? address : address - regions[r].begin, f.size = size, f.how = how;
+  if (fatal) stop(f);
+}
+
+bool within(u64 address, const void* begin, size_t n) { return address - (u64)begin < n; }
+
+// Is it memory of the kernel's own library: __constant__ and __device__ variables, tables of the compiler?
+bool is_program(u64 address) {
+  static u64 known_page;
+  if (address >> 12 == known_page) return true;
+  Dl_info info;
+  if (!dladdr((void*)address, &info) || (u64)info.dli_fbase != code_base) return false;
+  known_page = address >> 12;
+  return true;
+}
+
+void access(u64 address, unsigned size, How how, void* return_address) {
+  if (!active) return;
+  settle();
+  int r = region_of(address);
+  unsigned where = (unsigned)((u64)return_address - code_base);
+  if (r >= 0) {
+    if (address + size <= regions[r].begin + regions[r].bytes) return touch(r, address, size, how, where);
+    return out_of_bounds(address, size, how, where, regions[r].shared, regions[r].shared);
+  }
+  if (address - stacks_begin < stacks_end - stacks_begin) return;  // a local variable
+  if (address - arena_begin < arena_end - arena_begin) return out_of_bounds(address, size, how, where, false, false);
+  if (address - launch_begin < launch_end - launch_begin) return;
+  if (within(address, &threadIdx, sizeof threadIdx) || within(address, &blockIdx, sizeof blockIdx) ||
+      within(address, &blockDim, sizeof blockDim) || within(address, &gridDim, sizeof gridDim))
+    return;
+  if (address - dynamic_begin < dynamic_end - dynamic_begin) return out_of_bounds(address, size, how, where, true, true);
+  if (shared_low && address >= shared_low - kSlack && address < shared_high + kSlack)
+    return out_of_bounds(address, size, how, where, true, true);
+  if (is_program(address)) return;
+  out_of_bounds(address, size, how, where, false, true);
+}
+
+void block_begins() {
+  settle();
+  int n = blockDim.x * blockDim.y * blockDim.z;
+  unsigned block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+  clocks.begin(1 + block * n, n);
+}
+
+const MinidlObserver observer = {block_begins, [] { settle(); clocks.barrier(); },
+                                 [](int warp, unsigned lanes) { settle(); clocks.warp_barrier(warp, lanes); }};
+
+}  // namespace
+
+// ---- what Python calls ----
+
+MINIDL_EXPORT void minidl_check_begin(const GivenRegion* given, int n, u64 arena, u64 arena_bytes, u64 launch, u64 launch_bytes,
+                                      u64 dynamic_bytes, void* code) {
+  for (int i = 0; i < n_regions; ++i) free(regions[i].cells);
+  Dl_info info;
+  code_base = dladdr(code, &info) ? (u64)info.dli_fbase : 0;
+  n_findings = 0;
+  n_regions = n_given = n;
+  memset(traffic, 0, sizeof traffic);
+  for (int i = 0; i < n; ++i) {
+    regions[i] = Region{given[i].begin, given[i].bytes, given[i].granule, false, given[i].is_const != 0,
+                        given[i].uninitialised != 0, nullptr};
+    regions[i].allocate();
+  }
+  arena_begin = arena, arena_end = arena + arena_bytes;
+  launch_begin = launch, launch_end = launch + launch_bytes;
+  char *stacks, *dynamic;
+  size_t n_stacks, n_dynamic;
+  minidl_engine_memory(&stacks, &n_stacks, &dynamic, &n_dynamic);
+  stacks_begin = (u64)stacks, stacks_end = stacks_begin + n_stacks;
+  dynamic_begin = (u64)dynamic, dynamic_end = dynamic_begin + n_dynamic;
+  shared_low = shared_high = 0;
+  last_region = 0;
+  pending.waiting = false;
+  delete fenced;
+  fenced = new std::unordered_set<unsigned>;
+  if (dynamic_bytes) {
+    shared_info[n_regions] = Shared{"", 0, 0, 0};
+    regions[n_regions] = Region{dynamic_begin, dynamic_bytes, 1, true, false, false, nullptr};
+    regions[n_regions++].allocate();
+  }
+  active = true;
+  minidl_observe(&observer);
+}
+
+// Ends the check; returns the number of findings. Elements of `uninitialised` arrays that nobody wrote are found here.
+MINIDL_EXPORT int minidl_check_end(int complete) {
+  settle();
+  active = false;
+  minidl_observe(nullptr);
+  for (int r = 0; r < n_given && complete; ++r) {
+    if (!regions[r].uninitialised) continue;
+    u64 missing = 0, first = 0, n = regions[r].bytes / regions[r].granule;
+    for (u64 i = n; i-- > 0;)
+      if (!regions[r].cells[i].write.who) missing++, first = i;
+    if (missing == 0 || n_findings == kMaxFindings) continue;
+    Finding& f = findings[n_findings++] = Finding{};
+    f.kind = NOT_ALL_WRITTEN, f.region = r, f.offset = first * regions[r].granule, f.count = missing, f.size = regions[r].granule;
+  }
+  return n_findings;
+}
+
+MINIDL_EXPORT const Finding* minidl_check_findings() { return findings; }
+MINIDL_EXPORT const Traffic* minidl_check_traffic() { return traffic; }
+MINIDL_EXPORT int minidl_check_regions() { return n_regions; }
+MINIDL_EXPORT const Shared* minidl_check_shared_info() { return shared_info; }
+MINIDL_EXPORT u64 minidl_check_region_bytes(int r) { return regions[r].bytes; }
+
+// Who wrote the byte last: a place in the code; 0 for nobody.
+MINIDL_EXPORT unsigned minidl_check_writer(int r, u64 offset, int* atomic) {
+  const Access& a = regions[r].cells[offset / regions[r].granule].write;
+  *atomic = (a.clock & kAtomic) != 0;
+  return a.where;
+}
+
+// ---- what the kernel calls ----
+
+MINIDL_EXPORT void minidl_check_shared(const char* name, void* p, size_t n_bytes, int element, int rows, int columns) {
+  u64 address = (u64)p;
+  for (int i = n_given; i < n_regions; ++i)
+    if (regions[i].begin == address) return;
+  if (!active || n_regions == kMaxRegions) return;
+  shared_info[n_regions] = Shared{name, element, rows, columns};
+  regions[n_regions] = Region{address, n_bytes, 1, true, false, false, nullptr};
+  regions[n_regions++].allocate();
+  if (!shared_low || address < shared_low) shared_low = address;
+  if (address + n_bytes > shared_high) shared_high = address + n_bytes;
+}
+
+MINIDL_EXPORT void minidl_check_turn(const char* file, int line) {
+  static unsigned turns;  // as in atomics.h: a spin loop lets others run now and then
+  if ((++turns & 31) == 0) minidl_spin(file, line);
+}
+
+#define HERE __builtin_return_address(0)
+#define HOOK extern "C" __attribute__((visibility("default"))) void
+
+HOOK __tsan_init() {}
+HOOK __tsan_func_entry(void*) {}
+HOOK __tsan_func_exit() {}
+HOOK __tsan_vptr_read(void**) {}
+HOOK __tsan_vptr_update(void**, void*) {}
+HOOK __tsan_read_range(void* p, unsigned long n) { access((u64)p, n, READ, HERE); }
+HOOK __tsan_write_range(void* p, unsigned long n) { access((u64)p, n, WRITE, HERE); }
+#define ACCESSES(n)                                                                        \
+  HOOK __tsan_read##n(void* p) { access((u64)p, n, READ, HERE); }                          \
+  HOOK __tsan_write##n(void* p) { access((u64)p, n, WRITE, HERE); }                        \
+  HOOK __tsan_unaligned_read##n(void* p) { access((u64)p, n, READ, HERE); }                \
+  HOOK __tsan_unaligned_write##n(void* p) { access((u64)p, n, WRITE, HERE); }              \
+  HOOK __tsan_volatile_read##n(void* p) { access((u64)p, n, READ, HERE); }                 \
+  HOOK __tsan_volatile_write##n(void* p) { access((u64)p, n, WRITE, HERE); }               \
+  HOOK __tsan_read_write##n(void* p) { access((u64)p, n, READ, HERE), access((u64)p, n, WRITE, HERE); }
+ACCESSES(1) ACCESSES(2) ACCESSES(4) ACCESSES(8) ACCESSES(16)
+
+// clang calls these for assignments of large structs.
+extern "C" __attribute__((visibility("default"))) void* __tsan_memcpy(void* to, const void* from, unsigned long n) {
+  access((u64)from, n, READ, HERE), access((u64)to, n, WRITE, HERE);
+  return memcpy(to, from, n);
+}
+extern "C" __attribute__((visibility("default"))) void* __tsan_memmove(void* to, const void* from, unsigned long n) {
+  access((u64)from, n, READ, HERE), access((u64)to, n, WRITE, HERE);
+  return memmove(to, from, n);
+}
+extern "C" __attribute__((visibility("default"))) void* __tsan_memset(void* to, int value, unsigned long n) {
+  access((u64)to, n, WRITE, HERE);
+  return memset(to, value, n);
+}
+
+#define ATOMIC_HOOK extern "C" __attribute__((visibility("default")))
+#define FETCH(T, n, op)                                                                    \
+  ATOMIC_HOOK T __tsan_atomic##n##_fetch_##op(volatile T* p, T v, int) {                   \
+    access((u64)p, sizeof(T), ATOMIC, HERE);                                               \
+    return __atomic_fetch_##op(p, v, __ATOMIC_SEQ_CST);                                    \
+  }
+#define ATOMICS(T, n)                                                                      \
+  FETCH(T, n, add) FETCH(T, n, sub) FETCH(T, n, and) FETCH(T, n, or) FETCH(T, n, xor)      \
+  ATOMIC_HOOK T __tsan_atomic##n##_load(const volatile T* p, int) {                        \
+    access((u64)p, sizeof(T), ATOMIC_READ, HERE);                                          \
+    return __atomic_load_n(p, __ATOMIC_SEQ_CST);                                           \
+  }                                                                                        \
+  ATOMIC_HOOK void __tsan_atomic##n##_store(volatile T* p, T v, int) {                     \
+    access((u64)p, sizeof(T), ATOMIC, HERE);                                               \
+    __atomic_store_n(p, v, __ATOMIC_SEQ_CST);                                              \
+  }                                                                                        \
+  ATOMIC_HOOK T __tsan_atomic##n##_exchange(volatile T* p, T v, int) {                     \
+    access((u64)p, sizeof(T), ATOMIC, HERE);                                               \
+    return __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST);                                    \
+  }                                                                                        \
+  ATOMIC_HOOK int __tsan_atomic##n##_compare_exchange_strong(volatile T* p, T* c, T v, int, int) { \
+    access((u64)p, sizeof(T), ATOMIC, HERE);                                               \
+    return __atomic_compare_exchange_n(p, c, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
+  }                                                                                        \
+  ATOMIC_HOOK int __tsan_atomic##n##_compare_exchange_weak(volatile T* p, T* c, T v, int, int) { \
+    access((u64)p, sizeof(T), ATOMIC, HERE);                                               \
+    return __atomic_compare_exchange_n(p, c, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
+  }
+ATOMICS(unsigned char, 8) ATOMICS(unsigned short, 16) ATOMICS(unsigned int, 32) ATOMICS(unsigned long long, 64)
+
+// __threadfence() is sequentially consistent in cuda_host.h, __threadfence_block() acquire-release.
+HOOK __tsan_atomic_thread_fence(int order) {
+  if (active && order == __ATOMIC_SEQ_CST) settle(), fenced->insert((clocks.first - 1) / clocks.n);
+}
+HOOK __tsan_atomic_signal_fence(int) {}
+
+// ---- the compiler's own checks; layouts are those of UBSan's runtime interface ----
+
+struct SourceLocation { const char* file; unsigned line, column; };
+struct TypeDescriptor { unsigned short kind, info; char name[1]; };
+struct OutOfBoundsData { SourceLocation at; const TypeDescriptor *array, *index; };
+struct TypeMismatchData { SourceLocation at; const TypeDescriptor* type; unsigned char log_alignment, check_kind; };
+
+static unsigned place(void* return_address) { return (unsigned)((u64)return_address - code_base); }
+
+HOOK __ubsan_handle_out_of_bounds(OutOfBoundsData* data, unsigned long index) {
+  if (!active) return;
+  settle();
+  Finding& f = add(BAD_INDEX, place(HERE), 0, -1, false);
+  int bits = 1 << (data->index->info >> 1);
+  bool is_signed = data->index->info & 1;
+  f.offset = !is_signed || bits >= 64 ? (long long)index : (long long)(index << (64 - bits)) >> (64 - bits);
+  f.text = (u64)data->array->name;
+  stop(f);
+}
+
+HOOK __ubsan_handle_type_mismatch_v1(TypeMismatchData* data, unsigned long address) {
+  if (!active) return;
+  settle();
+  if (address == 0) return access(0, 1, READ, HERE);
+  int r = region_of(address);
+  Finding& f = add(MISALIGNED, place(HERE), 0, r, false);
+  f.offset = r < 0 ? address : address - regions[r].begin;
+  f.size = 1 << data->log_alignment;
+  f.text = (u64)data->type->name;
+  stop(f);
+}
+
+HOOK __ubsan_handle_divrem_overflow(void*, unsigned long, unsigned long) {
+  if (!active) return;
+  settle();
+  stop(add(DIVISION, place(HERE), 0, -1, false));
+}

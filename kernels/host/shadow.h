@@ -1,0 +1,90 @@
+// Shadow memory: beside every element of the arrays and of shared memory, who touched it last, and when. From that follows
+// whether two accesses are ordered, that is, whether they would also come in this order on a GPU.
+//
+//     thread t     w s[3] ---- barrier ---- r s[4]          Each thread has a clock, moved on by every barrier and __syncwarp.
+//     clock        1          |  2         |                An access (t, clock) came before what u does now, if
+//     thread u     r s[4] ---- barrier ---- w s[3]            - t has passed a barrier of the whole block since, or
+//                                                             - u has met t in a __syncwarp since.
+// Two accesses of one element, one of them a write, that are not ordered are a race; atomics do not race with each other.
+// Threads of different blocks are never ordered. This is FastTrack (Flanagan & Freund 2009) with CUDA's two kinds of meeting.
+#pragma once
+#include <stdlib.h>
+#include <string.h>
+
+typedef unsigned long long u64;
+
+const unsigned kAtomic = 0x80000000u;  // in Access::clock
+
+struct Access {
+  unsigned who;    // 0: nobody; else 1 + number of the thread in the whole grid
+  unsigned clock;  // of that thread, and kAtomic
+  unsigned where;  // place in the kernel's code
+};
+
+struct Cell {
+  Access write, read;  // the last ones
+  Access other_read;   // the last read by another thread of the block that read last
+  Access block_read;   // the last read by another block
+};
+
+// A piece of memory with its cells. Elements are the unit: two threads may write neighbours, not the same.
+struct Region {
+  u64 begin, bytes;
+  unsigned granule;  // bytes to a cell
+  bool shared, is_const, uninitialised;
+  Cell* cells;
+
+  void allocate() { cells = (Cell*)calloc(bytes / granule + 1, sizeof(Cell)); }
+
+  // An access smaller than an element (bytes of a float): from now on, a cell per byte.
+  void refine() {
+    Cell* fine = (Cell*)calloc(bytes + 1, sizeof(Cell));
+    for (u64 i = 0; i < bytes; ++i) fine[i] = cells[i / granule];
+    free(cells);
+    cells = fine;
+    granule = 1;
+  }
+};
+
+// The clocks of the running block.
+struct Clocks {
+  unsigned clock[1024], at_barrier[1024];  // now; at the last barrier of the whole block
+  unsigned met[1024][32];                  // met[u][lane]: clock of that lane of u's warp when they last met
+  unsigned first;                          // `who` of the block's thread 0
+  int n;
+
+  void begin(unsigned first_thread, int n_threads) {
+    first = first_thread, n = n_threads;
+    for (int t = 0; t < n; ++t) clock[t] = 1;
+    memset(at_barrier, 0, n * sizeof(unsigned));
+    memset(met, 0, n * sizeof met[0]);
+  }
+
+  void barrier() {
+    for (int t = 0; t < n; ++t) at_barrier[t] = clock[t]++;
+  }
+
+  // Each lane learns what any of them knew, and that all have come as far as now.
+  void warp_barrier(int warp, unsigned lanes) {
+    unsigned joined[32] = {};
+    int begin = warp * 32;
+    for (unsigned m = lanes; m; m &= m - 1) {
+      int lane = __builtin_ctz(m);
+      for (int k = 0; k < 32; ++k)
+        if (met[begin + lane][k] > joined[k]) joined[k] = met[begin + lane][k];
+      joined[lane] = clock[begin + lane]++;
+    }
+    for (unsigned m = lanes; m; m &= m - 1) memcpy(met[begin + __builtin_ctz(m)], joined, sizeof joined);
+  }
+
+  bool same_block(const Access& a) const { return a.who - first < (unsigned)n; }
+
+  // Did `a` come before what thread `me` of the running block does now?
+  bool ordered(const Access& a, int me, bool shared) const {
+    unsigned t = a.who - first;
+    if (a.who == 0 || t == (unsigned)me) return true;
+    if (t >= (unsigned)n) return shared;  // another block: its shared memory is another memory
+    unsigned when = a.clock & ~kAtomic;
+    return when <= at_barrier[t] || (t / 32 == (unsigned)me / 32 && when <= met[me][t % 32]);
+  }
+};

@@ -1,0 +1,221 @@
+// Layer norm: each row gets mean 0 and variance 1, then a scale and a shift for each column. Compiled with -DCENTERED=0
+// nothing is subtracted, and it is RMS norm.
+//
+//   xhat = (x - mean) * rstd      rstd = 1 / sqrt(var + eps)      y  = xhat * w + b
+//   g    = gy * w                                                 gx = rstd * (g - mean(g) - xhat * mean(g * xhat))
+//   gw   = sum over rows of gy * xhat                             gb = sum over rows of gy
+//
+//   x, y, gy, gx   rows x cols of type T        w, b, gw, gb   cols        mean, rstd   one ACC a row, kept for backward
+//
+//   forward    bytes an element in float          backward
+//   v1         3 reads, 1 write: 16               v1   4 reads, 1 write: 20, all gradients; on a CPU the second read of a
+//   v2         2 reads, 1 write: 12                    row comes from its cache: 12 from memory
+//   v3         1 read,  1 write:  8               v2   20, v3   12, both for gx; param_grads 8 more for gw and gb
+//
+// Source: Ba, Kiros, Hinton 2016; Zhang & Sennrich 2019 (RMS norm); Welford 1962 and Chan, Golub, LeVeque 1983 (variance).
+// Wrappers: minidl/fused/layer_norm.py, rms_norm.py   Test: tests/fused/test_layer_norm.py   Tutorial: tutorials/03_kernel_tour.py
+#include "common.cuh"
+
+#ifndef ACC  // what sums are made in: float for float and half, double for double
+#define ACC float
+#endif
+#ifndef CENTERED
+#define CENTERED 1
+#endif
+#ifndef KEEP  // elements of a row that a lane of v3 keeps in registers: cols <= 32 * KEEP
+#define KEEP 32
+#endif
+
+// gw and gb are sums over all rows, and no thread sees all rows. The rows are cut into n_parts contiguous parts, whose sums
+// are added eight at a time. The parts depend on the number of rows alone, not on the threads: so the order of adding, and
+// with it every bit, is always the same. Atomics would add in the order of arrival.
+const int SUMS = CENTERED ? 2 : 1;  // parts: (n_parts, SUMS, cols), the sums for gw, then those for gb
+
+// v1: a thread per row. Three loops: mean, variance around it, result. Slow on a GPU, where neighbouring threads read
+// addresses a row apart; the fast one on a CPU, where the row is in the cache after the first loop and each loop is vectors.
+extern "C" __global__ void layer_norm_v1(T* y, ACC* mean, ACC* rstd, const T* x, const T* w, const T* b, int rows, int cols,
+                                         ACC eps) {
+  int row = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row < rows) {  // guard
+    const T* xr = x + (long long)row * cols;
+    T* yr = y + (long long)row * cols;
+    ACC m = CENTERED ? thread_sum(cols, [&](int j) { return to_float(xr[j]); }) / cols : ACC(0);
+    ACC squares = thread_sum(cols, [&](int j) { return (to_float(xr[j]) - m) * (to_float(xr[j]) - m); });
+    ACC r = 1 / sqrt(squares / cols + eps);
+    SIMD
+    for (int j = 0; j < cols; ++j) {
+      ACC xhat = (to_float(xr[j]) - m) * r;
+      yr[j] = from_float<T>(CENTERED ? xhat * to_float(w[j]) + to_float(b[j]) : xhat * to_float(w[j]));
+    }
+    if (CENTERED) mean[row] = m;
+    rstd[row] = r;
+  }
+}
+
+// v2: a block per row, in whole warps. Neighbouring threads read neighbouring elements, and mean and variance come from one
+// loop: a read of the row less. The sum of x^2 minus the square of the mean would lose all digits where the mean is large, so
+// each thread follows Welford, and the threads' results are joined as Chan and others do.
+extern "C" __global__ void layer_norm_v2(T* y, ACC* mean, ACC* rstd, const T* x, const T* w, const T* b, int rows, int cols,
+                                         ACC eps) {
+  __shared__ ACC scratch[33];
+  int row = blockIdx.x;
+  const T* xr = x + (long long)row * cols;
+  T* yr = y + (long long)row * cols;
+  ACC mine = 0, squares = 0;  // mean of this thread's elements, sum of squares around it
+  int n = 0;
+  for (int j = threadIdx.x; j < cols; j += blockDim.x) {
+    ACC v = to_float(xr[j]), d = v - mine;
+    if (CENTERED) mine += d / ++n;
+    squares += d * (v - mine);
+  }
+  ACC m = CENTERED ? block_sum(n * mine, scratch) / cols : ACC(0);
+  squares = block_sum(squares + n * (mine - m) * (mine - m), scratch);
+  ACC r = 1 / sqrt(squares / cols + eps);
+  for (int j = threadIdx.x; j < cols; j += blockDim.x) {
+    ACC xhat = (to_float(xr[j]) - m) * r;
+    yr[j] = from_float<T>(CENTERED ? xhat * to_float(w[j]) + to_float(b[j]) : xhat * to_float(w[j]));
+  }
+  if (threadIdx.x == 0) {
+    if (CENTERED) mean[row] = m;
+    rstd[row] = r;
+  }
+}
+
+// v3: a warp per row, the row in registers: x is read once. Sums go by shuffles, without barriers. For cols <= 32 * KEEP.
+extern "C" __global__ void layer_norm_v3(T* y, ACC* mean, ACC* rstd, const T* x, const T* w, const T* b, int rows, int cols,
+                                         ACC eps) {
+  int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
+  if (row >= rows) return;  // guard: the whole warp
+  const T* xr = x + (long long)row * cols;
+  T* yr = y + (long long)row * cols;
+  ACC v[KEEP], sum = 0, squares = 0;
+#pragma unroll
+  for (int k = 0; k < KEEP; ++k) {
+    int j = lane + 32 * k;
+    v[k] = j < cols ? to_float(xr[j]) : ACC(0);
+    sum += v[k];
+  }
+  ACC m = CENTERED ? warp_sum(sum) / cols : ACC(0);
+#pragma unroll
+  for (int k = 0; k < KEEP; ++k) {
+    v[k] -= m;
+    if (lane + 32 * k < cols) squares += v[k] * v[k];
+  }
+  ACC r = 1 / sqrt(warp_sum(squares) / cols + eps);
+#pragma unroll
+  for (int k = 0; k < KEEP; ++k) {
+    int j = lane + 32 * k;
+    if (j < cols) yr[j] = from_float<T>(CENTERED ? v[k] * r * to_float(w[j]) + to_float(b[j]) : v[k] * r * to_float(w[j]));
+  }
+  if (lane == 0) {
+    if (CENTERED) mean[row] = m;
+    rstd[row] = r;
+  }
+}
+
+// ---- backward ----
+
+// v1: a thread per part of the rows. It writes gx and adds up its rows' share of gw and gb on the way, while x and gy are at
+// hand.
+extern "C" __global__ void layer_norm_backward_v1(T* gx, ACC* parts, const T* gy, const T* x, const T* w, const ACC* mean,
+                                                  const ACC* rstd, int rows, int cols, int n_parts) {
+  int part = blockIdx.x * blockDim.x + threadIdx.x;
+  if (part < n_parts) {  // guard
+    int begin = (long long)rows * part / n_parts, end = (long long)rows * (part + 1) / n_parts;
+    ACC *gw = parts + (long long)part * SUMS * cols, *gb = gw + cols;
+    for (int j = 0; j < SUMS * cols; ++j) gw[j] = 0;
+    for (int row = begin; row < end; ++row) {
+      const T *xr = x + (long long)row * cols, *gyr = gy + (long long)row * cols;
+      T* gxr = gx + (long long)row * cols;
+      ACC m = CENTERED ? mean[row] : ACC(0), r = rstd[row], sum = 0, along = 0;
+      SIMD_SUM(sum, along)
+      for (int j = 0; j < cols; ++j) {
+        ACC xhat = (to_float(xr[j]) - m) * r, gyj = to_float(gyr[j]), g = gyj * to_float(w[j]);
+        gw[j] += gyj * xhat;
+        if (CENTERED) gb[j] += gyj;
+        sum += g;
+        along += g * xhat;
+      }
+      sum = CENTERED ? sum / cols : ACC(0);
+      along /= cols;
+      SIMD
+      for (int j = 0; j < cols; ++j) {
+        ACC xhat = (to_float(xr[j]) - m) * r, g = to_float(gyr[j]) * to_float(w[j]);
+        gxr[j] = from_float<T>(r * (g - sum - xhat * along));
+      }
+    }
+  }
+}
+
+// v2: gx, a block per row.
+extern "C" __global__ void layer_norm_backward_v2(T* gx, const T* gy, const T* x, const T* w, const ACC* mean,
+                                                  const ACC* rstd, int rows, int cols) {
+  __shared__ ACC scratch[33];
+  int row = blockIdx.x;
+  const T *xr = x + (long long)row * cols, *gyr = gy + (long long)row * cols;
+  ACC m = CENTERED ? mean[row] : ACC(0), r = rstd[row], sum = 0, along = 0;
+  for (int j = threadIdx.x; j < cols; j += blockDim.x) {
+    ACC xhat = (to_float(xr[j]) - m) * r, g = to_float(gyr[j]) * to_float(w[j]);
+    sum += g;
+    along += g * xhat;
+  }
+  sum = CENTERED ? block_sum(sum, scratch) / cols : ACC(0);
+  along = block_sum(along, scratch) / cols;
+  for (int j = threadIdx.x; j < cols; j += blockDim.x) {
+    ACC xhat = (to_float(xr[j]) - m) * r, g = to_float(gyr[j]) * to_float(w[j]);
+    gx[(long long)row * cols + j] = from_float<T>(r * (g - sum - xhat * along));
+  }
+}
+
+// v3: gx, a warp per row, xhat and g in registers: x and gy are read once. For cols <= 32 * KEEP.
+extern "C" __global__ void layer_norm_backward_v3(T* gx, const T* gy, const T* x, const T* w, const ACC* mean,
+                                                  const ACC* rstd, int rows, int cols) {
+  int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
+  if (row >= rows) return;  // guard: the whole warp
+  const T *xr = x + (long long)row * cols, *gyr = gy + (long long)row * cols;
+  ACC m = CENTERED ? mean[row] : ACC(0), r = rstd[row], sum = 0, along = 0, xhat[KEEP], g[KEEP];
+#pragma unroll
+  for (int k = 0; k < KEEP; ++k) {
+    int j = lane + 32 * k;
+    xhat[k] = j < cols ? (to_float(xr[j]) - m) * r : ACC(0);
+    g[k] = j < cols ? to_float(gyr[j]) * to_float(w[j]) : ACC(0);
+    sum += g[k];
+    along += g[k] * xhat[k];
+  }
+  sum = CENTERED ? warp_sum(sum) / cols : ACC(0);
+  along = warp_sum(along) / cols;
+#pragma unroll
+  for (int k = 0; k < KEEP; ++k) {
+    int j = lane + 32 * k;
+    if (j < cols) gx[(long long)row * cols + j] = from_float<T>(r * (g[k] - sum - xhat[k] * along));
+  }
+}
+
+// The parts of gw and gb beside v2 and v3: a thread per column, a row of blocks per part. Neighbouring threads read
+// neighbouring columns.
+extern "C" __global__ void layer_norm_param_grads(ACC* parts, const T* gy, const T* x, const ACC* mean, const ACC* rstd,
+                                                  int rows, int cols) {
+  int j = blockIdx.x * blockDim.x + threadIdx.x;
+  if (j < cols) {  // guard
+    int part = blockIdx.y, n_parts = gridDim.y;
+    int begin = (long long)rows * part / n_parts, end = (long long)rows * (part + 1) / n_parts;
+    ACC gw = 0, gb = 0;
+    for (int row = begin; row < end; ++row) {
+      ACC g = to_float(gy[(long long)row * cols + j]), m = CENTERED ? mean[row] : ACC(0);
+      gw += g * ((to_float(x[(long long)row * cols + j]) - m) * rstd[row]);
+      gb += g;
+    }
+    parts[(long long)part * SUMS * cols + j] = gw;
+    if (CENTERED) parts[((long long)part * SUMS + 1) * cols + j] = gb;
+  }
+}
+
+// Last, once for 8 parts, twice for 64: eighths of n sums each are added. A thread per sum.
+extern "C" __global__ void layer_norm_add_eight(ACC* out, const ACC* parts, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) {  // guard
+    ACC sum = 0;
+    for (int k = 0; k < 8; ++k) sum += parts[i + k * n];
+    out[i] = sum;
+  }
+}
