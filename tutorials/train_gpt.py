@@ -39,7 +39,7 @@ OPTIONS = {
     "width": (96, "width of the residual stream"),
     "lr": (4e-3, "peak learning rate"),
     "seed": (0, "of weights and batches"),
-    "sample": (300, "bytes to write at the end"),
+    "sample": (500, "bytes to write at the end"),
 }
 
 
@@ -157,9 +157,9 @@ def differing_ranks(t, model):
 
 
 def evaluate(t, model, data, context, n_windows=256):
-    """(mean loss, accuracy) over the first n_windows of `data`, dealt over the ranks."""
+    """(mean loss, accuracy) over n_windows spread evenly over `data`, dealt to the ranks."""
     windows = text.Windows(data, context)
-    mine = range(t.rank, min(n_windows, len(windows)), t.size)
+    mine = np.linspace(0, len(windows) - 1, n_windows).astype(int)[t.rank::t.size]
     totals = np.zeros(3)  # loss, right, bytes
     with minidl.no_grad():
         for i in range(0, len(mine), 16):
