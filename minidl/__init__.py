@@ -43,6 +43,7 @@ from minidl.creation import (
     zeros_like,
 )
 from minidl.function import Function
+from minidl.fused.dispatch import use_fused
 from minidl.random import Generator, manual_seed
 from minidl.tensor import Tensor
 

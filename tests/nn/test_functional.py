@@ -1,0 +1,50 @@
+"""nn.functional runs the fused kernel where there is one, and the switch turns it off."""
+
+import numpy as np
+import pytest
+
+import minidl
+from minidl.fused import dispatch
+from minidl.nn import functional as F
+
+rng = np.random.default_rng(0)
+
+
+def x(*shape):
+    return minidl.tensor(rng.standard_normal(shape).astype(np.float32), requires_grad=True)
+
+
+FUSED = {
+    "gelu": lambda: F.gelu(x(5, 7), approximate="tanh"),
+}
+
+
+@pytest.mark.skipif(not dispatch.cpu_compiler(), reason="no C++ compiler for the kernels")
+@pytest.mark.parametrize("name", FUSED)
+def test_the_fused_function_runs_by_default_and_the_plain_one_when_switched_off(name):
+    fused = type(FUSED[name]().grad_fn).__module__
+    with minidl.use_fused(False):
+        plain = type(FUSED[name]().grad_fn).__module__
+    assert fused.startswith("minidl.fused.") and plain.startswith("minidl.ops.")
+
+
+def test_double_precision_stays_with_the_plain_ops():
+    y = F.gelu(minidl.tensor(np.ones(3), requires_grad=True))
+    assert type(y.grad_fn).__module__.startswith("minidl.ops.")
+
+
+def test_without_a_compiler_the_plain_op_runs_and_says_so_once(monkeypatch):
+    from minidl.cuda import KernelError, compiler
+
+    def none():
+        raise KernelError("no C++ compiler: apt install g++.")
+
+    monkeypatch.setattr(compiler, "find_compiler", none)
+    dispatch.cpu_compiler.cache_clear()
+    try:
+        with pytest.warns(RuntimeWarning, match="apt install g.*Until then the plain NumPy ops"):
+            y = F.gelu(x(3))
+        assert type(y.grad_fn).__module__.startswith("minidl.ops.")
+        F.gelu(x(3))  # a second warning would be an error here
+    finally:
+        dispatch.cpu_compiler.cache_clear()
