@@ -1,0 +1,139 @@
+"""Layer norm and RMS norm, one kernel each way: x is read, y is written, nothing else exists.
+
+    y = (x - mean) * rstd * w + b      Saved: x, which the layer before it keeps anyway, and two
+                                       numbers a row. The plain op saves xhat, as large as x.
+
+Kernels: kernels/layer_norm.cu (RMS norm is the same file compiled with -DCENTERED=0)
+Plain ops: minidl/ops/norm.py   Test: tests/fused/test_layer_norm.py
+Tutorial: tutorials/03_kernel_tour.py
+"""
+
+import math
+
+import numpy as np
+
+from minidl import backend
+from minidl.function import Function
+from minidl.fused import rows as r
+
+FILE = "layer_norm.cu"
+
+
+def reference(x, w, b, eps, centered=True):
+    """(y, mean, rstd) of the rows of x (rows, cols), in the dtype of x. RMS norm has no mean."""
+    mean = x.mean(axis=1) if centered else np.zeros(len(x), x.dtype)
+    d = x - mean[:, None]
+    rstd = 1 / np.sqrt((d * d).mean(axis=1) + eps)
+    y = d * rstd[:, None] * w
+    return (y + b if centered else y), mean, rstd
+
+
+def reference_backward(gy, x, w, mean, rstd, centered=True):
+    """(gx, gw, gb)."""
+    xhat, g = (x - mean[:, None]) * rstd[:, None], gy * w
+    gx = g - xhat * (g * xhat).mean(axis=1, keepdims=True)
+    if centered:
+        gx -= g.mean(axis=1, keepdims=True)
+    return gx * rstd[:, None], (gy * xhat).sum(axis=0), gy.sum(axis=0)
+
+
+def forward(x, w, b, eps, centered=True, rung=None, **ways):
+    """(y, mean, rstd) by the kernel. x (rows, cols), w and b (cols,), contiguous, of one dtype.
+
+    rung: 1, 2 or 3 of the ladder in the .cu; the best for the device unless given.
+    ways: form and order, as in `cuda.kernel`."""
+    xp, (rows, cols) = r.backend_of(x), x.shape
+    y = xp.empty_like(x)
+    mean, rstd = (xp.empty(rows, backend.accumulate_dtype(x.dtype)) for _ in range(2))
+    if x.size:
+        rung = rung or r.best_rung(xp, cols)
+        ways |= {"CENTERED": int(centered), **r.kept(xp, rung, cols)}
+        kernel = r.kernel(FILE, f"layer_norm_v{rung}", x.dtype, **ways)
+        r.launch(kernel, rung, rows, (y, mean, rstd, x, w, b, rows, cols, eps))
+    return y, mean, rstd
+
+
+def backward(gy, x, w, mean, rstd, centered=True, rung=None, **ways):
+    """(gx, gw, gb) by the kernels; gb is None for RMS norm. gw, gb have the dtype of the sums."""
+    xp, (rows, cols) = r.backend_of(x), x.shape
+    dtype, n_sums = backend.accumulate_dtype(x.dtype), 2 if centered else 1
+    gx = xp.empty_like(x)
+    if not x.size:
+        return gx, xp.zeros(cols, dtype), xp.zeros(cols, dtype) if centered else None
+    rung = rung or r.best_rung(xp, cols)
+    n_parts = number_of_parts(xp, rows)
+    parts = xp.empty((n_parts, n_sums * cols), dtype)
+    ways |= {"CENTERED": int(centered), **r.kept(xp, rung, cols)}
+
+    def kernel(name):
+        return r.kernel(FILE, f"layer_norm_{name}", x.dtype, **ways)
+
+    if rung == 1:
+        args = gx, parts, gy, x, w, mean, rstd, rows, cols, n_parts
+        kernel("backward_v1")(r.blocks(n_parts, 64), 64, args)
+    else:
+        r.launch(kernel(f"backward_v{rung}"), rung, rows, (gx, gy, x, w, mean, rstd, rows, cols))
+        args = parts, gy, x, mean, rstd, rows, cols
+        kernel("param_grads")((r.blocks(cols, 64), n_parts), 64, args)
+    sums = add_parts(xp, kernel("add_eight"), parts)
+    return gx, sums[:cols], sums[cols:] if centered else None
+
+
+def number_of_parts(xp, rows):
+    """Into how many parts the rows are cut for the parameters' sums: a power of 8, by the number of
+    rows alone, so that the bits of a sum do not depend on the number of threads. A GPU has more
+    threads to keep busy."""
+    if xp is not np and rows >= 8192:
+        return 512
+    return 64 if rows >= 512 else 8
+
+
+def add_parts(xp, kernel, parts):
+    """parts (8^k, n) -> the sums over the first dimension, (n,), eight at a time."""
+    while len(parts) > 1:
+        out = xp.empty((len(parts) // 8, parts.shape[1]), parts.dtype)
+        kernel(r.blocks(out.size, 256), 256, (out, parts, out.size))
+        parts = out
+    return parts[0]
+
+
+class LayerNorm(Function):
+    """x as rows (n, width). Saves the rows, w, and mean and rstd of each row."""
+
+    centered = True
+
+    def forward(self, x, w, b, shape, eps):
+        xp, width = self.xp, math.prod(shape)
+        rows = xp.ascontiguousarray(x).reshape(math.prod(x.shape[:x.ndim - len(shape)]), width)
+        w = xp.ones(width, x.dtype) if w is None else xp.ascontiguousarray(w).reshape(-1)
+        b = xp.zeros(width, x.dtype) if b is None else xp.ascontiguousarray(b).reshape(-1)
+        y, mean, rstd = forward(rows, w, b, eps, self.centered)
+        self.shape = shape
+        self.save(rows, w, mean, rstd)
+        return y.reshape(x.shape)
+
+    def backward(self, gy):
+        x, w, mean, rstd = self.saved
+        g = self.xp.ascontiguousarray(gy).reshape(x.shape)
+        gx, gw, gb = backward(g, x, w, mean, rstd, self.centered)
+        gw, gb = (v if v is None else v.reshape(self.shape) for v in (gw, gb))
+        return gx.reshape(gy.shape), gw, gb
+
+
+def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
+    """Mean 0 and variance 1 over the last dimensions (`normalized_shape`, their sizes), then
+    * weight + bias, both of that shape. The variance divides by n, not n - 1."""
+    return LayerNorm.apply(input, weight, bias, shape=sizes(normalized_shape), eps=eps)
+
+
+def accepts(input, normalized_shape, weight=None, bias=None, eps=1e-5):
+    """Whether shapes and dtypes fit; where they do not, the plain op says what is wrong."""
+    shape = sizes(normalized_shape)
+    if input.dtype.kind != "f" or not shape or tuple(input.shape[-len(shape):]) != shape:
+        return False
+    return all(v is None or tuple(v.shape) == shape and v.dtype == input.dtype
+               for v in (weight, bias))
+
+
+def sizes(shape):
+    return (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(shape)

@@ -1,0 +1,56 @@
+"""What the row kernels share: which rung of a ladder runs on which device, on how many threads.
+
+    v1   a thread per row              the CPU's fast one
+    v2   a block per row               a GPU's for long rows
+    v3   a warp per row, in registers  a GPU's for rows up to MAX_KEPT elements
+
+Test: tests/fused/test_layer_norm.py, test_softmax.py, test_cross_entropy.py
+"""
+
+import numpy as np
+
+from minidl import backend
+from minidl.fused import dispatch
+
+MAX_KEPT = 1024  # 32 registers in each of 32 lanes; more would spill
+BLOCK = 256  # threads: eight warps, a good default on every GPU
+
+
+def backend_of(x):
+    return np if isinstance(x, np.ndarray) else backend.xp_of([x])
+
+
+def blocks(n, size):
+    """How many blocks of `size` cover n."""
+    return -(-n // size)
+
+
+def best_rung(xp, cols):
+    if xp is np:
+        return 1
+    return 3 if cols <= MAX_KEPT else 2
+
+
+def kernel(file, name, dtype, form="auto", order="ascending", **defines):
+    """`dispatch.kernel` with the type of the sums; with a form or an order, that way on the CPU."""
+    defines = {"ACC": dispatch.C_TYPES[backend.accumulate_dtype(dtype)], **defines}
+    if form == "auto" and order == "ascending":
+        return dispatch.kernel(file, name, dtype, **defines)
+    from minidl import cuda
+
+    types = {"T": dispatch.C_TYPES[np.dtype(dtype)]}
+    return cuda.kernel(file, name, defines={**types, **defines}, form=form, order=order)
+
+
+def kept(xp, rung, cols):
+    """Macros of a v3 rung: how many elements each lane keeps, a power of two, so that a GPU
+    compiles few variants and no lane holds registers it does not need."""
+    if xp is np or rung != 3:
+        return {}
+    return {"KEEP": max(1, (1 << (cols - 1).bit_length()) // 32)}
+
+
+def launch(kernel, rung, rows, args):
+    """Rung 1, 2 or 3 on `rows` rows: a thread, a block or a warp for each."""
+    grid = {1: blocks(rows, BLOCK), 2: rows, 3: blocks(rows, BLOCK // 32)}[rung]
+    kernel(grid, BLOCK, args)
