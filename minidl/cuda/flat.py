@@ -116,8 +116,8 @@ MINIDL_EXPORT int minidl_launch_{number}(const MinidlLaunch* L) {{
   return minidl_run_flat(L, minidl_units_{number}, (long long)L->grid[0] * L->grid[1] * L->grid[2]);
 }}
 """
-    # a tile: enough elements to make a vector loop worthwhile; few rows, whose length we do not know
-    tile = 2048 if plan.simd else 8
+    # a tile: enough elements to make a vector loop worthwhile; one row, which may be all the work of a CPU thread
+    tile = 2048 if plan.simd else 1
     t = plan.index_type
     ours = {p.name: f"minidl_a{i}" for i, p in enumerate(parameters)}  # the bound speaks of the kernel's parameters
     bound = re.sub(r"[A-Za-z_]\w*", lambda m: ours[m[0]], plan.bound) if plan.bound else ""
