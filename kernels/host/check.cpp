@@ -4,24 +4,23 @@
 //
 // Those names belong to the compiler's own sanitizers; the kernel is linked without them and finds these instead. For each
 // access: 1. in which array? none: out of bounds   2. count it (the ledger)   3. compare with the shadow (shadow.h).
-// What was found is a list of numbers; minidl/cuda/check.py makes sentences of it.   Test: tests/cuda/test_check.py
+// What was found is a list of numbers; minidl/cuda/checker.py makes sentences of it.   Test: tests/cuda/test_check.py
 #include <dlfcn.h>
 #include <stdio.h>
-#include <unordered_set>
 
 #include "runtime.h"
 #include "shadow.h"
 
 namespace {
 
-enum Kind {  // the order is known to minidl/cuda/check.py
+enum Kind {  // the order is known to minidl/cuda/checker.py
   OUT_OF_BOUNDS, BAD_INDEX, MISALIGNED, UNWRITTEN, UNINITIALISED, RACE, BLOCK_RACE, DOUBLE_WRITE, CONST_WRITE, DIVISION, NOT_ALL_WRITTEN
 };
 enum How { READ = 0, WRITE = 1, ATOMIC = 2, ATOMIC_READ = 3 };
 
 const int kMaxFindings = 200, kMaxRegions = 128, kSlack = 4096;
 
-// Layouts known to minidl/cuda/check.py.
+// Layouts known to minidl/cuda/checker.py.
 struct Finding {
   int kind, fatal, warning, region, size, how, other_how;
   unsigned where, other_where;
@@ -50,10 +49,10 @@ Finding findings[kMaxFindings];
 int n_findings;
 Clocks clocks;
 bool active;
-u64 arena_begin, arena_end, launch_begin, launch_end, stacks_begin, stacks_end, dynamic_begin, dynamic_end, code_base;
+u64 arena_begin, arena_end, engine_begin, engine_end, launch_begin, launch_end, stacks_begin, stacks_end, dynamic_begin, dynamic_end, code_base;
 u64 shared_low, shared_high;  // where the declared __shared__ variables lie
 int last_region;
-std::unordered_set<unsigned>* fenced;  // blocks that called __threadfence()
+char* fenced;  // by block: has it called __threadfence()?
 
 int me() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z); }
 
@@ -107,7 +106,7 @@ void race(int r, const Access& before, How now, How then, u64 address, unsigned 
   bool here = clocks.same_block(before);
   Kind kind = here ? RACE : now != READ && now != ATOMIC_READ && then != READ && then != ATOMIC_READ ? DOUBLE_WRITE : BLOCK_RACE;
   // 2: the other block made its writes visible by __threadfence(), and perhaps an atomic says that it came first
-  int warning = !here && fenced->count((before.who - 1) / clocks.n) ? 2 : 0;
+  int warning = !here && fenced[(before.who - 1) / clocks.n] ? 2 : 0;
   bool two_writes = now == WRITE && then == WRITE && size <= 16 && !warning;
   Finding f{};
   f.kind = kind, f.warning = warning, f.region = r, f.size = size, f.how = now, f.other_how = then;
@@ -226,7 +225,7 @@ void access(u64 address, unsigned size, How how, void* return_address) {
   }
   if (address - stacks_begin < stacks_end - stacks_begin) return;  // a local variable
   if (address - arena_begin < arena_end - arena_begin) return out_of_bounds(address, size, how, where, false, false);
-  if (address - launch_begin < launch_end - launch_begin) return;
+  if (address - launch_begin < launch_end - launch_begin || address - engine_begin < engine_end - engine_begin) return;
   if (within(address, &threadIdx, sizeof threadIdx) || within(address, &blockIdx, sizeof blockIdx) ||
       within(address, &blockDim, sizeof blockDim) || within(address, &gridDim, sizeof gridDim))
     return;
@@ -252,7 +251,7 @@ const MinidlObserver observer = {block_begins, [] { settle(); clocks.barrier(); 
 // ---- what Python calls ----
 
 MINIDL_EXPORT void minidl_check_begin(const GivenRegion* given, int n, u64 arena, u64 arena_bytes, u64 launch, u64 launch_bytes,
-                                      u64 dynamic_bytes, void* code) {
+                                      u64 dynamic_bytes, u64 n_blocks, void* code) {
   for (int i = 0; i < n_regions; ++i) free(regions[i].cells);
   Dl_info info;
   code_base = dladdr(code, &info) ? (u64)info.dli_fbase : 0;
@@ -266,16 +265,15 @@ MINIDL_EXPORT void minidl_check_begin(const GivenRegion* given, int n, u64 arena
   }
   arena_begin = arena, arena_end = arena + arena_bytes;
   launch_begin = launch, launch_end = launch + launch_bytes;
-  char *stacks, *dynamic;
-  size_t n_stacks, n_dynamic;
-  minidl_engine_memory(&stacks, &n_stacks, &dynamic, &n_dynamic);
-  stacks_begin = (u64)stacks, stacks_end = stacks_begin + n_stacks;
-  dynamic_begin = (u64)dynamic, dynamic_end = dynamic_begin + n_dynamic;
+  MinidlMemory m = minidl_memory();
+  engine_begin = (u64)m.engine, engine_end = engine_begin + m.engine_bytes;
+  stacks_begin = (u64)m.stacks, stacks_end = stacks_begin + m.stack_bytes;
+  dynamic_begin = (u64)m.dynamic, dynamic_end = dynamic_begin + m.dynamic_bytes;
   shared_low = shared_high = 0;
   last_region = 0;
   pending.waiting = false;
-  delete fenced;
-  fenced = new std::unordered_set<unsigned>;
+  free(fenced);
+  fenced = (char*)calloc(n_blocks, 1);
   if (dynamic_bytes) {
     shared_info[n_regions] = Shared{"", 0, 0, 0};
     regions[n_regions] = Region{dynamic_begin, dynamic_bytes, 1, true, false, false, nullptr};
@@ -400,7 +398,7 @@ ATOMICS(unsigned char, 8) ATOMICS(unsigned short, 16) ATOMICS(unsigned int, 32) 
 
 // __threadfence() is sequentially consistent in cuda_host.h, __threadfence_block() acquire-release.
 HOOK __tsan_atomic_thread_fence(int order) {
-  if (active && order == __ATOMIC_SEQ_CST) settle(), fenced->insert((clocks.first - 1) / clocks.n);
+  if (active && order == __ATOMIC_SEQ_CST) settle(), fenced[(clocks.first - 1) / clocks.n] = 1;
 }
 HOOK __tsan_atomic_signal_fence(int) {}
 

@@ -1,5 +1,5 @@
 // The kernel's side of the check form: each __shared__ variable tells its name, place and shape where it is declared.
-// minidl/cuda/check.py puts the call minidl_shared("tile", tile) behind the declaration.
+// minidl/cuda/checker.py puts the call minidl_shared("tile", tile) behind the declaration.
 #pragma once
 
 extern "C" void minidl_check_shared(const char* name, void* p, size_t n_bytes, int element, int rows, int columns);

@@ -385,10 +385,9 @@ MINIDL_EXPORT void minidl_observe(const MinidlObserver* o) { observer = o; }
 
 MINIDL_EXPORT void minidl_stop(const char* sentence) { fail("%s", sentence); }
 
-MINIDL_EXPORT void minidl_engine_memory(char** stacks, size_t* stack_bytes, char** dynamic, size_t* dynamic_bytes) {
+MINIDL_EXPORT MinidlMemory minidl_memory() {
   if (!engine) make_engine();
-  *stacks = engine->stacks, *stack_bytes = kMaxThreads * kStackBytes;
-  *dynamic = engine->dynamic, *dynamic_bytes = kDynamicBytes;
+  return {(char*)engine, engine->stacks, engine->dynamic, sizeof(Engine), kMaxThreads * kStackBytes, kDynamicBytes};
 }
 
 MINIDL_EXPORT void* minidl_dynamic_shared() { return engine->dynamic; }

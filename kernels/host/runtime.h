@@ -41,7 +41,8 @@ struct MinidlObserver {
 };
 void minidl_observe(const MinidlObserver*);  // for launches of this CPU thread; null: nobody looks on
 void minidl_stop(const char* sentence);      // ends the running launch with this error
-void minidl_engine_memory(char** stacks, __SIZE_TYPE__* stack_bytes, char** dynamic, __SIZE_TYPE__* dynamic_bytes);
+struct MinidlMemory { char *engine, *stacks, *dynamic; unsigned long engine_bytes, stack_bytes, dynamic_bytes; };
+MinidlMemory minidl_memory();
 }
 
 // For device functions; kernels have them as parameters.

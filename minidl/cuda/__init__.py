@@ -17,7 +17,7 @@ import numpy as np
 from minidl import backend
 from minidl.cuda.source import KernelError
 
-__all__ = ["KERNELS", "Kernel", "KernelError", "kernel", "set_threads"]
+__all__ = ["KERNELS", "Kernel", "KernelError", "check", "kernel", "set_threads"]
 
 # Beside the package in a checkout (`pip install -e`). A wheel would carry the folder as package data, minidl/kernels.
 KERNELS = Path(__file__).resolve().parents[2] / "kernels"
@@ -31,7 +31,8 @@ def kernel(path, name=None, *, defines=None, options=(), form="auto", order="asc
     path:    a file of the project's kernels/ folder, or any .cu file.
     name:    may be left out if the file has one kernel; an instance of a template is named 'scale<float, 4>'.
     defines: macros, {"T": "float"}; options: the same as a compiler writes them, ("-DT=float",), plus, for the GPU, others.
-    form:    on the CPU: 'auto', 'flat' (a loop over the threads) or 'fibre' (threads that can wait for each other).
+    form:    on the CPU: 'auto', 'flat' (a loop over the threads), 'fibre' (threads that can wait for each other) or 'check'
+             (every access watched: KernelError with a report if anything is wrong, see checker.py).
     order:   in which the CPU runs threads and blocks: 'ascending', 'descending', or an int > 1, a seed to shuffle them. Another
              order than ascending needs, and gets, the fibre form. Sound kernels give the same bits in any order.
 
@@ -70,7 +71,7 @@ class Kernel:
         if self.order and form == "flat":
             raise ValueError("the flat form knows one order; leave form out, or say form='fibre'")
         self.path, self.name, self.defines, self.options = path, name, defines, options
-        self.form = "fibre" if self.order else form
+        self.form = "fibre" if self.order and form == "auto" else form
         self._cpu = None
 
     def __call__(self, grid, block, args, *, shared_mem=0):
@@ -78,6 +79,8 @@ class Kernel:
         shared_mem: bytes of dynamic shared memory. On a GPU: on CuPy's current stream, without waiting."""
         if "cupy" in sys.modules and backend.xp_of(args, f"kernel {self.name}") is not np:
             return self.on_gpu(grid, block, args, shared_mem=shared_mem)
+        if self.form == "check":
+            return self.on_check(grid, block, args, shared_mem)
         (self._cpu or self.on_cpu)(grid, block, args, shared_mem, self.order)
 
     @property
@@ -87,6 +90,12 @@ class Kernel:
             library = _library(self.path, tuple(sorted(self.defines.items())), self._instance, self.form, _stamp(self.path))
             self._cpu = _choose(library.kernels, self.name, self.path)
         return self._cpu
+
+    def on_check(self, grid, block, args, shared_mem=0):
+        """Launch under watch; in three orders of threads, unless one was asked for."""
+        from minidl.cuda import checker
+
+        checker.launch(self, grid, block, args, shared_mem, (self.order,) if self.order else checker.ORDERS)
 
     @functools.cached_property
     def on_gpu(self):
@@ -126,6 +135,13 @@ def _choose(kernels, name, path):
     from minidl.cuda import cpu
 
     raise cpu.why_missing(path, name, (KERNELS,))
+
+
+def check(kernel, grid, block, args, **options):
+    """Run a kernel under watch: the Report of races, stray accesses and traffic that checker.check makes."""
+    from minidl.cuda import checker
+
+    return checker.check(kernel, grid, block, args, **options)
 
 
 def set_threads(n):

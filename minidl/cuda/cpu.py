@@ -20,7 +20,7 @@ from minidl.cuda import compiler, flat
 from minidl.cuda.arguments import Signature
 from minidl.cuda.source import KernelError, Parameter, Source, inline_includes
 
-FORMS = ("auto", "flat", "fibre")
+FORMS = ("auto", "flat", "fibre", "check")
 
 
 class Library:
@@ -65,7 +65,8 @@ def generate(path, text, defines, instance="", form="auto"):
     """The C++ that is compiled for `text`, the file's text with its includes."""
     # __CUDA_ARCH__ 800: features up to there exist here, or are named in an error
     options = [f"-D{k}={v}" for k, v in defines.items()] + ["-DMINIDL_HOST=1", "-D__CUDACC__=1", "-D__CUDA_ARCH__=800"]
-    text = compiler.run(["-E", "-std=gnu++17", "-x", "c++", *options, "-"], text, str(path))
+    # with the flags of the compile that follows: `#ifdef __AVX512F__` in a kernel file must see what the compiler will use
+    text = compiler.run(["-E", *compiler.find_compiler().flags, "-x", "c++", *options, "-"], text, str(path))
     source = Source(path, text, defines)
     if not source.kernels:
         raise KernelError(f"{path}: no __global__ function in this file")
