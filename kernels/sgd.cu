@@ -1,0 +1,73 @@
+// SGD with momentum, weight decay and Nesterov's form (Sutskever, Martens, Dahl, Hinton 2013): one pass over memory.
+//
+//   g = unscale grad + decay w
+//   v = keep v + take g                            keep = momentum, take = 1 - dampening; first step: keep 0, take 1
+//   w = w - lr (nesterov ? g + momentum v : v)     without momentum: w = w - lr g
+//
+//   w, v   W: float (double when T is)     g   T     low   T: an fp16 copy of w for the model, or null
+//   float: reads w g v, writes w v: 20 bytes a parameter; without momentum reads w g, writes w: 12
+//
+// Rungs: sgd_naive, one array a launch, a thread per weight, no momentum; sgd_chunks, many arrays in one launch, a thread
+// per chunk (a CPU's vector loop); sgd_many, a block per chunk (a GPU's).
+// Wrapper: minidl/fused/sgd.py   Test: tests/fused/test_sgd.py
+#include "common.cuh"
+
+#ifndef W
+#define W float
+#endif
+
+extern "C" __global__ void sgd_naive(W* w, const T* g, int n, W lr, W decay) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n)  // guard
+    w[i] -= lr * (to_float(g[i]) + decay * w[i]);
+}
+
+// One weight with momentum.
+__device__ __forceinline__ void update(W& w, W g, W& v, W keep, W take, W lr, W momentum, W decay, int nesterov) {
+  g += decay * w;
+  v = keep * v + take * g;
+  w -= lr * (nesterov ? g + momentum * v : v);
+}
+
+// vs: null without momentum.  rates: (arrays, 2), keep and take of each, since some may meet their first gradient late.
+// skip: one int, not 0 if the gradients overflowed: then nothing happens. Or null.
+extern "C" __global__ void sgd_chunks(W* const* ws, const T* const* gs, W* const* vs, T* const* lows, const W* rates,
+                                      const int* skip, W lr, W momentum, W decay, W unscale, int nesterov,
+                                      const long long* chunks, int n_chunks) {
+  int c = blockIdx.x * blockDim.x + threadIdx.x;
+  if (c < n_chunks && !(skip && *skip)) {  // guard
+    long long a = chunks[3 * c], begin = chunks[3 * c + 1], end = chunks[3 * c + 2];
+    W* w = ws[a];
+    const T* g = gs[a];
+    if (vs) {
+      W *v = vs[a], keep = rates[2 * a], take = rates[2 * a + 1];
+      SIMD for (long long i = begin; i < end; ++i)
+        update(w[i], to_float(g[i]) * unscale, v[i], keep, take, lr, momentum, decay, nesterov);
+    } else {
+      SIMD for (long long i = begin; i < end; ++i) w[i] -= lr * (to_float(g[i]) * unscale + decay * w[i]);
+    }
+    if (lows) {
+      T* low = lows[a];
+      SIMD for (long long i = begin; i < end; ++i) low[i] = from_float<T>(w[i]);
+    }
+  }
+}
+
+extern "C" __global__ void sgd_many(W* const* ws, const T* const* gs, W* const* vs, T* const* lows, const W* rates,
+                                    const int* skip, W lr, W momentum, W decay, W unscale, int nesterov,
+                                    const long long* chunks, int n_chunks) {
+  int c = blockIdx.x;
+  if (c < n_chunks && !(skip && *skip)) {  // guard
+    long long a = chunks[3 * c], begin = chunks[3 * c + 1], end = chunks[3 * c + 2];
+    W* w = ws[a];
+    const T* g = gs[a];
+    for (long long i = begin + threadIdx.x; i < end; i += blockDim.x) {
+      W grad = to_float(g[i]) * unscale;
+      if (vs)
+        update(w[i], grad, vs[a][i], rates[2 * a], rates[2 * a + 1], lr, momentum, decay, nesterov);
+      else
+        w[i] -= lr * (grad + decay * w[i]);
+      if (lows) lows[a][i] = from_float<T>(w[i]);
+    }
+  }
+}

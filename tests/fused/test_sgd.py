@@ -1,0 +1,96 @@
+"""minidl/fused/sgd.py: the values of minidl/optim/sgd.py, for many arrays at once."""
+
+import numpy as np
+import pytest
+
+from minidl.fused import dispatch
+from minidl.fused import sgd as fused
+from minidl.fused.launch import CHUNK, chunk_list, elementwise, pointers
+from minidl.optim import SGD
+from minidl.tensor import Tensor
+from tests.fused.common import SIZES, normal
+
+LENGTHS = [*SIZES, CHUNK, CHUNK + 1]
+CLOSE = {"f4": dict(rtol=1e-6, atol=5e-7), "f8": dict(rtol=1e-14, atol=1e-14)}  # a few roundings of numbers near 1
+OPTIONS = [
+    dict(),
+    dict(weight_decay=0.1),
+    dict(momentum=0.9),
+    dict(momentum=0.9, dampening=0.3, weight_decay=0.1),
+    dict(momentum=0.9, nesterov=True, weight_decay=0.1),
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_equals_the_formula(dtype, options):
+    w, g, v = ([normal(n, dtype, k + i) for i, n in enumerate(LENGTHS)] for k in (0, 100, 200))
+    first = [i % 2 == 0 for i in range(len(w))]
+    options = dict(lr=0.1, unscale=0.25, **options)
+    expected = [fused.reference(*(a.astype("f8") for a in arrays), first=f, **options)
+                for *arrays, f in zip(w, g, v, first)]
+    fused.sgd(w, g, v if "momentum" in options else None, first, **options)
+    for i, (ew, ev) in enumerate(expected):
+        np.testing.assert_allclose(w[i], ew, **CLOSE[dtype])
+        np.testing.assert_allclose(v[i], ev, **CLOSE[dtype])
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_ten_steps_equal_the_optimizer(options):
+    shapes = [(3, 5), (), (257,), (0, 2)]
+    params = [Tensor(normal(s, "f4", i), requires_grad=True) for i, s in enumerate(shapes)]
+    w = [p.data.copy() for p in params]
+    v = [np.zeros_like(a) for a in w] if "momentum" in options else None
+    opt = SGD(params, lr=0.1, **options)
+    for t in range(10):
+        for i, p in enumerate(params):
+            p.grad = normal(p.shape, "f4", 50 * t + i)
+        fused.sgd(w, [p.grad for p in params], v, [t == 0] * len(w), lr=0.1, **options)
+        opt.step()
+    for p, a in zip(params, w):
+        np.testing.assert_allclose(a, p.data, rtol=3e-6, atol=2e-6)  # ten steps of the above
+
+
+def test_fp16_gradients_move_the_fp32_master_and_its_copy():
+    w, g = normal(9000, "f4", 1), normal(9000, "f2", 2)
+    low = np.full(9000, np.nan, np.float16)
+    expected, _ = fused.reference(w, g, None, first=False, lr=1e-4, unscale=0.5)
+    fused.sgd([w], [g], lr=1e-4, unscale=0.5, low=[low])
+    np.testing.assert_allclose(w, expected, **CLOSE["f4"])
+    np.testing.assert_array_equal(low, w.astype(np.float16))
+
+
+@pytest.mark.parametrize("flag", [0, 1])
+def test_skip_leaves_everything_as_it_was(flag):
+    w = normal(300, "f4", 1)
+    before = w.copy()
+    fused.sgd([w], [np.ones(300, np.float32)], skip=np.array([flag], np.int32))
+    assert np.array_equal(w, before) == bool(flag)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_the_other_rungs_give_the_same(momentum):
+    n = CHUNK + 5
+    w, g, v = normal(n, "f4", 1), normal(n, "f4", 2), normal(n, "f4", 3)
+    expected, _ = fused.reference(w, g, v, first=False, lr=0.1, momentum=momentum, weight_decay=0.2)
+    if not momentum:
+        naive = w.copy()
+        elementwise("sgd.cu", "sgd_naive", "f4", n, (naive, g, n, 0.1, 0.2), W="float")
+        np.testing.assert_allclose(naive, expected, **CLOSE["f4"])
+    tables = [pointers(np, [a], np.float32, "") for a in (w, g, v)]
+    if not momentum:
+        tables[2] = None
+    chunks = chunk_list((n,))
+    dispatch.kernel("sgd.cu", "sgd_many", "f4", W="float")(
+        len(chunks), 32, (*tables, None, np.array([momentum, 1], np.float32), None, 0.1, momentum, 0.2, 1.0, 0, chunks, len(chunks)))
+    np.testing.assert_allclose(w, expected, **CLOSE["f4"])
+
+
+def test_wrong_lists_are_named():
+    w = [normal(4, "f4", 1)]
+    with pytest.raises(ValueError, match="sgd: momentum 0.9 and velocities not given"):
+        fused.sgd(w, w, momentum=0.9)
+    with pytest.raises(ValueError, match="sgd: 1 arrays, but 0 answers"):
+        fused.sgd(w, w, w, momentum=0.9)
+    with pytest.raises(ValueError, match="sgd: grads 0: want a contiguous|different sizes"):
+        fused.sgd(w, [w[0][:3]])
