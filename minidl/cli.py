@@ -18,20 +18,25 @@ def main(argv=None):
     return args.command(args)
 
 
+class _Parser(argparse.ArgumentParser):
+    """Options are written in full: `--thread` is an error, as any other misspelling is."""
+
+    def __init__(self, **settings):
+        super().__init__(**settings, allow_abbrev=False)
+
+
 def parser():
-    top = argparse.ArgumentParser(
-        prog="minidl", description="Fast and distributed training, written out."
-    )
+    top = _Parser(prog="minidl", description="Fast and distributed training, written out.")
+    top.set_defaults(command=lambda args: top.print_help(sys.stderr) or 2)  # none given
     top.add_argument("--version", action="version", version=f"minidl {__version__}")
-    commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands = top.add_subparsers(title="commands", metavar="COMMAND")
 
     run = commands.add_parser(
         "run",
         help="start a script on several MPI ranks",
         usage="minidl run -n N [options] script.py [arguments of the script]",
         description="Start a Python script on N MPI ranks of this machine. Its exit status is the "
-        "script's; an "
-        "exception, sys.exit(1) or a signal on one rank ends all ranks.",
+        "script's; an exception, sys.exit(1) or a signal on one rank ends all ranks.",
     )
     run.add_argument(
         "-n", "--ranks", type=_count, required=True, metavar="N", help="number of ranks"
@@ -40,17 +45,18 @@ def parser():
         "--threads",
         type=_count,
         metavar="T",
-        help="BLAS threads per rank (default: cores / N, at "
-        "least 1; variables such as OMP_NUM_THREADS that you set yourself stay)",
+        help="BLAS threads per rank (default: cores / N, at least 1; variables such as "
+        "OMP_NUM_THREADS that you set yourself stay)",
     )
     run.add_argument(
         "--mpiexec",
         metavar="COMMAND",
-        help="the launcher, with its own options if need be: "
-        "--mpiexec 'srun --mpi=pmix' (default: mpiexec beside this Python, then on the PATH)",
+        help="the launcher, with its own options if need be: --mpiexec 'srun --mpi=pmix' "
+        "(default: mpiexec beside this Python, then on the PATH)",
     )
     run.add_argument("script", help="a Python file; everything after it goes to the script")
-    run.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    rest = run.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    rest.required = False  # else the error for a missing script asks for them, too
     run.set_defaults(command=_run)
 
     doctor = commands.add_parser("doctor", help="check the installation and say how to repair it")

@@ -38,10 +38,9 @@ OPEN_MPI = {
 }
 
 NO_MPIEXEC = (
-    "no mpiexec beside this Python ({python}) or on the PATH. Install an MPI: pip install "
-    "'minidl[mpi]' brings MPICH; "
-    "on Debian and Ubuntu: sudo apt install mpich. Without MPI most scripts run with: python "
-    "{script} --sim {n}"
+    "no mpiexec beside this Python ({python}) or on the PATH. Install an MPI: "
+    "pip install 'minidl[mpi]' brings MPICH; on Debian and Ubuntu: sudo apt install mpich. "
+    "Without MPI most scripts run with: python {script} --sim {n}"
 )
 
 
@@ -56,8 +55,8 @@ def run(script, arguments, n, threads=None, mpiexec=None):
     if importlib.util.find_spec("mpi4py") is None:
         raise LaunchError(
             f"mpi4py is not installed for {sys.executable}. Install it with an MPI: "
-            f"pip install 'minidl[mpi]'. Without MPI most scripts run with: python {script} --sim "
-            f"{n}"
+            "pip install 'minidl[mpi]'. "
+            f"Without MPI most scripts run with: python {script} --sim {n}"
         )
     launcher = shlex.split(mpiexec) if mpiexec else [find_mpiexec()]
     if launcher[0] is None:
@@ -90,10 +89,8 @@ def environment(n, threads=None):
             env[name] = share
     for name, value in OPEN_MPI.items():
         env.setdefault(name, value)
-    if n > n_cores():
-        env.setdefault(
-            "OMPI_MCA_mpi_yield_when_idle", "1"
-        )  # a waiting rank lets the others have the core
+    if n > n_cores():  # a waiting rank lets the others have the core
+        env.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
     return env
 
 
@@ -112,9 +109,8 @@ def _wait(child):
     before = signal.signal(signal.SIGTERM, interrupt)
     try:
         status = child.wait()
-        return (
-            128 - status if status < 0 else status
-        )  # killed by a signal: 128 + its number, as a shell says
+        # killed by a signal: 128 + its number, as a shell says
+        return 128 - status if status < 0 else status
     except KeyboardInterrupt:
         # A terminal sends ctrl-C to mpiexec, too, which then ends its ranks; `kill -INT` reaches
         # this process alone.

@@ -66,9 +66,8 @@ def launch(main, options=None, ranks=1):
         if launched > 1:
             sys.exit(
                 f"{script}: started as one of {launched} processes, but mpi4py is not installed "
-                "for "
-                f"{sys.executable}. Install it: pip install 'minidl[mpi]'. Without MPI: add --sim "
-                f"{launched}"
+                f"for {sys.executable}. Install it: pip install 'minidl[mpi]'. "
+                f"Without MPI: add --sim {launched}"
             )
         if ranks > 1:
             _one_rank(script, ranks, "mpi4py is not installed (pip install 'minidl[mpi]')")
@@ -113,7 +112,10 @@ def _script_of(main):
 def _parse(main, options):
     doc = sys.modules[main.__module__].__doc__ or ""
     parser = argparse.ArgumentParser(
-        prog=_script_of(main), description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=_script_of(main),
+        description=doc,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,  # `--step` is a typing error, not --steps
     )
     for name, (default, text) in options.items():
         flag = "--" + name.replace("_", "-")
@@ -131,23 +133,19 @@ def _parse(main, options):
     simulator.add_argument(
         "--sim", type=_positive, metavar="N", help="run N ranks in this process, without MPI"
     )
-    simulator.add_argument(
-        "--alpha",
-        type=float,
-        default=10e-6,
-        metavar="S",
-        help="modelled seconds per message (default 10e-6)",
-    )
-    simulator.add_argument(
-        "--beta",
-        type=float,
-        default=1e-9,
-        metavar="S",
-        help="modelled seconds per byte (default 1e-9, a 10 Gbit/s network)",
-    )
+    network = {"alpha": (10e-6, "message"), "beta": (1e-9, "byte")}  # 10 Gbit/s, roughly
+    for name, (default, unit) in network.items():
+        text = f"modelled seconds per {unit} (default {default:g})"
+        simulator.add_argument(f"--{name}", type=float, metavar="S", help=text)
     if launched_as()[0] > 0:  # a wrong option is one rank's message, not everybody's
         parser._print_message = lambda *_: None
-    return parser.parse_args()
+    args = parser.parse_args()
+    for name, (default, _) in network.items():
+        if getattr(args, name) is None:
+            setattr(args, name, default)
+        elif not args.sim:
+            parser.error(f"--{name} describes simulated ranks: it needs --sim N")
+    return args
 
 
 def _positive(text):

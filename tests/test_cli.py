@@ -29,12 +29,19 @@ def test_help_lists_the_commands(capsys):
     assert all(word in out for word in ("run", "doctor", "exercise", "check", "solution"))
 
 
+def test_without_a_command_the_help_is_printed_as_an_error(capsys):
+    assert cli.main([]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and "start a script on several MPI ranks" in err
+
+
 @pytest.mark.parametrize(
     "argv, words",
     [
-        ([], "required: COMMAND"),
         (["frob"], "invalid choice: 'frob'"),
         (["run", "script.py"], "required: -n/--ranks"),
+        (["run", "-n", "2"], "required: script\n"),
+        (["run", "-n", "2", "--thread", "1", "script.py"], "unrecognized arguments: --thread"),
         (["run", "-n", "0", "script.py"], "at least 1, got '0'"),
         (["run", "-n", "four", "script.py"], "whole number"),
         (["exercise", "ring"], "such as 06, got 'ring'"),

@@ -175,6 +175,8 @@ def test_a_single_process_says_how_to_get_more_ranks(script):
         (("--sim", "0"), "at least 1"),
         (("--steps", "many"), "invalid int value: 'many'"),
         (("--sped",), "--sped"),
+        (("--step", "3"), "unrecognized arguments: --step 3"),
+        (("--alpha", "1"), "--alpha describes simulated ranks"),
     ],
 )
 def test_a_wrong_option_is_an_error_that_names_it(script, arguments, words):
