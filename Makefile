@@ -1,5 +1,5 @@
 # minidl: every command a user needs. `make` alone lists them.
-# Each target sets up what it needs in .venv and touches nothing outside this folder. To choose the Python: make PYTHON=python3.12 demo
+# Each target sets up what it needs in .venv and installs nothing outside this folder. To choose the Python: make PYTHON=python3.12 demo
 
 PYTHON ?= python3
 VENV   := .venv
@@ -57,14 +57,15 @@ $(VENV)/%.stamp: setup.cfg pyproject.toml | $(VENV)/pyvenv.cfg
 	@touch $@
 	@echo "Installed."
 
-# The first Python >= 3.11 of $(PYTHON) and the versioned names.
+# $(PYTHON) if it is >= 3.11, else the first of the versioned names that is: unless you named one, then that or none.
+OTHERS := $(if $(filter file default,$(origin PYTHON)),python3.14 python3.13 python3.12 python3.11)
 $(VENV)/pyvenv.cfg:
-	@for p in $(PYTHON) python3.14 python3.13 python3.12 python3.11; do \
+	@for p in $(PYTHON) $(OTHERS); do \
 	  "$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { py=$$p; break; }; \
 	done; \
 	if [ -z "$$py" ]; then \
 	  echo "make: minidl needs Python >= 3.11; '$(PYTHON)' is $$($(PYTHON) --version 2>/dev/null || echo not found)" >&2; \
-	  echo "      and no python3.11 ... python3.14 is on the PATH. Install one, or name yours: make PYTHON=/path/to/python3" >&2; \
+	  echo "      $(if $(OTHERS),and no python3.11 ... python3.14 is on the PATH. )Install one, or name yours: make PYTHON=/path/to/python3" >&2; \
 	  exit 1; \
 	fi; \
 	if ! "$$py" -c 'import venv, ensurepip' 2>/dev/null; then \

@@ -152,7 +152,14 @@ def test_a_newer_python_is_found_beside_an_old_python3(tmp_path):
     run_in_fake_machine(tmp_path, pythons, "python3.12")
 
 
-def run_in_fake_machine(tmp_path, pythons, message):
+def test_the_python_that_the_user_names_is_taken_or_refused_never_replaced(tmp_path):
+    pythons = {"python3": ((3, 9), True), "python3.12": ((3, 12), True)}
+    message = "needs Python >= 3.11; 'python3' is Python 3.9.2"
+    out = run_in_fake_machine(tmp_path, pythons, message, "PYTHON=python3")
+    assert "made by" not in out
+
+
+def run_in_fake_machine(tmp_path, pythons, message, *arguments):
     for file in ("Makefile", "setup.cfg", "pyproject.toml"):
         shutil.copy(ROOT / file, tmp_path)
     tools = tmp_path / "bin"
@@ -162,7 +169,8 @@ def run_in_fake_machine(tmp_path, pythons, message):
             (tools / tool).symlink_to(shutil.which(tool))
     for name, (version, has_venv) in pythons.items():
         fake_python(tools, name, version, has_venv)
-    out = make("demo", cwd=tmp_path, PATH=str(tools))
-    assert out.returncode != 0
-    assert message in out.stdout + out.stderr
+    done = make("demo", *arguments, cwd=tmp_path, PATH=str(tools))
+    out = done.stdout + done.stderr
+    assert done.returncode != 0 and message in out
     assert not (tmp_path / ".venv").exists()
+    return out
