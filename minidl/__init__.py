@@ -7,6 +7,8 @@ written out. The map of concepts and files is in README.md.
     x.grad                      # array([2., 4.], dtype=float32)
 """
 
+import importlib as _importlib
+
 import numpy as _np
 
 from minidl import ops
@@ -54,3 +56,10 @@ int8, int16, int32, int64 = (_np.dtype(t) for t in ("i1", "i2", "i4", "i8"))
 uint8, bool_ = _np.dtype("u1"), _np.dtype("?")
 
 globals().update(ops.namespace("t"))
+
+
+def __getattr__(name):
+    """`minidl.nn` without importing it first, as `torch.nn`; loaded on first use."""
+    if name in ("comm", "data", "nn", "optim", "parallel"):
+        return _importlib.import_module(f"minidl.{name}")
+    raise AttributeError(f"module 'minidl' has no attribute {name!r}")

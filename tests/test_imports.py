@@ -137,6 +137,19 @@ def test_an_allowed_import_passes(path, source):
     assert violations(path, source) == []
 
 
+def test_parts_load_on_first_use():
+    code = (
+        "import sys, minidl\n"
+        "assert 'minidl.comm' not in sys.modules\n"
+        "print(minidl.nn.MLP, minidl.optim.SGD, minidl.comm.world, minidl.data.DataLoader,\n"
+        "      minidl.parallel.DataParallel)\n"
+        "minidl.nothing\n"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert "DataParallel" in out.stdout, out.stderr
+    assert "module 'minidl' has no attribute 'nothing'" in out.stderr
+
+
 @pytest.mark.parametrize("module", ["minidl", "minidl.data", "minidl.cli"])
 def test_import_stays_light(module):
     # The time is printed (pytest -s), not asserted: a busy machine is no fault. The aim is 0.25 s.
