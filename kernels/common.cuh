@@ -32,6 +32,7 @@ __device__ __forceinline__ double to_float(double x) { return x; }
 template <typename To> __device__ __forceinline__ To from_float(float x);
 template <> __device__ __forceinline__ float from_float<float>(float x) { return x; }
 template <> __device__ __forceinline__ __half from_float<__half>(float x) { return __float2half(x); }
+template <> __device__ __forceinline__ double from_float<double>(float x) { return x; }
 template <typename To> __device__ __forceinline__ To from_float(double x) { return To(x); }
 
 // ---- sums ----

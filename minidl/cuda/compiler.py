@@ -68,8 +68,7 @@ class Compiler:
         """Changes when the compiler does. Its version would say the same, a process start later."""
         file = shutil.which(self.command[0])
         stat = os.stat(file)
-        version = importlib.metadata.version("ziglang") if self.kind == "zig" else ""
-        return f"{self.command} {os.path.realpath(file)} {stat.st_size} {stat.st_mtime_ns} {version}"
+        return f"{self.command} {os.path.realpath(file)} {stat.st_size} {stat.st_mtime_ns}"
 
 
 def find_compiler():
@@ -87,15 +86,15 @@ def _find(chosen, path):
     for name in ("g++", "clang++"):
         if shutil.which(name):
             return Compiler([name], _kind([name]))
-    if importlib.util.find_spec("ziglang"):
-        return Compiler([sys.executable, "-m", "ziglang", "c++"], "zig")
+    if wheel := importlib.util.find_spec("ziglang"):
+        return Compiler([os.path.join(wheel.submodule_search_locations[0], "zig"), "c++"], "zig")
     raise KernelError(NO_COMPILER)
 
 
 def _kind(command):
-    if any("zig" in word for word in command):
-        return "zig"
     name = os.path.basename(command[0])
+    if name.startswith("zig") or "ziglang" in command:
+        return "zig"
     return "clang" if "clang" in name or sys.platform == "darwin" else "gnu"
 
 

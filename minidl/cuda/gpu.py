@@ -10,7 +10,7 @@ import cupy
 import numpy as np
 
 from minidl.cuda import arguments
-from minidl.cuda.source import KernelError, Source, inline_includes
+from minidl.cuda.source import KernelError, Source, inline_includes, with_defines
 
 
 class GpuKernel:
@@ -27,9 +27,8 @@ class GpuKernel:
             name = source.kernels[0].name
         self.signature = arguments.Signature(name, source.parameters(name))
         flags = ("-std=c++17", f"-I{KERNELS}", f"-I{path.parent}", *options)
-        flags += tuple(f"-D{key}={value}" for key, value in sorted(defines.items()))
         instances = (name,) if "<" in name else None  # a template: CuPy asks NVRTC for the mangled name
-        self._function = _module(path.read_text(), flags, instances).get_function(name)
+        self._function = _module(with_defines(path, defines, (KERNELS,)), flags, instances).get_function(name)
 
     def __call__(self, grid, block, args, shared_mem=0):
         s = self.signature

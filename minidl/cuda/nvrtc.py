@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from minidl.cuda.source import KernelError, Source, inline_includes
+from minidl.cuda.source import KernelError, Source, inline_includes, with_defines
 
 ARCHITECTURES = ("sm_80", "sm_90")  # A100, H100
 NO_NVRTC = "NVRTC is not installed: pip install 'minidl[nvrtc]' (60 MB, needs no GPU)"
@@ -40,10 +40,10 @@ def check(path, defines=None, architectures=ARCHITECTURES, instances=()):
     from minidl.cuda import KERNELS, find
 
     path = find(path)
-    options = [f"-D{k}={v}" for k, v in sorted((defines or {}).items())]
+    text = with_defines(path, defines or {}, (KERNELS,))
     usages = []
     for arch in architectures:
-        log = compile_log(path, [*options, f"-I{KERNELS}", f"-I{path.parent}"], arch, instances)
+        log = compile_log(path, text, [f"-I{KERNELS}", f"-I{path.parent}"], arch, instances)
         names = [f.name for f in Source(path, inline_includes(path, (KERNELS,))[0]).kernels]
         usages += _usages(log, arch, names)
     return usages
@@ -68,13 +68,13 @@ def available():
     return None
 
 
-def compile_log(path, options, arch, instances=()):
-    """Compile for `arch`; NVRTC's log, which holds ptxas' figures. KernelError if it does not compile."""
+def compile_log(path, text, options, arch, instances=()):
+    """Compile `text`, which came from `path`, for `arch`; NVRTC's log, which holds ptxas' figures. KernelError if it does not compile."""
     nvrtc, include = _library()
     flags = ["--std=c++17", "-default-device", f"--gpu-architecture={arch}", "--ptxas-options=-v"]
     flags += [f"-I{include}", f"-I{include}/cccl", *options]
     program = ctypes.c_void_p()
-    _ok(nvrtc, nvrtc.nvrtcCreateProgram(ctypes.byref(program), path.read_bytes(), path.name.encode(), 0, None, None))
+    _ok(nvrtc, nvrtc.nvrtcCreateProgram(ctypes.byref(program), text.encode(), path.name.encode(), 0, None, None))
     try:
         for instance in instances:
             _ok(nvrtc, nvrtc.nvrtcAddNameExpression(program, instance.encode()))

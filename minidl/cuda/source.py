@@ -104,7 +104,7 @@ class Source:
         self.by_name = {}
         for f in self.functions:
             self.by_name.setdefault(f.name, []).append(f)
-        self.types = {**self.defines, **_object_macros(text), **_typedefs(self.blank)}
+        self.types = {**_object_macros(text), **_typedefs(self.blank), **self.defines}
 
     @property
     def kernels(self):
@@ -198,10 +198,10 @@ class Source:
 # ---- the text ----
 
 
-def inline_includes(path, folders):
+def inline_includes(path, folders, keep_headers=False):
     """(text, [files read]): the file with `#include "x"` replaced by x between #line marks.
 
-    Headers in <> that the host side has are dropped; unknown ones become an #error with a sentence."""
+    Headers in <> that the host side has are dropped, or kept; unknown ones become an #error with a sentence."""
     files, once = [], set()
 
     def read(file, above):
@@ -225,7 +225,7 @@ def inline_includes(path, folders):
                 if found and found not in once:
                     out += [read(found, {*above, found.resolve()}), f'#line {number + 1} "{file}"']
                 elif found or KNOWN_HEADERS.search(header):
-                    out.append("")
+                    out.append(line if keep_headers else "")
                 elif include[1] == '"':
                     out.append(f"#error minidl: {header} is not found beside {file.name} or in kernels/")
                 else:
@@ -237,6 +237,20 @@ def inline_includes(path, folders):
 
     text = read(path, {Path(path).resolve()})
     return text, files
+
+
+def with_defines(path, defines, folders):
+    """The file's text for NVRTC, with `defines` as lines of the text and not on the command line.
+
+    NVIDIA's headers have template parameters called T; -DT=float would turn those into `template <typename float>`. So the
+    headers come first, then the macros, then the file, which counts its lines from 1."""
+    text = Path(path).read_text()
+    if not defines:
+        return text
+    whole, _ = inline_includes(path, folders, keep_headers=True)
+    headers = dict.fromkeys(re.findall(r"^\s*#\s*include\s*<((?:cuda_fp16|cuda_bf16|cooperative_groups|mma)[\w/.]*)>", whole, re.M))
+    head = [f"#include <{h}>" for h in headers] + [f"#define {k} {v}" for k, v in sorted(defines.items())]
+    return "\n".join([*head, f'#line 1 "{Path(path).name}"', text])
 
 
 _NOT_CODE = re.compile(

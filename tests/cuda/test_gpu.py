@@ -1,0 +1,124 @@
+"""The GPU path: on a GPU against NumPy; without one, what reaches CuPy, by a stand-in that records it."""
+
+import importlib
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import minidl.cuda as cuda
+
+
+class FakeArray:
+    """As much of a CuPy array as the launcher looks at."""
+
+    def __init__(self, shape, dtype, contiguous=True, pointer=256):
+        self.shape, self.dtype, self.itemsize, self.strides = shape, np.dtype(dtype), np.dtype(dtype).itemsize, "strides"
+        self.flags = types.SimpleNamespace(c_contiguous=contiguous)
+        self.data = types.SimpleNamespace(ptr=pointer)
+
+
+@pytest.fixture
+def fake_cupy(monkeypatch):
+    """A module `cupy` whose RawModule records how it was made and what was launched."""
+    log = []
+
+    class Function:
+        def __init__(self, name):
+            self.name = name
+
+        def __call__(self, grid, block, args, shared_mem):
+            log.append((self.name, grid, block, args, shared_mem, getattr(self, "max_dynamic_shared_size_bytes", None)))
+
+    class RawModule:
+        def __init__(self, **made):
+            log.append(made)
+
+        def get_function(self, name):
+            return Function(name)
+
+    module = types.ModuleType("cupy")
+    module.ndarray, module.RawModule = FakeArray, RawModule
+    monkeypatch.setitem(sys.modules, "cupy", module)
+    monkeypatch.delitem(sys.modules, "minidl.cuda.gpu", raising=False)
+    importlib.import_module("minidl.cuda.gpu")
+    yield log
+    sys.modules.pop("minidl.cuda.gpu", None)
+
+
+def test_cupy_gets_the_file_and_numbers_of_the_right_width(fake_cupy):
+    arrays = [FakeArray((8,), "f2") for _ in range(4)]
+    cuda.kernel("add3.cu", "add3", defines={"T": "__half"})(4, (256,), (*arrays, 8))
+    made, (name, grid, block, args, shared_mem, _) = fake_cupy
+    assert made["code"].endswith((cuda.KERNELS / "add3.cu").read_text()) and made["name_expressions"] is None
+    # the macro T comes after NVIDIA's headers, which use the name
+    assert made["code"].startswith('#include <cuda_fp16.h>\n#define T __half\n#line 1 "add3.cu"\n')
+    assert f"-I{cuda.KERNELS}" in made["options"]
+    assert (name, grid, block, shared_mem) == ("add3", (4, 1, 1), (256, 1, 1), 0)
+    assert args[:4] == tuple(arrays) and type(args[4]) is np.int32
+
+
+def test_template_instances_and_large_shared_memory(fake_cupy, tmp_path):
+    file = tmp_path / "t.cu"
+    file.write_text("template <typename T> __global__ void t(T* x, float a) { extern __shared__ T s[]; x[0] = s[0] * a; }")
+    cuda.kernel(file, "t<double>")(1, 32, (FakeArray((8,), "f8"), 2), shared_mem=100_000)
+    made, (name, _, _, args, shared_mem, allowed) = fake_cupy
+    assert made["name_expressions"] == ("t<double>",) and name == "t<double>"
+    assert type(args[1]) is np.float32 and shared_mem == allowed == 100_000
+
+
+@pytest.mark.parametrize(
+    "change, kind, words",
+    [
+        (lambda a: a.__setitem__(1, FakeArray((8,), "f8")), TypeError, "'a' points to float; got an array of float64"),
+        (lambda a: a.__setitem__(1, FakeArray((8,), "f4", contiguous=False)), ValueError, "must be contiguous"),
+        (lambda a: a.__setitem__(1, np.zeros(8, np.float32)), TypeError, "two devices"),
+        (lambda a: a.__setitem__(4, 2**31), OverflowError, "beyond the range of int"),
+        (lambda a: a.pop(), TypeError, "takes 5 arguments, got 4"),
+    ],
+)
+def test_a_wrong_launch_never_reaches_cupy(fake_cupy, change, kind, words):
+    args = [FakeArray((8,), "f4") for _ in range(4)] + [8]
+    change(args)
+    with pytest.raises(kind, match=words):
+        cuda.kernel("add3.cu", "add3")(1, 32, tuple(args))
+    assert not [entry for entry in fake_cupy if isinstance(entry, tuple)]
+
+
+def test_a_misaligned_float4_pointer_is_refused(fake_cupy, tmp_path):
+    file = tmp_path / "v.cu"
+    file.write_text('extern "C" __global__ void v(float4* x) {}')
+    cuda.kernel(file)(1, 32, (FakeArray((8,), "f4", pointer=512),))
+    with pytest.raises(ValueError, match="must be a multiple of 16"):
+        cuda.kernel(file)(1, 32, (FakeArray((8,), "f4", pointer=516),))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("element, dtype", [("float", "f4"), ("double", "f8"), ("__half", "f2")])
+@pytest.mark.parametrize("n", [1, 255, 256, 257, 1_000_003])
+def test_add3_on_a_gpu(n, element, dtype):
+    import cupy
+
+    a, b, c = (cupy.random.default_rng(k).random(n, dtype="f8").astype(dtype) for k in range(3))
+    out = cupy.full(n + 8, 7, dtype)
+    cuda.kernel("add3.cu", "add3", defines={"T": element})(-(-n // 256), 256, (out, a, b, c, n))
+    exact = a.get().astype("f8") + b.get().astype("f8") + c.get().astype("f8")
+    # two roundings of float32 (or float64), then one of the element type
+    np.testing.assert_allclose(out.get()[:n], exact, rtol=3 * np.finfo(dtype).eps)
+    assert (out.get()[n:] == 7).all()
+
+
+@pytest.mark.gpu
+def test_kernels_compute_the_same_on_both_devices():
+    import cupy
+
+    file = Path(__file__).parent / "common_probe.cu"
+    x = np.random.default_rng(0).integers(-99, 99, (3, 96)).astype(np.float32)
+    total, top = np.zeros_like(x), np.zeros_like(x)
+    cuda.kernel(file, "sums")(3, 96, (total, top, x, 96))
+    device = [cupy.zeros_like(cupy.asarray(x)) for _ in range(2)]
+    cuda.kernel(file, "sums")(3, 96, (*device, cupy.asarray(x), 96))
+    np.testing.assert_array_equal(device[0].get(), total)
+    np.testing.assert_array_equal(device[1].get(), top)

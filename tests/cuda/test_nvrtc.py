@@ -1,0 +1,68 @@
+"""NVIDIA's compiler takes every kernel, for sm_80 and sm_90, with no register spilled. Skips where its wheels are missing."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import minidl.cuda as cuda
+from minidl.cuda import nvrtc
+from minidl.cuda.nvrtc import Usage
+
+HERE = Path(__file__).parent
+needs_nvrtc = pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
+
+LOG = """ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function '_Z5scaleIfLi4EEvPT_' for 'sm_80'
+ptxas info    : Function properties for _Z5scaleIfLi4EEvPT_
+    16 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads
+ptxas info    : Used 255 registers, used 1 barriers, 1024 bytes smem, 360 bytes cmem[0]
+ptxas info    : Compiling entry function 'add3' for 'sm_80'
+ptxas info    : Function properties for add3
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 12 registers, 380 bytes cmem[0]
+"""
+
+
+def test_the_log_of_ptxas_is_read():
+    usages = nvrtc._usages(LOG, "sm_80", ["add3", "scale", "add"])
+    assert usages == [
+        Usage("scale [_Z5scaleIfLi4EEvPT_]", "sm_80", registers=255, shared=1024, stack=16, spills=20),
+        Usage("add3", "sm_80", registers=12, shared=0, stack=0, spills=0),
+    ]
+    lines = nvrtc.table(usages).splitlines()
+    assert "spills" in lines[0] and lines[1].endswith("<- spills") and not lines[2].endswith("spills")
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("element", ["float", "__half", "double"])
+@pytest.mark.parametrize("file", sorted(f.name for f in cuda.KERNELS.glob("*.cu")))
+def test_our_kernels_compile_and_do_not_spill(file, element):
+    if re.search(r"^#ifdef MINIDL_HOST$", (cuda.KERNELS / file).read_text(), re.M):
+        pytest.skip(f"{file} is a kernel for CPUs alone")
+    usages = nvrtc.check(file, {"T": element})
+    print(nvrtc.table(usages))
+    assert usages and {u.arch for u in usages} == {"sm_80", "sm_90"}
+    assert not [u for u in usages if u.spills]
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("file, instances", [("idioms.cu", ("sum_static<float, 128>",)), ("common_probe.cu", ())])
+def test_what_the_cpu_runner_runs_in_the_tests_is_cuda(file, instances):
+    kernels = {u.kernel.split()[0] for u in nvrtc.check(HERE / file, architectures=("sm_80",), instances=instances)}
+    assert len(kernels) > 3 and {i.split("<")[0] for i in instances} <= kernels
+
+
+@needs_nvrtc
+def test_an_error_names_file_and_line(tmp_path):
+    file = tmp_path / "wrong.cu"
+    file.write_text("extern \"C\" __global__ void k(float* x) {\n  x[0] = y;\n}\n")
+    with pytest.raises(cuda.KernelError, match=r"(?s)wrong.cu does not compile \(NVRTC, sm_80\).*wrong.cu\(2\).*\"y\" is undefined"):
+        nvrtc.check(file)
+
+
+def test_without_the_wheel_a_sentence_tells_how_to_get_it(monkeypatch):
+    nvrtc._library.cache_clear()
+    monkeypatch.setattr(nvrtc.importlib.util, "find_spec", lambda name: None)
+    assert "pip install 'minidl[nvrtc]'" in nvrtc.available()
+    nvrtc._library.cache_clear()
