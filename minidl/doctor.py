@@ -6,6 +6,8 @@
 Every check tries the thing itself: it starts two ranks, compiles a file, asks the GPU for its
 memory. What could crash (an MPI or CUDA library of the wrong version) is tried in a process of its
 own.
+
+Test: tests/test_cli.py
 """
 
 import importlib.metadata
@@ -13,7 +15,6 @@ import importlib.util
 import json
 import os
 import platform
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -132,8 +133,8 @@ def mpi_library():
         "mpi4py.rc.initialize = mpi4py.rc.finalize = False\n"  # ask the library without starting it
         "from mpi4py import MPI\n"
         "name, version = MPI.get_vendor()\n"
-        "print(json.dumps(dict(mpi4py=mpi4py.__version__, vendor=name, version='.'.join(map(str, "
-        "version)))))\n"
+        "version = '.'.join(map(str, version))\n"
+        "print(json.dumps(dict(mpi4py=mpi4py.__version__, vendor=name, version=version)))\n"
     )
     return _ask_python(code)
 
@@ -205,8 +206,7 @@ def diagnose(mpiexec, vendor, said, output):
             "mpiexec",
             f"{where}: every process says 'rank 0 of 1', so it is not mpi4py's MPI",
             "use the mpiexec of mpi4py's MPI (minidl run --mpiexec PATH), or pip install mpich "
-            "into "
-            "this environment",
+            "into this environment",
         )
     if "root" in output and "allow" in output.lower():
         return Finding(
@@ -214,8 +214,7 @@ def diagnose(mpiexec, vendor, said, output):
             "mpiexec",
             f"{where} refuses to run as root",
             "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 (`minidl run` sets "
-            "them, "
-            "unless they are set to something else)",
+            "them, unless they are set to something else)",
         )
     if "not enough slots" in output:
         return Finding(
@@ -268,51 +267,42 @@ def simulator():
 
 def compiler():
     found = cpp_compiler()
-    if found is None:
-        yield Finding(
-            WITHOUT,
-            "compiler",
-            "no working C++ compiler: .cu files cannot run on this CPU",
-            "on Debian and Ubuntu: sudo apt install g++; anywhere: pip install ziglang",
-        )
-    else:
+    if found is not None:
         yield Finding(OK, "compiler", f"{' '.join(found)} compiles C++17")
+        return
+    named = os.environ.get("MINIDL_CXX")
+    yield Finding(
+        BROKEN if named else WITHOUT,
+        "compiler",
+        f"MINIDL_CXX={named} does not compile" if named else "no working C++ compiler: .cu files "
+        "cannot run on this CPU",
+        "on Debian and Ubuntu: sudo apt install g++; anywhere: pip install 'minidl[zig]'",
+    )
 
 
 def cpp_compiler():
-    """The first of $CXX, g++, clang++, c++, zig that compiles C++17, as a command; or None."""
-    candidates = [os.environ["CXX"].split()] if os.environ.get("CXX") else []
-    candidates += [[name] for name in ("g++", "clang++", "c++") if shutil.which(name)]
-    if shutil.which("zig"):
-        candidates.append(["zig", "c++"])
-    if installed("ziglang"):
-        candidates.append([sys.executable, "-m", "ziglang", "c++"])
+    """The compiler that kernels use, as a command, if it compiles C++17; else None."""
+    from minidl.cuda import KernelError
+    from minidl.cuda.compiler import find_compiler
+
+    text = (
+        "#include <cmath>\n"
+        'extern "C" float f(float x) { if constexpr (true) return std::sqrt(x); }\n'
+    )
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "try.cpp")
-        source.write_text(
-            "#include <cmath>\n"
-            'extern "C" float f(float x) { if constexpr (true) return std::sqrt(x); }\n'
-        )
-        for command in candidates:
-            try:
-                done = subprocess.run(
-                    [
-                        *command,
-                        "-std=c++17",
-                        "-shared",
-                        "-fPIC",
-                        str(source),
-                        "-o",
-                        str(Path(folder, "try.so")),
-                    ],
-                    capture_output=True,
-                    timeout=2 * SECONDS,
-                )
-            except (OSError, subprocess.TimeoutExpired):
-                continue
-            if done.returncode == 0:
-                return command
-    return None
+        source.write_text(text)
+        arguments = ["-std=c++17", "-shared", "-fPIC", str(source), "-o", f"{folder}/try.so"]
+        try:
+            command = find_compiler().command
+            done = subprocess.run(
+                [*command, *arguments],
+                capture_output=True,
+                timeout=4 * SECONDS,  # zig's first compile builds its C library
+            )
+        except (KernelError, OSError, subprocess.TimeoutExpired):
+            return None
+    return command if done.returncode == 0 else None
 
 
 def gpu():
@@ -352,8 +342,7 @@ def gpu():
             "GPU",
             f"CuPy does not run on it: {found['error']}",
             f"the driver is for CUDA {driver[0]}.{driver[1]}: the installed cupy-cuda12x or "
-            "cupy-cuda13x must "
-            "not be newer; pip install 'cupy-cuda12x[ctk]' brings CUDA's headers",
+            "cupy-cuda13x must not be newer; pip install 'cupy-cuda12x[ctk]' brings CUDA's headers",
         )
 
 

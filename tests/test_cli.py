@@ -334,11 +334,11 @@ def test_a_mpiexec_of_another_mpi_is_found_out(tmp_path):
     assert "rank 0 of 1" in doctor.two_ranks(fake, "MPICH").text
 
 
-def test_the_compiler_named_by_the_user_is_tried_first_and_must_work(tmp_path, monkeypatch):
-    working = doctor.cpp_compiler()
-    broken = _program(tmp_path / "cc", "exit 1\n")
-    monkeypatch.setenv("CXX", broken)
-    assert doctor.cpp_compiler() == working
+def test_the_compiler_is_the_one_that_kernels_use_and_must_work(tmp_path, monkeypatch):
     fine = _program(tmp_path / "fine", "exit 0\n")
-    monkeypatch.setenv("CXX", f"{fine} -O2")
+    monkeypatch.setenv("MINIDL_CXX", f"{fine} -O2")
     assert doctor.cpp_compiler() == [fine, "-O2"]
+    for broken in (_program(tmp_path / "broken", "exit 1\n"), str(tmp_path / "absent")):
+        monkeypatch.setenv("MINIDL_CXX", broken)
+        (finding,) = doctor.compiler()
+        assert finding.mark == doctor.BROKEN and broken in finding.text
