@@ -11,7 +11,7 @@ import numpy as np
 
 from minidl import backend
 from minidl.function import Function
-from minidl.ops.reduce import normalize_dims
+from minidl.ops.dims import normalize_dims
 
 
 def to_working_dtype(x, dtype, op):

@@ -8,7 +8,7 @@ itself, w *= 1 - lr * weight_decay, so that the decay is not divided by sqrt(v).
 
 Memory: m and v, 8 bytes a float32 weight, and 4 for one work array of the largest parameter.
 Sources: Kingma & Ba 2014 (arXiv 1412.6980); Loshchilov & Hutter 2017 (arXiv 1711.05101).
-Test: tests/optim/test_adam.py
+Test: tests/optim/test_optimizer.py
 """
 
 import math

@@ -5,7 +5,7 @@
     w = w - lr * v                                 nesterov: w - lr * (g + momentum * v)
 
 This is PyTorch's form: the learning rate multiplies the velocity, not the gradient inside it.
-Source: Sutskever, Martens, Dahl, Hinton 2013.   Test: tests/optim/test_sgd.py
+Source: Sutskever, Martens, Dahl, Hinton 2013.   Test: tests/optim/test_optimizer.py
 """
 
 from minidl.optim.optimizer import Optimizer
