@@ -1,7 +1,6 @@
 """Runs .cu files on arrays: on a GPU through CuPy, on the CPU through a C++ compiler.   Tutorial: tutorials/02_add3.py
 
-    from minidl.cuda import kernel
-    add3 = kernel("add3.cu", "add3")
+    add3 = minidl.kernel("add3.cu", "add3")
     add3((n_blocks,), (256,), (out, a, b, c, n))       # CuPy's call form; the arrays decide the device
 
 source.py reads the file, flat.py and cpu.py make C++ of it, compiler.py compiles and caches, arguments.py checks a launch,

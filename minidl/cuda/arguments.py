@@ -25,6 +25,7 @@ _CONTIGUOUS, _ALIGNED, _WRITEABLE = 0x1, 0x100, 0x400
 # 0.2 us, `a.ctypes.data` 1.5 us: with four arrays that is most of a launch.
 _DATA = object.__basicsize__
 _word_at = ctypes.c_void_p.from_address
+_ndarray = np.ndarray
 
 
 def address(a):
@@ -57,7 +58,7 @@ class Signature:
                 )
         # one slot of eight bytes per argument, after the launch's own 40 (kernels/host/runtime.h)
         self._struct = struct.Struct("=6IQ2i" + "".join(_slot(p.code) for p in parameters))
-        self._checks = [_check_of(p) for p in parameters]
+        self._pointers = [(i, *_check_of(p)) for i, p in enumerate(parameters) if p.kind == "pointer"]
         self._scalars = {i: p for i, p in enumerate(parameters) if p.kind == "scalar"}
 
     def __str__(self):
@@ -73,18 +74,15 @@ class Signature:
             return self.pack(dims(grid), dims(block), args, shared_mem, order, threads)
         if self.uses_dynamic_shared and not shared_mem:
             self._fail(ValueError, "it declares `extern __shared__`; pass shared_mem= with its size in bytes")
-        if len(args) != len(self._checks):
-            self._fail(TypeError, f"it takes {len(self._checks)} arguments, got {len(args)}")
-        words = []
-        for check, a in zip(self._checks, args):  # noqa: B905 (lengths just compared)
-            if check is None:
-                words.append(a)
-                continue
-            dtype, flags = check
-            if type(a) is np.ndarray and (a.dtype == dtype or dtype is None) and a.flags.num & flags == flags:
-                words.append(address(a))
+        if len(args) != len(self.parameters):
+            self._fail(TypeError, f"it takes {len(self.parameters)} arguments, got {len(args)}")
+        words = list(args)
+        for i, dtype, flags in self._pointers:
+            a = args[i]
+            if type(a) is _ndarray and (a.dtype is dtype or a.dtype == dtype or dtype is None) and a.flags.num & flags == flags:
+                words[i] = address(a)
             else:
-                words.append(self._other_pointer(len(words), a))
+                words[i] = self._other_pointer(i, a)
         try:
             return self._struct.pack(*shape, order, threads, *words)
         except (struct.error, OverflowError, TypeError, ValueError):
@@ -174,8 +172,7 @@ def _slot(code):
 
 
 def _check_of(p):
-    if p.kind == "scalar":
-        return None
+    """(dtype, bits of flags.num) that an array for the pointer `p` must have."""
     flags = _CONTIGUOUS | _ALIGNED | (0 if p.const else _WRITEABLE)
     return (np.dtype(p.dtype) if p.dtype else None), flags
 

@@ -16,7 +16,7 @@ import json
 import os
 import re
 
-from minidl.cuda import compiler, flat
+from minidl.cuda import compiler
 from minidl.cuda.arguments import Signature
 from minidl.cuda.source import KernelError, Parameter, Source, inline_includes
 
@@ -63,6 +63,8 @@ def load(path, defines, include_folders, name=None, form="auto"):
 
 def generate(path, text, defines, instance="", form="auto"):
     """The C++ that is compiled for `text`, the file's text with its includes."""
+    from minidl.cuda import flat  # only who compiles needs it, and its patterns take milliseconds to prepare
+
     # __CUDA_ARCH__ 800: features up to there exist here, or are named in an error
     options = [f"-D{k}={v}" for k, v in defines.items()] + ["-DMINIDL_HOST=1", "-D__CUDACC__=1", "-D__CUDA_ARCH__=800"]
     # with the flags of the compile that follows: `#ifdef __AVX512F__` in a kernel file must see what the compiler will use

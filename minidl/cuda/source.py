@@ -198,6 +198,9 @@ class Source:
 # ---- the text ----
 
 
+_INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
+
+
 def inline_includes(path, folders, keep_headers=False):
     """(text, [files read]): the file with `#include "x"` replaced by x between #line marks.
 
@@ -214,10 +217,11 @@ def inline_includes(path, folders, keep_headers=False):
             files.append(file)
         out = [f'#line 1 "{file}"']
         for number, line in enumerate(text.split("\n"), 1):
-            if re.match(r"\s*#\s*pragma\s+once\b", line):
+            words = line.split() if "#" in line else []
+            if words[:2] == ["#pragma", "once"]:
                 once.add(file)
                 out.append("")
-            elif include := re.match(r'\s*#\s*include\s*([<"])([^>"]+)[>"]', line):
+            elif include := words and _INCLUDE.match(line):
                 header = include[2]
                 found = next((d / header for d in (file.parent, *folders) if (d / header).is_file()), None)
                 if found and found.resolve() in above:
