@@ -50,9 +50,10 @@ int n_findings;
 Clocks clocks;
 bool active;
 u64 arena_begin, arena_end, engine_begin, engine_end, launch_begin, launch_end, stacks_begin, stacks_end, dynamic_begin, dynamic_end, code_base;
+u64 program_page;               // the last page that was found to be the kernel's own
 u64 shared_low, shared_high;  // where the declared __shared__ variables lie
 int last_region;
-char* fenced;  // by block: has it called __threadfence()?
+char* fenced;  // by block: has it called __threadfence() (1), or only __threadfence_block() (2)?
 
 int me() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z); }
 
@@ -105,8 +106,9 @@ void race(int r, const Access& before, How now, How then, u64 address, unsigned 
   Region& region = regions[r];
   bool here = clocks.same_block(before);
   Kind kind = here ? RACE : now != READ && now != ATOMIC_READ && then != READ && then != ATOMIC_READ ? DOUBLE_WRITE : BLOCK_RACE;
-  // 2: the other block made its writes visible by __threadfence(), and perhaps an atomic says that it came first
-  int warning = !here && fenced[(before.who - 1) / clocks.n] ? 2 : 0;
+  // 2: the other made its writes visible by a fence, and perhaps an atomic says that it came first
+  char fence = fenced[(before.who - 1) / clocks.n];
+  int warning = !region.shared && (fence & 1 || (here && fence)) ? 2 : 0;
   bool two_writes = now == WRITE && then == WRITE && size <= 16 && !warning;
   Finding f{};
   f.kind = kind, f.warning = warning, f.region = r, f.size = size, f.how = now, f.other_how = then;
@@ -196,7 +198,7 @@ int nearest(u64 address, bool shared) {
 }
 
 void out_of_bounds(u64 address, unsigned size, How how, unsigned where, bool shared, bool fatal) {
-  int r = nearest(address, shared);
+  int r = address < kSlack ? -1 : nearest(address, shared);  // NULL is near to nothing
   Finding& f = add(OUT_OF_BOUNDS, where, 0, r, false);
   if (f.count == 1) f.offset = r < 0 ? address : address - regions[r].begin, f.size = size, f.how = how;
   if (fatal) stop(f);
@@ -206,11 +208,10 @@ bool within(u64 address, const void* begin, size_t n) { return address - (u64)be
 
 // Is it memory of the kernel's own library: __constant__ and __device__ variables, tables of the compiler?
 bool is_program(u64 address) {
-  static u64 known_page;
-  if (address >> 12 == known_page) return true;
+  if (address >> 12 == program_page) return true;
   Dl_info info;
   if (!dladdr((void*)address, &info) || (u64)info.dli_fbase != code_base) return false;
-  known_page = address >> 12;
+  program_page = address >> 12;
   return true;
 }
 
@@ -236,11 +237,15 @@ void access(u64 address, unsigned size, How how, void* return_address) {
   out_of_bounds(address, size, how, where, false, true);
 }
 
+// Shared memory begins with garbage: NaN as a float, -1 as an integer.
+void poison(int r) { memset((void*)regions[r].begin, 0xff, regions[r].bytes); }
+
 void block_begins() {
   settle();
   int n = blockDim.x * blockDim.y * blockDim.z;
   unsigned block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
   clocks.begin(1 + block * n, n);
+  for (int i = n_given; i < n_regions; ++i) poison(i);
 }
 
 const MinidlObserver observer = {block_begins, [] { settle(); clocks.barrier(); },
@@ -270,6 +275,7 @@ MINIDL_EXPORT void minidl_check_begin(const GivenRegion* given, int n, u64 arena
   stacks_begin = (u64)m.stacks, stacks_end = stacks_begin + m.stack_bytes;
   dynamic_begin = (u64)m.dynamic, dynamic_end = dynamic_begin + m.dynamic_bytes;
   shared_low = shared_high = 0;
+  program_page = ~0ull;
   last_region = 0;
   pending.waiting = false;
   free(fenced);
@@ -322,6 +328,7 @@ MINIDL_EXPORT void minidl_check_shared(const char* name, void* p, size_t n_bytes
   if (!active || n_regions == kMaxRegions) return;
   shared_info[n_regions] = Shared{name, element, rows, columns};
   regions[n_regions] = Region{address, n_bytes, 1, true, false, false, nullptr};
+  poison(n_regions);
   regions[n_regions++].allocate();
   if (!shared_low || address < shared_low) shared_low = address;
   if (address + n_bytes > shared_high) shared_high = address + n_bytes;
@@ -398,7 +405,7 @@ ATOMICS(unsigned char, 8) ATOMICS(unsigned short, 16) ATOMICS(unsigned int, 32) 
 
 // __threadfence() is sequentially consistent in cuda_host.h, __threadfence_block() acquire-release.
 HOOK __tsan_atomic_thread_fence(int order) {
-  if (active && order == __ATOMIC_SEQ_CST) settle(), fenced[(clocks.first - 1) / clocks.n] = 1;
+  if (active) settle(), fenced[(clocks.first - 1) / clocks.n] |= order == __ATOMIC_SEQ_CST ? 1 : 2;
 }
 HOOK __tsan_atomic_signal_fence(int) {}
 

@@ -55,6 +55,7 @@ KINDS = [
 ]  # fmt: skip
 (OUT_OF_BOUNDS, BAD_INDEX, MISALIGNED, UNWRITTEN, UNINITIALISED, RACE, BLOCK_RACE, DOUBLE_WRITE, CONST_WRITE, DIVISION,
  NOT_ALL_WRITTEN) = range(len(KINDS))  # fmt: skip
+READ, WRITE, ATOMIC, ATOMIC_READ = range(4)  # `How` there
 # What the fibre engine finds, by words of its sentence.
 ENGINE = [
     ("divergent barrier", "divergent barrier", "Move __syncthreads() out of the branch, and let no thread return before it."),
@@ -69,6 +70,8 @@ ENGINE = [
     ("repeated without end", "endless wait", "The thread that would end the wait never runs."),
     ("assertion failed", "assertion failed", "The kernel's own assert() says so."),
 ]  # fmt: skip
+SHARED_REMEDY = "The __shared__ array is too small for this index: look at its size and at what the index can become."
+DYNAMIC_REMEDY = "Pass the bytes that the kernel uses, such as shared_mem=4 * threads, or look at the index."
 ORDER_KIND = "result depends on thread order"
 
 
@@ -222,9 +225,9 @@ class _Run:
 
     def _lay_out(self, parameters, args, outputs, reachable):
         """Decide where in the arena every array lies, and what is passed in its place."""
-        spans = [_Part(p.name, a, p.const, p.name in outputs) for p, a in zip(parameters, args, strict=True)
-                 if p.kind == "pointer" and a is not None]  # fmt: skip
-        spans += [_Part(f"reachable[{k}]", a, False, False) for k, a in enumerate(reachable)]
+        spans = [_Part(p.name, a, p.const, p.name in outputs, p.text.count("*") > 1)
+                 for p, a in zip(parameters, args, strict=True) if p.kind == "pointer" and a is not None]  # fmt: skip
+        spans += [_Part(f"reachable[{k}]", a, False, False, False) for k, a in enumerate(reachable)]
         self.regions = []
         for part in sorted(spans, key=lambda s: (s.begin, -s.n_bytes)):
             last = self.regions[-1] if self.regions else None
@@ -251,15 +254,21 @@ class _Run:
             if p.kind == "pointer" and a is not None:
                 a = by_name[p.name]
                 if p.text.count("*") > 1:
-                    a.flat = [self._moved(address) for address in a.flat]
+                    a.flat = [self._moved(int(address), p.name) for address in a.flat]
             passed.append(a)
         return passed
 
-    def _moved(self, address):
+    def _moved(self, address, table):
+        """Where the copy lies of what the user's table of addresses points to."""
         for r in self.regions:
             if r.begin <= address < max(r.end, r.begin + 1):
-                return r.memory.ctypes.data + int(address) - r.begin
-        return int(address)
+                return r.memory.ctypes.data + address - r.begin
+        if address:
+            raise KernelError(
+                f"kernel {self.kernel.name}: {table!r} is a table of addresses, and one is of an array that the check form does "
+                "not know. Name the arrays: minidl.cuda.check(kernel, grid, block, args, reachable=[...])"
+            )
+        return 0
 
     def _run_once(self, grid, block, shared_mem, order):
         for r in self.regions:
@@ -302,16 +311,21 @@ class _Run:
         if math.prod(self.grid) > 1:
             who += f" of block {_tuple(block, self.grid)}"
         where = self._element(f.region, f.offset, f.size) if f.region >= 0 else ""
-        verb = {0: "reads", 1: "writes", 2: "atomically changes", 3: "atomically reads"}[f.how]
+        verb = {READ: "reads", WRITE: "writes", ATOMIC: "atomically changes", ATOMIC_READ: "atomically reads"}[f.how]
         threads, warning = (thread,), bool(f.warning)
         if f.kind == OUT_OF_BOUNDS:
-            text = f"{who} {verb} {where or f'address {f.offset:#x}'}, {self._size(f.region, f.offset)}"
-            if 0 < f.count - 1:
+            if 0 <= f.region < len(self.regions) and abs(f.offset) > 2 * (self.regions[f.region].n_bytes + GUARD):
+                text = f"{who} {verb} an address far from all arrays, {abs(f.offset):,} bytes away from the nearest"
+            else:
+                text = f"{who} {verb} {where or f'address {f.offset:#x}'}, {self._size(f.region, f.offset)}"
+            if f.region >= len(self.regions):
+                remedy = SHARED_REMEDY if self._shared_info[f.region].name else DYNAMIC_REMEDY
+            if f.count > 1:
                 text += f" (and {_count(f.count - 1, 'more access', 'more accesses')} from this line)"
         elif f.kind == BAD_INDEX:
             text = f"{who} uses index {f.offset} of a {ctypes.string_at(f.text).decode().strip(chr(39))}"
         elif f.kind == MISALIGNED:
-            what = ctypes.string_at(f.text).decode().strip("'")
+            what = re.sub(r"\b(const|struct) ", "", ctypes.string_at(f.text).decode().strip("'"))
             text = f"{who} uses {where or f'address {f.offset:#x}'} as a {what}, whose address must be a multiple of {f.size}"
         elif f.kind in (UNWRITTEN, UNINITIALISED):
             text = f"{who} reads {where}, which no thread {'of its block ' if f.kind == UNWRITTEN else ''}has written"
@@ -329,7 +343,7 @@ class _Run:
     def _race(self, f, lines, who, where, verb, remedy):
         thread = self._place(f.who)[1]
         other_block, other = self._place(f.other_who)
-        past = {0: "read", 1: "wrote", 2: "atomically changed", 3: "atomically read"}[f.other_how]
+        past = {READ: "read", WRITE: "wrote", ATOMIC: "atomically changed", ATOMIC_READ: "atomically read"}[f.other_how]
         line = lines.get(f.other_where, ("", 0))[1]
         at = f" at line {line}" if line else ""
         threads = (thread, other)
@@ -337,6 +351,10 @@ class _Run:
             text = f"{who} {verb} {where}, thread {_tuple(other, self.block)} {past} it{at}, no barrier between"
             warps = {_linear(t, self.block) // 32 for t in threads}
             remedy = remedy.format(barrier="__syncthreads()" if len(warps) > 1 else "__syncwarp() or __syncthreads()")
+            if ATOMIC in (f.how, f.other_how):
+                remedy += " An atomic orders nothing but other atomics."
+            elif f.region < len(self.regions):
+                remedy = remedy.replace("accesses.", "accesses, or, where several threads add to one element, use atomicAdd.")
         else:
             other_who = f"thread {_tuple(other, self.block)} of block {_tuple(other_block, self.grid)}"
             text = f"{who} {verb} {where}, {other_who} {past} it{at}"
@@ -372,11 +390,10 @@ class _Run:
     def _size(self, region, offset):
         """What is known about the array beside which an access fell."""
         if region < 0:
-            return "which is in no array" if offset > PAGE else "a NULL pointer"
+            return "a NULL pointer" if offset < PAGE else "which is in no array"
         if region < len(self.regions):
             part = self.regions[region].part_at(offset)
-            far = "" if abs(offset) < 2**40 else " (or the table of addresses holds one that is not in reachable=)"
-            return f"but {part.name} has {_count(part.size, 'element')}{far}"
+            return f"but {part.name} has {_count(part.size, 'element')}"
         n_bytes = self.hooks.minidl_check_region_bytes(region)
         info = self._shared_info[region]
         if not info.name:
@@ -390,7 +407,12 @@ class _Run:
     def _count(self, report):
         """Fill the report's ledger from the hooks' counts."""
         traffic = self.hooks.minidl_check_traffic()
-        for i in range(self.hooks.minidl_check_regions()):
+        names = [p.name for p in self.parameters]
+        given = sorted(  # as the parameters stand, not as the arrays lie
+            range(len(self.regions)),
+            key=lambda i: min((names.index(p.name) for p in self.regions[i].parts if p.name in names), default=len(names) + i),
+        )
+        for i in [*given, *range(len(given), self.hooks.minidl_check_regions())]:
             values = Traffic(*(getattr(traffic[i], name) for name, _ in _Traffic._fields_))
             if i < len(self.regions):
                 report.ledger["=".join(p.name for p in self.regions[i].parts)] = values
@@ -414,8 +436,8 @@ class _Run:
             place = np.unravel_index((offset - part.offset) // part.itemsize, part.shape) if part.shape else ()
             row = f"row {place[0]}" if len(place) > 1 else r.element(offset)
             text = (
-                f"{ORDER_KIND}, first difference {row}, store line {line}: {part.name}"
-                f"[{', '.join(map(str, place))}] is {x!s} in {_order(first_order)} order, {y!s} in {_order(order)} order"
+                f"first difference {row}{f', store line {line}' * (line > 0)}: {part.name}[{', '.join(map(str, place))}] "
+                f"is {x!s} in {_order(first_order)} order, {y!s} in {_order(order)} order"
             )
             # sums of floats by atomics are rounded in the order in which they come
             rounding = n_atomics > 0 and part.dtype.kind == "f" and np.allclose(part.all(a), part.all(b), rtol=1e-3, atol=1e-5)
@@ -425,7 +447,7 @@ class _Run:
                 else "Look for a missing barrier, or for what several threads write."
             )
             report.findings.append(
-                Finding(ORDER_KIND, text.removeprefix(ORDER_KIND + ", "), remedy, file, line, rounding)
+                Finding(ORDER_KIND, text, remedy, file, line, rounding)
             )
 
     def _lines(self, offsets):
@@ -454,8 +476,8 @@ class _Run:
 class _Part:
     """One array argument: where it lies in the user's memory."""
 
-    def __init__(self, name, array, const, uninitialised):
-        self.name, self.array, self.const, self.uninitialised = name, array, const, uninitialised
+    def __init__(self, name, array, const, uninitialised, is_table):
+        self.name, self.array, self.const, self.uninitialised, self.is_table = name, array, const, uninitialised, is_table
         self.begin, self.n_bytes, self.offset = array.ctypes.data, array.nbytes, 0
         self.itemsize, self.size, self.shape, self.dtype = array.itemsize, array.size, array.shape, array.dtype
         owner = array
@@ -512,9 +534,8 @@ class _Region:
 
     def write_back(self, memory):
         for p in self.parts:
-            if not p.const and p.array.flags.writeable and not p.name.startswith("reachable") or p.name.startswith("reachable"):
-                if p.array.dtype != np.uint64:  # a table of addresses stays the user's
-                    p.array[...] = p.all(memory).reshape(p.shape)
+            if not p.const and not p.is_table:
+                p.array[...] = p.all(memory).reshape(p.shape)
 
     def part_at(self, offset):
         inside = [p for p in self.parts if p.offset <= offset < p.offset + p.n_bytes]
@@ -531,7 +552,7 @@ def _engine_finding(text):
     block, text = (tuple(int(found[i]) for i in (1, 2, 3)), found[4]) if found else (None, text)
     kind, remedy = next(((k, r) for words, k, r in ENGINE if words in text), ("stopped", "See the message."))
     at = re.search(r"line (\d+) of ([^\s:;,]+?)[.,:]?(?=[\s,:]|$)", text)
-    text = re.sub(r"^(divergent barrier|deadlock|divergent warp call): ", "", text)
+    text = re.sub(r"^(divergent barrier|deadlock|divergent warp call|line \d+ of [^:]*): ", "", text)
     file, line = (at[2], int(at[1])) if at else ("", 0)
     return Finding(kind, text, remedy, file, line, block=block)
 
