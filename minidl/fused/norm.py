@@ -1,0 +1,63 @@
+"""The norm of many arrays as one vector, and clipping by it: two launches, whatever their number.
+
+    |g| = sqrt(sum of g^2 over all arrays)        g *= min(1, max_norm / (|g| + 1e-6))
+
+Kernel: kernels/norm.cu   Test: tests/fused/test_norm.py
+"""
+
+import math
+
+import numpy as np
+
+from minidl import backend
+from minidl.fused import dispatch
+from minidl.fused.launch import chunk_list, contiguous, over_chunks, pointers
+
+FILE = "norm.cu"
+
+
+def reference(arrays):
+    """The norm, in float64."""
+    return math.sqrt(sum(float((a.astype(np.float64) ** 2).sum()) for a in arrays))
+
+
+def groups(arrays):
+    """(dtype, arrays of it, keywords of their launch) for each dtype."""
+    found = {}
+    for a in arrays:
+        found.setdefault(a.dtype, []).append(a)
+    for dtype, group in found.items():
+        yield dtype, group, dict(ACC=dispatch.C_TYPES[backend.accumulate_dtype(dtype)])
+
+
+def global_norm(arrays):
+    """The 2-norm of all elements together, a float; 0.0 of nothing. fp16 is squared in fp32."""
+    total = 0.0
+    for dtype, group, defines in groups(arrays):
+        xp = backend.xp_of(group, "global_norm")
+        group = [contiguous(xp, a) for a in group]
+        sizes = tuple(a.size for a in group)
+        partial = xp.empty(len(chunk_list(sizes)), backend.accumulate_dtype(dtype))
+        over_chunks(FILE, "sum_squares_chunks", dtype, xp, sizes,
+                    (partial, pointers(xp, group, dtype, "global_norm")),
+                    block_name="sum_squares_many", **defines)
+        total += float(partial.sum(dtype=np.float64))
+    return math.sqrt(total)
+
+
+def scale(arrays, factor):
+    """arrays *= factor, in place."""
+    for dtype, group, defines in groups(arrays):
+        xp = backend.xp_of(group, "scale")
+        over_chunks(FILE, "scale_chunks", dtype, xp, tuple(a.size for a in group),
+                    (pointers(xp, group, dtype, "scale"), factor), block_name="scale_many", **defines)
+
+
+def clip(arrays, max_norm):
+    """Scale all arrays in place so that their common norm is at most max_norm; returns the norm
+    they had. The rule is that of minidl/optim/clip.py."""
+    norm = global_norm(arrays)
+    factor = min(1.0, max_norm / (norm + 1e-6)) if not math.isnan(norm) else math.nan
+    if factor != 1.0:
+        scale(arrays, factor)
+    return norm

@@ -1,0 +1,50 @@
+"""Unscale gradients and find out whether all are finite, in one pass and one launch.
+
+    g *= 1 / loss_scale        bad = how many elements are inf or nan        (Micikevicius et al. 2018)
+
+Two ways to use it: `unscale_check` writes the unscaled gradients, 8 bytes an element; or `count_bad`
+only reads, 4 bytes, and the optimizer unscales on its way (fused.adamw's `unscale` and `skip`).
+
+Kernel: kernels/unscale_check.cu   Test: tests/fused/test_unscale_check.py
+"""
+
+import numpy as np
+
+from minidl import backend
+from minidl.fused import dispatch
+from minidl.fused.launch import chunk_list, over_chunks, pointers
+
+FILE = "unscale_check.cu"
+
+
+def reference(g, inverse):
+    """(g * inverse, how many elements of it are not finite)."""
+    scaled = g * g.dtype.type(inverse)
+    return scaled, int((~np.isfinite(scaled)).sum())
+
+
+def run(name, arrays, *factors):
+    """(1,) int32: the number of bad elements, on the arrays' device, so that a GPU is not waited for."""
+    xp = backend.xp_of(arrays, name)
+    total = xp.zeros(1, np.int32)
+    by_dtype = {}
+    for a in arrays:
+        by_dtype.setdefault(a.dtype, []).append(a)
+    for dtype, group in by_dtype.items():
+        sizes = tuple(a.size for a in group)
+        bad = xp.zeros(len(chunk_list(sizes)), np.int32)
+        over_chunks(FILE, f"{name}_chunks", dtype, xp, sizes,
+                    (bad, pointers(xp, group, dtype, name), *factors), block_name=f"{name}_many",
+                    ACC=dispatch.C_TYPES[backend.accumulate_dtype(dtype)])
+        total += bad.sum(dtype=np.int32)
+    return total
+
+
+def unscale_check(grads, inverse):
+    """grads *= inverse in place; (1,) int32, how many elements are now inf or nan."""
+    return run("unscale_check", list(grads), inverse)
+
+
+def count_bad(grads):
+    """(1,) int32: how many elements are inf or nan. 0 means go on: it is fused.adamw's `skip`."""
+    return run("count_bad", list(grads))
