@@ -16,7 +16,8 @@ import numpy as np
 
 from minidl.random import Generator
 
-# Tests and code pages (encodings) are data more than text; packages are what the user installed, and differ between machines.
+# Tests and code pages (encodings) are data more than text; packages are what the user installed,
+# and differ between machines.
 SKIP = {"test", "tests", "idle_test", "encodings", "site-packages", "dist-packages", "__pycache__"}
 # Weights and dropout draw from low streams of the same seed, samplers from 1 << 62 on.
 WINDOW_STREAMS = 1 << 63

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from minidl.backend import accumulate_dtype
 from minidl.backward import is_grad_enabled, leaf_uses
 from minidl.comm import ring, tree
 from minidl.nn.module import Module
@@ -50,7 +51,7 @@ def average_gradients(t, params, n_samples=1, all_reduce=ring.all_reduce):
     all_reduce(t, total)
     for group in flat.by_dtype(params).values():
         grads = [np.zeros(p.shape, p.dtype) if p.grad is None else p.grad for p in group]
-        buffer = flat.flatten(grads, np.result_type(np.float32, group[0].dtype))
+        buffer = flat.flatten(grads, accumulate_dtype(group[0].dtype))
         weighted_mean(t, buffer, n_samples, total[0], all_reduce)
         for p, mean in zip(group, flat.views(buffer, [p.shape for p in group])):
             p.grad = mean.astype(p.dtype, copy=False)

@@ -6,6 +6,7 @@ import pytest
 import minidl
 from minidl import nn, optim
 from minidl.comm import simulate
+from minidl.comm.scheduler import RankFailed
 from minidl.nn import functional as F
 from minidl.parallel import DataParallel, average_gradients, broadcast_state
 from tests.conftest import ranks
@@ -290,7 +291,7 @@ def test_a_forward_that_uses_no_parameter_says_so_instead_of_hanging():
 
 
 def test_a_model_without_trainable_parameters_is_refused():
-    with pytest.raises(Exception, match="no parameter requires a gradient"):
+    with pytest.raises(RankFailed, match="rank 0: no parameter requires a gradient"):
         simulate(1, lambda t: DataParallel(nn.ReLU(), t))
 
 
