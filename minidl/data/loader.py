@@ -6,7 +6,7 @@
 A step costs max(loading, training) instead of their sum. Both threads need Python's lock to run
 Python, so this helps where loading waits for the disk or computes in NumPy, which let go of it.
 
-Test: tests/data/test_loader.py   Tutorial: tutorials/06_ring.py
+Test: tests/data/test_loader.py
 """
 
 import itertools

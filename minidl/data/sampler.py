@@ -13,7 +13,7 @@ the first k * size of the order. So one number is the position of the whole run,
 dealt to another number of ranks.
 
 Source: torch.utils.data.distributed.DistributedSampler (dealing, padding, dropping).
-Test: tests/data/test_sampler.py   Tutorial: tutorials/06_ring.py
+Test: tests/data/test_sampler.py
 """
 
 import numpy as np
