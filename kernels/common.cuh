@@ -37,38 +37,6 @@ template <typename To> __device__ __forceinline__ To from_float(double x) { retu
 
 // ---- sums ----
 
-// Sum of term(j) over 0 <= j < n by one thread; term is a lambda. Four sums run side by side, each over a quarter: a CPU's
-// adder takes a new vector every cycle but needs four for one, so a single sum would wait for itself (1.5 times slower).
-template <class Term> __device__ __forceinline__ auto thread_sum(int n, Term term) -> decltype(term(0)) {
-  int q = n / 4;
-  decltype(term(0)) a = 0, b = 0, c = 0, d = 0;
-  SIMD_SUM(a, b, c, d)
-  for (int j = 0; j < q; ++j) {
-    a += term(j);
-    b += term(j + q);
-    c += term(j + 2 * q);
-    d += term(j + 3 * q);
-  }
-  for (int j = 4 * q; j < n; ++j) a += term(j);
-  return (a + b) + (c + d);
-}
-
-template <class Term> __device__ __forceinline__ auto thread_max(int n, Term term) -> decltype(term(0)) {
-  int q = n / 2;
-  decltype(term(0)) a = -INFINITY, b = -INFINITY;
-  SIMD_MAX(a, b)
-  for (int j = 0; j < q; ++j) {
-    decltype(term(0)) s = term(j), t = term(j + q);
-    a = s > a ? s : a;
-    b = t > b ? t : b;
-  }
-  if (n % 2) {
-    decltype(term(0)) s = term(n - 1);
-    a = s > a ? s : a;
-  }
-  return a > b ? a : b;
-}
-
 // Sum over the 32 lanes, in every lane. A butterfly: after step s each lane holds the sum of 2^s lanes.
 template <typename V> __device__ __forceinline__ V warp_sum(V v) {
   for (int d = 16; d > 0; d /= 2) v += __shfl_xor_sync(0xffffffffu, v, d);

@@ -39,8 +39,17 @@ extern "C" __global__ void layer_norm_v1(T* y, ACC* mean, ACC* rstd, const T* x,
   if (row < rows) {  // guard
     const T* xr = x + (long long)row * cols;
     T* yr = y + (long long)row * cols;
-    ACC m = CENTERED ? thread_sum(cols, [&](int j) { return to_float(xr[j]); }) / cols : ACC(0);
-    ACC squares = thread_sum(cols, [&](int j) { return (to_float(xr[j]) - m) * (to_float(xr[j]) - m); });
+    ACC sum = 0, squares = 0;
+    if (CENTERED) {
+      SIMD_SUM(sum)
+      for (int j = 0; j < cols; ++j) sum += to_float(xr[j]);
+    }
+    ACC m = sum / cols;
+    SIMD_SUM(squares)
+    for (int j = 0; j < cols; ++j) {
+      ACC d = to_float(xr[j]) - m;
+      squares += d * d;
+    }
     ACC r = 1 / sqrt(squares / cols + eps);
     SIMD
     for (int j = 0; j < cols; ++j) {
