@@ -1,0 +1,90 @@
+"""Embedding whose backward adds rows without sorting them first (CPU) or without atomics (GPU).
+
+    y[t] = w[index[t]]          gw[v] = sum of gy[t] over all t with index[t] = v
+
+Forward is a plain gather. On the CPU each thread owns a few columns of the table and walks all t in
+order; on a GPU the indices are sorted and each run of equal ones is summed. Both add in the order
+of t, so the bits depend on the indices alone.
+
+Kernel: kernels/embedding_grad.cu   Test: tests/fused/test_embedding_grad.py
+"""
+
+import numpy as np
+
+from minidl import backend
+from minidl.function import Function
+from minidl.fused import dispatch
+from minidl.fused.launch import BLOCK, contiguous
+
+FILE = "embedding_grad.cu"
+LINE = 16  # columns: a cache line of float32, which two threads should not share
+PARTS = 8  # of the columns: work for a few CPU threads, and rows still long enough to read fast
+
+
+def reference(index, gy, n_rows):
+    out = np.zeros((n_rows, gy.shape[1]), np.float64)
+    np.add.at(out, index, gy.astype(np.float64))
+    return out
+
+
+def embedding_grad(index, gy, n_rows):
+    """(n_rows, width) with out[index[t]] += gy[t]; index (n,) integers in [0, n_rows), gy (n, width).
+    fp16 is summed, and returned, in fp32."""
+    xp = backend.xp_of([index, gy], "embedding_grad")
+    (n,), width = index.shape, gy.shape[1]
+    gy = contiguous(xp, gy)
+    index = contiguous(xp, index.astype(np.int64, copy=False))
+    out = xp.zeros((n_rows, width), backend.accumulate_dtype(gy.dtype))
+    if not gy.size:
+        return out
+    acc = dispatch.C_TYPES[out.dtype]
+    if xp is np:
+        kernel = dispatch.kernel(FILE, "embedding_grad_columns", gy.dtype, ACC=acc)
+        columns = -(-width // (PARTS * LINE)) * LINE
+        kernel(-(-width // columns), 1, (out, gy, index, n, width, columns))
+    else:
+        order = xp.argsort(index, kind="stable")
+        starts = segment_starts(xp, index[order])
+        kernel = dispatch.kernel(FILE, "embedding_grad_segments", gy.dtype, ACC=acc)
+        n_segments = len(starts) - 1
+        kernel((-(-width // BLOCK), min(n_segments, 65535)), BLOCK,
+               (out, gy, index, order, starts, n_segments, width))
+    return out
+
+
+def segment_starts(xp, ordered):
+    """Where each run of equal numbers begins in a sorted array, and its length at the end."""
+    changes = xp.flatnonzero(ordered[1:] != ordered[:-1]) + 1
+    ends = xp.asarray([len(ordered)])
+    return xp.concatenate([xp.zeros(1, np.int64), changes, ends]).astype(np.int64)
+
+
+class Embedding(Function):
+    """w[index]. Saves the indices, not the table."""
+
+    def forward(self, index, w, padding_idx=None):
+        if w.ndim != 2 or index.dtype.kind not in "iu":
+            raise ValueError(f"embedding: input of {index.dtype}, weight {w.shape}; want integer "
+                             "indices and a weight (num_embeddings, embedding_dim)")
+        n = w.shape[0]
+        if index.size and not (0 <= int(index.min()) and int(index.max()) < n):
+            raise IndexError(f"embedding: indices from {int(index.min())} to {int(index.max())}, "
+                             f"but the weight {w.shape} has rows 0 to {n - 1}")
+        if padding_idx is not None and not -n <= padding_idx < n:
+            raise IndexError(f"embedding: padding_idx {padding_idx} is no row of weight {w.shape}")
+        self.n_rows, self.padding_idx = n, padding_idx
+        self.save(index)
+        return self.xp.take(w, index, axis=0)
+
+    def backward(self, gy):
+        (index,) = self.saved
+        gw = embedding_grad(index.reshape(-1), gy.reshape(index.size, gy.shape[-1]), self.n_rows)
+        if self.padding_idx is not None:
+            gw[self.padding_idx] = 0
+        return None, gw
+
+
+def embedding(input, weight, padding_idx=None):
+    """weight[input]: integer indices (...) -> (..., width). The row `padding_idx` is read like any
+    other and gets no gradient."""
+    return Embedding.apply(input, weight, padding_idx=padding_idx)

@@ -1,0 +1,78 @@
+"""minidl/fused/embedding_grad.py: every row of the output gradient arrives at its row of the table, once."""
+
+import numpy as np
+import pytest
+
+import minidl
+from minidl import ops
+from minidl.fused import dispatch
+from minidl.fused import embedding_grad as fused
+from minidl.tensor import Tensor
+from tests.fused.common import normal
+
+CASES = [(0, 5, 3), (1, 1, 1), (300, 7, 33), (257, 50, 16), (64, 1000, 17), (1000, 2, 255)]  # n, vocabulary, width
+
+
+def case(n, vocabulary, width, dtype):
+    index = np.random.default_rng(n).integers(0, vocabulary, n)
+    return index, normal((n, width), dtype, 1)
+
+
+@pytest.mark.parametrize("dtype, rtol", [("f4", 1e-6), ("f2", 1e-6), ("f8", 1e-14)])
+@pytest.mark.parametrize("n, vocabulary, width", CASES)
+def test_sums_the_rows_that_meet(n, vocabulary, width, dtype, rtol):
+    index, gy = case(n, vocabulary, width, dtype)
+    out = fused.embedding_grad(index, gy, vocabulary)
+    # up to 500 numbers near 1 meet in float32: as many roundings of a sum below 60
+    np.testing.assert_allclose(out, fused.reference(index, gy, vocabulary), rtol=rtol, atol=rtol * 50)
+
+
+@pytest.mark.parametrize("name", ["embedding_grad_atomic", "embedding_grad_segments"])
+@pytest.mark.parametrize("n, vocabulary, width", CASES[1:])
+def test_the_other_rungs_give_the_same(n, vocabulary, width, name):
+    index, gy = case(n, vocabulary, width, "f4")
+    gy = np.round(gy * 16)  # integers: exact in any order
+    out = np.zeros((vocabulary, width), np.float32)
+    order = np.argsort(index, kind="stable")
+    starts = fused.segment_starts(np, index[order])
+    if name == "embedding_grad_atomic":
+        args = (out, gy, index, n, width)
+    else:
+        args = (out, gy, index, order, starts, len(starts) - 1, width)
+    dispatch.kernel(fused.FILE, name, "f4", ACC="float")((-(-width // 64), 5), 64, args)
+    np.testing.assert_array_equal(out, fused.reference(index, gy, vocabulary))
+
+
+@pytest.mark.parametrize("padding_idx", [None, 2, -1])
+@pytest.mark.parametrize("dtype", ["f4", "f2"])
+def test_equals_the_plain_op(dtype, padding_idx):
+    index = np.random.default_rng(3).integers(0, 6, (4, 5), dtype=np.int32)
+    g = normal((4, 5, 8), dtype, 2)
+    found = []
+    for op in (fused.embedding, ops.embedding.embedding):
+        w = Tensor(normal((6, 8), dtype, 1), requires_grad=True)
+        y = op(Tensor(index), w, padding_idx)
+        y.backward(g)
+        found += [y.data, w.grad]
+    np.testing.assert_array_equal(found[0], found[2])
+    # sums of the same numbers in fp32 in the same order, but reduceat may group them otherwise
+    np.testing.assert_allclose(found[1], found[3], rtol={"f4": 1e-6, "f2": 1e-3}[dtype], atol=1e-6)
+
+
+def test_the_order_of_additions_is_that_of_the_positions():
+    # 1e8 + 1 - 1e8 is 0 in float32, 1e8 - 1e8 + 1 is 1
+    gy = np.array([[1e8], [1], [-1e8]], np.float32)
+    assert fused.embedding_grad(np.array([0, 0, 0]), gy, 1) == 0
+    assert fused.embedding_grad(np.array([0, 0, 0]), gy[[0, 2, 1]], 1) == 1
+
+
+def test_views_are_read_in_their_own_order():
+    index, gy = np.array([0, 9, 1, 9, 0, 9])[::2], normal((5, 3), "f4", 1).T
+    np.testing.assert_allclose(fused.embedding_grad(index, gy, 2), fused.reference(index, gy, 2), rtol=1e-6)
+
+
+def test_wrong_indices_are_named():
+    with pytest.raises(IndexError, match=r"embedding: indices from 0 to 3, but the weight \(3, 2\) has rows 0 to 2"):
+        fused.embedding(minidl.tensor([0, 3]), minidl.zeros(3, 2))
+    with pytest.raises(ValueError, match="embedding: input of float32"):
+        fused.embedding(minidl.zeros(2), minidl.zeros(3, 2))
