@@ -1,9 +1,12 @@
-"""What do the kernels cost on this CPU, beside NumPy?      python benchmarks/bench_kernels.py [--threads 1 2] [--out FILE]
+"""What do the kernels cost on this CPU, beside NumPy?
+
+    python benchmarks/bench_kernels.py [--threads 1 2] [--out FILE]
 
     loader   compile a file, load it from the cache, launch it: what the .cu runner adds to a kernel
-    add3     out = a + b + c at 16 M elements. Bound: the machine's copy bandwidth for the 16 bytes an element
+    add3     out = a + b + c at 16 M elements. Bound: the copy bandwidth for its 16 bytes an element
 
-Peers run in the same rounds (benchmarks/common.py), figures are medians, ratios are medians over the rounds.
+Peers run in the same rounds (benchmarks/common.py), figures are medians, ratios are medians over
+the rounds.
 """
 
 import argparse
@@ -32,7 +35,8 @@ def timed(work):
 
 
 def loader(repeats):
-    """Seconds of: a cold compile, a load from the cache in a new process, a launch of 4 arrays and a number."""
+    """Seconds of: a cold compile, a load from the cache in a new process, a launch of 4 arrays and
+    a number."""
     code = (
         "import time, numpy as np, minidl.cuda as cuda; from minidl.cuda import cpu\n"
         "cpu.runtime()\n"  # the runtime library, compiled once per machine
@@ -47,7 +51,13 @@ def loader(repeats):
             once = "from minidl.cuda import cpu; cpu.runtime()"
             subprocess.run([sys.executable, "-c", once], env=env, check=True)
             for times in (cold, cached):
-                out = subprocess.run([sys.executable, "-c", code], env=env, check=True, capture_output=True, text=True)
+                out = subprocess.run(
+                    [sys.executable, "-c", code],
+                    env=env,
+                    check=True,
+                    capture_output=True,
+                    text=True,
+                )
                 times.append(float(out.stdout))
     x, n_launches = np.zeros(1, np.float32), 5000
     add3, args = cuda.kernel("add3.cu", "add3"), (x, x, x, x, 1)
@@ -60,14 +70,17 @@ def loader(repeats):
         launches.append((time.perf_counter() - start) / n_launches)
     figures = {"compile_s": min(cold), "cached_load_s": min(cached), "launch_s": min(launches)}
     print(
-        f"loader   compile {figures['compile_s']:.3f} s (aim 0.6)   cached load {1e3 * figures['cached_load_s']:.2f} ms (aim 2)   "
-        f"launch {1e6 * figures['launch_s']:.2f} us (aim 6); the least of {repeats}, because a busy machine only adds"
+        f"loader   compile {figures['compile_s']:.3f} s (aim 0.6)   "
+        f"cached load {1e3 * figures['cached_load_s']:.2f} ms (aim 2)   "
+        f"launch {1e6 * figures['launch_s']:.2f} us (aim 6); "
+        f"the least of {repeats}, because a busy machine only adds"
     )
     return figures
 
 
 def add3(n_elems, repeats, threads):
-    """Times of add3 on `threads` threads, of NumPy's chain and its best form, and of a copy of the same bytes."""
+    """Times of add3 on `threads` threads, of NumPy's chain and its best form, and of a copy of the
+    same bytes."""
     rng = np.random.default_rng(0)
     a, b, c = (rng.random(n_elems, np.float32) for _ in range(3))
     out, kernel = np.zeros_like(a), cuda.kernel("add3.cu", "add3")
@@ -87,7 +100,12 @@ def add3(n_elems, repeats, threads):
     launch()
     np.testing.assert_array_equal(out, a + b + c)
     before = cuda.set_threads(threads)
-    contestants = {"add3": launch, "numpy chain": lambda: a + b + c, "numpy out=": numpy_out, "copy": copy_same_bytes}
+    contestants = {
+        "add3": launch,
+        "numpy chain": lambda: a + b + c,
+        "numpy out=": numpy_out,
+        "copy": copy_same_bytes,
+    }
     times = take_turns({name: timed(work) for name, work in contestants.items()}, repeats)
     cuda.set_threads(before)
     figures = {
@@ -99,8 +117,10 @@ def add3(n_elems, repeats, threads):
     }  # fmt: skip
     print(
         f"add3     {n_elems >> 20} M elements, {threads} thread(s): {figures['add3 ms']:.2f} ms = "
-        f"{16e-6 * n_elems / figures['add3 ms']:.1f} GB/s;  {figures['over numpy chain']:.2f}x numpy's chain, "
-        f"{figures['over numpy out=']:.2f}x its out= form (aim 1.15), {figures['of copy bandwidth']:.2f} of the copy bandwidth (aim 0.85)"
+        f"{16e-6 * n_elems / figures['add3 ms']:.1f} GB/s;  "
+        f"{figures['over numpy chain']:.2f}x numpy's chain, "
+        f"{figures['over numpy out=']:.2f}x its out= form (aim 1.15), "
+        f"{figures['of copy bandwidth']:.2f} of the copy bandwidth (aim 0.85)"
     )
     return figures
 

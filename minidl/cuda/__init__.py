@@ -1,10 +1,11 @@
-"""Runs .cu files on arrays: on a GPU through CuPy, on the CPU through a C++ compiler.   Tutorial: tutorials/02_add3.py
+"""Runs .cu files on arrays: on a GPU through CuPy, on the CPU through a C++ compiler.
 
     add3 = minidl.kernel("add3.cu", "add3")
-    add3((n_blocks,), (256,), (out, a, b, c, n))       # CuPy's call form; the arrays decide the device
+    add3((n_blocks,), (256,), (out, a, b, c, n))   # CuPy's call form; the arrays decide the device
 
-source.py reads the file, flat.py and cpu.py make C++ of it, compiler.py compiles and caches, arguments.py checks a launch,
-gpu.py is the GPU, nvrtc.py asks NVIDIA's compiler without a GPU. The CPU side of CUDA itself is in kernels/host/.
+source.py reads the file, flat.py and cpu.py make C++ of it, compiler.py compiles and caches,
+arguments.py checks a launch, gpu.py is the GPU, nvrtc.py asks NVIDIA's compiler without a GPU. The
+CPU side of CUDA itself is in kernels/host/.
 """
 
 import functools
@@ -18,7 +19,8 @@ from minidl.cuda.source import KernelError
 
 __all__ = ["KERNELS", "Kernel", "KernelError", "check", "kernel", "set_threads"]
 
-# Beside the package in a checkout (`pip install -e`). A wheel would carry the folder as package data, minidl/kernels.
+# Beside the package in a checkout (`pip install -e`). A wheel would carry the folder as package
+# data, minidl/kernels.
 KERNELS = Path(__file__).resolve().parents[2] / "kernels"
 
 ORDERS = {"ascending": 0, "descending": 1}
@@ -28,12 +30,17 @@ def kernel(path, name=None, *, defines=None, options=(), form="auto", order="asc
     """The kernel `name` of a .cu file, ready to launch on NumPy or CuPy arrays.
 
     path:    a file of the project's kernels/ folder, or any .cu file.
-    name:    may be left out if the file has one kernel; an instance of a template is named 'scale<float, 4>'.
-    defines: macros, {"T": "float"}; options: the same as a compiler writes them, ("-DT=float",), plus, for the GPU, others.
-    form:    on the CPU: 'auto', 'flat' (a loop over the threads), 'fibre' (threads that can wait for each other) or 'check'
-             (every access watched: KernelError with a report if anything is wrong, see checker.py).
-    order:   in which the CPU runs threads and blocks: 'ascending', 'descending', or an int > 1, a seed to shuffle them. Another
-             order than ascending needs, and gets, the fibre form. Sound kernels give the same bits in any order.
+    name:    may be left out if the file has one kernel; an instance of a template is
+             named 'scale<float, 4>'.
+    defines: macros, {"T": "float"}; options: the same as a compiler writes them, ("-DT=float",),
+    plus, for the GPU, others.
+    form:    on the CPU: 'auto', 'flat' (a loop over the threads), 'fibre' (threads that
+             can wait for each other) or 'check' (every access watched: KernelError with a report if
+             anything is wrong, see checker.py).
+    order:   in which the CPU runs threads and blocks: 'ascending', 'descending', or an int > 1,
+             a seed to shuffle them. Another
+             order than ascending needs, and gets, the fibre form. Sound kernels give the same bits
+             in any order.
 
     Nothing is compiled before the first launch. Errors: KernelError."""
     defines = dict(defines or {})
@@ -65,7 +72,9 @@ class Kernel:
         if form not in cpu.FORMS:
             raise ValueError(f"form is one of {', '.join(cpu.FORMS)}; got {form!r}")
         if order not in ORDERS and not (type(order) is int and order > 1):
-            raise ValueError(f"order is 'ascending', 'descending' or an int above 1, a seed; got {order!r}")
+            raise ValueError(
+                f"order is 'ascending', 'descending' or an int above 1, a seed; got {order!r}"
+            )
         self.order = ORDERS.get(order, order)
         if self.order and form == "flat":
             raise ValueError("the flat form knows one order; leave form out, or say form='fibre'")
@@ -74,8 +83,9 @@ class Kernel:
         self._cpu = None
 
     def __call__(self, grid, block, args, *, shared_mem=0):
-        """Launch on grid x block threads. args: arrays and numbers, in the order of the kernel's parameters.
-        shared_mem: bytes of dynamic shared memory. On a GPU: on CuPy's current stream, without waiting."""
+        """Launch on grid x block threads. args: arrays and numbers, in the order of the kernel's
+        parameters. shared_mem: bytes of dynamic shared memory. On a GPU: on CuPy's current stream,
+        without waiting."""
         if "cupy" in sys.modules and backend.xp_of(args, f"kernel {self.name}") is not np:
             return self.on_gpu(grid, block, args, shared_mem=shared_mem)
         if self.form == "check":
@@ -86,7 +96,13 @@ class Kernel:
     def on_cpu(self):
         """The CpuKernel, compiled if need be."""
         if self._cpu is None:
-            library = _library(self.path, tuple(sorted(self.defines.items())), self._instance, self.form, _stamp(self.path))
+            library = _library(
+                self.path,
+                tuple(sorted(self.defines.items())),
+                self._instance,
+                self.form,
+                _stamp(self.path),
+            )
             self._cpu = _choose(library.kernels, self.name, self.path)
         return self._cpu
 
@@ -94,7 +110,9 @@ class Kernel:
         """Launch under watch; in three orders of threads, unless one was asked for."""
         from minidl.cuda import checker
 
-        checker.launch(self, grid, block, args, shared_mem, (self.order,) if self.order else checker.ORDERS)
+        checker.launch(
+            self, grid, block, args, shared_mem, (self.order,) if self.order else checker.ORDERS
+        )
 
     @functools.cached_property
     def on_gpu(self):
@@ -119,8 +137,11 @@ def _library(path, defines, instance, form, stamp):
 
 
 def _stamp(path):
-    """Changes when any file that `path` may include does: an edited kernel is compiled again in the same Python."""
-    return tuple(f.stat().st_mtime_ns for f in (path, *path.parent.glob("*.cuh"), *KERNELS.glob("*.cuh")))
+    """Changes when any file that `path` may include does: an edited kernel is compiled again in the
+    same Python."""
+    return tuple(
+        f.stat().st_mtime_ns for f in (path, *path.parent.glob("*.cuh"), *KERNELS.glob("*.cuh"))
+    )
 
 
 def _choose(kernels, name, path):
@@ -130,21 +151,24 @@ def _choose(kernels, name, path):
         raise KernelError(f"{path} has several kernels; name one: {', '.join(kernels)}")
     if name in kernels:
         return kernels[name]
-    # A template without arguments, a kernel that uses something unsupported, or no kernel at all: find out which.
+    # A template without arguments, a kernel that uses something unsupported, or no kernel at all:
+    # find out which.
     from minidl.cuda import cpu
 
     raise cpu.why_missing(path, name, (KERNELS,))
 
 
 def check(kernel, grid, block, args, **options):
-    """Run a kernel under watch: the Report of races, stray accesses and traffic that checker.check makes."""
+    """Run a kernel under watch: the Report of races, stray accesses and traffic that checker.check
+    makes."""
     from minidl.cuda import checker
 
     return checker.check(kernel, grid, block, args, **options)
 
 
 def set_threads(n):
-    """CPU threads that a large launch may use in this process (default: OMP_NUM_THREADS, else all); returns the old number."""
+    """CPU threads that a large launch may use in this process (default: OMP_NUM_THREADS, else all);
+    returns the old number."""
     from minidl.cuda import cpu
 
     return cpu.set_threads(n)

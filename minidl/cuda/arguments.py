@@ -1,8 +1,10 @@
-"""Checks a launch before it happens, and packs its arguments: what is wrong is said here, with the kernel's signature.
+"""Checks a launch before it happens, and packs its arguments: what is wrong is said here, with the
+kernel's signature.
 
-    kernel(grid, block, args)      grid 4096 | (64, 64)      block 256 | (32, 8)      args: arrays and numbers, in order
+    kernel(grid, block, args)   grid 4096 | (64, 64)   block 256 | (32, 8)   args: arrays, numbers
 
-A GPU would accept a float64 array for a `float*` and read garbage; so nothing is converted in silence except a Python number,
+A GPU would accept a float64 array for a `float*` and read garbage; so nothing is converted in
+silence except a Python number,
 which takes the parameter's type (CuPy would pass 64 bits).   Test: tests/cuda/test_arguments.py
 """
 
@@ -21,28 +23,26 @@ MAX_GRID_X, MAX_GRID_YZ = 2**31 - 1, 65535
 # C-contiguous, aligned, writeable: bits of ndarray.flags.num (NumPy C-API, NPY_ARRAY_*)
 _CONTIGUOUS, _ALIGNED, _WRITEABLE = 0x1, 0x100, 0x400
 
-# An ndarray begins with Python's object header, then the data pointer (PyArrayObject in NumPy's C-API). Reading it there takes
-# 0.2 us, `a.ctypes.data` 1.5 us: with four arrays that is most of a launch.
+# An ndarray begins with Python's object header, then the data pointer (PyArrayObject in NumPy's
+# C-API). Reading it there takes 0.2 us, `a.ctypes.data` 1.5 us: with four arrays that is most of a
+# launch.
 _DATA = object.__basicsize__
 _word_at = ctypes.c_void_p.from_address
 _ndarray = np.ndarray
 
 
-def address(a):
+def _address_by_header(a):
     return _word_at(id(a) + _DATA).value
 
 
-def _address_by_ctypes(a):
+def _address_by_numpy(a):
     return a.ctypes.data
 
 
-def _layout_is_known():
-    a = np.empty(3)
-    return _word_at(id(a) + _DATA).value == a.ctypes.data
-
-
-if not _layout_is_known():
-    address = _address_by_ctypes
+_probe = np.empty(3)
+address = _address_by_header
+if _address_by_header(_probe) != _probe.ctypes.data:  # another Python's object header
+    address = _address_by_numpy
 
 
 class Signature:
@@ -58,7 +58,9 @@ class Signature:
                 )
         # one slot of eight bytes per argument, after the launch's own 40 (kernels/host/runtime.h)
         self._struct = struct.Struct("=6IQ2i" + "".join(_slot(p.code) for p in parameters))
-        self._pointers = [(i, *_check_of(p)) for i, p in enumerate(parameters) if p.kind == "pointer"]
+        self._pointers = [
+            (i, *_check_of(p)) for i, p in enumerate(parameters) if p.kind == "pointer"
+        ]
         self._scalars = {i: p for i, p in enumerate(parameters) if p.kind == "scalar"}
 
     def __str__(self):
@@ -73,13 +75,20 @@ class Signature:
         except TypeError:  # not hashable: a list
             return self.pack(dims(grid), dims(block), args, shared_mem, order, threads)
         if self.uses_dynamic_shared and not shared_mem:
-            self._fail(ValueError, "it declares `extern __shared__`; pass shared_mem= with its size in bytes")
+            self._fail(
+                ValueError,
+                "it declares `extern __shared__`; pass shared_mem= with its size in bytes",
+            )
         if len(args) != len(self.parameters):
             self._fail(TypeError, f"it takes {len(self.parameters)} arguments, got {len(args)}")
         words = list(args)
         for i, dtype, flags in self._pointers:
             a = args[i]
-            if type(a) is _ndarray and (a.dtype is dtype or a.dtype == dtype or dtype is None) and a.flags.num & flags == flags:
+            if (
+                type(a) is _ndarray
+                and (a.dtype is dtype or a.dtype == dtype or dtype is None)
+                and a.flags.num & flags == flags
+            ):
                 words[i] = address(a)
             else:
                 words[i] = self._other_pointer(i, a)
@@ -98,19 +107,31 @@ class Signature:
             value = value.item()
         wanted = np.dtype(p.dtype)
         if not isinstance(value, (bool, int, float)):
-            self._fail(TypeError, f"argument {p.name!r} is of type {p.ctype}: pass a number, got {_what(value)}")
+            self._fail(
+                TypeError,
+                f"argument {p.name!r} is of type {p.ctype}: pass a number, got {_what(value)}",
+            )
         if wanted.kind == "b":
             return bool(value)
         if wanted.kind in "iu":
             if isinstance(value, float):
-                self._fail(TypeError, f"argument {p.name!r} is of type {p.ctype}: pass an integer, got the float {value!r}")
+                self._fail(
+                    TypeError,
+                    f"argument {p.name!r} is of type {p.ctype}: pass an integer, "
+                    f"got the float {value!r}",
+                )
             limits = np.iinfo(wanted)
             if not limits.min <= value <= limits.max:
-                self._fail(OverflowError, f"argument {p.name!r} is {value}, beyond the range of {p.ctype}")
+                self._fail(
+                    OverflowError, f"argument {p.name!r} is {value}, beyond the range of {p.ctype}"
+                )
             return int(value)
         largest = float(np.finfo(wanted).max)
         if math.isfinite(value) and abs(value) > largest:
-            self._fail(OverflowError, f"argument {p.name!r} is {value!r}, beyond the largest {p.ctype}, {largest:.7g}")
+            self._fail(
+                OverflowError,
+                f"argument {p.name!r} is {value!r}, beyond the largest {p.ctype}, {largest:.7g}",
+            )
         return float(value)
 
     def _other_pointer(self, i, a):
@@ -121,22 +142,31 @@ class Signature:
             return 0  # CuPy's NULL
         if not isinstance(a, np.ndarray):
             hint = "; a Tensor's array is its .data" if hasattr(a, "requires_grad") else ""
-            self._fail(TypeError, f"{where} is a pointer: pass an array of {_dtype(p)}, got {_what(a)}{hint}")
+            self._fail(
+                TypeError,
+                f"{where} is a pointer: pass an array of {_dtype(p)}, got {_what(a)}{hint}",
+            )
         if p.dtype is not None and a.dtype != np.dtype(p.dtype):
             self._fail(
                 TypeError,
-                f"{where} points to {p.ctype}, which is {np.dtype(p.dtype)}; got an array of {a.dtype} with shape {a.shape}",
+                f"{where} points to {p.ctype}, which is {np.dtype(p.dtype)}; got {_what(a)}",
             )
         if not a.flags.c_contiguous:
             self._fail(
                 ValueError,
-                f"{where} must be contiguous, because a kernel counts elements from a pointer; got strides {a.strides} "
+                f"{where} must be contiguous, because a kernel counts elements from a pointer; "
+                f"got strides {a.strides} "
                 f"for shape {a.shape}. Use np.ascontiguousarray, and copy a result back",
             )
         if not p.const and not a.flags.writeable:
-            self._fail(ValueError, f"{where} is not const in the kernel, but the array is read-only")
+            self._fail(
+                ValueError, f"{where} is not const in the kernel, but the array is read-only"
+            )
         if not a.flags.aligned:
-            self._fail(ValueError, f"{where} is not aligned to its {a.itemsize}-byte elements; copy the array")
+            self._fail(
+                ValueError,
+                f"{where} is not aligned to its {a.itemsize}-byte elements; copy the array",
+            )
         return a.ctypes.data
 
     def _fail(self, kind, text):
@@ -145,14 +175,19 @@ class Signature:
 
 @functools.lru_cache(maxsize=1024)
 def _shape(grid, block, shared_mem):
-    """(grid x, y, z, block x, y, z, shared_mem), checked against CUDA's limits. Training repeats few shapes: looked up."""
+    """(grid x, y, z, block x, y, z, shared_mem), checked against CUDA's limits. Training repeats
+    few shapes: looked up."""
     g, b = dims(grid), dims(block)
     if min(b) < 1 or math.prod(b) > MAX_THREADS:
         raise ValueError(f"block {b} has {math.prod(b)} threads; it needs 1 to {MAX_THREADS}")
     if 0 in g:
-        raise ValueError(f"grid {g} has no blocks, which a GPU refuses; skip the launch when there is no work")
+        raise ValueError(
+            f"grid {g} has no blocks, which a GPU refuses; skip the launch when there is no work"
+        )
     if not (0 < g[0] <= MAX_GRID_X and 0 < g[1] <= MAX_GRID_YZ and 0 < g[2] <= MAX_GRID_YZ):
-        raise ValueError(f"grid {g} must be positive, at most ({MAX_GRID_X}, {MAX_GRID_YZ}, {MAX_GRID_YZ})")
+        raise ValueError(
+            f"grid {g} must be positive, at most ({MAX_GRID_X}, {MAX_GRID_YZ}, {MAX_GRID_YZ})"
+        )
     if not 0 <= shared_mem <= MAX_SHARED:
         raise ValueError(f"shared_mem is {shared_mem} bytes; a block has at most {MAX_SHARED}")
     return (*g, *b, int(shared_mem))

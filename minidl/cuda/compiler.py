@@ -1,9 +1,11 @@
 """Finds a C++ compiler, runs it, and keeps what it made: nothing is compiled twice.
 
-    ~/.cache/minidl/kernels/<key>.so      key = hash of the source with its includes, the host headers, flags, compiler, CPU
+    ~/.cache/minidl/kernels/<key>.so      key = hash of the source with its includes, the host
+                                          headers, flags, compiler, CPU
 
-Several ranks may want the same kernel at once. Each compiles into a file of its own and renames it to the final name: a
-rename replaces a file whole, so nobody ever loads half a library. A cache folder that cannot be written is replaced by a
+Several ranks may want the same kernel at once. Each compiles into a file of its own and renames it
+to the final name: a rename replaces a file whole, so nobody ever loads half a library. A cache
+folder that cannot be written is replaced by a
 temporary one for this process.   Test: tests/cuda/test_compiler.py
 """
 
@@ -20,20 +22,28 @@ from pathlib import Path
 
 from minidl.cuda.source import KernelError
 
-HOST = Path(__file__).resolve().parents[2] / "kernels" / "host"  # the CPU side of CUDA, see source.KERNELS
+HOST = (
+    Path(__file__).resolve().parents[2] / "kernels" / "host"
+)  # the CPU side of CUDA, see source.KERNELS
 
 NO_COMPILER = (
-    "no C++ compiler found, which .cu files need to run without a GPU. Install one: `sudo apt install g++` (Debian, Ubuntu), "
-    "`xcode-select --install` (macOS), or `pip install 'minidl[zig]'` anywhere; or name yours in MINIDL_CXX"
+    "no C++ compiler found, which .cu files need to run without a GPU. Install one: "
+    "`sudo apt install g++` (Debian, Ubuntu), `xcode-select --install` (macOS), or "
+    "`pip install 'minidl[zig]'` anywhere; or name yours in MINIDL_CXX"
 )
 
-# Never -ffast-math: it removes infinities from the language, and g++ then sets flush-to-zero for the whole process.
-# math-errno and trapping-math off are what vectorising sqrt and select needs, and change no value.
+# Never -ffast-math: it removes infinities from the language, and g++ then sets flush-to-zero for
+# the whole process. math-errno and trapping-math off are what vectorising sqrt and select needs,
+# and change no value.
 FLAGS = (
-    "-std=gnu++17 -fno-math-errno -fno-trapping-math -ffp-contract=fast -fno-strict-aliasing -fopenmp-simd "
-    "-fno-exceptions -fno-rtti -fvisibility=hidden -fPIC -w"
+    "-std=gnu++17 -fno-math-errno -fno-trapping-math -ffp-contract=fast "
+    "-fno-strict-aliasing -fopenmp-simd -fno-exceptions -fno-rtti -fvisibility=hidden -fPIC -w"
 ).split()
-LINK = ["-shared", "-pthread", *(["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-lm"])]
+LINK = [
+    "-shared",
+    "-pthread",
+    *(["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-lm"]),
+]
 
 
 class Compiler:
@@ -48,16 +58,29 @@ class Compiler:
     @property
     def flags(self):
         """Flags for kernels: optimised for this processor."""
-        # Not -mtls-dialect=gnu2: glibc before 2.40 loses vector registers when a thread first touches __shared__ (bug 31372).
-        native = [] if self.kind == "zig" else ["-march=native"]  # zig's default target is this machine
-        if sys.platform == "darwin" and platform.machine() == "arm64":
-            native = ["-mcpu=native"]
+        # Not -mtls-dialect=gnu2: glibc before 2.40 loses vector registers when a thread first
+        # touches __shared__ (bug 31372).
+        native = ["-mcpu=native" if platform.machine() == "arm64" else "-march=native"]
+        if self.kind == "zig":  # whose default target is this machine
+            native = []
+        if platform.machine() in ("x86_64", "AMD64"):  # else half of an AVX-512 register is used
+            native.append("-mprefer-vector-width=512")
         return [*FLAGS, "-O3", *native, *self._no_library]
 
     @property
     def runtime_flags(self):
-        """Flags for the runtime library. Not for this processor: only the kernels' loops gain from that."""
-        return ["-std=gnu++17", "-O2", "-fno-exceptions", "-fno-rtti", "-fPIC", "-fvisibility=hidden", "-w", *self._no_library]
+        """Flags for the runtime library. Not for this processor: only the kernels' loops gain from
+        that."""
+        return [
+            "-std=gnu++17",
+            "-O2",
+            "-fno-exceptions",
+            "-fno-rtti",
+            "-fPIC",
+            "-fvisibility=hidden",
+            "-w",
+            *self._no_library,
+        ]
 
     @property
     def _no_library(self):
@@ -72,7 +95,8 @@ class Compiler:
 
 
 def find_compiler():
-    """$MINIDL_CXX, else g++, clang++, the ziglang wheel; KernelError with remedies if there is none."""
+    """$MINIDL_CXX, else g++, clang++, the ziglang wheel; KernelError with remedies if there is
+    none."""
     return _find(os.environ.get("MINIDL_CXX", ""), os.environ.get("PATH", ""))
 
 
@@ -102,9 +126,15 @@ def _kind(command):
 def _cpu():
     """What -march=native looks at: the processor's name and abilities."""
     try:
-        with open("/proc/cpuinfo") as f:  # the first processor's lines are enough, and the file is long
+        with open(
+            "/proc/cpuinfo"
+        ) as f:  # the first processor's lines are enough, and the file is long
             lines = f.read(8192).split("\n\n")[0].splitlines()
-        return "\n".join(line for line in lines if line.startswith(("model name", "flags", "CPU part", "Features")))
+        return "\n".join(
+            line
+            for line in lines
+            if line.startswith(("model name", "flags", "CPU part", "Features"))
+        )
     except OSError:
         return platform.processor() + platform.machine()
 
@@ -112,11 +142,14 @@ def _cpu():
 @functools.cache
 def host_headers():
     """{path: text} of the CPU side, for keys and for tools."""
-    return {file: file.read_text() for file in sorted(HOST.iterdir()) if file.suffix in (".h", ".cpp")}
+    return {
+        file: file.read_text() for file in sorted(HOST.iterdir()) if file.suffix in (".h", ".cpp")
+    }
 
 
 def cache_folder():
-    """$MINIDL_CACHE, else $XDG_CACHE_HOME/minidl, else ~/.cache/minidl; a temporary folder where that cannot be written."""
+    """$MINIDL_CACHE, else $XDG_CACHE_HOME/minidl, else ~/.cache/minidl; a temporary folder where
+    that cannot be written."""
     named = os.environ.get("MINIDL_CACHE")
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return _writable(Path(named or os.path.join(base, "minidl")) / "kernels")
@@ -134,7 +167,8 @@ def _writable(folder):
 
 
 def key_of(*parts):
-    """A name for what these parts, the host headers, the compiler and the CPU together determine."""
+    """A name for what these parts, the host headers, the compiler and the CPU together
+    determine."""
     digest = hashlib.sha256()
     for part in (*parts, find_compiler().identity(), _cpu(), *host_headers().values()):
         digest.update(str(part).encode())
@@ -143,7 +177,8 @@ def key_of(*parts):
 
 
 def cached(key):
-    """The library `key` in the cache, or None. A cache that can be read but not written still serves."""
+    """The library `key` in the cache, or None. A cache that can be read but not written still
+    serves."""
     for folder in (cache_folder(), _shared_cache(), _temporary()):
         if folder and (file := folder / f"{key}.so").exists():
             return file
@@ -159,14 +194,16 @@ _made = []
 
 
 def _temporary(create=False):
-    """This process's own folder, made when the cache cannot be written, removed when Python ends."""
+    """This process's own folder, made when the cache cannot be written, removed when Python
+    ends."""
     if create and not _made:
         _made.append(tempfile.TemporaryDirectory(prefix="minidl-kernels-"))
     return Path(_made[0].name) if _made else None
 
 
 def build(key, arguments, text=None, describe="the kernel"):
-    """Compile `text` (or the files among `arguments`) into the cached library `key`; returns its path."""
+    """Compile `text` (or the files among `arguments`) into the cached library `key`; returns its
+    path."""
     folder = cache_folder() or _temporary(create=True)
     handle, temporary = tempfile.mkstemp(prefix=f"{key}.", suffix=".tmp", dir=folder)
     os.close(handle)
@@ -185,7 +222,9 @@ def run(arguments, text=None, describe="the kernel"):
     """Run the compiler; its output, or KernelError with its messages."""
     compiler = find_compiler()
     try:
-        result = subprocess.run([*compiler.command, *arguments], input=text, capture_output=True, text=True)
+        result = subprocess.run(
+            [*compiler.command, *arguments], input=text, capture_output=True, text=True
+        )
     except OSError as error:
         raise KernelError(f"cannot start the compiler {compiler}: {error}") from None
     if result.returncode:

@@ -1,13 +1,13 @@
 """Runs a .cu file on the CPU: the same text, compiled by a C++ compiler, called through ctypes.
 
-    kernel.cu --preprocess--> text --parse, edit--> C++ = host headers + text + one launcher per kernel --compile--> key.so
-                                                                                                   (compiler.py: cached)
-    flat form:   a launcher is a loop over the threads                       (flat.py: how that loop is made fast)
-    fibre form:  a launcher hands the kernel to the fibre engine             (kernels/host/fibre.cpp)
+    kernel.cu --preprocess--> text --parse, edit--> C++ --compile--> key.so    (compiler.py: cached)
+                                                    C++ = host headers + text + a launcher per kernel
+    flat form:   a launcher is a loop over the threads               (flat.py makes it fast)
+    fibre form:  a launcher hands the kernel to the fibre engine     (kernels/host/fibre.cpp)
 
-What the text needs to become C++ is little: four parameters in front of a kernel's own (its threadIdx, blockIdx, blockDim,
-gridDim), `extern __shared__ float s[]` turned into a pointer, and in the fibre form `return;` telling its line.
-Test: tests/cuda/test_cpu.py
+What the text needs to become C++ is little: four parameters in front of a kernel's own (its
+threadIdx, blockIdx, blockDim, gridDim), `extern __shared__ float s[]` turned into a pointer, and in
+the fibre form `return;` telling its line.   Test: tests/cuda/test_idioms.py, test_fibre.py
 """
 
 import ctypes
@@ -31,7 +31,9 @@ class Library:
         runtime()  # first, so that its symbols are there for the kernels'
         self._library = ctypes.CDLL(str(file))
         manifest = json.loads(ctypes.c_char_p.in_dll(self._library, "minidl_manifest").value)
-        self.kernels = {name: CpuKernel(self._library, name, **about) for name, about in manifest.items()}
+        self.kernels = {
+            name: CpuKernel(self._library, name, **about) for name, about in manifest.items()
+        }
 
 
 class CpuKernel:
@@ -50,25 +52,39 @@ class CpuKernel:
 
 
 def load(path, defines, include_folders, name=None, form="auto"):
-    """The Library of the file at `path`, from the cache or compiled now. name: an instance of a template, or None."""
+    """The Library of the file at `path`, from the cache or compiled now. name: an instance of a
+    template, or None."""
     text, _ = inline_includes(path, include_folders)
     instance = name if name and "<" in name else ""
-    key = compiler.key_of(text, sorted(defines.items()), instance, form, *compiler.find_compiler().flags)
+    key = compiler.key_of(
+        text, sorted(defines.items()), instance, form, *compiler.find_compiler().flags
+    )
     file = compiler.cached(key)
     if file is None:
         code = generate(path, text, defines, instance, form)
-        file = compiler.build(key, [*compiler.find_compiler().flags, f"-I{compiler.HOST}"], code, str(path))
+        file = compiler.build(
+            key, [*compiler.find_compiler().flags, f"-I{compiler.HOST}"], code, str(path)
+        )
     return Library(file, path)
 
 
 def generate(path, text, defines, instance="", form="auto"):
     """The C++ that is compiled for `text`, the file's text with its includes."""
-    from minidl.cuda import flat  # only who compiles needs it, and its patterns take milliseconds to prepare
+    from minidl.cuda import (  # only who compiles needs it, and its patterns take milliseconds to prepare
+        flat,
+    )
 
     # __CUDA_ARCH__ 800: features up to there exist here, or are named in an error
-    options = [f"-D{k}={v}" for k, v in defines.items()] + ["-DMINIDL_HOST=1", "-D__CUDACC__=1", "-D__CUDA_ARCH__=800"]
-    # with the flags of the compile that follows: `#ifdef __AVX512F__` in a kernel file must see what the compiler will use
-    text = compiler.run(["-E", *compiler.find_compiler().flags, "-x", "c++", *options, "-"], text, str(path))
+    options = [f"-D{k}={v}" for k, v in defines.items()] + [
+        "-DMINIDL_HOST=1",
+        "-D__CUDACC__=1",
+        "-D__CUDA_ARCH__=800",
+    ]
+    # with the flags of the compile that follows: `#ifdef __AVX512F__` in a kernel file must see
+    # what the compiler will use
+    text = compiler.run(
+        ["-E", *compiler.find_compiler().flags, "-x", "c++", *options, "-"], text, str(path)
+    )
     source = Source(path, text, defines)
     if not source.kernels:
         raise KernelError(f"{path}: no __global__ function in this file")
@@ -96,7 +112,7 @@ def generate(path, text, defines, instance="", form="auto"):
             launchers.append(_fibre_launcher(name, number, arguments))
         manifest[name] = {
             "number": number, "form": its_form, "parameters": [vars(p) for p in parameters],
-            "dynamic_shared": bool(re.search(r"\bextern\s+__shared__|__shared__\s+extern", source.reached_text(name))),
+            "dynamic_shared": bool(_DYNAMIC.search(source.reached_text(name))),
         }  # fmt: skip
     edits = _edits(source, plans, "fibre" in forms.values())
     text = _apply(source.text, edits)
@@ -106,7 +122,14 @@ def generate(path, text, defines, instance="", form="auto"):
         head.append('#include "cooperative_groups.h"')
     raw = json.dumps(json.dumps(manifest))  # a C string literal: JSON's escapes are C's
     return "\n".join(
-        [*head, text, '#line 1 "launchers made by minidl"', *launchers, f"extern \"C\" __attribute__((visibility(\"default\"))) const char* minidl_manifest; const char* minidl_manifest = {raw};"]
+        [
+            *head,
+            text,
+            '#line 1 "launchers made by minidl"',
+            *launchers,
+            'extern "C" __attribute__((visibility("default"))) const char* minidl_manifest;',
+            f"const char* minidl_manifest = {raw};",
+        ]
     )
 
 
@@ -120,15 +143,19 @@ def _unpacked(p, i):
 def _fibre_launcher(name, number, arguments):
     args = "".join(f", {a}" for a in arguments)
     return f"""
-static void minidl_thread_{number}(const MinidlLaunch* L, const uint3& thread, const uint3& block) {{
+static void minidl_thread_{number}(const MinidlLaunch* L, const uint3& thread,
+                                     const uint3& block) {{
   {name}(thread, block, ::blockDim, ::gridDim{args});
 }}
-MINIDL_EXPORT int minidl_launch_{number}(const MinidlLaunch* L) {{ return minidl_run_fibres(L, minidl_thread_{number}); }}
+MINIDL_EXPORT int minidl_launch_{number}(const MinidlLaunch* L) {{
+  return minidl_run_fibres(L, minidl_thread_{number});
+}}
 """
 
 
 _DYNAMIC = re.compile(
-    r"\b(?:extern\s+__shared__|__shared__\s+extern)\s+((?:__align__\s*\([^)]*\)|alignas\s*\([^)]*\)|[\w:<>\s])+?)\s*\b(\w+)\s*\[\s*\]\s*;"
+    r"\b(?:extern\s+__shared__|__shared__\s+extern)\s+"
+    r"((?:(?:__align__|alignas)\s*\([^)]*\)|[\w:<>\s])+?)\s*\b(\w+)\s*\[\s*\]\s*;"
 )
 
 
@@ -142,7 +169,9 @@ def _edits(source, plans, has_fibres):
             continue
         plan = plans.get(f.name)
         index = f", {plan.index_type} minidl_x" if plan and plan.linear else ""
-        edits.append((f.open_paren + 1, f.open_paren + 1, _hidden(index, source.blank[f.open_paren + 1 :])))
+        edits.append(
+            (f.open_paren + 1, f.open_paren + 1, _hidden(index, source.blank[f.open_paren + 1 :]))
+        )
         if plan:
             edits += plan.edits
         if has_fibres and not plan:
@@ -168,32 +197,38 @@ def _edits(source, plans, has_fibres):
 def _hidden(index, after):
     empty = re.match(r"\s*(void\s*)?\)", after)
     if empty and "void" in empty[0]:
-        return f"MINIDL_BUILTINS{index}, "  # `(void)` cannot follow a parameter, but no kernel writes it
+        return f"MINIDL_BUILTINS{index}, "
     return f"MINIDL_BUILTINS{index}" + ("" if empty else ", ")
 
 
 def _apply(text, edits):
     """Make the edits from the last to the first, so that offsets stay true."""
     for begin, end, new in sorted(edits, key=lambda e: (e[0], e[1]), reverse=True):
-        lost_lines = "\n" * (text[begin:end].count("\n") - new.count("\n"))  # the lines after keep their numbers
+        lost_lines = "\n" * (
+            text[begin:end].count("\n") - new.count("\n")
+        )  # the lines after keep their numbers
         text = text[:begin] + new + lost_lines + text[end:]
     return text
 
 
 @functools.cache
 def runtime():
-    """The runtime library: thread pool and fibres. Compiled once, loaded so that every kernel's library finds it."""
+    """The runtime library: thread pool and fibres. Compiled once, loaded so that every kernel's
+    library finds it."""
     sources = [str(compiler.HOST / f) for f in ("runtime.cpp", "fibre.cpp", "switch.cpp")]
     flags = compiler.find_compiler().runtime_flags
     key = compiler.key_of("runtime", *flags)
-    file = compiler.cached(key) or compiler.build(key, [*flags, *sources], describe="minidl's runtime library")
+    file = compiler.cached(key) or compiler.build(
+        key, [*flags, *sources], describe="minidl's runtime library"
+    )
     library = ctypes.CDLL(str(file), mode=ctypes.RTLD_GLOBAL)
     library.minidl_error.restype = ctypes.c_char_p
     return library
 
 
 def _default_threads():
-    """OMP_NUM_THREADS, which `minidl run` and Slurm set per rank; else the processors this process may use."""
+    """OMP_NUM_THREADS, which `minidl run` and Slurm set per rank; else the processors this process
+    may use."""
     asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
     if asked.isdigit() and int(asked) > 0:
         return int(asked)

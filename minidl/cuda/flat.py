@@ -1,13 +1,17 @@
-"""The flat form: a kernel without barriers is the body of a loop over its threads. This file makes that loop a fast one.
+"""The flat form: a kernel without barriers is the body of a loop over its threads. This file makes
+that loop a fast one.
 
     int i = blockIdx.x * blockDim.x + threadIdx.x;      for (int i = begin; i < min(end, n); ++i)
     if (i < n) c[i] = a[i] + b[i];                  ->      c[i] = a[i] + b[i];
 
-1. The index. CUDA computes it in unsigned arithmetic, which may wrap, so a compiler must expect a[i] and a[i + 1] to be far
+1. The index. CUDA computes it in unsigned arithmetic, which may wrap, so a compiler must expect
+a[i] and a[i + 1] to be far
    apart and gathers them one by one. The expression is replaced by the loop's own counter.
 2. The guard around the kernel, `if (i < n)`, becomes the end of the loop.
-3. A grid-stride loop that is the whole kernel becomes the body of the loop: contiguous, whatever the grid.
-4. `#pragma omp simd` on the loop, unless the kernel has loops of its own (a thread per row: those are vectorised inside).
+3. A grid-stride loop that is the whole kernel becomes the body of the loop: contiguous, whatever
+the grid.
+4. `#pragma omp simd` on the loop, unless the kernel has loops of its own (a thread per row: those
+are vectorised inside).
 
 A form that is not recognised stays as it is: slower, never wrong.   Test: tests/cuda/test_flat.py
 """
@@ -18,26 +22,45 @@ from dataclasses import dataclass, field
 from minidl.cuda.source import match_bracket
 
 # threads are independent here; each CUDA word for "my place along x"
-_T, _B, _D, _G = r"threadIdx\s*\.\s*x", r"blockIdx\s*\.\s*x", r"blockDim\s*\.\s*x", r"gridDim\s*\.\s*x"
-_CAST = r"(?:\(\s*(?:int|unsigned|unsigned int|size_t|long|long long|int64_t|uint32_t|uint64_t)\s*\)\s*)?"
+_T, _B, _D, _G = (
+    r"threadIdx\s*\.\s*x",
+    r"blockIdx\s*\.\s*x",
+    r"blockDim\s*\.\s*x",
+    r"gridDim\s*\.\s*x",
+)
+_INTEGER = (
+    r"(?:unsigned\s+int|unsigned\s+long\s+long|unsigned\s+long|long\s+long"
+    r"|int64_t|uint32_t|uint64_t|size_t|int|unsigned|long)"
+)
+_CAST = rf"(?:\(\s*{_INTEGER}\s*\)\s*)?"
 
 
 def _either(a, op, b):
     return rf"(?:{a}\s*\{op}\s*{b}|{b}\s*\{op}\s*{a})"
 
 
-_PRODUCT = rf"(?:{_CAST}{_either(_CAST + _B, '*', _CAST + _D)}|{_CAST}\(\s*{_either(_CAST + _B, '*', _CAST + _D)}\s*\))"
-INDEX = re.compile(rf"(?<![\w.])(?:{_PRODUCT}\s*\+\s*{_CAST}{_T}|{_CAST}{_T}\s*\+\s*{_PRODUCT})(?!\s*\.)\b")
-STRIDE = rf"(?:{_CAST}{_either(_CAST + _D, '*', _CAST + _G)}|\(\s*{_either(_CAST + _D, '*', _CAST + _G)}\s*\))"
-_INTEGER = r"(?:unsigned\s+int|unsigned\s+long\s+long|unsigned\s+long|long\s+long|int64_t|uint32_t|uint64_t|size_t|int|unsigned|long)"
+def _product(a, b):
+    """a * b in either order, with or without casts and brackets."""
+    product = _either(_CAST + a, "*", _CAST + b)
+    return rf"(?:{_CAST}{product}|{_CAST}\(\s*{product}\s*\))"
+
+
+_PRODUCT = _product(_B, _D)
+INDEX = re.compile(
+    rf"(?<![\w.])(?:{_PRODUCT}\s*\+\s*{_CAST}{_T}|{_CAST}{_T}\s*\+\s*{_PRODUCT})(?!\s*\.)\b"
+)
+STRIDE = _product(_D, _G)
 
 
 @dataclass
 class Plan:
-    """How the loop over the threads of one kernel is written. edits: (begin, end, text) on the source."""
+    """How the loop over the threads of one kernel is written. edits: (begin, end, text) on the
+    source."""
 
     edits: list = field(default_factory=list)
-    linear: bool = False  # x runs over all blocks in one loop, the kernel gets its index as `minidl_x`
+    linear: bool = (
+        False  # x runs over all blocks in one loop, the kernel gets its index as `minidl_x`
+    )
     index_type: str = "int"
     bound: str | None = None  # C expression of parameters where the loop may end
     whole: bool = False  # a grid-stride loop: covers 0..bound for any grid
@@ -50,11 +73,15 @@ def plan(source, kernel):
     helpers = "\n".join(source.blank[f.body[0] : f.body[1]] for f in reached if f is not kernel)
     begin, end = kernel.body
     body = source.blank[begin:end]
-    simd = not _has_long_loop(body) and not _has_long_loop(helpers) and "atomic" not in body + helpers
+    simd = (
+        not _has_long_loop(body) and not _has_long_loop(helpers) and "atomic" not in body + helpers
+    )
     simd = simd and not re.search(r"\b(volatile|printf|assert)\b", body + helpers)
     result = Plan(simd=simd)
     if re.search(r"\b(threadIdx|blockIdx|blockDim|gridDim)\b", helpers):
-        result.simd = False  # helpers read the global variables, which a vector of threads cannot share
+        result.simd = (
+            False  # helpers read the global variables, which a vector of threads cannot share
+        )
         return result
 
     params = source.value_parameters(kernel)
@@ -67,7 +94,11 @@ def plan(source, kernel):
             result.index_type, result.bound = loop_type, bound
             # the loop is gone: what loops remain?
             inner = rest
-            result.simd = not _has_long_loop(inner) and not _has_long_loop(helpers) and "atomic" not in inner + helpers
+            result.simd = (
+                not _has_long_loop(inner)
+                and not _has_long_loop(helpers)
+                and "atomic" not in inner + helpers
+            )
             return result
 
     found = [m for m in INDEX.finditer(body) if _stands_alone(body, m)]
@@ -89,17 +120,20 @@ def plan(source, kernel):
 
 
 def launcher(name, plan, number, parameters, arguments):
-    """C++ of the exported launcher of a flat kernel. name: 'scale<float>' for an instance; arguments: C++ that reads each."""
-    simd = "_Pragma(\"omp simd\")" if plan.simd else ""
+    """C++ of the exported launcher of a flat kernel. name: 'scale<float>' for an instance;
+    arguments: C++ that reads each."""
+    simd = '_Pragma("omp simd")' if plan.simd else ""
     hidden = "threadIdx, blockIdx, block, grid"
     if not plan.linear:
         return f"""
-__attribute__((flatten)) static void minidl_units_{number}(const MinidlLaunch* L, long long begin, long long end) {{
+__attribute__((flatten))
+static void minidl_units_{number}(const MinidlLaunch* L, long long begin, long long end) {{
   const dim3 grid(L->grid[0], L->grid[1], L->grid[2]), block(L->block[0], L->block[1], L->block[2]);
   {_unpack(arguments)}
   ::gridDim = grid; ::blockDim = block;
   for (long long u = begin; u < end; ++u) {{
-    const uint3 blockIdx = {{unsigned(u % grid.x), unsigned(u / grid.x % grid.y), unsigned(u / grid.x / grid.y)}};
+    const uint3 blockIdx = {{unsigned(u % grid.x), unsigned(u / grid.x % grid.y),
+                            unsigned(u / grid.x / grid.y)}};
     ::blockIdx = blockIdx;
     for (unsigned z = 0; z < block.z; ++z)
       for (unsigned y = 0; y < block.y; ++y) {{
@@ -116,10 +150,13 @@ MINIDL_EXPORT int minidl_launch_{number}(const MinidlLaunch* L) {{
   return minidl_run_flat(L, minidl_units_{number}, (long long)L->grid[0] * L->grid[1] * L->grid[2]);
 }}
 """
-    # a tile: enough elements to make a vector loop worthwhile; one row, which may be all the work of a CPU thread
+    # a tile: enough elements to make a vector loop worthwhile; one row, which may be all the work
+    # of a CPU thread
     tile = 2048 if plan.simd else 1
     t = plan.index_type
-    ours = {p.name: f"minidl_a{i}" for i, p in enumerate(parameters)}  # the bound speaks of the kernel's parameters
+    ours = {
+        p.name: f"minidl_a{i}" for i, p in enumerate(parameters)
+    }  # the bound speaks of the kernel's parameters
     bound = re.sub(r"[A-Za-z_]\w*", lambda m: ours[m[0]], plan.bound) if plan.bound else ""
     bound = f"(long long)({bound})"
     end = bound if plan.whole else "threads"
@@ -132,7 +169,8 @@ static long long minidl_extent_{number}(const MinidlLaunch* L) {{
   {clip}
   return n < 0 ? 0 : n;
 }}
-__attribute__((flatten)) static void minidl_units_{number}(const MinidlLaunch* L, long long begin, long long end) {{
+__attribute__((flatten))
+static void minidl_units_{number}(const MinidlLaunch* L, long long begin, long long end) {{
   const dim3 grid(L->grid[0], L->grid[1], L->grid[2]), block(L->block[0], L->block[1], L->block[2]);
   {_unpack(arguments)}
   const long long n = minidl_extent_{number}(L), tiles = (n + {tile - 1}) / {tile};
@@ -140,8 +178,8 @@ __attribute__((flatten)) static void minidl_units_{number}(const MinidlLaunch* L
     const long long row = begin / tiles, first = begin - row * tiles;
     const long long last = first + (end - begin) < tiles ? first + (end - begin) : tiles;
     begin += last - first;
-    const unsigned y = row % block.y, z = row / block.y % block.z, by = row / block.y / block.z % grid.y,
-                   bz = row / block.y / block.z / grid.y;
+    const unsigned y = row % block.y, z = row / block.y % block.z,
+                   by = row / block.y / block.z % grid.y, bz = row / block.y / block.z / grid.y;
     const uint3 threadIdx = {{0, y, z}}, blockIdx = {{0, by, bz}};
     const {t} stop = ({t})(last * {tile} < n ? last * {tile} : n);
     {simd}
@@ -152,7 +190,8 @@ __attribute__((flatten)) static void minidl_units_{number}(const MinidlLaunch* L
 MINIDL_EXPORT int minidl_launch_{number}(const MinidlLaunch* L) {{
   const long long n = minidl_extent_{number}(L);
   if ((long long)({t})n != n || ({t})n < 0)
-    return minidl_refuse("kernel {name}: its index of type {t} cannot count the threads of this launch; use a wider type");
+    return minidl_refuse("its index of type {t} cannot count the threads of this launch; "
+                         "use a wider type");
   const long long rows = (long long)L->grid[1] * L->grid[2] * L->block[1] * L->block[2];
   return minidl_run_flat(L, minidl_units_{number}, (n + {tile - 1}) / {tile} * rows);
 }}
@@ -174,7 +213,8 @@ def _without(body, edits):
 
 
 def _has_long_loop(text):
-    """A loop that a compiler will not unroll: any while, and any for whose end is not a small number or a CONSTANT."""
+    """A loop that a compiler will not unroll: any while, and any for whose end is not a small
+    number or a CONSTANT."""
     if re.search(r"\b(while|do)\b", text):
         return True
     for m in re.finditer(r"\bfor\s*\(", text):
@@ -187,19 +227,31 @@ def _has_long_loop(text):
 
 
 def _stands_alone(body, m):
-    """Not part of a longer product: `2 * blockIdx.x * blockDim.x + threadIdx.x * 4` is another index."""
+    """Not part of a longer product: `2 * blockIdx.x * blockDim.x + threadIdx.x * 4` is another
+    index."""
     before, after = body[: m.start()].rstrip()[-1:], body[m.end() :].lstrip()[:1]
-    return before not in ("*", "/", "%", "-", "~", "!", "&") and after not in ("*", "/", "%", ".", "[")
+    return before not in ("*", "/", "%", "-", "~", "!", "&") and after not in (
+        "*",
+        "/",
+        "%",
+        ".",
+        "[",
+    )
 
 
 def _assigned(body, variable, declarations=1):
     """Is the variable changed, or its address taken, besides its declaration?"""
-    changes = re.findall(rf"\b{variable}\s*(?:[-+*/%&|^]|<<|>>)?=(?!=)|(?:\+\+|--|&)\s*{variable}\b|\b{variable}\s*(?:\+\+|--)", body)
+    changes = re.findall(
+        rf"\b{variable}\s*(?:[-+*/%&|^]|<<|>>)?=(?!=)"
+        rf"|(?:\+\+|--|&)\s*{variable}\b|\b{variable}\s*(?:\+\+|--)",
+        body,
+    )
     return len(changes) > declarations
 
 
 def _comparison(text, variable, params, operator):
-    """The bound of `variable < bound`, a parameter or a product of parameters and numbers; None if it is something else."""
+    """The bound of `variable < bound`, a parameter or a product of parameters and numbers; None if
+    it is something else."""
     m = re.fullmatch(rf"\s*\(?\s*{variable}\s*{operator}\s*\(?\s*([\w\s*]+?)\s*\)?\s*\)?\s*", text)
     if not m:
         return None
@@ -207,18 +259,26 @@ def _comparison(text, variable, params, operator):
     return m[1] if all(re.fullmatch(r"\d+", w) or w in params for w in words) else None
 
 
-_PLAIN_DECLARATION = re.compile(r"\s*(?:const\s+)?(?:\w+\s+)+\w+\s*=[^=;()\[\]]*(?:\([^()\[\]]*\)[^=;()\[\]]*)*$")
+_PLAIN_DECLARATION = re.compile(
+    r"\s*(?:const\s+)?(?:\w+\s+)+\w+\s*=[^=;()\[\]]*(?:\([^()\[\]]*\)[^=;()\[\]]*)*$"
+)
 
 
 def _guard(body, variable, params):
-    """(begin, end, replacement, bound) of the guard around the kernel; None if there is none we are sure of.
+    """(begin, end, replacement, bound) of the guard around the kernel; None if there is none we are
+    sure of.
 
-    Either `if (i >= n) return;` after declarations alone, or `if (i < n) statement` as the last statement after such."""
+    Either `if (i >= n) return;` after declarations alone, or `if (i < n) statement` as the last
+    statement after such."""
     for m in re.finditer(r"\bif\s*\(", body):
         close = match_bracket(body, m.end() - 1)
         condition = body[m.end() : close]
         before = [s for s in body[: m.start()].split(";") if s.strip()]
-        if not all(_PLAIN_DECLARATION.match(s) and not re.search(r"\b\w+\s*\(", s.replace("(minidl_x)", "")) for s in before):
+        if not all(
+            _PLAIN_DECLARATION.match(s)
+            and not re.search(r"\b\w+\s*\(", s.replace("(minidl_x)", ""))
+            for s in before
+        ):
             return None
         rest = body[close + 1 :]
         returns = re.match(r"\s*(?:return\s*;|\{\s*return\s*;\s*\})", rest)
@@ -226,11 +286,17 @@ def _guard(body, variable, params):
         if not returns:
             statement = re.match(r"\s*\{", rest)
             ends = match_bracket(rest, statement.end() - 1) if statement else rest.find(";")
-            if rest[ends + 1 :].strip() or not statement and re.match(r"\s*(if|for|while|do|switch)\b", rest):
+            if (
+                rest[ends + 1 :].strip()
+                or not statement
+                and re.match(r"\s*(if|for|while|do|switch)\b", rest)
+            ):
                 return None
         at = m.end()
         for part in re.split(f"({split})", condition):
-            if re.fullmatch(split, part) is None and (bound := _comparison(part, variable, params, operator)):
+            if re.fullmatch(split, part) is None and (
+                bound := _comparison(part, variable, params, operator)
+            ):
                 if all(not _assigned(body, w.strip(), 0) for w in bound.split("*")):
                     return at, at + len(part), neutral, bound
             at += len(part)
@@ -239,7 +305,8 @@ def _guard(body, variable, params):
 
 
 def _grid_stride(body, params):
-    """(index type, variable, bound, edits) if the kernel is one grid-stride loop and nothing else that matters."""
+    """(index type, variable, bound, edits) if the kernel is one grid-stride loop and nothing else
+    that matters."""
     stride_name = None
     header = re.search(r"\bfor\s*\(", body)
     if not header:
@@ -252,7 +319,10 @@ def _grid_stride(body, params):
     if not start:
         return None
     before = body[: header.start()]
-    declared = {m[2]: m[3].strip() for m in re.finditer(rf"(?:const\s+)?({_INTEGER})\s+(\w+)\s*=\s*([^;]+);", before)}
+    declared = {
+        m[2]: m[3].strip()
+        for m in re.finditer(rf"(?:const\s+)?({_INTEGER})\s+(\w+)\s*=\s*([^;]+);", before)
+    }
     if re.sub(rf"(?:const\s+)?{_INTEGER}\s+\w+\s*=\s*[^;]+;", "", before).strip():
         return None  # something else happens before the loop
     variable = start[2]
@@ -268,7 +338,11 @@ def _grid_stride(body, params):
     block = re.match(r"\s*\{", rest)
     ends = match_bracket(rest, block.end() - 1) if block else rest.find(";")
     inner = rest[: ends + 1]
-    if rest[ends + 1 :].strip() or re.search(r"\b(break|continue|return|goto)\b", inner) or _assigned(inner, variable, 0):
+    if (
+        rest[ends + 1 :].strip()
+        or re.search(r"\b(break|continue|return|goto)\b", inner)
+        or _assigned(inner, variable, 0)
+    ):
         return None
     names = [n for n in declared if n != variable]
     if any(re.search(rf"\b{n}\b", inner) for n in names if n in (stride_name, start[3])):

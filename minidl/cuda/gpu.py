@@ -1,7 +1,10 @@
-"""Runs a .cu file on a GPU: CuPy's RawModule compiles the file as it is, with kernels/ on the include path.
+"""Runs a .cu file on a GPU: CuPy's RawModule compiles the file as it is, with kernels/ on the
+include path.
 
-What is added to CuPy is the check of the arguments against the signature read from the file: a float64 array for a `float*`, or
-a Python number, which CuPy would pass as 64 bits whatever the parameter is.   Test: tests/cuda/test_gpu.py
+What is added to CuPy is the check of the arguments against the signature read from the file: a
+float64 array for a `float*`, or
+a Python number, which CuPy would pass as 64 bits whatever the parameter is.
+Test: tests/cuda/test_gpu.py
 """
 
 import functools
@@ -23,25 +26,33 @@ class GpuKernel:
         source = Source(path, text, defines)
         if name is None:
             if len(source.kernels) != 1:
-                raise KernelError(f"{path} has several kernels; name one: {', '.join(f.name for f in source.kernels)}")
+                known = ", ".join(f.name for f in source.kernels)
+                raise KernelError(f"{path} has several kernels; name one: {known}")
             name = source.kernels[0].name
         self.signature = arguments.Signature(name, source.parameters(name))
         flags = ("-std=c++17", f"-I{KERNELS}", f"-I{path.parent}", *options)
-        instances = (name,) if "<" in name else None  # a template: CuPy asks NVRTC for the mangled name
-        self._function = _module(with_defines(path, defines, (KERNELS,)), flags, instances).get_function(name)
+        instances = (
+            (name,) if "<" in name else None
+        )  # a template: CuPy asks NVRTC for the mangled name
+        self._function = _module(
+            with_defines(path, defines, (KERNELS,)), flags, instances
+        ).get_function(name)
 
     def __call__(self, grid, block, args, shared_mem=0):
         s = self.signature
         if len(args) != len(s.parameters):
             raise TypeError(f"kernel {s}: it takes {len(s.parameters)} arguments, got {len(args)}")
         ready = tuple(_ready(s, p, a) for p, a in zip(s.parameters, args, strict=True))
-        if shared_mem > 48 * 1024:  # beyond this a kernel must ask (CUDA programming guide, "Shared memory")
+        if (
+            shared_mem > 48 * 1024
+        ):  # beyond this a kernel must ask (CUDA programming guide, "Shared memory")
             self._function.max_dynamic_shared_size_bytes = shared_mem
         self._function(arguments.dims(grid), arguments.dims(block), ready, shared_mem=shared_mem)
 
 
 def _ready(signature, p, a):
-    """The argument as CuPy should get it: a checked array, or a number of the parameter's own type."""
+    """The argument as CuPy should get it: a checked array, or a number of the parameter's own
+    type."""
     if p.kind == "scalar":
         return np.dtype(p.dtype).type(signature.scalar(p, a))
     if a is None:
@@ -50,11 +61,14 @@ def _ready(signature, p, a):
     if not isinstance(a, cupy.ndarray):
         raise TypeError(f"{where} is a pointer: pass a CuPy array, got {type(a).__name__}")
     if p.dtype is not None and a.dtype != np.dtype(p.dtype):
-        raise TypeError(f"{where} points to {p.ctype}; got an array of {a.dtype} with shape {a.shape}")
+        raise TypeError(
+            f"{where} points to {p.ctype}; got an array of {a.dtype} with shape {a.shape}"
+        )
     if not a.flags.c_contiguous:
         raise ValueError(f"{where} must be contiguous; got strides {a.strides} for shape {a.shape}")
-    if p.lanes > 1 and a.data.ptr % min(16, p.lanes * a.itemsize):
-        raise ValueError(f"{where} is a {p.ctype}*: its address must be a multiple of {min(16, p.lanes * a.itemsize)}")
+    alignment = min(16, p.lanes * a.itemsize)
+    if p.lanes > 1 and a.data.ptr % alignment:
+        raise ValueError(f"{where} is a {p.ctype}*: its address must be a multiple of {alignment}")
     return a
 
 

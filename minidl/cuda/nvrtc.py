@@ -1,10 +1,13 @@
-"""Asks NVIDIA's own compiler about a .cu file, without a GPU: does it compile, how many registers, does anything spill?
+"""Asks NVIDIA's own compiler about a .cu file, without a GPU: does it compile, how many registers,
+does anything spill?
 
-NVRTC, the compiler that CuPy uses, comes as a wheel of 60 MB and needs no driver:  pip install 'minidl[nvrtc]'
+NVRTC, the compiler that CuPy uses, comes as a wheel of 60 MB and needs no driver:  pip install
+'minidl[nvrtc]'
 
     minidl.cuda.nvrtc.check("add3.cu")   ->   kernel   arch   registers  shared  stack  spills
                                               add3     sm_80         12       0      0       0
-The CPU runner accepts some things NVRTC rejects, and the other way round: a kernel is done when both take it.
+The CPU runner accepts some things NVRTC rejects, and the other way round: a kernel is done when
+both take it.
 Source: NVRTC's documentation; ptxas' log with --ptxas-options=-v.   Test: tests/cuda/test_nvrtc.py
 """
 
@@ -23,7 +26,8 @@ NO_NVRTC = "NVRTC is not installed: pip install 'minidl[nvrtc]' (60 MB, needs no
 
 @dataclass(frozen=True)
 class Usage:
-    """What one kernel takes of an SM: registers a thread; bytes of shared memory a block, of stack and spills a thread."""
+    """What one kernel takes of an SM: registers a thread; bytes of shared memory a block, of stack
+    and spills a thread."""
 
     kernel: str
     arch: str
@@ -34,9 +38,11 @@ class Usage:
 
 
 def check(path, defines=None, architectures=ARCHITECTURES, instances=()):
-    """Compile a .cu file for each architecture; a list of Usage, or KernelError with NVRTC's messages.
+    """Compile a .cu file for each architecture; a list of Usage, or KernelError with NVRTC's
+    messages.
 
-    instances: template instances to compile, such as 'scale<float, 4>'; without one a template is only parsed."""
+    instances: template instances to compile, such as 'scale<float, 4>'; without one a template is
+    only parsed."""
     from minidl.cuda import KERNELS, find
 
     path = find(path)
@@ -51,10 +57,13 @@ def check(path, defines=None, architectures=ARCHITECTURES, instances=()):
 
 def table(usages):
     """The usages as lines of text; a spill is marked, because it means slow memory traffic."""
-    lines = [f"{'kernel':<32} {'arch':<6} {'registers':>9} {'shared':>7} {'stack':>6} {'spills':>6}"]
+    lines = [
+        f"{'kernel':<32} {'arch':<6} {'registers':>9} {'shared':>7} {'stack':>6} {'spills':>6}"
+    ]
     for u in usages:
         lines.append(
-            f"{u.kernel:<32} {u.arch:<6} {u.registers:>9} {u.shared:>7} {u.stack:>6} {u.spills:>6}" + "  <- spills" * (u.spills > 0)
+            f"{u.kernel:<32} {u.arch:<6} {u.registers:>9} {u.shared:>7} {u.stack:>6} {u.spills:>6}"
+            + "  <- spills" * (u.spills > 0)
         )
     return "\n".join(lines)
 
@@ -69,12 +78,18 @@ def available():
 
 
 def compile_log(path, text, options, arch, instances=()):
-    """Compile `text`, which came from `path`, for `arch`; NVRTC's log, which holds ptxas' figures. KernelError if it does not compile."""
+    """Compile `text`, which came from `path`, for `arch`; NVRTC's log, which holds ptxas' figures.
+    KernelError if it does not compile."""
     nvrtc, include = _library()
     flags = ["--std=c++17", "-default-device", f"--gpu-architecture={arch}", "--ptxas-options=-v"]
     flags += [f"-I{include}", f"-I{include}/cccl", *options]
     program = ctypes.c_void_p()
-    _ok(nvrtc, nvrtc.nvrtcCreateProgram(ctypes.byref(program), text.encode(), path.name.encode(), 0, None, None))
+    _ok(
+        nvrtc,
+        nvrtc.nvrtcCreateProgram(
+            ctypes.byref(program), text.encode(), path.name.encode(), 0, None, None
+        ),
+    )
     try:
         for instance in instances:
             _ok(nvrtc, nvrtc.nvrtcAddNameExpression(program, instance.encode()))
@@ -99,32 +114,47 @@ def _ok(nvrtc, status):
 
 @functools.cache
 def _library():
-    """(the loaded library, the folder of CUDA's headers) from the wheels nvidia-cuda-nvrtc and nvidia-cuda-runtime."""
+    """(the loaded library, the folder of CUDA's headers) from the wheels nvidia-cuda-nvrtc and
+    nvidia-cuda-runtime."""
     spec = importlib.util.find_spec("nvidia")
     for root in map(Path, spec.submodule_search_locations if spec else ()):
         libraries = [
-            f for f in sorted(root.glob("*/lib/libnvrtc.so.*")) if "builtins" not in f.name and ".alt." not in f.name
+            f
+            for f in sorted(root.glob("*/lib/libnvrtc.so.*"))
+            if "builtins" not in f.name and ".alt." not in f.name
         ]
         headers = sorted(root.glob("*/include/cuda_fp16.h"))
         if libraries and headers:
             nvrtc = ctypes.CDLL(str(libraries[-1]))
             nvrtc.nvrtcGetErrorString.restype = ctypes.c_char_p
-            nvrtc.nvrtcCreateProgram.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int] + [ctypes.c_void_p] * 2
+            nvrtc.nvrtcCreateProgram.argtypes = [
+                ctypes.c_void_p,
+                ctypes.c_char_p,
+                ctypes.c_char_p,
+                ctypes.c_int,
+            ] + [ctypes.c_void_p] * 2
             nvrtc.nvrtcAddNameExpression.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
             nvrtc.nvrtcCompileProgram.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p]
-            nvrtc.nvrtcGetProgramLogSize.argtypes = nvrtc.nvrtcGetProgramLog.argtypes = [ctypes.c_void_p] * 2
+            nvrtc.nvrtcGetProgramLogSize.argtypes = nvrtc.nvrtcGetProgramLog.argtypes = [
+                ctypes.c_void_p
+            ] * 2
             return nvrtc, headers[-1].parent
     raise KernelError(NO_NVRTC)
 
 
 def _usages(log, arch, names):
-    """Read ptxas' lines: 'Compiling entry function 'add3' for 'sm_80'', '0 bytes stack frame, ...', 'Used 12 registers, ...'."""
+    """Read ptxas' lines: 'Compiling entry function 'add3' for 'sm_80'', '0 bytes stack frame, ...',
+    'Used 12 registers, ...'."""
     usages = []
     for entry in re.split(r"Compiling entry function '", log)[1:]:
         mangled = entry.split("'")[0]
         # 'add3' is itself; a mangled name, _Z5scaleIfLi4EEvPT_, holds the name after its length
         plain = [n for n in names if n == mangled or f"{len(n)}{n}" in mangled]
-        kernel = max(plain, key=len) + ("" if mangled in names else f" [{mangled}]") if plain else mangled
+        kernel = (
+            max(plain, key=len) + ("" if mangled in names else f" [{mangled}]")
+            if plain
+            else mangled
+        )
 
         def number(pattern, text=entry):
             found = re.search(pattern, text)
@@ -132,7 +162,8 @@ def _usages(log, arch, names):
 
         usages.append(
             Usage(
-                kernel, arch, number(r"Used (\d+) registers"), number(r"(\d+) bytes smem"), number(r"(\d+) bytes stack frame"),
+                kernel, arch, number(r"Used (\d+) registers"), number(r"(\d+) bytes smem"),
+                number(r"(\d+) bytes stack frame"),
                 number(r"(\d+) bytes spill stores") + number(r"(\d+) bytes spill loads"),
             )
         )  # fmt: skip

@@ -1,6 +1,7 @@
 """Reads a .cu file: its includes, its kernels, their parameters, and which form each one needs.
 
-    template <typename T> __global__ void __launch_bounds__(256) scale(T* y, const T* x, T a, int n) {...}
+    template <typename T> __global__ void __launch_bounds__(256) scale(T* y, const T* x, T a, int n)
+    {...}
      Kernel   template params                             name   Parameter Parameter ...    body
 
 Nobody compiles here. The text is scanned with brackets matched, which is enough because CUDA keeps
@@ -8,8 +9,9 @@ what we need in the open: `__global__` marks a kernel, and a barrier or a warp c
 identifier. The compiler sees the same text later and has the last word: a signature misread here is
 a type error there, never a wrong launch.
 
-Form of a kernel:  flat   no barrier, no warp call, no __shared__, in it or in what it calls: a loop over threads will do
-                   fibre  anything else: threads must be able to wait for each other (kernels/host/fibre.cpp)
+Form:  flat   no barrier, warp call or __shared__ in it or in what it calls: a loop will do
+       fibre  anything else: threads must be able to wait for each other
+                   (kernels/host/fibre.cpp)
 Test: tests/cuda/test_source.py   Tutorial: tutorials/02_add3.py
 """
 
@@ -26,15 +28,21 @@ class KernelError(Exception):
 SCALARS = {
     "float": ("f", "f4"), "double": ("d", "f8"), "__half": ("e", "f2"), "bool": ("?", "?"),
     "char": ("b", "i1"), "signed char": ("b", "i1"), "unsigned char": ("B", "u1"),
-    "short": ("h", "i2"), "unsigned short": ("H", "u2"), "int": ("i", "i4"), "unsigned int": ("I", "u4"),
-    "long": ("q", "i8"), "unsigned long": ("Q", "u8"), "long long": ("q", "i8"), "unsigned long long": ("Q", "u8"),
+    "short": ("h", "i2"), "unsigned short": ("H", "u2"),
+    "int": ("i", "i4"), "unsigned int": ("I", "u4"),
+    "long": ("q", "i8"), "unsigned long": ("Q", "u8"),
+    "long long": ("q", "i8"), "unsigned long long": ("Q", "u8"),
 }  # fmt: skip
 SYNONYMS = {
     "half": "__half", "unsigned": "unsigned int", "uint": "unsigned int", "signed": "int",
-    "size_t": "unsigned long", "ssize_t": "long", "ptrdiff_t": "long", "intptr_t": "long", "uintptr_t": "unsigned long",
-    "int8_t": "signed char", "uint8_t": "unsigned char", "int16_t": "short", "uint16_t": "unsigned short",
-    "int32_t": "int", "uint32_t": "unsigned int", "int64_t": "long long", "uint64_t": "unsigned long long",
-    "short int": "short", "long int": "long", "long long int": "long long", "unsigned long int": "unsigned long",
+    "size_t": "unsigned long", "ssize_t": "long", "ptrdiff_t": "long",
+    "intptr_t": "long", "uintptr_t": "unsigned long",
+    "int8_t": "signed char", "uint8_t": "unsigned char", "int16_t": "short",
+    "uint16_t": "unsigned short",
+    "int32_t": "int", "uint32_t": "unsigned int", "int64_t": "long long",
+    "uint64_t": "unsigned long long",
+    "short int": "short", "long int": "long", "long long int": "long long",
+    "unsigned long int": "unsigned long",
     "unsigned long long int": "unsigned long long", "unsigned short int": "unsigned short",
     "uchar": "unsigned char", "ushort": "unsigned short", "ulong": "unsigned long",
 }  # fmt: skip
@@ -42,24 +50,30 @@ VECTOR = re.compile(r"(u?char|u?short|u?int|u?long|float|double)([1234])$")  # f
 
 # Words that make a thread wait for others, or that only mean something where it can.
 WAITS = re.compile(
-    r"\b(__shared__|__syncthreads\w*|__syncwarp|__shfl\w*|__ballot\w*|__any_sync|__all_sync|__activemask"
-    r"|__match_\w+|__reduce_\w+_sync|cooperative_groups|this_thread_block|tiled_partition|coalesced_threads)\b"
+    r"\b(__shared__|__syncthreads\w*|__syncwarp|__shfl\w*|__ballot\w*|__any_sync|__all_sync"
+    r"|__activemask|__match_\w+|__reduce_\w+_sync"
+    r"|cooperative_groups|this_thread_block|tiled_partition|coalesced_threads)\b"
 )
 # What the CPU runner does not have, by the words that give it away.
 UNSUPPORTED = [
     (r"\basm\b|\b__asm__\b", "inline PTX (asm)"),
     (r"\bwmma\b|\bmma_sync\b|\bnvcuda\b", "tensor cores (wmma)"),
-    (r"\b__pipeline_\w+|\bmemcpy_async\b|\bcuda::pipeline\b|\bcp_async\w*", "asynchronous copies (cp.async)"),
+    (
+        r"\b__pipeline_\w+|\bmemcpy_async\b|\bcuda::pipeline\b|\bcp_async\w*",
+        "asynchronous copies (cp.async)",
+    ),
     (r"<<<", "dynamic parallelism (<<<...>>>)"),
     (r"\bthis_grid\b|\bgrid_group\b|\bthis_cluster\b", "grid-wide synchronisation (grid.sync)"),
     (r"\btex[123]D\w*|\bsurf[123]D\w*|\bcudaTextureObject_t\b", "textures and surfaces"),
     (r"\bstd::|\bthrust::|\bcub::|\bcuda::std::", "the C++ standard library, Thrust and CUB"),
     (r"\b__nv_bfloat16\w*|\b__nv_fp8\w*", "bfloat16 and fp8 types"),
 ]
-# Headers whose contents the host side has, at least the part kernels use; anything else is named in an error.
+# Headers whose contents the host side has, at least the part kernels use; anything else is named in
+# an error.
 KNOWN_HEADERS = re.compile(
-    r"(cuda\w*|cooperative_groups(/reduce)?|device_\w+|math_constants|sm_\w+|vector_\w+|curand_kernel_none)\.h(pp)?$"
-    r"|(math|stdint|stddef|stdio|float|limits|assert)\.h$|c(math|stdint|stddef|stdio|float|limits|assert)$|cooperative_groups$"
+    r"(cuda\w*|cooperative_groups(/reduce)?|device_\w+|math_constants|sm_\w+|vector_\w+)\.h(pp)?$"
+    r"|(math|stdint|stddef|stdio|float|limits|assert)\.h$"
+    r"|c(math|stdint|stddef|stdio|float|limits|assert)$|cooperative_groups$"
 )
 
 
@@ -95,7 +109,8 @@ class Function:
 
 
 class Source:
-    """A file's text with includes put in place, its functions found. `text` may also be the output of a preprocessor."""
+    """A file's text with includes put in place, its functions found. `text` may also be the output
+    of a preprocessor."""
 
     def __init__(self, path, text, defines=None):
         self.path, self.text, self.defines = Path(path), text, dict(defines or {})
@@ -120,23 +135,31 @@ class Source:
         raise KernelError(f"{self.path}: no kernel {base!r} in this file; it has: {listed}")
 
     def parameters(self, name):
-        """The parameters of the kernel `name`, which may be an instance such as 'scale<float, 4>'."""
+        """The parameters of the kernel `name`, which may be an instance such as 'scale<float,
+        4>'."""
         f = self.kernel(name)
         types = {**self.types, **self.template_arguments(name)}
         return [_parameter(p, types) for p in _split(f.params) if p.strip() not in ("", "void")]
 
     def value_parameters(self, function):
         """Names of the parameters that are no pointers."""
-        found = [re.search(r"(\w+)\s*(?:=.*)?$", p) for p in _split(function.params) if "*" not in p and "[" not in p]
+        found = [
+            re.search(r"(\w+)\s*(?:=.*)?$", p)
+            for p in _split(function.params)
+            if "*" not in p and "[" not in p
+        ]
         return [m[1] for m in found if m]
 
     def template_arguments(self, name):
-        """{template parameter: argument} of an instance 'scale<float, 4>'; {} for a plain kernel."""
+        """{template parameter: argument} of an instance 'scale<float, 4>'; {} for a plain
+        kernel."""
         f = self.kernel(name)
         given = _split(name[name.index("<") + 1 : name.rindex(">")]) if "<" in name else []
         if not f.template:
             if given:
-                raise KernelError(f"{self.path}: kernel {f.name!r} is not a template; ask for {f.name!r}")
+                raise KernelError(
+                    f"{self.path}: kernel {f.name!r} is not a template; ask for {f.name!r}"
+                )
             return {}
         arguments = {}
         for i, (_, parameter, default) in enumerate(f.template):
@@ -151,11 +174,14 @@ class Source:
                 )
             arguments[parameter] = value
         if len(given) > len(f.template):
-            raise KernelError(f"{self.path}: {name!r} has more arguments than the template {f.name!r} takes")
+            raise KernelError(
+                f"{self.path}: {name!r} has more arguments than the template {f.name!r} takes"
+            )
         return arguments
 
     def reach(self, function):
-        """`function` and every function of the file it can call, directly or not, by the names it mentions."""
+        """`function` and every function of the file it can call, directly or not, by the names it
+        mentions."""
         seen, todo = [], [function]
         while todo:
             f = todo.pop()
@@ -170,9 +196,12 @@ class Source:
         return "\n".join(self.blank[f.head : f.body[1]] for f in self.reach(self.kernel(name)))
 
     def form(self, name):
-        """'flat' or 'fibre', see above. A loop around a compare-and-swap may be a lock: it waits too."""
+        """'flat' or 'fibre', see above. A loop around a compare-and-swap may be a lock: it waits
+        too."""
         text = self.reached_text(name)
-        spins = re.search(r"\b(while|do)\b", text) and re.search(r"\batomic(CAS|Exch)\b|\bvolatile\b", text)
+        spins = re.search(r"\b(while|do)\b", text) and re.search(
+            r"\batomic(CAS|Exch)\b|\bvolatile\b", text
+        )
         return "fibre" if WAITS.search(text) or spins else "flat"
 
     def line_of(self, offset):
@@ -190,8 +219,9 @@ class Source:
                 if found := re.search(pattern, self.blank[f.head : f.body[1]]):
                     line = self.line_of(f.head + found.start())
                     raise KernelError(
-                        f"{self.path}:{line}: {f.name} uses {what}, which the CPU runner does not support; "
-                        "run it on a GPU (CuPy arrays), or see the supported subset in kernels/README.md"
+                        f"{self.path}:{line}: {f.name} uses {what}, which the CPU runner "
+                        "does not support; run it on a GPU (CuPy arrays), or see the supported "
+                        "subset in kernels/README.md"
                     )
 
 
@@ -204,7 +234,8 @@ _INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
 def inline_includes(path, folders, keep_headers=False):
     """(text, [files read]): the file with `#include "x"` replaced by x between #line marks.
 
-    Headers in <> that the host side has are dropped, or kept; unknown ones become an #error with a sentence."""
+    Headers in <> that the host side has are dropped, or kept; unknown ones become an #error with a
+    sentence."""
     files, once = [], set()
 
     def read(file, above):
@@ -223,7 +254,9 @@ def inline_includes(path, folders, keep_headers=False):
                 out.append("")
             elif include := words and _INCLUDE.match(line):
                 header = include[2]
-                found = next((d / header for d in (file.parent, *folders) if (d / header).is_file()), None)
+                found = next(
+                    (d / header for d in (file.parent, *folders) if (d / header).is_file()), None
+                )
                 if found and found.resolve() in above:
                     raise KernelError(f"{file}:{number}: {header} includes itself")
                 if found and found not in once:
@@ -231,9 +264,12 @@ def inline_includes(path, folders, keep_headers=False):
                 elif found or KNOWN_HEADERS.search(header):
                     out.append(line if keep_headers else "")
                 elif include[1] == '"':
-                    out.append(f"#error minidl: {header} is not found beside {file.name} or in kernels/")
+                    out.append(
+                        f"#error minidl: {header} is not found beside {file.name} or in kernels/"
+                    )
                 else:
-                    out.append(f"#error minidl: <{header}> is not supported in a kernel file: neither NVRTC nor the CPU "
+                    out.append(f"#error minidl: <{header}> is not supported in a kernel file: "
+                               "neither NVRTC nor the CPU "
                                "runner has the C++ standard library")  # fmt: skip
             else:
                 out.append(line)
@@ -246,19 +282,29 @@ def inline_includes(path, folders, keep_headers=False):
 def with_defines(path, defines, folders):
     """The file's text for NVRTC, with `defines` as lines of the text and not on the command line.
 
-    NVIDIA's headers have template parameters called T; -DT=float would turn those into `template <typename float>`. So the
-    headers come first, then the macros, then the file, which counts its lines from 1."""
+    NVIDIA's headers have template parameters called T; -DT=float would turn those into `template
+    <typename float>`. So the headers come first, then the macros, then the file, which counts its
+    lines from 1."""
     text = Path(path).read_text()
     if not defines:
         return text
     whole, _ = inline_includes(path, folders, keep_headers=True)
-    headers = dict.fromkeys(re.findall(r"^\s*#\s*include\s*<((?:cuda_fp16|cuda_bf16|cooperative_groups|mma)[\w/.]*)>", whole, re.M))
-    head = [f"#include <{h}>" for h in headers] + [f"#define {k} {v}" for k, v in sorted(defines.items())]
+    headers = dict.fromkeys(
+        re.findall(
+            r"^\s*#\s*include\s*<((?:cuda_fp16|cuda_bf16|cooperative_groups|mma)[\w/.]*)>",
+            whole,
+            re.M,
+        )
+    )
+    head = [f"#include <{h}>" for h in headers] + [
+        f"#define {k} {v}" for k, v in sorted(defines.items())
+    ]
     return "\n".join([*head, f'#line 1 "{Path(path).name}"', text])
 
 
 _NOT_CODE = re.compile(
-    r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'|^[ \t]*#(?:[^\n]*\\\n)*[^\n]*', re.S | re.M
+    r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'|^[ \t]*#(?:[^\n]*\\\n)*[^\n]*',
+    re.S | re.M,
 )
 
 
@@ -268,7 +314,10 @@ def _blank(text):
 
 
 def _object_macros(text):
-    return {m[1]: m[2].strip() for m in re.finditer(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+([\w \t]+)$", text, re.M)}
+    return {
+        m[1]: m[2].strip()
+        for m in re.finditer(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+([\w \t]+)$", text, re.M)
+    }
 
 
 def _typedefs(blank):
@@ -303,7 +352,9 @@ def _functions(blank, text):
             break
         if name in _NO_FUNCTION:
             continue
-        after = re.compile(r"\s*(?:const\b|noexcept\b|__attribute__\s*\(\(.*?\)\)|\s)*([{;])?").match(blank, close + 1)
+        after = re.compile(
+            r"\s*(?:const\b|noexcept\b|__attribute__\s*\(\(.*?\)\)|\s)*([{;])?"
+        ).match(blank, close + 1)
         head = max(blank.rfind(c, 0, call.start()) for c in ";{}") + 1
         head += len(blank[head:]) - len(blank[head:].lstrip())
         declared = blank[head : call.start()]
@@ -387,12 +438,27 @@ def _parameter(text, types):
     stars += str(hidden).count("*")
     name = name[1] if name else ""
     if stars > 1:  # a table of pointers: the addresses travel as 64-bit integers
-        return Parameter(name, text, "pointer", "unsigned long long", "u8", const=base.rstrip().split("*")[-2].strip() == "const")
+        return Parameter(
+            name,
+            text,
+            "pointer",
+            "unsigned long long",
+            "u8",
+            const=base.rstrip().split("*")[-2].strip() == "const",
+        )
     vector = VECTOR.match(ctype)
     scalar = SCALARS.get(canonical(vector[1], types) if vector else ctype)
     if stars:
         if scalar:
-            return Parameter(name, text, "pointer", ctype, scalar[1], const=const, lanes=int(vector[2]) if vector else 1)
+            return Parameter(
+                name,
+                text,
+                "pointer",
+                ctype,
+                scalar[1],
+                const=const,
+                lanes=int(vector[2]) if vector else 1,
+            )
         if ctype == "void":
             return Parameter(name, text, "pointer", ctype, None, const=const)
     elif scalar and not vector:

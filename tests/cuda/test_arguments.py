@@ -9,11 +9,22 @@ from minidl.cuda.arguments import Signature
 from minidl.cuda.source import Source
 
 TEXT = """
-template <typename T> __global__ void k(T* out, const float* __restrict__ x, int n, float a, unsigned char u,
+template <typename T> __global__ void k(T* out, const float* __restrict__ x, int n, float a,
+unsigned char u,
                                         bool flag, __half h, double d, long long w) {}
 """
 SIGNATURE = Signature("k<float>", Source("k.cu", TEXT).parameters("k<float>"))
-GOOD = dict(out=np.zeros(4, np.float32), x=np.zeros(4, np.float32), n=4, a=1.5, u=255, flag=True, h=0.5, d=2, w=-(2**63))
+GOOD = dict(
+    out=np.zeros(4, np.float32),
+    x=np.zeros(4, np.float32),
+    n=4,
+    a=1.5,
+    u=255,
+    flag=True,
+    h=0.5,
+    d=2,
+    w=-(2**63),
+)
 
 
 def pack(grid=1, block=32, shared_mem=0, **changes):
@@ -30,13 +41,20 @@ def test_numbers_take_the_type_of_the_parameter():
     packed = pack()
     slots = [packed[40 + 8 * i : 48 + 8 * i] for i in range(9)]
     assert len(packed) == 40 + 9 * 8
-    for slot, dtype, want in zip(slots[2:], ["i4", "f4", "u1", "?", "f2", "f8", "i8"], [4, 1.5, 255, True, 0.5, 2, -(2**63)], strict=True):
+    for slot, dtype, want in zip(
+        slots[2:],
+        ["i4", "f4", "u1", "?", "f2", "f8", "i8"],
+        [4, 1.5, 255, True, 0.5, 2, -(2**63)],
+        strict=True,
+    ):
         assert np.frombuffer(slot, dtype, 1)[0] == want
     for slot, name in zip(slots, ["out", "x"], strict=False):
         assert int.from_bytes(slot, "little") == GOOD[name].ctypes.data
 
 
-@pytest.mark.parametrize("value", [np.float32(2), np.float64(2), np.int64(2), np.array(2.0), 2, True])
+@pytest.mark.parametrize(
+    "value", [np.float32(2), np.float64(2), np.int64(2), np.array(2.0), 2, True]
+)
 def test_numpy_scalars_are_numbers(value):
     assert pack(a=value)[64:68] == np.float32(value).tobytes()
 
@@ -49,11 +67,19 @@ def test_none_is_the_null_pointer_and_const_may_be_read_only():
 @pytest.mark.parametrize(
     "changes, kind, words",
     [
-        ({"x": np.zeros(4)}, TypeError, "'x' points to float, which is float32; got an array of float64"),
+        (
+            {"x": np.zeros(4)},
+            TypeError,
+            "'x' points to float, which is float32; got an array of float64",
+        ),
         ({"x": np.zeros((4, 4), np.float32)[:, 1]}, ValueError, "'x' must be contiguous"),
         ({"x": np.zeros((4, 4), np.float32).T}, ValueError, "'x' must be contiguous"),
         ({"x": np.zeros(17, np.uint8)[1:].view(np.float32)}, ValueError, "'x' is not aligned"),
-        ({"out": read_only()}, ValueError, "'out' is not const in the kernel, but the array is read-only"),
+        (
+            {"out": read_only()},
+            ValueError,
+            "'out' is not const in the kernel, but the array is read-only",
+        ),
         ({"x": 1.5}, TypeError, "'x' is a pointer: pass an array of float32, got float 1.5"),
         ({"x": [1.0]}, TypeError, "'x' is a pointer"),
         ({"n": 2.0}, TypeError, "'n' is of type int: pass an integer, got the float 2.0"),

@@ -1,4 +1,5 @@
-"""kernels/common.cuh: random numbers equal to minidl/random.py's to the bit, sums over warps and blocks, casts."""
+"""kernels/common.cuh: random numbers equal to minidl/random.py's to the bit, sums over warps and
+blocks, casts."""
 
 from pathlib import Path
 
@@ -12,7 +13,10 @@ FILE = Path(__file__).parent / "common_probe.cu"
 
 
 @pytest.mark.parametrize("name", ["draw", "draw_eight"])
-@pytest.mark.parametrize("seed, stream, counter, n", [(0, 0, 0, 1), (1, 2, 3, 8), (2**64 - 1, 2**63, 10**15, 1001), (7, 0, 2**32 - 1, 65)])
+@pytest.mark.parametrize(
+    "seed, stream, counter, n",
+    [(0, 0, 0, 1), (1, 2, 3, 8), (2**64 - 1, 2**63, 10**15, 1001), (7, 0, 2**32 - 1, 65)],
+)
 def test_random_bits_are_those_of_the_generator(name, seed, stream, counter, n):
     generator = Generator(seed, stream)
     generator.counter = counter
@@ -42,7 +46,9 @@ def test_element_type_comes_from_the_command_line(element, dtype):
     x = np.random.default_rng(4).standard_normal(100).astype(dtype)
     out = np.zeros_like(x)
     cuda.kernel(FILE, "cast", defines={"T": element})(1, 128, (out, x, 100))
-    np.testing.assert_array_equal(out, (x.astype("f8" if dtype == "f8" else "f4") * 3).astype(dtype))
+    np.testing.assert_array_equal(
+        out, (x.astype("f8" if dtype == "f8" else "f4") * 3).astype(dtype)
+    )
 
 
 @pytest.mark.parametrize("rows, cols", [(1, 1), (7, 100), (300, 33)])

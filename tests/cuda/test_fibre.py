@@ -1,4 +1,5 @@
-"""A kernel whose threads wait wrongly ends with a sentence that says who waits where, not with a hang or a wrong result."""
+"""A kernel whose threads wait wrongly ends with a sentence that says who waits where, not with a
+hang or a wrong result."""
 
 from pathlib import Path
 
@@ -37,7 +38,9 @@ def test_divergent_barrier_tells_lines_and_counts(order):
     wait, gone = line_of("__syncthreads();"), line_of("return;")
     text = str(caught.value)
     assert "divergent barrier" in text
-    assert f"16 threads wait at line {wait}" in text and f"48 threads returned at line {gone}" in text
+    assert (
+        f"16 threads wait at line {wait}" in text and f"48 threads returned at line {gone}" in text
+    )
 
 
 def test_barriers_on_two_lines_are_two_barriers():
@@ -75,7 +78,9 @@ def test_a_failed_launch_leaves_the_engine_sound():
 
 def test_unsupported_feature_is_named_with_its_line():
     text = message("mma", 32, floats())
-    assert f"mistakes.cu:{line_of('asm volatile')}" in text and "inline PTX" in text and "mma" in text
+    assert (
+        f"mistakes.cu:{line_of('asm volatile')}" in text and "inline PTX" in text and "mma" in text
+    )
 
 
 def test_every_thread_has_its_own_stack():

@@ -1,4 +1,5 @@
-"""The flat form's shortcuts are taken where they should be, and never change a result: random kernels against the fibre form."""
+"""The flat form's shortcuts are taken where they should be, and never change a result: random
+kernels against the fibre form."""
 
 import random
 
@@ -31,7 +32,10 @@ INDEX = "int i = blockIdx.x * blockDim.x + threadIdx.x;"
         ("int64_t i = (int64_t)(blockIdx.x * blockDim.x) + threadIdx.x;", "int64_t"),
     ],
 )
-@pytest.mark.parametrize("guard", ["if (i < n) y[i] = x[i];", "if (i < n) { y[i] = x[i]; }", "if (i >= n) return; y[i] = x[i];"])
+@pytest.mark.parametrize(
+    "guard",
+    ["if (i < n) y[i] = x[i];", "if (i < n) { y[i] = x[i]; }", "if (i >= n) return; y[i] = x[i];"],
+)
 def test_the_usual_forms_become_one_bounded_vector_loop(index, index_type, guard):
     p = plan(index + guard)
     assert p.linear and p.simd and p.bound == "n" and p.index_type == index_type
@@ -75,8 +79,11 @@ def test_other_uses_of_the_index_keep_the_loop_over_blocks(body):
 @pytest.mark.parametrize(
     "body",
     [
-        "for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blockDim.x * gridDim.x) y[i] = x[i];",
-        INDEX + "int stride = gridDim.x * blockDim.x; for (int k = i; k < n; k += stride) { y[k] = x[k]; }",
+        "for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blockDim.x * gridDim.x)"
+        "  y[i] = x[i];",
+        INDEX
+        + "int stride = gridDim.x * blockDim.x;"
+        + "for (int k = i; k < n; k += stride) { y[k] = x[k]; }",
     ],
 )
 def test_a_kernel_that_is_a_grid_stride_loop_becomes_contiguous(body):
@@ -99,20 +106,30 @@ def test_a_grid_stride_loop_with_a_life_of_its_own_stays(loop):
 
 
 def test_rows_and_atomics_are_not_vectorised_across_threads():
-    assert not plan(INDEX + "if (i < n) { float s = 0; for (int c = 0; c < n; ++c) s += x[c]; y[i] = s; }").simd
+    assert not plan(
+        INDEX + "if (i < n) { float s = 0; for (int c = 0; c < n; ++c) s += x[c]; y[i] = s; }"
+    ).simd
     assert not plan(INDEX + "if (i < n) atomicAdd(y, x[i]);").simd
-    assert plan(INDEX + "if (i < n) { float s = 0; for (int c = 0; c < 4; ++c) s += x[4 * i + c]; y[i] = s; }").simd
+    assert plan(
+        INDEX
+        + "if (i < n) { float s = 0; for (int c = 0; c < 4; ++c) s += x[4 * i + c]; y[i] = s; }"
+    ).simd
 
 
 def random_kernel(r, name):
-    """A sound kernel of random index, guard, grid and arithmetic: each thread writes its own elements of y only."""
+    """A sound kernel of random index, guard, grid and arithmetic: each thread writes its own
+    elements of y only."""
     index = r.choice(
-        ["int i = blockIdx.x * blockDim.x + threadIdx.x;", "unsigned i = threadIdx.x + blockIdx.x * blockDim.x;",
-         "size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;", "const long long i = blockDim.x * (long long)blockIdx.x + threadIdx.x;",
-         "int i = threadIdx.x; i += blockIdx.x * blockDim.x;", "int b = blockIdx.x, t = threadIdx.x; int i = b * blockDim.x + t;"]
+        ["int i = blockIdx.x * blockDim.x + threadIdx.x;",
+         "unsigned i = threadIdx.x + blockIdx.x * blockDim.x;",
+         "size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;",
+         "const long long i = blockDim.x * (long long)blockIdx.x + threadIdx.x;",
+         "int i = threadIdx.x; i += blockIdx.x * blockDim.x;",
+         "int b = blockIdx.x, t = threadIdx.x; int i = b * blockDim.x + t;"]
     )  # fmt: skip
     terms = [
-        "x[{i}]", "2.5f", "a", "(float)({i} % 7)", "expf(-fabsf(x[{i}]))", "fmaxf(x[{i}], a)", "(x[{i}] > a ? x[{i}] : -x[{i}])",
+        "x[{i}]", "2.5f", "a", "(float)({i} % 7)", "expf(-fabsf(x[{i}]))", "fmaxf(x[{i}], a)",
+        "(x[{i}] > a ? x[{i}] : -x[{i}])",
         "tanhf(x[{i}])", "x[({i} * 5 + 3) % n]", "sqrtf(fabsf(x[{i}]))", "twice(x[{i}])",
     ]  # fmt: skip
 
@@ -138,13 +155,19 @@ def random_kernel(r, name):
     elif kind == 1:
         body = f"{index} if (i >= n) return; {store('i')}"
     elif kind == 2:
-        start = r.choice(["blockIdx.x * blockDim.x + threadIdx.x", "threadIdx.x + blockDim.x * blockIdx.x"])
-        body = f"for (int i = {start}; i < n; i += gridDim.x * blockDim.x) {{ {store('i').replace('return;', 'continue;')} }}"
+        start = r.choice(
+            ["blockIdx.x * blockDim.x + threadIdx.x", "threadIdx.x + blockDim.x * blockIdx.x"]
+        )
+        inner = store("i").replace("return;", "continue;")
+        body = f"for (int i = {start}; i < n; i += gridDim.x * blockDim.x) {{ {inner} }}"
     elif kind == 3:
-        body = f"{index} int stride = blockDim.x * gridDim.x; for (int k = i; k < n; k += stride) {{ y[{'blockIdx.y * n + ' * row}k] = {value('k')}; }}"
+        loop = f"for (int k = i; k < n; k += stride) {{ {target.format(i='k')} = {value('k')}; }}"
+        body = f"{index} int stride = blockDim.x * gridDim.x; {loop}"
     else:
-        body = f"{index} float s = 0; for (int c = 0; c < {r.choice(['n', '5'])}; ++c) s += x[c] * {value('c', 2)}; if (i < n && n > 3) y[{'blockIdx.y * n + ' * row}i] = s;"
-    return f"extern \"C\" __global__ void {name}(float* y, const float* __restrict__ x, float a, int n) {{ {body} }}"
+        loop = f"for (int c = 0; c < {r.choice(['n', '5'])}; ++c) s += x[c] * {value('c', 2)};"
+        body = f"{index} float s = 0; {loop} if (i < n && n > 3) {target.format(i='i')} = s;"
+    params = "float* y, const float* __restrict__ x, float a, int n"
+    return f'extern "C" __global__ void {name}({params}) {{ {body} }}'
 
 
 @pytest.fixture(scope="module")
@@ -163,23 +186,36 @@ def test_random_kernels_give_the_same_in_both_forms(random_file):
     for k in range(40):
         name = f"random_{k}"
         p = flat.plan(source, source.kernel(name))
-        shapes["whole" if p.whole else "bound" if p.bound else "linear" if p.linear else "other"] += 1
-        for n, grid, block in [(1, (1, 1), 32), (100, (3, 2), 64), (1000, (8, 3), 128), (5000, (40, 1), 128)]:
+        shapes[
+            "whole" if p.whole else "bound" if p.bound else "linear" if p.linear else "other"
+        ] += 1
+        for n, grid, block in [
+            (1, (1, 1), 32),
+            (100, (3, 2), 64),
+            (1000, (8, 3), 128),
+            (5000, (40, 1), 128),
+        ]:
             x = rng.standard_normal(n).astype(np.float32)
             ys = []
             for form in ("flat", "fibre"):
                 y = np.full(3 * n + 16, 7, np.float32)
                 cuda.kernel(random_file, name, form=form)(grid, block, (y, x, 0.25, n))
                 ys.append(y)
-            # Not to the bit: the compiler contracts a * b + c and orders a vector sum differently in the two forms.
-            np.testing.assert_allclose(ys[0], ys[1], rtol=1e-4, atol=1e-4, err_msg=source.text.splitlines()[k + 1])
+            # Not to the bit: the compiler contracts a * b + c and orders a vector sum differently
+            # in the two forms.
+            np.testing.assert_allclose(
+                ys[0], ys[1], rtol=1e-4, atol=1e-4, err_msg=source.text.splitlines()[k + 1]
+            )
             assert (ys[0][3 * n :] == 7).all()
     assert min(shapes.values()) >= 3, shapes  # the draw did try every shortcut
 
 
 def test_an_index_too_narrow_for_the_launch_is_refused(tmp_path):
     file = tmp_path / "wide.cu"
-    file.write_text('extern "C" __global__ void wide(float* y) { int i = blockIdx.x * blockDim.x + threadIdx.x; if (i == 5) y[0] = i; }')
+    file.write_text(
+        'extern "C" __global__ void wide(float* y) {'
+        "  int i = blockIdx.x * blockDim.x + threadIdx.x; if (i == 5) y[0] = i; }"
+    )
     with pytest.raises(cuda.KernelError, match="index of type int cannot count the threads"):
         cuda.kernel(file)(2**22, 1024, (np.zeros(1, np.float32),))
 

@@ -1,4 +1,5 @@
-"""The float functions of the CPU side against float64, over millions of values, and all 65,536 halves."""
+"""The float functions of the CPU side against float64, over millions of values, and all 65,536
+halves."""
 
 import math
 from pathlib import Path
@@ -12,11 +13,13 @@ FILE = Path(__file__).parent / "host_math.cu"
 N = 1 << 20
 
 REFERENCE = {
-    "expf": np.exp, "exp2f": np.exp2, "logf": np.log, "tanhf": np.tanh, "erff": np.vectorize(math.erf, otypes="d"),
+    "expf": np.exp, "exp2f": np.exp2, "logf": np.log, "tanhf": np.tanh,
+    "erff": np.vectorize(math.erf, otypes="d"),
     "rsqrtf": lambda x: 1 / np.sqrt(x), "sqrtf": np.sqrt,
 }  # fmt: skip
 SPECIAL = np.array(
-    [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 1e-45, -1e-45, 1e-40, 1.1754944e-38, 3.4e38, -3.4e38, 88.72, 88.73, 89.0,
+    [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 1e-45, -1e-45, 1e-40, 1.1754944e-38, 3.4e38,
+     -3.4e38, 88.72, 88.73, 89.0,
      -87.4, -103.0, -103.9, -104.0, -150.0, 0.625, 0.92, 4.0, 128.0, -126.0, -149.0], np.float32
 )  # fmt: skip
 
@@ -26,14 +29,18 @@ def call(name, *arrays):
 
 
 def every_kind_of_float(rng, low, high):
-    """Uniform values where the function does its work, and random bit patterns: all magnitudes, NaN, subnormal numbers."""
+    """Uniform values where the function does its work, and random bit patterns: all magnitudes,
+    NaN, subnormal numbers."""
     patterns = rng.integers(0, 1 << 32, N // 4, np.uint32).view(np.float32)
-    return np.concatenate([rng.uniform(low, high, N - N // 4).astype(np.float32), patterns, SPECIAL])
+    return np.concatenate(
+        [rng.uniform(low, high, N - N // 4).astype(np.float32), patterns, SPECIAL]
+    )
 
 
 @pytest.mark.parametrize(
     "name, low, high, bound",
-    [("expf", -105, 90, 1.5), ("exp2f", -151, 129, 1.5), ("logf", 0, 4, 1), ("tanhf", -2, 2, 1.5), ("erff", -4.2, 4.2, 1.5),
+    [("expf", -105, 90, 1.5), ("exp2f", -151, 129, 1.5), ("logf", 0, 4, 1), ("tanhf", -2, 2, 1.5),
+     ("erff", -4.2, 4.2, 1.5),
      ("rsqrtf", 0, 100, 1.5), ("sqrtf", 0, 100, 0.5)],
 )  # fmt: skip
 def test_error_in_units_in_the_last_place(name, low, high, bound):
@@ -47,7 +54,8 @@ def test_error_in_units_in_the_last_place(name, low, high, bound):
         rounded = want.astype(np.float32)
     np.testing.assert_array_equal(np.isnan(y), np.isnan(rounded))
     finite = np.isfinite(rounded) & np.isfinite(y)
-    # an infinity may differ from the largest float only where the true value lies within a unit of it
+    # an infinity may differ from the largest float only where the true value lies within a unit of
+    # it
     np.testing.assert_array_equal(y[~finite], rounded[~finite])
     unit = np.spacing(np.abs(rounded[finite])).astype(np.float64)
     error = np.abs(y[finite] - want[finite]) / unit
@@ -77,10 +85,19 @@ def test_floats_round_to_half_as_numpy_rounds():
     halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
     halves = halves[np.isfinite(halves)]
     halves = halves[halves < 65504]  # the largest has no neighbour
-    between = (halves + np.nextafter(halves.astype(np.float16), np.float16(np.inf)).astype(np.float32)) / 2
+    between = (
+        halves + np.nextafter(halves.astype(np.float16), np.float16(np.inf)).astype(np.float32)
+    ) / 2
     between = between[np.isfinite(between)]  # exactly between two halves: to even
     near = np.concatenate([np.nextafter(between, np.float32(s)) for s in (np.inf, -np.inf)])
-    x = np.concatenate([every_kind_of_float(rng, -70000, 70000), rng.uniform(-1e-4, 1e-4, N).astype(np.float32), between, near])
+    x = np.concatenate(
+        [
+            every_kind_of_float(rng, -70000, 70000),
+            rng.uniform(-1e-4, 1e-4, N).astype(np.float32),
+            between,
+            near,
+        ]
+    )
     y = np.empty(x.shape, np.float16)
     call("narrow", y, x.astype(np.float32))
     with np.errstate(over="ignore"):

@@ -1,4 +1,5 @@
-"""The GPU path: on a GPU against NumPy; without one, what reaches CuPy, by a stand-in that records it."""
+"""The GPU path: on a GPU against NumPy; without one, what reaches CuPy, by a stand-in that records
+it."""
 
 import importlib
 import sys
@@ -15,7 +16,12 @@ class FakeArray:
     """As much of a CuPy array as the launcher looks at."""
 
     def __init__(self, shape, dtype, contiguous=True, pointer=256):
-        self.shape, self.dtype, self.itemsize, self.strides = shape, np.dtype(dtype), np.dtype(dtype).itemsize, "strides"
+        self.shape, self.dtype, self.itemsize, self.strides = (
+            shape,
+            np.dtype(dtype),
+            np.dtype(dtype).itemsize,
+            "strides",
+        )
         self.flags = types.SimpleNamespace(c_contiguous=contiguous)
         self.data = types.SimpleNamespace(ptr=pointer)
 
@@ -30,7 +36,16 @@ def fake_cupy(monkeypatch):
             self.name = name
 
         def __call__(self, grid, block, args, shared_mem):
-            log.append((self.name, grid, block, args, shared_mem, getattr(self, "max_dynamic_shared_size_bytes", None)))
+            log.append(
+                (
+                    self.name,
+                    grid,
+                    block,
+                    args,
+                    shared_mem,
+                    getattr(self, "max_dynamic_shared_size_bytes", None),
+                )
+            )
 
     class RawModule:
         def __init__(self, **made):
@@ -52,7 +67,10 @@ def test_cupy_gets_the_file_and_numbers_of_the_right_width(fake_cupy):
     arrays = [FakeArray((8,), "f2") for _ in range(4)]
     cuda.kernel("add3.cu", "add3", defines={"T": "__half"})(4, (256,), (*arrays, 8))
     made, (name, grid, block, args, shared_mem, _) = fake_cupy
-    assert made["code"].endswith((cuda.KERNELS / "add3.cu").read_text()) and made["name_expressions"] is None
+    assert (
+        made["code"].endswith((cuda.KERNELS / "add3.cu").read_text())
+        and made["name_expressions"] is None
+    )
     # the macro T comes after NVIDIA's headers, which use the name
     assert made["code"].startswith('#include <cuda_fp16.h>\n#define T __half\n#line 1 "add3.cu"\n')
     assert f"-I{cuda.KERNELS}" in made["options"]
@@ -62,7 +80,10 @@ def test_cupy_gets_the_file_and_numbers_of_the_right_width(fake_cupy):
 
 def test_template_instances_and_large_shared_memory(fake_cupy, tmp_path):
     file = tmp_path / "t.cu"
-    file.write_text("template <typename T> __global__ void t(T* x, float a) { extern __shared__ T s[]; x[0] = s[0] * a; }")
+    file.write_text(
+        "template <typename T> __global__ void t(T* x, float a) {"
+        "  extern __shared__ T s[]; x[0] = s[0] * a; }"
+    )
     cuda.kernel(file, "t<double>")(1, 32, (FakeArray((8,), "f8"), 2), shared_mem=100_000)
     made, (name, _, _, args, shared_mem, allowed) = fake_cupy
     assert made["name_expressions"] == ("t<double>",) and name == "t<double>"
@@ -72,8 +93,16 @@ def test_template_instances_and_large_shared_memory(fake_cupy, tmp_path):
 @pytest.mark.parametrize(
     "change, kind, words",
     [
-        (lambda a: a.__setitem__(1, FakeArray((8,), "f8")), TypeError, "'a' points to float; got an array of float64"),
-        (lambda a: a.__setitem__(1, FakeArray((8,), "f4", contiguous=False)), ValueError, "must be contiguous"),
+        (
+            lambda a: a.__setitem__(1, FakeArray((8,), "f8")),
+            TypeError,
+            "'a' points to float; got an array of float64",
+        ),
+        (
+            lambda a: a.__setitem__(1, FakeArray((8,), "f4", contiguous=False)),
+            ValueError,
+            "must be contiguous",
+        ),
         (lambda a: a.__setitem__(1, np.zeros(8, np.float32)), TypeError, "two devices"),
         (lambda a: a.__setitem__(4, 2**31), OverflowError, "beyond the range of int"),
         (lambda a: a.pop(), TypeError, "takes 5 arguments, got 4"),

@@ -1,5 +1,6 @@
-"""Kernels written in the idioms of GPU code (idioms.cu) compute on the CPU what NumPy computes, whatever the form and the order
-of threads and blocks: ascending, descending, shuffled. Where threads do not race, all orders give the same bits."""
+"""Kernels written in the idioms of GPU code (idioms.cu) compute on the CPU what NumPy computes,
+whatever the form and the order of threads and blocks: ascending, descending, shuffled. Where
+threads do not race, all orders give the same bits."""
 
 from pathlib import Path
 
@@ -73,7 +74,9 @@ def test_two_dimensional_grid(launch, rng):
     launch("image_blur", (blocks(67, 16), blocks(45, 8)), (16, 8), image, out, 67, 45)
     padded, ones = np.pad(image.astype(int), 1), np.pad(np.ones((45, 67), int), 1)
     shifts = [np.s_[r : r + 45, c : c + 67] for r in range(3) for c in range(3)]
-    np.testing.assert_array_equal(out, sum(padded[s] for s in shifts) // sum(ones[s] for s in shifts))
+    np.testing.assert_array_equal(
+        out, sum(padded[s] for s in shifts) // sum(ones[s] for s in shifts)
+    )
 
 
 def test_three_dimensional_grid(launch):
@@ -97,7 +100,10 @@ def test_constant_memory_and_unrolled_loop(launch, rng):
     np.testing.assert_allclose(y, want, atol=1e-5)
 
 
-@pytest.mark.parametrize("name, dtype", [("sum_static<float, 128>", "f4"), ("sum_static<double>", "f8"), ("sum_static<int,64>", "i4")])
+@pytest.mark.parametrize(
+    "name, dtype",
+    [("sum_static<float, 128>", "f4"), ("sum_static<double>", "f8"), ("sum_static<int,64>", "i4")],
+)
 def test_block_sum_by_a_template(launch, rng, name, dtype):
     n, size = 1000, 64 if "64" in name else 128
     x = rng.integers(-50, 50, n).astype(dtype)
@@ -110,7 +116,9 @@ def test_block_sum_by_a_template(launch, rng, name, dtype):
 @pytest.mark.parametrize("block", [32, 64, 256])
 def test_block_sum_in_dynamic_shared_memory_and_shuffles(launch, rng, block):
     n = 2000
-    x = rng.integers(-50, 50, n).astype(np.float32)  # integers: every order of adding gives the same sum
+    x = rng.integers(-50, 50, n).astype(
+        np.float32
+    )  # integers: every order of adding gives the same sum
     partial = np.zeros(blocks(n, 2 * block), np.float32)
     launch("sum_dynamic", len(partial), block, x, partial, n, shared_mem=4 * block)
     padded = np.pad(x, (0, len(partial) * 2 * block - n)).reshape(len(partial), -1)
@@ -186,7 +194,11 @@ def test_parts_of_a_warp_shuffle_under_their_own_masks(launch):
 
 def test_last_block_sums_what_all_have_written(launch, rng):
     x = rng.integers(0, 9, 40).astype(np.float32)
-    partial, ticket, total = np.zeros(40, np.float32), np.zeros(1, np.uint32), np.zeros(1, np.float32)
+    partial, ticket, total = (
+        np.zeros(40, np.float32),
+        np.zeros(1, np.uint32),
+        np.zeros(1, np.float32),
+    )
     launch("last_block", 40, 32, x, partial, ticket, total)
     assert total[0] == x.sum()
 

@@ -1,4 +1,5 @@
-"""NVIDIA's compiler takes every kernel, for sm_80 and sm_90, with no register spilled. Skips where its wheels are missing."""
+"""NVIDIA's compiler takes every kernel, for sm_80 and sm_90, with no register spilled. Skips where
+its wheels are missing."""
 
 import re
 from pathlib import Path
@@ -27,11 +28,15 @@ ptxas info    : Used 12 registers, 380 bytes cmem[0]
 def test_the_log_of_ptxas_is_read():
     usages = nvrtc._usages(LOG, "sm_80", ["add3", "scale", "add"])
     assert usages == [
-        Usage("scale [_Z5scaleIfLi4EEvPT_]", "sm_80", registers=255, shared=1024, stack=16, spills=20),
+        Usage(
+            "scale [_Z5scaleIfLi4EEvPT_]", "sm_80", registers=255, shared=1024, stack=16, spills=20
+        ),
         Usage("add3", "sm_80", registers=12, shared=0, stack=0, spills=0),
     ]
     lines = nvrtc.table(usages).splitlines()
-    assert "spills" in lines[0] and lines[1].endswith("<- spills") and not lines[2].endswith("spills")
+    assert (
+        "spills" in lines[0] and lines[1].endswith("<- spills") and not lines[2].endswith("spills")
+    )
 
 
 @needs_nvrtc
@@ -47,17 +52,25 @@ def test_our_kernels_compile_and_do_not_spill(file, element):
 
 
 @needs_nvrtc
-@pytest.mark.parametrize("file, instances", [("idioms.cu", ("sum_static<float, 128>",)), ("common_probe.cu", ())])
+@pytest.mark.parametrize(
+    "file, instances", [("idioms.cu", ("sum_static<float, 128>",)), ("common_probe.cu", ())]
+)
 def test_what_the_cpu_runner_runs_in_the_tests_is_cuda(file, instances):
-    kernels = {u.kernel.split()[0] for u in nvrtc.check(HERE / file, architectures=("sm_80",), instances=instances)}
+    kernels = {
+        u.kernel.split()[0]
+        for u in nvrtc.check(HERE / file, architectures=("sm_80",), instances=instances)
+    }
     assert len(kernels) > 3 and {i.split("<")[0] for i in instances} <= kernels
 
 
 @needs_nvrtc
 def test_an_error_names_file_and_line(tmp_path):
     file = tmp_path / "wrong.cu"
-    file.write_text("extern \"C\" __global__ void k(float* x) {\n  x[0] = y;\n}\n")
-    with pytest.raises(cuda.KernelError, match=r"(?s)wrong.cu does not compile \(NVRTC, sm_80\).*wrong.cu\(2\).*\"y\" is undefined"):
+    file.write_text('extern "C" __global__ void k(float* x) {\n  x[0] = y;\n}\n')
+    with pytest.raises(
+        cuda.KernelError,
+        match=r"(?s)wrong.cu does not compile \(NVRTC, sm_80\).*wrong.cu\(2\).*\"y\" is undefined",
+    ):
         nvrtc.check(file)
 
 

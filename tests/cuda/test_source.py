@@ -15,7 +15,10 @@ def source(text, **defines):
 
 
 def params(text, name="k", **defines):
-    return [(p.name, p.kind, p.ctype, p.dtype, p.const) for p in source(text, **defines).parameters(name)]
+    return [
+        (p.name, p.kind, p.ctype, p.dtype, p.const)
+        for p in source(text, **defines).parameters(name)
+    ]
 
 
 def test_kernels_are_found_among_everything_else():
@@ -26,8 +29,8 @@ def test_kernels_are_found_among_everything_else():
     #define MACRO __global__ void in_a_macro(int* x) {}
     namespace inner { __device__ float f(float x) { return x > 0 ? x : -x; } }
     struct Functor { __device__ float operator()(float x) const { return x; } };
-    extern "C" __global__ void __launch_bounds__(256, 2) plain(float *x) { if (x[0] > 0) { x[0] = 0; } }
-    static __global__ void quiet(void) {}
+    extern "C" __global__ void __launch_bounds__(256, 2) plain(float *x) { if (x[0] > 0) { x[0] = 0;
+    } } static __global__ void quiet(void) {}
     template <typename T, int N = 4> __launch_bounds__(N) __global__ void tmpl(T* x) {}
     __global__ void only_declared(int* x);
     void host() { int x = 3; }
@@ -71,10 +74,15 @@ def test_types_are_followed_through_typedefs_macros_and_defines():
 
 
 def test_template_arguments_take_their_places():
-    text = "template <typename T, class U = double, int N = 4> __global__ void k(T* a, U b, int n) {}"
+    text = (
+        "template <typename T, class U = double, int N = 4> __global__ void k(T* a, U b, int n) {}"
+    )
     assert [p[2] for p in params(text, "k<float>")] == ["float", "double", "int"]
     assert [p[2] for p in params(text, "k<int, __half, 8>")] == ["int", "__half", "int"]
-    with pytest.raises(KernelError, match=r"is a template and needs its 'T'; ask for an instance, such as .*k<float, float, 4>"):
+    with pytest.raises(
+        KernelError,
+        match=r"is a template and needs its 'T'; ask for an instance, such as .*k<float, float, 4>",
+    ):
         params(text, "k")
     with pytest.raises(KernelError, match="more arguments than the template"):
         params(text, "k<int, int, 3, 4>")
@@ -102,8 +110,10 @@ def test_the_form_follows_calls_but_not_mere_neighbours():
 
 @pytest.mark.parametrize(
     "body, what",
-    [("asm volatile(\"\");", "inline PTX"), ("wmma::fragment<int> f;", "tensor cores"), ("child<<<1, 1>>>();", "dynamic parallelism"),
-     ("cg::this_grid().sync();", "grid-wide"), ("tex2D<float>(t, 0, 0);", "textures"), ("std::vector<int> v;", r"the C\+\+ standard library"),
+    [("asm volatile(\"\");", "inline PTX"), ("wmma::fragment<int> f;", "tensor cores"),
+     ("child<<<1, 1>>>();", "dynamic parallelism"),
+     ("cg::this_grid().sync();", "grid-wide"), ("tex2D<float>(t, 0, 0);", "textures"),
+     ("std::vector<int> v;", r"the C\+\+ standard library"),
      ("__pipeline_commit();", "asynchronous copies"), ("__nv_bfloat16 b;", "bfloat16")],
 )  # fmt: skip
 def test_unsupported_features_are_named_with_file_and_line(body, what):
@@ -114,7 +124,7 @@ def test_unsupported_features_are_named_with_file_and_line(body, what):
 
 
 def test_includes_are_put_in_place_and_listed(tmp_path):
-    (tmp_path / "a.cuh").write_text("#pragma once\n#include \"b.cuh\"\nint a;")
+    (tmp_path / "a.cuh").write_text('#pragma once\n#include "b.cuh"\nint a;')
     (tmp_path / "b.cuh").write_text("#pragma once\nint b;")
     (tmp_path / "k.cu").write_text('#include "a.cuh"\n#include "b.cuh"\n#include <math.h>\nint k;')
     text, files = inline_includes(tmp_path / "k.cu", ())
@@ -125,9 +135,12 @@ def test_includes_are_put_in_place_and_listed(tmp_path):
 
 
 def test_a_missing_include_is_an_error_only_where_it_is_compiled(tmp_path):
-    (tmp_path / "k.cu").write_text("#include <vector>\n#include \"mine.cuh\"\n")
+    (tmp_path / "k.cu").write_text('#include <vector>\n#include "mine.cuh"\n')
     text, _ = inline_includes(tmp_path / "k.cu", ())
-    assert "#error minidl: <vector> is not supported" in text and "#error minidl: mine.cuh is not found" in text
+    assert (
+        "#error minidl: <vector> is not supported" in text
+        and "#error minidl: mine.cuh is not found" in text
+    )
 
 
 def test_a_header_that_includes_itself_is_refused(tmp_path):
@@ -140,4 +153,6 @@ def test_every_kernel_of_the_idioms_is_read():
     text, _ = inline_includes(IDIOMS, ())
     kernels = {k.name for k in Source(IDIOMS, text).kernels}
     assert {"saxpy_stride", "sum_static", "softmax_cg", "spin_lock", "map"} <= kernels
-    assert "binary_mul" not in kernels  # made by a macro: only the preprocessor's output shows it (test_idioms.py runs it)
+    assert (
+        "binary_mul" not in kernels
+    )  # made by a macro: only the preprocessor's output shows it (test_idioms.py runs it)
