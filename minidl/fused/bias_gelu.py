@@ -13,12 +13,11 @@ import math
 import numpy as np
 
 from minidl import backend
-from minidl.fused import dispatch
 from minidl.function import Function
-from minidl.fused.launch import BLOCK, contiguous, elementwise
+from minidl.fused import dispatch
+from minidl.fused.launch import BLOCK, PARTIALS, contiguous, elementwise
 
 FILE = "bias_gelu.cu"
-CHUNKS = 64  # partial rows of the bias gradient: enough for any CPU, and for a GPU with wide rows
 FORMS = {"none": 0, "tanh": 1}
 
 
@@ -65,7 +64,7 @@ def with_bias_backward(gx, gy, x, bias, approximate):
     acc = backend.accumulate_dtype(x.dtype)
     if x.size == 0:
         return xp.zeros(cols, acc)
-    per_chunk = -(-rows // CHUNKS)
+    per_chunk = -(-rows // PARTIALS)
     n_chunks = -(-rows // per_chunk)
     partial = xp.empty((n_chunks, cols), acc)
     if xp is np:
@@ -73,7 +72,9 @@ def with_bias_backward(gx, gy, x, bias, approximate):
     else:
         shape = "bias_gelu_backward", (-(-cols // BLOCK), n_chunks), BLOCK
     name, grid, block = shape
-    launch(name, x.dtype, grid, block, (gx, partial, gy, x, bias, rows, cols, per_chunk), approximate)
+    launch(
+        name, x.dtype, grid, block, (gx, partial, gy, x, bias, rows, cols, per_chunk), approximate
+    )
     return partial.sum(axis=0)
 
 
@@ -88,8 +89,7 @@ class Gelu(Function):
         self.approximate = approximate
         x = contiguous(self.xp, x)
         y = self.xp.empty_like(x)
-        elementwise(FILE, "gelu", x.dtype, x.size, (y, x, x.size),
-                    **macros(x.dtype, approximate))
+        elementwise(FILE, "gelu", x.dtype, x.size, (y, x, x.size), **macros(x.dtype, approximate))
         self.save(x)
         return y
 
@@ -97,8 +97,14 @@ class Gelu(Function):
         (x,) = self.saved
         gy = contiguous(self.xp, gy)
         gx = self.xp.empty_like(x)
-        elementwise(FILE, "gelu_backward", x.dtype, x.size, (gx, gy, x, x.size),
-                    **macros(x.dtype, self.approximate))
+        elementwise(
+            FILE,
+            "gelu_backward",
+            x.dtype,
+            x.size,
+            (gx, gy, x, x.size),
+            **macros(x.dtype, self.approximate),
+        )
         return gx
 
 
@@ -111,7 +117,9 @@ class BiasGelu(Function):
         if approximate not in FORMS:
             raise ValueError(f"bias_gelu: approximate wants 'none' or 'tanh', got {approximate!r}")
         if bias.ndim != 1 or x.ndim < 1 or x.shape[-1] != bias.size:
-            raise ValueError(f"bias_gelu: bias {bias.shape} wants the last dimension of x {x.shape}")
+            raise ValueError(
+                f"bias_gelu: bias {bias.shape} wants the last dimension of x {x.shape}"
+            )
         self.approximate = approximate
         x, bias = contiguous(self.xp, x), contiguous(self.xp, bias)
         y = self.xp.empty_like(x)

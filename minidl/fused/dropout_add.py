@@ -2,8 +2,8 @@
 
     out_i = residual_i + x_i / (1 - p) if draw_i >= p * 2**32 else residual_i
 
-draw_i is the generator's (minidl/random.py), to the bit, so the mask is that of minidl/ops/dropout.py
-and the generator moves on as far. Saved: nothing; backward draws again.
+draw_i is the generator's (minidl/random.py), to the bit, so the mask is that of
+minidl/ops/dropout.py and the generator moves on as far. Saved: nothing; backward draws again.
 
 Kernel: kernels/dropout_add.cu   Test: tests/fused/test_dropout_add.py
 """
@@ -68,8 +68,10 @@ class DropoutAdd(Dropout):
 
     def forward(self, x, residual, p, generator=None):
         if x.shape != residual.shape or x.dtype != residual.dtype:
-            raise ValueError(f"dropout_add: want equal shapes and dtypes; got {x.shape} of {x.dtype} "
-                             f"and {residual.shape} of {residual.dtype}")
+            raise ValueError(
+                f"dropout_add: want equal shapes and dtypes; got {x.shape} of {x.dtype} "
+                f"and {residual.shape} of {residual.dtype}"
+            )
         self.p, self.state = p, reserve(generator, x.size)
         x, residual = contiguous(self.xp, x), contiguous(self.xp, residual)
         out = self.xp.empty_like(x)

@@ -28,8 +28,9 @@ def reference(index, gy, n_rows):
 
 
 def embedding_grad(index, gy, n_rows):
-    """(n_rows, width) with out[index[t]] += gy[t]; index (n,) integers in [0, n_rows), gy (n, width).
-    fp16 is summed, and returned, in fp32."""
+    """(n_rows, width) with out[index[t]] += gy[t]; fp16 is summed, and returned, in fp32.
+
+    index: (n,) integers in [0, n_rows); gy: (n, width)."""
     xp = backend.xp_of([index, gy], "embedding_grad")
     (n,), width = index.shape, gy.shape[1]
     gy = contiguous(xp, gy)
@@ -47,8 +48,11 @@ def embedding_grad(index, gy, n_rows):
         starts = segment_starts(xp, index[order])
         kernel = dispatch.kernel(FILE, "embedding_grad_segments", gy.dtype, ACC=acc)
         n_segments = len(starts) - 1
-        kernel((-(-width // BLOCK), min(n_segments, 65535)), BLOCK,
-               (out, gy, index, order, starts, n_segments, width))
+        kernel(
+            (-(-width // BLOCK), min(n_segments, 65535)),
+            BLOCK,
+            (out, gy, index, order, starts, n_segments, width),
+        )
     return out
 
 
@@ -64,12 +68,16 @@ class Embedding(Function):
 
     def forward(self, index, w, padding_idx=None):
         if w.ndim != 2 or index.dtype.kind not in "iu":
-            raise ValueError(f"embedding: input of {index.dtype}, weight {w.shape}; want integer "
-                             "indices and a weight (num_embeddings, embedding_dim)")
+            raise ValueError(
+                f"embedding: input of {index.dtype}, weight {w.shape}; want integer "
+                "indices and a weight (num_embeddings, embedding_dim)"
+            )
         n = w.shape[0]
         if index.size and not (0 <= int(index.min()) and int(index.max()) < n):
-            raise IndexError(f"embedding: indices from {int(index.min())} to {int(index.max())}, "
-                             f"but the weight {w.shape} has rows 0 to {n - 1}")
+            raise IndexError(
+                f"embedding: indices from {int(index.min())} to {int(index.max())}, "
+                f"but the weight {w.shape} has rows 0 to {n - 1}"
+            )
         if padding_idx is not None and not -n <= padding_idx < n:
             raise IndexError(f"embedding: padding_idx {padding_idx} is no row of weight {w.shape}")
         self.n_rows, self.padding_idx = n, padding_idx

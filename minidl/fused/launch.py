@@ -19,6 +19,7 @@ from minidl.fused import dispatch
 
 BLOCK = 256  # threads; enough warps to hide a GPU's memory latency, and any register count fits
 CHUNK = 8192  # elements: 32 KiB of float32, so that a second look finds them in the cache
+PARTIALS = 64  # partial rows of a sum over rows: enough for any CPU, and for a GPU with wide rows
 
 
 def contiguous(xp, x):
@@ -42,24 +43,37 @@ def over_chunks(file, name, dtype, xp, sizes, args, block_name=None, **defines):
     if xp is np:
         dispatch.kernel(file, name, dtype, **defines)(-(-n // 8), 8, (*args, chunks, n))
     else:
-        dispatch.kernel(file, block_name, dtype, **defines)(n, BLOCK, (*args, xp.asarray(chunks), n))
+        dispatch.kernel(file, block_name, dtype, **defines)(
+            n, BLOCK, (*args, xp.asarray(chunks), n)
+        )
 
 
 @functools.lru_cache(maxsize=64)
 def chunk_list(sizes):
     """(n_chunks, 3) int64: array, begin, end of every chunk of arrays with these sizes."""
-    return np.array([(i, begin, min(begin + CHUNK, n)) for i, n in enumerate(sizes)
-                     for begin in range(0, n, CHUNK)], np.int64).reshape(-1, 3)
+    return np.array(
+        [
+            (i, begin, min(begin + CHUNK, n))
+            for i, n in enumerate(sizes)
+            for begin in range(0, n, CHUNK)
+        ],
+        np.int64,
+    ).reshape(-1, 3)
 
 
-def pointers(xp, arrays, dtype, what):
+def pointers(xp, arrays, dtype, what, written=False):
     """The addresses of `arrays`, uint64. The arrays must outlive the launch: keep them in a name.
 
-    A table of addresses hides the arrays from the launch's own checks, so they are made here."""
+    A table of addresses hides the arrays from the launch's own checks, so they are made here.
+    written: whether the kernel writes to them."""
     for i, a in enumerate(arrays):
+        if written and xp is np and not a.flags.writeable:
+            raise ValueError(f"{what} {i}: is to be written, but the array is read-only")
         if a.dtype != dtype or not a.flags.c_contiguous:
-            raise ValueError(f"{what} {i}: want a contiguous array of {np.dtype(dtype)}; got {a.dtype} of shape "
-                             f"{a.shape} with strides {a.strides}")
+            raise ValueError(
+                f"{what} {i}: want a contiguous array of {np.dtype(dtype)}; got {a.dtype} of shape "
+                f"{a.shape} with strides {a.strides}"
+            )
     if xp is np:
         return np.array([a.ctypes.data for a in arrays], np.uint64)
     return xp.asarray(np.array([a.data.ptr for a in arrays], np.uint64))
@@ -70,6 +84,7 @@ def same_sizes(op, *lists):
     sizes = [a.size for a in lists[0]]
     for other in lists[1:]:
         if [a.size for a in other] != sizes:
-            raise ValueError(f"{op}: lists of arrays with different sizes, {sizes} and "
-                             f"{[a.size for a in other]}")
+            raise ValueError(
+                f"{op}: lists of arrays with different sizes, {sizes} and {[a.size for a in other]}"
+            )
     return sizes

@@ -38,9 +38,16 @@ def global_norm(arrays):
         group = [contiguous(xp, a) for a in group]
         sizes = tuple(a.size for a in group)
         partial = xp.empty(len(chunk_list(sizes)), backend.accumulate_dtype(dtype))
-        over_chunks(FILE, "sum_squares_chunks", dtype, xp, sizes,
-                    (partial, pointers(xp, group, dtype, "global_norm")),
-                    block_name="sum_squares_many", **defines)
+        over_chunks(
+            FILE,
+            "sum_squares_chunks",
+            dtype,
+            xp,
+            sizes,
+            (partial, pointers(xp, group, dtype, "global_norm")),
+            block_name="sum_squares_many",
+            **defines,
+        )
         total += float(partial.sum(dtype=np.float64))
     return math.sqrt(total)
 
@@ -49,8 +56,16 @@ def scale(arrays, factor):
     """arrays *= factor, in place."""
     for dtype, group, defines in groups(arrays):
         xp = backend.xp_of(group, "scale")
-        over_chunks(FILE, "scale_chunks", dtype, xp, tuple(a.size for a in group),
-                    (pointers(xp, group, dtype, "scale"), factor), block_name="scale_many", **defines)
+        over_chunks(
+            FILE,
+            "scale_chunks",
+            dtype,
+            xp,
+            tuple(a.size for a in group),
+            (pointers(xp, group, dtype, "scale", written=True), factor),
+            block_name="scale_many",
+            **defines,
+        )
 
 
 def clip(arrays, max_norm):

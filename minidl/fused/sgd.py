@@ -1,7 +1,7 @@
 """SGD with momentum, weight decay and Nesterov's form in one pass, all parameters in one launch.
 
-    g = grad + decay w      v = momentum v + (1 - dampening) g      w = w - lr v
-                            (first step: v = g)                     nesterov: w - lr (g + momentum v)
+    g = grad + decay w    v = momentum v + (1 - dampening) g    w = w - lr v
+                          (first step: v = g)                   nesterov: w - lr (g + momentum v)
 
 20 bytes move per parameter with momentum, 12 without; op by op (minidl/optim/sgd.py) 60 and more.
 
@@ -13,8 +13,19 @@ from minidl.fused import dispatch
 from minidl.fused.launch import contiguous, over_chunks, pointers, same_sizes
 
 
-def reference(w, g, v, *, first, lr=1e-3, momentum=0.0, dampening=0.0, weight_decay=0.0,
-              nesterov=False, unscale=1.0):
+def reference(
+    w,
+    g,
+    v,
+    *,
+    first,
+    lr=1e-3,
+    momentum=0.0,
+    dampening=0.0,
+    weight_decay=0.0,
+    nesterov=False,
+    unscale=1.0,
+):
     """(w, v) after one step, as new arrays; v is what it was without momentum."""
     g = g.astype(w.dtype) * unscale + weight_decay * w
     if not momentum:
@@ -23,8 +34,21 @@ def reference(w, g, v, *, first, lr=1e-3, momentum=0.0, dampening=0.0, weight_de
     return w - lr * (g + momentum * v if nesterov else v), v
 
 
-def sgd(weights, grads, velocities=None, first=(), *, lr=1e-3, momentum=0.0, dampening=0.0,
-        weight_decay=0.0, nesterov=False, unscale=1.0, low=None, skip=None):
+def sgd(
+    weights,
+    grads,
+    velocities=None,
+    first=(),
+    *,
+    lr=1e-3,
+    momentum=0.0,
+    dampening=0.0,
+    weight_decay=0.0,
+    nesterov=False,
+    unscale=1.0,
+    low=None,
+    skip=None,
+):
     """One step for lists of arrays, in place.
 
     weights, velocities:  float32 (or all float64), contiguous; velocities with momentum only.
@@ -35,21 +59,31 @@ def sgd(weights, grads, velocities=None, first=(), *, lr=1e-3, momentum=0.0, dam
     if not weights:
         return
     if bool(momentum) != (velocities is not None):
-        raise ValueError(f"sgd: momentum {momentum} and velocities "
-                         f"{'given' if velocities is not None else 'not given'}: want both or none")
+        raise ValueError(
+            f"sgd: momentum {momentum} and velocities "
+            f"{'given' if velocities is not None else 'not given'}: want both or none"
+        )
     xp = backend.xp_of([*weights, *grads], "sgd")
     sizes = same_sizes("sgd", weights, grads, *(a for a in (velocities, low) if a is not None))
     if momentum and len(first) != len(sizes):
         raise ValueError(f"sgd: {len(sizes)} arrays, but {len(first)} answers to `first`")
     wide, narrow = weights[0].dtype, grads[0].dtype
     grads = [contiguous(xp, g) for g in grads]
-    ws, gs = pointers(xp, weights, wide, "sgd: weights"), pointers(xp, grads, narrow, "sgd: grads")
+    ws = pointers(xp, weights, wide, "sgd: weights", written=True)
+    gs = pointers(xp, grads, narrow, "sgd: grads")
     vs = rates = lows = None
     if momentum:
-        vs = pointers(xp, velocities, wide, "sgd: velocities")
+        vs = pointers(xp, velocities, wide, "sgd: velocities", written=True)
         rates = xp.asarray([(0.0, 1.0) if f else (momentum, 1 - dampening) for f in first], wide)
     if low is not None:
-        lows = pointers(xp, low, narrow, "sgd: low")
-    over_chunks("sgd.cu", "sgd_chunks", narrow, xp, sizes,
-                (ws, gs, vs, lows, rates, skip, lr, momentum, weight_decay, unscale, int(nesterov)),
-                block_name="sgd_many", W=dispatch.C_TYPES[wide])
+        lows = pointers(xp, low, narrow, "sgd: low", written=True)
+    over_chunks(
+        "sgd.cu",
+        "sgd_chunks",
+        narrow,
+        xp,
+        sizes,
+        (ws, gs, vs, lows, rates, skip, lr, momentum, weight_decay, unscale, int(nesterov)),
+        block_name="sgd_many",
+        W=dispatch.C_TYPES[wide],
+    )

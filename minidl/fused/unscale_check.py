@@ -1,10 +1,12 @@
 """Unscale gradients and find out whether all are finite, in one pass and one launch.
 
-    g *= 1 / loss_scale        bad = how many elements are inf or nan        (Micikevicius et al. 2018)
+    g *= 1 / loss_scale        bad = how many elements are inf or nan
 
-Two ways to use it: `unscale_check` writes the unscaled gradients, 8 bytes an element; or `count_bad`
-only reads, 4 bytes, and the optimizer unscales on its way (fused.adamw's `unscale` and `skip`).
+Two ways to use it: `unscale_check` writes the unscaled gradients, 8 bytes an element; or
+`count_bad` only reads, 4 bytes, and the optimizer unscales on its way (fused.adamw's `unscale` and
+`skip`).
 
+Source: Micikevicius et al. 2018 (arXiv 1710.03740).
 Kernel: kernels/unscale_check.cu   Test: tests/fused/test_unscale_check.py
 """
 
@@ -24,7 +26,7 @@ def reference(g, inverse):
 
 
 def run(name, arrays, *factors):
-    """(1,) int32: the number of bad elements, on the arrays' device, so that a GPU is not waited for."""
+    """(1,) int32, the number of bad elements. It stays on the arrays' device: nobody waits."""
     xp = backend.xp_of(arrays, name)
     total = xp.zeros(1, np.int32)
     by_dtype = {}
@@ -33,9 +35,16 @@ def run(name, arrays, *factors):
     for dtype, group in by_dtype.items():
         sizes = tuple(a.size for a in group)
         bad = xp.zeros(len(chunk_list(sizes)), np.int32)
-        over_chunks(FILE, f"{name}_chunks", dtype, xp, sizes,
-                    (bad, pointers(xp, group, dtype, name), *factors), block_name=f"{name}_many",
-                    ACC=dispatch.C_TYPES[backend.accumulate_dtype(dtype)])
+        over_chunks(
+            FILE,
+            f"{name}_chunks",
+            dtype,
+            xp,
+            sizes,
+            (bad, pointers(xp, group, dtype, name, written=bool(factors)), *factors),
+            block_name=f"{name}_many",
+            ACC=dispatch.C_TYPES[backend.accumulate_dtype(dtype)],
+        )
         total += bad.sum(dtype=np.int32)
     return total
 

@@ -42,5 +42,7 @@ def test_views_are_read_in_their_own_order():
 
 
 def test_unequal_shapes_are_refused():
-    with pytest.raises(ValueError, match=r"add3: want three equal shapes, got \(2,\), \(2,\), \(1,\)"):
+    with pytest.raises(
+        ValueError, match=r"add3: want three equal shapes, got \(2,\), \(2,\), \(1,\)"
+    ):
         add3.add3(minidl.zeros(2), minidl.zeros(2), minidl.zeros(1))

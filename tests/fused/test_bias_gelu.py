@@ -11,7 +11,11 @@ from tests.fused.common import SIZES, backward, normal, tensors
 
 FORMS = ["none", "tanh"]
 # float32: P is good to 1.2e-7, and so is its product with x, |x| < 6; float16: one rounding, 2^-11
-CLOSE = {"f4": dict(rtol=2e-6, atol=1e-6), "f2": dict(rtol=1e-3, atol=1e-4), "f8": dict(rtol=1e-12, atol=1e-12)}
+CLOSE = {
+    "f4": dict(rtol=2e-6, atol=1e-6),
+    "f2": dict(rtol=1e-3, atol=1e-4),
+    "f8": dict(rtol=1e-12, atol=1e-12),
+}
 
 
 @pytest.mark.parametrize("approximate", FORMS)
@@ -34,7 +38,9 @@ def test_equals_the_plain_op(dtype, approximate):
     plain_y, (plain_gx,) = backward(ops.activations.gelu, [x], g, approximate=approximate)
     np.testing.assert_allclose(y, plain_y, **CLOSE[dtype])
     # the plain op rounds the slope to float16, too, before it multiplies: two roundings
-    np.testing.assert_allclose(gx, plain_gx, rtol=3 * CLOSE[dtype]["rtol"], atol=3 * CLOSE[dtype]["atol"])
+    np.testing.assert_allclose(
+        gx, plain_gx, rtol=3 * CLOSE[dtype]["rtol"], atol=3 * CLOSE[dtype]["atol"]
+    )
 
 
 @pytest.mark.parametrize("approximate", FORMS)
@@ -48,7 +54,9 @@ def test_far_from_zero_it_is_x_or_nothing(approximate):
 
 @pytest.mark.parametrize("approximate", FORMS)
 @pytest.mark.parametrize("dtype", ["f4", "f2", "f8"])
-@pytest.mark.parametrize("shape", [(0, 3), (1, 1), (1, 257), (7, 255), (129, 33), (2, 3, 5), (4, 0)])
+@pytest.mark.parametrize(
+    "shape", [(0, 3), (1, 1), (1, 257), (7, 255), (129, 33), (2, 3, 5), (4, 0)]
+)
 def test_with_bias_equals_gelu_of_the_sum(shape, dtype, approximate):
     x, b, g = normal(shape, dtype, 1), normal(shape[-1], dtype, 2), normal(shape, dtype, 3)
     y, (gx, gb) = backward(fused.bias_gelu, [x, b], g, approximate=approximate)
@@ -57,8 +65,12 @@ def test_with_bias_equals_gelu_of_the_sum(shape, dtype, approximate):
     np.testing.assert_allclose(y, expected, **CLOSE[dtype])
     np.testing.assert_allclose(gx, expected_gx, **CLOSE[dtype])
     # a sum of up to 129 products: as many roundings of float32, or one of float16 at the end
-    np.testing.assert_allclose(gb, expected_gx.sum(tuple(range(x.ndim - 1))),
-                               rtol=CLOSE[dtype]["rtol"] * 4, atol=CLOSE[dtype]["atol"] * 30)
+    np.testing.assert_allclose(
+        gb,
+        expected_gx.sum(tuple(range(x.ndim - 1))),
+        rtol=CLOSE[dtype]["rtol"] * 4,
+        atol=CLOSE[dtype]["atol"] * 30,
+    )
 
 
 @pytest.mark.parametrize("approximate", FORMS)
@@ -68,7 +80,14 @@ def test_the_rung_for_a_gpu_gives_the_same(approximate):
     y, gx, partial = np.empty_like(x), np.empty_like(x), np.empty((14, cols), np.float32)
     # fewer blocks along y than rows: each takes several
     fused.launch("bias_gelu", x.dtype, (2, 20), 128, (y, x, b, rows, cols), approximate)
-    fused.launch("bias_gelu_backward", x.dtype, (2, 14), 128, (gx, partial, g, x, b, rows, cols, 5), approximate)
+    fused.launch(
+        "bias_gelu_backward",
+        x.dtype,
+        (2, 14),
+        128,
+        (gx, partial, g, x, b, rows, cols, 5),
+        approximate,
+    )
     expected, slope = fused.reference(x.astype("f8") + b, approximate)
     np.testing.assert_allclose(y, expected, **CLOSE["f4"])
     np.testing.assert_allclose(gx, g * slope, **CLOSE["f4"])
@@ -85,7 +104,9 @@ def test_gradients_are_central_differences(approximate):
 def test_views_and_0d():
     x, b = normal((6, 8), "f4", 1), normal(12, "f4", 2)[::2]
     np.testing.assert_array_equal(fused.gelu(*tensors(x.T)).data, fused.gelu(*tensors(x)).data.T)
-    np.testing.assert_array_equal(fused.bias_gelu(*tensors(x.T, b)).data, fused.bias_gelu(*tensors(x.T.copy(), b.copy())).data)
+    np.testing.assert_array_equal(
+        fused.bias_gelu(*tensors(x.T, b)).data, fused.bias_gelu(*tensors(x.T.copy(), b.copy())).data
+    )
     assert fused.gelu(*tensors(x[0, 0])).shape == ()
 
 

@@ -1,4 +1,4 @@
-"""minidl/fused/embedding_grad.py: every row of the output gradient arrives at its row of the table, once."""
+"""minidl/fused/embedding_grad.py: every row of gy arrives at its row of the table, once."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,14 @@ from minidl.fused import embedding_grad as fused
 from minidl.tensor import Tensor
 from tests.fused.common import normal
 
-CASES = [(0, 5, 3), (1, 1, 1), (300, 7, 33), (257, 50, 16), (64, 1000, 17), (1000, 2, 255)]  # n, vocabulary, width
+CASES = [
+    (0, 5, 3),
+    (1, 1, 1),
+    (300, 7, 33),
+    (257, 50, 16),
+    (64, 1000, 17),
+    (1000, 2, 255),
+]  # n, vocabulary, width
 
 
 def case(n, vocabulary, width, dtype):
@@ -24,7 +31,9 @@ def test_sums_the_rows_that_meet(n, vocabulary, width, dtype, rtol):
     index, gy = case(n, vocabulary, width, dtype)
     out = fused.embedding_grad(index, gy, vocabulary)
     # up to 500 numbers near 1 meet in float32: as many roundings of a sum below 60
-    np.testing.assert_allclose(out, fused.reference(index, gy, vocabulary), rtol=rtol, atol=rtol * 50)
+    np.testing.assert_allclose(
+        out, fused.reference(index, gy, vocabulary), rtol=rtol, atol=rtol * 50
+    )
 
 
 @pytest.mark.parametrize("name", ["embedding_grad_atomic", "embedding_grad_segments"])
@@ -68,11 +77,15 @@ def test_the_order_of_additions_is_that_of_the_positions():
 
 def test_views_are_read_in_their_own_order():
     index, gy = np.array([0, 9, 1, 9, 0, 9])[::2], normal((5, 3), "f4", 1).T
-    np.testing.assert_allclose(fused.embedding_grad(index, gy, 2), fused.reference(index, gy, 2), rtol=1e-6)
+    np.testing.assert_allclose(
+        fused.embedding_grad(index, gy, 2), fused.reference(index, gy, 2), rtol=1e-6
+    )
 
 
 def test_wrong_indices_are_named():
-    with pytest.raises(IndexError, match=r"embedding: indices from 0 to 3, but the weight \(3, 2\) has rows 0 to 2"):
+    with pytest.raises(
+        IndexError, match=r"embedding: indices from 0 to 3, but the weight \(3, 2\) has rows 0 to 2"
+    ):
         fused.embedding(minidl.tensor([0, 3]), minidl.zeros(3, 2))
     with pytest.raises(ValueError, match="embedding: input of float32"):
         fused.embedding(minidl.zeros(2), minidl.zeros(3, 2))

@@ -22,11 +22,14 @@ def arrays(dtype):
 # float32 sums of 8192 in 8 or more lanes: a thousand roundings of 6e-8, which mostly cancel
 @pytest.mark.parametrize("dtype, rtol", [("f4", 2e-6), ("f2", 2e-6), ("f8", 1e-14)])
 def test_norm_of_all_elements(dtype, rtol):
-    assert fused.global_norm(arrays(dtype)) == pytest.approx(fused.reference(arrays(dtype)), rel=rtol)
+    assert fused.global_norm(arrays(dtype)) == pytest.approx(
+        fused.reference(arrays(dtype)), rel=rtol
+    )
     mixed = arrays(dtype) + [np.array([3.0, 4.0])]
     assert fused.global_norm(mixed) == pytest.approx(fused.reference(mixed), rel=rtol)
     assert fused.global_norm([normal((7, 5), dtype, 1).T[::2]]) == pytest.approx(
-        fused.reference([normal((7, 5), dtype, 1).T[::2]]), rel=rtol)
+        fused.reference([normal((7, 5), dtype, 1).T[::2]]), rel=rtol
+    )
 
 
 def test_every_element_counts_once():
@@ -66,8 +69,14 @@ def test_the_rungs_for_a_gpu_give_the_same():
     g = [normal(300, "f4", 1), normal(70, "f4", 2)]
     expected = [(a.astype("f8") ** 2).sum() for a in g]
     doubled = [2 * a for a in g]
-    chunks, table, partial = chunk_list((300, 70)), pointers(np, g, np.float32, ""), np.empty(2, np.float32)
-    dispatch.kernel(fused.FILE, "sum_squares_many", "f4", ACC="float")(2, 64, (partial, table, chunks, 2))
+    chunks, table, partial = (
+        chunk_list((300, 70)),
+        pointers(np, g, np.float32, ""),
+        np.empty(2, np.float32),
+    )
+    dispatch.kernel(fused.FILE, "sum_squares_many", "f4", ACC="float")(
+        2, 64, (partial, table, chunks, 2)
+    )
     np.testing.assert_allclose(partial, expected, rtol=1e-6)
     dispatch.kernel(fused.FILE, "scale_many", "f4", ACC="float")(2, 64, (table, 2.0, chunks, 2))
     for a, d in zip(g, doubled):

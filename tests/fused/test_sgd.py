@@ -11,7 +11,10 @@ from minidl.tensor import Tensor
 from tests.fused.common import SIZES, normal
 
 LENGTHS = [*SIZES, CHUNK, CHUNK + 1]
-CLOSE = {"f4": dict(rtol=1e-6, atol=5e-7), "f8": dict(rtol=1e-14, atol=1e-14)}  # a few roundings of numbers near 1
+CLOSE = {
+    "f4": dict(rtol=1e-6, atol=5e-7),
+    "f8": dict(rtol=1e-14, atol=1e-14),
+}  # a few roundings of numbers near 1
 OPTIONS = [
     dict(),
     dict(weight_decay=0.1),
@@ -27,8 +30,10 @@ def test_equals_the_formula(dtype, options):
     w, g, v = ([normal(n, dtype, k + i) for i, n in enumerate(LENGTHS)] for k in (0, 100, 200))
     first = [i % 2 == 0 for i in range(len(w))]
     options = dict(lr=0.1, unscale=0.25, **options)
-    expected = [fused.reference(*(a.astype("f8") for a in arrays), first=f, **options)
-                for *arrays, f in zip(w, g, v, first)]
+    expected = [
+        fused.reference(*(a.astype("f8") for a in arrays), first=f, **options)
+        for *arrays, f in zip(w, g, v, first)
+    ]
     fused.sgd(w, g, v if "momentum" in options else None, first, **options)
     for i, (ew, ev) in enumerate(expected):
         np.testing.assert_allclose(w[i], ew, **CLOSE[dtype])
@@ -82,7 +87,22 @@ def test_the_other_rungs_give_the_same(momentum):
         tables[2] = None
     chunks = chunk_list((n,))
     dispatch.kernel("sgd.cu", "sgd_many", "f4", W="float")(
-        len(chunks), 32, (*tables, None, np.array([momentum, 1], np.float32), None, 0.1, momentum, 0.2, 1.0, 0, chunks, len(chunks)))
+        len(chunks),
+        32,
+        (
+            *tables,
+            None,
+            np.array([momentum, 1], np.float32),
+            None,
+            0.1,
+            momentum,
+            0.2,
+            1.0,
+            0,
+            chunks,
+            len(chunks),
+        ),
+    )
     np.testing.assert_allclose(w, expected, **CLOSE["f4"])
 
 

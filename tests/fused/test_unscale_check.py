@@ -14,7 +14,9 @@ LENGTHS = [*SIZES, CHUNK - 1, 2 * CHUNK + 3]
 @pytest.mark.parametrize("dtype", ["f4", "f2", "f8"])
 def test_unscales_every_array(dtype):
     grads = [normal(n, dtype, n) for n in LENGTHS]
-    inverse = 0.125 if dtype == "f2" else 0.3  # half computes in float: only a power of two is exact
+    inverse = (
+        0.125 if dtype == "f2" else 0.3
+    )  # half computes in float: only a power of two is exact
     expected = [fused.reference(g, inverse)[0] for g in grads]
     assert fused.unscale_check(grads, inverse) == 0
     for g, e in zip(grads, expected):
@@ -23,7 +25,9 @@ def test_unscales_every_array(dtype):
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
 @pytest.mark.parametrize("dtype", ["f4", "f2"])
-@pytest.mark.parametrize("array, at", [(1, 0), (4, 256), (5, 4098), (-1, CHUNK), (-1, 2 * CHUNK + 2)])
+@pytest.mark.parametrize(
+    "array, at", [(1, 0), (4, 256), (5, 4098), (-1, CHUNK), (-1, 2 * CHUNK + 2)]
+)
 def test_one_bad_element_anywhere_is_found(array, at, dtype, value):
     grads = [normal(n, dtype, n) for n in LENGTHS]
     grads[array][at] = value

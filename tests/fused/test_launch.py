@@ -1,0 +1,47 @@
+"""minidl/fused/launch.py: chunks cover every element once; tables of addresses are checked."""
+
+import numpy as np
+import pytest
+
+from minidl.fused.launch import CHUNK, chunk_list, contiguous, pointers, same_sizes
+
+
+@pytest.mark.parametrize(
+    "sizes", [(), (0,), (1,), (CHUNK,), (CHUNK + 1, 0, 5), (3, 3 * CHUNK, CHUNK - 1)]
+)
+def test_chunks_cover_every_element_once(sizes):
+    seen = [np.zeros(n, int) for n in sizes]
+    for a, begin, end in chunk_list(sizes):
+        assert 0 < end - begin <= CHUNK
+        seen[a][begin:end] += 1
+    assert all((s == 1).all() for s in seen)
+
+
+def test_pointers_are_addresses_of_checked_arrays():
+    arrays = [np.zeros(3, np.float32), np.zeros(5, np.float32)]
+    assert pointers(np, arrays, np.float32, "x").tolist() == [a.ctypes.data for a in arrays]
+    with pytest.raises(ValueError, match="x 1: want a contiguous array of float32; got float64"):
+        pointers(np, [arrays[0], np.zeros(2)], np.float32, "x")
+    with pytest.raises(ValueError, match="x 0: want a contiguous"):
+        pointers(np, [np.zeros(6, np.float32)[::2]], np.float32, "x")
+
+
+def test_arrays_of_a_table_that_is_written_must_be_writeable():
+    frozen = np.zeros(3, np.float32)
+    frozen.flags.writeable = False
+    with pytest.raises(ValueError, match="x 0: .* read-only"):
+        pointers(np, [frozen], np.float32, "x", written=True)
+    assert len(pointers(np, [frozen], np.float32, "x")) == 1
+
+
+def test_lists_of_different_sizes_are_refused():
+    a, b = np.zeros(3), np.zeros(4)
+    assert same_sizes("op", [a, b], [a, b]) == [3, 4]
+    with pytest.raises(ValueError, match=r"op: .*\[3, 4\] and \[4, 3\]"):
+        same_sizes("op", [a, b], [b, a])
+
+
+def test_contiguous_keeps_zero_dimensions():
+    x = np.zeros(())
+    assert contiguous(np, x) is x
+    assert contiguous(np, np.zeros((2, 3)).T).flags.c_contiguous
