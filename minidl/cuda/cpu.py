@@ -18,7 +18,8 @@ import re
 
 from minidl.cuda import compiler
 from minidl.cuda.arguments import Signature
-from minidl.cuda.source import KernelError, Parameter, Source, inline_includes
+from minidl.cuda.parameters import Parameter
+from minidl.cuda.source import KernelError, Source, inline_includes
 
 FORMS = ("auto", "flat", "fibre", "check")
 
@@ -80,8 +81,7 @@ def generate(path, text, defines, instance="", form="auto"):
         "-D__CUDACC__=1",
         "-D__CUDA_ARCH__=800",
     ]
-    # with the flags of the compile that follows: `#ifdef __AVX512F__` in a kernel file must see
-    # what the compiler will use
+    # with the flags of the compile that follows: an `#ifdef __AVX512F__` must see the same
     text = compiler.run(
         ["-E", *compiler.find_compiler().flags, "-x", "c++", *options, "-"], text, str(path)
     )
