@@ -43,7 +43,7 @@ bench: $(VENV)/demo.stamp ## run every benchmark (to compare with PyTorch, first
 	@$(call run_each,benchmarks/bench_*.py)
 
 clean: ## remove what was built and measured: .venv, out/, caches (your exercises in work/ stay)
-	rm -rf $(VENV) build dist out benchmarks/results minidl.egg-info .pytest_cache
+	rm -rf $(VENV) build dist out minidl.egg-info .pytest_cache
 	find minidl tests benchmarks tutorials -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 venv: $(VENV)/test.stamp ## set up .venv for development

@@ -47,7 +47,7 @@ def main(t, args):
     t = comm.ledger.Ledger(t)
     table = Table(t)
     if args.batch % t.size:
-        raise SystemExit(f"--batch {args.batch} must be divisible by the {t.size} ranks")
+        raise ValueError(f"--batch {args.batch} must be divisible by the {t.size} ranks")
     train, valid = text.split(corpus(t))
     minidl.manual_seed(args.seed)
     model = nn.GPT(256, args.context, args.layers, args.heads, args.width)

@@ -84,9 +84,8 @@ class Job:
 
     def __init__(self, t, fn, args):
         self._t, self._fn, self._args = t, fn, args
-        self._context = (
-            contextvars.copy_context()
-        )  # a label set by the submitter names the job's messages
+        # a label set by the submitter names the job's messages
+        self._context = contextvars.copy_context()
         self._submitted, self._done = t.event(), t.event()
         self._submitted.set()
         self.result = self.error = None

@@ -31,8 +31,7 @@ def world(part_bytes=PART_BYTES):
     """The transport of all processes that mpiexec started (COMM_WORLD).
 
     From now on an uncaught exception on one of them aborts all. Raises RuntimeError if MPI was
-    started without thread support, or by the launcher of another
-    MPI.
+    started without thread support, or by the launcher of another MPI.
     """
     from mpi4py import MPI
 

@@ -1,28 +1,25 @@
 """The transport: what an algorithm may ask of the network. Test: tests/comm/test_transport.py
 
-A collective in this package is a plain function of a transport and an array, `ring.all_reduce(t,
-x)`, built on two calls: `isend` and `irecv`. Two transports exist. `mpi.world()` moves bytes
-between processes; `sim.simulate(n, fn)` runs n ranks in one process with a modelled clock. The same
-function runs on both.
+A collective in this package is a plain function of a transport and an array, such as
+`ring.all_reduce(t, x)`, built on two calls: `isend` and `irecv`. Two transports exist. `mpi.world()`
+moves bytes between processes; `sim.simulate(n, fn)` runs n ranks in one process with a modelled
+clock. The same function runs on both.
 
 Rules, kept by every transport and relied upon by every algorithm:
 
 1. Bytes move, not numbers. The dtype is not carried: both sides must agree on it, and only the byte
-   count is
-   checked (a receive of another size raises `SizeMismatch`). So float16 or bool need no MPI
-   datatype, and the precision of every sum is visible in our own code.
+   count is checked (a receive of another size raises `SizeMismatch`). So float16 or bool need no
+   MPI datatype, and the precision of every sum is visible in our own code.
 2. Messages from one rank to another with one tag arrive in the order sent, and match receives in
-   the order
-   posted. Different tags are independent.
+   the order posted. Different tags are independent.
 3. A buffer belongs to the transport from `isend`/`irecv` until the request's `wait()` returns.
-   Every request
-   must be waited for. A send may complete before it is received, or may not: an algorithm in which
-   all ranks `send` first and `recv` second is wrong (tutorial 06b), `sendrecv` is right.
+   Every request must be waited for. A send may complete before it is received, or may not: an
+   algorithm in which all ranks `send` first and `recv` second is wrong (tutorial 06b), `sendrecv`
+   is right.
 4. Arrays may be of any dtype but object, of any shape, not contiguous (then a copy is made). They
    are NumPy's.
 5. A group is a transport: `t.subgroup(ranks)`. Its messages never mix with its parent's, so
-   `t.subgroup(range(t.size))` is a duplicate on which a second task may communicate at the same
-   time.
+   `t.subgroup(range(t.size))` is a duplicate on which a second task may communicate meanwhile.
 6. `rank` and `size` are in *this* group; `ranks[i]` is the world rank of rank i.
 """
 
