@@ -1,0 +1,158 @@
+"""minidl/fused/cross_entropy.py: three rungs forward, two backward, in any order of threads,
+against the formula in float64 and the plain op; ignored targets, smoothing, reductions."""
+
+import numpy as np
+import pytest
+
+from minidl.fused import cross_entropy as fused
+from minidl.gradcheck import gradcheck
+from minidl.ops import loss as plain
+from minidl.tensor import Tensor
+from tests.fused.common import normal
+
+SHAPES = [(1, 1), (3, 7), (5, 255), (7, 256), (9, 257), (70, 33), (1, 1009)]  # (rows, classes)
+# loss and lse are float32 for float16, too: exp, log and the sum, a few units in the last place of
+# numbers up to 20. gx in float16: one rounding, 2^-11; its numbers below 6e-5 are 6e-8 apart
+CLOSE = {"f4": dict(rtol=3e-6, atol=3e-6), "f2": dict(rtol=3e-6, atol=3e-6),
+         "f8": dict(rtol=1e-12, atol=1e-12)}
+CLOSE_GX = {"f4": dict(rtol=5e-6, atol=3e-7), "f2": dict(rtol=1e-3, atol=3e-7),
+            "f8": dict(rtol=1e-12, atol=1e-14)}
+ORDERS = [{"form": "fibre"}, {"order": "descending"}, {"order": 11}]  # 11: a shuffle
+
+
+def example(rows, classes, dtype):
+    """(x, target, g); every third target is ignored, -1."""
+    target = np.random.default_rng(3).integers(0, classes, rows)
+    target[1::3] = -1
+    return 3 * normal((rows, classes), dtype, 1), target, normal(rows, dtype, 2)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize("rung", [1, 2, 3])
+@pytest.mark.parametrize("dtype", ["f4", "f2", "f8"])
+def test_every_rung_equals_the_formula(dtype, rung, smoothing):
+    for shape in SHAPES:
+        x, target, g = example(*shape, dtype)
+        loss, lse = fused.forward(x, target, -1, smoothing, rung)
+        want_loss, want_lse = fused.reference(x.astype("f8"), target, -1, smoothing)
+        counts = target != -1
+        np.testing.assert_allclose(loss, want_loss, **CLOSE[dtype])
+        np.testing.assert_allclose(lse[counts], want_lse[counts], **CLOSE[dtype])
+        g = g.astype(lse.dtype)
+        gx = fused.backward(g, x, lse, target, -1, smoothing, min(rung, 2))
+        want = fused.reference_backward(g.astype("f8"), x.astype("f8"), want_lse, target, -1,
+                                        smoothing)
+        np.testing.assert_allclose(gx, want, **CLOSE_GX[dtype])
+        assert (gx[~counts] == 0).all() and gx.dtype == x.dtype
+
+
+@pytest.mark.parametrize("rung", [1, 2, 3])
+def test_the_order_of_threads_and_blocks_changes_no_bit(rung):
+    x, target, g = example(37, 77, "f4")
+    results = []
+    for ways in ORDERS:
+        loss, lse = fused.forward(x, target, -1, 0.1, rung, **ways)
+        results.append((loss, lse, fused.backward(g, x, lse, target, -1, 0.1, min(rung, 2),
+                                                  **ways)))
+    for other in results[1:]:
+        for a, b in zip(results[0], other, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("rung", [1, 2, 3])
+def test_large_logits_and_impossible_classes(rung):
+    inf = np.inf
+    x = np.array([[1e4, 1e4, 0], [-inf, 2, 2], [5, -inf, -inf], [-inf, -inf, 3]], np.float32)
+    target = np.array([1, 2, 0, 0])
+    loss, lse = fused.forward(x, target, rung=rung)
+    np.testing.assert_allclose(loss, [np.log(2), np.log(2), 0, inf], rtol=1e-6)
+    np.testing.assert_allclose(lse, [1e4 + np.log(2), 2 + np.log(2), 5, 3], rtol=1e-6)
+    gx = fused.backward(np.ones(4, "f4"), x, lse, target, rung=min(rung, 2))
+    want = [[0.5, -0.5, 0], [0, 0.5, -0.5], [0, 0, 0], [-1, 0, 1]]
+    np.testing.assert_allclose(gx, want, atol=5e-4)  # 1e4 + log(2) is rounded to 2^-10
+
+
+def both(x, target, reduction, gy, **options):
+    """[(loss, gx)] of the fused and the plain op."""
+    results = []
+    for op in (fused.cross_entropy, plain.cross_entropy):
+        t = Tensor(x.copy(), requires_grad=True)
+        loss = op(t, Tensor(target), reduction=reduction, **options)
+        loss.backward(gy)
+        results.append((loss.data, t.grad))
+    return results
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("dtype", ["f4", "f2"])
+@pytest.mark.parametrize("int_dtype", ["i8", "i4", "u1"])
+def test_the_function_equals_the_plain_op(int_dtype, dtype, reduction):
+    x, target, g = example(40, 33, dtype)
+    target[target == -1] = 7
+    gy = g if reduction == "none" else np.asarray(1.5, dtype)
+    for smoothing in (0.0, 0.2):
+        (a, gx), (b, plain_gx) = both(x, target.astype(int_dtype), reduction, gy, ignore_index=7,
+                                      label_smoothing=smoothing)
+        assert a.dtype == b.dtype and a.shape == b.shape
+        close = CLOSE["f4"] if dtype == "f4" else CLOSE_GX["f2"]
+        np.testing.assert_allclose(a, b, **close)
+        np.testing.assert_allclose(gx, plain_gx, **CLOSE_GX[dtype])
+
+
+def test_mean_divides_by_the_targets_that_count():
+    x, target = normal((6, 5), "f4", 1), np.array([0, -100, 3, -100, -100, 4])
+    (a, gx), _ = both(x, target, "mean", np.float32(1))
+    real = target != -100
+    (b, real_gx), _ = both(x[real], target[real], "mean", np.float32(1))
+    np.testing.assert_allclose(a, b, rtol=1e-6)
+    np.testing.assert_array_equal(gx[real], real_gx)
+    assert (gx[~real] == 0).all()
+
+
+def test_a_batch_of_ignored_targets_has_mean_nan_and_gradient_0():
+    x, target = normal((3, 5), "f4", 1), np.full(3, -100)
+    (a, gx), _ = both(x, target, "mean", np.float32(1))
+    assert np.isnan(a) and (gx == 0).all()
+    (a, gx), _ = both(x[:0], target[:0], "sum", np.float32(1))
+    assert a == 0 and gx.shape == (0, 5)
+
+
+def test_gradients_are_central_differences():
+    x, target = normal((4, 5), "f8", 1), np.array([0, 4, -100, 2])
+    for options in ({}, {"label_smoothing": 0.3}, {"reduction": "none"}, {"reduction": "sum"}):
+        gradcheck(lambda x, o=options: fused.cross_entropy(x, target, **o), x)
+
+
+def test_views_give_what_their_copies_give():
+    x, target, _ = example(12, 8, "f4")
+    target[target == -1] = 0
+    (a, gx), _ = both(x, target, "sum", np.float32(1))
+    view = Tensor(x.T.copy().T, requires_grad=True)
+    loss = fused.cross_entropy(view, Tensor(np.repeat(target, 2)[::2]), reduction="sum")
+    loss.backward()
+    np.testing.assert_array_equal(loss.data, a)
+    np.testing.assert_array_equal(view.grad, gx)
+
+
+def test_a_target_that_is_no_class_is_named_before_the_launch():
+    x = Tensor(normal((3, 5), "f4", 1))
+    for bad in (5, -1):
+        with pytest.raises(IndexError, match=f"cross_entropy: target {bad} is no class: .* 0 to 4"):
+            fused.cross_entropy(x, Tensor(np.array([0, bad, 2])))
+
+
+def test_the_logits_and_a_number_a_row_are_saved():
+    x = Tensor(normal((8, 50), "f4", 1), requires_grad=True)
+    target = Tensor(np.zeros(8, np.int64))
+    saved = fused.cross_entropy(x, target).grad_fn.saved
+    assert saved[0] is x.data and saved[1] is target.data and saved[2].shape == (8,)
+
+
+def test_what_only_the_plain_op_can_do_is_left_to_it():
+    x, target = normal((3, 5), "f4", 1), np.zeros(3, np.int64)
+    accepts = fused.accepts
+    assert accepts(x, target) and accepts(x, target, reduction="sum", label_smoothing=0.1)
+    assert not accepts(x, x) and not accepts(x, target, np.ones(5, "f4"))
+    assert not accepts(x[None], target[None]) and not accepts(x[0], target[0])
+    assert not accepts(x, target, reduction="average") and not accepts(x, target[:2])
+    assert not accepts(x, target, label_smoothing=1.5)
