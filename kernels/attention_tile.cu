@@ -1,0 +1,242 @@
+// Attention on a CPU core: one thread takes a tile of queries, and the vector registers are its warp.
+//
+//   S = scale q k^T    P = softmax(S)    o = P v    lse = log(sum(exp(S)))      the formulas of attention.cu
+//
+//   q (B, H, L, E)   k, v (B, H, S, E)   any strides, the last 1      o (B, L, H, E)   lse (B, H, L) float
+//   Read: q once, k and v once per tile of QUERIES rows.  Written: o and lse.  S and P live in L1, 16 KiB at a time.
+//
+//            keys ->                       Two thirds and more of the time are small matrix products. `product` keeps a
+//   queries  [ tile ][ tile ][ tile ]      few rows of the result in registers, 16 of them, and for each k adds
+//            (m, l, o: online softmax)     one number of A (broadcast) times one row of B (loaded): at 16 lanes a register
+//                                          and two multiply-adds a cycle, 90% of what the core can do.
+//
+// The ladder for a GPU is attention.cu. This rung is no GPU code: a GPU thread has no such registers, nor an L1 of its own.
+// Compiled with -DE=, the head's width, so that every loop over it has a known length.
+//
+// Source: Dao et al. (2022); Goto & van de Geijn, "Anatomy of high-performance matrix multiplication" (2008).
+// Wrapper: minidl/fused/attention.py   Test: tests/fused/test_attention.py
+#include "common.cuh"
+#ifdef MINIDL_HOST
+
+// Vec: one vector register of floats, of GCC's and clang's vector extension; + - * < work lane by lane.
+#if defined(__AVX512F__)
+#define VEC_BYTES 64
+#elif defined(__AVX__)
+#define VEC_BYTES 32
+#else
+#define VEC_BYTES 16
+#endif
+#if defined(__AVX512F__) || defined(__aarch64__)
+#define MAX_VECS 4  // 32 registers: 16 for the result
+#else
+#define MAX_VECS 2  // 16 registers: 8 for the result
+#endif
+#define UNROLL PRAGMA(GCC unroll 16)
+
+typedef float Vec __attribute__((vector_size(VEC_BYTES), aligned(4), may_alias));
+typedef int IntVec __attribute__((vector_size(VEC_BYTES)));
+
+constexpr int LANES = VEC_BYTES / 4;
+constexpr int QUERIES = 64, KEYS = 64;                        // a tile; its scores are 16 KiB, half of an L1
+constexpr int GROUP = E > 64 ? 2 : 4;  // tiles a thread owns; each tile of the other side is then read once per group
+constexpr int WIDTH = (E + LANES - 1) / LANES * LANES;        // E, filled up with zeros to whole registers
+
+__forceinline__ Vec load(const float* p) { return *(const Vec*)p; }
+__forceinline__ void store(float* p, Vec x) { *(Vec*)p = x; }
+__forceinline__ Vec all(float x) { return x - Vec{}; }
+__forceinline__ Vec larger(Vec a, Vec b) { return a < b ? b : a; }
+
+// e^x for x <= 0, as expf in host/float_math.h. Below -87.7 the exponent field of 2^n becomes 0 and so does the result:
+// a masked score, -inf, gives exactly 0.
+__forceinline__ Vec exp_nonpositive(Vec x) {
+  x = x < -88.0f ? all(-88.0f) : x;  // NaN stays
+  Vec t = x * 1.442695041f + 12582912.0f, n = t - 12582912.0f;  // adding 1.5 * 2^23 rounds to an integer
+  Vec r = x - n * 0.693145751953125f - n * 1.42860682030941723e-6f;
+  Vec p = r * 0.001381446490995586f + 0.008368780836462975f;
+  p = p * r + 0.04166839271783829f;
+  p = p * r + 0.1666651964187622f;
+  p = p * r + 0.4999999403953552f;
+  p = p * r * r + r + 1.0f;
+  return p * (Vec)(((IntVec)t - (0x4b400000 - 127)) << 23);
+}
+
+// C = keep C + A B, for ROWS x VECS registers of C.   A[m][k] is at a + m a_row + k a_col; rows of B and C are contiguous.
+// keep: a factor for each row of C; null: C is overwritten.
+template <int ROWS, int VECS>
+__forceinline__ void product_block(float* c, int c_row, const float* keep, const float* a, int a_row, int a_col,
+                                   const float* b, int b_row, int n_k) {
+  Vec sum[ROWS][VECS];
+  UNROLL for (int m = 0; m < ROWS; ++m)
+    UNROLL for (int n = 0; n < VECS; ++n) sum[m][n] = keep ? keep[m] * load(c + m * c_row + n * LANES) : Vec{};
+  for (int k = 0; k < n_k; ++k) {
+    UNROLL for (int m = 0; m < ROWS; ++m)
+      UNROLL for (int n = 0; n < VECS; ++n) sum[m][n] += a[m * a_row + k * a_col] * load(b + k * b_row + n * LANES);
+  }
+  UNROLL for (int m = 0; m < ROWS; ++m)
+    UNROLL for (int n = 0; n < VECS; ++n) store(c + m * c_row + n * LANES, sum[m][n]);
+}
+
+// C (64 x N) = keep C + A (64 x n_k) B (n_k x N); C and B have rows of N floats.
+template <int N>
+__forceinline__ void product(float* c, const float* keep, const float* a, int a_row, int a_col, const float* b, int n_k) {
+  constexpr int VECS = N / LANES % MAX_VECS == 0 ? MAX_VECS : N / LANES % 2 == 0 ? 2 : 1;
+  constexpr int ROWS = 4 * MAX_VECS / VECS > 8 ? 8 : 4 * MAX_VECS / VECS;
+  for (int n = 0; n < N; n += VECS * LANES)
+    for (int m = 0; m < 64; m += ROWS)
+      product_block<ROWS, VECS>(c + m * N + n, N, keep ? keep + m : nullptr, a + m * a_row, a_row, a_col, b + n, N, n_k);
+}
+
+// Copies rows of E elements into a tile, times `factor`; rows past n_rows and columns past E become 0.
+__forceinline__ void load_tile(float* tile, const T* x, long long row, int n_rows, float factor) {
+  for (int i = 0; i < 64; ++i) {
+    SIMD for (int e = 0; e < WIDTH; ++e) tile[i * WIDTH + e] = 0;
+    if (i < n_rows) SIMD for (int e = 0; e < E; ++e) tile[i * WIDTH + e] = to_float(x[i * row + e]) * factor;
+  }
+}
+
+// The same, transposed: tile[e][i]. A column of 64 scalars costs less than it looks: once per 64 x S products.
+__forceinline__ void load_transposed(float* tile, const T* x, long long row, int n_rows, float factor) {
+  for (int e = 0; e < E; ++e)
+    for (int i = 0; i < 64; ++i) tile[e * 64 + i] = i < n_rows ? to_float(x[i * row + e]) * factor : 0.0f;
+}
+
+// One tile of scores joins the softmax: s becomes exp(s - top), with the maximum and the sum of each query so far in top and
+// total; shrink = exp(old top - new top) is what the sums made so far must be multiplied by.
+__forceinline__ void online_softmax(float* s, float* top, float* total, float* shrink) {
+  constexpr int N = QUERIES / LANES < 8 ? QUERIES / LANES : 8;  // registers side by side, so that their waits overlap
+  for (int i = 0; i < QUERIES; i += N * LANES) {
+    Vec m[N], l[N];
+    UNROLL for (int n = 0; n < N; ++n) m[n] = load(top + i + n * LANES);
+    for (int j = 0; j < KEYS; ++j)
+      UNROLL for (int n = 0; n < N; ++n) m[n] = larger(m[n], load(s + j * QUERIES + i + n * LANES));
+    UNROLL for (int n = 0; n < N; ++n) {
+      Vec f = exp_nonpositive(load(top + i + n * LANES) - m[n]);
+      store(shrink + i + n * LANES, f);
+      store(top + i + n * LANES, m[n]);
+      l[n] = f * load(total + i + n * LANES);
+    }
+    for (int j = 0; j < KEYS; ++j)
+      UNROLL for (int n = 0; n < N; ++n) {
+        float* at = s + j * QUERIES + i + n * LANES;
+        Vec p = exp_nonpositive(load(at) - m[n]);
+        store(at, p);
+        l[n] += p;
+      }
+    UNROLL for (int n = 0; n < N; ++n) store(total + i + n * LANES, l[n]);
+  }
+}
+
+// Forward. grid (ceil(L / (64 GROUP)), H, B), block 1: a thread per group of query tiles, which meet the same tile of keys.
+extern "C" __global__ void attention_tile(T* o, float* lse, const T* q, const T* k, const T* v, int n_queries, int n_keys,
+                                          long long q_batch, long long q_head, long long q_row, long long k_batch,
+                                          long long k_head, long long k_row, long long v_batch, long long v_head,
+                                          long long v_row, float scale, int causal) {
+  const int first = blockIdx.x * GROUP * QUERIES, head = blockIdx.y, n_heads = gridDim.y;
+  const int n_rows = min(GROUP * QUERIES, n_queries - first);
+  const long long batch = blockIdx.z;
+  q += batch * q_batch + head * q_head + first * q_row;
+  k += batch * k_batch + head * k_head;
+  v += batch * v_batch + head * v_head;
+  o += ((batch * n_queries + first) * n_heads + head) * E;
+  lse += (batch * n_heads + head) * n_queries + first;
+
+  alignas(64) float kt[KEYS * WIDTH], vt[KEYS * WIDTH], s[KEYS * QUERIES];
+  alignas(64) float qt[GROUP * E * QUERIES], ot[GROUP * QUERIES * WIDTH];
+  alignas(64) float top[GROUP * QUERIES], total[GROUP * QUERIES], shrink[QUERIES];
+  for (int i0 = 0; i0 < n_rows; i0 += QUERIES)
+    load_transposed(qt + i0 * E, q + i0 * q_row, q_row, n_rows - i0, scale);
+  for (int i = 0; i < GROUP * QUERIES; ++i) top[i] = -INFINITY, total[i] = 0;
+  for (int i = 0; i < GROUP * QUERIES * WIDTH; ++i) ot[i] = 0;
+
+  const int end = causal ? min(first + n_rows, n_keys) : n_keys;  // causal: no later tile is seen
+  for (int j0 = 0; j0 < end; j0 += KEYS) {
+    load_tile(kt, k + j0 * k_row, k_row, n_keys - j0, 1);
+    load_tile(vt, v + j0 * v_row, v_row, n_keys - j0, 1);
+    for (int i0 = causal ? max(0, (j0 - first) / QUERIES * QUERIES) : 0; i0 < n_rows; i0 += QUERIES) {
+      product<QUERIES>(s, nullptr, kt, WIDTH, 1, qt + i0 * E, E);  // s[j][i]: lanes are queries, a softmax is a loop over j
+      if (j0 + KEYS > n_keys || (causal && j0 + KEYS > first + i0 + 1))
+        for (int j = 0; j < KEYS; ++j)
+          SIMD for (int i = 0; i < QUERIES; ++i)
+            if (j0 + j >= n_keys || (causal && j0 + j > first + i0 + i)) s[j * QUERIES + i] = -INFINITY;
+      online_softmax(s, top + i0, total + i0, shrink);
+      product<WIDTH>(ot + i0 * WIDTH, shrink, s, 1, QUERIES, vt, KEYS);
+    }
+  }
+  for (int i = 0; i < n_rows; ++i) {
+    const float f = 1 / total[i];
+    SIMD for (int e = 0; e < E; ++e) o[(long long)i * n_heads * E + e] = from_float<T>(ot[i * WIDTH + e] * f);
+    lse[i] = top[i] + logf(total[i]);
+  }
+}
+
+// Backward. P comes back from lse, then D = sum_e go o (attention_row_dot), gP = go v^T, gS = P (gP - D) and
+//
+//   gv = P^T go     gk = scale gS^T q     gq = scale gS k          five products a tile where forward has two
+//
+// grid (ceil(S / (64 GROUP)), H, B), block 1: a thread per group of key tiles, whose gk and gv it sums alone, in one order:
+// no atomics, the same bits each time. gq needs a sum over the groups: each writes its part, (groups, B, L, H, E) float.
+extern "C" __global__ void attention_tile_backward(float* gq, T* gk, T* gv, const T* go, const float* lse,
+                                                   const float* dots, const T* q, const T* k, const T* v, int n_queries,
+                                                   int n_keys, long long q_batch, long long q_head, long long q_row,
+                                                   long long k_batch, long long k_head, long long k_row,
+                                                   long long v_batch, long long v_head, long long v_row, float scale,
+                                                   int causal) {
+  const int first = blockIdx.x * GROUP * KEYS, head = blockIdx.y, n_heads = gridDim.y;
+  const int n_rows = min(GROUP * KEYS, n_keys - first);
+  const long long batch = blockIdx.z, row = (long long)n_heads * E;  // of go, gq, gk and gv
+  q += batch * q_batch + head * q_head;
+  k += batch * k_batch + head * k_head + first * k_row;
+  v += batch * v_batch + head * v_head + first * v_row;
+  go += (batch * n_queries * n_heads + head) * E;
+  gq += ((blockIdx.x * gridDim.z + batch) * n_queries * n_heads + head) * E;
+  gk += ((batch * n_keys + first) * n_heads + head) * E;
+  gv += ((batch * n_keys + first) * n_heads + head) * E;
+  lse += (batch * n_heads + head) * n_queries;
+  dots += batch * n_queries * n_heads + head;
+
+  constexpr int TILE = 64 * WIDTH;
+  alignas(64) float kt[GROUP * TILE], k_across[GROUP * E * KEYS], v_across[GROUP * E * KEYS];
+  alignas(64) float gkt[GROUP * TILE], gvt[GROUP * TILE], qt[TILE], got[TILE], gqt[TILE], p[64 * KEYS], g[64 * KEYS], one[64];
+  for (int j0 = 0; j0 < n_rows; j0 += KEYS) {
+    load_tile(kt + j0 * WIDTH, k + j0 * k_row, k_row, n_rows - j0, scale);
+    load_transposed(k_across + j0 * E, k + j0 * k_row, k_row, n_rows - j0, 1);
+    load_transposed(v_across + j0 * E, v + j0 * v_row, v_row, n_rows - j0, 1);
+  }
+  for (int i = 0; i < GROUP * TILE; ++i) gkt[i] = gvt[i] = 0;
+  for (int i = 0; i < 64; ++i) one[i] = 1;
+
+  for (int i0 = 0; i0 < n_queries; i0 += QUERIES) {
+    const int n = min(QUERIES, n_queries - i0);
+    const int end = causal ? min(n_rows, i0 + n - first) : n_rows;  // causal: these queries see no later key
+    for (int i = 0; i < TILE; ++i) gqt[i] = 0;
+    if (end > 0) {
+      load_tile(qt, q + i0 * q_row, q_row, n, scale);
+      load_tile(got, go + i0 * row, row, n, 1);
+    }
+    for (int j0 = 0; j0 < end; j0 += KEYS) {
+      product<KEYS>(p, nullptr, qt, WIDTH, 1, k_across + j0 * E, E);
+      product<KEYS>(g, nullptr, got, WIDTH, 1, v_across + j0 * E, E);
+      for (int i = 0; i < QUERIES; ++i) {
+        const int seen = i >= n ? 0 : causal ? min(n_rows - j0, i0 + i - first - j0 + 1) : n_rows - j0;
+        for (int j = max(0, seen); j < KEYS; ++j) p[i * KEYS + j] = -INFINITY;
+        const Vec l = all(i < n ? lse[i0 + i] : 0), d = all(i < n ? dots[(long long)(i0 + i) * n_heads] : 0);
+        UNROLL for (int j = 0; j < KEYS; j += LANES) {
+          Vec pj = exp_nonpositive(load(p + i * KEYS + j) - l);
+          store(p + i * KEYS + j, pj);
+          store(g + i * KEYS + j, pj * (load(g + i * KEYS + j) - d));
+        }
+      }
+      product<WIDTH>(gvt + j0 * WIDTH, one, p, 1, KEYS, got, QUERIES);
+      product<WIDTH>(gkt + j0 * WIDTH, one, g, 1, KEYS, qt, QUERIES);
+      product<WIDTH>(gqt, one, g, KEYS, 1, kt + j0 * WIDTH, KEYS);
+    }
+    for (int i = 0; i < n; ++i)
+      SIMD for (int e = 0; e < E; ++e) gq[(i0 + i) * row + e] = gqt[i * WIDTH + e];
+  }
+  for (int j = 0; j < n_rows; ++j)
+    SIMD for (int e = 0; e < E; ++e) {
+      gk[j * row + e] = from_float<T>(gkt[j * WIDTH + e]);
+      gv[j * row + e] = from_float<T>(gvt[j * WIDTH + e]);
+    }
+}
+#endif

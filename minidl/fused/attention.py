@@ -1,0 +1,169 @@
+"""Attention that never holds the L x S scores, forward and backward in one kernel each.
+
+    P = softmax(scale q k^T)      o = P v      lse = log(sum(exp(scale q k^T)))
+    gS = P * (go v^T - D)         D = sum of go * o over a row; backward makes P again, from lse
+
+On the CPU kernels/attention_tile.cu: a thread per tile of queries, products in vector registers. On
+a GPU the last rung of kernels/attention.cu's ladder. Inputs are read through their strides: the
+three thirds of a projection (B, L, 3, H, E) need no copy. o is (B, L, H, E) in memory, so that
+merging the heads is free. Saved: q, k, v, o and lse, as the plain op does.
+
+Masks and dropout stay with the plain op, minidl/ops/attention.py.
+Kernel: kernels/attention.cu, kernels/attention_tile.cu   Test: tests/fused/test_attention.py
+"""
+
+import math
+
+import numpy as np
+
+from minidl import backend
+from minidl.function import Function
+from minidl.fused import dispatch
+
+MAX_WIDTH = 128  # the widest head whose tiles fit 48 KiB of shared memory, and a CPU thread's stack
+
+
+def reference(q, k, v, is_causal=False, scale=None):
+    """(o, lse) in float64, with all of P."""
+    q, k, v = (np.asarray(a, np.float64) for a in (q, k, v))
+    s = q @ k.swapaxes(-1, -2) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    if is_causal:
+        s = np.where(np.tri(*s.shape[-2:], dtype=bool), s, -np.inf)
+    top = s.max(-1, keepdims=True)
+    p = np.exp(s - top)
+    total = p.sum(-1, keepdims=True)
+    return p / total @ v, (top + np.log(total))[..., 0]
+
+
+def reference_backward(go, q, k, v, is_causal=False, scale=None):
+    """(gq, gk, gv) in float64."""
+    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    go, q, k, v = (np.asarray(a, np.float64) for a in (go, q, k, v))
+    o, lse = reference(q, k, v, is_causal, scale)
+    p = np.exp(q @ k.swapaxes(-1, -2) * scale - lse[..., None])
+    if is_causal:
+        p = np.where(np.tri(*p.shape[-2:], dtype=bool), p, 0)
+    gs = p * (go @ v.swapaxes(-1, -2) - (go * o).sum(-1, keepdims=True)) * scale
+    return gs @ k, gs.swapaxes(-1, -2) @ q, p.swapaxes(-1, -2) @ go
+
+
+def rung_of(name, width):
+    """(file, rows of a block, threads of a block) of a rung of the ladder."""
+    return {
+        "naive": ("attention.cu", 128, 128),
+        "shared": ("attention.cu", *2 * (32 if width > 64 else 64,)),  # ROWS there
+        "warp": ("attention.cu", 16, 128),  # OWN, WARPS
+        "tile": ("attention_tile.cu", 64 * (2 if width > 64 else 4), 1),  # 64 GROUP
+    }[name]
+
+
+def forward(q, k, v, is_causal, scale, rung=None):
+    """(o, lse) of (B, H, L, E), (B, H, S, E), (B, H, S, E); o is a view of (B, L, H, E) memory.
+    rung: 'naive', 'shared', 'warp' or 'tile' (CPU only); the best for the device unless given."""
+    xp, (n_batch, n_heads, n_queries, width) = backend.xp_of([q]), q.shape
+    o = xp.empty((n_batch, n_queries, n_heads, width), q.dtype)
+    lse = xp.empty((n_batch, n_heads, n_queries), np.float32)
+    rung = rung or ("tile" if xp is np else "warp")
+    file, rows, threads = rung_of(rung, width)
+    if o.size:
+        grid = -(-n_queries // rows), n_heads, n_batch
+        kernel = dispatch.kernel(file, f"attention_{rung}", q.dtype, E=width)
+        kernel(grid, threads, (o, lse, *inputs(q, k, v), scale, is_causal))
+    return o.swapaxes(1, 2), lse
+
+
+def backward(go, q, k, v, o, lse, is_causal, scale, rung=None):
+    """(gq, gk, gv), each a view of (B, L, H, E) memory. rung: 'naive', 'warp' or 'tile'."""
+    xp, (n_batch, n_heads, n_queries, width), n_keys = backend.xp_of([q]), q.shape, k.shape[2]
+    go, o = (xp.ascontiguousarray(a.swapaxes(1, 2)) for a in (go, o))
+    gk, gv = (xp.zeros((n_batch, n_keys, n_heads, width), q.dtype) for _ in range(2))
+    rung = rung or ("tile" if xp is np else "warp")
+    file, rows, threads = rung_of(rung, width)
+    query_blocks, key_blocks = -(-n_queries // rows), -(-n_keys // rows)
+    if rung == "tile":  # gq in parts, one for each group of keys
+        gq = xp.empty((key_blocks, *go.shape), np.float32)
+    else:
+        gq = xp.empty_like(go)
+    if go.size:
+        dots = xp.empty(go.shape[:3], np.float32)
+        row_dot = dispatch.kernel("attention.cu", "attention_row_dot", q.dtype, E=width)
+        row_dot(-(-dots.size // 128), 128, (dots, go, o, dots.size))
+        common = go, lse, dots, *inputs(q, k, v), scale, is_causal
+
+        def launch(kernel, n_blocks, outputs):
+            kernel = dispatch.kernel(file, f"attention_{kernel}", q.dtype, E=width)
+            kernel((n_blocks, n_heads, n_batch), threads, (*outputs, *common))
+
+        if rung == "tile":
+            launch("tile_backward", key_blocks, (gq, gk, gv))
+        else:
+            launch(f"grad_q_{rung}", query_blocks, (gq,))
+            launch(f"grad_kv_{rung}", key_blocks, (gk, gv))
+    if rung == "tile":
+        gq = gq[0] if key_blocks == 1 else gq.sum(axis=0)
+    return tuple(a.swapaxes(1, 2) for a in (gq, gk, gv))
+
+
+def inputs(q, k, v):
+    """The arguments that say where q, k and v lie: memory, L, S and nine strides in elements."""
+    xp = backend.xp_of([q])
+    memory = []
+    for a in (q, k, v):  # from the first element to the last, one-dimensional
+        n = 1 + sum((n - 1) * s for n, s in zip(a.shape, a.strides, strict=True)) // a.itemsize
+        memory.append(xp.lib.stride_tricks.as_strided(a, (n,), (a.itemsize,)))
+    strides = [s // a.itemsize for a in (q, k, v) for s in a.strides[:3]]
+    return *memory, q.shape[2], k.shape[2], *strides
+
+
+def four(a):
+    """(..., L, E) -> (B, H, L, E), the heads the last of the leading dimensions; the last stride
+    one element and none negative, by a copy where need be."""
+    a = a.reshape(math.prod(a.shape[:-3]), *(1,) * (a.ndim == 2), *a.shape[-3:])
+    strides = [s for n, s in zip(a.shape, a.strides, strict=True) if n > 1]
+    good = min(strides, default=0) >= 0 and a.strides[-1] == a.itemsize
+    return a if good else a.copy()
+
+
+class FusedAttention(Function):
+    """softmax(scale q k^T) v over (..., L, E), (..., S, E), (..., S, E). Saves q, k, v, o and lse,
+    4 L E + L numbers a head."""
+
+    def forward(self, q, k, v, is_causal, scale):
+        self.is_causal, self.lead = bool(is_causal), q.shape[:-2]
+        self.scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+        q, k, v = four(q), four(k), four(v)
+        o, lse = forward(q, k, v, self.is_causal, self.scale)
+        self.save(q, k, v, o, lse)
+        return o.reshape(*self.lead, *o.shape[2:])
+
+    def backward(self, go):
+        q, k, v, o, lse = self.saved
+        grads = backward(go.reshape(o.shape), q, k, v, o, lse, self.is_causal, self.scale)
+        return tuple(g.reshape(*self.lead, *g.shape[2:]) for g in grads)
+
+
+def accepts(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, *,
+            generator=None):
+    """Whether the kernels can do this call: no mask, no dropout, no broadcast between the inputs,
+    values as wide as keys, at most 128, at least one key."""
+    shapes = [getattr(a, "shape", ()) for a in (query, key, value)]
+    (*lead, _, width), (*key_lead, n_keys, key_width), value_shape = shapes if all(
+        len(s) >= 2 for s in shapes) else ((0, 0),) * 3
+    return (attn_mask is None and not dropout_p and lead == key_lead and width == key_width
+            and tuple(shapes[1]) == tuple(value_shape) and 0 < width <= MAX_WIDTH and n_keys > 0
+            and math.prod(lead[:-1]) < 2**16 and math.prod(lead[-1:]) < 2**16)
+
+
+def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False,
+                                 scale=None, *, generator=None):
+    """softmax(scale * query @ key.T) @ value: (..., L, E), (..., S, E), (..., S, E) -> (..., L, E).
+    scale: 1 / sqrt(E) unless given. is_causal: query i sees keys 0 to i. ValueError for what only
+    the plain op can do: see `accepts`."""
+    if not accepts(query, key, value, attn_mask, dropout_p):
+        shapes = [tuple(getattr(a, "shape", ())) for a in (query, key, value)]
+        raise ValueError(
+            "scaled_dot_product_attention: the kernels take (..., L, E), (..., S, E), (..., S, E) "
+            f"with E up to {MAX_WIDTH}, no mask and no dropout; got {shapes}, "
+            f"dropout_p={dropout_p}, attn_mask {'None' if attn_mask is None else 'given'}. "
+            "Use ops.attention")
+    return FusedAttention.apply(query, key, value, is_causal=is_causal, scale=scale)

@@ -1,0 +1,219 @@
+"""Attention's kernels, every rung, against whole matrices in float64 and against the plain op."""
+
+import math
+
+import numpy as np
+import pytest
+
+import minidl
+from minidl.fused import attention, dispatch
+from minidl.ops.attention import scaled_dot_product_attention as plain
+
+if not dispatch.cpu_compiler():
+    pytest.skip("no C++ compiler: kernels cannot run without a GPU", allow_module_level=True)
+
+# L, S around the tiles' borders: 32 and 64 keys, 16, 64 and 256 rows
+SIZES = [(1, 1), (7, 5), (64, 64), (65, 63), (16, 129)]
+# fp32: sums of up to 300 products of order 1 in another order than float64's; fp16: q, k, v are
+# exact in both, each result is rounded once (2^-11), and gradients may be of order 4
+TOLERANCE = {np.float32: 2e-5, np.float16: 4e-3}
+FORWARD, BACKWARD = ["naive", "shared", "warp", "tile"], ["naive", "warp", "tile"]
+
+
+def qkvg(n_queries, n_keys, width=16, lead=(2, 3), dtype=np.float32, seed=0):
+    """q, k, v and go as attention layers have them: (B, H, L, E) views of (B, L, H, E) memory."""
+    rng = np.random.default_rng(seed)
+    n_batch, n_heads = lead
+    return [rng.standard_normal((n_batch, n, n_heads, width)).astype(dtype).swapaxes(1, 2)
+            for n in (n_queries, n_keys, n_keys, n_queries)]
+
+
+def thirds(n_batch, length, n_heads, width, dtype=np.float32):
+    """q, k, v as views of one projection, (B, L, 3, H, E) in memory."""
+    x = np.random.default_rng(3).standard_normal((n_batch, length, 3, n_heads, width)).astype(dtype)
+    return [x[:, :, i].swapaxes(1, 2) for i in range(3)]
+
+
+def check_forward(q, k, v, is_causal, rung, scale=0.3, atol=None):
+    o, lse = attention.forward(q, k, v, is_causal, scale, rung)
+    wanted, wanted_lse = attention.reference(q, k, v, is_causal, scale)
+    np.testing.assert_allclose(o, wanted, rtol=0, atol=atol or TOLERANCE[q.dtype.type])
+    # float32 also for fp16
+    np.testing.assert_allclose(lse, wanted_lse, rtol=1e-6, atol=1e-5)
+    assert o.dtype == q.dtype and o.swapaxes(1, 2).flags.c_contiguous  # merging heads is free
+
+
+def check_backward(q, k, v, go, is_causal, rung, scale=0.3, atol=None):
+    o, lse = attention.forward(q, k, v, is_causal, scale)
+    got = attention.backward(go, q, k, v, o, lse, is_causal, scale, rung)
+    wanted = attention.reference_backward(go, q, k, v, is_causal, scale)
+    tol = TOLERANCE[q.dtype.type]
+    for name, a, b in zip(("gq", "gk", "gv"), got, wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=tol, atol=atol or 2 * tol, err_msg=name)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("n_queries, n_keys", SIZES)
+@pytest.mark.parametrize("rung", FORWARD)
+def test_every_rung_equals_the_formula(rung, n_queries, n_keys, is_causal):
+    q, k, v, _ = qkvg(n_queries, n_keys)
+    check_forward(q, k, v, is_causal, rung)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("n_queries, n_keys", SIZES)
+@pytest.mark.parametrize("rung", BACKWARD)
+def test_every_rung_has_the_gradient_of_the_formula(rung, n_queries, n_keys, is_causal):
+    check_backward(*qkvg(n_queries, n_keys), is_causal, rung)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("n_queries, n_keys", [(257, 300), (300, 257), (512, 70)])
+def test_groups_of_tiles_meet(n_queries, n_keys, is_causal):
+    """Over 256 rows: several threads a head in forward, several parts of gq in backward."""
+    q, k, v, go = qkvg(n_queries, n_keys, lead=(1, 2))
+    check_forward(q, k, v, is_causal, "tile")
+    check_backward(q, k, v, go, is_causal, "tile")
+
+
+@pytest.mark.parametrize("width", [1, 20, 33, 128])
+@pytest.mark.parametrize("rung", ["tile", "warp"])
+def test_any_width_up_to_128(rung, width):
+    """Widths that fill no whole vector, no whole warp; 128 makes groups of two tiles."""
+    q, k, v, go = qkvg(70, 150, width, lead=(1, 1))
+    check_forward(q, k, v, True, rung, 1 / math.sqrt(width))
+    check_backward(q, k, v, go, True, rung, 1 / math.sqrt(width))
+
+
+@pytest.mark.parametrize("rung", FORWARD)
+def test_half_is_computed_in_float(rung):
+    q, k, v, go = qkvg(33, 65, dtype=np.float16)
+    check_forward(q, k, v, True, rung)
+    if rung in BACKWARD:
+        check_backward(q, k, v, go, True, rung)
+
+
+@pytest.mark.parametrize("rung", FORWARD)
+def test_a_projection_is_read_through_its_strides(rung):
+    q, k, v = thirds(2, 70, 3, 16)
+    check_forward(q, k, v, True, rung)
+    if rung in BACKWARD:
+        check_backward(q, k, v, thirds(2, 70, 3, 16)[0], False, rung)
+
+
+def results(op, arrays, go, **options):
+    tensors = [minidl.Tensor(a, requires_grad=True) for a in arrays]
+    y = op(*tensors, **options)
+    y.backward(go)
+    return [y.numpy(), *(t.grad for t in tensors)]
+
+
+@pytest.mark.parametrize("lead", [(), (5,), (2, 3), (2, 2, 3)])
+@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"scale": 0.5}])
+def test_equals_the_plain_op(lead, options):
+    rng = np.random.default_rng(1)
+    *arrays, go = (rng.standard_normal((*lead, n, 8)).astype(np.float32) for n in (9, 13, 13, 9))
+    got = results(attention.scaled_dot_product_attention, arrays, go, **options)
+    for a, b in zip(got, results(plain, arrays, go, **options), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-5)  # both float32
+
+
+@pytest.mark.parametrize("view", ["transposed", "reversed", "every other", "broadcast"])
+def test_any_view_of_memory(view):
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal((2, 3, 10, 10)).astype(np.float32)
+    x = {"transposed": x.swapaxes(-1, -2), "reversed": x[:, ::-1], "every other": x[:, :, ::2],
+         "broadcast": np.broadcast_to(x[:1], x.shape)}[view]
+    go = rng.standard_normal(x.shape).astype(np.float32)
+    got = results(attention.scaled_dot_product_attention, (x, x, x), go)
+    for a, b in zip(got, results(plain, (x, x, x), go), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-5)
+
+
+def test_a_later_key_does_not_change_an_earlier_output():
+    q, k, v, _ = qkvg(100, 100)
+    before, _ = attention.forward(q, k, v, True, 1.0)
+    k[:, :, 40:] += 1
+    v[:, :, 40:] += 100
+    after, _ = attention.forward(q, k, v, True, 1.0)
+    np.testing.assert_array_equal(before[:, :, :40], after[:, :, :40])
+
+
+@pytest.mark.parametrize("rung", FORWARD)
+def test_large_scores_do_not_overflow(rung):
+    q, k, v, go = qkvg(20, 70)
+    # scores of some thousands: float32 knows them to 3e-4, which is P's relative error
+    check_forward(100 * q, k, v, False, rung, 3.0, atol=2e-3)
+    if rung in BACKWARD:
+        o, lse = attention.forward(100 * q, k, v, False, 3.0)
+        grads = attention.backward(go, 100 * q, k, v, o, lse, False, 3.0, rung)
+        assert all(np.isfinite(g).all() for g in grads)
+
+
+@pytest.mark.parametrize("rung", BACKWARD)
+def test_very_negative_scores_leave_no_trace_in_the_padding(rung):
+    """lse of -200: a key past the end, whose score is 0, would get exp(200) = inf."""
+    q, k, v, go = qkvg(20, 70)
+    q, k = 5 + 0 * q, -10 + 0.1 * k
+    check_forward(q, k, v, False, rung)
+    # float32 knows such scores, and so P, to 2e-5; gq sums P times a k of 10
+    check_backward(q, k, v, go, False, rung, atol=5e-4)
+
+
+def test_nan_is_not_hidden():
+    """Loss scaling finds an overflow by its NaN."""
+    q, k, v, _ = qkvg(5, 70)
+    q[0, 1, 3] = np.nan
+    o, _ = attention.forward(q, k, v, False, 1.0)
+    assert np.isnan(o[0, 1, 3]).all() and np.isnan(o).sum() == 16
+
+
+def test_threads_do_not_change_the_bits():
+    from minidl import cuda
+
+    q, k, v, go = qkvg(300, 600, lead=(2, 2))
+    results = []
+    for n in (1, 3):
+        before = cuda.set_threads(n)
+        o, lse = attention.forward(q, k, v, False, 1.0)
+        results.append([o, lse, *attention.backward(go, q, k, v, o, lse, False, 1.0)])
+        cuda.set_threads(before)
+    for a, b in zip(*results, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_scores_are_not_kept():
+    x = [minidl.Tensor(a, requires_grad=True) * 1.0 for a in qkvg(100, 100)[:3]]
+    y = attention.scaled_dot_product_attention(*x, is_causal=True)
+    kept = sum(a.nbytes for a in y.grad_fn.saved)
+    assert kept == sum(t.nbytes for t in x) + y.nbytes + 2 * 3 * 100 * 4  # lse: a number a row
+
+
+@pytest.mark.parametrize("shape", [(0, 2, 3, 8), (2, 0, 3, 8), (2, 2, 0, 8)])
+def test_nothing_to_do(shape):
+    q, k = np.zeros(shape, np.float32), np.ones((*shape[:2], 4, 8), np.float32)
+    y, gq, gk, gv = results(attention.scaled_dot_product_attention, (q, k, k), q)
+    assert y.shape == gq.shape == shape and gk.shape == gv.shape == k.shape
+    assert not gk.any() and not gv.any()
+
+
+def test_accepts_says_what_the_kernels_can_do():
+    x = np.zeros((2, 3, 4, 8), np.float32)
+    assert attention.accepts(x, x, x) and attention.accepts(x, x, x, None, 0.0, True, 0.5)
+    assert attention.accepts(x[..., :2, :], x, x)
+    wide = np.zeros((2, 3, 4, 129), np.float32)
+    none, vector = x[:, :, :0], x[0, 0, 0]
+    for refused in [(x, x, x, np.zeros((4, 4), bool)), (x, x, x, None, 0.1), (x, x, x[..., :4]),
+                    (x[0], x, x), (x, x[:1], x[:1]), (wide,) * 3, (x, none, none), (vector,) * 3]:
+        assert not attention.accepts(*refused)
+        with pytest.raises(ValueError, match="Use ops.attention"):
+            attention.scaled_dot_product_attention(*refused)
+
+
+def test_nvrtc_takes_every_rung():
+    from minidl.cuda import nvrtc
+
+    if reason := nvrtc.available():
+        pytest.skip(reason)
+    usages = nvrtc.check("attention.cu", {"T": "__half", "E": "32"}, ("sm_80",))
+    assert len(usages) == 8 and not any(u.spills for u in usages), nvrtc.table(usages)
