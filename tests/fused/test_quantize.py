@@ -1,0 +1,76 @@
+"""minidl/fused/quantize.py."""
+
+import numpy as np
+import pytest
+
+from minidl.fused import dispatch
+from minidl.fused import quantize as fused
+from tests.fused.common import normal
+
+SHAPES = [(1,), (257,), (3, 255), (64, 33), (2, 3, 5)]
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("dtype", ["f4", "f2"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_equals_the_reference_and_comes_back_within_half_a_scale(shape, dtype, per_channel):
+    x = normal(shape, dtype, 1)
+    q, scale = fused.quantize(x, per_channel)
+    expected_q, expected_scale = fused.reference(x, per_channel)
+    np.testing.assert_array_equal(scale, expected_scale)
+    np.testing.assert_array_equal(q, expected_q)
+    back = fused.dequantize(q, scale)
+    wide = scale.reshape(-1, *[1] * (x.ndim - 1))
+    assert (np.abs(back - x) <= 0.5 * wide * (1 + 1e-5)).all()  # a rounding of the quotient
+    np.testing.assert_array_equal(back, q * wide)
+    np.testing.assert_array_equal(fused.dequantize(q, scale, np.float16), back.astype(np.float16))
+
+
+def test_the_largest_is_127_and_channels_do_not_disturb_each_other():
+    x = np.array([[1, -2, 0.5], [1000, 500, -1000], [0, 0, 0]], np.float32)
+    q, scale = fused.quantize(x, per_channel=True)
+    np.testing.assert_array_equal(q, [[64, -127, 32], [127, 64, -127], [0, 0, 0]])
+    assert scale[2] == 0
+    assert (fused.dequantize(q, scale)[2] == 0).all()
+    np.testing.assert_array_equal(fused.quantize(x)[0], [[0, 0, 0], [127, 64, -127], [0, 0, 0]])
+
+
+def test_ties_go_to_the_even_neighbour():
+    x = np.array([127, 0.5, 1.5, 2.5, -0.5, -1.5], np.float32)
+    np.testing.assert_array_equal(fused.quantize(x)[0], [127, 0, 2, 2, 0, -2])
+
+
+@pytest.mark.parametrize("rows, cols", [(1, 1), (5, 31), (3, 257)])
+def test_a_warp_per_row_gives_the_same(rows, cols):
+    x = normal((rows, cols), "f4", 1)
+    expected_q, expected_scale = fused.reference(x, per_channel=True)
+    top, q, back = np.zeros(rows, np.float32), np.zeros(x.shape, np.int8), np.zeros_like(x)
+    scale = expected_scale.astype(np.float32)
+    dispatch.kernel(fused.FILE, "absmax_warps", "f4")(3, 64, (top, x, rows, cols))
+    dispatch.kernel(fused.FILE, "quantize_warps", "f4")(3, 64, (q, x, scale, rows, cols, 1))
+    dispatch.kernel(fused.FILE, "dequantize_warps", "f4")(3, 64, (back, q, scale, rows, cols, 1))
+    np.testing.assert_array_equal(top, np.abs(x).max(1))
+    np.testing.assert_array_equal(q, expected_q)
+    np.testing.assert_array_equal(back, q * scale[:, None])
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_numbers_that_are_not_finite_are_refused(value):
+    x = np.ones((40, 3), np.float32)
+    x[39, 1] = value
+    with pytest.raises(ValueError, match=r"quantize: an array of shape \(40, 3\) .* not finite"):
+        fused.quantize(x)
+    with pytest.raises(ValueError, match="not finite"):
+        fused.quantize(x, per_channel=True)
+
+
+def test_empty_arrays_and_views():
+    q, scale = fused.quantize(np.zeros((0, 3), np.float32))
+    assert q.shape == (0, 3) and scale.shape == (1,)
+    x = normal((6, 8), "f4", 1).T
+    np.testing.assert_array_equal(fused.quantize(x, True)[0], fused.reference(x.copy(), True)[0])
+
+
+def test_a_scale_of_another_length_is_refused():
+    with pytest.raises(ValueError, match=r"dequantize: scale \(2,\) for q \(3, 4\)"):
+        fused.dequantize(np.zeros((3, 4), np.int8), np.ones(2, np.float32))
