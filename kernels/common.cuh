@@ -51,7 +51,8 @@ template <typename V> __device__ __forceinline__ V warp_max(V v) {
   return v;
 }
 
-// Sum over the threads of a one-dimensional block of whole warps, in every thread. scratch: 33 values in shared memory.
+// Sum over the threads of a one-dimensional block of whole warps, in every thread. scratch: 33 values in shared memory,
+// which the next block_sum or block_max may use at once: it writes the 33rd after a barrier. Anything else: a barrier first.
 //
 //     warps   [0..31] [32..63] ...     each warp sums its own lanes
 //                 \      |             lane 0 of each writes to scratch
@@ -66,9 +67,7 @@ template <typename V> __device__ __forceinline__ V block_sum(V v, V* scratch) {
     if (lane == 0) scratch[32] = v;
   }
   __syncthreads();
-  v = scratch[32];
-  __syncthreads();  // scratch may be used again
-  return v;
+  return scratch[32];
 }
 
 template <typename V> __device__ __forceinline__ V block_max(V v, V* scratch) {
@@ -81,9 +80,7 @@ template <typename V> __device__ __forceinline__ V block_max(V v, V* scratch) {
     if (lane == 0) scratch[32] = v;
   }
   __syncthreads();
-  v = scratch[32];
-  __syncthreads();
-  return v;
+  return scratch[32];
 }
 
 // ---- random numbers: minidl/random.py, to the bit ----

@@ -1,7 +1,7 @@
 """Runs a .cu file on the CPU: the same text, compiled by a C++ compiler, called through ctypes.
 
-    kernel.cu --preprocess--> text --parse, edit--> C++ --compile--> key.so    (compiler.py: cached)
-                                                    C++ = host headers + text + a launcher per kernel
+    kernel.cu --preprocess--> text --parse, edit--> C++ --compile--> key.so
+                 C++ = host headers + text + a launcher per kernel     (compiler.py: cached)
     flat form:   a launcher is a loop over the threads               (flat.py makes it fast)
     fibre form:  a launcher hands the kernel to the fibre engine     (kernels/host/fibre.cpp)
 
@@ -71,9 +71,8 @@ def load(path, defines, include_folders, name=None, form="auto"):
 
 def generate(path, text, defines, instance="", form="auto"):
     """The C++ that is compiled for `text`, the file's text with its includes."""
-    from minidl.cuda import (  # only who compiles needs it, and its patterns take milliseconds to prepare
-        flat,
-    )
+    # only who compiles needs it, and its patterns take milliseconds to prepare
+    from minidl.cuda import flat
 
     # __CUDA_ARCH__ 800: features up to there exist here, or are named in an error
     options = [f"-D{k}={v}" for k, v in defines.items()] + [

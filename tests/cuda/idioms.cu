@@ -241,6 +241,13 @@ extern "C" __global__ void half_warps(int* out) {
   out[lane] = v + 100 * tile.shfl(lane, 1);
 }
 
+// Shuffles within segments of `width` lanes: at a segment's end a lane reads itself.
+extern "C" __global__ void segments(int* out, int width) {
+  int lane = threadIdx.x % 32;
+  out[threadIdx.x] = __shfl_up_sync(~0u, lane, 3, width) + 100 * __shfl_down_sync(~0u, lane, 2, width) +
+                     10000 * __shfl_sync(~0u, lane, 5, width) + 1000000 * __shfl_xor_sync(~0u, lane, 1, width);
+}
+
 // The last block to finish adds up what all have written (CUDA sample threadFenceReduction).
 extern "C" __global__ void last_block(const float* x, float* partial, unsigned int* ticket, float* total) {
   __shared__ bool last;

@@ -63,8 +63,9 @@ extern "C" __global__ void big_locals(float* x) {
   __syncthreads();
   x[threadIdx.x] = s + mine[4095 - threadIdx.x];
 }
-extern "C" __global__ void block_local(float* x) {
+extern "C" __global__ void block_local(float* x, int* visits) {
   __shared__ float s[64];
+  if (threadIdx.x == 0) atomicAdd(&visits[blockIdx.x], 1);
   s[63 - threadIdx.x] = blockIdx.x * 64 + threadIdx.x;
   __syncthreads();
   x[blockIdx.x * 64 + threadIdx.x] = s[threadIdx.x];

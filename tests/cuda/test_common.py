@@ -32,11 +32,12 @@ def test_uniform_numbers_are_those_of_the_generator():
     np.testing.assert_array_equal(out, Generator(11, 3).uniform(500))
 
 
+@pytest.mark.parametrize("order", ["ascending", "descending", 5])
 @pytest.mark.parametrize("cols", [32, 96, 1024])
-def test_block_sum_and_max_reach_every_thread(cols):
+def test_block_sum_and_max_reach_every_thread(cols, order):
     x = np.random.default_rng(3).integers(-99, 99, (3, cols)).astype(np.float32)
     total, top = np.zeros_like(x), np.zeros_like(x)
-    cuda.kernel(FILE, "sums")(3, cols, (total, top, x, cols))
+    cuda.kernel(FILE, "sums", order=order)(3, cols, (total, top, x, cols))
     np.testing.assert_array_equal(total, np.broadcast_to(x.sum(1, keepdims=True), x.shape))
     np.testing.assert_array_equal(top, np.broadcast_to(x.max(1, keepdims=True), x.shape))
 

@@ -90,15 +90,17 @@ def test_every_thread_has_its_own_stack():
     np.testing.assert_array_equal(x, np.arange(1024) * 2)
 
 
-def test_many_blocks_on_several_cpu_threads_equal_one(monkeypatch):
+def test_many_blocks_on_several_cpu_threads_equal_one():
     before = cuda.set_threads(4)
     try:
-        x = np.zeros(2000 * 64, np.float32)
-        cuda.kernel(FILE, "block_local")(2000, 64, (x,))
+        x = np.full(2100 * 64, -1, np.float32)
+        visits = np.zeros(2000, np.int32)
+        cuda.kernel(FILE, "block_local")(2000, 64, (x, visits))
     finally:
         cuda.set_threads(before)
-    block, thread = np.divmod(np.arange(x.size), 64)
-    np.testing.assert_array_equal(x, block * 64 + (63 - thread))
+    block, thread = np.divmod(np.arange(2000 * 64), 64)
+    np.testing.assert_array_equal(x[: 2000 * 64], block * 64 + (63 - thread))
+    assert (x[2000 * 64 :] == -1).all() and (visits == 1).all()  # each block once, none beyond
 
 
 def test_device_functions_see_the_thread_after_a_switch():

@@ -192,6 +192,19 @@ def test_parts_of_a_warp_shuffle_under_their_own_masks(launch):
     np.testing.assert_array_equal(out, np.where(lane < 16, 3, 20) + 100 * (lane // 8 * 8 + 1))
 
 
+@pytest.mark.parametrize("width", [2, 8, 32])
+def test_shuffles_stay_within_their_segment(launch, width):
+    out = np.zeros(64, np.int32)
+    launch("segments", 1, 64, out, width)
+    lane = np.arange(64) % 32
+    first = lane // width * width
+    up = np.where(lane - 3 >= first, lane - 3, lane)
+    down = np.where(lane + 2 < first + width, lane + 2, lane)
+    np.testing.assert_array_equal(
+        out, up + 100 * down + 10000 * (first + 5 % width) + 1000000 * (lane ^ 1)
+    )
+
+
 def test_last_block_sums_what_all_have_written(launch, rng):
     x = rng.integers(0, 9, 40).astype(np.float32)
     partial, ticket, total = (
