@@ -13,7 +13,7 @@
 
 namespace {
 
-enum Kind {  // the order is known to minidl/cuda/checker.py
+enum Kind {  // the order is known to minidl/cuda/report.py
   OUT_OF_BOUNDS, BAD_INDEX, MISALIGNED, UNWRITTEN, UNINITIALISED, RACE, BLOCK_RACE, DOUBLE_WRITE, CONST_WRITE, DIVISION, NOT_ALL_WRITTEN
 };
 enum How { READ = 0, WRITE = 1, ATOMIC = 2, ATOMIC_READ = 3 };
@@ -313,10 +313,8 @@ MINIDL_EXPORT const Shared* minidl_check_shared_info() { return shared_info; }
 MINIDL_EXPORT u64 minidl_check_region_bytes(int r) { return regions[r].bytes; }
 
 // Who wrote the byte last: a place in the code; 0 for nobody.
-MINIDL_EXPORT unsigned minidl_check_writer(int r, u64 offset, int* atomic) {
-  const Access& a = regions[r].cells[offset / regions[r].granule].write;
-  *atomic = (a.clock & kAtomic) != 0;
-  return a.where;
+MINIDL_EXPORT unsigned minidl_check_writer(int r, u64 offset) {
+  return regions[r].cells[offset / regions[r].granule].write.where;
 }
 
 // ---- what the kernel calls ----

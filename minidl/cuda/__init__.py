@@ -5,7 +5,8 @@
 
 source.py reads the file, flat.py and cpu.py make C++ of it, compiler.py compiles and caches,
 arguments.py checks a launch, gpu.py is the GPU, nvrtc.py asks NVIDIA's compiler without a GPU. The
-CPU side of CUDA itself is in kernels/host/.
+CPU side of CUDA itself is in kernels/host/. checker.py runs a kernel with every access watched
+(arena.py keeps its arrays, report.py its sentences); tool.py is `minidl kernel`.
 """
 
 import functools

@@ -1,15 +1,18 @@
-"""The check form raises no false alarm on kernels written in the idioms of GPU code: every test of test_idioms.py again, with
-every access watched and three orders of threads. The results must be right, too: they come from the watched run."""
+"""No false alarm of the check form on the idioms of GPU code: all tests of test_idioms.py again,
+every access watched, in three orders of threads. The results come from the watched run."""
 
 import numpy as np
 import pytest
 
 import minidl.cuda as cuda
-from tests.cuda.test_idioms import *  # noqa: F403  pytest collects the tests here, with the `launch` below
+from tests.cuda.test_idioms import *  # noqa: F401, F403  (collected here, with our `launch`)
 from tests.cuda.test_idioms import FILE, floats
 
 # What the check cannot know to be sound (see minidl/cuda/checker.py): a warning and no error.
-WARNED = {"last_block": {"race between blocks"}, "spin_lock": {"race between blocks", "double write", "data race"}}
+WARNED = {
+    "last_block": {"race between blocks"},
+    "spin_lock": {"race between blocks", "double write", "data race"},
+}
 
 
 @pytest.fixture
@@ -33,6 +36,8 @@ def test_table_of_pointers(rng):  # noqa: F811
     assert report.ledger["reachable[1]"].stores == 300
     for got, wanted in zip(arrays, want, strict=True):
         np.testing.assert_array_equal(got, wanted)
-    assert table[0] == arrays[0].ctypes.data  # the user's own table still holds the user's addresses
+    assert (
+        table[0] == arrays[0].ctypes.data
+    )  # the user's own table still holds the user's addresses
     with pytest.raises(cuda.KernelError, match="reachable="):
         cuda.check(FILE, (2, 3), 256, args, name="pointers", reachable=arrays[:2])

@@ -1,4 +1,4 @@
-"""Each kernel of planted.cu has one bug; the check form finds it, by its name, at its line, and says what to do."""
+"""Each kernel of planted.cu has one bug; the check form finds it by its name, at its line."""
 
 import re
 from pathlib import Path
@@ -30,39 +30,151 @@ def run(name, grid, block, *args, **options):
 
 # name: (launch, kind of the first finding, words of its text)
 PLANTED = {
-    "guard_off_by_one": ((2, 64, zeros(100), floats(100), 100), "out of bounds", "thread 36 of block 1 reads x[100], but x has 100"),
+    "guard_off_by_one": (
+        (2, 64, zeros(100), floats(100), 100),
+        "out of bounds",
+        "thread 36 of block 1 reads x[100], but x has 100",
+    ),
     "no_guard": ((2, 64, zeros(100), floats(100), 100), "out of bounds", "27 more accesses"),
-    "negative_index": ((2, 64, zeros(100), floats(100), 100), "out of bounds", "thread 0 of block 0 reads x[-1]"),
-    "wrong_stride": (((1, 5), 64, zeros(5, 40), floats(5, 40), 5, 40), "double write", "block (0, 1) writes out[5]"),
-    "grid_stride_too_small": ((2, 32, zeros(100), floats(100), 100), "race between blocks", "block 1 reads out[32]"),
-    "missing_barrier": ((1, 64, zeros(64), floats(64)), "data race", "thread 32 writes s[32], thread 31 read it at line 33"),
-    "missing_second_barrier": (((2, 2), (16, 16), zeros(32, 32), floats(32, 32), floats(32, 32), 32, 32), "data race", "As[0][0]"),
-    "divergent_barrier": ((1, 64, zeros(64), floats(64)), "divergent barrier", "48 threads wait at line 54"),
-    "return_before_barrier": ((1, 64, zeros(64), floats(64), 40), "divergent barrier", "24 threads returned at line 64"),
-    "wrong_mask": ((1, 32, zeros(32), floats(32)), "wrong mask", "lane 8 of warp 0 reads from lane 16"),
-    "mask_of_lanes_elsewhere": ((1, 32, zeros(32), floats(32)), "deadlock", "lanes 0xffff0000 of it have not come"),
-    "shuffle_from_exited_lane": ((1, 32, zeros(32), floats(32), 20), "shuffle from an exited lane", "lane 20, which has returned"),
-    "misaligned_float4": ((1, 32, zeros(128), floats(128), 128), "misaligned access", "x[1] as a float4"),
-    "vector_past_the_end": ((1, 32, zeros(128), floats(126), 126), "out of bounds", "thread 31 reads x[126]"),
-    "unwritten_shared": ((1, 64, zeros(1), floats(50), 50), "read of unwritten shared memory", "thread 18 reads s[50]"),
+    "negative_index": (
+        (2, 64, zeros(100), floats(100), 100),
+        "out of bounds",
+        "thread 0 of block 0 reads x[-1]",
+    ),
+    "wrong_stride": (
+        ((1, 5), 64, zeros(5, 40), floats(5, 40), 5, 40),
+        "double write",
+        "block (0, 1) writes out[5]",
+    ),
+    "grid_stride_too_small": (
+        (2, 32, zeros(100), floats(100), 100),
+        "race between blocks",
+        "block 1 reads out[32]",
+    ),
+    "missing_barrier": (
+        (1, 64, zeros(64), floats(64)),
+        "data race",
+        "thread 32 writes s[32], thread 31 read it at line 33",
+    ),
+    "missing_second_barrier": (
+        ((2, 2), (16, 16), zeros(32, 32), floats(32, 32), floats(32, 32), 32, 32),
+        "data race",
+        "As[0][0]",
+    ),
+    "divergent_barrier": (
+        (1, 64, zeros(64), floats(64)),
+        "divergent barrier",
+        "48 threads wait at line 54",
+    ),
+    "return_before_barrier": (
+        (1, 64, zeros(64), floats(64), 40),
+        "divergent barrier",
+        "24 threads returned at line 64",
+    ),
+    "wrong_mask": (
+        (1, 32, zeros(32), floats(32)),
+        "wrong mask",
+        "lane 8 of warp 0 reads from lane 16",
+    ),
+    "mask_of_lanes_elsewhere": (
+        (1, 32, zeros(32), floats(32)),
+        "deadlock",
+        "lanes 0xffff0000 of it have not come",
+    ),
+    "shuffle_from_exited_lane": (
+        (1, 32, zeros(32), floats(32), 20),
+        "shuffle from an exited lane",
+        "lane 20, which has returned",
+    ),
+    "misaligned_float4": (
+        (1, 32, zeros(128), floats(128), 128),
+        "misaligned access",
+        "x[1] as a float4",
+    ),
+    "vector_past_the_end": (
+        (1, 32, zeros(128), floats(126), 126),
+        "out of bounds",
+        "thread 31 reads x[126]",
+    ),
+    "unwritten_shared": (
+        (1, 64, zeros(1), floats(50), 50),
+        "read of unwritten shared memory",
+        "thread 18 reads s[50]",
+    ),
     "race_in_reduction": ((1, 64, zeros(64), floats(64)), "data race", "dynamic shared memory [0]"),
-    "missing_syncwarp": ((1, 32, zeros(1), floats(32)), "data race", "thread 1 writes s[1], thread 0 read it"),
-    "histogram_without_atomic": ((2, 64, ints([0] * 4), ints(np.arange(100) % 4), 100), "data race", "reads bins[0]"),
-    "plain_beside_atomic": ((1, 64, ints([0]), ints(range(64)), 64), "data race", "thread 1 atomically changed it"),
-    "double_write": ((3, 32, zeros(80), floats(80), 80), "double write", "writes out[31], thread 31 of block 0 wrote it"),
-    "stale_read": ((3, 32, floats(90), 90), "race between blocks", "thread 0 of block 1 writes x[32], thread 31 of block 0 read it"),
-    "stale_read_of_block": ((3, 32, zeros(3), floats(3)), "race between blocks", "block 1 reads sums[0]"),
-    "shared_index_overflow": ((1, 64, zeros(64), floats(64)), "out of bounds", "index 64 of a float [64]"),
-    "shared_overflow_by_pointer": ((1, 64, zeros(64)), "out of bounds", "writes s[48], but s has 48 elements"),
-    "dynamic_shared_too_small": ((1, 64, zeros(64), floats(64)), "out of bounds", "shared_mem=128 bytes"),
-    "write_to_const": ((1, 64, floats(64), zeros(64)), "write to a const array", "thread 0 writes x[0]"),
-    "division": ((1, 64, ints([0] * 64), ints(range(64)), ints(range(63, -1, -1))), "division by zero", "thread 63"),
-    "adds_to_an_output": ((1, 64, zeros(64), floats(64)), "read of uninitialised output", "reads out[0]"),
-    "order_matters": ((2, 64, ints([0] * 128), ints([0]), 100), "result depends on thread order", "first difference out[1]"),
+    "missing_syncwarp": (
+        (1, 32, zeros(1), floats(32)),
+        "data race",
+        "thread 1 writes s[1], thread 0 read it",
+    ),
+    "histogram_without_atomic": (
+        (2, 64, ints([0] * 4), ints(np.arange(100) % 4), 100),
+        "data race",
+        "reads bins[0]",
+    ),
+    "plain_beside_atomic": (
+        (1, 64, ints([0]), ints(range(64)), 64),
+        "data race",
+        "thread 1 atomically changed it",
+    ),
+    "double_write": (
+        (3, 32, zeros(80), floats(80), 80),
+        "double write",
+        "writes out[31], thread 31 of block 0 wrote it",
+    ),
+    "stale_read": (
+        (3, 32, floats(90), 90),
+        "race between blocks",
+        "thread 0 of block 1 writes x[32], thread 31 of block 0 read it",
+    ),
+    "stale_read_of_block": (
+        (3, 32, zeros(3), floats(3)),
+        "race between blocks",
+        "block 1 reads sums[0]",
+    ),
+    "shared_index_overflow": (
+        (1, 64, zeros(64), floats(64)),
+        "out of bounds",
+        "index 64 of a float [64]",
+    ),
+    "shared_overflow_by_pointer": (
+        (1, 64, zeros(64)),
+        "out of bounds",
+        "writes s[48], but s has 48 elements",
+    ),
+    "dynamic_shared_too_small": (
+        (1, 64, zeros(64), floats(64)),
+        "out of bounds",
+        "shared_mem=128 bytes",
+    ),
+    "write_to_const": (
+        (1, 64, floats(64), zeros(64)),
+        "write to a const array",
+        "thread 0 writes x[0]",
+    ),
+    "division": (
+        (1, 64, ints([0] * 64), ints(range(64)), ints(range(63, -1, -1))),
+        "division by zero",
+        "thread 63",
+    ),
+    "adds_to_an_output": (
+        (1, 64, zeros(64), floats(64)),
+        "read of uninitialised output",
+        "reads out[0]",
+    ),
+    "order_matters": (
+        (2, 64, ints([0] * 128), ints([0]), 100),
+        "result depends on thread order",
+        "first difference out[1]",
+    ),
     "null_pointer": ((1, 32, zeros(32), None), "out of bounds", "NULL pointer"),
-    "wild_index": ((1, 32, zeros(32), floats(32), ints(range(32))), "out of bounds", "far from all arrays"),
+    "wild_index": (
+        (1, 32, zeros(32), floats(32), ints(range(32))),
+        "out of bounds",
+        "far from all arrays",
+    ),
     "local_array": ((1, 32, zeros(32), floats(32), 6), "out of bounds", "index 4 of a float [4]"),
-}  # fmt: skip
+}
 OPTIONS = {
     "race_in_reduction": {"shared_mem": 256},
     "dynamic_shared_too_small": {"shared_mem": 128},
@@ -79,23 +191,36 @@ def test_bug_is_found_by_name_at_its_line(name):
     assert found, f"wanted {kind!r} with {words!r}, got:\n{report}"
     begin, end = _lines_of(name)
     for f in report.errors:
-        assert f.remedy and (f.file == "planted.cu" and begin <= f.line <= end or f.kind == "result depends on thread order")
+        assert f.remedy and (
+            f.file == "planted.cu"
+            and begin <= f.line <= end
+            or f.kind == "result depends on thread order"
+        )
 
 
 def _lines_of(name):
     """First and last line of a kernel, with a device function above it."""
     at = next(i for i, line in enumerate(LINES) if f"void {name}(" in line)
-    begin = at if not LINES[at - 1].strip() else next(i for i in range(at, 0, -1) if not LINES[i].strip())
+    begin = (
+        at
+        if not LINES[at - 1].strip()
+        else next(i for i in range(at, 0, -1) if not LINES[i].strip())
+    )
     end = next(i for i in range(at, len(LINES)) if LINES[i] == "}")
     return begin + 1, end + 1
 
 
+BLAMED = """guard_off_by_one no_guard negative_index misaligned_float4 missing_syncwarp wrong_mask
+write_to_const division histogram_without_atomic shared_index_overflow""".split()
+
+
 def test_bug_marks_and_findings_agree():
     """Where a single line is at fault, the finding names that very line."""
-    for name in ["guard_off_by_one", "no_guard", "negative_index", "misaligned_float4", "missing_syncwarp", "write_to_const",
-                 "division", "histogram_without_atomic", "shared_index_overflow", "wrong_mask"]:  # fmt: skip
+    for name in BLAMED:
         (grid, block, *args), kind, _ = PLANTED[name]
-        report = run(name, grid, block, *(a.copy() if isinstance(a, np.ndarray) else a for a in args))
+        report = run(
+            name, grid, block, *(a.copy() if isinstance(a, np.ndarray) else a for a in args)
+        )
         line = next(f.line for f in report.errors if f.kind == kind)
         assert "BUG" in LINES[line - 1], f"{name}: line {line}"
 
@@ -105,7 +230,9 @@ def test_order_of_threads_shows_in_the_result():
     x = floats(64)
     report = run("missing_barrier", 1, 64, zeros(64), x)
     found = next(f for f in report.errors if f.kind == "result depends on thread order")
-    line = next(i + 1 for i, text in enumerate(LINES) if "out[threadIdx.x] = s[63 - threadIdx.x]" in text)
+    line = next(
+        i + 1 for i, text in enumerate(LINES) if "out[threadIdx.x] = s[63 - threadIdx.x]" in text
+    )
     assert found.line == line and f"first difference out[0], store line {line}" in found.text
     report = run("wrong_stride", (1, 5), 64, zeros(5, 40), floats(5, 40), 5, 40)
     assert any("first difference row 0, store line 21" in f.text for f in report.errors)
@@ -120,8 +247,16 @@ def test_same_value_by_several_threads_is_a_warning():
 def test_remedy_fits_the_threads():
     """Threads of one warp can be ordered by __syncwarp(), others cannot."""
     warp = run("missing_syncwarp", 1, 32, zeros(1), floats(32)).errors[0]
-    block = next(f for f in run("missing_barrier", 1, 64, zeros(64), floats(64)).errors if f.kind == "data race")
-    assert "__syncwarp()" in warp.remedy and "__syncwarp()" not in block.remedy and "__syncthreads()" in block.remedy
+    block = next(
+        f
+        for f in run("missing_barrier", 1, 64, zeros(64), floats(64)).errors
+        if f.kind == "data race"
+    )
+    assert (
+        "__syncwarp()" in warp.remedy
+        and "__syncwarp()" not in block.remedy
+        and "__syncthreads()" in block.remedy
+    )
 
 
 def test_launch_in_the_check_form_raises_the_report():
