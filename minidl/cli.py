@@ -3,6 +3,8 @@
 minidl run -n 4 script.py ...            start a script on 4 MPI ranks           launcher.py
 minidl doctor                            what is installed, how to repair it     doctor.py
 minidl exercise | check | solution NN    the exercises of the tutorials          exercise.py
+minidl kernel check my.cu                does it compile, for CPU and GPU        cuda/tool.py
+minidl kernel run my_test.py             runs it with every launch watched       cuda/tool.py
 """
 
 import argparse
@@ -87,6 +89,30 @@ def parser():
     )
     solution.add_argument("number", type=_number, metavar="NN", help="tutorial, such as 06")
     solution.set_defaults(command=_solution)
+
+    kernel = commands.add_parser("kernel", help="look at a .cu file, or run kernels under watch")
+    kernels = kernel.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    check = kernels.add_parser(
+        "check",
+        help="compile a .cu file for the CPU and for GPUs, and list its kernels",
+        description="Compile a .cu file for the CPU and, where NVRTC is installed, for GPUs, "
+        "without a GPU: its kernels, how the CPU runs each, registers and spills.",
+    )
+    check.add_argument("file", help="a .cu file, or the name of one in kernels/")
+    check.add_argument(
+        "-D", dest="defines", action="append", default=[], metavar="NAME=VALUE", help="a macro"
+    )
+    check.set_defaults(command=_kernel_check)
+    run = kernels.add_parser(
+        "run",
+        help="run a Python file with every kernel launch under watch",
+        description="Run a Python file. Every kernel that it launches on NumPy arrays runs in the "
+        "check form: races, stray accesses and the rest are printed with file and line, at the "
+        "end the bytes that each kernel moved. Exit status 1 if there was an error.",
+    )
+    run.add_argument("script", help="a Python file; everything after it goes to the script")
+    run.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    run.set_defaults(command=_kernel_run)
     return top
 
 
@@ -150,12 +176,26 @@ def _solution(args):
     return _refusable("solution", exercise.solution, args.number)
 
 
+def _kernel_check(args):
+    from minidl.cuda import tool
+
+    defines = dict(d.split("=", 1) if "=" in d else (d, "1") for d in args.defines)
+    return _refusable("kernel check", tool.check, args.file, defines)
+
+
+def _kernel_run(args):
+    from minidl.cuda import tool
+
+    return _refusable("kernel run", tool.run, args.script, args.arguments)
+
+
 def _refusable(name, command, *args):
+    from minidl.cuda.source import KernelError
     from minidl.exercise import ExerciseError
 
     try:
         return command(*args)
-    except ExerciseError as error:
+    except (ExerciseError, KernelError) as error:
         print(f"minidl {name}: {error}", file=sys.stderr)
         return 2
 

@@ -1,0 +1,111 @@
+"""`minidl kernel`: look at a .cu file, or run a Python file with every kernel launch watched.
+
+minidl kernel check my.cu      does it compile, for the CPU and for GPUs? which kernels, which form?
+minidl kernel run my_test.py   runs the file, every launch of a kernel in the check form
+
+Test: tests/cuda/test_tool.py   Tutorial: tutorials/02_add3.py
+"""
+
+import runpy
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+from unittest import mock
+
+from minidl.cuda import KERNELS, Kernel, checker, compiler, cpu, find, nvrtc
+from minidl.cuda.source import KernelError, Source, inline_includes
+
+
+def check(path, defines=None):
+    """Compile the file for the CPU and, with NVRTC, for GPUs; list its kernels. 1 if it fails."""
+    path = find(path)
+    source = Source(path, inline_includes(path, (KERNELS,))[0], defines)
+    if not source.kernels:
+        raise KernelError(f"{path}: no __global__ function in this file")
+    print(f"{path.name}, for the CPU ({compiler.find_compiler()}):")
+    failed = not _prints(_cpu_table, path, source, defines or {})
+    if missing := nvrtc.available():
+        print(f"\nfor a GPU: not tried. {missing}")
+        return int(failed)
+    print("\nfor a GPU (NVRTC):")
+    failed |= not _prints(lambda: nvrtc.table(nvrtc.check(path, defines)))
+    return int(failed)
+
+
+def _prints(table, *args):
+    """Print what `table` returns, or why it failed; whether it succeeded."""
+    try:
+        print(table(*args))
+    except KernelError as error:
+        print(f"  {error}")
+        return False
+    return True
+
+
+def _cpu_table(path, source, defines):
+    start = time.perf_counter()
+    library = cpu.load(path, defines, (KERNELS,))
+    lines = [f"  {'kernel':<24} {'form':<9} parameters"]
+    for f in source.kernels:
+        params = " ".join(f.params.split())
+        if f.name in library.kernels:
+            form = library.kernels[f.name].form
+            lines.append(f"  {f.name:<24} {form:<9} {params}")
+        elif f.template:
+            lines.append(f"  {f.name:<24} {'template':<9} {params}")
+        else:
+            lines.append(f"  {f.name:<24} {'-':<9} {cpu.why_missing(path, f.name, (KERNELS,))}")
+    lines.append(f"  compiled and loaded in {time.perf_counter() - start:.2f} s")
+    return "\n".join(lines)
+
+
+def run(path, arguments=()):
+    """Run a Python file, every launch on NumPy arrays under watch.
+
+    Prints each finding once, then the kernel ledger of all launches. Exit status: 1 if there was an
+    error in a kernel, else the file's own."""
+    if not Path(path).is_file():
+        raise KernelError(f"no file {str(path)!r}")
+    launches, traffic, told, failed = defaultdict(int), {}, set(), []
+
+    def watched(kernel, grid, block, args, *, shared_mem=0):
+        report = checker.check(kernel, grid, block, args, shared_mem=shared_mem)
+        launches[report.kernel] += 1
+        table = traffic.setdefault(report.kernel, defaultdict(checker.Traffic))
+        for name, t in report.ledger.items():
+            table[name] += t
+        failed.extend(report.errors)
+        for f in report.findings:
+            if str(f) not in told:
+                told.add(str(f))
+                print(f"{f}\n    -> {f.remedy}")
+
+    status = 0
+    with (
+        mock.patch.object(Kernel, "__call__", watched),
+        mock.patch.object(sys, "argv", [str(path), *arguments]),
+    ):
+        sys.path.insert(0, str(Path(path).resolve().parent))
+        try:
+            runpy.run_path(str(path), run_name="__main__")
+        except SystemExit as end:
+            if isinstance(end.code, str):
+                print(end.code, file=sys.stderr)
+            status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        finally:
+            sys.path.pop(0)
+    if not launches:
+        print(f"{path} launched no kernel on NumPy arrays.")
+        return status
+    row = "{:<20} {:>9}  {:<12} {:>14} {:>14} {:>9}"
+    print()
+    print(row.format("kernel", "launches", "array", "bytes loaded", "bytes stored", "atomics"))
+    for name, n in launches.items():
+        what = [name, f"{n:,}"]
+        for array, t in traffic[name].items():
+            numbers = (f"{k:,}" for k in (t.load_bytes, t.store_bytes, t.atomics))
+            print(row.format(*what, array, *numbers))
+            what = ["", ""]
+    print(f"Errors: {len(failed):,}.")
+    return 1 if failed else status
