@@ -19,3 +19,18 @@ extern "C" __global__ void add3(T* out, const T* a, const T* b, const T* c, int 
   if (i < n)  // guard
     out[i] = from_float<T>(to_float(a[i]) + to_float(b[i]) + to_float(c[i]));
 }
+
+// The exercise of tutorial 02: out = max(a + b + c + bias, 0). bias has one value for each of the columns of an array
+// with `cols` columns: that of element i is bias[i % cols]. Read and write per element as above, and 4 bytes of bias.
+extern "C" __global__ void add3_relu_bias(T* out, const T* a, const T* b, const T* c, const T* bias, int n, int cols) {
+  // >>> exercise 02a: add3_relu_bias
+  // One thread makes one element. Which one? Write it as in add3 above, with what is in the comment before this kernel.
+  // n need not be a multiple of the threads in a block, so the last block has threads without an element.
+  // to_float(x) turns the element type T into a float, from_float<T>(x) a float into T.
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) {  // guard
+    auto sum = to_float(a[i]) + to_float(b[i]) + to_float(c[i]) + to_float(bias[i % cols]);
+    out[i] = from_float<T>(sum > 0 ? sum : 0);
+  }
+  // <<<
+}

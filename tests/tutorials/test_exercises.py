@@ -4,13 +4,15 @@ import pytest
 
 from minidl import exercise
 from minidl.comm.scheduler import RankFailed
+from minidl.cuda import KernelError
 
 
 def _cases():
     return [
         (number, region.id)
-        for number, path in exercise.tutorials().items()
-        for region in exercise.regions(path.read_text())
+        for number in exercise.tutorials()
+        for source in exercise.sources(number)
+        for region in exercise.regions(source.read_text())
     ]
 
 
@@ -23,11 +25,11 @@ def _wrong():
 
 
 def _student(number, tmp_path, change):
-    """The tutorial's text, changed, as the module that a grader is given."""
-    source = exercise.sources(number)[0]
-    path = tmp_path / source.name
-    path.write_text(change(source.read_text()))
-    return exercise.load(path), path
+    """The tutorial's text, changed, as the module that a grader is given; its kernels beside it."""
+    paths = [tmp_path / source.name for source in exercise.sources(number)]
+    for source, path in zip(exercise.sources(number), paths, strict=True):
+        path.write_text(change(source.read_text()))
+    return exercise.load(paths[0]), paths[0]
 
 
 def _grade(number, name, student):
@@ -45,11 +47,12 @@ def test_the_tutorial_passes_its_own_grader(number, name, tmp_path):
 @pytest.mark.parametrize("number, name", _cases())
 def test_the_blank_fails_and_says_which_exercise_is_missing(number, name, tmp_path):
     student, path = _student(number, tmp_path, exercise.blank)
-    with pytest.raises((NotImplementedError, RankFailed)) as caught:
+    with pytest.raises((NotImplementedError, RankFailed, KernelError)) as caught:
         _grade(number, name, student)
     explained = exercise._explain(caught.value, path)
     assert f"exercise {name} (" in explained and "is not written yet" in explained
-    assert path.name in explained, "the file and line to go to"
+    file = next(s.name for s in exercise.sources(number) if f">>> exercise {name}" in s.read_text())
+    assert file in explained, "the file and line to go to"
 
 
 @pytest.mark.parametrize("number, name, mistake", _wrong())

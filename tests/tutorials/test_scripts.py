@@ -10,7 +10,10 @@ from minidl import launcher
 from minidl.exercise import ROOT
 
 # Smaller than a student's run, to be quick: what the rows assert does not depend on these.
-QUICK = {"06_ring": ["--n", "10000", "--n-shift", "10000", "--steps", "5"]}
+QUICK = {
+    "02_add3": ["--n", "1003", "--n-time", "10000"],
+    "06_ring": ["--n", "10000", "--n-shift", "10000", "--steps", "5"],
+}
 
 SCRIPTS = sorted((ROOT / "tutorials").glob("[0-9][0-9]_*.py"))
 PARALLEL = [s for s in SCRIPTS if "mpirun -n" in s.read_text()]

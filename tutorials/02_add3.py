@@ -1,0 +1,237 @@
+"""02  A fused kernel, and what it saves.                 40 minutes, needs: C, a first idea of CUDA
+
+Fusing does not save arithmetic, it saves memory traffic.
+
+    python tutorials/02_add3.py                   one process; picture: out/02_add3.png
+
+No GPU is needed: without one, a C++ compiler makes a CPU program of the same file, kernels/add3.cu.
+
+out = a + b + c, for N floats. With one launch for each plus sign, the sum of a and b travels to
+memory and back:
+
+    launch 1:  t   = a + b         reads 2N floats, writes N
+    launch 2:  out = t + c         reads 2N floats, writes N         6N floats = 24N bytes
+
+In one launch a + b stays in a register:
+
+    launch 1:  out = a + b + c     reads 3N floats, writes N         4N floats = 16N bytes
+
+Both add 2N times. An addition takes a fraction of the time that its operands need to come from
+memory, so the time goes with the bytes: at best 24/16 = 1.5 times faster, however fast the adders.
+
+A kernel is written for one thread, and thread i makes element i. Threads come in blocks of equal
+size, so the last block reaches past N unless the block divides N. The guard `if (i < n)` sends
+those threads home. No GPU tells you that it is missing: the check form does (part 3).
+
+Source: Harris, "An Even Easier Introduction to CUDA", 2017, for the launch; Rush, "GPU Puzzles",
+2022, for counting loads and stores. How the check form works: minidl/cuda/checker.py.
+Exercises: `minidl exercise 02` writes work/02_add3.py and work/add3.cu with the marked regions
+empty; `minidl check 02` grades them.
+"""
+
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+import minidl
+from minidl import cuda
+from minidl.tutorial import Table, launch, picture, say
+
+BLOCK = 256  # threads in a block
+
+# work/add3.cu beside work/02_add3.py, else kernels/add3.cu
+OWN = Path(__file__).with_name("add3.cu")
+FILE = OWN if OWN.exists() else cuda.KERNELS / "add3.cu"
+
+
+def blocks(n, block):
+    """How many blocks of `block` threads are needed so that each of n elements has its thread."""
+    # >>> exercise 02b: how many blocks
+    # As few as possible, for any n >= 1. Beware: n / block is a float in Python, and n // block
+    # rounds down, which leaves the last elements without a thread.
+    return -(-n // block)
+    # <<<
+
+
+def two_launches(check, a, b, c):
+    """out = (a + b) + c by two launches through the array t; [Report], out."""
+    n, t, out = a.size, np.empty_like(a), np.empty_like(a)
+    first = check("add3_naive", (t, a, b, n), {"out": "t", "a": "a", "b": "b"})
+    second = check("add3_naive", (out, t, c, n), {"out": "out", "a": "t", "b": "c"})
+    return [first, second], out
+
+
+def one_launch(check, a, b, c):
+    out = np.empty_like(a)
+    report = check("add3", (out, a, b, c, a.size), {name: name for name in ("out", "a", "b", "c")})
+    return [report], out
+
+
+def checked(name, args, names):
+    """Launch under watch; the kernel ledger as {our name of the array: Traffic}."""
+    n = args[0].size
+    report = cuda.check(FILE, blocks(n, BLOCK), BLOCK, args, name=name, outputs=["out"])
+    if report.errors:
+        raise SystemExit(str(report))
+    return {names[parameter]: traffic for parameter, traffic in report.ledger.items()}
+
+
+def n_bytes(launches):
+    """Bytes that all launches loaded and stored."""
+    return sum(t.load_bytes + t.store_bytes for ledger in launches for t in ledger.values())
+
+
+def seconds(work, repeats=15):
+    """Median wall time of work()."""
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return float(np.median(times))
+
+
+def main(t, args):
+    table = Table(t)
+    n = args.n
+    generator = minidl.Generator(2)
+    a, b, c = generator.normal(n), generator.normal(n), generator.normal(n)
+
+    say(t, f"1. out = a + b + c for N = {n:,} floats: every load and store counted.")
+    apart, by_two = two_launches(checked, a, b, c)
+    fused, by_one = one_launch(checked, a, b, c)
+    table.row("two launches: bytes", n_bytes(apart), 24 * n, "exact")
+    table.row("one launch: bytes", n_bytes(fused), 16 * n, "exact")
+    table.row("launches", f"{len(apart)} -> {len(fused)}", "2 -> 1", "exact")
+    table.row("loads of the one launch", sum(x.loads for x in fused[0].values()), 3 * n, "exact")
+    table.row("stores of the one launch", sum(x.stores for x in fused[0].values()), n, "exact")
+    table.row("elements that differ", int((by_two != by_one).sum()), 0, "exact")
+
+    say(t, f"2. The time, for N = {args.n_time:,}: does it go with the bytes?")
+    a, b, c = (generator.normal(args.n_time) for _ in range(3))
+    out, between = np.empty_like(a), np.empty_like(a)
+    grid = blocks(args.n_time, BLOCK)
+    naive, add3 = cuda.kernel(FILE, "add3_naive"), cuda.kernel(FILE, "add3")
+
+    def unfused():
+        naive(grid, BLOCK, (between, a, b, a.size))
+        naive(grid, BLOCK, (out, between, c, a.size))
+
+    two = seconds(unfused)
+    one = seconds(lambda: add3(grid, BLOCK, (out, a, b, c, a.size)))
+    plain = seconds(lambda: a + b + c)
+    table.row("two launches, ms", 1000 * two)
+    table.row("one launch, ms", 1000 * one)
+    table.row("one launch, GB/s of its 16 bytes", 16 * args.n_time / one / 1e9)
+    table.row("two launches / one launch", two / one, 1.5, "info")
+    table.row("NumPy's a + b + c, ms", 1000 * plain)
+
+    say(t, "3. The same kernel with a wrong guard, `i <= n`, under watch:")
+    report = wrong_guard(1000)
+    say(t, *(f"   {f}\n      -> {f.remedy}" for f in report.errors))
+    table.row("what the check form finds", report.errors[0].kind, "out of bounds", "exact")
+
+    say(t, "4. add3_relu_bias, the exercise, on a 37 x 27 array.")
+    rows, cols = 37, 27  # 999 elements: not a multiple of the block
+    a, b, c = (generator.normal(rows, cols) for _ in range(3))
+    bias, out = generator.normal(cols), np.empty((rows, cols), np.float32)
+    arguments = (out, a, b, c, bias, out.size, cols)
+    grid = blocks(out.size, BLOCK)
+    report = cuda.check(FILE, grid, BLOCK, arguments, name="add3_relu_bias", outputs=["out"])
+    say(t, *(f"   {f}" for f in report.errors))
+    table.row("add3_relu_bias: errors", len(report.errors), 0, "exact")
+    moved = report.bytes_read + report.bytes_written
+    table.row("add3_relu_bias: bytes", moved, 20 * out.size, "exact")
+    wanted = np.maximum(a.astype(float) + b + c + bias, 0)
+    error = float(np.abs(out - wanted).max())  # three roundings of numbers below 16
+    table.row("add3_relu_bias: largest error", error, 0.0, "abs<4e-6")
+
+    few = generator.normal(4)
+    picture(t, draw, two_launches(checked, few, few + 1, few + 2)[0], fused_few(few))
+    return table
+
+
+def fused_few(few):
+    return one_launch(checked, few, few + 1, few + 2)[0]
+
+
+def wrong_guard(n):
+    """add3 with `<=` in its guard, from a copy of the file; the Report."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "wrong_guard.cu")
+        path.write_text((cuda.KERNELS / "add3.cu").read_text().replace("if (i < n)", "if (i <= n)"))
+        a, out = np.ones(n, np.float32), np.empty(n, np.float32)
+        return cuda.check(path, -(-n // BLOCK), BLOCK, (out, a, a + 1, a + 2, n), name="add3")
+
+
+BLUE, RED, GREY = "#08306b", "#cb181d", "#737373"
+
+
+def draw(plt, apart, fused):
+    """One block of four threads: an arrow for every load (blue) and store (red) in the ledgers."""
+    figure, panels = plt.subplots(1, 2, figsize=(13, 7), width_ratios=(1, 1))
+    figure.suptitle("out = a + b + c: what one block of four threads moves")
+    for axes, launches, title in zip(
+        panels, (apart, fused), ("two launches", "one launch"), strict=True
+    ):
+        y = 0.0
+        for k, ledger in enumerate(launches):
+            y = draw_launch(axes, ledger, y, k + 1, first=k == 0)
+        arrows = sum(x.loads + x.stores for ledger in launches for x in ledger.values())
+        axes.set_title(
+            f"{title}: {arrows} arrows of 4 bytes, {n_bytes(launches) // 4} bytes a thread"
+        )
+        axes.set(xlim=(-1.3, 5.2), ylim=(-9.3, 0.7))
+        axes.axis("off")
+    legend = [
+        plt.Line2D([], [], color=BLUE, label="load"),
+        plt.Line2D([], [], color=RED, label="store"),
+    ]
+    panels[1].legend(handles=legend, loc="lower right")
+    return figure
+
+
+def draw_launch(axes, ledger, y, number, first):
+    """Downwards from y: arrays that are loaded, threads, what is stored. Returns the last y."""
+    loaded = [name for name, traffic in ledger.items() if traffic.loads]
+    stored = [name for name, traffic in ledger.items() if traffic.stores]
+    # the array between two launches is drawn once: by the launch that stored it
+    rows = {name: y - i * 0.95 for i, name in enumerate(loaded)}
+    for name in loaded if first else loaded[1:]:
+        draw_array(axes, name, rows[name])
+    middle = y - len(loaded) * 0.95 - 0.75
+    bottom = middle - 1.5
+    axes.text(-0.65, middle, f"launch {number}", color=GREY, ha="right", va="center", fontsize=11)
+    for name in stored:
+        draw_array(axes, name, bottom)
+    for i in range(4):
+        for k, name in enumerate(loaded):
+            above = len(loaded) - 1 - k  # boxes between this one and the thread: bend around them
+            arrow = {"arrowstyle": "-|>", "color": BLUE, "lw": 1.6, "shrinkA": 0, "shrinkB": 0}
+            arrow["connectionstyle"] = f"arc3,rad={-0.18 * above}"
+            start = (i * 1.2 + 0.2, rows[name] - 0.08) if above else (i * 1.2, rows[name] - 0.2)
+            axes.annotate("", (i * 1.2 + 0.12 * above, middle + 0.33), start, arrowprops=arrow)
+        for _ in stored:
+            arrow = {"arrowstyle": "-|>", "color": RED, "lw": 1.6, "shrinkA": 0, "shrinkB": 0}
+            axes.annotate("", (i * 1.2, bottom + 0.2), (i * 1.2, middle - 0.22), arrowprops=arrow)
+        circle = {"boxstyle": "circle,pad=0.3", "facecolor": "#fff5eb", "edgecolor": "#d94801"}
+        axes.text(i * 1.2, middle, f"{i}", bbox=circle, ha="center", va="center", fontsize=11)
+    return bottom
+
+
+def draw_array(axes, name, y):
+    axes.text(-0.65, y, name, ha="right", va="center", family="monospace")
+    for i in range(4):
+        box = {"boxstyle": "square,pad=0.3", "facecolor": "#deebf7", "edgecolor": BLUE}
+        axes.text(i * 1.2, y, f"{name}[{i}]", bbox=box, ha="center", va="center", fontsize=10)
+
+
+OPTIONS = {
+    "n": (100_003, "floats whose loads and stores are counted"),
+    "n_time": (4_000_000, "floats of the timed launches"),
+}
+
+if __name__ == "__main__":
+    launch(main, OPTIONS)
