@@ -54,7 +54,7 @@ struct Engine {
   char *stacks, *dynamic;
 };
 
-__thread Engine* engine;  // one for each CPU thread that has run fibres
+__attribute__((tls_model("initial-exec"))) __thread Engine* engine;  // one for each CPU thread that has run fibres
 __thread const MinidlObserver* observer;  // the check form, while it runs
 
 Fibre& current() { return engine->fibres[engine->order[engine->cursor]]; }

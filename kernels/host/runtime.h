@@ -46,8 +46,9 @@ MinidlMemory minidl_memory();
 }
 
 // For device functions; kernels have them as parameters.
-extern __attribute__((visibility("default"))) __thread uint3 threadIdx, blockIdx;
-extern __attribute__((visibility("default"))) __thread dim3 blockDim, gridDim;
+#define MINIDL_THREAD_LOCAL __attribute__((visibility("default"), tls_model("initial-exec"))) __thread  // found without a call
+extern MINIDL_THREAD_LOCAL uint3 threadIdx, blockIdx;
+extern MINIDL_THREAD_LOCAL dim3 blockDim, gridDim;
 
 // An argument on its way from Python: becomes whatever pointer the kernel takes (Python has compared the types).
 struct MinidlPointer {
