@@ -6,12 +6,21 @@ which runs where it can (minidl/fused/dispatch.py): less memory traffic, fewer a
 """
 
 from minidl import ops
-from minidl.fused import bias_gelu
+from minidl.fused import bias_gelu, dropout_add, embedding_grad
+from minidl.fused import layer_norm as fused_layer_norm
+from minidl.fused import rms_norm as fused_rms_norm
+from minidl.fused import softmax as fused_softmax
 from minidl.fused.dispatch import either
 
 globals().update(ops.namespace("f"))
 
 gelu = either(bias_gelu.gelu, ops.activations.gelu)
+dropout = either(dropout_add.dropout, ops.dropout.dropout)
+embedding = either(embedding_grad.embedding, ops.embedding.embedding)
+layer_norm = either(fused_layer_norm.layer_norm, ops.norm.layer_norm, fused_layer_norm.accepts)
+rms_norm = either(fused_rms_norm.rms_norm, ops.norm.rms_norm, fused_rms_norm.accepts)
+softmax = either(fused_softmax.softmax, ops.softmax.softmax, fused_softmax.accepts)
+log_softmax = either(fused_softmax.log_softmax, ops.softmax.log_softmax, fused_softmax.accepts)
 
 
 def __getattr__(name):

@@ -6,14 +6,16 @@
 The divisors undo the start from zero. Adam adds weight_decay * w to g; AdamW shrinks the weight
 itself, w *= 1 - lr * weight_decay, so that the decay is not divided by sqrt(v).
 
-Memory: m and v, 8 bytes a float32 weight, and 4 for one work array of the largest parameter.
+Memory: m and v, 8 bytes a float32 weight. Where kernels run, all parameters are updated in one
+launch and one pass over memory (minidl/fused/adamw.py); `update` is the same in plain NumPy.
 Sources: Kingma & Ba 2014 (arXiv 1412.6980); Loshchilov & Hutter 2017 (arXiv 1711.05101).
 Test: tests/optim/test_optimizer.py
 """
 
 import math
 
-from minidl.optim.optimizer import Optimizer
+from minidl.fused.adamw import adamw
+from minidl.optim.optimizer import Optimizer, fusable
 
 
 class Adam(Optimizer):
@@ -27,12 +29,27 @@ class Adam(Optimizer):
                              f"got lr {lr}, eps {eps}, weight_decay {weight_decay}, betas {betas}")
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay))
 
+    def update_group(self, params, group):
+        if not fusable(params):
+            return super().update_group(params, group)
+        states = [self.advance(p, self.state.setdefault(p, {})) for p in params]
+        adamw([p.data for p in params], [p.grad for p in params],
+              [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states],
+              [s["step"] for s in states], lr=group["lr"], betas=group["betas"], eps=group["eps"],
+              weight_decay=group["weight_decay"], decoupled=self.decoupled)
+
+    def advance(self, p, state):
+        """The parameter's state, made at its first step, one step further."""
+        if not state:
+            state.update(step=0, exp_avg=p._xp.zeros_like(p.data),
+                         exp_avg_sq=p._xp.zeros_like(p.data))
+        state["step"] += 1
+        return state
+
     def update(self, p, grad, state, group):
         xp, lr, decay = p._xp, group["lr"], group["weight_decay"]
         b1, b2 = group["betas"]
-        if not state:
-            state.update(step=0, exp_avg=xp.zeros_like(p.data), exp_avg_sq=xp.zeros_like(p.data))
-        state["step"] = t = state["step"] + 1
+        t = self.advance(p, state)["step"]
         m, v = state["exp_avg"], state["exp_avg_sq"]
         if decay and self.decoupled:
             p.data *= 1 - lr * decay

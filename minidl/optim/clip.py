@@ -10,6 +10,7 @@ Test: tests/optim/test_clip.py
 import math
 
 from minidl.backend import accumulate_dtype
+from minidl.fused import dispatch, norm
 from minidl.tensor import Tensor
 
 
@@ -17,6 +18,8 @@ def grad_norm(parameters, norm_type=2.0):
     """The norm of all gradients as one vector, a float; 0.0 if there is none. fp16 gradients are
     squared and summed in fp32."""
     grads = [p.grad for p in _list(parameters) if p.grad is not None]
+    if norm_type == 2 and dispatch.usable(*grads):
+        return norm.global_norm(grads)
     if norm_type == math.inf:
         return max((float(abs(g).max()) for g in grads if g.size), default=0.0)
     total = 0.0
@@ -34,16 +37,16 @@ def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=Fals
     """Scale the gradients in place so that their norm is at most max_norm; returns the norm they
     had. A non-finite norm makes every gradient non-finite, or an error if asked for."""
     parameters = _list(parameters)
-    norm = grad_norm(parameters, norm_type)
-    if error_if_nonfinite and not math.isfinite(norm):
-        raise RuntimeError(f"the gradient norm is {norm}, so it cannot be clipped; look for the "
+    total = grad_norm(parameters, norm_type)
+    if error_if_nonfinite and not math.isfinite(total):
+        raise RuntimeError(f"the gradient norm is {total}, so it cannot be clipped; look for the "
                            "first layer with a non-finite gradient")
-    scale = min(1.0, max_norm / (norm + 1e-6)) if not math.isnan(norm) else math.nan
+    scale = min(1.0, max_norm / (total + 1e-6)) if not math.isnan(total) else math.nan
     if scale != 1.0:
         for p in parameters:
             if p.grad is not None:
                 p.grad *= scale
-    return norm
+    return total
 
 
 def clip_grad_value_(parameters, clip_value):

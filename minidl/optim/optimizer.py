@@ -9,6 +9,7 @@ Test: tests/optim/test_optimizer.py
 import numpy as np
 
 from minidl.backward import no_grad
+from minidl.fused import dispatch
 from minidl.tensor import Tensor
 
 
@@ -58,10 +59,16 @@ class Optimizer:
         """Update every parameter that has a gradient, in place."""
         with no_grad():
             for group in self.param_groups:
-                for p in group["params"]:
-                    if p.grad is not None:
-                        self.update(p, p.grad, self.state.setdefault(p, {}), group)
-                        p.version += 1
+                params = [p for p in group["params"] if p.grad is not None]
+                self.update_group(params, group)
+                for p in params:
+                    p.version += 1
+
+    def update_group(self, params, group):
+        """Update the parameters of one group: one by one, unless a subclass has a fused kernel
+        that takes them all at once."""
+        for p in params:
+            self.update(p, p.grad, self.state.setdefault(p, {}), group)
 
     def update(self, p, grad, state, group):
         """Change p.data in place, given its gradient array; keep what is needed in `state`."""
@@ -97,6 +104,13 @@ class Optimizer:
 
     def _params(self):
         return [p for g in self.param_groups for p in g["params"]]
+
+
+def fusable(params):
+    """Whether a fused kernel may update these: float32, contiguous, and a kernel can run at all."""
+    arrays = [a for p in params for a in (p.data, p.grad)]
+    return dispatch.usable(*arrays) and all(
+        a.dtype == np.float32 and a.flags.c_contiguous for a in arrays)
 
 
 def _copy(value):

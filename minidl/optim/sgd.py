@@ -8,7 +8,8 @@ This is PyTorch's form: the learning rate multiplies the velocity, not the gradi
 Source: Sutskever, Martens, Dahl, Hinton 2013.   Test: tests/optim/test_optimizer.py
 """
 
-from minidl.optim.optimizer import Optimizer
+from minidl.fused.sgd import sgd
+from minidl.optim.optimizer import Optimizer, fusable
 
 
 class SGD(Optimizer):
@@ -22,6 +23,18 @@ class SGD(Optimizer):
             raise ValueError("lr, momentum and weight_decay must not be negative")
         super().__init__(params, dict(lr=lr, momentum=momentum, dampening=dampening,
                                       weight_decay=weight_decay, nesterov=nesterov))
+
+    def update_group(self, params, group):
+        if not fusable(params):
+            return super().update_group(params, group)
+        options = {k: group[k] for k in ("lr", "momentum", "dampening", "weight_decay", "nesterov")}
+        states = [self.state.setdefault(p, {}) for p in params]
+        first = ["momentum_buffer" not in s for s in states]
+        velocities = None
+        if group["momentum"]:
+            velocities = [s.setdefault("momentum_buffer", p._xp.zeros_like(p.data))
+                          for p, s in zip(params, states)]
+        sgd([p.data for p in params], [p.grad for p in params], velocities, first, **options)
 
     def update(self, p, grad, state, group):
         momentum = group["momentum"]

@@ -16,6 +16,12 @@ def x(*shape):
 
 FUSED = {
     "gelu": lambda: F.gelu(x(5, 7), approximate="tanh"),
+    "dropout": lambda: F.dropout(x(5, 7)),
+    "embedding": lambda: F.embedding(np.array([0, 2]), x(5, 7)),
+    "layer_norm": lambda: F.layer_norm(x(5, 7), (7,), x(7), x(7)),
+    "rms_norm": lambda: F.rms_norm(x(5, 7), (7,), x(7)),
+    "softmax": lambda: F.softmax(x(5, 7), -1),
+    "log_softmax": lambda: F.log_softmax(x(5, 7), 1),
 }
 
 

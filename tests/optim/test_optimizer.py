@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+import minidl
 from minidl import nn, optim
+from minidl.fused import dispatch
 from minidl.tensor import Tensor
 
 CASES = [
@@ -27,7 +29,7 @@ def run(name, options, params, grads):
     opt = getattr(optim, name)(params, **options)
     for step in grads:
         for p, g in zip(params, step):
-            p.grad = g.copy()
+            p.grad = np.array(g)
         opt.step()
     return opt
 
@@ -68,6 +70,24 @@ def test_a_restored_state_continues_to_the_same_bits(name, options):
         resumed.step()
     for p, q in zip(straight, second):
         np.testing.assert_array_equal(p.data, q.data)
+
+
+@pytest.mark.skipif(not dispatch.cpu_compiler(), reason="no C++ compiler for the kernels")
+@pytest.mark.parametrize("name, options", CASES)
+def test_the_fused_kernel_takes_the_plain_steps(name, options, monkeypatch):
+    shapes = [(3, 4), (5,), (), (0,), (300, 7)]
+    grads = gradients(shapes, 8)
+    results = []
+    for fused in (True, False):
+        params = [nn.Parameter(np.ones(s, np.float32)) for s in shapes]
+        with minidl.use_fused(fused), monkeypatch.context() as patch:
+            if fused:  # the op-by-op update must not run
+                patch.setattr(getattr(optim, name), "update", None)
+            run(name, options, params, [[np.float32(g) for g in step] for step in grads])
+        results.append(params)
+    for p, q in zip(*results):
+        # float32, eight steps: products rounded in another order
+        np.testing.assert_allclose(p.data, q.data, rtol=3e-6, atol=3e-7)
 
 
 def test_loaded_state_is_a_copy():
