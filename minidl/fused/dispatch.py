@@ -61,7 +61,7 @@ def either(fused, plain, accepts=None):
 
 
 @functools.lru_cache(maxsize=None)
-def kernel(file, name, dtype=np.dtype(np.float32), **defines):
+def kernel(file, name, dtype=np.float32, **defines):
     """The kernel `name` of kernels/<file>, its element type T chosen by `dtype`."""
     from minidl import cuda  # here: most programs that import minidl launch no kernel
 
