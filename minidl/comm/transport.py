@@ -1,9 +1,9 @@
 """The transport: what an algorithm may ask of the network. Test: tests/comm/test_transport.py
 
 A collective in this package is a plain function of a transport and an array, such as
-`ring.all_reduce(t, x)`, built on two calls: `isend` and `irecv`. Two transports exist. `mpi.world()`
-moves bytes between processes; `sim.simulate(n, fn)` runs n ranks in one process with a modelled
-clock. The same function runs on both.
+`ring.all_reduce(t, x)`, built on two calls: `isend` and `irecv`. There are two transports:
+`mpi.world()` moves bytes between processes; `sim.simulate(n, fn)` runs n ranks in one process with
+a modelled clock. The same function runs on both.
 
 Rules, kept by every transport and relied upon by every algorithm:
 

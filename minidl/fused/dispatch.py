@@ -6,7 +6,9 @@
                                           the remedy), float64, the switch turned off
 
 `nn.functional` offers `either(fused, plain)` under the op's name, so layers need not know.
-`with minidl.use_fused(False):` turns all kernels off, for comparing.   Test: tests/fused/test_dispatch.py
+`with minidl.use_fused(False):` turns all kernels off, for comparing.
+
+Test: tests/fused/test_dispatch.py
 """
 
 import functools
