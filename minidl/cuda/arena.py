@@ -179,7 +179,8 @@ class Region:
         inside = (p for p in self.parts if p.offset <= offset < p.offset + p.n_bytes)
         return next(inside, self.parts[0])
 
-    def element(self, offset):
-        """'x[1000]': the element at `offset`, which may lie outside."""
+    def element(self, offset, size=0):
+        """'x[1000]': the element at `offset`, which may lie outside; 'x[4..7]' if `size` says so."""
         part = self.part_at(offset)
-        return f"{part.name}[{part.index(offset)}]"
+        first, last = part.index(offset), part.index(offset + max(size, 1) - 1)
+        return f"{part.name}[{first}]" if first == last else f"{part.name}[{first}..{last}]"

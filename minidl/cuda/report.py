@@ -318,7 +318,7 @@ class Words:
         if f.region < 0:
             return ""
         if f.region < len(self.regions):
-            return self.regions[f.region].element(f.offset)
+            return self.regions[f.region].element(f.offset, f.size * (f.kind != MISALIGNED))
         return self.shared[f.region - len(self.regions)].at(f.offset, f.size)
 
     def _size(self, f):

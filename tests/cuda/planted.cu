@@ -218,3 +218,35 @@ extern "C" __global__ void local_array(float* out, const float* x, int n) {
 extern "C" __global__ void same_value(int* found, const int* x) {  // suspicious, not wrong
   if (x[threadIdx.x] > 3) *found = 1;
 }
+
+extern "C" __global__ void plain_then_atomic(int* total, const int* x) {
+  if (threadIdx.x == 0)
+    *total = 0;  // BUG: the others may have added already
+  else
+    atomicAdd(total, x[threadIdx.x]);
+}
+
+extern "C" __global__ void shared_of_another_block(float* out, const float* x) {
+  __shared__ float s[32];
+  if (blockIdx.x == 0) s[threadIdx.x] = x[threadIdx.x];  // BUG: every block has shared memory of its own
+  __syncthreads();
+  out[blockIdx.x * 32 + threadIdx.x] = s[threadIdx.x];
+}
+
+extern "C" __global__ void read_elsewhere_then_changed(float* x, float* out) {
+  int i = threadIdx.x;
+  if (blockIdx.x == 0) out[i] = x[i];
+  if (blockIdx.x == 1) x[i] += 1.0f;  // BUG: block 0 reads it, before or after
+}
+
+extern "C" __global__ void read_by_two_then_written(float* out, float* x) {
+  __shared__ float first;
+  if (threadIdx.x == 0) first = x[0];
+  __syncthreads();
+  out[threadIdx.x] = first;
+  if (threadIdx.x == 32) x[1] = 0.0f;
+  __syncthreads();
+  float v = first;  // all threads read
+  if (threadIdx.x == 63) first = v + 1.0f;  // BUG: others may not have read it yet
+  out[threadIdx.x] += v;
+}

@@ -162,6 +162,14 @@ def test_view_keeps_its_misalignment():
     run("copy_float4", 1, 32, out, x[4:], 124)
 
 
+def test_vector_that_begins_inside_and_ends_outside():
+    x, out = floats(126), np.zeros(128, np.float32)
+    report = cuda.check(FILE, 1, 32, (out, x, 128), name="copy_float4")
+    (found,) = report.errors
+    assert found.kind == "out of bounds" and "in[124..127], but in has 126 elements" in found.text
+    assert report.ledger["in"].loads == 31  # what lies outside is not counted
+
+
 def test_elements_never_written_are_counted():
     x, out = floats(100), np.zeros(100, np.float32)
     report = cuda.check(FILE, 1, 24, (out, x, 96), name="copy_float4", outputs=["out"])

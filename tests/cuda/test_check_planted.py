@@ -174,6 +174,26 @@ PLANTED = {
         "far from all arrays",
     ),
     "local_array": ((1, 32, zeros(32), floats(32), 6), "out of bounds", "index 4 of a float [4]"),
+    "plain_then_atomic": (
+        (1, 64, ints([0]), ints(range(64))),
+        "data race",
+        "thread 1 atomically changes total[0], thread 0 wrote it",
+    ),
+    "shared_of_another_block": (
+        (2, 32, zeros(64), floats(32)),
+        "read of unwritten shared memory",
+        "of block 1 reads s[",
+    ),
+    "read_elsewhere_then_changed": (
+        (2, 32, floats(32), zeros(32)),
+        "race between blocks",
+        "thread 0 of block 1 writes x[0], thread 0 of block 0 read it",
+    ),
+    "read_by_two_then_written": (
+        (1, 64, zeros(64), floats(2)),
+        "data race",
+        "thread 63 writes first, thread 62 read it",
+    ),
 }
 OPTIONS = {
     "race_in_reduction": {"shared_mem": 256},
