@@ -191,7 +191,7 @@ int nearest(u64 address, bool shared) {
   for (int i = 0; i < n_regions; ++i) {
     const Region& r = regions[i];
     if (r.shared != shared) continue;
-    u64 d = address < r.begin ? r.begin - address : address - (r.begin + r.bytes);
+    u64 d = address < r.begin ? r.begin - address : address < r.begin + r.bytes ? 0 : address - (r.begin + r.bytes);
     if (d < distance) distance = d, best = i;
   }
   return best;
