@@ -86,15 +86,18 @@ __forceinline__ void product(float* c, const float* keep, const float* a, int a_
       product_block<ROWS, VECS>(c + m * N + n, N, keep ? keep + m : nullptr, a + m * a_row, a_row, a_col, b + n, N, n_k);
 }
 
-// Copies rows of E elements into a tile, times `factor`; rows past n_rows and columns past E become 0.
+// Copies 64 rows of E elements into a tile, times `factor`; rows past n_rows and columns past E become 0. Rows of one head lie
+// far apart, where the processor does not guess that the next will be wanted: so the next tile's are asked for here.
 __forceinline__ void load_tile(float* tile, const T* x, long long row, int n_rows, float factor) {
   for (int i = 0; i < 64; ++i) {
-    SIMD for (int e = 0; e < WIDTH; ++e) tile[i * WIDTH + e] = 0;
-    if (i < n_rows) SIMD for (int e = 0; e < E; ++e) tile[i * WIDTH + e] = to_float(x[i * row + e]) * factor;
+    for (int e = 0; e < E; e += 64 / (int)sizeof(T)) __builtin_prefetch(x + (i + 64) * row + e);  // a hint: any address will do
+    const int n = i < n_rows ? E : 0;
+    if (n) SIMD for (int e = 0; e < E; ++e) tile[i * WIDTH + e] = to_float(x[i * row + e]) * factor;
+    for (int e = n; e < WIDTH; ++e) tile[i * WIDTH + e] = 0;
   }
 }
 
-// The same, transposed: tile[e][i]. A column of 64 scalars costs less than it looks: once per 64 x S products.
+// The same, transposed: tile[e][i]. Once for 64 x S products of the same size: other orders of these loops gave no more.
 __forceinline__ void load_transposed(float* tile, const T* x, long long row, int n_rows, float factor) {
   for (int e = 0; e < E; ++e)
     for (int i = 0; i < 64; ++i) tile[e * 64 + i] = i < n_rows ? to_float(x[i * row + e]) * factor : 0.0f;
