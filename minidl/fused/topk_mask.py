@@ -32,7 +32,7 @@ def threshold_of(x, k):
 
 
 def compact(x, threshold):
-    """(index int32, value) of the elements of the 1-d x with |x| >= threshold, in order of index."""
+    """(index int32, value) of the elements of the 1-d x with |x| >= threshold, in order."""
     xp, n = backend.xp_of([x], "compact"), x.size
     if x.ndim != 1 or n >= 2**31:
         raise ValueError(f"compact: want a vector of less than 2**31 elements, got shape {x.shape}")

@@ -32,6 +32,14 @@ def test_dropout_has_the_bits_of_the_plain_op(shape, dtype, p):
     np.testing.assert_array_equal(y, fused.reference(x, p, generator().get_state()))
 
 
+def test_a_draw_equal_to_the_threshold_is_kept():
+    x = np.ones(20, np.float32)
+    p = int(generator().bits(20)[13]) / 2**32
+    y = fused.dropout(*tensors(x), p=p, generator=generator()).data
+    np.testing.assert_array_equal(y, fused.reference(x, p, generator().get_state()))
+    assert y[13] > 0
+
+
 def test_a_threshold_beyond_every_draw_drops_all():
     x = normal(1000, "f4", 1)
     y, (gx,) = backward(fused.dropout, [x], x, p=1 - 2**-40, generator=generator())

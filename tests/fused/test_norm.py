@@ -58,6 +58,12 @@ def test_clips_as_the_optimizers_do(dtype, max_norm):
         np.testing.assert_allclose(a, p.grad, rtol={"f4": 5e-6, "f2": 2e-3}[dtype], atol=1e-7)
 
 
+def test_a_tiny_gradient_is_divided_by_its_norm_and_a_millionth():
+    g = [np.array([1e-6], np.float32)]
+    fused.clip(g, 1e-7)
+    np.testing.assert_allclose(g[0], 0.5e-7, rtol=1e-6)
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_bad_gradient_makes_a_bad_norm(value):
     g = [np.ones(300, np.float32), np.array([value], np.float32)]

@@ -1,0 +1,286 @@
+"""What do the elementwise and optimizer kernels cost on this CPU, beside NumPy and PyTorch?
+
+    python benchmarks/bench_elementwise.py [--threads 1 2] [--repeats 9] [--quick] [--out FILE]
+
+GELU with and without bias, AdamW, SGD, dropout, finite check and norm, float32:
+
+    kernel    the fused kernel, launched as the framework does
+    chain     the formula as one writes it in NumPy, an array for every step
+    out=      the same with every step into one buffer
+    torch     PyTorch's own op (its fused AdamW and SGD); for bias+GELU, the sum and the op
+
+GELU and dropout make their own output, as training does; optimizers work in place. Bound: memory;
+a copy of one array moves 8 bytes an element and is given in ns an element. Peers take turns;
+figures are medians, ratios are medians over the rounds. NumPy uses one thread for all of this.
+"""
+
+import argparse
+import math
+import statistics
+import time
+
+import numpy as np
+import torch
+from common import machine, ratio, take_turns, write_json
+
+import minidl.cuda as cuda
+from minidl.fused import adamw, bias_gelu, dropout_add, norm, sgd, unscale_check
+from minidl.fused.launch import elementwise
+from minidl.ops.normal import cdf_and_pdf
+
+SIZES = [1 << 20, 1 << 24]
+COLS = 1024  # of the matrices with a bias
+K, C = math.sqrt(2 / math.pi), 0.044715
+
+
+def arrays(n, count, seed=0):
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal((n // COLS, COLS), np.float32) for _ in range(count)]
+
+
+def gelu_tanh(x):
+    return 0.5 * x * (1 + np.tanh(K * (x + C * x * x * x)))
+
+
+def gelu_tanh_backward(gy, x):
+    t = np.tanh(K * (x + C * x * x * x))
+    return gy * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * K * (1 + 3 * C * x * x))
+
+
+def gelu_tanh_in_place(x):
+    u = x * x
+    u *= C * K
+    u += K
+    u *= x
+    np.tanh(u, out=u)
+    u += 1
+    u *= x
+    u *= 0.5
+    return u
+
+
+def gelu_tanh_backward_in_place(gy, x):
+    square = x * x
+    t = square * (C * K)
+    t += K
+    t *= x
+    np.tanh(t, out=t)
+    square *= 3 * C * K
+    square += K
+    square *= x
+    slope = t * t
+    np.subtract(1, slope, out=slope)
+    slope *= square
+    slope += t
+    slope += 1
+    slope *= 0.5
+    slope *= gy
+    return slope
+
+
+def gelu_normal_backward(gy, x):
+    cdf, pdf = cdf_and_pdf(np, x)
+    return gy * (cdf + x * pdf)
+
+
+def gelu_peers(n):
+    x, gy = arrays(n, 2)
+    bias = np.random.default_rng(1).standard_normal(COLS, np.float32)
+    tx, tg, tb = map(torch.from_numpy, (x, gy, bias))
+    forward, backward = torch.nn.functional.gelu, torch.ops.aten.gelu_backward
+
+    def kernel(name, *inputs, approximate):
+        out = np.empty_like(x)
+        macros = bias_gelu.macros(x.dtype, approximate)
+        elementwise(bias_gelu.FILE, name, x.dtype, n, (out, *inputs, n), **macros)
+        return out
+
+    def with_bias(approximate="tanh"):
+        out = np.empty_like(x)
+        bias_gelu.with_bias(out, x, bias, approximate)
+        return out
+
+    def with_bias_backward(approximate="tanh"):
+        out = np.empty_like(x)
+        return out, bias_gelu.with_bias_backward(out, gy, x, bias, approximate)
+
+    def chain_bias_backward(gelu_backward):
+        gx = gelu_backward(gy, x + bias)
+        return gx, gx.sum(axis=0)
+
+    def torch_bias_backward():
+        gx = backward(tg, tx + tb, approximate="tanh")
+        return gx, gx.sum(0)
+
+    yield "gelu (tanh)", {
+        "kernel": lambda: kernel("gelu", x, approximate="tanh"),
+        "chain": lambda: gelu_tanh(x),
+        "out=": lambda: gelu_tanh_in_place(x),
+        "torch": lambda: forward(tx, approximate="tanh"),
+    }
+    yield "gelu (tanh) backward", {
+        "kernel": lambda: kernel("gelu_backward", gy, x, approximate="tanh"),
+        "chain": lambda: gelu_tanh_backward(gy, x),
+        "out=": lambda: gelu_tanh_backward_in_place(gy, x),
+        "torch": lambda: backward(tg, tx, approximate="tanh"),
+    }
+    yield "gelu (normal)", {
+        "kernel": lambda: kernel("gelu", x, approximate="none"),
+        "chain": lambda: x * cdf_and_pdf(np, x)[0],
+        "torch": lambda: forward(tx),
+    }
+    yield "gelu (normal) backward", {
+        "kernel": lambda: kernel("gelu_backward", gy, x, approximate="none"),
+        "chain": lambda: gelu_normal_backward(gy, x),
+        "torch": lambda: backward(tg, tx, approximate="none"),
+    }
+    yield "bias+gelu (tanh)", {
+        "kernel": with_bias,
+        "chain": lambda: gelu_tanh(x + bias),
+        "out=": lambda: gelu_tanh_in_place(x + bias),
+        "torch": lambda: forward(tx + tb, approximate="tanh"),
+    }
+    yield "bias+gelu (tanh) backward", {
+        "kernel": with_bias_backward,
+        "chain": lambda: chain_bias_backward(gelu_tanh_backward),
+        "out=": lambda: chain_bias_backward(gelu_tanh_backward_in_place),
+        "torch": torch_bias_backward,
+    }
+
+
+def adamw_in_place(w, g, m, v, t, work, lr=1e-3, b1=0.9, b2=0.999, eps=1e-8, decay=0.01):
+    """One parameter's update as minidl/optim/adam.py writes it."""
+    w *= 1 - lr * decay
+    np.multiply(g, 1 - b1, out=work)
+    m *= b1
+    m += work
+    np.multiply(g, g, out=work)
+    work *= 1 - b2
+    v *= b2
+    v += work
+    np.sqrt(v, out=work)
+    work /= math.sqrt(1 - b2**t)
+    work += eps
+    np.divide(m, work, out=work)
+    work *= lr / (1 - b1**t)
+    w -= work
+
+
+def optimizer_peers(n):
+    g, work = arrays(n, 2)
+    w, m, v = arrays(n, 3, seed=1)
+    np.abs(v, out=v)
+    tw = torch.from_numpy(w.copy()).requires_grad_()
+    tw.grad = torch.from_numpy(g)
+    torch_adamw, torch_sgd = (
+        make([tw], lr=1e-3, fused=True, **options)
+        for make, options in ((torch.optim.AdamW, {}), (torch.optim.SGD, dict(momentum=0.9)))
+    )
+
+    def sgd_chain():
+        new_v = 0.9 * v + (g + 0.01 * w)
+        return w - 1e-3 * new_v, new_v
+
+    def sgd_in_place():
+        np.multiply(w, 0.01, out=work)
+        np.add(work, g, out=work)  # g + decay w
+        np.multiply(v, 0.9, out=v)
+        np.add(v, work, out=v)
+        np.multiply(v, 1e-3, out=work)
+        np.subtract(w, work, out=w)
+
+    yield "adamw", {
+        "kernel": lambda: adamw.adamw([w], [g], [m], [v], [9]),
+        "chain": lambda: adamw.reference(w, g, m, v, step=9),
+        "out=": lambda: adamw_in_place(w, g, m, v, 9, work),
+        "torch": torch_adamw.step,
+    }
+    yield "sgd with momentum", {
+        "kernel": lambda: sgd.sgd([w], [g], [v], [False], lr=1e-3, momentum=0.9, weight_decay=0.01),
+        "chain": sgd_chain,
+        "out=": sgd_in_place,
+        "torch": torch_sgd.step,
+    }
+
+
+def other_peers(n):
+    (x,) = arrays(n, 1)
+    tx, state = torch.from_numpy(x), (0, 0, 0)
+
+    def dropout():
+        out = np.empty_like(x)
+        dropout_add.launch("dropout", out, (x,), 0.1, state)
+        return out
+
+    yield "dropout", {
+        "kernel": dropout,
+        "chain": lambda: dropout_add.reference(x, 0.1, state),
+        "torch": lambda: torch.nn.functional.dropout(tx, 0.1),
+    }
+    yield "finite check", {
+        "kernel": lambda: unscale_check.count_bad([x]),
+        "chain": lambda: np.isfinite(x).all(),
+        "torch": lambda: torch.isfinite(tx).all(),
+    }
+    yield "norm", {
+        "kernel": lambda: norm.global_norm([x]),
+        "chain": lambda: math.sqrt((x * x).sum()),
+        "out=": lambda: math.sqrt(x.reshape(-1) @ x.reshape(-1)),
+        "torch": lambda: torch.linalg.vector_norm(tx).item(),
+    }
+
+
+def timed(work):
+    def run():
+        start = time.perf_counter()
+        result = work()
+        time_s = time.perf_counter() - start
+        del result  # gives its memory back outside the measured time
+        return time_s
+
+    return run
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--quick", action="store_true", help="the smaller size alone")
+    parser.add_argument("--out")
+    args = parser.parse_args()
+    print(machine())
+    print(f"PyTorch {torch.__version__}; ns an element, median of {args.repeats} rounds, 1 warm-up")
+    header = f"{'op':<27}{'elements':>9}{'threads':>8}{'kernel':>8}{'chain':>8}{'out=':>8}"
+    print(f"{header}{'torch':>8}{'copy':>8}{'chain/kernel':>14}{'torch/kernel':>14}")
+    figures = []
+    for n in SIZES[:1] if args.quick else SIZES:
+        (x,) = arrays(n, 1)
+        for peers in (gelu_peers, optimizer_peers, other_peers):
+            for op, contestants in peers(n):
+                for threads in args.threads:
+                    cuda.set_threads(threads)
+                    torch.set_num_threads(threads)
+                    turns = {name: timed(f) for name, f in contestants.items()}
+                    times = take_turns(turns | {"copy": timed(x.copy)}, args.repeats)
+                    figures.append(row(op, n, threads, times))
+    write_json({"machine": machine(), "rows": figures}, args.out, "bench_elementwise.json")
+
+
+def row(op, n, threads, times):
+    """One line of the table, printed, and as a dictionary."""
+    ns = {name: statistics.median(t) / n * 1e9 for name, t in times.items()}
+    ratios = {name: ratio(times[name], times["kernel"]) for name in times if name != "kernel"}
+    columns = "".join(
+        f"{ns[name]:>8.2f}" if name in ns else f"{'-':>8}"
+        for name in ("kernel", "chain", "out=", "torch", "copy")
+    )
+    print(
+        f"{op:<27}{n >> 20:>7} M{threads:>8}{columns}"
+        f"{ratios['chain']:>14.1f}{ratios['torch']:>14.2f}",
+        flush=True,
+    )
+    return {"op": op, "elements": n, "threads": threads, "ns": ns, "ratio": ratios}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""The elementwise and optimizer kernels in the check form: every access inside its array, every
+output written once, no race, the same bits in any order of threads."""
+
+import numpy as np
+import pytest
+
+import minidl.cuda as cuda
+from minidl.fused.launch import pointers
+from tests.fused.common import normal
+
+N, ROWS, COLS = 37, 5, 21
+LENGTHS = (19, 1, 40)
+CHUNKS = np.array([(0, 0, 16), (0, 16, 19), (1, 0, 1), (2, 0, 33), (2, 33, 40)])
+FLOATS, HALVES = dict(T="float", ACC="float", W="float", U="float"), dict(T="__half", ACC="float")
+
+
+def sound(file, name, grid, block, args, outputs=(), reachable=(), **defines):
+    report = cuda.check(
+        file, grid, block, args, name=name, defines=defines, outputs=outputs, reachable=reachable
+    )
+    assert not report.findings, str(report)
+
+
+def x(shape=N, seed=1, dtype="f4"):
+    return normal(shape, dtype, seed)
+
+
+def table(arrays):
+    return pointers(np, arrays, arrays[0].dtype, "")
+
+
+def lists(count):
+    return [[x(n, seed=k) ** 2 for n in LENGTHS] for k in range(count)]
+
+
+ELEMENTWISE = [  # file, kernel, arguments after the output, before n
+    ("add3.cu", "add3", 3), ("bias_gelu.cu", "gelu", 1), ("bias_gelu.cu", "gelu_backward", 2),
+    ("silu_gate.cu", "silu_gate", 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("file, name, n_inputs", ELEMENTWISE)
+@pytest.mark.parametrize("dtype, t", [("f4", "float"), ("f2", "__half")])
+def test_elementwise(file, name, n_inputs, dtype, t):
+    inputs = [x(seed=k, dtype=dtype) for k in range(n_inputs)]
+    out = "gx" if name == "gelu_backward" else "out"
+    sound(file, name, 3, 16, (np.empty(N, dtype), *inputs, N), (out,), T=t, ACC="float")
+
+
+def test_gate_backward():
+    sound("silu_gate.cu", "silu_gate_backward", 2, 32, (x(), x(), x(), x(), x(), N), ("ga", "gb"))
+
+
+@pytest.mark.parametrize("activation", ["gelu", "relu"])
+def test_bias(activation):
+    file, kernel = f"bias_{activation}.cu", f"bias_{activation}"
+    m, bias = x((ROWS, COLS)), x(COLS)
+    forward = (np.empty_like(m), m, bias, ROWS, COLS)
+    sound(file, f"{kernel}_rows", 2, 4, forward, ("out",), ACC="float")
+    sound(file, kernel, (2, 3), 16, forward, ("out",), ACC="float")
+    inputs = (m, m, bias) if activation == "gelu" else (m, m)
+    for name, grid, block in (
+        (f"{kernel}_backward_rows", 1, 4),
+        (f"{kernel}_backward", (2, 3), 16),
+    ):
+        args = (np.empty_like(m), np.empty((3, COLS), np.float32), *inputs, ROWS, COLS, 2)
+        sound(file, name, grid, block, args, ("gx", "partial"), ACC="float")
+
+
+@pytest.mark.parametrize("name", ["dropout_naive", "dropout", "dropout_add"])
+def test_dropout(name):
+    inputs = [x()] * (2 if name == "dropout_add" else 1)
+    sizes = (N,) if name == "dropout_naive" else (N, 5)
+    args = (np.empty(N, np.float32), *inputs, *sizes, 1, 2, 3, 2**31, 2.0)
+    sound("dropout_add.cu", name, 3, 16, args, ("out",))
+
+
+@pytest.mark.parametrize("rung, grid, block", [("chunks", 2, 4), ("many", 5, 32)])
+def test_optimizers(rung, grid, block):
+    w, g, m, v = lists(4)
+    low = [a.copy() for a in w]
+    tail = (CHUNKS, len(CHUNKS))
+    rates, skip = np.ones((3, 2), np.float32), np.zeros(1, np.int32)
+    numbers = (0.9, 0.1, 0.99, 0.01, 1e-8, 1.0, 0.0, 1.0)
+    sound("adamw.cu", f"adamw_{rung}", grid, block,
+          (table(w), table(g), table(m), table(v), table(low), rates, skip, *numbers, *tail),
+          reachable=[*w, *g, *m, *v, *low])  # fmt: skip
+    sound("sgd.cu", f"sgd_{rung}", grid, block,
+          (table(w), table(g), table(v), table(low), rates, skip, 0.1, 0.9, 0.1, 1.0, 1, *tail),
+          reachable=[*w, *g, *v, *low])  # fmt: skip
+
+
+@pytest.mark.parametrize("rung, grid, block", [("chunks", 2, 4), ("many", 5, 32)])
+def test_passes_over_many_arrays(rung, grid, block):
+    (g,) = lists(1)
+    tail = (CHUNKS, len(CHUNKS))
+    for file, name, result in (
+        ("unscale_check.cu", "unscale_check", np.empty(5, np.int32)),
+        ("unscale_check.cu", "count_bad", np.empty(5, np.int32)),
+        ("norm.cu", "sum_squares", np.empty(5, np.float32)),
+        ("norm.cu", "scale", None),
+    ):
+        outputs = () if result is None else ("partial",) if name == "sum_squares" else ("bad",)
+        factor = (0.5,) if name in ("unscale_check", "scale") else ()
+        args = (*([] if result is None else [result]), table(g), *factor, *tail)
+        sound(file, f"{name}_{rung}", grid, block, args, outputs, g)
+    first, flat = np.array([0, 19, 20]), np.empty(sum(LENGTHS), np.float32)
+    sound("pack.cu", f"pack_{rung}", grid, block, (flat, table(g), first, *tail), ("flat",), g)
+    sound("pack.cu", f"unpack_{rung}", grid, block, (table(g), flat, first, *tail), (), g)
+
+
+def test_embedding_gradient():
+    index, gy = np.array([3, 0, 3, 1, 0, 3]), x((6, COLS))
+    out = np.zeros((4, COLS), np.float32)
+    sound("embedding_grad.cu", "embedding_grad_columns", 2, 1, (out, gy, index, 6, COLS, 16))
+    order = np.argsort(index, kind="stable")
+    args = (out, gy, index, order, np.array([0, 2, 3, 6]), 3, COLS)
+    sound("embedding_grad.cu", "embedding_grad_segments", (2, 2), 16, args)
+
+
+def test_compaction_and_quantisation():
+    v, counts = x(), np.empty(3, np.int32)
+    kept = np.flatnonzero(np.abs(v) >= 0.5)
+    first = np.searchsorted(kept, [0, 15, 30]).astype(np.int32)
+    pairs = np.empty(len(kept), np.int32), np.empty(len(kept), np.float32)
+    m, top, q = x((ROWS, COLS)), np.empty(ROWS, np.float32), np.empty((ROWS, COLS), np.int8)
+    scale = np.ones(ROWS, np.float32)
+    for rung, grid, block in (("", 1, 8), ("_warps", 3, 64)):
+        numbers = (0.5, N, 15, 3)
+        sound("topk_mask.cu", f"count_above{rung}", grid, block, (counts, v, *numbers), ("counts",))
+        args = (*pairs, v, first, *numbers)
+        sound("topk_mask.cu", f"compact{rung}", grid, block, args, ("index", "value"))
+        sound("quantize.cu", f"absmax{rung}", grid, block, (top, m, ROWS, COLS), ("top",))
+        args = (q, m, scale, ROWS, COLS, 1)
+        sound("quantize.cu", f"quantize{rung}", grid, block, args, ("q",))
+        args = (m.copy(), q, scale, ROWS, COLS, 1)
+        sound("quantize.cu", f"dequantize{rung}", grid, block, args, ("x",))
