@@ -10,7 +10,7 @@
 //   forward    bytes an element in float                 backward
 //   v1         2 reads: 8, the second from a CPU's cache v1, v2   1 read, 1 write: 8
 //   v2, v3     1 read:  4
-//   with smoothing 1 read more, except in v2 and v3. Op by op, forward alone moves 7 times these 4 bytes.
+//   with smoothing v1 reads once more
 //
 // Wrapper: minidl/fused/cross_entropy.py   Test: tests/fused/test_cross_entropy.py   Tutorial: tutorials/03_kernel_tour.py
 #include "common.cuh"

@@ -5,10 +5,11 @@
 //
 //   x, y, gy, gx   rows x cols of type T. queries > 0: causal, row i sees the columns 0 to i % queries, the rest becomes 0.
 //
-//   forward    bytes an element in float          backward
-//   v1         3 reads, 1 write: 16               v1   4 reads, 1 write: 20 (on a CPU the second ones come from its cache)
-//   v2         2 reads, 1 write: 12               v2   20
-//   v3         1 read,  1 write:  8               v3   12
+//   forward    bytes an element in float               backward
+//   v1         3 reads, 2 writes: 20 (half, log: 3, 1)   v1   4 reads, 1 write: 20
+//   v2         2 reads, 1 write:  12                     v2   20
+//   v3         1 read,  1 write:   8                     v3   12
+//   On a CPU v1 is as good as v3: only the first read of a row and the last write reach past the cache.
 //
 // Source: Milakov & Gimelshein, "Online normalizer calculation for softmax" (2018), for v2.
 // Wrapper: minidl/fused/softmax.py   Test: tests/fused/test_softmax.py   Tutorial: tutorials/03_kernel_tour.py

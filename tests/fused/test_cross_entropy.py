@@ -72,6 +72,15 @@ def test_large_logits_and_impossible_classes(rung):
     np.testing.assert_allclose(gx, want, atol=5e-4)  # 1e4 + log(2) is rounded to 2^-10
 
 
+@pytest.mark.parametrize("rung", [1, 2, 3])
+def test_the_maximum_is_found_wherever_it_is(rung):
+    at = np.array([0, 1, 31, 32, 255, 256, 298, 299])
+    x = np.zeros((8, 300), np.float32)
+    x[np.arange(8), at] = 1e4  # any other shift would overflow
+    loss, lse = fused.forward(x, at, rung=rung)
+    assert (loss == 0).all() and (lse == 1e4).all()
+
+
 def both(x, target, reduction, gy, **options):
     """[(loss, gx)] of the fused and the plain op."""
     results = []

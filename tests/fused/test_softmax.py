@@ -72,6 +72,17 @@ def test_large_scores_and_infinities(rung, log):
     np.testing.assert_allclose(fused.forward(x, log, rung=rung), want, rtol=1e-6)
 
 
+@pytest.mark.parametrize("log", [False, True], ids=["softmax", "log_softmax"])
+@pytest.mark.parametrize("rung", [1, 2, 3])
+def test_the_maximum_is_found_wherever_it_is(rung, log):
+    at = np.array([0, 1, 31, 32, 255, 256, 298, 299])
+    x = np.zeros((8, 300), np.float32)
+    x[np.arange(8), at] = 1e4  # any other shift would overflow
+    y = fused.forward(x, log, rung=rung)
+    np.testing.assert_array_equal(y[np.arange(8), at], 0 if log else 1)
+    assert (y.sum(1) == (-299e4 if log else 1)).all()
+
+
 @pytest.mark.parametrize("dtype", ["f4", "f2"])
 @pytest.mark.parametrize("shape", [(4, 9, 33), (0, 8), (5,), (2, 3, 1, 1)])
 def test_the_functions_equal_the_plain_ops(shape, dtype):

@@ -1,0 +1,121 @@
+"""minidl/fused/rows.py, and what all row kernels promise: the check form finds nothing at ugly
+sizes, and the traffic counted is the traffic in the header of the .cu."""
+
+import types
+
+import numpy as np
+import pytest
+
+import minidl.cuda as cuda
+from minidl.fused import cross_entropy, layer_norm, rows, softmax
+from tests.fused.common import normal
+
+SHAPES = [(1, 1), (3, 33), (9, 257)]  # one element, a warp and one, a block and one
+
+
+def watched(rung, kernel, grid, block, args, outputs, defines=()):
+    """The report of a launch of kernel_v<rung>, which found nothing."""
+    name = f"{kernel}_v{rung}" if rung else kernel
+    files = layer_norm.FILE, softmax.FILE, cross_entropy.FILE
+    file = next(f for f in files if kernel.startswith(f[:-3]))
+    defines = {"T": "float", **dict(defines)}
+    report = cuda.check(file, grid, block, args, name=name, defines=defines, outputs=outputs)
+    assert not report.findings, str(report)
+    return report
+
+
+def launch_of(rung, n_rows):
+    """A thread, a block or a warp for each row, in blocks of 64."""
+    return {1: rows.blocks(n_rows, 64), 2: n_rows, 3: rows.blocks(n_rows, 2)}[rung], 64
+
+
+@pytest.mark.parametrize("rung, reads", [(1, 3), (2, 2), (3, 1)])
+def test_layer_norm_forward(rung, reads):
+    for n_rows, cols in SHAPES:
+        x, w, b = normal((n_rows, cols), "f4", 1), normal(cols, "f4", 2), normal(cols, "f4", 3)
+        y, mean, rstd = np.empty_like(x), *np.empty((2, n_rows), "f4")
+        args = y, mean, rstd, x, w, b, n_rows, cols, 1e-5
+        report = watched(rung, "layer_norm", *launch_of(rung, n_rows), args, "y mean rstd".split())
+        assert report.ledger["x"].loads == reads * x.size
+        assert report.ledger["y"].stores == x.size and report.ledger["mean"].stores == n_rows
+
+
+@pytest.mark.parametrize("rung, reads", [(1, 2), (2, 2), (3, 1)])
+def test_layer_norm_backward(rung, reads):
+    for n_rows, cols in SHAPES:
+        x, gy = normal((n_rows, cols), "f4", 1), normal((n_rows, cols), "f4", 2)
+        w = np.ones(cols, "f4")
+        mean, rstd, gx = x.mean(1), np.ones(n_rows, "f4"), np.empty_like(x)
+        parts = np.empty((8, 2, cols), "f4")
+        if rung == 1:
+            args = gx, parts, gy, x, w, mean, rstd, n_rows, cols, 8
+            report = watched(1, "layer_norm_backward", 1, 8, args, ["gx", "parts"])
+        else:
+            args = gx, gy, x, w, mean, rstd, n_rows, cols
+            report = watched(rung, "layer_norm_backward", *launch_of(rung, n_rows), args, ["gx"])
+        assert report.ledger["x"].loads == report.ledger["gy"].loads == reads * x.size
+        assert report.ledger["gx"].stores == x.size
+
+
+def test_layer_norm_parameter_gradients():
+    for n_rows, cols in SHAPES:
+        x, gy = normal((n_rows, cols), "f4", 1), normal((n_rows, cols), "f4", 2)
+        rstd, parts = np.ones(n_rows, "f4"), np.empty((8, 2 * cols), "f4")
+        grid, args = (rows.blocks(cols, 64), 8), (parts, gy, x, x.mean(1), rstd, n_rows, cols)
+        report = watched(None, "layer_norm_param_grads", grid, 64, args, ["parts"])
+        assert report.ledger["x"].loads == report.ledger["gy"].loads == x.size
+        args = np.empty(2 * cols, "f4"), parts, 2 * cols
+        grid = rows.blocks(2 * cols, 64)
+        report = watched(None, "layer_norm_add_eight", grid, 64, args, ["out"])
+        assert report.ledger["parts"].loads == parts.size
+
+
+@pytest.mark.parametrize("log, rung, reads, writes", [
+    (0, 1, 2, 2), (0, 2, 2, 1), (0, 3, 1, 1), (1, 1, 3, 1), (1, 2, 2, 1), (1, 3, 1, 1)])
+def test_softmax_forward(log, rung, reads, writes):
+    for n_rows, cols in SHAPES:
+        x = normal((n_rows, cols), "f4", 1)
+        y = np.empty_like(x)
+        args = y, x, n_rows, cols, 0, 1.0
+        report = watched(rung, "softmax", *launch_of(rung, n_rows), args, ["y"], {"LOG": log})
+        assert report.ledger["x"].loads == reads * x.size
+        assert report.ledger["y"].stores == writes * x.size
+        assert report.ledger["y"].loads == (writes - 1) * x.size
+
+
+@pytest.mark.parametrize("rung, reads", [(1, 2), (2, 2), (3, 1)])
+def test_softmax_backward(rung, reads):
+    for n_rows, cols in SHAPES:
+        y, gy = abs(normal((n_rows, cols), "f4", 1)), normal((n_rows, cols), "f4", 2)
+        gx = np.empty_like(y)
+        args = gx, gy, y, n_rows, cols, 1.0
+        report = watched(rung, "softmax_backward", *launch_of(rung, n_rows), args, ["gx"])
+        assert report.ledger["y"].loads == report.ledger["gy"].loads == reads * y.size
+        assert report.ledger["gx"].stores == y.size
+
+
+@pytest.mark.parametrize("rung, reads", [(1, 2), (2, 1), (3, 1)])
+def test_cross_entropy_both_ways(rung, reads):
+    for n_rows, cols in SHAPES:
+        x, target = normal((n_rows, cols), "f4", 1), np.arange(n_rows) % cols
+        target[1::3] = -100
+        counted = int((target >= 0).sum())
+        loss, lse, g, gx = *np.empty((2, n_rows), "f4"), np.ones(n_rows, "f4"), np.empty_like(x)
+        args = loss, lse, x, target, n_rows, cols, -100, 0.0
+        report = watched(rung, "cross_entropy", *launch_of(rung, n_rows), args, ["loss", "lse"])
+        assert report.ledger["x"].loads == counted * (reads * cols + 1)  # + 1: the target's
+        args = gx, g, x, lse, target, n_rows, cols, -100, 0.0
+        if rung < 3:
+            grid = launch_of(rung, n_rows)
+            report = watched(rung, "cross_entropy_backward", *grid, args, ["gx"])
+            # v1 writes the target's element a second time
+            assert report.ledger["gx"].stores == x.size + (counted if rung == 1 else 0)
+
+
+def test_lanes_of_a_gpu_keep_what_the_row_needs():
+    gpu = types.SimpleNamespace()  # anything but NumPy
+    kept = {cols: rows.kept(gpu, 3, cols)["KEEP"] for cols in (1, 32, 33, 256, 257, 1024)}
+    assert kept == {1: 1, 32: 1, 33: 2, 256: 8, 257: 16, 1024: 32}
+    assert rows.kept(np, 3, 256) == rows.kept(gpu, 2, 256) == {}
+    assert [rows.best_rung(gpu, c) for c in (1, 1024, 1025)] == [3, 3, 2]
+    assert rows.best_rung(np, 1) == 1
