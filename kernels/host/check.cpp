@@ -38,7 +38,7 @@ struct GivenRegion {
 
 struct Shared {
   const char* name;
-  int element, rows, columns;
+  int element, rows, columns;  // rows -1: dynamic
 };
 
 Region regions[kMaxRegions];
@@ -281,7 +281,7 @@ MINIDL_EXPORT void minidl_check_begin(const GivenRegion* given, int n, u64 arena
   free(fenced);
   fenced = (char*)calloc(n_blocks, 1);
   if (dynamic_bytes) {
-    shared_info[n_regions] = Shared{"", 0, 0, 0};
+    shared_info[n_regions] = Shared{"dynamic shared memory", 1, -1, 0};
     regions[n_regions] = Region{dynamic_begin, dynamic_bytes, 1, true, false, false, nullptr};
     regions[n_regions++].allocate();
   }
@@ -330,6 +330,11 @@ MINIDL_EXPORT void minidl_check_shared(const char* name, void* p, size_t n_bytes
   regions[n_regions++].allocate();
   if (!shared_low || address < shared_low) shared_low = address;
   if (address + n_bytes > shared_high) shared_high = address + n_bytes;
+}
+
+// The kernel's name for dynamic shared memory, and the size of its elements.
+MINIDL_EXPORT void minidl_check_dynamic(const char* name, int element) {
+  if (active && n_given < n_regions && regions[n_given].begin == dynamic_begin) shared_info[n_given] = Shared{name, element, -1, 0};
 }
 
 MINIDL_EXPORT void minidl_check_turn(const char* file, int line) {

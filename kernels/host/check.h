@@ -3,6 +3,7 @@
 #pragma once
 
 extern "C" void minidl_check_shared(const char* name, void* p, size_t n_bytes, int element, int rows, int columns);
+extern "C" void minidl_check_dynamic(const char* name, int element);
 
 // The element of T[a][b][c], and its last two extents.
 template <class V> struct MinidlShape { enum { element = sizeof(V), rows = 0, columns = 0 }; };

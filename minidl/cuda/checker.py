@@ -173,8 +173,7 @@ class _Run:
         arrays = {self.arena.regions[i].name: counted[i] for i in self.arena.in_order()}
         shared = {}
         for variable, traffic in zip(self._shared(), counted[len(arrays) :], strict=True):
-            name = variable.name or "dynamic"
-            shared[name] = shared.get(name, Traffic()) + traffic
+            shared[variable.name] = shared.get(variable.name, Traffic()) + traffic
         return arrays, shared
 
     def _compare(self, report, first, results, first_order, order):
@@ -330,8 +329,13 @@ def compile_check(path, defines, folders, instance=""):
     return library
 
 
+# what cpu.generate makes of `extern __shared__ float s[];`
+_DYNAMIC = re.compile(r"\bconst (\w+) = \([^()]*\)minidl_dynamic_shared\(\);")
+
+
 def _announce_shared(code):
     """Put minidl_shared("s", s) behind every declaration of a __shared__ variable."""
+    code = _DYNAMIC.sub(r'\g<0> minidl_check_dynamic("\1", sizeof(*\1));', code)
     out, at = [], 0
     for m in re.finditer(r"\b__shared__\b", code):
         end = _end_of_statement(code, m.end())

@@ -214,7 +214,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Shared:
-    """A __shared__ variable; name '' is dynamic shared memory. rows, columns: its last extents."""
+    """A __shared__ variable. rows, columns: its last extents; rows -1: dynamic shared memory."""
 
     name: str
     element: int
@@ -222,12 +222,11 @@ class Shared:
     columns: int
     n_bytes: int
 
-    def at(self, offset, size):
+    def at(self, offset):
         """'tile[3][32]': the element at `offset` bytes."""
-        if not self.name:
-            units = f" (in units of {size} bytes)" if size > 1 else ""
-            return f"dynamic shared memory [{offset // max(size, 1)}]{units}"
         index = offset // self.element
+        if self.rows < 0:
+            return f"{self.name}[{index}]"
         if self.columns == 0:
             return self.name if index == 0 else f"{self.name}[{index}]"
         if not 0 <= offset < self.n_bytes:
@@ -319,7 +318,7 @@ class Words:
             return ""
         if f.region < len(self.regions):
             return self.regions[f.region].element(f.offset, f.size * (f.kind != MISALIGNED))
-        return self.shared[f.region - len(self.regions)].at(f.offset, f.size)
+        return self.shared[f.region - len(self.regions)].at(f.offset)
 
     def _size(self, f):
         """What is known about the array beside which an access fell."""
@@ -329,9 +328,10 @@ class Words:
             part = self.regions[f.region].part_at(f.offset)
             return f"but {part.name} has {count(part.size, 'element')}"
         variable = self.shared[f.region - len(self.regions)]
-        if not variable.name:
-            return f"but the launch gave shared_mem={variable.n_bytes} bytes"
-        return f"but {variable.name} has {count(variable.n_bytes // variable.element, 'element')}"
+        n = count(variable.n_bytes // variable.element, "element")
+        if variable.rows < 0:
+            return f"but the launch gave shared_mem={variable.n_bytes}, {n}"
+        return f"but {variable.name} has {n}"
 
     def _is_far(self, f):
         if not 0 <= f.region < len(self.regions):
@@ -343,7 +343,7 @@ class Words:
             return NULL if f.offset < PAGE else remedy
         if f.region < len(self.regions):
             return remedy
-        return IN_SHARED if self.shared[f.region - len(self.regions)].name else IN_DYNAMIC
+        return IN_DYNAMIC if self.shared[f.region - len(self.regions)].rows < 0 else IN_SHARED
 
 
 def engine_finding(text):

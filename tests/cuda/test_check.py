@@ -51,7 +51,7 @@ def test_ledger_of_a_reduction_in_shared_memory(n, block):
     x, sums = floats(n), np.zeros(blocks(n, block), np.float32)
     report = run("reduce", len(sums), block, sums, x, n, shared_mem=4 * block)
     assert report.ledger["x"].loads == n and report.ledger["sums"].stores == len(sums)
-    shared = report.shared["dynamic"]
+    shared = report.shared["s"]
     assert shared.loads == len(sums) * (2 * (block - 1) + 1)
     assert shared.stores == len(sums) * (block + block - 1)
     assert shared.load_bytes == 4 * shared.loads

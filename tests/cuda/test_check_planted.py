@@ -101,7 +101,7 @@ PLANTED = {
         "read of unwritten shared memory",
         "thread 18 reads s[50]",
     ),
-    "race_in_reduction": ((1, 64, zeros(64), floats(64)), "data race", "dynamic shared memory [0]"),
+    "race_in_reduction": ((1, 64, zeros(64), floats(64)), "data race", "writes s[0], thread 63 read it"),
     "missing_syncwarp": (
         (1, 32, zeros(1), floats(32)),
         "data race",
@@ -145,7 +145,7 @@ PLANTED = {
     "dynamic_shared_too_small": (
         (1, 64, zeros(64), floats(64)),
         "out of bounds",
-        "shared_mem=128 bytes",
+        "writes s[32], but the launch gave shared_mem=128, 32 elements",
     ),
     "write_to_const": (
         (1, 64, floats(64), zeros(64)),
@@ -199,6 +199,7 @@ OPTIONS = {
     "race_in_reduction": {"shared_mem": 256},
     "dynamic_shared_too_small": {"shared_mem": 128},
     "adds_to_an_output": {"outputs": ["out"]},
+    "shared_of_another_block": {"orders": ["ascending"]},  # descending, nobody has written at all
 }
 
 
