@@ -21,10 +21,13 @@
 // One weight. `rates` are the two factors that depend on the step count: step, and 1 / sqrt(1 - b2^t).
 __device__ __forceinline__ void update(W& w, W g, W& m, W& v, W step, W inv_root, W b1, W one_minus_b1, W b2, W one_minus_b2,
                                        W eps, W shrink, W l2) {
-  g += l2 * w;
-  m = b1 * m + one_minus_b1 * g;
-  v = b2 * v + one_minus_b2 * g * g;
-  w = shrink * w - step * m / (sqrt(v) * inv_root + eps);
+  // In registers until the end: the arrays might overlap for all a compiler knows, so it would load w and m again.
+  const W before = w;
+  g += l2 * before;
+  const W first = b1 * m + one_minus_b1 * g, second = b2 * v + one_minus_b2 * g * g;
+  m = first;
+  v = second;
+  w = shrink * before - step * first / (sqrt(second) * inv_root + eps);
 }
 
 extern "C" __global__ void adamw_naive(W* w, const T* g, W* m, W* v, int n, W step, W inv_root, W b1, W one_minus_b1, W b2,
