@@ -121,17 +121,18 @@ def _blank_body(text, region):
 
 
 def tutorials(root=ROOT):
-    """{number: path} of the tutorials that have an exercise."""
+    """{number: path} of the tutorials that have an exercise, there or in a kernel."""
     folder = root / "tutorials"
     if not folder.is_dir():
         raise ExerciseError(
             f"there is no folder {folder}: exercises need a clone of the repository, "
             "installed with pip install -e"
         )
+    in_kernels = {r.id[:2] for k in (root / "kernels").glob("*.cu") for r in regions(_read(k), k)}
     return {
         path.name[:2]: path
         for path in sorted(folder.glob("[0-9][0-9]_*.py"))
-        if regions(_read(path), path)
+        if regions(_read(path), path) or path.name[:2] in in_kernels
     }
 
 

@@ -1,0 +1,204 @@
+"""Grades work/03_kernel_tour.py and work/tour.cu.   Test: tests/tutorials/test_exercises.py"""
+
+from pathlib import Path
+
+import numpy as np
+
+import minidl
+from minidl import cuda
+from minidl.exercise import Wrong
+
+SHAPES = [(1, 1, 32), (3, 100, 64), (2, 257, 128)]  # rows, columns, threads in a block
+
+
+def grade_03a(student):
+    """center subtracts each row's mean: right in every order of threads, with a tree's traffic."""
+    for rows, cols, block in SHAPES:
+        x = minidl.Generator(31).normal(rows, cols)
+        y = np.full_like(x, np.nan)
+        report = _watched(student, "center", rows, block, (y, x, cols), 4 * block)
+        wanted = x - x.astype(float).mean(1, keepdims=True)
+        _close(y, wanted, 2e-6, f"{rows} x {cols}, {block} threads: y", "the row minus its mean")
+        shared, allowed = report.shared["s"], rows * (2 * block - 1)
+        if shared.stores > allowed:
+            raise Wrong(
+                f"{rows} x {cols}, {block} threads: {shared.stores:,} stores to shared memory; the "
+                f"tree needs {allowed:,}: each thread one, and one for each of the "
+                f"{block - 1} additions of a block"
+            )
+        yield f"{rows} x {cols}, {block} threads: values, three orders, barriers, shared memory"
+
+
+def grade_03b(student):
+    """softmax_online: right also for large x, each element read twice, as the formula says."""
+    for rows, cols, block in SHAPES:
+        for offset in (0.0, 200.0, -200.0):
+            x = 3 * minidl.Generator(32).normal(rows, cols) + np.float32(offset)
+            x[0, -1] = x.max() + 1  # the largest comes last
+            y = np.full_like(x, np.nan)
+            report = _watched(student, "softmax_online", rows, block, (y, x, cols), 8 * block)
+            e = np.exp(x.astype(float) - x.max(1, keepdims=True))
+            what = f"{rows} x {cols} numbers near {offset:.0f}, {block} threads: y"
+            _close(y, e / e.sum(1, keepdims=True), 2e-6, what, "the softmax of the row")
+            loads = report.ledger["x"].loads
+            if loads > 2 * x.size:
+                raise Wrong(
+                    f"{rows} x {cols}: {loads:,} loads of x, {loads / x.size:.0f} for each element. "
+                    "One loop over the row is enough for both m and sum, and one writes the result"
+                )
+        yield f"{rows} x {cols}, {block} threads: near 0, 200, -200; loads; three orders"
+
+
+def _watched(student, name, rows, block, args, shared_mem):
+    file = Path(student.__file__).with_name("tour.cu")
+    report = cuda.check(file, rows, block, args, name=name, shared_mem=shared_mem, outputs=["y"])
+    if report.errors:
+        found = "\n".join(f"{f}\n    {f.remedy}" for f in report.errors)
+        raise Wrong(f"{rows} rows of {args[2]}, {block} threads:\n{found}")
+    return report
+
+
+def _close(got, wanted, bound, what, name):
+    # float32 sums of a few hundred numbers of size 1: far below the bound
+    wrong = np.argwhere(~(np.abs(got - wanted) < bound))
+    if len(wrong):
+        i = tuple(int(k) for k in wrong[0])
+        raise Wrong(
+            f"{what}[{i[0]}, {i[1]}] should be {wanted[i]:.6g}, {name}; it is {got[i]:.6g}. "
+            f"{len(wrong):,} elements are wrong"
+        )
+
+
+# {exercise: {name of the mistake: (what stands in the region, words of the message that it must
+# get)}}
+WRONG = {
+    "03a": {
+        "no barrier before the tree": (
+            """
+s[t] = mine;
+for (int d = blockDim.x / 2; d > 0; d /= 2) {
+  if (t < d) s[t] += s[t + d];
+  __syncthreads();
+}
+""",
+            "__syncwarp() or __syncthreads() between",
+        ),
+        "barrier inside the if": (
+            """
+s[t] = mine;
+__syncthreads();
+for (int d = blockDim.x / 2; d > 0; d /= 2) {
+  if (t < d) {
+    s[t] += s[t + d];
+    __syncthreads();
+  }
+}
+""",
+            "divergent barrier",
+        ),
+        "barrier before the addition alone": (
+            """
+s[t] = mine;
+for (int d = blockDim.x / 2; d > 0; d /= 2) {
+  __syncthreads();
+  if (t < d) s[t] += s[t + d];
+}
+""",
+            "data race",
+        ),
+        "everybody adds to s[0]": (
+            """
+if (t == 0) s[0] = 0;
+__syncthreads();
+s[0] += mine;
+__syncthreads();
+""",
+            "data race: thread 0 reads s[0], thread 31 wrote it",
+        ),
+        "too many threads add": (
+            """
+s[t] = mine;
+__syncthreads();
+for (int d = blockDim.x / 2; d > 0; d /= 2) {
+  if (t <= d) s[t] += s[t + d];
+  __syncthreads();
+}
+""",
+            "s[32], but the launch gave shared_mem=128",
+        ),
+        "thread 0 alone": (
+            """
+s[t] = mine;
+__syncthreads();
+if (t == 0)
+  for (int k = 1; k < blockDim.x - 1; ++k) s[0] += s[k];
+__syncthreads();
+""",
+            "the row minus its mean",
+        ),
+        "the sum goes through memory": (
+            """
+s[t] = mine;
+__syncthreads();
+for (int d = blockDim.x / 2; d > 0; d /= 2) {
+  float other = t < d ? s[t + d] : 0;
+  __syncthreads();
+  s[t] += other;
+  __syncthreads();
+}
+""",
+            "stores to shared memory; the tree needs",
+        ),
+    },
+    "03b": {
+        "the sum keeps the old m": (
+            """
+for (int j = t; j < cols; j += blockDim.x) {
+  m = fmaxf(m, row[j]);
+  sum += expf(row[j] - m);
+}
+""",
+            "the softmax of the row",
+        ),
+        "rescaled the wrong way": (
+            """
+for (int j = t; j < cols; j += blockDim.x) {
+  float v = row[j];
+  if (v > m) {
+    sum *= expf(v - m);
+    m = v;
+  }
+  sum += expf(v - m);
+}
+""",
+            "the softmax of the row",
+        ),
+        "no m": (
+            """
+m = 0;
+for (int j = t; j < cols; j += blockDim.x) sum += expf(row[j]);
+""",
+            "numbers near 200",
+        ),
+        "two loops": (
+            """
+for (int j = t; j < cols; j += blockDim.x) m = fmaxf(m, row[j]);
+for (int j = t; j < cols; j += blockDim.x) sum += expf(row[j] - m);
+""",
+            "One loop over the row",
+        ),
+        "reads past the row": (
+            """
+for (int j = t; j <= cols; j += blockDim.x) {
+  float v = row[j];
+  if (v > m) {
+    sum *= expf(m - v);
+    m = v;
+  }
+  sum += expf(v - m);
+}
+""",
+            "out of bounds",
+        ),
+    },
+}
