@@ -1,0 +1,31 @@
+"""Matrix product by a kernel: a lesson in tiles. Training uses BLAS (minidl/ops/matmul.py).
+
+    >>> matmul(a, b, rung=3)      rungs: 1 naive, 2 tiles in shared memory, 3 and in registers
+
+Kernels: kernels/matmul.cu   Test: tests/fused/test_matmul.py
+"""
+
+from minidl.fused import rows as r
+
+FILE = "matmul.cu"
+SIDES = {1: 16, 2: 16, 3: 64}  # of the square of c that a block of 16 x 16 threads makes
+
+
+def reference(a, b):
+    """What np.matmul says."""
+    return a @ b
+
+
+def matmul(a, b, rung=3, **ways):
+    """a @ b for contiguous arrays (m, k) and (k, n) of one dtype; sums in float for float16.
+    ways: form and order, as in `cuda.kernel`."""
+    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0] or a.dtype != b.dtype:
+        raise ValueError(f"matmul: {a.shape} of {a.dtype} and {b.shape} of {b.dtype}; want (m, k) "
+                         "and (k, n) of one dtype")
+    xp, (m, k), n = r.backend_of(a), a.shape, b.shape[1]
+    c = xp.empty((m, n), a.dtype)
+    if c.size:
+        kernel = r.kernel(FILE, f"matmul_v{rung}", a.dtype, **ways)
+        side = SIDES[rung]
+        kernel((r.blocks(n, side), r.blocks(m, side)), (16, 16), (c, a, b, m, n, k))
+    return c

@@ -1,0 +1,52 @@
+"""minidl/fused/matmul.py: three rungs against np.matmul, in any order of threads; tiles save loads
+by exactly their side."""
+
+import numpy as np
+import pytest
+
+import minidl.cuda as cuda
+from minidl.fused import matmul as fused
+from minidl.fused import rows
+from tests.fused.common import normal
+
+SHAPES = [(1, 1, 1), (16, 16, 16), (17, 15, 33), (64, 64, 16), (65, 3, 129), (5, 0, 4), (0, 2, 3)]
+# k products of unit variance, each rounded; float16: the result is rounded to 2^-11 of up to 40
+CLOSE = {"f4": dict(rtol=1e-5, atol=1e-5), "f2": dict(rtol=1e-3, atol=1e-3),
+         "f8": dict(rtol=1e-12, atol=1e-12)}
+
+
+@pytest.mark.parametrize("rung", [1, 2, 3])
+@pytest.mark.parametrize("dtype", ["f4", "f2", "f8"])
+def test_every_rung_equals_numpy(dtype, rung):
+    for m, k, n in SHAPES:
+        a, b = normal((m, k), dtype, 1), normal((k, n), dtype, 2)
+        c = fused.matmul(a, b, rung)
+        assert c.dtype == a.dtype
+        want = fused.reference(a.astype("f8"), b.astype("f8"))
+        np.testing.assert_allclose(c, want, **CLOSE[dtype])
+
+
+@pytest.mark.parametrize("rung", [1, 2, 3])
+def test_the_order_of_threads_and_blocks_changes_no_bit(rung):
+    a, b = normal((70, 20), "f4", 1), normal((20, 66), "f4", 2)
+    first = fused.matmul(a, b, rung, form="fibre")
+    for order in ("descending", 5):
+        np.testing.assert_array_equal(first, fused.matmul(a, b, rung, order=order))
+
+
+@pytest.mark.parametrize("m, k, n", [(64, 32, 64), (33, 7, 65)])
+@pytest.mark.parametrize("rung, reuse", [(1, 1), (2, 16), (3, 64)])
+def test_each_element_is_loaded_once_for_each_tile_it_serves(rung, reuse, m, k, n):
+    a, b = normal((m, k), "f4", 1), normal((k, n), "f4", 2)
+    c, side = np.empty((m, n), "f4"), fused.SIDES[rung]
+    report = cuda.check(fused.FILE, (rows.blocks(n, side), rows.blocks(m, side)), (16, 16),
+                        (c, a, b, m, n, k), name=f"matmul_v{rung}", outputs=["c"])
+    assert not report.findings, str(report)
+    assert report.ledger["a"].loads == m * k * rows.blocks(n, reuse)
+    assert report.ledger["b"].loads == k * n * rows.blocks(m, reuse)
+    assert report.ledger["c"].stores == m * n
+
+
+def test_shapes_that_do_not_fit_are_named():
+    with pytest.raises(ValueError, match=r"matmul: \(2, 3\) of float32 and \(2, 3\) of float32"):
+        fused.matmul(np.zeros((2, 3), "f4"), np.zeros((2, 3), "f4"))
