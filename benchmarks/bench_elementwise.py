@@ -140,6 +140,11 @@ def gelu_peers(n):
         "out=": lambda: gelu_tanh_in_place(x + bias),
         "torch": lambda: forward(tx + tb, approximate="tanh"),
     }
+    yield "bias+gelu (normal)", {
+        "kernel": lambda: with_bias("none"),
+        "chain": lambda: (x + bias) * cdf_and_pdf(np, x + bias)[0],
+        "torch": lambda: forward(tx + tb),
+    }
     yield "bias+gelu (tanh) backward", {
         "kernel": with_bias_backward,
         "chain": lambda: chain_bias_backward(gelu_tanh_backward),
