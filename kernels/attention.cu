@@ -8,7 +8,7 @@
 //   o, go, gq (B, L, H, E)   gk, gv (B, S, H, E)   contiguous      lse (B, H, L), dots = D (B, L, H) float
 //
 // Rungs, with the elements of k and v that come from memory for each query row:
-//   attention_naive    4 S E: a thread per query row, two passes over the keys, k read in both
+//   attention_naive    3 S E: a thread per query row, two passes over the keys, k read in both
 //   attention_shared   2 S E / 64: 64 rows share tiles of k and v; online softmax, so a single pass
 //   attention_warp     2 S E / 16: a warp per 4 rows; o is spread over the lanes, so any E fits the registers
 //   attention_grad_q_naive, _grad_kv_naive      a thread per row of the gradient
@@ -87,7 +87,9 @@ extern "C" __global__ void attention_shared(T* o, float* lse, const T* q, const 
                                             long long q_batch, long long q_head, long long q_row, long long k_batch,
                                             long long k_head, long long k_row, long long v_batch, long long v_head,
                                             long long v_row, float scale, int causal) {
-  __shared__ float qt[ROWS * PITCH], kt[TILE_KEYS * PITCH], vt[TILE_KEYS * PITCH];
+  __shared__ float qt[ROWS * PITCH];
+  __shared__ float kt[TILE_KEYS * PITCH];
+  __shared__ float vt[TILE_KEYS * PITCH];
   const int first = blockIdx.x * ROWS, t = threadIdx.x, i = first + t;
   const long long head = blockIdx.y, batch = blockIdx.z;
   k += batch * k_batch + head * k_head;
@@ -151,7 +153,8 @@ extern "C" __global__ void attention_warp(T* o, float* lse, const T* q, const T*
                                           long long q_batch, long long q_head, long long q_row, long long k_batch,
                                           long long k_head, long long k_row, long long v_batch, long long v_head,
                                           long long v_row, float scale, int causal) {
-  __shared__ float qt[OWN * PITCH], kvt[32 * PITCH];  // one tile serves k, then v
+  __shared__ float qt[OWN * PITCH];
+  __shared__ float kvt[32 * PITCH];  // one tile serves k, then v
   const int first = blockIdx.x * OWN, lane = threadIdx.x % 32, mine = threadIdx.x / 32 * EACH;
   const long long head = blockIdx.y, batch = blockIdx.z;
   k += batch * k_batch + head * k_head;
@@ -249,7 +252,9 @@ extern "C" __global__ void attention_grad_q_warp(T* gq, const T* go, const float
                                                  long long q_head, long long q_row, long long k_batch, long long k_head,
                                                  long long k_row, long long v_batch, long long v_head, long long v_row,
                                                  float scale, int causal) {
-  __shared__ float qt[OWN * PITCH], got[OWN * PITCH], kvt[32 * PITCH];
+  __shared__ float qt[OWN * PITCH];
+  __shared__ float got[OWN * PITCH];
+  __shared__ float kvt[32 * PITCH];
   const int first = blockIdx.x * OWN, lane = threadIdx.x % 32, mine = threadIdx.x / 32 * EACH;
   const long long head = blockIdx.y, batch = blockIdx.z, row = gridDim.y * E, start = (batch * n_queries + first) * gridDim.y + head;
   k += batch * k_batch + head * k_head;
@@ -287,7 +292,9 @@ extern "C" __global__ void attention_grad_kv_warp(T* gk, T* gv, const T* go, con
                                                   long long q_batch, long long q_head, long long q_row, long long k_batch,
                                                   long long k_head, long long k_row, long long v_batch, long long v_head,
                                                   long long v_row, float scale, int causal) {
-  __shared__ float kt[OWN * PITCH], vt[OWN * PITCH], tile[32 * PITCH];  // tile: go, then q
+  __shared__ float kt[OWN * PITCH];
+  __shared__ float vt[OWN * PITCH];
+  __shared__ float tile[32 * PITCH];  // tile: go, then q
   const int first = blockIdx.x * OWN, lane = threadIdx.x % 32, mine = threadIdx.x / 32 * EACH;
   const long long head = blockIdx.y, batch = blockIdx.z, row = gridDim.y * E, start = (batch * n_keys + first) * gridDim.y + head;
   q += batch * q_batch + head * q_head;

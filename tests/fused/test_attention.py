@@ -210,6 +210,53 @@ def test_accepts_says_what_the_kernels_can_do():
             attention.scaled_dot_product_attention(*refused)
 
 
+@pytest.fixture
+def reports(monkeypatch):
+    """{kernel: report of the check form} of all launches, which run watched; nothing is found."""
+    from minidl import cuda
+
+    found = {}
+
+    def watched(file, name, dtype, **defines):
+        def launch(grid, block, args):
+            defined = {"T": dispatch.C_TYPES[dtype], **defines}
+            outputs = [n for n in ("o", "lse", "gq", "gk", "gv", "out") if n in WRITTEN[name]]
+            report = cuda.check(file, grid, block, args, name=name, defines=defined, outputs=outputs)
+            assert not report.findings, report
+            found[name] = report
+        return launch
+
+    monkeypatch.setattr(dispatch, "kernel", watched)
+    return found
+
+
+WRITTEN = {"attention_row_dot": ["out"], "attention_tile_backward": ["gq", "gk", "gv"],
+           **{f"attention_{rung}": ["o", "lse"] for rung in FORWARD},
+           **{f"attention_grad_q_{rung}": ["gq"] for rung in BACKWARD},
+           **{f"attention_grad_kv_{rung}": ["gk", "gv"] for rung in BACKWARD}}
+
+
+@pytest.mark.parametrize("rung", FORWARD)
+def test_watched_kernels_have_no_races(reports, rung):
+    """Nor accesses out of bounds, nor elements left unwritten; the same bits in any order."""
+    q, k, v, go = qkvg(19, 35, 5, lead=(1, 2))
+    check_forward(q, k, v, True, rung)
+    if rung in BACKWARD:
+        check_backward(q, k, v, go, True, rung)
+
+
+@pytest.mark.parametrize("rung, rows", [("naive", 1), ("shared", 64), ("warp", 16), ("tile", 256)])
+def test_keys_come_from_memory_once_for_so_many_rows(reports, rung, rows):
+    """What the header says a rung saves, counted."""
+    L, S, E = 70, 10, 4
+    q, k, v, _ = qkvg(L, S, E, lead=(1, 1))
+    attention.forward(q, k, v, False, 1.0, rung)
+    ledger = reports[f"attention_{rung}"].ledger
+    once = -(-L // rows) * S * E * 4
+    assert ledger["v"].load_bytes == once
+    assert ledger["k"].load_bytes == once * (2 if rung == "naive" else 1)
+
+
 def test_nvrtc_takes_every_rung():
     from minidl.cuda import nvrtc
 
