@@ -1,8 +1,13 @@
 """What all tests share."""
 
 import inspect
+import os
+from pathlib import Path
 
 import pytest
+
+# Kernels that tests compile are kept between runs, apart from the user's own; subprocesses inherit.
+os.environ["MINIDL_CACHE"] = str(Path(__file__).parents[1] / "build" / "kernels")
 
 
 def ranks(*sizes, mpi=True):
@@ -47,3 +52,14 @@ def why_no_gpu():
         cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:
         return f"CuPy finds no GPU: {error}"
+
+
+@pytest.fixture
+def needs_compiler():
+    """Skip, saying why, where no kernel can be compiled."""
+    from minidl.cuda import KernelError, compiler
+
+    try:
+        compiler.find_compiler()
+    except KernelError as error:
+        pytest.skip(str(error))

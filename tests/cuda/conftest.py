@@ -1,29 +1,13 @@
-"""The runner's tests share one cache of compiled kernels, kept between runs in .pytest_cache."""
-
-import os
+"""The kernel runner needs a compiler."""
 
 import pytest
 
-from minidl.cuda import KernelError, compiler, cpu
-
-
-@pytest.fixture(autouse=True, scope="session")
-def kernel_cache(request):
-    before = os.environ.get("MINIDL_CACHE")
-    os.environ["MINIDL_CACHE"] = str(request.config.cache.mkdir("minidl"))
-    yield
-    if before is None:
-        del os.environ["MINIDL_CACHE"]
-    else:
-        os.environ["MINIDL_CACHE"] = before
+from minidl.cuda import cpu
 
 
 @pytest.fixture(autouse=True)
-def needs_compiler(kernel_cache):
-    try:
-        compiler.find_compiler()
-    except KernelError as error:
-        pytest.skip(str(error))
+def _compiler(needs_compiler):
+    pass
 
 
 @pytest.fixture
