@@ -6,7 +6,10 @@ which runs where it can (minidl/fused/dispatch.py): less memory traffic, fewer a
 """
 
 from minidl import ops
-from minidl.fused import bias_gelu, dropout_add, embedding_grad
+from minidl.fused import attention as fused_attention
+from minidl.fused import bias_gelu
+from minidl.fused import cross_entropy as fused_cross_entropy
+from minidl.fused import dropout_add, embedding_grad
 from minidl.fused import layer_norm as fused_layer_norm
 from minidl.fused import rms_norm as fused_rms_norm
 from minidl.fused import softmax as fused_softmax
@@ -20,6 +23,11 @@ embedding = either(embedding_grad.embedding, ops.embedding.embedding)
 layer_norm = either(fused_layer_norm.layer_norm, ops.norm.layer_norm, fused_layer_norm.accepts)
 rms_norm = either(fused_rms_norm.rms_norm, ops.norm.rms_norm, fused_rms_norm.accepts)
 softmax = either(fused_softmax.softmax, ops.softmax.softmax, fused_softmax.accepts)
+cross_entropy = either(fused_cross_entropy.cross_entropy, ops.loss.cross_entropy,
+                       fused_cross_entropy.accepts)
+scaled_dot_product_attention = either(fused_attention.scaled_dot_product_attention,
+                                      ops.attention.scaled_dot_product_attention,
+                                      fused_attention.accepts)
 log_softmax = either(fused_softmax.log_softmax, ops.softmax.log_softmax, fused_softmax.accepts)
 
 

@@ -21,6 +21,9 @@ FUSED = {
     "layer_norm": lambda: F.layer_norm(x(5, 7), (7,), x(7), x(7)),
     "rms_norm": lambda: F.rms_norm(x(5, 7), (7,), x(7)),
     "softmax": lambda: F.softmax(x(5, 7), -1),
+    "cross_entropy": lambda: F.cross_entropy(x(5, 7), np.arange(5)),
+    "scaled_dot_product_attention": lambda: F.scaled_dot_product_attention(
+        x(2, 3, 5, 8), x(2, 3, 5, 8), x(2, 3, 5, 8), is_causal=True),
     "log_softmax": lambda: F.log_softmax(x(5, 7), 1),
 }
 
