@@ -1,0 +1,112 @@
+"""The elementwise and optimizer kernels on a GPU compute what they compute on the CPU."""
+
+import numpy as np
+import pytest
+
+from minidl import random
+from minidl.fused import (  # fmt: skip
+    adamw,
+    add3,
+    bias_gelu,
+    bias_relu,
+    dropout_add,
+    embedding_grad,
+    norm,
+    pack,
+    quantize,
+    sgd,
+    silu_gate,
+    topk_mask,
+    unscale_check,
+)
+from minidl.tensor import Tensor
+from tests.fused.common import normal
+
+pytestmark = pytest.mark.gpu
+# other instructions for e^x, other orders of sums; a rounding or two of the result in float16
+CLOSE = {"f4": dict(rtol=1e-5, atol=1e-5), "f2": dict(rtol=3e-3, atol=3e-3)}
+
+
+def both(work, *arrays):
+    """work(*arrays) on the CPU and on the GPU, the second brought back: two lists of arrays."""
+    import cupy
+
+    there = work(*(cupy.asarray(a) for a in arrays))
+    return work(*(a.copy() for a in arrays)), [cupy.asnumpy(a) for a in there]
+
+
+def assert_same(work, *arrays, dtype="f4"):
+    for here, there in zip(*both(work, *arrays), strict=True):
+        assert here.dtype == there.dtype
+        np.testing.assert_allclose(there, here, **CLOSE[dtype])
+
+
+FUNCTIONS = {
+    "add3": (add3.add3, [(67, 129)] * 3),
+    "gelu": (bias_gelu.gelu, [(67, 129)]),
+    "gelu tanh": (lambda x: bias_gelu.gelu(x, "tanh"), [(67, 129)]),
+    "bias_gelu": (bias_gelu.bias_gelu, [(67, 129), (129,)]),
+    "bias_relu": (bias_relu.bias_relu, [(67, 129), (129,)]),
+    "silu_gate": (silu_gate.silu_gate, [(67, 129)] * 2),
+    "dropout": (lambda x: dropout_add.dropout(x, 0.3, generator=random.Generator(3)), [(67, 129)]),
+    "dropout_add": (
+        lambda x, r: dropout_add.dropout_add(x, r, 0.3, generator=random.Generator(3)),
+        [(67, 129)] * 2,
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f2"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_forward_and_backward(name, dtype):
+    op, shapes = FUNCTIONS[name]
+
+    def work(g, *arrays):
+        inputs = [Tensor(a, requires_grad=True) for a in arrays]
+        y = op(*inputs)
+        y.backward(g)
+        return [y.data, *(x.grad for x in inputs)]
+
+    arrays = [normal(s, dtype, i) for i, s in enumerate([shapes[0], *shapes])]
+    assert_same(work, *arrays, dtype=dtype)
+
+
+def test_embedding_gradient_adds_in_the_order_of_the_positions():
+    index = np.random.default_rng(0).integers(0, 50, 1000)
+    gy = np.round(8 * normal((1000, 70), "f4", 1))  # integers: exact in any order
+    here, there = both(lambda i, g: [embedding_grad.embedding_grad(i, g, 50)], index, gy)
+    np.testing.assert_array_equal(here[0], there[0])
+
+
+def test_optimizers_with_masters_and_skip():
+    arrays = [normal(n, "f4", n + k) ** 2 for k in range(3) for n in (5, 20000)]
+    grads, low = [normal(n, "f2", n) for n in (5, 20000)], [np.zeros(n, "f2") for n in (5, 20000)]
+
+    def work(*given):
+        w, m, v, g, out = (list(given[2 * k : 2 * k + 2]) for k in range(5))
+        bad = unscale_check.count_bad(g)
+        adamw.adamw(w, g, m, v, [3, 4], unscale=0.5, low=out, skip=bad)
+        sgd.sgd(w, g, v, [True, False], momentum=0.9, lr=0.01, low=out, skip=bad)
+        return [*w, *m, *v, *out, bad]
+
+    assert_same(work, *arrays, *grads, *low, dtype="f2")
+
+
+def test_passes_over_many_arrays():
+    def work(a, b, flat):
+        pack.pack([a, b], flat)
+        clipped = norm.clip([a, b], 1.0)
+        bad = unscale_check.unscale_check([a, b], 0.5)
+        return [flat, a, b, bad, bad + clipped]
+
+    assert_same(work, normal(5, "f4", 1), normal((100, 200), "f4", 2), np.empty(20005, "f4"))
+
+
+def test_compaction_and_quantisation():
+    def work(x, m):
+        index, value = topk_mask.compact(x, 1.0)
+        topk_mask.drop(x, 1.0)
+        (q, scale), (q1, scale1) = quantize.quantize(m, True), quantize.quantize(m)
+        return [index, value, x, q, scale, q1, scale1, quantize.dequantize(q, scale)]
+
+    assert_same(work, normal(30000, "f4", 1), normal((33, 70), "f4", 2))
