@@ -40,7 +40,7 @@ extern "C" __global__ void cross_entropy_v1(ACC* loss, ACC* lse, const T* x, con
       SIMD_MAX(m)
       for (int j = 0; j < cols; ++j) m = to_float(xr[j]) > m ? to_float(xr[j]) : m;
       SIMD_SUM(sum)
-      for (int j = 0; j < cols; ++j) sum += exp(to_float(xr[j]) - m);
+      for (int j = 0; j < cols; ++j) sum += exp_below_zero(to_float(xr[j]) - m);
       if (smoothing > 0) {
         SIMD_SUM(total)
         for (int j = 0; j < cols; ++j) total += to_float(xr[j]);
@@ -58,10 +58,10 @@ __device__ __forceinline__ void online(const T* xr, int cols, int first, int ste
     total += v;
     if (v == -INFINITY) continue;  // adds 0, but -inf minus -inf would be no number
     if (v > m) {
-      sum *= exp(m - v);
+      sum *= exp_below_zero(m - v);
       m = v;
     }
-    sum += exp(v - m);
+    sum += exp_below_zero(v - m);
   }
 }
 
@@ -78,7 +78,7 @@ extern "C" __global__ void cross_entropy_v2(ACC* loss, ACC* lse, const T* x, con
   ACC mine = -INFINITY, sum = 0, total = 0;
   online(xr, cols, threadIdx.x, blockDim.x, mine, sum, total);
   ACC m = block_max(mine, scratch);
-  sum = block_sum(sum * exp(mine - m), scratch);
+  sum = block_sum(sum * exp_below_zero(mine - m), scratch);
   if (smoothing > 0) total = block_sum(total, scratch);
   if (threadIdx.x == 0) {
     loss[row] = row_loss(m, sum, to_float(xr[target[row]]), total / cols, smoothing);
@@ -99,7 +99,7 @@ extern "C" __global__ void cross_entropy_v3(ACC* loss, ACC* lse, const T* x, con
   ACC mine = -INFINITY, sum = 0, total = 0;
   online(xr, cols, lane, 32, mine, sum, total);
   ACC m = warp_max(mine);
-  sum = warp_sum(sum * exp(mine - m));
+  sum = warp_sum(sum * exp_below_zero(mine - m));
   if (smoothing > 0) total = warp_sum(total);
   if (lane == 0) {
     loss[row] = row_loss(m, sum, to_float(xr[target[row]]), total / cols, smoothing);
@@ -109,7 +109,7 @@ extern "C" __global__ void cross_entropy_v3(ACC* loss, ACC* lse, const T* x, con
 
 // ---- backward: lse is known, so one pass ----
 
-__device__ __forceinline__ T slope(ACC g, ACC x, ACC lse, ACC wanted) { return from_float<T>(g * (exp(x - lse) - wanted)); }
+__device__ __forceinline__ T slope(ACC g, ACC x, ACC lse, ACC wanted) { return from_float<T>(g * (exp_below_zero(x - lse) - wanted)); }
 
 // v1: a thread per row.
 extern "C" __global__ void cross_entropy_backward_v1(T* gx, const ACC* g, const T* x, const ACC* lse, const long long* target,

@@ -32,7 +32,7 @@ __device__ __forceinline__ int visible(int row, int cols, int queries) {
 
 // What is written, from d = s - m and the row's `last`: 1 / sum, or log(sum).
 __device__ __forceinline__ ACC last_of(ACC sum) { return LOG ? log(sum) : 1 / sum; }
-__device__ __forceinline__ T result(ACC d, ACC last) { return from_float<T>(LOG ? d - last : exp(d) * last); }
+__device__ __forceinline__ T result(ACC d, ACC last) { return from_float<T>(LOG ? d - last : exp_below_zero(d) * last); }
 __device__ __forceinline__ T hidden() { return from_float<T>(LOG ? -INFINITY : ACC(0)); }
 
 // v1: a thread per row, in three loops: maximum, sum, result. Between the last two y holds the exponentials, which cost more
@@ -52,7 +52,7 @@ extern "C" __global__ void softmax_v1(T* y, const T* x, int rows, int cols, int 
     }
     SIMD_SUM(sum)
     for (int j = 0; j < n; ++j) {
-      ACC e = exp(scale * to_float(xr[j]) - m);
+      ACC e = exp_below_zero(scale * to_float(xr[j]) - m);
       if (holds) yr[j] = from_float<T>(e);
       sum += e;
     }
@@ -76,12 +76,12 @@ extern "C" __global__ void softmax_v2(T* y, const T* x, int rows, int cols, int 
     ACC s = scale * to_float(xr[j]);
     if (s == -INFINITY) continue;  // adds 0, but -inf minus -inf would be no number
     if (s > mine) {
-      sum *= exp(mine - s);
+      sum *= exp_below_zero(mine - s);
       mine = s;
     }
-    sum += exp(s - mine);
+    sum += exp_below_zero(s - mine);
   }
-  ACC m = block_max(mine, scratch), last = last_of(block_sum(sum * exp(mine - m), scratch));
+  ACC m = block_max(mine, scratch), last = last_of(block_sum(sum * exp_below_zero(mine - m), scratch));
   for (int j = threadIdx.x; j < n; j += blockDim.x) yr[j] = result(scale * to_float(xr[j]) - m, last);
   for (int j = n + threadIdx.x; j < cols; j += blockDim.x) yr[j] = hidden();
 }
@@ -104,7 +104,7 @@ extern "C" __global__ void softmax_v3(T* y, const T* x, int rows, int cols, int 
 #pragma unroll
   for (int k = 0; k < KEEP; ++k) {
     v[k] -= m;
-    ACC e = lane + 32 * k < n ? exp(v[k]) : ACC(0);
+    ACC e = lane + 32 * k < n ? exp_below_zero(v[k]) : ACC(0);
     sum += e;
     if (!LOG) v[k] = e;
   }
@@ -121,7 +121,7 @@ extern "C" __global__ void softmax_v3(T* y, const T* x, int rows, int cols, int 
 // Each row needs one sum over its columns, of `term`; then `slope` gives gx.
 __device__ __forceinline__ ACC term(ACC gy, ACC y) { return LOG ? gy : gy * y; }
 __device__ __forceinline__ ACC slope(ACC gy, ACC y, ACC sum, ACC scale) {
-  return scale * (LOG ? gy - exp(y) * sum : y * (gy - sum));
+  return scale * (LOG ? gy - exp_below_zero(y) * sum : y * (gy - sum));
 }
 
 // v1: a thread per row.

@@ -112,6 +112,23 @@ def test_cross_entropy_both_ways(rung, reads):
             assert report.ledger["gx"].stores == x.size + (counted if rung == 1 else 0)
 
 
+def test_exp_below_zero_is_good_to_the_last_places(tmp_path):
+    (tmp_path / "probe.cu").write_text("""#include "common.cuh"
+        extern "C" __global__ void probe(float* y, const float* x, int n) {
+          int i = blockIdx.x * blockDim.x + threadIdx.x;
+          if (i < n) y[i] = exp_below_zero(x[i]);
+        }""")
+    x = -np.linspace(0, 87, 1_000_001).astype("f4")
+    y = np.empty_like(x)
+    cuda.kernel(tmp_path / "probe.cu", "probe")(rows.blocks(x.size, 256), 256, (y, x, x.size))
+    want = np.exp(x.astype("f8"))
+    assert (abs(y - want) <= 1.5 * np.spacing(want.astype("f4"))).all()
+    x = np.array([0, -0.0, -87.01, -1e9, -np.inf, np.nan, 1e-6], "f4")
+    y = np.empty_like(x)
+    cuda.kernel(tmp_path / "probe.cu", "probe")(1, 32, (y, x, x.size))
+    np.testing.assert_array_equal(y, np.array([1, 1, 0, 0, 0, np.nan, 1.000001], "f4"))
+
+
 def test_lanes_of_a_gpu_keep_what_the_row_needs():
     gpu = types.SimpleNamespace()  # anything but NumPy
     kept = {cols: rows.kept(gpu, 3, cols)["KEEP"] for cols in (1, 32, 33, 256, 257, 1024)}
