@@ -22,29 +22,9 @@
 #define ACC float
 #endif
 
-// 2^x for x <= 0, and 0 below 2^-126. A GPU has an instruction for it. On a CPU this is a quarter faster than exp2f, which
-// must take care of large and of subnormal results: 2^n e^r with n = round(x), where n is added to the exponent field.
-__device__ __forceinline__ float exp2_negative(float x) {
-#ifdef MINIDL_HOST
-  float y = x < -126.0f ? -126.0f : x;  // not fmaxf: NaN stays NaN
-  float shifted = y + 12582912.0f;      // 1.5 * 2^23: the last place is now worth 1, so this rounds
-  float r = (y - (shifted - 12582912.0f)) * 0.693147182464599609f;
-  float p = 0.001381446490995586f;  // e^r for |r| <= ln(2) / 2, fitted: the polynomial of kernels/host/float_math.h
-  p = p * r + 0.008368780836462975f;
-  p = p * r + 0.04166839271783829f;
-  p = p * r + 0.1666651964187622f;
-  p = p * r + 0.4999999403953552f;
-  p = p * r * r + r + 1.0f;
-  p = __int_as_float(__float_as_int(p) + (__float_as_int(shifted) << 23));
-  return x < -126.0f ? 0.0f : p;
-#else
-  return exp2f(x);
-#endif
-}
-
 // P(x) and P'(x) of the normal distribution. P(-z) = e^(-z^2/2) Q(t) with t = 1 / (1 + 0.275 z): P' needs the same e^.
 __device__ __forceinline__ void normal(float x, float& p, float& slope) {
-  float e = exp2_negative(-0.72134752044448f * x * x), t = 1.0f / (1.0f + 0.275f * fabsf(x));
+  float e = exp_below_zero(-0.5f * x * x), t = 1.0f / (1.0f + 0.275f * fabsf(x));
   float q = -0.11485808656480655f;
   q = q * t + 0.45199775294287686f;
   q = q * t - 0.3309919038699306f;
