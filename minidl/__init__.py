@@ -46,6 +46,7 @@ from minidl.creation import (
 )
 from minidl.function import Function
 from minidl.fused.dispatch import use_fused
+from minidl.fused.fuse import fuse
 from minidl.random import Generator, manual_seed
 from minidl.tensor import Tensor
 

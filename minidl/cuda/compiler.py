@@ -201,10 +201,15 @@ def _temporary(create=False):
     return Path(_made[0].name) if _made else None
 
 
+def writable_folder():
+    """The cache, or this process's own folder where the cache cannot be written."""
+    return cache_folder() or _temporary(create=True)
+
+
 def build(key, arguments, text=None, describe="the kernel"):
     """Compile `text` (or the files among `arguments`) into the cached library `key`; returns its
     path."""
-    folder = cache_folder() or _temporary(create=True)
+    folder = writable_folder()
     handle, temporary = tempfile.mkstemp(prefix=f"{key}.", suffix=".tmp", dir=folder)
     os.close(handle)
     try:

@@ -12,6 +12,8 @@ Test: tests/fused/test_dispatch.py
 """
 
 import functools
+import hashlib
+import os
 import warnings
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -68,6 +70,20 @@ def kernel(file, name, dtype=np.float32, **defines):
     from minidl import cuda  # here: most programs that import minidl launch no kernel
 
     return cuda.kernel(file, name, defines={"T": C_TYPES[np.dtype(dtype)], **defines})
+
+
+@functools.lru_cache(maxsize=None)
+def generated(text):
+    """The path of a .cu file with this text, in the compile cache."""
+    from minidl.cuda import compiler
+
+    name = hashlib.sha256(text.encode()).hexdigest()[:16]
+    path = compiler.writable_folder() / f"fuse-{name}.cu"
+    if not path.is_file():
+        part = path.with_suffix(f".{os.getpid()}")  # ranks may write it at once: whole or not at all
+        part.write_text(text)
+        part.replace(path)
+    return path
 
 
 @functools.lru_cache(maxsize=None)
