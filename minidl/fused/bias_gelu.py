@@ -15,7 +15,7 @@ import numpy as np
 from minidl import backend
 from minidl.function import Function
 from minidl.fused import dispatch
-from minidl.fused.launch import BLOCK, PARTIALS, contiguous, elementwise
+from minidl.fused.launch import BLOCK, contiguous, elementwise, rows_per_partial
 
 FILE = "bias_gelu.cu"
 FORMS = {"none": 0, "tanh": 1}
@@ -64,7 +64,7 @@ def with_bias_backward(gx, gy, x, bias, approximate):
     acc = backend.accumulate_dtype(x.dtype)
     if x.size == 0:
         return xp.zeros(cols, acc)
-    per_chunk = -(-rows // PARTIALS)
+    per_chunk = rows_per_partial(xp, rows)
     n_chunks = -(-rows // per_chunk)
     partial = xp.empty((n_chunks, cols), acc)
     if xp is np:

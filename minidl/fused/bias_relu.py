@@ -11,7 +11,7 @@ import numpy as np
 from minidl import backend
 from minidl.function import Function
 from minidl.fused import dispatch
-from minidl.fused.launch import BLOCK, PARTIALS, contiguous
+from minidl.fused.launch import BLOCK, contiguous, rows_per_partial
 
 
 def reference(x, bias):
@@ -51,7 +51,7 @@ class BiasRelu(Function):
         if not out.size:
             return gx, xp.zeros(cols, acc)
         rows = out.size // cols
-        per_chunk = -(-rows // PARTIALS)
+        per_chunk = rows_per_partial(xp, rows)
         n_chunks = -(-rows // per_chunk)
         partial = xp.empty((n_chunks, cols), acc)
         args = gx, partial, contiguous(xp, gy), out, rows, cols, per_chunk

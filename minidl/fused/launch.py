@@ -19,7 +19,6 @@ from minidl.fused import dispatch
 
 BLOCK = 256  # threads; enough warps to hide a GPU's memory latency, and any register count fits
 CHUNK = 8192  # elements: 32 KiB of float32, so that a second look finds them in the cache
-PARTIALS = 64  # partial rows of a sum over rows: enough for any CPU, and for a GPU with wide rows
 
 
 def contiguous(xp, x):
@@ -51,14 +50,16 @@ def over_chunks(file, name, dtype, xp, sizes, args, block_name=None, **defines):
 @functools.lru_cache(maxsize=64)
 def chunk_list(sizes):
     """(n_chunks, 3) int64: array, begin, end of every chunk of arrays with these sizes."""
-    return np.array(
-        [
-            (i, begin, min(begin + CHUNK, n))
-            for i, n in enumerate(sizes)
-            for begin in range(0, n, CHUNK)
-        ],
-        np.int64,
-    ).reshape(-1, 3)
+    rows = [(i, at, min(at + CHUNK, n)) for i, n in enumerate(sizes) for at in range(0, n, CHUNK)]
+    chunks = np.array(rows, np.int64).reshape(-1, 3)
+    chunks.flags.writeable = False  # the cache hands out one and the same
+    return chunks
+
+
+def rows_per_partial(xp, rows):
+    """How many rows one partial sum over rows takes: 64 partial sums are work for any CPU, a GPU
+    wants a thousand."""
+    return -(-rows // (64 if xp is np else 1024))
 
 
 def pointers(xp, arrays, dtype, what, written=False):
