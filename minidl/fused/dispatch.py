@@ -80,7 +80,7 @@ def generated(text):
     name = hashlib.sha256(text.encode()).hexdigest()[:16]
     path = compiler.writable_folder() / f"fuse-{name}.cu"
     if not path.is_file():
-        part = path.with_suffix(f".{os.getpid()}")  # several ranks may write it: each whole, or none
+        part = path.with_suffix(f".{os.getpid()}")  # ranks write at once: each whole, or not
         part.write_text(text)
         part.replace(path)
     return path
