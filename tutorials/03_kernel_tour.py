@@ -15,8 +15,8 @@ naive kernels read the row again for each thing they need; every rung of the lad
     AdamW           reads w, g, m, v, writes w, m, v: 28 bytes a parameter. Written op by op, every
                     + and * reads its operands and writes its result.
 
-All bytes are of float32, for each element; layer norm writes 8 more a row, mean and 1/std, and reads
-its scale and shift, 8 bytes an element, which are the same for all rows and come from a cache.
+All bytes are of float32, for each element; layer norm also writes 8 a row, mean and 1/std, and
+reads its scale and shift, 8 bytes an element, the same for all rows: they come from a cache.
 
 The threads of a block meet in shared memory. What one writes and another reads must have a barrier
 between: __syncthreads(), which all threads of the block must reach. Without one, a kernel may be

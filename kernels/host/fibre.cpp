@@ -21,6 +21,7 @@ namespace {
 
 const int kMaxThreads = 1024;            // CUDA's limit for a block
 const size_t kStackBytes = 256 * 1024;   // reserved for each thread; only what is touched takes memory
+const size_t kBelowStacks = 1024 * 1024; // where the lowest stack overflows into, so that its canary can tell
 const size_t kDynamicBytes = 256 * 1024; // above the 227 KiB of shared memory that any GPU gives a block
 const long long kSpinLimit = 4000000;    // yields without any progress: nobody will come
 const unsigned long long kCanary = 0x6d696e69646c2121ull;
@@ -233,11 +234,11 @@ void* fresh_stack(int i) {
 }
 
 void make_engine() {
-  void* memory = mmap(nullptr, kMaxThreads * kStackBytes, PROT_READ | PROT_WRITE,
+  void* memory = mmap(nullptr, kBelowStacks + kMaxThreads * kStackBytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANON | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) abort();  // 256 MiB of address space
   engine = (Engine*)calloc(1, sizeof(Engine));
-  engine->stacks = (char*)memory;
+  engine->stacks = (char*)memory + kBelowStacks;
   engine->dynamic = (char*)aligned_alloc(256, kDynamicBytes);
 }
 

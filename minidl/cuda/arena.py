@@ -180,7 +180,7 @@ class Region:
         return next(inside, self.parts[0])
 
     def element(self, offset, size=0):
-        """'x[1000]': the element at `offset`, which may lie outside; 'x[4..7]' if `size` says so."""
+        """'x[1000]': the element at `offset`, which may lie outside; 'x[4..7]' by `size`."""
         part = self.part_at(offset)
         first, last = part.index(offset), part.index(offset + max(size, 1) - 1)
         return f"{part.name}[{first}]" if first == last else f"{part.name}[{first}..{last}]"

@@ -114,6 +114,11 @@ ENGINE = [
         "the branch.",
     ),
     ("repeated without end", "endless wait", "The thread that would end the wait never runs."),
+    (
+        "KiB of stack",
+        "too much local memory",
+        "Make the arrays of a thread smaller, or use shared memory.",
+    ),
     ("assertion failed", "assertion failed", "The kernel's own assert() says so."),
 ]
 

@@ -250,3 +250,9 @@ extern "C" __global__ void read_by_two_then_written(float* out, float* x) {
   if (threadIdx.x == 63) first = v + 1.0f;  // BUG: others may not have read it yet
   out[threadIdx.x] += v;
 }
+
+extern "C" __global__ void local_too_large(float* out, int n) {
+  float v[90000];  // BUG: 360 KB in every thread
+  for (int k = 0; k < n; ++k) v[k] = k + threadIdx.x;
+  out[threadIdx.x] = v[n / 2];
+}

@@ -101,7 +101,11 @@ PLANTED = {
         "read of unwritten shared memory",
         "thread 18 reads s[50]",
     ),
-    "race_in_reduction": ((1, 64, zeros(64), floats(64)), "data race", "writes s[0], thread 63 read it"),
+    "race_in_reduction": (
+        (1, 64, zeros(64), floats(64)),
+        "data race",
+        "writes s[0], thread 63 read it",
+    ),
     "missing_syncwarp": (
         (1, 32, zeros(1), floats(32)),
         "data race",
@@ -194,6 +198,7 @@ PLANTED = {
         "data race",
         "thread 63 writes first, thread 62 read it",
     ),
+    "local_too_large": ((1, 4, zeros(4), 90000), "too much local memory", "more than 256 KiB"),
 }
 OPTIONS = {
     "race_in_reduction": {"shared_mem": 256},
@@ -215,7 +220,7 @@ def test_bug_is_found_by_name_at_its_line(name):
         assert f.remedy and (
             f.file == "planted.cu"
             and begin <= f.line <= end
-            or f.kind == "result depends on thread order"
+            or f.kind in ("result depends on thread order", "too much local memory")
         )
 
 

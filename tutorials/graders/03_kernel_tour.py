@@ -43,8 +43,8 @@ def grade_03b(student):
             loads = report.ledger["x"].loads
             if loads > 2 * x.size:
                 raise Wrong(
-                    f"{rows} x {cols}: {loads:,} loads of x, {loads / x.size:.0f} for each element. "
-                    "One loop over the row is enough for both m and sum, and one writes the result"
+                    f"{rows} x {cols}: {loads:,} loads of x, {loads / x.size:.0f} for each element."
+                    " One loop over the row is enough for both m and sum, and one writes the result"
                 )
         yield f"{rows} x {cols}, {block} threads: near 0, 200, -200; loads; three orders"
 
