@@ -304,7 +304,7 @@ extern "C" __global__ void attention_grad_kv_warp(T* gk, T* gv, const T* go, con
   dots += batch * n_queries * gridDim.y + head;
   go += (batch * n_queries * gridDim.y + head) * E;
   float p[EACH], gs[EACH], sum_k[EACH][COLUMNS] = {}, sum_v[EACH][COLUMNS] = {};
-  for (int i0 = causal ? first / 32 * 32 : 0; i0 < n_queries; i0 += 32) {
+  for (int i0 = causal ? first : 0; i0 < n_queries; i0 += 32) {  // causal: no earlier query sees these keys
     const int i = i0 + lane;
     load_rows<32>(tile, q + i0 * q_row, q_row, n_queries - i0);
     __syncthreads();

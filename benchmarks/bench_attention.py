@@ -1,0 +1,131 @@
+"""What does attention cost on this CPU, beside PyTorch and the plain op?
+
+    python benchmarks/bench_attention.py [--threads 1 2] [--repeats 15] [--out FILE.json]
+
+Forward, and forward with backward, causal and not, float32; q, k, v are the three thirds of one
+projection, as a transformer has them:
+
+    kernel   kernels/attention_tile.cu      torch   scaled_dot_product_attention, same strides
+    plain    minidl/ops/attention.py: blocks of NumPy, products by its BLAS
+
+Bound: the products, 4 B H L^2 E operations forward and 10 backward, half of them where causal.
+Peers take turns; figures are medians in ms, ratios are medians over the rounds.
+"""
+
+import argparse
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+SHAPES = [(8, 8, 256, 32), (1, 12, 1024, 64)]
+
+
+def options():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--out", help="JSON file (default benchmarks/results/attention.json)")
+    return parser.parse_args()
+
+
+def timed(f):
+    def run():
+        start = time.perf_counter()
+        f()
+        return time.perf_counter() - start
+
+    return run
+
+
+def contestants(shape, is_causal, with_backward):
+    """{name: function returning seconds}; results are compared first."""
+    import numpy as np
+    import torch
+
+    import minidl
+    from minidl.fused import attention
+    from minidl.ops import attention as ops
+
+    n_batch, n_heads, length, width = shape
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((n_batch, length, 3, n_heads, width)).astype(np.float32)
+    qkv = [x[:, :, i].swapaxes(1, 2) for i in range(3)]
+    go = rng.standard_normal((n_batch, length, n_heads, width)).astype(np.float32).swapaxes(1, 2)
+
+    def ours(op):
+        def run():
+            tensors = [minidl.Tensor(a, requires_grad=with_backward) for a in qkv]
+            y = op(*tensors, is_causal=is_causal)
+            if with_backward:
+                y.backward(go)
+            return y.numpy(), *(t.grad for t in tensors if with_backward)
+
+        return run
+
+    def theirs():
+        tensors = [torch.from_numpy(a).requires_grad_(with_backward) for a in qkv]
+        y = torch.nn.functional.scaled_dot_product_attention(*tensors, is_causal=is_causal)
+        if with_backward:
+            y.backward(torch.from_numpy(go))
+        return y.detach().numpy(), *(t.grad.numpy() for t in tensors if with_backward)
+
+    peers = {"kernel": ours(attention.scaled_dot_product_attention), "torch": theirs,
+             "plain": ours(ops.scaled_dot_product_attention)}
+    for a, b in zip(peers["kernel"](), theirs(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-4)  # float32, sums of 1024
+    return {name: timed(f) for name, f in peers.items()}
+
+
+def one_thread_count(n_threads, repeats):
+    import torch
+    from common import machine, ratio, take_turns
+
+    torch.set_num_threads(n_threads)
+    print(f"\n{machine()}\n{n_threads} threads, ms (GFLOP/s)\n"
+          f"{'(B, H, L, E)':18}{'':20}{'kernel':>16}{'torch':>10}{'plain':>10}"
+          f"{'torch/kernel':>14}{'plain/kernel':>14}")
+    result = {}
+    for shape in SHAPES:
+        for is_causal in (False, True):
+            for with_backward in (False, True):
+                times = take_turns(contestants(shape, is_causal, with_backward), repeats)
+                ms = {name: 1e3 * statistics.median(t) for name, t in times.items()}
+                n_ops = math.prod(shape) * shape[2] * (14 if with_backward else 4) / (1 + is_causal)
+                what = "causal " * is_causal + "forward" + "+backward" * with_backward
+                ratios = [ratio(times[peer], times["kernel"]) for peer in ("torch", "plain")]
+                print(f"{shape!s:18}{what:24}{ms['kernel']:>6.1f} "
+                      f"({n_ops / ms['kernel'] / 1e6:3.0f}){ms['torch']:>10.1f}{ms['plain']:>10.1f}"
+                      f"{ratios[0]:>14.2f}{ratios[1]:>14.2f}", flush=True)
+                result[f"{shape} {what}"] = {**ms, "torch_over_kernel": ratios[0],
+                                             "plain_over_kernel": ratios[1]}
+    return result
+
+
+def main():
+    args = options()
+    if os.environ.get("BENCH_ATTENTION_CHILD"):  # NumPy's BLAS takes its threads when it is loaded
+        result = one_thread_count(args.threads[0], args.repeats)
+        with open(args.out, "w") as f:
+            json.dump(result, f)
+        return
+    from common import machine, write_json
+
+    results = {"machine": machine()}
+    for n in args.threads:
+        threads = {f"{lib}_NUM_THREADS": str(n) for lib in ("OMP", "OPENBLAS", "MKL")}
+        with tempfile.NamedTemporaryFile(suffix=".json") as f:
+            command = [sys.executable, __file__, "--threads", str(n), "--out", f.name]
+            subprocess.run([*command, "--repeats", str(args.repeats)], check=True,
+                           env={**os.environ, **threads, "BENCH_ATTENTION_CHILD": "1"})
+            results[f"{n} threads"] = json.load(f)
+    write_json(results, args.out, "attention.json")
+
+
+if __name__ == "__main__":
+    main()
