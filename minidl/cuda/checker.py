@@ -34,7 +34,7 @@ from minidl.cuda import compiler, cpu
 from minidl.cuda.arena import Arena
 from minidl.cuda.arguments import dims
 from minidl.cuda.report import Finding, Report, Shared, Traffic, Words, engine_finding
-from minidl.cuda.source import KernelError, _split, inline_includes, match_bracket
+from minidl.cuda.source import KernelError, inline_includes, match_bracket
 
 ORDERS = ("ascending", "descending", 7)  # 7: a seed to shuffle with
 SANITIZE = "-fsanitize=thread,{bounds},alignment,integer-divide-by-zero"
@@ -339,12 +339,24 @@ def _announce_shared(code):
     out, at = [], 0
     for m in re.finditer(r"\b__shared__\b", code):
         end = _end_of_statement(code, m.end())
-        declared = [d.split("=")[0].split("{")[0] for d in _split(code[m.end() : end])]
+        declared = [d.split("=")[0].split("{")[0] for d in _declarators(code[m.end() : end])]
         names = [re.search(r"(\w+)\s*(\[[^\]]*\]\s*)*$", d)[1] for d in declared]
         calls = "".join(f' minidl_shared("{name}", {name});' for name in names)
         out += [code[at : end + 1], calls]
         at = end + 1
     return "".join([*out, code[at:]])
+
+
+def _declarators(text):
+    """Split at commas outside brackets; < and > are brackets in the type alone, not in a[n > 8]."""
+    parts, inside, angle, start = [], 0, 0, 0
+    for i, c in enumerate(text):
+        inside += (c in "([{") - (c in ")]}")
+        angle += ((c == "<") - (c == ">")) * (inside == 0)
+        if c == "," and inside == angle == 0:
+            parts.append(text[start:i])
+            start = i + 1
+    return [*parts, text[start:]]
 
 
 def _end_of_statement(code, at):

@@ -129,3 +129,14 @@ extern "C" __global__ void copy_float4(float* out, const float* in, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (4 * i < n) ((float4*)out)[i] = ((const float4*)in)[i];
 }
+
+template <typename A, typename B> struct Pair { A first; B second; };
+#define SIZE 32
+extern "C" __global__ void two_shared(float* out, const float* in) {
+  __shared__ float a[(SIZE > 16 ? SIZE : 16)], b[1][SIZE];
+  __shared__ Pair<int, float> c;
+  a[threadIdx.x] = in[threadIdx.x], b[0][threadIdx.x] = in[threadIdx.x];
+  if (threadIdx.x == 0) c.second = 1.0f;
+  __syncthreads();
+  out[threadIdx.x] = a[threadIdx.x] + b[0][SIZE - 1 - threadIdx.x] + c.second;
+}

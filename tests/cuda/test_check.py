@@ -122,6 +122,14 @@ def test_layer_norm(block):
     np.testing.assert_allclose(y, want, rtol=1e-4, atol=1e-5)
 
 
+def test_shared_variables_of_one_declaration():
+    """Each is known by its name and size, whatever stands between the brackets."""
+    x, out = floats(32), np.zeros(32, np.float32)
+    report = run("two_shared", 1, 32, out, x)
+    assert {name: t.stores for name, t in report.shared.items()} == {"a": 32, "b": 32, "c": 1}
+    np.testing.assert_array_equal(out, x + x[::-1] + 1)
+
+
 def test_bytes_of_larger_elements():
     x, out = floats(16), np.zeros(64, np.uint8)
     run("swap_bytes", 1, 64, out, x)
