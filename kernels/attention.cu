@@ -1,22 +1,27 @@
 // Attention without the L x S matrix in memory: the ladder for a GPU, forward and backward.
 //
-//   S = scale q k^T     P = softmax(S)     o = P v     lse = log(sum(exp(S)))    causal: query i sees keys 0 to i
+//   S = scale q k^T    P = softmax(S)    o = P v    lse = log(sum(exp(S)))
+//   causal: query i sees keys 0 to i
 //   backward:  P = exp(S - lse)   D = sum_e go o   gP = go v^T   gS = P (gP - D)
 //              gq = scale gS k    gk = scale gS^T q    gv = P^T go
 //
-//   q (B, H, L, E)   k, v (B, H, S, E)   any strides of batch, head and row, in elements; the last stride 1
-//   o, go, gq (B, L, H, E)   gk, gv (B, S, H, E)   contiguous      lse (B, H, L), dots = D (B, L, H) float
+//   q (B, H, L, E)   k, v (B, H, S, E)   any strides of batch, head, row, in elements; the last 1
+//   o, go, gq (B, L, H, E)   gk, gv (B, S, H, E)   lse (B, H, L), dots = D (B, L, H) float
 //
 // Rungs, with the elements of k and v that come from memory for each query row:
 //   attention_naive    3 S E: a thread per query row, two passes over the keys, k read in both
 //   attention_shared   2 S E / 64: 64 rows share tiles of k and v; online softmax, so a single pass
-//   attention_warp     2 S E / 16: a warp per 4 rows; o is spread over the lanes, so any E fits the registers
+//   attention_warp     2 S E / 16: a warp per 4 rows; o lies across the lanes: any E fits
 //   attention_grad_q_naive, _grad_kv_naive      a thread per row of the gradient
-//   attention_grad_q_warp,  _grad_kv_warp       a warp per 4 rows. No atomics anywhere: the same bits each time
-// Where a matrix in memory costs 4 L S bytes a head, written and read several times, these write o and lse alone.
-// Compiled with -DE=, the width of a head. On the CPU training uses attention_tile.cu.
+//   attention_grad_q_warp,  _grad_kv_warp       a warp per 4 rows
+// The naive gradients spill registers from E = 64 up, the warp ones do not. No atomics anywhere: the
+// same bits each time.
+// Where a matrix in memory costs 4 L S bytes a head, written and read several times, these write o
+// and lse alone. Compiled with -DE=, the width of a head. On the CPU training uses
+// attention_tile.cu.
 //
-// Source: Dao, Fu, Ermon, Rudra, Re, "FlashAttention" (2022); Milakov & Gimelshein (2018), online softmax.
+// Source: Dao, Fu, Ermon, Rudra, Re, "FlashAttention" (2022); Milakov & Gimelshein (2018), online
+// softmax.
 // Wrapper: minidl/fused/attention.py   Test: tests/fused/test_attention.py
 #include "common.cuh"
 
@@ -24,12 +29,14 @@
 #define E 32
 #endif
 
-// D for backward, and any other dot product of rows: out[i] = sum_e a[i][e] b[i][e]. A thread per row.
+// D for backward, and any other dot product of rows: out[i] = sum_e a[i][e] b[i][e]. A thread per
+// row.
 extern "C" __global__ void attention_row_dot(float* out, const T* a, const T* b, int n_rows) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n_rows) {  // guard
     float sum = 0;
-    SIMD_SUM(sum) for (int e = 0; e < E; ++e) sum += to_float(a[(long long)i * E + e]) * to_float(b[(long long)i * E + e]);
+    a += (long long)i * E, b += (long long)i * E;
+    SIMD_SUM(sum) for (int e = 0; e < E; ++e) sum += to_float(a[e]) * to_float(b[e]);
     out[i] = sum;
   }
 }
@@ -42,12 +49,12 @@ __device__ __forceinline__ float dot(const T* a, const T* b) {
 
 // ---- forward: grid (blocks of queries, H, B) ----
 
-// v1: a thread per query row, as the formula says: find the maximum, then sum. Neighbouring threads walk the same keys, but
-// nothing makes them meet in the cache, and each score is computed twice.
-extern "C" __global__ void attention_naive(T* o, float* lse, const T* q, const T* k, const T* v, int n_queries, int n_keys,
-                                           long long q_batch, long long q_head, long long q_row, long long k_batch,
-                                           long long k_head, long long k_row, long long v_batch, long long v_head,
-                                           long long v_row, float scale, int causal) {
+// v1: a thread per query row, as the formula says: find the maximum, then sum. Neighbouring threads
+// walk the same keys, but nothing makes them meet in the cache, and each score is computed twice.
+extern "C" __global__ void attention_naive(
+    T* o, float* lse, const T* q, const T* k, const T* v, int n_queries, int n_keys, long long
+    q_batch, long long q_head, long long q_row, long long k_batch, long long k_head, long long
+    k_row, long long v_batch, long long v_head, long long v_row, float scale, int causal) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n_queries) return;  // guard
   const long long head = blockIdx.y, batch = blockIdx.z;
@@ -68,8 +75,8 @@ extern "C" __global__ void attention_naive(T* o, float* lse, const T* q, const T
   lse[(batch * gridDim.y + head) * n_queries + i] = top + logf(total);
 }
 
-// The block's threads copy N rows of x to shared memory, rows past n_rows as zeros. PITCH = E + 1: 32 threads that read 32
-// rows at the same column then meet 32 different banks.
+// The block's threads copy N rows of x to shared memory, rows past n_rows as zeros. PITCH = E + 1:
+// 32 threads that read 32 rows at the same column then meet 32 different banks.
 #define PITCH (E + 1)
 template <int N> __device__ __forceinline__ void load_rows(float* tile, const T* x, long long row, int n_rows) {
   for (int at = threadIdx.x; at < N * E; at += blockDim.x) {
@@ -81,12 +88,12 @@ template <int N> __device__ __forceinline__ void load_rows(float* tile, const T*
 #define ROWS (E > 64 ? 32 : 64)      // query rows and threads of a block of attention_shared
 #define TILE_KEYS (E > 64 ? 16 : 32)  // with them all tiles fit in 48 KiB up to E = 128
 
-// v2: the block loads a tile of k and v once for all its rows. Online softmax: when the maximum grows, what was summed so far
-// shrinks by exp(old - new), and one pass is enough.
-extern "C" __global__ void attention_shared(T* o, float* lse, const T* q, const T* k, const T* v, int n_queries, int n_keys,
-                                            long long q_batch, long long q_head, long long q_row, long long k_batch,
-                                            long long k_head, long long k_row, long long v_batch, long long v_head,
-                                            long long v_row, float scale, int causal) {
+// v2: the block loads a tile of k and v once for all its rows. Online softmax: when the maximum
+// grows, what was summed so far shrinks by exp(old - new), and one pass is enough.
+extern "C" __global__ void attention_shared(
+    T* o, float* lse, const T* q, const T* k, const T* v, int n_queries, int n_keys, long long
+    q_batch, long long q_head, long long q_row, long long k_batch, long long k_head, long long
+    k_row, long long v_batch, long long v_head, long long v_row, float scale, int causal) {
   __shared__ float qt[ROWS * PITCH];
   __shared__ float kt[TILE_KEYS * PITCH];
   __shared__ float vt[TILE_KEYS * PITCH];
@@ -126,11 +133,12 @@ extern "C" __global__ void attention_shared(T* o, float* lse, const T* q, const 
 }
 
 #define WARPS 4                  // of a block in the warp rungs
-#define EACH 4                   // rows of a warp: a number read from a shared tile serves all of them
+#define EACH 4                   // rows of a warp: a number read from a shared tile serves all
 #define OWN (WARPS * EACH)       // rows of a block
 #define COLUMNS ((E + 31) / 32)  // of a row's E, those that one lane sums
 
-// sum[r][c] += sum_j p[r] of lane j * tile[j][lane + 32 c]: a product whose left side lies across the lanes.
+// sum[r][c] += sum_j p[r] of lane j * tile[j][lane + 32 c]: a product whose left side lies across
+// the lanes.
 __device__ __forceinline__ void add_product(float (*sum)[COLUMNS], const float* p, const float* tile, int lane) {
   for (int j = 0; j < 32; ++j)
     for (int r = 0; r < EACH; ++r) {
@@ -147,12 +155,13 @@ __device__ __forceinline__ void lane_products(float* out, const float* rows, con
     for (int r = 0; r < EACH; ++r) out[r] += rows[r * PITCH + e] * tile[lane * PITCH + e];
 }
 
-// v3: a warp takes 4 rows and 32 keys: a lane makes the scores of one key, shuffles find maximum and sum, and for o = P v each
-// lane sums E / 32 columns. A thread holds 4 E / 32 sums instead of E, so more warps fit on the GPU and hide its latency.
-extern "C" __global__ void attention_warp(T* o, float* lse, const T* q, const T* k, const T* v, int n_queries, int n_keys,
-                                          long long q_batch, long long q_head, long long q_row, long long k_batch,
-                                          long long k_head, long long k_row, long long v_batch, long long v_head,
-                                          long long v_row, float scale, int causal) {
+// v3: a warp takes 4 rows and 32 keys: a lane makes the scores of one key, shuffles find maximum
+// and sum, and for o = P v each lane sums E / 32 columns. A thread holds 4 E / 32 sums instead of
+// E, so more warps fit on the GPU and hide its latency.
+extern "C" __global__ void attention_warp(
+    T* o, float* lse, const T* q, const T* k, const T* v, int n_queries, int n_keys, long long
+    q_batch, long long q_head, long long q_row, long long k_batch, long long k_head, long long
+    k_row, long long v_batch, long long v_head, long long v_row, float scale, int causal) {
   __shared__ float qt[OWN * PITCH];
   __shared__ float kvt[32 * PITCH];  // one tile serves k, then v
   const int first = blockIdx.x * OWN, lane = threadIdx.x % 32, mine = threadIdx.x / 32 * EACH;
@@ -197,12 +206,13 @@ extern "C" __global__ void attention_warp(T* o, float* lse, const T* q, const T*
 
 // ---- backward ----
 
-// v1, gq: a thread per query row, as in attention_naive; P needs no second pass, because lse is known.
-extern "C" __global__ void attention_grad_q_naive(T* gq, const T* go, const float* lse, const float* dots, const T* q,
-                                                  const T* k, const T* v, int n_queries, int n_keys, long long q_batch,
-                                                  long long q_head, long long q_row, long long k_batch, long long k_head,
-                                                  long long k_row, long long v_batch, long long v_head, long long v_row,
-                                                  float scale, int causal) {
+// v1, gq: a thread per query row, as in attention_naive; P needs no second pass, because lse is
+// known.
+extern "C" __global__ void attention_grad_q_naive(
+    T* gq, const T* go, const float* lse, const float* dots, const T* q, const T* k, const T*
+    v, int n_queries, int n_keys, long long q_batch, long long q_head, long long q_row, long
+    long k_batch, long long k_head, long long k_row, long long v_batch, long long v_head, long
+    long v_row, float scale, int causal) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n_queries) return;  // guard
   const long long head = blockIdx.y, batch = blockIdx.z, row = (batch * n_queries + i) * gridDim.y + head;
@@ -219,12 +229,13 @@ extern "C" __global__ void attention_grad_q_naive(T* gq, const T* go, const floa
   for (int e = 0; e < E; ++e) gq[row * E + e] = from_float<T>(scale * sum[e]);
 }
 
-// v1, gk and gv: a thread per key row, over the queries that see it. P a second time, but no sum between threads.
-extern "C" __global__ void attention_grad_kv_naive(T* gk, T* gv, const T* go, const float* lse, const float* dots,
-                                                   const T* q, const T* k, const T* v, int n_queries, int n_keys,
-                                                   long long q_batch, long long q_head, long long q_row, long long k_batch,
-                                                   long long k_head, long long k_row, long long v_batch, long long v_head,
-                                                   long long v_row, float scale, int causal) {
+// v1, gk and gv: a thread per key row, over the queries that see it. P a second time, but no sum
+// between threads.
+extern "C" __global__ void attention_grad_kv_naive(
+    T* gk, T* gv, const T* go, const float* lse, const float* dots, const T* q, const T* k,
+    const T* v, int n_queries, int n_keys, long long q_batch, long long q_head, long long
+    q_row, long long k_batch, long long k_head, long long k_row, long long v_batch, long long
+    v_head, long long v_row, float scale, int causal) {
   const int j = blockIdx.x * blockDim.x + threadIdx.x;
   if (j >= n_keys) return;  // guard
   const long long head = blockIdx.y, batch = blockIdx.z;
@@ -243,20 +254,24 @@ extern "C" __global__ void attention_grad_kv_naive(T* gk, T* gv, const T* go, co
     }
   }
   const long long row = (batch * n_keys + j) * gridDim.y + head;
-  for (int e = 0; e < E; ++e) gk[row * E + e] = from_float<T>(scale * sum_k[e]), gv[row * E + e] = from_float<T>(sum_v[e]);
+  for (int e = 0; e < E; ++e) {
+    gk[row * E + e] = from_float<T>(scale * sum_k[e]);
+    gv[row * E + e] = from_float<T>(sum_v[e]);
+  }
 }
 
 // v3, gq: a warp per 4 query rows, a lane per key.
-extern "C" __global__ void attention_grad_q_warp(T* gq, const T* go, const float* lse, const float* dots, const T* q,
-                                                 const T* k, const T* v, int n_queries, int n_keys, long long q_batch,
-                                                 long long q_head, long long q_row, long long k_batch, long long k_head,
-                                                 long long k_row, long long v_batch, long long v_head, long long v_row,
-                                                 float scale, int causal) {
+extern "C" __global__ void attention_grad_q_warp(
+    T* gq, const T* go, const float* lse, const float* dots, const T* q, const T* k, const T*
+    v, int n_queries, int n_keys, long long q_batch, long long q_head, long long q_row, long
+    long k_batch, long long k_head, long long k_row, long long v_batch, long long v_head, long
+    long v_row, float scale, int causal) {
   __shared__ float qt[OWN * PITCH];
   __shared__ float got[OWN * PITCH];
   __shared__ float kvt[32 * PITCH];
   const int first = blockIdx.x * OWN, lane = threadIdx.x % 32, mine = threadIdx.x / 32 * EACH;
-  const long long head = blockIdx.y, batch = blockIdx.z, row = gridDim.y * E, start = (batch * n_queries + first) * gridDim.y + head;
+  const long long head = blockIdx.y, batch = blockIdx.z, row = gridDim.y * E;
+  const long long start = (batch * n_queries + first) * gridDim.y + head;
   k += batch * k_batch + head * k_head;
   v += batch * v_batch + head * v_head;
   load_rows<OWN>(qt, q + batch * q_batch + head * q_head + first * q_row, q_row, n_queries - first);
@@ -287,16 +302,17 @@ extern "C" __global__ void attention_grad_q_warp(T* gq, const T* go, const float
 }
 
 // v3, gk and gv: a warp per 4 key rows, a lane per query.
-extern "C" __global__ void attention_grad_kv_warp(T* gk, T* gv, const T* go, const float* lse, const float* dots,
-                                                  const T* q, const T* k, const T* v, int n_queries, int n_keys,
-                                                  long long q_batch, long long q_head, long long q_row, long long k_batch,
-                                                  long long k_head, long long k_row, long long v_batch, long long v_head,
-                                                  long long v_row, float scale, int causal) {
+extern "C" __global__ void attention_grad_kv_warp(
+    T* gk, T* gv, const T* go, const float* lse, const float* dots, const T* q, const T* k,
+    const T* v, int n_queries, int n_keys, long long q_batch, long long q_head, long long
+    q_row, long long k_batch, long long k_head, long long k_row, long long v_batch, long long
+    v_head, long long v_row, float scale, int causal) {
   __shared__ float kt[OWN * PITCH];
   __shared__ float vt[OWN * PITCH];
   __shared__ float tile[32 * PITCH];  // tile: go, then q
   const int first = blockIdx.x * OWN, lane = threadIdx.x % 32, mine = threadIdx.x / 32 * EACH;
-  const long long head = blockIdx.y, batch = blockIdx.z, row = gridDim.y * E, start = (batch * n_keys + first) * gridDim.y + head;
+  const long long head = blockIdx.y, batch = blockIdx.z, row = gridDim.y * E;
+  const long long start = (batch * n_keys + first) * gridDim.y + head;
   q += batch * q_batch + head * q_head;
   load_rows<OWN>(kt, k + batch * k_batch + head * k_head + first * k_row, k_row, n_keys - first);
   load_rows<OWN>(vt, v + batch * v_batch + head * v_head + first * v_row, v_row, n_keys - first);

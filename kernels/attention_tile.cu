@@ -1,24 +1,30 @@
-// Attention on a CPU core: one thread takes a tile of queries, and the vector registers are its warp.
+// Attention on a CPU core: one thread takes a tile of queries, and the vector registers are its
+// warp.
 //
-//   S = scale q k^T    P = softmax(S)    o = P v    lse = log(sum(exp(S)))      the formulas of attention.cu
+//   S = scale q k^T    P = softmax(S)    o = P v    lse = log(sum(exp(S)))    as in attention.cu
 //
-//   q (B, H, L, E)   k, v (B, H, S, E)   any strides, the last 1      o (B, L, H, E)   lse (B, H, L) float
-//   Read: q once, k and v once per tile of QUERIES rows.  Written: o and lse.  S and P live in L1, 16 KiB at a time.
+//   q (B, H, L, E)   k, v (B, H, S, E)   any strides, the last 1
+//   o (B, L, H, E)   lse (B, H, L) float
+//   Read: q once, k and v once per GROUP tiles of queries. Written: o and lse. S and P live in L1.
 //
-//            keys ->                       Two thirds and more of the time are small matrix products. `product` keeps a
-//   queries  [ tile ][ tile ][ tile ]      few rows of the result in registers, 16 of them, and for each k adds
-//            (m, l, o: online softmax)     one number of A (broadcast) times one row of B (loaded): at 16 lanes a register
-//                                          and two multiply-adds a cycle, 90% of what the core can do.
+//            keys ->                     Most of the time goes into small matrix products.
+//   queries  [ tile ][ tile ][ tile ]    `product` keeps a few rows of the result in registers, 16
+//            (online softmax)            of them, and for each k adds one number of A (broadcast)
+//                                        times one row of B (loaded). With 16 lanes and two
+//                                        multiply-adds a cycle: 90% of what a core can do.
 //
-// The ladder for a GPU is attention.cu. This rung is no GPU code: a GPU thread has no such registers, nor an L1 of its own.
-// Compiled with -DE=, the head's width, so that every loop over it has a known length.
+// The ladder for a GPU is attention.cu. This rung is no GPU code: a GPU thread has no such
+// registers, nor an L1 of its own. Compiled with -DE=, the head's width, so that every loop over it
+// has a known length.
 //
-// Source: Dao et al. (2022); Goto & van de Geijn, "Anatomy of high-performance matrix multiplication" (2008).
+// Source: Dao et al. (2022); Goto & van de Geijn, "Anatomy of high-performance matrix
+// multiplication" (2008).
 // Wrapper: minidl/fused/attention.py   Test: tests/fused/test_attention.py
 #include "common.cuh"
 #ifdef MINIDL_HOST
 
-// Vec: one vector register of floats, of GCC's and clang's vector extension; + - * < work lane by lane.
+// Vec: one vector register of floats, of GCC's and clang's vector extension; + - * < work lane by
+// lane.
 #if defined(__AVX512F__)
 #define VEC_BYTES 64
 #elif defined(__AVX__)
@@ -37,17 +43,18 @@ typedef float Vec __attribute__((vector_size(VEC_BYTES), aligned(4), may_alias))
 typedef int IntVec __attribute__((vector_size(VEC_BYTES)));
 
 constexpr int LANES = VEC_BYTES / 4;
-constexpr int QUERIES = 64, KEYS = 64;                        // a tile; its scores are 16 KiB, half of an L1
-constexpr int GROUP = E > 64 ? 2 : 4;  // tiles a thread owns; each tile of the other side is then read once per group
-constexpr int WIDTH = (E + LANES - 1) / LANES * LANES;        // E, filled up with zeros to whole registers
+constexpr int QUERIES = 64, KEYS = 64;  // a tile; its scores are 16 KiB, half of an L1
+// Tiles that a thread owns: each tile of the other side is read once for all of them.
+constexpr int GROUP = E > 64 ? 2 : 4;
+constexpr int WIDTH = (E + LANES - 1) / LANES * LANES;  // E, filled up to whole registers
 
 __forceinline__ Vec load(const float* p) { return *(const Vec*)p; }
 __forceinline__ void store(float* p, Vec x) { *(Vec*)p = x; }
 __forceinline__ Vec all(float x) { return x - Vec{}; }
 __forceinline__ Vec larger(Vec a, Vec b) { return a < b ? b : a; }
 
-// e^x for x <= 0, as expf in host/float_math.h. Below -87.7 the exponent field of 2^n becomes 0 and so does the result:
-// a masked score, -inf, gives exactly 0.
+// e^x for x <= 0, as expf in host/float_math.h. Below -87.7 the exponent field of 2^n becomes 0 and
+// so does the result: a masked score, -inf, gives exactly 0.
 __forceinline__ Vec exp_nonpositive(Vec x) {
   x = x < -88.0f ? all(-88.0f) : x;  // NaN stays
   Vec t = x * 1.442695041f + 12582912.0f, n = t - 12582912.0f;  // adding 1.5 * 2^23 rounds to an integer
@@ -60,17 +67,20 @@ __forceinline__ Vec exp_nonpositive(Vec x) {
   return p * (Vec)(((IntVec)t - (0x4b400000 - 127)) << 23);
 }
 
-// C = keep C + A B, for ROWS x VECS registers of C.   A[m][k] is at a + m a_row + k a_col; rows of B and C are contiguous.
+// C = keep C + A B, for ROWS x VECS registers of C. A[m][k] is at a + m a_row + k a_col; rows of B
+// and C are contiguous.
 // keep: a factor for each row of C; null: C is overwritten.
 template <int ROWS, int VECS>
 __forceinline__ void product_block(float* c, int c_row, const float* keep, const float* a, int a_row, int a_col,
                                    const float* b, int b_row, int n_k) {
   Vec sum[ROWS][VECS];
   UNROLL for (int m = 0; m < ROWS; ++m)
-    UNROLL for (int n = 0; n < VECS; ++n) sum[m][n] = keep ? keep[m] * load(c + m * c_row + n * LANES) : Vec{};
+    UNROLL for (int n = 0; n < VECS; ++n)
+      sum[m][n] = keep ? keep[m] * load(c + m * c_row + n * LANES) : Vec{};
   for (int k = 0; k < n_k; ++k) {
     UNROLL for (int m = 0; m < ROWS; ++m)
-      UNROLL for (int n = 0; n < VECS; ++n) sum[m][n] += a[m * a_row + k * a_col] * load(b + k * b_row + n * LANES);
+      UNROLL for (int n = 0; n < VECS; ++n)
+        sum[m][n] += a[m * a_row + k * a_col] * load(b + k * b_row + n * LANES);
   }
   UNROLL for (int m = 0; m < ROWS; ++m)
     UNROLL for (int n = 0; n < VECS; ++n) store(c + m * c_row + n * LANES, sum[m][n]);
@@ -78,35 +88,41 @@ __forceinline__ void product_block(float* c, int c_row, const float* keep, const
 
 // C (64 x N) = keep C + A (64 x n_k) B (n_k x N); C and B have rows of N floats.
 template <int N>
-__forceinline__ void product(float* c, const float* keep, const float* a, int a_row, int a_col, const float* b, int n_k) {
+__forceinline__ void product(float* c, const float* keep, const float* a, int a_row, int a_col,
+                             const float* b, int n_k) {
   constexpr int VECS = N / LANES % MAX_VECS == 0 ? MAX_VECS : N / LANES % 2 == 0 ? 2 : 1;
   constexpr int ROWS = 4 * MAX_VECS / VECS > 8 ? 8 : 4 * MAX_VECS / VECS;
   for (int n = 0; n < N; n += VECS * LANES)
     for (int m = 0; m < 64; m += ROWS)
-      product_block<ROWS, VECS>(c + m * N + n, N, keep ? keep + m : nullptr, a + m * a_row, a_row, a_col, b + n, N, n_k);
+      product_block<ROWS, VECS>(c + m * N + n, N, keep ? keep + m : nullptr, a + m * a_row, a_row,
+                                a_col, b + n, N, n_k);
 }
 
-// Copies 64 rows of E elements into a tile, times `factor`; rows past n_rows and columns past E become 0. Rows of one head lie
-// far apart, where the processor does not guess that the next will be wanted: so the next tile's are asked for here.
+// Copies 64 rows of E elements into a tile, times `factor`; rows past n_rows and columns past E
+// become 0. Rows of one head lie far apart, where the processor does not guess that the next will
+// be wanted: so the next tile's are asked for here.
 __forceinline__ void load_tile(float* tile, const T* x, long long row, int n_rows, float factor) {
   for (int i = 0; i < 64; ++i) {
-    for (int e = 0; e < E; e += 64 / (int)sizeof(T)) __builtin_prefetch(x + (i + 64) * row + e);  // a hint: any address will do
+    for (int e = 0; e < E; e += 64 / (int)sizeof(T))
+      __builtin_prefetch(x + (i + 64) * row + e);  // a hint: any address will do
     const int n = i < n_rows ? E : 0;
     if (n) SIMD for (int e = 0; e < E; ++e) tile[i * WIDTH + e] = to_float(x[i * row + e]) * factor;
     for (int e = n; e < WIDTH; ++e) tile[i * WIDTH + e] = 0;
   }
 }
 
-// The same, transposed: tile[e][i]. Once for 64 x S products of the same size: other orders of these loops gave no more.
+// The same, transposed: tile[e][i]. Once for 64 x S products of the same size: other orders of
+// these loops gave no more.
 __forceinline__ void load_transposed(float* tile, const T* x, long long row, int n_rows, float factor) {
   for (int e = 0; e < E; ++e)
     for (int i = 0; i < 64; ++i) tile[e * 64 + i] = i < n_rows ? to_float(x[i * row + e]) * factor : 0.0f;
 }
 
-// One tile of scores joins the softmax: s becomes exp(s - top), with the maximum and the sum of each query so far in top and
-// total; shrink = exp(old top - new top) is what the sums made so far must be multiplied by.
+// One tile of scores joins the softmax: s becomes exp(s - top), with the maximum and the sum of
+// each query so far in top and total; shrink = exp(old top - new top) is what the sums made so far
+// must be multiplied by.
 __forceinline__ void online_softmax(float* s, float* top, float* total, float* shrink) {
-  constexpr int N = QUERIES / LANES < 8 ? QUERIES / LANES : 8;  // registers side by side, so that their waits overlap
+  constexpr int N = QUERIES / LANES < 8 ? QUERIES / LANES : 8;  // side by side: waits overlap
   for (int i = 0; i < QUERIES; i += N * LANES) {
     Vec m[N], l[N];
     UNROLL for (int n = 0; n < N; ++n) m[n] = load(top + i + n * LANES);
@@ -129,11 +145,12 @@ __forceinline__ void online_softmax(float* s, float* top, float* total, float* s
   }
 }
 
-// Forward. grid (ceil(L / (64 GROUP)), H, B), block 1: a thread per group of query tiles, which meet the same tile of keys.
-extern "C" __global__ void attention_tile(T* o, float* lse, const T* q, const T* k, const T* v, int n_queries, int n_keys,
-                                          long long q_batch, long long q_head, long long q_row, long long k_batch,
-                                          long long k_head, long long k_row, long long v_batch, long long v_head,
-                                          long long v_row, float scale, int causal) {
+// Forward. grid (ceil(L / (64 GROUP)), H, B), block 1: a thread per group of query tiles, which
+// meet the same tile of keys.
+extern "C" __global__ void attention_tile(
+    T* o, float* lse, const T* q, const T* k, const T* v, int n_queries, int n_keys, long long
+    q_batch, long long q_head, long long q_row, long long k_batch, long long k_head, long long
+    k_row, long long v_batch, long long v_head, long long v_row, float scale, int causal) {
   const int first = blockIdx.x * GROUP * QUERIES, head = blockIdx.y, n_heads = gridDim.y;
   const int n_rows = min(GROUP * QUERIES, n_queries - first);
   const long long batch = blockIdx.z;
@@ -156,7 +173,8 @@ extern "C" __global__ void attention_tile(T* o, float* lse, const T* q, const T*
     load_tile(kt, k + j0 * k_row, k_row, n_keys - j0, 1);
     load_tile(vt, v + j0 * v_row, v_row, n_keys - j0, 1);
     for (int i0 = causal ? max(0, (j0 - first) / QUERIES * QUERIES) : 0; i0 < n_rows; i0 += QUERIES) {
-      product<QUERIES>(s, nullptr, kt, WIDTH, 1, qt + i0 * E, E);  // s[j][i]: lanes are queries, a softmax is a loop over j
+      // s[j][i]: the lanes are queries, so that a softmax is a loop over j
+      product<QUERIES>(s, nullptr, kt, WIDTH, 1, qt + i0 * E, E);
       if (j0 + KEYS > n_keys || (causal && j0 + KEYS > first + i0 + 1))
         for (int j = 0; j < KEYS; ++j)
           SIMD for (int i = 0; i < QUERIES; ++i)
@@ -172,18 +190,19 @@ extern "C" __global__ void attention_tile(T* o, float* lse, const T* q, const T*
   }
 }
 
-// Backward. P comes back from lse, then D = sum_e go o (attention_row_dot), gP = go v^T, gS = P (gP - D) and
+// Backward. P comes back from lse, then D = sum_e go o (attention_row_dot), gP = go v^T, gS = P (gP
+// - D) and
 //
-//   gv = P^T go     gk = scale gS^T q     gq = scale gS k          five products a tile where forward has two
+//   gv = P^T go     gk = scale gS^T q     gq = scale gS k     five products, forward has two
 //
-// grid (ceil(S / (64 GROUP)), H, B), block 1: a thread per group of key tiles, whose gk and gv it sums alone, in one order:
-// no atomics, the same bits each time. gq needs a sum over the groups: each writes its part, (groups, B, L, H, E) float.
-extern "C" __global__ void attention_tile_backward(float* gq, T* gk, T* gv, const T* go, const float* lse,
-                                                   const float* dots, const T* q, const T* k, const T* v, int n_queries,
-                                                   int n_keys, long long q_batch, long long q_head, long long q_row,
-                                                   long long k_batch, long long k_head, long long k_row,
-                                                   long long v_batch, long long v_head, long long v_row, float scale,
-                                                   int causal) {
+// grid (ceil(S / (64 GROUP)), H, B), block 1: a thread per group of key tiles, whose gk and gv it
+// sums alone, in one order: no atomics, the same bits each time. gq needs a sum over the groups:
+// each writes its part, (groups, B, L, H, E) float.
+extern "C" __global__ void attention_tile_backward(
+    float* gq, T* gk, T* gv, const T* go, const float* lse, const float* dots, const T* q,
+    const T* k, const T* v, int n_queries, int n_keys, long long q_batch, long long q_head,
+    long long q_row, long long k_batch, long long k_head, long long k_row, long long v_batch,
+    long long v_head, long long v_row, float scale, int causal) {
   const int first = blockIdx.x * GROUP * KEYS, head = blockIdx.y, n_heads = gridDim.y;
   const int n_rows = min(GROUP * KEYS, n_keys - first);
   const long long batch = blockIdx.z, row = (long long)n_heads * E;  // of go, gq, gk and gv
@@ -199,7 +218,8 @@ extern "C" __global__ void attention_tile_backward(float* gq, T* gk, T* gv, cons
 
   constexpr int TILE = 64 * WIDTH;
   alignas(64) float kt[GROUP * TILE], k_across[GROUP * E * KEYS], v_across[GROUP * E * KEYS];
-  alignas(64) float gkt[GROUP * TILE], gvt[GROUP * TILE], qt[TILE], got[TILE], gqt[TILE], p[64 * KEYS], g[64 * KEYS], one[64];
+  alignas(64) float gkt[GROUP * TILE], gvt[GROUP * TILE], qt[TILE], got[TILE], gqt[TILE];
+  alignas(64) float p[QUERIES * KEYS], g[QUERIES * KEYS], one[64];
   for (int j0 = 0; j0 < n_rows; j0 += KEYS) {
     load_tile(kt + j0 * WIDTH, k + j0 * k_row, k_row, n_rows - j0, scale);
     load_transposed(k_across + j0 * E, k + j0 * k_row, k_row, n_rows - j0, 1);
@@ -222,7 +242,8 @@ extern "C" __global__ void attention_tile_backward(float* gq, T* gk, T* gv, cons
       for (int i = 0; i < QUERIES; ++i) {
         const int seen = i >= n ? 0 : causal ? min(n_rows - j0, i0 + i - first - j0 + 1) : n_rows - j0;
         for (int j = max(0, seen); j < KEYS; ++j) p[i * KEYS + j] = -INFINITY;
-        const Vec l = all(i < n ? lse[i0 + i] : 0), d = all(i < n ? dots[(long long)(i0 + i) * n_heads] : 0);
+        const Vec l = all(i < n ? lse[i0 + i] : 0);
+        const Vec d = all(i < n ? dots[(long long)(i0 + i) * n_heads] : 0);
         UNROLL for (int j = 0; j < KEYS; j += LANES) {
           Vec pj = exp_nonpositive(load(p + i * KEYS + j) - l);
           store(p + i * KEYS + j, pj);
