@@ -1,6 +1,6 @@
 """How long does a GPT's training step take, in minidl and in PyTorch eager, on the CPU?
 
-    python benchmarks/bench_train_step.py [--threads 2] [--repeats 7] [--out FILE.json]
+    python benchmarks/bench_train_step.py [--threads 2] [--repeats 7] [--plain] [--out FILE.json]
 
 The same model (4 layers, width 256, 8 heads, context 256, vocabulary 256), the same weights, the
 same batch of 8, AdamW; float32. Both are checked to give the same losses first. The two take
@@ -20,13 +20,15 @@ def options():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=7, help="blocks of three steps of each")
-    parser.add_argument("--out", help="JSON file (default benchmarks/results/train_step.json)")
+    parser.add_argument("--plain", action="store_true", help="without the fused kernels")
+    parser.add_argument("--out", help="JSON file (default benchmarks/results/train_step*.json)")
     return parser.parse_args()
 
 
 ARGS = options()
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = str(ARGS.threads)  # before NumPy loads its BLAS
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # as `minidl run` does; launcher.py says why
 
 import numpy as np  # noqa: E402
 from common import machine, write_json  # noqa: E402
@@ -232,8 +234,9 @@ def main():
     rest = total - sum(table.values())
     print(f"{'optimizer, engine, Python':28}{1e3 * rest:>19.1f}{rest / total:>8.1%}")
     result["operations_s"] = {f"{n}.{p}": v for (n, p), v in table.items()}
-    write_json(result, ARGS.out, "train_step.json")
+    write_json(result, ARGS.out, "train_step_plain.json" if ARGS.plain else "train_step.json")
 
 
 if __name__ == "__main__":
-    main()
+    with minidl.use_fused(not ARGS.plain):
+        main()
