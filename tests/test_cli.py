@@ -176,6 +176,9 @@ def start(tmp_path, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     started = []
 
+    def heed_ctrl_c():  # tests that a shell started with & would hand down that it is ignored
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
     def start(how):
         command = [
             sys.executable,
@@ -196,6 +199,7 @@ def start(tmp_path, monkeypatch):
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
+                preexec_fn=heed_ctrl_c,
             )
         )
         return started[-1]
