@@ -31,13 +31,13 @@ from minidl.parallel import DataParallel
 from minidl.tutorial import Table, launch, picture, progress, say
 
 OPTIONS = {
-    "steps": (240, "training steps"),
-    "batch": (32, "windows per step, over all ranks together"),
+    "steps": (500, "training steps"),
+    "batch": (16, "windows per step, over all ranks together"),
     "context": (64, "bytes the model looks back"),
     "layers": (3, "transformer blocks"),
     "heads": (4, "attention heads"),
     "width": (96, "width of the residual stream"),
-    "lr": (4e-3, "peak learning rate"),
+    "lr": (3e-3, "peak learning rate"),
     "seed": (0, "of weights and batches"),
     "sample": (500, "bytes to write at the end"),
 }
@@ -173,7 +173,7 @@ def evaluate(t, model, data, context, n_windows=256):
 
 def write(model, n_bytes, seed):
     prompt = np.frombuffer(b"\ndef ", np.uint8)[None].astype(np.int64)
-    ids = model.generate(prompt, n_bytes, temperature=0.6, generator=minidl.Generator(seed, 1))
+    ids = model.generate(prompt, n_bytes, temperature=0.75, generator=minidl.Generator(seed, 1))
     return bytes(ids[0].astype(np.uint8)).decode("ascii", "replace").strip()
 
 
