@@ -17,11 +17,10 @@ figures are medians, ratios are medians over the rounds. NumPy uses one thread f
 import argparse
 import math
 import statistics
-import time
 
 import numpy as np
 import torch
-from common import machine, ratio, take_turns, write_json
+from common import machine, ratio, take_turns, timed, write_json
 
 import minidl.cuda as cuda
 from minidl.fused import adamw, bias_gelu, dropout_add, norm, sgd, unscale_check
@@ -233,17 +232,6 @@ def other_peers(n):
         "out=": lambda: math.sqrt(x.reshape(-1) @ x.reshape(-1)),
         "torch": lambda: torch.linalg.vector_norm(tx).item(),
     }
-
-
-def timed(work):
-    def run():
-        start = time.perf_counter()
-        result = work()
-        time_s = time.perf_counter() - start
-        del result  # gives its memory back outside the measured time
-        return time_s
-
-    return run
 
 
 def main():

@@ -16,11 +16,10 @@ ratios are medians over the rounds. NumPy uses one thread for all of this.
 
 import argparse
 import statistics
-import time
 
 import numpy as np
 import torch
-from common import machine, ratio, take_turns, write_json
+from common import machine, ratio, take_turns, timed, write_json
 
 import minidl.cuda as cuda
 from minidl.fused import cross_entropy, layer_norm, softmax
@@ -143,17 +142,6 @@ def cross_entropy_peers(x, gy):
         "out=": lambda: in_place(backward=True),
         "torch": torch_both,
     }
-
-
-def timed(work):
-    def run():
-        start = time.perf_counter()
-        result = work()
-        time_s = time.perf_counter() - start
-        del result  # gives its memory back outside the measured time
-        return time_s
-
-    return run
 
 
 def main():
