@@ -13,7 +13,7 @@ are the array's, without any header. A receive counts when it is complete.
 import threading
 from dataclasses import dataclass
 
-from .transport import Request, Transport, current_label
+from .transport import Request, Wrapper, current_label
 
 
 @dataclass
@@ -32,7 +32,7 @@ class Count:
         self.messages_received += other.messages_received
 
 
-class Ledger(Transport):
+class Ledger(Wrapper):
     """A transport that counts what passes through it, its subgroups included.
 
     rows   {(group, label, peer): Count}; group is a tuple of world ranks, label names the
@@ -40,8 +40,7 @@ class Ledger(Transport):
     """
 
     def __init__(self, t):
-        self.inner = t
-        self.rank, self.size, self.world_rank, self.ranks = t.rank, t.size, t.world_rank, t.ranks
+        super().__init__(t)
         self.rows = {}
         self._lock = threading.Lock()  # a background thread counts too
 
@@ -113,30 +112,10 @@ class Ledger(Transport):
         with self._lock:
             self.rows.setdefault(key, Count()).add(count)
 
-    # -- the rest passes through
-
-    def subgroup(self, ranks):
-        inner = self.inner.subgroup(ranks)
-        if inner is None:
-            return None
+    def around(self, inner):
         group = Ledger(inner)
         group.rows, group._lock = self.rows, self._lock
         return group
-
-    def spawn(self, fn, *args):
-        return self.inner.spawn(fn, *args)
-
-    def event(self):
-        return self.inner.event()
-
-    def scratch(self, n_elems, dtype):
-        return self.inner.scratch(n_elems, dtype)
-
-    def time(self):
-        return self.inner.time()
-
-    def compute(self, seconds):
-        self.inner.compute(seconds)
 
 
 class _CountedReceive(Request):

@@ -30,8 +30,9 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
-# One per thread and per greenlet, so a background task's label is its own.
-_label = contextvars.ContextVar("collective")
+# One per thread and per greenlet, so a background task's are its own.
+_label = contextvars.ContextVar("label")
+_inside = contextvars.ContextVar("inside a collective")
 
 
 class SizeMismatch(ValueError):
@@ -98,6 +99,9 @@ class Transport(ABC):
     def compute(self, seconds):  # noqa: B027  nothing to do is the right default
         """Tell a modelled clock that work took so long; measured clocks know, nothing happens."""
 
+    def entering(self, fn, args, kwargs):  # noqa: B027  nothing to do is the right default
+        """Called before a collective `fn(t, *args, **kwargs)` that no other collective calls."""
+
     def scratch(self, n_elems, dtype):
         """An uninitialised 1-d work array, the same memory on every call: one user at a time.
 
@@ -142,14 +146,74 @@ class Transport(ABC):
         return f"{type(self).__name__}(rank {self.rank} of {self.size}, world ranks {self.ranks})"
 
 
+class Wrapper(Transport):
+    """A transport around another, `inner`: a subclass changes what it needs, the rest passes on."""
+
+    def __init__(self, inner):
+        self.inner = inner
+        self.rank, self.size = inner.rank, inner.size
+        self.world_rank, self.ranks = inner.world_rank, inner.ranks
+
+    def isend(self, array, dst, tag=0):
+        return self.inner.isend(array, dst, tag)
+
+    def irecv(self, out, src, tag=0):
+        return self.inner.irecv(out, src, tag)
+
+    def send(self, array, dst, tag=0):
+        self.inner.send(array, dst, tag)
+
+    def sendrecv(self, out, dst, into, src, tag=0):
+        return self.inner.sendrecv(out, dst, into, src, tag)
+
+    def recv_any(self, tag=0):
+        return self.inner.recv_any(tag)
+
+    def subgroup(self, ranks):
+        inner = self.inner.subgroup(ranks)
+        return None if inner is None else self.around(inner)
+
+    def around(self, inner):
+        """This wrapper for a subgroup's transport."""
+        return type(self)(inner)
+
+    def spawn(self, fn, *args):
+        return self.inner.spawn(fn, *args)
+
+    def event(self):
+        return self.inner.event()
+
+    def time(self):
+        return self.inner.time()
+
+    def compute(self, seconds):
+        self.inner.compute(seconds)
+
+    def entering(self, fn, args, kwargs):
+        self.inner.entering(fn, args, kwargs)
+
+    def scratch(self, n_elems, dtype):
+        return self.inner.scratch(n_elems, dtype)
+
+
 def collective(fn):
-    """Decorator: label the messages of `fn(t, ...)` 'file.function', unless a caller has."""
+    """Decorator: label the messages of `fn(t, ...)` 'file.function', unless a caller has.
+
+    A collective that no other one calls is announced to the transport: `t.entering`.
+    """
     label = f"{fn.__module__.rpartition('.')[2]}.{fn.__name__}"
 
     @functools.wraps(fn)
     def labelled(t, *args, **kwargs):
-        with t.named(label):
+        if _inside.get(False):
             return fn(t, *args, **kwargs)
+        token = _inside.set(True)
+        try:
+            with t.named(label):
+                t.entering(fn, args, kwargs)
+                return fn(t, *args, **kwargs)
+        finally:
+            _inside.reset(token)
 
     return labelled
 
