@@ -100,7 +100,7 @@ class Kernel:
             library = _library(
                 self.path,
                 tuple(sorted(self.defines.items())),
-                self._instance,
+                self.name,
                 self.form,
                 _stamp(self.path),
             )
@@ -131,10 +131,10 @@ class Kernel:
 
 
 @functools.lru_cache(maxsize=256)
-def _library(path, defines, instance, form, stamp):
+def _library(path, defines, name, form, stamp):
     from minidl.cuda import cpu
 
-    return cpu.load(path, dict(defines), (KERNELS,), instance, form)
+    return cpu.load(path, dict(defines), (KERNELS,), name, form)
 
 
 def _stamp(path):
@@ -155,8 +155,9 @@ def _choose(kernels, name, path):
     # A template without arguments, a kernel that uses something unsupported, or no kernel at all:
     # find out which.
     from minidl.cuda import cpu
+    from minidl.cuda.source import Source, inline_includes
 
-    raise cpu.why_missing(path, name, (KERNELS,))
+    raise cpu.why_missing(Source(path, inline_includes(path, (KERNELS,))[0]), name)
 
 
 def check(kernel, grid, block, args, **options):

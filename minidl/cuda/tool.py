@@ -55,7 +55,7 @@ def _cpu_table(path, source, defines):
         elif f.template:
             lines.append(f"  {f.name:<24} {'template':<9} {params}")
         else:
-            lines.append(f"  {f.name:<24} {'-':<9} {cpu.why_missing(path, f.name, (KERNELS,))}")
+            lines.append(f"  {f.name:<24} {'-':<9} {cpu.why_missing(source, f.name)}")
     lines.append(f"  compiled and loaded in {time.perf_counter() - start:.2f} s")
     return "\n".join(lines)
 

@@ -128,6 +128,34 @@ def test_one_unsupported_kernel_does_not_stop_its_neighbours(tmp_path, own_cache
         cuda.kernel(file, "ptx")(1, 32, (np.zeros(1, np.float32),))
 
 
+TWO = DOUBLE + DOUBLE.replace("twice", "again")
+
+
+def test_only_the_kernel_asked_for_is_compiled(tmp_path, own_cache):
+    file = write(tmp_path, TWO)
+    assert list(cpu.load(file, {}, (), "again").kernels) == ["again"]
+    assert list(cpu.load(file, {}, ()).kernels) == ["twice", "again"]
+    run_twice(file)
+    assert len(list(own_cache.iterdir())) == 4  # again; both; twice; the runtime
+
+
+def test_a_kernel_that_an_if_leaves_out_is_said_to_be(tmp_path, own_cache):
+    file = write(tmp_path, TWO.replace("}\nextern", "}\n#ifdef NEVER\nextern") + "#endif\n")
+    with pytest.raises(cuda.KernelError, match="'again' is left out by an #if"):
+        cuda.kernel(file, "again")(1, 32, (np.zeros(1, np.float32), 1))
+    with pytest.raises(cuda.KernelError, match="no kernel 'thrice'.* it has: twice, again"):
+        cuda.kernel(file, "thrice")(1, 32, (np.zeros(1, np.float32), 1))
+
+
+def test_a_library_of_an_older_generator_is_not_used(tmp_path, own_cache, monkeypatch):
+    file = write(tmp_path)
+    run_twice(file)
+    cuda._library.cache_clear()
+    monkeypatch.setattr(cpu, "_generator", lambda: ["the text of a newer flat.py"])
+    run_twice(file)
+    assert len(list(own_cache.iterdir())) == 3
+
+
 def test_without_a_compiler_one_sentence_tells_the_remedies(monkeypatch):
     monkeypatch.setenv("PATH", "/nonexistent")
     monkeypatch.setattr(compiler.importlib.util, "find_spec", lambda name: None)
