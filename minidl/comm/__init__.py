@@ -8,6 +8,8 @@
     chunks.py       how a vector is cut into n chunks, and what each rank then sends
     naive.py        gather, add, broadcast: the oracle
     ring.py         reduce-scatter, all-gather, all-reduce around a ring
+    ring_blocks.py  the same with blocks of any length, of which rank r owns block r
+    average.py      the mean over ranks, by any all-reduce
     tree.py         binomial broadcast, reduce, all-reduce, barrier
     background.py   one communication thread, first in first out
     cost.py         the alpha-beta-gamma formulas
@@ -21,6 +23,7 @@ Importing this package imports neither mpi4py nor greenlet: the submodules load 
 import importlib
 
 _SUBMODULES = (
+    *("average", "ring_blocks"),
     *("background", "chunks", "cost", "ledger", "mpi", "naive", "ring", "scheduler", "sim"),
     *("transport", "tree"),
 )

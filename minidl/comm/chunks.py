@@ -2,7 +2,7 @@
 
     10 elements on 4 ranks:   |0 1 2|3 4 5|6 7|8 9|      L//n each, the first L%n one more
 
-Test: tests/comm/test_chunks.py   Used by: ring.py
+Test: tests/comm/test_chunks.py   Used by: ring.py, ring_blocks.py
 
 With fewer elements than ranks the last chunks are empty; they take part in every step all the same.
 """
@@ -23,6 +23,21 @@ def split(x, n):
 def size(length, n, i):
     """Elements in chunk i (taken modulo n)."""
     return length // n + (i % n < length % n)
+
+
+def check_bounds(t, bounds, length=None):
+    """`bounds` as a list of ints; raises ValueError unless they are n+1 places from 0 on (to
+    `length`, if it is given) of which none goes back."""
+    b = [int(place) for place in bounds]
+    whole = len(b) == t.size + 1 and b[0] == 0 and (length is None or b[-1] == length)
+    if not whole or b != sorted(b):
+        to = "on" if length is None else f"to the length {length}"
+        raise ValueError(
+            f"rank {t.rank}: bounds of {t.size} blocks must be {t.size + 1} places from 0 {to}, "
+            f"none before the one to its left; got {b if len(b) <= 20 else f'{len(b)} of them'}. "
+            "chunks.bounds(length, n) cuts evenly."
+        )
+    return b
 
 
 def ring_bytes_sent(length, itemsize, n, rank):

@@ -73,3 +73,38 @@ def tree_all_reduce(n, n_bytes, alpha, beta, gamma=0.0):
 
 def _then(first, second):
     return Cost(*(a + b for a, b in zip(first, second, strict=True)))
+
+
+def all_to_all(n, n_bytes, alpha, beta):
+    """(n-1) (alpha + K/n beta)"""
+    return ring_all_gather(n, n_bytes, alpha, beta)
+
+
+def all_gather_v(n, n_bytes, alpha, beta):
+    """(n-1) (2 alpha + 8 beta + K/n beta), K the bytes of all ranks' equal blocks; first go the
+    lengths, of 8 bytes each"""
+    return _then(ring_all_gather(n, 8 * n, alpha, beta), ring_all_gather(n, n_bytes, alpha, beta))
+
+
+def scatter(n, n_bytes, alpha, beta):
+    """ceil(log2 n) alpha + (n-1)/n K beta, by a binomial tree; K the root's bytes"""
+    steps, carried = (n - 1).bit_length(), (n - 1) * (n_bytes / n)
+    return Cost(steps, carried, steps * alpha + carried * beta)
+
+
+def gather(n, n_bytes, alpha, beta):
+    """ceil(log2 n) alpha + (n-1)/n K beta; half of it leaves the root's last child"""
+    once = min(n - 1, 1)
+    return Cost(once, once * n_bytes / 2, scatter(n, n_bytes, alpha, beta).time_s)
+
+
+def scatter_direct(n, n_bytes, alpha, beta):
+    """alpha + (n-1)/n K beta: the latencies of the n-1 messages overlap"""
+    carried = (n - 1) * (n_bytes / n)
+    return Cost(n - 1, carried, min(n - 1, 1) * alpha + carried * beta)
+
+
+def gather_direct(n, n_bytes, alpha, beta):
+    """alpha + (n-1)/n K beta"""
+    once = min(n - 1, 1)
+    return Cost(once, once * n_bytes / n, scatter_direct(n, n_bytes, alpha, beta).time_s)

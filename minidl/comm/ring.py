@@ -65,33 +65,12 @@ def all_reduce(t, x, op=np.add):
     A contiguous x of any shape is overwritten and returned; of another x a reduced copy is
     returned. op: np.add, np.maximum, np.minimum, np.multiply, np.logical_or; any that commutes and
     associates. It works in x's dtype: a float16 sum rounds to float16 after every addition, so
-    average float16 with `mean`. Sends `chunks.ring_bytes_sent` bytes in 2(n-1) messages.
+    average float16 with `average.mean`. Sends `chunks.ring_bytes_sent` bytes in 2(n-1) messages.
     """
     flat = np.ascontiguousarray(x).reshape(-1)  # x itself where it is contiguous, else a copy
     reduce_scatter(t, flat, op)
     all_gather(t, flat)
     return flat.reshape(x.shape)
-
-
-@collective
-def mean(t, x):
-    """The mean of all ranks' floating point x, on every rank, in place like `all_reduce`.
-
-    float16 is summed and divided in float32, and cast last: the float16 sum of 8 gradients can pass
-    65504 where their mean does not. That sends twice the bytes of x.
-    """
-    if x.dtype.kind not in "fc":
-        raise TypeError(
-            f"rank {t.rank}: ring.mean needs a floating point array; got {x.dtype}. Cast it first."
-        )
-    total = all_reduce(t, x.astype(np.float32) if x.dtype == np.float16 else x)
-    np.divide(total, t.size, out=total)
-    if total.dtype == x.dtype:
-        return total
-    if not x.flags.c_contiguous:
-        return total.astype(x.dtype)
-    x[...] = total
-    return x
 
 
 def _flat(t, x):

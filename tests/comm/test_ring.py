@@ -155,25 +155,6 @@ def test_golden_bytes(t, length):
     assert ledger.bytes_sent == golden[t.rank]
 
 
-@ranks(2, 3, 4, 8)
-def test_mean_of_float16_is_made_in_float32(t):
-    # The sum passes float16's 65504; the mean does not.
-    x = np.full(10, 60000, np.float16) - np.float16(32 * t.rank)
-    expected = np.float16(np.mean([np.float32(60000 - 32 * r) for r in range(t.size)]))
-    assert (ring.mean(t, x) == expected).all() and (x == expected).all()
-    with np.errstate(over="ignore"):
-        assert np.isinf(
-            ring.all_reduce(t, np.full(10, 60000, np.float16))
-        ).all()  # what mean avoids
-
-
-@ranks(1, 2, 3, 4)
-def test_mean_keeps_the_dtype(t):
-    for dtype in ("f2", "f4", "f8"):
-        x = np.full(7, t.rank, dtype)
-        assert ring.mean(t, x).dtype == dtype and (x == (t.size - 1) / 2).all()
-
-
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 8])
 @pytest.mark.parametrize("odd_one", [0, 1])
 def test_unequal_sizes_are_an_error_that_names_rank_and_sizes(n, odd_one):
@@ -190,9 +171,3 @@ def test_unequal_sizes_are_an_error_that_names_rank_and_sizes(n, odd_one):
         r"Unequal last batch\?",
         str(caught.value),
     )
-
-
-@ranks(2, mpi=False)
-def test_an_integer_mean_is_refused(t):
-    with pytest.raises(TypeError, match="floating point"):
-        ring.mean(t, np.ones(3, "i4"))

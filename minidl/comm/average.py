@@ -1,0 +1,31 @@
+"""The mean over ranks, by any all-reduce. Test: tests/comm/test_average.py
+
+    mean(t, gradients)      mean(t, gradients, tree.all_reduce)
+
+The other operations are an argument of each all-reduce: op=np.add, np.maximum, np.minimum,
+np.multiply. A mean is none of them, as the mean of means is not the mean: it is a sum, then a
+division, and only then a rounding to the array's own dtype.
+"""
+
+import numpy as np
+
+from . import ring
+from .transport import collective
+
+
+@collective
+def mean(t, x, all_reduce=ring.all_reduce):
+    """The mean of all ranks' floating point x, on every rank, in place; returns x.
+
+    float16 is summed and divided in float32, and cast last: the float16 sum of 8 gradients can pass
+    65504 where their mean does not. That sends twice the bytes of x.
+    """
+    if x.dtype.kind not in "fc":
+        raise TypeError(
+            f"rank {t.rank}: a mean needs a floating point array; got {x.dtype}. Cast it first."
+        )
+    total = all_reduce(t, x.astype(np.float32) if x.dtype == np.float16 else x)
+    np.divide(total, t.size, out=total)
+    if not np.may_share_memory(total, x):  # an all-reduce may work in place or return a new array
+        x[...] = total
+    return x

@@ -1,0 +1,99 @@
+"""The ring, with blocks of any length: rank r owns block r. What ZeRO shards and gathers with.
+
+    bounds = [0, 3, 3, 7, 9]      rank r's block is x[bounds[r] : bounds[r+1]]; rank 1's is empty
+
+    0 -> 1      In step s of the reduce-scatter rank r sends its partial sum of block r-s-1 to the
+    ^    v      right and adds what comes from the left to block r-s-2. Block r starts at rank r+1
+    3 <- 2      and ends, complete, at rank r. The all-gather carries it once more around.
+
+This is ring.py with the blocks renamed: what it calls chunk r+1 is block r here. So block r is
+summed around the ring from rank r+1, (x_(r+1) + x_(r+2)) + ... + x_r, where `ring.all_reduce` sums
+its chunk r from rank r: no ring can end at rank r with that order, and with three ranks or more the
+last bits of floating point sums differ. `all_reduce` here is the sum with the bits of
+`reduce_scatter`: training with the one equals training with the other bit for bit.
+
+The n blocks take n-1 steps whatever their lengths: a step lasts as long as its longest block.
+
+Test: tests/comm/test_ring_blocks.py   MPI's names: Reduce_scatter, Allgatherv   Time: cost.py
+"""
+
+import numpy as np
+
+from . import chunks
+from .transport import collective
+
+
+@collective
+def reduce_scatter(t, x, bounds, op=np.add):
+    """Reduce x over the ranks; returns this rank's complete block, x[bounds[r] : bounds[r+1]].
+
+    x: 1-d contiguous array, equal size on all ranks. It is the workspace: its other blocks hold
+    partial sums afterwards. bounds: n+1 ints, the same on all ranks. op works in x's dtype. Sends
+    x.nbytes less the own block, in n-1 messages.
+    """
+    n, r = t.size, t.rank
+    left, right = (r - 1) % n, (r + 1) % n
+    block = split(t, x, bounds)
+    scratch = t.scratch(max(map(len, block)), x.dtype)
+    for s in range(n - 1):
+        mine = block[(r - s - 2) % n]
+        theirs = scratch[: len(mine)]
+        t.sendrecv(block[(r - s - 1) % n], right, theirs, left)
+        op(theirs, mine, out=mine)
+    return block[r]
+
+
+@collective
+def all_gather(t, x, bounds):
+    """Copy every rank's own block, x[bounds[r] : bounds[r+1]], to all ranks; returns x.
+
+    x: 1-d contiguous array, equal size on all ranks. bounds: n+1 ints, the same on all ranks. Sends
+    x.nbytes less the right neighbour's block, in n-1 messages.
+    """
+    n, r = t.size, t.rank
+    left, right = (r - 1) % n, (r + 1) % n
+    block = split(t, x, bounds)
+    for s in range(n - 1):
+        t.sendrecv(block[(r - s) % n], right, block[(r - s - 1) % n], left)
+    return x
+
+
+@collective
+def all_reduce(t, x, op=np.add):
+    """The elementwise op of all ranks' x on every rank, as `ring.all_reduce`, in place where x is
+    contiguous; each block has the bits that `reduce_scatter` with `chunks.bounds` gives it.
+
+    Sends 2 x.nbytes less the blocks of this rank and of its right neighbour, in 2(n-1) messages.
+    """
+    flat = np.ascontiguousarray(x).reshape(-1)  # x itself where it is contiguous, else a copy
+    bounds = chunks.bounds(len(flat), t.size)
+    reduce_scatter(t, flat, bounds, op)
+    all_gather(t, flat, bounds)
+    return flat.reshape(x.shape)
+
+
+@collective
+def all_gather_v(t, own):
+    """Every rank's 1-d array `own`, of any length, one after the other; returns (whole, bounds).
+
+    Rank r's is whole[bounds[r] : bounds[r+1]]. dtype: the same on all ranks. First the lengths go
+    around: 8 (n-1) bytes sent; then the whole's bytes less the right neighbour's; 2(n-1) messages.
+    """
+    lengths = np.zeros(t.size, np.int64)
+    lengths[t.rank] = len(own)
+    all_gather(t, lengths, range(t.size + 1))
+    bounds = [0, *np.cumsum(lengths).tolist()]
+    whole = np.empty(bounds[-1], own.dtype)
+    whole[bounds[t.rank] : bounds[t.rank + 1]] = own
+    return all_gather(t, whole, bounds), bounds
+
+
+def split(t, x, bounds):
+    """The n blocks of x as views; raises ValueError unless `bounds` cut the 1-d array x so."""
+    if x.ndim != 1 or not x.flags.c_contiguous:
+        raise ValueError(
+            f"rank {t.rank}: a ring works in place on a 1-d contiguous array; got shape {x.shape}, "
+            f"strides {x.strides}. Pass np.ascontiguousarray(x).reshape(-1)."
+        )
+    b = chunks.check_bounds(t, bounds, len(x))
+    return [x[b[i] : b[i + 1]] for i in range(t.size)]
