@@ -86,22 +86,22 @@ __forceinline__ void product_block(float* c, int c_row, const float* keep, const
     UNROLL for (int n = 0; n < VECS; ++n) store(c + m * c_row + n * LANES, sum[m][n]);
 }
 
-// C (64 x N) = keep C + A (64 x n_k) B (n_k x N); C and B have rows of N floats.
-template <int N>
-__forceinline__ void product(float* c, const float* keep, const float* a, int a_row, int a_col,
-                             const float* b, int n_k) {
+// C (64 x N) = keep C + A (64 x n_k) B (n_k x N); C and B have rows of N floats. One function for
+// all calls with these strides: a copy at each call was no faster, and took twice as long to compile.
+template <int N, int A_ROW, int A_COL>
+__noinline__ void product(float* c, const float* keep, const float* a, const float* b, int n_k) {
   constexpr int VECS = N / LANES % MAX_VECS == 0 ? MAX_VECS : N / LANES % 2 == 0 ? 2 : 1;
   constexpr int ROWS = 4 * MAX_VECS / VECS > 8 ? 8 : 4 * MAX_VECS / VECS;
   for (int n = 0; n < N; n += VECS * LANES)
     for (int m = 0; m < 64; m += ROWS)
-      product_block<ROWS, VECS>(c + m * N + n, N, keep ? keep + m : nullptr, a + m * a_row, a_row,
-                                a_col, b + n, N, n_k);
+      product_block<ROWS, VECS>(c + m * N + n, N, keep ? keep + m : nullptr, a + m * A_ROW, A_ROW,
+                                A_COL, b + n, N, n_k);
 }
 
 // Copies 64 rows of E elements into a tile, times `factor`; rows past n_rows and columns past E
 // become 0. Rows of one head lie far apart, where the processor does not guess that the next will
 // be wanted: so the next tile's are asked for here.
-__forceinline__ void load_tile(float* tile, const T* x, long long row, int n_rows, float factor) {
+__noinline__ void load_tile(float* tile, const T* x, long long row, int n_rows, float factor) {
   for (int i = 0; i < 64; ++i) {
     for (int e = 0; e < E; e += 64 / (int)sizeof(T))
       __builtin_prefetch(x + (i + 64) * row + e);  // a hint: any address will do
@@ -113,7 +113,7 @@ __forceinline__ void load_tile(float* tile, const T* x, long long row, int n_row
 
 // The same, transposed: tile[e][i]. Once for 64 x S products of the same size: other orders of
 // these loops gave no more.
-__forceinline__ void load_transposed(float* tile, const T* x, long long row, int n_rows, float factor) {
+__noinline__ void load_transposed(float* tile, const T* x, long long row, int n_rows, float factor) {
   for (int e = 0; e < E; ++e)
     for (int i = 0; i < 64; ++i) tile[e * 64 + i] = i < n_rows ? to_float(x[i * row + e]) * factor : 0.0f;
 }
@@ -174,13 +174,13 @@ extern "C" __global__ void attention_tile(
     load_tile(vt, v + j0 * v_row, v_row, n_keys - j0, 1);
     for (int i0 = causal ? max(0, (j0 - first) / QUERIES * QUERIES) : 0; i0 < n_rows; i0 += QUERIES) {
       // s[j][i]: the lanes are queries, so that a softmax is a loop over j
-      product<QUERIES>(s, nullptr, kt, WIDTH, 1, qt + i0 * E, E);
+      product<QUERIES, WIDTH, 1>(s, nullptr, kt, qt + i0 * E, E);
       if (j0 + KEYS > n_keys || (causal && j0 + KEYS > first + i0 + 1))
         for (int j = 0; j < KEYS; ++j)
           SIMD for (int i = 0; i < QUERIES; ++i)
             if (j0 + j >= n_keys || (causal && j0 + j > first + i0 + i)) s[j * QUERIES + i] = -INFINITY;
       online_softmax(s, top + i0, total + i0, shrink);
-      product<WIDTH>(ot + i0 * WIDTH, shrink, s, 1, QUERIES, vt, KEYS);
+      product<WIDTH, 1, QUERIES>(ot + i0 * WIDTH, shrink, s, vt, KEYS);
     }
   }
   for (int i = 0; i < n_rows; ++i) {
@@ -237,8 +237,8 @@ extern "C" __global__ void attention_tile_backward(
       load_tile(got, go + i0 * row, row, n, 1);
     }
     for (int j0 = 0; j0 < end; j0 += KEYS) {
-      product<KEYS>(p, nullptr, qt, WIDTH, 1, k_across + j0 * E, E);
-      product<KEYS>(g, nullptr, got, WIDTH, 1, v_across + j0 * E, E);
+      product<KEYS, WIDTH, 1>(p, nullptr, qt, k_across + j0 * E, E);
+      product<KEYS, WIDTH, 1>(g, nullptr, got, v_across + j0 * E, E);
       for (int i = 0; i < QUERIES; ++i) {
         const int seen = i >= n ? 0 : causal ? min(n_rows - j0, i0 + i - first - j0 + 1) : n_rows - j0;
         for (int j = max(0, seen); j < KEYS; ++j) p[i * KEYS + j] = -INFINITY;
@@ -250,9 +250,9 @@ extern "C" __global__ void attention_tile_backward(
           store(g + i * KEYS + j, pj * (load(g + i * KEYS + j) - d));
         }
       }
-      product<WIDTH>(gvt + j0 * WIDTH, one, p, 1, KEYS, got, QUERIES);
-      product<WIDTH>(gkt + j0 * WIDTH, one, g, 1, KEYS, qt, QUERIES);
-      product<WIDTH>(gqt, one, g, KEYS, 1, kt + j0 * WIDTH, KEYS);
+      product<WIDTH, 1, KEYS>(gvt + j0 * WIDTH, one, p, got, QUERIES);
+      product<WIDTH, 1, KEYS>(gkt + j0 * WIDTH, one, g, qt, QUERIES);
+      product<WIDTH, KEYS, 1>(gqt, one, g, kt + j0 * WIDTH, KEYS);
     }
     for (int i = 0; i < n; ++i)
       SIMD for (int e = 0; e < E; ++e) gq[(i0 + i) * row + e] = gqt[i * WIDTH + e];

@@ -225,7 +225,7 @@ void access(u64 address, unsigned size, How how, void* return_address) {
     return out_of_bounds(address, size, how, where, regions[r].shared, regions[r].shared);
   }
   const u64 own_stack = stacks_begin + me() * (stacks_end - stacks_begin) / 1024;
-  if (own_stack - address <= kStackSlack) minidl_stop("a thread needs more than 256 KiB of stack: its local arrays are too large");
+  if (own_stack - address <= kStackSlack) minidl_stop("a thread needs more than 512 KiB of stack: its local arrays are too large");
   if (address - stacks_begin < stacks_end - stacks_begin) return;  // a local variable
   if (address - arena_begin < arena_end - arena_begin) return out_of_bounds(address, size, how, where, false, false);
   if (address - launch_begin < launch_end - launch_begin || address - engine_begin < engine_end - engine_begin) return;

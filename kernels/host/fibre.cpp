@@ -20,7 +20,9 @@ extern "C" void minidl_switch(void** save, void* load);
 namespace {
 
 const int kMaxThreads = 1024;            // CUDA's limit for a block
-const size_t kStackBytes = 256 * 1024;   // reserved for each thread; only what is touched takes memory
+// Reserved for each thread; only what is touched takes memory. CUDA gives a thread 512 KiB of local
+// memory at most; the rest is for registers that do not fit, and for our own calls.
+const size_t kStackBytes = (512 + 64) * 1024;
 const size_t kBelowStacks = 1024 * 1024; // where the lowest stack overflows into, so that its canary can tell
 const size_t kDynamicBytes = 256 * 1024; // above the 227 KiB of shared memory that any GPU gives a block
 const long long kSpinLimit = 4000000;    // yields without any progress: nobody will come
@@ -236,7 +238,7 @@ void* fresh_stack(int i) {
 void make_engine() {
   void* memory = mmap(nullptr, kBelowStacks + kMaxThreads * kStackBytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANON | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) abort();  // 256 MiB of address space
+  if (memory == MAP_FAILED) abort();  // 577 MiB of address space
   engine = (Engine*)calloc(1, sizeof(Engine));
   engine->stacks = (char*)memory + kBelowStacks;
   engine->dynamic = (char*)aligned_alloc(256, kDynamicBytes);
@@ -280,7 +282,7 @@ bool run_block(uint3 block) {
   minidl_switch(&e->main_stack_pointer, first.stack_pointer);
   for (int i = 0; i < e->n && !e->failed; ++i) {
     if (*(unsigned long long*)(e->stacks + i * kStackBytes) != kCanary) {
-      minidl_refuse("a thread needs more than 256 KiB of stack: its local arrays are too large");
+      minidl_refuse("a thread needs more than 512 KiB of stack: its local arrays are too large");
       e->failed = true;
     }
   }

@@ -31,6 +31,9 @@ MINIDL_EXPORT int minidl_refuse(const char* sentence) {
 
 static const double kWakeCostSeconds = 40e-6;  // a sleeping thread needs 10-50 us until it runs
 
+// What Linux gives a thread. macOS gives 512 KiB, and a flat kernel's local arrays lie on this stack.
+static const size_t kWorkerStackBytes = 8 << 20;
+
 static double now() {
   timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
@@ -81,12 +84,16 @@ static void* worker(void* argument) {
 
 static void share(Pool* p, const MinidlWork& work, long long begin, long long end, int threads) {
   pthread_mutex_lock(&p->mutex);
+  pthread_attr_t options;
+  pthread_attr_init(&options);
+  pthread_attr_setstacksize(&options, kWorkerStackBytes);
   while (p->n_workers < threads - 1) {
     pthread_t thread;
-    if (pthread_create(&thread, nullptr, worker, p)) break;  // no more threads to be had: those there are do the work
+    if (pthread_create(&thread, &options, worker, p)) break;  // no more threads to be had: those there are do the work
     pthread_detach(thread);
     p->n_workers++;
   }
+  pthread_attr_destroy(&options);
   p->work = &work;
   p->next = begin;
   p->end = end;

@@ -252,7 +252,7 @@ extern "C" __global__ void read_by_two_then_written(float* out, float* x) {
 }
 
 extern "C" __global__ void local_too_large(float* out, int n) {
-  float v[90000];  // BUG: 360 KB in every thread
+  float v[180000];  // BUG: 720 KB in every thread
   for (int k = 0; k < n; ++k) v[k] = k + threadIdx.x;
   out[threadIdx.x] = v[n / 2];
 }

@@ -198,7 +198,7 @@ PLANTED = {
         "data race",
         "thread 63 writes first, thread 62 read it",
     ),
-    "local_too_large": ((1, 4, zeros(4), 90000), "too much local memory", "more than 256 KiB"),
+    "local_too_large": ((1, 4, zeros(4), 180000), "too much local memory", "more than 512 KiB"),
 }
 OPTIONS = {
     "race_in_reduction": {"shared_mem": 256},

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import minidl
+from minidl import cuda
 from minidl.fused import attention, dispatch
 from minidl.ops.attention import scaled_dot_product_attention as plain
 
@@ -82,6 +83,19 @@ def test_any_width_up_to_128(rung, width):
     q, k, v, go = qkvg(70, 150, width, lead=(1, 1))
     check_forward(q, k, v, True, rung, 1 / math.sqrt(width))
     check_backward(q, k, v, go, True, rung, 1 / math.sqrt(width))
+
+
+@pytest.mark.parametrize("width", [33, 64, 128])
+def test_the_tiles_fit_a_fibre(width, monkeypatch):
+    """A thread of the CPU's rung holds up to 450 KiB of tiles, and a fibre's stack has room."""
+    make = dispatch.kernel
+    kinds = dict(form="fibre", order="descending")
+    monkeypatch.setattr(dispatch, "kernel", lambda file, name, dtype, **defines: cuda.kernel(
+        file, name, defines={"T": dispatch.C_TYPES[np.dtype(dtype)], **defines}, **kinds)
+        if name.startswith("attention_tile") else make(file, name, dtype, **defines))
+    q, k, v, go = qkvg(70, 300, width, lead=(1, 1))
+    check_forward(q, k, v, True, "tile", 1 / math.sqrt(width))
+    check_backward(q, k, v, go, True, "tile", 1 / math.sqrt(width))
 
 
 @pytest.mark.parametrize("rung", FORWARD)
@@ -168,8 +182,6 @@ def test_nan_is_not_hidden():
 
 
 def test_threads_do_not_change_the_bits():
-    from minidl import cuda
-
     q, k, v, go = qkvg(300, 600, lead=(2, 2))
     results = []
     for n in (1, 3):
@@ -212,8 +224,6 @@ def test_accepts_says_what_the_kernels_can_do():
 @pytest.fixture
 def reports(monkeypatch):
     """{kernel: report of the check form} of all launches, which run watched; nothing is found."""
-    from minidl import cuda
-
     found = {}
 
     def watched(file, name, dtype, **defines):
