@@ -9,6 +9,8 @@
     naive.py        gather, add, broadcast: the oracle
     ring.py         reduce-scatter, all-gather, all-reduce around a ring
     ring_blocks.py  the same with blocks of any length, of which rank r owns block r
+    all_to_all.py   every rank has a block for every rank; equal blocks, or rows by count
+    scatter_gather.py  from one rank to all and back: binomial tree, and direct
     average.py      the mean over ranks, by any all-reduce
     tree.py         binomial broadcast, reduce, all-reduce, barrier
     background.py   one communication thread, first in first out
@@ -23,7 +25,7 @@ Importing this package imports neither mpi4py nor greenlet: the submodules load 
 import importlib
 
 _SUBMODULES = (
-    *("average", "ring_blocks"),
+    *("average", "all_to_all", "scatter_gather", "ring_blocks"),
     *("background", "chunks", "cost", "ledger", "mpi", "naive", "ring", "scheduler", "sim"),
     *("transport", "tree"),
 )

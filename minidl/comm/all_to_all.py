@@ -1,0 +1,92 @@
+"""All-to-all: every rank has a block for every rank. A transpose of blocks across ranks.
+
+    rank 0   a0 a1 a2        a0 b0 c0       What experts and sequence parallelism exchange, and the
+    rank 1   b0 b1 b2   ->   a1 b1 c1       first half of compressed.py.
+    rank 2   c0 c1 c2        a2 b2 c2
+
+Pairwise exchange: in step s every rank sends to the rank s to its right and receives from the rank
+s to its left. So in every step each port carries one message in and one out, however many ranks
+there are; all ranks sending to 0 first, then to 1, would queue at one port.
+
+Every block crosses the network once, straight to its reader: (n-1)/n of the array leaves each rank,
+and no algorithm can send less.
+
+Source: Thakur, Rabenseifner & Gropp 2005, section 4.4 (they pair rank r with r xor s where n is a
+power of two: the same steps and bytes).
+Test: tests/comm/test_all_to_all.py   MPI's names: Alltoall, Alltoallv   Time: cost.py
+"""
+
+import numpy as np
+
+from .transport import collective
+
+
+@collective
+def all_to_all(t, x):
+    """Send x[j] to rank j; returns a new array y in which y[i] came from rank i.
+
+    x: (n, ...), the same shape and dtype on all ranks. Sends x.nbytes (n-1)/n in n-1 messages.
+    """
+    n, r = t.size, t.rank
+    if x.ndim == 0 or len(x) != n:
+        raise ValueError(
+            f"rank {r}: all_to_all needs one block for each of the {n} ranks along the first axis; "
+            f"got shape {x.shape}. x.reshape({n}, -1) makes equal blocks, all_to_all_v unequal."
+        )
+    x = np.ascontiguousarray(x)
+    y = np.empty_like(x)
+    y[r] = x[r]
+    for s in range(1, n):
+        to, source = (r + s) % n, (r - s) % n
+        t.sendrecv(x[to : to + 1], to, y[source : source + 1], source)
+    return y
+
+
+@collective
+def all_to_all_v(t, x, counts, counts_in=None):
+    """Send the next counts[j] rows of x to rank j; returns (y, counts_in): the rows that came here,
+    in the order of the ranks that sent them, and how many each did.
+
+    x: (rows, ...), dtype and shape of a row the same on all ranks. counts: n ints whose sum is
+    len(x). counts_in: rows to come from each rank, where they are known; None: the ranks tell each
+    other first, which sends 8 (n-1) bytes in n-1 messages. Then sends x.nbytes less the rows that
+    stay, in n-1 messages (empty ones too).
+    """
+    n, r = t.size, t.rank
+    counts = _counts(r, n, counts, "counts")
+    if x.ndim == 0 or sum(counts) != len(x):
+        raise ValueError(
+            f"rank {r}: all_to_all_v must send every row of x to some rank; got shape {x.shape} "
+            f"and counts whose sum is {sum(counts)}"
+        )
+    if counts_in is None:
+        counts_in = all_to_all(t, np.array(counts, np.int64)).tolist()
+    counts_in = _counts(r, n, counts_in, "counts_in")
+    if counts_in[r] != counts[r]:
+        raise ValueError(
+            f"rank {r}: wanted counts_in[{r}] = counts[{r}], the rows that stay here; got "
+            f"{counts_in[r]} and {counts[r]}"
+        )
+    y = np.empty((sum(counts_in), *x.shape[1:]), x.dtype)
+    outgoing, incoming = _cut(np.ascontiguousarray(x), counts), _cut(y, counts_in)
+    incoming[r][...] = outgoing[r]
+    for s in range(1, n):
+        to, source = (r + s) % n, (r - s) % n
+        t.sendrecv(outgoing[to], to, incoming[source], source)
+    return y, counts_in
+
+
+def _counts(rank, n, counts, name):
+    counts = [int(count) for count in counts]
+    if len(counts) != n or min(counts) < 0:
+        raise ValueError(
+            f"rank {rank}: all_to_all_v needs {n} {name}, none negative, one for each rank; "
+            f"got {counts}"
+        )
+    return counts
+
+
+def _cut(x, counts):
+    """x cut along its first axis into blocks of so many rows, as views."""
+    ends = np.cumsum(counts)
+    return [x[end - count : end] for end, count in zip(ends, counts, strict=True)]

@@ -1,0 +1,145 @@
+"""Scatter and gather: one rank has it all, every rank has its block.
+
+    direct   0 ---> 1, 2, 3, ... 7            the root sends n-1 messages of one block
+
+    step 0   0 ---[4 5 6 7]---> 4             binomial tree: the root sends ceil(log2 n) messages,
+    step 1   0 -[2 3]-> 2   4 -[6 7]-> 6      each rank passes on the blocks of its subtree. Gather
+    step 2   0 [1] 1  2 [3] 3  4 [5] 5  6 [7] 7      is the same picture read backwards.
+
+The root's link carries the same bytes in both. By the formulas of cost.py the direct form is never
+slower, because latencies overlap there; but each message also costs the root's processor, which the
+model leaves out, and which the tree pays log2 n times instead of n-1. On the other hand inner ranks
+of the tree hold and send what is not theirs.
+
+Arrays are cut along their first axis, into equal blocks or at `bounds`. With another root the ranks
+are renamed (rank - root) mod n; the subtree of rank v then holds the ranks from v on.
+
+Source: Thakur, Rabenseifner & Gropp 2005, section 4.2; MPI's Scatterv and Gatherv.
+Test: tests/comm/test_scatter_gather.py
+"""
+
+import numpy as np
+
+from . import chunks
+from .transport import collective
+
+
+@collective
+def scatter(t, x, out, root=0, bounds=None):
+    """Copy block r of root's x into rank r's `out`; returns out. Binomial tree.
+
+    x: root's array, its first axis as long as all blocks; the others pass None. out: this rank's
+    block, which also says dtype and shape of a row. bounds: n+1 places in x, the same on all ranks;
+    None: equal blocks. The root sends x.nbytes less its own block.
+    """
+    n, me = t.size, (t.rank - root) % t.size
+    bounds = _bounds(t, out, bounds)
+    if t.rank == root:
+        _check_root_array(t, x, out, bounds)
+        whole = np.concatenate([x[bounds[root] :], x[: bounds[root]]]) if root else x
+    at = _places(bounds, root)
+    parent, children = _subtree(me, n)
+    if me:
+        whole = np.empty((at[_end(me, n)] - at[me], *out.shape[1:]), out.dtype)
+        t.recv(whole, (parent + root) % n)
+    for child in reversed(children):  # the largest subtree first: it has the longest way to go
+        part = whole[at[child] - at[me] : at[_end(child, n)] - at[me]]
+        t.send(part, (child + root) % n)
+    out[...] = whole[: len(out)]
+    return out
+
+
+@collective
+def gather(t, x, root=0, bounds=None):
+    """All ranks' x one after the other along the first axis, on root; None elsewhere. Binomial.
+
+    x: this rank's block, dtype and shape of a row the same on all ranks. bounds: n+1 places in the
+    result, the same on all ranks; None: equal blocks. The root receives the result less its block.
+    """
+    n, me = t.size, (t.rank - root) % t.size
+    bounds = _bounds(t, x, bounds)
+    at = _places(bounds, root)
+    parent, children = _subtree(me, n)
+    whole = np.empty((at[_end(me, n)] - at[me], *x.shape[1:]), x.dtype)
+    whole[: len(x)] = x
+    for child in children:
+        t.recv(whole[at[child] - at[me] : at[_end(child, n)] - at[me]], (child + root) % n)
+    if me:
+        t.send(whole, (parent + root) % n)
+        return None
+    first = bounds[-1] - bounds[root]  # rank 0's block comes after those of root..n-1
+    return np.concatenate([whole[first:], whole[:first]]) if root else whole
+
+
+@collective
+def scatter_direct(t, x, out, root=0, bounds=None):
+    """As `scatter`, in n-1 messages from the root, none of which another rank passes on."""
+    bounds = _bounds(t, out, bounds)
+    if t.rank != root:
+        return t.recv(out, root)
+    _check_root_array(t, x, out, bounds)
+    block = [x[bounds[i] : bounds[i + 1]] for i in range(t.size)]
+    requests = [t.isend(block[dst], dst) for dst in range(t.size) if dst != root]
+    out[...] = block[root]
+    for request in requests:
+        request.wait()
+    return out
+
+
+@collective
+def gather_direct(t, x, root=0, bounds=None):
+    """As `gather`, in n-1 messages to the root."""
+    bounds = _bounds(t, x, bounds)
+    if t.rank != root:
+        t.send(x, root)
+        return None
+    whole = np.empty((bounds[-1], *x.shape[1:]), x.dtype)
+    block = [whole[bounds[i] : bounds[i + 1]] for i in range(t.size)]
+    requests = [t.irecv(block[src], src) for src in range(t.size) if src != root]
+    block[root][...] = x
+    for request in requests:
+        request.wait()
+    return whole
+
+
+def _subtree(me, n):
+    """(parent, children, the nearest first) of rank `me` in the tree of n renamed ranks."""
+    children, bit = [], 1
+    while bit < n and not me & bit:
+        if me + bit < n:
+            children.append(me + bit)
+        bit *= 2
+    return me - bit, children
+
+
+def _end(me, n):
+    """The first renamed rank after `me` that is not in its subtree."""
+    return min(me + (me & -me), n) if me else n
+
+
+def _places(bounds, root):
+    """Where the blocks of the renamed ranks begin in their own order: root's at 0; n+1 places."""
+    lengths = np.roll(np.diff(bounds), -root)
+    return [0, *np.cumsum(lengths).tolist()]
+
+
+def _bounds(t, block, bounds):
+    """`bounds`, or those of equal blocks; raises ValueError unless they fit this rank's block."""
+    if bounds is None:
+        return [i * len(block) for i in range(t.size + 1)]
+    bounds = chunks.check_bounds(t, bounds)
+    if len(block) != bounds[t.rank + 1] - bounds[t.rank]:
+        raise ValueError(
+            f"rank {t.rank}: wanted a block of {bounds[t.rank + 1] - bounds[t.rank]} rows, as "
+            f"bounds say; got {len(block)}"
+        )
+    return bounds
+
+
+def _check_root_array(t, x, out, bounds):
+    if x is None or x.shape != (bounds[-1], *out.shape[1:]) or x.dtype != out.dtype:
+        got = None if x is None else f"{x.dtype} of shape {x.shape}"
+        raise ValueError(
+            f"rank {t.rank}: the root of a scatter wants {out.dtype} of shape "
+            f"{(bounds[-1], *out.shape[1:])}, all blocks; got {got}"
+        )
