@@ -196,11 +196,25 @@ class Wrapper(Transport):
         return self.inner.scratch(n_elems, dtype)
 
 
-def collective(fn):
+def unwrapped(t):
+    """The transport inside all wrappers."""
+    while isinstance(t, Wrapper):
+        t = t.inner
+    return t
+
+
+def collective(fn=None, *, own_args=(), own_rows=()):
     """Decorator: label the messages of `fn(t, ...)` 'file.function', unless a caller has.
 
-    A collective that no other one calls is announced to the transport: `t.entering`.
+    A collective that no other one calls is announced to the transport: `t.entering`. All ranks must
+    pass the same arguments (of arrays the same dtype and shape); watch.py checks that, except for
+
+    own_args   names of arguments that may differ, such as a buffer that the root alone has
+    own_rows   names of arrays whose first axis may differ
     """
+    if fn is None:
+        return functools.partial(collective, own_args=own_args, own_rows=own_rows)
+    fn.own_args, fn.own_rows = own_args, own_rows
     label = f"{fn.__module__.rpartition('.')[2]}.{fn.__name__}"
 
     @functools.wraps(fn)
