@@ -19,6 +19,7 @@ import numpy as np
 from minidl import backend
 
 _grad_enabled = ContextVar("minidl.grad_enabled", default=True)
+replaying = ContextVar("minidl.replaying", default=False)  # a forward that runs again: recompute.py
 
 
 def is_grad_enabled():
@@ -95,13 +96,13 @@ def _buffer(array):
     return array
 
 
-def walk(roots, gradients, retain_graph=False, deposit=None):
+def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
     """Backward from `roots`, given d(something)/d(root) for each (None: 1 for a single element).
 
     Nodes are taken in order of decreasing depth. A producer is always shallower than all its
     consumers, so when a node's turn comes its gradient is complete. `deposit(leaf, gradient)`
     receives each leaf's complete gradient once; by default it adds to `leaf.grad`, then calls the
-    leaf's hooks."""
+    leaf's hooks. each: `deposit` receives every gradient that reaches a leaf, not their sum."""
     deposit = deposit or _accumulate
     waiting = leaf_uses(roots)  # leaf -> gradients still to come
     arriving = {}  # leaf or node -> its gradient so far (for a node: a list, one per output)
@@ -111,6 +112,9 @@ def walk(roots, gradients, retain_graph=False, deposit=None):
     def send(edge, g):
         nonlocal n_pushed
         if not isinstance(edge, tuple):
+            if each:
+                deposit(edge, g)
+                return
             if g is not None:
                 before = arriving.get(edge)
                 arriving[edge] = g if before is None else _add(before, g)

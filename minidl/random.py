@@ -12,6 +12,7 @@ NumPy carries the same cipher in C (np.random.Philox), which does the work here.
 Test: tests/test_random.py (the paper's known answers, a plain-Python Philox)
 """
 
+from contextlib import contextmanager
 from contextvars import ContextVar
 
 import numpy as np
@@ -41,15 +42,22 @@ class Generator:
     def set_state(self, state):
         self.seed, self.stream, self.counter = (int(v) for v in state)
 
+    def take(self, n):
+        """(seed, stream, counter) for a call that uses n draws; moves the counter past them, by
+        ceil(n / 8)."""
+        state = self.get_state()
+        used = _used.get()
+        if used is not None:
+            used.setdefault(self, state)
+        self.counter += -(-n // DRAWS_PER_BLOCK)
+        return state
+
     def bits(self, n):
         """n draws of 32 random bits, (n,) uint32; moves the counter by ceil(n / 8)."""
-        n_blocks = -(-n // DRAWS_PER_BLOCK)
+        seed, stream, counter = self.take(n)
         # NumPy's Philox counts up before it encrypts, so it starts one block earlier
-        cipher = np.random.Philox(
-            counter=(self.counter - 1) & _MASK_256, key=self.seed | self.stream << 64
-        )
-        self.counter += n_blocks
-        return cipher.random_raw(4 * n_blocks).view(np.uint32)[:n]
+        cipher = np.random.Philox(counter=(counter - 1) & _MASK_256, key=seed | stream << 64)
+        return cipher.random_raw(4 * -(-n // DRAWS_PER_BLOCK)).view(np.uint32)[:n]
 
     def uniform(self, *shape, low=0.0, high=1.0, dtype=np.float32):
         """Uniform in [low, high): the top 24 bits of each draw over 2**24, exact in float32."""
@@ -103,6 +111,23 @@ def _numel(shape):
 # The default generator belongs to the context, not to the module: each simulated rank (a greenlet
 # with a context of its own) has one, exactly as each MPI rank (a process) has one.
 _default = ContextVar("minidl.random.default")
+_used = ContextVar("minidl.random.used", default=None)
+
+
+@contextmanager
+def watched():
+    """`with watched() as used:` fills `used` with {generator: its state before its first draw}, for
+    every generator that draws inside the block: what a replay must put back (recompute.py)."""
+    used = {}
+    token = _used.set(used)
+    try:
+        yield used
+    finally:
+        _used.reset(token)
+        outer = _used.get()
+        if outer is not None:  # a block around this one sees the draws, too
+            for generator, state in used.items():
+                outer.setdefault(generator, state)
 
 
 def default_generator():

@@ -29,6 +29,7 @@ MAY_IMPORT = {
     "cuda": "backend",
     "fused": f"cuda {ENGINE}",
     "recompute": ENGINE,
+    "recompute_plan": "",
     "amp": f"ops {ENGINE}",
     "nn": f"recompute fused ops {ENGINE}",
     "optim": "fused tensor backward memory backend",

@@ -29,10 +29,7 @@ def reference(x, p, state):
 
 def reserve(generator, n):
     """(seed, stream, counter) for a call that uses n draws; the generator moves past them."""
-    generator = random.default_generator() if generator is None else generator
-    state = generator.get_state()
-    generator.counter += -(-n // random.DRAWS_PER_BLOCK)
-    return state
+    return (random.default_generator() if generator is None else generator).take(n)
 
 
 def launch(name, out, inputs, p, state):

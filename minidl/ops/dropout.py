@@ -42,10 +42,7 @@ def keep_mask(xp, state, start, n, p):
 
 def reserve(generator, n):
     """The state for a call that uses n draws; the generator moves past them."""
-    generator = random.default_generator() if generator is None else generator
-    state = generator.get_state()
-    generator.counter += -(-n // random.DRAWS_PER_BLOCK)
-    return state
+    return (random.default_generator() if generator is None else generator).take(n)
 
 
 def inverse_keep(p):

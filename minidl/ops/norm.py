@@ -22,6 +22,7 @@ import math
 import numpy as np
 
 from minidl import backend
+from minidl.backward import replaying
 from minidl.function import Function
 from minidl.ops.matmul import column_sums
 
@@ -145,7 +146,7 @@ class BatchNorm(Function):
             xhat, mean, var, r = standardize(self.xp, x3, self.axes, eps)
             n = x3.shape[0] * x3.shape[2]
             for running, batch in ((running_mean, mean), (running_var, var * (n / (n - 1)))):
-                if running is not None:
+                if running is not None and not replaying.get():
                     running *= 1 - momentum
                     running += momentum * batch.reshape(-1).astype(running.dtype, copy=False)
         else:
