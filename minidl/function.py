@@ -33,7 +33,6 @@ from minidl import backend
 from minidl.backward import is_grad_enabled
 from minidl.tensor import Tensor
 
-
 # How a forward runs: None is plainly, else run(node, arrays, options) -> result (recompute.py).
 runner = ContextVar("minidl.runner", default=None)
 
