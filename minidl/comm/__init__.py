@@ -3,6 +3,7 @@
     transport.py    the protocol every algorithm is written against, and its rules: start here
     sim.py          ranks as greenlets in one process, with a modelled clock
     scheduler.py    which simulated rank runs next; the deadlock report
+    links.py        alpha and beta of every pair, nodes, shared NICs, stragglers
     mpi.py          ranks as MPI processes
     ledger.py       counts bytes and messages by peer, collective and group
     chunks.py       how a vector is cut into n chunks, and what each rank then sends
@@ -13,6 +14,10 @@
     scatter_gather.py  from one rank to all and back: binomial tree, and direct
     average.py      the mean over ranks, by any all-reduce
     tree.py         binomial broadcast, reduce, all-reduce, barrier
+    halving_doubling.py  the ring's bytes in 2 log2 n steps
+    double_tree.py  two trees, half of the data on each, in segments
+    hierarchical.py inside the nodes, then between them
+    chain.py        broadcast in segments, from rank to rank
     background.py   one communication thread, first in first out
     cost.py         the alpha-beta-gamma formulas
 
@@ -27,7 +32,7 @@ import importlib
 _SUBMODULES = (
     *("average", "all_to_all", "scatter_gather", "ring_blocks"),
     *("background", "chunks", "cost", "ledger", "mpi", "naive", "ring", "scheduler", "sim"),
-    *("transport", "tree"),
+    *("transport", "tree", "halving_doubling", "double_tree", "hierarchical", "chain"),
 )
 
 

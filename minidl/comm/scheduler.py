@@ -130,15 +130,16 @@ class Scheduler:
         """Whether a task with an earlier clock is ready to run."""
         return bool(self._ready) and self._ready[0][0] < clock
 
-    def yield_in_order(self):
-        """Let the ready tasks with earlier clocks go first.
+    def yield_in_order(self, clock=0.0):
+        """Let the ready tasks go first that are earlier than `clock` and the current task's own.
 
-        Needed while a rank has two tasks, which share its ports. A rank with one task may run
-        ahead of others: who waits for its messages cannot tell.
+        Needed while two tasks share a port: tasks of one rank, or ranks of one NIC. Else a task may
+        run ahead of others: who waits for its messages cannot tell.
         """
         task = self.current
-        if self.earlier_than(task.clock):
-            self.wake(task, task.clock)
+        clock = max(clock, task.clock)
+        if self.earlier_than(clock):
+            self.wake(task, clock)
             self.block("its turn")
 
     def join(self, task):

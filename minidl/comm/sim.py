@@ -17,14 +17,17 @@ Ports send and receive at once (full duplex), so a ring all-reduce of n equal ch
 2(n-1)(alpha + K/n * beta), as `cost.ring_all_reduce` says. Arithmetic is free: tell the clock what
 it takes with `t.compute`. The receiving port serves messages in the order in which they are waited
 for, but one that came wholly before the port's last busy period does not queue behind it.
+Links that differ, nodes whose ranks share a NIC, stragglers: `simulate(n, fn, links=...)` and
+links.py.
 
-Test: tests/comm/test_sim.py
+Test: tests/comm/test_sim.py, test_links.py
 """
 
-from collections import deque
+from collections import defaultdict, deque
 
 import numpy as np
 
+from .links import Links, Port
 from .scheduler import Event, Handle, Scheduler
 from .transport import Request, Transport, check_array, check_peer, check_ranks, size_mismatch
 
@@ -33,17 +36,23 @@ ALPHA = 10e-6  # seconds per message
 BETA = 1e-9  # seconds per byte
 
 
-def simulate(n, fn, *args, alpha=ALPHA, beta=BETA, rendezvous_bytes=None):
+def simulate(n, fn, *args, alpha=None, beta=None, links=None, rendezvous_bytes=None):
     """Run `fn(t, *args)` on n ranks in this process; the list of what each rank returned.
 
-    alpha, beta        seconds per message and per byte of the modelled clock
+    alpha, beta        seconds per message and per byte of the modelled clock (10 us, 1 ns)
+    links              the network in full, in their place: links.Links
     rendezvous_bytes   a send of more bytes completes only once its receive is posted, as MPI's
                        large messages do; None: every send completes by itself
 
     Raises scheduler.RankFailed (from the rank's exception) or scheduler.Deadlock. A message that
     nobody received is an error too.
     """
-    network = _Network(n, alpha, beta, rendezvous_bytes)
+    if links is None:
+        links = Links.uniform(ALPHA if alpha is None else alpha, BETA if beta is None else beta)
+    elif alpha is not None or beta is not None:
+        raise ValueError("simulate wants links, or alpha and beta; got both")
+    links.check_ranks(n)
+    network = _Network(n, links, rendezvous_bytes)
     scheduler = network.scheduler
     transports = [SimTransport(network, (), tuple(range(n)), rank) for rank in range(n)]
     tasks = [scheduler.start(rank, 0.0, fn, t, *args) for rank, t in enumerate(transports)]
@@ -58,12 +67,13 @@ def simulate(n, fn, *args, alpha=ALPHA, beta=BETA, rendezvous_bytes=None):
 class _Network:
     """What the ranks share: the scheduler, their ports, and the messages under way."""
 
-    def __init__(self, n, alpha, beta, rendezvous_bytes):
+    def __init__(self, n, links, rendezvous_bytes):
         self.scheduler = Scheduler(n)
-        self.alpha, self.beta = alpha, beta
+        self.links, self.shared_nic = links, links.shared_nic
         self.rendezvous_bytes = float("inf") if rendezvous_bytes is None else rendezvous_bytes
-        self.ports = [_Port() for _ in range(n)]
+        self.ports = defaultdict(Port)  # by the numbers that links.ports gives
         self.inboxes = {}  # (group, world rank, tag) -> _Inbox
+        self.boards = {}  # group -> what its ranks see of each other without messages, for watch.py
 
     def check_all_received(self):
         for (_, dst, tag), inbox in self.inboxes.items():
@@ -74,15 +84,6 @@ class _Network:
                         f"rank {dst}: never received the {n_bytes} bytes that rank "
                         f"{channel.src} sent (tag {tag}). One recv too few, or one send too many?"
                     )
-
-
-class _Port:
-    """When a rank's sending port is free, and the last busy period of its receiving port."""
-
-    __slots__ = ("out_free", "in_start", "in_free")
-
-    def __init__(self):
-        self.out_free = self.in_start = self.in_free = 0.0
 
 
 class _Inbox:
@@ -99,14 +100,16 @@ class _Channel:
     """From one rank to another with one tag: messages not yet received, or receives not yet served.
 
     A message is a tuple (data, when its first byte arrives, None), or (data, None, the _Rendezvous
-    that will decide when). src and dst are world ranks.
+    that will decide when). src, dst: world ranks; leaves, enters: the ports at their ends.
     """
 
-    __slots__ = ("inbox", "src", "dst", "queue", "posted")
+    __slots__ = ("inbox", "src", "dst", "queue", "posted", "alpha", "beta", "leaves", "enters")
 
-    def __init__(self, inbox, src, dst):
+    def __init__(self, network, inbox, src, dst):
         self.inbox, self.src, self.dst = inbox, src, dst
         self.queue, self.posted = deque(), deque()
+        self.alpha, self.beta = network.links.link(src, dst)
+        self.leaves, self.enters = (network.ports[k] for k in network.links.ports(src, dst))
 
 
 class SimTransport(Transport):
@@ -116,31 +119,31 @@ class SimTransport(Transport):
         self.ranks, self.rank, self.size = ranks, rank, len(ranks)
         self.world_rank = ranks[rank]
         self._network, self._scheduler, self._group = network, network.scheduler, group
-        self._port = network.ports[self.world_rank]
+        self._slowdown = network.links.slowdown(self.world_rank)
         self._outgoing, self._incoming = {}, {}  # (peer, tag) -> _Channel
         self._pairs = {}  # (dst, src, tag) -> what sendrecv needs
         self._subgroups = {}  # ranks -> how many made
+        self.board = network.boards.setdefault(group, {})
 
     def isend(self, array, dst, tag=0):
         check_array(self.rank, array)
         self._keep_order()
-        network, port, clock = self._network, self._port, self._scheduler.current.clock
         channel = self._outgoing.get((dst, tag)) or self._open(self._outgoing, dst, tag)
         data = array.copy()  # the sender may overwrite its own after wait()
-        if data.nbytes > network.rendezvous_bytes:
-            request = _Rendezvous(self, channel.dst, data.nbytes, tag)
+        if data.nbytes > self._network.rendezvous_bytes:
+            request = _Rendezvous(self, channel, data.nbytes, tag)
             self._put(channel, (data, None, request))
             return request
-        start = max(clock, port.out_free)
-        port.out_free = start + data.nbytes * network.beta
-        self._put(channel, (data, start + network.alpha, None))
+        port = channel.leaves
+        start = port.send(self._scheduler.current.clock, data.nbytes * channel.beta)
+        self._put(channel, (data, start + channel.alpha, None))
         return _Sent(self._scheduler, port.out_free)
 
     def irecv(self, out, src, tag=0):
         check_array(self.rank, out)
         self._keep_order()
         channel = self._incoming.get((src, tag)) or self._open(self._incoming, src, tag)
-        receive = _Receive(self, channel.src, out, src, tag)
+        receive = _Receive(self, channel, out, src, tag)
         if channel.queue:
             self._match(receive, channel.queue.popleft())
         else:
@@ -151,8 +154,8 @@ class SimTransport(Transport):
         # As the base class's, in one piece where the message is there already: a ring of 1,024
         # ranks does this two million times.
         pair = self._pairs.get((dst, src, tag)) or self._open_pair(dst, src, tag)
-        scheduler, port, alpha, beta, limit, outgoing, queue = pair
-        n_bytes = out.nbytes
+        scheduler, port, limit, alpha, beta, beta_in, outgoing, incoming = pair
+        n_bytes, queue = out.nbytes, incoming.queue
         if not queue or n_bytes > limit or scheduler.n_spawned or queue[0][1] is None:
             return super().sendrecv(out, dst, into, src, tag)
         task = scheduler.current
@@ -167,10 +170,10 @@ class SimTransport(Transport):
             outgoing.queue.append(message)
         data, arrival, _ = queue.popleft()
         if arrival < port.in_free or data.shape != into.shape or data.dtype is not into.dtype:
-            self._take(task, data, arrival, into, src)
+            self._take(task, incoming, data, arrival, into, src)
             return into
         # _take's common case: the port is free, and the message is like the buffer
-        port.in_start, port.in_free = arrival, arrival + n_bytes * beta
+        port.in_start, port.in_free = arrival, arrival + n_bytes * beta_in
         if port.in_free > task.clock:
             task.clock = port.in_free
         into[...] = data
@@ -216,11 +219,12 @@ class SimTransport(Transport):
         return self._scheduler.current.clock
 
     def compute(self, seconds):
-        self._scheduler.current.clock += seconds
+        self._scheduler.current.clock += seconds * self._slowdown
 
-    def _keep_order(self):
-        if self._scheduler.n_spawned:
-            self._scheduler.yield_in_order()
+    def _keep_order(self, clock=0.0):
+        """Before the use of a port that another task may use too: whoever is earlier goes first."""
+        if self._scheduler.n_spawned or self._network.shared_nic:
+            self._scheduler.yield_in_order(clock)
 
     def _open(self, channels, peer, tag):
         """The channel to or from a peer, remembered in `channels`."""
@@ -229,17 +233,17 @@ class SimTransport(Transport):
         src, dst = (self.rank, peer) if sending else (peer, self.rank)
         inbox = self._inbox(self.ranks[dst], tag)
         if src not in inbox.channels:
-            inbox.channels[src] = _Channel(inbox, self.ranks[src], self.ranks[dst])
+            inbox.channels[src] = _Channel(self._network, inbox, self.ranks[src], self.ranks[dst])
         channels[peer, tag] = inbox.channels[src]
         return channels[peer, tag]
 
     def _open_pair(self, dst, src, tag):
         """What sendrecv needs, gathered once."""
-        net = self._network
         outgoing = self._open(self._outgoing, dst, tag)
         incoming = self._open(self._incoming, src, tag)
-        how = (self._scheduler, self._port, net.alpha, net.beta, net.rendezvous_bytes)
-        self._pairs[dst, src, tag] = pair = (*how, outgoing, incoming.queue)
+        limit = -1 if self._network.shared_nic else self._network.rendezvous_bytes
+        link = (outgoing.leaves, limit, outgoing.alpha, outgoing.beta, incoming.beta)
+        self._pairs[dst, src, tag] = pair = (self._scheduler, *link, outgoing, incoming)
         return pair
 
     def _inbox(self, world_rank, tag):
@@ -262,17 +266,13 @@ class SimTransport(Transport):
         if receive.waiter is not None:
             self._scheduler.wake(receive.waiter, arrival)
 
-    def _take(self, task, data, arrival, into, src):
+    def _take(self, task, channel, data, arrival, into, src):
         """Receive through the port, and copy the bytes to their place."""
         n_bytes = data.nbytes
         if n_bytes != into.nbytes:
             raise size_mismatch(self.rank, src, into.nbytes, n_bytes)
-        port = self._port
-        done = arrival + n_bytes * self._network.beta
-        if arrival >= port.in_free:
-            port.in_start, port.in_free = arrival, done
-        elif done > port.in_start:  # else it came before the port's last busy period
-            port.in_free = done = port.in_free + (done - arrival)
+        self._keep_order(arrival)
+        done = channel.enters.receive(arrival, n_bytes * channel.beta)
         if done > task.clock:
             task.clock = done
         if data.dtype is into.dtype:
@@ -300,19 +300,19 @@ class _Sent(Request):
 class _Rendezvous(Request):
     """A large send: starts once its receive is posted."""
 
-    def __init__(self, transport, world_dst, n_bytes, tag):
-        self.transport, self.world_dst, self.n_bytes, self.tag = transport, world_dst, n_bytes, tag
+    def __init__(self, transport, channel, n_bytes, tag):
+        self.transport, self.channel, self.n_bytes, self.tag = transport, channel, n_bytes, tag
         self.sent_at = transport.time()
         self.end = self.waiter = None
 
     def matched(self, posted_at):
         """The receive was posted; returns when the first byte arrives."""
-        network, port = self.transport._network, self.transport._port
-        start = max(self.sent_at, posted_at, port.out_free)
-        port.out_free = self.end = start + self.n_bytes * network.beta
+        seconds = self.n_bytes * self.channel.beta
+        start = self.channel.leaves.send(max(self.sent_at, posted_at), seconds)
+        self.end = start + seconds
         if self.waiter is not None:
-            network.scheduler.wake(self.waiter, self.end)
-        return start + network.alpha
+            self.transport._scheduler.wake(self.waiter, self.end)
+        return start + self.channel.alpha
 
     def wait(self):
         scheduler = self.transport._scheduler
@@ -320,15 +320,15 @@ class _Rendezvous(Request):
         if self.end is None:
             self.waiter = task
             operation = f"the receive of its {self.n_bytes} bytes by"
-            scheduler.block(operation, self.world_dst, self.tag)
+            scheduler.block(operation, self.channel.dst, self.tag)
         task.clock = max(task.clock, self.end)
 
 
 class _Receive(Request):
     """A posted receive."""
 
-    def __init__(self, transport, world_src, into, src, tag):
-        self.transport, self.world_src, self.into = transport, world_src, into
+    def __init__(self, transport, channel, into, src, tag):
+        self.transport, self.channel, self.into = transport, channel, into
         self.src, self.tag = src, tag
         self.posted_at = transport.time()
         self.data = self.arrival = self.waiter = None
@@ -339,6 +339,7 @@ class _Receive(Request):
         scheduler = self.transport._scheduler
         if self.data is None:
             self.waiter = scheduler.current
-            scheduler.block("a message from", self.world_src, self.tag)
-        self.transport._take(scheduler.current, self.data, self.arrival, self.into, self.src)
+            scheduler.block("a message from", self.channel.src, self.tag)
+        task, channel = scheduler.current, self.channel
+        self.transport._take(task, channel, self.data, self.arrival, self.into, self.src)
         self.into = None
