@@ -7,12 +7,22 @@ Test: tests/comm/test_cost.py (equal to the simulator's clock and the ledger's c
     gamma   seconds per byte of the reduction
 
 Hockney's model (1994) with full-duplex ports; the formulas are Thakur, Rabenseifner & Gropp's
-(2005), but for the naive one, which is plain. Messages and bytes are what the busiest rank *sends*.
-The ring's hold exactly where n divides the elements, the trees' where n is a power of two; else the
-ring's bytes are the average over ranks (`chunks.ring_bytes_sent` is exact), and the trees' are
-upper bounds.
+(2005), but for the naive one, which is plain, and those that say otherwise. Messages and bytes are
+what the busiest rank *sends*. Where they hold exactly:
+
+    ring                          n divides the elements; else the bytes are the average over ranks
+    binomial tree                 n is a power of two; else an upper bound
+    halving and doubling          any n whose largest power of two p <= n divides the elements
+    doubling all-reduce           n is a power of two; else an upper bound of the time
+    double tree                   any n, one segment; for more segments the time is an upper bound
+    chain                         equal segments
+    hierarchical                  equal nodes, and their number times their size divides the elements
+
+The algorithms' own files know the bytes of every rank for any length: `chunks.ring_bytes_sent`,
+`halving_doubling.bytes_sent`, `double_tree.bytes_sent`, `hierarchical.bytes_sent`.
 """
 
+import math
 from typing import NamedTuple
 
 
@@ -71,6 +81,136 @@ def tree_all_reduce(n, n_bytes, alpha, beta, gamma=0.0):
     return down._replace(time_s=down.time_s + tree_reduce(n, n_bytes, alpha, beta, gamma).time_s)
 
 
+def halving_doubling_all_reduce(n, n_bytes, alpha, beta, gamma=0.0):
+    """2 log2 p alpha + 2 (p-1)/p K beta + (p-1)/p K gamma; the fold of n > p ranks costs more:
+    2 alpha + 2 K beta + K gamma"""
+    p, fold = _power_of_two(n)
+    steps, moved = p.bit_length() - 1, (p - 1) * (n_bytes / p)
+    return Cost(
+        2 * steps + fold,
+        2 * moved + fold * n_bytes,
+        2 * ((steps + fold) * alpha + (moved + fold * n_bytes) * beta)
+        + (moved + fold * n_bytes) * gamma,
+    )
+
+
+def doubling_all_reduce(n, n_bytes, alpha, beta, gamma=0.0):
+    """log2 p (alpha + K beta + K gamma), and 2 alpha + 2 K beta + K gamma for the fold"""
+    p, fold = _power_of_two(n)
+    steps = p.bit_length() - 1
+    time_s = (steps + 2 * fold) * (alpha + n_bytes * beta) + (steps + fold) * n_bytes * gamma
+    return Cost(steps + fold, (steps + fold) * n_bytes, time_s)
+
+
+def double_tree_all_reduce(n, n_bytes, alpha, beta, gamma=0.0, segments=1):
+    """The first segment 2H alpha + (2H-1) K/S beta, each further one alpha + 2 K/S beta; H is the
+    height ceil(log2 n), S the number of segments of each half.
+
+    Ours. A part is K/2S, a segment of one tree. On the way up two parts go through the port of a
+    rank at each of the H levels, but only one at the root's; on the way down the same: 2(2H-1)
+    parts. (Unless n is a power of two there is a level, each way, at which one comes early: two
+    less.) Then a further segment at least every 4 parts: so many an inner rank sends, one up and
+    two down on its tree, one up on the other. gamma: two parts are added on each level.
+    """
+    if n == 1:
+        return Cost(0, 0, 0.0)
+    height = (n - 1).bit_length()
+    part = n_bytes / segments
+    first = 2 * height - 1 - _power_of_two(n)[1]
+    return Cost(
+        min(n, 4) * segments,
+        min(n, 4) * n_bytes / 2,
+        (segments + 2 * height - 1) * alpha
+        + (2 * (segments - 1) + first) * part * beta
+        + (segments + height - 1) * part * gamma,
+    )
+
+
+def hierarchical_all_reduce(n_nodes, node_size, n_bytes, inside, between, gamma=0.0, share=1):
+    """Rings of g ranks inside m nodes and of m between: 2(g-1)(alpha + K/g beta) of the inside link
+    and 2(m-1)(alpha + K/(gm) beta) of the one between, (1 - 1/gm) K gamma.
+
+    inside, between   (alpha, beta) of the links
+    share             how many ranks of a node share its link to the others: 1, or node_size
+    """
+    scatter = ring_reduce_scatter(node_size, n_bytes, *inside, gamma)
+    gather = ring_all_gather(node_size, n_bytes, *inside)
+    alpha, beta = between
+    across = ring_all_reduce(n_nodes, n_bytes / node_size, alpha, beta * share, gamma)
+    return _then(_then(scatter, gather), across)
+
+
+def leader_all_reduce(n_nodes, node_size, n_bytes, inside, between, gamma=0.0):
+    """A tree inside the nodes up and down, and a ring of the leaders between them.
+
+    2 ceil(log2 g)(alpha + K beta) of the inside link and 2(m-1)(alpha + K/m beta) of the other. The
+    leader sends most: m-1 messages each way, and ceil(log2 g) inside.
+    """
+    return _then(
+        tree_all_reduce(node_size, n_bytes, *inside, gamma),
+        ring_all_reduce(n_nodes, n_bytes, *between, gamma),
+    )
+
+
+def chain_broadcast(n, n_bytes, alpha, beta, segments=1, overhead=0.0):
+    """(n-1) alpha + (S + n-2) (o + K/S beta)
+
+    alpha delays a message and lets the next one follow at once; `overhead`, o, is what a message
+    adds to the time of its port, whatever its size (LogGP's o; Hockney takes o = alpha). The
+    simulator's is 0.
+    """
+    if n == 1:
+        return Cost(0, 0, 0.0)
+    part = n_bytes / segments
+    time_s = (n - 1) * alpha + (segments + n - 2) * (overhead + part * beta)
+    return Cost(segments, n_bytes, time_s)
+
+
+def best_segments(n_bytes, beta, per_segment, extra):
+    """The number of segments S >= 1 with the least per_segment * S + extra * K beta / S.
+
+    A pipeline of S segments takes S steps and some `extra` to fill it; each step costs
+    `per_segment` seconds beside its K/S bytes. Chain: extra = n-2, per_segment = overhead. Double
+    tree: extra = 2 ceil(log2 n) - 3, per_segment = alpha.
+    """
+    if per_segment <= 0:
+        raise ValueError(
+            f"per_segment must be positive, got {per_segment}: segments that cost nothing "
+            "are best as short as can be"
+        )
+    divided = max(extra, 0) * n_bytes * beta
+    below = max(1, math.floor(math.sqrt(divided / per_segment)))  # where the derivative is 0
+    return min(below, below + 1, key=lambda s: per_segment * s + divided / s)
+
+
+def crossover(first, second, low=1, high=1 << 40):
+    """The size from which `second` is faster, in bytes; None if it is not even at `high`.
+
+    first, second   functions of the bytes that give seconds or a Cost, such as
+                    `lambda k: tree_all_reduce(n, k, alpha, beta)`. They cross once at most between
+                    low and high. `low` if second is faster from there on.
+    """
+
+    def slower(n_bytes):
+        a, b = (getattr(cost, "time_s", cost) for cost in (first(n_bytes), second(n_bytes)))
+        return b >= a
+
+    if slower(high):
+        return None
+    if not slower(low):
+        return low
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if slower(middle) else (low, middle)
+    return high
+
+
+def _power_of_two(n):
+    """The largest power of two p <= n, and whether there are ranks beyond it."""
+    p = 1 << (n.bit_length() - 1)
+    return p, int(n > p)
+
+
 def _then(first, second):
     return Cost(*(a + b for a, b in zip(first, second, strict=True)))
 
@@ -108,3 +248,14 @@ def gather_direct(n, n_bytes, alpha, beta):
     """alpha + (n-1)/n K beta"""
     once = min(n - 1, 1)
     return Cost(once, once * n_bytes / n, scatter_direct(n, n_bytes, alpha, beta).time_s)
+
+
+def compressed_all_reduce(n, n_bytes, alpha, beta):
+    """2(n-1) (alpha + C/n beta), C the bytes of all n encoded blocks: `codec.n_bytes`"""
+    part = ring_all_gather(n, n_bytes, alpha, beta)
+    return _then(part, part)
+
+
+def sparse_all_reduce(n, n_pairs, alpha, beta):
+    """(n-1) (2 alpha + 8 beta + 8 k beta), k the pairs of each rank"""
+    return all_gather_v(n, 8 * n_pairs * n, alpha, beta)

@@ -1,0 +1,48 @@
+"""Pipelined chain: a broadcast whose time hardly depends on the number of ranks.
+
+    root -> 1    |0|1|2|3|              x is cut into segments. Every rank hands a segment on while
+       1 -> 2      |0|1|2|3|            the next one comes in: with S segments, S + n-2 segment times
+       2 -> 3        |0|1|2|3|          instead of the n-1 times all of x that S = 1 takes.
+
+Long messages, then, cost K beta and not the binomial tree's log2(n) K beta: no rank sends anything
+twice. Short ones cost n-1 latencies, where the tree has log2 n.
+
+How many segments? Each costs a message, o seconds of the port whatever its size: S + n-2 times
+o + K/S beta is least at S = sqrt((n-2) K beta / o), `cost.best_segments`.
+
+Source: Thakur, Rabenseifner & Gropp 2005, section 4.2 names it; Träff, Ripke et al. 2008.
+Test: tests/comm/test_chain.py   Time: cost.py
+"""
+
+import numpy as np
+
+from . import chunks
+from .transport import collective
+
+SEGMENT_BYTES = 1 << 16
+
+
+@collective
+def broadcast(t, x, root=0, segment_bytes=SEGMENT_BYTES):
+    """Copy root's x into every rank's x; returns x.
+
+    Every rank but the last, root-1, sends x.nbytes to its right, in pieces of segment_bytes or a
+    little less.
+    """
+    n = t.size
+    me, left, right = (t.rank - root) % n, (t.rank - 1) % n, (t.rank + 1) % n
+    flat = np.ascontiguousarray(x).reshape(-1)  # x itself where it is contiguous, else a copy
+    segments = chunks.split(flat, max(1, -(-flat.nbytes // segment_bytes)))
+    # All at once, so that every segment finds its place waiting.
+    coming = [t.irecv(segment, left) for segment in segments] if me > 0 else []
+    going = []
+    for k, segment in enumerate(segments):
+        if me > 0:
+            coming[k].wait()
+        if me < n - 1:
+            going.append(t.isend(segment, right))
+    for request in going:
+        request.wait()
+    if not x.flags.c_contiguous:
+        x[...] = flat.reshape(x.shape)
+    return x

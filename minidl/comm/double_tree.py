@@ -1,0 +1,146 @@
+"""Double binary tree all-reduce (Sanders, Speck & Träff 2009): short and wide.
+
+A binary tree needs few steps, but half of its ranks are leaves, which send to one and receive from
+one while the inner ranks serve three. So take two trees, the leaves of one being inner ranks of the
+other, and reduce half of the data on each: every rank is busy, and the depth is still log2 n.
+
+    8 ranks   tree 1:   0                     tree 2, its mirror image (r becomes 7-r):   7
+                        |                                                                 |
+                        4                                                                 3
+                      /   \\                                                             /   \\
+                     2     6                                                           5     1
+                    / \\   / \\                                                         / \\   / \\
+                   1   3 5   7                                                       6   4 2   0
+
+Tree 1 is read off the bits of a rank: its height is the number of zeros that it ends in; the parent
+of a rank of height h lies 2^h away, on the side where it has height h+1. Where that would be past the
+last rank, the bit is dropped instead: `parent(6, 5)` is 4. For odd n tree 2 is tree 1 moved on
+by one rank. Every rank is then a leaf of one tree at least, but for odd n rank 0: a leaf of none
+(if n > 1).
+
+Each half is cut into segments, which follow each other up to the root and down again. In step s
+    a rank of height h    adds its children's segment s-h to its own and sends it to its parent
+    a rank of depth d     gets the sum of segment s-H-d from its parent and sends it to its children
+on both trees; the root (height H, depth 0) turns the segment round. Whatever is received in a step
+was sent in an earlier one, so no order of the ranks can deadlock.
+
+The rule for the trees is that of NCCL 2.4 and later (Jeaugey 2019, "Massively scale your deep
+learning training with NCCL 2.4"). Sent: 2(n-1)K by all ranks together, as in the ring; 2K by an
+inner rank. Steps: 2 ceil(log2 n), and one for each further segment.
+
+Test: tests/comm/test_double_tree.py   Time: cost.py
+"""
+
+from collections import deque
+from typing import NamedTuple
+
+import numpy as np
+
+from . import chunks
+from .transport import collective
+
+SEGMENT_BYTES = 1 << 16
+
+
+@collective
+def all_reduce(t, x, op=np.add, segment_bytes=SEGMENT_BYTES):
+    """The elementwise op of all ranks' x, on every rank, in place like `ring.all_reduce`.
+
+    All ranks end with the same bits: each half is reduced on the way to one root, and copied. Sends
+    `bytes_sent` bytes, in pieces of segment_bytes or a little less.
+    """
+    n, top = t.size, height_of(t.size)
+    flat = np.ascontiguousarray(x).reshape(-1)
+    halves = chunks.split(flat, 2 if n > 1 else 1)
+    n_segments = max(1, -(-halves[0].nbytes // segment_bytes))
+    both = [(seat(n, t.rank, tree), chunks.split(h, n_segments)) for tree, h in enumerate(halves)]
+    theirs = t.scratch(len(both[0][1][0]), x.dtype)  # the first segment is one of the longest
+    going_up, going_down = [deque(), deque()], []
+    for step in range(n_segments + 2 * top):
+        for tree, (me, segment) in enumerate(both):
+            k = step - me.height
+            if 0 <= k < n_segments:
+                for child in me.children:
+                    op(segment[k], t.recv(theirs[: len(segment[k])], child, tree), out=segment[k])
+                if me.parent is not None:
+                    going_up[tree].append(t.isend(segment[k], me.parent, tree))
+            k = step - top - me.depth
+            if 0 <= k < n_segments:
+                if me.parent is not None:
+                    going_up[tree].popleft().wait()  # the sum comes to where it was sent from
+                    t.recv(segment[k], me.parent, tree)
+                going_down += [t.isend(segment[k], child, tree) for child in me.children]
+    for request in going_down:
+        request.wait()
+    return flat.reshape(x.shape)
+
+
+def parent(n, r):
+    """Tree 1 of n ranks: the parent of r; None for the root, 0."""
+    if r == 0:
+        return None
+    bit = r & -r  # 2^height
+    up = (r ^ bit) | (bit << 1)
+    return up if up < n else r ^ bit
+
+
+def children(n, r):
+    """Tree 1 of n ranks: the children of r, at most two; the root has one."""
+    bit = (r & -r) >> 1
+    if r == 0:
+        return [1 << ((n - 1).bit_length() - 1)] if n > 1 else []
+    left, right = r - bit, r + bit
+    while bit and right >= n:
+        bit >>= 1
+        right = r + bit
+    return [child for child in (left, right) if child != r]
+
+
+def trees(n):
+    """The parents of all ranks in tree 1 and in tree 2; None for the root."""
+    return tuple([seat(n, r, tree).parent for r in range(n)] for tree in (0, 1))
+
+
+class Seat(NamedTuple):
+    """A rank's place in a tree. The root has depth 0, a leaf height 0."""
+
+    parent: int | None
+    children: list
+    depth: int
+    height: int
+
+
+def seat(n, rank, tree):
+    """Where `rank` sits in tree 0 or tree 1 of n ranks."""
+    to_tree_1, back = _renaming(n) if tree else (lambda r: r, lambda r: r)
+    me = to_tree_1(rank)
+    up = parent(n, me)
+    depth, above = 0, up
+    while above is not None:
+        depth, above = depth + 1, parent(n, above)
+    height = (me & -me).bit_length() - 1 if me else height_of(n)
+    return Seat(None if up is None else back(up), [back(c) for c in children(n, me)], depth, height)
+
+
+def _renaming(n):
+    """Functions from a rank to its name in tree 1, and back."""
+    if n % 2 == 0:
+        return lambda r: n - 1 - r, lambda r: n - 1 - r
+    return lambda r: (r - 1) % n, lambda r: (r + 1) % n
+
+
+def height_of(n):
+    """The depth of both trees, ceil(log2 n)."""
+    return (n - 1).bit_length()
+
+
+def bytes_sent(length, itemsize, n, rank):
+    """Bytes that `rank` sends in `all_reduce`, for any length; over all ranks 2(n-1)K in sum.
+
+    On each tree its half of x goes up once, but from the root, and down once to every child.
+    """
+    elems = 0
+    for tree in (0, 1):
+        me = seat(n, rank, tree)
+        elems += chunks.size(length, 2, tree) * ((me.parent is not None) + len(me.children))
+    return elems * itemsize

@@ -1,0 +1,143 @@
+"""Recursive halving and doubling: the bytes of the ring in 2 log2 n steps (Rabenseifner 2004).
+
+    halving    every rank swaps half of what it still holds with a partner; the two keep one half
+               each and add. The partners are n/2 ranks apart, then n/4, ..., 1.
+
+                   rank 0  |########|      |####....|      |##......|      |#.......|
+                   rank 1  |########|  ->  |####....|  ->  |##......|  ->  |.#......|
+                   rank 4  |########|      |....####|      |....##..|      |....#...|
+                                    n/2 apart       n/4 apart       1 apart
+
+    doubling   the same steps backwards: partners swap all they hold, and hold twice as much.
+
+    sent per rank, each way:  K/2 + K/4 + ... + K/n  =  (n-1)/n K
+
+If n is no power of two, let p be the largest one below. The n-p extra ranks p, p+1, ... first send
+all of x to the ranks 0, 1, ..., which add it ("fold in"); those p ranks go on, and at the end each
+sends the result back to its extra rank. Rabenseifner's own fold halves that addition, by one more
+message.
+
+Source: Rabenseifner 2004, "Optimization of collective reduction operations"; Thakur et al. 2005.
+Test: tests/comm/test_halving_doubling.py   Time: cost.py
+"""
+
+import numpy as np
+
+from . import chunks
+from .transport import collective
+
+
+def core(n):
+    """The largest power of two that is at most n: so many ranks halve and double."""
+    return 1 << (n.bit_length() - 1)
+
+
+@collective
+def reduce_scatter(t, x, op=np.add):
+    """Reduce x over the ranks; returns this rank's complete chunk of `chunks.split(x, core(n))`.
+
+    x: 1-d contiguous array, equal size on all ranks; the workspace, as for the ring. Rank r owns
+    chunk r; an extra rank owns nothing (an empty array).
+    """
+    p, r = core(t.size), t.rank
+    scratch = t.scratch(len(x), x.dtype)
+    if not _fold_in(t, x, scratch, p, op):
+        return x[:0]
+    cut = chunks.bounds(len(x), p)
+    low, far = 0, p // 2  # this rank still reduces chunks low to low + 2 far
+    while far:
+        lower, upper = x[cut[low] : cut[low + far]], x[cut[low + far] : cut[low + 2 * far]]
+        mine, theirs = (upper, lower) if r & far else (lower, upper)
+        op(t.sendrecv(theirs, r ^ far, scratch[: len(mine)], r ^ far), mine, out=mine)
+        low += r & far
+        far //= 2
+    return x[cut[r] : cut[r + 1]]
+
+
+@collective
+def all_gather(t, x):
+    """Copy every rank's own chunk of `chunks.split(x, core(n))` to all ranks; returns x."""
+    p, r = core(t.size), t.rank
+    cut = chunks.bounds(len(x), p)
+    far = 1
+    while far < p and r < p:
+        low = r // far * far  # this rank holds chunks low to low + far, its partner as many
+        near = low ^ far
+        mine, theirs = x[cut[low] : cut[low + far]], x[cut[near] : cut[near + far]]
+        t.sendrecv(mine, r ^ far, theirs, r ^ far)
+        far *= 2
+    _fold_out(t, x, p)
+    return x
+
+
+@collective
+def all_reduce(t, x, op=np.add):
+    """The elementwise op of all ranks' x, on every rank, in place like `ring.all_reduce`.
+
+    All ranks end with the same bits: each chunk is reduced on one rank and copied. Sends
+    `bytes_sent` bytes in 2 log2 core(n) messages, and one more on the ranks that fold.
+    """
+    flat = np.ascontiguousarray(x).reshape(-1)
+    reduce_scatter(t, flat, op)
+    all_gather(t, flat)
+    return flat.reshape(x.shape)
+
+
+@collective
+def doubling_all_reduce(t, x, op=np.add):
+    """All-reduce for short messages: log2 n steps in which partners swap all of x and both add.
+
+    Half the steps of `all_reduce`, log2 core(n) * K bytes. The same bits on all ranks, because both
+    partners add the same two operands in the same order.
+    """
+    p, r = core(t.size), t.rank
+    flat = np.ascontiguousarray(x).reshape(-1)
+    theirs = t.scratch(len(flat), x.dtype)
+    if _fold_in(t, flat, theirs, p, op):
+        far = 1
+        while far < p:
+            t.sendrecv(flat, r ^ far, theirs, r ^ far)
+            first, second = (theirs, flat) if r & far else (flat, theirs)
+            op(first, second, out=flat)
+            far *= 2
+    _fold_out(t, flat, p)
+    return flat.reshape(x.shape)
+
+
+def _fold_in(t, x, scratch, p, op):
+    """The extra ranks hand x over; False on them, who are done."""
+    if t.rank >= p:
+        t.send(x, t.rank - p)
+        return False
+    if t.rank + p < t.size:
+        op(x, t.recv(scratch[: len(x)], t.rank + p), out=x)
+    return True
+
+
+def _fold_out(t, x, p):
+    """The extra ranks get the result."""
+    if t.rank >= p:
+        t.recv(x, t.rank - p)
+    elif t.rank + p < t.size:
+        t.send(x, t.rank + p)
+
+
+def bytes_sent(length, itemsize, n, rank):
+    """Bytes that `rank` sends in `all_reduce`, for any length; over all ranks 2(n-1)K in sum.
+
+    Halving sends all but the rank's own chunk. Doubling sends the rank's block of 1, 2, ..., p/2
+    chunks. Folding sends all of x: in from an extra rank, out from its partner.
+    """
+    p = core(n)
+    if rank >= p:
+        return length * itemsize
+    cut = chunks.bounds(length, p)
+    elems = length - (cut[rank + 1] - cut[rank])
+    far = 1
+    while far < p:
+        low = rank // far * far
+        elems += cut[low + far] - cut[low]
+        far *= 2
+    if rank + p < n:
+        elems += length
+    return elems * itemsize

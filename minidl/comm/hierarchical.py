@@ -1,0 +1,162 @@
+"""Hierarchical all-reduce: most bytes inside the nodes, few between them.
+
+    2 nodes of 4 ranks             links inside a node are fast, those between nodes are slow
+
+        node 0   0 1 2 3           1  inside: reduce-scatter; each rank owns a quarter of the sum
+                 | | | |              of its node
+        node 1   4 5 6 7           2  across: ranks that own the same quarter all-reduce it, all
+                                      quarters at the same time
+                                   3  inside: all-gather
+
+    sent per rank, g ranks in each of m nodes:
+        inside    2 (g-1)/g K          between nodes    2 (m-1)/m K/g
+
+In all that is as much as the flat ring sends, but a flat ring waits 2(gm-1) times for the slow
+link, and this 2(m-1) times. The leader form reduces to one rank of each node, all-reduces among
+those, and broadcasts: fewer messages, K per node on the slow links as well, but all on one rank.
+
+Nodes may have different sizes. Then the cuts of all nodes together divide x into pieces: with 2 and
+3 ranks the cuts 1/2 and 1/3, 2/3 make 4. Each piece has one owner in every node, and the owners of
+a piece all-reduce it; a rank of a smaller node owns more pieces.
+
+Source: Jia et al. 2018, "Highly scalable deep learning training system with mixed-precision"
+(arXiv 1807.11205); Horovod's NCCLHierarchicalAllreduce; the pieces are ours.
+Test: tests/comm/test_hierarchical.py   Time: cost.py
+"""
+
+import itertools
+import math
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from . import chunks, ring, ring_blocks, tree
+from .transport import Transport, collective
+
+
+class Groups(NamedTuple):
+    """Who talks to whom; made once by `groups`.
+
+    world     the ranks (world ranks) that take part
+    inside    the transport of this rank's node
+    leaders   the transport of the first ranks of all nodes; None on the other ranks
+    pieces    (first unit, end unit, transport of its owners or None) of every piece of x
+    n_units   into so many units x is cut; every node's chunks are whole units
+    """
+
+    world: tuple
+    inside: Transport
+    leaders: Transport | None
+    pieces: list
+    n_units: int
+
+
+def by_node_size(n, node_size):
+    """[[0, 1, ...], [node_size, ...], ...]: consecutive ranks share a node; the last may be
+    smaller."""
+    return [list(range(n))[first : first + node_size] for first in range(0, n, node_size)]
+
+
+def groups(t, nodes):
+    """The groups of a hierarchy; all ranks of t call it, with the same nodes.
+
+    nodes   ranks of each node, [[0, 1], [2, 3, 4]], or how many consecutive ranks share one
+    """
+    nodes = by_node_size(t.size, nodes) if isinstance(nodes, int) else [list(n) for n in nodes]
+    if sorted(rank for node in nodes for rank in node) != list(range(t.size)) or [] in nodes:
+        raise ValueError(
+            f"rank {t.rank}: every rank from 0 to {t.size - 1} must be in one node, and no node "
+            f"empty; got {nodes}"
+        )
+    n_units, pieces = cut(nodes)
+    return Groups(
+        t.ranks,
+        next(t.subgroup(node) for node in nodes if t.rank in node),
+        t.subgroup([node[0] for node in nodes]),
+        [(first, end, t.subgroup(owners)) for first, end, owners in pieces],
+        n_units,
+    )
+
+
+def cut(nodes):
+    """(units in x, [(first unit, end unit, its owner in every node)]) of the pieces of x."""
+    n_units = math.lcm(*map(len, nodes))
+    cuts = sorted({i * n_units // len(node) for node in nodes for i in range(len(node) + 1)})
+    return n_units, [
+        (first, end, [node[first * len(node) // n_units] for node in nodes])
+        for first, end in itertools.pairwise(cuts)
+    ]
+
+
+@collective
+def all_reduce(t, x, op=np.add, *, groups, across=ring.all_reduce):
+    """The elementwise op of all ranks' x, on every rank, in place like `ring.all_reduce`.
+
+    groups   `groups(t, nodes)`; as an argument for others: `partial(all_reduce, groups=...)`
+    across   the all-reduce between nodes, any `f(t, array, op)` that works in place
+
+    All ranks end with the same bits if `across` leaves its own with the same.
+    """
+    _check(t, groups)
+    flat = np.ascontiguousarray(x).reshape(-1)
+    unit = chunks.bounds(len(flat), groups.n_units)
+    bounds = unit[:: groups.n_units // groups.inside.size]
+    ring_blocks.reduce_scatter(groups.inside, flat, bounds, op)
+    for first, end, owners in groups.pieces:  # in one order on all ranks: no deadlock
+        if owners is not None:
+            across(owners, flat[unit[first] : unit[end]], op)
+    ring_blocks.all_gather(groups.inside, flat, bounds)
+    return flat.reshape(x.shape)
+
+
+@collective
+def leader_all_reduce(t, x, op=np.add, *, groups, across=ring.all_reduce):
+    """The leader form: reduce inside each node, all-reduce among the leaders, broadcast inside.
+
+    2 ceil(log2 g) steps of K bytes inside a node, and those of `across`. In place like
+    `ring.all_reduce`, the same bits on all ranks.
+    """
+    _check(t, groups)
+    flat = np.ascontiguousarray(x).reshape(-1)
+    tree.reduce(groups.inside, flat, 0, op)
+    if groups.leaders is not None:
+        across(groups.leaders, flat, op)
+    tree.broadcast(groups.inside, flat)
+    return flat.reshape(x.shape)
+
+
+def bytes_sent(length, itemsize, nodes, rank):
+    """(inside, between): what `rank` sends in `all_reduce` by rings, inside its node and between
+    nodes, for any length. Over all ranks 2(n-1)K in sum.
+
+    Inside, the scatter sends all but the own block and the gather all but the right neighbour's.
+    """
+    n_units, pieces = cut(nodes)
+    unit = chunks.bounds(length, n_units)
+    i, node = next((i, node) for i, node in enumerate(nodes) if rank in node)
+    g, me = len(node), node.index(rank)
+    bounds = unit[:: n_units // g]
+    inside = 0
+    if g > 1:
+        for block in (me, (me + 1) % g):
+            inside += itemsize * (length - (bounds[block + 1] - bounds[block]))
+    between = sum(
+        chunks.ring_bytes_sent(unit[end] - unit[first], itemsize, len(nodes), i)
+        for first, end, owners in pieces
+        if owners[i] == rank
+    )
+    return inside, between
+
+
+def on_nodes(t, nodes, across=ring.all_reduce):
+    """`all_reduce` with its groups, for `DataParallel(model, t, all_reduce=on_nodes(t, 4))`."""
+    return partial(all_reduce, groups=groups(t, nodes), across=across)
+
+
+def _check(t, groups):
+    if t.ranks != groups.world:
+        raise ValueError(
+            f"rank {t.rank}: these groups were made for the world ranks {groups.world}; got the "
+            f"transport of {t.ranks}. Make groups(t, nodes) for it."
+        )
