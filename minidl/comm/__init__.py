@@ -12,6 +12,8 @@
     ring_blocks.py  the same with blocks of any length, of which rank r owns block r
     all_to_all.py   every rank has a block for every rank; equal blocks, or rows by count
     scatter_gather.py  from one rank to all and back: binomial tree, and direct
+    codec.py        float16, int8 and (index, value) payloads of an array
+    compressed.py   all-reduce of such payloads
     average.py      the mean over ranks, by any all-reduce
     tree.py         binomial broadcast, reduce, all-reduce, barrier
     halving_doubling.py  the ring's bytes in 2 log2 n steps
@@ -30,7 +32,7 @@ Importing this package imports neither mpi4py nor greenlet: the submodules load 
 import importlib
 
 _SUBMODULES = (
-    *("average", "all_to_all", "scatter_gather", "ring_blocks"),
+    *("average", "codec", "compressed", "all_to_all", "scatter_gather", "ring_blocks"),
     *("background", "chunks", "cost", "ledger", "mpi", "naive", "ring", "scheduler", "sim"),
     *("transport", "tree", "halving_doubling", "double_tree", "hierarchical", "chain"),
 )

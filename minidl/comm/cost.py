@@ -16,7 +16,7 @@ what the busiest rank *sends*. Where they hold exactly:
     doubling all-reduce           n is a power of two; else an upper bound of the time
     double tree                   any n, one segment; for more segments the time is an upper bound
     chain                         equal segments
-    hierarchical                  equal nodes, and their number times their size divides the elements
+    hierarchical                  equal nodes; the number of ranks divides the elements
 
 The algorithms' own files know the bytes of every rank for any length: `chunks.ring_bytes_sent`,
 `halving_doubling.bytes_sent`, `double_tree.bytes_sent`, `hierarchical.bytes_sent`.
@@ -205,16 +205,6 @@ def crossover(first, second, low=1, high=1 << 40):
     return high
 
 
-def _power_of_two(n):
-    """The largest power of two p <= n, and whether there are ranks beyond it."""
-    p = 1 << (n.bit_length() - 1)
-    return p, int(n > p)
-
-
-def _then(first, second):
-    return Cost(*(a + b for a, b in zip(first, second, strict=True)))
-
-
 def all_to_all(n, n_bytes, alpha, beta):
     """(n-1) (alpha + K/n beta)"""
     return ring_all_gather(n, n_bytes, alpha, beta)
@@ -259,3 +249,13 @@ def compressed_all_reduce(n, n_bytes, alpha, beta):
 def sparse_all_reduce(n, n_pairs, alpha, beta):
     """(n-1) (2 alpha + 8 beta + 8 k beta), k the pairs of each rank"""
     return all_gather_v(n, 8 * n_pairs * n, alpha, beta)
+
+
+def _power_of_two(n):
+    """The largest power of two p <= n, and whether there are ranks beyond it."""
+    p = 1 << (n.bit_length() - 1)
+    return p, int(n > p)
+
+
+def _then(first, second):
+    return Cost(*(a + b for a, b in zip(first, second, strict=True)))
