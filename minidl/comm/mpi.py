@@ -22,6 +22,8 @@ import traceback
 
 import numpy as np
 
+from .links import parse
+from .throttled import Throttled
 from .transport import Request, Transport, check_array, check_peer, check_ranks, size_mismatch
 
 PART_BYTES = 1 << 30  # under the 2 GiB that a 32-bit count allows, and a round number in a trace
@@ -32,13 +34,18 @@ def world(part_bytes=PART_BYTES):
 
     From now on an uncaught exception on one of them aborts all. Raises RuntimeError if MPI was
     started without thread support, or by the launcher of another MPI.
+
+    The environment variable MINIDL_NET, which `minidl run --net` sets and nothing else reads, is a
+    network to imitate (links.py): the transport is then a throttled one.
     """
     from mpi4py import MPI
 
     _check_threads(MPI)
     _check_launcher(MPI.COMM_WORLD.size, os.environ)
     _abort_on_exception(MPI.COMM_WORLD)
-    return MPITransport(MPI.COMM_WORLD, part_bytes)
+    t = MPITransport(MPI.COMM_WORLD, part_bytes)
+    net = os.environ.get("MINIDL_NET")
+    return Throttled(t, parse(net, t.size)) if net else t
 
 
 class MPITransport(Transport):
@@ -109,6 +116,10 @@ class MPITransport(Transport):
 
     def time(self):
         return time.perf_counter()
+
+    def abort(self):
+        """End all ranks, those of other groups too; from any thread. Does not return."""
+        _end_all(self._mpi.COMM_WORLD)
 
     def _parts(self, data):
         """The parts of a message; the last is shorter than part_bytes."""
@@ -220,6 +231,14 @@ def _check_launcher(size, environ):
             )
 
 
+def _end_all(comm):
+    # Should MPI be stuck in another thread, leave without it: the launcher ends the others.
+    last_resort = threading.Timer(1.0, os._exit, [1])
+    last_resort.daemon = True
+    last_resort.start()
+    comm.Abort(1)
+
+
 def _abort_on_exception(comm):
     """Make an uncaught exception of this process, in any thread, end all ranks."""
     if comm.size == 1 or getattr(sys.excepthook, "aborts_mpi", False):
@@ -231,11 +250,7 @@ def _abort_on_exception(comm):
         sys.stdout.flush()
         sys.stderr.write("".join(prefix + line for line in text.splitlines(keepends=True)))
         sys.stderr.flush()
-        # Should MPI be stuck in another thread, leave without it: the launcher ends the others.
-        last_resort = threading.Timer(1.0, os._exit, [1])
-        last_resort.daemon = True
-        last_resort.start()
-        comm.Abort(1)
+        _end_all(comm)
 
     abort.aborts_mpi = True
     sys.excepthook = abort

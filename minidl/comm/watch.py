@@ -1,0 +1,366 @@
+"""Never hang, always explain: the ranks agree on a collective before its payload moves.
+
+    t = Watch(t)                       around any transport, inside or outside of a Ledger
+    ring.all_reduce(t, x)              if the ranks disagree: Mismatch, on all of them, in words
+
+    rank 0   all_reduce(x (10,)) --.   .-- no    ceil(log2 n) rounds of 16 bytes, in which everybody
+    rank 1   all_reduce(x (10,)) ---\\_/--- no    learns the least and the largest digest of all
+    rank 2   all_reduce(x (12,)) ---/ \\--- no    (the dissemination of Hensgen, Finkel and Manber
+    rank 3   all_reduce(x (10,)) --'   '-- no    1988); only if they differ do signatures travel
+
+    ValueError: rank 0: the ranks disagree on collective 3 of ranks 0-3; no payload has moved.
+      ranks 0, 1, 3: ring.all_reduce(x float32 (10,), op add), at train.py:31
+      rank 2: ring.all_reduce(x float32 (12,), op add), at train.py:31
+      differs: x is float32 (10,) on rank 0, float32 (12,) on rank 2. Unequal last batch?
+
+A signature is the collective and its algorithm, dtype and shape of every array, op, root and other
+arguments, and the line of the user's code. Two ranks at the same call on different lines are an
+error, too: only so does the swapped order of two like arrays show. Where different lines mean the
+same collective, name it on all ranks, `with t.named("weights"): ...`; then the name is compared and
+the line is not.
+
+The digests travel on the innermost transport with a tag of their own, so that no ledger counts
+them. Simulated ranks compare on a board, which takes no modelled time.
+
+A rank that does not come at all is lookout.py's concern, and so is every wait for a message:
+`Watch` notes what its rank waits for, and counts what it began (waits.py says why).
+
+Test: tests/comm/test_watch.py, tests/mpi/test_watch_mpi.py   Tutorial: tutorials/06_ring.py
+"""
+
+import functools
+import hashlib
+import inspect
+import sys
+
+import numpy as np
+
+from . import waits
+from .lookout import Lookout, in_words, is_ours, share, spot, user_frame
+from .transport import Request, Wrapper, check_ranks, current_label, unwrapped
+
+DEADLINE_S = 300.0  # longer than one rank of a tutorial works alone, shorter than patience
+TAG = 32767  # the largest that every MPI has: users' tags are smaller
+
+
+class Mismatch(ValueError):
+    """The ranks of a group called different collectives, or one with different arguments."""
+
+
+class Watch(Wrapper):
+    """A transport that checks every collective and knows what its rank waits for.
+
+    All ranks make one at the same moment. deadline_s: how long a rank may wait for others that may
+    still come, under MPI; None: for ever. When nobody can go on, the run ends without waiting.
+    """
+
+    def __init__(self, t, deadline_s=DEADLINE_S):
+        raw = unwrapped(t)
+        self._simulated = hasattr(raw, "board")
+        watched = t.size > 1 and not self._simulated
+        self._open(t, Lookout(raw, TAG - 1, deadline_s) if watched else None, repr(t.ranks))
+
+    def _open(self, inner, lookout, name):
+        super().__init__(inner)
+        self._raw, self._lookout = unwrapped(inner), lookout
+        self._name = f"{_digest(name):016x}"  # of the group, the same on its ranks
+        self._begun = waits.begun(self._name)
+        self._number = 0  # collectives begun
+        self._digests = {}  # call -> its signature's digest
+        self._mine, self._theirs = np.empty(2, np.uint64), np.empty(2, np.uint64)
+        self._keys = {}  # (which, peer, tag) -> the names of both sides' counters
+        self._made = {}  # ranks -> subgroups made of them
+
+    # -- agreement
+
+    def entering(self, fn, args, kwargs):
+        self.inner.entering(fn, args, kwargs)
+        if self.size == 1:
+            return
+        self._number += 1
+        label, frame = current_label(), user_frame(sys._getframe(1))
+        line = (frame.f_code.co_filename, frame.f_lineno) if frame else None
+        values = _values(fn, args, kwargs)
+        call = (fn, label, line, *values)
+        digest = self._digests.get(call)
+        if digest is None:
+            if len(self._digests) > 1000:  # shapes that do not come again
+                self._digests.clear()
+            digest = self._digests[call] = _digest(repr(_signature(*call)["compared"]))
+        if self._simulated:
+            self._compare(digest, call)
+            return
+        book = self._lookout.book
+        book.counters[self._begun] = self._number
+        book.last = (label, line)
+        what = ("for all ranks to begin {}", label)
+        if not book.wait(self._members, what, self._agree, digest):
+            mine = [digest, _signature(*call)]
+            self._raise(enumerate(book.wait(self._members, what, share, self._raw, mine, TAG - 1)))
+
+    def _agree(self, digest):
+        """Whether all ranks' digests are equal: the same answer on all ranks."""
+        least = largest = digest
+        far = 1
+        while far < self.size:
+            self._mine[:] = least, largest
+            right, left = (self.rank + far) % self.size, (self.rank - far) % self.size
+            self._raw.sendrecv(self._mine, right, self._theirs, left, TAG)
+            least, largest = min(least, int(self._theirs[0])), max(largest, int(self._theirs[1]))
+            far *= 2
+        return least == largest
+
+    def _compare(self, digest, call):
+        """Simulated: with the ranks that were here before; the last of them clears the board."""
+        seen = self._raw.board.setdefault(self._number, {})
+        seen[self.rank] = (digest, call)
+        first, _ = next(iter(seen.values()))
+        if digest != first:
+            self._raise((rank, (d, _signature(*call))) for rank, (d, call) in seen.items())
+        if len(seen) == self.size:
+            del self._raw.board[self._number]
+
+    def _raise(self, calls):
+        """calls: (rank, (digest, signature)) of two ranks or more, which are not all equal."""
+        calls = {self.ranks[rank]: call for rank, call in sorted(calls)}
+        raise Mismatch(
+            f"rank {self.world_rank}: the ranks disagree on collective {self._number} of "
+            f"{in_words(self.ranks)}; no payload has moved.\n{explain(calls)}"
+        )
+
+    def _members(self):
+        return [(rank, self._begun, self._number) for rank in self.ranks]
+
+    # -- what this rank waits for: who must count to what, and how to say it
+
+    def _sending(self, n_bytes, dst, tag):
+        """One more send begun: (needs, words)."""
+        key = (waits.sent, dst, tag)
+        peer, mine, theirs = self._keys.get(key) or self._key(key, waits.received)
+        count = self._lookout.book.count(mine)
+        return [(peer, theirs, count)], ("to send {:,} bytes to rank {}, tag {}", n_bytes, peer, tag)
+
+    def _receiving(self, src, tag):
+        """One more receive posted: (needs, words)."""
+        key = (waits.received, src, tag)
+        peer, mine, theirs = self._keys.get(key) or self._key(key, waits.sent)
+        count = self._lookout.book.count(mine)
+        return [(peer, theirs, count)], ("for a message from rank {}, tag {}", peer, tag)
+
+    def _key(self, key, other):
+        mine, peer, tag = key
+        names = mine(self._name, self.ranks[peer], tag), other(self._name, self.world_rank, tag)
+        self._keys[key] = found = (self.ranks[peer], *names)
+        return found
+
+    def isend(self, array, dst, tag=0):
+        request = self.inner.isend(array, dst, tag)
+        if self._lookout is None:
+            return request
+        return _Watched(self._lookout.book, request, *self._sending(array.nbytes, dst, tag))
+
+    def irecv(self, out, src, tag=0):
+        request = self.inner.irecv(out, src, tag)
+        if self._lookout is None:
+            return request
+        return _Watched(self._lookout.book, request, *self._receiving(src, tag))
+
+    def send(self, array, dst, tag=0):
+        if self._lookout is None:
+            return self.inner.send(array, dst, tag)
+        needs, what = self._sending(array.nbytes, dst, tag)
+        self._lookout.book.wait(needs, what, self.inner.send, array, dst, tag)
+
+    def recv(self, out, src, tag=0):
+        if self._lookout is None:
+            return self.inner.recv(out, src, tag)
+        needs, what = self._receiving(src, tag)
+        return self._lookout.book.wait(needs, what, self.inner.recv, out, src, tag)
+
+    def sendrecv(self, out, dst, into, src, tag=0):
+        if self._lookout is None:
+            return self.inner.sendrecv(out, dst, into, src, tag)
+        there, _ = self._sending(out.nbytes, dst, tag)
+        here, _ = self._receiving(src, tag)
+        what = ("to send {:,} bytes to rank {} and for a message from rank {}, tag {}",)
+        what += (out.nbytes, there[0][0], here[0][0], tag)
+        call = self.inner.sendrecv
+        return self._lookout.book.wait(there + here, what, call, out, dst, into, src, tag)
+
+    def recv_any(self, tag=0):
+        if self._lookout is None:
+            return self.inner.recv_any(tag)
+        book = self._lookout.book
+        needs = []  # one of them is enough
+        for src in range(self.size):
+            key = (waits.received, src, tag)
+            peer, mine, theirs = self._keys.get(key) or self._key(key, waits.sent)
+            needs.append((peer, theirs, book.counters.get(mine, 0) + 1))
+        what = ("for a message from any rank, tag {}", tag)
+        src, data = book.wait(needs, what, self.inner.recv_any, tag, any_of=True)
+        self._receiving(src, tag)
+        return src, data
+
+    def subgroup(self, ranks):
+        ranks = check_ranks(self.rank, self.size, ranks)
+        if self.rank not in ranks:
+            return self.inner.subgroup(ranks)
+        # As the transports do: members agree on a new group's name without talking.
+        self._made[ranks] = self._made.get(ranks, 0) + 1
+        name = f"{self._name} {ranks} {self._made[ranks]}"
+        if self._lookout is None:
+            inner = self.inner.subgroup(ranks)
+        else:
+            book, key = self._lookout.book, waits.begun(f"{_digest(name):016x}-made")
+            book.count(key)
+            members = [self.ranks[r] for r in ranks]
+            what = ("for the members to make the group of {}", in_words(members))
+            needs = [(member, key, 1) for member in members]
+            inner = book.wait(needs, what, self.inner.subgroup, ranks)
+        group = object.__new__(type(self))
+        group._simulated = self._simulated
+        group._open(inner, self._lookout, name)
+        return group
+
+    def spawn(self, fn, *args):
+        handle = self.inner.spawn(fn, *args)
+        if self._lookout is None:
+            return handle
+        return _Watched(self._lookout.book, handle, [], ("for the end of a background task",))
+
+    def event(self):
+        event = self.inner.event()
+        return event if self._lookout is None else _WatchedEvent(self._lookout.book, event)
+
+
+class _Watched(Request):
+    """A request whose wait() is in the book."""
+
+    def __init__(self, book, inner, needs, what):
+        self._book, self._inner, self._needs, self._what = book, inner, needs, what
+
+    def wait(self):
+        return self._book.wait(self._needs, self._what, self._inner.wait)
+
+
+class _WatchedEvent(_Watched):
+    """An event whose wait() is in the book."""
+
+    def __init__(self, book, inner):
+        super().__init__(book, inner, [], ("for an event of its own rank",))
+        self.set, self.is_set = inner.set, inner.is_set
+
+
+# -- signatures
+
+
+@functools.cache
+def _parameters(fn):
+    """[(name, default, how its value is seen)] of a collective, after its transport."""
+    own_args, own_rows = getattr(fn, "own_args", ()), getattr(fn, "own_rows", ())
+    see = {**dict.fromkeys(own_args, _unseen), **dict.fromkeys(own_rows, _rows)}
+    listed = list(inspect.signature(fn).parameters.values())[1:]
+    return [(p.name, p.default, see.get(p.name, _seen)) for p in listed]
+
+
+def _values(fn, args, kwargs):
+    """What is compared of every argument: hashable."""
+    parameters = _parameters(fn)
+    seen = [see(value) for value, (_, _, see) in zip(args, parameters, strict=False)]
+    for name, default, see in parameters[len(args) :]:
+        seen.append(see(kwargs.get(name, default)))
+    return seen
+
+
+def _seen(value):
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return value.dtype, value.shape
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (list, tuple, range)):
+        return tuple(map(_seen, value))
+    module = getattr(value, "__module__", None) or ""
+    name = getattr(value, "__name__", type(value).__name__)
+    ours = is_ours(getattr(getattr(value, "__code__", None), "co_filename", ""))
+    return f"{module.rpartition('.')[2]}.{name}" if ours else name
+
+
+def _rows(value):
+    """The first axis is the rank's own."""
+    return value.dtype, ("any", *value.shape[1:])
+
+
+def _unseen(value):
+    return ...
+
+
+def _signature(fn, label, line, *values):
+    """A call in words: {collective, arguments {name: text}, at, compared}."""
+    name = f"{fn.__module__.rpartition('.')[2]}.{fn.__name__}"
+    arguments = {
+        parameter: _text(value)
+        for (parameter, _, _), value in zip(_parameters(fn), values, strict=False)
+        if value is not ...
+    }
+    at = spot(*line) if line else "a background thread"
+    named = label if label != name else None  # by the user
+    # Not the folder: on another host the same program may lie in another.
+    place = None if named or not line else [line[0].replace("\\\\", "/").split("/")[-1], line[1]]
+    compared = [name, arguments, named, place]
+    call = {"collective": name, "arguments": arguments, "named": named or "", "at": at}
+    return call | {"compared": compared}
+
+
+def _text(value):
+    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], np.dtype):
+        shape = ", ".join(map(str, value[1])) + ("," if len(value[1]) == 1 else "")
+        return f"{value[0]} ({shape})"
+    return str(value)
+
+
+def _digest(text):
+    """64 bits, the same in every process, which Python's hash() is not."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+REMEDIES = {
+    "collective": "Does an `if` send the ranks different ways?",
+    "op": "The result would differ from rank to rank.",
+    "root": "The root must be the same rank on all.",
+    "dtype": "Cast on all ranks alike.",
+    "shape": "Unequal last batch?",
+    "name": "Swapped order?",
+    "line": "Swapped order? If these lines mean the same collective, name it on all ranks: "
+    'with t.named("what it is"): ...',
+}
+
+
+def explain(calls):
+    """{world rank: (digest, signature)}, not all equal, as text: who called what, what differs."""
+    alike = {}  # digest -> its ranks
+    for rank, (digest, _) in calls.items():
+        alike.setdefault(digest, []).append(rank)
+    lines = []
+    for ranks in alike.values():
+        call = calls[ranks[0]][1]
+        arguments = ", ".join(f"{name} {text}" for name, text in call["arguments"].items())
+        named = f", named {call['named']!r}" if call["named"] else ""
+        lines.append(f"{in_words(ranks)}: {call['collective']}({arguments}){named}, at {call['at']}")
+    (a, *_), (b, *_), *_ = alike.values()
+    what, here, there = _difference(calls[a][1], calls[b][1])
+    remedy = REMEDIES.get(what.split()[0], "")
+    if " " in here and what not in REMEDIES:  # an array: "float32 (10,)"
+        kinds = here.split()[0], there.split()[0]
+        remedy = REMEDIES["shape" if kinds[0] == kinds[1] else "dtype"]
+    lines.append(f"differs: {what} is {here} on rank {a}, {there} on rank {b}. {remedy}".rstrip())
+    return "\n".join("  " + line for line in lines)
+
+
+def _difference(one, other):
+    """The first thing that differs: (what, in one, in the other)."""
+    pairs = [("collective", one["collective"], other["collective"])]
+    names = {**one["arguments"], **other["arguments"]}
+    pairs += [(n, *(c["arguments"].get(n, "nothing") for c in (one, other))) for n in names]
+    pairs += [("name", one["named"] or "none", other["named"] or "none")]
+    pairs += [("line", one["at"], other["at"])]
+    return next(pair for pair in pairs if pair[1] != pair[2])
