@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 RUN    := $(BIN)/minidl run
 
-.PHONY: help venv demo test test-fast test-mpi test-gpu lint bench tutorials clean
+.PHONY: help venv demo test test-fast test-mpi test-gpu lint bench cluster tutorials clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -40,7 +40,10 @@ tutorials: $(VENV)/demo.stamp ## run every numbered tutorial; pictures land in o
 	@$(call run_each,tutorials/[0-9]*.py)
 
 bench: $(VENV)/demo.stamp ## run every benchmark (to compare with PyTorch, first: .venv/bin/pip install -e '.[bench]')
-	@$(call run_each,benchmarks/bench_*.py)
+	@$(call run_each,$(filter-out benchmarks/bench_topologies.py,$(wildcard benchmarks/bench_*.py)))
+
+cluster: $(VENV)/demo.stamp ## sum arrays over hosts joined by slow links, built in this machine (Linux, root: sudo make cluster)
+	@$(BIN)/python benchmarks/bench_topologies.py $(ARGS)
 
 clean: ## remove what was built and measured: .venv, out/, caches (your exercises in work/ stay)
 	rm -rf $(VENV) build dist out minidl.egg-info .pytest_cache

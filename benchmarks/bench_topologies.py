@@ -1,0 +1,247 @@
+"""What does an all-reduce send over the slow link between hosts, and how long does it take?
+
+    sudo make cluster            or: sudo .venv/bin/python benchmarks/bench_topologies.py
+           [--hosts 2] [--per-host 2] [--mbit 200] [--kib 64 1024 4096] [--rounds 5] [--out F.json]
+
+Builds the cluster of cluster.py and runs MPI ranks across its hosts. Columns, for each algorithm
+and size K of the float32 array:
+
+    K between hosts   bytes that the ledger counted from a rank to a rank of another host, over K
+    measured ms       median over the rounds; a round's time is the slowest rank's
+    modelled ms       the same functions in the simulator, with the links' alpha and beta
+    bridge / ledger   bytes by the hosts' interface counters over those of the ledger
+    ok                the bridge carried at least what the ledger says, and at most that with the
+                      headers of the packets and of one acknowledgement for each of them, and SETUP
+                      bytes a round
+
+alpha and beta of the slow link: half of the shortest measured round trip of one byte, and the rate
+that the link was set to, less the share of the headers. Inside a host both are measured.
+
+The ring in "dealt" order has its ranks dealt to the hosts in turn: all its messages cross.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from functools import partial
+
+import numpy as np
+from cluster import ETHERNET, HEADERS, MTU, SEGMENT, ClusterError, cluster
+from common import machine, take_turns, write_json
+
+from minidl.comm import double_tree, halving_doubling, hierarchical, ring, simulate, tree, world
+from minidl.comm.ledger import Ledger
+from minidl.comm.links import Links
+from minidl.tutorial import gather
+
+# Bytes of a round that belong to no array: barriers, the messages by which MPI announces a large
+# one, and what the hosts say by themselves (ARP, IPv6 neighbours). 3 KiB were seen.
+SETUP = 8 << 10
+QUIET_S = 0.05  # TCP acknowledges after at most 40 ms: then the counters stand still
+
+
+def options():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--hosts", type=int, default=2)
+    parser.add_argument("--per-host", type=int, default=2, metavar="RANKS")
+    parser.add_argument("--mbit", type=float, default=200.0, help="rate of each host's link")
+    parser.add_argument("--kib", type=int, nargs="+", default=[64, 1024, 4096])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--out", help="JSON file (default benchmarks/results/topologies.json)")
+    parser.add_argument("--measure", help=argparse.SUPPRESS)  # the file for rank 0, under mpiexec
+    return parser.parse_args()
+
+
+def algorithms(t, hosts):
+    """{name: f(x)}, each an all-reduce of t's ranks, block by block on so many hosts."""
+    per_host = t.size // hosts
+    dealt = t.subgroup([h * per_host + i for i in range(per_host) for h in range(hosts)])
+    on_hosts = hierarchical.groups(t, per_host)
+    return {
+        "ring": lambda x: ring.all_reduce(t, x),
+        "ring, dealt": lambda x: ring.all_reduce(dealt, x),
+        "tree": lambda x: tree.all_reduce(t, x),
+        "double tree": lambda x: double_tree.all_reduce(t, x),
+        "halving-doubling": lambda x: halving_doubling.all_reduce(t, x),
+        "hierarchical": lambda x: hierarchical.all_reduce(t, x, groups=on_hosts),
+        "by leaders": lambda x: hierarchical.leader_all_reduce(t, x, groups=on_hosts),
+    }
+
+
+def measure(args):
+    """One rank under mpiexec; rank 0 writes the figures of all."""
+    t = world()
+    links = measure_links(t, args)
+    ledger = Ledger(t)
+    contestants = algorithms(ledger, args.hosts)
+    figures = {}
+    for kib in args.kib:
+        x = np.empty(kib << 8, np.float32)
+        for name, reduce in contestants.items():
+            reduce_and_check(t, name, reduce, x)
+        counts = {name: [0, 0] for name in contestants}
+        turns = {
+            name: partial(one_round, t, ledger, args, reduce, x, counts[name])
+            for name, reduce in contestants.items()
+        }
+        times = take_turns(turns, args.rounds)
+        all_counts = gather(t, counts)
+        if t.rank == 0:
+            figures[kib] = {
+                name: {
+                    "times_s": times[name],
+                    "ledger_bytes": sum(counts[name][0] for counts in all_counts),
+                    "bridge_bytes": sum(counts[name][1] for counts in all_counts),
+                }
+                for name in contestants
+            }
+    if t.rank == 0:
+        with open(args.measure, "w") as file:
+            json.dump({"links": links, "sizes_kib": figures}, file)
+
+
+def reduce_and_check(t, name, reduce, x):
+    """Before the clock: does it compute the sum? This also opens the connections."""
+    places = np.arange(len(x)) % 5
+    x[:] = t.rank + places  # small whole numbers: their sums are exact
+    reduce(x)
+    assert (x == sum(range(t.size)) + t.size * places).all(), f"rank {t.rank}: {name} is wrong"
+
+
+def one_round(t, ledger, args, reduce, x, counts):
+    """The slowest rank's seconds; adds the bytes between hosts to counts: ledger's, bridge's."""
+    my_host = t.rank // args.per_host
+    others = [rank for rank in range(t.size) if rank // args.per_host != my_host]
+    x[:] = 1
+    tree.barrier(t)
+    before = interface_bytes_sent()
+    ledger.reset()
+    start = time.perf_counter()
+    reduce(x)
+    time_s = np.array([time.perf_counter() - start])
+    counts[0] += sum(ledger.count(peer=rank).bytes_sent for rank in others)
+    tree.all_reduce(t, time_s, np.maximum)
+    time.sleep(QUIET_S)
+    if t.rank % args.per_host == 0:  # one rank reads for its host
+        counts[1] += interface_bytes_sent() - before
+    return float(time_s[0])
+
+
+def interface_bytes_sent():
+    with open("/sys/class/net/eth0/statistics/tx_bytes") as file:
+        return int(file.read())
+
+
+def measure_links(t, args):
+    """{"intra": (alpha, beta), "inter": (alpha, beta)}, in seconds; meaningful on rank 0."""
+    beta = 8e-6 / args.mbit * (MTU + ETHERNET) / SEGMENT
+    intra = inter = (round_trip(t, args.per_host, 1) / 2, beta)
+    if args.per_host > 1:
+        alpha = round_trip(t, 1, 1) / 2
+        intra = (alpha, max(0.0, round_trip(t, 1, 1 << 20) / 2 - alpha) / (1 << 20))
+    return {"intra": intra, "inter": inter}
+
+
+def round_trip(t, other, n_bytes, repeats=30):
+    """The shortest of so many round trips between ranks 0 and `other`: on a busy machine the others
+    measure its scheduler. The other ranks sleep: one that waits for MPI keeps a core busy."""
+    x = np.zeros(n_bytes, np.uint8)
+    tree.barrier(t)
+    times = []
+    if t.rank in (0, other):
+        peer = other - t.rank
+        for _ in range(repeats):
+            start = time.perf_counter()
+            if t.rank == 0:
+                t.send(x, peer)
+                t.recv(x, peer)
+            else:
+                t.recv(x, peer)
+                t.send(x, peer)
+            times.append(time.perf_counter() - start)
+    else:
+        time.sleep(0.2)
+    tree.barrier(t)
+    return min(times, default=0.0)
+
+
+def modelled(name, kib, args, links):
+    """Seconds by the simulator; the links of a host's ranks share its cable."""
+    network = Links.nodes(args.per_host, links["intra"], links["inter"])
+
+    def body(t):
+        reduce = algorithms(t, args.hosts)[name]
+        reduce(np.ones(kib << 8, np.float32))
+        return t.time()
+
+    return max(simulate(args.hosts * args.per_host, body, links=network))
+
+
+def most(ledger_bytes, rounds):
+    """The most bytes that the bridge may carry for these: every packet and every acknowledgement
+    has its headers."""
+    return ledger_bytes * (1 + 2 * HEADERS / SEGMENT) + rounds * SETUP
+
+
+def main():
+    args = options()
+    if args.measure:
+        return measure(args)
+    if args.hosts < 2:
+        sys.exit("--hosts: at least 2, so that something crosses the bridge")
+    try:
+        with tempfile.TemporaryDirectory() as folder, cluster(args.hosts, args.mbit) as made:
+            out = os.path.join(folder, "figures.json")
+            command = [__file__, *sys.argv[1:], "--measure", out]
+            made.run(*command, per_host=args.per_host, check=True)
+            with open(out) as file:
+                run = json.load(file)
+    except ClusterError as error:
+        sys.exit(f"make cluster: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+    ok = report(run, args)
+    settings = {k: v for k, v in vars(args).items() if k not in ("measure", "out")}
+    write_json({"machine": machine(), **settings, **run}, args.out, "topologies.json")
+    sys.exit(0 if ok else 1)
+
+
+def report(run, args):
+    """Print the table, add what is modelled to the figures; whether all rows are ok."""
+    print(machine())
+    print(
+        f"{args.hosts} hosts x {args.per_host} ranks, {args.mbit:g} Mbit/s per host and direction; "
+        f"{args.rounds} rounds"
+    )
+    for name, (alpha, beta) in run["links"].items():
+        print(f"{name}: alpha {alpha * 1e6:.0f} us, beta {beta * 1e9:.3g} ns per byte")
+    print(
+        f"\n{'KiB':>5} {'all-reduce':17} {'K between hosts':>15} {'measured ms':>12} "
+        f"{'modelled ms':>12} {'bridge / ledger':>16} {'at most':>8}  ok"
+    )
+    all_ok = True
+    for kib, rows in run["sizes_kib"].items():
+        for name, row in rows.items():
+            rounds = args.rounds + 1  # the warm-up round counts too
+            row["modelled_s"] = modelled(name, int(kib), args, run["links"])
+            ledger, bridge = row["ledger_bytes"], row["bridge_bytes"]
+            limit = most(ledger, rounds)
+            row["ok"] = ledger <= bridge <= limit
+            all_ok &= row["ok"]
+            print(
+                f"{kib:>5} {name:17} {ledger / rounds / (int(kib) << 10):15.2f} "
+                f"{statistics.median(row['times_s']) * 1e3:12.1f} {row['modelled_s'] * 1e3:12.1f} "
+                f"{bridge / ledger:16.3f} {limit / ledger:8.3f}  {'yes' if row['ok'] else 'NO'}",
+                flush=True,
+            )
+    return all_ok
+
+
+if __name__ == "__main__":
+    main()
