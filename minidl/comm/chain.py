@@ -1,8 +1,8 @@
 """Pipelined chain: a broadcast whose time hardly depends on the number of ranks.
 
-    root -> 1    |0|1|2|3|              x is cut into segments. Every rank hands a segment on while
-       1 -> 2      |0|1|2|3|            the next one comes in: with S segments, S + n-2 segment times
-       2 -> 3        |0|1|2|3|          instead of the n-1 times all of x that S = 1 takes.
+    root -> 1    |0|1|2|3|              x is cut into S segments. Every rank hands one on while the
+       1 -> 2      |0|1|2|3|            next comes in: S + n-2 times a segment in all, instead of
+       2 -> 3        |0|1|2|3|          n-1 times all of x.
 
 Long messages, then, cost K beta and not the binomial tree's log2(n) K beta: no rank sends anything
 twice. Short ones cost n-1 latencies, where the tree has log2 n.
@@ -10,7 +10,8 @@ twice. Short ones cost n-1 latencies, where the tree has log2 n.
 How many segments? Each costs a message, o seconds of the port whatever its size: S + n-2 times
 o + K/S beta is least at S = sqrt((n-2) K beta / o), `cost.best_segments`.
 
-Source: Thakur, Rabenseifner & Gropp 2005, section 4.2 names it; Träff, Ripke et al. 2008.
+Source: Pješivac-Grbović et al. 2007, "Performance analysis of MPI collective operations", Cluster
+Computing 10.
 Test: tests/comm/test_chain.py   Time: cost.py
 """
 

@@ -2,7 +2,7 @@
 
     10 elements on 4 ranks:   |0 1 2|3 4 5|6 7|8 9|      L//n each, the first L%n one more
 
-Test: tests/comm/test_chunks.py   Used by: ring.py, ring_blocks.py
+Test: tests/comm/test_chunks.py   Used by: all that cut an array
 
 With fewer elements than ranks the last chunks are empty; they take part in every step all the same.
 """
@@ -18,6 +18,11 @@ def split(x, n):
     """The n chunks of the 1-d array x, as views."""
     b = bounds(len(x), n)
     return [x[b[i] : b[i + 1]] for i in range(n)]
+
+
+def span(x, n, first, end):
+    """Chunks first, ..., end-1 of the n chunks of the 1-d array x, as one view."""
+    return x[_begin(len(x), n, first) : _begin(len(x), n, end)]
 
 
 def size(length, n, i):
@@ -58,3 +63,8 @@ def ring_bytes_received(length, itemsize, n, rank):
     2K less its chunks r and r+1.
     """
     return ring_bytes_sent(length, itemsize, n, (rank - 1) % n)
+
+
+def _begin(length, n, i):
+    """Where chunk i begins."""
+    return i * (length // n) + min(i, length % n)

@@ -127,17 +127,22 @@ def double_tree_all_reduce(n, n_bytes, alpha, beta, gamma=0.0, segments=1):
 
 
 def hierarchical_all_reduce(n_nodes, node_size, n_bytes, inside, between, gamma=0.0, share=1):
-    """Rings of g ranks inside m nodes and of m between: 2(g-1)(alpha + K/g beta) of the inside link
-    and 2(m-1)(alpha + K/(gm) beta) of the one between, (1 - 1/gm) K gamma.
+    """Rings of g ranks inside m nodes, 2(g-1)(alpha + K/g beta) of the inside link, and of m ranks
+    between nodes, 2(m-1)(alpha + K/gm beta) of the other; (1 - 1/gm) K gamma.
 
     inside, between   (alpha, beta) of the links
-    share             how many ranks of a node share its link to the others: 1, or node_size
+    share             how many ranks of a node share one port to the others: 1, or g. Then a step
+                      takes max(alpha + b, g b), b = K/gm beta, and the first one alpha + g b: while
+                      one rank's message travels, the port sends the others'
     """
+    alpha, beta = between
+    steps, part = 2 * (n_nodes - 1), n_bytes / (node_size * n_nodes)
+    port = share * part * beta
+    time_s = alpha + port + (steps - 1) * max(alpha + part * beta, port) if steps else 0.0
+    time_s += (n_nodes - 1) * part * gamma
     scatter = ring_reduce_scatter(node_size, n_bytes, *inside, gamma)
     gather = ring_all_gather(node_size, n_bytes, *inside)
-    alpha, beta = between
-    across = ring_all_reduce(n_nodes, n_bytes / node_size, alpha, beta * share, gamma)
-    return _then(_then(scatter, gather), across)
+    return _then(_then(scatter, Cost(steps, steps * part, time_s)), gather)
 
 
 def leader_all_reduce(n_nodes, node_size, n_bytes, inside, between, gamma=0.0):

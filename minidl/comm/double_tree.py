@@ -4,19 +4,16 @@ A binary tree needs few steps, but half of its ranks are leaves, which send to o
 one while the inner ranks serve three. So take two trees, the leaves of one being inner ranks of the
 other, and reduce half of the data on each: every rank is busy, and the depth is still log2 n.
 
-    8 ranks   tree 1:   0                     tree 2, its mirror image (r becomes 7-r):   7
-                        |                                                                 |
-                        4                                                                 3
-                      /   \\                                                             /   \\
-                     2     6                                                           5     1
-                    / \\   / \\                                                         / \\   / \\
-                   1   3 5   7                                                       6   4 2   0
+    8 ranks   tree 1:       0                 tree 2, its mirror image:       7
+                            4                 (r becomes 7-r)                 3
+                        2       6                                         5       1
+                      1   3   5   7                                     6   4   2   0
 
 Tree 1 is read off the bits of a rank: its height is the number of zeros that it ends in; the parent
-of a rank of height h lies 2^h away, on the side where it has height h+1. Where that would be past the
-last rank, the bit is dropped instead: `parent(6, 5)` is 4. For odd n tree 2 is tree 1 moved on
-by one rank. Every rank is then a leaf of one tree at least, but for odd n rank 0: a leaf of none
-(if n > 1).
+of a rank of height h lies 2^h away, on the side where the height is h+1. Where that would be past
+the last rank, the bit is dropped instead: `parent(6, 5)` is 4. For odd n tree 2 is tree 1 moved on
+by one rank. So every rank is a leaf of one tree and an inner rank of the other; but for odd n > 1
+rank 0 is an inner rank of both.
 
 Each half is cut into segments, which follow each other up to the root and down again. In step s
     a rank of height h    adds its children's segment s-h to its own and sends it to its parent

@@ -43,27 +43,26 @@ def reduce_scatter(t, x, op=np.add):
     scratch = t.scratch(len(x), x.dtype)
     if not _fold_in(t, x, scratch, p, op):
         return x[:0]
-    cut = chunks.bounds(len(x), p)
-    low, far = 0, p // 2  # this rank still reduces chunks low to low + 2 far
+    low, far = 0, p // 2  # this rank still reduces 2 far chunks, from low on
     while far:
-        lower, upper = x[cut[low] : cut[low + far]], x[cut[low + far] : cut[low + 2 * far]]
+        lower = chunks.span(x, p, low, low + far)
+        upper = chunks.span(x, p, low + far, low + 2 * far)
         mine, theirs = (upper, lower) if r & far else (lower, upper)
         op(t.sendrecv(theirs, r ^ far, scratch[: len(mine)], r ^ far), mine, out=mine)
         low += r & far
         far //= 2
-    return x[cut[r] : cut[r + 1]]
+    return chunks.span(x, p, r, r + 1)
 
 
 @collective
 def all_gather(t, x):
     """Copy every rank's own chunk of `chunks.split(x, core(n))` to all ranks; returns x."""
     p, r = core(t.size), t.rank
-    cut = chunks.bounds(len(x), p)
     far = 1
     while far < p and r < p:
-        low = r // far * far  # this rank holds chunks low to low + far, its partner as many
-        near = low ^ far
-        mine, theirs = x[cut[low] : cut[low + far]], x[cut[near] : cut[near + far]]
+        low = r // far * far  # this rank holds far chunks, from low on; its partner as many
+        mine = chunks.span(x, p, low, low + far)
+        theirs = chunks.span(x, p, low ^ far, (low ^ far) + far)
         t.sendrecv(mine, r ^ far, theirs, r ^ far)
         far *= 2
     _fold_out(t, x, p)

@@ -19,8 +19,8 @@ Nodes may have different sizes. Then the cuts of all nodes together divide x int
 3 ranks the cuts 1/2 and 1/3, 2/3 make 4. Each piece has one owner in every node, and the owners of
 a piece all-reduce it; a rank of a smaller node owns more pieces.
 
-Source: Jia et al. 2018, "Highly scalable deep learning training system with mixed-precision"
-(arXiv 1807.11205); Horovod's NCCLHierarchicalAllreduce; the pieces are ours.
+Sources: Mikami et al. 2018 (arXiv 1811.05233) and Horovod's NCCLHierarchicalAllreduce; the leader
+form, Jia et al. 2018 (arXiv 1807.11205). The pieces are ours.
 Test: tests/comm/test_hierarchical.py   Time: cost.py
 """
 
@@ -89,7 +89,7 @@ def cut(nodes):
     ]
 
 
-@collective
+@collective(own_args=("groups",))
 def all_reduce(t, x, op=np.add, *, groups, across=ring.all_reduce):
     """The elementwise op of all ranks' x, on every rank, in place like `ring.all_reduce`.
 
@@ -110,7 +110,7 @@ def all_reduce(t, x, op=np.add, *, groups, across=ring.all_reduce):
     return flat.reshape(x.shape)
 
 
-@collective
+@collective(own_args=("groups",))
 def leader_all_reduce(t, x, op=np.add, *, groups, across=ring.all_reduce):
     """The leader form: reduce inside each node, all-reduce among the leaders, broadcast inside.
 

@@ -23,6 +23,19 @@ def test_chunks_are_views():
     x = np.zeros(10)
     chunks.split(x, 3)[1][:] = 1
     assert x.tolist() == [0, 0, 0, 0, 1, 1, 1, 0, 0, 0]
+    chunks.span(x, 4, 1, 3)[:] += 2
+    assert x.tolist() == [0, 0, 0, 2, 3, 3, 3, 2, 0, 0]
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 1000])
+def test_a_span_is_its_chunks_in_a_row(length, n):
+    x = np.arange(length)
+    parts = chunks.split(x, n)
+    for first in range(n + 1):
+        for end in range(first, n + 1):
+            row = np.concatenate([x[:0], *parts[first:end]])
+            assert chunks.span(x, n, first, end).tolist() == row.tolist()
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_bytes_of_all_ranks_are_those_of_the_ring(n, length):
 
 
 # fp32: by hand. 8 ranks: 2 * 7/8 K each. 3 ranks: rank 2 sends K to rank 0; ranks 0, 1 swap halves
-# twice (of 10 elements: 5 and 5); rank 0 sends K back. 4 ranks, 10 elements in chunks of 3, 3, 2, 2:
+# twice (of 10 elements: 5 and 5); rank 0 sends K back. 4 ranks, 10 elements, chunks of 3, 3, 2, 2:
 # halving sends 10 less the own chunk, doubling the own chunk and then the own pair.
 GOLDEN = {
     (1000, 8): [7000] * 8,
