@@ -35,6 +35,8 @@ from minidl.tensor import Tensor
 
 # How a forward runs: None is plainly, else run(node, arrays, options) -> result (recompute.py).
 runner = ContextVar("minidl.runner", default=None)
+# In which precision a forward runs: None is its inputs' own, else an amp.Autocast chooses.
+autocasting = ContextVar("minidl.autocasting", default=None)
 
 
 class Function:
@@ -53,6 +55,7 @@ class Function:
     """
 
     differentiable = True  # False: integer or bool results, no graph (argmax, comparisons)
+    precision = "grey"  # its class under autocast: white, black, grey or banned (amp.py)
     promotes = None  # "same": inputs cast to one dtype; "float": and integers to float32
     edges = ()
     saved = ()
@@ -69,6 +72,9 @@ class Function:
         else:
             node.needs = needs = [False] * len(inputs)
         try:
+            autocast = autocasting.get()
+            if autocast is not None:
+                arrays = autocast.cast(cls, inputs, arrays)
             if cls.promotes:
                 arrays = backend.promote(arrays, cls.promotes == "float")
             run = runner.get()
@@ -142,8 +148,8 @@ class Function:
 
 
 def op_name(cls):
-    """The name under which a user knows a Function: LeakyRelu -> leaky_relu."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
+    """The name under which a user knows a Function: LeakyRelu -> leaky_relu, or its `op`."""
+    return vars(cls).get("op") or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
 
 
 def _explained(error, node, arrays):

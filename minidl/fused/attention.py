@@ -128,6 +128,9 @@ class FusedAttention(Function):
     """softmax(scale q k^T) v over (..., L, E), (..., S, E), (..., S, E). Saves q, k, v, o and lse,
     4 L E + L numbers a head."""
 
+    precision = "white"
+    op = "scaled_dot_product_attention"
+
     def forward(self, q, k, v, is_causal, scale):
         self.is_causal, self.lead = bool(is_causal), q.shape[:-2]
         self.scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale

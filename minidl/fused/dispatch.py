@@ -20,6 +20,7 @@ from contextvars import ContextVar
 
 import numpy as np
 
+from minidl.function import autocasting
 from minidl.tensor import Tensor
 
 _enabled = ContextVar("minidl.use_fused", default=True)
@@ -38,12 +39,16 @@ def use_fused(flag):
         _enabled.reset(token)
 
 
-def usable(*inputs):
+def usable(*inputs, op=None):
     """Whether the kernels may run on these: switched on, all floating Tensors and arrays among
-    `inputs` float32 or all float16, and on the CPU a compiler. Other inputs do not count."""
+    `inputs` float32 or all float16, and on the CPU a compiler. Other inputs do not count.
+    op: the op's name, for autocast to say in which dtype it will run."""
     if not _enabled.get():
         return False
     dtypes = {x.dtype for x in inputs if hasattr(x, "dtype") and x.dtype.kind == "f"}
+    autocast = autocasting.get()
+    if op and autocast is not None and dtypes <= {np.dtype(np.float32), np.dtype(np.float16)}:
+        dtypes = {autocast.target(op, dtypes)}
     if len(dtypes) != 1 or not dtypes <= {np.dtype(np.float32), np.dtype(np.float16)}:
         return False
     arrays = [x._data if isinstance(x, Tensor) else x for x in inputs]
@@ -57,7 +62,7 @@ def either(fused, plain, accepts=None):
 
     @functools.wraps(plain)
     def op(*args, **options):
-        if usable(*args) and (accepts is None or accepts(*args, **options)):
+        if usable(*args, op=plain.__name__) and (accepts is None or accepts(*args, **options)):
             return fused(*args, **options)
         return plain(*args, **options)
 

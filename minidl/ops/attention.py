@@ -35,6 +35,9 @@ BLOCK_SCORES = 2**17  # 512 KiB of float32, half of the 1 MiB L2 cache of a serv
 class Attention(Function):
     """softmax(scale q k^T + mask) v over arrays (B, H, L, E), (B, H, S, E), (B, H, S, Ev)."""
 
+    precision = "white"
+    op = "scaled_dot_product_attention"
+
     def forward(self, q, k, v, mask, is_causal, dropout_p, scale, generator):
         xp = self.xp
         self.lead = check_shapes(xp, q, k, v, mask)

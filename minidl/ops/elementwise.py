@@ -77,6 +77,7 @@ class Pow(Function):
     """y = a ** b. Where b is 0 the slope in a is 0, where a is 0 the slope in b is 0 (for b >= 0),
     also at the points where the formula would say 0 * infinity."""
 
+    precision = "black"
     promotes = "same"
 
     def forward(self, a, b):
@@ -117,6 +118,7 @@ class Remainder(Function):
 class Exp(Function):
     """y = e^x. Saves y: dy/dx = y."""
 
+    precision = "black"
     promotes = "float"
 
     def forward(self, x):
@@ -132,6 +134,7 @@ class Exp(Function):
 class Log(Function):
     """The natural logarithm."""
 
+    precision = "black"
     promotes = "float"
 
     def forward(self, x):
@@ -161,6 +164,7 @@ class Sqrt(Function):
 class Rsqrt(Function):
     """y = x^(-1/2). Saves y: dy/dx = -y^3 / 2."""
 
+    precision = "black"
     promotes = "float"
 
     def forward(self, x):

@@ -72,6 +72,8 @@ class CrossEntropy(Function):
 
     Saves e = exp(x - max) in the one buffer, its row sums, the targets and the row weights."""
 
+    precision = "black"
+
     def forward(self, x, target, weight, ignore_index, label_smoothing, reduction):
         xp = self.xp
         target, counts = check_targets(xp, "cross_entropy", x, target, ignore_index)
@@ -133,6 +135,9 @@ def spread_loss(xp, gy, total, reduction):
 class NLLLoss(Function):
     """-x[target], x log probabilities. Saves the targets and the row weights."""
 
+    precision = "black"
+    op = "nll_loss"
+
     def forward(self, x, target, weight, ignore_index, reduction):
         xp = self.xp
         target, counts = check_targets(xp, "nll_loss", x, target, ignore_index)
@@ -158,6 +163,8 @@ class NLLLoss(Function):
 class ElementLoss(Function):
     """The part that losses of two equal shapes share: reduce f(a, b), spread its gradient."""
 
+    precision = "black"
+
     def reduced(self, loss, dtype, reduction):
         self.reduction, self.n = reduction, loss.size
         work = backend.accumulate_dtype(dtype)
@@ -176,6 +183,7 @@ class ElementLoss(Function):
 class MSELoss(ElementLoss):
     """(a - b)^2. Saves the difference."""
 
+    op = "mse_loss"
     promotes = "same"
 
     def forward(self, a, b, reduction):
@@ -209,6 +217,8 @@ class BCEWithLogits(ElementLoss):
     """w * [(1 - t) x + l softplus(-x)],  l = 1 + (pos_weight - 1) t: cross entropy of the
     probability sigmoid(x), rearranged so that no e^ overflows. Saves x and t."""
 
+    op = "binary_cross_entropy_with_logits"
+
     def forward(self, x, t, w, pos_weight, reduction):
         dtype, work = x.dtype, backend.accumulate_dtype(x.dtype)
         x, t = x.astype(work, copy=False), t.astype(work, copy=False)
@@ -233,6 +243,36 @@ class BCEWithLogits(ElementLoss):
             if pos_weight is not None:
                 gt += (pos_weight - 1) * self.xp.logaddexp(-x, self.xp.zeros((), x.dtype)) * g
         return gx, gt, None, None
+
+
+class BCE(ElementLoss):
+    """-w [t log p + (1 - t) log(1 - p)], its logarithms never below -100. Saves p and t."""
+
+    op = "binary_cross_entropy"
+    precision = "banned"
+    remedy = "binary_cross_entropy_with_logits, which takes what went into the sigmoid"
+
+    def forward(self, p, t, w, reduction):
+        xp, dtype, work = self.xp, p.dtype, backend.accumulate_dtype(p.dtype)
+        p, t = p.astype(work, copy=False), t.astype(work, copy=False)
+        if p.size and not (p.min() >= 0 and p.max() <= 1):
+            raise ValueError(f"binary_cross_entropy: want probabilities, 0 to 1; got {p.min()} to "
+                             f"{p.max()}. For logits: binary_cross_entropy_with_logits")
+        self.save(p, t, w)
+        with np.errstate(divide="ignore"):
+            log_p, log_q = xp.maximum(xp.log(p), -100), xp.maximum(xp.log1p(-p), -100)
+        loss = -(t * log_p + (1 - t) * log_q)
+        return self.reduced(loss if w is None else loss * w, dtype, reduction)
+
+    def backward(self, gy):
+        p, t, w = self.saved
+        g = self.spread(gy.astype(p.dtype, copy=False))
+        g = g if w is None else g * w
+        gp = (p - t) / self.xp.maximum(p * (1 - p), 1e-12) * g
+        gt = None
+        if self.needs[1]:
+            gt = (self.xp.log1p(-p) - self.xp.log(p)) * g
+        return gp, gt, None
 
 
 def sigmoid(xp, x):
@@ -302,6 +342,13 @@ def binary_cross_entropy_with_logits(input, target, weight=None, *, reduction="m
     pos_weight their first term; both broadcast and are constants."""
     _compare("binary_cross_entropy_with_logits", input, target, reduction)
     return BCEWithLogits.apply(input, target, weight, pos_weight, reduction=reduction)
+
+
+def binary_cross_entropy(input, target, weight=None, *, reduction="mean"):
+    """-[t log p + (1 - t) log(1 - p)] of probabilities p = input. Prefer the form with logits: it
+    is exact for large ones, and runs under autocast, where this one is refused."""
+    _compare("binary_cross_entropy", input, target, reduction)
+    return BCE.apply(input, target, weight, reduction=reduction)
 
 
 def _compare(op, input, target, reduction):

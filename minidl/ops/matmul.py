@@ -60,6 +60,9 @@ def same_dtype(op, a, b, name_a="input", name_b="other"):
 class MatMul(Function):
     """a @ b. Saves the factor that the other one's gradient needs."""
 
+    precision = "white"
+    op = "matmul"
+
     def forward(self, a, b):
         same_dtype("matmul", a, b)
         if not (a.ndim and b.ndim and a.shape[-1] == b.shape[max(b.ndim - 2, 0)]):
@@ -104,6 +107,8 @@ class Linear(Function):
     """y = x w^T + b. Saves x and w; two BLAS calls back.
 
     x (..., in), w (out, in), b (out,)   ->   y (..., out)"""
+
+    precision = "white"
 
     def forward(self, x, w, b):
         if w.ndim != 2 or not x.ndim or x.shape[-1] != w.shape[1]:

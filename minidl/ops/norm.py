@@ -80,6 +80,8 @@ class LayerNorm(Function):
 
     centered=False is rms_norm."""
 
+    precision = "black"
+
     def forward(self, x, w, b, shape, eps, centered=True):
         xp, dtype = self.xp, backend.accumulate_dtype(x.dtype)
         rows = x.reshape(math.prod(x.shape[:x.ndim - len(shape)]), math.prod(shape))
@@ -113,6 +115,8 @@ class LayerNorm(Function):
 class GroupNorm(Function):
     """Over C / G channels and all places of a sample. xhat lies as rows (N * G, C / G * places)."""
 
+    precision = "black"
+
     def forward(self, x, w, b, n_groups, eps):
         n, c = x.shape[:2]
         rows = x.reshape(n * n_groups, math.prod(x.shape[1:]) // n_groups)
@@ -137,6 +141,7 @@ class BatchNorm(Function):
 
     In training the running statistics are written in place, here and nowhere else."""
 
+    precision = "black"
     axes = (0, 2)
 
     def forward(self, x, w, b, running_mean, running_var, training, momentum, eps):

@@ -43,6 +43,8 @@ class Reduction(Function):
 class Sum(Reduction):
     """Sum over `dim`. Saves nothing: every element's gradient is the sum's."""
 
+    precision = "black"
+
     def forward(self, x, dim=None, keepdim=False, dtype=None):
         axes, _ = self.over(x, dim, keepdim)
         out = dtype or (np.int64 if x.dtype.kind in "bui" else x.dtype)
@@ -55,6 +57,8 @@ class Sum(Reduction):
 
 class Mean(Reduction):
     """Sum over `dim`, divided by the number of elements (of none: nan)."""
+
+    precision = "black"
 
     def forward(self, x, dim=None, keepdim=False, dtype=None):
         axes, self.n = self.over(x, dim, keepdim)
@@ -70,6 +74,8 @@ class Mean(Reduction):
 
 class Var(Reduction):
     """y = sum((x - mean)^2) / (n - correction), nan if that divides by 0. Saves x - mean."""
+
+    precision = "black"
 
     def forward(self, x, dim=None, keepdim=False, correction=1):
         if x.dtype.kind != "f":
@@ -172,6 +178,8 @@ class Prod(Reduction):
     """The product over one dim or all. The gradient of x[i] is the product of the others: those
     before it times those after it, so zeros need no division."""
 
+    precision = "black"
+
     def forward(self, x, dim=None, keepdim=False, dtype=None):
         axes, _ = self.over(x, dim, keepdim)
         out = np.dtype(dtype or (np.int64 if x.dtype.kind in "bui" else x.dtype))
@@ -195,6 +203,8 @@ class Prod(Reduction):
 class Cumsum(Function):
     """y[i] = x[0] + ... + x[i] along `dim`; so gx[i] = gy[i] + ... + gy[n-1]."""
 
+    precision = "black"
+
     def forward(self, x, dim, dtype=None):
         self.dim = (normalize_dims(dim, x.ndim, "cumsum") or (None,))[0]
         out = np.dtype(dtype or (np.int64 if x.dtype.kind in "bui" else x.dtype))
@@ -211,6 +221,7 @@ class Cumsum(Function):
 class Logsumexp(Reduction):
     """y = log(sum(e^x)), with the maximum taken out so that nothing overflows."""
 
+    precision = "black"
     promotes = "float"
 
     def forward(self, x, dim, keepdim=False):

@@ -31,6 +31,8 @@ def shift_by_max(xp, x, axis):
 class Softmax(Function):
     """y = softmax(x) along dim. Saves y alone."""
 
+    precision = "black"
+
     def forward(self, x, dim, dtype=None):
         (self.axis,) = normalize_dims(dim, x.ndim, "softmax") or (None,)
         x, out = to_working_dtype(x, dtype, "softmax")
@@ -53,6 +55,8 @@ class Softmax(Function):
 
 class LogSoftmax(Function):
     """y = x - log(sum(exp(x))) along dim. Saves y: softmax is exp(y), gx = gy - exp(y) sum(gy)."""
+
+    precision = "black"
 
     def forward(self, x, dim, dtype=None):
         (self.axis,) = normalize_dims(dim, x.ndim, "log_softmax") or (None,)

@@ -81,3 +81,13 @@ def test_unequal_shapes_are_refused():
         F.cross_entropy(logits(3, 2), np.ones(3))
     with pytest.raises(ValueError, match="label_smoothing is 2"):
         F.cross_entropy(logits(3, 2), np.zeros(3, int), label_smoothing=2)
+
+
+def test_binary_cross_entropy_of_a_wrong_certainty_is_100_and_of_no_probability_an_error():
+    p = minidl.tensor([0.0, 1.0, 1.0, 0.25])
+    loss = F.binary_cross_entropy(p, minidl.tensor([1.0, 0.0, 1.0, 0.0]), reduction="none")
+    assert loss.tolist()[:3] == [100, 100, 0]
+    np.testing.assert_allclose(loss.tolist()[3], -np.log(0.75), rtol=1e-6)
+    for wrong in (-0.1, 1.5, np.nan):
+        with pytest.raises(ValueError, match="want probabilities, 0 to 1"):
+            F.binary_cross_entropy(minidl.tensor([0.5, wrong]), minidl.tensor([1.0, 1.0]))

@@ -1,0 +1,164 @@
+"""Autocast: each op in the precision of its class, gradients in that of the weights."""
+
+import numpy as np
+import pytest
+
+import minidl
+from minidl import amp, nn
+from minidl.function import Function, autocasting
+from minidl.nn import functional as F
+from minidl.recompute import recompute
+
+HALF, SINGLE, DOUBLE = np.float16, np.float32, np.float64
+
+
+def tensor(*shape, dtype=SINGLE, seed=0, requires_grad=True):
+    values = np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+    return minidl.Tensor(values, requires_grad)
+
+
+def test_every_op_is_in_one_list_and_the_lists_are_those_of_the_classes():
+    lists = amp.lists()
+    names = [name for names in lists.values() for name in names]
+    assert len(names) == len(set(names)) > 60
+    assert {"linear", "matmul", "conv2d", "scaled_dot_product_attention"} == set(lists["white"])
+    assert {"softmax", "layer_norm", "cross_entropy", "exp", "sum"} <= set(lists["black"])
+    assert {"relu", "add", "cat", "dropout", "gelu", "embedding"} <= set(lists["grey"])
+    assert lists["banned"] == ["binary_cross_entropy"]
+
+
+def test_an_op_and_its_fused_form_are_in_the_same_class():
+    classes, stack = {}, [Function]
+    while stack:
+        cls = stack.pop()
+        stack += cls.__subclasses__()
+        if cls.__module__.startswith(("minidl.ops.", "minidl.fused.")):
+            classes.setdefault(minidl.function.op_name(cls), set()).add(cls.precision)
+    assert len(classes) > 60
+    assert {name: found for name, found in classes.items() if len(found) > 1} == {}
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("given", [HALF, SINGLE])
+def test_results_have_the_dtype_of_the_class(given, fused):
+    x, w = tensor(4, 6, dtype=given), tensor(6, 6, seed=1)
+    with minidl.use_fused(fused), amp.autocast():
+        assert (x @ w).dtype == HALF and F.linear(x, w).dtype == HALF
+        for black in (x.exp(), F.softmax(x, -1), x.sum(), F.layer_norm(x, (6,), w[0], w[1]),
+                      F.cross_entropy(x, minidl.tensor([0, 1, 2, 3])), x.mean(0), x.var()):
+            assert black.dtype == SINGLE
+        for grey in (F.relu(x), F.gelu(x), x * 2, x.reshape(-1), F.dropout(x, 0.5)):
+            assert grey.dtype == given
+        assert (x + w[:4]).dtype == SINGLE  # the widest
+        assert minidl.cat([x, w]).dtype == SINGLE
+    assert (w @ w).dtype == SINGLE
+
+
+def test_double_and_integers_are_left_alone():
+    d, i = tensor(3, 3, dtype=DOUBLE), minidl.tensor([1, 2, 3])
+    with amp.autocast():
+        assert (d @ d).dtype == DOUBLE and d.exp().dtype == DOUBLE
+        assert (i + 1).dtype == np.int64 and i.sum().dtype == np.int64
+
+
+def test_gradients_have_the_dtype_of_what_they_belong_to_and_sum_in_it():
+    w, x = tensor(5, 5), tensor(3, 5, seed=1)
+    with amp.autocast():
+        loss = ((x @ w) @ w).float().sum()
+    loss.backward()
+    assert w.grad.dtype == x.grad.dtype == SINGLE
+    exact = w.grad.copy()
+    w.grad = None
+    ((x @ w) @ w).sum().backward()
+    # both uses' gradients are rounded to fp16 once, 2**-11 of themselves, and summed in fp32
+    np.testing.assert_allclose(exact, w.grad, rtol=0, atol=2**-9 * abs(w.grad).max())
+
+
+def test_a_weight_is_cast_once_in_a_forward_and_again_after_it_changed(monkeypatch):
+    w, x = tensor(5, 5), tensor(3, 5, requires_grad=False, dtype=HALF)
+    seen = []
+    forward = minidl.ops.matmul.MatMul.forward
+    monkeypatch.setattr(minidl.ops.matmul.MatMul, "forward",
+                        lambda self, a, b: (seen.append(b), forward(self, a, b))[1])
+    with amp.autocast():
+        for _ in range(3):
+            x @ w
+        with amp.autocast(black=["exp"]):  # an inner block shares the casts
+            x @ w
+        casts = autocasting.get().casts
+        assert len(casts) == 1 and all(b is seen[0] for b in seen)
+        with minidl.no_grad():
+            w.fill_(2.0)
+        y = x @ w
+        assert seen[-1] is not seen[0] and np.all(seen[-1] == 2)
+        assert y.dtype == HALF
+    assert not casts and autocasting.get() is None
+
+
+def test_lists_can_be_changed_for_a_block():
+    x = tensor(4, 4)
+    with amp.autocast(white=["softmax", "relu"], black=["matmul"]):
+        assert F.softmax(x, -1).dtype == HALF and F.relu(x).dtype == HALF
+        assert (x @ x).dtype == SINGLE
+        with amp.autocast(enabled=False):
+            assert F.relu(x).dtype == SINGLE
+        assert F.relu(x).dtype == HALF
+    with pytest.raises(ValueError, match="relu is in both lists"):
+        with amp.autocast(white=["relu"], black=["relu"]):
+            pass
+    with pytest.raises(ValueError, match="no op 'sofmax'; did you mean 'softmax'"):
+        with amp.autocast(white=["sofmax"]):
+            pass
+
+
+def test_a_banned_op_names_the_remedy():
+    p, t = tensor(3).sigmoid(), tensor(3, seed=1).sigmoid()
+    with amp.autocast():
+        with pytest.raises(RuntimeError, match="Use binary_cross_entropy_with_logits"):
+            F.binary_cross_entropy(p, t)
+        with amp.autocast(enabled=False):
+            assert F.binary_cross_entropy(p, t).dtype == SINGLE
+        assert F.binary_cross_entropy_with_logits(p, t).dtype == SINGLE
+
+
+def test_autocast_as_a_decorator():
+    @amp.autocast()
+    def product(x):
+        return x @ x
+
+    assert product(tensor(3, 3)).dtype == HALF and tensor(3, 3).matmul(tensor(3, 3)).dtype == SINGLE
+
+
+def test_a_function_of_ones_own_is_grey_unless_it_says_so():
+    class Twice(Function):
+        def forward(self, x):
+            return x + x
+
+        def backward(self, gy):
+            return gy + gy
+
+    class Wide(Twice):
+        precision = "black"
+
+    with amp.autocast():
+        assert Twice.apply(tensor(3, dtype=HALF)).dtype == HALF
+        assert Wide.apply(tensor(3, dtype=HALF)).dtype == SINGLE
+
+
+def test_recompute_runs_again_in_the_same_precision():
+    minidl.manual_seed(0)
+    block = nn.Sequential(nn.Linear(6, 6), nn.LayerNorm(6), nn.GELU(), nn.Dropout(0.2))
+    x = tensor(5, 6)
+
+    def train(forward):
+        minidl.manual_seed(1)
+        block.zero_grad()
+        x.grad = None
+        with amp.autocast():
+            y = forward(x)
+        (y.float() ** 2).sum().backward()
+        return [y.data, x.grad, *(p.grad for p in block.parameters())]
+
+    plain, again = train(block), train(lambda x: recompute(block, x))
+    for a, b in zip(plain, again, strict=True):
+        assert a.dtype == b.dtype and np.array_equal(a, b)
