@@ -97,7 +97,7 @@ static void share(Pool* p, const MinidlWork& work, long long begin, long long en
   p->work = &work;
   p->next = begin;
   p->end = end;
-  p->chunk = (end - begin) / (threads * 8) > 1 ? (end - begin) / (threads * 8) : 1;
+  p->chunk = (end - begin) / (threads * 32) > 1 ? (end - begin) / (threads * 32) : 1;
   p->wanted = threads - 1 < p->n_workers ? threads - 1 : p->n_workers;
   pthread_cond_broadcast(&p->wake);
   pthread_mutex_unlock(&p->mutex);
@@ -117,7 +117,7 @@ __attribute__((constructor)) static void start() {
 
 void minidl_parallel(const MinidlWork& work, long long n, int threads) {
   if (n <= 1 || threads <= 1) return work(0, n);
-  long long first = n / 32 > 0 ? n / 32 : 1;
+  long long first = n / 256 > 0 ? n / 256 : 1;
   double start = now();
   work(0, first);
   double rest_seconds = (now() - start) / first * (n - first);
