@@ -56,6 +56,12 @@ def parser():
         help="the launcher, with its own options if need be: --mpiexec 'srun --mpi=pmix' "
         "(default: mpiexec beside this Python, then on the PATH)",
     )
+    run.add_argument(
+        "--net",
+        metavar="NETWORK",
+        help="slow messages down to such a network: --net 1Gbit,50us, or with nodes that share a "
+        "NIC: --net nodes=2,intra=10Gbit,5us,inter=1Gbit,50us (all of it: minidl/comm/links.py)",
+    )
     run.add_argument("script", help="a Python file; everything after it goes to the script")
     rest = run.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     rest.required = False  # else the error for a missing script asks for them, too
@@ -144,7 +150,9 @@ def _run(args):
     from minidl import launcher
 
     try:
-        return launcher.run(args.script, args.arguments, args.ranks, args.threads, args.mpiexec)
+        return launcher.run(
+            args.script, args.arguments, args.ranks, args.threads, args.mpiexec, args.net
+        )
     except launcher.LaunchError as error:
         print(f"minidl run: {error}", file=sys.stderr)
         return 2

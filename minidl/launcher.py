@@ -48,8 +48,11 @@ class LaunchError(Exception):
     """The ranks cannot be started; the message says why and what to do."""
 
 
-def run(script, arguments, n, threads=None, mpiexec=None):
-    """Run a Python script on n MPI ranks; returns its exit status, 130 after ctrl-C."""
+def run(script, arguments, n, threads=None, mpiexec=None, net=None):
+    """Run a Python script on n MPI ranks; returns its exit status, 130 after ctrl-C.
+
+    net   a network to imitate, as links.parse reads it; `comm.world()` finds it in MINIDL_NET
+    """
     if not Path(script).is_file():
         raise LaunchError(f"there is no file {script} in {os.getcwd()}")
     if importlib.util.find_spec("mpi4py") is None:
@@ -58,12 +61,21 @@ def run(script, arguments, n, threads=None, mpiexec=None):
             "pip install 'minidl[mpi]'. "
             f"Without MPI most scripts run with: python {script} --sim {n}"
         )
+    env = environment(n, threads)
+    if net is not None:
+        from minidl.comm import links  # here: every rank runs this file, few need to read a network
+
+        try:
+            links.parse(net, n)
+        except ValueError as error:
+            raise LaunchError(f"--net: {error}") from None
+        env["MINIDL_NET"] = net
     launcher = shlex.split(mpiexec) if mpiexec else [find_mpiexec()]
     if launcher[0] is None:
         raise LaunchError(NO_MPIEXEC.format(python=sys.executable, script=script, n=n))
     command = [*launcher, "-n", str(n), sys.executable, "-m", "minidl.launcher", script, *arguments]
     try:
-        child = subprocess.Popen(command, env=environment(n, threads))
+        child = subprocess.Popen(command, env=env)
     except OSError as error:
         raise LaunchError(f"cannot start {launcher[0]}: {error.strerror}") from error
     return _wait(child)

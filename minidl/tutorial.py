@@ -28,6 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from minidl import comm
+from minidl.comm.throttled import links_of
 
 # MPI buffers small messages and makes large ones wait for their receive; where the border lies
 # depends on the MPI. Simulated tutorials put it here, so that a wrong order of blocking sends hangs
@@ -206,6 +207,8 @@ class Table:
         abs<1e-6      |measured - theory| < 1e-6
         factor<3      within a factor of 3 of theory: orders of magnitude
         info          never asserted: wall time, names of things
+
+    A line below it says so where `minidl run --net` slowed the messages down.
     """
 
     def __init__(self, t):
@@ -223,6 +226,8 @@ class Table:
         if private.rank == 0:
             rows = merge(tables)
             print("\n" + render(rows), flush=True)
+            if links := links_of(self.t):
+                print(f"times were throttled to {links}", flush=True)
             verdict[0] = any(ok is False for *_, ok in rows)
             for dst in range(1, private.size):
                 private.send(verdict, dst)
