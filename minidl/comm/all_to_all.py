@@ -42,7 +42,7 @@ def all_to_all(t, x):
     return y
 
 
-@collective
+@collective(own_rows=("x",), own_args=("counts", "counts_in"))
 def all_to_all_v(t, x, counts, counts_in=None):
     """Send the next counts[j] rows of x to rank j; returns (y, counts_in): the rows that came here,
     in the order of the ranks that sent them, and how many each did.

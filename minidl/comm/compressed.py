@@ -76,7 +76,7 @@ def _reduce(t, x, codec, divisor):
     return flat.reshape(x.shape)
 
 
-@collective
+@collective(own_args=("indices", "values"))
 def sparse_all_reduce(t, indices, values, length):
     """The sum of all ranks' sparse arrays, dense on every rank: float32, of `length` elements.
 

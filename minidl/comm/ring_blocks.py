@@ -72,7 +72,7 @@ def all_reduce(t, x, op=np.add):
     return flat.reshape(x.shape)
 
 
-@collective
+@collective(own_rows=("own",))
 def all_gather_v(t, own):
     """Every rank's 1-d array `own`, of any length, one after the other; returns (whole, bounds).
 

@@ -24,7 +24,7 @@ from . import chunks
 from .transport import collective
 
 
-@collective
+@collective(own_args=("x",), own_rows=("out",))
 def scatter(t, x, out, root=0, bounds=None):
     """Copy block r of root's x into rank r's `out`; returns out. Binomial tree.
 
@@ -49,7 +49,7 @@ def scatter(t, x, out, root=0, bounds=None):
     return out
 
 
-@collective
+@collective(own_rows=("x",))
 def gather(t, x, root=0, bounds=None):
     """All ranks' x one after the other along the first axis, on root; None elsewhere. Binomial.
 
@@ -71,7 +71,7 @@ def gather(t, x, root=0, bounds=None):
     return np.concatenate([whole[first:], whole[:first]]) if root else whole
 
 
-@collective
+@collective(own_args=("x",), own_rows=("out",))
 def scatter_direct(t, x, out, root=0, bounds=None):
     """As `scatter`, in n-1 messages from the root, none of which another rank passes on."""
     bounds = _bounds(t, out, bounds)
@@ -86,7 +86,7 @@ def scatter_direct(t, x, out, root=0, bounds=None):
     return out
 
 
-@collective
+@collective(own_rows=("x",))
 def gather_direct(t, x, root=0, bounds=None):
     """As `gather`, in n-1 messages to the root."""
     bounds = _bounds(t, x, bounds)

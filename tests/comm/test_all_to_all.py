@@ -8,6 +8,7 @@ from minidl.comm import cost, simulate
 from minidl.comm.ledger import Ledger
 from minidl.comm.scheduler import RankFailed
 from minidl.comm.transport import SizeMismatch
+from minidl.comm.watch import Watch
 from tests.conftest import ranks
 
 DTYPES = ["f2", "f4", "f8", "i4", "?"]
@@ -143,3 +144,10 @@ def test_a_wrong_count_of_rows_to_come_is_an_error():
     with pytest.raises(RankFailed) as caught:
         simulate(3, body)
     assert isinstance(caught.value.__cause__, SizeMismatch)
+
+
+@ranks(2, 3, 4, mpi=False)
+def test_a_watched_transport_accepts_counts_that_differ_between_ranks(t):
+    counts = [count(t.rank, dst) for dst in range(t.size)]
+    _, counts_in = a2a.all_to_all_v(Watch(t), np.zeros((sum(counts), 2)), counts)
+    assert counts_in == [count(src, t.rank) for src in range(t.size)]

@@ -7,6 +7,7 @@ from minidl.comm import chunks, cost, naive, ring, ring_blocks, simulate
 from minidl.comm.ledger import Ledger
 from minidl.comm.scheduler import RankFailed
 from minidl.comm.transport import SizeMismatch
+from minidl.comm.watch import Watch
 from tests.conftest import ranks
 
 DTYPES = ["f2", "f4", "f8", "i4", "i8", "?"]
@@ -184,3 +185,9 @@ def test_ranks_with_other_bounds_are_an_error():
 def test_a_strided_array_is_refused(t):
     with pytest.raises(ValueError, match=r"1-d contiguous array; got shape \(4,\), strides \(16,"):
         ring_blocks.all_gather(t, np.ones(8)[::2], [0, 2, 4])
+
+
+@ranks(2, 3, 4, mpi=False)
+def test_a_watched_transport_accepts_lengths_that_differ_between_ranks(t):
+    whole, _ = ring_blocks.all_gather_v(Watch(t), np.full(t.rank, t.rank))
+    assert (whole == np.repeat(np.arange(t.size), np.arange(t.size))).all()

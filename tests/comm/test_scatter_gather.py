@@ -7,6 +7,7 @@ from minidl.comm import cost, naive, scatter_gather, simulate
 from minidl.comm.ledger import Ledger
 from minidl.comm.scheduler import RankFailed
 from minidl.comm.transport import SizeMismatch
+from minidl.comm.watch import Watch
 from tests.conftest import ranks
 
 SCATTERS = [scatter_gather.scatter, scatter_gather.scatter_direct]
@@ -216,3 +217,13 @@ def test_unequal_blocks_without_bounds_are_an_error(gather):
     with pytest.raises(RankFailed) as caught:
         simulate(2, lambda t: gather(t, np.ones(3 + t.rank)))
     assert isinstance(caught.value.__cause__, SizeMismatch)
+
+
+@pytest.mark.parametrize("scatter, gather", PAIRS)
+@ranks(2, 3, 4, mpi=False)
+def test_a_watched_transport_accepts_what_may_differ_between_ranks(t, scatter, gather):
+    t = Watch(t)
+    bounds = uneven(t.size)
+    own = np.full(bounds[t.rank + 1] - bounds[t.rank], t.rank)
+    whole = gather(t, own, 1, bounds)
+    assert (scatter(t, whole, own.copy(), 1, bounds) == own).all()
