@@ -56,8 +56,8 @@ def test_wrong_arguments_end_with_2_and_say_what_is_wanted(argv, words, capsys):
 
 def test_what_comes_after_the_script_is_the_scripts(monkeypatch):
     monkeypatch.setattr(launcher, "run", lambda *args: args)
-    args = cli.main(["run", "-n", "2", "--threads", "3", "script.py", "-n", "7", "--threads", "1"])
-    assert args == ("script.py", ["-n", "7", "--threads", "1"], 2, 3, None)
+    args = cli.main(["run", "-n", "2", "--threads", "3", "script.py", "-n", "7", "--net", "1"])
+    assert args == ("script.py", ["-n", "7", "--net", "1"], 2, 3, None, None)
 
 
 @pytest.mark.parametrize("text, number", [("6", "06"), ("06", "06"), ("6a", "06a"), ("12b", "12b")])

@@ -4,6 +4,7 @@
     sim.py          ranks as greenlets in one process, with a modelled clock
     scheduler.py    which simulated rank runs next; the deadlock report
     links.py        alpha and beta of every pair, nodes, shared NICs, stragglers
+    throttled.py    MPI made as slow as a given network
     mpi.py          ranks as MPI processes
     ledger.py       counts bytes and messages by peer, collective and group
     chunks.py       how a vector is cut into n chunks, and what each rank then sends
@@ -34,6 +35,7 @@ import importlib
 _SUBMODULES = (
     *("average", "codec", "compressed", "all_to_all", "scatter_gather", "ring_blocks"),
     *("background", "chunks", "cost", "ledger", "mpi", "naive", "ring", "scheduler", "sim"),
+    *("links", "throttled"),
     *("transport", "tree", "halving_doubling", "double_tree", "hierarchical", "chain"),
 )
 
