@@ -89,7 +89,7 @@ def test_no_send_may_rely_on_a_buffer(name, n):
 
 @every_all_reduce
 @pytest.mark.parametrize("op", [np.maximum, np.minimum, np.multiply, np.logical_or])
-@ranks(1, 2, 3, 5, 8)
+@ranks(1, 2, 3, 4, 5, 8)
 def test_other_operations_equal_the_naive_result(t, name, op):
     dtype = bool if op is np.logical_or else "i8"
     x = (data(t.rank, 40, "f4") % (t.rank + 2)).astype(dtype)
@@ -98,7 +98,7 @@ def test_other_operations_equal_the_naive_result(t, name, op):
 
 
 @every_all_reduce
-@ranks(2, 3, 5, 8)
+@ranks(2, 3, 4, 5, 8)
 def test_a_tie_of_zeros_or_a_nan_is_the_same_everywhere(t, name):
     # maximum(0.0, -0.0) may give either, and a nan has a payload: the order of operands decides.
     x = np.array([0.0, -0.0, np.nan, 1.0]) * (-1) ** t.rank
@@ -109,7 +109,7 @@ def test_a_tie_of_zeros_or_a_nan_is_the_same_everywhere(t, name):
 
 
 @every_all_reduce
-@ranks(1, 2, 3, 5)
+@ranks(1, 2, 3, 4, 5)
 def test_any_shape(t, name):
     x = data(t.rank, 30, "i8").reshape(2, 3, 5)
     expected = naive.all_reduce(t, x)
