@@ -12,10 +12,12 @@
 //   attention_naive    3 S E: a thread per query row, two passes over the keys, k read in both
 //   attention_shared   2 S E / 64: 64 rows share tiles of k and v; online softmax, so a single pass
 //   attention_warp     2 S E / 16: a warp per 4 rows; o lies across the lanes: any E fits
-//   attention_grad_q_naive, _grad_kv_naive      a thread per row of the gradient
-//   attention_grad_q_warp,  _grad_kv_warp       a warp per 4 rows
-// The naive gradients spill registers from E = 64 up, the warp ones do not. No atomics anywhere: the
-// same bits each time.
+//   attention_grad_q_naive,  _grad_kv_naive     a thread per row of the gradient
+//   attention_grad_q_shared, _grad_kv_shared    64 rows share tiles of the other side
+//   attention_grad_q_warp,   _grad_kv_warp      a warp per 4 rows
+// A thread that sums rows of E, in gk and gv two of them, needs more registers than there are: naive
+// spills from E = 64 up, shared gk and gv there, gq at 128; warp never. No atomics anywhere: the same
+// bits each time.
 // Where a matrix in memory costs 4 L S bytes a head, written and read several times, these write o
 // and lse alone. Compiled with -DE=, the width of a head. On the CPU training uses
 // attention_tile.cu.
@@ -257,6 +259,99 @@ extern "C" __global__ void attention_grad_kv_naive(
   for (int e = 0; e < E; ++e) {
     gk[row * E + e] = from_float<T>(scale * sum_k[e]);
     gv[row * E + e] = from_float<T>(sum_v[e]);
+  }
+}
+
+#define TILE_BACK (TILE_KEYS / 2)  // rows of a tile, which here lies beside two tiles of ROWS rows
+
+// v2, gq: the block loads tiles of k and v once for all its query rows, as attention_shared does.
+extern "C" __global__ void attention_grad_q_shared(
+    T* gq, const T* go, const float* lse, const float* dots, const T* q, const T* k, const T* v,
+    int n_queries, int n_keys, long long q_batch, long long q_head, long long q_row,
+    long long k_batch, long long k_head, long long k_row, long long v_batch, long long v_head,
+    long long v_row, float scale, int causal) {
+  __shared__ float qt[ROWS * PITCH];
+  __shared__ float got[ROWS * PITCH];
+  __shared__ float kt[TILE_BACK * PITCH];
+  __shared__ float vt[TILE_BACK * PITCH];
+  const int first = blockIdx.x * ROWS, t = threadIdx.x, i = first + t;
+  const long long head = blockIdx.y, batch = blockIdx.z, row = gridDim.y * E;
+  const long long start = (batch * n_queries + first) * gridDim.y + head;
+  const bool mine = i < n_queries;  // the others help to load
+  k += batch * k_batch + head * k_head;
+  v += batch * v_batch + head * v_head;
+  load_rows<ROWS>(qt, q + batch * q_batch + head * q_head + first * q_row, q_row, n_queries - first);
+  load_rows<ROWS>(got, go + start * E, row, n_queries - first);
+  const float l = mine ? lse[(batch * gridDim.y + head) * n_queries + i] : 0.0f;
+  const float d = mine ? dots[start + (long long)t * gridDim.y] : 0.0f;
+  float sum[E];
+  for (int e = 0; e < E; ++e) sum[e] = 0;
+  const int end = causal ? min(first + ROWS, n_keys) : n_keys;
+  for (int j0 = 0; j0 < end; j0 += TILE_BACK) {
+    load_rows<TILE_BACK>(kt, k + j0 * k_row, k_row, n_keys - j0);
+    load_rows<TILE_BACK>(vt, v + j0 * v_row, v_row, n_keys - j0);
+    __syncthreads();  // the tiles are there
+    const int seen = min(min(TILE_BACK, n_keys - j0), causal ? i - j0 + 1 : TILE_BACK);
+    for (int j = 0; j < (mine ? seen : 0); ++j) {
+      float s = 0, gp = 0;
+      for (int e = 0; e < E; ++e) {
+        s += qt[t * PITCH + e] * kt[j * PITCH + e];
+        gp += got[t * PITCH + e] * vt[j * PITCH + e];
+      }
+      const float gs = expf(scale * s - l) * (gp - d);
+      for (int e = 0; e < E; ++e) sum[e] += gs * kt[j * PITCH + e];
+    }
+    __syncthreads();  // nobody reads the tiles any more
+  }
+  if (!mine) return;  // guard
+  for (int e = 0; e < E; ++e) gq[start * E + t * row + e] = from_float<T>(scale * sum[e]);
+}
+
+// v2, gk and gv: the block loads tiles of q and go once for all its key rows.
+extern "C" __global__ void attention_grad_kv_shared(
+    T* gk, T* gv, const T* go, const float* lse, const float* dots, const T* q, const T* k,
+    const T* v, int n_queries, int n_keys, long long q_batch, long long q_head, long long q_row,
+    long long k_batch, long long k_head, long long k_row, long long v_batch, long long v_head,
+    long long v_row, float scale, int causal) {
+  __shared__ float kt[ROWS * PITCH];
+  __shared__ float vt[ROWS * PITCH];
+  __shared__ float qt[TILE_BACK * PITCH];
+  __shared__ float got[TILE_BACK * PITCH];
+  const int first = blockIdx.x * ROWS, t = threadIdx.x, j = first + t;
+  const long long head = blockIdx.y, batch = blockIdx.z, row = gridDim.y * E;
+  q += batch * q_batch + head * q_head;
+  load_rows<ROWS>(kt, k + batch * k_batch + head * k_head + first * k_row, k_row, n_keys - first);
+  load_rows<ROWS>(vt, v + batch * v_batch + head * v_head + first * v_row, v_row, n_keys - first);
+  lse += (batch * gridDim.y + head) * n_queries;
+  dots += batch * n_queries * gridDim.y + head;
+  go += (batch * n_queries * gridDim.y + head) * E;
+  float sum_k[E], sum_v[E];
+  for (int e = 0; e < E; ++e) sum_k[e] = sum_v[e] = 0;
+  for (int i0 = causal ? first : 0; i0 < n_queries; i0 += TILE_BACK) {
+    load_rows<TILE_BACK>(qt, q + i0 * q_row, q_row, n_queries - i0);
+    load_rows<TILE_BACK>(got, go + i0 * row, row, n_queries - i0);
+    __syncthreads();
+    const int seen = j < n_keys ? min(TILE_BACK, n_queries - i0) : 0;
+    for (int i = causal ? max(0, j - i0) : 0; i < seen; ++i) {
+      float s = 0, gp = 0;
+      for (int e = 0; e < E; ++e) {
+        s += qt[i * PITCH + e] * kt[t * PITCH + e];
+        gp += got[i * PITCH + e] * vt[t * PITCH + e];
+      }
+      const float p = expf(scale * s - lse[i0 + i]);
+      const float gs = p * (gp - dots[(long long)(i0 + i) * gridDim.y]);
+      for (int e = 0; e < E; ++e) {
+        sum_k[e] += gs * qt[i * PITCH + e];
+        sum_v[e] += p * got[i * PITCH + e];
+      }
+    }
+    __syncthreads();
+  }
+  if (j >= n_keys) return;  // guard
+  const long long at = ((batch * n_keys + j) * gridDim.y + head) * E;
+  for (int e = 0; e < E; ++e) {
+    gk[at + e] = from_float<T>(scale * sum_k[e]);
+    gv[at + e] = from_float<T>(sum_v[e]);
   }
 }
 

@@ -73,7 +73,7 @@ def forward(q, k, v, is_causal, scale, rung=None):
 
 
 def backward(go, q, k, v, o, lse, is_causal, scale, rung=None):
-    """(gq, gk, gv), each a view of (B, L, H, E) memory. rung: 'naive', 'warp' or 'tile'."""
+    """(gq, gk, gv), each a view of (B, L, H, E) memory. rung: as in `forward`."""
     xp, (n_batch, n_heads, n_queries, width), n_keys = backend.xp_of([q]), q.shape, k.shape[2]
     go, o = (xp.ascontiguousarray(a.swapaxes(1, 2)) for a in (go, o))
     gk, gv = (xp.zeros((n_batch, n_keys, n_heads, width), q.dtype) for _ in range(2))
