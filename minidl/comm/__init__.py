@@ -15,12 +15,15 @@
     scatter_gather.py  from one rank to all and back: binomial tree, and direct
     codec.py        float16, int8 and (index, value) payloads of an array
     compressed.py   all-reduce of such payloads
+    rpc.py          run a function on another rank, get its result or its error
     average.py      the mean over ranks, by any all-reduce
     tree.py         binomial broadcast, reduce, all-reduce, barrier
     halving_doubling.py  the ring's bytes in 2 log2 n steps
     double_tree.py  two trees, half of the data on each, in segments
     hierarchical.py inside the nodes, then between them
     chain.py        broadcast in segments, from rank to rank
+    device.py       CUDA arrays: staged through pinned memory, or directly
+    nccl.py         NCCL behind the same calls
     background.py   one communication thread, first in first out
     cost.py         the alpha-beta-gamma formulas
 
@@ -33,10 +36,11 @@ Importing this package imports neither mpi4py nor greenlet: the submodules load 
 import importlib
 
 _SUBMODULES = (
-    *("average", "codec", "compressed", "all_to_all", "scatter_gather", "ring_blocks"),
+    *("average", "rpc", "codec", "compressed", "all_to_all", "scatter_gather", "ring_blocks"),
     *("background", "chunks", "cost", "ledger", "mpi", "naive", "ring", "scheduler", "sim"),
     *("links", "throttled"),
     *("transport", "tree", "halving_doubling", "double_tree", "hierarchical", "chain"),
+    *("device", "nccl"),
 )
 
 

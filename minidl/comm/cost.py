@@ -256,6 +256,11 @@ def sparse_all_reduce(n, n_pairs, alpha, beta):
     return all_gather_v(n, 8 * n_pairs * n, alpha, beta)
 
 
+def remote_call(n_bytes, n_bytes_back, alpha, beta):
+    """2 alpha + (there + back) beta, where neither rank is busy; bytes: `rpc.message_bytes`"""
+    return Cost(1, n_bytes, 2 * alpha + (n_bytes + n_bytes_back) * beta)
+
+
 def _power_of_two(n):
     """The largest power of two p <= n, and whether there are ranks beyond it."""
     p = 1 << (n.bit_length() - 1)

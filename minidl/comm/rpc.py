@@ -1,0 +1,311 @@
+"""Remote calls: run a function on another rank, get its result later, or its error.
+
+    def pull():                       rank 1   --- call(0, "pull") ---- future.wait() -> weights ---
+        return weights                                  |                 ^
+                                                        v                 |
+    with rpc.Service(t, pull=pull) as service:        pull() -> weights --'
+        weights = service.call(0, "pull").wait()      in rank 0's serving task
+
+Every rank offers functions by name, its own ones, and may call any rank's (itself included). What
+travels is the name: the function and the state behind it stay where they are. This is what a
+parameter server and a pipeline without a schedule need; where all ranks do the same thing at the
+same time, a collective is faster.
+
+1. One task of each rank serves: a rank runs one call at a time, in the order of arrival, so served
+   functions need no locks among themselves. A long one delays also the replies to its own rank.
+2. A served function may call and wait. Its rank serves other calls meanwhile: that is the only
+   place where another call comes between. So ranks may call each other in circles; each call nests
+   one deeper on the stack. (But only the task that serves: not one that a served function spawned.)
+3. A call returns, to its caller, after all calls that it made itself.
+4. An error on the other rank is raised by `wait` as RemoteError, with the traceback from there. One
+   that nobody waits for is raised where the caller ends: at the end of the block, or as the error
+   of the served function that made the call.
+5. The block ends when all ranks have come to its end, so everybody is served until then. A rank
+   that leaves it by an exception tells the others, whose calls to it then fail at once.
+
+A message has a header of 8 (4 + arrays) bytes, then the raw bytes of each array among the
+arguments, filled up to 8, then the pickle of the rest: `message_bytes` says how many. Arrays are
+copied when the call is made; those that arrive are the receiver's own. Pickle runs what it is told
+to: these messages are for ranks of one job and never from elsewhere.
+
+Source: Birrell & Nelson 1984.   Test: tests/comm/test_rpc.py   Time: cost.remote_call
+"""
+
+import contextvars
+import itertools
+import pickle
+import threading
+import traceback
+
+import numpy as np
+
+from .background import Background
+from .transport import check_peer
+
+CALL, RESULT, ERROR, LEFT = range(4)
+
+_frame = contextvars.ContextVar("the served call that is running")
+
+
+class RemoteError(RuntimeError):
+    """A call failed on the other rank, or that rank serves no more.
+
+    rank: the other rank, in the service's group. remote_traceback: its traceback, as text.
+    """
+
+    def __init__(self, message, rank, remote_traceback):
+        super().__init__(message, rank, remote_traceback)
+        self.rank, self.remote_traceback = rank, remote_traceback
+
+    def __str__(self):
+        return f"{self.args[0]}\n\non rank {self.rank}: {self.remote_traceback.rstrip()}"
+
+
+class Service:
+    """The functions that this rank offers, and the way to those of others. All ranks of t make one.
+
+    with Service(t, push=push, pull=pull) as service: ...
+    """
+
+    def __init__(self, t, **functions):
+        # Messages leave in the background: were the serving task to wait until a large reply is
+        # received, two ranks that reply to each other would wait for ever.
+        self._background = Background(t)
+        self._t = self._background.transport
+        self.rank, self.size = t.rank, t.size
+        self._functions = functions
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()  # for what the caller and the serving task both change
+        self._pending = {}  # number of a call -> its Future, until it is answered
+        self._left = {}  # rank -> None, or why it serves no more
+        self._closed, self._reason = False, None  # the same of this rank
+        self._main = _Frame(self)
+        self._serving = self._t.spawn(self._serve)
+
+    def call(self, rank, name, /, *args, **kwargs):
+        """Run the function that `rank` offers as `name`; returns a Future at once."""
+        check_peer(self.rank, self.size, rank, "the rank to call")
+        frame = _frame.get(None)
+        if frame is None or frame.service is not self:
+            frame = self._main
+        future = Future(next(self._numbers), frame, rank, name, self._t.event())
+        message = _pack(CALL, future.number, (name, args, kwargs))
+        with self._lock:
+            if self._reason or (self._closed and frame is self._main):
+                raise RuntimeError(
+                    f"rank {self.rank}: wanted to call {name}() on rank {rank}; the block of this "
+                    "Service has ended here. Call inside it."
+                )
+            frame.open[future.number] = future
+            reason = self._left.get(rank)
+            if reason is None:
+                self._pending[future.number] = future
+                self._send("rpc.call", message, rank)
+        if reason is not None:
+            future._fail(_stopped(future, reason))
+        return future
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if kind is not None:
+            # The others may never answer: tell them, and wait for nobody.
+            self._leave("".join(traceback.format_exception(kind, error, trace)))
+            return
+        try:
+            self._main.wait_for_all()
+        except BaseException:
+            self._leave(traceback.format_exc())
+            raise
+        self._leave(None)
+        self._serving.wait()
+        self._background.close()
+
+    def _leave(self, reason):
+        message = _pack(LEFT, 0, reason)
+        with self._lock:
+            self._closed, self._reason = True, reason
+            for dst in range(self.size):
+                self._send("rpc.left", message, dst)
+
+    def _send(self, label, message, dst):
+        with self._t.named(label):
+            self._background.submit(_send, message, dst)
+
+    # -- the serving task
+
+    def _serve(self):
+        try:
+            # A rank that left by an exception still takes the answers that are on their way.
+            while len(self._left) < self.size or self._pending:
+                self._serve_one()
+        except Exception as error:
+            for future in list(self._pending.values()):
+                future._fail(error)
+            raise
+
+    def _serve_one(self):
+        """Receive a message, and do what it says."""
+        with self._t.named("rpc.serve"):
+            src, message = self._t.recv_any()
+        kind, number = message[:16].view(np.int64).tolist()
+        if kind == CALL:
+            if self._reason is None:
+                self._answer(src, number, message)
+        elif kind == LEFT:
+            reason = _unpack(message)
+            with self._lock:
+                self._left[src] = reason
+                lost = [f for f in self._pending.values() if reason and f.rank == src]
+                for future in lost:
+                    del self._pending[future.number]
+            for future in lost:
+                future._fail(_stopped(future, reason))
+        else:
+            with self._lock:
+                future = self._pending.pop(number)
+            if kind == ERROR:
+                future._fail(_failed(future, *_unpack(message)))
+            else:
+                future._succeed(_unpack(message))
+
+    def _answer(self, src, number, message):
+        reply = self._run(number, message)
+        with self._lock:
+            if self._reason is None:  # else src is told that this rank left
+                self._send("rpc.reply", reply, src)
+
+    def _run(self, number, message):
+        """Run a call; returns the reply."""
+        frame = _Frame(self)
+        token = _frame.set(frame)
+        try:
+            name, args, kwargs = _unpack(message)
+            if name not in self._functions:
+                raise LookupError(
+                    f"rank {self.rank} offers {', '.join(self._functions) or 'no function'}; "
+                    f"got a call of {name}()"
+                )
+            try:
+                result = self._functions[name](*args, **kwargs)
+            finally:
+                frame.wait_for_all()
+            return _pack(RESULT, number, result)
+        except (Exception, SystemExit) as error:
+            what = traceback.format_exception_only(error)[-1].strip()
+            error.__traceback__ = error.__traceback__.tb_next  # without this function's own line
+            return _pack(ERROR, number, (what, "".join(traceback.format_exception(error))))
+        finally:
+            _frame.reset(token)
+
+
+class Future:
+    """The answer to a call, once it has come."""
+
+    def __init__(self, number, frame, rank, name, event):
+        self.number, self.frame, self.rank, self.name = number, frame, rank, name
+        self._event = event
+        self._result = self._error = None
+
+    def wait(self):
+        """The function's result; raises RemoteError if it failed."""
+        running = _frame.get(None)
+        if running is not None and running.service is self.frame.service:
+            while not self.done():  # this is the serving task: nobody else receives the answer
+                running.service._serve_one()
+        self._event.wait()
+        if self._error is None:
+            return self._result
+        self.frame.open.pop(self.number, None)
+        raise self._error
+
+    def done(self):
+        """Whether wait() would return at once."""
+        return self._event.is_set()
+
+    def _succeed(self, result):
+        self._result = result
+        self.frame.open.pop(self.number)
+        self._event.set()
+
+    def _fail(self, error):
+        self._error = error
+        self._event.set()
+
+
+class _Frame:
+    """Where calls are made: the block of a Service, or one served call."""
+
+    def __init__(self, service):
+        self.service = service
+        self.open = {}  # number -> Future: not answered, or failed and not yet waited for
+
+    def wait_for_all(self):
+        """Wait for all open calls; raises the first error."""
+        errors = []
+        for future in list(self.open.values()):
+            try:
+                future.wait()
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+
+def _failed(future, what, remote_traceback):
+    return RemoteError(
+        f"rank {future.frame.service.rank}: {future.name}() on rank {future.rank} raised {what}",
+        future.rank,
+        remote_traceback,
+    )
+
+
+def _stopped(future, reason):
+    return RemoteError(
+        f"rank {future.frame.service.rank}: wanted the result of {future.name}() on rank "
+        f"{future.rank}; got none, as that rank left its Service by an exception and serves no "
+        "more. Mend that first.",
+        future.rank,
+        reason,
+    )
+
+
+def _send(t, message, dst):
+    t.send(message, dst)
+
+
+def message_bytes(value):
+    """Bytes of the message that carries `value`: (name, args, kwargs) of a call, a result, or
+    (what, traceback) of an error: 8 (4 + arrays), the arrays' bytes filled up to 8, the pickle."""
+    text, arrays = _pickle(value)
+    return 8 * (4 + len(arrays)) + sum(len(a) + -len(a) % 8 for a in arrays) + len(text)
+
+
+def _pickle(value):
+    """(pickle without the arrays' contents, those as flat uint8 arrays)."""
+    buffers = []
+    text = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    return text, [np.frombuffer(b.raw(), np.uint8) for b in buffers]
+
+
+def _pack(kind, number, value):
+    """The message: kind, number, how many arrays, size of the pickle, size of each array; the
+    arrays, each from a multiple of 8 on, so that they are aligned where they arrive; the pickle."""
+    text, arrays = _pickle(value)
+    header = np.array([kind, number, len(arrays), len(text), *map(len, arrays)], np.int64)
+    parts = [header.view(np.uint8)]
+    for array in arrays:
+        parts += [array, np.zeros(-len(array) % 8, np.uint8)]
+    return np.concatenate([*parts, np.frombuffer(text, np.uint8)])
+
+
+def _unpack(message):
+    """The value in a message; its arrays are views of the message."""
+    n_arrays = int(message[16:24].view(np.int64)[0])
+    sizes = message[32 : 32 + 8 * n_arrays].view(np.int64).tolist()
+    at, arrays = 32 + 8 * n_arrays, []
+    for size in sizes:
+        arrays.append(message[at : at + size])
+        at += size + -size % 8
+    return pickle.loads(message[at:], buffers=arrays)
