@@ -232,6 +232,11 @@ def collective(fn=None, *, own_args=(), own_rows=()):
     return labelled
 
 
+def in_collective():
+    """Whether this task is inside a collective."""
+    return _inside.get(False)
+
+
 def current_label():
     """The label of the running collective, or 'point-to-point'."""
     return _label.get(None) or "point-to-point"
@@ -276,7 +281,7 @@ def check_array(rank, array):
         kind = f"{type(array).__module__}.{type(array).__name__}"
         raise TypeError(
             f"rank {rank}: the transport moves host arrays (numpy.ndarray); got {kind}. "
-            "Copy device arrays to the host first (cupy.asnumpy)."
+            "Sum device arrays with device.all_reduce, or copy them first (cupy.asnumpy)."
         )
     if array.dtype.hasobject:
         raise TypeError(
