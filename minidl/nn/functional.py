@@ -11,6 +11,7 @@ from minidl.fused import bias_gelu
 from minidl.fused import cross_entropy as fused_cross_entropy
 from minidl.fused import dropout_add, embedding_grad
 from minidl.fused import layer_norm as fused_layer_norm
+from minidl.fused import linear as fused_linear
 from minidl.fused import rms_norm as fused_rms_norm
 from minidl.fused import softmax as fused_softmax
 from minidl.fused.dispatch import either
@@ -20,6 +21,7 @@ globals().update(ops.namespace("f"))
 gelu = either(bias_gelu.gelu, ops.activations.gelu)
 dropout = either(dropout_add.dropout, ops.dropout.dropout)
 embedding = either(embedding_grad.embedding, ops.embedding.embedding)
+linear = either(fused_linear.linear, ops.matmul.linear, fused_linear.accepts)
 layer_norm = either(fused_layer_norm.layer_norm, ops.norm.layer_norm, fused_layer_norm.accepts)
 rms_norm = either(fused_rms_norm.rms_norm, ops.norm.rms_norm, fused_rms_norm.accepts)
 softmax = either(fused_softmax.softmax, ops.softmax.softmax, fused_softmax.accepts)

@@ -1,0 +1,103 @@
+"""minidl/fused/linear.py: the product in panels, the bias, its gradient."""
+
+import numpy as np
+import pytest
+
+from minidl import cuda, nn, ops
+from minidl.fused import linear as fused
+from minidl.nn import functional as F
+from minidl.tensor import Tensor
+from tests.fused.common import backward, normal
+
+# (rows, depth, cols): nothing; one; a group, a block, a panel, a chunk and a slab, one less and one
+# more; primes; more than a slab and enough blocks for several threads
+SHAPES = [(0, 3, 2), (3, 0, 2), (3, 2, 0), (1, 1, 1), (12, 32, 32), (11, 31, 31), (13, 33, 33),
+          (47, 255, 15), (48, 256, 16), (49, 257, 17), (97, 513, 101), (144, 300, 1024)]
+
+
+def close(got, want, depth):
+    """float32 sums of `depth` products of normal numbers: errors add up like a random walk, six
+    times that is never met."""
+    np.testing.assert_allclose(got, want, rtol=0, atol=6 * 2.0**-24 * (depth + 1))
+
+
+@pytest.mark.parametrize("a_way", ["rows", "columns"])
+@pytest.mark.parametrize("b_way", ["rows", "columns"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_product_in_every_layout(shape, a_way, b_way):
+    rows, depth, cols = shape
+    a, b, bias = normal((rows, depth), "f4", 1), normal((depth, cols), "f4", 2), normal(
+        cols, "f4", 3)
+    a = np.asfortranarray(a) if a_way == "columns" else a
+    b = np.asfortranarray(b) if b_way == "columns" else b
+    c, sums = fused.product(a, b, bias, want_sums=True)
+    close(c, fused.reference(a, b.T, bias), depth)
+    close(sums, a.astype("f8").sum(1), depth)
+    c, sums = fused.product(a, b)
+    close(c, fused.reference(a, b.T, None), depth)
+    assert sums.size == 0
+
+
+def test_operands_that_are_slices():
+    a, b = normal((60, 80), "f4", 1)[::2, 1::3], normal((54, 200), "f4", 2)[::2, ::3]
+    close(fused.product(a, b)[0], fused.reference(a, b.T, None), 27)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(7,), (2, 3, 7), (5, 0, 7), (301, 7)])
+def test_gradients_are_the_plain_ops(shape, bias):
+    arrays = [normal(shape, "f4", 1), normal((5, 7), "f4", 2)] + [normal(5, "f4", 3)] * bias
+    g = normal((*shape[:-1], 5), "f4", 4)
+    y, gradients = backward(fused.linear, arrays, g)
+    plain_y, plain_gradients = backward(ops.matmul.linear, arrays, g)
+    assert y.shape == plain_y.shape
+    close(y, plain_y, 7)
+    for got, want in zip(gradients, plain_gradients, strict=True):
+        assert got.shape == want.shape and got.dtype == want.dtype
+        close(got, want, 301)
+
+
+@pytest.mark.parametrize("needs", [(1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 0, 1)])
+def test_only_the_gradients_that_are_wanted(needs):
+    arrays = normal((9, 4), "f4", 1), normal((3, 4), "f4", 2), normal(3, "f4", 3)
+    x, w, b = (Tensor(a, requires_grad=bool(n)) for a, n in zip(arrays, needs))
+    y = fused.linear(x, w, b)
+    assert [s is not None for s in y.grad_fn.saved] == [bool(needs[1]), bool(needs[0])]
+    y.backward(g := normal((9, 3), "f4", 4))
+    for t, want in zip((x, w, b), (g @ arrays[1], g.T @ arrays[0], g.sum(0))):
+        assert (t.grad is not None) == t.requires_grad
+        if t.requires_grad:
+            close(t.grad, want, 9)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_the_same_bits_with_any_number_of_threads(transposed):
+    a = normal((700, 600), "f4", 1)
+    a, b = a.T if transposed else a, normal((700 if transposed else 600, 96), "f4", 2)
+    before = cuda.cpu.set_threads(1)
+    try:
+        one = fused.product(a, b, want_sums=True)
+        for n in (2, 3):
+            cuda.cpu.set_threads(n)
+            for got, want in zip(fused.product(a, b, want_sums=True), one):
+                np.testing.assert_array_equal(got, want)
+    finally:
+        cuda.cpu.set_threads(before)
+
+
+def test_infinity_and_nan_stay_in_their_row_and_column():
+    a, b = normal((50, 40), "f4", 1), normal((40, 35), "f4", 2)
+    a[49, 3], b[5, 34] = np.nan, np.inf
+    c = fused.product(a, b)[0]
+    assert np.isnan(c[49]).all() and np.isinf(c[:49, 34]).all() and np.isfinite(c[:49, :34]).all()
+
+
+def test_layers_use_it_where_it_is_faster_than_blas(monkeypatch):
+    layer, x = nn.Linear(256, 256), Tensor(normal((64, 256), "f4", 1))
+    monkeypatch.setattr(fused, "BEATS_BLAS", True)
+    assert isinstance(layer(x).grad_fn, fused.Linear)
+    assert isinstance(layer(x[:63]).grad_fn, ops.matmul.Linear)  # too small
+    with pytest.raises(ValueError, match="linear: input"):
+        F.linear(x, Tensor(normal((256, 255), "f4", 2)))
+    monkeypatch.setattr(fused, "BEATS_BLAS", False)
+    assert isinstance(layer(x).grad_fn, ops.matmul.Linear)
