@@ -327,3 +327,27 @@ def picture(t, draw, *data):
         figure.savefig(path, dpi=150)
         plt.close(figure)
     print(f"picture: {path}", flush=True)
+
+
+def heat_map(axes, n_bytes, title=""):
+    """Draw the bytes from rank i (row) to rank j (column): `ledger.matrix()`.
+
+    axes: of matplotlib, one of the figure that `draw(plt, ...)` makes for `picture`."""
+    n = len(n_bytes)
+    axes.imshow(n_bytes, cmap="Blues", vmin=0)
+    axes.set(title=title, xlabel="to rank", ylabel="from rank")
+    if n > 16:
+        return
+    axes.set(xticks=range(n), yticks=range(n))
+    for i, j in zip(*np.nonzero(n_bytes), strict=True):
+        dark = n_bytes[i, j] > 0.6 * n_bytes.max()
+        where = {"ha": "center", "va": "center", "color": "white" if dark else "black"}
+        axes.text(j, i, _short_bytes(n_bytes[i, j]), fontsize=12 if n <= 4 else 7, **where)
+
+
+def _short_bytes(n_bytes):
+    """1536000 as 1.54M."""
+    for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if n_bytes >= unit:
+            return f"{n_bytes / unit:.3g}{name}"
+    return str(n_bytes)

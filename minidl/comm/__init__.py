@@ -6,7 +6,7 @@
     links.py        alpha and beta of every pair, nodes, shared NICs, stragglers
     throttled.py    MPI made as slow as a given network
     mpi.py          ranks as MPI processes
-    ledger.py       counts bytes and messages by peer, collective and group
+    ledger.py       counts bytes and messages by peer, collective, group and line of code
     chunks.py       how a vector is cut into n chunks, and what each rank then sends
     naive.py        gather, add, broadcast: the oracle
     ring.py         reduce-scatter, all-gather, all-reduce around a ring

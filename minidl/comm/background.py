@@ -14,8 +14,14 @@ left, so an idle Background holds nothing, and it is a daemon: it never keeps a 
 """
 
 import contextvars
+import sys
 import threading
 from collections import deque
+
+from .lookout import user_frame
+
+# (file, line) of the user's code that submitted the running job.
+submitted_at = contextvars.ContextVar("where the running job was submitted")
 
 
 class Background:
@@ -84,8 +90,10 @@ class Job:
 
     def __init__(self, t, fn, args):
         self._t, self._fn, self._args = t, fn, args
-        # a label set by the submitter names the job's messages
+        # a label set by the submitter names the job's messages, its line says where they are from
         self._context = contextvars.copy_context()
+        if frame := user_frame(sys._getframe(2)):  # 2: who called submit
+            self._context.run(submitted_at.set, (frame.f_code.co_filename, frame.f_lineno))
         self._submitted, self._done = t.event(), t.event()
         self._submitted.set()
         self.result = self.error = None

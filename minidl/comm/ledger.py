@@ -4,19 +4,35 @@
     ring.all_reduce(t, x)
     t.bytes_sent                        chunks.ring_bytes_sent(...), exactly
     t.count(label="ring.all_reduce", peer=1).messages_sent
-    print(t.report())
+    print(t.report())                   by collective, group, peer, and line of your code
+    t.matrix()                          bytes from rank i to rank j, of all ranks
 
 A message is what a caller sent in one call, however many parts the transport cut it into; its bytes
 are the array's, without any header. A receive counts when it is complete.
+
+The line is the innermost one outside minidl, found once for a collective and once for a message
+that is in none; for work in a background thread it is where the work was submitted. Counting takes
+1-2 us a message; `off()` and `on()` switch it.
 """
 
+import contextvars
+import functools
+import sys
 import threading
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from .transport import Request, Wrapper, current_label
+import numpy as np
+
+from . import ring
+from .background import submitted_at
+from .lookout import spot, user_frame
+from .transport import Request, Wrapper, current_label, in_collective
+
+_site = contextvars.ContextVar("where the running collective was called")
 
 
-@dataclass
+@dataclass(slots=True)
 class Count:
     """Bytes and messages in both directions."""
 
@@ -32,27 +48,61 @@ class Count:
         self.messages_received += other.messages_received
 
 
-class Ledger(Wrapper):
-    """A transport that counts what passes through it, its subgroups included.
+class Row(NamedTuple):
+    """What is counted apart: see `Ledger.rows`."""
 
-    rows   {(group, label, peer): Count}; group is a tuple of world ranks, label names the
-           collective (the outermost one), peer is a world rank
-    """
+    group: tuple
+    label: str
+    peer: int
+    site: str
+
+
+class _Book:
+    """What a ledger shares with its subgroups' ledgers."""
+
+    def __init__(self):
+        self.counting = True
+        self.groups = {}  # world ranks -> {(peer in the group, label, site): Count}
+        self.lock = threading.Lock()  # a background thread counts too
+
+
+class Ledger(Wrapper):
+    """A transport that counts what passes through it, its subgroups included."""
 
     def __init__(self, t):
         super().__init__(t)
-        self.rows = {}
-        self._lock = threading.Lock()  # a background thread counts too
+        self._open(_Book())
+
+    def _open(self, book):
+        self._book = book
+        self._counts = book.groups.setdefault(self.ranks, {})
 
     # -- reading
 
-    def count(self, peer=None, label=None, group=None):
-        """The sum of all rows, or of those with this world rank, label, or tuple of world ranks."""
-        wanted = (None if group is None else tuple(group), label, peer)
+    @property
+    def rows(self):
+        """{Row(group, label, peer, site): Count}: the group as a tuple of world ranks, the label of
+        the outermost collective, the peer's world rank, file:line."""
+        return dict(self._select())
+
+    def _select(self, peer=None, label=None, group=None, site=None):
+        """(Row, Count) of all that is wanted."""
+        group = None if group is None else tuple(group)
+        for ranks, counts in self._book.groups.items():
+            if group is not None and group != ranks:
+                continue
+            for (to, name, at), count in list(counts.items()):
+                row = Row(ranks, name, ranks[to], _text(at))
+                wanted = (peer, row.peer), (label, name), (site, row.site)
+                if all(want is None or want == have for want, have in wanted):
+                    yield row, count
+
+    def count(self, peer=None, label=None, group=None, site=None):
+        """The sum of all rows, or of those with this world rank, label, tuple of world ranks, or
+        file:line."""
         total = Count()
-        for key, row in list(self.rows.items()):
-            if all(want is None or want == have for want, have in zip(wanted, key, strict=True)):
-                total.add(row)
+        for _, count in self._select(peer, label, group, site):
+            total.add(count)
         return total
 
     bytes_sent = property(lambda self: self.count().bytes_sent)
@@ -60,23 +110,50 @@ class Ledger(Wrapper):
     messages_sent = property(lambda self: self.count().messages_sent)
     messages_received = property(lambda self: self.count().messages_received)
 
+    def matrix(self, label=None, group=None, site=None):
+        """The bytes that rank i sent to rank j of this group, (n, n) int64, the same on all ranks.
+
+        All ranks must call it. Its own messages, on a duplicate of the group, are not counted.
+        `tutorial.heat_map` draws it.
+        """
+        n_bytes = np.zeros((self.size, self.size), np.int64)
+        place = {rank: j for j, rank in enumerate(self.ranks)}
+        for row, count in self._select(None, label, group, site):
+            if row.peer in place:  # a parent's messages may go elsewhere
+                n_bytes[self.rank, place[row.peer]] += count.bytes_sent
+        return ring.all_reduce(self.inner.subgroup(range(self.size)), n_bytes)
+
     def reset(self):
         """Forget all counts, the subgroups' too."""
-        self.rows.clear()
+        for counts in self._book.groups.values():
+            counts.clear()
+
+    def off(self):
+        """Count nothing from now on, in the subgroups neither."""
+        self._book.counting = False
+
+    def on(self):
+        """Count again."""
+        self._book.counting = True
 
     def report(self):
         """A table of all rows and their sum."""
         lines = [
             f"rank {self.world_rank}",
             f"{'collective':24} {'group':16} {'peer':>5} {'sent B':>14} {'messages':>9} "
-            f"{'received B':>14} {'messages':>9}",
+            f"{'received B':>14} {'messages':>9}  called at",
         ]
-        for (group, label, peer), row in sorted(self.rows.items()):
-            lines.append(_line(label, _short(group), peer, row))
-        lines.append(_line("total", "", "", self.count()))
+        for (group, label, peer, site), row in sorted(self.rows.items()):
+            lines.append(_line(label, _short(group), peer, row, site))
+        lines.append(_line("total", "", "", self.count(), "").rstrip())
         return "\n".join(lines)
 
     # -- counting
+
+    def entering(self, fn, args, kwargs):
+        self.inner.entering(fn, args, kwargs)
+        if self._book.counting:
+            _site.set(_here(sys._getframe(1)))
 
     def isend(self, array, dst, tag=0):
         request = self.inner.isend(array, dst, tag)
@@ -84,7 +161,10 @@ class Ledger(Wrapper):
         return request
 
     def irecv(self, out, src, tag=0):
-        return _CountedReceive(self, self.inner.irecv(out, src, tag), src, out.nbytes)
+        request = self.inner.irecv(out, src, tag)
+        if not self._book.counting:
+            return request
+        return _CountedReceive(self, request, self._key(src), out.nbytes)
 
     def send(self, array, dst, tag=0):
         self.inner.send(array, dst, tag)
@@ -92,43 +172,67 @@ class Ledger(Wrapper):
 
     def sendrecv(self, out, dst, into, src, tag=0):
         self.inner.sendrecv(out, dst, into, src, tag)
-        self._sent(dst, out.nbytes)
-        self._received(src, into.nbytes)
+        if self._book.counting:
+            to = self._key(dst)
+            self._add_sent(to, out.nbytes)
+            self._add_received((src, *to[1:]), into.nbytes)
         return into
 
     def recv_any(self, tag=0):
         src, data = self.inner.recv_any(tag)
-        self._received(src, data.nbytes)
+        if self._book.counting:
+            self._add_received(self._key(src), data.nbytes)
         return src, data
 
     def _sent(self, dst, n_bytes):
-        self._add(dst, Count(bytes_sent=n_bytes, messages_sent=1))
+        if self._book.counting:
+            self._add_sent(self._key(dst), n_bytes)
 
-    def _received(self, src, n_bytes):
-        self._add(src, Count(bytes_received=n_bytes, messages_received=1))
+    def _key(self, peer):
+        site = _site.get(None) if in_collective() else _here(sys._getframe(1))
+        return peer, current_label(), site
 
-    def _add(self, peer, count):
-        key = (self.ranks, current_label(), self.ranks[peer])
-        with self._lock:
-            self.rows.setdefault(key, Count()).add(count)
+    def _add_sent(self, key, n_bytes):
+        with self._book.lock:
+            count = self._counts.get(key) or self._counts.setdefault(key, Count())
+            count.bytes_sent += n_bytes
+            count.messages_sent += 1
+
+    def _add_received(self, key, n_bytes):
+        with self._book.lock:
+            count = self._counts.get(key) or self._counts.setdefault(key, Count())
+            count.bytes_received += n_bytes
+            count.messages_received += 1
 
     def around(self, inner):
-        group = Ledger(inner)
-        group.rows, group._lock = self.rows, self._lock
+        group = object.__new__(Ledger)
+        Wrapper.__init__(group, inner)
+        group._open(self._book)
         return group
 
 
 class _CountedReceive(Request):
     """A receive that enters the ledger once, when it is complete."""
 
-    def __init__(self, ledger, inner, src, n_bytes):
-        self._ledger, self._inner, self._src, self._n_bytes = ledger, inner, src, n_bytes
+    def __init__(self, ledger, inner, key, n_bytes):
+        self._ledger, self._inner, self._key, self._n_bytes = ledger, inner, key, n_bytes
 
     def wait(self):
         self._inner.wait()
         if self._ledger is not None:
-            self._ledger._received(self._src, self._n_bytes)
+            self._ledger._add_received(self._key, self._n_bytes)
             self._ledger = None
+
+
+def _here(frame):
+    """(file, line) of the user's code that led to this frame; None if there is none."""
+    frame = user_frame(frame)
+    return (frame.f_code.co_filename, frame.f_lineno) if frame else submitted_at.get(None)
+
+
+@functools.cache
+def _text(site):
+    return spot(*site) if site else "a spawned task"
 
 
 def _short(group):
@@ -139,8 +243,8 @@ def _short(group):
     return text if len(text) <= 16 else text[:13] + "..."
 
 
-def _line(label, group, peer, row):
+def _line(label, group, peer, row, site):
     return (
         f"{label:24} {group:16} {peer:>5} {row.bytes_sent:>14,} {row.messages_sent:>9,} "
-        f"{row.bytes_received:>14,} {row.messages_received:>9,}"
+        f"{row.bytes_received:>14,} {row.messages_received:>9,}  {site}"
     )

@@ -92,7 +92,7 @@ def test_messages_carry_the_label_of_whoever_submitted(t):
         first.wait()
         second.wait()
     assert ledger.count(label="bucket 0") == ledger.count(label="ring.all_reduce")
-    assert {label for _, label, _ in ledger.rows} <= {"bucket 0", "ring.all_reduce"}
+    assert {row.label for row in ledger.rows} <= {"bucket 0", "ring.all_reduce"}
 
 
 def test_modelled_time_overlaps_work_with_communication():

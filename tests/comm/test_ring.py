@@ -130,7 +130,7 @@ def test_bytes_and_messages_equal_the_formula(t, length):
     assert ledger.bytes_received == chunks.ring_bytes_received(length, 4, n, t.rank)
     assert ledger.messages_sent == ledger.messages_received == 2 * (n - 1)
     peers = {(t.rank - 1) % n, (t.rank + 1) % n} if n > 1 else set()
-    assert set(ledger.rows) == {(t.ranks, "ring.all_reduce", peer) for peer in peers}
+    assert {row[:3] for row in ledger.rows} == {(t.ranks, "ring.all_reduce", p) for p in peers}
 
 
 GOLDEN = {  # (elements, ranks): bytes sent by each rank, float32

@@ -1,0 +1,79 @@
+"""What does it cost to count a message? The bound is 3 us.
+
+    python benchmarks/bench_ledger.py [--messages 10000] [--rounds 9] [--out F.json]
+
+A rank sends itself four floats by `sendrecv`, two messages a call: in the simulator, and on MPI in
+one process. Three transports take turns: plain, with a ledger, with a ledger that is off; either in
+a collective, whose line is found once, or point to point, where each message's line is looked up.
+"""
+
+import argparse
+import statistics
+
+import numpy as np
+from common import machine, take_turns, timed, write_json
+
+from minidl.comm import simulate, world
+from minidl.comm.ledger import Ledger
+from minidl.comm.transport import collective
+
+PLAIN, COUNTED, OFF = "plain", "counted", "off"
+
+
+def options():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--messages", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--out", help="JSON file (default benchmarks/results/ledger.json)")
+    return parser.parse_args()
+
+
+def point_to_point(t, n_messages):
+    out, into = np.zeros(4, "f4"), np.zeros(4, "f4")
+    for _ in range(n_messages // 2):
+        t.sendrecv(out, 0, into, 0)
+
+
+in_a_collective = collective(point_to_point)
+
+
+def overheads(t, args):
+    """{(how, which): microseconds more than plain per message, median of the rounds}."""
+    off = Ledger(t)
+    off.off()
+    result = {}
+    for how, work in (("in a collective", in_a_collective), ("point to point", point_to_point)):
+        times = take_turns(
+            {
+                name: timed(lambda u=u, work=work: work(u, args.messages))
+                for name, u in ((PLAIN, t), (COUNTED, Ledger(t)), (OFF, off))
+            },
+            args.rounds,
+        )
+        for name in (COUNTED, OFF):
+            more = [a - b for a, b in zip(times[name], times[PLAIN], strict=True)]
+            result[how, name] = 1e6 * statistics.median(more) / args.messages
+    return result
+
+
+def main():
+    args = options()
+    print(machine())
+    print(f"{args.messages} messages, median of {args.rounds} rounds; bound 3 us\n")
+    print(f"{'':10} {'':16} {'counted':>10} {'off':>10}   measured us more a message than plain")
+    figures = {}
+    for where, result in (
+        ("simulator", simulate(1, overheads, args)[0]),
+        ("MPI", overheads(world(), args)),
+    ):
+        for how in ("in a collective", "point to point"):
+            on, off = result[how, COUNTED], result[how, OFF]
+            print(f"{where:10} {how:16} {on:>10.2f} {off:>10.2f}")
+            figures[f"{where}, {how}"] = {"counted_us": on, "off_us": off}
+    write_json({"machine": machine(), "figures": figures}, args.out, "ledger.json")
+
+
+if __name__ == "__main__":
+    main()
