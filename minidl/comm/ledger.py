@@ -74,7 +74,7 @@ class Ledger(Wrapper):
         self._open(_Book())
 
     def _open(self, book):
-        self._book = book
+        self._book, self._lock = book, book.lock
         self._counts = book.groups.setdefault(self.ranks, {})
 
     # -- reading
@@ -173,9 +173,9 @@ class Ledger(Wrapper):
     def sendrecv(self, out, dst, into, src, tag=0):
         self.inner.sendrecv(out, dst, into, src, tag)
         if self._book.counting:
-            to = self._key(dst)
-            self._add_sent(to, out.nbytes)
-            self._add_received((src, *to[1:]), into.nbytes)
+            _, label, site = key = self._key(dst)
+            self._add_sent(key, out.nbytes)
+            self._add_received((src, label, site), into.nbytes)
         return into
 
     def recv_any(self, tag=0):
@@ -189,17 +189,17 @@ class Ledger(Wrapper):
             self._add_sent(self._key(dst), n_bytes)
 
     def _key(self, peer):
-        site = _site.get(None) if in_collective() else _here(sys._getframe(1))
+        site = _site.get(None) if in_collective() else _here(sys._getframe(2))
         return peer, current_label(), site
 
     def _add_sent(self, key, n_bytes):
-        with self._book.lock:
+        with self._lock:
             count = self._counts.get(key) or self._counts.setdefault(key, Count())
             count.bytes_sent += n_bytes
             count.messages_sent += 1
 
     def _add_received(self, key, n_bytes):
-        with self._book.lock:
+        with self._lock:
             count = self._counts.get(key) or self._counts.setdefault(key, Count())
             count.bytes_received += n_bytes
             count.messages_received += 1
