@@ -213,6 +213,28 @@ def test_a_rank_that_left_by_an_exception_fails_the_calls_to_it(t):
             service.call(0, "pause")
 
 
+@ranks(2, 3, 4)
+def test_a_call_that_was_running_when_its_rank_left_fails_too(t):
+    started = t.event()
+
+    def slow():
+        started.set()
+        service.call(0, "pause").wait()
+        return "too late"
+
+    try:
+        with rpc.Service(t, slow=slow, pause=lambda: t.compute(1.0)) as service:
+            if t.rank == 1:
+                started.wait()
+                raise KeyError("lost")
+            if t.rank == 0:
+                with pytest.raises(rpc.RemoteError, match="none, as that rank left its Service"):
+                    service.call(1, "slow").wait()
+                assert service.call(0, "pause").wait() is None
+    except KeyError:
+        assert t.rank == 1
+
+
 @ranks(1, 2, 3, 4)
 def test_bytes_and_messages_equal_the_formula(t):
     ledger = Ledger(t)
