@@ -61,6 +61,21 @@ __device__ __forceinline__ float exp_below_zero(float x) { return expf(x); }
 #endif
 __device__ __forceinline__ double exp_below_zero(double x) { return exp(x); }
 
+// Asks a CPU's cache for elements of the next row while this one is computed: rows of a few KiB end
+// before the processor has guessed where memory is wanted next. A hint, for which any address will
+// do. A GPU has other warps to run while one waits.
+const int AHEAD = 256;  // elements between two calls: more requests at once than a core can keep wait
+template <typename V> __device__ __forceinline__ void fetch(const V* p, int begin, int end) {
+#ifdef MINIDL_HOST
+  for (int j = begin; j < end; j += 64 / (int)sizeof(V)) __builtin_prefetch(p + j);
+#endif
+}
+template <typename V> __device__ __forceinline__ void fetch_to_write(V* p, int begin, int end) {
+#ifdef MINIDL_HOST
+  for (int j = begin; j < end; j += 64 / (int)sizeof(V)) __builtin_prefetch(p + j, 1);
+#endif
+}
+
 // ---- sums ----
 
 // Sum over the 32 lanes, in every lane. A butterfly: after step s each lane holds the sum of 2^s lanes.

@@ -39,8 +39,12 @@ extern "C" __global__ void cross_entropy_v1(ACC* loss, ACC* lse, const T* x, con
     } else {
       SIMD_MAX(m)
       for (int j = 0; j < cols; ++j) m = to_float(xr[j]) > m ? to_float(xr[j]) : m;
-      SIMD_SUM(sum)
-      for (int j = 0; j < cols; ++j) sum += exp_below_zero(to_float(xr[j]) - m);
+      for (int begin = 0; begin < cols; begin += AHEAD) {
+        int end = min(begin + AHEAD, cols);
+        fetch(xr + cols, begin, end);
+        SIMD_SUM(sum)
+        for (int j = begin; j < end; ++j) sum += exp_below_zero(to_float(xr[j]) - m);
+      }
       if (smoothing > 0) {
         SIMD_SUM(total)
         for (int j = 0; j < cols; ++j) total += to_float(xr[j]);

@@ -133,8 +133,15 @@ extern "C" __global__ void softmax_backward_v1(T* gx, const T* gy, const T* y, i
     ACC sum = 0;
     SIMD_SUM(sum)
     for (int j = 0; j < cols; ++j) sum += term(to_float(gyr[j]), to_float(yr[j]));
-    SIMD
-    for (int j = 0; j < cols; ++j) gxr[j] = from_float<T>(slope(to_float(gyr[j]), to_float(yr[j]), sum, scale));
+    for (int begin = 0; begin < cols; begin += AHEAD) {
+      int end = min(begin + AHEAD, cols);
+      fetch(gyr + cols, begin, end);
+      fetch(yr + cols, begin, end);
+      fetch_to_write(gxr + cols, begin, end);
+      SIMD
+      for (int j = begin; j < end; ++j)
+        gxr[j] = from_float<T>(slope(to_float(gyr[j]), to_float(yr[j]), sum, scale));
+    }
   }
 }
 

@@ -18,7 +18,7 @@ import numpy as np
 from minidl import backend
 from minidl.cuda.source import KernelError
 
-__all__ = ["KERNELS", "Kernel", "KernelError", "check", "kernel", "set_threads"]
+__all__ = ["KERNELS", "Kernel", "KernelError", "check", "kernel", "n_threads", "set_threads"]
 
 # Beside the package in a checkout (`pip install -e`). A wheel would carry the folder as package
 # data, minidl/kernels.
@@ -166,6 +166,13 @@ def check(kernel, grid, block, args, **options):
     from minidl.cuda import checker
 
     return checker.check(kernel, grid, block, args, **options)
+
+
+def n_threads():
+    """How many CPU threads a large launch may use in this process."""
+    from minidl.cuda import cpu
+
+    return cpu.n_threads()
 
 
 def set_threads(n):

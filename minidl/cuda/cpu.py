@@ -254,6 +254,11 @@ def _default_threads():
 _n_threads = _default_threads()
 
 
+def n_threads():
+    """How many CPU threads a large launch may use in this process."""
+    return _n_threads
+
+
 def set_threads(n):
     """CPU threads that a large launch may use in this process; returns the number before."""
     global _n_threads

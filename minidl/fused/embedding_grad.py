@@ -2,7 +2,7 @@
 
     y[t] = w[index[t]]          gw[v] = sum of gy[t] over all t with index[t] = v
 
-Forward is a plain gather. On the CPU each thread owns a few columns of the table and walks all t in
+Forward is a plain gather. On the CPU each thread owns some rows of the table and walks all t in
 order; on a GPU the indices are sorted and each run of equal ones is summed. Both add in the order
 of t, so the bits depend on the indices alone.
 
@@ -17,8 +17,8 @@ from minidl.fused import dispatch
 from minidl.fused.launch import BLOCK, contiguous
 
 FILE = "embedding_grad.cu"
-LINE = 16  # columns: a cache line of float32, which two threads should not share
-PARTS = 8  # of the columns: work for a few CPU threads, and rows still long enough to read fast
+PARTS = 4  # of the table for each CPU thread, because some rows are wanted more often than others
+SMALL = 1 << 16  # elements of gy that one thread adds sooner than a second wakes up
 
 
 def reference(index, gy, n_rows):
@@ -40,9 +40,8 @@ def embedding_grad(index, gy, n_rows):
         return out
     acc = dispatch.C_TYPES[out.dtype]
     if xp is np:
-        kernel = dispatch.kernel(FILE, "embedding_grad_columns", gy.dtype, ACC=acc)
-        columns = -(-width // (PARTS * LINE)) * LINE
-        kernel(-(-width // columns), 1, (out, gy, index, n, width, columns))
+        kernel = dispatch.kernel(FILE, "embedding_grad_rows", gy.dtype, ACC=acc)
+        kernel(n_parts(gy.size), 1, (out, gy, index, n, width, n_rows))
     else:
         order = xp.argsort(index, kind="stable")
         starts = segment_starts(xp, index[order])
@@ -54,6 +53,15 @@ def embedding_grad(index, gy, n_rows):
             (out, gy, index, order, starts, n_segments, width),
         )
     return out
+
+
+def n_parts(n_elems):
+    """Into how many parts the CPU's threads cut the table. Each reads all indices, so one thread
+    wants one; the sums do not depend on it."""
+    from minidl import cuda  # here, as in dispatch.py
+
+    n_threads = cuda.n_threads()
+    return 1 if n_threads == 1 or n_elems < SMALL else PARTS * n_threads
 
 
 def segment_starts(xp, ordered):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import minidl
-from minidl import ops
+from minidl import cuda, ops
 from minidl.fused import dispatch
 from minidl.fused import embedding_grad as fused
 from minidl.tensor import Tensor
@@ -66,6 +66,20 @@ def test_equals_the_plain_op(dtype, padding_idx):
     np.testing.assert_array_equal(found[0], found[2])
     # sums of the same numbers in fp32 in the same order, but reduceat may group them otherwise
     np.testing.assert_allclose(found[1], found[3], rtol={"f4": 1e-6, "f2": 1e-3}[dtype], atol=1e-6)
+
+
+def test_the_number_of_threads_does_not_change_the_bits():
+    n, vocabulary, width = 3000, 37, 64  # enough work to be cut into parts
+    index, gy = case(n, vocabulary, width, "f4")
+    before, results = cuda.n_threads(), []
+    for threads in (1, 2, 3):
+        cuda.set_threads(threads)
+        assert fused.n_parts(gy.size) == (1 if threads == 1 else 4 * threads)
+        results.append(fused.embedding_grad(index, gy, vocabulary))
+    cuda.set_threads(before)
+    np.testing.assert_array_equal(results[0], results[1])
+    np.testing.assert_array_equal(results[0], results[2])
+    np.testing.assert_allclose(results[0], fused.reference(index, gy, vocabulary), rtol=1e-4)
 
 
 def test_the_order_of_additions_is_that_of_the_positions():

@@ -112,7 +112,7 @@ def test_passes_over_many_arrays(rung, grid, block):
 def test_embedding_gradient():
     index, gy = np.array([3, 0, 3, 1, 0, 3]), x((6, COLS))
     out = np.zeros((4, COLS), np.float32)
-    sound("embedding_grad.cu", "embedding_grad_columns", 2, 1, (out, gy, index, 6, COLS, 16))
+    sound("embedding_grad.cu", "embedding_grad_rows", 2, 1, (out, gy, index, 6, COLS, len(out)))
     order = np.argsort(index, kind="stable")
     args = (out, gy, index, order, np.array([0, 2, 3, 6]), 3, COLS)
     sound("embedding_grad.cu", "embedding_grad_segments", (2, 2), 16, args)
