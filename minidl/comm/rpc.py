@@ -65,6 +65,10 @@ class Service:
     """The functions that this rank offers, and the way to those of others. All ranks of t make one.
 
     with Service(t, push=push, pull=pull) as service: ...
+
+    It serves from the beginning of the block. A served function that calls others through a
+    variable `service` may run before `as` has set that: then `service = Service(...)` comes first,
+    and `with service:` on the next line.
     """
 
     def __init__(self, t, **functions):
@@ -78,9 +82,9 @@ class Service:
         self._lock = threading.Lock()  # for what the caller and the serving task both change
         self._pending = {}  # number of a call -> its Future, until it is answered
         self._left = {}  # rank -> None, or why it serves no more
-        self._closed, self._reason = False, None  # the same of this rank
+        self._open, self._reason = False, None  # in its block; why this rank serves no more
         self._main = _Frame(self)
-        self._serving = self._t.spawn(self._serve)
+        self._serving = None  # the task, once the block has begun
 
     def call(self, rank, name, /, *args, **kwargs):
         """Run the function that `rank` offers as `name`; returns a Future at once."""
@@ -91,10 +95,10 @@ class Service:
         future = Future(next(self._numbers), frame, rank, name, self._t.event())
         message = _pack(CALL, future.number, (name, args, kwargs))
         with self._lock:
-            if self._reason or (self._closed and frame is self._main):
+            if self._reason or (frame is self._main and not self._open):
                 raise RuntimeError(
-                    f"rank {self.rank}: wanted to call {name}() on rank {rank}; the block of this "
-                    "Service has ended here. Call inside it."
+                    f"rank {self.rank}: wanted to call {name}() on rank {rank}; got a Service "
+                    "outside of its block. Call inside `with`."
                 )
             frame.open[future.number] = future
             reason = self._left.get(rank)
@@ -106,6 +110,10 @@ class Service:
         return future
 
     def __enter__(self):
+        if self._serving is not None:
+            raise RuntimeError(f"rank {self.rank}: a Service serves one block; make a new one")
+        self._open = True
+        self._serving = self._t.spawn(self._serve)
         return self
 
     def __exit__(self, kind, error, trace):
@@ -125,7 +133,7 @@ class Service:
     def _leave(self, reason):
         message = _pack(LEFT, 0, reason)
         with self._lock:
-            self._closed, self._reason = True, reason
+            self._open, self._reason = False, reason
             for dst in range(self.size):
                 self._send("rpc.left", message, dst)
 
