@@ -124,10 +124,6 @@ def algorithms(t, g):
     }
 
 
-def bytes_to_every_rank(ledger):
-    return [ledger.count(peer=peer).bytes_sent for peer in ledger.ranks]
-
-
 def steps(p, g):
     """{name: messages one after the other}: the modelled time if each takes 1 s, its bytes 0."""
 
@@ -219,18 +215,17 @@ def main(t, args):
         all_reduce(ledger, x)
         time_s = t.time() - start
         table.row(f"{name}: wrong sums", int((x != x0 * p + p * (p - 1) // 2).sum()), 0, "exact")
-        sent = bytes_to_every_rank(ledger)
-        matrices[name] = gather(t, sent)
+        matrices[name] = ledger.matrix()  # bytes from rank i to rank j, on every rank
         if name.startswith("nodes"):
-            inside = sum(sent[r // g * g : r // g * g + g])
-            between = sum(sent) - inside
+            sent = matrices[name][r]
+            inside = int(sent[r // g * g : r // g * g + g].sum())
+            between = int(sent.sum()) - inside
             table.row(f"{name}: bytes inside a node", inside, 2 * (g - 1) * K // g, "exact")
             table.row(f"{name}: bytes between nodes", between, 2 * (m - 1) * K // p, "exact")
         if not args.sim:
             table.row(f"{name}: ms of wall time", 1000 * time_s)
 
     if r == 0:
-        matrices = {name: np.array(sent) for name, sent in matrices.items()}
         power = halving_doubling.core(p)  # the largest power of two up to p
         fold = K if p > power else 0
         busiest = {
@@ -310,7 +305,7 @@ def draw(plt, matrices, g, n_bytes, sizes, times, link):
     shares = {name: matrix / n_bytes for name, matrix in matrices.items()}
     top = max(1e-9, max(share.max() for share in shares.values()))
     for axes, (name, share) in zip(panels, shares.items(), strict=True):
-        cells = heat_map(axes, share, top, g)
+        cells = squares(axes, share, top, g)
         node = np.arange(p) // g
         between = share[node[:, None] != node].sum()
         busiest = share.sum(1).max()
@@ -361,7 +356,7 @@ def overtaking(axes, sizes, ratio, colour):
     return ", ".join(words) or ("at all sizes" if (log <= 0).all() and log.any() else "never")
 
 
-def heat_map(axes, share, top, g):
+def squares(axes, share, top, g):
     """share[i, j]: what rank i sends to rank j; a grey square around the ranks of a node."""
     p = len(share)
     cells = axes.pcolormesh(

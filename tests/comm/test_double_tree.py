@@ -71,7 +71,7 @@ def test_bytes_and_messages_equal_the_formula(t, segment_bytes):
         links = sum((me.parent is not None) + len(me.children) for me in seats)
         assert ledger.messages_sent == ledger.messages_received == links * segments
         neighbours = {peer for me in seats for peer in (me.parent, *me.children)} - {None}
-        assert {peer for _, _, peer in ledger.rows} == {t.ranks[peer] for peer in neighbours}
+        assert {row.peer for row in ledger.rows} == {t.ranks[peer] for peer in neighbours}
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 8, 9, 64])
