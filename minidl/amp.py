@@ -26,6 +26,9 @@ from contextlib import contextmanager
 import numpy as np
 
 from minidl.function import Function, autocasting, op_name
+from minidl.grad_scaler import GradScaler
+from minidl.nn.norm import BatchNorm
+from minidl.optim.master import use_master_weights
 from minidl.tensor import Tensor
 
 WIDE = np.dtype(np.float32)
@@ -56,6 +59,36 @@ def lists():
     for name, cls in sorted(_ops().items()):
         found[cls.precision].append(name)
     return found
+
+
+def initialize(model, optimizer, opt_level="O1", loss_scale=None):
+    """(model, optimizer, scaler) for apex's level of mixed precision, changed in place.
+
+        O0   all float32                         scale 1
+        O1   float32 weights, autocast           dynamic scale
+        O2   float16 model but for batch norm,   dynamic scale
+             float32 master weights
+        O3   all float16, no master weights      scale 1: fast, and not to be trusted
+
+    The model takes inputs of any floating dtype and returns float32. loss_scale: a fixed scale
+    instead. Call it before the optimizer's first step."""
+    if opt_level not in ("O0", "O1", "O2", "O3"):
+        raise ValueError(f"amp.initialize: opt_level is O0, O1, O2 or O3; got {opt_level!r}")
+    forward = model.forward
+    if opt_level == "O1":
+        model.forward = lambda *inputs, **options: _wide(autocast()(forward)(*inputs, **options))
+    elif opt_level in ("O2", "O3"):
+        _halve(model, but=BatchNorm if opt_level == "O2" else ())
+        model.forward = lambda *inputs, **options: _wide(
+            forward(*(x.half() if isinstance(x, Tensor) and _narrow(x) else x
+              for x in inputs), **options))
+    if opt_level == "O2":
+        use_master_weights(optimizer)
+    if loss_scale is not None:
+        scaler = GradScaler(loss_scale, growth_interval=1 << 62, backoff_factor=0.5)
+    else:
+        scaler = GradScaler(enabled=opt_level in ("O1", "O2"))
+    return model, optimizer, scaler
 
 
 class Autocast:
@@ -101,12 +134,30 @@ class Autocast:
 
     def _cast(self, x, array, target):
         if not (isinstance(x, Tensor) and x.is_leaf and x.requires_grad):
-            return array.astype(target)
+            with np.errstate(over="ignore"):  # inf, as on a GPU
+                return array.astype(target)
         version, dtype, cast = self.casts.get(x, (None, None, None))
         if version != x.version or dtype != target or cast.shape != array.shape:
             cast = array.astype(target)
             self.casts[x] = (x.version, target, cast)
         return cast
+
+
+def _halve(model, but):
+    """Cast the floating state of all modules, except of those of class `but`, to float16."""
+    kept = {t for module in model.modules() if isinstance(module, but)
+            for t in [*module.parameters(), *module.buffers()]}
+    for t in [*model.parameters(), *model.buffers()]:
+        if t not in kept and t.dtype.kind == "f":
+            t.data = t.data.astype(np.float16)
+            t.grad = None
+
+
+def _wide(output):
+    """The model's output in float32: a Tensor, or a tuple of them."""
+    if isinstance(output, tuple):
+        return tuple(_wide(y) for y in output)
+    return output.float() if _narrow(output) else output
 
 
 def _narrow(x):

@@ -4,12 +4,15 @@ import numpy as np
 import pytest
 
 import minidl
-from minidl import amp, nn
+from minidl import amp, nn, optim
+from minidl.comm import simulate
+from minidl.data import datasets
 from minidl.function import Function, autocasting
 from minidl.nn import functional as F
+from minidl.parallel import DataParallel
 from minidl.recompute import recompute
 
-HALF, SINGLE, DOUBLE = np.float16, np.float32, np.float64
+HALF, SINGLE, DOUBLE = (np.dtype(t) for t in ("f2", "f4", "f8"))
 
 
 def tensor(*shape, dtype=SINGLE, seed=0, requires_grad=True):
@@ -162,3 +165,145 @@ def test_recompute_runs_again_in_the_same_precision():
     plain, again = train(block), train(lambda x: recompute(block, x))
     for a, b in zip(plain, again, strict=True):
         assert a.dtype == b.dtype and np.array_equal(a, b)
+
+
+# -- levels
+
+
+def trained(level, model, x, y, n_steps, lr, **options):
+    """The losses of training at a level of apex."""
+    minidl.manual_seed(0)
+    model = model()
+    optimizer = optim.AdamW(model.parameters(), lr=lr)
+    model, optimizer, scaler = amp.initialize(model, optimizer, level, **options)
+    losses = []
+    for _ in range(n_steps):
+        optimizer.zero_grad()
+        output = model(x)
+        assert output.dtype == SINGLE
+        loss = F.cross_entropy(output.reshape(-1, output.shape[-1]), y)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer, max_norm=1.0)
+        scaler.update()
+        losses.append(loss.item())
+    return losses, model, scaler
+
+
+def text():
+    tokens = np.random.default_rng(0).integers(0, 12, (6, 17))
+    return minidl.tensor(tokens[:, :-1]), minidl.tensor(tokens[:, 1:].reshape(-1))
+
+
+def gpt():
+    return nn.GPT(vocab_size=12, context=16, width=16, n_layers=2, n_heads=2)
+
+
+def digits():
+    images, labels = datasets.digits()[0][:256]
+    return minidl.tensor(images), minidl.tensor(labels)
+
+
+def cnn():
+    return nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(),
+                         nn.MaxPool2d(2), nn.Flatten(), nn.Linear(128, 10))
+
+
+@pytest.mark.parametrize("model, data, n_steps, lr",
+                         [(gpt, text, 60, 1e-3), (cnn, digits, 30, 1e-2)])
+def test_levels_0_1_and_2_end_within_a_hundredth_of_each_others_loss(model, data, n_steps, lr):
+    losses = {level: trained(level, model, *data(), n_steps, lr)[0] for level in ("O0", "O1", "O2")}
+    assert losses["O0"][-1] < 0.8 * losses["O0"][0]
+    for level in ("O1", "O2"):
+        assert abs(losses[level][-1] - losses["O0"][-1]) < 0.01 * losses["O0"][-1]
+
+
+def test_levels_leave_the_state_in_their_dtypes():
+    x, y = digits()
+    for level, batch_norm, other in [("O0", SINGLE, SINGLE), ("O1", SINGLE, SINGLE),
+                                     ("O2", SINGLE, HALF), ("O3", HALF, HALF)]:
+        model = cnn()
+        optimizer = optim.SGD(model.parameters(), lr=0.1)
+        model, optimizer, scaler = amp.initialize(model, optimizer, level)
+        assert {t.dtype for t in [*model[1].parameters(), model[1].running_var]} == {batch_norm}
+        assert {p.dtype for p in (*model[0].parameters(), *model[-1].parameters())} == {other}
+        assert len(optimizer.low) == (4 if level == "O2" else 0)
+        assert scaler.get_scale() == (65536 if level in ("O1", "O2") else 1)
+        assert model(x[:4]).dtype == SINGLE
+    assert amp.initialize(cnn(), optim.SGD(cnn().parameters()), "O2", 128.0)[2].get_scale() == 128
+    with pytest.raises(ValueError, match="got 'O4'"):
+        amp.initialize(cnn(), optim.SGD(cnn().parameters()), "O4")
+
+
+def test_without_master_weights_small_updates_are_lost():
+    """Negative control: O3's weights stop where O2's master copies still move."""
+    def sgd(level):
+        minidl.manual_seed(0)
+        model = nn.Linear(8, 4)
+        optimizer = optim.SGD(model.parameters(), lr=1e-4)
+        model, optimizer, scaler = amp.initialize(model, optimizer, level)
+        x = minidl.randn(64, 8)
+        target = (x @ minidl.randn(8, 4)).detach()
+        for _ in range(2000):
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(x), target)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        return loss.item()
+
+    full, masters, none = sgd("O0"), sgd("O2"), sgd("O3")
+    assert abs(masters - full) < 0.01 * full
+    assert none > 1.15 * full
+
+
+def test_without_loss_scaling_small_gradients_vanish():
+    """Negative control: inputs of size 2**-12 and a factor of 2**-9 behind the layer give weight
+    gradients of about 2**-26, most of which fp16 rounds to nothing; times 2**16 they are far from
+    it."""
+    x, y = digits()
+    x = x.reshape(-1, 64) * 2.0**-12
+
+    def sgd(level, **options):
+        minidl.manual_seed(0)
+        model = nn.Linear(64, 10)
+        start = model.weight.data.copy()
+        optimizer = optim.SGD(model.parameters(), lr=2.0**20)
+        model, optimizer, scaler = amp.initialize(model, optimizer, level, **options)
+        for _ in range(5):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x) * 2.0**-9, y)
+            scaler.scale(loss).backward()
+            vanished = (model.weight.grad == 0).mean()
+            scaler.step(optimizer)
+            scaler.update()
+        return optimizer.parameters()[0].data - start, vanished
+
+    (full, _), (scaled, kept), (unscaled, lost) = (
+        sgd("O0"), sgd("O2"), sgd("O2", loss_scale=1.0))
+    # about 2**-11 for each rounding: of the start, the logits, their gradient
+    assert abs(scaled - full).max() < 0.01 * abs(full).max()
+    assert abs(unscaled - full).max() > 0.1 * abs(full).max()
+    assert lost > kept + 0.2
+
+
+def test_autocast_inside_data_parallel_and_agreed_skips():
+    def body(t):
+        minidl.manual_seed(0)
+        model = DataParallel(nn.MLP(4, 8, 3), t)
+        optimizer = optim.SGD(model.parameters(), lr=0.1)
+        scaler = amp.GradScaler(16.0)
+        x = np.random.default_rng(t.rank).standard_normal((5, 4), dtype=SINGLE)
+        taken = []
+        for step in range(3):
+            optimizer.zero_grad()
+            x[0, 0] = np.inf if step == 1 and t.rank == 1 else 1
+            with amp.autocast(), np.errstate(all="ignore"):
+                loss = F.cross_entropy(model(minidl.tensor(x)), minidl.tensor([0, 1, 2, 0, 1]))
+            with np.errstate(all="ignore"):
+                scaler.scale(loss).backward()
+            taken.append(scaler.step(optimizer))  # the sum over ranks carries the nan to all
+            scaler.update()
+        return taken, [p.data.tobytes() for p in model.parameters()]
+
+    results = simulate(2, body)
+    assert results[0] == results[1] and results[0][0] == [True, False, True]

@@ -62,7 +62,7 @@ class GroupNorm(Module):
         return f"{self.num_groups}, {self.num_channels}, eps={self.eps}"
 
 
-class _BatchNorm(Module):
+class BatchNorm(Module):
     """Normalises by the batch in training, by running averages in eval:
     running = (1 - momentum) * running + momentum * batch (the unbiased variance);
     momentum=None takes the plain average of all batches so far."""
@@ -97,13 +97,13 @@ class _BatchNorm(Module):
         return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}"
 
 
-class BatchNorm1d(_BatchNorm):
+class BatchNorm1d(BatchNorm):
     """x (N, C) or (N, C, L)."""
 
     ndims = (2, 3)
 
 
-class BatchNorm2d(_BatchNorm):
+class BatchNorm2d(BatchNorm):
     """x (N, C, H, W)."""
 
     ndims = (4,)

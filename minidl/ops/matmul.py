@@ -24,7 +24,8 @@ def product(xp, a, b):
     fp16 on the CPU: BLAS has no half type and NumPy's own loop is ~100 times slower, so multiply in
     fp32 and round once at the end: what tensor cores do, products of halves summed in fp32."""
     if xp is np and a.dtype == np.float16:
-        return product(xp, a.astype(np.float32), b.astype(np.float32)).astype(np.float16)
+        with np.errstate(over="ignore"):  # inf, as on a GPU; a loss scaler looks for it
+            return product(xp, a.astype(np.float32), b.astype(np.float32)).astype(np.float16)
     if b.ndim == 2 and a.ndim > 2 and a.size:
         # (..., n, k) @ (k, m): the leading dimensions are just more rows
         y = xp.matmul(a.reshape(-1, a.shape[-1]), b)
@@ -145,7 +146,8 @@ def column_sums(xp, g):
     """g.sum(0) of a matrix as ones @ g: BLAS reads a matrix 2-3 times faster than NumPy adds its
     rows, on 2048 x 1024 float32. fp16 sums in fp32."""
     if g.dtype == np.float16:
-        return g.sum(axis=0, dtype=np.float32).astype(np.float16)
+        with np.errstate(over="ignore"):
+            return g.sum(axis=0, dtype=np.float32).astype(np.float16)
     return xp.ones(g.shape[0], g.dtype) @ g
 
 

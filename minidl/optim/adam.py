@@ -15,7 +15,7 @@ Test: tests/optim/test_optimizer.py
 import math
 
 from minidl.fused.adamw import adamw
-from minidl.optim.optimizer import Optimizer, fusable
+from minidl.optim.optimizer import Optimizer, fusable, low_arrays
 
 
 class Adam(Optimizer):
@@ -29,14 +29,18 @@ class Adam(Optimizer):
                              f"got lr {lr}, eps {eps}, weight_decay {weight_decay}, betas {betas}")
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay))
 
-    def update_group(self, params, group):
-        if not fusable(params):
-            return super().update_group(params, group)
+    def update_group(self, params, grads, group, unscale):
+        if not fusable(params, grads):
+            return super().update_group(params, grads, group, unscale)
         states = [self.advance(p, self.state.setdefault(p, {})) for p in params]
-        adamw([p.data for p in params], [p.grad for p in params],
+        low = low_arrays(self.low, params, grads)
+        adamw([p.data for p in params], grads,
               [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states],
               [s["step"] for s in states], lr=group["lr"], betas=group["betas"], eps=group["eps"],
-              weight_decay=group["weight_decay"], decoupled=self.decoupled)
+              weight_decay=group["weight_decay"], decoupled=self.decoupled, unscale=unscale,
+              low=low)
+        if low is None:
+            self.write_low(params)
 
     def advance(self, p, state):
         """The parameter's state, made at its first step, one step further."""

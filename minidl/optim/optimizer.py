@@ -1,7 +1,8 @@
 """Optimizer: parameter groups, per-parameter state, and a step that each subclass defines.
 
 A group is a dict {"params": [...], "lr": ..., ...}: options may differ between groups. State is one
-dict per parameter. `state_dict` numbers the parameters in order, as PyTorch does.
+dict per parameter. `state_dict` numbers the parameters in order, as PyTorch does. Parameters in
+float16 may have a float32 master copy, which is what the optimizer then updates (master.py).
 
 Test: tests/optim/test_optimizer.py
 """
@@ -19,6 +20,7 @@ class Optimizer:
     def __init__(self, params, defaults):
         self.defaults = defaults
         self.state = {}
+        self.low = {}  # master weight -> the float16 parameter that follows it
         self.param_groups = []
         params = list(params)
         if not params:
@@ -50,67 +52,118 @@ class Optimizer:
         """Forget the gradients; set_to_none=False keeps the arrays and fills them with zeros."""
         for group in self.param_groups:
             for p in group["params"]:
-                if set_to_none:
-                    p.grad = None
-                elif p.grad is not None:
-                    p.grad[...] = 0
+                for t in {p, self.low.get(p, p)}:
+                    if set_to_none:
+                        t.grad = None
+                    elif t.grad is not None:
+                        t.grad[...] = 0
 
-    def step(self):
-        """Update every parameter that has a gradient, in place."""
+    def step(self, unscale=1.0):
+        """Update every parameter that has a gradient, in place.
+
+        unscale: a factor for all gradients, such as one over the loss scale."""
         with no_grad():
             for group in self.param_groups:
-                params = [p for p in group["params"] if p.grad is not None]
-                self.update_group(params, group)
+                params = [p for p in group["params"] if self.gradient(p) is not None]
+                low = [p for p in params if p in self.low]
+                for part in ([p for p in params if p not in self.low], low):
+                    if part:
+                        self.update_group(part, [self.gradient(p) for p in part], group, unscale)
                 for p in params:
                     p.version += 1
+                for p in low:
+                    self.low[p].version += 1
+                    p.grad = None  # held only from unscale_ to here
 
-    def update_group(self, params, group):
-        """Update the parameters of one group: one by one, unless a subclass has a fused kernel
-        that takes them all at once."""
+    def update_group(self, params, grads, group, unscale):
+        """Update some parameters of a group, all of which have a master copy, or none: one by one,
+        unless a subclass has a fused kernel that takes them all at once."""
+        for p, g in zip(params, grads, strict=True):
+            if p in self.low:
+                g = g.astype(np.float32)
+            if unscale != 1.0:
+                g = g * g.dtype.type(unscale)
+            self.update(p, g, self.state.setdefault(p, {}), group)
+            self.write_low([p])
+
+    def write_low(self, params):
+        """Copy master weights down to the parameters that follow them."""
         for p in params:
-            self.update(p, p.grad, self.state.setdefault(p, {}), group)
+            if p in self.low:
+                self.low[p].data[...] = p.data
+
+    def gradient(self, p):
+        """The gradient of p; of a master weight the unscaled one, or else its parameter's."""
+        return self.low[p].grad if p.grad is None and p in self.low else p.grad
+
+    def gradients(self):
+        """All gradients there are, as a list of arrays."""
+        return [g for p in self.parameters() if (g := self.gradient(p)) is not None]
 
     def update(self, p, grad, state, group):
         """Change p.data in place, given its gradient array; keep what is needed in `state`."""
         raise NotImplementedError(f"{type(self).__name__} has no update")
 
     def state_dict(self):
-        """{"state": {index: {name: array or number}}, "param_groups": [...]}, PyTorch's layout.
-        The arrays are the live ones."""
-        index = {p: i for i, p in enumerate(self._params())}
+        """{"state": {index: {name: array or number}}, "param_groups": [...]}, PyTorch's layout; a
+        master weight is in its parameter's state. The arrays are the live ones."""
+        index = {p: i for i, p in enumerate(self.parameters())}
         groups = [{**g, "params": [index[p] for p in g["params"]]} for g in self.param_groups]
-        return {"state": {index[p]: dict(s) for p, s in self.state.items()},
-                "param_groups": groups}
+        state = {i: {**self.state.get(p, {}), **({"master": p.data} if p in self.low else {})}
+                 for p, i in index.items() if p in self.state or p in self.low}
+        return {"state": state, "param_groups": groups}
 
     def load_state_dict(self, state_dict):
         """Copy a state in; ValueError if groups or shapes differ, and then nothing has changed."""
-        params = self._params()
+        params = self.parameters()
         sizes = [len(g["params"]) for g in self.param_groups]
         given = [len(g["params"]) for g in state_dict["param_groups"]]
         if sizes != given:
             raise ValueError(f"load_state_dict: this optimizer has groups of {sizes} parameters, "
                              f"the state has {given}")
-        loaded = {}
+        loaded, masters = {}, {}
         for i, state in state_dict["state"].items():
             p = params[int(i)]
             for name, value in state.items():
                 if getattr(value, "ndim", 0) and tuple(value.shape) != p.shape:
                     raise ValueError(f"load_state_dict: {name} of parameter {i} has shape "
                                      f"{tuple(value.shape)}, the parameter {p.shape}")
-            loaded[p] = {k: _copy(v) for k, v in state.items()}
-        self.state = loaded
+            if ("master" in state) != (p in self.low):
+                raise ValueError(f"load_state_dict: parameter {i} has "
+                                 + ("no master copy here, the state has one; first call "
+                                    "optim.use_master_weights(optimizer)" if p not in self.low
+                                    else "a master copy here, the state has none"))
+            loaded[p] = {k: _copy(v) for k, v in state.items() if k != "master"}
+            if p in self.low:
+                masters[p] = state["master"]
+        self.state = {p: state for p, state in loaded.items() if state}
+        for p, array in masters.items():
+            p.data[...] = array
+        self.write_low(masters)
         for group, saved in zip(self.param_groups, state_dict["param_groups"]):
             group.update({k: v for k, v in saved.items() if k != "params"})
 
-    def _params(self):
+    def parameters(self):
+        """What is updated, in order; master weights in place of the parameters that have one."""
         return [p for g in self.param_groups for p in g["params"]]
 
 
-def fusable(params):
-    """Whether a fused kernel may update these: float32, contiguous, and a kernel can run at all."""
-    arrays = [a for p in params for a in (p.data, p.grad)]
-    return dispatch.usable(*arrays) and all(
-        a.dtype == np.float32 and a.flags.c_contiguous for a in arrays)
+def fusable(params, grads):
+    """Whether a fused kernel may update these: float32 and contiguous, the gradients float32 or all
+    float16, and a kernel can run at all."""
+    arrays = [*(p.data for p in params), *grads]
+    return (dispatch.usable(*arrays[:len(params)]) and dispatch.usable(*grads)
+            and all(p.dtype == np.float32 for p in params)
+            and all(a.flags.c_contiguous for a in arrays))
+
+
+def low_arrays(low, params, grads):
+    """The float16 arrays that a kernel is to write beside the master weights; None where it cannot:
+    none follows them, or the gradients were unscaled to float32 before."""
+    arrays = [low[p].data for p in params if p in low]
+    usable = len(arrays) == len(params) and all(
+        a.dtype == g.dtype and a.flags.c_contiguous for a, g in zip(arrays, grads, strict=True))
+    return arrays if usable else None
 
 
 def _copy(value):

@@ -9,7 +9,7 @@ Source: Sutskever, Martens, Dahl, Hinton 2013.   Test: tests/optim/test_optimize
 """
 
 from minidl.fused.sgd import sgd
-from minidl.optim.optimizer import Optimizer, fusable
+from minidl.optim.optimizer import Optimizer, fusable, low_arrays
 
 
 class SGD(Optimizer):
@@ -24,9 +24,9 @@ class SGD(Optimizer):
         super().__init__(params, dict(lr=lr, momentum=momentum, dampening=dampening,
                                       weight_decay=weight_decay, nesterov=nesterov))
 
-    def update_group(self, params, group):
-        if not fusable(params):
-            return super().update_group(params, group)
+    def update_group(self, params, grads, group, unscale):
+        if not fusable(params, grads):
+            return super().update_group(params, grads, group, unscale)
         options = {k: group[k] for k in ("lr", "momentum", "dampening", "weight_decay", "nesterov")}
         states = [self.state.setdefault(p, {}) for p in params]
         first = ["momentum_buffer" not in s for s in states]
@@ -34,7 +34,10 @@ class SGD(Optimizer):
         if group["momentum"]:
             velocities = [s.setdefault("momentum_buffer", p._xp.zeros_like(p.data))
                           for p, s in zip(params, states)]
-        sgd([p.data for p in params], [p.grad for p in params], velocities, first, **options)
+        low = low_arrays(self.low, params, grads)
+        sgd([p.data for p in params], grads, velocities, first, **options, unscale=unscale, low=low)
+        if low is None:
+            self.write_low(params)
 
     def update(self, p, grad, state, group):
         momentum = group["momentum"]

@@ -1,0 +1,154 @@
+"""Master weights: what rounds to nothing in fp16 adds up in fp32."""
+
+import numpy as np
+import pytest
+
+from minidl import nn, optim, use_fused
+from minidl.grad_scaler import GradScaler
+
+OPTIMIZERS = {
+    "SGD": lambda params: optim.SGD(params, lr=0.1),
+    "momentum": lambda params: optim.SGD(params, lr=0.1, momentum=0.9, weight_decay=0.01),
+    "Adam": lambda params: optim.Adam(params, lr=0.01, weight_decay=0.01),
+    "AdamW": lambda params: optim.AdamW(params, lr=0.01),
+}
+
+
+def parameters(dtype=np.float16, shapes=((5, 7), (3,), (257,)), seed=0):
+    rng = np.random.default_rng(seed)
+    return [nn.Parameter(rng.standard_normal(s).astype(np.float16).astype(dtype)) for s in shapes]
+
+
+def set_gradients(params, step, scale=1.0):
+    rng = np.random.default_rng(100 + step)
+    for p in params:
+        p.grad = (rng.integers(-64, 65, p.shape) / 64 * scale).astype(p.dtype)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("scale", [1.0, 256.0])
+def test_masters_are_the_weights_of_fp32_training_and_the_fp16_ones_their_cast(name, fused, scale):
+    low, wide = parameters(), parameters(np.float32)
+    with_masters = optim.use_master_weights(OPTIMIZERS[name](low))
+    plain = OPTIMIZERS[name](wide)
+    with use_fused(fused):
+        for step in range(4):
+            set_gradients(low, step, scale)
+            set_gradients(wide, step)
+            with_masters.step(unscale=1 / scale)
+            plain.step()
+            for master, w, p in zip(with_masters.parameters(), wide, low, strict=True):
+                assert np.array_equal(master.data, w.data)  # the scale is a power of two
+                assert p.dtype == np.float16
+                assert np.array_equal(p.data, w.data.astype(np.float16))
+                assert p.version == step + 1 and master.grad is None
+
+
+def test_updates_below_half_an_ulp_add_up_only_in_the_master_copy():
+    # |w| = 1: half an ulp of fp16 is 2**-12 below 1; lr * g = 2**-13
+    def train(masters):
+        p = nn.Parameter(np.ones(4, np.float16))
+        optimizer = optim.SGD([p], lr=2.0**-13)
+        if masters:
+            optim.use_master_weights(optimizer)
+        for _ in range(1024):
+            p.grad = np.ones(4, np.float16)
+            optimizer.step()
+        return p.data
+
+    assert np.all(train(masters=True) == 1 - 1024 * 2.0**-13)
+    assert np.all(train(masters=False) == 1)
+
+
+def test_float32_parameters_stay_as_they_are_beside_masters():
+    half, single = parameters(), parameters(np.float32, seed=1)
+    optimizer = optim.use_master_weights(optim.AdamW([*half, *single]))
+    assert len(optimizer.low) == 3 and optimizer.parameters()[3:] == single
+    set_gradients([*half, *single], 0)
+    before = [p.data.copy() for p in single]
+    optimizer.step()
+    assert all(not np.array_equal(a, p.data) for a, p in zip(before, single, strict=True))
+    optimizer.zero_grad()
+    assert all(p.grad is None for p in [*half, *single])
+
+
+def test_unscale_writes_float32_gradients_which_the_step_then_uses_and_drops():
+    def train(early):
+        params = parameters()
+        optimizer = optim.use_master_weights(OPTIMIZERS["AdamW"](params))
+        scaler = GradScaler(1024.0)
+        for step in range(3):
+            set_gradients(params, step, 1024.0)
+            if early:
+                scaler.unscale_(optimizer)
+                assert all(m.grad.dtype == np.float32 for m in optimizer.parameters())
+                optim.clip_grad_norm_(optimizer.parameters(), 1e9)
+            assert scaler.step(optimizer)
+            scaler.update()
+            assert all(m.grad is None for m in optimizer.parameters())
+        return [p.data for p in params]
+
+    for a, b in zip(train(True), train(False), strict=True):
+        assert np.array_equal(a, b)
+
+
+def test_an_unscaled_gradient_that_no_step_used_is_not_used_later():
+    params = parameters()
+    optimizer = optim.use_master_weights(optim.SGD(params, lr=1.0))
+    scaler = GradScaler(4.0)
+    set_gradients(params, 0, 4.0)
+    scaler.unscale_(optimizer)
+    scaler.update()
+    before = [m.data.copy() for m in optimizer.parameters()]
+    set_gradients(params, 1, 4.0)
+    scaler.step(optimizer)
+    for m, b, p in zip(optimizer.parameters(), before, params, strict=True):
+        assert np.array_equal(m.data, b - p.grad.astype(np.float32) / 4)
+
+
+def test_state_holds_the_masters_and_comes_back_to_the_same_bits():
+    def build():
+        params = parameters()
+        return params, optim.use_master_weights(OPTIMIZERS["AdamW"](params))
+
+    params, optimizer = build()
+    for step in range(2):
+        set_gradients(params, step)
+        optimizer.step()
+    again, restored = build()
+    restored.load_state_dict(optimizer.state_dict())
+    for a, b in zip(params, again, strict=True):
+        assert np.array_equal(a.data, b.data)
+    for ps, o in ((params, optimizer), (again, restored)):
+        set_gradients(ps, 2)
+        o.step()
+    for a, b in zip(optimizer.parameters(), restored.parameters(), strict=True):
+        assert np.array_equal(a.data, b.data)
+    with pytest.raises(ValueError, match="no master copy here"):
+        optim.AdamW(parameters()).load_state_dict(optimizer.state_dict())
+    with pytest.raises(ValueError, match="the state has none"):
+        wide = optim.AdamW(parameters(np.float32))
+        set_gradients(wide.parameters(), 0)
+        wide.step()
+        restored.load_state_dict(wide.state_dict())
+
+
+def test_masters_come_before_the_first_step():
+    params = parameters()
+    optimizer = OPTIMIZERS["momentum"](params)
+    set_gradients(params, 0)
+    optimizer.step()
+    with pytest.raises(RuntimeError, match="before the first step"):
+        optim.use_master_weights(optimizer)
+
+
+def test_sixteen_bytes_a_parameter():
+    p = nn.Parameter(np.ones(1000, np.float16))
+    optimizer = optim.use_master_weights(optim.AdamW([p]))
+    p.grad = np.ones(1000, np.float16)
+    optimizer.step()
+    master, = optimizer.parameters()
+    state = optimizer.state[master]
+    held = [p.data, p.grad, master.data, state["exp_avg"], state["exp_avg_sq"]]
+    assert [a.nbytes for a in held] == [2000, 2000, 4000, 4000, 4000]
