@@ -3,7 +3,7 @@
     main        backward | submit(b0) ... | submit(b1) ....... | b0.wait() b1.wait() | step
     background             |== all_reduce b0 ==|== all_reduce b1 ==|
 
-Test: tests/comm/test_background.py   Used by: parallel/bucket.py
+Test: tests/comm/test_background.py   Used by: parallel/bucket.py   Tutorial: tutorials/07_overlap.py
 
 All ranks must submit the same jobs in the same order: that alone decides which message belongs to
 which job. The jobs talk on a duplicate of the transport, so the main thread may communicate
@@ -18,7 +18,7 @@ import sys
 import threading
 from collections import deque
 
-from .lookout import user_frame
+from .places import user_frame
 
 # (file, line) of the user's code that submitted the running job.
 submitted_at = contextvars.ContextVar("where the running job was submitted")

@@ -26,7 +26,7 @@ import numpy as np
 
 from . import ring
 from .background import submitted_at
-from .lookout import spot, user_frame
+from .places import spot, user_frame
 from .transport import Request, Wrapper, current_label, in_collective
 
 _site = contextvars.ContextVar("where the running collective was called")
@@ -184,6 +184,13 @@ class Ledger(Wrapper):
             self._add_received(self._key(src), data.nbytes)
         return src, data
 
+    def shared(self, n_bytes):
+        return _CountedWindow(self, self.inner.shared(n_bytes))
+
+    def _moved(self, peer, n_read, n_given):
+        if self._book.counting:
+            self._add(self._key(peer), n_given, n_read)
+
     def _sent(self, dst, n_bytes):
         if self._book.counting:
             self._add_sent(self._key(dst), n_bytes)
@@ -204,11 +211,32 @@ class Ledger(Wrapper):
             count.bytes_received += n_bytes
             count.messages_received += 1
 
+    def _add(self, key, n_sent, n_received):
+        """Bytes that moved without a message, through a shared window."""
+        with self._lock:
+            count = self._counts.get(key) or self._counts.setdefault(key, Count())
+            count.bytes_sent += n_sent
+            count.bytes_received += n_received
+
     def around(self, inner):
         group = object.__new__(Ledger)
         Wrapper.__init__(group, inner)
         group._open(self._book)
         return group
+
+
+class _CountedWindow:
+    """A window.Window that counts the bytes that ranks read of each other's segments."""
+
+    def __init__(self, ledger, window):
+        self._ledger, self._window = ledger, window
+
+    def __getattr__(self, name):
+        return getattr(self._window, name)
+
+    def moved(self, peer, n_read, n_given):
+        self._window.moved(peer, n_read, n_given)
+        self._ledger._moved(peer, n_read, n_given)
 
 
 class _CountedReceive(Request):

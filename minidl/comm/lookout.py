@@ -4,9 +4,8 @@
             looks   every half second: still the same wait? after 1 s: ask all ranks
             answers <-- "state?"  --> counters, waits, the line where main is (waits.py)
 
-The ranks talk over TCP, not MPI: a thread that sleeps in `select` costs nothing, while one that
-polls MPI costs time and takes its locks; and a process that dies closes its sockets, which others
-see at once. What the threads cost is in the README's figures.
+They talk over TCP (side_channel.py says why not MPI) and sleep nearly always: what they cost is in
+the README's figures.
 
     nobody of a set can go on, twice in a quarter second       deadlock: certain, ends now
     a rank waits `deadline_s` for one that computes            it has not arrived: ends then
@@ -23,25 +22,19 @@ Test: tests/mpi/test_watch_mpi.py   Used by: watch.py
 import atexit
 import contextlib
 import itertools
-import json
-import os
-import platform
-import secrets
 import select
-import socket
 import sys
 import threading
 import time
 from dataclasses import asdict
 
-import numpy as np
-
-from .waits import Need, State, Wait, cycle, describe, stuck
+from .places import in_words, seen_at, spot
+from .side_channel import Channel, read_line, send_line
+from .waits import Need, State, Wait, arrows, cycle, describe, stuck
 
 LOOK_S = 0.5  # between two looks at the own rank: two wake-ups a second are not measurable
 SUSPECT_S = 1.0  # a wait this long is worth asking about
 AGAIN_S = 0.25  # between the two looks that make a deadlock certain
-ANSWER_S = 1.0  # an idle interpreter answers in a millisecond, one that computes in six
 
 
 class Book:
@@ -77,9 +70,9 @@ class Lookout:
         self._deadline_s = float("inf") if deadline_s is None else deadline_s
         self._since = {}  # thread -> (serial of its wait, when the wait was first seen)
         self._words = {}  # rank -> its last State, said when it left
-        self._over = False  # this rank leaves, or another has reported: no reports any more
+        self._over = self._left = False  # no reports any more; the process ends
         self._main = threading.main_thread().ident
-        self._listen(tag)
+        self._channel = Channel(t, tag)
         self._link()
         for work in (self._answers, self._looks):
             name = f"minidl {work.__name__[1:]}"
@@ -88,36 +81,7 @@ class Lookout:
         for module, hook in ((sys, "excepthook"), (threading, "excepthook")):
             setattr(module, hook, self._before(getattr(module, hook)))
 
-    # -- sockets: a line of JSON each way
-
-    def _listen(self, tag):
-        here = [platform.node(), _namespace()]
-        at_home = all(place == here for place in share(self._t, here, tag))
-        self._listener = socket.create_server(("127.0.0.1" if at_home else "", 0), backlog=128)
-        addresses = ["127.0.0.1"] if at_home else _own_addresses()
-        mine = [addresses, self._listener.getsockname()[1], secrets.token_hex(8)]
-        everybody = share(self._t, mine, tag)
-        # Rank 0's token opens every door; without it a stray connection is closed.
-        self._token = everybody[0][2]
-        self._doors = {
-            rank: [(address, port) for address in addresses]
-            for rank, (addresses, port, _) in zip(self.ranks, everybody, strict=True)
-        }
-
-    def _connect(self, rank, say, **more):
-        """A connection to a rank's lookout on which one line was sent."""
-        doors = self._doors[rank]
-        for door in doors:
-            try:
-                connection = socket.create_connection(door, timeout=ANSWER_S)
-                break
-            except OSError:
-                if door == doors[-1]:
-                    raise
-        self._doors[rank] = [door]
-        line = {"token": self._token, "from": self.rank, "say": say, **more}
-        connection.sendall(json.dumps(line).encode() + b"\n")
-        return connection
+    # -- links, by which each rank sees another die
 
     def _link(self):
         """A star: every rank holds a connection to the first, and each end sees the other die."""
@@ -125,11 +89,11 @@ class Lookout:
         first = self.ranks[0]
         if self.rank != first:
             try:
-                self._links[self._connect(first, "link")] = first
+                self._links[self._channel.connect(first, say="link")] = first
             except OSError as error:
                 self._say(
-                    f"watch: no TCP connection to rank {first} at {self._doors[first]} ({error}); "
-                    "deadlines hold, but where other ranks are cannot be told"
+                    f"watch: no TCP connection to rank {first} ({error}); deadlines hold, but "
+                    "where other ranks are cannot be told"
                 )
 
     def _say(self, text):
@@ -140,29 +104,27 @@ class Lookout:
     # -- the thread that answers
 
     def _answers(self):
+        listener = self._channel.listener
         while True:
-            ready, _, _ = select.select([self._listener, *self._links], [], [])
-            while select.select([self._listener], [], [], 0)[0]:  # words before ends of links
+            ready, _, _ = select.select([listener, *self._links], [], [])
+            while select.select([listener], [], [], 0)[0]:  # words before the ends of links
                 try:
-                    self._answer(self._listener.accept()[0])
-                except OSError:  # the listener was closed: the process ends
-                    return
+                    self._answer(*self._channel.accept())
                 except ValueError:  # a stranger
                     pass
+                except OSError:
+                    if self._left:
+                        return
             for link in [link for link in ready if link in self._links]:
                 self._lost(self._links.pop(link))
 
-    def _answer(self, connection):
-        connection.settimeout(ANSWER_S)
-        line = json.loads(connection.makefile("rb").readline(1 << 24))
-        if line["token"] != self._token:
-            raise ValueError("another job's")
+    def _answer(self, connection, line):
         if line["say"] == "link":
             self._links[connection] = line["from"]
             return
-        with connection, contextlib.suppress(OSError):
+        with connection:
             if line["say"] == "state?":
-                connection.sendall(json.dumps(asdict(self.state())).encode() + b"\n")
+                send_line(connection, asdict(self.state()))
             elif line["say"] == "ended":
                 self._words[line["from"]] = _state(line["state"])
             elif line["say"] == "failing":  # it ends all ranks, and says why
@@ -221,8 +183,7 @@ class Lookout:
         ended = states[path[-1]].ended
         what = "waits for rank {}, which has ended" if ended else "wait-for cycle"
         lines = [f"watch: deadlock: {in_words(lost)} can never go on.", describe(states)]
-        arrows = " -> ".join(f"rank {rank}" for rank in path)
-        lines.append(f"  {what.format(path[-1])}: {arrows}")
+        lines.append(f"  {what.format(path[-1])}: {arrows(path)}")
         self._report(lost, "\n".join(lines))
 
     def _report_late(self, states, waited):
@@ -252,8 +213,8 @@ class Lookout:
         if rank in self._words:
             return self._words[rank]
         try:
-            with self._connect(rank, "state?") as connection:
-                return _state(json.loads(connection.makefile("rb").readline()))
+            with self._channel.connect(rank, say="state?") as connection:
+                return _state(read_line(connection))
         except TimeoutError:
             why = "does not answer: in C code that keeps the interpreter, or stopped by a signal"
         except (OSError, ValueError):
@@ -274,13 +235,13 @@ class Lookout:
                     tuple(Need(*need) for need in (needs() if callable(needs) else needs)),
                     any_of,
                     "main" if thread == self._main else "a background thread",
-                    _seen_at(frames.get(thread)),
+                    seen_at(frames.get(thread)),
                     serial,
                     now - since if seen == serial else 0.0,
                 )
             )
         computes = not ended and self._main not in self.book.waits
-        at = _seen_at(frames.get(self._main)) if computes else ""
+        at = seen_at(frames.get(self._main)) if computes else ""
         return State(self.rank, dict(self.book.counters), listed, at, self._last(), ended)
 
     def _last(self):
@@ -297,7 +258,7 @@ class Lookout:
         for rank in self.ranks:
             if rank not in (self.rank, *self._words) and time.monotonic() < until:
                 with contextlib.suppress(OSError):
-                    self._connect(rank, say, **more).close()
+                    self._channel.connect(rank, say=say, **more).close()
 
     def _end(self):
         self._over = True
@@ -308,9 +269,8 @@ class Lookout:
         if not self._over:
             self._over = True
             self._tell("ended", state=asdict(self.state(ended=True)))
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that answers
-        self._listener.close()
+        self._left = True
+        self._channel.close()
 
     def _before(self, hook):
         """An exception hook that first tells the others that it will end them, then does."""
@@ -326,22 +286,6 @@ class Lookout:
         return failing
 
 
-def share(t, value, tag):
-    """Every rank's JSON value, in rank order, on all ranks. Two messages per rank."""
-    line = np.frombuffer(json.dumps(value).encode(), np.uint8)
-    if t.rank:
-        t.send(line, 0, tag)
-        return json.loads(t.recv_any(tag)[1].tobytes())
-    values = [value] + [None] * (t.size - 1)
-    for _ in range(t.size - 1):
-        src, data = t.recv_any(tag)
-        values[src] = json.loads(data.tobytes())
-    line = np.frombuffer(json.dumps(values).encode(), np.uint8)
-    for request in [t.isend(line, dst, tag) for dst in range(1, t.size)]:
-        request.wait()
-    return json.loads(line.tobytes())
-
-
 def _state(values):
     """A State that was JSON."""
     listed = [
@@ -353,74 +297,3 @@ def _state(values):
 
 def _serials(state):
     return [wait.serial for wait in state.waits]
-
-
-def _namespace():
-    """Processes of one host may see different networks (containers): the name of this one's."""
-    with contextlib.suppress(OSError):
-        return os.readlink("/proc/self/ns/net")
-    return ""
-
-
-def _own_addresses():
-    """IPv4 addresses at which other hosts may reach this one."""
-    found = []
-    with contextlib.suppress(OSError):
-        found = socket.gethostbyname_ex(socket.gethostname())[2]
-    with contextlib.suppress(OSError, ImportError):
-        import fcntl  # Linux: the address of every interface
-
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-            for _, name in socket.if_nameindex():
-                with contextlib.suppress(OSError):  # an interface without an address
-                    # SIOCGIFADDR: struct ifreq, 16 bytes of name, then a sockaddr_in
-                    reply = fcntl.ioctl(s.fileno(), 0x8915, name.encode()[:15].ljust(256, b"\0"))
-                    found.append(socket.inet_ntoa(reply[20:24]))
-    return [a for a in dict.fromkeys(found) if not a.startswith("127.")]
-
-
-# -- where the user's code is
-
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-
-
-def is_ours(filename):
-    """Whether a file is minidl's, or only runs threads."""
-    return os.path.abspath(filename).startswith(_PACKAGE) or filename == threading.__file__
-
-
-_OURS = {}  # filename -> is_ours, which takes longer than a collective's other checks
-
-
-def user_frame(frame):
-    """The innermost frame of the user's code from `frame` on; None in a thread of minidl's own."""
-    while frame is not None:
-        name = frame.f_code.co_filename
-        ours = _OURS.get(name)
-        if ours is None:
-            ours = _OURS[name] = is_ours(name)
-        if not ours:
-            return frame
-        frame = frame.f_back
-    return None
-
-
-def spot(filename, line):
-    """file:line, from the current folder if the file is in it."""
-    near = os.path.relpath(filename) if os.path.isabs(filename) else filename
-    return f"{filename if near.startswith('..') else near}:{line}"
-
-
-def _seen_at(frame):
-    user = user_frame(frame) or frame
-    return spot(user.f_code.co_filename, user.f_lineno) if user else "an unknown line"
-
-
-def in_words(ranks):
-    """rank 2; ranks 0-3; ranks 0, 2, 5."""
-    ranks = list(ranks)
-    if len(ranks) == 1:
-        return f"rank {ranks[0]}"
-    if ranks == list(range(ranks[0], ranks[0] + len(ranks))):
-        return f"ranks {ranks[0]}-{ranks[-1]}" if len(ranks) > 2 else f"ranks {ranks[0]}, {ranks[1]}"
-    return "ranks " + ", ".join(map(str, ranks))

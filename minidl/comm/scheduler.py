@@ -14,6 +14,7 @@ import traceback
 from heapq import heappop, heappush
 
 from .transport import Request, current_label
+from .waits import arrows, path
 
 
 class Deadlock(RuntimeError):
@@ -168,6 +169,10 @@ class Scheduler:
         ended = [str(rank) for rank, n in enumerate(self.n_tasks) if n == 0]
         if ended:
             lines.append(f"  ended: rank {', '.join(ended)}")
+        waits_for = {t.rank: t.waits_for[1] for t in self._tasks if t.waits_for[1] is not None}
+        way = path(min(waits_for), waits_for) if waits_for else []
+        if len(way) > 1 and way[0] == way[-1]:
+            lines.append(f"  wait-for cycle: {arrows(way)}")
         return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""Who waits for whom, and can anybody still go on?   Test: tests/comm/test_waits.py   Used by: watch.py
+"""Who waits for whom, and can anybody still go on?   Test: tests/comm/test_waits.py
 
 Every rank counts what it does: sends begun and receives posted, by peer and tag, and collectives
 begun, by group. A rank that waits, waits until a counter of another rank has reached a value:
@@ -13,6 +13,8 @@ look for the largest set that fulfils it: suspect all who wait, then clear those
 ranks that are not suspected, until nothing changes. A set that remains, looked at twice without a
 move in between, can never go on: a deadlock, not a slow rank. Waits for a message from anybody need
 only one of the ranks (the AND-OR model of Knapp 1987).
+
+Used by: lookout.py, watch.py, scheduler.py
 """
 
 from dataclasses import dataclass, field
@@ -106,20 +108,33 @@ def begun(group):
 
 
 def cycle(states, ranks):
-    """A path 0, 1, 0 among stuck `ranks`: each waits for the next, up to a repetition or an end."""
-    path = []
-    at = ranks[0]
-    while at not in path:
-        path.append(at)
-        if at not in ranks:  # it has ended
-            return path
-        at = next(
+    """The `path` of stuck ranks from the first of them on."""
+    waits_for = {
+        rank: next(
             need.peer
-            for wait in states[at].waits
+            for wait in states[rank].waits
             for need in wait.needs
             if is_open(need, states) and (need.peer in ranks or states[need.peer].ended)
         )
-    return path[path.index(at) :] + [at]
+        for rank in ranks
+    }
+    return path(ranks[0], waits_for)
+
+
+def path(rank, waits_for):
+    """[0, 1, 0]: a rank, for whom it waits, and so on, {rank: rank}; up to a repetition, then the
+    circle alone, or to one that waits for nobody."""
+    seen = [rank]
+    while rank in waits_for:
+        rank = waits_for[rank]
+        seen.append(rank)
+        if seen.index(rank) < len(seen) - 1:
+            return seen[seen.index(rank) :]
+    return seen
+
+
+def arrows(ranks):
+    return " -> ".join(f"rank {rank}" for rank in ranks)
 
 
 def describe(states):

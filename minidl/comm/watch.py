@@ -28,15 +28,16 @@ A rank that does not come at all is lookout.py's concern, and so is every wait f
 Test: tests/comm/test_watch.py, tests/mpi/test_watch_mpi.py   Tutorial: tutorials/06_ring.py
 """
 
-import functools
-import hashlib
-import inspect
 import sys
 
 import numpy as np
 
 from . import waits
-from .lookout import Lookout, in_words, is_ours, share, spot, user_frame
+from .background import submitted_at
+from .lookout import Lookout
+from .places import in_words, user_frame
+from .side_channel import share
+from .signature import arguments_of, digest_of, explain, signature_of
 from .transport import Request, Wrapper, check_ranks, current_label, unwrapped
 
 DEADLINE_S = 300.0  # longer than one rank of a tutorial works alone, shorter than patience
@@ -63,7 +64,7 @@ class Watch(Wrapper):
     def _open(self, inner, lookout, name):
         super().__init__(inner)
         self._raw, self._lookout = unwrapped(inner), lookout
-        self._name = f"{_digest(name):016x}"  # of the group, the same on its ranks
+        self._name = f"{digest_of(name):016x}"  # of the group, the same on its ranks
         self._begun = waits.begun(self._name)
         self._number = 0  # collectives begun
         self._digests = {}  # call -> its signature's digest
@@ -79,14 +80,14 @@ class Watch(Wrapper):
             return
         self._number += 1
         label, frame = current_label(), user_frame(sys._getframe(1))
-        line = (frame.f_code.co_filename, frame.f_lineno) if frame else None
-        values = _values(fn, args, kwargs)
+        line = (frame.f_code.co_filename, frame.f_lineno) if frame else submitted_at.get(None)
+        values = arguments_of(fn, args, kwargs)
         call = (fn, label, line, *values)
         digest = self._digests.get(call)
         if digest is None:
             if len(self._digests) > 1000:  # shapes that do not come again
                 self._digests.clear()
-            digest = self._digests[call] = _digest(repr(_signature(*call)["compared"]))
+            digest = self._digests[call] = digest_of(repr(signature_of(*call)["compared"]))
         if self._simulated:
             self._compare(digest, call)
             return
@@ -95,7 +96,7 @@ class Watch(Wrapper):
         book.last = (label, line)
         what = ("for all ranks to begin {}", label)
         if not book.wait(self._members, what, self._agree, digest):
-            mine = [digest, _signature(*call)]
+            mine = [digest, signature_of(*call)]
             self._raise(enumerate(book.wait(self._members, what, share, self._raw, mine, TAG - 1)))
 
     def _agree(self, digest):
@@ -116,7 +117,7 @@ class Watch(Wrapper):
         seen[self.rank] = (digest, call)
         first, _ = next(iter(seen.values()))
         if digest != first:
-            self._raise((rank, (d, _signature(*call))) for rank, (d, call) in seen.items())
+            self._raise((rank, (d, signature_of(*call))) for rank, (d, call) in seen.items())
         if len(seen) == self.size:
             del self._raw.board[self._number]
 
@@ -138,14 +139,16 @@ class Watch(Wrapper):
         key = (waits.sent, dst, tag)
         peer, mine, theirs = self._keys.get(key) or self._key(key, waits.received)
         count = self._lookout.book.count(mine)
-        return [(peer, theirs, count)], ("to send {:,} bytes to rank {}, tag {}", n_bytes, peer, tag)
+        what = ("to send {:,} bytes to rank {}, tag {}, in {}", n_bytes, peer, tag, current_label())
+        return [(peer, theirs, count)], what
 
     def _receiving(self, src, tag):
         """One more receive posted: (needs, words)."""
         key = (waits.received, src, tag)
         peer, mine, theirs = self._keys.get(key) or self._key(key, waits.sent)
         count = self._lookout.book.count(mine)
-        return [(peer, theirs, count)], ("for a message from rank {}, tag {}", peer, tag)
+        what = ("for a message from rank {}, tag {}, in {}", peer, tag, current_label())
+        return [(peer, theirs, count)], what
 
     def _key(self, key, other):
         mine, peer, tag = key
@@ -180,12 +183,11 @@ class Watch(Wrapper):
     def sendrecv(self, out, dst, into, src, tag=0):
         if self._lookout is None:
             return self.inner.sendrecv(out, dst, into, src, tag)
-        there, _ = self._sending(out.nbytes, dst, tag)
-        here, _ = self._receiving(src, tag)
-        what = ("to send {:,} bytes to rank {} and for a message from rank {}, tag {}",)
-        what += (out.nbytes, there[0][0], here[0][0], tag)
+        to, (text, *values) = self._sending(out.nbytes, dst, tag)
+        by, _ = self._receiving(src, tag)
+        what = ("for a message from rank {} and " + text, by[0][0], *values)
         call = self.inner.sendrecv
-        return self._lookout.book.wait(there + here, what, call, out, dst, into, src, tag)
+        return self._lookout.book.wait(by + to, what, call, out, dst, into, src, tag)
 
     def recv_any(self, tag=0):
         if self._lookout is None:
@@ -196,7 +198,7 @@ class Watch(Wrapper):
             key = (waits.received, src, tag)
             peer, mine, theirs = self._keys.get(key) or self._key(key, waits.sent)
             needs.append((peer, theirs, book.counters.get(mine, 0) + 1))
-        what = ("for a message from any rank, tag {}", tag)
+        what = ("for a message from any rank, tag {}, in {}", tag, current_label())
         src, data = book.wait(needs, what, self.inner.recv_any, tag, any_of=True)
         self._receiving(src, tag)
         return src, data
@@ -211,7 +213,7 @@ class Watch(Wrapper):
         if self._lookout is None:
             inner = self.inner.subgroup(ranks)
         else:
-            book, key = self._lookout.book, waits.begun(f"{_digest(name):016x}-made")
+            book, key = self._lookout.book, waits.begun(f"{digest_of(name):016x}-made")
             book.count(key)
             members = [self.ranks[r] for r in ranks]
             what = ("for the members to make the group of {}", in_words(members))
@@ -249,118 +251,3 @@ class _WatchedEvent(_Watched):
     def __init__(self, book, inner):
         super().__init__(book, inner, [], ("for an event of its own rank",))
         self.set, self.is_set = inner.set, inner.is_set
-
-
-# -- signatures
-
-
-@functools.cache
-def _parameters(fn):
-    """[(name, default, how its value is seen)] of a collective, after its transport."""
-    own_args, own_rows = getattr(fn, "own_args", ()), getattr(fn, "own_rows", ())
-    see = {**dict.fromkeys(own_args, _unseen), **dict.fromkeys(own_rows, _rows)}
-    listed = list(inspect.signature(fn).parameters.values())[1:]
-    return [(p.name, p.default, see.get(p.name, _seen)) for p in listed]
-
-
-def _values(fn, args, kwargs):
-    """What is compared of every argument: hashable."""
-    parameters = _parameters(fn)
-    seen = [see(value) for value, (_, _, see) in zip(args, parameters, strict=False)]
-    for name, default, see in parameters[len(args) :]:
-        seen.append(see(kwargs.get(name, default)))
-    return seen
-
-
-def _seen(value):
-    if hasattr(value, "dtype") and hasattr(value, "shape"):
-        return value.dtype, value.shape
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, (list, tuple, range)):
-        return tuple(map(_seen, value))
-    module = getattr(value, "__module__", None) or ""
-    name = getattr(value, "__name__", type(value).__name__)
-    ours = is_ours(getattr(getattr(value, "__code__", None), "co_filename", ""))
-    return f"{module.rpartition('.')[2]}.{name}" if ours else name
-
-
-def _rows(value):
-    """The first axis is the rank's own."""
-    return value.dtype, ("any", *value.shape[1:])
-
-
-def _unseen(value):
-    return ...
-
-
-def _signature(fn, label, line, *values):
-    """A call in words: {collective, arguments {name: text}, at, compared}."""
-    name = f"{fn.__module__.rpartition('.')[2]}.{fn.__name__}"
-    arguments = {
-        parameter: _text(value)
-        for (parameter, _, _), value in zip(_parameters(fn), values, strict=False)
-        if value is not ...
-    }
-    at = spot(*line) if line else "a background thread"
-    named = label if label != name else None  # by the user
-    # Not the folder: on another host the same program may lie in another.
-    place = None if named or not line else [line[0].replace("\\\\", "/").split("/")[-1], line[1]]
-    compared = [name, arguments, named, place]
-    call = {"collective": name, "arguments": arguments, "named": named or "", "at": at}
-    return call | {"compared": compared}
-
-
-def _text(value):
-    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], np.dtype):
-        shape = ", ".join(map(str, value[1])) + ("," if len(value[1]) == 1 else "")
-        return f"{value[0]} ({shape})"
-    return str(value)
-
-
-def _digest(text):
-    """64 bits, the same in every process, which Python's hash() is not."""
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
-
-
-REMEDIES = {
-    "collective": "Does an `if` send the ranks different ways?",
-    "op": "The result would differ from rank to rank.",
-    "root": "The root must be the same rank on all.",
-    "dtype": "Cast on all ranks alike.",
-    "shape": "Unequal last batch?",
-    "name": "Swapped order?",
-    "line": "Swapped order? If these lines mean the same collective, name it on all ranks: "
-    'with t.named("what it is"): ...',
-}
-
-
-def explain(calls):
-    """{world rank: (digest, signature)}, not all equal, as text: who called what, what differs."""
-    alike = {}  # digest -> its ranks
-    for rank, (digest, _) in calls.items():
-        alike.setdefault(digest, []).append(rank)
-    lines = []
-    for ranks in alike.values():
-        call = calls[ranks[0]][1]
-        arguments = ", ".join(f"{name} {text}" for name, text in call["arguments"].items())
-        named = f", named {call['named']!r}" if call["named"] else ""
-        lines.append(f"{in_words(ranks)}: {call['collective']}({arguments}){named}, at {call['at']}")
-    (a, *_), (b, *_), *_ = alike.values()
-    what, here, there = _difference(calls[a][1], calls[b][1])
-    remedy = REMEDIES.get(what.split()[0], "")
-    if " " in here and what not in REMEDIES:  # an array: "float32 (10,)"
-        kinds = here.split()[0], there.split()[0]
-        remedy = REMEDIES["shape" if kinds[0] == kinds[1] else "dtype"]
-    lines.append(f"differs: {what} is {here} on rank {a}, {there} on rank {b}. {remedy}".rstrip())
-    return "\n".join("  " + line for line in lines)
-
-
-def _difference(one, other):
-    """The first thing that differs: (what, in one, in the other)."""
-    pairs = [("collective", one["collective"], other["collective"])]
-    names = {**one["arguments"], **other["arguments"]}
-    pairs += [(n, *(c["arguments"].get(n, "nothing") for c in (one, other))) for n in names]
-    pairs += [("name", one["named"] or "none", other["named"] or "none")]
-    pairs += [("line", one["at"], other["at"])]
-    return next(pair for pair in pairs if pair[1] != pair[2])

@@ -8,7 +8,7 @@ import pytest
 from minidl.comm import chunks, naive, ring, tree
 from minidl.comm.background import Background
 from minidl.comm.ledger import Count, Ledger
-from minidl.comm.lookout import spot
+from minidl.comm.places import spot
 from minidl.comm.transport import SizeMismatch
 from minidl.tutorial import heat_map
 from tests.conftest import ranks

@@ -1,0 +1,48 @@
+"""Where the user's code is: file and line, for reports, ledgers and signatures.
+
+    user_frame(sys._getframe())       the innermost frame outside of minidl
+    spot("/home/me/train.py", 31)     train.py:31, in /home/me
+
+Test: tests/comm/test_watch.py   Used by: signature.py, lookout.py, ledger.py, background.py
+"""
+
+import functools
+import os
+import threading
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+@functools.cache  # the same few files again and again, and the question takes microseconds
+def is_ours(filename):
+    """Whether a file is minidl's, or only runs threads."""
+    return os.path.abspath(filename).startswith(_PACKAGE) or filename == threading.__file__
+
+
+def user_frame(frame):
+    """The innermost frame of the user's code from `frame` on; None in a thread of minidl's own."""
+    while frame is not None and is_ours(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def spot(filename, line):
+    """file:line, from the current folder if the file is in it."""
+    near = os.path.relpath(filename) if os.path.isabs(filename) else filename
+    return f"{filename if near.startswith('..') else near}:{line}"
+
+
+def seen_at(frame):
+    """file:line of a thread's user code, or of ours where there is none."""
+    user = user_frame(frame) or frame
+    return spot(user.f_code.co_filename, user.f_lineno) if user else "an unknown line"
+
+
+def in_words(ranks):
+    """rank 2; ranks 0-3; ranks 0, 2, 5."""
+    ranks = list(ranks)
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    if ranks == list(range(ranks[0], ranks[0] + len(ranks))):
+        return f"ranks {ranks[0]}{'-' if len(ranks) > 2 else ', '}{ranks[-1]}"
+    return "ranks " + ", ".join(map(str, ranks))
