@@ -13,7 +13,7 @@ The arrival order is not known before the first backward, so that one uses the r
 definition; then rank 0's observed order is broadcast and the buckets are rebuilt, once.
 
 Sources: Li et al. 2020 (arXiv 2006.15704), section 3.2; the cap rule is PyTorch's reducer's.
-Test: tests/parallel/test_bucket.py   Used in: tutorials/train_gpt.py
+Test: tests/parallel/test_bucket.py   Tutorial: tutorials/07_overlap.py
 """
 
 import numpy as np

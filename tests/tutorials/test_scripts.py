@@ -14,6 +14,7 @@ QUICK = {
     "02_add3": ["--n", "1003", "--n-time", "10000"],
     "03_kernel_tour": ["--rows", "4", "--cols", "300"],
     "06_ring": ["--n", "10000", "--n-shift", "10000", "--steps", "5"],
+    "07_overlap": ["--steps", "2", "--layers", "12"],
 }
 
 SCRIPTS = sorted((ROOT / "tutorials").glob("[0-9][0-9]_*.py"))

@@ -1,0 +1,323 @@
+"""Grades work/07_overlap.py.   Test: tests/tutorials/test_exercises.py"""
+
+from types import SimpleNamespace
+
+import numpy as np
+
+from minidl.comm import chunks, simulate
+from minidl.comm.background import Background
+from minidl.comm.ledger import Ledger
+from minidl.exercise import Wrong
+
+SIZES = [  # bytes of each layer, the cap
+    ([100] * 6, 200),
+    ([8, 4000, 16, 400, 16, 400, 24], 416),
+    ([36 << 10] * 24, 144 << 10),
+    ([12], 100),
+    ([40, 40, 40, 40, 400], 120),
+]
+
+
+def grade_07a(student):
+    """buckets hold the layers from last to first, and close at the cap."""
+    ready = student.Averager.ready
+    student.Averager.ready = _ready  # so that 07a can be right before 07b is
+    try:
+        for sizes, cap in SIZES:
+            buckets = [list(bucket) for bucket in student.fill(list(sizes), cap)]
+            _check_order(buckets, len(sizes))
+            _check_cap(buckets, sizes, cap)
+            yield f"{len(sizes)} layers, cap {cap:,} B: {len(buckets)} buckets, last layer first"
+        yield _check_overlap(student)
+    finally:
+        student.Averager.ready = ready
+
+
+def _check_order(buckets, n):
+    sent = [layer for bucket in buckets for layer in bucket]
+    missing = sorted(set(range(n)) - set(sent))
+    if missing:
+        raise Wrong(
+            f"{n} layers: layer {missing[0]} is in no bucket, so its gradient is never averaged. "
+            "Is the last bucket kept, though it is smaller?"
+        )
+    if sent == list(range(n)) and n > 1:
+        raise Wrong(
+            f"{n} layers: the first bucket begins with layer 0, whose gradient comes last: nothing "
+            "is sent before backward is over"
+        )
+    if sent != list(range(n))[::-1]:
+        raise Wrong(
+            f"{n} layers: gradients come in the order {n - 1}, {n - 2}, ..., 0; the buckets have "
+            f"{', '.join(map(str, sent[:6]))}, ..."
+        )
+
+
+def _check_cap(buckets, sizes, cap):
+    for place, bucket in enumerate(buckets):
+        n_bytes = sum(sizes[i] for i in bucket)
+        if not bucket:
+            raise Wrong(f"bucket {place} of {len(buckets)} is empty")
+        if n_bytes < cap and place < len(buckets) - 1:
+            raise Wrong(
+                f"bucket {place} was closed with {n_bytes:,} bytes, before it held the cap of "
+                f"{cap:,}: layers {bucket}"
+            )
+        if n_bytes - sizes[bucket[-1]] >= cap:
+            raise Wrong(
+                f"bucket {place} holds {n_bytes:,} bytes and was full before its last layer came; "
+                f"the cap is {cap:,}"
+            )
+
+
+def grade_07b(student):
+    """every bucket is sent once it is full, behind backward, in one order on all ranks."""
+    fill, background = student.fill, student.Background
+    student.fill, student.Background = _fill, _Checked
+    try:
+        for p in (2, 3, 4):
+            _check_means(student, p, [np.arange(8)[::-1]] * p)
+            yield f"{p} ranks, last layer first: means, messages, bytes"
+        # A network with branches may compute them in any order, and each rank in another.
+        orders = [[7, 6, 5, 4, 3, 2, 1, 0], [5, 4, 3, 7, 2, 1, 0, 6], [0, 1, 2, 3, 4, 5, 6, 7]]
+        _check_means(student, 3, orders[1:2] * 3)
+        _check_means(student, 3, orders)
+        yield "3 ranks on which gradients arrive in different orders: means, messages, bytes"
+        student.Background = background
+        yield _check_overlap(student)
+    finally:
+        student.fill, student.Background = fill, background
+
+
+def _ready(self, i):
+    self.arrived.add(i)
+    while len(self.jobs) < len(self.buckets):
+        bucket = self.buckets[len(self.jobs)]
+        if not self.arrived.issuperset(bucket):
+            break
+        self.jobs.append(self.background.submit(self.reduce, bucket))
+
+
+def _fill(sizes, cap):
+    buckets, n_bytes = [], cap
+    for layer in range(len(sizes))[::-1]:
+        if n_bytes >= cap:
+            buckets.append([])
+            n_bytes = 0
+        buckets[-1].append(layer)
+        n_bytes += sizes[layer]
+    return buckets
+
+
+class _Checked(Background):
+    """Refuses a bucket whose gradients are not all there."""
+
+    def submit(self, fn, *args):
+        averager = getattr(fn, "__self__", None)
+        for bucket in args:
+            missing = sorted(set(bucket) - averager.arrived)
+            if missing:
+                raise Wrong(
+                    f"rank {self.transport.rank}: the bucket of layers {bucket} was started when "
+                    f"the gradient of layer {missing[-1]} was not there yet"
+                )
+        return super().submit(fn, *args)
+
+
+N_ELEMS = [12, 12, 7, 24, 1, 5, 36, 11]  # of the layers; not all ranks' numbers divide them
+CAP = 8 * 24
+
+
+def _check_means(student, p, orders):
+    """Rank r has 16^r (1, 2, 3, ...) times the layer's number + 1: a digit for each rank."""
+    base = sum(16.0**r for r in range(p)) / p
+    buckets = _fill([8 * n for n in N_ELEMS], CAP)
+    in_buckets = [sum(N_ELEMS[i] for i in bucket) for bucket in buckets]
+    for rank, (grads, messages, n_bytes) in enumerate(simulate(p, _average, student, orders)):
+        if messages != len(buckets) * 2 * (p - 1):
+            raise Wrong(
+                f"rank {rank} of {p} sent {messages:,} messages; {len(buckets)} buckets are "
+                f"{len(buckets)} all-reduces of {2 * (p - 1)}. Is every bucket started, once, "
+                "also when one gradient completes two of them?"
+            )
+        for i, got in enumerate(grads):
+            wanted = base * (i + 1) * np.arange(1, N_ELEMS[i] + 1)
+            if not np.allclose(got, wanted, rtol=1e-12):  # p roundings of 1e-16
+                raise Wrong(
+                    f"rank {rank} of {p}: the gradient of layer {i} is not the mean of all ranks'. "
+                    "Do all ranks start the buckets in the same order, whatever arrives first?"
+                )
+        formula = sum(chunks.ring_bytes_sent(n, 8, p, rank) for n in in_buckets)
+        if n_bytes != formula:
+            raise Wrong(
+                f"rank {rank} of {p} sent {n_bytes:,} bytes; the formula says {formula:,}"
+            )
+
+
+def _average(t, student, orders):
+    ledger = Ledger(t)
+    layers = [SimpleNamespace(grad=np.zeros(n)) for n in N_ELEMS]
+    averager = student.Averager(ledger, layers, CAP)
+    for i in orders[t.rank]:
+        t.compute(1e-3)
+        layers[i].grad[:] = 16.0**t.rank * (i + 1) * np.arange(1, N_ELEMS[i] + 1)
+        averager.ready(int(i))
+    averager.finish()
+    return [layer.grad for layer in layers], ledger.messages_sent, ledger.bytes_sent
+
+
+LAYERS, LAYER_S = 24, 70e-6
+
+
+def _check_overlap(student):
+    """24 layers in 6 buckets on 4 ranks: what the trace says; a line for the student."""
+    spans, backward_s, step_s = simulate(4, _trace, student)[0]
+    first = spans[0][0]
+    if first[0] != LAYERS - 1:
+        raise Wrong(
+            f"the first all-reduce carries layer {first[0]}; layer {LAYERS - 1} was there long "
+            "before"
+        )
+    comm_s = sum(end - start for _, start, end in spans)
+    share = (step_s - backward_s) / comm_s
+    if share > 0.2:
+        raise Wrong(
+            f"{share:.0%} of the all-reduces' time came after backward; 20% is the most allowed. "
+            "The first started when "
+            f"{spans[0][1] / backward_s:.0%} of backward were done. Does anything wait for them "
+            "before backward is over?"
+        )
+    return f"modelled: {share:.0%} of the all-reduces' time is exposed, layer {first[0]} goes first"
+
+
+def _trace(t, student):
+    layers = [SimpleNamespace(grad=np.zeros(9216, np.float32)) for _ in range(LAYERS)]
+    averager = student.Averager(t, layers, 4 * 36 << 10)
+    backward_s = 0.0
+    for i in reversed(range(LAYERS)):
+        t.compute(LAYER_S)
+        backward_s += LAYER_S
+        averager.ready(i)
+    averager.finish()
+    return averager.spans, backward_s, t.time()
+
+
+# {exercise: {name of the mistake: (what stands in the region, words of the message that it must
+# get)}}
+WRONG = {
+    "07a": {
+        "first layer first": (
+            """
+buckets, bucket = [], []
+for layer in range(len(sizes)):
+    bucket.append(layer)
+    if sum(sizes[i] for i in bucket) >= cap:
+        buckets.append(bucket)
+        bucket = []
+return buckets + [bucket] if bucket else buckets
+""",
+            "whose gradient comes last",
+        ),
+        "one bucket for all": (
+            """
+return [list(reversed(range(len(sizes))))]
+""",
+            "full before its last layer",
+        ),
+        "a bucket for every layer": (
+            """
+return [[layer] for layer in reversed(range(len(sizes)))]
+""",
+            "before it held the cap",
+        ),
+        "loses the last bucket": (
+            """
+buckets, bucket = [], []
+for layer in reversed(range(len(sizes))):
+    bucket.append(layer)
+    if sum(sizes[i] for i in bucket) >= cap:
+        buckets.append(bucket)
+        bucket = []
+return buckets
+""",
+            "is in no bucket",
+        ),
+        "closes before the cap is passed": (
+            """
+buckets, bucket = [], []
+for layer in reversed(range(len(sizes))):
+    if bucket and sum(sizes[i] for i in bucket) + sizes[layer] > cap:
+        buckets.append(bucket)
+        bucket = []
+    bucket.append(layer)
+return buckets + [bucket]
+""",
+            "before it held the cap",
+        ),
+        "turns the buckets round, not the layers": (
+            """
+buckets, bucket = [], []
+for layer in range(len(sizes)):
+    bucket.append(layer)
+    if sum(sizes[i] for i in bucket) >= cap:
+        buckets.append(bucket)
+        bucket = []
+return (buckets + [bucket] if bucket else buckets)[::-1]
+""",
+            "gradients come in the order",
+        ),
+    },
+    "07b": {
+        "waits for each all-reduce": (
+            """
+while len(self.jobs) < len(self.buckets):
+    bucket = self.buckets[len(self.jobs)]
+    if not self.arrived.issuperset(bucket):
+        break
+    self.jobs.append(self.background.submit(self.reduce, bucket))
+    self.jobs[-1].wait()
+""",
+            "before backward is over",
+        ),
+        "starts when all gradients are there": (
+            """
+if len(self.arrived) == len(self.layers):
+    for bucket in self.buckets:
+        self.jobs.append(self.background.submit(self.reduce, bucket))
+""",
+            "of backward were done",
+        ),
+        "starts a bucket at its first gradient": (
+            """
+if len(self.jobs) < len(self.buckets) and i in self.buckets[len(self.jobs)]:
+    self.jobs.append(self.background.submit(self.reduce, self.buckets[len(self.jobs)]))
+""",
+            "was not there yet",
+        ),
+        "starts whichever bucket is full": (
+            """
+for bucket in self.buckets:
+    if i in bucket and self.arrived.issuperset(bucket):
+        self.jobs.append(self.background.submit(self.reduce, bucket))
+""",
+            "same",
+        ),
+        "one bucket for one gradient": (
+            """
+if len(self.jobs) < len(self.buckets):
+    bucket = self.buckets[len(self.jobs)]
+    if self.arrived.issuperset(bucket):
+        self.jobs.append(self.background.submit(self.reduce, bucket))
+""",
+            "completes two of them",
+        ),
+        "starts full buckets again": (
+            """
+for bucket in self.buckets:
+    if self.arrived.issuperset(bucket):
+        self.jobs.append(self.background.submit(self.reduce, bucket))
+""",
+            "started, once",
+        ),
+    },
+}
