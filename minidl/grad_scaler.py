@@ -137,8 +137,8 @@ class GradScaler:
             return
         if self.raise_at_min and self.factor <= self.min_scale:
             raise OverflowError(
-                f"the gradients overflow at the smallest loss scale, {self.min_scale}: training has "
-                "diverged. Look for the first layer with a non-finite output")
+                f"the gradients overflow at the smallest loss scale, {self.min_scale}: training "
+                "has diverged. Look for the first layer with a non-finite output")
         self.factor = max(self.factor * self.backoff_factor, self.min_scale)
 
     def _grow(self):
