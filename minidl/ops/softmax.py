@@ -62,7 +62,8 @@ class LogSoftmax(Function):
         (self.axis,) = normalize_dims(dim, x.ndim, "log_softmax") or (None,)
         x, out = to_working_dtype(x, dtype, "log_softmax")
         y = shift_by_max(self.xp, x, self.axis)
-        y -= self.xp.log(self.xp.exp(y).sum(axis=self.axis, keepdims=True))
+        if y.size:  # a row without elements has no logarithm of its sum
+            y -= self.xp.log(self.xp.exp(y).sum(axis=self.axis, keepdims=True))
         y = y.astype(out, copy=False)
         self.save(y)
         return y

@@ -42,6 +42,18 @@ def test_minus_infinity_is_probability_zero_with_no_gradient():
     assert y.tolist() == [0.5, 0, 0.5] and x.grad.tolist() == [-0.5, 0, 0.5]
 
 
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("shape", [(3, 0), (0, 3), (0,)])
+@pytest.mark.parametrize("op", [F.softmax, F.log_softmax])
+def test_nothing_becomes_nothing_without_a_warning(op, shape, fused):
+    with minidl.use_fused(fused):  # float32: the kernels' own case
+        for dim in range(len(shape)):
+            x = scores(*shape, dtype=np.float32)
+            y = op(x, dim)
+            y.backward(np.zeros(shape, np.float32))
+            assert y.shape == x.grad.shape == shape
+
+
 def test_fp16_sums_in_fp32():
     # 4,096 equal scores: the sum of their e^0 would stop at 2,048 in fp16
     y = F.softmax(scores(4096, dtype=np.float16) * 0, 0).numpy()
