@@ -2,8 +2,8 @@
 
                  payload of L elements               bytes                  error of an element x
     FP16         L float16                           2 L                    |x| / 2048, + 3e-8
-    INT8         a float32 scale for every 1,024     L + 4 ceil(L / 1024)   max |block| / 254
-                 elements, then L int8
+    INT8         a float32 scale for every 1,024     L + 4 ceil(L / 1024)   max |block| / 254,
+                 elements, then L int8                                      + 1.5e-36
     pairs        k int32 indices, k float32 values   8 k                    0, but k of L elements
 
 A codec is a pair of plain functions, encode(x) -> payload and decode(payload, length) -> float32,
@@ -51,21 +51,19 @@ def fp16_bytes(length):
 
 def encode_int8(x):
     """x / scale rounded to the integers -127..127, scale = max |x| / 127 of each block."""
-    n_blocks = -(-len(x) // BLOCK)
-    blocks = np.zeros((n_blocks, BLOCK), np.float32)
+    blocks = np.zeros((_n_blocks(len(x)), BLOCK), np.float32)
     blocks.reshape(-1)[: len(x)] = x
-    scale = np.abs(blocks).max(axis=1) / np.float32(127)
-    usable = np.isfinite(scale) & (scale > 0)
-    blocks /= np.where(usable, scale, 1)[:, None]
-    q = np.clip(np.rint(blocks), -127, 127)  # a subnormal scale is coarse: x / scale may pass 127
-    q[~usable] = 0
-    scale[~np.isfinite(scale)] = np.nan
-    q = q.astype(np.int8).reshape(-1)[: len(x)]
+    scale = np.maximum(blocks.max(axis=1), -blocks.min(axis=1)) / np.float32(127)
+    scale[scale < np.finfo(np.float32).tiny] = 0  # subnormal, of too few bits to divide by
+    lost = ~np.isfinite(scale)
+    blocks[lost], scale[lost] = 0, np.nan
+    blocks /= np.where(scale > 0, scale, np.inf)[:, None]  # a block of scale 0 becomes zeros
+    q = np.rint(blocks, out=blocks).astype(np.int8).reshape(-1)[: len(x)]
     return np.concatenate([scale.view(np.uint8), q.view(np.uint8)])
 
 
 def decode_int8(payload, length):
-    n_scales = -(-length // BLOCK)
+    n_scales = _n_blocks(length)
     scale = payload[: 4 * n_scales].view(np.float32)
     blocks = np.zeros((n_scales, BLOCK), np.float32)
     blocks.reshape(-1)[:length] = payload[4 * n_scales :].view(np.int8)
@@ -74,7 +72,11 @@ def decode_int8(payload, length):
 
 
 def int8_bytes(length):
-    return length + 4 * -(-length // BLOCK)
+    return length + 4 * _n_blocks(length)
+
+
+def _n_blocks(length):
+    return -(-length // BLOCK)
 
 
 FP16 = Codec(encode_fp16, decode_fp16, fp16_bytes)

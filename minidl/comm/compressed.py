@@ -18,6 +18,8 @@ all pairs in rank order. With k = rho L pairs on each rank that sends 8 (n-1) k 
 dense ring sends 8 (n-1) L / n: the gain is 1 / (n rho). It falls with n, as everybody gets
 everybody's pairs: at rho = 0.001 it is 62 on 16 ranks, and on 1,000 ranks 1.
 
+    DataParallel(model, t, all_reduce=functools.partial(compressed.all_reduce, codec=codec.FP16))
+
 Sources: Tang et al. 2021 (1-bit Adam, arXiv 2102.02888; the two steps), Wang et al. 2023 (ZeRO++,
 arXiv 2306.10209; all-to-all against repeated rounding), Lin et al. 2018 (sparse).
 Test: tests/comm/test_compressed.py   Time: cost.py
@@ -32,12 +34,15 @@ from .transport import collective
 
 @collective
 def all_reduce(t, x, codec=INT8):
-    """The sum of all ranks' floating point x, compressed on the way, on every rank.
+    """The sum of all ranks' x, compressed on the way, on every rank.
 
     A contiguous x is overwritten and returned; of another x a reduced copy is returned. Added in
-    float32, whatever x's dtype. Sends the encoded blocks but its own, then all encoded sums but the
-    right neighbour's, in 2(n-1) messages. One rank sends nothing and rounds nothing.
+    float32, whatever x's floating point dtype. Sends the encoded blocks but its own, then all
+    encoded sums but the right neighbour's, in 2(n-1) messages. One rank rounds nothing. Integers
+    and booleans are counts and flags, which must not be rounded: they travel as they are.
     """
+    if x.dtype.kind in "iub":
+        return ring_blocks.all_reduce(t, x)
     return _reduce(t, x, codec, 1)
 
 
@@ -52,8 +57,8 @@ def _reduce(t, x, codec, divisor):
     n, r = t.size, t.rank
     if x.dtype.kind != "f":
         raise TypeError(
-            f"rank {r}: a codec rounds, so it needs a floating point array; got {x.dtype}. Use "
-            "ring.all_reduce for integers."
+            f"rank {r}: a codec rounds, so it needs a floating point array; got {x.dtype}. Cast it "
+            "first."
         )
     flat = np.ascontiguousarray(x).reshape(-1)  # x itself where it is contiguous, else a copy
     if n == 1:

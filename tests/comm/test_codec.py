@@ -74,12 +74,13 @@ def test_the_scale_comes_from_the_end_of_the_range_and_not_from_its_spread():
     assert q.min() == 106 and q.max() == 127
 
 
-@pytest.mark.parametrize("tiny", [0.0, 1e-45, 1e-43, 1e-40, 1e-36])
-def test_int8_of_zeros_and_of_subnormal_numbers(tiny):
+@pytest.mark.parametrize("tiny", [0.0, 1e-45, 1e-40, 1.4e-36, 1.6e-36, 1e-30])
+def test_int8_of_zeros_and_of_numbers_whose_scale_would_be_subnormal(tiny):
     x = np.array([tiny, -tiny, tiny / 2, 0], "f4")
     decoded = codec.decode_int8(codec.encode_int8(x), 4)
-    # Below 127 times the smallest normal number a scale has few bits; then the error is absolute.
-    assert (np.abs(decoded - x) <= tiny / 254 + 2.0**-142).all()
+    limit = 127 * 2.0**-126  # 1.5e-36: up to it the block becomes zeros
+    assert (np.abs(decoded - x) <= (tiny / 253 if tiny > limit else limit)).all()
+    assert (decoded[0] == 0) == (tiny < limit)
 
 
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])

@@ -242,9 +242,17 @@ def test_on_a_subgroup(t):
         assert (sparse == 1).all()
 
 
-def test_integers_are_refused():
+@pytest.mark.parametrize("dtype", ["i8", "u1", "?"])
+@ranks(1, 2, 3, 4)
+def test_integers_are_summed_exactly(t, dtype):
+    x = (np.arange(11) % (t.rank + 2) * (17 if dtype == "u1" else 1)).astype(dtype)
+    expected = naive.all_reduce(t, x)
+    assert (compressed.all_reduce(t, x) == expected).all() and (x == expected).all()
+
+
+def test_a_mean_of_integers_is_refused():
     with pytest.raises(RankFailed, match="needs a floating point array; got int64"):
-        simulate(2, lambda t: compressed.all_reduce(t, np.arange(4)))
+        simulate(2, lambda t: compressed.mean(t, np.arange(4)))
 
 
 def test_an_index_beyond_the_length_is_refused():
