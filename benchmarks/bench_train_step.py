@@ -6,7 +6,8 @@ The same model (4 layers, width 256, 8 heads, context 256, vocabulary 256), the 
 same batch of 8, AdamW; float32. Both are checked to give the same losses first. The two take
 turns in blocks of three steps, so that a change of the machine's speed meets both; the ratio is the
 median over the blocks. The floor is the sum of the step's matrix products alone, by NumPy's BLAS.
-Then a table of where minidl's time goes, by operation.
+Then a table of where minidl's time goes, by operation, and of the activations that a forward saves
+for backward: with the kernels, with the plain ops, and in PyTorch.
 """
 
 import argparse
@@ -35,6 +36,7 @@ from common import machine, write_json  # noqa: E402
 
 import minidl  # noqa: E402
 from minidl import nn, optim  # noqa: E402
+from minidl.backward import saved_by_op  # noqa: E402
 from minidl.function import Function  # noqa: E402
 from minidl.nn import functional as F  # noqa: E402
 
@@ -55,6 +57,11 @@ def make_minidl():
         return loss.item()
 
     return model, step
+
+
+def saved(model, x, y):
+    """{operation: bytes that it saves for backward} of a forward and its loss."""
+    return saved_by_op(F.cross_entropy(model(x).reshape(-1, VOCAB), y.reshape(-1)))
 
 
 def make_torch(weights):
@@ -122,7 +129,23 @@ def make_torch(weights):
         optimizer.step()
         return loss.item()
 
-    return step
+    def saved_bytes(x, y):
+        """What autograd saves, each storage once, without the parameters."""
+        storages = {}
+
+        def pack(t):
+            storages[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes()
+            return t
+
+        x, y = torch.from_numpy(x), torch.from_numpy(y)
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+            loss = TF.cross_entropy(model(x).view(-1, VOCAB), y.view(-1))
+        for p in model.parameters():
+            storages.pop(p.untyped_storage().data_ptr(), None)
+        del loss  # until here the graph held the tensors: no address was used twice
+        return sum(storages.values())
+
+    return step, saved_bytes
 
 
 def block_time(step, x, y):
@@ -196,7 +219,7 @@ def main():
     print(f"GPT: {LAYERS} layers, width {WIDTH}, {HEADS} heads, context {CONTEXT}, batch {BATCH}, "
           f"{sum(p.numel() for p in model.parameters()):,} parameters, {ARGS.threads} threads")
     try:
-        theirs = make_torch({k: v.copy() for k, v in model.state_dict().items()})
+        theirs, their_saved = make_torch({k: v.copy() for k, v in model.state_dict().items()})
     except ImportError:
         theirs = None
         print("PyTorch is not installed: pip install 'minidl[bench]'. minidl's times alone:")
@@ -234,6 +257,23 @@ def main():
     rest = total - sum(table.values())
     print(f"{'optimizer, engine, Python':28}{1e3 * rest:>19.1f}{rest / total:>8.1%}")
     result["operations_s"] = {f"{n}.{p}": v for (n, p), v in table.items()}
+    kernels = saved(model, x, y)
+    with minidl.use_fused(False):
+        plain = saved(model, x, y)
+    mib = 2**20
+    print(f"\nsaved for backward, MiB\n{'operation':28}{'kernels':>9}{'plain ops':>10}")
+    names = {n.removeprefix("Fused"): n for n in kernels}
+    for name in sorted(names, key=lambda n: -kernels[names[n]]):
+        print(f"{name:28}{kernels[names[name]] / mib:>9.2f}{plain.get(name, 0) / mib:>10.2f}")
+    totals = {"kernels": sum(kernels.values()), "plain ops": sum(plain.values())}
+    print(f"{'all':28}{totals['kernels'] / mib:>9.2f}{totals['plain ops'] / mib:>10.2f}", end="")
+    if theirs:
+        totals["PyTorch eager"] = their_saved(x, y)
+        print(f"   PyTorch eager {totals['PyTorch eager'] / mib:.2f}", end="")
+    # what attention by softmax(q k^T) v would hold beside this: softmax's result for each head
+    print(f"\nthe matrices of attention's weights, which nobody here saves: "
+          f"{4 * LAYERS * BATCH * HEADS * CONTEXT**2 / mib:.0f}")
+    result["saved_bytes"] = totals
     write_json(result, ARGS.out, "train_step_plain.json" if ARGS.plain else "train_step.json")
 
 

@@ -73,8 +73,14 @@ def leaf_uses(roots):
 def saved_bytes(*roots):
     """Bytes that the graph above `roots` keeps for backward, each buffer once, leaves left out:
     the activation memory of this forward."""
-    leaves = {id(_buffer(leaf._data)) for leaf in leaf_uses(roots)}
-    buffers = {}
+    return sum(saved_by_op(*roots).values())
+
+
+def saved_by_op(*roots):
+    """`saved_bytes`, as {name of the Function: bytes}. What several keep counts for the one that
+    the walk from the roots meets first."""
+    counted = {id(_buffer(leaf._data)) for leaf in leaf_uses(roots)}
+    by_op = {}
     seen = set()
     stack = [root.grad_fn for root in roots if root.grad_fn is not None]
     while stack:
@@ -82,11 +88,13 @@ def saved_bytes(*roots):
         if node in seen:
             continue
         seen.add(node)
-        for s in node.saved or ():
-            if hasattr(s, "nbytes") and id(_buffer(s)) not in leaves:
-                buffers[id(_buffer(s))] = _buffer(s).nbytes
+        for buffer in (_buffer(s) for s in node.saved or () if hasattr(s, "nbytes")):
+            if id(buffer) not in counted:
+                counted.add(id(buffer))
+                name = type(node).__name__
+                by_op[name] = by_op.get(name, 0) + buffer.nbytes
         stack += [edge[0] for edge in node.edges if isinstance(edge, tuple)]
-    return sum(buffers.values())
+    return by_op
 
 
 def _buffer(array):
