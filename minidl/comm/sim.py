@@ -154,8 +154,8 @@ class SimTransport(Transport):
         # As the base class's, in one piece where the message is there already: a ring of 1,024
         # ranks does this two million times.
         pair = self._pairs.get((dst, src, tag)) or self._open_pair(dst, src, tag)
-        scheduler, port, limit, alpha, beta, beta_in, outgoing, incoming = pair
-        n_bytes, queue = out.nbytes, incoming.queue
+        scheduler, port, limit, alpha, beta, beta_in, outgoing, incoming, queue = pair
+        n_bytes = out.nbytes
         if not queue or n_bytes > limit or scheduler.n_spawned or queue[0][1] is None:
             return super().sendrecv(out, dst, into, src, tag)
         task = scheduler.current
@@ -173,7 +173,7 @@ class SimTransport(Transport):
             self._take(task, incoming, data, arrival, into, src)
             return into
         # _take's common case: the port is free, and the message is like the buffer
-        port.in_start, port.in_free = arrival, arrival + n_bytes * beta_in
+        port.in_start, port.in_free = arrival, arrival + into.nbytes * beta_in
         if port.in_free > task.clock:
             task.clock = port.in_free
         into[...] = data
@@ -243,7 +243,8 @@ class SimTransport(Transport):
         incoming = self._open(self._incoming, src, tag)
         limit = -1 if self._network.shared_nic else self._network.rendezvous_bytes
         link = (outgoing.leaves, limit, outgoing.alpha, outgoing.beta, incoming.beta)
-        self._pairs[dst, src, tag] = pair = (self._scheduler, *link, outgoing, incoming)
+        pair = (self._scheduler, *link, outgoing, incoming, incoming.queue)
+        self._pairs[dst, src, tag] = pair
         return pair
 
     def _inbox(self, world_rank, tag):

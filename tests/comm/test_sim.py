@@ -9,6 +9,7 @@ import pytest
 
 from minidl.comm import naive, ring, simulate
 from minidl.comm.background import Background
+from minidl.comm.links import Links
 from minidl.comm.scheduler import Deadlock, RankFailed
 from minidl.comm.transport import SizeMismatch
 from tests.conftest import ranks
@@ -84,6 +85,20 @@ def test_ports_are_full_duplex():
         return t.time()
 
     assert simulate(2, body, alpha=1.0, beta=1.0) == [5.0, 5.0]
+
+
+def test_what_is_sent_and_what_is_received_take_their_own_time():
+    # Rank 1's message waits in the queue, so its sendrecv is the short one in one piece.
+    def body(t):
+        if t.rank:
+            t.compute(1.0)
+        mine, theirs = (1, 4) if t.rank else (4, 1)
+        t.sendrecv(np.zeros(mine, "u1"), 1 - t.rank, np.zeros(theirs, "u1"), 1 - t.rank)
+        return t.time()
+
+    assert simulate(2, body, alpha=0.25, beta=1.0) == [4.0, 0.25 + 4.0]
+    links = Links.uniform(0.25, 1.0, pairs={(0, 1): (0.25, 8.0)})
+    assert simulate(2, body, links=links) == [32.0, 0.25 + 32.0]
 
 
 def test_compute_moves_one_ranks_clock():
