@@ -21,10 +21,14 @@
     halving_doubling.py  the ring's bytes in 2 log2 n steps
     double_tree.py  two trees, half of the data on each, in segments
     hierarchical.py inside the nodes, then between them
+    shared_memory.py  one copy instead of two, through a window (window.py) of the node's ranks
     chain.py        broadcast in segments, from rank to rank
     device.py       CUDA arrays: staged through pinned memory, or directly
     nccl.py         NCCL behind the same calls
     background.py   one communication thread, first in first out
+    watch.py        ranks agree on a collective before it starts; signature.py: on what
+    lookout.py      where is every rank? over side_channel.py; waits.py: can anybody go on?
+    places.py       the file and line of the user's code
     cost.py         the alpha-beta-gamma formulas
 
     t = minidl.comm.world()                                # one MPI process per rank, or
@@ -39,8 +43,8 @@ _SUBMODULES = (
     *("average", "rpc", "codec", "compressed", "all_to_all", "scatter_gather", "ring_blocks"),
     *("background", "chunks", "cost", "ledger", "mpi", "naive", "ring", "scheduler", "sim"),
     *("links", "throttled"),
-    *("transport", "tree", "halving_doubling", "double_tree", "hierarchical", "chain"),
-    *("device", "nccl"),
+    *("transport", "tree", "halving_doubling", "double_tree", "hierarchical", "chain", "shared_memory", "window"),
+    *("device", "nccl", "watch", "signature", "lookout", "side_channel", "waits", "places"),
 )
 
 

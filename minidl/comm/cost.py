@@ -157,6 +157,23 @@ def leader_all_reduce(n_nodes, node_size, n_bytes, inside, between, gamma=0.0):
     )
 
 
+def shared_memory_all_reduce(n, n_bytes, alpha, beta, gamma=0.0, segments=0):
+    """Through a window: (S+1) alpha + 2(n-1)/n K beta + (n-1)/n K gamma, in S >= 1 segments; of a
+    short array, S = 0, all ranks read all: alpha + (n-1) K (beta + gamma).
+
+    alpha: seconds from a signal to who waits for it; beta: per byte read of a peer's memory; no
+    messages, and the bytes are read, not sent. Of two signals per segment one travels while the
+    segment before is copied. Exact where n divides every segment.
+    """
+    if n == 1:
+        return Cost(0, 0, 0.0)
+    read = (n - 1) * n_bytes
+    if not segments:
+        return Cost(0, read, alpha + read * (beta + gamma))
+    read /= n
+    return Cost(0, 2 * read, (segments + 1) * alpha + read * (2 * beta + gamma))
+
+
 def chain_broadcast(n, n_bytes, alpha, beta, segments=1, overhead=0.0):
     """(n-1) alpha + (S + n-2) (o + K/S beta)
 

@@ -25,6 +25,7 @@ import numpy as np
 from .links import parse
 from .throttled import Throttled
 from .transport import Request, Transport, check_array, check_peer, check_ranks, size_mismatch
+from .window import HEADER, Flags, NoSharedMemory
 
 PART_BYTES = 1 << 30  # under the 2 GiB that a 32-bit count allows, and a round number in a trace
 
@@ -58,6 +59,7 @@ class MPITransport(Transport):
         self.rank, self.size = comm.rank, comm.size
         self.ranks = tuple(comm.group.Translate_ranks(None, MPI.COMM_WORLD.group))
         self.world_rank = self.ranks[self.rank]
+        self._windows = {}  # n_bytes -> Flags
 
     def isend(self, array, dst, tag=0):
         check_peer(self.rank, self.size, dst, "dst")
@@ -121,6 +123,29 @@ class MPITransport(Transport):
 
     def time(self):
         return time.perf_counter()
+
+    def shared(self, n_bytes):
+        if n_bytes not in self._windows:
+            self._windows[n_bytes] = self._make_window(n_bytes)
+        return self._windows[n_bytes]
+
+    def _make_window(self, n_bytes):
+        mpi, comm = self._mpi, self._comm
+        node = comm.Split_type(mpi.COMM_TYPE_SHARED)
+        least = comm.allreduce(node.size, mpi.MIN)
+        node.Free()
+        if least < self.size:
+            raise NoSharedMemory(
+                f"rank {self.rank}: a shared window needs all {self.size} ranks of its group on "
+                f"one node; got nodes of {least} and more. Use t.subgroup(ranks of a node)."
+            )
+        window = mpi.Win.Allocate_shared(HEADER + n_bytes, comm=comm)
+        window.Lock_all()  # the epoch in which Sync, a memory fence, is allowed
+        memory = [np.frombuffer(window.Shared_query(p)[0], np.uint8) for p in range(self.size)]
+        memory[self.rank][:] = 0  # no signal yet; and each page is the rank's that writes it first
+        window.Sync()
+        comm.Barrier()
+        return Flags(self, memory, window.Sync)
 
     def abort(self):
         """End all ranks, those of other groups too; from any thread. Does not return."""

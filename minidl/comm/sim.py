@@ -30,6 +30,7 @@ import numpy as np
 from .links import Links, Port
 from .scheduler import Event, Handle, Scheduler
 from .transport import Request, Transport, check_array, check_peer, check_ranks, size_mismatch
+from .window import HEADER, Messages, NoSharedMemory
 
 # Round figures of a 10 Gbit/s network.
 ALPHA = 10e-6  # seconds per message
@@ -73,6 +74,7 @@ class _Network:
         self.rendezvous_bytes = float("inf") if rendezvous_bytes is None else rendezvous_bytes
         self.ports = defaultdict(Port)  # by the numbers that links.ports gives
         self.inboxes = {}  # (group, world rank, tag) -> _Inbox
+        self.windows = {}  # (group, n_bytes) -> the memory of each rank's segment
         self.boards = {}  # group -> what its ranks see of each other without messages, for watch.py
 
     def check_all_received(self):
@@ -124,6 +126,7 @@ class SimTransport(Transport):
         self._pairs = {}  # (dst, src, tag) -> what sendrecv needs
         self._subgroups = {}  # ranks -> how many made
         self.board = network.boards.setdefault(group, {})
+        self._windows = {}  # n_bytes -> Messages
 
     def isend(self, array, dst, tag=0):
         check_array(self.rank, array)
@@ -217,6 +220,24 @@ class SimTransport(Transport):
 
     def time(self):
         return self._scheduler.current.clock
+
+    def shared(self, n_bytes):
+        if n_bytes not in self._windows:
+            links, me = self._network.links, self.world_rank
+            if len({links.node_of(rank) for rank in self.ranks}) > 1:
+                raise NoSharedMemory(
+                    f"rank {self.rank}: a shared window needs all ranks of its group on one node; "
+                    f"got ranks {self.ranks} of {links}. Use t.subgroup(ranks of a node)."
+                )
+            windows, key = self._network.windows, (self._group, n_bytes)
+            if key not in windows:
+                windows[key] = [np.zeros(HEADER + n_bytes, np.uint8) for _ in self.ranks]
+            betas = [links.link(peer, me).beta for peer in self.ranks]
+            self._windows[n_bytes] = Messages(self, windows[key], betas, self._advance)
+        return self._windows[n_bytes]
+
+    def _advance(self, seconds):
+        self._scheduler.current.clock += seconds
 
     def compute(self, seconds):
         self._scheduler.current.clock += seconds * self._slowdown

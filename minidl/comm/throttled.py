@@ -33,6 +33,7 @@ import numpy as np
 from . import tree
 from .links import Port
 from .transport import Request, Transport, Wrapper, check_peer
+from .window import NoSharedMemory
 
 # A sleep ends some 60 us late on Linux: the last part is spent asking for the time, yielding.
 NOT_ASLEEP = 150e-6
@@ -77,6 +78,12 @@ class Throttled(Wrapper):
         with self._lock:
             request = self.inner.irecv(out, src, tag)
             return _Received(self, request, self._stamps.irecv(stamp, src, tag), stamp, src)
+
+    def shared(self, n_bytes):
+        raise NoSharedMemory(
+            f"rank {self.rank}: a shared window would not feel the slow links ({self.links}). "
+            "Use an all-reduce of messages, such as ring.all_reduce."
+        )
 
     def recv_any(self, tag=0):
         src, stamp = self._stamps.recv_any(tag)

@@ -113,6 +113,14 @@ class Transport(ABC):
             self._scratch = np.empty(n_elems * dtype.itemsize, np.uint8)
         return self._scratch[: n_elems * dtype.itemsize].view(dtype)
 
+    def shared(self, n_bytes):
+        """A window of n_bytes on every rank that all ranks see (window.py), the same on every call.
+
+        All ranks must call it. One user at a time, as for `scratch`. Raises window.NoSharedMemory,
+        on all ranks, where some do not share memory.
+        """
+        raise NotImplementedError(f"rank {self.rank}: {type(self).__name__} has no shared windows")
+
     def send(self, array, dst, tag=0):
         """Send and wait. May block until the receive is posted (rule 3)."""
         self.isend(array, dst, tag).wait()
@@ -194,6 +202,9 @@ class Wrapper(Transport):
 
     def scratch(self, n_elems, dtype):
         return self.inner.scratch(n_elems, dtype)
+
+    def shared(self, n_bytes):
+        return self.inner.shared(n_bytes)
 
 
 def unwrapped(t):
