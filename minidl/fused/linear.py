@@ -23,9 +23,16 @@ COLS = 32  # the widest panel; a multiple of the narrower ones
 MIN_BLOCKS = 24  # so that a few threads finish at about the same time
 MIN_WORK = 2**22  # multiplications: below, a launch costs more than is gained
 
-_config = np.show_config(mode="dicts")
-BEATS_BLAS = ("openblas" in _config["Build Dependencies"]["blas"]["name"]
-              and "X86_V4" in _config["SIMD Extensions"]["found"])
+
+def beats_blas():
+    """Whether NumPy multiplies by OpenBLAS, on a processor with AVX-512 (NumPy 2.4 calls it V4)."""
+    config = np.show_config(mode="dicts")
+    simd = config.get("SIMD Extensions", {})
+    return ("openblas" in config["Build Dependencies"]["blas"]["name"] and bool(
+        {"X86_V4", "AVX512_SKX"} & {*simd.get("baseline", ()), *simd.get("found", ())}))
+
+
+BEATS_BLAS = beats_blas()
 
 
 def reference(x, w, b):
@@ -34,8 +41,11 @@ def reference(x, w, b):
 
 
 def product(a, b, bias=None, want_sums=False):
-    """(a @ b + bias, the sums of a's rows or None); float32 matrices, each contiguous or the
-    transpose of a contiguous one."""
+    """(a @ b + bias, the sums of a's rows or nothing); float32 matrices of any strides. float16,
+    under autocast, is multiplied and summed in float32 and rounded once, as in ops/matmul.py."""
+    if a.dtype == np.float16:
+        full = (m if m is None else m.astype(np.float32) for m in (a, b, bias))
+        return tuple(m.astype(np.float16) for m in product(*full, want_sums))
     (rows, depth), cols = a.shape, b.shape[1]
     c, sums = np.empty((rows, cols), np.float32), np.empty(rows if want_sums else 0, np.float32)
     if not (rows and cols and depth):
@@ -52,8 +62,9 @@ def product(a, b, bias=None, want_sums=False):
     a_memory, *a_strides = layout(a)
     dispatch.kernel(FILE, "linear_product")(
         (row_blocks, -(-cols // block_cols)), 1,
-        (c, sums, a_memory, packed, c if bias is None else bias, rows, cols, depth, *a_strides,
-         block_cols, bias is not None, want_sums))
+        (c, sums, a_memory, packed,
+         c if bias is None else np.ascontiguousarray(bias), rows, cols, depth, *a_strides, block_cols,
+         bias is not None, want_sums))
     return c, sums
 
 
@@ -97,7 +108,7 @@ class Linear(Function):
         if self.needs[1]:  # (out, rows) @ (rows, in)
             gw, gb = product(gy.T, x, want_sums=self.needs[2])
         elif self.needs[2]:
-            gb = gy.sum(axis=0)
+            gb = gy.sum(axis=0, dtype=np.float32)
         return gx, gw, gb if self.needs[2] else None
 
 

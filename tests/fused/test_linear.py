@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from minidl import cuda, nn, ops
+from minidl import amp, cuda, nn, ops
 from minidl.fused import linear as fused
 from minidl.nn import functional as F
 from minidl.tensor import Tensor
@@ -55,6 +55,20 @@ def test_gradients_are_the_plain_ops(shape, bias):
     for got, want in zip(gradients, plain_gradients, strict=True):
         assert got.shape == want.shape and got.dtype == want.dtype
         close(got, want, 301)
+
+
+def test_autocast_multiplies_halves_and_sums_in_float32():
+    arrays = normal((64, 512), "f4", 1), normal((256, 512), "f4", 2), normal(256, "f4", 3)
+    x, w, b = (Tensor(a, requires_grad=True) for a in arrays)
+    halves = [a.astype("f2") for a in arrays]
+    with amp.autocast():
+        y = fused.linear(x, w, b)
+    assert y.dtype == np.float16
+    # one rounding of the result, 2^-11, and where the bias is added another
+    np.testing.assert_allclose(y, fused.reference(*halves), rtol=2.0**-10, atol=1e-3)
+    y.backward(g := normal((64, 256), "f2", 4))
+    np.testing.assert_allclose(w.grad, g.T.astype("f8") @ halves[0], rtol=2.0**-10, atol=1e-3)
+    np.testing.assert_allclose(b.grad, g.sum(0, dtype="f8"), rtol=2.0**-10, atol=1e-3)
 
 
 @pytest.mark.parametrize("needs", [(1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 0, 1)])
