@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from minidl.comm import cost, naive, ring, simulate, tree
+from minidl.comm import cost, hierarchical, naive, ring, simulate, tree
 from minidl.comm.background import Background
 from minidl.comm.links import Link, Links, Port, parse
 
@@ -309,3 +309,38 @@ def test_overlapped_buckets_take_the_longer_of_both_and_one_end(n, compute_s, ti
     late = simulate(n, one_after_another, links=links)
     formula = k * (slowest_s + reduce_s)
     assert max(late) == formula if times == 1.0 or n == 2 else max(late) < formula
+
+
+@pytest.mark.parametrize("nic", ["rank", "node"])
+@pytest.mark.parametrize("m, g", [(2, 2), (2, 4), (3, 2), (4, 4)])
+def test_what_a_hierarchy_saves_and_what_a_shared_nic_takes_back(m, g, nic):
+    n, n_bytes = m * g, 8 * 48 * 1024
+    links = Links.nodes(g, FAST, SLOW, nic=nic)
+
+    def body(t, name):
+        x = np.zeros(n_bytes, "u1")
+        groups = hierarchical.groups(t, g)
+        start = t.time()
+        if name == "flat":
+            ring.all_reduce(t, x)
+        else:
+            hierarchical.all_reduce(t, x, groups=groups)
+        return t.time() - start
+
+    flat = max(simulate(n, body, "flat", links=links))
+    hierarchy = max(simulate(n, body, "hierarchical", links=links))
+    share = g if nic == "node" else 1
+    formula = cost.hierarchical_all_reduce(m, g, n_bytes, FAST, SLOW, share=share)
+    assert hierarchy == pytest.approx(formula.time_s, rel=1e-12)  # rounding: sixths and twelfths
+    # A flat ring leaves each node by one rank, so it never shares a NIC. All its 2(n-1) messages
+    # cross the slow link; at most each is waited for.
+    bytes_alone = 2 * (n - 1) / n * n_bytes * SLOW[1]
+    assert bytes_alone < flat < cost.ring_all_reduce(n, n_bytes, *SLOW).time_s
+    assert hierarchy < flat
+    # Where bytes count and not latency, g-fold savings remain with a NIC per rank. A shared NIC
+    # carries 2(m-1)/m K either way and the flat ring 2(n-1)/n K: little is left to save.
+    wide = Links.nodes(g, (0.0, 0.0), (0.0, SLOW[1]), nic=nic)
+    flat = max(simulate(n, body, "flat", links=wide))
+    hierarchy = max(simulate(n, body, "hierarchical", links=wide))
+    saved = (1 - 1 / n) / (1 - 1 / m) * (1 if nic == "node" else g)
+    assert flat / hierarchy == pytest.approx(saved, rel=1e-12)
