@@ -151,7 +151,7 @@ def test_gamma_counts_each_reduced_byte_once():
 
 
 def test_best_segments_is_the_least_of_all():
-    cases = [(1e6, 1e-9, 1e-5, 6), (4e5, 1e-9, 3e-6, 2), (9, 1, 5, 0)]
+    cases = [(1e6, 1e-9, 1e-5, 6), (4e5, 1e-9, 3e-6, 2), (8, 1, 1, 1), (9, 1, 5, 0)]
     for n_bytes, beta, per_segment, extra in cases:
         best = cost.best_segments(n_bytes, beta, per_segment, extra)
         times = [per_segment * s + extra * n_bytes * beta / s for s in range(1, 200)]
