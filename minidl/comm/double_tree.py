@@ -55,7 +55,7 @@ def all_reduce(t, x, op=np.add, segment_bytes=SEGMENT_BYTES):
     both = [(seat(n, t.rank, tree), chunks.split(h, n_segments)) for tree, h in enumerate(halves)]
     theirs = t.scratch(len(both[0][1][0]), x.dtype)  # the first segment is one of the longest
     going_up, going_down = [deque(), deque()], []
-    # Receives posted a step ahead, into a second buffer, were no faster between processes of a host.
+    # Receives posted a step ahead, into a second buffer, were no faster between processes.
     for step in range(n_segments + 2 * top):
         for tree, (me, segment) in enumerate(both):
             k = step - me.height
