@@ -173,10 +173,15 @@ class Service:
         else:
             with self._lock:
                 future = self._pending.pop(number)
+            try:
+                value = _unpack(message)
+            except Exception as error:  # a class that this rank cannot make: the caller's concern
+                future._fail(error)
+                return
             if kind == ERROR:
-                future._fail(_failed(future, *_unpack(message)))
+                future._fail(_failed(future, *value))
             else:
-                future._succeed(_unpack(message))
+                future._succeed(value)
 
     def _answer(self, src, number, message):
         reply = self._run(number, message)

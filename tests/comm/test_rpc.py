@@ -124,6 +124,24 @@ def test_errors_of_the_call_itself(t):
         service.__enter__()
 
 
+class Unmakable:
+    """Can be pickled, but not made again."""
+
+    def __reduce__(self):
+        return int, ("not a number",)
+
+
+@ranks(1, 2, 3)
+def test_a_value_that_cannot_be_made_again_is_the_callers_error(t):
+    with rpc.Service(t, same=lambda x: x, make=Unmakable) as service:
+        other = (t.rank + 1) % t.size
+        with pytest.raises(rpc.RemoteError, match="raised ValueError: invalid literal"):
+            service.call(other, "same", Unmakable()).wait()
+        with pytest.raises(ValueError, match="invalid literal"):
+            service.call(other, "make").wait()
+        assert service.call(other, "same", 1).wait() == 1  # both go on serving
+
+
 @ranks(1, 2, 3, 4, 5)
 def test_calls_may_go_round_in_circles(t):
     def hop(left):
@@ -224,25 +242,24 @@ def test_a_rank_that_left_by_an_exception_fails_the_calls_to_it(t):
 
 @ranks(2, 3, 4)
 def test_a_call_that_was_running_when_its_rank_left_fails_too(t):
-    started = t.event()
+    started, gone = t.event(), t.event()
 
     def slow():
         started.set()
-        service.call(0, "pause").wait()
+        gone.wait()
         return "too late"
 
     try:
-        service = rpc.Service(t, slow=slow, pause=lambda: t.compute(1.0))
-        with service:
+        with rpc.Service(t, slow=slow) as service:
             if t.rank == 1:
                 started.wait()
                 raise KeyError("lost")
             if t.rank == 0:
                 with pytest.raises(rpc.RemoteError, match="none, as that rank left its Service"):
                     service.call(1, "slow").wait()
-                assert service.call(0, "pause").wait() is None
     except KeyError:
         assert t.rank == 1
+        gone.set()
 
 
 @ranks(1, 2, 3, 4)
