@@ -1,15 +1,17 @@
 """What does attention cost on this CPU, beside PyTorch and the plain op?
 
-    python benchmarks/bench_attention.py [--threads 1 2] [--repeats 15] [--out FILE.json]
+    python benchmarks/bench_attention.py [--threads 1 2] [--repeats 15] [--quick] [--out FILE.json]
 
 Forward, and forward with backward, causal and not, float32; q, k, v are the three thirds of one
 projection, as a transformer has them:
 
     kernel   kernels/attention_tile.cu      torch   scaled_dot_product_attention, same strides
     plain    minidl/ops/attention.py: blocks of NumPy, products by its BLAS
+    bound    the matrix products alone, by NumPy's BLAS: 2 forward, 5 backward, half where causal
 
-Bound: the products, 4 B H L^2 E operations forward and 10 backward, half of them where causal.
-Peers take turns; figures are medians in ms, ratios are medians over the rounds.
+The products are 4 B H L^2 E operations forward and 10 backward, which the GFLOP/s count.
+Peers take turns; figures are medians in ms, ratios are medians over the rounds; bars compare the
+least times.
 """
 
 import argparse
@@ -20,7 +22,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 
 SHAPES = [(8, 8, 256, 32), (1, 12, 1024, 64)]
 
@@ -30,23 +31,19 @@ def options():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--quick", action="store_true", help="5 repeats, one thread")
     parser.add_argument("--out", help="JSON file (default benchmarks/results/attention.json)")
-    return parser.parse_args()
-
-
-def timed(f):
-    def run():
-        start = time.perf_counter()
-        f()
-        return time.perf_counter() - start
-
-    return run
+    args = parser.parse_args()
+    if args.quick:
+        args.threads, args.repeats = [1], 5
+    return args
 
 
 def contestants(shape, is_causal, with_backward):
     """{name: function returning seconds}; results are compared first."""
     import numpy as np
     import torch
+    from common import timed
 
     import minidl
     from minidl.fused import attention
@@ -75,21 +72,34 @@ def contestants(shape, is_causal, with_backward):
             y.backward(torch.from_numpy(go))
         return y.detach().numpy(), *(t.grad.numpy() for t in tensors if with_backward)
 
+    q, k, v = (np.ascontiguousarray(a) for a in qkv)
+    p = np.ones((n_batch, n_heads, length, length), np.float32)
+
+    def products():
+        for _ in range(2 if with_backward else 1):  # the scores are made again in backward
+            np.matmul(q, k.swapaxes(-1, -2))
+        np.matmul(p, v)
+        if with_backward:
+            np.matmul(go, v.swapaxes(-1, -2))
+            np.matmul(p, k)
+            np.matmul(p.swapaxes(-1, -2), q)
+            np.matmul(p.swapaxes(-1, -2), go)
+
     peers = {"kernel": ours(attention.scaled_dot_product_attention), "torch": theirs,
              "plain": ours(ops.scaled_dot_product_attention)}
     for a, b in zip(peers["kernel"](), theirs(), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-4)  # float32, sums of 1024
-    return {name: timed(f) for name, f in peers.items()}
+    return {name: timed(f) for name, f in (peers | {"bound": products}).items()}
 
 
 def one_thread_count(n_threads, repeats):
     import torch
-    from common import machine, ratio, take_turns
+    from common import best_ratio, machine, ratio, take_turns
 
     torch.set_num_threads(n_threads)
     print(f"\n{machine()}\n{n_threads} threads, ms (GFLOP/s)\n"
-          f"{'(B, H, L, E)':18}{'':20}{'kernel':>16}{'torch':>10}{'plain':>10}"
-          f"{'torch/kernel':>14}{'plain/kernel':>14}")
+          f"{'(B, H, L, E)':18}{'':20}{'kernel':>16}{'torch':>10}{'plain':>10}{'bound':>10}"
+          f" | {'torch':>6}{'plain':>6}{'bound':>6}  / kernel")
     result = {}
     for shape in SHAPES:
         for is_causal in (False, True):
@@ -98,12 +108,16 @@ def one_thread_count(n_threads, repeats):
                 ms = {name: 1e3 * statistics.median(t) for name, t in times.items()}
                 n_ops = math.prod(shape) * shape[2] * (14 if with_backward else 4) / (1 + is_causal)
                 what = "causal " * is_causal + "forward" + "+backward" * with_backward
-                ratios = [ratio(times[peer], times["kernel"]) for peer in ("torch", "plain")]
+                bound = [t / (1 + is_causal) for t in times["bound"]]
+                ms["bound"] /= 1 + is_causal
+                peers = {"torch": times["torch"], "plain": times["plain"], "bound": bound}
+                ratios = {name: ratio(t, times["kernel"]) for name, t in peers.items()}
                 print(f"{shape!s:18}{what:24}{ms['kernel']:>6.1f} "
                       f"({n_ops / ms['kernel'] / 1e6:3.0f}){ms['torch']:>10.1f}{ms['plain']:>10.1f}"
-                      f"{ratios[0]:>14.2f}{ratios[1]:>14.2f}", flush=True)
-                result[f"{shape} {what}"] = {**ms, "torch_over_kernel": ratios[0],
-                                             "plain_over_kernel": ratios[1]}
+                      f"{ms['bound']:>10.1f} | {ratios['torch']:>6.2f}{ratios['plain']:>6.2f}"
+                      f"{ratios['bound']:>6.2f}", flush=True)
+                result[f"{shape} {what}"] = {
+                    "ms": ms, "ratio": ratios, "best": best_ratio(times["torch"], times["kernel"])}
     return result
 
 
@@ -114,9 +128,9 @@ def main():
         with open(args.out, "w") as f:
             json.dump(result, f)
         return
-    from common import machine, write_json
+    from common import bar, machine, print_bars, write_json
 
-    results = {"machine": machine()}
+    results, bars = {"machine": machine()}, []
     for n in args.threads:
         threads = {f"{lib}_NUM_THREADS": str(n) for lib in ("OMP", "OPENBLAS", "MKL")}
         with tempfile.NamedTemporaryFile(suffix=".json") as f:
@@ -124,6 +138,10 @@ def main():
             subprocess.run([*command, "--repeats", str(args.repeats)], check=True,
                            env={**os.environ, **threads, "BENCH_ATTENTION_CHILD": "1"})
             results[f"{n} threads"] = json.load(f)
+            bars += [bar(f"{what}, {n} threads: torch / kernel", r["best"], 1)
+                     for what, r in results[f"{n} threads"].items()]
+    print_bars(bars)
+    results["bars"] = bars
     write_json(results, args.out, "attention.json")
 
 

@@ -1,12 +1,16 @@
-"""What do the kernels cost on this CPU, beside NumPy?
+"""What does the runner of .cu files cost on this CPU, and its simplest kernel beside NumPy?
 
-    python benchmarks/bench_kernels.py [--threads 1 2] [--out FILE]
+    python benchmarks/bench_kernels.py [--threads 1 2] [--repeats 9] [--quick] [--out FILE]
 
-    loader   compile a file, load it from the cache, launch it: what the .cu runner adds to a kernel
-    add3     out = a + b + c at 16 M elements. Bound: the copy bandwidth for its 16 bytes an element
+    compile  every kernel of kernels/, each alone, as its first launch does: cold. Seconds of
+             processor time, ours and the compiler's: on a free core, what a user waits
+    loader   loading a kernel from the cache in a new process; a launch of four arrays and a number
+    fibre    layer norm with barriers, a thread a fibre: 256 threads on a row of 1,024 columns
+    add3     out = a + b + c. Bound: the copy bandwidth for its 16 bytes an element
 
 Peers run in the same rounds (benchmarks/common.py), figures are medians, ratios are medians over
-the rounds.
+the rounds; bars, and what no peer is measured beside, take the least of several, because a busy
+machine only adds.
 """
 
 import argparse
@@ -15,75 +19,89 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
+from unittest import mock
 
 import numpy as np
-from common import machine, ratio, take_turns, write_json
+import torch
+from common import bar, best_ratio, machine, print_bars, ratio, take_turns, timed, write_json
 
 import minidl.cuda as cuda
+from minidl.cuda import cpu
+from minidl.cuda.source import Source, inline_includes
+from minidl.fused import layer_norm
+
+WIDTH = {"E": "64"}  # of a head: attention is compiled for one
+QUICK = ("add3.cu", "softmax.cu", "cross_entropy.cu")
 
 
-def timed(work):
-    """A contestant for `take_turns` from a function without arguments."""
+def compile_all(repeats, quick):
+    """Seconds to compile each kernel of kernels/, {file: {kernel: seconds}}."""
+    seconds = {}
+    for path in sorted(cuda.KERNELS.glob("*.cu")):
+        if quick and path.name not in QUICK:
+            continue
+        source = Source(path, inline_includes(path, (cuda.KERNELS,))[0])
+        defines = WIDTH if path.name.startswith("attention") else {}
+        seconds[path.name] = times = {}
+        for name in (k.name for k in source.kernels if not k.template):
+            times[name] = min(cold_compile(path, name, defines) for _ in range(repeats))
+        slowest = max(times, key=times.get)
+        print(f"compile  {path.name:<20}{len(times):>2} kernels, median "
+              f"{statistics.median(times.values()):.2f} s, slowest {times[slowest]:.2f} s: {slowest}",
+              flush=True)
+    return seconds
 
-    def run():
-        start = time.perf_counter()
-        work()
-        return time.perf_counter() - start
 
-    return run
+def cold_compile(path, name, defines):
+    with tempfile.TemporaryDirectory() as cache:
+        with mock.patch.dict(os.environ, MINIDL_CACHE=cache):
+            before = os.times()
+            cpu.load(path, defines, (cuda.KERNELS,), name)
+            return sum(b - a for a, b in zip(before[:4], os.times()[:4], strict=True))
 
 
 def loader(repeats):
-    """Seconds of: a cold compile, a load from the cache in a new process, a launch of 4 arrays and
-    a number."""
+    """Seconds of a load from the cache in a new process, and of a launch."""
     code = (
-        "import time, numpy as np, minidl.cuda as cuda; from minidl.cuda import cpu\n"
-        "cpu.runtime()\n"  # the runtime library, compiled once per machine
+        "import time, minidl.cuda as cuda; from minidl.cuda import cpu\n"
+        "cpu.runtime()\n"  # once for all kernels
         "start = time.perf_counter()\n"
-        "k = cuda.kernel('add3.cu', 'add3').on_cpu\n"
+        "cuda.kernel('add3.cu', 'add3').on_cpu\n"
         "print(time.perf_counter() - start)"
     )
-    cold, cached = [], []
-    for _ in range(repeats):
-        with tempfile.TemporaryDirectory() as cache:
-            env = {**os.environ, "MINIDL_CACHE": cache}
-            once = "from minidl.cuda import cpu; cpu.runtime()"
-            subprocess.run([sys.executable, "-c", once], env=env, check=True)
-            for times in (cold, cached):
-                out = subprocess.run(
-                    [sys.executable, "-c", code],
-                    env=env,
-                    check=True,
-                    capture_output=True,
-                    text=True,
-                )
-                times.append(float(out.stdout))
+    command = [sys.executable, "-c", code]
     x, n_launches = np.zeros(1, np.float32), 500
     add3, args = cuda.kernel("add3.cu", "add3"), (x, x, x, x, 1)
-    add3(1, 32, args)
-    launches = []
-    for _ in range(50 * repeats):
-        start = time.perf_counter()
+    add3(1, 32, args)  # compiled, if need be
+
+    def launches():
         for _ in range(n_launches):
             add3(1, 32, args)
-        launches.append((time.perf_counter() - start) / n_launches)
-    figures = {"compile_s": min(cold), "cached_load_s": min(cached), "launch_s": min(launches)}
-    print(
-        f"loader   compile {figures['compile_s']:.3f} s (aim 0.6)   "
-        f"cached load {1e3 * figures['cached_load_s']:.2f} ms (aim 2)   "
-        f"launch {1e6 * figures['launch_s']:.2f} us (aim 6); "
-        f"the least of {repeats}, because a busy machine only adds"
-    )
-    return figures
+
+    loads = [float(subprocess.check_output(command)) for _ in range(repeats)]
+    launch = min(timed(launches)() for _ in range(30 * repeats)) / n_launches
+    print(f"loader   cached load {1e3 * min(loads):.2f} ms, launch {1e6 * launch:.2f} us")
+    return {"cached_load_s": min(loads), "launch_s": launch}
+
+
+def fibre(repeats):
+    """Seconds a row of 1,024 columns takes a block of 256 threads with barriers, on one CPU
+    thread: layer norm's second rung, on 64 rows."""
+    x, w = np.ones((64, 1024), np.float32), np.ones(1024, np.float32)
+    before = cuda.set_threads(1)
+    run = timed(lambda: layer_norm.forward(x, w, w, 1e-5, rung=2))
+    row = min(run() for _ in range(3 * repeats)) / len(x)
+    cuda.set_threads(before)
+    print(f"fibre    layer norm, a block of 256 threads on 1,024 columns: {1e3 * row:.2f} ms")
+    return row
 
 
 def add3(n_elems, repeats, threads):
-    """Times of add3 on `threads` threads, of NumPy's chain and its best form, and of a copy of the
-    same bytes."""
+    """Times of add3 on `threads` threads, of its peers, and of a copy of the same bytes."""
     rng = np.random.default_rng(0)
     a, b, c = (rng.random(n_elems, np.float32) for _ in range(3))
     out, kernel = np.zeros_like(a), cuda.kernel("add3.cu", "add3")
+    ta, tb, tc, t_out = map(torch.from_numpy, (a, b, c, out))
     grid = -(-n_elems // 256)
 
     def launch():
@@ -93,6 +111,10 @@ def add3(n_elems, repeats, threads):
         np.add(a, b, out=out)
         np.add(out, c, out=out)
 
+    def torch_out():
+        torch.add(ta, tb, out=t_out)
+        torch.add(t_out, tc, out=t_out)
+
     def copy_same_bytes():  # a copy reads 4 and writes 4 bytes an element: twice for 16
         np.copyto(out, a)
         np.copyto(out, b)
@@ -100,41 +122,49 @@ def add3(n_elems, repeats, threads):
     launch()
     np.testing.assert_array_equal(out, a + b + c)
     before = cuda.set_threads(threads)
-    contestants = {
-        "add3": launch,
-        "numpy chain": lambda: a + b + c,
-        "numpy out=": numpy_out,
-        "copy": copy_same_bytes,
-    }
-    times = take_turns({name: timed(work) for name, work in contestants.items()}, repeats)
+    torch.set_num_threads(threads)
+    peers = {"chain": lambda: a + b + c, "out=": numpy_out, "torch": torch_out,
+             "copy": copy_same_bytes}
+    turns = {name: timed(work) for name, work in (peers | {"kernel": launch}).items()}
+    times = take_turns(turns, repeats)
     cuda.set_threads(before)
-    figures = {
-        "threads": threads, "n_elems": n_elems,
-        **{f"{name} ms": round(1e3 * statistics.median(t), 3) for name, t in times.items()},
-        "over numpy chain": ratio(times["numpy chain"], times["add3"]),
-        "over numpy out=": ratio(times["numpy out="], times["add3"]),
-        "of copy bandwidth": ratio(times["copy"], times["add3"]),
-    }  # fmt: skip
-    print(
-        f"add3     {n_elems >> 20} M elements, {threads} thread(s): {figures['add3 ms']:.2f} ms = "
-        f"{16e-6 * n_elems / figures['add3 ms']:.1f} GB/s;  "
-        f"{figures['over numpy chain']:.2f}x numpy's chain, "
-        f"{figures['over numpy out=']:.2f}x its out= form (aim 1.15), "
-        f"{figures['of copy bandwidth']:.2f} of the copy bandwidth (aim 0.85)"
-    )
-    return figures
+    ms = {name: 1e3 * statistics.median(t) for name, t in times.items()}
+    ratios = {name: ratio(times[name], times["kernel"]) for name in peers}
+    best = {name: best_ratio(times[name], times["kernel"]) for name in peers}
+    print(f"add3     {n_elems >> 20:>2} M elements, {threads} thread(s): {ms['kernel']:6.2f} ms = "
+          f"{16e-6 * n_elems / ms['kernel']:5.1f} GB/s;  chain {ratios['chain']:.2f}x  "
+          f"out= {ratios['out=']:.2f}x  torch {ratios['torch']:.2f}x  "
+          f"copy {ratios['copy']:.2f}x its time")
+    return {"n_elems": n_elems, "threads": threads, "ms": ms, "ratio": ratios, "best": best}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--quick", action="store_true", help=f"compile {', '.join(QUICK)} alone")
     parser.add_argument("--out", help="JSON file (default: benchmarks/results/kernels.json)")
-    options = parser.parse_args()
+    args = parser.parse_args()
     print(machine())
-    result = {"machine": machine(), "loader": loader(3)}
-    result["add3"] = [add3(1 << 24, options.repeats, threads) for threads in options.threads]
-    write_json(result, options.out, "kernels.json")
+    cpu.runtime()
+    compiled = compile_all(2, args.quick)
+    result = {"machine": machine(), "compile_s": compiled, "loader": loader(5),
+              "fibre_row_s": fibre(args.repeats)}
+    result["add3"] = [add3(n, args.repeats, threads)
+                      for n in (1 << 20, 1 << 24) for threads in args.threads]
+    large = [r["best"] for r in result["add3"] if r["n_elems"] == 1 << 24]
+    slowest = max(s for times in compiled.values() for s in times.values())
+    result["bars"] = [
+        bar("cold compile of the slowest kernel, s", slowest, 0.6, at_most=True),
+        bar("cached load, ms", 1e3 * result["loader"]["cached_load_s"], 2, at_most=True),
+        bar("launch, us", 1e6 * result["loader"]["launch_s"], 6, at_most=True),
+        bar("fibre form: layer norm of a row, ms", 1e3 * result["fibre_row_s"], 3, at_most=True),
+        bar("add3, 16 M: out= / kernel", min(b["out="] for b in large), 1.15),
+        bar("add3, 16 M: torch / kernel", min(b["torch"] for b in large), 1),
+        bar("add3, 16 M: copy of the same bytes / kernel", min(b["copy"] for b in large), 0.85),
+    ]
+    print_bars(result["bars"])
+    write_json(result, args.out, "kernels.json")
 
 
 if __name__ == "__main__":

@@ -60,6 +60,25 @@ def ratio(slower, faster):
     return statistics.median(a / b for a, b in zip(slower, faster, strict=True))
 
 
+def bar(what, figure, wanted, at_most=False):
+    """A figure beside what it has to be, at least or at most; for `print_bars` and for JSON."""
+    met = figure <= wanted if at_most else figure >= wanted
+    return dict(what=what, figure=figure, wanted=wanted, at_most=at_most, met=bool(met))
+
+
+def print_bars(bars):
+    """A line for each bar: figure, bar, met or not."""
+    print("\nbars")
+    for b in bars:
+        sign, verdict = "<=" if b["at_most"] else ">=", "met" if b["met"] else "NOT MET"
+        print(f"  {b['what']:<64} {b['figure']:>8.3g} {sign} {b['wanted']:<6g} {verdict}")
+
+
+def best_ratio(slower, faster):
+    """The ratio of the least times: for bars, because a busy machine only adds."""
+    return min(slower) / min(faster)
+
+
 def write_json(result, path, default_name):
     """Write `result` to `path`, or to benchmarks/results/default_name; prints where."""
     path = Path(path or Path(__file__).parent / "results" / default_name)
