@@ -234,6 +234,45 @@ def test_the_receiving_nic_serves_who_arrives_first():
     assert clocks[:2] == [1.0 + alpha + 64 * beta, alpha + 64 * beta]
 
 
+def test_a_message_that_lies_there_waits_its_turn_at_the_receiving_nic():
+    # When rank 0 asks, its message (sent at 1) is in the queue; rank 1's, which began to arrive half
+    # a message earlier, has not been asked for yet.
+    alpha, beta = SLOW
+    d = 64 * beta
+
+    def body(t):
+        x = np.zeros(64, "u1")
+        if t.rank == 0:
+            t.recv(x[:0], 1)  # so that the senders run before
+            t.recv(x, 2)
+        elif t.rank == 1:
+            t.send(x[:0], 0)
+            t.recv(x, 4)
+        elif t.rank in (2, 4):
+            t.compute(1.0 if t.rank == 2 else 1.0 - d / 2)
+            t.send(x, 0 if t.rank == 2 else 1)
+        return t.time()
+
+    clocks = simulate(6, body, links=Links.nodes(2, FAST, SLOW))
+    first = 1.0 - d / 2 + alpha + d
+    assert clocks[:2] == [first + d, first]
+
+
+def test_sendrecv_takes_its_turn_at_a_nic_too():
+    # Rank 2's message is there when rank 2 runs, at 1; rank 3 runs after it, but at 0.
+    def body(t):
+        if t.rank == 2:
+            t.compute(1.0)
+        x = np.zeros(64, "u1")
+        t.sendrecv(x, (t.rank + 2) % 4, x.copy(), (t.rank + 2) % 4)
+        return t.time()
+
+    alpha, d = SLOW[0], 64 * SLOW[1]
+    clocks = simulate(4, body, links=Links.nodes(2, FAST, SLOW))
+    # node 1 receives rank 0's, then rank 1's; rank 2 waits for no more than its own sending
+    assert clocks == [1.0 + alpha + d, alpha + d, 1.0 + d, alpha + d + d]
+
+
 def test_traffic_inside_a_node_does_not_use_the_nic():
     def body(t):
         into = np.zeros(64, "u1")
