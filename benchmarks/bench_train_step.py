@@ -262,7 +262,7 @@ def main():
         plain = saved(model, x, y)
     mib = 2**20
     print(f"\nsaved for backward, MiB\n{'operation':28}{'kernels':>9}{'plain ops':>10}")
-    names = {n.removeprefix("Fused"): n for n in kernels}
+    names = {n.removeprefix("Self"): n for n in kernels}
     for name in sorted(names, key=lambda n: -kernels[names[n]]):
         print(f"{name:28}{kernels[names[name]] / mib:>9.2f}{plain.get(name, 0) / mib:>10.2f}")
     totals = {"kernels": sum(kernels.values()), "plain ops": sum(plain.values())}

@@ -198,6 +198,10 @@ extern "C" __global__ void attention_tile(
 // grid (ceil(S / (64 GROUP)), H, B), block 1: a thread per group of key tiles, whose gk and gv it
 // sums alone, in one order: no atomics, the same bits each time. gq needs a sum over the groups:
 // each writes its part, (groups, B, L, H, E) float.
+// -DGRAD_ROWS=3: gk and gv are thirds of one array (B, S, 3, H, E), the gradient of a projection.
+#ifndef GRAD_ROWS
+#define GRAD_ROWS 1
+#endif
 extern "C" __global__ void attention_tile_backward(
     float* gq, T* gk, T* gv, const T* go, const float* lse, const float* dots, const T* q,
     const T* k, const T* v, int n_queries, int n_keys, long long q_batch, long long q_head,
@@ -205,14 +209,15 @@ extern "C" __global__ void attention_tile_backward(
     long long v_head, long long v_row, float scale, int causal) {
   const int first = blockIdx.x * GROUP * KEYS, head = blockIdx.y, n_heads = gridDim.y;
   const int n_rows = min(GROUP * KEYS, n_keys - first);
-  const long long batch = blockIdx.z, row = (long long)n_heads * E;  // of go, gq, gk and gv
+  const long long batch = blockIdx.z, row = (long long)n_heads * E;  // of go and gq
+  const long long grad_row = GRAD_ROWS * row;                        // of gk and gv
   q += batch * q_batch + head * q_head;
   k += batch * k_batch + head * k_head + first * k_row;
   v += batch * v_batch + head * v_head + first * v_row;
   go += (batch * n_queries * n_heads + head) * E;
   gq += ((blockIdx.x * gridDim.z + batch) * n_queries * n_heads + head) * E;
-  gk += ((batch * n_keys + first) * n_heads + head) * E;
-  gv += ((batch * n_keys + first) * n_heads + head) * E;
+  gk += (batch * n_keys + first) * grad_row + head * E;
+  gv += (batch * n_keys + first) * grad_row + head * E;
   lse += (batch * n_heads + head) * n_queries;
   dots += batch * n_queries * n_heads + head;
 
@@ -259,8 +264,8 @@ extern "C" __global__ void attention_tile_backward(
   }
   for (int j = 0; j < n_rows; ++j)
     SIMD for (int e = 0; e < E; ++e) {
-      gk[j * row + e] = from_float<T>(gkt[j * WIDTH + e]);
-      gv[j * row + e] = from_float<T>(gvt[j * WIDTH + e]);
+      gk[j * grad_row + e] = from_float<T>(gkt[j * WIDTH + e]);
+      gv[j * grad_row + e] = from_float<T>(gvt[j * WIDTH + e]);
     }
 }
 #endif

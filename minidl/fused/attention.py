@@ -72,12 +72,17 @@ def forward(q, k, v, is_causal, scale, rung=None):
     return o.swapaxes(1, 2), lse
 
 
-def backward(go, q, k, v, o, lse, is_causal, scale, rung=None):
-    """(gq, gk, gv), each a view of (B, L, H, E) memory. rung: as in `forward`."""
+def backward(go, q, k, v, o, lse, is_causal, scale, rung=None, out=None):
+    """(gq, gk, gv), each a view of (B, L, H, E) memory. rung: as in `forward`.
+    out: an array (B, L, 3, H, E) for all three, of self-attention; it is then the result."""
     xp, (n_batch, n_heads, n_queries, width), n_keys = backend.xp_of([q]), q.shape, k.shape[2]
     go, o = (xp.ascontiguousarray(a.swapaxes(1, 2)) for a in (go, o))
-    gk, gv = (xp.zeros((n_batch, n_keys, n_heads, width), q.dtype) for _ in range(2))
     rung = rung or ("tile" if xp is np else "warp")
+    packed = out is not None and rung == "tile"  # gk and gv go at once where they belong
+    if packed:
+        gk, gv = (out.reshape(-1)[i * n_heads * width:] for i in (1, 2))
+    else:
+        gk, gv = (xp.zeros((n_batch, n_keys, n_heads, width), q.dtype) for _ in range(2))
     file, rows, threads = rung_of(rung, width)
     query_blocks, key_blocks = -(-n_queries // rows), -(-n_keys // rows)
     if rung == "tile":  # gq in parts, one for each group of keys
@@ -90,18 +95,22 @@ def backward(go, q, k, v, o, lse, is_causal, scale, rung=None):
         row_dot(-(-dots.size // 128), 128, (dots, go, o, dots.size))
         common = go, lse, dots, *inputs(q, k, v), scale, is_causal
 
-        def launch(kernel, n_blocks, outputs):
-            kernel = dispatch.kernel(file, f"attention_{kernel}", q.dtype, E=width)
+        def launch(kernel, n_blocks, outputs, **macros):
+            kernel = dispatch.kernel(file, f"attention_{kernel}", q.dtype, E=width, **macros)
             kernel((n_blocks, n_heads, n_batch), threads, (*outputs, *common))
 
         if rung == "tile":
-            launch("tile_backward", key_blocks, (gq, gk, gv))
+            launch("tile_backward", key_blocks, (gq, gk, gv), GRAD_ROWS=3 if packed else 1)
         else:
             launch(f"grad_q_{rung}", query_blocks, (gq,))
             launch(f"grad_kv_{rung}", key_blocks, (gk, gv))
     if rung == "tile":
         gq = gq[0] if key_blocks == 1 else gq.sum(axis=0)
-    return tuple(a.swapaxes(1, 2) for a in (gq, gk, gv))
+    if out is None:
+        return tuple(a.swapaxes(1, 2) for a in (gq, gk, gv))
+    for i, a in enumerate((gq,) if packed else (gq, gk, gv)):
+        out[:, :, i] = a
+    return out
 
 
 def inputs(q, k, v):
@@ -143,6 +152,48 @@ class FusedAttention(Function):
         q, k, v, o, lse = self.saved
         grads = backward(go.reshape(o.shape), q, k, v, o, lse, self.is_causal, self.scale)
         return tuple(g.reshape(*self.lead, *g.shape[2:]) for g in grads)
+
+
+class SelfAttention(Function):
+    """Attention of the heads in a projection (B, L, 3 C) -> (B, L, C). Saves the projection, o and
+    lse; the gradient is one array too, so that nothing is cut into thirds or put together."""
+
+    precision = "white"
+    op = "self_attention"
+
+    def forward(self, qkv, n_heads, is_causal):
+        n_batch, length, width = qkv.shape
+        self.is_causal, self.scale = bool(is_causal), 1 / math.sqrt(width // 3 // n_heads)
+        qkv = self.xp.ascontiguousarray(qkv).reshape(n_batch, length, 3, n_heads, -1)
+        o, lse = forward(*thirds(qkv), self.is_causal, self.scale)
+        self.save(qkv, o, lse)
+        return o.swapaxes(1, 2).reshape(n_batch, length, width // 3)
+
+    def backward(self, gy):
+        qkv, o, lse = self.saved
+        n_batch, length, _, n_heads, width = qkv.shape
+        go = gy.reshape(n_batch, length, n_heads, width).swapaxes(1, 2)
+        out = self.xp.empty_like(qkv)
+        backward(go, *thirds(qkv), o, lse, self.is_causal, self.scale, out=out)
+        return out.reshape(n_batch, length, -1)
+
+
+def thirds(qkv):
+    """(B, L, 3, H, E) -> q, k and v, views (B, H, L, E)."""
+    return qkv.transpose(2, 0, 3, 1, 4)
+
+
+def self_attention(qkv, n_heads, is_causal=False, dropout_p=0.0):
+    """softmax(q k^T / sqrt(E)) v, with q, k, v the thirds of qkv (B, L, 3 C), n_heads heads of
+    E = C / n_heads columns each; (B, L, C)."""
+    return SelfAttention.apply(qkv, n_heads=n_heads, is_causal=is_causal)
+
+
+def accepts_self(qkv, n_heads, is_causal=False, dropout_p=0.0):
+    """Whether the kernels can: no dropout, heads at most 128 wide, something to attend to."""
+    n_batch, length, width = qkv.shape
+    return (not dropout_p and 0 < width // 3 // n_heads <= MAX_WIDTH and length > 0
+            and n_batch < 2**16 and n_heads < 2**16)
 
 
 def accepts(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, *,

@@ -60,11 +60,12 @@ def product(a, b, bias=None, want_sums=False):
     col_blocks = min(panels, -(-MIN_BLOCKS // row_blocks))
     block_cols = -(-panels // col_blocks) * COLS
     a_memory, *a_strides = layout(a)
+    has_bias = bias is not None
+    bias = np.ascontiguousarray(bias) if has_bias else c  # c: an array that nobody reads
     dispatch.kernel(FILE, "linear_product")(
         (row_blocks, -(-cols // block_cols)), 1,
-        (c, sums, a_memory, packed,
-         c if bias is None else np.ascontiguousarray(bias), rows, cols, depth, *a_strides, block_cols,
-         bias is not None, want_sums))
+        (c, sums, a_memory, packed, bias, rows, cols, depth, *a_strides, block_cols, has_bias,
+         want_sums))
     return c, sums
 
 

@@ -30,6 +30,8 @@ cross_entropy = either(fused_cross_entropy.cross_entropy, ops.loss.cross_entropy
 scaled_dot_product_attention = either(fused_attention.scaled_dot_product_attention,
                                       ops.attention.scaled_dot_product_attention,
                                       fused_attention.accepts)
+self_attention = either(fused_attention.self_attention, ops.attention.self_attention,
+                        fused_attention.accepts_self)
 log_softmax = either(fused_softmax.log_softmax, ops.softmax.log_softmax, fused_softmax.accepts)
 
 

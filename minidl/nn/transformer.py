@@ -114,10 +114,9 @@ class CausalSelfAttention(Module):
         self.proj = Linear(width, width, bias, generator=generator)
 
     def forward(self, x):
-        q, k, v = (split_heads(t, self.n_heads) for t in self.qkv(x).chunk(3, -1))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True,
-                                           dropout_p=self.dropout if self.training else 0.0)
-        return self.proj(merge_heads(y))
+        y = F.self_attention(self.qkv(x), self.n_heads, is_causal=True,
+                             dropout_p=self.dropout if self.training else 0.0)
+        return self.proj(y)
 
 
 class FeedForward(Module):

@@ -196,3 +196,13 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     check_probability(dropout_p, "scaled_dot_product_attention")
     return Attention.apply(query, key, value, attn_mask, is_causal=is_causal, dropout_p=dropout_p,
                            scale=scale, generator=generator)
+
+
+def self_attention(qkv, n_heads, is_causal=False, dropout_p=0.0):
+    """Attention among the positions of one sequence: q, k and v are the thirds of qkv (B, L, 3 C),
+    each n_heads heads of C / n_heads columns; (B, L, C)."""
+    B, L, width = qkv.shape
+    q, k, v = (t.reshape(B, L, n_heads, width // 3 // n_heads).transpose(1, 2)
+               for t in qkv.chunk(3, -1))  # (B, H, L, C / H)
+    y = scaled_dot_product_attention(q, k, v, is_causal=is_causal, dropout_p=dropout_p)
+    return y.transpose(1, 2).reshape(B, L, width // 3)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import minidl
-from minidl import cuda
+from minidl import cuda, ops
 from minidl.fused import attention, dispatch
+from minidl.nn import functional as F
 from minidl.ops.attention import scaled_dot_product_attention as plain
 
 if not dispatch.cpu_compiler():
@@ -287,3 +288,32 @@ def test_nvrtc_takes_every_rung():
         pytest.skip(reason)
     usages = nvrtc.check("attention.cu", {"T": "__half", "E": "32"}, ("sm_80",))
     assert len(usages) == 10 and not any(u.spills for u in usages), nvrtc.table(usages)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("dtype", ["f4", "f2"])
+@pytest.mark.parametrize("shape", [(2, 1, 3, 32), (1, 65, 2, 32), (2, 257, 1, 32), (1, 300, 3, 72)])
+def test_self_attention_of_a_projection_is_that_of_its_thirds(shape, dtype, is_causal):
+    """Lengths on both sides of a tile and of a group of tiles, where gq comes in parts. Both ways
+    the kernels do the same additions: the same bits, forward and backward."""
+    n_batch, length, n_heads, width = shape
+    rng = np.random.default_rng(0)
+    data = rng.standard_normal((n_batch, length, 3 * n_heads * width)).astype(dtype)
+    g = rng.standard_normal((n_batch, length, n_heads * width)).astype(dtype)
+    results = []
+    for op in (attention.self_attention, ops.attention.self_attention):
+        qkv = minidl.Tensor(data, requires_grad=True)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ops.attention, "scaled_dot_product_attention",
+                          attention.scaled_dot_product_attention)
+            y = op(qkv, n_heads, is_causal=is_causal)
+        y.backward(g)
+        results.append((y.data, qkv.grad))
+    for got, want in zip(*results):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_self_attention_with_dropout_is_the_plain_ops():
+    qkv = minidl.Tensor(np.ones((1, 4, 12), "f4"), requires_grad=True)
+    assert isinstance(F.self_attention(qkv, 2).grad_fn, attention.SelfAttention)
+    assert not isinstance(F.self_attention(qkv, 2, dropout_p=0.5).grad_fn, attention.SelfAttention)

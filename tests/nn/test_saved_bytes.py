@@ -27,7 +27,7 @@ def test_gpt_saves_what_the_formula_says(needs_compiler):
     assert saved_by_op(gpt_loss(True)) == {
         # a layer: the inputs of qkv, up and down; attention's output, input of proj, counts there
         "Linear": 4 * tokens * C * ((1 + 1 + 1 + 4) * LAYERS + 1),  # and of the head
-        "FusedAttention": 4 * tokens * (3 * C + H) * LAYERS,  # qkv, and lse of each head
+        "SelfAttention": 4 * tokens * (3 * C + H) * LAYERS,  # qkv, and lse of each head
         "Gelu": 4 * tokens * 4 * C * LAYERS,
         "LayerNorm": 4 * tokens * (C + 2) * (2 * LAYERS + 1),  # x; mean and rstd of a row
         "CrossEntropy": tokens * (4 * VOCAB + 4 + 8),  # logits, lse, classes in 64 bits
