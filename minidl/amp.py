@@ -74,6 +74,19 @@ def initialize(model, optimizer, opt_level="O1", loss_scale=None):
     instead. Call it before the optimizer's first step."""
     if opt_level not in ("O0", "O1", "O2", "O3"):
         raise ValueError(f"amp.initialize: opt_level is O0, O1, O2 or O3; got {opt_level!r}")
+    prepare(model, opt_level)
+    if opt_level == "O2":
+        use_master_weights(optimizer)
+    if loss_scale is not None:
+        scaler = GradScaler(loss_scale, growth_interval=1 << 62, backoff_factor=0.5)
+    else:
+        scaler = GradScaler(enabled=opt_level in ("O1", "O2"))
+    return model, optimizer, scaler
+
+
+def prepare(model, opt_level):
+    """The model's part of `initialize`: cast its state, and let its forward cast what it takes and
+    returns."""
     forward = model.forward
     if opt_level == "O1":
         model.forward = lambda *inputs, **options: _wide(autocast()(forward)(*inputs, **options))
@@ -82,13 +95,6 @@ def initialize(model, optimizer, opt_level="O1", loss_scale=None):
         model.forward = lambda *inputs, **options: _wide(
             forward(*(x.half() if isinstance(x, Tensor) and _narrow(x) else x
               for x in inputs), **options))
-    if opt_level == "O2":
-        use_master_weights(optimizer)
-    if loss_scale is not None:
-        scaler = GradScaler(loss_scale, growth_interval=1 << 62, backoff_factor=0.5)
-    else:
-        scaler = GradScaler(enabled=opt_level in ("O1", "O2"))
-    return model, optimizer, scaler
 
 
 class Autocast:

@@ -16,7 +16,8 @@ from contextvars import ContextVar
 
 import numpy as np
 
-from minidl import backend
+from minidl import backend, memory
+from minidl.memory import buffer_of
 
 _grad_enabled = ContextVar("minidl.grad_enabled", default=True)
 replaying = ContextVar("minidl.replaying", default=False)  # a forward that runs again: recompute.py
@@ -79,7 +80,7 @@ def saved_bytes(*roots):
 def saved_by_op(*roots):
     """`saved_bytes`, as {name of the Function: bytes}. What several keep counts for the one that
     the walk from the roots meets first."""
-    counted = {id(_buffer(leaf._data)) for leaf in leaf_uses(roots)}
+    counted = {id(buffer_of(leaf._data)) for leaf in leaf_uses(roots)}
     by_op = {}
     seen = set()
     stack = [root.grad_fn for root in roots if root.grad_fn is not None]
@@ -88,20 +89,13 @@ def saved_by_op(*roots):
         if node in seen:
             continue
         seen.add(node)
-        for buffer in (_buffer(s) for s in node.saved or () if hasattr(s, "nbytes")):
+        for buffer in (buffer_of(s) for s in node.saved or () if hasattr(s, "nbytes")):
             if id(buffer) not in counted:
                 counted.add(id(buffer))
                 name = type(node).__name__
                 by_op[name] = by_op.get(name, 0) + buffer.nbytes
         stack += [edge[0] for edge in node.edges if isinstance(edge, tuple)]
     return by_op
-
-
-def _buffer(array):
-    """The array that owns the memory of `array`."""
-    while getattr(array, "base", None) is not None and hasattr(array.base, "nbytes"):
-        array = array.base
-    return array
 
 
 def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
@@ -112,6 +106,7 @@ def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
     receives each leaf's complete gradient once; by default it adds to `leaf.grad`, then calls the
     leaf's hooks. each: `deposit` receives every gradient that reaches a leaf, not their sum."""
     deposit = deposit or _accumulate
+    ledger = memory.recording.get()
     waiting = leaf_uses(roots)  # leaf -> gradients still to come
     arriving = {}  # leaf or node -> its gradient so far (for a node: a list, one per output)
     heap = []
@@ -157,6 +152,8 @@ def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
                     gys[slot] = node.xp.zeros(shape, dtype)
             gxs = node.backward(*gys)
             gxs = gxs if isinstance(gxs, tuple) else (gxs,)
+            if ledger is not None:
+                ledger.backward(node, gxs)
             if len(gxs) != len(node.edges):
                 raise RuntimeError(f"{type(node).__name__}.backward returned {len(gxs)} gradients "
                                    f"for {len(node.edges)} inputs")
@@ -226,6 +223,8 @@ def _accumulate(leaf, gradient):
         leaf.grad = gradient
     else:
         leaf.grad += gradient
+    if (ledger := memory.recording.get()) is not None:
+        ledger.gradient(leaf)
     for hook in leaf._hooks or ():
         hook(leaf)
 

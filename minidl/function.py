@@ -29,7 +29,7 @@ from contextvars import ContextVar
 
 import numpy as np
 
-from minidl import backend
+from minidl import backend, memory
 from minidl.backward import is_grad_enabled
 from minidl.tensor import Tensor
 
@@ -86,11 +86,15 @@ class Function:
             y = result if type(result) is np.ndarray else xp.asarray(result)
             if True in needs:
                 node._link(inputs, given, (y,))
-                return Tensor._from(y, node)
-            return Tensor._from(y)
+            if (ledger := memory.recording.get()) is not None:
+                ledger.forward(node, given, (y,))
+            return Tensor._from(y, node) if True in needs else Tensor._from(y)
         outputs = [y if type(y) is np.ndarray else xp.asarray(y) for y in result]
         if True in needs:
             node._link(inputs, given, outputs)
+        if (ledger := memory.recording.get()) is not None:
+            ledger.forward(node, given, outputs)
+        if True in needs:
             return tuple(Tensor._from(y, node, i) for i, y in enumerate(outputs))
         return tuple(Tensor._from(y) for y in outputs)
 

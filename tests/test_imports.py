@@ -19,6 +19,7 @@ MAY_IMPORT = {
     "backend": "",
     "random": "backend",
     "memory": "backend",
+    "memory_predict": "memory amp nn tensor backward random",
     "timeline": "",
     "backward": "backend memory random tensor",  # tensor.backward calls its loop
     "tensor": "backward memory random backend",  # not function: an op makes a tensor, not it an op
@@ -44,6 +45,7 @@ MAY_IMPORT = {
     "cli": ANYTHING,
     "launcher": ANYTHING,  # these two are commands of the cli
     "doctor": ANYTHING,
+    "doctor_links": ANYTHING,
     "": ANYTHING,  # minidl/__init__.py and __main__.py: the public names
 }
 # Heavy or optional packages, and the only places that may import them.

@@ -23,6 +23,7 @@ import numpy as np
 from minidl.backend import accumulate_dtype
 from minidl.backward import is_grad_enabled, leaf_uses
 from minidl.comm import ring, tree
+from minidl.comm.transport import unwrapped
 from minidl.nn.module import Module
 from minidl.parallel import flat
 from minidl.parallel.bucket import Reducer, weighted_mean
@@ -111,6 +112,10 @@ class DataParallel(Module):
             yield
         finally:
             self.syncing = True
+
+    def communication_buffers(self):
+        """The arrays held for sending: buckets (fp32 gradients are views of them) and scratch."""
+        return [*(b.flat for b in self.reducer.buckets), unwrapped(self.reducer.t)._scratch]
 
     def close(self):
         """End the communication thread and take the hooks off the parameters."""
