@@ -2,6 +2,7 @@
 
 minidl run -n 4 script.py ...            start a script on 4 MPI ranks           launcher.py
 minidl doctor                            what is installed, how to repair it     doctor.py
+minidl doctor --links 2 4                latency and speed between the ranks   doctor_links.py
 minidl exercise | check | solution NN    the exercises of the tutorials          exercise.py
 minidl kernel check my.cu                does it compile, for CPU and GPU        cuda/tool.py
 minidl kernel run my_test.py             runs it with every launch watched       cuda/tool.py
@@ -68,6 +69,15 @@ def parser():
     run.set_defaults(command=_run)
 
     doctor = commands.add_parser("doctor", help="check the installation and say how to repair it")
+    doctor.add_argument(
+        "--links",
+        type=_count,
+        nargs="*",
+        metavar="N",
+        help="measure instead, with N ranks on this machine (default: 2 and 4): latency and speed "
+        "of messages, copies and sums, and which all-reduce is the fastest for each size; they "
+        "are stored for select.py",
+    )
     doctor.set_defaults(command=_doctor)
 
     exercise = commands.add_parser(
@@ -159,6 +169,10 @@ def _run(args):
 
 
 def _doctor(args):
+    if args.links is not None:
+        from minidl import doctor_links
+
+        return doctor_links.main(args.links or [2, 4])
     from minidl import doctor
 
     return doctor.main()

@@ -25,6 +25,7 @@
     chain.py        broadcast in segments, from rank to rank
     device.py       CUDA arrays: staged through pinned memory, or directly
     nccl.py         NCCL behind the same calls
+    select.py       the fastest all-reduce for a size, by cost.py and measured figures
     background.py   one communication thread, first in first out
     watch.py        ranks agree on a collective before it starts; signature.py: on what
     lookout.py      where is every rank? over side_channel.py; waits.py: can anybody go on?
@@ -43,7 +44,8 @@ _SUBMODULES = (
     *("average", "rpc", "codec", "compressed", "all_to_all", "scatter_gather", "ring_blocks"),
     *("background", "chunks", "cost", "ledger", "mpi", "naive", "ring", "scheduler", "sim"),
     *("links", "throttled"),
-    *("transport", "tree", "halving_doubling", "double_tree", "hierarchical", "chain", "shared_memory", "window"),
+    *("transport", "tree", "halving_doubling", "double_tree", "hierarchical", "chain"),
+    *("shared_memory", "window", "select"),
     *("device", "nccl", "watch", "signature", "lookout", "side_channel", "waits", "places"),
 )
 

@@ -59,6 +59,8 @@ class MPITransport(Transport):
         self.rank, self.size = comm.rank, comm.size
         self.ranks = tuple(comm.group.Translate_ranks(None, MPI.COMM_WORLD.group))
         self.world_rank = self.ranks[self.rank]
+        vendor, version = MPI.get_vendor()
+        self.library = f"{vendor} {'.'.join(map(str, version))}"
         self._windows = {}  # n_bytes -> Flags
 
     def isend(self, array, dst, tag=0):

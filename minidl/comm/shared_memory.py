@@ -73,6 +73,11 @@ def segment_bytes(n, chunk_bytes=CHUNK_BYTES):
     return min(n * chunk_bytes, HALF_BYTES)
 
 
+def segments(n, n_bytes):
+    """How many segments an array of n_bytes is cut into; 0: whole."""
+    return 0 if n_bytes * n <= WHOLE_BYTES else -(-n_bytes // segment_bytes(n))
+
+
 def bytes_read(length, itemsize, n, reader, owner, chunk_bytes=CHUNK_BYTES):
     """Bytes that rank `reader` reads of rank `owner`'s piece of the window in an all-reduce.
 

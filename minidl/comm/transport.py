@@ -59,6 +59,7 @@ class Transport(ABC):
     size: int
     world_rank: int
     ranks: tuple
+    library = "simulator"  # the MPI that moves the bytes, with its version
     _scratch = np.empty(0, np.uint8)  # until scratch() gives this transport its own
 
     @abstractmethod

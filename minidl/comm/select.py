@@ -1,0 +1,214 @@
+"""Which all-reduce is fastest here, by formula and measured figures, the same choice on all ranks.
+
+    figures = select.measure(t)              every rank gets rank 0's; takes about a second
+    figures = select.stored(t)               or what `minidl doctor --links` measured on this host
+    print(select.explain(t.size, figures))   the choice by size, with the time that each would take
+
+    all_reduce = functools.partial(select.all_reduce, figures=figures)
+    DataParallel(model, t, all_reduce=all_reduce)
+
+           time |        \\        / ring, halving and doubling: 2(n-1)/n K beta
+                |  doubling: few  /
+                |  steps    \\____/___ shared memory, where there is some
+                +--------------------- size
+
+The choice is a function of rank count, size and figures, and of nothing else; all ranks hold rank
+0's figures and equal sizes, so all choose alike without a message. The formulas are those of
+cost.py. They know nothing of caches, nor of two ranks on one core: what they are off by, the
+benchmark shows (benchmarks/bench_all_reduce.py).
+
+Test: tests/comm/test_select.py   Used by: doctor_links.py (`minidl doctor --links`)
+"""
+
+import functools
+import json
+import math
+import os
+import platform
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from . import cost, double_tree, halving_doubling, ring, shared_memory, tree
+from .transport import collective, unwrapped
+from .window import NoSharedMemory
+
+SIZES = tuple(4**k for k in range(5, 15))  # 1 KiB to 256 MiB
+SMALL, LARGE = 8, 1 << 22  # bytes: all latency, and hardly any
+
+
+class Figures(NamedTuple):
+    """Seconds, all measured while every rank does the same.
+
+    alpha, beta     per message, and per byte of it
+    gamma           per byte of a sum
+    signal, read    of a shared window: from a signal to who waits for it, and per byte read of a
+                    peer's memory, with what copying in takes; None: no shared memory
+    copy            per byte copied from memory to memory, of arrays larger than the caches
+    """
+
+    alpha: float
+    beta: float
+    gamma: float
+    signal: float | None
+    read: float | None
+    copy: float
+
+
+@functools.cache
+def candidates(n, n_bytes, figures):
+    """{function: modelled seconds} of every all-reduce that can run here, the fastest first."""
+    f = figures
+    link = f.alpha, f.beta, f.gamma
+    pieces = max(1, math.ceil(n_bytes / 2 / double_tree.SEGMENT_BYTES))
+    times = {
+        ring.all_reduce: cost.ring_all_reduce(n, n_bytes, *link),
+        halving_doubling.all_reduce: cost.halving_doubling_all_reduce(n, n_bytes, *link),
+        halving_doubling.doubling_all_reduce: cost.doubling_all_reduce(n, n_bytes, *link),
+        double_tree.all_reduce: cost.double_tree_all_reduce(n, n_bytes, *link, segments=pieces),
+    }
+    if f.signal is not None:
+        segments = shared_memory.segments(n, n_bytes)
+        times[shared_memory.all_reduce] = cost.shared_memory_all_reduce(
+            n, n_bytes, f.signal, f.read, f.gamma, segments
+        )
+    return dict(sorted(((fn, c.time_s) for fn, c in times.items()), key=lambda item: item[1]))
+
+
+def choose(n, n_bytes, figures):
+    """The all-reduce with the least modelled time."""
+    return next(iter(candidates(n, n_bytes, figures)))
+
+
+@collective
+def all_reduce(t, x, op=np.add, *, figures):
+    """The elementwise op of all ranks' x, on every rank, in place, by the fastest way.
+
+    figures: the same on all ranks, as `measure` and `stored` give them.
+    """
+    return choose(t.size, x.nbytes, figures)(t, x, op)
+
+
+def explain(n, figures, sizes=SIZES):
+    """The choice for n ranks by size, as a table, and the figures that it comes from."""
+    lines = [f"{n} ranks: {describe(figures)}", f"{'bytes':>12}  all-reduce"]
+    for n_bytes in sizes:
+        times = candidates(n, n_bytes, figures)
+        ways = [f"{name(fn)} {1e6 * time_s:,.0f} us" for fn, time_s in times.items()]
+        lines.append(f"{n_bytes:>12,}  {ways[0]:40} then {', '.join(ways[1:3])}")
+    return "\n".join(lines) + "\nmodelled times, by cost.py"
+
+
+def describe(figures):
+    """The figures in one line."""
+    f = figures
+    shared = "no shared memory"
+    if f.signal is not None:
+        shared = f"window {1e6 * f.signal:.1f} us, {_rate(f.read)}"
+    return (
+        f"message {1e6 * f.alpha:.1f} us, {_rate(f.beta)}; sum {_rate(f.gamma)}; {shared}; "
+        f"copy {_rate(f.copy)}"
+    )
+
+
+def name(fn):
+    """'ring.all_reduce'."""
+    return f"{fn.__module__.rpartition('.')[2]}.{fn.__name__}"
+
+
+def _rate(seconds_per_byte):
+    return f"{1e-9 / seconds_per_byte:.2f} GB/s" if seconds_per_byte else "free"
+
+
+# -- measuring
+
+
+def measure(t, rounds=20):
+    """Rank 0's Figures, on all ranks, who must all call it.
+
+    Whole all-reduces of a few bytes and of 4 MiB, and the formulas solved for what they took: so
+    alpha holds what a step costs in Python, too. They take turns; of each the least over the rounds
+    counts, as what other programs took from a round is not the link's.
+    """
+    n = t.size
+    x, few = np.zeros(LARGE // 4, np.float32), np.zeros(SMALL // 4, np.float32)
+    part, big = x[: 1 << 16], np.ones((2, 1 << 23), np.float32)  # 256 KiB, in a cache; 2 x 32 MiB
+    works = {
+        "sum": (lambda: np.add(part, part, out=part), 20),
+        "copy": (lambda: np.copyto(big[0], big[1]), 1),
+        "few": (lambda: ring.all_reduce(t, few), 10),
+        "large": (lambda: ring.all_reduce(t, x), 2),
+    }
+    shares_memory = n > 1 and _shares_memory(t)
+    if shares_memory:
+        works["few shared"] = (lambda: shared_memory.all_reduce(t, few), 10)
+        works["large shared"] = (lambda: shared_memory.all_reduce(t, x), 2)
+    least = dict.fromkeys(works, math.inf)
+    for _ in range(rounds):
+        for key, (work, repeats) in works.items():
+            tree.barrier(t)
+            start = t.time()
+            for _ in range(repeats):
+                work()
+            least[key] = min(least[key], (t.time() - start) / repeats)
+    gamma, copy = least["sum"] / part.nbytes, least["copy"] / big[0].nbytes
+    alpha = beta = 0.0
+    signal = read = None
+    moved = (n - 1) / n * LARGE  # in each half of a ring all-reduce
+    if n > 1:
+        alpha = least["few"] / (2 * (n - 1))
+        beta = (least["large"] - least["few"] - moved * gamma) / (2 * moved)
+    if shares_memory:
+        signal = least["few shared"]
+        signals = (shared_memory.segments(n, LARGE) + 1) * signal
+        read = (least["large shared"] - signals - moved * gamma) / (2 * moved)
+        read = max(0.0, read)  # so noisy a machine that a sum alone took longer
+    return share(t, Figures(alpha, max(0.0, beta), gamma, signal, read, copy))
+
+
+def _shares_memory(t):
+    try:
+        shared_memory.all_reduce(t, np.zeros(1))  # makes the window, or says that there is none
+    except NoSharedMemory:
+        return False
+    return True
+
+
+def share(t, figures):
+    """Rank 0's figures on all ranks: a choice must not differ by a rank's own clock."""
+    table = np.array([math.nan if value is None else value for value in figures], np.float64)
+    tree.broadcast(t, table)
+    return Figures(*(None if math.isnan(value) else value for value in table.tolist()))
+
+
+# -- keeping
+
+
+def file_of(t):
+    """Where the figures of this host, MPI and number of ranks are kept: below $MINIDL_CACHE, else
+    $XDG_CACHE_HOME/minidl, else ~/.cache/minidl."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    folder = os.environ.get("MINIDL_CACHE") or os.path.join(base, "minidl")
+    words = f"{platform.node()}-{unwrapped(t).library}-{t.size}"
+    return Path(folder, "links", re.sub(r"[^\w.-]", "-", words) + ".json")
+
+
+def store(t, figures):
+    """Rank 0 writes the figures to its `file_of`."""
+    if t.rank == 0:
+        file_of(t).parent.mkdir(parents=True, exist_ok=True)
+        file_of(t).write_text(json.dumps(figures._asdict(), indent=1) + "\n")
+
+
+def stored(t):
+    """The figures in rank 0's `file_of`, on all ranks; None where there are none.
+
+    All ranks must call it. `select.stored(t) or select.measure(t)` is a fair start of a program.
+    """
+    found, figures = np.zeros(1), Figures(0.0, 0.0, 0.0, None, None, 0.0)
+    if t.rank == 0 and file_of(t).exists():
+        found[0], figures = 1, Figures(**json.loads(file_of(t).read_text()))
+    figures = share(t, figures)
+    return figures if tree.broadcast(t, found)[0] else None

@@ -1,0 +1,106 @@
+"""The choice: the least of the formulas, the same on all ranks; figures measured and kept."""
+
+import functools
+
+import numpy as np
+import pytest
+
+from minidl import doctor_links
+from minidl.comm import cost, halving_doubling, naive, ring, select, shared_memory, simulate
+from minidl.comm.ledger import Ledger
+from minidl.comm.links import Links
+from minidl.comm.select import Figures
+from tests.conftest import ranks
+
+NETWORK = Figures(50e-6, 8e-9, 2e-10, None, None, 1e-10)  # 1 Gbit/s, no shared memory
+ONE_NODE = Figures(5e-6, 4e-10, 2e-10, 1e-5, 2e-10, 1e-10)
+
+
+@pytest.mark.parametrize("figures", [NETWORK, ONE_NODE])
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 8, 64])
+def test_the_choice_takes_the_least_modelled_time(n, figures):
+    for n_bytes in (0, 4, 1009, 1 << 16, 1 << 20, 1 << 28):
+        times = select.candidates(n, n_bytes, figures)
+        assert list(times.values()) == sorted(times.values())
+        assert times[select.choose(n, n_bytes, figures)] == min(times.values())
+        assert (shared_memory.all_reduce in times) == (figures is ONE_NODE)
+        link = (figures.alpha, figures.beta, figures.gamma)
+        assert times[ring.all_reduce] == cost.ring_all_reduce(n, n_bytes, *link).time_s
+
+
+def test_few_steps_for_short_arrays_few_bytes_for_long_ones():
+    assert select.choose(8, 8, NETWORK) is halving_doubling.doubling_all_reduce
+    assert select.choose(8, 1 << 26, NETWORK) is not halving_doubling.doubling_all_reduce
+    assert select.choose(7, 1 << 28, NETWORK) is ring.all_reduce  # halving would fold 7 to 4
+    assert select.choose(4, 1 << 26, ONE_NODE) is shared_memory.all_reduce
+
+
+@pytest.mark.parametrize("figures", [NETWORK, ONE_NODE])
+@pytest.mark.parametrize("length", [0, 1, 1009, 100_003])
+@ranks(1, 2, 3, 4, 5, 8)
+def test_it_sums_by_the_chosen_way(t, length, figures):
+    # whole numbers up to 2**24: every order of summing gives the same float32
+    x = (np.arange(length) % 1000 + 7 * t.rank).astype("f4")
+    want = naive.all_reduce(t, x.copy())
+    all_reduce = functools.partial(select.all_reduce, figures=figures)
+    ledger = Ledger(t)
+    assert (all_reduce(ledger, x) == want).all() and (x == want).all()
+    other = Ledger(t)
+    select.choose(t.size, x.nbytes, figures)(other, x)
+    assert ledger.bytes_sent == other.bytes_sent  # by that way, and nothing beside it
+    assert ledger.messages_sent == other.messages_sent
+
+
+@ranks(1, 2, 4)
+def test_figures_are_the_same_on_all_ranks(t):
+    # what a rank's own clock says differs; a choice by it could send ranks different ways
+    own = Figures(1e-6 * (t.rank + 1), 1e-9, 1e-10, None if t.rank else 1e-5, 1e-10, 1e-10)
+    shared = select.share(t, own)
+    assert shared == Figures(1e-6, 1e-9, 1e-10, 1e-5, 1e-10, 1e-10)
+    measured = select.measure(t, rounds=1)
+    assert select.share(t, measured) == measured
+
+
+def test_measuring_finds_the_simulated_network():
+    alpha, beta = 20e-6, 2e-9
+    for figures in simulate(4, lambda t: select.measure(t, rounds=1), alpha=alpha, beta=beta):
+        # A barrier lets ranks go up to 2 alpha apart. That is shared by the 60 steps of 10 rings,
+        # by 10 signals of the window, and by 2 long all-reduces.
+        assert figures.alpha == pytest.approx(alpha, rel=2 / 60 + 0.01)
+        assert figures.beta == pytest.approx(beta, rel=0.01)
+        assert figures.signal == pytest.approx(alpha, rel=2 / 10 + 0.01)
+        assert figures.read == pytest.approx(beta, rel=0.01)
+
+
+def test_ranks_on_two_nodes_have_no_window():
+    links = Links.nodes(2, (1e-6, 1e-10), (5e-5, 1e-8))
+    figures = simulate(4, lambda t: select.measure(t, rounds=1), links=links)[0]
+    assert figures.signal is None and figures.read is None
+    assert shared_memory.all_reduce not in select.candidates(4, 1 << 20, figures)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_stored_figures_come_back_on_all_ranks(n, tmp_path, monkeypatch):
+    monkeypatch.setenv("MINIDL_CACHE", str(tmp_path))
+
+    def body(t):
+        before = select.stored(t)
+        select.store(t, ONE_NODE)
+        return before, select.stored(t)
+
+    assert simulate(n, body) == [(None, ONE_NODE)] * n
+    assert [path.suffix for path in (tmp_path / "links").iterdir()] == [".json"]
+
+
+def test_the_explanation_names_the_choice_and_its_figures():
+    text = select.explain(4, ONE_NODE, sizes=(1024, 1 << 26))
+    assert "4 ranks" in text and "message 5.0 us, 2.50 GB/s" in text and "modelled" in text
+    assert "67,108,864  shared_memory.all_reduce" in text
+    text = select.explain(4, NETWORK)
+    assert "shared_memory" not in text and "no shared memory" in text
+
+
+def test_a_ping_pong_takes_the_simulated_link():
+    alpha, beta = 20e-6, 2e-9
+    times = simulate(3, lambda t: doctor_links.ping_pong(t, 1000, 5), alpha=alpha, beta=beta)
+    assert times[0] == pytest.approx(alpha + 1000 * beta)
