@@ -28,6 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from minidl import comm
+from minidl.comm.watch import DEADLINE_S, Watch
 from minidl.comm.throttled import links_of
 
 # MPI buffers small messages and makes large ones wait for their receive; where the border lies
@@ -100,7 +101,8 @@ def _one_rank(script, ranks, why):
 
 def _run_rank(t, main, args):
     """Exit status of one rank: 1 if any rank's table has a row that is not ok."""
-    table = main(t, args)
+    # Ranks that disagree or wait in vain are told so; what that costs is in the README's figures.
+    table = main(Watch(t, args.deadline or None), args)
     return 0 if table is None else table.finish()
 
 
@@ -130,6 +132,14 @@ def _parse(main, options):
                 metavar=type(default).__name__.upper(),
                 help=f"{text} (default {default})",
             )
+    parser.add_argument_group("ranks that wait").add_argument(
+        "--deadline",
+        type=float,
+        default=DEADLINE_S,
+        metavar="S",
+        help="end the run, and say where every rank is, when one has waited for another so many "
+        f"seconds (default {DEADLINE_S:g}; 0: never). When nobody can go on it ends at once.",
+    )
     simulator = parser.add_argument_group("simulated ranks")
     simulator.add_argument(
         "--sim", type=_positive, metavar="N", help="run N ranks in this process, without MPI"

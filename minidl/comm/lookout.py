@@ -97,9 +97,9 @@ class Lookout:
                 )
 
     def _say(self, text):
-        sys.stdout.flush()
         sys.stderr.write(f"rank {self.rank}: {text}\n")
         sys.stderr.flush()
+        sys.stdout.flush()  # last: where another died, the launcher ends this process any moment
 
     # -- the thread that answers
 
@@ -135,7 +135,8 @@ class Lookout:
         reporter = self.ranks[1] if rank == self.ranks[0] else self.ranks[0]
         if rank in self._words or self._over or self.rank != reporter:
             return
-        # First the report: the launcher ends this process within milliseconds.
+        # At once: Open MPI's launcher ends this process in a quarter of a second, MPICH's in one or
+        # two milliseconds, sometimes before this line is out; its own message tells the signal.
         self._say(
             f"watch: rank {rank} is gone without a word: killed by a signal, or out of memory? "
             f"The last collective that rank {self.rank} began was {self._last()}."

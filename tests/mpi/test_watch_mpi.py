@@ -1,0 +1,218 @@
+"""No run hangs, and each says why it ended: under both MPIs, on real processes."""
+
+import os
+import re
+import textwrap
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.comm.test_watch import MISMATCHES
+from tests.mpi.launch import PYTHONS, mpiexec, under_both
+
+pytestmark = pytest.mark.mpi
+
+
+# As no payload has moved, ranks that catch a mismatch are in step again: all cases fit in one run.
+CATCHING = r"""
+    from minidl.comm import tree, world
+    from minidl.comm.watch import Mismatch, Watch
+    from tests.comm.test_watch import MISMATCHES
+
+    t = Watch(world())
+    for case, (wrong, words) in MISMATCHES.items():
+        tree.barrier(t)
+        pair = t.subgroup([0, 1])  # a fresh group: its first collective
+        if pair is not None:
+            try:
+                wrong(pair)
+            except Mismatch as error:
+                text = str(error)
+                assert words in text and "collective 1 of ranks 0, 1" in text, text
+                assert " on rank 0, " in text and " on rank 1" in text, text
+                print(f"caught {case}\n", end="", flush=True)
+        tree.barrier(t)
+"""
+
+
+ENDING = """
+    import os, re, signal, sys, time
+    import numpy as np
+    from minidl.comm import naive, ring, tree, world
+    from minidl.comm.background import Background
+    from minidl.comm.watch import Watch
+
+    t = Watch(world(), deadline_s={deadline_s})
+    r, right, left = t.rank, (t.rank + 1) % t.size, (t.rank - 1) % t.size
+    x = np.zeros(1_000_000)
+    ring.all_reduce(t, x)
+    print("pid", os.getpid(), flush=True)
+    tree.barrier(t)
+    print("at", time.time(), flush=True)
+    {body}
+"""
+
+# name: (deadline_s, what the ranks do, patterns of the report)
+CASES = {
+    "a cycle of sends": (
+        60,
+        "t.send(x, right); t.recv(x, left)",
+        [
+            r"rank 0: watch: deadlock: ranks 0-2 can never go on",
+            r"rank 2 waits to send 8,000,000 bytes to rank 0, tag 0.*at .*script.py:15",
+            r"wait-for cycle: rank 0 -> rank 1 -> rank 2 -> rank 0",
+        ],
+    ),
+    "a collective and a receive": (
+        60,
+        "ring.all_reduce(t, x) if r != 1 else t.recv(x, 0, 5)",
+        [
+            r"rank 0 waits for all ranks to begin ring.all_reduce, at .*script.py:15",
+            r"rank 1 waits for a message from rank 0, tag 5, in point-to-point, at .*script.py:15",
+            r"wait-for cycle: rank 0 -> rank 1 -> rank 0",
+        ],
+    ),
+    "a cycle inside of a background job": (
+        60,
+        "Background(t).submit(lambda t: t.recv(x, right)).wait()",
+        [
+            r"rank 0 \(a background thread\) waits for a message from rank 1",
+            r"rank 0 waits for an event of its own rank, at .*script.py:15",
+            r"wait-for cycle: rank 0 -> rank 1 -> rank 2 -> rank 0",
+        ],
+    ),
+    "a rank returns": (
+        60,
+        "naive.gather(t, x) if r != 1 else None",
+        [
+            r"deadlock: ranks 0, 2 can never go on",
+            r"rank 1 has ended \(its last collective: tree.barrier at .*script.py:13\)",
+            r"waits for rank 1, which has ended: rank 0 -> rank 1",
+        ],
+    ),
+    "a rank calls sys.exit(1)": (
+        60,
+        "sys.exit(1) if r == 0 else ring.all_reduce(t, x)",
+        [r"rank 0 has ended", r"rank 2 waits for all ranks to begin ring.all_reduce"],
+    ),
+    "a rank is killed": (
+        60,
+        "os.kill(os.getpid(), signal.SIGKILL) if r == 1 else ring.all_reduce(t, x)",
+        [r"rank 0: watch: rank 1 is gone without a word: killed|Killed \(signal 9\)"],
+    ),
+    "a rank computes, one cannot answer": (
+        2,
+        # sum(range) never lets another thread have the interpreter
+        "[lambda: ring.all_reduce(t, x), lambda: time.sleep(60), lambda: sum(range(10**11))][r]()",
+        [
+            r"rank 0: watch: waited \d+ s \(deadline_s 2\) for ranks 1, 2",
+            r"rank 1 computes: has not arrived, last seen at .*script.py:15 \(its last collective: "
+            r"tree.barrier at",
+            r"rank 2 does not answer: in C code",
+        ],
+    ),
+    "a rank raises": (
+        60,
+        "1 / 0 if r == 1 else ring.all_reduce(t, x)",
+        [r"rank 1: ZeroDivisionError"],
+    ),
+}
+
+
+SLOW = """
+    import os, time
+    import numpy as np
+    from minidl.comm import ring, tree, world
+    from minidl.comm.watch import Watch
+
+    class Slow:  # a network on which a large message takes 2.5 s
+        def __init__(self, comm):
+            self.comm = comm
+        def __getattr__(self, name):
+            return getattr(self.comm, name)
+        def Sendrecv(self, *message):
+            time.sleep(2.5 if message[0][0].nbytes > 100 else 0)
+            self.comm.Sendrecv(*message)
+
+    t = world()
+    t._comm = Slow(t._comm)
+    t = Watch(t)
+    other = 1 - t.rank
+    t.sendrecv(np.full(1000, t.rank), other, np.empty(1000, int), other)
+    if t.rank == 1:
+        time.sleep(2.5)  # rank 0 waits longer than it takes to be suspected
+    tree.barrier(t)
+    if t.rank == 0:
+        t.isend(np.ones(2), 1).wait()  # small: it does not wait for the receive
+    else:
+        time.sleep(2.5)
+        assert t.recv(np.zeros(2), 0)[0] == 1  # from a rank that has ended
+    print("done", flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """{(name, mpi): a future of (its run, when it ended)}: they mostly wait, so three at a time."""
+    scripts = {"slow": (2, SLOW), "mismatches": (3, CATCHING)}
+    for case, (deadline_s, body, _) in CASES.items():
+        scripts[case] = (3, textwrap.dedent(ENDING).format(deadline_s=deadline_s, body=body))
+
+    def start(name, mpi):
+        n, text = scripts[name]
+        path = tmp_path_factory.mktemp("run") / "script.py"
+        path.write_text(textwrap.dedent(text))
+        return mpiexec(n, path, timeout=60, mpi=mpi), time.time()
+
+    with ThreadPoolExecutor(3) as pool:
+        pairs = [(name, mpi) for name in scripts for mpi in PYTHONS]
+        yield {pair: pool.submit(start, *pair) for pair in pairs}
+
+
+@under_both
+def test_every_mismatch_is_raised_on_every_rank_before_the_payload(runs, mpi):
+    run, _ = runs["mismatches", mpi].result()
+    assert run.returncode == 0, run.stderr
+    for case in MISMATCHES:
+        assert run.stdout.count(f"caught {case}\n") == 2, case
+
+
+@under_both
+@pytest.mark.parametrize("case", CASES)
+def test_a_run_that_cannot_go_on_ends_and_says_why(runs, case, mpi):
+    run, ended = runs[case, mpi].result()
+    patterns = CASES[case][-1]
+    assert run.returncode != 0
+    started = max(map(float, re.findall(r"at ([\d.]+)", run.stdout)))
+    assert ended - started < 15  # far from the deadline of 60, and from the 2 s without other runs
+    # MPICH's mpiexec ends the others within milliseconds after a death, and reports it on stdout:
+    # there rank 0 may be too late.
+    outpaced = case == "a rank is killed" and mpi == "mpi"
+    for pattern in patterns:
+        assert re.search(pattern, run.stderr + run.stdout * outpaced), run.stderr
+    reports = re.findall(r"watch: \w+", run.stderr)
+    assert len(reports) == (case != "a rank raises") or outpaced, "one rank speaks for all"
+    for pid in map(int, re.findall(r"pid (\d+)", run.stdout)):
+        assert gone(pid), "no process is left behind"
+
+
+def gone(pid):
+    """Whether the process ends within 3 s: a killed one takes its time to die."""
+    return any(not alive(pid) or time.sleep(0.1) for _ in range(30))
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    with open(f"/proc/{pid}/stat") as f:  # a zombie is its parent's business
+        return f.read().rpartition(")")[2].split()[0] != "Z"
+
+
+@under_both
+def test_slow_networks_slow_ranks_and_early_ends_are_no_deadlocks(runs, mpi):
+    run, _ = runs["slow", mpi].result()
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.count("done") == 2 and "watch" not in run.stderr
