@@ -234,19 +234,18 @@ def test_the_receiving_nic_serves_who_arrives_first():
     assert clocks[:2] == [1.0 + alpha + 64 * beta, alpha + 64 * beta]
 
 
-def test_a_message_that_lies_there_waits_its_turn_at_the_receiving_nic():
-    # When rank 0 asks, its message (sent at 1) is in the queue; rank 1's, which began to arrive half
-    # a message earlier, has not been asked for yet.
+def test_a_message_on_its_way_waits_its_turn_at_the_receiving_nic():
+    # When rank 0 asks, its message (sent at 1) is on its way; rank 1's is, too, and will begin to
+    # arrive half a message earlier.
     alpha, beta = SLOW
     d = 64 * beta
 
     def body(t):
         x = np.zeros(64, "u1")
         if t.rank == 0:
-            t.recv(x[:0], 1)  # so that the senders run before
+            t.compute(1.0 + alpha / 2)
             t.recv(x, 2)
         elif t.rank == 1:
-            t.send(x[:0], 0)
             t.recv(x, 4)
         elif t.rank in (2, 4):
             t.compute(1.0 if t.rank == 2 else 1.0 - d / 2)
