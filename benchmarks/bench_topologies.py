@@ -8,6 +8,7 @@ and size K of the float32 array:
 
     K between hosts   bytes that the ledger counted from a rank to a rank of another host, over K
     measured ms       median over the rounds; a round's time is the slowest rank's
+    / ring            the median over the rounds of its time over the ring's in the same round
     modelled ms       the same functions in the simulator, with the links' alpha and beta
     bridge / ledger   bytes by the hosts' interface counters over those of the ledger
     ok                the bridge carried at least what the ledger says, and at most that with the
@@ -31,7 +32,7 @@ from functools import partial
 
 import numpy as np
 from cluster import ETHERNET, HEADERS, MTU, SEGMENT, ClusterError, cluster
-from common import machine, take_turns, write_json
+from common import machine, ratio, take_turns, write_json
 
 from minidl.comm import double_tree, halving_doubling, hierarchical, ring, simulate, tree, world
 from minidl.comm.ledger import Ledger
@@ -222,7 +223,7 @@ def report(run, args):
     for name, (alpha, beta) in run["links"].items():
         print(f"{name}: alpha {alpha * 1e6:.0f} us, beta {beta * 1e9:.3g} ns per byte")
     print(
-        f"\n{'KiB':>5} {'all-reduce':17} {'K between hosts':>15} {'measured ms':>12} "
+        f"\n{'KiB':>5} {'all-reduce':17} {'K between hosts':>15} {'measured ms':>12} {'/ ring':>7} "
         f"{'modelled ms':>12} {'bridge / ledger':>16} {'at most':>8}  ok"
     )
     all_ok = True
@@ -232,11 +233,13 @@ def report(run, args):
             row["modelled_s"] = modelled(name, int(kib), args, run["links"])
             ledger, bridge = row["ledger_bytes"], row["bridge_bytes"]
             limit = most(ledger, rounds)
+            row["ratio_to_ring"] = ratio(row["times_s"], rows["ring"]["times_s"])
             row["ok"] = ledger <= bridge <= limit
             all_ok &= row["ok"]
             print(
                 f"{kib:>5} {name:17} {ledger / rounds / (int(kib) << 10):15.2f} "
-                f"{statistics.median(row['times_s']) * 1e3:12.1f} {row['modelled_s'] * 1e3:12.1f} "
+                f"{statistics.median(row['times_s']) * 1e3:12.1f} "
+                f"{row['ratio_to_ring']:7.2f} {row['modelled_s'] * 1e3:12.1f} "
                 f"{bridge / ledger:16.3f} {limit / ledger:8.3f}  {'yes' if row['ok'] else 'NO'}",
                 flush=True,
             )

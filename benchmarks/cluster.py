@@ -11,8 +11,8 @@
 Every host is a network namespace of Linux: a network stack of its own, with one cable (a veth pair)
 to a bridge, which has a namespace to itself too, so that the machine's own network is never
 touched. A token bucket (`tc tbf`) at both ends of each cable lets `mbit` Mbit/s pass in each
-direction. TCP is told to make packets of one segment (gso_max_segs), as they travel on a real wire;
-otherwise 64 KiB cross as one, with one header.
+direction. TCP is told to make packets of one segment (gso_max_segs), as they travel on a real wire:
+else up to 64 KiB cross as one packet with one header.
 
 MPICH starts its proxies by ssh; here enter_host.sh stands in for it, and the namespace's name is
 the host's. So MPI takes the ranks of one namespace for one machine: they talk through shared

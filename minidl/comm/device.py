@@ -146,8 +146,6 @@ class _DeviceMessages(Wrapper):
 def _as_host(x):
     """The device memory of x as if it were a NumPy array: an address and a length for MPI. Nobody
     may look into it from here."""
-    if not x.nbytes:
-        return np.empty(0, np.uint8)
     return np.frombuffer((ctypes.c_uint8 * x.nbytes).from_address(x.data.ptr), np.uint8)
 
 

@@ -62,6 +62,30 @@ def test_the_bridge_carries_what_the_ledger_counts_and_no_faster_than_asked(can_
         assert min(row["times_s"]) > least_s, name
 
 
+PACKET_SIZE = """
+import numpy as np
+from minidl.comm import ring, world
+
+def sent(what):
+    return int(open(f"/sys/class/net/eth0/statistics/tx_{what}").read())
+
+t = world()
+ring.all_reduce(t, np.ones(1 << 18))
+if t.rank == 0:
+    print("bytes a packet:", sent("bytes") / sent("packets"))
+"""
+
+
+@pytest.mark.mpi
+def test_packets_are_as_large_as_on_a_wire(can_build, tmp_path):
+    script = tmp_path / "packet_size.py"
+    script.write_text(PACKET_SIZE)
+    # so fast that the bucket, which would cut larger ones, is 125 KB
+    with cluster(mbit=5000) as made:
+        done = made.run(script, capture_output=True, text=True, timeout=60, check=True)
+    assert 1000 < float(done.stdout.split(":")[1]) <= module.MTU + module.ETHERNET
+
+
 def test_what_was_built_is_removed_after_an_exception(can_build):
     links = ["ip", "-brief", "link"]
     own_network = subprocess.check_output(links)

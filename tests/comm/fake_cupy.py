@@ -133,7 +133,7 @@ class Pinned(np.ndarray):
 
 
 def alloc_pinned_memory(n_bytes):
-    memory = np.full(n_bytes + 64, 0xEE, np.uint8)  # the pool rounds up: more than was asked for
+    memory = np.full(n_bytes + 63, 0xEE, np.uint8)  # the pool rounds up: more than was asked for
     lent = memory.view(Pinned)
     weakref.finalize(lent, memory.fill, 0xEE)
     return lent
