@@ -1,0 +1,183 @@
+"""How fast is AdamW over 10 million parameters in 100 tensors?
+
+    python benchmarks/bench_optimizer.py [--threads 1 2] [--repeats 15] [--out FILE.json]
+
+Contestants, in turning order, one step each: minidl's kernel (one launch, one pass over memory);
+the same with fp16 weights and gradients, fp32 master weights, unscaling and the check for inf;
+PyTorch's AdamW(fused=True) on the CPU; minidl's plain NumPy step, which reuses one buffer; and the
+formula as one writes it down, an array for every operation. Then what autocast adds to a training
+step: the ops' choice of precision on a model whose ops all stay in fp32.
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+
+from common import bar, machine, print_bars, ratio, take_turns, timed, write_json
+
+N_TENSORS, N_ELEMS = 100, 100_000
+OURS, MASTER, TORCH = "minidl fused", "minidl fused, O2", "PyTorch fused"
+PLAIN, CHAIN = "NumPy, in place", "NumPy, expressions"
+
+
+def options():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--out", help="JSON file (default benchmarks/results/optimizer.json)")
+    parser.add_argument("--measure", help=argparse.SUPPRESS)  # the file of one thread count
+    return parser.parse_args()
+
+
+def parameters(dtype):
+    import numpy as np
+
+    from minidl import nn
+
+    rng = np.random.default_rng(0)
+    params = [nn.Parameter(rng.standard_normal(N_ELEMS).astype(dtype)) for _ in range(N_TENSORS)]
+    for p in params:
+        p.grad = rng.standard_normal(N_ELEMS).astype(dtype)
+    return params
+
+
+def expression_step(params):
+    """AdamW as the formula is written."""
+    import numpy as np
+
+    lr, b1, b2, eps, decay = 1e-3, 0.9, 0.999, 1e-8, 0.01
+    state = [(np.zeros_like(p.data), np.zeros_like(p.data)) for p in params]
+    t = 0
+
+    def step():
+        nonlocal t
+        t += 1
+        for i, p in enumerate(params):
+            w, g, (m, v) = p.data, p.grad, state[i]
+            m = b1 * m + (1 - b1) * g
+            v = b2 * v + (1 - b2) * g * g
+            w = w - lr * decay * w
+            p.data = w - lr * (m / (1 - b1**t)) / (np.sqrt(v / (1 - b2**t)) + eps)
+            state[i] = m, v
+
+    return step
+
+
+def contestants(n_threads):
+    import numpy as np
+
+    import minidl
+    from minidl import optim
+    from minidl.grad_scaler import GradScaler
+
+    ours = optim.AdamW(parameters(np.float32))
+    low = optim.use_master_weights(optim.AdamW(parameters(np.float16)))
+    scaler = GradScaler(1.0)
+    plain = optim.AdamW(parameters(np.float32))
+
+    def step_low():
+        scaler.step(low)
+        scaler.update()
+
+    def step_plain():
+        with minidl.use_fused(False):
+            plain.step()
+
+    found = {OURS: timed(ours.step), MASTER: timed(step_low), PLAIN: timed(step_plain),
+             CHAIN: timed(expression_step(parameters(np.float32)))}
+    try:
+        import torch
+    except ImportError:
+        print("PyTorch is not installed: left out")
+        return found
+    torch.set_num_threads(n_threads)
+    params = [torch.nn.Parameter(torch.randn(N_ELEMS)) for _ in range(N_TENSORS)]
+    for p in params:
+        p.grad = torch.randn(N_ELEMS)
+    theirs = torch.optim.AdamW(params, fused=True)
+    return {**found, TORCH: timed(theirs.step)}
+
+
+def autocast_overhead(repeats):
+    """Median over the rounds of (step under autocast) / (step without), every op left in fp32."""
+    import numpy as np
+
+    import minidl
+    from minidl import amp, nn, optim
+    from minidl.nn import functional as F
+
+    model = nn.GPT(256, 128, 4, 4, 128)
+    optimizer = optim.AdamW(model.parameters())
+    x = minidl.tensor(np.random.default_rng(0).integers(0, 256, (8, 128)))
+    lists = amp.lists()
+
+    def step(cast):
+        with amp.autocast(enabled=cast, black=lists["white"]):
+            loss = F.cross_entropy(model(x).reshape(-1, 256), x.reshape(-1))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    times = take_turns({"with": timed(lambda: step(True)), "without": timed(lambda: step(False))},
+                       repeats, warm_up=2)
+    return ratio(times["with"], times["without"])
+
+
+def measure(n_threads, repeats):
+    times = take_turns(contestants(n_threads), repeats, warm_up=2)
+    return {"times_s": times, "autocast": autocast_overhead(repeats)}
+
+
+def main():
+    args = options()
+    if args.measure:
+        import json
+        from pathlib import Path
+
+        figures = measure(args.threads[0], args.repeats)
+        Path(args.measure).write_text(json.dumps(figures))
+        return
+    print(machine())
+    print(f"AdamW, {N_TENSORS} tensors of {N_ELEMS:,}; median ms, and ratios of turns\n")
+    result, bars = {"machine": machine(), "threads": {}}, []
+    for n_threads in args.threads:
+        figures = in_own_process(n_threads, args.repeats)
+        times = figures["times_s"]
+        result["threads"][n_threads] = figures
+        for name, seconds in times.items():
+            print(f"{n_threads} threads  {name:20} {statistics.median(seconds) * 1e3:8.2f} ms   "
+                  f"minidl fused is {ratio(seconds, times[OURS]):6.2f} times as fast")
+        print(f"{n_threads} threads  a step under autocast that casts nothing: "
+              f"{(figures['autocast'] - 1) * 100:+.1f}%\n")
+        what = f"AdamW, {n_threads} threads, against"
+        if TORCH in times:
+            bars.append(bar(f"{what} PyTorch fused", ratio(times[TORCH], times[OURS]), 1))
+        bars.append(bar(f"{what} NumPy's expressions", ratio(times[CHAIN], times[OURS]), 5))
+        bars.append(bar(f"a step's time under autocast, {n_threads} threads", figures["autocast"],
+                        1.03, at_most=True))
+    print_bars(bars)
+    write_json({**result, "bars": bars}, args.out, "optimizer.json")
+
+
+def in_own_process(n_threads, repeats):
+    """The figures for one number of threads: BLAS reads it when it is loaded."""
+    import json
+    import tempfile
+    from pathlib import Path
+
+    environ = dict(os.environ, OPENBLAS_THREAD_TIMEOUT="4")
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        environ[name] = str(n_threads)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "figures.json"
+        subprocess.run([sys.executable, __file__, "--measure", str(path), "--threads",
+                        str(n_threads), "--repeats", str(repeats)], env=environ, check=True)
+        return json.loads(path.read_text())
+
+
+if __name__ == "__main__":
+    main()
