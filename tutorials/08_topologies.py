@@ -62,7 +62,7 @@ def second_tree(p):
     # new(r) in the second tree is new(parent of r), and None for the new root. Every rank must be
     # inner (have children) in one tree at most; for odd p that cannot be: rank 0 alone may be inner
     # in both. Hint: the odd ranks are the leaves; the mirror image, new(r) = p-1-r, exchanges odd
-    # and even for one kind of p. For the other kind find a renaming that does.
+    # and even for one kind of p. For the other find a renaming that does, but for one rank.
     def new(r):
         return p - 1 - r if p % 2 == 0 else (r + 1) % p
 
