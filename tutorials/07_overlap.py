@@ -193,14 +193,13 @@ def main(t, args):
             difference = float(np.abs(got - alone).max())
             table.row(f"gradients, {cap:,} B, unlike one rank's", difference, 0.0, "abs<1e-6")
     if not args.sim:
-        for cap, s in seconds.items():
-            table.row(f"wall time of a step, buckets of {cap:,} B, ms", 1000 * s)
-        say(
-            t,
-            "   Their wall times say little: on one machine the ranks share cores, and what sends "
-            "takes them\n   from what computes, so overlap gains nothing. A network card needs no "
-            "core. Therefore:",
-        )
+        for cap, step_s in seconds.items():
+            table.row(f"wall time of a step, buckets of {cap:,} B, ms", 1000 * step_s)
+    say(
+        t,
+        "   On one machine overlap gains nothing: ranks share cores, and what sends takes them\n"
+        "   from what computes. A network card needs none; so the clock of part 2 is modelled.",
+    )
     if r == 0:
         model_the_sweep(t, args, table, p if p > 1 else 4)
     return table

@@ -12,6 +12,7 @@ import pytest
 from minidl.comm import chunks, device, naive, ring, simulate, tree
 from minidl.comm.ledger import Ledger
 from minidl.comm.scheduler import RankFailed
+from minidl.comm.watch import Watch
 from tests.comm import fake_cupy
 from tests.conftest import ranks
 from tests.mpi.launch import mpiexec
@@ -179,6 +180,15 @@ def test_the_mpi_at_hand_answers(t):
         x = fake_cupy.make().on_device(data(t.rank, 7))
         device.all_reduce(t, x)  # its copies are host memory's on either way
         assert (x.host == total(t, 7)).all()
+
+
+def test_a_watch_compares_device_arrays():
+    def body(t):
+        x = fake_cupy.make().on_device(np.ones(10 + t.rank))
+        device.all_reduce(Watch(t), x)
+
+    with pytest.raises(RankFailed, match=r"x is float64 \(10,\) on rank 0, float64 \(11,\) on"):
+        simulate(2, body)
 
 
 def test_what_is_not_contiguous_is_refused():
