@@ -11,8 +11,10 @@ for backward: with the kernels, with the plain ops, and in PyTorch.
 """
 
 import argparse
+import ctypes
 import os
 import statistics
+import sys
 import time
 
 
@@ -29,7 +31,11 @@ def options():
 ARGS = options()
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = str(ARGS.threads)  # before NumPy loads its BLAS
-os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # as `minidl run` does; launcher.py says why
+# as `minidl run` does; launcher.py says why. The second is for PyTorch's memory, too
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
+if sys.platform == "linux":
+    for option, value in ((-1, 2**30), (-3, 2**25)):  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
+        ctypes.CDLL(None).mallopt(option, value)
 
 import numpy as np  # noqa: E402
 from common import machine, write_json  # noqa: E402
