@@ -27,7 +27,7 @@ nodes are blocks of ranks:
              | from "-" to "=" link                              one pair, in that direction
              | "straggler=" rank ":" times {"+" rank ":" times}
 
-Test: tests/comm/test_links.py   Tutorial: none yet
+Test: tests/comm/test_links.py   Tutorial: tutorials/08_topologies.py
 """
 
 import math

@@ -19,7 +19,7 @@ are in a call: overlap needs a background thread.
 
 Stamps compare the clocks of two processes, so all ranks must run on one machine.
 
-Test: tests/mpi/test_throttled.py   Tutorial: none yet
+Test: tests/mpi/test_throttled.py   Tutorial: any that runs on several ranks
 """
 
 import os
