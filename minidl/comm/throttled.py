@@ -22,6 +22,7 @@ Stamps compare the clocks of two processes, so all ranks must run on one machine
 Test: tests/mpi/test_throttled.py   Tutorial: any that runs on several ranks
 """
 
+import mmap
 import os
 import socket
 import tempfile
@@ -218,8 +219,8 @@ def _ports(t, links):
         os.truncate(handle, n_nodes * 3 * 8)  # float64 zeros
         os.close(handle)
     path = _from_rank_zero(t, path)
-    file = open(path, "r+b")  # open for as long as the ports live
-    clocks = np.memmap(file, np.float64, shape=(n_nodes, 3))
+    file = os.open(path, os.O_RDWR)  # for as long as the process lives
+    clocks = np.frombuffer(mmap.mmap(file, 0), np.float64).reshape(n_nodes, 3)
     tree.barrier(t)  # all have opened it: it may lose its name
     if t.rank == 0:
         os.unlink(path)
