@@ -106,6 +106,26 @@ def test_infinity_and_nan_stay_in_their_row_and_column():
     assert np.isnan(c[49]).all() and np.isinf(c[:49, 34]).all() and np.isfinite(c[:49, :34]).all()
 
 
+@pytest.mark.parametrize("way", [np.ascontiguousarray, np.asfortranarray])
+def test_watched_kernels_touch_nothing_that_is_not_theirs(monkeypatch, way):
+    """Edges in all directions: no access out of bounds, no race, everything written."""
+    def watched(file, name):
+        outputs = {"linear_pack": ["packed"], "linear_product": ["c", "sums"]}[name]
+
+        def launch(grid, block, args):
+            report = cuda.check(file, grid, block, args, name=name, defines={"T": "float"},
+                                outputs=outputs)
+            assert not report.findings, report
+        return launch
+
+    monkeypatch.setattr(fused.dispatch, "kernel", watched)
+    monkeypatch.setattr(fused, "aligned", lambda n: np.empty(n, np.float32))  # contiguous, no more
+    a, b = way(normal((61, 35), "f4", 1)), way(normal((35, 33), "f4", 2))
+    c, sums = fused.product(a, b, normal(33, "f4", 3), want_sums=True)
+    close(c, fused.reference(a, b.T, normal(33, "f4", 3)), 35)
+    close(sums, a.astype("f8").sum(1), 35)
+
+
 def test_layers_use_it_where_it_is_faster_than_blas(monkeypatch):
     layer, x = nn.Linear(256, 256), Tensor(normal((64, 256), "f4", 1))
     monkeypatch.setattr(fused, "BEATS_BLAS", True)
