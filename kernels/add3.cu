@@ -1,9 +1,11 @@
 // out = a + b + c, elementwise: the smallest kernel that shows why one fuses.
 //
 //   a, b, c, out   n elements of type T          read 3, write 1: 16 bytes an element in float
-//   Two launches of an add kernel would read 4 and write 2, 24 bytes: the sum a + b goes to memory and comes back.
+//   Two launches of an add kernel would read 4 and write 2, 24 bytes: the sum a + b goes to memory
+//   and comes back.
 //
-// Wrapper: minidl/fused/add3.py   Test: tests/fused/test_add3.py, tests/cuda/   Tutorial: tutorials/02_add3.py
+// Wrapper: minidl/fused/add3.py   Test: tests/fused/test_add3.py, tests/cuda/
+//                                 Tutorial: tutorials/02_add3.py
 #include "common.cuh"
 
 // Naive: one launch for each plus sign, t = a + b, then out = t + c.
@@ -20,13 +22,16 @@ extern "C" __global__ void add3(T* out, const T* a, const T* b, const T* c, int 
     out[i] = from_float<T>(to_float(a[i]) + to_float(b[i]) + to_float(c[i]));
 }
 
-// The exercise of tutorial 02: out = max(a + b + c + bias, 0). bias has one value for each of the columns of an array
-// with `cols` columns: that of element i is bias[i % cols]. Read and write per element as above, and 4 bytes of bias.
-extern "C" __global__ void add3_relu_bias(T* out, const T* a, const T* b, const T* c, const T* bias, int n, int cols) {
+// The exercise of tutorial 02: out = max(a + b + c + bias, 0). bias has one value for each of the
+// columns of an array with `cols` columns: that of element i is bias[i % cols]. Read and write per
+// element as above, and 4 bytes of bias.
+extern "C" __global__ void add3_relu_bias(T* out, const T* a, const T* b, const T* c,
+                                          const T* bias, int n, int cols) {
   // >>> exercise 02a: add3_relu_bias
-  // One thread makes one element. Which one? Write it as in add3 above, with what is in the comment before this kernel.
-  // n need not be a multiple of the threads in a block, so the last block has threads without an element.
-  // to_float(x) turns the element type T into a float, from_float<T>(x) a float into T.
+  // One thread makes one element. Which one? Write it as in add3 above, with what is in the comment
+  // before this kernel. n need not be a multiple of the threads in a block, so the last block has
+  // threads without an element. to_float(x) turns the element type T into a float, from_float<T>(x)
+  // a float into T.
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) {  // guard
     auto sum = to_float(a[i]) + to_float(b[i]) + to_float(c[i]) + to_float(bias[i % cols]);

@@ -15,9 +15,9 @@
 //   attention_grad_q_naive,  _grad_kv_naive     a thread per row of the gradient
 //   attention_grad_q_shared, _grad_kv_shared    64 rows share tiles of the other side
 //   attention_grad_q_warp,   _grad_kv_warp      a warp per 4 rows
-// A thread that sums rows of E, in gk and gv two of them, needs more registers than there are: naive
-// spills from E = 64 up, shared gk and gv there, gq at 128; warp never. No atomics anywhere: the same
-// bits each time.
+// A thread that sums rows of E, in gk and gv two of them, needs more registers than there are:
+// naive spills from E = 64 up, shared gk and gv there, gq at 128; warp never. No atomics anywhere:
+// the same bits each time.
 // Where a matrix in memory costs 4 L S bytes a head, written and read several times, these write o
 // and lse alone. Compiled with -DE=, the width of a head. On the CPU training uses
 // attention_tile.cu.
@@ -80,7 +80,8 @@ extern "C" __global__ void attention_naive(
 // The block's threads copy N rows of x to shared memory, rows past n_rows as zeros. PITCH = E + 1:
 // 32 threads that read 32 rows at the same column then meet 32 different banks.
 #define PITCH (E + 1)
-template <int N> __device__ __forceinline__ void load_rows(float* tile, const T* x, long long row, int n_rows) {
+template <int N> __device__ __forceinline__ void load_rows(float* tile, const T* x, long long row,
+                                                           int n_rows) {
   for (int at = threadIdx.x; at < N * E; at += blockDim.x) {
     const int i = at / E, e = at % E;
     tile[i * PITCH + e] = i < n_rows ? to_float(x[i * row + e]) : 0.0f;
@@ -103,10 +104,12 @@ extern "C" __global__ void attention_shared(
   const long long head = blockIdx.y, batch = blockIdx.z;
   k += batch * k_batch + head * k_head;
   v += batch * v_batch + head * v_head;
-  load_rows<ROWS>(qt, q + batch * q_batch + head * q_head + first * q_row, q_row, n_queries - first);
+  load_rows<ROWS>(qt, q + batch * q_batch + head * q_head + first * q_row, q_row,
+                  n_queries - first);
   float top = -INFINITY, total = 0, sum[E];
   for (int e = 0; e < E; ++e) sum[e] = 0;
-  const int end = causal ? min(first + ROWS, n_keys) : n_keys;  // the same for the whole block: it has barriers
+  // the same for the whole block: it has barriers
+  const int end = causal ? min(first + ROWS, n_keys) : n_keys;
   for (int j0 = 0; j0 < end; j0 += TILE_KEYS) {
     load_rows<TILE_KEYS>(kt, k + j0 * k_row, k_row, n_keys - j0);
     load_rows<TILE_KEYS>(vt, v + j0 * v_row, v_row, n_keys - j0);
@@ -141,7 +144,8 @@ extern "C" __global__ void attention_shared(
 
 // sum[r][c] += sum_j p[r] of lane j * tile[j][lane + 32 c]: a product whose left side lies across
 // the lanes.
-__device__ __forceinline__ void add_product(float (*sum)[COLUMNS], const float* p, const float* tile, int lane) {
+__device__ __forceinline__ void add_product(float (*sum)[COLUMNS], const float* p,
+                                            const float* tile, int lane) {
   for (int j = 0; j < 32; ++j)
     for (int r = 0; r < EACH; ++r) {
       const float pj = __shfl_sync(0xffffffffu, p[r], j);
@@ -151,7 +155,8 @@ __device__ __forceinline__ void add_product(float (*sum)[COLUMNS], const float* 
 }
 
 // out[r] = sum_e rows[r][e] tile[lane][e]: each lane one column of the product.
-__device__ __forceinline__ void lane_products(float* out, const float* rows, const float* tile, int lane) {
+__device__ __forceinline__ void lane_products(float* out, const float* rows, const float* tile,
+                                              int lane) {
   for (int r = 0; r < EACH; ++r) out[r] = 0;
   for (int e = 0; e < E; ++e)
     for (int r = 0; r < EACH; ++r) out[r] += rows[r * PITCH + e] * tile[lane * PITCH + e];
@@ -201,7 +206,8 @@ extern "C" __global__ void attention_warp(
     if (i >= n_queries) continue;  // guard
     for (int c = 0; c < COLUMNS; ++c)
       if (lane + 32 * c < E)
-        o[((batch * n_queries + i) * gridDim.y + head) * E + lane + 32 * c] = from_float<T>(sum[r][c] / total[r]);
+        o[((batch * n_queries + i) * gridDim.y + head) * E + lane + 32 * c] =
+            from_float<T>(sum[r][c] / total[r]);
     if (lane == 0) lse[(batch * gridDim.y + head) * n_queries + i] = top[r] + logf(total[r]);
   }
 }
@@ -217,7 +223,8 @@ extern "C" __global__ void attention_grad_q_naive(
     long v_row, float scale, int causal) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n_queries) return;  // guard
-  const long long head = blockIdx.y, batch = blockIdx.z, row = (batch * n_queries + i) * gridDim.y + head;
+  const long long head = blockIdx.y, batch = blockIdx.z,
+      row = (batch * n_queries + i) * gridDim.y + head;
   const float l = lse[(batch * gridDim.y + head) * n_queries + i];
   q += batch * q_batch + head * q_head + i * q_row;
   k += batch * k_batch + head * k_head;
@@ -225,7 +232,8 @@ extern "C" __global__ void attention_grad_q_naive(
   float sum[E];
   for (int e = 0; e < E; ++e) sum[e] = 0;
   for (int j = 0; j < (causal ? min(i + 1, n_keys) : n_keys); ++j) {
-    const float gs = expf(scale * dot(q, k + j * k_row) - l) * (dot(go + row * E, v + j * v_row) - dots[row]);
+    const float gs = expf(scale * dot(q, k + j * k_row) - l)
+        * (dot(go + row * E, v + j * v_row) - dots[row]);
     SIMD for (int e = 0; e < E; ++e) sum[e] += gs * to_float(k[j * k_row + e]);
   }
   for (int e = 0; e < E; ++e) gq[row * E + e] = from_float<T>(scale * sum[e]);
@@ -249,7 +257,8 @@ extern "C" __global__ void attention_grad_kv_naive(
   for (int e = 0; e < E; ++e) sum_k[e] = sum_v[e] = 0;
   for (int i = causal ? j : 0; i < n_queries; ++i) {
     const long long row = (batch * n_queries + i) * gridDim.y + head;
-    const float p = expf(scale * dot(q + i * q_row, k) - lse[i]), gs = p * (dot(go + row * E, v) - dots[row]);
+    const float p = expf(scale * dot(q + i * q_row, k) - lse[i]),
+        gs = p * (dot(go + row * E, v) - dots[row]);
     SIMD for (int e = 0; e < E; ++e) {
       sum_k[e] += gs * to_float(q[i * q_row + e]);
       sum_v[e] += p * to_float(go[row * E + e]);
@@ -280,7 +289,8 @@ extern "C" __global__ void attention_grad_q_shared(
   const bool mine = i < n_queries;  // the others help to load
   k += batch * k_batch + head * k_head;
   v += batch * v_batch + head * v_head;
-  load_rows<ROWS>(qt, q + batch * q_batch + head * q_head + first * q_row, q_row, n_queries - first);
+  load_rows<ROWS>(qt, q + batch * q_batch + head * q_head + first * q_row, q_row,
+                  n_queries - first);
   load_rows<ROWS>(got, go + start * E, row, n_queries - first);
   const float l = mine ? lse[(batch * gridDim.y + head) * n_queries + i] : 0.0f;
   const float d = mine ? dots[start + (long long)t * gridDim.y] : 0.0f;
@@ -415,7 +425,8 @@ extern "C" __global__ void attention_grad_kv_warp(
   dots += batch * n_queries * gridDim.y + head;
   go += (batch * n_queries * gridDim.y + head) * E;
   float p[EACH], gs[EACH], sum_k[EACH][COLUMNS] = {}, sum_v[EACH][COLUMNS] = {};
-  for (int i0 = causal ? first : 0; i0 < n_queries; i0 += 32) {  // causal: no earlier query sees these keys
+  // causal: no earlier query sees these keys
+  for (int i0 = causal ? first : 0; i0 < n_queries; i0 += 32) {
     const int i = i0 + lane;
     load_rows<32>(tile, q + i0 * q_row, q_row, n_queries - i0);
     __syncthreads();

@@ -57,7 +57,8 @@ __forceinline__ Vec larger(Vec a, Vec b) { return a < b ? b : a; }
 // so does the result: a masked score, -inf, gives exactly 0.
 __forceinline__ Vec exp_nonpositive(Vec x) {
   x = x < -88.0f ? all(-88.0f) : x;  // NaN stays
-  Vec t = x * 1.442695041f + 12582912.0f, n = t - 12582912.0f;  // adding 1.5 * 2^23 rounds to an integer
+  // adding 1.5 * 2^23 rounds to an integer
+  Vec t = x * 1.442695041f + 12582912.0f, n = t - 12582912.0f;
   Vec r = x - n * 0.693145751953125f - n * 1.42860682030941723e-6f;
   Vec p = r * 0.001381446490995586f + 0.008368780836462975f;
   p = p * r + 0.04166839271783829f;
@@ -71,7 +72,8 @@ __forceinline__ Vec exp_nonpositive(Vec x) {
 // and C are contiguous.
 // keep: a factor for each row of C; null: C is overwritten.
 template <int ROWS, int VECS>
-__forceinline__ void product_block(float* c, int c_row, const float* keep, const float* a, int a_row, int a_col,
+__forceinline__ void product_block(float* c, int c_row, const float* keep, const float* a,
+                                   int a_row, int a_col,
                                    const float* b, int b_row, int n_k) {
   Vec sum[ROWS][VECS];
   UNROLL for (int m = 0; m < ROWS; ++m)
@@ -87,7 +89,8 @@ __forceinline__ void product_block(float* c, int c_row, const float* keep, const
 }
 
 // C (64 x N) = keep C + A (64 x n_k) B (n_k x N); C and B have rows of N floats. One function for
-// all calls with these strides: a copy at each call was no faster, and took twice as long to compile.
+// all calls with these strides: a copy at each call was no faster, and took twice as long to
+// compile.
 template <int N, int A_ROW, int A_COL>
 __noinline__ void product(float* c, const float* keep, const float* a, const float* b, int n_k) {
   constexpr int VECS = N / LANES % MAX_VECS == 0 ? MAX_VECS : N / LANES % 2 == 0 ? 2 : 1;
@@ -113,9 +116,11 @@ __noinline__ void load_tile(float* tile, const T* x, long long row, int n_rows, 
 
 // The same, transposed: tile[e][i]. Once for 64 x S products of the same size: other orders of
 // these loops gave no more.
-__noinline__ void load_transposed(float* tile, const T* x, long long row, int n_rows, float factor) {
+__noinline__ void load_transposed(float* tile, const T* x, long long row, int n_rows,
+                                  float factor) {
   for (int e = 0; e < E; ++e)
-    for (int i = 0; i < 64; ++i) tile[e * 64 + i] = i < n_rows ? to_float(x[i * row + e]) * factor : 0.0f;
+    for (int i = 0; i < 64; ++i)
+      tile[e * 64 + i] = i < n_rows ? to_float(x[i * row + e]) * factor : 0.0f;
 }
 
 // One tile of scores joins the softmax: s becomes exp(s - top), with the maximum and the sum of
@@ -172,20 +177,23 @@ extern "C" __global__ void attention_tile(
   for (int j0 = 0; j0 < end; j0 += KEYS) {
     load_tile(kt, k + j0 * k_row, k_row, n_keys - j0, 1);
     load_tile(vt, v + j0 * v_row, v_row, n_keys - j0, 1);
-    for (int i0 = causal ? max(0, (j0 - first) / QUERIES * QUERIES) : 0; i0 < n_rows; i0 += QUERIES) {
+    for (int i0 = causal ? max(0, (j0 - first) / QUERIES * QUERIES) : 0; i0 < n_rows;
+      i0 += QUERIES) {
       // s[j][i]: the lanes are queries, so that a softmax is a loop over j
       product<QUERIES, WIDTH, 1>(s, nullptr, kt, qt + i0 * E, E);
       if (j0 + KEYS > n_keys || (causal && j0 + KEYS > first + i0 + 1))
         for (int j = 0; j < KEYS; ++j)
           SIMD for (int i = 0; i < QUERIES; ++i)
-            if (j0 + j >= n_keys || (causal && j0 + j > first + i0 + i)) s[j * QUERIES + i] = -INFINITY;
+            if (j0 + j >= n_keys || (causal && j0 + j > first + i0 + i))
+              s[j * QUERIES + i] = -INFINITY;
       online_softmax(s, top + i0, total + i0, shrink);
       product<WIDTH, 1, QUERIES>(ot + i0 * WIDTH, shrink, s, vt, KEYS);
     }
   }
   for (int i = 0; i < n_rows; ++i) {
     const float f = 1 / total[i];
-    SIMD for (int e = 0; e < E; ++e) o[(long long)i * n_heads * E + e] = from_float<T>(ot[i * WIDTH + e] * f);
+    SIMD for (int e = 0; e < E; ++e)
+      o[(long long)i * n_heads * E + e] = from_float<T>(ot[i * WIDTH + e] * f);
     lse[i] = top[i] + logf(total[i]);
   }
 }
@@ -235,7 +243,8 @@ extern "C" __global__ void attention_tile_backward(
 
   for (int i0 = 0; i0 < n_queries; i0 += QUERIES) {
     const int n = min(QUERIES, n_queries - i0);
-    const int end = causal ? min(n_rows, i0 + n - first) : n_rows;  // causal: these queries see no later key
+    // causal: these queries see no later key
+    const int end = causal ? min(n_rows, i0 + n - first) : n_rows;
     for (int i = 0; i < TILE; ++i) gqt[i] = 0;
     if (end > 0) {
       load_tile(qt, q + i0 * q_row, q_row, n, scale);
@@ -245,7 +254,8 @@ extern "C" __global__ void attention_tile_backward(
       product<KEYS, WIDTH, 1>(p, nullptr, qt, k_across + j0 * E, E);
       product<KEYS, WIDTH, 1>(g, nullptr, got, v_across + j0 * E, E);
       for (int i = 0; i < QUERIES; ++i) {
-        const int seen = i >= n ? 0 : causal ? min(n_rows - j0, i0 + i - first - j0 + 1) : n_rows - j0;
+        const int seen = i >= n ? 0 : causal
+            ? min(n_rows - j0, i0 + i - first - j0 + 1) : n_rows - j0;
         for (int j = max(0, seen); j < KEYS; ++j) p[i * KEYS + j] = -INFINITY;
         const Vec l = all(i < n ? lse[i0 + i] : 0);
         const Vec d = all(i < n ? dots[(long long)(i0 + i) * n_heads] : 0);

@@ -1,17 +1,24 @@
-// GELU, with and without the bias of the linear layer before it: forward in one pass, backward in one pass.
+// GELU, with and without the bias of the linear layer before it: forward in one pass, backward in
+// one pass.
 //
 //   gelu(x) = x P(x)            d gelu / dx = P + x P'
 //   normal form (TANH 0):  P = probability that a standard normal number is below x
-//   tanh form   (TANH 1):  P = (1 + tanh u) / 2 = 1 / (1 + e^-2u),   u = sqrt(2/pi) (x + 0.044715 x^3)
+//   tanh form   (TANH 1):  P = (1 + tanh u) / 2 = 1 / (1 + e^-2u),
+//                          u = sqrt(2/pi) (x + 0.044715 x^3)
 //
-//   gelu                 out, x                             n elements            8 bytes an element in float
-//   gelu_backward        gx, gy, x                          n                    12
-//   bias_gelu*           out, x, bias                       (rows, cols), (cols)  8
-//   bias_gelu_backward*  gx, partial, gy, x, bias           partial (chunks, cols), the bias gradient in parts   12
+//                        arrays                     shape          bytes an element in float
+//   gelu                 out, x                     n                           8
+//   gelu_backward        gx, gy, x                  n                          12
+//   bias_gelu*           out, x, bias               (rows, cols), (cols)        8
+//   bias_gelu_backward*  gx, partial, gy, x, bias   the same                   12
+//   partial              (chunks, cols), the bias gradient in parts
+//
 // A chain of array operations makes about twenty passes instead, 8 or 12 bytes each.
-// Rungs of the bias kernels: _rows, one thread per row (on a CPU: per row a vector loop); then a thread per element.
+// Rungs of the bias kernels: _rows, one thread per row (on a CPU: per row a vector loop); then a
+// thread per element.
 //
-// Source: Hendrycks & Gimpel 2016 (arXiv 1606.08415); the form of the normal P, Hastings 1955, as in minidl/ops/normal.py.
+// Source: Hendrycks & Gimpel 2016 (arXiv 1606.08415); the form of the normal P, Hastings 1955, as
+// in minidl/ops/normal.py.
 // Wrapper: minidl/fused/bias_gelu.py   Test: tests/fused/test_bias_gelu.py
 #include "common.cuh"
 
@@ -22,7 +29,8 @@
 #define ACC float
 #endif
 
-// P(x) and P'(x) of the normal distribution. P(-z) = e^(-z^2/2) Q(t) with t = 1 / (1 + 0.275 z): P' needs the same e^.
+// P(x) and P'(x) of the normal distribution. P(-z) = e^(-z^2/2) Q(t) with t = 1 / (1 + 0.275 z): P'
+// needs the same e^.
 __device__ __forceinline__ void normal(float x, float& p, float& slope) {
   float e = exp_below_zero(-0.5f * x * x), t = 1.0f / (1.0f + 0.275f * fabsf(x));
   float q = -0.11485808656480655f;
@@ -70,7 +78,8 @@ extern "C" __global__ void gelu(T* out, const T* x, int n) {
     out[i] = from_float<T>(gelu_of(to_float(x[i])));
 }
 
-// x is all that forward leaves behind: the slope is computed again, which is cheaper than reading it would be.
+// x is all that forward leaves behind: the slope is computed again, which is cheaper than reading
+// it would be.
 extern "C" __global__ void gelu_backward(T* gx, const T* gy, const T* x, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n)  // guard
@@ -89,7 +98,8 @@ extern "C" __global__ void bias_gelu_rows(T* out, const T* x, const T* bias, int
 }
 
 // A thread per chunk of rows, so that it can add up its own part of the bias gradient.
-extern "C" __global__ void bias_gelu_backward_rows(T* gx, ACC* partial, const T* gy, const T* x, const T* bias, int rows,
+extern "C" __global__ void bias_gelu_backward_rows(T* gx, ACC* partial, const T* gy, const T* x,
+                                                   const T* bias, int rows,
                                                    int cols, int rows_per_chunk) {
   int chunk = blockIdx.x * blockDim.x + threadIdx.x;
   int first = chunk * rows_per_chunk, last = min(first + rows_per_chunk, rows);
@@ -107,13 +117,15 @@ extern "C" __global__ void bias_gelu_backward_rows(T* gx, ACC* partial, const T*
   }
 }
 
-// ---- a thread per element: neighbours in a row are neighbours in a warp, which then reads whole cache lines ----
+// ---- a thread per element: neighbours in a row are neighbours in a warp, which then reads whole
+// cache lines
 
 extern "C" __global__ void bias_gelu(T* out, const T* x, const T* bias, int rows, int cols) {
   int col = blockIdx.x * blockDim.x + threadIdx.x;
   if (col < cols) {  // guard
     ACC b = to_float(bias[col]);
-    for (int row = blockIdx.y; row < rows; row += gridDim.y) {  // a grid has at most 65535 blocks along y
+    // a grid has at most 65535 blocks along y
+    for (int row = blockIdx.y; row < rows; row += gridDim.y) {
       long long i = (long long)row * cols + col;
       out[i] = from_float<T>(gelu_of(to_float(x[i]) + b));
     }
@@ -121,7 +133,8 @@ extern "C" __global__ void bias_gelu(T* out, const T* x, const T* bias, int rows
 }
 
 // A thread per column of a chunk; its part of the sum stays in a register.
-extern "C" __global__ void bias_gelu_backward(T* gx, ACC* partial, const T* gy, const T* x, const T* bias, int rows,
+extern "C" __global__ void bias_gelu_backward(T* gx, ACC* partial, const T* gy, const T* x,
+                                              const T* bias, int rows,
                                               int cols, int rows_per_chunk) {
   int col = blockIdx.x * blockDim.x + threadIdx.x;
   int first = blockIdx.y * rows_per_chunk, last = min(first + rows_per_chunk, rows);

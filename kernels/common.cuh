@@ -1,4 +1,5 @@
-// What the kernels share: the element type, sums over a warp and a block, random numbers.   Test: tests/cuda/test_common.py
+// What the kernels share: the element type, sums over a warp and a block, random numbers.
+// Test: tests/cuda/test_common.py
 #pragma once
 
 // The element type comes from the command line, -DT=float: one file serves float, double and half.
@@ -8,8 +9,8 @@
 
 #include <cuda_fp16.h>
 
-// A loop that a CPU should vectorise: SIMD before `for`, SIMD_SUM(s) when the loop adds to s. Nothing on a GPU, whose
-// vector is the warp.
+// A loop that a CPU should vectorise: SIMD before `for`, SIMD_SUM(s) when the loop adds to s.
+// Nothing on a GPU, whose vector is the warp.
 #ifdef MINIDL_HOST
 #define PRAGMA(text) _Pragma(#text)
 #define SIMD PRAGMA(omp simd)
@@ -31,13 +32,15 @@ __device__ __forceinline__ double to_float(double x) { return x; }
 
 template <typename To> __device__ __forceinline__ To from_float(float x);
 template <> __device__ __forceinline__ float from_float<float>(float x) { return x; }
-template <> __device__ __forceinline__ __half from_float<__half>(float x) { return __float2half(x); }
+template <> __device__ __forceinline__ __half from_float<__half>(float x) {
+  return __float2half(x);
+}
 template <> __device__ __forceinline__ double from_float<double>(float x) { return x; }
 template <typename To> __device__ __forceinline__ To from_float(double x) { return To(x); }
 
-// e^x for x <= 0, for softmax and its kin, where the largest term is 1 and one below 1.7e-38
-// counts as nothing. On a CPU, without subnormal numbers and infinity to care for, it takes half of
-// expf's time: x = n log 2 + r, e^x = 2^(n - 1) * 2 e^r. To round x / log 2 to n, 1.5 * 2^23 is added,
+// e^x for x <= 0, for softmax and its kin, where the largest term is 1 and one below 1.7e-38 counts
+// as nothing. On a CPU, without subnormal numbers and infinity to care for, it takes half of expf's
+// time: x = n log 2 + r, e^x = 2^(n - 1) * 2 e^r. To round x / log 2 to n, 1.5 * 2^23 is added,
 // which leaves n in the lowest bits; 126 more, and they are the exponent field of 2^(n - 1), which
 // for n = -126 is 0 and stands for the number 0.
 #ifdef MINIDL_HOST
@@ -64,7 +67,8 @@ __device__ __forceinline__ double exp_below_zero(double x) { return exp(x); }
 // Asks a CPU's cache for elements of the next row while this one is computed: rows of a few KiB end
 // before the processor has guessed where memory is wanted next. A hint, for which any address will
 // do. A GPU has other warps to run while one waits.
-const int AHEAD = 256;  // elements between two calls: more requests at once than a core can keep wait
+// elements between two calls: more requests at once than a core can keep wait
+const int AHEAD = 256;
 template <typename V> __device__ __forceinline__ void fetch(const V* p, int begin, int end) {
 #ifdef MINIDL_HOST
   for (int j = begin; j < end; j += 64 / (int)sizeof(V)) __builtin_prefetch(p + j);
@@ -78,7 +82,8 @@ template <typename V> __device__ __forceinline__ void fetch_to_write(V* p, int b
 
 // ---- sums ----
 
-// Sum over the 32 lanes, in every lane. A butterfly: after step s each lane holds the sum of 2^s lanes.
+// Sum over the 32 lanes, in every lane. A butterfly: after step s each lane holds the sum of 2^s
+// lanes.
 template <typename V> __device__ __forceinline__ V warp_sum(V v) {
   for (int d = 16; d > 0; d /= 2) v += __shfl_xor_sync(0xffffffffu, v, d);
   return v;
@@ -92,8 +97,9 @@ template <typename V> __device__ __forceinline__ V warp_max(V v) {
   return v;
 }
 
-// Sum over the threads of a one-dimensional block of whole warps, in every thread. scratch: 33 values in shared memory,
-// which the next block_sum or block_max may use at once: it writes the 33rd after a barrier. Anything else: a barrier first.
+// Sum over the threads of a one-dimensional block of whole warps, in every thread. scratch: 33
+// values in shared memory, which the next block_sum or block_max may use at once: it writes the
+// 33rd after a barrier. Anything else: a barrier first.
 //
 //     warps   [0..31] [32..63] ...     each warp sums its own lanes
 //                 \      |             lane 0 of each writes to scratch
@@ -126,14 +132,18 @@ template <typename V> __device__ __forceinline__ V block_max(V v, V* scratch) {
 
 // ---- random numbers: minidl/random.py, to the bit ----
 
-// Philox-4x64-10 (Salmon, Moraes, Dror, Shaw 2011): ten rounds of multiply and exchange turn a counter into 256 random
-// bits. counter has 256 bits, of which we count in the lowest 64; the key is (seed, stream). out: 8 draws of 32 bits.
-__device__ __forceinline__ void philox(unsigned long long counter, unsigned long long seed, unsigned long long stream,
+// Philox-4x64-10 (Salmon, Moraes, Dror, Shaw 2011): ten rounds of multiply and exchange turn a
+// counter into 256 random bits. counter has 256 bits, of which we count in the lowest 64; the key
+// is (seed, stream). out: 8 draws of 32 bits.
+__device__ __forceinline__ void philox(unsigned long long counter, unsigned long long seed,
+                                       unsigned long long stream,
                                        unsigned int* out) {
   unsigned long long c0 = counter, c1 = 0, c2 = 0, c3 = 0;
   for (int round = 0; round < 10; ++round) {
-    unsigned long long high0 = __umul64hi(0xD2E7470EE14C6C93ull, c0), low0 = 0xD2E7470EE14C6C93ull * c0;
-    unsigned long long high1 = __umul64hi(0xCA5A826395121157ull, c2), low1 = 0xCA5A826395121157ull * c2;
+    unsigned long long high0 = __umul64hi(0xD2E7470EE14C6C93ull, c0),
+        low0 = 0xD2E7470EE14C6C93ull * c0;
+    unsigned long long high1 = __umul64hi(0xCA5A826395121157ull, c2),
+        low1 = 0xCA5A826395121157ull * c2;
     c0 = high1 ^ c1 ^ seed;
     c1 = low1;
     c2 = high0 ^ c3 ^ stream;
@@ -147,14 +157,18 @@ __device__ __forceinline__ void philox(unsigned long long counter, unsigned long
   out[6] = (unsigned int)c3, out[7] = (unsigned int)(c3 >> 32);
 }
 
-// Draw i of a Generator(seed, stream) that stands at `counter`: what generator.bits(n)[i] is. A thread that needs all eight
-// draws of a block calls philox itself, for an eighth of the work.
-__device__ __forceinline__ unsigned int random_bits(unsigned long long seed, unsigned long long stream,
-                                                    unsigned long long counter, unsigned long long i) {
+// Draw i of a Generator(seed, stream) that stands at `counter`: what generator.bits(n)[i] is. A
+// thread that needs all eight draws of a block calls philox itself, for an eighth of the work.
+__device__ __forceinline__ unsigned int random_bits(unsigned long long seed,
+                                                    unsigned long long stream,
+                                                    unsigned long long counter,
+                                                    unsigned long long i) {
   unsigned int draws[8];
   philox(counter + i / 8, seed, stream, draws);
   return draws[i % 8];
 }
 
 // Uniform in [0, 1): the top 24 bits of a draw.
-__device__ __forceinline__ float uniform(unsigned int bits) { return (float)(bits >> 8) * 5.9604644775390625e-08f; }
+__device__ __forceinline__ float uniform(unsigned int bits) {
+  return (float)(bits >> 8) * 5.9604644775390625e-08f;
+}

@@ -1,33 +1,39 @@
-// Cross entropy of classes: softmax, logarithm and selection in one kernel. The probabilities never exist in memory.
+// Cross entropy of classes: softmax, logarithm and selection in one kernel. The probabilities never
+// exist in memory.
 //
-//   lse  = log of the sum of e^x over the row            a = label smoothing: the wanted distribution is (1 - a) at the target
-//   loss = lse - (1 - a) * x[target] - a * mean(x)           plus a / cols everywhere
-//   gx   = g * (e^(x - lse) - a / cols - (1 - a at the target)): predicted minus wanted distribution
+//   lse  = log of the sum of e^x over the row
+//   loss = lse - (1 - a) * x[target] - a * mean(x)
+//   gx   = g * (e^(x - lse) - a / cols - (1 - a at the target))
+//   a      label smoothing: the wanted distribution is (1 - a) at the target plus a / cols
+//          everywhere, and gx is g times the predicted minus the wanted one
 //
 //   x, gx   rows x cols of type T        loss, lse, g   one ACC a row, g the gradient of its loss
-//   target  a class a row; a row whose target is ignore_index counts for nothing: loss 0, gx 0, and x is not even read
+//   target  a class a row; a row whose target is ignore_index counts for nothing: loss 0, gx 0, and
+//           x is not even read
 //
 //   forward    bytes an element in float                 backward
 //   v1         2 reads: 8, the second from a CPU's cache v1, v2   1 read, 1 write: 8
 //   v2, v3     1 read:  4
 //   with smoothing v1 reads once more
 //
-// Wrapper: minidl/fused/cross_entropy.py   Test: tests/fused/test_cross_entropy.py   Tutorial: tutorials/03_kernel_tour.py
+// Wrapper: minidl/fused/cross_entropy.py   Test: tests/fused/test_cross_entropy.py
+//                                          Tutorial: tutorials/03_kernel_tour.py
 #include "common.cuh"
 
 #ifndef ACC  // what sums are made in: float for float and half, double for double
 #define ACC float
 #endif
 
-// The loss of a row from its maximum m, the sum of e^(x - m), its target's x and its mean. Differences to m first: m may be
-// large, and what is left small.
+// The loss of a row from its maximum m, the sum of e^(x - m), its target's x and its mean.
+// Differences to m first: m may be large, and what is left small.
 __device__ __forceinline__ ACC row_loss(ACC m, ACC sum, ACC picked, ACC mean, ACC smoothing) {
   ACC loss = log(sum) - (1 - smoothing) * (picked - m);
   return smoothing > 0 ? loss - smoothing * (mean - m) : loss;
 }
 
 // v1: a thread per row: maximum, then sum.
-extern "C" __global__ void cross_entropy_v1(ACC* loss, ACC* lse, const T* x, const long long* target, int rows, int cols,
+extern "C" __global__ void cross_entropy_v1(ACC* loss, ACC* lse, const T* x,
+                                            const long long* target, int rows, int cols,
                                             long long ignore_index, ACC smoothing) {
   int row = blockIdx.x * blockDim.x + threadIdx.x;
   if (row < rows) {  // guard
@@ -56,7 +62,8 @@ extern "C" __global__ void cross_entropy_v1(ACC* loss, ACC* lse, const T* x, con
 }
 
 // One loop for maximum and sum, by each thread over its share of the row (see softmax.cu, v2).
-__device__ __forceinline__ void online(const T* xr, int cols, int first, int step, ACC& m, ACC& sum, ACC& total) {
+__device__ __forceinline__ void online(const T* xr, int cols, int first, int step, ACC& m,
+                                       ACC& sum, ACC& total) {
   for (int j = first; j < cols; j += step) {
     ACC v = to_float(xr[j]);
     total += v;
@@ -70,7 +77,8 @@ __device__ __forceinline__ void online(const T* xr, int cols, int first, int ste
 }
 
 // v2: a block per row, for many classes. Each element is read once.
-extern "C" __global__ void cross_entropy_v2(ACC* loss, ACC* lse, const T* x, const long long* target, int rows, int cols,
+extern "C" __global__ void cross_entropy_v2(ACC* loss, ACC* lse, const T* x,
+                                            const long long* target, int rows, int cols,
                                             long long ignore_index, ACC smoothing) {
   __shared__ ACC scratch[33];
   int row = blockIdx.x;
@@ -90,8 +98,10 @@ extern "C" __global__ void cross_entropy_v2(ACC* loss, ACC* lse, const T* x, con
   }
 }
 
-// v3: a warp per row, for few classes: no barriers, and no idle threads where a row is shorter than a block.
-extern "C" __global__ void cross_entropy_v3(ACC* loss, ACC* lse, const T* x, const long long* target, int rows, int cols,
+// v3: a warp per row, for few classes: no barriers, and no idle threads where a row is shorter than
+// a block.
+extern "C" __global__ void cross_entropy_v3(ACC* loss, ACC* lse, const T* x,
+                                            const long long* target, int rows, int cols,
                                             long long ignore_index, ACC smoothing) {
   int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
   if (row >= rows) return;  // guard: the whole warp
@@ -113,11 +123,15 @@ extern "C" __global__ void cross_entropy_v3(ACC* loss, ACC* lse, const T* x, con
 
 // ---- backward: lse is known, so one pass ----
 
-__device__ __forceinline__ T slope(ACC g, ACC x, ACC lse, ACC wanted) { return from_float<T>(g * (exp_below_zero(x - lse) - wanted)); }
+__device__ __forceinline__ T slope(ACC g, ACC x, ACC lse, ACC wanted) {
+  return from_float<T>(g * (exp_below_zero(x - lse) - wanted));
+}
 
 // v1: a thread per row.
-extern "C" __global__ void cross_entropy_backward_v1(T* gx, const ACC* g, const T* x, const ACC* lse, const long long* target,
-                                                     int rows, int cols, long long ignore_index, ACC smoothing) {
+extern "C" __global__ void cross_entropy_backward_v1(T* gx, const ACC* g, const T* x,
+                                                     const ACC* lse, const long long* target,
+                                                     int rows, int cols, long long ignore_index,
+                                                     ACC smoothing) {
   int row = blockIdx.x * blockDim.x + threadIdx.x;
   if (row < rows) {  // guard
     const T* xr = x + (long long)row * cols;
@@ -135,8 +149,10 @@ extern "C" __global__ void cross_entropy_backward_v1(T* gx, const ACC* g, const 
 }
 
 // v2: a block per row: neighbouring threads write neighbouring elements.
-extern "C" __global__ void cross_entropy_backward_v2(T* gx, const ACC* g, const T* x, const ACC* lse, const long long* target,
-                                                     int rows, int cols, long long ignore_index, ACC smoothing) {
+extern "C" __global__ void cross_entropy_backward_v2(T* gx, const ACC* g, const T* x,
+                                                     const ACC* lse, const long long* target,
+                                                     int rows, int cols, long long ignore_index,
+                                                     ACC smoothing) {
   int row = blockIdx.x;
   const T* xr = x + (long long)row * cols;
   T* gxr = gx + (long long)row * cols;
@@ -144,5 +160,6 @@ extern "C" __global__ void cross_entropy_backward_v2(T* gx, const ACC* g, const 
   long long t = target[row];
   bool counts = t != ignore_index;
   for (int j = threadIdx.x; j < cols; j += blockDim.x)
-    gxr[j] = counts ? slope(gr, to_float(xr[j]), l, j == t ? wanted + 1 - smoothing : wanted) : from_float<T>(ACC(0));
+    gxr[j] = counts ? slope(gr, to_float(xr[j]), l, j == t ? wanted + 1 - smoothing : wanted)
+        : from_float<T>(ACC(0));
 }

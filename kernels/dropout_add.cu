@@ -1,32 +1,42 @@
-// Dropout, alone and with the residual connection that follows it, from random numbers that nobody stores.
+// Dropout, alone and with the residual connection that follows it, from random numbers that nobody
+// stores.
 //
-//   dropout        out = x keep scale                 keep_i = draw_i >= threshold,  threshold = ceil(p 2^32)
-//   dropout_add    out = residual + x keep scale      scale = 1 / (1 - p)
-//   draw_i: draw i of the generator (seed, stream) at `counter`; backward runs dropout on gy and draws the same again.
+//   dropout        out = x keep scale                 keep_i = draw_i >= threshold
+//   dropout_add    out = residual + x keep scale      threshold = ceil(p 2^32), scale = 1 / (1 - p)
+//   draw_i: draw i of the generator (seed, stream) at `counter`; backward runs dropout on gy and
+//   draws the same again.
 //
-//   out, x, residual   n elements of type T     dropout: 8 bytes an element in float; dropout_add: 12
-//   A mask in memory would cost 2 more for writing and reading it, and a chain of array operations about 40.
+//   out, x, residual   n elements of type T
+//                      dropout: 8 bytes an element in float; dropout_add: 12
+//   A mask in memory would cost 2 more for writing and reading it, and a chain of array operations
+//   about 40.
 //
-// Rungs: _naive, a thread per element, which runs the cipher for eight draws and uses one; then a thread per eight elements.
+// Rungs: _naive, a thread per element, which runs the cipher for eight draws and uses one; then a
+// thread per eight elements.
 // Wrapper: minidl/fused/dropout_add.py   Test: tests/fused/test_dropout_add.py
 #include "common.cuh"
 
-// What x is multiplied by: a product, because a branch on a random number is guessed wrong half the time.
-// p = 1 gives the threshold 2^32, which has no place in 32 bits: then scale is 0.
+// What x is multiplied by: a product, because a branch on a random number is guessed wrong half the
+// time. p = 1 gives the threshold 2^32, which has no place in 32 bits: then scale is 0.
 __device__ __forceinline__ float kept(unsigned int draw, unsigned int threshold, float scale) {
   return scale * (float)(draw >= threshold);
 }
 
-extern "C" __global__ void dropout_naive(T* out, const T* x, int n, unsigned long long seed, unsigned long long stream,
-                                         unsigned long long counter, unsigned int threshold, float scale) {
+extern "C" __global__ void dropout_naive(T* out, const T* x, int n, unsigned long long seed,
+                                         unsigned long long stream,
+                                         unsigned long long counter, unsigned int threshold,
+                                         float scale) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n)  // guard
-    out[i] = from_float<T>(to_float(x[i]) * kept(random_bits(seed, stream, counter, i), threshold, scale));
+    out[i] = from_float<T>(to_float(x[i])
+                           * kept(random_bits(seed, stream, counter, i), threshold, scale));
 }
 
 // Thread i has the elements 8 i .. 8 i + 7: one run of the cipher each. n8 = ceil(n / 8)
-extern "C" __global__ void dropout(T* out, const T* x, int n, int n8, unsigned long long seed, unsigned long long stream,
-                                   unsigned long long counter, unsigned int threshold, float scale) {
+extern "C" __global__ void dropout(T* out, const T* x, int n, int n8, unsigned long long seed,
+                                   unsigned long long stream,
+                                   unsigned long long counter, unsigned int threshold,
+                                   float scale) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n8) {  // guard
     unsigned int draws[8];
@@ -41,8 +51,10 @@ extern "C" __global__ void dropout(T* out, const T* x, int n, int n8, unsigned l
   }
 }
 
-extern "C" __global__ void dropout_add(T* out, const T* x, const T* residual, int n, int n8, unsigned long long seed,
-                                       unsigned long long stream, unsigned long long counter, unsigned int threshold,
+extern "C" __global__ void dropout_add(T* out, const T* x, const T* residual, int n, int n8,
+                                       unsigned long long seed,
+                                       unsigned long long stream, unsigned long long counter,
+                                       unsigned int threshold,
                                        float scale) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n8) {  // guard
@@ -51,9 +63,11 @@ extern "C" __global__ void dropout_add(T* out, const T* x, const T* residual, in
     int first = 8 * i;
     if (n - first >= 8)
       SIMD for (int k = 0; k < 8; ++k)
-        out[first + k] = from_float<T>(to_float(residual[first + k]) + to_float(x[first + k]) * kept(draws[k], threshold, scale));
+        out[first + k] = from_float<T>(to_float(residual[first + k]) + to_float(x[first + k])
+                                       * kept(draws[k], threshold, scale));
     else
       for (int k = 0; first + k < n; ++k)  // guard: the last few
-        out[first + k] = from_float<T>(to_float(residual[first + k]) + to_float(x[first + k]) * kept(draws[k], threshold, scale));
+        out[first + k] = from_float<T>(to_float(residual[first + k]) + to_float(x[first + k])
+                                       * kept(draws[k], threshold, scale));
   }
 }

@@ -1,24 +1,30 @@
-// Linear layer in int8: y = x_scale w_scale (x w^T) + bias, the products summed exactly in 32-bit integers.
+// Linear layer in int8: y = x_scale w_scale (x w^T) + bias, the products summed exactly in 32-bit
+// integers.
 //
-//   y (rows, outs) of T     x (rows, k) int8, one scale     w (outs, k) int8, a scale for each output (step 1) or one (step 0)
+//   y (rows, outs) of T     x (rows, k) int8, one scale
+//                           w (outs, k) int8, a scale for each output (step 1) or one (step 0)
 //   bias (outs) float, or null
 //   Weights are read at 1 byte instead of 4. |x w| <= 127^2 k fits 32 bits up to k = 133,152.
 //
 // Rungs: loads of int8 for each element of y, of x and of w
 //   v1   a thread per row, for the CPU: per output a vector loop along k          k       each
-//   v2   a thread per output; __dp4a does four products in one instruction        k / 4   each, as words
+//   v2   a thread per output; __dp4a does four products in one instruction        k / 4   words
 //   v3   16 x 16 tiles of words in shared memory                                  k / 64  each
-// Source: Jacob et al. 2018 (arXiv 1712.05877).   Wrapper: minidl/fused/int8_linear.py   Test: tests/fused/test_int8_linear.py
+// Source: Jacob et al. 2018 (arXiv 1712.05877).   Wrapper: minidl/fused/int8_linear.py
+// Test: tests/fused/test_int8_linear.py
 #include "common.cuh"
 
 // The integer sum back to a real number.
-__device__ __forceinline__ T real(int sum, const float* x_scale, const float* w_scale, const float* bias, int o, int step) {
+__device__ __forceinline__ T real(int sum, const float* x_scale, const float* w_scale,
+                                  const float* bias, int o, int step) {
   float y = (float)sum * (x_scale[0] * w_scale[o * step]);
   return from_float<T>(bias ? y + bias[o] : y);
 }
 
-extern "C" __global__ void int8_linear_v1(T* y, const signed char* x, const signed char* w, const float* x_scale,
-                                          const float* w_scale, const float* bias, int rows, int outs, int k, int step) {
+extern "C" __global__ void int8_linear_v1(T* y, const signed char* x, const signed char* w,
+                                          const float* x_scale,
+                                          const float* w_scale, const float* bias, int rows,
+                                          int outs, int k, int step) {
   int row = blockIdx.x * blockDim.x + threadIdx.x;
   if (row < rows) {  // guard
     const signed char* a = x + (long long)row * k;
@@ -32,22 +38,28 @@ extern "C" __global__ void int8_linear_v1(T* y, const signed char* x, const sign
 }
 
 // k in words of four int8: the caller pads with zeros, which add nothing. Block: any, 2-D.
-extern "C" __global__ void int8_linear_v2(T* y, const int* x, const int* w, const float* x_scale, const float* w_scale,
-                                          const float* bias, int rows, int outs, int words, int step) {
+extern "C" __global__ void int8_linear_v2(T* y, const int* x, const int* w, const float* x_scale,
+                                          const float* w_scale,
+                                          const float* bias, int rows, int outs, int words,
+                                          int step) {
   int o = blockIdx.x * blockDim.x + threadIdx.x;
   int row = blockIdx.y * blockDim.y + threadIdx.y;
   if (row < rows && o < outs) {  // guard
     int sum = 0;
-    for (int l = 0; l < words; ++l) sum = __dp4a(x[(long long)row * words + l], w[(long long)o * words + l], sum);
+    for (int l = 0; l < words; ++l)
+      sum = __dp4a(x[(long long)row * words + l], w[(long long)o * words + l], sum);
     y[(long long)row * outs + o] = real(sum, x_scale, w_scale, bias, o, step);
   }
 }
 
 // The 16 x 16 threads of a block need the same 16 rows of x and of w. Block: 16 x 16.
 #define TILE 16
-extern "C" __global__ void int8_linear_v3(T* y, const int* x, const int* w, const float* x_scale, const float* w_scale,
-                                          const float* bias, int rows, int outs, int words, int step) {
-  __shared__ int xs[TILE][TILE], ws[TILE][TILE + 1];  // + 1: a column of ws lies in 16 different banks
+extern "C" __global__ void int8_linear_v3(T* y, const int* x, const int* w, const float* x_scale,
+                                          const float* w_scale,
+                                          const float* bias, int rows, int outs, int words,
+                                          int step) {
+  // + 1: a column of ws lies in 16 different banks
+  __shared__ int xs[TILE][TILE], ws[TILE][TILE + 1];
   int tx = threadIdx.x, ty = threadIdx.y;
   int row = blockIdx.y * TILE + ty, o = blockIdx.x * TILE + tx, w_row = blockIdx.x * TILE + ty;
   int sum = 0;
@@ -59,5 +71,6 @@ extern "C" __global__ void int8_linear_v3(T* y, const int* x, const int* w, cons
     for (int l = 0; l < TILE; ++l) sum = __dp4a(xs[ty][l], ws[tx][l], sum);
     __syncthreads();  // nobody needs them any more
   }
-  if (row < rows && o < outs) y[(long long)row * outs + o] = real(sum, x_scale, w_scale, bias, o, step);
+  if (row < rows && o < outs)
+    y[(long long)row * outs + o] = real(sum, x_scale, w_scale, bias, o, step);
 }

@@ -1,19 +1,23 @@
-// Layer norm: each row gets mean 0 and variance 1, then a scale and a shift for each column. Compiled with -DCENTERED=0
-// nothing is subtracted, and it is RMS norm.
+// Layer norm: each row gets mean 0 and variance 1, then a scale and a shift for each column.
+// Compiled with -DCENTERED=0 nothing is subtracted, and it is RMS norm.
 //
-//   xhat = (x - mean) * rstd      rstd = 1 / sqrt(var + eps)      y  = xhat * w + b
-//   g    = gy * w                                                 gx = rstd * (g - mean(g) - xhat * mean(g * xhat))
-//   gw   = sum over rows of gy * xhat                             gb = sum over rows of gy
+//   xhat = (x - mean) * rstd      rstd = 1 / sqrt(var + eps)      y = xhat * w + b
+//   g    = gy * w                 gx = rstd * (g - mean(g) - xhat * mean(g * xhat))
+//   gw   = sum over rows of gy * xhat                 gb = sum over rows of gy
 //
-//   x, y, gy, gx   rows x cols of type T        w, b, gw, gb   cols        mean, rstd   one ACC a row, kept for backward
+//   x, y, gy, gx   rows x cols of type T        w, b, gw, gb   cols
+//   mean, rstd     one ACC a row, kept for backward
 //
-//   forward    bytes an element in float          backward
-//   v1         3 reads, 1 write: 16               v1   4 reads, 1 write: 20, all gradients; on a CPU the second read of a
-//   v2         2 reads, 1 write: 12                    row comes from its cache: 12 from memory
-//   v3         1 read,  1 write:  8               v2   20, v3   12, both for gx; param_grads 8 more for gw and gb
+//   forward   bytes an element in float     backward
+//   v1        3 reads, 1 write: 16          v1   4 reads, 1 write: 20, all gradients; on a CPU the
+//                                                second read of a row comes from its cache: 12
+//   v2        2 reads, 1 write: 12          v2   20, for gx; param_grads 8 more for gw and gb
+//   v3        1 read,  1 write:  8          v3   12, for gx; param_grads 8 more
 //
-// Source: Ba, Kiros, Hinton 2016; Zhang & Sennrich 2019 (RMS norm); Welford 1962 and Chan, Golub, LeVeque 1983 (variance).
-// Wrappers: minidl/fused/layer_norm.py, rms_norm.py   Test: tests/fused/test_layer_norm.py   Tutorial: tutorials/03_kernel_tour.py
+// Source: Ba, Kiros, Hinton 2016; Zhang & Sennrich 2019 (RMS norm); Welford 1962 and Chan, Golub,
+// LeVeque 1983 (variance).
+// Wrappers: minidl/fused/layer_norm.py, rms_norm.py   Test: tests/fused/test_layer_norm.py
+// Tutorial: tutorials/03_kernel_tour.py
 #include "common.cuh"
 
 #ifndef ACC  // what sums are made in: float for float and half, double for double
@@ -26,14 +30,18 @@
 #define KEEP 32
 #endif
 
-// gw and gb are sums over all rows, and no thread sees all rows. The rows are cut into n_parts contiguous parts, whose sums
-// are added eight at a time. The parts depend on the number of rows alone, not on the threads: so the order of adding, and
-// with it every bit, is always the same. Atomics would add in the order of arrival.
-const int SUMS = CENTERED ? 2 : 1;  // parts: (n_parts, SUMS, cols), the sums for gw, then those for gb
+// gw and gb are sums over all rows, and no thread sees all rows. The rows are cut into n_parts
+// contiguous parts, whose sums are added eight at a time. The parts depend on the number of rows
+// alone, not on the threads: so the order of adding, and with it every bit, is always the same.
+// Atomics would add in the order of arrival.
+// parts: (n_parts, SUMS, cols), the sums for gw, then those for gb
+const int SUMS = CENTERED ? 2 : 1;
 
-// v1: a thread per row. Three loops: mean, variance around it, result. Slow on a GPU, where neighbouring threads read
-// addresses a row apart; the fast one on a CPU, where the row is in the cache after the first loop and each loop is vectors.
-extern "C" __global__ void layer_norm_v1(T* y, ACC* mean, ACC* rstd, const T* x, const T* w, const T* b, int rows, int cols,
+// v1: a thread per row. Three loops: mean, variance around it, result. Slow on a GPU, where
+// neighbouring threads read addresses a row apart; the fast one on a CPU, where the row is in the
+// cache after the first loop and each loop is vectors.
+extern "C" __global__ void layer_norm_v1(T* y, ACC* mean, ACC* rstd, const T* x, const T* w,
+                                         const T* b, int rows, int cols,
                                          ACC eps) {
   int row = blockIdx.x * blockDim.x + threadIdx.x;
   if (row < rows) {  // guard
@@ -54,17 +62,20 @@ extern "C" __global__ void layer_norm_v1(T* y, ACC* mean, ACC* rstd, const T* x,
     SIMD
     for (int j = 0; j < cols; ++j) {
       ACC xhat = (to_float(xr[j]) - m) * r;
-      yr[j] = from_float<T>(CENTERED ? xhat * to_float(w[j]) + to_float(b[j]) : xhat * to_float(w[j]));
+      yr[j] = from_float<T>(CENTERED
+                            ? xhat * to_float(w[j]) + to_float(b[j]) : xhat * to_float(w[j]));
     }
     if (CENTERED) mean[row] = m;
     rstd[row] = r;
   }
 }
 
-// v2: a block per row, in whole warps. Neighbouring threads read neighbouring elements, and mean and variance come from one
-// loop: a read of the row less. The sum of x^2 minus the square of the mean would lose all digits where the mean is large, so
-// each thread follows Welford, and the threads' results are joined as Chan and others do.
-extern "C" __global__ void layer_norm_v2(T* y, ACC* mean, ACC* rstd, const T* x, const T* w, const T* b, int rows, int cols,
+// v2: a block per row, in whole warps. Neighbouring threads read neighbouring elements, and mean
+// and variance come from one loop: a read of the row less. The sum of x^2 minus the square of the
+// mean would lose all digits where the mean is large, so each thread follows Welford, and the
+// threads' results are joined as Chan and others do.
+extern "C" __global__ void layer_norm_v2(T* y, ACC* mean, ACC* rstd, const T* x, const T* w,
+                                         const T* b, int rows, int cols,
                                          ACC eps) {
   __shared__ ACC scratch[33];
   int row = blockIdx.x;
@@ -82,7 +93,8 @@ extern "C" __global__ void layer_norm_v2(T* y, ACC* mean, ACC* rstd, const T* x,
   ACC r = 1 / sqrt(squares / cols + eps);
   for (int j = threadIdx.x; j < cols; j += blockDim.x) {
     ACC xhat = (to_float(xr[j]) - m) * r;
-    yr[j] = from_float<T>(CENTERED ? xhat * to_float(w[j]) + to_float(b[j]) : xhat * to_float(w[j]));
+    yr[j] = from_float<T>(CENTERED ? xhat * to_float(w[j]) + to_float(b[j])
+                          : xhat * to_float(w[j]));
   }
   if (threadIdx.x == 0) {
     if (CENTERED) mean[row] = m;
@@ -90,8 +102,10 @@ extern "C" __global__ void layer_norm_v2(T* y, ACC* mean, ACC* rstd, const T* x,
   }
 }
 
-// v3: a warp per row, the row in registers: x is read once. Sums go by shuffles, without barriers. For cols <= 32 * KEEP.
-extern "C" __global__ void layer_norm_v3(T* y, ACC* mean, ACC* rstd, const T* x, const T* w, const T* b, int rows, int cols,
+// v3: a warp per row, the row in registers: x is read once. Sums go by shuffles, without barriers.
+// For cols <= 32 * KEEP.
+extern "C" __global__ void layer_norm_v3(T* y, ACC* mean, ACC* rstd, const T* x, const T* w,
+                                         const T* b, int rows, int cols,
                                          ACC eps) {
   int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
   if (row >= rows) return;  // guard: the whole warp
@@ -114,7 +128,10 @@ extern "C" __global__ void layer_norm_v3(T* y, ACC* mean, ACC* rstd, const T* x,
 #pragma unroll
   for (int k = 0; k < KEEP; ++k) {
     int j = lane + 32 * k;
-    if (j < cols) yr[j] = from_float<T>(CENTERED ? v[k] * r * to_float(w[j]) + to_float(b[j]) : v[k] * r * to_float(w[j]));
+    if (j < cols)
+      yr[j] = from_float<T>(CENTERED
+                            ? v[k] * r * to_float(w[j]) + to_float(b[j])
+          : v[k] * r * to_float(w[j]));
   }
   if (lane == 0) {
     if (CENTERED) mean[row] = m;
@@ -124,10 +141,12 @@ extern "C" __global__ void layer_norm_v3(T* y, ACC* mean, ACC* rstd, const T* x,
 
 // ---- backward ----
 
-// v1: a thread per part of the rows. It writes gx and adds up its rows' share of gw and gb on the way, while x and gy are at
-// hand.
-extern "C" __global__ void layer_norm_backward_v1(T* gx, ACC* parts, const T* gy, const T* x, const T* w, const ACC* mean,
-                                                  const ACC* rstd, int rows, int cols, int n_parts) {
+// v1: a thread per part of the rows. It writes gx and adds up its rows' share of gw and gb on the
+// way, while x and gy are at hand.
+extern "C" __global__ void layer_norm_backward_v1(T* gx, ACC* parts, const T* gy, const T* x,
+                                                  const T* w, const ACC* mean,
+                                                  const ACC* rstd, int rows, int cols,
+                                                  int n_parts) {
   int part = blockIdx.x * blockDim.x + threadIdx.x;
   if (part < n_parts) {  // guard
     int begin = (long long)rows * part / n_parts, end = (long long)rows * (part + 1) / n_parts;
@@ -157,7 +176,8 @@ extern "C" __global__ void layer_norm_backward_v1(T* gx, ACC* parts, const T* gy
 }
 
 // v2: gx, a block per row.
-extern "C" __global__ void layer_norm_backward_v2(T* gx, const T* gy, const T* x, const T* w, const ACC* mean,
+extern "C" __global__ void layer_norm_backward_v2(T* gx, const T* gy, const T* x, const T* w,
+                                                  const ACC* mean,
                                                   const ACC* rstd, int rows, int cols) {
   __shared__ ACC scratch[33];
   int row = blockIdx.x;
@@ -177,7 +197,8 @@ extern "C" __global__ void layer_norm_backward_v2(T* gx, const T* gy, const T* x
 }
 
 // v3: gx, a warp per row, xhat and g in registers: x and gy are read once. For cols <= 32 * KEEP.
-extern "C" __global__ void layer_norm_backward_v3(T* gx, const T* gy, const T* x, const T* w, const ACC* mean,
+extern "C" __global__ void layer_norm_backward_v3(T* gx, const T* gy, const T* x, const T* w,
+                                                  const ACC* mean,
                                                   const ACC* rstd, int rows, int cols) {
   int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
   if (row >= rows) return;  // guard: the whole warp
@@ -200,9 +221,10 @@ extern "C" __global__ void layer_norm_backward_v3(T* gx, const T* gy, const T* x
   }
 }
 
-// The parts of gw and gb beside v2 and v3: a thread per column, a row of blocks per part. Neighbouring threads read
-// neighbouring columns.
-extern "C" __global__ void layer_norm_param_grads(ACC* parts, const T* gy, const T* x, const ACC* mean, const ACC* rstd,
+// The parts of gw and gb beside v2 and v3: a thread per column, a row of blocks per part.
+// Neighbouring threads read neighbouring columns.
+extern "C" __global__ void layer_norm_param_grads(ACC* parts, const T* gy, const T* x,
+                                                  const ACC* mean, const ACC* rstd,
                                                   int rows, int cols) {
   int j = blockIdx.x * blockDim.x + threadIdx.x;
   if (j < cols) {  // guard

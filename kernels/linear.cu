@@ -1,6 +1,7 @@
 // The matrix products of a linear layer on a CPU, with the bias and its gradient on the way.
 //
-//   C = A B + bias        A (n_rows x depth), B (depth x n_cols), C contiguous; bias (n_cols) or none
+//   C = A B + bias        A (n_rows x depth), B (depth x n_cols), C contiguous; bias (n_cols) or
+//                         none
 //   sums = A 1            the sum of each row of A: where A = gy^T, the gradient of the bias
 //   y = x w^T + b         gx = gy w         gw = gy^T x         each operand with any strides
 //

@@ -1,10 +1,12 @@
 // The norm of many arrays as one vector, and a factor for all of them: gradient clipping.
 //
-//   sum_squares   partial[chunk] = sum of g^2 over the chunk      reads 1: 4 bytes an element in float
+//   sum_squares   partial[chunk] = sum of g^2 over the chunk
+//                 reads 1: 4 bytes an element in float
 //   scale         g *= factor                                     reads 1, writes 1: 8
 //
-// Two stages, because blocks cannot wait for each other: every chunk leaves one number, in float (double for double), and
-// the array library adds those few up in double. The order of additions is fixed, so the bits are.
+// Two stages, because blocks cannot wait for each other: every chunk leaves one number, in float
+// (double for double), and the array library adds those few up in double. The order of additions is
+// fixed, so the bits are.
 //
 // Rungs: _chunks, a thread per chunk (a CPU's vector loop); _many, a block per chunk (a GPU's).
 // Wrapper: minidl/fused/norm.py   Test: tests/fused/test_norm.py
@@ -14,7 +16,8 @@
 #define ACC float
 #endif
 
-extern "C" __global__ void sum_squares_chunks(ACC* partial, const T* const* gs, const long long* chunks, int n_chunks) {
+extern "C" __global__ void sum_squares_chunks(ACC* partial, const T* const* gs,
+                                              const long long* chunks, int n_chunks) {
   int c = blockIdx.x * blockDim.x + threadIdx.x;
   if (c < n_chunks) {  // guard
     const T* g = gs[chunks[3 * c]];
@@ -28,7 +31,8 @@ extern "C" __global__ void sum_squares_chunks(ACC* partial, const T* const* gs, 
   }
 }
 
-extern "C" __global__ void sum_squares_many(ACC* partial, const T* const* gs, const long long* chunks, int n_chunks) {
+extern "C" __global__ void sum_squares_many(ACC* partial, const T* const* gs,
+                                            const long long* chunks, int n_chunks) {
   __shared__ ACC scratch[33];
   int c = blockIdx.x;
   const T* g = gs[chunks[3 * c]];
@@ -41,7 +45,8 @@ extern "C" __global__ void sum_squares_many(ACC* partial, const T* const* gs, co
   if (threadIdx.x == 0) partial[c] = sum;
 }
 
-extern "C" __global__ void scale_chunks(T* const* gs, ACC factor, const long long* chunks, int n_chunks) {
+extern "C" __global__ void scale_chunks(T* const* gs, ACC factor, const long long* chunks,
+                                        int n_chunks) {
   int c = blockIdx.x * blockDim.x + threadIdx.x;
   if (c < n_chunks) {  // guard
     T* g = gs[chunks[3 * c]];
@@ -50,7 +55,8 @@ extern "C" __global__ void scale_chunks(T* const* gs, ACC factor, const long lon
   }
 }
 
-extern "C" __global__ void scale_many(T* const* gs, ACC factor, const long long* chunks, int n_chunks) {
+extern "C" __global__ void scale_many(T* const* gs, ACC factor, const long long* chunks,
+                                      int n_chunks) {
   int c = blockIdx.x;
   T* g = gs[chunks[3 * c]];
   for (long long i = chunks[3 * c + 1] + threadIdx.x; i < chunks[3 * c + 2]; i += blockDim.x)

@@ -1,21 +1,27 @@
-// int8 quantisation, symmetric, one scale per row (channel) or one for all: q = round(x / scale), scale = max |x| / 127.
+// int8 quantisation, symmetric, one scale per row (channel) or one for all: q = round(x / scale),
+// scale = max |x| / 127.
 //
-//   absmax*      top (rows) = max |x| of each row                     x (rows, cols) of T   reads 4 bytes an element in float
+//   absmax*      top (rows) = max |x| of each row                     x (rows, cols) of T
+//                reads 4 bytes an element in float
 //   quantize*    q (rows, cols) int8, x, scale                        reads 4, writes 1
 //   dequantize*  x, q, scale                                          reads 1, writes 4
 //   step: 1 if each row has a scale of its own, 0 if scale has one element for all
 // round: to nearest, ties to even. A scale of 0 (a row of zeros) gives zeros.
 //
-// Rungs: a thread per row (on a CPU: a vector loop along the row); _warps, a warp per row, whose lanes read neighbours.
-// Source: Jacob et al. 2018 (arXiv 1712.05877).   Wrapper: minidl/fused/quantize.py   Test: tests/fused/test_quantize.py
+// Rungs: a thread per row (on a CPU: a vector loop along the row); _warps, a warp per row, whose
+// lanes read neighbours.
+// Source: Jacob et al. 2018 (arXiv 1712.05877).   Wrapper: minidl/fused/quantize.py
+// Test: tests/fused/test_quantize.py
 #include "common.cuh"
 
-// The bits of a float that is not negative order as the number does, with NaN above infinity: so NaN is not lost.
+// The bits of a float that is not negative order as the number does, with NaN above infinity: so
+// NaN is not lost.
 __device__ __forceinline__ int magnitude(float x) { return __float_as_int(fabsf(x)); }
 
 __device__ __forceinline__ signed char to_int8(float x, float scale) {
   float q = rintf(scale > 0 ? x / scale : 0.0f);
-  return (signed char)(int)fminf(fmaxf(q, -127.0f), 127.0f);  // x / scale may round to just above 127
+  // x / scale may round to just above 127
+  return (signed char)(int)fminf(fmaxf(q, -127.0f), 127.0f);
 }
 
 extern "C" __global__ void absmax(float* top, const T* x, int rows, int cols) {
@@ -23,12 +29,14 @@ extern "C" __global__ void absmax(float* top, const T* x, int rows, int cols) {
   if (row < rows) {  // guard
     const T* r = x + (long long)row * cols;
     int most = 0;
-    SIMD_MAX(most) for (int col = 0; col < cols; ++col) most = max(most, magnitude(to_float(r[col])));
+    SIMD_MAX(most) for (int col = 0; col < cols; ++col) most =
+        max(most, magnitude(to_float(r[col])));
     top[row] = __int_as_float(most);
   }
 }
 
-extern "C" __global__ void quantize(signed char* q, const T* x, const float* scale, int rows, int cols, int step) {
+extern "C" __global__ void quantize(signed char* q, const T* x, const float* scale, int rows,
+                                    int cols, int step) {
   int row = blockIdx.x * blockDim.x + threadIdx.x;
   if (row < rows) {  // guard
     long long at = (long long)row * cols;
@@ -37,7 +45,8 @@ extern "C" __global__ void quantize(signed char* q, const T* x, const float* sca
   }
 }
 
-extern "C" __global__ void dequantize(T* x, const signed char* q, const float* scale, int rows, int cols, int step) {
+extern "C" __global__ void dequantize(T* x, const signed char* q, const float* scale, int rows,
+                                      int cols, int step) {
   int row = blockIdx.x * blockDim.x + threadIdx.x;
   if (row < rows) {  // guard
     long long at = (long long)row * cols;
@@ -58,18 +67,22 @@ extern "C" __global__ void absmax_warps(float* top, const T* x, int rows, int co
   if (lane == 0) top[row] = __int_as_float(most);
 }
 
-extern "C" __global__ void quantize_warps(signed char* q, const T* x, const float* scale, int rows, int cols, int step) {
+extern "C" __global__ void quantize_warps(signed char* q, const T* x, const float* scale, int rows,
+                                          int cols, int step) {
   int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
   if (row >= rows) return;  // guard
   long long at = (long long)row * cols;
   float s = scale[row * step];
-  for (int col = threadIdx.x % 32; col < cols; col += 32) q[at + col] = to_int8(to_float(x[at + col]), s);
+  for (int col = threadIdx.x % 32; col < cols; col += 32)
+    q[at + col] = to_int8(to_float(x[at + col]), s);
 }
 
-extern "C" __global__ void dequantize_warps(T* x, const signed char* q, const float* scale, int rows, int cols, int step) {
+extern "C" __global__ void dequantize_warps(T* x, const signed char* q, const float* scale,
+                                            int rows, int cols, int step) {
   int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
   if (row >= rows) return;  // guard
   long long at = (long long)row * cols;
   float s = scale[row * step];
-  for (int col = threadIdx.x % 32; col < cols; col += 32) x[at + col] = from_float<T>((float)q[at + col] * s);
+  for (int col = threadIdx.x % 32; col < cols; col += 32)
+    x[at + col] = from_float<T>((float)q[at + col] * s);
 }

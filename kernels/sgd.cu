@@ -1,14 +1,17 @@
-// SGD with momentum, weight decay and Nesterov's form (Sutskever, Martens, Dahl, Hinton 2013): one pass over memory.
+// SGD with momentum, weight decay and Nesterov's form (Sutskever, Martens, Dahl, Hinton 2013): one
+// pass over memory.
 //
 //   g = unscale grad + decay w
-//   v = keep v + take g                            keep = momentum, take = 1 - dampening; first step: keep 0, take 1
+//   v = keep v + take g
+//   keep = momentum, take = 1 - dampening; first step: keep 0, take 1
 //   w = w - lr (nesterov ? g + momentum v : v)     without momentum: w = w - lr g
 //
-//   w, v   W: float (double when T is)     g   T     low   T: an fp16 copy of w for the model, or null
+//   w, v   W: float (double when T is)     g   T
+//   low    T: an fp16 copy of w for the model, or null
 //   float: reads w g v, writes w v: 20 bytes a parameter; without momentum reads w g, writes w: 12
 //
-// Rungs: sgd_naive, one array a launch, a thread per weight, no momentum; sgd_chunks, many arrays in one launch, a thread
-// per chunk (a CPU's vector loop); sgd_many, a block per chunk (a GPU's).
+// Rungs: sgd_naive, one array a launch, a thread per weight, no momentum; sgd_chunks, many arrays
+// in one launch, a thread per chunk (a CPU's vector loop); sgd_many, a block per chunk (a GPU's).
 // Wrapper: minidl/fused/sgd.py   Test: tests/fused/test_sgd.py
 #include "common.cuh"
 
@@ -23,16 +26,20 @@ extern "C" __global__ void sgd_naive(W* w, const T* g, int n, W lr, W decay) {
 }
 
 // One weight with momentum.
-__device__ __forceinline__ void update(W& w, W g, W& v, W keep, W take, W lr, W momentum, W decay, int nesterov) {
+__device__ __forceinline__ void update(W& w, W g, W& v, W keep, W take, W lr, W momentum, W decay,
+                                       int nesterov) {
   g += decay * w;
   v = keep * v + take * g;
   w -= lr * (nesterov ? g + momentum * v : v);
 }
 
-// vs: null without momentum.  rates: (arrays, 2), keep and take of each, since some may meet their first gradient late.
-// skip: one int, not 0 if the gradients overflowed: then nothing happens. Or null.
-extern "C" __global__ void sgd_chunks(W* const* ws, const T* const* gs, W* const* vs, T* const* lows, const W* rates,
-                                      const int* skip, W lr, W momentum, W decay, W unscale, int nesterov,
+// vs: null without momentum.  rates: (arrays, 2), keep and take of each, since some may meet their
+// first gradient late. skip: one int, not 0 if the gradients overflowed: then nothing happens. Or
+// null.
+extern "C" __global__ void sgd_chunks(W* const* ws, const T* const* gs, W* const* vs,
+                                      T* const* lows, const W* rates,
+                                      const int* skip, W lr, W momentum, W decay, W unscale,
+                                      int nesterov,
                                       const long long* chunks, int n_chunks) {
   int c = blockIdx.x * blockDim.x + threadIdx.x;
   if (c < n_chunks && !(skip && *skip)) {  // guard
@@ -44,7 +51,8 @@ extern "C" __global__ void sgd_chunks(W* const* ws, const T* const* gs, W* const
       SIMD for (long long i = begin; i < end; ++i)
         update(w[i], to_float(g[i]) * unscale, v[i], keep, take, lr, momentum, decay, nesterov);
     } else {
-      SIMD for (long long i = begin; i < end; ++i) w[i] -= lr * (to_float(g[i]) * unscale + decay * w[i]);
+      SIMD for (long long i = begin; i < end; ++i)
+        w[i] -= lr * (to_float(g[i]) * unscale + decay * w[i]);
     }
     if (lows) {
       T* low = lows[a];
@@ -53,8 +61,10 @@ extern "C" __global__ void sgd_chunks(W* const* ws, const T* const* gs, W* const
   }
 }
 
-extern "C" __global__ void sgd_many(W* const* ws, const T* const* gs, W* const* vs, T* const* lows, const W* rates,
-                                    const int* skip, W lr, W momentum, W decay, W unscale, int nesterov,
+extern "C" __global__ void sgd_many(W* const* ws, const T* const* gs, W* const* vs, T* const* lows,
+                                    const W* rates,
+                                    const int* skip, W lr, W momentum, W decay, W unscale,
+                                    int nesterov,
                                     const long long* chunks, int n_chunks) {
   int c = blockIdx.x;
   if (c < n_chunks && !(skip && *skip)) {  // guard

@@ -1,6 +1,8 @@
-// The gate of a SwiGLU layer (Shazeer 2020): out = silu(a) b, silu(a) = a / (1 + e^-a), in one pass.
+// The gate of a SwiGLU layer (Shazeer 2020): out = silu(a) b, silu(a) = a / (1 + e^-a), in one
+// pass.
 //
-//   silu_gate            out, a, b               12 bytes an element in float; as array operations about 50
+//   silu_gate            out, a, b
+//                        12 bytes an element in float; as array operations about 50
 //   silu_gate_backward   ga, gb, gy, a, b        20
 //     s = 1 / (1 + e^-a)      gb = gy a s      ga = gy b (s + a s (1 - s))
 //
@@ -25,7 +27,8 @@ extern "C" __global__ void silu_gate(T* out, const T* a, const T* b, int n) {
     out[i] = from_float<T>(gate(to_float(a[i]), to_float(b[i])));
 }
 
-extern "C" __global__ void silu_gate_backward(T* ga, T* gb, const T* gy, const T* a, const T* b, int n) {
+extern "C" __global__ void silu_gate_backward(T* ga, T* gb, const T* gy, const T* a, const T* b,
+                                              int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) {  // guard
     auto x = to_float(a[i]), da = x, db = x;

@@ -1,18 +1,23 @@
 // Softmax over rows: scores become a distribution. Compiled with -DLOG=1: its logarithm.
 //
-//   s = scale * x      m = max(s)      y = e^(s - m) / sum of e^(s - m)          log: y = (s - m) - log(sum of e^(s - m))
-//   backward           gx = scale * y * (gy - sum of gy * y)                     log: gx = scale * (gy - e^y * sum of gy)
+//   s = scale * x      m = max(s)      y = e^(s - m) / sum of e^(s - m)
+//                                      log: y = (s - m) - log(sum of e^(s - m))
+//   backward           gx = scale * y * (gy - sum of gy * y)
+//                      log: gx = scale * (gy - e^y * sum of gy)
 //
-//   x, y, gy, gx   rows x cols of type T. queries > 0: causal, row i sees the columns 0 to i % queries, the rest becomes 0.
+//   x, y, gy, gx   rows x cols of type T. queries > 0: causal, row i sees the columns 0 to i %
+//                  queries, the rest becomes 0.
 //
 //   forward    bytes an element in float               backward
 //   v1         3 reads, 2 writes: 20 (half, log: 3, 1)   v1   4 reads, 1 write: 20
 //   v2         2 reads, 1 write:  12                     v2   20
 //   v3         1 read,  1 write:   8                     v3   12
-//   On a CPU v1 is as good as v3: only the first read of a row and the last write reach past the cache.
+//   On a CPU v1 is as good as v3: only the first read of a row and the last write reach past the
+//   cache.
 //
 // Source: Milakov & Gimelshein, "Online normalizer calculation for softmax" (2018), for v2.
-// Wrapper: minidl/fused/softmax.py   Test: tests/fused/test_softmax.py   Tutorial: tutorials/03_kernel_tour.py
+// Wrapper: minidl/fused/softmax.py   Test: tests/fused/test_softmax.py
+//                                    Tutorial: tutorials/03_kernel_tour.py
 #include "common.cuh"
 
 #ifndef ACC  // what sums are made in: float for float and half, double for double
@@ -32,12 +37,16 @@ __device__ __forceinline__ int visible(int row, int cols, int queries) {
 
 // What is written, from d = s - m and the row's `last`: 1 / sum, or log(sum).
 __device__ __forceinline__ ACC last_of(ACC sum) { return LOG ? log(sum) : 1 / sum; }
-__device__ __forceinline__ T result(ACC d, ACC last) { return from_float<T>(LOG ? d - last : exp_below_zero(d) * last); }
+__device__ __forceinline__ T result(ACC d, ACC last) {
+  return from_float<T>(LOG ? d - last : exp_below_zero(d) * last);
+}
 __device__ __forceinline__ T hidden() { return from_float<T>(LOG ? -INFINITY : ACC(0)); }
 
-// v1: a thread per row, in three loops: maximum, sum, result. Between the last two y holds the exponentials, which cost more
-// than a pass through the cache; a half could not hold them, there they are computed twice.
-extern "C" __global__ void softmax_v1(T* y, const T* x, int rows, int cols, int queries, ACC scale) {
+// v1: a thread per row, in three loops: maximum, sum, result. Between the last two y holds the
+// exponentials, which cost more than a pass through the cache; a half could not hold them, there
+// they are computed twice.
+extern "C" __global__ void softmax_v1(T* y, const T* x, int rows, int cols, int queries,
+                                      ACC scale) {
   int row = blockIdx.x * blockDim.x + threadIdx.x;
   if (row < rows) {  // guard
     const T* xr = x + (long long)row * cols;
@@ -59,14 +68,16 @@ extern "C" __global__ void softmax_v1(T* y, const T* x, int rows, int cols, int 
     ACC last = last_of(sum);
     SIMD
     for (int j = 0; j < n; ++j)
-      yr[j] = holds ? from_float<T>(to_float(yr[j]) * last) : result(scale * to_float(xr[j]) - m, last);
+      yr[j] = holds ? from_float<T>(to_float(yr[j]) * last)
+          : result(scale * to_float(xr[j]) - m, last);
     for (int j = n; j < cols; ++j) yr[j] = hidden();
   }
 }
 
-// v2: a block per row, online: maximum and sum in one loop, a read of the row less. When a larger maximum turns up, the sum so
-// far is brought to it: e^(s - new) = e^(s - old) * e^(old - new).
-extern "C" __global__ void softmax_v2(T* y, const T* x, int rows, int cols, int queries, ACC scale) {
+// v2: a block per row, online: maximum and sum in one loop, a read of the row less. When a larger
+// maximum turns up, the sum so far is brought to it: e^(s - new) = e^(s - old) * e^(old - new).
+extern "C" __global__ void softmax_v2(T* y, const T* x, int rows, int cols, int queries,
+                                      ACC scale) {
   __shared__ ACC scratch[33];
   int row = blockIdx.x, n = visible(row, cols, queries);
   const T* xr = x + (long long)row * cols;
@@ -81,13 +92,17 @@ extern "C" __global__ void softmax_v2(T* y, const T* x, int rows, int cols, int 
     }
     sum += exp_below_zero(s - mine);
   }
-  ACC m = block_max(mine, scratch), last = last_of(block_sum(sum * exp_below_zero(mine - m), scratch));
-  for (int j = threadIdx.x; j < n; j += blockDim.x) yr[j] = result(scale * to_float(xr[j]) - m, last);
+  ACC m = block_max(mine, scratch),
+      last = last_of(block_sum(sum * exp_below_zero(mine - m), scratch));
+  for (int j = threadIdx.x; j < n; j += blockDim.x)
+    yr[j] = result(scale * to_float(xr[j]) - m, last);
   for (int j = n + threadIdx.x; j < cols; j += blockDim.x) yr[j] = hidden();
 }
 
-// v3: a warp per row, the row in registers: x is read once, each exponential computed once. For cols <= 32 * KEEP.
-extern "C" __global__ void softmax_v3(T* y, const T* x, int rows, int cols, int queries, ACC scale) {
+// v3: a warp per row, the row in registers: x is read once, each exponential computed once. For
+// cols <= 32 * KEEP.
+extern "C" __global__ void softmax_v3(T* y, const T* x, int rows, int cols, int queries,
+                                      ACC scale) {
   int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
   if (row >= rows) return;  // guard: the whole warp
   const T* xr = x + (long long)row * cols;
@@ -125,7 +140,8 @@ __device__ __forceinline__ ACC slope(ACC gy, ACC y, ACC sum, ACC scale) {
 }
 
 // v1: a thread per row.
-extern "C" __global__ void softmax_backward_v1(T* gx, const T* gy, const T* y, int rows, int cols, ACC scale) {
+extern "C" __global__ void softmax_backward_v1(T* gx, const T* gy, const T* y, int rows, int cols,
+                                               ACC scale) {
   int row = blockIdx.x * blockDim.x + threadIdx.x;
   if (row < rows) {  // guard
     const T *gyr = gy + (long long)row * cols, *yr = y + (long long)row * cols;
@@ -146,19 +162,22 @@ extern "C" __global__ void softmax_backward_v1(T* gx, const T* gy, const T* y, i
 }
 
 // v2: a block per row: neighbouring threads read neighbouring elements.
-extern "C" __global__ void softmax_backward_v2(T* gx, const T* gy, const T* y, int rows, int cols, ACC scale) {
+extern "C" __global__ void softmax_backward_v2(T* gx, const T* gy, const T* y, int rows, int cols,
+                                               ACC scale) {
   __shared__ ACC scratch[33];
   const T *gyr = gy + (long long)blockIdx.x * cols, *yr = y + (long long)blockIdx.x * cols;
   T* gxr = gx + (long long)blockIdx.x * cols;
   ACC sum = 0;
-  for (int j = threadIdx.x; j < cols; j += blockDim.x) sum += term(to_float(gyr[j]), to_float(yr[j]));
+  for (int j = threadIdx.x; j < cols; j += blockDim.x)
+    sum += term(to_float(gyr[j]), to_float(yr[j]));
   sum = block_sum(sum, scratch);
   for (int j = threadIdx.x; j < cols; j += blockDim.x)
     gxr[j] = from_float<T>(slope(to_float(gyr[j]), to_float(yr[j]), sum, scale));
 }
 
 // v3: a warp per row, gy and y in registers: both are read once. For cols <= 32 * KEEP.
-extern "C" __global__ void softmax_backward_v3(T* gx, const T* gy, const T* y, int rows, int cols, ACC scale) {
+extern "C" __global__ void softmax_backward_v3(T* gx, const T* gy, const T* y, int rows, int cols,
+                                               ACC scale) {
   int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
   if (row >= rows) return;  // guard: the whole warp
   const T *gyr = gy + (long long)row * cols, *yr = y + (long long)row * cols;

@@ -1,12 +1,16 @@
-// Two row kernels of tutorial 03: a block per row, whose threads meet in shared memory. Lessons, not used in training;
-// kernels/layer_norm.cu and softmax.cu are.
+// Two row kernels of tutorial 03: a block per row, whose threads meet in shared memory. Lessons,
+// not used in training; kernels/layer_norm.cu and softmax.cu are.
 //
-//   center           y = x - mean of its row                       bytes an element: 2 reads, 1 write: 12
-//   softmax_online   y = e^(x - m) / sum of e^(x - m)              2 reads, 1 write: 12; with a loop more for m, 16
+//   center           y = x - mean of its row
+//                    bytes an element: 2 reads, 1 write: 12
+//   softmax_online   y = e^(x - m) / sum of e^(x - m)
+//                    2 reads, 1 write: 12; with a loop more for m, 16
 //
-//   x, y   rows x cols of float. One block per row, blockDim.x a power of two, 4 and 8 bytes of shared memory a thread.
+//   x, y   rows x cols of float. One block per row, blockDim.x a power of two, 4 and 8 bytes of
+//          shared memory a thread.
 //
-// Source: Harris, "Optimizing Parallel Reduction in CUDA" (2007), for the tree; Milakov & Gimelshein (2018) for the softmax.
+// Source: Harris, "Optimizing Parallel Reduction in CUDA" (2007), for the tree; Milakov &
+// Gimelshein (2018) for the softmax.
 // Test: tests/tutorials/test_exercises.py   Tutorial: tutorials/03_kernel_tour.py
 #include "common.cuh"
 
@@ -17,10 +21,14 @@ extern "C" __global__ void center(float* y, const float* x, int cols) {
   float mine = 0;
   for (int j = t; j < cols; j += blockDim.x) mine += row[j];
   // >>> exercise 03a: a sum over the block
-  // Afterwards s[0] must be the sum of `mine` over all threads of the block, for all of them to read.
-  //     s  0 1 2 3 4 5 6 7      each thread puts `mine` into s[t]; then, in each step, the first half of what is left adds
-  //        0 1 2 3 < - - -      the second half to itself: s[t] += s[t + d] for t < d, with d = blockDim.x / 2, ..., 2, 1
-  //        0 1 < -              Between what one thread writes and another reads there must be a __syncthreads(), which
+  // Afterwards s[0] must be the sum of `mine` over all threads of the block, for all of them to
+  // read.
+  //     s  0 1 2 3 4 5 6 7      each thread puts `mine` into s[t]; then, in each step, the first
+  //                             half of what is left adds
+  //        0 1 2 3 < - - -      the second half to itself: s[t] += s[t + d] for t < d, with d =
+  //                             blockDim.x / 2, ..., 2, 1
+  //        0 1 < -              Between what one thread writes and another reads there must be a
+  //                             __syncthreads(), which
   //        0 <                  every thread of the block must reach: never inside an `if (t < d)`.
   s[t] = mine;
   __syncthreads();
@@ -37,11 +45,13 @@ extern "C" __global__ void softmax_online(float* y, const float* x, int cols) {
   int t = threadIdx.x;
   const float* row = x + blockIdx.x * cols;
   float *ms = s, *sums = s + blockDim.x;
-  float m = -INFINITY, sum = 0;  // of this thread's elements: the largest; the sum of e^(row[j] - m)
+  // of this thread's elements: the largest; the sum of e^(row[j] - m)
+  float m = -INFINITY, sum = 0;
   // >>> exercise 03b: online softmax
-  // One loop over this thread's elements, j = t, t + blockDim.x, ... below cols, that keeps m and sum right after every
-  // element, so that row is read once. When row[j] is above m, the sum so far has the wrong m in it: bring it to the new
-  // one, e^(x - new) = e^(x - old) * e^(old - new). expf(-INFINITY) is 0. Exponents above 0 would overflow for large x.
+  // One loop over this thread's elements, j = t, t + blockDim.x, ... below cols, that keeps m and
+  // sum right after every element, so that row is read once. When row[j] is above m, the sum so far
+  // has the wrong m in it: bring it to the new one, e^(x - new) = e^(x - old) * e^(old - new).
+  // expf(-INFINITY) is 0. Exponents above 0 would overflow for large x.
   for (int j = t; j < cols; j += blockDim.x) {
     float v = row[j];
     if (v > m) {
@@ -61,5 +71,6 @@ extern "C" __global__ void softmax_online(float* y, const float* x, int cols) {
     }
     __syncthreads();
   }
-  for (int j = t; j < cols; j += blockDim.x) y[blockIdx.x * cols + j] = expf(row[j] - ms[0]) / sums[0];
+  for (int j = t; j < cols; j += blockDim.x)
+    y[blockIdx.x * cols + j] = expf(row[j] - ms[0]) / sums[0];
 }

@@ -1,9 +1,11 @@
-// Unscale gradients and find out whether all are finite: mixed precision's step before the optimizer's.
+// Unscale gradients and find out whether all are finite: mixed precision's step before the
+// optimizer's.
 //
 //   g *= inverse (1 / loss scale);   bad[chunk] = number of elements that are inf or nan afterwards
 //
 //   gs   many arrays of T, through tables: see minidl/fused/launch.py
-//   unscale_check   reads 1, writes 1: 8 bytes an element in float     (as array operations: 12, and a mask)
+//   unscale_check   reads 1, writes 1: 8 bytes an element in float
+//                   (as array operations: 12, and a mask)
 //   count_bad       reads 1: 4 bytes, for an optimizer that unscales itself (kernels/adamw.cu)
 //
 // Rungs: _chunks, a thread per chunk (a CPU's vector loop); _many, a block per chunk (a GPU's).
@@ -18,7 +20,8 @@
 __device__ __forceinline__ int bad_number(float x) { return !(fabsf(x) < INFINITY); }
 __device__ __forceinline__ int bad_number(double x) { return !(fabs(x) < INFINITY); }
 
-extern "C" __global__ void unscale_check_chunks(int* bad, T* const* gs, ACC inverse, const long long* chunks, int n_chunks) {
+extern "C" __global__ void unscale_check_chunks(int* bad, T* const* gs, ACC inverse,
+                                                const long long* chunks, int n_chunks) {
   int c = blockIdx.x * blockDim.x + threadIdx.x;
   if (c < n_chunks) {  // guard
     T* g = gs[chunks[3 * c]];
@@ -33,7 +36,8 @@ extern "C" __global__ void unscale_check_chunks(int* bad, T* const* gs, ACC inve
   }
 }
 
-extern "C" __global__ void unscale_check_many(int* bad, T* const* gs, ACC inverse, const long long* chunks, int n_chunks) {
+extern "C" __global__ void unscale_check_many(int* bad, T* const* gs, ACC inverse,
+                                              const long long* chunks, int n_chunks) {
   __shared__ int scratch[33];
   int c = blockIdx.x;
   T* g = gs[chunks[3 * c]];
@@ -48,7 +52,8 @@ extern "C" __global__ void unscale_check_many(int* bad, T* const* gs, ACC invers
   if (threadIdx.x == 0) bad[c] = count;
 }
 
-extern "C" __global__ void count_bad_chunks(int* bad, const T* const* gs, const long long* chunks, int n_chunks) {
+extern "C" __global__ void count_bad_chunks(int* bad, const T* const* gs, const long long* chunks,
+                                            int n_chunks) {
   int c = blockIdx.x * blockDim.x + threadIdx.x;
   if (c < n_chunks) {  // guard
     const T* g = gs[chunks[3 * c]];
@@ -59,11 +64,13 @@ extern "C" __global__ void count_bad_chunks(int* bad, const T* const* gs, const 
   }
 }
 
-extern "C" __global__ void count_bad_many(int* bad, const T* const* gs, const long long* chunks, int n_chunks) {
+extern "C" __global__ void count_bad_many(int* bad, const T* const* gs, const long long* chunks,
+                                          int n_chunks) {
   __shared__ int scratch[33];
   int c = blockIdx.x, count = 0;
   const T* g = gs[chunks[3 * c]];
-  for (long long i = chunks[3 * c + 1] + threadIdx.x; i < chunks[3 * c + 2]; i += blockDim.x) count += bad_number(to_float(g[i]));
+  for (long long i = chunks[3 * c + 1] + threadIdx.x; i < chunks[3 * c + 2]; i += blockDim.x)
+    count += bad_number(to_float(g[i]));
   count = block_sum(count, scratch);
   if (threadIdx.x == 0) bad[c] = count;
 }

@@ -1,5 +1,6 @@
-// Atomic operations. Blocks may run on several CPU threads, so these are real atomics, relaxed as CUDA's are.
-// All return the value before. Spin loops work: an atomic that is repeated lets other CUDA threads run now and then.
+// Atomic operations. Blocks may run on several CPU threads, so these are real atomics, relaxed as
+// CUDA's are. All return the value before. Spin loops work: an atomic that is repeated lets other
+// CUDA threads run now and then.
 #pragma once
 
 #ifdef MINIDL_CHECK
@@ -26,26 +27,29 @@ template <class T, class Change> MINIDL_INLINE T minidl_atomic(T* p, Change chan
     __builtin_memcpy(&old, &before, sizeof(T));
     T value = change(old);
     __builtin_memcpy(&after, &value, sizeof(T));
-  } while (!__atomic_compare_exchange_n((Bits*)p, &before, after, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+  } while (!__atomic_compare_exchange_n((Bits*)p, &before, after, true, __ATOMIC_RELAXED,
+                                        __ATOMIC_RELAXED));
   return old;
 }
 
-#define MINIDL_ATOMIC_INTEGER(T)                                                                                   \
-  MINIDL_INLINE T atomicAdd(T* p, T v) { return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }                      \
-  MINIDL_INLINE T atomicSub(T* p, T v) { return __atomic_fetch_sub(p, v, __ATOMIC_RELAXED); }                      \
-  MINIDL_INLINE T atomicAnd(T* p, T v) { return __atomic_fetch_and(p, v, __ATOMIC_RELAXED); }                      \
-  MINIDL_INLINE T atomicOr(T* p, T v) { return __atomic_fetch_or(p, v, __ATOMIC_RELAXED); }                        \
-  MINIDL_INLINE T atomicXor(T* p, T v) { return __atomic_fetch_xor(p, v, __ATOMIC_RELAXED); }                      \
-  MINIDL_INLINE T atomicMax(T* p, T v) { return minidl_atomic(p, [=](T old) { return old > v ? old : v; }); }      \
-  MINIDL_INLINE T atomicMin(T* p, T v) { return minidl_atomic(p, [=](T old) { return old < v ? old : v; }); }      \
-  MINIDL_INLINE T atomicExch(T* p, T v, MINIDL_HERE) {                                                             \
-    MINIDL_TURN(file, line);                                                                                       \
-    return __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST);                                                            \
-  }                                                                                                                \
-  MINIDL_INLINE T atomicCAS(T* p, T compare, T v, MINIDL_HERE) {                                                   \
-    MINIDL_TURN(file, line);                                                                                       \
-    __atomic_compare_exchange_n(p, &compare, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                        \
-    return compare;                                                                                                \
+#define MINIDL_ATOMIC_INTEGER(T) \
+  MINIDL_INLINE T atomicAdd(T* p, T v) { return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); } \
+  MINIDL_INLINE T atomicSub(T* p, T v) { return __atomic_fetch_sub(p, v, __ATOMIC_RELAXED); } \
+  MINIDL_INLINE T atomicAnd(T* p, T v) { return __atomic_fetch_and(p, v, __ATOMIC_RELAXED); } \
+  MINIDL_INLINE T atomicOr(T* p, T v) { return __atomic_fetch_or(p, v, __ATOMIC_RELAXED); } \
+  MINIDL_INLINE T atomicXor(T* p, T v) { return __atomic_fetch_xor(p, v, __ATOMIC_RELAXED); } \
+  MINIDL_INLINE T atomicMax(T* p, T v) { \
+      return minidl_atomic(p, [=](T old) { return old > v ? old : v; }); } \
+  MINIDL_INLINE T atomicMin(T* p, T v) { \
+      return minidl_atomic(p, [=](T old) { return old < v ? old : v; }); } \
+  MINIDL_INLINE T atomicExch(T* p, T v, MINIDL_HERE) { \
+    MINIDL_TURN(file, line); \
+    return __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST); \
+  } \
+  MINIDL_INLINE T atomicCAS(T* p, T compare, T v, MINIDL_HERE) { \
+    MINIDL_TURN(file, line); \
+    __atomic_compare_exchange_n(p, &compare, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
+    return compare; \
   }
 
 MINIDL_ATOMIC_INTEGER(int)
@@ -53,9 +57,15 @@ MINIDL_ATOMIC_INTEGER(unsigned)
 MINIDL_ATOMIC_INTEGER(unsigned long long)
 MINIDL_ATOMIC_INTEGER(long long)
 
-MINIDL_INLINE float atomicAdd(float* p, float v) { return minidl_atomic(p, [=](float old) { return old + v; }); }
-MINIDL_INLINE double atomicAdd(double* p, double v) { return minidl_atomic(p, [=](double old) { return old + v; }); }
-MINIDL_INLINE float atomicExch(float* p, float v) { return minidl_atomic(p, [=](float) { return v; }); }
+MINIDL_INLINE float atomicAdd(float* p, float v) {
+  return minidl_atomic(p, [=](float old) { return old + v; });
+}
+MINIDL_INLINE double atomicAdd(double* p, double v) {
+  return minidl_atomic(p, [=](double old) { return old + v; });
+}
+MINIDL_INLINE float atomicExch(float* p, float v) {
+  return minidl_atomic(p, [=](float) { return v; });
+}
 MINIDL_INLINE unsigned atomicInc(unsigned* p, unsigned limit) {
   return minidl_atomic(p, [=](unsigned old) { return old >= limit ? 0u : old + 1; });
 }

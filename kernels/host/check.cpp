@@ -1,10 +1,15 @@
-// The check form's runtime: every load and store of a kernel comes by here, with the running CUDA thread known.
+// The check form's runtime: every load and store of a kernel comes by here, with the running CUDA
+// thread known.
 //
-//     kernel.cu --g++ -fsanitize=thread,bounds,alignment,...--> calls __tsan_read4(p), __tsan_write4(p), __ubsan_handle_...(...)
+//     kernel.cu --g++ -fsanitize=thread,bounds,alignment,...--> calls __tsan_read4(p),
+//     __tsan_write4(p), __ubsan_handle_...(...)
 //
-// Those names belong to the compiler's own sanitizers; the kernel is linked without them and finds these instead. For each
-// access: 1. in which array? none: out of bounds   2. count it (the ledger)   3. compare with the shadow (shadow.h).
-// What was found is a list of numbers; minidl/cuda/checker.py makes sentences of it.   Test: tests/cuda/test_check.py
+// Those names belong to the compiler's own sanitizers; the kernel is linked without them and finds
+// these instead. For each
+// access: 1. in which array? none: out of bounds   2. count it (the ledger)
+// 3. compare with the shadow (shadow.h).
+// What was found is a list of numbers; minidl/cuda/checker.py makes sentences of it.
+// Test: tests/cuda/test_check.py
 #include <dlfcn.h>
 #include <stdio.h>
 
@@ -14,7 +19,8 @@
 namespace {
 
 enum Kind {  // the order is known to minidl/cuda/report.py
-  OUT_OF_BOUNDS, BAD_INDEX, MISALIGNED, UNWRITTEN, UNINITIALISED, RACE, BLOCK_RACE, DOUBLE_WRITE, CONST_WRITE, DIVISION, NOT_ALL_WRITTEN
+  OUT_OF_BOUNDS, BAD_INDEX, MISALIGNED, UNWRITTEN, UNINITIALISED, RACE, BLOCK_RACE, DOUBLE_WRITE,
+      CONST_WRITE, DIVISION, NOT_ALL_WRITTEN
 };
 enum How { READ = 0, WRITE = 1, ATOMIC = 2, ATOMIC_READ = 3 };
 
@@ -49,7 +55,8 @@ Finding findings[kMaxFindings];
 int n_findings;
 Clocks clocks;
 bool active;
-u64 arena_begin, arena_end, engine_begin, engine_end, launch_begin, launch_end, stacks_begin, stacks_end, dynamic_begin, dynamic_end, code_base;
+u64 arena_begin, arena_end, engine_begin, engine_end, launch_begin, launch_end, stacks_begin,
+    stacks_end, dynamic_begin, dynamic_end, code_base;
 u64 program_page;               // the last page that was found to be the kernel's own
 u64 shared_low, shared_high;  // where the declared __shared__ variables lie
 int last_region;
@@ -60,7 +67,8 @@ int me() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadI
 Finding& add(Kind kind, unsigned where, unsigned other_where, int region, bool warning) {
   for (int i = 0; i < n_findings; ++i) {
     Finding& f = findings[i];
-    if (f.kind == kind && f.where == where && f.other_where == other_where && f.region == region && f.warning == warning) {
+    if (f.kind == kind && f.where == where && f.other_where == other_where && f.region == region
+        && f.warning == warning) {
       f.count++;
       return f;
     }
@@ -68,7 +76,8 @@ Finding& add(Kind kind, unsigned where, unsigned other_where, int region, bool w
   static Finding rest;
   Finding& f = n_findings < kMaxFindings ? findings[n_findings++] : rest;
   f = Finding{};
-  f.kind = kind, f.where = where, f.other_where = other_where, f.region = region, f.warning = warning;
+  f.kind = kind, f.where = where, f.other_where = other_where, f.region = region,
+      f.warning = warning;
   f.who = clocks.first + me();
   f.count = 1;
   return f;
@@ -80,7 +89,8 @@ Finding& add(Kind kind, unsigned where, unsigned other_where, int region, bool w
   __builtin_unreachable();
 }
 
-// ---- two writes of the same value: known only after the second, so it is looked at with the next access ----
+// ---- two writes of the same value: known only after the second, so it is looked at with the next
+// access
 
 struct Pending {
   bool waiting;
@@ -102,10 +112,12 @@ void settle() {
   }
 }
 
-void race(int r, const Access& before, How now, How then, u64 address, unsigned size, unsigned where) {
+void race(int r, const Access& before, How now, How then, u64 address, unsigned size,
+          unsigned where) {
   Region& region = regions[r];
   bool here = clocks.same_block(before);
-  Kind kind = here ? RACE : now != READ && now != ATOMIC_READ && then != READ && then != ATOMIC_READ ? DOUBLE_WRITE : BLOCK_RACE;
+  Kind kind = here ? RACE : now != READ && now != ATOMIC_READ && then != READ && then !=
+      ATOMIC_READ ? DOUBLE_WRITE : BLOCK_RACE;
   // 2: the other made its writes visible by a fence, and perhaps an atomic says that it came first
   char fence = fenced[(before.who - 1) / clocks.n];
   int warning = !region.shared && (fence & 1 || (here && fence)) ? 2 : 0;
@@ -149,12 +161,14 @@ void touch(int r, u64 address, unsigned size, How how, unsigned where) {
     if (told || a.who == 0 || a.who == now.who || (atomic && a.clock & kAtomic)) return;
     if (clocks.ordered(a, thread, region.shared)) return;
     told = true;
-    race(r, a, how, a.clock & kAtomic ? (then == READ ? ATOMIC_READ : ATOMIC) : then, address, size, where);
+    race(r, a, how, a.clock & kAtomic ? (then == READ ? ATOMIC_READ : ATOMIC) : then, address,
+         size, where);
   };
   for (u64 i = offset / region.granule; i <= (offset + size - 1) / region.granule; ++i) {
     Cell& c = region.cells[i];
     if (!writes || how == ATOMIC) {
-      bool unwritten = region.shared ? !clocks.same_block(c.write) : region.uninitialised && c.write.who == 0;
+      bool unwritten = region.shared ? !clocks.same_block(c.write) : region.uninitialised
+          && c.write.who == 0;
       if (unwritten && !told) {
         told = true;
         Finding& f = add(region.shared ? UNWRITTEN : UNINITIALISED, where, 0, r, false);
@@ -178,7 +192,8 @@ void touch(int r, u64 address, unsigned size, How how, unsigned where) {
 }
 
 int region_of(u64 address) {
-  if (last_region < n_regions && address - regions[last_region].begin < regions[last_region].bytes) return last_region;
+  if (last_region < n_regions && address - regions[last_region].begin < regions[last_region].bytes)
+    return last_region;
   for (int i = 0; i < n_regions; ++i)
     if (address - regions[i].begin < regions[i].bytes) return last_region = i;
   return -1;
@@ -191,7 +206,8 @@ int nearest(u64 address, bool shared) {
   for (int i = 0; i < n_regions; ++i) {
     const Region& r = regions[i];
     if (r.shared != shared) continue;
-    u64 d = address < r.begin ? r.begin - address : address < r.begin + r.bytes ? 0 : address - (r.begin + r.bytes);
+    u64 d = address < r.begin ? r.begin - address : address < r.begin + r.bytes
+        ? 0 : address - (r.begin + r.bytes);
     if (d < distance) distance = d, best = i;
   }
   return best;
@@ -200,13 +216,15 @@ int nearest(u64 address, bool shared) {
 void out_of_bounds(u64 address, unsigned size, How how, unsigned where, bool shared, bool fatal) {
   int r = address < kSlack ? -1 : nearest(address, shared);  // NULL is near to nothing
   Finding& f = add(OUT_OF_BOUNDS, where, 0, r, false);
-  if (f.count == 1) f.offset = r < 0 ? address : address - regions[r].begin, f.size = size, f.how = how;
+  if (f.count == 1)
+    f.offset = r < 0 ? address : address - regions[r].begin, f.size = size, f.how = how;
   if (fatal) stop(f);
 }
 
 bool within(u64 address, const void* begin, size_t n) { return address - (u64)begin < n; }
 
-// Is it memory of the kernel's own library: __constant__ and __device__ variables, tables of the compiler?
+// Is it memory of the kernel's own library: __constant__ and __device__ variables, tables of the
+// compiler?
 bool is_program(u64 address) {
   if (address >> 12 == program_page) return true;
   Dl_info info;
@@ -221,18 +239,24 @@ void access(u64 address, unsigned size, How how, void* return_address) {
   int r = region_of(address);
   unsigned where = (unsigned)((u64)return_address - code_base);
   if (r >= 0) {
-    if (address + size <= regions[r].begin + regions[r].bytes) return touch(r, address, size, how, where);
+    if (address + size <= regions[r].begin + regions[r].bytes)
+      return touch(r, address, size, how, where);
     return out_of_bounds(address, size, how, where, regions[r].shared, regions[r].shared);
   }
   const u64 own_stack = stacks_begin + me() * (stacks_end - stacks_begin) / 1024;
-  if (own_stack - address <= kStackSlack) minidl_stop("a thread needs more than 512 KiB of stack: its local arrays are too large");
+  if (own_stack - address <= kStackSlack)
+    minidl_stop("a thread needs more than 512 KiB of stack: its local arrays are too large");
   if (address - stacks_begin < stacks_end - stacks_begin) return;  // a local variable
-  if (address - arena_begin < arena_end - arena_begin) return out_of_bounds(address, size, how, where, false, false);
-  if (address - launch_begin < launch_end - launch_begin || address - engine_begin < engine_end - engine_begin) return;
-  if (within(address, &threadIdx, sizeof threadIdx) || within(address, &blockIdx, sizeof blockIdx) ||
+  if (address - arena_begin < arena_end - arena_begin)
+    return out_of_bounds(address, size, how, where, false, false);
+  if (address - launch_begin < launch_end - launch_begin
+      || address - engine_begin < engine_end - engine_begin) return;
+  if (within(address, &threadIdx, sizeof threadIdx)
+      || within(address, &blockIdx, sizeof blockIdx) ||
       within(address, &blockDim, sizeof blockDim) || within(address, &gridDim, sizeof gridDim))
     return;
-  if (address - dynamic_begin < dynamic_end - dynamic_begin) return out_of_bounds(address, size, how, where, true, true);
+  if (address - dynamic_begin < dynamic_end - dynamic_begin)
+    return out_of_bounds(address, size, how, where, true, true);
   if (shared_low && address >= shared_low - kSlack && address < shared_high + kSlack)
     return out_of_bounds(address, size, how, where, true, true);
   if (is_program(address)) return;
@@ -251,13 +275,15 @@ void block_begins() {
 }
 
 const MinidlObserver observer = {block_begins, [] { settle(); clocks.barrier(); },
-                                 [](int warp, unsigned lanes) { settle(); clocks.warp_barrier(warp, lanes); }};
+                                 [](int warp, unsigned lanes) { settle();
+                                   clocks.warp_barrier(warp, lanes); }};
 
 }  // namespace
 
 // ---- what Python calls ----
 
-MINIDL_EXPORT void minidl_check_begin(const GivenRegion* given, int n, u64 arena, u64 arena_bytes, u64 launch, u64 launch_bytes,
+MINIDL_EXPORT void minidl_check_begin(const GivenRegion* given, int n, u64 arena, u64 arena_bytes,
+                                      u64 launch, u64 launch_bytes,
                                       u64 dynamic_bytes, u64 n_blocks, void* code) {
   for (int i = 0; i < n_regions; ++i) free(regions[i].cells);
   Dl_info info;
@@ -266,7 +292,8 @@ MINIDL_EXPORT void minidl_check_begin(const GivenRegion* given, int n, u64 arena
   n_regions = n_given = n;
   memset(traffic, 0, sizeof traffic);
   for (int i = 0; i < n; ++i) {
-    regions[i] = Region{given[i].begin, given[i].bytes, given[i].granule, false, given[i].is_const != 0,
+    regions[i] = Region{given[i].begin, given[i].bytes, given[i].granule, false,
+        given[i].is_const != 0,
                         given[i].uninitialised != 0, nullptr};
     regions[i].allocate();
   }
@@ -291,7 +318,8 @@ MINIDL_EXPORT void minidl_check_begin(const GivenRegion* given, int n, u64 arena
   minidl_observe(&observer);
 }
 
-// Ends the check; returns the number of findings. Elements of `uninitialised` arrays that nobody wrote are found here.
+// Ends the check; returns the number of findings. Elements of `uninitialised` arrays that nobody
+// wrote are found here.
 MINIDL_EXPORT int minidl_check_end(int complete) {
   settle();
   active = false;
@@ -303,7 +331,8 @@ MINIDL_EXPORT int minidl_check_end(int complete) {
       if (!regions[r].cells[i].write.who) missing++, first = i;
     if (missing == 0 || n_findings == kMaxFindings) continue;
     Finding& f = findings[n_findings++] = Finding{};
-    f.kind = NOT_ALL_WRITTEN, f.region = r, f.offset = first * regions[r].granule, f.count = missing, f.size = regions[r].granule;
+    f.kind = NOT_ALL_WRITTEN, f.region = r, f.offset = first * regions[r].granule,
+        f.count = missing, f.size = regions[r].granule;
   }
   return n_findings;
 }
@@ -321,7 +350,8 @@ MINIDL_EXPORT unsigned minidl_check_writer(int r, u64 offset) {
 
 // ---- what the kernel calls ----
 
-MINIDL_EXPORT void minidl_check_shared(const char* name, void* p, size_t n_bytes, int element, int rows, int columns) {
+MINIDL_EXPORT void minidl_check_shared(const char* name, void* p, size_t n_bytes, int element,
+                                       int rows, int columns) {
   u64 address = (u64)p;
   for (int i = n_given; i < n_regions; ++i)
     if (regions[i].begin == address) return;
@@ -336,7 +366,8 @@ MINIDL_EXPORT void minidl_check_shared(const char* name, void* p, size_t n_bytes
 
 // The kernel's name for dynamic shared memory, and the size of its elements.
 MINIDL_EXPORT void minidl_check_dynamic(const char* name, int element) {
-  if (active && n_given < n_regions && regions[n_given].begin == dynamic_begin) shared_info[n_given] = Shared{name, element, -1, 0};
+  if (active && n_given < n_regions && regions[n_given].begin == dynamic_begin)
+    shared_info[n_given] = Shared{name, element, -1, 0};
 }
 
 MINIDL_EXPORT void minidl_check_turn(const char* file, int line) {
@@ -361,19 +392,24 @@ HOOK __tsan_write_range(void* p, unsigned long n) { access((u64)p, n, WRITE, HER
   HOOK __tsan_unaligned_write##n(void* p) { access((u64)p, n, WRITE, HERE); }              \
   HOOK __tsan_volatile_read##n(void* p) { access((u64)p, n, READ, HERE); }                 \
   HOOK __tsan_volatile_write##n(void* p) { access((u64)p, n, WRITE, HERE); }               \
-  HOOK __tsan_read_write##n(void* p) { access((u64)p, n, READ, HERE), access((u64)p, n, WRITE, HERE); }
+  HOOK __tsan_read_write##n(void* p) { \
+    access((u64)p, n, READ, HERE), access((u64)p, n, WRITE, HERE); \
+  }
 ACCESSES(1) ACCESSES(2) ACCESSES(4) ACCESSES(8) ACCESSES(16)
 
 // clang calls these for assignments of large structs.
-extern "C" __attribute__((visibility("default"))) void* __tsan_memcpy(void* to, const void* from, unsigned long n) {
+extern "C" __attribute__((visibility("default"))) void* __tsan_memcpy(void* to, const void* from,
+    unsigned long n) {
   access((u64)from, n, READ, HERE), access((u64)to, n, WRITE, HERE);
   return memcpy(to, from, n);
 }
-extern "C" __attribute__((visibility("default"))) void* __tsan_memmove(void* to, const void* from, unsigned long n) {
+extern "C" __attribute__((visibility("default"))) void* __tsan_memmove(void* to, const void* from,
+    unsigned long n) {
   access((u64)from, n, READ, HERE), access((u64)to, n, WRITE, HERE);
   return memmove(to, from, n);
 }
-extern "C" __attribute__((visibility("default"))) void* __tsan_memset(void* to, int value, unsigned long n) {
+extern "C" __attribute__((visibility("default"))) void* __tsan_memset(void* to, int value,
+    unsigned long n) {
   access((u64)to, n, WRITE, HERE);
   return memset(to, value, n);
 }
@@ -406,7 +442,8 @@ extern "C" __attribute__((visibility("default"))) void* __tsan_memset(void* to, 
     access((u64)p, sizeof(T), ATOMIC, HERE);                                               \
     return __atomic_compare_exchange_n(p, c, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
   }
-ATOMICS(unsigned char, 8) ATOMICS(unsigned short, 16) ATOMICS(unsigned int, 32) ATOMICS(unsigned long long, 64)
+ATOMICS(unsigned char, 8) ATOMICS(unsigned short, 16) ATOMICS(unsigned int, 32)
+ATOMICS(unsigned long long, 64)
 
 // __threadfence() is sequentially consistent in cuda_host.h, __threadfence_block() acquire-release.
 HOOK __tsan_atomic_thread_fence(int order) {
@@ -419,7 +456,8 @@ HOOK __tsan_atomic_signal_fence(int) {}
 struct SourceLocation { const char* file; unsigned line, column; };
 struct TypeDescriptor { unsigned short kind, info; char name[1]; };
 struct OutOfBoundsData { SourceLocation at; const TypeDescriptor *array, *index; };
-struct TypeMismatchData { SourceLocation at; const TypeDescriptor* type; unsigned char log_alignment, check_kind; };
+struct TypeMismatchData { SourceLocation at; const TypeDescriptor* type;
+  unsigned char log_alignment, check_kind; };
 
 static unsigned place(void* return_address) { return (unsigned)((u64)return_address - code_base); }
 
@@ -429,7 +467,8 @@ HOOK __ubsan_handle_out_of_bounds(OutOfBoundsData* data, unsigned long index) {
   Finding& f = add(BAD_INDEX, place(HERE), 0, -1, false);
   int bits = 1 << (data->index->info >> 1);
   bool is_signed = data->index->info & 1;
-  f.offset = !is_signed || bits >= 64 ? (long long)index : (long long)(index << (64 - bits)) >> (64 - bits);
+  f.offset = !is_signed || bits >= 64
+      ? (long long)index : (long long)(index << (64 - bits)) >> (64 - bits);
   f.text = (u64)data->array->name;
   stop(f);
 }

@@ -15,24 +15,36 @@ struct thread_block {
 };
 
 MINIDL_INLINE thread_block this_thread_block() {
-  return {threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z), blockDim.x * blockDim.y * blockDim.z};
+  return {threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z),
+      blockDim.x * blockDim.y * blockDim.z};
 }
 
 // `N` neighbouring lanes, N a power of two up to 32.
 template <unsigned N, class Parent = thread_block> struct thread_block_tile {
-  static_assert(N >= 1 && N <= 32 && (N & (N - 1)) == 0, "minidl: a tile has 1, 2, 4, 8, 16 or 32 threads");
+  static_assert(N >= 1 && N <= 32 && (N & (N - 1)) == 0,
+                "minidl: a tile has 1, 2, 4, 8, 16 or 32 threads");
   unsigned parent_rank, parent_size;
-  unsigned mask() const { return (N == 32 ? ~0u : (1u << N % 32) - 1) << (minidl_lane() & ~(N - 1)); }
+  unsigned mask() const {
+    return (N == 32 ? ~0u : (1u << N % 32) - 1) << (minidl_lane() & ~(N - 1));
+  }
   unsigned thread_rank() const { return parent_rank % N; }
   static constexpr unsigned size() { return N; }
   static constexpr unsigned num_threads() { return N; }
   unsigned meta_group_rank() const { return parent_rank / N; }
   unsigned meta_group_size() const { return (parent_size + N - 1) / N; }
   void sync(MINIDL_HERE) const { __syncwarp(mask(), file, line); }
-  template <class T> T shfl(T v, int source, MINIDL_HERE) const { return __shfl_sync(mask(), v, source, N, file, line); }
-  template <class T> T shfl_up(T v, unsigned d, MINIDL_HERE) const { return __shfl_up_sync(mask(), v, d, N, file, line); }
-  template <class T> T shfl_down(T v, unsigned d, MINIDL_HERE) const { return __shfl_down_sync(mask(), v, d, N, file, line); }
-  template <class T> T shfl_xor(T v, unsigned d, MINIDL_HERE) const { return __shfl_xor_sync(mask(), v, d, N, file, line); }
+  template <class T> T shfl(T v, int source, MINIDL_HERE) const {
+    return __shfl_sync(mask(), v, source, N, file, line);
+  }
+  template <class T> T shfl_up(T v, unsigned d, MINIDL_HERE) const {
+    return __shfl_up_sync(mask(), v, d, N, file, line);
+  }
+  template <class T> T shfl_down(T v, unsigned d, MINIDL_HERE) const {
+    return __shfl_down_sync(mask(), v, d, N, file, line);
+  }
+  template <class T> T shfl_xor(T v, unsigned d, MINIDL_HERE) const {
+    return __shfl_xor_sync(mask(), v, d, N, file, line);
+  }
   int any(int p, MINIDL_HERE) const { return __any_sync(mask(), p, file, line); }
   int all(int p, MINIDL_HERE) const { return __all_sync(mask(), p, file, line); }
   unsigned ballot(int p, MINIDL_HERE) const {

@@ -1,10 +1,11 @@
 // CUDA's built-in words for a C++ compiler: what NVRTC gives a kernel without any include.
 //
-// The loader (minidl/cuda/cpu.py) puts this header before a kernel's text. It includes no system header: they would cost
-// more time to parse than the kernel, and NVRTC has none either.
+// The loader (minidl/cuda/cpu.py) puts this header before a kernel's text. It includes no system
+// header: they would cost more time to parse than the kernel, and NVRTC has none either.
 //
-// Every kernel gets four parameters in front of its own: (threadIdx, blockIdx, blockDim, gridDim). They shadow the global
-// variables of the same names, which serve device functions, and being values they live in registers.
+// Every kernel gets four parameters in front of its own: (threadIdx, blockIdx, blockDim, gridDim).
+// They shadow the global variables of the same names, which serve device functions, and being
+// values they live in registers.
 #pragma once
 
 #define MINIDL_HOST 1
@@ -76,7 +77,8 @@ typedef unsigned long ulong;
 #endif
 
 extern "C" int printf(const char*, ...);
-#define assert(condition) ((condition) ? (void)0 : minidl_fail_assert(#condition, __FILE__, __LINE__))
+#define assert(condition) ((condition) \
+                           ? (void)0 : minidl_fail_assert(#condition, __FILE__, __LINE__))
 
 #define warpSize 32
 

@@ -1,11 +1,17 @@
-// The runtime library, second part: CUDA threads that wait for each other, as fibres on one CPU thread.
+// The runtime library, second part: CUDA threads that wait for each other, as fibres on one CPU
+// thread.
 //
-//     thread 0  ----+            +---        Each thread of a block has a stack. One runs until it reaches a barrier or a warp
-//     thread 1      +----+       |           call, then switches to the next that can run. The last one to arrive does the
-//     thread 2           +----+  |           work: a barrier releases everybody, a shuffle deals out the values.
-//     barrier ----------------+--+           Nobody can run: that is a deadlock, and we know who waits where.
+//     thread 0  ----+            +---        Each thread of a block has a stack. One runs until it
+//                                            reaches a barrier or a warp
+//     thread 1      +----+       |           call, then switches to the next that can run. The last
+//                                            one to arrive does the
+//     thread 2           +----+  |           work: a barrier releases everybody, a shuffle deals
+//                                            out the values.
+//     barrier ----------------+--+           Nobody can run: that is a deadlock, and we know who
+//                                            waits where.
 //
-// Nothing runs at the same time within a block, so results repeat exactly; blocks may share CPU threads through the pool.
+// Nothing runs at the same time within a block, so results repeat exactly; blocks may share CPU
+// threads through the pool.
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,8 +29,10 @@ const int kMaxThreads = 1024;            // CUDA's limit for a block
 // Reserved for each thread; only what is touched takes memory. CUDA gives a thread 512 KiB of local
 // memory at most; the rest is for registers that do not fit, and for our own calls.
 const size_t kStackBytes = (512 + 64) * 1024;
-const size_t kBelowStacks = 1024 * 1024; // where the lowest stack overflows into, so that its canary can tell
-const size_t kDynamicBytes = 256 * 1024; // above the 227 KiB of shared memory that any GPU gives a block
+// where the lowest stack overflows into, so that its canary can tell
+const size_t kBelowStacks = 1024 * 1024;
+// above the 227 KiB of shared memory that any GPU gives a block
+const size_t kDynamicBytes = 256 * 1024;
 const long long kSpinLimit = 4000000;    // yields without any progress: nobody will come
 const unsigned long long kCanary = 0x6d696e69646c2121ull;
 
@@ -57,7 +65,8 @@ struct Engine {
   char *stacks, *dynamic;
 };
 
-__attribute__((tls_model("initial-exec"))) __thread Engine* engine;  // one for each CPU thread that has run fibres
+// one for each CPU thread that has run fibres
+__attribute__((tls_model("initial-exec"))) __thread Engine* engine;
 __thread const MinidlObserver* observer;  // the check form, while it runs
 
 Fibre& current() { return engine->fibres[engine->order[engine->cursor]]; }
@@ -79,7 +88,8 @@ void to_main() {
   char text[1500];
   va_list values;
   va_start(values, format);
-  int n = snprintf(text, sizeof text, "block (%u, %u, %u): ", engine->block.x, engine->block.y, engine->block.z);
+  int n = snprintf(text, sizeof text, "block (%u, %u, %u): ", engine->block.x, engine->block.y,
+                   engine->block.z);
   vsnprintf(text + n, sizeof text - n, format, values);
   va_end(values);
   minidl_refuse(text);
@@ -88,9 +98,11 @@ void to_main() {
   __builtin_unreachable();
 }
 
-// "16 threads wait at line 11, 48 returned at line 9": groups of equal state and place, in order of their first thread.
+// "16 threads wait at line 11, 48 returned at line 9": groups of equal state and place, in order of
+// their first thread.
 void describe(char* text, size_t size) {
-  static const char* const words[] = {"are ready after", "wait at", "wait in a warp call at", "returned at"};
+  static const char* const words[] =
+      {"are ready after", "wait at", "wait in a warp call at", "returned at"};
   Engine* e = engine;
   bool told[kMaxThreads] = {};
   size_t used = 0;
@@ -105,9 +117,11 @@ void describe(char* text, size_t size) {
     char place[300] = "the end of the kernel";
     if (f.line) snprintf(place, sizeof place, "line %d of %s", f.line, short_name(f.file));
     if (used < size)
-      used += snprintf(text + used, size - used, "%s%d thread%s %s %s", used ? ", " : "", count, count == 1 ? "" : "s",
-                       count == 1 && f.state != RETURNED ? (f.state == AT_BARRIER ? "waits at" : "waits in a warp call at")
-                                                         : words[f.state],
+      used += snprintf(text + used, size - used, "%s%d thread%s %s %s", used ? ", " : "", count,
+                       count == 1 ? "" : "s",
+                       count == 1 && f.state != RETURNED
+                           ? (f.state == AT_BARRIER ? "waits at" : "waits in a warp call at")
+                           : words[f.state],
                        place);
   }
 }
@@ -117,12 +131,15 @@ void describe(char* text, size_t size) {
   bool warp = false;
   for (int i = 0; i < engine->n; ++i) warp |= engine->fibres[i].state == IN_WARP;
   describe(text, sizeof text);
-  if (!warp) fail("divergent barrier: %s. Every thread of a block must reach the same __syncthreads().", text);
+  if (!warp)
+    fail("divergent barrier: %s. Every thread of a block must reach the same __syncthreads().",
+         text);
   for (int i = 0; i < engine->n; ++i) {
     Fibre& f = engine->fibres[i];
     if (f.state != IN_WARP) continue;
     unsigned missing = f.mask & ~engine->waiting[i / 32] & ~engine->returned_lanes[i / 32];
-    fail("deadlock: %s. Lane %d of warp %d waits with mask 0x%08x%s; lanes 0x%08x of it have not come.", text, i % 32, i / 32,
+    fail("deadlock: %s. Lane %d of warp %d waits with mask 0x%08x%s; "
+         "lanes 0x%08x of it have not come.", text, i % 32, i / 32,
          f.mask, missing ? "" : " and the others with another mask", missing);
   }
   __builtin_unreachable();
@@ -157,7 +174,8 @@ void release_barrier() {
   for (int i = 0; i < e->n; ++i) {
     Fibre& f = e->fibres[i];
     f.state = READY;
-    f.value = f.op == MINIDL_BARRIER_AND ? e->votes == e->n : f.op == MINIDL_BARRIER_OR ? e->votes > 0 : e->votes;
+    f.value = f.op == MINIDL_BARRIER_AND ? e->votes == e->n : f.op ==
+        MINIDL_BARRIER_OR ? e->votes > 0 : e->votes;
   }
   e->arrived = e->votes = 0;
   e->spins = 0;
@@ -172,16 +190,20 @@ bool complete_warp_call(Fibre& f) {
   unsigned members = f.mask & ~e->returned_lanes[warp];
   if ((e->waiting[warp] & members) != members) return false;
   for (unsigned m = members; m; m &= m - 1)
-    if (lanes[__builtin_ctz(m)].mask != f.mask) return false;  // still in another call, with other lanes
+    // still in another call, with other lanes
+    if (lanes[__builtin_ctz(m)].mask != f.mask) return false;
   unsigned ballot = 0;
   for (unsigned m = members; m; m &= m - 1) {
     Fibre& g = lanes[__builtin_ctz(m)];
     if (g.op != f.op || g.line != f.line || g.file != f.file)
-      fail("divergent warp call: lane %d is at line %d of %s, lane %d at line %d of %s, both with mask 0x%08x.",
-           index_of(f) % 32, f.line, short_name(f.file), __builtin_ctz(m), g.line, short_name(g.file), f.mask);
+      fail("divergent warp call: lane %d is at line %d of %s, lane %d at line %d of %s, "
+           "both with mask 0x%08x.",
+           index_of(f) % 32, f.line, short_name(f.file), __builtin_ctz(m), g.line,
+               short_name(g.file), f.mask);
     if (f.op == MINIDL_BALLOT && *(const int*)g.given) ballot |= m & -m;
     if (f.op == MINIDL_SHUFFLE && !(members >> g.source & 1))
-      fail("line %d of %s: lane %d of warp %d reads from lane %d, which %s.", g.line, short_name(g.file), __builtin_ctz(m),
+      fail("line %d of %s: lane %d of warp %d reads from lane %d, which %s.", g.line,
+           short_name(g.file), __builtin_ctz(m),
            warp, g.source,
            !(f.mask >> g.source & 1)                   ? "the mask does not name"
            : warp * 32 + g.source >= e->n              ? "does not exist: the block ends before it"
@@ -193,7 +215,8 @@ bool complete_warp_call(Fibre& f) {
     if (f.op == MINIDL_BALLOT) memcpy(g.result, &ballot, sizeof ballot);
   }
   for (unsigned m = members; m; m &= m - 1) lanes[__builtin_ctz(m)].state = READY;
-  if (observer && f.op == MINIDL_SYNCWARP) observer->warp_barrier(warp, members);  // shuffles order no memory
+  // shuffles order no memory
+  if (observer && f.op == MINIDL_SYNCWARP) observer->warp_barrier(warp, members);
   e->waiting[warp] &= ~members;
   e->spins = 0;
   return true;
@@ -210,7 +233,8 @@ void fibre_main() {
   e->n_returned++;
   e->spins = 0;
   e->returned_lanes[i / 32] |= 1u << i % 32;
-  for (unsigned m = e->waiting[i / 32]; m; m &= m - 1) {  // who waited for this lane waits no longer
+  // who waited for this lane waits no longer
+  for (unsigned m = e->waiting[i / 32]; m; m &= m - 1) {
     Fibre& g = e->fibres[i / 32 * 32 + __builtin_ctz(m)];
     if (g.state == IN_WARP) complete_warp_call(g);
   }
@@ -222,7 +246,8 @@ void fibre_main() {
 void* fresh_stack(int i) {
   char* bottom = engine->stacks + i * kStackBytes;
   *(unsigned long long*)bottom = kCanary;
-  // Stacks one power of two apart would all fall into the same cache sets: shift each by some lines.
+  // Stacks one power of two apart would all fall into the same cache sets: shift each by some
+  // lines.
   void** top = (void**)(bottom + kStackBytes - 128 - i % 61 * 128);
 #if defined(__x86_64__)
   top[-1] = nullptr;             // fibre_main's return address: it never returns
@@ -314,10 +339,13 @@ void run_blocks(const void* context, long long begin, long long end) {
   engine->launch = nullptr;
 }
 
-// Barriers and warp calls in a kernel that was judged flat (a helper the loader did not see): no fibre to suspend.
+// Barriers and warp calls in a kernel that was judged flat (a helper the loader did not see): no
+// fibre to suspend.
 void need_fibre(const char* file, int line) {
   if (engine && engine->launch) return;
-  fprintf(stderr, "minidl: %s:%d: a barrier or warp call in a kernel compiled in the flat form; pass form=\"fibre\"\n", file, line);
+  fprintf(stderr,
+          "minidl: %s:%d: a barrier or warp call in a kernel compiled in the flat form; "
+          "pass form=\"fibre\"\n", file, line);
   abort();
 }
 
@@ -354,7 +382,8 @@ MINIDL_EXPORT int minidl_syncthreads(int op, int value, const char* file, int li
   return f.value;
 }
 
-MINIDL_EXPORT void minidl_warp(int op, unsigned mask, const void* value, int n_bytes, int source, void* result,
+MINIDL_EXPORT void minidl_warp(int op, unsigned mask, const void* value, int n_bytes, int source,
+                               void* result,
                                const char* file, int line) {
   need_fibre(file, line);
   Fibre& f = current();
@@ -362,9 +391,11 @@ MINIDL_EXPORT void minidl_warp(int op, unsigned mask, const void* value, int n_b
   f.file = file;
   f.line = line;
   if (!(mask >> i % 32 & 1))
-    fail("line %d of %s: lane %d of warp %d calls with mask 0x%08x, which does not name it.", line, short_name(file), i % 32,
+    fail("line %d of %s: lane %d of warp %d calls with mask 0x%08x, which does not name it.", line,
+         short_name(file), i % 32,
          i / 32, mask);
-  f.op = op, f.mask = mask, f.given = value, f.n_bytes = n_bytes, f.source = source, f.result = result;
+  f.op = op, f.mask = mask, f.given = value, f.n_bytes = n_bytes, f.source = source,
+      f.result = result;
   f.state = IN_WARP;
   engine->waiting[i / 32] |= 1u << i % 32;
   if (!complete_warp_call(f)) yield();
@@ -379,7 +410,8 @@ MINIDL_EXPORT void minidl_returned(const char* file, int line) {
 MINIDL_EXPORT void minidl_spin(const char* file, int line) {
   if (!engine || !engine->launch) return;
   if (++engine->spins > kSpinLimit)
-    fail("line %d of %s: an atomic is repeated without end; the thread or block that would release it never runs.", line,
+    fail("line %d of %s: an atomic is repeated without end; the thread or block that would "
+         "release it never runs.", line,
          short_name(file));
   yield();
 }
@@ -390,7 +422,8 @@ MINIDL_EXPORT void minidl_stop(const char* sentence) { fail("%s", sentence); }
 
 MINIDL_EXPORT MinidlMemory minidl_memory() {
   if (!engine) make_engine();
-  return {(char*)engine, engine->stacks, engine->dynamic, sizeof(Engine), kMaxThreads * kStackBytes, kDynamicBytes};
+  return {(char*)engine, engine->stacks, engine->dynamic, sizeof(Engine),
+      kMaxThreads * kStackBytes, kDynamicBytes};
 }
 
 MINIDL_EXPORT void* minidl_dynamic_shared() { return engine->dynamic; }
@@ -399,7 +432,8 @@ MINIDL_EXPORT unsigned minidl_lane() { return index_of(current()) % 32; }
 
 MINIDL_EXPORT void minidl_fail_assert(const char* condition, const char* file, int line) {
   if (engine && engine->launch)
-    fail("line %d of %s: assertion failed: %s (thread (%u, %u, %u))", line, short_name(file), condition, threadIdx.x,
+    fail("line %d of %s: assertion failed: %s (thread (%u, %u, %u))", line, short_name(file),
+         condition, threadIdx.x,
          threadIdx.y, threadIdx.z);
   fprintf(stderr, "minidl: %s:%d: assertion failed: %s\n", file, line, condition);
   abort();

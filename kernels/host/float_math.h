@@ -1,7 +1,8 @@
-// float functions without branches and without calls, so that a loop over them becomes vector instructions (libm's are
-// calls, and calls end vectorisation). Each reduces its argument to a small interval, where a polynomial is good to the last
-// place; polynomials were fitted by weighted least squares to float64 values (Lawson's iteration). At most 1.5 units in the
-// last place from the float64 value, infinities, NaN and subnormal numbers right: tests/cuda/test_float_math.py.
+// float functions without branches and without calls, so that a loop over them becomes vector
+// instructions (libm's are calls, and calls end vectorisation). Each reduces its argument to a
+// small interval, where a polynomial is good to the last place; polynomials were fitted by weighted
+// least squares to float64 values (Lawson's iteration). At most 1.5 units in the last place from
+// the float64 value, infinities, NaN and subnormal numbers right: tests/cuda/test_float_math.py.
 #pragma once
 
 #define MINIDL_MEMBER inline __attribute__((always_inline))
@@ -13,8 +14,12 @@ MINIDL_INLINE float __uint_as_float(unsigned u) { return minidl_float(u); }
 MINIDL_INLINE unsigned __float_as_uint(float x) { return minidl_bits(x); }
 MINIDL_INLINE float __int_as_float(int i) { return minidl_float((unsigned)i); }
 MINIDL_INLINE int __float_as_int(float x) { return (int)minidl_bits(x); }
-MINIDL_INLINE long long __double_as_longlong(double x) { long long i; __builtin_memcpy(&i, &x, 8); return i; }
-MINIDL_INLINE double __longlong_as_double(long long i) { double x; __builtin_memcpy(&x, &i, 8); return x; }
+MINIDL_INLINE long long __double_as_longlong(double x) {
+  long long i; __builtin_memcpy(&i, &x, 8); return i;
+}
+MINIDL_INLINE double __longlong_as_double(long long i) {
+  double x; __builtin_memcpy(&x, &i, 8); return x;
+}
 
 MINIDL_INLINE float fabsf(float x) { return __builtin_fabsf(x); }
 MINIDL_INLINE float copysignf(float x, float s) { return __builtin_copysignf(x, s); }
@@ -29,7 +34,8 @@ MINIDL_INLINE float fmaf(float a, float b, float c) { return __builtin_fmaf(a, b
 // 2^n for an integer n in [-126, 127]: n in the exponent field.
 MINIDL_INLINE float minidl_power_of_two(int n) { return minidl_float((unsigned)(n + 127) << 23); }
 
-// e^r 2^n with |r| <= ln(2) / 2. Two factors for 2^n: one alone could be subnormal or infinite while the product is not.
+// e^r 2^n with |r| <= ln(2) / 2. Two factors for 2^n: one alone could be subnormal or infinite
+// while the product is not.
 MINIDL_INLINE float minidl_exp_scaled(float r, int n) {
   float p = 0.001381446490995586f;
   p = p * r + 0.008368780836462975f;
@@ -41,7 +47,8 @@ MINIDL_INLINE float minidl_exp_scaled(float r, int n) {
   return p * minidl_power_of_two(half) * minidl_power_of_two(n - half);
 }
 
-// e^x = 2^n e^r,  n = round(x / ln 2),  r = x - n ln 2, with ln 2 in two parts so that the difference is exact.
+// e^x = 2^n e^r,  n = round(x / ln 2),  r = x - n ln 2, with ln 2 in two parts so that the
+// difference is exact.
 MINIDL_INLINE float expf(float x) {
   x = x > 89.0f ? 89.0f : x;  // infinity from 88.73 up
   x = x < -104.0f ? -104.0f : x;  // zero from -103.98 down
@@ -58,14 +65,16 @@ MINIDL_INLINE float exp2f(float x) {
   float t = x + 12582912.0f;
   float f = x - (t - 12582912.0f);
   // 2^f = e^(f ln 2), ln 2 in two parts
-  return minidl_exp_scaled(f * 0.693147182464599609f + f * -1.90465429995776804e-9f, (int)(minidl_bits(t) - 0x4b400000u));
+  return minidl_exp_scaled(f * 0.693147182464599609f + f * -1.90465429995776804e-9f,
+                           (int)(minidl_bits(t) - 0x4b400000u));
 }
 
 // log x = e ln 2 + log(1 + f),  x = 2^e (1 + f),  1 + f in [sqrt(1/2), sqrt(2)).
 MINIDL_INLINE float logf(float x) {
   bool tiny = x < 1.17549435e-38f;
   float scaled = tiny ? x * 8388608.0f : x;  // a subnormal number times 2^23 is normal
-  unsigned u = minidl_bits(scaled) - 0x3f3504f3u;  // minus the bits of sqrt(1/2): the exponent field becomes e
+  // minus the bits of sqrt(1/2): the exponent field becomes e
+  unsigned u = minidl_bits(scaled) - 0x3f3504f3u;
   int exponent = (int)u >> 23;
   float e = (float)exponent - (tiny ? 23.0f : 0.0f);
   float f = minidl_float((u & 0x007fffffu) + 0x3f3504f3u) - 1.0f;
@@ -85,7 +94,8 @@ MINIDL_INLINE float logf(float x) {
   return x < __builtin_inff() ? result : x;  // infinity and NaN are their own logarithms
 }
 
-// Small x: an odd polynomial. Else 1 - 2 / (e^2x + 1), where the 1 forgives the rounding of the rest.
+// Small x: an odd polynomial. Else 1 - 2 / (e^2x + 1), where the 1 forgives the rounding of the
+// rest.
 MINIDL_INLINE float tanhf(float x) {
   float a = __builtin_fabsf(x), s = x * x;
   float p = -0.005648307502269745f;
@@ -136,12 +146,16 @@ MINIDL_INLINE float erfcf(float x) { return __builtin_erfcf(x); }
   MINIDL_INLINE float NAME(float x) { return NAME##f(x); }                         \
   MINIDL_INLINE double NAME(double x) { return __builtin_##NAME(x); }
 
-MINIDL_LIBM(sin) MINIDL_LIBM(cos) MINIDL_LIBM(tan) MINIDL_LIBM(asin) MINIDL_LIBM(acos) MINIDL_LIBM(atan)
-MINIDL_LIBM(sinh) MINIDL_LIBM(cosh) MINIDL_LIBM(log2) MINIDL_LIBM(log10) MINIDL_LIBM(log1p) MINIDL_LIBM(expm1)
-MINIDL_LIBM(cbrt) MINIDL_LIBM(floor) MINIDL_LIBM(ceil) MINIDL_LIBM(trunc) MINIDL_LIBM(round) MINIDL_LIBM(rint)
+MINIDL_LIBM(sin) MINIDL_LIBM(cos) MINIDL_LIBM(tan)
+MINIDL_LIBM(asin) MINIDL_LIBM(acos) MINIDL_LIBM(atan)
+MINIDL_LIBM(sinh) MINIDL_LIBM(cosh)
+MINIDL_LIBM(log2) MINIDL_LIBM(log10) MINIDL_LIBM(log1p) MINIDL_LIBM(expm1)
+MINIDL_LIBM(cbrt)
+MINIDL_LIBM(floor) MINIDL_LIBM(ceil) MINIDL_LIBM(trunc) MINIDL_LIBM(round) MINIDL_LIBM(rint)
 MINIDL_LIBM(lgamma) MINIDL_LIBM(tgamma)
 MINIDL_LIBM2(pow) MINIDL_LIBM2(fmod) MINIDL_LIBM2(atan2) MINIDL_LIBM2(hypot)
-MINIDL_OVERLOAD(exp) MINIDL_OVERLOAD(exp2) MINIDL_OVERLOAD(log) MINIDL_OVERLOAD(tanh) MINIDL_OVERLOAD(erf) MINIDL_OVERLOAD(erfc)
+MINIDL_OVERLOAD(exp) MINIDL_OVERLOAD(exp2) MINIDL_OVERLOAD(log) MINIDL_OVERLOAD(tanh)
+MINIDL_OVERLOAD(erf) MINIDL_OVERLOAD(erfc)
 MINIDL_OVERLOAD(sqrt) MINIDL_OVERLOAD(fabs)
 MINIDL_INLINE double rsqrt(double x) { return 1.0 / __builtin_sqrt(x); }
 MINIDL_INLINE float rsqrt(float x) { return rsqrtf(x); }
@@ -154,7 +168,9 @@ MINIDL_INLINE float fmin(float a, float b) { return fminf(a, b); }
 MINIDL_INLINE double copysign(double x, double s) { return __builtin_copysign(x, s); }
 MINIDL_INLINE float ldexpf(float x, int n) { return __builtin_ldexpf(x, n); }
 MINIDL_INLINE float exp10f(float x) { return __builtin_powf(10.0f, x); }
-MINIDL_INLINE void sincosf(float x, float* s, float* c) { *s = __builtin_sinf(x), *c = __builtin_cosf(x); }
+MINIDL_INLINE void sincosf(float x, float* s, float* c) {
+  *s = __builtin_sinf(x), *c = __builtin_cosf(x);
+}
 MINIDL_INLINE float normcdff(float x) { return 0.5f * __builtin_erfcf(x * -0.70710678118654752f); }
 MINIDL_INLINE float fdividef(float a, float b) { return a / b; }
 MINIDL_INLINE float nearbyintf(float x) { return __builtin_rintf(x); }
@@ -177,7 +193,8 @@ MINIDL_INLINE float __powf(float x, float y) { return __builtin_powf(x, y); }
 MINIDL_INLINE float __tanhf(float x) { return tanhf(x); }
 MINIDL_INLINE float __fdividef(float a, float b) { return a / b; }
 MINIDL_INLINE float __saturatef(float x) { return fminf(fmaxf(x, 0.0f), 1.0f); }
-#define MINIDL_ROUNDED(NAME, EXPRESSION) MINIDL_INLINE float NAME(float a, float b) { return EXPRESSION; }
+#define MINIDL_ROUNDED(NAME, EXPRESSION) \
+  MINIDL_INLINE float NAME(float a, float b) { return EXPRESSION; }
 MINIDL_ROUNDED(__fadd_rn, a + b) MINIDL_ROUNDED(__fsub_rn, a - b) MINIDL_ROUNDED(__fmul_rn, a * b)
 MINIDL_ROUNDED(__fdiv_rn, a / b) MINIDL_ROUNDED(__fdividef_rn, a / b)
 MINIDL_INLINE float __fmaf_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
@@ -195,7 +212,8 @@ MINIDL_INLINE float __uint2float_rn(unsigned i) { return (float)i; }
 MINIDL_INLINE unsigned __float2uint_rz(float x) { return (unsigned)x; }
 MINIDL_INLINE int lrintf(float x) { return (int)__builtin_rintf(x); }
 
-// min and max for every pair of equal types; mixed pairs by C's usual conversions, as CUDA has them.
+// min and max for every pair of equal types; mixed pairs by C's usual conversions, as CUDA has
+// them.
 #define MINIDL_MIN_MAX(T)                                             \
   MINIDL_INLINE T min(T a, T b) { return b < a ? b : a; }             \
   MINIDL_INLINE T max(T a, T b) { return a < b ? b : a; }
@@ -210,9 +228,11 @@ MINIDL_INLINE double max(double a, double b) { return __builtin_fmax(a, b); }
   MINIDL_INLINE T min(B b, A a) { return min((T)b, (T)a); }           \
   MINIDL_INLINE T max(A a, B b) { return max((T)a, (T)b); }           \
   MINIDL_INLINE T max(B b, A a) { return max((T)b, (T)a); }
-MINIDL_MIXED(int, unsigned, unsigned) MINIDL_MIXED(int, long, long) MINIDL_MIXED(int, long long, long long)
+MINIDL_MIXED(int, unsigned, unsigned) MINIDL_MIXED(int, long, long)
+MINIDL_MIXED(int, long long, long long)
 MINIDL_MIXED(int, unsigned long, unsigned long) MINIDL_MIXED(unsigned, unsigned long, unsigned long)
-MINIDL_MIXED(unsigned, unsigned long long, unsigned long long) MINIDL_MIXED(int, unsigned long long, unsigned long long)
+MINIDL_MIXED(unsigned, unsigned long long, unsigned long long)
+MINIDL_MIXED(int, unsigned long long, unsigned long long)
 MINIDL_MIXED(float, double, double) MINIDL_MIXED(int, float, float)
 MINIDL_INLINE int abs(int x) { return x < 0 ? -x : x; }
 MINIDL_INLINE long abs(long x) { return x < 0 ? -x : x; }
@@ -233,7 +253,9 @@ MINIDL_INLINE unsigned __brev(unsigned x) {
   x = (x >> 4 & 0x0f0f0f0fu) | (x & 0x0f0f0f0fu) << 4;
   return __builtin_bswap32(x);
 }
-MINIDL_INLINE unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((unsigned long long)a * b >> 32); }
+MINIDL_INLINE unsigned __umulhi(unsigned a, unsigned b) {
+  return (unsigned)((unsigned long long)a * b >> 32);
+}
 MINIDL_INLINE int __mulhi(int a, int b) { return (int)((long long)a * b >> 32); }
 MINIDL_INLINE int __mul24(int a, int b) { return a * b; }
 MINIDL_INLINE unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {

@@ -1,20 +1,25 @@
-// __half and __half2: stored in 16 bits, computed in float. The conversions are integer arithmetic without branches, so a
-// loop over them is vectorised; checked against NumPy for all 65,536 halves (tests/cuda/test_half.py).
+// __half and __half2: stored in 16 bits, computed in float. The conversions are integer arithmetic
+// without branches, so a loop over them is vectorised; checked against NumPy for all 65,536 halves
+// (tests/cuda/test_half.py).
 #pragma once
 
 MINIDL_INLINE float minidl_half_to_float(unsigned short h) {
-  unsigned magnitude = (h & 0x7fffu) << 13;               // exponent and mantissa in a float's places
+  // exponent and mantissa in a float's places
+  unsigned magnitude = (h & 0x7fffu) << 13;
   unsigned normal = magnitude + ((127u - 15u) << 23);     // the other exponent bias
-  unsigned special = magnitude + ((255u - 31u) << 23);    // infinity and NaN keep an exponent of all ones
+  // infinity and NaN keep an exponent of all ones
+  unsigned special = magnitude + ((255u - 31u) << 23);
   // Subnormal, m * 2^-24: put m under the exponent of 2^-14, then take that 2^-14 away again.
   float subnormal = minidl_float(magnitude + (113u << 23)) - 6.103515625e-05f;
-  unsigned bits = magnitude < 0x00800000u ? minidl_bits(subnormal) : magnitude >= 0x0f800000u ? special : normal;
+  unsigned bits = magnitude < 0x00800000u ? minidl_bits(subnormal) : magnitude >=
+      0x0f800000u ? special : normal;
   return minidl_float(bits | (h & 0x8000u) << 16);
 }
 
 MINIDL_INLINE unsigned short minidl_float_to_half(float f) {
   unsigned bits = minidl_bits(f), sign = bits & 0x80000000u, magnitude = bits ^ sign;
-  // Round to nearest even: add just under half of the last kept place, one more if that place is odd.
+  // Round to nearest even: add just under half of the last kept place, one more if that place is
+  // odd.
   unsigned normal = (magnitude - ((127u - 15u) << 23) + 0xfffu + (magnitude >> 13 & 1)) >> 13;
   // Subnormal: adding 0.5 moves the last place to 2^-24, and the processor rounds.
   unsigned subnormal = minidl_bits(minidl_float(magnitude) + 0.5f) - 0x3f000000u;
@@ -37,8 +42,8 @@ struct __half {
 };
 typedef __half half;
 
-#define MINIDL_HALF_OPERATOR(OP, NAME)                                                                      \
-  MINIDL_INLINE __half operator OP(__half a, __half b) { return __half((float)a OP (float)b); }             \
+#define MINIDL_HALF_OPERATOR(OP, NAME) \
+  MINIDL_INLINE __half operator OP(__half a, __half b) { return __half((float)a OP (float)b); } \
   MINIDL_INLINE __half NAME(__half a, __half b) { return a OP b; }
 MINIDL_HALF_OPERATOR(+, __hadd)
 MINIDL_HALF_OPERATOR(-, __hsub)
@@ -46,7 +51,9 @@ MINIDL_HALF_OPERATOR(*, __hmul)
 MINIDL_HALF_OPERATOR(/, __hdiv)
 MINIDL_INLINE __half operator-(__half a) { return __half(-(float)a); }
 MINIDL_INLINE __half __hneg(__half a) { return -a; }
-MINIDL_INLINE __half __hfma(__half a, __half b, __half c) { return __half((float)a * (float)b + (float)c); }
+MINIDL_INLINE __half __hfma(__half a, __half b, __half c) {
+  return __half((float)a * (float)b + (float)c);
+}
 MINIDL_INLINE __half __hmax(__half a, __half b) { return __half(fmaxf(a, b)); }
 MINIDL_INLINE __half __hmin(__half a, __half b) { return __half(fminf(a, b)); }
 MINIDL_INLINE bool __hgt(__half a, __half b) { return (float)a > (float)b; }
@@ -78,7 +85,9 @@ MINIDL_INLINE __half __high2half(__half2 h) { return h.y; }
 MINIDL_INLINE __half2 __hadd2(__half2 a, __half2 b) { return {a.x + b.x, a.y + b.y}; }
 MINIDL_INLINE __half2 __hsub2(__half2 a, __half2 b) { return {a.x - b.x, a.y - b.y}; }
 MINIDL_INLINE __half2 __hmul2(__half2 a, __half2 b) { return {a.x * b.x, a.y * b.y}; }
-MINIDL_INLINE __half2 __hfma2(__half2 a, __half2 b, __half2 c) { return {__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y)}; }
+MINIDL_INLINE __half2 __hfma2(__half2 a, __half2 b, __half2 c) {
+  return {__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y)};
+}
 MINIDL_INLINE __half2 operator+(__half2 a, __half2 b) { return __hadd2(a, b); }
 MINIDL_INLINE __half2 operator-(__half2 a, __half2 b) { return __hsub2(a, b); }
 MINIDL_INLINE __half2 operator*(__half2 a, __half2 b) { return __hmul2(a, b); }

@@ -1,4 +1,5 @@
-// A loop body over units [begin, end) with its context, and the function that spreads it over CPU threads.
+// A loop body over units [begin, end) with its context, and the function that spreads it over CPU
+// threads.
 #pragma once
 
 struct MinidlWork {

@@ -1,10 +1,13 @@
 // The runtime library, first part: who runs the units of a launch, and on how many CPU threads.
 // Compiled once by minidl/cuda/cpu.py together with fibre.cpp, then loaded beside every kernel.
 //
-//     units  0 1 2 3 | 4 5 ....... n      The first few run at once, timed. If the rest would take less than a thread costs
-//            timed   | rest               to wake, it runs here too; else a small pool shares it, chunk by chunk.
+//     units  0 1 2 3 | 4 5 ....... n      The first few run at once, timed. If the rest would take
+//                                         less than a thread costs
+//            timed   | rest               to wake, it runs here too; else a small pool shares it,
+//                                         chunk by chunk.
 //
-// POSIX threads and no C++ library: that is all a compiler in a wheel (zig) brings along ready made.
+// POSIX threads and no C++ library: that is all a compiler in a wheel (zig) brings along ready
+// made.
 #include "runtime.h"
 
 #include <pthread.h>
@@ -31,7 +34,8 @@ MINIDL_EXPORT int minidl_refuse(const char* sentence) {
 
 static const double kWakeCostSeconds = 40e-6;  // a sleeping thread needs 10-50 us until it runs
 
-// What Linux gives a thread. macOS gives 512 KiB, and a flat kernel's local arrays lie on this stack.
+// What Linux gives a thread. macOS gives 512 KiB, and a flat kernel's local arrays lie on this
+// stack.
 static const size_t kWorkerStackBytes = 8 << 20;
 
 static double now() {
@@ -40,7 +44,8 @@ static double now() {
   return t.tv_sec + 1e-9 * t.tv_nsec;
 }
 
-// One job at a time; its chunks are claimed from a counter. Never freed: its threads live as long as the process.
+// One job at a time; its chunks are claimed from a counter. Never freed: its threads live as long
+// as the process.
 struct Pool {
   pthread_mutex_t mutex, in_use;
   pthread_cond_t wake, done;
@@ -89,7 +94,8 @@ static void share(Pool* p, const MinidlWork& work, long long begin, long long en
   pthread_attr_setstacksize(&options, kWorkerStackBytes);
   while (p->n_workers < threads - 1) {
     pthread_t thread;
-    if (pthread_create(&thread, &options, worker, p)) break;  // no more threads to be had: those there are do the work
+    // no more threads to be had: those there are do the work
+    if (pthread_create(&thread, &options, worker, p)) break;
     pthread_detach(thread);
     p->n_workers++;
   }
@@ -140,7 +146,8 @@ static void run_units(const void* context, long long begin, long long end) {
   job->units(job->launch, begin, end);
 }
 
-MINIDL_EXPORT int minidl_run_flat(const MinidlLaunch* launch, MinidlUnits units, long long n_units) {
+MINIDL_EXPORT int minidl_run_flat(const MinidlLaunch* launch, MinidlUnits units,
+                                  long long n_units) {
   FlatJob job = {launch, units};
   minidl_parallel(MinidlWork{run_units, &job}, n_units, launch->threads);
   return 0;

@@ -1,5 +1,5 @@
-// The seam between compiled kernels and the runtime library (runtime.cpp, fibre.cpp), which is compiled once.
-// Layouts here are known to minidl/cuda/cpu.py: change both.
+// The seam between compiled kernels and the runtime library (runtime.cpp, fibre.cpp), which is
+// compiled once. Layouts here are known to minidl/cuda/cpu.py: change both.
 #pragma once
 #include "vector_types.h"
 
@@ -7,12 +7,14 @@
 struct MinidlLaunch {
   unsigned grid[3], block[3];
   unsigned long long shared_bytes;
-  int order;    // threads and blocks run 0: ascending, 1: descending, other: shuffled with this seed
+  // threads and blocks run 0: ascending, 1: descending, other: shuffled with this seed
+  int order;
   int threads;  // CPU threads at most
   unsigned char arguments[8];
 };
 
-// Runs units [begin, end) of a launch. A flat kernel's unit is a tile of its index space, a fibre kernel's is a block.
+// Runs units [begin, end) of a launch. A flat kernel's unit is a tile of its index space, a fibre
+// kernel's is a block.
 typedef void (*MinidlUnits)(const MinidlLaunch*, long long begin, long long end);
 // Runs one CUDA thread of a fibre kernel.
 typedef void (*MinidlThread)(const MinidlLaunch*, const uint3& thread, const uint3& block);
@@ -24,33 +26,42 @@ int minidl_run_fibres(const MinidlLaunch*, MinidlThread);
 const char* minidl_error();
 int minidl_refuse(const char* sentence);  // sets minidl_error(), returns 1
 
-// What a running CUDA thread may ask for (fibre.cpp). `line` and `file` are where the kernel says it.
+// What a running CUDA thread may ask for (fibre.cpp). `line` and `file` are where the kernel says
+// it.
 int minidl_syncthreads(int op, int value, const char* file, int line);  // op: see MINIDL_BARRIER_*
-void minidl_warp(int op, unsigned mask, const void* value, int n_bytes, int source, void* result, const char* file, int line);
+void minidl_warp(int op, unsigned mask, const void* value, int n_bytes, int source, void* result,
+                 const char* file, int line);
 void minidl_returned(const char* file, int line);
-void minidl_spin(const char* file, int line);  // lets other threads run: called now and then by atomics
+// lets other threads run: called now and then by atomics
+void minidl_spin(const char* file, int line);
 void* minidl_dynamic_shared();
 unsigned minidl_lane();
 void minidl_fail_assert(const char* condition, const char* file, int line);
 
-// What the check form (check.cpp) needs: to be told when threads meet, to end a launch, and where stacks and memory lie.
+// What the check form (check.cpp) needs: to be told when threads meet, to end a launch, and where
+// stacks and memory lie.
 struct MinidlObserver {
   void (*block_begins)();
   void (*barrier)();
   void (*warp_barrier)(int warp, unsigned lanes);
 };
-void minidl_observe(const MinidlObserver*);  // for launches of this CPU thread; null: nobody looks on
+// for launches of this CPU thread; null: nobody looks on
+void minidl_observe(const MinidlObserver*);
 void minidl_stop(const char* sentence);      // ends the running launch with this error
-struct MinidlMemory { char *engine, *stacks, *dynamic; unsigned long engine_bytes, stack_bytes, dynamic_bytes; };
+struct MinidlMemory { char *engine, *stacks, *dynamic; unsigned long engine_bytes, stack_bytes,
+    dynamic_bytes; };
 MinidlMemory minidl_memory();
 }
 
 // For device functions; kernels have them as parameters.
-#define MINIDL_THREAD_LOCAL __attribute__((visibility("default"), tls_model("initial-exec"))) __thread  // found without a call
+// initial-exec: found without a call.
+#define MINIDL_THREAD_LOCAL \
+  __attribute__((visibility("default"), tls_model("initial-exec"))) __thread
 extern MINIDL_THREAD_LOCAL uint3 threadIdx, blockIdx;
 extern MINIDL_THREAD_LOCAL dim3 blockDim, gridDim;
 
-// An argument on its way from Python: becomes whatever pointer the kernel takes (Python has compared the types).
+// An argument on its way from Python: becomes whatever pointer the kernel takes (Python has
+// compared the types).
 struct MinidlPointer {
   void* p;
   explicit MinidlPointer(void* p) : p(p) {}

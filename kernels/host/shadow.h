@@ -1,12 +1,17 @@
-// Shadow memory: beside every element of the arrays and of shared memory, who touched it last, and when. From that follows
-// whether two accesses are ordered, that is, whether they would also come in this order on a GPU.
+// Shadow memory: beside every element of the arrays and of shared memory, who touched it last, and
+// when. From that follows whether two accesses are ordered, that is, whether they would also come
+// in this order on a GPU.
 //
-//     thread t     w s[3] ---- barrier ---- r s[4]          Each thread has a clock, moved on by every barrier and __syncwarp.
-//     clock        1          |  2         |                An access (t, clock) came before what u does now, if
-//     thread u     r s[4] ---- barrier ---- w s[3]            - t has passed a barrier of the whole block since, or
+//     thread t     w s[3] ---- barrier ---- r s[4]
+//                  Each thread has a clock, moved on by every barrier and __syncwarp.
+//     clock        1          |  2         |
+//                                          An access (t, clock) came before what u does now, if
+//     thread u     r s[4] ---- barrier ---- w s[3]
+//                  - t has passed a barrier of the whole block since, or
 //                                                             - u has met t in a __syncwarp since.
-// Two accesses of one element, one of them a write, that are not ordered are a race; atomics do not race with each other.
-// Threads of different blocks are never ordered. This is FastTrack (Flanagan & Freund 2009) with CUDA's two kinds of meeting.
+// Two accesses of one element, one of them a write, that are not ordered are a race; atomics do not
+// race with each other. Threads of different blocks are never ordered. This is FastTrack (Flanagan
+// & Freund 2009) with CUDA's two kinds of meeting.
 #pragma once
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +32,8 @@ struct Cell {
   Access block_read;   // the last read by another block
 };
 
-// A piece of memory with its cells. Elements are the unit: two threads may write neighbours, not the same.
+// A piece of memory with its cells. Elements are the unit: two threads may write neighbours, not
+// the same.
 struct Region {
   u64 begin, bytes;
   unsigned granule;  // bytes to a cell
@@ -49,7 +55,8 @@ struct Region {
 // The clocks of the running block.
 struct Clocks {
   unsigned clock[1024], at_barrier[1024];  // now; at the last barrier of the whole block
-  unsigned met[1024][32];                  // met[u][lane]: clock of that lane of u's warp when they last met
+  // met[u][lane]: clock of that lane of u's warp when they last met
+  unsigned met[1024][32];
   unsigned first;                          // `who` of the block's thread 0
   int n;
 
@@ -74,7 +81,8 @@ struct Clocks {
         if (met[begin + lane][k] > joined[k]) joined[k] = met[begin + lane][k];
       joined[lane] = clock[begin + lane]++;
     }
-    for (unsigned m = lanes; m; m &= m - 1) memcpy(met[begin + __builtin_ctz(m)], joined, sizeof joined);
+    for (unsigned m = lanes; m; m &= m - 1)
+      memcpy(met[begin + __builtin_ctz(m)], joined, sizeof joined);
   }
 
   bool same_block(const Access& a) const { return a.who - first < (unsigned)n; }

@@ -1,10 +1,12 @@
-// The context switch: put the callee-saved registers on this stack, exchange stack pointers, take them from the other.
+// The context switch: put the callee-saved registers on this stack, exchange stack pointers, take
+// them from the other.
 //
 //     void minidl_switch(void** save, void* load)
 //
-// A function of its own in assembly, because a compiler knows what a *call* may change. (The same instructions as inline
-// assembly inside C++ need clobber lists that no compiler checks, and fail silently.) Ten nanoseconds; ucontext's
-// swapcontext takes twenty times that, for a system call that saves the signal mask.
+// A function of its own in assembly, because a compiler knows what a *call* may change. (The same
+// instructions as inline assembly inside C++ need clobber lists that no compiler checks, and fail
+// silently.) Ten nanoseconds; ucontext's swapcontext takes twenty times that, for a system call
+// that saves the signal mask.
 #ifdef __APPLE__
 #define SYMBOL "_minidl_switch"
 #else
@@ -25,16 +27,19 @@ asm(".text\n.p2align 4\n.globl " SYMBOL "\n" SYMBOL ":\n"
     "  sub sp, sp, #160\n"
     "  stp x19, x20, [sp, #0]\n  stp x21, x22, [sp, #16]\n  stp x23, x24, [sp, #32]\n"
     "  stp x25, x26, [sp, #48]\n  stp x27, x28, [sp, #64]\n  stp x29, x30, [sp, #80]\n"
-    "  stp d8, d9, [sp, #96]\n  stp d10, d11, [sp, #112]\n  stp d12, d13, [sp, #128]\n  stp d14, d15, [sp, #144]\n"
+    "  stp d8, d9, [sp, #96]\n  stp d10, d11, [sp, #112]\n"
+    "  stp d12, d13, [sp, #128]\n  stp d14, d15, [sp, #144]\n"
     "  mov x9, sp\n  str x9, [x0]\n"
     "  mov sp, x1\n"
     "  ldp x19, x20, [sp, #0]\n  ldp x21, x22, [sp, #16]\n  ldp x23, x24, [sp, #32]\n"
     "  ldp x25, x26, [sp, #48]\n  ldp x27, x28, [sp, #64]\n  ldp x29, x30, [sp, #80]\n"
-    "  ldp d8, d9, [sp, #96]\n  ldp d10, d11, [sp, #112]\n  ldp d12, d13, [sp, #128]\n  ldp d14, d15, [sp, #144]\n"
+    "  ldp d8, d9, [sp, #96]\n  ldp d10, d11, [sp, #112]\n"
+    "  ldp d12, d13, [sp, #128]\n  ldp d14, d15, [sp, #144]\n"
     "  add sp, sp, #160\n"
     "  ret\n");
 #else
-#error minidl: fibres are written for x86-64 and arm64; this processor needs a minidl_switch of its own in switch.cpp
+#error minidl: fibres are written for x86-64 and arm64;
+this processor needs a minidl_switch of its own in switch.cpp
 #endif
 
 #if defined(__linux__)

@@ -1,5 +1,6 @@
-// float4 and friends: plain structs with CUDA's names. In the check form they carry CUDA's alignment, so that a
-// misaligned cast is caught there; elsewhere they carry none, so that it does not crash the process.
+// float4 and friends: plain structs with CUDA's names. In the check form they carry CUDA's
+// alignment, so that a misaligned cast is caught there; elsewhere they carry none, so that it does
+// not crash the process.
 #pragma once
 
 #define MINIDL_INLINE static inline __attribute__((always_inline, unused))
@@ -11,14 +12,14 @@
 #define MINIDL_VECTOR_ALIGN(n)
 #endif
 
-#define MINIDL_VECTORS(NAME, T)                                                                      \
-  struct NAME##1 { T x; };                                                                           \
-  struct MINIDL_VECTOR_ALIGN(2 * sizeof(T)) NAME##2 { T x, y; };                                     \
-  struct NAME##3 { T x, y, z; };                                                                     \
-  struct MINIDL_VECTOR_ALIGN(sizeof(T) < 8 ? 4 * sizeof(T) : 16) NAME##4 { T x, y, z, w; };          \
-  MINIDL_INLINE NAME##1 make_##NAME##1(T x) { return NAME##1{x}; }                                   \
-  MINIDL_INLINE NAME##2 make_##NAME##2(T x, T y) { return NAME##2{x, y}; }                           \
-  MINIDL_INLINE NAME##3 make_##NAME##3(T x, T y, T z) { return NAME##3{x, y, z}; }                   \
+#define MINIDL_VECTORS(NAME, T) \
+  struct NAME##1 { T x; }; \
+  struct MINIDL_VECTOR_ALIGN(2 * sizeof(T)) NAME##2 { T x, y; }; \
+  struct NAME##3 { T x, y, z; }; \
+  struct MINIDL_VECTOR_ALIGN(sizeof(T) < 8 ? 4 * sizeof(T) : 16) NAME##4 { T x, y, z, w; }; \
+  MINIDL_INLINE NAME##1 make_##NAME##1(T x) { return NAME##1{x}; } \
+  MINIDL_INLINE NAME##2 make_##NAME##2(T x, T y) { return NAME##2{x, y}; } \
+  MINIDL_INLINE NAME##3 make_##NAME##3(T x, T y, T z) { return NAME##3{x, y, z}; } \
   MINIDL_INLINE NAME##4 make_##NAME##4(T x, T y, T z, T w) { return NAME##4{x, y, z, w}; }
 
 MINIDL_VECTORS(char, signed char)

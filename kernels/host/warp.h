@@ -1,36 +1,49 @@
-// Barriers and warp calls: each hands its question to the fibre engine (fibre.cpp), which answers when all have asked.
-// The caller's file and line come along as default arguments, for the sentence that says who waits where.
+// Barriers and warp calls: each hands its question to the fibre engine (fibre.cpp), which answers
+// when all have asked. The caller's file and line come along as default arguments, for the sentence
+// that says who waits where.
 #pragma once
 
 MINIDL_INLINE void __syncthreads(MINIDL_HERE) { minidl_syncthreads(MINIDL_BARRIER, 0, file, line); }
-MINIDL_INLINE int __syncthreads_count(int v, MINIDL_HERE) { return minidl_syncthreads(MINIDL_BARRIER_COUNT, v, file, line); }
-MINIDL_INLINE int __syncthreads_and(int v, MINIDL_HERE) { return minidl_syncthreads(MINIDL_BARRIER_AND, v, file, line); }
-MINIDL_INLINE int __syncthreads_or(int v, MINIDL_HERE) { return minidl_syncthreads(MINIDL_BARRIER_OR, v, file, line); }
+MINIDL_INLINE int __syncthreads_count(int v, MINIDL_HERE) {
+  return minidl_syncthreads(MINIDL_BARRIER_COUNT, v, file, line);
+}
+MINIDL_INLINE int __syncthreads_and(int v, MINIDL_HERE) {
+  return minidl_syncthreads(MINIDL_BARRIER_AND, v, file, line);
+}
+MINIDL_INLINE int __syncthreads_or(int v, MINIDL_HERE) {
+  return minidl_syncthreads(MINIDL_BARRIER_OR, v, file, line);
+}
 
 MINIDL_INLINE void __syncwarp(unsigned mask = 0xffffffffu, MINIDL_HERE) {
   minidl_warp(MINIDL_SYNCWARP, mask, nullptr, 0, 0, nullptr, file, line);
 }
 
-template <class T> MINIDL_INLINE T minidl_shuffle(unsigned mask, T value, int source, const char* file, int line) {
+template <class T> MINIDL_INLINE T minidl_shuffle(unsigned mask, T value, int source,
+                                                  const char* file, int line) {
   T result;
   minidl_warp(MINIDL_SHUFFLE, mask, &value, sizeof(T), source, &result, file, line);
   return result;
 }
 
-// Which lane to read, by the PTX definition of shfl: segments of `width` lanes; out of the segment, a lane reads itself.
-template <class T> MINIDL_INLINE T __shfl_sync(unsigned mask, T v, int source, int width = 32, MINIDL_HERE) {
+// Which lane to read, by the PTX definition of shfl: segments of `width` lanes; out of the segment,
+// a lane reads itself.
+template <class T> MINIDL_INLINE T __shfl_sync(unsigned mask, T v, int source, int width = 32,
+                                               MINIDL_HERE) {
   int lane = minidl_lane();
   return minidl_shuffle(mask, v, (lane & ~(width - 1)) | (source & (width - 1)), file, line);
 }
-template <class T> MINIDL_INLINE T __shfl_up_sync(unsigned mask, T v, unsigned delta, int width = 32, MINIDL_HERE) {
+template <class T> MINIDL_INLINE T __shfl_up_sync(unsigned mask, T v, unsigned delta,
+                                                  int width = 32, MINIDL_HERE) {
   int lane = minidl_lane(), source = lane - (int)delta;
   return minidl_shuffle(mask, v, source < (lane & ~(width - 1)) ? lane : source, file, line);
 }
-template <class T> MINIDL_INLINE T __shfl_down_sync(unsigned mask, T v, unsigned delta, int width = 32, MINIDL_HERE) {
+template <class T> MINIDL_INLINE T __shfl_down_sync(unsigned mask, T v, unsigned delta,
+                                                    int width = 32, MINIDL_HERE) {
   int lane = minidl_lane(), source = lane + (int)delta;
   return minidl_shuffle(mask, v, source > (lane | (width - 1)) ? lane : source, file, line);
 }
-template <class T> MINIDL_INLINE T __shfl_xor_sync(unsigned mask, T v, int lane_mask, int width = 32, MINIDL_HERE) {
+template <class T> MINIDL_INLINE T __shfl_xor_sync(unsigned mask, T v, int lane_mask,
+                                                   int width = 32, MINIDL_HERE) {
   int lane = minidl_lane(), source = lane ^ lane_mask;
   return minidl_shuffle(mask, v, source > (lane | (width - 1)) ? lane : source, file, line);
 }
@@ -47,8 +60,8 @@ MINIDL_INLINE int __any_sync(unsigned mask, int predicate, MINIDL_HERE) {
 MINIDL_INLINE int __all_sync(unsigned mask, int predicate, MINIDL_HERE) {
   return __ballot_sync(mask, !predicate, file, line) == 0;
 }
-// Any set of lanes that happens to run together is a correct answer; here each runs alone. A kernel that needs more
-// than that is wrong on a GPU too, some day.
+// Any set of lanes that happens to run together is a correct answer; here each runs alone. A kernel
+// that needs more than that is wrong on a GPU too, some day.
 MINIDL_INLINE unsigned __activemask() { return 1u << minidl_lane(); }
 
 // Reductions over the mask (compute capability 8.0): a gather by shuffles from each member in turn.

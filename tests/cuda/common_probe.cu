@@ -1,18 +1,21 @@
 // The parts of kernels/common.cuh, one kernel each, for test_common.py.
 #include "common.cuh"
 
-extern "C" __global__ void draw(unsigned int* out, unsigned long long seed, unsigned long long stream,
+extern "C" __global__ void draw(unsigned int* out, unsigned long long seed,
+                                unsigned long long stream,
                                 unsigned long long counter, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) out[i] = random_bits(seed, stream, counter, i);
 }
-extern "C" __global__ void draw_uniform(float* out, unsigned long long seed, unsigned long long stream,
+extern "C" __global__ void draw_uniform(float* out, unsigned long long seed,
+                                        unsigned long long stream,
                                         unsigned long long counter, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) out[i] = uniform(random_bits(seed, stream, counter, i));
 }
 // A thread for each block of eight draws.
-extern "C" __global__ void draw_eight(unsigned int* out, unsigned long long seed, unsigned long long stream,
+extern "C" __global__ void draw_eight(unsigned int* out, unsigned long long seed,
+                                      unsigned long long stream,
                                       unsigned long long counter, int n) {
   int block = blockIdx.x * blockDim.x + threadIdx.x;
   if (block * 8 >= n) return;

@@ -1,4 +1,5 @@
-// Every function of kernels/host/float_math.h that is ours, and the conversions of half.h, for test_float_math.py.
+// Every function of kernels/host/float_math.h that is ours, and the conversions of half.h, for
+// test_float_math.py.
 #include <cuda_fp16.h>
 
 #define MAP(NAME)                                                                        \
@@ -8,7 +9,8 @@
   }
 MAP(expf) MAP(exp2f) MAP(logf) MAP(tanhf) MAP(erff) MAP(rsqrtf) MAP(sqrtf)
 
-extern "C" __global__ void max_min(float* top, float* bottom, const float* a, const float* b, int n) {
+extern "C" __global__ void max_min(float* top, float* bottom, const float* a, const float* b,
+                                   int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) {
     top[i] = fmaxf(a[i], b[i]);

@@ -32,13 +32,16 @@ __constant__ float filter[5] = {1.f, 4.f, 6.f, 4.f, 1.f};
 __device__ int calls = 0;
 
 // forward declaration, defined below
-extern "C" __global__ void saxpy_stride(real a, const real* __restrict__ x, real* __restrict__ y, index_t n);
+extern "C" __global__ void saxpy_stride(real a, const real* __restrict__ x, real* __restrict__ y,
+                                        index_t n);
 
 __device__ __forceinline__ int global_id() { return blockIdx.x * blockDim.x + threadIdx.x; }
 
-extern "C" __global__ void saxpy_stride(real a, const real* __restrict__ x, real* __restrict__ y, index_t n) {
+extern "C" __global__ void saxpy_stride(real a, const real* __restrict__ x, real* __restrict__ y,
+                                        index_t n) {
   const int stride = blockDim.x * gridDim.x;
-  for (index_t i = (index_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride) y[i] = a * x[i] + y[i];
+  for (index_t i = (index_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride)
+    y[i] = a * x[i] + y[i];
 }
 
 extern "C" __global__ void helper_index(float* y, const float* x, int n) {
@@ -46,7 +49,8 @@ extern "C" __global__ void helper_index(float* y, const float* x, int n) {
   if (i < n) y[i] = 2.0f * x[i];
 }
 
-extern "C" __global__ void image_blur(const unsigned char* in, unsigned char* out, int width, int height) {
+extern "C" __global__ void image_blur(const unsigned char* in, unsigned char* out, int width,
+                                      int height) {
   int col = blockIdx.x * blockDim.x + threadIdx.x;
   int row = blockIdx.y * blockDim.y + threadIdx.y;
   if (col < width && row < height) {
@@ -120,7 +124,8 @@ extern "C" __global__ void sum_dynamic(const float* x, float* partial, int n) {
   }
   if (tid < 32) {
     if (blockDim.x >= 64) mine += sdata[tid + 32];
-    for (int offset = 16; offset > 0; offset /= 2) mine += __shfl_down_sync(0xffffffff, mine, offset);
+    for (int offset = 16; offset > 0; offset /= 2)
+      mine += __shfl_down_sync(0xffffffff, mine, offset);
   }
   if (tid == 0) partial[blockIdx.x] = mine;
 }
@@ -136,7 +141,8 @@ extern "C" __global__ void histogram(const unsigned char* data, unsigned int* bi
   __shared__ unsigned int local[256];
   for (int b = threadIdx.x; b < 256; b += blockDim.x) local[b] = 0;
   __syncthreads();
-  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blockDim.x * gridDim.x) atomicAdd(&local[data[i]], 1u);
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blockDim.x * gridDim.x)
+    atomicAdd(&local[data[i]], 1u);
   __syncthreads();
   for (int b = threadIdx.x; b < 256; b += blockDim.x) atomicAdd(bins + b, local[b]);
 }
@@ -164,7 +170,8 @@ extern "C" __global__ void scan(const int* in, int* out, int n) {  // Hillis and
   temp[t] = t < n ? in[t] : 0;
   __syncthreads();
   for (int offset = 1; offset < blockDim.x; offset *= 2) {
-    temp[to * blockDim.x + t] = temp[from * blockDim.x + t] + (t >= offset ? temp[from * blockDim.x + t - offset] : 0);
+    temp[to * blockDim.x + t] = temp[from * blockDim.x + t]
+        + (t >= offset ? temp[from * blockDim.x + t - offset] : 0);
     to = 1 - to, from = 1 - from;
     __syncthreads();
   }
@@ -173,7 +180,8 @@ extern "C" __global__ void scan(const int* in, int* out, int n) {  // Hillis and
 
 extern "C" __global__ void scan_warps(const int* in, int* out, int n) {
   __shared__ int sums[32];
-  int lane = threadIdx.x % warpSize, warp = threadIdx.x / warpSize, v = threadIdx.x < n ? in[threadIdx.x] : 0;
+  int lane = threadIdx.x % warpSize, warp = threadIdx.x / warpSize,
+      v = threadIdx.x < n ? in[threadIdx.x] : 0;
   for (int d = 1; d < 32; d <<= 1) {
     int u = __shfl_up_sync(0xffffffffu, v, d);
     if (lane >= d) v += u;
@@ -193,13 +201,16 @@ extern "C" __global__ void scan_warps(const int* in, int* out, int n) {
   if (threadIdx.x < n) out[threadIdx.x] = v;
 }
 
-extern "C" __global__ void matmul_tiled(const float* __restrict__ A, const float* __restrict__ B, float* C, int M, int N, int K) {
+extern "C" __global__ void matmul_tiled(const float* __restrict__ A, const float* __restrict__ B,
+                                        float* C, int M, int N, int K) {
   __shared__ float As[TILE][TILE], Bs[TILE][TILE];
   int row = blockIdx.y * TILE + threadIdx.y, col = blockIdx.x * TILE + threadIdx.x;
   float acc = 0.0f;
   for (int t = 0; t < CEIL_DIV(K, TILE); ++t) {
-    As[threadIdx.y][threadIdx.x] = row < M && t * TILE + threadIdx.x < K ? A[row * K + t * TILE + threadIdx.x] : 0.0f;
-    Bs[threadIdx.y][threadIdx.x] = col < N && t * TILE + threadIdx.y < K ? B[(t * TILE + threadIdx.y) * N + col] : 0.0f;
+    As[threadIdx.y][threadIdx.x] = row < M
+        && t * TILE + threadIdx.x < K ? A[row * K + t * TILE + threadIdx.x] : 0.0f;
+    Bs[threadIdx.y][threadIdx.x] = col < N
+        && t * TILE + threadIdx.y < K ? B[(t * TILE + threadIdx.y) * N + col] : 0.0f;
     __syncthreads();
     for (int k = 0; k < TILE; ++k) acc += As[threadIdx.y][k] * Bs[k][threadIdx.x];
     __syncthreads();
@@ -219,15 +230,18 @@ extern "C" __global__ void softmax_cg(const float* in, float* out, int rows, int
   float sum = 0;
   for (int i = warp.thread_rank(); i < cols; i += warp.size()) sum += expf(x[i] - top);
   sum = cg::reduce(warp, sum, cg::plus<float>{});
-  for (int i = warp.thread_rank(); i < cols; i += warp.size()) out[row * cols + i] = expf(x[i] - top) / sum;
+  for (int i = warp.thread_rank(); i < cols; i += warp.size())
+    out[row * cols + i] = expf(x[i] - top) / sum;
 }
 
 extern "C" __global__ void votes(const int* x, int* out) {
   int t = threadIdx.x;
   unsigned ballot = __ballot_sync(0xffffffff, x[t] > 0);
   int any = __any_sync(0xffffffff, x[t] > 100), all = __all_sync(0xffffffff, x[t] > -100);
-  int count = __syncthreads_count(x[t] > 0), both = __syncthreads_and(x[t] > -100), either = __syncthreads_or(x[t] > 100);
-  out[t] = __popc(ballot) + 100 * any + 200 * all + 1000 * count + 1000000 * both + 2000000 * either;
+  int count = __syncthreads_count(x[t] > 0), both = __syncthreads_and(x[t] > -100),
+      either = __syncthreads_or(x[t] > 100);
+  out[t] = __popc(ballot) + 100 * any + 200 * all + 1000 * count + 1000000 * both +
+           2000000 * either;
 }
 
 // Two halves of a warp shuffle apart, each under its own mask.
@@ -244,12 +258,15 @@ extern "C" __global__ void half_warps(int* out) {
 // Shuffles within segments of `width` lanes: at a segment's end a lane reads itself.
 extern "C" __global__ void segments(int* out, int width) {
   int lane = threadIdx.x % 32;
-  out[threadIdx.x] = __shfl_up_sync(~0u, lane, 3, width) + 100 * __shfl_down_sync(~0u, lane, 2, width) +
-                     10000 * __shfl_sync(~0u, lane, 5, width) + 1000000 * __shfl_xor_sync(~0u, lane, 1, width);
+  out[threadIdx.x] = __shfl_up_sync(~0u, lane, 3, width) +
+                     100 * __shfl_down_sync(~0u, lane, 2, width) +
+                     10000 * __shfl_sync(~0u, lane, 5, width) +
+                     1000000 * __shfl_xor_sync(~0u, lane, 1, width);
 }
 
 // The last block to finish adds up what all have written (CUDA sample threadFenceReduction).
-extern "C" __global__ void last_block(const float* x, float* partial, unsigned int* ticket, float* total) {
+extern "C" __global__ void last_block(const float* x, float* partial, unsigned int* ticket,
+                                      float* total) {
   __shared__ bool last;
   if (threadIdx.x == 0) {
     partial[blockIdx.x] = x[blockIdx.x];
@@ -292,7 +309,9 @@ extern "C" __global__ void pointers(float* const* tables, const int* sizes, floa
 }
 
 #if __CUDA_ARCH__ >= 700
-extern "C" __global__ void needs_volta(int* out) { out[threadIdx.x] = __shfl_sync(~0u, (int)threadIdx.x, 5); }
+extern "C" __global__ void needs_volta(int* out) {
+  out[threadIdx.x] = __shfl_sync(~0u, (int)threadIdx.x, 5);
+}
 #else
 #error too old
 #endif

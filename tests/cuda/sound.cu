@@ -1,9 +1,11 @@
-// Kernels without a bug: the check form must find nothing in them, and count their traffic (test_check.py).
+// Kernels without a bug: the check form must find nothing in them, and count their traffic
+// (test_check.py).
 #define TILE 32
 #define RADIUS 3
 
 extern "C" __global__ void saxpy(float* y, const float* x, float a, int n) {
-  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blockDim.x * gridDim.x) y[i] = a * x[i] + y[i];
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blockDim.x * gridDim.x)
+    y[i] = a * x[i] + y[i];
 }
 
 extern "C" __global__ void reduce(float* sums, const float* x, int n) {
@@ -62,7 +64,8 @@ extern "C" __global__ void stencil(float* out, const float* in, int n) {
   if (i < n) out[i] = sum;
 }
 
-// One pass over the row: a running maximum m and the sum of exp(x - m), joined at the end by a tree.
+// One pass over the row: a running maximum m and the sum of exp(x - m), joined at the end by a
+// tree.
 extern "C" __global__ void softmax_online(float* out, const float* in, int cols) {
   __shared__ float ms[64], ds[64];
   const float* x = in + blockIdx.x * cols;
@@ -83,10 +86,12 @@ extern "C" __global__ void softmax_online(float* out, const float* in, int cols)
     }
     __syncthreads();
   }
-  for (int c = t; c < cols; c += blockDim.x) out[blockIdx.x * cols + c] = expf(x[c] - ms[0]) / ds[0];
+  for (int c = t; c < cols; c += blockDim.x)
+    out[blockIdx.x * cols + c] = expf(x[c] - ms[0]) / ds[0];
 }
 
-extern "C" __global__ void layer_norm(float* y, const float* in, const float* w, const float* b, int cols) {
+extern "C" __global__ void layer_norm(float* y, const float* in, const float* w, const float* b,
+                                      int cols) {
   __shared__ float partial[2][8];
   const float* x = in + blockIdx.x * cols;
   float sum = 0, squares = 0;
@@ -101,7 +106,8 @@ extern "C" __global__ void layer_norm(float* y, const float* in, const float* w,
   sum = squares = 0;
   for (int k = 0; k < blockDim.x / 32; ++k) sum += partial[0][k], squares += partial[1][k];
   float mean = sum / cols, rstd = rsqrtf(squares / cols - mean * mean + 1e-5f);
-  for (int c = threadIdx.x; c < cols; c += blockDim.x) y[blockIdx.x * cols + c] = (x[c] - mean) * rstd * w[c] + b[c];
+  for (int c = threadIdx.x; c < cols; c += blockDim.x)
+    y[blockIdx.x * cols + c] = (x[c] - mean) * rstd * w[c] + b[c];
 }
 
 extern "C" __global__ void histogram(int* bins, const int* data, int n) {
@@ -114,7 +120,8 @@ extern "C" __global__ void histogram(int* bins, const int* data, int n) {
   if (threadIdx.x < 16) atomicAdd(&bins[threadIdx.x], local[threadIdx.x]);
 }
 
-extern "C" __global__ void float_sum(float* total, const float* x, int n) {  // sound, but rounded in any order
+// sound, but rounded in any order
+extern "C" __global__ void float_sum(float* total, const float* x, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) atomicAdd(total, x[i]);
 }
