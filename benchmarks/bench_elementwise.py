@@ -1,6 +1,6 @@
 """What do the elementwise and optimizer kernels cost on this CPU, beside NumPy and PyTorch?
 
-    python benchmarks/bench_elementwise.py [--threads 1 2] [--repeats 9] [--quick] [--out FILE]
+    python benchmarks/bench_elementwise.py [--threads 1 2] [--repeats 5] [--quick] [--out FILE]
 
 GELU with and without bias, AdamW, SGD, dropout, finite check, norm and the gradient of an
 embedding, float32:
@@ -264,19 +264,20 @@ def other_peers(n):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--repeats", type=int, default=11)
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="the smaller size alone")
     parser.add_argument("--out", help="JSON file (default: benchmarks/results/elementwise.json)")
     args = parser.parse_args()
     print(machine())
-    print(f"PyTorch {torch.__version__}; ns an element, median of {args.repeats} rounds, 1 warm-up")
+    print(f"PyTorch {torch.__version__}; ns an element, median of {3 * args.repeats} rounds at 1 M "
+          f"elements, {args.repeats} above, 1 warm-up")
     print(f"{'op':<27}{'elements':>9}{'threads':>8}{'kernel':>8}{'chain':>8}{'out=':>8}{'torch':>8}"
           f"{'copy':>8} | {'chain':>6}{'out=':>6}{'torch':>6}{'bound':>6}  / kernel")
     figures = []
     for n in SIZES[:1] if args.quick else SIZES:
         x, out = arrays(n, 2)
         copies = {True: lambda x=x, out=out: np.copyto(out, x), False: x.copy}
-        repeats = args.repeats if n < 1 << 22 else max(3, args.repeats // 3)
+        repeats = args.repeats * (3 if n < 1 << 22 else 1)  # short times vary more
         for peers in (gelu_peers, optimizer_peers, other_peers):
             for op, contestants in peers(n):
                 for threads in args.threads:

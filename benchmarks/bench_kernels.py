@@ -46,9 +46,9 @@ def compile_all(repeats, quick):
         for name in (k.name for k in source.kernels if not k.template):
             times[name] = min(cold_compile(path, name, defines) for _ in range(repeats))
         slowest = max(times, key=times.get)
-        print(f"compile  {path.name:<20}{len(times):>2} kernels, median "
-              f"{statistics.median(times.values()):.2f} s, slowest {times[slowest]:.2f} s: {slowest}",
-              flush=True)
+        median = statistics.median(times.values())
+        print(f"compile  {path.name:<20}{len(times):>2} kernels, median {median:.2f} s, "
+              f"slowest {times[slowest]:.2f} s: {slowest}", flush=True)
     return seconds
 
 

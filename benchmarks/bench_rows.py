@@ -1,6 +1,6 @@
 """What do the row kernels cost on this CPU, beside NumPy and PyTorch?
 
-    python benchmarks/bench_rows.py [--threads 1 2] [--repeats 9] [--quick] [--out FILE]
+    python benchmarks/bench_rows.py [--threads 1 2] [--repeats 5] [--quick] [--out FILE]
 
 Layer norm, softmax and cross entropy, forward and backward, float32, each making its own output:
 
@@ -152,19 +152,20 @@ def cross_entropy_peers(x, gy):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--repeats", type=int, default=11)
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="the small shapes alone")
     parser.add_argument("--out", help="JSON file (default: benchmarks/results/rows.json)")
     args = parser.parse_args()
     print(machine())
-    print(f"PyTorch {torch.__version__}; ns an element, median of {args.repeats} rounds, 1 warm-up")
+    print(f"PyTorch {torch.__version__}; ns an element, median of {3 * args.repeats} rounds at 1 M "
+          f"elements, {args.repeats} above, 1 warm-up")
     print(f"{'op':<24}{'rows x cols':>14}{'threads':>8}{'kernel':>8}{'chain':>8}{'out=':>8}"
           f"{'torch':>8}{'copy':>8} | {'chain':>6}{'out=':>6}{'torch':>6}{'bound':>6}  / kernel")
     figures = []
     for rows, cols in SHAPES[:2] if args.quick else SHAPES:
         rng = np.random.default_rng(0)
         x, gy = (rng.standard_normal((rows, cols), np.float32) for _ in range(2))
-        repeats = args.repeats if x.size < 1 << 22 else max(3, args.repeats // 2)
+        repeats = args.repeats * (3 if x.size < 1 << 22 else 1)  # short times vary more
         for peers in (layer_norm_peers, softmax_peers, cross_entropy_peers):
             for op, contestants in peers(x, gy):
                 for threads in args.threads:
