@@ -37,7 +37,8 @@ for links in (Links.uniform(*quick), Links.nodes([[0, 2], [1]], quick, quick)):
             body(slow, **arguments)
             tree.barrier(t)
             count += 1
-print("passed", count, flush=True)
+if t.rank == 0:  # after the last barrier
+    print("passed", count, flush=True)
 """
 
 
@@ -46,8 +47,7 @@ def test_the_rules_of_every_transport_are_kept(tmp_path):
     path = tmp_path / "script.py"
     path.write_text(RULES)
     run = mpiexec(3, path, timeout=60, check=True)
-    counts = [int(line.split()[1]) for line in run.stdout.splitlines() if "passed" in line]
-    assert len(counts) == 3 and min(counts) > 40
+    assert int(run.stdout.split("passed")[1]) > 100
 
 
 TIMES = """
