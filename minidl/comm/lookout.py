@@ -107,14 +107,13 @@ class Lookout:
         listener = self._channel.listener
         while True:
             ready, _, _ = select.select([listener, *self._links], [], [])
-            while select.select([listener], [], [], 0)[0]:  # words before the ends of links
-                try:
+            while not self._left and select.select([listener], [], [], 0)[0]:
+                # words before the ends of links
+                with contextlib.suppress(OSError, ValueError):  # a caller that hung up, a stranger
                     self._answer(*self._channel.accept())
-                except ValueError:  # a stranger
-                    pass
-                except OSError:
-                    if self._left:
-                        return
+            if self._left:
+                listener.close()
+                return
             for link in [link for link in ready if link in self._links]:
                 self._lost(self._links.pop(link))
 
@@ -271,7 +270,7 @@ class Lookout:
             self._over = True
             self._tell("ended", state=asdict(self.state(ended=True)))
         self._left = True
-        self._channel.close()
+        self._channel.refuse()
 
     def _before(self, hook):
         """An exception hook that first tells the others that it will end them, then does."""

@@ -66,10 +66,10 @@ class Channel:
             raise ValueError("not of this job")
         return connection, line
 
-    def close(self):
+    def refuse(self):
+        """Answer nobody from now on; wakes a thread that sleeps in `select` on the listener."""
         with contextlib.suppress(OSError):
-            self.listener.shutdown(socket.SHUT_RDWR)  # wakes a thread that listens
-        self.listener.close()
+            self.listener.shutdown(socket.SHUT_RDWR)
 
 
 def send_line(connection, value):
