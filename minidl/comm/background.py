@@ -3,7 +3,8 @@
     main        backward | submit(b0) ... | submit(b1) ....... | b0.wait() b1.wait() | step
     background             |== all_reduce b0 ==|== all_reduce b1 ==|
 
-Test: tests/comm/test_background.py   Used by: parallel/bucket.py   Tutorial: tutorials/07_overlap.py
+Test: tests/comm/test_background.py   Tutorial: tutorials/07_overlap.py
+Used by: parallel/bucket.py
 
 All ranks must submit the same jobs in the same order: that alone decides which message belongs to
 which job. The jobs talk on a duplicate of the transport, so the main thread may communicate
