@@ -74,7 +74,7 @@ extern "C" __global__ void linear_pack(float* packed, const float* b, int depth,
 }
 
 // n_rows x n_k of A in groups of ROWS rows: packed[group][k][row in the group], zeros past n_rows.
-__forceinline__ void pack_rows(float* packed, const float* a, int n_rows, int n_k,
+__noinline__ void pack_rows(float* packed, const float* a, int n_rows, int n_k,
                                long long row_stride, long long k_stride) {
   if (row_stride == 1 && n_rows == BLOCK_ROWS) {  // along the rows: one page of A after the other
     for (int k = 0; k < n_k; ++k, a += k_stride) {
@@ -93,7 +93,9 @@ __forceinline__ void pack_rows(float* packed, const float* a, int n_rows, int n_
 }
 
 // c (n_rows x n_cols at most ROWS x COLS, rows c_row apart) = or += a b + bias, over n_k.
-__forceinline__ void product(float* c, int c_row, const float* a, const float* b, int n_k,
+// A function of its own, as pack_rows: inside its caller it was no faster, and the compiler took
+// twice as long.
+__noinline__ void product(float* c, int c_row, const float* a, const float* b, int n_k,
                              const float* bias, bool add, int n_rows, int n_cols) {
   Vec sum[ROWS][VECS];
   UNROLL for (int m = 0; m < ROWS; ++m)
