@@ -147,7 +147,7 @@ def main():
     args = parser.parse_args()
     print(machine())
     cpu.runtime()
-    compiled = compile_all(2, args.quick)
+    compiled = compile_all(1, args.quick)
     result = {"machine": machine(), "compile_s": compiled, "loader": loader(5),
               "fibre_row_s": fibre(args.repeats)}
     result["add3"] = [add3(n, args.repeats, threads)
