@@ -57,7 +57,6 @@ class Figures(NamedTuple):
     copy: float
 
 
-@functools.cache
 def candidates(n, n_bytes, figures):
     """{function: modelled seconds} of every all-reduce that can run here, the fastest first."""
     f = figures
@@ -77,6 +76,7 @@ def candidates(n, n_bytes, figures):
     return dict(sorted(((fn, c.time_s) for fn, c in times.items()), key=lambda item: item[1]))
 
 
+@functools.cache
 def choose(n, n_bytes, figures):
     """The all-reduce with the least modelled time."""
     return next(iter(candidates(n, n_bytes, figures)))
