@@ -98,6 +98,18 @@ def saved_by_op(*roots):
     return by_op
 
 
+class Leaf:
+    """Stands in `saved` for the array that a leaf has by the time of backward."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def array(self):
+        if self.tensor.bring is not None:
+            self.tensor.bring()
+        return self.tensor._data
+
+
 def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
     """Backward from `roots`, given d(something)/d(root) for each (None: 1 for a single element).
 
@@ -150,6 +162,8 @@ def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
             for slot, (shape, dtype) in enumerate(node.output_meta):
                 if gys[slot] is None:
                     gys[slot] = node.xp.zeros(shape, dtype)
+            if any(type(s) is Leaf for s in node.saved):
+                node.saved = tuple(s.array() if type(s) is Leaf else s for s in node.saved)
             gxs = node.backward(*gys)
             gxs = gxs if isinstance(gxs, tuple) else (gxs,)
             if ledger is not None:

@@ -30,7 +30,7 @@ from contextvars import ContextVar
 import numpy as np
 
 from minidl import backend, memory
-from minidl.backward import is_grad_enabled
+from minidl.backward import Leaf, is_grad_enabled
 from minidl.tensor import Tensor
 
 # How a forward runs: None is plainly, else run(node, arrays, options) -> result (recompute.py).
@@ -118,6 +118,8 @@ class Function:
             if self.saved and isinstance(x, Tensor):
                 if any(same_memory(s, array) for s in self.saved):
                     self.saved_inputs.append((x, x.version))
+                if needed and x.grad_fn is None:
+                    self._save_by_name(x, array)
             if not needed:
                 edges.append(None)
                 meta.append(None)
@@ -130,6 +132,13 @@ class Function:
             meta.append((array.shape, array.dtype))
         self.depth = depth + 1
         self.output_meta = [(y.shape, y.dtype) for y in outputs]
+
+    def _save_by_name(self, leaf, array):
+        """Keep the leaf, not its array: between forward and backward the array may be elsewhere
+        (parallel/zero3.py frees the weights that are not in use)."""
+        for i, s in enumerate(self.saved):
+            if s is array:
+                self.saved = (*self.saved[:i], Leaf(leaf), *self.saved[i + 1:])
 
     def _check(self):
         """Refuse to differentiate through what is gone or was overwritten."""

@@ -31,7 +31,7 @@ class Tensor:
     """
 
     __slots__ = ("_data", "grad", "_requires_grad", "grad_fn", "slot", "version", "_hooks",
-                 "__weakref__")
+                 "bring", "__weakref__")
     __array_ufunc__ = None  # array * tensor asks the tensor, so the graph sees it
 
     def __init__(self, data, requires_grad=False):
@@ -45,13 +45,14 @@ class Tensor:
         self.slot = 0
         self.version = 0
         self._hooks = None
+        self.bring = None  # called before backward uses the array: it may be elsewhere (zero3.py)
         self.requires_grad = requires_grad
 
     @staticmethod
     def _from(array, grad_fn=None, slot=0):
         self = Tensor.__new__(Tensor)
         self._data = array
-        self.grad = self._hooks = None
+        self.grad = self._hooks = self.bring = None
         self._requires_grad = grad_fn is not None and array.dtype.kind == "f"
         self.grad_fn = grad_fn if self._requires_grad else None  # an index has no way back
         self.slot = slot

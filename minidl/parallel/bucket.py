@@ -29,12 +29,17 @@ def weighted_mean(t, buffer, n_samples, n_total, all_reduce):
 
     Written as a weight (exactly 1.0 where all ranks have as many samples), a sum, and a division
     after it, so that equal batches give the bits of a plain mean."""
+    weight(t, buffer, n_samples, n_total)
+    all_reduce(t, buffer)
+    buffer /= t.size
+
+
+def weight(t, buffer, n_samples, n_total):
+    """buffer *= n_r * n / n_total in place: the weight of this rank's samples, 1 on average."""
     if n_samples == 0:
         buffer[...] = 0  # the mean over no samples is nan, and 0 * nan is nan
     elif n_samples * t.size != n_total:
-        buffer *= n_samples * t.size / n_total
-    all_reduce(t, buffer)
-    buffer /= t.size
+        buffer *= buffer.dtype.type(n_samples * t.size / n_total)
 
 
 def assign(n_bytes, cap, first_cap=None):
@@ -146,15 +151,18 @@ class Reducer:
         bucket.n_missing -= 1
         self.arrived.append(p)
         while self.n_launched < len(self.buckets) and not self.buckets[self.n_launched].n_missing:
-            bucket = self.buckets[self.n_launched]
-            for q in bucket.params:
-                if q not in self.used:
-                    bucket.take(q)
-            self.submit(self.reduce, bucket)
+            self.launch(self.buckets[self.n_launched])
             self.n_launched += 1
         self.n_missing -= 1
         if not self.n_missing:
             self.finish()
+
+    def launch(self, bucket):
+        """Send a bucket; what this rank did not use counts as zeros."""
+        for q in bucket.params:
+            if q not in self.used:
+                bucket.take(q)
+        self.submit(self.reduce, bucket)
 
     def submit(self, fn, *args):
         """fn(t, *args) in the background, in order; or here and now, without overlap."""

@@ -88,7 +88,10 @@ class DataParallel(Module):
         self.n_samples = 0  # since the last synchronised backward
         broadcast_state(t, [*model.parameters(), *model.buffers()])
         params = [p for p in model.parameters() if p.requires_grad]
-        self.reducer = Reducer(t, params, all_reduce, bucket_bytes, first_bucket_bytes, overlap)
+        self.reducer = self.make_reducer(t, params, all_reduce, bucket_bytes, first_bucket_bytes,
+                                         overlap)
+
+    make_reducer = Reducer  # ZeRO's are other ones
 
     def forward(self, *inputs, n_samples=None, **options):
         if self.training and self.broadcast_buffers and is_grad_enabled():
@@ -115,7 +118,8 @@ class DataParallel(Module):
 
     def communication_buffers(self):
         """The arrays held for sending: buckets (fp32 gradients are views of them) and scratch."""
-        return [*(b.flat for b in self.reducer.buckets), unwrapped(self.reducer.t)._scratch]
+        buckets = [b.flat for b in self.reducer.buckets if b.flat is not None]
+        return [*buckets, unwrapped(self.reducer.t)._scratch]
 
     def close(self):
         """End the communication thread and take the hooks off the parameters."""

@@ -1,0 +1,258 @@
+"""ZeRO stage 3: and only its own share of the parameters. (PyTorch calls it FSDP.)
+
+    forward     gather 1 | run 1, gather 2 | free 1, run 2, gather 3 | free 2, run 3 | free 3
+    backward    gather 3 | 3, gather 2     | scatter 3, free, 2 ...                            time
+                                                                                               --->
+    bytes a parameter, mixed precision     16/n, and one or two units that are at home
+    sent per rank and step                 (n-1)/n X three times: twice to gather, once to scatter
+
+A unit is a module, by default each item of the outermost lists (ModuleList, Sequential), such as a
+transformer's blocks. Its weights are at home while it runs, forward and backward; in between its
+parameters hold an `Away`, which has a shape and no elements. The graph keeps parameters by name
+(backward.Leaf), so nothing else holds on to the weights, and asks for them when backward comes to
+them. Meanwhile the background thread brings the unit that will be next, in the order of the first
+forward. What belongs to no unit (embeddings, the last norm, the head) is the root's: brought once,
+at home from the beginning of forward to the end of backward, and so sent twice a step, not thrice.
+
+Everything else is stage 2's.
+
+Sources: Rajbhandari et al. 2020 (arXiv 1910.02054); units and prefetch: Zhao et al. 2023 (FSDP,
+arXiv 2304.11277).
+Test: tests/parallel/test_zero.py   Before: zero2.py   Tutorial: tutorials/10_zero.py
+"""
+
+import math
+from contextlib import contextmanager
+
+import numpy as np
+
+from minidl.backward import is_grad_enabled, replaying
+from minidl.comm import ring_blocks
+from minidl.nn.layers import ModuleList, Sequential
+from minidl.parallel import flat
+from minidl.parallel.zero1 import Zero1
+from minidl.parallel.zero2 import FleetingBucket, FleetingReducer
+
+
+class Away:
+    """What a parameter holds while its elements are on other ranks."""
+
+    base = None
+    nbytes = 0
+
+    def __init__(self, shape, dtype):
+        self.shape, self.dtype = tuple(shape), dtype
+        self.ndim, self.size = len(self.shape), math.prod(self.shape)
+
+    def __array__(self, dtype=None, copy=None):
+        raise RuntimeError(self._where())
+
+    def __getattr__(self, name):
+        raise AttributeError(self._where())
+
+    def _where(self):
+        return (f"a weight of shape {self.shape} is away, on its owners' ranks: it was used outside "
+                "of its unit's forward. Let the module that uses it be the unit, or use it inside "
+                "`with model.at_home():`")
+
+
+class Unit(FleetingBucket):
+    """The parameters of one module: at home, or away but for this rank's shard.
+
+    stays     whether it is at home from one step to the next, because it is small
+    is_root   whether it stays from the beginning of forward to the end of backward"""
+
+    def __init__(self, t, params, reducer=None, stays=False, is_root=False):
+        super().__init__(t, params)
+        self.reducer, self.stays, self.is_root = reducer, stays, is_root
+        self.shard.data = self.shard.data.copy()  # not a view: the whole is to be freed
+        self.shard.version = self.gathered = 0
+        self.coming = None  # the job that brings it
+        for p in params:
+            p.bring = self.bring
+        self.leave()
+
+    def fetch(self):
+        """Begin to bring the weights home, behind what the caller does next."""
+        if self.weights is None and self.coming is None:
+            whole = np.empty(self.bounds[-1], self.dtype)
+            self.block(whole)[...] = self.shard.data
+            self.coming = self.reducer.run(ring_blocks.all_gather, whole, self.bounds)
+
+    def bring(self):
+        """Return once the weights are at home; then fetch those that will be needed next."""
+        if self.weights is None:
+            self.fetch()
+            self.weights, self.coming = self.coming.wait(), None
+            for p, view in zip(self.params, flat.views(self.weights, self.shapes), strict=True):
+                p._data = view  # the same values: no new version
+        self.reducer.fetch_after(self)
+
+    def leave(self):
+        if self.weights is not None and not self.stays:
+            self.weights = None
+            for p, shape in zip(self.params, self.shapes, strict=True):
+                p._data = Away(shape, self.dtype)
+
+    def gather(self, t):
+        """After the optimizer's step. Who is away will come with the new values."""
+        if self.weights is not None:
+            self.block(self.weights)[...] = self.shard.data
+            ring_blocks.all_gather(t, self.weights, self.bounds)
+        self.gathered = self.shard.version
+        for p in self.params:
+            p.version += 1
+
+
+class _Done:
+    """A job that was run at once."""
+
+    def __init__(self, result):
+        self.wait = lambda: result
+
+
+class UnitReducer(FleetingReducer):
+    """Gathers and scatters in one queue, so that their order is the same on all ranks.
+
+    plan    [(parameters, stays, is_root)], one for each unit
+    order   units in the order in which the first forward came to them
+    step    the direction of travel through it: 1 in forward, -1 in backward"""
+
+    def __init__(self, plan, *args):
+        self.plan, self.order, self.step = plan, [], 1
+        super().__init__(*args)
+
+    def build(self, order):
+        self.buckets = []
+        for params, stays, is_root in reversed(self.plan):  # as gradients will arrive
+            for group in flat.by_dtype(params).values():
+                self.buckets.append(Unit(self.t, group, self, stays, is_root))
+        self.bucket_of = {p: b for b in self.buckets for p in b.params}
+
+    def run(self, fn, *args):
+        """A handle whose wait() gives fn(t, *args)."""
+        return self.background.submit(fn, *args) if self.overlap else _Done(fn(self.t, *args))
+
+    def enter(self, units):
+        """Forward has come to these units."""
+        self.step = 1
+        for unit in units:
+            if unit not in self.order:
+                self.order.append(unit)
+            unit.bring()
+
+    def fetch_after(self, unit):
+        """Fetch the unit that follows this one in the direction of travel."""
+        if self.overlap and unit in self.order:
+            at = self.order.index(unit) + self.step
+            if 0 <= at < len(self.order):
+                self.order[at].fetch()
+
+    def expect(self, used, n_samples):
+        super().expect(used, n_samples)
+        self.step = -1
+
+    def launch(self, bucket):
+        bucket.leave()
+        super().launch(bucket)
+
+    def finish(self):
+        super().finish()
+        for unit in self.buckets:  # those of which nothing was used, or fetched for nothing
+            unit.leave()
+
+
+class Zero3(Zero1):
+    """`model` whose weights come home unit by unit.
+
+    units:         modules; None: the items of the outermost ModuleLists and Sequentials.
+    stay_below:    units of at most so many elements are never freed.
+    The rest as in Zero1. `state_dict()` and `with model.at_home():` bring everything home: all
+    ranks must call them together."""
+
+    def __init__(self, model, t, units=None, stay_below=0, overlap=True, broadcast_buffers=True):
+        units = items(model) if units is None else list(units)
+        vars(self)["plan"] = plan_units(t, model, units, stay_below)
+        super().__init__(model, t, overlap=overlap, broadcast_buffers=broadcast_buffers)
+        for module in units:
+            mine = {p for p in module.parameters() if p.requires_grad}
+            self._hook(module, [u for u in self.reducer.buckets if mine & set(u.params)])
+        self.root = [u for u in self.reducer.buckets if u.is_root]
+
+    def make_reducer(self, t, params, all_reduce, bucket_bytes, first_bucket_bytes, overlap):
+        return UnitReducer(self.plan, t, params, all_reduce, bucket_bytes, first_bucket_bytes,
+                           overlap)
+
+    def _hook(self, module, units):
+        def enter(module, inputs):
+            self.reducer.enter(units)
+
+        def leave(module, inputs, output):
+            if not replaying.get():  # its backward follows at once
+                for unit in units:
+                    unit.leave()
+
+        module.register_forward_pre_hook(enter)
+        module.register_forward_hook(leave)
+
+    def forward(self, *inputs, **options):
+        for unit in self.root:
+            unit.bring()
+        outputs = super().forward(*inputs, **options)
+        if not is_grad_enabled():
+            for unit in self.root:
+                unit.leave()
+        return outputs
+
+    @contextmanager
+    def at_home(self):
+        """`with model.at_home():` every parameter has its array, for reading."""
+        for unit in self.reducer.buckets:
+            unit.bring()
+        try:
+            yield self.module
+        finally:
+            for unit in self.reducer.buckets:
+                unit.leave()
+
+    def state_dict(self):
+        """The whole model's, as copies, on every rank."""
+        with self.at_home():
+            return {name: array.copy() for name, array in super().state_dict().items()}
+
+    def load_state_dict(self, state, strict=True):
+        with self.at_home():
+            result = super().load_state_dict(state, strict)
+            for unit in self.reducer.buckets:
+                unit.shard.data[...] = unit.block(unit.weights)
+        return result
+
+
+def items(model):
+    """The modules with parameters in the outermost lists: ModuleList, Sequential."""
+    found, stack = [], [model]
+    while stack:
+        module = stack.pop()
+        children = [m for m in module.children() if any(True for _ in m.parameters())]
+        if isinstance(module, (ModuleList, Sequential)):
+            found += children
+        else:
+            stack += reversed(children)
+    return found
+
+
+def plan_units(t, model, units, stay_below):
+    """[(parameters, stays, is_root)] of the units, the root's first."""
+    owners = {}
+    for module in units:
+        for p in module.parameters():
+            owners.setdefault(p, []).append(module)
+    shared = {p for p, modules in owners.items() if len(modules) > 1}
+    if shared:
+        raise ValueError(f"rank {t.rank}: {len(shared)} parameters are in more than one unit; give "
+                         "`units` so that a shared weight is in one of them or in none")
+    groups = [[p for p in model.parameters() if p not in owners],
+              *([p for p in module.parameters()] for module in units)]
+    groups = [[p for p in group if p.requires_grad] for group in groups]
+    return [(group, sum(p.numel() for p in group) <= stay_below, i == 0)
+            for i, group in enumerate(groups) if group]
