@@ -78,9 +78,12 @@ def shift(t, out, into):
     # Use only t.send(out, right) and t.recv(into, left): no sendrecv. First let every rank send,
     # then receive.
     #     minidl run -n 4 work/06_ring.py --n-shift 128       works: MPI buffers small messages
-    #     minidl run -n 4 work/06_ring.py --n-shift 100000    hangs (ctrl-C): a large send waits
-    #     python work/06_ring.py --sim 4 --n-shift 100000     the simulator says who waits for whom
+    #     minidl run -n 4 work/06_ring.py --n-shift 100000    a large send waits for its receive:
+    #                      after two seconds the watch says who waits for whom, and ends the run
+    #     python work/06_ring.py --sim 4 --n-shift 100000     the simulator says so at once
     # (Where small ends: on one machine Open MPI 5.0 hangs from 4,096 bytes, MPICH 5.0 from 8,192.)
+    # Read the table: what does every rank wait for, at which line, and where does the wait-for
+    # cycle close? A cycle is the disease, whoever is in it: one rank that receives first breaks it.
     # Then find an order that cannot hang and takes two or three message times however many ranks
     # there are: a send must meet a receive. Hint: even and odd ranks.
     if t.rank % 2 == 0:

@@ -269,7 +269,7 @@ x[:] = total
 t.send(out, right)
 t.recv(into, left)
 """,
-            "deadlock",
+            "wait-for cycle: rank 0 -> rank 1 -> rank 0",
         ),
         "everybody receives first": (
             """
@@ -281,6 +281,17 @@ t.send(out, right)
         "only rank 0 sends first": (
             """
 if t.rank == 0:
+    t.send(out, right)
+    t.recv(into, left)
+else:
+    t.recv(into, left)
+    t.send(out, right)
+""",
+            "one after the other",
+        ),
+        "the lower half sends first": (
+            """
+if t.rank < t.size // 2:
     t.send(out, right)
     t.recv(into, left)
 else:
