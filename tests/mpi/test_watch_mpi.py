@@ -16,7 +16,8 @@ pytestmark = pytest.mark.mpi
 
 # As no payload has moved, ranks that catch a mismatch are in step again: all cases fit in one run.
 CATCHING = r"""
-    from minidl.comm import tree, world
+    import numpy as np
+    from minidl.comm import ring, tree, world
     from minidl.comm.watch import Mismatch, Watch
     from tests.comm.test_watch import MISMATCHES
 
@@ -33,6 +34,11 @@ CATCHING = r"""
                 assert " on rank 0, " in text and " on rank 1" in text, text
                 print(f"caught {case}\n", end="", flush=True)
         tree.barrier(t)
+    try:  # ranks 0 and 2 agree with their left neighbour or with their right one: all must know
+        ring.all_reduce(t, np.ones(10 + (t.rank == 1)))
+    except Mismatch as error:
+        assert "ranks 0, 2: ring.all_reduce(x float64 (10,)" in str(error), str(error)
+        print("caught by all\n", end="", flush=True)
 """
 
 
@@ -176,6 +182,7 @@ def test_every_mismatch_is_raised_on_every_rank_before_the_payload(runs, mpi):
     assert run.returncode == 0, run.stderr
     for case in MISMATCHES:
         assert run.stdout.count(f"caught {case}\n") == 2, case
+    assert run.stdout.count("caught by all\n") == 3
 
 
 @under_both

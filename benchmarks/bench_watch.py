@@ -1,0 +1,116 @@
+"""What does it cost to be watched?
+
+    python benchmarks/bench_watch.py [--ranks 2 4] [--rounds 40] [--out F.json]
+
+Microseconds that a Watch adds to a ring all-reduce of 256 floats, where it shows most: the ranks
+agree in ceil(log2 n) rounds first. And what its two sleeping threads cost a rank that computes: the
+ratio of the times of a loop in Python with and without them. Medians over rounds in which both take
+turns; a call's time is the mean of 10, the slowest rank's. "At best" compares the fastest rounds:
+on a busy machine a median counts the neighbours' work, too. Starts itself under mpiexec.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+from common import machine, ratio, take_turns, write_json
+
+from minidl.comm import ring, tree, world
+from minidl.comm.watch import Watch
+from minidl.launcher import environment, find_mpiexec
+
+CALLS = 10  # few, so that some rounds run without being interrupted
+
+
+def options():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
+    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--out", help="JSON file (default benchmarks/results/watch.json)")
+    parser.add_argument("--measure", help=argparse.SUPPRESS)  # the file for rank 0, under mpiexec
+    return parser.parse_args()
+
+
+def measure(args):
+    """One rank under mpiexec; rank 0 writes the figures."""
+    t = world()
+    x = np.ones(256, np.float32)
+
+    def loop():
+        start = time.perf_counter()
+        total = 0
+        for i in range(2_000_000):
+            total += i
+        return time.perf_counter() - start
+
+    before = [loop() for _ in range(5)]
+    watched = Watch(t)
+
+    def reductions(t):
+        def run():
+            tree.barrier(t)
+            start = time.perf_counter()
+            for _ in range(CALLS):
+                x[:] = 1
+                ring.all_reduce(t, x)
+            mine = np.array([time.perf_counter() - start])
+            return tree.all_reduce(t, mine, np.maximum)[0] / CALLS
+
+        return run
+
+    times = take_turns({"plain": reductions(t), "watched": reductions(watched)}, args.rounds)
+    after = [loop() for _ in range(5)]
+    if t.rank == 0:
+        figures = {
+            "plain_us": 1e6 * statistics.median(times["plain"]),
+            "added_us": 1e6
+            * statistics.median(
+                a - b for a, b in zip(times["watched"], times["plain"], strict=True)
+            ),
+            "added_us_at_best": 1e6 * (min(times["watched"]) - min(times["plain"])),
+            "watched_over_plain": ratio(times["watched"], times["plain"]),
+            "compute_with_threads_over_without": min(after) / min(before),
+        }
+        with open(args.measure, "w") as f:
+            json.dump(figures, f)
+
+
+def main():
+    args = options()
+    if args.measure:
+        return measure(args)
+    print(machine())
+    print(f"ring all-reduce of 1 KiB, {args.rounds} rounds of {CALLS} calls\n")
+    print(
+        f"{'ranks':>5} {'plain us':>9} {'added us':>9} {'at best':>8} {'ratio':>6} "
+        f"{'compute with threads':>21}"
+    )
+    result = {"machine": machine(), "ranks": {}}
+    for n in args.ranks:
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "figures.json")
+            command = [find_mpiexec(), "-n", str(n), sys.executable, __file__, "--measure", path]
+            subprocess.run(
+                [*command, "--rounds", str(args.rounds)], env=environment(n, 1), check=True
+            )
+            with open(path) as f:
+                figures = json.load(f)
+        result["ranks"][n] = figures
+        print(
+            f"{n:>5} {figures['plain_us']:>9.1f} {figures['added_us']:>9.1f} "
+            f"{figures['added_us_at_best']:>8.1f} {figures['watched_over_plain']:>6.2f} "
+            f"{figures['compute_with_threads_over_without']:>21.3f}"
+        )
+    write_json(result, args.out, "watch.json")
+
+
+if __name__ == "__main__":
+    main()
