@@ -34,8 +34,11 @@ HEADER = KINDS * LINE  # before each rank's segment
 TAG = 32760  # and above, of the simulator's signals; users' tags are smaller
 
 # How to wait, by the number of looks at a count. A look takes 0.3 us, with sched_yield 1 us.
-SPINS = 300  # where every rank has a core: the peer is at work, and 100 us are soon over
-YIELDS = 2000  # then, or at once where ranks share cores: let others run first
+# Where every rank has a core: some 3 ms, a slice of the operating system. A peer that lost its core
+# to another program for one comes back before this rank gives up its own for one, else they take
+# turns at being away, and each signal costs a slice.
+SPINS = 10_000
+YIELDS = 2000  # then, or at once where ranks share cores: let the others run
 NAP_S = 100e-6  # then: the peer computes something, and may want this core's power for it
 
 
