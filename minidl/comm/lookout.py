@@ -7,6 +7,11 @@
 They talk over TCP (side_channel.py says why not MPI) and sleep nearly always: what they cost is in
 the README's figures.
 
+    rank 0: watch: deadlock: ranks 0, 1 can never go on.
+      rank 0 waits to send 400,000 bytes to rank 1, tag 0, in point-to-point, at x.py:9, for 1.3 s
+      rank 1 waits to send 400,000 bytes to rank 0, tag 0, in point-to-point, at x.py:9, for 1.2 s
+      wait-for cycle: rank 0 -> rank 1 -> rank 0
+
     nobody of a set can go on, twice in a quarter second       deadlock: certain, ends now
     a rank waits `deadline_s` for one that computes            it has not arrived: ends then
     a connection closes without a word                         that process was killed: ends now

@@ -8,7 +8,7 @@
     rank 2   all_reduce(x (12,)) ---/ \\--- no    (the dissemination of Hensgen, Finkel and Manber
     rank 3   all_reduce(x (10,)) --'   '-- no    1988); only if they differ do signatures travel
 
-    ValueError: rank 0: the ranks disagree on collective 3 of ranks 0-3; no payload has moved.
+    Mismatch: rank 0: the ranks disagree on collective 3 of ranks 0-3; no payload has moved.
       ranks 0, 1, 3: ring.all_reduce(x float32 (10,), op add), at train.py:31
       rank 2: ring.all_reduce(x float32 (12,), op add), at train.py:31
       differs: x is float32 (10,) on rank 0, float32 (12,) on rank 2. Unequal last batch?
