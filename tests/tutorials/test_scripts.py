@@ -13,6 +13,7 @@ from minidl.exercise import ROOT
 QUICK = {
     "02_add3": ["--n", "1003", "--n-time", "10000"],
     "03_kernel_tour": ["--rows", "4", "--cols", "300"],
+    "04_amp": ["--n", "10000", "--steps", "100"],
     "06_ring": ["--n", "10000", "--n-shift", "10000", "--steps", "5"],
     "07_overlap": ["--steps", "2", "--layers", "12"],
 }

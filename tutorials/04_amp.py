@@ -1,0 +1,285 @@
+"""04  Mixed precision and loss scaling.                  45 minutes, needs: 01, 21
+
+fp16 gradients vanish below 2^-25; scaling moves the histogram, dynamic scaling finds the scale.
+
+    python tutorials/04_amp.py                    one process; picture: out/04_amp.png
+
+fp16 has 5 bits of exponent and 10 of fraction:
+
+    becomes 0  |  fewer digits  |        11 digits of 2        |  becomes inf
+             2^-25            2^-14                         65504
+
+Halves cost half the memory and, on a GPU, a fraction of the time; but gradients are small. Of
+gradients that are normal with deviation sigma, a part is lost that the error function gives. Times
+S it is smaller, and since the chain rule is linear, S on the loss is S on every gradient:
+
+    P(|S g| <= 2^-25) = erf(2^-25 / (S sigma sqrt 2))         S max|g| <= 65504
+
+The largest safe S is a power of two, so that scaling rounds nothing. It changes during training;
+so try: an inf shows that S is too large: halve it and skip the step. After N good steps, double it.
+And the step: divide by S in fp32 (in fp16 the gradient would vanish again), look for inf, clip,
+update an fp32 master copy of the weights, round it to fp16.
+
+Paper: Micikevicius et al., "Mixed precision training", 2018, arXiv 1710.03740.
+The library's own: minidl/amp.py, grad_scaler.py, optim/master.py.
+Exercises: `minidl exercise 04` writes work/04_amp.py with the marked regions empty;
+`minidl check 04` grades it.
+"""
+
+import math
+
+import numpy as np
+
+import minidl
+from minidl import amp, nn, optim
+from minidl.data import datasets
+from minidl.nn import functional as F
+from minidl.tutorial import Table, launch, picture, progress, say
+
+SMALLEST, LARGEST = 2.0**-25, 65504.0  # at most this becomes 0 in fp16; its largest number
+WEIGHT = 2.0**-18  # of the loss: as small as gradients are in the first layers of a deep network
+BATCH = 128
+HUGE = 2.0**44  # a scale to start from that is certainly too large
+
+
+class DynamicLossScaler:
+    """The scale S of the loss: halved after an overflow, doubled after `interval` good steps."""
+
+    def __init__(self, scale, interval):
+        self.scale, self.interval = scale, interval
+        self.good_steps = self.skipped = 0
+
+    def update(self, overflow):
+        """After every step. overflow: whether it was skipped because of inf or nan."""
+        # >>> exercise 04a: the dynamic scale
+        # Overflow: halve self.scale, count the step in self.skipped, and begin to count good steps
+        # anew. Otherwise count it in self.good_steps; when there are self.interval of them in a
+        # row, double self.scale and begin to count anew.
+        if overflow:
+            self.scale /= 2
+            self.good_steps = 0
+            self.skipped += 1
+            return
+        self.good_steps += 1
+        if self.good_steps == self.interval:
+            self.scale *= 2
+            self.good_steps = 0
+        # <<<
+
+
+def mixed_step(weights, masters, grads, scale, lr, max_norm):
+    """One SGD step. Returns whether the gradients overflowed; then nothing has changed.
+
+    weights: fp16 arrays; masters: their fp32 copies; grads: fp16, of the loss times `scale`.
+    The norm of all gradients together is clipped to max_norm (multiply by max_norm / norm if it is
+    above)."""
+    # >>> exercise 04b: one step in mixed precision
+    # In this order: unscale in fp32, look for inf and nan (np.isfinite), clip, update the masters
+    # in place, copy them down to the weights in place.
+    unscaled = [g.astype(np.float32) / np.float32(scale) for g in grads]
+    if not all(np.isfinite(g).all() for g in unscaled):
+        return True
+    norm = math.sqrt(sum(float((g.astype(np.float64) ** 2).sum()) for g in unscaled))
+    factor = np.float32(lr * min(1.0, max_norm / norm) if norm else lr)
+    for weight, master, g in zip(weights, masters, unscaled, strict=True):
+        master -= factor * g
+        weight[...] = master
+    return False
+    # <<<
+
+
+class Digits:
+    """A model that has learned for a while, and the rest of its training, to be done at different
+    precisions. Late in training steps are small, and that is when fp16 weights stop moving."""
+
+    def __init__(self, n_before, lr):
+        images, self.labels = datasets.digits()[0][:]
+        self.images = images.reshape(-1, 64)
+        minidl.manual_seed(0)
+        self.start = nn.MLP(64, 64, 10, activation=nn.Tanh)
+        optimizer = optim.SGD(self.start.parameters(), lr=lr)
+        for i in range(n_before):
+            optimizer.zero_grad()
+            self.loss(self.start, i).backward()
+            optimizer.step()
+
+    def model(self, level="O0"):
+        """A copy of the model in apex's level of mixed precision."""
+        model = nn.MLP(64, 64, 10, activation=nn.Tanh)
+        model.load_state_dict(self.start.state_dict())
+        amp.prepare(model, level)
+        return model
+
+    def loss(self, model, i):
+        """On batch i; the same samples whatever the precision."""
+        rows = minidl.Generator(1, stream=i).integers(0, len(self.images), (BATCH,))
+        return F.cross_entropy(model(minidl.Tensor(self.images[rows])), self.labels[rows])
+
+    def by_library(self, level, steps, lr):
+        """The loss on batch 0 after every tenth step."""
+        model = self.model()
+        optimizer = optim.SGD(model.parameters(), lr=lr / WEIGHT)
+        model, optimizer, scaler = amp.initialize(model, optimizer, level)
+        losses = []
+        for i in steps:
+            if i % 10 == 0:
+                losses.append(self.loss(model, 0).item())
+            optimizer.zero_grad()
+            scaler.scale(self.loss(model, i) * WEIGHT).backward()
+            scaler.step(optimizer, max_norm=WEIGHT)
+            scaler.update()
+        return [*losses, self.loss(model, 0).item()]
+
+    def by_hand(self, scaler, steps, lr, with_masters=True, with_scaling=True):
+        """O2, written out: (losses as above, the scale at every step, weights that a skipped step
+        changed). The other two are what happens when one of its parts is left out."""
+        model = self.model("O2")
+        weights = [p.data for p in model.parameters()]
+        masters = [w.astype(np.float32) for w in weights] if with_masters else weights
+        losses, scales, changed = [], [], 0
+        for i in steps:
+            if i % 10 == 0:
+                losses.append(self.loss(model, 0).item())
+            scale = scaler.scale if with_scaling else 1.0
+            scales.append(scale)
+            model.zero_grad()
+            before = [w.copy() for w in weights]
+            with np.errstate(all="ignore"):  # inf is expected: it tells that the scale is too large
+                (self.loss(model, i) * (WEIGHT * scale)).backward()
+            overflow = mixed_step(weights, masters, [p.grad for p in model.parameters()], scale,
+                                  lr / WEIGHT, WEIGHT)
+            if overflow:
+                changed += sum(int((w != b).sum()) for w, b in zip(weights, before, strict=True))
+            scaler.update(overflow)
+        return [*losses, self.loss(model, 0).item()], scales, changed
+
+
+def largest_scale(g):
+    """The largest power of two whose multiple of g has no inf in fp16, by trying."""
+    scale = 1.0
+    with np.errstate(over="ignore"):
+        while np.isfinite((2 * scale * g).astype(np.float16)).all():
+            scale *= 2
+    return scale
+
+
+def flush(t, args, table):
+    """Part 1: how much of a normal distribution fp16 loses."""
+    say(t, f"1. {args.n:,} normal gradients of deviation {args.sigma:g}, in fp16.")
+    g = minidl.Generator(4).normal(args.n) * np.float32(args.sigma)
+    for power in (0, 4, 8, 12):
+        scale = 2.0**power
+        lost = int(((scale * g).astype(np.float16) == 0).sum())
+        counted = int((np.abs(g.astype(np.float64)) * scale <= SMALLEST).sum())
+        table.row(f"S = 2^{power}: gradients that became 0", lost, counted, "exact")
+        theory = math.erf(SMALLEST / (scale * args.sigma * math.sqrt(2)))
+        # four standard deviations of a fraction counted over n
+        bound = 4 * math.sqrt(theory * (1 - theory) / args.n) + 1 / args.n
+        table.row(f"S = 2^{power}: as a fraction", lost / args.n, theory, f"abs<{bound:.1g}")
+    theory = 2.0 ** math.floor(math.log2(LARGEST / float(np.abs(g).max())))
+    table.row("largest safe S, log2", int(math.log2(largest_scale(g))), int(math.log2(theory)),
+              "exact")
+    return g
+
+
+def main(t, args):
+    table = Table(t)
+    g = flush(t, args, table)
+
+    digits = Digits(n_before=30, lr=0.5)
+    say(t, "2. A scale that is too large, on one batch, until it fits.")
+    model = digits.model()
+    (digits.loss(model, 0) * WEIGHT).backward()
+    real = np.concatenate([p.grad.reshape(-1) for p in model.parameters()])
+    real = real[real != 0]  # a pixel that is always black gives none
+    safe = 2.0 ** math.floor(math.log2(LARGEST / float(np.abs(real).max())))
+    scaler = DynamicLossScaler(HUGE, interval=1)
+    digits.by_hand(scaler, [0] * 30, lr=0.0)
+    # interval 1: once it fits, every other step overflows
+    to_fall = int(math.log2(HUGE / safe))
+    table.row("steps skipped of 30", scaler.skipped, to_fall + (30 - to_fall) // 2, "exact")
+
+    say(t, f"3. The rest of the training, {args.steps} steps, at six precisions.")
+    curves = {}
+    for level in ("O0", "O1", "O2", "O3"):
+        steps = progress(t, range(args.steps), level)
+        curves[level] = digits.by_library(level, steps, args.lr)
+    scaler = DynamicLossScaler(HUGE, interval=25)
+    steps = progress(t, range(args.steps), "by hand")
+    curves["O2 by hand"], scales, changed = digits.by_hand(scaler, steps, args.lr)
+    for name, options in (("no master weights", {"with_masters": False}),
+                          ("no loss scaling", {"with_scaling": False})):
+        steps = progress(t, range(args.steps), name)
+        curves[name] = digits.by_hand(DynamicLossScaler(safe, 25), steps, args.lr, **options)[0]
+    falls = sum(b < a for a, b in zip(scales, [*scales[1:], scaler.scale], strict=True))
+    table.row("O2 by hand: steps skipped", scaler.skipped, falls, "exact")
+    table.row("weights that a skipped step changed", changed, 0, "exact")
+    first, last = curves["O0"][0], curves["O0"][-1]
+    for name in ("O1", "O2", "O2 by hand"):
+        table.row(f"loss, {name} (theory: O0's)", curves[name][-1], last, "rel<0.01")
+    # what is left out must show: less than half of the way that fp32 goes
+    for name in ("no master weights", "no loss scaling", "O3"):
+        fails = not first - curves[name][-1] < 0.5 * (first - last)
+        table.row(f"loss, {name}", curves[name][-1])
+        table.row(f"{name}: under half of O0's progress", "no" if fails else "yes", "yes", "exact")
+    picture(t, draw, g, real, curves, scales, safe)
+    return table
+
+
+BLUE, RED, ORANGE, GREY = "#08306b", "#cb181d", "#fd8d3c", "#969696"
+
+
+def draw(plt, g, real, curves, scales, safe):
+    """Left: the histogram moves through fp16's window. Right: losses; the scale finds its place."""
+    figure = plt.figure(figsize=(14, 8))
+    left, right = figure.subfigures(1, 2, width_ratios=(1.15, 1))
+    panels, (above, below) = left.subplots(4, 1), right.subplots(2, 1)
+    bins = np.arange(-46, 19)
+    for axes, power in zip(panels, (0, 4, 8, 12), strict=True):
+        for start, stop, colour in ((-46, -25, RED), (-25, -14, ORANGE), (16, 19, RED)):
+            axes.axvspan(start, stop, color=colour, alpha=0.18, linewidth=0)
+        for values, style in ((g, {"color": "#6baed6"}),
+                              (real, {"histtype": "step", "color": BLUE, "linewidth": 1.5})):
+            size = np.log2(np.abs(values[values != 0]).astype(np.float64)) + power
+            axes.hist(size, bins, weights=np.full(len(size), 100 / len(values)), **style)
+        lost = [100 * float(((2.0**power * v).astype(np.float16) == 0).mean()) for v in (g, real)]
+        axes.text(-8, 18.5, f"$S = 2^{{{power}}}$", fontsize=13)
+        axes.text(-8, 11, f"lost: {lost[0]:.1f}% of the normal,\n{lost[1]:.1f}% of the model's",
+                  fontsize=11, color=RED, va="center")
+        axes.set(xlim=(-46, 19), ylim=(0, 25), ylabel="%")
+        axes.set_xticks([-40, -25, -14, 0, 16], [])
+    panels[0].set_title("Gradients in fp16's window: normal (filled), a model's (line)", pad=22)
+    for place, word in ((-35.5, "becomes 0"), (-19.5, "fewer digits"), (1, "full precision"),
+                        (17.5, "inf")):
+        panels[0].text(place, 26, word, ha="center", fontsize=11)
+    panels[-1].set_xticks([-40, -25, -14, 0, 16],
+                          ["$2^{-40}$", "$2^{-25}$", "$2^{-14}$", "1", "65504"])
+    panels[-1].set(xlabel="|S g|")
+
+    styles = {"O0": (GREY, "-", 6), "O1": (ORANGE, "-", 3.5), "O2": (BLUE, "-", 1.5),
+              "no master weights": (RED, "-", 2), "no loss scaling": ("#fcae91", "-", 5),
+              "O3": ("black", ":", 2)}
+    for name, (colour, line, width) in styles.items():
+        steps = 10 * np.arange(len(curves[name]))
+        above.plot(steps, curves[name], line, color=colour, linewidth=width, label=name)
+    above.set(title="Leave a part out, and training stops", xlabel="training step")
+    above.set(ylabel="cross entropy (nats)")
+    above.legend(fontsize=10, ncols=2)
+    below.step(range(len(scales)), np.log2(scales), where="post", color=BLUE)
+    below.axhline(math.log2(safe), color=RED, linestyle="--")
+    below.text(len(scales), math.log2(safe) + 0.2, "largest that is safe at the start",
+               color=RED, ha="right")
+    below.set(title="The scale falls until it fits, then tries again", xlabel="training step")
+    below.set(ylabel="log2 of the scale S", ylim=(math.log2(safe) - 3, None))
+    return figure
+
+
+OPTIONS = {
+    "n": (1_000_000, "normal gradients"),
+    "sigma": (1e-7, "their deviation"),
+    "steps": (300, "training steps"),
+    "lr": (0.002, "learning rate of these"),
+}
+
+if __name__ == "__main__":
+    launch(main, OPTIONS)
