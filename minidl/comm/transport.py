@@ -118,7 +118,8 @@ class Transport(ABC):
         """A window of n_bytes on every rank that all ranks see (window.py), the same on every call.
 
         All ranks must call it. One user at a time, as for `scratch`. Raises window.NoSharedMemory,
-        on all ranks, where some do not share memory.
+        on all ranks, where some do not share memory. Where threads of a rank use several windows,
+        let one thread make them: Open MPI can hang when two windows are made at once.
         """
         raise NotImplementedError(f"rank {self.rank}: {type(self).__name__} has no shared windows")
 
