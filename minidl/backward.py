@@ -186,6 +186,7 @@ def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
                 if not isinstance(edge, tuple) and _is_shared(gx, gxs[:i], gxs[i + 1:], gys, saved):
                     gx = gx.copy()  # a leaf owns its gradient
             send(edge, gx)
+        saved = gxs = gys = gx = None  # freed before the next node runs: it may be a recompute
 
 
 def _start(root, gradient):

@@ -1,6 +1,7 @@
 """The ledger's bytes: of the states exactly the formula, of a step what Python itself allocates."""
 
 import tracemalloc
+import weakref
 
 import numpy as np
 import pytest
@@ -142,6 +143,29 @@ def test_recompute_lowers_the_recorded_peak_to_k_plus_n_over_k(k):
     # A layer keeps one unit, its result, which is the next one's input. Held are the inputs of the
     # k segments but the first, which is the caller's; the n/k results of one segment; the result.
     assert ledger.most("activations") == (k - 1 + 8 // k + 1) * x.nbytes
+
+
+def test_what_a_node_saved_is_free_when_the_next_one_runs():
+    left = []
+
+    class Keep(minidl.Function):
+        def forward(self, x):
+            mine = np.zeros(5)
+            self.mine = weakref.ref(mine)
+            self.save(mine)
+            return x * 2
+
+        def backward(self, gy):
+            left.append(sum(node.mine() is not None for node in nodes))
+            return gy * 2
+
+    x = minidl.ones(3, requires_grad=True)
+    y, nodes = x, []
+    for _ in range(3):
+        y = Keep.apply(y)
+        nodes.append(y.grad_fn)
+    y.backward(np.ones(3, np.float32))
+    assert left == [3, 2, 1]
 
 
 def test_nothing_is_recorded_outside_the_block_nor_kept_alive_by_it():
