@@ -39,7 +39,8 @@ MAY_IMPORT = {
     "parallel": f"optim nn fused ops recompute amp comm memory {ENGINE}",
     "infer": f"nn ops fused {ENGINE}",
     "data": "random backend",
-    "snapshot": "parallel optim nn amp tensor comm random backend",
+    "durable": "",
+    "snapshot": "durable parallel comm random backend",
     "exercise": ANYTHING,
     "tutorial": ANYTHING,  # what the scripts in tutorials/ share
     "cli": ANYTHING,
@@ -54,6 +55,7 @@ ONLY_IN = {
     "greenlet": ["comm/scheduler.py"],
     "cupy": ["backend.py", "cuda/gpu.py"],
     "cupyx": ["ops/normal.py"],  # ndtr, which NumPy lacks
+    "safetensors": ["snapshot.py"],
     "sklearn": ["data/datasets.py"],
     "torch": [],
 }

@@ -1,0 +1,307 @@
+"""Snapshots: a run that dies goes on from its last one, to the same bits, on any number of ranks.
+
+    runs/step-00000012.0-of-2.9f86d081.safetensors    what rank 0 held: regions of named tensors
+    runs/step-00000012.1-of-2.60303ae2.safetensors    what rank 1 held
+    runs/step-00000012.json                           the index: which file holds what, checksums,
+                                                      options, schedule, scaler, generators, sampler
+    snapshot.save("runs", step, model=model, optimizer=optimizer, scaler=scaler, ...)
+    step = snapshot.load("runs", model=model, optimizer=optimizer, scaler=scaler, ...)
+
+A crash at any moment leaves the previous snapshot whole, because each thing is on the disk before
+the next one names it (durable.py): first every rank's file; when all are, rank 0's index, whose
+rename is the commit; then, and not before, rank 0 removes older snapshots and what crashes left.
+
+The model may be a plain one, DataParallel or a ZeRO stage, and another one when it is loaded, on
+another number of ranks: every region is found in the files by overlap (parallel/regions.py).
+Numbers and buffers are rank 0's; random generators are each rank's own. Save between two steps:
+gradients are not kept. All ranks see one folder, and call together.
+
+safetensors and JSON are plain data: loading runs no code, as unpickling would.
+Test: tests/test_snapshot.py
+"""
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+
+from minidl import backend, durable
+from minidl.comm import ring_blocks, tree
+from minidl.parallel import Zero1
+from minidl.parallel.regions import (
+    bucket_order,
+    buffers,
+    fill,
+    generators,
+    leaves,
+    mine,
+    numbers,
+    regions,
+    stranger,
+    unwrapped,
+)
+
+
+class SnapshotError(RuntimeError):
+    """A snapshot is not there, damaged, or of another model."""
+
+
+def save(folder, step, t=None, *, model, optimizer=None, scaler=None, scheduler=None, sampler=None,
+         keep=2):
+    """Write the state between two steps as that of step `step`; on return it is on the disk.
+
+    t       the transport of all ranks that call; None: the model's, or one rank alone
+    keep    how many snapshots stay in the folder, this one included"""
+    t, rank, size = _ranks(t, model)
+    folder = Path(folder)
+    later = []
+    if rank == 0:
+        folder.mkdir(parents=True, exist_ok=True)
+        later = [s for s in steps(folder) if s > step]
+    _agree(t, f"wanted to save step {step} into {folder}, which holds the later step {later[-1]}, "
+              "from another run? Remove its .json, or save elsewhere" if later else "")
+    tensors, holds, about = {}, [], {}
+    for key, array, first, end, shape in mine(model, optimizer, rank, size):
+        about[key] = {"shape": shape, "dtype": array.dtype.name}
+        if first < end:
+            tensors[f"{key}/{first}"] = np.ascontiguousarray(backend.to_device(array, "cpu"))
+            holds.append([key, first, end])
+    data = _safetensors().numpy.save(tensors)
+    digest = hashlib.sha256(data).hexdigest()
+    name = f"step-{step:08d}.{rank}-of-{size}.{digest[:8]}.safetensors"
+    durable.write(folder / name, data)
+    file = {"name": name, "bytes": len(data), "sha256": digest, "holds": holds}
+    states = {key: g.get_state() for key, g in generators(model).items()}
+    parts = _all_gather(t, durable.sealed({  # which is also: every rank's file is on the disk
+        "file": file, "tensors": about, "generators": states,
+        "state": numbers(model, optimizer)}))
+    if rank == 0:
+        parts = [durable.unsealed(part) for part in parts]
+        body = {"step": step, "tensors": {}, "state": {}, "order": bucket_order(model),
+                "files": [part["file"] for part in parts],
+                "generators": [part["generators"] for part in parts],
+                "groups": None if optimizer is None else [
+                    {k: v for k, v in group.items() if k != "params"}
+                    for group in optimizer.param_groups],
+                **{key: None if it is None else it.state_dict() for key, it in
+                   (("scaler", scaler), ("scheduler", scheduler), ("sampler", sampler))}}
+        for part in parts:
+            body["tensors"] |= part["tensors"]
+            body["state"] |= part["state"]
+        durable.write(folder / f"step-{step:08d}.json", durable.sealed(body))
+        _prune(folder, keep)
+    if t is not None:
+        tree.barrier(t)
+
+
+def load(folder, t=None, *, model, optimizer=None, scaler=None, scheduler=None, sampler=None,
+         step=None):
+    """Put a snapshot's state into the given objects, in place; returns its step.
+
+    step    which one; None: the latest. What is not given is not loaded. SnapshotError, on all
+            ranks and before anything has changed, if a file or the model does not fit."""
+    t, rank, size = _ranks(t, model)
+    folder = Path(folder)
+    index = _index(folder, t, step)
+    given = {"scaler": scaler, "scheduler": scheduler, "sampler": sampler}
+    problem = _misfit(index, model, optimizer, given)
+    for file in index["files"][rank::size]:  # each is read through once, by somebody
+        problem = problem or durable.damage(folder / file["name"], file["bytes"], file["sha256"])
+    _agree(t, problem)
+
+    by_leaf = regions(model)
+    targets = [(f"param/{r.name}", leaf.data, r) for leaf, rs in by_leaf.items() for r in rs]
+    targets += [(f"buffer/{r.name}", r.leaf.data, r) for r in buffers(model)]
+    for leaf, owner in leaves(optimizer):
+        name = by_leaf[owner][0].name
+        saved = index["state"][name]
+        arrays = {kind: leaf._xp.zeros(leaf.shape, index["tensors"][f"{kind}/{name}"]["dtype"])
+                  for kind in saved["arrays"] if kind != "master"}
+        optimizer.state.pop(leaf, None)
+        if arrays or saved["numbers"]:
+            optimizer.state[leaf] = {**saved["numbers"], **arrays}
+        if leaf is not owner:
+            arrays["master"] = leaf.data
+        targets += [(f"{kind}/{r.name}", array, r)
+                    for r in by_leaf[owner] for kind, array in arrays.items()]
+    _read(folder, index, targets)
+    for leaf in [*by_leaf, *(leaf for leaf, _ in leaves(optimizer))]:
+        leaf.version += 1
+    if isinstance(model, Zero1):
+        model.gather()
+    if optimizer is not None:
+        for group, options in zip(optimizer.param_groups, index["groups"], strict=True):
+            group.update({k: tuple(v) if isinstance(v, list) else v for k, v in options.items()})
+    for key, it in given.items():
+        if it is not None:
+            it.load_state_dict(index[key])
+    _set_generators(model, index["generators"], rank)
+    if index["order"] and bucket_order(model):
+        named = dict(unwrapped(model).named_parameters())
+        model.reducer.build([named[name] for name in index["order"]["names"]])
+        model.reducer.rebuilt = index["order"]["rebuilt"]
+    return index["step"]
+
+
+def steps(folder):
+    """The steps of which there are snapshots in the folder, ascending."""
+    return sorted(int(path.stem[5:]) for path in Path(folder).glob("step-*.json"))
+
+
+def latest(folder):
+    """The step of the latest snapshot in the folder; None if there is none."""
+    return max(steps(folder), default=None)
+
+
+# -- does it fit, and where is it
+
+
+def _misfit(index, model, optimizer, given):
+    """A sentence about the first thing in which the objects differ from the snapshot, or ""."""
+    lacking = [key for key, it in given.items() if it is not None and index[key] is None]
+    lacking += ["optimizer"] * (optimizer is not None and index["groups"] is None)
+    if lacking:
+        return f"the snapshot holds no {', '.join(lacking)}"
+    by_leaf = regions(model)
+    here = {f"param/{r.name}": (r.shape, leaf.dtype.name) for leaf, rs in by_leaf.items()
+            for r in rs}
+    here |= {f"buffer/{r.name}": (r.shape, r.leaf.dtype.name) for r in buffers(model)}
+    here |= {f"generator {key}": () for key in generators(model)}
+    there = {key: (tuple(about["shape"]), about["dtype"]) for key, about in
+             index["tensors"].items() if key.startswith(("param/", "buffer/"))}
+    there |= {f"generator {key}": () for key in index["generators"][0]}
+    for key in [*here, *there]:
+        if here.get(key) != there.get(key):
+            return (f"{key}: wanted {there.get(key, 'nothing')} as in the snapshot, the model has "
+                    f"{here.get(key, 'none')}")
+    if optimizer is None:
+        return ""
+    if len(index["groups"]) != len(optimizer.param_groups):
+        return (f"wanted {len(index['groups'])} parameter groups as in the snapshot, the optimizer "
+                f"has {len(optimizer.param_groups)}")
+    for leaf, owner in leaves(optimizer):
+        if owner not in by_leaf:
+            return stranger(owner)
+        names = [r.name for r in by_leaf[owner]]
+        states = [index["state"].get(name) for name in names]
+        for name, state in zip(names, states, strict=True):
+            if state is None:
+                return f"{name} is updated here, and by no optimizer in the snapshot"
+            if state != states[0]:
+                return (f"{names[0]} and {name} share a shard here, but their states differ in the "
+                        f"snapshot: {states[0]}, {state}; one was not stepped. Load it into "
+                        "DataParallel, or give every parameter a gradient before it is saved")
+        if ("master" in states[0]["arrays"]) != (leaf is not owner):
+            return (f"{names[0]} has a master copy " + (
+                "in the snapshot and not here; first call optim.use_master_weights(optimizer)"
+                if leaf is owner else "here and not in the snapshot"))
+    return ""
+
+
+def _read(folder, index, targets):
+    """Fill the arrays of `targets`, each with its region of what the files hold."""
+    written, files = {}, {}
+    for file in index["files"]:
+        for key, first, end in file["holds"]:
+            written.setdefault(key, []).append((first, end, (file["name"], f"{key}/{first}")))
+
+    def read(where, begin, end):
+        name, key = where
+        if name not in files:
+            files[name] = _safetensors().safe_open(folder / name, framework="numpy")
+        return files[name].get_slice(key)[begin:end]
+
+    for key, array, region in targets:
+        values = np.empty(region.end - region.first, array.dtype)
+        if fill(values, region.first, written.get(key, ()), read) != len(values):
+            raise SnapshotError(f"{folder}: the files do not hold all of elements {region.first} "
+                                f"to {region.end} of {key}")
+        region.put(array, backend.to_device(values, backend.device_of(array)))
+
+
+def _set_generators(model, saved, rank):
+    """Each rank's own state again; ranks that are new get streams that nobody had, or the common
+    one where all had the same."""
+    for key, generator in generators(model).items():
+        states = [tuple(mine[key]) for mine in saved]
+        if rank < len(saved):
+            generator.set_state(states[rank])
+        elif len({state[:2] for state in states}) == 1 and len(saved) > 1:
+            generator.set_state(states[0])
+        else:
+            seed, _, counter = states[0]
+            stream = max(stream for _, stream, _ in states) + 1 + rank - len(saved)
+            generator.set_state((seed, stream, counter))
+
+
+# -- between ranks, and with the folder
+
+
+def _safetensors():
+    """The library, imported by those who need it."""
+    try:
+        import safetensors.numpy
+    except ImportError as error:
+        raise ImportError("snapshots are safetensors files, and safetensors is not installed: "
+                          "pip install 'minidl[snapshot]'") from error
+    return safetensors
+
+
+def _ranks(t, model):
+    t = getattr(model, "t", None) if t is None else t
+    return (t, 0, 1) if t is None else (t, t.rank, t.size)
+
+
+def _all_gather(t, data):
+    """Every rank's bytes, in a list."""
+    if t is None:
+        return [data]
+    joined, bounds = ring_blocks.all_gather_v(t, np.frombuffer(data, np.uint8))
+    return [joined[a:b].tobytes() for a, b in zip(bounds, bounds[1:], strict=False)]
+
+
+def _agree(t, problem):
+    """All ranks raise the first rank's problem, if any has one."""
+    for rank, text in enumerate(_all_gather(t, problem.encode())):
+        if text:
+            raise SnapshotError(f"rank {rank}: {text.decode()}")
+
+
+def _index(folder, t, step):
+    """The index's body on all ranks, as rank 0 reads it."""
+    data, problem = b"", ""
+    if t is None or t.rank == 0:
+        step = latest(folder) if step is None else step
+        if step not in steps(folder):
+            problem = f"{folder} holds the snapshots {steps(folder)}, wanted {step or 'one'}"
+        else:
+            path = folder / f"step-{step:08d}.json"
+            data = path.read_bytes()
+            try:
+                durable.unsealed(data)
+            except ValueError as error:
+                problem = f"{path}: {error}. Others in the folder: load(..., step=)"
+    _agree(t, problem)
+    return json.loads(_all_gather(t, data)[0])["body"]
+
+
+def _prune(folder, keep):
+    """Remove all but the last `keep` snapshots, and what belongs to none. An index goes first: a
+    crash in between must leave no index without its files."""
+    old = steps(folder)[:-keep]
+    for step in old:
+        durable.remove(folder / f"step-{step:08d}.json")
+    if old:
+        durable.sync(folder)
+    kept = set()
+    for step in steps(folder):
+        path = folder / f"step-{step:08d}.json"
+        try:
+            kept |= {file["name"] for file in durable.unsealed(path.read_bytes())["files"]}
+        except ValueError:
+            return  # a damaged index: which files are its own is unknown, so all stay
+    for path in folder.iterdir():
+        ours = path.name.startswith("step-") and path.suffix in (".safetensors", ".tmp")
+        if ours and path.name not in kept:
+            durable.remove(path)

@@ -1,0 +1,479 @@
+"""A snapshot is there or not, and a run that goes on from it is the run that never stopped."""
+
+import contextlib
+import json
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import minidl
+from minidl import durable, nn, optim, snapshot
+from minidl.amp import GradScaler
+from minidl.comm import ring, simulate, tree
+from minidl.data import DistributedSampler
+from minidl.nn import functional as F
+from minidl.parallel import DataParallel, Zero1, Zero2, Zero3
+from minidl.parallel.regions import regions
+from minidl.snapshot import SnapshotError
+from tests.conftest import ranks
+
+STAGES = {0: DataParallel, 1: Zero1, 2: Zero2, 3: Zero3}
+
+
+class Net(nn.Module):
+    """Odd sizes, a tied weight, a frozen one, a buffer, dropout from the rank's own generator."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([nn.Linear(7, 7), nn.Linear(7, 5)])
+        self.norm = nn.BatchNorm1d(5)
+        self.drop = nn.Dropout(0.3)
+        self.head = nn.Linear(5, 3)
+        self.tied = self.head
+        self.frozen = nn.Parameter(minidl.randn(7).data)
+        self.frozen.requires_grad = False
+
+    def forward(self, x):
+        x = x * self.frozen
+        for block in self.blocks:
+            x = F.relu(block(x))
+        return self.tied(self.drop(self.norm(x)))
+
+
+class Run:
+    """All that a training run has."""
+
+    def __init__(self, t, stage, seed=0, kind=optim.AdamW, half=False):
+        minidl.manual_seed(seed)  # the same weights on every rank
+        self.t = t
+        net = Net().half() if half else Net()
+        self.model = STAGES[stage](net, t)
+        leaves = self.model.shards() if stage else \
+            [p for p in self.model.parameters() if p.requires_grad]
+        options = {"momentum": 0.9} if kind is optim.SGD else {}
+        self.optimizer = kind(leaves, lr=1e-2, **options)
+        if half:
+            optim.use_master_weights(self.optimizer)
+        self.scaler = GradScaler(
+            2.0**4, growth_interval=2,
+            agree=lambda bad: ring.all_reduce(t, np.array([bad]), np.logical_or)[0])
+        self.scheduler = optim.lr_scheduler.CosineAnnealingLR(self.optimizer, T_max=9)
+        self.sampler = DistributedSampler(60, t.rank, t.size, seed=seed)
+        self.parts = {"model": self.model, "optimizer": self.optimizer, "scaler": self.scaler,
+                      "scheduler": self.scheduler, "sampler": self.sampler}
+        self.stage = stage
+        self.loader = None
+        self.half = half
+        minidl.manual_seed(seed + 1, stream=t.rank)  # dropout differs between ranks
+
+    def step(self):
+        if self.loader is None:
+            self.loader = iter(self.sampler)
+        rows = [next(self.loader) for _ in range(2)]
+        self.sampler.advance(2)
+        data = np.random.default_rng(5)
+        x, y = data.normal(size=(60, 7)).astype("f4")[rows], data.integers(0, 3, 60)[rows]
+        self.optimizer.zero_grad()
+        x = minidl.tensor(x.astype("f2") if self.half else x)
+        loss = F.cross_entropy(self.model(x).float(), minidl.tensor(y))
+        self.scaler.scale(loss).backward()
+        if self.scaler.step(self.optimizer):
+            self.scheduler.step()
+        self.scaler.update()
+        if self.stage:
+            self.model.gather()
+        return loss.item()
+
+    def weights(self):
+        return {k: np.array(v) for k, v in self.model.state_dict().items()}
+
+    def states(self):
+        """{(kind, name): (first, values)} of the optimizer on this rank, and its numbers."""
+        found = {}
+        by_leaf = regions(self.model)
+        for leaf in self.optimizer.parameters():
+            state = dict(self.optimizer.state.get(leaf, {}))
+            owner = self.optimizer.low.get(leaf, leaf)
+            if owner is not leaf:
+                state["master"] = leaf.data
+            for r in by_leaf[owner]:
+                for kind, value in state.items():
+                    array = getattr(value, "ndim", 0)
+                    found[kind, r.name] = (r.first, r.of(value).copy()) if array else value
+        return found
+
+
+@contextlib.contextmanager
+def common_folder(t):
+    """A new folder that all ranks know; rank 0 removes it."""
+    with tempfile.TemporaryDirectory() if t.rank == 0 else contextlib.nullcontext("") as name:
+        path = np.frombuffer(name.ljust(200).encode(), np.uint8).copy()
+        yield Path(tree.broadcast(t, path, 0).tobytes().decode().strip())
+        tree.barrier(t)
+
+
+def same(a, b):
+    assert a.keys() == b.keys()
+    for key in a:
+        if isinstance(a[key], tuple):
+            assert a[key][0] == b[key][0]
+        x, y = (v[1] if isinstance(v, tuple) else v for v in (a[key], b[key]))
+        np.testing.assert_array_equal(x, y, err_msg=str(key))
+
+
+@pytest.mark.parametrize("stage, kind, half", [
+    (0, "AdamW", False), (1, "AdamW", False), (2, "SGD", False), (2, "AdamW", True),
+    (3, "AdamW", False)])
+@ranks(1, 2, 3)
+def test_a_resumed_run_is_the_run_that_never_stopped(t, stage, kind, half):
+    kind = getattr(optim, kind)
+    with common_folder(t) as folder:
+        run = Run(t, stage, kind=kind, half=half)
+        for _ in range(3):
+            run.step()
+        snapshot.save(folder, 3, **run.parts)
+        losses = [run.step() for _ in range(3)]
+        again = Run(t, stage, seed=9, kind=kind, half=half)  # all different, until it loads
+        assert snapshot.load(folder, **again.parts) == 3
+        assert [again.step() for _ in range(3)] == losses
+        same(again.weights(), run.weights())
+        same(again.states(), run.states())
+        for a, b in ((again.scaler, run.scaler), (again.scheduler, run.scheduler),
+                     (again.sampler, run.sampler)):
+            assert a.state_dict() == b.state_dict()
+        assert again.optimizer.param_groups[0]["lr"] == run.optimizer.param_groups[0]["lr"]
+        for model in (run.model, again.model):
+            model.close()
+
+
+def whole_states(all_ranks, shapes):
+    """{(kind, name): array or number} put together from what each rank has."""
+    found = {}
+    for states in all_ranks:
+        for (kind, name), value in states.items():
+            if isinstance(value, tuple):
+                array = found.setdefault((kind, name), np.full(shapes[name], np.nan).reshape(-1))
+                array[value[0]:value[0] + len(value[1])] = value[1]
+            else:
+                assert found.setdefault((kind, name), value) == value
+    return found
+
+
+@pytest.mark.parametrize("stage, n, stage_after, n_after", [
+    (0, 3, 2, 2), (1, 2, 3, 5), (2, 4, 0, 1), (3, 5, 1, 3), (3, 2, 3, 8), (2, 8, 2, 3)])
+def test_any_stage_on_any_number_of_ranks_loads_it(stage, n, stage_after, n_after, tmp_path):
+    def write(t):
+        run = Run(t, stage)
+        for _ in range(2):
+            run.step()
+        snapshot.save(tmp_path, 2, **run.parts)
+        got = run.weights(), run.states(), run.sampler.state_dict()
+        run.model.close()
+        return got
+
+    def read(t):
+        run = Run(t, stage_after, seed=4)
+        snapshot.load(tmp_path, **run.parts)
+        got = run.weights(), run.states(), run.sampler.state_dict()
+        run.step()  # and it trains
+        run.model.close()
+        return got
+
+    before, after = simulate(n, write), simulate(n_after, read)
+    shapes = {name: array.shape for name, array in before[0][0].items()}
+    for weights, _, sampler in after:
+        same(weights, before[0][0])
+        assert sampler == before[0][2]
+    wanted = whole_states([states for _, states, _ in before], shapes)
+    same(whole_states([states for _, states, _ in after], shapes), wanted)
+    assert len(wanted) == 3 * 8 and not any(np.isnan(v).any() for v in wanted.values())
+
+
+@ranks(1, 2, 3, 4)
+def test_ranks_write_as_much_as_each_other(t):
+    with common_folder(t) as folder:
+        for stage in (0, 2):
+            run = Run(t, stage)
+            run.step()
+            snapshot.save(folder / str(stage), 1, **run.parts)
+            run.model.close()
+            if t.rank == 0:
+                index = json.loads((folder / str(stage) / "step-00000001.json").read_text())["body"]
+                counts = [sum(end - first for key, first, end in file["holds"]
+                              if not key.startswith("buffer/")) for file in index["files"]]
+                n = sum(p.numel() for p in run.model.parameters())
+                frozen = run.model.module.frozen.numel()
+                assert sum(counts) == 3 * n - 2 * frozen  # w, m and v once; the frozen one w
+                # stage 2 deals out a bucket and the frozen parameter, each to one element
+                assert max(counts) - min(counts) <= (1 if stage == 0 else 3 + 1)
+
+
+# -- crashes
+
+
+class Crash(BaseException):
+    pass
+
+
+class Disk:
+    """`os` for durable.py. It dies at call k, and then what was not synced is lost: contents,
+    and, as `lost` says, renames: "none", "all", or "files", all but the index's."""
+
+    def __init__(self, k, lost):
+        self.k, self.lost, self.calls = k, lost, []
+        self.paths, self.unsynced, self.renamed = {}, {}, []
+
+    def __getattr__(self, name):
+        return getattr(os, name)  # constants
+
+    def call(self, name, *about):
+        self.calls.append(name)
+        return len(self.calls) == self.k
+
+    def die(self):
+        for dst, old in reversed(self.renamed):
+            if self.lost == "all" or (self.lost == "files" and not str(dst).endswith(".json")):
+                if old is None:
+                    os.unlink(dst)
+                else:
+                    Path(dst).write_bytes(old)
+        for path, n_synced in self.unsynced.items():
+            with contextlib.suppress(FileNotFoundError):
+                os.truncate(path, n_synced)
+        raise Crash(f"at call {self.k}, {self.calls[-1]}")
+
+    def open(self, path, *flags):
+        if self.call("open"):
+            self.die()
+        file = os.open(path, *flags)
+        self.paths[file] = str(path)
+        return file
+
+    def write(self, file, data):
+        dying = self.call("write")
+        self.unsynced.setdefault(self.paths[file], 0)
+        # a write may be short, also where nothing dies
+        n = os.write(file, data[:max(1, len(data) // 2)])
+        return self.die() if dying else n
+
+    def fsync(self, file):
+        if self.call("fsync"):
+            self.die()
+        os.fsync(file)
+        self.unsynced.pop(self.paths[file], None)
+        if os.path.isdir(self.paths[file]):
+            self.renamed.clear()
+
+    def replace(self, src, dst):
+        old = Path(dst).read_bytes() if Path(dst).exists() else None
+        if self.call("replace"):
+            self.die()
+        os.replace(src, dst)
+        self.renamed.append((dst, old))
+        if src in self.unsynced:
+            self.unsynced[str(dst)] = self.unsynced.pop(src)
+
+    def unlink(self, path):
+        if self.call("unlink"):
+            self.die()
+        os.unlink(path)
+
+    def close(self, file):
+        os.close(file)
+        del self.paths[file]
+
+
+def small(value):
+    minidl.manual_seed(0)
+    model = nn.Linear(3, 2)
+    model.weight.data[...] = value
+    return model
+
+
+@pytest.mark.parametrize("lost", ["none", "files", "all"])
+def test_a_crash_at_any_call_leaves_the_previous_snapshot_or_the_new_one(lost, tmp_path,
+                                                                         monkeypatch):
+    k, before = 0, 2
+    seen = set()
+    while True:
+        k += 1
+        folder = tmp_path / str(k)
+        for step in (1, 2):
+            snapshot.save(folder, step, model=small(step))
+        disk = Disk(k, lost)
+        monkeypatch.setattr(durable, "os", disk)
+        try:
+            snapshot.save(folder, 3, model=small(3))
+        except Crash:
+            monkeypatch.undo()
+            model = small(0)
+            step = snapshot.load(folder, model=model)
+            assert step in (2, 3) and (model.weight.data == step).all()
+            assert step >= before, "once it can be loaded, it can be loaded after later calls"
+            before = step
+            seen.add((disk.calls[-1], step))
+            snapshot.save(folder, 3, model=small(3))  # a second try, over what the first one left
+            assert snapshot.steps(folder) == [2, 3]
+            assert len(list(folder.iterdir())) == 4
+        else:
+            break
+    assert not disk.paths, "a file was left open"
+    assert {"open", "write", "fsync", "replace", "unlink"} <= {call for call, _ in seen}
+    assert ("unlink", 3) in seen and ("unlink", 2) not in seen
+    assert k > 20
+
+
+@pytest.mark.parametrize("dies", range(3))
+def test_a_rank_that_dies_leaves_the_previous_snapshot(dies, tmp_path, monkeypatch):
+    def first(t):
+        run = Run(t, 2)
+        run.step()
+        snapshot.save(tmp_path, 1, **run.parts)
+        run.model.close()
+
+    def second(t):
+        run = Run(t, 2)
+        if t.rank == dies:
+            monkeypatch.setattr(durable, "write", None)  # the next call of anybody
+        snapshot.save(tmp_path, 2, **run.parts)
+
+    simulate(3, first)
+    with monkeypatch.context(), pytest.raises(Exception, match="not callable"):
+        simulate(3, second)
+    monkeypatch.undo()
+    assert snapshot.latest(tmp_path) == 1
+
+
+# -- damage and misuse
+
+
+@pytest.fixture
+def saved(tmp_path):
+    minidl.manual_seed(0)
+    model = nn.Linear(4, 3)
+    optimizer = optim.Adam(model.parameters())
+    model(minidl.ones(2, 4)).sum().backward()
+    optimizer.step()
+    snapshot.save(tmp_path, 7, model=model, optimizer=optimizer)
+    return tmp_path, model, optimizer
+
+
+def only(folder, pattern):
+    path, = folder.glob(pattern)
+    return path
+
+
+def test_an_altered_file_is_named(saved):
+    folder, model, optimizer = saved
+    path = only(folder, "*.safetensors")
+    data = bytearray(path.read_bytes())
+    before = model.weight.data.copy()
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(SnapshotError, match=rf"{path.name} was altered: wanted sha256 \w+, got"):
+        snapshot.load(folder, model=model, optimizer=optimizer)
+    path.write_bytes(data[:-5])
+    with pytest.raises(SnapshotError, match=rf"cut or grew: wanted {len(data):,} bytes, got "):
+        snapshot.load(folder, model=model, optimizer=optimizer)
+    path.unlink()
+    with pytest.raises(SnapshotError, match="is missing"):
+        snapshot.load(folder, model=model, optimizer=optimizer)
+    np.testing.assert_array_equal(model.weight.data, before)
+
+
+@pytest.mark.parametrize("change", [
+    lambda s: s[:-20], lambda s: s.replace('"step": 7', '"step": 8'), lambda s: "", lambda s: "[]"])
+def test_an_altered_index_is_named(saved, change):
+    folder, model, _ = saved
+    path = only(folder, "*.json")
+    path.write_text(change(path.read_text()))
+    with pytest.raises(SnapshotError, match=rf"{path.name}: (wanted sha256|no index)"):
+        snapshot.load(folder, model=model)
+
+
+def test_the_file_is_safetensors_and_the_index_is_json(saved):
+    from safetensors.numpy import load_file
+
+    folder, model, _ = saved
+    tensors = load_file(only(folder, "*.safetensors"))
+    np.testing.assert_array_equal(tensors["param/weight/0"], model.weight.data.reshape(-1))
+    assert json.loads(only(folder, "*.json").read_text())["body"]["state"]["bias"] == {
+        "arrays": ["exp_avg", "exp_avg_sq"], "numbers": {"step": 1}}
+
+
+@pytest.mark.parametrize("other, words", [
+    (lambda: {"model": nn.Linear(5, 3)}, r"param/weight: wanted .*\(3, 4\).* has \(\(3, 5\)"),
+    (lambda: {"model": nn.Linear(4, 3, bias=False)}, "param/bias: wanted .* has none"),
+    (lambda: {"model": nn.Linear(4, 3).half()}, "wanted .*float32.* has .*float16"),
+    (lambda: {"model": nn.Linear(4, 3), "scaler": GradScaler()}, "holds no scaler"),
+    (lambda: {"model": nn.Linear(4, 3), "optimizer": optim.SGD([minidl.nn.Parameter(
+        np.zeros(2, "f4"))])}, r"shape \(2,\) that is not the model's"),
+])
+def test_another_model_is_an_error(saved, other, words):
+    folder, *_ = saved
+    with pytest.raises(SnapshotError, match=words):
+        snapshot.load(folder, **other())
+
+
+def test_no_snapshot_is_an_error_and_latest_says_so(tmp_path):
+    assert snapshot.latest(tmp_path) is None
+    with pytest.raises(SnapshotError, match=r"holds the snapshots \[\], wanted one"):
+        snapshot.load(tmp_path, model=nn.Linear(2, 2))
+
+
+def test_an_older_step_can_be_loaded_but_not_written_over_a_later_one(tmp_path):
+    for step in (1, 2):
+        snapshot.save(tmp_path, step, model=small(step))
+    model = small(0)
+    assert snapshot.load(tmp_path, model=model, step=1) == 1 and (model.weight.data == 1).all()
+    with pytest.raises(SnapshotError, match="holds the later step 2"):
+        snapshot.save(tmp_path, 1, model=model)
+
+
+def test_a_parameter_without_state_cannot_share_a_shard_with_one_that_has(tmp_path):
+    minidl.manual_seed(0)
+    model = nn.Linear(4, 3)
+    optimizer = optim.Adam(model.parameters())
+    model.weight.grad = np.ones((3, 4), "f4")
+    optimizer.step()
+    snapshot.save(tmp_path, 1, model=model, optimizer=optimizer)
+
+    def read(t):
+        zero = Zero2(nn.Linear(4, 3), t)
+        with pytest.raises(SnapshotError, match="share a shard here, but their states differ"):
+            snapshot.load(tmp_path, model=zero, optimizer=optim.Adam(zero.shards()))
+        zero.close()
+
+    simulate(2, read)
+
+
+@ranks(1, 2, 3, 4)
+def test_every_rank_gets_its_own_random_numbers_back(t):
+    with common_folder(t) as folder:
+        run = Run(t, 0)
+        minidl.rand(10 * (t.rank + 1))
+        snapshot.save(folder, 0, model=run.model)
+        wanted = minidl.rand(5).data
+        minidl.manual_seed(77)
+        snapshot.load(folder, model=run.model)
+        np.testing.assert_array_equal(minidl.rand(5).data, wanted)
+        run.model.close()
+
+
+def test_new_ranks_draw_other_numbers(tmp_path):
+    def write(t):
+        run = Run(t, 0)
+        snapshot.save(tmp_path, 0, model=run.model)
+        run.model.close()
+
+    def read(t):
+        run = Run(t, 0)
+        snapshot.load(tmp_path, model=run.model)
+        run.model.close()
+        return minidl.rand(4).data.tobytes()
+
+    simulate(2, write)
+    assert len(set(simulate(5, read))) == 5
