@@ -1,0 +1,250 @@
+"""Grades work/05_memory.py.   Test: tests/tutorials/test_exercises.py"""
+
+import itertools
+
+import numpy as np
+
+import minidl
+from minidl import memory, nn
+from minidl.exercise import Wrong
+from minidl.recompute import recompute_sequential
+
+
+def grade_05a(student):
+    """The segments fit the budget by the ledger and run as few layers twice as can be."""
+    for widths in ([4, 4, 64, 128, 64, 4], [16, 128, 64, 8, 64, 64], [64, 4, 4, 128, 96, 4, 32],
+                   [8, 64, 8, 64, 8, 64]):
+        sizes = [4 * 16 * width for width in widths]
+        cuts = list(_all_cuts(len(widths) - 1))
+        least, full = min(_peak(sizes, cut) for cut in cuts), sum(sizes)
+        for budget in (least, (least + full) // 2, full):
+            _check(student, widths, sizes, cuts, budget)
+        yield f"widths {', '.join(map(str, widths))}: the least budget, a middle one, all"
+    if student.choose_segments([4, 4, 4], 7) is not None:
+        raise Wrong("two layers of 4 bytes cannot hold less than 8: the answer is None")
+    yield "a budget that nothing fits"
+
+
+def _check(student, widths, sizes, cuts, budget):
+    n = len(widths) - 1
+    segments = student.choose_segments(list(sizes), budget)
+    named = f"layers whose inputs are {sizes[:-1]} bytes, the result {sizes[-1]}, budget {budget}"
+    if segments is None:
+        raise Wrong(f"{named}: there are segments that fit, got None")
+    if [i for start, stop, _ in segments for i in range(start, stop)] != list(range(n)):
+        raise Wrong(f"{named}: {segments} does not hold every layer once, in order")
+    twice = sum(stop - start for start, stop, again in segments if again)
+    peak, gradients = _measure(widths, segments)
+    if peak > budget:
+        raise Wrong(f"{named}: {segments} holds {peak} bytes at its peak, by the ledger")
+    if any((g != w).any() for g, w in zip(gradients, _measure(widths, [(0, n, False)])[1],
+                                          strict=True)):
+        raise Wrong(f"{named}: the gradients are not those without recompute")
+    least = min(sum(b - a for a, b, again in cut if again) for cut in cuts
+                if _peak(sizes, cut) <= budget)
+    if twice != least:
+        raise Wrong(f"{named}: {segments} runs {twice} layers twice; {least} are enough")
+
+
+def _measure(widths, segments):
+    """(peak by the ledger, gradients), by the library's recompute: 05a can be right before 05b."""
+    minidl.manual_seed(0)
+    layers = [nn.Sequential(nn.Linear(a, b, bias=False), nn.Tanh())
+              for a, b in itertools.pairwise(widths)]
+    x = minidl.Tensor(minidl.Generator(1).normal(16, widths[0]), requires_grad=True)
+    with memory.record() as ledger:
+        y = recompute_sequential(layers, x, segments)
+        y.backward(np.ones(y.shape, np.float32))
+    weights = sum(layer[0].weight.data.nbytes for layer in layers)
+    if ledger.most("inputs") != weights + x.data.nbytes:
+        raise AssertionError("the inputs are x and the weights")
+    return ledger.most("activations") + x.data.nbytes, [layer[0].weight.grad for layer in layers]
+
+
+def _all_cuts(n):
+    for inner in itertools.product((False, True), repeat=n - 1):
+        ends = [0, *(i + 1 for i, cut in enumerate(inner) if cut), n]
+        pairs = list(itertools.pairwise(ends))
+        for flags in itertools.product((False, True), repeat=len(pairs)):
+            yield [(a, b, again) for (a, b), again in zip(pairs, flags, strict=True)]
+
+
+def _peak(sizes, segments):
+    n, held, peak = len(sizes) - 1, 0, 0
+    for start, stop, again in segments:
+        result = sizes[n] if again or stop < n else 0
+        peak = max(peak, held + sum(sizes[start : stop + 1]) + result)
+        held += sizes[start] if again else sum(sizes[start:stop])
+    return peak
+
+
+def grade_05b(student):
+    """Backward runs the block again with the same random numbers: the same bits as without."""
+    for what, p in (("no dropout", 0.0), ("dropout in every layer", 0.5)):
+        for k in (1, 2, 4):
+            plain, after = _train(None, p, k)
+            got, later = _train(student, p, k)
+            _same(plain, got, f"{what}, {k} segments")
+            if after != later:
+                raise Wrong(f"{what}, {k} segments: what is drawn after backward is not what is "
+                            "drawn without recompute. Put the generator back to where it stood")
+        yield f"{what}: gradients of x and all parameters, 1, 2 and 4 segments; the generator"
+    for scale in (3.0,):
+        plain, got = (_train(who, 0.5, 2, scale)[0] for who in (None, student))
+        _same(plain, got, f"{scale:g} times the gradient")
+    yield "another gradient gy"
+
+
+def _same(plain, got, what):
+    for i, (wanted, g) in enumerate(zip(plain, got, strict=True)):
+        name = "x" if i == 0 else f"parameter {i - 1}"
+        if g is None:
+            raise Wrong(f"{what}: {name} has no gradient")
+        if not np.array_equal(wanted, g):
+            raise Wrong(f"{what}: the gradient of {name} is not, bit for bit, that without "
+                        f"recompute; largest difference {np.abs(wanted - g).max():.3g}. Does the "
+                        "block see the same random numbers, and gy?")
+
+
+def _train(student, p, k, scale=1.0):
+    """([gradients of x and parameters], what the generator gives next)."""
+    minidl.manual_seed(0)
+    layers = [nn.Sequential(nn.Linear(12, 12), nn.Tanh(), nn.Dropout(p)) for _ in range(4)]
+    x = minidl.Tensor(minidl.Generator(1).normal(8, 12), requires_grad=True)
+    minidl.manual_seed(7)
+    y = x
+    for a in range(0, 4, 4 // k):
+        part = layers[a : a + 4 // k]
+        y = nn.Sequential(*part)(y) if student is None else student.recompute(part, y)
+    minidl.rand(3)  # the loss, or the next batch, draws too
+    y.backward(scale * minidl.Generator(2).normal(*y.shape))
+    parameters = [q for layer in layers for q in layer.parameters()]
+    return [x.grad, *(q.grad for q in parameters)], minidl.rand(3).tolist()
+
+
+# {exercise: {name of the mistake: (what stands in the region, words of the message that it must
+# get)}}
+_SEARCH = """
+n, best = len(sizes) - 1, (len(sizes), None)
+
+def peak_of(segments):
+    held = peak = 0
+    for start, stop, again in segments:
+        peak = max(peak, {peak})
+        held += {held}
+    return peak
+
+def extend(segments, twice):
+    nonlocal best
+    start = segments[-1][1] if segments else 0
+    if start == n and twice < best[0] and peak_of(segments) <= budget:
+        best = twice, segments
+    for stop in range(start + 1, n + 1):
+        extend([*segments, (start, stop, False)], twice)
+        extend([*segments, (start, stop, True)], twice + stop - start)
+
+extend([], 0)
+return best[1]
+"""
+
+WRONG = {
+    "05a": {
+        "the root of n equal segments": (
+            """
+n = len(sizes) - 1
+k = round(n ** 0.5)
+return [(i * n // k, (i + 1) * n // k, True) for i in range(k)]
+""",
+            "by the ledger",
+        ),
+        "forgets what earlier segments hold": (
+            _SEARCH.format(peak="sum(sizes[start : stop + 1])", held="0"),
+            "by the ledger",
+        ),
+        "forgets what is inside while backward is there": (
+            _SEARCH.format(peak="held + sizes[start]", held="sizes[start]"),
+            "by the ledger",
+        ),
+        "recomputes always": (
+            """
+n = len(sizes) - 1
+for k in range(1, n + 1):
+    segments = [(i * n // k, (i + 1) * n // k, True) for i in range(k)]
+    if peak_bytes(sizes, segments) <= budget:
+        return segments
+return [(i, i + 1, True) for i in range(n)]
+""",
+            "by the ledger",
+        ),
+        "the first that fits": (
+            """
+n = len(sizes) - 1
+for stop in range(n + 1):
+    segments = [(0, stop, True)] * (stop > 0) + [(i, i + 1, False) for i in range(stop, n)]
+    if peak_bytes(sizes, segments) <= budget:
+        return segments
+return None
+""",
+            "are enough",
+        ),
+        "leaves the last layer out": (
+            """
+n = len(sizes) - 1
+return [(0, n - 1, False)]
+""",
+            "every layer once",
+        ),
+    },
+    "05b": {
+        "forgets the dropout seed": (
+            """
+x = minidl.Tensor(x, requires_grad=True)
+y = self.block(x)
+return minidl.grad([y], [x, *self.leaves], [gy])
+""",
+            "the same random numbers",
+        ),
+        "leaves the generator where the replay ended": (
+            """
+self.generator.set_state(self.place)
+x = minidl.Tensor(x, requires_grad=True)
+y = self.block(x)
+return minidl.grad([y], [x, *self.leaves], [gy])
+""",
+            "back to where it stood",
+        ),
+        "forgets gy": (
+            """
+now = self.generator.get_state()
+self.generator.set_state(self.place)
+x = minidl.Tensor(x, requires_grad=True)
+y = self.block(x).sum()
+self.generator.set_state(now)
+return minidl.grad([y], [x, *self.leaves], [None])
+""",
+            "and gy",
+        ),
+        "no gradients for the parameters": (
+            """
+now = self.generator.get_state()
+self.generator.set_state(self.place)
+x = minidl.Tensor(x, requires_grad=True)
+y = self.block(x)
+self.generator.set_state(now)
+return (*minidl.grad([y], [x], [gy]), *[None] * len(self.leaves))
+""",
+            "has no gradient",
+        ),
+        "a new seed for every replay": (
+            """
+now = self.generator.get_state()
+minidl.manual_seed(0)
+x = minidl.Tensor(x, requires_grad=True)
+y = self.block(x)
+self.generator.set_state(now)
+return minidl.grad([y], [x, *self.leaves], [gy])
+""",
+            "the same random numbers",
+        ),
+    },
+}
