@@ -26,6 +26,6 @@ def mean(t, x, all_reduce=ring.all_reduce):
         )
     total = all_reduce(t, x.astype(np.float32) if x.dtype == np.float16 else x)
     np.divide(total, t.size, out=total)
-    if not np.may_share_memory(total, x):  # an all-reduce may work in place or return a new array
+    if not np.may_share_memory(total, x):  # of a strided x an all-reduce returns a copy
         x[...] = total
     return x

@@ -38,11 +38,9 @@ def broadcast(t, x):
 
 @collective
 def all_reduce(t, x, op=np.add):
-    """The op of all ranks' x, ((x0 + x1) + x2) + ... in x's dtype, as a new array on every rank."""
+    """The op of all ranks' x, ((x0 + x1) + x2) + ... in x's dtype, in place; returns x."""
     gathered = gather(t, x)
-    if t.rank != 0:
-        return broadcast(t, np.empty_like(x))
-    total = gathered[0].copy()
-    for other in gathered[1:]:
-        op(total, other, out=total)
-    return broadcast(t, total)
+    if t.rank == 0:
+        for other in gathered[1:]:
+            op(x, other, out=x)
+    return broadcast(t, x)

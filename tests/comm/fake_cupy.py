@@ -175,9 +175,8 @@ def make_nccl(t, current, trace):
             assert stream == current.ptr
 
             def work():
-                memory(receive, count, kind)[:] = naive.all_reduce(
-                    talk, memory(send, count, kind), op
-                )
+                terms = memory(send, count, kind).copy()
+                memory(receive, count, kind)[:] = naive.all_reduce(talk, terms, op)
 
             call("allReduce", work)
 
@@ -185,7 +184,7 @@ def make_nccl(t, current, trace):
             assert stream == current.ptr
 
             def work():
-                total = naive.all_reduce(talk, memory(send, count, kind), op)
+                total = naive.all_reduce(talk, memory(send, count, kind).copy(), op)
                 if t.rank == root:
                     memory(receive, count, kind)[:] = total
 

@@ -5,7 +5,7 @@ import pytest
 
 import minidl
 from minidl import nn, optim
-from minidl.comm import simulate
+from minidl.comm import double_tree, halving_doubling, naive, ring, ring_blocks, simulate, tree
 from minidl.comm.scheduler import RankFailed
 from minidl.nn import functional as F
 from minidl.parallel import DataParallel, average_gradients, broadcast_state
@@ -47,8 +47,6 @@ def share(t, n):
 
 def assert_equal_on_all_ranks(t, arrays):
     """Bit for bit: the largest and the smallest value over ranks are the same."""
-    from minidl.comm import naive
-
     for a in arrays:
         bits = a.view(np.int64) if a.dtype == np.float64 else a.view(np.int32)
         low, high = bits.copy(), bits.copy()
@@ -94,16 +92,32 @@ def test_buckets_during_backward_equal_one_rank_on_the_whole_batch(t, overlap, b
     model.close()
 
 
+@pytest.mark.parametrize("module", [naive, ring, ring_blocks, tree, halving_doubling, double_tree])
+@ranks(2, 3)
+def test_any_all_reduce_will_do(t, module):
+    net = network()
+    model = DataParallel(net, t, all_reduce=module.all_reduce)
+    x, y = data(13, seed=0)
+    mine = share(t, 13)
+    F.cross_entropy(model(x[mine]), y[mine]).backward()
+    whole = network()
+    F.cross_entropy(whole(x), y).backward()
+    for p, want in zip(net.parameters(), whole.parameters()):
+        np.testing.assert_allclose(p.grad, want.grad, **CLOSE)
+    assert_equal_on_all_ranks(t, [p.grad for p in net.parameters()])
+    model.close()
+
+
 @ranks(2, 3)
 def test_one_bucket_gives_the_bits_of_the_naive_average(t):
     gradients = []
-    for naive in (True, False):
+    for afterwards in (True, False):
         net = network()
         x, y = data(4 * t.size)
         mine = slice(4 * t.rank, 4 * t.rank + 4)
-        model = net if naive else DataParallel(net, t)
+        model = net if afterwards else DataParallel(net, t)
         F.cross_entropy(model(x[mine]), y[mine]).backward()
-        if naive:
+        if afterwards:
             average_gradients(t, list(reversed(list(net.parameters()))), 4)
         gradients.append([p.grad for p in net.parameters()])
     for a, b in zip(*gradients):
