@@ -244,7 +244,7 @@ y = self.block(x)
 self.generator.set_state(now)
 return minidl.grad([y], [x, *self.leaves], [gy])
 """,
-            "the same random numbers",
+            "back to where it stood",
         ),
     },
 }
