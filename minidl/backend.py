@@ -41,6 +41,12 @@ def device_of(array):
     return "cpu" if isinstance(array, np.ndarray) else f"cuda:{array.device.id}"
 
 
+def address(array):
+    """Where the array's first element is, on its device."""
+    interface = getattr(array, "__array_interface__", None) or array.__cuda_array_interface__
+    return interface["data"][0]
+
+
 def to_device(array, device):
     """`array` on `device` ('cpu', 'cuda' or 'cuda:i'); the same object if it is there already."""
     if device == "cpu":

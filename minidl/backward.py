@@ -99,15 +99,15 @@ def saved_by_op(*roots):
 
 
 class Leaf:
-    """Stands in `saved` for the array that a leaf has by the time of backward."""
+    """Stands in `saved` for the array that a leaf has by the time of backward, in this shape."""
 
-    def __init__(self, tensor):
-        self.tensor = tensor
+    def __init__(self, tensor, shape):
+        self.tensor, self.shape = tensor, shape
 
     def array(self):
         if self.tensor.bring is not None:
             self.tensor.bring()
-        return self.tensor._data
+        return self.tensor._data.reshape(self.shape)
 
 
 def walk(roots, gradients, retain_graph=False, deposit=None, each=False):

@@ -137,8 +137,8 @@ class Function:
         """Keep the leaf, not its array: between forward and backward the array may be elsewhere
         (parallel/zero3.py frees the weights that are not in use)."""
         for i, s in enumerate(self.saved):
-            if s is array:
-                self.saved = (*self.saved[:i], Leaf(leaf), *self.saved[i + 1:])
+            if s is array or _is_reshaped(s, array):
+                self.saved = (*self.saved[:i], Leaf(leaf, s.shape), *self.saved[i + 1:])
 
     def _check(self):
         """Refuse to differentiate through what is gone or was overwritten."""
@@ -184,6 +184,15 @@ def _explained(error, node, arrays):
     error = kind(text)
     error.explained = True
     return error
+
+
+def _is_reshaped(view, array):
+    """Whether `view` is all of `array`, in another shape."""
+    if getattr(view, "base", None) is None or type(view) is not type(array):
+        return False
+    return (view.size == array.size and view.dtype == array.dtype
+            and view.flags.c_contiguous and array.flags.c_contiguous
+            and backend.address(view) == backend.address(array))
 
 
 def same_memory(a, b):

@@ -35,6 +35,8 @@ class GradScaler:
     raise_at_min: an overflow at min_scale is an error.
     agree:        function of a bool: whether it is true on any rank. Ranks that share a model must
                   skip together: `lambda bad: ring.all_reduce(t, np.array(bad), np.logical_or)`.
+    all_sum:      function of a float: its sum over the ranks that hold shares of the gradients, so
+                  that `max_norm` bounds the norm of all shares together (parallel/zero1.py).
     enabled:      False: every method passes through, as if there were no scaler.
 
         Megatron   init_scale=2**32, growth_interval=1000, hysteresis=2, min_scale=1
@@ -44,7 +46,7 @@ class GradScaler:
 
     def __init__(self, init_scale=2.0**16, growth_factor=2.0, backoff_factor=0.5,
                  growth_interval=2000, *, hysteresis=1, min_scale=0.0, max_scale=LARGEST, lag=0,
-                 raise_at_min=False, agree=None, enabled=True):
+                 raise_at_min=False, agree=None, all_sum=None, enabled=True):
         if not growth_factor > 1 or not 0 < backoff_factor < 1:
             raise ValueError("GradScaler wants growth_factor > 1 and backoff_factor between 0 and "
                              f"1; got {growth_factor} and {backoff_factor}")
@@ -57,6 +59,7 @@ class GradScaler:
         self.growth_interval, self.hysteresis, self.lag = growth_interval, hysteresis, lag
         self.min_scale, self.max_scale, self.raise_at_min = min_scale, max_scale, raise_at_min
         self.agree = agree or (lambda bad: bad)
+        self.all_sum = all_sum or (lambda x: x)
         self.enabled = enabled
         self.good_steps, self.patience = -lag, hysteresis
         self.skipped = 0  # steps that were not taken
@@ -98,7 +101,7 @@ class GradScaler:
 
         max_norm: clip the gradients' common norm to it, after unscaling."""
         if not self.enabled:
-            optimizer.step(unscale=_clip_factor(optimizer.gradients(), 1.0, max_norm))
+            optimizer.step(unscale=self._clip_factor(optimizer.gradients(), 1.0, max_norm))
             return True
         if optimizer not in self._found:
             for p in optimizer.low:
@@ -111,7 +114,7 @@ class GradScaler:
         if bad:
             self.skipped += 1
             return False
-        optimizer.step(unscale=_clip_factor(optimizer.gradients(), inverse, max_norm))
+        optimizer.step(unscale=self._clip_factor(optimizer.gradients(), inverse, max_norm))
         return True
 
     def update(self, new_scale=None):
@@ -166,6 +169,17 @@ class GradScaler:
         self.patience = state.get("patience", self.hysteresis)
         self.skipped = state.get("skipped", 0)
 
+    def _clip_factor(self, grads, inverse, max_norm):
+        """What unscales the gradients and clips their norm: one factor, no pass to write them."""
+        if max_norm is None:
+            return inverse
+        if dispatch.usable(*grads):
+            squares = norm.global_norm(grads) ** 2
+        else:
+            squares = sum(float((g.astype(np.float64) ** 2).sum()) for g in grads)
+        total = math.sqrt(self.all_sum(squares))
+        return inverse * min(1.0, max_norm / (total * inverse + 1e-6))
+
     def _check_dtype(self, grad, low=()):
         if grad.dtype == np.float16 and not low:
             raise ValueError(
@@ -187,14 +201,3 @@ def _unscale(grad, inverse):
         return bool(unscale_check.unscale_check([grad], inverse)[0])
     grad *= grad.dtype.type(inverse)
     return _any_bad([grad])
-
-
-def _clip_factor(grads, inverse, max_norm):
-    """What unscales the gradients and clips their norm: one factor, no pass to write them."""
-    if max_norm is None:
-        return inverse
-    if dispatch.usable(*grads):
-        total = norm.global_norm(grads)
-    else:
-        total = math.sqrt(sum(float((g.astype(np.float64) ** 2).sum()) for g in grads))
-    return inverse * min(1.0, max_norm / (total * inverse + 1e-6))

@@ -81,6 +81,13 @@ def report(model=None, optimizer=None, communication=()):
     return _table(totals(model, optimizer, communication))
 
 
+def note(array, kind):
+    """Tell the running recording, if there is one, of an array that no Function made: weights that
+    have come from other ranks, a bucket."""
+    if (ledger := recording.get()) is not None:
+        ledger.note(array, kind)
+
+
 @contextmanager
 def record(model=None, optimizer=None, communication=()):
     """`with record(model, optimizer) as ledger:` follows the memory of what runs inside."""
@@ -147,6 +154,11 @@ class Ledger:
             if hasattr(array, "nbytes"):
                 self._add(array, "temporary", type(node).__name__)
         self._note(f"{type(node).__name__}.backward")
+
+    def note(self, array, kind):
+        """Somebody has made `array`."""
+        self._add(array, kind, "")
+        self._note(kind)
 
     def gradient(self, leaf):
         """leaf.grad is complete."""

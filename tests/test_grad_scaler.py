@@ -196,3 +196,16 @@ def test_a_saved_scaler_goes_on_as_the_first():
     assert trace(first, ".x..x....") == trace(second, ".x..x....")
     with pytest.raises(ValueError, match="disabled"):
         second.load_state_dict({})
+
+
+def test_max_norm_is_of_all_ranks_shares_together():
+    """all_sum: here as if three more ranks had the same squares; the norm is twice as long."""
+    steps = []
+    for all_sum in (None, lambda squares: 4 * squares):
+        p = nn.Parameter(np.zeros(4, np.float32))
+        p.grad = np.full(4, 8.0, np.float32)  # unscaled 2, norm 4
+        scaler = GradScaler(4.0, all_sum=all_sum)
+        assert scaler.step(optim.SGD([p], lr=1.0), max_norm=1.0)
+        steps.append(-p.data)
+    np.testing.assert_allclose(steps[0], 0.5, rtol=1e-5)
+    np.testing.assert_allclose(steps[1], 0.25, rtol=1e-5)

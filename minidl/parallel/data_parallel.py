@@ -100,7 +100,7 @@ class DataParallel(Module):
         if is_grad_enabled():
             self.n_samples += len(inputs[0]) if n_samples is None else n_samples
             if self.syncing:
-                self.reducer.expect(leaf_uses(_tensors(outputs)), self.n_samples)
+                self.reducer.expect(leaf_uses(tensors_of(outputs)), self.n_samples)
                 self.n_samples = 0
             else:
                 self.reducer.armed = False
@@ -133,12 +133,12 @@ class DataParallel(Module):
         return self.module.load_state_dict(state, strict)
 
 
-def _tensors(outputs):
+def tensors_of(outputs):
     """All Tensors in a result: a Tensor, or tuples, lists and dicts of them."""
     if isinstance(outputs, Tensor):
         return [outputs]
     if isinstance(outputs, dict):
         outputs = outputs.values()
     if isinstance(outputs, (tuple, list, type({}.values()))):
-        return [x for y in outputs for x in _tensors(y)]
+        return [x for y in outputs for x in tensors_of(y)]
     return []

@@ -16,26 +16,47 @@
         model.gather()
 
 A bucket's parameters lie one after another in one flat array, cut into n blocks whatever their
-shapes. A shard is block r as a leaf of its own: a view, which the optimizer updates in place.
-float32 gradients are summed around the ring; float16 ones travel as float16, are summed in float32
-by the owner and rounded once.
+shapes: without padding, so blocks differ by an element. A shard is block r as a leaf of its own: a
+view, which the optimizer updates in place. float16 gradients travel as float16; the owner adds them
+up in float32 and rounds once.
 
 The bits are those of `DataParallel(model, t, all_reduce=ring_blocks.all_reduce)` with the same
-buckets, in float32. A parameter that no rank used counts as one with a gradient of zeros.
+buckets, while all ranks have equally many samples, or float32 gradients: block r is summed in the
+ring's order, from rank r+1 to rank r, in both dtypes. (A float16 gradient times its rank's share of
+the samples is rounded before it travels: half a unit in its last place.) Several synchronised
+backwards add means up, where data parallelism averages the sum again: a few roundings apart. And a
+parameter that no rank used counts as one with a gradient of zeros, so that weight decay meets it.
+
+Mixed precision: first `amp.prepare(model, "O2")`, then Zero1, then `optim.use_master_weights`; the
+ranks must clip and skip together:
+
+        scaler = amp.GradScaler(agree=model.on_any_rank, all_sum=model.sum_over_ranks)
 
 Source: Rajbhandari et al. 2020 (arXiv 1910.02054).
 Test: tests/parallel/test_zero.py   Next: zero2.py, zero3.py   Tutorial: tutorials/10_zero.py
 """
 
 import math
+from contextlib import contextmanager
 
 import numpy as np
 
-from minidl.comm import all_to_all, ring, ring_blocks
+from minidl.comm import all_to_all, chunks, ring, ring_blocks
 from minidl.nn.module import Parameter
 from minidl.parallel import flat
 from minidl.parallel.bucket import Bucket, Reducer, assign, weight
 from minidl.parallel.data_parallel import DataParallel
+
+
+def bytes_sent(bounds, itemsize, rank, n_gathers=1, n_scatters=1):
+    """Bytes that `rank` sends for a flat array cut at `bounds`.
+
+    A reduce-scatter sends all but the own block, an all-gather all but the right neighbour's. Over
+    all ranks, each is exactly n-1 times the array; per rank (n-1)/n, where the blocks are equal."""
+    n = len(bounds) - 1
+    length = lambda r: bounds[r % n + 1] - bounds[r % n]  # noqa: E731
+    return itemsize * (n_scatters * (bounds[-1] - length(rank))
+                       + n_gathers * (bounds[-1] - length(rank + 1)))
 
 
 class ShardedBucket(Bucket):
@@ -44,10 +65,13 @@ class ShardedBucket(Bucket):
 
     weights   1-d array of all elements; the parameters' arrays are views of it
     bounds    rank r owns weights[bounds[r] : bounds[r+1]]
-    shard     that block of this rank as a leaf, its `grad` the mean gradient of the block"""
+    shard     that block of this rank as a leaf, its `grad` the mean gradient of the block
+    group     the number of its parameter group"""
 
-    def __init__(self, t, params):
-        self.t, self.params = t, params
+    n_gathers = 1  # in a step
+
+    def __init__(self, t, params, group=0):
+        self.t, self.params, self.group = t, params, group
         self.dtype = params[0].dtype
         self.shapes = [p.shape for p in params]
         self.weights = flat.flatten([p.data for p in params])
@@ -57,6 +81,7 @@ class ShardedBucket(Bucket):
         self.shard = Parameter(self.block(self.weights))
         self.gathered = self.shard.version
         self.n_missing = 0
+        self.earlier = None  # the shard's gradient of the backwards before this one
         self.make_room()
 
     def make_room(self):
@@ -75,12 +100,18 @@ class ShardedBucket(Bucket):
         return [(clamp(begin), clamp(end)) for begin, end in flat.slots(self.shapes)]
 
     def take(self, p):
+        if self.shard.grad is not None:  # a view of `flat`, which is to be filled anew
+            self.earlier, self.shard.grad = self.shard.grad.copy(), None
         super().take(p)
         p.grad = None
 
     def reduce(self, t, n_samples, n_total):
-        """The mean over ranks of this rank's block, which becomes the shard's gradient."""
-        self.shard.grad = scatter_mean(t, self.flat, self.bounds, n_samples, n_total)
+        """The mean over ranks of this rank's block, which is added to the shard's gradient."""
+        own = scatter_mean(t, self.flat, self.bounds, n_samples, n_total)
+        if self.earlier is not None:
+            own += self.earlier
+            self.earlier = None
+        self.shard.grad = own
 
     def is_stale(self):
         return self.gathered != self.shard.version
@@ -90,6 +121,10 @@ class ShardedBucket(Bucket):
         self.gathered = self.shard.version
         for p in self.params:
             p.version += 1
+
+    def bytes_sent(self, n_backwards):
+        return bytes_sent(self.bounds, self.dtype.itemsize, self.t.rank, self.n_gathers,
+                          n_backwards)
 
 
 def scatter_mean(t, x, bounds, n_samples, n_total):
@@ -105,25 +140,39 @@ def scatter_mean(t, x, bounds, n_samples, n_total):
     own = x[bounds[t.rank]:bounds[t.rank + 1]]
     counts = [end - begin for begin, end in zip(bounds, bounds[1:], strict=False)]
     received, _ = all_to_all.all_to_all_v(t, x, counts, [len(own)] * t.size)
+    from_rank = received.reshape(t.size, len(own))
+    total = from_rank[(t.rank + 1) % t.size].astype(np.float32)
+    for i in range(2, t.size + 1):  # in the ring's order
+        total += from_rank[(t.rank + i) % t.size]
     # divide in fp32, then cast: the fp16 sum of 8 ranks can pass 65504
-    total = received.reshape(t.size, len(own)).sum(axis=0, dtype=np.float32)
     with np.errstate(over="ignore"):
         own[...] = total / t.size
     return own
 
 
 class ShardReducer(Reducer):
-    """As data parallelism's, but the buckets stay as they were cut, and a rank gets its block."""
+    """As data parallelism's, but the buckets stay as they were cut, and a rank gets its block.
+
+    groups    lists of parameters; a bucket's are all of one group and one dtype"""
 
     bucket = ShardedBucket
 
+    def __init__(self, groups, *args):
+        self.groups = groups
+        super().__init__(*args)
+
     def build(self, order):
+        place = {p: i for i, p in enumerate(order)}
         cap, first_cap = self.caps
         self.buckets = []
-        for group in flat.by_dtype(order).values():
-            for run in assign([p.nbytes for p in group], cap,
-                                   None if self.buckets else first_cap):
-                self.buckets.append(self.bucket(self.t, [group[i] for i in run]))
+        for number, group in enumerate(self.groups):
+            for params in flat.by_dtype(sorted(group, key=place.get)).values():
+                for run in assign([p.nbytes for p in params], cap,
+                                  None if self.buckets else first_cap):
+                    bucket = self.bucket(self.t, [params[i] for i in run], number)
+                    self.buckets.append(bucket)
+        # they leave in this order, each when its last gradient has come
+        self.buckets.sort(key=lambda bucket: max(place[p] for p in bucket.params))
         self.bucket_of = {p: b for b in self.buckets for p in b.params}
 
     def reduce(self, t, bucket):
@@ -139,18 +188,28 @@ class ShardReducer(Reducer):
 class Zero1(DataParallel):
     """`model` on the ranks of `t`, with shards in place of parameters for the optimizer.
 
-    bucket_bytes, first_bucket_bytes, overlap, no_sync(): as in DataParallel."""
+    groups:  lists of parameters for which the optimizer has different options, each parameter that
+             requires a gradient in one of them; their shards are `shards(0)`, `shards(1)`, ...
+    bucket_bytes, first_bucket_bytes, overlap, broadcast_buffers, no_sync(): as in DataParallel.
 
-    make_reducer = ShardReducer
+    Frozen parameters stay whole on every rank. Gradients add up in the shards until the optimizer's
+    `zero_grad()`: each backward sends, unless it is under no_sync(), where the whole gradients wait
+    on their rank for the next one that is not."""
 
-    def __init__(self, model, t, bucket_bytes=25 << 20, first_bucket_bytes=1 << 20, overlap=True,
-                 broadcast_buffers=True):
+    reducer_type = ShardReducer
+
+    def __init__(self, model, t, groups=None, bucket_bytes=25 << 20, first_bucket_bytes=1 << 20,
+                 overlap=True, broadcast_buffers=True):
+        vars(self)["groups"] = check_groups(t, model, groups)  # before the reducer is made
         super().__init__(model, t, ring.all_reduce, bucket_bytes, first_bucket_bytes, overlap,
                          broadcast_buffers)
 
-    def shards(self):
-        """This rank's block of every bucket, as 1-d leaves for an optimizer."""
-        return [bucket.shard for bucket in self.reducer.buckets]
+    def make_reducer(self, t, params, *options):
+        return self.reducer_type(self.groups, t, params, *options)
+
+    def shards(self, group=None):
+        """This rank's block of every bucket (of one group), as 1-d leaves for an optimizer."""
+        return [b.shard for b in self.reducer.buckets if group is None or b.group == group]
 
     def gather(self):
         """After the optimizer's step: everybody's blocks become everybody's parameters."""
@@ -163,11 +222,30 @@ class Zero1(DataParallel):
                                "parameters not; call model.gather() after optimizer.step()")
         return super().forward(*inputs, **options)
 
+    @contextmanager
+    def at_home(self):
+        """`with model.at_home() as module:` every parameter has its array, at every stage."""
+        yield self.module
+
+    def zero_grad(self):
+        super().zero_grad()
+        for shard in self.shards():
+            shard.grad = None
+
+    def on_any_rank(self, flag):
+        """Whether it is true on any rank; for `GradScaler(agree=)`."""
+        return bool(ring.all_reduce(self.t, np.array([bool(flag)]), np.logical_or)[0])
+
+    def sum_over_ranks(self, x):
+        """The sum of all ranks' x, a float; for `GradScaler(all_sum=)`."""
+        return float(ring.all_reduce(self.t, np.array([float(x)]))[0])
+
     def grad_norm(self):
-        """The 2-norm of the whole averaged gradient, from all ranks' shards; a float."""
-        squares = [float(np.square(s.grad, dtype=np.float64).sum())
-                   for s in self.shards() if s.grad is not None]
-        return math.sqrt(ring.all_reduce(self.t, np.array([sum(squares)]))[0])
+        """The 2-norm of the whole averaged gradient, from all ranks' shards; a float. A tied
+        weight counts once."""
+        squares = (float(np.square(s.grad, dtype=np.float64).sum())
+                   for s in self.shards() if s.grad is not None)
+        return math.sqrt(self.sum_over_ranks(sum(squares)))
 
     def clip_grad_norm_(self, max_norm):
         """Scale the shards' gradients so that the whole norm is at most max_norm; returns the norm
@@ -190,7 +268,14 @@ class Zero1(DataParallel):
             for begin, end in bucket.slices():
                 squares[at] = np.square(array[begin:end], dtype=np.float64).sum()
                 at += 1
-        return dict(zip(params, np.sqrt(ring.all_reduce(self.t, squares)), strict=True))
+        return dict(zip(params, np.sqrt(ring.all_reduce(self.t, squares)).tolist(), strict=True))
+
+    def bytes_sent(self, n_backwards=1):
+        """Bytes that this rank sends in a step of so many synchronised backwards: weights,
+        gradients, and the headers that announce a backward (bucket.py). Buffers, norms and skips
+        come on top."""
+        header = chunks.ring_bytes_sent(1 + len(self.reducer.params), 8, self.t.size, self.t.rank)
+        return n_backwards * header + sum(b.bytes_sent(n_backwards) for b in self.reducer.buckets)
 
     def owned(self):
         """A table: which elements of which parameter this rank owns."""
@@ -205,3 +290,21 @@ class Zero1(DataParallel):
                     lines.append(f"  bucket {i}  {names[p]:40} [{first} : {first + end - begin}] "
                                  f"of {p.numel()}")
         return "\n".join(lines)
+
+
+def check_groups(t, model, groups):
+    """The groups' parameters that require a gradient; every one of the model's is in one group."""
+    wanted = [p for p in model.parameters() if p.requires_grad]
+    groups = [wanted] if groups is None else [list(group) for group in groups]
+    times = {p: 0 for p in model.parameters()}
+    for p in (p for group in groups for p in group):
+        if p not in times:
+            raise ValueError(f"rank {t.rank}: a parameter of shape {p.shape} is in `groups`, but "
+                             "not in the model")
+        times[p] += 1
+    wrong = {name: times[p] for name, p in model.named_parameters()
+             if times[p] > 1 or p.requires_grad and not times[p]}
+    if wrong:
+        raise ValueError(f"rank {t.rank}: want each parameter in one of the {len(groups)} groups; "
+                         + ", ".join(f"{name} is in {n}" for name, n in wrong.items()))
+    return [[p for p in group if p.requires_grad] for group in groups]

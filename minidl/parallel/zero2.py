@@ -10,12 +10,14 @@
 
 Everything else is stage 1's. The difference is when: stage 1 keeps the whole gradients until the
 last backward of a step and sends once; stage 2 cannot add up what it has given away, so each
-backward sends, and the shards add up.
+backward sends, and the shards add up. (Under no_sync() it does not send, and then holds the whole
+gradients meanwhile: the choice is between bytes sent and bytes held.)
 
 Source: Rajbhandari et al. 2020 (arXiv 1910.02054).
 Test: tests/parallel/test_zero.py   Before: zero1.py   Next: zero3.py   Tutorial: 10_zero.py
 """
 
+from minidl import memory
 from minidl.parallel.zero1 import ShardedBucket, ShardReducer, Zero1, scatter_mean
 
 
@@ -29,15 +31,16 @@ class FleetingBucket(ShardedBucket):
     def take(self, p):
         if self.flat is None:
             super().make_room()
+            memory.note(self.flat, "communication")
         super().take(p)
 
     def reduce(self, t, n_samples, n_total):
         own = scatter_mean(t, self.flat, self.bounds, n_samples, n_total).copy()
         self.make_room()
-        if self.shard.grad is None:
-            self.shard.grad = own
-        else:
-            self.shard.grad += own
+        if self.earlier is not None:
+            own += self.earlier
+            self.earlier = None
+        self.shard.grad = own
 
 
 class FleetingReducer(ShardReducer):
@@ -48,4 +51,4 @@ class Zero2(Zero1):
     """As Zero1; the gradients of a bucket are freed, but for this rank's block, as soon as they
     have been averaged, and add up in the shards over several backwards."""
 
-    make_reducer = FleetingReducer
+    reducer_type = FleetingReducer

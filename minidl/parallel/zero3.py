@@ -13,8 +13,12 @@ parameters hold an `Away`, which has a shape and no elements. The graph keeps pa
 them. Meanwhile the background thread brings the unit that will be next, in the order of the first
 forward. What belongs to no unit (embeddings, the last norm, the head) is the root's: brought once,
 at home from the beginning of forward to the end of backward, and so sent twice a step, not thrice.
+The same holds for units so small that they stay (`stay_below`), and for no others.
 
-Everything else is stage 2's.
+All ranks must come to the same units in the same order. What a unit computes from a weight before
+it uses it (a slice, a cast under autocast) is an activation, which stays until backward.
+
+Everything else is stage 2's, under no_sync(), too: there the whole gradients wait, not the weights.
 
 Sources: Rajbhandari et al. 2020 (arXiv 1910.02054); units and prefetch: Zhao et al. 2023 (FSDP,
 arXiv 2304.11277).
@@ -26,10 +30,12 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from minidl.backward import is_grad_enabled, replaying
+from minidl import memory
+from minidl.backward import is_grad_enabled, leaf_uses, replaying
 from minidl.comm import ring_blocks
 from minidl.nn.layers import ModuleList, Sequential
 from minidl.parallel import flat
+from minidl.parallel.data_parallel import tensors_of
 from minidl.parallel.zero1 import Zero1
 from minidl.parallel.zero2 import FleetingBucket, FleetingReducer
 
@@ -44,16 +50,20 @@ class Away:
         self.shape, self.dtype = tuple(shape), dtype
         self.ndim, self.size = len(self.shape), math.prod(self.shape)
 
-    def __array__(self, dtype=None, copy=None):
+    def _used(self, *_, **__):
         raise RuntimeError(self._where())
+
+    __array__ = __array_ufunc__ = __getitem__ = __setitem__ = _used
+    __add__ = __sub__ = __mul__ = __truediv__ = __matmul__ = __neg__ = __pow__ = _used
+    __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rmatmul__ = __rpow__ = _used
 
     def __getattr__(self, name):
         raise AttributeError(self._where())
 
     def _where(self):
-        return (f"a weight of shape {self.shape} is away, on its owners' ranks: it was used outside "
-                "of its unit's forward. Let the module that uses it be the unit, or use it inside "
-                "`with model.at_home():`")
+        return (f"a weight of shape {self.shape} is away, on its owners' ranks: it was used "
+                "outside of its unit's forward. Let the module that uses it be the unit, or use "
+                "it inside `with model.at_home():`")
 
 
 class Unit(FleetingBucket):
@@ -62,12 +72,13 @@ class Unit(FleetingBucket):
     stays     whether it is at home from one step to the next, because it is small
     is_root   whether it stays from the beginning of forward to the end of backward"""
 
-    def __init__(self, t, params, reducer=None, stays=False, is_root=False):
-        super().__init__(t, params)
+    def __init__(self, t, params, group, reducer, stays, is_root):
+        super().__init__(t, params, group)
         self.reducer, self.stays, self.is_root = reducer, stays, is_root
+        self.n_gathers = 1 if stays or is_root else 2
         self.shard.data = self.shard.data.copy()  # not a view: the whole is to be freed
         self.shard.version = self.gathered = 0
-        self.coming = None  # the job that brings it
+        self.coming = None  # (array, job) while it is on its way
         for p in params:
             p.bring = self.bring
         self.leave()
@@ -76,19 +87,24 @@ class Unit(FleetingBucket):
         """Begin to bring the weights home, behind what the caller does next."""
         if self.weights is None and self.coming is None:
             whole = np.empty(self.bounds[-1], self.dtype)
+            memory.note(whole, "parameters")
             self.block(whole)[...] = self.shard.data
-            self.coming = self.reducer.run(ring_blocks.all_gather, whole, self.bounds)
+            self.coming = whole, self.reducer.run(_gather, whole, self.bounds)
 
     def bring(self):
         """Return once the weights are at home; then fetch those that will be needed next."""
         if self.weights is None:
             self.fetch()
-            self.weights, self.coming = self.coming.wait(), None
+            (self.weights, job), self.coming = self.coming, None
+            job.wait()
             for p, view in zip(self.params, flat.views(self.weights, self.shapes), strict=True):
                 p._data = view  # the same values: no new version
         self.reducer.fetch_after(self)
 
     def leave(self):
+        if self.coming is not None:  # fetched for nothing; after a step it would be out of date
+            self.coming[1].wait()
+            self.coming = None
         if self.weights is not None and not self.stays:
             self.weights = None
             for p, shape in zip(self.params, self.shapes, strict=True):
@@ -96,6 +112,7 @@ class Unit(FleetingBucket):
 
     def gather(self, t):
         """After the optimizer's step. Who is away will come with the new values."""
+        self.leave()
         if self.weights is not None:
             self.block(self.weights)[...] = self.shard.data
             ring_blocks.all_gather(t, self.weights, self.bounds)
@@ -104,17 +121,21 @@ class Unit(FleetingBucket):
             p.version += 1
 
 
+def _gather(t, whole, bounds):
+    ring_blocks.all_gather(t, whole, bounds)  # returns nothing: a job keeps its result alive
+
+
 class _Done:
     """A job that was run at once."""
 
-    def __init__(self, result):
-        self.wait = lambda: result
+    def wait(self):
+        pass
 
 
 class UnitReducer(FleetingReducer):
     """Gathers and scatters in one queue, so that their order is the same on all ranks.
 
-    plan    [(parameters, stays, is_root)], one for each unit
+    plan    [(parameters, stays, is_root)], one for each module
     order   units in the order in which the first forward came to them
     step    the direction of travel through it: 1 in forward, -1 in backward"""
 
@@ -125,20 +146,26 @@ class UnitReducer(FleetingReducer):
     def build(self, order):
         self.buckets = []
         for params, stays, is_root in reversed(self.plan):  # as gradients will arrive
-            for group in flat.by_dtype(params).values():
-                self.buckets.append(Unit(self.t, group, self, stays, is_root))
+            for number, group in enumerate(self.groups):
+                for same in flat.by_dtype([p for p in params if p in set(group)]).values():
+                    self.buckets.append(Unit(self.t, same, number, self, stays, is_root))
         self.bucket_of = {p: b for b in self.buckets for p in b.params}
 
     def run(self, fn, *args):
-        """A handle whose wait() gives fn(t, *args)."""
-        return self.background.submit(fn, *args) if self.overlap else _Done(fn(self.t, *args))
+        """A handle whose wait() returns when fn(t, *args) is done."""
+        if self.overlap:
+            return self.background.submit(fn, *args)
+        fn(self.t, *args)
+        return _Done()
 
     def enter(self, units):
-        """Forward has come to these units."""
-        self.step = 1
+        """Forward has come to these units, for the first time or to run them again."""
+        if not replaying.get():
+            self.step = 1
+            self.order += [unit for unit in units if unit not in self.order]
         for unit in units:
-            if unit not in self.order:
-                self.order.append(unit)
+            unit.fetch()
+        for unit in units:
             unit.bring()
 
     def fetch_after(self, unit):
@@ -152,13 +179,27 @@ class UnitReducer(FleetingReducer):
         super().expect(used, n_samples)
         self.step = -1
 
+    def expect_local(self, used):
+        """As `expect`, for a backward that sends no gradients."""
+        self.armed, self.step = False, -1
+        for unit in self.buckets:
+            unit.n_missing = sum(p in used for p in unit.params)
+
+    def on_grad_ready(self, p):
+        super().on_grad_ready(p)
+        if not self.armed:
+            unit = self.bucket_of[p]
+            unit.n_missing -= 1
+            if unit.n_missing <= 0:  # less: of several backwards, only the first was counted
+                unit.leave()
+
     def launch(self, bucket):
         bucket.leave()
         super().launch(bucket)
 
     def finish(self):
         super().finish()
-        for unit in self.buckets:  # those of which nothing was used, or fetched for nothing
+        for unit in self.buckets:  # and those of which nothing was used
             unit.leave()
 
 
@@ -167,21 +208,23 @@ class Zero3(Zero1):
 
     units:         modules; None: the items of the outermost ModuleLists and Sequentials.
     stay_below:    units of at most so many elements are never freed.
-    The rest as in Zero1. `state_dict()` and `with model.at_home():` bring everything home: all
-    ranks must call them together."""
+    The rest as in Zero1. `state_dict()`, `load_state_dict()` and `with model.at_home():` bring
+    everything home: all ranks must call them together."""
 
-    def __init__(self, model, t, units=None, stay_below=0, overlap=True, broadcast_buffers=True):
+    reducer_type = UnitReducer
+
+    def __init__(self, model, t, groups=None, units=None, stay_below=0, overlap=True,
+                 broadcast_buffers=True):
         units = items(model) if units is None else list(units)
         vars(self)["plan"] = plan_units(t, model, units, stay_below)
-        super().__init__(model, t, overlap=overlap, broadcast_buffers=broadcast_buffers)
+        super().__init__(model, t, groups, overlap=overlap, broadcast_buffers=broadcast_buffers)
         for module in units:
-            mine = {p for p in module.parameters() if p.requires_grad}
+            mine = set(module.parameters())
             self._hook(module, [u for u in self.reducer.buckets if mine & set(u.params)])
         self.root = [u for u in self.reducer.buckets if u.is_root]
 
-    def make_reducer(self, t, params, all_reduce, bucket_bytes, first_bucket_bytes, overlap):
-        return UnitReducer(self.plan, t, params, all_reduce, bucket_bytes, first_bucket_bytes,
-                           overlap)
+    def make_reducer(self, *args):
+        return self.reducer_type(self.plan, self.groups, *args)
 
     def _hook(self, module, units):
         def enter(module, inputs):
@@ -196,17 +239,22 @@ class Zero3(Zero1):
         module.register_forward_hook(leave)
 
     def forward(self, *inputs, **options):
+        for unit in [*self.root, *self.reducer.order[:1]]:
+            unit.fetch()
         for unit in self.root:
             unit.bring()
         outputs = super().forward(*inputs, **options)
-        if not is_grad_enabled():
+        if is_grad_enabled():
+            if not self.syncing:
+                self.reducer.expect_local(leaf_uses(tensors_of(outputs)))
+        else:
             for unit in self.root:
                 unit.leave()
         return outputs
 
     @contextmanager
     def at_home(self):
-        """`with model.at_home():` every parameter has its array, for reading."""
+        """`with model.at_home() as module:` every parameter has its array, for reading."""
         for unit in self.reducer.buckets:
             unit.bring()
         try:
