@@ -12,7 +12,7 @@ model leaves out, and which the tree pays log2 n times instead of n-1. On the ot
 of the tree hold and send what is not theirs.
 
 Arrays are cut along their first axis, into equal blocks or at `bounds`. With another root the ranks
-are renamed (rank - root) mod n; the subtree of rank v then holds the ranks from v on.
+are renamed (rank - root) mod n, as in tree.py; the subtree of rank v holds ranks from v on.
 
 Source: Thakur, Rabenseifner & Gropp 2005, section 4.2; MPI's Scatterv and Gatherv.
 Test: tests/comm/test_scatter_gather.py
@@ -22,6 +22,7 @@ import numpy as np
 
 from . import chunks
 from .transport import collective
+from .tree import children, parent
 
 
 @collective(own_args=("x",), own_rows=("out",))
@@ -38,11 +39,10 @@ def scatter(t, x, out, root=0, bounds=None):
         _check_root_array(t, x, out, bounds)
         whole = np.concatenate([x[bounds[root] :], x[: bounds[root]]]) if root else x
     at = _places(bounds, root)
-    parent, children = _subtree(me, n)
     if me:
         whole = np.empty((at[_end(me, n)] - at[me], *out.shape[1:]), out.dtype)
-        t.recv(whole, (parent + root) % n)
-    for child in reversed(children):  # the largest subtree first: it has the longest way to go
+        t.recv(whole, (parent(me) + root) % n)
+    for child in reversed(children(me, n)):  # the largest subtree first, as in tree.py
         part = whole[at[child] - at[me] : at[_end(child, n)] - at[me]]
         t.send(part, (child + root) % n)
     out[...] = whole[: len(out)]
@@ -59,13 +59,12 @@ def gather(t, x, root=0, bounds=None):
     n, me = t.size, (t.rank - root) % t.size
     bounds = _bounds(t, x, bounds)
     at = _places(bounds, root)
-    parent, children = _subtree(me, n)
     whole = np.empty((at[_end(me, n)] - at[me], *x.shape[1:]), x.dtype)
     whole[: len(x)] = x
-    for child in children:
+    for child in children(me, n):
         t.recv(whole[at[child] - at[me] : at[_end(child, n)] - at[me]], (child + root) % n)
     if me:
-        t.send(whole, (parent + root) % n)
+        t.send(whole, (parent(me) + root) % n)
         return None
     first = bounds[-1] - bounds[root]  # rank 0's block comes after those of root..n-1
     return np.concatenate([whole[first:], whole[:first]]) if root else whole
@@ -100,16 +99,6 @@ def gather_direct(t, x, root=0, bounds=None):
     for request in requests:
         request.wait()
     return whole
-
-
-def _subtree(me, n):
-    """(parent, children, the nearest first) of rank `me` in the tree of n renamed ranks."""
-    children, bit = [], 1
-    while bit < n and not me & bit:
-        if me + bit < n:
-            children.append(me + bit)
-        bit *= 2
-    return me - bit, children
 
 
 def _end(me, n):

@@ -7,6 +7,9 @@
 Good for short messages: few steps. For long ones the root's whole array passes through every step,
 log2(n) * K on the critical path where the ring has 2K. With another root the ranks are renamed
 (rank - root) mod n.
+
+In the renamed ranks the parent of a rank lacks its lowest bit that is set; the children of a rank
+have one more bit, below that one: `parent(6)` is 4, `children(4, 8)` are 5 and 6.
 """
 
 import numpy as np
@@ -17,18 +20,11 @@ from .transport import collective
 @collective
 def broadcast(t, x, root=0):
     """Copy root's x into every rank's x; returns x. The root sends ceil(log2 n) messages."""
-    n = t.size
-    me = (t.rank - root) % n
-    bit = 1
-    while bit < n and not me & bit:
-        bit *= 2
-    # bit is now the lowest set bit of me (the root: a power of two >= n); the parent lacks it.
+    n, me = t.size, (t.rank - root) % t.size
     if me:
-        t.recv(x, (me - bit + root) % n)
-    while bit > 1:
-        bit //= 2
-        if me + bit < n:
-            t.send(x, (me + bit + root) % n)
+        t.recv(x, (parent(me) + root) % n)
+    for child in reversed(children(me, n)):  # the largest subtree first: it has the longest way
+        t.send(x, (child + root) % n)
     return x
 
 
@@ -39,18 +35,14 @@ def reduce(t, x, root=0, op=np.add):
     x is the workspace: contiguous or not, it is overwritten with the result on root and with
     partial results on inner ranks. Every rank but root sends one message of x.nbytes.
     """
-    n = t.size
-    me = (t.rank - root) % n
-    theirs = None
-    bit = 1
-    while bit < n:
-        if me & bit:
-            t.send(x, (me - bit + root) % n)
-            return None
-        if me + bit < n:
-            theirs = np.empty_like(x) if theirs is None else theirs
-            op(x, t.recv(theirs, (me + bit + root) % n), out=x)
-        bit *= 2
+    n, me = t.size, (t.rank - root) % t.size
+    below = children(me, n)
+    theirs = np.empty_like(x) if below else None
+    for child in below:
+        op(x, t.recv(theirs, (child + root) % n), out=x)
+    if me:
+        t.send(x, (parent(me) + root) % n)
+        return None
     return x
 
 
@@ -65,3 +57,15 @@ def all_reduce(t, x, op=np.add):
 def barrier(t):
     """Return once every rank has called it: an all-reduce of nothing."""
     all_reduce(t, np.empty(0, np.uint8))
+
+
+def parent(me):
+    """The parent of the renamed rank `me`, not of 0, the root."""
+    return me & (me - 1)
+
+
+def children(me, n):
+    """The children of the renamed rank `me` of n, the one with the smallest subtree first."""
+    lowest = me & -me if me else n
+    bits = [1 << k for k in range((n - 1).bit_length())]
+    return [me + bit for bit in bits if bit < lowest and me + bit < n]
