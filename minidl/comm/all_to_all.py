@@ -35,10 +35,7 @@ def all_to_all(t, x):
         )
     x = np.ascontiguousarray(x)
     y = np.empty_like(x)
-    y[r] = x[r]
-    for s in range(1, n):
-        to, source = (r + s) % n, (r - s) % n
-        t.sendrecv(x[to : to + 1], to, y[source : source + 1], source)
+    _exchange(t, _cut(x, [1] * n), _cut(y, [1] * n))
     return y
 
 
@@ -68,12 +65,17 @@ def all_to_all_v(t, x, counts, counts_in=None):
             f"{counts_in[r]} and {counts[r]}"
         )
     y = np.empty((sum(counts_in), *x.shape[1:]), x.dtype)
-    outgoing, incoming = _cut(np.ascontiguousarray(x), counts), _cut(y, counts_in)
+    _exchange(t, _cut(np.ascontiguousarray(x), counts), _cut(y, counts_in))
+    return y, counts_in
+
+
+def _exchange(t, outgoing, incoming):
+    """outgoing[j] to rank j, incoming[i] from rank i, pairwise."""
+    n, r = t.size, t.rank
     incoming[r][...] = outgoing[r]
     for s in range(1, n):
         to, source = (r + s) % n, (r - s) % n
         t.sendrecv(outgoing[to], to, incoming[source], source)
-    return y, counts_in
 
 
 def _counts(rank, n, counts, name):
