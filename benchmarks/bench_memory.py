@@ -9,8 +9,8 @@ process for every figure. The ledger does not see temporaries inside an op's exp
 why the others are above it; recompute lowers all three by as much.
 
 The C library gives freed memory back to the system only when it lies in a mapping of its own.
-MALLOC_MMAP_THRESHOLD_ makes every array above 64 KiB one; without it, the default, freed arrays
-remain and are used again, and the peak is higher: both are shown.
+MALLOC_MMAP_THRESHOLD_ makes every array above 64 KiB one; by default freed arrays may remain, to be
+used again. Both are shown.
 
 Fragmentation: what a first-fit allocator would need for the same step (minidl/fragmentation.py),
 with arrays as they come, and with parameters, gradients and states laid out once, contiguously.
@@ -153,8 +153,8 @@ def main():
         print(json.dumps(CHILDREN[args.measure](args)))
         return
     print(machine())
-    print(f"a GPT of {args.blocks} blocks, width {WIDTH}, context {CONTEXT}, {args.rows} rows, fp32, "
-          f"AdamW; {args.segments} recomputed segments\n")
+    print(f"a GPT of {args.blocks} blocks, width {WIDTH}, context {CONTEXT}, {args.rows} rows, fp32,"
+          f" AdamW; {args.segments} recomputed segments\n")
     result, bars = {"machine": machine(), "blocks": args.blocks, "rows": args.rows}, []
 
     result["states"] = in_own_process("states", args)
