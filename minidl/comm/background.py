@@ -19,10 +19,7 @@ import sys
 import threading
 from collections import deque
 
-from .places import user_frame
-
-# (file, line) of the user's code that submitted the running job.
-submitted_at = contextvars.ContextVar("where the running job was submitted")
+from .places import submitted_at, user_line
 
 
 class Background:
@@ -93,8 +90,7 @@ class Job:
         self._t, self._fn, self._args = t, fn, args
         # a label set by the submitter names the job's messages, its line says where they are from
         self._context = contextvars.copy_context()
-        if frame := user_frame(sys._getframe(2)):  # 2: who called submit
-            self._context.run(submitted_at.set, (frame.f_code.co_filename, frame.f_lineno))
+        self._context.run(submitted_at.set, user_line(sys._getframe(2)))  # 2: who called submit
         self._submitted, self._done = t.event(), t.event()
         self._submitted.set()
         self.result = self.error = None

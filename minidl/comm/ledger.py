@@ -25,8 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from . import ring
-from .background import submitted_at
-from .places import spot, user_frame
+from .places import spot, user_line
 from .transport import Request, Wrapper, current_label, in_collective
 
 _site = contextvars.ContextVar("where the running collective was called")
@@ -153,7 +152,7 @@ class Ledger(Wrapper):
     def entering(self, fn, args, kwargs):
         self.inner.entering(fn, args, kwargs)
         if self._book.counting:
-            _site.set(_here(sys._getframe(1)))
+            _site.set(user_line(sys._getframe(1)))
 
     def isend(self, array, dst, tag=0):
         request = self.inner.isend(array, dst, tag)
@@ -196,7 +195,7 @@ class Ledger(Wrapper):
             self._add_sent(self._key(dst), n_bytes)
 
     def _key(self, peer):
-        site = _site.get(None) if in_collective() else _here(sys._getframe(2))
+        site = _site.get(None) if in_collective() else user_line(sys._getframe(2))
         return peer, current_label(), site
 
     def _add_sent(self, key, n_bytes):
@@ -250,12 +249,6 @@ class _CountedReceive(Request):
         if self._ledger is not None:
             self._ledger._add_received(self._key, self._n_bytes)
             self._ledger = None
-
-
-def _here(frame):
-    """(file, line) of the user's code that led to this frame; None if there is none."""
-    frame = user_frame(frame)
-    return (frame.f_code.co_filename, frame.f_lineno) if frame else submitted_at.get(None)
 
 
 @functools.cache

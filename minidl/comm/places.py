@@ -1,14 +1,20 @@
 """Where the user's code is: file and line, for reports, ledgers and signatures.
 
-    user_frame(sys._getframe())       the innermost frame outside of minidl
+    user_line(sys._getframe())        ("/home/me/train.py", 31): of the innermost frame outside of
+                                      minidl; in a background job, where the job was submitted
     spot("/home/me/train.py", 31)     train.py:31, in /home/me
 
-Test: tests/comm/test_watch.py   Used by: signature.py, lookout.py, ledger.py, background.py
+Test: tests/comm/test_watch.py, test_ledger.py
+Used by: ledger.py, watch.py, signature.py, lookout.py, background.py, scheduler.py
 """
 
+import contextvars
 import functools
 import os
 import threading
+
+# (file, line) of the user's code that submitted the running background job.
+submitted_at = contextvars.ContextVar("where the running job was submitted")
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
@@ -24,6 +30,12 @@ def user_frame(frame):
     while frame is not None and is_ours(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
+
+
+def user_line(frame):
+    """(file, line) of the user's code that led to this frame; None if there is none."""
+    frame = user_frame(frame)
+    return (frame.f_code.co_filename, frame.f_lineno) if frame else submitted_at.get(None)
 
 
 def spot(filename, line):

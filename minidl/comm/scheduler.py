@@ -9,10 +9,9 @@ Test: tests/comm/test_sim.py   Used by: sim.py, which knows what a message is
 """
 
 import contextvars
-import os
-import traceback
 from heapq import heappop, heappush
 
+from .places import seen_at, spot, submitted_at, user_frame
 from .transport import Request, current_label
 from .waits import arrows, path
 
@@ -165,7 +164,7 @@ class Scheduler:
             if peer is not None:
                 ended = "" if self.n_tasks[peer] else " (which has ended)"
                 what += f" rank {peer}{ended}, tag {tag}"
-            lines.append(f"  {who} waits for {what}, in {label}, at {_user_line(task.greenlet)}")
+            lines.append(f"  {who} waits for {what}, in {label}, at {_line_of(task.greenlet)}")
         ended = [str(rank) for rank, n in enumerate(self.n_tasks) if n == 0]
         if ended:
             lines.append(f"  ended: rank {', '.join(ended)}")
@@ -174,6 +173,14 @@ class Scheduler:
         if len(way) > 1 and way[0] == way[-1]:
             lines.append(f"  wait-for cycle: {arrows(way)}")
         return "\n".join(lines)
+
+
+def _line_of(greenlet):
+    """file:line of the user's code where a paused task is, or by which its job was submitted."""
+    submitted = greenlet.gr_context.get(submitted_at)
+    if submitted and user_frame(greenlet.gr_frame) is None:
+        return spot(*submitted)
+    return seen_at(greenlet.gr_frame)
 
 
 def _failure(task):
@@ -213,15 +220,3 @@ class Event:
             self._waiters.append(me)
             self._scheduler.block("an event of its own rank")
         me.clock = max(me.clock, self._clock)
-
-
-_HERE = os.path.dirname(os.path.abspath(__file__))
-
-
-def _user_line(greenlet):
-    """file:line of the innermost frame outside this package: where the user's code waits."""
-    for frame, line in traceback.walk_stack(greenlet.gr_frame):
-        path = os.path.abspath(frame.f_code.co_filename)
-        if os.path.dirname(path) != _HERE:
-            return f"{frame.f_code.co_filename}:{line}"
-    return "an unknown line"

@@ -33,9 +33,8 @@ import sys
 import numpy as np
 
 from . import waits
-from .background import submitted_at
 from .lookout import Lookout
-from .places import in_words, user_frame
+from .places import in_words, user_line
 from .side_channel import share
 from .signature import arguments_of, digest_of, explain, signature_of
 from .transport import Request, Wrapper, check_ranks, current_label, unwrapped
@@ -79,8 +78,7 @@ class Watch(Wrapper):
         if self.size == 1:
             return
         self._number += 1
-        label, frame = current_label(), user_frame(sys._getframe(1))
-        line = (frame.f_code.co_filename, frame.f_lineno) if frame else submitted_at.get(None)
+        label, line = current_label(), user_line(sys._getframe(1))
         values = arguments_of(fn, args, kwargs)
         call = (fn, label, line, *values)
         digest = self._digests.get(call)

@@ -10,6 +10,7 @@ import pytest
 from minidl.comm import naive, ring, simulate
 from minidl.comm.background import Background
 from minidl.comm.links import Links
+from minidl.comm.places import spot
 from minidl.comm.scheduler import Deadlock, RankFailed
 from minidl.comm.transport import SizeMismatch
 from tests.conftest import ranks
@@ -274,7 +275,7 @@ def test_a_deadlock_report_names_every_rank_what_it_waits_for_and_the_line():
 
     with pytest.raises(Deadlock) as caught:
         simulate(4, body)
-    here = re.escape(__file__)
+    here = re.escape(spot(__file__, "")[:-1])
     a, b, c = (line_of(body, text) for text in ("ring.all_reduce", "t.recv(", "t.recv_any"))
     expected = (
         r"deadlock: none of the 4 ranks can go on\.\n"
@@ -286,6 +287,20 @@ def test_a_deadlock_report_names_every_rank_what_it_waits_for_and_the_line():
         r"  ended: rank 3"
     )
     assert re.fullmatch(expected, str(caught.value))
+
+
+def test_the_report_of_a_background_job_names_the_line_that_submitted_it():
+    def body(t):
+        background = Background(t)
+        if t.rank == 0:
+            background.submit(ring.all_reduce, np.zeros(4)).wait()
+
+    with pytest.raises(Deadlock) as caught:
+        simulate(2, body)
+    at = re.escape(f"at {spot(__file__, line_of(body, 'submit'))}\n")
+    assert re.search("rank 0 waits for an event of its own rank, .*, " + at, str(caught.value))
+    job = r"rank 0 \(spawned task\) waits for a message from rank 1 .*, in ring.all_reduce, "
+    assert re.search(job + at, str(caught.value))
 
 
 def send_first(t, n_floats):
@@ -316,7 +331,7 @@ def test_sends_before_receives_deadlock_for_large_messages_only(n):
     for rank in range(n):
         assert (
             f"rank {rank} waits for the receive of its 400000 bytes by rank {(rank + 1) % n}, "
-            f"tag 0, in point-to-point, at {__file__}:{line}"
+            f"tag 0, in point-to-point, at {spot(__file__, line)}"
         ) in str(caught.value)
     simulate(n, odd_even, 100_000, rendezvous_bytes=4096)  # the cure
 
