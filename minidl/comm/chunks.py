@@ -30,6 +30,16 @@ def size(length, n, i):
     return length // n + (i % n < length % n)
 
 
+def check_flat(t, x):
+    """x, a workspace that is cut into views; raises ValueError unless it is 1-d and contiguous."""
+    if x.ndim != 1 or not x.flags.c_contiguous:
+        raise ValueError(
+            f"rank {t.rank}: wanted a 1-d contiguous array, to work in place; got shape {x.shape}, "
+            f"strides {x.strides}. Pass np.ascontiguousarray(x).reshape(-1)."
+        )
+    return x
+
+
 def check_bounds(t, bounds, length=None):
     """`bounds` as a list of ints; raises ValueError unless they are n+1 places from 0 on (to
     `length`, if it is given) of which none goes back."""

@@ -40,7 +40,7 @@ def reduce_scatter(t, x, op=np.add):
     chunk r; an extra rank owns nothing (an empty array).
     """
     p, r = core(t.size), t.rank
-    scratch = t.scratch(len(x), x.dtype)
+    scratch = t.scratch(len(chunks.check_flat(t, x)), x.dtype)
     if not _fold_in(t, x, scratch, p, op):
         return x[:0]
     low, far = 0, p // 2  # this rank still reduces 2 far chunks, from low on
@@ -57,6 +57,7 @@ def reduce_scatter(t, x, op=np.add):
 @collective
 def all_gather(t, x):
     """Copy every rank's own chunk of `chunks.split(x, core(n))` to all ranks; returns x."""
+    chunks.check_flat(t, x)
     p, r = core(t.size), t.rank
     far = 1
     while far < p and r < p:
@@ -130,12 +131,12 @@ def bytes_sent(length, itemsize, n, rank):
     p = core(n)
     if rank >= p:
         return length * itemsize
-    cut = chunks.bounds(length, p)
-    elems = length - (cut[rank + 1] - cut[rank])
+    cuts = chunks.bounds(length, p)
+    elems = length - (cuts[rank + 1] - cuts[rank])
     far = 1
     while far < p:
         low = rank // far * far
-        elems += cut[low + far] - cut[low]
+        elems += cuts[low + far] - cuts[low]
         far *= 2
     if rank + p < n:
         elems += length

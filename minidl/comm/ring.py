@@ -33,7 +33,7 @@ def reduce_scatter(t, x, op=np.add):
     """
     n, r = t.size, t.rank
     left, right = (r - 1) % n, (r + 1) % n
-    chunk = chunks.split(_flat(t, x), n)
+    chunk = chunks.split(chunks.check_flat(t, x), n)
     scratch = t.scratch(len(chunk[0]), x.dtype)  # chunk 0 is one of the longest
     for s in range(n - 1):
         mine = chunk[(r - s - 1) % n]
@@ -52,7 +52,7 @@ def all_gather(t, x):
     """
     n, r = t.size, t.rank
     left, right = (r - 1) % n, (r + 1) % n
-    chunk = chunks.split(_flat(t, x), n)
+    chunk = chunks.split(chunks.check_flat(t, x), n)
     for s in range(n - 1):
         t.sendrecv(chunk[(r + 1 - s) % n], right, chunk[(r - s) % n], left)
     return x
@@ -71,12 +71,3 @@ def all_reduce(t, x, op=np.add):
     reduce_scatter(t, flat, op)
     all_gather(t, flat)
     return flat.reshape(x.shape)
-
-
-def _flat(t, x):
-    if x.ndim != 1 or not x.flags.c_contiguous:
-        raise ValueError(
-            f"rank {t.rank}: a ring works in place on a 1-d contiguous array; got shape {x.shape}, "
-            f"strides {x.strides}. Pass np.ascontiguousarray(x).reshape(-1)."
-        )
-    return x

@@ -33,7 +33,7 @@ def reduce_scatter(t, x, bounds, op=np.add):
     """
     n, r = t.size, t.rank
     left, right = (r - 1) % n, (r + 1) % n
-    block = split(t, x, bounds)
+    block = _blocks(t, x, bounds)
     scratch = t.scratch(max(map(len, block)), x.dtype)
     for s in range(n - 1):
         mine = block[(r - s - 2) % n]
@@ -52,7 +52,7 @@ def all_gather(t, x, bounds):
     """
     n, r = t.size, t.rank
     left, right = (r - 1) % n, (r + 1) % n
-    block = split(t, x, bounds)
+    block = _blocks(t, x, bounds)
     for s in range(n - 1):
         t.sendrecv(block[(r - s) % n], right, block[(r - s - 1) % n], left)
     return x
@@ -88,12 +88,7 @@ def all_gather_v(t, own):
     return all_gather(t, whole, bounds), bounds
 
 
-def split(t, x, bounds):
+def _blocks(t, x, bounds):
     """The n blocks of x as views; raises ValueError unless `bounds` cut the 1-d array x so."""
-    if x.ndim != 1 or not x.flags.c_contiguous:
-        raise ValueError(
-            f"rank {t.rank}: a ring works in place on a 1-d contiguous array; got shape {x.shape}, "
-            f"strides {x.strides}. Pass np.ascontiguousarray(x).reshape(-1)."
-        )
-    b = chunks.check_bounds(t, bounds, len(x))
+    b = chunks.check_bounds(t, bounds, len(chunks.check_flat(t, x)))
     return [x[b[i] : b[i + 1]] for i in range(t.size)]
