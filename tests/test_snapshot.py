@@ -192,6 +192,56 @@ def test_any_stage_on_any_number_of_ranks_loads_it(stage, n, stage_after, n_afte
     assert len(wanted) == 3 * 8 and not any(np.isnan(v).any() for v in wanted.values())
 
 
+class Crossed(nn.Module):
+    """Runs its layers against their order of definition: gradients arrive in another order than
+    the one that the first buckets are cut in."""
+
+    def __init__(self):
+        super().__init__()
+        self.last, self.first = nn.Linear(9, 9), nn.Linear(9, 9)
+
+    def forward(self, x):
+        return self.last(self.first(x))
+
+
+@ranks(3, 4)
+def test_sums_round_as_before_though_the_first_backward_has_buckets_of_its_own(t):
+    def step(model, seed):
+        x = minidl.tensor(np.random.default_rng([seed, t.rank]).normal(size=(3, 9)).astype("f4"))
+        model.zero_grad()
+        (model(x) ** 2).sum().backward()
+        return [np.array(p.grad) for p in model.parameters()]
+
+    with common_folder(t) as folder:
+        minidl.manual_seed(0)
+        model, again = DataParallel(Crossed(), t), DataParallel(Crossed(), t)
+        step(model, 1)
+        snapshot.save(folder, 1, model=model)
+        snapshot.load(folder, model=again)
+        for a, b in zip(step(model, 2), step(again, 2), strict=True):
+            np.testing.assert_array_equal(a, b)
+        for m in (model, again):
+            m.close()
+
+
+def test_the_options_of_every_group_come_back(tmp_path):
+    def make():
+        model = nn.Linear(3, 2)
+        return model, optim.AdamW([{"params": model.weight, "lr": 0.1},
+                                   {"params": model.bias, "betas": (0.5, 0.6)}])
+
+    model, optimizer = make()
+    optimizer.param_groups[0]["lr"] = 0.1 / 3  # as a schedule of one's own would
+    snapshot.save(tmp_path, 0, model=model, optimizer=optimizer)
+    again, other = make()
+    snapshot.load(tmp_path, model=again, optimizer=other)
+    for a, b in zip(optimizer.param_groups, other.param_groups, strict=True):
+        assert {**a, "params": 0} == {**b, "params": 0}
+    alone = optim.AdamW(again.parameters())
+    with pytest.raises(SnapshotError, match="wanted 2 parameter groups as in .* has 1"):
+        snapshot.load(tmp_path, model=again, optimizer=alone)
+
+
 @ranks(1, 2, 3, 4)
 def test_ranks_write_as_much_as_each_other(t):
     with common_folder(t) as folder:
