@@ -34,7 +34,7 @@ def check_flat(t, x):
     """x, a workspace that is cut into views; raises ValueError unless it is 1-d and contiguous."""
     if x.ndim != 1 or not x.flags.c_contiguous:
         raise ValueError(
-            f"rank {t.rank}: wanted a 1-d contiguous array, to work in place; got shape {x.shape}, "
+            f"rank {t.rank}: working in place wants a 1-d contiguous array; got shape {x.shape}, "
             f"strides {x.strides}. Pass np.ascontiguousarray(x).reshape(-1)."
         )
     return x
