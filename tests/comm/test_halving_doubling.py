@@ -118,5 +118,5 @@ def test_a_chunk_is_added_in_pairs(t):
 @pytest.mark.parametrize("fn", [hd.reduce_scatter, hd.all_gather])
 @ranks(2, 3, mpi=False)
 def test_a_workspace_that_is_not_flat_is_refused(t, fn, x):
-    with pytest.raises(ValueError, match=r"rank \d: working in place wants a 1-d contiguous array.*reshape"):
+    with pytest.raises(ValueError, match=r"rank \d: working in place wants a 1-d contiguous"):
         fn(t, x)
