@@ -1,4 +1,5 @@
-"""Matrix product by a kernel: a lesson in tiles. Training uses BLAS (minidl/ops/matmul.py).
+"""Matrix product by a kernel: a lesson in tiles. Training multiplies by BLAS (minidl/ops/matmul.py)
+and, in linear layers on some CPUs, by kernels/linear.cu (linear.py).
 
     >>> matmul(a, b, rung=3)      rungs: 1 naive, 2 tiles in shared memory, 3 and in registers
 

@@ -6,7 +6,8 @@
 
 A 1-d operand is a row (left) or a column (right) whose extra dimension vanishes from the result.
 A linear layer flattens its leading dimensions: one product of 2-d matrices is several times faster
-than a batch of small ones.
+than a batch of small ones. On a CPU with AVX-512, large ones run kernels/linear.cu instead
+(minidl/fused/linear.py), which is a little faster than BLAS and adds the bias on the way.
 
 Test: tests/ops/test_matmul.py   Tutorial: tutorials/01_autograd.py
 """
