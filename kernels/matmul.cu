@@ -1,5 +1,5 @@
-// Matrix product c = a b, to learn why a GPU's fast one is a loop over tiles. Training uses BLAS, or
-// on a CPU linear.cu.
+// Matrix product c = a b, to learn why a GPU's fast one is a loop over tiles. Training uses BLAS,
+// or on a CPU linear.cu.
 //
 //             n                a  m x k   b  k x n   c  m x n, all of type T, row by row
 //          +-----+

@@ -30,6 +30,12 @@ def test_every_file_of_the_package_has_its_row():
     assert [f for f in sorted(files) if f"]({f})" not in MAP] == []
 
 
+def test_the_list_in_comm_names_every_file_once():
+    folder = ROOT / "minidl" / "comm"
+    listed = re.findall(r"^    (\w+\.py) ", (folder / "__init__.py").read_text(), re.M)
+    assert sorted(["__init__.py", *listed]) == sorted(f.name for f in folder.glob("*.py"))
+
+
 def test_a_row_has_a_cell_for_every_column():
     rows = [line for line in MAP.splitlines() if line.startswith("|")]
     assert {row.count("|") for row in rows} == {7}

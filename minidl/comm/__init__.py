@@ -1,36 +1,45 @@
 """Communication between ranks: arrays only, never a Tensor. Can be read, taught and tested alone.
 
+Ranks and the network
     transport.py    the protocol every algorithm is written against, and its rules: start here
     sim.py          ranks as greenlets in one process, with a modelled clock
     scheduler.py    which simulated rank runs next; the deadlock report
     links.py        alpha and beta of every pair, nodes, shared NICs, stragglers
-    throttled.py    MPI made as slow as a given network
     mpi.py          ranks as MPI processes
-    ledger.py       counts bytes and messages by peer, collective, group and line of code
-    chunks.py       how a vector is cut into n chunks, and what each rank then sends
+    throttled.py    MPI made as slow as a given network
+    window.py       memory that the ranks of a node share
+    background.py   one communication thread, first in first out
+    rpc.py          run a function on another rank, get its result or its error
+
+Collectives
     naive.py        gather, add, broadcast: the oracle
+    chunks.py       how a vector is cut into n chunks, and what each rank then sends
     ring.py         reduce-scatter, all-gather, all-reduce around a ring
     ring_blocks.py  the same with blocks of any length, of which rank r owns block r
-    all_to_all.py   every rank has a block for every rank; equal blocks, or rows by count
-    scatter_gather.py  from one rank to all and back: binomial tree, and direct
-    codec.py        float16, int8 and (index, value) payloads of an array
-    compressed.py   all-reduce of such payloads
-    rpc.py          run a function on another rank, get its result or its error
-    average.py      the mean over ranks, by any all-reduce
     tree.py         binomial broadcast, reduce, all-reduce, barrier
+    chain.py        broadcast in segments, from rank to rank
     halving_doubling.py  the ring's bytes in 2 log2 n steps
     double_tree.py  two trees, half of the data on each, in segments
     hierarchical.py inside the nodes, then between them
-    shared_memory.py  one copy instead of two, through a window (window.py) of the node's ranks
-    chain.py        broadcast in segments, from rank to rank
+    shared_memory.py  one copy instead of two, through a window
+    scatter_gather.py  from one rank to all and back: binomial tree, and direct
+    all_to_all.py   every rank has a block for every rank; equal blocks, or rows by count
+    average.py      the mean over ranks, by any all-reduce
+    codec.py        float16, int8 and (index, value) payloads of an array
+    compressed.py   all-reduce of such payloads
     device.py       CUDA arrays: staged through pinned memory, or directly
     nccl.py         NCCL behind the same calls
-    select.py       the fastest all-reduce for a size, by cost.py and measured figures
-    background.py   one communication thread, first in first out
-    watch.py        ranks agree on a collective before it starts; signature.py: on what
-    lookout.py      where is every rank? over side_channel.py; waits.py: can anybody go on?
-    places.py       the file and line of the user's code
     cost.py         the alpha-beta-gamma formulas
+    select.py       the fastest all-reduce for a size, by cost.py and measured figures
+
+Counted and explained
+    ledger.py       counts bytes and messages by peer, collective, group and line of code
+    watch.py        ranks agree on a collective before it starts
+    signature.py    on what they agree: a call as data
+    lookout.py      where is every rank?
+    side_channel.py how the lookouts talk
+    waits.py        who waits for whom, and can anybody go on?
+    places.py       the file and line of the user's code
 
     t = minidl.comm.world()                                # one MPI process per rank, or
     minidl.comm.simulate(4, lambda t: ring.all_reduce(t, x))   # four ranks in this process
@@ -39,15 +48,9 @@ Importing this package imports neither mpi4py nor greenlet: the submodules load 
 """
 
 import importlib
+import pkgutil
 
-_SUBMODULES = (
-    *("average", "rpc", "codec", "compressed", "all_to_all", "scatter_gather", "ring_blocks"),
-    *("background", "chunks", "cost", "ledger", "mpi", "naive", "ring", "scheduler", "sim"),
-    *("links", "throttled"),
-    *("transport", "tree", "halving_doubling", "double_tree", "hierarchical", "chain"),
-    *("shared_memory", "window", "select"),
-    *("device", "nccl", "watch", "signature", "lookout", "side_channel", "waits", "places"),
-)
+_SUBMODULES = tuple(module.name for module in pkgutil.iter_modules(__path__))
 
 
 def world(**options):
