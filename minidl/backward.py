@@ -89,25 +89,13 @@ def saved_by_op(*roots):
         if node in seen:
             continue
         seen.add(node)
-        for buffer in (buffer_of(s) for s in node.saved or () if hasattr(s, "nbytes")):
+        for buffer in (buffer_of(s) for s in node._saved or () if hasattr(s, "nbytes")):
             if id(buffer) not in counted:
                 counted.add(id(buffer))
                 name = type(node).__name__
                 by_op[name] = by_op.get(name, 0) + buffer.nbytes
         stack += [edge[0] for edge in node.edges if isinstance(edge, tuple)]
     return by_op
-
-
-class Leaf:
-    """Stands in `saved` for the array that a leaf has by the time of backward, in this shape."""
-
-    def __init__(self, tensor, shape):
-        self.tensor, self.shape = tensor, shape
-
-    def array(self):
-        if self.tensor.bring is not None:
-            self.tensor.bring()
-        return self.tensor._data.reshape(self.shape)
 
 
 def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
@@ -162,8 +150,6 @@ def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
             for slot, (shape, dtype) in enumerate(node.output_meta):
                 if gys[slot] is None:
                     gys[slot] = node.xp.zeros(shape, dtype)
-            if any(type(s) is Leaf for s in node.saved):
-                node.saved = tuple(s.array() if type(s) is Leaf else s for s in node.saved)
             gxs = node.backward(*gys)
             gxs = gxs if isinstance(gxs, tuple) else (gxs,)
             if ledger is not None:
@@ -175,7 +161,7 @@ def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
             gxs = (None,) * len(node.edges)
         edges, saved = node.edges, node.saved
         if not retain_graph:
-            node.saved = None
+            node._saved = None
             node.edges = node.saved_inputs = ()
         for i, edge in enumerate(edges):
             if edge is None:

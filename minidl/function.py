@@ -30,7 +30,7 @@ from contextvars import ContextVar
 import numpy as np
 
 from minidl import backend, memory
-from minidl.backward import Leaf, is_grad_enabled
+from minidl.backward import is_grad_enabled
 from minidl.tensor import Tensor
 
 # How a forward runs: None is plainly, else run(node, arrays, options) -> result (recompute.py).
@@ -58,7 +58,7 @@ class Function:
     precision = "grey"  # its class under autocast: white, black, grey or banned (amp.py)
     promotes = None  # "same": inputs cast to one dtype; "float": and integers to float32
     edges = ()
-    saved = ()
+    _saved = ()  # what `save` was given; a Leaf in place of a leaf's own array
 
     @classmethod
     def apply(cls, *inputs, **options):
@@ -99,7 +99,14 @@ class Function:
         return tuple(Tensor._from(y) for y in outputs)
 
     def save(self, *arrays):
-        self.saved = arrays
+        self._saved = arrays
+
+    @property
+    def saved(self):
+        """What forward saved, for backward."""
+        if any(type(s) is Leaf for s in self._saved):
+            return tuple(s.array() if type(s) is Leaf else s for s in self._saved)
+        return self._saved
 
     def forward(self, *inputs, **options):
         raise NotImplementedError(f"{type(self).__name__} has no forward")
@@ -115,8 +122,8 @@ class Function:
         self.input_meta = meta = []
         self.saved_inputs = []
         for x, array, needed in zip(inputs, arrays, self.needs):
-            if self.saved and isinstance(x, Tensor):
-                if any(same_memory(s, array) for s in self.saved):
+            if self._saved and isinstance(x, Tensor):
+                if any(same_memory(s, array) for s in self._saved):
                     self.saved_inputs.append((x, x.version))
                 if needed and x.grad_fn is None:
                     self._save_by_name(x, array)
@@ -136,13 +143,13 @@ class Function:
     def _save_by_name(self, leaf, array):
         """Keep the leaf, not its array: between forward and backward the array may be elsewhere
         (parallel/zero3.py frees the weights that are not in use)."""
-        for i, s in enumerate(self.saved):
+        for i, s in enumerate(self._saved):
             if s is array or _is_reshaped(s, array):
-                self.saved = (*self.saved[:i], Leaf(leaf, s.shape), *self.saved[i + 1:])
+                self._saved = (*self._saved[:i], Leaf(leaf, s.shape), *self._saved[i + 1:])
 
     def _check(self):
         """Refuse to differentiate through what is gone or was overwritten."""
-        if self.saved is None:
+        if self._saved is None:
             raise RuntimeError(
                 f"backward through {type(self).__name__} a second time: what it saved was freed. "
                 "Pass retain_graph=True to the first backward"
@@ -158,6 +165,19 @@ class Function:
 
     def __repr__(self):
         return f"<{type(self).__name__}>"
+
+
+class Leaf:
+    """Stands in `_saved` for the array that a leaf has by the time of backward, in this shape."""
+
+    def __init__(self, tensor, shape):
+        self.tensor, self.shape = tensor, shape
+
+    def array(self):
+        if self.tensor.bring is not None:
+            self.tensor.bring()
+        array = self.tensor._data
+        return array if array.shape == self.shape else array.reshape(self.shape)
 
 
 def op_name(cls):

@@ -113,13 +113,15 @@ class Ledger:
 
     timeline   [(label, {kind: bytes})], one entry whenever something was made or freed
     peak       the entry of the most bytes; by_op and by_module are its activations
+    events     [(number of a buffer, its bytes; 0 where it is freed)], for fragmentation.py
+    kinds      [the last kind of each buffer], by number
     """
 
     def __init__(self, model, optimizer, communication):
         self.watched = model, optimizer, communication
-        self.live = {}  # id of buffer -> (kind, bytes, op, module)
+        self.live = {}  # id of buffer -> (kind, bytes, op, module, number)
         self.now = Counter(dict.fromkeys(KINDS, 0))
-        self.timeline = []
+        self.timeline, self.events, self.kinds = [], [], []
         self.peak_bytes = -1
         self.modules = [""]
         self._references = {}
@@ -136,14 +138,14 @@ class Ledger:
     # -- called by the engine
 
     def forward(self, node, inputs, outputs):
-        """A Function has run: `outputs` are new, `node.saved` will be kept."""
+        """A Function has run: `outputs` are new, what it saved is kept."""
         op = type(node).__name__
         for array in inputs:
             if hasattr(array, "nbytes"):
                 self._add(array, "inputs", "")
         for array in outputs:
             self._add(array, "temporary", op)
-        for array in node.saved or ():
+        for array in node._saved or ():
             if hasattr(array, "nbytes"):
                 self._add(array, "activations", op)
         self._note(op)
@@ -183,6 +185,7 @@ class Ledger:
             old, n_bytes, *origin = self.live[key]
             if kind != "inputs" and RANK[kind] < RANK[old]:  # saved now; or a gradient, arrived
                 self.live[key] = kind, n_bytes, *origin
+                self.kinds[origin[-1]] = kind
                 self.now[old] -= n_bytes
                 self.now[kind] += n_bytes
             return
@@ -190,11 +193,14 @@ class Ledger:
             self._references[key] = weakref.ref(owner, lambda _: self._freed(key, op))
         except TypeError:  # memory of a kind that cannot be followed: not counted
             return
-        self.live[key] = kind, owner.nbytes, op, self.modules[-1]
+        self.live[key] = kind, owner.nbytes, op, self.modules[-1], len(self.kinds)
+        self.events.append((len(self.kinds), owner.nbytes))
+        self.kinds.append(kind)
         self.now[kind] += owner.nbytes
 
     def _freed(self, key, op):
-        kind, n_bytes, _, _ = self.live.pop(key)
+        kind, n_bytes, *_, number = self.live.pop(key)
+        self.events.append((number, 0))
         self.now[kind] -= n_bytes
         del self._references[key]
         self._note(f"{op} freed")

@@ -179,8 +179,8 @@ class _Segment:
         if self.keep is not None and self.keep(op_name(type(node))):
             results = result if isinstance(result, tuple) else (result,)
             made = [self._store(y, arrays) for y in results]
-            saved = [self._store(s, (*arrays, *results)) for s in node.saved]
-            state = {k: v for k, v in vars(node).items() if k != "saved"}
+            saved = [self._store(s, (*arrays, *results)) for s in node._saved]
+            state = {k: v for k, v in vars(node).items() if k != "_saved"}
             self.recipes.append((type(node), state, made, saved, isinstance(result, tuple)))
         return result
 

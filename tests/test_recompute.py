@@ -179,7 +179,7 @@ def test_k_segments_of_n_layers_hold_k_inputs_and_the_longest_segments_activatio
     y = recompute_sequential([layer] * n, x, k)
     node = y.grad_fn
     while node is not None:
-        held += node.saved
+        held += node._saved
         node = next((edge[0] for edge in node.edges if isinstance(edge, tuple)), None)
     held = [getattr(s, "tensor", s).nbytes for s in held]  # x, a leaf, is kept by name
     assert sum(held) == k * unit  # x, the first input, counted

@@ -9,7 +9,7 @@
 A unit is a module, by default each item of the outermost lists (ModuleList, Sequential), such as a
 transformer's blocks. Its weights are at home while it runs, forward and backward; in between its
 parameters hold an `Away`, which has a shape and no elements. The graph keeps parameters by name
-(backward.Leaf), so nothing else holds on to the weights, and asks for them when backward comes to
+(function.Leaf), so nothing else holds on to the weights, and asks for them when backward comes to
 them. Meanwhile the background thread brings the unit that will be next, in the order of the first
 forward. What belongs to no unit (embeddings, the last norm, the head) is the root's: brought once,
 at home from the beginning of forward to the end of backward, and so sent twice a step, not thrice.
