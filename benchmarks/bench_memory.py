@@ -13,7 +13,8 @@ MALLOC_MMAP_THRESHOLD_ makes every array above 64 KiB one; by default freed arra
 used again. Both are shown.
 
 Fragmentation: what a first-fit allocator would need for the same step (minidl/fragmentation.py),
-with arrays as they come, and with parameters, gradients and states laid out once, contiguously.
+with arrays as they come, and with parameters, gradients and states in one contiguous buffer: how
+much of the memory is at one moment free, but not in its largest free piece.
 """
 
 import argparse
@@ -91,6 +92,7 @@ def ledger(args):
     import tracemalloc
 
     from minidl import memory, memory_predict
+    from minidl.fragmentation import contiguous, first_fit
 
     training = Training(args.blocks, args.rows, args.segments)
     training.step()
@@ -108,7 +110,8 @@ def ledger(args):
     return {"peak": book.peak_bytes, "by kind": book.peak, "by op": book.by_op(),
             "activations": book.most("activations"), "predicted": predicted,
             "inputs": book.peak["inputs"], "made in the step": book.peak_bytes - states,
-            "tracemalloc": traced}
+            "tracemalloc": traced, "as it comes": first_fit(book.events),
+            "contiguous": first_fit(contiguous(book.events, book.kinds))}
 
 
 def states(args):
@@ -153,8 +156,8 @@ def main():
         print(json.dumps(CHILDREN[args.measure](args)))
         return
     print(machine())
-    print(f"a GPT of {args.blocks} blocks, width {WIDTH}, context {CONTEXT}, {args.rows} rows, fp32,"
-          f" AdamW; {args.segments} recomputed segments\n")
+    print(f"a GPT of {args.blocks} blocks, width {WIDTH}, context {CONTEXT}, {args.rows} rows, "
+          f"fp32, AdamW; {args.segments} recomputed segments\n")
     result, bars = {"machine": machine(), "blocks": args.blocks, "rows": args.rows}, []
 
     result["states"] = in_own_process("states", args)
@@ -190,6 +193,11 @@ def main():
     bars.append(bar("fall of the peak resident memory against the ledger's: difference",
                     abs(falls["resident, freed memory given back"] / falls["ledger"] - 1), 0.1,
                     at_most=True))
+
+    print(f"\n{'first fit: free, but in pieces':42} {'kept':>10} {'recomputed':>10}")
+    for layout in ("as it comes", "contiguous"):
+        parts = [in_pieces / span for _, span, in_pieces in (kept[layout], again[layout])]
+        print(f"{layout:42} {parts[0]:>10.1%} {parts[1]:>10.1%}")
 
     result["times_s"] = in_own_process("times", args)
     extra = ratio(result["times_s"]["recomputed"], result["times_s"]["kept"])

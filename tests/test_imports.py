@@ -31,6 +31,7 @@ MAY_IMPORT = {
     "fused": f"cuda {ENGINE}",
     "recompute": ENGINE,
     "recompute_plan": "",
+    "fragmentation": "",
     "grad_scaler": "fused",
     "amp": f"grad_scaler optim nn fused ops {ENGINE}",
     "nn": f"recompute fused ops {ENGINE}",
