@@ -108,7 +108,3 @@ def decode_pairs(payload):
     """(indices int32, values float32), as views of the payload."""
     half = len(payload) // 2
     return payload[:half].view(np.int32), payload[half:].view(np.float32)
-
-
-def pairs_bytes(k):
-    return 8 * k

@@ -97,10 +97,6 @@ class Links:
             return 0
         return rank // self.node if isinstance(self.node, int) else self.node[rank]
 
-    def same_node(self, a, b):
-        """Whether two ranks share a node; never where there are no nodes, but with itself."""
-        return a == b or (self.node is not None and self.node_of(a) == self.node_of(b))
-
     def link(self, src, dst):
         """The Link of messages from src to dst."""
         for pair, link in self.pairs:
