@@ -25,6 +25,8 @@ The algorithms' own files know the bytes of every rank for any length: `chunks.r
 import math
 from typing import NamedTuple
 
+from .halving_doubling import core
+
 
 class Cost(NamedTuple):
     """messages, n_bytes: sent by the busiest rank; time_s: modelled, until all ranks are done."""
@@ -84,7 +86,7 @@ def tree_all_reduce(n, n_bytes, alpha, beta, gamma=0.0):
 def halving_doubling_all_reduce(n, n_bytes, alpha, beta, gamma=0.0):
     """2 log2 p alpha + 2 (p-1)/p K beta + (p-1)/p K gamma; the fold of n > p ranks costs more:
     2 alpha + 2 K beta + K gamma"""
-    p, fold = _power_of_two(n)
+    p, fold = core(n), int(n > core(n))
     steps, moved = p.bit_length() - 1, (p - 1) * (n_bytes / p)
     return Cost(
         2 * steps + fold,
@@ -96,7 +98,7 @@ def halving_doubling_all_reduce(n, n_bytes, alpha, beta, gamma=0.0):
 
 def doubling_all_reduce(n, n_bytes, alpha, beta, gamma=0.0):
     """log2 p (alpha + K beta + K gamma), and 2 alpha + 2 K beta + K gamma for the fold"""
-    p, fold = _power_of_two(n)
+    p, fold = core(n), int(n > core(n))
     steps = p.bit_length() - 1
     time_s = (steps + 2 * fold) * (alpha + n_bytes * beta) + (steps + fold) * n_bytes * gamma
     return Cost(steps + fold, (steps + fold) * n_bytes, time_s)
@@ -116,7 +118,7 @@ def double_tree_all_reduce(n, n_bytes, alpha, beta, gamma=0.0, segments=1):
         return Cost(0, 0, 0.0)
     height = (n - 1).bit_length()
     part = n_bytes / segments
-    first = 2 * height - 1 - _power_of_two(n)[1]
+    first = 2 * height - 1 - int(n > core(n))
     return Cost(
         min(n, 4) * segments,
         min(n, 4) * n_bytes / 2,
@@ -276,12 +278,6 @@ def sparse_all_reduce(n, n_pairs, alpha, beta):
 def remote_call(n_bytes, n_bytes_back, alpha, beta):
     """2 alpha + (there + back) beta, where neither rank is busy; bytes: `rpc.message_bytes`"""
     return Cost(1, n_bytes, 2 * alpha + (n_bytes + n_bytes_back) * beta)
-
-
-def _power_of_two(n):
-    """The largest power of two p <= n, and whether there are ranks beyond it."""
-    p = 1 << (n.bit_length() - 1)
-    return p, int(n > p)
 
 
 def _then(first, second):
