@@ -16,6 +16,7 @@ import os
 import numpy as np
 
 from .places import in_words, spot
+from .transport import label_of
 
 
 @functools.cache
@@ -59,7 +60,7 @@ def _unseen(value):
 
 def signature_of(fn, label, line, *values):
     """A call in words, and `compared`: what all ranks must have alike. JSON, so that it travels."""
-    name = f"{fn.__module__.rpartition('.')[2]}.{fn.__name__}"
+    name = label_of(fn)
     given = {p: v for (p, *_), v in zip(_parameters(fn), values, strict=False) if v is not ...}
     arguments = {parameter: _text(value) for parameter, value in given.items()}
     arrays = [parameter for parameter, value in given.items() if _is_array(value)]

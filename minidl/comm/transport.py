@@ -228,7 +228,7 @@ def collective(fn=None, *, own_args=(), own_rows=()):
     if fn is None:
         return functools.partial(collective, own_args=own_args, own_rows=own_rows)
     fn.own_args, fn.own_rows = own_args, own_rows
-    label = f"{fn.__module__.rpartition('.')[2]}.{fn.__name__}"
+    label = label_of(fn)
 
     @functools.wraps(fn)
     def labelled(t, *args, **kwargs):
@@ -246,6 +246,11 @@ def collective(fn=None, *, own_args=(), own_rows=()):
                 _label.reset(named)
 
     return labelled
+
+
+def label_of(fn):
+    """'ring.all_reduce': file and name of a function."""
+    return f"{fn.__module__.rpartition('.')[2]}.{fn.__name__}"
 
 
 def in_collective():
