@@ -7,12 +7,13 @@ import pytest
 
 import minidl
 from minidl import amp, memory, nn, optim
-from minidl.comm import ring, ring_blocks
+from minidl.comm import chunks, ring, ring_blocks
 from minidl.comm.ledger import Ledger
 from minidl.nn import functional as F
 from minidl.optim import lr_scheduler
 from minidl.parallel import DataParallel, Zero1, Zero2, Zero3
 from minidl.parallel.bucket import Bucket
+from minidl.parallel.zero1 import scatter_mean
 from minidl.recompute import recompute
 from tests.conftest import ranks
 
@@ -229,6 +230,18 @@ def test_float16_has_the_bits_of_data_parallelism(t, stage):
     assert state["first.weight"].dtype == np.float16
 
 
+@ranks(2, 3, 4, 5)
+def test_float16_sums_have_float32_bits_in_the_rings_order(t):
+    """Rank 0's and rank 1's large terms cancel: what is left of the others shows the order."""
+    large = {0: 16384.0, 1: -16384.0}.get(t.rank)
+    x = np.random.default_rng(t.rank).normal(size=1001) if large is None else np.full(1001, large)
+    x = x.astype(np.float16)
+    bounds = chunks.bounds(len(x), t.size)
+    want = ring_blocks.reduce_scatter(t, x.astype(np.float32), bounds) / np.float32(t.size)
+    got = scatter_mean(t, x, bounds, 1, t.size)
+    np.testing.assert_array_equal(got, want.astype(np.float16))
+
+
 @ranks(2, 3, 4)
 def test_float16_with_uneven_shares_is_a_rounding_away(t):
     """A gradient times its share of the samples is rounded to float16 before it travels."""
@@ -361,7 +374,10 @@ def test_a_scaler_clips_by_the_norm_of_all_shards(t, stage):
 @pytest.mark.parametrize("again", ["whole", "part"])
 @ranks(1, 2, 3)
 def test_units_may_be_recomputed(t, again):
-    assert_same_bits(train(parallel(3, net(again), t), t), train(parallel(3, net(), t), t))
+    plain, recomputed = Ledger(t), Ledger(t)
+    want = train(parallel(3, net(), plain), plain)
+    assert_same_bits(train(parallel(3, net(again), recomputed), recomputed), want)
+    assert recomputed.bytes_sent == plain.bytes_sent  # at home for both: run again, and backward
 
 
 @each_stage
