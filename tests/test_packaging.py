@@ -47,7 +47,7 @@ def third_party(folder):
                 names = [node.module]
             for name in names:
                 found[name.split(".")[0]] = file.relative_to(ROOT)
-    local = {"minidl", "tests", "conftest"}
+    local = {"minidl", "tests", "benchmarks", "conftest"}
     for ours in ("tests", "tutorials", "benchmarks"):
         local |= {file.stem for file in (ROOT / ours).rglob("*.py")}
     return {n: f for n, f in found.items() if n not in sys.stdlib_module_names and n not in local}
