@@ -339,25 +339,37 @@ def picture(t, draw, *data):
     print(f"picture: {path}", flush=True)
 
 
-def heat_map(axes, n_bytes, title=""):
-    """Draw the bytes from rank i (row) to rank j (column): `ledger.matrix()`.
+def heat_map(axes, sent, top=None, node_size=None):
+    """Draw what rank i (row) sent to rank j (column), such as `ledger.matrix()`; returns the cells,
+    for a colour bar.
 
-    axes: of matplotlib, one of the figure that `draw(plt, ...)` makes for `picture`."""
-    n = len(n_bytes)
-    axes.imshow(n_bytes, cmap="Blues", vmin=0)
-    axes.set(title=title, xlabel="to rank", ylabel="from rank")
-    if n > 16:
-        return
-    axes.set(xticks=range(n), yticks=range(n))
-    for i, j in zip(*np.nonzero(n_bytes), strict=True):
-        dark = n_bytes[i, j] > 0.6 * n_bytes.max()
-        where = {"ha": "center", "va": "center", "color": "white" if dark else "black"}
-        axes.text(j, i, _short_bytes(n_bytes[i, j]), fontsize=12 if n <= 4 else 7, **where)
+    axes: of matplotlib, one of the figure that `draw(plt, ...)` makes for `picture`. top: the value
+    of the darkest colour; None: the largest. node_size: a grey square around so many ranks each."""
+    n, top = len(sent), sent.max() if top is None else top
+    cells = axes.pcolormesh(
+        np.ma.masked_equal(sent, 0), cmap="YlGnBu", vmin=0, vmax=top, edgecolors="white"
+    )
+    for (src, dst), value in np.ndenumerate(sent if n <= 8 else sent[:0]):
+        if value:
+            color = "white" if value > 0.55 * top else "black"
+            place = {"ha": "center", "va": "center", "fontsize": 9}
+            axes.text(dst + 0.5, src + 0.5, _short(value), color=color, **place)
+    for first in range(0, n, node_size or n):
+        end = first + (node_size or n)
+        square = [first, end, end, first, first], [first, first, end, end, first]
+        axes.plot(*square, color="#969696", linewidth=1)
+    every = range(0, n, max(1, n // 8))
+    axes.set_xticks([i + 0.5 for i in every], every)
+    axes.set_yticks([i + 0.5 for i in every], every)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    axes.set(aspect="equal", xlim=(0, n), ylim=(n, 0), xlabel="to rank", ylabel="from rank")
+    return cells
 
 
-def _short_bytes(n_bytes):
-    """1536000 as 1.54M."""
+def _short(value):
+    """1536000 as 1.54M, 0.75 as 0.75."""
     for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if n_bytes >= unit:
-            return f"{n_bytes / unit:.3g}{name}"
-    return str(n_bytes)
+        if value >= unit:
+            return f"{value / unit:.3g}{name}"
+    return f"{value:.3g}"

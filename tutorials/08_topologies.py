@@ -41,7 +41,7 @@ import numpy as np
 from minidl.comm import chunks, cost, double_tree, halving_doubling, ring, simulate, tree
 from minidl.comm.ledger import Ledger
 from minidl.comm.links import Links
-from minidl.tutorial import Table, gather, launch, picture, say
+from minidl.tutorial import Table, gather, heat_map, launch, picture, say
 
 
 def first_tree(p):
@@ -305,13 +305,12 @@ def draw(plt, matrices, g, n_bytes, sizes, times, link):
     shares = {name: matrix / n_bytes for name, matrix in matrices.items()}
     top = max(1e-9, max(share.max() for share in shares.values()))
     for axes, (name, share) in zip(panels, shares.items(), strict=True):
-        cells = squares(axes, share, top, g)
+        cells = heat_map(axes, share, top, g)
         node = np.arange(p) // g
         between = share[node[:, None] != node].sum()
         busiest = share.sum(1).max()
         axes.set_title(f"{name}\nbusiest rank {busiest:.3g} K\nbetween nodes {between:.3g} K")
-        axes.set_xlabel("to rank")
-    panels[0].set_ylabel("from rank")
+        axes.label_outer()
     bar = figure.add_axes((0.935, 0.52, 0.012, 0.305))
     figure.colorbar(cells, bar, label="bytes sent / K")
     figure.text(0.06, 0.455, f"Grey squares: nodes of {g}.", color="#636363", fontsize=11)
@@ -354,30 +353,6 @@ def overtaking(axes, sizes, ratio, colour):
         axes.plot(size, 1, "o", color=colour, markersize=6, zorder=4)
         words.append(f"{'below' if log[i] < 0 else 'above'} {_size(size)}")
     return ", ".join(words) or ("at all sizes" if (log <= 0).all() and log.any() else "never")
-
-
-def squares(axes, share, top, g):
-    """share[i, j]: what rank i sends to rank j; a grey square around the ranks of a node."""
-    p = len(share)
-    cells = axes.pcolormesh(
-        np.ma.masked_equal(share, 0), cmap="YlGnBu", vmin=0, vmax=top, edgecolors="white"
-    )
-    for (src, dst), value in np.ndenumerate(share if p <= 8 else share[:0]):
-        if value:
-            colour = "white" if value > 0.55 * top else "black"
-            place = {"ha": "center", "va": "center", "fontsize": 9}
-            axes.text(dst + 0.5, src + 0.5, f"{value:.3g}", color=colour, **place)
-    for first in range(0, p, g):
-        end = first + g
-        square = [first, end, end, first, first], [first, first, end, end, first]
-        axes.plot(*square, color="#969696", linewidth=1)
-    every = range(0, p, max(1, p // 8))
-    axes.set_xticks([i + 0.5 for i in every], every)
-    axes.set_yticks([i + 0.5 for i in every], every)
-    axes.tick_params(length=0)
-    axes.spines[:].set_visible(False)
-    axes.set(aspect="equal", xlim=(0, p), ylim=(p, 0))
-    return cells
 
 
 def _size(n_bytes):

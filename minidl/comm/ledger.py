@@ -113,7 +113,7 @@ class Ledger(Wrapper):
         """The bytes that rank i sent to rank j of this group, (n, n) int64, the same on all ranks.
 
         All ranks must call it. Its own messages, on a duplicate of the group, are not counted.
-        `tutorial.heat_map` draws it.
+        `tutorial.heat_map` draws it (tutorials/08_topologies.py).
         """
         n_bytes = np.zeros((self.size, self.size), np.int64)
         place = {rank: j for j, rank in enumerate(self.ranks)}

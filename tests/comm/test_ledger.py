@@ -202,10 +202,10 @@ def test_the_heat_map_shows_senders_down_and_receivers_across():
     pyplot = pytest.importorskip("matplotlib.pyplot")
     n_bytes = np.array([[0, 1500], [7, 0]])
     figure, axes = pyplot.subplots()
-    heat_map(axes, n_bytes, "ring")
-    (image,) = axes.images
-    assert (image.get_array() == n_bytes).all()
-    texts = {tuple(map(round, text.get_position())): text.get_text() for text in axes.texts}
-    assert texts == {(1, 0): "1.5k", (0, 1): "7"}  # (column, row): none where nothing was sent
+    cells = heat_map(axes, n_bytes)
+    assert (cells.get_array().reshape(2, 2) == n_bytes).all()
+    assert axes.yaxis_inverted() and not axes.xaxis_inverted()  # rank 0 in the upper left
+    texts = {text.get_position(): text.get_text() for text in axes.texts}
+    assert texts == {(1.5, 0.5): "1.5k", (0.5, 1.5): "7"}  # (column, row): none where none was sent
     assert axes.get_xlabel() == "to rank" and axes.get_ylabel() == "from rank"
     pyplot.close(figure)
