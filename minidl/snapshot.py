@@ -133,6 +133,8 @@ def load(folder, t=None, *, model, optimizer=None, scaler=None, scheduler=None, 
     if optimizer is not None:
         for group, options in zip(optimizer.param_groups, index["groups"], strict=True):
             group.update({k: tuple(v) if isinstance(v, list) else v for k, v in options.items()})
+        if hasattr(optimizer, "refresh"):  # what follows the masters: parallel/offload.py
+            optimizer.refresh()
     for key, it in given.items():
         if it is not None:
             it.load_state_dict(index[key])

@@ -6,9 +6,13 @@
     zero1          ... and the optimizer's state in shares, one a rank
     zero2          ... and the gradients
     zero3          ... and the weights
+    offload        ... and the optimizer, with its work, on the host
+    lanes          who is busy when: device, link, host
+    regions        which elements of which tensor a rank holds
 """
 
 from minidl.parallel.data_parallel import DataParallel, average_gradients, broadcast_state
+from minidl.parallel.offload import Offload
 from minidl.parallel.zero1 import Zero1
 from minidl.parallel.zero2 import Zero2
 from minidl.parallel.zero3 import Zero3

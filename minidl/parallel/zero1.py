@@ -177,6 +177,8 @@ class ShardReducer(Reducer):
 
     def reduce(self, t, bucket):
         bucket.reduce(t, self.n_samples, self.header[0])
+        for hook in bucket.shard._hooks or ():  # the shard's gradient is complete (offload.py)
+            hook(bucket.shard)
 
     def finish(self):
         for job in self.jobs:
@@ -243,6 +245,9 @@ class Zero1(DataParallel):
     def grad_norm(self):
         """The 2-norm of the whole averaged gradient, from all ranks' shards; a float. A tied
         weight counts once."""
+        if all(s.grad is None for s in self.shards()):
+            raise RuntimeError(f"rank {self.t.rank}: no shard has a gradient. Before backward? Of "
+                               "an offloaded optimizer they are on the host: see offload.py")
         squares = (float(np.square(s.grad, dtype=np.float64).sum())
                    for s in self.shards() if s.grad is not None)
         return math.sqrt(self.sum_over_ranks(sum(squares)))
