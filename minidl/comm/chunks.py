@@ -2,7 +2,7 @@
 
     10 elements on 4 ranks:   |0 1 2|3 4 5|6 7|8 9|      L//n each, the first L%n one more
 
-Test: tests/comm/test_chunks.py   Used by: all that cut an array
+Test: tests/comm/test_chunks.py   Tutorial: tutorials/06_ring.py   Used by: all that cut an array
 
 With fewer elements than ranks the last chunks are empty; they take part in every step all the same.
 """

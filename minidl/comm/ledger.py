@@ -1,4 +1,4 @@
-"""Counts every message: what the formulas are compared with. Test: tests/comm/test_ledger.py
+"""Counts every message: what the formulas are compared with.
 
     t = Ledger(t)                       wraps any transport; use it in its place
     ring.all_reduce(t, x)
@@ -13,6 +13,8 @@ are the array's, without any header. A receive counts when it is complete.
 The line is the innermost one outside minidl, found once for a collective and once for a message
 that is in none; for work in a background thread it is where the work was submitted. Counting takes
 1-2 us a message; `off()` and `on()` switch it.
+
+Test: tests/comm/test_ledger.py   Tutorial: tutorials/06_ring.py, 08_topologies.py
 """
 
 import contextvars

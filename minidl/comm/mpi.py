@@ -1,4 +1,4 @@
-"""Ranks as MPI processes; the only file that imports mpi4py. Test: tests/mpi/
+"""Ranks as MPI processes; the only file that imports mpi4py.
 
     mpiexec -n 4 python script.py          t = mpi.world(): rank 0..3 of 4
 
@@ -11,6 +11,8 @@ expects another size always sees it: a part is shorter or longer than it should 
 
 An exception that nobody catches ends all ranks: MPI alone would leave the others waiting for ever
 (ChainerMN's global_except_hook and `python -m mpi4py` do the same).
+
+Test: tests/mpi/   Tutorial: tutorials/00_hello.py
 """
 
 import contextvars

@@ -5,7 +5,8 @@ runs until it must wait for another; then, of the tasks that can go on, the one 
 clock does, and at equal clocks the lowest rank. When none can, the run is certainly stuck: the
 report names what each task waits for and the line of the user's code.
 
-Test: tests/comm/test_sim.py   Used by: sim.py, which knows what a message is
+Test: tests/comm/test_sim.py   Tutorial: exercise 06b of tutorials/06_ring.py
+Used by: sim.py, which knows what a message is
 """
 
 import contextvars

@@ -20,7 +20,7 @@ for, but one that came wholly before the port's last busy period does not queue 
 Links that differ, nodes whose ranks share a NIC, stragglers: `simulate(n, fn, links=...)` and
 links.py.
 
-Test: tests/comm/test_sim.py, test_links.py
+Test: tests/comm/test_sim.py, test_links.py   Tutorial: tutorials/06_ring.py, with --sim 4
 """
 
 from collections import defaultdict, deque

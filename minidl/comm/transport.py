@@ -1,4 +1,4 @@
-"""The transport: what an algorithm may ask of the network. Test: tests/comm/test_transport.py
+"""The transport: what an algorithm may ask of the network.
 
 A collective in this package is a plain function of a transport and an array, such as
 `ring.all_reduce(t, x)`, built on two calls: `isend` and `irecv`. There are two transports:
@@ -14,13 +14,15 @@ Rules, kept by every transport and relied upon by every algorithm:
    the order posted. Different tags are independent.
 3. A buffer belongs to the transport from `isend`/`irecv` until the request's `wait()` returns.
    Every request must be waited for. A send may complete before it is received, or may not: an
-   algorithm in which all ranks `send` first and `recv` second is wrong (tutorial 06b), `sendrecv`
+   algorithm in which all ranks `send` first and `recv` second is wrong (exercise 06b), `sendrecv`
    is right.
 4. Arrays may be of any dtype but object, of any shape, not contiguous (then a copy is made). They
    are NumPy's.
 5. A group is a transport: `t.subgroup(ranks)`. Its messages never mix with its parent's, so
    `t.subgroup(range(t.size))` is a duplicate on which a second task may communicate meanwhile.
 6. `rank` and `size` are in *this* group; `ranks[i]` is the world rank of rank i.
+
+Test: tests/comm/test_transport.py   Tutorial: tutorials/06_ring.py
 """
 
 import contextlib

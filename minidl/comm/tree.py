@@ -1,4 +1,4 @@
-"""Binomial trees: ceil(log2 n) steps instead of n-1. Test: tests/comm/test_tree.py
+"""Binomial trees: ceil(log2 n) steps instead of n-1.
 
     step 0   0 ------------> 4              Broadcast from 0 on 8 ranks: in every step each rank
     step 1   0 ----> 2       4 ----> 6      that has the data sends it to one that has not.
@@ -10,6 +10,8 @@ log2(n) * K on the critical path where the ring has 2K. With another root the ra
 
 In the renamed ranks the parent of a rank lacks its lowest bit that is set; the children of a rank
 have one more bit, below that one: `parent(6)` is 4, `children(4, 8)` are 5 and 6.
+
+Test: tests/comm/test_tree.py   Tutorial: tutorials/08_topologies.py   Time: cost.py
 """
 
 import numpy as np
