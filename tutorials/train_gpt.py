@@ -13,21 +13,30 @@ Each rank has the whole model and its own part of the batch. During backward the
 buckets, and a ring all-reduce sums them: each rank sends 2(n-1)/n of the gradients' bytes, and the
 ranks stay equal to the last bit. So N ranks do what one rank would do with N times the batch.
 
+    --zero 1, 2, 3      the optimizer's state, the gradients, the weights in shares (10_zero)
+    --amp O1, O2, O3    mixed precision (04_amp)
+    --recompute K       the blocks in K segments that keep only their inputs (05_memory)
+
+At the end stand the ledgers: what rank 0 held between two steps, and what it sent.
+
 Sources: Radford et al. 2019 (GPT-2); Li et al. 2020 (arXiv 2006.15704).
 """
 
 import math
 import time
+from contextlib import nullcontext
 
 import numpy as np
 
 import minidl
-from minidl import comm, nn, optim
+from minidl import amp, comm, memory, nn, optim
 from minidl.comm import chunks, ring, tree
 from minidl.data import text
+from minidl.memory_predict import predict
 from minidl.nn import functional as F
 from minidl.optim import lr_scheduler
-from minidl.parallel import DataParallel
+from minidl.parallel import DataParallel, Zero1, Zero2, Zero3
+from minidl.recompute import recompute_sequential
 from minidl.tutorial import Table, launch, picture, progress, say
 
 OPTIONS = {
@@ -40,7 +49,23 @@ OPTIONS = {
     "lr": (3e-3, "peak learning rate"),
     "seed": (0, "of weights and batches"),
     "sample": (500, "bytes to write at the end"),
+    "zero": (0, "stage of ZeRO, 0 to 3; 0 is data parallel"),
+    "amp": ("O0", "level of mixed precision, O0 to O3"),
+    "recompute": (0, "segments of blocks that are run again in backward; 0: none"),
 }
+STAGES = [DataParallel, Zero1, Zero2, Zero3]
+
+
+class GPT(nn.GPT):
+    """nn.GPT, its blocks run again in backward where `segments` is not 0."""
+
+    segments = 0
+
+    def forward(self, ids):
+        if not self.segments:
+            return super().forward(ids)
+        x = self.token(ids) + self.position(np.arange(ids.shape[-1]))
+        return self.head(self.norm(recompute_sequential(self.blocks, x, self.segments)))
 
 
 def main(t, args):
@@ -48,17 +73,27 @@ def main(t, args):
     table = Table(t)
     if args.batch % t.size:
         raise ValueError(f"--batch {args.batch} must be divisible by the {t.size} ranks")
+    if args.zero not in range(4) or args.amp not in ("O0", "O1", "O2", "O3"):
+        raise ValueError(f"want --zero 0 to 3 and --amp O0 to O3; got {args.zero}, {args.amp}")
     train, valid = text.split(corpus(t))
     minidl.manual_seed(args.seed)
-    model = nn.GPT(256, args.context, args.layers, args.heads, args.width)
+    model = GPT(256, args.context, args.layers, args.heads, args.width)
     n_params = sum(p.numel() for p in model.parameters())
     say(t, f"GPT with {n_params:,} parameters, {len(train):,} bytes of text, "
            f"{t.size} ranks x {args.batch // t.size} windows of {args.context} bytes")
 
     same_as_one_rank(t, table, model, train, args)
 
-    parallel = DataParallel(model, t)
-    optimizer = optim.AdamW(model.parameters(), lr=args.lr, betas=(0.9, 0.95), weight_decay=0.1)
+    model.segments = args.recompute
+    amp.prepare(model, args.amp)
+    parallel = STAGES[args.zero](model, t)
+    trained = parallel.shards() if args.zero else model.parameters()
+    optimizer = optim.AdamW(trained, lr=args.lr, betas=(0.9, 0.95), weight_decay=0.1)
+    if args.amp == "O2":
+        optim.use_master_weights(optimizer)
+    scaler = amp.GradScaler(enabled=args.amp in ("O1", "O2"))
+    if args.zero:  # a rank sees its shards alone: the ranks skip together, and clip one norm
+        scaler.agree, scaler.all_sum = parallel.on_any_rank, parallel.sum_over_ranks
     n_warmup = max(1, args.steps // 10)
     scheduler = lr_scheduler.SequentialLR(optimizer, [
         lr_scheduler.LinearLR(optimizer, 0.05, total_iters=n_warmup),
@@ -70,14 +105,18 @@ def main(t, args):
     bar = progress(t, range(args.steps), "training")
     for _ in bar:
         x, y = next(batches)
-        before = t.count(label="ring.all_reduce").bytes_sent
+        start_bytes = t.bytes_sent
         optimizer.zero_grad()
         loss = loss_of(parallel, x, y)
-        loss.backward()
-        optim.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        scheduler.step()
-        sent.append(t.count(label="ring.all_reduce").bytes_sent - before)
+        scaler.scale(loss).backward()
+        sent.append(t.bytes_sent - start_bytes)
+        if scaler.step(optimizer, max_norm=1.0):
+            scheduler.step()
+        scaler.update()
+        if args.zero:
+            start_bytes = t.bytes_sent
+            parallel.gather()
+            sent[-1] += t.bytes_sent - start_bytes
         losses.append(loss.item())
         if t.rank == 0:
             bar.set_postfix_str(f"loss {np.mean(losses[-20:]):.3f}")
@@ -86,13 +125,21 @@ def main(t, args):
     ring.all_reduce(t, losses)
     losses /= t.size  # the loss of the whole batch
 
-    valid_loss, accuracy = evaluate(t, model, valid, args.context)
-    sample = write(model, args.sample, args.seed) if t.rank == 0 else ""
+    held = memory.totals(model, optimizer)
+    say(t, f"\n{memory.report(model, optimizer, [parallel])}\n\n{t.report()}")
+    with parallel.at_home() if args.zero else nullcontext():
+        valid_loss, accuracy = evaluate(t, model, valid, args.context)
+        sample = write(model, args.sample, args.seed) if t.rank == 0 else ""
+        n_different = differing_ranks(t, model)
     say(t, f"\n--- {args.sample} bytes it wrote, after a first 'def ' ---\n{sample}\n---")
 
     table.row("loss before training", losses[0], math.log(256), "rel<0.1")
     table.row("bytes sent in a step, by this rank", sent[-1], bytes_per_step(t, parallel), "exact")
-    table.row("ranks whose weights differ", differing_ranks(t, model), 0, "exact")
+    table.row("ranks whose weights differ", n_different, 0, "exact")
+    theory = predict(n_params, precision=args.amp, zero=args.zero, world=t.size)["total"]
+    # shares are rounded up by less than a parameter for each flat array
+    table.row("bytes of state held by this rank", sum(held[kind] for kind in memory.STATES), theory,
+              "rel<0.01")
     table.row("validation loss, bits per byte", valid_loss / math.log(2))
     table.row("validation accuracy, next byte", f"{accuracy:.1%}")
     table.row("bytes of text per second, all ranks", int(args.batch * args.context * args.steps
@@ -141,7 +188,9 @@ def same_as_one_rank(t, table, model, data, args):
 
 
 def bytes_per_step(t, parallel):
-    """Ring all-reduce of the header and of each bucket (minidl/parallel/bucket.py)."""
+    """Ring all-reduce of the header and of each bucket (minidl/parallel/bucket.py), or ZeRO's."""
+    if isinstance(parallel, Zero1):
+        return parallel.bytes_sent()
     reducer = parallel.reducer
     sizes = [(b.flat.size, b.flat.itemsize) for b in reducer.buckets]
     sizes.append((1 + len(reducer.params), 8))
@@ -152,7 +201,7 @@ def differing_ranks(t, model):
     """How many ranks' weights are not rank 0's, bit for bit."""
     mine = np.concatenate([p.data.reshape(-1) for p in model.parameters()])
     root = tree.broadcast(t, mine.copy())
-    differs = np.array([int((mine.view(np.int32) != root.view(np.int32)).any())])
+    differs = np.array([int((mine.view(np.uint8) != root.view(np.uint8)).any())])
     return int(ring.all_reduce(t, differs)[0])
 
 

@@ -105,7 +105,7 @@ class Unit(FleetingBucket):
         if self.coming is not None:  # fetched for nothing; after a step it would be out of date
             self.coming[1].wait()
             self.coming = None
-        if self.weights is not None and not self.stays:
+        if self.weights is not None and not self.stays and not self.reducer.at_home:
             self.weights = None
             for p, shape in zip(self.params, self.shapes, strict=True):
                 p._data = Away(shape, self.dtype)
@@ -135,12 +135,13 @@ class _Done:
 class UnitReducer(FleetingReducer):
     """Gathers and scatters in one queue, so that their order is the same on all ranks.
 
-    plan    [(parameters, stays, is_root)], one for each module
-    order   units in the order in which the first forward came to them
-    step    the direction of travel through it: 1 in forward, -1 in backward"""
+    plan     [(parameters, stays, is_root)], one for each module
+    order    units in the order in which the first forward came to them
+    step     the direction of travel through it: 1 in forward, -1 in backward
+    at_home  whether nobody is to leave"""
 
     def __init__(self, plan, *args):
-        self.plan, self.order, self.step = plan, [], 1
+        self.plan, self.order, self.step, self.at_home = plan, [], 1, False
         super().__init__(*args)
 
     def build(self, order):
@@ -257,9 +258,11 @@ class Zero3(Zero1):
         """`with model.at_home() as module:` every parameter has its array, for reading."""
         for unit in self.reducer.buckets:
             unit.bring()
+        self.reducer.at_home = True
         try:
             yield self.module
         finally:
+            self.reducer.at_home = False
             for unit in self.reducer.buckets:
                 unit.leave()
 

@@ -596,6 +596,8 @@ def test_at_home_is_the_whole_module(t, stage):
         np.testing.assert_array_equal(module.first.weight.data, want)
         x = minidl.tensor(data(0)[0])
         with minidl.no_grad():
+            if t.rank == 0:  # nothing is sent inside: a rank may be alone
+                module.eval()(x)
             inside = module.eval()(x).data
     with minidl.no_grad():
         np.testing.assert_array_equal(model(x).data, inside)

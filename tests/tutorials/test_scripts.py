@@ -17,6 +17,7 @@ QUICK = {
     "05_memory": ["--batch", "64", "--width", "32"],
     "06_ring": ["--n", "10000", "--n-shift", "10000", "--steps", "5"],
     "07_overlap": ["--steps", "2", "--layers", "12"],
+    "10_zero": ["--layers", "3", "--width", "16", "--context", "8"],
 }
 
 SCRIPTS = sorted((ROOT / "tutorials").glob("[0-9][0-9]_*.py"))
