@@ -15,6 +15,7 @@ import functools
 
 import numpy as np
 
+from minidl import backend
 from minidl.fused import dispatch
 
 BLOCK = 256  # threads; enough warps to hide a GPU's memory latency, and any register count fits
@@ -45,6 +46,15 @@ def over_chunks(file, name, dtype, xp, sizes, args, block_name=None, **defines):
         dispatch.kernel(file, block_name, dtype, **defines)(
             n, BLOCK, (*args, xp.asarray(chunks), n)
         )
+
+
+def by_dtype(arrays):
+    """{dtype: (arrays of it, the type that sums them, in C)}: a launch for each."""
+    groups = {}
+    for a in arrays:
+        groups.setdefault(a.dtype, []).append(a)
+    acc = {dtype: dispatch.C_TYPES[backend.accumulate_dtype(dtype)] for dtype in groups}
+    return {dtype: (group, acc[dtype]) for dtype, group in groups.items()}
 
 
 @functools.lru_cache(maxsize=64)

@@ -10,8 +10,7 @@ import math
 import numpy as np
 
 from minidl import backend
-from minidl.fused import dispatch
-from minidl.fused.launch import chunk_list, contiguous, over_chunks, pointers
+from minidl.fused.launch import by_dtype, chunk_list, contiguous, over_chunks, pointers
 
 FILE = "norm.cu"
 
@@ -21,19 +20,10 @@ def reference(arrays):
     return math.sqrt(sum(float((a.astype(np.float64) ** 2).sum()) for a in arrays))
 
 
-def groups(arrays):
-    """(dtype, arrays of it, keywords of their launch) for each dtype."""
-    found = {}
-    for a in arrays:
-        found.setdefault(a.dtype, []).append(a)
-    for dtype, group in found.items():
-        yield dtype, group, dict(ACC=dispatch.C_TYPES[backend.accumulate_dtype(dtype)])
-
-
 def global_norm(arrays):
     """The 2-norm of all elements together, a float; 0.0 of nothing. fp16 is squared in fp32."""
     total = 0.0
-    for dtype, group, defines in groups(arrays):
+    for dtype, (group, acc) in by_dtype(arrays).items():
         xp = backend.xp_of(group, "global_norm")
         group = [contiguous(xp, a) for a in group]
         sizes = tuple(a.size for a in group)
@@ -46,7 +36,7 @@ def global_norm(arrays):
             sizes,
             (partial, pointers(xp, group, dtype, "global_norm")),
             block_name="sum_squares_many",
-            **defines,
+            ACC=acc,
         )
         total += float(partial.sum(dtype=np.float64))
     return math.sqrt(total)
@@ -54,7 +44,7 @@ def global_norm(arrays):
 
 def scale(arrays, factor):
     """arrays *= factor, in place."""
-    for dtype, group, defines in groups(arrays):
+    for dtype, (group, acc) in by_dtype(arrays).items():
         xp = backend.xp_of(group, "scale")
         over_chunks(
             FILE,
@@ -64,7 +54,7 @@ def scale(arrays, factor):
             tuple(a.size for a in group),
             (pointers(xp, group, dtype, "scale", written=True), factor),
             block_name="scale_many",
-            **defines,
+            ACC=acc,
         )
 
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from minidl import backend
 from minidl.fused import dispatch
+from minidl.fused.launch import BLOCK
 
 MAX_KEPT = 1024  # 32 registers in each of 32 lanes; more would spill
-BLOCK = 256  # threads: eight warps, a good default on every GPU
 
 
 def backend_of(x):

@@ -13,8 +13,7 @@ Kernel: kernels/unscale_check.cu   Test: tests/fused/test_unscale_check.py
 import numpy as np
 
 from minidl import backend
-from minidl.fused import dispatch
-from minidl.fused.launch import chunk_list, over_chunks, pointers
+from minidl.fused.launch import by_dtype, chunk_list, over_chunks, pointers
 
 FILE = "unscale_check.cu"
 
@@ -29,10 +28,7 @@ def run(name, arrays, *factors):
     """(1,) int32, the number of bad elements. It stays on the arrays' device: nobody waits."""
     xp = backend.xp_of(arrays, name)
     total = xp.zeros(1, np.int32)
-    by_dtype = {}
-    for a in arrays:
-        by_dtype.setdefault(a.dtype, []).append(a)
-    for dtype, group in by_dtype.items():
+    for dtype, (group, acc) in by_dtype(arrays).items():
         sizes = tuple(a.size for a in group)
         bad = xp.zeros(len(chunk_list(sizes)), np.int32)
         over_chunks(
@@ -43,7 +39,7 @@ def run(name, arrays, *factors):
             sizes,
             (bad, pointers(xp, group, dtype, name, written=bool(factors)), *factors),
             block_name=f"{name}_many",
-            ACC=dispatch.C_TYPES[backend.accumulate_dtype(dtype)],
+            ACC=acc,
         )
         total += bad.sum(dtype=np.int32)
     return total
