@@ -15,7 +15,7 @@ import numpy as np
 from minidl import backend
 from minidl.function import Function
 from minidl.fused import dispatch
-from minidl.fused.launch import BLOCK, contiguous, elementwise, rows_per_partial
+from minidl.fused.launch import contiguous, elementwise, over_rows, over_rows_with_sums
 
 FILE = "bias_gelu.cu"
 FORMS = {"none": 0, "tanh": 1}
@@ -39,43 +39,19 @@ def macros(dtype, approximate):
     return dict(TANH=FORMS[approximate], ACC=dispatch.C_TYPES[backend.accumulate_dtype(dtype)])
 
 
-def launch(name, dtype, grid, block, args, approximate):
-    dispatch.kernel(FILE, name, dtype, **macros(dtype, approximate))(grid, block, args)
-
-
 def with_bias(out, x, bias, approximate):
     """out = gelu(x + bias); x (..., cols), bias (cols,)."""
-    cols = bias.size
-    rows = x.size // max(cols, 1)
-    if x.size == 0:
-        return
-    if isinstance(x, np.ndarray):
-        shape = "bias_gelu_rows", -(-rows // 8), 8
-    else:
-        shape = "bias_gelu", (-(-cols // BLOCK), min(rows, 65535)), BLOCK
-    name, grid, block = shape
-    launch(name, x.dtype, grid, block, (out, x, bias, rows, cols), approximate)
+    xp, cols = backend.xp_of([x]), bias.size
+    rows, options = x.size // max(cols, 1), macros(x.dtype, approximate)
+    over_rows(FILE, "bias_gelu", x.dtype, xp, rows, cols, (out, x, bias), **options)
 
 
 def with_bias_backward(gx, gy, x, bias, approximate):
     """gx = gy * slope(x + bias); returns the bias gradient, the sum of gx over rows."""
     xp, cols = backend.xp_of([x]), bias.size
-    rows = x.size // max(cols, 1)
-    acc = backend.accumulate_dtype(x.dtype)
-    if x.size == 0:
-        return xp.zeros(cols, acc)
-    per_chunk = rows_per_partial(xp, rows)
-    n_chunks = -(-rows // per_chunk)
-    partial = xp.empty((n_chunks, cols), acc)
-    if xp is np:
-        shape = "bias_gelu_backward_rows", n_chunks, 1
-    else:
-        shape = "bias_gelu_backward", (-(-cols // BLOCK), n_chunks), BLOCK
-    name, grid, block = shape
-    launch(
-        name, x.dtype, grid, block, (gx, partial, gy, x, bias, rows, cols, per_chunk), approximate
-    )
-    return partial.sum(axis=0)
+    rows, options = x.size // max(cols, 1), macros(x.dtype, approximate)
+    name = "bias_gelu_backward"
+    return over_rows_with_sums(FILE, name, xp, rows, cols, gx, (gy, x, bias), **options)
 
 
 class Gelu(Function):

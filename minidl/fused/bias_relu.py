@@ -11,16 +11,18 @@ import numpy as np
 from minidl import backend
 from minidl.function import Function
 from minidl.fused import dispatch
-from minidl.fused.launch import BLOCK, contiguous, rows_per_partial
+from minidl.fused.launch import contiguous, over_rows, over_rows_with_sums
+
+FILE = "bias_relu.cu"
 
 
 def reference(x, bias):
     return np.maximum(x + bias, 0)
 
 
-def launch(name, dtype, grid, block, args):
-    acc = dispatch.C_TYPES[backend.accumulate_dtype(dtype)]
-    dispatch.kernel("bias_relu.cu", name, dtype, ACC=acc)(grid, block, args)
+def macros(dtype):
+    """The type to sum in."""
+    return dict(ACC=dispatch.C_TYPES[backend.accumulate_dtype(dtype)])
 
 
 class BiasRelu(Function):
@@ -35,31 +37,17 @@ class BiasRelu(Function):
             )
         x, bias = contiguous(self.xp, x), contiguous(self.xp, bias)
         out, cols = self.xp.empty_like(x), bias.size
-        rows = x.size // max(cols, 1)
-        args = out, x, bias, rows, cols
-        if x.size and self.xp is np:
-            launch("bias_relu_rows", x.dtype, -(-rows // 8), 8, args)
-        elif x.size:
-            launch("bias_relu", x.dtype, (-(-cols // BLOCK), min(rows, 65535)), BLOCK, args)
+        shape = x.size // max(cols, 1), cols
+        over_rows(FILE, "bias_relu", x.dtype, self.xp, *shape, (out, x, bias), **macros(x.dtype))
         self.save(out)
         return out
 
     def backward(self, gy):
         (out,) = self.saved
-        xp, cols, acc = self.xp, out.shape[-1], backend.accumulate_dtype(out.dtype)
-        gx = xp.empty_like(out)
-        if not out.size:
-            return gx, xp.zeros(cols, acc)
-        rows = out.size // cols
-        per_chunk = rows_per_partial(xp, rows)
-        n_chunks = -(-rows // per_chunk)
-        partial = xp.empty((n_chunks, cols), acc)
-        args = gx, partial, contiguous(xp, gy), out, rows, cols, per_chunk
-        if xp is np:
-            launch("bias_relu_backward_rows", out.dtype, n_chunks, 1, args)
-        else:
-            launch("bias_relu_backward", out.dtype, (-(-cols // BLOCK), n_chunks), BLOCK, args)
-        return gx, partial.sum(axis=0)
+        gx, gy, cols = self.xp.empty_like(out), contiguous(self.xp, gy), out.shape[-1]
+        shape, name = (out.size // max(cols, 1), cols), "bias_relu_backward"
+        options = macros(out.dtype)
+        return gx, over_rows_with_sums(FILE, name, self.xp, *shape, gx, (gy, out), **options)
 
 
 def bias_relu(input, bias):

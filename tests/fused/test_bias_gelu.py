@@ -6,6 +6,7 @@ import pytest
 import minidl
 from minidl import ops
 from minidl.fused import bias_gelu as fused
+from minidl.fused import dispatch
 from minidl.gradcheck import gradcheck
 from tests.fused.common import SIZES, backward, normal, tensors
 
@@ -78,16 +79,13 @@ def test_the_rung_for_a_gpu_gives_the_same(approximate):
     rows, cols = 67, 129
     x, b, g = normal((rows, cols), "f4", 1), normal(cols, "f4", 2), normal((rows, cols), "f4", 3)
     y, gx, partial = np.empty_like(x), np.empty_like(x), np.empty((14, cols), np.float32)
-    # fewer blocks along y than rows: each takes several
-    fused.launch("bias_gelu", x.dtype, (2, 20), 128, (y, x, b, rows, cols), approximate)
-    fused.launch(
-        "bias_gelu_backward",
-        x.dtype,
-        (2, 14),
-        128,
-        (gx, partial, g, x, b, rows, cols, 5),
-        approximate,
+    bias_gelu, bias_gelu_backward = (
+        dispatch.kernel(fused.FILE, name, x.dtype, **fused.macros(x.dtype, approximate))
+        for name in ("bias_gelu", "bias_gelu_backward")
     )
+    # fewer blocks along y than rows: each takes several
+    bias_gelu((2, 20), 128, (y, x, b, rows, cols))
+    bias_gelu_backward((2, 14), 128, (gx, partial, g, x, b, rows, cols, 5))
     expected, slope = fused.reference(x.astype("f8") + b, approximate)
     np.testing.assert_allclose(y, expected, **CLOSE["f4"])
     np.testing.assert_allclose(gx, g * slope, **CLOSE["f4"])

@@ -5,6 +5,7 @@ import pytest
 
 import minidl
 from minidl.fused import bias_relu as fused
+from minidl.fused import dispatch
 from minidl.gradcheck import gradcheck
 from tests.fused.common import backward, normal, tensors
 
@@ -31,8 +32,12 @@ def test_the_rung_for_a_gpu_gives_the_same():
     rows, cols = 67, 129
     x, b, g = normal((rows, cols), "f4", 1), normal(cols, "f4", 2), normal((rows, cols), "f4", 3)
     y, gx, partial = np.empty_like(x), np.empty_like(x), np.empty((14, cols), np.float32)
-    fused.launch("bias_relu", x.dtype, (2, 20), 128, (y, x, b, rows, cols))
-    fused.launch("bias_relu_backward", x.dtype, (2, 14), 128, (gx, partial, g, y, rows, cols, 5))
+    bias_relu, bias_relu_backward = (
+        dispatch.kernel(fused.FILE, name, x.dtype, **fused.macros(x.dtype))
+        for name in ("bias_relu", "bias_relu_backward")
+    )
+    bias_relu((2, 20), 128, (y, x, b, rows, cols))
+    bias_relu_backward((2, 14), 128, (gx, partial, g, y, rows, cols, 5))
     np.testing.assert_array_equal(y, fused.reference(x, b))
     np.testing.assert_array_equal(gx, g * (y > 0))
     np.testing.assert_allclose(partial.sum(0), gx.sum(0), rtol=1e-5, atol=1e-5)
