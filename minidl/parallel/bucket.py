@@ -30,7 +30,11 @@ def weighted_mean(t, buffer, n_samples, n_total, all_reduce):
     Written as a weight (exactly 1.0 where all ranks have as many samples), a sum, and a division
     after it, so that equal batches give the bits of a plain mean."""
     weight(t, buffer, n_samples, n_total)
-    all_reduce(t, buffer)
+    total = all_reduce(t, buffer)
+    if total is not None and buffer.size and not np.may_share_memory(total, buffer):
+        raise ValueError(
+            f"rank {t.rank}: wanted an all_reduce that sums in place, as minidl.comm's do; got one "
+            "that returns a new array. Wrap it: def f(t, x): x[...] = all_reduce(t, x)")
     buffer /= t.size
 
 

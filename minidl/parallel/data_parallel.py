@@ -98,6 +98,10 @@ class DataParallel(Module):
             broadcast_state(self.t, list(self.module.buffers()))
         outputs = self.module(*inputs, **options)
         if is_grad_enabled():
+            if n_samples is None and not inputs:
+                raise TypeError(
+                    f"rank {self.t.rank}: gradients are weighted by the length of the first "
+                    "positional input; got none. Pass n_samples=")
             self.n_samples += len(inputs[0]) if n_samples is None else n_samples
             if self.syncing:
                 self.reducer.expect(leaf_uses(tensors_of(outputs)), self.n_samples)

@@ -108,6 +108,22 @@ def test_any_all_reduce_will_do(t, module):
     model.close()
 
 
+@ranks(2, 3, mpi=False)
+def test_an_all_reduce_that_is_not_in_place_is_refused(t):
+    model = DataParallel(network(), t, all_reduce=lambda t, x: ring.all_reduce(t, x.copy()))
+    with pytest.raises(ValueError, match=f"rank {t.rank}: wanted an all_reduce that sums in place"):
+        model(data(4)[0]).sum().backward()
+
+
+@ranks(2, mpi=False)
+def test_inputs_by_name_alone_need_the_number_of_samples(t):
+    model, x = DataParallel(nn.Linear(6, 3).double(), t), data(4)[0]
+    with pytest.raises(TypeError, match="Pass n_samples="):
+        model(x=x)
+    model(x=x, n_samples=4).sum().backward()
+    model.close()
+
+
 @ranks(2, 3)
 def test_one_bucket_gives_the_bits_of_the_naive_average(t):
     gradients = []
