@@ -37,6 +37,8 @@ from minidl.tensor import Tensor
 runner = ContextVar("minidl.runner", default=None)
 # In which precision a forward runs: None is its inputs' own, else an amp.Autocast chooses.
 autocasting = ContextVar("minidl.autocasting", default=None)
+# Where what a forward saved waits: None is where it is, else an activation_offload.Host stores it.
+storing = ContextVar("minidl.storing", default=None)
 
 
 class Function:
@@ -58,7 +60,7 @@ class Function:
     precision = "grey"  # its class under autocast: white, black, grey or banned (amp.py)
     promotes = None  # "same": inputs cast to one dtype; "float": and integers to float32
     edges = ()
-    _saved = ()  # what `save` was given; a Leaf in place of a leaf's own array
+    _saved = ()  # what `save` was given; a StandIn for what may be elsewhere by then
 
     @classmethod
     def apply(cls, *inputs, **options):
@@ -104,8 +106,8 @@ class Function:
     @property
     def saved(self):
         """What forward saved, for backward."""
-        if any(type(s) is Leaf for s in self._saved):
-            return tuple(s.array() if type(s) is Leaf else s for s in self._saved)
+        if any(isinstance(s, StandIn) for s in self._saved):
+            return tuple(s.array() if isinstance(s, StandIn) else s for s in self._saved)
         return self._saved
 
     def forward(self, *inputs, **options):
@@ -139,6 +141,8 @@ class Function:
             meta.append((array.shape, array.dtype))
         self.depth = depth + 1
         self.output_meta = [(y.shape, y.dtype) for y in outputs]
+        if self._saved and (host := storing.get()) is not None:
+            host.store(self, inputs)
 
     def _save_by_name(self, leaf, array):
         """Keep the leaf, not its array: between forward and backward the array may be elsewhere
@@ -167,8 +171,12 @@ class Function:
         return f"<{type(self).__name__}>"
 
 
-class Leaf:
-    """Stands in `_saved` for the array that a leaf has by the time of backward, in this shape."""
+class StandIn:
+    """In `_saved` in place of an array; `array()` gives it, for backward."""
+
+
+class Leaf(StandIn):
+    """The array that a leaf has by the time of backward, in this shape."""
 
     def __init__(self, tensor, shape):
         self.tensor, self.shape = tensor, shape

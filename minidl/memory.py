@@ -162,6 +162,11 @@ class Ledger:
         self._add(array, kind, "")
         self._note(kind)
 
+    def fetched(self, array):
+        """A saved array is on its way back to the device (activation_offload.py)."""
+        self._add(array, "activations", "fetched")
+        self._note("fetched")
+
     def gradient(self, leaf):
         """leaf.grad is complete."""
         self._add(leaf.grad, "gradients", "")

@@ -32,6 +32,7 @@ MAY_IMPORT = {
     "recompute": ENGINE,
     "recompute_plan": "",
     "fragmentation": "",
+    "activation_offload": "memory function",
     "grad_scaler": "fused",
     "amp": f"grad_scaler optim nn fused ops {ENGINE}",
     "nn": f"recompute fused ops {ENGINE}",

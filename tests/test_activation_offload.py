@@ -1,0 +1,169 @@
+"""Activations that wait elsewhere: the same bits, a lower peak, every byte out once and in once."""
+
+import numpy as np
+import pytest
+
+import minidl
+from minidl import memory, nn
+from minidl.activation_offload import offload
+from minidl.function import storing
+from minidl.nn import functional as F
+from minidl.recompute import recompute_sequential
+
+N_LAYERS, ROWS, WIDTH = 8, 64, 32
+UNIT = 4 * ROWS * WIDTH
+
+
+def chain():
+    minidl.manual_seed(0)
+    return nn.Sequential(*[nn.Sequential(nn.Linear(WIDTH, WIDTH, bias=False), nn.Tanh())
+                           for _ in range(N_LAYERS)])
+
+
+def data():
+    return minidl.Tensor(minidl.Generator(1).normal(ROWS, WIDTH), requires_grad=True)
+
+
+def backward(y):
+    y.backward(minidl.Generator(2).normal(*y.shape))
+
+
+def gradients(model, *leaves):
+    found = [t.grad for t in (*leaves, *model.parameters())]
+    model.zero_grad()
+    for leaf in leaves:
+        leaf.grad = None
+    return found
+
+
+def same_bits(a, b):
+    return all(x.dtype == y.dtype and np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_gpt_with_dropout_gets_the_same_bits(fused):
+    minidl.manual_seed(0)
+    model = nn.GPT(32, 12, n_layers=2, n_heads=2, width=16, dropout=0.2)
+    ids = minidl.Generator(1).integers(0, 32, (3, 12))
+
+    def loss():
+        minidl.manual_seed(5)
+        return F.cross_entropy(model(ids).reshape(-1, 32), ids.reshape(-1))
+
+    with minidl.use_fused(fused):
+        loss().backward()
+        plain = gradients(model)
+        with offload(min_bytes=1) as host:
+            offloaded = loss()
+        # outside the block: backward needs no setting
+        assert storing.get() is None and host.log
+        offloaded.backward()
+    assert same_bits(gradients(model), plain)
+    del offloaded
+    assert host.held_bytes == 0
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 3])
+def test_each_array_goes_out_once_and_comes_back_in_reverse_order(ahead):
+    model, x = chain(), data()
+    with offload(ahead) as host:
+        y = model(x)
+    n = N_LAYERS  # a layer's result is saved by its tanh and by the next product: one parcel
+    assert host.log == [("out", i, UNIT) for i in range(n)]
+    assert host.held_bytes == host.peak_bytes == n * UNIT
+    backward(y)
+    assert host.log[n:] == [("in", i, UNIT) for i in reversed(range(n))]
+    assert host.held_bytes == 0
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 3])
+def test_the_device_holds_what_is_in_use_and_what_is_ahead(ahead):
+    model, x = chain(), data()
+    backward(model(x))
+    plain = gradients(model, x)
+    with memory.record(model) as ledger:
+        with offload(ahead):
+            y = model(x)
+        backward(y)
+    # the one in use and those on their way; the result, which the caller holds, is not counted
+    assert ledger.most("activations") == (1 + ahead) * UNIT
+    assert same_bits(gradients(model, x), plain)
+    with memory.record(model) as kept:
+        y = model(x)
+        backward(y)
+    assert kept.most("activations") == N_LAYERS * UNIT
+    # with all that is on its way; here the result is an activation, there it is a temporary
+    peaks = [max(held["activations"] + held["temporary"] for _, held in book.timeline)
+             for book in (kept, ledger)]
+    assert peaks[0] - peaks[1] >= (N_LAYERS - 2 - ahead) * UNIT
+
+
+def test_only_the_inputs_of_recomputed_segments_travel():
+    model, x = chain(), data()
+    backward(model(x))
+    plain = gradients(model, x)
+    with offload() as host:
+        y = recompute_sequential(model, x, 4)
+    assert host.log == [("out", i, UNIT) for i in range(3)]  # the first segment's is the caller's
+    backward(y)
+    assert [way for way, _, _ in host.log[3:]] == ["in"] * 3
+    assert same_bits(gradients(model, x), plain)
+
+
+def test_what_is_small_or_held_by_others_stays():
+    model, x = chain(), data()
+    with offload(min_bytes=UNIT + 1) as host:
+        backward(model(x))
+    assert host.log == []
+    w = minidl.ones(WIDTH, WIDTH, requires_grad=True)
+    with offload(min_bytes=1) as host:
+        y = x @ w  # saves x and w, both the caller's
+    assert host.log == []
+    backward(y)
+
+
+def test_views_with_other_strides_come_back_with_them():
+    class Keep(minidl.Function):
+        def forward(self, x):
+            y = x * 2
+            self.save(y.T, y[:, ::2], y, y)
+            return y
+
+        def backward(self, gy):
+            kept.append(self.saved)
+            return gy
+
+    kept, x = [], data()
+    with offload(min_bytes=1) as host:
+        y = Keep.apply(x)
+    wanted = y.data.copy()
+    assert len(host.log) == 3  # y twice is one parcel
+    y.backward(np.ones_like(wanted))
+    transposed, half, whole, again = kept[0]
+    assert np.array_equal(transposed, wanted.T) and transposed.flags.f_contiguous
+    assert np.array_equal(half, wanted[:, ::2])
+    assert whole is again and np.array_equal(whole, wanted)
+
+
+def test_backward_twice_with_retain_graph():
+    model, x = chain(), data()
+    with offload() as host:
+        y = model(x)
+    y.backward(np.ones(y.shape, np.float32), retain_graph=True)
+    once = [g.copy() for g in gradients(model, x)]
+    y.backward(np.ones(y.shape, np.float32))
+    assert same_bits(gradients(model, x), once)
+    assert sum(way == "in" for way, _, _ in host.log) == N_LAYERS
+
+
+def test_a_slow_link_makes_the_computation_wait_and_changes_nothing():
+    model, x = chain(), data()
+    backward(model(x))
+    plain = gradients(model, x)
+    with offload(bytes_per_s=UNIT / 2e-3) as host:  # 2 ms an array, more than a layer computes
+        y = model(x)
+    backward(y)
+    assert same_bits(gradients(model, x), plain)
+    # out and in, 8 arrays each: 32 ms, of which the computation hides some
+    assert host.waited_s > 2e-3
+    assert [way for way, _, _ in host.log] == ["out"] * N_LAYERS + ["in"] * N_LAYERS
