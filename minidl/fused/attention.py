@@ -21,6 +21,7 @@ from minidl.function import Function
 from minidl.fused import dispatch
 
 MAX_WIDTH = 128  # the widest head whose tiles fit 48 KiB of shared memory, and a CPU thread's stack
+MAX_BLOCKS = 65535  # of a GPU's grid along y and z: heads, and batches
 
 
 def reference(q, k, v, is_causal=False, scale=None):
@@ -193,19 +194,20 @@ def accepts_self(qkv, n_heads, is_causal=False, dropout_p=0.0):
     """Whether the kernels can: no dropout, heads at most 128 wide, something to attend to."""
     n_batch, length, width = qkv.shape
     return (not dropout_p and 0 < width // 3 // n_heads <= MAX_WIDTH and length > 0
-            and n_batch < 2**16 and n_heads < 2**16)
+            and n_batch <= MAX_BLOCKS and n_heads <= MAX_BLOCKS)
 
 
 def accepts(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, *,
             generator=None):
     """Whether the kernels can do this call: no mask, no dropout, no broadcast between the inputs,
     values as wide as keys, at most 128, at least one key."""
-    shapes = [getattr(a, "shape", ()) for a in (query, key, value)]
-    (*lead, _, width), (*key_lead, n_keys, key_width), value_shape = shapes if all(
-        len(s) >= 2 for s in shapes) else ((0, 0),) * 3
-    return (attn_mask is None and not dropout_p and lead == key_lead and width == key_width
-            and tuple(shapes[1]) == tuple(value_shape) and 0 < width <= MAX_WIDTH and n_keys > 0
-            and math.prod(lead[:-1]) < 2**16 and math.prod(lead[-1:]) < 2**16)
+    shapes = [tuple(getattr(a, "shape", ())) for a in (query, key, value)]
+    if attn_mask is not None or dropout_p or min(map(len, shapes)) < 2:
+        return False
+    (*lead, _, width), (*key_lead, n_keys, key_width), value_shape = shapes
+    return (lead == key_lead and width == key_width and shapes[1] == value_shape
+            and 0 < width <= MAX_WIDTH and n_keys > 0
+            and math.prod(lead[:-1]) <= MAX_BLOCKS and math.prod(lead[-1:]) <= MAX_BLOCKS)
 
 
 def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False,
