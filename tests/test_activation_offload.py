@@ -116,10 +116,19 @@ def test_what_is_small_or_held_by_others_stays():
         backward(model(x))
     assert host.log == []
     w = minidl.ones(WIDTH, WIDTH, requires_grad=True)
-    with offload(min_bytes=1) as host:
-        y = x @ w  # saves x and w, both the caller's
-    assert host.log == []
-    backward(y)
+    for batch in (x, x.detach(), x.data):
+        with offload(min_bytes=1) as host:
+            y = minidl.matmul(batch, w)  # saves both, which are the caller's
+        assert host.log == []
+        backward(y)
+
+
+def test_arrays_of_another_library_are_refused():
+    class Elsewhere:
+        nbytes = 1 << 20
+
+    with offload() as host, pytest.raises(TypeError, match="NumPy arrays; got Elsewhere"):
+        host._parcel(Elsewhere())
 
 
 def test_views_with_other_strides_come_back_with_them():
