@@ -35,6 +35,7 @@ import numpy as np
 from common import machine, ratio, take_turns, write_json
 
 from minidl.comm import cost, ring, select, simulate, tree, world
+from minidl.comm.transport import label_of
 from minidl.launcher import environment, find_mpiexec
 
 OURS, RING, MPI, IN_PLACE, GLOO, COPY = "ours", "ring", "MPI", "in place", "gloo", "copy"
@@ -73,7 +74,7 @@ def measure(args):
     figures = select.stored(t) or select.measure(t)
     times = {kib: measure_size(t, kib << 8, figures, gloo, args.seconds) for kib in args.kib}
     if t.rank == 0:
-        chosen = {k: select.name(select.choose(t.size, k << 10, figures)) for k in args.kib}
+        chosen = {k: label_of(select.choose(t.size, k << 10, figures)) for k in args.kib}
         result = {"mpi": t.library, "gloo": bool(gloo), "figures": figures._asdict()}
         result |= {"described": select.describe(figures), "chosen": chosen, "times_s": times}
         with open(args.measure, "w") as file:

@@ -20,13 +20,9 @@ import numpy as np
 from . import chunks
 from .transport import collective
 
-# Measured with 4 MPI ranks on 2 cores, 16 MiB: shorter ones lose to waking up ranks. Between hosts
-# they may be shorter: `cost.best_segments`.
-SEGMENT_BYTES = 1 << 20
-
 
 @collective
-def broadcast(t, x, root=0, segment_bytes=SEGMENT_BYTES):
+def broadcast(t, x, root=0, segment_bytes=chunks.SEGMENT_BYTES):
     """Copy root's x into every rank's x; returns x.
 
     Every rank but the last, root-1, sends x.nbytes to its right, in pieces of segment_bytes or a
@@ -35,7 +31,7 @@ def broadcast(t, x, root=0, segment_bytes=SEGMENT_BYTES):
     n = t.size
     me, left, right = (t.rank - root) % n, (t.rank - 1) % n, (t.rank + 1) % n
     flat = np.ascontiguousarray(x).reshape(-1)  # x itself where it is contiguous, else a copy
-    segments = chunks.split(flat, max(1, -(-flat.nbytes // segment_bytes)))
+    segments = chunks.split(flat, chunks.segment_count(flat.nbytes, segment_bytes))
     # All at once, so that every segment finds its place waiting.
     coming = [t.irecv(segment, left) for segment in segments] if me > 0 else []
     going = []

@@ -7,6 +7,10 @@ Test: tests/comm/test_chunks.py   Tutorial: tutorials/06_ring.py   Used by: all 
 With fewer elements than ranks the last chunks are empty; they take part in every step all the same.
 """
 
+# Of a pipeline's segments (chain.py, double_tree.py). Measured with 4 MPI ranks on 2 cores, 16 MiB:
+# shorter ones lose to waking up ranks. Between hosts they may be shorter: `cost.best_segments`.
+SEGMENT_BYTES = 1 << 20
+
 
 def bounds(length, n):
     """The n+1 places where a vector of `length` elements is cut: chunk i is [b[i], b[i+1])."""
@@ -18,6 +22,11 @@ def split(x, n):
     """The n chunks of the 1-d array x, as views."""
     b = bounds(len(x), n)
     return [x[b[i] : b[i + 1]] for i in range(n)]
+
+
+def segment_count(n_bytes, segment_bytes=SEGMENT_BYTES):
+    """Into how many segments of about segment_bytes a pipeline cuts an array; at least 1."""
+    return max(1, -(-n_bytes // segment_bytes))
 
 
 def span(x, n, first, end):

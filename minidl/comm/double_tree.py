@@ -36,13 +36,9 @@ import numpy as np
 from . import chunks
 from .transport import collective
 
-# Measured with 4 MPI ranks on 2 cores, 16 MiB: shorter ones lose to waking up ranks. Between hosts
-# they may be shorter: `cost.best_segments`.
-SEGMENT_BYTES = 1 << 20
-
 
 @collective
-def all_reduce(t, x, op=np.add, segment_bytes=SEGMENT_BYTES):
+def all_reduce(t, x, op=np.add, segment_bytes=chunks.SEGMENT_BYTES):
     """The elementwise op of all ranks' x, on every rank, in place like `ring.all_reduce`.
 
     All ranks end with the same bits: each half is reduced on the way to one root, and copied. Sends
@@ -51,7 +47,7 @@ def all_reduce(t, x, op=np.add, segment_bytes=SEGMENT_BYTES):
     n, top = t.size, height_of(t.size)
     flat = np.ascontiguousarray(x).reshape(-1)
     halves = chunks.split(flat, 2 if n > 1 else 1)
-    n_segments = max(1, -(-halves[0].nbytes // segment_bytes))
+    n_segments = chunks.segment_count(halves[0].nbytes, segment_bytes)
     both = [(seat(n, t.rank, tree), chunks.split(h, n_segments)) for tree, h in enumerate(halves)]
     theirs = t.scratch(len(both[0][1][0]), x.dtype)  # the first segment is one of the longest
     going_up, going_down = [deque(), deque()], []

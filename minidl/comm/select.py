@@ -31,8 +31,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from . import cost, double_tree, halving_doubling, ring, shared_memory, tree
-from .transport import collective, unwrapped
+from . import chunks, cost, double_tree, halving_doubling, ring, shared_memory, tree
+from .transport import collective, label_of, unwrapped
 from .window import NoSharedMemory
 
 SIZES = tuple(4**k for k in range(5, 15))  # 1 KiB to 256 MiB
@@ -61,7 +61,7 @@ def candidates(n, n_bytes, figures):
     """{function: modelled seconds} of every all-reduce that can run here, the fastest first."""
     f = figures
     link = f.alpha, f.beta, f.gamma
-    pieces = max(1, math.ceil(n_bytes / 2 / double_tree.SEGMENT_BYTES))
+    pieces = chunks.segment_count(math.ceil(n_bytes / 2))
     times = {
         ring.all_reduce: cost.ring_all_reduce(n, n_bytes, *link),
         halving_doubling.all_reduce: cost.halving_doubling_all_reduce(n, n_bytes, *link),
@@ -96,7 +96,7 @@ def explain(n, figures, sizes=SIZES):
     lines = [f"{n} ranks: {describe(figures)}", f"{'bytes':>12}  all-reduce"]
     for n_bytes in sizes:
         times = candidates(n, n_bytes, figures)
-        ways = [f"{name(fn)} {1e6 * time_s:,.0f} us" for fn, time_s in times.items()]
+        ways = [f"{label_of(fn)} {1e6 * time_s:,.0f} us" for fn, time_s in times.items()]
         lines.append(f"{n_bytes:>12,}  {ways[0]:40} then {', '.join(ways[1:3])}")
     return "\n".join(lines) + "\nmodelled times, by cost.py"
 
@@ -111,11 +111,6 @@ def describe(figures):
         f"message {1e6 * f.alpha:.1f} us, {_rate(f.beta)}; sum {_rate(f.gamma)}; {shared}; "
         f"copy {_rate(f.copy)}"
     )
-
-
-def name(fn):
-    """'ring.all_reduce'."""
-    return f"{fn.__module__.rpartition('.')[2]}.{fn.__name__}"
 
 
 def _rate(seconds_per_byte):
