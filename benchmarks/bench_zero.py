@@ -1,0 +1,277 @@
+"""What does ZeRO hold, send and cost, stage by stage, and beside PyTorch's?
+
+    python benchmarks/bench_zero.py [--repeats 9] [--net 1Gbit,50us] [--out FILE.json]
+
+1. Bytes held and sent per rank in a step of mixed precision (O2, AdamW), on simulated ranks, beside
+   the formulas: exact, to the byte.
+2. Seconds of a float32 step on 4 MPI ranks whose messages are slowed down to a 1 Gbit/s link
+   (minidl/comm/throttled.py). All stages take turns in one run; the ratio is the median over the
+   rounds of a stage's time by data parallelism's of the same round.
+3. The same on 2 ranks, unthrottled, with PyTorch's in the same processes, over gloo: its
+   DistributedDataParallel with ZeroRedundancyOptimizer beside stage 1, and FSDP2 (fully_shard on
+   each block and on the model) beside stage 3. First all are checked to have the same losses.
+
+One thread a rank. Bars: 1.05, 1.05 and 1.5 times data parallelism's step for stages 1, 2 and 3, and
+not slower than PyTorch.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from common import bar, machine, print_bars, ratio, take_turns, write_json
+
+import minidl
+from minidl import amp, comm, memory, nn, optim
+from minidl.comm import links, naive, simulate
+from minidl.comm.ledger import Ledger
+from minidl.comm.throttled import Throttled
+from minidl.launcher import environment, find_mpiexec
+from minidl.nn import functional as F
+from minidl.parallel import DataParallel, Zero1, Zero2, Zero3
+
+STAGES = {"data parallel": DataParallel, "stage 1": Zero1, "stage 2": Zero2, "stage 3": Zero3}
+VOCAB, HEADS = 256, 4
+SMALL = VOCAB, 16, 4, HEADS, 32  # vocabulary, context, layers, heads, width
+LARGE = VOCAB, 64, 4, HEADS, 256
+BARS = {"stage 1": 1.05, "stage 2": 1.05, "stage 3": 1.5}
+PEERS = {"ZeroRedundancyOptimizer": "stage 1", "FSDP2": "stage 3"}
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def options():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=9, help="rounds of one step each")
+    parser.add_argument("--rows", type=int, default=1, help="windows of 64 bytes a rank")
+    parser.add_argument("--net", default="1Gbit,50us", help="the link of part 2")
+    parser.add_argument("--out", help="JSON file (default benchmarks/results/zero.json)")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)  # "throttled" or "torch": this is one
+    return parser.parse_args()
+
+
+# -- 1: bytes
+
+
+def held_and_sent(t, name):
+    """(bytes held between two steps, bytes sent in one) by this rank, each beside its formula."""
+    t = Ledger(t)
+    minidl.manual_seed(0)
+    module = nn.GPT(*SMALL)
+    X = sum(p.numel() for p in module.parameters())
+    amp.prepare(module, "O2")
+    model = STAGES[name](module, t)
+    zero = isinstance(model, Zero1)
+    optimizer = optim.use_master_weights(optim.AdamW(
+        model.shards() if zero else module.parameters(), lr=1e-3))
+    x, y = batch(t.rank, 1, SMALL[1])
+    for _ in range(2):
+        t.reset()
+        optimizer.zero_grad()
+        loss(model(x), y).backward()
+        optimizer.step()
+        if zero:
+            model.gather()
+    held = sum(memory.totals(module, optimizer)[kind] for kind in memory.STATES)
+    n = t.size
+    root = sum(b.bounds[-1] for b in model.root) if name == "stage 3" else 0
+    header = 2 * (n - 1) * 8 * (1 + len(model.reducer.params)) / n
+    unit = 2 * X * (n - 1) / n  # float16
+    held_formula, units = {
+        "data parallel": (16 * X, 2 * 2),  # its buckets are float32
+        "stage 1": (4 * X + 12 * X / n, 2), "stage 2": (2 * X + 14 * X / n, 2),
+        "stage 3": (16 * X / n, 3 - root / X)}[name]
+    model.close()
+    sent = naive.all_reduce(t.inner, np.array([t.bytes_sent]))[0] / n  # headers may be uneven
+    return held, held_formula, sent, units * unit + header
+
+
+def bytes_table(result):
+    print(f"\n{'O2, AdamW, X parameters':24}{'ranks':>6}{'held B':>12}{'formula':>12}"
+          f"{'sent B, mean':>15}{'formula':>12}")
+    for n in (2, 4, 8):
+        for name in STAGES:
+            rows = simulate(n, held_and_sent, name)
+            held, held_formula, sent, sent_formula = rows[0]
+            exact = all(row[0] == row[1] and abs(row[2] - row[3]) < 1e-6 for row in rows)
+            print(f"{name:24}{n:>6}{held:>12,}{held_formula:>12,.0f}{sent:>15,.1f}"
+                  f"{sent_formula:>12,.1f}  {'exact' if exact else 'NOT EXACT'}")
+            result["bytes"].append(dict(stage=name, ranks=n, held=held, held_formula=held_formula,
+                                        sent=sent, sent_formula=sent_formula, exact=exact))
+
+
+# -- 2 and 3: time
+
+
+def batch(rank, rows, context):
+    ids = np.random.default_rng(rank).integers(0, VOCAB, (rows, context + 1))
+    return ids[:, :-1].copy(), ids[:, 1:].reshape(-1).copy()
+
+
+def loss(logits, y):
+    return F.cross_entropy(logits.reshape(-1, VOCAB), minidl.tensor(y))
+
+
+def ours(t, name, x, y):
+    """A function that takes one step and returns its loss."""
+    minidl.manual_seed(0)
+    model = STAGES[name](nn.GPT(*LARGE), t)
+    zero = isinstance(model, Zero1)
+    optimizer = optim.AdamW(model.shards() if zero else model.module.parameters(), lr=1e-3)
+
+    def step():
+        optimizer.zero_grad()
+        value = loss(model(x), y)
+        value.backward()
+        optimizer.step()
+        if zero:
+            model.gather()
+        return value.item()
+
+    return step
+
+
+def theirs(t, x, y):
+    """{name: step} of PyTorch's; the ranks meet at a port of this machine."""
+    import socket
+
+    import torch
+    import torch_gpt
+    from torch import distributed
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    torch.set_num_threads(1)
+    port = np.zeros(1, np.int64)
+    if t.rank == 0:
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port[0] = s.getsockname()[1]
+    naive.all_reduce(t, port)
+    distributed.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port[0]}", rank=t.rank,
+                                   world_size=t.size)
+    minidl.manual_seed(0)
+    weights = {k: v.copy() for k, v in nn.GPT(*LARGE).state_dict().items()}
+    x, y = torch.from_numpy(x), torch.from_numpy(y)
+
+    def step_of(model, optimizer):
+        def step():
+            optimizer.zero_grad()
+            value = torch.nn.functional.cross_entropy(model(x).view(-1, VOCAB), y)
+            value.backward()
+            optimizer.step()
+            return value.item()
+        return step
+
+    replicated = torch.nn.parallel.DistributedDataParallel(torch_gpt.make(weights, *LARGE))
+    sharded = torch_gpt.make(weights, *LARGE)
+    mesh = distributed.device_mesh.init_device_mesh("cpu", (t.size,))
+    for block in sharded.blocks:
+        fully_shard(block, mesh=mesh)
+    fully_shard(sharded, mesh=mesh)
+    return {
+        "ZeroRedundancyOptimizer": step_of(replicated, ZeroRedundancyOptimizer(
+            replicated.parameters(), torch.optim.AdamW, lr=1e-3)),
+        "FSDP2": step_of(sharded, torch.optim.AdamW(sharded.parameters(), lr=1e-3)),
+    }
+
+
+def worker(args):
+    """One rank: all contestants take turns; rank 0 prints {name: seconds} as JSON."""
+    t = plain = comm.world()
+    if args.worker == "throttled":
+        t = Throttled(t, links.parse(args.net, t.size))
+    x, y = batch(t.rank, args.rows, LARGE[1])
+    steps = {name: ours(t, name, x, y) for name in STAGES}
+    if args.worker == "torch":
+        steps |= theirs(plain, x, y)
+    losses = {name: [step() for _ in range(3)] for name, step in steps.items()}
+    for name, values in losses.items():  # float32: three steps of the same formulas
+        np.testing.assert_allclose(values, losses["data parallel"], rtol=1e-4, err_msg=name)
+
+    def timed(step):
+        naive.all_reduce(plain, np.zeros(1))  # a barrier
+        start = time.perf_counter()
+        step()
+        slowest = np.array([time.perf_counter() - start])
+        return float(naive.all_reduce(plain, slowest, np.maximum)[0])
+
+    times = take_turns({name: partial(timed, step) for name, step in steps.items()}, args.repeats)
+    if t.rank == 0:
+        print(json.dumps(times))
+    if args.worker == "torch":
+        from torch import distributed
+        distributed.destroy_process_group()
+
+
+def run(args, kind, n):
+    """{name: seconds of each round} from n ranks under mpiexec."""
+    command = [find_mpiexec(), "-n", str(n), sys.executable, __file__, "--worker", kind]
+    command += ["--repeats", str(args.repeats), "--rows", str(args.rows), "--net", args.net]
+    env = environment(n) | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
+                            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get(
+                                "PYTHONPATH", "")])}
+    with tempfile.TemporaryFile("w+") as errors:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=env)
+        errors.seek(0)
+        if done.returncode:
+            sys.exit(f"{kind}: {done.stdout}{errors.read()}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def time_table(title, times, result):
+    print(f"\n{title}\n{'':26}{'median ms':>10}{'min':>8}{'max':>8}{'/ data parallel':>17}")
+    for name, values in times.items():
+        by = ratio(values, times["data parallel"])
+        print(f"{name:26}{1e3 * statistics.median(values):>10.0f}{1e3 * min(values):>8.0f}"
+              f"{1e3 * max(values):>8.0f}{by:>17.2f}")
+        result[name] = {"median_s": statistics.median(values), "over_data_parallel": by}
+
+
+def main():
+    args = options()
+    if args.worker:
+        return worker(args)
+    X = sum(p.numel() for p in nn.GPT(*LARGE).parameters())
+    result = dict(machine=machine(), parameters=X, rows=args.rows, repeats=args.repeats,
+                  net=args.net, bytes=[], throttled={}, torch={})
+    print(result["machine"])
+    print(f"GPT: vocabulary, context, layers, heads, width {LARGE}, {X:,} parameters, "
+          f"{args.rows} x {LARGE[1]} bytes a rank, one thread a rank")
+    bytes_table(result)
+    bars = [bar("rows of bytes held and sent that are exact",
+                sum(row["exact"] for row in result["bytes"]) / len(result["bytes"]), 1.0)]
+    times = run(args, "throttled", 4)
+    _, beta = links.parse(args.net, 4).link(0, 1)
+    result["unit_s"] = beta * 4 * X * 3 / 4
+    print(f"\nmodelled: a unit, (n-1)/n X, of 4 ranks takes {1e3 * result['unit_s']:.0f} ms; data "
+          "parallelism and stages 1, 2 send two, stage 3 about three")
+    time_table(f"4 ranks, {args.net}", times, result["throttled"])
+    bars += [bar(f"{name}: step by data parallelism's, 4 ranks, {args.net}",
+                 ratio(times[name], times["data parallel"]), wanted, at_most=True)
+             for name, wanted in BARS.items()]
+    try:
+        import torch
+        result["torch_version"] = torch.__version__
+    except ImportError:
+        print("\nPyTorch is not installed: pip install 'minidl[bench]'")
+    else:
+        times = run(args, "torch", 2)
+        time_table(f"2 ranks, shared memory; PyTorch {torch.__version__} over gloo", times,
+                   result["torch"])
+        bars += [bar(f"PyTorch's {peer} by minidl's {name}, 2 ranks",
+                     ratio(times[peer], times[name]), 1.0) for peer, name in PEERS.items()]
+    print_bars(bars)
+    write_json(result | {"bars": bars}, args.out, "zero.json")
+
+
+if __name__ == "__main__":
+    main()
