@@ -153,6 +153,11 @@ class Server:
                 rows = self.waiting.pop(worker)
                 values = self.shard.pack([p.data for p in self.shard.params], rows)
                 self._reply(worker, GRANTED, self.version, values, "param_server.pull")
+        if self.clocks and len(self.waiting) == len(self.clocks):
+            raise RuntimeError(
+                f"rank {self.t.rank}: all workers wait, and the rule {self.rule.name} lets none of "
+                f"them pull; they have pushed {self.clocks} times. A rule must let the slowest go on"
+            )
 
     def _receive_rows(self, src, n_ids):
         """An array of row numbers for each table; on the wire: how many of each, then all."""

@@ -132,6 +132,24 @@ def test_a_worker_that_waits_for_the_server_is_not_silent(t):
         worker.pull()
 
 
+@pytest.mark.parametrize("silence_s", [None, 0.5])
+def test_a_rule_that_stops_everybody_is_an_error_and_no_hang(silence_s):
+    rule = bounded(0)._replace(may_pull=lambda clocks, worker: clocks[worker] < 2)
+
+    def body(t):
+        params = weights(3)
+        if t.rank == 0:
+            Server(t, params, 1, rule, OPTIMIZERS["sgd"], silence_s=silence_s).serve()
+        else:
+            with Worker(t, params) as worker:
+                for _ in range(3):
+                    worker.pull()
+                    worker.push()
+
+    with pytest.raises(RankFailed, match=r"rank 0: all workers wait, .*\{1: 2, 2: 2\}"):
+        simulate(3, body)
+
+
 KILLED = """
 import os
 import numpy as np

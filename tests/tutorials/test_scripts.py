@@ -13,10 +13,11 @@ from minidl.exercise import ROOT
 QUICK = {
     "02_add3": ["--n", "1003", "--n-time", "10000"],
     "03_kernel_tour": ["--rows", "4", "--cols", "300"],
-    "04_amp": ["--n", "10000", "--steps", "100"],
+    "04_amp": ["--n", "10000", "--steps", "60"],
     "05_memory": ["--batch", "64", "--width", "32"],
     "06_ring": ["--n", "10000", "--n-shift", "10000", "--steps", "5"],
     "07_overlap": ["--steps", "2", "--layers", "12"],
+    "09_parameter_server": ["--steps", "5", "--seconds", "25"],
     "10_zero": ["--layers", "3", "--width", "16", "--context", "8"],
 }
 
