@@ -8,6 +8,8 @@
 one rank calls MPI_Abort: without it the failed process waits in MPI_Finalize for the others, and
 they for its messages. A rank that dies by a signal is noticed by mpiexec itself, which ends the
 rest.
+
+Test: tests/test_cli.py   Tutorial: tutorials/00_hello.py
 """
 
 import importlib.util

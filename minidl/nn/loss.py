@@ -1,4 +1,7 @@
-"""Losses as modules, for code that passes a criterion around.   Ops: minidl/ops/loss.py"""
+"""Losses as modules, for code that passes a criterion around.
+
+Test: tests/nn/test_loss.py   Ops: minidl/ops/loss.py
+"""
 
 from minidl.nn import functional as F
 from minidl.nn.module import Module
