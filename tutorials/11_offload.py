@@ -1,0 +1,303 @@
+"""11  Offload: the optimizer lives in host memory.   60 minutes, needs: 04, 07
+
+Keep 12X in the host's memory, and ship only 2X down and 2X up.
+
+    mpirun -n 2 python tutorials/11_offload.py        or: minidl run -n 2 tutorials/11_offload.py
+    python tutorials/11_offload.py --sim 2            picture: out/11_offload.png
+                                                      trace for ui.perfetto.dev: out/11_trace.json
+
+Mixed precision (tutorial 04) holds 16 bytes for each of X parameters: weight and gradient 2 + 2,
+master, m and v 4 + 4 + 4. Only the first four are needed where forward and backward run; the other
+twelve are touched once a step, by elementwise arithmetic that a host's processor can do. So cut
+there. What crosses the link, each step:
+
+    down   gradients   2X     as backward makes them; the device can free each at once
+    up     weights     2X     bucket by bucket, while the host updates the next
+
+Any other cut sends more. With ZeRO on n ranks each moves 1/n of it, over a link of its own.
+
+Say L equal buckets, for each: b seconds of backward, d on the wire, u of update; alpha the link's
+latency, C = F + L b forward and backward. Where b > d, only this comes after backward:
+
+    T = C + alpha + max( u + L d ,  L u + d ,  2 d + u + alpha )
+
+The update waits for backward, the next forward for the update: the device idles. A delayed update
+does not wait: during step i+1 the host applies the gradients of step i, and the device computes
+with weights one update old. Left exposed are the weights on their way up:
+
+    T = C + L d + alpha           as long as the host is done within a step, L u < C
+
+Computing 6 X B flop for a batch of B tokens takes 6 X B / R seconds; sending 4X bytes, 4 X beta. So
+the link can hide from B = 2/3 beta R tokens on, whatever X is.
+
+Paper: Ren et al., "ZeRO-Offload: Democratizing Billion-Scale Model Training", USENIX ATC 2021
+(arXiv 2101.06840).
+Exercise: `minidl exercise 11` writes work/11_offload.py with the marked region empty;
+`minidl check 11` grades it. The library's: minidl/parallel/offload.py
+"""
+
+import math
+from pathlib import Path
+
+import numpy as np
+
+import minidl
+from minidl import memory, nn, optim
+from minidl.data import datasets
+from minidl.nn import functional as F
+from minidl.parallel import Offload, Zero2
+from minidl.parallel.lanes import Modelled
+from minidl.tutorial import Table, launch, picture, progress, say
+
+SCALE = 128.0  # of the loss: keeps fp16 gradients from vanishing
+
+
+class HostAdam:
+    """fp16 `weights` on the device, each a bucket; their masters, m, v and Adam on the host.
+
+    lanes: `copy("down", ...)`, `update(...)`, `copy("up", ...)` start work on their lane as soon as
+    the jobs in `after` have ended, and return it; `wait(jobs)` holds the device."""
+
+    def __init__(self, weights, lanes, lr=0.01):
+        self.weights, self.lanes, self.lr = weights, lanes, lr
+        self.master = [w.astype(np.float32) for w in weights]
+        self.m = [np.zeros_like(w) for w in self.master]
+        self.v = [np.zeros_like(w) for w in self.master]
+        self.low = [w.copy() for w in weights]  # what will be sent up
+        self.grads = [np.zeros_like(w) for w in weights]
+        self.t = [0] * len(weights)
+        self.down = [None] * len(weights)  # the jobs that bring the gradients
+        self.updated = [None] * len(weights)  # the last updates that a delayed step has begun
+
+    def ready(self, i, grad):
+        """Backward has made the gradient of bucket i: start it on its way."""
+        self.down[i] = self.lanes.copy(
+            "down", grad.nbytes, lambda: np.copyto(self.grads[i], grad), label=f"{i}"
+        )
+
+    def update(self, i, after):
+        """Start Adam on bucket i: masters, and the fp16 weights that are to go up."""
+        return self.lanes.update(self.low[i].size, lambda: self.adam(i), after, f"{i}")
+
+    def send_up(self, i, after):
+        """Start the new weights of bucket i on their way to the device."""
+        return self.lanes.copy(
+            "up", self.low[i].nbytes, lambda: np.copyto(self.weights[i], self.low[i]), after, f"{i}"
+        )
+
+    def adam(self, i):
+        self.t[i] += 1
+        g = self.grads[i].astype(np.float32)
+        self.m[i] = 0.9 * self.m[i] + 0.1 * g
+        self.v[i] = 0.999 * self.v[i] + 0.001 * g * g
+        m, v = self.m[i] / (1 - 0.9 ** self.t[i]), self.v[i] / (1 - 0.999 ** self.t[i])
+        self.master[i] -= self.lr * m / (np.sqrt(v) + 1e-8)
+        self.low[i][...] = self.master[i]
+
+    def step(self):
+        """All gradients are on their way: update, and bring the weights up."""
+        coming = []
+        for i in reversed(range(len(self.weights))):
+            updated = self.update(i, [self.down[i]])
+            coming.append(self.send_up(i, [updated]))
+        self.lanes.wait(coming)
+
+    def delayed_step(self):
+        """The same, one step late: bring up what the last step's gradients made, and start the
+        update with this step's, to run beside the next forward and backward."""
+        # >>> exercise 11a: the one-step delayed update
+        # For each bucket, last one first: if an update was begun in the last step
+        # (self.updated[i] is its job), send its weights up, after it. Then start the update with
+        # the gradient that self.down[i] brings, and keep its job in self.updated[i]. It writes
+        # self.low[i], which the copy up reads. The device must wait for the weights, and only for
+        # them. In the first step there is nothing to bring up.
+        coming = []
+        for i in reversed(range(len(self.weights))):
+            after = [self.down[i]]
+            if self.updated[i] is not None:
+                coming.append(self.send_up(i, [self.updated[i]]))
+                after.append(coming[-1])
+            self.updated[i] = self.update(i, after)
+        self.lanes.wait(coming)
+        # <<<
+
+
+def network():
+    minidl.manual_seed(0)  # the same weights on every rank
+    widths = [64, 96, 96, 10]
+    layers = [nn.Linear(a, b) for a, b in zip(widths, widths[1:], strict=False)]
+    return nn.Sequential(*[m for x in layers for m in (x, nn.Tanh())][:-1]).half()
+
+
+def train(t, args, offload, bar=False):
+    """ZeRO stage 2 on the digits: (model, optimizer, bytes by kind after the last step)."""
+    model = Zero2(network(), t)
+    optimizer = optim.AdamW(model.shards(), lr=0.01)
+    optimizer = Offload(optimizer) if offload else optim.use_master_weights(optimizer)
+    images, labels = datasets.digits()[0][:]
+    images = images.reshape(-1, 64).astype(np.float16)
+    order = minidl.Generator(1)  # the same batches on every rank
+    for _ in progress(t, range(args.steps), "training") if bar else range(args.steps):
+        mine = order.integers(0, len(images), (args.batch,))[t.rank :: t.size]
+        optimizer.zero_grad()
+        logits = model(minidl.Tensor(images[mine])).float()
+        (F.cross_entropy(logits, minidl.Tensor(labels[mine])) * SCALE).backward()
+        held = memory.totals(model, optimizer) if not offload else optimizer.memory()
+        optimizer.step(unscale=1 / SCALE)
+        model.gather()
+    if not offload:  # m and v exist after the first step
+        held = memory.totals(model, optimizer)
+    return model, optimizer, held
+
+
+def timeline(args, tokens, delayed, steps=3):
+    """Steps of equal layers on a modelled clock: (lanes, seconds of each step)."""
+    n = args.layer_elems
+    lanes = Modelled((args.link_us * 1e-6, 1e-9 / args.link_gb), 1e-9 * args.update_ns)
+    host = HostAdam([np.zeros(n, np.float16) for _ in range(args.layers)], lanes)
+    layer_s = 2 * n * tokens / (args.tflops * 1e12)  # forward; backward takes twice as long
+    times = []
+    for _ in range(steps):
+        start = lanes.time()
+        for i in range(args.layers):
+            lanes.compute(layer_s, f"forward {i}")
+        for i in reversed(range(args.layers)):
+            lanes.compute(2 * layer_s, f"backward {i}")
+            host.ready(i, np.ones(n, np.float16))
+        (host.delayed_step if delayed else host.step)()
+        times.append(lanes.time() - start)
+    return lanes, times
+
+
+def seconds(args, tokens, delayed):
+    """The formulas of the header."""
+    n, k = args.layer_elems, args.layers
+    d, u = 2e-9 * n / args.link_gb, 1e-9 * n * args.update_ns
+    alpha, compute = args.link_us * 1e-6, 6 * n * k * tokens / (args.tflops * 1e12)
+    if delayed:
+        return compute + k * d + alpha
+    return compute + alpha + max(u + k * d, k * u + d, 2 * d + u + alpha)
+
+
+def main(t, args):
+    if min(args.steps, args.layers, args.layer_elems, args.batch // t.size) < 1:
+        raise ValueError(f"rank {t.rank}: --steps, --layers, --layer-elems and --batch of at least "
+                         f"1 (a sample for each of {t.size} ranks); got {vars(args)}")
+    table = Table(t)
+    x = sum(p.numel() for p in network().parameters())
+    say(t, f"1. {args.steps} steps on the digits: X = {x:,} parameters in fp16, ZeRO 2, AdamW.")
+    model, _, held = train(t, args, False, bar=True)
+    there, offloaded, arenas = train(t, args, True)
+    own = sum(s.numel() for s in there.shards())
+    table.row("this rank's share of X", own, x / t.size, f"abs<{len(there.shards()) + 1}")
+    # the shards are views of the weights: what ZeRO shares out are gradients and states
+    table.row("without offload: bytes of gradients and states", held["gradients"]
+              + held["master weights"] + held["optimizer"], 14 * own, "exact")
+    table.row("with offload, on the device: gradients", sum(
+        0 if s.grad is None else s.grad.nbytes for s in there.shards()), 0, "exact")
+    sent = offloaded.lanes.bytes
+    table.row("bytes down a step: 2 a parameter", sent["down"] // args.steps, 2 * own, "exact")
+    table.row("bytes up a step: 2 a parameter", sent["up"] // args.steps, 2 * own, "exact")
+    table.row("bytes on the host: 16 a parameter", offloaded.memory()["host"], 16 * own, "exact")
+    pairs = zip(model.state_dict().values(), there.state_dict().values(), strict=True)
+    table.row("weights unlike those without offload", sum(int((a != b).sum()) for a, b in pairs),
+              0, "exact")
+    for m in (model, there):
+        m.close()
+    if t.rank == 0:
+        model_the_step(t, args, table)
+    return table
+
+
+def model_the_step(t, args, table):
+    """On rank 0: the modelled step of equal layers, its rows and its picture."""
+    x = args.layers * args.layer_elems
+    say(t, f"2. Modelled: {args.layers} layers of {args.layer_elems:,} parameters, "
+           f"{args.tflops:g} Tflop/s; a link\n   of {args.link_gb:g} GB/s and {args.link_us:g} us; "
+           f"{args.update_ns:g} ns to update a parameter on the host.")
+    even = 2 / 3 * args.tflops * 1e12 * 1e-9 / args.link_gb  # tokens: 6 X B / R = 4 X beta
+    hidden = []
+    for tokens in (math.ceil(even) - 1, math.ceil(even)):
+        lanes, _ = timeline(args, tokens, False, 1)
+        hidden.append(lanes.busy("device") >= lanes.busy("down") + lanes.busy("up"))
+    table.row("tokens from which computing takes longer than the link",
+              math.ceil(even) if hidden == [False, True] else math.nan, math.ceil(even), "exact")
+    # half as many again as hide the link, and as hide the host: the formulas' conditions hold
+    tokens = math.ceil(1.5 * max(even, 1e3 * args.update_ns * args.tflops / 6))
+    runs = {delayed: timeline(args, tokens, delayed) for delayed in (False, True)}
+    for delayed, (lanes, times) in runs.items():
+        name = "delayed update: " if delayed else "update in the step: "
+        table.row(name + f"modelled s of a step, {tokens:,} tokens", times[-1],
+                  seconds(args, tokens, delayed), "rel<1e-9")  # sums against products
+        table.row(name + "steps that brought weights up", lanes.bytes["up"] / (2 * x),
+                  2 if delayed else 3, "exact")
+        table.row(name + "share of the device's time idle",
+                  1 - lanes.busy("device") / lanes.time())
+    d, u = 2e-9 * args.layer_elems / args.link_gb, 1e-9 * args.layer_elems * args.update_ns
+    if u >= d:  # after the first step, updates begin while weights still come up
+        table.row("delayed update: seconds of it beside computing", runs[True][0].overlap(
+            "device", "host"), 2 * args.layers * u - (args.layers - 1) * d, "rel<1e-9")
+    runs[True][0].trace(Path("out", "11_trace.json"))
+    batches = np.geomspace(even / 8, 32 * even, 13)
+    sweep = {delayed: [timeline(args, b, delayed)[1][-1] for b in batches] for delayed in runs}
+    picture(t, draw, args, runs, batches, sweep, even)
+
+
+def draw(plt, args, runs, batches, sweep, even):
+    """Left: who is busy when, for both ways. Right: the step's time over that of computing."""
+    colours = {"device": "#2171b5", "down": "#e6550d", "host": "#756bb1", "up": "#31a354"}
+    text = {"device": "device", "down": "link, down", "host": "host: Adam", "up": "link, up"}
+    figure = plt.figure(figsize=(14, 6.2), layout="constrained")
+    left, right = figure.subfigures(1, 2, width_ratios=[1.7, 1])
+    panels = left.subplots(2, 1, sharex=True)
+    for axes, (delayed, (lanes, times)) in zip(panels, runs.items(), strict=True):
+        for lane, label, start, end in lanes.spans:
+            row = list(colours)[::-1].index(lane)
+            pale = 0.45 if label.startswith("forward") else 1.0
+            axes.barh(row, 1e3 * (end - start), 0.72, 1e3 * start, color=colours[lane],
+                      alpha=pale, edgecolor="white", linewidth=0.4)
+        for at in np.cumsum(times):
+            axes.axvline(1e3 * at, color="#555555", linestyle=":", linewidth=1.2)
+        axes.set_yticks(range(4), [text[lane] for lane in list(colours)[::-1]])
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+        name = "delayed by one step: the host works beside the device" if delayed else \
+            "update in the step: the device waits for the host"
+        axes.set_title(f"{name}, {1e3 * times[-1]:.2f} ms", loc="left")
+    panels[1].set_xlabel("modelled time of three steps (ms); pale: forward")
+
+    axes = right.subplots()
+    compute = 6 * args.layers * args.layer_elems * batches / (args.tflops * 1e12)
+    for delayed, style in ((False, "o-"), (True, "s-")):
+        axes.plot(batches, np.array(sweep[delayed]) / compute, style, markersize=5,
+                  color=colours["up" if delayed else "host"],
+                  label="delayed by one step" if delayed else "update in the step")
+    axes.axhline(1, color=colours["device"], linestyle=":", linewidth=1.5)
+    axes.text(batches[-1], 0.97, "computing alone", color=colours["device"], va="top",
+              ha="right", fontsize=11)
+    axes.axvline(even, color="#555555", linestyle="--", linewidth=1.2)
+    axes.text(0.93 * even, 1.05, f"{even:,.0f} tokens:\ncomputing = link", ha="right", va="bottom",
+              fontsize=11)
+    axes.set(xscale="log", yscale="log", ylim=(0.85, None), xlabel="tokens in a batch",
+             ylabel="time of a step / of computing")
+    ticks = [1, 2, 5, 10]
+    axes.set_yticks(ticks, [str(v) for v in ticks])
+    axes.minorticks_off()
+    axes.set_title("A larger batch hides it")
+    axes.legend(loc="upper right")
+    return figure
+
+
+OPTIONS = {
+    "steps": (10, "training steps on the digits"),
+    "batch": (120, "samples per step, on all ranks together"),
+    "layers": (6, "layers of the modelled network"),
+    "layer_elems": (100_000, "parameters of each"),
+    "tflops": (100.0, "Tflop/s of the modelled device"),
+    "link_gb": (16.0, "GB/s of the modelled link, each way"),
+    "link_us": (10.0, "microseconds until a copy's first byte is there"),
+    "update_ns": (0.3, "ns in which the host updates one parameter: 30 bytes at 100 GB/s"),
+}
+
+if __name__ == "__main__":
+    launch(main, OPTIONS, ranks=2)
