@@ -9,6 +9,7 @@
     offload        ... and the optimizer, with its work, on the host
     lanes          who is busy when: device, link, host
     regions        which elements of which tensor a rank holds
+    param_server   or: some ranks hold the weights (rules, shards), the others are param_worker
 """
 
 from minidl.parallel.data_parallel import DataParallel, average_gradients, broadcast_state
