@@ -24,11 +24,13 @@ param_server.pull, .push, .ids, .header.
 
 Who fails: a worker that leaves by an exception says so, one that is silent for `silence_s` seconds
 is dropped; either way all but SYNC go on without it. A server that fails refuses all further pulls,
-by name and reason, and its error ends the job. Messages come one at a time, in the order of arrival
-(in the simulator, of modelled time), so a server needs no locks.
+by name and reason, and its error ends the job. (When a process is killed, mpiexec ends all others.)
+Messages come one at a time, in the order of arrival (in the simulator, of modelled time), so a
+server needs no locks.
 
 Source: Li et al. 2014 (OSDI), "Scaling distributed machine learning with the parameter server".
-Test: tests/parallel/test_param_server.py   Tutorial: tutorials/09_parameter_server.py
+Test: tests/parallel/test_param_server.py, test_param_failures.py
+Tutorial: tutorials/09_parameter_server.py
 """
 
 import time

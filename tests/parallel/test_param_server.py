@@ -14,7 +14,7 @@ from minidl.nn import functional as F
 from minidl.parallel import average_gradients
 from minidl.parallel.param_rules import ASYNC, GEO, SYNC, bounded
 from minidl.parallel.param_server import Server
-from minidl.parallel.param_shards import HEADER_BYTES, shards
+from minidl.parallel.param_shards import HEADER_BYTES, PULL, shards
 from minidl.parallel.param_worker import Worker
 from minidl.tensor import Tensor
 from tests.conftest import ranks
@@ -234,6 +234,29 @@ def test_a_simulated_run_is_the_same_every_time():
         return server and (server.log, params[0].data.tolist())
 
     assert simulate(5, body)[0] == simulate(5, body)[0]
+
+
+@ranks(3, 4)
+def test_a_reply_holds_the_weights_of_its_version(t):
+    """Also if they change before the receiver takes it; 4 MB, which MPI does not buffer."""
+    params = [Tensor(np.zeros(1_000_000, np.float32), requires_grad=True)]
+    if t.rank == 0:
+        Server(t, params, 1, ASYNC, lambda shard: optim.SGD(shard, lr=1.0)).serve()
+        return
+    with Worker(t, params) as worker:
+        if t.rank == 1:
+            worker._request(PULL, 0)
+            t.send(np.zeros(1), 2)
+            t.recv(np.empty(1), 2)  # worker 2 has seen its own update
+            values = worker._receive(0)
+            assert (values == -worker.versions[0]).all()
+        if t.rank == 2:
+            t.recv(np.empty(1), 1)
+            params[0].grad = np.ones(1_000_000, np.float32)
+            worker.push()
+            worker.pull()
+            assert (params[0].data == -1).all()
+            t.send(np.zeros(1), 1)
 
 
 # -- bytes
