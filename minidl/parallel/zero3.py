@@ -210,7 +210,7 @@ class Zero3(Zero1):
     units:         modules; None: the items of the outermost ModuleLists and Sequentials.
     stay_below:    units of at most so many elements are never freed.
     The rest as in Zero1. `state_dict()`, `load_state_dict()` and `with model.at_home():` bring
-    everything home: all ranks must call them together."""
+    everything home, as does `close()`: all ranks must call them together."""
 
     reducer_type = UnitReducer
 
@@ -219,6 +219,7 @@ class Zero3(Zero1):
         units = items(model) if units is None else list(units)
         vars(self)["plan"] = plan_units(t, model, units, stay_below)
         super().__init__(model, t, groups, overlap=overlap, broadcast_buffers=broadcast_buffers)
+        self.remove_hooks = []
         for module in units:
             mine = set(module.parameters())
             self._hook(module, [u for u in self.reducer.buckets if mine & set(u.params)])
@@ -236,8 +237,8 @@ class Zero3(Zero1):
                 for unit in units:
                     unit.leave()
 
-        module.register_forward_pre_hook(enter)
-        module.register_forward_hook(leave)
+        self.remove_hooks += [module.register_forward_pre_hook(enter),
+                              module.register_forward_hook(leave)]
 
     def forward(self, *inputs, **options):
         for unit in [*self.root, *self.reducer.order[:1]]:
@@ -265,6 +266,16 @@ class Zero3(Zero1):
             self.reducer.at_home = False
             for unit in self.reducer.buckets:
                 unit.leave()
+
+    def close(self):
+        """Bring everything home for good: `module` is an ordinary one again. All ranks together."""
+        for unit in self.reducer.buckets:
+            unit.bring()
+            for p in unit.params:
+                p.bring = None
+        for remove in self.remove_hooks:
+            remove()
+        super().close()
 
     def state_dict(self):
         """The whole model's, as copies, on every rank."""

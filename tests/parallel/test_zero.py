@@ -194,7 +194,7 @@ def test_training_alone_is_something_else(t, stage):
     assert abs(state["first.weight"] - alone.first.weight.data).max() > 1e-3
 
 
-def train_half(model, t, n_steps=4):
+def train_half(model, t, n_steps=3):
     """O2: half weights and gradients, float32 masters, dynamic scale; rank 0 overflows once."""
     optimizer = optim.use_master_weights(optim.AdamW(leaves(model), lr=1e-2, weight_decay=0))
     scaler = amp.GradScaler(2.0**8, agree=lambda bad: bool(
@@ -225,7 +225,7 @@ def test_float16_has_the_bits_of_data_parallelism(t, stage):
     model = parallel(stage, half_net(), t)
     *want, state = train_half(parallel(0, half_net(), t, like=model), t)
     *got, state_here = train_half(model, t)
-    assert got == want == [[True, False, True, True], 2.0**7]
+    assert got == want == [[True, False, True], 2.0**7]
     assert_same_bits(state_here, state)
     assert state["first.weight"].dtype == np.float16
 
@@ -417,11 +417,11 @@ def test_a_unit_that_was_fetched_for_nothing_comes_with_new_values(t):
 def gpt():
     """Every parameter's size is a multiple of 16, so 2, 4 and 8 ranks have equal blocks."""
     minidl.manual_seed(0)
-    return nn.GPT(vocab_size=32, context=16, width=16, n_layers=4, n_heads=2)
+    return nn.GPT(vocab_size=32, context=8, width=16, n_layers=3, n_heads=2)
 
 
 def tokens(t, step=0):
-    ids = np.random.default_rng([step, t.rank]).integers(0, 32, (2, 17))
+    ids = np.random.default_rng([step, t.rank]).integers(0, 32, (2, 9))
     return minidl.tensor(ids[:, :-1]), minidl.tensor(ids[:, 1:].reshape(-1))
 
 
@@ -460,7 +460,7 @@ def test_memory_is_the_formula(t, stage):
 
 @pytest.mark.parametrize("half", [False, True])
 @each_stage
-@ranks(*SIZES)
+@ranks(1, 2, 3, 4, 8)
 def test_traffic_is_the_formula(t, stage, half):
     ledger = Ledger(t)
     module = gpt()
@@ -601,7 +601,9 @@ def test_at_home_is_the_whole_module(t, stage):
             inside = module.eval()(x).data
     with minidl.no_grad():
         np.testing.assert_array_equal(model(x).data, inside)
-    model.close()
+    model.close()  # an ordinary module again
+    backward(module, x, x)
+    assert module.blocks[2].linear.weight.grad is not None
 
 
 @ranks(2)
