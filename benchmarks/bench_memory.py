@@ -12,6 +12,9 @@ The C library gives freed memory back to the system only when it lies in a mappi
 MALLOC_MMAP_THRESHOLD_ makes every array above 64 KiB one; by default freed arrays may remain, to be
 used again. Both are shown.
 
+Activation offload (minidl/activation_offload.py): what the device holds if saved arrays wait on the
+host, alone or around the recomputed segments; and the traffic.
+
 Fragmentation: what a first-fit allocator would need for the same step (minidl/fragmentation.py),
 with arrays as they come, and with parameters, gradients and states in one contiguous buffer: how
 much of the memory is at one moment free, but not in its largest free piece.
@@ -92,12 +95,16 @@ def ledger(args):
     import tracemalloc
 
     from minidl import memory, memory_predict
+    from minidl.activation_offload import offload
     from minidl.fragmentation import contiguous, first_fit
 
     training = Training(args.blocks, args.rows, args.segments)
     training.step()
     training.optimizer.zero_grad()
     with memory.record(training.model, training.optimizer) as book:
+        training.step()
+    training.optimizer.zero_grad()
+    with memory.record(training.model, training.optimizer) as moved, offload() as host:
         training.step()
     training.optimizer.zero_grad()
     tracemalloc.start()
@@ -110,6 +117,8 @@ def ledger(args):
     return {"peak": book.peak_bytes, "by kind": book.peak, "by op": book.by_op(),
             "activations": book.most("activations"), "predicted": predicted,
             "inputs": book.peak["inputs"], "made in the step": book.peak_bytes - states,
+            "offload": [moved.peak_bytes, host.peak_bytes,
+                        sum(n_bytes for *_, n_bytes in host.log)],
             "tracemalloc": traced, "as it comes": first_fit(book.events),
             "contiguous": first_fit(contiguous(book.events, book.kinds))}
 
@@ -193,6 +202,9 @@ def main():
     bars.append(bar("fall of the peak resident memory against the ledger's: difference",
                     abs(falls["resident, freed memory given back"] / falls["ledger"] - 1), 0.1,
                     at_most=True))
+
+    for i, what in ((0, "ledger, activations offloaded"), (2, "    MiB moved, there and back")):
+        print(f"{what:42} {kept['offload'][i] / mib:>10.1f} {again['offload'][i] / mib:>10.1f}")
 
     print(f"\n{'first fit: free, but in pieces':42} {'kept':>10} {'recomputed':>10}")
     for layout in ("as it comes", "contiguous"):

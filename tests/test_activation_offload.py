@@ -110,6 +110,18 @@ def test_only_the_inputs_of_recomputed_segments_travel():
     assert same_bits(gradients(model, x), plain)
 
 
+@pytest.mark.parametrize("k", [2, 4, 8])
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_recomputed_segments_hold_one_segment_and_the_inputs_on_their_way(k, ahead):
+    model, x = chain(), data()
+    with memory.record(model) as ledger:
+        with offload(ahead):
+            y = recompute_sequential(model, x, k)
+        backward(y)
+    # instead of k - 1 inputs (the first is the caller's); a segment's results; the result of all
+    assert ledger.most("activations") == (min(1 + ahead, k - 1) + N_LAYERS // k + 1) * UNIT
+
+
 def test_what_is_small_or_held_by_others_stays():
     model, x = chain(), data()
     with offload(min_bytes=UNIT + 1) as host:
