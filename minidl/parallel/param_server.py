@@ -158,7 +158,7 @@ class Server:
         if self.clocks and len(self.waiting) == len(self.clocks):
             raise RuntimeError(
                 f"rank {self.t.rank}: all workers wait, and the rule {self.rule.name} lets none of "
-                f"them pull; they have pushed {self.clocks} times. A rule must let the slowest go on"
+                f"them pull; pushes made: {self.clocks}. A rule must let the slowest go on."
             )
 
     def _receive_rows(self, src, n_ids):
