@@ -125,7 +125,9 @@ def test_averaged_gradients_go_down_not_a_ranks_own(t):
     def train(offloaded):
         model = DataParallel(network(True), t, all_reduce=ring_blocks.all_reduce)
         optimizer = OPTIMIZERS["AdamW"](model.parameters())
-        optimizer = Offload(optimizer) if offloaded else optim.use_master_weights(optimizer)
+        # small buckets: full long before the last gradient, with which the averages come
+        optimizer = Offload(optimizer, bucket_bytes=1) if offloaded else \
+            optim.use_master_weights(optimizer)
         for step in range(2):
             optimizer.zero_grad()
             backward(model, step, t.rank)
@@ -136,13 +138,22 @@ def test_averaged_gradients_go_down_not_a_ranks_own(t):
     assert_same(train(False), train(True))
 
 
+class Dawdling(Threads):
+    """Whatever is not waited for comes too late: gradients after step() has begun, an update after
+    the next gradients, the copy up after the next update."""
+
+    late_s = {"down": 5e-4, "host": 2e-3, "up": 4e-3}
+
+    def run(self, lane, fn, *args, **options):
+        return super().run(lane, lambda: (time.sleep(self.late_s[lane]), fn()), *args, **options)
+
+
 @pytest.mark.parametrize("lanes", LANES)
 @pytest.mark.parametrize("delay_after", [0, 2])
 def test_a_delayed_update_is_adam_with_gradients_one_step_old(lanes, delay_after):
     model, there = network(True), network(True)
     plain = optim.use_master_weights(OPTIMIZERS["AdamW"](model.parameters()))
-    # a slow start of each copy: gradients are still on their way when step() begins
-    lanes = Modelled() if lanes == "modelled" else Threads(link=(5e-4, 0.0))
+    lanes = Modelled() if lanes == "modelled" else Dawdling()
     off = Offload(OPTIMIZERS["AdamW"](there.parameters()), lanes, 100, delay_after=delay_after)
     waiting = None  # the weights after an update that the device has not seen
     for step in range(6):
