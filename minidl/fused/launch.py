@@ -1,4 +1,4 @@
-"""What the wrappers share: a launch over the elements, and many arrays in one launch.
+"""What the wrappers share: a launch over elements, over rows, and over many arrays at once.
 
     arrays    |aaaaaaaaaa|bb|cccccc|        an optimizer's hundred parameters, of all sizes
     chunks     (0,0,4) (0,4,8) (0,8,10) (1,0,2) (2,0,4) (2,4,6)     (array, begin, end)
@@ -8,7 +8,7 @@ A launch per array would cost some microseconds each and leave small arrays with
 kernel instead gets the table of addresses and the list of chunks: a chunk is a thread's work on the
 CPU, a block's on a GPU, whatever array it is from.
 
-Test: tests/fused/test_launch.py   Used by: adamw, sgd, unscale_check, norm, pack
+Test: tests/fused/test_launch.py   Rows that are summed or normalised: rows.py
 """
 
 import functools
