@@ -63,6 +63,6 @@ def __getattr__(name):
     """`minidl.nn` without importing it first, as `torch.nn`; loaded on first use."""
     if name == "kernel":  # minidl.kernel("add3.cu", "add3")(grid, block, args)
         return _importlib.import_module("minidl.cuda").kernel
-    if name in ("amp", "comm", "cuda", "data", "nn", "optim", "parallel"):
+    if name in ("amp", "comm", "cuda", "data", "nn", "optim", "parallel", "snapshot"):
         return _importlib.import_module(f"minidl.{name}")
     raise AttributeError(f"module 'minidl' has no attribute {name!r}")

@@ -121,8 +121,8 @@ def load(folder, t=None, *, model, optimizer=None, scaler=None, scheduler=None, 
         optimizer.state.pop(leaf, None)
         if arrays or saved["numbers"]:
             optimizer.state[leaf] = {**saved["numbers"], **arrays}
-        if leaf is not owner:
-            arrays["master"] = leaf.data
+        if leaf is not owner:  # a copy on the host may begin as the weight itself
+            arrays["master" if "master" in saved["arrays"] else "param"] = leaf.data
         targets += [(f"{kind}/{r.name}", array, r)
                     for r in by_leaf[owner] for kind, array in arrays.items()]
     _read(folder, index, targets)
@@ -194,10 +194,13 @@ def _misfit(index, model, optimizer, given):
                 return (f"{names[0]} and {name} share a shard here, but their states differ in the "
                         f"snapshot: {states[0]}, {state}; one was not stepped. Load it into "
                         "DataParallel, or give every parameter a gradient before it is saved")
-        if ("master" in states[0]["arrays"]) != (leaf is not owner):
-            return (f"{names[0]} has a master copy " + (
-                "in the snapshot and not here; first call optim.use_master_weights(optimizer)"
-                if leaf is owner else "here and not in the snapshot"))
+        if "master" in states[0]["arrays"] and leaf is owner:
+            half = owner.dtype == np.float16
+            return f"{names[0]} has a master copy in the snapshot and not here; first " + (
+                "call optim.use_master_weights(optimizer)" if half else
+                "wrap the optimizer in parallel.Offload, as it was")
+        if "master" not in states[0]["arrays"] and leaf.dtype != owner.dtype:
+            return f"{names[0]} has a master copy here and not in the snapshot"
     return ""
 
 

@@ -9,7 +9,8 @@ import pytest
 import minidl
 from minidl import nn, optim, snapshot
 from minidl.amp import GradScaler
-from minidl.comm import ring_blocks
+from minidl.comm import ring_blocks, simulate
+from minidl.comm.scheduler import RankFailed
 from minidl.nn import functional as F
 from minidl.parallel import DataParallel, Offload, Zero1, Zero2, Zero3
 from minidl.parallel.lanes import Modelled, Threads
@@ -338,6 +339,46 @@ def test_a_snapshot_of_an_offloaded_run_goes_on_to_the_same_bits(half, delay_aft
         o.close()
     assert_same(bits(model), bits(again))
     assert_same(masters(off), masters(other))
+
+
+@pytest.mark.parametrize("half", [True, False])
+def test_runs_with_and_without_offload_load_each_others_snapshots(half, tmp_path):
+    def run(t, offload, seed, stage=Zero2):
+        minidl.manual_seed(seed)
+        model = nn.Linear(5, 3)
+        model = stage(model.half() if half else model, t)
+        optimizer = OPTIMIZERS["AdamW"](model.shards())
+        return model, Offload(optimizer) if offload else optim.use_master_weights(optimizer)
+
+    def write(t, offload):
+        model, optimizer = run(t, offload, 1)
+        for leaf in model.shards():
+            leaf.grad = np.full(leaf.shape, 0.5, leaf.dtype)
+        optimizer.step()
+        model.gather()
+        snapshot.save(tmp_path / str(offload), 1, model=model, optimizer=optimizer)
+        result = bits(model)
+        model.close()
+        return result
+
+    def read(t, offload, written, stage=Zero1):
+        model, optimizer = run(t, offload, 2, stage)
+        snapshot.load(tmp_path / str(written), model=model, optimizer=optimizer)
+        if offload:
+            optimizer.finish()
+        result = bits(model), [np.array(p.data) for p in optimizer.parameters()]
+        model.close()
+        return result
+
+    for offload in (False, True):
+        wanted = simulate(3, write, offload)[0]
+        if offload and not half:  # the masters are no one's but an offloaded run's
+            with pytest.raises(RankFailed, match="wrap the optimizer in parallel.Offload"):
+                simulate(2, read, False, offload)
+            continue
+        for weights, leaves in simulate(2, read, not offload, offload, Zero3):
+            assert_same(weights, wanted)
+            assert all(np.isfinite(x).all() and (x.dtype == np.float32) for x in leaves)
 
 
 @pytest.mark.gpu
