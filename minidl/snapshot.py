@@ -54,6 +54,8 @@ def save(folder, step, t=None, *, model, optimizer=None, scaler=None, scheduler=
     t       the transport of all ranks that call; None: the model's, or one rank alone
     keep    how many snapshots stay in the folder, this one included"""
     t, rank, size = _ranks(t, model)
+    if keep < 1:
+        raise ValueError(f"rank {rank}: wanted keep of at least 1, the new one; got {keep}")
     folder = Path(folder)
     later = []
     if rank == 0:

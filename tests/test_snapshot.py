@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import minidl
 from minidl import durable, nn, optim, snapshot
 from minidl.amp import GradScaler
 from minidl.comm import ring, simulate, tree
+from minidl.comm.scheduler import RankFailed
 from minidl.data import DistributedSampler
 from minidl.nn import functional as F
 from minidl.parallel import DataParallel, Zero1, Zero2, Zero3
@@ -264,7 +266,7 @@ def test_ranks_write_as_much_as_each_other(t):
 # -- crashes
 
 
-class Crash(BaseException):
+class Crash(Exception):
     pass
 
 
@@ -343,21 +345,28 @@ def small(value):
     return model
 
 
-@pytest.mark.parametrize("lost", ["none", "files", "all"])
-def test_a_crash_at_any_call_leaves_the_previous_snapshot_or_the_new_one(lost, tmp_path,
+def save_small(n, folder, step):
+    """By n ranks that all have the whole."""
+    simulate(n, lambda t: snapshot.save(folder, step, t, model=small(step)))
+
+
+@pytest.mark.parametrize("n, lost", [(1, "none"), (1, "files"), (1, "all"), (3, "files")])
+def test_a_crash_at_any_call_leaves_the_previous_snapshot_or_the_new_one(n, lost, tmp_path,
                                                                          monkeypatch):
     k, before = 0, 2
     seen = set()
+    for step in (1, 2):
+        save_small(n, tmp_path / "first", step)
     while True:
         k += 1
         folder = tmp_path / str(k)
-        for step in (1, 2):
-            snapshot.save(folder, step, model=small(step))
+        shutil.copytree(tmp_path / "first", folder)
         disk = Disk(k, lost)
         monkeypatch.setattr(durable, "os", disk)
         try:
-            snapshot.save(folder, 3, model=small(3))
-        except Crash:
+            save_small(n, folder, 3)
+        except RankFailed as failure:
+            assert isinstance(failure.__cause__, Crash)
             monkeypatch.undo()
             model = small(0)
             step = snapshot.load(folder, model=model)
@@ -365,15 +374,15 @@ def test_a_crash_at_any_call_leaves_the_previous_snapshot_or_the_new_one(lost, t
             assert step >= before, "once it can be loaded, it can be loaded after later calls"
             before = step
             seen.add((disk.calls[-1], step))
-            snapshot.save(folder, 3, model=small(3))  # a second try, over what the first one left
+            save_small(n, folder, 3)  # a second try, over what the first one left
             assert snapshot.steps(folder) == [2, 3]
-            assert len(list(folder.iterdir())) == 4
+            assert len(list(folder.iterdir())) == 2 * (n + 1)
         else:
             break
     assert not disk.paths, "a file was left open"
     assert {"open", "write", "fsync", "replace", "unlink"} <= {call for call, _ in seen}
     assert ("unlink", 3) in seen and ("unlink", 2) not in seen
-    assert k > 20
+    assert k == len(disk.calls) + 1 > 20
 
 
 @pytest.mark.parametrize("dies", range(3))
