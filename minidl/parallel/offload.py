@@ -21,13 +21,13 @@ device runs forward and backward of step i+1, which sees weights one update old:
     at step i      weights of update i-1 come up; the update with gradients i begins
     the first one  brings nothing up: its update is still to be made.  At the end: `finish()`.
 
-Parameters in float32 work too, 8X bytes a step. Lanes, bytes and the trace: lanes.py.
+Parameters in float32 work too, 8X bytes a step. Lanes, bytes and the trace: lanes.py; the copies:
+host_memory.py.
 Source: Ren et al. 2021, "ZeRO-Offload" (arXiv 2101.06840).
 Test: tests/parallel/test_offload.py   Tutorial: tutorials/11_offload.py
 """
 
 import copy
-import ctypes
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from minidl import backend
 from minidl.optim import use_master_weights
 from minidl.parallel import flat
 from minidl.parallel.bucket import Reducer, assign
+from minidl.parallel.host_memory import computed, pinned, to_device, to_host
 from minidl.parallel.lanes import Modelled, Threads
 from minidl.tensor import Tensor
 
@@ -285,54 +286,3 @@ class Offload:
         for remove in self.remove_hooks:
             remove()
         self.lanes.close()
-
-
-# -- between two memories
-
-
-def pinned(xp, n_elems, dtype):
-    """An uninitialised 1-d host array; for a GPU in pages that stay, which copies need to run
-    beside other work."""
-    if xp is np:
-        return np.empty(n_elems, dtype)
-    memory = xp.cuda.alloc_pinned_memory(n_elems * np.dtype(dtype).itemsize)
-    return np.frombuffer(memory, dtype, n_elems)
-
-
-def computed(x):
-    """What a copy must wait for: the work now on the stream, for a GPU array."""
-    return None if isinstance(x, np.ndarray) else _cuda(x).get_current_stream().record()
-
-
-def to_host(x, out, event, add=False):
-    """out = x, or out += x, from the device's memory to the host's."""
-    if not isinstance(x, np.ndarray):
-        host = pinned(backend.xp_of([x]), x.size, x.dtype).reshape(x.shape) if add else out
-        with x.device:
-            stream = _cuda(x).Stream(non_blocking=True)
-            stream.wait_event(event)
-            with stream:
-                x = backend.xp_of([x]).ascontiguousarray(x)
-            x.data.copy_to_host_async(ctypes.c_void_p(host.ctypes.data), x.nbytes, stream)
-            stream.synchronize()
-        x = host
-    if add:
-        out += x
-    elif x is not out:
-        out[...] = x
-
-
-def to_device(x, out, event):
-    """out = x, from the host's memory to the device's."""
-    if isinstance(out, np.ndarray):
-        out[...] = x
-        return
-    with out.device:
-        stream = _cuda(out).Stream(non_blocking=True)
-        stream.wait_event(event)
-        out.data.copy_from_host_async(ctypes.c_void_p(x.ctypes.data), x.nbytes, stream)
-        stream.synchronize()
-
-
-def _cuda(x):
-    return backend.xp_of([x]).cuda
