@@ -136,12 +136,14 @@ class UnitReducer(FleetingReducer):
     """Gathers and scatters in one queue, so that their order is the same on all ranks.
 
     plan     [(parameters, stays, is_root)], one for each module
-    order    units in the order in which the first forward came to them
+    order    lists of units, a module's each (it has one for each dtype and parameter group), in
+             the order in which the first forward came to them; place: their index in it
     step     the direction of travel through it: 1 in forward, -1 in backward
     at_home  whether nobody is to leave"""
 
     def __init__(self, plan, *args):
-        self.plan, self.order, self.step, self.at_home = plan, [], 1, False
+        self.plan, self.order, self.place = plan, [], {}
+        self.step, self.at_home = 1, False
         super().__init__(*args)
 
     def build(self, order):
@@ -163,18 +165,21 @@ class UnitReducer(FleetingReducer):
         """Forward has come to these units, for the first time or to run them again."""
         if not replaying.get():
             self.step = 1
-            self.order += [unit for unit in units if unit not in self.order]
+            if units and units[0] not in self.place:
+                self.place |= dict.fromkeys(units, len(self.order))
+                self.order.append(units)
         for unit in units:
             unit.fetch()
         for unit in units:
             unit.bring()
 
     def fetch_after(self, unit):
-        """Fetch the unit that follows this one in the direction of travel."""
-        if self.overlap and unit in self.order:
-            at = self.order.index(unit) + self.step
+        """Fetch the module that follows this unit's in the direction of travel."""
+        if self.overlap and unit in self.place:
+            at = self.place[unit] + self.step
             if 0 <= at < len(self.order):
-                self.order[at].fetch()
+                for following in self.order[at]:
+                    following.fetch()
 
     def expect(self, used, n_samples):
         super().expect(used, n_samples)
@@ -241,7 +246,7 @@ class Zero3(Zero1):
                               module.register_forward_hook(leave)]
 
     def forward(self, *inputs, **options):
-        for unit in [*self.root, *self.reducer.order[:1]]:
+        for unit in [*self.root, *(u for units in self.reducer.order[:1] for u in units)]:
             unit.fetch()
         for unit in self.root:
             unit.bring()
