@@ -9,14 +9,13 @@ on a stream of its own, which must wait until what it copies has been computed, 
 overwrites has been read.
 
 Source: CUDA C++ Programming Guide, "Asynchronous Concurrent Execution".
-Test: tests/parallel/test_offload.py
+Test: tests/parallel/test_host_memory.py (late copies without a GPU)
 """
 
 import ctypes
+import sys
 
 import numpy as np
-
-from minidl import backend
 
 
 def pinned(xp, n_elems, dtype):
@@ -28,20 +27,24 @@ def pinned(xp, n_elems, dtype):
     return np.frombuffer(memory, dtype, max(1, n_elems))[:n_elems]
 
 
+def contiguous(x):
+    """x, or a copy of it whose bytes lie one after the other, made by the device."""
+    return x if x.flags.c_contiguous else library_of(x).ascontiguousarray(x)
+
+
 def computed(x):
     """What a copy must wait for: the work now on the stream, for a GPU array."""
-    return None if isinstance(x, np.ndarray) else _cuda(x).get_current_stream().record()
+    return None if isinstance(x, np.ndarray) else library_of(x).cuda.get_current_stream().record()
 
 
 def to_host(x, out, event, add=False):
-    """out = x, or out += x, from the device's memory to the host's."""
+    """out = x, or out += x, from the device's memory to the host's; x: contiguous."""
     if not isinstance(x, np.ndarray):
-        host = pinned(backend.xp_of([x]), x.size, x.dtype).reshape(x.shape) if add else out
+        library = library_of(x)
+        host = pinned(library, x.size, x.dtype).reshape(x.shape) if add else out
         with x.device:
-            stream = _cuda(x).Stream(non_blocking=True)
+            stream = library.cuda.Stream(non_blocking=True)
             stream.wait_event(event)
-            with stream:
-                x = backend.xp_of([x]).ascontiguousarray(x)
             x.data.copy_to_host_async(ctypes.c_void_p(host.ctypes.data), x.nbytes, stream)
             stream.synchronize()
         x = host
@@ -57,14 +60,15 @@ def to_device(x, out, event):
         out[...] = x
         return
     if not out.flags.c_contiguous:
-        raise ValueError(f"a weight of shape {out.shape} and strides {out.strides} is to be written "
-                         "as bytes: make it contiguous before it is offloaded")
+        raise ValueError(f"a weight of shape {out.shape} and strides {out.strides} is written as "
+                         "bytes: make it contiguous before it is offloaded")
     with out.device:
-        stream = _cuda(out).Stream(non_blocking=True)
+        stream = library_of(out).cuda.Stream(non_blocking=True)
         stream.wait_event(event)
         out.data.copy_from_host_async(ctypes.c_void_p(x.ctypes.data), x.nbytes, stream)
         stream.synchronize()
 
 
-def _cuda(x):
-    return backend.xp_of([x]).cuda
+def library_of(x):
+    """The module that made the device array x: cupy."""
+    return sys.modules[type(x).__module__.partition(".")[0]]

@@ -35,7 +35,7 @@ from minidl import backend
 from minidl.optim import use_master_weights
 from minidl.parallel import flat
 from minidl.parallel.bucket import Reducer, assign
-from minidl.parallel.host_memory import computed, pinned, to_device, to_host
+from minidl.parallel.host_memory import computed, contiguous, pinned, to_device, to_host
 from minidl.parallel.lanes import Modelled, Threads
 from minidl.tensor import Tensor
 
@@ -114,7 +114,7 @@ class Offload:
     def send(self, bucket):
         """Start what is ready on its way; the device's memory is free when it has gone."""
         # where to, now: when the copy runs, a step may have turned the buffers
-        going = [(p.grad, bucket.view(p), p in bucket.arrived) for p in bucket.ready]
+        going = [(contiguous(p.grad), bucket.view(p), p in bucket.arrived) for p in bucket.ready]
         leaves = list(bucket.ready)
         bucket.arrived |= bucket.ready
         bucket.ready = {}
