@@ -5,19 +5,22 @@
 //   sums = A 1            the sum of each row of A: where A = gy^T, the gradient of the bias
 //   y = x w^T + b         gx = gy w         gw = gy^T x         each operand with any strides
 //
-//        B: panels of COLS columns      A core can multiply 64 floats in the time that it loads 16,
-//          [ ][ ][ ][ ][ ][ ]           so a result must stay in registers while many products are
-//   A  [=]  #                           added to it. `#`, ROWS x COLS of C, is 24 vector registers
-//   in [ ]                              on AVX-512: for each k, 2 loads from B, 12 numbers of A,
-//   groups                              and 24 multiply-adds.
-//   of [ ]
-//   ROWS rows       A and B are first copied in the order in which that loop reads them: B by
-//                   linear_pack, for all; A by each thread, a block of rows at a time. A panel of B
-//                   then stays in L1 for all groups of a block, and a block of A in L2 for all
-//                   panels. Both are cut into slabs of DEPTH values of k; C adds up, slab by slab.
+//      B: panels of COLS columns      A core can multiply 64 floats in the time that it loads 16,
+//        [    ][    ][    ]           so a result must stay in registers while many products are
+//   A    [####]                       added to it. `#`, ROWS x COLS of C, is 24 vector registers on
+//   in   [####]                       AVX-512: for each k, 4 loads from B, 6 numbers of A, and 24
+//   groups                            multiply-adds.
+//   of
+//   ROWS rows
 //
-// Read and written, besides: 2 (n_rows depth + depth n_cols) floats of copies, and C once a slab.
-// The order of the additions depends on the shape alone: the same bits with any number of threads.
+// B is first copied in the order in which that loop reads it. So is A = gy^T, whose next k may be a
+// page away; an A whose k lie side by side is read where it is. Both are cut into slabs of DEPTH
+// values of k. A thread computes a block of C: of a slab, its rows of A (288 KiB at most) stay in
+// L2 for all panels of B, and a panel in L2 for all groups of A.
+//
+// Read and written, besides: 2 depth n_cols floats for the copy of B, 2 n_rows depth for that of A,
+// and C once a slab. The order of the additions depends on the shape alone: the same bits with any
+// number of threads.
 // This is no GPU code: there cuBLAS does it, and kernels/matmul.cu is the lesson.
 //
 // Source: Goto & van de Geijn, "Anatomy of high-performance matrix multiplication" (2008).
@@ -37,16 +40,19 @@
 // One vector register of floats, of GCC's and clang's vector extension.
 typedef float Vec __attribute__((vector_size(VEC_BYTES), aligned(4), may_alias));
 
-constexpr int LANES = VEC_BYTES / 4, VECS = 2, COLS = VECS * LANES;  // a panel of B
+// Few rows and wide: rows of A that are read in place, a multiple of 4 KiB apart, share one set of
+// L1, and it holds 8 lines.
+constexpr int ROWS = 6;
 #if defined(__AVX512F__) || defined(__aarch64__)
-constexpr int ROWS = 12;  // 24 of 32 registers for the result
+constexpr int VECS = 4;  // 24 of 32 registers for the result
 #else
-constexpr int ROWS = 6;  // 12 of 16
+constexpr int VECS = 2;  // 12 of 16
 #endif
-constexpr int DEPTH = 256;       // a panel: 32 KiB on AVX-512
-constexpr int CHUNK = 32;        // values of k that a thread packs at a time
-constexpr int BLOCK_ROWS = 48;   // of A: 48 KiB
-constexpr int ROWS_AHEAD = 16;        // rows of B that are asked for before they are used
+constexpr int LANES = VEC_BYTES / 4, COLS = VECS * LANES;  // a panel of B
+constexpr int DEPTH = 384;      // a panel: 96 KiB on AVX-512, a group of A: 9 KiB
+constexpr int CHUNK = 32;       // values of k that a thread packs at a time; divides DEPTH
+constexpr int STRIP = 8 * ROWS;  // rows of A that it packs at a time: 3 lines of each k
+constexpr int ROWS_AHEAD = 16;  // rows of B that are asked for before they are used
 
 __forceinline__ Vec load(const float* p) { return *(const Vec*)p; }
 __forceinline__ void store(float* p, Vec x) { *(Vec*)p = x; }
@@ -73,41 +79,67 @@ extern "C" __global__ void linear_pack(float* packed, const float* b, int depth,
   }
 }
 
-// n_rows x n_k of A in groups of ROWS rows: packed[group][k][row in the group], zeros past n_rows.
-__noinline__ void pack_rows(float* packed, const float* a, int n_rows, int n_k,
-                               long long row_stride, long long k_stride) {
-  if (row_stride == 1 && n_rows == BLOCK_ROWS) {  // along the rows: one page of A after the other
-    for (int k = 0; k < n_k; ++k, a += k_stride) {
-      for (int r = 0; r < BLOCK_ROWS; r += 16) __builtin_prefetch(a + 8 * k_stride + r);
-      UNROLL for (int r = 0; r < BLOCK_ROWS; r += ROWS)
-        UNROLL for (int m = 0; m < ROWS; ++m) packed[r * DEPTH + k * ROWS + m] = a[r + m];
+// A likewise: slabs, in a slab groups of ROWS rows, in a group ROWS numbers for each k, zeros past
+// n_rows. And sums[chunk][row], over the k of a chunk. grid (ceil(depth / CHUNK)), block 1.
+extern "C" __global__ void linear_pack_rows(float* packed, float* sums, const float* a, int n_rows,
+                                            int depth, long long row_stride, long long k_stride) {
+  const int first = blockIdx.x * CHUNK, n = min(CHUNK, depth - first);
+  const int slab = first / DEPTH * DEPTH, slab_depth = min(DEPTH, depth - slab);
+  const int n_groups = (n_rows + ROWS - 1) / ROWS;
+  packed += (long long)slab * n_groups * ROWS + (first - slab) * ROWS;
+  sums += (long long)blockIdx.x * n_rows;
+  a += first * k_stride;
+  for (int row = 0; row < n_rows; row += STRIP) {
+    const int rows = min(STRIP, n_rows - row);
+    const float* from = a + row * row_stride;
+    float* to = packed + (long long)row * slab_depth;
+    if (row_stride == 1 && rows == STRIP) {
+      float sum[STRIP] = {};
+      for (int k = 0; k < n; ++k, from += k_stride, to += ROWS) {
+        // the next strip into L2: L1 may have no room for CHUNK lines that are a page apart
+        for (int r = 0; r < STRIP; r += 16) __builtin_prefetch(from + STRIP + r, 0, 2);
+        float x[STRIP];  // by way of registers: a store to `to` could change `from`
+        SIMD for (int r = 0; r < STRIP; ++r) sum[r] += x[r] = from[r];
+        UNROLL for (int r = 0; r < STRIP; r += ROWS)
+          UNROLL for (int m = 0; m < ROWS; ++m) to[r * slab_depth + m] = x[r + m];
+      }
+      SIMD for (int r = 0; r < STRIP; ++r) sums[row + r] = sum[r];
+    } else {
+      for (int r = 0; r < (rows + ROWS - 1) / ROWS * ROWS; ++r) {
+        float sum = 0;
+        for (int k = 0; k < n; ++k) {
+          const float x = r < rows ? from[r * row_stride + k * k_stride] : 0.0f;
+          to[r / ROWS * ROWS * slab_depth + k * ROWS + r % ROWS] = x;
+          sum += x;
+        }
+        if (r < rows) sums[row + r] = sum;
+      }
     }
-    return;
   }
-  for (int r = 0; r < n_rows; r += ROWS, packed += ROWS * DEPTH)
-    for (int m = 0; m < ROWS; ++m) {
-      const float* from = a + (r + m) * row_stride;
-      if (r + m < n_rows) for (int k = 0; k < n_k; ++k) packed[k * ROWS + m] = from[k * k_stride];
-      else for (int k = 0; k < n_k; ++k) packed[k * ROWS + m] = 0;
-    }
 }
 
 // c (n_rows x n_cols at most ROWS x COLS, rows c_row apart) = or += a b + bias, over n_k.
-// A function of its own, as pack_rows: inside its caller it was no faster, and the compiler took
-// twice as long.
-__noinline__ void product(float* c, int c_row, const float* a, const float* b, int n_k,
-                             const float* bias, bool add, int n_rows, int n_cols) {
+// A function of its own: inside its caller it was no faster, and the compiler took twice as long.
+__noinline__ void product(float* c, int c_row, const float* a, long long row_stride,
+                          long long k_stride, const float* b, int n_k, const float* bias, bool add,
+                          int n_rows, int n_cols) {
   Vec sum[ROWS][VECS];
-  UNROLL for (int m = 0; m < ROWS; ++m)
-    UNROLL for (int n = 0; n < VECS; ++n) sum[m][n] = Vec{};
-  for (int k = 0; k < n_k; ++k) {
+  const float* row[ROWS];  // past the last row: that row again, its result is not stored
+  UNROLL for (int m = 0; m < ROWS; ++m) {
+    row[m] = a + min(m, n_rows - 1) * row_stride;
+    UNROLL for (int n = 0; n < VECS; ++n) {
+      sum[m][n] = Vec{};
+      __builtin_prefetch(c + (long long)m * c_row + n * LANES, 1);  // a hint: any address will do
+    }
+  }
+  for (int k = 0; k < n_k; ++k, b += COLS) {
     Vec bk[VECS];
     UNROLL for (int n = 0; n < VECS; ++n) {
-      bk[n] = load(b + k * COLS + n * LANES);
-      __builtin_prefetch(b + (k + ROWS_AHEAD) * COLS + n * LANES);  // a hint: any address will do
+      bk[n] = load(b + n * LANES);
+      __builtin_prefetch(b + ROWS_AHEAD * COLS + n * LANES);
     }
     UNROLL for (int m = 0; m < ROWS; ++m)
-      UNROLL for (int n = 0; n < VECS; ++n) sum[m][n] += a[k * ROWS + m] * bk[n];
+      UNROLL for (int n = 0; n < VECS; ++n) sum[m][n] += row[m][k * k_stride] * bk[n];
   }
   if (n_rows >= ROWS && n_cols >= COLS) {
     UNROLL for (int m = 0; m < ROWS; ++m)
@@ -129,33 +161,25 @@ __noinline__ void product(float* c, int c_row, const float* a, const float* b, i
   }
 }
 
-// C = A B + bias, from B packed. grid (ceil(n_rows / BLOCK_ROWS), ceil(n_cols / block_cols)), block
-// 1: a thread per block of C; block_cols, a multiple of COLS, cuts C further where it has few rows.
+// C = A B + bias, from B packed; A packed, or its rows row_stride apart and its k side by side.
+// grid (ceil(n_rows / block_rows), ceil(n_cols / block_cols)), block 1: a thread per block of C;
+// block_rows a multiple of ROWS, block_cols of COLS.
 extern "C" __global__ void linear_product(
-    float* c, float* sums, const float* a, const float* packed, const float* bias, int n_rows,
-    int n_cols, int depth, long long row_stride, long long k_stride, int block_cols, int has_bias,
-    int want_sums) {
-  const int row = blockIdx.x * BLOCK_ROWS, rows = min(BLOCK_ROWS, n_rows - row);
-  const int first = blockIdx.y * block_cols, last = min(first + block_cols, n_cols);
-  const int padded = (n_cols + COLS - 1) / COLS * COLS;
-  alignas(64) float at[BLOCK_ROWS * DEPTH], total[BLOCK_ROWS] = {};
+    float* c, const float* a, const float* b, const float* bias, int n_rows, int n_cols, int depth,
+    long long row_stride, int is_packed, int block_rows, int block_cols, int has_bias) {
+  const int first_row = blockIdx.x * block_rows, last_row = min(first_row + block_rows, n_rows);
+  const int first_col = blockIdx.y * block_cols, last_col = min(first_col + block_cols, n_cols);
+  const long long rows = (n_rows + ROWS - 1) / ROWS * ROWS;  // with the zeros
+  const long long cols = (n_cols + COLS - 1) / COLS * COLS;
   for (int k0 = 0; k0 < depth; k0 += DEPTH) {
     const int n_k = min(DEPTH, depth - k0);
-    pack_rows(at, a + row * row_stride + k0 * k_stride, rows, n_k, row_stride, k_stride);
-    for (int col = first; col < last; col += COLS)
-      for (int r = 0; r < rows; r += ROWS)
-        product(c + (long long)(row + r) * n_cols + col, n_cols, at + r * DEPTH,
-                packed + (long long)k0 * padded + (long long)col * n_k, n_k,
-                has_bias ? bias + col : nullptr, k0 > 0, rows - r, n_cols - col);
-    if (want_sums && first == 0)
-      for (int r = 0; r < rows; r += ROWS) {
-        float slab[ROWS] = {};  // each slab by itself, then the slabs: smaller errors
-        for (int k = 0; k < n_k; ++k)
-          UNROLL for (int m = 0; m < ROWS; ++m) slab[m] += at[r * DEPTH + k * ROWS + m];
-        for (int m = 0; m < ROWS; ++m) total[r + m] += slab[m];
-      }
+    for (int col = first_col; col < last_col; col += COLS)
+      for (int row = first_row; row < last_row; row += ROWS)
+        product(c + (long long)row * n_cols + col, n_cols,
+                is_packed ? a + k0 * rows + (long long)row * n_k : a + row * row_stride + k0,
+                is_packed ? 1 : row_stride, is_packed ? ROWS : 1,
+                b + k0 * cols + (long long)col * n_k, n_k, has_bias ? bias + col : nullptr, k0 > 0,
+                n_rows - row, n_cols - col);
   }
-  if (want_sums && first == 0)
-    for (int i = 0; i < rows; ++i) sums[row + i] = total[i];
 }
 #endif

@@ -2,10 +2,10 @@
 
     y = x w^T + b         gx = gy w         gw = gy^T x         gb = sums of gy's columns
 
-The kernel adds b where it writes y. It copies gy^T block by block for gw, and sums it up there. The
-product itself is what BLAS does, in a hundred lines. Beside NumPy's OpenBLAS 0.3.31 on a processor
-with AVX-512 it takes 0.92 of the time, on the shapes of benchmarks/bench_train_step.py; where
-NumPy has another BLAS, or the processor narrower registers, BLAS stays (`BEATS_BLAS`).
+The kernel adds b where it writes y. It copies gy^T for gw, and sums it up there. The product itself
+is what BLAS does, in a hundred lines. Beside NumPy's OpenBLAS 0.3.31 on a processor with AVX-512 it
+takes 0.92 of the time, on the shapes of benchmarks/bench_train_step.py; where NumPy has another
+BLAS, or the processor narrower registers, BLAS stays (`BEATS_BLAS`).
 
 Kernel: kernels/linear.cu   Plain op: minidl/ops/matmul.py   Test: tests/fused/test_linear.py
 """
@@ -18,9 +18,10 @@ from minidl.function import Function
 from minidl.fused import dispatch
 
 FILE = "linear.cu"
-BLOCK_ROWS, CHUNK = 48, 32  # as in the kernel
-COLS = 32  # the widest panel; a multiple of the narrower ones
-MIN_BLOCKS = 24  # so that a few threads finish at about the same time
+ROWS, CHUNK = 6, 32  # as in the kernel
+COLS = 64  # the widest panel; a multiple of the narrower ones
+MAX_ROWS = 192  # of a block: 288 KiB of A in a slab, where 1 MiB of L2 is a core's own
+MIN_BLOCKS = 32  # so that a few threads finish at about the same time
 MIN_WORK = 2**22  # multiplications: below, a launch costs more than is gained
 
 
@@ -51,22 +52,37 @@ def product(a, b, bias=None, want_sums=False):
     if not (rows and cols and depth):
         c[...] = 0 if bias is None else bias
         return c, a.sum(axis=1) if want_sums else sums
-    panels = -(-cols // COLS)
-    packed = aligned(depth * panels * COLS)
+    groups, panels, chunks = -(-rows // ROWS), -(-cols // COLS), -(-depth // CHUNK)
+    packed_b = aligned(depth * panels * COLS)
     b_memory, *b_strides = layout(b)
-    pack = dispatch.kernel(FILE, "linear_pack")
-    pack(-(-depth // CHUNK), 1, (packed, b_memory, depth, cols, *b_strides))
-    row_blocks = -(-rows // BLOCK_ROWS)
-    col_blocks = min(panels, -(-MIN_BLOCKS // row_blocks))
-    block_cols = -(-panels // col_blocks) * COLS
+    dispatch.kernel(FILE, "linear_pack")(chunks, 1, (packed_b, b_memory, depth, cols, *b_strides))
     a_memory, *a_strides = layout(a)
+    in_place = a_strides[1] == 1 and not want_sums
+    if not in_place:
+        packed_a, by_chunk = aligned(depth * groups * ROWS), np.empty((chunks, rows), np.float32)
+        pack = dispatch.kernel(FILE, "linear_pack_rows")
+        pack(chunks, 1, (packed_a, by_chunk, a_memory, rows, depth, *a_strides))
+        a_memory = packed_a
+        sums = by_chunk.sum(axis=0) if want_sums else sums
+    block_rows, block_cols = blocks(rows, cols)
     has_bias = bias is not None
     bias = np.ascontiguousarray(bias) if has_bias else c  # c: an array that nobody reads
     dispatch.kernel(FILE, "linear_product")(
-        (row_blocks, -(-cols // block_cols)), 1,
-        (c, sums, a_memory, packed, bias, rows, cols, depth, *a_strides, block_cols, has_bias,
-         want_sums))
+        (-(-rows // block_rows), -(-cols // block_cols)), 1,
+        (c, a_memory, packed_b, bias, rows, cols, depth, a_strides[0], not in_place, block_rows,
+         block_cols, has_bias))
     return c, sums
+
+
+def blocks(rows, cols):
+    """(rows, columns) of the block of C that a thread computes at a time: MIN_BLOCKS of them,
+    down to half of that where sizes round up, if there are so many tiles. Columns are cut first:
+    the rows of a block share B."""
+    groups, panels = -(-rows // ROWS), -(-cols // COLS)
+    by_rows = -(-rows // MAX_ROWS)
+    width = -(-panels // min(panels, -(-MIN_BLOCKS // by_rows)))
+    height = -(-groups // max(by_rows, -(-MIN_BLOCKS * width // panels)))
+    return height * ROWS, width * COLS
 
 
 def layout(a):

@@ -9,10 +9,11 @@ from minidl.nn import functional as F
 from minidl.tensor import Tensor
 from tests.fused.common import backward, normal
 
-# (rows, depth, cols): nothing; one; a group, a block, a panel, a chunk and a slab, one less and one
+# (rows, depth, cols): nothing; one; a group, a strip, a panel, a chunk and a slab, one less and one
 # more; primes; more than a slab and enough blocks for several threads
 SHAPES = [(0, 3, 2), (3, 0, 2), (3, 2, 0), (1, 1, 1), (12, 32, 32), (11, 31, 31), (13, 33, 33),
-          (47, 255, 15), (48, 256, 16), (49, 257, 17), (97, 513, 101), (144, 300, 1024)]
+          (5, 33, 63), (6, 32, 64), (7, 31, 65), (47, 383, 15), (48, 384, 16), (49, 385, 17),
+          (97, 769, 101), (240, 300, 1024)]
 
 
 def close(got, want, depth):
@@ -36,6 +37,17 @@ def test_product_in_every_layout(shape, a_way, b_way):
     c, sums = fused.product(a, b)
     close(c, fused.reference(a, b.T, None), depth)
     assert sums.size == 0
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (6, 64), (7, 65), (193, 64), (256, 256), (2048, 256),
+                                   (5000, 5000)])
+def test_blocks_are_whole_tiles_and_enough(shape):
+    """At most MAX_ROWS high; as many as several threads need, where there are as many tiles."""
+    height, width = fused.blocks(*shape)
+    assert height % fused.ROWS == 0 and width % fused.COLS == 0 and height <= fused.MAX_ROWS
+    tiles = -(-shape[0] // fused.ROWS) * -(-shape[1] // fused.COLS)
+    n = -(-shape[0] // height) * -(-shape[1] // width)
+    assert n >= min(tiles, fused.MIN_BLOCKS) / 2  # 33 groups: two a block, 17 blocks
 
 
 def test_operands_that_are_slices():
@@ -95,6 +107,7 @@ def test_the_same_bits_with_any_number_of_threads(transposed):
             cuda.cpu.set_threads(n)
             for got, want in zip(fused.product(a, b, want_sums=True), one):
                 np.testing.assert_array_equal(got, want)
+            np.testing.assert_array_equal(fused.product(a, b)[0], one[0])  # rows read in place
     finally:
         cuda.cpu.set_threads(before)
 
@@ -110,7 +123,8 @@ def test_infinity_and_nan_stay_in_their_row_and_column():
 def test_watched_kernels_touch_nothing_that_is_not_theirs(monkeypatch, way):
     """Edges in all directions: no access out of bounds, no race, everything written."""
     def watched(file, name):
-        outputs = {"linear_pack": ["packed"], "linear_product": ["c", "sums"]}[name]
+        outputs = {"linear_pack": ["packed"], "linear_pack_rows": ["packed", "sums"],
+                   "linear_product": ["c"]}[name]
 
         def launch(grid, block, args):
             report = cuda.check(file, grid, block, args, name=name, defines={"T": "float"},
@@ -121,9 +135,10 @@ def test_watched_kernels_touch_nothing_that_is_not_theirs(monkeypatch, way):
     monkeypatch.setattr(fused.dispatch, "kernel", watched)
     monkeypatch.setattr(fused, "aligned", lambda n: np.empty(n, np.float32))  # contiguous, no more
     a, b = way(normal((61, 35), "f4", 1)), way(normal((35, 33), "f4", 2))
-    c, sums = fused.product(a, b, normal(33, "f4", 3), want_sums=True)
-    close(c, fused.reference(a, b.T, normal(33, "f4", 3)), 35)
-    close(sums, a.astype("f8").sum(1), 35)
+    for want_sums in (True, False):  # False: rows are read in place
+        c, sums = fused.product(a, b, normal(33, "f4", 3), want_sums)
+        close(c, fused.reference(a, b.T, normal(33, "f4", 3)), 35)
+        close(sums, a.astype("f8").sum(1)[:len(sums)], 35)
 
 
 def test_layers_use_it_where_it_is_faster_than_blas(monkeypatch):
