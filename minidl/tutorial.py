@@ -28,8 +28,8 @@ from pathlib import Path
 import numpy as np
 
 from minidl import comm
-from minidl.comm.watch import DEADLINE_S, Watch
 from minidl.comm.throttled import links_of
+from minidl.comm.watch import DEADLINE_S, Watch
 
 # MPI buffers small messages and makes large ones wait for their receive; where the border lies
 # depends on the MPI. Simulated tutorials put it here, so that a wrong order of blocking sends hangs
