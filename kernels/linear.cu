@@ -15,7 +15,7 @@
 //
 // B is first copied in the order in which that loop reads it. So is A = gy^T, whose next k may be a
 // page away; an A whose k lie side by side is read where it is. Both are cut into slabs of DEPTH
-// values of k. A thread computes a block of C: of a slab, its rows of A (288 KiB at most) stay in
+// values of k. A thread computes a block of C: of a slab, its rows of A (384 KiB at most) stay in
 // L2 for all panels of B, and a panel in L2 for all groups of A.
 //
 // Read and written, besides: 2 depth n_cols floats for the copy of B, 2 n_rows depth for that of A,
@@ -49,7 +49,7 @@ constexpr int VECS = 4;  // 24 of 32 registers for the result
 constexpr int VECS = 2;  // 12 of 16
 #endif
 constexpr int LANES = VEC_BYTES / 4, COLS = VECS * LANES;  // a panel of B
-constexpr int DEPTH = 384;      // a panel: 96 KiB on AVX-512, a group of A: 9 KiB
+constexpr int DEPTH = 512;      // a panel: 128 KiB on AVX-512, a group of A: 12 KiB
 constexpr int CHUNK = 32;       // values of k that a thread packs at a time; divides DEPTH
 constexpr int STRIP = 8 * ROWS;  // rows of A that it packs at a time: 3 lines of each k
 constexpr int ROWS_AHEAD = 16;  // rows of B that are asked for before they are used

@@ -20,7 +20,7 @@ from minidl.fused import dispatch
 FILE = "linear.cu"
 ROWS, CHUNK = 6, 32  # as in the kernel
 COLS = 64  # the widest panel; a multiple of the narrower ones
-MAX_ROWS = 192  # of a block: 288 KiB of A in a slab, where 1 MiB of L2 is a core's own
+MAX_ROWS = 192  # of a block: 384 KiB of A in a slab, where 1 MiB of L2 is a core's own
 MIN_BLOCKS = 32  # so that a few threads finish at about the same time
 MIN_WORK = 2**22  # multiplications: below, a launch costs more than is gained
 

@@ -12,8 +12,8 @@ from tests.fused.common import backward, normal
 # (rows, depth, cols): nothing; one; a group, a strip, a panel, a chunk and a slab, one less and one
 # more; primes; more than a slab and enough blocks for several threads
 SHAPES = [(0, 3, 2), (3, 0, 2), (3, 2, 0), (1, 1, 1), (12, 32, 32), (11, 31, 31), (13, 33, 33),
-          (5, 33, 63), (6, 32, 64), (7, 31, 65), (47, 383, 15), (48, 384, 16), (49, 385, 17),
-          (97, 769, 101), (240, 300, 1024)]
+          (5, 33, 63), (6, 32, 64), (7, 31, 65), (47, 511, 15), (48, 512, 16), (49, 513, 17),
+          (97, 1025, 101), (240, 300, 1024)]
 
 
 def close(got, want, depth):
