@@ -3,9 +3,10 @@
     y = x w^T + b         gx = gy w         gw = gy^T x         gb = sums of gy's columns
 
 The kernel adds b where it writes y. It copies gy^T for gw, and sums it up there. The product itself
-is what BLAS does, in a hundred lines. Beside NumPy's OpenBLAS 0.3.31 on a processor with AVX-512 it
-takes 0.92 of the time, on the shapes of benchmarks/bench_train_step.py; where NumPy has another
-BLAS, or the processor narrower registers, BLAS stays (`BEATS_BLAS`).
+is what BLAS does, in a hundred lines. Beside NumPy's OpenBLAS 0.3.31 on one core with AVX-512, with
+the bias and the sums by NumPy, it takes 0.92 of the time for y and gx on the shapes of
+benchmarks/bench_train_step.py, 1.12 for gw, as long in all. Where NumPy has another BLAS, or the
+processor narrower registers, BLAS stays (`BEATS_BLAS`).
 
 Kernel: kernels/linear.cu   Plain op: minidl/ops/matmul.py   Test: tests/fused/test_linear.py
 """
