@@ -4,7 +4,7 @@
 
 The kernel adds b where it writes y. It copies gy^T for gw, and sums it up there. The product itself
 is what BLAS does, in a hundred lines. Beside NumPy's OpenBLAS 0.3.31 on one core with AVX-512, with
-the bias and the sums by NumPy, it takes 0.92 of the time for y and gx on the shapes of
+the bias and the sums by NumPy, it takes 0.93 of the time for y and gx on the shapes of
 benchmarks/bench_train_step.py, 1.12 for gw, as long in all. Where NumPy has another BLAS, or the
 processor narrower registers, BLAS stays (`BEATS_BLAS`).
 
