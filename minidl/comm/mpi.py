@@ -270,6 +270,7 @@ def _end_all(comm):
     last_resort = threading.Timer(1.0, os._exit, [1])
     last_resort.daemon = True
     last_resort.start()
+    time.sleep(0.1)  # the launcher passes on what was just written, and drops it once it ends ranks
     comm.Abort(1)
 
 
