@@ -16,6 +16,7 @@ ranks stay equal to the last bit. So N ranks do what one rank would do with N ti
     --zero 1, 2, 3      the optimizer's state, the gradients, the weights in shares (10_zero)
     --amp O1, O2, O3    mixed precision (04_amp)
     --recompute K       the blocks in K segments that keep only their inputs (05_memory)
+    --offload 1         the optimizer's state and its work in host memory (11_offload)
 
 At the end stand the ledgers: what rank 0 held between two steps, and what it sent.
 
@@ -35,7 +36,7 @@ from minidl.data import text
 from minidl.memory_predict import predict
 from minidl.nn import functional as F
 from minidl.optim import lr_scheduler
-from minidl.parallel import DataParallel, Zero1, Zero2, Zero3
+from minidl.parallel import DataParallel, Offload, Zero1, Zero2, Zero3
 from minidl.recompute import recompute_sequential
 from minidl.tutorial import Table, launch, picture, progress, say
 
@@ -52,6 +53,7 @@ OPTIONS = {
     "zero": (0, "stage of ZeRO, 0 to 3; 0 is data parallel"),
     "amp": ("O0", "level of mixed precision, O0 to O3"),
     "recompute": (0, "segments of blocks that are run again in backward; 0: none"),
+    "offload": (0, "1: the optimizer's state and its work in host memory"),
 }
 STAGES = [DataParallel, Zero1, Zero2, Zero3]
 
@@ -89,7 +91,9 @@ def main(t, args):
     parallel = STAGES[args.zero](model, t)
     trained = parallel.shards() if args.zero else model.parameters()
     optimizer = optim.AdamW(trained, lr=args.lr, betas=(0.9, 0.95), weight_decay=0.1)
-    if args.amp == "O2":
+    if args.offload:
+        optimizer = Offload(optimizer)  # makes master weights, too
+    elif args.amp == "O2":
         optim.use_master_weights(optimizer)
     scaler = amp.GradScaler(enabled=args.amp in ("O1", "O2"))
     if args.zero:  # a rank sees its shards alone: the ranks skip together, and clip one norm
@@ -136,10 +140,14 @@ def main(t, args):
     table.row("loss before training", losses[0], math.log(256), "rel<0.1")
     table.row("bytes sent in a step, by this rank", sent[-1], bytes_per_step(t, parallel), "exact")
     table.row("ranks whose weights differ", n_different, 0, "exact")
-    theory = predict(n_params, precision=args.amp, zero=args.zero, world=t.size)["total"]
-    # shares are rounded up by less than a parameter for each flat array
-    table.row("bytes of state held by this rank", sum(held[kind] for kind in memory.STATES), theory,
-              "rel<0.01")
+    if args.offload:
+        table.row("bytes of state, device memory", sum(memory.totals(model).values()))
+        table.row("bytes of state, host memory", optimizer.memory()["host"])
+    else:
+        theory = predict(n_params, precision=args.amp, zero=args.zero, world=t.size)["total"]
+        # shares are rounded up by less than a parameter for each flat array
+        table.row("bytes of state held by this rank", sum(held[kind] for kind in memory.STATES),
+                  theory, "rel<0.01")
     table.row("validation loss, bits per byte", valid_loss / math.log(2))
     table.row("validation accuracy, next byte", f"{accuracy:.1%}")
     table.row("bytes of text per second, all ranks", int(args.batch * args.context * args.steps

@@ -17,13 +17,15 @@ def run(tmp_path, options):
                           capture_output=True, timeout=100)
 
 
-@pytest.mark.parametrize("options", ["", "--zero 1 --amp O1", "--zero 3 --amp O2 --recompute 2"])
+@pytest.mark.parametrize("options", ["", "--zero 1 --amp O1", "--zero 3 --amp O2 --recompute 2",
+                                     "--offload 1", "--zero 2 --amp O2 --offload 1"])
 def test_small_run(options, tmp_path):
     done = run(tmp_path, options)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "NOT OK" not in done.stdout and done.stdout.count("| yes") == 5
+    assert "NOT OK" not in done.stdout
+    assert done.stdout.count("| yes") == (4 if "offload" in options else 5)
     assert re.search(r"^held +bytes$.*^optimizer +[1-9]", done.stdout, re.M | re.S)
-    collectives = {"ring.all_reduce"} if not options else {
+    collectives = {"ring.all_reduce"} if "zero" not in options else {
         "ring.all_reduce", "ring_blocks.all_gather",
         "all_to_all.all_to_all_v" if "O2" in options else "ring_blocks.reduce_scatter"}
     for name in collectives:
