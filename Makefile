@@ -15,8 +15,8 @@ help: ## list the targets
 demo: $(VENV)/demo.stamp ## train a real model on 4 MPI ranks: progress, accuracy, measured beside theory, a picture
 	@$(RUN) -n 4 tutorials/train_gpt.py
 
-test: $(VENV)/test.stamp ## run every test, those on MPI included, two at a time
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+test: $(VENV)/test.stamp ## run every test, those on MPI included, two files at a time
+	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 test-fast: $(VENV)/test.stamp ## run the tests that are quick and start no MPI processes
 	@$(BIN)/python -m pytest -m "not slow and not mpi" --ignore=tests/mpi $(ARGS)

@@ -36,13 +36,6 @@ def ranks(*sizes, mpi=True):
     return decorate
 
 
-def pytest_collection_modifyitems(items):
-    """Tests that start MPI ranks do so one after another: two at once would want eight cores."""
-    for item in items:
-        if item.get_closest_marker("mpi") or "mpi" in item.path.parent.name:
-            item.add_marker(pytest.mark.xdist_group("mpi"))
-
-
 def pytest_runtest_setup(item):
     """A test marked `gpu` skips where there is no GPU, and says why."""
     if item.get_closest_marker("gpu") and (reason := why_no_gpu()):
