@@ -73,58 +73,12 @@ def saved(model, x, y):
 def make_torch(weights):
     """The same model in PyTorch's own modules, with the same names."""
     import torch
-    from torch import nn as tnn
+    import torch_gpt
     from torch.nn import functional as TF
 
     torch.set_num_threads(ARGS.threads)
 
-    class Attention(tnn.Module):
-        def __init__(self):
-            super().__init__()
-            self.qkv, self.proj = tnn.Linear(WIDTH, 3 * WIDTH), tnn.Linear(WIDTH, WIDTH)
-
-        def forward(self, x):
-            B, T, C = x.shape
-            q, k, v = (z.view(B, T, HEADS, C // HEADS).transpose(1, 2)
-                       for z in self.qkv(x).chunk(3, -1))
-            y = TF.scaled_dot_product_attention(q, k, v, is_causal=True)
-            return self.proj(y.transpose(1, 2).reshape(B, T, C))
-
-    class FeedForward(tnn.Module):
-        def __init__(self):
-            super().__init__()
-            self.up, self.down = tnn.Linear(WIDTH, 4 * WIDTH), tnn.Linear(4 * WIDTH, WIDTH)
-
-        def forward(self, x):
-            return self.down(TF.gelu(self.up(x), approximate="tanh"))
-
-    class Block(tnn.Module):
-        def __init__(self):
-            super().__init__()
-            self.norm1, self.attention = tnn.LayerNorm(WIDTH), Attention()
-            self.norm2, self.feed_forward = tnn.LayerNorm(WIDTH), FeedForward()
-
-        def forward(self, x):
-            x = x + self.attention(self.norm1(x))
-            return x + self.feed_forward(self.norm2(x))
-
-    class GPT(tnn.Module):
-        def __init__(self):
-            super().__init__()
-            self.token, self.position = tnn.Embedding(VOCAB, WIDTH), tnn.Embedding(CONTEXT, WIDTH)
-            self.blocks = tnn.ModuleList(Block() for _ in range(LAYERS))
-            self.norm = tnn.LayerNorm(WIDTH)
-            self.head = tnn.Linear(WIDTH, VOCAB, bias=False)
-            self.head.weight = self.token.weight
-
-        def forward(self, ids):
-            x = self.token(ids) + self.position(torch.arange(ids.shape[1]))
-            for block in self.blocks:
-                x = block(x)
-            return self.head(self.norm(x))
-
-    model = GPT()
-    model.load_state_dict({k: torch.tensor(v) for k, v in weights.items()})
+    model = torch_gpt.make(weights, VOCAB, CONTEXT, LAYERS, HEADS, WIDTH)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 
     def step(x, y):
