@@ -89,8 +89,9 @@ def held_and_sent(t, name):
         "data parallel": (16 * X, 2 * 2),  # its buckets are float32
         "stage 1": (4 * X + 12 * X / n, 2), "stage 2": (2 * X + 14 * X / n, 2),
         "stage 3": (16 * X / n, 3 - root / X)}[name]
+    sent = np.array([t.bytes_sent])  # before close(), which brings the weights of stage 3 home
     model.close()
-    sent = naive.all_reduce(t.inner, np.array([t.bytes_sent]))[0] / n  # headers may be uneven
+    sent = naive.all_reduce(t.inner, sent)[0] / n  # headers may be uneven
     return held, held_formula, sent, units * unit + header
 
 
