@@ -1,0 +1,179 @@
+"""Planted bugs: mistakes that a tired expert could make, and the tests that see them.
+
+    python tests/mutations.py              plants every bug, one at a time, and runs its test
+    python tests/mutations.py ring loss    those whose name or file contains one of these words
+    python tests/mutations.py --table      writes the table in tests/README.md
+
+The bugs are planted in a copy of the checkout, never in the checkout itself. A test that passes
+with its bug is reported as SURVIVED and the exit status is 1: then the test is to be mended. The
+lists are in mutations_core.py, mutations_kernels.py and mutations_comm.py; that their texts and
+tests exist is checked by tests/test_mutations.py, which is quick, so that they cannot rot.
+
+Source of the idea: DeMillo, Lipton & Sayward, "Hints on test data selection" (1978).
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import namedtuple
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+README = ROOT / "tests" / "README.md"
+BEGIN, END = "<!-- mutations -->\n", "<!-- end of mutations -->"
+LIMIT_S = 100  # for one test; the slowest takes some ten seconds on a busy machine
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """One planted bug: in `file` the text `old`, which is there once, becomes `new`.
+
+    name: what goes wrong, in a few words.
+    test: the test that must fail then, as pytest names it: a file, or `file::function`. Several,
+    separated by spaces, must fail together at least once."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    test: str
+
+    def planted(self, text):
+        """The text of the file with the bug; ValueError where `old` is not there exactly once."""
+        if text.count(self.old) != 1:
+            raise ValueError(f"{self.name}: want once in {self.file}, found {text.count(self.old)} "
+                             f"times:\n{self.old}")
+        return text.replace(self.old, self.new)
+
+
+Run = namedtuple("Run", "status passed skipped first_failed output")  # status: pytest's own
+
+
+class Copy:
+    """The tracked files of the checkout in a temporary folder, as they are, committed or not."""
+
+    def __init__(self, folder):
+        self.root = Path(folder)
+        tracked = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True)
+        for name in tracked.split("\0"):
+            if name and (ROOT / name).is_file():
+                (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, self.root / name)
+        if (ROOT / "build" / "kernels").is_dir():  # compiled kernels; keyed by their source
+            shutil.copytree(ROOT / "build" / "kernels", self.root / "build" / "kernels")
+        # A .pyc is usually trusted by its time and size, which a quick edit may keep: here by hash.
+        self.python("-m", "compileall", "-q", "--invalidation-mode", "checked-hash", "minidl")
+        imported = self.python("-c", "import minidl; print(minidl.__file__)").stdout.strip()
+        if not Path(imported).is_relative_to(self.root):
+            raise RuntimeError(f"the copy in {self.root} imports {imported}, want its own minidl")
+
+    def python(self, *arguments, **options):
+        env = {**os.environ, "PYTHONPATH": str(self.root), "PYTHONDONTWRITEBYTECODE": "1"}
+        return subprocess.run([sys.executable, *arguments], cwd=self.root, env=env,
+                              capture_output=True, text=True, **options)
+
+    def pytest(self, tests):
+        try:
+            done = self.python("-m", "pytest", *tests, "-x", "-q", "-p", "no:cacheprovider",
+                               timeout=LIMIT_S * len(tests))
+        except subprocess.TimeoutExpired:
+            return Run(None, False, False, "", f"no end within {LIMIT_S * len(tests)} s")
+        failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.M)
+        return Run(done.returncode, *(bool(re.search(rf"\d+ {word}", done.stdout))
+                                      for word in ("passed", "skipped")),
+                   failed[1] if failed else "", done.stdout[-4000:] + done.stderr[-2000:])
+
+    def pytest_with(self, mutation):
+        """Run the mutation's test with the bug planted; the file is as before afterwards."""
+        file = self.root / mutation.file
+        text = file.read_text()
+        file.write_text(mutation.planted(text))
+        try:
+            return self.pytest(mutation.test.split())
+        finally:
+            file.write_text(text)
+
+
+def every_mutation():
+    from tests import mutations_comm, mutations_core, mutations_kernels
+
+    return [*mutations_core.MUTATIONS, *mutations_kernels.MUTATIONS, *mutations_comm.MUTATIONS]
+
+
+def table(mutations):
+    """The rows for tests/README.md: what is planted, where, and which test sees it."""
+    rows = ["| planted bug | in | seen by |", "|---|---|---|"]
+    for m in mutations:
+        seen = ", ".join(test.removeprefix("tests/") for test in m.test.split())
+        rows.append(f"| {m.name} | {m.file} | {seen} |".replace("_", r"\_"))
+    return "\n".join(rows) + "\n"
+
+
+def write_table(mutations):
+    before, rest = README.read_text().split(BEGIN)
+    README.write_text(before + BEGIN + table(mutations) + END + rest.split(END)[1])
+
+
+def baseline(copy, mutations):
+    """{test: why it proves nothing} of the tests that do not pass without any bug. Those of a file
+    run together, and one by one only where that does not pass."""
+    tests = sorted({test for m in mutations for test in m.test.split()})
+    useless = {}
+    for _, together in groupby(tests, key=lambda test: test.split("::")[0]):
+        together = list(together)
+        run = copy.pytest(together)
+        if run.status or run.skipped:
+            for test in together:
+                run = copy.pytest([test])
+                if run.status:
+                    useless[test] = "fails without the bug:\n" + run.output
+                elif not run.passed:
+                    useless[test] = "skipped here"
+    return useless
+
+
+def verdict(run):
+    # 1: a test failed. Anything else non-zero (2: not even imported) is no plausible bug.
+    if run.status == 1:
+        return "caught"
+    return {0: "SURVIVED", None: "HANGS"}.get(run.status, "BROKEN")
+
+
+def main(words):
+    mutations = every_mutation()
+    if words == ["--table"]:
+        return write_table(mutations)
+    chosen = [m for m in mutations
+              if not words or any(w in m.name or w in m.file or w in m.test for w in words)]
+    bad = 0
+    with tempfile.TemporaryDirectory(prefix="minidl-mutations-") as folder:
+        copy = Copy(Path(folder).resolve())
+        useless = baseline(copy, chosen)
+        for m in chosen:
+            start = time.perf_counter()
+            reasons = [useless[test] for test in m.test.split() if test in useless]
+            if reasons:
+                word, note = "skipped" if reasons[0] == "skipped here" else "RED", reasons[0]
+            else:
+                run = copy.pytest_with(m)
+                word = verdict(run)
+                note = run.first_failed if word == "caught" else run.output
+            seconds = time.perf_counter() - start
+            bad += word not in ("caught", "skipped")
+            print(f"{word:8} | {seconds:5.1f} s | {m.file}: {m.name} | {note}", flush=True)
+    print(f"{len(chosen)} planted, {bad} not caught")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    # As a module of the checkout, so that the lists import the same Mutation.
+    sys.path.insert(0, str(ROOT))
+    from tests import mutations
+
+    sys.exit(mutations.main(sys.argv[1:]))
