@@ -19,9 +19,15 @@ Test: tests/parallel/test_bucket.py   Tutorial: tutorials/07_overlap.py
 import numpy as np
 
 from minidl import backend
-from minidl.comm import tree
+from minidl.comm import device, ring, tree
 from minidl.comm.background import Background
 from minidl.parallel import flat
+from minidl.parallel.host_memory import after, computed
+
+
+def default_all_reduce(params):
+    """The ring; for a model on a GPU the one that takes device arrays."""
+    return ring.all_reduce if params[0]._xp is np else device.all_reduce
 
 
 def weighted_mean(t, buffer, n_samples, n_total, all_reduce):
@@ -31,7 +37,8 @@ def weighted_mean(t, buffer, n_samples, n_total, all_reduce):
     after it, so that equal batches give the bits of a plain mean."""
     weight(t, buffer, n_samples, n_total)
     total = all_reduce(t, buffer)
-    if total is not None and buffer.size and not np.may_share_memory(total, buffer):
+    xp = backend.xp_of([buffer])
+    if total is not None and buffer.size and not xp.may_share_memory(total, buffer):
         raise ValueError(
             f"rank {t.rank}: wanted an all_reduce that sums in place, as minidl.comm's do; got one "
             "that returns a new array. Wrap it: def f(t, x): x[...] = all_reduce(t, x)")
@@ -60,24 +67,24 @@ def assign(n_bytes, cap, first_cap=None):
 
 
 class Bucket:
-    """Parameters whose gradients travel together: one flat array of the accumulation dtype (fp16
-    gradients sum in fp32), and a view of it for each parameter."""
+    """Parameters whose gradients travel together: one flat array of their library, in the
+    accumulation dtype (fp16 gradients sum in fp32), and a view of it for each parameter."""
 
     def __init__(self, params):
         self.params = params
-        shapes = [p.shape for p in params]
-        dtype = backend.accumulate_dtype(params[0].dtype)
-        self.flat = np.zeros(sum(p.numel() for p in params), dtype)
-        self.views = dict(zip(params, flat.views(self.flat, shapes)))
+        xp, dtype = params[0]._xp, backend.accumulate_dtype(params[0].dtype)
+        self.flat = xp.zeros(sum(p.numel() for p in params), dtype)
+        self.views = dict(zip(params, flat.views(self.flat, [p.shape for p in params])))
         self.n_missing = 0  # gradients still to come in this backward
 
     def take(self, p):
-        """Copy p's gradient in; no gradient counts as zeros."""
-        view = self.views[p]
-        if p.grad is None:
-            view[...] = 0
-        elif p.grad is not view:
-            view[...] = p.grad
+        """A gradient is complete. Nothing to do: `fill` copies them all, on a GPU in one launch."""
+
+    def fill(self):
+        """Copy the gradients in, before they are sent; where there is none, zeros."""
+        if any(p.grad is not self.views[p] for p in self.params):  # else added up in place
+            flat.fill(self.flat, [p._xp.zeros(p.shape, p.dtype) if p.grad is None else p.grad
+                                  for p in self.params])
 
     def give(self, p):
         """p.grad becomes the view, without a copy, unless the dtype differs."""
@@ -99,7 +106,9 @@ class Reducer:
         self.t = self.background.transport  # messages of its own, beside the caller's
         self.overlap = overlap
         self.params = params
-        self.all_reduce = all_reduce
+        self.all_reduce = all_reduce or default_all_reduce(params)
+        # the header is NumPy's, wherever the gradients are
+        self.reduce_header = self.all_reduce if params[0]._xp is np else ring.all_reduce
         self.caps = bucket_bytes, first_bucket_bytes
         self.jobs = []
         self.arrived = []  # parameters in order of arrival in this backward
@@ -149,7 +158,7 @@ class Reducer:
                 "the others under no_sync(), and do not call backward twice on one forward")
         if not self.arrived:
             self.n_launched = 0
-            self.submit(self.all_reduce, self.header)
+            self.submit(self.reduce_header, self.header)
         bucket = self.bucket_of[p]
         bucket.take(p)
         bucket.n_missing -= 1
@@ -166,7 +175,8 @@ class Reducer:
         for q in bucket.params:
             if q not in self.used:
                 bucket.take(q)
-        self.submit(self.reduce, bucket)
+        bucket.fill()
+        self.submit(self.reduce, bucket, computed(bucket.flat))
 
     def submit(self, fn, *args):
         """fn(t, *args) in the background, in order; or here and now, without overlap."""
@@ -175,9 +185,10 @@ class Reducer:
         else:
             fn(self.t, *args)
 
-    def reduce(self, t, bucket):
+    def reduce(self, t, bucket, filled):
         """Runs after the header's all-reduce, which was submitted first: its sums are there."""
-        weighted_mean(t, bucket.flat, self.n_samples, self.header[0], self.all_reduce)
+        with after(filled, bucket.flat):
+            weighted_mean(t, bucket.flat, self.n_samples, self.header[0], self.all_reduce)
 
     def finish(self):
         for job in self.jobs:

@@ -13,20 +13,20 @@ still runs (bucket.py). Sent per rank and step: a ring all-reduce of the gradien
 one of the header, 8 bytes for the sample count and 8 for each parameter ("was it used?").
 
 Sources: Li et al. 2020, "PyTorch Distributed" (arXiv 2006.15704); Goyal et al. 2017, section 3.
-Test: tests/parallel/test_data_parallel.py   Tutorial: tutorials/06_ring.py
+Test: tests/parallel/test_data_parallel.py, test_data_parallel_gpu.py
+Tutorial: tutorials/06_ring.py
 """
 
 from contextlib import contextmanager
 
 import numpy as np
 
-from minidl.backend import accumulate_dtype
+from minidl.backend import accumulate_dtype, device_of, to_device
 from minidl.backward import is_grad_enabled, leaf_uses
 from minidl.comm import ring, tree
-from minidl.comm.transport import unwrapped
 from minidl.nn.module import Module
 from minidl.parallel import flat
-from minidl.parallel.bucket import Reducer, weighted_mean
+from minidl.parallel.bucket import Reducer, default_all_reduce, weighted_mean
 from minidl.tensor import Tensor
 
 
@@ -35,23 +35,23 @@ def broadcast_state(t, tensors, root=0):
     dtype among them."""
     for group in flat.by_dtype(tensors).values():
         buffer = flat.flatten([x.data for x in group])
-        tree.broadcast(t, buffer, root)
-        flat.unflatten(buffer, [x.data for x in group])
+        sent = tree.broadcast(t, to_device(buffer, "cpu"), root)
+        flat.unflatten(to_device(sent, device_of(buffer)), [x.data for x in group])
         for x in group:
             x.version += 1
 
 
-def average_gradients(t, params, n_samples=1, all_reduce=ring.all_reduce):
+def average_gradients(t, params, n_samples=1, all_reduce=None):
     """Naive data parallelism, to be called between backward and step: replace every gradient by
     the mean over ranks, weighted by each rank's `n_samples`.
 
     Every parameter takes part; one without a gradient counts as zeros (and gets the mean), so all
     ranks send the same bytes. The sum runs in fp32 for fp16 gradients."""
     params = list(params)
-    total = np.array([n_samples], np.int64)
-    all_reduce(t, total)
+    total = ring.all_reduce(t, np.array([n_samples]))
+    all_reduce = all_reduce or default_all_reduce(params)
     for group in flat.by_dtype(params).values():
-        grads = [np.zeros(p.shape, p.dtype) if p.grad is None else p.grad for p in group]
+        grads = [p._xp.zeros(p.shape, p.dtype) if p.grad is None else p.grad for p in group]
         buffer = flat.flatten(grads, accumulate_dtype(group[0].dtype))
         weighted_mean(t, buffer, n_samples, total[0], all_reduce)
         for p, mean in zip(group, flat.views(buffer, [p.shape for p in group])):
@@ -66,7 +66,8 @@ class DataParallel(Module):
         loss.backward()                         # on return, p.grad is the same on all ranks
         optimizer.step()
 
-    all_reduce:    any `f(t, array)` that sums in place, the same on all ranks.
+    all_reduce:    any `f(t, array)` that sums in place, the same on all ranks; None: the ring, and
+                   for a model on a GPU comm.device's, which stages through host memory.
     bucket_bytes:  a bucket is sent once it holds this much; the first one is smaller
                    (`first_bucket_bytes`) so that communication starts early.
     overlap:       send from the background thread while backward runs on; False: at its end.
@@ -78,7 +79,7 @@ class DataParallel(Module):
     Gradients are weighted by samples: the length of the first input's first dimension, or
     `n_samples=` in the call (an MPI-wide count of tokens, say)."""
 
-    def __init__(self, model, t, all_reduce=ring.all_reduce, bucket_bytes=25 << 20,
+    def __init__(self, model, t, all_reduce=None, bucket_bytes=25 << 20,
                  first_bucket_bytes=1 << 20, overlap=True, broadcast_buffers=True):
         super().__init__()
         self.module = model
@@ -121,9 +122,10 @@ class DataParallel(Module):
             self.syncing = True
 
     def communication_buffers(self):
-        """The arrays held for sending: buckets (fp32 gradients are views of them) and scratch."""
+        """The arrays held for sending, or views of them: buckets (fp32 gradients are views of
+        them) and scratch."""
         buckets = [b.flat for b in self.reducer.buckets if b.flat is not None]
-        return [*buckets, unwrapped(self.reducer.t)._scratch]
+        return [*buckets, self.reducer.t.scratch(0, np.uint8)]
 
     def close(self):
         """End the communication thread and take the hooks off the parameters."""

@@ -13,9 +13,11 @@ Test: tests/parallel/test_host_memory.py (late copies without a GPU)
 """
 
 import ctypes
-import sys
+from contextlib import contextmanager
 
 import numpy as np
+
+from minidl.comm.device import library_of
 
 
 def pinned(xp, n_elems, dtype):
@@ -35,6 +37,20 @@ def contiguous(x):
 def computed(x):
     """What a copy must wait for: the work now on the stream, for a GPU array."""
     return None if isinstance(x, np.ndarray) else library_of(x).cuda.get_current_stream().record()
+
+
+@contextmanager
+def after(event, x):
+    """What is done with x inside comes after `event` on its device, and has ended on return: for a
+    thread beside the one that computes x."""
+    if event is None:
+        yield
+        return
+    with x.device:
+        stream = library_of(x).cuda.get_current_stream()  # this thread's
+        stream.wait_event(event)
+        yield
+        stream.synchronize()
 
 
 def to_host(x, out, event, add=False):
@@ -67,8 +83,3 @@ def to_device(x, out, event):
         stream.wait_event(event)
         out.data.copy_from_host_async(ctypes.c_void_p(x.ctypes.data), x.nbytes, stream)
         stream.synchronize()
-
-
-def library_of(x):
-    """The module that made the device array x: cupy."""
-    return sys.modules[type(x).__module__.partition(".")[0]]

@@ -83,8 +83,8 @@ class Offload:
                              "weights: it makes them, on the host")
         self.inner, self.delay_after = optimizer, delay_after
         leaves = optimizer.parameters()
-        on_gpu = leaves[0]._xp is not np
-        self.lanes = lanes or (Threads() if on_gpu else Modelled())
+        xp = backend.xp_of([p.data for p in leaves], "Offload")
+        self.lanes = lanes or (Modelled() if xp is np else Threads())
         self.buckets = []
         for group in flat.by_dtype(leaves[::-1]).values():  # as gradients will arrive
             for run in assign([p.nbytes for p in group], bucket_bytes):

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from minidl.comm import chunks
 from minidl.parallel import flat
 from minidl.parallel.data_parallel import DataParallel
 from minidl.parallel.zero1 import Zero1
@@ -26,15 +27,15 @@ from minidl.random import Generator, default_generator
 
 @dataclass(frozen=True)
 class Region:
-    """Elements [first, end) of the tensor `name`; in `leaf`, which an optimizer updates, they are
-    elements [begin, begin + end - first).
+    """Elements [first, end) of the tensor `name`, which lie in `leaf`, whom an optimizer updates,
+    from `offset` on.
 
     shape    of the whole tensor
     whole    whether every rank holds the whole tensor"""
 
     name: str
     leaf: object
-    begin: int
+    offset: int
     first: int
     end: int
     shape: tuple
@@ -42,7 +43,7 @@ class Region:
 
     def of(self, array):
         """The region's elements in an array of the leaf's shape, 1-d; a view if contiguous."""
-        return array.reshape(-1)[self.begin:self.begin + self.end - self.first]
+        return array.reshape(-1)[self.offset:self.offset + self.end - self.first]
 
     def put(self, array, values):
         """Overwrite them."""
@@ -67,26 +68,17 @@ def regions(model):
     names = {p: name for name, p in unwrapped(model).named_parameters()}
     found = {}
     for bucket in model.reducer.buckets if isinstance(model, Zero1) else ():
-        start = bucket.bounds[bucket.t.rank]
-        for p, (begin, end), (slot, _) in zip(bucket.params, bucket.slices(),
-                                              flat.slots(bucket.shapes), strict=True):
-            first = start + begin - slot if begin < end else 0
-            found.setdefault(bucket.shard, []).append(
-                Region(names.pop(p), bucket.shard, begin, first, first + end - begin,
-                       tuple(p.shape), False))
+        found[bucket.shard] = [
+            Region(names.pop(p), bucket.shard, *part, tuple(p.shape), False)
+            for p, part in zip(bucket.params, bucket.slices(), strict=True)]
     return found | {p: [whole(name, p)] for p, name in names.items()}
 
 
 def share(sizes, rank, n):
-    """[(begin, end)] for tensors that all ranks hold: the part of each that `rank` of n writes,
+    """[(first, end)] for tensors that all ranks hold: the part of each that `rank` of n writes,
     such that all write as many elements, to one."""
-    bounds = flat.partition_bounds(sum(sizes), n)
-    parts, at = [], 0
-    for size in sizes:
-        begin, end = max(bounds[rank] - at, 0), min(bounds[rank + 1] - at, size)
-        parts.append((begin, end) if begin < end else (0, 0))
-        at += size
-    return parts
+    low, high = chunks.bounds(sum(sizes), n)[rank:rank + 2]
+    return [part[1:] for part in flat.within([(size,) for size in sizes], low, high)]
 
 
 def fill(out, first, written, read):
@@ -96,10 +88,10 @@ def fill(out, first, written, read):
     read       read(where, begin, end): elements [begin, end) of that written region, an array
     Returns how many elements were found: len(out), unless something is missing."""
     found = np.zeros(len(out), bool)
-    for begin, end, where in written:
-        low, high = max(begin, first), min(end, first + len(out))
+    for start, end, where in written:
+        low, high = max(start, first), min(end, first + len(out))
         if low < high:
-            out[low - first:high - first] = read(where, low - begin, high - begin)
+            out[low - first:high - first] = read(where, low - start, high - start)
             found[low - first:high - first] = True
     return int(found.sum())
 

@@ -75,7 +75,7 @@ class ShardedBucket(Bucket):
         self.dtype = params[0].dtype
         self.shapes = [p.shape for p in params]
         self.weights = flat.flatten([p.data for p in params])
-        self.bounds = flat.partition_bounds(len(self.weights), t.size)
+        self.bounds = chunks.bounds(len(self.weights), t.size)
         for p, view in zip(params, flat.views(self.weights, self.shapes), strict=True):
             p.data = view
         self.shard = Parameter(self.block(self.weights))
@@ -94,16 +94,19 @@ class ShardedBucket(Bucket):
         return array[self.bounds[self.t.rank]:self.bounds[self.t.rank + 1]]
 
     def slices(self):
-        """For each parameter: which part of the shard is its, [begin, end)."""
-        first, last = self.bounds[self.t.rank], self.bounds[self.t.rank + 1]
-        clamp = lambda at: min(max(at, first), last) - first  # noqa: E731
-        return [(clamp(begin), clamp(end)) for begin, end in flat.slots(self.shapes)]
+        """For each parameter what this rank owns of it: (offset, first, end), its elements [first,
+        end), which lie in the shard from offset on."""
+        return flat.within(self.shapes, *self.bounds[self.t.rank:self.t.rank + 2])
 
     def take(self, p):
+        """Copy p's gradient in, and free it; none counts as zeros."""
         if self.shard.grad is not None:  # a view of `flat`, which is to be filled anew
             self.earlier, self.shard.grad = self.shard.grad.copy(), None
-        super().take(p)
+        self.views[p][...] = 0 if p.grad is None else p.grad
         p.grad = None
+
+    def fill(self):
+        """Nothing is left to do: each gradient was taken when it came."""
 
     def reduce(self, t, n_samples, n_total):
         """The mean over ranks of this rank's block, which is added to the shard's gradient."""
@@ -175,7 +178,7 @@ class ShardReducer(Reducer):
         self.buckets.sort(key=lambda bucket: max(place[p] for p in bucket.params))
         self.bucket_of = {p: b for b in self.buckets for p in b.params}
 
-    def reduce(self, t, bucket):
+    def reduce(self, t, bucket, _filled):
         bucket.reduce(t, self.n_samples, self.header[0])
         for hook in bucket.shard._hooks or ():  # the shard's gradient is complete (offload.py)
             hook(bucket.shard)
@@ -203,6 +206,11 @@ class Zero1(DataParallel):
     def __init__(self, model, t, groups=None, bucket_bytes=25 << 20, first_bucket_bytes=1 << 20,
                  overlap=True, broadcast_buffers=True):
         vars(self)["groups"] = check_groups(t, model, groups)  # before the reducer is made
+        devices = {p.device for p in model.parameters()} - {"cpu"}
+        if devices:
+            raise TypeError(f"rank {t.rank}: ZeRO cuts and sends NumPy's arrays; got parameters on "
+                            f"{', '.join(sorted(devices))}. Use DataParallel(model, t) there, or "
+                            "model.to('cpu') first")
         super().__init__(model, t, ring.all_reduce, bucket_bytes, first_bucket_bytes, overlap,
                          broadcast_buffers)
 
@@ -270,8 +278,9 @@ class Zero1(DataParallel):
         squares = np.zeros(len(params))
         at = 0
         for bucket, array in zip(self.reducer.buckets, arrays, strict=True):
-            for begin, end in bucket.slices():
-                squares[at] = np.square(array[begin:end], dtype=np.float64).sum()
+            for offset, first, end in bucket.slices():
+                part = array[offset:offset + end - first]
+                squares[at] = np.square(part, dtype=np.float64).sum()
                 at += 1
         return dict(zip(params, np.sqrt(ring.all_reduce(self.t, squares)).tolist(), strict=True))
 
@@ -287,13 +296,9 @@ class Zero1(DataParallel):
         names = {p: name for name, p in self.module.named_parameters()}
         lines = [f"rank {self.t.rank} owns"]
         for i, bucket in enumerate(self.reducer.buckets):
-            slots = flat.slots(bucket.shapes)
-            for p, (begin, end), (slot, _) in zip(bucket.params, bucket.slices(), slots,
-                                                  strict=True):
-                if begin < end:
-                    first = begin + bucket.bounds[self.t.rank] - slot
-                    lines.append(f"  bucket {i}  {names[p]:40} [{first} : {first + end - begin}] "
-                                 f"of {p.numel()}")
+            for p, (_, first, end) in zip(bucket.params, bucket.slices(), strict=True):
+                if first < end:
+                    lines.append(f"  bucket {i}  {names[p]:40} [{first} : {end}] of {p.numel()}")
         return "\n".join(lines)
 
 

@@ -1,0 +1,120 @@
+"""Buckets are arrays of the parameters' own library: data parallelism of a model on a GPU.
+
+Without a GPU: fake_gpu.py, whose work is late, so that what is not waited for is wrong."""
+
+import numpy as np
+import pytest
+
+import minidl
+from minidl import nn
+from minidl.comm import ring, simulate
+from minidl.function import Function
+from minidl.parallel import DataParallel, Offload, Zero1, Zero2, Zero3, average_gradients
+from tests.parallel import fake_gpu
+
+SHAPES = {"f4": [(3, 5), (7,), (1,)], "f2": [(4, 4), (2,)]}
+
+
+class Given(Function):
+    """A loss whose gradients are given, each computed when backward comes to it."""
+
+    def forward(self, model, *params):
+        self.gradients = model.gradients
+        return self.xp.ones((), "f4")
+
+    def backward(self, gy):
+        return (None, *(make() for make in self.gradients))
+
+
+class Model(nn.Module):
+    """Parameters 3, 3, ... on rank 0, and other ones elsewhere; `gradients` computes theirs."""
+
+    def __init__(self, rank, place):
+        super().__init__()
+        for dtype, shapes in SHAPES.items():
+            for i, shape in enumerate(shapes):
+                p = nn.Parameter(np.full(shape, 3 + rank, dtype))
+                p.data = place(p.data)
+                setattr(self, f"{dtype}_{i}", p)
+
+    def forward(self, x):
+        return Given.apply(self, *self.parameters())
+
+
+def gradients(rank, step):
+    rng = np.random.default_rng([rank, step])
+    return [rng.normal(size=shape).astype(dtype)
+            for dtype, shapes in SHAPES.items() for shape in shapes]
+
+
+def train(t, cupy, naive=False, bucket_bytes=24, **options):
+    """The host's copies of weights and gradients, after each of three uneven steps."""
+    model = Model(t.rank, cupy.asarray if cupy else np.array)
+    parallel = None if naive else DataParallel(model, t, bucket_bytes=bucket_bytes, **options)
+    seen = []
+    for step in range(3):
+        model.gradients = [lambda g=g: cupy.late(g) if cupy else g.copy()
+                           for g in gradients(t.rank, step)]
+        x = np.zeros((2 + t.rank, 1), "f4")  # this rank's samples
+        (model if naive else parallel)(x).backward()
+        if naive:
+            average_gradients(t, model.parameters(), len(x), **options)
+        arrays = [p.grad for p in model.parameters()] + [p.data for p in model.parameters()]
+        seen.append([a.get() if cupy else a.copy() for a in arrays])
+        if step:
+            model.zero_grad()  # once they add up
+    if parallel:
+        parallel.close()
+    return seen
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("how", [{}, {"overlap": False}, {"naive": True}])
+def test_a_model_on_a_gpu_gets_the_bits_of_one_on_the_cpu(n, how, monkeypatch):
+    want = simulate(n, lambda t: train(t, None, **how))
+    cupy = fake_gpu.install(monkeypatch)
+    got = simulate(n, lambda t: train(t, cupy, **how))
+    for ours, theirs in zip(got, want, strict=True):
+        for a, b in zip(sum(ours, []), sum(theirs, []), strict=True):
+            np.testing.assert_array_equal(a, b, strict=True)
+    if not how.get("naive"):
+        assert all((a == 3).all() for a in got[-1][0][len(gradients(0, 0)):])  # rank 0's weights
+
+
+def test_an_all_reduce_of_ones_own_gets_device_arrays_and_never_the_header(monkeypatch):
+    cupy = fake_gpu.install(monkeypatch)
+
+    def mine(t, x):
+        assert isinstance(x, cupy.ndarray)
+        host = ring.all_reduce(t, x.get())
+        x[...] = cupy.asarray(host)
+        return x
+
+    simulate(2, lambda t: train(t, cupy, all_reduce=mine))
+
+
+def test_one_launch_copies_a_buckets_gradients(monkeypatch):
+    cupy = fake_gpu.install(monkeypatch)
+    simulate(1, lambda t: train(t, cupy, bucket_bytes=1 << 20))
+    # 3 arrays of float32 and 2 of float16: rank 0's weights, then each step's gradients
+    assert [sorted(cupy.packed[i:i + 2]) for i in (0, 2, 4, 6)] == 4 * [[2, 3]]
+    assert len(cupy.packed) == 8
+
+
+@pytest.mark.parametrize("stage", [Zero1, Zero2, Zero3])
+def test_zero_says_that_its_shards_are_in_host_memory(stage, monkeypatch):
+    cupy = fake_gpu.install(monkeypatch)
+
+    def body(t):
+        with pytest.raises(TypeError, match=rf"rank {t.rank}: .*NumPy.* on cuda:0\. Use Data"):
+            stage(Model(t.rank, cupy.asarray), t)
+
+    simulate(2, body)
+
+
+def test_offload_wants_all_parameters_in_one_memory(monkeypatch):
+    cupy = fake_gpu.install(monkeypatch)
+    params = [nn.Parameter(np.ones(3, "f4")), nn.Parameter(np.ones(3, "f4"))]
+    params[1].data = cupy.asarray(params[1].data)
+    with pytest.raises(TypeError, match="Offload got arrays on two devices, cpu and cuda"):
+        Offload(minidl.optim.SGD(params, lr=0.1))
