@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 
 from minidl import backend, durable
-from minidl.comm import ring_blocks, tree
+from minidl.comm import objects, tree
 from minidl.parallel import Zero1
 from minidl.parallel.regions import (
     bucket_order,
@@ -262,10 +262,7 @@ def _ranks(t, model):
 
 def _all_gather(t, data):
     """Every rank's bytes, in a list."""
-    if t is None:
-        return [data]
-    joined, bounds = ring_blocks.all_gather_v(t, np.frombuffer(data, np.uint8))
-    return [joined[a:b].tobytes() for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [data] if t is None else objects.all_gather(t, data)
 
 
 def _agree(t, problem):

@@ -21,13 +21,13 @@ Test: tests/test_tutorial.py
 import argparse
 import importlib.util
 import os
-import pickle
 import sys
 from pathlib import Path
 
 import numpy as np
 
 from minidl import comm
+from minidl.comm import objects
 from minidl.comm.throttled import links_of
 from minidl.comm.watch import DEADLINE_S, Watch
 
@@ -179,18 +179,7 @@ def gather(t, value):
     """The list of every rank's `value` (anything that pickles) on rank 0; None on the others.
 
     It travels on a duplicate of the group, beside whatever else is under way."""
-    return _gather(t.subgroup(range(t.size)), value)
-
-
-def _gather(private, value):
-    if private.rank > 0:
-        private.send(np.frombuffer(pickle.dumps(value), np.uint8), 0)
-        return None
-    values = [value] + [None] * (private.size - 1)
-    for _ in range(private.size - 1):
-        src, data = private.recv_any()
-        values[src] = pickle.loads(data.tobytes())
-    return values
+    return objects.gather(t.subgroup(range(t.size)), value)
 
 
 def progress(t, iterable, what):
@@ -231,19 +220,15 @@ class Table:
     def finish(self):
         """Print on rank 0 what all ranks found; the exit status, 0 or 1, the same on every rank."""
         private = self.t.subgroup(range(self.t.size))
-        tables = _gather(private, self.rows)
-        verdict = np.zeros(1, np.uint8)
+        tables = objects.gather(private, self.rows)
+        failed = None
         if private.rank == 0:
             rows = merge(tables)
             print("\n" + render(rows), flush=True)
             if links := links_of(self.t):
                 print(f"times were throttled to {links}", flush=True)
-            verdict[0] = any(ok is False for *_, ok in rows)
-            for dst in range(1, private.size):
-                private.send(verdict, dst)
-        else:
-            private.recv(verdict, 0)
-        return int(verdict[0])
+            failed = any(ok is False for *_, ok in rows)
+        return int(objects.broadcast(private, failed))
 
 
 def holds(measured, theory, rule):

@@ -9,6 +9,7 @@ Ranks and the network
     throttled.py    MPI made as slow as a given network
     window.py       memory that the ranks of a node share
     background.py   one communication thread, first in first out
+    objects.py      Python objects as messages: broadcast, gather, all-gather
     rpc.py          run a function on another rank, get its result or its error
 
 Collectives

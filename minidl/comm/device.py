@@ -25,7 +25,7 @@ import numpy as np
 
 from . import ring
 from .mpi import MPITransport
-from .transport import Wrapper, collective, unwrapped
+from .transport import Wrapper, collective
 
 # A copy of 4 MiB takes some 0.2 ms over PCIe 4.0, its start 10 us: so the starts do not count, and
 # the first and the last copy, beside which nothing runs, take little of the whole.
@@ -95,7 +95,7 @@ def cuda_aware(t):
     """Whether the MPI under this transport says that it can send device memory; False without MPI.
 
     MPICH's answer needs MPIR_CVAR_ENABLE_GPU=1 in its environment, if it was built for CUDA."""
-    if not isinstance(unwrapped(t), MPITransport):
+    if not isinstance(t.innermost, MPITransport):
         return False
     mpi4py = sys.modules["mpi4py.MPI"]  # imported by mpi.py
     return says_cuda_aware(ctypes.CDLL(mpi4py.__file__))  # finds what mpi4py is linked with, too
@@ -130,9 +130,9 @@ class _DeviceMessages(Wrapper):
     that read the buffer it comes into.
     """
 
-    def __init__(self, inner, library):
+    def __init__(self, inner, cupy):
         super().__init__(inner)
-        self.library, self.stream = library, library.cuda.get_current_stream()
+        self.cupy, self.stream = cupy, cupy.cuda.get_current_stream()
 
     def sendrecv(self, out, dst, into, src, tag=0):
         self.stream.synchronize()
@@ -140,7 +140,7 @@ class _DeviceMessages(Wrapper):
         return into
 
     def scratch(self, n_elems, dtype):
-        return self.library.empty(n_elems, dtype)
+        return self.cupy.empty(n_elems, dtype)
 
 
 def _as_host(x):

@@ -68,14 +68,15 @@ class _Book:
 
 
 class Ledger(Wrapper):
-    """A transport that counts what passes through it, its subgroups included."""
+    """A transport that counts what passes through it, its subgroups included.
 
-    def __init__(self, t):
+    book: another ledger's, to count into the same.
+    """
+
+    def __init__(self, t, book=None):
         super().__init__(t)
-        self._open(_Book())
-
-    def _open(self, book):
-        self._book, self._lock = book, book.lock
+        self._book = book = book or _Book()
+        self._lock = book.lock
         self._counts = book.groups.setdefault(self.ranks, {})
 
     # -- reading
@@ -220,10 +221,7 @@ class Ledger(Wrapper):
             count.bytes_received += n_received
 
     def around(self, inner):
-        group = object.__new__(Ledger)
-        Wrapper.__init__(group, inner)
-        group._open(self._book)
-        return group
+        return Ledger(inner, self._book)
 
 
 class _CountedWindow:

@@ -69,7 +69,7 @@ class Book:
 class Lookout:
     """The two threads of one process. Collective: all of t's ranks make theirs at once."""
 
-    def __init__(self, t, tag, deadline_s):
+    def __init__(self, t, deadline_s):
         self.book = Book()
         self._t, self.rank, self.ranks = t, t.world_rank, t.ranks
         self._deadline_s = float("inf") if deadline_s is None else deadline_s
@@ -77,7 +77,7 @@ class Lookout:
         self._words = {}  # rank -> its last State, said when it left
         self._over = self._left = False  # no reports any more; the process ends
         self._main = threading.main_thread().ident
-        self._channel = Channel(t, tag)
+        self._channel = Channel(t)
         self._link()
         for work in (self._answers, self._looks):
             name = f"minidl {work.__name__[1:]}"

@@ -54,6 +54,8 @@ def world(part_bytes=PART_BYTES):
 class MPITransport(Transport):
     """A group of MPI processes. `comm` is an mpi4py communicator."""
 
+    simulated = False
+
     def __init__(self, comm, part_bytes=PART_BYTES):
         from mpi4py import MPI
 

@@ -79,13 +79,27 @@ def all_gather_v(t, own):
     Rank r's is whole[bounds[r] : bounds[r+1]]. dtype: the same on all ranks. First the lengths go
     around: 8 (n-1) bytes sent; then the whole's bytes less the right neighbour's; 2(n-1) messages.
     """
-    lengths = np.zeros(t.size, np.int64)
-    lengths[t.rank] = len(own)
-    all_gather(t, lengths, range(t.size + 1))
-    bounds = [0, *np.cumsum(lengths).tolist()]
+    if own.ndim != 1:
+        raise ValueError(
+            f"rank {t.rank}: all_gather_v joins 1-d arrays; got shape {own.shape}. "
+            "Pass x.reshape(-1)."
+        )
+    bounds = bounds_of(t, len(own))
     whole = np.empty(bounds[-1], own.dtype)
     whole[bounds[t.rank] : bounds[t.rank + 1]] = own
     return all_gather(t, whole, bounds), bounds
+
+
+@collective(own_args=("length",))
+def bounds_of(t, length):
+    """The bounds of the blocks when every rank brings one of its own `length`: n+1 ints.
+
+    Sends 8 (n-1) bytes in n-1 messages.
+    """
+    lengths = np.zeros(t.size, np.int64)
+    lengths[t.rank] = length
+    all_gather(t, lengths, range(t.size + 1))
+    return [0, *np.cumsum(lengths).tolist()]
 
 
 def _blocks(t, x, bounds):

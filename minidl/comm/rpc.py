@@ -23,22 +23,20 @@ same time, a collective is faster.
 5. The block ends when all ranks have come to its end, so everybody is served until then. A rank
    that leaves it by an exception tells the others, whose calls to it then fail at once.
 
-A message has a header of 8 (4 + arrays) bytes, then the raw bytes of each array among the
-arguments, filled up to 8, then the pickle of the rest: `message_bytes` says how many. Arrays are
-copied when the call is made; those that arrive are the receiver's own. Pickle runs what it is told
-to: these messages are for ranks of one job and never from elsewhere.
+What travels is a message of objects.py behind two ints, its kind and the number of the call.
+Arrays are copied when the call is made; those that arrive are the receiver's own.
 
 Source: Birrell & Nelson 1984.   Test: tests/comm/test_rpc.py   Time: cost.remote_call
 """
 
 import contextvars
 import itertools
-import pickle
 import threading
 import traceback
 
 import numpy as np
 
+from . import objects
 from .background import Background
 from .transport import check_peer
 
@@ -93,7 +91,7 @@ class Service:
         if frame is None or frame.service is not self:
             frame = self._main
         future = Future(next(self._numbers), frame, rank, name, self._t.event())
-        message = _pack(CALL, future.number, (name, args, kwargs))
+        message = objects.pack((name, args, kwargs), CALL, future.number)
         with self._lock:
             if self._reason or (frame is self._main and not self._open):
                 raise RuntimeError(
@@ -131,7 +129,7 @@ class Service:
         self._background.close()
 
     def _leave(self, reason):
-        message = _pack(LEFT, 0, reason)
+        message = objects.pack(reason, LEFT, 0)
         with self._lock:
             self._open, self._reason = False, reason
             for dst in range(self.size):
@@ -162,7 +160,7 @@ class Service:
             if self._reason is None:
                 self._answer(src, number, message)
         elif kind == LEFT:
-            reason = _unpack(message)
+            reason = objects.unpack(message, n_front=2)
             with self._lock:
                 self._left[src] = reason
                 lost = [f for f in self._pending.values() if reason and f.rank == src]
@@ -174,7 +172,7 @@ class Service:
             with self._lock:
                 future = self._pending.pop(number)
             try:
-                value = _unpack(message)
+                value = objects.unpack(message, n_front=2)
             except Exception as error:  # a class that this rank cannot make: the caller's concern
                 future._fail(error)
                 return
@@ -194,7 +192,7 @@ class Service:
         frame = _Frame(self)
         token = _frame.set(frame)
         try:
-            name, args, kwargs = _unpack(message)
+            name, args, kwargs = objects.unpack(message, n_front=2)
             if name not in self._functions:
                 raise LookupError(
                     f"rank {self.rank} offers {', '.join(self._functions) or 'no function'}; "
@@ -204,11 +202,13 @@ class Service:
                 result = self._functions[name](*args, **kwargs)
             finally:
                 frame.wait_for_all()
-            return _pack(RESULT, number, result)
+            return objects.pack(result, RESULT, number)
         except (Exception, SystemExit) as error:
             what = traceback.format_exception_only(error)[-1].strip()
             error.__traceback__ = error.__traceback__.tb_next  # without this function's own line
-            return _pack(ERROR, number, (what, "".join(traceback.format_exception(error))))
+            return objects.pack(
+                (what, "".join(traceback.format_exception(error))), ERROR, number
+            )
         finally:
             _frame.reset(token)
 
@@ -290,35 +290,5 @@ def _send(t, message, dst):
 
 def message_bytes(value):
     """Bytes of the message that carries `value`: (name, args, kwargs) of a call, a result, or
-    (what, traceback) of an error: 8 (4 + arrays), the arrays' bytes filled up to 8, the pickle."""
-    text, arrays = _pickle(value)
-    return 8 * (4 + len(arrays)) + sum(len(a) + -len(a) % 8 for a in arrays) + len(text)
-
-
-def _pickle(value):
-    """(pickle without the arrays' contents, those as flat uint8 arrays)."""
-    buffers = []
-    text = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
-    return text, [np.frombuffer(b.raw(), np.uint8) for b in buffers]
-
-
-def _pack(kind, number, value):
-    """The message: kind, number, how many arrays, size of the pickle, size of each array; the
-    arrays, each from a multiple of 8 on, so that they are aligned where they arrive; the pickle."""
-    text, arrays = _pickle(value)
-    header = np.array([kind, number, len(arrays), len(text), *map(len, arrays)], np.int64)
-    parts = [header.view(np.uint8)]
-    for array in arrays:
-        parts += [array, np.zeros(-len(array) % 8, np.uint8)]
-    return np.concatenate([*parts, np.frombuffer(text, np.uint8)])
-
-
-def _unpack(message):
-    """The value in a message; its arrays are views of the message."""
-    n_arrays = int(message[16:24].view(np.int64)[0])
-    sizes = message[32 : 32 + 8 * n_arrays].view(np.int64).tolist()
-    at, arrays = 32 + 8 * n_arrays, []
-    for size in sizes:
-        arrays.append(message[at : at + size])
-        at += size + -size % 8
-    return pickle.loads(message[at:], buffers=arrays)
+    (what, traceback) of an error."""
+    return len(objects.pack(value, CALL, 0))

@@ -31,8 +31,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from . import chunks, cost, double_tree, halving_doubling, ring, shared_memory, tree
-from .transport import collective, label_of, unwrapped
+from . import chunks, cost, double_tree, halving_doubling, objects, ring, shared_memory, tree
+from .transport import collective, label_of
 from .window import NoSharedMemory
 
 SIZES = tuple(4**k for k in range(5, 15))  # 1 KiB to 256 MiB
@@ -160,7 +160,8 @@ def measure(t, rounds=20):
         signals = (shared_memory.segments(n, LARGE) + 1) * signal
         read = (least["large shared"] - signals - moved * gamma) / (2 * moved)
         read = max(0.0, read)  # so noisy a machine that a sum alone took longer
-    return share(t, Figures(alpha, max(0.0, beta), gamma, signal, read, copy))
+    # a choice must not differ by a rank's own clock
+    return objects.broadcast(t, Figures(alpha, max(0.0, beta), gamma, signal, read, copy))
 
 
 def _shares_memory(t):
@@ -171,13 +172,6 @@ def _shares_memory(t):
     return True
 
 
-def share(t, figures):
-    """Rank 0's figures on all ranks: a choice must not differ by a rank's own clock."""
-    table = np.array([math.nan if value is None else value for value in figures], np.float64)
-    tree.broadcast(t, table)
-    return Figures(*(None if math.isnan(value) else value for value in table.tolist()))
-
-
 # -- keeping
 
 
@@ -186,7 +180,7 @@ def file_of(t):
     $XDG_CACHE_HOME/minidl, else ~/.cache/minidl."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     folder = os.environ.get("MINIDL_CACHE") or os.path.join(base, "minidl")
-    words = f"{platform.node()}-{unwrapped(t).library}-{t.size}"
+    words = f"{platform.node()}-{t.library}-{t.size}"
     return Path(folder, "links", re.sub(r"[^\w.-]", "-", words) + ".json")
 
 
@@ -202,8 +196,7 @@ def stored(t):
 
     All ranks must call it. `select.stored(t) or select.measure(t)` is a fair start of a program.
     """
-    found, figures = np.zeros(1), Figures(0.0, 0.0, 0.0, None, None, 0.0)
+    figures = None
     if t.rank == 0 and file_of(t).exists():
-        found[0], figures = 1, Figures(**json.loads(file_of(t).read_text()))
-    figures = share(t, figures)
-    return figures if tree.broadcast(t, found)[0] else None
+        figures = Figures(**json.loads(file_of(t).read_text()))
+    return objects.broadcast(t, figures)

@@ -1,6 +1,6 @@
 """Lines of JSON between the processes of a job, over TCP, beside MPI. Used by: lookout.py
 
-    channel = Channel(t, tag)                     every process listens, and knows all addresses
+    channel = Channel(t)                          every process listens, and knows all addresses
     channel.connect(rank, say="state?")           one line there, and the socket for the answer
 
 Not MPI, because a thread that sleeps in `select` costs nothing, while one that polls MPI costs time
@@ -20,7 +20,7 @@ import platform
 import secrets
 import socket
 
-import numpy as np
+from . import objects
 
 ANSWER_S = 1.0  # an idle interpreter answers in a millisecond, one that computes in six
 
@@ -28,14 +28,14 @@ ANSWER_S = 1.0  # an idle interpreter answers in a millisecond, one that compute
 class Channel:
     """One process's ear and its address book. Collective: all of t's ranks make one at once."""
 
-    def __init__(self, t, tag):
+    def __init__(self, t):
         self.rank = t.world_rank
         here = [platform.node(), _namespace()]
-        at_home = all(place == here for place in share(t, here, tag))
+        at_home = all(place == here for place in objects.all_gather(t, here))
         self.listener = socket.create_server(("127.0.0.1" if at_home else "", 0), backlog=128)
         addresses = ["127.0.0.1"] if at_home else _own_addresses()
         mine = [addresses, self.listener.getsockname()[1], secrets.token_hex(8)]
-        everybody = share(t, mine, tag)
+        everybody = objects.all_gather(t, mine)
         self._token = everybody[0][2]
         self._doors = {
             rank: [(address, port) for address in addresses]
@@ -79,22 +79,6 @@ def send_line(connection, value):
 def read_line(connection):
     """Raises ValueError if the line is not JSON or does not end."""
     return json.loads(connection.makefile("rb").readline(1 << 24))
-
-
-def share(t, value, tag):
-    """Every rank's JSON value, in rank order, on all ranks. Two messages per rank."""
-    line = np.frombuffer(json.dumps(value).encode(), np.uint8)
-    if t.rank:
-        t.send(line, 0, tag)
-        return json.loads(t.recv_any(tag)[1].tobytes())
-    values = [value] + [None] * (t.size - 1)
-    for _ in range(t.size - 1):
-        src, data = t.recv_any(tag)
-        values[src] = json.loads(data.tobytes())
-    line = np.frombuffer(json.dumps(values).encode(), np.uint8)
-    for request in [t.isend(line, dst, tag) for dst in range(1, t.size)]:
-        request.wait()
-    return json.loads(line.tobytes())
 
 
 def _namespace():

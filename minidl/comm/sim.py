@@ -75,7 +75,7 @@ class _Network:
         self.ports = defaultdict(Port)  # by the numbers that links.ports gives
         self.inboxes = {}  # (group, world rank, tag) -> _Inbox
         self.windows = {}  # (group, n_bytes) -> the memory of each rank's segment
-        self.boards = {}  # group -> what its ranks see of each other without messages, for watch.py
+        self.boards = {}  # group -> the `board` of its ranks' transports
 
     def check_all_received(self):
         for (_, dst, tag), inbox in self.inboxes.items():
@@ -115,7 +115,12 @@ class _Channel:
 
 
 class SimTransport(Transport):
-    """One rank of a simulated group. Made by `simulate`."""
+    """One rank of a simulated group. Made by `simulate`.
+
+    board   a dict that the group's ranks share: what they see of each other without messages
+    """
+
+    simulated, library = True, "simulator"
 
     def __init__(self, network, group, ranks, rank):
         self.ranks, self.rank, self.size = ranks, rank, len(ranks)

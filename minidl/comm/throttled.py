@@ -31,7 +31,7 @@ import time
 
 import numpy as np
 
-from . import tree
+from . import objects, tree
 from .links import Port
 from .transport import Request, Transport, Wrapper, check_peer
 from .window import NoSharedMemory
@@ -41,32 +41,28 @@ NOT_ASLEEP = 150e-6
 
 
 class Throttled(Wrapper):
-    """The transport `t` at the speed of `links`. All ranks of t must make it together."""
+    """The transport `t` at the speed of `links`. All ranks of t must make it together.
 
-    def __init__(self, t, links):
-        links.check_ranks(1 + max(t.ranks))
-        if abs(t.time() - time.perf_counter()) > 1:
+    ports: those of the throttled transport of which t is a subgroup.
+    """
+
+    def __init__(self, t, links, ports=None):
+        super().__init__(t)
+        if t.simulated:
             raise ValueError(
                 f"rank {t.rank}: Throttled sleeps, so it needs a transport with a real clock; got "
                 f"{t}. The simulator takes the network itself: simulate(n, fn, links=...)"
             )
-        self._join(t, links)
-        _check_one_machine(self._stamps)
-        self._ports, self._lock = _ports(self._stamps, links), threading.Lock()
-
-    def _join(self, inner, links):
-        super().__init__(inner)
         self.links, self._routes = links, {}
-        self._stamps = inner.subgroup(range(inner.size))
+        self._stamps = t.subgroup(range(t.size))
+        self._ports = ports or _Ports(self._stamps, links)
+        self._lock = self._ports.lock
 
     def around(self, inner):
-        group = object.__new__(Throttled)
-        group._join(inner, self.links)
-        group._ports, group._lock = self._ports, self._lock  # one port, whatever the group
-        return group
+        return Throttled(inner, self.links, self._ports)
 
     def isend(self, array, dst, tag=0):
-        with self._lock:  # two threads may send: stamps must keep the order of the messages
+        with self._lock:
             request = self.inner.isend(array, dst, tag)  # first: it checks the arguments
             alpha, beta, port = self._route(self.rank, dst)
             seconds = array.nbytes * beta
@@ -110,7 +106,7 @@ class Throttled(Wrapper):
         if route is None:
             a, b = self.ranks[src], self.ranks[dst]
             leaves, enters = self.links.ports(a, b)
-            port = self._ports[leaves if src == self.rank else enters]
+            port = self._ports.by_number[leaves if src == self.rank else enters]
             route = self._routes[src, dst] = (*self.links.link(a, b), port)
         return route
 
@@ -148,6 +144,25 @@ class _Received(Request):
         if self._requests:
             self._requests = ()
             self._transport._arrive(self._stamp, self._src)
+
+
+class _Ports:
+    """Where this rank's messages leave and enter, whatever their group. All ranks of t make theirs.
+
+    by_number   the ports by their numbers in links.py: the rank's own and, where ranks share them,
+                all nodes' NICs
+    lock        two threads may send: stamps must keep the order of the messages
+    """
+
+    def __init__(self, t, links):
+        links.check_ranks(1 + max(t.ranks))
+        _check_one_machine(t)
+        self.lock = threading.Lock()
+        self.by_number = {t.world_rank: Port()}
+        if links.shared_nic:
+            clocks, file = _mapped(t, 1 + max(links.node_of(rank) for rank in t.ranks))
+            for node, of_node in enumerate(clocks):
+                self.by_number[-1 - node] = SharedPort(file, of_node)
 
 
 class SharedPort:
@@ -188,16 +203,6 @@ def _sleep_until(moment):
         time.sleep(max(0.0, left - NOT_ASLEEP))
 
 
-def _check_one_machine(t):
-    here = _machine()
-    there = _from_rank_zero(t, here)
-    if here != there:
-        raise RuntimeError(
-            f"rank {t.rank}: a throttled network compares the clocks of its ranks, so they must "
-            f"run on one machine; rank 0 runs on {there}, this rank on {here}. Run without --net."
-        )
-
-
 def _machine():
     """A name for this machine and its clock, which begins when it starts."""
     boot = "/proc/sys/kernel/random/boot_id"
@@ -207,28 +212,26 @@ def _machine():
         return f"{socket.gethostname()} (boot {file.read().strip()})"
 
 
-def _ports(t, links):
-    """{number: port} of this rank's own port and, where ranks share them, of all nodes' NICs."""
-    ports = {t.world_rank: Port()}
-    if not links.shared_nic:
-        return ports
-    n_nodes = 1 + max(links.node_of(rank) for rank in t.ranks)
+def _check_one_machine(t):
+    here = _machine()
+    there = objects.broadcast(t, here)
+    if here != there:
+        raise RuntimeError(
+            f"rank {t.rank}: a throttled network compares the clocks of its ranks, so they must "
+            f"run on one machine; rank 0 runs on {there}, this rank on {here}. Run without --net."
+        )
+
+
+def _mapped(t, n_nodes):
+    """Three clocks for each node that all ranks see: (float64 array, the file that it lies in)."""
     path = ""
     if t.rank == 0:
         handle, path = tempfile.mkstemp(prefix="minidl-nics-")
         os.truncate(handle, n_nodes * 3 * 8)  # float64 zeros
         os.close(handle)
-    path = _from_rank_zero(t, path)
-    file = os.open(path, os.O_RDWR)  # for as long as the process lives
+    file = os.open(objects.broadcast(t, path), os.O_RDWR)  # for as long as the process lives
     clocks = np.frombuffer(mmap.mmap(file, 0), np.float64).reshape(n_nodes, 3)
     tree.barrier(t)  # all have opened it: it may lose its name
     if t.rank == 0:
         os.unlink(path)
-    return ports | {-1 - node: SharedPort(file, clocks[node]) for node in range(n_nodes)}
-
-
-def _from_rank_zero(t, text):
-    """Rank 0's text on every rank."""
-    data = np.zeros(4096, np.uint8)  # as long as a path may be
-    data[: len(text.encode())] = np.frombuffer(text.encode(), np.uint8)
-    return tree.broadcast(t, data).tobytes().rstrip(b"\0").decode()
+    return clocks, file

@@ -55,14 +55,22 @@ class Transport(ABC):
     rank, size   this rank and the number of ranks in this group
     world_rank   this rank in the outermost group
     ranks        world rank of every rank of this group
+    simulated    whether the ranks share a process and a modelled clock
+    library      the MPI that moves the bytes, with its version, or "simulator"
     """
 
     rank: int
     size: int
     world_rank: int
     ranks: tuple
-    library = "simulator"  # the MPI that moves the bytes, with its version
+    simulated: bool
+    library: str
     _scratch = np.empty(0, np.uint8)  # until scratch() gives this transport its own
+
+    @property
+    def innermost(self):
+        """The transport inside all wrappers."""
+        return self
 
     @abstractmethod
     def isend(self, array, dst, tag=0):
@@ -165,6 +173,11 @@ class Wrapper(Transport):
         self.inner = inner
         self.rank, self.size = inner.rank, inner.size
         self.world_rank, self.ranks = inner.world_rank, inner.ranks
+        self.simulated, self.library = inner.simulated, inner.library
+
+    @property
+    def innermost(self):
+        return self.inner.innermost
 
     def isend(self, array, dst, tag=0):
         return self.inner.isend(array, dst, tag)
@@ -209,13 +222,6 @@ class Wrapper(Transport):
 
     def shared(self, n_bytes):
         return self.inner.shared(n_bytes)
-
-
-def unwrapped(t):
-    """The transport inside all wrappers."""
-    while isinstance(t, Wrapper):
-        t = t.inner
-    return t
 
 
 def collective(fn=None, *, own_args=(), own_rows=()):

@@ -32,12 +32,11 @@ import sys
 
 import numpy as np
 
-from . import waits
+from . import objects, waits
 from .lookout import Lookout
 from .places import in_words, user_line
-from .side_channel import share
 from .signature import arguments_of, digest_of, explain, signature_of
-from .transport import Request, Wrapper, check_ranks, current_label, unwrapped
+from .transport import Request, Wrapper, check_ranks, current_label
 
 DEADLINE_S = 300.0  # longer than one rank of a tutorial works alone, shorter than patience
 TAG = 32767  # the largest that every MPI has: users' tags are smaller
@@ -52,18 +51,16 @@ class Watch(Wrapper):
 
     All ranks make one at the same moment. deadline_s: how long a rank may wait for others that may
     still come, under MPI; None: for ever. When nobody can go on, the run ends without waiting.
+    lookout, name: of a subgroup, its parent's and its own.
     """
 
-    def __init__(self, t, deadline_s=DEADLINE_S):
-        raw = unwrapped(t)
-        self._simulated = hasattr(raw, "board")
-        watched = t.size > 1 and not self._simulated
-        self._open(t, Lookout(raw, TAG - 1, deadline_s) if watched else None, repr(t.ranks))
-
-    def _open(self, inner, lookout, name):
-        super().__init__(inner)
-        self._raw, self._lookout = unwrapped(inner), lookout
-        self._name = f"{digest_of(name):016x}"  # of the group, the same on its ranks
+    def __init__(self, t, deadline_s=DEADLINE_S, *, lookout=None, name=None):
+        super().__init__(t)
+        self._raw = t.innermost
+        if lookout is None and t.size > 1 and not t.simulated:
+            lookout = Lookout(self._raw.subgroup(range(t.size)), deadline_s)
+        self._lookout = lookout
+        self._name = f"{digest_of(name or repr(t.ranks)):016x}"  # the same on the group's ranks
         self._begun = waits.begun(self._name)
         self._number = 0  # collectives begun
         self._digests = {}  # call -> its signature's digest
@@ -86,7 +83,7 @@ class Watch(Wrapper):
             if len(self._digests) > 1000:  # shapes that do not come again
                 self._digests.clear()
             digest = self._digests[call] = digest_of(repr(signature_of(*call)["compared"]))
-        if self._simulated:
+        if self.simulated:
             self._compare(digest, call)
             return
         book = self._lookout.book
@@ -94,8 +91,7 @@ class Watch(Wrapper):
         book.last = (label, line)
         what = ("for all ranks to begin {}", label)
         if not book.wait(self._members, what, self._agree, digest):
-            mine = [digest, signature_of(*call)]
-            self._raise(enumerate(book.wait(self._members, what, share, self._raw, mine, TAG - 1)))
+            self._raise(book.wait(self._members, what, self._tell, (digest, signature_of(*call))))
 
     def _agree(self, digest):
         """Whether all ranks' digests are equal: the same answer on all ranks."""
@@ -108,6 +104,10 @@ class Watch(Wrapper):
             least, largest = min(least, int(self._theirs[0])), max(largest, int(self._theirs[1]))
             far *= 2
         return least == largest
+
+    def _tell(self, call):
+        """(rank, call) of every rank. On a duplicate: other messages may be on their way."""
+        return enumerate(objects.all_gather(self._raw.subgroup(range(self.size)), call))
 
     def _compare(self, digest, call):
         """Simulated: with the ranks that were here before; the last of them clears the board."""
@@ -217,10 +217,7 @@ class Watch(Wrapper):
             what = ("for the members to make the group of {}", in_words(members))
             needs = [(member, key, 1) for member in members]
             inner = book.wait(needs, what, self.inner.subgroup, ranks)
-        group = object.__new__(type(self))
-        group._simulated = self._simulated
-        group._open(inner, self._lookout, name)
-        return group
+        return Watch(inner, lookout=self._lookout, name=name)
 
     def spawn(self, fn, *args):
         handle = self.inner.spawn(fn, *args)

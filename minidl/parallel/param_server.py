@@ -38,7 +38,6 @@ from collections import Counter
 
 import numpy as np
 
-from minidl.comm.transport import unwrapped
 from minidl.parallel import flat
 from minidl.parallel.param_rules import lead
 from minidl.parallel.param_shards import (
@@ -256,12 +255,11 @@ class Server:
     def _tick(self):
         """A task beside the server, which waits for messages: sends it one now and then."""
         period_s = self.silence_s / 4
-        simulated = unwrapped(self.t).library == "simulator"
         over = False
         while not over:
             due = self.t.time() + period_s
             self.t.compute(period_s)
-            while not simulated and self.clocks and self.t.time() < due:
+            while not self.t.simulated and self.clocks and self.t.time() < due:
                 time.sleep(min(period_s, 0.02))  # short, as the end of the job waits for it
             over = not self.clocks
             self.t.send(np.array([TICK, 0, over, 0], np.int64), self.t.rank, REQUEST)

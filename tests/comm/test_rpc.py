@@ -1,5 +1,6 @@
 """Remote calls: right results and errors, in order, without locks, and an end for everybody."""
 
+import pickle
 import re
 import traceback
 
@@ -114,7 +115,7 @@ def test_errors_of_the_call_itself(t):
             service.call(other, "wrong", 1).wait()
         with pytest.raises(rpc.RemoteError, match="raised SystemExit: 3"):
             service.call(other, "leave").wait()
-        with pytest.raises((AttributeError, TypeError, rpc.pickle.PicklingError)):
+        with pytest.raises((AttributeError, TypeError, pickle.PicklingError)):
             service.call(other, "wrong", lambda: None)
         with pytest.raises(ValueError, match=f"must be a rank of this group.*got {t.size}"):
             service.call(t.size, "wrong")
@@ -278,17 +279,6 @@ def test_bytes_and_messages_equal_the_formula(t):
     received = ledger.count(label="rpc.serve")
     assert received.bytes_received == ledger.bytes_received
     assert received.messages_received == ledger.messages_received == t.size + 2
-
-
-def test_the_message_is_a_header_the_raw_arrays_and_the_pickle():
-    for sizes in ([], [7], [1, 8, 0]):
-        arrays = [np.arange(size, dtype=np.uint8) for size in sizes]
-        filled = sum((size + 7) // 8 * 8 for size in sizes)
-        text = len(rpc._pickle(arrays)[0])
-        assert rpc.message_bytes(arrays) == 8 * (4 + len(sizes)) + filled + text
-        assert rpc._pack(rpc.CALL, 5, arrays).nbytes == rpc.message_bytes(arrays)
-    small, large = (rpc._pickle(np.zeros(n))[0] for n in (10, 10**6))
-    assert abs(len(large) - len(small)) < 10  # the contents are not in the pickle
 
 
 @ranks(2, 3, 4, mpi=False)

@@ -1,0 +1,86 @@
+"""Python objects as messages, and the three collectives that move them.
+
+    settings = objects.broadcast(t, settings)      rank 0's, on every rank
+    reports = objects.gather(t, report)            every rank's, in rank order, on rank 0
+    names = objects.all_gather(t, hostname)        every rank's, in rank order, on every rank
+
+Anything that pickles, each rank's of another size: so the sizes travel first, and a pair of
+messages takes what one takes. For settings, reports and names, not for gradients.
+
+A message is a header of int64, then the raw bytes of each array inside the object, then the pickle
+of the rest, each filled up to 8 bytes:
+
+    front | how many arrays, size of the pickle, size of each array | array | array | ... | pickle
+
+So an array is copied once here and not at all where it arrives: there it is a view of the message.
+Pickle runs what it is told to: these messages are for ranks of one job, and never from elsewhere.
+
+Test: tests/comm/test_objects.py   Used by: rpc.py, throttled.py, select.py, watch.py, snapshot.py
+"""
+
+import itertools
+import pickle
+
+import numpy as np
+
+from . import ring_blocks, scatter_gather, tree
+from .transport import collective
+
+
+@collective(own_args=("value",))
+def broadcast(t, value, root=0):
+    """Root's `value` on every rank; what the others pass does not matter."""
+    message = pack(value) if t.rank == root else None
+    size = tree.broadcast(t, np.array([0 if message is None else len(message)]), root)
+    if message is None:
+        message = np.empty(size[0], np.uint8)
+    return unpack(tree.broadcast(t, message, root))
+
+
+@collective(own_args=("value",))
+def gather(t, value, root=0):
+    """The list of every rank's `value` on root; None on the others."""
+    message = pack(value)
+    bounds = ring_blocks.bounds_of(t, len(message))
+    messages = scatter_gather.gather_direct(t, message, root, bounds)
+    return None if messages is None else _unpack_all(messages, bounds)
+
+
+@collective(own_args=("value",))
+def all_gather(t, value):
+    """The list of every rank's `value` on every rank."""
+    return _unpack_all(*ring_blocks.all_gather_v(t, pack(value)))
+
+
+def pack(value, *front):
+    """The message of `value`, flat uint8; `front` are ints to go before it."""
+    text, arrays = pickled(value)
+    header = np.array([*front, len(arrays), len(text), *map(len, arrays)], np.int64)
+    parts = [header.view(np.uint8)]
+    for part in (*arrays, np.frombuffer(text, np.uint8)):
+        parts += [part, np.zeros(-len(part) % 8, np.uint8)]  # so the next is aligned
+    return np.concatenate(parts)
+
+
+def unpack(message, n_front=0):
+    """The value in a message that begins with n_front ints; its arrays are views of the message."""
+    at = 8 * (n_front + 2)
+    n_arrays, n_text = message[at - 16 : at].view(np.int64).tolist()
+    sizes = message[at : at + 8 * n_arrays].view(np.int64).tolist()
+    at += 8 * n_arrays
+    arrays = []
+    for size in sizes:
+        arrays.append(message[at : at + size])
+        at += size + -size % 8
+    return pickle.loads(message[at : at + n_text], buffers=arrays)
+
+
+def pickled(value):
+    """(pickle without the arrays' contents, those as flat uint8 arrays)."""
+    buffers = []
+    text = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    return text, [np.frombuffer(b.raw(), np.uint8) for b in buffers]
+
+
+def _unpack_all(messages, bounds):
+    return [unpack(messages[begin:end]) for begin, end in itertools.pairwise(bounds)]
