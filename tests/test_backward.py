@@ -47,6 +47,16 @@ def test_a_node_used_twice_gets_both_gradients_before_its_turn():
     np.testing.assert_allclose(x.grad, 2 * x._data * (1 + 1.5**10), rtol=1e-14)
 
 
+def test_a_node_waits_for_all_consumers_whichever_of_their_inputs_is_deep():
+    x = leaf(4, dtype=np.float64)
+    a = x * 2.0
+    deep = ((a * 3.0) * 5.0) * 7.0
+    for last in (deep + a, a + deep):
+        x.grad = None
+        (last.sum() + (deep * 11.0).sum()).backward(retain_graph=True)
+        assert np.array_equal(x.grad, np.full(4, 2 * (105 + 1 + 11 * 105)))
+
+
 def test_a_leaf_used_twice_by_one_op():
     x = leaf(3)
     (x * x + x + x).sum().backward()
@@ -64,6 +74,15 @@ def test_saved_arrays_are_freed_as_the_walk_passes():
     assert kept() is not None
     loss.backward()
     assert kept() is None
+
+
+def test_the_walk_lets_go_of_the_nodes_it_has_passed():
+    y = leaf(3).exp()
+    node = weakref.ref(y.grad_fn)
+    loss = y.sum()
+    del y
+    loss.backward()
+    assert node() is None and loss.grad_fn is not None
 
 
 def test_without_backward_the_graph_dies_with_its_result():
@@ -121,6 +140,14 @@ def test_in_place_change_of_a_saved_constant_is_detected():
     loss = (w * x).sum()
     x += 1
     with pytest.raises(RuntimeError, match="that Mul saved was changed"):
+        loss.backward()
+
+
+def test_in_place_change_behind_a_saved_view_is_detected():
+    x, w = minidl.ones(2, 3, 4), leaf(5, 4)
+    loss = minidl.ops.matmul.linear(x, w).sum()  # saves x as a matrix
+    x += 1
+    with pytest.raises(RuntimeError, match="that Linear saved was changed"):
         loss.backward()
 
 
@@ -283,6 +310,18 @@ def test_retain_grad_keeps_the_gradient_of_a_result():
     np.testing.assert_allclose(x.grad, 2 * y.grad, rtol=1e-6)
     y.grad += 1  # its own memory, though the walk handed it on
     np.testing.assert_allclose(x.grad, 4 * y._data, rtol=1e-6)
+
+
+def test_retained_gradients_are_nobody_else_s():
+    x = leaf(3)
+    y = x.exp()
+    z = y + 1.0  # the gradient of y is that of z, the same array on its way
+    for t in (y, z):
+        t.retain_grad()
+    z.backward(np.ones(3, np.float32))
+    z.grad += 5
+    assert np.array_equal(y.grad, np.ones(3))
+    assert np.array_equal(x.grad, y._data)
 
 
 def test_one_output_of_several_unused():

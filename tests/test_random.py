@@ -89,6 +89,15 @@ def test_seed_and_stream_have_64_bits():
             Generator(*wrong)
 
 
+def test_a_draw_of_zero_gives_a_finite_gaussian():
+    # one in 2**32 draws; its logarithm must not be taken
+    class Zeros(Generator):
+        def bits(self, n):
+            return np.zeros(n, np.uint32)
+
+    assert np.isfinite(Zeros().normal(4)).all()
+
+
 def test_uniform_is_flat_and_below_one():
     u = Generator(7).uniform(100_000, dtype=np.float64)
     assert u.min() >= 0 and u.max() < 1

@@ -99,6 +99,16 @@ def test_dropout_drops_score_i_by_draw_i(blocks, is_causal):
     assert_equal_results(results(ours, tensors), results(lambda *t: naive(*t, mask, drop), tensors))
 
 
+def test_a_query_that_sees_no_key_gives_zeros_and_no_gradient(blocks):
+    tensors = qkv((2,), 3, 5)
+    mask = np.ones((3, 5), bool)
+    mask[1] = False
+    y, gq, gk, gv = results(lambda *t: F.scaled_dot_product_attention(*t, mask), tensors)
+    assert (y[:, 1] == 0).all() and (gq[:, 1] == 0).all()
+    assert all(np.isfinite(a).all() for a in (y, gq, gk, gv))
+    assert (y[:, 0] != 0).all() and (gq[:, 2] != 0).all()
+
+
 def test_large_scores_do_not_overflow():
     q, k, v = qkv((2,), 5, 5)
     for causal in (False, True):

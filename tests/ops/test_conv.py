@@ -5,6 +5,7 @@ import pytest
 
 import minidl
 from minidl.nn import functional as F
+from minidl.ops import conv
 from minidl.ops.conv import patches
 
 RNG = np.random.default_rng(9)
@@ -49,6 +50,21 @@ def test_all_options_together_equal_torch(stride, padding, dilation, groups):
         np.testing.assert_allclose(a.grad, t.grad.numpy(), rtol=0, atol=1e-11)
 
 
+def test_blocks_of_samples_equal_all_samples_at_once(monkeypatch):
+    x, w, b = image(5, 4, 6, 7), image(6, 2, 3, 3), image(6)
+    found = []
+    for columns in (2**30, 2 * 4 * 9 * 4 * 5, 1):  # all samples; about two; one
+        monkeypatch.setattr(conv, "CPU_COLUMNS", columns)
+        x.grad = w.grad = b.grad = None
+        y = F.conv2d(x, w, b, groups=2)
+        y.backward(np.cos(np.arange(y.numel())).reshape(y.shape))
+        found.append([y.numpy(), x.grad, w.grad, b.grad])
+    for pieces in found[1:]:
+        for got, wanted in zip(pieces, found[0], strict=True):
+            # float64 sums of 100 terms up to 3, in another order
+            np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-12)
+
+
 def test_columns_are_not_kept():
     x, w = image(2, 4, 8, 8) * 1.0, image(3, 4, 3, 3)
     y = F.conv2d(x, w)
@@ -59,6 +75,13 @@ def test_first_of_equals_gets_the_gradient_of_max_pool():
     x = minidl.Tensor(np.ones((1, 1, 2, 4)), requires_grad=True)
     F.max_pool2d(x, 2).sum().backward()
     np.testing.assert_array_equal(x.grad[0, 0], [[1, 0, 1, 0], [0, 0, 0, 0]])
+
+
+def test_padding_never_wins_max_pool():
+    x = minidl.Tensor(np.full((1, 1, 3, 3), -2.0), requires_grad=True)
+    y = F.max_pool2d(x, 3, stride=1, padding=1)
+    y.sum().backward()
+    assert (y.numpy() == -2).all() and x.grad.sum() == 9
 
 
 def test_max_pool_saves_one_byte_an_output():

@@ -19,10 +19,22 @@ def test_scatter_add_equals_add_at(n, n_rows):
     np.testing.assert_allclose(scatter_add_rows(np, index, g, n_rows), wanted, rtol=0, atol=1e-13)
 
 
-def test_fp16_sums_of_many_rows_are_fp32():
-    w = minidl.Tensor(np.ones((2, 3), np.float16), requires_grad=True)
-    F.embedding(np.zeros(3000, int), w).sum().backward()
+@pytest.mark.parametrize("fused", [False, True])
+def test_fp16_sums_of_many_rows_are_fp32(fused):
+    with minidl.use_fused(fused):
+        w = minidl.Tensor(np.ones((2, 3), np.float16), requires_grad=True)
+        F.embedding(np.zeros(3000, int), w).sum().backward()
     assert w.grad.dtype == np.float16 and (w.grad[0] == 3000).all() and (w.grad[1] == 0).all()
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_the_padding_row_is_read_and_does_not_learn(fused):
+    with minidl.use_fused(fused):
+        w = minidl.Tensor(RNG.standard_normal((4, 3)).astype(np.float32), requires_grad=True)
+        y = F.embedding(np.array([0, 3, 0]), w, padding_idx=3)
+        y.sum().backward()
+    assert np.array_equal(y.numpy()[1], w.numpy()[3])
+    assert w.grad[:, 0].tolist() == [2, 0, 0, 0]
 
 
 def test_wrong_indices_are_named():

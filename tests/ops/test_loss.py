@@ -22,6 +22,14 @@ def test_mean_divides_by_the_rows_that_count():
     assert not x.grad[[1, 3]].any() and x.grad[[0, 2]].any()
 
 
+def test_an_ignored_row_has_no_part_in_a_smoothed_loss():
+    x, target = logits(4, 3), np.array([1, -100, 0, -100])
+    losses = F.cross_entropy(x, target, label_smoothing=0.1, reduction="none")
+    losses.sum().backward()
+    assert (losses.numpy() > 0).tolist() == [True, False, True, False]
+    assert x.grad.any(axis=1).tolist() == [True, False, True, False]
+
+
 def test_all_ignored_is_nan_with_a_zero_gradient():
     x = logits(2, 3)
     y = F.cross_entropy(x, np.array([-100, -100]))

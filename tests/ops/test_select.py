@@ -22,6 +22,12 @@ def test_clamp_wants_numbers_and_at_least_one():
     assert minidl.arange(3).clamp(min=0.5).dtype == np.float32  # as PyTorch promotes
 
 
+def test_clamp_passes_the_gradient_up_to_its_bounds():
+    x = minidl.tensor([0.0, 1.0, 1.5, 2.0, 3.0], requires_grad=True)
+    x.clamp(1, 2).sum().backward()
+    assert np.array_equal(x.grad, [0, 1, 1, 1, 0])
+
+
 def test_where_wants_a_bool_condition():
     for wrong in (minidl.tensor([1, 0]), minidl.ones(2)):
         with pytest.raises(TypeError, match="where: the condition wants to be a bool tensor"):

@@ -54,10 +54,24 @@ def test_nothing_becomes_nothing_without_a_warning(op, shape, fused):
             assert y.shape == x.grad.shape == shape
 
 
-def test_fp16_sums_in_fp32():
+@pytest.mark.parametrize("fused", [False, True])
+def test_fp16_sums_in_fp32(fused):
     # 4,096 equal scores: the sum of their e^0 would stop at 2,048 in fp16
-    y = F.softmax(scores(4096, dtype=np.float16) * 0, 0).numpy()
-    assert y.dtype == np.float16 and (y == np.float16(1 / 4096)).all()
+    with minidl.use_fused(fused):
+        x = scores(4096, 2, dtype=np.float16) * 0
+        y = F.softmax(x, 0).numpy()
+        assert y.dtype == np.float16 and (y == np.float16(1 / 4096)).all()
+        y = F.log_softmax(x, 0).numpy()
+        assert y.dtype == np.float16 and (y == np.float16(-np.log(4096))).all()
+
+
+def test_each_row_has_a_maximum_of_its_own():
+    # e^-1000 is 0: a row measured from another row's maximum would be 0 / 0
+    x = minidl.tensor([[1000.0, 1000.0], [0.0, 0.0]])
+    for fused in (False, True):
+        with minidl.use_fused(fused):
+            assert F.softmax(x, 1).tolist() == [[0.5, 0.5], [0.5, 0.5]]
+            np.testing.assert_allclose(F.log_softmax(x, 1), -np.log(2), rtol=1e-7)
 
 
 def test_integers_are_refused_with_the_remedy():
