@@ -42,8 +42,8 @@ run_each = for f in $(1); do n=$$(sed -n 's/.*mpirun -n \([0-9][0-9]*\).*/\1/p' 
 tutorials: $(VENV)/demo.stamp ## run every numbered tutorial; pictures land in out/
 	@$(call run_each,tutorials/[0-9]*.py)
 
-bench: $(VENV)/demo.stamp ## run every benchmark (to compare with PyTorch, first: .venv/bin/pip install -e '.[bench]')
-	@$(call run_each,$(filter-out benchmarks/bench_topologies.py,$(wildcard benchmarks/bench_*.py)))
+bench: $(VENV)/demo.stamp ## run every benchmark on an idle machine, rewrite the README's figures (first: .venv/bin/pip install -e '.[bench]')
+	@$(BIN)/python benchmarks/run_all.py $(ARGS)
 
 cluster: $(VENV)/demo.stamp ## sum arrays over hosts joined by slow links, built in this machine (Linux, root: sudo make cluster)
 	@$(BIN)/python benchmarks/bench_topologies.py $(ARGS)

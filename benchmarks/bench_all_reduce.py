@@ -21,28 +21,36 @@ size. Then 1,024 simulated ranks, in this process. The whole takes some 6 minute
 """
 
 import argparse
-import json
-import os
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-from common import machine, ratio, take_turns, write_json
+from common import (
+    ROOT,
+    bar,
+    best_ratio,
+    finish,
+    heading,
+    number,
+    on_ranks,
+    ratio,
+    row,
+    start_gloo,
+    take_turns,
+    write_figures,
+)
 
 from minidl.comm import cost, ring, select, simulate, tree, world
-from minidl.comm.transport import label_of
-from minidl.launcher import environment, find_mpiexec
+from minidl.comm.collective import label_of
 
 OURS, RING, MPI, IN_PLACE, GLOO, COPY = "ours", "ring", "MPI", "in place", "gloo", "copy"
 ORDER = (OURS, RING, MPI, IN_PLACE, GLOO, COPY)
 MPI_BARS = ((16 << 10, 1.3), (1 << 10, 1.0), (64, 0.8))  # from so many KiB on
 GLOO_BAR = 2.0
-ROOT = Path(__file__).resolve().parents[1]
+SHOWN = (64, 1 << 10, 16 << 10, 64 << 10, 256 << 10)  # in the README, KiB
 
 
 def options():
@@ -59,7 +67,7 @@ def options():
         default=str(ROOT / ".venv-openmpi" / "bin" / "python"),
         help="the Python whose mpi4py is Open MPI's",
     )
-    parser.add_argument("--out", help="JSON file (default benchmarks/results/all_reduce.json)")
+    parser.add_argument("--out", help="JSON file")
     parser.add_argument("--measure", help=argparse.SUPPRESS)  # the file for rank 0, under mpiexec
     args = parser.parse_args()
     if args.quick:
@@ -70,15 +78,14 @@ def options():
 def measure(args):
     """One rank under mpiexec: time all contestants at all sizes; rank 0 writes the figures."""
     t = world()
-    gloo = start_gloo(t)
+    gloo = gloo_all_reduce(t)
     figures = select.stored(t) or select.measure(t)
     times = {kib: measure_size(t, kib << 8, figures, gloo, args.seconds) for kib in args.kib}
     if t.rank == 0:
         chosen = {k: label_of(select.choose(t.size, k << 10, figures)) for k in args.kib}
         result = {"mpi": t.library, "gloo": bool(gloo), "figures": figures._asdict()}
         result |= {"described": select.describe(figures), "chosen": chosen, "times_s": times}
-        with open(args.measure, "w") as file:
-            json.dump(result, file)
+        write_figures(result, args.measure)
 
 
 def measure_size(t, n_elems, figures, gloo, seconds):
@@ -121,103 +128,55 @@ def measure_size(t, n_elems, figures, gloo, seconds):
     return take_turns(turns, comm.bcast(rounds), warm_up=0)
 
 
-def start_gloo(t):
+def gloo_all_reduce(t):
     """x -> None, PyTorch's all-reduce over gloo in place; None where torch is not installed."""
     try:
         import torch
-        import torch.distributed as dist
     except ImportError:
         return None
     torch.set_num_threads(1)
-    folder = tempfile.gettempdir()
-    name = f"minidl-gloo-{os.environ['MINIDL_BENCH_RUN']}-{t.size}"
-    dist.init_process_group(
-        "gloo", init_method=f"file://{folder}/{name}", rank=t.rank, world_size=t.size
-    )
-    return lambda x: dist.all_reduce(torch.from_numpy(x))
+    distributed = start_gloo(t)
+    return lambda x: distributed.all_reduce(torch.from_numpy(x))
 
 
-def launch(python, n, args):
-    """Run `measure` on n ranks; what rank 0 wrote."""
-    mpiexec = Path(python).parent / "mpiexec"
-    with tempfile.TemporaryDirectory() as folder:
-        out = os.path.join(folder, "figures.json")
-        sizes = [*("--kib", *map(str, args.kib)), "--seconds", str(args.seconds)]
-        env = environment(n) | {"MINIDL_BENCH_RUN": str(os.getpid()), "TMPDIR": folder}
-        env["PYTHONPATH"] = str(ROOT)
-        launcher = str(mpiexec) if mpiexec.exists() else find_mpiexec()
-        command = [launcher, "-n", str(n), str(python), __file__, *sizes, "--measure", out]
-        subprocess.run(command, env=env, check=True)
-        with open(out) as file:
-            return json.load(file)
+def size_of(kib):
+    return f"{kib >> 10} MiB" if kib >> 10 else f"{kib} KiB"
 
 
-def row_of(kib, times):
-    """The medians, ratios and bars of one size."""
-    ratios = {name: ratio(times[name], times[OURS]) for name in times if name != OURS}
-    bars = {MPI: next((bar for least, bar in MPI_BARS if kib >= least), None)}
-    bars[GLOO] = GLOO_BAR if GLOO in times else None
-    return {
-        "median_s": {name: statistics.median(values) for name, values in times.items()},
-        "ratio_to_ours": ratios,
-        "bars": {
-            name: {"bar": bar, "met": ratios[name] >= bar} for name, bar in bars.items() if bar
-        },
-        "rounds_s": times,
-    }
+def figures_of(times, chosen):
+    """The medians and ratios of one size."""
+    peers = [name for name in times if name != OURS]
+    return {"chosen": chosen, "rounds": len(times[OURS]),
+            "median_s": {name: statistics.median(values) for name, values in times.items()},
+            "ratio": {name: ratio(times[name], times[OURS]) for name in peers},
+            "best": {name: best_ratio(times[name], times[OURS]) for name in peers}}
 
 
-def show(n, kib, way, row):
+def show(n, kib, found):
     """One line of the table."""
-    size = f"{kib >> 10} MiB" if kib >> 10 else f"{kib} KiB"
-    medians, ratios = row["median_s"], row["ratio_to_ours"]
+    medians, ratios = found["median_s"], found["ratio"]
     columns = [f"{1e6 * medians[k]:9,.0f}" if k in medians else f"{'-':>9}" for k in ORDER]
     columns += [f"{ratios[k]:8.2f}" if k in ratios else f"{'-':>8}" for k in ORDER[1:]]
-    bars = [f"{k} {b['bar']} {'met' if b['met'] else 'MISSED'}" for k, b in row["bars"].items()]
-    print(f"{n:5} {size:>7}", *columns, "", way.partition(".")[0], "|", ", ".join(bars), flush=True)
+    print(f"{n:5} {size_of(kib):>7}", *columns, "", found["chosen"].partition(".")[0], flush=True)
 
 
-def run_all(python, args, result):
-    """All ranks and sizes with one MPI: print the table, add to `result`."""
+def run_all(python, args):
+    """All ranks and sizes with one MPI: print the table; [the figures of each number of ranks]."""
+    runs = []
     for n in args.ranks:
-        run = launch(python, n, args)
+        run = on_ranks(n, __file__, "--kib", *args.kib, "--seconds", args.seconds, python=python)
         print(f"\n{run['mpi']}, {n} ranks; {run['described']}")
         print(f"{'':14}{'measured us':^59} {'ratio to ours':^44}")
         heads = [f"{k:>9}" for k in ORDER] + [f"{k:>8}" for k in ORDER[1:]]
         print(f"{'ranks':>5} {'size':>7}", *heads)
-        rows = {}
+        sizes = {}
         for kib, times in run["times_s"].items():
-            rows[kib] = row_of(int(kib), times) | {"chosen": run["chosen"][kib]}
-            show(n, int(kib), run["chosen"][kib], rows[kib])
+            sizes[kib] = figures_of(times, run["chosen"][kib])
+            show(n, int(kib), sizes[kib])
         if not run["gloo"]:
             print("torch is not installed there: no gloo")
-        result["runs"].append(
-            {"mpi": run["mpi"], "ranks": n, "figures": run["figures"], "sizes_kib": rows}
-        )
-
-
-def copy_bound(result, kib=64 << 10):
-    """How near the machine's copy bandwidth 64 MiB comes."""
-    for run in result["runs"]:
-        row = run["sizes_kib"].get(str(kib))
-        if row:
-            rate = run["ranks"] * (kib << 10) / row["median_s"][COPY] / 1e9
-            print(
-                f"{run['mpi']}, {run['ranks']} ranks, 64 MiB: they copy {rate:.1f} GB/s together; "
-                f"ours reaches {100 * row['ratio_to_ours'][COPY]:.0f} % of that"
-            )
-
-
-def summary(result):
-    """How many bars are met, and which are not."""
-    rows = [(r, kib, row) for r in result["runs"] for kib, row in r["sizes_kib"].items()]
-    bars = [(r, kib, name, row, b) for r, kib, row in rows for name, b in row["bars"].items()]
-    missed = [x for x in bars if not x[-1]["met"]]
-    print(f"{len(bars) - len(missed)} of {len(bars)} bars met")
-    for run, kib, name, row, bar in missed:
-        got = row["ratio_to_ours"][name]
-        where = f"{run['mpi']}, {run['ranks']} ranks, {kib} KiB"
-        print(f"  missed: {where} against {name}: {got:.2f}, bar {bar['bar']}")
+        runs.append({"mpi": run["mpi"], "ranks": n, "links": run["figures"], "sizes_kib": sizes})
+    return runs
 
 
 def simulate_many(n, n_elems=4096):
@@ -237,23 +196,53 @@ def main():
     args = options()
     if args.measure:
         return measure(args)
-    print(machine())
+    print(heading())
     print("float32 sums; medians over the rounds; ratios over 1: ours is faster")
-    result = {"machine": machine(), "runs": []}
-    run_all(sys.executable, args, result)
+    figures = {"runs": run_all(sys.executable, args)}
     if Path(args.openmpi).exists():
-        run_all(args.openmpi, args, result)
+        figures["runs"] += run_all(args.openmpi, args)
     else:
         print(f"\nno Open MPI at {args.openmpi}: `make venv-openmpi`")
-    print()
-    copy_bound(result)
-    summary(result)
     if args.simulated:
         took, modelled, formula = simulate_many(args.simulated)
-        print(f"{args.simulated} simulated ranks, 4,096 floats: measured {took:.1f} s")
+        print(f"\n{args.simulated} simulated ranks, 4,096 floats: measured {took:.1f} s")
         print(f"modelled {modelled:.9f} s, by formula {formula:.9f} s")
-        result["simulated"] = {"ranks": args.simulated, "took_s": took, "modelled_s": modelled}
-    write_json(result, args.out, "all_reduce.json")
+        figures["simulated"] = {"ranks": args.simulated, "took_s": took, "modelled_s": modelled}
+    finish(figures, *report(figures), args.out)
+
+
+def report(figures):
+    """(bars, rows) of the figures."""
+    bars, rows = [], []
+    for run in figures["runs"]:
+        where = f"{run['mpi']}, {run['ranks']} ranks"
+        sizes = {int(kib): found for kib, found in run["sizes_kib"].items()}
+        for peer, name, goals in ((MPI, f"`MPI_Allreduce`, {run['mpi']}", MPI_BARS),
+                                  (GLOO, f"PyTorch's gloo, under {run['mpi']}", ((0, GLOO_BAR),))):
+            mine = []
+            for kib, found in sizes.items():
+                wanted = next((goal for least, goal in goals if kib >= least), None)
+                if wanted and peer in found["ratio"]:
+                    mine.append(bar(f"{where}, {size_of(kib)}: {peer} / ours",
+                                    found["ratio"][peer], wanted, best=found["best"][peer]))
+            shown = [kib for kib in SHOWN if kib in sizes and peer in sizes[kib]["ratio"]]
+            if shown:
+                speeds = " / ".join(number(sizes[kib]["ratio"][peer]) for kib in shown)
+                rows.append(row(f"the chosen all-reduce, {' / '.join(map(size_of, shown))}, "
+                                f"{run['ranks']} ranks", name, f"{speeds} times its speed", mine))
+            bars += mine
+        if 64 << 10 in sizes:
+            found, n = sizes[64 << 10], run["ranks"]
+            rate = n * (64 << 20) / found["median_s"][COPY] / 1e9
+            rows.append(row(f"the same at 64 MiB, {n} ranks",
+                            f"what the ranks can copy together, {number(rate)} GB/s",
+                            f"{100 * found['ratio'][COPY]:.0f}% of it"))
+    if "simulated" in figures:
+        n, took = figures["simulated"]["ranks"], figures["simulated"]["took_s"]
+        bars.append(bar(f"{n:,} simulated ranks, s", took, 10, at_most=True))
+        rows.append(row(f"{n:,} simulated ranks, a ring over 4,096 floats: wall time to simulate",
+                        "", f"{number(took)} s", bars[-1:]))
+    return bars, rows
 
 
 if __name__ == "__main__":

@@ -10,18 +10,29 @@ projection, as a transformer has them:
     bound    the matrix products alone, by NumPy's BLAS: 2 forward, 5 backward, half where causal
 
 The products are 4 B H L^2 E operations forward and 10 backward, which the GFLOP/s count.
-Peers take turns; figures are medians in ms, ratios are medians over the rounds; bars compare the
-least times.
+Peers take turns; figures are medians in ms, ratios are medians over the rounds.
 """
 
 import argparse
-import json
 import math
-import os
 import statistics
-import subprocess
 import sys
-import tempfile
+
+from common import (
+    bar,
+    best_ratio,
+    finish,
+    heading,
+    import_torch,
+    measured,
+    ratio,
+    row,
+    span,
+    take_turns,
+    threads,
+    timed,
+    write_figures,
+)
 
 SHAPES = [(8, 8, 256, 32), (1, 12, 1024, 64)]
 
@@ -32,7 +43,8 @@ def options():
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--quick", action="store_true", help="5 repeats, one thread")
-    parser.add_argument("--out", help="JSON file (default benchmarks/results/attention.json)")
+    parser.add_argument("--out", help="JSON file")
+    parser.add_argument("--measure", help=argparse.SUPPRESS)  # the file of one number of threads
     args = parser.parse_args()
     if args.quick:
         args.threads, args.repeats = [1], 5
@@ -43,7 +55,6 @@ def contestants(shape, is_causal, with_backward):
     """{name: function returning seconds}; results are compared first."""
     import numpy as np
     import torch
-    from common import timed
 
     import minidl
     from minidl.fused import attention
@@ -93,11 +104,8 @@ def contestants(shape, is_causal, with_backward):
 
 
 def one_thread_count(n_threads, repeats):
-    import torch
-    from common import best_ratio, machine, ratio, take_turns
-
-    torch.set_num_threads(n_threads)
-    print(f"\n{machine()}\n{n_threads} threads, ms (GFLOP/s)\n"
+    import_torch().set_num_threads(n_threads)
+    print(f"\n{n_threads} threads, ms (GFLOP/s)\n"
           f"{'(B, H, L, E)':18}{'':20}{'kernel':>16}{'torch':>10}{'plain':>10}{'bound':>10}"
           f" | {'torch':>6}{'plain':>6}{'bound':>6}  / kernel")
     result = {}
@@ -123,26 +131,24 @@ def one_thread_count(n_threads, repeats):
 
 def main():
     args = options()
-    if os.environ.get("BENCH_ATTENTION_CHILD"):  # NumPy's BLAS takes its threads when it is loaded
-        result = one_thread_count(args.threads[0], args.repeats)
-        with open(args.out, "w") as f:
-            json.dump(result, f)
-        return
-    from common import bar, machine, print_bars, write_json
+    if args.measure:  # NumPy's BLAS takes its threads when it is loaded
+        return write_figures(one_thread_count(args.threads[0], args.repeats), args.measure)
+    import_torch()
+    print(heading(), flush=True)
+    figures = {n: measured(sys.executable, __file__, "--threads", n, "--repeats", args.repeats,
+                           **threads(n)) for n in args.threads}
+    finish(figures, *report(figures), args.out)
 
-    results, bars = {"machine": machine()}, []
-    for n in args.threads:
-        threads = {f"{lib}_NUM_THREADS": str(n) for lib in ("OMP", "OPENBLAS", "MKL")}
-        with tempfile.NamedTemporaryFile(suffix=".json") as f:
-            command = [sys.executable, __file__, "--threads", str(n), "--out", f.name]
-            subprocess.run([*command, "--repeats", str(args.repeats)], check=True,
-                           env={**os.environ, **threads, "BENCH_ATTENTION_CHILD": "1"})
-            results[f"{n} threads"] = json.load(f)
-            bars += [bar(f"{what}, {n} threads: torch / kernel", r["best"], 1)
-                     for what, r in results[f"{n} threads"].items()]
-    print_bars(bars)
-    results["bars"] = bars
-    write_json(results, args.out, "attention.json")
+
+def report(figures):
+    """(bars, rows) of the figures."""
+    settings = [(n, what, f) for n, found in figures.items() for what, f in found.items()]
+    bars = [bar(f"{what}, {n} threads: torch / kernel", f["ratio"]["torch"], 1, best=f["best"])
+            for n, what, f in settings]
+    shapes = " and ".join(map(str, SHAPES))
+    return bars, [row(f"attention, {shapes}: {len(settings)} settings",
+                      "PyTorch's `scaled_dot_product_attention`",
+                      f"{span([b['figure'] for b in bars])} times its speed", bars)]
 
 
 if __name__ == "__main__":

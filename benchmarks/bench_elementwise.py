@@ -3,34 +3,22 @@
     python benchmarks/bench_elementwise.py [--threads 1 2] [--repeats 5] [--quick] [--out FILE]
 
 GELU with and without bias, AdamW, SGD, dropout, finite check, norm and the gradient of an
-embedding, float32:
-
-    kernel    the fused kernel, launched as the framework does
-    chain     the formula as one writes it in NumPy, an array for every step
-    out=      the same with every step into one buffer
-    torch     PyTorch's own op (its fused AdamW and SGD); for bias+GELU, the sum and the op
-
-GELU and dropout make their own output, as training does; optimizers work in place. Bound: memory. A
-copy of an array moves 8 bytes an element (into a new array, or in place, as the op does);
-"bound/kernel" is the time of a copy of the bytes that the op must move (BYTES) over the kernel's.
-It may pass 1 on two threads, because a copy uses one. Peers take turns; figures are medians, in ns
-an element, ratios over 1 are in the kernel's favour and medians over the rounds; bars compare the
-least times. NumPy uses one thread for all of this.
+embedding, float32. PyTorch's AdamW and SGD are its fused ones; for bias+GELU, the sum and the op.
+GELU and dropout make their own output, as training does, optimizers work in place; the copy does as
+the op does. The columns are explained in op_table.py.
 """
 
-import argparse
 import math
-import statistics
 
 import numpy as np
-import torch
-from common import bar, best_ratio, machine, print_bars, ratio, take_turns, timed, write_json
+from common import finish, heading, import_torch
+from op_table import bars_of, compare, options, print_head, rows_of
 
-import minidl.cuda as cuda
 from minidl.fused import adamw, bias_gelu, dropout_add, embedding_grad, norm, sgd, unscale_check
 from minidl.fused.launch import elementwise
 from minidl.ops.normal import cdf_and_pdf
 
+torch = import_torch()
 SIZES = [1 << 20, 1 << 24]
 COLS = 1024  # of the matrices with a bias
 VOCABULARY = 8192  # rows of the embedding's table
@@ -39,9 +27,14 @@ BYTES = {"gelu (tanh) backward": 12, "gelu (normal) backward": 12, "bias+gelu (t
          "adamw": 28, "sgd with momentum": 20, "finite check": 4, "norm": 4,
          "embedding gradient": 12}
 IN_PLACE = ("adamw", "sgd with momentum", "finite check", "norm")
-# at least so many times NumPy's chain, and as fast as PyTorch
-BARS = {"bias+gelu (tanh)": 4, "bias+gelu (normal)": 4, "bias+gelu (tanh) backward": 4,
-        "gelu (normal)": 4, "adamw": 4, "embedding gradient": 4}
+QUESTIONS = {
+    "bias + GELU, forward and backward, 1 and 16 million elements":
+        ["bias+gelu (tanh)", "bias+gelu (normal)", "bias+gelu (tanh) backward"],
+    "GELU by the normal distribution": ["gelu (normal)"],
+    "AdamW, one array, 1 and 16 million elements": ["adamw"],
+    "the gradient of an embedding": ["embedding gradient"],
+}
+GOALS = dict.fromkeys(sum(QUESTIONS.values(), []), 4)  # times NumPy's chain
 K, C = math.sqrt(2 / math.pi), 0.044715
 
 
@@ -262,63 +255,25 @@ def other_peers(n):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--quick", action="store_true", help="the smaller size alone")
-    parser.add_argument("--out", help="JSON file (default: benchmarks/results/elementwise.json)")
-    args = parser.parse_args()
-    print(machine())
-    print(f"PyTorch {torch.__version__}; ns an element, median of {3 * args.repeats} rounds at 1 M "
-          f"elements, {args.repeats} above, 1 warm-up")
-    print(f"{'op':<27}{'elements':>9}{'threads':>8}{'kernel':>8}{'chain':>8}{'out=':>8}{'torch':>8}"
-          f"{'copy':>8} | {'chain':>6}{'out=':>6}{'torch':>6}{'bound':>6}  / kernel")
+    args = options(__doc__)
+    print(f"{heading()}, PyTorch {torch.__version__}")
+    print_head()
     figures = []
     for n in SIZES[:1] if args.quick else SIZES:
         x, out = arrays(n, 2)
         copies = {True: lambda x=x, out=out: np.copyto(out, x), False: x.copy}
-        repeats = args.repeats * (3 if n < 1 << 22 else 1)  # short times vary more
         for peers in (gelu_peers, optimizer_peers, other_peers):
             for op, contestants in peers(n):
-                for threads in args.threads:
-                    cuda.set_threads(threads)
-                    torch.set_num_threads(threads)
-                    contestants["copy"] = copies[op in IN_PLACE]
-                    turns = {name: timed(f) for name, f in contestants.items()}
-                    figures.append(row(op, n, threads, take_turns(turns, repeats)))
-    bars = list(bars_of(figures))
-    print_bars(bars)
-    result = {"machine": machine(), "rows": figures, "bars": bars}
-    write_json(result, args.out, "elementwise.json")
+                contestants["copy"] = copies[op in IN_PLACE]
+                figures += compare(op, x.shape, contestants, BYTES.get(op, 8), args)
+    bars, rows = report(figures)
+    finish(figures, bars, rows, args.out)
 
 
-def row(op, n, threads, times):
-    """One line of the table, printed, and as a dictionary."""
-    ns = {name: statistics.median(t) / n * 1e9 for name, t in times.items()}
-    bound = [BYTES.get(op, 8) / 8 * t for t in times["copy"]]
-    peers = {"chain": times["chain"], "out=": times.get("out="), "torch": times["torch"],
-             "bound": bound}
-    ratios = {name: ratio(t, times["kernel"]) for name, t in peers.items() if t}
-
-    def columns(figures, names, width):
-        return "".join(f"{figures[k]:>{width}.2f}" if k in figures else f"{'-':>{width}}"
-                       for k in names)
-
-    print(f"{op:<27}{n >> 20:>7} M{threads:>8}"
-          f"{columns(ns, ('kernel', 'chain', 'out=', 'torch', 'copy'), 8)} | "
-          f"{columns(ratios, peers, 6)}", flush=True)
-    best = {name: best_ratio(times[name], times["kernel"]) for name in ("chain", "torch")}
-    return {"op": op, "elements": n, "threads": threads, "ns": ns, "ratio": ratios, "best": best}
-
-
-def bars_of(figures):
-    """BARS at each size, in the worst number of threads."""
-    for op, times_numpy in BARS.items():
-        for n in dict.fromkeys(f["elements"] for f in figures):
-            mine = [f for f in figures if f["op"] == op and f["elements"] == n]
-            for peer, wanted in (("chain", times_numpy), ("torch", 1)):
-                yield bar(f"{op}, {n >> 20} M: {peer} / kernel",
-                          min(f["best"][peer] for f in mine), wanted)
+def report(figures):
+    """(bars, rows) of the figures."""
+    bars = bars_of(figures, GOALS)
+    return sum(bars.values(), []), list(rows_of(figures, bars, QUESTIONS))
 
 
 if __name__ == "__main__":

@@ -4,13 +4,11 @@
 
     compile  every kernel of kernels/, each alone, as its first launch does: cold. Seconds of
              processor time, ours and the compiler's: on a free core, what a user waits
-    loader   loading a kernel from the cache in a new process; a launch of four arrays and a number
-    fibre    layer norm with barriers, a thread a fibre: 256 threads on a row of 1,024 columns
+    runner   loading a kernel from the cache in a new process; a launch of four arrays and a number;
+             layer norm with barriers, a thread a fibre: 256 threads on a row of 1,024 columns
     add3     out = a + b + c. Bound: the copy bandwidth for its 16 bytes an element
 
-Peers run in the same rounds (benchmarks/common.py), figures are medians, ratios are medians over
-the rounds; bars, and what no peer is measured beside, take the least of several, because a busy
-machine only adds.
+Peers run in the same rounds (common.py), figures are medians, ratios are medians over the rounds.
 """
 
 import argparse
@@ -22,14 +20,25 @@ import tempfile
 from unittest import mock
 
 import numpy as np
-import torch
-from common import bar, best_ratio, machine, print_bars, ratio, take_turns, timed, write_json
+from common import (
+    bar,
+    best_ratio,
+    finish,
+    heading,
+    import_torch,
+    number,
+    ratio,
+    row,
+    take_turns,
+    timed,
+)
 
 import minidl.cuda as cuda
 from minidl.cuda import cpu
 from minidl.cuda.source import Source, inline_includes
 from minidl.fused import layer_norm
 
+torch = import_torch()
 WIDTH = {"E": "64"}  # of a head: attention is compiled for one
 QUICK = ("add3.cu", "softmax.cu", "cross_entropy.cu")
 
@@ -60,8 +69,9 @@ def cold_compile(path, name, defines):
             return sum(b - a for a, b in zip(before[:4], os.times()[:4], strict=True))
 
 
-def loader(repeats):
-    """Seconds of a load from the cache in a new process, and of a launch."""
+def runner(repeats):
+    """{what: seconds of each round} of a load from the cache in a new process, of a launch, and of
+    layer norm's second rung on one CPU thread: of a row, a block of 256 threads."""
     code = (
         "import time, minidl.cuda as cuda; from minidl.cuda import cpu\n"
         "cpu.runtime()\n"  # once for all kernels
@@ -69,31 +79,19 @@ def loader(repeats):
         "cuda.kernel('add3.cu', 'add3').on_cpu\n"
         "print(time.perf_counter() - start)"
     )
-    command = [sys.executable, "-c", code]
-    x, n_launches = np.zeros(1, np.float32), 500
-    add3, args = cuda.kernel("add3.cu", "add3"), (x, x, x, x, 1)
-    add3(1, 32, args)  # compiled, if need be
-
-    def launches():
-        for _ in range(n_launches):
-            add3(1, 32, args)
-
-    loads = [float(subprocess.check_output(command)) for _ in range(repeats)]
-    launch = min(timed(launches)() for _ in range(30 * repeats)) / n_launches
-    print(f"loader   cached load {1e3 * min(loads):.2f} ms, launch {1e6 * launch:.2f} us")
-    return {"cached_load_s": min(loads), "launch_s": launch}
-
-
-def fibre(repeats):
-    """Seconds a row of 1,024 columns takes a block of 256 threads with barriers, on one CPU
-    thread: layer norm's second rung, on 64 rows."""
-    x, w = np.ones((64, 1024), np.float32), np.ones(1024, np.float32)
+    x, add3 = np.zeros(1, np.float32), cuda.kernel("add3.cu", "add3")
+    rows, w = np.ones((64, 1024), np.float32), np.ones(1024, np.float32)
     before = cuda.set_threads(1)
-    run = timed(lambda: layer_norm.forward(x, w, w, 1e-5, rung=2))
-    row = min(run() for _ in range(3 * repeats)) / len(x)
+    times = take_turns({
+        "cached load": lambda: float(subprocess.check_output([sys.executable, "-c", code])),
+        "launch": timed(lambda: add3(1, 32, (x, x, x, x, 1)), calls=500),
+        "fibre row": timed(lambda: layer_norm.forward(rows, w, w, 1e-5, rung=2)),
+    }, repeats)
     cuda.set_threads(before)
-    print(f"fibre    layer norm, a block of 256 threads on 1,024 columns: {1e3 * row:.2f} ms")
-    return row
+    times["fibre row"] = [t / len(rows) for t in times["fibre row"]]
+    for what, seconds in times.items():
+        print(f"runner   {what:<12} {1e6 * statistics.median(seconds):>9.2f} us")
+    return times
 
 
 def add3(n_elems, repeats, threads):
@@ -143,28 +141,40 @@ def main():
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--quick", action="store_true", help=f"compile {', '.join(QUICK)} alone")
-    parser.add_argument("--out", help="JSON file (default: benchmarks/results/kernels.json)")
+    parser.add_argument("--out", help="JSON file")
     args = parser.parse_args()
-    print(machine())
+    print(heading())
     cpu.runtime()
-    compiled = compile_all(1, args.quick)
-    result = {"machine": machine(), "compile_s": compiled, "loader": loader(5),
-              "fibre_row_s": fibre(args.repeats)}
-    result["add3"] = [add3(n, args.repeats, threads)
-                      for n in (1 << 20, 1 << 24) for threads in args.threads]
-    large = [r["best"] for r in result["add3"] if r["n_elems"] == 1 << 24]
-    slowest = max(s for times in compiled.values() for s in times.values())
-    result["bars"] = [
-        bar("cold compile of the slowest kernel, s", slowest, 0.6, at_most=True),
-        bar("cached load, ms", 1e3 * result["loader"]["cached_load_s"], 2, at_most=True),
-        bar("launch, us", 1e6 * result["loader"]["launch_s"], 6, at_most=True),
-        bar("fibre form: layer norm of a row, ms", 1e3 * result["fibre_row_s"], 3, at_most=True),
-        bar("add3, 16 M: out= / kernel", min(b["out="] for b in large), 1.15),
-        bar("add3, 16 M: torch / kernel", min(b["torch"] for b in large), 1),
-        bar("add3, 16 M: copy of the same bytes / kernel", min(b["copy"] for b in large), 0.85),
-    ]
-    print_bars(result["bars"])
-    write_json(result, args.out, "kernels.json")
+    figures = {"compile_s": compile_all(1, args.quick), "runner_s": runner(2 * args.repeats)}
+    figures["add3"] = [add3(n, args.repeats, threads)
+                       for n in (1 << 20, 1 << 24) for threads in args.threads]
+    finish(figures, *report(figures), args.out)
+
+
+def report(figures):
+    """(bars, rows) of the figures."""
+    slowest = max(s for times in figures["compile_s"].values() for s in times.values())
+    bars = [bar("cold compile of the slowest kernel, s", slowest, 0.6, at_most=True)]
+    rows = [row("a kernel: cold compile of the slowest", "", f"{number(slowest)} s", bars)]
+    for what, question, unit, scale, wanted in (
+        ("cached load", "a kernel: load from the cache", "ms", 1e3, 2),
+        ("launch", "a kernel: launch of four arrays", "us", 1e6, 6),
+        ("fibre row", "a row of layer norm by 256 threads with barriers", "ms", 1e3, 3),
+    ):
+        seconds = figures["runner_s"][what]
+        figure = scale * statistics.median(seconds)
+        bars.append(bar(f"{what}, {unit}", figure, wanted, at_most=True,
+                        best=scale * min(seconds)))
+        rows.append(row(question, "", f"{number(figure)} {unit}", bars[-1:]))
+    large = [r for r in figures["add3"] if r["n_elems"] == 1 << 24]
+    for peer, name, wanted in (("out=", "NumPy's `out=` form", 1.15), ("torch", "PyTorch", 1),
+                               ("copy", "a copy of the same bytes", 0.85)):
+        ratios, best = ([r[kind][peer] for r in large] for kind in ("ratio", "best"))
+        bars.append(bar(f"add3, 16 M: {peer} / kernel", min(ratios), wanted, best=min(best)))
+        threads = ", ".join(str(r["threads"]) for r in large)
+        rows.append(row(f"add3 at 16 million elements, {threads} threads", name,
+                        f"{', '.join(map(number, ratios))} times its speed", bars[-1:]))
+    return bars, rows
 
 
 if __name__ == "__main__":

@@ -21,14 +21,25 @@ much of the memory is at one moment free, but not in its largest free piece.
 """
 
 import argparse
-import json
-import os
-import subprocess
 import sys
 
-from common import bar, machine, print_bars, ratio, take_turns, timed, write_json
+from common import (
+    bar,
+    finish,
+    heading,
+    measured,
+    number,
+    ratio,
+    row,
+    take_turns,
+    threads,
+    timed,
+    write_figures,
+)
 
 VOCABULARY, CONTEXT, WIDTH, HEADS = 256, 128, 128, 4
+MIB = 2**20
+GIVEN_BACK = "resident, freed memory given back"
 
 
 def options():
@@ -39,8 +50,9 @@ def options():
     parser.add_argument("--rows", type=int, default=16, help="sequences in a batch")
     parser.add_argument("--segments", type=int, default=4)
     parser.add_argument("--repeats", type=int, default=5, help="of the timed steps")
-    parser.add_argument("--out", help="JSON file (default benchmarks/results/memory.json)")
-    parser.add_argument("--measure", choices=CHILDREN, help=argparse.SUPPRESS)
+    parser.add_argument("--out", help="JSON file")
+    parser.add_argument("--child", choices=CHILDREN, help=argparse.SUPPRESS)
+    parser.add_argument("--measure", help=argparse.SUPPRESS)  # the file of that child
     return parser.parse_args()
 
 
@@ -77,7 +89,7 @@ class Training:
         self.scaler.update()
 
 
-# -- in a process of its own; each returns what is printed as JSON
+# -- in a process of its own; each returns its figures
 
 
 def resident(args):
@@ -148,63 +160,46 @@ CHILDREN = {child.__name__: child for child in (resident, ledger, states, times)
 
 
 def in_own_process(what, args, segments=None, fixed=True):
-    environ = dict(os.environ, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
-    if fixed:
-        environ["MALLOC_MMAP_THRESHOLD_"] = str(1 << 16)
+    environ = {"MALLOC_MMAP_THRESHOLD_": str(1 << 16)} if fixed else {}
     segments = args.segments if segments is None else segments
-    command = [sys.executable, __file__, "--measure", what, "--blocks", str(args.blocks),
-               "--rows", str(args.rows), "--segments", str(segments),
-               "--repeats", str(args.repeats)]
-    done = subprocess.run(command, env=environ, check=True, stdout=subprocess.PIPE, text=True)
-    return json.loads(done.stdout.splitlines()[-1])
+    return measured(sys.executable, __file__, "--child", what, "--blocks", args.blocks, "--rows",
+                    args.rows, "--segments", segments, "--repeats", args.repeats,
+                    **threads(1), **environ)
 
 
 def main():
     args = options()
-    if args.measure:
-        print(json.dumps(CHILDREN[args.measure](args)))
-        return
-    print(machine())
+    if args.child:
+        return write_figures(CHILDREN[args.child](args), args.measure)
+    print(heading())
     print(f"a GPT of {args.blocks} blocks, width {WIDTH}, context {CONTEXT}, {args.rows} rows, "
-          f"fp32, AdamW; {args.segments} recomputed segments\n")
-    result, bars = {"machine": machine(), "blocks": args.blocks, "rows": args.rows}, []
+          f"fp32, AdamW; {args.segments} recomputed segments\n", flush=True)
+    result = {"blocks": args.blocks, "rows": args.rows, "segments": args.segments}
 
     result["states"] = in_own_process("states", args)
     for level, (held, n_params) in result["states"].items():
         print(f"{level}: {held:,} bytes held between two steps; 16 X = {16 * n_params:,}")
-        bars.append(bar(f"{level}: ledger's states - 16 X, bytes", abs(held - 16 * n_params), 0,
-                        at_most=True))
 
     kept, again = (in_own_process("ledger", args, segments) for segments in (0, args.segments))
     result["ledger"] = {"kept": kept, "recomputed": again}
-    measured = kept["activations"] + kept["inputs"]
     print(f"\nactivations: {kept['activations']:,} bytes by the ledger, {kept['predicted']:,} "
           "predicted")
-    bars.append(bar("activations, predicted against the ledger's: difference",
-                    abs(kept["predicted"] / measured - 1), 0.02, at_most=True))
     print(f"\n{'MiB at the peak':42} {'kept':>10} {'recomputed':>10} {'fall':>10}")
-    mib = 2**20
-    falls = {}
 
     def line(name, a, b):
-        falls[name] = a - b
-        print(f"{name:42} {a / mib:>10.1f} {b / mib:>10.1f} {(a - b) / mib:>10.1f}")
+        print(f"{name:42} {a / MIB:>10.1f} {b / MIB:>10.1f} {(a - b) / MIB:>10.1f}")
 
     line("ledger", kept["peak"], again["peak"])
     line("ledger, made in the step", kept["made in the step"], again["made in the step"])
     line("tracemalloc, made in the step", kept["tracemalloc"], again["tracemalloc"])
     result["resident"] = {}
-    for fixed, name in ((True, "resident, freed memory given back"), (False, "resident, as it is")):
+    for fixed, name in ((True, GIVEN_BACK), (False, "resident, as it is")):
         pair = [in_own_process("resident", args, segments, fixed)["bytes"]
                 for segments in (0, args.segments)]
         result["resident"][name] = pair
         line(name, *pair)
-    bars.append(bar("fall of the peak resident memory against the ledger's: difference",
-                    abs(falls["resident, freed memory given back"] / falls["ledger"] - 1), 0.1,
-                    at_most=True))
-
     for i, what in ((0, "ledger, activations offloaded"), (2, "    MiB moved, there and back")):
-        print(f"{what:42} {kept['offload'][i] / mib:>10.1f} {again['offload'][i] / mib:>10.1f}")
+        print(f"{what:42} {kept['offload'][i] / MIB:>10.1f} {again['offload'][i] / MIB:>10.1f}")
 
     print(f"\n{'first fit: free, but in pieces':42} {'kept':>10} {'recomputed':>10}")
     for layout in ("as it comes", "contiguous"):
@@ -214,8 +209,46 @@ def main():
     result["times_s"] = in_own_process("times", args)
     extra = ratio(result["times_s"]["recomputed"], result["times_s"]["kept"])
     print(f"\na recomputed step takes {extra:.2f} times as long; 4/3 where backward is 2 forwards")
-    print_bars(bars)
-    write_json({**result, "bars": bars}, args.out, "memory.json")
+    finish(result, *report(result), args.out)
+
+
+def report(figures):
+    """(bars, rows) of the figures."""
+    kept, again = figures["ledger"]["kept"], figures["ledger"]["recomputed"]
+    of_states = [bar(f"{level}: ledger's states - 16 X, bytes", abs(held - 16 * n_params), 0,
+                     at_most=True) for level, (held, n_params) in figures["states"].items()]
+    activations = bar("activations, predicted against the ledger's: % off",
+                      100 * abs(kept["predicted"] / (kept["activations"] + kept["inputs"]) - 1), 2,
+                      at_most=True)
+    ledger_fall = kept["peak"] - again["peak"]
+    whole, less = figures["resident"][GIVEN_BACK]
+    resident = bar("fall of the peak resident memory against the ledger's: % off",
+                   100 * abs((whole - less) / ledger_fall - 1), 10, at_most=True)
+    slower = ratio(figures["times_s"]["recomputed"], figures["times_s"]["kept"])
+    offloaded, _, moved = kept["offload"]
+    as_it_comes, contiguous = (in_pieces / span for _, span, in_pieces in
+                               (kept["as it comes"], kept["contiguous"]))
+    off = sum(b["figure"] for b in of_states)
+    return [*of_states, activations, resident], [
+        row(f"memory: the ledger's states of a GPT in {', '.join(figures['states'])}",
+            "16 bytes a parameter", f"{off:,} bytes off" if off else "equal, to the byte",
+            of_states),
+        row(f"activations of a GPT of {figures['blocks']} blocks, predicted from one row and two",
+            "the ledger's", f"{number(activations['figure'])}% off", [activations]),
+        row("the peak resident memory of its step falls by "
+            f"{number((whole - less) / MIB)} MiB with {figures['segments']} recomputed segments",
+            f"the ledger's fall, {number(ledger_fall / MIB)} MiB",
+            f"{number(resident['figure'])}% off", [resident]),
+        row("a recomputed step's time, 4 blocks", "of a step that keeps all; 4/3 by count",
+            f"{number(slower)} times"),
+        row("the same step with its activations offloaded: the device's peak, by the ledger",
+            f"{number(kept['peak'] / MIB)} MiB that keep all; {number(again['peak'] / MIB)} MiB "
+            "recomputed", f"{number(offloaded / MIB)} MiB, for {number(moved / MIB)} MiB of "
+            "traffic"),
+        row("memory free, but not in one piece, at the worst moment of that step (first fit)",
+            f"with one contiguous buffer for what lives long: {contiguous:.0%}",
+            f"{as_it_comes:.0%}"),
+    ]
 
 
 if __name__ == "__main__":

@@ -10,12 +10,24 @@ step: the ops' choice of precision on a model whose ops all stay in fp32.
 """
 
 import argparse
-import os
 import statistics
-import subprocess
 import sys
 
-from common import bar, machine, print_bars, ratio, take_turns, timed, write_json
+from common import (
+    bar,
+    best_ratio,
+    faster,
+    finish,
+    heading,
+    measured,
+    number,
+    ratio,
+    row,
+    take_turns,
+    threads,
+    timed,
+    write_figures,
+)
 
 N_TENSORS, N_ELEMS = 100, 100_000
 OURS, MASTER, TORCH = "minidl fused", "minidl fused, O2", "PyTorch fused"
@@ -28,7 +40,7 @@ def options():
     )
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--out", help="JSON file (default benchmarks/results/optimizer.json)")
+    parser.add_argument("--out", help="JSON file")
     parser.add_argument("--measure", help=argparse.SUPPRESS)  # the file of one thread count
     return parser.parse_args()
 
@@ -103,7 +115,7 @@ def contestants(n_threads):
 
 
 def autocast_overhead(repeats):
-    """Median over the rounds of (step under autocast) / (step without), every op left in fp32."""
+    """Seconds of each round of a step under autocast, and without: every op left in fp32."""
     import numpy as np
 
     import minidl
@@ -122,61 +134,56 @@ def autocast_overhead(repeats):
         optimizer.step()
         optimizer.zero_grad()
 
-    times = take_turns({"with": timed(lambda: step(True)), "without": timed(lambda: step(False))},
-                       repeats, warm_up=2)
-    return ratio(times["with"], times["without"])
+    return take_turns({"with": timed(lambda: step(True)), "without": timed(lambda: step(False))},
+                      repeats, warm_up=2)
 
 
 def measure(n_threads, repeats):
     times = take_turns(contestants(n_threads), repeats, warm_up=2)
-    return {"times_s": times, "autocast": autocast_overhead(repeats)}
+    return {"times_s": times, "autocast_s": autocast_overhead(repeats)}
 
 
 def main():
     args = options()
     if args.measure:
-        import json
-        from pathlib import Path
-
-        figures = measure(args.threads[0], args.repeats)
-        Path(args.measure).write_text(json.dumps(figures))
-        return
-    print(machine())
-    print(f"AdamW, {N_TENSORS} tensors of {N_ELEMS:,}; median ms, and ratios of turns\n")
-    result, bars = {"machine": machine(), "threads": {}}, []
-    for n_threads in args.threads:
-        figures = in_own_process(n_threads, args.repeats)
-        times = figures["times_s"]
-        result["threads"][n_threads] = figures
+        return write_figures(measure(args.threads[0], args.repeats), args.measure)
+    print(heading())
+    print(f"AdamW, {N_TENSORS} tensors of {N_ELEMS:,}; median ms, ratios of turns\n", flush=True)
+    figures = {}
+    for n in args.threads:
+        figures[n] = measured(sys.executable, __file__, "--threads", n, "--repeats", args.repeats,
+                              **threads(n))
+        times = figures[n]["times_s"]
         for name, seconds in times.items():
-            print(f"{n_threads} threads  {name:20} {statistics.median(seconds) * 1e3:8.2f} ms   "
+            print(f"{n} threads  {name:20} {statistics.median(seconds) * 1e3:8.2f} ms   "
                   f"minidl fused is {ratio(seconds, times[OURS]):6.2f} times as fast")
-        print(f"{n_threads} threads  a step under autocast that casts nothing: "
-              f"{(figures['autocast'] - 1) * 100:+.1f}%\n")
-        what = f"AdamW, {n_threads} threads, against"
-        if TORCH in times:
-            bars.append(bar(f"{what} PyTorch fused", ratio(times[TORCH], times[OURS]), 1))
-        bars.append(bar(f"{what} NumPy's expressions", ratio(times[CHAIN], times[OURS]), 5))
-        bars.append(bar(f"a step's time under autocast, {n_threads} threads", figures["autocast"],
-                        1.03, at_most=True))
-    print_bars(bars)
-    write_json({**result, "bars": bars}, args.out, "optimizer.json")
+        print(f"{n} threads  a step under autocast that casts nothing: "
+              f"{(ratio(*figures[n]['autocast_s'].values()) - 1) * 100:+.1f}%\n", flush=True)
+    finish(figures, *report(figures), args.out)
 
 
-def in_own_process(n_threads, repeats):
-    """The figures for one number of threads: BLAS reads it when it is loaded."""
-    import json
-    import tempfile
-    from pathlib import Path
-
-    environ = dict(os.environ, OPENBLAS_THREAD_TIMEOUT="4")
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        environ[name] = str(n_threads)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "figures.json"
-        subprocess.run([sys.executable, __file__, "--measure", str(path), "--threads",
-                        str(n_threads), "--repeats", str(repeats)], env=environ, check=True)
-        return json.loads(path.read_text())
+def report(figures):
+    """(bars, rows) of the figures."""
+    bars, rows = [], []
+    question = f"AdamW over {N_TENSORS} tensors of {N_ELEMS:,}"
+    peers = (TORCH, "PyTorch's `AdamW(fused=True)`", 1), (CHAIN, "NumPy's expressions", 5)
+    for n, found in figures.items():
+        times, threads = found["times_s"], f"{n} thread{'s' * (int(n) > 1)}"
+        for peer, name, wanted in peers:
+            if peer in times:
+                bars.append(faster(f"AdamW, {threads}: {peer} / ours", times[peer], times[OURS],
+                                   wanted))
+                rows.append(row(f"{question}, {threads}", name,
+                                f"{number(bars[-1]['figure'])} times its speed", bars[-1:]))
+    for n, found in figures.items():
+        turns = found["autocast_s"].values()  # with, without
+        bars.append(bar(f"a step's time under autocast / without, {n} threads", ratio(*turns), 1.03,
+                        at_most=True, best=best_ratio(*turns)))
+    mine = bars[-len(figures):]
+    rows.append(row(f"autocast that casts nothing, {', '.join(map(str, figures))} threads",
+                    "a step without", ", ".join(f"{b['figure']:.3f}" for b in mine)
+                    + " times its time", mine))
+    return bars, rows
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import argparse
 import math
 
 import numpy as np
-from common import bar, machine, print_bars, write_json
+from common import bar, finish, heading, number, row
 
 import minidl
 from minidl import optim
@@ -40,7 +40,7 @@ def options():
     parser.add_argument("--elems", type=int, default=100_000, help="float32 parameters")
     parser.add_argument("--seconds", type=float, default=120.0, help="modelled, of each training")
     parser.add_argument("--excess", type=float, default=0.5, help="loss above the best one")
-    parser.add_argument("--out", help="JSON file (default benchmarks/results/param_server.json)")
+    parser.add_argument("--out", help="JSON file")
     return parser.parse_args()
 
 
@@ -166,23 +166,35 @@ def table_of_times(seconds, excess):
 
 def main():
     args = options()
-    print(machine())
+    print(heading())
     n_elems = math.ceil(args.elems / 32) * 32  # equal tensors, chunks and shards
-    of_bytes = table_of_bytes(n_elems)
-    times = table_of_times(args.seconds, args.excess)
-    found = {(row["workers"], row["rule"]): row for row in times}
-    slow = {rule: found["one 3 x slower", rule]["modelled_s"] for rule in ("sync", "async")}
-    even = {rule: found["3 equal", rule]["updates"] or math.inf for rule in ("sync", "async")}
-    wrong = sum(not row["ok"] or not row["ring_ok"] for row in of_bytes)
-    bars = [
-        bar("byte counts that differ from their formulas", wrong, 0, at_most=True),
-        bar("one slow: sync's time to the loss over async's", slow["sync"] / slow["async"], 2),
-        bar("equal workers: async's updates to the loss over sync's",
-            even["async"] / even["sync"], 1.01),
+    figures = {"n_elems": n_elems, "bytes": table_of_bytes(n_elems),
+               "times": table_of_times(args.seconds, args.excess)}
+    finish(figures, *report(figures), args.out)
+
+
+def report(figures):
+    """(bars, rows) of the figures."""
+    wrong = sum(not f["ok"] or not f["ring_ok"] for f in figures["bytes"])
+    found = {(f["workers"], f["rule"]): f for f in figures["times"]}
+    slow, even = ({rule: figure for (workers, rule), figure in found.items() if workers == which}
+                  for which in ("one 3 x slower", "3 equal"))
+    gains = {rule: slow["sync"]["modelled_s"] / figure["modelled_s"]
+             for rule, figure in slow.items() if rule != "sync"}
+    updates = {rule: even[rule]["updates"] or math.inf for rule in ("sync", "async")}
+    exact = bar("byte counts that differ from their formulas", wrong, 0, at_most=True)
+    gain = bar("one slow: sync's time to the loss over async's", gains["async"], 2)
+    delay = bar("equal workers: async's updates to the loss over sync's",
+                updates["async"] / updates["sync"], 1.01)
+    return [exact, gain, delay], [
+        row("bytes of a step through S servers, N workers, parameters of K bytes", "2 N K / S",
+            f"{wrong} differ" if wrong else "equal, to the byte", [exact]),
+        row("parameter server, one of 3 workers 3 times slower (modelled): sync's time to a loss",
+            "async's", f"{number(gains.pop('async'))} times", [gain]),
+        *(row("the same", f"{rule}'s", f"{number(by)} times") for rule, by in gains.items()),
+        row("the same with equal workers: async's updates to that loss", "sync's",
+            f"{number(delay['figure'])} times", [delay]),
     ]
-    print_bars(bars)
-    result = {"machine": machine(), "n_elems": n_elems, "bytes": of_bytes, "times": times}
-    write_json(result | {"bars": bars}, args.out, "param_server.json")
 
 
 if __name__ == "__main__":

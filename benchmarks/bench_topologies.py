@@ -32,7 +32,19 @@ from functools import partial
 
 import numpy as np
 from cluster import ETHERNET, HEADERS, MTU, SEGMENT, ClusterError, cluster
-from common import machine, ratio, take_turns, write_json
+from common import (
+    bar,
+    best_ratio,
+    finish,
+    heading,
+    number,
+    ratio,
+    row,
+    skip,
+    span,
+    take_turns,
+    write_figures,
+)
 
 from minidl.comm import double_tree, halving_doubling, hierarchical, ring, simulate, tree, world
 from minidl.comm.ledger import Ledger
@@ -54,7 +66,7 @@ def options():
     parser.add_argument("--mbit", type=float, default=200.0, help="rate of each host's link")
     parser.add_argument("--kib", type=int, nargs="+", default=[64, 1024, 4096])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--out", help="JSON file (default benchmarks/results/topologies.json)")
+    parser.add_argument("--out", help="JSON file")
     parser.add_argument("--measure", help=argparse.SUPPRESS)  # the file for rank 0, under mpiexec
     return parser.parse_args()
 
@@ -103,8 +115,7 @@ def measure(args):
                 for name in contestants
             }
     if t.rank == 0:
-        with open(args.measure, "w") as file:
-            json.dump({"links": links, "sizes_kib": figures}, file)
+        write_figures({"links": links, "sizes_kib": figures}, args.measure)
 
 
 def reduce_and_check(t, name, reduce, x):
@@ -204,18 +215,35 @@ def main():
             with open(out) as file:
                 run = json.load(file)
     except ClusterError as error:
-        sys.exit(f"make cluster: {error}")
+        skip(f"make cluster: {error}")
     except KeyboardInterrupt:
         sys.exit(130)
-    ok = report(run, args)
+    print_table(run, args)
     settings = {k: v for k, v in vars(args).items() if k not in ("measure", "out")}
-    write_json({"machine": machine(), **settings, **run}, args.out, "topologies.json")
-    sys.exit(0 if ok else 1)
+    finish({**settings, **run}, *report({**settings, **run}), args.out)
 
 
-def report(run, args):
-    """Print the table, add what is modelled to the figures; whether all rows are ok."""
-    print(machine())
+def report(figures):
+    """(bars, rows) of the figures."""
+    sizes, hosts = figures["sizes_kib"], f"{figures['hosts']} hosts x {figures['per_host']} ranks"
+    kib, found = max(sizes.items(), key=lambda item: int(item[0]))
+    times = [found[name]["times_s"] for name in ("ring", "hierarchical")]
+    rows = [r for size in sizes.values() for r in size.values()]
+    headers = [r["bridge_bytes"] / r["ledger_bytes"] for r in rows]
+    fast = bar(f"{kib} KiB over {hosts}: flat ring / hierarchical", ratio(*times), 1,
+               best=best_ratio(*times))
+    exact = bar("algorithms and sizes that send others than the ledger's bytes and headers",
+                sum(not r["ok"] for r in rows), 0, at_most=True)
+    return [fast, exact], [
+        row(f"{int(kib) >> 10} MiB over {hosts}, TCP at {figures['mbit']:g} Mbit/s: hierarchical "
+            "all-reduce", "the flat ring", f"{number(fast['figure'])} times its speed", [fast]),
+        row("bytes over the bridge between those hosts, by the interface counters", "the ledger's",
+            f"{span(headers)} times, headers included", [exact])]
+
+
+def print_table(run, args):
+    """Print the table, add what is modelled to the figures."""
+    print(heading())
     print(
         f"{args.hosts} hosts x {args.per_host} ranks, {args.mbit:g} Mbit/s per host and direction; "
         f"{args.rounds} rounds"
@@ -226,24 +254,21 @@ def report(run, args):
         f"\n{'KiB':>5} {'all-reduce':17} {'K between hosts':>15} {'measured ms':>12} {'/ ring':>7} "
         f"{'modelled ms':>12} {'bridge / ledger':>16} {'at most':>8}  ok"
     )
-    all_ok = True
     for kib, rows in run["sizes_kib"].items():
-        for name, row in rows.items():
+        for name, found in rows.items():
             rounds = args.rounds + 1  # the warm-up round counts too
-            row["modelled_s"] = modelled(name, int(kib), args, run["links"])
-            ledger, bridge = row["ledger_bytes"], row["bridge_bytes"]
+            found["modelled_s"] = modelled(name, int(kib), args, run["links"])
+            ledger, bridge = found["ledger_bytes"], found["bridge_bytes"]
             limit = most(ledger, rounds)
-            row["ratio_to_ring"] = ratio(row["times_s"], rows["ring"]["times_s"])
-            row["ok"] = ledger <= bridge <= limit
-            all_ok &= row["ok"]
+            found["ratio_to_ring"] = ratio(found["times_s"], rows["ring"]["times_s"])
+            found["ok"] = ledger <= bridge <= limit
             print(
                 f"{kib:>5} {name:17} {ledger / rounds / (int(kib) << 10):15.2f} "
-                f"{statistics.median(row['times_s']) * 1e3:12.1f} "
-                f"{row['ratio_to_ring']:7.2f} {row['modelled_s'] * 1e3:12.1f} "
-                f"{bridge / ledger:16.3f} {limit / ledger:8.3f}  {'yes' if row['ok'] else 'NO'}",
+                f"{statistics.median(found['times_s']) * 1e3:12.1f} "
+                f"{found['ratio_to_ring']:7.2f} {found['modelled_s'] * 1e3:12.1f} "
+                f"{bridge / ledger:16.3f} {limit / ledger:8.3f}  {'yes' if found['ok'] else 'NO'}",
                 flush=True,
             )
-    return all_ok
 
 
 if __name__ == "__main__":

@@ -1,21 +1,44 @@
 """How long does a GPT's training step take, in minidl and in PyTorch eager, on the CPU?
 
-    python benchmarks/bench_train_step.py [--threads 2] [--repeats 7] [--plain] [--out FILE.json]
+    python benchmarks/bench_train_step.py [--threads 2] [--repeats 7] [--out FILE.json]
 
 The same model (4 layers, width 256, 8 heads, context 256, vocabulary 256), the same weights, the
-same batch of 8, AdamW; float32. Both are checked to give the same losses first. The two take
-turns in blocks of three steps, so that a change of the machine's speed meets both; the ratio is the
-median over the blocks. The floor is the sum of the step's matrix products alone, by NumPy's BLAS.
-Then a table of where minidl's time goes, by operation, and of the activations that a forward saves
-for backward: with the kernels, with the plain ops, and in PyTorch.
+same batch of 8, AdamW; float32: minidl with its kernels, minidl without, where all is NumPy, and
+PyTorch. All are checked to give the same losses first. They take turns in blocks of three steps, so
+that a change of the machine's speed meets all; a ratio is the median over the blocks. The floor is
+the sum of the step's matrix products alone, by NumPy's BLAS. Then a table of where minidl's time
+goes, by operation, and of the activations that a forward saves for backward: with the kernels, with
+the plain ops, and in PyTorch.
 """
 
 import argparse
-import ctypes
-import os
 import statistics
 import sys
 import time
+
+import numpy as np
+from common import (
+    bar,
+    best_ratio,
+    finish,
+    heading,
+    measured,
+    number,
+    ratio,
+    row,
+    take_turns,
+    timed,
+    write_figures,
+)
+
+import minidl
+from minidl import nn, optim
+from minidl.backward import saved_by_op
+from minidl.function import Function
+from minidl.launcher import environment
+from minidl.nn import functional as F
+
+OURS, PLAIN, TORCH, FLOOR = "minidl", "NumPy alone", "PyTorch eager", "matrix products alone"
 
 
 def options():
@@ -23,28 +46,10 @@ def options():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=7, help="blocks of three steps of each")
-    parser.add_argument("--plain", action="store_true", help="without the fused kernels")
-    parser.add_argument("--out", help="JSON file (default benchmarks/results/train_step*.json)")
+    parser.add_argument("--out", help="JSON file")
+    parser.add_argument("--measure", help=argparse.SUPPRESS)  # the file of the process that does
     return parser.parse_args()
 
-
-ARGS = options()
-for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[name] = str(ARGS.threads)  # before NumPy loads its BLAS
-# as `minidl run` does; launcher.py says why. The second is for PyTorch's memory, too
-os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
-if sys.platform == "linux":
-    for option, value in ((-1, 2**30), (-3, 2**25)):  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
-        ctypes.CDLL(None).mallopt(option, value)
-
-import numpy as np  # noqa: E402
-from common import machine, write_json  # noqa: E402
-
-import minidl  # noqa: E402
-from minidl import nn, optim  # noqa: E402
-from minidl.backward import saved_by_op  # noqa: E402
-from minidl.function import Function  # noqa: E402
-from minidl.nn import functional as F  # noqa: E402
 
 LAYERS, WIDTH, HEADS, CONTEXT, BATCH, VOCAB = 4, 256, 8, 256, 8, 256
 STEPS_PER_BLOCK = 3
@@ -70,13 +75,13 @@ def saved(model, x, y):
     return saved_by_op(F.cross_entropy(model(x).reshape(-1, VOCAB), y.reshape(-1)))
 
 
-def make_torch(weights):
+def make_torch(weights, n_threads):
     """The same model in PyTorch's own modules, with the same names."""
     import torch
     import torch_gpt
     from torch.nn import functional as TF
 
-    torch.set_num_threads(ARGS.threads)
+    torch.set_num_threads(n_threads)
 
     model = torch_gpt.make(weights, VOCAB, CONTEXT, LAYERS, HEADS, WIDTH)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -108,32 +113,26 @@ def make_torch(weights):
     return step, saved_bytes
 
 
-def block_time(step, x, y):
-    """Seconds per step, over one block."""
-    start = time.perf_counter()
-    for _ in range(STEPS_PER_BLOCK):
-        step(x, y)
-    return (time.perf_counter() - start) / STEPS_PER_BLOCK
-
-
-def matmul_time():
-    """Seconds that the step's matrix products take alone, in NumPy: forward, and two backward."""
+def matmuls():
+    """A function that does the step's matrix products alone, in NumPy: forward, two backward."""
     n, c, d = BATCH * CONTEXT, WIDTH, WIDTH // HEADS
     shapes = [(n, c, 3 * c), (n, c, c), (n, c, 4 * c), (n, 4 * c, c)] * LAYERS + [(n, c, VOCAB)]
     products = []
     for m, k, p in shapes:
         x, w, gy = (np.ones(s, np.float32) for s in ((m, k), (p, k), (m, p)))
         products += [(x, w.T), (gy, w), (gy.T, x)]
-    q, scores = np.ones((BATCH * HEADS, CONTEXT, d), np.float32), None
+    q = np.ones((BATCH * HEADS, CONTEXT, d), np.float32)
     scores = np.ones((BATCH * HEADS, CONTEXT, CONTEXT), np.float32)
     qt = q.transpose(0, 2, 1)
     # attention: scores and output forward; dv, dP, dq, dk backward
     products += [(q, qt), (scores, q), (scores, q), (q, qt), (scores, q), (scores, q)] * LAYERS
     outs = [np.empty(a.shape[:-1] + b.shape[-1:], np.float32) for a, b in products]
-    start = time.perf_counter()
-    for (a, b), out in zip(products, outs):
-        np.matmul(a, b, out=out)
-    return time.perf_counter() - start
+
+    def run():
+        for (a, b), out in zip(products, outs):
+            np.matmul(a, b, out=out)
+
+    return run
 
 
 def profile(step, x, y, n_steps=3):
@@ -170,43 +169,41 @@ def subclasses(cls):
     return [s for c in cls.__subclasses__() for s in (c, *subclasses(c))]
 
 
-def main():
+def measure(args):
+    """All of it, in the environment that `minidl run` gives a process."""
     rng = np.random.default_rng(0)
     ids = rng.integers(0, VOCAB, (BATCH, CONTEXT + 1))
-    x, y = ids[:, :-1].copy(), ids[:, 1:].copy()
-    model, ours = make_minidl()
-    print(machine())
+    batch = ids[:, :-1].copy(), ids[:, 1:].copy()
+    model, step = make_minidl()
     print(f"GPT: {LAYERS} layers, width {WIDTH}, {HEADS} heads, context {CONTEXT}, batch {BATCH}, "
-          f"{sum(p.numel() for p in model.parameters()):,} parameters, {ARGS.threads} threads")
+          f"{sum(p.numel() for p in model.parameters()):,} parameters, {args.threads} threads")
+    weights = {k: v.copy() for k, v in model.state_dict().items()}
+    _, plain = make_minidl()
+    steps = {OURS: step, PLAIN: minidl.use_fused(False)(plain)}
+    their_saved = None
     try:
-        theirs, their_saved = make_torch({k: v.copy() for k, v in model.state_dict().items()})
+        steps[TORCH], their_saved = make_torch(weights, args.threads)
     except ImportError:
-        theirs = None
         print("PyTorch is not installed: pip install 'minidl[bench]'. minidl's times alone:")
-    result = {"machine": machine(), "threads": ARGS.threads}
-    losses = [ours(x, y) for _ in range(3)]  # and warm-up
-    if theirs:
-        peer = [theirs(x, y) for _ in range(3)]
-        print("losses of the first steps: minidl", [f"{v:.5f}" for v in losses],
-              " PyTorch", [f"{v:.5f}" for v in peer])
-        # float32: three steps of the same formulas
-        np.testing.assert_allclose(losses, peer, rtol=1e-4)
-    times = {"minidl": [], "PyTorch eager": [], "matrix products alone": []}
-    for _ in range(ARGS.repeats):
-        times["minidl"].append(block_time(ours, x, y))
-        if theirs:
-            times["PyTorch eager"].append(block_time(theirs, x, y))
-        times["matrix products alone"].append(matmul_time())
+    losses = {name: [step(*batch) for _ in range(3)] for name, step in steps.items()}
+    for name, values in losses.items():  # float32: three steps of the same formulas
+        print(f"losses of the first steps: {name:<14}", [f"{v:.5f}" for v in values])
+        np.testing.assert_allclose(values, losses[OURS], rtol=1e-4)
+    contestants = {name: timed(lambda step=step: step(*batch), calls=STEPS_PER_BLOCK)
+                   for name, step in steps.items()}
+    times = take_turns(contestants | {FLOOR: timed(matmuls())}, args.repeats)
     print(f"\n{'':24}{'median ms':>10}{'min':>8}{'max':>8}{'minidl /':>10}")
     for name, values in times.items():
-        if not values:
-            continue
-        ratio = statistics.median(a / b for a, b in zip(times["minidl"], values))
         print(f"{name:24}{1e3 * statistics.median(values):>10.1f}{1e3 * min(values):>8.1f}"
-              f"{1e3 * max(values):>8.1f}{ratio:>10.2f}")
-        result[name] = {"median_s": statistics.median(values), "minidl_over_this": ratio}
-    table, total = profile(ours, x, y)
-    print(f"\nwhere minidl's {1e3 * total:.0f} ms go (ms per step)\n"
+              f"{1e3 * max(values):>8.1f}{ratio(times[OURS], values):>10.2f}")
+    operations = {name: print_profile(name, steps[name], *batch) for name in (OURS, PLAIN)}
+    return {"threads": args.threads, "times_s": times, "operations_s": operations,
+            "saved_bytes": print_saved(model, their_saved, *batch)}
+
+
+def print_profile(name, step, x, y):
+    table, total = profile(step, x, y)
+    print(f"\nwhere the {1e3 * total:.0f} ms of {name} go (ms per step)\n"
           f"{'operation':28}{'forward':>9}{'backward':>10}{'share':>8}")
     names = sorted({n for n, _ in table}, key=lambda n: -sum(
         table.get((n, p), 0) for p in ("forward", "backward")))
@@ -216,7 +213,10 @@ def main():
             print(f"{name:28}{1e3 * f:>9.1f}{1e3 * b:>10.1f}{(f + b) / total:>8.1%}")
     rest = total - sum(table.values())
     print(f"{'optimizer, engine, Python':28}{1e3 * rest:>19.1f}{rest / total:>8.1%}")
-    result["operations_s"] = {f"{n}.{p}": v for (n, p), v in table.items()}
+    return {f"{n}.{p}": v for (n, p), v in table.items()}
+
+
+def print_saved(model, their_saved, x, y):
     kernels = saved(model, x, y)
     with minidl.use_fused(False):
         plain = saved(model, x, y)
@@ -227,16 +227,41 @@ def main():
         print(f"{name:28}{kernels[names[name]] / mib:>9.2f}{plain.get(name, 0) / mib:>10.2f}")
     totals = {"kernels": sum(kernels.values()), "plain ops": sum(plain.values())}
     print(f"{'all':28}{totals['kernels'] / mib:>9.2f}{totals['plain ops'] / mib:>10.2f}", end="")
-    if theirs:
-        totals["PyTorch eager"] = their_saved(x, y)
-        print(f"   PyTorch eager {totals['PyTorch eager'] / mib:.2f}", end="")
+    if their_saved:
+        totals[TORCH] = their_saved(x, y)
+        print(f"   {TORCH} {totals[TORCH] / mib:.2f}", end="")
     # what attention by softmax(q k^T) v would hold beside this: softmax's result for each head
     print(f"\nthe matrices of attention's weights, which nobody here saves: "
           f"{4 * LAYERS * BATCH * HEADS * CONTEXT**2 / mib:.0f}")
-    result["saved_bytes"] = totals
-    write_json(result, ARGS.out, "train_step_plain.json" if ARGS.plain else "train_step.json")
+    return totals
+
+
+def main():
+    args = options()
+    if args.measure:
+        return write_figures(measure(args), args.measure)
+    print(heading(), flush=True)
+    figures = measured(sys.executable, __file__, "--threads", args.threads, "--repeats",
+                       args.repeats, **environment(1, args.threads))
+    finish(figures, *report(figures), args.out)
+
+
+def report(figures):
+    """(bars, rows) of the figures."""
+    times, bars, rows = figures["times_s"], [], []
+    if TORCH not in times:
+        return bars, rows
+    for name, question, wanted in (
+        (OURS, f"a GPT's training step: {LAYERS} layers, width {WIDTH}, context {CONTEXT}, batch "
+               f"{BATCH}; {figures['threads']} threads", 0.9),
+        (PLAIN, "the same without the kernels, NumPy alone", 1.6),
+    ):
+        by, best = (f(times[name], times[TORCH]) for f in (ratio, best_ratio))
+        bars.append(bar(f"a step's time, {name} / PyTorch", by, wanted, at_most=True, best=best))
+        rows.append(row(question, TORCH, f"{number(by)} times its time; {number(best)} by the "
+                        "least times", bars[-1:]))
+    return bars, rows
 
 
 if __name__ == "__main__":
-    with minidl.use_fused(not ARGS.plain):
-        main()
+    main()

@@ -10,20 +10,25 @@ on a busy machine a median counts the neighbours' work, too. Starts itself under
 """
 
 import argparse
-import json
-import os
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
 
 import numpy as np
-from common import machine, ratio, take_turns, write_json
+from common import (
+    finish,
+    heading,
+    number,
+    on_ranks,
+    ratio,
+    row,
+    take_turns,
+    threads,
+    timed,
+    write_figures,
+)
 
 from minidl.comm import ring, tree, world
 from minidl.comm.watch import Watch
-from minidl.launcher import environment, find_mpiexec
 
 CALLS = 10  # few, so that some rounds run without being interrupted
 
@@ -34,7 +39,7 @@ def options():
     )
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--rounds", type=int, default=100)
-    parser.add_argument("--out", help="JSON file (default benchmarks/results/watch.json)")
+    parser.add_argument("--out", help="JSON file")
     parser.add_argument("--measure", help=argparse.SUPPRESS)  # the file for rank 0, under mpiexec
     return parser.parse_args()
 
@@ -44,13 +49,7 @@ def measure(args):
     t = world()
     x = np.ones(256, np.float32)
 
-    def loop():
-        start = time.perf_counter()
-        total = 0
-        for i in range(2_000_000):
-            total += i
-        return time.perf_counter() - start
-
+    loop = timed(lambda: sum(i for i in range(2_000_000)))
     before = [loop() for _ in range(5)]
     watched = Watch(t)
 
@@ -79,37 +78,35 @@ def measure(args):
             "watched_over_plain": ratio(times["watched"], times["plain"]),
             "compute_with_threads_over_without": min(after) / min(before),
         }
-        with open(args.measure, "w") as f:
-            json.dump(figures, f)
+        write_figures(figures, args.measure)
 
 
 def main():
     args = options()
     if args.measure:
         return measure(args)
-    print(machine())
+    print(heading())
     print(f"ring all-reduce of 1 KiB, {args.rounds} rounds of {CALLS} calls\n")
     print(
         f"{'ranks':>5} {'plain us':>9} {'added us':>9} {'at best':>8} {'ratio':>6} "
         f"{'compute with threads':>21}"
     )
-    result = {"machine": machine(), "ranks": {}}
+    result = {}
     for n in args.ranks:
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "figures.json")
-            command = [find_mpiexec(), "-n", str(n), sys.executable, __file__, "--measure", path]
-            subprocess.run(
-                [*command, "--rounds", str(args.rounds)], env=environment(n, 1), check=True
-            )
-            with open(path) as f:
-                figures = json.load(f)
-        result["ranks"][n] = figures
+        result[n] = figures = on_ranks(n, __file__, "--rounds", args.rounds, **threads(1))
         print(
             f"{n:>5} {figures['plain_us']:>9.1f} {figures['added_us']:>9.1f} "
             f"{figures['added_us_at_best']:>8.1f} {figures['watched_over_plain']:>6.2f} "
             f"{figures['compute_with_threads_over_without']:>21.3f}"
         )
-    write_json(result, args.out, "watch.json")
+    finish(result, [], rows_of(result), args.out)
+
+
+def rows_of(figures):
+    return [row(f"a watched collective, 1 KiB, {n} ranks: what `Watch` adds",
+                f"unwatched: {number(f['plain_us'])} us",
+                f"{number(f['added_us'])} us; {number(f['added_us_at_best'])} us at best")
+            for n, f in figures.items()]
 
 
 if __name__ == "__main__":

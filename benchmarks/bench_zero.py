@@ -16,25 +16,32 @@ not slower than PyTorch.
 """
 
 import argparse
-import json
-import os
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
 from functools import partial
-from pathlib import Path
 
 import numpy as np
-from common import bar, machine, print_bars, ratio, take_turns, write_json
+from common import (
+    bar,
+    best_ratio,
+    faster,
+    finish,
+    heading,
+    number,
+    on_ranks,
+    ratio,
+    row,
+    start_gloo,
+    take_turns,
+    threads,
+    write_figures,
+)
 
 import minidl
 from minidl import amp, comm, memory, nn, optim
 from minidl.comm import links, naive, simulate
 from minidl.comm.ledger import Ledger
 from minidl.comm.throttled import Throttled
-from minidl.launcher import environment, find_mpiexec
 from minidl.nn import functional as F
 from minidl.parallel import DataParallel, Zero1, Zero2, Zero3
 
@@ -44,7 +51,6 @@ SMALL = VOCAB, 16, 4, HEADS, 32  # vocabulary, context, layers, heads, width
 LARGE = VOCAB, 64, 4, HEADS, 256
 BARS = {"stage 1": 1.05, "stage 2": 1.05, "stage 3": 1.5}
 PEERS = {"ZeroRedundancyOptimizer": "stage 1", "FSDP2": "stage 3"}
-ROOT = Path(__file__).resolve().parents[1]
 
 
 def options():
@@ -53,8 +59,9 @@ def options():
     parser.add_argument("--repeats", type=int, default=9, help="rounds of one step each")
     parser.add_argument("--rows", type=int, default=1, help="windows of 64 bytes a rank")
     parser.add_argument("--net", default="1Gbit,50us", help="the link of part 2")
-    parser.add_argument("--out", help="JSON file (default benchmarks/results/zero.json)")
+    parser.add_argument("--out", help="JSON file")
     parser.add_argument("--worker", help=argparse.SUPPRESS)  # "throttled" or "torch": this is one
+    parser.add_argument("--measure", help=argparse.SUPPRESS)  # its file
     return parser.parse_args()
 
 
@@ -95,7 +102,8 @@ def held_and_sent(t, name):
     return held, held_formula, sent, units * unit + header
 
 
-def bytes_table(result):
+def bytes_table():
+    rows_of_table = []
     print(f"\n{'O2, AdamW, X parameters':24}{'ranks':>6}{'held B':>12}{'formula':>12}"
           f"{'sent B, mean':>15}{'formula':>12}")
     for n in (2, 4, 8):
@@ -105,8 +113,9 @@ def bytes_table(result):
             exact = all(row[0] == row[1] and abs(row[2] - row[3]) < 1e-6 for row in rows)
             print(f"{name:24}{n:>6}{held:>12,}{held_formula:>12,.0f}{sent:>15,.1f}"
                   f"{sent_formula:>12,.1f}  {'exact' if exact else 'NOT EXACT'}")
-            result["bytes"].append(dict(stage=name, ranks=n, held=held, held_formula=held_formula,
+            rows_of_table.append(dict(stage=name, ranks=n, held=held, held_formula=held_formula,
                                         sent=sent, sent_formula=sent_formula, exact=exact))
+    return rows_of_table
 
 
 # -- 2 and 3: time
@@ -141,24 +150,14 @@ def ours(t, name, x, y):
 
 
 def theirs(t, x, y):
-    """{name: step} of PyTorch's; the ranks meet at a port of this machine."""
-    import socket
-
+    """{name: step} of PyTorch's."""
     import torch
     import torch_gpt
-    from torch import distributed
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
     torch.set_num_threads(1)
-    port = np.zeros(1, np.int64)
-    if t.rank == 0:
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            port[0] = s.getsockname()[1]
-    naive.all_reduce(t, port)
-    distributed.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port[0]}", rank=t.rank,
-                                   world_size=t.size)
+    distributed = start_gloo(t)
     minidl.manual_seed(0)
     weights = {k: v.copy() for k, v in nn.GPT(*LARGE).state_dict().items()}
     x, y = torch.from_numpy(x), torch.from_numpy(y)
@@ -186,7 +185,7 @@ def theirs(t, x, y):
 
 
 def worker(args):
-    """One rank: all contestants take turns; rank 0 prints {name: seconds} as JSON."""
+    """One rank: all contestants take turns; rank 0 writes {name: seconds}."""
     t = plain = comm.world()
     if args.worker == "throttled":
         t = Throttled(t, links.parse(args.net, t.size))
@@ -207,7 +206,7 @@ def worker(args):
 
     times = take_turns({name: partial(timed, step) for name, step in steps.items()}, args.repeats)
     if t.rank == 0:
-        print(json.dumps(times))
+        write_figures(times, args.measure)
     if args.worker == "torch":
         from torch import distributed
         distributed.destroy_process_group()
@@ -215,26 +214,16 @@ def worker(args):
 
 def run(args, kind, n):
     """{name: seconds of each round} from n ranks under mpiexec."""
-    command = [find_mpiexec(), "-n", str(n), sys.executable, __file__, "--worker", kind]
-    command += ["--repeats", str(args.repeats), "--rows", str(args.rows), "--net", args.net]
-    env = environment(n) | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
-                            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get(
-                                "PYTHONPATH", "")])}
-    with tempfile.TemporaryFile("w+") as errors:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=env)
-        errors.seek(0)
-        if done.returncode:
-            sys.exit(f"{kind}: {done.stdout}{errors.read()}")
-    return json.loads(done.stdout.splitlines()[-1])
+    return on_ranks(n, __file__, "--worker", kind, "--repeats", args.repeats, "--rows", args.rows,
+                    "--net", args.net, **threads(1))
 
 
-def time_table(title, times, result):
+def print_times(title, times):
     print(f"\n{title}\n{'':26}{'median ms':>10}{'min':>8}{'max':>8}{'/ data parallel':>17}")
     for name, values in times.items():
         by = ratio(values, times["data parallel"])
         print(f"{name:26}{1e3 * statistics.median(values):>10.0f}{1e3 * min(values):>8.0f}"
               f"{1e3 * max(values):>8.0f}{by:>17.2f}")
-        result[name] = {"median_s": statistics.median(values), "over_data_parallel": by}
 
 
 def main():
@@ -242,36 +231,50 @@ def main():
     if args.worker:
         return worker(args)
     X = sum(p.numel() for p in nn.GPT(*LARGE).parameters())
-    result = dict(machine=machine(), parameters=X, rows=args.rows, repeats=args.repeats,
-                  net=args.net, bytes=[], throttled={}, torch={})
-    print(result["machine"])
+    print(heading())
     print(f"GPT: vocabulary, context, layers, heads, width {LARGE}, {X:,} parameters, "
           f"{args.rows} x {LARGE[1]} bytes a rank, one thread a rank")
-    bytes_table(result)
-    bars = [bar("rows of bytes held and sent that are exact",
-                sum(row["exact"] for row in result["bytes"]) / len(result["bytes"]), 1.0)]
-    times = run(args, "throttled", 4)
+    figures = dict(parameters=X, rows=args.rows, net=args.net, bytes=bytes_table())
+    figures["throttled_s"] = run(args, "throttled", 4)
     _, beta = links.parse(args.net, 4).link(0, 1)
-    result["unit_s"] = beta * 4 * X * 3 / 4
-    print(f"\nmodelled: a unit, (n-1)/n X, of 4 ranks takes {1e3 * result['unit_s']:.0f} ms; data "
-          "parallelism and stages 1, 2 send two, stage 3 about three")
-    time_table(f"4 ranks, {args.net}", times, result["throttled"])
-    bars += [bar(f"{name}: step by data parallelism's, 4 ranks, {args.net}",
-                 ratio(times[name], times["data parallel"]), wanted, at_most=True)
-             for name, wanted in BARS.items()]
+    figures["unit_modelled_s"] = beta * 4 * X * 3 / 4
+    print(f"\nmodelled: a unit, (n-1)/n X, of 4 ranks takes "
+          f"{1e3 * figures['unit_modelled_s']:.0f} ms; data parallelism and stages 1, 2 send two, "
+          "stage 3 about three")
+    print_times(f"4 ranks, {args.net}", figures["throttled_s"])
     try:
         import torch
-        result["torch_version"] = torch.__version__
     except ImportError:
         print("\nPyTorch is not installed: pip install 'minidl[bench]'")
     else:
-        times = run(args, "torch", 2)
-        time_table(f"2 ranks, shared memory; PyTorch {torch.__version__} over gloo", times,
-                   result["torch"])
-        bars += [bar(f"PyTorch's {peer} by minidl's {name}, 2 ranks",
-                     ratio(times[peer], times[name]), 1.0) for peer, name in PEERS.items()]
-    print_bars(bars)
-    write_json(result | {"bars": bars}, args.out, "zero.json")
+        figures["torch_s"] = run(args, "torch", 2)
+        print_times(f"2 ranks, shared memory; PyTorch {torch.__version__} over gloo",
+                    figures["torch_s"])
+    finish(figures, *report(figures), args.out)
+
+
+def report(figures):
+    """(bars, rows) of the figures."""
+    wrong = sum(not line["exact"] for line in figures["bytes"])
+    bars = [bar("stages and ranks whose bytes differ from the formulas", wrong, 0, at_most=True)]
+    rows = [row("ZeRO 1 / 2 / 3: bytes held and sent, 2, 4 and 8 ranks",
+                "4X+12X/n, 2X+14X/n, 16X/n", f"{wrong} differ" if wrong else
+                "equal, to the byte", bars)]
+    times, parallel = figures["throttled_s"], figures["throttled_s"]["data parallel"]
+    for stage, wanted in BARS.items():
+        by, best = (f(times[stage], parallel) for f in (ratio, best_ratio))
+        bars.append(bar(f"{stage}: step by data parallelism's, 4 ranks, {figures['net']}", by,
+                        wanted, at_most=True, best=best))
+        rows.append(row(f"ZeRO {stage}: a GPT's step, 4 ranks, throttled to {figures['net']}",
+                        "data parallel", f"{number(by)} times its time", bars[-1:]))
+    times = figures.get("torch_s", {})
+    for peer, stage in PEERS.items() if times else ():
+        bars.append(faster(f"PyTorch's {peer} by minidl's {stage}, 2 ranks", times[peer],
+                           times[stage], 1.0))
+        rows.append(row(f"ZeRO {stage}: a GPT's step, 2 ranks through shared memory",
+                        f"PyTorch's {peer} over gloo",
+                        f"{number(bars[-1]['figure'])} times its speed", bars[-1:]))
+    return bars, rows
 
 
 if __name__ == "__main__":

@@ -1,17 +1,34 @@
-"""What the benchmarks share: naming the machine, taking turns, writing figures down."""
+"""What the benchmarks share: taking turns, processes of their own, bars, rows of a table.
 
+    figures   what was measured, as JSON: times, ratios, bytes, whatever the benchmark likes
+    bars      [a figure beside what it has to be]: `bar`, `faster`
+    rows      [question, peer, figure, names of its bars]: `row`; run_all.py makes a table of them
+
+A ratio of times is the median over the rounds of two times of one round (`ratio`); beside it stands
+the ratio of the least times (`best_ratio`), which a busy machine disturbs less and luck more. Bars
+judge the median.   Test: tests/benchmarks/test_figures.py
+"""
+
+import importlib.metadata
 import json
 import os
 import platform
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
 
+ROOT = Path(__file__).resolve().parents[1]
+SKIPPED = 77  # the exit status of a benchmark that this machine cannot run, as automake has it
+LOAD = os.getloadavg()[0]  # before anything is measured
+
 
 def machine():
-    """One line: processor, cores this process may use, memory, versions, and how busy it is now."""
+    """One line: processor, cores this process may use, memory, system, Python, NumPy."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     parts = [
         _field("/proc/cpuinfo", "model name") or platform.processor() or platform.machine(),
@@ -20,9 +37,42 @@ def machine():
         f"{platform.system()} {platform.machine()}",
         f"Python {platform.python_version()}",
         f"NumPy {np.__version__}",
-        f"load {os.getloadavg()[0]:.1f}",
     ]
     return ", ".join(parts)
+
+
+def heading():
+    """`machine()`, and how busy it was before."""
+    return f"{machine()}, load {LOAD:.1f}"
+
+
+def versions():
+    """Of the packages that the figures depend on, as far as they are installed."""
+    found = {}
+    for name in ("torch", "mpi4py", "mpich"):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            pass
+    return found
+
+
+def skip(reason):
+    """End a benchmark that cannot run here."""
+    print(f"skipped: {reason}", file=sys.stderr)
+    sys.exit(SKIPPED)
+
+
+def import_torch():
+    """PyTorch, for a benchmark that has nothing to say without it."""
+    try:
+        import torch
+    except ImportError:
+        skip("PyTorch is not installed: pip install 'minidl[bench]'")
+    return torch
+
+
+# -- time
 
 
 def take_turns(contestants, repeats, warm_up=1):
@@ -42,13 +92,14 @@ def take_turns(contestants, repeats, warm_up=1):
     return times
 
 
-def timed(work):
-    """A contestant for `take_turns`: the seconds of one call of `work`."""
+def timed(work, calls=1):
+    """A contestant for `take_turns`: the seconds of one call of `work`, the mean of so many."""
 
     def run():
         start = time.perf_counter()
-        result = work()
-        time_s = time.perf_counter() - start
+        for _ in range(calls):
+            result = work()
+        time_s = (time.perf_counter() - start) / calls
         del result  # gives its memory back outside the measured time
         return time_s
 
@@ -60,31 +111,110 @@ def ratio(slower, faster):
     return statistics.median(a / b for a, b in zip(slower, faster, strict=True))
 
 
-def bar(what, figure, wanted, at_most=False):
-    """A figure beside what it has to be, at least or at most; for `print_bars` and for JSON."""
-    met = figure <= wanted if at_most else figure >= wanted
-    return dict(what=what, figure=figure, wanted=wanted, at_most=at_most, met=bool(met))
-
-
-def print_bars(bars):
-    """A line for each bar: figure, bar, met or not."""
-    print("\nbars")
-    for b in bars:
-        sign, verdict = "<=" if b["at_most"] else ">=", "met" if b["met"] else "NOT MET"
-        print(f"  {b['what']:<64} {b['figure']:>8.3g} {sign} {b['wanted']:<6g} {verdict}")
-
-
 def best_ratio(slower, faster):
-    """The ratio of the least times: for bars, because a busy machine only adds."""
+    """The ratio of the least times."""
     return min(slower) / min(faster)
 
 
-def write_json(result, path, default_name):
-    """Write `result` to `path`, or to benchmarks/results/default_name; prints where."""
-    path = Path(path or Path(__file__).parent / "results" / default_name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(result, indent=1) + "\n")
-    print(f"wrote {path}")
+# -- processes
+
+
+def threads(n):
+    """The environment in which NumPy's BLAS and PyTorch use so many threads: read when loaded."""
+    return dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(n))
+
+
+def measured(*command, **environ):
+    """What a process of `command` wrote as JSON into the file that it got as --measure FILE."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "figures.json"
+        command = [*map(str, command), "--measure", str(path)]
+        subprocess.run(command, env={**os.environ, **environ}, check=True)
+        return json.loads(path.read_text())
+
+
+def on_ranks(n, *command, python=sys.executable, **environ):
+    """As `measured`, of n ranks of a Python script; `python` decides which MPI."""
+    from minidl.launcher import environment, find_mpiexec
+
+    mpiexec = Path(python).parent / "mpiexec"
+    mpiexec = mpiexec if mpiexec.exists() else find_mpiexec()
+    environ = {**environment(n), "PYTHONPATH": str(ROOT), **environ}
+    return measured(mpiexec, "-n", n, python, *command, **environ)
+
+
+def write_figures(figures, path):
+    """What `measured` reads."""
+    Path(path).write_text(json.dumps(figures))
+
+
+def start_gloo(t):
+    """PyTorch's torch.distributed over gloo among t's ranks, which meet at a port of this host."""
+    import socket
+
+    from torch import distributed
+
+    from minidl.comm import naive
+
+    port = np.zeros(1, np.int64)
+    if t.rank == 0:
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port[0] = s.getsockname()[1]
+    naive.all_reduce(t, port)
+    distributed.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port[0]}", rank=t.rank,
+                                   world_size=t.size)
+    return distributed
+
+
+# -- figures
+
+
+def bar(what, figure, wanted, at_most=False, best=None):
+    """A figure beside what it has to be, at least or at most; `best`: the same by least times."""
+    met = figure <= wanted if at_most else figure >= wanted
+    return dict(what=what, figure=figure, best=best, wanted=wanted, at_most=at_most, met=bool(met))
+
+
+def faster(what, peer, ours, wanted):
+    """The bar that our times are at least `wanted` times as fast as the peer's, turn by turn."""
+    return bar(what, ratio(peer, ours), wanted, best=best_ratio(peer, ours))
+
+
+def row(question, peer, figure, bars=()):
+    """A line of the README's table; its goal, and whether it is reached, are its bars'."""
+    return dict(question=question, peer=peer, figure=figure, bars=[b["what"] for b in bars])
+
+
+def number(x):
+    """Three digits, but no fewer than all before the point: 1.04, 13.7, 1,024."""
+    return f"{x:,.{2 if abs(x) < 9.995 else 1 if abs(x) < 99.95 else 0}f}"
+
+
+def span(figures):
+    """'1.04', or '1.04 to 13.7': the least and the largest."""
+    least, largest = number(min(figures)), number(max(figures))
+    return least if least == largest else f"{least} to {largest}"
+
+
+def print_bars(bars):
+    """A line for each bar: figure, bar, met or not; and what the least times would say."""
+    print("\nbars (of ratios: the median of turns; in brackets that of the least times)")
+    for b in bars:
+        sign, verdict = "<=" if b["at_most"] else ">=", "met" if b["met"] else "NOT MET"
+        best = "" if b["best"] is None else f"({b['best']:.3g})"
+        print(f"  {b['what']:<64} {b['figure']:>8.3g} {best:>8} {sign} {b['wanted']:<6g} {verdict}")
+
+
+def finish(figures, bars, rows, path):
+    """Print the bars; write all as JSON to `path`, if there is one."""
+    if bars:
+        print_bars(bars)
+    if path:
+        about = {"machine": machine(), "load_before": LOAD, "versions": versions()}
+        text = json.dumps({**about, "figures": figures, "bars": bars, "rows": rows}, indent=1)
+        Path(path).write_text(text + "\n")
+        print(f"wrote {path}")
 
 
 def _field(path, name):

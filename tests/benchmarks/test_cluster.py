@@ -42,7 +42,7 @@ def test_the_bridge_carries_what_the_ledger_counts_and_no_faster_than_asked(can_
     command = [sys.executable, FOLDER / "bench_topologies.py", *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
-    rows = json.loads(out.read_text())["sizes_kib"]["64"]
+    rows = json.loads(out.read_text())["figures"]["sizes_kib"]["64"]
     n_rounds = 2  # one to warm up
     crossing = {name: row["ledger_bytes"] / n_bytes / n_rounds for name, row in rows.items()}
     assert crossing == {

@@ -1,0 +1,79 @@
+"""A table of ops beside their peers: what bench_elementwise.py and bench_rows.py share.
+
+    kernel    the fused kernel, launched as the framework does
+    chain     the formula as one writes it in NumPy, an array for every step
+    out=      the same with every step into one buffer
+    torch     PyTorch's own op
+    copy      NumPy's, of an array as large
+
+Peers take turns. ns are medians, of an element; ratios are over the kernel's time: over 1, the
+kernel is faster. "bound" is the time of a copy of the bytes that the op must move: it may pass 1 on
+two threads, because a copy uses one, as all of NumPy does here.
+"""
+
+import argparse
+import statistics
+
+from common import bar, best_ratio, import_torch, ratio, row, span, take_turns, timed
+
+import minidl.cuda as cuda
+
+PEERS = {"chain": "NumPy's chain", "torch": "PyTorch"}
+TIMES, RATIOS = ("kernel", "chain", "out=", "torch", "copy"), ("chain", "out=", "torch", "bound")
+
+
+def options(doc):
+    """The command line of both; prints the head of the table."""
+    parser = argparse.ArgumentParser(description=doc.split("\n")[0])
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--repeats", type=int, default=5, help="above 1 M elements; below, thrice")
+    parser.add_argument("--quick", action="store_true", help="the smaller sizes alone")
+    parser.add_argument("--out", help="JSON file")
+    return parser.parse_args()
+
+
+def print_head():
+    print(f"{'op':<27}{'shape':>14}{'threads':>8}", *(f"{name:>7}" for name in TIMES), " |",
+          *(f"{name:>5}" for name in RATIOS), " / kernel")
+
+
+def compare(op, shape, contestants, n_bytes, args):
+    """The figures of an op on an array of this shape, for each number of threads; prints them.
+    n_bytes: of an element, what is read once, and written."""
+    torch = import_torch()
+    n = shape[0] * shape[1]
+    repeats = args.repeats * (3 if n < 1 << 22 else 1)  # short times vary more
+    for n_threads in args.threads:
+        cuda.set_threads(n_threads)
+        torch.set_num_threads(n_threads)
+        times = take_turns({name: timed(f) for name, f in contestants.items()}, repeats)
+        ns = {name: statistics.median(t) / n * 1e9 for name, t in times.items()}
+        times["bound"] = [n_bytes / 8 * t for t in times["copy"]]  # a copy reads 4 and writes 4
+        ratios = {k: ratio(times[k], times["kernel"]) for k in RATIOS if k in times}
+        best = {k: best_ratio(times[k], times["kernel"]) for k in PEERS}
+        print(f"{op:<27}{f'{shape[0]} x {shape[1]}':>14}{n_threads:>8}",
+              *(f"{ns[k]:>7.2f}" if k in ns else f"{'-':>7}" for k in TIMES), " |",
+              *(f"{ratios[k]:>5.2f}" if k in ratios else f"{'-':>5}" for k in RATIOS), flush=True)
+        yield dict(op=op, shape=shape, elements=n, threads=n_threads, ns=ns, ratio=ratios,
+                   best=best)
+
+
+def bars_of(figures, goals):
+    """{op: [bars]}: at each size so many times as fast as NumPy's chain (`goals`), and as fast as
+    PyTorch, in its worst shape and number of threads."""
+    return {op: [bar(f"{op}, {n >> 20} M: {peer} / kernel",
+                     min(f["ratio"][peer] for f in mine), wanted,
+                     best=min(f["best"][peer] for f in mine))
+                 for n in dict.fromkeys(f["elements"] for f in figures)
+                 if (mine := [f for f in figures if f["op"] == op and f["elements"] == n])
+                 for peer, wanted in (("chain", chain), ("torch", 1))]
+            for op, chain in goals.items()}
+
+
+def rows_of(figures, bars, questions):
+    """A row for each question, {question: its ops}, and peer: over sizes, shapes and threads."""
+    for question, ops in questions.items():
+        for peer, name in PEERS.items():
+            about = [b for op in ops for b in bars[op] if f": {peer} /" in b["what"]]
+            speed = span([f["ratio"][peer] for f in figures if f["op"] in ops])
+            yield row(question, name, f"{speed} times its speed", about)

@@ -1,0 +1,191 @@
+"""Runs every benchmark, and writes the README's table of figures.
+
+    make bench                               all, on an idle machine: some 15 minutes
+    make bench ARGS='--only rows zero'       bench_rows.py and bench_zero.py alone
+    make bench ARGS=--table                  the table again, from the newest file of results/
+
+A benchmark runs in a process of its own, started as its header says, and hands over its figures,
+its bars and its rows of the table (common.py). One file, results/DATE-MACHINE.json, holds them all:
+
+    {"date", "machine", "finished", "benchmarks": {name: {"date", "machine", "load_before",
+     "versions", "command", "seconds", "figures", "bars", "rows", "note"}}}
+
+What did not run this time, or failed (then "note" says why), is carried over from the newest file
+before, and the table gives the date of its figures.   Test: tests/benchmarks/test_figures.py
+"""
+
+import argparse
+import datetime
+import json
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from common import ROOT, SKIPPED, machine
+
+FOLDER = Path(__file__).resolve().parent
+BEGIN, END = "<!-- written by benchmarks/run_all.py -->", "<!-- until here -->"
+
+
+def options(names):
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", metavar="NAME", default=list(names),
+                        type=lambda name: f"bench_{name.removeprefix('bench_')}", choices=names)
+    parser.add_argument("--table", action="store_true", help="measure nothing")
+    return parser.parse_args()
+
+
+# -- running
+
+
+def command_of(script):
+    """'minidl run -n N benchmarks/X.py' if X's header says mpirun -n N, else 'python ...'."""
+    ranks = re.search(r"mpirun -n (\d+)", script.read_text().split('"""')[1])
+    start = f"minidl run -n {ranks[1]}" if ranks else "python"
+    return f"{start} {script.relative_to(ROOT).as_posix()}"
+
+
+def run(command):
+    """(what the benchmark handed over, None), or (None, why there is nothing)."""
+    program, *rest = shlex.split(command)
+    program = sys.executable if program == "python" else Path(sys.executable).with_name(program)
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "figures.json"
+        done = subprocess.run([program, *rest, "--out", out], cwd=ROOT, stderr=subprocess.PIPE,
+                              text=True)
+        if done.returncode == 0:
+            return json.loads(out.read_text()), None
+    print(done.stderr, file=sys.stderr)
+    why = (done.stderr.strip().splitlines() or ["no message"])[-1]
+    return None, why if done.returncode == SKIPPED else f"failed ({done.returncode}): {why}"
+
+
+def run_all(scripts, only, before):
+    """The results of those in `only`; of the others, and where one fails, those of `before`."""
+    results = {"date": f"{datetime.date.today()}", "machine": machine(), "benchmarks": {}}
+    for script in scripts:
+        name, command = script.stem, command_of(script)
+        entry = before["benchmarks"].get(name)
+        if name in only:
+            print(f"\n== {command}", flush=True)
+            start = time.monotonic()
+            found, why = run(command)
+            if found:
+                entry = {"date": results["date"], "command": command,
+                         "seconds": round(time.monotonic() - start, 1), **found, "note": None}
+            else:
+                nothing = dict(date=None, machine=None, command=command, bars=[], rows=[])
+                entry = {**(entry or nothing), "note": f"{results['date']} {why}"}
+        if entry:
+            results["benchmarks"][name] = entry
+    return results | {"finished": datetime.datetime.now().isoformat(timespec="seconds")}
+
+
+# -- results/
+
+
+def newest(folder=FOLDER / "results"):
+    """The results that were finished last."""
+    found = [json.loads(path.read_text()) for path in folder.glob("*.json")]
+    return max(found, key=lambda results: results["finished"], default={"benchmarks": {}})
+
+
+def write(results, folder=FOLDER / "results"):
+    processor = ", ".join(results["machine"].split(", ")[:2])  # and its cores
+    words = re.findall(r"[a-z0-9.]+", processor.lower())
+    path = folder / f"{results['date']}-{'-'.join(words)}.json"
+    text = json.dumps(results, indent=1)
+    # lists of numbers on one line
+    path.write_text(re.sub(r"\[[^\[\]{}\"]+\]", lambda m: " ".join(m[0].split()), text) + "\n")
+    print(f"\nwrote {path}")
+
+
+# -- the table
+
+
+def goal(bars):
+    """'>= 0.8 / 1 / 1.3', the different goals of a row's bars."""
+    goals = [f"{'<=' if b['at_most'] else '>='} {b['wanted']:g}" for b in bars]
+    first, *others = dict.fromkeys("exact" if g == "<= 0" else g for g in goals)
+    return " / ".join([first, *(g.split()[-1] for g in others)])
+
+
+def reached(bars):
+    n_met = sum(b["met"] for b in bars)
+    return "yes" if n_met == len(bars) else f"{n_met} of {len(bars)}" if n_met else "no"
+
+
+def table(results):
+    """The text between BEGIN and END."""
+    entries = results["benchmarks"].values()
+    now = [e for e in entries if is_of(e, results)]
+    loads, versions = [e["load_before"] for e in now], {}
+    for e in now:
+        versions |= e["versions"]
+    bars = [b for e in entries for b in e["bars"]]
+    lines = [
+        f"Measured {results['date']} on {results['machine']}"
+        + "".join(f", {name} {version}" for name, version in versions.items())
+        + (f"; load before each benchmark {min(loads):.1f} to {max(loads):.1f}" if loads else ""),
+        ". Speeds and times are medians of ratios of runs that took turns. Of "
+        f"{len(bars)} goals {sum(b['met'] for b in bars)} are reached.\n\n"
+        "| question | peer | figure | goal | reached | command |\n|---|---|---|---|---|---|\n",
+    ]
+    for e in entries:
+        by_name, command = {b["what"]: b for b in e["bars"]}, f"`{e['command']}`"
+        for row in e["rows"]:
+            mine = [by_name[what] for what in row["bars"]]
+            cells = (row["question"], row["peer"], row["figure"] + when(e, results),
+                     goal(mine) if mine else "", reached(mine) if mine else "", command)
+            lines.append(f"| {' | '.join(cells)} |\n")
+            command = "the same"
+    notes = [f"- `{e['command']}`: {e['note']}. " +
+             (f"Its figures are of {e['date']}.\n" if e["rows"] else "It has no figures yet.\n")
+             for e in entries if e["note"]]
+    return "".join(lines + ["\n"] * bool(notes) + notes)
+
+
+def is_of(entry, results):
+    """Whether these figures were measured that day on that machine."""
+    return (entry["date"], entry["machine"]) == (results["date"], results["machine"])
+
+
+def when(entry, results):
+    """' (date, processor)' of figures carried over; the processor if it was another."""
+    if is_of(entry, results):
+        return ""
+    processor = entry["machine"].split(", ")[0]
+    return f" ({entry['date']}{f', {processor}' if processor not in results['machine'] else ''})"
+
+
+def with_table(readme, results):
+    """The README's text with this table."""
+    before, _, rest = readme.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    if not after:
+        raise SystemExit(f"README.md has no {BEGIN} ... {END}")
+    return f"{before}{BEGIN}\n{table(results)}{END}{after}"
+
+
+def main():
+    scripts = sorted(FOLDER.glob("bench_*.py"))
+    args = options([script.stem for script in scripts])
+    results = newest()
+    if not args.table:
+        results = run_all(scripts, args.only, results)
+        write(results)
+    path = ROOT / "README.md"
+    path.write_text(with_table(path.read_text(), results))
+    for e in results["benchmarks"].values():
+        missed = [b["what"] for b in e["bars"] if not b["met"]]
+        print(e["command"], f"{len(e['bars']) - len(missed)} of {len(e['bars'])} goals reached",
+              *missed, e["note"] or "", sep="\n    ")
+
+
+if __name__ == "__main__":
+    main()

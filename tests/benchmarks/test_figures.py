@@ -1,0 +1,172 @@
+"""The README's figures are those of the newest results, nothing is dropped, verdicts are right."""
+
+import copy
+import re
+import sys
+
+import pytest
+
+from benchmarks.cluster import ROOT
+
+FOLDER = ROOT / "benchmarks"
+sys.path.insert(0, str(FOLDER))  # where a benchmark finds its neighbours
+
+import common  # noqa: E402
+import op_table  # noqa: E402
+
+from benchmarks import run_all  # noqa: E402
+
+README = (ROOT / "README.md").read_text()
+RESULTS = run_all.newest()
+
+
+def faults(results):
+    """What contradicts itself in results."""
+    found = []
+    for name, entry in results["benchmarks"].items():
+        bars = {b["what"]: b for b in entry["bars"]}
+        if len(bars) != len(entry["bars"]):
+            found.append(f"{name}: two bars of one name")
+        for b in entry["bars"]:
+            again = common.bar(b["what"], b["figure"], b["wanted"], b["at_most"], b["best"])
+            if again != b:
+                found.append(f"{name}: {b['what']}")
+        named = {what for row in entry["rows"] for what in row["bars"]}
+        found += [f"{name}: no bar {what}" for what in named - set(bars)]
+        found += [f"{name}: no row shows {what}" for what in set(bars) - named]
+    return found
+
+
+def test_the_readme_has_the_table_of_the_newest_results():
+    assert run_all.with_table(README, RESULTS) == README, "make bench ARGS=--table"
+
+
+def test_every_benchmark_is_in_the_newest_results():
+    scripts = {path.stem for path in FOLDER.glob("bench_*.py")}
+    assert scripts == set(RESULTS["benchmarks"]) and len(scripts) > 10
+    assert all(entry["rows"] for entry in RESULTS["benchmarks"].values())
+    for name, entry in RESULTS["benchmarks"].items():
+        assert f"`{entry['command']}`" in README, name
+
+
+def test_every_verdict_follows_from_its_figure():
+    assert sum(len(entry["bars"]) for entry in RESULTS["benchmarks"].values()) > 100
+    assert faults(RESULTS) == []
+
+
+def test_a_wrong_figure_is_seen():
+    name = "bench_attention"
+    changed = re.sub(r"(`scaled_dot_product_attention` \| )\S+", r"\g<1>9.87", README)
+    assert changed != README and run_all.with_table(changed, RESULTS) != changed
+    for change in (
+        lambda entry: entry["bars"][0].update(met=not entry["bars"][0]["met"]),
+        lambda entry: entry["bars"][0].update(figure=entry["bars"][0]["wanted"] - 1),
+        lambda entry: entry["rows"][0]["bars"].append("what nobody measured"),
+        lambda entry: entry["rows"].clear(),
+    ):
+        wrong = copy.deepcopy(RESULTS)
+        change(wrong["benchmarks"][name])
+        assert faults(wrong), "a planted fault"
+
+
+SCRIPT = '''"""A benchmark of nothing.
+
+    python benchmarks/bench_x.py
+"""
+import sys
+sys.path.insert(0, {folder!r})
+from common import bar, finish, row, skip
+{body}
+'''
+GOOD = '''
+bars = [bar("so fast", {figure}, 2)]
+finish({{"n": 1}}, bars, [row("how fast?", "nobody", "{figure} times", bars)], sys.argv[2])
+'''
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """run(body, before): the results of a benchmark with this body."""
+    monkeypatch.setattr(run_all, "ROOT", tmp_path)
+    script = tmp_path / "bench_x.py"
+
+    def run(body, before=None, only=("bench_x",)):
+        script.write_text(SCRIPT.format(folder=str(FOLDER), body=body))
+        return run_all.run_all([script], only, before or {"benchmarks": {}})
+
+    return run
+
+
+def test_a_benchmark_hands_over_figures_bars_and_rows(run):
+    results = run(GOOD.format(figure=2.5))
+    entry = results["benchmarks"]["bench_x"]
+    assert entry["figures"] == {"n": 1} and entry["machine"] == common.machine()
+    assert entry["date"] == results["date"] and entry["note"] is None
+    assert "| how fast? | nobody | 2.5 times | >= 2 | yes | `python bench_x.py` |\n" in (
+        run_all.table(results))
+    assert "1 goals 1 are reached" in run_all.table(results)
+
+
+@pytest.mark.parametrize("body, note", [
+    ("skip('there is no GPU')", "skipped: there is no GPU"),
+    ("sys.exit('out of memory')", "failed (1): out of memory"),
+    ("1 / 0", "failed (1): ZeroDivisionError: division by zero"),
+], ids=["skipped", "ends", "raises"])
+def test_one_that_fails_keeps_its_last_figures_with_their_date_and_says_why(run, body, note):
+    before = run(GOOD.format(figure=1.5))
+    before["benchmarks"]["bench_x"]["date"] = "2001-02-03"
+    results = run(body, before)
+    text = run_all.table(results)
+    assert "| 1.5 times (2001-02-03) | >= 2 | no |" in text
+    assert f"`python bench_x.py`: {results['date']} {note}. Its figures are of 2001-02-03." in text
+    assert "It has no figures yet." in run_all.table(run(body)), "nor is it dropped at first"
+    again = run(GOOD.format(figure=1.5), results)
+    assert again["benchmarks"]["bench_x"]["note"] is None and "2001" not in run_all.table(again)
+
+
+def test_one_that_was_not_asked_for_keeps_its_figures(run):
+    before = run(GOOD.format(figure=1.5))
+    before["benchmarks"]["bench_x"].update(date="2001-02-03", machine="An Older Machine, 1 cores")
+    results = run("1 / 0", before, only=())
+    assert results["benchmarks"] == before["benchmarks"]
+    assert "1.5 times (2001-02-03, An Older Machine)" in run_all.table(results)
+
+
+def test_the_newest_results_are_those_that_were_finished_last(tmp_path):
+    for name, finished in (("b", "2026-01-02T10:00:00"), ("a", "2026-01-02T11:00:00")):
+        results = {"date": "2026-01-02", "machine": f"CPU {name}, 2 cores, 8 kB",
+                   "benchmarks": {}, "finished": finished, "times": [1.0, 2.5]}
+        run_all.write(results, tmp_path)
+    assert run_all.newest(tmp_path)["machine"].startswith("CPU a")
+    assert {p.name for p in tmp_path.iterdir()} == {"2026-01-02-cpu-a-2-cores.json",
+                                                    "2026-01-02-cpu-b-2-cores.json"}
+
+
+def test_a_benchmark_starts_as_its_header_says(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_all, "ROOT", tmp_path)
+    (tmp_path / "b.py").write_text('"""Ranks.\n\n    mpirun -n 3 python b.py\n"""\n# mpirun -n 9')
+    assert run_all.command_of(tmp_path / "b.py") == "minidl run -n 3 b.py"
+
+
+def test_bars_judge_the_median_of_turns_and_keep_the_least_times():
+    peer, ours = [3.0, 2.0, 9.0], [1.0, 2.0, 3.0]
+    b = common.faster("x", peer, ours, 2.5)
+    assert (b["figure"], b["best"], b["met"]) == (3.0, 2.0, True)
+
+
+def test_the_goal_of_a_row_is_that_of_its_bars():
+    bars = [common.bar("a", 1, 0.8), common.bar("b", 0, 0.8), common.bar("c", 2, 1.3)]
+    assert run_all.goal(bars) == ">= 0.8 / 1.3" and run_all.reached(bars) == "2 of 3"
+    none = [common.bar("bytes", 1, 0, at_most=True)]
+    assert run_all.goal(none) == "exact" and run_all.reached(none) == "no"
+
+
+def test_a_bar_of_an_op_is_about_its_worst_shape_and_number_of_threads():
+    figures = [dict(op="f", elements=1 << 20, ratio=dict(chain=c, torch=t), best=dict(chain=c,
+               torch=t)) for c, t in ((5.0, 0.9), (3.0, 1.2))]
+    bars = op_table.bars_of(figures, {"f": 4})
+    assert [(b["figure"], b["met"]) for b in bars["f"]] == [(3.0, False), (0.9, False)]
+    rows = list(op_table.rows_of(figures, bars, {"f?": ["f"]}))
+    assert [r["figure"] for r in rows] == ["3.00 to 5.00 times its speed",
+                                           "0.90 to 1.20 times its speed"]
+    assert [r["bars"] for r in rows] == [["f, 1 M: chain / kernel"], ["f, 1 M: torch / kernel"]]
