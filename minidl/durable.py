@@ -10,7 +10,7 @@ ones. Without the first fsync the name may survive a power failure and the bytes
 second, a later file's name may survive and this one's not.
 
 Source: Pillai et al. 2014, "All File Systems Are Not Created Equal" (OSDI), what may be reordered.
-Test: tests/test_snapshot.py   Used by: minidl/snapshot.py
+Test: tests/test_snapshot_crashes.py   Used by: snapshot.py
 """
 
 import hashlib

@@ -3,7 +3,7 @@
     runs/step-00000012.0-of-2.9f86d081.safetensors    what rank 0 held: regions of named tensors
     runs/step-00000012.1-of-2.60303ae2.safetensors    what rank 1 held
     runs/step-00000012.json                           the index: which file holds what, checksums,
-                                                      options, schedule, scaler, generators, sampler
+                                                      options, generators, and what else was given
     snapshot.save("runs", step, model=model, optimizer=optimizer, scaler=scaler, ...)
     step = snapshot.load("runs", model=model, optimizer=optimizer, scaler=scaler, ...)
 
@@ -13,11 +13,11 @@ rename is the commit; then, and not before, rank 0 removes older snapshots and w
 
 The model may be a plain one, DataParallel or a ZeRO stage, and another one when it is loaded, on
 another number of ranks: every region is found in the files by overlap (parallel/regions.py).
-Numbers and buffers are rank 0's; random generators are each rank's own. Save between two steps:
-gradients are not kept. All ranks see one folder, and call together.
+Numbers and buffers are rank 0's; random generators are each rank's own. Save after the optimizer's
+step: gradients are not kept. All ranks see one folder, and call together.
 
 safetensors and JSON are plain data: loading runs no code, as unpickling would.
-Test: tests/test_snapshot.py
+Test: tests/test_snapshot.py, test_snapshot_crashes.py
 """
 
 import hashlib
@@ -47,22 +47,28 @@ class SnapshotError(RuntimeError):
     """A snapshot is not there, damaged, or of another model."""
 
 
-def save(folder, step, t=None, *, model, optimizer=None, scaler=None, scheduler=None, sampler=None,
-         keep=2):
+def save(folder, step, t=None, *, model, optimizer=None, keep=2, **others):
     """Write the state between two steps as that of step `step`; on return it is on the disk.
 
     t       the transport of all ranks that call; None: the model's, or one rank alone
-    keep    how many snapshots stay in the folder, this one included"""
+    keep    how many snapshots stay in the folder, this one included
+    others  scaler=, scheduler=, sampler=, ...: what else has state_dict(), of numbers and text, and
+            load_state_dict()"""
     t, rank, size = _ranks(t, model)
     if keep < 1:
         raise ValueError(f"rank {rank}: wanted keep of at least 1, the new one; got {keep}")
+    others = _with_state(rank, others)
     folder = Path(folder)
-    later = []
-    if rank == 0:
+    problem = ""
+    if getattr(model, "n_samples", 0):
+        problem = (f"gradients of {model.n_samples} samples wait since no_sync() for the backward "
+                   "that sends them, and gradients are not kept: save after optimizer.step()")
+    elif rank == 0:
         folder.mkdir(parents=True, exist_ok=True)
-        later = [s for s in steps(folder) if s > step]
-    _agree(t, f"wanted to save step {step} into {folder}, which holds the later step {later[-1]}, "
-              "from another run? Remove its .json, or save elsewhere" if later else "")
+        if (last := latest(folder)) is not None and last > step:
+            problem = (f"wanted to save step {step} into {folder}, which holds the later step "
+                       f"{last}, from another run? Remove its .json, or save elsewhere")
+    _agree(t, problem)
     tensors, holds, about = {}, [], {}
     for key, array, first, end, shape in mine(model, optimizer, rank, size):
         about[key] = {"shape": shape, "dtype": array.dtype.name}
@@ -86,8 +92,7 @@ def save(folder, step, t=None, *, model, optimizer=None, scaler=None, scheduler=
                 "groups": None if optimizer is None else [
                     {k: v for k, v in group.items() if k != "params"}
                     for group in optimizer.param_groups],
-                **{key: None if it is None else it.state_dict() for key, it in
-                   (("scaler", scaler), ("scheduler", scheduler), ("sampler", sampler))}}
+                "others": {key: it.state_dict() for key, it in others.items()}}
         for part in parts:
             body["tensors"] |= part["tensors"]
             body["state"] |= part["state"]
@@ -97,17 +102,16 @@ def save(folder, step, t=None, *, model, optimizer=None, scaler=None, scheduler=
         tree.barrier(t)
 
 
-def load(folder, t=None, *, model, optimizer=None, scaler=None, scheduler=None, sampler=None,
-         step=None):
+def load(folder, t=None, *, model, optimizer=None, step=None, **others):
     """Put a snapshot's state into the given objects, in place; returns its step.
 
     step    which one; None: the latest. What is not given is not loaded. SnapshotError, on all
             ranks and before anything has changed, if a file or the model does not fit."""
     t, rank, size = _ranks(t, model)
+    others = _with_state(rank, others)
     folder = Path(folder)
     index = _index(folder, t, step)
-    given = {"scaler": scaler, "scheduler": scheduler, "sampler": sampler}
-    problem = _misfit(index, model, optimizer, given)
+    problem = _misfit(index, model, optimizer, others)
     for file in index["files"][rank::size]:  # each is read through once, by somebody
         problem = problem or durable.damage(folder / file["name"], file["bytes"], file["sha256"])
     _agree(t, problem)
@@ -137,9 +141,8 @@ def load(folder, t=None, *, model, optimizer=None, scaler=None, scheduler=None, 
             group.update({k: tuple(v) if isinstance(v, list) else v for k, v in options.items()})
         if hasattr(optimizer, "refresh"):  # what follows the masters: parallel/offload.py
             optimizer.refresh()
-    for key, it in given.items():
-        if it is not None:
-            it.load_state_dict(index[key])
+    for key, it in others.items():
+        it.load_state_dict(index["others"][key])
     _set_generators(model, index["generators"], rank)
     if index["order"] and bucket_order(model):
         named = dict(unwrapped(model).named_parameters())
@@ -161,10 +164,11 @@ def latest(folder):
 # -- does it fit, and where is it
 
 
-def _misfit(index, model, optimizer, given):
+def _misfit(index, model, optimizer, others):
     """A sentence about the first thing in which the objects differ from the snapshot, or ""."""
-    lacking = [key for key, it in given.items() if it is not None and index[key] is None]
-    lacking += ["optimizer"] * (optimizer is not None and index["groups"] is None)
+    lacking = [key for key in others if key not in index["others"]]
+    if optimizer is not None and index["groups"] is None:
+        lacking.append("optimizer")
     if lacking:
         return f"the snapshot holds no {', '.join(lacking)}"
     by_leaf = regions(model)
@@ -253,6 +257,16 @@ def _safetensors():
         raise ImportError("snapshots are safetensors files, and safetensors is not installed: "
                           "pip install 'minidl[snapshot]'") from error
     return safetensors
+
+
+def _with_state(rank, others):
+    """Those that were given."""
+    given = {key: it for key, it in others.items() if it is not None}
+    for key, it in given.items():
+        if not hasattr(it, "load_state_dict"):
+            raise TypeError(f"rank {rank}: wanted for {key}= an object with state_dict() and "
+                            f"load_state_dict(); got {type(it).__name__}")
+    return given
 
 
 def _ranks(t, model):

@@ -12,28 +12,29 @@ latency alpha and beta seconds per byte (comm/links.py); `bytes` counts what wen
     Modelled    jobs run at once, in order; only the clock is a model: the same trace every time
     Threads     a thread for each lane and the real clock; with a link, copies are slowed to it
 
-`spans` has (lane, label, start, end) of every job, seconds from the beginning.
+Lanes are a Timeline (minidl/timeline.py): `spans` has every job, in seconds from the beginning.
 
 Test: tests/parallel/test_offload.py   Used by: offload.py   Tutorial: tutorials/11_offload.py
 """
 
-import json
 import time
 from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 
 from minidl.comm.links import Link
+from minidl.timeline import Timeline
 
 PCIE = Link(10e-6, 1 / 16e9)  # PCIe 3.0 with 16 lanes, and the start of a copy: round figures
 # An Adam update reads and writes 28 bytes an element, and writes 2; a host's memory: some 20 GB/s.
 UPDATE_S = 30 / 20e9
 
 
-class Lanes:
+class Lanes(Timeline):
     """What both kinds have."""
 
     def __init__(self, link):
-        self.link, self.bytes, self.spans = link, Counter(), []
+        super().__init__()
+        self.link, self.bytes = link, Counter()
 
     def copy(self, lane, n_bytes, fn, after=(), label=""):
         """A job that moves n_bytes over the link, "down" or "up"."""
@@ -43,27 +44,6 @@ class Lanes:
     def cost(self, n_bytes):
         """(seconds on the wire, seconds that the first byte travels)."""
         return (n_bytes * self.link.beta, self.link.alpha) if self.link else (0.0, 0.0)
-
-    def busy(self, lane):
-        """Seconds in which the lane worked."""
-        return sum(end - start for where, _, start, end in self.spans if where == lane)
-
-    def overlap(self, a, b):
-        """Seconds in which both lanes worked."""
-        spans = {x: [s[2:] for s in self.spans if s[0] == x] for x in (a, b)}
-        return sum(max(0.0, min(end, stop) - max(start, begin))
-                   for start, end in spans[a] for begin, stop in spans[b])
-
-    def trace(self, path):
-        """Write the spans as a Chrome trace, for ui.perfetto.dev."""
-        rows = {lane: i for i, lane in enumerate(dict.fromkeys(span[0] for span in self.spans))}
-        events = [{"name": label, "cat": lane, "ph": "X", "pid": 0, "tid": rows[lane],
-                   "ts": 1e6 * start, "dur": 1e6 * (end - start)}
-                  for lane, label, start, end in self.spans]
-        events += [{"name": "thread_name", "ph": "M", "pid": 0, "tid": row, "args": {"name": lane}}
-                   for lane, row in rows.items()]
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(json.dumps({"traceEvents": events}))
 
 
 class Modelled(Lanes):
@@ -83,7 +63,7 @@ class Modelled(Lanes):
         start = max(self.free[lane], self.time(), *after, 0.0)
         fn()
         self.free[lane] = start + seconds
-        self.spans.append((lane, label, start, start + seconds))
+        self.add(lane, label, start, start + seconds)
         return start + seconds + latency
 
     def update(self, n_elems, fn, after=(), label=""):
@@ -124,7 +104,7 @@ class Threads(Lanes):
         fn()
         while (rest := start + seconds + latency - self.time()) > 0:
             time.sleep(rest)
-        self.spans.append((lane, label, start, self.time()))
+        self.add(lane, label, start, self.time())
 
     def update(self, n_elems, fn, after=(), label=""):
         return self.run("host", fn, after, label)
@@ -132,7 +112,7 @@ class Threads(Lanes):
     def compute(self, seconds, label=""):
         start = self.time()
         time.sleep(seconds)
-        self.spans.append(("device", label, start, self.time()))
+        self.add("device", label, start, self.time())
 
     def wait(self, jobs):
         """Return when they are done; raises the first error of one."""
