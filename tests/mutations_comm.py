@@ -6,8 +6,8 @@ MUTATIONS = [
     Mutation(
         "the ring sends the chunk that it receives",
         "minidl/comm/ring.py",
-        "t.sendrecv(chunk[(r - s) % n], right, theirs, left)",
-        "t.sendrecv(chunk[(r - s - 1) % n], right, theirs, left)",
+        "send, receive = (r - s) % n, (r - s - 1) % n",
+        "send, receive = (r - s - 1) % n, (r - s - 1) % n",
         "tests/comm/test_ring.py::test_all_reduce_is_the_sum_of_all_ranks",
     ),
 ]

@@ -31,7 +31,7 @@ import numpy as np
 
 import minidl
 from minidl import amp, comm, memory, nn, optim
-from minidl.comm import chunks, ring, tree
+from minidl.comm import ring, tree
 from minidl.data import text
 from minidl.memory_predict import predict
 from minidl.nn import functional as F
@@ -202,7 +202,7 @@ def bytes_per_step(t, parallel):
     reducer = parallel.reducer
     sizes = [(b.flat.size, b.flat.itemsize) for b in reducer.buckets]
     sizes.append((1 + len(reducer.params), 8))
-    return sum(chunks.ring_bytes_sent(n, itemsize, t.size, t.rank) for n, itemsize in sizes)
+    return sum(ring.bytes_sent(n, itemsize, t.size, t.rank) for n, itemsize in sizes)
 
 
 def differing_ranks(t, model):

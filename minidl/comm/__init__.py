@@ -2,6 +2,8 @@
 
 Ranks and the network
     transport.py    the protocol every algorithm is written against, and its rules: start here
+    collective.py   what makes a function a collective: a label, a word to the transport
+    checks.py       what every algorithm asks of its arguments
     sim.py          ranks as greenlets in one process, with a modelled clock
     scheduler.py    which simulated rank runs next; the deadlock report
     links.py        alpha and beta of every pair, nodes, shared NICs, stragglers
@@ -14,7 +16,7 @@ Ranks and the network
 
 Collectives
     naive.py        gather, add, broadcast: the oracle
-    chunks.py       how a vector is cut into n chunks, and what each rank then sends
+    chunks.py       how a vector is cut into n chunks
     ring.py         reduce-scatter, all-gather, all-reduce around a ring
     ring_blocks.py  the same with blocks of any length, of which rank r owns block r
     tree.py         binomial broadcast, reduce, all-reduce, barrier

@@ -9,22 +9,23 @@ division, and only then a rounding to the array's own dtype.
 
 import numpy as np
 
+from minidl.backend import accumulate_dtype
+
 from . import ring
-from .transport import collective
+from .checks import check_floating
+from .collective import collective
 
 
 @collective
 def mean(t, x, all_reduce=ring.all_reduce):
     """The mean of all ranks' floating point x, on every rank, in place; returns x.
 
-    float16 is summed and divided in float32, and cast last: the float16 sum of 8 gradients can pass
-    65504 where their mean does not. That sends twice the bytes of x.
+    float16 and bfloat16 are summed and divided in float32, and cast last: the float16 sum of 8
+    gradients can pass 65504 where their mean does not. That sends twice the bytes of x.
     """
-    if x.dtype.kind not in "fc":
-        raise TypeError(
-            f"rank {t.rank}: a mean needs a floating point array; got {x.dtype}. Cast it first."
-        )
-    total = all_reduce(t, x.astype(np.float32) if x.dtype == np.float16 else x)
+    if x.dtype.kind != "c":
+        check_floating(t, x, "a mean")
+    total = all_reduce(t, x.astype(accumulate_dtype(x.dtype), copy=False))
     np.divide(total, t.size, out=total)
     if not np.may_share_memory(total, x):  # of a strided x an all-reduce returns a copy
         x[...] = total

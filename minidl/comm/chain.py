@@ -15,10 +15,9 @@ Computing 10.
 Test: tests/comm/test_chain.py   Time: cost.py
 """
 
-import numpy as np
-
 from . import chunks
-from .transport import collective
+from .checks import check_peer
+from .collective import collective
 
 
 @collective
@@ -28,9 +27,10 @@ def broadcast(t, x, root=0, segment_bytes=chunks.SEGMENT_BYTES):
     Every rank but the last, root-1, sends x.nbytes to its right, in pieces of segment_bytes or a
     little less.
     """
+    check_peer(t, root, "root")
     n = t.size
     me, left, right = (t.rank - root) % n, (t.rank - 1) % n, (t.rank + 1) % n
-    flat = np.ascontiguousarray(x).reshape(-1)  # x itself where it is contiguous, else a copy
+    flat = chunks.flat(x)
     segments = chunks.split(flat, chunks.segment_count(flat.nbytes, segment_bytes))
     # All at once, so that every segment finds its place waiting.
     coming = [t.irecv(segment, left) for segment in segments] if me > 0 else []

@@ -28,8 +28,9 @@ Test: tests/comm/test_compressed.py   Time: cost.py
 import numpy as np
 
 from . import chunks, ring_blocks
+from .checks import check_floating
 from .codec import INT8, decode_pairs, encode_pairs
-from .transport import collective
+from .collective import collective
 
 
 @collective
@@ -55,12 +56,8 @@ def mean(t, x, codec=INT8):
 
 def _reduce(t, x, codec, divisor):
     n, r = t.size, t.rank
-    if x.dtype.kind != "f":
-        raise TypeError(
-            f"rank {r}: a codec rounds, so it needs a floating point array; got {x.dtype}. Cast it "
-            "first."
-        )
-    flat = np.ascontiguousarray(x).reshape(-1)  # x itself where it is contiguous, else a copy
+    check_floating(t, x, "a codec, which rounds,")
+    flat = chunks.flat(x)
     if n == 1:
         return flat.reshape(x.shape)
     block = chunks.split(flat, n)
@@ -90,7 +87,10 @@ def sparse_all_reduce(t, indices, values, length):
     bytes of lengths, then 8 bytes for each pair of all ranks but the right neighbour, in 2(n-1)
     messages.
     """
-    payload = encode_pairs(indices, values)
+    try:
+        payload = encode_pairs(indices, values)
+    except ValueError as error:
+        raise ValueError(f"rank {t.rank}: {error}") from None
     if len(indices) and np.max(indices) >= length:
         raise ValueError(
             f"rank {t.rank}: wanted indices below the length {length}; got {np.max(indices)}"

@@ -19,8 +19,8 @@ what the busiest rank *sends*. Where they hold exactly:
     chain                         equal segments
     hierarchical                  equal nodes; the number of ranks divides the elements
 
-The algorithms' own files know the bytes of every rank for any length: `chunks.ring_bytes_sent`,
-`halving_doubling.bytes_sent`, `double_tree.bytes_sent`, `hierarchical.bytes_sent`.
+The algorithms' own files know the bytes of every rank for any length: `bytes_sent` in
+ring.py, ring_blocks.py, halving_doubling.py, double_tree.py and hierarchical.py.
 """
 
 import math

@@ -34,7 +34,7 @@ from typing import NamedTuple
 import numpy as np
 
 from . import chunks
-from .transport import collective
+from .collective import collective
 
 
 @collective
@@ -45,7 +45,7 @@ def all_reduce(t, x, op=np.add, segment_bytes=chunks.SEGMENT_BYTES):
     `bytes_sent` bytes, in pieces of segment_bytes or a little less.
     """
     n, top = t.size, height_of(t.size)
-    flat = np.ascontiguousarray(x).reshape(-1)
+    flat = chunks.flat(x)
     halves = chunks.split(flat, 2 if n > 1 else 1)
     n_segments = chunks.segment_count(halves[0].nbytes, segment_bytes)
     both = [(seat(n, t.rank, tree), chunks.split(h, n_segments)) for tree, h in enumerate(halves)]

@@ -24,7 +24,8 @@ Test: tests/comm/test_halving_doubling.py   Tutorial: tutorials/08_topologies.py
 import numpy as np
 
 from . import chunks
-from .transport import collective
+from .checks import check_flat
+from .collective import collective
 
 
 def core(n):
@@ -40,7 +41,7 @@ def reduce_scatter(t, x, op=np.add):
     chunk r; an extra rank owns nothing (an empty array).
     """
     p, r = core(t.size), t.rank
-    scratch = t.scratch(len(chunks.check_flat(t, x)), x.dtype)
+    scratch = t.scratch(len(check_flat(t, x)), x.dtype)
     if not _fold_in(t, x, scratch, p, op):
         return x[:0]
     low, far = 0, p // 2  # this rank still reduces 2 far chunks, from low on
@@ -57,7 +58,7 @@ def reduce_scatter(t, x, op=np.add):
 @collective
 def all_gather(t, x):
     """Copy every rank's own chunk of `chunks.split(x, core(n))` to all ranks; returns x."""
-    chunks.check_flat(t, x)
+    check_flat(t, x)
     p, r = core(t.size), t.rank
     far = 1
     while far < p and r < p:
@@ -77,7 +78,7 @@ def all_reduce(t, x, op=np.add):
     All ranks end with the same bits: each chunk is reduced on one rank and copied. Sends
     `bytes_sent` bytes in 2 log2 core(n) messages, and one more on the ranks that fold.
     """
-    flat = np.ascontiguousarray(x).reshape(-1)
+    flat = chunks.flat(x)
     reduce_scatter(t, flat, op)
     all_gather(t, flat)
     return flat.reshape(x.shape)
@@ -91,7 +92,7 @@ def doubling_all_reduce(t, x, op=np.add):
     partners add the same two operands in the same order.
     """
     p, r = core(t.size), t.rank
-    flat = np.ascontiguousarray(x).reshape(-1)
+    flat = chunks.flat(x)
     theirs = t.scratch(len(flat), x.dtype)
     if _fold_in(t, flat, theirs, p, op):
         far = 1

@@ -32,7 +32,8 @@ from typing import NamedTuple
 import numpy as np
 
 from . import chunks, ring, ring_blocks, tree
-from .transport import Transport, collective
+from .collective import collective
+from .transport import Transport
 
 
 class Groups(NamedTuple):
@@ -99,7 +100,7 @@ def all_reduce(t, x, op=np.add, *, groups, across=ring.all_reduce):
     All ranks end with the same bits if `across` leaves its own with the same.
     """
     _check(t, groups)
-    flat = np.ascontiguousarray(x).reshape(-1)
+    flat = chunks.flat(x)
     unit = chunks.bounds(len(flat), groups.n_units)
     bounds = unit[:: groups.n_units // groups.inside.size]
     ring_blocks.reduce_scatter(groups.inside, flat, bounds, op)
@@ -118,7 +119,7 @@ def leader_all_reduce(t, x, op=np.add, *, groups, across=ring.all_reduce):
     `ring.all_reduce`, the same bits on all ranks.
     """
     _check(t, groups)
-    flat = np.ascontiguousarray(x).reshape(-1)
+    flat = chunks.flat(x)
     tree.reduce(groups.inside, flat, 0, op)
     if groups.leaders is not None:
         across(groups.leaders, flat, op)
@@ -129,20 +130,13 @@ def leader_all_reduce(t, x, op=np.add, *, groups, across=ring.all_reduce):
 def bytes_sent(length, itemsize, nodes, rank):
     """(inside, between): what `rank` sends in `all_reduce` by rings, inside its node and between
     nodes, for any length. Over all ranks 2(n-1)K in sum.
-
-    Inside, the scatter sends all but the own block and the gather all but the right neighbour's.
     """
     n_units, pieces = cut(nodes)
     unit = chunks.bounds(length, n_units)
     i, node = next((i, node) for i, node in enumerate(nodes) if rank in node)
-    g, me = len(node), node.index(rank)
-    bounds = unit[:: n_units // g]
-    inside = 0
-    if g > 1:
-        for block in (me, (me + 1) % g):
-            inside += itemsize * (length - (bounds[block + 1] - bounds[block]))
+    inside = ring_blocks.bytes_sent(unit[:: n_units // len(node)], itemsize, node.index(rank))
     between = sum(
-        chunks.ring_bytes_sent(unit[end] - unit[first], itemsize, len(nodes), i)
+        ring.bytes_sent(unit[end] - unit[first], itemsize, len(nodes), i)
         for first, end, owners in pieces
         if owners[i] == rank
     )

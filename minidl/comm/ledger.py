@@ -2,7 +2,7 @@
 
     t = Ledger(t)                       wraps any transport; use it in its place
     ring.all_reduce(t, x)
-    t.bytes_sent                        chunks.ring_bytes_sent(...), exactly
+    t.bytes_sent                        ring.bytes_sent(...), exactly
     t.count(label="ring.all_reduce", peer=1).messages_sent
     print(t.report())                   by collective, group, peer, and line of your code
     t.matrix()                          bytes from rank i to rank j, of all ranks
@@ -27,8 +27,9 @@ from typing import NamedTuple
 import numpy as np
 
 from . import ring
+from .collective import current_label, in_collective
 from .places import spot, user_line
-from .transport import Request, Wrapper, current_label, in_collective
+from .transport import Request, Wrapper
 
 _site = contextvars.ContextVar("where the running collective was called")
 

@@ -24,9 +24,10 @@ import traceback
 
 import numpy as np
 
+from .checks import check_array, check_peer, check_ranks, size_mismatch
 from .links import parse
 from .throttled import Throttled
-from .transport import Request, Transport, check_array, check_peer, check_ranks, size_mismatch
+from .transport import Request, Transport
 from .window import HEADER, Flags, NoSharedMemory
 
 PART_BYTES = 1 << 30  # under the 2 GiB that a 32-bit count allows, and a round number in a trace
@@ -68,14 +69,14 @@ class MPITransport(Transport):
         self._windows = {}  # n_bytes -> Flags
 
     def isend(self, array, dst, tag=0):
-        check_peer(self.rank, self.size, dst, "dst")
+        check_peer(self, dst, "dst")
         data = _as_bytes(self.rank, array)
         return _Sends(
             [self._comm.Isend((part, self._mpi.BYTE), dst, tag) for part in self._parts(data)], data
         )
 
     def irecv(self, out, src, tag=0):
-        check_peer(self.rank, self.size, src, "src")
+        check_peer(self, src, "src")
         into = _as_bytes(self.rank, out)
         parts = self._parts(into)
         return _Receives(
@@ -85,8 +86,8 @@ class MPITransport(Transport):
     def sendrecv(self, out, dst, into, src, tag=0):
         if max(out.nbytes, into.nbytes) >= self._part_bytes or not into.flags.c_contiguous:
             return super().sendrecv(out, dst, into, src, tag)
-        check_peer(self.rank, self.size, dst, "dst")
-        check_peer(self.rank, self.size, src, "src")
+        check_peer(self, dst, "dst")
+        check_peer(self, src, "src")
         byte, status = self._mpi.BYTE, self._mpi.Status()
         data, room = _as_bytes(self.rank, out), _as_bytes(self.rank, into)
         try:
@@ -115,7 +116,7 @@ class MPITransport(Transport):
             message = self._comm.Mprobe(status.source, tag, status)
 
     def subgroup(self, ranks):
-        ranks = check_ranks(self.rank, self.size, ranks)
+        ranks = check_ranks(self, ranks)
         if self.rank not in ranks:
             return None
         # Collective over the members alone, so that others need not know of the group.

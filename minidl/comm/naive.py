@@ -9,7 +9,7 @@ remove.
 
 import numpy as np
 
-from .transport import collective
+from .collective import collective
 
 
 @collective

@@ -20,7 +20,9 @@ Sources: NCCL's API reference; CuPy's cupy.cuda.nccl.    Test: tests/comm/test_n
 import numpy as np
 
 from . import chunks, tree
-from .transport import Wrapper, collective
+from .checks import check_peer
+from .collective import collective
+from .transport import Wrapper
 
 _OPS = {np.add: "SUM", np.multiply: "PROD", np.maximum: "MAX", np.minimum: "MIN"}
 _DTYPES = {"int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64"}
@@ -106,6 +108,7 @@ def all_gather(t, x):
 def broadcast(t, x, root=0):
     """Copy root's contiguous x into every rank's x; returns x."""
     nccl, stream = _engine(t, x)
+    check_peer(t, root, "root")
     t.communicator.broadcast(x.data.ptr, x.data.ptr, x.size, _dtype(t, nccl, x), root, stream)
     return x
 

@@ -24,7 +24,7 @@ import pickle
 import numpy as np
 
 from . import ring_blocks, scatter_gather, tree
-from .transport import collective
+from .collective import collective
 
 
 @collective(own_args=("value",))

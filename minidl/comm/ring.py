@@ -15,13 +15,14 @@ How many ranks are summed in each chunk of rank 0, of 4 ranks:
 All ranks end with the same bits, because the gather copies them. Which bits depends on n and on
 where the chunks begin: chunk c is summed around the ring from rank c, x_c + x_(c+1) + ...
 
-Test: tests/comm/test_ring.py   Tutorial: tutorials/06_ring.py   Bytes: chunks.py   Time: cost.py
+Test: tests/comm/test_ring.py   Tutorial: tutorials/06_ring.py   Time: cost.py
 """
 
 import numpy as np
 
 from . import chunks
-from .transport import collective
+from .checks import check_flat
+from .collective import collective
 
 
 @collective
@@ -33,12 +34,12 @@ def reduce_scatter(t, x, op=np.add):
     """
     n, r = t.size, t.rank
     left, right = (r - 1) % n, (r + 1) % n
-    chunk = chunks.split(chunks.check_flat(t, x), n)
+    chunk = chunks.split(check_flat(t, x), n)
     scratch = t.scratch(len(chunk[0]), x.dtype)  # chunk 0 is one of the longest
     for s in range(n - 1):
-        mine = chunk[(r - s - 1) % n]
-        theirs = scratch[: len(mine)]
-        t.sendrecv(chunk[(r - s) % n], right, theirs, left)
+        send, receive = (r - s) % n, (r - s - 1) % n
+        mine, theirs = chunk[receive], scratch[: len(chunk[receive])]
+        t.sendrecv(chunk[send], right, theirs, left)
         op(theirs, mine, out=mine)
     return chunk[(r + 1) % n]
 
@@ -52,9 +53,10 @@ def all_gather(t, x):
     """
     n, r = t.size, t.rank
     left, right = (r - 1) % n, (r + 1) % n
-    chunk = chunks.split(chunks.check_flat(t, x), n)
+    chunk = chunks.split(check_flat(t, x), n)
     for s in range(n - 1):
-        t.sendrecv(chunk[(r + 1 - s) % n], right, chunk[(r - s) % n], left)
+        send, receive = (r + 1 - s) % n, (r - s) % n
+        t.sendrecv(chunk[send], right, chunk[receive], left)
     return x
 
 
@@ -64,10 +66,23 @@ def all_reduce(t, x, op=np.add):
 
     A contiguous x of any shape is overwritten and returned; of another x a reduced copy is
     returned. op: np.add, np.maximum, np.minimum, np.multiply, np.logical_or; any that commutes and
-    associates. It works in x's dtype: a float16 sum rounds to float16 after every addition, so
-    average float16 with `average.mean`. Sends `chunks.ring_bytes_sent` bytes in 2(n-1) messages.
+    associates. It works in x's dtype: a float16 or bfloat16 sum rounds after every addition, so
+    average those with `average.mean`. Sends `bytes_sent` bytes in 2(n-1) messages.
     """
-    flat = np.ascontiguousarray(x).reshape(-1)  # x itself where it is contiguous, else a copy
+    flat = chunks.flat(x)
     reduce_scatter(t, flat, op)
     all_gather(t, flat)
     return flat.reshape(x.shape)
+
+
+def bytes_sent(length, itemsize, n, rank):
+    """Bytes that `rank` sends in `all_reduce`, for any length: 2K less its chunks r+1 and r+2.
+
+    The reduce-scatter sends every chunk but r+1, the all-gather every chunk but r+2. It is
+    2(n-1)/n K on every rank only if n divides the length (or n <= 2); the sum over ranks is always
+    2(n-1)K. A rank receives what its left neighbour sends.
+    """
+    if n == 1:
+        return 0
+    not_sent = chunks.size(length, n, rank + 1) + chunks.size(length, n, rank + 2)
+    return itemsize * (2 * length - not_sent)

@@ -20,7 +20,8 @@ Test: tests/comm/test_ring_blocks.py   MPI's names: Reduce_scatter, Allgatherv  
 import numpy as np
 
 from . import chunks
-from .transport import collective
+from .checks import check_bounds, check_flat
+from .collective import collective
 
 
 @collective
@@ -36,9 +37,9 @@ def reduce_scatter(t, x, bounds, op=np.add):
     block = _blocks(t, x, bounds)
     scratch = t.scratch(max(map(len, block)), x.dtype)
     for s in range(n - 1):
-        mine = block[(r - s - 2) % n]
-        theirs = scratch[: len(mine)]
-        t.sendrecv(block[(r - s - 1) % n], right, theirs, left)
+        send, receive = (r - s - 1) % n, (r - s - 2) % n
+        mine, theirs = block[receive], scratch[: len(block[receive])]
+        t.sendrecv(block[send], right, theirs, left)
         op(theirs, mine, out=mine)
     return block[r]
 
@@ -54,7 +55,8 @@ def all_gather(t, x, bounds):
     left, right = (r - 1) % n, (r + 1) % n
     block = _blocks(t, x, bounds)
     for s in range(n - 1):
-        t.sendrecv(block[(r - s) % n], right, block[(r - s - 1) % n], left)
+        send, receive = (r - s) % n, (r - s - 1) % n
+        t.sendrecv(block[send], right, block[receive], left)
     return x
 
 
@@ -65,7 +67,7 @@ def all_reduce(t, x, op=np.add):
 
     Sends 2 x.nbytes less the blocks of this rank and of its right neighbour, in 2(n-1) messages.
     """
-    flat = np.ascontiguousarray(x).reshape(-1)  # x itself where it is contiguous, else a copy
+    flat = chunks.flat(x)
     bounds = chunks.bounds(len(flat), t.size)
     reduce_scatter(t, flat, bounds, op)
     all_gather(t, flat, bounds)
@@ -104,5 +106,16 @@ def bounds_of(t, length):
 
 def _blocks(t, x, bounds):
     """The n blocks of x as views; raises ValueError unless `bounds` cut the 1-d array x so."""
-    b = chunks.check_bounds(t, bounds, len(chunks.check_flat(t, x)))
+    b = check_bounds(t, bounds, len(check_flat(t, x)))
     return [x[b[i] : b[i + 1]] for i in range(t.size)]
+
+
+def bytes_sent(bounds, itemsize, rank, n_scatters=1, n_gathers=1):
+    """Bytes that `rank` sends in so many reduce-scatters and all-gathers of an array cut at bounds.
+
+    A reduce-scatter sends all but the own block, an all-gather all but the right neighbour's. Over
+    all ranks, each is exactly (n-1)K; per rank (n-1)/n K, where the blocks are equal.
+    """
+    n, length = len(bounds) - 1, bounds[-1]
+    own, neighbours = (bounds[r + 1] - bounds[r] for r in (rank, (rank + 1) % n))
+    return itemsize * (n_scatters * (length - own) + n_gathers * (length - neighbours))

@@ -38,7 +38,7 @@ import numpy as np
 
 from . import objects
 from .background import Background
-from .transport import check_peer
+from .checks import check_peer
 
 CALL, RESULT, ERROR, LEFT = range(4)
 
@@ -86,7 +86,7 @@ class Service:
 
     def call(self, rank, name, /, *args, **kwargs):
         """Run the function that `rank` offers as `name`; returns a Future at once."""
-        check_peer(self.rank, self.size, rank, "the rank to call")
+        check_peer(self, rank, "the rank to call")
         frame = _frame.get(None)
         if frame is None or frame.service is not self:
             frame = self._main

@@ -20,8 +20,8 @@ Test: tests/comm/test_scatter_gather.py
 
 import numpy as np
 
-from . import chunks
-from .transport import collective
+from .checks import check_bounds, check_peer
+from .collective import collective
 from .tree import children, parent
 
 
@@ -34,7 +34,7 @@ def scatter(t, x, out, root=0, bounds=None):
     None: equal blocks. The root sends x.nbytes less its own block.
     """
     n, me = t.size, (t.rank - root) % t.size
-    bounds = _bounds(t, out, bounds)
+    bounds = _bounds(t, out, root, bounds)
     if t.rank == root:
         _check_root_array(t, x, out, bounds)
         whole = np.concatenate([x[bounds[root] :], x[: bounds[root]]]) if root else x
@@ -57,7 +57,7 @@ def gather(t, x, root=0, bounds=None):
     result, the same on all ranks; None: equal blocks. The root receives the result less its block.
     """
     n, me = t.size, (t.rank - root) % t.size
-    bounds = _bounds(t, x, bounds)
+    bounds = _bounds(t, x, root, bounds)
     at = _places(bounds, root)
     whole = np.empty((at[_end(me, n)] - at[me], *x.shape[1:]), x.dtype)
     whole[: len(x)] = x
@@ -73,7 +73,7 @@ def gather(t, x, root=0, bounds=None):
 @collective(own_args=("x",), own_rows=("out",))
 def scatter_direct(t, x, out, root=0, bounds=None):
     """As `scatter`, in n-1 messages from the root, none of which another rank passes on."""
-    bounds = _bounds(t, out, bounds)
+    bounds = _bounds(t, out, root, bounds)
     if t.rank != root:
         return t.recv(out, root)
     _check_root_array(t, x, out, bounds)
@@ -88,7 +88,7 @@ def scatter_direct(t, x, out, root=0, bounds=None):
 @collective(own_rows=("x",))
 def gather_direct(t, x, root=0, bounds=None):
     """As `gather`, in n-1 messages to the root."""
-    bounds = _bounds(t, x, bounds)
+    bounds = _bounds(t, x, root, bounds)
     if t.rank != root:
         t.send(x, root)
         return None
@@ -112,11 +112,13 @@ def _places(bounds, root):
     return [0, *np.cumsum(lengths).tolist()]
 
 
-def _bounds(t, block, bounds):
-    """`bounds`, or those of equal blocks; raises ValueError unless they fit this rank's block."""
+def _bounds(t, block, root, bounds):
+    """`bounds`, or those of equal blocks; raises ValueError unless they fit this rank's block, and
+    root is a rank."""
+    check_peer(t, root, "root")
     if bounds is None:
         return [i * len(block) for i in range(t.size + 1)]
-    bounds = chunks.check_bounds(t, bounds)
+    bounds = check_bounds(t, bounds)
     if len(block) != bounds[t.rank + 1] - bounds[t.rank]:
         raise ValueError(
             f"rank {t.rank}: wanted a block of {bounds[t.rank + 1] - bounds[t.rank]} rows, as "

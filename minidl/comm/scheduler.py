@@ -12,8 +12,9 @@ Used by: sim.py, which knows what a message is
 import contextvars
 from heapq import heappop, heappush
 
+from .collective import current_label
 from .places import seen_at, spot, submitted_at, user_frame
-from .transport import Request, current_label
+from .transport import Request
 from .waits import arrows, path
 
 

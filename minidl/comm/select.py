@@ -32,7 +32,7 @@ from typing import NamedTuple
 import numpy as np
 
 from . import chunks, cost, double_tree, halving_doubling, objects, ring, shared_memory, tree
-from .transport import collective, label_of
+from .collective import collective, label_of
 from .window import NoSharedMemory
 
 SIZES = tuple(4**k for k in range(5, 15))  # 1 KiB to 256 MiB

@@ -38,7 +38,7 @@ Test: tests/comm/test_shared_memory.py   Time: cost.py   Window: MPI.Win.Allocat
 import numpy as np
 
 from . import chunks
-from .transport import collective
+from .collective import collective
 
 # A chunk and its n-1 peers' fit a core's second-level cache with room for x (1 to 2 MiB on today's
 # servers); less and the signals cost more than the cache gains. The whole piece is at most 8 MiB.
@@ -58,7 +58,7 @@ def all_reduce(t, x, op=np.add, *, chunk_bytes=CHUNK_BYTES):
     The ranks must share memory: else NoSharedMemory on all of them. The first call makes the
     window, 8 MiB per rank, which lives as long as the transport. One user at a time.
     """
-    flat = np.ascontiguousarray(x).reshape(-1)
+    flat = chunks.flat(x)
     if t.size > 1:
         window = t.shared(2 * HALF_BYTES)
         if flat.nbytes * t.size <= WHOLE_BYTES:

@@ -15,8 +15,8 @@ import os
 
 import numpy as np
 
+from .collective import label_of
 from .places import in_words, spot
-from .transport import label_of
 
 
 @functools.cache

@@ -27,9 +27,10 @@ from collections import defaultdict, deque
 
 import numpy as np
 
+from .checks import check_array, check_peer, check_ranks, size_mismatch
 from .links import Links, Port
 from .scheduler import Event, Handle, Scheduler
-from .transport import Request, Transport, check_array, check_peer, check_ranks, size_mismatch
+from .transport import Request, Transport
 from .window import HEADER, Messages, NoSharedMemory
 
 # Round figures of a 10 Gbit/s network.
@@ -134,7 +135,7 @@ class SimTransport(Transport):
         self._windows = {}  # n_bytes -> Messages
 
     def isend(self, array, dst, tag=0):
-        check_array(self.rank, array)
+        check_array(self, array)
         self._keep_order()
         channel = self._outgoing.get((dst, tag)) or self._open(self._outgoing, dst, tag)
         data = array.copy()  # the sender may overwrite its own after wait()
@@ -148,7 +149,7 @@ class SimTransport(Transport):
         return _Sent(self._scheduler, port.out_free)
 
     def irecv(self, out, src, tag=0):
-        check_array(self.rank, out)
+        check_array(self, out)
         self._keep_order()
         channel = self._incoming.get((src, tag)) or self._open(self._incoming, src, tag)
         receive = _Receive(self, channel, out, src, tag)
@@ -207,7 +208,7 @@ class SimTransport(Transport):
         return src, out
 
     def subgroup(self, ranks):
-        ranks = check_ranks(self.rank, self.size, ranks)
+        ranks = check_ranks(self, ranks)
         if self.rank not in ranks:
             return None
         # Members agree on the new group's name without talking: parent, ranks, how many before.
@@ -255,7 +256,7 @@ class SimTransport(Transport):
     def _open(self, channels, peer, tag):
         """The channel to or from a peer, remembered in `channels`."""
         sending = channels is self._outgoing
-        check_peer(self.rank, self.size, peer, "dst" if sending else "src")
+        check_peer(self, peer, "dst" if sending else "src")
         src, dst = (self.rank, peer) if sending else (peer, self.rank)
         inbox = self._inbox(self.ranks[dst], tag)
         if src not in inbox.channels:

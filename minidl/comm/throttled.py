@@ -32,8 +32,9 @@ import time
 import numpy as np
 
 from . import objects, tree
+from .checks import check_peer
 from .links import Port
-from .transport import Request, Transport, Wrapper, check_peer
+from .transport import Request, Transport, Wrapper
 from .window import NoSharedMemory
 
 # A sleep ends some 60 us late on Linux: the last part is spent asking for the time, yielding.
@@ -92,7 +93,7 @@ class Throttled(Wrapper):
     send = Transport.send  # the wrapper's would pass it on, unslowed
 
     def sendrecv(self, out, dst, into, src, tag=0):
-        check_peer(self.rank, self.size, dst, "dst")  # before a receive waits for what never comes
+        check_peer(self, dst, "dst")  # before a receive waits for what never comes
         return Transport.sendrecv(self, out, dst, into, src, tag)
 
     def compute(self, seconds):

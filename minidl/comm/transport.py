@@ -25,20 +25,11 @@ Rules, kept by every transport and relied upon by every algorithm:
 Test: tests/comm/test_transport.py   Tutorial: tutorials/06_ring.py
 """
 
-import contextlib
-import contextvars
-import functools
 from abc import ABC, abstractmethod
 
 import numpy as np
 
-# One per thread and per greenlet, so a background task's are its own.
-_label = contextvars.ContextVar("label")
-_inside = contextvars.ContextVar("inside a collective")
-
-
-class SizeMismatch(ValueError):
-    """A message had another byte count than the receive that it matched."""
+from .collective import named
 
 
 class Request(ABC):
@@ -150,17 +141,10 @@ class Transport(ABC):
         incoming.wait()
         return into
 
-    @contextlib.contextmanager
     def named(self, label):
-        """Label the messages of this block for ledgers and errors; the outermost label wins."""
-        if _label.get(None) is not None:
-            yield
-            return
-        token = _label.set(label)
-        try:
-            yield
-        finally:
-            _label.reset(token)
+        """`with t.named(label):` labels this block's messages for ledgers and errors; the outermost
+        label wins."""
+        return named(label)
 
     def __repr__(self):
         return f"{type(self).__name__}(rank {self.rank} of {self.size}, world ranks {self.ranks})"
@@ -222,98 +206,3 @@ class Wrapper(Transport):
 
     def shared(self, n_bytes):
         return self.inner.shared(n_bytes)
-
-
-def collective(fn=None, *, own_args=(), own_rows=()):
-    """Decorator: label the messages of `fn(t, ...)` 'file.function', unless a caller has.
-
-    A collective that no other one calls is announced to the transport: `t.entering`. All ranks must
-    pass the same arguments (of arrays the same dtype and shape); watch.py checks that, except for
-
-    own_args   names of arguments that may differ, such as a buffer that the root alone has
-    own_rows   names of arrays whose first axis may differ
-    """
-    if fn is None:
-        return functools.partial(collective, own_args=own_args, own_rows=own_rows)
-    fn.own_args, fn.own_rows = own_args, own_rows
-    label = label_of(fn)
-
-    @functools.wraps(fn)
-    def labelled(t, *args, **kwargs):
-        if _inside.get(False):
-            return fn(t, *args, **kwargs)
-        token = _inside.set(True)
-        # As `with t.named(label)`, which takes 2 us: an all-reduce of a few bytes takes ten.
-        named = None if _label.get(None) is not None else _label.set(label)
-        try:
-            t.entering(fn, args, kwargs)
-            return fn(t, *args, **kwargs)
-        finally:
-            _inside.reset(token)
-            if named is not None:
-                _label.reset(named)
-
-    return labelled
-
-
-def label_of(fn):
-    """'ring.all_reduce': file and name of a function."""
-    return f"{fn.__module__.rpartition('.')[2]}.{fn.__name__}"
-
-
-def in_collective():
-    """Whether this task is inside a collective."""
-    return _inside.get(False)
-
-
-def current_label():
-    """The label of the running collective, or 'point-to-point'."""
-    return _label.get(None) or "point-to-point"
-
-
-def size_mismatch(rank, src, expected, got):
-    """The error for a message of `got` bytes (an int, or 'more') where `expected` were wanted."""
-    label = _label.get(None)
-    if label is None:
-        what = "recv needs a buffer of the message's size"
-        remedy = "Do both sides agree on shape and dtype?"
-    else:
-        what = f"{label} needs the same size on all ranks"
-        remedy = "Unequal last batch?"
-    return SizeMismatch(
-        f"rank {rank}: {what}; expected {expected} bytes from rank {src}, got {got}. {remedy}"
-    )
-
-
-def check_peer(rank, size, peer, role):
-    """Raise unless `peer` is a rank of the group."""
-    if not 0 <= peer < size:
-        raise ValueError(
-            f"rank {rank}: {role} must be a rank of this group, 0 to {size - 1}; got {peer}"
-        )
-
-
-def check_ranks(rank, size, ranks):
-    """The subgroup's ranks as a tuple; raise unless they are distinct ranks of the group."""
-    ranks = tuple(int(r) for r in ranks)
-    if not ranks or len(set(ranks)) != len(ranks) or not all(0 <= r < size for r in ranks):
-        raise ValueError(
-            f"rank {rank}: subgroup needs one or more distinct ranks, each 0 to {size - 1}; "
-            f"got {list(ranks)}"
-        )
-    return ranks
-
-
-def check_array(rank, array):
-    """Raise unless `array` is a NumPy array of plain bytes."""
-    if not isinstance(array, np.ndarray):
-        kind = f"{type(array).__module__}.{type(array).__name__}"
-        raise TypeError(
-            f"rank {rank}: the transport moves host arrays (numpy.ndarray); got {kind}. "
-            "Sum device arrays with device.all_reduce, or copy them first (cupy.asnumpy)."
-        )
-    if array.dtype.hasobject:
-        raise TypeError(
-            f"rank {rank}: an array of Python objects has no bytes to send; got {array.dtype}. "
-            "Convert it to numbers, or send np.frombuffer(pickle.dumps(...), np.uint8)."
-        )

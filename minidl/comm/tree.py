@@ -16,12 +16,14 @@ Test: tests/comm/test_tree.py   Tutorial: tutorials/08_topologies.py   Time: cos
 
 import numpy as np
 
-from .transport import collective
+from .checks import check_peer
+from .collective import collective
 
 
 @collective
 def broadcast(t, x, root=0):
     """Copy root's x into every rank's x; returns x. The root sends ceil(log2 n) messages."""
+    check_peer(t, root, "root")
     n, me = t.size, (t.rank - root) % t.size
     if me:
         t.recv(x, (parent(me) + root) % n)
@@ -37,6 +39,7 @@ def reduce(t, x, root=0, op=np.add):
     x is the workspace: contiguous or not, it is overwritten with the result on root and with
     partial results on inner ranks. Every rank but root sends one message of x.nbytes.
     """
+    check_peer(t, root, "root")
     n, me = t.size, (t.rank - root) % t.size
     below = children(me, n)
     theirs = np.empty_like(x) if below else None

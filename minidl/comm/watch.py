@@ -33,10 +33,12 @@ import sys
 import numpy as np
 
 from . import objects, waits
+from .checks import check_ranks
+from .collective import current_label
 from .lookout import Lookout
 from .places import in_words, user_line
 from .signature import arguments_of, digest_of, explain, signature_of
-from .transport import Request, Wrapper, check_ranks, current_label
+from .transport import Request, Wrapper
 
 DEADLINE_S = 300.0  # longer than one rank of a tutorial works alone, shorter than patience
 TAG = 32767  # the largest that every MPI has: users' tags are smaller
@@ -202,7 +204,7 @@ class Watch(Wrapper):
         return src, data
 
     def subgroup(self, ranks):
-        ranks = check_ranks(self.rank, self.size, ranks)
+        ranks = check_ranks(self, ranks)
         if self.rank not in ranks:
             return self.inner.subgroup(ranks)
         # As the transports do: members agree on a new group's name without talking.

@@ -26,7 +26,7 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
-from .transport import size_mismatch
+from .checks import size_mismatch
 
 KINDS = 2  # of signals: shared_memory.py needs two
 LINE = 64  # bytes of a cache line: two ranks' counts in one line would slow each other down

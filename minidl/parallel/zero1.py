@@ -48,17 +48,6 @@ from minidl.parallel.bucket import Bucket, Reducer, assign, weight
 from minidl.parallel.data_parallel import DataParallel
 
 
-def bytes_sent(bounds, itemsize, rank, n_gathers=1, n_scatters=1):
-    """Bytes that `rank` sends for a flat array cut at `bounds`.
-
-    A reduce-scatter sends all but the own block, an all-gather all but the right neighbour's. Over
-    all ranks, each is exactly n-1 times the array; per rank (n-1)/n, where the blocks are equal."""
-    n = len(bounds) - 1
-    length = lambda r: bounds[r % n + 1] - bounds[r % n]  # noqa: E731
-    return itemsize * (n_scatters * (bounds[-1] - length(rank))
-                       + n_gathers * (bounds[-1] - length(rank + 1)))
-
-
 class ShardedBucket(Bucket):
     """Parameters whose weights, and whose gradients, lie in one flat array each; and the block of
     it that this rank owns.
@@ -126,8 +115,8 @@ class ShardedBucket(Bucket):
             p.version += 1
 
     def bytes_sent(self, n_backwards):
-        return bytes_sent(self.bounds, self.dtype.itemsize, self.t.rank, self.n_gathers,
-                          n_backwards)
+        return ring_blocks.bytes_sent(self.bounds, self.dtype.itemsize, self.t.rank,
+                                      n_scatters=n_backwards, n_gathers=self.n_gathers)
 
 
 def scatter_mean(t, x, bounds, n_samples, n_total):
@@ -288,7 +277,7 @@ class Zero1(DataParallel):
         """Bytes that this rank sends in a step of so many synchronised backwards: weights,
         gradients, and the headers that announce a backward (bucket.py). Buffers, norms and skips
         come on top."""
-        header = chunks.ring_bytes_sent(1 + len(self.reducer.params), 8, self.t.size, self.t.rank)
+        header = ring.bytes_sent(1 + len(self.reducer.params), 8, self.t.size, self.t.rank)
         return n_backwards * header + sum(b.bytes_sent(n_backwards) for b in self.reducer.buckets)
 
     def owned(self):

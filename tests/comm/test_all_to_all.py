@@ -5,9 +5,9 @@ import pytest
 
 from minidl.comm import all_to_all as a2a
 from minidl.comm import cost, simulate
+from minidl.comm.checks import SizeMismatch
 from minidl.comm.ledger import Ledger
 from minidl.comm.scheduler import RankFailed
-from minidl.comm.transport import SizeMismatch
 from minidl.comm.watch import Watch
 from tests.conftest import ranks
 

@@ -52,3 +52,13 @@ def test_float16_sends_the_bytes_of_float32(t):
 def test_an_integer_mean_is_refused(t):
     with pytest.raises(TypeError, match="rank .: a mean needs a floating point"):
         average.mean(t, np.ones(3, "i4"))
+
+
+@pytest.mark.parametrize("all_reduce", ALL_REDUCES)
+@ranks(2, 3, mpi=False)
+def test_bfloat16_too_is_summed_and_divided_in_float32(t, all_reduce):
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    # From 256 on bfloat16 holds even numbers only: sums rounded on the way would lose the ones.
+    x = np.arange(250, 260).astype(bfloat16)
+    expected = x.astype(np.float32).astype(bfloat16)
+    assert (average.mean(t, x, all_reduce) == expected).all() and x.dtype == bfloat16

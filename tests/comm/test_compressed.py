@@ -260,6 +260,11 @@ def test_an_index_beyond_the_length_is_refused():
         simulate(2, lambda t: compressed.sparse_all_reduce(t, np.array([1, 4]), np.ones(2), 4))
 
 
+def test_pairs_that_do_not_fit_are_refused_by_name_of_the_rank():
+    with pytest.raises(RankFailed, match="rank 0: ValueError: rank 0: .index, value. pairs need"):
+        simulate(2, lambda t: compressed.sparse_all_reduce(t, np.arange(3), np.ones(2), 4))
+
+
 @ranks(2, 3, 4, mpi=False)
 def test_a_watched_transport_accepts_pairs_that_differ_between_ranks(t):
     t = Watch(t)

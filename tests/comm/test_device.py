@@ -9,7 +9,7 @@ import types
 import numpy as np
 import pytest
 
-from minidl.comm import chunks, device, naive, ring, simulate, tree
+from minidl.comm import device, naive, ring, simulate, tree
 from minidl.comm.ledger import Ledger
 from minidl.comm.scheduler import RankFailed
 from minidl.comm.watch import Watch
@@ -67,7 +67,7 @@ def test_staged_in_segments_reduces_each_of_them(t, segment_bytes):
     assert len(pieces) == device.segment_count(4 * n, 4, segment_bytes)
     count = ledger.count(label="device.staged_all_reduce")
     assert count.messages_sent == len(pieces) * 2 * (t.size - 1)
-    formula = sum(chunks.ring_bytes_sent(len(p), 4, t.size, t.rank) for p in pieces)
+    formula = sum(ring.bytes_sent(len(p), 4, t.size, t.rank) for p in pieces)
     assert count.bytes_sent == formula == ledger.bytes_sent
 
 
@@ -140,7 +140,7 @@ def test_direct_gives_the_ring_s_bits_and_bytes(t, length):
     assert device.direct_all_reduce(ledger, x) is x
     cupy.current.synchronize()
     assert (x.host == total(t, length)).all()
-    assert ledger.bytes_sent == chunks.ring_bytes_sent(length, 4, t.size, t.rank)
+    assert ledger.bytes_sent == ring.bytes_sent(length, 4, t.size, t.rank)
     assert not [line for line in cupy.trace if "down" in line or "up" in line], "no copies"
 
 

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from minidl.comm import double_tree, halving_doubling, hierarchical, naive, ring, simulate, tree
+from minidl.comm.checks import SizeMismatch
 from minidl.comm.ledger import Ledger
 from minidl.comm.scheduler import RankFailed
-from minidl.comm.transport import SizeMismatch, Transport, Wrapper
+from minidl.comm.transport import Transport, Wrapper
 from tests.conftest import ranks
 
 

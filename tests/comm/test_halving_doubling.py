@@ -112,11 +112,3 @@ def test_a_chunk_is_added_in_pairs(t):
         half = len(sums) // 2
         sums = [a + b for a, b in zip(sums[:half], sums[half:], strict=True)]
     assert (hd.all_reduce(t, inputs[t.rank].copy()) == sums[0]).all()
-
-
-@pytest.mark.parametrize("x", [np.ones((4, 4)), np.ones(8)[::2]])
-@pytest.mark.parametrize("fn", [hd.reduce_scatter, hd.all_gather])
-@ranks(2, 3, mpi=False)
-def test_a_workspace_that_is_not_flat_is_refused(t, fn, x):
-    with pytest.raises(ValueError, match=r"rank \d: working in place wants a 1-d contiguous"):
-        fn(t, x)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from minidl import Tensor, nn
-from minidl.comm import chunks, double_tree, halving_doubling, hierarchical, ring, simulate
+from minidl.comm import double_tree, halving_doubling, hierarchical, ring, simulate
 from minidl.comm.hierarchical import groups
 from minidl.comm.ledger import Ledger
 from minidl.comm.scheduler import RankFailed
@@ -102,7 +102,7 @@ def test_leaders_alone_send_between_nodes(t):
     inside = sum(ledger.count(peer=peer).bytes_sent for peer in mine)
     between = ledger.bytes_sent - inside
     place = t.rank // 3
-    expected = 0 if t.rank % 3 else chunks.ring_bytes_sent(60, 4, len(nodes), place)
+    expected = 0 if t.rank % 3 else ring.bytes_sent(60, 4, len(nodes), place)
     assert between == expected
 
 

@@ -5,11 +5,11 @@ import inspect
 import numpy as np
 import pytest
 
-from minidl.comm import chunks, naive, ring, tree
+from minidl.comm import naive, ring, tree
 from minidl.comm.background import Background
+from minidl.comm.checks import SizeMismatch
 from minidl.comm.ledger import Count, Ledger
 from minidl.comm.places import spot
-from minidl.comm.transport import SizeMismatch
 from minidl.tutorial import heat_map
 from tests.conftest import ranks
 
@@ -184,7 +184,7 @@ def test_the_matrix_is_every_ranks_bytes_to_every_rank(t):
     want = np.zeros((n, n), int)
     for rank in range(n):
         lengths = (0, 1, 4 * n - 1)
-        want[rank, (rank + 1) % n] = sum(chunks.ring_bytes_sent(k, 4, n, rank) for k in lengths)
+        want[rank, (rank + 1) % n] = sum(ring.bytes_sent(k, 4, n, rank) for k in lengths)
     assert (got == want).all() and got.dtype == np.int64
     want[1:, 0] += 4 * n  # naive: all send to rank 0, which answers
     want[0, 1:] += 4 * n

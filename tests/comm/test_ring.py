@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from minidl.comm import chunks, naive, ring, simulate
+from minidl.comm.checks import SizeMismatch
 from minidl.comm.ledger import Ledger
 from minidl.comm.scheduler import RankFailed
-from minidl.comm.transport import SizeMismatch
 from tests.conftest import ranks
 
 # Lengths around the number of ranks make empty and unequal chunks.
@@ -126,33 +126,11 @@ def test_bytes_and_messages_equal_the_formula(t, length):
     n, length = t.size, length_of(length, t.size)
     ledger = Ledger(t)
     ring.all_reduce(ledger, np.ones(length, "f4"))
-    assert ledger.bytes_sent == chunks.ring_bytes_sent(length, 4, n, t.rank)
-    assert ledger.bytes_received == chunks.ring_bytes_received(length, 4, n, t.rank)
+    assert ledger.bytes_sent == ring.bytes_sent(length, 4, n, t.rank)
+    assert ledger.bytes_received == ring.bytes_sent(length, 4, n, (t.rank - 1) % n)
     assert ledger.messages_sent == ledger.messages_received == 2 * (n - 1)
     peers = {(t.rank - 1) % n, (t.rank + 1) % n} if n > 1 else set()
     assert {row[:3] for row in ledger.rows} == {(t.ranks, "ring.all_reduce", p) for p in peers}
-
-
-GOLDEN = {  # (elements, ranks): bytes sent by each rank, float32
-    (1000, 4): [6000] * 4,
-    (1000, 7): [6856, 6856, 6856, 6856, 6860, 6860, 6856],
-    (3, 8): [16, 20, 24, 24, 24, 24, 20, 16],
-    (10, 3): [56, 52, 52],
-}
-
-
-@pytest.mark.parametrize("length", [1000, 3, 10, 0])
-@ranks(1, 3, 4, 7, 8)
-def test_golden_bytes(t, length):
-    if length == 0 or t.size == 1:
-        golden = [0] * t.size
-    elif (length, t.size) in GOLDEN:
-        golden = GOLDEN[length, t.size]
-    else:
-        return  # no golden value for this pair
-    ledger = Ledger(t)
-    ring.all_reduce(ledger, np.ones(length, "f4"))
-    assert ledger.bytes_sent == golden[t.rank]
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 8])
@@ -171,3 +149,24 @@ def test_unequal_sizes_are_an_error_that_names_rank_and_sizes(n, odd_one):
         r"Unequal last batch\?",
         str(caught.value),
     )
+
+
+@pytest.mark.parametrize(
+    "length, n, golden",
+    [
+        (1000, 4, [6000] * 4),
+        (1000, 7, [6856, 6856, 6856, 6856, 6860, 6860, 6856]),
+        (3, 8, [16, 20, 24, 24, 24, 24, 20, 16]),
+        (10, 3, [56, 52, 52]),
+        (0, 4, [0] * 4),
+        (1000, 1, [0]),
+    ],
+)
+def test_bytes_equal_the_golden_values(length, n, golden):
+    assert [ring.bytes_sent(length, 4, n, rank) for rank in range(n)] == golden
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 8])
+@pytest.mark.parametrize("length", [0, 1, 7, 1000])
+def test_bytes_sum_to_2_n_minus_1_K(length, n):
+    assert sum(ring.bytes_sent(length, 8, n, r) for r in range(n)) == 2 * (n - 1) * length * 8

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from minidl.comm import cost, rpc, simulate, tree
+from minidl.comm.collective import current_label
 from minidl.comm.ledger import Ledger
 from minidl.comm.scheduler import RankFailed
-from minidl.comm.transport import current_label
 from tests.conftest import ranks
 
 

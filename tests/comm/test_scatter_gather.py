@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from minidl.comm import cost, naive, scatter_gather, simulate
+from minidl.comm.checks import SizeMismatch
 from minidl.comm.ledger import Ledger
 from minidl.comm.scheduler import RankFailed
-from minidl.comm.transport import SizeMismatch
 from minidl.comm.watch import Watch
 from tests.conftest import ranks
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from minidl.comm import cost, naive, shared_memory, simulate
+from minidl.comm.checks import SizeMismatch
 from minidl.comm.ledger import Ledger
 from minidl.comm.links import Links
 from minidl.comm.scheduler import RankFailed
 from minidl.comm.shared_memory import WHOLE_BYTES
-from minidl.comm.transport import SizeMismatch
 from minidl.comm.window import NoSharedMemory
 from tests.comm.test_ring import DTYPES, bits_agree, data
 from tests.conftest import ranks

@@ -9,10 +9,10 @@ import pytest
 
 from minidl.comm import naive, ring, simulate
 from minidl.comm.background import Background
+from minidl.comm.checks import SizeMismatch
 from minidl.comm.links import Links
 from minidl.comm.places import spot
 from minidl.comm.scheduler import Deadlock, RankFailed
-from minidl.comm.transport import SizeMismatch
 from tests.conftest import ranks
 
 

@@ -7,8 +7,10 @@ import sys
 import numpy as np
 import pytest
 
-from minidl.comm import naive, ring, transport
-from minidl.comm.transport import SizeMismatch, Transport, collective
+from minidl.comm import naive, ring
+from minidl.comm.checks import SizeMismatch
+from minidl.comm.collective import current_label
+from minidl.comm.transport import Transport
 from tests.conftest import ranks
 
 
@@ -115,7 +117,7 @@ def test_spawned_work_gives_its_result_or_its_error(t):
     assert handle.wait() == t.size
 
     with t.named("outer"):  # context variables travel along
-        assert t.spawn(transport.current_label).wait() == "outer"
+        assert t.spawn(current_label).wait() == "outer"
 
     def fail():
         raise KeyError("lost")
@@ -190,20 +192,6 @@ def test_wrong_arguments_are_refused_before_anything_moves(t):
             call([1.0], 0)
         with pytest.raises(TypeError, match="Python objects"):
             call(np.array([None]), 0)
-
-
-@ranks(1, 2)
-def test_a_collective_is_labelled_by_file_and_function(t):
-    @collective
-    def scatter(t):
-        """Doc."""
-        return transport.current_label()
-
-    assert transport.current_label() == "point-to-point"
-    assert scatter(t) == f"{__name__.rpartition('.')[2]}.scatter"
-    assert scatter.__doc__ == "Doc."
-    with t.named("outer"):
-        assert scatter(t) == "outer"
 
 
 def test_importing_the_package_imports_neither_mpi4py_nor_greenlet():

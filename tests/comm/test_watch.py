@@ -8,10 +8,10 @@ import pytest
 
 from minidl.comm import naive, ring, scatter_gather, simulate, tree
 from minidl.comm.background import Background
+from minidl.comm.collective import collective
 from minidl.comm.ledger import Ledger
 from minidl.comm.scheduler import Deadlock, RankFailed
 from minidl.comm.signature import digest_of, explain, signature_of
-from minidl.comm.transport import collective
 from minidl.comm.watch import Mismatch, Watch
 from tests.conftest import ranks
 

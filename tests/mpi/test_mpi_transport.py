@@ -28,7 +28,7 @@ def test_messages_are_cut_into_parts_and_mismatches_still_seen(tmp_path):
         import numpy as np
         from minidl.comm import naive, ring, tree, world
         from minidl.comm.ledger import Ledger
-        from minidl.comm.transport import SizeMismatch
+        from minidl.comm.checks import SizeMismatch
 
         t = world(part_bytes=16)
         other = 1 - t.rank

@@ -63,11 +63,11 @@ def test_messages_and_bytes_are_the_rings_for_the_header_and_each_bucket(t):
     t.reset()
     model(x).sum().backward()
     count = t.count(label="ring.all_reduce")
-    from minidl.comm.chunks import ring_bytes_sent
+    from minidl.comm import ring
 
     n_params = 4
-    want = ring_bytes_sent(1 + n_params, 8, t.size, t.rank) + sum(
-        ring_bytes_sent(b.flat.size, 4, t.size, t.rank) for b in buckets)
+    want = ring.bytes_sent(1 + n_params, 8, t.size, t.rank) + sum(
+        ring.bytes_sent(b.flat.size, 4, t.size, t.rank) for b in buckets)
     assert count.bytes_sent == want
     assert count.messages_sent == (1 + len(buckets)) * 2 * (t.size - 1)
     assert t.bytes_sent == want  # and nothing else travels

@@ -153,7 +153,7 @@ def grade_06c(student):
                 for i, (got, g) in enumerate(zip(means, gradients, strict=True)):
                     _is_mean(got, g, rank, p, i)
                 _expect_equal("messages", rank, p, messages, 2 * (p - 1))
-                _expect_equal("bytes", rank, p, n_bytes, chunks.ring_bytes_sent(n, 8, p, rank))
+                _expect_equal("bytes", rank, p, n_bytes, ring.bytes_sent(n, 8, p, rank))
             yield f"{p} ranks, gradients of shape {', '.join(map(str, shapes))}: means, ledger"
     finally:
         student.all_reduce = before

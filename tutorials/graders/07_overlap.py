@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from minidl.comm import chunks, simulate
+from minidl.comm import ring, simulate
 from minidl.comm.background import Background
 from minidl.comm.ledger import Ledger
 from minidl.exercise import Wrong
@@ -147,7 +147,7 @@ def _check_means(student, p, orders):
                     f"rank {rank} of {p}: the gradient of layer {i} is not the mean of all ranks'. "
                     "Do all ranks start the buckets in the same order, whatever arrives first?"
                 )
-        formula = sum(chunks.ring_bytes_sent(n, 8, p, rank) for n in in_buckets)
+        formula = sum(ring.bytes_sent(n, 8, p, rank) for n in in_buckets)
         if n_bytes != formula:
             raise Wrong(
                 f"rank {rank} of {p} sent {n_bytes:,} bytes; the formula says {formula:,}"
