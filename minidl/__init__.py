@@ -61,6 +61,8 @@ globals().update(ops.namespace("t"))
 
 def __getattr__(name):
     """`minidl.nn` without importing it first, as `torch.nn`; loaded on first use."""
+    if name == "bfloat16":  # not with the others: NumPy has it from another package
+        return _importlib.import_module("minidl.bf16").dtype()
     if name == "kernel":  # minidl.kernel("add3.cu", "add3")(grid, block, args)
         return _importlib.import_module("minidl.cuda").kernel
     if name in ("amp", "comm", "cuda", "data", "nn", "optim", "parallel", "snapshot"):

@@ -16,15 +16,19 @@ to its input's dtype, so a float32 weight gets a float32 gradient.
     scaler.step(optimizer)
     scaler.update()
 
+With `autocast(dtype=minidl.bfloat16)` no scaler is needed: bfloat16 has float32's range (bf16.py).
+
 Sources: Micikevicius et al. 2018 (arXiv 1710.03740); the lists are PyTorch's (autocast op
 reference) and apex's. Test: tests/test_amp.py   Tutorial: tutorials/04_amp.py
 """
 
 import difflib
+import functools
 from contextlib import contextmanager
 
 import numpy as np
 
+from minidl import backend
 from minidl.function import Function, autocasting, op_name
 from minidl.grad_scaler import GradScaler
 from minidl.nn.norm import BatchNorm
@@ -61,7 +65,7 @@ def lists():
     return found
 
 
-def initialize(model, optimizer, opt_level="O1", loss_scale=None):
+def initialize(model, optimizer, opt_level="O1", loss_scale=None, dtype=np.float16):
     """(model, optimizer, scaler) for apex's level of mixed precision, changed in place.
 
         O0   all float32                         scale 1
@@ -71,29 +75,31 @@ def initialize(model, optimizer, opt_level="O1", loss_scale=None):
         O3   all float16, no master weights      scale 1: fast, and not to be trusted
 
     The model takes inputs of any floating dtype and returns float32. loss_scale: a fixed scale
-    instead. Call it before the optimizer's first step."""
+    instead. dtype: minidl.bfloat16 in place of float16, with scale 1 at every level. Call it before
+    the optimizer's first step."""
     if opt_level not in ("O0", "O1", "O2", "O3"):
         raise ValueError(f"amp.initialize: opt_level is O0, O1, O2 or O3; got {opt_level!r}")
-    prepare(model, opt_level)
+    prepare(model, opt_level, dtype)
     if opt_level == "O2":
         use_master_weights(optimizer)
     if loss_scale is not None:
         scaler = GradScaler(loss_scale, growth_interval=1 << 62, backoff_factor=0.5)
     else:
-        scaler = GradScaler(enabled=opt_level in ("O1", "O2"))
+        scaler = GradScaler(enabled=opt_level in ("O1", "O2") and np.dtype(dtype) == np.float16)
     return model, optimizer, scaler
 
 
-def prepare(model, opt_level):
+def prepare(model, opt_level, dtype=np.float16):
     """The model's part of `initialize`: cast its state, and let its forward cast what it takes and
     returns."""
     forward = model.forward
     if opt_level == "O1":
-        model.forward = lambda *inputs, **options: _wide(autocast()(forward)(*inputs, **options))
-    elif opt_level in ("O2", "O3"):
-        _halve(model, but=BatchNorm if opt_level == "O2" else ())
         model.forward = lambda *inputs, **options: _wide(
-            forward(*(x.half() if isinstance(x, Tensor) and _narrow(x) else x
+            autocast(dtype=dtype)(forward)(*inputs, **options))
+    elif opt_level in ("O2", "O3"):
+        _halve(model, dtype, but=BatchNorm if opt_level == "O2" else ())
+        model.forward = lambda *inputs, **options: _wide(
+            forward(*(x.to(dtype) if isinstance(x, Tensor) and _narrow(x) else x
               for x in inputs), **options))
 
 
@@ -136,7 +142,7 @@ class Autocast:
             return self.dtype
         if precision == "black":
             return WIDE
-        return max(dtypes, key=lambda dtype: dtype.itemsize, default=WIDE)
+        return functools.reduce(backend.promote_types, dtypes) if dtypes else WIDE
 
     def _cast(self, x, array, target):
         if not (isinstance(x, Tensor) and x.is_leaf and x.requires_grad):
@@ -149,13 +155,13 @@ class Autocast:
         return cast
 
 
-def _halve(model, but):
-    """Cast the floating state of all modules, except of those of class `but`, to float16."""
+def _halve(model, dtype, but):
+    """Cast the floating state of all modules, except of those of class `but`, to `dtype`."""
     kept = {t for module in model.modules() if isinstance(module, but)
             for t in [*module.parameters(), *module.buffers()]}
     for t in [*model.parameters(), *model.buffers()]:
-        if t not in kept and t.dtype.kind == "f":
-            t.data = t.data.astype(np.float16)
+        if t not in kept and backend.is_floating(t.dtype):
+            t.data = t.data.astype(dtype)
             t.grad = None
 
 
@@ -167,8 +173,9 @@ def _wide(output):
 
 
 def _narrow(x):
-    """Whether autocast may cast it: an array of float16 or float32."""
-    return hasattr(x, "dtype") and x.ndim >= 0 and x.dtype.kind == "f" and x.dtype.itemsize <= 4
+    """Whether autocast may cast it: an array of float16, bfloat16 or float32."""
+    return (hasattr(x, "dtype") and x.ndim >= 0 and x.dtype.itemsize <= 4
+            and backend.is_floating(x.dtype))
 
 
 def _ops():

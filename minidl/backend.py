@@ -12,7 +12,8 @@ import numpy as np
 
 DEFAULT_FLOAT = np.dtype(np.float32)  # PyTorch's default dtype, for Python floats and int -> float
 
-_CATEGORY = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}  # bool < integer < floating < complex
+# bool < integer < floating < complex; V: bfloat16, which is foreign to NumPy (bf16.py)
+_CATEGORY = {"b": 0, "u": 1, "i": 1, "f": 2, "V": 2, "c": 3}
 
 
 def xp_of(arrays, op="this operation"):
@@ -47,10 +48,30 @@ def address(array):
     return interface["data"][0]
 
 
+def is_reshaped(view, array):
+    """Whether `view` is all of `array`, in another shape."""
+    if getattr(view, "base", None) is None or type(view) is not type(array):
+        return False
+    return (view.size == array.size and view.dtype == array.dtype
+            and view.flags.c_contiguous and array.flags.c_contiguous
+            and address(view) == address(array))
+
+
+def same_memory(a, b):
+    """Whether array a is b or a view of the same buffer; False for None and numbers."""
+    if a is None or b is None or a is b:
+        return a is not None and a is b
+    base_a, base_b = getattr(a, "base", None), getattr(b, "base", None)
+    return base_a is b or base_b is a or (base_a is not None and base_a is base_b)
+
+
 def to_device(array, device):
     """`array` on `device` ('cpu', 'cuda' or 'cuda:i'); the same object if it is there already."""
     if device == "cpu":
         return array if isinstance(array, np.ndarray) else array.get()
+    if is_bfloat16(array.dtype):
+        raise TypeError(f"bfloat16 tensors stay on the CPU, wanted {device}: CuPy has no such "
+                        "dtype; on a GPU use float16")
     kind, _, index = str(device).partition(":")
     if kind != "cuda" or not (index or "0").isdigit():
         raise ValueError(f"device must be 'cpu', 'cuda' or 'cuda:<index>', got {device!r}")
@@ -71,20 +92,33 @@ def _import_cupy():
 
 
 def accumulate_dtype(dtype):
-    """The dtype in which a reduction over `dtype` sums: fp16 sums in fp32, the rest as they are."""
+    """The dtype in which a reduction over `dtype` sums: fp16 and bfloat16 sum in fp32, the rest as
+    they are."""
     dtype = np.dtype(dtype)
-    return np.dtype(np.float32) if dtype == np.float16 else dtype
+    return np.dtype(np.float32) if dtype == np.float16 or is_bfloat16(dtype) else dtype
 
 
 def is_floating(dtype):
-    return np.dtype(dtype).kind == "f"
+    """Whether these are floating numbers, NumPy's or bfloat16; of None, no dtype, they are not."""
+    return dtype is not None and (np.dtype(dtype).kind == "f" or is_bfloat16(dtype))
+
+
+def is_bfloat16(dtype):
+    """Whether it is ml_dtypes' bfloat16, known by its name: nothing is imported to ask."""
+    if dtype is None or "ml_dtypes" not in sys.modules:
+        return False
+    dtype = np.dtype(dtype)
+    return dtype.kind == "V" and dtype.type.__name__ == "bfloat16"
 
 
 def promote_types(a, b):
     """PyTorch's promotion of two dtypes: the higher category wins whole (int64 with float16 is
-    float16; NumPy would say float64); inside a category the wider one wins."""
+    float16; NumPy would say float64); inside a category the wider one wins, and neither of
+    float16 and bfloat16 holds the other: float32."""
     a, b = np.dtype(a), np.dtype(b)
     if _CATEGORY[a.kind] == _CATEGORY[b.kind]:
+        if a != b and (is_bfloat16(a) or is_bfloat16(b)):
+            return max(a, b, DEFAULT_FLOAT, key=lambda dtype: dtype.itemsize)
         return np.promote_types(a, b)
     return a if _CATEGORY[a.kind] > _CATEGORY[b.kind] else b
 
@@ -101,7 +135,7 @@ def result_dtype(operands):
             tier, dtype = 2, np.dtype(bool)
         elif isinstance(x, (int, np.integer)):
             tier, dtype = 2, np.dtype(np.int64)
-        elif isinstance(x, (float, np.floating)):
+        elif isinstance(x, (float, np.floating)) or is_bfloat16(getattr(x, "dtype", None)):
             tier, dtype = 2, DEFAULT_FLOAT
         else:
             raise TypeError(f"expected a Tensor, an array or a number, got {type(x).__name__}")

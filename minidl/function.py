@@ -25,11 +25,12 @@ Test: tests/test_function.py   Tutorial: tutorials/01_autograd.py
 """
 
 import re
+import sys
 from contextvars import ContextVar
 
 import numpy as np
 
-from minidl import backend, memory
+from minidl import backend, bf16, memory
 from minidl.backward import is_grad_enabled
 from minidl.tensor import Tensor
 
@@ -59,6 +60,7 @@ class Function:
     differentiable = True  # False: integer or bool results, no graph (argmax, comparisons)
     precision = "grey"  # its class under autocast: white, black, grey or banned (amp.py)
     promotes = None  # "same": inputs cast to one dtype; "float": and integers to float32
+    arithmetic = True  # False: elements only move, so any dtype will do as it is (bf16.py)
     edges = ()
     _saved = ()  # what `save` was given; a StandIn for what may be elsewhere by then
 
@@ -79,6 +81,8 @@ class Function:
                 arrays = autocast.cast(cls, inputs, arrays)
             if cls.promotes:
                 arrays = backend.promote(arrays, cls.promotes == "float")
+            if "ml_dtypes" in sys.modules and cls.arithmetic and bf16.involved(arrays, options):
+                node.__class__ = bf16.in_float32(cls)
             run = runner.get()
             result = node.forward(*arrays, **options) if run is None else run(node, arrays, options)
         except (ValueError, IndexError, TypeError) as error:
@@ -125,7 +129,7 @@ class Function:
         self.saved_inputs = []
         for x, array, needed in zip(inputs, arrays, self.needs):
             if self._saved and isinstance(x, Tensor):
-                if any(same_memory(s, array) for s in self._saved):
+                if any(backend.same_memory(s, array) for s in self._saved):
                     self.saved_inputs.append((x, x.version))
                 if needed and x.grad_fn is None:
                     self._save_by_name(x, array)
@@ -148,7 +152,7 @@ class Function:
         """Keep the leaf, not its array: between forward and backward the array may be elsewhere
         (parallel/zero3.py frees the weights that are not in use)."""
         for i, s in enumerate(self._saved):
-            if s is array or _is_reshaped(s, array):
+            if s is array or backend.is_reshaped(s, array):
                 self._saved = (*self._saved[:i], Leaf(leaf, s.shape), *self._saved[i + 1:])
 
     def _check(self):
@@ -212,20 +216,3 @@ def _explained(error, node, arrays):
     error = kind(text)
     error.explained = True
     return error
-
-
-def _is_reshaped(view, array):
-    """Whether `view` is all of `array`, in another shape."""
-    if getattr(view, "base", None) is None or type(view) is not type(array):
-        return False
-    return (view.size == array.size and view.dtype == array.dtype
-            and view.flags.c_contiguous and array.flags.c_contiguous
-            and backend.address(view) == backend.address(array))
-
-
-def same_memory(a, b):
-    """Whether array a is b or a view of the same buffer; False for None and numbers."""
-    if a is None or b is None or a is b:
-        return a is not None and a is b
-    base_a, base_b = getattr(a, "base", None), getattr(b, "base", None)
-    return base_a is b or base_b is a or (base_a is not None and base_a is base_b)

@@ -199,5 +199,5 @@ def _unscale(grad, inverse):
     """grad *= inverse in place; whether an element is then inf or nan."""
     if dispatch.usable(grad) and grad.flags.c_contiguous:
         return bool(unscale_check.unscale_check([grad], inverse)[0])
-    grad *= grad.dtype.type(inverse)
+    grad *= inverse
     return _any_bad([grad])

@@ -26,7 +26,8 @@ WIDTHS = {"O0": (4, 4, 0, 4), "O1": (4, 4, 0, 4), "O2": (2, 2, 4, 4), "O3": (2, 
 STATES = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}
 
 
-def predict(model, batch=None, loss=None, precision="O0", optimizer="adamw", zero=0, world=1):
+def predict(model, batch=None, loss=None, precision="O0", optimizer="adamw", zero=0, world=1,
+            dtype=np.float16):
     """{kind: bytes} that one rank will hold, and the sum of it under "total".
 
     model:      a Module, or a number of parameters.
@@ -34,7 +35,8 @@ def predict(model, batch=None, loss=None, precision="O0", optimizer="adamw", zer
                 activations out. loss(model, *batch) -> Tensor, needed with it.
     precision:  "O0" (fp32) to "O3", as in amp.initialize. The model stays as it is.
     zero:       0 for plain data parallelism, or ZeRO's stage 1, 2 or 3, over `world` ranks; a
-                share is rounded up to whole parameters."""
+                share is rounded up to whole parameters.
+    dtype:      the 2-byte dtype of O1 to O3, float16 or minidl.bfloat16, as in amp.initialize."""
     if precision not in WIDTHS or optimizer not in STATES or zero not in (0, 1, 2, 3):
         raise ValueError(f"predict: precision is one of {', '.join(WIDTHS)}, optimizer of "
                          f"{', '.join(STATES)}, zero of 0 to 3; got {precision!r}, {optimizer!r}, "
@@ -47,7 +49,7 @@ def predict(model, batch=None, loss=None, precision="O0", optimizer="adamw", zer
         held["master weights"] += (share if zero >= 1 else n) * master
         held["optimizer"] += (share if zero >= 1 else n) * state * STATES[optimizer]
     if batch is not None:
-        held["activations"] = activations(model, batch, loss, precision)
+        held["activations"] = activations(model, batch, loss, precision, dtype)
     return {**held, "total": sum(held.values())}
 
 
@@ -61,17 +63,18 @@ def _counts(model, precision):
     return [(narrow, WIDTHS[precision]), (sum(p.numel() for p in wide), WIDTHS["O0"])]
 
 
-def activations(model, batch, loss, precision="O0"):
+def activations(model, batch, loss, precision="O0", dtype=np.float16):
     """Bytes that the forward of `loss(model, *batch)` saves, from its first row and first two."""
     rows = {len(array) for array in batch}
     if len(rows) != 1 or min(rows) < 2:
         raise ValueError("predict: want a batch of two rows or more, as many in each array; got "
                          f"{[len(array) for array in batch]}")
-    one, two = (_saved(model, [array[:k] for array in batch], loss, precision) for k in (1, 2))
+    one, two = (_saved(model, [array[:k] for array in batch], loss, precision, dtype)
+                for k in (1, 2))
     return one + (rows.pop() - 1) * (two - one)
 
 
-def _saved(model, batch, loss, precision):
+def _saved(model, batch, loss, precision, dtype):
     """Bytes saved by a forward, after which the model is as it was."""
     batch = [x if isinstance(x, Tensor) else Tensor(np.asarray(x)) for x in batch]
     kept = [(t, t.data, t.grad) for t in (*model.parameters(), *model.buffers())]
@@ -80,7 +83,7 @@ def _saved(model, batch, loss, precision):
     generator = random.default_generator()
     place = generator.get_state()
     try:
-        amp.prepare(model, precision)
+        amp.prepare(model, precision, dtype)
         return saved_bytes(loss(model, *batch))
     finally:
         generator.set_state(place)

@@ -80,6 +80,8 @@ class Recompute(Function):
     """A segment as one node. Saves its inputs, what the policy keeps, and by reference the
     parameters it uses, so that changing one before backward is an error."""
 
+    arithmetic = False  # of its own
+
     def forward(self, *used, segment, inputs, outputs):
         self.segment = segment
         self.n_edges = len(segment.edges)

@@ -53,7 +53,8 @@ class Tensor:
         self = Tensor.__new__(Tensor)
         self._data = array
         self.grad = self._hooks = self.bring = None
-        self._requires_grad = grad_fn is not None and array.dtype.kind == "f"
+        self._requires_grad = grad_fn is not None and (
+            array.dtype.kind == "f" or backend.is_bfloat16(array.dtype))
         self.grad_fn = grad_fn if self._requires_grad else None  # an index has no way back
         self.slot = slot
         self.version = 0
@@ -78,7 +79,7 @@ class Tensor:
 
     @requires_grad.setter
     def requires_grad(self, flag):
-        if flag and self.dtype.kind != "f":
+        if flag and not backend.is_floating(self.dtype):
             raise TypeError(f"only floating tensors can require a gradient, this is {self.dtype}")
         if not flag and self.grad_fn is not None:
             raise RuntimeError("requires_grad of a result cannot be cleared; use x.detach()")

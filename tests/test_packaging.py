@@ -56,7 +56,7 @@ def third_party(folder):
 @pytest.mark.parametrize(
     "folder, extras",
     [
-        ("minidl", "mpi tutorials snapshot cuda12"),
+        ("minidl", "mpi tutorials snapshot bfloat16 cuda12"),
         ("tutorials", "mpi tutorials"),
         ("tests", "test cuda12 bench"),  # PyTorch, in [bench], is optional there
         ("benchmarks", "bench cuda12"),

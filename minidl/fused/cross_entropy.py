@@ -115,4 +115,4 @@ def accepts(input, target, weight=None, *, ignore_index=-100, reduction="mean",
     if weight is not None or reduction not in ("none", "mean", "sum"):
         return False
     fits = input.ndim == 2 and target.dtype.kind in "iu" and target.shape == input.shape[:1]
-    return fits and input.dtype.kind == "f" and input.shape[1] > 0 and 0 <= label_smoothing <= 1
+    return fits and backend.is_floating(input.dtype) and input.shape[1] > 0 and 0 <= label_smoothing <= 1

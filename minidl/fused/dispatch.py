@@ -20,6 +20,7 @@ from contextvars import ContextVar
 
 import numpy as np
 
+from minidl import backend
 from minidl.function import autocasting
 from minidl.tensor import Tensor
 
@@ -42,13 +43,16 @@ def use_fused(flag):
 def usable(*inputs, op=None):
     """Whether the kernels may run on these: switched on, all floating Tensors and arrays among
     `inputs` float32 or all float16, and on the CPU a compiler. Other inputs do not count.
-    op: the op's name, for autocast to say in which dtype it will run."""
+    op: the name of the op that will get them through `Function.apply`: autocast says in which dtype
+    it runs, and bfloat16 reaches its kernel as float32."""
     if not _enabled.get():
         return False
-    dtypes = {x.dtype for x in inputs if hasattr(x, "dtype") and x.dtype.kind == "f"}
+    dtypes = {x.dtype for x in inputs if hasattr(x, "dtype") and x.dtype.kind in "fV"}
     autocast = autocasting.get()
-    if op and autocast is not None and dtypes <= {np.dtype(np.float32), np.dtype(np.float16)}:
+    if op and autocast is not None and all(dtype.itemsize <= 4 for dtype in dtypes):
         dtypes = {autocast.target(op, dtypes)}
+    if op and len(dtypes) == 1 and backend.is_bfloat16(*dtypes):
+        dtypes = {np.dtype(np.float32)}
     if len(dtypes) != 1 or not dtypes <= {np.dtype(np.float32), np.dtype(np.float16)}:
         return False
     arrays = [x._data if isinstance(x, Tensor) else x for x in inputs]

@@ -15,6 +15,7 @@ Test: tests/nn/test_module.py
 
 import numpy as np
 
+from minidl import backend
 from minidl.tensor import Tensor
 
 
@@ -182,7 +183,7 @@ class Module:
         for t in [*self.parameters(), *self.buffers()]:
             if isinstance(target, str) and target.startswith(("cpu", "cuda")):
                 t.data = Tensor(t.data).to(target).data
-            elif t.dtype.kind == "f":
+            elif backend.is_floating(t.dtype):
                 t.data = t.data.astype(np.dtype(target))
             t.grad = None
         return self

@@ -167,8 +167,8 @@ def check_shapes(xp, q, k, v, mask):
     shapes = f"query {q.shape}, key {k.shape}, value {v.shape}"
     same_dtype("scaled_dot_product_attention", q, k, "query", "key")
     same_dtype("scaled_dot_product_attention", q, v, "query", "value")
-    if (q.dtype.kind != "f" or min(q.ndim, k.ndim, v.ndim) < 2 or q.shape[-1] != k.shape[-1]
-            or k.shape[-2] != v.shape[-2]):
+    if (not backend.is_floating(q.dtype) or min(q.ndim, k.ndim, v.ndim) < 2
+            or q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]):
         raise ValueError(f"scaled_dot_product_attention: {shapes}; want floating (..., L, E), "
                          "(..., S, E), (..., S, Ev)")
     parts = [a.shape[:-2] for a in (q, k, v)]

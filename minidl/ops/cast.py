@@ -16,6 +16,8 @@ from minidl.tensor import Tensor
 class Cast(Function):
     """x in another floating dtype."""
 
+    arithmetic = False
+
     def forward(self, x, dtype):
         return x.astype(dtype)
 
@@ -25,6 +27,8 @@ class Cast(Function):
 
 class Transfer(Function):
     """x on another device."""
+
+    arithmetic = False
 
     def forward(self, x, device):
         self.origin = backend.device_of(x)
@@ -36,6 +40,8 @@ class Transfer(Function):
 
 class Clone(Function):
     """A copy in row-major order."""
+
+    arithmetic = False
 
     def forward(self, x):
         return x.copy()

@@ -31,6 +31,8 @@ def scatter_add_rows(xp, index, g, n_rows):
 class Embedding(Function):
     """w[index]. Saves the indices, not the table."""
 
+    arithmetic = False
+
     def forward(self, index, w, padding_idx=None):
         if w.ndim != 2 or index.dtype.kind not in "iu":
             raise ValueError(f"embedding: input of {index.dtype}, weight {w.shape}; want integer "

@@ -45,6 +45,8 @@ def _may_repeat(index):
 class Getitem(Function):
     """x[index]: slices and integers give a view, integer and bool arrays a copy."""
 
+    arithmetic = False
+
     def forward(self, x, index):
         self.index, self.shape = index, x.shape
         return x[index]
@@ -60,6 +62,8 @@ class Getitem(Function):
 
 class Gather(Function):
     """y[i, j, k] = x[i, index[i, j, k], k] for dim 1, and so on."""
+
+    arithmetic = False
 
     def forward(self, x, index, dim):
         (dim,) = normalize_dims(dim, x.ndim, "gather") or (0,)
@@ -87,6 +91,8 @@ def along(xp, index, dim):
 
 class Triangle(Function):
     """Zero on one side of a diagonal of the last two dimensions."""
+
+    arithmetic = False
 
     def forward(self, x, diagonal, name):
         self.diagonal, self.name = diagonal, name

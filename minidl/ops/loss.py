@@ -291,7 +291,7 @@ def cross_entropy(input, target, weight=None, *, ignore_index=-100, reduction="m
     check_reduction("cross_entropy", reduction)
     if not 0 <= label_smoothing <= 1:
         raise ValueError(f"cross_entropy: label_smoothing is {label_smoothing}, want 0 to 1")
-    if target.dtype.kind == "f":
+    if backend.is_floating(target.dtype):
         return soft_cross_entropy(input, target, weight, reduction, label_smoothing)
     return CrossEntropy.apply(input, target, weight, ignore_index=ignore_index,
                               label_smoothing=label_smoothing, reduction=reduction)

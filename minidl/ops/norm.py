@@ -139,22 +139,24 @@ class GroupNorm(Function):
 class BatchNorm(Function):
     """Over samples and places, x seen as (N, C, places). Saves xhat, r (one a channel) and w.
 
-    In training the running statistics are written in place, here and nowhere else."""
+    In training the running statistics are written in place, here and nowhere else; they are arrays
+    beside the inputs, which autocast might hand over as copies."""
 
     precision = "black"
     axes = (0, 2)
 
-    def forward(self, x, w, b, running_mean, running_var, training, momentum, eps):
+    def forward(self, x, w, b, running, training, momentum, eps):
         x3 = x.reshape(x.shape[0], x.shape[1], math.prod(x.shape[2:]))
         self.training = training
         if training:
             xhat, mean, var, r = standardize(self.xp, x3, self.axes, eps)
             n = x3.shape[0] * x3.shape[2]
-            for running, batch in ((running_mean, mean), (running_var, var * (n / (n - 1)))):
-                if running is not None and not replaying.get():
-                    running *= 1 - momentum
-                    running += momentum * batch.reshape(-1).astype(running.dtype, copy=False)
+            for average, batch in zip(running, (mean, var * (n / (n - 1))), strict=True):
+                if average is not None and not replaying.get():
+                    average *= 1 - momentum
+                    average += momentum * batch.reshape(-1).astype(average.dtype, copy=False)
         else:
+            running_mean, running_var = running
             dtype = backend.accumulate_dtype(x.dtype)
             r = _column(1 / self.xp.sqrt(running_var.astype(dtype) + dtype.type(eps)))
             xhat = (x3 - _column(running_mean.astype(dtype))) * r
@@ -171,7 +173,7 @@ class BatchNorm(Function):
             gx = standardize_backward(self.xp, g, xhat, r, self.axes)
         else:
             gx = g * r
-        return gx.reshape(gy.shape), gw, gb, None, None
+        return gx.reshape(gy.shape), gw, gb
 
 
 def _column(v):
@@ -232,7 +234,8 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
     if training and n <= 1:
         raise ValueError("batch_norm: training wants more than one value per channel, the input "
                          f"{tuple(input.shape)} has {n}")
-    return BatchNorm.apply(input, weight, bias, running_mean, running_var,
+    running = [getattr(v, "_data", v) for v in (running_mean, running_var)]
+    return BatchNorm.apply(input, weight, bias, running=running,
                            training=training, momentum=momentum, eps=eps)
 
 
@@ -247,5 +250,5 @@ def _check_channels(op, input, **per_channel):
 
 
 def _want_floating(op, input):
-    if input.dtype.kind != "f":
+    if not backend.is_floating(input.dtype):
         raise TypeError(f"{op} wants floating numbers, got {input.dtype}")

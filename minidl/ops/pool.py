@@ -155,7 +155,7 @@ def _window(op, kernel_size, stride, padding, ceil_mode):
 
 def _on_batch(op, x, function, **options):
     """Apply to (N, C, H, W); (C, H, W) is a batch of one."""
-    if len(x.shape) not in (3, 4) or x.dtype.kind != "f":
+    if len(x.shape) not in (3, 4) or not backend.is_floating(x.dtype):
         raise ValueError(f"{op}: input {tuple(x.shape)} of {x.dtype}, want floating (N, C, H, W) "
                          "or (C, H, W)")
     if len(x.shape) == 4:

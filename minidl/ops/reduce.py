@@ -63,7 +63,7 @@ class Mean(Reduction):
     def forward(self, x, dim=None, keepdim=False, dtype=None):
         axes, self.n = self.over(x, dim, keepdim)
         out = np.dtype(dtype or x.dtype)
-        if out.kind != "f":
+        if not backend.is_floating(out):
             raise TypeError(f"mean: wants a floating dtype, got {out}; use x.float().mean()")
         y = x.sum(axis=axes, keepdims=keepdim, dtype=backend.accumulate_dtype(out))
         return (y / self.n if self.n else y * np.nan).astype(out, copy=False)

@@ -55,6 +55,8 @@ class Clamp(Function):
 class Where(Function):
     """a where the condition holds, b elsewhere."""
 
+    arithmetic = False
+
     def forward(self, condition, a, b):
         if getattr(condition, "dtype", None) != bool:
             raise TypeError("where: the condition wants to be a bool tensor, got "

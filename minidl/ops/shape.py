@@ -9,17 +9,19 @@ Test: tests/ops/test_shape.py
 import numpy as np
 
 from minidl import backend
-from minidl.function import Function, same_memory
+from minidl.function import Function
 from minidl.ops.dims import normalize_dims, sizes
 
 
 class Reshape(Function):
     """The elements in row-major order under another shape; one size may be -1."""
 
+    arithmetic = False
+
     def forward(self, x, shape, name="reshape"):
         self.name, self.shape = name, x.shape
         y = x.reshape(shape)
-        if name == "view" and x.size and not same_memory(y, x):
+        if name == "view" and x.size and not backend.same_memory(y, x):
             raise ValueError(f"view: a tensor of shape {x.shape} and strides {x.strides} (bytes) "
                              f"has no view of shape {y.shape} without a copy; use reshape")
         return y
@@ -30,6 +32,8 @@ class Reshape(Function):
 
 class Permute(Function):
     """y[i_dims[0], i_dims[1], ...] = x[i_0, i_1, ...]."""
+
+    arithmetic = False
 
     def forward(self, x, dims, name="permute"):
         self.name = name
@@ -43,6 +47,8 @@ class Permute(Function):
 class Expand(Function):
     """Repeat dimensions of size 1 without copying (stride 0). Backward sums the copies, which the
     walk does for every broadcast gradient."""
+
+    arithmetic = False
 
     def forward(self, x, shape, name):
         self.name = name
@@ -58,6 +64,8 @@ class Expand(Function):
 class Flip(Function):
     """Reverse the order along `dims`."""
 
+    arithmetic = False
+
     def forward(self, x, dims):
         self.dims = normalize_dims(dims, x.ndim, "flip")
         return self.xp.flip(x, self.dims).copy()
@@ -68,6 +76,8 @@ class Flip(Function):
 
 class Cat(Function):
     """Tensors one after the other along `dim`; all other sizes are equal."""
+
+    arithmetic = False
 
     def forward(self, *xs, dim):
         xs = _promoted(self, xs)
@@ -84,6 +94,8 @@ class Cat(Function):
 class Stack(Function):
     """Tensors of one shape along a new dimension `dim`."""
 
+    arithmetic = False
+
     def forward(self, *xs, dim):
         xs = _promoted(self, xs)
         (self.dim,) = normalize_dims(dim, xs[0].ndim + 1, "stack")
@@ -96,6 +108,8 @@ class Stack(Function):
 class Split(Function):
     """One output per size, views along `dim`; backward is one concatenation."""
 
+    arithmetic = False
+
     def forward(self, x, parts, dim):
         self.dim = dim
         return tuple(self.xp.split(x, np.cumsum(parts)[:-1].tolist(), axis=dim))
@@ -107,6 +121,8 @@ class Split(Function):
 class Unbind(Function):
     """One output per index of `dim`, without that dimension; backward stacks."""
 
+    arithmetic = False
+
     def forward(self, x, dim):
         (self.dim,) = normalize_dims(dim, x.ndim, "unbind")
         return tuple(self.xp.moveaxis(x, self.dim, 0))
@@ -117,6 +133,8 @@ class Unbind(Function):
 
 class Pad(Function):
     """Constant borders; negative widths crop. Backward cuts them off (crops get zeros)."""
+
+    arithmetic = False
 
     def forward(self, x, pad, value):
         if len(pad) % 2 or len(pad) > 2 * x.ndim:

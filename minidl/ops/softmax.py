@@ -17,7 +17,7 @@ from minidl.ops.dims import normalize_dims
 def to_working_dtype(x, dtype, op):
     """`x` in the dtype to compute in, and the dtype of the result."""
     out = np.dtype(dtype or x.dtype)
-    if out.kind != "f":
+    if not backend.is_floating(out):
         raise TypeError(f"{op} wants floating numbers, got {out}; pass dtype= or cast the input")
     return x.astype(backend.accumulate_dtype(out), copy=False), out
 

@@ -15,8 +15,8 @@ from minidl.tensor import Tensor
 
 
 def grad_norm(parameters, norm_type=2.0):
-    """The norm of all gradients as one vector, a float; 0.0 if there is none. fp16 gradients are
-    squared and summed in fp32."""
+    """The norm of all gradients as one vector, a float; 0.0 if there is none. fp16 and
+    bf16 gradients are squared and summed in fp32."""
     grads = [p.grad for p in _list(parameters) if p.grad is not None]
     if norm_type == 2 and dispatch.usable(*grads):
         return norm.global_norm(grads)

@@ -2,13 +2,16 @@
 
 A group is a dict {"params": [...], "lr": ..., ...}: options may differ between groups. State is one
 dict per parameter. `state_dict` numbers the parameters in order, as PyTorch does. Parameters in
-float16 may have a float32 master copy, which is what the optimizer then updates (master.py).
+float16 or bfloat16 may have a float32 master copy, which is what the optimizer then updates
+(master.py).
 
 Test: tests/optim/test_optimizer.py
 """
 
 import numpy as np
 
+from minidl import bf16
+from minidl.backend import is_bfloat16
 from minidl.backward import no_grad
 from minidl.fused import dispatch
 from minidl.tensor import Tensor
@@ -20,7 +23,7 @@ class Optimizer:
     def __init__(self, params, defaults):
         self.defaults = defaults
         self.state = {}
-        self.low = {}  # master weight -> the float16 parameter that follows it
+        self.low = {}  # master weight -> the 2-byte parameter that follows it
         self.param_groups = []
         params = list(params)
         if not params:
@@ -79,12 +82,25 @@ class Optimizer:
         """Update some parameters of a group, all of which have a master copy, or none: one by one,
         unless a subclass has a fused kernel that takes them all at once."""
         for p, g in zip(params, grads, strict=True):
-            if p in self.low:
-                g = g.astype(np.float32)
+            g = g.astype(np.float32) if p in self.low else bf16.widen(g)
             if unscale != 1.0:
                 g = g * g.dtype.type(unscale)
-            self.update(p, g, self.state.setdefault(p, {}), group)
+            state = self.state.setdefault(p, {})
+            if is_bfloat16(p.dtype):
+                self.update_bfloat16(p, g, state, group)
+            else:
+                self.update(p, g, state, group)
             self.write_low([p])
+
+    def update_bfloat16(self, p, grad, state, group):
+        """`update` of a bfloat16 parameter without a master copy: in float32, then the weight and
+        its state are rounded. What is less than half a step of the weight is lost (master.py)."""
+        wide = Tensor(bf16.widen(p.data))
+        work = {name: bf16.widen(value) for name, value in state.items()}
+        self.update(wide, grad, work, group)
+        p.data[...] = wide.data
+        state.update((name, value.astype(p.dtype) if hasattr(value, "dtype") else value)
+                     for name, value in work.items())
 
     def write_low(self, params):
         """Copy master weights down to the parameters that follow them."""
@@ -150,7 +166,7 @@ class Optimizer:
 
 def fusable(params, grads):
     """Whether a fused kernel may update these: float32 and contiguous, the gradients float32 or all
-    float16, and a kernel can run at all."""
+    float16 (not bfloat16, which the kernels do not know), and a kernel can run at all."""
     arrays = [*(p.data for p in params), *grads]
     return (dispatch.usable(*arrays[:len(params)]) and dispatch.usable(*grads)
             and all(p.dtype == np.float32 for p in params)
