@@ -39,8 +39,8 @@ run_each = for f in $(1); do n=$$(sed -n 's/.*mpirun -n \([0-9][0-9]*\).*/\1/p' 
 	  printf '\n== %s%s\n' "$$f" "$${n:+ on $$n ranks}"; \
 	  if [ -n "$$n" ]; then $(RUN) -n "$$n" "$$f"; else $(BIN)/python "$$f"; fi || exit 1; done
 
-tutorials: $(VENV)/demo.stamp ## run every numbered tutorial; pictures land in out/
-	@$(call run_each,tutorials/[0-9]*.py)
+tutorials: $(VENV)/demo.stamp ## run every numbered tutorial, and print all their tables as one; pictures land in out/
+	@$(BIN)/python tutorials/run_all.py $(ARGS)
 
 bench: $(VENV)/demo.stamp ## run every benchmark on an idle machine, rewrite the README's figures (first: .venv/bin/pip install -e '.[bench]')
 	@$(BIN)/python benchmarks/run_all.py $(ARGS)

@@ -1,9 +1,9 @@
-"""What every tutorial shares: ranks, options, the table at the end, picture, progress bar.
+"""What every tutorial shares: ranks, options, the table at the end, progress bar.
 
     def main(t, args):                         t: the transport of this rank; args: the options
         table = Table(t)
-        table.row("bytes sent", ledger_bytes, formula, "exact")
-        picture(t, draw, data)                 out/<script>.png
+        table.row("bytes sent", ledger_bytes, formula, "exact")      rules: tutorial_table.py
+        picture(t, draw, data)                 out/<script>.png: tutorial_out.py
         return table                           printed last; a row that is not ok: exit status 1
 
     if __name__ == "__main__":
@@ -20,16 +20,17 @@ Test: tests/test_tutorial.py
 
 import argparse
 import importlib.util
+import itertools
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
-import numpy as np
-
-from minidl import comm
-from minidl.comm import objects
+from minidl import comm, tutorial_table
+from minidl.comm import objects, tree
 from minidl.comm.throttled import links_of
 from minidl.comm.watch import DEADLINE_S, Watch
+from minidl.tutorial_out import heat_map, picture, script_of, write  # noqa: F401: for tutorials
 
 # MPI buffers small messages and makes large ones wait for their receive; where the border lies
 # depends on the MPI. Simulated tutorials put it here, so that a wrong order of blocking sends hangs
@@ -44,13 +45,19 @@ _LAUNCHERS = [
 ]
 
 
+class WrongOption(ValueError):
+    """The script cannot run with this option; the message says what to change.
+
+    Every rank raises it, before anything is sent: they have the same options."""
+
+
 def launch(main, options=None, ranks=1):
     """Parse the command line, run `main(t, args)` on every rank, print its Table, exit.
 
     options   {"name": (default, help)}: `--name VALUE` of the default's type; False makes a flag
     ranks     on how many ranks the script is meant to run; says what to type when it runs on one
     """
-    script = _script_of(main)
+    script = script_of(main)
     args = _parse(main, options or {})
     if args.sim:
         statuses = comm.simulate(
@@ -102,20 +109,22 @@ def _one_rank(script, ranks, why):
 def _run_rank(t, main, args):
     """Exit status of one rank: 1 if any rank's table has a row that is not ok."""
     # Ranks that disagree or wait in vain are told so; what that costs is in the README's figures.
-    table = main(Watch(t, args.deadline or None), args)
-    return 0 if table is None else table.finish()
-
-
-def _script_of(main):
-    file = sys.modules[main.__module__].__file__
-    near = os.path.relpath(file)
-    return file if near.startswith("..") else near
+    t = Watch(t, args.deadline or None)
+    script = script_of(main)
+    try:
+        table = main(t, args)
+    except WrongOption as error:
+        if t.rank == 0:
+            print(f"{script}: error: {error}", file=sys.stderr, flush=True)
+        tree.barrier(t)  # the first rank that leaves with an error ends the others
+        return 2
+    return 0 if table is None else table.finish(Path(script).stem + ".json")
 
 
 def _parse(main, options):
     doc = sys.modules[main.__module__].__doc__ or ""
     parser = argparse.ArgumentParser(
-        prog=_script_of(main),
+        prog=script_of(main),
         description=doc,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,  # `--step` is a typing error, not --steps
@@ -182,179 +191,53 @@ def gather(t, value):
     return objects.gather(t.subgroup(range(t.size)), value)
 
 
-def progress(t, iterable, what):
-    """`iterable` behind a progress bar on rank 0; as it is on the others."""
+def progress(t, iterable, what, n=None):
+    """`iterable`, or its first n elements, behind a progress bar on rank 0."""
+    if n is not None:
+        iterable = itertools.islice(iterable, n)
     if t.rank > 0:
         return iterable
     from tqdm import tqdm  # here: the library has no need of it
 
     # 80 columns: under mpirun stderr is a pipe, whose width nobody knows
-    return tqdm(iterable, desc=what, ncols=80, leave=False)
+    return tqdm(iterable, desc=what, total=n, ncols=80, leave=False)
 
 
 # -- the table
 
 
 class Table:
-    """The end of every tutorial: quantity | measured | theory | rule | ok.
+    """The end of every tutorial: quantity | measured | theory | rule | ok (tutorial_table.py).
 
     Every rank adds its own rows; rank 0 prints its own, and in their place those of the first rank
-    whose row of that name is not ok. Rules:
-
-        exact         measured == theory: bytes, messages, elements, steps
-        rel<1e-6      |measured - theory| < 1e-6 * |theory|
-        abs<1e-6      |measured - theory| < 1e-6
-        factor<3      within a factor of 3 of theory: orders of magnitude
-        info          never asserted: wall time, names of things
+    whose row of that name is not ok.
 
     A line below it says so where `minidl run --net` slowed the messages down.
     """
 
     def __init__(self, t):
         self.t = t
-        self.rows = []  # (quantity, measured, theory, rule, ok: True, False or None for info)
+        self.rows = []
 
     def row(self, quantity, measured, theory=None, rule="info"):
-        self.rows.append((quantity, measured, theory, rule, holds(measured, theory, rule)))
+        self.rows.append(tutorial_table.row(quantity, measured, theory, rule))
 
-    def finish(self):
-        """Print on rank 0 what all ranks found; the exit status, 0 or 1, the same on every rank."""
+    def modelled(self, quantity, modelled, theory=None, rule="info"):
+        """A row of what a modelled clock says: in a column of its own."""
+        self.rows.append(tutorial_table.row(quantity, None, theory, rule, modelled))
+
+    def finish(self, report=None):
+        """Print on rank 0 what all ranks found, and save it as out/<report>, JSON; the exit status,
+        0 or 1, the same on every rank."""
         private = self.t.subgroup(range(self.t.size))
         tables = objects.gather(private, self.rows)
         failed = None
         if private.rank == 0:
-            rows = merge(tables)
-            print("\n" + render(rows), flush=True)
+            rows = tutorial_table.merge(tables)
+            print("\n" + tutorial_table.render(rows), flush=True)
             if links := links_of(self.t):
                 print(f"times were throttled to {links}", flush=True)
-            failed = any(ok is False for *_, ok in rows)
+            if report:
+                write(report, partial(tutorial_table.save, rows))
+            failed = bool(tutorial_table.failed(rows))
         return int(objects.broadcast(private, failed))
-
-
-def holds(measured, theory, rule):
-    """Whether a row is ok; None for info. A nan is never ok."""
-    if rule == "info":
-        return None
-    if rule == "exact":
-        return bool(measured == theory)
-    kind, _, bound = rule.partition("<")
-    if kind not in ("rel", "abs", "factor") or not bound:
-        raise ValueError(f"rule must be exact, rel<x, abs<x, factor<x or info, got {rule!r}")
-    bound = float(bound)
-    if kind == "factor":
-        return bool(theory / bound < measured < theory * bound)
-    return bool(abs(measured - theory) < bound * (abs(theory) if kind == "rel" else 1))
-
-
-def merge(tables):
-    """One list of rows from all ranks': rank 0's, replaced by the first one that is not ok."""
-    rows = {}
-    for rank, table in enumerate(tables):
-        for quantity, measured, theory, rule, ok in table:
-            if quantity not in rows:
-                rows[quantity] = (quantity, measured, theory, rule, ok)
-            elif ok is False and rows[quantity][4] is not False:
-                rows[quantity] = (f"{quantity} (on rank {rank})", measured, theory, rule, ok)
-    return list(rows.values())
-
-
-def render(rows):
-    """The table as text."""
-    word = {True: "yes", False: "NO", None: "-"}
-    cells = [("quantity", "measured", "theory", "rule", "ok")]
-    cells += [(q, _text(m), _text(th), rule, word[ok]) for q, m, th, rule, ok in rows]
-    widths = [max(len(line[i]) for line in cells) for i in range(5)]
-    lines = []
-    for n, line in enumerate(cells):
-        left, right = "<", ">" if n else "<"
-        sides = (left, right, right, left, left)
-        lines.append(
-            " | ".join(f"{c:{s}{w}}" for c, s, w in zip(line, sides, widths, strict=True)).rstrip()
-        )
-    lines.insert(1, "-+-".join("-" * w for w in widths))
-    failed = [q for q, *_, ok in rows if ok is False]
-    if failed:
-        lines.append(f"NOT OK: {'; '.join(failed)}")
-    return "\n".join(lines)
-
-
-def _text(value):
-    if value is None:
-        return ""
-    if isinstance(value, (bool, np.bool_, str)):
-        return {True: "yes", False: "no"}.get(value, str(value))
-    if isinstance(value, (int, np.integer)):
-        return f"{value:,}"
-    if isinstance(value, (float, np.floating)):
-        return f"{value:.6g}"
-    return str(value)
-
-
-# -- the picture
-
-
-def picture(t, draw, *data):
-    """Rank 0 calls `draw(plt, *data)`, which returns a figure, and saves it as out/<script>.png."""
-    if t.rank > 0:
-        return
-    if importlib.util.find_spec("matplotlib") is None:
-        print("No picture: matplotlib is not installed (pip install 'minidl[tutorials]').")
-        return
-    import matplotlib
-
-    matplotlib.use("Agg")  # a file, no window: tutorials also run where there is no display
-    from matplotlib import pyplot as plt
-
-    # for a lecture slide: text that is readable from the last row, no box around the data
-    style = {
-        "font.size": 12,
-        "axes.titlesize": 13,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "lines.linewidth": 2,
-        "legend.frameon": False,
-        "figure.constrained_layout.use": True,
-    }
-    with plt.rc_context(style):
-        figure = draw(plt, *data)
-        path = Path("out", Path(_script_of(draw)).stem + ".png")
-        path.parent.mkdir(exist_ok=True)
-        figure.savefig(path, dpi=150)
-        plt.close(figure)
-    print(f"picture: {path}", flush=True)
-
-
-def heat_map(axes, sent, top=None, node_size=None):
-    """Draw what rank i (row) sent to rank j (column), such as `ledger.matrix()`; returns the cells,
-    for a colour bar.
-
-    axes: of matplotlib, one of the figure that `draw(plt, ...)` makes for `picture`. top: the value
-    of the darkest colour; None: the largest. node_size: a grey square around so many ranks each."""
-    n, top = len(sent), sent.max() if top is None else top
-    cells = axes.pcolormesh(
-        np.ma.masked_equal(sent, 0), cmap="YlGnBu", vmin=0, vmax=top, edgecolors="white"
-    )
-    for (src, dst), value in np.ndenumerate(sent if n <= 8 else sent[:0]):
-        if value:
-            color = "white" if value > 0.55 * top else "black"
-            place = {"ha": "center", "va": "center", "fontsize": 9}
-            axes.text(dst + 0.5, src + 0.5, _short(value), color=color, **place)
-    for first in range(0, n, node_size or n):
-        end = first + (node_size or n)
-        square = [first, end, end, first, first], [first, first, end, end, first]
-        axes.plot(*square, color="#969696", linewidth=1)
-    every = range(0, n, max(1, n // 8))
-    axes.set_xticks([i + 0.5 for i in every], every)
-    axes.set_yticks([i + 0.5 for i in every], every)
-    axes.tick_params(length=0)
-    axes.spines[:].set_visible(False)
-    axes.set(aspect="equal", xlim=(0, n), ylim=(n, 0), xlabel="to rank", ylabel="from rank")
-    return cells
-
-
-def _short(value):
-    """1536000 as 1.54M, 0.75 as 0.75."""
-    for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= unit:
-            return f"{value / unit:.3g}{name}"
-    return f"{value:.3g}"

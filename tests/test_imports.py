@@ -47,6 +47,8 @@ MAY_IMPORT = {
     "tutorial": ANYTHING,  # what the scripts in tutorials/ share
     "tutorial_table": "",
     "tutorial_out": "",
+    "tutorial_table": "",
+    "tutorial_out": "",
     "cli": ANYTHING,
     "launcher": ANYTHING,  # these two are commands of the cli
     "doctor": ANYTHING,

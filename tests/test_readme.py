@@ -13,7 +13,8 @@ MAP = README.split("## The map")[1].split("\n## ")[0]
 FOLDERS = {"cuda", "fused"}
 PARTS = ["backend.py", "backward.py", "cli.py", "comm", "creation.py", "data", "doctor.py"]
 PARTS += ["exercise.py", "function.py", "gradcheck.py", "launcher.py", "nn", "ops", "optim"]
-PARTS += ["parallel", "random.py", "tensor.py", "tutorial.py"]
+PARTS += ["parallel", "random.py", "tensor.py", "tutorial.py", "tutorial_out.py"]
+PARTS += ["tutorial_table.py"]
 
 
 def test_every_link_leads_to_a_file():

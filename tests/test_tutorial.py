@@ -1,4 +1,4 @@
-"""What the tutorials share: rules of the table, rows of several ranks, launching."""
+"""What the tutorials share: ranks and options, rows of several ranks, what lands in out/."""
 
 import importlib.util
 import subprocess
@@ -9,13 +9,16 @@ import pytest
 
 from minidl import comm, launcher
 from minidl.exercise import ROOT
-from minidl.tutorial import Table, gather, holds, launch, launched_as, merge, progress, render
+from minidl.tutorial import Table, gather, launch, launched_as, picture, progress
+from minidl.tutorial_table import load
 
 SCRIPT = '''
 """A script."""
-from minidl.tutorial import Table, launch, say
+from minidl.tutorial import Table, WrongOption, launch, say
 
 def main(t, args):
+    if args.steps < 0:
+        raise WrongOption(f"--steps {args.steps}: none at least")
     table = Table(t)
     say(t, "options", args.steps, args.fast, args.lr)
     table.row("rank", t.rank if t.rank != args.bad else 99, t.rank, "exact")
@@ -38,6 +41,7 @@ def script(tmp_path, monkeypatch):
     def run(*arguments, before=()):
         return subprocess.run(
             [*before, sys.executable, str(path), *arguments],
+            cwd=tmp_path,
             capture_output=True,
             text=True,
             timeout=60,
@@ -45,64 +49,6 @@ def script(tmp_path, monkeypatch):
         )
 
     return run
-
-
-@pytest.mark.parametrize(
-    "measured, theory, rule, ok",
-    [
-        (6, 6, "exact", True),
-        (6, 6.000001, "exact", False),
-        ("a", "a", "exact", True),
-        (1.0000009, 1.0, "rel<1e-6", True),
-        (1.0000011, 1.0, "rel<1e-6", False),
-        (-2.0, -2.1, "rel<0.1", True),
-        (1e-7, 0.0, "abs<1e-6", True),
-        (-1e-5, 0.0, "abs<1e-6", False),
-        (0.0, 0.0, "rel<1e-6", False),
-        (2.0, 1.0, "factor<3", True),
-        (0.3, 1.0, "factor<3", False),
-        (3.1, 1.0, "factor<3", False),
-        (float("nan"), 0.0, "abs<1e-6", False),
-        (float("nan"), float("nan"), "exact", False),
-        (5, None, "info", None),
-    ],
-)
-def test_rules(measured, theory, rule, ok):
-    assert holds(measured, theory, rule) is ok
-
-
-@pytest.mark.parametrize("rule", ["about", "rel", "rel<", "abs<x", ""])
-def test_an_unknown_rule_is_an_error_and_not_a_pass(rule):
-    with pytest.raises(ValueError):
-        assert holds(1.0, 1.0, rule)
-
-
-def test_a_row_that_fails_on_one_rank_takes_the_place_of_rank_zeros():
-    good = [("bytes", 1, 1, "exact", True), ("time", 1.0, None, "info", None)]
-    bad = [("bytes", 2, 1, "exact", False), ("extra", 1, 1, "exact", True)]
-    assert merge([good, bad, good]) == [
-        ("bytes (on rank 1)", 2, 1, "exact", False),
-        good[1],
-        ("extra", 1, 1, "exact", True),
-    ]
-
-
-def test_the_table_is_aligned_and_names_what_failed():
-    text = render(
-        [
-            ("bytes", 6000000, 6000000, "exact", True),
-            ("loss", 0.125, 0.5, "abs<1e-6", False),
-            ("CuPy", False, None, "info", None),
-        ]
-    )
-    assert text.splitlines() == [
-        "quantity | measured  | theory    | rule     | ok",
-        "---------+-----------+-----------+----------+----",
-        "bytes    | 6,000,000 | 6,000,000 | exact    | yes",
-        "loss     |     0.125 |       0.5 | abs<1e-6 | NO",
-        "CuPy     |        no |           | info     | -",
-        "NOT OK: loss",
-    ]
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
@@ -139,6 +85,37 @@ def test_gather_brings_every_ranks_value_in_order_beside_other_traffic(n):
     ] == list(range(n))
     assert others == list(range(1, n))
     assert all(values is None for values, _ in results[1:])
+
+
+def test_the_table_is_saved_for_the_table_of_all_tutorials(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def fn(t):
+        table = Table(t)
+        table.row("bytes", np.int64(6), 6, "exact")
+        table.modelled("seconds", np.float64(0.25), 0.5, "<=")
+        return table, table.finish("06_ring.json")
+
+    (table, status), _ = comm.simulate(2, fn)
+    assert status == 0
+    assert load(tmp_path / "out" / "06_ring.json") == table.rows
+
+
+def test_what_cannot_be_written_is_said_and_the_table_still_comes(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "out").write_text("a file where the folder should be")
+
+    def fn(t):
+        table = Table(t)
+        table.row("ranks", t.size)
+        picture(t, lambda plt: plt.figure())
+        return table.finish("06_ring.json")
+
+    assert comm.simulate(1, fn) == [0]
+    out, err = capsys.readouterr()
+    assert "ranks" in out and "picture:" not in out
+    for name in ("test_tutorial.png", "06_ring.json"):
+        assert f"Not written: out/{name} in {tmp_path}: File exists. Make room, or start" in err
 
 
 def test_progress_bar_on_rank_zero_only(capsys):
@@ -179,11 +156,13 @@ def test_a_single_process_says_how_to_get_more_ranks(script):
         (("--sped",), "--sped"),
         (("--step", "3"), "unrecognized arguments: --step 3"),
         (("--alpha", "1"), "--alpha describes simulated ranks"),
+        (("--sim", "3", "--steps", "-1"), "script.py: error: --steps -1: none at least"),
     ],
 )
 def test_a_wrong_option_is_an_error_that_names_it(script, arguments, words):
     done = script(*arguments)
-    assert done.returncode == 2 and words in done.stderr
+    assert done.returncode == 2 and done.stderr.count(words) == 1
+    assert "Traceback" not in done.stderr
 
 
 def test_the_launchers_word_about_the_world(monkeypatch):
@@ -214,5 +193,6 @@ def test_mpi_ranks_options_and_status(script):
     done = script("--bad", "1", before=before)
     assert done.returncode == 1
     assert "rank (on rank 1) |       99 |      1 | exact | NO" in done.stdout
-    done = script("--sped", before=before)
-    assert done.returncode == 2 and done.stderr.count("unrecognized arguments") == 1
+    for wrong, words in (("--sped", "unrecognized arguments"), ("--steps=-1", "--steps -1")):
+        done = script(wrong, before=before)
+        assert done.returncode == 2 and done.stderr.count(words) == 1

@@ -31,15 +31,17 @@ Exercises: `minidl exercise 06` writes work/06_ring.py with the marked regions e
 `minidl check 06` grades it.
 """
 
+import itertools
+
 import numpy as np
 
 import minidl
 from minidl import nn
 from minidl.comm import chunks, ring
 from minidl.comm.ledger import Ledger
-from minidl.data import datasets
+from minidl.data import DataLoader, DistributedSampler, datasets
 from minidl.nn import functional as F
-from minidl.tutorial import Table, gather, launch, picture, progress, say
+from minidl.tutorial import Table, WrongOption, gather, launch, picture, progress, say
 
 
 def reduce_scatter(t, x):
@@ -110,18 +112,27 @@ def average_gradients(t, parameters):
     # <<<
 
 
-def train(t, steps, batch, lr, bar=False):
-    """SGD on the digits; rank r takes samples r, r+p, ... of a batch. The loss of each step."""
+def batches(t, batch):
+    """This rank's part of every batch of digits, epoch after epoch, without end.
+
+    All ranks shuffle alike, then deal like cards: the order's first `batch` samples are the first
+    batch, on one rank or dealt to p."""
+    digits = datasets.digits()[0]
+    sampler = DistributedSampler(len(digits), t.rank, t.size, tail="drop")
+    loader = DataLoader(digits, batch // t.size, sampler, drop_last=True)
+    for epoch in itertools.count():
+        sampler.set_epoch(epoch)  # another order
+        yield from loader
+
+
+def train(t, steps, batch, lr):
+    """SGD on the digits, `batch` samples a step on all ranks together. The loss of each step."""
     minidl.manual_seed(0)  # the same weights on every rank
     model = nn.MLP(64, 64, 10, activation=nn.Tanh)
     parameters = list(model.parameters())
-    images, labels = datasets.digits()[0][:]
-    images = images.reshape(-1, 64)
-    order = minidl.Generator(1)  # the same batches on every rank
     losses = []
-    for _ in progress(t, range(steps), "training") if bar else range(steps):
-        mine = order.integers(0, len(images), (batch,))[t.rank :: t.size]
-        loss = F.cross_entropy(model(minidl.Tensor(images[mine])), minidl.Tensor(labels[mine]))
+    for images, labels in progress(t, batches(t, batch), "training", steps):
+        loss = F.cross_entropy(model(images.reshape(-1, 64)), labels)
         model.zero_grad()
         loss.backward()
         average_gradients(t, parameters)
@@ -156,11 +167,11 @@ def film(t):
 def main(t, args):
     p, r = t.size, t.rank
     if args.steps < 1:
-        raise ValueError(f"--steps {args.steps}: at least one, to compare its loss")
+        raise WrongOption(f"--steps {args.steps}: at least one, to compare its loss")
     if args.batch % p:
-        raise ValueError(
-            f"rank {r}: --batch {args.batch} is not divisible by {p} ranks, so the mean of their "
-            f"means is not the mean of the batch; try --batch {max(p, args.batch // p * p)}"
+        raise WrongOption(
+            f"--batch {args.batch} is not divisible by {p} ranks, so the mean of their means is "
+            f"not the mean of the batch; try --batch {max(p, args.batch // p * p)}"
         )
     table = Table(t)
 
@@ -178,7 +189,7 @@ def main(t, args):
         if args.sim:
             theory = 2 * (p - 1) * (args.alpha + args.n * 4 / p * args.beta)
             # float64: the clock adds up what the formula multiplies
-            table.row("modelled seconds of the all-reduce", time_s, theory, "rel<1e-9")
+            table.modelled("seconds of the all-reduce", time_s, theory, "rel<1e-9")
     table.row("messages sent by each rank", ledger.messages_sent, 2 * (p - 1), "exact")
 
     n = args.n + 3
@@ -205,10 +216,10 @@ def main(t, args):
         t,
         f"3. {args.steps} steps on the digits: {p} x {args.batch // p} samples, 1 x {args.batch}.",
     )
-    losses = train(t, args.steps, args.batch, args.lr, bar=True)
+    losses = train(t, args.steps, args.batch, args.lr)
     films = gather(t, film(t))
     if r == 0:
-        alone = train(t.subgroup([0]), args.steps, args.batch, args.lr, bar=True)
+        alone = train(t.subgroup([0]), args.steps, args.batch, args.lr)
         # float32: the two runs add in different orders, which moves the seventh digit
         difference = float(np.abs(losses - alone).max())
         table.row("largest difference in loss", difference, 0.0, "abs<1e-6")

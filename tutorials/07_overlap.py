@@ -30,8 +30,7 @@ Exercises: `minidl exercise 07` writes work/07_overlap.py with the marked region
 `minidl check 07` grades it.
 """
 
-import json
-from pathlib import Path
+import itertools
 from types import SimpleNamespace
 
 import numpy as np
@@ -41,9 +40,10 @@ from minidl import nn
 from minidl.comm import ring, simulate
 from minidl.comm.background import Background
 from minidl.comm.ledger import Ledger
-from minidl.data import datasets
+from minidl.data import DataLoader, DistributedSampler, datasets
 from minidl.nn import functional as F
-from minidl.tutorial import Table, gather, launch, picture, progress, say
+from minidl.timeline import Timeline
+from minidl.tutorial import Table, WrongOption, gather, launch, picture, progress, say, write
 
 
 def fill(sizes, cap):
@@ -117,7 +117,7 @@ def network():
     return model, [layer.weight for layer in layers]
 
 
-def train(t, steps, batch, cap, bar=False):
+def train(t, steps, batch, cap):
     """SGD on the digits with buckets of `cap` bytes: (gradients of the first step, seconds of a
     step, the Averager)."""
     model, weights = network()
@@ -126,14 +126,13 @@ def train(t, steps, batch, cap, bar=False):
     averager = Averager(t, weights, cap)
     for i, w in enumerate(weights):
         w.on_grad_ready(lambda _, i=i: averager.ready(i))
-    images, labels = datasets.digits()[0][:]
-    images = images.reshape(-1, 64)
-    order = minidl.Generator(1)  # the same batches on every rank
+    digits = datasets.digits()[0]
+    sampler = DistributedSampler(len(digits), t.rank, t.size, tail="drop")
+    loader = DataLoader(digits, batch // t.size, sampler, drop_last=True)
     first, start = None, t.time()
-    for _ in progress(t, range(steps), "training") if bar else range(steps):
-        mine = order.integers(0, len(images), (batch,))[t.rank :: t.size]
+    for images, labels in progress(t, itertools.cycle(loader), "training", steps):
         model.zero_grad()
-        F.cross_entropy(model(minidl.Tensor(images[mine])), minidl.Tensor(labels[mine])).backward()
+        F.cross_entropy(model(images.reshape(-1, 64)), labels).backward()
         averager.finish()
         first = first or [w.grad.copy() for w in weights]
         for w in weights:
@@ -160,9 +159,9 @@ def modelled_step(t, args, n_buckets):
 def main(t, args):
     p, r = t.size, t.rank
     if args.steps < 1 or args.batch % p or not all(v > 0 for v in (args.layers, args.layer_kib)):
-        raise ValueError(
-            f"rank {r}: wanted --steps, --layers and --layer-kib of at least 1, and a --batch that "
-            f"{p} ranks share; got {args.steps}, {args.layers}, {args.layer_kib} and {args.batch}"
+        raise WrongOption(
+            f"wanted --steps, --layers and --layer-kib of at least 1, and a --batch that {p} ranks "
+            f"share; got {args.steps}, {args.layers}, {args.layer_kib} and {args.batch}"
         )
     table = Table(t)
     sizes = [4 * w.numel() for w in network()[1]]
@@ -171,7 +170,7 @@ def main(t, args):
     grads, seconds = {}, {}
     for cap in (4 * n, 64 << 10, 1):  # one bucket; some; one for every layer
         ledger = Ledger(t)
-        grads[cap], seconds[cap], averager = train(ledger, args.steps, args.batch, cap, bar=True)
+        grads[cap], seconds[cap], averager = train(ledger, args.steps, args.batch, cap)
         k = len(averager.buckets)
         sent = ledger.count(label="ring.all_reduce")
         calls = sent.messages_sent // (2 * (p - 1) * args.steps) if p > 1 else k
@@ -232,15 +231,16 @@ def model_the_sweep(t, args, table, p):
     if args.layer_kib * 256 % p == 0:  # else the longest chunk sets the pace
         # float64: the clock adds up what the formula multiplies
         for k in (1, best, args.layers):
-            name = f"k = {k}: modelled seconds of "
-            table.row(name + "all-reduce", comm_s[k], k * a + b, "rel<1e-9")
-            table.row(name + "the step", steps[k][0], theory[k], "rel<1e-9")
-        table.row("best number of buckets", best, best_theory, "exact")
+            name = f"k = {k}: seconds of "
+            table.modelled(name + "the all-reduces", comm_s[k], k * a + b, "rel<1e-9")
+            table.modelled(name + "the step", steps[k][0], theory[k], "rel<1e-9")
+        table.modelled("best number of buckets", best, best_theory, "exact")
     if b < backward_s:
-        table.row("where the two branches of T(k) meet", best, (backward_s - b) / a, "factor<2")
-    exposed = {k: step[0] - backward_s for k, step in steps.items()}
-    table.row("k = 1: exposed share of the all-reduces", exposed[1] / comm_s[1])
-    table.row(f"k = {best}: exposed share of the all-reduces", exposed[best] / comm_s[best])
+        meet = (backward_s - b) / a
+        table.modelled("where the two branches of T(k) meet", best, meet, "factor<2")
+    for k in (1, best):
+        exposed = (steps[k][0] - backward_s) / comm_s[k]
+        table.modelled(f"k = {k}: exposed share of the all-reduces", exposed)
     write_trace(steps[best])
     picture(t, draw, steps, branches, best, backward_s)
 
@@ -248,16 +248,12 @@ def model_the_sweep(t, args, table, p):
 def write_trace(step):
     """The best step in Chrome's trace format."""
     _, layers, buckets = step
-    rows = [("backward", 0, f"layer {i}", start, end) for i, start, end in layers]
-    rows += [("all-reduce", 1, f"layers {b[-1]}-{b[0]}", start, end) for b, start, end in buckets]
-    events = [
-        {"name": name, "cat": cat, "ph": "X", "pid": 0, "tid": tid, "ts": 1e6 * start}
-        | {"dur": 1e6 * (end - start)}
-        for cat, tid, name, start, end in rows
-    ]
-    path = Path("out", "07_trace.json")
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps({"traceEvents": events}))
+    timeline = Timeline()
+    for i, start, end in layers:
+        timeline.add("backward", f"layer {i}", start, end)
+    for b, start, end in buckets:
+        timeline.add("all-reduce", f"layers {b[-1]}-{b[0]}", start, end)
+    write("07_trace.json", timeline.trace)
 
 
 def draw(plt, steps, branches, best, backward_s):

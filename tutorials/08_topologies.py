@@ -241,13 +241,13 @@ def main(t, args):
             "double tree": 2 * height,
             f"nodes of {g}": 2 * (g - 1) + 2 * (m - 1),
         }
-        measured_steps = steps(p, g)
+        in_model = steps(p, g)
         for name, matrix in matrices.items():
             table.row(f"{name}: bytes, all ranks", int(matrix.sum()), 2 * (p - 1) * K, "exact")
             if K % (4 * power) == 0:
                 most = int(matrix.sum(1).max())
                 table.row(f"{name}: bytes, busiest rank", most, busiest[name], "exact")
-            table.row(f"{name}: steps", measured_steps[name], in_steps[name], "exact")
+            table.modelled(f"{name}: steps", in_model[name], in_steps[name], "exact")
         inner = [set(parents) - {None} for parents in (first_tree(p), second_tree(p))]
         both = len(inner[0] & inner[1])
         table.row("double tree: ranks inner in both", both, int(p % 2 and p > 1), "exact")
@@ -284,12 +284,12 @@ def model(table, p, args):
     ]:
         theory = formula(p, 1 << 20, *link).time_s
         # float64: the clock adds up what the formula multiplies
-        table.row(f"{name}: modelled s of 1 MiB", clock(all_reduce)(1 << 20), theory, "rel<1e-9")
+        table.modelled(f"{name}: seconds of 1 MiB", clock(all_reduce)(1 << 20), theory, "rel<1e-9")
     # 2 H (alpha + K beta) = 2 (p-1) (alpha + K/p beta)
     height = math.log2(p)
     theory = (p - 1 - height) / (height - (p - 1) / p) * args.alpha / args.beta
     found = cost.crossover(clock(tree.all_reduce), clock(ring.all_reduce))
-    table.row("bytes from which the ring overtakes the tree", found, theory, "abs<2")
+    table.modelled("bytes from which the ring overtakes the tree", found, theory, "abs<2")
 
 
 COLOURS = ["#969696", "#e6550d", "#31a354", "#cb181d", "#756bb1"]

@@ -36,18 +36,18 @@ Exercise: `minidl exercise 11` writes work/11_offload.py with the marked region 
 `minidl check 11` grades it. The library's: minidl/parallel/offload.py
 """
 
+import itertools
 import math
-from pathlib import Path
 
 import numpy as np
 
 import minidl
 from minidl import memory, nn, optim
-from minidl.data import datasets
+from minidl.data import DataLoader, DistributedSampler, datasets
 from minidl.nn import functional as F
 from minidl.parallel import Offload, Zero2
 from minidl.parallel.lanes import Modelled
-from minidl.tutorial import Table, launch, picture, progress, say
+from minidl.tutorial import Table, WrongOption, launch, picture, progress, say, write
 
 SCALE = 128.0  # of the loss: keeps fp16 gradients from vanishing
 
@@ -129,19 +129,18 @@ def network():
     return nn.Sequential(*[m for x in layers for m in (x, nn.Tanh())][:-1]).half()
 
 
-def train(t, args, offload, bar=False):
+def train(t, args, offload):
     """ZeRO stage 2 on the digits: (model, optimizer, bytes by kind after the last step)."""
     model = Zero2(network(), t)
     optimizer = optim.AdamW(model.shards(), lr=0.01)
     optimizer = Offload(optimizer) if offload else optim.use_master_weights(optimizer)
-    images, labels = datasets.digits()[0][:]
-    images = images.reshape(-1, 64).astype(np.float16)
-    order = minidl.Generator(1)  # the same batches on every rank
-    for _ in progress(t, range(args.steps), "training") if bar else range(args.steps):
-        mine = order.integers(0, len(images), (args.batch,))[t.rank :: t.size]
+    digits = datasets.digits()[0]
+    sampler = DistributedSampler(len(digits), t.rank, t.size, tail="drop")
+    loader = DataLoader(digits, args.batch // t.size, sampler, drop_last=True)
+    for images, labels in progress(t, itertools.cycle(loader), "training", args.steps):
         optimizer.zero_grad()
-        logits = model(minidl.Tensor(images[mine])).float()
-        (F.cross_entropy(logits, minidl.Tensor(labels[mine])) * SCALE).backward()
+        logits = model(images.reshape(-1, 64).astype(np.float16)).float()
+        (F.cross_entropy(logits, labels) * SCALE).backward()
         held = memory.totals(model, optimizer) if not offload else optimizer.memory()
         optimizer.step(unscale=1 / SCALE)
         model.gather()
@@ -180,13 +179,14 @@ def seconds(args, tokens, delayed):
 
 
 def main(t, args):
-    if min(args.steps, args.layers, args.layer_elems, args.batch // t.size) < 1:
-        raise ValueError(f"rank {t.rank}: --steps, --layers, --layer-elems and --batch of at least "
-                         f"1 (a sample for each of {t.size} ranks); got {vars(args)}")
+    if min(args.steps, args.layers, args.layer_elems) < 1 or args.batch % t.size:
+        raise WrongOption("wanted --steps, --layers and --layer-elems of at least 1, and a --batch "
+                          f"that {t.size} ranks share; got {args.steps}, {args.layers}, "
+                          f"{args.layer_elems} and {args.batch}")
     table = Table(t)
     x = sum(p.numel() for p in network().parameters())
     say(t, f"1. {args.steps} steps on the digits: X = {x:,} parameters in fp16, ZeRO 2, AdamW.")
-    model, _, held = train(t, args, False, bar=True)
+    model, _, held = train(t, args, False)
     there, offloaded, arenas = train(t, args, True)
     own = sum(s.numel() for s in there.shards())
     table.row("this rank's share of X", own, x / t.size, f"abs<{len(there.shards()) + 1}")
@@ -220,24 +220,25 @@ def model_the_step(t, args, table):
     for tokens in (math.ceil(even) - 1, math.ceil(even)):
         lanes, _ = timeline(args, tokens, False, 1)
         hidden.append(lanes.busy("device") >= lanes.busy("down") + lanes.busy("up"))
-    table.row("tokens from which computing takes longer than the link",
-              math.ceil(even) if hidden == [False, True] else math.nan, math.ceil(even), "exact")
+    table.modelled("tokens from which computing takes longer than the link",
+                   math.ceil(even) if hidden == [False, True] else math.nan, math.ceil(even),
+                   "exact")
     # half as many again as hide the link, and as hide the host: the formulas' conditions hold
     tokens = math.ceil(1.5 * max(even, 1e3 * args.update_ns * args.tflops / 6))
     runs = {delayed: timeline(args, tokens, delayed) for delayed in (False, True)}
     for delayed, (lanes, times) in runs.items():
         name = "delayed update: " if delayed else "update in the step: "
-        table.row(name + f"modelled s of a step, {tokens:,} tokens", times[-1],
-                  seconds(args, tokens, delayed), "rel<1e-9")  # sums against products
-        table.row(name + "steps that brought weights up", lanes.bytes["up"] / (2 * x),
+        table.modelled(name + f"s of a step, {tokens:,} tokens", times[-1],
+                       seconds(args, tokens, delayed), "rel<1e-9")  # sums against products
+        table.row(name + "steps that brought weights up", lanes.bytes["up"] // (2 * x),
                   2 if delayed else 3, "exact")
-        table.row(name + "share of the device's time idle",
-                  1 - lanes.busy("device") / lanes.time())
+        table.modelled(name + "share of the device's time idle",
+                       1 - lanes.busy("device") / lanes.time())
     d, u = 2e-9 * args.layer_elems / args.link_gb, 1e-9 * args.layer_elems * args.update_ns
     if u >= d:  # after the first step, updates begin while weights still come up
-        table.row("delayed update: seconds of it beside computing", runs[True][0].overlap(
+        table.modelled("delayed update: seconds of it beside computing", runs[True][0].overlap(
             "device", "host"), 2 * args.layers * u - (args.layers - 1) * d, "rel<1e-9")
-    runs[True][0].trace(Path("out", "11_trace.json"))
+    write("11_trace.json", runs[True][0].trace)
     batches = np.geomspace(even / 8, 32 * even, 13)
     sweep = {delayed: [timeline(args, b, delayed)[1][-1] for b in batches] for delayed in runs}
     picture(t, draw, args, runs, batches, sweep, even)

@@ -36,7 +36,7 @@ def _run(script, *arguments, tmp_path, monkeypatch, before=()):
         env=launcher.environment(4) if before else None,  # Open MPI refuses root and few cores
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"^quantity +\| measured +\| theory", done.stdout, re.M)
+    assert re.search(r"^quantity +\| measured +\| (modelled +\| )?theory", done.stdout, re.M)
     assert "NOT OK" not in done.stdout and "| yes" in done.stdout
     return done.stdout
 

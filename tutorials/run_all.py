@@ -1,0 +1,55 @@
+"""Run the numbered tutorials, one after the other, and join their tables into one.
+
+    make tutorials                         all of them: some two minutes on two cores
+    python tutorials/run_all.py 06 07      some of them
+
+A tutorial that says `mpirun -n N` in its header runs on N ranks, any other in one process. Each
+leaves its table in out/NN_name.json. The exit status is 1 if a row of any table is not ok, or if a
+tutorial did not come to its end; the last line names it.
+
+Test: tests/tutorials/test_run_all.py
+"""
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from minidl import tutorial_table
+
+FOLDER = Path(__file__).parent
+
+
+def run(script):
+    """Run one tutorial; its Rows, and one each for its exit status and its time."""
+    report = Path("out", script.stem + ".json")
+    report.unlink(missing_ok=True)  # an old one must not speak for this run
+    ranks = re.search(r"mpirun -n (\d+)", script.read_text())
+    launcher = ["-m", "minidl.cli", "run", "-n", ranks[1]] if ranks else []
+    print(f"\n== {script.name}" + (f" on {ranks[1]} ranks" if ranks else ""), flush=True)
+    start = time.perf_counter()
+    status = subprocess.run([sys.executable, *launcher, str(script)]).returncode
+    seconds = time.perf_counter() - start
+    missing = tutorial_table.row("table", "none", f"in {report}", "exact")
+    rows = tutorial_table.load(report) if report.exists() else [missing]
+    rows.append(tutorial_table.row("exit status", status, 0, "exact"))
+    rows.append(tutorial_table.row("wall time, s", round(seconds, 1)))
+    return [row._replace(tutorial=script.stem) for row in rows]
+
+
+def main(numbers):
+    scripts = sorted(FOLDER.glob("[0-9][0-9]_*.py"))
+    known = {script.name[:2] for script in scripts}
+    if unknown := [number for number in numbers if number not in known]:
+        sys.exit(f"no tutorial {', '.join(unknown)}; there are {', '.join(sorted(known))}")
+    rows = []
+    for script in scripts:
+        if not numbers or script.name[:2] in numbers:
+            rows += run(script)
+    print("\n" + tutorial_table.render(rows))
+    return 1 if tutorial_table.failed(rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
