@@ -24,8 +24,8 @@
 // One weight. `rates` are the two factors that depend on the step count: step, and 1 / sqrt(1 -
 // b2^t).
 __device__ __forceinline__ void update(W& w, W g, W& m, W& v, W step, W inv_root, W b1,
-                                       W one_minus_b1, W b2, W one_minus_b2,
-                                       W eps, W shrink, W l2) {
+                                       W one_minus_b1, W b2, W one_minus_b2, W eps, W shrink,
+                                       W l2) {
   // In registers until the end: the arrays might overlap for all a compiler knows, so it would load
   // w and m again.
   const W before = w;
@@ -37,8 +37,8 @@ __device__ __forceinline__ void update(W& w, W g, W& m, W& v, W step, W inv_root
 }
 
 extern "C" __global__ void adamw_naive(W* w, const T* g, W* m, W* v, int n, W step, W inv_root,
-                                       W b1, W one_minus_b1, W b2,
-                                       W one_minus_b2, W eps, W shrink, W l2, W unscale) {
+                                       W b1, W one_minus_b1, W b2, W one_minus_b2, W eps, W shrink,
+                                       W l2, W unscale) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n)  // guard
     update(w[i], to_float(g[i]) * unscale, m[i], v[i], step, inv_root, b1, one_minus_b1, b2,
@@ -52,10 +52,9 @@ extern "C" __global__ void adamw_naive(W* w, const T* g, W* m, W* v, int n, W st
 // ask the GPU first. Or null.
 
 extern "C" __global__ void adamw_chunks(W* const* ws, const T* const* gs, W* const* ms,
-                                        W* const* vs, T* const* lows,
-                                        const W* rates, const int* skip, W b1, W one_minus_b1,
-                                        W b2, W one_minus_b2, W eps,
-                                        W shrink, W l2, W unscale, const long long* chunks,
+                                        W* const* vs, T* const* lows, const W* rates,
+                                        const int* skip, W b1, W one_minus_b1, W b2, W one_minus_b2,
+                                        W eps, W shrink, W l2, W unscale, const long long* chunks,
                                         int n_chunks) {
   int c = blockIdx.x * blockDim.x + threadIdx.x;
   if (c < n_chunks && !(skip && *skip)) {  // guard
@@ -74,11 +73,9 @@ extern "C" __global__ void adamw_chunks(W* const* ws, const T* const* gs, W* con
 }
 
 extern "C" __global__ void adamw_many(W* const* ws, const T* const* gs, W* const* ms, W* const* vs,
-                                      T* const* lows,
-                                      const W* rates, const int* skip, W b1, W one_minus_b1, W b2,
-                                      W one_minus_b2, W eps,
-                                      W shrink, W l2, W unscale, const long long* chunks,
-                                      int n_chunks) {
+                                      T* const* lows, const W* rates, const int* skip, W b1,
+                                      W one_minus_b1, W b2, W one_minus_b2, W eps, W shrink, W l2,
+                                      W unscale, const long long* chunks, int n_chunks) {
   int c = blockIdx.x;
   if (c < n_chunks && !(skip && *skip)) {  // guard
     long long a = chunks[3 * c], begin = chunks[3 * c + 1], end = chunks[3 * c + 2];

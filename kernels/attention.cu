@@ -1,62 +1,29 @@
-// Attention without the L x S matrix in memory: the ladder for a GPU, forward and backward.
+// Attention without the L x S matrix in memory: the ladder for a GPU, forward. The gradients are in
+// attention_backward.cu; on a CPU training uses attention_tile.cu.
 //
 //   S = scale q k^T    P = softmax(S)    o = P v    lse = log(sum(exp(S)))
-//   causal: query i sees keys 0 to i
-//   backward:  P = exp(S - lse)   D = sum_e go o   gP = go v^T   gS = P (gP - D)
-//              gq = scale gS k    gk = scale gS^T q    gv = P^T go
-//
-//   q (B, H, L, E)   k, v (B, H, S, E)   any strides of batch, head, row, in elements; the last 1
-//   o, go, gq (B, L, H, E)   gk, gv (B, S, H, E)   lse (B, H, L), dots = D (B, L, H) float
+//   causal: query i sees keys 0 to i     shapes, strides and grid: attention.cuh
 //
 // Rungs, with the elements of k and v that come from memory for each query row:
 //   attention_naive    3 S E: a thread per query row, two passes over the keys, k read in both
 //   attention_shared   2 S E / 64: 64 rows share tiles of k and v; online softmax, so a single pass
 //   attention_warp     2 S E / 16: a warp per 4 rows; o lies across the lanes: any E fits
-//   attention_grad_q_naive,  _grad_kv_naive     a thread per row of the gradient
-//   attention_grad_q_shared, _grad_kv_shared    64 rows share tiles of the other side
-//   attention_grad_q_warp,   _grad_kv_warp      a warp per 4 rows
-// A thread that sums rows of E, in gk and gv two of them, needs more registers than there are:
-// naive spills from E = 64 up, shared gk and gv there, gq at 128; warp never. No atomics anywhere:
-// the same bits each time.
-// Where a matrix in memory costs 4 L S bytes a head, written and read several times, these write o
-// and lse alone. Compiled with -DE=, the width of a head. On the CPU training uses
-// attention_tile.cu.
+// A thread that sums a row of E needs more registers than there are: naive spills from E = 64 up;
+// warp never. Where a matrix in memory costs 4 L S bytes a head, written and read several times,
+// these write o and lse alone.
 //
 // Source: Dao, Fu, Ermon, Rudra, Re, "FlashAttention" (2022); Milakov & Gimelshein (2018), online
 // softmax.
 // Wrapper: minidl/fused/attention.py   Test: tests/fused/test_attention.py
-#include "common.cuh"
-
-#ifndef E
-#define E 32
-#endif
-
-// D for backward, and any other dot product of rows: out[i] = sum_e a[i][e] b[i][e]. A thread per
-// row.
-extern "C" __global__ void attention_row_dot(float* out, const T* a, const T* b, int n_rows) {
-  int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n_rows) {  // guard
-    float sum = 0;
-    a += (long long)i * E, b += (long long)i * E;
-    SIMD_SUM(sum) for (int e = 0; e < E; ++e) sum += to_float(a[e]) * to_float(b[e]);
-    out[i] = sum;
-  }
-}
-
-__device__ __forceinline__ float dot(const T* a, const T* b) {
-  float sum = 0;
-  SIMD_SUM(sum) for (int e = 0; e < E; ++e) sum += to_float(a[e]) * to_float(b[e]);
-  return sum;
-}
-
-// ---- forward: grid (blocks of queries, H, B) ----
+#include "attention.cuh"
 
 // v1: a thread per query row, as the formula says: find the maximum, then sum. Neighbouring threads
 // walk the same keys, but nothing makes them meet in the cache, and each score is computed twice.
 extern "C" __global__ void attention_naive(
-    T* o, float* lse, const T* q, const T* k, const T* v, int n_queries, int n_keys, long long
-    q_batch, long long q_head, long long q_row, long long k_batch, long long k_head, long long
-    k_row, long long v_batch, long long v_head, long long v_row, float scale, int causal) {
+    T* o, float* lse, const T* q, const T* k, const T* v, int n_queries, int n_keys,
+    long long q_batch, long long q_head, long long q_row,
+    long long k_batch, long long k_head, long long k_row,
+    long long v_batch, long long v_head, long long v_row, float scale, int causal) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n_queries) return;  // guard
   const long long head = blockIdx.y, batch = blockIdx.z;
@@ -77,26 +44,13 @@ extern "C" __global__ void attention_naive(
   lse[(batch * gridDim.y + head) * n_queries + i] = top + logf(total);
 }
 
-// The block's threads copy N rows of x to shared memory, rows past n_rows as zeros. PITCH = E + 1:
-// 32 threads that read 32 rows at the same column then meet 32 different banks.
-#define PITCH (E + 1)
-template <int N> __device__ __forceinline__ void load_rows(float* tile, const T* x, long long row,
-                                                           int n_rows) {
-  for (int at = threadIdx.x; at < N * E; at += blockDim.x) {
-    const int i = at / E, e = at % E;
-    tile[i * PITCH + e] = i < n_rows ? to_float(x[i * row + e]) : 0.0f;
-  }
-}
-
-#define ROWS (E > 64 ? 32 : 64)      // query rows and threads of a block of attention_shared
-#define TILE_KEYS (E > 64 ? 16 : 32)  // with them all tiles fit in 48 KiB up to E = 128
-
 // v2: the block loads a tile of k and v once for all its rows. Online softmax: when the maximum
 // grows, what was summed so far shrinks by exp(old - new), and one pass is enough.
 extern "C" __global__ void attention_shared(
-    T* o, float* lse, const T* q, const T* k, const T* v, int n_queries, int n_keys, long long
-    q_batch, long long q_head, long long q_row, long long k_batch, long long k_head, long long
-    k_row, long long v_batch, long long v_head, long long v_row, float scale, int causal) {
+    T* o, float* lse, const T* q, const T* k, const T* v, int n_queries, int n_keys,
+    long long q_batch, long long q_head, long long q_row,
+    long long k_batch, long long k_head, long long k_row,
+    long long v_batch, long long v_head, long long v_row, float scale, int causal) {
   __shared__ float qt[ROWS * PITCH];
   __shared__ float kt[TILE_KEYS * PITCH];
   __shared__ float vt[TILE_KEYS * PITCH];
@@ -137,38 +91,14 @@ extern "C" __global__ void attention_shared(
   lse[(batch * gridDim.y + head) * n_queries + i] = top + logf(total);
 }
 
-#define WARPS 4                  // of a block in the warp rungs
-#define EACH 4                   // rows of a warp: a number read from a shared tile serves all
-#define OWN (WARPS * EACH)       // rows of a block
-#define COLUMNS ((E + 31) / 32)  // of a row's E, those that one lane sums
-
-// sum[r][c] += sum_j p[r] of lane j * tile[j][lane + 32 c]: a product whose left side lies across
-// the lanes.
-__device__ __forceinline__ void add_product(float (*sum)[COLUMNS], const float* p,
-                                            const float* tile, int lane) {
-  for (int j = 0; j < 32; ++j)
-    for (int r = 0; r < EACH; ++r) {
-      const float pj = __shfl_sync(0xffffffffu, p[r], j);
-      for (int c = 0; c < COLUMNS; ++c)
-        if (lane + 32 * c < E) sum[r][c] += pj * tile[j * PITCH + lane + 32 * c];
-    }
-}
-
-// out[r] = sum_e rows[r][e] tile[lane][e]: each lane one column of the product.
-__device__ __forceinline__ void lane_products(float* out, const float* rows, const float* tile,
-                                              int lane) {
-  for (int r = 0; r < EACH; ++r) out[r] = 0;
-  for (int e = 0; e < E; ++e)
-    for (int r = 0; r < EACH; ++r) out[r] += rows[r * PITCH + e] * tile[lane * PITCH + e];
-}
-
 // v3: a warp takes 4 rows and 32 keys: a lane makes the scores of one key, shuffles find maximum
 // and sum, and for o = P v each lane sums E / 32 columns. A thread holds 4 E / 32 sums instead of
 // E, so more warps fit on the GPU and hide its latency.
 extern "C" __global__ void attention_warp(
-    T* o, float* lse, const T* q, const T* k, const T* v, int n_queries, int n_keys, long long
-    q_batch, long long q_head, long long q_row, long long k_batch, long long k_head, long long
-    k_row, long long v_batch, long long v_head, long long v_row, float scale, int causal) {
+    T* o, float* lse, const T* q, const T* k, const T* v, int n_queries, int n_keys,
+    long long q_batch, long long q_head, long long q_row,
+    long long k_batch, long long k_head, long long k_row,
+    long long v_batch, long long v_head, long long v_row, float scale, int causal) {
   __shared__ float qt[OWN * PITCH];
   __shared__ float kvt[32 * PITCH];  // one tile serves k, then v
   const int first = blockIdx.x * OWN, lane = threadIdx.x % 32, mine = threadIdx.x / 32 * EACH;
@@ -210,247 +140,4 @@ extern "C" __global__ void attention_warp(
             from_float<T>(sum[r][c] / total[r]);
     if (lane == 0) lse[(batch * gridDim.y + head) * n_queries + i] = top[r] + logf(total[r]);
   }
-}
-
-// ---- backward ----
-
-// v1, gq: a thread per query row, as in attention_naive; P needs no second pass, because lse is
-// known.
-extern "C" __global__ void attention_grad_q_naive(
-    T* gq, const T* go, const float* lse, const float* dots, const T* q, const T* k, const T*
-    v, int n_queries, int n_keys, long long q_batch, long long q_head, long long q_row, long
-    long k_batch, long long k_head, long long k_row, long long v_batch, long long v_head, long
-    long v_row, float scale, int causal) {
-  const int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i >= n_queries) return;  // guard
-  const long long head = blockIdx.y, batch = blockIdx.z,
-      row = (batch * n_queries + i) * gridDim.y + head;
-  const float l = lse[(batch * gridDim.y + head) * n_queries + i];
-  q += batch * q_batch + head * q_head + i * q_row;
-  k += batch * k_batch + head * k_head;
-  v += batch * v_batch + head * v_head;
-  float sum[E];
-  for (int e = 0; e < E; ++e) sum[e] = 0;
-  for (int j = 0; j < (causal ? min(i + 1, n_keys) : n_keys); ++j) {
-    const float gs = expf(scale * dot(q, k + j * k_row) - l)
-        * (dot(go + row * E, v + j * v_row) - dots[row]);
-    SIMD for (int e = 0; e < E; ++e) sum[e] += gs * to_float(k[j * k_row + e]);
-  }
-  for (int e = 0; e < E; ++e) gq[row * E + e] = from_float<T>(scale * sum[e]);
-}
-
-// v1, gk and gv: a thread per key row, over the queries that see it. P a second time, but no sum
-// between threads.
-extern "C" __global__ void attention_grad_kv_naive(
-    T* gk, T* gv, const T* go, const float* lse, const float* dots, const T* q, const T* k,
-    const T* v, int n_queries, int n_keys, long long q_batch, long long q_head, long long
-    q_row, long long k_batch, long long k_head, long long k_row, long long v_batch, long long
-    v_head, long long v_row, float scale, int causal) {
-  const int j = blockIdx.x * blockDim.x + threadIdx.x;
-  if (j >= n_keys) return;  // guard
-  const long long head = blockIdx.y, batch = blockIdx.z;
-  q += batch * q_batch + head * q_head;
-  k += batch * k_batch + head * k_head + j * k_row;
-  v += batch * v_batch + head * v_head + j * v_row;
-  lse += (batch * gridDim.y + head) * n_queries;
-  float sum_k[E], sum_v[E];
-  for (int e = 0; e < E; ++e) sum_k[e] = sum_v[e] = 0;
-  for (int i = causal ? j : 0; i < n_queries; ++i) {
-    const long long row = (batch * n_queries + i) * gridDim.y + head;
-    const float p = expf(scale * dot(q + i * q_row, k) - lse[i]),
-        gs = p * (dot(go + row * E, v) - dots[row]);
-    SIMD for (int e = 0; e < E; ++e) {
-      sum_k[e] += gs * to_float(q[i * q_row + e]);
-      sum_v[e] += p * to_float(go[row * E + e]);
-    }
-  }
-  const long long row = (batch * n_keys + j) * gridDim.y + head;
-  for (int e = 0; e < E; ++e) {
-    gk[row * E + e] = from_float<T>(scale * sum_k[e]);
-    gv[row * E + e] = from_float<T>(sum_v[e]);
-  }
-}
-
-#define TILE_BACK (TILE_KEYS / 2)  // rows of a tile, which here lies beside two tiles of ROWS rows
-
-// v2, gq: the block loads tiles of k and v once for all its query rows, as attention_shared does.
-extern "C" __global__ void attention_grad_q_shared(
-    T* gq, const T* go, const float* lse, const float* dots, const T* q, const T* k, const T* v,
-    int n_queries, int n_keys, long long q_batch, long long q_head, long long q_row,
-    long long k_batch, long long k_head, long long k_row, long long v_batch, long long v_head,
-    long long v_row, float scale, int causal) {
-  __shared__ float qt[ROWS * PITCH];
-  __shared__ float got[ROWS * PITCH];
-  __shared__ float kt[TILE_BACK * PITCH];
-  __shared__ float vt[TILE_BACK * PITCH];
-  const int first = blockIdx.x * ROWS, t = threadIdx.x, i = first + t;
-  const long long head = blockIdx.y, batch = blockIdx.z, row = gridDim.y * E;
-  const long long start = (batch * n_queries + first) * gridDim.y + head;
-  const bool mine = i < n_queries;  // the others help to load
-  k += batch * k_batch + head * k_head;
-  v += batch * v_batch + head * v_head;
-  load_rows<ROWS>(qt, q + batch * q_batch + head * q_head + first * q_row, q_row,
-                  n_queries - first);
-  load_rows<ROWS>(got, go + start * E, row, n_queries - first);
-  const float l = mine ? lse[(batch * gridDim.y + head) * n_queries + i] : 0.0f;
-  const float d = mine ? dots[start + (long long)t * gridDim.y] : 0.0f;
-  float sum[E];
-  for (int e = 0; e < E; ++e) sum[e] = 0;
-  const int end = causal ? min(first + ROWS, n_keys) : n_keys;
-  for (int j0 = 0; j0 < end; j0 += TILE_BACK) {
-    load_rows<TILE_BACK>(kt, k + j0 * k_row, k_row, n_keys - j0);
-    load_rows<TILE_BACK>(vt, v + j0 * v_row, v_row, n_keys - j0);
-    __syncthreads();  // the tiles are there
-    const int seen = min(min(TILE_BACK, n_keys - j0), causal ? i - j0 + 1 : TILE_BACK);
-    for (int j = 0; j < (mine ? seen : 0); ++j) {
-      float s = 0, gp = 0;
-      for (int e = 0; e < E; ++e) {
-        s += qt[t * PITCH + e] * kt[j * PITCH + e];
-        gp += got[t * PITCH + e] * vt[j * PITCH + e];
-      }
-      const float gs = expf(scale * s - l) * (gp - d);
-      for (int e = 0; e < E; ++e) sum[e] += gs * kt[j * PITCH + e];
-    }
-    __syncthreads();  // nobody reads the tiles any more
-  }
-  if (!mine) return;  // guard
-  for (int e = 0; e < E; ++e) gq[start * E + t * row + e] = from_float<T>(scale * sum[e]);
-}
-
-// v2, gk and gv: the block loads tiles of q and go once for all its key rows.
-extern "C" __global__ void attention_grad_kv_shared(
-    T* gk, T* gv, const T* go, const float* lse, const float* dots, const T* q, const T* k,
-    const T* v, int n_queries, int n_keys, long long q_batch, long long q_head, long long q_row,
-    long long k_batch, long long k_head, long long k_row, long long v_batch, long long v_head,
-    long long v_row, float scale, int causal) {
-  __shared__ float kt[ROWS * PITCH];
-  __shared__ float vt[ROWS * PITCH];
-  __shared__ float qt[TILE_BACK * PITCH];
-  __shared__ float got[TILE_BACK * PITCH];
-  const int first = blockIdx.x * ROWS, t = threadIdx.x, j = first + t;
-  const long long head = blockIdx.y, batch = blockIdx.z, row = gridDim.y * E;
-  q += batch * q_batch + head * q_head;
-  load_rows<ROWS>(kt, k + batch * k_batch + head * k_head + first * k_row, k_row, n_keys - first);
-  load_rows<ROWS>(vt, v + batch * v_batch + head * v_head + first * v_row, v_row, n_keys - first);
-  lse += (batch * gridDim.y + head) * n_queries;
-  dots += batch * n_queries * gridDim.y + head;
-  go += (batch * n_queries * gridDim.y + head) * E;
-  float sum_k[E], sum_v[E];
-  for (int e = 0; e < E; ++e) sum_k[e] = sum_v[e] = 0;
-  for (int i0 = causal ? first : 0; i0 < n_queries; i0 += TILE_BACK) {
-    load_rows<TILE_BACK>(qt, q + i0 * q_row, q_row, n_queries - i0);
-    load_rows<TILE_BACK>(got, go + i0 * row, row, n_queries - i0);
-    __syncthreads();
-    const int seen = j < n_keys ? min(TILE_BACK, n_queries - i0) : 0;
-    for (int i = causal ? max(0, j - i0) : 0; i < seen; ++i) {
-      float s = 0, gp = 0;
-      for (int e = 0; e < E; ++e) {
-        s += qt[i * PITCH + e] * kt[t * PITCH + e];
-        gp += got[i * PITCH + e] * vt[t * PITCH + e];
-      }
-      const float p = expf(scale * s - lse[i0 + i]);
-      const float gs = p * (gp - dots[(long long)(i0 + i) * gridDim.y]);
-      for (int e = 0; e < E; ++e) {
-        sum_k[e] += gs * qt[i * PITCH + e];
-        sum_v[e] += p * got[i * PITCH + e];
-      }
-    }
-    __syncthreads();
-  }
-  if (j >= n_keys) return;  // guard
-  const long long at = ((batch * n_keys + j) * gridDim.y + head) * E;
-  for (int e = 0; e < E; ++e) {
-    gk[at + e] = from_float<T>(scale * sum_k[e]);
-    gv[at + e] = from_float<T>(sum_v[e]);
-  }
-}
-
-// v3, gq: a warp per 4 query rows, a lane per key.
-extern "C" __global__ void attention_grad_q_warp(
-    T* gq, const T* go, const float* lse, const float* dots, const T* q, const T* k, const T*
-    v, int n_queries, int n_keys, long long q_batch, long long q_head, long long q_row, long
-    long k_batch, long long k_head, long long k_row, long long v_batch, long long v_head, long
-    long v_row, float scale, int causal) {
-  __shared__ float qt[OWN * PITCH];
-  __shared__ float got[OWN * PITCH];
-  __shared__ float kvt[32 * PITCH];
-  const int first = blockIdx.x * OWN, lane = threadIdx.x % 32, mine = threadIdx.x / 32 * EACH;
-  const long long head = blockIdx.y, batch = blockIdx.z, row = gridDim.y * E;
-  const long long start = (batch * n_queries + first) * gridDim.y + head;
-  k += batch * k_batch + head * k_head;
-  v += batch * v_batch + head * v_head;
-  load_rows<OWN>(qt, q + batch * q_batch + head * q_head + first * q_row, q_row, n_queries - first);
-  load_rows<OWN>(got, go + start * E, row, n_queries - first);
-  float s[EACH], gp[EACH], sum[EACH][COLUMNS] = {};
-  const int end = causal ? min(first + OWN, n_keys) : n_keys;
-  for (int j0 = 0; j0 < end; j0 += 32) {
-    load_rows<32>(kvt, v + j0 * v_row, v_row, n_keys - j0);
-    __syncthreads();
-    lane_products(gp, got + mine * PITCH, kvt, lane);
-    __syncthreads();
-    load_rows<32>(kvt, k + j0 * k_row, k_row, n_keys - j0);
-    __syncthreads();
-    lane_products(s, qt + mine * PITCH, kvt, lane);
-    for (int r = 0; r < EACH; ++r) {
-      const int i = first + mine + r, j = j0 + lane;
-      const bool sees = i < n_queries && j < n_keys && (!causal || j <= i);
-      s[r] = sees ? expf(scale * s[r] - lse[(batch * gridDim.y + head) * n_queries + i]) *
-                        (gp[r] - dots[start + (long long)(mine + r) * gridDim.y]) : 0.0f;
-    }
-    add_product(sum, s, kvt, lane);
-    __syncthreads();
-  }
-  for (int r = 0; r < EACH; ++r)
-    for (int c = 0; c < COLUMNS; ++c)
-      if (first + mine + r < n_queries && lane + 32 * c < E)  // guard
-        gq[start * E + (mine + r) * row + lane + 32 * c] = from_float<T>(scale * sum[r][c]);
-}
-
-// v3, gk and gv: a warp per 4 key rows, a lane per query.
-extern "C" __global__ void attention_grad_kv_warp(
-    T* gk, T* gv, const T* go, const float* lse, const float* dots, const T* q, const T* k,
-    const T* v, int n_queries, int n_keys, long long q_batch, long long q_head, long long
-    q_row, long long k_batch, long long k_head, long long k_row, long long v_batch, long long
-    v_head, long long v_row, float scale, int causal) {
-  __shared__ float kt[OWN * PITCH];
-  __shared__ float vt[OWN * PITCH];
-  __shared__ float tile[32 * PITCH];  // tile: go, then q
-  const int first = blockIdx.x * OWN, lane = threadIdx.x % 32, mine = threadIdx.x / 32 * EACH;
-  const long long head = blockIdx.y, batch = blockIdx.z, row = gridDim.y * E;
-  const long long start = (batch * n_keys + first) * gridDim.y + head;
-  q += batch * q_batch + head * q_head;
-  load_rows<OWN>(kt, k + batch * k_batch + head * k_head + first * k_row, k_row, n_keys - first);
-  load_rows<OWN>(vt, v + batch * v_batch + head * v_head + first * v_row, v_row, n_keys - first);
-  lse += (batch * gridDim.y + head) * n_queries;
-  dots += batch * n_queries * gridDim.y + head;
-  go += (batch * n_queries * gridDim.y + head) * E;
-  float p[EACH], gs[EACH], sum_k[EACH][COLUMNS] = {}, sum_v[EACH][COLUMNS] = {};
-  // causal: no earlier query sees these keys
-  for (int i0 = causal ? first : 0; i0 < n_queries; i0 += 32) {
-    const int i = i0 + lane;
-    load_rows<32>(tile, q + i0 * q_row, q_row, n_queries - i0);
-    __syncthreads();
-    lane_products(p, kt + mine * PITCH, tile, lane);
-    __syncthreads();
-    load_rows<32>(tile, go + i0 * row, row, n_queries - i0);
-    __syncthreads();
-    lane_products(gs, vt + mine * PITCH, tile, lane);
-    for (int r = 0; r < EACH; ++r) {
-      const bool sees = i < n_queries && (!causal || first + mine + r <= i);
-      p[r] = sees ? expf(scale * p[r] - lse[i]) : 0.0f;
-      gs[r] = sees ? p[r] * (gs[r] - dots[(long long)i * gridDim.y]) : 0.0f;
-    }
-    add_product(sum_v, p, tile, lane);
-    __syncthreads();
-    load_rows<32>(tile, q + i0 * q_row, q_row, n_queries - i0);
-    __syncthreads();
-    add_product(sum_k, gs, tile, lane);
-    __syncthreads();
-  }
-  for (int r = 0; r < EACH; ++r)
-    for (int c = 0; c < COLUMNS; ++c)
-      if (first + mine + r < n_keys && lane + 32 * c < E) {  // guard
-        const long long at = start * E + (mine + r) * row + lane + 32 * c;
-        gk[at] = from_float<T>(scale * sum_k[r][c]), gv[at] = from_float<T>(sum_v[r][c]);
-      }
 }

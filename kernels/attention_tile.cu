@@ -1,7 +1,8 @@
 // Attention on a CPU core: one thread takes a tile of queries, and the vector registers are its
 // warp.
 //
-//   S = scale q k^T    P = softmax(S)    o = P v    lse = log(sum(exp(S)))    as in attention.cu
+//   S = scale q k^T    P = softmax(S)    o = P v    lse = log(sum(exp(S)))
+//   gradients: as in attention_backward.cu
 //
 //   q (B, H, L, E)   k, v (B, H, S, E)   any strides, the last 1
 //   o (B, L, H, E)   lse (B, H, L) float
@@ -13,7 +14,7 @@
 //                                        times one row of B (loaded). With 16 lanes and two
 //                                        multiply-adds a cycle: 90% of what a core can do.
 //
-// The ladder for a GPU is attention.cu. This rung is no GPU code: a GPU thread has no such
+// The ladders for a GPU are attention.cu and attention_backward.cu. This rung is no GPU code: a GPU thread has no such
 // registers, nor an L1 of its own. Compiled with -DE=, the head's width, so that every loop over it
 // has a known length.
 //
@@ -73,8 +74,7 @@ __forceinline__ Vec exp_nonpositive(Vec x) {
 // keep: a factor for each row of C; null: C is overwritten.
 template <int ROWS, int VECS>
 __forceinline__ void product_block(float* c, int c_row, const float* keep, const float* a,
-                                   int a_row, int a_col,
-                                   const float* b, int b_row, int n_k) {
+                                   int a_row, int a_col, const float* b, int b_row, int n_k) {
   Vec sum[ROWS][VECS];
   UNROLL for (int m = 0; m < ROWS; ++m)
     UNROLL for (int n = 0; n < VECS; ++n)
@@ -153,9 +153,10 @@ __forceinline__ void online_softmax(float* s, float* top, float* total, float* s
 // Forward. grid (ceil(L / (64 GROUP)), H, B), block 1: a thread per group of query tiles, which
 // meet the same tile of keys.
 extern "C" __global__ void attention_tile(
-    T* o, float* lse, const T* q, const T* k, const T* v, int n_queries, int n_keys, long long
-    q_batch, long long q_head, long long q_row, long long k_batch, long long k_head, long long
-    k_row, long long v_batch, long long v_head, long long v_row, float scale, int causal) {
+    T* o, float* lse, const T* q, const T* k, const T* v, int n_queries, int n_keys,
+    long long q_batch, long long q_head, long long q_row,
+    long long k_batch, long long k_head, long long k_row,
+    long long v_batch, long long v_head, long long v_row, float scale, int causal) {
   const int first = blockIdx.x * GROUP * QUERIES, head = blockIdx.y, n_heads = gridDim.y;
   const int n_rows = min(GROUP * QUERIES, n_queries - first);
   const long long batch = blockIdx.z;
@@ -211,10 +212,11 @@ extern "C" __global__ void attention_tile(
 #define GRAD_ROWS 1
 #endif
 extern "C" __global__ void attention_tile_backward(
-    float* gq, T* gk, T* gv, const T* go, const float* lse, const float* dots, const T* q,
-    const T* k, const T* v, int n_queries, int n_keys, long long q_batch, long long q_head,
-    long long q_row, long long k_batch, long long k_head, long long k_row, long long v_batch,
-    long long v_head, long long v_row, float scale, int causal) {
+    float* gq, T* gk, T* gv, const T* go, const float* lse, const float* dots,
+    const T* q, const T* k, const T* v, int n_queries, int n_keys,
+    long long q_batch, long long q_head, long long q_row,
+    long long k_batch, long long k_head, long long k_row,
+    long long v_batch, long long v_head, long long v_row, float scale, int causal) {
   const int first = blockIdx.x * GROUP * KEYS, head = blockIdx.y, n_heads = gridDim.y;
   const int n_rows = min(GROUP * KEYS, n_keys - first);
   const long long batch = blockIdx.z, row = (long long)n_heads * E;  // of go and gq

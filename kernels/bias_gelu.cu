@@ -99,8 +99,8 @@ extern "C" __global__ void bias_gelu_rows(T* out, const T* x, const T* bias, int
 
 // A thread per chunk of rows, so that it can add up its own part of the bias gradient.
 extern "C" __global__ void bias_gelu_backward_rows(T* gx, ACC* partial, const T* gy, const T* x,
-                                                   const T* bias, int rows,
-                                                   int cols, int rows_per_chunk) {
+                                                   const T* bias, int rows, int cols,
+                                                   int rows_per_chunk) {
   int chunk = blockIdx.x * blockDim.x + threadIdx.x;
   int first = chunk * rows_per_chunk, last = min(first + rows_per_chunk, rows);
   if (first < rows) {  // guard
@@ -134,8 +134,8 @@ extern "C" __global__ void bias_gelu(T* out, const T* x, const T* bias, int rows
 
 // A thread per column of a chunk; its part of the sum stays in a register.
 extern "C" __global__ void bias_gelu_backward(T* gx, ACC* partial, const T* gy, const T* x,
-                                              const T* bias, int rows,
-                                              int cols, int rows_per_chunk) {
+                                              const T* bias, int rows, int cols,
+                                              int rows_per_chunk) {
   int col = blockIdx.x * blockDim.x + threadIdx.x;
   int first = blockIdx.y * rows_per_chunk, last = min(first + rows_per_chunk, rows);
   if (col < cols) {  // guard

@@ -4,7 +4,9 @@
 //                         8 bytes an element in float; as array operations 16
 //   bias_relu_backward*   gx, partial (chunks, cols), gy, out
 //                         12; gx = gy where out > 0, partial: its sums over rows
-// Backward wants out, which the next layer keeps anyway; x + bias never reaches memory.
+// Backward wants out, which the next layer keeps anyway; x + bias never reaches memory. For products
+// made elsewhere, as by cuBLAS: on a CPU linear.cu has added its bias already, and the layers of
+// minidl.nn end there.
 //
 // Rungs: _rows, a thread per row (on a CPU: per row a vector loop); then a thread per element.
 // Wrapper: minidl/fused/bias_relu.py   Test: tests/fused/test_bias_relu.py
@@ -28,8 +30,7 @@ extern "C" __global__ void bias_relu_rows(T* out, const T* x, const T* bias, int
 
 // A thread per chunk of rows, so that it can add up its own part of the bias gradient.
 extern "C" __global__ void bias_relu_backward_rows(T* gx, ACC* partial, const T* gy, const T* out,
-                                                   int rows, int cols,
-                                                   int rows_per_chunk) {
+                                                   int rows, int cols, int rows_per_chunk) {
   int chunk = blockIdx.x * blockDim.x + threadIdx.x;
   int first = chunk * rows_per_chunk, last = min(first + rows_per_chunk, rows);
   if (first < rows) {  // guard
@@ -61,8 +62,7 @@ extern "C" __global__ void bias_relu(T* out, const T* x, const T* bias, int rows
 
 // A thread per column of a chunk; its part of the sum stays in a register.
 extern "C" __global__ void bias_relu_backward(T* gx, ACC* partial, const T* gy, const T* out,
-                                              int rows, int cols,
-                                              int rows_per_chunk) {
+                                              int rows, int cols, int rows_per_chunk) {
   int col = blockIdx.x * blockDim.x + threadIdx.x;
   int first = blockIdx.y * rows_per_chunk, last = min(first + rows_per_chunk, rows);
   if (col < cols) {  // guard

@@ -136,8 +136,7 @@ template <typename V> __device__ __forceinline__ V block_max(V v, V* scratch) {
 // counter into 256 random bits. counter has 256 bits, of which we count in the lowest 64; the key
 // is (seed, stream). out: 8 draws of 32 bits.
 __device__ __forceinline__ void philox(unsigned long long counter, unsigned long long seed,
-                                       unsigned long long stream,
-                                       unsigned int* out) {
+                                       unsigned long long stream, unsigned int* out) {
   unsigned long long c0 = counter, c1 = 0, c2 = 0, c3 = 0;
   for (int round = 0; round < 10; ++round) {
     unsigned long long high0 = __umul64hi(0xD2E7470EE14C6C93ull, c0),

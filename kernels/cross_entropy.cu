@@ -62,8 +62,8 @@ extern "C" __global__ void cross_entropy_v1(ACC* loss, ACC* lse, const T* x,
 }
 
 // One loop for maximum and sum, by each thread over its share of the row (see softmax.cu, v2).
-__device__ __forceinline__ void online(const T* xr, int cols, int first, int step, ACC& m,
-                                       ACC& sum, ACC& total) {
+__device__ __forceinline__ void online(const T* xr, int cols, int first, int step, ACC& m, ACC& sum,
+                                       ACC& total) {
   for (int j = first; j < cols; j += step) {
     ACC v = to_float(xr[j]);
     total += v;

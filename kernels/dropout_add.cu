@@ -23,51 +23,46 @@ __device__ __forceinline__ float kept(unsigned int draw, unsigned int threshold,
 }
 
 extern "C" __global__ void dropout_naive(T* out, const T* x, int n, unsigned long long seed,
-                                         unsigned long long stream,
-                                         unsigned long long counter, unsigned int threshold,
-                                         float scale) {
+                                         unsigned long long stream, unsigned long long counter,
+                                         unsigned int threshold, float scale) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n)  // guard
     out[i] = from_float<T>(to_float(x[i])
                            * kept(random_bits(seed, stream, counter, i), threshold, scale));
 }
 
-// Thread i has the elements 8 i .. 8 i + 7: one run of the cipher each. n8 = ceil(n / 8)
+// The eight elements 8 i .. 8 i + 7, which one run of the cipher serves; residual may be null.
+__device__ __forceinline__ void eight(T* out, const T* x, const T* residual, int i, int n,
+                                      unsigned long long seed, unsigned long long stream,
+                                      unsigned long long counter, unsigned int threshold,
+                                      float scale) {
+  unsigned int draws[8];
+  philox(counter + i, seed, stream, draws);
+  out += 8 * i, x += 8 * i, residual += residual ? 8 * i : 0;
+  const auto put = [&](int k) {
+    float y = to_float(x[k]) * kept(draws[k], threshold, scale);
+    out[k] = from_float<T>(residual ? to_float(residual[k]) + y : y);
+  };
+  if (n - 8 * i >= 8)
+    SIMD for (int k = 0; k < 8; ++k) put(k);
+  else
+    for (int k = 0; 8 * i + k < n; ++k) put(k);  // guard: the last few
+}
+
+// A thread per eight elements: n8 = ceil(n / 8).
 extern "C" __global__ void dropout(T* out, const T* x, int n, int n8, unsigned long long seed,
-                                   unsigned long long stream,
-                                   unsigned long long counter, unsigned int threshold,
-                                   float scale) {
+                                   unsigned long long stream, unsigned long long counter,
+                                   unsigned int threshold, float scale) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n8) {  // guard
-    unsigned int draws[8];
-    philox(counter + i, seed, stream, draws);
-    int first = 8 * i;
-    if (n - first >= 8)
-      SIMD for (int k = 0; k < 8; ++k)
-        out[first + k] = from_float<T>(to_float(x[first + k]) * kept(draws[k], threshold, scale));
-    else
-      for (int k = 0; first + k < n; ++k)  // guard: the last few
-        out[first + k] = from_float<T>(to_float(x[first + k]) * kept(draws[k], threshold, scale));
-  }
+  if (i < n8)  // guard
+    eight(out, x, nullptr, i, n, seed, stream, counter, threshold, scale);
 }
 
 extern "C" __global__ void dropout_add(T* out, const T* x, const T* residual, int n, int n8,
-                                       unsigned long long seed,
-                                       unsigned long long stream, unsigned long long counter,
-                                       unsigned int threshold,
+                                       unsigned long long seed, unsigned long long stream,
+                                       unsigned long long counter, unsigned int threshold,
                                        float scale) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n8) {  // guard
-    unsigned int draws[8];
-    philox(counter + i, seed, stream, draws);
-    int first = 8 * i;
-    if (n - first >= 8)
-      SIMD for (int k = 0; k < 8; ++k)
-        out[first + k] = from_float<T>(to_float(residual[first + k]) + to_float(x[first + k])
-                                       * kept(draws[k], threshold, scale));
-    else
-      for (int k = 0; first + k < n; ++k)  // guard: the last few
-        out[first + k] = from_float<T>(to_float(residual[first + k]) + to_float(x[first + k])
-                                       * kept(draws[k], threshold, scale));
-  }
+  if (i < n8)  // guard
+    eight(out, x, residual, i, n, seed, stream, counter, threshold, scale);
 }

@@ -48,9 +48,8 @@ extern "C" __global__ void embedding_grad_rows(ACC* out, const T* gy, const long
 // order: the positions t, sorted by index; segment s is order[starts[s]] .. order[starts[s + 1] -
 // 1], all of one index.
 extern "C" __global__ void embedding_grad_segments(ACC* out, const T* gy, const long long* index,
-                                                   const long long* order,
-                                                   const long long* starts, int n_segments,
-                                                   int width) {
+                                                   const long long* order, const long long* starts,
+                                                   int n_segments, int width) {
   int col = blockIdx.x * blockDim.x + threadIdx.x;
   if (col < width)  // guard
     for (int s = blockIdx.y; s < n_segments; s += gridDim.y) {

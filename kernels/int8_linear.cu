@@ -1,5 +1,6 @@
 // Linear layer in int8: y = x_scale w_scale (x w^T) + bias, the products summed exactly in 32-bit
-// integers.
+// integers. A lesson and a building block: x and w come from quantize.cu, no layer of minidl.nn
+// calls it.
 //
 //   y (rows, outs) of T     x (rows, k) int8, one scale
 //                           w (outs, k) int8, a scale for each output (step 1) or one (step 0)
@@ -22,9 +23,8 @@ __device__ __forceinline__ T real(int sum, const float* x_scale, const float* w_
 }
 
 extern "C" __global__ void int8_linear_v1(T* y, const signed char* x, const signed char* w,
-                                          const float* x_scale,
-                                          const float* w_scale, const float* bias, int rows,
-                                          int outs, int k, int step) {
+                                          const float* x_scale, const float* w_scale,
+                                          const float* bias, int rows, int outs, int k, int step) {
   int row = blockIdx.x * blockDim.x + threadIdx.x;
   if (row < rows) {  // guard
     const signed char* a = x + (long long)row * k;
@@ -39,9 +39,8 @@ extern "C" __global__ void int8_linear_v1(T* y, const signed char* x, const sign
 
 // k in words of four int8: the caller pads with zeros, which add nothing. Block: any, 2-D.
 extern "C" __global__ void int8_linear_v2(T* y, const int* x, const int* w, const float* x_scale,
-                                          const float* w_scale,
-                                          const float* bias, int rows, int outs, int words,
-                                          int step) {
+                                          const float* w_scale, const float* bias, int rows,
+                                          int outs, int words, int step) {
   int o = blockIdx.x * blockDim.x + threadIdx.x;
   int row = blockIdx.y * blockDim.y + threadIdx.y;
   if (row < rows && o < outs) {  // guard
@@ -55,9 +54,8 @@ extern "C" __global__ void int8_linear_v2(T* y, const int* x, const int* w, cons
 // The 16 x 16 threads of a block need the same 16 rows of x and of w. Block: 16 x 16.
 #define TILE 16
 extern "C" __global__ void int8_linear_v3(T* y, const int* x, const int* w, const float* x_scale,
-                                          const float* w_scale,
-                                          const float* bias, int rows, int outs, int words,
-                                          int step) {
+                                          const float* w_scale, const float* bias, int rows,
+                                          int outs, int words, int step) {
   // + 1: a column of ws lies in 16 different banks
   __shared__ int xs[TILE][TILE], ws[TILE][TILE + 1];
   int tx = threadIdx.x, ty = threadIdx.y;

@@ -41,8 +41,7 @@ const int SUMS = CENTERED ? 2 : 1;
 // neighbouring threads read addresses a row apart; the fast one on a CPU, where the row is in the
 // cache after the first loop and each loop is vectors.
 extern "C" __global__ void layer_norm_v1(T* y, ACC* mean, ACC* rstd, const T* x, const T* w,
-                                         const T* b, int rows, int cols,
-                                         ACC eps) {
+                                         const T* b, int rows, int cols, ACC eps) {
   int row = blockIdx.x * blockDim.x + threadIdx.x;
   if (row < rows) {  // guard
     const T* xr = x + (long long)row * cols;
@@ -75,8 +74,7 @@ extern "C" __global__ void layer_norm_v1(T* y, ACC* mean, ACC* rstd, const T* x,
 // mean would lose all digits where the mean is large, so each thread follows Welford, and the
 // threads' results are joined as Chan and others do.
 extern "C" __global__ void layer_norm_v2(T* y, ACC* mean, ACC* rstd, const T* x, const T* w,
-                                         const T* b, int rows, int cols,
-                                         ACC eps) {
+                                         const T* b, int rows, int cols, ACC eps) {
   __shared__ ACC scratch[33];
   int row = blockIdx.x;
   const T* xr = x + (long long)row * cols;
@@ -105,8 +103,7 @@ extern "C" __global__ void layer_norm_v2(T* y, ACC* mean, ACC* rstd, const T* x,
 // v3: a warp per row, the row in registers: x is read once. Sums go by shuffles, without barriers.
 // For cols <= 32 * KEEP.
 extern "C" __global__ void layer_norm_v3(T* y, ACC* mean, ACC* rstd, const T* x, const T* w,
-                                         const T* b, int rows, int cols,
-                                         ACC eps) {
+                                         const T* b, int rows, int cols, ACC eps) {
   int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
   if (row >= rows) return;  // guard: the whole warp
   const T* xr = x + (long long)row * cols;
@@ -144,9 +141,8 @@ extern "C" __global__ void layer_norm_v3(T* y, ACC* mean, ACC* rstd, const T* x,
 // v1: a thread per part of the rows. It writes gx and adds up its rows' share of gw and gb on the
 // way, while x and gy are at hand.
 extern "C" __global__ void layer_norm_backward_v1(T* gx, ACC* parts, const T* gy, const T* x,
-                                                  const T* w, const ACC* mean,
-                                                  const ACC* rstd, int rows, int cols,
-                                                  int n_parts) {
+                                                  const T* w, const ACC* mean, const ACC* rstd,
+                                                  int rows, int cols, int n_parts) {
   int part = blockIdx.x * blockDim.x + threadIdx.x;
   if (part < n_parts) {  // guard
     int begin = (long long)rows * part / n_parts, end = (long long)rows * (part + 1) / n_parts;
@@ -177,8 +173,8 @@ extern "C" __global__ void layer_norm_backward_v1(T* gx, ACC* parts, const T* gy
 
 // v2: gx, a block per row.
 extern "C" __global__ void layer_norm_backward_v2(T* gx, const T* gy, const T* x, const T* w,
-                                                  const ACC* mean,
-                                                  const ACC* rstd, int rows, int cols) {
+                                                  const ACC* mean, const ACC* rstd, int rows,
+                                                  int cols) {
   __shared__ ACC scratch[33];
   int row = blockIdx.x;
   const T *xr = x + (long long)row * cols, *gyr = gy + (long long)row * cols;
@@ -198,8 +194,8 @@ extern "C" __global__ void layer_norm_backward_v2(T* gx, const T* gy, const T* x
 
 // v3: gx, a warp per row, xhat and g in registers: x and gy are read once. For cols <= 32 * KEEP.
 extern "C" __global__ void layer_norm_backward_v3(T* gx, const T* gy, const T* x, const T* w,
-                                                  const ACC* mean,
-                                                  const ACC* rstd, int rows, int cols) {
+                                                  const ACC* mean, const ACC* rstd, int rows,
+                                                  int cols) {
   int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
   if (row >= rows) return;  // guard: the whole warp
   const T *xr = x + (long long)row * cols, *gyr = gy + (long long)row * cols;
@@ -224,8 +220,8 @@ extern "C" __global__ void layer_norm_backward_v3(T* gx, const T* gy, const T* x
 // The parts of gw and gb beside v2 and v3: a thread per column, a row of blocks per part.
 // Neighbouring threads read neighbouring columns.
 extern "C" __global__ void layer_norm_param_grads(ACC* parts, const T* gy, const T* x,
-                                                  const ACC* mean, const ACC* rstd,
-                                                  int rows, int cols) {
+                                                  const ACC* mean, const ACC* rstd, int rows,
+                                                  int cols) {
   int j = blockIdx.x * blockDim.x + threadIdx.x;
   if (j < cols) {  // guard
     int part = blockIdx.y, n_parts = gridDim.y;

@@ -166,7 +166,7 @@ __noinline__ void product(float* c, int c_row, const float* a, long long row_str
 // block_rows a multiple of ROWS, block_cols of COLS.
 extern "C" __global__ void linear_product(
     float* c, const float* a, const float* b, const float* bias, int n_rows, int n_cols, int depth,
-    long long row_stride, int is_packed, int block_rows, int block_cols, int has_bias) {
+    long long row_stride, int is_packed, int block_rows, int block_cols) {
   const int first_row = blockIdx.x * block_rows, last_row = min(first_row + block_rows, n_rows);
   const int first_col = blockIdx.y * block_cols, last_col = min(first_col + block_cols, n_cols);
   const long long rows = (n_rows + ROWS - 1) / ROWS * ROWS;  // with the zeros
@@ -178,7 +178,7 @@ extern "C" __global__ void linear_product(
         product(c + (long long)row * n_cols + col, n_cols,
                 is_packed ? a + k0 * rows + (long long)row * n_k : a + row * row_stride + k0,
                 is_packed ? 1 : row_stride, is_packed ? ROWS : 1,
-                b + k0 * cols + (long long)col * n_k, n_k, has_bias ? bias + col : nullptr, k0 > 0,
+                b + k0 * cols + (long long)col * n_k, n_k, bias ? bias + col : nullptr, k0 > 0,
                 n_rows - row, n_cols - col);
   }
 }

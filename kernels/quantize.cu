@@ -1,5 +1,6 @@
-// int8 quantisation, symmetric, one scale per row (channel) or one for all: q = round(x / scale),
-// scale = max |x| / 127.
+// int8 quantisation, symmetric: q = round(x / scale), scale = max |x| / 127, one scale per row
+// (channel) or one for all. A building block: no layer of minidl.nn calls it. minidl/comm/codec.py
+// has the formula in NumPy, a scale for every 1,024 elements; comm must not import kernels.
 //
 //   absmax*      top (rows) = max |x| of each row                     x (rows, cols) of T
 //                reads 4 bytes an element in float

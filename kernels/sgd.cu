@@ -37,9 +37,8 @@ __device__ __forceinline__ void update(W& w, W g, W& v, W keep, W take, W lr, W 
 // first gradient late. skip: one int, not 0 if the gradients overflowed: then nothing happens. Or
 // null.
 extern "C" __global__ void sgd_chunks(W* const* ws, const T* const* gs, W* const* vs,
-                                      T* const* lows, const W* rates,
-                                      const int* skip, W lr, W momentum, W decay, W unscale,
-                                      int nesterov,
+                                      T* const* lows, const W* rates, const int* skip, W lr,
+                                      W momentum, W decay, W unscale, int nesterov,
                                       const long long* chunks, int n_chunks) {
   int c = blockIdx.x * blockDim.x + threadIdx.x;
   if (c < n_chunks && !(skip && *skip)) {  // guard
@@ -62,10 +61,9 @@ extern "C" __global__ void sgd_chunks(W* const* ws, const T* const* gs, W* const
 }
 
 extern "C" __global__ void sgd_many(W* const* ws, const T* const* gs, W* const* vs, T* const* lows,
-                                    const W* rates,
-                                    const int* skip, W lr, W momentum, W decay, W unscale,
-                                    int nesterov,
-                                    const long long* chunks, int n_chunks) {
+                                    const W* rates, const int* skip, W lr, W momentum, W decay,
+                                    W unscale, int nesterov, const long long* chunks,
+                                    int n_chunks) {
   int c = blockIdx.x;
   if (c < n_chunks && !(skip && *skip)) {  // guard
     long long a = chunks[3 * c], begin = chunks[3 * c + 1], end = chunks[3 * c + 2];

@@ -1,12 +1,14 @@
-// The gate of a SwiGLU layer (Shazeer 2020): out = silu(a) b, silu(a) = a / (1 + e^-a), in one
-// pass.
+// The gate of a SwiGLU layer: out = silu(a) b, silu(a) = a / (1 + e^-a), in one pass. For models of
+// your own: GPT's MLP in minidl.nn is GELU's.
 //
-//   silu_gate            out, a, b
-//                        12 bytes an element in float; as array operations about 50
-//   silu_gate_backward   ga, gb, gy, a, b        20
+//   silu_gate            out, a, b               n elements of type T
+//                        reads 2, writes 1: 12 bytes an element in float; as array operations
+//                        about 50
+//   silu_gate_backward   ga, gb, gy, a, b        reads 3, writes 2: 20
 //     s = 1 / (1 + e^-a)      gb = gy a s      ga = gy b (s + a s (1 - s))
 //
 // One rung: a thread per element has nothing to share with its neighbours.
+// Source: Shazeer 2020 (arXiv 2002.05202).
 // Wrapper: minidl/fused/silu_gate.py   Test: tests/fused/test_silu_gate.py
 #include "common.cuh"
 

@@ -1,13 +1,13 @@
 // Keep the large elements of a vector: threshold, then compact into (index, value) pairs, in order
-// of index. Gradient compression sends these and keeps the rest for the next step (Lin et al.
-// 2018).
+// of index. Gradient compression sends these and keeps the rest for the next step. A building
+// block: the pairs are what minidl/comm/compressed.py's sparse_all_reduce takes.
 //
 //   count_above   counts[chunk] = how many |x| >= threshold in the chunk
 //                 reads 4 bytes an element in float
 //   compact       index[..], value[..] of those, from first[chunk] on
 //                 reads 4, writes 8 for each kept
-//   Between the two the array library adds up the counts: first = 0, counts[0], counts[0] +
-//   counts[1], ...
+//   Between the two the array library adds up the counts: first = 0, counts[0],
+//   counts[0] + counts[1], ...
 //   drop          x = 0 where |x| >= threshold: what is left for the next step
 //                 reads 4, writes 4
 //
@@ -15,6 +15,7 @@
 // Rungs: a thread per chunk, which appends one by one; _warps, a warp per chunk: a ballot tells
 // each lane how many lanes before it keep something, so 32 elements find their places at once and
 // stay in order.
+// Source: Lin et al. 2018 (arXiv 1712.01887).
 // Wrapper: minidl/fused/topk_mask.py   Test: tests/fused/test_topk_mask.py
 #include "common.cuh"
 
@@ -29,8 +30,7 @@ extern "C" __global__ void count_above(int* counts, const T* x, float threshold,
 }
 
 extern "C" __global__ void compact(int* index, T* value, const T* x, const int* first,
-                                   float threshold, int n, int length,
-                                   int n_chunks) {
+                                   float threshold, int n, int length, int n_chunks) {
   int c = blockIdx.x * blockDim.x + threadIdx.x;
   if (c < n_chunks) {  // guard
     int begin = c * length, end = min(n - begin, length) + begin, at = first[c];
@@ -61,8 +61,7 @@ extern "C" __global__ void count_above_warps(int* counts, const T* x, float thre
 }
 
 extern "C" __global__ void compact_warps(int* index, T* value, const T* x, const int* first,
-                                         float threshold, int n,
-                                         int length, int n_chunks) {
+                                         float threshold, int n, int length, int n_chunks) {
   int c = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
   if (c >= n_chunks) return;  // guard: whole warps leave
   int begin = c * length, end = min(n - begin, length) + begin, at = first[c];

@@ -18,21 +18,11 @@ from minidl import backend
 from minidl.fused import dispatch
 from minidl.fused.launch import contiguous, over_chunks, pointers, same_sizes
 
+# ---- 1 reference ----
 
-def reference(
-    w,
-    g,
-    m,
-    v,
-    *,
-    step,
-    lr=1e-3,
-    betas=(0.9, 0.999),
-    eps=1e-8,
-    weight_decay=0.01,
-    decoupled=True,
-    unscale=1.0,
-):
+
+def reference(w, g, m, v, *, step, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01,
+              decoupled=True, unscale=1.0):
     """(w, m, v) after one step, as new arrays."""
     b1, b2 = betas
     g = g.astype(w.dtype) * unscale
@@ -45,22 +35,11 @@ def reference(
     return w, m, v
 
 
-def adamw(
-    weights,
-    grads,
-    exp_avgs,
-    exp_avg_sqs,
-    steps,
-    *,
-    lr=1e-3,
-    betas=(0.9, 0.999),
-    eps=1e-8,
-    weight_decay=0.01,
-    decoupled=True,
-    unscale=1.0,
-    low=None,
-    skip=None,
-):
+# ---- 2 launch ----
+
+
+def adamw(weights, grads, exp_avgs, exp_avg_sqs, steps, *, lr=1e-3, betas=(0.9, 0.999), eps=1e-8,
+          weight_decay=0.01, decoupled=True, unscale=1.0, low=None, skip=None):
     """One step for lists of arrays, in place.
 
     weights, exp_avgs, exp_avg_sqs:  float32 (or all float64), contiguous.
@@ -78,23 +57,11 @@ def adamw(
         raise ValueError(f"adamw: {len(sizes)} arrays, but {len(steps)} step counts")
     wide, narrow = weights[0].dtype, grads[0].dtype
     lists["grads"] = [contiguous(xp, g) for g in grads]
-    tables = [
-        pointers(
-            xp, a, narrow if name == "grads" else wide, f"adamw: {name}", written=name != "grads"
-        )
-        for name, a in lists.items()
-    ]
+    tables = [pointers(xp, a, narrow if name == "grads" else wide, f"adamw: {name}",
+                       written=name != "grads") for name, a in lists.items()]
     lows = None if low is None else pointers(xp, low, narrow, "adamw: low", written=True)
     b1, b2 = betas
     rates = xp.asarray([(lr / (1 - b1**t), 1 / math.sqrt(1 - b2**t)) for t in steps], wide)
     shrink, l2 = (1 - lr * weight_decay, 0.0) if decoupled else (1.0, weight_decay)
-    over_chunks(
-        "adamw.cu",
-        "adamw_chunks",
-        narrow,
-        xp,
-        sizes,
-        (*tables, lows, rates, skip, b1, 1 - b1, b2, 1 - b2, eps, shrink, l2, unscale),
-        block_name="adamw_many",
-        W=dispatch.C_TYPES[wide],
-    )
+    args = *tables, lows, rates, skip, b1, 1 - b1, b2, 1 - b2, eps, shrink, l2, unscale
+    over_chunks("adamw.cu", "adamw", narrow, xp, sizes, args, W=dispatch.C_TYPES[wide])

@@ -6,9 +6,17 @@ Kernel: kernels/add3.cu   Test: tests/fused/test_add3.py   Tutorial: tutorials/0
 from minidl.function import Function
 from minidl.fused.launch import contiguous, elementwise
 
+FILE = "add3.cu"
+
+
+# ---- 1 reference ----
+
 
 def reference(a, b, c):
     return a + b + c
+
+
+# ---- 2 launch and 3 Function ----
 
 
 class Add3(Function):
@@ -21,7 +29,7 @@ class Add3(Function):
             raise ValueError(f"add3: want three equal shapes, got {a.shape}, {b.shape}, {c.shape}")
         a, b, c = (contiguous(self.xp, x) for x in (a, b, c))
         out = self.xp.empty_like(a)
-        elementwise("add3.cu", "add3", out.dtype, out.size, (out, a, b, c, out.size))
+        elementwise(FILE, "add3", out.dtype, out.size, (out, a, b, c, out.size))
         return out
 
     def backward(self, g):

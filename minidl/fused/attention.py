@@ -4,12 +4,14 @@
     gS = P * (go v^T - D)         D = sum of go * o over a row; backward makes P again, from lse
 
 On the CPU kernels/attention_tile.cu: a thread per tile of queries, products in vector registers. On
-a GPU the last rung of kernels/attention.cu's ladder. Inputs are read through their strides: the
-three thirds of a projection (B, L, 3, H, E) need no copy. o is (B, L, H, E) in memory, so that
-merging the heads is free. Saved: q, k, v, o and lse, as the plain op does.
+a GPU the last rung of the ladders in kernels/attention.cu and attention_backward.cu. Inputs are
+read through their strides: the three thirds of a projection (B, L, 3, H, E) need no copy. o is
+(B, L, H, E) in memory, so that merging the heads is free. Saved: q, k, v, o and lse, as the plain
+op does.
 
 Masks and dropout stay with the plain op, minidl/ops/attention.py.
-Kernel: kernels/attention.cu, kernels/attention_tile.cu   Test: tests/fused/test_attention.py
+Kernels: kernels/attention.cu, attention_backward.cu, attention_tile.cu
+Test: tests/fused/test_attention.py
 """
 
 import math
@@ -22,6 +24,9 @@ from minidl.fused import dispatch
 
 MAX_WIDTH = 128  # the widest head whose tiles fit 48 KiB of shared memory, and a CPU thread's stack
 MAX_BLOCKS = 65535  # of a GPU's grid along y and z: heads, and batches
+
+
+# ---- 1 reference ----
 
 
 def reference(q, k, v, is_causal=False, scale=None):
@@ -48,14 +53,18 @@ def reference_backward(go, q, k, v, is_causal=False, scale=None):
     return gs @ k, gs.swapaxes(-1, -2) @ q, p.swapaxes(-1, -2) @ go
 
 
-def rung_of(name, width):
-    """(file, rows of a block, threads of a block) of a rung of the ladder."""
+# ---- 2 launch ----
+
+
+def block_of(rung, width):
+    """(rows, threads) of a block of a rung."""
+    n_rows = 32 if width > 64 else 64
     return {
-        "naive": ("attention.cu", 128, 128),
-        "shared": ("attention.cu", *2 * (32 if width > 64 else 64,)),  # ROWS there
-        "warp": ("attention.cu", 16, 128),  # OWN, WARPS
-        "tile": ("attention_tile.cu", 64 * (2 if width > 64 else 4), 1),  # 64 GROUP
-    }[name]
+        "naive": (128, 128),
+        "shared": (n_rows, n_rows),  # ROWS in attention.cuh
+        "warp": (16, 128),  # OWN, 32 WARPS there
+        "tile": (64 * (2 if width > 64 else 4), 1),  # 64 GROUP in attention_tile.cu
+    }[rung]
 
 
 def forward(q, k, v, is_causal, scale, rung=None):
@@ -65,7 +74,8 @@ def forward(q, k, v, is_causal, scale, rung=None):
     o = xp.empty((n_batch, n_queries, n_heads, width), q.dtype)
     lse = xp.empty((n_batch, n_heads, n_queries), np.float32)
     rung = rung or ("tile" if xp is np else "warp")
-    file, rows, threads = rung_of(rung, width)
+    rows, threads = block_of(rung, width)
+    file = "attention_tile.cu" if rung == "tile" else "attention.cu"
     if o.size:
         grid = -(-n_queries // rows), n_heads, n_batch
         kernel = dispatch.kernel(file, f"attention_{rung}", q.dtype, E=width)
@@ -84,7 +94,8 @@ def backward(go, q, k, v, o, lse, is_causal, scale, rung=None, out=None):
         gk, gv = (out.reshape(-1)[i * n_heads * width:] for i in (1, 2))
     else:
         gk, gv = (xp.zeros((n_batch, n_keys, n_heads, width), q.dtype) for _ in range(2))
-    file, rows, threads = rung_of(rung, width)
+    rows, threads = block_of(rung, width)
+    file = "attention_tile.cu" if rung == "tile" else "attention_backward.cu"
     query_blocks, key_blocks = -(-n_queries // rows), -(-n_keys // rows)
     if rung == "tile":  # gq in parts, one for each group of keys
         gq = xp.empty((key_blocks, *go.shape), np.float32)
@@ -92,7 +103,9 @@ def backward(go, q, k, v, o, lse, is_causal, scale, rung=None, out=None):
         gq = xp.empty_like(go)
     if go.size:
         dots = xp.empty(go.shape[:3], np.float32)
-        row_dot = dispatch.kernel("attention.cu", "attention_row_dot", q.dtype, E=width)
+        row_dot = dispatch.kernel(
+            "attention_backward.cu", "attention_row_dot", q.dtype, E=width
+        )
         row_dot(-(-dots.size // 128), 128, (dots, go, o, dots.size))
         common = go, lse, dots, *inputs(q, k, v), scale, is_causal
 
@@ -132,6 +145,9 @@ def four(a):
     strides = [s for n, s in zip(a.shape, a.strides, strict=True) if n > 1]
     good = min(strides, default=0) >= 0 and a.strides[-1] == a.itemsize
     return a if good else a.copy()
+
+
+# ---- 3 Function ----
 
 
 class FusedAttention(Function):

@@ -21,6 +21,9 @@ FILE = "bias_gelu.cu"
 FORMS = {"none": 0, "tanh": 1}
 
 
+# ---- 1 reference ----
+
+
 def reference(x, approximate="none"):
     """(gelu(x), its slope), the formulas in float64 with Python's own erfc."""
     x = np.asarray(x, np.float64)
@@ -32,6 +35,9 @@ def reference(x, approximate="none"):
         p = np.vectorize(lambda v: 0.5 * math.erfc(-v / math.sqrt(2)), otypes=[float])(x)
         slope = np.exp(-x * x / 2) / math.sqrt(2 * math.pi)
     return x * p, p + x * slope
+
+
+# ---- 2 launch ----
 
 
 def macros(dtype, approximate):
@@ -54,6 +60,9 @@ def with_bias_backward(gx, gy, x, bias, approximate):
     return over_rows_with_sums(FILE, name, xp, rows, cols, gx, (gy, x, bias), **options)
 
 
+# ---- 3 Function ----
+
+
 class Gelu(Function):
     """x P(x). Saves x."""
 
@@ -64,23 +73,16 @@ class Gelu(Function):
             raise ValueError(f"gelu: approximate wants 'none' or 'tanh', got {approximate!r}")
         self.approximate = approximate
         x = contiguous(self.xp, x)
-        y = self.xp.empty_like(x)
-        elementwise(FILE, "gelu", x.dtype, x.size, (y, x, x.size), **macros(x.dtype, approximate))
+        out = self.xp.empty_like(x)
+        elementwise(FILE, "gelu", x.dtype, x.size, (out, x, x.size), **macros(x.dtype, approximate))
         self.save(x)
-        return y
+        return out
 
     def backward(self, gy):
         (x,) = self.saved
         gy = contiguous(self.xp, gy)
-        gx = self.xp.empty_like(x)
-        elementwise(
-            FILE,
-            "gelu_backward",
-            x.dtype,
-            x.size,
-            (gx, gy, x, x.size),
-            **macros(x.dtype, self.approximate),
-        )
+        gx, options = self.xp.empty_like(x), macros(x.dtype, self.approximate)
+        elementwise(FILE, "gelu_backward", x.dtype, x.size, (gx, gy, x, x.size), **options)
         return gx
 
 
@@ -93,15 +95,14 @@ class BiasGelu(Function):
         if approximate not in FORMS:
             raise ValueError(f"bias_gelu: approximate wants 'none' or 'tanh', got {approximate!r}")
         if bias.ndim != 1 or x.ndim < 1 or x.shape[-1] != bias.size:
-            raise ValueError(
-                f"bias_gelu: bias {bias.shape} wants the last dimension of x {x.shape}"
-            )
+            raise ValueError(f"bias_gelu: bias {bias.shape} wants the last dimension of x "
+                             f"{x.shape}")
         self.approximate = approximate
         x, bias = contiguous(self.xp, x), contiguous(self.xp, bias)
-        y = self.xp.empty_like(x)
-        with_bias(y, x, bias, approximate)
+        out = self.xp.empty_like(x)
+        with_bias(out, x, bias, approximate)
         self.save(x, bias)
-        return y
+        return out
 
     def backward(self, gy):
         x, bias = self.saved

@@ -1,7 +1,8 @@
 """ReLU with the bias before it: out = max(x + bias, 0), forward and backward in one pass each.
 
 Saved: out alone, which the next layer keeps anyway; x + bias never reaches memory. The bias
-gradient is summed on the way, in partial rows that the array library adds up.
+gradient is summed on the way, in partial rows that the array library adds up. For models of your
+own: nn.Linear adds its bias itself.
 
 Kernel: kernels/bias_relu.cu   Test: tests/fused/test_bias_relu.py
 """
@@ -16,13 +17,22 @@ from minidl.fused.launch import contiguous, over_rows, over_rows_with_sums
 FILE = "bias_relu.cu"
 
 
+# ---- 1 reference ----
+
+
 def reference(x, bias):
     return np.maximum(x + bias, 0)
+
+
+# ---- 2 launch ----
 
 
 def macros(dtype):
     """The type to sum in."""
     return dict(ACC=dispatch.C_TYPES[backend.accumulate_dtype(dtype)])
+
+
+# ---- 3 Function ----
 
 
 class BiasRelu(Function):
@@ -32,9 +42,8 @@ class BiasRelu(Function):
 
     def forward(self, x, bias):
         if bias.ndim != 1 or x.ndim < 1 or x.shape[-1] != bias.size:
-            raise ValueError(
-                f"bias_relu: bias {bias.shape} wants the last dimension of x {x.shape}"
-            )
+            raise ValueError(f"bias_relu: bias {bias.shape} wants the last dimension of x "
+                             f"{x.shape}")
         x, bias = contiguous(self.xp, x), contiguous(self.xp, bias)
         out, cols = self.xp.empty_like(x), bias.size
         shape = x.size // max(cols, 1), cols

@@ -19,12 +19,18 @@ from minidl.fused.launch import contiguous, elementwise
 FILE = "dropout_add.cu"
 
 
+# ---- 1 reference ----
+
+
 def reference(x, p, state):
     """x with dropout by the draws of a generator in `state`, (seed, stream, counter)."""
     generator = random.Generator()
     generator.set_state(state)
     keep = generator.bits(x.size).astype(np.uint64) >= math.ceil(p * 2**32)
     return x * keep.reshape(x.shape) * x.dtype.type(1 / (1 - p) if p < 1 else 0)
+
+
+# ---- 2 launch ----
 
 
 def reserve(generator, n):
@@ -41,6 +47,9 @@ def launch(name, out, inputs, p, state):
     else:  # as the element type holds it, because the plain op multiplies by that
         scale = float(out.dtype.type(1 / (1 - p)))
     elementwise(FILE, name, out.dtype, n8, (out, *inputs, out.size, n8, *state, threshold, scale))
+
+
+# ---- 3 Function ----
 
 
 class Dropout(Function):

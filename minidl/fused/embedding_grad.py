@@ -21,10 +21,16 @@ PARTS = 4  # of the table for each CPU thread, because some rows are wanted more
 SMALL = 1 << 16  # elements of gy that one thread adds sooner than a second wakes up
 
 
+# ---- 1 reference ----
+
+
 def reference(index, gy, n_rows):
     out = np.zeros((n_rows, gy.shape[1]), np.float64)
     np.add.at(out, index, gy.astype(np.float64))
     return out
+
+
+# ---- 2 launch ----
 
 
 def embedding_grad(index, gy, n_rows):
@@ -47,11 +53,8 @@ def embedding_grad(index, gy, n_rows):
         starts = segment_starts(xp, index[order])
         kernel = dispatch.kernel(FILE, "embedding_grad_segments", gy.dtype, ACC=acc)
         n_segments = len(starts) - 1
-        kernel(
-            (-(-width // BLOCK), min(n_segments, 65535)),
-            BLOCK,
-            (out, gy, index, order, starts, n_segments, width),
-        )
+        grid = -(-width // BLOCK), min(n_segments, 65535)
+        kernel(grid, BLOCK, (out, gy, index, order, starts, n_segments, width))
     return out
 
 
@@ -71,21 +74,20 @@ def segment_starts(xp, ordered):
     return xp.concatenate([xp.zeros(1, np.int64), changes, ends]).astype(np.int64)
 
 
+# ---- 3 Function ----
+
+
 class Embedding(Function):
     """w[index]. Saves the indices, not the table."""
 
     def forward(self, index, w, padding_idx=None):
         if w.ndim != 2 or index.dtype.kind not in "iu":
-            raise ValueError(
-                f"embedding: input of {index.dtype}, weight {w.shape}; want integer "
-                "indices and a weight (num_embeddings, embedding_dim)"
-            )
+            raise ValueError(f"embedding: input of {index.dtype}, weight {w.shape}; want integer "
+                             "indices and a weight (num_embeddings, embedding_dim)")
         n = w.shape[0]
         if index.size and not (0 <= int(index.min()) and int(index.max()) < n):
-            raise IndexError(
-                f"embedding: indices from {int(index.min())} to {int(index.max())}, "
-                f"but the weight {w.shape} has rows 0 to {n - 1}"
-            )
+            raise IndexError(f"embedding: indices from {int(index.min())} to {int(index.max())}, "
+                             f"but the weight {w.shape} has rows 0 to {n - 1}")
         if padding_idx is not None and not -n <= padding_idx < n:
             raise IndexError(f"embedding: padding_idx {padding_idx} is no row of weight {w.shape}")
         self.n_rows, self.padding_idx = n, padding_idx

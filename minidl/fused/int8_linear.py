@@ -1,7 +1,8 @@
 """A linear layer whose weights and inputs are int8: the sum is exact, the rounding was before.
 
-    y = x_scale * w_scale * (q_x @ q_w.T) + bias        int8 products, summed in int32
+    y = x_scale * w_scale * (x @ w.T) + bias        x, w int8 of quantize.py, summed in int32
 
+A building block for inference in int8: no layer of minidl.nn calls it.
 Kernel: kernels/int8_linear.cu   Test: tests/fused/test_int8_linear.py
 """
 
@@ -15,10 +16,16 @@ FILE = "int8_linear.cu"
 MAX_K = (2**31 - 1) // 127**2  # above it an int32 sum of products could overflow
 
 
+# ---- 1 reference ----
+
+
 def reference(x, w, x_scale, w_scale, bias=None):
     """The formula in int64 and float64."""
     y = (x.astype(np.int64) @ w.astype(np.int64).T) * (x_scale.astype(np.float64) * w_scale)
     return y if bias is None else y + bias
+
+
+# ---- 2 launch ----
 
 
 def int8_linear(x, w, x_scale, w_scale, bias=None, dtype=np.float32, rung=None):

@@ -33,19 +33,17 @@ def elementwise(file, name, dtype, n, args, **defines):
         dispatch.kernel(file, name, dtype, **defines)(-(-n // BLOCK), BLOCK, args)
 
 
-def over_chunks(file, name, dtype, xp, sizes, args, block_name=None, **defines):
-    """`name` with a thread per chunk on the CPU, `block_name` with a block per chunk on a GPU.
-    The kernel's last two parameters are the chunk list and its length."""
+def over_chunks(file, name, dtype, xp, sizes, args, **defines):
+    """`name`_chunks with a thread per chunk on the CPU, `name`_many with a block per chunk on a
+    GPU. The kernel's last two parameters are the chunk list and its length."""
     chunks = chunk_list(tuple(sizes))
     n = len(chunks)
-    if not n:
-        return
-    if xp is np:
-        dispatch.kernel(file, name, dtype, **defines)(-(-n // 8), 8, (*args, chunks, n))
-    else:
-        dispatch.kernel(file, block_name, dtype, **defines)(
-            n, BLOCK, (*args, xp.asarray(chunks), n)
-        )
+    if n and xp is np:
+        kernel = dispatch.kernel(file, f"{name}_chunks", dtype, **defines)
+        kernel(-(-n // 8), 8, (*args, chunks, n))
+    elif n:
+        kernel = dispatch.kernel(file, f"{name}_many", dtype, **defines)
+        kernel(n, BLOCK, (*args, xp.asarray(chunks), n))
 
 
 def by_dtype(arrays):

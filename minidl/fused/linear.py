@@ -37,9 +37,15 @@ def beats_blas():
 BEATS_BLAS = beats_blas()
 
 
+# ---- 1 reference ----
+
+
 def reference(x, w, b):
     """x w^T + b in float64."""
     return x.astype(np.float64) @ w.T.astype(np.float64) + (0 if b is None else b)
+
+
+# ---- 2 launch ----
 
 
 def product(a, b, bias=None, want_sums=False):
@@ -48,39 +54,39 @@ def product(a, b, bias=None, want_sums=False):
     if a.dtype == np.float16:
         full = (m if m is None else m.astype(np.float32) for m in (a, b, bias))
         return tuple(m.astype(np.float16) for m in product(*full, want_sums))
-    (rows, depth), cols = a.shape, b.shape[1]
-    c, sums = np.empty((rows, cols), np.float32), np.empty(rows if want_sums else 0, np.float32)
-    if not (rows and cols and depth):
+    (n_rows, depth), n_cols = a.shape, b.shape[1]
+    c = np.empty((n_rows, n_cols), np.float32)
+    sums = np.empty(n_rows if want_sums else 0, np.float32)
+    if not (n_rows and n_cols and depth):
         c[...] = 0 if bias is None else bias
         return c, a.sum(axis=1) if want_sums else sums
-    groups, panels, chunks = -(-rows // ROWS), -(-cols // COLS), -(-depth // CHUNK)
+    groups, panels, chunks = -(-n_rows // ROWS), -(-n_cols // COLS), -(-depth // CHUNK)
     packed_b = aligned(depth * panels * COLS)
     b_memory, *b_strides = layout(b)
-    dispatch.kernel(FILE, "linear_pack")(chunks, 1, (packed_b, b_memory, depth, cols, *b_strides))
+    dispatch.kernel(FILE, "linear_pack")(chunks, 1, (packed_b, b_memory, depth, n_cols, *b_strides))
     a_memory, *a_strides = layout(a)
     in_place = a_strides[1] == 1 and not want_sums
     if not in_place:
-        packed_a, by_chunk = aligned(depth * groups * ROWS), np.empty((chunks, rows), np.float32)
+        packed_a, by_chunk = aligned(depth * groups * ROWS), np.empty((chunks, n_rows), np.float32)
         pack = dispatch.kernel(FILE, "linear_pack_rows")
-        pack(chunks, 1, (packed_a, by_chunk, a_memory, rows, depth, *a_strides))
+        pack(chunks, 1, (packed_a, by_chunk, a_memory, n_rows, depth, *a_strides))
         a_memory = packed_a
         sums = by_chunk.sum(axis=0) if want_sums else sums
-    block_rows, block_cols = blocks(rows, cols)
-    has_bias = bias is not None
-    bias = np.ascontiguousarray(bias) if has_bias else c  # c: an array that nobody reads
+    block_rows, block_cols = blocks(n_rows, n_cols)
+    bias = None if bias is None else np.ascontiguousarray(bias)
+    grid = -(-n_rows // block_rows), -(-n_cols // block_cols)
     dispatch.kernel(FILE, "linear_product")(
-        (-(-rows // block_rows), -(-cols // block_cols)), 1,
-        (c, a_memory, packed_b, bias, rows, cols, depth, a_strides[0], not in_place, block_rows,
-         block_cols, has_bias))
+        grid, 1, (c, a_memory, packed_b, bias, n_rows, n_cols, depth, a_strides[0], not in_place,
+                  block_rows, block_cols))
     return c, sums
 
 
-def blocks(rows, cols):
+def blocks(n_rows, n_cols):
     """(rows, columns) of the block of C that a thread computes at a time: MIN_BLOCKS of them,
     down to half of that where sizes round up, if there are so many tiles. Columns are cut first:
     the rows of a block share B."""
-    groups, panels = -(-rows // ROWS), -(-cols // COLS)
-    by_rows = -(-rows // MAX_ROWS)
+    groups, panels = -(-n_rows // ROWS), -(-n_cols // COLS)
+    by_rows = -(-n_rows // MAX_ROWS)
     width = -(-panels // min(panels, -(-MIN_BLOCKS // by_rows)))
     height = -(-groups // max(by_rows, -(-MIN_BLOCKS * width // panels)))
     return height * ROWS, width * COLS
@@ -103,6 +109,9 @@ def aligned(n):
 def matrix(x):
     """(..., n) as (rows, n), contiguous."""
     return np.ascontiguousarray(x).reshape(math.prod(x.shape[:-1]), x.shape[-1])
+
+
+# ---- 3 Function ----
 
 
 class Linear(Function):

@@ -15,9 +15,15 @@ from minidl.fused.launch import by_dtype, chunk_list, contiguous, over_chunks, p
 FILE = "norm.cu"
 
 
+# ---- 1 reference ----
+
+
 def reference(arrays):
     """The norm, in float64."""
     return math.sqrt(sum(float((a.astype(np.float64) ** 2).sum()) for a in arrays))
+
+
+# ---- 2 launch ----
 
 
 def global_norm(arrays):
@@ -28,16 +34,8 @@ def global_norm(arrays):
         group = [contiguous(xp, a) for a in group]
         sizes = tuple(a.size for a in group)
         partial = xp.empty(len(chunk_list(sizes)), backend.accumulate_dtype(dtype))
-        over_chunks(
-            FILE,
-            "sum_squares_chunks",
-            dtype,
-            xp,
-            sizes,
-            (partial, pointers(xp, group, dtype, "global_norm")),
-            block_name="sum_squares_many",
-            ACC=acc,
-        )
+        args = partial, pointers(xp, group, dtype, "global_norm")
+        over_chunks(FILE, "sum_squares", dtype, xp, sizes, args, ACC=acc)
         total += float(partial.sum(dtype=np.float64))
     return math.sqrt(total)
 
@@ -46,16 +44,8 @@ def scale(arrays, factor):
     """arrays *= factor, in place."""
     for dtype, (group, acc) in by_dtype(arrays).items():
         xp = backend.xp_of(group, "scale")
-        over_chunks(
-            FILE,
-            "scale_chunks",
-            dtype,
-            xp,
-            tuple(a.size for a in group),
-            (pointers(xp, group, dtype, "scale", written=True), factor),
-            block_name="scale_many",
-            ACC=acc,
-        )
+        args = pointers(xp, group, dtype, "scale", written=True), factor
+        over_chunks(FILE, "scale", dtype, xp, [a.size for a in group], args, ACC=acc)
 
 
 def clip(arrays, max_norm):

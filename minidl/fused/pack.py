@@ -30,16 +30,8 @@ def run(name, arrays, flat, args):
         )
     xp = backend.xp_of([flat], name)
     first = xp.asarray(list(itertools.accumulate(sizes, initial=0))[:-1], np.int64)
-    over_chunks(
-        "pack.cu",
-        f"{name}_chunks",
-        arrays[0].dtype,
-        xp,
-        sizes,
-        (*args, first),
-        block_name=f"{name}_many",
-        U=dispatch.C_TYPES[flat.dtype],
-    )
+    over_chunks("pack.cu", name, arrays[0].dtype, xp, sizes, (*args, first),
+                U=dispatch.C_TYPES[flat.dtype])
 
 
 def pack(arrays, flat):

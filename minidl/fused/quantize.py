@@ -3,7 +3,9 @@
     scale = max |x| / 127      q = round(x / scale), int8      x' = q scale, |x' - x| <= scale / 2
 
 One scale for the whole tensor, or one for each row of its first dimension (output channel of a
-weight), which follows channels of different size.
+weight), which follows channels of different size. A building block, with int8_linear.py, for
+inference in int8: no layer of minidl.nn calls it. As rows of 1,024 it is the int8 code of
+minidl/comm/codec.py, to the bit; that one is written in NumPy, for comm knows arrays alone.
 
 Source: Jacob et al. 2018 (arXiv 1712.05877).
 Kernel: kernels/quantize.cu   Test: tests/fused/test_quantize.py
@@ -20,6 +22,9 @@ from minidl.fused.launch import BLOCK, contiguous
 FILE = "quantize.cu"
 
 
+# ---- 1 reference ----
+
+
 def reference(x, per_channel=False):
     """(q, scale) of x, in float32."""
     x = x.astype(np.float32)
@@ -28,6 +33,9 @@ def reference(x, per_channel=False):
     wide = scale.reshape(-1, *[1] * (x.ndim - 1)) if per_channel else scale
     q = np.rint(np.divide(x, wide, out=np.zeros_like(x), where=wide > 0))
     return np.clip(q, -127, 127).astype(np.int8), scale
+
+
+# ---- 2 launch ----
 
 
 def quantize(x, per_channel=False):

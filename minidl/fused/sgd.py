@@ -12,20 +12,11 @@ from minidl import backend
 from minidl.fused import dispatch
 from minidl.fused.launch import contiguous, over_chunks, pointers, same_sizes
 
+# ---- 1 reference ----
 
-def reference(
-    w,
-    g,
-    v,
-    *,
-    first,
-    lr=1e-3,
-    momentum=0.0,
-    dampening=0.0,
-    weight_decay=0.0,
-    nesterov=False,
-    unscale=1.0,
-):
+
+def reference(w, g, v, *, first, lr=1e-3, momentum=0.0, dampening=0.0, weight_decay=0.0,
+              nesterov=False, unscale=1.0):
     """(w, v) after one step, as new arrays; v is what it was without momentum."""
     g = g.astype(w.dtype) * unscale + weight_decay * w
     if not momentum:
@@ -34,21 +25,11 @@ def reference(
     return w - lr * (g + momentum * v if nesterov else v), v
 
 
-def sgd(
-    weights,
-    grads,
-    velocities=None,
-    first=(),
-    *,
-    lr=1e-3,
-    momentum=0.0,
-    dampening=0.0,
-    weight_decay=0.0,
-    nesterov=False,
-    unscale=1.0,
-    low=None,
-    skip=None,
-):
+# ---- 2 launch ----
+
+
+def sgd(weights, grads, velocities=None, first=(), *, lr=1e-3, momentum=0.0, dampening=0.0,
+        weight_decay=0.0, nesterov=False, unscale=1.0, low=None, skip=None):
     """One step for lists of arrays, in place.
 
     weights, velocities:  float32 (or all float64), contiguous; velocities with momentum only.
@@ -59,10 +40,8 @@ def sgd(
     if not weights:
         return
     if bool(momentum) != (velocities is not None):
-        raise ValueError(
-            f"sgd: momentum {momentum} and velocities "
-            f"{'given' if velocities is not None else 'not given'}: want both or none"
-        )
+        given = "not given" if velocities is None else "given"
+        raise ValueError(f"sgd: momentum {momentum} and velocities {given}: want both or none")
     xp = backend.xp_of([*weights, *grads], "sgd")
     sizes = same_sizes("sgd", weights, grads, *(a for a in (velocities, low) if a is not None))
     if momentum and len(first) != len(sizes):
@@ -77,13 +56,5 @@ def sgd(
         rates = xp.asarray([(0.0, 1.0) if f else (momentum, 1 - dampening) for f in first], wide)
     if low is not None:
         lows = pointers(xp, low, narrow, "sgd: low", written=True)
-    over_chunks(
-        "sgd.cu",
-        "sgd_chunks",
-        narrow,
-        xp,
-        sizes,
-        (ws, gs, vs, lows, rates, skip, lr, momentum, weight_decay, unscale, int(nesterov)),
-        block_name="sgd_many",
-        W=dispatch.C_TYPES[wide],
-    )
+    args = ws, gs, vs, lows, rates, skip, lr, momentum, weight_decay, unscale, int(nesterov)
+    over_chunks("sgd.cu", "sgd", narrow, xp, sizes, args, W=dispatch.C_TYPES[wide])

@@ -18,6 +18,9 @@ from minidl.fused import rows as r
 FILE = "softmax.cu"
 
 
+# ---- 1 reference ----
+
+
 def reference(x, log=False, scale=1.0, queries=0):
     """softmax(scale * x) of the rows of x (rows, cols), or its logarithm, in the dtype of x.
     queries > 0: row i sees the columns 0 to i % queries."""
@@ -34,6 +37,9 @@ def reference_backward(gy, y, log=False, scale=1.0):
     if log:
         return scale * (gy - np.exp(y) * gy.sum(axis=1, keepdims=True))
     return scale * y * (gy - (gy * y).sum(axis=1, keepdims=True))
+
+
+# ---- 2 launch ----
 
 
 def forward(x, log=False, scale=1.0, queries=0, rung=None, **ways):
@@ -58,6 +64,9 @@ def backward(gy, y, log=False, scale=1.0, rung=None, **ways):
         kernel = r.kernel(FILE, f"softmax_backward_v{rung}", y.dtype, **ways)
         r.launch(kernel, rung, rows, (gx, gy, y, rows, cols, scale))
     return gx
+
+
+# ---- 3 Function ----
 
 
 class Softmax(Function):

@@ -4,6 +4,10 @@
     counts          2        |   0   |   2           first = 0 2 2
     index           1 3                6 8           value -3 2 5 -4
 
+A building block for compressed gradients: the pairs are what minidl/comm/compressed.py's
+sparse_all_reduce takes (its code, comm/codec.py, packs any pairs), and what `drop` leaves waits for
+the next step. No strategy of minidl.parallel selects by size.
+
 Source: Lin, Han, Mao, Wang, Dally 2018, "Deep gradient compression" (arXiv 1712.01887).
 Kernel: kernels/topk_mask.cu   Test: tests/fused/test_topk_mask.py
 """
@@ -17,10 +21,16 @@ from minidl.fused.launch import BLOCK, CHUNK, contiguous, elementwise
 FILE = "topk_mask.cu"
 
 
+# ---- 1 reference ----
+
+
 def reference(x, threshold):
     """(index, value) of the elements with |x| >= threshold."""
     index = np.flatnonzero(np.abs(x) >= threshold)
     return index, x[index]
+
+
+# ---- 2 launch ----
 
 
 def threshold_of(x, k):

@@ -18,10 +18,16 @@ from minidl.fused.launch import by_dtype, chunk_list, over_chunks, pointers
 FILE = "unscale_check.cu"
 
 
+# ---- 1 reference ----
+
+
 def reference(g, inverse):
     """(g * inverse, how many elements of it are not finite)."""
     scaled = g * g.dtype.type(inverse)
     return scaled, int((~np.isfinite(scaled)).sum())
+
+
+# ---- 2 launch ----
 
 
 def run(name, arrays, *factors):
@@ -31,16 +37,8 @@ def run(name, arrays, *factors):
     for dtype, (group, acc) in by_dtype(arrays).items():
         sizes = tuple(a.size for a in group)
         bad = xp.zeros(len(chunk_list(sizes)), np.int32)
-        over_chunks(
-            FILE,
-            f"{name}_chunks",
-            dtype,
-            xp,
-            sizes,
-            (bad, pointers(xp, group, dtype, name, written=bool(factors)), *factors),
-            block_name=f"{name}_many",
-            ACC=acc,
-        )
+        args = bad, pointers(xp, group, dtype, name, written=bool(factors)), *factors
+        over_chunks(FILE, name, dtype, xp, sizes, args, ACC=acc)
         total += bad.sum(dtype=np.int32)
     return total
 

@@ -45,7 +45,7 @@ def test_the_log_of_ptxas_is_read():
 def test_our_kernels_compile_and_do_not_spill(file, element):
     if re.search(r"^#ifdef MINIDL_HOST$", (cuda.KERNELS / file).read_text(), re.M):
         pytest.skip(f"{file} is a kernel for CPUs alone")
-    if (file, element) == ("attention.cu", "double"):
+    if element == "double" and file in ("attention.cu", "attention_backward.cu"):
         # a naive rung keeps three rows of E = 32 in registers: 192 of them in double
         pytest.skip("attention takes float32 and float16: double has the plain op")
     usages = nvrtc.check(file, {"T": element})

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from minidl.comm import codec
 from minidl.fused import dispatch
 from minidl.fused import quantize as fused
 from tests.fused.common import normal
@@ -52,6 +53,16 @@ def test_a_warp_per_row_gives_the_same(rows, cols):
     np.testing.assert_array_equal(top, np.abs(x).max(1))
     np.testing.assert_array_equal(q, expected_q)
     np.testing.assert_array_equal(back, q * scale[:, None])
+
+
+def test_rows_of_1024_are_the_int8_code_of_comm():
+    x = normal((5, codec.BLOCK), "f4", 1) * np.array([1, 1e-20, 1e20, 0, 3], "f4")[:, None]
+    q, scale = fused.quantize(x, per_channel=True)
+    payload = codec.encode_int8(x.reshape(-1))
+    np.testing.assert_array_equal(payload, np.concatenate([scale.view("u1"), q.view("u1").ravel()]))
+    np.testing.assert_array_equal(
+        fused.dequantize(q, scale).reshape(-1), codec.decode_int8(payload, x.size)
+    )
 
 
 @pytest.mark.parametrize("value", [np.inf, np.nan])

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from minidl.comm import compressed, simulate
 from minidl.fused import dispatch
 from minidl.fused import topk_mask as fused
 from minidl.fused.launch import CHUNK
@@ -49,6 +50,23 @@ def test_a_warp_finds_the_same_places(n):
 def test_the_threshold_lets_k_elements_pass(k):
     x = normal(257, "f4", 1)  # no ties
     assert len(fused.compact(x, fused.threshold_of(x, k))[0]) == k
+
+
+def test_the_pairs_are_what_a_sparse_all_reduce_takes():
+    """Each rank sends its 10 largest elements; those it keeps make up the rest of the sum."""
+    xs = [normal(300, "f4", seed) for seed in (1, 2, 3)]
+    rests = [x.copy() for x in xs]
+
+    def rank(t):
+        threshold = fused.threshold_of(xs[t.rank], 10)
+        pairs = fused.compact(xs[t.rank], threshold)
+        fused.drop(rests[t.rank], threshold)
+        return compressed.sparse_all_reduce(t, *pairs, 300)
+
+    sums = simulate(3, rank)
+    for total in sums:
+        np.testing.assert_array_equal(total, sums[0])
+        np.testing.assert_allclose(total + sum(rests), sum(xs), rtol=0, atol=1e-6)  # order of sums
 
 
 def test_wrong_arguments_are_named():

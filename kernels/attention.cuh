@@ -1,0 +1,64 @@
+// What the rungs of attention.cu and attention_backward.cu share: rows of a head in shared memory,
+// and products of them.
+//
+//   q (B, H, L, E)   k, v (B, H, S, E)   any strides of batch, head, row, in elements; the last 1
+//   o, go, gq (B, L, H, E)   gk, gv (B, S, H, E)   lse (B, H, L), dots (B, L, H) float
+//   grid (blocks of queries or keys, H, B); -DE=: the width of a head, so that loops over it have a
+//   known length
+//
+// Test: tests/fused/test_attention.py
+#pragma once
+#include "common.cuh"
+
+#ifndef E
+#define E 32
+#endif
+
+__device__ __forceinline__ float dot(const T* a, const T* b) {
+  float sum = 0;
+  SIMD_SUM(sum) for (int e = 0; e < E; ++e) sum += to_float(a[e]) * to_float(b[e]);
+  return sum;
+}
+
+// ---- v2: tiles in shared memory ----
+
+// The block's threads copy N rows of x to shared memory, rows past n_rows as zeros. PITCH = E + 1:
+// 32 threads that read 32 rows at the same column then meet 32 different banks.
+#define PITCH (E + 1)
+template <int N> __device__ __forceinline__ void load_rows(float* tile, const T* x, long long row,
+                                                           int n_rows) {
+  for (int at = threadIdx.x; at < N * E; at += blockDim.x) {
+    const int i = at / E, e = at % E;
+    tile[i * PITCH + e] = i < n_rows ? to_float(x[i * row + e]) : 0.0f;
+  }
+}
+
+#define ROWS (E > 64 ? 32 : 64)       // rows and threads of a block of v2
+#define TILE_KEYS (E > 64 ? 16 : 32)  // with them all tiles fit in 48 KiB up to E = 128
+
+// ---- v3: a warp for a few rows ----
+
+#define WARPS 4                  // of a block in the warp rungs
+#define EACH 4                   // rows of a warp: a number read from a shared tile serves all
+#define OWN (WARPS * EACH)       // rows of a block
+#define COLUMNS ((E + 31) / 32)  // of a row's E, those that one lane sums
+
+// sum[r][c] += sum_j p[r] of lane j * tile[j][lane + 32 c]: a product whose left side lies across
+// the lanes.
+__device__ __forceinline__ void add_product(float (*sum)[COLUMNS], const float* p,
+                                            const float* tile, int lane) {
+  for (int j = 0; j < 32; ++j)
+    for (int r = 0; r < EACH; ++r) {
+      const float pj = __shfl_sync(0xffffffffu, p[r], j);
+      for (int c = 0; c < COLUMNS; ++c)
+        if (lane + 32 * c < E) sum[r][c] += pj * tile[j * PITCH + lane + 32 * c];
+    }
+}
+
+// out[r] = sum_e rows[r][e] tile[lane][e]: each lane one column of the product.
+__device__ __forceinline__ void lane_products(float* out, const float* rows, const float* tile,
+                                              int lane) {
+  for (int r = 0; r < EACH; ++r) out[r] = 0;
+  for (int e = 0; e < E; ++e)
+    for (int r = 0; r < EACH; ++r) out[r] += rows[r * PITCH + e] * tile[lane * PITCH + e];
+}
