@@ -19,6 +19,9 @@ from minidl.fused import rows as r
 FILE = "cross_entropy.cu"
 
 
+# ---- 1 reference ----
+
+
 def reference(x, target, ignore_index=-100, smoothing=0.0):
     """(loss, lse) of the rows of x (rows, cols), in the dtype of x; loss 0 where ignored."""
     top = x.max(axis=1)
@@ -37,6 +40,9 @@ def reference_backward(g, x, lse, target, ignore_index=-100, smoothing=0.0):
     wanted = np.full_like(x, smoothing / x.shape[1])
     wanted[np.arange(len(x)), np.where(counts, target, 0)] += 1 - smoothing
     return (g * counts)[:, None] * (np.exp(x - lse[:, None]) - wanted)
+
+
+# ---- 2 launch ----
 
 
 def forward(x, target, ignore_index=-100, smoothing=0.0, rung=None, **ways):
@@ -62,6 +68,9 @@ def backward(g, x, lse, target, ignore_index=-100, smoothing=0.0, rung=None, **w
         args = gx, g, x, lse, target, rows, cols, ignore_index, smoothing
         r.launch(kernel, rung, rows, args)
     return gx
+
+
+# ---- 3 Function ----
 
 
 class CrossEntropy(Function):

@@ -19,6 +19,9 @@ from minidl.fused import rows as r
 FILE = "layer_norm.cu"
 
 
+# ---- 1 reference ----
+
+
 def reference(x, w, b, eps, centered=True):
     """(y, mean, rstd) of the rows of x (rows, cols), in the dtype of x. RMS norm has no mean."""
     mean = x.mean(axis=1) if centered else np.zeros(len(x), x.dtype)
@@ -35,6 +38,9 @@ def reference_backward(gy, x, w, mean, rstd, centered=True):
     if centered:
         gx -= g.mean(axis=1, keepdims=True)
     return gx * rstd[:, None], (gy * xhat).sum(axis=0), gy.sum(axis=0)
+
+
+# ---- 2 launch ----
 
 
 def forward(x, w, b, eps, centered=True, rung=None, **ways):
@@ -95,6 +101,9 @@ def add_parts(xp, kernel, parts):
         kernel(r.blocks(out.size, 256), 256, (out, parts, out.size))
         parts = out
     return parts[0]
+
+
+# ---- 3 Function ----
 
 
 class LayerNorm(Function):
