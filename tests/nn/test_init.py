@@ -39,14 +39,14 @@ def test_fans_count_the_kernel():
         init.fans(nn.Parameter(np.ones(3, np.float32)))
 
 
-@pytest.mark.parametrize("layer", [lambda: nn.Linear(50, 40), lambda: nn.Conv2d(5, 8, 3)])
+@pytest.mark.parametrize("layer", [lambda: nn.Linear(50, 400), lambda: nn.Conv2d(5, 400, 3)])
 def test_default_bounds_are_one_over_the_root_of_fan_in(layer):
     minidl.manual_seed(1)
     layer = layer()
     bound = 1 / math.sqrt(init.fans(layer.weight)[0])
     for p in layer.parameters():
-        assert abs(p.data).max() <= bound
-    assert abs(layer.weight.data).max() > 0.95 * bound
+        # uniform: of 400 draws one in 800,000,000 seeds has none in the last twentieth
+        assert 0.95 * bound < abs(p.data).max() <= bound
 
 
 def test_equal_seeds_give_equal_weights_and_a_generator_is_used_alone():
@@ -60,6 +60,19 @@ def test_equal_seeds_give_equal_weights_and_a_generator_is_used_alone():
     c = weights()  # the default generator has not moved
     np.testing.assert_array_equal(a, c)
     assert (a != b).any()
+
+
+def test_the_padding_row_of_an_embedding_starts_at_zero():
+    w = nn.Embedding(5, 3, padding_idx=2).weight.data
+    assert (w != 0).any(axis=1).tolist() == [True, True, False, True, True]
+
+
+def test_writing_initial_values_between_forward_and_backward_is_detected():
+    net = nn.Linear(3, 4)
+    loss = net(minidl.ones(2, 3, requires_grad=True)).sum()
+    init.ones_(net.weight)
+    with pytest.raises(RuntimeError, match="changed in place between forward and backward"):
+        loss.backward()
 
 
 def test_gain_of_an_unknown_nonlinearity_is_an_error():

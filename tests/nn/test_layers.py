@@ -14,6 +14,7 @@ LAYERS = [
     ("Linear", (6, 3), {}, X2),
     ("Linear", (6, 3), {"bias": False}, (2, 3, 6)),
     ("Conv1d", (4, 6, 3), {"padding": 1, "stride": 2}, (2, 4, 9)),
+    ("Conv1d", (4, 6, 3), {"dilation": 2, "groups": 2}, (2, 4, 9)),
     ("Conv2d", (4, 6, 3), {"padding": 1, "groups": 2}, IMAGE),
     ("Conv2d", (4, 6, (3, 2)), {"stride": (2, 1), "dilation": 2, "bias": False}, IMAGE),
     ("MaxPool2d", (2,), {}, IMAGE),
@@ -90,7 +91,8 @@ def test_batch_norm_refuses_the_wrong_number_of_dimensions():
 
 def test_sequential_slices_and_module_list_iterates():
     net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
-    assert len(net[:2]) == 2 and net[-1] is net[2]
+    assert isinstance(net[1:], nn.Sequential) and list(net[1:]) == [net[1], net[2]]
+    assert net[-1] is net[2]
     layers = nn.ModuleList([nn.Linear(2, 2)]).append(nn.ReLU())
     assert [type(m).__name__ for m in layers] == ["Linear", "ReLU"]
     named = nn.Sequential({"fc": nn.Linear(2, 2), "act": nn.ReLU()})

@@ -67,8 +67,31 @@ def test_generation_is_a_function_of_its_generator_and_leaves_the_mode():
     c = net.generate([[1]], 20, generator=minidl.Generator(6))
     np.testing.assert_array_equal(a, b)
     assert (a != c).any() and net.training
+    net.eval().generate([[1]], 1)
+    assert not net.training
     top = net.generate([[1]], 50, top_k=1, generator=minidl.Generator(7))
     np.testing.assert_array_equal(top, net.generate([[1]], 50, temperature=0))
+
+
+def test_a_low_temperature_takes_the_likeliest():
+    # logits of a new GPT differ by some 0.02 * sqrt(width); noise of a few units is 1e-5 of that
+    net = gpt()
+    cold = net.generate([[1], [2]], 20, temperature=1e-7)
+    np.testing.assert_array_equal(cold, net.generate([[1], [2]], 20, temperature=0))
+
+
+def test_what_writes_to_the_residual_stream_starts_smaller():
+    # 2 * n_layers such terms add up; 4 standard errors of the deviation of n draws
+    minidl.manual_seed(0)
+    n_layers = 3
+    net = nn.GPT(vocab_size=11, context=8, n_layers=n_layers, n_heads=2, width=64)
+    for block in net.blocks:
+        for layer in (block.attention.qkv, block.feed_forward.up):
+            n = layer.weight.numel()
+            assert layer.weight.data.std() == pytest.approx(0.02, rel=4 / np.sqrt(2 * n))
+        for layer in (block.attention.proj, block.feed_forward.down):
+            wanted, n = 0.02 / np.sqrt(2 * n_layers), layer.weight.numel()
+            assert layer.weight.data.std() == pytest.approx(wanted, rel=4 / np.sqrt(2 * n))
 
 
 def test_gpt_refuses_more_than_its_context():

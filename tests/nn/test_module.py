@@ -58,6 +58,14 @@ def test_load_copies_into_the_same_memory_and_reports_what_does_not_fit():
     assert b.load_state_dict(state, strict=False) == (["scale"], [])
 
 
+def test_a_load_between_forward_and_backward_is_detected():
+    net = Net()
+    loss = net(minidl.ones(2, 3)).sum()
+    net.load_state_dict(net.state_dict())
+    with pytest.raises(RuntimeError, match="changed in place between forward and backward"):
+        loss.backward()
+
+
 def test_a_wrong_shape_loads_nothing_at_all():
     net = Net()
     state = {k: v.copy() for k, v in net.state_dict().items()}
@@ -111,6 +119,8 @@ def test_reassigning_keeps_one_registration():
         net.scale = 3.0
     net.first = nn.Identity()
     assert "first.weight" not in dict(net.named_parameters())
+    net.scale = nn.Linear(4, 4)  # no longer a parameter, now a module
+    assert "scale" not in dict(net.named_parameters())
     del net.scale
     assert not hasattr(net, "scale")
 
@@ -130,6 +140,12 @@ def test_casts_change_floating_state_only():
     assert net.second[2].running_mean.dtype == np.float16
     assert net.second[2].num_batches_tracked.dtype == np.int64
     assert net.double().first.weight.dtype == np.float64
+
+
+def test_a_cast_forgets_the_gradients_of_the_old_dtype():
+    net = Net()
+    net(minidl.ones(2, 3)).sum().backward()
+    assert all(p.grad is None for p in net.double().parameters())
 
 
 def test_zero_grad_and_requires_grad_():

@@ -45,6 +45,28 @@ def test_multihead_attention_equals_pytorchs(need_weights, batch_first, masked):
         assert w is None and v is None
 
 
+def test_a_block_equals_pytorchs_layer_that_normalizes_first():
+    torch = pytest.importorskip("torch", reason="compares with PyTorch")
+    minidl.manual_seed(0)
+    C, T = 8, 5
+    block = nn.TransformerBlock(C, 2)
+    theirs = torch.nn.TransformerEncoderLayer(
+        C, 2, 4 * C, dropout=0.0, batch_first=True, norm_first=True,
+        activation=lambda x: torch.nn.functional.gelu(x, approximate="tanh"))
+    names = {"norm1": "norm1", "norm2": "norm2", "attention.proj": "self_attn.out_proj",
+             "feed_forward.up": "linear1", "feed_forward.down": "linear2"}
+    state = {f"{theirs}.{p}": torch.tensor(block.state_dict()[f"{ours}.{p}"])
+             for ours, theirs in names.items() for p in ("weight", "bias")}
+    for p in ("weight", "bias"):
+        state[f"self_attn.in_proj_{p}"] = torch.tensor(block.state_dict()[f"attention.qkv.{p}"])
+    theirs.load_state_dict(state)
+    x = np.random.default_rng(0).standard_normal((2, T, C)).astype(np.float32)
+    mask = torch.nn.Transformer.generate_square_subsequent_mask(T)
+    wanted = theirs(torch.tensor(x), src_mask=mask, is_causal=True).detach().numpy()
+    # float32: a dozen operations, sums of up to 32 terms
+    np.testing.assert_allclose(block(minidl.tensor(x)).data, wanted, rtol=1e-5, atol=1e-5)
+
+
 def test_a_block_does_not_look_ahead():
     minidl.manual_seed(0)
     block = nn.TransformerBlock(16, 4)
@@ -55,6 +77,22 @@ def test_a_block_does_not_look_ahead():
     z = block(minidl.tensor(changed)).data
     np.testing.assert_array_equal(y[:, :4], z[:, :4])
     assert (y[:, 4:] != z[:, 4:]).any()
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_nothing_drops_in_evaluation(fused):
+    minidl.manual_seed(0)
+    x = minidl.randn(2, 6, 16)
+    block = nn.TransformerBlock(16, 4, dropout=0.5)
+    layer = nn.MultiheadAttention(16, 4, dropout=0.5)
+    with minidl.use_fused(fused):
+        for run in (block, *(lambda x, w=w: layer(x, x, x, need_weights=w)[0] for w in (0, 1))):
+            for net in (block, layer):
+                net.train()
+            assert (run(x).data != run(x).data).any()
+            for net in (block, layer):
+                net.eval()
+            np.testing.assert_array_equal(run(x).data, run(x).data)
 
 
 def test_head_count_must_divide_the_width():
