@@ -257,7 +257,7 @@ def other_peers(n):
 def main():
     args = options(__doc__)
     print(f"{heading()}, PyTorch {torch.__version__}")
-    print_head()
+    print_head(args)
     figures = []
     for n in SIZES[:1] if args.quick else SIZES:
         x, out = arrays(n, 2)

@@ -14,6 +14,7 @@ import statistics
 import sys
 
 from common import (
+    NO_TORCH,
     bar,
     best_ratio,
     faster,
@@ -104,7 +105,6 @@ def contestants(n_threads):
     try:
         import torch
     except ImportError:
-        print("PyTorch is not installed: left out")
         return found
     torch.set_num_threads(n_threads)
     params = [torch.nn.Parameter(torch.randn(N_ELEMS)) for _ in range(N_TENSORS)]
@@ -159,7 +159,8 @@ def main():
                   f"minidl fused is {ratio(seconds, times[OURS]):6.2f} times as fast")
         print(f"{n} threads  a step under autocast that casts nothing: "
               f"{(ratio(*figures[n]['autocast_s'].values()) - 1) * 100:+.1f}%\n", flush=True)
-    finish(figures, *report(figures), args.out)
+    left_out = [NO_TORCH] if any(TORCH not in f["times_s"] for f in figures.values()) else []
+    finish(figures, *report(figures), args.out, left_out)
 
 
 def report(figures):

@@ -140,7 +140,7 @@ def cross_entropy_peers(x, gy):
 def main():
     args = options(__doc__)
     print(f"{heading()}, PyTorch {torch.__version__}")
-    print_head()
+    print_head(args)
     figures = []
     for shape in SHAPES[:2] if args.quick else SHAPES:
         rng = np.random.default_rng(0)

@@ -1,6 +1,6 @@
 """How long does a GPT's training step take, in minidl and in PyTorch eager, on the CPU?
 
-    python benchmarks/bench_train_step.py [--threads 2] [--repeats 7] [--out FILE.json]
+    python benchmarks/bench_train_step.py [--threads 2] [--repeats 15] [--out FILE.json]
 
 The same model (4 layers, width 256, 8 heads, context 256, vocabulary 256), the same weights, the
 same batch of 8, AdamW; float32: minidl with its kernels, minidl without, where all is NumPy, and
@@ -18,6 +18,7 @@ import time
 
 import numpy as np
 from common import (
+    NO_TORCH,
     bar,
     best_ratio,
     finish,
@@ -45,7 +46,7 @@ def options():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--repeats", type=int, default=7, help="blocks of three steps of each")
+    parser.add_argument("--repeats", type=int, default=15, help="blocks of three steps of each")
     parser.add_argument("--out", help="JSON file")
     parser.add_argument("--measure", help=argparse.SUPPRESS)  # the file of the process that does
     return parser.parse_args()
@@ -184,7 +185,7 @@ def measure(args):
     try:
         steps[TORCH], their_saved = make_torch(weights, args.threads)
     except ImportError:
-        print("PyTorch is not installed: pip install 'minidl[bench]'. minidl's times alone:")
+        pass
     losses = {name: [step(*batch) for _ in range(3)] for name, step in steps.items()}
     for name, values in losses.items():  # float32: three steps of the same formulas
         print(f"losses of the first steps: {name:<14}", [f"{v:.5f}" for v in values])
@@ -243,7 +244,7 @@ def main():
     print(heading(), flush=True)
     figures = measured(sys.executable, __file__, "--threads", args.threads, "--repeats",
                        args.repeats, **environment(1, args.threads))
-    finish(figures, *report(figures), args.out)
+    finish(figures, *report(figures), args.out, [] if TORCH in figures["times_s"] else [NO_TORCH])
 
 
 def report(figures):

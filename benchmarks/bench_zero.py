@@ -1,6 +1,6 @@
 """What does ZeRO hold, send and cost, stage by stage, and beside PyTorch's?
 
-    python benchmarks/bench_zero.py [--repeats 9] [--net 1Gbit,50us] [--out FILE.json]
+    python benchmarks/bench_zero.py [--repeats 15] [--net 1Gbit,50us] [--out FILE.json]
 
 1. Bytes held and sent per rank in a step of mixed precision (O2, AdamW), on simulated ranks, beside
    the formulas: exact, to the byte.
@@ -22,6 +22,7 @@ from functools import partial
 
 import numpy as np
 from common import (
+    NO_TORCH,
     bar,
     best_ratio,
     faster,
@@ -56,7 +57,7 @@ PEERS = {"ZeroRedundancyOptimizer": "stage 1", "FSDP2": "stage 3"}
 def options():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=9, help="rounds of one step each")
+    parser.add_argument("--repeats", type=int, default=15, help="rounds of one step each")
     parser.add_argument("--rows", type=int, default=1, help="windows of 64 bytes a rank")
     parser.add_argument("--net", default="1Gbit,50us", help="the link of part 2")
     parser.add_argument("--out", help="JSON file")
@@ -242,15 +243,16 @@ def main():
           f"{1e3 * figures['unit_modelled_s']:.0f} ms; data parallelism and stages 1, 2 send two, "
           "stage 3 about three")
     print_times(f"4 ranks, {args.net}", figures["throttled_s"])
+    left_out = []
     try:
         import torch
     except ImportError:
-        print("\nPyTorch is not installed: pip install 'minidl[bench]'")
+        left_out = [NO_TORCH]
     else:
         figures["torch_s"] = run(args, "torch", 2)
         print_times(f"2 ranks, shared memory; PyTorch {torch.__version__} over gloo",
                     figures["torch_s"])
-    finish(figures, *report(figures), args.out)
+    finish(figures, *report(figures), args.out, left_out)
 
 
 def report(figures):

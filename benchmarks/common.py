@@ -25,6 +25,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 SKIPPED = 77  # the exit status of a benchmark that this machine cannot run, as automake has it
 LOAD = os.getloadavg()[0]  # before anything is measured
+NO_TORCH = "PyTorch, which is not installed: pip install 'minidl[bench]'"
 
 
 def machine():
@@ -68,7 +69,7 @@ def import_torch():
     try:
         import torch
     except ImportError:
-        skip("PyTorch is not installed: pip install 'minidl[bench]'")
+        skip(f"it needs {NO_TORCH}")
     return torch
 
 
@@ -206,14 +207,17 @@ def print_bars(bars):
         print(f"  {b['what']:<64} {b['figure']:>8.3g} {best:>8} {sign} {b['wanted']:<6g} {verdict}")
 
 
-def finish(figures, bars, rows, path):
-    """Print the bars; write all as JSON to `path`, if there is one."""
+def finish(figures, bars, rows, path, left_out=()):
+    """Print the bars, and what this machine could not measure; write all as JSON to `path`, if
+    there is one."""
     if bars:
         print_bars(bars)
+    for what in left_out:
+        print(f"left out: {what}")
     if path:
         about = {"machine": machine(), "load_before": LOAD, "versions": versions()}
-        text = json.dumps({**about, "figures": figures, "bars": bars, "rows": rows}, indent=1)
-        Path(path).write_text(text + "\n")
+        found = {"figures": figures, "bars": bars, "rows": rows, "left_out": list(left_out)}
+        Path(path).write_text(json.dumps({**about, **found}, indent=1) + "\n")
         print(f"wrote {path}")
 
 

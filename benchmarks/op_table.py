@@ -32,7 +32,9 @@ def options(doc):
     return parser.parse_args()
 
 
-def print_head():
+def print_head(args):
+    print(f"ns an element: medians of {3 * args.repeats} rounds at 1 M elements, {args.repeats} "
+          "above, 1 to warm up")
     print(f"{'op':<27}{'shape':>14}{'threads':>8}", *(f"{name:>7}" for name in TIMES), " |",
           *(f"{name:>5}" for name in RATIOS), " / kernel")
 

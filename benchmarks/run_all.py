@@ -58,9 +58,9 @@ def run(command):
         out = Path(folder) / "figures.json"
         done = subprocess.run([program, *rest, "--out", out], cwd=ROOT, stderr=subprocess.PIPE,
                               text=True)
+        print(done.stderr, file=sys.stderr, end="")
         if done.returncode == 0:
             return json.loads(out.read_text()), None
-    print(done.stderr, file=sys.stderr)
     why = (done.stderr.strip().splitlines() or ["no message"])[-1]
     return None, why if done.returncode == SKIPPED else f"failed ({done.returncode}): {why}"
 
@@ -76,8 +76,10 @@ def run_all(scripts, only, before):
             start = time.monotonic()
             found, why = run(command)
             if found:
+                left_out = "; ".join(found.pop("left_out"))
+                note = f"{results['date']} left out: {left_out}" if left_out else None
                 entry = {"date": results["date"], "command": command,
-                         "seconds": round(time.monotonic() - start, 1), **found, "note": None}
+                         "seconds": round(time.monotonic() - start, 1), **found, "note": note}
             else:
                 nothing = dict(date=None, machine=None, command=command, bars=[], rows=[])
                 entry = {**(entry or nothing), "note": f"{results['date']} {why}"}
@@ -144,8 +146,7 @@ def table(results):
                      goal(mine) if mine else "", reached(mine) if mine else "", command)
             lines.append(f"| {' | '.join(cells)} |\n")
             command = "the same"
-    notes = [f"- `{e['command']}`: {e['note']}. " +
-             (f"Its figures are of {e['date']}.\n" if e["rows"] else "It has no figures yet.\n")
+    notes = [f"- `{e['command']}`: {e['note']}. Its figures are of {e['date'] or 'no date yet'}.\n"
              for e in entries if e["note"]]
     return "".join(lines + ["\n"] * bool(notes) + notes)
 

@@ -69,42 +69,48 @@ def test_a_wrong_figure_is_seen():
         assert faults(wrong), "a planted fault"
 
 
-SCRIPT = '''"""A benchmark of nothing.
+SCRIPT = f'''"""A benchmark of nothing.
 
     python benchmarks/bench_x.py
 """
 import sys
-sys.path.insert(0, {folder!r})
+sys.path.insert(0, {str(FOLDER)!r})
 from common import bar, finish, row, skip
-{body}
 '''
-GOOD = '''
-bars = [bar("so fast", {figure}, 2)]
-finish({{"n": 1}}, bars, [row("how fast?", "nobody", "{figure} times", bars)], sys.argv[2])
-'''
+GOOD = """
+bars = [bar("so fast", 2.5, 2)]
+finish({"n": 1}, bars, [row("how fast?", "nobody", "2.5 times", bars)], sys.argv[2], ["a GPU"])
+"""
+BEFORE = {"benchmarks": {"bench_x": dict(
+    date="2001-02-03", machine="An Older Machine, 1 cores", command="python bench_x.py",
+    load_before=0.0, versions={}, figures={}, bars=[common.bar("so fast", 1.5, 2)],
+    rows=[dict(question="how fast?", peer="nobody", figure="1.5 times", bars=["so fast"])],
+    note="2001-02-04 failed",
+)}}
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """run(body, before): the results of a benchmark with this body."""
+    """run(body, before, only): the results of a benchmark with this body."""
     monkeypatch.setattr(run_all, "ROOT", tmp_path)
     script = tmp_path / "bench_x.py"
 
-    def run(body, before=None, only=("bench_x",)):
-        script.write_text(SCRIPT.format(folder=str(FOLDER), body=body))
-        return run_all.run_all([script], only, before or {"benchmarks": {}})
+    def run(body, before, only=("bench_x",)):
+        script.write_text(SCRIPT + body)
+        return run_all.run_all([script], only, before)
 
     return run
 
 
-def test_a_benchmark_hands_over_figures_bars_and_rows(run):
-    results = run(GOOD.format(figure=2.5))
-    entry = results["benchmarks"]["bench_x"]
+def test_a_benchmark_hands_over_figures_bars_and_rows_and_what_it_left_out(run):
+    results = run(GOOD, BEFORE)
+    entry, text = results["benchmarks"]["bench_x"], run_all.table(results)
     assert entry["figures"] == {"n": 1} and entry["machine"] == common.machine()
-    assert entry["date"] == results["date"] and entry["note"] is None
-    assert "| how fast? | nobody | 2.5 times | >= 2 | yes | `python bench_x.py` |\n" in (
-        run_all.table(results))
-    assert "1 goals 1 are reached" in run_all.table(results)
+    assert "| how fast? | nobody | 2.5 times | >= 2 | yes | `python bench_x.py` |\n" in text
+    assert "1 goals 1 are reached" in text and "2001" not in text
+    date = results["date"]
+    assert text.endswith(f"- `python bench_x.py`: {date} left out: a GPU. "
+                         f"Its figures are of {date}.\n")
 
 
 @pytest.mark.parametrize("body, note", [
@@ -113,23 +119,28 @@ def test_a_benchmark_hands_over_figures_bars_and_rows(run):
     ("1 / 0", "failed (1): ZeroDivisionError: division by zero"),
 ], ids=["skipped", "ends", "raises"])
 def test_one_that_fails_keeps_its_last_figures_with_their_date_and_says_why(run, body, note):
-    before = run(GOOD.format(figure=1.5))
-    before["benchmarks"]["bench_x"]["date"] = "2001-02-03"
-    results = run(body, before)
+    results = run(body, BEFORE)
     text = run_all.table(results)
-    assert "| 1.5 times (2001-02-03) | >= 2 | no |" in text
+    assert "| 1.5 times (2001-02-03, An Older Machine) | >= 2 | no |" in text
     assert f"`python bench_x.py`: {results['date']} {note}. Its figures are of 2001-02-03." in text
-    assert "It has no figures yet." in run_all.table(run(body)), "nor is it dropped at first"
-    again = run(GOOD.format(figure=1.5), results)
-    assert again["benchmarks"]["bench_x"]["note"] is None and "2001" not in run_all.table(again)
+
+
+def test_one_that_fails_at_first_is_not_dropped(run):
+    text = run_all.table(run("skip('no GPU')", {"benchmarks": {}}))
+    assert "`python bench_x.py`:" in text and "skipped: no GPU. Its figures are of no date" in text
 
 
 def test_one_that_was_not_asked_for_keeps_its_figures(run):
-    before = run(GOOD.format(figure=1.5))
-    before["benchmarks"]["bench_x"].update(date="2001-02-03", machine="An Older Machine, 1 cores")
-    results = run("1 / 0", before, only=())
-    assert results["benchmarks"] == before["benchmarks"]
+    results = run("1 / 0", BEFORE, only=())
+    assert results["benchmarks"] == BEFORE["benchmarks"]
     assert "1.5 times (2001-02-03, An Older Machine)" in run_all.table(results)
+
+
+def test_a_benchmark_that_needs_pytorch_says_so(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(SystemExit) as end:
+        common.import_torch()
+    assert end.value.code == common.SKIPPED and "minidl[bench]" in capsys.readouterr().err
 
 
 def test_the_newest_results_are_those_that_were_finished_last(tmp_path):
@@ -170,3 +181,9 @@ def test_a_bar_of_an_op_is_about_its_worst_shape_and_number_of_threads():
     assert [r["figure"] for r in rows] == ["3.00 to 5.00 times its speed",
                                            "0.90 to 1.20 times its speed"]
     assert [r["bars"] for r in rows] == [["f, 1 M: chain / kernel"], ["f, 1 M: torch / kernel"]]
+
+
+def test_numbers_have_three_digits_or_all_before_the_point():
+    assert [common.number(x) for x in (0.9, 1, 9.994, 9.996, 12.34, 99.96, 1234.5)] == [
+        "0.90", "1.00", "9.99", "10.0", "12.3", "100", "1,234"]
+    assert common.span([2.0, 1.0]) == "1.00 to 2.00" and common.span([1.001, 1.0]) == "1.00"
