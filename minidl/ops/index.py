@@ -10,8 +10,6 @@ Test: tests/ops/test_index.py
 
 import math
 
-import numpy as np
-
 from minidl import backend
 from minidl.function import Function
 from minidl.ops.dims import normalize_dims
@@ -19,17 +17,12 @@ from minidl.tensor import index_of_arrays
 
 
 def scatter_add(xp, shape, index, g):
-    """Zeros of `shape` plus g[k] added at index[k] for every k, repeats included; index is an
-    integer array (rows) or a tuple as in x[index]. fp16 is summed, and returned, in fp32.
+    """Zeros of `shape` plus g[k] added at index[k] for every k, repeats included; index is a tuple
+    as in x[index]. fp16 is summed, and returned, in fp32.
 
     np.add.at is quick only in one dimension (7 times, NumPy 2.4), so the index is flattened."""
     size = math.prod(shape)
-    if isinstance(index, tuple):
-        positions = xp.arange(size).reshape(shape)[index]
-    else:
-        row = math.prod(shape[1:])
-        index = xp.asarray(index, np.int64)
-        positions = xp.where(index < 0, index + shape[0], index)[..., None] * row + xp.arange(row)
+    positions = xp.arange(size).reshape(shape)[index]
     gx = xp.zeros(size, backend.accumulate_dtype(g.dtype))
     xp.add.at(gx, positions.reshape(-1), g.reshape(-1).astype(gx.dtype, copy=False))
     return gx.reshape(shape)

@@ -214,8 +214,8 @@ class Cumsum(Function):
     def backward(self, gy):
         if self.dim is None:
             return gy
-        flip = self.xp.flip
-        return flip(self.xp.cumsum(flip(gy, self.dim), axis=self.dim), self.dim)
+        flip, dtype = self.xp.flip, backend.accumulate_dtype(gy.dtype)
+        return flip(self.xp.cumsum(flip(gy, self.dim), axis=self.dim, dtype=dtype), self.dim)
 
 
 class Logsumexp(Reduction):
@@ -229,11 +229,12 @@ class Logsumexp(Reduction):
         axes, n = self.over(x, dim, keepdim)
         largest = x.max(axis=axes, keepdims=True) if n else xp.full(self.kept, -np.inf, x.dtype)
         largest = xp.where(xp.isfinite(largest), largest, 0).astype(x.dtype, copy=False)
-        total = xp.exp(x - largest).sum(axis=axes, keepdims=True)
+        dtype = backend.accumulate_dtype(x.dtype)
+        total = xp.exp(x - largest).sum(axis=axes, keepdims=True, dtype=dtype)
         with np.errstate(divide="ignore"):  # a row of -inf has sum 0 and logarithm -inf
             y = xp.log(total) + largest
         self.save(x, y)
-        return y.reshape(self.result)
+        return y.reshape(self.result).astype(x.dtype, copy=False)
 
     def backward(self, gy):
         x, y = self.saved

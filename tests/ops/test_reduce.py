@@ -89,5 +89,26 @@ def test_variance_of_a_large_offset():
     assert x.std(unbiased=False).item() == pytest.approx(8 * (2 / 3) ** 0.5)
 
 
+def test_fp16_sums_in_fp32():
+    # along dim 0 of two columns: one by one, where an fp16 sum of ones ends at 2,048
+    x = minidl.ones(4096, 2, dtype=np.float16, requires_grad=True)
+    for op, value in {"sum": 4096, "mean": 1, "logsumexp": 1 + np.log(4096)}.items():
+        y = getattr(x, op)(0)
+        assert y.dtype == np.float16 and (y.numpy() == np.float16(value)).all()
+    assert x.cumsum(0)[-1].tolist() == [4096, 4096]
+    assert x.var(0).tolist() == [0, 0]
+    x.cumsum(0).backward(np.ones((4096, 2), np.float16))
+    assert x.grad.dtype == np.float16 and x.grad[0].tolist() == [4096, 4096]
+
+
+def test_the_gradient_of_a_product_needs_no_division():
+    x = leaf([[2.0, 0.0, 3.0], [0.0, 0.0, 5.0]])
+    x.prod(1).sum().backward()
+    assert np.array_equal(x.grad, [[0, 6, 0], [0, 0, 0]])
+    x = leaf([2.0, 0.0, 3.0])
+    x.prod().backward()
+    assert np.array_equal(x.grad, [0, 6, 0])
+
+
 def test_sum_takes_a_dtype():
     assert minidl.ones(3, dtype=np.float16).sum(dtype=np.float64).dtype == np.float64
