@@ -100,6 +100,8 @@ def test_the_mean_divides_before_it_encodes(t):
     x = np.full(10, 60000 - 32 * t.rank, np.float32)
     expected = np.float16(60000 - 16 * (t.size - 1))  # the sum passes float16's 65504
     assert (compressed.mean(t, x.copy(), codec.FP16) == expected).all()
+    half = compressed.mean(t, x.astype(np.float16), codec.FP16)
+    assert half.dtype == np.float16 and (half == expected).all()  # added up in float32
     with np.errstate(over="ignore"):
         assert np.isinf(compressed.all_reduce(t, x.copy(), codec.FP16)).all()
     # the general mean works too, where the sum fits

@@ -134,8 +134,10 @@ def test_groups_of_another_transport_are_refused():
     def body(t):
         made = groups(t, 2)
         half = t.subgroup([0, 1]) or t.subgroup([2, 3])
+        turned = t.subgroup([3, 2, 1, 0])  # the same ranks, other neighbours
         for fn in (hierarchical.all_reduce, hierarchical.leader_all_reduce):
-            with pytest.raises(ValueError, match=r"made for the world ranks \(0, 1, 2, 3\)"):
-                partial(fn, groups=made)(half, np.ones(4))
+            for other in (half, turned):
+                with pytest.raises(ValueError, match=r"made for the world ranks \(0, 1, 2, 3\)"):
+                    partial(fn, groups=made)(other, np.ones(4))
 
     simulate(4, body)

@@ -56,7 +56,7 @@ def test_the_outermost_label_wins(t):
     x = np.zeros(12, "f4")
     ring.all_reduce(ledger, x)
     tree.barrier(ledger)
-    with ledger.named("gradients"):
+    with ledger.named("gradients"), ledger.named("layer 3"):
         ring.all_reduce(ledger, x)
     ledger.sendrecv(x, t.rank, x.copy(), t.rank)
     labels = {row.label for row in ledger.rows}
@@ -88,6 +88,15 @@ def test_the_report_lists_rows_and_total(t):
     (right,) = (line.split() for line in lines[2:4] if line.split()[2] == str((t.rank + 1) % 4))
     assert right[:3] == ["ring.all_reduce", "0-3", str((t.rank + 1) % 4)]
     assert right[3:] == ["6,000", "6", "0", "0", here(-6)]
+
+
+@ranks(2)
+def test_of_a_window_reads_are_received_and_what_others_read_is_sent(t):
+    ledger = Ledger(t)
+    ledger.shared(64).moved(1 - t.rank, 5, 3)
+    assert ledger.rows == {
+        (t.ranks, "point-to-point", t.ranks[1 - t.rank], here(-2)): Count(3, 0, 5, 0)
+    }
 
 
 @ranks(2, mpi=False)

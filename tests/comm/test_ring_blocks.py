@@ -58,6 +58,7 @@ def test_other_operations_equal_the_naive_result(t, op):
     whole = naive.all_reduce(t, x.copy(), op)
     own = ring_blocks.reduce_scatter(t, x.copy(), bounds, op)
     assert (own == whole[bounds[t.rank] : bounds[t.rank + 1]]).all()
+    assert (ring_blocks.all_reduce(t, x, op) == whole).all()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

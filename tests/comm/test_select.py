@@ -54,6 +54,8 @@ def test_it_sums_by_the_chosen_way(t, length, figures):
     all_reduce = functools.partial(select.all_reduce, figures=figures)
     ledger = Ledger(t)
     assert (all_reduce(ledger, x) == want).all() and (x == want).all()
+    least = naive.all_reduce(t, -x, np.minimum)
+    assert (all_reduce(t, -x, np.minimum) == least).all()
     other = Ledger(t)
     select.choose(t.size, x.nbytes, figures)(other, x)
     assert ledger.bytes_sent == other.bytes_sent  # by that way, and nothing beside it

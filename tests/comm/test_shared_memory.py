@@ -78,6 +78,7 @@ def test_calls_of_all_lengths_follow_each_other(t):
     segment, whole = segment_bytes(t.size) // 4, length_of("whole", t.size)
     longs = [segment, 2 * segment + 1, 3 * segment - 1, segment + 2]
     lengths = [length for long in longs for length in (long, whole)] + [5, *longs, 0, 11, whole]
+    lengths += [segment, segment // 2 + 2000, segment, 3 * segment, segment // 2 + 2000]  # one half
     for call, length in enumerate(lengths):
         inputs = [(np.arange(length) % 251 + call + r * r).astype("f4") for r in range(t.size)]
         if call % t.size == t.rank:
@@ -155,6 +156,9 @@ def test_ranks_of_two_nodes_do_not_share_memory():
         with pytest.raises(NoSharedMemory, match="one node"):
             all_reduce(t, np.ones(3))
         node = t.subgroup([0, 1] if t.rank < 2 else [2, 3])
+        across = t.subgroup([t.rank % 2, t.rank % 2 + 2])
+        with pytest.raises(NoSharedMemory, match="one node"):
+            all_reduce(across, np.ones(3))
         return all_reduce(node, np.ones(3))[0]
 
     assert simulate(4, body, links=links) == [2, 2, 2, 2]

@@ -102,6 +102,26 @@ def test_what_is_sent_and_what_is_received_take_their_own_time():
     assert simulate(2, body, links=links) == [32.0, 0.25 + 32.0]
 
 
+def test_a_sendrecv_queues_behind_a_send_that_was_not_waited_for():
+    # Rank 0's port: 8 s for the large message from 2.25 on, then 2 s for the small one, whose
+    # answer lies there already: the sendrecv in one piece.
+    def body(t):
+        large, small, into = np.zeros(8, "u1"), np.zeros(2, "u1"), np.zeros(2, "u1")
+        if t.rank:
+            t.send(small, 0)
+            t.send(small, 0)
+            t.recv(large, 0)
+            t.recv(into, 0)
+        else:
+            t.recv(into, 1)
+            request = t.isend(large, 1)
+            t.sendrecv(small, 1, into, 1)
+            request.wait()
+        return t.time()
+
+    assert simulate(2, body, alpha=0.25, beta=1.0) == [12.25, 12.5]
+
+
 def test_compute_moves_one_ranks_clock():
     def body(t):
         t.compute(float(t.rank))

@@ -194,6 +194,16 @@ def test_wrong_arguments_are_refused_before_anything_moves(t):
             call(np.array([None]), 0)
 
 
+@ranks(1, 2)
+def test_scratch_grows_to_the_largest_request_and_is_the_same_memory(t):
+    group = t.subgroup(range(t.size))  # nobody has asked it yet
+    for n_elems, dtype in ((10, "u1"), (10, "f8"), (0, "f4"), (3, "f4"), (10, "f8"), (11, "f8")):
+        scratch = group.scratch(n_elems, dtype)
+        assert scratch.shape == (n_elems,) and scratch.dtype == dtype
+    assert np.may_share_memory(scratch, group.scratch(1, "u1"))
+    assert not np.may_share_memory(scratch, t.scratch(11, "f8"))
+
+
 def test_importing_the_package_imports_neither_mpi4py_nor_greenlet():
     code = (
         "import sys, minidl.comm; from minidl.comm import ring, tree, sim, mpi, background\n"

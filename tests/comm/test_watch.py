@@ -36,6 +36,16 @@ def test_results_are_the_same_bits_and_nothing_enters_a_ledger(t):
         assert counted.messages_received == plain.messages_received
 
 
+@ranks(2, 3, 4, 5, 7, 8)
+def test_all_ranks_know_whether_one_of_them_differs(t):
+    # The rounds of messages under MPI; simulated ranks compare on a board instead.
+    watch = Watch(t)
+    assert watch._agree(5) is True
+    for other in range(t.size):
+        for digest in (0, 9):  # below the others' and above
+            assert watch._agree(digest if t.rank == other else 5) is False
+
+
 @pytest.mark.parametrize("n", [2, 3, 8])
 def test_a_modelled_clock_does_not_see_the_watch(n):
     def seconds(t, wrap):
