@@ -6,7 +6,7 @@
 Saved: the logits, which the layer before keeps anyway, the targets and lse. The plain op saves an
 array as large as the logits. "mean" divides by the rows that count, not by all rows.
 
-Kernels: kernels/cross_entropy.cu   Plain op: minidl/ops/loss.py
+Kernels: kernels/cross_entropy.cu   Plain op: minidl/ops/cross_entropy.py
 Test: tests/fused/test_cross_entropy.py   Tutorial: tutorials/03_kernel_tour.py
 """
 
@@ -124,4 +124,5 @@ def accepts(input, target, weight=None, *, ignore_index=-100, reduction="mean",
     if weight is not None or reduction not in ("none", "mean", "sum"):
         return False
     fits = input.ndim == 2 and target.dtype.kind in "iu" and target.shape == input.shape[:1]
-    return fits and backend.is_floating(input.dtype) and input.shape[1] > 0 and 0 <= label_smoothing <= 1
+    return (fits and backend.is_floating(input.dtype) and input.shape[1] > 0
+            and 0 <= label_smoothing <= 1)

@@ -25,7 +25,7 @@ linear = either(fused_linear.linear, ops.matmul.linear, fused_linear.accepts)
 layer_norm = either(fused_layer_norm.layer_norm, ops.norm.layer_norm, fused_layer_norm.accepts)
 rms_norm = either(fused_rms_norm.rms_norm, ops.norm.rms_norm, fused_rms_norm.accepts)
 softmax = either(fused_softmax.softmax, ops.softmax.softmax, fused_softmax.accepts)
-cross_entropy = either(fused_cross_entropy.cross_entropy, ops.loss.cross_entropy,
+cross_entropy = either(fused_cross_entropy.cross_entropy, ops.cross_entropy.cross_entropy,
                        fused_cross_entropy.accepts)
 scaled_dot_product_attention = either(fused_attention.scaled_dot_product_attention,
                                       ops.attention.scaled_dot_product_attention,

@@ -1,6 +1,6 @@
 """Losses as modules, for code that passes a criterion around.
 
-Test: tests/nn/test_loss.py   Ops: minidl/ops/loss.py
+Test: tests/nn/test_loss.py   Ops: minidl/ops/cross_entropy.py, loss.py
 """
 
 from minidl.nn import functional as F

@@ -1,163 +1,21 @@
-"""Losses. Each reduces with `reduction`: "none" (one value a row), "sum", or "mean".
+"""Losses of two equal shapes, element by element: squares, absolute values, bits.
 
-    cross_entropy   row i, classes c, s = softmax(x_i):   loss_i = -log s[target_i]
-                    gx_i = s - onehot(target_i): predicted minus wanted distribution
-
-Softmax, logarithm and selection are one Function: the two logarithms cancel, so that no small
-number is ever rounded, and everything happens in one buffer of the size of the logits.
-"mean" divides by the number (or the weight) of rows that count; rows whose target is ignore_index
-do not: padding has no part in the loss of a batch.
+Each reduces with `reduction`: "none" (one value an element), "sum", or "mean", in float32 at least.
+Classes are in cross_entropy.py.
 
 Test: tests/ops/test_loss.py
 """
-
-import math
 
 import numpy as np
 
 from minidl import backend
 from minidl.function import Function
-from minidl.ops.elementwise import add, mul
-from minidl.ops.reduce import sum as sum_
-from minidl.ops.softmax import log_softmax
+from minidl.ops.activations import logistic
 
 
 def check_reduction(op, reduction):
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(f"{op}: reduction is 'none', 'mean' or 'sum', got {reduction!r}")
-
-
-def class_rows(x):
-    """(N, C, d1, ...) or (C,) as rows (N * d1 * ..., C): the classes last."""
-    if x.ndim <= 2:
-        return x.reshape(-1, x.shape[-1]) if x.ndim == 1 else x
-    moved = x.swapaxes(1, -1) if x.ndim == 3 else x.transpose(0, *range(2, x.ndim), 1)
-    return moved.reshape(-1 if x.size else math.prod(moved.shape[:-1]), x.shape[1])
-
-
-def unclass_rows(rows, shape):
-    """The inverse of class_rows."""
-    if len(shape) <= 2:
-        return rows.reshape(shape)
-    moved = rows.reshape(shape[0], *shape[2:], shape[1])
-    return moved.transpose(0, len(shape) - 1, *range(1, len(shape) - 1))
-
-
-def check_targets(xp, op, x, target, ignore_index):
-    """(target, counts): class indices as rows, 0 where ignored, and which rows count."""
-    want = x.shape[:1] + x.shape[2:] if x.ndim > 1 else ()
-    if x.ndim == 0 or x.dtype.kind != "f" or target.dtype.kind not in "iu" or target.shape != want:
-        raise ValueError(f"{op}: input {x.shape} of {x.dtype}, target {target.shape} of "
-                         f"{target.dtype}; want floating (N, C, d1, ...) and integer (N, d1, ...), "
-                         "or (C,) and ()")
-    target = target.reshape(-1)
-    counts = target != ignore_index
-    target = xp.where(counts, target, 0)
-    n_classes = x.shape[0 if x.ndim == 1 else 1]
-    if target.size and not (0 <= int(target.min()) and int(target.max()) < n_classes):
-        bad = target[(target < 0) | (target >= n_classes)]
-        raise IndexError(f"{op}: target {int(bad[0])} is no class: the input {x.shape} has "
-                         f"{n_classes} classes, 0 to {n_classes - 1} (ignore_index is "
-                         f"{ignore_index})")
-    return target, counts
-
-
-def check_class_weight(op, weight, n_classes):
-    if weight is not None and weight.shape != (n_classes,):
-        raise ValueError(f"{op}: weight {weight.shape}, want ({n_classes},), one a class")
-
-
-class CrossEntropy(Function):
-    """-log softmax(x)[target], smoothed: the wanted distribution is (1 - a) * onehot + a / C.
-
-    Saves e = exp(x - max) in the one buffer, its row sums, the targets and the row weights."""
-
-    precision = "black"
-
-    def forward(self, x, target, weight, ignore_index, label_smoothing, reduction):
-        xp = self.xp
-        target, counts = check_targets(xp, "cross_entropy", x, target, ignore_index)
-        rows = class_rows(x).astype(backend.accumulate_dtype(x.dtype), copy=False)
-        n, n_classes = rows.shape
-        check_class_weight("cross_entropy", weight, n_classes)
-        w = counts.astype(rows.dtype) if weight is None else counts * weight[target]
-        e = rows - rows.max(axis=1, keepdims=True) if rows.size else rows.copy()
-        picked = e[xp.arange(n), target]
-        if label_smoothing:
-            over_classes = e.sum(axis=1) if weight is None else e @ weight
-        xp.exp(e, out=e)
-        sums = e.sum(axis=1)
-        log_sums = xp.log(sums)
-        self.class_weights = n_classes if weight is None else weight.sum()
-        loss = w * (log_sums - picked)
-        if label_smoothing:
-            smooth = counts * (self.class_weights * log_sums - over_classes)
-            loss = (1 - label_smoothing) * loss + label_smoothing / n_classes * smooth
-        self.smoothing, self.reduction, self.x_shape = label_smoothing, reduction, x.shape
-        self.total = w.sum()
-        self.save(e, sums, target, counts, w, weight)
-        out_shape = x.shape[:1] + x.shape[2:] if x.ndim > 1 else ()
-        return reduce_loss(xp, loss, self.total, reduction, out_shape).astype(x.dtype, copy=False)
-
-    def backward(self, gy):
-        e, sums, target, counts, w, weight = self.saved
-        n, n_classes = e.shape
-        g = spread_loss(self.xp, gy, self.total, self.reduction).astype(e.dtype, copy=False)
-        smooth = self.smoothing / n_classes
-        on_target = (1 - self.smoothing) * w * g
-        on_class = smooth * counts * g
-        gx = e * ((on_target + on_class * self.class_weights) / sums)[:, None]
-        gx[self.xp.arange(n), target] -= on_target
-        if smooth:
-            gx -= on_class[:, None] * (1 if weight is None else weight)
-        return unclass_rows(gx, self.x_shape), None, None
-
-
-def reduce_loss(xp, loss, total, reduction, shape):
-    """Rows of losses, (n,), as the caller wants them; "mean" divides by `total`."""
-    if reduction == "none":
-        return loss.reshape(shape)
-    if reduction == "sum":
-        return loss.sum()
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return loss.sum() / xp.asarray(total)  # nan where no row counts, as in PyTorch
-
-
-def spread_loss(xp, gy, total, reduction):
-    """The gradient of each row's loss, (n,) or 0-d."""
-    if reduction == "none":
-        return gy.reshape(-1)
-    if reduction == "sum":
-        return gy
-    return gy / xp.where(total == 0, 1, total)  # nothing counts: the gradient is 0, not nan
-
-
-class NLLLoss(Function):
-    """-x[target], x log probabilities. Saves the targets and the row weights."""
-
-    precision = "black"
-    op = "nll_loss"
-
-    def forward(self, x, target, weight, ignore_index, reduction):
-        xp = self.xp
-        target, counts = check_targets(xp, "nll_loss", x, target, ignore_index)
-        rows = class_rows(x)
-        check_class_weight("nll_loss", weight, rows.shape[1])
-        dtype = backend.accumulate_dtype(x.dtype)
-        w = counts.astype(dtype) if weight is None else counts * weight[target]
-        loss = -w * xp.where(counts, rows[xp.arange(len(rows)), target], 0)
-        self.total, self.reduction, self.x_shape = w.sum(), reduction, x.shape
-        self.rows_shape = rows.shape
-        self.save(target, w)
-        out_shape = x.shape[:1] + x.shape[2:] if x.ndim > 1 else ()
-        return reduce_loss(xp, loss, self.total, reduction, out_shape).astype(x.dtype, copy=False)
-
-    def backward(self, gy):
-        target, w = self.saved
-        gx = self.xp.zeros(self.rows_shape, w.dtype)
-        g = spread_loss(self.xp, gy, self.total, self.reduction)
-        gx[self.xp.arange(len(gx)), target] = -w * g
-        return unclass_rows(gx, self.x_shape), None, None
 
 
 class ElementLoss(Function):
@@ -236,7 +94,7 @@ class BCEWithLogits(ElementLoss):
         g = self.spread(gy.astype(x.dtype, copy=False))
         g = g if w is None else g * w
         positive = 1 if pos_weight is None else 1 + (pos_weight - 1) * t
-        gx = ((1 - t) - positive * sigmoid(self.xp, -x)) * g
+        gx = ((1 - t) - positive * logistic(self.xp, -x)) * g
         gt = None
         if self.needs[1]:
             gt = -x * g
@@ -273,55 +131,6 @@ class BCE(ElementLoss):
         if self.needs[1]:
             gt = (self.xp.log1p(-p) - self.xp.log(p)) * g
         return gp, gt, None
-
-
-def sigmoid(xp, x):
-    """1 / (1 + e^-x) as (1 + tanh(x / 2)) / 2, which cannot overflow."""
-    return 0.5 * (1 + xp.tanh(0.5 * x))
-
-
-def cross_entropy(input, target, weight=None, *, ignore_index=-100, reduction="mean",
-                  label_smoothing=0.0):
-    """-log softmax(input)[target] over the class dimension, the second of (N, C, d1, ...).
-
-    target: integer class indices (N, d1, ...); or probabilities of input's shape (floating).
-    weight: one a class. label_smoothing: a in [0, 1], the wanted distribution becomes
-    (1 - a) * target + a / C. "mean" divides by the weight of the targets that are not ignored
-    (for probabilities: by the number of rows)."""
-    check_reduction("cross_entropy", reduction)
-    if not 0 <= label_smoothing <= 1:
-        raise ValueError(f"cross_entropy: label_smoothing is {label_smoothing}, want 0 to 1")
-    if backend.is_floating(target.dtype):
-        return soft_cross_entropy(input, target, weight, reduction, label_smoothing)
-    return CrossEntropy.apply(input, target, weight, ignore_index=ignore_index,
-                              label_smoothing=label_smoothing, reduction=reduction)
-
-
-def soft_cross_entropy(input, target, weight, reduction, label_smoothing):
-    """Cross entropy with probabilities as targets: rare enough to be put together from ops, which
-    also differentiates it by the target."""
-    if tuple(target.shape) != tuple(input.shape):
-        raise ValueError(f"cross_entropy: input {tuple(input.shape)}, target {tuple(target.shape)} "
-                         "of probabilities; want equal shapes, or integer targets (N, d1, ...)")
-    dim = 0 if input.ndim == 1 else 1
-    n_classes = input.shape[dim]
-    wanted = target
-    if label_smoothing:
-        wanted = add(mul(target, 1 - label_smoothing), label_smoothing / n_classes)
-    if weight is not None:
-        check_class_weight("cross_entropy", weight, n_classes)
-        wanted = mul(wanted, weight.reshape(n_classes, *[1] * (input.ndim - dim - 1)))
-    loss = mul(sum_(mul(wanted, log_softmax(input, dim)), dim=dim), -1.0)
-    if reduction == "none":
-        return loss
-    total = sum_(loss)
-    return total if reduction == "sum" else mul(total, 1 / max(math.prod(loss.shape), 1))
-
-
-def nll_loss(input, target, weight=None, *, ignore_index=-100, reduction="mean"):
-    """-input[target]; input log probabilities (N, C, d1, ...), target classes (N, d1, ...)."""
-    check_reduction("nll_loss", reduction)
-    return NLLLoss.apply(input, target, weight, ignore_index=ignore_index, reduction=reduction)
 
 
 def mse_loss(input, target, *, reduction="mean"):

@@ -6,7 +6,7 @@ import pytest
 
 from minidl.fused import cross_entropy as fused
 from minidl.gradcheck import gradcheck
-from minidl.ops import loss as plain
+from minidl.ops import cross_entropy as plain
 from minidl.tensor import Tensor
 from tests.fused.common import normal
 
