@@ -17,6 +17,8 @@ ranks stay equal to the last bit. So N ranks do what one rank would do with N ti
     --amp O1, O2, O3    mixed precision (04_amp)
     --recompute K       the blocks in K segments that keep only their inputs (05_memory)
     --offload 1         the optimizer's state and its work in host memory (11_offload)
+    --save DIR          a snapshot every 100 steps (--every) and at the end
+    --resume DIR        goes on from the last one: to the same bits, with the same other options
 
 At the end stand the ledgers: what rank 0 held between two steps, and what it sent.
 
@@ -30,15 +32,15 @@ from contextlib import nullcontext
 import numpy as np
 
 import minidl
-from minidl import amp, comm, memory, nn, optim
-from minidl.comm import ring, tree
+from minidl import amp, comm, memory, nn, optim, snapshot
+from minidl.comm import average, ring, tree
 from minidl.data import text
 from minidl.memory_predict import predict
 from minidl.nn import functional as F
 from minidl.optim import lr_scheduler
 from minidl.parallel import DataParallel, Offload, Zero1, Zero2, Zero3
 from minidl.recompute import recompute_sequential
-from minidl.tutorial import Table, launch, picture, progress, say
+from minidl.tutorial import Table, WrongOption, launch, picture, progress, say
 
 OPTIONS = {
     "steps": (500, "training steps"),
@@ -54,6 +56,9 @@ OPTIONS = {
     "amp": ("O0", "level of mixed precision, O0 to O3"),
     "recompute": (0, "segments of blocks that are run again in backward; 0: none"),
     "offload": (0, "1: the optimizer's state and its work in host memory"),
+    "save": ("", "folder for snapshots"),
+    "every": (100, "steps between two snapshots"),
+    "resume": ("", "folder of the snapshot to go on from"),
 }
 STAGES = [DataParallel, Zero1, Zero2, Zero3]
 
@@ -71,20 +76,17 @@ class GPT(nn.GPT):
 
 
 def main(t, args):
+    check(t, args)
     t = comm.ledger.Ledger(t)
     table = Table(t)
-    if args.batch % t.size:
-        raise ValueError(f"--batch {args.batch} must be divisible by the {t.size} ranks")
-    if args.zero not in range(4) or args.amp not in ("O0", "O1", "O2", "O3"):
-        raise ValueError(f"want --zero 0 to 3 and --amp O0 to O3; got {args.zero}, {args.amp}")
-    train, valid = text.split(corpus(t))
+    data, valid = text.split(corpus(t))
     minidl.manual_seed(args.seed)
     model = GPT(256, args.context, args.layers, args.heads, args.width)
     n_params = sum(p.numel() for p in model.parameters())
-    say(t, f"GPT with {n_params:,} parameters, {len(train):,} bytes of text, "
+    say(t, f"GPT with {n_params:,} parameters, {len(data):,} bytes of text, "
            f"{t.size} ranks x {args.batch // t.size} windows of {args.context} bytes")
 
-    same_as_one_rank(t, table, model, train, args)
+    same_as_one_rank(t, table, model, data, args)
 
     model.segments = args.recompute
     amp.prepare(model, args.amp)
@@ -103,31 +105,11 @@ def main(t, args):
         lr_scheduler.LinearLR(optimizer, 0.05, total_iters=n_warmup),
         lr_scheduler.CosineAnnealingLR(optimizer, T_max=max(1, args.steps - n_warmup),
                                        eta_min=args.lr / 20)], [n_warmup])
-    batches = batches_of(t, train, args)
-    losses, sent = [], []
-    start = time.perf_counter()
-    bar = progress(t, range(args.steps), "training")
-    for _ in bar:
-        x, y = next(batches)
-        start_bytes = t.bytes_sent
-        optimizer.zero_grad()
-        loss = loss_of(parallel, x, y)
-        scaler.scale(loss).backward()
-        sent.append(t.bytes_sent - start_bytes)
-        if scaler.step(optimizer, max_norm=1.0):
-            scheduler.step()
-        scaler.update()
-        if args.zero:
-            start_bytes = t.bytes_sent
-            parallel.gather()
-            sent[-1] += t.bytes_sent - start_bytes
-        losses.append(loss.item())
-        if t.rank == 0:
-            bar.set_postfix_str(f"loss {np.mean(losses[-20:]):.3f}")
-    seconds = time.perf_counter() - start
-    losses = np.array(losses)
-    ring.all_reduce(t, losses)
-    losses /= t.size  # the loss of the whole batch
+    losses = Losses()
+    run = {"model": parallel, "optimizer": optimizer, "scaler": scaler, "scheduler": scheduler,
+           "losses": losses}
+    start = snapshot.load(args.resume, t, **run) if args.resume else 0
+    sent, seconds = train(t, args, run, start, data)
 
     held = memory.totals(model, optimizer)
     say(t, f"\n{memory.report(model, optimizer, [parallel])}\n\n{t.report()}")
@@ -138,7 +120,7 @@ def main(t, args):
     say(t, f"\n--- {args.sample} bytes it wrote, after a first 'def ' ---\n{sample}\n---")
 
     table.row("loss before training", losses[0], math.log(256), "rel<0.1")
-    table.row("bytes sent in a step, by this rank", sent[-1], bytes_per_step(t, parallel), "exact")
+    table.row("bytes sent in a step, by this rank", sent, parallel.bytes_sent(), "exact")
     table.row("ranks whose weights differ", n_different, 0, "exact")
     if args.offload:
         table.row("bytes of state, device memory", sum(memory.totals(model).values()))
@@ -150,10 +132,59 @@ def main(t, args):
                   theory, "rel<0.01")
     table.row("validation loss, bits per byte", valid_loss / math.log(2))
     table.row("validation accuracy, next byte", f"{accuracy:.1%}")
-    table.row("bytes of text per second, all ranks", int(args.batch * args.context * args.steps
-                                                         / seconds))
+    n_bytes = args.batch * args.context * (args.steps - start)
+    table.row("bytes of text per second, all ranks", int(n_bytes / seconds))
     picture(t, draw, losses, valid_loss, sample)
     return table
+
+
+def check(t, args):
+    if args.batch % t.size:
+        raise WrongOption(f"--batch {args.batch} must be divisible by the {t.size} ranks")
+    if args.zero not in range(4) or args.amp not in ("O0", "O1", "O2", "O3"):
+        raise WrongOption(f"want --zero 0 to 3 and --amp O0 to O3; got {args.zero}, {args.amp}")
+    if args.resume and args.steps <= (snapshot.latest(args.resume) or 0):
+        raise WrongOption(f"--steps {args.steps}: {args.resume} holds step "
+                          f"{snapshot.latest(args.resume)}, there are none to do")
+
+
+def train(t, args, run, start, data):
+    """Steps start + 1 to args.steps, and snapshots: (bytes that this rank sent in the last step,
+    seconds of all)."""
+    model, optimizer, scaler, scheduler, losses = run.values()
+    batches = batches_of(t, data, args, start)
+    start_s = time.perf_counter()
+    bar = progress(t, range(start + 1, args.steps + 1), "training")
+    for step in bar:
+        x, y = next(batches)
+        start_bytes = t.bytes_sent
+        optimizer.zero_grad()
+        loss = loss_of(model, x, y)
+        scaler.scale(loss).backward()
+        sent = t.bytes_sent - start_bytes
+        if scaler.step(optimizer, max_norm=1.0):
+            scheduler.step()
+        scaler.update()
+        if args.zero:
+            start_bytes = t.bytes_sent
+            model.gather()
+            sent += t.bytes_sent - start_bytes
+        losses += average.mean(t, np.array([loss.item()])).tolist()  # of the whole batch
+        if t.rank == 0:
+            bar.set_postfix_str(f"loss {np.mean(losses[-20:]):.3f}")
+        if args.save and (step % args.every == 0 or step == args.steps):
+            snapshot.save(args.save, step, t, **run)
+    return sent, time.perf_counter() - start_s
+
+
+class Losses(list):
+    """What a snapshot keeps of a list."""
+
+    def state_dict(self):
+        return {"losses": self}
+
+    def load_state_dict(self, state):
+        self[:] = state["losses"]
 
 
 def corpus(t):
@@ -167,8 +198,9 @@ def corpus(t):
     return tree.broadcast(t, data)
 
 
-def batches_of(t, data, args):
-    return text.random_batches(data, args.batch // t.size, args.context, t.rank, t.size, args.seed)
+def batches_of(t, data, args, first_step=0):
+    return text.random_batches(data, args.batch // t.size, args.context, t.rank, t.size, args.seed,
+                               first_step)
 
 
 def loss_of(model, x, y):
@@ -193,16 +225,6 @@ def same_as_one_rank(t, table, model, data, args):
                 for g, p in zip(averaged, model.parameters()))
     model.float()
     table.row("gradient, n ranks against one: difference", error, 0.0, "abs<1e-9")
-
-
-def bytes_per_step(t, parallel):
-    """Ring all-reduce of the header and of each bucket (minidl/parallel/bucket.py), or ZeRO's."""
-    if isinstance(parallel, Zero1):
-        return parallel.bytes_sent()
-    reducer = parallel.reducer
-    sizes = [(b.flat.size, b.flat.itemsize) for b in reducer.buckets]
-    sizes.append((1 + len(reducer.params), 8))
-    return sum(ring.bytes_sent(n, itemsize, t.size, t.rank) for n, itemsize in sizes)
 
 
 def differing_ranks(t, model):

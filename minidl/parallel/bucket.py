@@ -91,6 +91,10 @@ class Bucket:
         view = self.views[p]
         p.grad = view if view.dtype == p.dtype else view.astype(p.dtype)
 
+    def bytes_sent(self, t, n_backwards):
+        """Bytes that this rank sends in so many backwards, around a ring."""
+        return n_backwards * ring.bytes_sent(self.flat.size, self.flat.itemsize, t.size, t.rank)
+
 
 class Reducer:
     """Turns `on_grad_ready` of each parameter into bucket all-reduces, in a fixed order.

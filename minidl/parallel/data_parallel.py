@@ -121,6 +121,14 @@ class DataParallel(Module):
         finally:
             self.syncing = True
 
+    def bytes_sent(self, n_backwards=1):
+        """Bytes that this rank sends in a step of so many synchronised backwards, around a ring:
+        gradients, the headers that announce a backward (bucket.py), and a ZeRO stage's weights.
+        Buffers, norms and skips come on top."""
+        header = ring.bytes_sent(1 + len(self.reducer.params), 8, self.t.size, self.t.rank)
+        return n_backwards * header + sum(b.bytes_sent(self.t, n_backwards)
+                                          for b in self.reducer.buckets)
+
     def communication_buffers(self):
         """The arrays held for sending, or views of them: buckets (fp32 gradients are views of
         them) and scratch."""

@@ -114,8 +114,8 @@ class ShardedBucket(Bucket):
         for p in self.params:
             p.version += 1
 
-    def bytes_sent(self, n_backwards):
-        return ring_blocks.bytes_sent(self.bounds, self.dtype.itemsize, self.t.rank,
+    def bytes_sent(self, t, n_backwards):
+        return ring_blocks.bytes_sent(self.bounds, self.dtype.itemsize, t.rank,
                                       n_scatters=n_backwards, n_gathers=self.n_gathers)
 
 
@@ -272,13 +272,6 @@ class Zero1(DataParallel):
                 squares[at] = np.square(part, dtype=np.float64).sum()
                 at += 1
         return dict(zip(params, np.sqrt(ring.all_reduce(self.t, squares)).tolist(), strict=True))
-
-    def bytes_sent(self, n_backwards=1):
-        """Bytes that this rank sends in a step of so many synchronised backwards: weights,
-        gradients, and the headers that announce a backward (bucket.py). Buffers, norms and skips
-        come on top."""
-        header = ring.bytes_sent(1 + len(self.reducer.params), 8, self.t.size, self.t.rank)
-        return n_backwards * header + sum(b.bytes_sent(n_backwards) for b in self.reducer.buckets)
 
     def owned(self):
         """A table: which elements of which parameter this rank owns."""

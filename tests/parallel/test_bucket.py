@@ -63,12 +63,10 @@ def test_messages_and_bytes_are_the_rings_for_the_header_and_each_bucket(t):
     t.reset()
     model(x).sum().backward()
     count = t.count(label="ring.all_reduce")
-    from minidl.comm import ring
-
-    n_params = 4
-    want = ring.bytes_sent(1 + n_params, 8, t.size, t.rank) + sum(
-        ring.bytes_sent(b.flat.size, 4, t.size, t.rank) for b in buckets)
-    assert count.bytes_sent == want
+    # elements and bytes each of the header, with 4 parameters, and of the buckets
+    want = sum(ring.bytes_sent(n_elems, n_bytes, t.size, t.rank)
+               for n_elems, n_bytes in ((1 + 4, 8), (53, 4), (5, 4)))
+    assert count.bytes_sent == want == model.bytes_sent()
     assert count.messages_sent == (1 + len(buckets)) * 2 * (t.size - 1)
     assert t.bytes_sent == want  # and nothing else travels
 
