@@ -230,8 +230,9 @@ def report(figures):
             shown = [kib for kib in SHOWN if kib in sizes and peer in sizes[kib]["ratio"]]
             if shown:
                 speeds = " / ".join(number(sizes[kib]["ratio"][peer]) for kib in shown)
-                rows.append(row(f"the chosen all-reduce, {' / '.join(map(size_of, shown))}, "
-                                f"{run['ranks']} ranks", name, f"{speeds} times its speed", mine))
+                names = " / ".join(map(size_of, shown)).replace(" MiB /", " /")
+                rows.append(row(f"the chosen all-reduce, {names}, {run['ranks']} ranks", name,
+                                f"{speeds} times its speed", mine))
             bars += mine
         if 64 << 10 in sizes:
             found, n = sizes[64 << 10], run["ranks"]

@@ -22,6 +22,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from pathlib import Path
 
@@ -122,33 +123,36 @@ def reached(bars):
     return "yes" if n_met == len(bars) else f"{n_met} of {len(bars)}" if n_met else "no"
 
 
-def table(results):
-    """The text between BEGIN and END."""
+def summary(results):
+    """Where and how it was measured, and how many goals are reached."""
     entries = results["benchmarks"].values()
     now = [e for e in entries if is_of(e, results)]
-    loads, versions = [e["load_before"] for e in now], {}
-    for e in now:
-        versions |= e["versions"]
-    bars = [b for e in entries for b in e["bars"]]
-    lines = [
-        f"Measured {results['date']} on {results['machine']}"
-        + "".join(f", {name} {version}" for name, version in versions.items())
-        + (f"; load before each benchmark {min(loads):.1f} to {max(loads):.1f}" if loads else ""),
-        ". Speeds and times are medians of ratios of runs that took turns. Of "
-        f"{len(bars)} goals {sum(b['met'] for b in bars)} are reached.\n\n"
-        "| question | peer | figure | goal | reached | command |\n|---|---|---|---|---|---|\n",
-    ]
+    versions = {f"{name} {version}" for e in now for name, version in e["versions"].items()}
+    loads = [e["load_before"] for e in now]
+    load = f"; load before each benchmark {min(loads):.1f} to {max(loads):.1f}" if loads else ""
+    met = [b["met"] for e in entries for b in e["bars"]]
+    return textwrap.fill(
+        f"Measured {results['date']} on {', '.join([results['machine'], *sorted(versions)])}{load}."
+        " Ratios are medians of the ratios of runs that took turns. "
+        f"{sum(met)} of {len(met)} goals are reached.", 100)
+
+
+def table(results):
+    """The text between BEGIN and END."""
+    lines = [summary(results), "", "| question | peer | figure | goal | reached | command |",
+             "|---|---|---|---|---|---|"]
+    entries = results["benchmarks"].values()
     for e in entries:
         by_name, command = {b["what"]: b for b in e["bars"]}, f"`{e['command']}`"
         for row in e["rows"]:
-            mine = [by_name[what] for what in row["bars"]]
-            cells = (row["question"], row["peer"], row["figure"] + when(e, results),
-                     goal(mine) if mine else "", reached(mine) if mine else "", command)
-            lines.append(f"| {' | '.join(cells)} |\n")
+            bars = [by_name[what] for what in row["bars"]]
+            cells = [row["question"], row["peer"], row["figure"] + when(e, results),
+                     *((goal(bars), reached(bars)) if bars else ("", "")), command]
+            lines.append(f"| {' | '.join(cells)} |")
             command = "the same"
-    notes = [f"- `{e['command']}`: {e['note']}. Its figures are of {e['date'] or 'no date yet'}.\n"
+    notes = [f"- `{e['command']}`: {e['note']}. Its figures are of {e['date'] or 'no date yet'}."
              for e in entries if e["note"]]
-    return "".join(lines + ["\n"] * bool(notes) + notes)
+    return "\n".join(lines + [""] * bool(notes) + notes) + "\n"
 
 
 def is_of(entry, results):
