@@ -1,5 +1,7 @@
 """N ranks on shares of a batch equal one rank on the whole batch, however the shares fall."""
 
+import contextlib
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,7 @@ from minidl import nn, optim
 from minidl.comm import double_tree, halving_doubling, naive, ring, ring_blocks, simulate, tree
 from minidl.comm.scheduler import RankFailed
 from minidl.nn import functional as F
-from minidl.parallel import DataParallel, average_gradients, broadcast_state
+from minidl.parallel import DataParallel, average_gradients
 from tests.conftest import ranks
 
 SIZES = (1, 2, 3, 4, 5, 8)
@@ -167,11 +169,15 @@ def test_all_ranks_start_from_rank_0s_parameters_and_buffers(t):
 @ranks(1, 2, 3)
 def test_running_statistics_are_rank_0s(t):
     model = DataParallel(nn.BatchNorm1d(2), t)
+    rank_0s = own = np.zeros(2)
     for step in range(3):
-        x = np.random.default_rng([t.rank, step]).standard_normal((4, 2)).astype(np.float32)
+        x, of_rank_0 = (np.random.default_rng([rank, step]).standard_normal((4, 2)).astype("f4")
+                        for rank in (t.rank, 0))
         model(x).sum().backward()
-    broadcast_state(t, list(model.module.buffers()))
-    assert_equal_on_all_ranks(t, [model.module.running_mean.data])
+        own = 0.9 * rank_0s + 0.1 * x.mean(0)  # each forward starts from rank 0's
+        rank_0s = 0.9 * rank_0s + 0.1 * of_rank_0.mean(0)
+    # float32 roundings of values below 1, some ten of 2^-24
+    np.testing.assert_allclose(model.module.running_mean.data, own, rtol=0, atol=1e-6)
     model.broadcast_buffers = False
     before = model.module.running_mean.data.copy()
     x = np.full((4, 2), t.rank, np.float32)
@@ -222,12 +228,14 @@ def test_parameters_unused_here_count_as_zeros_and_unused_everywhere_stay_untouc
 def test_no_sync_accumulates_and_the_next_backward_averages_the_sum(t):
     net = network()
     model = DataParallel(net, t)
-    x, y = data(12 * t.size)
-    mine = [slice(12 * t.rank + 4 * i, 12 * t.rank + 4 * i + 4) for i in range(3)]
-    with model.no_sync():
-        for part in mine[:2]:
-            (F.cross_entropy(model(x[part]), y[part]) / 3).backward()
-    (F.cross_entropy(model(x[mine[2]]), y[mine[2]]) / 3).backward()
+    # rank r: parts of 4 + r, 4 and 4 samples, so the last one's weights would be other ones
+    cuts = np.cumsum([0] + [n for rank in range(t.size) for n in (4 + rank, 4, 4)])
+    x, y = data(cuts[-1])
+    mine = [slice(*cuts[3 * t.rank + i:][:2]) for i in range(3)]
+    for i, part in enumerate(mine):
+        with model.no_sync() if i < 2 else contextlib.nullcontext():
+            share = (part.stop - part.start) / (12 + t.rank)
+            (F.cross_entropy(model(x[part]), y[part]) * share).backward()
     whole = network()
     F.cross_entropy(whole(x), y).backward()
     for p, q in zip(net.parameters(), whole.parameters()):
@@ -248,6 +256,64 @@ def test_gradients_add_up_over_synchronised_backwards_like_without_ranks(t):
 
 
 @ranks(2, 3)
+def test_each_backward_is_weighted_by_its_own_samples(t):
+    net, whole = network(), network()
+    model = DataParallel(net, t)
+    for first in (1, 2 * t.size):
+        sizes = [abs(first - rank) + 1 for rank in range(t.size)]  # 2 1 2, then 7 6 5
+        cuts = np.cumsum([0, *sizes])
+        x, y = data(cuts[-1])
+        part = slice(*cuts[t.rank:][:2])
+        for m in (net, whole):
+            m.zero_grad()
+        F.cross_entropy(model(x[part]), y[part]).backward()
+        F.cross_entropy(whole(x), y).backward()
+        for p, q in zip(net.parameters(), whole.parameters()):
+            np.testing.assert_allclose(p.grad, q.grad, **CLOSE)
+
+
+@ranks(2, 3, 4)
+def test_a_rank_without_samples_counts_as_zeros_though_its_mean_is_nan(t):
+    p = minidl.tensor(np.zeros(3), requires_grad=True)
+    p.grad = np.full(3, np.nan if t.rank == 1 else 6.0 + t.rank)
+    average_gradients(t, [p], n_samples=0 if t.rank == 1 else 5)
+    others = [6.0 + rank for rank in range(t.size) if rank != 1]
+    np.testing.assert_allclose(p.grad, np.mean(others), rtol=1e-15)  # a weight, sums, a division
+
+
+class InTurn(nn.Module):
+    """Two layers of one size, in an order that the caller names; the second may be left out."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False)
+
+    def forward(self, x, order):
+        for name in order:
+            x = F.tanh(getattr(self, name)(x))
+        return x
+
+
+@pytest.mark.parametrize("first, other", [("ab", "ba"), ("ba", "ab"), ("ab", "a"), ("a", "ba")])
+@pytest.mark.parametrize("overlap", [True, False])
+@ranks(2, 3)
+def test_ranks_may_come_to_their_layers_in_another_order_or_to_fewer(t, overlap, first, other):
+    # Buckets of one layer each: cut or sent in a rank's own order, a's gradient would meet b's.
+    net, alone = InTurn().double(), InTurn().double()
+    model = DataParallel(net, t, bucket_bytes=1, first_bucket_bytes=1, overlap=overlap)
+    alone.load_state_dict(net.state_dict())
+    for step in range(3):
+        x = np.random.default_rng([t.rank, step]).standard_normal((2, 4))
+        for m in (model, alone):
+            m.zero_grad()
+            m(x, first if t.rank == 0 else other).sum().backward()
+        average_gradients(t, alone.parameters(), n_samples=2)
+        for p, q in zip(net.parameters(), alone.parameters()):
+            np.testing.assert_allclose(p.grad, q.grad, **CLOSE)
+    model.close()
+
+
+@ranks(2, 3)
 def test_half_precision_gradients_sum_in_single(t):
     net = nn.Linear(1, 1, bias=False).half()
     net.weight.data[...] = 1
@@ -256,6 +322,10 @@ def test_half_precision_gradients_sum_in_single(t):
     model(np.full((1, 1), 40000, np.float16)).sum().backward()
     assert net.weight.grad.dtype == np.float16
     assert net.weight.grad.item() == pytest.approx(40000, rel=2**-11)
+    net.weight.grad = np.full((1, 1), 40000, np.float16)
+    average_gradients(t, [net.weight])
+    assert net.weight.grad.dtype == np.float16
+    assert net.weight.grad.item() == pytest.approx(40000, rel=2**-11)  # one rounding to float16
 
 
 @ranks(2)

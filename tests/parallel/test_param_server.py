@@ -17,6 +17,7 @@ from minidl.parallel.param_server import Server
 from minidl.parallel.param_shards import HEADER_BYTES, PULL, shards
 from minidl.parallel.param_worker import Worker
 from minidl.tensor import Tensor
+from tests.comm.careful import Careful
 from tests.conftest import ranks
 
 SIZES = (2, 3, 4, 5, 8)
@@ -71,6 +72,22 @@ def collect(t, n_servers, params):
 
 def half_as_many(t):
     return max(1, t.size // 3)  # servers: 1 1 1 1 2 of 2 3 4 5 8 ranks
+
+
+@pytest.mark.parametrize("rule", [SYNC, ASYNC], ids=repr)
+@ranks(2, 3, 5, mpi=False)
+def test_every_reply_is_waited_for_and_its_weights_are_kept_until_then(t, rule):
+    careful, params = Careful(t), weights(4, 3)
+    if t.rank == 0:
+        Server(careful, params, 1, rule, OPTIMIZERS["sgd"]).serve()
+    else:
+        with Worker(careful, params) as worker:
+            for _ in range(3):
+                worker.pull()
+                for p in params:
+                    p.grad = np.ones(p.shape)
+                worker.push()
+    assert careful.pending == []
 
 
 # -- sync is data parallelism

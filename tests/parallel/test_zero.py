@@ -519,14 +519,17 @@ def test_small_units_stay(t):
     for stay_below in (0, 132):
         minidl.manual_seed(1)
         module = nn.Sequential(nn.Linear(8, 32), nn.Linear(32, 4), nn.Linear(4, 8))
-        model = Zero3(module, t, stay_below=stay_below)
+        ledger = Ledger(t)
+        model = Zero3(module, ledger, stay_below=stay_below)
         optimizer = optim.SGD(model.shards(), lr=0.1)
         x = minidl.tensor(np.random.default_rng(t.rank).normal(size=(2, 8)).astype(np.float32))
         for _ in range(2):
+            ledger.reset()
             optimizer.zero_grad()
             backward(model, x, x)
             optimizer.step()
             model.gather()
+        assert ledger.bytes_sent == model.bytes_sent()
         at_home = [b.weights is not None for b in reversed(model.reducer.buckets)]
         assert at_home == [False, stay_below > 0, stay_below > 0]  # 288, 132 and 40 elements
         states.append(finish(model))
@@ -566,6 +569,8 @@ def test_stage_2_frees_gradients_while_backward_runs(t, stage):
     step_of(model, t, optim.SGD(model.shards(), lr=1e-2))
     held = sum(b.flat is not None for b in model.reducer.buckets)
     assert held == (len(model.reducer.buckets) if stage == 1 else 0)
+    if stage == 2:  # a view would keep the whole bucket alive
+        assert all(shard.grad.base is None for shard in model.shards())
     model.close()
 
 
