@@ -8,6 +8,7 @@ Ranks and the network
     scheduler.py    which simulated rank runs next; the deadlock report
     links.py        alpha and beta of every pair, nodes, shared NICs, stragglers
     mpi.py          ranks as MPI processes
+    abort.py        one rank that fails ends all
     throttled.py    MPI made as slow as a given network
     window.py       memory that the ranks of a node share
     background.py   one communication thread, first in first out

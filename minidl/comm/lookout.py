@@ -17,9 +17,8 @@ the README's figures.
     a connection closes without a word                         that process was killed: ends now
 
 To end means: the report on stderr, then MPI_Abort. A rank that leaves in peace says so with its
-last counters, so that those who still wait for it are known to wait in vain: `sys.exit(1)` on one
-rank hangs nobody, under plain mpirun as well. The lowest rank concerned reports, others if it
-cannot. The threads are daemons and keep no process alive.
+last counters, so that those who still wait for it are known to wait in vain. The lowest rank
+concerned reports, others if it cannot. The threads are daemons and keep no process alive.
 
 Test: tests/mpi/test_watch_mpi.py   Used by: watch.py
 """
@@ -281,8 +280,8 @@ class Lookout:
         """An exception hook that first tells the others that it will end them, then does."""
 
         def failing(*args):
-            kind = args[0] if len(args) == 3 else args[0].exc_type
-            if not self._over and kind is not SystemExit:
+            only_a_thread = len(args) == 1 and issubclass(args[0].exc_type, SystemExit)
+            if not self._over and not only_a_thread:
                 self._over = True
                 self._tell("failing")
             hook(*args)

@@ -9,8 +9,7 @@ Messages are cut into parts, because an MPI count is a 32-bit int: full parts of
 one shorter part, which may be empty. As every message ends with a short part, a receiver that
 expects another size always sees it: a part is shorter or longer than it should be.
 
-An exception that nobody catches ends all ranks: MPI alone would leave the others waiting for ever
-(ChainerMN's global_except_hook and `python -m mpi4py` do the same).
+A rank that fails ends all: abort.py.
 
 Test: tests/mpi/   Tutorial: tutorials/00_hello.py
 """
@@ -20,10 +19,10 @@ import os
 import sys
 import threading
 import time
-import traceback
 
 import numpy as np
 
+from .abort import abort_on_failure, end_all
 from .checks import check_array, check_peer, check_ranks, size_mismatch
 from .links import parse
 from .throttled import Throttled
@@ -36,8 +35,8 @@ PART_BYTES = 1 << 30  # under the 2 GiB that a 32-bit count allows, and a round 
 def world(part_bytes=PART_BYTES):
     """The transport of all processes that mpiexec started (COMM_WORLD).
 
-    From now on an uncaught exception on one of them aborts all. Raises RuntimeError if MPI was
-    started without thread support, or by the launcher of another MPI.
+    From now on an uncaught exception or sys.exit(1) on one of them ends all (abort.py). Raises
+    RuntimeError if MPI was started without thread support, or by the launcher of another MPI.
 
     The environment variable MINIDL_NET, which `minidl run --net` sets and nothing else reads, is a
     network to imitate (links.py): the transport is then a throttled one.
@@ -46,7 +45,7 @@ def world(part_bytes=PART_BYTES):
 
     _check_threads(MPI)
     _check_launcher(MPI.COMM_WORLD.size, os.environ)
-    _abort_on_exception(MPI.COMM_WORLD)
+    abort_on_failure(MPI.COMM_WORLD)
     t = MPITransport(MPI.COMM_WORLD, part_bytes)
     net = os.environ.get("MINIDL_NET")
     return Throttled(t, parse(net, t.size)) if net else t
@@ -156,7 +155,7 @@ class MPITransport(Transport):
 
     def abort(self):
         """End all ranks, those of other groups too; from any thread. Does not return."""
-        _end_all(self._mpi.COMM_WORLD)
+        end_all(self._mpi.COMM_WORLD)
 
     def _parts(self, data):
         """The parts of a message; the last is shorter than part_bytes."""
@@ -266,34 +265,3 @@ def _check_launcher(size, environ):
                 f"{os.path.join(os.path.dirname(sys.executable), 'mpiexec')} or `minidl run`, on "
                 "Slurm `srun --mpi=pmi2`; `minidl doctor` shows both."
             )
-
-
-def _end_all(comm):
-    # Should MPI be stuck in another thread, leave without it: the launcher ends the others.
-    last_resort = threading.Timer(1.0, os._exit, [1])
-    last_resort.daemon = True
-    last_resort.start()
-    time.sleep(0.1)  # the launcher passes on what was just written, and drops it once it ends ranks
-    comm.Abort(1)
-
-
-def _abort_on_exception(comm):
-    """Make an uncaught exception of this process, in any thread, end all ranks."""
-    if comm.size == 1 or getattr(sys.excepthook, "aborts_mpi", False):
-        return
-
-    def abort(kind, error, trace):
-        text = "".join(traceback.format_exception(kind, error, trace))
-        prefix = f"rank {comm.rank}: "
-        sys.stdout.flush()
-        sys.stderr.write("".join(prefix + line for line in text.splitlines(keepends=True)))
-        sys.stderr.flush()
-        _end_all(comm)
-
-    abort.aborts_mpi = True
-    sys.excepthook = abort
-    threading.excepthook = lambda args: (
-        None
-        if args.exc_type is SystemExit
-        else abort(args.exc_type, args.exc_value, args.exc_traceback)
-    )

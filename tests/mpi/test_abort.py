@@ -1,0 +1,148 @@
+"""One rank's failure ends all ranks at once, and its reason is on stderr."""
+
+import re
+import textwrap
+import time
+
+import pytest
+
+from tests.mpi.launch import mpiexec, under_both
+
+pytestmark = pytest.mark.mpi
+
+
+def script(tmp_path, text):
+    path = tmp_path / "script.py"
+    path.write_text(textwrap.dedent(text))
+    return path
+
+
+FAILING = """
+    import time
+    import numpy as np
+    from minidl.comm import ring, world
+    from minidl.comm.background import Background
+
+    t = world()
+    ring.all_reduce(t, np.zeros(10))
+    if t.rank == 1:
+        {prepare}
+        print("raised at", time.time(), flush=True)
+        {fail}
+    {others}
+    time.sleep(30)
+"""
+
+FAILURES = {
+    "others wait in a collective": (
+        "pass",
+        "raise KeyError('planted')",
+        "ring.all_reduce(t, np.zeros(10))",
+    ),
+    "others compute": ("pass", "raise KeyError('planted')", "pass"),
+    "a thread raises": (
+        "import threading",
+        "threading.Thread(target=lambda: {}['planted']).start()",
+        "ring.all_reduce(t, np.zeros(10))",
+    ),
+    "its background thread is in MPI": (
+        "b = Background(t.subgroup([1])); w = t.spawn(t.recv, np.zeros(1), 0, 9); time.sleep(0.2)",
+        "raise KeyError('planted')",
+        "ring.all_reduce(t, np.zeros(10))",
+    ),
+    "a size mismatch": (
+        "pass",
+        "ring.all_reduce(t, np.zeros(11))",
+        "ring.all_reduce(t, np.zeros(10))",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FAILURES)
+@pytest.mark.parametrize("n", [2, 4])
+def test_an_exception_on_one_rank_ends_all_within_two_seconds(tmp_path, case, n):
+    prepare, fail, others = FAILURES[case]
+    text = textwrap.dedent(FAILING).format(prepare=prepare, fail=fail, others=others)
+    run = mpiexec(n, script(tmp_path, text), timeout=60)
+    ended = time.time()
+    assert run.returncode != 0
+    raised = float(re.search(r"raised at ([\d.]+)", run.stdout)[1])
+    assert ended - raised < 2.0
+    assert "rank 1: Traceback" in run.stderr or "rank 0: Traceback" in run.stderr
+    if case == "a size mismatch":
+        assert re.search(r"rank \d: .*SizeMismatch: rank \d: ring.all_reduce needs", run.stderr)
+    else:
+        assert re.search(r"^rank 1: KeyError: 'planted'", run.stderr, re.M)
+        assert f'rank 1:   File "{tmp_path}' in run.stderr  # the user's file and line
+
+
+EXITS = """
+    import sys, time
+    import numpy as np
+    from minidl.comm import ring, world
+
+    t = world()
+    if t.rank == 1:
+        try:
+            sys.exit(9)
+        except SystemExit as error:  # a caught one ends nothing
+            assert error.code == 9
+    ring.all_reduce(t, np.zeros(10))
+    if t.rank == 1:
+        print("left at", time.time(), flush=True)
+        sys.exit(3)
+    {others}
+"""
+
+
+@under_both
+@pytest.mark.parametrize("others", ["ring.all_reduce(t, np.zeros(10))", "time.sleep(30)"])
+def test_sys_exit_on_one_rank_ends_all_within_two_seconds(tmp_path, mpi, others):
+    path = script(tmp_path, textwrap.dedent(EXITS).format(others=others))
+    run = mpiexec(3, path, timeout=60, mpi=mpi)
+    ended = time.time()
+    assert run.returncode == 3
+    left = float(re.search(r"left at ([\d.]+)", run.stdout)[1])
+    assert ended - left < 2.0
+    line = rf"^rank 1: sys.exit\(3\) at {path}:15, but not on all ranks: it ends them all$"
+    assert re.search(line, run.stderr, re.M), run.stderr
+
+
+@under_both
+def test_ranks_that_all_exit_end_by_themselves(tmp_path, mpi):
+    path = script(
+        tmp_path,
+        """
+        import sys
+        from minidl.comm import world
+
+        t = world()
+        print(f"rank {t.rank}\\n", end="")  # an abort would lose what is in a buffer
+        sys.exit("a sentence")
+        """,
+    )
+    run = mpiexec(3, path, timeout=60, mpi=mpi)
+    assert run.returncode == 1 and run.stderr.count("a sentence") == 3
+    assert sorted(re.findall(r"rank \d", run.stdout)) == ["rank 0", "rank 1", "rank 2"]
+    assert "ends them all" not in run.stderr
+
+
+def test_a_rank_that_exits_well_or_ends_a_thread_ends_no_other(tmp_path):
+    path = script(
+        tmp_path,
+        """
+        import sys, threading, time
+        from minidl.comm import world
+
+        t = world()
+        thread = threading.Thread(target=lambda: sys.exit(1))
+        thread.start()
+        thread.join()
+        if t.rank == 0:
+            sys.exit(0)
+        time.sleep(0.8)  # longer than ranks that fail wait for each other
+        print("end", flush=True)
+        """,
+    )
+    run = mpiexec(2, path, timeout=60, check=True)
+    assert run.stdout.count("end") == 1 and not run.stderr
