@@ -17,7 +17,8 @@ whose forward and backward are the op's own between a widening and a rounding. W
 move (`Function.arithmetic` is False) there is nothing to round.
 
 NumPy has no bfloat16: ml_dtypes gives it one, and is imported by who asks for `minidl.bfloat16`.
-Source: Kalamkar et al. 2019 (arXiv 1905.12322).   Test: tests/test_bf16.py
+Source: Kalamkar et al. 2019 (arXiv 1905.12322).
+Test: tests/test_bf16.py   Tutorial: tutorials/21_float.py
 """
 
 import functools
@@ -47,8 +48,10 @@ def widen(x):
 
 def involved(arrays, options):
     """Whether an op is given bfloat16, or is to make it (`dtype=`)."""
-    return is_bfloat16(options.get("dtype")) or any(
-        is_bfloat16(getattr(x, "dtype", None)) for x in arrays)
+    for x in arrays:
+        if hasattr(x, "dtype") and x.dtype.kind == "V" and is_bfloat16(x.dtype):
+            return True
+    return is_bfloat16(options.get("dtype"))
 
 
 @functools.cache

@@ -201,7 +201,7 @@ def _misfit(index, model, optimizer, others):
                         f"snapshot: {states[0]}, {state}; one was not stepped. Load it into "
                         "DataParallel, or give every parameter a gradient before it is saved")
         if "master" in states[0]["arrays"] and leaf is owner:
-            half = owner.dtype == np.float16
+            half = owner.dtype.itemsize == 2  # float16 or bfloat16
             return f"{names[0]} has a master copy in the snapshot and not here; first " + (
                 "call optim.use_master_weights(optimizer)" if half else
                 "wrap the optimizer in parallel.Offload, as it was")

@@ -34,6 +34,11 @@ import minidl
 from minidl.tutorial import Table, launch, picture, say
 
 FORMATS = {np.float16: 10, np.float32: 23, np.float64: 52}  # bits of fraction
+STARTS = {np.float16: 0, np.float32: 2**24 - 5, np.float64: 2**53 - 5}  # of counting; not for hours
+try:
+    FORMATS[minidl.bfloat16.type], STARTS[minidl.bfloat16.type] = 7, 0
+except ImportError:  # the table does without: pip install 'minidl[bfloat16]'
+    pass
 
 
 def in_order(x):
@@ -103,7 +108,7 @@ def train(update, n):
 def main(t, args):
     table = Table(t)
     say(t, "1. Swamping: 1 + 1 + 1 + ...")
-    for dtype, start in ((np.float16, 0), (np.float32, 2**24 - 5), (np.float64, 2**53 - 5)):
+    for dtype, start in STARTS.items():
         name, p = np.dtype(dtype).name, FORMATS[dtype]
         table.row(f"{name}: 1 + 1 + ... ends at", int(stops_at(dtype, start)), 2 ** (p + 1),
                   "exact")

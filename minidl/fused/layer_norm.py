@@ -139,7 +139,8 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
 def accepts(input, normalized_shape, weight=None, bias=None, eps=1e-5):
     """Whether shapes and dtypes fit; where they do not, the plain op says what is wrong."""
     shape = sizes(normalized_shape)
-    if not backend.is_floating(input.dtype) or not shape or tuple(input.shape[-len(shape):]) != shape:
+    fits = backend.is_floating(input.dtype) and shape
+    if not fits or tuple(input.shape[-len(shape):]) != shape:
         return False
     return all(v is None or tuple(v.shape) == shape and v.dtype == input.dtype
                for v in (weight, bias))

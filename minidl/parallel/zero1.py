@@ -17,8 +17,8 @@
 
 A bucket's parameters lie one after another in one flat array, cut into n blocks whatever their
 shapes: without padding, so blocks differ by an element. A shard is block r as a leaf of its own: a
-view, which the optimizer updates in place. float16 gradients travel as float16; the owner adds them
-up in float32 and rounds once.
+view, which the optimizer updates in place. float16 gradients travel as float16, bfloat16 ones as
+bfloat16; the owner adds them up in float32 and rounds once.
 
 The bits are those of `DataParallel(model, t, all_reduce=ring_blocks.all_reduce)` with the same
 buckets, while all ranks have equally many samples, or float32 gradients: block r is summed in the
@@ -41,6 +41,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from minidl.backend import accumulate_dtype
 from minidl.comm import all_to_all, chunks, ring, ring_blocks
 from minidl.nn.module import Parameter
 from minidl.parallel import flat
@@ -122,10 +123,10 @@ class ShardedBucket(Bucket):
 def scatter_mean(t, x, bounds, n_samples, n_total):
     """This rank's block of sum over ranks of n_r * x_r / n_total; a view of x, which is workspace.
 
-    Sends x.nbytes less a block: for float32 around the ring, for float16 all-to-all, because the
-    sum is to be in float32 and the message in float16."""
+    Sends x.nbytes less a block: for float32 around the ring, for float16 and bfloat16 all-to-all,
+    because the sum is to be in float32 and the message in 2 bytes."""
     weight(t, x, n_samples, n_total)
-    if x.dtype != np.float16:
+    if accumulate_dtype(x.dtype) == x.dtype:
         own = ring_blocks.reduce_scatter(t, x, bounds)
         own /= t.size
         return own
