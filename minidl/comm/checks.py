@@ -69,7 +69,7 @@ def check_flat(t, x):
     if x.ndim != 1 or not x.flags.c_contiguous:
         raise ValueError(
             f"rank {t.rank}: working in place wants a 1-d contiguous array; got shape {x.shape}, "
-            f"strides {x.strides}. Pass np.ascontiguousarray(x).reshape(-1)."
+            f"strides {x.strides}. Pass ascontiguousarray(x).reshape(-1)."
         )
     return x
 

@@ -135,9 +135,9 @@ class _DeviceMessages(Wrapper):
         super().__init__(inner)
         self.cupy, self.stream = cupy, cupy.cuda.get_current_stream()
 
-    def sendrecv(self, out, dst, into, src, tag=0):
+    def sendrecv(self, array, dst, into, src, tag=0):
         self.stream.synchronize()
-        self.inner.sendrecv(_as_host(out), dst, _as_host(into), src, tag)
+        self.inner.sendrecv(_as_host(array), dst, _as_host(into), src, tag)
         return into
 
     def scratch(self, n_elems, dtype):

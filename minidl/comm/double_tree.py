@@ -92,11 +92,6 @@ def children(n, r):
     return [child for child in (left, right) if child != r]
 
 
-def trees(n):
-    """The parents of all ranks in tree 1 and in tree 2; None for the root."""
-    return tuple([seat(n, r, tree).parent for r in range(n)] for tree in (0, 1))
-
-
 class Seat(NamedTuple):
     """A rank's place in a tree. The root has depth 0, a leaf height 0."""
 

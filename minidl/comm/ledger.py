@@ -163,21 +163,21 @@ class Ledger(Wrapper):
         self._sent(dst, array.nbytes)
         return request
 
-    def irecv(self, out, src, tag=0):
-        request = self.inner.irecv(out, src, tag)
+    def irecv(self, into, src, tag=0):
+        request = self.inner.irecv(into, src, tag)
         if not self._book.counting:
             return request
-        return _CountedReceive(self, request, self._key(src), out.nbytes)
+        return _CountedReceive(self, request, self._key(src), into.nbytes)
 
     def send(self, array, dst, tag=0):
         self.inner.send(array, dst, tag)
         self._sent(dst, array.nbytes)
 
-    def sendrecv(self, out, dst, into, src, tag=0):
-        self.inner.sendrecv(out, dst, into, src, tag)
+    def sendrecv(self, array, dst, into, src, tag=0):
+        self.inner.sendrecv(array, dst, into, src, tag)
         if self._book.counting:
             _, label, site = key = self._key(dst)
-            self._add_sent(key, out.nbytes)
+            self._add_sent(key, array.nbytes)
             self._add_received((src, label, site), into.nbytes)
         return into
 
@@ -226,7 +226,7 @@ class Ledger(Wrapper):
 
 
 class _CountedWindow:
-    """A window.Window that counts the bytes that ranks read of each other's segments."""
+    """A window.Window that counts the bytes that ranks read of each other's pieces."""
 
     def __init__(self, ledger, window):
         self._ledger, self._window = ledger, window

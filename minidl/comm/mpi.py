@@ -69,26 +69,24 @@ class MPITransport(Transport):
 
     def isend(self, array, dst, tag=0):
         check_peer(self, dst, "dst")
-        data = _as_bytes(self.rank, array)
+        data = _as_bytes(self, array)
         return _Sends(
             [self._comm.Isend((part, self._mpi.BYTE), dst, tag) for part in self._parts(data)], data
         )
 
-    def irecv(self, out, src, tag=0):
+    def irecv(self, into, src, tag=0):
         check_peer(self, src, "src")
-        into = _as_bytes(self.rank, out)
-        parts = self._parts(into)
-        return _Receives(
-            self, out, into, src, [self._comm.Irecv((p, self._mpi.BYTE), src, tag) for p in parts]
-        )
+        room = _as_bytes(self, into)
+        requests = [self._comm.Irecv((p, self._mpi.BYTE), src, tag) for p in self._parts(room)]
+        return _Receives(self, into, room, src, requests)
 
-    def sendrecv(self, out, dst, into, src, tag=0):
-        if max(out.nbytes, into.nbytes) >= self._part_bytes or not into.flags.c_contiguous:
-            return super().sendrecv(out, dst, into, src, tag)
+    def sendrecv(self, array, dst, into, src, tag=0):
+        if max(array.nbytes, into.nbytes) >= self._part_bytes or not into.flags.c_contiguous:
+            return super().sendrecv(array, dst, into, src, tag)
         check_peer(self, dst, "dst")
         check_peer(self, src, "src")
         byte, status = self._mpi.BYTE, self._mpi.Status()
-        data, room = _as_bytes(self.rank, out), _as_bytes(self.rank, into)
+        data, room = _as_bytes(self, array), _as_bytes(self, into)
         try:
             self._comm.Sendrecv((data, byte), dst, tag, (room, byte), src, tag, status)
         except self._mpi.Exception as error:
@@ -184,13 +182,13 @@ class _Sends(Request):
 class _Receives(Request):
     """The parts of a message coming in."""
 
-    def __init__(self, transport, out, into, src, requests):
-        self._transport, self._out, self._into, self._src = transport, out, into, src
+    def __init__(self, transport, into, room, src, requests):
+        self._transport, self._into, self._room, self._src = transport, into, room, src
         self._requests = requests
 
     def wait(self):
         t, mpi = self._transport, self._transport._mpi
-        if self._into is None:
+        if self._room is None:
             return
         status = mpi.Status()
         got = 0
@@ -198,16 +196,16 @@ class _Receives(Request):
             try:
                 request.Wait(status)
             except mpi.Exception as error:
-                raise t._explain(error, self._src, len(self._into)) from None
+                raise t._explain(error, self._src, len(self._room)) from None
             n_bytes = status.Get_count(mpi.BYTE)
             got += n_bytes
-            if n_bytes < t._part_bytes and (i + 1 < len(self._requests) or got != len(self._into)):
-                raise size_mismatch(t.rank, self._src, len(self._into), got)
-        if got != len(self._into):  # a full part where a short one should end the message
-            raise size_mismatch(t.rank, self._src, len(self._into), "more")
-        if not self._out.flags.c_contiguous:
-            self._out[...] = self._into.view(self._out.dtype).reshape(self._out.shape)
-        self._into = None
+            if n_bytes < t._part_bytes and (i + 1 < len(self._requests) or got != len(self._room)):
+                raise size_mismatch(t.rank, self._src, len(self._room), got)
+        if got != len(self._room):  # a full part where a short one should end the message
+            raise size_mismatch(t.rank, self._src, len(self._room), "more")
+        if not self._into.flags.c_contiguous:
+            self._into[...] = self._room.view(self._into.dtype).reshape(self._into.shape)
+        self._room = None
 
 
 class _Thread:
@@ -233,9 +231,9 @@ class _Thread:
         return self._result
 
 
-def _as_bytes(rank, array):
+def _as_bytes(t, array):
     """The array's bytes as flat uint8: a view where it is contiguous, a copy elsewhere."""
-    check_array(rank, array)
+    check_array(t, array)
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 

@@ -20,7 +20,7 @@ Sources: NCCL's API reference; CuPy's cupy.cuda.nccl.    Test: tests/comm/test_n
 import numpy as np
 
 from . import chunks, tree
-from .checks import check_peer
+from .checks import check_flat, check_peer
 from .collective import collective
 from .transport import Wrapper
 
@@ -77,29 +77,29 @@ def all_reduce(t, x, op=np.add):
 def reduce_scatter(t, x, op=np.add):
     """As `ring.reduce_scatter`: returns this rank's complete chunk, rank+1 of
     `chunks.split(x, n)`. x: 1-d, contiguous; the other chunks stay as they were."""
-    nccl, stream = _engine(t, _flat(t, x))
+    nccl, stream = _engine(t, check_flat(t, x))
     kinds = _dtype(t, nccl, x), _op(t, nccl, op)
-    parts = chunks.split(x, t.size)
+    chunk = chunks.split(x, t.size)
     nccl.groupStart()
-    for c, part in enumerate(parts):
-        if len(part):
+    for c, mine in enumerate(chunk):
+        if len(mine):
             owner = (c - 1) % t.size
-            t.communicator.reduce(part.data.ptr, part.data.ptr, len(part), *kinds, owner, stream)
+            t.communicator.reduce(mine.data.ptr, mine.data.ptr, len(mine), *kinds, owner, stream)
     nccl.groupEnd()
-    return parts[(t.rank + 1) % t.size]
+    return chunk[(t.rank + 1) % t.size]
 
 
 @collective
 def all_gather(t, x):
     """As `ring.all_gather`: copies every rank's own chunk, rank+1 of `chunks.split(x, n)`, to all
     ranks; returns x. x: 1-d, contiguous."""
-    nccl, stream = _engine(t, _flat(t, x))
+    nccl, stream = _engine(t, check_flat(t, x))
     kind = _dtype(t, nccl, x)
     nccl.groupStart()
-    for c, part in enumerate(chunks.split(x, t.size)):
-        if len(part):
+    for c, mine in enumerate(chunks.split(x, t.size)):
+        if len(mine):
             owner = (c - 1) % t.size
-            t.communicator.broadcast(part.data.ptr, part.data.ptr, len(part), kind, owner, stream)
+            t.communicator.broadcast(mine.data.ptr, mine.data.ptr, len(mine), kind, owner, stream)
     nccl.groupEnd()
     return x
 
@@ -144,12 +144,3 @@ def _op(t, nccl, op):
             f"{op}. device.all_reduce takes any."
         )
     return getattr(nccl, f"NCCL_{_OPS[op]}")
-
-
-def _flat(t, x):
-    if x.ndim != 1:
-        raise ValueError(
-            f"rank {t.rank}: chunks are cut from a 1-d array; got shape {x.shape}. "
-            "Pass x.reshape(-1)."
-        )
-    return x

@@ -40,10 +40,10 @@ def scatter(t, x, out, root=0, bounds=None):
         whole = np.concatenate([x[bounds[root] :], x[: bounds[root]]]) if root else x
     at = _places(bounds, root)
     if me:
-        whole = np.empty((at[_end(me, n)] - at[me], *out.shape[1:]), out.dtype)
+        whole = np.empty((at[_end(n, me)] - at[me], *out.shape[1:]), out.dtype)
         t.recv(whole, (parent(me) + root) % n)
-    for child in reversed(children(me, n)):  # the largest subtree first, as in tree.py
-        part = whole[at[child] - at[me] : at[_end(child, n)] - at[me]]
+    for child in reversed(children(n, me)):  # the largest subtree first, as in tree.py
+        part = whole[at[child] - at[me] : at[_end(n, child)] - at[me]]
         t.send(part, (child + root) % n)
     out[...] = whole[: len(out)]
     return out
@@ -59,10 +59,10 @@ def gather(t, x, root=0, bounds=None):
     n, me = t.size, (t.rank - root) % t.size
     bounds = _bounds(t, x, root, bounds)
     at = _places(bounds, root)
-    whole = np.empty((at[_end(me, n)] - at[me], *x.shape[1:]), x.dtype)
+    whole = np.empty((at[_end(n, me)] - at[me], *x.shape[1:]), x.dtype)
     whole[: len(x)] = x
-    for child in children(me, n):
-        t.recv(whole[at[child] - at[me] : at[_end(child, n)] - at[me]], (child + root) % n)
+    for child in children(n, me):
+        t.recv(whole[at[child] - at[me] : at[_end(n, child)] - at[me]], (child + root) % n)
     if me:
         t.send(whole, (parent(me) + root) % n)
         return None
@@ -101,7 +101,7 @@ def gather_direct(t, x, root=0, bounds=None):
     return whole
 
 
-def _end(me, n):
+def _end(n, me):
     """The first renamed rank after `me` that is not in its subtree."""
     return min(me + (me & -me), n) if me else n
 

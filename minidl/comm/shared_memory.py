@@ -107,7 +107,7 @@ def _whole(window, x, op):
 
 
 def _in_segments(window, x, op, n_bytes):
-    r, n = window.rank, len(window.segments)
+    r, n = window.rank, len(window.pieces)
     halves = window.halves(x.dtype)
     longest = n_bytes // x.itemsize
     segments = [chunks.split(x[lo : lo + longest], n) for lo in range(0, len(x), longest)]

@@ -52,7 +52,11 @@ class Channel:
                 error = refused
                 continue
             self._doors[rank] = [door]  # the next time first and only
-            send_line(connection, {"token": self._token, "from": self.rank, **line})
+            try:
+                send_line(connection, {"token": self._token, "from": self.rank, **line})
+            except OSError:
+                connection.close()
+                raise
             return connection
         raise error
 

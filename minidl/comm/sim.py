@@ -75,7 +75,7 @@ class _Network:
         self.rendezvous_bytes = float("inf") if rendezvous_bytes is None else rendezvous_bytes
         self.ports = defaultdict(Port)  # by the numbers that links.ports gives
         self.inboxes = {}  # (group, world rank, tag) -> _Inbox
-        self.windows = {}  # (group, n_bytes) -> the memory of each rank's segment
+        self.windows = {}  # (group, n_bytes) -> the memory of each rank's piece
         self.boards = {}  # group -> the `board` of its ranks' transports
 
     def check_all_received(self):
@@ -148,31 +148,31 @@ class SimTransport(Transport):
         self._put(channel, (data, start + channel.alpha, None))
         return _Sent(self._scheduler, port.out_free)
 
-    def irecv(self, out, src, tag=0):
-        check_array(self, out)
+    def irecv(self, into, src, tag=0):
+        check_array(self, into)
         self._keep_order()
         channel = self._incoming.get((src, tag)) or self._open(self._incoming, src, tag)
-        receive = _Receive(self, channel, out, src, tag)
+        receive = _Receive(self, channel, into, src, tag)
         if channel.queue:
             self._match(receive, channel.queue.popleft())
         else:
             channel.posted.append(receive)
         return receive
 
-    def sendrecv(self, out, dst, into, src, tag=0):
+    def sendrecv(self, array, dst, into, src, tag=0):
         # As the base class's, in one piece where the message is there already: a ring of 1,024
         # ranks does this two million times.
         pair = self._pairs.get((dst, src, tag)) or self._open_pair(dst, src, tag)
         scheduler, port, limit, alpha, beta, beta_in, outgoing, incoming, queue = pair
-        n_bytes = out.nbytes
+        n_bytes = array.nbytes
         if not queue or n_bytes > limit or scheduler.n_spawned or queue[0][1] is None:
-            return super().sendrecv(out, dst, into, src, tag)
+            return super().sendrecv(array, dst, into, src, tag)
         task = scheduler.current
         start = task.clock
         if port.out_free > start:
             start = port.out_free
         task.clock = port.out_free = start + n_bytes * beta
-        message = (out.copy(), start + alpha, None)
+        message = (array.copy(), start + alpha, None)
         if outgoing.posted or outgoing.inbox.waiting_for_any:
             self._put(outgoing, message)
         else:

@@ -71,10 +71,10 @@ class Throttled(Wrapper):
             stamp = np.array([start + alpha, array.nbytes])
             return _Sent(request, self._stamps.isend(stamp, dst, tag), start + seconds)
 
-    def irecv(self, out, src, tag=0):
+    def irecv(self, into, src, tag=0):
         stamp = np.empty(2)
         with self._lock:
-            request = self.inner.irecv(out, src, tag)
+            request = self.inner.irecv(into, src, tag)
             return _Received(self, request, self._stamps.irecv(stamp, src, tag), stamp, src)
 
     def shared(self, n_bytes):
@@ -92,9 +92,9 @@ class Throttled(Wrapper):
 
     send = Transport.send  # the wrapper's would pass it on, unslowed
 
-    def sendrecv(self, out, dst, into, src, tag=0):
+    def sendrecv(self, array, dst, into, src, tag=0):
         check_peer(self, dst, "dst")  # before a receive waits for what never comes
-        return Transport.sendrecv(self, out, dst, into, src, tag)
+        return Transport.sendrecv(self, array, dst, into, src, tag)
 
     def compute(self, seconds):
         self.inner.compute(seconds)

@@ -68,8 +68,8 @@ class Transport(ABC):
         """Start sending `array` to rank dst; returns a Request."""
 
     @abstractmethod
-    def irecv(self, out, src, tag=0):
-        """Start receiving out.nbytes bytes from rank src into `out`; returns a Request."""
+    def irecv(self, into, src, tag=0):
+        """Start receiving into.nbytes bytes from rank src into `into`; returns a Request."""
 
     @abstractmethod
     def recv_any(self, tag=0):
@@ -128,16 +128,16 @@ class Transport(ABC):
         """Send and wait. May block until the receive is posted (rule 3)."""
         self.isend(array, dst, tag).wait()
 
-    def recv(self, out, src, tag=0):
-        """Receive into `out`, wait, return it."""
-        self.irecv(out, src, tag).wait()
-        return out
+    def recv(self, into, src, tag=0):
+        """Receive into `into`, wait, return it."""
+        self.irecv(into, src, tag).wait()
+        return into
 
-    def sendrecv(self, out, dst, into, src, tag=0):
-        """Send `out` to dst while receiving `into` from src; returns `into`."""
+    def sendrecv(self, array, dst, into, src, tag=0):
+        """Send `array` to dst while receiving `into` from src; returns `into`."""
         # The receive goes first, so that a large message from the left finds its buffer waiting.
         incoming = self.irecv(into, src, tag)
-        self.isend(out, dst, tag).wait()
+        self.isend(array, dst, tag).wait()
         incoming.wait()
         return into
 
@@ -166,14 +166,14 @@ class Wrapper(Transport):
     def isend(self, array, dst, tag=0):
         return self.inner.isend(array, dst, tag)
 
-    def irecv(self, out, src, tag=0):
-        return self.inner.irecv(out, src, tag)
+    def irecv(self, into, src, tag=0):
+        return self.inner.irecv(into, src, tag)
 
     def send(self, array, dst, tag=0):
         self.inner.send(array, dst, tag)
 
-    def sendrecv(self, out, dst, into, src, tag=0):
-        return self.inner.sendrecv(out, dst, into, src, tag)
+    def sendrecv(self, array, dst, into, src, tag=0):
+        return self.inner.sendrecv(array, dst, into, src, tag)
 
     def recv_any(self, tag=0):
         return self.inner.recv_any(tag)

@@ -9,7 +9,7 @@ log2(n) * K on the critical path where the ring has 2K. With another root the ra
 (rank - root) mod n.
 
 In the renamed ranks the parent of a rank lacks its lowest bit that is set; the children of a rank
-have one more bit, below that one: `parent(6)` is 4, `children(4, 8)` are 5 and 6.
+have one more bit, below that one: `parent(6)` is 4, `children(8, 4)` are 5 and 6.
 
 Test: tests/comm/test_tree.py   Tutorial: tutorials/08_topologies.py   Time: cost.py
 """
@@ -27,7 +27,7 @@ def broadcast(t, x, root=0):
     n, me = t.size, (t.rank - root) % t.size
     if me:
         t.recv(x, (parent(me) + root) % n)
-    for child in reversed(children(me, n)):  # the largest subtree first: it has the longest way
+    for child in reversed(children(n, me)):  # the largest subtree first: it has the longest way
         t.send(x, (child + root) % n)
     return x
 
@@ -41,7 +41,7 @@ def reduce(t, x, root=0, op=np.add):
     """
     check_peer(t, root, "root")
     n, me = t.size, (t.rank - root) % t.size
-    below = children(me, n)
+    below = children(n, me)
     theirs = np.empty_like(x) if below else None
     for child in below:
         op(x, t.recv(theirs, (child + root) % n), out=x)
@@ -69,7 +69,7 @@ def parent(me):
     return me & (me - 1)
 
 
-def children(me, n):
+def children(n, me):
     """The children of the renamed rank `me` of n, the one with the smallest subtree first."""
     lowest = me & -me if me else n
     bits = [1 << k for k in range((n - 1).bit_length())]

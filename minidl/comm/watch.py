@@ -162,8 +162,8 @@ class Watch(Wrapper):
             return request
         return _Watched(self._lookout.book, request, *self._sending(array.nbytes, dst, tag))
 
-    def irecv(self, out, src, tag=0):
-        request = self.inner.irecv(out, src, tag)
+    def irecv(self, into, src, tag=0):
+        request = self.inner.irecv(into, src, tag)
         if self._lookout is None:
             return request
         return _Watched(self._lookout.book, request, *self._receiving(src, tag))
@@ -174,20 +174,20 @@ class Watch(Wrapper):
         needs, what = self._sending(array.nbytes, dst, tag)
         self._lookout.book.wait(needs, what, self.inner.send, array, dst, tag)
 
-    def recv(self, out, src, tag=0):
+    def recv(self, into, src, tag=0):
         if self._lookout is None:
-            return self.inner.recv(out, src, tag)
+            return self.inner.recv(into, src, tag)
         needs, what = self._receiving(src, tag)
-        return self._lookout.book.wait(needs, what, self.inner.recv, out, src, tag)
+        return self._lookout.book.wait(needs, what, self.inner.recv, into, src, tag)
 
-    def sendrecv(self, out, dst, into, src, tag=0):
+    def sendrecv(self, array, dst, into, src, tag=0):
         if self._lookout is None:
-            return self.inner.sendrecv(out, dst, into, src, tag)
-        to, (text, *values) = self._sending(out.nbytes, dst, tag)
+            return self.inner.sendrecv(array, dst, into, src, tag)
+        to, (text, *values) = self._sending(array.nbytes, dst, tag)
         by, _ = self._receiving(src, tag)
         what = ("for a message from rank {} and " + text, by[0][0], *values)
         call = self.inner.sendrecv
-        return self._lookout.book.wait(by + to, what, call, out, dst, into, src, tag)
+        return self._lookout.book.wait(by + to, what, call, array, dst, into, src, tag)
 
     def recv_any(self, tag=0):
         if self._lookout is None:

@@ -1,7 +1,7 @@
 """Memory that all ranks of a node see, and the signals that order its use.
 
     w = t.shared(n_bytes)           collective the first time; the same window on every later call
-    w.segments[p]                   rank p's n_bytes, as uint8: read any, write your own
+    w.pieces[p]                     rank p's n_bytes, as uint8: read any, write your own
     w.signal(kind, note)            "what I wrote until now may be read"
     w.wait(kind, note)              until every rank has signalled as often as this one has waited
 
@@ -30,7 +30,7 @@ from .checks import size_mismatch
 
 KINDS = 2  # of signals: shared_memory.py needs two
 LINE = 64  # bytes of a cache line: two ranks' counts in one line would slow each other down
-HEADER = KINDS * LINE  # before each rank's segment
+HEADER = KINDS * LINE  # before each rank's piece
 TAG = 32760  # and above, of the simulator's signals; users' tags are smaller
 
 # How to wait, by the number of looks at a count. A look takes 0.3 us, with sched_yield 1 us.
@@ -47,20 +47,20 @@ class NoSharedMemory(RuntimeError):
 
 
 class Window(ABC):
-    """The ranks' segments, each twice: as two halves of equal size, to use in turn."""
+    """The ranks' pieces, each twice: as two halves of equal size, to use in turn."""
 
-    def __init__(self, t, segments):
-        self.rank, self.segments = t.rank, segments
+    def __init__(self, t, pieces):
+        self.rank, self.pieces = t.rank, pieces
         self.others = [peer for peer in range(t.size) if peer != t.rank]
         self._typed, self._turn = {}, 0
 
     def halves(self, dtype):
-        """[half][rank]: the segments' halves as arrays of `dtype`."""
+        """[half][rank]: the pieces' halves as arrays of `dtype`."""
         if dtype not in self._typed:
-            half = len(self.segments[0]) // 2
+            half = len(self.pieces[0]) // 2
             n_bytes = half // dtype.itemsize * dtype.itemsize
             self._typed[dtype] = [
-                [s[lo : lo + n_bytes].view(dtype) for s in self.segments] for lo in (0, half)
+                [p[lo : lo + n_bytes].view(dtype) for p in self.pieces] for lo in (0, half)
             ]
         return self._typed[dtype]
 
@@ -78,7 +78,7 @@ class Window(ABC):
         """Until every rank has signalled this kind as often as this one has waited for it."""
 
     def moved(self, peer, n_read, n_given):  # noqa: B027  for ledgers and modelled clocks
-        """This rank reads n_read bytes of the peer's segment, the peer n_given of this one's."""
+        """This rank reads n_read bytes of the peer's piece, the peer n_given of this one's."""
 
 
 class Flags(Window):
@@ -127,7 +127,7 @@ class Flags(Window):
 
 
 class Messages(Window):
-    """Between simulated ranks. A byte read of a peer's segment takes the link's beta."""
+    """Between simulated ranks. A byte read of a peer's piece takes the link's beta."""
 
     def __init__(self, t, memory, betas, charge):
         super().__init__(t, [m[HEADER:] for m in memory])

@@ -7,9 +7,14 @@ import numpy as np
 import pytest
 
 from minidl.comm import double_tree
-from minidl.comm.double_tree import height_of, seat, trees
+from minidl.comm.double_tree import height_of, seat
 from minidl.comm.ledger import Ledger
 from tests.conftest import ranks
+
+def trees(n):
+    """The parents of all ranks in tree 1 and in tree 2."""
+    return tuple([seat(n, rank, tree).parent for rank in range(n)] for tree in (0, 1))
+
 
 MANY = [*range(1, 66), 127, 128, 129, 255, 256, 257, 1023, 1024, 1029]
 
