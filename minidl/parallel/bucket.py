@@ -96,6 +96,13 @@ class Bucket:
         return n_backwards * ring.bytes_sent(self.flat.size, self.flat.itemsize, t.size, t.rank)
 
 
+class Done:
+    """A job that was run at once."""
+
+    def wait(self):
+        pass
+
+
 class Reducer:
     """Turns `on_grad_ready` of each parameter into bucket all-reduces, in a fixed order.
 
@@ -162,7 +169,7 @@ class Reducer:
                 "the others under no_sync(), and do not call backward twice on one forward")
         if not self.arrived:
             self.n_launched = 0
-            self.submit(self.reduce_header, self.header)
+            self.jobs.append(self.submit(self.reduce_header, self.header))
         bucket = self.bucket_of[p]
         bucket.take(p)
         bucket.n_missing -= 1
@@ -180,14 +187,15 @@ class Reducer:
             if q not in self.used:
                 bucket.take(q)
         bucket.fill()
-        self.submit(self.reduce, bucket, computed(bucket.flat))
+        self.jobs.append(self.submit(self.reduce, bucket, computed(bucket.flat)))
 
     def submit(self, fn, *args):
-        """fn(t, *args) in the background, in order; or here and now, without overlap."""
+        """fn(t, *args) in the background, in order, or here and now, without overlap; returns a job
+        to wait for."""
         if self.overlap:
-            self.jobs.append(self.background.submit(fn, *args))
-        else:
-            fn(self.t, *args)
+            return self.background.submit(fn, *args)
+        fn(self.t, *args)
+        return Done()
 
     def reduce(self, t, bucket, filled):
         """Runs after the header's all-reduce, which was submitted first: its sums are there."""
@@ -198,13 +206,16 @@ class Reducer:
         for job in self.jobs:
             job.wait()
         self.jobs.clear()
+        self.hand_out()
+        self.arrived.clear()
+
+    def hand_out(self):
         n_users = self.header[1:]  # for each parameter, by how many ranks it was used
         for p, n in zip(self.params, n_users):
             if n:
                 self.bucket_of[p].give(p)
         if not self.rebuilt and (n_users == self.t.size).all():  # the same answer on all ranks
             self.rebuild()
-        self.arrived.clear()
 
     def rebuild(self):
         """New buckets, in rank 0's order of arrival."""

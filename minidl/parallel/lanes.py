@@ -14,7 +14,7 @@ latency alpha and beta seconds per byte (comm/links.py); `bytes` counts what wen
 
 Lanes are a Timeline (minidl/timeline.py): `spans` has every job, in seconds from the beginning.
 
-Test: tests/parallel/test_offload.py   Used by: offload.py   Tutorial: tutorials/11_offload.py
+Test: tests/parallel/test_lanes.py   Used by: offload.py   Tutorial: tutorials/11_offload.py
 """
 
 import time

@@ -10,10 +10,11 @@
         optimizer = Offload(optim.AdamW(model.parameters(), lr=1e-3))     # or model.shards()
         loss.backward()             # gradients stream down, and their device memory is freed
         optimizer.step()            # while bucket k comes up, bucket k+1 is updated
-    4X bytes cross the link, the fewest if the update is on the host and forward on the device. With
-    a ZeRO stage each rank moves its 1/n of them. The weights are bit for bit those of the same
-    optimizer on the device. `step` uses the gradients up. Clip by `scaler.step(.., max_norm=)`, or
-    `optim.clip_grad_norm_(optimizer.followers(), max_norm)`: there are none on the device.
+
+4X bytes cross the link, the fewest if the update is on the host and forward on the device. With a
+ZeRO stage each rank moves its 1/n of them. The weights are bit for bit those of the same optimizer
+on the device. `step` uses the gradients up, which are on the host: clip by `scaler.step(optimizer,
+max_norm=)`, a scaler that knows the other ranks where they have shards (zero1.py).
 
 Delayed update: after `delay_after` steps the host updates with the gradients of step i while the
 device runs forward and backward of step i+1, which sees weights one update old:
@@ -24,7 +25,8 @@ device runs forward and backward of step i+1, which sees weights one update old:
 Parameters in float32 work too, 8X bytes a step. Lanes, bytes and the trace: lanes.py; the copies:
 host_memory.py.
 Source: Ren et al. 2021, "ZeRO-Offload" (arXiv 2101.06840).
-Test: tests/parallel/test_offload.py   Tutorial: tutorials/11_offload.py
+Test: tests/parallel/test_offload.py, test_offload_snapshot.py
+Tutorial: tutorials/11_offload.py
 """
 
 import copy
@@ -230,10 +232,6 @@ class Offload:
         """What is updated, on the host, with all gradients there."""
         self.gradients()
         return self.inner.parameters()
-
-    def followers(self):
-        """The host copies of the device's parameters, with their gradients."""
-        return [self.inner.low.get(p, p) for p in self.parameters()]
 
     def gradient(self, p):
         return self.inner.gradient(p)

@@ -29,7 +29,7 @@ Messages come one at a time, in the order of arrival (in the simulator, of model
 server needs no locks.
 
 Source: Li et al. 2014 (OSDI), "Scaling distributed machine learning with the parameter server".
-Test: tests/parallel/test_param_server.py, test_param_failures.py
+Test: tests/parallel/test_param_server.py, test_param_failures.py, test_param_rows.py
 Tutorial: tutorials/09_parameter_server.py
 """
 

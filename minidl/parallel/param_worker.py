@@ -16,7 +16,8 @@ they were: old. The backward pass has added up what duplicates contributed.
 
 Leaving the block tells the servers, by an exception too. Arrays are NumPy's.
 
-Test: tests/parallel/test_param_server.py   Tutorial: tutorials/09_parameter_server.py
+Test: tests/parallel/test_param_server.py, test_param_rows.py, test_param_geo.py
+Tutorial: tutorials/09_parameter_server.py
 """
 
 import traceback

@@ -33,7 +33,8 @@ ranks must clip and skip together:
         scaler = amp.GradScaler(agree=model.on_any_rank, all_sum=model.sum_over_ranks)
 
 Source: Rajbhandari et al. 2020 (arXiv 1910.02054).
-Test: tests/parallel/test_zero.py   Next: zero2.py, zero3.py   Tutorial: tutorials/10_zero.py
+Test: tests/parallel/test_zero.py, test_zero_costs.py, test_zero_use.py
+Next: zero2.py, zero3.py   Tutorial: tutorials/10_zero.py
 """
 
 import math
@@ -100,11 +101,15 @@ class ShardedBucket(Bucket):
 
     def reduce(self, t, n_samples, n_total):
         """The mean over ranks of this rank's block, which is added to the shard's gradient."""
-        own = scatter_mean(t, self.flat, self.bounds, n_samples, n_total)
+        own = self.kept(scatter_mean(t, self.flat, self.bounds, n_samples, n_total))
         if self.earlier is not None:
             own += self.earlier
             self.earlier = None
         self.shard.grad = own
+
+    def kept(self, own):
+        """Where the shard's gradient stays: in its place among all."""
+        return own
 
     def is_stale(self):
         return self.gathered != self.shard.version
@@ -173,11 +178,8 @@ class ShardReducer(Reducer):
         for hook in bucket.shard._hooks or ():  # the shard's gradient is complete (offload.py)
             hook(bucket.shard)
 
-    def finish(self):
-        for job in self.jobs:
-            job.wait()
-        self.jobs.clear()
-        self.arrived.clear()
+    def hand_out(self):
+        """Nothing: the shards have their gradients since `reduce`."""
 
 
 class Zero1(DataParallel):

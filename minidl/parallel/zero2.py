@@ -18,7 +18,7 @@ Test: tests/parallel/test_zero.py   Before: zero1.py   Next: zero3.py   Tutorial
 """
 
 from minidl import memory
-from minidl.parallel.zero1 import ShardedBucket, ShardReducer, Zero1, scatter_mean
+from minidl.parallel.zero1 import ShardedBucket, ShardReducer, Zero1
 
 
 class FleetingBucket(ShardedBucket):
@@ -34,13 +34,11 @@ class FleetingBucket(ShardedBucket):
             memory.note(self.flat, "communication")
         super().take(p)
 
-    def reduce(self, t, n_samples, n_total):
-        own = scatter_mean(t, self.flat, self.bounds, n_samples, n_total).copy()
+    def kept(self, own):
+        """A copy, as the room is given back."""
+        own = own.copy()
         self.make_room()
-        if self.earlier is not None:
-            own += self.earlier
-            self.earlier = None
-        self.shard.grad = own
+        return own
 
 
 class FleetingReducer(ShardReducer):

@@ -89,7 +89,7 @@ class Unit(FleetingBucket):
             whole = np.empty(self.bounds[-1], self.dtype)
             memory.note(whole, "parameters")
             self.block(whole)[...] = self.shard.data
-            self.coming = whole, self.reducer.run(_gather, whole, self.bounds)
+            self.coming = whole, self.reducer.submit(_gather, whole, self.bounds)
 
     def bring(self):
         """Return once the weights are at home; then fetch those that will be needed next."""
@@ -125,13 +125,6 @@ def _gather(t, whole, bounds):
     ring_blocks.all_gather(t, whole, bounds)  # returns nothing: a job keeps its result alive
 
 
-class _Done:
-    """A job that was run at once."""
-
-    def wait(self):
-        pass
-
-
 class UnitReducer(FleetingReducer):
     """Gathers and scatters in one queue, so that their order is the same on all ranks.
 
@@ -153,13 +146,6 @@ class UnitReducer(FleetingReducer):
                 for same in flat.by_dtype([p for p in params if p in set(group)]).values():
                     self.buckets.append(Unit(self.t, same, number, self, stays, is_root))
         self.bucket_of = {p: b for b in self.buckets for p in b.params}
-
-    def run(self, fn, *args):
-        """A handle whose wait() returns when fn(t, *args) is done."""
-        if self.overlap:
-            return self.background.submit(fn, *args)
-        fn(self.t, *args)
-        return _Done()
 
     def enter(self, units):
         """Forward has come to these units, for the first time or to run them again."""

@@ -7,7 +7,7 @@ import pytest
 
 import minidl
 from minidl import nn, optim
-from minidl.comm import naive, ring, simulate
+from minidl.comm import naive, simulate
 from minidl.comm.ledger import Ledger
 from minidl.comm.scheduler import RankFailed
 from minidl.nn import functional as F
@@ -305,13 +305,6 @@ def test_a_server_link_carries_2_n_k_a_step(t, rule):
     assert total.bytes_sent == pulled.bytes_sent + pushed.bytes_sent + header.bytes_sent
 
 
-def test_the_ring_sends_less_from_every_rank_than_one_server():
-    n, length = 8, 96
-    by_ring = ring.bytes_sent(length, 4, n, 0)
-    assert by_ring == 2 * (n - 1) * 4 * length // n
-    assert 2 * n * 4 * length / by_ring == n * n / (n - 1)
-
-
 def test_shards_are_balanced_and_hold_every_tensor_once():
     for lengths in ([5, 5, 4, 3, 3], [100], [1] * 7, [9, 8, 7, 6, 5, 4, 3, 2, 1], [0, 0]):
         for n_servers in (1, 2, 3):
@@ -321,132 +314,6 @@ def test_shards_are_balanced_and_hold_every_tensor_once():
             load = [sum(lengths[i] for i in indices) for indices in owned]
             best = max(max(lengths), math.ceil(sum(lengths) / n_servers))  # nobody does better
             assert max(load) <= (4 / 3 - 1 / (3 * n_servers)) * best
-
-
-# -- rows of a table
-
-
-def train_on_rows(t, by_row, make_optimizer, n_servers):
-    """(params, ledger): an embedding of 11 rows, of which each worker uses a few, some twice."""
-    ledger = Ledger(t)
-    minidl.manual_seed(3)
-    table = Tensor(minidl.Generator(1).normal(11, 3, dtype=np.float64), requires_grad=True)
-    dense = Tensor(np.ones((3, 2)), requires_grad=True)
-    params, tables = [dense, table], [table] if by_row else []
-    if t.rank < n_servers:
-        Server(ledger, params, n_servers, SYNC, make_optimizer, tables).serve()
-    else:
-        with Worker(ledger, params, n_servers, tables) as worker:
-            for step in range(3):
-                ids = np.array([[0, t.rank, 10], [t.rank, 4, (t.rank + step) % 11]])
-                worker.pull({table: ids} if by_row else None)
-                (F.embedding(ids, table) @ dense).tanh().sum().backward()
-                worker.push()
-    return params, ledger
-
-
-@pytest.mark.parametrize("name", OPTIMIZERS)
-@ranks(*SIZES)
-def test_rows_give_the_bits_of_whole_tables(t, name):
-    n_servers = half_as_many(t)
-    results = []
-    for by_row in (True, False):
-        params, _ = train_on_rows(t, by_row, OPTIMIZERS[name], n_servers)
-        results.append(collect(t, n_servers, params))
-    for sparse, dense in zip(*results):
-        np.testing.assert_array_equal(sparse, dense)
-
-
-@ranks(*SIZES)
-def test_only_the_rows_used_travel_each_once(t):
-    n_servers = half_as_many(t)
-    params, ledger = train_on_rows(t, True, OPTIMIZERS["sgd"], n_servers)
-    if t.rank >= n_servers:
-        n_rows = [len({0, t.rank, 10, 4, (t.rank + step) % 11}) for step in range(3)]
-        n_bytes = sum(params[0].nbytes + n * 3 * 8 for n in n_rows)
-        assert ledger.count(label="param_server.pull").bytes_received == n_bytes
-        assert ledger.count(label="param_server.push").bytes_sent == n_bytes
-        ids = ledger.count(label="param_server.ids").bytes_sent
-        assert ids == 2 * 8 * sum(1 + n for n in n_rows), "pull and push say which, how many"
-
-
-@ranks(2)
-def test_a_row_that_is_pushed_twice_adds_up(t):
-    """Not by our worker, which adds before it sends; the server takes them from anybody."""
-    table = Tensor(np.zeros((4, 2)), requires_grad=True)
-    if t.rank == 0:
-        Server(t, [table], 1, ASYNC, lambda shard: optim.SGD(shard, lr=1.0), [table]).serve()
-        np.testing.assert_array_equal(table.data, [[0, 0], [-1, -1], [0, 0], [-5, -5]])
-    else:
-        with Worker(t, [table], 1, [table]) as worker:
-            worker.rows = [[np.array([3, 1, 3])]]
-            worker._push(0, np.array([2.0, 2, 1, 1, 3, 3]), 1)
-
-
-@ranks(2, 3)
-def test_rows_not_pulled_stay_as_they_were(t):
-    table = Tensor(np.full((5, 2), float(t.rank)), requires_grad=True)
-    if t.rank == 0:
-        Server(t, [table], 1, ASYNC, lambda shard: optim.SGD(shard, lr=1.0), [table]).serve()
-    else:
-        with Worker(t, [table], 1, [table]) as worker:
-            worker.pull({table: [4, 2, 4]})
-        np.testing.assert_array_equal(table.data[:, 0] == 0, [False, False, True, False, True])
-
-
-# -- Geo
-
-
-@ranks(*SIZES)
-def test_geo_adds_every_workers_progress_over_n(t):
-    """Constant gradients: the order of arrival does not matter, and powers of two are exact."""
-    n_servers, rounds, k, lr = half_as_many(t), 3, 4, 1 / 8
-    n_workers = t.size - n_servers
-    params = weights(5, 2)
-    if t.rank < n_servers:
-        server = Server(t, params, n_servers, GEO)
-        server.serve()
-        assert server.version == rounds * n_workers
-    else:
-        with Worker(t, params, n_servers) as worker:
-            local = optim.SGD(params, lr=lr)
-            for _ in range(rounds):
-                worker.pull()
-                for _ in range(k):
-                    for p in params:
-                        p.grad = np.full(p.shape, float(t.rank))
-                    local.step()
-                worker.push_difference()
-    mean = sum(range(n_servers, t.size)) / n_workers
-    for after, before in zip(collect(t, n_servers, params), weights(5, 2)):
-        # N that is no power of two rounds each of the few additions
-        np.testing.assert_allclose(after, before.data - rounds * k * lr * mean, atol=1e-14)
-
-
-def test_geo_with_one_worker_is_local_training():
-    def body(t):
-        net, twin = network(), network()
-        params = list(net.parameters())
-        if t.rank == 0:
-            Server(t, params, 1, GEO).serve()
-            return
-        opts = [OPTIMIZERS["sgd"](list(n.parameters())) for n in (net, twin)]
-        with Worker(t, params) as worker:
-            for step in range(8):
-                if step % 2 == 0:
-                    worker.pull()
-                x, y = data(step)
-                for model, opt in zip((net, twin), opts):
-                    F.cross_entropy(model(x), y).backward()
-                    opt.step()
-                    opt.zero_grad()
-                if step % 2:
-                    worker.push_difference()
-            worker.pull()
-        for p, q in zip(params, twin.parameters()):
-            np.testing.assert_allclose(p.data, q.data, **CLOSE)  # w + (v - w) rounds
-
-    simulate(2, body)
 
 
 # -- what is refused
@@ -470,24 +337,6 @@ def test_what_cannot_be_served_is_an_error_at_once():
             Server(t, params, 1, GEO, sgd)
 
     simulate(2, lambda t: body(t) if t.rank == 0 else None)
-
-
-def test_rows_must_be_rows_of_a_table():
-    def body(t):
-        params = weights(4)
-        if t.rank == 0:
-            Server(t, params, 1, ASYNC, OPTIMIZERS["sgd"], params).serve()
-            return
-        with Worker(t, params, 1, params) as worker:
-            for bad in ([4], [-1, 2], [0.5]):
-                with pytest.raises(IndexError, match="rank 1: rows of this table"):
-                    worker.pull({params[0]: bad})
-            with pytest.raises(ValueError, match=r"rows for a tensor of shape \(3,\)"):
-                worker.pull({weights(3)[0]: [0]})
-            with pytest.raises(RuntimeError, match="pull before the first push_difference"):
-                worker.push_difference()
-
-    simulate(2, body)
 
 
 def test_sync_refuses_a_second_push_without_a_pull():
