@@ -40,7 +40,7 @@ from common import (
 
 import minidl
 from minidl import amp, comm, memory, nn, optim
-from minidl.comm import links, naive, simulate
+from minidl.comm import links_text, naive, simulate
 from minidl.comm.ledger import Ledger
 from minidl.comm.throttled import Throttled
 from minidl.nn import functional as F
@@ -189,7 +189,7 @@ def worker(args):
     """One rank: all contestants take turns; rank 0 writes {name: seconds}."""
     t = plain = comm.world()
     if args.worker == "throttled":
-        t = Throttled(t, links.parse(args.net, t.size))
+        t = Throttled(t, links_text.parse(args.net, t.size))
     x, y = batch(t.rank, args.rows, LARGE[1])
     steps = {name: ours(t, name, x, y) for name in STAGES}
     if args.worker == "torch":
@@ -237,7 +237,7 @@ def main():
           f"{args.rows} x {LARGE[1]} bytes a rank, one thread a rank")
     figures = dict(parameters=X, rows=args.rows, net=args.net, bytes=bytes_table())
     figures["throttled_s"] = run(args, "throttled", 4)
-    _, beta = links.parse(args.net, 4).link(0, 1)
+    _, beta = links_text.parse(args.net, 4).link(0, 1)
     figures["unit_modelled_s"] = beta * 4 * X * 3 / 4
     print(f"\nmodelled: a unit, (n-1)/n X, of 4 ranks takes "
           f"{1e3 * figures['unit_modelled_s']:.0f} ms; data parallelism and stages 1, 2 send two, "

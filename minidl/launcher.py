@@ -55,7 +55,7 @@ class LaunchError(Exception):
 def run(script, arguments, n, threads=None, mpiexec=None, net=None):
     """Run a Python script on n MPI ranks; returns its exit status, 130 after ctrl-C.
 
-    net   a network to imitate, as links.parse reads it; `comm.world()` finds it in MINIDL_NET
+    net   a network to imitate, as links_text.parse reads it; `comm.world()` finds it in MINIDL_NET
     """
     if not Path(script).is_file():
         raise LaunchError(f"there is no file {script} in {os.getcwd()}")
@@ -67,10 +67,10 @@ def run(script, arguments, n, threads=None, mpiexec=None, net=None):
         )
     env = environment(n, threads)
     if net is not None:
-        from minidl.comm import links  # here: every rank runs this file, few need to read a network
+        from minidl.comm import links_text  # here: every rank runs this file, few need it
 
         try:
-            links.parse(net, n)
+            links_text.parse(net, n)
         except ValueError as error:
             raise LaunchError(f"--net: {error}") from None
         env["MINIDL_NET"] = net

@@ -7,6 +7,7 @@ Ranks and the network
     sim.py          ranks as greenlets in one process, with a modelled clock
     scheduler.py    which simulated rank runs next; the deadlock report
     links.py        alpha and beta of every pair, nodes, shared NICs, stragglers
+    links_text.py   the same as a line of text
     mpi.py          ranks as MPI processes
     abort.py        one rank that fails ends all
     throttled.py    MPI made as slow as a given network

@@ -2,7 +2,7 @@
 
     Links.uniform(50e-6, 8e-9)                          every pair: 50 us, 1 Gbit/s
     Links.nodes(4, intra=(1e-6, 1e-10), inter=(50e-6, 8e-9), straggler={5: 3.0})
-    parse("nodes=2, intra=10Gbit,5us, inter=1Gbit,50us", n=8)
+    links_text.parse("nodes=2, intra=10Gbit,5us, inter=1Gbit,50us", n=8)
 
 A message of b bytes over a link (alpha, beta) occupies one port at each end for b*beta; the first
 byte travels for alpha (Hockney 1994; the picture is in sim.py). A port serves one message at a
@@ -17,25 +17,12 @@ time, at the rate of that message's link, and sends and receives at once. Which 
 A straggler is a rank whose computing (`t.compute`) takes so many times longer. The simulator
 (sim.py) moves its clock by this description; Throttled (throttled.py) slows real messages to it.
 
-The text that `parse` and `minidl run --net` read, spaces or not; `str(links)` writes it, where the
-nodes are blocks of ranks:
-
-    network  = (link | "nodes=" sizes ",intra=" link ",inter=" link) {"," more}
-    link     = number ("" | "k" | "M" | "G" | "T") "bit," number ("ns" | "us" | "ms" | "s")
-    sizes    = how many nodes, in blocks of ranks as equal as can be | size "+" size {"+" size}
-    more     = "nic=" ("node" | "rank")
-             | from "-" to "=" link                              one pair, in that direction
-             | "straggler=" rank ":" times {"+" rank ":" times}
-
 Test: tests/comm/test_links.py   Tutorial: tutorials/08_topologies.py
 """
 
 import math
-import re
 from dataclasses import dataclass
 from typing import NamedTuple
-
-from . import chunks
 
 
 class Link(NamedTuple):
@@ -45,13 +32,13 @@ class Link(NamedTuple):
     beta: float
 
     def __str__(self):
-        rate = _with_unit(8 / self.beta, _RATES) + "bit/s" if self.beta else "infinite bit/s"
-        return f"{rate}, {_with_unit(self.alpha, _TIMES)}s"
+        rate = _with_unit(8 / self.beta, RATES) + "bit/s" if self.beta else "infinite bit/s"
+        return f"{rate}, {_with_unit(self.alpha, TIMES)}s"
 
 
 @dataclass(frozen=True)
 class Links:
-    """The network of n ranks; made by `uniform`, `nodes` or `parse`. Immutable.
+    """The network of n ranks; made by `uniform`, `nodes` or `links_text.parse`. Immutable.
 
     intra       the Link between ranks of one node; between all ranks where there are no nodes
     inter       the Link between nodes
@@ -166,113 +153,6 @@ class Port:
         return done
 
 
-# -- the text form
-
-# Powers of ten: float("50e-6") is the nearest number, 50 * 1e-6 is not.
-_RATES = {"T": 12, "G": 9, "M": 6, "k": 3, "": 0}
-_TIMES = {"": 0, "m": -3, "u": -6, "n": -9}
-_NUMBER = r"(\d+\.?\d*|\.\d+)"
-_RATE = re.compile(_NUMBER + r"([TGMk]?)bit(?:/s)?")
-_TIME = re.compile(_NUMBER + r"([mun]?)s")
-_PAIR = re.compile(r"(\d+)-(\d+)")
-_KEYS = ("", "nodes", "intra", "inter", "nic", "straggler")
-
-
-def parse(text, n):
-    """The Links of n ranks that `text` describes; the grammar is at the top of this file."""
-    try:
-        links = _parse(_items(re.sub(r"\s", "", text)), n)
-        links.check_ranks(n)
-    except ValueError as error:
-        raise ValueError(
-            f"the network {text!r} for {n} ranks: {error}. Write it like '1Gbit,50us' or "
-            "'nodes=2,intra=10Gbit,5us,inter=1Gbit,50us'"
-        ) from None
-    return links
-
-
-def _items(text):
-    """{key: value}; the link of all pairs has the key "". A latency belongs to the rate before."""
-    items = {}
-    key = None
-    for word in text.split(","):
-        if _TIME.fullmatch(word) and key is not None:
-            items[key] += "," + word
-            continue
-        key, _, value = word.rpartition("=")
-        if key in items:
-            raise ValueError(f"got {key + '=' if key else 'a link of all pairs'} twice")
-        if key not in _KEYS and not _PAIR.fullmatch(key):
-            raise ValueError(f"got {key}=, wanted one of {'=, '.join(_KEYS[1:])}= or a pair (0-1=)")
-        items[key] = value
-    return items
-
-
-def _parse(items, n):
-    pairs = {
-        (int(m[1]), int(m[2])): _parse_link(value)
-        for key, value in items.items()
-        if (m := _PAIR.fullmatch(key))
-    }
-    straggler = _parse_straggler(items["straggler"]) if "straggler" in items else None
-    if "nodes" not in items:
-        if "" not in items or {"intra", "inter", "nic"} & set(items):
-            raise ValueError("without nodes=, wanted a link for all pairs, no intra=, inter=, nic=")
-        return Links.uniform(*_parse_link(items[""]), pairs, straggler)
-    if "" in items or not {"intra", "inter"} <= set(items):
-        raise ValueError("with nodes=, wanted intra= and inter=, and no link for all pairs")
-    intra, inter = _parse_link(items["intra"]), _parse_link(items["inter"])
-    groups = _parse_sizes(items["nodes"], n)
-    return Links.nodes(groups, intra, inter, items.get("nic", "node"), pairs, straggler)
-
-
-def _parse_link(text):
-    rate, _, latency = text.partition(",")
-    rate, latency = _RATE.fullmatch(rate), _TIME.fullmatch(latency)
-    if not rate or not latency or not float(rate[1]):
-        raise ValueError(f"wanted a rate and a latency such as 1Gbit,50us; got {text!r}")
-    rate = float(f"{rate[1]}e{_RATES[rate[2]]}")
-    return Link(float(f"{latency[1]}e{_TIMES[latency[2]]}"), 8 / rate)
-
-
-def _parse_sizes(text, n):
-    """'2' or '3+1' as the ranks of each node."""
-    if not re.fullmatch(r"[1-9]\d*(\+[1-9]\d*)*", text):
-        raise ValueError(f"nodes= wants their number, 2, or their sizes, 3+1; got {text!r}")
-    sizes = [int(size) for size in text.split("+")]
-    if len(sizes) == 1:
-        if sizes[0] > n:
-            raise ValueError(f"nodes={text} is more nodes than ranks")
-        cuts = chunks.bounds(n, sizes[0])
-    else:
-        cuts = [sum(sizes[:k]) for k in range(len(sizes) + 1)]
-    return [range(a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
-
-
-def _parse_straggler(text):
-    """'2:3+5:1.5' as {2: 3.0, 5: 1.5}."""
-    parts = [re.fullmatch(r"(\d+):" + _NUMBER, part) for part in text.split("+")]
-    if not all(parts):
-        raise ValueError(f"straggler= wants rank:times, such as 2:3; got {text!r}")
-    return {int(part[1]): float(part[2]) for part in parts}
-
-
-def _sizes(node):
-    """The `nodes=` of a text: the size of each node, in order."""
-    if isinstance(node, int):
-        return f"{node} ranks each"
-    nodes = range(max(node) + 1)
-    if list(node) != sorted(node):
-        return "+".join(str([r for r, k in enumerate(node) if k == node_]) for node_ in nodes)
-    return "+".join(str(node.count(k)) for k in nodes) if len(nodes) > 1 else "1"
-
-
-def _with_unit(value, units):
-    """1e9 as '1 G': the largest unit that leaves at least 1."""
-    name, power = next(((u, p) for u, p in units.items() if value >= 0.999999 * 10**p), ("", 0))
-    return f"{value / 10**power:.6g} {name}"
-
-
 def _common(pairs, straggler):
     """The fields that every kind of Links has."""
     return {
@@ -292,3 +172,26 @@ def _checked(links):
     if links.nic not in ("node", "rank"):
         raise ValueError(f"nic is 'node' or 'rank', whose port leads out; got {links.nic!r}")
     return links
+
+
+# -- in words
+
+# Powers of ten: float("50e-6") is the nearest number, 50 * 1e-6 is not.
+RATES = {"T": 12, "G": 9, "M": 6, "k": 3, "": 0}
+TIMES = {"": 0, "m": -3, "u": -6, "n": -9}
+
+
+def _sizes(node):
+    """The `nodes=` of a text: the size of each node, in order."""
+    if isinstance(node, int):
+        return f"{node} ranks each"
+    nodes = range(max(node) + 1)
+    if list(node) != sorted(node):
+        return "+".join(str([r for r, k in enumerate(node) if k == node_]) for node_ in nodes)
+    return "+".join(str(node.count(k)) for k in nodes) if len(nodes) > 1 else "1"
+
+
+def _with_unit(value, units):
+    """1e9 as '1 G': the largest unit that leaves at least 1."""
+    name, power = next(((u, p) for u, p in units.items() if value >= 0.999999 * 10**p), ("", 0))
+    return f"{value / 10**power:.6g} {name}"

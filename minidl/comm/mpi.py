@@ -24,7 +24,7 @@ import numpy as np
 
 from .abort import abort_on_failure, end_all
 from .checks import check_array, check_peer, check_ranks, size_mismatch
-from .links import parse
+from .links_text import parse
 from .throttled import Throttled
 from .transport import Request, Transport
 from .window import HEADER, Flags, NoSharedMemory
@@ -39,7 +39,7 @@ def world(part_bytes=PART_BYTES):
     RuntimeError if MPI was started without thread support, or by the launcher of another MPI.
 
     The environment variable MINIDL_NET, which `minidl run --net` sets and nothing else reads, is a
-    network to imitate (links.py): the transport is then a throttled one.
+    network to imitate (links_text.py): the transport is then a throttled one.
     """
     from mpi4py import MPI
 
