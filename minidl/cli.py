@@ -3,7 +3,8 @@
 minidl run -n 4 script.py ...            start a script on 4 MPI ranks           launcher.py
 minidl doctor                            what is installed, how to repair it     doctor.py
 minidl doctor --links 2 4                latency and speed between the ranks   doctor_links.py
-minidl exercise | check | solution NN    the exercises of the tutorials          exercise.py
+minidl exercise | solution NN            the exercises of the tutorials          exercise.py
+minidl check NN                          grades yours                      exercise_grade.py
 minidl kernel check my.cu                does it compile, for CPU and GPU        cuda/tool.py
 minidl kernel run my_test.py             runs it with every launch watched       cuda/tool.py
 """
@@ -187,9 +188,9 @@ def _exercise(args):
 
 
 def _check(args):
-    from minidl import exercise
+    from minidl import exercise_grade
 
-    return _refusable("check", exercise.check, args.number)
+    return _refusable("check", exercise_grade.check, args.number)
 
 
 def _solution(args):

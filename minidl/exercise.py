@@ -1,4 +1,4 @@
-'''Exercises are regions of the tutorials: blank them, check a student's, show the solution.
+'''Exercises are regions of the tutorials: blank them, show the solution.
 
     # >>> exercise 06a: reduce-scatter          (`//` instead of `#` in a .cu file)
     # What to do, in a comment: it stays in the blank.
@@ -6,49 +6,27 @@
     # <<<
 
     minidl exercise 06    tutorials/06_ring.py with its regions blanked  ->  work/06_ring.py
-    minidl check 06       runs tutorials/graders/06_ring.py against work/06_ring.py
+    minidl check 06       grades work/06_ring.py: exercise_grade.py
     minidl solution 06    the difference between work/06_ring.py and tutorials/06_ring.py
 
-So there is one source of truth, the tutorial that runs. A grader is a generator that is given the
-student's file as a module, yields a line for every check that held, and raises Wrong, with a
-message that helps, at the first that did not:
-
-    def grade_06a(student):
-        """What is checked, in a sentence."""
-        yield "3 ranks, 10 elements"
-
-Beside it stand the wrong answers that it must reject, WRONG = {"06a": {"name": (code, "words of the
-message")}}.
-
-Test: tests/test_exercise.py (the machinery), tests/tutorials/test_exercises.py (every solution,
-blank and wrong answer)
+So there is one source of truth, the tutorial that runs.     Test: tests/test_exercise.py
 '''
 
 import difflib
-import faulthandler
-import importlib.util
 import os
 import re
-import signal
-import subprocess
 import sys
-import traceback
 from collections import namedtuple
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 WORK = Path("work")
-DEADLINE = 60  # seconds for one check: the slowest takes a tenth of that, a hang takes for ever
 
 _START = re.compile(r"^\s*(?:#|//) >>> exercise (\d\d[a-z]): (.+?)\s*$")
 _STOP = re.compile(r"^\s*(?:#|//) <<<\s*$")
 
 # A region is lines[start:stop]; `start` counts from 0, so it is also the line number of its mark.
 Region = namedtuple("Region", "id title start stop")
-
-
-class Wrong(AssertionError):
-    """The student's answer is wrong, and this says how."""
 
 
 class ExerciseError(Exception):
@@ -128,11 +106,11 @@ def tutorials(root=ROOT):
             f"there is no folder {folder}: exercises need a clone of the repository, "
             "installed with pip install -e"
         )
-    in_kernels = {r.id[:2] for k in (root / "kernels").glob("*.cu") for r in regions(_read(k), k)}
+    in_kernels = {r.id[:2] for k in (root / "kernels").glob("*.cu") for r in regions(read(k), k)}
     return {
         path.name[:2]: path
         for path in sorted(folder.glob("[0-9][0-9]_*.py"))
-        if regions(_read(path), path) or path.name[:2] in in_kernels
+        if regions(read(path), path) or path.name[:2] in in_kernels
     }
 
 
@@ -144,45 +122,29 @@ def sources(number, root=ROOT):
     kernels = sorted((root / "kernels").glob("*.cu"))
     return [
         known[number],
-        *(k for k in kernels if any(r.id[:2] == number for r in regions(_read(k), k))),
+        *(k for k in kernels if any(r.id[:2] == number for r in regions(read(k), k))),
     ]
 
 
-def grader(number, root=ROOT):
-    """The grader of a tutorial, as a module."""
-    return load(root / "tutorials" / "graders" / sources(number, root)[0].name)
-
-
-def load(path):
-    """Run a Python file as a module; its name may start with a digit."""
-    name = "exercise_" + re.sub(r"\W", "_", str(path))
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # as `import` does: the file's functions must find their own module
-    spec.loader.exec_module(module)
-    return module
-
-
-def _read(path):
+def read(path):
     return Path(path).read_text(encoding="utf-8")
 
 
-# -- the three commands; each returns the exit status
+# -- the commands; each returns the exit status
 
 
 def write(number, force=False, root=ROOT, work=WORK):
     """`minidl exercise NN`: write the blanked files; never over a student's work unless `force`."""
     pairs = [(source, work / source.name) for source in sources(number, root)]
     for source, path in pairs:
-        if path.exists() and _read(path) != blank(_read(source)) and not force:
+        if path.exists() and read(path) != blank(read(source)) and not force:
             raise ExerciseError(
                 f"{path} has been edited; nothing was written. To start again and lose it: "
                 f"minidl exercise {number} --force"
             )
-    work.mkdir(exist_ok=True)
     for source, path in pairs:
-        text = blank(_read(source))
-        path.write_text(text, encoding="utf-8")
+        text = blank(read(source))
+        _replace(path, text)
         print(f"wrote {path}")
         for region in regions(text):
             print(f"  exercise {region.id}, line {region.start}: {region.title}")
@@ -190,11 +152,28 @@ def write(number, force=False, root=ROOT, work=WORK):
     return 0
 
 
+def _replace(path, text):
+    """Write the file, whole or not at all."""
+    unfinished = path.with_name(path.name + ".tmp")
+    try:
+        path.parent.mkdir(exist_ok=True)
+        try:
+            unfinished.write_text(text, encoding="utf-8")
+            unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+    except OSError as error:
+        raise ExerciseError(
+            f"cannot write {path} in {os.getcwd()}: {error.strerror}. Make room, or go to a folder "
+            "where you may write"
+        ) from None
+
+
 def listing(root=ROOT):
     """`minidl exercise`: what there is."""
     for number in tutorials(root):
         for source in sources(number, root):
-            for region in regions(_read(source)):
+            for region in regions(read(source)):
                 print(f"{region.id}  {region.title:40s} {source.relative_to(root)}")
     return 0
 
@@ -204,7 +183,7 @@ def solution(number, root=ROOT, work=WORK):
     same = True
     for source in sources(number, root):
         path = work / source.name
-        theirs, ours = _read(_existing(path, number)), _read(source)
+        theirs, ours = read(existing(path, number)), read(source)
         sys.stdout.writelines(
             difflib.unified_diff(
                 theirs.splitlines(True),
@@ -219,100 +198,8 @@ def solution(number, root=ROOT, work=WORK):
     return 0
 
 
-def _existing(path, number):
+def existing(path, number):
+    """`path`, a student's file, which is there."""
     if not path.exists():
         raise ExerciseError(f"{path} does not exist; write it first: minidl exercise {number}")
     return path
-
-
-def check(number, root=ROOT, work=WORK, deadline=DEADLINE):
-    """`minidl check NN` or `minidl check NNa`: grade the student's file alone; 0 if all pass.
-
-    In a process of its own: after `deadline` seconds it is stopped and shows where it was."""
-    path = _existing(work / sources(number[:2], root)[0].name, number[:2])
-    command = [sys.executable, "-m", "minidl.exercise", number, str(root), str(path), str(deadline)]
-    # a session of its own, so that whatever the student's code started ends with it
-    child = subprocess.Popen(command, start_new_session=True)
-    try:
-        return child.wait(timeout=deadline)
-    except subprocess.TimeoutExpired:
-        print(
-            f"FAILED: no answer within {deadline} s. The stack above shows where it was: an "
-            "endless loop?"
-        )
-        return 1
-    finally:
-        if child.poll() is None:
-            os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-
-
-def grade(number, root, path):
-    """Run the graders of `number` ("06": all, "06a": one) on a file; the exit status."""
-    graders = grader(number[:2], root)
-    names = [name[len("grade_") :] for name in vars(graders) if name.startswith("grade_" + number)]
-    if not names:
-        raise ExerciseError(f"there is no exercise {number}; run: minidl exercise")
-    print(f"checking {path}")
-    try:
-        student = load(path)
-    except Exception as error:
-        print("FAILED: the file cannot be imported.\n" + _explain(error, path))
-        return 1
-    passed = {
-        name: _grade_one(getattr(graders, "grade_" + name), name, student, path) for name in names
-    }
-    print("\n" + ", ".join(f"{name} {'passed' if ok else 'FAILED'}" for name, ok in passed.items()))
-    return 0 if all(passed.values()) else 1
-
-
-def _grade_one(grade_fn, name, student, path):
-    print(f"\nexercise {name}: {grade_fn.__doc__.strip().splitlines()[0]}", flush=True)
-    try:
-        for held in grade_fn(student):
-            print(f"  ok    {held}", flush=True)
-    except Exception as error:
-        print("  FAILED\n" + _explain(error, path), flush=True)
-        return False
-    return True
-
-
-def _explain(error, path):
-    """What went wrong, for a student: no frames of the grader or of the framework."""
-    while error.__cause__ is not None and not isinstance(error, Wrong):
-        error = error.__cause__  # RankFailed: the rank's own exception follows
-    if isinstance(error, NotImplementedError):  # the blank's: its text says all
-        line = traceback.extract_tb(error.__traceback__)[-1].lineno
-        return f"    {Path(path).name}, line {line}: {error}"
-    lines = (
-        []
-        if isinstance(error, Wrong)
-        else [
-            f"{Path(frame.filename).name}, line {frame.lineno}, in {frame.name}: {frame.line}"
-            for frame in traceback.extract_tb(error.__traceback__)
-            if frame.filename == os.path.abspath(path) or frame.filename == str(path)
-        ]
-    )
-    if isinstance(error, SyntaxError):
-        lines.append(f"{Path(path).name}, line {error.lineno}: {(error.text or '').strip()}")
-    kind = "" if isinstance(error, Wrong) else f"{type(error).__name__}: "
-    return "\n".join(
-        "    " + line for text in [*lines, kind + str(error)] for line in text.splitlines()
-    )
-
-
-def main(argv):
-    number, root, path, deadline = argv
-    faulthandler.dump_traceback_later(max(float(deadline) - 0.5, 0.1))  # before the parent ends us
-    try:
-        return grade(number, Path(root), Path(path))
-    except ExerciseError as error:
-        print(f"minidl check: {error}", file=sys.stderr)
-        return 2
-
-
-if __name__ == "__main__":
-    # as an imported module: the graders' `Wrong` is minidl.exercise.Wrong, not __main__.Wrong
-    from minidl import exercise
-
-    sys.exit(exercise.main(sys.argv[1:]))

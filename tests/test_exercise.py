@@ -4,7 +4,7 @@ The real exercises: tests/tutorials/test_exercises.py"""
 
 import pytest
 
-from minidl import exercise
+from minidl import exercise, exercise_grade
 
 TUTORIAL = '''"""07  A tutorial."""
 
@@ -31,7 +31,7 @@ if (i < n) y[i] = x[i];
 """
 
 GRADER = '''
-from minidl.exercise import Wrong
+from minidl.exercise_grade import Wrong
 
 def grade_07a(student):
     """double doubles."""
@@ -64,7 +64,7 @@ def _write(place, text, number="07", **options):
     exercise.write(number, root=place)
     path = place.parent / "work" / "07_numbers.py"
     path.write_text(text)
-    return exercise.check(number, root=place, **options)
+    return exercise_grade.check(number, root=place, **options)
 
 
 def test_a_region_is_found_with_its_place_and_title():
@@ -111,6 +111,27 @@ def test_filling_a_region_with_its_own_body_changes_nothing():
         for r in exercise.regions(TUTORIAL)
     }
     assert exercise.fill(TUTORIAL, answers) == TUTORIAL
+
+
+def test_a_mistake_is_code_or_what_to_replace_in_the_solution():
+    whole = exercise_grade.mistaken(TUTORIAL, "07a", "return x")
+    assert "    # >>> exercise 07a: twice\n    return x\n    # <<<\n" in whole
+    edited = exercise_grade.mistaken(TUTORIAL, "07a", {"x + x": "x * x"})
+    assert edited == TUTORIAL.replace("x + x", "x * x")
+    with pytest.raises(ValueError, match="07a: 'x' is 3 times in the solution"):
+        exercise_grade.mistaken(TUTORIAL, "07a", {"x": "y"})
+    assert exercise_grade.mistaken(KERNEL, "07a", {"x + x": "x"}) == KERNEL, "not its file"
+
+
+def test_a_grader_finds_its_tutorial(place):
+    solution = exercise_grade.solution(str(place / "tutorials" / "graders" / "07_numbers.py"))
+    assert solution.double(4) == 8
+
+
+def test_what_cannot_be_written_is_said_and_leaves_nothing(place):
+    (place.parent / "work").write_text("a file where the folder should be")
+    with pytest.raises(exercise.ExerciseError, match="cannot write work/07_numbers.py in .*: File"):
+        exercise.write("07", root=place)
 
 
 def test_exercise_writes_the_blank_of_tutorial_and_kernel(place, capsys):
@@ -161,8 +182,8 @@ def test_check_says_what_is_wrong_and_goes_on_to_the_next_exercise(place, capfd)
 def test_check_of_one_exercise_ignores_the_others(place):
     text = TUTORIAL.replace("3 * x", "1 / 0")
     assert _write(place, text, "07") == 1
-    assert exercise.check("07a", root=place) == 0
-    assert exercise.check("07b", root=place) == 1
+    assert exercise_grade.check("07a", root=place) == 0
+    assert exercise_grade.check("07b", root=place) == 1
 
 
 def test_an_exception_is_shown_with_the_students_line_alone(place, capfd):
@@ -180,9 +201,9 @@ def test_a_file_that_python_cannot_read_fails_with_its_line(place, capfd):
 
 def test_an_endless_loop_is_stopped_and_its_line_shown(place, capfd):
     text = TUTORIAL.replace("    y = x + x  # not a hint\n", "    while True: x\n")
-    assert _write(place, text, deadline=3) == 1
+    assert _write(place, text, deadline=2) == 1
     out, err = capfd.readouterr()
-    assert "no answer within 3 s" in out
+    assert "no answer within 2 s" in out
     assert "07_numbers.py" in err and "line 8 in double" in err
 
 
@@ -202,7 +223,7 @@ def test_solution_is_a_diff_from_the_work_to_the_tutorial(place, capsys):
             lambda root: exercise.write("08", root=root),
             "tutorial 08 has no exercise; these have: 07",
         ),
-        (lambda root: exercise.check("07", root=root), "write it first: minidl exercise 07"),
+        (lambda root: exercise_grade.check("07", root=root), "write it first: minidl exercise 07"),
         (lambda root: exercise.solution("07", root=root), "write it first: minidl exercise 07"),
         (lambda root: exercise.write("07", root=root / "nowhere"), "need a clone"),
     ],

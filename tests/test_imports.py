@@ -43,7 +43,8 @@ MAY_IMPORT = {
     "data": "random backend",
     "durable": "",
     "snapshot": "durable parallel comm random backend",
-    "exercise": ANYTHING,
+    "exercise": "",
+    "exercise_grade": "exercise",
     "tutorial": ANYTHING,  # what the scripts in tutorials/ share
     "tutorial_table": "",
     "tutorial_out": "",

@@ -3,7 +3,7 @@
 import numpy as np
 
 import minidl
-from minidl.exercise import Wrong
+from minidl.exercise_grade import Wrong
 from minidl.gradcheck import GradcheckError, gradcheck
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 import minidl
 from minidl import cuda
-from minidl.exercise import Wrong
+from minidl.exercise_grade import Wrong
 
 SHAPES = [(1, 1, 32), (3, 100, 64), (2, 257, 128)]  # rows, columns, threads in a block
 

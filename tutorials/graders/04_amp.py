@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 import minidl
-from minidl.exercise import Wrong
+from minidl.exercise_grade import Wrong, solution
 
 
 def grade_04a(student):
@@ -19,21 +19,16 @@ def grade_04a(student):
     }
     for what, (interval, overflows) in traces.items():
         scaler = student.DynamicLossScaler(2.0**16, interval)
-        scale, good, skipped = 2.0**16, 0, 0
+        wanted = solution(__file__).DynamicLossScaler(2.0**16, interval)
         for step, overflow in enumerate(overflows):
             scaler.update(bool(overflow))
-            good = 0 if overflow else good + 1
-            skipped += overflow
-            if overflow:
-                scale /= 2
-            elif good == interval:
-                scale, good = scale * 2, 0
+            wanted.update(bool(overflow))
             done = f"{what}: after step {step + 1} of {overflows[: step + 1][-8:]} (1: overflow)"
-            if scaler.scale != scale:
-                raise Wrong(f"{done} with interval {interval} the scale should be {scale:g}, is "
-                            f"{scaler.scale:g}")
-            if scaler.skipped != skipped:
-                raise Wrong(f"{done} {skipped} steps were skipped; self.skipped says "
+            if scaler.scale != wanted.scale:
+                raise Wrong(f"{done} with interval {interval} the scale should be "
+                            f"{wanted.scale:g}, is {scaler.scale:g}")
+            if scaler.skipped != wanted.skipped:
+                raise Wrong(f"{done} {wanted.skipped} steps were skipped; self.skipped says "
                             f"{scaler.skipped}")
         yield what
 
@@ -130,7 +125,8 @@ def _trains(student):
 
     single = np.zeros((8, 3), np.float32)
     weights, masters = _arrays([single])
-    scaler = _Scaler(2.0**24)
+    # the tutorial's, so that 04b can be right before 04a is
+    scaler = solution(__file__).DynamicLossScaler(2.0**24, interval=100)
     for step in range(41):
         if step != 7:
             single -= lr * gradient(single)
@@ -146,59 +142,26 @@ def _trains(student):
                     f"the first, {at_start:.4f}; it is {loss(weights[0]):.4f}")
 
 
-class _Scaler:
-    """So that 04b can be right before 04a is."""
-
-    def __init__(self, scale):
-        self.scale = scale
-
-    def update(self, overflow):
-        if overflow:
-            self.scale /= 2
-
-
 # {exercise: {name of the mistake: (what stands in the region, words of the message that it must
 # get)}}
 WRONG = {
     "04a": {
         "an overflow does not begin the count anew": (
-            """
-if overflow:
-    self.scale /= 2
-    self.skipped += 1
-    return
-self.good_steps += 1
-if self.good_steps == self.interval:
-    self.scale *= 2
-    self.good_steps = 0
-""",
+            {"    self.scale /= 2\n    self.good_steps = 0\n": "    self.scale /= 2\n"},
             "the scale should be",
         ),
         "doubles at every good step from the interval on": (
-            """
-if overflow:
-    self.scale /= 2
-    self.good_steps = 0
-    self.skipped += 1
-    return
-self.good_steps += 1
-if self.good_steps >= self.interval:
-    self.scale *= 2
-""",
+            {"self.good_steps == self.interval": "self.good_steps >= self.interval",
+             "    self.scale *= 2\n    self.good_steps = 0\n": "    self.scale *= 2\n"},
             "the scale should be",
         ),
         "one step late": (
-            """
-if overflow:
-    self.scale /= 2
-    self.good_steps = 0
-    self.skipped += 1
-    return
-if self.good_steps == self.interval:
-    self.scale *= 2
-    self.good_steps = 0
-self.good_steps += 1
-""",
+            {"self.good_steps += 1\n": "",
+             "    self.scale *= 2\n"
+             "    self.good_steps = 0\n":
+              "    self.scale *= 2\n"
+              "    self.good_steps = 0\n"
+              "self.good_steps += 1\n"},
             "the scale should be",
         ),
         "forgets to count the skipped steps": (
@@ -213,115 +176,48 @@ elif self.good_steps == self.interval:
             "self.skipped says 0",
         ),
         "falls by a tenth": (
-            """
-if overflow:
-    self.scale *= 0.9
-    self.good_steps = 0
-    self.skipped += 1
-    return
-self.good_steps += 1
-if self.good_steps == self.interval:
-    self.scale *= 2
-    self.good_steps = 0
-""",
+            {"self.scale /= 2": "self.scale *= 0.9"},
             "the scale should be",
         ),
     },
     "04b": {
         "unscales after clipping": (
-            """
-wide = [g.astype(np.float32) for g in grads]
-if not all(np.isfinite(g).all() for g in wide):
-    return True
-norm = math.sqrt(sum(float((g.astype(np.float64) ** 2).sum()) for g in wide))
-factor = np.float32(lr * min(1.0, max_norm / norm) / scale)
-for weight, master, g in zip(weights, masters, wide, strict=True):
-    master -= factor * g
-    weight[...] = master
-return False
-""",
+            {" / np.float32(scale)": "",
+             "master -= factor * g": "master -= factor * g / np.float32(scale)"},
             "the unscaled gradients",
         ),
         "forgets the master weights": (
-            """
-unscaled = [g.astype(np.float32) / np.float32(scale) for g in grads]
-if not all(np.isfinite(g).all() for g in unscaled):
-    return True
-norm = math.sqrt(sum(float((g.astype(np.float64) ** 2).sum()) for g in unscaled))
-factor = np.float32(lr * min(1.0, max_norm / norm))
-for weight, master, g in zip(weights, masters, unscaled, strict=True):
-    weight[...] = weight - factor * g
-    master[...] = weight
-return False
-""",
+            {"    master -= factor * g\n"
+             "    weight[...] = master\n":
+              "    weight[...] = weight - factor * g\n"
+              "    master[...] = weight\n"},
             "master 0 is off",
         ),
         "unscales in fp16": (
-            """
-unscaled = [(g * np.float16(1 / scale)).astype(np.float32) for g in grads]
-if not all(np.isfinite(g).all() for g in unscaled):
-    return True
-norm = math.sqrt(sum(float((g.astype(np.float64) ** 2).sum()) for g in unscaled))
-factor = np.float32(lr * min(1.0, max_norm / norm) if norm else lr)
-for weight, master, g in zip(weights, masters, unscaled, strict=True):
-    master -= factor * g
-    weight[...] = master
-return False
-""",
+            {"g.astype(np.float32) / np.float32(scale)":
+              "(g * np.float16(1 / scale)).astype(np.float32)"},
             "did not move",
         ),
         "updates before it looks for inf": (
-            """
-unscaled = [g.astype(np.float32) / np.float32(scale) for g in grads]
-norm = math.sqrt(sum(float((g.astype(np.float64) ** 2).sum()) for g in unscaled))
-factor = np.float32(lr * min(1.0, max_norm / norm))
-for weight, master, g in zip(weights, masters, unscaled, strict=True):
-    if not np.isfinite(g).all():
-        return True
-    master -= factor * g
-    weight[...] = master
-return False
-""",
+            {"if not all(np.isfinite(g).all() for g in unscaled):\n    return True\n": "",
+             "    master -= factor * g\n":
+              "    if not np.isfinite(g).all():\n"
+              "        return True\n"
+              "    master -= factor * g\n"},
             "must change nothing",
         ),
         "does not look for nan": (
-            """
-unscaled = [g.astype(np.float32) / np.float32(scale) for g in grads]
-if any(np.isinf(g).any() for g in unscaled):
-    return True
-norm = math.sqrt(sum(float((g.astype(np.float64) ** 2).sum()) for g in unscaled))
-factor = np.float32(lr * min(1.0, max_norm / norm))
-for weight, master, g in zip(weights, masters, unscaled, strict=True):
-    master -= factor * g
-    weight[...] = master
-return False
-""",
+            {"not all(np.isfinite(g).all()": "any(np.isinf(g).any()"},
             "a gradient is nan",
         ),
         "does not copy the masters down": (
-            """
-unscaled = [g.astype(np.float32) / np.float32(scale) for g in grads]
-if not all(np.isfinite(g).all() for g in unscaled):
-    return True
-norm = math.sqrt(sum(float((g.astype(np.float64) ** 2).sum()) for g in unscaled))
-factor = np.float32(lr * min(1.0, max_norm / norm))
-for master, g in zip(masters, unscaled, strict=True):
-    master -= factor * g
-return False
-""",
+            {"    weight[...] = master\n": ""},
             "copy it down",
         ),
         "clips every gradient alone": (
-            """
-unscaled = [g.astype(np.float32) / np.float32(scale) for g in grads]
-if not all(np.isfinite(g).all() for g in unscaled):
-    return True
-for weight, master, g in zip(weights, masters, unscaled, strict=True):
-    norm = math.sqrt(float((g.astype(np.float64) ** 2).sum()))
-    master -= np.float32(lr * min(1.0, max_norm / norm)) * g
-    weight[...] = master
-return False
-""",
+            {"    master -= factor * g\n":
+              "    norm = math.sqrt(float((g.astype(np.float64) ** 2).sum()))\n"
+              "    master -= np.float32(lr * min(1.0, max_norm / norm)) * g\n"},
             "all of them together",
         ),
     },

@@ -5,9 +5,8 @@ import itertools
 import numpy as np
 
 import minidl
-from minidl import memory, nn
-from minidl.exercise import Wrong
-from minidl.recompute import recompute_sequential
+from minidl import nn
+from minidl.exercise_grade import Wrong, solution
 
 
 def grade_05a(student):
@@ -16,7 +15,8 @@ def grade_05a(student):
                    [8, 64, 8, 64, 8, 64]):
         sizes = [4 * 16 * width for width in widths]
         cuts = list(_all_cuts(len(widths) - 1))
-        least, full = min(_peak(sizes, cut) for cut in cuts), sum(sizes)
+        peak_bytes = solution(__file__).peak_bytes
+        least, full = min(peak_bytes(sizes, cut) for cut in cuts), sum(sizes)
         for budget in (least, (least + full) // 2, full):
             _check(student, widths, sizes, cuts, budget)
         yield f"widths {', '.join(map(str, widths))}: the least budget, a middle one, all"
@@ -34,31 +34,20 @@ def _check(student, widths, sizes, cuts, budget):
     if [i for start, stop, _ in segments for i in range(start, stop)] != list(range(n)):
         raise Wrong(f"{named}: {segments} does not hold every layer once, in order")
     twice = sum(stop - start for start, stop, again in segments if again)
-    peak, gradients = _measure(widths, segments)
+    peak = _peak_by_ledger(widths, segments)
     if peak > budget:
         raise Wrong(f"{named}: {segments} holds {peak} bytes at its peak, by the ledger")
-    if any((g != w).any() for g, w in zip(gradients, _measure(widths, [(0, n, False)])[1],
-                                          strict=True)):
-        raise Wrong(f"{named}: the gradients are not those without recompute")
     least = min(sum(b - a for a, b, again in cut if again) for cut in cuts
-                if _peak(sizes, cut) <= budget)
+                if solution(__file__).peak_bytes(sizes, cut) <= budget)
     if twice != least:
         raise Wrong(f"{named}: {segments} runs {twice} layers twice; {least} are enough")
 
 
-def _measure(widths, segments):
-    """(peak by the ledger, gradients), by the library's recompute: 05a can be right before 05b."""
-    minidl.manual_seed(0)
-    layers = [nn.Sequential(nn.Linear(a, b, bias=False), nn.Tanh())
-              for a, b in itertools.pairwise(widths)]
+def _peak_by_ledger(widths, segments):
+    """With the tutorial's own recompute: 05a can be right before 05b."""
+    tutorial = solution(__file__)
     x = minidl.Tensor(minidl.Generator(1).normal(16, widths[0]), requires_grad=True)
-    with memory.record() as ledger:
-        y = recompute_sequential(layers, x, segments)
-        y.backward(np.ones(y.shape, np.float32))
-    weights = sum(layer[0].weight.data.nbytes for layer in layers)
-    if ledger.most("inputs") != weights + x.data.nbytes:
-        raise AssertionError("the inputs are x and the weights")
-    return ledger.most("activations") + x.data.nbytes, [layer[0].weight.grad for layer in layers]
+    return tutorial.measure(tutorial.chain(widths), x, segments)[0] + x.data.nbytes
 
 
 def _all_cuts(n):
@@ -67,15 +56,6 @@ def _all_cuts(n):
         pairs = list(itertools.pairwise(ends))
         for flags in itertools.product((False, True), repeat=len(pairs)):
             yield [(a, b, again) for (a, b), again in zip(pairs, flags, strict=True)]
-
-
-def _peak(sizes, segments):
-    n, held, peak = len(sizes) - 1, 0, 0
-    for start, stop, again in segments:
-        result = sizes[n] if again or stop < n else 0
-        peak = max(peak, held + sum(sizes[start : stop + 1]) + result)
-        held += sizes[start] if again else sum(sizes[start:stop])
-    return peak
 
 
 def grade_05b(student):
@@ -197,53 +177,26 @@ return [(0, n - 1, False)]
     },
     "05b": {
         "forgets the dropout seed": (
-            """
-x = minidl.Tensor(x, requires_grad=True)
-y = self.block(x)
-return minidl.grad([y], [x, *self.leaves], [gy])
-""",
+            {"now = self.generator.get_state()\nself.generator.set_state(self.place)\n": "",
+             "self.generator.set_state(now)\n": ""},
             "the same random numbers",
         ),
         "leaves the generator where the replay ended": (
-            """
-self.generator.set_state(self.place)
-x = minidl.Tensor(x, requires_grad=True)
-y = self.block(x)
-return minidl.grad([y], [x, *self.leaves], [gy])
-""",
+            {"self.generator.set_state(now)\n": ""},
             "back to where it stood",
         ),
         "forgets gy": (
-            """
-now = self.generator.get_state()
-self.generator.set_state(self.place)
-x = minidl.Tensor(x, requires_grad=True)
-y = self.block(x).sum()
-self.generator.set_state(now)
-return minidl.grad([y], [x, *self.leaves], [None])
-""",
+            {"self.block(x)\n": "self.block(x).sum()\n",
+             "[x, *self.leaves], [gy]": "[x, *self.leaves], [None]"},
             "and gy",
         ),
         "no gradients for the parameters": (
-            """
-now = self.generator.get_state()
-self.generator.set_state(self.place)
-x = minidl.Tensor(x, requires_grad=True)
-y = self.block(x)
-self.generator.set_state(now)
-return (*minidl.grad([y], [x], [gy]), *[None] * len(self.leaves))
-""",
+            {"minidl.grad([y], [x, *self.leaves], [gy])\n":
+              "(*minidl.grad([y], [x], [gy]), *[None] * len(self.leaves))\n"},
             "has no gradient",
         ),
         "a new seed for every replay": (
-            """
-now = self.generator.get_state()
-minidl.manual_seed(0)
-x = minidl.Tensor(x, requires_grad=True)
-y = self.block(x)
-self.generator.set_state(now)
-return minidl.grad([y], [x, *self.leaves], [gy])
-""",
+            {"self.generator.set_state(self.place)\n": "minidl.manual_seed(0)\n"},
             "back to where it stood",
         ),
     },

@@ -7,7 +7,7 @@ from minidl.comm import chunks, ring, simulate
 from minidl.comm.ledger import Ledger
 from minidl.comm.scheduler import Deadlock
 from minidl.comm.sim import ALPHA, BETA
-from minidl.exercise import Wrong
+from minidl.exercise_grade import Wrong
 
 WORLDS = [
     (2, 10),
@@ -204,51 +204,28 @@ def _is_mean(got, g, rank, p, i):
 WRONG = {
     "06a": {
         "off by one chunk": (
-            """
-for s in range(p - 1):
-    mine = chunk[(t.rank - s) % p]
-    mine += t.sendrecv(chunk[(t.rank - s + 1) % p], right, scratch[: len(mine)], left)
-""",
+            {"chunk[(t.rank - s - 1) % p]": "chunk[(t.rank - s) % p]",
+             "chunk[(t.rank - s) % p], right": "chunk[(t.rank - s + 1) % p], right"},
             "holds that of chunk",
         ),
         "overwrites instead of adding": (
-            """
-for s in range(p - 1):
-    mine = chunk[(t.rank - s - 1) % p]
-    t.sendrecv(chunk[(t.rank - s) % p], right, mine, left)
-""",
+            {"    received = ": "    mine[...] = ", "    mine += received\n": ""},
             "added, in all p-1 steps",
         ),
         "one step too few": (
-            """
-for s in range(p - 2):
-    mine = chunk[(t.rank - s - 1) % p]
-    mine += t.sendrecv(chunk[(t.rank - s) % p], right, scratch[: len(mine)], left)
-""",
+            {"range(p - 1)": "range(p - 2)"},
             "added, in all p-1 steps",
         ),
         "one step too many": (
-            """
-for s in range(p):
-    mine = chunk[(t.rank - s - 1) % p]
-    mine += t.sendrecv(chunk[(t.rank - s) % p], right, scratch[: len(mine)], left)
-""",
+            {"range(p - 1)": "range(p)"},
             "sent 2 messages; the formula says 1",
         ),
         "sends to the left": (
-            """
-for s in range(p - 1):
-    mine = chunk[(t.rank - s - 1) % p]
-    mine += t.sendrecv(chunk[(t.rank - s) % p], left, scratch[: len(mine)], left)
-""",
+            {"% p], right": "% p], left"},
             "deadlock",
         ),
         "scratch of the wrong size": (
-            """
-for s in range(p - 1):
-    mine = chunk[(t.rank - s - 1) % p]
-    mine += t.sendrecv(chunk[(t.rank - s) % p], right, scratch, left)[: len(mine)]
-""",
+            {"scratch[: len(mine)], left)": "scratch, left)[: len(mine)]"},
             "expected",
         ),
         "sends everything": (
@@ -320,44 +297,19 @@ t.sendrecv(out, right, into, left)
     },
     "06c": {
         "forgets to divide": (
-            """
-flat = np.concatenate([p.grad.reshape(-1) for p in parameters])
-all_reduce(t, flat)
-start = 0
-for p in parameters:
-    p.grad[...] = flat[start : start + p.grad.size].reshape(p.grad.shape)
-    start += p.grad.size
-""",
+            {"flat /= t.size\n": ""},
             "the mean is wanted",
         ),
         "does not write back": (
-            """
-flat = np.concatenate([p.grad.reshape(-1) for p in parameters])
-all_reduce(t, flat)
-flat /= t.size
-""",
+            {"    p.grad[...] = flat[start : start + p.grad.size].reshape(p.grad.shape)\n": ""},
             "still this rank's own",
         ),
         "zero gradients": (
-            """
-flat = np.concatenate([np.zeros(p.grad.size) for p in parameters])
-all_reduce(t, flat)
-flat /= t.size
-start = 0
-for p in parameters:
-    p.grad[...] = flat[start : start + p.grad.size].reshape(p.grad.shape)
-    start += p.grad.size
-""",
+            {"[p.grad.reshape(-1) for p": "[np.zeros(p.grad.size) for p"},
             "is zero",
         ),
         "does not advance in the flat array": (
-            """
-flat = np.concatenate([np.resize(p.grad, p.grad.size) for p in parameters])
-all_reduce(t, flat)
-flat /= t.size
-for p in parameters:
-    p.grad[...] = flat[: p.grad.size].reshape(p.grad.shape)
-""",
+            {"    start += p.grad.size\n": ""},
             "every piece",
         ),
         "an all-reduce for every parameter": (

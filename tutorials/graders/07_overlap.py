@@ -7,7 +7,7 @@ import numpy as np
 from minidl.comm import ring, simulate
 from minidl.comm.background import Background
 from minidl.comm.ledger import Ledger
-from minidl.exercise import Wrong
+from minidl.exercise_grade import Wrong, solution
 
 SIZES = [  # bytes of each layer, the cap
     ([100] * 6, 200),
@@ -21,7 +21,8 @@ SIZES = [  # bytes of each layer, the cap
 def grade_07a(student):
     """buckets hold the layers from last to first, and close at the cap."""
     ready = student.Averager.ready
-    student.Averager.ready = _ready  # so that 07a can be right before 07b is
+    # so that 07a can be right before 07b is
+    student.Averager.ready = solution(__file__).Averager.ready
     try:
         for sizes, cap in SIZES:
             buckets = [list(bucket) for bucket in student.fill(list(sizes), cap)]
@@ -73,7 +74,7 @@ def _check_cap(buckets, sizes, cap):
 def grade_07b(student):
     """every bucket is sent once it is full, behind backward, in one order on all ranks."""
     fill, background = student.fill, student.Background
-    student.fill, student.Background = _fill, _Checked
+    student.fill, student.Background = solution(__file__).fill, _Checked
     try:
         for p in (2, 3, 4):
             _check_means(student, p, [np.arange(8)[::-1]] * p)
@@ -87,26 +88,6 @@ def grade_07b(student):
         yield _check_overlap(student)
     finally:
         student.fill, student.Background = fill, background
-
-
-def _ready(self, i):
-    self.arrived.add(i)
-    while len(self.jobs) < len(self.buckets):
-        bucket = self.buckets[len(self.jobs)]
-        if not self.arrived.issuperset(bucket):
-            break
-        self.jobs.append(self.background.submit(self.reduce, bucket))
-
-
-def _fill(sizes, cap):
-    buckets, n_bytes = [], cap
-    for layer in range(len(sizes))[::-1]:
-        if n_bytes >= cap:
-            buckets.append([])
-            n_bytes = 0
-        buckets[-1].append(layer)
-        n_bytes += sizes[layer]
-    return buckets
 
 
 class _Checked(Background):
@@ -131,7 +112,7 @@ CAP = 8 * 24
 def _check_means(student, p, orders):
     """Rank r has 16^r (1, 2, 3, ...) times the layer's number + 1: a digit for each rank."""
     base = sum(16.0**r for r in range(p)) / p
-    buckets = _fill([8 * n for n in N_ELEMS], CAP)
+    buckets = solution(__file__).fill([8 * n for n in N_ELEMS], CAP)
     in_buckets = [sum(N_ELEMS[i] for i in bucket) for bucket in buckets]
     for rank, (grads, messages, n_bytes) in enumerate(simulate(p, _average, student, orders)):
         if messages != len(buckets) * 2 * (p - 1):
@@ -166,17 +147,15 @@ def _average(t, student, orders):
     return [layer.grad for layer in layers], ledger.messages_sent, ledger.bytes_sent
 
 
-LAYERS, LAYER_S = 24, 70e-6
-
-
 def _check_overlap(student):
     """24 layers in 6 buckets on 4 ranks: what the trace says; a line for the student."""
-    spans, backward_s, step_s = simulate(4, _trace, student)[0]
-    first = spans[0][0]
-    if first[0] != LAYERS - 1:
+    args = SimpleNamespace(layers=24, layer_kib=36, layer_us=70)
+    step_s, _, spans = simulate(4, student.modelled_step, args, 6)[0]
+    first, backward_s = spans[0][0], args.layers * args.layer_us * 1e-6
+    if first[0] != args.layers - 1:
         raise Wrong(
-            f"the first all-reduce carries layer {first[0]}; layer {LAYERS - 1} was there long "
-            "before"
+            f"the first all-reduce carries layer {first[0]}; layer {args.layers - 1} was there "
+            "long before"
         )
     comm_s = sum(end - start for _, start, end in spans)
     share = (step_s - backward_s) / comm_s
@@ -190,32 +169,12 @@ def _check_overlap(student):
     return f"modelled: {share:.0%} of the all-reduces' time is exposed, layer {first[0]} goes first"
 
 
-def _trace(t, student):
-    layers = [SimpleNamespace(grad=np.zeros(9216, np.float32)) for _ in range(LAYERS)]
-    averager = student.Averager(t, layers, 4 * 36 << 10)
-    backward_s = 0.0
-    for i in reversed(range(LAYERS)):
-        t.compute(LAYER_S)
-        backward_s += LAYER_S
-        averager.ready(i)
-    averager.finish()
-    return averager.spans, backward_s, t.time()
-
-
 # {exercise: {name of the mistake: (what stands in the region, words of the message that it must
 # get)}}
 WRONG = {
     "07a": {
         "first layer first": (
-            """
-buckets, bucket = [], []
-for layer in range(len(sizes)):
-    bucket.append(layer)
-    if sum(sizes[i] for i in bucket) >= cap:
-        buckets.append(bucket)
-        bucket = []
-return buckets + [bucket] if bucket else buckets
-""",
+            {"reversed(range(len(sizes)))": "range(len(sizes))"},
             "whose gradient comes last",
         ),
         "one bucket for all": (
@@ -231,15 +190,7 @@ return [[layer] for layer in reversed(range(len(sizes)))]
             "before it held the cap",
         ),
         "loses the last bucket": (
-            """
-buckets, bucket = [], []
-for layer in reversed(range(len(sizes))):
-    bucket.append(layer)
-    if sum(sizes[i] for i in bucket) >= cap:
-        buckets.append(bucket)
-        bucket = []
-return buckets
-""",
+            {"buckets + [bucket] if bucket else buckets": "buckets"},
             "is in no bucket",
         ),
         "closes before the cap is passed": (
@@ -255,28 +206,17 @@ return buckets + [bucket]
             "before it held the cap",
         ),
         "turns the buckets round, not the layers": (
-            """
-buckets, bucket = [], []
-for layer in range(len(sizes)):
-    bucket.append(layer)
-    if sum(sizes[i] for i in bucket) >= cap:
-        buckets.append(bucket)
-        bucket = []
-return (buckets + [bucket] if bucket else buckets)[::-1]
-""",
+            {"reversed(range(len(sizes)))": "range(len(sizes))",
+             "return buckets + [bucket] if bucket else buckets":
+              "return (buckets + [bucket] if bucket else buckets)[::-1]"},
             "gradients come in the order",
         ),
     },
     "07b": {
         "waits for each all-reduce": (
-            """
-while len(self.jobs) < len(self.buckets):
-    bucket = self.buckets[len(self.jobs)]
-    if not self.arrived.issuperset(bucket):
-        break
-    self.jobs.append(self.background.submit(self.reduce, bucket))
-    self.jobs[-1].wait()
-""",
+            {"    self.jobs.append(self.background.submit(self.reduce, bucket))\n":
+              "    self.jobs.append(self.background.submit(self.reduce, bucket))\n"
+              "    self.jobs[-1].wait()\n"},
             "before backward is over",
         ),
         "starts when all gradients are there": (

@@ -6,7 +6,7 @@ import numpy as np
 
 from minidl.comm import simulate
 from minidl.comm.ledger import Ledger
-from minidl.exercise import Wrong
+from minidl.exercise_grade import Wrong
 
 
 def grade_08a(student):

@@ -3,9 +3,9 @@
 import numpy as np
 
 from minidl import memory
-from minidl.comm import chunks, ring_blocks, simulate
+from minidl.comm import chunks, simulate
 from minidl.comm.ledger import Ledger
-from minidl.exercise import Wrong
+from minidl.exercise_grade import Wrong, solution
 
 SHAPES = [(6, 10), (10, 7), (7, 7), (7, 3)]  # 60, 70, 49 and 21 elements: mostly uneven shares
 WORLDS = (2, 3, 4, 5)
@@ -44,20 +44,14 @@ def _check_gather(t, student, shape):
 def grade_10b(student):
     """the gradients are right, every layer is gathered twice, and never are two at home."""
     gather = student.Layer.gather
-    student.Layer.gather = _gather  # so that 10b can be right before 10a is
+    # so that 10b can be right before 10a is
+    student.Layer.gather = solution(__file__).Layer.gather
     try:
         for p in WORLDS:
             simulate(p, _check_step, student)
             yield f"{p} ranks, {len(SHAPES)} layers: gradients, bytes sent, bytes at home"
     finally:
         student.Layer.gather = gather
-
-
-def _gather(self):
-    flat = np.empty(self.bounds[-1], self.own.dtype)
-    memory.note(flat, "parameters")
-    self.share(flat)[...] = self.own
-    self.whole = ring_blocks.all_gather(self.t, flat, self.bounds).reshape(self.shape)
 
 
 def _check_step(t, student):
@@ -118,29 +112,12 @@ def _gradients(weights, x, target):
     return gradients[::-1]
 
 
-STEP = """
-inputs = []
-for layer in layers:
-    inputs.append(x)
-    {gather_forward}
-    x = np.tanh(x @ layer.whole)
-    {free_forward}
-gx = 2 * (x - target) / x.size
-for layer, before in zip(reversed(layers), reversed(inputs)):
-    g = gx * (1 - x * x)
-    layer.scatter(before.T @ g)
-    {gather_backward}
-    gx = g @ layer.whole.T
-    {free_backward}
-    x = before
-"""
-RIGHT = dict(gather_forward="layer.gather()", free_forward="layer.free()",
-             gather_backward="layer.gather()", free_backward="layer.free()")
-
-
-def _step(**changes):
-    return STEP.format(**(RIGHT | changes))
-
+# Lines of 10b's solution, and what is left of them where gather or free is forgotten.
+USE_FORWARD = "    x = np.tanh(x @ layer.whole)\n"
+KEEP_FORWARD = "    layer.gather()\n" + USE_FORWARD
+FORWARD = KEEP_FORWARD + "    layer.free()\n"
+USE_BACKWARD = "    gx = g @ layer.whole.T\n"
+BACKWARD = "    layer.gather()\n" + USE_BACKWARD + "    layer.free()\n"
 
 # {exercise: {name of the mistake: (what stands in the region, words of the message that it must
 # get)}}
@@ -181,19 +158,26 @@ flat[...] = self.kept
         ),
     },
     "10b": {
-        "never frees": (_step(free_forward="", free_backward="", gather_backward=""),
-                        "still at home"),
-        "frees after backward only": (_step(free_forward="", gather_backward=""),
-                                      "Is each freed before the next"),
-        "does not gather for backward": (_step(gather_backward=""), "in backward, too?"),
-        "frees in forward, not in backward": (_step(free_backward=""), "still at home"),
+        "never frees": ({FORWARD: KEEP_FORWARD, BACKWARD: USE_BACKWARD}, "still at home"),
+        "frees after backward only": (
+            {FORWARD: KEEP_FORWARD, BACKWARD: USE_BACKWARD + "    layer.free()\n"},
+            "Is each freed before the next",
+        ),
+        "does not gather for backward": (
+            {BACKWARD: USE_BACKWARD + "    layer.free()\n"},
+            "in backward, too?",
+        ),
+        "frees in forward, not in backward": (
+            {BACKWARD: "    layer.gather()\n" + USE_BACKWARD},
+            "still at home",
+        ),
         "gathers all before it starts": (
-            "for layer in layers:\n    layer.gather()" + _step(
-                gather_forward="", free_forward="", gather_backward=""),
+            {"\ninputs = []\n": "\ninputs = []\nfor layer in layers:\n    layer.gather()\n",
+             FORWARD: USE_FORWARD, BACKWARD: USE_BACKWARD + "    layer.free()\n"},
             "Is each freed before the next",
         ),
         "gathers a layer for each product": (
-            _step(gather_backward="layer.gather()\n    layer.free()\n    layer.gather()"),
+            {BACKWARD: "    layer.gather()\n    layer.free()\n" + BACKWARD},
             "one for forward, one for backward",
         ),
     },

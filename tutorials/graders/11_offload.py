@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from minidl.exercise import Wrong
+from minidl.exercise_grade import Wrong
 from minidl.parallel.lanes import Modelled
 
 # (sizes of the buckets, seconds of backward for each, seconds to update an element)
@@ -141,63 +141,23 @@ self.lanes.wait(coming)
             "already those of this step's",
         ),
         "does not wait": (
-            """
-for i in reversed(range(len(self.weights))):
-    after = [self.down[i]]
-    if self.updated[i] is not None:
-        after.append(self.send_up(i, [self.updated[i]]))
-    self.updated[i] = self.update(i, after)
-""",
+            {"self.lanes.wait(coming)\n": ""},
             "before its weights were there",
         ),
         "waits for the update too": (
-            """
-coming = []
-for i in reversed(range(len(self.weights))):
-    after = [self.down[i]]
-    if self.updated[i] is not None:
-        coming.append(self.send_up(i, [self.updated[i]]))
-        after.append(coming[-1])
-    self.updated[i] = self.update(i, after)
-self.lanes.wait(coming + self.updated)
-""",
+            {"self.lanes.wait(coming)": "self.lanes.wait(coming + self.updated)"},
             "wait for more than the weights",
         ),
         "does not wait for the gradient": (
-            """
-coming = []
-for i in reversed(range(len(self.weights))):
-    after = []
-    if self.updated[i] is not None:
-        coming.append(self.send_up(i, [self.updated[i]]))
-        after.append(coming[-1])
-    self.updated[i] = self.update(i, after)
-self.lanes.wait(coming)
-""",
+            {"after = [self.down[i]]": "after = []"},
             "before its gradient was down",
         ),
         "overwrites what is on its way up": (
-            """
-coming = []
-for i in reversed(range(len(self.weights))):
-    if self.updated[i] is not None:
-        coming.append(self.send_up(i, [self.updated[i]]))
-    self.updated[i] = self.update(i, [self.down[i]])
-self.lanes.wait(coming)
-""",
+            {"        after.append(coming[-1])\n": ""},
             "while they were on their way up",
         ),
         "sends up what is not updated yet": (
-            """
-coming = []
-for i in reversed(range(len(self.weights))):
-    after = [self.down[i]]
-    if self.updated[i] is not None:
-        coming.append(self.send_up(i, []))
-        after.append(coming[-1])
-    self.updated[i] = self.update(i, after)
-self.lanes.wait(coming)
-""",
+            {"self.send_up(i, [self.updated[i]])": "self.send_up(i, [])"},
             "begun in step",
         ),
     },

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 import minidl
-from minidl.exercise import Wrong
+from minidl.exercise_grade import Wrong, solution
 
 
 def grade_21a(student):
@@ -14,9 +14,10 @@ def grade_21a(student):
         x = minidl.Generator(n).uniform(n, low=0.5, high=1.5)
         got = student.pairwise(x.copy())
         _is_sum(got, x, n)
-        if got != _tree(x):
-            raise Wrong(f"n = {n}: the sum is {got!r}, as a tree of neighbours it is {_tree(x)!r}; "
-                        "are the additions in this order, and in x's type?")
+        tree = solution(__file__).pairwise(x)
+        if got != tree:
+            raise Wrong(f"n = {n}: the sum is {got!r}, as a tree of neighbours it is {tree!r}; are "
+                        "the additions in this order, and in x's type?")
         yield f"{n} numbers: the bits of the tree"
 
 
@@ -46,13 +47,6 @@ def _is_sum(got, x, n):
     if abs(float(got) - exact) > 1e-3 * exact:
         raise Wrong(f"n = {n}: the sum should be about {exact:.6g}, got {float(got):.6g}. Is every "
                     "number in it, once?")
-
-
-def _tree(x):
-    while len(x) > 1:
-        even = len(x) // 2 * 2
-        x = np.append(x[:even:2] + x[1:even:2], x[even:])
-    return x[0]
 
 
 # {exercise: {name of the mistake: (what stands in the region, words of the message that it must
@@ -102,13 +96,7 @@ for number in x:
             "the relative error is",
         ),
         "with the wrong sign": (
-            """
-for number in x:
-    y = number + lost
-    new = total + y
-    lost = (new - total) - y
-    total = new
-""",
+            {"number - lost": "number + lost"},
             "the relative error is",
         ),
         "after the total has changed": (
