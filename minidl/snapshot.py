@@ -21,7 +21,6 @@ Test: tests/test_snapshot.py, test_snapshot_crashes.py
 """
 
 import hashlib
-import json
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +39,14 @@ from minidl.parallel.regions import (
     regions,
     stranger,
     unwrapped,
+)
+from minidl.snapshot_folder import (  # noqa: F401  steps and latest are for users, too
+    file_name,
+    index_path,
+    latest,
+    prune,
+    read_index,
+    steps,
 )
 
 
@@ -77,15 +84,13 @@ def save(folder, step, t=None, *, model, optimizer=None, keep=2, **others):
             holds.append([key, first, end])
     data = _safetensors().numpy.save(tensors)
     digest = hashlib.sha256(data).hexdigest()
-    name = f"step-{step:08d}.{rank}-of-{size}.{digest[:8]}.safetensors"
+    name = file_name(step, rank, size, digest)
     durable.write(folder / name, data)
     file = {"name": name, "bytes": len(data), "sha256": digest, "holds": holds}
     states = {key: g.get_state() for key, g in generators(model).items()}
-    parts = _all_gather(t, durable.sealed({  # which is also: every rank's file is on the disk
-        "file": file, "tensors": about, "generators": states,
-        "state": numbers(model, optimizer)}))
+    parts = _all_gather(t, {  # which is also: every rank's file is on the disk
+        "file": file, "tensors": about, "generators": states, "state": numbers(model, optimizer)})
     if rank == 0:
-        parts = [durable.unsealed(part) for part in parts]
         body = {"step": step, "tensors": {}, "state": {}, "order": bucket_order(model),
                 "files": [part["file"] for part in parts],
                 "generators": [part["generators"] for part in parts],
@@ -96,8 +101,8 @@ def save(folder, step, t=None, *, model, optimizer=None, keep=2, **others):
         for part in parts:
             body["tensors"] |= part["tensors"]
             body["state"] |= part["state"]
-        durable.write(folder / f"step-{step:08d}.json", durable.sealed(body))
-        _prune(folder, keep)
+        durable.write(index_path(folder, step), durable.sealed(body))
+        prune(folder, keep)
     if t is not None:
         tree.barrier(t)
 
@@ -149,16 +154,6 @@ def load(folder, t=None, *, model, optimizer=None, step=None, **others):
         model.reducer.build([named[name] for name in index["order"]["names"]])
         model.reducer.rebuilt = index["order"]["rebuilt"]
     return index["step"]
-
-
-def steps(folder):
-    """The steps of which there are snapshots in the folder, ascending."""
-    return sorted(int(path.stem[5:]) for path in Path(folder).glob("step-*.json"))
-
-
-def latest(folder):
-    """The step of the latest snapshot in the folder; None if there is none."""
-    return max(steps(folder), default=None)
 
 
 # -- does it fit, and where is it
@@ -246,7 +241,7 @@ def _set_generators(model, saved, rank):
             generator.set_state((seed, stream, counter))
 
 
-# -- between ranks, and with the folder
+# -- between ranks
 
 
 def _safetensors():
@@ -274,52 +269,25 @@ def _ranks(t, model):
     return (t, 0, 1) if t is None else (t, t.rank, t.size)
 
 
-def _all_gather(t, data):
-    """Every rank's bytes, in a list."""
-    return [data] if t is None else objects.all_gather(t, data)
+def _all_gather(t, value):
+    """Every rank's value, in a list."""
+    return [value] if t is None else objects.all_gather(t, value)
 
 
 def _agree(t, problem):
     """All ranks raise the first rank's problem, if any has one."""
-    for rank, text in enumerate(_all_gather(t, problem.encode())):
+    for rank, text in enumerate(_all_gather(t, problem)):
         if text:
-            raise SnapshotError(f"rank {rank}: {text.decode()}")
+            raise SnapshotError(f"rank {rank}: {text}")
 
 
 def _index(folder, t, step):
-    """The index's body on all ranks, as rank 0 reads it."""
-    data, problem = b"", ""
+    """The index on all ranks, as rank 0 reads it."""
+    index, problem = None, ""
     if t is None or t.rank == 0:
-        step = latest(folder) if step is None else step
-        if step not in steps(folder):
-            problem = f"{folder} holds the snapshots {steps(folder)}, wanted {step or 'one'}"
-        else:
-            path = folder / f"step-{step:08d}.json"
-            data = path.read_bytes()
-            try:
-                durable.unsealed(data)
-            except ValueError as error:
-                problem = f"{path}: {error}. Others in the folder: load(..., step=)"
-    _agree(t, problem)
-    return json.loads(_all_gather(t, data)[0])["body"]
-
-
-def _prune(folder, keep):
-    """Remove all but the last `keep` snapshots, and what belongs to none. An index goes first: a
-    crash in between must leave no index without its files."""
-    old = steps(folder)[:-keep]
-    for step in old:
-        durable.remove(folder / f"step-{step:08d}.json")
-    if old:
-        durable.sync(folder)
-    kept = set()
-    for step in steps(folder):
-        path = folder / f"step-{step:08d}.json"
         try:
-            kept |= {file["name"] for file in durable.unsealed(path.read_bytes())["files"]}
-        except ValueError:
-            return  # a damaged index: which files are its own is unknown, so all stay
-    for path in folder.iterdir():
-        ours = path.name.startswith("step-") and path.suffix in (".safetensors", ".tmp")
-        if ours and path.name not in kept:
-            durable.remove(path)
+            index = read_index(folder, step)
+        except ValueError as error:
+            problem = str(error)
+    _agree(t, problem)
+    return index if t is None else objects.broadcast(t, index)

@@ -26,11 +26,12 @@ class Crash(Exception):
 
 class Disk:
     """`os` for durable.py. It dies at call k, and then what was not synced is lost: contents,
-    and, as `lost` says, renames: "none", "all", or "files", all but the index's."""
+    and, as `lost` says, renames: "none", "all", or "files", all but the index's. With "all", what
+    an index's removal removed is there again, and what a file's did is not."""
 
     def __init__(self, k, lost):
         self.k, self.lost, self.calls = k, lost, []
-        self.paths, self.unsynced, self.renamed = {}, {}, []
+        self.paths, self.unsynced, self.renamed, self.removed = {}, {}, [], {}
 
     def __getattr__(self, name):
         return getattr(os, name)  # constants
@@ -46,6 +47,9 @@ class Disk:
                     os.unlink(dst)
                 else:
                     Path(dst).write_bytes(old)
+        for path, data in self.removed.items() if self.lost == "all" else ():
+            if path.suffix == ".json":
+                path.write_bytes(data)
         for path, n_synced in self.unsynced.items():
             with contextlib.suppress(FileNotFoundError):
                 os.truncate(path, n_synced)
@@ -72,6 +76,7 @@ class Disk:
         self.unsynced.pop(self.paths[file], None)
         if os.path.isdir(self.paths[file]):
             self.renamed.clear()
+            self.removed.clear()
 
     def replace(self, src, dst):
         old = Path(dst).read_bytes() if Path(dst).exists() else None
@@ -85,6 +90,7 @@ class Disk:
     def unlink(self, path):
         if self.call("unlink"):
             self.die()
+        self.removed[path] = path.read_bytes()
         os.unlink(path)
 
     def close(self, file):
@@ -104,7 +110,7 @@ def save_small(n, folder, step):
     simulate(n, lambda t: snapshot.save(folder, step, t, model=small(step)))
 
 
-@pytest.mark.parametrize("n, lost", [(1, "none"), (1, "files"), (1, "all"), (2, "files")])
+@pytest.mark.parametrize("n, lost", [(1, "none"), (1, "files"), (2, "files"), (2, "all")])
 def test_a_crash_at_any_call_leaves_the_previous_snapshot_or_the_new_one(n, lost, tmp_path,
                                                                          monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda file: None)  # what is lost, Disk decides
@@ -127,6 +133,8 @@ def test_a_crash_at_any_call_leaves_the_previous_snapshot_or_the_new_one(n, lost
             step = snapshot.load(folder, model=model)
             assert step in (2, 3) and (model.weight.data == step).all()
             assert step >= before, "once it can be loaded, it can be loaded after later calls"
+            for older in snapshot.steps(folder):  # an index has its files
+                assert snapshot.load(folder, model=model, step=older) == older
             before = step
             seen.add((disk.calls[-1], step))
             save_small(n, folder, 3)  # a second try, over what the first one left
@@ -199,6 +207,15 @@ def test_an_altered_index_is_named(saved, change):
     path.write_text(change(path.read_text()))
     with pytest.raises(SnapshotError, match=rf"{path.name}: (wanted sha256|no index)"):
         snapshot.load(folder, model=model)
+
+
+def test_beside_a_damaged_index_no_file_is_removed(tmp_path):
+    for step in (1, 2, 3):
+        snapshot.save(tmp_path, step, model=small(step))
+        only(tmp_path, "step-00000001*.safetensors" if step < 3 else "step-00000002*.safetensors")
+        path = tmp_path / "step-00000002.json"
+        if step == 2:
+            path.write_text(path.read_text()[:-20])
 
 
 def test_the_file_is_safetensors_and_the_index_is_json(saved):
