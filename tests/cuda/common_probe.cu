@@ -25,6 +25,8 @@ extern "C" __global__ void draw_eight(unsigned int* out, unsigned long long seed
 }
 extern "C" __global__ void sums(float* sum, float* top, const float* x, int cols) {
   __shared__ float scratch[33];
+  for (int i = threadIdx.x; i < 33; i += blockDim.x) scratch[i] = 1e9f;  // left by somebody else
+  __syncthreads();
   float v = x[blockIdx.x * cols + threadIdx.x];
   float s = block_sum(v, scratch), m = block_max(v, scratch);
   sum[blockIdx.x * cols + threadIdx.x] = s;

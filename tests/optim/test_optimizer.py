@@ -127,6 +127,17 @@ def test_a_parameter_without_a_gradient_is_left_alone():
     assert (p.data == 1).all() and opt.state == {}
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])  # by the kernel; by `update`
+@pytest.mark.parametrize("name, options", CASES)
+def test_a_step_leaves_the_gradient_as_it_was(name, options, dtype):
+    p = nn.Parameter(np.ones(3, dtype))
+    opt = getattr(optim, name)([p], **options)
+    for _ in range(2):
+        p.grad = g = np.array([1, 2, 3], dtype)
+        opt.step(unscale=0.5)
+        assert p.grad is g and g.tolist() == [1, 2, 3]
+
+
 def test_a_step_moves_the_version_so_a_stale_graph_is_refused():
     p = nn.Parameter(np.ones(2, np.float32))
     loss = (p * p).sum()
