@@ -5,6 +5,7 @@ Ranks and the network
     collective.py   what makes a function a collective: a label, a word to the transport
     checks.py       what every algorithm asks of its arguments
     sim.py          ranks as greenlets in one process, with a modelled clock
+    sim_network.py  what simulated ranks share: messages on their way, ports
     scheduler.py    which simulated rank runs next; the deadlock report
     links.py        alpha and beta of every pair, nodes, shared NICs, stragglers
     links_text.py   the same as a line of text

@@ -11,6 +11,10 @@ How many ranks are summed in each chunk of rank 0, of 4 ranks:
     step 0   send 0, receive 3        1  1  1  2
     step 1   send 3, receive 2        1  1  3  2
     step 2   send 2, receive 1        1  4  3  2      chunk 1 is complete: rank 0 owns it
+    gather
+    step 0   send 1, receive 0        4  4  3  2
+    step 1   send 0, receive 3        4  4  3  4
+    step 2   send 3, receive 2        4  4  4  4
 
 All ranks end with the same bits, because the gather copies them. Which bits depends on n and on
 where the chunks begin: chunk c is summed around the ring from rank c, x_c + x_(c+1) + ...

@@ -23,14 +23,13 @@ links.py.
 Test: tests/comm/test_sim.py, test_links.py   Tutorial: tutorials/06_ring.py, with --sim 4
 """
 
-from collections import defaultdict, deque
-
 import numpy as np
 
-from .checks import check_array, check_peer, check_ranks, size_mismatch
-from .links import Links, Port
-from .scheduler import Event, Handle, Scheduler
-from .transport import Request, Transport
+from .checks import check_array, check_peer, check_ranks
+from .links import Links
+from .scheduler import Event, Handle
+from .sim_network import Network
+from .transport import Transport
 from .window import HEADER, Messages, NoSharedMemory
 
 # Round figures of a 10 Gbit/s network.
@@ -54,7 +53,7 @@ def simulate(n, fn, *args, alpha=None, beta=None, links=None, rendezvous_bytes=N
     elif alpha is not None or beta is not None:
         raise ValueError("simulate wants links, or alpha and beta; got both")
     links.check_ranks(n)
-    network = _Network(n, links, rendezvous_bytes)
+    network = Network(n, links, rendezvous_bytes)
     scheduler = network.scheduler
     transports = [SimTransport(network, (), tuple(range(n)), rank) for rank in range(n)]
     tasks = [scheduler.start(rank, 0.0, fn, t, *args) for rank, t in enumerate(transports)]
@@ -64,55 +63,6 @@ def simulate(n, fn, *args, alpha=None, beta=None, links=None, rendezvous_bytes=N
         scheduler.stop()
     network.check_all_received()
     return [task.result for task in tasks]
-
-
-class _Network:
-    """What the ranks share: the scheduler, their ports, and the messages under way."""
-
-    def __init__(self, n, links, rendezvous_bytes):
-        self.scheduler = Scheduler(n)
-        self.links, self.shared_nic = links, links.shared_nic
-        self.rendezvous_bytes = float("inf") if rendezvous_bytes is None else rendezvous_bytes
-        self.ports = defaultdict(Port)  # by the numbers that links.ports gives
-        self.inboxes = {}  # (group, world rank, tag) -> _Inbox
-        self.windows = {}  # (group, n_bytes) -> the memory of each rank's piece
-        self.boards = {}  # group -> the `board` of its ranks' transports
-
-    def check_all_received(self):
-        for (_, dst, tag), inbox in self.inboxes.items():
-            for channel in inbox.channels.values():
-                if channel.queue:
-                    n_bytes = channel.queue[0][0].nbytes
-                    raise RuntimeError(
-                        f"rank {dst}: never received the {n_bytes} bytes that rank "
-                        f"{channel.src} sent (tag {tag}). One recv too few, or one send too many?"
-                    )
-
-
-class _Inbox:
-    """All that comes to one rank of one group with one tag."""
-
-    __slots__ = ("channels", "waiting_for_any")
-
-    def __init__(self):
-        self.channels = {}  # src in the group -> _Channel
-        self.waiting_for_any = None  # the task in recv_any
-
-
-class _Channel:
-    """From one rank to another with one tag: messages not yet received, or receives not yet served.
-
-    A message is a tuple (data, when its first byte arrives, None), or (data, None, the _Rendezvous
-    that will decide when). src, dst: world ranks; leaves, enters: the ports at their ends.
-    """
-
-    __slots__ = ("inbox", "src", "dst", "queue", "posted", "alpha", "beta", "leaves", "enters")
-
-    def __init__(self, network, inbox, src, dst):
-        self.inbox, self.src, self.dst = inbox, src, dst
-        self.queue, self.posted = deque(), deque()
-        self.alpha, self.beta = network.links.link(src, dst)
-        self.leaves, self.enters = (network.ports[k] for k in network.links.ports(src, dst))
 
 
 class SimTransport(Transport):
@@ -128,7 +78,7 @@ class SimTransport(Transport):
         self.world_rank = ranks[rank]
         self._network, self._scheduler, self._group = network, network.scheduler, group
         self._slowdown = network.links.slowdown(self.world_rank)
-        self._outgoing, self._incoming = {}, {}  # (peer, tag) -> _Channel
+        self._outgoing, self._incoming = {}, {}  # (peer, tag) -> Channel
         self._pairs = {}  # (dst, src, tag) -> what sendrecv needs
         self._subgroups = {}  # ranks -> how many made
         self.board = network.boards.setdefault(group, {})
@@ -136,28 +86,15 @@ class SimTransport(Transport):
 
     def isend(self, array, dst, tag=0):
         check_array(self, array)
-        self._keep_order()
+        self._network.keep_order()
         channel = self._outgoing.get((dst, tag)) or self._open(self._outgoing, dst, tag)
-        data = array.copy()  # the sender may overwrite its own after wait()
-        if data.nbytes > self._network.rendezvous_bytes:
-            request = _Rendezvous(self, channel, data.nbytes, tag)
-            self._put(channel, (data, None, request))
-            return request
-        port = channel.leaves
-        start = port.send(self._scheduler.current.clock, data.nbytes * channel.beta)
-        self._put(channel, (data, start + channel.alpha, None))
-        return _Sent(self._scheduler, port.out_free)
+        return channel.send(array.copy())  # the sender may overwrite its own after wait()
 
     def irecv(self, into, src, tag=0):
         check_array(self, into)
-        self._keep_order()
+        self._network.keep_order()
         channel = self._incoming.get((src, tag)) or self._open(self._incoming, src, tag)
-        receive = _Receive(self, channel, into, src, tag)
-        if channel.queue:
-            self._match(receive, channel.queue.popleft())
-        else:
-            channel.posted.append(receive)
-        return receive
+        return channel.post(into)
 
     def sendrecv(self, array, dst, into, src, tag=0):
         # As the base class's, in one piece where the message is there already: a ring of 1,024
@@ -174,14 +111,14 @@ class SimTransport(Transport):
         task.clock = port.out_free = start + n_bytes * beta
         message = (array.copy(), start + alpha, None)
         if outgoing.posted or outgoing.inbox.waiting_for_any:
-            self._put(outgoing, message)
+            outgoing.put(message)
         else:
             outgoing.queue.append(message)
         data, arrival, _ = queue.popleft()
         if arrival < port.in_free or data.shape != into.shape or data.dtype is not into.dtype:
-            self._take(task, incoming, data, arrival, into, src)
+            incoming.take(task, data, arrival, into)
             return into
-        # _take's common case: the port is free, and the message is like the buffer
+        # take's common case: the port is free, and the message is like the buffer
         port.in_start, port.in_free = arrival, arrival + into.nbytes * beta_in
         if port.in_free > task.clock:
             task.clock = port.in_free
@@ -190,7 +127,7 @@ class SimTransport(Transport):
 
     def recv_any(self, tag=0):
         scheduler, task = self._scheduler, self._scheduler.current
-        inbox = self._inbox(self.world_rank, tag)
+        inbox = self._network.inbox(self._group, self.world_rank, tag)
         while True:
             queues = [(c.queue, src) for src, c in inbox.channels.items() if c.queue]
             waiting = [(queue[0][1] or task.clock, src) for queue, src in queues]
@@ -248,21 +185,14 @@ class SimTransport(Transport):
     def compute(self, seconds):
         self._scheduler.current.clock += seconds * self._slowdown
 
-    def _keep_order(self, clock=0.0):
-        """Before the use of a port that another task may use too: whoever is earlier goes first."""
-        if self._scheduler.n_spawned or self._network.shared_nic:
-            self._scheduler.yield_in_order(clock)
-
     def _open(self, channels, peer, tag):
         """The channel to or from a peer, remembered in `channels`."""
         sending = channels is self._outgoing
         check_peer(self, peer, "dst" if sending else "src")
         src, dst = (self.rank, peer) if sending else (peer, self.rank)
-        inbox = self._inbox(self.ranks[dst], tag)
-        if src not in inbox.channels:
-            inbox.channels[src] = _Channel(self._network, inbox, self.ranks[src], self.ranks[dst])
-        channels[peer, tag] = inbox.channels[src]
-        return channels[peer, tag]
+        channel = self._network.channel(self._group, self.ranks, src, dst, tag)
+        channels[peer, tag] = channel
+        return channel
 
     def _open_pair(self, dst, src, tag):
         """What sendrecv needs, gathered once."""
@@ -273,101 +203,3 @@ class SimTransport(Transport):
         pair = (self._scheduler, *link, outgoing, incoming, incoming.queue)
         self._pairs[dst, src, tag] = pair
         return pair
-
-    def _inbox(self, world_rank, tag):
-        return self._network.inboxes.setdefault((self._group, world_rank, tag), _Inbox())
-
-    def _put(self, channel, message):
-        """Hand a message to the first receive that waits for it, or leave it in the queue."""
-        if channel.posted:
-            self._match(channel.posted.popleft(), message)
-            return
-        channel.queue.append(message)
-        if channel.inbox.waiting_for_any is not None:
-            self._scheduler.wake(channel.inbox.waiting_for_any, message[1] or 0.0)
-
-    def _match(self, receive, message):
-        data, arrival, rendezvous = message
-        if rendezvous is not None:
-            arrival = rendezvous.matched(receive.posted_at)
-        receive.data, receive.arrival = data, arrival
-        if receive.waiter is not None:
-            self._scheduler.wake(receive.waiter, arrival)
-
-    def _take(self, task, channel, data, arrival, into, src):
-        """Receive through the port, and copy the bytes to their place."""
-        n_bytes = data.nbytes
-        if n_bytes != into.nbytes:
-            raise size_mismatch(self.rank, src, into.nbytes, n_bytes)
-        self._keep_order(arrival)
-        done = channel.enters.receive(arrival, n_bytes * channel.beta)
-        if done > task.clock:
-            task.clock = done
-        if data.dtype is into.dtype:
-            try:
-                into[...] = data  # of equal size: it keeps the order, or the shapes do not fit
-                return
-            except ValueError:
-                pass
-        into[...] = np.frombuffer(data.tobytes(), into.dtype).reshape(into.shape)
-
-
-class _Sent(Request):
-    """A send: the buffer was copied; wait() moves the clock to when the port has taken it all."""
-
-    __slots__ = ("scheduler", "end")
-
-    def __init__(self, scheduler, end):
-        self.scheduler, self.end = scheduler, end
-
-    def wait(self):
-        task = self.scheduler.current
-        task.clock = max(task.clock, self.end)
-
-
-class _Rendezvous(Request):
-    """A large send: starts once its receive is posted."""
-
-    def __init__(self, transport, channel, n_bytes, tag):
-        self.transport, self.channel, self.n_bytes, self.tag = transport, channel, n_bytes, tag
-        self.sent_at = transport.time()
-        self.end = self.waiter = None
-
-    def matched(self, posted_at):
-        """The receive was posted; returns when the first byte arrives."""
-        seconds = self.n_bytes * self.channel.beta
-        start = self.channel.leaves.send(max(self.sent_at, posted_at), seconds)
-        self.end = start + seconds
-        if self.waiter is not None:
-            self.transport._scheduler.wake(self.waiter, self.end)
-        return start + self.channel.alpha
-
-    def wait(self):
-        scheduler = self.transport._scheduler
-        task = scheduler.current
-        if self.end is None:
-            self.waiter = task
-            operation = f"the receive of its {self.n_bytes} bytes by"
-            scheduler.block(operation, self.channel.dst, self.tag)
-        task.clock = max(task.clock, self.end)
-
-
-class _Receive(Request):
-    """A posted receive."""
-
-    def __init__(self, transport, channel, into, src, tag):
-        self.transport, self.channel, self.into = transport, channel, into
-        self.src, self.tag = src, tag
-        self.posted_at = transport.time()
-        self.data = self.arrival = self.waiter = None
-
-    def wait(self):
-        if self.into is None:
-            return
-        scheduler = self.transport._scheduler
-        if self.data is None:
-            self.waiter = scheduler.current
-            scheduler.block("a message from", self.channel.src, self.tag)
-        task, channel = scheduler.current, self.channel
-        self.transport._take(task, channel, self.data, self.arrival, self.into, self.src)
-        self.into = None
