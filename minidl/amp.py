@@ -174,8 +174,8 @@ def _wide(output):
 
 def _narrow(x):
     """Whether autocast may cast it: an array of float16, bfloat16 or float32."""
-    return (hasattr(x, "dtype") and x.ndim >= 0 and x.dtype.itemsize <= 4
-            and backend.is_floating(x.dtype))
+    return hasattr(x, "dtype") and x.ndim >= 0 and x.dtype.itemsize <= 4 and (
+        x.dtype.kind == "f" or backend.is_bfloat16(x.dtype))
 
 
 def _ops():

@@ -11,7 +11,7 @@ import minidl
 from minidl import amp, backend, memory, nn, optim, snapshot
 from minidl.activation_offload import offload
 from minidl.comm import simulate
-from minidl.function import StandIn
+from minidl.function import Function, StandIn
 from minidl.memory_predict import predict
 from minidl.nn import functional as F
 from minidl.parallel import DataParallel, Zero1, Zero2, Zero3
@@ -262,6 +262,32 @@ def test_half_the_bytes_are_held_and_the_leaf_itself_where_it_is_saved():
     assert minidl.saved_bytes(low) == n_low
 
 
+class Parts(Function):
+    """Saves views of its input and, crosswise, of its two outputs, which share an array."""
+
+    def forward(self, x):
+        both = x * 2
+        self.save(x[1:], x.T, x[:, ::-1], both[:, 2:], both[:, :2])
+        return both[:, :2], both[:, 2:]
+
+    def backward(self, left, right):
+        self.found = self.saved
+        return None
+
+
+@needs_bf16
+def test_a_saved_view_is_held_as_a_view_of_what_there_is():
+    x = tensor(3, 4)
+    left, right = Parts.apply(x)
+    node, array = left.grad_fn, x.data
+    wanted = array[1:], array.T, array[:, ::-1], right.data, left.data
+    assert all(np.shares_memory(held, w) for held, w in zip(node._saved, wanted, strict=True))
+    node.backward(left.data, right.data)
+    for found, held, w in zip(node.found, node._saved, wanted, strict=True):
+        assert found.dtype == SINGLE and held.dtype == BF16
+        assert np.array_equal(found, w.astype(SINGLE)) and np.array_equal(held, w)
+
+
 @needs_bf16
 def test_statistics_of_rows_stay_in_float32():
     x = minidl.Tensor((np.random.default_rng(0).standard_normal((4, 64)) + 100).astype(BF16), True)
@@ -293,7 +319,11 @@ def test_prediction_and_ledger_count_two_bytes(level):
     def loss(model, x, y):
         return F.cross_entropy(model(x).reshape(-1, 50), y.reshape(-1))
 
+    seen = set()
+    linear = next(module for module in model.modules() if isinstance(module, nn.Linear))
+    linear.register_forward_hook(lambda module, inputs, output: seen.add(output.dtype))
     predicted = predict(model, (x, y), loss, level, dtype=BF16)
+    assert seen == {BF16}
     half = predict(model, (x, y), loss, level)
     optimizer = optim.AdamW(model.parameters())
     amp.initialize(model, optimizer, level, dtype=BF16)
@@ -343,6 +373,19 @@ def test_autocast_runs_white_ops_in_bfloat16(fused):
     assert x.grad.dtype == w.grad.dtype == SINGLE
     low = [v.data.astype(BF16).astype(SINGLE) for v in (x, w)]
     assert np.array_equal(y.data, (low[0] @ low[1].T).astype(BF16))
+
+
+@needs_bf16
+@pytest.mark.parametrize("level", ["O1", "O2", "O3"])
+def test_a_level_runs_in_bfloat16_and_returns_float32(level):
+    model = nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 4))
+    optimizer = optim.SGD(model.parameters())
+    seen = []
+    model[0].register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
+    model, optimizer, scaler = amp.initialize(model, optimizer, level, dtype=BF16)
+    assert model(tensor(2, 6, dtype=SINGLE)).dtype == SINGLE and seen == [BF16]
+    assert {p.dtype for p in model.parameters()} == {SINGLE if level == "O1" else BF16}
+    assert len(optimizer.low) == (4 if level == "O2" else 0) and scaler.get_scale() == 1
 
 
 def text():
