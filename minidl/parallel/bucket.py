@@ -35,7 +35,7 @@ def weighted_mean(t, buffer, n_samples, n_total, all_reduce):
 
     Written as a weight (exactly 1.0 where all ranks have as many samples), a sum, and a division
     after it, so that equal batches give the bits of a plain mean."""
-    weight(t, buffer, n_samples, n_total)
+    weight(buffer, n_samples, n_total, t.size)
     total = all_reduce(t, buffer)
     xp = backend.xp_of([buffer])
     if total is not None and buffer.size and not xp.may_share_memory(total, buffer):
@@ -45,12 +45,13 @@ def weighted_mean(t, buffer, n_samples, n_total, all_reduce):
     buffer /= t.size
 
 
-def weight(t, buffer, n_samples, n_total):
-    """buffer *= n_r * n / n_total in place: the weight of this rank's samples, 1 on average."""
+def weight(buffer, n_samples, n_total, n):
+    """buffer *= n_r * n / n_total in place: the weight of a rank's samples among n ranks', 1 on
+    average."""
     if n_samples == 0:
         buffer[...] = 0  # the mean over no samples is nan, and 0 * nan is nan
-    elif n_samples * t.size != n_total:
-        buffer *= buffer.dtype.type(n_samples * t.size / n_total)
+    elif n_samples * n != n_total:
+        buffer *= buffer.dtype.type(n_samples * n / n_total)
 
 
 def assign(n_bytes, cap, first_cap=None):
@@ -64,6 +65,15 @@ def assign(n_bytes, cap, first_cap=None):
             runs.append(run)
             run, size = [], 0
     return runs + [run] if run else runs
+
+
+def cut(params, cap, first_cap=None):
+    """Lists of parameters, those of a bucket each: one dtype in a bucket, `assign` in a dtype."""
+    buckets = []
+    for group in flat.by_dtype(params).values():
+        for run in assign([p.nbytes for p in group], cap, None if buckets else first_cap):
+            buckets.append([group[i] for i in run])
+    return buckets
 
 
 class Bucket:
@@ -130,13 +140,8 @@ class Reducer:
         self.remove_hooks = [p.on_grad_ready(self.on_grad_ready) for p in params]
 
     def build(self, order):
-        """Buckets of `order`, one dtype in a bucket."""
-        cap, first_cap = self.caps
-        self.buckets = []
-        for group in flat.by_dtype(order).values():
-            for run in assign([p.nbytes for p in group], cap,
-                              None if self.buckets else first_cap):
-                self.buckets.append(Bucket([group[i] for i in run]))
+        """Buckets of parameters, whose gradients are expected in this order."""
+        self.buckets = [Bucket(params) for params in cut(order, *self.caps)]
         self.bucket_of = {p: b for b in self.buckets for p in b.params}
 
     def expect(self, used, n_samples):
@@ -210,6 +215,7 @@ class Reducer:
         self.arrived.clear()
 
     def hand_out(self):
+        """The means have arrived: the parameters get them."""
         n_users = self.header[1:]  # for each parameter, by how many ranks it was used
         for p, n in zip(self.params, n_users):
             if n:

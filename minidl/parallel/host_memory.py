@@ -29,11 +29,6 @@ def pinned(xp, n_elems, dtype):
     return np.frombuffer(memory, dtype, max(1, n_elems))[:n_elems]
 
 
-def contiguous(x):
-    """x, or a copy of it whose bytes lie one after the other, made by the device."""
-    return x if x.flags.c_contiguous else library_of(x).ascontiguousarray(x)
-
-
 def computed(x):
     """What a copy must wait for: the work now on the stream, for a GPU array."""
     return None if isinstance(x, np.ndarray) else library_of(x).cuda.get_current_stream().record()

@@ -34,10 +34,11 @@ import copy
 import numpy as np
 
 from minidl import backend
+from minidl.fused.launch import contiguous
 from minidl.optim import use_master_weights
 from minidl.parallel import flat
-from minidl.parallel.bucket import Reducer, assign
-from minidl.parallel.host_memory import computed, contiguous, pinned, to_device, to_host
+from minidl.parallel.bucket import Reducer, cut
+from minidl.parallel.host_memory import computed, pinned, to_device, to_host
 from minidl.parallel.lanes import Modelled, Threads
 from minidl.tensor import Tensor
 
@@ -87,11 +88,9 @@ class Offload:
         leaves = optimizer.parameters()
         xp = backend.xp_of([p.data for p in leaves], "Offload")
         self.lanes = lanes or (Modelled() if xp is np else Threads())
-        self.buckets = []
-        for group in flat.by_dtype(leaves[::-1]).values():  # as gradients will arrive
-            for run in assign([p.nbytes for p in group], bucket_bytes):
-                self.buckets.append(HostBucket([group[i] for i in run],
-                                               1 if delay_after is None else 2))
+        n_grads = 1 if delay_after is None else 2
+        self.buckets = [HostBucket(params, n_grads)  # in the order in which gradients will arrive
+                        for params in cut(leaves[::-1], bucket_bytes)]
         self.bucket_of = {p: b for b in self.buckets for p in b.leaves}
         self.on_device = {f: p for b in self.buckets for p, f in b.followers.items()}
         for group in optimizer.param_groups:
@@ -116,7 +115,8 @@ class Offload:
     def send(self, bucket):
         """Start what is ready on its way; the device's memory is free when it has gone."""
         # where to, now: when the copy runs, a step may have turned the buffers
-        going = [(contiguous(p.grad), bucket.view(p), p in bucket.arrived) for p in bucket.ready]
+        going = [(contiguous(p._xp, p.grad), bucket.view(p), p in bucket.arrived)
+                 for p in bucket.ready]
         leaves = list(bucket.ready)
         bucket.arrived |= bucket.ready
         bucket.ready = {}

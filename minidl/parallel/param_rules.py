@@ -22,6 +22,7 @@ from typing import Callable, NamedTuple
 import numpy as np
 
 from minidl.backend import accumulate_dtype
+from minidl.parallel.bucket import weight
 
 
 class Rule(NamedTuple):
@@ -53,18 +54,14 @@ def each_push(server):
 def mean_of_all(server):
     """One update with the mean over all who are still here, weighted by their samples.
 
-    In the order of data_parallel.py and in its precision: weigh (exactly 1 where all have as many),
-    add in rank order, divide, cast."""
+    As data parallelism does it (bucket.py): weigh, add in rank order, divide, cast."""
     if not server.inbox or any(worker not in server.inbox for worker in server.clocks):
         return
     n, total = len(server.inbox), sum(n_samples for _, n_samples in server.inbox.values())
     mean = None
     for _, (values, n_samples) in sorted(server.inbox.items()):
         values = values.astype(accumulate_dtype(values.dtype), copy=False)
-        if n_samples == 0:
-            values = np.zeros_like(values)  # the mean over no samples is nan, and 0 * nan is nan
-        elif n_samples * n != total:
-            values *= values.dtype.type(n_samples * n / total)
+        weight(values, n_samples, total, n)
         mean = values if mean is None else np.add(mean, values, out=mean)
     mean /= n
     server.inbox.clear()

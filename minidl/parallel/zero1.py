@@ -46,7 +46,7 @@ from minidl.backend import accumulate_dtype
 from minidl.comm import all_to_all, chunks, ring, ring_blocks
 from minidl.nn.module import Parameter
 from minidl.parallel import flat
-from minidl.parallel.bucket import Bucket, Reducer, assign, weight
+from minidl.parallel.bucket import Bucket, Reducer, cut, weight
 from minidl.parallel.data_parallel import DataParallel
 
 
@@ -130,7 +130,7 @@ def scatter_mean(t, x, bounds, n_samples, n_total):
 
     Sends x.nbytes less a block: for float32 around the ring, for float16 and bfloat16 all-to-all,
     because the sum is to be in float32 and the message in 2 bytes."""
-    weight(t, x, n_samples, n_total)
+    weight(x, n_samples, n_total, t.size)
     if accumulate_dtype(x.dtype) == x.dtype:
         own = ring_blocks.reduce_scatter(t, x, bounds)
         own /= t.size
@@ -164,11 +164,9 @@ class ShardReducer(Reducer):
         cap, first_cap = self.caps
         self.buckets = []
         for number, group in enumerate(self.groups):
-            for params in flat.by_dtype(sorted(group, key=place.get)).values():
-                for run in assign([p.nbytes for p in params], cap,
-                                  None if self.buckets else first_cap):
-                    bucket = self.bucket(self.t, [params[i] for i in run], number)
-                    self.buckets.append(bucket)
+            for params in cut(sorted(group, key=place.get), cap,
+                              None if self.buckets else first_cap):
+                self.buckets.append(self.bucket(self.t, params, number))
         # they leave in this order, each when its last gradient has come
         self.buckets.sort(key=lambda bucket: max(place[p] for p in bucket.params))
         self.bucket_of = {p: b for b in self.buckets for p in b.params}
