@@ -27,6 +27,14 @@ def test_chunks_are_views():
     assert x.tolist() == [0, 0, 0, 2, 3, 3, 3, 2, 0, 0]
 
 
+def test_a_flat_array_is_a_view_where_it_can_be():
+    x = np.arange(12).reshape(3, 4)
+    assert np.shares_memory(chunks.flat(x), x) and chunks.flat(x).shape == (12,)
+    for other in (x.T, x[:, ::2]):
+        assert not np.shares_memory(chunks.flat(other), x)
+        assert chunks.flat(other).tolist() == other.ravel().tolist()
+
+
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 1000])
 def test_a_span_is_its_chunks_in_a_row(length, n):

@@ -252,6 +252,15 @@ def test_integers_are_summed_exactly(t, dtype):
     assert (compressed.all_reduce(t, x) == expected).all() and (x == expected).all()
 
 
+@pytest.mark.parametrize("coding", [codec.FP16, codec.INT8])
+@ranks(2, 3, mpi=False)
+def test_bfloat16_is_added_in_float32_like_float16(t, coding):
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    x = np.linspace(-3, 3, 50).astype(bfloat16) * bfloat16(t.rank + 1)
+    expected = compressed.all_reduce(t, x.astype(np.float32), coding).astype(bfloat16)
+    assert (compressed.all_reduce(t, x, coding) == expected).all() and x.dtype == bfloat16
+
+
 def test_a_mean_of_integers_is_refused():
     with pytest.raises(RankFailed, match="needs a floating point array; got int64"):
         simulate(2, lambda t: compressed.mean(t, np.arange(4)))

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from minidl.comm import naive, ring, scatter_gather, simulate, tree
+from minidl.comm import naive, objects, ring, scatter_gather, simulate, tree
 from minidl.comm.background import Background
 from minidl.comm.collective import collective
 from minidl.comm.ledger import Ledger
@@ -247,3 +247,14 @@ def test_own_rows_still_compare_dtype_and_the_other_axes():
     for wrong in (lambda r: np.ones((2, 3 + r)), lambda r: np.ones((2, 3), f"f{8 >> r}")):
         with pytest.raises(RankFailed, match=r"x is float64 \(any, 3\) on rank 0"):
             simulate(2, lambda t, wrong=wrong: ragged(Watch(t), wrong(t.rank)))
+
+
+@ranks(1, 2, 3, mpi=False)
+def test_each_group_counts_under_a_name_of_its_own_the_same_on_all_ranks(t):
+    # else what a rank sent in one duplicate would look like what it owes in the other
+    watched = Watch(t)
+    everybody = range(t.size)
+    groups = [watched, watched.subgroup(everybody), watched.subgroup(everybody)]
+    names = [group._name for group in [*groups, groups[1].subgroup(everybody)]]
+    assert len(set(names)) == 4
+    assert objects.all_gather(t, names) == [names] * t.size
