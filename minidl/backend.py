@@ -157,11 +157,12 @@ def promote(operands, to_float=False):
         if type(x) is float or type(x) is int:
             continue
         dtype = getattr(x, "dtype", None)
-        if dtype is None or dtype.kind != "f" or dtype != (common or dtype):
+        if common is None and dtype is not None and dtype.kind == "f":
+            common = dtype
+        elif dtype is None or dtype is not common:
             break
-        common = dtype
     else:
-        if common:
+        if common is not None:
             return operands
     dtype = result_dtype(operands)
     if to_float and dtype.kind in "bui":

@@ -22,6 +22,7 @@ Test: tests/test_bf16.py   Tutorial: tutorials/21_float.py
 """
 
 import functools
+import sys
 
 import numpy as np
 
@@ -48,6 +49,8 @@ def widen(x):
 
 def involved(arrays, options):
     """Whether an op is given bfloat16, or is to make it (`dtype=`)."""
+    if "ml_dtypes" not in sys.modules:
+        return False
     for x in arrays:
         if hasattr(x, "dtype") and x.dtype.kind == "V" and is_bfloat16(x.dtype):
             return True

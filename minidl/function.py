@@ -25,7 +25,6 @@ Test: tests/test_function.py   Tutorial: tutorials/01_autograd.py
 """
 
 import re
-import sys
 from contextvars import ContextVar
 
 import numpy as np
@@ -69,40 +68,43 @@ class Function:
         """Run forward on the arrays of `inputs` (Tensors, arrays and numbers: the latter two are
         constants) and return the result as Tensor(s), recorded in the graph if need be."""
         node = cls()
-        given = arrays = [x._data if isinstance(x, Tensor) else x for x in inputs]
-        node.xp = xp = backend.xp_of(arrays, cls.__name__)
+        arrays = [x._data if isinstance(x, Tensor) else x for x in inputs]
+        node.xp = backend.xp_of(arrays, cls.__name__)
         if cls.differentiable and is_grad_enabled():
-            node.needs = needs = [isinstance(x, Tensor) and x._requires_grad for x in inputs]
+            node.needs = [isinstance(x, Tensor) and x._requires_grad for x in inputs]
         else:
-            node.needs = needs = [False] * len(inputs)
+            node.needs = [False] * len(inputs)
         try:
-            autocast = autocasting.get()
-            if autocast is not None:
-                arrays = autocast.cast(cls, inputs, arrays)
-            if cls.promotes:
-                arrays = backend.promote(arrays, cls.promotes == "float")
-            if "ml_dtypes" in sys.modules and cls.arithmetic and bf16.involved(arrays, options):
-                node.__class__ = bf16.in_float32(cls)
-            run = runner.get()
-            result = node.forward(*arrays, **options) if run is None else run(node, arrays, options)
+            result = node._run(inputs, arrays, options)
         except (ValueError, IndexError, TypeError) as error:
-            raise _explained(error, node, given) from error
+            raise _explained(error, node, arrays) from error
         # NumPy turns 0-d results into scalars: back to arrays
-        if type(result) is not tuple:
-            y = result if type(result) is np.ndarray else xp.asarray(result)
-            if True in needs:
-                node._link(inputs, given, (y,))
-            if (ledger := memory.recording.get()) is not None:
-                ledger.forward(node, given, (y,))
-            return Tensor._from(y, node) if True in needs else Tensor._from(y)
-        outputs = [y if type(y) is np.ndarray else xp.asarray(y) for y in result]
-        if True in needs:
-            node._link(inputs, given, outputs)
+        if type(result) is tuple:
+            outputs = [y if type(y) is np.ndarray else node.xp.asarray(y) for y in result]
+        else:
+            outputs = [result if type(result) is np.ndarray else node.xp.asarray(result)]
+        recorded = True in node.needs
+        if recorded:
+            node._link(inputs, arrays, outputs)
         if (ledger := memory.recording.get()) is not None:
-            ledger.forward(node, given, outputs)
-        if True in needs:
-            return tuple(Tensor._from(y, node, i) for i, y in enumerate(outputs))
-        return tuple(Tensor._from(y) for y in outputs)
+            ledger.forward(node, arrays, outputs)
+        made_by = node if recorded else None
+        if type(result) is not tuple:
+            return Tensor._from(outputs[0], made_by)
+        return tuple(Tensor._from(y, made_by, slot) for slot, y in enumerate(outputs))
+
+    def _run(self, inputs, arrays, options):
+        """forward, in the precision and in the manner that the blocks around the call ask for."""
+        cls = type(self)
+        if (autocast := autocasting.get()) is not None:
+            arrays = autocast.cast(cls, inputs, arrays)
+        if cls.promotes:
+            arrays = backend.promote(arrays, cls.promotes == "float")
+        if cls.arithmetic and bf16.involved(arrays, options):
+            self.__class__ = bf16.in_float32(cls)
+        if (run := runner.get()) is not None:
+            return run(self, arrays, options)
+        return self.forward(*arrays, **options)
 
     def save(self, *arrays):
         self._saved = arrays
@@ -123,37 +125,37 @@ class Function:
     def _link(self, inputs, arrays, outputs):
         """Become a node: an edge per input, the shapes to sum gradients back to, the versions of
         the saved inputs, and a depth greater than every producer's."""
+        self.edges, self.input_meta, self.saved_inputs = [], [], []
         depth = 0
-        self.edges = edges = []
-        self.input_meta = meta = []
-        self.saved_inputs = []
         for x, array, needed in zip(inputs, arrays, self.needs):
             if self._saved and isinstance(x, Tensor):
-                if any(backend.same_memory(s, array) for s in self._saved):
-                    self.saved_inputs.append((x, x.version))
-                if needed and x.grad_fn is None:
-                    self._save_by_name(x, array)
+                self._note_saved(x, array, by_name=needed and x.grad_fn is None)
             if not needed:
-                edges.append(None)
-                meta.append(None)
+                self.edges.append(None)
+                self.input_meta.append(None)
                 continue
             if x.grad_fn is None:
-                edges.append(x)
+                self.edges.append(x)
             else:
-                edges.append((x.grad_fn, x.slot))
+                self.edges.append((x.grad_fn, x.slot))
                 depth = max(depth, x.grad_fn.depth)
-            meta.append((array.shape, array.dtype))
+            self.input_meta.append((array.shape, array.dtype))
         self.depth = depth + 1
         self.output_meta = [(y.shape, y.dtype) for y in outputs]
         if self._saved and (host := storing.get()) is not None:
             host.store(self, inputs)
 
-    def _save_by_name(self, leaf, array):
-        """Keep the leaf, not its array: between forward and backward the array may be elsewhere
-        (parallel/zero3.py frees the weights that are not in use)."""
+    def _note_saved(self, x, array, by_name):
+        """If input x was saved, remember its version. by_name: keep the leaf, not its array, which
+        may be elsewhere between forward and backward (parallel/zero3.py frees weights)."""
+        shared = False
         for i, s in enumerate(self._saved):
-            if s is array or backend.is_reshaped(s, array):
-                self._saved = (*self._saved[:i], Leaf(leaf, s.shape), *self._saved[i + 1:])
+            if s is array or backend.same_memory(s, array):
+                shared = True
+                if by_name and (s is array or backend.is_reshaped(s, array)):
+                    self._saved = (*self._saved[:i], Leaf(x, s.shape), *self._saved[i + 1:])
+        if shared:
+            self.saved_inputs.append((x, x.version))
 
     def _check(self):
         """Refuse to differentiate through what is gone or was overwritten."""
