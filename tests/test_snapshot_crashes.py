@@ -199,6 +199,30 @@ def test_an_altered_file_is_named(saved):
     np.testing.assert_array_equal(model.weight.data, before)
 
 
+@pytest.mark.parametrize("n", [1, 2, 4])
+@pytest.mark.parametrize("damaged", range(3))
+def test_every_file_is_checked_whoever_loads(n, damaged, tmp_path):
+    """And all ranks say which, though one of them has read it."""
+    save_small(3, tmp_path, 1)
+    path = only(tmp_path, f"*.{damaged}-of-3.*")
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+
+    def load(t):
+        with pytest.raises(SnapshotError, match=rf"{path.name} was altered"):
+            snapshot.load(tmp_path, t, model=small(0))
+
+    simulate(n, load)
+
+
+@ranks(2, 3, 4)
+def test_on_return_the_snapshot_is_there_on_every_rank(t):
+    with common_folder(t) as folder:
+        for step in (1, 2):
+            snapshot.save(folder, step, t, model=small(step))
+            assert snapshot.latest(folder) == step
+
+
 @pytest.mark.parametrize("change", [
     lambda s: s[:-20], lambda s: s.replace('"step": 7', '"step": 8'), lambda s: "", lambda s: "[]"])
 def test_an_altered_index_is_named(saved, change):

@@ -11,6 +11,7 @@ from minidl.comm.double_tree import height_of, seat
 from minidl.comm.ledger import Ledger
 from tests.conftest import ranks
 
+
 def trees(n):
     """The parents of all ranks in tree 1 and in tree 2."""
     return tuple([seat(n, rank, tree).parent for rank in range(n)] for tree in (0, 1))

@@ -187,6 +187,20 @@ def test_a_call_returns_after_the_calls_that_it_made(t):
     assert sorted(seen) == list(range(t.size))
 
 
+def test_a_reply_leaves_after_the_calls_that_were_made_for_it():
+    def body(t):
+        def spread():
+            service.call(2, "note")  # nobody waits for it
+
+        service = rpc.Service(t, note=lambda: t.compute(5.0), spread=spread)
+        with service:
+            if t.rank == 0:
+                service.call(1, "spread").wait()
+                return t.time()
+
+    assert simulate(3, body)[0] > 5.0
+
+
 @ranks(2, 3, 4)
 def test_an_error_that_nobody_waits_for_is_raised_at_the_end(t):
     def bad():

@@ -10,6 +10,7 @@ from minidl.comm import naive, objects, ring, scatter_gather, simulate, tree
 from minidl.comm.background import Background
 from minidl.comm.collective import collective
 from minidl.comm.ledger import Ledger
+from minidl.comm.places import in_words
 from minidl.comm.scheduler import Deadlock, RankFailed
 from minidl.comm.signature import digest_of, explain, signature_of
 from minidl.comm.watch import Mismatch, Watch
@@ -194,6 +195,11 @@ def test_a_mismatch_is_the_same_text_every_time():
         return str(caught.value)
 
     assert text() == text()
+
+
+def test_ranks_in_words():
+    words = {(2,): "rank 2", (0, 1): "ranks 0, 1", (1, 2, 3): "ranks 1-3", (0, 2): "ranks 0, 2"}
+    assert {ranks: in_words(ranks) for ranks in words} == words
 
 
 def test_ranks_of_one_opinion_share_a_line():

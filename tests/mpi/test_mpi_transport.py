@@ -60,6 +60,15 @@ def test_messages_are_cut_into_parts_and_mismatches_still_seen(tmp_path):
                 except SizeMismatch as error:
                     assert str(error).startswith("rank 1: recv needs"), error
                     wrong += 1
+        for sent, expected in ((10, 12), (12, 10)):  # in one call, as in a ring
+            t = t.subgroup([0, 1])
+            out = np.zeros(5 if t.rank else sent, "u1")
+            into = np.zeros(expected if t.rank else 5, "u1")
+            try:
+                t.sendrecv(out, 1 - t.rank, into, 1 - t.rank)
+            except SizeMismatch as error:
+                assert str(error).startswith("rank 1: recv needs"), error
+                wrong += 1
         if t.rank:
             print("mismatches seen:", wrong, flush=True)
         import os
@@ -67,7 +76,7 @@ def test_messages_are_cut_into_parts_and_mismatches_still_seen(tmp_path):
         """,
     )
     run = mpiexec(2, path, timeout=60)
-    assert "mismatches seen: 7" in run.stdout, run.stderr
+    assert "mismatches seen: 9" in run.stdout, run.stderr
 
 
 def test_a_message_over_the_part_limit_of_a_real_size(tmp_path):
@@ -91,6 +100,7 @@ def test_work_that_nobody_waits_for_does_not_keep_the_process(tmp_path):
     path = script(
         tmp_path,
         """
+        import threading
         import numpy as np
         from minidl.comm import ring, tree, world
         from minidl.comm.background import Background
@@ -99,6 +109,7 @@ def test_work_that_nobody_waits_for_does_not_keep_the_process(tmp_path):
         background = Background(t)
         background.submit(ring.all_reduce, np.zeros(10)).wait()
         idle = Background(t)
+        t.spawn(threading.Event().wait)  # it never comes back
         tree.barrier(t)
         print("end", flush=True)
         """,

@@ -65,27 +65,23 @@ plain = t.inner
 ALPHA, BETA = t.links.intra
 
 
-def took(work):
-    '''Seconds until the last rank has ended, from when the first and when the last one started; the
-    best of three.'''
-    rounds = []
-    for _ in range(3):
+def check(what, work, modelled, times=2.0):
+    '''Clocks sleep until the model's moment, so nothing is ever faster. How much slower a round is,
+    other programs decide, so one round of twenty must stay below so many `times`: 0.1 s and
+    more above the model.'''
+    for _ in range(20):
         tree.barrier(plain)
         start = time.perf_counter()
         work()
         moments = np.array([time.perf_counter(), -start, start])
         end, first, last = ring.all_reduce(plain, moments, np.maximum)
-        rounds.append((end - last, end + first))
-    return min(rounds)
-
-
-def check(what, work, modelled):
-    # Clocks sleep until the model's moment, so nothing can be faster; how much slower it is, this
-    # machine decides: twice is 0.1 s and more.
-    shortest, longest = took(work)
+        assert end + first > 0.9999 * modelled, (what, end + first, modelled)
+        if end - last < times * modelled:  # the same figures, and so the same answer, on all ranks
+            break
+    else:
+        raise AssertionError(f"{what}: {end - last} s, wanted at most {times} x {modelled}")
     if t.rank == 0:
-        print(f"{what}: measured / modelled = {shortest / modelled:.3f}", flush=True)
-    assert longest > 0.9999 * modelled and shortest < 2 * modelled, (what, longest, modelled)
+        print(f"{what}: measured / modelled = {(end - last) / modelled:.3f}", flush=True)
 
 
 x = np.zeros(1 << 16, "u1")
@@ -100,8 +96,7 @@ def overlapped():
         time.sleep(2 * ring_s)  # a computation that leaves the core to others
 
 
-check("overlapped with as long a computation", overlapped, 2 * ring_s)
-assert took(overlapped)[0] < 3.6 * ring_s  # 4 of them one after another
+check("overlapped with as long a computation", overlapped, 2 * ring_s, times=1.8)  # else 2
 
 
 # Small messages on a slower network: MPI moves large ones only while both sides call it.
@@ -211,7 +206,7 @@ def test_a_simulated_transport_has_a_clock_of_its_own():
 
 
 def test_links_of_an_unthrottled_transport_is_none():
-    simulate(1, lambda t: links_of(t) is None)
+    assert simulate(1, lambda t: links_of(t) is None) == [True]
 
 
 def test_a_shared_port_is_one_port_in_two_places(tmp_path):
