@@ -89,6 +89,7 @@ def test_a_weight_is_cast_once_in_a_forward_and_again_after_it_changed(monkeypat
             x @ w
         with amp.autocast(black=["exp"]):  # an inner block shares the casts
             x @ w
+        tensor(3, 5, requires_grad=False) @ w  # an input's cast is not kept: it comes once
         casts = autocasting.get().casts
         assert len(casts) == 1 and all(b is seen[0] for b in seen)
         with minidl.no_grad():

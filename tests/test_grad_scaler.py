@@ -114,6 +114,12 @@ def test_the_gradient_is_divided_by_the_scale_of_its_backward_then_clipped(early
         scaler.update()
 
 
+def test_an_fp16_loss_is_scaled_in_fp32():
+    loss = minidl.tensor(3.0, dtype=np.float16, requires_grad=True)
+    scaled = GradScaler(2.0**16).scale(loss)  # 3 * 2^16 is above 65504
+    assert scaled.dtype == np.float32 and scaled.item() == 3 * 2**16
+
+
 def test_wrong_orders_are_refused():
     scaler, optimizer = GradScaler(), Gradients(np.ones(2, np.float32))
     with pytest.raises(RuntimeError, match="nothing was checked"):
@@ -181,11 +187,32 @@ def test_ranks_skip_together():
         def any_rank(bad):
             return ring.all_reduce(t, np.array([bad]), np.logical_or)[0]
 
-        agreed, alone = GradScaler(agree=any_rank), GradScaler()
-        grad = np.array([np.nan if t.rank == 1 else 1.0], np.float32)
-        return agreed.step(Gradients(grad)), alone.step(Gradients(grad))
+        taken = []
+        for options in ({"agree": any_rank}, {}):
+            for looks in (False, True):
+                grad = np.array([np.nan if t.rank == 1 else 1.0], np.float32)
+                scaler, optimizer = GradScaler(**options), Gradients(grad)
+                if looks:
+                    scaler.unscale_(optimizer)
+                taken.append(scaler.step(optimizer))
+        return taken
 
-    assert simulate(3, body) == [(False, True), (False, False), (False, True)]
+    alone = [False, False, True, True]
+    assert simulate(3, body) == [alone, [False] * 4, alone]
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("looks", [True, False])
+@pytest.mark.parametrize("bad", [0, 1, 2])
+def test_an_overflow_is_found_in_whichever_gradient(bad, looks, fused):
+    params = [nn.Parameter(np.ones(2, np.float32)) for _ in range(3)]
+    for i, p in enumerate(params):
+        p.grad = np.array([1, np.inf if i == bad else 1], np.float32)
+    scaler, optimizer = GradScaler(), optim.SGD(params, lr=1.0)
+    with minidl.use_fused(fused):
+        if looks:
+            scaler.unscale_(optimizer)
+        assert not scaler.step(optimizer)
 
 
 def test_a_saved_scaler_goes_on_as_the_first():

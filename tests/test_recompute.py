@@ -1,6 +1,7 @@
 """A recomputed segment gives the same bits as one that keeps everything, and holds its inputs."""
 
 import tracemalloc
+import weakref
 
 import numpy as np
 import pytest
@@ -229,6 +230,21 @@ def test_kept_ops_do_not_run_again_and_their_results_are_counted():
     finally:
         minidl.ops.matmul.Linear.forward = original
     assert runner.get() is None
+
+
+def test_what_a_segment_kept_is_free_after_backward():
+    made = []
+    layer = layers(1, p=0.0)[0]
+
+    def block(x):
+        y = layer(x)
+        made.append(weakref.ref(y._data))
+        return y.tanh()
+
+    y = recompute(block, data(5, 6), keep=lambda op: True)
+    assert made[0]() is not None
+    y.sum().backward()
+    assert made[0]() is None and y.grad_fn is not None
 
 
 def test_keeping_dropout_keeps_the_generators_place_too():

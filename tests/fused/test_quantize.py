@@ -41,6 +41,13 @@ def test_ties_go_to_the_even_neighbour():
     np.testing.assert_array_equal(fused.quantize(x)[0], [127, 0, 2, 2, 0, -2])
 
 
+def test_a_quotient_above_127_saturates():
+    # subnormal numbers: 190 / 127 of the smallest one rounds to that one, and 190 to int8's end
+    x = np.array([190, -190, 50], np.float32) * np.float32(2**-149)
+    q, scale = fused.quantize(x)
+    assert scale[0] == np.float32(2**-149) and q.tolist() == [127, -127, 50]
+
+
 @pytest.mark.parametrize("rows, cols", [(1, 1), (5, 31), (3, 257)])
 def test_a_warp_per_row_gives_the_same(rows, cols):
     x = normal((rows, cols), "f4", 1)
@@ -57,6 +64,8 @@ def test_a_warp_per_row_gives_the_same(rows, cols):
 
 def test_rows_of_1024_are_the_int8_code_of_comm():
     x = normal((5, codec.BLOCK), "f4", 1) * np.array([1, 1e-20, 1e20, 0, 3], "f4")[:, None]
+    x[4] = (np.arange(codec.BLOCK) % 253 - 126.5) * np.float32(0.3)  # in the middle of two codes
+    x[4, 0] = 127 * np.float32(0.3)
     q, scale = fused.quantize(x, per_channel=True)
     payload = codec.encode_int8(x.reshape(-1))
     np.testing.assert_array_equal(payload, np.concatenate([scale.view("u1"), q.view("u1").ravel()]))

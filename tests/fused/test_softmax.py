@@ -35,6 +35,16 @@ def test_every_rung_equals_the_formula(dtype, rung, log):
 
 
 @pytest.mark.parametrize("rung", [1, 2, 3])
+@pytest.mark.parametrize("queries, cols", [(5, 40), (40, 5), (33, 33)])
+def test_what_a_causal_logarithm_hides_is_minus_infinity(queries, cols, rung):
+    x = 3 * normal((2 * queries, cols), "f4", 1)
+    y = fused.forward(x, True, 0.25, queries, rung)
+    want = fused.reference(x.astype("f8"), True, 0.25, queries)
+    assert np.isneginf(want).any()
+    np.testing.assert_allclose(y, want, rtol=3e-6, atol=1e-6)  # m and log(sum) are up to 5
+
+
+@pytest.mark.parametrize("rung", [1, 2, 3])
 @pytest.mark.parametrize("queries, cols", [(1, 1), (7, 7), (5, 40), (40, 5), (33, 33), (257, 300)])
 def test_scale_and_causal_mask(queries, cols, rung):
     shape = 2 * queries, cols  # two heads
@@ -66,7 +76,7 @@ def test_the_order_of_threads_and_blocks_changes_no_bit(rung, log):
 def test_large_scores_and_infinities(rung, log):
     inf, nan = np.inf, np.nan
     x = np.array([[1e4, 1e4, -1e4, 0], [-inf, -inf, 2, 2], [-inf] * 4, [0, nan, 0, 0],
-                  [3e38, -3e38, 3e38, 0], [-inf, 5, -inf, -inf]], np.float32)
+                  [3e38, -3e38, 3e38, 0], [-inf, 5, -inf, -inf], [-1e4] * 4], np.float32)
     with np.errstate(all="ignore"):  # -inf minus -inf: a row that sees nothing is nan
         want = fused.reference(x.astype("f8"), log).astype("f4")  # -6e38 is -inf
     np.testing.assert_allclose(fused.forward(x, log, rung=rung), want, rtol=1e-6)

@@ -19,6 +19,9 @@ SCHEDULES = {
     "lambda": lambda m, o: m.LambdaLR(o, lambda step: 0.9**step),
     "sequential": lambda m, o: m.SequentialLR(
         o, [m.LinearLR(o, 0.1, total_iters=4), m.CosineAnnealingLR(o, T_max=16)], [4]),
+    # the rate jumps where the second takes over
+    "sequential, jump": lambda m, o: m.SequentialLR(
+        o, [m.LinearLR(o, 0.1, total_iters=9), m.StepLR(o, step_size=3)], [4]),
 }
 
 
