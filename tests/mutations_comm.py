@@ -3,11 +3,1378 @@
 from tests.mutations import Mutation
 
 MUTATIONS = [
+    # -- what a rank may ask of the network
     Mutation(
-        "the ring sends the chunk that it receives",
+        "scratch is measured in elements, not in bytes",
+        "minidl/comm/transport.py",
+        "if self._scratch.nbytes < n_elems * dtype.itemsize:",
+        "if self._scratch.nbytes < n_elems:",
+        "tests/comm/test_transport.py"
+        "::test_scratch_grows_to_the_largest_request_and_is_the_same_memory",
+    ),
+    Mutation(
+        "sendrecv sends before it receives",
+        "minidl/comm/transport.py",
+        "        incoming = self.irecv(into, src, tag)\n"
+        "        self.isend(array, dst, tag).wait()\n"
+        "        incoming.wait()\n",
+        "        self.isend(array, dst, tag).wait()\n"
+        "        self.irecv(into, src, tag).wait()\n",
+        "tests/comm/test_ring_blocks.py::test_sends_that_wait_for_their_receives_do_not_lock",
+    ),
+    Mutation(
+        "the innermost label wins",
+        "minidl/comm/collective.py",
+        "    if _label.get(None) is not None:\n"
+        "        yield\n"
+        "        return\n",
+        "",
+        "tests/comm/test_ledger.py::test_the_outermost_label_wins",
+    ),
+    Mutation(
+        "every collective inside is announced",
+        "minidl/comm/collective.py",
+        "        if _inside.get(False):\n"
+        "            return fn(t, *args, **kwargs)\n",
+        "",
+        "tests/comm/test_collective.py::test_the_outermost_alone_is_announced_to_the_transport",
+    ),
+    Mutation(
+        "bounds that go back are accepted",
+        "minidl/comm/checks.py",
+        "if not whole or b != sorted(b):",
+        "if not whole:",
+        "tests/comm/test_ring_blocks.py::test_bounds_that_do_not_cut_the_array_are_an_error",
+    ),
+    Mutation(
+        "arrays in a message are not aligned",
+        "minidl/comm/objects.py",
+        "        at += size + -size % 8\n",
+        "        at += size\n",
+        "tests/comm/test_objects.py::test_the_message_is_a_header_the_raw_arrays_and_the_pickle "
+        "tests/comm/test_objects.py::test_every_rank_gets_all_objects_in_rank_order",
+    ),
+    Mutation(
+        "objects are gathered onto rank 0, whatever the root",
+        "minidl/comm/objects.py",
+        "scatter_gather.gather_direct(t, message, root, bounds)",
+        "scatter_gather.gather_direct(t, message, 0, bounds)",
+        "tests/comm/test_objects.py::test_the_root_gets_all_objects_in_rank_order",
+    ),
+    Mutation(
+        "a simulated send does not copy",
+        "minidl/comm/sim.py",
+        ".send(array.copy())",
+        ".send(array)",
+        "tests/comm/test_sim.py::test_messages_are_copied_when_sent",
+    ),
+    Mutation(
+        "two groups of the same ranks share their messages",
+        "minidl/comm/sim.py",
+        "group = (self._group, ranks, count)",
+        "group = (self._group, ranks)",
+        "tests/comm/test_transport.py::test_a_duplicate_keeps_its_messages_apart",
+    ),
+    Mutation(
+        "recv_any takes a late message because it is there",
+        "minidl/comm/sim.py",
+        "if waiting and not scheduler.earlier_than(max(arrival, task.clock)):",
+        "if waiting:",
+        "tests/comm/test_sim.py::test_recv_any_does_not_take_a_late_message_because_it_is_there",
+    ),
+    Mutation(
+        "a sendrecv in one piece overtakes a send under way",
+        "minidl/comm/sim.py",
+        "        if port.out_free > start:\n"
+        "            start = port.out_free\n",
+        "",
+        "tests/comm/test_sim.py::test_a_sendrecv_queues_behind_a_send_that_was_not_waited_for",
+    ),
+    Mutation(
+        "ranks of two nodes share a window",
+        "minidl/comm/sim.py",
+        "if len({links.node_of(rank) for rank in self.ranks}) > 1:",
+        "if len({links.node_of(rank) for rank in range(self.size)}) > 1:",
+        "tests/comm/test_shared_memory.py::test_ranks_of_two_nodes_do_not_share_memory",
+    ),
+    Mutation(
+        "a large send starts before its receive is posted",
+        "minidl/comm/sim_network.py",
+        "self.channel.leaves.send(max(self.sent_at, posted_at), seconds)",
+        "self.channel.leaves.send(self.sent_at, seconds)",
+        "tests/comm/test_sim.py::test_a_rendezvous_starts_when_its_receive_is_posted",
+    ),
+    Mutation(
+        "a message that nobody receives is no error",
+        "minidl/comm/sim_network.py",
+        "                if channel.queue:\n",
+        "                if channel.queue and channel.posted:\n",
+        "tests/comm/test_sim.py::test_a_message_that_nobody_receives_is_an_error",
+    ),
+    Mutation(
+        "waiting for a task does not move the clock",
+        "minidl/comm/scheduler.py",
+        "        me.clock = max(me.clock, task.clock)\n"
+        "        if task.error",
+        "        if task.error",
+        "tests/comm/test_sim.py::test_waiting_for_a_spawned_task_joins_its_clock",
+    ),
+    Mutation(
+        "whoever is later uses a shared port first",
+        "minidl/comm/scheduler.py",
+        "return bool(self._ready) and self._ready[0][0] < clock",
+        "return bool(self._ready) and self._ready[0][0] > clock",
+        "tests/comm/test_links.py"
+        "::test_a_nic_serves_who_comes_first_on_the_clock_not_in_the_program",
+    ),
+    Mutation(
+        "only the sender's NIC is shared",
+        "minidl/comm/links.py",
+        "return (-1 - a, -1 - b) if a != b",
+        "return (-1 - a, dst) if a != b",
+        "tests/comm/test_links.py::test_nodes_share_a_nic_unless_told_otherwise",
+    ),
+    Mutation(
+        "a port is free before its queue has gone",
+        "minidl/comm/links.py",
+        "start = max(at, self.out_free)\n"
+        "        self.out_free = start + seconds",
+        "start = max(at, self.out_free)\n"
+        "        self.out_free = at + seconds",
+        "tests/comm/test_links.py::test_a_port_serves_one_message_at_a_time",
+    ),
+    Mutation(
+        "bits are taken for bytes",
+        "minidl/comm/links_text.py",
+        "8 / rate)",
+        "1 / rate)",
+        "tests/comm/test_links_text.py::test_a_text_and_its_network",
+    ),
+    Mutation(
+        "nodes of a number of ranks that does not divide are cut wrongly",
+        "minidl/comm/links_text.py",
+        "cuts = chunks.bounds(n, sizes[0])",
+        "cuts = [k * (n // sizes[0]) for k in range(sizes[0] + 1)]",
+        "tests/comm/test_links_text.py::test_a_text_and_its_network",
+    ),
+    Mutation(
+        "a short message passes for a whole one",
+        "minidl/comm/mpi.py",
+        "        if status.Get_count(byte) != into.nbytes:\n"
+        "            raise size_mismatch(self.rank, src, into.nbytes, status.Get_count(byte))\n",
+        "",
+        "tests/mpi/test_mpi_transport.py"
+        "::test_messages_are_cut_into_parts_and_mismatches_still_seen",
+    ),
+    Mutation(
+        "a strided receive stays in its copy",
+        "minidl/comm/mpi.py",
+        "            self._into[...] = "
+        "self._room.view(self._into.dtype).reshape(self._into.shape)\n",
+        "            pass\n",
+        "tests/mpi/test_mpi_transport.py"
+        "::test_messages_are_cut_into_parts_and_mismatches_still_seen",
+    ),
+    Mutation(
+        "a launcher of another MPI passes",
+        "minidl/comm/mpi.py",
+        "if size == 1 and started.isdigit() and int(started) > 1:",
+        "if size > 1 and started.isdigit() and int(started) > size:",
+        "tests/mpi/test_mpi_transport.py::test_a_launcher_of_another_mpi_is_named",
+    ),
+    Mutation(
+        "any exit ends all",
+        "minidl/comm/abort.py",
+        "if error.status and not _all_leave(comm):",
+        "if not _all_leave(comm):",
+        "tests/mpi/test_abort.py::test_a_rank_that_exits_well_or_ends_a_thread_ends_no_other",
+    ),
+    Mutation(
+        "a thread's SystemExit ends all",
+        "minidl/comm/abort.py",
+        "if not issubclass(args.exc_type, SystemExit):",
+        "if True:",
+        "tests/mpi/test_abort.py::test_a_rank_that_exits_well_or_ends_a_thread_ends_no_other",
+    ),
+    Mutation(
+        "two processes' ports have clocks of their own",
+        "minidl/comm/throttled.py",
+        "            self._clocks[:] = port.out_free, port.in_start, port.in_free\n",
+        "",
+        "tests/mpi/test_throttled.py::test_a_shared_port_is_one_port_in_two_places",
+    ),
+    Mutation(
+        "a straggler's work takes no longer",
+        "minidl/comm/throttled.py",
+        "(self.links.slowdown(self.world_rank) - 1)",
+        "0",
+        "tests/mpi/test_throttled.py::test_measured_times_are_the_models",
+    ),
+    Mutation(
+        "NCCL's chunks belong to their own numbers",
+        "minidl/comm/nccl.py",
+        "            t.communicator.reduce(mine.data.ptr, mine.data.ptr, "
+        "len(mine), *kinds, owner, stream)\n"
+        "    nccl.groupEnd()\n"
+        "    return chunk[(t.rank + 1) % t.size]",
+        "            t.communicator.reduce(mine.data.ptr, mine.data.ptr, "
+        "len(mine), *kinds, c, stream)\n"
+        "    nccl.groupEnd()\n"
+        "    return chunk[t.rank]",
+        "tests/comm/test_nccl.py::test_reduce_scatter_and_all_gather_cut_and_own_as_the_ring",
+    ),
+    Mutation(
+        "NCCL's broadcast comes from rank 0",
+        "minidl/comm/nccl.py",
+        "_dtype(t, nccl, x), root, stream)",
+        "_dtype(t, nccl, x), 0, stream)",
+        "tests/comm/test_nccl.py::test_broadcast_from_every_root",
+    ),
+    Mutation(
+        "all segments share one pinned buffer",
+        "minidl/comm/device.py",
+        "hosts = [buffers[i % 2][: len(segment)] for",
+        "hosts = [buffers[0][: len(segment)] for",
+        "tests/comm/test_device.py::test_staged_in_segments_reduces_each_of_them",
+    ),
+    Mutation(
+        "copies do not wait for the computation",
+        "minidl/comm/device.py",
+        "        copies.wait_event(cuda.get_current_stream().record())  # x",
+        "        # x",
+        "tests/comm/test_device.py::test_staged_in_one_segment_gives_the_ring_s_bits",
+    ),
+    Mutation(
+        "a segment is summed before it is there",
+        "minidl/comm/device.py",
+        "            arriving.synchronize()\n",
+        "",
+        "tests/comm/test_device.py::test_staged_in_segments_reduces_each_of_them",
+    ),
+    Mutation(
+        "it returns before the last copy",
+        "minidl/comm/device.py",
+        "        copies.synchronize()\n",
+        "",
+        "tests/comm/test_device.py::test_staged_in_one_segment_gives_the_ring_s_bits",
+    ),
+    Mutation(
+        "a message leaves before its kernel has ended",
+        "minidl/comm/device.py",
+        "        self.stream.synchronize()\n",
+        "",
+        "tests/comm/test_device.py::test_direct_gives_the_ring_s_bits_and_bytes",
+    ),
+    Mutation(
+        "the next segment comes after the sum, not beside it",
+        "minidl/comm/device.py",
+        "            arriving, arrived = arrived, download(i + 1) if i + 1 < "
+        "len(segments) else None\n"
+        "            arriving.synchronize()\n"
+        "            all_reduce(t, host, op)\n",
+        "            arrived.synchronize()\n"
+        "            all_reduce(t, host, op)\n"
+        "            arrived = download(i + 1) if i + 1 < len(segments) else None\n",
+        "tests/comm/test_device.py::test_a_segment_is_summed_while_its_neighbours_are_copied",
+    ),
+    Mutation(
+        "sizes of different ranks are not compared",
+        "minidl/comm/window.py",
+        "            if theirs != note:\n",
+        "            if theirs != note and False:\n",
+        "tests/comm/test_shared_memory.py::test_every_rank_sees_that_one_has_another_size",
+    ),
+    Mutation(
+        "a wait is for an equal count, not for as large a one",
+        "minidl/comm/window.py",
+        "while theirs[0] < count:",
+        "while theirs[0] != count:",
+        "tests/comm/test_window.py",
+    ),
+    Mutation(
+        "the count is written before the note",
+        "minidl/comm/window.py",
+        "        mine[1 + count % 2] = note\n"
+        "        self._fence()  # a processor may reorder: first the data and the note, ...\n"
+        "        mine[0] = count\n",
+        "        mine[0] = count\n"
+        "        mine[1 + count % 2] = note\n"
+        "        self._fence()\n",
+        "tests/comm/test_window.py",
+    ),
+    Mutation(
+        "no fence before the count is written",
+        "minidl/comm/window.py",
+        "        self._fence()  # a processor may reorder: first the data and the note, ...\n",
+        "",
+        "tests/comm/test_window.py",
+    ),
+    # -- cuts, collectives, all-reduces
+    Mutation(
+        "the last chunks are the longer ones",
+        "minidl/comm/chunks.py",
+        "return [i * size + min(i, longer) for i in range(n + 1)]",
+        "return [i * size + max(0, i - n + longer) for i in range(n + 1)]",
+        "tests/comm/test_chunks.py::test_chunks_cut_the_vector_in_order_into_near_equal_parts",
+    ),
+    Mutation(
+        "the size of chunk n is not that of chunk 0",
+        "minidl/comm/chunks.py",
+        "return length // n + (i % n < length % n)",
+        "return length // n + (i < length % n)",
+        "tests/comm/test_ring.py::test_bytes_and_messages_equal_the_formula",
+    ),
+    Mutation(
+        "the number of segments is rounded down",
+        "minidl/comm/chunks.py",
+        "return max(1, -(-n_bytes // segment_bytes))",
+        "return max(1, n_bytes // segment_bytes)",
+        "tests/comm/test_chain.py::test_bytes_and_messages",
+    ),
+    Mutation(
+        "the oracle adds from the last rank on",
+        "minidl/comm/naive.py",
+        "for other in gathered[1:]:",
+        "for other in gathered[:0:-1]:",
+        "tests/comm/test_naive.py::test_all_reduce_works_in_rank_order_and_in_place",
+    ),
+    Mutation(
+        "broadcast does not wait for its sends",
+        "minidl/comm/naive.py",
+        "    for request in [t.isend(x, dst) for dst in range(1, t.size)]:\n"
+        "        request.wait()\n",
+        "    for dst in range(1, t.size):\n"
+        "        t.isend(x, dst)\n",
+        "tests/comm/test_buffers_in_flight.py"
+        "::test_no_buffer_is_touched_before_its_request_was_waited_for",
+    ),
+    Mutation(
+        "the ring's bytes leave out the wrong chunk",
         "minidl/comm/ring.py",
+        "chunks.size(length, n, rank + 1) + chunks.size(length, n, rank + 2)",
+        "chunks.size(length, n, rank) + chunks.size(length, n, rank + 1)",
+        "tests/comm/test_ring.py::test_bytes_and_messages_equal_the_formula",
+    ),
+    Mutation(
+        "the ring scatters to the left",
+        "minidl/comm/ring.py",
+        "        t.sendrecv(chunk[send], right, theirs, left)\n",
+        "        t.sendrecv(chunk[send], left, theirs, right)\n",
+        "tests/comm/test_ring.py::test_reduce_scatter_owns_chunk_rank_plus_one",
+    ),
+    Mutation(
+        "the ring gathers from chunk r on",
+        "minidl/comm/ring.py",
+        "send, receive = (r + 1 - s) % n, (r - s) % n",
+        "send, receive = (r - s) % n, (r - 1 - s) % n",
+        "tests/comm/test_ring.py::test_all_gather_spreads_own_chunks",
+    ),
+    Mutation(
+        "the ring sums whatever the op",
+        "minidl/comm/ring.py",
+        "reduce_scatter(t, flat, op)",
+        "reduce_scatter(t, flat)",
+        "tests/comm/test_ring.py::test_other_operations_equal_the_naive_result",
+    ),
+    Mutation(
+        "the all-gather of blocks begins one block on",
+        "minidl/comm/ring_blocks.py",
         "send, receive = (r - s) % n, (r - s - 1) % n",
-        "send, receive = (r - s - 1) % n, (r - s - 1) % n",
-        "tests/comm/test_ring.py::test_all_reduce_is_the_sum_of_all_ranks",
+        "send, receive = (r + 1 - s) % n, (r - s) % n",
+        "tests/comm/test_ring_blocks.py::test_all_gather_spreads_the_blocks",
+    ),
+    Mutation(
+        "lengths travel in four bytes",
+        "minidl/comm/ring_blocks.py",
+        "lengths = np.zeros(t.size, np.int64)",
+        "lengths = np.zeros(t.size, np.int32)",
+        "tests/comm/test_ring_blocks.py::test_all_gather_v_agrees_on_the_lengths "
+        "tests/comm/test_ring_blocks.py::test_bytes_and_messages_equal_the_formula",
+    ),
+    Mutation(
+        "ring_blocks' all-reduce sums whatever the op",
+        "minidl/comm/ring_blocks.py",
+        "reduce_scatter(t, flat, bounds, op)",
+        "reduce_scatter(t, flat, bounds)",
+        "tests/comm/test_ring_blocks.py::test_other_operations_equal_the_naive_result",
+    ),
+    Mutation(
+        "an all-gather leaves out the own block",
+        "minidl/comm/ring_blocks.py",
+        "(rank, (rank + 1) % n))",
+        "(rank, rank))",
+        "tests/comm/test_ring_blocks.py::test_bytes_and_messages_equal_the_formula",
+    ),
+    Mutation(
+        "the parent is not renamed for another root",
+        "minidl/comm/tree.py",
+        "t.recv(x, (parent(me) + root) % n)",
+        "t.recv(x, parent(me))",
+        "tests/comm/test_tree.py::test_broadcast_copies_from_every_root",
+    ),
+    Mutation(
+        "the smallest subtree gets its message first",
+        "minidl/comm/tree.py",
+        "for child in reversed(children(n, me)):  # the",
+        "for child in children(n, me):  # the",
+        "tests/comm/test_cost.py::test_tree_at_powers_of_two",
+    ),
+    Mutation(
+        "the tree's all-reduce sums whatever the op",
+        "minidl/comm/tree.py",
+        "reduce(t, x, 0, op)",
+        "reduce(t, x, 0)",
+        "tests/comm/test_tree.py::test_all_reduce_equals_the_naive_result",
+    ),
+    Mutation(
+        "the chain ends at the last rank, whatever the root",
+        "minidl/comm/chain.py",
+        "if me < n - 1:",
+        "if t.rank < n - 1:",
+        "tests/comm/test_chain.py::test_broadcast_copies_from_every_root",
+    ),
+    Mutation(
+        "the chain hands a segment on before it has come",
+        "minidl/comm/chain.py",
+        "        if me > 0:\n"
+        "            coming[k].wait()\n"
+        "        if me < n - 1:\n"
+        "            going.append(t.isend(segment, right))\n",
+        "        if me < n - 1:\n"
+        "            going.append(t.isend(segment, right))\n"
+        "        if me > 0:\n"
+        "            coming[k].wait()\n",
+        "tests/comm/test_chain.py::test_broadcast_copies_from_every_root",
+    ),
+    Mutation(
+        "the chain does not wait for its sends",
+        "minidl/comm/chain.py",
+        "    for request in going:\n"
+        "        request.wait()\n",
+        "",
+        "tests/comm/test_buffers_in_flight.py"
+        "::test_no_buffer_is_touched_before_its_request_was_waited_for",
+    ),
+    Mutation(
+        "a strided array does not get what was broadcast",
+        "minidl/comm/chain.py",
+        "x[...] = flat.reshape(x.shape)",
+        "x = flat.reshape(x.shape)",
+        "tests/comm/test_chain.py::test_any_shape_and_strides",
+    ),
+    Mutation(
+        "tree 2 of an odd number of ranks is moved the other way",
+        "minidl/comm/double_tree.py",
+        "return lambda r: (r - 1) % n, lambda r: (r + 1) % n",
+        "return lambda r: (r + 1) % n, lambda r: (r - 1) % n",
+        "tests/comm/test_double_tree.py::test_golden_parents",
+    ),
+    Mutation(
+        "the sum goes down a step early",
+        "minidl/comm/double_tree.py",
+        "k = step - top - me.depth",
+        "k = step - top - me.depth + 1",
+        "tests/comm/test_every_all_reduce.py::test_the_sum_with_the_same_bits_on_all_ranks",
+    ),
+    Mutation(
+        "the double tree waits for the wrong send",
+        "minidl/comm/double_tree.py",
+        "going_up[tree].popleft().wait()  # the",
+        "going_up[tree].pop().wait()  # the",
+        "tests/comm/test_every_all_reduce.py"
+        "::test_no_buffer_is_touched_before_its_request_was_waited_for",
+    ),
+    Mutation(
+        "both partners put their own operand first",
+        "minidl/comm/halving_doubling.py",
+        "first, second = (theirs, flat) if r & far else (flat, theirs)",
+        "first, second = flat, theirs",
+        "tests/comm/test_every_all_reduce.py::test_a_tie_of_zeros_or_a_nan_is_the_same_everywhere",
+    ),
+    Mutation(
+        "a power of two of ranks folds itself",
+        "minidl/comm/halving_doubling.py",
+        "return 1 << (n.bit_length() - 1)",
+        "return 1 << max(0, (n - 1).bit_length() - 1)",
+        "tests/comm/test_halving_doubling.py::test_the_core_is_the_largest_power_of_two",
+    ),
+    Mutation(
+        "the units of unequal nodes are the largest node's",
+        "minidl/comm/hierarchical.py",
+        "n_units = math.lcm(*map(len, nodes))",
+        "n_units = max(map(len, nodes))",
+        "tests/comm/test_hierarchical.py::test_golden_pieces",
+    ),
+    Mutation(
+        "between nodes it sums whatever the op",
+        "minidl/comm/hierarchical.py",
+        "across(owners, flat[unit[first] : unit[end]], op)",
+        "across(owners, flat[unit[first] : unit[end]])",
+        "tests/comm/test_every_all_reduce.py::test_other_operations_equal_the_naive_result",
+    ),
+    Mutation(
+        "the last rank of a node leads it",
+        "minidl/comm/hierarchical.py",
+        "t.subgroup([node[0] for node in nodes])",
+        "t.subgroup([node[-1] for node in nodes])",
+        "tests/comm/test_hierarchical.py::test_leaders_alone_send_between_nodes",
+    ),
+    Mutation(
+        "groups of the same ranks in another order are accepted",
+        "minidl/comm/hierarchical.py",
+        "if t.ranks != groups.world:",
+        "if set(t.ranks) != set(groups.world):",
+        "tests/comm/test_hierarchical.py::test_groups_of_another_transport_are_refused",
+    ),
+    Mutation(
+        "a shorter last segment has its chunks at places of its own",
+        "minidl/comm/shared_memory.py",
+        "        end = places[c] + len(segments[i][c])\n"
+        "        return [piece[places[c] : end] for piece in halves[(turn + i) % 2]]",
+        "        start = sum(map(len, segments[i][:c]))\n"
+        "        end = start + len(segments[i][c])\n"
+        "        return [piece[start:end] for piece in halves[(turn + i) % 2]]",
+        "tests/comm/test_shared_memory.py",
+    ),
+    Mutation(
+        "each call begins with the first half of the window",
+        "minidl/comm/shared_memory.py",
+        "halves[(turn + i) % 2]",
+        "halves[i % 2]",
+        "tests/comm/test_shared_memory.py::test_calls_of_all_lengths_follow_each_other",
+    ),
+    Mutation(
+        "short arrays always take the first half of the window",
+        "minidl/comm/shared_memory.py",
+        "window.halves(x.dtype)[window.take_turns(1) % 2]",
+        "window.halves(x.dtype)[0]",
+        "tests/comm/test_shared_memory.py",
+    ),
+    Mutation(
+        "each rank adds its own chunk first",
+        "minidl/comm/shared_memory.py",
+        "        op(terms[0], terms[1], out=total)\n"
+        "        for term in terms[2:]:\n"
+        "            op(total, term, out=total)\n",
+        "        terms.insert(0, terms.pop(r))\n"
+        "        op(terms[0], terms[1], out=total)\n"
+        "        for term in terms[2:]:\n"
+        "            op(total, term, out=total)\n",
+        "tests/comm/test_shared_memory.py::test_the_bits_are_those_of_the_naive_sum",
+    ),
+    Mutation(
+        "all-to-all receives from where it sends to",
+        "minidl/comm/all_to_all.py",
+        "to, source = (r + s) % n, (r - s) % n",
+        "to = source = (r + s) % n",
+        "tests/comm/test_all_to_all.py::test_block_i_came_from_rank_i",
+    ),
+    Mutation(
+        "the root's blocks are turned the other way",
+        "minidl/comm/scatter_gather.py",
+        "np.concatenate([x[bounds[root] :], x[: bounds[root]]])",
+        "np.concatenate([x[-bounds[root] :], x[: -bounds[root]]])",
+        "tests/comm/test_scatter_gather.py"
+        "::test_scatter_gives_every_rank_its_block_from_every_root",
+    ),
+    Mutation(
+        "a direct scatter does not wait for its sends",
+        "minidl/comm/scatter_gather.py",
+        "    out[...] = block[root]\n"
+        "    for request in requests:\n"
+        "        request.wait()\n",
+        "    out[...] = block[root]\n",
+        "tests/comm/test_buffers_in_flight.py"
+        "::test_no_buffer_is_touched_before_its_request_was_waited_for",
+    ),
+    Mutation(
+        "the mean sums float16 in float16",
+        "minidl/comm/average.py",
+        "total = all_reduce(t, x.astype(accumulate_dtype(x.dtype), copy=False))",
+        "total = all_reduce(t, x)",
+        "tests/comm/test_average.py::test_float16_is_summed_and_divided_in_float32",
+    ),
+    Mutation(
+        "the mean casts, then divides",
+        "minidl/comm/average.py",
+        "    np.divide(total, t.size, out=total)\n",
+        "    total = total.astype(x.dtype, copy=False)\n"
+        "    np.divide(total, t.size, out=total)\n",
+        "tests/comm/test_average.py::test_float16_is_summed_and_divided_in_float32",
+    ),
+    Mutation(
+        "the mean of a strided array is lost",
+        "minidl/comm/average.py",
+        "if not np.may_share_memory(total, x):",
+        "if total.dtype != x.dtype:",
+        "tests/comm/test_average.py::test_a_strided_array_too_is_averaged_in_place",
+    ),
+    Mutation(
+        "int8's scale is a 128th",
+        "minidl/comm/codec.py",
+        "-blocks.min(axis=1)) / np.float32(127)",
+        "-blocks.min(axis=1)) / np.float32(128)",
+        "tests/comm/test_codec.py::test_int8_keeps_the_largest_element_of_a_block_and_both_signs",
+    ),
+    Mutation(
+        "int8 truncates",
+        "minidl/comm/codec.py",
+        "np.rint(blocks, out=blocks)",
+        "np.trunc(blocks, out=blocks)",
+        "tests/comm/test_codec.py::test_int8_errs_by_at_most_half_a_scale",
+    ),
+    Mutation(
+        "all int8 blocks share a scale",
+        "minidl/comm/codec.py",
+        "scale = np.maximum(blocks.max(axis=1), -blocks.min(axis=1)) / np.float32(127)",
+        "scale = np.full(len(blocks), np.abs(blocks).max(initial=0) / 127, np.float32)",
+        "tests/comm/test_codec.py::test_a_large_value_costs_only_its_own_block",
+    ),
+    Mutation(
+        "the mean's divisor is forgotten before encoding",
+        "minidl/comm/compressed.py",
+        "    total /= divisor\n",
+        "",
+        "tests/comm/test_compressed.py::test_the_mean_divides_before_it_encodes",
+    ),
+    Mutation(
+        "each rank keeps its own sum unrounded",
+        "minidl/comm/compressed.py",
+        "block[i][...] = codec.decode(",
+        "block[i][...] = total if i == r else codec.decode(",
+        "tests/comm/test_compressed.py::test_the_error_is_within_the_bound_and_all_ranks_agree",
+    ),
+    Mutation(
+        "decoded blocks are summed in the array's dtype",
+        "minidl/comm/compressed.py",
+        "total = block[r].astype(np.float32)",
+        "total = block[r].copy()",
+        "tests/comm/test_compressed.py::test_the_mean_divides_before_it_encodes",
+    ),
+    Mutation(
+        "an index that occurs twice counts once",
+        "minidl/comm/compressed.py",
+        "np.add.at(total, where, what)",
+        "total[where] += what",
+        "tests/comm/test_compressed.py::test_sparse_adds_every_pair_also_where_indices_meet",
+    ),
+    Mutation(
+        "the chosen way sums whatever the op",
+        "minidl/comm/select.py",
+        "figures)(t, x, op)",
+        "figures)(t, x)",
+        "tests/comm/test_select.py::test_it_sums_by_the_chosen_way",
+    ),
+    Mutation(
+        "each rank chooses by its own figures",
+        "minidl/comm/select.py",
+        "return objects.broadcast(t, Figures(alpha, max(0.0, beta), gamma, signal, read, copy))",
+        "return Figures(alpha, max(0.0, beta), gamma, signal, read, copy)",
+        "tests/comm/test_select.py::test_figures_are_the_same_on_all_ranks",
+    ),
+    # -- formulas and counters
+    Mutation(
+        "ranks of a node do not share its port",
+        "minidl/comm/cost.py",
+        "port = share * part * beta",
+        "port = part * beta",
+        "tests/comm/test_cost.py::test_hierarchical_on_links_that_differ",
+    ),
+    Mutation(
+        "the best number of segments is rounded down",
+        "minidl/comm/cost.py",
+        "return min(below, below + 1, key=lambda s: per_segment * s + divided / s)",
+        "return below",
+        "tests/comm/test_cost.py::test_best_segments_is_the_least_of_all",
+    ),
+    Mutation(
+        "the crossover is one byte early",
+        "minidl/comm/cost.py",
+        "    return high\n",
+        "    return low\n",
+        "tests/comm/test_cost.py::test_crossover_equals_the_closed_form",
+    ),
+    Mutation(
+        "the peer is its rank in the group, not in the world",
+        "minidl/comm/ledger.py",
+        "row = Row(ranks, name, ranks[to], _text(at))",
+        "row = Row(ranks, name, to, _text(at))",
+        "tests/comm/test_ledger.py::test_subgroups_count_in_the_same_ledger_by_world_rank",
+    ),
+    Mutation(
+        "waiting twice counts twice",
+        "minidl/comm/ledger.py",
+        "            self._ledger = None\n",
+        "",
+        "tests/comm/test_ledger.py::test_every_call_is_counted_once",
+    ),
+    Mutation(
+        "a subgroup has a book of its own",
+        "minidl/comm/ledger.py",
+        "return Ledger(inner, self._book)",
+        "return Ledger(inner)",
+        "tests/comm/test_ledger.py::test_subgroups_count_in_the_same_ledger_by_world_rank",
+    ),
+    Mutation(
+        "the matrix counts its own messages",
+        "minidl/comm/ledger.py",
+        "return ring.all_reduce(self.inner.subgroup(range(self.size)), n_bytes)",
+        "return ring.all_reduce(self, n_bytes)",
+        "tests/comm/test_ledger.py::test_the_matrix_is_every_ranks_bytes_to_every_rank",
+    ),
+    Mutation(
+        "bytes read in a window count as sent",
+        "minidl/comm/ledger.py",
+        "self._add(self._key(peer), n_given, n_read)",
+        "self._add(self._key(peer), n_read, n_given)",
+        "tests/comm/test_ledger.py"
+        "::test_of_a_window_reads_are_received_and_what_others_read_is_sent",
+    ),
+    Mutation(
+        "a message counts at the line of the last collective",
+        "minidl/comm/ledger.py",
+        "site = _site.get(None) if in_collective() else user_line(sys._getframe(2))",
+        "site = _site.get(None) or user_line(sys._getframe(2))",
+        "tests/comm/test_ledger.py::test_counts_by_the_line_of_the_users_code",
+    ),
+    Mutation(
+        "all ranks are one process of the trace",
+        "minidl/timeline.py",
+        '"ph": "X", "pid": rank',
+        '"ph": "X", "pid": 0',
+        "tests/test_timeline.py"
+        "::test_a_trace_has_a_process_for_each_rank_and_a_thread_for_each_lane",
+    ),
+    Mutation(
+        "a line in the library is taken for the user's",
+        "minidl/comm/places.py",
+        "    while frame is not None and is_ours(frame.f_code.co_filename):\n"
+        "        frame = frame.f_back\n",
+        "    frame = frame.f_back\n",
+        "tests/comm/test_ledger.py::test_counts_by_the_line_of_the_users_code",
+    ),
+    # -- beside the caller
+    Mutation(
+        "background jobs run last in, first out",
+        "minidl/comm/background.py",
+        "self._waiting.popleft()",
+        "self._waiting.pop()",
+        "tests/comm/test_background.py::test_jobs_run_in_the_order_submitted",
+    ),
+    Mutation(
+        "background jobs talk on the caller's transport",
+        "minidl/comm/background.py",
+        "self.transport = t.subgroup(range(t.size))",
+        "self.transport = t",
+        "tests/comm/test_background.py::test_the_caller_communicates_meanwhile",
+    ),
+    Mutation(
+        "jobs run on after one has failed",
+        "minidl/comm/background.py",
+        "job._run(self._failure)",
+        "job._run(None)",
+        "tests/comm/test_background.py::test_an_error_is_raised_by_wait_and_ends_the_later_jobs",
+    ),
+    Mutation(
+        "a modelled job starts before it was submitted",
+        "minidl/comm/background.py",
+        "        self._submitted.wait()  # no",
+        "        # no",
+        "tests/comm/test_background.py::test_a_modelled_job_does_not_start_before_it_was_submitted",
+    ),
+    Mutation(
+        "a served call that waits serves nobody",
+        "minidl/comm/rpc.py",
+        "            while not self.done():  # this is the serving task: nobody "
+        "else receives the answer\n"
+        "                running.service._serve_one()\n",
+        "            pass\n",
+        "tests/comm/test_rpc.py::test_calls_may_go_round_in_circles",
+    ),
+    Mutation(
+        "a rank leaves when it has asked all it wanted",
+        "minidl/comm/rpc.py",
+        "while len(self._left) < self.size or self._pending:",
+        "while self.rank not in self._left or self._pending:",
+        "tests/comm/test_rpc.py::test_ranks_that_have_nothing_to_ask_serve_until_all_are_done",
+    ),
+    Mutation(
+        "calls to a rank that has left wait for ever",
+        "minidl/comm/rpc.py",
+        "                for future in lost:\n"
+        "                    del self._pending[future.number]\n"
+        "            for future in lost:\n"
+        "                future._fail(_stopped(future, reason))\n",
+        "",
+        "tests/comm/test_rpc.py::test_a_call_that_was_running_when_its_rank_left_fails_too",
+    ),
+    Mutation(
+        "a reply leaves before the calls that were made for it",
+        "minidl/comm/rpc.py",
+        "            finally:\n"
+        "                frame.wait_for_all()\n"
+        "            return",
+        "            finally:\n"
+        "                pass\n"
+        "            return",
+        "tests/comm/test_rpc.py::test_a_reply_leaves_after_the_calls_that_were_made_for_it",
+    ),
+    # -- who waits for whom
+    Mutation(
+        "a message on its way counts as none",
+        "minidl/comm/waits.py",
+        "if state.counters.get(need.key, 0) >= need.count:",
+        "if state.counters.get(need.key, 0) > need.count:",
+        "tests/comm/test_waits.py::test_a_message_on_its_way_is_no_deadlock",
+    ),
+    Mutation(
+        "any and all needs change places",
+        "minidl/comm/waits.py",
+        "return all(hopeless) if wait.any_of else any(hopeless)",
+        "return any(hopeless) if wait.any_of else all(hopeless)",
+        "tests/comm/test_waits.py",
+    ),
+    Mutation(
+        "a rank that computes is suspected for its other thread",
+        "minidl/comm/waits.py",
+        "if s.ended or (s.waits and not s.computes_at)}",
+        "if s.ended or s.waits}",
+        "tests/comm/test_waits.py::test_who_waits_for_a_computing_rank_is_not_stuck",
+    ),
+    Mutation(
+        "a rank that has ended may still act",
+        "minidl/comm/waits.py",
+        "cleared = {r for r in suspects if not states[r].ended and _can_go_on(r, "
+        "states, suspects)}",
+        "cleared = {r for r in suspects if _can_go_on(r, states, suspects)}",
+        "tests/comm/test_waits.py"
+        "::test_who_waits_for_an_ended_rank_is_stuck_and_so_is_who_waits_for_that_one",
+    ),
+    Mutation(
+        "dtypes are not compared",
+        "minidl/comm/signature.py",
+        "        return value.dtype, value.shape\n",
+        "        return value.shape\n",
+        "tests/comm/test_watch.py::test_a_mismatch_names_both_ranks_both_lines_and_what_differs",
+    ),
+    Mutation(
+        "a rank's own rows must be equal",
+        "minidl/comm/signature.py",
+        'return value.dtype, ("any", *value.shape[1:])',
+        "return value.dtype, value.shape",
+        "tests/comm/test_watch.py::test_arguments_may_differ_where_the_collective_says_so",
+    ),
+    Mutation(
+        "an argument left out is not its default",
+        "minidl/comm/signature.py",
+        "    for name, default, see in parameters[len(args) :]:\n"
+        "        seen.append(see(kwargs.get(name, default)))\n",
+        "    for name, default, see in parameters[len(args) :]:\n"
+        "        seen.append(see(kwargs.get(name)))\n",
+        "tests/comm/test_watch.py::test_an_argument_left_out_is_its_default",
+    ),
+    Mutation(
+        "the agreement stops a round early",
+        "minidl/comm/watch.py",
+        "while far < self.size:",
+        "while 2 * far < self.size:",
+        "tests/comm/test_watch.py::test_all_ranks_know_whether_one_of_them_differs",
+    ),
+    Mutation(
+        "of digests only the largest is kept",
+        "minidl/comm/watch.py",
+        "least, largest = min(least, int(self._theirs[0])), max(largest, int(self._theirs[1]))",
+        "least, largest = int(self._theirs[0]), max(largest, int(self._theirs[1]))",
+        "tests/comm/test_watch.py::test_all_ranks_know_whether_one_of_them_differs",
+    ),
+    Mutation(
+        "one look makes a deadlock",
+        "minidl/comm/lookout.py",
+        "            again = self._ask_all()\n",
+        "            again = states\n",
+        "tests/comm/test_lookout.py::test_a_deadlock_is_certain_after_two_looks_without_a_move",
+    ),
+    Mutation(
+        "a move between two looks is not seen",
+        "minidl/comm/lookout.py",
+        "            if stuck(again) == lost and all(\n"
+        "                _serials(states[r]) == _serials(again[r]) for r in lost\n"
+        "            ):\n",
+        "            if stuck(again) == lost:\n",
+        "tests/comm/test_lookout.py::test_a_deadlock_is_certain_after_two_looks_without_a_move",
+    ),
+    Mutation(
+        "a new wait is as old as the thread's last one",
+        "minidl/comm/lookout.py",
+        "since[thread] = (serial, when if before == serial else now)",
+        "since[thread] = (serial, when)",
+        "tests/comm/test_lookout.py::test_a_wait_is_as_long_as_it_was_seen_without_a_new_one",
+    ),
+    Mutation(
+        "strangers are answered",
+        "minidl/comm/side_channel.py",
+        'if not isinstance(line, dict) or line.get("token") != self._token:',
+        "if not isinstance(line, dict):",
+        "tests/comm/test_side_channel.py::test_a_stranger_is_not_answered",
+    ),
+    Mutation(
+        "each process has a token of its own",
+        "minidl/comm/side_channel.py",
+        "self._token = everybody[0][2]",
+        "self._token = mine[2]",
+        "tests/comm/test_side_channel.py::test_a_line_comes_with_its_sender_and_can_be_answered",
+    ),
+    # -- parallel training
+    Mutation(
+        "samples under no_sync are forgotten",
+        "minidl/parallel/data_parallel.py",
+        "self.n_samples += len(inputs[0]) if n_samples is None else n_samples",
+        "self.n_samples = len(inputs[0]) if n_samples is None else n_samples",
+        "tests/parallel/test_data_parallel.py"
+        "::test_no_sync_accumulates_and_the_next_backward_averages_the_sum",
+    ),
+    Mutation(
+        "samples of earlier steps weigh, too",
+        "minidl/parallel/data_parallel.py",
+        "                self.n_samples = 0\n"
+        "            else",
+        "            else",
+        "tests/parallel/test_data_parallel.py::test_each_backward_is_weighted_by_its_own_samples",
+    ),
+    Mutation(
+        "frozen parameters travel",
+        "minidl/parallel/data_parallel.py",
+        "params = [p for p in model.parameters() if p.requires_grad]",
+        "params = list(model.parameters())",
+        "tests/parallel/test_data_parallel.py::test_frozen_parameters_do_not_travel",
+    ),
+    Mutation(
+        "the naive average sums float16 in float16",
+        "minidl/parallel/data_parallel.py",
+        "buffer = flat.flatten(grads, accumulate_dtype(group[0].dtype))",
+        "buffer = flat.flatten(grads)",
+        "tests/parallel/test_data_parallel.py::test_half_precision_gradients_sum_in_single",
+    ),
+    Mutation(
+        "running statistics are each rank's own",
+        "minidl/parallel/data_parallel.py",
+        "            broadcast_state(self.t, list(self.module.buffers()))\n",
+        "            pass\n",
+        "tests/parallel/test_data_parallel.py::test_running_statistics_are_rank_0s",
+    ),
+    Mutation(
+        "uneven shares have a plain mean",
+        "minidl/parallel/bucket.py",
+        "buffer *= buffer.dtype.type(n_samples * n / n_total)",
+        "pass",
+        "tests/parallel/test_data_parallel.py"
+        "::test_naive_average_after_backward_equals_one_rank_on_the_whole_batch",
+    ),
+    Mutation(
+        "buckets sum float16 in float16",
+        "minidl/parallel/bucket.py",
+        "xp, dtype = params[0]._xp, backend.accumulate_dtype(params[0].dtype)",
+        "xp, dtype = params[0]._xp, params[0].dtype",
+        "tests/parallel/test_data_parallel.py::test_half_precision_gradients_sum_in_single",
+    ),
+    Mutation(
+        "the nan of a rank without samples spreads",
+        "minidl/parallel/bucket.py",
+        "        buffer[...] = 0  # the mean",
+        "        buffer *= 0  # the mean",
+        "tests/parallel/test_data_parallel.py"
+        "::test_a_rank_without_samples_counts_as_zeros_though_its_mean_is_nan",
+    ),
+    Mutation(
+        "backward returns before its buckets",
+        "minidl/parallel/bucket.py",
+        "        for job in self.jobs:\n"
+        "            job.wait()\n"
+        "        self.jobs.clear()\n"
+        "        self.hand_out()\n",
+        "        self.jobs.clear()\n"
+        "        self.hand_out()\n",
+        "tests/parallel/test_data_parallel.py"
+        "::test_buckets_during_backward_equal_one_rank_on_the_whole_batch",
+    ),
+    Mutation(
+        "buckets leave in the order in which they are ready here",
+        "minidl/parallel/bucket.py",
+        "        while self.n_launched < len(self.buckets) and not "
+        "self.buckets[self.n_launched].n_missing:\n"
+        "            self.launch(self.buckets[self.n_launched])\n"
+        "            self.n_launched += 1\n",
+        "        if not bucket.n_missing:\n"
+        "            self.launch(bucket)\n",
+        "tests/parallel/test_data_parallel.py"
+        "::test_ranks_may_come_to_their_layers_in_another_order_or_to_fewer",
+    ),
+    Mutation(
+        "each rank cuts buckets in its own order",
+        "minidl/parallel/bucket.py",
+        "        tree.broadcast(self.t, order, 0)\n",
+        "",
+        "tests/parallel/test_data_parallel.py"
+        "::test_ranks_may_come_to_their_layers_in_another_order_or_to_fewer",
+    ),
+    Mutation(
+        "buckets are cut anew after every backward",
+        "minidl/parallel/bucket.py",
+        "        self.rebuilt = True\n",
+        "",
+        "tests/parallel/test_bucket.py",
+    ),
+    Mutation(
+        "buckets are cut anew though a rank left out some parameters",
+        "minidl/parallel/bucket.py",
+        "(n_users == self.t.size).all()",
+        "(n_users > 0).all()",
+        "tests/parallel/test_data_parallel.py"
+        "::test_ranks_may_come_to_their_layers_in_another_order_or_to_fewer",
+    ),
+    Mutation(
+        "what a block holds of a tensor is counted from the block",
+        "minidl/parallel/flat.py",
+        "result.append((a - low, a - begin, b - begin) if a < b",
+        "result.append((a - low, a - low, b - low) if a < b",
+        "tests/parallel/test_flat.py::test_the_parts_of_a_buffer_hold_every_element_once",
+    ),
+    Mutation(
+        "a shard is the next rank's block",
+        "minidl/parallel/zero1.py",
+        "return array[self.bounds[self.t.rank]:self.bounds[self.t.rank + 1]]",
+        "r = (self.t.rank + 1) % self.t.size\n"
+        "        return array[self.bounds[r]:self.bounds[r + 1]]",
+        "tests/parallel/test_zero.py::test_float32_has_the_bits_of_data_parallelism",
+    ),
+    Mutation(
+        "shards sum float16 in float16",
+        "minidl/parallel/zero1.py",
+        "total = from_rank[(t.rank + 1) % t.size].astype(np.float32)",
+        "total = from_rank[(t.rank + 1) % t.size].copy()",
+        "tests/parallel/test_zero.py::test_float16_sums_have_float32_bits_in_the_rings_order",
+    ),
+    Mutation(
+        "a shard casts, then divides",
+        "minidl/parallel/zero1.py",
+        "own[...] = total / t.size",
+        "own[...] = total\n"
+        "        own /= t.size",
+        "tests/parallel/test_zero.py::test_float16_has_the_bits_of_data_parallelism",
+    ),
+    Mutation(
+        "the gradient of the backward before is a view of the room for the next",
+        "minidl/parallel/zero1.py",
+        "self.shard.grad.copy(), None",
+        "self.shard.grad, None",
+        "tests/parallel/test_zero.py::test_without_no_sync_every_backward_sends_and_means_add_up",
+    ),
+    Mutation(
+        "stage 2 adds nothing up",
+        "minidl/parallel/zero1.py",
+        "            own += self.earlier\n",
+        "            pass\n",
+        "tests/parallel/test_zero.py::test_without_no_sync_every_backward_sends_and_means_add_up",
+    ),
+    Mutation(
+        "the own block keeps the whole gradients alive",
+        "minidl/parallel/zero2.py",
+        "        own = own.copy()\n",
+        "",
+        "tests/parallel/test_zero_costs.py::test_stage_2_frees_gradients_while_backward_runs",
+    ),
+    Mutation(
+        "backward fetches the units that it has had",
+        "minidl/parallel/zero3.py",
+        "        super().expect(used, n_samples)\n"
+        "        self.step = -1\n",
+        "        super().expect(used, n_samples)\n"
+        "        self.step = 1\n",
+        "tests/parallel/test_zero.py",
+    ),
+    Mutation(
+        "a unit that was fetched for nothing comes with old weights",
+        "minidl/parallel/zero3.py",
+        "            self.coming[1].wait()\n"
+        "            self.coming = None\n",
+        "            self.coming[1].wait()\n",
+        "tests/parallel/test_zero.py"
+        "::test_a_unit_that_was_fetched_for_nothing_comes_with_new_values",
+    ),
+    Mutation(
+        "units stay at home after forward",
+        "minidl/parallel/zero3.py",
+        "                for unit in units:\n"
+        "                    unit.leave()\n",
+        "                pass\n",
+        "tests/parallel/test_zero_costs.py"
+        "::test_two_units_and_a_share_of_the_weights_are_at_home_at_most",
+    ),
+    Mutation(
+        "a recomputed unit leaves before its backward",
+        "minidl/parallel/zero3.py",
+        "            if not replaying.get():  # its",
+        "            if True:  # its",
+        "tests/parallel/test_zero.py::test_units_may_be_recomputed",
+    ),
+    Mutation(
+        "units that stay are counted as sent twice",
+        "minidl/parallel/zero3.py",
+        "self.n_gathers = 1 if stays or is_root else 2",
+        "self.n_gathers = 1 if is_root else 2",
+        "tests/parallel/test_zero_costs.py::test_small_units_stay",
+    ),
+    Mutation(
+        "the latency occupies the link",
+        "minidl/parallel/lanes.py",
+        "self.free[lane] = start + seconds\n",
+        "self.free[lane] = start + seconds + latency\n",
+        "tests/parallel/test_lanes.py::test_modelled_lanes_overlap_as_the_formula_says",
+    ),
+    Mutation(
+        "a job does not wait for those before it",
+        "minidl/parallel/lanes.py",
+        "start = max(self.free[lane], self.time(), *after, 0.0)",
+        "start = max(self.free[lane], self.time(), 0.0)",
+        "tests/parallel/test_lanes.py::test_modelled_lanes_overlap_as_the_formula_says",
+    ),
+    Mutation(
+        "a rank's own gradient goes down before the mean",
+        "minidl/parallel/offload.py",
+        '        if any(isinstance(getattr(hook, "__self__", None), Reducer) for '
+        "hook in p._hooks):\n"
+        "            return\n",
+        "",
+        "tests/parallel/test_offload.py::test_averaged_gradients_go_down_not_a_ranks_own",
+    ),
+    Mutation(
+        "gradients of several backwards do not add up on the host",
+        "minidl/parallel/offload.py",
+        "to_host(g, view, event, add=again)",
+        "to_host(g, view, event)",
+        "tests/parallel/test_offload.py::test_the_bits_are_those_of_the_optimizer_on_the_device",
+    ),
+    Mutation(
+        "delays begin a step late",
+        "minidl/parallel/offload.py",
+        'self.inner.param_groups[0]["n_steps"] >= self.delay_after',
+        'self.inner.param_groups[0]["n_steps"] > self.delay_after',
+        "tests/parallel/test_offload.py::test_a_delayed_update_is_adam_with_gradients_one_step_old",
+    ),
+    Mutation(
+        "a delayed update reads gradients that are being overwritten",
+        "minidl/parallel/offload.py",
+        "            bucket.grads.reverse()\n",
+        "",
+        "tests/parallel/test_offload.py::test_a_delayed_update_is_adam_with_gradients_one_step_old",
+    ),
+    Mutation(
+        "an update overwrites what is going up",
+        "minidl/parallel/offload.py",
+        "                down.append(coming[-1])  # it",
+        "                # it",
+        "tests/parallel/test_offload.py",
+    ),
+    Mutation(
+        "a gradient is copied before it is computed",
+        "minidl/parallel/host_memory.py",
+        "            stream.wait_event(event)\n"
+        "            x.data",
+        "            x.data",
+        "tests/parallel/test_host_memory.py::test_down_comes_what_was_under_computation",
+    ),
+    Mutation(
+        "weights are overwritten while they are read",
+        "minidl/parallel/host_memory.py",
+        "        stream.wait_event(event)\n"
+        "        out.data",
+        "        out.data",
+        "tests/parallel/test_host_memory.py"
+        "::test_up_goes_what_is_there_after_the_device_has_read_the_old",
+    ),
+    Mutation(
+        "the bound of staleness is one too small",
+        "minidl/parallel/param_rules.py",
+        "lead(clocks, worker) <= s, each_push)",
+        "lead(clocks, worker) < s, each_push)",
+        "tests/parallel/test_param_staleness.py"
+        "::test_bounded_staleness_is_bounded_and_the_bound_is_reached",
+    ),
+    Mutation(
+        "sync adds in the order of arrival",
+        "minidl/parallel/param_rules.py",
+        "in sorted(server.inbox.items()):",
+        "in server.inbox.items():",
+        "tests/parallel/test_param_server.py::test_sync_has_the_bits_of_data_parallelism",
+    ),
+    Mutation(
+        "sync casts, then divides",
+        "minidl/parallel/param_rules.py",
+        "    mean /= n\n"
+        "    server.inbox.clear()\n",
+        "    mean = mean.astype(server.shard.dtype) / n\n"
+        "    server.inbox.clear()\n",
+        "tests/parallel/test_param_server.py::test_sync_adds_half_precision_gradients_in_single",
+    ),
+    Mutation(
+        "staleness is counted after the update",
+        "minidl/parallel/param_server.py",
+        "self.log.append((src, version, self.version, self.t.time()))",
+        "self.log.append((src, version, self.version + 1, self.t.time()))",
+        "tests/parallel/test_param_staleness.py::test_equal_workers_are_n_minus_1_updates_stale",
+    ),
+    Mutation(
+        "a worker that waits for the server is dropped as silent",
+        "minidl/parallel/param_server.py",
+        "if worker not in self.waiting and silent_s > self.silence_s:",
+        "if silent_s > self.silence_s:",
+        "tests/parallel/test_param_failures.py"
+        "::test_a_worker_that_waits_for_the_server_is_not_silent",
+    ),
+    Mutation(
+        "a dead worker is waited for",
+        "minidl/parallel/param_server.py",
+        "        del self.clocks[worker]\n",
+        "",
+        "tests/parallel/test_param_failures.py::test_a_dead_worker_does_not_stop_the_others",
+    ),
+    Mutation(
+        "replies are not waited for",
+        "minidl/parallel/param_server.py",
+        "                self._wait_for_replies([src])  # at once: who asks "
+        "again has the last reply\n",
+        "                self.replies.pop(src, None)\n",
+        "tests/parallel/test_param_server.py"
+        "::test_every_reply_is_waited_for_and_its_weights_are_kept_until_then",
+    ),
+    Mutation(
+        "pushes name the version of server 0",
+        "minidl/parallel/param_worker.py",
+        "header = np.array([kind, self.versions[server], n_samples, len(ids)], np.int64)",
+        "header = np.array([kind, self.versions[0], n_samples, len(ids)], np.int64)",
+        "tests/parallel/test_param_server.py",
+    ),
+    Mutation(
+        "differences are not divided among the workers",
+        "minidl/parallel/param_worker.py",
+        "            values /= self.n_workers\n",
+        "",
+        "tests/parallel/test_param_geo.py::test_geo_adds_every_workers_progress_over_n",
+    ),
+    Mutation(
+        "rows that are named twice travel twice",
+        "minidl/parallel/param_worker.py",
+        "np.unique(rows.get(table, none))",
+        "np.sort(rows.get(table, none), axis=None)",
+        "tests/parallel/test_param_rows.py::test_only_the_rows_used_travel_each_once",
+    ),
+    Mutation(
+        "the smallest tensors are dealt first",
+        "minidl/parallel/param_shards.py",
+        "key=lambda i: -params[i].nbytes)",
+        "key=lambda i: params[i].nbytes)",
+        "tests/parallel/test_param_server.py::test_shards_are_balanced_and_hold_every_tensor_once",
+    ),
+    # -- snapshots
+    Mutation(
+        "a region is read from the wrong place",
+        "minidl/parallel/regions.py",
+        "read(where, low - start, high - start)",
+        "read(where, low - first, high - first)",
+        "tests/parallel/test_regions.py::test_overlap_finds_what_was_cut_in_another_way",
+    ),
+    Mutation(
+        "the name is on the disk before the bytes",
+        "minidl/durable.py",
+        "    os.fsync(file)\n",
+        "",
+        "tests/test_snapshot_crashes.py"
+        "::test_a_crash_at_any_call_leaves_the_previous_snapshot_or_the_new_one",
+    ),
+    Mutation(
+        "the folder is not synced after a rename",
+        "minidl/durable.py",
+        "    os.replace(temporary, path)\n"
+        "    sync(path.parent)\n",
+        "    os.replace(temporary, path)\n",
+        "tests/test_snapshot_crashes.py"
+        "::test_a_crash_at_any_call_leaves_the_previous_snapshot_or_the_new_one",
+    ),
+    Mutation(
+        "a short write is taken for a whole one",
+        "minidl/durable.py",
+        "    while rest:\n"
+        "        rest = rest[os.write(file, rest):]\n",
+        "    os.write(file, rest)\n",
+        "tests/test_snapshot.py",
+    ),
+    Mutation(
+        "one snapshot too few is kept",
+        "minidl/snapshot_folder.py",
+        "old = steps(folder)[:-keep]",
+        "old = steps(folder)[:1 - keep or None]",
+        "tests/test_snapshot_crashes.py"
+        "::test_a_crash_at_any_call_leaves_the_previous_snapshot_or_the_new_one",
+    ),
+    Mutation(
+        "an index's removal is not on the disk before its files go",
+        "minidl/snapshot_folder.py",
+        "    if old:\n"
+        "        durable.sync(folder)\n",
+        "",
+        "tests/test_snapshot_crashes.py"
+        "::test_a_crash_at_any_call_leaves_the_previous_snapshot_or_the_new_one",
+    ),
+    Mutation(
+        "all ranks get rank 0's random numbers",
+        "minidl/snapshot.py",
+        "            generator.set_state(states[rank])\n",
+        "            generator.set_state(states[0])\n",
+        "tests/test_snapshot.py::test_every_rank_gets_its_own_random_numbers_back",
+    ),
+    Mutation(
+        "new ranks draw the same numbers",
+        "minidl/snapshot.py",
+        "+ 1 + rank - len(saved)",
+        "+ 1",
+        "tests/test_snapshot.py::test_new_ranks_draw_other_numbers",
+    ),
+    Mutation(
+        "a rank's problem is its own",
+        "minidl/snapshot.py",
+        "    for rank, text in enumerate(_all_gather(t, problem)):\n",
+        "    for rank, text in enumerate([problem]):\n",
+        "tests/test_snapshot_crashes.py::test_every_file_is_checked_whoever_loads",
+    ),
+    Mutation(
+        "the order of buckets is forgotten",
+        "minidl/snapshot.py",
+        '        model.reducer.build([named[name] for name in index["order"]["names"]])\n',
+        "",
+        "tests/test_snapshot.py"
+        "::test_sums_round_as_before_though_the_first_backward_has_buckets_of_its_own",
+    ),
+    Mutation(
+        "buckets are cut anew after a load",
+        "minidl/snapshot.py",
+        '        model.reducer.rebuilt = index["order"]["rebuilt"]\n',
+        "",
+        "tests/test_snapshot.py"
+        "::test_sums_round_as_before_though_the_first_backward_has_buckets_of_its_own",
+    ),
+    Mutation(
+        "each rank checks the file of its own number alone",
+        "minidl/snapshot.py",
+        'index["files"][rank::size]',
+        'index["files"][rank:rank + 1]',
+        "tests/test_snapshot_crashes.py::test_every_file_is_checked_whoever_loads",
+    ),
+    Mutation(
+        "a rank returns before the index is there",
+        "minidl/snapshot.py",
+        "    if t is not None:\n"
+        "        tree.barrier(t)\n",
+        "",
+        "tests/test_snapshot_crashes.py::test_on_return_the_snapshot_is_there_on_every_rank",
     ),
 ]
