@@ -413,6 +413,7 @@ def trained(level, seed):
 
 
 @needs_bf16
+@pytest.mark.slow
 def test_autocast_and_master_weights_end_within_a_hundredth_of_float32_without_a_loss_scale():
     # the mean of three runs: one alone may end 1.4 % off, in float16 too
     (start, full), (_, autocast), (_, masters) = (
