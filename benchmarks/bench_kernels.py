@@ -35,7 +35,8 @@ from common import (
 
 import minidl.cuda as cuda
 from minidl.cuda import cpu
-from minidl.cuda.source import Source, inline_includes
+from minidl.cuda.includes import inline_includes
+from minidl.cuda.source import Source
 from minidl.fused import layer_norm
 
 torch = import_torch()
@@ -49,7 +50,7 @@ def compile_all(repeats, quick):
     for path in sorted(cuda.KERNELS.glob("*.cu")):
         if quick and path.name not in QUICK:
             continue
-        source = Source(path, inline_includes(path, (cuda.KERNELS,))[0])
+        source = Source(path, inline_includes(path))
         defines = WIDTH if path.name.startswith("attention") else {}
         seconds[path.name] = times = {}
         for name in (k.name for k in source.kernels if not k.template):
@@ -65,7 +66,7 @@ def cold_compile(path, name, defines):
     with tempfile.TemporaryDirectory() as cache:
         with mock.patch.dict(os.environ, MINIDL_CACHE=cache):
             before = os.times()
-            cpu.load(path, defines, (cuda.KERNELS,), name)
+            cpu.load(path, defines, name)
             return sum(b - a for a, b in zip(before[:4], os.times()[:4], strict=True))
 
 

@@ -14,9 +14,9 @@
 //                                        times one row of B (loaded). With 16 lanes and two
 //                                        multiply-adds a cycle: 90% of what a core can do.
 //
-// The ladders for a GPU are attention.cu and attention_backward.cu. This rung is no GPU code: a GPU thread has no such
-// registers, nor an L1 of its own. Compiled with -DE=, the head's width, so that every loop over it
-// has a known length.
+// The ladders for a GPU are attention.cu and attention_backward.cu. This rung is no GPU code: a GPU
+// thread has no such registers, nor an L1 of its own. Compiled with -DE=, the head's width, so that
+// every loop over it has a known length.
 //
 // Source: Dao et al. (2022); Goto & van de Geijn, "Anatomy of high-performance matrix
 // multiplication" (2008).

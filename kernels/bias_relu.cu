@@ -4,9 +4,8 @@
 //                         8 bytes an element in float; as array operations 16
 //   bias_relu_backward*   gx, partial (chunks, cols), gy, out
 //                         12; gx = gy where out > 0, partial: its sums over rows
-// Backward wants out, which the next layer keeps anyway; x + bias never reaches memory. For products
-// made elsewhere, as by cuBLAS: on a CPU linear.cu has added its bias already, and the layers of
-// minidl.nn end there.
+// Backward wants out, which the next layer keeps anyway; x + bias never reaches memory. A building
+// block for models of your own: nn.Linear adds its bias itself.
 //
 // Rungs: _rows, a thread per row (on a CPU: per row a vector loop); then a thread per element.
 // Wrapper: minidl/fused/bias_relu.py   Test: tests/fused/test_bias_relu.py

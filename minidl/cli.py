@@ -23,10 +23,17 @@ def main(argv=None):
 
 
 class _Parser(argparse.ArgumentParser):
-    """Options are written in full: `--thread` is an error, as any other misspelling is."""
+    """Options are written in full: `--thread` is an error, as any other misspelling is. Each
+    command says so itself, with its own usage."""
 
     def __init__(self, **settings):
         super().__init__(**settings, allow_abbrev=False)
+
+    def parse_known_args(self, args=None, namespace=None):
+        namespace, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}; see {self.prog} --help")
+        return namespace, unknown
 
 
 def parser():
@@ -117,7 +124,8 @@ def parser():
     )
     check.add_argument("file", help="a .cu file, or the name of one in kernels/")
     check.add_argument(
-        "-D", dest="defines", action="append", default=[], metavar="NAME=VALUE", help="a macro"
+        "-D", dest="defines", action="append", default=[], type=_macro, metavar="NAME=VALUE",
+        help="a macro, such as -D T=double"
     )
     check.set_defaults(command=_kernel_check)
     run = kernels.add_parser(
@@ -137,6 +145,14 @@ def _count(text):
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"want a whole number, at least 1, got {text!r}")
     return int(text)
+
+
+def _macro(text):
+    """(name, value); a name alone stands for 1, as for a compiler."""
+    name, equals, value = text.partition("=")
+    if not name.isidentifier():
+        raise argparse.ArgumentTypeError(f"want NAME or NAME=VALUE, such as T=double, got {text!r}")
+    return name, value if equals else "1"
 
 
 def _number(text):
@@ -202,8 +218,7 @@ def _solution(args):
 def _kernel_check(args):
     from minidl.cuda import tool
 
-    defines = dict(d.split("=", 1) if "=" in d else (d, "1") for d in args.defines)
-    return _refusable("kernel check", tool.check, args.file, defines)
+    return _refusable("kernel check", tool.check, args.file, dict(args.defines))
 
 
 def _kernel_run(args):
@@ -213,7 +228,7 @@ def _kernel_run(args):
 
 
 def _refusable(name, command, *args):
-    from minidl.cuda.source import KernelError
+    from minidl.cuda.includes import KernelError
     from minidl.exercise import ExerciseError
 
     try:

@@ -46,6 +46,11 @@ def test_without_a_command_the_help_is_printed_as_an_error(capsys):
         (["run", "-n", "four", "script.py"], "whole number"),
         (["exercise", "ring"], "such as 06, got 'ring'"),
         (["check", "06ab"], "such as 06 or 06a, got '06ab'"),
+        (["doctor", "--link"], "minidl doctor: error: unrecognized arguments: --link; see minidl"),
+        (["doctor", "--links", "0"], "at least 1, got '0'"),
+        (["kernel", "chek", "my.cu"], "invalid choice: 'chek' (choose from"),
+        (["kernel", "check", "my.cu", "-D", "T float"], "such as T=double, got 'T float'"),
+        (["kernel", "check", "my.cu", "--defines", "T"], "minidl kernel check --help"),
     ],
 )
 def test_wrong_arguments_end_with_2_and_say_what_is_wanted(argv, words, capsys):

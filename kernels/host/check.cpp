@@ -1,14 +1,11 @@
-// The check form's runtime: every load and store of a kernel comes by here, with the running CUDA
-// thread known.
+// The check form's runtime: every load and store of a kernel comes by here (sanitizer.cpp calls),
+// with the running CUDA thread known. For each:
 //
-//     kernel.cu --g++ -fsanitize=thread,bounds,alignment,...--> calls __tsan_read4(p),
-//     __tsan_write4(p), __ubsan_handle_...(...)
+//     1. in which array? none: out of bounds
+//     2. count it: the ledger
+//     3. compare with the shadow (shadow.h): who touched this element before, and is that ordered?
 //
-// Those names belong to the compiler's own sanitizers; the kernel is linked without them and finds
-// these instead. For each
-// access: 1. in which array? none: out of bounds   2. count it (the ledger)
-// 3. compare with the shadow (shadow.h).
-// What was found is a list of numbers; minidl/cuda/checker.py makes sentences of it.
+// What was found is a list of numbers; minidl/cuda/sentences.py makes sentences of it.
 // Test: tests/cuda/test_check.py
 #include <dlfcn.h>
 #include <stdio.h>
@@ -18,15 +15,14 @@
 
 namespace {
 
-enum Kind {  // the order is known to minidl/cuda/report.py
+enum Kind {  // the order is known to minidl/cuda/sentences.py
   OUT_OF_BOUNDS, BAD_INDEX, MISALIGNED, UNWRITTEN, UNINITIALISED, RACE, BLOCK_RACE, DOUBLE_WRITE,
-      CONST_WRITE, DIVISION, NOT_ALL_WRITTEN
+  CONST_WRITE, DIVISION, NOT_ALL_WRITTEN
 };
-enum How { READ = 0, WRITE = 1, ATOMIC = 2, ATOMIC_READ = 3 };
 
 const int kMaxFindings = 200, kMaxRegions = 128, kSlack = 4096, kStackSlack = 1 << 20;
 
-// Layouts known to minidl/cuda/checker.py.
+// Layouts known to minidl/cuda/hooks.py.
 struct Finding {
   int kind, fatal, warning, region, size, how, other_how;
   unsigned where, other_where;
@@ -57,11 +53,12 @@ Clocks clocks;
 bool active;
 u64 arena_begin, arena_end, engine_begin, engine_end, launch_begin, launch_end, stacks_begin,
     stacks_end, dynamic_begin, dynamic_end, code_base;
-u64 program_page;               // the last page that was found to be the kernel's own
+u64 program_page;             // the last page that was found to be the kernel's own
 u64 shared_low, shared_high;  // where the declared __shared__ variables lie
 int last_region;
 char* fenced;  // by block: has it called __threadfence() (1), or only __threadfence_block() (2)?
 
+unsigned place(void* return_address) { return (unsigned)((u64)return_address - code_base); }
 int me() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z); }
 
 Finding& add(Kind kind, unsigned where, unsigned other_where, int region, bool warning) {
@@ -76,8 +73,8 @@ Finding& add(Kind kind, unsigned where, unsigned other_where, int region, bool w
   static Finding rest;
   Finding& f = n_findings < kMaxFindings ? findings[n_findings++] : rest;
   f = Finding{};
-  f.kind = kind, f.where = where, f.other_where = other_where, f.region = region,
-      f.warning = warning;
+  f.kind = kind, f.where = where, f.other_where = other_where;
+  f.region = region, f.warning = warning;
   f.who = clocks.first + me();
   f.count = 1;
   return f;
@@ -89,8 +86,7 @@ Finding& add(Kind kind, unsigned where, unsigned other_where, int region, bool w
   __builtin_unreachable();
 }
 
-// ---- two writes of the same value: known only after the second, so it is looked at with the next
-// access
+// ---- two writes of the same value: known after the second, so looked at with the next access ----
 
 struct Pending {
   bool waiting;
@@ -116,8 +112,8 @@ void race(int r, const Access& before, How now, How then, u64 address, unsigned 
           unsigned where) {
   Region& region = regions[r];
   bool here = clocks.same_block(before);
-  Kind kind = here ? RACE : now != READ && now != ATOMIC_READ && then != READ && then !=
-      ATOMIC_READ ? DOUBLE_WRITE : BLOCK_RACE;
+  bool both_write = (now == WRITE || now == ATOMIC) && (then == WRITE || then == ATOMIC);
+  Kind kind = here ? RACE : both_write ? DOUBLE_WRITE : BLOCK_RACE;
   // 2: the other made its writes visible by a fence, and perhaps an atomic says that it came first
   char fence = fenced[(before.who - 1) / clocks.n];
   int warning = !region.shared && (fence & 1 || (here && fence)) ? 2 : 0;
@@ -167,8 +163,8 @@ void touch(int r, u64 address, unsigned size, How how, unsigned where) {
   for (u64 i = offset / region.granule; i <= (offset + size - 1) / region.granule; ++i) {
     Cell& c = region.cells[i];
     if (!writes || how == ATOMIC) {
-      bool unwritten = region.shared ? !clocks.same_block(c.write) : region.uninitialised
-          && c.write.who == 0;
+      bool unwritten = region.shared ? !clocks.same_block(c.write)
+                                     : region.uninitialised && c.write.who == 0;
       if (unwritten && !told) {
         told = true;
         Finding& f = add(region.shared ? UNWRITTEN : UNINITIALISED, where, 0, r, false);
@@ -206,8 +202,8 @@ int nearest(u64 address, bool shared) {
   for (int i = 0; i < n_regions; ++i) {
     const Region& r = regions[i];
     if (r.shared != shared) continue;
-    u64 d = address < r.begin ? r.begin - address : address < r.begin + r.bytes
-        ? 0 : address - (r.begin + r.bytes);
+    u64 end = r.begin + r.bytes;
+    u64 d = address < r.begin ? r.begin - address : address < end ? 0 : address - end;
     if (d < distance) distance = d, best = i;
   }
   return best;
@@ -221,7 +217,10 @@ void out_of_bounds(u64 address, unsigned size, How how, unsigned where, bool sha
   if (fatal) stop(f);
 }
 
-bool within(u64 address, const void* begin, size_t n) { return address - (u64)begin < n; }
+bool within(u64 address, u64 begin, u64 end) { return address - begin < end - begin; }
+template <class V> bool within(u64 address, const V& v) {
+  return within(address, (u64)&v, (u64)(&v + 1));
+}
 
 // Is it memory of the kernel's own library: __constant__ and __device__ variables, tables of the
 // compiler?
@@ -231,36 +230,6 @@ bool is_program(u64 address) {
   if (!dladdr((void*)address, &info) || (u64)info.dli_fbase != code_base) return false;
   program_page = address >> 12;
   return true;
-}
-
-void access(u64 address, unsigned size, How how, void* return_address) {
-  if (!active) return;
-  settle();
-  int r = region_of(address);
-  unsigned where = (unsigned)((u64)return_address - code_base);
-  if (r >= 0) {
-    if (address + size <= regions[r].begin + regions[r].bytes)
-      return touch(r, address, size, how, where);
-    return out_of_bounds(address, size, how, where, regions[r].shared, regions[r].shared);
-  }
-  const u64 own_stack = stacks_begin + me() * (stacks_end - stacks_begin) / 1024;
-  if (own_stack - address <= kStackSlack)
-    minidl_stop("a thread needs more than 512 KiB of stack: its local arrays are too large");
-  if (address - stacks_begin < stacks_end - stacks_begin) return;  // a local variable
-  if (address - arena_begin < arena_end - arena_begin)
-    return out_of_bounds(address, size, how, where, false, false);
-  if (address - launch_begin < launch_end - launch_begin
-      || address - engine_begin < engine_end - engine_begin) return;
-  if (within(address, &threadIdx, sizeof threadIdx)
-      || within(address, &blockIdx, sizeof blockIdx) ||
-      within(address, &blockDim, sizeof blockDim) || within(address, &gridDim, sizeof gridDim))
-    return;
-  if (address - dynamic_begin < dynamic_end - dynamic_begin)
-    return out_of_bounds(address, size, how, where, true, true);
-  if (shared_low && address >= shared_low - kSlack && address < shared_high + kSlack)
-    return out_of_bounds(address, size, how, where, true, true);
-  if (is_program(address)) return;
-  out_of_bounds(address, size, how, where, false, true);
 }
 
 // Shared memory begins with garbage: NaN as a float, -1 as an integer.
@@ -274,17 +243,78 @@ void block_begins() {
   for (int i = n_given; i < n_regions; ++i) poison(i);
 }
 
-const MinidlObserver observer = {block_begins, [] { settle(); clocks.barrier(); },
-                                 [](int warp, unsigned lanes) { settle();
-                                   clocks.warp_barrier(warp, lanes); }};
+void barrier() { settle(), clocks.barrier(); }
+void warp_barrier(int warp, unsigned lanes) { settle(), clocks.warp_barrier(warp, lanes); }
+
+const MinidlObserver observer = {block_begins, barrier, warp_barrier};
 
 }  // namespace
+
+// ---- what sanitizer.cpp calls ----
+
+void minidl_access(u64 address, unsigned size, How how, void* return_address) {
+  if (!active) return;
+  settle();
+  int r = region_of(address);
+  unsigned where = place(return_address);
+  if (r >= 0) {
+    if (address + size <= regions[r].begin + regions[r].bytes)
+      return touch(r, address, size, how, where);
+    return out_of_bounds(address, size, how, where, regions[r].shared, regions[r].shared);
+  }
+  const u64 own_stack = stacks_begin + me() * (stacks_end - stacks_begin) / 1024;
+  if (own_stack - address <= kStackSlack)
+    minidl_stop("a thread needs more than 512 KiB of stack: its local arrays are too large");
+  if (within(address, stacks_begin, stacks_end)) return;  // a local variable
+  if (within(address, arena_begin, arena_end))
+    return out_of_bounds(address, size, how, where, false, false);
+  if (within(address, launch_begin, launch_end) || within(address, engine_begin, engine_end))
+    return;
+  if (within(address, threadIdx) || within(address, blockIdx) || within(address, blockDim)
+      || within(address, gridDim))
+    return;
+  if (within(address, dynamic_begin, dynamic_end))
+    return out_of_bounds(address, size, how, where, true, true);
+  if (shared_low && address >= shared_low - kSlack && address < shared_high + kSlack)
+    return out_of_bounds(address, size, how, where, true, true);
+  if (is_program(address)) return;
+  out_of_bounds(address, size, how, where, false, true);
+}
+
+void minidl_fence(int kind) {
+  if (active) settle(), fenced[(clocks.first - 1) / clocks.n] |= kind;
+}
+
+void minidl_bad_index(long long index, const char* array, void* return_address) {
+  if (!active) return;
+  settle();
+  Finding& f = add(BAD_INDEX, place(return_address), 0, -1, false);
+  f.offset = index, f.text = (u64)array;
+  stop(f);
+}
+
+void minidl_misaligned(u64 address, unsigned alignment, const char* type, void* return_address) {
+  if (!active) return;
+  settle();
+  if (address == 0) return minidl_access(0, 1, READ, return_address);
+  int r = region_of(address);
+  Finding& f = add(MISALIGNED, place(return_address), 0, r, false);
+  f.offset = r < 0 ? address : address - regions[r].begin;
+  f.size = alignment, f.text = (u64)type;
+  stop(f);
+}
+
+void minidl_division_by_zero(void* return_address) {
+  if (!active) return;
+  settle();
+  stop(add(DIVISION, place(return_address), 0, -1, false));
+}
 
 // ---- what Python calls ----
 
 MINIDL_EXPORT void minidl_check_begin(const GivenRegion* given, int n, u64 arena, u64 arena_bytes,
-                                      u64 launch, u64 launch_bytes,
-                                      u64 dynamic_bytes, u64 n_blocks, void* code) {
+                                      u64 launch, u64 launch_bytes, u64 dynamic_bytes,
+                                      u64 n_blocks, void* code) {
   for (int i = 0; i < n_regions; ++i) free(regions[i].cells);
   Dl_info info;
   code_base = dladdr(code, &info) ? (u64)info.dli_fbase : 0;
@@ -292,9 +322,9 @@ MINIDL_EXPORT void minidl_check_begin(const GivenRegion* given, int n, u64 arena
   n_regions = n_given = n;
   memset(traffic, 0, sizeof traffic);
   for (int i = 0; i < n; ++i) {
-    regions[i] = Region{given[i].begin, given[i].bytes, given[i].granule, false,
-        given[i].is_const != 0,
-                        given[i].uninitialised != 0, nullptr};
+    const GivenRegion& g = given[i];
+    regions[i] = Region{g.begin, g.bytes, g.granule, false, g.is_const != 0, g.uninitialised != 0,
+                        nullptr};
     regions[i].allocate();
   }
   arena_begin = arena, arena_end = arena + arena_bytes;
@@ -331,8 +361,8 @@ MINIDL_EXPORT int minidl_check_end(int complete) {
       if (!regions[r].cells[i].write.who) missing++, first = i;
     if (missing == 0 || n_findings == kMaxFindings) continue;
     Finding& f = findings[n_findings++] = Finding{};
-    f.kind = NOT_ALL_WRITTEN, f.region = r, f.offset = first * regions[r].granule,
-        f.count = missing, f.size = regions[r].granule;
+    f.kind = NOT_ALL_WRITTEN, f.region = r, f.offset = first * regions[r].granule;
+    f.count = missing, f.size = regions[r].granule;
   }
   return n_findings;
 }
@@ -348,7 +378,7 @@ MINIDL_EXPORT unsigned minidl_check_writer(int r, u64 offset) {
   return regions[r].cells[offset / regions[r].granule].write.where;
 }
 
-// ---- what the kernel calls ----
+// ---- what the kernel calls: check.h ----
 
 MINIDL_EXPORT void minidl_check_shared(const char* name, void* p, size_t n_bytes, int element,
                                        int rows, int columns) {
@@ -373,120 +403,4 @@ MINIDL_EXPORT void minidl_check_dynamic(const char* name, int element) {
 MINIDL_EXPORT void minidl_check_turn(const char* file, int line) {
   static unsigned turns;  // as in atomics.h: a spin loop lets others run now and then
   if ((++turns & 31) == 0) minidl_spin(file, line);
-}
-
-#define HERE __builtin_return_address(0)
-#define HOOK extern "C" __attribute__((visibility("default"))) void
-
-HOOK __tsan_init() {}
-HOOK __tsan_func_entry(void*) {}
-HOOK __tsan_func_exit() {}
-HOOK __tsan_vptr_read(void**) {}
-HOOK __tsan_vptr_update(void**, void*) {}
-HOOK __tsan_read_range(void* p, unsigned long n) { access((u64)p, n, READ, HERE); }
-HOOK __tsan_write_range(void* p, unsigned long n) { access((u64)p, n, WRITE, HERE); }
-#define ACCESSES(n)                                                                        \
-  HOOK __tsan_read##n(void* p) { access((u64)p, n, READ, HERE); }                          \
-  HOOK __tsan_write##n(void* p) { access((u64)p, n, WRITE, HERE); }                        \
-  HOOK __tsan_unaligned_read##n(void* p) { access((u64)p, n, READ, HERE); }                \
-  HOOK __tsan_unaligned_write##n(void* p) { access((u64)p, n, WRITE, HERE); }              \
-  HOOK __tsan_volatile_read##n(void* p) { access((u64)p, n, READ, HERE); }                 \
-  HOOK __tsan_volatile_write##n(void* p) { access((u64)p, n, WRITE, HERE); }               \
-  HOOK __tsan_read_write##n(void* p) { \
-    access((u64)p, n, READ, HERE), access((u64)p, n, WRITE, HERE); \
-  }
-ACCESSES(1) ACCESSES(2) ACCESSES(4) ACCESSES(8) ACCESSES(16)
-
-// clang calls these for assignments of large structs.
-extern "C" __attribute__((visibility("default"))) void* __tsan_memcpy(void* to, const void* from,
-    unsigned long n) {
-  access((u64)from, n, READ, HERE), access((u64)to, n, WRITE, HERE);
-  return memcpy(to, from, n);
-}
-extern "C" __attribute__((visibility("default"))) void* __tsan_memmove(void* to, const void* from,
-    unsigned long n) {
-  access((u64)from, n, READ, HERE), access((u64)to, n, WRITE, HERE);
-  return memmove(to, from, n);
-}
-extern "C" __attribute__((visibility("default"))) void* __tsan_memset(void* to, int value,
-    unsigned long n) {
-  access((u64)to, n, WRITE, HERE);
-  return memset(to, value, n);
-}
-
-#define ATOMIC_HOOK extern "C" __attribute__((visibility("default")))
-#define FETCH(T, n, op)                                                                    \
-  ATOMIC_HOOK T __tsan_atomic##n##_fetch_##op(volatile T* p, T v, int) {                   \
-    access((u64)p, sizeof(T), ATOMIC, HERE);                                               \
-    return __atomic_fetch_##op(p, v, __ATOMIC_SEQ_CST);                                    \
-  }
-#define ATOMICS(T, n)                                                                      \
-  FETCH(T, n, add) FETCH(T, n, sub) FETCH(T, n, and) FETCH(T, n, or) FETCH(T, n, xor)      \
-  ATOMIC_HOOK T __tsan_atomic##n##_load(const volatile T* p, int) {                        \
-    access((u64)p, sizeof(T), ATOMIC_READ, HERE);                                          \
-    return __atomic_load_n(p, __ATOMIC_SEQ_CST);                                           \
-  }                                                                                        \
-  ATOMIC_HOOK void __tsan_atomic##n##_store(volatile T* p, T v, int) {                     \
-    access((u64)p, sizeof(T), ATOMIC, HERE);                                               \
-    __atomic_store_n(p, v, __ATOMIC_SEQ_CST);                                              \
-  }                                                                                        \
-  ATOMIC_HOOK T __tsan_atomic##n##_exchange(volatile T* p, T v, int) {                     \
-    access((u64)p, sizeof(T), ATOMIC, HERE);                                               \
-    return __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST);                                    \
-  }                                                                                        \
-  ATOMIC_HOOK int __tsan_atomic##n##_compare_exchange_strong(volatile T* p, T* c, T v, int, int) { \
-    access((u64)p, sizeof(T), ATOMIC, HERE);                                               \
-    return __atomic_compare_exchange_n(p, c, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
-  }                                                                                        \
-  ATOMIC_HOOK int __tsan_atomic##n##_compare_exchange_weak(volatile T* p, T* c, T v, int, int) { \
-    access((u64)p, sizeof(T), ATOMIC, HERE);                                               \
-    return __atomic_compare_exchange_n(p, c, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
-  }
-ATOMICS(unsigned char, 8) ATOMICS(unsigned short, 16) ATOMICS(unsigned int, 32)
-ATOMICS(unsigned long long, 64)
-
-// __threadfence() is sequentially consistent in cuda_host.h, __threadfence_block() acquire-release.
-HOOK __tsan_atomic_thread_fence(int order) {
-  if (active) settle(), fenced[(clocks.first - 1) / clocks.n] |= order == __ATOMIC_SEQ_CST ? 1 : 2;
-}
-HOOK __tsan_atomic_signal_fence(int) {}
-
-// ---- the compiler's own checks; layouts are those of UBSan's runtime interface ----
-
-struct SourceLocation { const char* file; unsigned line, column; };
-struct TypeDescriptor { unsigned short kind, info; char name[1]; };
-struct OutOfBoundsData { SourceLocation at; const TypeDescriptor *array, *index; };
-struct TypeMismatchData { SourceLocation at; const TypeDescriptor* type;
-  unsigned char log_alignment, check_kind; };
-
-static unsigned place(void* return_address) { return (unsigned)((u64)return_address - code_base); }
-
-HOOK __ubsan_handle_out_of_bounds(OutOfBoundsData* data, unsigned long index) {
-  if (!active) return;
-  settle();
-  Finding& f = add(BAD_INDEX, place(HERE), 0, -1, false);
-  int bits = 1 << (data->index->info >> 1);
-  bool is_signed = data->index->info & 1;
-  f.offset = !is_signed || bits >= 64
-      ? (long long)index : (long long)(index << (64 - bits)) >> (64 - bits);
-  f.text = (u64)data->array->name;
-  stop(f);
-}
-
-HOOK __ubsan_handle_type_mismatch_v1(TypeMismatchData* data, unsigned long address) {
-  if (!active) return;
-  settle();
-  if (address == 0) return access(0, 1, READ, HERE);
-  int r = region_of(address);
-  Finding& f = add(MISALIGNED, place(HERE), 0, r, false);
-  f.offset = r < 0 ? address : address - regions[r].begin;
-  f.size = 1 << data->log_alignment;
-  f.text = (u64)data->type->name;
-  stop(f);
-}
-
-HOOK __ubsan_handle_divrem_overflow(void*, unsigned long, unsigned long) {
-  if (!active) return;
-  settle();
-  stop(add(DIVISION, place(HERE), 0, -1, false));
 }

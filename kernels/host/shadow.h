@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef unsigned long long u64;
+#include "watch.h"
 
 const unsigned kAtomic = 0x80000000u;  // in Access::clock
 

@@ -3,26 +3,25 @@
     add3 = minidl.kernel("add3.cu", "add3")
     add3((n_blocks,), (256,), (out, a, b, c, n))   # CuPy's call form; the arrays decide the device
 
-source.py reads the file, flat.py and cpu.py make C++ of it, compiler.py compiles and caches,
-arguments.py checks a launch, gpu.py is the GPU, nvrtc.py asks NVIDIA's compiler without a GPU. The
-CPU side of CUDA itself is in kernels/host/. checker.py runs a kernel with every access watched
-(arena.py keeps its arrays, report.py its sentences); tool.py is `minidl kernel`.
+    reads the file      includes.py, scan.py (functions), source.py (kernels), parameters.py
+    makes C++ of it     cpu.py, flat.py (the fast loop), launchers.py; compiler.py compiles, caches
+    launches it         arguments.py checks the arguments; here the device is chosen; gpu.py
+    under watch         checker.py, hooks.py (compiled side), arena.py (arrays), sentences.py and
+                        report.py (findings)
+    asks NVIDIA         nvrtc.py, without a GPU; tool.py is `minidl kernel`
+
+The CPU side of CUDA itself is in kernels/host/.
 """
 
 import functools
 import sys
-from pathlib import Path
 
 import numpy as np
 
 from minidl import backend
-from minidl.cuda.source import KernelError
+from minidl.cuda.includes import KERNELS, KernelError, find
 
 __all__ = ["KERNELS", "Kernel", "KernelError", "check", "kernel", "n_threads", "set_threads"]
-
-# Beside the package in a checkout (`pip install -e`). A wheel would carry the folder as package
-# data, minidl/kernels.
-KERNELS = Path(__file__).resolve().parents[2] / "kernels"
 
 ORDERS = {"ascending": 0, "descending": 1}
 
@@ -33,15 +32,14 @@ def kernel(path, name=None, *, defines=None, options=(), form="auto", order="asc
     path:    a file of the project's kernels/ folder, or any .cu file.
     name:    may be left out if the file has one kernel; an instance of a template is
              named 'scale<float, 4>'.
-    defines: macros, {"T": "float"}; options: the same as a compiler writes them, ("-DT=float",),
-    plus, for the GPU, others.
+    defines: macros, {"T": "float"}.
+    options: the same as a compiler writes them, ("-DT=float",); others are the GPU's.
     form:    on the CPU: 'auto', 'flat' (a loop over the threads), 'fibre' (threads that
              can wait for each other) or 'check' (every access watched: KernelError with a report if
              anything is wrong, see checker.py).
     order:   in which the CPU runs threads and blocks: 'ascending', 'descending', or an int > 1,
-             a seed to shuffle them. Another
-             order than ascending needs, and gets, the fibre form. Sound kernels give the same bits
-             in any order.
+             a seed to shuffle them. Another order than ascending needs, and gets, the fibre form.
+             Sound kernels give the same bits in any order.
 
     Nothing is compiled before the first launch. Errors: KernelError."""
     defines = dict(defines or {})
@@ -55,15 +53,6 @@ def kernel(path, name=None, *, defines=None, options=(), form="auto", order="asc
     return Kernel(find(path), name, defines, tuple(rest), form, order)
 
 
-def find(path):
-    """The file meant by `path`: as it is, else in kernels/."""
-    for candidate in (Path(path), KERNELS / path):
-        if candidate.is_file():
-            return candidate.resolve()
-    there = ", ".join(sorted(f.name for f in KERNELS.glob("*.cu")))
-    raise KernelError(f"no file {str(path)!r} here, nor in {KERNELS}, which has: {there}")
-
-
 class Kernel:
     """A kernel of a file, compiled for each device when it is first launched there."""
 
@@ -73,9 +62,8 @@ class Kernel:
         if form not in cpu.FORMS:
             raise ValueError(f"form is one of {', '.join(cpu.FORMS)}; got {form!r}")
         if order not in ORDERS and not (type(order) is int and order > 1):
-            raise ValueError(
-                f"order is 'ascending', 'descending' or an int above 1, a seed; got {order!r}"
-            )
+            raise ValueError("order is 'ascending', 'descending' or an int above 1, a seed; got "
+                             f"{order!r}")
         self.order = ORDERS.get(order, order)
         if self.order and form == "flat":
             raise ValueError("the flat form knows one order; leave form out, or say form='fibre'")
@@ -97,23 +85,24 @@ class Kernel:
     def on_cpu(self):
         """The CpuKernel, compiled if need be."""
         if self._cpu is None:
-            library = _library(
-                self.path,
-                tuple(sorted(self.defines.items())),
-                self.name,
-                self.form,
-                _stamp(self.path),
-            )
-            self._cpu = _choose(library.kernels, self.name, self.path)
+            # most kernels that may run as fibres must: then that library serves both
+            form = "auto" if self.form == "fibre" else self.form
+            self._cpu = self._load(form)
+            if self.form == "fibre" and self._cpu.form == "flat":
+                self._cpu = self._load("fibre")
         return self._cpu
+
+    def _load(self, form):
+        defines = tuple(sorted(self.defines.items()))
+        library = _library(self.path, defines, self.name, form, _stamp(self.path))
+        return _choose(library.kernels, self.name, self.path)
 
     def on_check(self, grid, block, args, shared_mem=0):
         """Launch under watch; in three orders of threads, unless one was asked for."""
         from minidl.cuda import checker
 
-        checker.launch(
-            self, grid, block, args, shared_mem, (self.order,) if self.order else checker.ORDERS
-        )
+        orders = (self.order,) if self.order else checker.ORDERS
+        checker.launch(self, grid, block, args, shared_mem, orders)
 
     @functools.cached_property
     def on_gpu(self):
@@ -134,15 +123,14 @@ class Kernel:
 def _library(path, defines, name, form, stamp):
     from minidl.cuda import cpu
 
-    return cpu.load(path, dict(defines), (KERNELS,), name, form)
+    return cpu.load(path, dict(defines), name, form)
 
 
 def _stamp(path):
     """Changes when any file that `path` may include does: an edited kernel is compiled again in the
     same Python."""
-    return tuple(
-        f.stat().st_mtime_ns for f in (path, *path.parent.glob("*.cuh"), *KERNELS.glob("*.cuh"))
-    )
+    files = path, *path.parent.glob("*.cuh"), *KERNELS.glob("*.cuh")
+    return tuple(file.stat().st_mtime_ns for file in files)
 
 
 def _choose(kernels, name, path):
@@ -155,9 +143,10 @@ def _choose(kernels, name, path):
     # A template without arguments, a kernel that uses something unsupported, or no kernel at all:
     # find out which.
     from minidl.cuda import cpu
-    from minidl.cuda.source import Source, inline_includes
+    from minidl.cuda.includes import inline_includes
+    from minidl.cuda.source import Source
 
-    raise cpu.why_missing(Source(path, inline_includes(path, (KERNELS,))[0]), name)
+    raise cpu.why_missing(Source(path, inline_includes(path)), name)
 
 
 def check(kernel, grid, block, args, **options):

@@ -8,7 +8,7 @@ in the copy as well. Test: tests/cuda/test_check.py
 
 import numpy as np
 
-from minidl.cuda.source import KernelError
+from minidl.cuda.includes import KernelError
 
 GUARD = 64 * 1024  # bytes between arrays, at least; as many as the array has, if that is more
 PAGE = 4096

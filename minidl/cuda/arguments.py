@@ -15,7 +15,7 @@ import struct
 
 import numpy as np
 
-from minidl.cuda.source import KernelError
+from minidl.cuda.includes import KernelError
 
 MAX_THREADS, MAX_SHARED = 1024, 232448  # per block: CUDA's limit; 227 KiB, compute capability 9.0's
 MAX_GRID_X, MAX_GRID_YZ = 2**31 - 1, 65535

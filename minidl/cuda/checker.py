@@ -4,12 +4,12 @@ would do wrong with it.
     report = check("reduce.cu", 4, 256, (out, x, n))
     print(report)      reduce.cu:14: data race: thread 3 reads s[19], thread 19 wrote it at line ...
 
-1. The file is compiled with the hooks of the compiler's sanitizers, and those are ours
+1. The file is compiled with the hooks of the compiler's sanitizers, and those are ours: hooks.py
    (kernels/host/check.cpp: which array, how often; shadow.h: who touched an element before).
-2. The arrays are copied, apart from each other (arena.py).
+2. The arrays are copied, apart from each other: arena.py.
 3. The kernel runs with threads and blocks in ascending, descending and shuffled order. Sound
    kernels give the same bits.
-4. report.py makes sentences of what was found, and counts the traffic: the kernel ledger.
+4. What was found becomes sentences, sentences.py, in a report with the traffic: report.py.
 
 What it cannot see: order made by other means than __syncthreads, __syncwarp and atomics on the very
 element. A block that learns from an atomic ticket that another has passed its __threadfence() gets
@@ -20,33 +20,29 @@ Test: tests/cuda/test_check*.py   Tutorial: tutorials/02_add3.py
 import ctypes
 import functools
 import math
-import os
 import re
 import shutil
 import subprocess
-import tempfile
 import threading
 from pathlib import Path
 
 import numpy as np
 
-from minidl.cuda import compiler, cpu
+from minidl.cuda import cpu, hooks
 from minidl.cuda.arena import Arena
 from minidl.cuda.arguments import dims
-from minidl.cuda.report import Finding, Report, Shared, Traffic, Words, engine_finding
-from minidl.cuda.source import KernelError, inline_includes, match_bracket
+from minidl.cuda.includes import KernelError
+from minidl.cuda.report import Finding, Report, Traffic
+from minidl.cuda.sentences import Shared, Words, engine_finding
 
 ORDERS = ("ascending", "descending", 7)  # 7: a seed to shuffle with
-SANITIZE = "-fsanitize=thread,{bounds},alignment,integer-divide-by-zero"
 ORDER_MATTERS = "result depends on thread order"
 
 _lock = threading.Lock()  # check.cpp watches one launch at a time
 
 
-def check(
-    kernel, grid, block, args, *, name=None, defines=None, shared_mem=0, outputs=(), reachable=(),
-    orders=ORDERS,
-):  # fmt: skip
+def check(kernel, grid, block, args, *, name=None, defines=None, shared_mem=0, outputs=(),
+          reachable=(), orders=ORDERS):
     """Run `kernel` (a Kernel, or a .cu file with `name`) on grid x block threads; a Report.
 
     args:      NumPy arrays and numbers, as for a launch; the arrays hold its results afterwards,
@@ -69,6 +65,11 @@ def check(
         return run.report(orders)
 
 
+@functools.lru_cache(maxsize=256)
+def _library(path, defines, instance, stamp):
+    return hooks.compile_check(path, dict(defines), instance or "")
+
+
 def launch(kernel, grid, block, args, shared_mem, orders):
     """A launch in the check form: KernelError with the report if there is an error in it."""
     report = check(kernel, grid, block, args, shared_mem=shared_mem, orders=orders)
@@ -80,22 +81,18 @@ class _Run:
     """A launch under watch, to be repeated in several orders of threads."""
 
     def __init__(self, kernel, path, file, grid, block, args, shared_mem, outputs, reachable):
-        self.kernel, self.path, self.file, self.hooks = kernel, path, file, hooks()
+        self.kernel, self.path, self.file, self.hooks = kernel, path, file, hooks.hooks()
         self.launch = grid, block, shared_mem
         parameters = kernel.signature.parameters
         kernel.signature.pack(grid, block, args, shared_mem, 0, 1)  # raises what a launch would
         self.grid, self.block = dims(grid), dims(block)
         if math.prod(self.grid) * math.prod(self.block) >= 2**31:
-            raise KernelError(
-                f"kernel {kernel.name}: the check form can tell 2^31 threads apart; "
-                "launch fewer blocks"
-            )
+            raise KernelError(f"kernel {kernel.name}: the check form can tell 2^31 threads apart; "
+                              "launch fewer blocks")
         names = [p.name for p in parameters if p.kind == "pointer"]
         if unknown := set(outputs) - set(names):
-            raise ValueError(
-                f"outputs: kernel {kernel.name} has no array {', '.join(sorted(unknown))}; "
-                f"it has {', '.join(names)}"
-            )
+            raise ValueError(f"outputs: kernel {kernel.name} has no array "
+                             f"{', '.join(sorted(unknown))}; it has {', '.join(names)}")
         self.arena = Arena(kernel.name, parameters, args, outputs, reachable)
 
     def report(self, orders):
@@ -122,22 +119,16 @@ class _Run:
         self.arena.fill()
         grid, block, shared_mem = self.launch
         number = {"ascending": 0, "descending": 1}.get(order, order)
-        packed = self.kernel.signature.pack(
-            grid, block, self.arena.passed(), shared_mem, number, 1
-        )
+        passed = self.arena.passed()
+        packed = self.kernel.signature.pack(grid, block, passed, shared_mem, number, 1)
         launch = ctypes.create_string_buffer(packed, len(packed))
-        regions = self.arena.regions
-        given = (_GivenRegion * len(regions))(
-            *(
-                (r.memory.ctypes.data, r.n_bytes, r.granule, r.const, r.uninitialised)
-                for r in regions
-            )
-        )
+        regions = [(r.memory.ctypes.data, r.n_bytes, r.granule, r.const, r.uninitialised)
+                   for r in self.arena.regions]
+        given = (hooks.GivenRegion * len(regions))(*regions)
         self.hooks.minidl_check_begin(
             given, len(given), self.arena.memory.ctypes.data, self.arena.memory.nbytes,
             ctypes.addressof(launch), len(packed), shared_mem, math.prod(self.grid),
-            ctypes.cast(self.kernel._launch, ctypes.c_void_p),
-        )  # fmt: skip
+            ctypes.cast(self.kernel._launch, ctypes.c_void_p))
         stopped = self.kernel._launch(launch)
         self.n_findings = self.hooks.minidl_check_end(not stopped)
         return cpu.runtime().minidl_error().decode() if stopped else None
@@ -157,19 +148,14 @@ class _Run:
         infos = self.hooks.minidl_check_shared_info()
         numbers = range(len(self.arena.regions), self.hooks.minidl_check_regions())
         n_bytes = self.hooks.minidl_check_region_bytes
-        return [
-            Shared(s.name.decode(), s.element, s.rows, s.columns, n_bytes(i))
-            for i in numbers
-            for s in [infos[i]]
-        ]
+        return [Shared(s.name.decode(), s.element, s.rows, s.columns, n_bytes(i))
+                for i in numbers for s in [infos[i]]]
 
     def _ledger(self):
         """({array: Traffic}, {__shared__ variable: Traffic}) of the run."""
         raw = self.hooks.minidl_check_traffic()
-        counted = [
-            Traffic(*(getattr(raw[i], name) for name, _ in _Traffic._fields_))
-            for i in range(self.hooks.minidl_check_regions())
-        ]
+        counted = [Traffic(*(getattr(raw[i], name) for name in vars(Traffic())))
+                   for i in range(self.hooks.minidl_check_regions())]
         arrays = {self.arena.regions[i].name: counted[i] for i in self.arena.in_order()}
         shared = {}
         for variable, traffic in zip(self._shared(), counted[len(arrays) :], strict=True):
@@ -192,19 +178,15 @@ class _Run:
             file, line = self._lines({where}).get(where, ("", 0)) if where else ("", 0)
             place = np.unravel_index(index, part.shape)
             row = f"row {place[0]}" if len(place) > 1 else region.element(offset)
-            text = (
-                f"first difference {row}{f', store line {line}' * (line > 0)}: "
-                f"{part.name}[{', '.join(map(str, place))}] is {one[index]} in {first_order} "
-                f"order, {other[index]} in {order} order"
-            )
+            text = (f"first difference {row}{f', store line {line}' * (line > 0)}: "
+                    f"{part.name}[{', '.join(map(str, place))}] is {one[index]} in {first_order} "
+                    f"order, {other[index]} in {order} order")
             # sums of floats by atomics are rounded in the order in which they come
             atomics = any(t.atomics for t in [*report.ledger.values(), *report.shared.values()])
             rounding = atomics and part.dtype.kind == "f" and np.allclose(one, other, 1e-3, 1e-5)
-            remedy = (
-                "Atomics add floats in any order, so the last digits differ: fine if that is meant."
-                if rounding
-                else "Look for a missing barrier, or for what several threads write."
-            )
+            remedy = "Look for a missing barrier, or for what several threads write."
+            if rounding:
+                remedy = "Atomics add floats in any order: if that is meant, last digits differ."
             report.add(Finding(ORDER_MATTERS, text, remedy, file, line, bool(rounding)))
             return
 
@@ -214,9 +196,8 @@ class _Run:
             return {}
         tool = shutil.which("addr2line") or shutil.which("llvm-addr2line")
         if tool is None:
-            raise KernelError(
-                "the check form needs addr2line to name lines: install binutils (it comes with g++)"
-            )
+            raise KernelError("the check form needs addr2line to name lines: install binutils (it "
+                              "comes with g++)")
         wanted = sorted(places)
         # a return address is behind its call: one byte before it is inside
         command = [tool, "-e", str(self.file), "-i", "-a", *(hex(p - 1) for p in wanted)]
@@ -227,7 +208,8 @@ class _Run:
                 place = next(at)
             elif (frame := re.match(r"(.*):(\d+)", text)) and place not in lines:
                 path = Path(frame[1])
-                ours = path.parent == compiler.HOST or path.name.startswith("launchers made")
+                ours = path.parts[-3:-1] == ("kernels", "host")  # of whichever copy compiled it
+                ours = ours or path.name.startswith("launchers made")
                 if not ours and frame[1] != "??":
                     lines[place] = (path.name, int(frame[2]))
         return lines
@@ -235,132 +217,3 @@ class _Run:
 
 def _said(order):
     return order if isinstance(order, str) else "shuffled"
-
-
-# ---- the compiled side ----
-
-
-class _Finding(ctypes.Structure):  # Finding in check.cpp
-    _fields_ = [
-        *((n, ctypes.c_int) for n in "kind fatal warning region size how other_how".split()),
-        *((n, ctypes.c_uint) for n in "where other_where who other_who".split()),
-        ("offset", ctypes.c_longlong),
-        ("count", ctypes.c_ulonglong),
-        ("text", ctypes.c_void_p),
-    ]
-
-
-class _Traffic(ctypes.Structure):
-    _fields_ = [(n, ctypes.c_ulonglong) for n in vars(Traffic())]
-
-
-class _GivenRegion(ctypes.Structure):
-    _fields_ = [
-        *((n, ctypes.c_ulonglong) for n in "begin n_bytes".split()),
-        *((n, ctypes.c_uint) for n in "granule const uninitialised unused".split()),
-    ]
-
-
-class _Shared(ctypes.Structure):
-    _fields_ = [
-        ("name", ctypes.c_char_p),
-        *((n, ctypes.c_int) for n in "element rows columns".split()),
-    ]
-
-
-@functools.cache
-def hooks():
-    """The library with the hooks, loaded so that every kernel's library finds it."""
-    cpu.runtime()
-    flags = ["-std=gnu++17", "-O2", "-fPIC", "-fvisibility=hidden", "-w"]
-    key = compiler.key_of("check", *flags)
-    sources = [str(compiler.HOST / "check.cpp")]
-    file = compiler.cached(key) or compiler.build(
-        key, [*flags, *sources], describe="minidl's check runtime"
-    )
-    library = ctypes.CDLL(str(file), mode=ctypes.RTLD_GLOBAL)
-    u64, pointer = ctypes.c_ulonglong, ctypes.c_void_p
-    library.minidl_check_begin.argtypes = [pointer, ctypes.c_int, *[u64] * 6, pointer]
-    library.minidl_check_findings.restype = ctypes.POINTER(_Finding)
-    library.minidl_check_traffic.restype = ctypes.POINTER(_Traffic)
-    library.minidl_check_shared_info.restype = ctypes.POINTER(_Shared)
-    library.minidl_check_region_bytes.restype = u64
-    library.minidl_check_writer.argtypes = [ctypes.c_int, u64]
-    library.minidl_check_writer.restype = ctypes.c_uint
-    return library
-
-
-@functools.lru_cache(maxsize=256)
-def _library(path, defines, instance, stamp):
-    from minidl.cuda import KERNELS
-
-    return compile_check(path, dict(defines), (KERNELS,), instance or "")
-
-
-def compile_check(path, defines, folders, instance=""):
-    """The cpu.Library of a file compiled for the check form, from the cache or now."""
-    cxx = compiler.find_compiler()
-    if cxx.kind == "zig":
-        raise KernelError(
-            "the check form needs g++ or clang++; the compiler found is zig, which has not been "
-            "made to work with the hooks. Install one, `sudo apt install g++`, or name it in "
-            "MINIDL_CXX"
-        )
-    # -O1: every load and store of the text is still there; local variables are not in memory
-    bounds = "bounds" if cxx.kind == "gnu" else "array-bounds"
-    flags = [f for f in cxx.flags if f not in ("-O3", "-fopenmp-simd")]
-    flags += ["-O1", "-g", "-DMINIDL_CHECK", SANITIZE.format(bounds=bounds)]
-    if cxx.kind == "clang":  # else `x[i] += 1` would count as a store alone
-        flags += ["-mllvm", "-tsan-instrument-read-before-write=1"]
-    text, _ = inline_includes(path, folders)
-    key = compiler.key_of("check", text, sorted(defines.items()), instance, *flags)
-    file = compiler.cached(key)
-    if file is None:
-        code = _announce_shared(cpu.generate(path, text, defines, instance, "fibre"))
-        with tempfile.TemporaryDirectory() as folder:
-            # compiled and linked apart: linking with the flags would bring in their own runtime
-            objects = os.path.join(folder, "kernel.o")
-            source = ["-c", "-x", "c++", "-", "-o", objects]
-            compiler.run([*flags, f"-I{compiler.HOST}", *source], code, str(path))
-            file = compiler.build(key, [objects], describe=str(path))
-    hooks()
-    library = cpu.Library(file, path)
-    library.file = file
-    return library
-
-
-# what cpu.generate makes of `extern __shared__ float s[];`
-_DYNAMIC = re.compile(r"\bconst (\w+) = \([^()]*\)minidl_dynamic_shared\(\);")
-
-
-def _announce_shared(code):
-    """Put minidl_shared("s", s) behind every declaration of a __shared__ variable."""
-    code = _DYNAMIC.sub(r'\g<0> minidl_check_dynamic("\1", sizeof(*\1));', code)
-    out, at = [], 0
-    for m in re.finditer(r"\b__shared__\b", code):
-        end = _end_of_statement(code, m.end())
-        declared = [d.split("=")[0].split("{")[0] for d in _declarators(code[m.end() : end])]
-        names = [re.search(r"(\w+)\s*(\[[^\]]*\]\s*)*$", d)[1] for d in declared]
-        calls = "".join(f' minidl_shared("{name}", {name});' for name in names)
-        out += [code[at : end + 1], calls]
-        at = end + 1
-    return "".join([*out, code[at:]])
-
-
-def _declarators(text):
-    """Split at commas outside brackets; < and > are brackets in the type alone, not in a[n > 8]."""
-    parts, inside, angle, start = [], 0, 0, 0
-    for i, c in enumerate(text):
-        inside += (c in "([{") - (c in ")]}")
-        angle += ((c == "<") - (c == ">")) * (inside == 0)
-        if c == "," and inside == angle == 0:
-            parts.append(text[start:i])
-            start = i + 1
-    return [*parts, text[start:]]
-
-
-def _end_of_statement(code, at):
-    while code[at] != ";":
-        at = match_bracket(code, at) if code[at] in "([{" else at
-        at += 1
-    return at

@@ -5,10 +5,11 @@
 
 Several ranks may want the same kernel at once. Each compiles into a file of its own and renames it
 to the final name: a rename replaces a file whole, so nobody ever loads half a library. A cache
-folder that cannot be written is replaced by a
-temporary one for this process.   Test: tests/cuda/test_compiler.py
+folder that cannot be written is replaced by a temporary one for this process, with a warning.
+Test: tests/cuda/test_compiler.py
 """
 
+import errno
 import functools
 import hashlib
 import importlib.util
@@ -18,13 +19,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import warnings
 from pathlib import Path
 
-from minidl.cuda.source import KernelError
+from minidl.cuda.includes import KERNELS, KernelError
 
-HOST = (
-    Path(__file__).resolve().parents[2] / "kernels" / "host"
-)  # the CPU side of CUDA, see source.KERNELS
+HOST = KERNELS / "host"  # the CPU side of CUDA
 
 NO_COMPILER = (
     "no C++ compiler found, which .cu files need to run without a GPU. Install one: "
@@ -39,11 +39,8 @@ FLAGS = (
     "-std=gnu++17 -fno-math-errno -fno-trapping-math -ffp-contract=fast "
     "-fno-strict-aliasing -fopenmp-simd -fno-exceptions -fno-rtti -fvisibility=hidden -fPIC -w"
 ).split()
-LINK = [
-    "-shared",
-    "-pthread",
-    *(["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-lm"]),
-]
+LINK = ["-shared", "-pthread"]
+LINK += ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-lm"]
 
 
 class Compiler:
@@ -71,16 +68,8 @@ class Compiler:
     def runtime_flags(self):
         """Flags for the runtime library. Not for this processor: only the kernels' loops gain from
         that."""
-        return [
-            "-std=gnu++17",
-            "-O2",
-            "-fno-exceptions",
-            "-fno-rtti",
-            "-fPIC",
-            "-fvisibility=hidden",
-            "-w",
-            *self._no_library,
-        ]
+        flags = "-std=gnu++17 -O2 -fno-exceptions -fno-rtti -fPIC -fvisibility=hidden -w"
+        return [*flags.split(), *self._no_library]
 
     @property
     def _no_library(self):
@@ -126,15 +115,11 @@ def _kind(command):
 def _cpu():
     """What -march=native looks at: the processor's name and abilities."""
     try:
-        with open(
-            "/proc/cpuinfo"
-        ) as f:  # the first processor's lines are enough, and the file is long
+        with open("/proc/cpuinfo") as f:
+            # the first processor's lines are enough, and the file is long
             lines = f.read(8192).split("\n\n")[0].splitlines()
-        return "\n".join(
-            line
-            for line in lines
-            if line.startswith(("model name", "flags", "CPU part", "Features"))
-        )
+        wanted = "model name", "flags", "CPU part", "Features"
+        return "\n".join(line for line in lines if line.startswith(wanted))
     except OSError:
         return platform.processor() + platform.machine()
 
@@ -142,9 +127,8 @@ def _cpu():
 @functools.cache
 def host_headers():
     """{path: text} of the CPU side, for keys and for tools."""
-    return {
-        file: file.read_text() for file in sorted(HOST.iterdir()) if file.suffix in (".h", ".cpp")
-    }
+    files = [file for file in sorted(HOST.iterdir()) if file.suffix in (".h", ".cpp")]
+    return {file: file.read_text() for file in files}
 
 
 def cache_folder():
@@ -167,11 +151,12 @@ def _writable(folder):
 
 
 def key_of(*parts):
-    """A name for what these parts, the host headers, the compiler and the CPU together
-    determine."""
+    """A name for what these parts, the host headers, the compiler and the CPU together determine.
+    Where minidl lies does not count: a copy of it, or a checkout that moved, finds its libraries.
+    """
     digest = hashlib.sha256()
     for part in (*parts, find_compiler().identity(), _cpu(), *host_headers().values()):
-        digest.update(str(part).encode())
+        digest.update(str(part).replace(f"{KERNELS.parent}{os.sep}", "").encode())
         digest.update(b"\0")
     return digest.hexdigest()[:32]
 
@@ -197,6 +182,9 @@ def _temporary(create=False):
     """This process's own folder, made when the cache cannot be written, removed when Python
     ends."""
     if create and not _made:
+        warnings.warn("the folder for compiled kernels cannot be written (MINIDL_CACHE, else "
+                      "~/.cache/minidl): each process compiles its own. Name another folder in "
+                      "MINIDL_CACHE", RuntimeWarning, stacklevel=2)
         _made.append(tempfile.TemporaryDirectory(prefix="minidl-kernels-"))
     return Path(_made[0].name) if _made else None
 
@@ -226,12 +214,15 @@ def build(key, arguments, text=None, describe="the kernel"):
 def run(arguments, text=None, describe="the kernel"):
     """Run the compiler; its output, or KernelError with its messages."""
     compiler = find_compiler()
+    command = [*compiler.command, *arguments]
     try:
-        result = subprocess.run(
-            [*compiler.command, *arguments], input=text, capture_output=True, text=True
-        )
+        result = subprocess.run(command, input=text, capture_output=True, text=True)
     except OSError as error:
         raise KernelError(f"cannot start the compiler {compiler}: {error}") from None
+    if result.returncode and os.strerror(errno.ENOSPC) in result.stderr:
+        raise KernelError(
+            f"no space left to compile {describe}, in {tempfile.gettempdir()} or in "
+            f"{writable_folder()}: free some, or name other folders in TMPDIR and MINIDL_CACHE")
     if result.returncode:
         raise KernelError(f"{describe} does not compile ({compiler}):\n{_readable(result.stderr)}")
     return result.stdout

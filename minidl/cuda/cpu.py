@@ -4,6 +4,7 @@
                  C++ = host headers + text + the kernel's launcher     (compiler.py: cached)
     flat form:   a launcher is a loop over the threads               (flat.py makes it fast)
     fibre form:  a launcher hands the kernel to the fibre engine     (kernels/host/fibre.cpp)
+    (launchers.py: their text)
 
 Of a file only the kernel asked for is compiled: a compiler spends its time on loops to vectorise,
 and what no launcher calls costs nothing. Softmax's six kernels took 0.9 s, the one wanted takes
@@ -23,8 +24,9 @@ from pathlib import Path
 
 from minidl.cuda import compiler
 from minidl.cuda.arguments import Signature
+from minidl.cuda.includes import KernelError, inline_includes
 from minidl.cuda.parameters import Parameter
-from minidl.cuda.source import KernelError, Source, inline_includes
+from minidl.cuda.source import Source
 
 FORMS = ("auto", "flat", "fibre", "check")
 
@@ -57,10 +59,10 @@ class CpuKernel:
             raise KernelError(f"kernel {self.name}: {runtime().minidl_error().decode()}")
 
 
-def load(path, defines, include_folders, name=None, form="auto"):
+def load(path, defines, name=None, form="auto"):
     """The Library of the kernel `name` (with arguments for a template: 'scale<float, 4>') of the
     file at `path`, or of all its kernels; from the cache or compiled now."""
-    text, _ = inline_includes(path, include_folders)
+    text = inline_includes(path)
     flags = compiler.find_compiler().flags
     key = compiler.key_of(text, sorted(defines.items()), name, form, *flags, *_generator())
     file = compiler.cached(key)
@@ -75,8 +77,8 @@ def load(path, defines, include_folders, name=None, form="auto"):
 @functools.cache
 def _generator():
     """The texts that decide what C++ becomes of a kernel: if they change, it is compiled again."""
-    folder = Path(__file__).parent
-    return [(folder / f).read_text() for f in ("cpu.py", "flat.py", "parameters.py", "source.py")]
+    names = "cpu.py flat.py launchers.py parameters.py scan.py source.py".split()
+    return [(Path(__file__).parent / name).read_text() for name in names]
 
 
 _FIBRE = "#define MINIDL_FIBRE 1"
@@ -85,27 +87,22 @@ _FIBRE = "#define MINIDL_FIBRE 1"
 def generate(path, text, defines, name=None, form="auto"):
     """The C++ that is compiled for `text`, the file's text with its includes: all of it, and
     launchers of the kernel `name`, or of every kernel that is no template."""
-    # only who compiles needs it, and its patterns take milliseconds to prepare
-    from minidl.cuda import flat
+    # only who compiles needs them, and their patterns take milliseconds to prepare
+    from minidl.cuda import flat, launchers
 
     # __CUDA_ARCH__ 800: features up to there exist here, or are named in an error
-    options = [f"-D{k}={v}" for k, v in defines.items()] + [
-        "-DMINIDL_HOST=1",
-        "-D__CUDACC__=1",
-        "-D__CUDA_ARCH__=800",
-    ]
+    options = ["-DMINIDL_HOST=1", "-D__CUDACC__=1", "-D__CUDA_ARCH__=800"]
+    options += [f"-D{k}={v}" for k, v in defines.items()]
     # with the flags of the compile that follows: an `#ifdef __AVX512F__` must see the same
-    whole = text
-    text = compiler.run(
-        ["-E", *compiler.find_compiler().flags, "-x", "c++", *options, "-"], text, str(path)
-    )
+    flags, whole = compiler.find_compiler().flags, text
+    text = compiler.run(["-E", *flags, "-x", "c++", *options, "-"], text, str(path))
     source = Source(path, text, defines)
     if not source.kernels:
         raise KernelError(f"{path}: no __global__ function in this file")
     if name and name.split("<")[0].strip() not in (f.name for f in source.kernels):
         raise why_missing(Source(path, whole, defines), name)
     names = [name] if name else [f.name for f in source.kernels if not f.template]
-    forms, edits, launchers, manifest = {}, [], [], {}
+    forms, starts, manifest = {}, [], {}
     for name in dict.fromkeys(names):
         try:
             source.check_supported(name)
@@ -120,12 +117,12 @@ def generate(path, text, defines, name=None, form="auto"):
     for number, (name, its_form) in enumerate(forms.items()):
         kernel = source.kernel(name)
         parameters = source.parameters(name)
-        arguments = [_unpacked(p, i) for i, p in enumerate(parameters)]
+        arguments = [launchers.unpacked(p, i) for i, p in enumerate(parameters)]
         if its_form == "flat":
             plans[kernel.name] = plan = flat.plan(source, kernel)
-            launchers.append(flat.launcher(name, plan, number, parameters, arguments))
+            starts.append(launchers.flat(name, plan, number, parameters, arguments))
         else:
-            launchers.append(_fibre_launcher(name, number, arguments))
+            starts.append(launchers.fibre(name, number, arguments))
         manifest[name] = {
             "number": number, "form": its_form, "parameters": [vars(p) for p in parameters],
             "dynamic_shared": bool(_DYNAMIC.search(source.reached_text(name))),
@@ -137,36 +134,10 @@ def generate(path, text, defines, name=None, form="auto"):
     if "cooperative_groups" in text:
         head.append('#include "cooperative_groups.h"')
     raw = json.dumps(json.dumps(manifest))  # a C string literal: JSON's escapes are C's
-    return "\n".join(
-        [
-            *head,
-            text,
-            '#line 1 "launchers made by minidl"',
-            *launchers,
-            'extern "C" __attribute__((visibility("default"))) const char* minidl_manifest;',
-            f"const char* minidl_manifest = {raw};",
-        ]
-    )
-
-
-def _unpacked(p, i):
-    """C++ that reads argument i from the launch."""
-    if p.kind == "scalar":
-        return f"*(const {p.ctype}*)(L->arguments + {8 * i})"
-    return f"MinidlPointer(*(void* const*)(L->arguments + {8 * i}))"
-
-
-def _fibre_launcher(name, number, arguments):
-    args = "".join(f", {a}" for a in arguments)
-    return f"""
-static void minidl_thread_{number}(const MinidlLaunch* L, const uint3& thread,
-                                     const uint3& block) {{
-  {name}(thread, block, ::blockDim, ::gridDim{args});
-}}
-MINIDL_EXPORT int minidl_launch_{number}(const MinidlLaunch* L) {{
-  return minidl_run_fibres(L, minidl_thread_{number});
-}}
-"""
+    return "\n".join([
+        *head, text, '#line 1 "launchers made by minidl"', *starts,
+        'extern "C" __attribute__((visibility("default"))) const char* minidl_manifest;',
+        f"const char* minidl_manifest = {raw};"])
 
 
 _DYNAMIC = re.compile(
@@ -185,9 +156,8 @@ def _edits(source, plans, has_fibres):
             continue
         plan = plans.get(f.name)
         index = f", {plan.index_type} minidl_x" if plan and plan.linear else ""
-        edits.append(
-            (f.open_paren + 1, f.open_paren + 1, _hidden(index, source.blank[f.open_paren + 1 :]))
-        )
+        at = f.open_paren + 1
+        edits.append((at, at, _hidden(index, source.blank[at:])))
         if plan:
             edits += plan.edits
         if has_fibres and not plan:
@@ -220,9 +190,8 @@ def _hidden(index, after):
 def _apply(text, edits):
     """Make the edits from the last to the first, so that offsets stay true."""
     for begin, end, new in sorted(edits, key=lambda e: (e[0], e[1]), reverse=True):
-        lost_lines = "\n" * (
-            text[begin:end].count("\n") - new.count("\n")
-        )  # the lines after keep their numbers
+        # the lines after keep their numbers
+        lost_lines = "\n" * (text[begin:end].count("\n") - new.count("\n"))
         text = text[:begin] + new + lost_lines + text[end:]
     return text
 
@@ -234,9 +203,8 @@ def runtime():
     sources = [str(compiler.HOST / f) for f in ("runtime.cpp", "fibre.cpp", "switch.cpp")]
     flags = compiler.find_compiler().runtime_flags
     key = compiler.key_of("runtime", *flags)
-    file = compiler.cached(key) or compiler.build(
-        key, [*flags, *sources], describe="minidl's runtime library"
-    )
+    file = compiler.cached(key) or compiler.build(key, [*flags, *sources],
+                                                  describe="minidl's runtime library")
     library = ctypes.CDLL(str(file), mode=ctypes.RTLD_GLOBAL)
     library.minidl_error.restype = ctypes.c_char_p
     return library

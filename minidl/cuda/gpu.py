@@ -2,9 +2,8 @@
 include path.
 
 What is added to CuPy is the check of the arguments against the signature read from the file: a
-float64 array for a `float*`, or
-a Python number, which CuPy would pass as 64 bits whatever the parameter is.
-Test: tests/cuda/test_gpu.py
+float64 array for a `float*`, or a Python number, which CuPy would pass as 64 bits whatever the
+parameter is.   Test: tests/cuda/test_gpu.py
 """
 
 import functools
@@ -13,17 +12,15 @@ import cupy
 import numpy as np
 
 from minidl.cuda import arguments
-from minidl.cuda.source import KernelError, Source, inline_includes, with_defines
+from minidl.cuda.includes import KERNELS, KernelError, inline_includes, with_defines
+from minidl.cuda.source import Source
 
 
 class GpuKernel:
     """One kernel of a file for CuPy arrays."""
 
     def __init__(self, path, name, defines, options):
-        from minidl.cuda import KERNELS
-
-        text, _ = inline_includes(path, (KERNELS,))
-        source = Source(path, text, defines)
+        source = Source(path, inline_includes(path), defines)
         if name is None:
             if len(source.kernels) != 1:
                 known = ", ".join(f.name for f in source.kernels)
@@ -31,21 +28,17 @@ class GpuKernel:
             name = source.kernels[0].name
         self.signature = arguments.Signature(name, source.parameters(name))
         flags = ("-std=c++17", f"-I{KERNELS}", f"-I{path.parent}", *options)
-        instances = (
-            (name,) if "<" in name else None
-        )  # a template: CuPy asks NVRTC for the mangled name
-        self._function = _module(
-            with_defines(path, defines, (KERNELS,)), flags, instances
-        ).get_function(name)
+        # a template: CuPy asks NVRTC for the mangled name
+        instances = (name,) if "<" in name else None
+        self._function = _module(with_defines(path, defines), flags, instances).get_function(name)
 
     def __call__(self, grid, block, args, shared_mem=0):
         s = self.signature
         if len(args) != len(s.parameters):
             raise TypeError(f"kernel {s}: it takes {len(s.parameters)} arguments, got {len(args)}")
         ready = tuple(_ready(s, p, a) for p, a in zip(s.parameters, args, strict=True))
-        if (
-            shared_mem > 48 * 1024
-        ):  # beyond this a kernel must ask (CUDA programming guide, "Shared memory")
+        # beyond this a kernel must ask (CUDA programming guide, "Shared memory")
+        if shared_mem > 48 * 1024:
             self._function.max_dynamic_shared_size_bytes = shared_mem
         self._function(arguments.dims(grid), arguments.dims(block), ready, shared_mem=shared_mem)
 

@@ -1,11 +1,12 @@
 """Asks NVIDIA's own compiler about a .cu file, without a GPU: does it compile, how many registers,
 does anything spill?
 
-NVRTC, the compiler that CuPy uses, comes as a wheel of 60 MB and needs no driver:  pip install
-'minidl[nvrtc]'
+NVRTC, the compiler that CuPy uses, comes as a wheel of 60 MB, pip install 'minidl[nvrtc]', and
+needs no driver.
 
     minidl.cuda.nvrtc.check("add3.cu")   ->   kernel   arch   registers  shared  stack  spills
                                               add3     sm_80         12       0      0       0
+
 The CPU runner accepts some things NVRTC rejects, and the other way round: a kernel is done when
 both take it.
 Source: NVRTC's documentation; ptxas' log with --ptxas-options=-v.   Test: tests/cuda/test_nvrtc.py
@@ -15,10 +16,11 @@ import ctypes
 import functools
 import importlib.util
 import re
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from minidl.cuda.source import KernelError, Source, inline_includes, with_defines
+from minidl.cuda.includes import KERNELS, KernelError, find, inline_includes, with_defines
+from minidl.cuda.source import Source
 
 ARCHITECTURES = ("sm_80", "sm_90")  # A100, H100
 NO_NVRTC = "NVRTC is not installed: pip install 'minidl[nvrtc]' (60 MB, needs no GPU)"
@@ -43,28 +45,21 @@ def check(path, defines=None, architectures=ARCHITECTURES, instances=()):
 
     instances: template instances to compile, such as 'scale<float, 4>'; without one a template is
     only parsed."""
-    from minidl.cuda import KERNELS, find
-
     path = find(path)
-    text = with_defines(path, defines or {}, (KERNELS,))
+    text = with_defines(path, defines or {})
+    names = [f.name for f in Source(path, inline_includes(path)).kernels]
     usages = []
     for arch in architectures:
         log = compile_log(path, text, [f"-I{KERNELS}", f"-I{path.parent}"], arch, instances)
-        names = [f.name for f in Source(path, inline_includes(path, (KERNELS,))[0]).kernels]
         usages += _usages(log, arch, names)
     return usages
 
 
 def table(usages):
     """The usages as lines of text; a spill is marked, because it means slow memory traffic."""
-    lines = [
-        f"{'kernel':<32} {'arch':<6} {'registers':>9} {'shared':>7} {'stack':>6} {'spills':>6}"
-    ]
-    for u in usages:
-        lines.append(
-            f"{u.kernel:<32} {u.arch:<6} {u.registers:>9} {u.shared:>7} {u.stack:>6} {u.spills:>6}"
-            + "  <- spills" * (u.spills > 0)
-        )
+    row = "{:<32} {:<6} {:>9} {:>7} {:>6} {:>6}"
+    lines = [row.format("kernel", "arch", "registers", "shared", "stack", "spills")]
+    lines += [row.format(*astuple(u)) + "  <- spills" * (u.spills > 0) for u in usages]
     return "\n".join(lines)
 
 
@@ -84,12 +79,9 @@ def compile_log(path, text, options, arch, instances=()):
     flags = ["--std=c++17", "-default-device", f"--gpu-architecture={arch}", "--ptxas-options=-v"]
     flags += [f"-I{include}", f"-I{include}/cccl", *options]
     program = ctypes.c_void_p()
-    _ok(
-        nvrtc,
-        nvrtc.nvrtcCreateProgram(
-            ctypes.byref(program), text.encode(), path.name.encode(), 0, None, None
-        ),
-    )
+    created = nvrtc.nvrtcCreateProgram(
+        ctypes.byref(program), text.encode(), path.name.encode(), 0, None, None)
+    _ok(nvrtc, created)
     try:
         for instance in instances:
             _ok(nvrtc, nvrtc.nvrtcAddNameExpression(program, instance.encode()))
@@ -118,26 +110,18 @@ def _library():
     nvidia-cuda-runtime."""
     spec = importlib.util.find_spec("nvidia")
     for root in map(Path, spec.submodule_search_locations if spec else ()):
-        libraries = [
-            f
-            for f in sorted(root.glob("*/lib/libnvrtc.so.*"))
-            if "builtins" not in f.name and ".alt." not in f.name
-        ]
+        libraries = [f for f in sorted(root.glob("*/lib/libnvrtc.so.*"))
+                     if "builtins" not in f.name and ".alt." not in f.name]
         headers = sorted(root.glob("*/include/cuda_fp16.h"))
         if libraries and headers:
             nvrtc = ctypes.CDLL(str(libraries[-1]))
-            nvrtc.nvrtcGetErrorString.restype = ctypes.c_char_p
-            nvrtc.nvrtcCreateProgram.argtypes = [
-                ctypes.c_void_p,
-                ctypes.c_char_p,
-                ctypes.c_char_p,
-                ctypes.c_int,
-            ] + [ctypes.c_void_p] * 2
-            nvrtc.nvrtcAddNameExpression.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
-            nvrtc.nvrtcCompileProgram.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p]
-            nvrtc.nvrtcGetProgramLogSize.argtypes = nvrtc.nvrtcGetProgramLog.argtypes = [
-                ctypes.c_void_p
-            ] * 2
+            text, number, pointer = ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p
+            nvrtc.nvrtcGetErrorString.restype = text
+            nvrtc.nvrtcCreateProgram.argtypes = [pointer, text, text, number, pointer, pointer]
+            nvrtc.nvrtcAddNameExpression.argtypes = [pointer, text]
+            nvrtc.nvrtcCompileProgram.argtypes = [pointer, number, pointer]
+            nvrtc.nvrtcGetProgramLogSize.argtypes = [pointer, pointer]
+            nvrtc.nvrtcGetProgramLog.argtypes = [pointer, pointer]
             return nvrtc, headers[-1].parent
     raise KernelError(NO_NVRTC)
 
@@ -150,21 +134,16 @@ def _usages(log, arch, names):
         mangled = entry.split("'")[0]
         # 'add3' is itself; a mangled name, _Z5scaleIfLi4EEvPT_, holds the name after its length
         plain = [n for n in names if n == mangled or f"{len(n)}{n}" in mangled]
-        kernel = (
-            max(plain, key=len) + ("" if mangled in names else f" [{mangled}]")
-            if plain
-            else mangled
-        )
+        kernel = mangled
+        if plain and mangled not in names:
+            kernel = f"{max(plain, key=len)} [{mangled}]"
 
         def number(pattern, text=entry):
             found = re.search(pattern, text)
             return int(found[1]) if found else 0
 
-        usages.append(
-            Usage(
-                kernel, arch, number(r"Used (\d+) registers"), number(r"(\d+) bytes smem"),
-                number(r"(\d+) bytes stack frame"),
-                number(r"(\d+) bytes spill stores") + number(r"(\d+) bytes spill loads"),
-            )
-        )  # fmt: skip
+        spills = number(r"(\d+) bytes spill stores") + number(r"(\d+) bytes spill loads")
+        usages.append(Usage(kernel, arch, number(r"Used (\d+) registers"),
+                            number(r"(\d+) bytes smem"), number(r"(\d+) bytes stack frame"),
+                            spills))
     return usages

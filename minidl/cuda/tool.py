@@ -6,6 +6,7 @@ minidl kernel run my_test.py   runs the file, every launch of a kernel in the ch
 Test: tests/cuda/test_tool.py   Tutorial: tutorials/02_add3.py
 """
 
+import os
 import runpy
 import sys
 import time
@@ -13,14 +14,15 @@ from collections import defaultdict
 from pathlib import Path
 from unittest import mock
 
-from minidl.cuda import KERNELS, Kernel, checker, compiler, cpu, find, nvrtc
-from minidl.cuda.source import KernelError, Source, inline_includes
+from minidl.cuda import Kernel, checker, compiler, cpu, nvrtc
+from minidl.cuda.includes import KernelError, find, inline_includes
+from minidl.cuda.source import Source
 
 
 def check(path, defines=None):
     """Compile the file for the CPU and, with NVRTC, for GPUs; list its kernels. 1 if it fails."""
     path = find(path)
-    source = Source(path, inline_includes(path, (KERNELS,))[0], defines)
+    source = Source(path, inline_includes(path), defines)
     if not source.kernels:
         raise KernelError(f"{path}: no __global__ function in this file")
     print(f"{path.name}, for the CPU ({compiler.find_compiler()}):")
@@ -45,7 +47,7 @@ def _prints(table, *args):
 
 def _cpu_table(path, source, defines):
     start = time.perf_counter()
-    library = cpu.load(path, defines, (KERNELS,))
+    library = cpu.load(path, defines)
     lines = [f"  {'kernel':<24} {'form':<9} parameters"]
     for f in source.kernels:
         params = " ".join(f.params.split())
@@ -66,7 +68,10 @@ def run(path, arguments=()):
     Prints each finding once, then the kernel ledger of all launches. Exit status: 1 if there was an
     error in a kernel, else the file's own."""
     if not Path(path).is_file():
-        raise KernelError(f"no file {str(path)!r}")
+        raise KernelError(f"there is no file {path} in {os.getcwd()}")
+    if Path(path).suffix in (".cu", ".cuh"):
+        raise KernelError(f"{path} holds kernels: run a Python file that launches them, or look at "
+                          f"it with `minidl kernel check {path}`")
     launches, traffic, told, failed = defaultdict(int), {}, set(), []
 
     def watched(kernel, grid, block, args, *, shared_mem=0):

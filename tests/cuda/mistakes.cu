@@ -1,4 +1,4 @@
-// Kernels with one mistake each; the sentences they must cause are in test_fibre.py, which counts on the line numbers.
+// Kernels with one mistake each. test_fibre.py has the sentences they must cause, and the lines.
 extern "C" __global__ void divergent(float* x, int n) {
   __shared__ float s[64];
   int i = blockIdx.x * blockDim.x + threadIdx.x;

@@ -1,4 +1,4 @@
-// Kernels with one bug each, which the check form must find (test_check_planted.py). The bug is where the comment says BUG.
+// Kernels with one bug each, which the check form must find (test_check_planted.py), at // BUG.
 #define TILE 16
 
 extern "C" __global__ void guard_off_by_one(float* out, const float* x, int n) {
@@ -22,7 +22,7 @@ extern "C" __global__ void wrong_stride(float* out, const float* x, int rows, in
 }
 
 extern "C" __global__ void grid_stride_too_small(float* out, const float* x, int n) {
-  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blockDim.x)  // BUG: blockDim.x * gridDim.x
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blockDim.x)  // BUG
     out[i] = x[i] + i + gridDim.x * out[i];
 }
 
@@ -33,10 +33,10 @@ extern "C" __global__ void missing_barrier(float* out, const float* x) {
   out[threadIdx.x] = s[63 - threadIdx.x];
 }
 
-extern "C" __global__ void missing_second_barrier(float* C, const float* A, const float* B, int K, int N) {
+extern "C" __global__ void missing_second_barrier(float* C, const float* A, const float* B, int K,
+                                                  int N) {
   __shared__ float As[TILE][TILE], Bs[TILE][TILE];
-  int row = blockIdx.y * TILE + threadIdx.y, col = blockIdx.x * TILE + threadIdx.x;
-  float sum = 0;
+  int row = blockIdx.y * TILE + threadIdx.y, col = blockIdx.x * TILE + threadIdx.x; float sum = 0;
   for (int t = 0; t < K / TILE; ++t) {
     As[threadIdx.y][threadIdx.x] = A[row * K + t * TILE + threadIdx.x];
     Bs[threadIdx.y][threadIdx.x] = B[(t * TILE + threadIdx.y) * N + col];
@@ -75,14 +75,14 @@ extern "C" __global__ void wrong_mask(float* out, const float* x) {
 
 extern "C" __global__ void mask_of_lanes_elsewhere(float* out, const float* x) {
   float v = x[threadIdx.x];
-  if (threadIdx.x < 16) v += __shfl_xor_sync(0xffffffffu, v, 8);  // BUG: the other half waits at the barrier
+  if (threadIdx.x < 16) v += __shfl_xor_sync(0xffffffffu, v, 8);  // BUG: the others wait below
   __syncthreads();
   out[threadIdx.x] = v;
 }
 
 extern "C" __global__ void shuffle_from_exited_lane(float* out, const float* x, int n) {
   if (threadIdx.x >= n) return;
-  out[threadIdx.x] = __shfl_down_sync(0xffffffffu, x[threadIdx.x], 16);  // BUG: lane n - 1 reads a lane that has returned
+  out[threadIdx.x] = __shfl_down_sync(0xffffffffu, x[threadIdx.x], 16);  // BUG: one lane returned
 }
 
 extern "C" __global__ void misaligned_float4(float* out, const float* x, int n) {
@@ -127,7 +127,7 @@ extern "C" __global__ void missing_syncwarp(float* out, const float* x) {
   s[threadIdx.x] = x[threadIdx.x];
   __syncwarp();
   for (int d = 16; d > 0; d /= 2)
-    if (threadIdx.x < d) s[threadIdx.x] += s[threadIdx.x + d];  // BUG: __syncwarp() between the steps
+    if (threadIdx.x < d) s[threadIdx.x] += s[threadIdx.x + d];  // BUG: __syncwarp()
   if (threadIdx.x == 0) out[0] = s[0];
 }
 
@@ -148,7 +148,7 @@ extern "C" __global__ void double_write(float* out, const float* x, int n) {
 
 extern "C" __global__ void stale_read(float* x, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i + 1 < n) x[i] = x[i + 1];  // BUG: the neighbour block may have changed it, and so may the neighbour thread
+  if (i + 1 < n) x[i] = x[i + 1];  // BUG: a neighbour may have changed it
 }
 
 extern "C" __global__ void stale_read_of_block(float* sums, const float* x) {
@@ -228,7 +228,7 @@ extern "C" __global__ void plain_then_atomic(int* total, const int* x) {
 
 extern "C" __global__ void shared_of_another_block(float* out, const float* x) {
   __shared__ float s[32];
-  if (blockIdx.x == 0) s[threadIdx.x] = x[threadIdx.x];  // BUG: every block has shared memory of its own
+  if (blockIdx.x == 0) s[threadIdx.x] = x[threadIdx.x];  // BUG: s is each block's own
   __syncthreads();
   out[blockIdx.x * 32 + threadIdx.x] = s[threadIdx.x];
 }
@@ -255,4 +255,10 @@ extern "C" __global__ void local_too_large(float* out, int n) {
   float v[180000];  // BUG: 720 KB in every thread
   for (int k = 0; k < n; ++k) v[k] = k + threadIdx.x;
   out[threadIdx.x] = v[n / 2];
+}
+
+extern "C" __global__ void local_array_before(float* out, const float* x, int n) {
+  float v[4] = {};
+  for (int k = n; k < 4; ++k) v[k] = x[k + 2];  // BUG when n < 0
+  out[threadIdx.x] = v[0] + v[threadIdx.x & 3];
 }

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import minidl.cuda as cuda
-from minidl.cuda import checker, compiler
+from minidl.cuda import checker, compiler, hooks
 
 FILE = Path(__file__).parent / "sound.cu"
 
@@ -202,7 +202,7 @@ def test_zig_is_refused_by_name(monkeypatch):
     with pytest.raises(
         cuda.KernelError, match="needs g\\+\\+ or clang\\+\\+; the compiler found is zig"
     ):
-        checker.compile_check(FILE, {}, ())
+        hooks.compile_check(FILE, {})
 
 
 def test_report_reads_as_text():

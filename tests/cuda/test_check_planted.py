@@ -178,6 +178,11 @@ PLANTED = {
         "far from all arrays",
     ),
     "local_array": ((1, 32, zeros(32), floats(32), 6), "out of bounds", "index 4 of a float [4]"),
+    "local_array_before": (
+        (1, 32, zeros(32), floats(32), -2),
+        "out of bounds",
+        "index -2 of a float [4]",
+    ),
     "plain_then_atomic": (
         (1, 64, ints([0]), ints(range(64))),
         "data race",

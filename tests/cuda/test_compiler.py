@@ -95,8 +95,39 @@ def test_a_cache_that_cannot_be_written_is_replaced_for_this_process(
     blocked = tmp_path / "file"
     blocked.write_text("a file where a folder should be")
     monkeypatch.setenv("MINIDL_CACHE", str(blocked))
+    made = []
+    monkeypatch.setattr(compiler, "_made", made)
     assert compiler.cache_folder() is None
-    run_twice(write(tmp_path))
+    with pytest.warns(RuntimeWarning, match="cannot be written .* each process compiles its own"):
+        run_twice(write(tmp_path))
+    made[0].cleanup()
+
+
+def test_a_copy_of_the_checkout_finds_its_libraries(tmp_path, monkeypatch):
+    here = compiler.key_of(f'#line 1 "{cuda.KERNELS}/add3.cu"')
+    monkeypatch.setattr(compiler, "KERNELS", tmp_path / "kernels")
+    assert compiler.key_of(f'#line 1 "{tmp_path}/kernels/add3.cu"') == here
+    assert compiler.key_of(f'#line 1 "{tmp_path}/kernels/sgd.cu"') != here
+
+
+def test_a_kernel_that_must_be_fibres_is_not_compiled_again_to_be_some(tmp_path, own_cache):
+    file = write(tmp_path, DOUBLE.replace("if (i < n)", "__syncthreads(); if (i < n)"))
+    for ways in {}, {"form": "fibre"}, {"order": "descending"}, {"order": 5}:
+        run_twice(file, **ways)
+    assert len(list(own_cache.iterdir())) == 2  # it and the runtime
+    flat = write(tmp_path)
+    run_twice(flat, form="fibre")
+    assert cuda.kernel(flat, form="fibre").on_cpu.form == "fibre"
+
+
+def test_a_full_disk_is_said_to_be_one(tmp_path, own_cache, monkeypatch):
+    fake = tmp_path / "compiler"
+    fake.write_text("#!/bin/sh\necho ld: final link failed: No space left on device >&2; exit 1\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("MINIDL_CXX", str(fake))
+    monkeypatch.setattr(cpu, "runtime", lambda: None)
+    with pytest.raises(cuda.KernelError, match="(?s)no space left.*name other folders in TMPDIR"):
+        run_twice(write(tmp_path))
 
 
 def test_an_error_names_the_students_file_and_line(tmp_path, own_cache):
@@ -133,8 +164,8 @@ TWO = DOUBLE + DOUBLE.replace("twice", "again")
 
 def test_only_the_kernel_asked_for_is_compiled(tmp_path, own_cache):
     file = write(tmp_path, TWO)
-    assert list(cpu.load(file, {}, (), "again").kernels) == ["again"]
-    assert list(cpu.load(file, {}, ()).kernels) == ["twice", "again"]
+    assert list(cpu.load(file, {}, "again").kernels) == ["again"]
+    assert list(cpu.load(file, {}).kernels) == ["twice", "again"]
     run_twice(file)
     assert len(list(own_cache.iterdir())) == 4  # again; both; twice; the runtime
 

@@ -9,6 +9,7 @@ import pytest
 import minidl.cuda as cuda
 from minidl.cuda import cpu, flat
 from minidl.cuda.source import Source
+from minidl.fused import dispatch
 
 PARAMS = "float* y, const float* x, int n"
 
@@ -55,6 +56,10 @@ def test_the_usual_forms_become_one_bounded_vector_loop(index, index_type, guard
         (INDEX + "if (i < n || blockIdx.y < 3) y[i] = x[i];", None),
         (INDEX + "int row = blockIdx.y; if (i >= n) return; y[row * n + i] = x[i];", "n"),
         (INDEX + "if (i >= 4 * n) return; y[i] = x[i];", "4 * n"),
+        (INDEX + "if (i < n) if (x[i] > 0) y[i] = x[i];", "n"),
+        (INDEX + "if (i < n) if (x[i] > 0) y[i] = x[i]; else y[0] = 1;", None),
+        (INDEX + "if (i < n) for (int c = 0; c < 4; ++c) y[4 * i + c] = x[i];", None),
+        (INDEX + "if (i < n) { y[i] = x[i]; n = 3; }", None),
     ],
 )
 def test_a_guard_is_only_taken_when_it_guards_everything(body, bound):
@@ -99,6 +104,8 @@ def test_a_kernel_that_is_a_grid_stride_loop_becomes_contiguous(body):
         "for (int k = i; k < n; k += stride) { y[k] = x[k]; } y[i] = 0;",
         "float s = 0; for (int k = i; k < n; k += stride) s += x[k]; y[i] = s;",
         "for (int k = i; k < n; k += stride) { y[k] = x[k]; k += 1; }",
+        "for (int k = i; k < n; k += stride) { y[k] = x[k]; n -= 1; }",
+        "for (int k = i; k < n; k += stride) if (x[k] < 0) y[k] = 1; else y[k] = 2;",
     ],
 )
 def test_a_grid_stride_loop_with_a_life_of_its_own_stays(loop):
@@ -170,21 +177,16 @@ def random_kernel(r, name):
     return f'extern "C" __global__ void {name}({params}) {{ {body} }}'
 
 
-@pytest.fixture(scope="module")
-def random_file(tmp_path_factory):
+def test_random_kernels_give_the_same_in_both_forms():
     r = random.Random(2024)
     kernels = [random_kernel(r, f"random_{k}") for k in range(40)]
-    file = tmp_path_factory.mktemp("flat") / "random.cu"
-    file.write_text("__device__ float twice(float v) { return v + v; }\n" + "\n".join(kernels))
-    return file
-
-
-def test_random_kernels_give_the_same_in_both_forms(random_file):
+    text = "__device__ float twice(float v) { return v + v; }\n" + "\n".join(kernels)
+    random_file = dispatch.generated(text)  # in the cache, so that the next run need not compile
     rng = np.random.default_rng(6)
     shapes = {"linear": 0, "bound": 0, "whole": 0, "other": 0}
     source = Source(random_file, random_file.read_text())
     # all forty in one library: kernel() would compile each alone
-    kernels = {form: cpu.load(random_file, {}, (), form=form).kernels for form in ("flat", "fibre")}
+    kernels = {form: cpu.load(random_file, {}, form=form).kernels for form in ("flat", "fibre")}
     for k in range(40):
         name = f"random_{k}"
         p = flat.plan(source, source.kernel(name))

@@ -48,10 +48,10 @@ def test_our_kernels_compile_and_do_not_spill(file, element):
     if element == "double" and file in ("attention.cu", "attention_backward.cu"):
         # a naive rung keeps three rows of E = 32 in registers: 192 of them in double
         pytest.skip("attention takes float32 and float16: double has the plain op")
-    usages = nvrtc.check(file, {"T": element})
+    arch = "sm_90" if element == "__half" else "sm_80"  # each file for both, not each element
+    usages = nvrtc.check(file, {"T": element}, (arch,))
     print(nvrtc.table(usages))
-    assert usages and {u.arch for u in usages} == {"sm_80", "sm_90"}
-    assert not [u for u in usages if u.spills]
+    assert usages and not [u for u in usages if u.spills]
 
 
 @needs_nvrtc

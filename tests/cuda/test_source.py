@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from minidl.cuda import KernelError
-from minidl.cuda.source import Source, inline_includes
+from minidl.cuda.includes import inline_includes
+from minidl.cuda.source import Source
 
 IDIOMS = Path(__file__).parent / "idioms.cu"
 
@@ -123,12 +124,11 @@ def test_unsupported_features_are_named_with_file_and_line(body, what):
         s.check_supported("k")
 
 
-def test_includes_are_put_in_place_and_listed(tmp_path):
+def test_includes_are_put_in_place(tmp_path):
     (tmp_path / "a.cuh").write_text('#pragma once\n#include "b.cuh"\nint a;')
     (tmp_path / "b.cuh").write_text("#pragma once\nint b;")
     (tmp_path / "k.cu").write_text('#include "a.cuh"\n#include "b.cuh"\n#include <math.h>\nint k;')
-    text, files = inline_includes(tmp_path / "k.cu", ())
-    assert [f.name for f in files] == ["k.cu", "a.cuh", "b.cuh"]
+    text = inline_includes(tmp_path / "k.cu")
     code = [line for line in text.split("\n") if line.startswith("int")]
     assert code == ["int b;", "int a;", "int k;"]
     assert text.rstrip().endswith("int k;") and f'#line 2 "{tmp_path / "k.cu"}"' in text
@@ -136,21 +136,19 @@ def test_includes_are_put_in_place_and_listed(tmp_path):
 
 def test_a_missing_include_is_an_error_only_where_it_is_compiled(tmp_path):
     (tmp_path / "k.cu").write_text('#include <vector>\n#include "mine.cuh"\n')
-    text, _ = inline_includes(tmp_path / "k.cu", ())
-    assert (
-        "#error minidl: <vector> is not supported" in text
-        and "#error minidl: mine.cuh is not found" in text
-    )
+    text = inline_includes(tmp_path / "k.cu")
+    assert "#error minidl: <vector> is not supported" in text
+    assert "#error minidl: mine.cuh is not found" in text
 
 
 def test_a_header_that_includes_itself_is_refused(tmp_path):
     (tmp_path / "k.cu").write_text('#include "k.cu"\n')
     with pytest.raises(KernelError, match="includes itself"):
-        inline_includes(tmp_path / "k.cu", ())
+        inline_includes(tmp_path / "k.cu")
 
 
 def test_every_kernel_of_the_idioms_is_read():
-    text, _ = inline_includes(IDIOMS, ())
+    text = inline_includes(IDIOMS)
     kernels = {k.name for k in Source(IDIOMS, text).kernels}
     assert {"saxpy_stride", "sum_static", "softmax_cg", "spin_lock", "map"} <= kernels
     assert (

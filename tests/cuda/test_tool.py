@@ -78,4 +78,17 @@ def test_run_without_a_launch_says_so(tmp_path, capsys):
     path.write_text("print('nothing')")
     assert cli.main(["kernel", "run", str(path)]) == 0
     assert "launched no kernel" in capsys.readouterr().out
-    assert cli.main(["kernel", "run", str(tmp_path / "absent.py")]) == 2
+
+
+@pytest.mark.parametrize("argv, words", [
+    (["run", "absent.py"], "there is no file absent.py in "),
+    (["run", "add3.cu"], "add3.cu holds kernels: run a Python file that launches them"),
+    (["check", "absent.cu"], "no file 'absent.cu' here, nor in "),
+    (["check", "latin.cu"], "cannot read "),
+])
+def test_a_file_that_will_not_do_is_named(argv, words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "add3.cu").touch()
+    (tmp_path / "latin.cu").write_bytes(b"// caf\xe9")
+    assert cli.main(["kernel", *argv]) == 2
+    assert words in capsys.readouterr().err

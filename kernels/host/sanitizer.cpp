@@ -1,0 +1,111 @@
+// The names that a kernel compiled with the compiler's sanitizers calls: at each load, store and
+// atomic, and where a check of the compiler's own fails. The kernel is linked without the
+// compiler's libraries and finds these instead, which hand everything to check.cpp.
+//
+//     kernel.cu --g++ -fsanitize=thread,bounds,alignment,...--> calls __tsan_read4(p),
+//                                              __tsan_write4(p), __ubsan_handle_out_of_bounds(...)
+//
+// Test: tests/cuda/test_check.py, test_check_idioms.py
+#include <string.h>
+
+#include "watch.h"
+
+#define HERE __builtin_return_address(0)
+#define HOOK_OF(type) extern "C" __attribute__((visibility("default"))) type
+#define HOOK HOOK_OF(void)
+
+HOOK __tsan_init() {}
+HOOK __tsan_func_entry(void*) {}
+HOOK __tsan_func_exit() {}
+HOOK __tsan_vptr_read(void**) {}
+HOOK __tsan_vptr_update(void**, void*) {}
+HOOK __tsan_read_range(void* p, unsigned long n) { minidl_access((u64)p, n, READ, HERE); }
+HOOK __tsan_write_range(void* p, unsigned long n) { minidl_access((u64)p, n, WRITE, HERE); }
+#define ACCESSES(n)                                                                        \
+  HOOK __tsan_read##n(void* p) { minidl_access((u64)p, n, READ, HERE); }                          \
+  HOOK __tsan_write##n(void* p) { minidl_access((u64)p, n, WRITE, HERE); }                        \
+  HOOK __tsan_unaligned_read##n(void* p) { minidl_access((u64)p, n, READ, HERE); }                \
+  HOOK __tsan_unaligned_write##n(void* p) { minidl_access((u64)p, n, WRITE, HERE); }              \
+  HOOK __tsan_volatile_read##n(void* p) { minidl_access((u64)p, n, READ, HERE); }                 \
+  HOOK __tsan_volatile_write##n(void* p) { minidl_access((u64)p, n, WRITE, HERE); }               \
+  HOOK __tsan_read_write##n(void* p) { \
+    minidl_access((u64)p, n, READ, HERE), minidl_access((u64)p, n, WRITE, HERE); \
+  }
+ACCESSES(1) ACCESSES(2) ACCESSES(4) ACCESSES(8) ACCESSES(16)
+
+// clang calls these for assignments of large structs.
+HOOK_OF(void*) __tsan_memcpy(void* to, const void* from,
+    unsigned long n) {
+  minidl_access((u64)from, n, READ, HERE), minidl_access((u64)to, n, WRITE, HERE);
+  return memcpy(to, from, n);
+}
+HOOK_OF(void*) __tsan_memmove(void* to, const void* from,
+    unsigned long n) {
+  minidl_access((u64)from, n, READ, HERE), minidl_access((u64)to, n, WRITE, HERE);
+  return memmove(to, from, n);
+}
+HOOK_OF(void*) __tsan_memset(void* to, int value,
+    unsigned long n) {
+  minidl_access((u64)to, n, WRITE, HERE);
+  return memset(to, value, n);
+}
+
+#define FETCH(T, n, op)                                                                    \
+  HOOK_OF(T) __tsan_atomic##n##_fetch_##op(volatile T* p, T v, int) {                   \
+    minidl_access((u64)p, sizeof(T), ATOMIC, HERE);                                               \
+    return __atomic_fetch_##op(p, v, __ATOMIC_SEQ_CST);                                    \
+  }
+#define ATOMICS(T, n)                                                                      \
+  FETCH(T, n, add) FETCH(T, n, sub) FETCH(T, n, and) FETCH(T, n, or) FETCH(T, n, xor)      \
+  HOOK_OF(T) __tsan_atomic##n##_load(const volatile T* p, int) {                        \
+    minidl_access((u64)p, sizeof(T), ATOMIC_READ, HERE);                                          \
+    return __atomic_load_n(p, __ATOMIC_SEQ_CST);                                           \
+  }                                                                                        \
+  HOOK __tsan_atomic##n##_store(volatile T* p, T v, int) {                     \
+    minidl_access((u64)p, sizeof(T), ATOMIC, HERE);                                               \
+    __atomic_store_n(p, v, __ATOMIC_SEQ_CST);                                              \
+  }                                                                                        \
+  HOOK_OF(T) __tsan_atomic##n##_exchange(volatile T* p, T v, int) {                     \
+    minidl_access((u64)p, sizeof(T), ATOMIC, HERE);                                               \
+    return __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST);                                    \
+  }                                                                                        \
+  HOOK_OF(int) __tsan_atomic##n##_compare_exchange_strong(volatile T* p, T* c, T v, int, int) { \
+    minidl_access((u64)p, sizeof(T), ATOMIC, HERE);                                               \
+    return __atomic_compare_exchange_n(p, c, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
+  }                                                                                        \
+  HOOK_OF(int) __tsan_atomic##n##_compare_exchange_weak(volatile T* p, T* c, T v, int, int) { \
+    minidl_access((u64)p, sizeof(T), ATOMIC, HERE);                                               \
+    return __atomic_compare_exchange_n(p, c, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
+  }
+ATOMICS(unsigned char, 8) ATOMICS(unsigned short, 16) ATOMICS(unsigned int, 32)
+ATOMICS(unsigned long long, 64)
+
+// __threadfence() is sequentially consistent in cuda_host.h, __threadfence_block() acquire-release.
+HOOK __tsan_atomic_thread_fence(int order) { minidl_fence(order == __ATOMIC_SEQ_CST ? 1 : 2); }
+HOOK __tsan_atomic_signal_fence(int) {}
+
+// ---- the compiler's own checks; layouts are those of UBSan's runtime interface ----
+
+struct SourceLocation { const char* file; unsigned line, column; };
+struct TypeDescriptor { unsigned short kind, info; char name[1]; };
+struct OutOfBoundsData { SourceLocation at; const TypeDescriptor *array, *index; };
+struct TypeMismatchData {
+  SourceLocation at;
+  const TypeDescriptor* type;
+  unsigned char log_alignment, check_kind;
+};
+
+HOOK __ubsan_handle_out_of_bounds(OutOfBoundsData* data, unsigned long index) {
+  int unused = 64 - (1 << (data->index->info >> 1));  // bits of the word above those of the index
+  bool is_signed = data->index->info & 1;
+  long long i = is_signed ? (long long)(index << unused) >> unused : (long long)index;
+  minidl_bad_index(i, data->array->name, HERE);
+}
+
+HOOK __ubsan_handle_type_mismatch_v1(TypeMismatchData* data, unsigned long address) {
+  minidl_misaligned(address, 1 << data->log_alignment, data->type->name, HERE);
+}
+
+HOOK __ubsan_handle_divrem_overflow(void*, unsigned long, unsigned long) {
+  minidl_division_by_zero(HERE);
+}
