@@ -7,24 +7,11 @@ from minidl.comm import average, chunks, codec, compressed, cost, naive, ring, s
 from minidl.comm.ledger import Ledger
 from minidl.comm.scheduler import RankFailed
 from minidl.comm.watch import Watch
+from tests.comm.cases import bits_agree, data, length_of
 from tests.conftest import ranks
 
 CODECS = ["FP16", "INT8"]
 LENGTHS = [0, 1, "n-1", "n", "n+1", 5003]  # the last is a prime, of several int8 blocks
-
-
-def length_of(length, n):
-    return {"n-1": n - 1, "n": n, "n+1": n + 1}.get(length, length)
-
-
-def data(rank, length, dtype="f4"):
-    return np.random.default_rng([rank, length]).uniform(-9, 9, length).astype(dtype)
-
-
-def bits_agree(t, x):
-    gathered = naive.gather(t, np.ascontiguousarray(x).reshape(-1).view(np.uint8))
-    if t.rank == 0:
-        assert all((other == gathered[0]).all() for other in gathered)
 
 
 def code_error(c, x):
@@ -48,7 +35,7 @@ def test_the_error_is_within_the_bound_and_all_ranks_agree(t, name, length, dtyp
     x = inputs[t.rank].copy()
     result = compressed.all_reduce(t, x, c)
     assert result.dtype == dtype and (result == x).all()  # in place
-    bits_agree(t, result)
+    assert bits_agree(t, result)
     exact = np.sum([i.astype("f8") for i in inputs], axis=0)
     for j, part in enumerate(chunks.split(result, n)):
         blocks = [chunks.split(i, n)[j] for i in inputs]
@@ -175,7 +162,7 @@ def test_sparse_adds_every_pair_also_where_indices_meet(t):
         for i, v in zip(index[r], value[r], strict=True):
             expected[i] += v
     assert result.dtype == np.float32 and (result == expected).all()  # sums of few bits: exact
-    bits_agree(t, result)
+    assert bits_agree(t, result)
 
 
 @ranks(2, 3, 4, 8)
@@ -183,7 +170,7 @@ def test_sparse_is_the_same_bits_on_all_ranks(t):
     rng = np.random.default_rng(t.rank)
     indices = rng.permutation(50)[:30]
     values = rng.normal(size=30) * 10.0 ** rng.integers(-6, 6, 30)
-    bits_agree(t, compressed.sparse_all_reduce(t, indices, values, 50))
+    assert bits_agree(t, compressed.sparse_all_reduce(t, indices, values, 50))
 
 
 @ranks(1, 2, 3, 4, 5, 8)

@@ -14,18 +14,11 @@ from minidl.comm.ledger import Ledger
 from minidl.comm.scheduler import RankFailed
 from minidl.comm.watch import Watch
 from tests.comm import fake_cupy
+from tests.comm.cases import data, length_of
 from tests.conftest import ranks
 from tests.mpi.launch import mpiexec
 
 LENGTHS = [0, 1, "n-1", "n", "n+1", 1009]
-
-
-def length_of(length, n):
-    return {"n-1": n - 1, "n": n, "n+1": n + 1}.get(length, length)
-
-
-def data(rank, length, dtype="f4"):
-    return np.random.default_rng([rank, length]).uniform(-9, 9, length).astype(dtype)
 
 
 def total(t, length, dtype="f4"):

@@ -11,6 +11,7 @@ from minidl.comm.checks import SizeMismatch
 from minidl.comm.ledger import Ledger
 from minidl.comm.scheduler import RankFailed
 from tests.comm.careful import Careful
+from tests.comm.cases import bits_agree, data
 from tests.conftest import ranks
 
 
@@ -50,11 +51,6 @@ def lengths(n):
     return (0, 1, n - 1, n, n + 1, 101)
 
 
-def data(rank, length, dtype):
-    """Other values on every rank and in every element; float16 sums of 8 stay in range."""
-    return np.random.default_rng([rank, length]).uniform(-9, 9, length).astype(dtype)
-
-
 @functools.cache
 def exact_sum(n, length, dtype):
     """The sum in float64, and how far a sum in the dtype may be from it."""
@@ -62,11 +58,6 @@ def exact_sum(n, length, dtype):
     # Each of the n-1 additions rounds once, by eps/2 of a partial sum below sum |x|.
     eps = np.finfo(dtype).eps if np.dtype(dtype).kind == "f" else 0
     return np.sum(inputs, axis=0), n * eps / 2 * np.sum(np.abs(inputs), axis=0)
-
-
-def bits_agree(t, x):
-    gathered = naive.gather(t, np.ascontiguousarray(x).reshape(-1).view(np.uint8))
-    return t.rank > 0 or all((other == gathered[0]).all() for other in gathered)
 
 
 def check_sums(t, all_reduce, dtypes):

@@ -9,28 +9,11 @@ from minidl.comm import chunks, naive, ring, simulate
 from minidl.comm.checks import SizeMismatch
 from minidl.comm.ledger import Ledger
 from minidl.comm.scheduler import RankFailed
+from tests.comm.cases import DTYPES, bits_agree, data, length_of
 from tests.conftest import ranks
 
 # Lengths around the number of ranks make empty and unequal chunks.
 LENGTHS = [0, 1, "n-1", "n", "n+1", 1000]
-DTYPES = ["f2", "f4", "f8", "i4", "i8"]
-
-
-def length_of(length, n):
-    return {"n-1": n - 1, "n": n, "n+1": n + 1}.get(length, length)
-
-
-def data(rank, length, dtype):
-    """Other values on every rank and in every element; float16 sums of 8 stay in range."""
-    x = np.random.default_rng([rank, length]).uniform(-9, 9, length)
-    return x.astype(dtype)
-
-
-def bits_agree(t, x):
-    """All ranks hold the same bytes, compared on rank 0 by the oracle's gather."""
-    gathered = naive.gather(t, np.ascontiguousarray(x).reshape(-1).view(np.uint8))
-    if t.rank == 0:
-        assert all((other == gathered[0]).all() for other in gathered)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -47,7 +30,7 @@ def test_all_reduce_is_the_sum_of_all_ranks(t, length, dtype):
     eps = np.finfo(dtype).eps if np.dtype(dtype).kind == "f" else 0
     bound = t.size * eps / 2 * np.sum([np.abs(i.astype("f8")) for i in inputs], axis=0)
     assert (np.abs(result.astype("f8") - exact) <= bound).all()
-    bits_agree(t, result)
+    assert bits_agree(t, result)
 
 
 @pytest.mark.parametrize("op", [np.maximum, np.minimum, np.multiply])

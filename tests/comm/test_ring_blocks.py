@@ -8,25 +8,16 @@ from minidl.comm.checks import SizeMismatch
 from minidl.comm.ledger import Ledger
 from minidl.comm.scheduler import RankFailed
 from minidl.comm.watch import Watch
+from tests.comm.cases import data, length_of
 from tests.conftest import ranks
 
 DTYPES = ["f2", "f4", "f8", "i4", "i8", "?"]
 LENGTHS = [0, 1, "n-1", "n", "n+1", 1009]  # the last is a prime
 
 
-def length_of(length, n):
-    return {"n-1": n - 1, "n": n, "n+1": n + 1}.get(length, length)
-
-
 def uneven(n):
     """Bounds whose blocks have very different lengths; with 3 ranks and more some are empty."""
     return [0, *np.cumsum([r * r % 7 * (r % 3 != 1) + (r == n - 1) for r in range(n)]).tolist()]
-
-
-def data(rank, length, dtype):
-    """Other values on every rank and in every element; float16 sums of 8 stay in range."""
-    x = np.random.default_rng([rank, length]).uniform(-9, 9, length)
-    return x > 3 if dtype == "?" else x.astype(dtype)
 
 
 def in_ring_order(parts, first, op=np.add):

@@ -10,7 +10,7 @@ from minidl.comm.links import Links
 from minidl.comm.scheduler import RankFailed
 from minidl.comm.shared_memory import WHOLE_BYTES
 from minidl.comm.window import NoSharedMemory
-from tests.comm.test_ring import DTYPES, bits_agree, data
+from tests.comm.cases import DTYPES, bits_agree, data
 from tests.conftest import ranks
 
 CHUNK_BYTES = 96 << 10  # small segments: many of them in a short test
@@ -45,7 +45,7 @@ def test_the_bits_are_those_of_the_naive_sum(t, length):
     want = naive.all_reduce(t, x.copy())
     got = all_reduce(t, x)
     assert (got == want).all() and (x == want).all()  # in place
-    bits_agree(t, got)
+    assert bits_agree(t, got)
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, "c16"])
