@@ -222,6 +222,7 @@ def test_without_no_sync_every_backward_sends_and_means_add_up(t, stage):
     for ours, theirs in zip(model.reducer.buckets, reference.reducer.buckets, strict=True):
         whole = np.concatenate([np.broadcast_to(sums[p], p.shape).reshape(-1)
                                 for p in theirs.params])
+        # the sum of three means here, there the mean of three sums: a few roundings of 2^-53
         np.testing.assert_allclose(ours.shard.grad, np.array_split(whole, t.size)[t.rank],
                                    rtol=1e-12, atol=1e-15)
     model.close()
