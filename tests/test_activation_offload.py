@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import minidl
-from minidl import memory, nn
+from minidl import activation_offload, memory, nn
 from minidl.activation_offload import offload
 from minidl.function import storing
 from minidl.nn import functional as F
@@ -177,14 +177,40 @@ def test_backward_twice_with_retain_graph():
     assert sum(way == "in" for way, _, _ in host.log) == N_LAYERS
 
 
+def test_nothing_is_used_before_it_has_arrived_and_few_arrays_leave_at_once(monkeypatch):
+    class Late:
+        """A copy that is made when somebody waits for it; until then there is nan."""
+
+        def __init__(self, way, source, into):
+            self.way, self.source, self.into = way, source, into
+            into.fill(np.nan)
+            under_way.append(way)
+            most.append(under_way.count("out"))
+
+        def result(self):
+            np.copyto(self.into, self.source)
+            under_way.remove(self.way)
+
+    under_way, most = [], []
+    monkeypatch.setattr(activation_offload.Host, "copy",
+                        lambda self, way, number, source, into: Late(way, source, into))
+    model, x = chain(), data()
+    backward(model(x))
+    plain = gradients(model, x)
+    with offload(ahead=2):
+        y = model(x)
+    backward(y)
+    assert same_bits(gradients(model, x), plain)
+    assert under_way == [] and max(most) == activation_offload.IN_FLIGHT + 1
+
+
 def test_a_slow_link_makes_the_computation_wait_and_changes_nothing():
     model, x = chain(), data()
     backward(model(x))
     plain = gradients(model, x)
-    with offload(bytes_per_s=UNIT / 2e-3) as host:  # 2 ms an array, more than a layer computes
+    with offload(bytes_per_s=UNIT / 2e-3) as host:  # 2 ms an array
         y = model(x)
     backward(y)
     assert same_bits(gradients(model, x), plain)
-    # out and in, 8 arrays each: 32 ms, of which the computation hides some
-    assert host.waited_s > 2e-3
+    assert host.waited_s > 0  # how much of the 32 ms is left depends on the machine
     assert [way for way, _, _ in host.log] == ["out"] * N_LAYERS + ["in"] * N_LAYERS

@@ -120,6 +120,21 @@ def test_activations_are_the_saved_bytes_by_op_and_by_module():
     assert "Tanh" in ledger.report() and "at the peak" in ledger.report()
 
 
+def test_what_runs_after_a_submodule_belongs_to_the_module_around_it():
+    class Outer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Tanh()
+
+        def forward(self, x):
+            return self.inner(x).exp()
+
+    model, x = Outer(), minidl.ones(4, 5, requires_grad=True)
+    with memory.record(model) as ledger:
+        y = model(x)
+    assert ledger.by_module() == {"inner": y.nbytes, "": y.nbytes}
+
+
 def test_backward_frees_activations_as_it_makes_gradients():
     model, (x, y) = mlp(), batch(32)
     with memory.record(model) as ledger:

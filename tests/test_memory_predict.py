@@ -58,7 +58,9 @@ def test_prediction_equals_the_ledger_after_a_step(name, level, optimizer):
     minidl.manual_seed(0)
     model, batch = build(), data(17)
     state = {k: v.copy() for k, v in model.state_dict().items()}
+    place = minidl.random.default_generator().get_state()
     predicted = predict(model, batch, loss, level, optimizer)
+    assert minidl.random.default_generator().get_state() == place
     assert all(np.array_equal(v, state[k]) and v.dtype == state[k].dtype
                for k, v in model.state_dict().items())
     assert "forward" not in vars(model)

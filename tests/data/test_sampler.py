@@ -136,6 +136,13 @@ def test_set_epoch_of_the_loaded_epoch_keeps_the_position():
     assert seen == [[7, 8, 9], list(range(10))]
 
 
+def test_set_epoch_of_another_epoch_starts_it_from_the_beginning():
+    sampler = DistributedSampler(10, shuffle=False)
+    sampler.load_state_dict({"n": 10, "shuffle": False, "seed": 0, "epoch": 2, "consumed": 7})
+    sampler.set_epoch(3)
+    assert sampler.state_dict()["consumed"] == 0 and list(sampler) == list(range(10))
+
+
 def test_a_finished_epoch_resumes_as_nothing_left():
     sampler = DistributedSampler(10, 0, 4, tail="pad")
     list(sampler)
