@@ -27,7 +27,7 @@ import numpy as np
 
 from minidl import backend, durable
 from minidl.comm import objects, tree
-from minidl.parallel import Zero1
+from minidl.parallel import DataParallel, Zero1
 from minidl.parallel.regions import (
     bucket_order,
     buffers,
@@ -67,7 +67,7 @@ def save(folder, step, t=None, *, model, optimizer=None, keep=2, **others):
     others = _with_state(rank, others)
     folder = Path(folder)
     problem = ""
-    if getattr(model, "n_samples", 0):
+    if isinstance(model, DataParallel) and model.n_samples:
         problem = (f"gradients of {model.n_samples} samples wait since no_sync() for the backward "
                    "that sends them, and gradients are not kept: save after optimizer.step()")
     elif rank == 0:
