@@ -1,27 +1,19 @@
 """Reductions: many elements become one, so backward spreads the gradient back.
 
 `dim` is an int, a tuple or None (all), negative counts from the end; `keepdim` leaves a 1 in its
-place. fp16 sums in fp32 (`backend.accumulate_dtype`), integers sum in int64, as in PyTorch. Where
-several elements are the largest, PyTorch's convention: `max()` and `amax` share the gradient
-evenly among them, `max(dim)` gives it to the one whose index it returns.
+place. fp16 sums in fp32 (`backend.accumulate_dtype`), integers sum in int64, as in PyTorch. The
+largest and the smallest element are in extreme.py.
 
 Test: tests/ops/test_reduce.py
 """
 
 import math
-from collections import namedtuple
 
 import numpy as np
 
 from minidl import backend
 from minidl.function import Function, op_name
 from minidl.ops.dims import keepdim_shape, normalize_dims
-from minidl.ops.index import along
-from minidl.ops.select import maximum, minimum
-from minidl.tensor import Tensor
-
-MaxResult = namedtuple("MaxResult", "values indices")
-MinResult = namedtuple("MinResult", "values indices")
 
 
 class Reduction(Function):
@@ -40,6 +32,11 @@ class Reduction(Function):
         return self.xp.broadcast_to(gy.reshape(self.kept), self.shape)
 
 
+def dtype_of_sum(x, dtype):
+    """The dtype of a sum or a product over x: the one asked for, else int64 for integers."""
+    return np.dtype(dtype or (np.int64 if x.dtype.kind in "bui" else x.dtype))
+
+
 class Sum(Reduction):
     """Sum over `dim`. Saves nothing: every element's gradient is the sum's."""
 
@@ -47,7 +44,7 @@ class Sum(Reduction):
 
     def forward(self, x, dim=None, keepdim=False, dtype=None):
         axes, _ = self.over(x, dim, keepdim)
-        out = dtype or (np.int64 if x.dtype.kind in "bui" else x.dtype)
+        out = dtype_of_sum(x, dtype)
         y = x.sum(axis=axes, keepdims=keepdim, dtype=backend.accumulate_dtype(out))
         return y.astype(out, copy=False)
 
@@ -111,69 +108,6 @@ class Std(Var):
         return self.spread(gy * self.scale) * centered
 
 
-class Amax(Reduction):
-    """The largest element over `dim`; equal ones share its gradient evenly."""
-
-    smallest = False
-
-    def forward(self, x, dim=None, keepdim=False):
-        axes, _ = self.over(x, dim, keepdim)
-        y = (x.min if self.smallest else x.max)(axis=axes, keepdims=True)
-        self.save(x, y)
-        return y.reshape(self.result)
-
-    def backward(self, gy):
-        x, y = self.saved
-        best = x == y
-        axes = tuple(i for i, (n, m) in enumerate(zip(self.shape, self.kept)) if n != m)
-        n_best = best.sum(axis=axes, keepdims=True)
-        return self.spread(gy.reshape(self.kept) / self.xp.maximum(n_best, 1)) * best
-
-
-class Amin(Amax):
-    """The smallest element over `dim`; the rest as for Amax."""
-
-    smallest = True
-
-
-class MaxAlong(Reduction):
-    """(values, indices) of the largest elements along one dim; the first of equal ones counts."""
-
-    smallest = False
-
-    def forward(self, x, dim, keepdim=False):
-        self.name = "min" if self.smallest else "max"
-        axes, _ = self.over(x, dim, keepdim)
-        if x.ndim == 0:
-            return x.copy(), self.xp.zeros((), np.int64)
-        indices = (x.argmin if self.smallest else x.argmax)(axis=axes[0]).reshape(self.kept)
-        self.at = along(self.xp, indices, axes[0])
-        return x[self.at].reshape(self.result), indices.reshape(self.result)
-
-    def backward(self, gy, _):
-        gx = self.xp.zeros(self.shape, gy.dtype)
-        gx[self.at if self.shape else ()] = gy.reshape(self.kept)
-        return gx
-
-
-class MinAlong(MaxAlong):
-    """(values, indices) of the smallest elements along one dim."""
-
-    smallest = True
-
-
-class Argmax(Function):
-    """int64 index of the first largest (or smallest) element, along `dim` or in row-major order."""
-
-    differentiable = False
-
-    def forward(self, x, dim=None, keepdim=False, smallest=False):
-        self.name = "argmin" if smallest else "argmax"
-        if dim is not None:
-            dim = (normalize_dims(dim, x.ndim, self.name) or (None,))[0]
-        return (x.argmin if smallest else x.argmax)(axis=dim, keepdims=keepdim)
-
-
 class Prod(Reduction):
     """The product over one dim or all. The gradient of x[i] is the product of the others: those
     before it times those after it, so zeros need no division."""
@@ -182,7 +116,7 @@ class Prod(Reduction):
 
     def forward(self, x, dim=None, keepdim=False, dtype=None):
         axes, _ = self.over(x, dim, keepdim)
-        out = np.dtype(dtype or (np.int64 if x.dtype.kind in "bui" else x.dtype))
+        out = dtype_of_sum(x, dtype)
         self.dim = None if dim is None or not axes else axes[0]
         self.save(x)
         y = x.prod(axis=axes, keepdims=keepdim, dtype=backend.accumulate_dtype(out))
@@ -207,7 +141,7 @@ class Cumsum(Function):
 
     def forward(self, x, dim, dtype=None):
         self.dim = (normalize_dims(dim, x.ndim, "cumsum") or (None,))[0]
-        out = np.dtype(dtype or (np.int64 if x.dtype.kind in "bui" else x.dtype))
+        out = dtype_of_sum(x, dtype)
         y = self.xp.cumsum(x, axis=self.dim, dtype=backend.accumulate_dtype(out))
         return y.astype(out, copy=False).reshape(x.shape)
 
@@ -271,40 +205,6 @@ def std(input, dim=None, unbiased=True, keepdim=False, *, correction=None):
     """The standard deviation, the square root of `var`."""
     correction = int(unbiased) if correction is None else correction
     return Std.apply(input, dim=dim, keepdim=keepdim, correction=correction)
-
-
-def amax(input, dim=None, keepdim=False):
-    return Amax.apply(input, dim=dim, keepdim=keepdim)
-
-
-def amin(input, dim=None, keepdim=False):
-    return Amin.apply(input, dim=dim, keepdim=keepdim)
-
-
-def max(input, dim=None, keepdim=False):
-    """max(x): the largest element; max(x, dim): named (values, indices); max(x, y): maximum."""
-    if dim is None:
-        return Amax.apply(input)
-    if isinstance(dim, Tensor):
-        return maximum(input, dim)
-    return MaxResult(*MaxAlong.apply(input, dim=dim, keepdim=keepdim))
-
-
-def min(input, dim=None, keepdim=False):
-    """min(x): the smallest element; min(x, dim): named (values, indices); min(x, y): minimum."""
-    if dim is None:
-        return Amin.apply(input)
-    if isinstance(dim, Tensor):
-        return minimum(input, dim)
-    return MinResult(*MinAlong.apply(input, dim=dim, keepdim=keepdim))
-
-
-def argmax(input, dim=None, keepdim=False):
-    return Argmax.apply(input, dim=dim, keepdim=keepdim)
-
-
-def argmin(input, dim=None, keepdim=False):
-    return Argmax.apply(input, dim=dim, keepdim=keepdim, smallest=True)
 
 
 def prod(input, dim=None, keepdim=False, *, dtype=None):

@@ -1,0 +1,121 @@
+"""The largest and the smallest element, and where they are.
+
+    x = [1 3 3]    max(x) = 3     gradient [0 1/2 1/2]: equal ones share it, as in amax
+                   max(x, 0) = (3, index 1)  [0 1 0]:   it goes to the element of that index
+
+Where several elements are the largest this is PyTorch's convention. `dim` and `keepdim` are as
+in reduce.py.
+
+Test: tests/ops/test_extreme.py
+"""
+
+from collections import namedtuple
+
+import numpy as np
+
+from minidl.function import Function
+from minidl.ops.dims import normalize_dims
+from minidl.ops.index import along
+from minidl.ops.reduce import Reduction
+from minidl.ops.select import maximum, minimum
+from minidl.tensor import Tensor
+
+MaxResult = namedtuple("MaxResult", "values indices")
+MinResult = namedtuple("MinResult", "values indices")
+
+
+class Amax(Reduction):
+    """The largest element over `dim`; equal ones share its gradient evenly."""
+
+    smallest = False
+
+    def forward(self, x, dim=None, keepdim=False):
+        axes, _ = self.over(x, dim, keepdim)
+        y = (x.min if self.smallest else x.max)(axis=axes, keepdims=True)
+        self.save(x, y)
+        return y.reshape(self.result)
+
+    def backward(self, gy):
+        x, y = self.saved
+        best = x == y
+        axes = tuple(i for i, (n, m) in enumerate(zip(self.shape, self.kept)) if n != m)
+        n_best = best.sum(axis=axes, keepdims=True)
+        return self.spread(gy.reshape(self.kept) / self.xp.maximum(n_best, 1)) * best
+
+
+class Amin(Amax):
+    """The smallest element over `dim`; the rest as for Amax."""
+
+    smallest = True
+
+
+class MaxAlong(Reduction):
+    """(values, indices) of the largest elements along one dim; the first of equal ones counts."""
+
+    smallest = False
+
+    def forward(self, x, dim, keepdim=False):
+        self.name = "min" if self.smallest else "max"
+        axes, _ = self.over(x, dim, keepdim)
+        if x.ndim == 0:
+            return x.copy(), self.xp.zeros((), np.int64)
+        indices = (x.argmin if self.smallest else x.argmax)(axis=axes[0]).reshape(self.kept)
+        self.at = along(self.xp, indices, axes[0])
+        return x[self.at].reshape(self.result), indices.reshape(self.result)
+
+    def backward(self, gy, _):
+        gx = self.xp.zeros(self.shape, gy.dtype)
+        gx[self.at if self.shape else ()] = gy.reshape(self.kept)
+        return gx
+
+
+class MinAlong(MaxAlong):
+    """(values, indices) of the smallest elements along one dim."""
+
+    smallest = True
+
+
+class Argmax(Function):
+    """int64 index of the first largest (or smallest) element, along `dim` or in row-major order."""
+
+    differentiable = False
+
+    def forward(self, x, dim=None, keepdim=False, smallest=False):
+        self.name = "argmin" if smallest else "argmax"
+        if dim is not None:
+            dim = (normalize_dims(dim, x.ndim, self.name) or (None,))[0]
+        return (x.argmin if smallest else x.argmax)(axis=dim, keepdims=keepdim)
+
+
+def amax(input, dim=None, keepdim=False):
+    return Amax.apply(input, dim=dim, keepdim=keepdim)
+
+
+def amin(input, dim=None, keepdim=False):
+    return Amin.apply(input, dim=dim, keepdim=keepdim)
+
+
+def max(input, dim=None, keepdim=False):
+    """max(x): the largest element; max(x, dim): named (values, indices); max(x, y): maximum."""
+    if dim is None:
+        return Amax.apply(input)
+    if isinstance(dim, Tensor):
+        return maximum(input, dim)
+    return MaxResult(*MaxAlong.apply(input, dim=dim, keepdim=keepdim))
+
+
+def min(input, dim=None, keepdim=False):
+    """min(x): the smallest element; min(x, dim): named (values, indices); min(x, y): minimum."""
+    if dim is None:
+        return Amin.apply(input)
+    if isinstance(dim, Tensor):
+        return minimum(input, dim)
+    return MinResult(*MinAlong.apply(input, dim=dim, keepdim=keepdim))
+
+
+def argmax(input, dim=None, keepdim=False):
+    return Argmax.apply(input, dim=dim, keepdim=keepdim)
+
+
+def argmin(input, dim=None, keepdim=False):
+    return Argmax.apply(input, dim=dim, keepdim=keepdim, smallest=True)
