@@ -23,7 +23,7 @@ from pathlib import Path
 
 from minidl import launcher
 
-Finding = namedtuple("Finding", "mark name text fix", defaults=("",))
+Finding = namedtuple("Finding", "mark name text fix", defaults=("", ))
 OK, WITHOUT, BROKEN = "ok", "--", "!!"
 
 SECONDS = 30  # for each program that is tried: the slowest, the first import of CuPy, takes a third
@@ -49,9 +49,7 @@ def main():
 def python():
     version, where = platform.python_version(), sys.executable
     if tuple(map(int, version.split(".")[:2])) < (3, 11):
-        yield Finding(
-            BROKEN, "Python", f"{version} at {where}", "minidl needs Python 3.11 or newer"
-        )
+        yield Finding(BROKEN, "Python", f"{version} at {where}", "minidl needs 3.11 or newer")
     else:
         yield Finding(OK, "Python", f"{version} at {where}")
 
@@ -63,12 +61,8 @@ def numpy():
     import numpy as np
 
     if int(np.__version__.split(".")[0]) < 2:
-        yield Finding(
-            BROKEN,
-            "NumPy",
-            np.__version__,
-            "minidl needs NumPy 2's dtype promotion: pip install -U numpy",
-        )
+        yield Finding(BROKEN, "NumPy", np.__version__,
+                      "minidl needs NumPy 2's dtype promotion: pip install -U numpy")
         return
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     cores = launcher.n_cores()
@@ -80,11 +74,9 @@ def numpy():
         if threads > cores:
             fix = f"more threads than cores: export OMP_NUM_THREADS={cores}"
     yield Finding(
-        OK,
-        "NumPy",
+        OK, "NumPy",
         f"{np.__version__}, BLAS {blas['name']} {blas.get('version', '')}, {told} on {cores} cores",
-        fix,
-    )
+        fix)
 
 
 def _blas_threads():
@@ -93,35 +85,23 @@ def _blas_threads():
         return None
     import threadpoolctl
 
-    return max(
-        (
-            pool["num_threads"]
-            for pool in threadpoolctl.threadpool_info()
-            if pool["user_api"] == "blas"
-        ),
-        default=1,
-    )
+    pools = threadpoolctl.threadpool_info()
+    return max((p["num_threads"] for p in pools if p["user_api"] == "blas"), default=1)
 
 
 def mpi():
     """mpi4py and the MPI library that it finds."""
     if not installed("mpi4py"):
-        yield Finding(
-            WITHOUT,
-            "mpi4py",
-            "not installed: one process only, scripts run with --sim 4",
-            "pip install 'minidl[mpi]'",
-        )
+        yield Finding(WITHOUT, "mpi4py",
+                      "not installed: one process only, scripts run with --sim 4",
+                      "pip install 'minidl[mpi]'")
         return
     found = mpi_library()
     if "error" in found:
         yield Finding(
-            BROKEN,
-            "mpi4py",
-            f"cannot load an MPI library: {found['error']}",
+            BROKEN, "mpi4py", f"cannot load an MPI library: {found['error']}",
             "pip install mpich, or load your site's MPI module and pip install --force-reinstall "
-            "mpi4py",
-        )
+            "mpi4py")
         return
     yield Finding(OK, "mpi4py", f"{found['mpi4py']} with {found['vendor']} {found['version']}")
 
@@ -134,8 +114,7 @@ def mpi_library():
         "from mpi4py import MPI\n"
         "name, version = MPI.get_vendor()\n"
         "version = '.'.join(map(str, version))\n"
-        "print(json.dumps(dict(mpi4py=mpi4py.__version__, vendor=name, version=version)))\n"
-    )
+        "print(json.dumps(dict(mpi4py=mpi4py.__version__, vendor=name, version=version)))\n")
     return _ask_python(code)
 
 
@@ -144,12 +123,8 @@ def ranks():
     mpiexec = launcher.find_mpiexec()
     if mpiexec is None:
         mark = BROKEN if installed("mpi4py") else WITHOUT
-        yield Finding(
-            mark,
-            "mpiexec",
-            "not found beside this Python or on the PATH",
-            "pip install mpich; on Debian and Ubuntu: sudo apt install mpich",
-        )
+        yield Finding(mark, "mpiexec", "not found beside this Python or on the PATH",
+                      "pip install mpich; on Debian and Ubuntu: sudo apt install mpich")
         return
     vendor = vendor_of(mpiexec)
     if not installed("mpi4py"):
@@ -164,25 +139,13 @@ def two_ranks(mpiexec, vendor):
         "import sys; from mpi4py import MPI\n"
         "threads = 'ok' if MPI.Query_thread() == MPI.THREAD_MULTIPLE else 'few'\n"
         # one write, so that the two ranks' lines cannot mix
-        "sys.stdout.write(f'I am {MPI.COMM_WORLD.rank} of {MPI.COMM_WORLD.size} {threads}\\n')\n"
-    )
-    try:
-        done = subprocess.run(
-            [mpiexec, "-n", "2", sys.executable, "-c", code],
-            env=launcher.environment(2),
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            stdin=subprocess.DEVNULL,
-        )
-    except subprocess.TimeoutExpired:
+        "sys.stdout.write(f'I am {MPI.COMM_WORLD.rank} of {MPI.COMM_WORLD.size} {threads}\\n')\n")
+    done = _run([mpiexec, "-n", "2", sys.executable, "-c", code], env=launcher.environment(2))
+    if done is None:
         return Finding(
-            BROKEN,
-            "mpiexec",
-            f"{vendor} at {mpiexec}: two ranks did not start within {SECONDS} s",
+            BROKEN, "mpiexec", f"{vendor} at {mpiexec}: two ranks did not start within {SECONDS} s",
             "is this machine's own name resolvable (ping $(hostname))? Is a VPN or firewall in the "
-            "way?",
-        )
+            "way?")
     said = sorted(line for line in done.stdout.splitlines() if line.startswith("I am"))
     if said == ["I am 0 of 2 ok", "I am 1 of 2 ok"]:
         return Finding(OK, "mpiexec", f"{vendor} at {mpiexec}: started 2 ranks")
@@ -191,63 +154,34 @@ def two_ranks(mpiexec, vendor):
 
 def diagnose(mpiexec, vendor, said, output):
     """Why two ranks did not become ranks 0 and 1 of 2."""
-    where = f"{vendor} at {mpiexec}"
-    if said == ["I am 0 of 2 few", "I am 1 of 2 few"]:
-        return Finding(
-            BROKEN,
-            "mpiexec",
-            f"{where}: started 2 ranks, but MPI runs below THREAD_MULTIPLE, which "
-            "communication in the background needs",
-            "pip install mpich, or remove mpi4py.rc settings that lower thread_level",
-        )
-    if said and all(line.startswith("I am 0 of 1") for line in said):
-        return Finding(
-            BROKEN,
-            "mpiexec",
-            f"{where}: every process says 'rank 0 of 1', so it is not mpi4py's MPI",
-            "use the mpiexec of mpi4py's MPI (minidl run --mpiexec PATH), or pip install mpich "
-            "into this environment",
-        )
-    if "root" in output and "allow" in output.lower():
-        return Finding(
-            BROKEN,
-            "mpiexec",
-            f"{where} refuses to run as root",
-            "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 (`minidl run` sets "
-            "them, unless they are set to something else)",
-        )
-    if "not enough slots" in output:
-        return Finding(
-            BROKEN,
-            "mpiexec",
-            f"{where}: not enough slots for 2 ranks",
-            "mpirun --oversubscribe (`minidl run` asks for it), or a larger allocation",
-        )
     last = [line for line in output.splitlines() if line.strip()][-3:]
-    return Finding(
-        BROKEN,
-        "mpiexec",
-        f"{where}: two ranks did not start: {' / '.join(last) or 'no output'}",
-        f"try it by hand: {mpiexec} -n 2 hostname",
-    )
+    text = f"two ranks did not start: {' / '.join(last) or 'no output'}"
+    fix = f"try it by hand: {mpiexec} -n 2 hostname"
+    if said == ["I am 0 of 2 few", "I am 1 of 2 few"]:
+        text = ("started 2 ranks, but MPI runs below THREAD_MULTIPLE, which communication in the "
+                "background needs")
+        fix = "pip install mpich, or remove mpi4py.rc settings that lower thread_level"
+    elif said and all(line.startswith("I am 0 of 1") for line in said):
+        text = "every process says 'rank 0 of 1', so it is not mpi4py's MPI"
+        fix = ("use the mpiexec of mpi4py's MPI (minidl run --mpiexec PATH), or pip install mpich "
+               "into this environment")
+    elif "root" in output and "allow" in output.lower():
+        text = "it refuses to run as root"
+        fix = ("export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 (`minidl run` "
+               "sets them, unless they are set to something else)")
+    elif "not enough slots" in output:
+        text = "not enough slots for 2 ranks"
+        fix = "mpirun --oversubscribe (`minidl run` asks for it), or a larger allocation"
+    return Finding(BROKEN, "mpiexec", f"{vendor} at {mpiexec}: {text}", fix)
 
 
 def vendor_of(mpiexec):
     """'MPICH', 'Open MPI', 'Intel MPI' or 'unknown vendor', after `mpiexec --version`."""
-    try:
-        text = subprocess.run(
-            [mpiexec, "--version"], capture_output=True, text=True, timeout=SECONDS
-        ).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return "unknown vendor"
+    done = _run([mpiexec, "--version"])
     # Intel's launcher is a HYDRA, too: it must be asked for first
-    for words, vendor in (
-        ("Intel", "Intel MPI"),
-        ("Open MPI", "Open MPI"),
-        ("OpenRTE", "Open MPI"),
-        ("HYDRA", "MPICH"),
-    ):
-        if words in text:
+    for words, vendor in (("Intel", "Intel MPI"), ("Open MPI", "Open MPI"), ("OpenRTE", "Open MPI"),
+                          ("HYDRA", "MPICH")):
+        if done and words in done.stdout:
             return vendor
     return "unknown vendor"
 
@@ -257,27 +191,30 @@ def simulator():
         yield Finding(OK, "greenlet", f"{_version('greenlet')}: --sim N works")
     else:
         mark = WITHOUT if installed("mpi4py") else BROKEN
-        yield Finding(
-            mark,
-            "greenlet",
-            "not installed: no simulated ranks (--sim N)",
-            "pip install 'minidl[tutorials]'",
-        )
+        yield Finding(mark, "greenlet", "not installed: no simulated ranks (--sim N)",
+                      "pip install 'minidl[tutorials]'")
 
 
 def compiler():
-    found = cpp_compiler()
-    if found is not None:
-        yield Finding(OK, "compiler", f"{' '.join(found)} compiles C++17")
+    """The C++ compiler of kernels, and where they are kept."""
+    found, named = cpp_compiler(), os.environ.get("MINIDL_CXX")
+    if found is None:
+        text = "no working C++ compiler: .cu files cannot run on this CPU"
+        yield Finding(
+            BROKEN if named else WITHOUT, "compiler",
+            f"MINIDL_CXX={named} does not compile" if named else text,
+            "on Debian and Ubuntu: sudo apt install g++; anywhere: pip install 'minidl[zig]'")
         return
-    named = os.environ.get("MINIDL_CXX")
-    yield Finding(
-        BROKEN if named else WITHOUT,
-        "compiler",
-        f"MINIDL_CXX={named} does not compile" if named else "no working C++ compiler: .cu files "
-        "cannot run on this CPU",
-        "on Debian and Ubuntu: sudo apt install g++; anywhere: pip install 'minidl[zig]'",
-    )
+    from minidl.cuda.compiler import cache_folder
+
+    kept = cache_folder()
+    if kept:
+        yield Finding(OK, "compiler", f"{' '.join(found)} compiles C++17; kernels go to {kept}")
+    else:
+        yield Finding(
+            WITHOUT, "compiler",
+            f"{' '.join(found)} compiles C++17, but each process compiles its own kernels: their "
+            "folder cannot be written", "export MINIDL_CACHE=a folder of yours")
 
 
 def cpp_compiler():
@@ -285,24 +222,18 @@ def cpp_compiler():
     from minidl.cuda import KernelError
     from minidl.cuda.compiler import find_compiler
 
-    text = (
-        "#include <cmath>\n"
-        'extern "C" float f(float x) { if constexpr (true) return std::sqrt(x); }\n'
-    )
+    text = ("#include <cmath>\n"
+            'extern "C" float f(float x) { if constexpr (true) return std::sqrt(x); }\n')
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "try.cpp")
         source.write_text(text)
         arguments = ["-std=c++17", "-shared", "-fPIC", str(source), "-o", f"{folder}/try.so"]
         try:
             command = find_compiler().command
-            done = subprocess.run(
-                [*command, *arguments],
-                capture_output=True,
-                timeout=4 * SECONDS,  # zig's first compile builds its C library
-            )
-        except (KernelError, OSError, subprocess.TimeoutExpired):
+        except KernelError:
             return None
-    return command if done.returncode == 0 else None
+        done = _run([*command, *arguments], 4 * SECONDS)  # zig's first compile builds its C library
+    return command if done and done.returncode == 0 else None
 
 
 def gpu():
@@ -323,27 +254,20 @@ def gpu():
         "k = cupy.RawKernel('extern \"C\" __global__ void f(float* x) { x[0] = 1; }', 'f')\n"
         "x = cupy.zeros(1, 'f'); k((1,), (1,), (x,)); assert x[0] == 1\n"
         "print(json.dumps(dict(cupy=cupy.__version__, names=names,\n"
-        "                      cuda=cupy.cuda.runtime.runtimeGetVersion())))\n"
-    )
+        "                      cuda=cupy.cuda.runtime.runtimeGetVersion())))\n")
     found = _ask_python(code)
     if "error" not in found:
         cuda = f"{found['cuda'] // 1000}.{found['cuda'] % 1000 // 10}"
         yield Finding(OK, "GPU", f"{', '.join(found['names'])}; CuPy {found['cupy']}, CUDA {cuda}")
     elif driver is None:
-        yield Finding(
-            WITHOUT,
-            "GPU",
-            f"CuPy is installed, but no NVIDIA driver answers: {found['error']}",
-            "nvidia-smi must list the GPU; in a container: docker run --gpus all",
-        )
+        yield Finding(WITHOUT, "GPU",
+                      f"CuPy is installed, but no NVIDIA driver answers: {found['error']}",
+                      "nvidia-smi must list the GPU; in a container: docker run --gpus all")
     else:
         yield Finding(
-            BROKEN,
-            "GPU",
-            f"CuPy does not run on it: {found['error']}",
+            BROKEN, "GPU", f"CuPy does not run on it: {found['error']}",
             f"the driver is for CUDA {driver[0]}.{driver[1]}: the installed cupy-cuda12x or "
-            "cupy-cuda13x must not be newer; pip install 'cupy-cuda12x[ctk]' brings CUDA's headers",
-        )
+            "cupy-cuda13x must not be newer; pip install 'cupy-cuda12x[ctk]' brings CUDA's headers")
 
 
 def _driver():
@@ -364,20 +288,16 @@ def torch():
     if installed("torch"):
         yield Finding(OK, "PyTorch", f"{_version('torch')}: tests and benchmarks compare with it")
     else:
-        yield Finding(
-            WITHOUT, "PyTorch", "not installed; minidl does not need it, comparisons skip"
-        )
+        yield Finding(WITHOUT, "PyTorch",
+                      "not installed; minidl does not need it, comparisons skip")
 
 
 def pictures():
     missing = [p for p in ("matplotlib", "sklearn", "tqdm") if not installed(p)]
     if missing:
-        yield Finding(
-            WITHOUT,
-            "tutorials",
-            f"not installed: {', '.join(missing)} (pictures, digits, progress bars)",
-            "pip install 'minidl[tutorials]'",
-        )
+        yield Finding(WITHOUT, "tutorials",
+                      f"not installed: {', '.join(missing)} (pictures, digits, progress bars)",
+                      "pip install 'minidl[tutorials]'")
     else:
         yield Finding(OK, "tutorials", "matplotlib, scikit-learn, tqdm")
 
@@ -390,17 +310,19 @@ def _version(package):
     return importlib.metadata.version(package)
 
 
+def _run(command, seconds=SECONDS, **options):
+    """The ended process with its output; None if it did not start or end in time."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=seconds,
+                              stdin=subprocess.DEVNULL, **options)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+
+
 def _ask_python(code):
     """The JSON that `code` prints last in a Python of its own, or {"error": its last words}."""
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            stdin=subprocess.DEVNULL,
-        )
-    except subprocess.TimeoutExpired:
+    done = _run([sys.executable, "-c", code])
+    if done is None:
         return {"error": f"no answer within {SECONDS} s"}
     if done.returncode == 0:
         return json.loads(done.stdout.strip().splitlines()[-1])

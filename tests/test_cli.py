@@ -343,6 +343,17 @@ def test_a_mpiexec_of_another_mpi_is_found_out(tmp_path):
     assert "rank 0 of 1" in doctor.two_ranks(fake, "MPICH").text
 
 
+def test_a_cache_that_cannot_be_written_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(doctor, "cpp_compiler", lambda: ["g++"])
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("MINIDL_CACHE", str(tmp_path / "file"))
+    (finding,) = doctor.compiler()
+    assert finding.mark == doctor.WITHOUT and "MINIDL_CACHE" in finding.fix
+    monkeypatch.setenv("MINIDL_CACHE", str(tmp_path / "folder"))
+    (finding,) = doctor.compiler()
+    assert finding.mark == doctor.OK and str(tmp_path / "folder" / "kernels") in finding.text
+
+
 def test_the_compiler_is_the_one_that_kernels_use_and_must_work(tmp_path, monkeypatch):
     fine = _program(tmp_path / "fine", "exit 0\n")
     monkeypatch.setenv("MINIDL_CXX", f"{fine} -O2")

@@ -4,8 +4,8 @@ kernel's signature.
     kernel(grid, block, args)   grid 4096 | (64, 64)   block 256 | (32, 8)   args: arrays, numbers
 
 A GPU would accept a float64 array for a `float*` and read garbage; so nothing is converted in
-silence except a Python number,
-which takes the parameter's type (CuPy would pass 64 bits).   Test: tests/cuda/test_arguments.py
+silence except a Python number, which takes the parameter's type (CuPy would pass 64 bits).
+Test: tests/cuda/test_arguments.py
 """
 
 import ctypes
@@ -54,13 +54,11 @@ class Signature:
             if p.kind == "other":
                 raise KernelError(
                     f"{self}: parameter {p.name!r} has type {p.ctype!r}, which Python cannot pass; "
-                    "a kernel takes pointers to and values of the scalar types"
-                )
+                    "a kernel takes pointers to and values of the scalar types")
         # one slot of eight bytes per argument, after the launch's own 40 (kernels/host/runtime.h)
         self._struct = struct.Struct("=6IQ2i" + "".join(_slot(p.code) for p in parameters))
-        self._pointers = [
-            (i, *_check_of(p)) for i, p in enumerate(parameters) if p.kind == "pointer"
-        ]
+        self._pointers = [(i, *_check_of(p)) for i, p in enumerate(parameters)
+                          if p.kind == "pointer"]
         self._scalars = {i: p for i, p in enumerate(parameters) if p.kind == "scalar"}
 
     def __str__(self):
@@ -75,20 +73,15 @@ class Signature:
         except TypeError:  # not hashable: a list
             return self.pack(dims(grid), dims(block), args, shared_mem, order, threads)
         if self.uses_dynamic_shared and not shared_mem:
-            self._fail(
-                ValueError,
-                "it declares `extern __shared__`; pass shared_mem= with its size in bytes",
-            )
+            self._fail(ValueError,
+                       "it declares `extern __shared__`; pass shared_mem= with its size in bytes")
         if len(args) != len(self.parameters):
             self._fail(TypeError, f"it takes {len(self.parameters)} arguments, got {len(args)}")
         words = list(args)
         for i, dtype, flags in self._pointers:
             a = args[i]
-            if (
-                type(a) is _ndarray
-                and (a.dtype is dtype or a.dtype == dtype or dtype is None)
-                and a.flags.num & flags == flags
-            ):
+            if (type(a) is _ndarray and (a.dtype is dtype or a.dtype == dtype or dtype is None)
+                    and a.flags.num & flags == flags):
                 words[i] = address(a)
             else:
                 words[i] = self._other_pointer(i, a)
@@ -109,29 +102,24 @@ class Signature:
         if not isinstance(value, (bool, int, float)):
             self._fail(
                 TypeError,
-                f"argument {p.name!r} is of type {p.ctype}: pass a number, got {_what(value)}",
-            )
+                f"argument {p.name!r} is of type {p.ctype}: pass a number, got {_what(value)}")
         if wanted.kind == "b":
             return bool(value)
         if wanted.kind in "iu":
             if isinstance(value, float):
                 self._fail(
-                    TypeError,
-                    f"argument {p.name!r} is of type {p.ctype}: pass an integer, "
-                    f"got the float {value!r}",
-                )
+                    TypeError, f"argument {p.name!r} is of type {p.ctype}: pass an integer, "
+                    f"got the float {value!r}")
             limits = np.iinfo(wanted)
             if not limits.min <= value <= limits.max:
-                self._fail(
-                    OverflowError, f"argument {p.name!r} is {value}, beyond the range of {p.ctype}"
-                )
+                self._fail(OverflowError,
+                           f"argument {p.name!r} is {value}, beyond the range of {p.ctype}")
             return int(value)
         largest = float(np.finfo(wanted).max)
         if math.isfinite(value) and abs(value) > largest:
             self._fail(
                 OverflowError,
-                f"argument {p.name!r} is {value!r}, beyond the largest {p.ctype}, {largest:.7g}",
-            )
+                f"argument {p.name!r} is {value!r}, beyond the largest {p.ctype}, {largest:.7g}")
         return float(value)
 
     def _other_pointer(self, i, a):
@@ -142,31 +130,24 @@ class Signature:
             return 0  # CuPy's NULL
         if not isinstance(a, np.ndarray):
             hint = "; a Tensor's array is its .data" if hasattr(a, "requires_grad") else ""
-            self._fail(
-                TypeError,
-                f"{where} is a pointer: pass an array of {_dtype(p)}, got {_what(a)}{hint}",
-            )
+            self._fail(TypeError,
+                       f"{where} is a pointer: pass an array of {_dtype(p)}, got {_what(a)}{hint}")
         if p.dtype is not None and a.dtype != np.dtype(p.dtype):
             self._fail(
                 TypeError,
-                f"{where} points to {p.ctype}, which is {np.dtype(p.dtype)}; got {_what(a)}",
-            )
+                f"{where} points to {p.ctype}, which is {np.dtype(p.dtype)}; got {_what(a)}")
         if not a.flags.c_contiguous:
             self._fail(
                 ValueError,
                 f"{where} must be contiguous, because a kernel counts elements from a pointer; "
                 f"got strides {a.strides} "
-                f"for shape {a.shape}. Use np.ascontiguousarray, and copy a result back",
-            )
+                f"for shape {a.shape}. Use np.ascontiguousarray, and copy a result back")
         if not p.const and not a.flags.writeable:
-            self._fail(
-                ValueError, f"{where} is not const in the kernel, but the array is read-only"
-            )
+            self._fail(ValueError,
+                       f"{where} is not const in the kernel, but the array is read-only")
         if not a.flags.aligned:
-            self._fail(
-                ValueError,
-                f"{where} is not aligned to its {a.itemsize}-byte elements; copy the array",
-            )
+            self._fail(ValueError,
+                       f"{where} is not aligned to its {a.itemsize}-byte elements; copy the array")
         return a.ctypes.data
 
     def _fail(self, kind, text):
@@ -182,12 +163,10 @@ def _shape(grid, block, shared_mem):
         raise ValueError(f"block {b} has {math.prod(b)} threads; it needs 1 to {MAX_THREADS}")
     if 0 in g:
         raise ValueError(
-            f"grid {g} has no blocks, which a GPU refuses; skip the launch when there is no work"
-        )
+            f"grid {g} has no blocks, which a GPU refuses; skip the launch when there is no work")
     if not (0 < g[0] <= MAX_GRID_X and 0 < g[1] <= MAX_GRID_YZ and 0 < g[2] <= MAX_GRID_YZ):
         raise ValueError(
-            f"grid {g} must be positive, at most ({MAX_GRID_X}, {MAX_GRID_YZ}, {MAX_GRID_YZ})"
-        )
+            f"grid {g} must be positive, at most ({MAX_GRID_X}, {MAX_GRID_YZ}, {MAX_GRID_YZ})")
     if not 0 <= shared_mem <= MAX_SHARED:
         raise ValueError(f"shared_mem is {shared_mem} bytes; a block has at most {MAX_SHARED}")
     return (*g, *b, int(shared_mem))

@@ -83,29 +83,15 @@ def parse_parameter(text, types):
     stars += str(hidden).count("*")
     name = name[1] if name else ""
     if stars > 1:  # a table of pointers: the addresses travel as 64-bit integers
-        return Parameter(
-            name,
-            text,
-            "pointer",
-            "unsigned long long",
-            "u8",
-            const=base.rstrip().split("*")[-2].strip() == "const",
-        )
+        const = base.rstrip().split("*")[-2].strip() == "const"
+        return Parameter(name, text, "pointer", "unsigned long long", "u8", const=const)
     vector = VECTOR.match(ctype)
     scalar = SCALARS.get(canonical(vector[1], types) if vector else ctype)
-    if stars:
-        if scalar:
-            return Parameter(
-                name,
-                text,
-                "pointer",
-                ctype,
-                scalar[1],
-                const=const,
-                lanes=int(vector[2]) if vector else 1,
-            )
-        if ctype == "void":
-            return Parameter(name, text, "pointer", ctype, None, const=const)
-    elif scalar and not vector:
+    if stars and scalar:
+        lanes = int(vector[2]) if vector else 1
+        return Parameter(name, text, "pointer", ctype, scalar[1], const=const, lanes=lanes)
+    if stars and ctype == "void":
+        return Parameter(name, text, "pointer", ctype, None, const=const)
+    if scalar and not stars and not vector:
         return Parameter(name, text, "scalar", ctype, scalar[1], code=scalar[0])
     return Parameter(name, text, "other", ctype, None)
