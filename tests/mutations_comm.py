@@ -930,7 +930,7 @@ MUTATIONS = [
         "minidl/parallel/data_parallel.py",
         "self.n_samples += len(inputs[0]) if n_samples is None else n_samples",
         "self.n_samples = len(inputs[0]) if n_samples is None else n_samples",
-        "tests/parallel/test_data_parallel.py"
+        "tests/parallel/test_data_parallel_backward.py"
         "::test_no_sync_accumulates_and_the_next_backward_averages_the_sum",
     ),
     Mutation(
@@ -939,7 +939,8 @@ MUTATIONS = [
         "                self.n_samples = 0\n"
         "            else",
         "            else",
-        "tests/parallel/test_data_parallel.py::test_each_backward_is_weighted_by_its_own_samples",
+        "tests/parallel/test_data_parallel_backward.py::"
+        "test_each_backward_is_weighted_by_its_own_samples",
     ),
     Mutation(
         "frozen parameters travel",
@@ -982,7 +983,7 @@ MUTATIONS = [
         "minidl/parallel/bucket.py",
         "        buffer[...] = 0  # the mean",
         "        buffer *= 0  # the mean",
-        "tests/parallel/test_data_parallel.py"
+        "tests/parallel/test_data_parallel_backward.py"
         "::test_a_rank_without_samples_counts_as_zeros_though_its_mean_is_nan",
     ),
     Mutation(
@@ -1006,7 +1007,7 @@ MUTATIONS = [
         "            self.n_launched += 1\n",
         "        if not bucket.n_missing:\n"
         "            self.launch(bucket)\n",
-        "tests/parallel/test_data_parallel.py"
+        "tests/parallel/test_data_parallel_backward.py"
         "::test_ranks_may_come_to_their_layers_in_another_order_or_to_fewer",
     ),
     Mutation(
@@ -1014,7 +1015,7 @@ MUTATIONS = [
         "minidl/parallel/bucket.py",
         "        tree.broadcast(self.t, order, 0)\n",
         "",
-        "tests/parallel/test_data_parallel.py"
+        "tests/parallel/test_data_parallel_backward.py"
         "::test_ranks_may_come_to_their_layers_in_another_order_or_to_fewer",
     ),
     Mutation(
@@ -1029,7 +1030,7 @@ MUTATIONS = [
         "minidl/parallel/bucket.py",
         "(n_users == self.t.size).all()",
         "(n_users > 0).all()",
-        "tests/parallel/test_data_parallel.py"
+        "tests/parallel/test_data_parallel_backward.py"
         "::test_ranks_may_come_to_their_layers_in_another_order_or_to_fewer",
     ),
     Mutation(

@@ -13,7 +13,8 @@ still runs (bucket.py). Sent per rank and step: a ring all-reduce of the gradien
 one of the header, 8 bytes for the sample count and 8 for each parameter ("was it used?").
 
 Sources: Li et al. 2020, "PyTorch Distributed" (arXiv 2006.15704); Goyal et al. 2017, section 3.
-Test: tests/parallel/test_data_parallel.py, test_data_parallel_gpu.py
+Test: tests/parallel/test_data_parallel.py, test_data_parallel_backward.py (which backward sends),
+test_data_parallel_gpu.py
 Tutorial: tutorials/06_ring.py
 """
 
