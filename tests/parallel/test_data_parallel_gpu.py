@@ -101,6 +101,29 @@ def test_one_launch_copies_a_buckets_gradients(monkeypatch):
     assert len(cupy.packed) == 8
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["f4", "f2"])
+def test_two_ranks_on_a_real_gpu_average_as_the_naive_way_does(dtype):
+    def body(t):
+        x = minidl.Tensor(np.random.default_rng(t.rank).normal(size=(4 + t.rank, 6)).astype(dtype))
+        gradients = []
+        for naive in (True, False):
+            minidl.manual_seed(0)
+            model = nn.Sequential(nn.Linear(6, 9), nn.Linear(9, 3)).to(np.dtype(dtype)).to("cuda")
+            parallel = model if naive else DataParallel(model, t, bucket_bytes=100)
+            parallel(x.to("cuda")).float().mean().backward()
+            if naive:
+                average_gradients(t, model.parameters(), 4 + t.rank)
+            else:
+                parallel.close()
+            gradients.append([p.grad.get() for p in model.parameters()])
+        for a, b in zip(*gradients, strict=True):
+            # the same sums of two terms; a GPU may multiply matrices in another order each time
+            np.testing.assert_allclose(a, b, rtol=1e-5 if dtype == "f4" else 2e-3, atol=1e-4)
+
+    simulate(2, body)
+
+
 @pytest.mark.parametrize("stage", [Zero1, Zero2, Zero3])
 def test_zero_says_that_its_shards_are_in_host_memory(stage, monkeypatch):
     cupy = fake_gpu.install(monkeypatch)
