@@ -60,9 +60,8 @@ def backward(loss):
         gxs = node.backward(gradient.pop(node))
         for edge, gx in zip(node.edges, gxs if isinstance(gxs, tuple) else (gxs,), strict=True):
             if edge is not None:
-                producer = (
-                    edge[0] if isinstance(edge, tuple) else edge
-                )  # the function that made the input, or a leaf
+                # the function that made the input, or a leaf
+                producer = edge[0] if isinstance(edge, tuple) else edge
                 # >>> exercise 01b: where gradients meet
                 # gx is d loss / d (this input). Another function may have used the same input,
                 # and may have sent its gradient already. Keep the sum in gradient[producer].
@@ -178,8 +177,8 @@ def draw_graph(axes, named):
         arrow |= {"patchA": boxes[a].get_bbox_patch(), "patchB": boxes[b].get_bbox_patch()}
         axes.annotate("", places[b], places[a], arrowprops=arrow)
         (xa, ya), (xb, yb) = places[a], places[b]
-        beside = 0.32 if ya > yb else 0.0  # of an arrow that goes down, its label goes to the right
-        place = ((xa + xb) / 2 + beside, (ya + yb) / 2 + 0.09)
+        slope = np.sign(yb - ya)  # of a slanting arrow, the label goes to the right
+        place = ((xa + xb) / 2 + 0.32 * abs(slope), (ya + yb) / 2 + (-0.17 if slope > 0 else 0.09))
         axes.annotate(f"{gradient:.4f}", place, color=RED, fontsize=11, ha="center")
     for word, start, end, height, colour in (
         ("forward", 1.0, 2.6, 2.35, BLUE), ("backward", 2.6, 1.0, -0.75, RED)

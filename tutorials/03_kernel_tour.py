@@ -165,9 +165,7 @@ def main(t, args):
     table.row("AdamW fused: bytes a parameter", fused, 28.0, "exact")
     table.row("AdamW: largest difference", difference, 0.0, "abs<1e-6")
 
-    say(
-        t, "2. `center` of kernels/tour.cu, each barrier left out in turn, threads in three orders:"
-    )
+    say(t, "2. `center` of kernels/tour.cu, each barrier left out in turn, in three thread orders:")
     x = generator.normal(2, 100)
     for number, which in enumerate(("first", "second")):
         report = without_barrier(number, x)
@@ -216,7 +214,7 @@ def draw(plt, norms, softmaxes, adamws, n):
         label="stored",
     )  # fmt: skip
     names = ["AdamW op by op", "AdamW fused"]
-    right.barh(names, adamws, color=GREY, label="both")
+    right.barh(names, adamws, color=GREY, label="both together")
     for name, value in [*((b[0], b[1] + b[2]) for b in bars), *zip(names, adamws, strict=True)]:
         right.text(value + 1, name, f"{value:.0f}", va="center", fontsize=11)
     right.invert_yaxis()
@@ -227,7 +225,7 @@ def draw(plt, norms, softmaxes, adamws, n):
 
 def draw_tree(axes, n):
     """Who reads and writes which element of s in every phase of `center`, n threads in a block."""
-    axes.set_title("`center`: shared memory of one block, phase by phase")
+    axes.set_title("Shared memory of `center`: one block of 8 threads")
     phases = [("s[t] = mine", [(t, []) for t in range(n)])]
     d = n // 2
     while d:
@@ -258,7 +256,9 @@ def draw_tree(axes, n):
                 y - 0.55 - 0.28 * (row + 1 == len(phases)), color=RED, linestyle=":", lw=1.5
             )
             axes.text(n - 0.2, y - 0.45, "__syncthreads()", color=RED, fontsize=9, ha="left")
-    axes.set(xlim=(-3.9, n + 1.2), ylim=(-2.0 * len(phases) + 0.4, 0.8))
+    note = "Filled: written in this phase. Arrow: read. Pale: not needed any more."
+    axes.text(-3.9, -2.0 * len(phases) + 0.35, note, fontsize=10, color=BLUE)
+    axes.set(xlim=(-3.9, n + 1.2), ylim=(-2.0 * len(phases) + 0.2, 0.8))
     axes.axis("off")
 
 

@@ -243,15 +243,15 @@ def draw(plt, g, real, curves, scales, safe):
             size = np.log2(np.abs(values[values != 0]).astype(np.float64)) + power
             axes.hist(size, bins, weights=np.full(len(size), 100 / len(values)), **style)
         lost = [100 * float(((2.0**power * v).astype(np.float16) == 0).mean()) for v in (g, real)]
-        axes.text(-8, 22, f"$S = 2^{{{power}}}$", fontsize=13)
-        axes.text(-8, 13, f"lost: {lost[0]:.1f}% of the normal,\n{lost[1]:.1f}% of the model's",
+        axes.text(-8, 26, f"$S = 2^{{{power}}}$", fontsize=13)
+        axes.text(-8, 15, f"lost: {lost[0]:.1f}% of the normal,\n{lost[1]:.1f}% of the model's",
                   fontsize=11, color=RED, va="center")
-        axes.set(xlim=(-46, 19), ylim=(0, 30), ylabel="%")
+        axes.set(xlim=(-46, 19), ylim=(0, 35), ylabel="%")
         axes.set_xticks([-40, -25, -14, 0, 16], [])
     panels[0].set_title("Gradients in fp16's window: normal (filled), a model's (line)", pad=22)
     for place, word in ((-35.5, "becomes 0"), (-19.5, "fewer digits"), (1, "full precision"),
                         (17.5, "inf")):
-        panels[0].text(place, 31, word, ha="center", fontsize=11)
+        panels[0].text(place, 36, word, ha="center", fontsize=11)
     panels[-1].set_xticks([-40, -25, -14, 0, 16],
                           ["$2^{-40}$", "$2^{-25}$", "$2^{-14}$", "1", "65504"])
     panels[-1].set(xlabel="|S g|")

@@ -186,7 +186,7 @@ def main(t, args):
     if args.n % p == 0:
         theory = 2 * (p - 1) * args.n * 4 // p
         table.row("bytes sent by each rank", ledger.bytes_sent, theory, "exact")
-        if args.sim:
+        if args.sim and p > 1:
             theory = 2 * (p - 1) * (args.alpha + args.n * 4 / p * args.beta)
             # float64: the clock adds up what the formula multiplies
             table.modelled("seconds of the all-reduce", time_s, theory, "rel<1e-9")

@@ -7,6 +7,14 @@ from minidl.comm.scheduler import RankFailed
 from minidl.cuda import KernelError
 
 
+@pytest.fixture(autouse=True, scope="module")
+def kernel_cache(tmp_path_factory):
+    """Students' kernels are compiled into a cache of this run: their paths never come again."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MINIDL_CACHE", str(tmp_path_factory.mktemp("kernels")))
+        yield
+
+
 def _cases():
     return [
         (number, region.id)

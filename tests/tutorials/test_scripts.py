@@ -1,6 +1,8 @@
 """Every numbered tutorial runs as its header says, and all rows of its table are ok."""
 
+import os
 import re
+import runpy
 import subprocess
 import sys
 
@@ -13,7 +15,7 @@ from minidl.exercise import ROOT
 QUICK = {
     "02_add3": ["--n", "1003", "--n-time", "10000"],
     "03_kernel_tour": ["--rows", "4", "--cols", "300"],
-    "04_amp": ["--n", "10000", "--steps", "60"],
+    "04_amp": ["--n", "10000", "--steps", "20"],
     "05_memory": ["--batch", "64", "--width", "32"],
     "06_ring": ["--n", "10000", "--n-shift", "10000", "--steps", "5"],
     "07_overlap": ["--steps", "2", "--layers", "12"],
@@ -25,26 +27,43 @@ SCRIPTS = sorted((ROOT / "tutorials").glob("[0-9][0-9]_*.py"))
 PARALLEL = [s for s in SCRIPTS if "mpirun -n" in s.read_text()]
 
 
-def _run(script, *arguments, tmp_path, monkeypatch, before=()):
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+def _check(status, out, said=""):
+    assert status == 0, out + said
+    assert re.search(r"^quantity +\| measured +\| (modelled +\| )?theory", out, re.M)
+    assert "NOT OK" not in out and "| yes" in out
+
+
+def _run_here(script, *arguments, monkeypatch, capsys):
+    """In this process, which has imported NumPy, matplotlib and scikit-learn already."""
+    monkeypatch.setattr(sys, "argv", [str(script), *QUICK.get(script.stem, []), *arguments])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(str(script), run_name="__main__")
+    out = capsys.readouterr().out
+    _check(end.value.code, out)
+    return out
+
+
+def _run(script, tmp_path, before=()):
+    """As a student does: in processes of its own."""
     done = subprocess.run(
-        [*before, sys.executable, str(script), *QUICK.get(script.stem, []), *arguments],
+        [*before, sys.executable, str(script), *QUICK.get(script.stem, [])],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         timeout=100,
-        env=launcher.environment(4) if before else None,  # Open MPI refuses root and few cores
+        # Open MPI refuses root and few cores
+        env={**(launcher.environment(4) if before else os.environ), "PYTHONPATH": str(ROOT)},
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"^quantity +\| measured +\| (modelled +\| )?theory", done.stdout, re.M)
-    assert "NOT OK" not in done.stdout and "| yes" in done.stdout
+    _check(done.returncode, done.stdout, done.stderr)
     return done.stdout
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda s: s.stem)
-def test_one_process(script, tmp_path, monkeypatch):
-    out = _run(script, tmp_path=tmp_path, monkeypatch=monkeypatch)
-    assert ("One rank only" in out) == (script in PARALLEL)
+def test_one_rank(script, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    # without MPI: it is initialised once for a process, and this one starts mpiexec later
+    alone = ["--sim", "1"] if script in PARALLEL else []
+    out = _run_here(script, *alone, monkeypatch=monkeypatch, capsys=capsys)
     pictures = re.findall(r"^picture: (.*)$", out, re.M)
     assert ("draw" in script.read_text()) == bool(pictures)
     for picture in pictures:
@@ -52,20 +71,21 @@ def test_one_process(script, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("script", PARALLEL, ids=lambda s: s.stem)
-def test_three_simulated_ranks(script, tmp_path, monkeypatch):
-    _run(script, "--sim", "3", tmp_path=tmp_path, monkeypatch=monkeypatch)
+def test_three_simulated_ranks(script, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    _run_here(script, "--sim", "3", monkeypatch=monkeypatch, capsys=capsys)
+
+
+def test_a_process_of_its_own(tmp_path):
+    assert "One rank only" in _run(PARALLEL[0], tmp_path)
+    assert "One rank only" not in _run(min(set(SCRIPTS) - set(PARALLEL)), tmp_path)
 
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("script", PARALLEL, ids=lambda s: s.stem)
-def test_mpi_ranks(script, tmp_path, monkeypatch):
+def test_mpi_ranks(script, tmp_path):
     pytest.importorskip("mpi4py")
-    out = _run(
-        script,
-        tmp_path=tmp_path,
-        monkeypatch=monkeypatch,
-        before=[launcher.find_mpiexec(), "-n", "4"],
-    )
+    out = _run(script, tmp_path, before=[launcher.find_mpiexec(), "-n", "4"])
     assert "One rank only" not in out and out.count("quantity") == 1
 
 
