@@ -117,7 +117,7 @@ class Host:
             if parcel is not None and parcel.device is None:
                 parcel.device = np.empty_like(parcel.host)
                 if (ledger := memory.recording.get()) is not None:
-                    ledger.fetched(parcel.device)
+                    ledger.note(parcel.device, "activations", "fetched")
                 parcel.coming = self.copy("in", i, parcel.host, parcel.device)
 
     def copy(self, way, number, source, into):
@@ -145,14 +145,14 @@ def _travel(held, time_s):
 class Parcel(StandIn):
     """In a node's `_saved` for an array that is in the host's memory."""
 
-    def __init__(self, lanes, number, array):
-        self.lanes, self.number = lanes, number
+    def __init__(self, owner, number, array):
+        self.owner, self.number = owner, number
         self.host = np.empty_like(array)  # strides too: matrix products then take the same way
         self.device = self.coming = None
 
     def array(self):
-        self.lanes.bring(self.number)
+        self.owner.bring(self.number)
         if self.coming is not None:
-            self.lanes.wait(self.coming)
+            self.owner.wait(self.coming)
             self.coming = None
         return self.device

@@ -29,13 +29,12 @@ from contextlib import contextmanager
 import numpy as np
 
 from minidl import backend
+from minidl.bf16 import WIDE
 from minidl.function import Function, autocasting, op_name
 from minidl.grad_scaler import GradScaler
 from minidl.nn.norm import BatchNorm
 from minidl.optim.master import use_master_weights
 from minidl.tensor import Tensor
-
-WIDE = np.dtype(np.float32)
 
 
 @contextmanager
@@ -93,14 +92,21 @@ def prepare(model, opt_level, dtype=np.float16):
     """The model's part of `initialize`: cast its state, and let its forward cast what it takes and
     returns."""
     forward = model.forward
+
+    def autocasted(*inputs, **options):
+        with autocast(dtype=dtype):
+            output = forward(*inputs, **options)
+        return _wide(output)
+
+    def halved(*inputs, **options):
+        inputs = [x.to(dtype) if isinstance(x, Tensor) and _narrow(x) else x for x in inputs]
+        return _wide(forward(*inputs, **options))
+
     if opt_level == "O1":
-        model.forward = lambda *inputs, **options: _wide(
-            autocast(dtype=dtype)(forward)(*inputs, **options))
+        model.forward = autocasted
     elif opt_level in ("O2", "O3"):
         _halve(model, dtype, but=BatchNorm if opt_level == "O2" else ())
-        model.forward = lambda *inputs, **options: _wide(
-            forward(*(x.to(dtype) if isinstance(x, Tensor) and _narrow(x) else x
-              for x in inputs), **options))
+        model.forward = halved
 
 
 class Autocast:

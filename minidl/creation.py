@@ -136,36 +136,32 @@ def randperm(n, *, generator=None, dtype=None, device=None):
     return _tensor((generator or default_generator()).permutation(n), dtype, device, False)
 
 
-def _like(input, options):
-    return {"dtype": input.dtype, "device": input.device} | {
-        name: value for name, value in options.items() if value is not None}
+def _like(input, dtype, device):
+    return {"dtype": input.dtype if dtype is None else dtype,
+            "device": input.device if device is None else device}
 
 
 def zeros_like(input, *, dtype=None, device=None, requires_grad=False):
-    options = _like(input, {"dtype": dtype, "device": device})
-    return zeros(input.shape, **options, requires_grad=requires_grad)
+    return zeros(input.shape, **_like(input, dtype, device), requires_grad=requires_grad)
 
 
 def ones_like(input, *, dtype=None, device=None, requires_grad=False):
-    options = _like(input, {"dtype": dtype, "device": device})
-    return ones(input.shape, **options, requires_grad=requires_grad)
+    return ones(input.shape, **_like(input, dtype, device), requires_grad=requires_grad)
 
 
 def full_like(input, fill_value, *, dtype=None, device=None, requires_grad=False):
-    options = _like(input, {"dtype": dtype, "device": device})
-    return full(input.shape, fill_value, **options, requires_grad=requires_grad)
+    return full(input.shape, fill_value, **_like(input, dtype, device), requires_grad=requires_grad)
 
 
 def empty_like(input, *, dtype=None, device=None, requires_grad=False):
-    options = _like(input, {"dtype": dtype, "device": device})
-    return empty(input.shape, **options, requires_grad=requires_grad)
+    return empty(input.shape, **_like(input, dtype, device), requires_grad=requires_grad)
 
 
 def rand_like(input, *, generator=None, dtype=None, device=None, requires_grad=False):
-    options = _like(input, {"dtype": dtype, "device": device})
-    return rand(input.shape, generator=generator, **options, requires_grad=requires_grad)
+    return rand(input.shape, generator=generator, **_like(input, dtype, device),
+                requires_grad=requires_grad)
 
 
 def randn_like(input, *, generator=None, dtype=None, device=None, requires_grad=False):
-    options = _like(input, {"dtype": dtype, "device": device})
-    return randn(input.shape, generator=generator, **options, requires_grad=requires_grad)
+    return randn(input.shape, generator=generator, **_like(input, dtype, device),
+                 requires_grad=requires_grad)

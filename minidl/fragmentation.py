@@ -24,7 +24,9 @@ Test: tests/test_fragmentation.py   Measured in: benchmarks/bench_memory.py
 from bisect import insort
 from collections import namedtuple
 
-LONG_LIVED = ("parameters", "gradients", "master weights", "optimizer", "communication")
+from minidl import memory
+
+LONG_LIVED = (*memory.STATES, "communication")
 
 # live: the most bytes in use at once. span: the most bytes spanned, from address 0.
 # in_pieces: the most bytes, at one moment, that are free within the span but not in its largest

@@ -95,8 +95,7 @@ def record(model=None, optimizer=None, communication=()):
     removes = []
     if model is not None:
         for name, module in model.named_modules():
-            removes.append(module.register_forward_pre_hook(ledger.entering(name)))
-            removes.append(module.register_forward_hook(ledger.leaving(name)))
+            removes += ledger.follow(name, module)
     token = recording.set(ledger)
     try:
         yield ledger
@@ -133,7 +132,7 @@ class Ledger:
         for kind, held in states(*self.watched).items():
             for owner in held:
                 self._add(owner, kind, "")
-        self._note(label)
+        self._write(label)
 
     # -- called by the engine
 
@@ -148,38 +147,33 @@ class Ledger:
         for array in node._saved or ():
             if hasattr(array, "nbytes"):
                 self._add(array, "activations", op)
-        self._note(op)
+        self._write(op)
 
     def backward(self, node, gradients):
         """A Function's backward has returned."""
         for array in gradients:
             if hasattr(array, "nbytes"):
                 self._add(array, "temporary", type(node).__name__)
-        self._note(f"{type(node).__name__}.backward")
+        self._write(f"{type(node).__name__}.backward")
 
-    def note(self, array, kind):
+    def note(self, array, kind, op=""):
         """Somebody has made `array`."""
-        self._add(array, kind, "")
-        self._note(kind)
-
-    def fetched(self, array):
-        """A saved array is on its way back to the device (activation_offload.py)."""
-        self._add(array, "activations", "fetched")
-        self._note("fetched")
+        self._add(array, kind, op)
+        self._write(op or kind)
 
     def gradient(self, leaf):
         """leaf.grad is complete."""
         self._add(leaf.grad, "gradients", "")
 
-    def entering(self, name):
+    def follow(self, name, module):
+        """Know when `module` runs; returns the functions that remove the two hooks."""
         def enter(module, inputs):
             self.modules.append(name)
-        return enter
 
-    def leaving(self, name):
         def leave(module, inputs, output):
             self.modules.pop()
-        return leave
+
+        return [module.register_forward_pre_hook(enter), module.register_forward_hook(leave)]
 
     # -- the books
 
@@ -208,9 +202,9 @@ class Ledger:
         self.events.append((number, 0))
         self.now[kind] -= n_bytes
         del self._references[key]
-        self._note(f"{op} freed")
+        self._write(f"{op} freed")
 
-    def _note(self, label):
+    def _write(self, label):
         total = self.now.total()
         if total > self.peak_bytes:
             self.peak_bytes, self.peak_at = total, len(self.timeline)

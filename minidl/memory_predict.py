@@ -16,14 +16,14 @@ Test: tests/test_memory_predict.py   Measured by: memory.py   Tutorial: tutorial
 
 import numpy as np
 
-from minidl import amp, random
+from minidl import amp, memory, random
 from minidl.backward import saved_bytes
 from minidl.nn.norm import BatchNorm
 from minidl.tensor import Tensor
 
 # bytes of (weight, gradient, master weight, one state of the optimizer)
 WIDTHS = {"O0": (4, 4, 0, 4), "O1": (4, 4, 0, 4), "O2": (2, 2, 4, 4), "O3": (2, 2, 0, 2)}
-STATES = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}
+N_STATES = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}  # arrays of the optimizer
 
 
 def predict(model, batch=None, loss=None, precision="O0", optimizer="adamw", zero=0, world=1,
@@ -37,17 +37,17 @@ def predict(model, batch=None, loss=None, precision="O0", optimizer="adamw", zer
     zero:       0 for plain data parallelism, or ZeRO's stage 1, 2 or 3, over `world` ranks; a
                 share is rounded up to whole parameters.
     dtype:      the 2-byte dtype of O1 to O3, float16 or minidl.bfloat16, as in amp.initialize."""
-    if precision not in WIDTHS or optimizer not in STATES or zero not in (0, 1, 2, 3):
+    if precision not in WIDTHS or optimizer not in N_STATES or zero not in (0, 1, 2, 3):
         raise ValueError(f"predict: precision is one of {', '.join(WIDTHS)}, optimizer of "
-                         f"{', '.join(STATES)}, zero of 0 to 3; got {precision!r}, {optimizer!r}, "
-                         f"{zero!r}")
-    held = dict.fromkeys(("parameters", "gradients", "master weights", "optimizer"), 0)
+                         f"{', '.join(N_STATES)}, zero of 0 to 3; got {precision!r}, "
+                         f"{optimizer!r}, {zero!r}")
+    held = dict.fromkeys(memory.STATES, 0)
     for n, (weight, gradient, master, state) in _counts(model, precision):
         share = -(-n // world)
         held["parameters"] += (share if zero >= 3 else n) * weight
         held["gradients"] += (share if zero >= 2 else n) * gradient
         held["master weights"] += (share if zero >= 1 else n) * master
-        held["optimizer"] += (share if zero >= 1 else n) * state * STATES[optimizer]
+        held["optimizer"] += (share if zero >= 1 else n) * state * N_STATES[optimizer]
     if batch is not None:
         held["activations"] = activations(model, batch, loss, precision, dtype)
     return {**held, "total": sum(held.values())}

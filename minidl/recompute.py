@@ -21,7 +21,7 @@ Test: tests/test_recompute.py   Tutorial: tutorials/05_memory.py
 
 from contextvars import copy_context
 
-from minidl import random
+from minidl import backend, random
 from minidl.backward import is_grad_enabled, leaf_uses, replaying, walk
 from minidl.function import Function, op_name, runner
 from minidl.tensor import Tensor
@@ -205,7 +205,7 @@ class _Segment:
         if not hasattr(value, "nbytes"):
             return "value", value
         for i, array in enumerate(known):
-            if value is array or _is_whole_view(value, array):
+            if value is array or backend.is_reshaped(value, array):
                 return "known", (i, value.shape)
         self.kept.append(value)
         return "kept", len(self.kept) - 1
@@ -217,11 +217,3 @@ def _load(stored, known, kept):
         i, shape = what
         return known[i].reshape(shape)
     return kept[what] if where == "kept" else what
-
-
-def _is_whole_view(view, array):
-    """Whether `view` is all of `array` in another shape."""
-    base = view.base
-    return (base is not None and (base is array or base is getattr(array, "base", None))
-            and base.size == view.size == array.size
-            and view.flags.c_contiguous and array.flags.c_contiguous)

@@ -158,7 +158,7 @@ class Tensor:
 
     def copy_(self, source):
         """Overwrite with `source` (Tensor, array or number), broadcast to this shape."""
-        return self._write(lambda _, v, out, casting: _copyto(out, v), source)
+        return self._write(_copy, source)
 
     def zero_(self):
         return self.copy_(0)
@@ -267,8 +267,9 @@ def index_of_arrays(index):
     return index._data if isinstance(index, Tensor) else index
 
 
-def _copyto(out, value):
+def _copy(_, value, out, casting):
+    """`value` into `out`, called as a ufunc. A number takes the dtype of `out`, whatever it is."""
     if isinstance(out, np.ndarray):
-        np.copyto(out, value, casting="same_kind" if hasattr(value, "dtype") else "unsafe")
+        np.copyto(out, value, casting=casting if hasattr(value, "dtype") else "unsafe")
     else:
         out[...] = value

@@ -29,11 +29,11 @@ def constant_(tensor, val):
 
 
 def zeros_(tensor):
-    return _fill(tensor, 0.0)
+    return constant_(tensor, 0.0)
 
 
 def ones_(tensor):
-    return _fill(tensor, 1.0)
+    return constant_(tensor, 1.0)
 
 
 def calculate_gain(nonlinearity, param=None):

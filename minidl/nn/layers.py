@@ -13,6 +13,7 @@ import numpy as np
 from minidl.nn import functional as F
 from minidl.nn import init
 from minidl.nn.module import Module, Parameter
+from minidl.ops.dropout import check_probability
 from minidl.ops.shape import flatten
 
 
@@ -62,8 +63,7 @@ class Dropout(Module):
 
     def __init__(self, p=0.5, generator=None):
         super().__init__()
-        if not 0 <= p <= 1:
-            raise ValueError(f"dropout probability must be in [0, 1], got {p}")
+        check_probability(p)
         self.p, self.generator = p, generator
 
     def forward(self, x):

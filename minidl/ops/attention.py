@@ -40,7 +40,7 @@ class Attention(Function):
 
     def forward(self, q, k, v, mask, is_causal, dropout_p, scale, generator):
         xp = self.xp
-        self.lead = check_shapes(xp, q, k, v, mask)
+        self.lead = check_shapes(q, k, v, mask)
         self.dtype = backend.accumulate_dtype(q.dtype)
         self.scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
         self.is_causal = is_causal
@@ -162,7 +162,7 @@ class Attention(Function):
         return self.xp.stack(out) * self.dtype.type(inverse_keep(self.dropout_p))
 
 
-def check_shapes(xp, q, k, v, mask):
+def check_shapes(q, k, v, mask):
     """The broadcast leading dimensions; ValueError if anything does not fit."""
     shapes = f"query {q.shape}, key {k.shape}, value {v.shape}"
     same_dtype("scaled_dot_product_attention", q, k, "query", "key")

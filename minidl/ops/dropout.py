@@ -16,7 +16,7 @@ import math
 
 import numpy as np
 
-from minidl import random
+from minidl import backend, random
 from minidl.function import Function
 
 
@@ -54,8 +54,8 @@ class Dropout(Function):
     """x * mask / (1 - p). Saves nothing: the mask comes again from (seed, stream, counter)."""
 
     def forward(self, x, p, generator=None):
-        if x.dtype.kind != "f":
-            raise TypeError(f"dropout wants floating numbers, got {x.dtype}")
+        if not backend.is_floating(x.dtype):
+            raise TypeError(f"dropout: wants floating numbers, got {x.dtype}")
         self.p, self.state = p, reserve(generator, x.size)
         return self._mask(x)
 

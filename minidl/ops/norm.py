@@ -251,4 +251,4 @@ def _check_channels(op, input, **per_channel):
 
 def _want_floating(op, input):
     if not backend.is_floating(input.dtype):
-        raise TypeError(f"{op} wants floating numbers, got {input.dtype}")
+        raise TypeError(f"{op}: wants floating numbers, got {input.dtype}")

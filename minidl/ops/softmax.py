@@ -18,7 +18,7 @@ def to_working_dtype(x, dtype, op):
     """`x` in the dtype to compute in, and the dtype of the result."""
     out = np.dtype(dtype or x.dtype)
     if not backend.is_floating(out):
-        raise TypeError(f"{op} wants floating numbers, got {out}; pass dtype= or cast the input")
+        raise TypeError(f"{op}: wants floating numbers, got {out}; pass dtype= or cast the input")
     return x.astype(backend.accumulate_dtype(out), copy=False), out
 
 

@@ -75,6 +75,6 @@ def test_each_row_has_a_maximum_of_its_own():
 
 
 def test_integers_are_refused_with_the_remedy():
-    with pytest.raises(TypeError, match="softmax wants floating numbers, got int64; pass dtype="):
+    with pytest.raises(TypeError, match="^softmax: wants floating numbers, got int64; pass dtype="):
         F.softmax(minidl.tensor([1, 2]), 0)
     assert F.softmax(minidl.tensor([1, 1]), 0, dtype=np.float32).tolist() == [0.5, 0.5]
