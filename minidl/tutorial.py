@@ -28,6 +28,7 @@ from pathlib import Path
 
 from minidl import comm, tutorial_table
 from minidl.comm import objects, tree
+from minidl.comm.scheduler import RankFailed
 from minidl.comm.throttled import links_of
 from minidl.comm.watch import DEADLINE_S, Watch
 from minidl.tutorial_out import heat_map, picture, script_of, write  # noqa: F401: for tutorials
@@ -80,9 +81,9 @@ def launch(main, options=None, ranks=1):
             )
         if ranks > 1:
             _one_rank(script, ranks, "mpi4py is not installed (pip install 'minidl[mpi]')")
-        sys.exit(max(comm.simulate(1, _run_rank, main, args)))
+        sys.exit(_run_alone(main, args))
     if ranks == 1 and launched == 1:  # nothing to send: no need to start MPI
-        sys.exit(max(comm.simulate(1, _run_rank, main, args)))
+        sys.exit(_run_alone(main, args))
     t = comm.world()
     if t.size == 1 and ranks > 1:
         _one_rank(script, ranks, "it was not started by mpirun")
@@ -104,6 +105,14 @@ def _one_rank(script, ranks, why):
         f"    python {script} --sim {ranks}        {ranks} simulated ranks, no MPI\n",
         flush=True,
     )
+
+
+def _run_alone(main, args):
+    """`_run_rank` on the only rank, whose error needs no word of ranks."""
+    try:
+        return comm.simulate(1, _run_rank, main, args)[0]
+    except RankFailed as failed:
+        raise failed.__cause__ from None
 
 
 def _run_rank(t, main, args):

@@ -1,6 +1,7 @@
 """What the tutorials share: ranks and options, rows of several ranks, what lands in out/."""
 
 import importlib.util
+import runpy
 import subprocess
 import sys
 
@@ -163,6 +164,19 @@ def test_a_wrong_option_is_an_error_that_names_it(script, arguments, words):
     done = script(*arguments)
     assert done.returncode == 2 and done.stderr.count(words) == 1
     assert "Traceback" not in done.stderr
+
+
+def test_an_error_of_a_script_for_one_process_is_shown_once(tmp_path, monkeypatch):
+    path = tmp_path / "script.py"
+    path.write_text(
+        "from minidl.tutorial import launch\n"
+        "def main(t, args): raise ImportError('no compiler: install one')\n"
+        "launch(main)\n"
+    )
+    monkeypatch.setattr(sys, "argv", [str(path)])
+    with pytest.raises(ImportError, match="no compiler: install one") as caught:
+        runpy.run_path(str(path), run_name="__main__")
+    assert caught.value.__suppress_context__
 
 
 def test_the_launchers_word_about_the_world(monkeypatch):
