@@ -21,10 +21,15 @@ from .places import spot, user_line
 TOGETHER_S = 0.5  # between the first and the last of ranks that all leave by the same sys.exit
 
 
-def abort_on_failure(comm):
-    """From now on a failure of this process, in any thread, ends all ranks of `comm`."""
+def abort_on_failure(mpi):
+    """From now on, and until MPI is finalised, a failure of this process, in any thread, ends all.
+
+    mpi: the module mpi4py.MPI.
+    """
+    comm = mpi.COMM_WORLD
     if comm.size == 1 or getattr(sys.excepthook, "aborts_mpi", False):
         return
+    prefix = f"rank {comm.rank}: "  # asked now: MPI does not answer once it is finalised
 
     def abort(kind, error, trace):
         text = "".join(traceback.format_exception(kind, error, trace))
@@ -32,14 +37,14 @@ def abort_on_failure(comm):
         if issubclass(kind, Exit):
             at, status = spot(*error.line) if error.line else "a line of minidl", error.status
             text = f"sys.exit({error.args[0]!r}) at {at}, but not on all ranks: it ends them all\n"
-        prefix = f"rank {comm.rank}: "
         sys.stdout.flush()
         sys.stderr.write("".join(prefix + line for line in text.splitlines(keepends=True)))
         sys.stderr.flush()
-        end_all(comm, status)
+        if not mpi.Is_finalized():
+            end_all(comm, status)
 
     def left(error):
-        if error.status and not _all_leave(comm):
+        if error.status and not mpi.Is_finalized() and not _all_leave(comm):
             sys.excepthook(type(error), error, None)  # lookout.py has a word there, too
 
     def abort_in_thread(args):

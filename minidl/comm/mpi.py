@@ -45,7 +45,7 @@ def world(part_bytes=PART_BYTES):
 
     _check_threads(MPI)
     _check_launcher(MPI.COMM_WORLD.size, os.environ)
-    abort_on_failure(MPI.COMM_WORLD)
+    abort_on_failure(MPI)
     t = MPITransport(MPI.COMM_WORLD, part_bytes)
     net = os.environ.get("MINIDL_NET")
     return Throttled(t, parse(net, t.size)) if net else t

@@ -194,9 +194,9 @@ class SharedPort:
 
 def links_of(t):
     """The Links that slow this transport down, whatever is wrapped around; None if none do."""
-    while t is not None and not isinstance(t, Throttled):
-        t = getattr(t, "inner", None)
-    return t.links if t else None
+    while isinstance(t, Wrapper) and not isinstance(t, Throttled):
+        t = t.inner
+    return t.links if isinstance(t, Throttled) else None
 
 
 def _sleep_until(moment):

@@ -146,3 +146,25 @@ def test_a_rank_that_exits_well_or_ends_a_thread_ends_no_other(tmp_path):
     )
     run = mpiexec(2, path, timeout=60, check=True)
     assert run.stdout.count("end") == 1 and not run.stderr
+
+
+@under_both
+@pytest.mark.parametrize("fail", ["sys.exit(3)", "1 / 0"])
+def test_a_failure_after_mpi_is_finalised_is_the_ranks_own(tmp_path, mpi, fail):
+    path = script(
+        tmp_path,
+        f"""
+        import sys
+        from mpi4py import MPI
+        from minidl.comm import world
+
+        t = world()
+        MPI.Finalize()
+        if t.rank == 1:
+            {fail}
+        """,
+    )
+    run = mpiexec(2, path, timeout=60, mpi=mpi)
+    assert run.returncode == (3 if "exit" in fail else 1)
+    assert ("rank 1: ZeroDivisionError" in run.stderr) == ("exit" not in fail)
+    assert "Abort" not in run.stderr and "ABORT" not in run.stderr and "MPI_" not in run.stderr
