@@ -95,8 +95,9 @@ EXITS = """
 """
 
 
-@under_both
-@pytest.mark.parametrize("others", ["ring.all_reduce(t, np.zeros(10))", "time.sleep(30)"])
+@pytest.mark.parametrize(
+    "mpi, others", [("mpi", "ring.all_reduce(t, np.zeros(10))"), ("openmpi", "time.sleep(30)")]
+)
 def test_sys_exit_on_one_rank_ends_all(tmp_path, mpi, others):
     path = script(tmp_path, textwrap.dedent(EXITS).format(others=others))
     run = mpiexec(3, path, timeout=60, mpi=mpi)
@@ -148,9 +149,8 @@ def test_a_rank_that_exits_well_or_ends_a_thread_ends_no_other(tmp_path):
     assert run.stdout.count("end") == 1 and not run.stderr
 
 
-@under_both
 @pytest.mark.parametrize("fail", ["sys.exit(3)", "1 / 0"])
-def test_a_failure_after_mpi_is_finalised_is_the_ranks_own(tmp_path, mpi, fail):
+def test_a_failure_after_mpi_is_finalised_is_the_ranks_own(tmp_path, fail):
     path = script(
         tmp_path,
         f"""
@@ -164,7 +164,7 @@ def test_a_failure_after_mpi_is_finalised_is_the_ranks_own(tmp_path, mpi, fail):
             {fail}
         """,
     )
-    run = mpiexec(2, path, timeout=60, mpi=mpi)
+    run = mpiexec(2, path, timeout=60)
     assert run.returncode == (3 if "exit" in fail else 1)
     assert ("rank 1: ZeroDivisionError" in run.stderr) == ("exit" not in fail)
-    assert "Abort" not in run.stderr and "ABORT" not in run.stderr and "MPI_" not in run.stderr
+    assert "Abort" not in run.stderr and "MPI" not in run.stderr
