@@ -21,36 +21,17 @@
 // Source: Dao et al. (2022); Goto & van de Geijn, "Anatomy of high-performance matrix
 // multiplication" (2008).
 // Wrapper: minidl/fused/attention.py   Test: tests/fused/test_attention.py
-#include "common.cuh"
+#include "vector.cuh"
 #ifdef MINIDL_HOST
 
-// Vec: one vector register of floats, of GCC's and clang's vector extension; + - * < work lane by
-// lane.
-#if defined(__AVX512F__)
-#define VEC_BYTES 64
-#elif defined(__AVX__)
-#define VEC_BYTES 32
-#else
-#define VEC_BYTES 16
-#endif
-#if defined(__AVX512F__) || defined(__aarch64__)
-#define MAX_VECS 4  // 32 registers: 16 for the result
-#else
-#define MAX_VECS 2  // 16 registers: 8 for the result
-#endif
-#define UNROLL PRAGMA(GCC unroll 16)
-
-typedef float Vec __attribute__((vector_size(VEC_BYTES), aligned(4), may_alias));
 typedef int IntVec __attribute__((vector_size(VEC_BYTES)));
 
-constexpr int LANES = VEC_BYTES / 4;
+constexpr int MAX_VECS = REGISTERS == 32 ? 4 : 2;  // of a row of the result: 16 or 8 in all
 constexpr int QUERIES = 64, KEYS = 64;  // a tile; its scores are 16 KiB, half of an L1
 // Tiles that a thread owns: each tile of the other side is read once for all of them.
 constexpr int GROUP = E > 64 ? 2 : 4;
 constexpr int WIDTH = (E + LANES - 1) / LANES * LANES;  // E, filled up to whole registers
 
-__forceinline__ Vec load(const float* p) { return *(const Vec*)p; }
-__forceinline__ void store(float* p, Vec x) { *(Vec*)p = x; }
 __forceinline__ Vec all(float x) { return x - Vec{}; }
 __forceinline__ Vec larger(Vec a, Vec b) { return a < b ? b : a; }
 

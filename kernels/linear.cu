@@ -25,37 +25,18 @@
 //
 // Source: Goto & van de Geijn, "Anatomy of high-performance matrix multiplication" (2008).
 // Wrapper: minidl/fused/linear.py   Test: tests/fused/test_linear.py
-#include "common.cuh"
+#include "vector.cuh"
 #ifdef MINIDL_HOST
-
-#if defined(__AVX512F__)
-#define VEC_BYTES 64
-#elif defined(__AVX__)
-#define VEC_BYTES 32
-#else
-#define VEC_BYTES 16
-#endif
-#define UNROLL PRAGMA(GCC unroll 16)
-
-// One vector register of floats, of GCC's and clang's vector extension.
-typedef float Vec __attribute__((vector_size(VEC_BYTES), aligned(4), may_alias));
 
 // Few rows and wide: rows of A that are read in place, a multiple of 4 KiB apart, share one set of
 // L1, and it holds 8 lines.
 constexpr int ROWS = 6;
-#if defined(__AVX512F__) || defined(__aarch64__)
-constexpr int VECS = 4;  // 24 of 32 registers for the result
-#else
-constexpr int VECS = 2;  // 12 of 16
-#endif
-constexpr int LANES = VEC_BYTES / 4, COLS = VECS * LANES;  // a panel of B
+constexpr int VECS = REGISTERS == 32 ? 4 : 2;  // 24 of 32 registers for the result, 12 of 16
+constexpr int COLS = VECS * LANES;             // a panel of B
 constexpr int DEPTH = 512;      // a panel: 128 KiB on AVX-512, a group of A: 12 KiB
 constexpr int CHUNK = 32;       // values of k that a thread packs at a time; divides DEPTH
 constexpr int STRIP = 8 * ROWS;  // rows of A that it packs at a time: 3 lines of each k
 constexpr int ROWS_AHEAD = 16;  // rows of B that are asked for before they are used
-
-__forceinline__ Vec load(const float* p) { return *(const Vec*)p; }
-__forceinline__ void store(float* p, Vec x) { *(Vec*)p = x; }
 
 // B in the order of the product: slabs of DEPTH rows, in a slab panels, in a panel rows of COLS
 // numbers, zeros past n_cols. grid (ceil(depth / CHUNK)), block 1.

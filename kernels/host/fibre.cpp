@@ -1,17 +1,14 @@
 // The runtime library, second part: CUDA threads that wait for each other, as fibres on one CPU
 // thread.
 //
-//     thread 0  ----+            +---        Each thread of a block has a stack. One runs until it
-//                                            reaches a barrier or a warp
-//     thread 1      +----+       |           call, then switches to the next that can run. The last
-//                                            one to arrive does the
-//     thread 2           +----+  |           work: a barrier releases everybody, a shuffle deals
-//                                            out the values.
-//     barrier ----------------+--+           Nobody can run: that is a deadlock, and we know who
-//                                            waits where.
+//     thread 0  ----+            +---   Each thread of a block has a stack. One runs until it
+//     thread 1      +----+       |      reaches a barrier or a warp call, then switches to the next
+//     thread 2           +----+  |      that can run. The last to arrive does the work: a barrier
+//     barrier  ---------------+--+      releases everybody, a shuffle deals out the values. Nobody
+//                                       can run: a deadlock, and we know who waits where.
 //
 // Nothing runs at the same time within a block, so results repeat exactly; blocks may share CPU
-// threads through the pool.
+// threads through the pool.   Test: tests/cuda/test_fibre.py
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,15 +22,13 @@ extern "C" void minidl_switch(void** save, void* load);
 
 namespace {
 
-const int kMaxThreads = 1024;            // CUDA's limit for a block
+const int kMaxThreads = 1024;  // CUDA's limit for a block
 // Reserved for each thread; only what is touched takes memory. CUDA gives a thread 512 KiB of local
 // memory at most; the rest is for registers that do not fit, and for our own calls.
 const size_t kStackBytes = (512 + 64) * 1024;
-// where the lowest stack overflows into, so that its canary can tell
-const size_t kBelowStacks = 1024 * 1024;
-// above the 227 KiB of shared memory that any GPU gives a block
-const size_t kDynamicBytes = 256 * 1024;
-const long long kSpinLimit = 4000000;    // yields without any progress: nobody will come
+const size_t kBelowStacks = 1024 * 1024;  // the lowest overflows into it: its canary can tell
+const size_t kDynamicBytes = 256 * 1024;  // any GPU gives a block less shared memory: 227 KiB
+const long long kSpinLimit = 4000000;     // yields without any progress: nobody will come
 const unsigned long long kCanary = 0x6d696e69646c2121ull;
 
 enum State : char { READY, AT_BARRIER, IN_WARP, RETURNED };
@@ -101,8 +96,10 @@ void to_main() {
 // "16 threads wait at line 11, 48 returned at line 9": groups of equal state and place, in order of
 // their first thread.
 void describe(char* text, size_t size) {
-  static const char* const words[] =
-      {"are ready after", "wait at", "wait in a warp call at", "returned at"};
+  static const char* const many[] = {"are ready after", "wait at", "wait in a warp call at",
+                                     "returned at"};
+  static const char* const one[] = {"is ready after", "waits at", "waits in a warp call at",
+                                    "returned at"};
   Engine* e = engine;
   bool told[kMaxThreads] = {};
   size_t used = 0;
@@ -118,11 +115,7 @@ void describe(char* text, size_t size) {
     if (f.line) snprintf(place, sizeof place, "line %d of %s", f.line, short_name(f.file));
     if (used < size)
       used += snprintf(text + used, size - used, "%s%d thread%s %s %s", used ? ", " : "", count,
-                       count == 1 ? "" : "s",
-                       count == 1 && f.state != RETURNED
-                           ? (f.state == AT_BARRIER ? "waits at" : "waits in a warp call at")
-                           : words[f.state],
-                       place);
+                       count == 1 ? "" : "s", (count == 1 ? one : many)[f.state], place);
   }
 }
 
@@ -138,9 +131,9 @@ void describe(char* text, size_t size) {
     Fibre& f = engine->fibres[i];
     if (f.state != IN_WARP) continue;
     unsigned missing = f.mask & ~engine->waiting[i / 32] & ~engine->returned_lanes[i / 32];
-    fail("deadlock: %s. Lane %d of warp %d waits with mask 0x%08x%s; "
-         "lanes 0x%08x of it have not come.", text, i % 32, i / 32,
-         f.mask, missing ? "" : " and the others with another mask", missing);
+    fail("deadlock: %s. Lane %d of warp %d waits with mask 0x%08x%s; lanes 0x%08x of it have not "
+         "come.",
+         text, i % 32, i / 32, f.mask, missing ? "" : " and the others with another mask", missing);
   }
   __builtin_unreachable();
 }
@@ -174,8 +167,9 @@ void release_barrier() {
   for (int i = 0; i < e->n; ++i) {
     Fibre& f = e->fibres[i];
     f.state = READY;
-    f.value = f.op == MINIDL_BARRIER_AND ? e->votes == e->n : f.op ==
-        MINIDL_BARRIER_OR ? e->votes > 0 : e->votes;
+    f.value = f.op == MINIDL_BARRIER_AND  ? e->votes == e->n
+              : f.op == MINIDL_BARRIER_OR ? e->votes > 0
+                                          : e->votes;
   }
   e->arrived = e->votes = 0;
   e->spins = 0;
@@ -199,12 +193,11 @@ bool complete_warp_call(Fibre& f) {
       fail("divergent warp call: lane %d is at line %d of %s, lane %d at line %d of %s, "
            "both with mask 0x%08x.",
            index_of(f) % 32, f.line, short_name(f.file), __builtin_ctz(m), g.line,
-               short_name(g.file), f.mask);
+           short_name(g.file), f.mask);
     if (f.op == MINIDL_BALLOT && *(const int*)g.given) ballot |= m & -m;
     if (f.op == MINIDL_SHUFFLE && !(members >> g.source & 1))
       fail("line %d of %s: lane %d of warp %d reads from lane %d, which %s.", g.line,
-           short_name(g.file), __builtin_ctz(m),
-           warp, g.source,
+           short_name(g.file), __builtin_ctz(m), warp, g.source,
            !(f.mask >> g.source & 1)                   ? "the mask does not name"
            : warp * 32 + g.source >= e->n              ? "does not exist: the block ends before it"
                                                        : "has returned");
@@ -250,9 +243,9 @@ void* fresh_stack(int i) {
   // lines.
   void** top = (void**)(bottom + kStackBytes - 128 - i % 61 * 128);
 #if defined(__x86_64__)
-  top[-1] = nullptr;             // fibre_main's return address: it never returns
-  top[-2] = (void*)fibre_main;   // where minidl_switch returns to
-  return top - 8;                // and six registers
+  top[-1] = nullptr;            // fibre_main's return address: it never returns
+  top[-2] = (void*)fibre_main;  // where minidl_switch returns to
+  return top - 8;               // and six registers
 #else
   memset(top - 20, 0, 160);
   top[-20 + 11] = (void*)fibre_main;  // x30, the link register
@@ -383,8 +376,7 @@ MINIDL_EXPORT int minidl_syncthreads(int op, int value, const char* file, int li
 }
 
 MINIDL_EXPORT void minidl_warp(int op, unsigned mask, const void* value, int n_bytes, int source,
-                               void* result,
-                               const char* file, int line) {
+                               void* result, const char* file, int line) {
   need_fibre(file, line);
   Fibre& f = current();
   int i = index_of(f);
@@ -392,10 +384,9 @@ MINIDL_EXPORT void minidl_warp(int op, unsigned mask, const void* value, int n_b
   f.line = line;
   if (!(mask >> i % 32 & 1))
     fail("line %d of %s: lane %d of warp %d calls with mask 0x%08x, which does not name it.", line,
-         short_name(file), i % 32,
-         i / 32, mask);
-  f.op = op, f.mask = mask, f.given = value, f.n_bytes = n_bytes, f.source = source,
-      f.result = result;
+         short_name(file), i % 32, i / 32, mask);
+  f.op = op, f.mask = mask, f.source = source;
+  f.given = value, f.n_bytes = n_bytes, f.result = result;
   f.state = IN_WARP;
   engine->waiting[i / 32] |= 1u << i % 32;
   if (!complete_warp_call(f)) yield();
@@ -411,8 +402,8 @@ MINIDL_EXPORT void minidl_spin(const char* file, int line) {
   if (!engine || !engine->launch) return;
   if (++engine->spins > kSpinLimit)
     fail("line %d of %s: an atomic is repeated without end; the thread or block that would "
-         "release it never runs.", line,
-         short_name(file));
+         "release it never runs.",
+         line, short_name(file));
   yield();
 }
 
@@ -423,7 +414,7 @@ MINIDL_EXPORT void minidl_stop(const char* sentence) { fail("%s", sentence); }
 MINIDL_EXPORT MinidlMemory minidl_memory() {
   if (!engine) make_engine();
   return {(char*)engine, engine->stacks, engine->dynamic, sizeof(Engine),
-      kMaxThreads * kStackBytes, kDynamicBytes};
+          kMaxThreads * kStackBytes, kDynamicBytes};
 }
 
 MINIDL_EXPORT void* minidl_dynamic_shared() { return engine->dynamic; }
@@ -433,8 +424,7 @@ MINIDL_EXPORT unsigned minidl_lane() { return index_of(current()) % 32; }
 MINIDL_EXPORT void minidl_fail_assert(const char* condition, const char* file, int line) {
   if (engine && engine->launch)
     fail("line %d of %s: assertion failed: %s (thread (%u, %u, %u))", line, short_name(file),
-         condition, threadIdx.x,
-         threadIdx.y, threadIdx.z);
+         condition, threadIdx.x, threadIdx.y, threadIdx.z);
   fprintf(stderr, "minidl: %s:%d: assertion failed: %s\n", file, line, condition);
   abort();
 }

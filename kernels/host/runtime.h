@@ -48,8 +48,10 @@ struct MinidlObserver {
 // for launches of this CPU thread; null: nobody looks on
 void minidl_observe(const MinidlObserver*);
 void minidl_stop(const char* sentence);      // ends the running launch with this error
-struct MinidlMemory { char *engine, *stacks, *dynamic; unsigned long engine_bytes, stack_bytes,
-    dynamic_bytes; };
+struct MinidlMemory {
+  char *engine, *stacks, *dynamic;
+  unsigned long engine_bytes, stack_bytes, dynamic_bytes;
+};
 MinidlMemory minidl_memory();
 }
 

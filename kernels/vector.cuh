@@ -1,0 +1,28 @@
+// One vector register of floats, for the kernels that are for CPUs alone: linear.cu and
+// attention_tile.cu. Vec is of GCC's and clang's vector extension: + - * / < work lane by lane.
+// Test: tests/fused/test_linear.py, test_attention.py
+#pragma once
+#include "common.cuh"
+#ifdef MINIDL_HOST
+
+#if defined(__AVX512F__)
+#define VEC_BYTES 64
+#elif defined(__AVX__)
+#define VEC_BYTES 32
+#else
+#define VEC_BYTES 16
+#endif
+#define UNROLL PRAGMA(GCC unroll 16)
+
+typedef float Vec __attribute__((vector_size(VEC_BYTES), aligned(4), may_alias));
+
+constexpr int LANES = VEC_BYTES / 4;
+#if defined(__AVX512F__) || defined(__aarch64__)
+constexpr int REGISTERS = 32;
+#else
+constexpr int REGISTERS = 16;
+#endif
+
+__forceinline__ Vec load(const float* p) { return *(const Vec*)p; }
+__forceinline__ void store(float* p, Vec x) { *(Vec*)p = x; }
+#endif
