@@ -234,5 +234,6 @@ def test_max_norm_is_of_all_ranks_shares_together():
         scaler = GradScaler(4.0, all_sum=all_sum)
         assert scaler.step(optim.SGD([p], lr=1.0), max_norm=1.0)
         steps.append(-p.data)
-    np.testing.assert_allclose(steps[0], 0.5, rtol=1e-5)
-    np.testing.assert_allclose(steps[1], 0.25, rtol=1e-5)
+    # the 1e-6 beside the norm of 4 or 8, and roundings of float32
+    np.testing.assert_allclose(steps[0], 0.5, rtol=5e-7)
+    np.testing.assert_allclose(steps[1], 0.25, rtol=5e-7)

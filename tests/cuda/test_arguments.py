@@ -90,6 +90,7 @@ def test_none_is_the_null_pointer_and_const_may_be_read_only():
         ({"h": 1e5}, OverflowError, "beyond the largest __half"),
         ({"a": "1"}, TypeError, "pass a number, got str"),
         ({"block": 1025}, ValueError, "has 1025 threads; it needs 1 to 1024"),
+        ({"block": (32, 33)}, ValueError, "has 1056 threads; it needs 1 to 1024"),
         ({"block": (32, 0)}, ValueError, "has 0 threads"),
         ({"grid": 0}, ValueError, "skip the launch"),
         ({"grid": (1, 65536)}, ValueError, "grid (1, 65536, 1) must be"),

@@ -32,6 +32,7 @@ def test_either_picks_by_switch_dtype_and_accepts():
         assert op(x) == "plain"
         with minidl.use_fused(True):
             assert op(x) == "fused"
+        assert op(x) == "plain"
     assert op(x) == "fused"
 
 

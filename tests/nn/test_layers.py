@@ -68,6 +68,7 @@ def test_layer_equals_pytorchs_forward_and_backward(name, args, options, shape):
         for (n, p), q in zip(ours.named_parameters(), theirs.parameters()):
             np.testing.assert_allclose(p.grad, q.grad.numpy(), **close, err_msg=n)
     for (n, p), q in zip(ours.named_buffers(), theirs.buffers()):
+        # running means and variances: float32 sums of up to 84 terms, in another order
         np.testing.assert_allclose(p.data, q.numpy(), rtol=1e-5, atol=1e-6, err_msg=n)
 
 
@@ -80,7 +81,8 @@ def test_embedding_looks_up_and_gives_the_padding_row_no_gradient():
     y.backward(g)
     z.backward(torch.tensor(g))
     np.testing.assert_array_equal(y.data, z.detach().numpy())
-    np.testing.assert_allclose(ours.weight.grad, theirs.weight.grad.numpy(), rtol=1e-6)
+    # at most two rows meet: their sum does not depend on the order
+    np.testing.assert_array_equal(ours.weight.grad, theirs.weight.grad.numpy())
     assert (ours.weight.grad[2] == 0).all()
 
 

@@ -56,6 +56,7 @@ def test_blocks_cover_every_element_once(size):
     y = F["silu"](x)
     y.backward(np.ones(size))
     s = 1 / (1 + np.exp(-x._data))
+    # float64: the same few operations, each rounded; s (1 - s) cancels where x is large
     np.testing.assert_allclose(y._data, x._data * s, rtol=1e-13, atol=1e-15)
     np.testing.assert_allclose(x.grad, s * (1 + x._data * (1 - s)), rtol=1e-12, atol=1e-15)
 

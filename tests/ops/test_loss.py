@@ -17,7 +17,8 @@ def test_mean_divides_by_the_rows_that_count():
     x, target = logits(4, 3), np.array([1, -100, 0, -100])
     some = minidl.Tensor(x.numpy()[[0, 2]])
     got = F.cross_entropy(x, target)
-    np.testing.assert_allclose(got.item(), F.cross_entropy(some, target[[0, 2]]).item(), rtol=1e-14)
+    # float64: the same two losses, beside zeros
+    np.testing.assert_allclose(got.item(), F.cross_entropy(some, target[[0, 2]]).item(), rtol=1e-15)
     got.backward()
     assert not x.grad[[1, 3]].any() and x.grad[[0, 2]].any()
 
@@ -95,7 +96,7 @@ def test_binary_cross_entropy_of_a_wrong_certainty_is_100_and_of_no_probability_
     p = minidl.tensor([0.0, 1.0, 1.0, 0.25])
     loss = F.binary_cross_entropy(p, minidl.tensor([1.0, 0.0, 1.0, 0.0]), reduction="none")
     assert loss.tolist()[:3] == [100, 100, 0]
-    np.testing.assert_allclose(loss.tolist()[3], -np.log(0.75), rtol=1e-6)
+    np.testing.assert_allclose(loss.tolist()[3], -np.log(0.75), rtol=2e-7)  # float32, two roundings
     for wrong in (-0.1, 1.5, np.nan):
         with pytest.raises(ValueError, match="want probabilities, 0 to 1"):
             F.binary_cross_entropy(minidl.tensor([0.5, wrong]), minidl.tensor([1.0, 1.0]))

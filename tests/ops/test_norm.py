@@ -20,6 +20,7 @@ def test_running_statistics_equal_torch_step_by_step(shape):
         F.batch_norm(minidl.Tensor(x), mean, var, training=True, momentum=momentum)
         torch.nn.functional.batch_norm(torch.tensor(x), torch_mean, torch_var, training=True,
                                        momentum=momentum)
+        # float64: means of up to a hundred terms, in another order
         np.testing.assert_allclose(mean, torch_mean.numpy(), rtol=1e-13, atol=1e-14)
         np.testing.assert_allclose(var, torch_var.numpy(), rtol=1e-13)
 
@@ -47,6 +48,7 @@ def test_blocks_of_rows_do_not_change_the_result(width, monkeypatch):
         y.backward(x[::-1].copy())
         results.append([y.numpy(), *(t.grad for t in tensors)])
     for one, many in zip(*results, strict=True):
+        # float64: sums over rows, in another order
         np.testing.assert_allclose(one, many, rtol=1e-12, atol=1e-12)
 
 
