@@ -1194,6 +1194,31 @@ MUTATIONS = [
         "::test_up_goes_what_is_there_after_the_device_has_read_the_old",
     ),
     Mutation(
+        "a bucket is sent before a GPU has filled it",
+        "minidl/parallel/host_memory.py",
+        "        stream.wait_event(event)\n"
+        "        yield\n",
+        "        yield\n",
+        "tests/parallel/test_data_parallel_gpu.py"
+        "::test_a_model_on_a_gpu_gets_the_bits_of_one_on_the_cpu",
+    ),
+    Mutation(
+        "means are handed out before a GPU has divided them",
+        "minidl/parallel/host_memory.py",
+        "        yield\n"
+        "        stream.synchronize()\n",
+        "        yield\n",
+        "tests/parallel/test_data_parallel_gpu.py"
+        "::test_a_model_on_a_gpu_gets_the_bits_of_one_on_the_cpu",
+    ),
+    Mutation(
+        "each rank clips by the norm of its own shards",
+        "minidl/parallel/zero1.py",
+        "return float(ring.all_reduce(self.t, np.array([float(x)]))[0])",
+        "return float(x)",
+        "tests/parallel/test_offload.py::test_all_ranks_clip_by_the_norm_of_all_their_gradients",
+    ),
+    Mutation(
         "the bound of staleness is one too small",
         "minidl/parallel/param_rules.py",
         "lead(clocks, worker) <= s, each_push)",
