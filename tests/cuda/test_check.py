@@ -84,6 +84,8 @@ def test_ledger_counts_atomics():
     data, bins = np.arange(200, dtype=np.int32) % 16, np.zeros(16, np.int32)
     report = run("histogram", 2, 128, bins, data, 200)
     assert report.ledger["bins"] == checker.Traffic(atomics=32, atomic_bytes=128)
+    loads = sum(t.load_bytes for t in report.ledger.values())
+    assert report.bytes_read == loads + 128 and report.bytes_written == 128  # an atomic does both
     assert report.shared["local"].atomics == 200
     np.testing.assert_array_equal(bins, np.bincount(data))
 
@@ -142,6 +144,8 @@ def test_rounding_of_float_atomics_is_a_warning():
     assert not report.errors and [f.kind for f in report.warnings] == [
         "result depends on thread order"
     ]
+    kernel = cuda.kernel(FILE, "float_sum")
+    checker.launch(kernel, 4, 128, (total, x, 500), 0, checker.ORDERS)  # goes on: no error
 
 
 # ---- arrays ----
