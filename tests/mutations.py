@@ -15,6 +15,7 @@ Source of the idea: DeMillo, Lipton & Sayward, "Hints on test data selection" (1
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -27,7 +28,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "tests" / "README.md"
 BEGIN, END = "<!-- mutations -->\n", "<!-- end of mutations -->"
-LIMIT_S = 100  # for one test; the slowest takes some ten seconds on a busy machine
+# A bug may make a test wait for ever: pytest ends it then, and that counts as a failure. The
+# slowest test takes some ten seconds on a busy machine, the slowest file some sixty.
+TEST_LIMIT_S, RUN_LIMIT_S = 60, 300
 
 
 @dataclass(frozen=True)
@@ -35,14 +38,18 @@ class Mutation:
     """One planted bug: in `file` the text `old`, which is there once, becomes `new`.
 
     name: what goes wrong, in a few words.
-    test: the test that must fail then, as pytest names it: a file, or `file::function`. Several,
-    separated by spaces, must fail together at least once."""
+    test: the test that must fail then, as pytest names it: `file::function`, or a whole file. Of
+    several, separated by spaces, one must fail."""
 
     name: str
     file: str
     old: str
     new: str
     test: str
+
+    @property
+    def tests(self):
+        return re.split(r" (?=tests/)", self.test)
 
     def planted(self, text):
         """The text of the file with the bug; ValueError where `old` is not there exactly once."""
@@ -56,12 +63,14 @@ Run = namedtuple("Run", "status passed skipped first_failed output")  # status: 
 
 
 class Copy:
-    """The tracked files of the checkout in a temporary folder, as they are, committed or not."""
+    """The files of the checkout in a temporary folder, as they are now, committed or not."""
 
     def __init__(self, folder):
         self.root = Path(folder)
-        tracked = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True)
-        for name in tracked.split("\0"):
+        listed = subprocess.check_output(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+            cwd=ROOT, text=True)
+        for name in listed.split("\0"):
             if name and (ROOT / name).is_file():
                 (self.root / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, self.root / name)
@@ -69,22 +78,31 @@ class Copy:
             shutil.copytree(ROOT / "build" / "kernels", self.root / "build" / "kernels")
         # A .pyc is usually trusted by its time and size, which a quick edit may keep: here by hash.
         self.python("-m", "compileall", "-q", "--invalidation-mode", "checked-hash", "minidl")
-        imported = self.python("-c", "import minidl; print(minidl.__file__)").stdout.strip()
-        if not Path(imported).is_relative_to(self.root):
-            raise RuntimeError(f"the copy in {self.root} imports {imported}, want its own minidl")
+        probe = self.python("-c", "import minidl; print(minidl.__file__)")
+        if not Path(probe.stdout.strip()).is_relative_to(self.root):
+            raise RuntimeError(f"the copy in {self.root} imports {probe.stdout.strip()}, want its "
+                               f"own minidl\n{probe.stderr}")
 
-    def python(self, *arguments, **options):
+    def python(self, *arguments):
+        """Run Python in the copy; TimeoutExpired after RUN_LIMIT_S, and nothing is left running."""
         env = {**os.environ, "PYTHONPATH": str(self.root), "PYTHONDONTWRITEBYTECODE": "1"}
-        return subprocess.run([sys.executable, *arguments], cwd=self.root, env=env,
-                              capture_output=True, text=True, **options)
+        pipe = subprocess.PIPE
+        with subprocess.Popen([sys.executable, *arguments], cwd=self.root, env=env, stdout=pipe,
+                              stderr=pipe, text=True, start_new_session=True) as child:
+            try:
+                out, err = child.communicate(timeout=RUN_LIMIT_S)
+            except BaseException:
+                os.killpg(child.pid, signal.SIGKILL)
+                raise
+        return subprocess.CompletedProcess(child.args, child.returncode, out, err)
 
     def pytest(self, tests):
         try:
             done = self.python("-m", "pytest", *tests, "-x", "-q", "-p", "no:cacheprovider",
-                               timeout=LIMIT_S * len(tests))
+                               "--timeout", str(TEST_LIMIT_S))
         except subprocess.TimeoutExpired:
-            return Run(None, False, False, "", f"no end within {LIMIT_S * len(tests)} s")
-        failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.M)
+            return Run(None, False, False, "", f"no end within {RUN_LIMIT_S} s")
+        failed = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", done.stdout, re.M)
         return Run(done.returncode, *(bool(re.search(rf"\d+ {word}", done.stdout))
                                       for word in ("passed", "skipped")),
                    failed[1] if failed else "", done.stdout[-4000:] + done.stderr[-2000:])
@@ -95,7 +113,7 @@ class Copy:
         text = file.read_text()
         file.write_text(mutation.planted(text))
         try:
-            return self.pytest(mutation.test.split())
+            return self.pytest(mutation.tests)
         finally:
             file.write_text(text)
 
@@ -110,8 +128,8 @@ def table(mutations):
     """The rows for tests/README.md: what is planted, where, and which test sees it."""
     rows = ["| planted bug | in | seen by |", "|---|---|---|"]
     for m in mutations:
-        seen = ", ".join(test.removeprefix("tests/") for test in m.test.split())
-        rows.append(f"| {m.name} | {m.file} | {seen} |".replace("_", r"\_"))
+        seen = ", ".join(test.removeprefix("tests/") for test in m.tests)
+        rows.append(f"| {m.name} | {m.file} | {seen} |".replace("_", r"\_").replace("*", r"\*"))
     return "\n".join(rows) + "\n"
 
 
@@ -123,7 +141,7 @@ def write_table(mutations):
 def baseline(copy, mutations):
     """{test: why it proves nothing} of the tests that do not pass without any bug. Those of a file
     run together, and one by one only where that does not pass."""
-    tests = sorted({test for m in mutations for test in m.test.split()})
+    tests = sorted({test for m in mutations for test in m.tests})
     useless = {}
     for _, together in groupby(tests, key=lambda test: test.split("::")[0]):
         together = list(together)
@@ -157,7 +175,7 @@ def main(words):
         useless = baseline(copy, chosen)
         for m in chosen:
             start = time.perf_counter()
-            reasons = [useless[test] for test in m.test.split() if test in useless]
+            reasons = [useless[test] for test in m.tests if test in useless]
             if reasons:
                 word, note = "skipped" if reasons[0] == "skipped here" else "RED", reasons[0]
             else:

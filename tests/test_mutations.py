@@ -1,0 +1,135 @@
+"""The lists of planted bugs fit the sources, name tests that exist, and leave no technique out.
+
+`make mutations` plants them and runs the tests; here nothing is planted.
+"""
+
+import ast
+import functools
+import re
+from collections import Counter
+
+import pytest
+
+from tests import mutations
+from tests.mutations import ROOT, Mutation
+
+ALL = mutations.every_mutation()
+MAP = (ROOT / "README.md").read_text().split("## The map")[1].split("\n## ")[0]
+# Files of the README's map in which no bug is planted, and why.
+WITHOUT = {
+    "minidl/cli.py": "words of the command line, handed on to what is tested where it is",
+    "minidl/doctor.py": "says what it finds on this machine",
+    "minidl/doctor_links.py": "says what it measures on this machine",
+    "minidl/cuda/__init__.py": "hands on to the files of the folder",
+    "minidl/cuda/sentences.py": "makes findings into sentences: other words are no bug",
+    "minidl/tutorial_out.py": "draws pictures",
+}
+
+
+@functools.cache
+def text_of(file):
+    return (ROOT / file).read_text()
+
+
+@functools.cache
+def functions_of(file):
+    tree = ast.parse(text_of(file))
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+
+def test_every_text_is_there_once_and_the_bug_changes_it():
+    wrong = []
+    for mutation in ALL:
+        text = text_of(mutation.file)
+        try:
+            if mutation.planted(text) == text:
+                wrong.append(f"{mutation.name}: changes nothing")
+        except ValueError as error:
+            wrong.append(str(error))
+    assert not wrong, "\n".join(wrong)
+
+
+def test_each_bug_has_a_name_of_its_own():
+    assert [name for name, n in Counter(m.name for m in ALL).items() if n > 1] == []
+
+
+def test_every_named_test_exists():
+    missing = []
+    for named in {test for m in ALL for test in m.tests}:
+        file, _, name = named.partition("::")
+        if not (ROOT / file).is_file():
+            missing.append(named)
+        elif name and name.split("[")[0] not in functions_of(file):
+            missing.append(named)
+    assert missing == []
+
+
+def test_every_file_of_the_map_has_a_planted_bug_or_a_reason_to_have_none():
+    files = set(re.findall(r"\]\(((?:minidl|kernels)/[\w/]+\.(?:py|cuh?|cpp|h))\)", MAP))
+    assert len(files) > 100
+    planted = {m.file for m in ALL}
+    assert sorted(files - planted - set(WITHOUT)) == []
+    assert sorted(set(WITHOUT) & planted) == [] and sorted(set(WITHOUT) - files) == []
+
+
+def test_the_table_of_the_readme_is_the_list():
+    _, rest = mutations.README.read_text().split(mutations.BEGIN)
+    assert rest.split(mutations.END)[0] == mutations.table(ALL), (
+        "write it anew: python tests/mutations.py --table")
+
+
+def test_a_text_that_is_gone_or_ambiguous_is_an_error():
+    mutation = Mutation("sum", "a.py", "a + b", "a - b", "tests/test_a.py")
+    assert mutation.planted("y = a + b\n") == "y = a - b\n"
+    for text in ("y = b + a\n", "y = a + b\nz = a + b\n"):
+        with pytest.raises(ValueError, match="sum: want once in a.py, found [02] times"):
+            mutation.planted(text)
+
+
+# A file with one bug that its test sees and one that it does not.
+FILE = "def double(x):\n    return x + x\n"
+TEST = """
+import minidl_like
+
+
+def test_double():
+    assert minidl_like.double(2) == 4
+"""
+
+
+class Plain(mutations.Copy):
+    """A copy of one module and its test, without minidl."""
+
+    def __init__(self, folder):
+        self.root = folder
+        (folder / "minidl_like.py").write_text(FILE)
+        (folder / "test_double.py").write_text(TEST)
+
+
+@pytest.mark.slow
+def test_a_bug_is_caught_survives_or_breaks_the_import(tmp_path):
+    copy = Plain(tmp_path)
+
+    def verdict(new, test="test_double.py::test_double"):
+        bug = Mutation("double", "minidl_like.py", "x + x", new, test)
+        assert mutations.baseline(copy, [bug]) == {}
+        found = mutations.verdict(copy.pytest_with(bug))
+        assert (tmp_path / "minidl_like.py").read_text() == FILE
+        return found
+
+    assert verdict("x * 3") == "caught"
+    assert verdict("x * x") == "SURVIVED"
+    assert verdict("x +") == "BROKEN"
+
+
+@pytest.mark.slow
+def test_a_test_that_fails_or_skips_without_a_bug_proves_nothing(tmp_path):
+    copy = Plain(tmp_path)
+    (tmp_path / "test_double.py").write_text(
+        "import pytest\n\n\ndef test_red():\n    assert False\n\n\n"
+        "@pytest.mark.skip(reason='no')\ndef test_skip():\n    pass\n")
+    bugs = [Mutation(name, "minidl_like.py", "x + x", "x", f"test_double.py::{name}")
+            for name in ("test_red", "test_skip")]
+    useless = mutations.baseline(copy, bugs)
+    assert useless["test_double.py::test_skip"] == "skipped here"
+    assert useless["test_double.py::test_red"].startswith("fails without the bug")
