@@ -8,6 +8,7 @@ import pytest
 import minidl
 from minidl import nn
 from minidl.comm import simulate
+from minidl.comm.ledger import Ledger
 from minidl.nn import functional as F
 from minidl.parallel import DataParallel, average_gradients
 from tests.conftest import ranks
@@ -145,6 +146,64 @@ def failure(body, n_ranks=1):
     with pytest.raises(RuntimeError) as caught:
         simulate(n_ranks, body)
     return str(caught.value)
+
+
+class TwoDtypes(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fine, self.coarse = nn.Linear(3, 2).double(), nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.fine(x), self.coarse(x.astype(np.float32))
+
+
+@ranks(2, 3)
+def test_each_dtype_is_averaged_in_its_own_precision(t):
+    net, alone = TwoDtypes(), TwoDtypes()
+    model = DataParallel(net, t)
+    alone.load_state_dict(net.state_dict())
+    x = np.random.default_rng(t.rank).standard_normal((2, 3))
+    for m in (model, alone):
+        for out in m(x):
+            out.sum().backward()
+    average_gradients(t, alone.parameters(), n_samples=2)
+    for p, q in zip(net.parameters(), alone.parameters()):
+        assert p.grad.dtype == p.dtype
+        # each bucket is cut into chunks at its own places: a rounding of another order
+        bound = 4 * np.finfo(p.dtype).eps
+        np.testing.assert_allclose(p.grad, q.grad, rtol=bound, atol=bound)
+    model.close()
+
+
+@ranks(1, 2)
+def test_what_is_no_backward_sends_and_counts_nothing(t):
+    ledger = Ledger(t)
+    net = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+    model = DataParallel(net, ledger)
+    x = np.random.default_rng(t.rank).standard_normal((4, 3)).astype("f4")
+    ledger.reset()
+    for training in (False, True):
+        model.train(training)
+        with minidl.no_grad():
+            model(x)
+    assert ledger.rows == {}
+    model(x).sum().backward()
+    assert model.reducer.n_samples == 4
+    model.close()
+    ledger.reset()
+    net(x).sum().backward()  # an ordinary model again
+    assert ledger.rows == {}
+
+
+@ranks(2, 3)
+def test_an_error_under_no_sync_does_not_leave_it_on(t):
+    net = network()
+    model = DataParallel(net, t)
+    with pytest.raises(ZeroDivisionError), model.no_sync():
+        raise ZeroDivisionError
+    x, y = data(4, seed=t.rank)
+    F.cross_entropy(model(x), y).backward()
+    assert_equal_on_all_ranks(t, [p.grad for p in net.parameters()])
 
 
 def test_two_forwards_for_one_backward_are_refused():

@@ -250,6 +250,26 @@ def test_clipping_is_by_the_norm_of_all_shards(t, stage):
 
 @each_stage
 @ranks(1, 2, 3)
+def test_ranks_skip_together_and_squares_do_not_overflow(t, stage):
+    model = parallel(stage, half_net(), t)
+    optimizer = optim.use_master_weights(optim.SGD(model.shards(), lr=1.0))
+    scaler = amp.GradScaler(16.0, agree=model.on_any_rank, all_sum=model.sum_over_ranks)
+    scaler.scale(F.mse_loss(model(share(t, data(0))[0]), share(t, data(0))[1])).backward()
+    shards = [s for s in model.shards() if s.grad is not None]
+    for s in shards:
+        s.grad[...] = 300  # whose square passes float16's 65504
+    n_elems = model.sum_over_ranks(sum(s.numel() for s in shards))
+    assert model.grad_norm() == pytest.approx(300 * math.sqrt(n_elems), rel=1e-12)
+    if t.rank == t.size - 1:  # this rank alone sees it
+        next(s for s in shards if s.numel()).grad[0] = np.inf
+    before = [p.data.copy() for p in optimizer.parameters()]
+    assert not scaler.step(optimizer)
+    assert all((p.data == a).all() for p, a in zip(optimizer.parameters(), before, strict=True))
+    model.close()
+
+
+@each_stage
+@ranks(1, 2, 3)
 def test_a_scaler_clips_by_the_norm_of_all_shards(t, stage):
     """SGD with lr 1: the update is the clipped gradient, whose norm over all ranks is max_norm."""
     model = parallel(stage, half_net(), t)
