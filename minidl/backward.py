@@ -64,7 +64,7 @@ def leaf_uses(roots):
 
     for root in roots:
         if root.requires_grad:
-            visit(root if root.grad_fn is None else (root.grad_fn, root.slot))
+            visit(_edge(root))
     while stack:
         for edge in stack.pop().edges:
             visit(edge)
@@ -113,19 +113,23 @@ def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
     n_pushed = 0  # breaks ties of depth by order of arrival, the same on every run and rank
 
     def send(edge, g):
+        if isinstance(edge, tuple):
+            send_to_node(*edge, g)
+        elif each:
+            deposit(edge, g)
+        else:
+            send_to_leaf(edge, g)
+
+    def send_to_leaf(leaf, g):
+        if g is not None:
+            before = arriving.get(leaf)
+            arriving[leaf] = g if before is None else _add(before, g)
+        waiting[leaf] -= 1
+        if waiting[leaf] == 0 and leaf in arriving:
+            deposit(leaf, arriving.pop(leaf))
+
+    def send_to_node(node, slot, g):
         nonlocal n_pushed
-        if not isinstance(edge, tuple):
-            if each:
-                deposit(edge, g)
-                return
-            if g is not None:
-                before = arriving.get(edge)
-                arriving[edge] = g if before is None else _add(before, g)
-            waiting[edge] -= 1
-            if waiting[edge] == 0 and edge in arriving:
-                deposit(edge, arriving.pop(edge))
-            return
-        node, slot = edge
         if node not in arriving:
             arriving[node] = [None] * len(node.output_meta)
             heapq.heappush(heap, (-node.depth, n_pushed, node))
@@ -135,30 +139,15 @@ def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
             arriving[node][slot] = g if before is None else _add(before, g)
 
     for root, gradient in zip(roots, gradients):
-        g = _start(root, gradient)
-        send(root if root.grad_fn is None else (root.grad_fn, root.slot), g)
+        send(_edge(root), _start(root, gradient))
 
     while heap:
         _, _, node = heapq.heappop(heap)
         gys = arriving.pop(node)
         node._check()
-        for slot, tensor in node.__dict__.get("retained", {}).items():
-            if gys[slot] is not None:
-                before = tensor.grad
-                tensor.grad = gys[slot].copy() if before is None else _add(before, gys[slot])
-        if any(g is not None for g in gys):
-            for slot, (shape, dtype) in enumerate(node.output_meta):
-                if gys[slot] is None:
-                    gys[slot] = node.xp.zeros(shape, dtype)
-            gxs = node.backward(*gys)
-            gxs = gxs if isinstance(gxs, tuple) else (gxs,)
-            if ledger is not None:
-                ledger.backward(node, gxs)
-            if len(gxs) != len(node.edges):
-                raise RuntimeError(f"{type(node).__name__}.backward returned {len(gxs)} gradients "
-                                   f"for {len(node.edges)} inputs")
-        else:
-            gxs = (None,) * len(node.edges)
+        if node.retained:
+            _retain(node, gys)
+        gxs = _backward(node, gys, ledger)
         edges, saved = node.edges, node.saved
         if not retain_graph:
             node._saved = None
@@ -173,6 +162,37 @@ def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
                     gx = gx.copy()  # a leaf owns its gradient
             send(edge, gx)
         saved = gxs = gys = gx = None  # freed before the next node runs: it may be a recompute
+
+
+def _edge(tensor):
+    """What leads to a tensor: itself if it is a leaf, else (its Function, the slot there)."""
+    return tensor if tensor.grad_fn is None else (tensor.grad_fn, tensor.slot)
+
+
+def _backward(node, gys, ledger):
+    """What the node's backward returns for these gradients of its outputs, one for each edge: Nones
+    if no gradient has come to any output. Where it came to some, zeros take the others' places."""
+    missing = [slot for slot, g in enumerate(gys) if g is None]
+    if len(missing) == len(gys):
+        return (None,) * len(node.edges)
+    for slot in missing:
+        gys[slot] = node.xp.zeros(*node.output_meta[slot])
+    gxs = node.backward(*gys)
+    gxs = gxs if isinstance(gxs, tuple) else (gxs,)
+    if ledger is not None:
+        ledger.backward(node, gxs)
+    if len(gxs) != len(node.edges):
+        raise RuntimeError(f"{type(node).__name__}.backward returned {len(gxs)} gradients for "
+                           f"{len(node.edges)} inputs")
+    return gxs
+
+
+def _retain(node, gys):
+    """Add to the `grad` of the node's results that asked to keep theirs (Tensor.retain_grad)."""
+    for slot, tensor in node.retained.items():
+        if gys[slot] is not None:
+            before = tensor.grad
+            tensor.grad = gys[slot].copy() if before is None else _add(before, gys[slot])
 
 
 def _start(root, gradient):

@@ -61,6 +61,7 @@ class Function:
     promotes = None  # "same": inputs cast to one dtype; "float": and integers to float32
     arithmetic = True  # False: elements only move, so any dtype will do as it is (bf16.py)
     edges = ()
+    retained = {}  # slot -> Tensor whose `grad` is to be kept; replaced, never written into
     _saved = ()  # what `save` was given; a StandIn for what may be elsewhere by then
 
     @classmethod

@@ -137,7 +137,7 @@ class Tensor:
     def retain_grad(self):
         """Keep the gradient of this result, too, in `grad` (for looking at the graph)."""
         if self.grad_fn is not None:
-            self.grad_fn.__dict__.setdefault("retained", {})[self.slot] = self
+            self.grad_fn.retained = {**self.grad_fn.retained, self.slot: self}
 
     def detach(self):
         """The same array outside the graph."""
