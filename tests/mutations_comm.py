@@ -141,7 +141,7 @@ MUTATIONS = [
         "        self.out_free = start + seconds",
         "start = max(at, self.out_free)\n"
         "        self.out_free = at + seconds",
-        "tests/comm/test_links.py::test_a_port_serves_one_message_at_a_time",
+        "tests/comm/test_sim.py::test_a_sending_port_serves_one_message_at_a_time",
     ),
     Mutation(
         "bits are taken for bytes",
@@ -289,7 +289,7 @@ MUTATIONS = [
         "minidl/comm/window.py",
         "while theirs[0] < count:",
         "while theirs[0] != count:",
-        "tests/comm/test_window.py",
+        "tests/comm/test_window.py::test_a_peer_may_be_ahead",
     ),
     Mutation(
         "the count is written before the note",
@@ -300,14 +300,16 @@ MUTATIONS = [
         "        mine[0] = count\n"
         "        mine[1 + count % 2] = note\n"
         "        self._fence()\n",
-        "tests/comm/test_window.py",
+        "tests/comm/test_window.py"
+        "::test_data_and_note_are_in_memory_before_the_count_and_are_read_after_it",
     ),
     Mutation(
         "no fence before the count is written",
         "minidl/comm/window.py",
         "        self._fence()  # a processor may reorder: first the data and the note, ...\n",
         "",
-        "tests/comm/test_window.py",
+        "tests/comm/test_window.py"
+        "::test_data_and_note_are_in_memory_before_the_count_and_are_read_after_it",
     ),
     # -- cuts, collectives, all-reduces
     Mutation(
@@ -534,7 +536,7 @@ MUTATIONS = [
         "        start = sum(map(len, segments[i][:c]))\n"
         "        end = start + len(segments[i][c])\n"
         "        return [piece[start:end] for piece in halves[(turn + i) % 2]]",
-        "tests/comm/test_shared_memory.py",
+        "tests/comm/test_shared_memory.py::test_the_bits_are_those_of_the_naive_sum",
     ),
     Mutation(
         "each call begins with the first half of the window",
@@ -548,7 +550,7 @@ MUTATIONS = [
         "minidl/comm/shared_memory.py",
         "window.halves(x.dtype)[window.take_turns(1) % 2]",
         "window.halves(x.dtype)[0]",
-        "tests/comm/test_shared_memory.py",
+        "tests/comm/test_shared_memory.py::test_every_dtype_and_shape",
     ),
     Mutation(
         "each rank adds its own chunk first",
@@ -832,7 +834,7 @@ MUTATIONS = [
         "minidl/comm/waits.py",
         "return all(hopeless) if wait.any_of else any(hopeless)",
         "return any(hopeless) if wait.any_of else all(hopeless)",
-        "tests/comm/test_waits.py",
+        "tests/comm/test_waits.py::test_a_collective_waits_for_all_members",
     ),
     Mutation(
         "a rank that computes is suspected for its other thread",
@@ -964,6 +966,36 @@ MUTATIONS = [
         "tests/parallel/test_data_parallel.py::test_running_statistics_are_rank_0s",
     ),
     Mutation(
+        "an error under no_sync leaves it on",
+        "minidl/parallel/data_parallel.py",
+        "        try:\n"
+        "            yield\n"
+        "        finally:\n"
+        "            self.syncing = True\n",
+        "        yield\n"
+        "        self.syncing = True\n",
+        "tests/parallel/test_data_parallel_backward.py"
+        "::test_an_error_under_no_sync_does_not_leave_it_on",
+    ),
+    Mutation(
+        "evaluation broadcasts its buffers",
+        "minidl/parallel/data_parallel.py",
+        "if self.training and self.broadcast_buffers and is_grad_enabled():",
+        "if self.broadcast_buffers:",
+        "tests/parallel/test_data_parallel_backward.py"
+        "::test_what_is_no_backward_sends_and_counts_nothing",
+    ),
+    Mutation(
+        "a forward under no_grad counts its samples",
+        "minidl/parallel/data_parallel.py",
+        "        if is_grad_enabled():\n"
+        "            if n_samples is None",
+        "        if True:\n"
+        "            if n_samples is None",
+        "tests/parallel/test_data_parallel_backward.py"
+        "::test_what_is_no_backward_sends_and_counts_nothing",
+    ),
+    Mutation(
         "uneven shares have a plain mean",
         "minidl/parallel/bucket.py",
         "buffer *= buffer.dtype.type(n_samples * n / n_total)",
@@ -1023,7 +1055,8 @@ MUTATIONS = [
         "minidl/parallel/bucket.py",
         "        self.rebuilt = True\n",
         "",
-        "tests/parallel/test_bucket.py",
+        "tests/parallel/test_bucket.py"
+        "::test_messages_and_bytes_are_the_rings_for_the_header_and_each_bucket",
     ),
     Mutation(
         "buckets are cut anew though a rank left out some parameters",
@@ -1032,6 +1065,23 @@ MUTATIONS = [
         "(n_users > 0).all()",
         "tests/parallel/test_data_parallel_backward.py"
         "::test_ranks_may_come_to_their_layers_in_another_order_or_to_fewer",
+    ),
+    Mutation(
+        "hooks stay after close",
+        "minidl/parallel/bucket.py",
+        "        for remove in self.remove_hooks:\n"
+        "            remove()\n",
+        "",
+        "tests/parallel/test_data_parallel_backward.py"
+        "::test_what_is_no_backward_sends_and_counts_nothing",
+    ),
+    Mutation(
+        "a bucket mixes dtypes",
+        "minidl/parallel/bucket.py",
+        "flat.by_dtype(params)",
+        "{None: params}",
+        "tests/parallel/test_data_parallel_backward.py"
+        "::test_each_dtype_is_averaged_in_its_own_precision",
     ),
     Mutation(
         "what a block holds of a tensor is counted from the block",
@@ -1091,7 +1141,7 @@ MUTATIONS = [
         "        self.step = -1\n",
         "        super().expect(used, n_samples)\n"
         "        self.step = 1\n",
-        "tests/parallel/test_zero.py",
+        "tests/parallel/test_zero_costs.py::test_traffic_is_the_formula",
     ),
     Mutation(
         "a unit that was fetched for nothing comes with old weights",
@@ -1174,7 +1224,7 @@ MUTATIONS = [
         "minidl/parallel/offload.py",
         "                down.append(coming[-1])  # it",
         "                # it",
-        "tests/parallel/test_offload.py",
+        "tests/parallel/test_offload.py::test_a_delayed_update_is_adam_with_gradients_one_step_old",
     ),
     Mutation(
         "a gradient is copied before it is computed",
@@ -1217,6 +1267,27 @@ MUTATIONS = [
         "return float(ring.all_reduce(self.t, np.array([float(x)]))[0])",
         "return float(x)",
         "tests/parallel/test_offload.py::test_all_ranks_clip_by_the_norm_of_all_their_gradients",
+    ),
+    Mutation(
+        "ranks do not agree to skip",
+        "minidl/parallel/zero1.py",
+        "return bool(ring.all_reduce(self.t, np.array([bool(flag)]), np.logical_or)[0])",
+        "return bool(flag)",
+        "tests/parallel/test_zero.py::test_ranks_skip_together_and_squares_do_not_overflow",
+    ),
+    Mutation(
+        "squares of float16 gradients overflow",
+        "minidl/parallel/zero1.py",
+        "np.square(s.grad, dtype=np.float64)",
+        "np.square(s.grad)",
+        "tests/parallel/test_zero.py::test_ranks_skip_together_and_squares_do_not_overflow",
+    ),
+    Mutation(
+        "weights that were not gathered are used",
+        "minidl/parallel/zero1.py",
+        "return self.gathered != self.shard.version",
+        "return False",
+        "tests/parallel/test_zero_use.py::test_forgetting_to_gather_is_an_error",
     ),
     Mutation(
         "the bound of staleness is one too small",
@@ -1278,7 +1349,7 @@ MUTATIONS = [
         "minidl/parallel/param_worker.py",
         "header = np.array([kind, self.versions[server], n_samples, len(ids)], np.int64)",
         "header = np.array([kind, self.versions[0], n_samples, len(ids)], np.int64)",
-        "tests/parallel/test_param_server.py",
+        "tests/parallel/test_param_server.py::test_async_has_the_bits_of_a_replay_of_its_log",
     ),
     Mutation(
         "differences are not divided among the workers",
@@ -1332,7 +1403,8 @@ MUTATIONS = [
         "    while rest:\n"
         "        rest = rest[os.write(file, rest):]\n",
         "    os.write(file, rest)\n",
-        "tests/test_snapshot.py",
+        "tests/test_snapshot_crashes.py"
+        "::test_a_crash_at_any_call_leaves_the_previous_snapshot_or_the_new_one",
     ),
     Mutation(
         "one snapshot too few is kept",
