@@ -67,8 +67,8 @@ MUTATIONS = [
     Mutation(
         "a leaf is deposited with every gradient that reaches it",
         "minidl/backward.py",
-        "if waiting[edge] == 0 and edge in arriving:",
-        "if edge in arriving:",
+        "if waiting[leaf] == 0 and leaf in arriving:",
+        "if leaf in arriving:",
         "tests/test_backward.py::test_on_grad_ready_fires_once_per_leaf_as_soon_as_it_is_complete",
     ),
     Mutation(
