@@ -45,6 +45,9 @@ def simulate(n, fn, *args, alpha=None, beta=None, links=None, rendezvous_bytes=N
     rendezvous_bytes   a send of more bytes completes only once its receive is posted, as MPI's
                        large messages do; None: every send completes by itself
 
+    A rank begins as a new process does: `no_grad`, `use_fused` and the random numbers' seed around
+    this call are not its own; set them in `fn`.
+
     Raises scheduler.RankFailed (from the rank's exception) or scheduler.Deadlock. A message that
     nobody received is an error too.
     """
