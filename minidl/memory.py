@@ -23,13 +23,16 @@ Test: tests/test_memory.py   Prediction: memory_predict.py   Tutorial: tutorials
 """
 
 import weakref
-from collections import Counter
+from collections import Counter, namedtuple
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 STATES = ("parameters", "gradients", "master weights", "optimizer")
 KINDS = (*STATES, "communication", "inputs", "activations", "temporary")
 RANK = {kind: i for i, kind in enumerate(KINDS)}
+
+# A buffer that is held: its kind, its bytes, which op and module it came from, its number.
+Held = namedtuple("Held", "kind n_bytes op module number")
 
 recording = ContextVar("minidl.memory.recording", default=None)
 
@@ -118,7 +121,7 @@ class Ledger:
 
     def __init__(self, model, optimizer, communication):
         self.watched = model, optimizer, communication
-        self.live = {}  # id of buffer -> (kind, bytes, op, module, number)
+        self.live = {}  # id of buffer -> Held
         self.now = Counter(dict.fromkeys(KINDS, 0))
         self.timeline, self.events, self.kinds = [], [], []
         self.peak_bytes = -1
@@ -181,34 +184,35 @@ class Ledger:
         owner = buffer_of(array)
         key = id(owner)
         if key in self.live:
-            old, n_bytes, *origin = self.live[key]
-            if kind != "inputs" and RANK[kind] < RANK[old]:  # saved now; or a gradient, arrived
-                self.live[key] = kind, n_bytes, *origin
-                self.kinds[origin[-1]] = kind
-                self.now[old] -= n_bytes
-                self.now[kind] += n_bytes
+            held = self.live[key]
+            if kind != "inputs" and RANK[kind] < RANK[held.kind]:  # saved now; a gradient, arrived
+                self.live[key] = held._replace(kind=kind)
+                self.kinds[held.number] = kind
+                self.now[held.kind] -= held.n_bytes
+                self.now[kind] += held.n_bytes
             return
         try:
-            self._references[key] = weakref.ref(owner, lambda _: self._freed(key, op))
+            self._references[key] = weakref.ref(owner, lambda _: self._freed(key))
         except TypeError:  # memory of a kind that cannot be followed: not counted
             return
-        self.live[key] = kind, owner.nbytes, op, self.modules[-1], len(self.kinds)
-        self.events.append((len(self.kinds), owner.nbytes))
+        number = len(self.kinds)
+        self.live[key] = Held(kind, owner.nbytes, op, self.modules[-1], number)
+        self.events.append((number, owner.nbytes))
         self.kinds.append(kind)
         self.now[kind] += owner.nbytes
 
-    def _freed(self, key, op):
-        kind, n_bytes, *_, number = self.live.pop(key)
-        self.events.append((number, 0))
-        self.now[kind] -= n_bytes
+    def _freed(self, key):
+        held = self.live.pop(key)
+        self.events.append((held.number, 0))
+        self.now[held.kind] -= held.n_bytes
         del self._references[key]
-        self._write(f"{op} freed")
+        self._write(f"{held.op} freed")
 
     def _write(self, label):
         total = self.now.total()
         if total > self.peak_bytes:
             self.peak_bytes, self.peak_at = total, len(self.timeline)
-            self._at_peak = [row for row in self.live.values() if row[0] == "activations"]
+            self._at_peak = [held for held in self.live.values() if held.kind == "activations"]
         self.timeline.append((label, dict(self.now)))
 
     def close(self):
@@ -227,16 +231,16 @@ class Ledger:
 
     def by_op(self):
         """{op: bytes} of the activations at the peak, largest first."""
-        return self._grouped(2)
+        return self._grouped("op")
 
     def by_module(self):
         """{module's name: bytes} of the activations at the peak, largest first."""
-        return self._grouped(3)
+        return self._grouped("module")
 
-    def _grouped(self, column):
+    def _grouped(self, origin):
         sums = Counter()
-        for row in self._at_peak:
-            sums[row[column]] += row[1]
+        for held in self._at_peak:
+            sums[getattr(held, origin)] += held.n_bytes
         return dict(sums.most_common())
 
     def report(self):

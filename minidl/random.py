@@ -12,6 +12,7 @@ NumPy carries the same cipher in C (np.random.Philox), which does the work here.
 Test: tests/test_random.py (the paper's known answers, a plain-Python Philox)
 """
 
+import math
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -102,10 +103,7 @@ def _as_shape(shape):
 
 
 def _numel(shape):
-    n = 1
-    for d in shape:
-        n *= int(d)
-    return n
+    return math.prod(int(n) for n in shape)
 
 
 # The default generator belongs to the context, not to the module: each simulated rank (a greenlet

@@ -1284,7 +1284,7 @@ MUTATIONS = [
     Mutation(
         "freed bytes stay in the books",
         "minidl/memory.py",
-        "        self.now[kind] -= n_bytes\n"
+        "        self.now[held.kind] -= held.n_bytes\n"
         "        del",
         "        del",
         "tests/test_memory.py::test_the_recorded_peak_is_what_python_allocates",
@@ -1299,8 +1299,8 @@ MUTATIONS = [
     Mutation(
         "an input that is saved stays an input",
         "minidl/memory.py",
-        'if kind != "inputs" and RANK[kind] < RANK[old]:',
-        "if RANK[kind] > RANK[old]:",
+        'if kind != "inputs" and RANK[kind] < RANK[held.kind]:',
+        "if RANK[kind] > RANK[held.kind]:",
         "tests/test_memory.py::test_activations_are_the_saved_bytes_by_op_and_by_module",
     ),
     Mutation(

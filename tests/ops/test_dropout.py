@@ -65,6 +65,11 @@ def test_ends_of_the_range():
             F.dropout(x, p)
 
 
+def test_integers_are_refused():
+    with pytest.raises(TypeError, match="^dropout: wants floating numbers, got int64"):
+        F.dropout(minidl.tensor([1, 2]))
+
+
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
 def test_keeps_the_dtype(dtype):
     assert F.dropout(ones(5, dtype=dtype), 0.5).dtype == np.dtype(dtype)
