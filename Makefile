@@ -34,11 +34,6 @@ lint: $(VENV)/test.stamp ## check style, imports and likely bugs
 	@$(BIN)/python -m flake8 .
 	@$(BIN)/python -m isort --check-only --diff --quiet .
 
-# A script that says `mpirun -n N` in its header runs on N ranks, any other in one process.
-run_each = for f in $(1); do n=$$(sed -n 's/.*mpirun -n \([0-9][0-9]*\).*/\1/p' "$$f" | head -n 1); \
-	  printf '\n== %s%s\n' "$$f" "$${n:+ on $$n ranks}"; \
-	  if [ -n "$$n" ]; then $(RUN) -n "$$n" "$$f"; else $(BIN)/python "$$f"; fi || exit 1; done
-
 tutorials: $(VENV)/demo.stamp ## run every numbered tutorial, and print all their tables as one; pictures land in out/
 	@$(BIN)/python tutorials/run_all.py $(ARGS)
 
