@@ -69,10 +69,11 @@ def test_an_error_is_raised_by_wait_and_ends_the_later_jobs(t):
 @ranks(1, 2)
 def test_closing_waits_refuses_more_and_raises_what_nobody_saw(t):
     background = Background(t)
-    x = np.array([1])
+    x, y = np.array([1]), np.array([1])
     background.submit(ring.all_reduce, x)
+    background.submit(ring.all_reduce, y)
     background.close()
-    assert x == t.size
+    assert x == y == t.size
     with pytest.raises(RuntimeError, match="closed"):
         background.submit(ring.all_reduce, x)
 

@@ -76,6 +76,8 @@ def test_subgroups_count_in_the_same_ledger_by_world_rank(t):
         assert group.count() == ledger.count()
     else:
         assert group is None and ledger.count() == Count()
+    ledger.reset()  # of the subgroups, too
+    assert ledger.count() == Count()
 
 
 @ranks(4, mpi=False)

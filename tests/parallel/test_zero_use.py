@@ -35,6 +35,25 @@ def test_a_state_goes_into_another_stage_and_back(t, stage):
         np.testing.assert_allclose(got[name], want[name], rtol=1e-4, atol=1e-4, err_msg=name)
 
 
+@pytest.mark.parametrize("stay_below", [0, 1000])
+@ranks(1, 3)
+def test_a_state_of_stage_3_is_what_it_was_when_it_was_taken(t, stay_below):
+    model = Zero3(net(), t, stay_below=stay_below)
+    state = model.state_dict()
+    before = {name: array.copy() for name, array in state.items()}
+    train(model, t, n_steps=1)
+    assert_same_bits(state, before)
+
+
+@ranks(1, 3)
+def test_after_a_forward_without_a_backward_all_units_are_away(t):
+    model = Zero3(net(), t)
+    with minidl.no_grad():
+        model.eval()(minidl.tensor(data(0)[0]))
+    assert all(unit.weights is None and unit.coming is None for unit in model.reducer.buckets)
+    model.close()
+
+
 @each_stage
 @ranks(1, 3)
 def test_at_home_is_the_whole_module(t, stage):
