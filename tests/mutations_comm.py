@@ -740,6 +740,14 @@ MUTATIONS = [
         "tests/comm/test_ledger.py::test_counts_by_the_line_of_the_users_code",
     ),
     Mutation(
+        "reset forgets the subgroups",
+        "minidl/comm/ledger.py",
+        "        for counts in self._book.groups.values():\n"
+        "            counts.clear()\n",
+        "        self._counts.clear()\n",
+        "tests/comm/test_ledger.py::test_subgroups_count_in_the_same_ledger_by_world_rank",
+    ),
+    Mutation(
         "all ranks are one process of the trace",
         "minidl/timeline.py",
         '"ph": "X", "pid": rank',
@@ -783,6 +791,13 @@ MUTATIONS = [
         "        self._submitted.wait()  # no",
         "        # no",
         "tests/comm/test_background.py::test_a_modelled_job_does_not_start_before_it_was_submitted",
+    ),
+    Mutation(
+        "close() waits for the first job alone",
+        "minidl/comm/background.py",
+        "self._last = job",
+        "self._last = self._last or job",
+        "tests/comm/test_background.py::test_closing_waits_refuses_more_and_raises_what_nobody_saw",
     ),
     Mutation(
         "a served call that waits serves nobody",
@@ -1176,6 +1191,30 @@ MUTATIONS = [
         "tests/parallel/test_zero_costs.py::test_small_units_stay",
     ),
     Mutation(
+        "stay_below looks at one parameter",
+        "minidl/parallel/zero3.py",
+        "sum(p.numel() for p in group) <= stay_below",
+        "min(p.numel() for p in group) <= stay_below",
+        "tests/parallel/test_zero_costs.py::test_small_units_stay",
+    ),
+    Mutation(
+        "a forward under no_grad keeps the root at home",
+        "minidl/parallel/zero3.py",
+        "        else:\n"
+        "            for unit in self.root:\n"
+        "                unit.leave()\n",
+        "",
+        "tests/parallel/test_zero_use.py"
+        "::test_after_a_forward_without_a_backward_all_units_are_away",
+    ),
+    Mutation(
+        "a state is views of what training overwrites",
+        "minidl/parallel/zero3.py",
+        "name: array.copy() for",
+        "name: array for",
+        "tests/parallel/test_zero_use.py::test_a_state_of_stage_3_is_what_it_was_when_it_was_taken",
+    ),
+    Mutation(
         "the latency occupies the link",
         "minidl/parallel/lanes.py",
         "self.free[lane] = start + seconds\n",
@@ -1345,6 +1384,15 @@ MUTATIONS = [
         "::test_every_reply_is_waited_for_and_its_weights_are_kept_until_then",
     ),
     Mutation(
+        "a failed server leaves its workers waiting",
+        "minidl/parallel/param_server.py",
+        "            for worker in self.clocks:\n"
+        '                self._refuse(worker, f"it failed: {type(error).__name__}: {error}")\n',
+        "",
+        "tests/parallel/test_param_failures.py"
+        "::test_a_failed_server_refuses_everybody_by_name_and_reason",
+    ),
+    Mutation(
         "pushes name the version of server 0",
         "minidl/parallel/param_worker.py",
         "header = np.array([kind, self.versions[server], n_samples, len(ids)], np.int64)",
@@ -1379,6 +1427,20 @@ MUTATIONS = [
         "read(where, low - start, high - start)",
         "read(where, low - first, high - first)",
         "tests/parallel/test_regions.py::test_overlap_finds_what_was_cut_in_another_way",
+    ),
+    Mutation(
+        "what all ranks have is written by each",
+        "minidl/parallel/regions.py",
+        "            values = values[first:end]\n",
+        "            first, end = 0, region.end\n",
+        "tests/test_snapshot.py::test_ranks_write_as_much_as_each_other",
+    ),
+    Mutation(
+        "nobody writes the buffers",
+        "minidl/parallel/regions.py",
+        "(0, end if rank == 0 else 0)",
+        "(0, 0)",
+        "tests/test_snapshot.py::test_any_stage_on_any_number_of_ranks_loads_it",
     ),
     Mutation(
         "the name is on the disk before the bytes",
