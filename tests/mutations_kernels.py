@@ -880,4 +880,19 @@ MUTATIONS = [
         "pass",
         "tests/cuda/test_source.py::test_the_form_follows_calls_but_not_mere_neighbours",
     ),
+    Mutation(
+        "the guards of the check form are too narrow",
+        "minidl/cuda/arena.py",
+        "offset = r.offset + r.n_bytes + max(GUARD, r.n_bytes)",
+        "offset = r.offset + r.n_bytes",
+        "tests/cuda/test_check.py::test_what_lies_beside_an_array_is_no_other_array",
+    ),
+    Mutation(
+        "an access that ends past its array is inside",
+        "kernels/host/check.cpp",
+        "if (address + size <= regions[r].begin + regions[r].bytes)",
+        "if (address <= regions[r].begin + regions[r].bytes)",
+        "tests/cuda/test_check.py::"
+        "test_an_access_that_begins_inside_an_array_and_ends_outside_is_found",
+    ),
 ]

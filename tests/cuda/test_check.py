@@ -151,6 +151,35 @@ def test_rounding_of_float_atomics_is_a_warning():
 # ---- arrays ----
 
 
+FAR = """
+extern "C" __global__ void far(float* out, const float* x, int n, int distance) {
+  int i = threadIdx.x;
+  if (i < n) out[i] = x[i + distance];
+}
+extern "C" __global__ void pairs(float* out, const float* x, int n) {
+  int i = threadIdx.x;
+  if (i < n) out[i] = *(const double*)(x + 2 * i) > 0;
+}
+"""
+
+
+@pytest.mark.parametrize("distance", [1, 1024, 4096, -1])  # also one page further, and four
+def test_what_lies_beside_an_array_is_no_other_array(distance, tmp_path):
+    file = tmp_path / "far.cu"
+    file.write_text(FAR)
+    args = np.zeros(32, np.float32), floats(32), 32, distance
+    report = cuda.check(file, 1, 32, args, name="far")
+    assert report.errors and {f.kind for f in report.errors} == {"out of bounds"}
+
+
+def test_an_access_that_begins_inside_an_array_and_ends_outside_is_found(tmp_path):
+    file = tmp_path / "pairs.cu"
+    file.write_text(FAR)
+    args = np.zeros(32, np.float32), floats(63), 32  # of the last pair there is half
+    report = cuda.check(file, 1, 32, args, name="pairs")
+    assert report.errors and {f.kind for f in report.errors} == {"out of bounds"}
+
+
 def test_arrays_that_overlap_stay_one():
     """In place, and two views of one array: the copies overlap as the arrays do."""
     x = floats(100)
