@@ -55,7 +55,7 @@ def recompute(fn, *inputs, keep=None, **options):
 def recompute_sequential(layers, x, segments, keep=None):
     """layers[-1](...layers[0](x)), each segment of it recomputed.
 
-    segments: how many (as equal as can be; the first ones longer by a layer), or a list of
+    segments: how many (as equal as can be: their lengths differ by one layer at most), or a list of
     (start, stop, recomputed) as `recompute_plan.plan` makes it."""
     layers = list(layers)
     if isinstance(segments, int):

@@ -146,10 +146,10 @@ def baseline(copy, mutations):
     for _, together in groupby(tests, key=lambda test: test.split("::")[0]):
         together = list(together)
         run = copy.pytest(together)
-        if run.status or run.skipped:
+        if run.status != 0 or run.skipped:
             for test in together:
                 run = copy.pytest([test])
-                if run.status:
+                if run.status != 0:
                     useless[test] = "fails without the bug:\n" + run.output
                 elif not run.passed:
                     useless[test] = "skipped here"

@@ -122,6 +122,15 @@ def test_a_bug_is_caught_survives_or_breaks_the_import(tmp_path):
     assert verdict("x +") == "BROKEN"
 
 
+def test_a_test_that_does_not_end_without_a_bug_proves_nothing(tmp_path, monkeypatch):
+    copy, test = Plain(tmp_path), "test_double.py::test_double"
+    endless = mutations.Run(None, False, False, "", "no end")
+    monkeypatch.setattr(copy, "pytest", lambda tests: endless)
+    bug = Mutation("double", "minidl_like.py", "x + x", "x", test)
+    assert "no end" in mutations.baseline(copy, [bug])[test]
+    assert mutations.verdict(endless) == "HANGS"
+
+
 @pytest.mark.slow
 def test_a_test_that_fails_or_skips_without_a_bug_proves_nothing(tmp_path):
     copy = Plain(tmp_path)
