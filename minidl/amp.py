@@ -82,7 +82,7 @@ def initialize(model, optimizer, opt_level="O1", loss_scale=None, dtype=np.float
     if opt_level == "O2":
         use_master_weights(optimizer)
     if loss_scale is not None:
-        scaler = GradScaler(loss_scale, growth_interval=1 << 62, backoff_factor=0.5)
+        scaler = GradScaler(loss_scale, min_scale=loss_scale, max_scale=loss_scale)
     else:
         scaler = GradScaler(enabled=opt_level in ("O1", "O2") and np.dtype(dtype) == np.float16)
     return model, optimizer, scaler

@@ -41,11 +41,16 @@ def numeric_gradient(fn, inputs, index, cotangents, h=STEP):
 
 
 def gradcheck(fn, *inputs, atol=1e-8, rtol=1e-6, h=STEP, seed=0):
-    """Compare backward of `fn` with central differences, for every element of every input.
+    """Compare backward of `fn` with central differences, for every element of every float64 input.
 
-    inputs: float64 arrays or Tensors (others are passed to fn as they are).
+    inputs: arrays or Tensors, one in float64 at least; others are passed to fn as they are.
     Returns the largest |analytic - numeric| / (1 + |numeric|); GradcheckError names the element
     where |analytic - numeric| > atol + rtol * |numeric|."""
+    checked = [k for k, x in enumerate(inputs) if _is_float64(x)]
+    if not checked:
+        given = ", ".join(str(getattr(x, "dtype", type(x).__name__)) for x in inputs)
+        raise ValueError("gradcheck wants a float64 array among its inputs, got "
+                         f"{given or 'none'}; cast with .astype(np.float64)")
     inputs = [
         Tensor(np.array(x, dtype=np.float64, order="C"), requires_grad=True)
         if _is_float64(x) else x for x in inputs
@@ -57,9 +62,8 @@ def gradcheck(fn, *inputs, atol=1e-8, rtol=1e-6, h=STEP, seed=0):
     reached = [(y, c) for y, c in zip(outputs, cotangents) if y.requires_grad]
     walk([y for y, _ in reached], [c for _, c in reached], deposit=found.__setitem__)
     worst = 0.0
-    for k, x in enumerate(inputs):
-        if not isinstance(x, Tensor) or not x.requires_grad:
-            continue
+    for k in checked:
+        x = inputs[k]
         numeric = numeric_gradient(fn, inputs, k, cotangents, h)
         analytic = np.asarray(found.get(x, np.zeros(x.shape)))
         error = np.abs(analytic - numeric)

@@ -309,3 +309,14 @@ def test_autocast_inside_data_parallel_and_agreed_skips():
 
     results = simulate(2, body)
     assert results[0] == results[1] and results[0][0] == [True, False, True]
+
+
+def test_a_loss_scale_that_is_given_stays_after_overflows_and_good_steps():
+    model = nn.Linear(2, 1, generator=minidl.Generator(0))
+    model, optimizer, scaler = amp.initialize(model, optim.SGD(model.parameters()), "O1", 128.0)
+    for factor in (1.0, np.inf, 1.0):
+        scaler.scale(model(minidl.ones(1, 2)).sum() * factor).backward()
+        assert scaler.step(optimizer) == (factor == 1.0)
+        scaler.update()
+        optimizer.zero_grad()
+        assert scaler.get_scale() == 128

@@ -94,3 +94,8 @@ def test_the_step_balances_its_two_errors():
 
 def test_inputs_without_elements():
     assert gradcheck(lambda x: x * x, np.zeros((0, 3))) == 0
+
+
+def test_a_check_of_nothing_is_an_error():
+    with pytest.raises(ValueError, match="wants a float64 array .* got float32"):
+        gradcheck(cube(lambda x: 0 * x), X.astype(np.float32))
