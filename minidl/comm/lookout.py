@@ -20,7 +20,7 @@ To end means: the report on stderr, then MPI_Abort. A rank that leaves in peace 
 last counters, so that those who still wait for it are known to wait in vain. The lowest rank
 concerned reports, others if it cannot. The threads are daemons and keep no process alive.
 
-Test: tests/mpi/test_watch_mpi.py   Used by: watch.py
+Test: tests/comm/test_lookout.py, tests/mpi/test_watch_mpi.py   Used by: watch.py
 """
 
 import atexit

@@ -10,7 +10,7 @@ closes its sockets, which others see at once.
 On one host it listens on the loopback alone. Every line carries a token of the job, drawn at
 random, so that other programs are not answered; it travels over MPI first.
 
-Test: tests/mpi/test_watch_mpi.py
+Test: tests/comm/test_side_channel.py, tests/mpi/test_watch_mpi.py
 """
 
 import contextlib

@@ -17,7 +17,7 @@ wait raises SizeMismatch.
 the memory is plain arrays and a signal an empty message, so that the modelled clock and the
 deadlock report know of it.
 
-Test: tests/comm/test_shared_memory.py   Used by: shared_memory.py
+Test: tests/comm/test_window.py, test_shared_memory.py   Used by: shared_memory.py
 """
 
 import os
