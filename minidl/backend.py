@@ -65,6 +65,20 @@ def same_memory(a, b):
     return base_a is b or base_b is a or (base_a is not None and base_a is base_b)
 
 
+def is_device(name):
+    """Whether a user who writes this means a device: 'cpu', 'cuda' or 'cuda:<index>'."""
+    return isinstance(name, str) and name.partition(":")[0] in ("cpu", "cuda")
+
+
+def as_dtype(name):
+    """The NumPy dtype of this name; what is meant to be a device comes here too, if misspelt."""
+    try:
+        return np.dtype(name)
+    except TypeError:
+        raise TypeError(f"{name!r} is neither a dtype, such as 'float16', nor a device: 'cpu', "
+                        "'cuda' or 'cuda:<index>'") from None
+
+
 def to_device(array, device):
     """`array` on `device` ('cpu', 'cuda' or 'cuda:i'); the same object if it is there already."""
     if device == "cpu":

@@ -258,7 +258,9 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=False):
     inputs = _list(inputs)
     for x in inputs:
         if not (x.is_leaf and x.requires_grad):
-            raise ValueError("grad wants leaves that require a gradient as its inputs")
+            raise ValueError("grad wants leaves that require a gradient as its inputs, got "
+                             + (f"a result of {x.grad_fn}; for results call retain_grad() and "
+                                "backward()" if x.grad_fn else "one with requires_grad=False"))
     grad_outputs = [None] * len(outputs) if grad_outputs is None else _list(grad_outputs)
     found = {}
     walk(outputs, grad_outputs, retain_graph, found.__setitem__)

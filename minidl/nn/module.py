@@ -180,11 +180,12 @@ class Module:
 
     def to(self, target):
         """Move to a device ('cpu', 'cuda:0') or cast floating state to a dtype, in place."""
+        dtype = None if backend.is_device(target) else backend.as_dtype(target)
         for t in [*self.parameters(), *self.buffers()]:
-            if isinstance(target, str) and target.startswith(("cpu", "cuda")):
-                t.data = Tensor(t.data).to(target).data
+            if dtype is None:
+                t.data = backend.to_device(t.data, target)
             elif backend.is_floating(t.dtype):
-                t.data = t.data.astype(np.dtype(target))
+                t.data = t.data.astype(dtype)
             t.grad = None
         return self
 

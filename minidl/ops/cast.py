@@ -56,10 +56,10 @@ def to(input, *args, dtype=None, device=None, copy=False):
     for arg in args:
         if isinstance(arg, Tensor):
             dtype, device = arg.dtype, arg.device
-        elif isinstance(arg, str) and arg.partition(":")[0] in ("cpu", "cuda"):
+        elif backend.is_device(arg):
             device = arg
-        else:
-            dtype = arg
+        elif arg is not None:
+            dtype = backend.as_dtype(arg)
     result = input
     if dtype is not None and input.dtype != dtype:
         if backend.is_floating(dtype):

@@ -18,9 +18,11 @@ class SGD(Optimizer):
     def __init__(self, params, lr=1e-3, momentum=0.0, dampening=0.0, weight_decay=0.0,
                  nesterov=False):
         if nesterov and (momentum <= 0 or dampening != 0):
-            raise ValueError("nesterov needs momentum > 0 and dampening = 0")
+            raise ValueError("nesterov needs momentum > 0 and dampening = 0, got momentum "
+                             f"{momentum}, dampening {dampening}")
         if min(lr, momentum, weight_decay) < 0:
-            raise ValueError("lr, momentum and weight_decay must not be negative")
+            raise ValueError("lr, momentum and weight_decay must not be negative, got "
+                             f"{lr}, {momentum}, {weight_decay}")
         super().__init__(params, dict(lr=lr, momentum=momentum, dampening=dampening,
                                       weight_decay=weight_decay, nesterov=nesterov))
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import minidl
+from minidl import nn
 
 
 @pytest.mark.parametrize("method, dtype", [
@@ -40,6 +41,12 @@ def test_to_takes_dtypes_devices_and_tensors_in_any_order():
     assert x.to(minidl.zeros(1, dtype=np.float64)).dtype == np.float64
     copy = x.to(np.float32, copy=True)
     assert copy is not x and not np.shares_memory(copy._data, x._data)
+
+
+@pytest.mark.parametrize("thing", [minidl.ones(2), nn.Linear(2, 1)])
+def test_what_is_neither_dtype_nor_device_is_named(thing):
+    with pytest.raises(TypeError, match="'gpu' is neither a dtype, .* nor a device: 'cpu', 'cuda'"):
+        thing.to("gpu")
 
 
 def test_clone_is_recorded():
