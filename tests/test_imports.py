@@ -17,14 +17,14 @@ ANYTHING = None
 ENGINE = "function tensor backward random backend"
 MAY_IMPORT = {
     "backend": "",
-    "random": "backend",
+    "random": "",
     "bf16": "backend",
-    "memory": "backend",
+    "memory": "",
     "memory_predict": "memory amp nn tensor backward random",
     "timeline": "",
-    "backward": "backend memory random tensor",  # tensor.backward calls its loop
-    "tensor": "backward memory random backend",  # not function: an op makes a tensor, not it an op
-    "function": "tensor backward memory random bf16 backend",
+    "backward": "memory backend",  # it knows tensors and nodes by their attributes
+    "tensor": "backward backend",  # not function: an op makes a tensor, not it an op
+    "function": "tensor backward memory bf16 backend",
     "gradcheck": ENGINE,
     "ops": ENGINE,
     "creation": f"ops {ENGINE}",
