@@ -7,6 +7,7 @@ only when somebody names a CUDA device.      Test: tests/test_backend.py
 """
 
 import sys
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -89,20 +90,21 @@ def to_device(array, device):
     kind, _, index = str(device).partition(":")
     if kind != "cuda" or not (index or "0").isdigit():
         raise ValueError(f"device must be 'cpu', 'cuda' or 'cuda:<index>', got {device!r}")
-    cupy = _import_cupy()
+    with optional("a CUDA device, to match its driver", "cuda12", "cuda13"):
+        import cupy
     with cupy.cuda.Device(int(index or 0)):
         return cupy.asarray(array)
 
 
-def _import_cupy():
+@contextmanager
+def optional(what, *extras):
+    """`with optional("ranks as processes", "mpi"): import ...`: an import of what comes with these
+    extras of setup.cfg. Raises ImportError, naming them, where it is not installed."""
     try:
-        import cupy
+        yield
     except ImportError as error:
-        raise ImportError(
-            "a CUDA device needs CuPy, which is not installed: "
-            "pip install 'minidl[cuda12]' or 'minidl[cuda13]', to match your driver"
-        ) from error
-    return cupy
+        ways = " or ".join(f"pip install 'minidl[{extra}]'" for extra in extras)
+        raise ImportError(f"{what}: {error.name} is not installed: {ways}") from error
 
 
 def accumulate_dtype(dtype):

@@ -34,11 +34,8 @@ WIDE = np.dtype(np.float32)
 
 def dtype():
     """minidl.bfloat16, a NumPy dtype; an ImportError with the remedy where it is not installed."""
-    try:
+    with backend.optional("bfloat16, which NumPy does not have", "bfloat16"):
         import ml_dtypes
-    except ImportError as error:
-        raise ImportError("NumPy has no bfloat16, the package ml_dtypes gives it one: "
-                          "pip install 'minidl[bfloat16]'") from error
     return np.dtype(ml_dtypes.bfloat16)
 
 

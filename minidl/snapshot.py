@@ -241,16 +241,10 @@ def _set_generators(model, saved, rank):
             generator.set_state((seed, stream, counter))
 
 
-# -- between ranks
-
-
 def _safetensors():
     """The library, imported by those who need it."""
-    try:
+    with backend.optional("snapshots are safetensors files", "snapshot"):
         import safetensors.numpy
-    except ImportError as error:
-        raise ImportError("snapshots are safetensors files, and safetensors is not installed: "
-                          "pip install 'minidl[snapshot]'") from error
     return safetensors
 
 

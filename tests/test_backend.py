@@ -116,3 +116,11 @@ def test_mixed_devices_are_refused():
     w = minidl.ones(2, requires_grad=True)
     (w.cuda() * 2).sum().backward()
     assert type(w.grad) is np.ndarray and np.array_equal(w.grad, [2, 2])
+
+
+def test_a_missing_package_is_named_with_the_extra_that_brings_it():
+    with pytest.raises(ImportError) as caught:
+        with backend.optional("ranks on the moon", "moon", "mars"):
+            import no_such_package  # noqa: F401
+    assert str(caught.value) == ("ranks on the moon: no_such_package is not installed: "
+                                 "pip install 'minidl[moon]' or pip install 'minidl[mars]'")

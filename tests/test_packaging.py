@@ -53,6 +53,30 @@ def third_party(folder):
     return {n: f for n, f in found.items() if n not in sys.stdlib_module_names and n not in local}
 
 
+def optional_imports(tree):
+    """[(imported package, extras named)] of the `with optional(...)` blocks of a source."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.With) and isinstance(node.items[0].context_expr, ast.Call):
+            call = node.items[0].context_expr
+            if getattr(call.func, "attr", getattr(call.func, "id", None)) == "optional":
+                for inside in node.body:
+                    name = inside.module if isinstance(inside, ast.ImportFrom) else (
+                        inside.names[0].name)
+                    yield name.split(".")[0], [arg.value for arg in call.args[1:]]
+
+
+def test_whoever_misses_an_optional_package_is_told_an_extra_that_brings_it():
+    found = {}
+    for file in sorted((ROOT / "minidl").rglob("*.py")):
+        found |= dict(optional_imports(ast.parse(file.read_text())))
+    assert set(found) >= {"cupy", "greenlet", "ml_dtypes", "mpi4py", "safetensors"}
+    for name, extras in found.items():
+        for extra in extras:
+            brings = requirements(EXTRAS[extra])
+            assert any(wanted.startswith(ON_PYPI.get(name, name)[:4]) for wanted in brings), (
+                f"minidl[{extra}] does not bring {name}")
+
+
 @pytest.mark.parametrize(
     "folder, extras",
     [

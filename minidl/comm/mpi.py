@@ -22,6 +22,8 @@ import time
 
 import numpy as np
 
+from minidl.backend import optional
+
 from .abort import abort_on_failure, end_all
 from .checks import check_array, check_peer, check_ranks, size_mismatch
 from .links_text import parse
@@ -36,12 +38,14 @@ def world(part_bytes=PART_BYTES):
     """The transport of all processes that mpiexec started (COMM_WORLD).
 
     From now on an uncaught exception or sys.exit(1) on one of them ends all (abort.py). Raises
-    RuntimeError if MPI was started without thread support, or by the launcher of another MPI.
+    RuntimeError if MPI was started without thread support, or by the launcher of another MPI;
+    ImportError without mpi4py.
 
     The environment variable MINIDL_NET, which `minidl run --net` sets and nothing else reads, is a
     network to imitate (links_text.py): the transport is then a throttled one.
     """
-    from mpi4py import MPI
+    with optional("ranks as processes", "mpi"):
+        from mpi4py import MPI
 
     _check_threads(MPI)
     _check_launcher(MPI.COMM_WORLD.size, os.environ)

@@ -12,6 +12,8 @@ Used by: sim.py, which knows what a message is
 import contextvars
 from heapq import heappop, heappush
 
+from minidl.backend import optional
+
 from .collective import current_label
 from .places import seen_at, spot, submitted_at, user_frame
 from .transport import Request
@@ -48,7 +50,8 @@ class Scheduler:
     """Runs the tasks of n ranks. `current` is the running task."""
 
     def __init__(self, n):
-        import greenlet  # here, so that `import minidl.comm` works without it
+        with optional("ranks in one process", "tutorials"):
+            import greenlet
 
         self._greenlet = greenlet.greenlet
         self._hub = greenlet.getcurrent()
