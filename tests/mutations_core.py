@@ -150,6 +150,13 @@ MUTATIONS = [
         "tests/test_backward.py::test_the_walk_lets_go_of_the_nodes_it_has_passed",
     ),
     Mutation(
+        "a gradcheck without a float64 input passes",
+        "minidl/gradcheck.py",
+        "    if not checked:\n",
+        "    if False:\n",
+        "tests/test_gradcheck.py::test_a_check_of_nothing_is_an_error",
+    ),
+    Mutation(
         "a gradient of nan is right",
         "minidl/gradcheck.py",
         "bad = ~(error <= atol + rtol * np.abs(numeric))",
@@ -1111,6 +1118,20 @@ MUTATIONS = [
         'grad + momentum * v if group["nesterov"]',
         'v + momentum * grad if group["nesterov"]',
         "tests/optim/test_optimizer.py::test_every_step_equals_pytorchs",
+    ),
+    Mutation(
+        "a loss scale that was given falls after an overflow",
+        "minidl/amp.py",
+        "GradScaler(loss_scale, min_scale=loss_scale, max_scale=loss_scale)",
+        "GradScaler(loss_scale, max_scale=loss_scale)",
+        "tests/test_amp.py::test_a_loss_scale_that_is_given_stays_after_overflows_and_good_steps",
+    ),
+    Mutation(
+        "an output to which no gradient came gets that of another",
+        "minidl/backward.py",
+        "        gys[slot] = node.xp.zeros(*node.output_meta[slot])\n",
+        "        gys[slot] = next(g for g in gys if g is not None)\n",
+        "tests/test_backward.py::test_one_output_of_several_unused",
     ),
     Mutation(
         "a weight is cast once for ever",

@@ -428,3 +428,12 @@ def test_saved_bytes_counts_each_buffer_once_and_no_leaf():
 def test_leaf_uses_counts_the_gradients_each_leaf_awaits():
     x, y = leaf(2), leaf(2)
     assert minidl.leaf_uses([x * x + y]) == {x: 2, y: 1}
+
+
+def test_grad_of_what_is_no_leaf_says_what_it_is():
+    x = minidl.ones(2, requires_grad=True)
+    y = x * 2
+    with pytest.raises(ValueError, match=r"leaves .* got a result of <Mul>; .* retain_grad\(\)"):
+        minidl.grad(y.sum(), y)
+    with pytest.raises(ValueError, match="got one with requires_grad=False"):
+        minidl.grad(y.sum(), minidl.ones(2))
