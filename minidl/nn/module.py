@@ -30,6 +30,8 @@ class Parameter(Tensor):
 
 
 class Module:
+    """A part of a model: what it is given as attributes it knows by name; a call runs `forward`."""
+
     def __init__(self):
         # straight into __dict__: our own __setattr__ needs them
         self.__dict__.update(training=True, _parameters={}, _buffers={}, _modules={},

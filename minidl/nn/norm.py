@@ -16,6 +16,8 @@ from minidl.tensor import Tensor
 
 
 class LayerNorm(Module):
+    """Over the last dimensions, of these sizes; weight and bias of the same shape."""
+
     def __init__(self, normalized_shape, eps=1e-5, elementwise_affine=True, bias=True):
         super().__init__()
         self.normalized_shape = _as_tuple(normalized_shape)
@@ -47,6 +49,8 @@ class RMSNorm(Module):
 
 
 class GroupNorm(Module):
+    """x (N, C, ...), over each of num_groups groups of channels; weight and bias (C,)."""
+
     def __init__(self, num_groups, num_channels, eps=1e-5, affine=True):
         super().__init__()
         if num_channels % num_groups:

@@ -1,4 +1,9 @@
-"""Optimizers, gradient clipping, learning-rate schedules."""
+"""Optimizers, gradient clipping, learning-rate schedules.
+
+    optimizer   groups, state, the step       master         float32 weights behind 2-byte ones
+    sgd, adam   the update of one parameter   clip           the norm of all gradients, bounded
+                                              lr_scheduler   the learning rate as a formula
+"""
 
 from minidl.optim import lr_scheduler
 from minidl.optim.adam import Adam, AdamW
