@@ -114,6 +114,14 @@ def accumulate_dtype(dtype):
     return np.dtype(np.float32) if dtype == np.float16 or is_bfloat16(dtype) else dtype
 
 
+def by_dtype(arrays):
+    """{dtype: [array, ...]} in order of first appearance; tensors, too."""
+    groups = {}
+    for x in arrays:
+        groups.setdefault(x.dtype, []).append(x)
+    return groups
+
+
 def is_floating(dtype):
     """Whether these are floating numbers, NumPy's or bfloat16; of None, no dtype, they are not."""
     return dtype is not None and (np.dtype(dtype).kind == "f" or is_bfloat16(dtype))

@@ -1093,7 +1093,7 @@ MUTATIONS = [
     Mutation(
         "a bucket mixes dtypes",
         "minidl/parallel/bucket.py",
-        "flat.by_dtype(params)",
+        "backend.by_dtype(params)",
         "{None: params}",
         "tests/parallel/test_data_parallel_backward.py"
         "::test_each_dtype_is_averaged_in_its_own_precision",

@@ -124,3 +124,10 @@ def test_a_missing_package_is_named_with_the_extra_that_brings_it():
             import no_such_package  # noqa: F401
     assert str(caught.value) == ("ranks on the moon: no_such_package is not installed: "
                                  "pip install 'minidl[moon]' or pip install 'minidl[mars]'")
+
+
+def test_dtypes_are_kept_apart_in_order():
+    arrays = [np.zeros(1, t) for t in ("f4", "f2", "f4")]
+    groups = backend.by_dtype(arrays)
+    assert list(groups) == [np.float32, np.float16]
+    assert groups[np.dtype("f4")][0] is arrays[0] and groups[np.dtype("f4")][1] is arrays[2]

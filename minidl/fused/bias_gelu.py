@@ -42,7 +42,7 @@ def reference(x, approximate="none"):
 
 def macros(dtype, approximate):
     """The form of P, and the type to compute in."""
-    return dict(TANH=FORMS[approximate], ACC=dispatch.C_TYPES[backend.accumulate_dtype(dtype)])
+    return dict(TANH=FORMS[approximate], ACC=dispatch.sum_type(dtype))
 
 
 def with_bias(out, x, bias, approximate):

@@ -9,7 +9,6 @@ Kernel: kernels/bias_relu.cu   Test: tests/fused/test_bias_relu.py
 
 import numpy as np
 
-from minidl import backend
 from minidl.function import Function
 from minidl.fused import dispatch
 from minidl.fused.launch import contiguous, over_rows, over_rows_with_sums
@@ -29,7 +28,7 @@ def reference(x, bias):
 
 def macros(dtype):
     """The type to sum in."""
-    return dict(ACC=dispatch.C_TYPES[backend.accumulate_dtype(dtype)])
+    return dict(ACC=dispatch.sum_type(dtype))
 
 
 # ---- 3 Function ----

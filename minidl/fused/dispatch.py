@@ -73,6 +73,11 @@ def either(fused, plain, accepts=None):
     return op
 
 
+def sum_type(dtype):
+    """The C type that sums elements of this dtype."""
+    return C_TYPES[backend.accumulate_dtype(dtype)]
+
+
 @functools.lru_cache(maxsize=None)
 def kernel(file, name, dtype=np.float32, **defines):
     """The kernel `name` of kernels/<file>, its element type T chosen by `dtype`."""

@@ -46,15 +46,6 @@ def over_chunks(file, name, dtype, xp, sizes, args, **defines):
         kernel(n, BLOCK, (*args, xp.asarray(chunks), n))
 
 
-def by_dtype(arrays):
-    """{dtype: (arrays of it, the type that sums them, in C)}: a launch for each."""
-    groups = {}
-    for a in arrays:
-        groups.setdefault(a.dtype, []).append(a)
-    acc = {dtype: dispatch.C_TYPES[backend.accumulate_dtype(dtype)] for dtype in groups}
-    return {dtype: (group, acc[dtype]) for dtype, group in groups.items()}
-
-
 @functools.lru_cache(maxsize=64)
 def chunk_list(sizes):
     """(n_chunks, 3) int64: array, begin, end of every chunk of arrays with these sizes."""

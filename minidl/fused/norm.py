@@ -10,7 +10,8 @@ import math
 import numpy as np
 
 from minidl import backend
-from minidl.fused.launch import by_dtype, chunk_list, contiguous, over_chunks, pointers
+from minidl.fused import dispatch
+from minidl.fused.launch import chunk_list, contiguous, over_chunks, pointers
 
 FILE = "norm.cu"
 
@@ -29,23 +30,24 @@ def reference(arrays):
 def global_norm(arrays):
     """The 2-norm of all elements together, a float; 0.0 of nothing. fp16 is squared in fp32."""
     total = 0.0
-    for dtype, (group, acc) in by_dtype(arrays).items():
+    for dtype, group in backend.by_dtype(arrays).items():
         xp = backend.xp_of(group, "global_norm")
         group = [contiguous(xp, a) for a in group]
         sizes = tuple(a.size for a in group)
         partial = xp.empty(len(chunk_list(sizes)), backend.accumulate_dtype(dtype))
         args = partial, pointers(xp, group, dtype, "global_norm")
-        over_chunks(FILE, "sum_squares", dtype, xp, sizes, args, ACC=acc)
+        over_chunks(FILE, "sum_squares", dtype, xp, sizes, args, ACC=dispatch.sum_type(dtype))
         total += float(partial.sum(dtype=np.float64))
     return math.sqrt(total)
 
 
 def scale(arrays, factor):
     """arrays *= factor, in place."""
-    for dtype, (group, acc) in by_dtype(arrays).items():
+    for dtype, group in backend.by_dtype(arrays).items():
         xp = backend.xp_of(group, "scale")
         args = pointers(xp, group, dtype, "scale", written=True), factor
-        over_chunks(FILE, "scale", dtype, xp, [a.size for a in group], args, ACC=acc)
+        sizes = [a.size for a in group]
+        over_chunks(FILE, "scale", dtype, xp, sizes, args, ACC=dispatch.sum_type(dtype))
 
 
 def clip(arrays, max_norm):

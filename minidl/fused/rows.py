@@ -33,7 +33,7 @@ def best_rung(xp, cols):
 
 def kernel(file, name, dtype, form="auto", order="ascending", **defines):
     """`dispatch.kernel` with the type of the sums; with a form or an order, that way on the CPU."""
-    defines = {"ACC": dispatch.C_TYPES[backend.accumulate_dtype(dtype)], **defines}
+    defines = {"ACC": dispatch.sum_type(dtype), **defines}
     if form == "auto" and order == "ascending":
         return dispatch.kernel(file, name, dtype, **defines)
     from minidl import cuda

@@ -13,7 +13,8 @@ Kernel: kernels/unscale_check.cu   Test: tests/fused/test_unscale_check.py
 import numpy as np
 
 from minidl import backend
-from minidl.fused.launch import by_dtype, chunk_list, over_chunks, pointers
+from minidl.fused import dispatch
+from minidl.fused.launch import chunk_list, over_chunks, pointers
 
 FILE = "unscale_check.cu"
 
@@ -34,11 +35,11 @@ def run(name, arrays, *factors):
     """(1,) int32, the number of bad elements. It stays on the arrays' device: nobody waits."""
     xp = backend.xp_of(arrays, name)
     total = xp.zeros(1, np.int32)
-    for dtype, (group, acc) in by_dtype(arrays).items():
+    for dtype, group in backend.by_dtype(arrays).items():
         sizes = tuple(a.size for a in group)
         bad = xp.zeros(len(chunk_list(sizes)), np.int32)
         args = bad, pointers(xp, group, dtype, name, written=bool(factors)), *factors
-        over_chunks(FILE, name, dtype, xp, sizes, args, ACC=acc)
+        over_chunks(FILE, name, dtype, xp, sizes, args, ACC=dispatch.sum_type(dtype))
         total += bad.sum(dtype=np.int32)
     return total
 

@@ -70,7 +70,7 @@ def assign(n_bytes, cap, first_cap=None):
 def cut(params, cap, first_cap=None):
     """Lists of parameters, those of a bucket each: one dtype in a bucket, `assign` in a dtype."""
     buckets = []
-    for group in flat.by_dtype(params).values():
+    for group in backend.by_dtype(params).values():
         for run in assign([p.nbytes for p in group], cap, None if buckets else first_cap):
             buckets.append([group[i] for i in run])
     return buckets

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from minidl.backend import accumulate_dtype, device_of, to_device
+from minidl.backend import accumulate_dtype, by_dtype, device_of, to_device
 from minidl.backward import is_grad_enabled, leaf_uses
 from minidl.comm import ring, tree
 from minidl.nn.module import Module
@@ -34,7 +34,7 @@ from minidl.tensor import Tensor
 def broadcast_state(t, tensors, root=0):
     """Overwrite `tensors` (parameters or buffers) with rank root's values: one broadcast for each
     dtype among them."""
-    for group in flat.by_dtype(tensors).values():
+    for group in by_dtype(tensors).values():
         buffer = flat.flatten([x.data for x in group])
         sent = tree.broadcast(t, to_device(buffer, "cpu"), root)
         flat.unflatten(to_device(sent, device_of(buffer)), [x.data for x in group])
@@ -51,7 +51,7 @@ def average_gradients(t, params, n_samples=1, all_reduce=None):
     params = list(params)
     total = ring.all_reduce(t, np.array([n_samples]))
     all_reduce = all_reduce or default_all_reduce(params)
-    for group in flat.by_dtype(params).values():
+    for group in by_dtype(params).values():
         grads = [p._xp.zeros(p.shape, p.dtype) if p.grad is None else p.grad for p in group]
         buffer = flat.flatten(grads, accumulate_dtype(group[0].dtype))
         weighted_mean(t, buffer, n_samples, total[0], all_reduce)

@@ -78,11 +78,3 @@ def _kernel_pays(flat, arrays):
     return ((not on_cpu or flat.dtype != arrays[0].dtype)
             and dispatch.usable(flat) and dispatch.usable(*arrays)
             and all(a.flags.c_contiguous for a in arrays))
-
-
-def by_dtype(tensors):
-    """{dtype: [tensor, ...]} in order of first appearance: one flat buffer each."""
-    groups = {}
-    for x in tensors:
-        groups.setdefault(x.dtype, []).append(x)
-    return groups

@@ -30,7 +30,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from minidl import memory
+from minidl import backend, memory
 from minidl.backward import is_grad_enabled, leaf_uses, replaying
 from minidl.comm import ring_blocks
 from minidl.nn.layers import ModuleList, Sequential
@@ -143,7 +143,7 @@ class UnitReducer(FleetingReducer):
         self.buckets = []
         for params, stays, is_root in reversed(self.plan):  # as gradients will arrive
             for number, group in enumerate(self.groups):
-                for same in flat.by_dtype([p for p in params if p in set(group)]).values():
+                for same in backend.by_dtype([p for p in params if p in set(group)]).values():
                     self.buckets.append(Unit(self.t, same, number, self, stays, is_root))
         self.bucket_of = {p: b for b in self.buckets for p in b.params}
 

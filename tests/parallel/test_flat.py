@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import minidl
-from minidl import nn
 from minidl.comm import chunks
 from minidl.fused import pack
 from minidl.parallel import flat
@@ -59,10 +58,3 @@ def test_the_parts_of_a_buffer_hold_every_element_once(n_ranks):
         for slot, (offset, first, end) in zip(slots, flat.within(SHAPES, low, high), strict=True):
             part[offset:offset + end - first] = slot.reshape(-1)[first:end]
         np.testing.assert_array_equal(part, buffer[low:high])
-
-
-def test_dtypes_are_kept_apart_in_order():
-    params = [nn.Parameter(np.zeros(1, t)) for t in ("f4", "f2", "f4")]
-    groups = flat.by_dtype(params)
-    assert list(groups) == [np.float32, np.float16]
-    assert groups[np.dtype("f4")] == [params[0], params[2]]
