@@ -75,7 +75,8 @@ class Copy:
                 (self.root / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, self.root / name)
         if (ROOT / "build" / "kernels").is_dir():  # compiled kernels; keyed by their source
-            shutil.copytree(ROOT / "build" / "kernels", self.root / "build" / "kernels")
+            shutil.copytree(ROOT / "build" / "kernels", self.root / "build" / "kernels",
+                            ignore=shutil.ignore_patterns("*.tmp"))  # of a compiler at work
         # A .pyc is usually trusted by its time and size, which a quick edit may keep: here by hash.
         self.python("-m", "compileall", "-q", "--invalidation-mode", "checked-hash", "minidl")
         probe = self.python("-c", "import minidl; print(minidl.__file__)")

@@ -51,6 +51,8 @@ def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=Fals
 
 def clip_grad_value_(parameters, clip_value):
     """Clamp every element of every gradient to [-clip_value, clip_value], in place."""
+    if not clip_value >= 0:
+        raise ValueError(f"clip_grad_value_: clip_value is {clip_value}, want 0 or more")
     for p in _list(parameters):
         if p.grad is not None:
             p._xp.clip(p.grad, -clip_value, clip_value, out=p.grad)

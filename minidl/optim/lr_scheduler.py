@@ -59,7 +59,7 @@ class StepLR(LRScheduler):
     """lr = initial * gamma^(step // step_size)."""
 
     def __init__(self, optimizer, step_size, gamma=0.1):
-        self.step_size, self.gamma = step_size, gamma
+        self.step_size, self.gamma = at_least_one("step_size", step_size), gamma
         super().__init__(optimizer)
 
     def value(self, initial_lr, step):
@@ -70,7 +70,8 @@ class LinearLR(LRScheduler):
     """Warm-up: the factor goes from start_factor to end_factor in total_iters steps, then stays."""
 
     def __init__(self, optimizer, start_factor=1 / 3, end_factor=1.0, total_iters=5):
-        self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
+        self.start_factor, self.end_factor = start_factor, end_factor
+        self.total_iters = at_least_one("total_iters", total_iters)
         super().__init__(optimizer)
 
     def value(self, initial_lr, step):
@@ -83,7 +84,7 @@ class CosineAnnealingLR(LRScheduler):
     Source: Loshchilov & Hutter 2016 (arXiv 1608.03983)."""
 
     def __init__(self, optimizer, T_max, eta_min=0.0):
-        self.T_max, self.eta_min = T_max, eta_min
+        self.T_max, self.eta_min = at_least_one("T_max", T_max), eta_min
         super().__init__(optimizer)
 
     def value(self, initial_lr, step):
@@ -105,3 +106,10 @@ class SequentialLR(LRScheduler):
     def value(self, initial_lr, step):
         i = bisect.bisect_right(self.milestones, step)
         return self.schedulers[i].value(initial_lr, step - (self.milestones[i - 1] if i else 0))
+
+
+def at_least_one(name, n_steps):
+    """n_steps, by which `value` divides."""
+    if not n_steps >= 1:
+        raise ValueError(f"the schedule wants {name} of at least 1 step, got {n_steps}")
+    return n_steps

@@ -7,6 +7,7 @@ import minidl
 from minidl.fused import dispatch
 from minidl.nn import functional as F
 
+
 def x(*shape):
     return minidl.ones(*shape, requires_grad=True)
 

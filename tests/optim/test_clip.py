@@ -58,3 +58,8 @@ def test_value_clipping_clamps_each_element():
     before = params[0].grad.copy()
     optim.clip_grad_value_(params, 0.3)
     np.testing.assert_array_equal(params[0].grad, before.clip(-0.3, 0.3))
+
+
+def test_a_negative_bound_is_an_error():
+    with pytest.raises(ValueError, match="clip_value is -0.3, want 0 or more"):
+        optim.clip_grad_value_(parameters(), -0.3)

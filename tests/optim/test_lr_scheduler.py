@@ -54,3 +54,9 @@ def test_sequential_wants_one_milestone_fewer_than_schedules():
     opt = sgd()
     with pytest.raises(ValueError, match="one milestone fewer"):
         ours.SequentialLR(opt, [ours.LinearLR(opt)], [3])
+
+
+@pytest.mark.parametrize("schedule", [ours.StepLR, ours.CosineAnnealingLR])
+def test_a_period_of_no_steps_is_an_error(schedule):
+    with pytest.raises(ValueError, match="wants (step_size|T_max) of at least 1 step, got 0"):
+        schedule(sgd(), 0)
