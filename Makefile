@@ -16,7 +16,7 @@ demo: $(VENV)/demo.stamp ## train a real model on 4 MPI ranks: progress, accurac
 	@$(RUN) -n 4 tutorials/train_gpt.py
 
 test: $(VENV)/test.stamp ## run every test, those on MPI included, two files at a time
-	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-fast: $(VENV)/test.stamp ## run the tests that are quick and start no MPI processes
 	@$(BIN)/python -m pytest -m "not slow and not mpi" --ignore=tests/mpi $(ARGS)
