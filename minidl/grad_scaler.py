@@ -173,11 +173,7 @@ class GradScaler:
         """What unscales the gradients and clips their norm: one factor, no pass to write them."""
         if max_norm is None:
             return inverse
-        if dispatch.usable(*grads):
-            squares = norm.global_norm(grads) ** 2
-        else:
-            squares = sum(float((g.astype(np.float64) ** 2).sum()) for g in grads)
-        total = math.sqrt(self.all_sum(squares))
+        total = math.sqrt(self.all_sum(norm.two_norm(grads) ** 2))
         return inverse * min(1.0, max_norm / (total * inverse + 1e-6))
 
     def _check_dtype(self, grad, low=()):

@@ -983,9 +983,9 @@ MUTATIONS = [
     ),
     Mutation(
         "fp16 gradients are squared in fp16",
-        "minidl/optim/clip.py",
-        "g = g.astype(accumulate_dtype(g.dtype), copy=False)",
-        "pass",
+        "minidl/fused/norm.py",
+        "flat = a.astype(backend.accumulate_dtype(a.dtype), copy=False).reshape(-1)",
+        "flat = a.reshape(-1)",
         "tests/optim/test_clip.py::test_half_precision_gradients_are_squared_in_single",
     ),
     Mutation(
@@ -1224,8 +1224,8 @@ MUTATIONS = [
     Mutation(
         "the norm of a share is taken for the whole norm",
         "minidl/grad_scaler.py",
-        "total = math.sqrt(self.all_sum(squares))",
-        "total = math.sqrt(squares)",
+        "math.sqrt(self.all_sum(norm.two_norm(grads) ** 2))",
+        "norm.two_norm(grads)",
         "tests/test_grad_scaler.py::test_max_norm_is_of_all_ranks_shares_together",
     ),
     Mutation(

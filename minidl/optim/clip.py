@@ -10,7 +10,7 @@ Test: tests/optim/test_clip.py
 import math
 
 from minidl.backend import accumulate_dtype
-from minidl.fused import dispatch, norm
+from minidl.fused import norm
 from minidl.tensor import Tensor
 
 
@@ -18,18 +18,14 @@ def grad_norm(parameters, norm_type=2.0):
     """The norm of all gradients as one vector, a float; 0.0 if there is none. fp16 and
     bf16 gradients are squared and summed in fp32."""
     grads = [p.grad for p in _list(parameters) if p.grad is not None]
-    if norm_type == 2 and dispatch.usable(*grads):
-        return norm.global_norm(grads)
+    if norm_type == 2:
+        return norm.two_norm(grads)
     if norm_type == math.inf:
         return max((float(abs(g).max()) for g in grads if g.size), default=0.0)
     total = 0.0
     for g in grads:
         g = g.astype(accumulate_dtype(g.dtype), copy=False)
-        if norm_type == 2:
-            flat = g.reshape(-1)
-            total += float(flat @ flat)  # BLAS dot: one read, no temporary
-        else:
-            total += float((abs(g) ** norm_type).sum())
+        total += float((abs(g) ** norm_type).sum())
     return total ** (1 / norm_type)
 
 
