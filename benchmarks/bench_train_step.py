@@ -34,7 +34,7 @@ from common import (
 
 import minidl
 from minidl import nn, optim
-from minidl.backward import saved_by_op
+from minidl.graph import saved_by_op
 from minidl.function import Function
 from minidl.launcher import environment
 from minidl.nn import functional as F

@@ -16,9 +16,7 @@ from minidl.backward import (
     enable_grad,
     grad,
     is_grad_enabled,
-    leaf_uses,
     no_grad,
-    saved_bytes,
     set_grad_enabled,
 )
 from minidl.creation import (
@@ -47,6 +45,7 @@ from minidl.creation import (
 from minidl.function import Function
 from minidl.fused.dispatch import use_fused
 from minidl.fused.fuse import fuse
+from minidl.graph import leaf_uses, saved_bytes
 from minidl.random import Generator, manual_seed
 from minidl.tensor import Tensor
 

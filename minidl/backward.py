@@ -5,9 +5,9 @@
                                       all its consumers, so its gradient is complete at its turn
                                    3  a leaf whose count falls to zero is done: deposit, fire hooks
 
-An edge is None (no gradient wanted), a leaf Tensor, or (Function, output slot). Loops, no
-recursion: a chain of 50,000 ops works. Grad mode, which decides whether a graph is built at all,
-is here too.      Test: tests/test_backward.py   Tutorial: tutorials/01_autograd.py
+Edges are those of graph.py. Loops, no recursion: a chain of 50,000 ops works. Grad mode, which
+decides whether a graph is built at all, is here too.
+Test: tests/test_backward.py   Tutorial: tutorials/01_autograd.py
 """
 
 import heapq
@@ -17,7 +17,7 @@ from contextvars import ContextVar
 import numpy as np
 
 from minidl import backend, memory
-from minidl.memory import buffer_of
+from minidl.graph import edge_to, leaf_uses
 
 _grad_enabled = ContextVar("minidl.grad_enabled", default=True)
 replaying = ContextVar("minidl.replaying", default=False)  # a forward that runs again: recompute.py
@@ -44,58 +44,6 @@ def no_grad():
 
 def enable_grad():
     return set_grad_enabled(True)
-
-
-def leaf_uses(roots):
-    """{leaf: number of edges that lead to it} over the graph above `roots`: the leaves that
-    backward will reach, and how many gradients each of them waits for."""
-    uses = {}
-    seen = set()
-    stack = []
-
-    def visit(edge):
-        if edge is None:
-            return
-        if not isinstance(edge, tuple):
-            uses[edge] = uses.get(edge, 0) + 1
-        elif edge[0] not in seen:
-            seen.add(edge[0])
-            stack.append(edge[0])
-
-    for root in roots:
-        if root.requires_grad:
-            visit(_edge(root))
-    while stack:
-        for edge in stack.pop().edges:
-            visit(edge)
-    return uses
-
-
-def saved_bytes(*roots):
-    """Bytes that the graph above `roots` keeps for backward, each buffer once, leaves left out:
-    the activation memory of this forward."""
-    return sum(saved_by_op(*roots).values())
-
-
-def saved_by_op(*roots):
-    """`saved_bytes`, as {name of the Function: bytes}. What several keep counts for the one that
-    the walk from the roots meets first."""
-    counted = {id(buffer_of(leaf._data)) for leaf in leaf_uses(roots)}
-    by_op = {}
-    seen = set()
-    stack = [root.grad_fn for root in roots if root.grad_fn is not None]
-    while stack:
-        node = stack.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        for buffer in (buffer_of(s) for s in node._saved or () if hasattr(s, "nbytes")):
-            if id(buffer) not in counted:
-                counted.add(id(buffer))
-                name = type(node).__name__
-                by_op[name] = by_op.get(name, 0) + buffer.nbytes
-        stack += [edge[0] for edge in node.edges if isinstance(edge, tuple)]
-    return by_op
 
 
 def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
@@ -139,7 +87,7 @@ def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
             arriving[node][slot] = g if before is None else _add(before, g)
 
     for root, gradient in zip(roots, gradients):
-        send(_edge(root), _start(root, gradient))
+        send(edge_to(root), _start(root, gradient))
 
     while heap:
         _, _, node = heapq.heappop(heap)
@@ -162,11 +110,6 @@ def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
                     gx = gx.copy()  # a leaf owns its gradient
             send(edge, gx)
         saved = gxs = gys = gx = None  # freed before the next node runs: it may be a recompute
-
-
-def _edge(tensor):
-    """What leads to a tensor: itself if it is a leaf, else (its Function, the slot there)."""
-    return tensor if tensor.grad_fn is None else (tensor.grad_fn, tensor.slot)
 
 
 def _backward(node, gys, ledger):

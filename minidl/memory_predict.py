@@ -17,7 +17,7 @@ Test: tests/test_memory_predict.py   Measured by: memory.py   Tutorial: tutorial
 import numpy as np
 
 from minidl import amp, memory, random
-from minidl.backward import saved_bytes
+from minidl.graph import saved_bytes
 from minidl.nn.norm import BatchNorm
 from minidl.tensor import Tensor
 

@@ -22,8 +22,9 @@ Test: tests/test_recompute.py   Tutorial: tutorials/05_memory.py
 from contextvars import copy_context
 
 from minidl import backend, random
-from minidl.backward import is_grad_enabled, leaf_uses, replaying, walk
+from minidl.backward import is_grad_enabled, replaying, walk
 from minidl.function import Function, op_name, runner
+from minidl.graph import leaf_uses
 from minidl.tensor import Tensor
 
 

@@ -123,10 +123,10 @@ MUTATIONS = [
     ),
     Mutation(
         "bytes that a graph saves count the leaves",
-        "minidl/backward.py",
+        "minidl/graph.py",
         "counted = {id(buffer_of(leaf._data)) for leaf in leaf_uses(roots)}",
         "counted = set()",
-        "tests/test_backward.py::test_saved_bytes_counts_each_buffer_once_and_no_leaf",
+        "tests/test_graph.py::test_saved_bytes_counts_each_buffer_once_and_no_leaf",
     ),
     Mutation(
         "a second backward makes a new gradient array",
@@ -1508,7 +1508,7 @@ MUTATIONS = [
     Mutation(
         "two views of a buffer are one parcel",
         "minidl/activation_offload.py",
-        "key = id(buffer), array.ctypes.data, array.shape, array.strides, array.dtype",
+        "key = id(buffer), backend.address(array), array.shape, array.strides, array.dtype",
         "key = id(buffer)",
         "tests/test_activation_offload.py::test_a_gpt_with_dropout_gets_the_same_bits",
     ),
@@ -1522,8 +1522,8 @@ MUTATIONS = [
     Mutation(
         "an array that came back has other strides",
         "minidl/activation_offload.py",
-        "self.host = np.empty_like(array)",
-        "self.host = np.empty(array.shape, array.dtype)",
+        "self.axes = sorted(range(array.ndim), key=lambda i: -abs(array.strides[i]))",
+        "self.axes = list(range(array.ndim))",
         "tests/test_activation_offload.py::test_views_with_other_strides_come_back_with_them",
     ),
     Mutation(
@@ -1554,6 +1554,60 @@ MUTATIONS = [
         "while len(self._leaving) > 1 << 30:",
         "tests/test_activation_offload.py::test_nothing_is_used_before_it_has_arrived"
         "_and_few_arrays_leave_at_once",
+    ),
+    Mutation(
+        "an activation leaves a GPU before it is computed",
+        "minidl/host_memory.py",
+        "    stream.wait_event(event)\n"
+        "    if isinstance(into, np.ndarray):\n",
+        "    if isinstance(into, np.ndarray):\n",
+        "tests/test_activation_offload_gpu.py"
+        "::test_gradients_have_the_bits_of_arrays_that_stay",
+    ),
+    Mutation(
+        "an activation comes back to memory that a GPU still uses",
+        "minidl/host_memory.py",
+        "    stream.wait_event(event)\n"
+        "    if isinstance(into, np.ndarray):\n",
+        "    if isinstance(into, np.ndarray):\n"
+        "        stream.wait_event(event)\n",
+        "tests/test_activation_offload_gpu.py"
+        "::test_gradients_have_the_bits_of_arrays_that_stay",
+    ),
+    Mutation(
+        "a GPU does not wait for the activations that come back",
+        "minidl/activation_offload.py",
+        "            self.owner.wait(self.coming)\n",
+        "",
+        "tests/test_activation_offload_gpu.py"
+        "::test_gradients_have_the_bits_of_arrays_that_stay",
+    ),
+    Mutation(
+        "a GPU reuses memory of activations that are still leaving",
+        "minidl/activation_offload.py",
+        "            self.wait(self._leaving.popleft())\n"
+        "        return parcel\n",
+        "            self._leaving.popleft()\n"
+        "        return parcel\n",
+        "tests/test_activation_offload_gpu.py"
+        "::test_gradients_have_the_bits_of_arrays_that_stay",
+    ),
+    Mutation(
+        "pinned memory goes back to its pool before a GPU has read it",
+        "minidl/host_memory.py",
+        "self.under_way.append(Copy(x, host, self.stream.record()))",
+        "self.under_way.append(Copy(x, None, self.stream.record()))",
+        "tests/test_activation_offload_gpu.py"
+        "::test_gradients_have_the_bits_of_arrays_that_stay",
+    ),
+    Mutation(
+        "pinned memory goes back to its pool with a stream that is at work",
+        "minidl/host_memory.py",
+        "    stream.synchronize()\n"
+        "    under_way.clear()\n",
+        "    under_way.clear()\n",
+        "tests/test_activation_offload_gpu.py"
+        "::test_graphs_that_are_dropped_leave_no_copy_into_memory_of_others",
     ),
     Mutation(
         "pixels are divided by 256",

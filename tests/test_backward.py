@@ -411,25 +411,6 @@ def test_grad_of_several_outputs_with_their_gradients():
     assert np.array_equal(gx, np.full(3, 32, np.float32))
 
 
-def test_saved_bytes_counts_each_buffer_once_and_no_leaf():
-    w = leaf(1000)
-    y = w * 2.0  # saves the number 2
-    assert minidl.saved_bytes(y) == 0
-    z = y.exp()  # saves its own result, 4,000 bytes
-    assert minidl.saved_bytes(z) == 4000
-    a = z * z  # saves z twice: nothing new
-    assert minidl.saved_bytes(a) == 4000
-    b = a.reshape(10, 100).tanh() * w.reshape(10, 100)  # tanh saves 4,000; Mul saves that and w
-    assert minidl.saved_bytes(b) == 8000
-    b.sum().backward()
-    assert minidl.saved_bytes(b) == 0
-
-
-def test_leaf_uses_counts_the_gradients_each_leaf_awaits():
-    x, y = leaf(2), leaf(2)
-    assert minidl.leaf_uses([x * x + y]) == {x: 2, y: 1}
-
-
 def test_grad_of_what_is_no_leaf_says_what_it_is():
     x = minidl.ones(2, requires_grad=True)
     y = x * 2

@@ -14,15 +14,17 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 ANYTHING = None
-ENGINE = "function tensor backward random backend"
+ENGINE = "function tensor backward graph random backend"
 MAY_IMPORT = {
     "backend": "",
     "random": "",
     "bf16": "backend",
     "memory": "",
-    "memory_predict": "memory amp nn tensor backward random",
+    "host_memory": "backend",
+    "memory_predict": "memory amp nn tensor graph backward random",
     "timeline": "",
-    "backward": "memory backend",  # it knows tensors and nodes by their attributes
+    "graph": "memory",  # it knows tensors and functions by their attributes
+    "backward": "graph memory backend",  # it knows tensors and nodes by their attributes
     "tensor": "backward backend",  # not function: an op makes a tensor, not it an op
     "function": "tensor backward memory bf16 backend",
     "gradcheck": ENGINE,
@@ -33,13 +35,13 @@ MAY_IMPORT = {
     "recompute": ENGINE,
     "recompute_plan": "",
     "fragmentation": "memory",
-    "activation_offload": "memory function",
+    "activation_offload": "memory function host_memory backend",
     "grad_scaler": "fused",
     "amp": f"bf16 grad_scaler optim nn fused ops {ENGINE}",
     "nn": f"recompute fused ops {ENGINE}",
     "optim": "fused tensor backward memory bf16 backend",
     "comm": "timeline backend",
-    "parallel": f"optim nn fused ops recompute amp comm memory timeline {ENGINE}",
+    "parallel": f"optim nn fused ops recompute amp comm memory host_memory timeline {ENGINE}",
     "data": "random backend",
     "durable": "",
     "snapshot": "snapshot_folder durable parallel comm random backend",

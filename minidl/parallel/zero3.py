@@ -31,8 +31,9 @@ from contextlib import contextmanager
 import numpy as np
 
 from minidl import backend, memory
-from minidl.backward import is_grad_enabled, leaf_uses, replaying
+from minidl.backward import is_grad_enabled, replaying
 from minidl.comm import ring_blocks
+from minidl.graph import leaf_uses
 from minidl.nn.layers import ModuleList, Sequential
 from minidl.parallel import flat
 from minidl.parallel.data_parallel import tensors_of
