@@ -13,14 +13,20 @@ recomputed segments only their inputs are left to move, and little traffic remai
 
 How: function.py asks the ContextVar `storing` what a node is to hold in place of what it saved: a
 Parcel, whose `array()` gives the array back. An array saved by several functions travels once.
-Parameters and arrays from outside stay, since their owner holds them anyway. With NumPy both
-memories are the same chips: two accounts. Where a speed is given, an array has arrived only after
-bytes / bytes_per_s seconds, one after the other, and is held at its start until then: that shows
-when the way hides behind computation. CuPy's arrays are refused: they need pinned memory and a
-stream of their own, which are not written.
+Parameters and arrays from outside stay, since their owner holds them anyway.
+
+CuPy's arrays travel on a stream of their own, from and to pinned memory (host_memory.py). The host
+runs ahead; each stream waits for events of the other:
+
+    compute stream   f0, e0 | f1, e1 | f2, wait o0 | f3, in a0's memory ... wait i1 | backward 1
+    copy stream           wait e0, out a0, o0 | wait e1, out a1, o1 ...  in a1, i1 | in a0, i0
+
+With NumPy both memories are the same chips: two accounts. Where a speed is given, an array has
+arrived only after bytes / bytes_per_s seconds, one after the other, and is held at its start until
+then: that shows when the way hides behind computation.
 
 Source: Rajbhandari et al. 2020 (arXiv 1910.02054), section 6.1 (activations to the CPU).
-Test: tests/test_activation_offload.py
+Test: tests/test_activation_offload.py, test_activation_offload_gpu.py
 """
 
 import time
@@ -31,8 +37,9 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from minidl import memory
+from minidl import backend, memory
 from minidl.function import StandIn, runner, storing
+from minidl.host_memory import CopyStream, pinned
 
 IN_FLIGHT = 2  # arrays on their way out that the device still holds; then forward waits
 
@@ -42,8 +49,8 @@ def offload(ahead=1, min_bytes=1024, bytes_per_s=None):
     """Inside the block saved arrays of at least min_bytes go to the host. Gives the Host.
 
     ahead:        how many arrays before the one in use are on their way back.
-    bytes_per_s:  of the link between the two, which works beside the computation; None: no time
-                  at all."""
+    bytes_per_s:  of a modelled link between NumPy's two memories, which works beside the
+                  computation; None: no time at all. Between a GPU and the host is a real one."""
     host = Host(ahead, min_bytes, bytes_per_s)
     token = storing.set(host)
     try:
@@ -57,7 +64,7 @@ class Host:
 
     log         [("out" or "in", number of the parcel, bytes)], in the order of the link
     held_bytes  now in the host's memory; peak_bytes: the most
-    waited_s    time in which the computation waited for the link
+    waited_s    time in which NumPy's computation waited for the link; a GPU's waits unseen
     """
 
     def __init__(self, ahead, min_bytes, bytes_per_s):
@@ -66,6 +73,7 @@ class Host:
         self.parcels = []  # weak references: a parcel lives as long as a node that saved it
         self._known = {}  # (id of buffer, place in it) -> weak references to buffer and parcel
         self._leaving = deque()
+        self._streams = {}  # name of a GPU -> CopyStream
         self._worker = None
         if bytes_per_s is not None:
             self._worker = ThreadPoolExecutor(1, "minidl-offload")
@@ -85,22 +93,26 @@ class Host:
         node.saved_inputs = [(x, version) for x, version in node.saved_inputs if x.is_leaf]
 
     def _parcel(self, array):
-        if not isinstance(array, np.ndarray):
-            raise TypeError(f"activation offload moves NumPy arrays; got {type(array).__name__}. "
-                            "On a GPU use recompute (minidl/recompute.py)")
+        xp = backend.xp_of([array])
+        if not isinstance(array, xp.ndarray):
+            raise TypeError("activation offload moves NumPy and CuPy arrays; got "
+                            f"{type(array).__name__}")
+        if xp is not np and self._worker is not None:
+            raise ValueError("bytes_per_s models a link between NumPy's two memories, and this "
+                             f"array is on {backend.device_of(array)}: leave bytes_per_s out")
         buffer = memory.buffer_of(array)
-        key = id(buffer), array.ctypes.data, array.shape, array.strides, array.dtype
+        key = id(buffer), backend.address(array), array.shape, array.strides, array.dtype
         if key in self._known:
             known, parcel = (reference() for reference in self._known[key])
             if known is buffer and parcel is not None:
                 return parcel
-        parcel = Parcel(self, len(self.parcels), array)
+        parcel = Parcel(self, len(self.parcels), array, xp)
         self.parcels.append(weakref.ref(parcel))
         self._known[key] = weakref.ref(buffer), weakref.ref(parcel)
         self.held_bytes += array.nbytes
         self.peak_bytes = max(self.peak_bytes, self.held_bytes)
         weakref.finalize(parcel, self._freed, array.nbytes)
-        self._leaving.append(self.copy("out", parcel.number, array, parcel.host))
+        self._leaving.append(self.copy("out", parcel.number, parcel.laid(array), parcel.host))
         while len(self._leaving) > IN_FLIGHT:
             self.wait(self._leaving.popleft())
         return parcel
@@ -115,14 +127,19 @@ class Host:
         for i in range(number, max(number - self.ahead, 0) - 1, -1):
             parcel = self.parcels[i]()
             if parcel is not None and parcel.device is None:
-                parcel.device = np.empty_like(parcel.host)
+                parcel.device = parcel.empty()
                 if (ledger := memory.recording.get()) is not None:
                     ledger.note(parcel.device, "activations", "fetched")
-                parcel.coming = self.copy("in", i, parcel.host, parcel.device)
+                parcel.coming = self.copy("in", i, parcel.host, parcel.laid(parcel.device))
 
     def copy(self, way, number, source, into):
-        """Copy over the link; a Future that is done when all has arrived."""
+        """Copy over the link; a Future, or a CopyStream's Copy, whose result() waits for all."""
         self.log.append((way, number, source.nbytes))
+        x = into if way == "in" else source
+        if (device := backend.device_of(x)) != "cpu":
+            if device not in self._streams:
+                self._streams[device] = CopyStream(x)
+            return self._streams[device].copy(source, into)
         np.copyto(into, source)
         if self._worker is not None:
             return self._worker.submit(_travel, [source], source.nbytes / self.bytes_per_s)
@@ -145,10 +162,21 @@ def _travel(held, time_s):
 class Parcel(StandIn):
     """In a node's `_saved` for an array that is in the host's memory."""
 
-    def __init__(self, owner, number, array):
-        self.owner, self.number = owner, number
-        self.host = np.empty_like(array)  # strides too: matrix products then take the same way
+    def __init__(self, owner, number, array, xp):
+        self.owner, self.number, self.xp = owner, number, xp
+        # as it lies in memory, without gaps: matrix products then take the same way
+        self.axes = sorted(range(array.ndim), key=lambda i: -abs(array.strides[i]))
+        self.host = pinned(xp, array.size, array.dtype).reshape(self.laid(array).shape)
         self.device = self.coming = None
+
+    def laid(self, array):
+        """A view with the axes in the order of memory."""
+        return array.transpose(self.axes)
+
+    def empty(self):
+        """New memory on the device, with the shape and the order of axes of the array."""
+        laid = self.xp.empty(self.host.shape, self.host.dtype)
+        return laid.transpose(np.argsort(self.axes))
 
     def array(self):
         self.owner.bring(self.number)

@@ -38,6 +38,11 @@ def xp_of(arrays, op="this operation"):
     return found
 
 
+def library_of(x):
+    """The module that made the device array x: cupy."""
+    return sys.modules[type(x).__module__.partition(".")[0]]
+
+
 def device_of(array):
     """'cpu', or 'cuda:i' for a CuPy array."""
     return "cpu" if isinstance(array, np.ndarray) else f"cuda:{array.device.id}"

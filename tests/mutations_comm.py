@@ -1267,24 +1267,22 @@ MUTATIONS = [
     ),
     Mutation(
         "a gradient is copied before it is computed",
-        "minidl/parallel/host_memory.py",
-        "            stream.wait_event(event)\n"
-        "            x.data",
-        "            x.data",
-        "tests/parallel/test_host_memory.py::test_down_comes_what_was_under_computation",
+        "minidl/host_memory.py",
+        "_queue(stream, event, x, host)",
+        "_queue(stream, stream.record(), x, host)",
+        "tests/test_host_memory.py::test_down_comes_what_was_under_computation",
     ),
     Mutation(
         "weights are overwritten while they are read",
-        "minidl/parallel/host_memory.py",
-        "        stream.wait_event(event)\n"
-        "        out.data",
-        "        out.data",
-        "tests/parallel/test_host_memory.py"
+        "minidl/host_memory.py",
+        "_queue(stream, event, x, out)",
+        "_queue(stream, stream.record(), x, out)",
+        "tests/test_host_memory.py"
         "::test_up_goes_what_is_there_after_the_device_has_read_the_old",
     ),
     Mutation(
         "a bucket is sent before a GPU has filled it",
-        "minidl/parallel/host_memory.py",
+        "minidl/host_memory.py",
         "        stream.wait_event(event)\n"
         "        yield\n",
         "        yield\n",
@@ -1293,7 +1291,7 @@ MUTATIONS = [
     ),
     Mutation(
         "means are handed out before a GPU has divided them",
-        "minidl/parallel/host_memory.py",
+        "minidl/host_memory.py",
         "        yield\n"
         "        stream.synchronize()\n",
         "        yield\n",

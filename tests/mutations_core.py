@@ -102,7 +102,7 @@ MUTATIONS = [
     ),
     Mutation(
         "a leaf used twice is counted once",
-        "minidl/backward.py",
+        "minidl/graph.py",
         "uses[edge] = uses.get(edge, 0) + 1",
         "uses[edge] = 1",
         "tests/test_backward.py::test_a_node_used_twice_gets_both_gradients_before_its_turn",
@@ -1587,7 +1587,7 @@ MUTATIONS = [
         "minidl/activation_offload.py",
         "            self.wait(self._leaving.popleft())\n"
         "        return parcel\n",
-        "            self._leaving.popleft()\n"
+        "            self._leaving.popleft().x = None\n"
         "        return parcel\n",
         "tests/test_activation_offload_gpu.py"
         "::test_gradients_have_the_bits_of_arrays_that_stay",
@@ -1598,7 +1598,7 @@ MUTATIONS = [
         "self.under_way.append(Copy(x, host, self.stream.record()))",
         "self.under_way.append(Copy(x, None, self.stream.record()))",
         "tests/test_activation_offload_gpu.py"
-        "::test_gradients_have_the_bits_of_arrays_that_stay",
+        "::test_pinned_memory_is_lent_to_others_when_its_copies_are_over",
     ),
     Mutation(
         "pinned memory goes back to its pool with a stream that is at work",

@@ -139,7 +139,7 @@ def test_arrays_of_another_library_are_refused():
     class Elsewhere:
         nbytes = 1 << 20
 
-    with offload() as host, pytest.raises(TypeError, match="NumPy arrays; got Elsewhere"):
+    with offload() as host, pytest.raises(TypeError, match="NumPy and CuPy arrays; got Elsewhere"):
         host._parcel(Elsewhere())
 
 

@@ -23,6 +23,8 @@ import sys
 
 import numpy as np
 
+from minidl.backend import library_of
+
 from . import ring
 from .collective import collective
 from .mpi import MPITransport
@@ -117,11 +119,6 @@ def cut(flat, segment_bytes):
 def segment_count(n_bytes, itemsize, segment_bytes=SEGMENT_BYTES):
     """How many segments an array of n_bytes is cut into."""
     return max(1, -(-n_bytes // (max(1, segment_bytes // itemsize) * itemsize)))
-
-
-def library_of(x):
-    """The module that made the device array x: cupy."""
-    return sys.modules[type(x).__module__.partition(".")[0]]
 
 
 class _DeviceMessages(Wrapper):

@@ -21,8 +21,8 @@ import numpy as np
 from minidl import backend
 from minidl.comm import device, ring, tree
 from minidl.comm.background import Background
+from minidl.host_memory import after, computed
 from minidl.parallel import flat
-from minidl.parallel.host_memory import after, computed
 
 
 def default_all_reduce(params):

@@ -40,7 +40,7 @@ def make(nccl_over=None):
         alloc_pinned_memory=alloc_pinned_memory,
         nccl=None if nccl_over is None else make_nccl(nccl_over, current, trace),
     )
-    sys.modules[name] = module  # where device.library_of looks
+    sys.modules[name] = module  # where backend.library_of looks
     return module
 
 
@@ -56,6 +56,7 @@ class Stream:
     def run(self, end):
         while self.n_done < end:
             work, name = self.queue[self.n_done]
+            self.queue[self.n_done] = None  # done: it holds nothing any more
             self.n_done += 1
             work()
             if name:
@@ -78,6 +79,10 @@ class Event:
     def synchronize(self):
         self.stream.run(self.end)
 
+    @property
+    def done(self):
+        return self.stream.n_done >= self.end
+
 
 class DeviceArray:
     current = None  # set by `make`
@@ -87,21 +92,24 @@ class DeviceArray:
         self.shape, self.dtype, self.size, self.ndim = host.shape, host.dtype, host.size, host.ndim
         self.nbytes, self.flags, self.strides = host.nbytes, host.flags, host.strides
         self.device = contextlib.nullcontext()
-        self.data = SimpleNamespace(
-            ptr=host.ctypes.data if host.nbytes else 0,  # an empty CuPy array has no memory
+
+    @property
+    def data(self):
+        return SimpleNamespace(
+            ptr=self.host.ctypes.data if self.nbytes else 0,  # an empty CuPy array has no memory
             copy_to_host_async=self._to_host,
             copy_from_host_async=self._from_host,
         )
 
     def _to_host(self, pointer, n_bytes, stream):
         assert isinstance(pointer, ctypes.c_void_p) and n_bytes == self.nbytes
-        copy = ctypes.memmove
-        stream.add(lambda: copy(pointer, self.data.ptr, n_bytes), f"down {self._offset()}")
+        copy, own = ctypes.memmove, self.host.ctypes  # a stream holds memory here, but no array
+        stream.add(lambda: copy(pointer, own.data, n_bytes), f"down {self._offset()}")
 
     def _from_host(self, pointer, n_bytes, stream):
         assert isinstance(pointer, ctypes.c_void_p) and n_bytes == self.nbytes
-        copy = ctypes.memmove
-        stream.add(lambda: copy(self.data.ptr, pointer, n_bytes), f"up {self._offset()}")
+        copy, own = ctypes.memmove, self.host.ctypes
+        stream.add(lambda: copy(own.data, pointer, n_bytes), f"up {self._offset()}")
 
     def _offset(self):
         """Bytes from the start of the array that this is a view of."""
@@ -133,8 +141,10 @@ class Pinned(np.ndarray):
 
 
 def alloc_pinned_memory(n_bytes):
-    memory = np.full(n_bytes + 63, 0xEE, np.uint8)  # the pool rounds up: more than was asked for
-    lent = memory.view(Pinned)
+    # The pool rounds up: more than was asked for. A view of a plain array would not be what NumPy's
+    # arrays over it hold.
+    memory = np.full(n_bytes + 63, 0xEE, np.uint8).view(Pinned)
+    lent = memory[:]
     weakref.finalize(lent, memory.fill, 0xEE)
     return lent
 

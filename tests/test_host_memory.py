@@ -5,7 +5,7 @@ Without a GPU: fake_cupy.py, whose streams do their work only when somebody wait
 import numpy as np
 import pytest
 
-from minidl.parallel.host_memory import computed, pinned, to_device, to_host
+from minidl.host_memory import computed, pinned, to_device, to_host
 from tests.comm import fake_cupy
 
 
