@@ -5,6 +5,7 @@
 """
 
 import ast
+import graphlib
 import subprocess
 import sys
 from pathlib import Path
@@ -181,3 +182,36 @@ def test_import_stays_light(module):
     print(f"\nimport {module}: {time_s} s")
     heavy = {"mpi4py", "cupy", "matplotlib", "sklearn", "scipy", "torch", "greenlet", "tqdm"}
     assert "numpy" in loaded and not heavy & set(loaded)
+
+
+def file_of(dotted):
+    """The source that `dotted`, a module or a name inside of one, is in; None if it is not ours."""
+    parts = dotted.split(".")
+    while parts and parts[0] == "minidl":
+        path = ROOT.joinpath(*parts)
+        for file in (path.with_suffix(".py"), path / "__init__.py"):
+            if file.is_file():
+                return file.relative_to(ROOT).as_posix()
+        parts.pop()
+
+
+def needed_first(sources):
+    """{file: files it imports when it is loaded, not later inside of a function}."""
+    needs = {}
+    for path, source in sources.items():
+        tree = ast.parse(source)
+        tree.body = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+        package = ".".join(Path(path).parts[:-1])
+        needs[path] = {file_of(dotted) for _, dotted in imports(ast.unparse(tree), package)}
+        needs[path] -= {None, path}
+    return needs
+
+
+def test_no_files_import_each_other_in_a_circle():
+    files = sorted((ROOT / "minidl").rglob("*.py"))
+    sources = {file.relative_to(ROOT).as_posix(): file.read_text() for file in files}
+    order = list(graphlib.TopologicalSorter(needed_first(sources)).static_order())
+    assert order.index("minidl/backend.py") < order.index("minidl/tensor.py")
+    sources["minidl/comm/chunks.py"] = "from minidl.comm import ring"
+    with pytest.raises(graphlib.CycleError, match="chunks.py"):
+        graphlib.TopologicalSorter(needed_first(sources)).prepare()
