@@ -1229,6 +1229,14 @@ MUTATIONS = [
         "tests/parallel/test_lanes.py::test_modelled_lanes_overlap_as_the_formula_says",
     ),
     Mutation(
+        "weights that come up count no version",
+        "minidl/parallel/offload.py",
+        "            p.version += 1\n",
+        "            pass\n",
+        "tests/parallel/test_offload.py"
+        "::test_a_graph_from_before_a_step_is_refused_as_its_weights_have_changed",
+    ),
+    Mutation(
         "a rank's own gradient goes down before the mean",
         "minidl/parallel/offload.py",
         '        if any(isinstance(getattr(hook, "__self__", None), Reducer) for '

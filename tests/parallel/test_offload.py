@@ -70,6 +70,17 @@ def test_the_bits_are_those_of_the_optimizer_on_the_device(lanes, kind, half, bu
     off.close()
 
 
+def test_a_graph_from_before_a_step_is_refused_as_its_weights_have_changed():
+    model = network(half=False)
+    off = Offload(optim.SGD(model.parameters(), lr=1e-2))
+    before = model(minidl.ones(4, 9)).sum()
+    backward(model, 0)
+    off.step()
+    with pytest.raises(RuntimeError, match="changed in place between forward and backward"):
+        before.backward()
+    off.close()
+
+
 @pytest.mark.parametrize("half, bytes_each", [(True, 2), (False, 4)])
 @pytest.mark.parametrize("n_backwards", [1, 3])
 def test_bytes_are_the_formulas(half, bytes_each, n_backwards):
