@@ -13,6 +13,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import random
 import statistics
 import subprocess
 import sys
@@ -79,14 +80,13 @@ def import_torch():
 def take_turns(contestants, repeats, warm_up=1):
     """Seconds of each contestant, {name: [repeats figures]}; each is a function returning its time.
 
-    All run once per round, in turning order, so that a change of the machine's speed meets all and
-    nobody always follows the same neighbour. Compare figures of the same round: `ratio`.
+    All run once per round, in an order drawn anew for it (the same on all ranks), so that a change
+    of the machine's speed meets all, and nobody always follows the same neighbour, whose threads
+    may still spin. Compare figures of the same round: `ratio`.
     """
-    names = list(contestants)
-    times = {name: [] for name in names}
+    times = {name: [] for name in contestants}
     for i in range(warm_up + repeats):
-        shift = i % len(names)
-        for name in names[shift:] + names[:shift]:
+        for name in random.Random(i).sample(list(contestants), len(contestants)):
             time_s = contestants[name]()
             if i >= warm_up:
                 times[name].append(time_s)

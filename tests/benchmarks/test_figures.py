@@ -159,6 +159,18 @@ def test_a_benchmark_starts_as_its_header_says(tmp_path, monkeypatch):
     assert run_all.command_of(tmp_path / "b.py") == "minidl run -n 3 b.py"
 
 
+def test_nobody_always_follows_the_same_neighbour_and_every_rank_draws_the_same_order():
+    orders = []
+    for _ in range(2):
+        order = []
+        turns = {name: lambda name=name: order.append(name) or 1.0 for name in "abcd"}
+        assert common.take_turns(turns, 8, warm_up=0) == {name: [1.0] * 8 for name in "abcd"}
+        orders.append(order)
+    assert orders[0] == orders[1]
+    before_a = {order[i - 1] for i in range(1, len(order)) if order[i] == "a"}
+    assert before_a >= {"b", "c", "d"}
+
+
 def test_bars_judge_the_median_of_turns_and_keep_the_least_times():
     peer, ours = [3.0, 2.0, 9.0], [1.0, 2.0, 3.0]
     b = common.faster("x", peer, ours, 2.5)
