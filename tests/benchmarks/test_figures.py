@@ -163,7 +163,7 @@ def test_nobody_always_follows_the_same_neighbour_and_every_rank_draws_the_same_
     orders = []
     for _ in range(2):
         order = []
-        turns = {name: lambda name=name: order.append(name) or 1.0 for name in "abcd"}
+        turns = {name: lambda name=name, order=order: order.append(name) or 1.0 for name in "abcd"}
         assert common.take_turns(turns, 8, warm_up=0) == {name: [1.0] * 8 for name in "abcd"}
         orders.append(order)
     assert orders[0] == orders[1]
