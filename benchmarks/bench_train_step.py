@@ -34,8 +34,8 @@ from common import (
 
 import minidl
 from minidl import nn, optim
-from minidl.graph import saved_by_op
 from minidl.function import Function
+from minidl.graph import saved_by_op
 from minidl.launcher import environment
 from minidl.nn import functional as F
 
