@@ -37,7 +37,8 @@ def read_index(folder, step=None):
     or it is damaged."""
     there = steps(folder)
     if not there or step not in (None, *there):
-        raise ValueError(f"{folder} holds the snapshots {there}, wanted {step or 'one'}")
+        raise ValueError(f"{folder} holds the snapshots {there}, wanted {step or 'one'}. Is "
+                         "it the folder that was saved to?")
     path = index_path(folder, there[-1] if step is None else step)
     try:
         return durable.unsealed(path.read_bytes())
