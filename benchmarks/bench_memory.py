@@ -12,12 +12,12 @@ The C library gives freed memory back to the system only when it lies in a mappi
 MALLOC_MMAP_THRESHOLD_ makes every array above 64 KiB one; by default freed arrays may remain, to be
 used again. Both are shown.
 
-Activation offload (minidl/activation_offload.py): what the device holds if saved arrays wait on the
+Activation offload (minidl/memory/offload.py): what the device holds if saved arrays wait on the
 host, alone or around the recomputed segments; and the traffic.
 
-Fragmentation: what a first-fit allocator would need for the same step (minidl/fragmentation.py),
-with arrays as they come, and with parameters, gradients and states in one contiguous buffer: how
-much of the memory is at one moment free, but not in its largest free piece.
+Fragmentation (minidl/memory/fragmentation.py): what a first-fit allocator would need for the same
+step with arrays as they come, and with parameters, gradients and states in one contiguous buffer:
+how much of the memory is at one moment free, but not in its largest free piece.
 """
 
 import argparse

@@ -5,8 +5,8 @@
 1. Bytes held and sent per rank in a step of mixed precision (O2, AdamW), on simulated ranks, beside
    the formulas: exact, to the byte.
 2. Seconds of a float32 step on 4 MPI ranks whose messages are slowed down to a 1 Gbit/s link
-   (minidl/comm/throttled.py). All stages take turns in one run; the ratio is the median over the
-   rounds of a stage's time by data parallelism's of the same round.
+   (minidl/comm/transport/throttled.py). All stages take turns in one run; the ratio is the median
+   over the rounds of a stage's time by data parallelism's of the same round.
 3. The same on 2 ranks, unthrottled, with PyTorch's in the same processes, over gloo: its
    DistributedDataParallel with ZeroRedundancyOptimizer beside stage 1, and FSDP2 (fully_shard on
    each block and on the model) beside stage 3. First all are checked to have the same losses.

@@ -1,5 +1,5 @@
 // What the kernels share: the element type, sums over a warp and a block, random numbers.
-// Test: tests/cuda/test_common.py
+// Test: tests/cuda/host/test_common.py
 #pragma once
 
 // The element type comes from the command line, -DT=float: one file serves float, double and half.

@@ -8,17 +8,13 @@ written out. The map of concepts and files is in README.md.
 """
 
 import importlib as _importlib
+import sys as _sys
+from importlib.machinery import ModuleSpec as _ModuleSpec
 
 import numpy as _np
 
 from minidl import ops
-from minidl.backward import (
-    enable_grad,
-    grad,
-    is_grad_enabled,
-    no_grad,
-    set_grad_enabled,
-)
+from minidl.backward import enable_grad, grad, is_grad_enabled, no_grad, set_grad_enabled
 from minidl.creation import (
     arange,
     as_tensor,
@@ -58,12 +54,61 @@ uint8, bool_ = _np.dtype("u1"), _np.dtype("?")
 globals().update(ops.namespace("t"))
 
 
+# Names that a user types, where the file lies deeper in the house: {folder: names in its parent}.
+_PARTS = "comm cuda data memory nn optim parallel precision snapshot".split()
+SHORT = {
+    "minidl.precision": "amp bf16 grad_scaler",
+    "minidl.memory": "recompute recompute_plan fragmentation host_memory",
+    "minidl.course": "tutorial exercise",
+    "minidl.cli": "launcher doctor",
+    "minidl.comm.transport": "mpi sim scheduler links links_text throttled window background device"
+                             " nccl abort",
+    "minidl.comm.observe": "ledger watch",
+    "minidl.parallel.data": "data_parallel bucket flat",
+    "minidl.parallel.zero": "zero1 zero2 zero3 offload lanes",
+    "minidl.cuda.host": "cpu includes source compiler",
+}
+ALIASES = {f"{folder.rpartition('.')[0]}.{name}": f"{folder}.{name}"
+           for folder, names in SHORT.items() for name in names.split()}
+ALIASES |= {  # and where it has another name there, too
+    "minidl.memory_predict": "minidl.memory.predict",
+    "minidl.activation_offload": "minidl.memory.offload",
+    "minidl.tutorial_table": "minidl.course.table",
+    "minidl.exercise_grade": "minidl.course.grade",
+    "minidl.graph": "minidl.backward",
+    "minidl.parallel.param_server": "minidl.parallel.server.server",
+    "minidl.parallel.param_worker": "minidl.parallel.server.worker",
+    "minidl.parallel.param_rules": "minidl.parallel.server.rules",
+    "minidl.parallel.param_shards": "minidl.parallel.server.shards",
+}
+
+
+class _Aliases:
+    """Lets `import` find a module under its short name: the same module object."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        return _ModuleSpec(name, _Aliases) if name in ALIASES else None
+
+    @staticmethod
+    def create_module(spec):
+        return None  # a new, empty one
+
+    @staticmethod
+    def exec_module(module):
+        name = module.__name__
+        _sys.modules[name] = _importlib.import_module(ALIASES[name])  # instead of the empty one
+
+
+_sys.meta_path.append(_Aliases)
+
+
 def __getattr__(name):
     """`minidl.nn` without importing it first, as `torch.nn`; loaded on first use."""
     if name == "bfloat16":  # not with the others: NumPy has it from another package
-        return _importlib.import_module("minidl.bf16").dtype()
+        return _importlib.import_module("minidl.precision.bf16").dtype()
     if name == "kernel":  # minidl.kernel("add3.cu", "add3")(grid, block, args)
         return _importlib.import_module("minidl.cuda").kernel
-    if name in ("amp", "comm", "cuda", "data", "nn", "optim", "parallel", "snapshot"):
+    if name in _PARTS or f"minidl.{name}" in ALIASES:
         return _importlib.import_module(f"minidl.{name}")
     raise AttributeError(f"module 'minidl' has no attribute {name!r}")

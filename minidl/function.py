@@ -29,8 +29,9 @@ from contextvars import ContextVar
 
 import numpy as np
 
-from minidl import backend, bf16, memory
+from minidl import backend, memory
 from minidl.backward import is_grad_enabled
+from minidl.precision import bf16
 from minidl.tensor import Tensor
 
 # How a forward runs: None is plainly, else run(node, arrays, options) -> result (recompute.py).

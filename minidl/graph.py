@@ -7,7 +7,7 @@ An edge is None (no gradient wanted), a leaf Tensor, or (Function, output slot);
 them, backward.py walks them.      Test: tests/test_graph.py
 """
 
-from minidl.memory import buffer_of
+from minidl.memory.ledger import buffer_of
 
 
 def edge_to(x):

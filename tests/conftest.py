@@ -57,7 +57,8 @@ def why_no_gpu():
 @pytest.fixture
 def needs_compiler():
     """Skip, saying why, where no kernel can be compiled."""
-    from minidl.cuda import KernelError, compiler
+    from minidl.cuda import KernelError
+    from minidl.cuda.host import compiler
 
     try:
         compiler.find_compiler()

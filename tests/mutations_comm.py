@@ -6,15 +6,15 @@ MUTATIONS = [
     # -- what a rank may ask of the network
     Mutation(
         "scratch is measured in elements, not in bytes",
-        "minidl/comm/transport.py",
+        "minidl/comm/transport/protocol.py",
         "if self._scratch.nbytes < n_elems * dtype.itemsize:",
         "if self._scratch.nbytes < n_elems:",
-        "tests/comm/test_transport.py"
+        "tests/comm/transport/test_protocol.py"
         "::test_scratch_grows_to_the_largest_request_and_is_the_same_memory",
     ),
     Mutation(
         "sendrecv sends before it receives",
-        "minidl/comm/transport.py",
+        "minidl/comm/transport/protocol.py",
         "        incoming = self.irecv(into, src, tag)\n"
         "        self.isend(array, dst, tag).wait()\n"
         "        incoming.wait()\n",
@@ -29,7 +29,7 @@ MUTATIONS = [
         "        yield\n"
         "        return\n",
         "",
-        "tests/comm/test_ledger.py::test_the_outermost_label_wins",
+        "tests/comm/observe/test_ledger.py::test_the_outermost_label_wins",
     ),
     Mutation(
         "every collective inside is announced",
@@ -63,103 +63,103 @@ MUTATIONS = [
     ),
     Mutation(
         "a simulated send does not copy",
-        "minidl/comm/sim.py",
+        "minidl/comm/transport/sim.py",
         ".send(array.copy())",
         ".send(array)",
-        "tests/comm/test_sim.py::test_messages_are_copied_when_sent",
+        "tests/comm/transport/test_sim.py::test_messages_are_copied_when_sent",
     ),
     Mutation(
         "two groups of the same ranks share their messages",
-        "minidl/comm/sim.py",
+        "minidl/comm/transport/sim.py",
         "group = (self._group, ranks, count)",
         "group = (self._group, ranks)",
-        "tests/comm/test_transport.py::test_a_duplicate_keeps_its_messages_apart",
+        "tests/comm/transport/test_protocol.py::test_a_duplicate_keeps_its_messages_apart",
     ),
     Mutation(
         "recv_any takes a late message because it is there",
-        "minidl/comm/sim.py",
+        "minidl/comm/transport/sim.py",
         "if waiting and not scheduler.earlier_than(max(arrival, task.clock)):",
         "if waiting:",
-        "tests/comm/test_sim.py::test_recv_any_does_not_take_a_late_message_because_it_is_there",
+        "tests/comm/transport/test_sim.py::test_recv_any_does_not_take_a_late_message_because_it_is_there",
     ),
     Mutation(
         "a sendrecv in one piece overtakes a send under way",
-        "minidl/comm/sim.py",
+        "minidl/comm/transport/sim.py",
         "        if port.out_free > start:\n"
         "            start = port.out_free\n",
         "",
-        "tests/comm/test_sim.py::test_a_sendrecv_queues_behind_a_send_that_was_not_waited_for",
+        "tests/comm/transport/test_sim.py::test_a_sendrecv_queues_behind_a_send_that_was_not_waited_for",
     ),
     Mutation(
         "ranks of two nodes share a window",
-        "minidl/comm/sim.py",
+        "minidl/comm/transport/sim.py",
         "if len({links.node_of(rank) for rank in self.ranks}) > 1:",
         "if len({links.node_of(rank) for rank in range(self.size)}) > 1:",
         "tests/comm/test_shared_memory.py::test_ranks_of_two_nodes_do_not_share_memory",
     ),
     Mutation(
         "a large send starts before its receive is posted",
-        "minidl/comm/sim_network.py",
+        "minidl/comm/transport/network.py",
         "self.channel.leaves.send(max(self.sent_at, posted_at), seconds)",
         "self.channel.leaves.send(self.sent_at, seconds)",
-        "tests/comm/test_sim.py::test_a_rendezvous_starts_when_its_receive_is_posted",
+        "tests/comm/transport/test_sim.py::test_a_rendezvous_starts_when_its_receive_is_posted",
     ),
     Mutation(
         "a message that nobody receives is no error",
-        "minidl/comm/sim_network.py",
+        "minidl/comm/transport/network.py",
         "                if channel.queue:\n",
         "                if channel.queue and channel.posted:\n",
-        "tests/comm/test_sim.py::test_a_message_that_nobody_receives_is_an_error",
+        "tests/comm/transport/test_sim.py::test_a_message_that_nobody_receives_is_an_error",
     ),
     Mutation(
         "waiting for a task does not move the clock",
-        "minidl/comm/scheduler.py",
+        "minidl/comm/transport/scheduler.py",
         "        me.clock = max(me.clock, task.clock)\n"
         "        if task.error",
         "        if task.error",
-        "tests/comm/test_sim.py::test_waiting_for_a_spawned_task_joins_its_clock",
+        "tests/comm/transport/test_sim.py::test_waiting_for_a_spawned_task_joins_its_clock",
     ),
     Mutation(
         "whoever is later uses a shared port first",
-        "minidl/comm/scheduler.py",
+        "minidl/comm/transport/scheduler.py",
         "return bool(self._ready) and self._ready[0][0] < clock",
         "return bool(self._ready) and self._ready[0][0] > clock",
-        "tests/comm/test_links.py"
+        "tests/comm/transport/test_links.py"
         "::test_a_nic_serves_who_comes_first_on_the_clock_not_in_the_program",
     ),
     Mutation(
         "only the sender's NIC is shared",
-        "minidl/comm/links.py",
+        "minidl/comm/transport/links.py",
         "return (-1 - a, -1 - b) if a != b",
         "return (-1 - a, dst) if a != b",
-        "tests/comm/test_links.py::test_nodes_share_a_nic_unless_told_otherwise",
+        "tests/comm/transport/test_links.py::test_nodes_share_a_nic_unless_told_otherwise",
     ),
     Mutation(
         "a port is free before its queue has gone",
-        "minidl/comm/links.py",
+        "minidl/comm/transport/links.py",
         "start = max(at, self.out_free)\n"
         "        self.out_free = start + seconds",
         "start = max(at, self.out_free)\n"
         "        self.out_free = at + seconds",
-        "tests/comm/test_sim.py::test_a_sending_port_serves_one_message_at_a_time",
+        "tests/comm/transport/test_sim.py::test_a_sending_port_serves_one_message_at_a_time",
     ),
     Mutation(
         "bits are taken for bytes",
-        "minidl/comm/links_text.py",
+        "minidl/comm/transport/links_text.py",
         "8 / rate)",
         "1 / rate)",
-        "tests/comm/test_links_text.py::test_a_text_and_its_network",
+        "tests/comm/transport/test_links_text.py::test_a_text_and_its_network",
     ),
     Mutation(
         "nodes of a number of ranks that does not divide are cut wrongly",
-        "minidl/comm/links_text.py",
+        "minidl/comm/transport/links_text.py",
         "cuts = chunks.bounds(n, sizes[0])",
         "cuts = [k * (n // sizes[0]) for k in range(sizes[0] + 1)]",
-        "tests/comm/test_links_text.py::test_a_text_and_its_network",
+        "tests/comm/transport/test_links_text.py::test_a_text_and_its_network",
     ),
     Mutation(
         "a short message passes for a whole one",
-        "minidl/comm/mpi.py",
+        "minidl/comm/transport/mpi.py",
         "        if status.Get_count(byte) != into.nbytes:\n"
         "            raise size_mismatch(self.rank, src, into.nbytes, status.Get_count(byte))\n",
         "",
@@ -168,7 +168,7 @@ MUTATIONS = [
     ),
     Mutation(
         "a strided receive stays in its copy",
-        "minidl/comm/mpi.py",
+        "minidl/comm/transport/mpi.py",
         "            self._into[...] = "
         "self._room.view(self._into.dtype).reshape(self._into.shape)\n",
         "            pass\n",
@@ -177,42 +177,42 @@ MUTATIONS = [
     ),
     Mutation(
         "a launcher of another MPI passes",
-        "minidl/comm/mpi.py",
+        "minidl/comm/transport/mpi.py",
         "if size == 1 and started.isdigit() and int(started) > 1:",
         "if size > 1 and started.isdigit() and int(started) > size:",
         "tests/mpi/test_mpi_transport.py::test_a_launcher_of_another_mpi_is_named",
     ),
     Mutation(
         "any exit ends all",
-        "minidl/comm/abort.py",
+        "minidl/comm/transport/abort.py",
         "if error.status and not mpi.Is_finalized() and not _all_leave(comm):",
         "if not mpi.Is_finalized() and not _all_leave(comm):",
         "tests/mpi/test_abort.py::test_a_rank_that_exits_well_or_ends_a_thread_ends_no_other",
     ),
     Mutation(
         "a thread's SystemExit ends all",
-        "minidl/comm/abort.py",
+        "minidl/comm/transport/abort.py",
         "if not issubclass(args.exc_type, SystemExit):",
         "if True:",
         "tests/mpi/test_abort.py::test_a_rank_that_exits_well_or_ends_a_thread_ends_no_other",
     ),
     Mutation(
         "two processes' ports have clocks of their own",
-        "minidl/comm/throttled.py",
+        "minidl/comm/transport/throttled.py",
         "            self._clocks[:] = port.out_free, port.in_start, port.in_free\n",
         "",
         "tests/mpi/test_throttled.py::test_a_shared_port_is_one_port_in_two_places",
     ),
     Mutation(
         "a straggler's work takes no longer",
-        "minidl/comm/throttled.py",
+        "minidl/comm/transport/throttled.py",
         "(self.links.slowdown(self.world_rank) - 1)",
         "0",
         "tests/mpi/test_throttled.py::test_measured_times_are_the_models",
     ),
     Mutation(
         "NCCL's chunks belong to their own numbers",
-        "minidl/comm/nccl.py",
+        "minidl/comm/transport/nccl.py",
         "            t.communicator.reduce(mine.data.ptr, mine.data.ptr, "
         "len(mine), *kinds, owner, stream)\n"
         "    nccl.groupEnd()\n"
@@ -221,53 +221,53 @@ MUTATIONS = [
         "len(mine), *kinds, c, stream)\n"
         "    nccl.groupEnd()\n"
         "    return chunk[t.rank]",
-        "tests/comm/test_nccl.py::test_reduce_scatter_and_all_gather_cut_and_own_as_the_ring",
+        "tests/comm/transport/test_nccl.py::test_reduce_scatter_and_all_gather_cut_and_own_as_the_ring",
     ),
     Mutation(
         "NCCL's broadcast comes from rank 0",
-        "minidl/comm/nccl.py",
+        "minidl/comm/transport/nccl.py",
         "_dtype(t, nccl, x), root, stream)",
         "_dtype(t, nccl, x), 0, stream)",
-        "tests/comm/test_nccl.py::test_broadcast_from_every_root",
+        "tests/comm/transport/test_nccl.py::test_broadcast_from_every_root",
     ),
     Mutation(
         "all segments share one pinned buffer",
-        "minidl/comm/device.py",
+        "minidl/comm/transport/device.py",
         "hosts = [buffers[i % 2][: len(segment)] for",
         "hosts = [buffers[0][: len(segment)] for",
-        "tests/comm/test_device.py::test_staged_in_segments_reduces_each_of_them",
+        "tests/comm/transport/test_device.py::test_staged_in_segments_reduces_each_of_them",
     ),
     Mutation(
         "copies do not wait for the computation",
-        "minidl/comm/device.py",
+        "minidl/comm/transport/device.py",
         "        copies.wait_event(cuda.get_current_stream().record())  # x",
         "        # x",
-        "tests/comm/test_device.py::test_staged_in_one_segment_gives_the_ring_s_bits",
+        "tests/comm/transport/test_device.py::test_staged_in_one_segment_gives_the_ring_s_bits",
     ),
     Mutation(
         "a segment is summed before it is there",
-        "minidl/comm/device.py",
+        "minidl/comm/transport/device.py",
         "            arriving.synchronize()\n",
         "",
-        "tests/comm/test_device.py::test_staged_in_segments_reduces_each_of_them",
+        "tests/comm/transport/test_device.py::test_staged_in_segments_reduces_each_of_them",
     ),
     Mutation(
         "it returns before the last copy",
-        "minidl/comm/device.py",
+        "minidl/comm/transport/device.py",
         "        copies.synchronize()\n",
         "",
-        "tests/comm/test_device.py::test_staged_in_one_segment_gives_the_ring_s_bits",
+        "tests/comm/transport/test_device.py::test_staged_in_one_segment_gives_the_ring_s_bits",
     ),
     Mutation(
         "a message leaves before its kernel has ended",
-        "minidl/comm/device.py",
+        "minidl/comm/transport/device.py",
         "        self.stream.synchronize()\n",
         "",
-        "tests/comm/test_device.py::test_direct_gives_the_ring_s_bits_and_bytes",
+        "tests/comm/transport/test_device.py::test_direct_gives_the_ring_s_bits_and_bytes",
     ),
     Mutation(
         "the next segment comes after the sum, not beside it",
-        "minidl/comm/device.py",
+        "minidl/comm/transport/device.py",
         "            arriving, arrived = arrived, download(i + 1) if i + 1 < "
         "len(segments) else None\n"
         "            arriving.synchronize()\n"
@@ -275,40 +275,40 @@ MUTATIONS = [
         "            arrived.synchronize()\n"
         "            all_reduce(t, host, op)\n"
         "            arrived = download(i + 1) if i + 1 < len(segments) else None\n",
-        "tests/comm/test_device.py::test_a_segment_is_summed_while_its_neighbours_are_copied",
+        "tests/comm/transport/test_device.py::test_a_segment_is_summed_while_its_neighbours_are_copied",
     ),
     Mutation(
         "sizes of different ranks are not compared",
-        "minidl/comm/window.py",
+        "minidl/comm/transport/window.py",
         "            if theirs != note:\n",
         "            if theirs != note and False:\n",
         "tests/comm/test_shared_memory.py::test_every_rank_sees_that_one_has_another_size",
     ),
     Mutation(
         "a wait is for an equal count, not for as large a one",
-        "minidl/comm/window.py",
+        "minidl/comm/transport/window.py",
         "while theirs[0] < count:",
         "while theirs[0] != count:",
-        "tests/comm/test_window.py::test_a_peer_may_be_ahead",
+        "tests/comm/transport/test_window.py::test_a_peer_may_be_ahead",
     ),
     Mutation(
         "the count is written before the note",
-        "minidl/comm/window.py",
+        "minidl/comm/transport/window.py",
         "        mine[1 + count % 2] = note\n"
         "        self._fence()  # a processor may reorder: first the data and the note, ...\n"
         "        mine[0] = count\n",
         "        mine[0] = count\n"
         "        mine[1 + count % 2] = note\n"
         "        self._fence()\n",
-        "tests/comm/test_window.py"
+        "tests/comm/transport/test_window.py"
         "::test_data_and_note_are_in_memory_before_the_count_and_are_read_after_it",
     ),
     Mutation(
         "no fence before the count is written",
-        "minidl/comm/window.py",
+        "minidl/comm/transport/window.py",
         "        self._fence()  # a processor may reorder: first the data and the note, ...\n",
         "",
-        "tests/comm/test_window.py"
+        "tests/comm/transport/test_window.py"
         "::test_data_and_note_are_in_memory_before_the_count_and_are_read_after_it",
     ),
     # -- cuts, collectives, all-reduces
@@ -698,54 +698,54 @@ MUTATIONS = [
     ),
     Mutation(
         "the peer is its rank in the group, not in the world",
-        "minidl/comm/ledger.py",
+        "minidl/comm/observe/ledger.py",
         "row = Row(ranks, name, ranks[to], _text(at))",
         "row = Row(ranks, name, to, _text(at))",
-        "tests/comm/test_ledger.py::test_subgroups_count_in_the_same_ledger_by_world_rank",
+        "tests/comm/observe/test_ledger.py::test_subgroups_count_in_the_same_ledger_by_world_rank",
     ),
     Mutation(
         "waiting twice counts twice",
-        "minidl/comm/ledger.py",
+        "minidl/comm/observe/ledger.py",
         "            self._ledger = None\n",
         "",
-        "tests/comm/test_ledger.py::test_every_call_is_counted_once",
+        "tests/comm/observe/test_ledger.py::test_every_call_is_counted_once",
     ),
     Mutation(
         "a subgroup has a book of its own",
-        "minidl/comm/ledger.py",
+        "minidl/comm/observe/ledger.py",
         "return Ledger(inner, self._book)",
         "return Ledger(inner)",
-        "tests/comm/test_ledger.py::test_subgroups_count_in_the_same_ledger_by_world_rank",
+        "tests/comm/observe/test_ledger.py::test_subgroups_count_in_the_same_ledger_by_world_rank",
     ),
     Mutation(
         "the matrix counts its own messages",
-        "minidl/comm/ledger.py",
+        "minidl/comm/observe/ledger.py",
         "return ring.all_reduce(self.inner.subgroup(range(self.size)), n_bytes)",
         "return ring.all_reduce(self, n_bytes)",
-        "tests/comm/test_ledger.py::test_the_matrix_is_every_ranks_bytes_to_every_rank",
+        "tests/comm/observe/test_ledger.py::test_the_matrix_is_every_ranks_bytes_to_every_rank",
     ),
     Mutation(
         "bytes read in a window count as sent",
-        "minidl/comm/ledger.py",
+        "minidl/comm/observe/ledger.py",
         "self._add(self._key(peer), n_given, n_read)",
         "self._add(self._key(peer), n_read, n_given)",
-        "tests/comm/test_ledger.py"
+        "tests/comm/observe/test_ledger.py"
         "::test_of_a_window_reads_are_received_and_what_others_read_is_sent",
     ),
     Mutation(
         "a message counts at the line of the last collective",
-        "minidl/comm/ledger.py",
+        "minidl/comm/observe/ledger.py",
         "site = _site.get(None) if in_collective() else user_line(sys._getframe(2))",
         "site = _site.get(None) or user_line(sys._getframe(2))",
-        "tests/comm/test_ledger.py::test_counts_by_the_line_of_the_users_code",
+        "tests/comm/observe/test_ledger.py::test_counts_by_the_line_of_the_users_code",
     ),
     Mutation(
         "reset forgets the subgroups",
-        "minidl/comm/ledger.py",
+        "minidl/comm/observe/ledger.py",
         "        for counts in self._book.groups.values():\n"
         "            counts.clear()\n",
         "        self._counts.clear()\n",
-        "tests/comm/test_ledger.py::test_subgroups_count_in_the_same_ledger_by_world_rank",
+        "tests/comm/observe/test_ledger.py::test_subgroups_count_in_the_same_ledger_by_world_rank",
     ),
     Mutation(
         "all ranks are one process of the trace",
@@ -757,47 +757,47 @@ MUTATIONS = [
     ),
     Mutation(
         "a line in the library is taken for the user's",
-        "minidl/comm/places.py",
+        "minidl/comm/observe/places.py",
         "    while frame is not None and is_ours(frame.f_code.co_filename):\n"
         "        frame = frame.f_back\n",
         "    frame = frame.f_back\n",
-        "tests/comm/test_ledger.py::test_counts_by_the_line_of_the_users_code",
+        "tests/comm/observe/test_ledger.py::test_counts_by_the_line_of_the_users_code",
     ),
     # -- beside the caller
     Mutation(
         "background jobs run last in, first out",
-        "minidl/comm/background.py",
+        "minidl/comm/transport/background.py",
         "self._waiting.popleft()",
         "self._waiting.pop()",
-        "tests/comm/test_background.py::test_jobs_run_in_the_order_submitted",
+        "tests/comm/transport/test_background.py::test_jobs_run_in_the_order_submitted",
     ),
     Mutation(
         "background jobs talk on the caller's transport",
-        "minidl/comm/background.py",
+        "minidl/comm/transport/background.py",
         "self.transport = t.subgroup(range(t.size))",
         "self.transport = t",
-        "tests/comm/test_background.py::test_the_caller_communicates_meanwhile",
+        "tests/comm/transport/test_background.py::test_the_caller_communicates_meanwhile",
     ),
     Mutation(
         "jobs run on after one has failed",
-        "minidl/comm/background.py",
+        "minidl/comm/transport/background.py",
         "job._run(self._failure)",
         "job._run(None)",
-        "tests/comm/test_background.py::test_an_error_is_raised_by_wait_and_ends_the_later_jobs",
+        "tests/comm/transport/test_background.py::test_an_error_is_raised_by_wait_and_ends_the_later_jobs",
     ),
     Mutation(
         "a modelled job starts before it was submitted",
-        "minidl/comm/background.py",
+        "minidl/comm/transport/background.py",
         "        self._submitted.wait()  # no",
         "        # no",
-        "tests/comm/test_background.py::test_a_modelled_job_does_not_start_before_it_was_submitted",
+        "tests/comm/transport/test_background.py::test_a_modelled_job_does_not_start_before_it_was_submitted",
     ),
     Mutation(
         "close() waits for the first job alone",
-        "minidl/comm/background.py",
+        "minidl/comm/transport/background.py",
         "self._last = job",
         "self._last = self._last or job",
-        "tests/comm/test_background.py::test_closing_waits_refuses_more_and_raises_what_nobody_saw",
+        "tests/comm/transport/test_background.py::test_closing_waits_refuses_more_and_raises_what_nobody_saw",
     ),
     Mutation(
         "a served call that waits serves nobody",
@@ -839,708 +839,708 @@ MUTATIONS = [
     # -- who waits for whom
     Mutation(
         "a message on its way counts as none",
-        "minidl/comm/waits.py",
+        "minidl/comm/observe/waits.py",
         "if state.counters.get(need.key, 0) >= need.count:",
         "if state.counters.get(need.key, 0) > need.count:",
-        "tests/comm/test_waits.py::test_a_message_on_its_way_is_no_deadlock",
+        "tests/comm/observe/test_waits.py::test_a_message_on_its_way_is_no_deadlock",
     ),
     Mutation(
         "any and all needs change places",
-        "minidl/comm/waits.py",
+        "minidl/comm/observe/waits.py",
         "return all(hopeless) if wait.any_of else any(hopeless)",
         "return any(hopeless) if wait.any_of else all(hopeless)",
-        "tests/comm/test_waits.py::test_a_collective_waits_for_all_members",
+        "tests/comm/observe/test_waits.py::test_a_collective_waits_for_all_members",
     ),
     Mutation(
         "a rank that computes is suspected for its other thread",
-        "minidl/comm/waits.py",
+        "minidl/comm/observe/waits.py",
         "if s.ended or (s.waits and not s.computes_at)}",
         "if s.ended or s.waits}",
-        "tests/comm/test_waits.py::test_who_waits_for_a_computing_rank_is_not_stuck",
+        "tests/comm/observe/test_waits.py::test_who_waits_for_a_computing_rank_is_not_stuck",
     ),
     Mutation(
         "a rank that has ended may still act",
-        "minidl/comm/waits.py",
+        "minidl/comm/observe/waits.py",
         "cleared = {r for r in suspects if not states[r].ended and _can_go_on(r, "
         "states, suspects)}",
         "cleared = {r for r in suspects if _can_go_on(r, states, suspects)}",
-        "tests/comm/test_waits.py"
+        "tests/comm/observe/test_waits.py"
         "::test_who_waits_for_an_ended_rank_is_stuck_and_so_is_who_waits_for_that_one",
     ),
     Mutation(
         "dtypes are not compared",
-        "minidl/comm/signature.py",
+        "minidl/comm/observe/signature.py",
         "        return value.dtype, value.shape\n",
         "        return value.shape\n",
-        "tests/comm/test_watch.py::test_a_mismatch_names_both_ranks_both_lines_and_what_differs",
+        "tests/comm/observe/test_watch.py::test_a_mismatch_names_both_ranks_both_lines_and_what_differs",
     ),
     Mutation(
         "a rank's own rows must be equal",
-        "minidl/comm/signature.py",
+        "minidl/comm/observe/signature.py",
         'return value.dtype, ("any", *value.shape[1:])',
         "return value.dtype, value.shape",
-        "tests/comm/test_watch.py::test_arguments_may_differ_where_the_collective_says_so",
+        "tests/comm/observe/test_watch.py::test_arguments_may_differ_where_the_collective_says_so",
     ),
     Mutation(
         "an argument left out is not its default",
-        "minidl/comm/signature.py",
+        "minidl/comm/observe/signature.py",
         "    for name, default, see in parameters[len(args) :]:\n"
         "        seen.append(see(kwargs.get(name, default)))\n",
         "    for name, default, see in parameters[len(args) :]:\n"
         "        seen.append(see(kwargs.get(name)))\n",
-        "tests/comm/test_watch.py::test_an_argument_left_out_is_its_default",
+        "tests/comm/observe/test_watch.py::test_an_argument_left_out_is_its_default",
     ),
     Mutation(
         "the agreement stops a round early",
-        "minidl/comm/watch.py",
+        "minidl/comm/observe/watch.py",
         "while far < self.size:",
         "while 2 * far < self.size:",
-        "tests/comm/test_watch.py::test_all_ranks_know_whether_one_of_them_differs",
+        "tests/comm/observe/test_watch.py::test_all_ranks_know_whether_one_of_them_differs",
     ),
     Mutation(
         "of digests only the largest is kept",
-        "minidl/comm/watch.py",
+        "minidl/comm/observe/watch.py",
         "least, largest = min(least, int(self._theirs[0])), max(largest, int(self._theirs[1]))",
         "least, largest = int(self._theirs[0]), max(largest, int(self._theirs[1]))",
-        "tests/comm/test_watch.py::test_all_ranks_know_whether_one_of_them_differs",
+        "tests/comm/observe/test_watch.py::test_all_ranks_know_whether_one_of_them_differs",
     ),
     Mutation(
         "one look makes a deadlock",
-        "minidl/comm/lookout.py",
+        "minidl/comm/observe/lookout.py",
         "            again = self._ask_all()\n",
         "            again = states\n",
-        "tests/comm/test_lookout.py::test_a_deadlock_is_certain_after_two_looks_without_a_move",
+        "tests/comm/observe/test_lookout.py::test_a_deadlock_is_certain_after_two_looks_without_a_move",
     ),
     Mutation(
         "a move between two looks is not seen",
-        "minidl/comm/lookout.py",
+        "minidl/comm/observe/lookout.py",
         "            if stuck(again) == lost and all(\n"
         "                _serials(states[r]) == _serials(again[r]) for r in lost\n"
         "            ):\n",
         "            if stuck(again) == lost:\n",
-        "tests/comm/test_lookout.py::test_a_deadlock_is_certain_after_two_looks_without_a_move",
+        "tests/comm/observe/test_lookout.py::test_a_deadlock_is_certain_after_two_looks_without_a_move",
     ),
     Mutation(
         "a new wait is as old as the thread's last one",
-        "minidl/comm/lookout.py",
+        "minidl/comm/observe/lookout.py",
         "since[thread] = (serial, when if before == serial else now)",
         "since[thread] = (serial, when)",
-        "tests/comm/test_lookout.py::test_a_wait_is_as_long_as_it_was_seen_without_a_new_one",
+        "tests/comm/observe/test_lookout.py::test_a_wait_is_as_long_as_it_was_seen_without_a_new_one",
     ),
     Mutation(
         "strangers are answered",
-        "minidl/comm/side_channel.py",
+        "minidl/comm/observe/side_channel.py",
         'if not isinstance(line, dict) or line.get("token") != self._token:',
         "if not isinstance(line, dict):",
-        "tests/comm/test_side_channel.py::test_a_stranger_is_not_answered",
+        "tests/comm/observe/test_side_channel.py::test_a_stranger_is_not_answered",
     ),
     Mutation(
         "each process has a token of its own",
-        "minidl/comm/side_channel.py",
+        "minidl/comm/observe/side_channel.py",
         "self._token = everybody[0][2]",
         "self._token = mine[2]",
-        "tests/comm/test_side_channel.py::test_a_line_comes_with_its_sender_and_can_be_answered",
+        "tests/comm/observe/test_side_channel.py::test_a_line_comes_with_its_sender_and_can_be_answered",
     ),
     # -- parallel training
     Mutation(
         "samples under no_sync are forgotten",
-        "minidl/parallel/data_parallel.py",
+        "minidl/parallel/data/data_parallel.py",
         "self.n_samples += len(inputs[0]) if n_samples is None else n_samples",
         "self.n_samples = len(inputs[0]) if n_samples is None else n_samples",
-        "tests/parallel/test_data_parallel_backward.py"
+        "tests/parallel/data/test_data_parallel_backward.py"
         "::test_no_sync_accumulates_and_the_next_backward_averages_the_sum",
     ),
     Mutation(
         "samples of earlier steps weigh, too",
-        "minidl/parallel/data_parallel.py",
+        "minidl/parallel/data/data_parallel.py",
         "                self.n_samples = 0\n"
         "            else",
         "            else",
-        "tests/parallel/test_data_parallel_backward.py::"
+        "tests/parallel/data/test_data_parallel_backward.py::"
         "test_each_backward_is_weighted_by_its_own_samples",
     ),
     Mutation(
         "frozen parameters travel",
-        "minidl/parallel/data_parallel.py",
+        "minidl/parallel/data/data_parallel.py",
         "params = [p for p in model.parameters() if p.requires_grad]",
         "params = list(model.parameters())",
-        "tests/parallel/test_data_parallel.py::test_frozen_parameters_do_not_travel",
+        "tests/parallel/data/test_data_parallel.py::test_frozen_parameters_do_not_travel",
     ),
     Mutation(
         "the naive average sums float16 in float16",
-        "minidl/parallel/data_parallel.py",
+        "minidl/parallel/data/data_parallel.py",
         "buffer = flat.flatten(grads, accumulate_dtype(group[0].dtype))",
         "buffer = flat.flatten(grads)",
-        "tests/parallel/test_data_parallel.py::test_half_precision_gradients_sum_in_single",
+        "tests/parallel/data/test_data_parallel.py::test_half_precision_gradients_sum_in_single",
     ),
     Mutation(
         "running statistics are each rank's own",
-        "minidl/parallel/data_parallel.py",
+        "minidl/parallel/data/data_parallel.py",
         "            broadcast_state(self.t, list(self.module.buffers()))\n",
         "            pass\n",
-        "tests/parallel/test_data_parallel.py::test_running_statistics_are_rank_0s",
+        "tests/parallel/data/test_data_parallel.py::test_running_statistics_are_rank_0s",
     ),
     Mutation(
         "an error under no_sync leaves it on",
-        "minidl/parallel/data_parallel.py",
+        "minidl/parallel/data/data_parallel.py",
         "        try:\n"
         "            yield\n"
         "        finally:\n"
         "            self.syncing = True\n",
         "        yield\n"
         "        self.syncing = True\n",
-        "tests/parallel/test_data_parallel_backward.py"
+        "tests/parallel/data/test_data_parallel_backward.py"
         "::test_an_error_under_no_sync_does_not_leave_it_on",
     ),
     Mutation(
         "evaluation broadcasts its buffers",
-        "minidl/parallel/data_parallel.py",
+        "minidl/parallel/data/data_parallel.py",
         "if self.training and self.broadcast_buffers and is_grad_enabled():",
         "if self.broadcast_buffers:",
-        "tests/parallel/test_data_parallel_backward.py"
+        "tests/parallel/data/test_data_parallel_backward.py"
         "::test_what_is_no_backward_sends_and_counts_nothing",
     ),
     Mutation(
         "a forward under no_grad counts its samples",
-        "minidl/parallel/data_parallel.py",
+        "minidl/parallel/data/data_parallel.py",
         "        if is_grad_enabled():\n"
         "            if n_samples is None",
         "        if True:\n"
         "            if n_samples is None",
-        "tests/parallel/test_data_parallel_backward.py"
+        "tests/parallel/data/test_data_parallel_backward.py"
         "::test_what_is_no_backward_sends_and_counts_nothing",
     ),
     Mutation(
         "uneven shares have a plain mean",
-        "minidl/parallel/bucket.py",
+        "minidl/parallel/data/bucket.py",
         "buffer *= buffer.dtype.type(n_samples * n / n_total)",
         "pass",
-        "tests/parallel/test_data_parallel.py"
+        "tests/parallel/data/test_data_parallel.py"
         "::test_naive_average_after_backward_equals_one_rank_on_the_whole_batch",
     ),
     Mutation(
         "buckets sum float16 in float16",
-        "minidl/parallel/bucket.py",
+        "minidl/parallel/data/bucket.py",
         "xp, dtype = params[0]._xp, backend.accumulate_dtype(params[0].dtype)",
         "xp, dtype = params[0]._xp, params[0].dtype",
-        "tests/parallel/test_data_parallel.py::test_half_precision_gradients_sum_in_single",
+        "tests/parallel/data/test_data_parallel.py::test_half_precision_gradients_sum_in_single",
     ),
     Mutation(
         "the nan of a rank without samples spreads",
-        "minidl/parallel/bucket.py",
+        "minidl/parallel/data/bucket.py",
         "        buffer[...] = 0  # the mean",
         "        buffer *= 0  # the mean",
-        "tests/parallel/test_data_parallel_backward.py"
+        "tests/parallel/data/test_data_parallel_backward.py"
         "::test_a_rank_without_samples_counts_as_zeros_though_its_mean_is_nan",
     ),
     Mutation(
         "backward returns before its buckets",
-        "minidl/parallel/bucket.py",
+        "minidl/parallel/data/bucket.py",
         "        for job in self.jobs:\n"
         "            job.wait()\n"
         "        self.jobs.clear()\n"
         "        self.hand_out()\n",
         "        self.jobs.clear()\n"
         "        self.hand_out()\n",
-        "tests/parallel/test_data_parallel.py"
+        "tests/parallel/data/test_data_parallel.py"
         "::test_buckets_during_backward_equal_one_rank_on_the_whole_batch",
     ),
     Mutation(
         "buckets leave in the order in which they are ready here",
-        "minidl/parallel/bucket.py",
+        "minidl/parallel/data/bucket.py",
         "        while self.n_launched < len(self.buckets) and not "
         "self.buckets[self.n_launched].n_missing:\n"
         "            self.launch(self.buckets[self.n_launched])\n"
         "            self.n_launched += 1\n",
         "        if not bucket.n_missing:\n"
         "            self.launch(bucket)\n",
-        "tests/parallel/test_data_parallel_backward.py"
+        "tests/parallel/data/test_data_parallel_backward.py"
         "::test_ranks_may_come_to_their_layers_in_another_order_or_to_fewer",
     ),
     Mutation(
         "each rank cuts buckets in its own order",
-        "minidl/parallel/bucket.py",
+        "minidl/parallel/data/bucket.py",
         "        tree.broadcast(self.t, order, 0)\n",
         "",
-        "tests/parallel/test_data_parallel_backward.py"
+        "tests/parallel/data/test_data_parallel_backward.py"
         "::test_ranks_may_come_to_their_layers_in_another_order_or_to_fewer",
     ),
     Mutation(
         "buckets are cut anew after every backward",
-        "minidl/parallel/bucket.py",
+        "minidl/parallel/data/bucket.py",
         "        self.rebuilt = True\n",
         "",
-        "tests/parallel/test_bucket.py"
+        "tests/parallel/data/test_bucket.py"
         "::test_messages_and_bytes_are_the_rings_for_the_header_and_each_bucket",
     ),
     Mutation(
         "buckets are cut anew though a rank left out some parameters",
-        "minidl/parallel/bucket.py",
+        "minidl/parallel/data/bucket.py",
         "(n_users == self.t.size).all()",
         "(n_users > 0).all()",
-        "tests/parallel/test_data_parallel_backward.py"
+        "tests/parallel/data/test_data_parallel_backward.py"
         "::test_ranks_may_come_to_their_layers_in_another_order_or_to_fewer",
     ),
     Mutation(
         "hooks stay after close",
-        "minidl/parallel/bucket.py",
+        "minidl/parallel/data/bucket.py",
         "        for remove in self.remove_hooks:\n"
         "            remove()\n",
         "",
-        "tests/parallel/test_data_parallel_backward.py"
+        "tests/parallel/data/test_data_parallel_backward.py"
         "::test_what_is_no_backward_sends_and_counts_nothing",
     ),
     Mutation(
         "a bucket mixes dtypes",
-        "minidl/parallel/bucket.py",
+        "minidl/parallel/data/bucket.py",
         "backend.by_dtype(params)",
         "{None: params}",
-        "tests/parallel/test_data_parallel_backward.py"
+        "tests/parallel/data/test_data_parallel_backward.py"
         "::test_each_dtype_is_averaged_in_its_own_precision",
     ),
     Mutation(
         "what a block holds of a tensor is counted from the block",
-        "minidl/parallel/flat.py",
+        "minidl/parallel/data/flat.py",
         "result.append((a - low, a - begin, b - begin) if a < b",
         "result.append((a - low, a - low, b - low) if a < b",
-        "tests/parallel/test_flat.py::test_the_parts_of_a_buffer_hold_every_element_once",
+        "tests/parallel/data/test_flat.py::test_the_parts_of_a_buffer_hold_every_element_once",
     ),
     Mutation(
         "a shard is the next rank's block",
-        "minidl/parallel/zero1.py",
+        "minidl/parallel/zero/zero1.py",
         "return array[self.bounds[self.t.rank]:self.bounds[self.t.rank + 1]]",
         "r = (self.t.rank + 1) % self.t.size\n"
         "        return array[self.bounds[r]:self.bounds[r + 1]]",
-        "tests/parallel/test_zero.py::test_float32_has_the_bits_of_data_parallelism",
+        "tests/parallel/zero/test_zero.py::test_float32_has_the_bits_of_data_parallelism",
     ),
     Mutation(
         "shards sum float16 in float16",
-        "minidl/parallel/zero1.py",
+        "minidl/parallel/zero/zero1.py",
         "total = from_rank[(t.rank + 1) % t.size].astype(np.float32)",
         "total = from_rank[(t.rank + 1) % t.size].copy()",
-        "tests/parallel/test_zero.py::test_float16_sums_have_float32_bits_in_the_rings_order",
+        "tests/parallel/zero/test_zero.py::test_float16_sums_have_float32_bits_in_the_rings_order",
     ),
     Mutation(
         "a shard casts, then divides",
-        "minidl/parallel/zero1.py",
+        "minidl/parallel/zero/zero1.py",
         "own[...] = total / t.size",
         "own[...] = total\n"
         "        own /= t.size",
-        "tests/parallel/test_zero.py::test_float16_has_the_bits_of_data_parallelism",
+        "tests/parallel/zero/test_zero.py::test_float16_has_the_bits_of_data_parallelism",
     ),
     Mutation(
         "the gradient of the backward before is a view of the room for the next",
-        "minidl/parallel/zero1.py",
+        "minidl/parallel/zero/zero1.py",
         "self.shard.grad.copy(), None",
         "self.shard.grad, None",
-        "tests/parallel/test_zero.py::test_without_no_sync_every_backward_sends_and_means_add_up",
+        "tests/parallel/zero/test_zero.py::test_without_no_sync_every_backward_sends_and_means_add_up",
     ),
     Mutation(
         "stage 2 adds nothing up",
-        "minidl/parallel/zero1.py",
+        "minidl/parallel/zero/zero1.py",
         "            own += self.earlier\n",
         "            pass\n",
-        "tests/parallel/test_zero.py::test_without_no_sync_every_backward_sends_and_means_add_up",
+        "tests/parallel/zero/test_zero.py::test_without_no_sync_every_backward_sends_and_means_add_up",
     ),
     Mutation(
         "the own block keeps the whole gradients alive",
-        "minidl/parallel/zero2.py",
+        "minidl/parallel/zero/zero2.py",
         "        own = own.copy()\n",
         "",
-        "tests/parallel/test_zero_costs.py::test_stage_2_frees_gradients_while_backward_runs",
+        "tests/parallel/zero/test_zero_costs.py::test_stage_2_frees_gradients_while_backward_runs",
     ),
     Mutation(
         "backward fetches the units that it has had",
-        "minidl/parallel/zero3.py",
+        "minidl/parallel/zero/zero3.py",
         "        super().expect(used, n_samples)\n"
         "        self.step = -1\n",
         "        super().expect(used, n_samples)\n"
         "        self.step = 1\n",
-        "tests/parallel/test_zero_costs.py::test_traffic_is_the_formula",
+        "tests/parallel/zero/test_zero_costs.py::test_traffic_is_the_formula",
     ),
     Mutation(
         "a unit that was fetched for nothing comes with old weights",
-        "minidl/parallel/zero3.py",
+        "minidl/parallel/zero/zero3.py",
         "            self.coming[1].wait()\n"
         "            self.coming = None\n",
         "            self.coming[1].wait()\n",
-        "tests/parallel/test_zero.py"
+        "tests/parallel/zero/test_zero.py"
         "::test_a_unit_that_was_fetched_for_nothing_comes_with_new_values",
     ),
     Mutation(
         "units stay at home after forward",
-        "minidl/parallel/zero3.py",
+        "minidl/parallel/zero/zero3.py",
         "                for unit in units:\n"
         "                    unit.leave()\n",
         "                pass\n",
-        "tests/parallel/test_zero_costs.py"
+        "tests/parallel/zero/test_zero_costs.py"
         "::test_two_units_and_a_share_of_the_weights_are_at_home_at_most",
     ),
     Mutation(
         "a recomputed unit leaves before its backward",
-        "minidl/parallel/zero3.py",
+        "minidl/parallel/zero/zero3.py",
         "            if not replaying.get():  # its",
         "            if True:  # its",
-        "tests/parallel/test_zero.py::test_units_may_be_recomputed",
+        "tests/parallel/zero/test_zero.py::test_units_may_be_recomputed",
     ),
     Mutation(
         "units that stay are counted as sent twice",
-        "minidl/parallel/zero3.py",
+        "minidl/parallel/zero/zero3.py",
         "self.n_gathers = 1 if stays or is_root else 2",
         "self.n_gathers = 1 if is_root else 2",
-        "tests/parallel/test_zero_costs.py::test_small_units_stay",
+        "tests/parallel/zero/test_zero_costs.py::test_small_units_stay",
     ),
     Mutation(
         "stay_below looks at one parameter",
-        "minidl/parallel/zero3.py",
+        "minidl/parallel/zero/zero3.py",
         "sum(p.numel() for p in group) <= stay_below",
         "min(p.numel() for p in group) <= stay_below",
-        "tests/parallel/test_zero_costs.py::test_small_units_stay",
+        "tests/parallel/zero/test_zero_costs.py::test_small_units_stay",
     ),
     Mutation(
         "a forward under no_grad keeps the root at home",
-        "minidl/parallel/zero3.py",
+        "minidl/parallel/zero/zero3.py",
         "        else:\n"
         "            for unit in self.root:\n"
         "                unit.leave()\n",
         "",
-        "tests/parallel/test_zero_use.py"
+        "tests/parallel/zero/test_zero_use.py"
         "::test_after_a_forward_without_a_backward_all_units_are_away",
     ),
     Mutation(
         "a state is views of what training overwrites",
-        "minidl/parallel/zero3.py",
+        "minidl/parallel/zero/zero3.py",
         "name: array.copy() for",
         "name: array for",
-        "tests/parallel/test_zero_use.py::test_a_state_of_stage_3_is_what_it_was_when_it_was_taken",
+        "tests/parallel/zero/test_zero_use.py::test_a_state_of_stage_3_is_what_it_was_when_it_was_taken",
     ),
     Mutation(
         "the latency occupies the link",
-        "minidl/parallel/lanes.py",
+        "minidl/parallel/zero/lanes.py",
         "self.free[lane] = start + seconds\n",
         "self.free[lane] = start + seconds + latency\n",
-        "tests/parallel/test_lanes.py::test_modelled_lanes_overlap_as_the_formula_says",
+        "tests/parallel/zero/test_lanes.py::test_modelled_lanes_overlap_as_the_formula_says",
     ),
     Mutation(
         "a job does not wait for those before it",
-        "minidl/parallel/lanes.py",
+        "minidl/parallel/zero/lanes.py",
         "start = max(self.free[lane], self.time(), *after, 0.0)",
         "start = max(self.free[lane], self.time(), 0.0)",
-        "tests/parallel/test_lanes.py::test_modelled_lanes_overlap_as_the_formula_says",
+        "tests/parallel/zero/test_lanes.py::test_modelled_lanes_overlap_as_the_formula_says",
     ),
     Mutation(
         "weights that come up count no version",
-        "minidl/parallel/offload.py",
+        "minidl/parallel/zero/offload.py",
         "            p.version += 1\n",
         "            pass\n",
-        "tests/parallel/test_offload.py"
+        "tests/parallel/zero/test_offload.py"
         "::test_a_graph_from_before_a_step_is_refused_as_its_weights_have_changed",
     ),
     Mutation(
         "a rank's own gradient goes down before the mean",
-        "minidl/parallel/offload.py",
+        "minidl/parallel/zero/offload.py",
         '        if any(isinstance(getattr(hook, "__self__", None), Reducer) for '
         "hook in p._hooks):\n"
         "            return\n",
         "",
-        "tests/parallel/test_offload.py::test_averaged_gradients_go_down_not_a_ranks_own",
+        "tests/parallel/zero/test_offload.py::test_averaged_gradients_go_down_not_a_ranks_own",
     ),
     Mutation(
         "gradients of several backwards do not add up on the host",
-        "minidl/parallel/offload.py",
+        "minidl/parallel/zero/offload.py",
         "to_host(g, view, event, add=again)",
         "to_host(g, view, event)",
-        "tests/parallel/test_offload.py::test_the_bits_are_those_of_the_optimizer_on_the_device",
+        "tests/parallel/zero/test_offload.py::test_the_bits_are_those_of_the_optimizer_on_the_device",
     ),
     Mutation(
         "delays begin a step late",
-        "minidl/parallel/offload.py",
+        "minidl/parallel/zero/offload.py",
         'self.inner.param_groups[0]["n_steps"] >= self.delay_after',
         'self.inner.param_groups[0]["n_steps"] > self.delay_after',
-        "tests/parallel/test_offload.py::test_a_delayed_update_is_adam_with_gradients_one_step_old",
+        "tests/parallel/zero/test_offload.py::test_a_delayed_update_is_adam_with_gradients_one_step_old",
     ),
     Mutation(
         "a delayed update reads gradients that are being overwritten",
-        "minidl/parallel/offload.py",
+        "minidl/parallel/zero/offload.py",
         "            bucket.grads.reverse()\n",
         "",
-        "tests/parallel/test_offload.py::test_a_delayed_update_is_adam_with_gradients_one_step_old",
+        "tests/parallel/zero/test_offload.py::test_a_delayed_update_is_adam_with_gradients_one_step_old",
     ),
     Mutation(
         "an update overwrites what is going up",
-        "minidl/parallel/offload.py",
+        "minidl/parallel/zero/offload.py",
         "                down.append(coming[-1])  # it",
         "                # it",
-        "tests/parallel/test_offload.py::test_a_delayed_update_is_adam_with_gradients_one_step_old",
+        "tests/parallel/zero/test_offload.py::test_a_delayed_update_is_adam_with_gradients_one_step_old",
     ),
     Mutation(
         "a gradient is copied before it is computed",
-        "minidl/host_memory.py",
+        "minidl/memory/host_memory.py",
         "_queue(stream, event, x, host)",
         "_queue(stream, stream.record(), x, host)",
-        "tests/test_host_memory.py::test_down_comes_what_was_under_computation",
+        "tests/memory/test_host_memory.py::test_down_comes_what_was_under_computation",
     ),
     Mutation(
         "weights are overwritten while they are read",
-        "minidl/host_memory.py",
+        "minidl/memory/host_memory.py",
         "_queue(stream, event, x, out)",
         "_queue(stream, stream.record(), x, out)",
-        "tests/test_host_memory.py"
+        "tests/memory/test_host_memory.py"
         "::test_up_goes_what_is_there_after_the_device_has_read_the_old",
     ),
     Mutation(
         "a bucket is sent before a GPU has filled it",
-        "minidl/host_memory.py",
+        "minidl/memory/host_memory.py",
         "        stream.wait_event(event)\n"
         "        yield\n",
         "        yield\n",
-        "tests/parallel/test_data_parallel_gpu.py"
+        "tests/parallel/data/test_data_parallel_gpu.py"
         "::test_a_model_on_a_gpu_gets_the_bits_of_one_on_the_cpu",
     ),
     Mutation(
         "means are handed out before a GPU has divided them",
-        "minidl/host_memory.py",
+        "minidl/memory/host_memory.py",
         "        yield\n"
         "        stream.synchronize()\n",
         "        yield\n",
-        "tests/parallel/test_data_parallel_gpu.py"
+        "tests/parallel/data/test_data_parallel_gpu.py"
         "::test_a_model_on_a_gpu_gets_the_bits_of_one_on_the_cpu",
     ),
     Mutation(
         "each rank clips by the norm of its own shards",
-        "minidl/parallel/zero1.py",
+        "minidl/parallel/zero/zero1.py",
         "return float(ring.all_reduce(self.t, np.array([float(x)]))[0])",
         "return float(x)",
-        "tests/parallel/test_offload.py::test_all_ranks_clip_by_the_norm_of_all_their_gradients",
+        "tests/parallel/zero/test_offload.py::test_all_ranks_clip_by_the_norm_of_all_their_gradients",
     ),
     Mutation(
         "ranks do not agree to skip",
-        "minidl/parallel/zero1.py",
+        "minidl/parallel/zero/zero1.py",
         "return bool(ring.all_reduce(self.t, np.array([bool(flag)]), np.logical_or)[0])",
         "return bool(flag)",
-        "tests/parallel/test_zero.py::test_ranks_skip_together_and_squares_do_not_overflow",
+        "tests/parallel/zero/test_zero.py::test_ranks_skip_together_and_squares_do_not_overflow",
     ),
     Mutation(
         "squares of float16 gradients overflow",
-        "minidl/parallel/zero1.py",
+        "minidl/parallel/zero/zero1.py",
         "np.square(s.grad, dtype=np.float64)",
         "np.square(s.grad)",
-        "tests/parallel/test_zero.py::test_ranks_skip_together_and_squares_do_not_overflow",
+        "tests/parallel/zero/test_zero.py::test_ranks_skip_together_and_squares_do_not_overflow",
     ),
     Mutation(
         "weights that were not gathered are used",
-        "minidl/parallel/zero1.py",
+        "minidl/parallel/zero/zero1.py",
         "return self.gathered != self.shard.version",
         "return False",
-        "tests/parallel/test_zero_use.py::test_forgetting_to_gather_is_an_error",
+        "tests/parallel/zero/test_zero_use.py::test_forgetting_to_gather_is_an_error",
     ),
     Mutation(
         "the bound of staleness is one too small",
-        "minidl/parallel/param_rules.py",
+        "minidl/parallel/server/rules.py",
         "lead(clocks, worker) <= s, each_push)",
         "lead(clocks, worker) < s, each_push)",
-        "tests/parallel/test_param_staleness.py"
+        "tests/parallel/server/test_staleness.py"
         "::test_bounded_staleness_is_bounded_and_the_bound_is_reached",
     ),
     Mutation(
         "sync adds in the order of arrival",
-        "minidl/parallel/param_rules.py",
+        "minidl/parallel/server/rules.py",
         "in sorted(server.inbox.items()):",
         "in server.inbox.items():",
-        "tests/parallel/test_param_server.py::test_sync_has_the_bits_of_data_parallelism",
+        "tests/parallel/server/test_server.py::test_sync_has_the_bits_of_data_parallelism",
     ),
     Mutation(
         "sync casts, then divides",
-        "minidl/parallel/param_rules.py",
+        "minidl/parallel/server/rules.py",
         "    mean /= n\n"
         "    server.inbox.clear()\n",
         "    mean = mean.astype(server.shard.dtype) / n\n"
         "    server.inbox.clear()\n",
-        "tests/parallel/test_param_server.py::test_sync_adds_half_precision_gradients_in_single",
+        "tests/parallel/server/test_server.py::test_sync_adds_half_precision_gradients_in_single",
     ),
     Mutation(
         "staleness is counted after the update",
-        "minidl/parallel/param_server.py",
+        "minidl/parallel/server/server.py",
         "self.log.append((src, version, self.version, self.t.time()))",
         "self.log.append((src, version, self.version + 1, self.t.time()))",
-        "tests/parallel/test_param_staleness.py::test_equal_workers_are_n_minus_1_updates_stale",
+        "tests/parallel/server/test_staleness.py::test_equal_workers_are_n_minus_1_updates_stale",
     ),
     Mutation(
         "a worker that waits for the server is dropped as silent",
-        "minidl/parallel/param_server.py",
+        "minidl/parallel/server/server.py",
         "if worker not in self.waiting and silent_s > self.silence_s:",
         "if silent_s > self.silence_s:",
-        "tests/parallel/test_param_failures.py"
+        "tests/parallel/server/test_failures.py"
         "::test_a_worker_that_waits_for_the_server_is_not_silent",
     ),
     Mutation(
         "a dead worker is waited for",
-        "minidl/parallel/param_server.py",
+        "minidl/parallel/server/server.py",
         "        del self.clocks[worker]\n",
         "",
-        "tests/parallel/test_param_failures.py::test_a_dead_worker_does_not_stop_the_others",
+        "tests/parallel/server/test_failures.py::test_a_dead_worker_does_not_stop_the_others",
     ),
     Mutation(
         "replies are not waited for",
-        "minidl/parallel/param_server.py",
+        "minidl/parallel/server/server.py",
         "                self._wait_for_replies([src])  # at once: who asks "
         "again has the last reply\n",
         "                self.replies.pop(src, None)\n",
-        "tests/parallel/test_param_server.py"
+        "tests/parallel/server/test_server.py"
         "::test_every_reply_is_waited_for_and_its_weights_are_kept_until_then",
     ),
     Mutation(
         "a failed server leaves its workers waiting",
-        "minidl/parallel/param_server.py",
+        "minidl/parallel/server/server.py",
         "            for worker in self.clocks:\n"
         '                self._refuse(worker, f"it failed: {type(error).__name__}: {error}")\n',
         "",
-        "tests/parallel/test_param_failures.py"
+        "tests/parallel/server/test_failures.py"
         "::test_a_failed_server_refuses_everybody_by_name_and_reason",
     ),
     Mutation(
         "pushes name the version of server 0",
-        "minidl/parallel/param_worker.py",
+        "minidl/parallel/server/worker.py",
         "header = np.array([kind, self.versions[server], n_samples, len(ids)], np.int64)",
         "header = np.array([kind, self.versions[0], n_samples, len(ids)], np.int64)",
-        "tests/parallel/test_param_server.py::test_async_has_the_bits_of_a_replay_of_its_log",
+        "tests/parallel/server/test_server.py::test_async_has_the_bits_of_a_replay_of_its_log",
     ),
     Mutation(
         "differences are not divided among the workers",
-        "minidl/parallel/param_worker.py",
+        "minidl/parallel/server/worker.py",
         "            values /= self.n_workers\n",
         "",
-        "tests/parallel/test_param_geo.py::test_geo_adds_every_workers_progress_over_n",
+        "tests/parallel/server/test_geo.py::test_geo_adds_every_workers_progress_over_n",
     ),
     Mutation(
         "rows that are named twice travel twice",
-        "minidl/parallel/param_worker.py",
+        "minidl/parallel/server/worker.py",
         "np.unique(rows.get(table, none))",
         "np.sort(rows.get(table, none), axis=None)",
-        "tests/parallel/test_param_rows.py::test_only_the_rows_used_travel_each_once",
+        "tests/parallel/server/test_rows.py::test_only_the_rows_used_travel_each_once",
     ),
     Mutation(
         "the smallest tensors are dealt first",
-        "minidl/parallel/param_shards.py",
+        "minidl/parallel/server/shards.py",
         "key=lambda i: -params[i].nbytes)",
         "key=lambda i: params[i].nbytes)",
-        "tests/parallel/test_param_server.py::test_shards_are_balanced_and_hold_every_tensor_once",
+        "tests/parallel/server/test_server.py::test_shards_are_balanced_and_hold_every_tensor_once",
     ),
     # -- snapshots
     Mutation(
         "a region is read from the wrong place",
-        "minidl/parallel/regions.py",
+        "minidl/snapshot/regions.py",
         "read(where, low - start, high - start)",
         "read(where, low - first, high - first)",
-        "tests/parallel/test_regions.py::test_overlap_finds_what_was_cut_in_another_way",
+        "tests/snapshot/test_regions.py::test_overlap_finds_what_was_cut_in_another_way",
     ),
     Mutation(
         "what all ranks have is written by each",
-        "minidl/parallel/regions.py",
+        "minidl/snapshot/regions.py",
         "            values = values[first:end]\n",
         "            first, end = 0, region.end\n",
-        "tests/test_snapshot.py::test_ranks_write_as_much_as_each_other",
+        "tests/snapshot/test_snapshot.py::test_ranks_write_as_much_as_each_other",
     ),
     Mutation(
         "nobody writes the buffers",
-        "minidl/parallel/regions.py",
+        "minidl/snapshot/regions.py",
         "(0, end if rank == 0 else 0)",
         "(0, 0)",
-        "tests/test_snapshot.py::test_any_stage_on_any_number_of_ranks_loads_it",
+        "tests/snapshot/test_snapshot.py::test_any_stage_on_any_number_of_ranks_loads_it",
     ),
     Mutation(
         "the name is on the disk before the bytes",
-        "minidl/durable.py",
+        "minidl/snapshot/durable.py",
         "    os.fsync(file)\n",
         "",
-        "tests/test_snapshot_crashes.py"
+        "tests/snapshot/test_snapshot_crashes.py"
         "::test_a_crash_at_any_call_leaves_the_previous_snapshot_or_the_new_one",
     ),
     Mutation(
         "the folder is not synced after a rename",
-        "minidl/durable.py",
+        "minidl/snapshot/durable.py",
         "    os.replace(temporary, path)\n"
         "    sync(path.parent)\n",
         "    os.replace(temporary, path)\n",
-        "tests/test_snapshot_crashes.py"
+        "tests/snapshot/test_snapshot_crashes.py"
         "::test_a_crash_at_any_call_leaves_the_previous_snapshot_or_the_new_one",
     ),
     Mutation(
         "a short write is taken for a whole one",
-        "minidl/durable.py",
+        "minidl/snapshot/durable.py",
         "    while rest:\n"
         "        rest = rest[os.write(file, rest):]\n",
         "    os.write(file, rest)\n",
-        "tests/test_snapshot_crashes.py"
+        "tests/snapshot/test_snapshot_crashes.py"
         "::test_a_crash_at_any_call_leaves_the_previous_snapshot_or_the_new_one",
     ),
     Mutation(
         "one snapshot too few is kept",
-        "minidl/snapshot_folder.py",
+        "minidl/snapshot/folder.py",
         "old = steps(folder)[:-keep]",
         "old = steps(folder)[:1 - keep or None]",
-        "tests/test_snapshot_crashes.py"
+        "tests/snapshot/test_snapshot_crashes.py"
         "::test_a_crash_at_any_call_leaves_the_previous_snapshot_or_the_new_one",
     ),
     Mutation(
         "an index's removal is not on the disk before its files go",
-        "minidl/snapshot_folder.py",
+        "minidl/snapshot/folder.py",
         "    if old:\n"
         "        durable.sync(folder)\n",
         "",
-        "tests/test_snapshot_crashes.py"
+        "tests/snapshot/test_snapshot_crashes.py"
         "::test_a_crash_at_any_call_leaves_the_previous_snapshot_or_the_new_one",
     ),
     Mutation(
         "all ranks get rank 0's random numbers",
-        "minidl/snapshot.py",
+        "minidl/snapshot/snapshot.py",
         "            generator.set_state(states[rank])\n",
         "            generator.set_state(states[0])\n",
-        "tests/test_snapshot.py::test_every_rank_gets_its_own_random_numbers_back",
+        "tests/snapshot/test_snapshot.py::test_every_rank_gets_its_own_random_numbers_back",
     ),
     Mutation(
         "new ranks draw the same numbers",
-        "minidl/snapshot.py",
+        "minidl/snapshot/snapshot.py",
         "+ 1 + rank - len(saved)",
         "+ 1",
-        "tests/test_snapshot.py::test_new_ranks_draw_other_numbers",
+        "tests/snapshot/test_snapshot.py::test_new_ranks_draw_other_numbers",
     ),
     Mutation(
         "a rank's problem is its own",
-        "minidl/snapshot.py",
+        "minidl/snapshot/snapshot.py",
         "    for rank, text in enumerate(_all_gather(t, problem)):\n",
         "    for rank, text in enumerate([problem]):\n",
-        "tests/test_snapshot_crashes.py::test_every_file_is_checked_whoever_loads",
+        "tests/snapshot/test_snapshot_crashes.py::test_every_file_is_checked_whoever_loads",
     ),
     Mutation(
         "the order of buckets is forgotten",
-        "minidl/snapshot.py",
+        "minidl/snapshot/snapshot.py",
         '        model.reducer.build([named[name] for name in index["order"]["names"]])\n',
         "",
-        "tests/test_snapshot.py"
+        "tests/snapshot/test_snapshot.py"
         "::test_sums_round_as_before_though_the_first_backward_has_buckets_of_its_own",
     ),
     Mutation(
         "buckets are cut anew after a load",
-        "minidl/snapshot.py",
+        "minidl/snapshot/snapshot.py",
         '        model.reducer.rebuilt = index["order"]["rebuilt"]\n',
         "",
-        "tests/test_snapshot.py"
+        "tests/snapshot/test_snapshot.py"
         "::test_sums_round_as_before_though_the_first_backward_has_buckets_of_its_own",
     ),
     Mutation(
         "each rank checks the file of its own number alone",
-        "minidl/snapshot.py",
+        "minidl/snapshot/snapshot.py",
         'index["files"][rank::size]',
         'index["files"][rank:rank + 1]',
-        "tests/test_snapshot_crashes.py::test_every_file_is_checked_whoever_loads",
+        "tests/snapshot/test_snapshot_crashes.py::test_every_file_is_checked_whoever_loads",
     ),
     Mutation(
         "a rank returns before the index is there",
-        "minidl/snapshot.py",
+        "minidl/snapshot/snapshot.py",
         "    if t is not None:\n"
         "        tree.barrier(t)\n",
         "",
-        "tests/test_snapshot_crashes.py::test_on_return_the_snapshot_is_there_on_every_rank",
+        "tests/snapshot/test_snapshot_crashes.py::test_on_return_the_snapshot_is_there_on_every_rank",
     ),
 ]

@@ -17,12 +17,12 @@ ALL = mutations.every_mutation()
 MAP = (ROOT / "README.md").read_text().split("## The map")[1].split("\n## ")[0]
 # Files of the README's map in which no bug is planted, and why.
 WITHOUT = {
-    "minidl/cli.py": "words of the command line, handed on to what is tested where it is",
-    "minidl/doctor.py": "says what it finds on this machine",
-    "minidl/doctor_links.py": "says what it measures on this machine",
+    "minidl/cli/main.py": "words of the command line, handed on to what is tested where it is",
+    "minidl/cli/doctor.py": "says what it finds on this machine",
+    "minidl/cli/doctor_links.py": "says what it measures on this machine",
     "minidl/cuda/__init__.py": "hands on to the files of the folder",
-    "minidl/cuda/sentences.py": "makes findings into sentences: other words are no bug",
-    "minidl/tutorial_out.py": "draws pictures",
+    "minidl/cuda/checks/sentences.py": "makes findings into sentences: other words are no bug",
+    "minidl/course/out.py": "draws pictures",
 }
 
 

@@ -24,7 +24,7 @@ size, so the last block reaches past N unless the block divides N. The guard `if
 those threads home. No GPU tells you that it is missing: the check form does (part 3).
 
 Source: Harris, "An Even Easier Introduction to CUDA", 2017, for the launch; Rush, "GPU Puzzles",
-2022, for counting loads and stores. How the check form works: minidl/cuda/checker.py.
+2022, for counting loads and stores. How the check form works: minidl/cuda/checks/checker.py.
 Exercises: `minidl exercise 02` writes work/02_add3.py and work/add3.cu with the marked regions
 empty; `minidl check 02` grades them.
 """

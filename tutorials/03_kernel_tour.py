@@ -25,7 +25,8 @@ other and runs the threads in ascending, descending and shuffled order.
 
 Sources: Harris, "Optimizing Parallel Reduction in CUDA", 2007; Milakov and Gimelshein, "Online
 normalizer calculation for softmax", 2018; Karpathy, llm.c (dev/cuda), 2024, for the ladders.
-Kernels: kernels/tour.cu, layer_norm.cu, softmax.cu, adamw.cu. Check form: minidl/cuda/checker.py.
+Kernels: kernels/tour.cu, layer_norm.cu, softmax.cu, adamw.cu.
+Check form: minidl/cuda/checks/checker.py.
 Exercises: `minidl exercise 03` writes work/03_kernel_tour.py and work/tour.cu with the marked
 regions empty; `minidl check 03` grades them.
 """

@@ -21,7 +21,7 @@ And the step: divide by S in fp32 (in fp16 the gradient would vanish again), loo
 update an fp32 master copy of the weights, round it to fp16.
 
 Paper: Micikevicius et al., "Mixed precision training", 2018, arXiv 1710.03740.
-The library's own: minidl/amp.py, grad_scaler.py, optim/master.py.
+The library's own: minidl/precision/amp.py, grad_scaler.py, optim/master.py.
 Exercises: `minidl exercise 04` writes work/04_amp.py with the marked regions empty;
 `minidl check 04` grades it.
 """

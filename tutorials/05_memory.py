@@ -21,8 +21,8 @@ again must be what ran before: dropout has to throw the same dice.
 
 Papers: Rajbhandari et al., "ZeRO", 2020, arXiv 1910.02054, section 3; Chen et al., "Training deep
 nets with sublinear memory cost", 2016, arXiv 1604.06174.
-The library's own: minidl/memory.py, memory_predict.py, recompute.py, recompute_plan.py; other ways:
-minidl/activation_offload.py; memory that is free but in pieces: minidl/fragmentation.py.
+The library's own, in minidl/memory: ledger.py, predict.py, recompute.py, recompute_plan.py; another
+way: offload.py; memory that is free but in pieces: fragmentation.py.
 Exercises: `minidl exercise 05` writes work/05_memory.py with the marked regions empty;
 `minidl check 05` grades it.
 """

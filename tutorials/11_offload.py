@@ -33,7 +33,7 @@ the link can hide from B = 2/3 beta R tokens on, whatever X is.
 Paper: Ren et al., "ZeRO-Offload: Democratizing Billion-Scale Model Training", USENIX ATC 2021
 (arXiv 2101.06840).
 Exercise: `minidl exercise 11` writes work/11_offload.py with the marked region empty;
-`minidl check 11` grades it. The library's: minidl/parallel/offload.py
+`minidl check 11` grades it. The library's: minidl/parallel/zero/offload.py
 """
 
 import itertools

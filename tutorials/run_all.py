@@ -26,7 +26,7 @@ def run(script):
     report = Path("out", script.stem + ".json")
     report.unlink(missing_ok=True)  # an old one must not speak for this run
     ranks = re.search(r"mpirun -n (\d+)", script.read_text())
-    launcher = ["-m", "minidl.cli", "run", "-n", ranks[1]] if ranks else []
+    launcher = ["-m", "minidl.cli.main", "run", "-n", ranks[1]] if ranks else []
     print(f"\n== {script.name}" + (f" on {ranks[1]} ranks" if ranks else ""), flush=True)
     start = time.perf_counter()
     status = subprocess.run([sys.executable, *launcher, str(script)]).returncode

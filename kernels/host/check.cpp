@@ -5,8 +5,8 @@
 //     2. count it: the ledger
 //     3. compare with the shadow (shadow.h): who touched this element before, and is that ordered?
 //
-// What was found is a list of numbers; minidl/cuda/sentences.py makes sentences of it.
-// Test: tests/cuda/test_check.py
+// What was found is a list of numbers; minidl/cuda/checks/sentences.py makes sentences of it.
+// Test: tests/cuda/checks/test_check.py
 #include <dlfcn.h>
 #include <stdio.h>
 
@@ -15,14 +15,14 @@
 
 namespace {
 
-enum Kind {  // the order is known to minidl/cuda/sentences.py
+enum Kind {  // the order is known to minidl/cuda/checks/sentences.py
   OUT_OF_BOUNDS, BAD_INDEX, MISALIGNED, UNWRITTEN, UNINITIALISED, RACE, BLOCK_RACE, DOUBLE_WRITE,
   CONST_WRITE, DIVISION, NOT_ALL_WRITTEN
 };
 
 const int kMaxFindings = 200, kMaxRegions = 128, kSlack = 4096, kStackSlack = 1 << 20;
 
-// Layouts known to minidl/cuda/hooks.py.
+// Layouts known to minidl/cuda/checks/hooks.py.
 struct Finding {
   int kind, fatal, warning, region, size, how, other_how;
   unsigned where, other_where;

@@ -1,5 +1,5 @@
 // The kernel's side of the check form: each __shared__ variable tells its name, place and shape
-// where it is declared. minidl/cuda/hooks.py puts the call minidl_shared("tile", tile) behind the
+// where it is declared. minidl/cuda/checks/hooks.py puts the call minidl_shared("tile", tile) behind the
 // declaration.
 #pragma once
 

@@ -1,6 +1,6 @@
 // CUDA's built-in words for a C++ compiler: what NVRTC gives a kernel without any include.
 //
-// The loader (minidl/cuda/cpu.py) puts this header before a kernel's text. It includes no system
+// The loader (minidl/cuda/host/cpu.py) puts this header before a kernel's text. It includes no system
 // header: they would cost more time to parse than the kernel, and NVRTC has none either.
 //
 // Every kernel gets four parameters in front of its own: (threadIdx, blockIdx, blockDim, gridDim).

@@ -8,7 +8,7 @@
 //                                       can run: a deadlock, and we know who waits where.
 //
 // Nothing runs at the same time within a block, so results repeat exactly; blocks may share CPU
-// threads through the pool.   Test: tests/cuda/test_fibre.py
+// threads through the pool.   Test: tests/cuda/host/test_fibre.py
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 // instructions (libm's are calls, and calls end vectorisation). Each reduces its argument to a
 // small interval, where a polynomial is good to the last place; polynomials were fitted by weighted
 // least squares to float64 values (Lawson's iteration). At most 1.5 units in the last place from
-// the float64 value, infinities, NaN and subnormal numbers right: tests/cuda/test_float_math.py.
+// the float64 value, infinities, NaN and subnormal numbers right: tests/cuda/host/test_float_math.py.
 #pragma once
 
 #define MINIDL_MEMBER inline __attribute__((always_inline))

@@ -1,5 +1,5 @@
 // The runtime library, first part: who runs the units of a launch, and on how many CPU threads.
-// Compiled once by minidl/cuda/cpu.py together with fibre.cpp, then loaded beside every kernel.
+// Compiled once by minidl/cuda/host/cpu.py together with fibre.cpp, then loaded beside every kernel.
 //
 //     units  0 1 2 3 | 4 5 ....... n      The first few run at once, timed. If the rest would take
 //                                         less than a thread costs

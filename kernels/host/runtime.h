@@ -1,5 +1,5 @@
 // The seam between compiled kernels and the runtime library (runtime.cpp, fibre.cpp), which is
-// compiled once. Layouts here are known to minidl/cuda/cpu.py: change both.
+// compiled once. Layouts here are known to minidl/cuda/host/cpu.py: change both.
 #pragma once
 #include "vector_types.h"
 

@@ -5,7 +5,7 @@
 //     kernel.cu --g++ -fsanitize=thread,bounds,alignment,...--> calls __tsan_read4(p),
 //                                              __tsan_write4(p), __ubsan_handle_out_of_bounds(...)
 //
-// Test: tests/cuda/test_check.py, test_check_idioms.py
+// Test: tests/cuda/checks/test_check.py, test_check_idioms.py
 #include <string.h>
 
 #include "watch.h"

@@ -4,7 +4,7 @@
 
 typedef unsigned long long u64;
 
-enum How { READ = 0, WRITE = 1, ATOMIC = 2, ATOMIC_READ = 3 };  // known to minidl/cuda/sentences.py
+enum How { READ = 0, WRITE = 1, ATOMIC = 2, ATOMIC_READ = 3 };  // known to minidl/cuda/checks/sentences.py
 
 void minidl_access(u64 address, unsigned size, How how, void* return_address);
 void minidl_fence(int kind);  // 1: __threadfence(), 2: __threadfence_block()

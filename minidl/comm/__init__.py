@@ -1,19 +1,9 @@
 """Communication between ranks: arrays only, never a Tensor. Can be read, taught and tested alone.
 
 Ranks and the network
-    transport.py    the protocol every algorithm is written against, and its rules: start here
+    transport/      the protocol every algorithm is written against, in MPI and in one process
     collective.py   what makes a function a collective: a label, a word to the transport
     checks.py       what every algorithm asks of its arguments
-    sim.py          ranks as greenlets in one process, with a modelled clock
-    sim_network.py  what simulated ranks share: messages on their way, ports
-    scheduler.py    which simulated rank runs next; the deadlock report
-    links.py        alpha and beta of every pair, nodes, shared NICs, stragglers
-    links_text.py   the same as a line of text
-    mpi.py          ranks as MPI processes
-    abort.py        one rank that fails ends all
-    throttled.py    MPI made as slow as a given network
-    window.py       memory that the ranks of a node share
-    background.py   one communication thread, first in first out
     objects.py      Python objects as messages: broadcast, gather, all-gather
     rpc.py          run a function on another rank, get its result or its error
 
@@ -33,19 +23,11 @@ Collectives
     average.py      the mean over ranks, by any all-reduce
     codec.py        float16, int8 and (index, value) payloads of an array
     compressed.py   all-reduce of such payloads
-    device.py       CUDA arrays: staged through pinned memory, or directly
-    nccl.py         NCCL behind the same calls
     cost.py         the alpha-beta-gamma formulas
     select.py       the fastest all-reduce for a size, by cost.py and measured figures
 
 Counted and explained
-    ledger.py       counts bytes and messages by peer, collective, group and line of code
-    watch.py        ranks agree on a collective before it starts
-    signature.py    on what they agree: a call as data
-    lookout.py      where is every rank?
-    side_channel.py how the lookouts talk
-    waits.py        who waits for whom, and can anybody go on?
-    places.py       the file and line of the user's code
+    observe/        the ledger of bytes and messages; who waits for whom, and why
 
     t = minidl.comm.world()                                # one MPI process per rank, or
     minidl.comm.simulate(4, lambda t: ring.all_reduce(t, x))   # four ranks in this process
@@ -61,21 +43,24 @@ _SUBMODULES = tuple(module.name for module in pkgutil.iter_modules(__path__))
 
 def world(**options):
     """The transport of all MPI processes; see `mpi.world`."""
-    from . import mpi
+    from minidl.comm.transport import mpi
 
     return mpi.world(**options)
 
 
 def simulate(n, fn, *args, **options):
     """Run `fn(t, *args)` as n ranks in this process; see `sim.simulate`."""
-    from . import sim
+    from minidl.comm.transport import sim
 
     return sim.simulate(n, fn, *args, **options)
 
 
 def __getattr__(name):
-    if name in _SUBMODULES:
+    try:
         return importlib.import_module(f"{__name__}.{name}")
+    except ModuleNotFoundError as error:
+        if error.name != f"{__name__}.{name}":  # what a file of ours imports is not installed
+            raise
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -18,7 +18,7 @@ Test: tests/comm/test_all_to_all.py   MPI's names: Alltoall, Alltoallv   Time: c
 
 import numpy as np
 
-from .collective import collective
+from minidl.comm.collective import collective
 
 
 @collective

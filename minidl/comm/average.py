@@ -10,10 +10,9 @@ division, and only then a rounding to the array's own dtype.
 import numpy as np
 
 from minidl.backend import accumulate_dtype
-
-from . import ring
-from .checks import check_floating
-from .collective import collective
+from minidl.comm import ring
+from minidl.comm.checks import check_floating
+from minidl.comm.collective import collective
 
 
 @collective

@@ -15,9 +15,9 @@ Computing 10.
 Test: tests/comm/test_chain.py   Time: cost.py
 """
 
-from . import chunks
-from .checks import check_peer
-from .collective import collective
+from minidl.comm import chunks
+from minidl.comm.checks import check_peer
+from minidl.comm.collective import collective
 
 
 @collective

@@ -8,8 +8,7 @@ Test: tests/comm/test_checks.py   Used by: the transports, and every algorithm
 import numpy as np
 
 from minidl.backend import is_floating
-
-from .collective import current_label
+from minidl.comm.collective import current_label
 
 
 class SizeMismatch(ValueError):

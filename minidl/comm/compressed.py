@@ -27,10 +27,10 @@ Test: tests/comm/test_compressed.py   Time: cost.py
 
 import numpy as np
 
-from . import chunks, ring_blocks
-from .checks import check_floating
-from .codec import INT8, decode_pairs, encode_pairs
-from .collective import collective
+from minidl.comm import chunks, ring_blocks
+from minidl.comm.checks import check_floating
+from minidl.comm.codec import INT8, decode_pairs, encode_pairs
+from minidl.comm.collective import collective
 
 
 @collective

@@ -26,7 +26,7 @@ ring.py, ring_blocks.py, halving_doubling.py, double_tree.py and hierarchical.py
 import math
 from typing import NamedTuple
 
-from .halving_doubling import core
+from minidl.comm.halving_doubling import core
 
 
 class Cost(NamedTuple):

@@ -33,8 +33,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from . import chunks
-from .collective import collective
+from minidl.comm import chunks
+from minidl.comm.collective import collective
 
 
 @collective

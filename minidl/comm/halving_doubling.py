@@ -23,9 +23,9 @@ Test: tests/comm/test_halving_doubling.py   Tutorial: tutorials/08_topologies.py
 
 import numpy as np
 
-from . import chunks
-from .checks import check_flat
-from .collective import collective
+from minidl.comm import chunks
+from minidl.comm.checks import check_flat
+from minidl.comm.collective import collective
 
 
 def core(n):

@@ -31,9 +31,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from . import chunks, ring, ring_blocks, tree
-from .collective import collective
-from .transport import Transport
+from minidl.comm import chunks, ring, ring_blocks, tree
+from minidl.comm.collective import collective
+from minidl.comm.transport.protocol import Transport
 
 
 class Groups(NamedTuple):

@@ -9,7 +9,7 @@ remove.
 
 import numpy as np
 
-from .collective import collective
+from minidl.comm.collective import collective
 
 
 @collective

@@ -23,8 +23,8 @@ import pickle
 
 import numpy as np
 
-from . import ring_blocks, scatter_gather, tree
-from .collective import collective
+from minidl.comm import ring_blocks, scatter_gather, tree
+from minidl.comm.collective import collective
 
 
 @collective(own_args=("value",))

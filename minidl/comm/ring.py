@@ -24,9 +24,9 @@ Test: tests/comm/test_ring.py   Tutorial: tutorials/06_ring.py   Time: cost.py
 
 import numpy as np
 
-from . import chunks
-from .checks import check_flat
-from .collective import collective
+from minidl.comm import chunks
+from minidl.comm.checks import check_flat
+from minidl.comm.collective import collective
 
 
 @collective

@@ -19,9 +19,9 @@ Test: tests/comm/test_ring_blocks.py   MPI's names: Reduce_scatter, Allgatherv  
 
 import numpy as np
 
-from . import chunks
-from .checks import check_bounds, check_flat
-from .collective import collective
+from minidl.comm import chunks
+from minidl.comm.checks import check_bounds, check_flat
+from minidl.comm.collective import collective
 
 
 @collective

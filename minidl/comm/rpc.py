@@ -36,9 +36,9 @@ import traceback
 
 import numpy as np
 
-from . import objects
-from .background import Background
-from .checks import check_peer
+from minidl.comm import objects
+from minidl.comm.checks import check_peer
+from minidl.comm.transport.background import Background
 
 CALL, RESULT, ERROR, LEFT = range(4)
 

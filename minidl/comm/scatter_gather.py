@@ -20,9 +20,9 @@ Test: tests/comm/test_scatter_gather.py
 
 import numpy as np
 
-from .checks import check_bounds, check_peer
-from .collective import collective
-from .tree import children, parent
+from minidl.comm.checks import check_bounds, check_peer
+from minidl.comm.collective import collective
+from minidl.comm.tree import children, parent
 
 
 @collective(own_args=("x",), own_rows=("out",))

@@ -31,9 +31,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from . import chunks, cost, double_tree, halving_doubling, objects, ring, shared_memory, tree
-from .collective import collective, label_of
-from .window import NoSharedMemory
+from minidl.comm import (
+    chunks,
+    cost,
+    double_tree,
+    halving_doubling,
+    objects,
+    ring,
+    shared_memory,
+    tree,
+)
+from minidl.comm.collective import collective, label_of
+from minidl.comm.transport.window import NoSharedMemory
 
 SIZES = tuple(4**k for k in range(5, 15))  # 1 KiB to 256 MiB
 SMALL, LARGE = 8, 1 << 22  # bytes: all latency, and hardly any

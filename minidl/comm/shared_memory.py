@@ -37,8 +37,8 @@ Test: tests/comm/test_shared_memory.py   Time: cost.py   Window: MPI.Win.Allocat
 
 import numpy as np
 
-from . import chunks
-from .collective import collective
+from minidl.comm import chunks
+from minidl.comm.collective import collective
 
 # A chunk and its n-1 peers' fit a core's second-level cache with room for x (1 to 2 MiB on today's
 # servers); less and the signals cost more than the cache gains. The whole piece is at most 8 MiB.

@@ -16,8 +16,8 @@ Test: tests/comm/test_tree.py   Tutorial: tutorials/08_topologies.py   Time: cos
 
 import numpy as np
 
-from .checks import check_peer
-from .collective import collective
+from minidl.comm.checks import check_peer
+from minidl.comm.collective import collective
 
 
 @collective

@@ -11,9 +11,9 @@ import functools
 import cupy
 import numpy as np
 
-from minidl.cuda import arguments
-from minidl.cuda.includes import KERNELS, KernelError, inline_includes, with_defines
-from minidl.cuda.source import Source
+from minidl.cuda.host import arguments
+from minidl.cuda.host.includes import KERNELS, KernelError, inline_includes, with_defines
+from minidl.cuda.host.source import Source
 
 
 class GpuKernel:

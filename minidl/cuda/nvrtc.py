@@ -19,8 +19,8 @@ import re
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from minidl.cuda.includes import KERNELS, KernelError, find, inline_includes, with_defines
-from minidl.cuda.source import Source
+from minidl.cuda.host.includes import KERNELS, KernelError, find, inline_includes, with_defines
+from minidl.cuda.host.source import Source
 
 ARCHITECTURES = ("sm_80", "sm_90")  # A100, H100
 NO_NVRTC = "NVRTC is not installed: pip install 'minidl[nvrtc]' (60 MB, needs no GPU)"

@@ -14,9 +14,11 @@ from collections import defaultdict
 from pathlib import Path
 from unittest import mock
 
-from minidl.cuda import Kernel, checker, compiler, cpu, nvrtc
-from minidl.cuda.includes import KernelError, find, inline_includes
-from minidl.cuda.source import Source
+from minidl.cuda import Kernel, nvrtc
+from minidl.cuda.checks import checker
+from minidl.cuda.host import compiler, cpu
+from minidl.cuda.host.includes import KernelError, find, inline_includes
+from minidl.cuda.host.source import Source
 
 
 def check(path, defines=None):

@@ -89,7 +89,7 @@ def kernel(file, name, dtype=np.float32, **defines):
 @functools.lru_cache(maxsize=None)
 def generated(text):
     """The path of a .cu file with this text, in the compile cache."""
-    from minidl.cuda import compiler
+    from minidl.cuda.host import compiler
 
     name = hashlib.sha256(text.encode()).hexdigest()[:16]
     path = compiler.writable_folder() / f"fuse-{name}.cu"
@@ -103,7 +103,8 @@ def generated(text):
 @functools.lru_cache(maxsize=None)
 def cpu_compiler():
     """Whether this machine can compile kernels for the CPU; says so once if it cannot."""
-    from minidl.cuda import KernelError, compiler
+    from minidl.cuda import KernelError
+    from minidl.cuda.host import compiler
 
     try:
         compiler.find_compiler()

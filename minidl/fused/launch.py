@@ -97,7 +97,7 @@ def pointers(xp, arrays, dtype, what, written=False):
                 f"{a.shape} with strides {a.strides}"
             )
     if xp is np:
-        from minidl.cuda.arguments import address  # a seventh of the time of a.ctypes.data
+        from minidl.cuda.host.arguments import address  # a seventh of the time of a.ctypes.data
 
         return np.array([address(a) for a in arrays], np.uint64)
     return xp.asarray(np.array([a.data.ptr for a in arrays], np.uint64))

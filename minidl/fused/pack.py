@@ -2,8 +2,9 @@
 
     arrays  |aaaa| |b| |cccccc|   --pack-->   flat  |aaaa|b|cccccc|   --unpack-->   arrays
 
-What minidl/parallel/flat.py calls on a GPU, and where it casts. An array may be anywhere and of any
-size; all have one dtype, the buffer may have another (fp16 gradients sum in fp32).
+What minidl/parallel/data/flat.py calls on a GPU, and where it casts. An array may be
+anywhere and of any size; all have one dtype, the buffer may have another (fp16 gradients sum
+in fp32).
 
 Kernel: kernels/pack.cu   Test: tests/fused/test_pack.py
 """

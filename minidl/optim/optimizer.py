@@ -10,10 +10,10 @@ Test: tests/optim/test_optimizer.py
 
 import numpy as np
 
-from minidl import bf16
 from minidl.backend import is_bfloat16
 from minidl.backward import no_grad
 from minidl.fused import dispatch
+from minidl.precision import bf16
 from minidl.tensor import Tensor
 
 

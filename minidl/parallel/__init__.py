@@ -12,8 +12,8 @@
     param_server   or: some ranks hold the weights (rules, shards), the others are param_worker
 """
 
-from minidl.parallel.data_parallel import DataParallel, average_gradients, broadcast_state
-from minidl.parallel.offload import Offload
-from minidl.parallel.zero1 import Zero1
-from minidl.parallel.zero2 import Zero2
-from minidl.parallel.zero3 import Zero3
+from minidl.parallel.data.data_parallel import DataParallel, average_gradients, broadcast_state
+from minidl.parallel.zero.offload import Offload
+from minidl.parallel.zero.zero1 import Zero1
+from minidl.parallel.zero.zero2 import Zero2
+from minidl.parallel.zero.zero3 import Zero3

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from minidl.comm.transport import Transport, Wrapper
+from minidl.comm.transport.protocol import Transport, Wrapper
 
 
 class Careful(Wrapper):

@@ -6,9 +6,9 @@ import pytest
 from minidl.comm import all_to_all as a2a
 from minidl.comm import cost, simulate
 from minidl.comm.checks import SizeMismatch
-from minidl.comm.ledger import Ledger
-from minidl.comm.scheduler import RankFailed
-from minidl.comm.watch import Watch
+from minidl.comm.observe.ledger import Ledger
+from minidl.comm.observe.watch import Watch
+from minidl.comm.transport.scheduler import RankFailed
 from tests.conftest import ranks
 
 DTYPES = ["f2", "f4", "f8", "i4", "?"]

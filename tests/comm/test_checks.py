@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from minidl.comm import chain, halving_doubling, objects, ring, ring_blocks, scatter_gather, tree
-from minidl.comm.ledger import Ledger
+from minidl.comm.observe.ledger import Ledger
 from tests.conftest import ranks
 
 X = np.ones(6)

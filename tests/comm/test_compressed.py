@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from minidl.comm import average, chunks, codec, compressed, cost, naive, ring, simulate
-from minidl.comm.ledger import Ledger
-from minidl.comm.scheduler import RankFailed
-from minidl.comm.watch import Watch
+from minidl.comm.observe.ledger import Ledger
+from minidl.comm.observe.watch import Watch
+from minidl.comm.transport.scheduler import RankFailed
 from tests.comm.cases import bits_agree, data, length_of
 from tests.conftest import ranks
 

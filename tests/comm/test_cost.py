@@ -8,8 +8,8 @@ import pytest
 from minidl.comm import chain, cost, double_tree
 from minidl.comm import halving_doubling as hd
 from minidl.comm import hierarchical, naive, ring, simulate, tree
-from minidl.comm.ledger import Ledger
-from minidl.comm.links import Links
+from minidl.comm.observe.ledger import Ledger
+from minidl.comm.transport.links import Links
 
 # Powers of two, so that sums of them are exact in floating point.
 ALPHA, BETA = 2.0**-10, 2.0**-20

@@ -8,7 +8,7 @@ import pytest
 
 from minidl.comm import double_tree
 from minidl.comm.double_tree import height_of, seat
-from minidl.comm.ledger import Ledger
+from minidl.comm.observe.ledger import Ledger
 from tests.conftest import ranks
 
 

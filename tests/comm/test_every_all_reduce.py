@@ -8,8 +8,8 @@ import pytest
 
 from minidl.comm import double_tree, halving_doubling, hierarchical, naive, ring, simulate, tree
 from minidl.comm.checks import SizeMismatch
-from minidl.comm.ledger import Ledger
-from minidl.comm.scheduler import RankFailed
+from minidl.comm.observe.ledger import Ledger
+from minidl.comm.transport.scheduler import RankFailed
 from tests.comm.careful import Careful
 from tests.comm.cases import bits_agree, data
 from tests.conftest import ranks

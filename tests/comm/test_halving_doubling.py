@@ -8,7 +8,7 @@ import pytest
 
 from minidl.comm import chunks
 from minidl.comm import halving_doubling as hd
-from minidl.comm.ledger import Ledger
+from minidl.comm.observe.ledger import Ledger
 from tests.conftest import ranks
 
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8)

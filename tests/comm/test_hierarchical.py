@@ -11,8 +11,8 @@ import pytest
 from minidl import Tensor, nn
 from minidl.comm import double_tree, halving_doubling, hierarchical, ring, simulate
 from minidl.comm.hierarchical import groups
-from minidl.comm.ledger import Ledger
-from minidl.comm.scheduler import RankFailed
+from minidl.comm.observe.ledger import Ledger
+from minidl.comm.transport.scheduler import RankFailed
 from minidl.parallel import DataParallel
 from tests.conftest import ranks
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from minidl.comm import objects
-from minidl.comm.ledger import Ledger
+from minidl.comm.observe.ledger import Ledger
 from tests.conftest import ranks
 
 

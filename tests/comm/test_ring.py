@@ -7,8 +7,8 @@ import pytest
 
 from minidl.comm import chunks, naive, ring, simulate
 from minidl.comm.checks import SizeMismatch
-from minidl.comm.ledger import Ledger
-from minidl.comm.scheduler import RankFailed
+from minidl.comm.observe.ledger import Ledger
+from minidl.comm.transport.scheduler import RankFailed
 from tests.comm.cases import DTYPES, bits_agree, data, length_of
 from tests.conftest import ranks
 

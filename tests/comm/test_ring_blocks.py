@@ -5,9 +5,9 @@ import pytest
 
 from minidl.comm import chunks, cost, naive, ring, ring_blocks, simulate
 from minidl.comm.checks import SizeMismatch
-from minidl.comm.ledger import Ledger
-from minidl.comm.scheduler import RankFailed
-from minidl.comm.watch import Watch
+from minidl.comm.observe.ledger import Ledger
+from minidl.comm.observe.watch import Watch
+from minidl.comm.transport.scheduler import RankFailed
 from tests.comm.cases import data, length_of
 from tests.conftest import ranks
 

@@ -9,8 +9,8 @@ import pytest
 
 from minidl.comm import cost, rpc, simulate, tree
 from minidl.comm.collective import current_label
-from minidl.comm.ledger import Ledger
-from minidl.comm.scheduler import RankFailed
+from minidl.comm.observe.ledger import Ledger
+from minidl.comm.transport.scheduler import RankFailed
 from tests.conftest import ranks
 
 

@@ -5,9 +5,9 @@ import pytest
 
 from minidl.comm import cost, naive, scatter_gather, simulate
 from minidl.comm.checks import SizeMismatch
-from minidl.comm.ledger import Ledger
-from minidl.comm.scheduler import RankFailed
-from minidl.comm.watch import Watch
+from minidl.comm.observe.ledger import Ledger
+from minidl.comm.observe.watch import Watch
+from minidl.comm.transport.scheduler import RankFailed
 from tests.conftest import ranks
 
 SCATTERS = [scatter_gather.scatter, scatter_gather.scatter_direct]

@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import pytest
 
-from minidl import doctor_links
+from minidl.cli import doctor_links
 from minidl.comm import (
     cost,
     halving_doubling,
@@ -16,9 +16,9 @@ from minidl.comm import (
     shared_memory,
     simulate,
 )
-from minidl.comm.ledger import Ledger
-from minidl.comm.links import Links
+from minidl.comm.observe.ledger import Ledger
 from minidl.comm.select import Figures
+from minidl.comm.transport.links import Links
 from tests.conftest import ranks
 
 NETWORK = Figures(50e-6, 8e-9, 2e-10, None, None, 1e-10)  # 1 Gbit/s, no shared memory

@@ -2,7 +2,7 @@
 
 import pytest
 
-from minidl.cuda import cpu
+from minidl.cuda.host import cpu
 
 
 @pytest.fixture(autouse=True)

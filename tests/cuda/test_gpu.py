@@ -143,7 +143,7 @@ def test_add3_on_a_gpu(n, element, dtype):
 def test_kernels_compute_the_same_on_both_devices():
     import cupy
 
-    file = Path(__file__).parent / "common_probe.cu"
+    file = Path(__file__).parent / "host" / "common_probe.cu"
     x = np.random.default_rng(0).integers(-99, 99, (3, 96)).astype(np.float32)
     total, top = np.zeros_like(x), np.zeros_like(x)
     cuda.kernel(file, "sums")(3, 96, (total, top, x, 96))

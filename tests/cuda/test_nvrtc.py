@@ -61,7 +61,7 @@ def test_our_kernels_compile_and_do_not_spill(file, element):
 def test_what_the_cpu_runner_runs_in_the_tests_is_cuda(file, instances):
     kernels = {
         u.kernel.split()[0]
-        for u in nvrtc.check(HERE / file, architectures=("sm_80",), instances=instances)
+        for u in nvrtc.check(HERE / "host" / file, architectures=("sm_80",), instances=instances)
     }
     assert len(kernels) > 3 and {i.split("<")[0] for i in instances} <= kernels
 

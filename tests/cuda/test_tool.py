@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from minidl import cli
+from minidl.cli import main as cli
 from minidl.cuda import nvrtc
 
 FOLDER = Path(__file__).parent
@@ -62,7 +62,7 @@ sys.exit({status})
 def test_run_watches_every_launch_of_a_python_file(tmp_path, capsys, block, status, expected):
     """A launch with exactly as many threads as elements never meets the wrong guard."""
     path = tmp_path / "mine.py"
-    planted = str(FOLDER / "planted.cu")
+    planted = str(FOLDER / "checks" / "planted.cu")
     path.write_text(SCRIPT.format(planted=planted, block=block, status=status))
     assert cli.main(["kernel", "run", str(path), "--an", "argument"]) == expected
     out = capsys.readouterr().out

@@ -37,7 +37,8 @@ def test_either_picks_by_switch_dtype_and_accepts():
 
 
 def test_without_a_compiler_the_plain_op_runs_and_says_so_once(monkeypatch):
-    from minidl.cuda import KernelError, compiler
+    from minidl.cuda import KernelError
+    from minidl.cuda.host import compiler
 
     def none():
         raise KernelError("no C++ compiler: apt install g++.")

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from minidl import amp, cuda, nn, ops
+from minidl import cuda, nn, ops
 from minidl.fused import linear as fused
 from minidl.nn import functional as F
+from minidl.precision import amp
 from minidl.tensor import Tensor
 from tests.fused.common import backward, normal
 
@@ -100,16 +101,16 @@ def test_only_the_gradients_that_are_wanted(needs):
 def test_the_same_bits_with_any_number_of_threads(transposed):
     a = normal((700, 600), "f4", 1)
     a, b = a.T if transposed else a, normal((700 if transposed else 600, 96), "f4", 2)
-    before = cuda.cpu.set_threads(1)
+    before = cuda.set_threads(1)
     try:
         one = fused.product(a, b, want_sums=True)
         for n in (2, 3):
-            cuda.cpu.set_threads(n)
+            cuda.set_threads(n)
             for got, want in zip(fused.product(a, b, want_sums=True), one):
                 np.testing.assert_array_equal(got, want)
             np.testing.assert_array_equal(fused.product(a, b)[0], one[0])  # rows read in place
     finally:
-        cuda.cpu.set_threads(before)
+        cuda.set_threads(before)
 
 
 def test_infinity_and_nan_stay_in_their_row_and_column():

@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from minidl.comm import mpi
+from minidl.comm.transport import mpi
 from tests.mpi.launch import mpiexec, require_mpi
 
 pytestmark = pytest.mark.mpi

@@ -8,10 +8,10 @@ import time
 import numpy as np
 import pytest
 
-from minidl import cli
+from minidl.cli import main as cli
 from minidl.comm import simulate
-from minidl.comm.links import Links, Port
-from minidl.comm.throttled import SharedPort, Throttled, links_of
+from minidl.comm.transport.links import Links, Port
+from minidl.comm.transport.throttled import SharedPort, Throttled, links_of
 from tests.mpi.launch import ROOT, mpiexec, require_mpi
 
 RULES = """
@@ -30,8 +30,9 @@ count = 0
 for links in (Links.uniform(*quick), Links.nodes([[0, 2], [1]], quick, quick)):
     slow = Throttled(t, links)
     assert links_of(Ledger(slow)) is links
-    for file in ("transport", "background", "ring", "ledger"):
-        for name, body, arguments in bodies_of(ROOT / f"tests/comm/test_{file}.py", t.size):
+    for file in ("transport/test_protocol", "transport/test_background", "test_ring",
+                 "observe/test_ledger"):
+        for name, body, arguments in bodies_of(ROOT / f"tests/comm/{file}.py", t.size):
             if t.rank == 0:
                 print(name, flush=True)
             body(slow, **arguments)
@@ -182,7 +183,7 @@ def test_minidl_run_takes_a_network(tmp_path):
         )
     )
     run = subprocess.run(
-        [*(sys.executable, "-m", "minidl.cli", "run", "-n", "2"), "--net", "1Gbit,50us", path],
+        [*(sys.executable, "-m", "minidl.cli.main", "run", "-n", "2"), "--net", "1Gbit,50us", path],
         **{"cwd": ROOT, "capture_output": True, "text": True, "timeout": 60},
     )
     assert run.returncode == 0, run.stderr

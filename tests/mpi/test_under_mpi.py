@@ -13,7 +13,8 @@ def files_with_bodies():
 
 # Under Open MPI, on 2 and 3 ranks: the files that ask for all that the transport has. The whole
 # would take minutes, and its other files add algorithms, not calls of MPI.
-ON_OPEN_MPI = ("background", "halving_doubling", "naive", "ring", "transport", "tree", "watch")
+ON_OPEN_MPI = ("test_halving_doubling", "test_naive", "test_ring", "test_tree",
+               "transport/test_background", "transport/test_protocol", "observe/test_watch")
 
 
 @pytest.mark.mpi
@@ -22,7 +23,7 @@ def test_every_body_passes_on_mpi(run_on):
     mpi, n = run_on.split()
     files = files_with_bodies()
     if mpi == "openmpi":
-        files = [ROOT / f"tests/comm/test_{name}.py" for name in ON_OPEN_MPI]
+        files = [ROOT / f"tests/comm/{name}.py" for name in ON_OPEN_MPI]
     bodies = ROOT / "tests/mpi/run_bodies.py", *files
     run = mpiexec(int(n), *bodies, timeout=110, check=True, mpi=mpi)
     passed = int(run.stdout.splitlines()[-1].split()[0])

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.comm.test_watch import MISMATCHES
+from tests.comm.observe.test_watch import MISMATCHES
 from tests.mpi.launch import PYTHONS, mpiexec, under_both
 
 pytestmark = pytest.mark.mpi
@@ -19,7 +19,7 @@ CATCHING = r"""
     import numpy as np
     from minidl.comm import ring, tree, world
     from minidl.comm.watch import Mismatch, Watch
-    from tests.comm.test_watch import MISMATCHES
+    from tests.comm.observe.test_watch import MISMATCHES
 
     t = Watch(world())
     for case, (wrong, words) in MISMATCHES.items():

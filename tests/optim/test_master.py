@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from minidl import nn, optim, use_fused
-from minidl.grad_scaler import GradScaler
+from minidl.precision.grad_scaler import GradScaler
 
 OPTIMIZERS = {
     "SGD": lambda params: optim.SGD(params, lr=0.1),

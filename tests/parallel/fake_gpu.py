@@ -15,8 +15,8 @@ import greenlet
 import numpy as np
 
 from minidl.fused import pack
-from minidl.parallel import flat
-from tests.comm import fake_cupy
+from minidl.parallel.data import flat
+from tests.comm.transport import fake_cupy
 
 
 def install(monkeypatch):

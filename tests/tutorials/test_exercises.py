@@ -2,8 +2,8 @@
 
 import pytest
 
-from minidl import exercise, exercise_grade
-from minidl.comm.scheduler import RankFailed
+from minidl.comm.transport.scheduler import RankFailed
+from minidl.course import exercise, grade
 from minidl.cuda import KernelError
 
 
@@ -28,7 +28,7 @@ def _wrong():
     return [
         pytest.param(number, name, mistake, id=f"{name}: {mistake}")
         for number, name in _cases()
-        for mistake in exercise_grade.grader(number).WRONG[name]
+        for mistake in grade.grader(number).WRONG[name]
     ]
 
 
@@ -37,11 +37,11 @@ def _student(number, tmp_path, change):
     paths = [tmp_path / source.name for source in exercise.sources(number)]
     for source, path in zip(exercise.sources(number), paths, strict=True):
         path.write_text(change(source.read_text()))
-    return exercise_grade.load(paths[0]), paths[0]
+    return grade.load(paths[0]), paths[0]
 
 
 def _grade(number, name, student):
-    return list(getattr(exercise_grade.grader(number), "grade_" + name)(student))
+    return list(getattr(grade.grader(number), "grade_" + name)(student))
 
 
 @pytest.mark.parametrize("number, name", _cases())
@@ -57,7 +57,7 @@ def test_the_blank_fails_and_says_which_exercise_is_missing(number, name, tmp_pa
     student, path = _student(number, tmp_path, exercise.blank)
     with pytest.raises((NotImplementedError, RankFailed, KernelError)) as caught:
         _grade(number, name, student)
-    explained = exercise_grade.explain(caught.value, path)
+    explained = grade.explain(caught.value, path)
     assert f"exercise {name} (" in explained and "is not written yet" in explained
     file = next(s.name for s in exercise.sources(number) if f">>> exercise {name}" in s.read_text())
     assert file in explained, "the file and line to go to"
@@ -65,15 +65,15 @@ def test_the_blank_fails_and_says_which_exercise_is_missing(number, name, tmp_pa
 
 @pytest.mark.parametrize("number, name, mistake", _wrong())
 def test_a_wrong_answer_fails_with_a_message_that_helps(number, name, mistake, tmp_path):
-    code, words = exercise_grade.grader(number).WRONG[name][mistake]
+    code, words = grade.grader(number).WRONG[name][mistake]
     student, path = _student(
-        number, tmp_path, lambda text: exercise_grade.mistaken(text, name, code)
+        number, tmp_path, lambda text: grade.mistaken(text, name, code)
     )
     with pytest.raises(Exception) as caught:
         _grade(number, name, student)
-    assert words in exercise_grade.explain(caught.value, path)
+    assert words in grade.explain(caught.value, path)
 
 
 @pytest.mark.parametrize("number, name", _cases())
 def test_every_exercise_has_three_wrong_answers(number, name):
-    assert len(exercise_grade.grader(number).WRONG[name]) >= 3
+    assert len(grade.grader(number).WRONG[name]) >= 3

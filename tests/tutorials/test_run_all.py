@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from minidl import exercise, tutorial_table
+from minidl.course import exercise, table
 
 SCRIPT = '''
 """{number}  A script."""
@@ -43,16 +43,16 @@ def run_all(tmp_path, monkeypatch):
 def test_one_table_of_all_rows_and_the_failed_ones_are_named(run_all, tmp_path):
     old = tmp_path / "out" / "03_script.json"
     old.parent.mkdir()
-    tutorial_table.save([tutorial_table.row("bytes", 6, 6, "exact")], old)
+    table.save([table.row("bytes", 6, 6, "exact")], old)
     status, lines, _ = run_all({"01": {}, "02": {"bytes": 5}, "03": {"last": "1 / 0"}})
     assert status == 1
-    table = lines[max(i for i, line in enumerate(lines) if line.startswith("tutorial ")) :]
-    cells = [[cell.strip() for cell in line.split("|")] for line in table]
+    printed = lines[max(i for i, line in enumerate(lines) if line.startswith("tutorial ")) :]
+    cells = [[cell.strip() for cell in line.split("|")] for line in printed]
     assert ["01_script", "bytes", "6", "6", "exact", "yes"] in cells
     assert ["02_script", "bytes", "5", "6", "exact", "NO"] in cells
     assert ["03_script", "table", "none", "in out/03_script.json", "exact", "NO"] in cells
     failed = ["02_script: bytes", "02_script: exit status", "03_script: table"]
-    assert table[-1] == f"NOT OK: {'; '.join(failed)}; 03_script: exit status"
+    assert printed[-1] == f"NOT OK: {'; '.join(failed)}; 03_script: exit status"
 
 
 def test_numbers_choose_and_an_unknown_one_is_an_error(run_all):

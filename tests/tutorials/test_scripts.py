@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from minidl import launcher
-from minidl.exercise import ROOT
+from minidl.cli import launcher
+from minidl.course.exercise import ROOT
 
 # Smaller than a student's run, to be quick: what the rows assert does not depend on these.
 QUICK = {

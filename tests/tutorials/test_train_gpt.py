@@ -9,10 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from minidl import durable, snapshot
 from minidl.comm import simulate
-from minidl.comm.scheduler import RankFailed
-from minidl.exercise import ROOT
+from minidl.comm.transport.scheduler import RankFailed
+from minidl.course.exercise import ROOT
+from minidl.snapshot import durable, snapshot
 
 SCRIPT = ROOT / "tutorials" / "train_gpt.py"
 SMALL = {"steps": 3, "batch": 4, "context": 8, "layers": 2, "width": 16, "heads": 2, "sample": 4}

@@ -1,0 +1,330 @@
+"""`minidl doctor`: is everything there, does it work together, and if not, what to type.
+
+    ok     there, and seen to work                   !!     broken: the exit status is 1
+    --     not there; what you do without it         ->     how to repair or add it
+
+Every check tries the thing itself: it starts two ranks, compiles a file, asks the GPU for its
+memory. What could crash (an MPI or CUDA library of the wrong version) is tried in a process of its
+own.
+
+Test: tests/cli/test_main.py
+"""
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections import namedtuple
+from pathlib import Path
+
+from minidl.cli import launcher
+
+Finding = namedtuple("Finding", "mark name text fix", defaults=("", ))
+OK, WITHOUT, BROKEN = "ok", "--", "!!"
+
+SECONDS = 30  # for each program that is tried: the slowest, the first import of CuPy, takes a third
+
+
+def main():
+    """Print every finding; 0 when minidl is usable, else 1."""
+    findings = []
+    for check in (python, numpy, mpi, ranks, simulator, compiler, gpu, torch, pictures):
+        for finding in check():
+            findings.append(finding)
+            print(f"{finding.mark}  {finding.name:10} {finding.text}", flush=True)
+            if finding.fix:
+                print(f"{'':14}-> {finding.fix}", flush=True)
+    broken = [f.name for f in findings if f.mark == BROKEN]
+    if broken:
+        print(f"\nNot usable yet: {', '.join(broken)}.")
+        return 1
+    print("\nminidl is usable here.")
+    return 0
+
+
+def python():
+    version, where = platform.python_version(), sys.executable
+    if tuple(map(int, version.split(".")[:2])) < (3, 11):
+        yield Finding(BROKEN, "Python", f"{version} at {where}", "minidl needs 3.11 or newer")
+    else:
+        yield Finding(OK, "Python", f"{version} at {where}")
+
+
+def numpy():
+    if not installed("numpy"):
+        yield Finding(BROKEN, "NumPy", "not installed", "pip install 'numpy>=2.0'")
+        return
+    import numpy as np
+
+    if int(np.__version__.split(".")[0]) < 2:
+        yield Finding(BROKEN, "NumPy", np.__version__,
+                      "minidl needs NumPy 2's dtype promotion: pip install -U numpy")
+        return
+    blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
+    cores = launcher.n_cores()
+    threads, fix = _blas_threads(), ""
+    if threads is None:
+        told = f"up to {cores} threads"
+    else:
+        told = f"{threads} thread{'s' * (threads != 1)}"
+        if threads > cores:
+            fix = f"more threads than cores: export OMP_NUM_THREADS={cores}"
+    yield Finding(
+        OK, "NumPy",
+        f"{np.__version__}, BLAS {blas['name']} {blas.get('version', '')}, {told} on {cores} cores",
+        fix)
+
+
+def _blas_threads():
+    """Threads of NumPy's BLAS; None without threadpoolctl (which comes with scikit-learn)."""
+    if not installed("threadpoolctl"):
+        return None
+    import threadpoolctl
+
+    pools = threadpoolctl.threadpool_info()
+    return max((p["num_threads"] for p in pools if p["user_api"] == "blas"), default=1)
+
+
+def mpi():
+    """mpi4py and the MPI library that it finds."""
+    if not installed("mpi4py"):
+        yield Finding(WITHOUT, "mpi4py",
+                      "not installed: one process only, scripts run with --sim 4",
+                      "pip install 'minidl[mpi]'")
+        return
+    found = mpi_library()
+    if "error" in found:
+        yield Finding(
+            BROKEN, "mpi4py", f"cannot load an MPI library: {found['error']}",
+            "pip install mpich, or load your site's MPI module and pip install --force-reinstall "
+            "mpi4py")
+        return
+    yield Finding(OK, "mpi4py", f"{found['mpi4py']} with {found['vendor']} {found['version']}")
+
+
+def mpi_library():
+    """{mpi4py, vendor, version} of the MPI that mpi4py loads, or {error}; asked elsewhere."""
+    code = (
+        "import json, mpi4py\n"
+        "mpi4py.rc.initialize = mpi4py.rc.finalize = False\n"  # ask the library without starting it
+        "from mpi4py import MPI\n"
+        "name, version = MPI.get_vendor()\n"
+        "version = '.'.join(map(str, version))\n"
+        "print(json.dumps(dict(mpi4py=mpi4py.__version__, vendor=name, version=version)))\n")
+    return _ask_python(code)
+
+
+def ranks():
+    """mpiexec, and whether two ranks that it starts meet in one world."""
+    mpiexec = launcher.find_mpiexec()
+    if mpiexec is None:
+        mark = BROKEN if installed("mpi4py") else WITHOUT
+        yield Finding(mark, "mpiexec", "not found beside this Python or on the PATH",
+                      "pip install mpich; on Debian and Ubuntu: sudo apt install mpich")
+        return
+    vendor = vendor_of(mpiexec)
+    if not installed("mpi4py"):
+        yield Finding(OK, "mpiexec", f"{vendor} at {mpiexec}")
+        return
+    yield two_ranks(mpiexec, vendor)
+
+
+def two_ranks(mpiexec, vendor):
+    """Start two ranks; each says which rank of how many it believes to be."""
+    code = (
+        "import sys; from mpi4py import MPI\n"
+        "threads = 'ok' if MPI.Query_thread() == MPI.THREAD_MULTIPLE else 'few'\n"
+        # one write, so that the two ranks' lines cannot mix
+        "sys.stdout.write(f'I am {MPI.COMM_WORLD.rank} of {MPI.COMM_WORLD.size} {threads}\\n')\n")
+    done = _run([mpiexec, "-n", "2", sys.executable, "-c", code], env=launcher.environment(2))
+    if done is None:
+        return Finding(
+            BROKEN, "mpiexec", f"{vendor} at {mpiexec}: two ranks did not start within {SECONDS} s",
+            "is this machine's own name resolvable (ping $(hostname))? Is a VPN or firewall in the "
+            "way?")
+    said = sorted(line for line in done.stdout.splitlines() if line.startswith("I am"))
+    if said == ["I am 0 of 2 ok", "I am 1 of 2 ok"]:
+        return Finding(OK, "mpiexec", f"{vendor} at {mpiexec}: started 2 ranks")
+    return diagnose(mpiexec, vendor, said, done.stderr + done.stdout)
+
+
+def diagnose(mpiexec, vendor, said, output):
+    """Why two ranks did not become ranks 0 and 1 of 2."""
+    last = [line for line in output.splitlines() if line.strip()][-3:]
+    text = f"two ranks did not start: {' / '.join(last) or 'no output'}"
+    fix = f"try it by hand: {mpiexec} -n 2 hostname"
+    if said == ["I am 0 of 2 few", "I am 1 of 2 few"]:
+        text = ("started 2 ranks, but MPI runs below THREAD_MULTIPLE, which communication in the "
+                "background needs")
+        fix = "pip install mpich, or remove mpi4py.rc settings that lower thread_level"
+    elif said and all(line.startswith("I am 0 of 1") for line in said):
+        text = "every process says 'rank 0 of 1', so it is not mpi4py's MPI"
+        fix = ("use the mpiexec of mpi4py's MPI (minidl run --mpiexec PATH), or pip install mpich "
+               "into this environment")
+    elif "root" in output and "allow" in output.lower():
+        text = "it refuses to run as root"
+        fix = ("export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 (`minidl run` "
+               "sets them, unless they are set to something else)")
+    elif "not enough slots" in output:
+        text = "not enough slots for 2 ranks"
+        fix = "mpirun --oversubscribe (`minidl run` asks for it), or a larger allocation"
+    return Finding(BROKEN, "mpiexec", f"{vendor} at {mpiexec}: {text}", fix)
+
+
+def vendor_of(mpiexec):
+    """'MPICH', 'Open MPI', 'Intel MPI' or 'unknown vendor', after `mpiexec --version`."""
+    done = _run([mpiexec, "--version"])
+    # Intel's launcher is a HYDRA, too: it must be asked for first
+    for words, vendor in (("Intel", "Intel MPI"), ("Open MPI", "Open MPI"), ("OpenRTE", "Open MPI"),
+                          ("HYDRA", "MPICH")):
+        if done and words in done.stdout:
+            return vendor
+    return "unknown vendor"
+
+
+def simulator():
+    if installed("greenlet"):
+        yield Finding(OK, "greenlet", f"{_version('greenlet')}: --sim N works")
+    else:
+        mark = WITHOUT if installed("mpi4py") else BROKEN
+        yield Finding(mark, "greenlet", "not installed: no simulated ranks (--sim N)",
+                      "pip install 'minidl[tutorials]'")
+
+
+def compiler():
+    """The C++ compiler of kernels, and where they are kept."""
+    found, named = cpp_compiler(), os.environ.get("MINIDL_CXX")
+    if found is None:
+        text = "no working C++ compiler: .cu files cannot run on this CPU"
+        yield Finding(
+            BROKEN if named else WITHOUT, "compiler",
+            f"MINIDL_CXX={named} does not compile" if named else text,
+            "on Debian and Ubuntu: sudo apt install g++; anywhere: pip install 'minidl[zig]'")
+        return
+    from minidl.cuda.host.compiler import cache_folder
+
+    kept = cache_folder()
+    if kept:
+        yield Finding(OK, "compiler", f"{' '.join(found)} compiles C++17; kernels go to {kept}")
+    else:
+        yield Finding(
+            WITHOUT, "compiler",
+            f"{' '.join(found)} compiles C++17, but each process compiles its own kernels: their "
+            "folder cannot be written", "export MINIDL_CACHE=a folder of yours")
+
+
+def cpp_compiler():
+    """The compiler that kernels use, as a command, if it compiles C++17; else None."""
+    from minidl.cuda import KernelError
+    from minidl.cuda.host.compiler import find_compiler
+
+    text = ("#include <cmath>\n"
+            'extern "C" float f(float x) { if constexpr (true) return std::sqrt(x); }\n')
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "try.cpp")
+        source.write_text(text)
+        arguments = ["-std=c++17", "-shared", "-fPIC", str(source), "-o", f"{folder}/try.so"]
+        try:
+            command = find_compiler().command
+        except KernelError:
+            return None
+        done = _run([*command, *arguments], 4 * SECONDS)  # zig's first compile builds its C library
+    return command if done and done.returncode == 0 else None
+
+
+def gpu():
+    driver = _driver()
+    if not installed("cupy"):
+        fix = ""
+        if driver:
+            extra = "cuda13" if driver >= (13, 0) else "cuda12"
+            cuda = f"{driver[0]}.{driver[1]}"
+            fix = f"there is a driver for CUDA {cuda}: pip install 'minidl[{extra}]'"
+        yield Finding(WITHOUT, "GPU", "CuPy is not installed: everything runs on the CPU", fix)
+        return
+    code = (
+        "import json, cupy\n"
+        "n = cupy.cuda.runtime.getDeviceCount()\n"
+        "names = [cupy.cuda.runtime.getDeviceProperties(i)['name'].decode() for i in range(n)]\n"
+        # compiling needs the headers, too
+        "k = cupy.RawKernel('extern \"C\" __global__ void f(float* x) { x[0] = 1; }', 'f')\n"
+        "x = cupy.zeros(1, 'f'); k((1,), (1,), (x,)); assert x[0] == 1\n"
+        "print(json.dumps(dict(cupy=cupy.__version__, names=names,\n"
+        "                      cuda=cupy.cuda.runtime.runtimeGetVersion())))\n")
+    found = _ask_python(code)
+    if "error" not in found:
+        cuda = f"{found['cuda'] // 1000}.{found['cuda'] % 1000 // 10}"
+        yield Finding(OK, "GPU", f"{', '.join(found['names'])}; CuPy {found['cupy']}, CUDA {cuda}")
+    elif driver is None:
+        yield Finding(WITHOUT, "GPU",
+                      f"CuPy is installed, but no NVIDIA driver answers: {found['error']}",
+                      "nvidia-smi must list the GPU; in a container: docker run --gpus all")
+    else:
+        yield Finding(
+            BROKEN, "GPU", f"CuPy does not run on it: {found['error']}",
+            f"the driver is for CUDA {driver[0]}.{driver[1]}: the installed cupy-cuda12x or "
+            "cupy-cuda13x must not be newer; pip install 'cupy-cuda12x[ctk]' brings CUDA's headers")
+
+
+def _driver():
+    """(major, minor) of the newest CUDA that the NVIDIA driver supports; None without a driver."""
+    import ctypes
+
+    try:
+        library = ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1")
+    except OSError:
+        return None
+    version = ctypes.c_int()
+    if library.cuDriverGetVersion(ctypes.byref(version)) != 0 or library.cuInit(0) != 0:
+        return None
+    return version.value // 1000, version.value % 1000 // 10
+
+
+def torch():
+    if installed("torch"):
+        yield Finding(OK, "PyTorch", f"{_version('torch')}: tests and benchmarks compare with it")
+    else:
+        yield Finding(WITHOUT, "PyTorch",
+                      "not installed; minidl does not need it, comparisons skip")
+
+
+def pictures():
+    missing = [p for p in ("matplotlib", "sklearn", "tqdm") if not installed(p)]
+    if missing:
+        yield Finding(WITHOUT, "tutorials",
+                      f"not installed: {', '.join(missing)} (pictures, digits, progress bars)",
+                      "pip install 'minidl[tutorials]'")
+    else:
+        yield Finding(OK, "tutorials", "matplotlib, scikit-learn, tqdm")
+
+
+def installed(name):
+    return importlib.util.find_spec(name) is not None
+
+
+def _version(package):
+    return importlib.metadata.version(package)
+
+
+def _run(command, seconds=SECONDS, **options):
+    """The ended process with its output; None if it did not start or end in time."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=seconds,
+                              stdin=subprocess.DEVNULL, **options)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+
+
+def _ask_python(code):
+    """The JSON that `code` prints last in a Python of its own, or {"error": its last words}."""
+    done = _run([sys.executable, "-c", code])
+    if done is None:
+        return {"error": f"no answer within {SECONDS} s"}
+    if done.returncode == 0:
+        return json.loads(done.stdout.strip().splitlines()[-1])
+    words = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
+    return {"error": words[-1] if words else f"ended with status {done.returncode}"}

@@ -1,0 +1,77 @@
+"""`minidl doctor --links`: how fast the ranks of this machine talk, and what to make of it.
+
+    minidl doctor --links 2 4        for 2 ranks, then for 4: about 2 s each
+
+For each number of ranks: a ping-pong between two of them, the figures that select.py chooses an
+all-reduce by, and its choice for each size. The figures are stored; `select.stored(t)` finds them.
+
+Test: tests/comm/test_select.py
+"""
+
+import subprocess
+import sys
+
+import numpy as np
+
+from minidl.cli import launcher
+from minidl.comm import select, tree, world
+
+ROUNDS = 500
+SECONDS = 120  # for one number of ranks; ten times what a busy laptop takes
+
+
+def main(numbers):
+    """Measure with each number of ranks; 0, or 2 where ranks cannot be started."""
+    for n in numbers:
+        mpiexec = launcher.find_mpiexec()
+        if mpiexec is None:
+            print("minidl doctor --links: no mpiexec; `minidl doctor` says more", file=sys.stderr)
+            return 2
+        command = [mpiexec, "-n", str(n), sys.executable, "-m", "minidl.cli.doctor_links"]
+        try:
+            status = subprocess.run(
+                command, env=launcher.environment(n, 1), stdin=subprocess.DEVNULL, timeout=SECONDS
+            ).returncode
+        except subprocess.TimeoutExpired:
+            print(f"minidl doctor --links: {n} ranks took over {SECONDS} s", file=sys.stderr)
+            return 2
+        if status:
+            return 2
+    return 0
+
+
+def ping_pong(t, n_bytes, rounds=ROUNDS):
+    """Seconds from rank 0 to rank 1: half of there and back, at its least. The others wait."""
+    x, times = np.zeros(n_bytes, np.uint8), []
+    tree.barrier(t)
+    for _ in range(rounds):
+        start = t.time()
+        if t.rank == 0:
+            t.send(x, 1)
+            t.recv(x, 1)
+        elif t.rank == 1:
+            t.recv(x, 0)
+            t.send(x, 0)
+        times.append((t.time() - start) / 2)
+    tree.barrier(t)
+    return min(times)
+
+
+def report(t):
+    """Measure, store, and the text to print, on all ranks."""
+    lines = []
+    if t.size > 1:
+        short, long = ping_pong(t, 8), ping_pong(t, 1 << 22, 9)
+        rate = 1e-9 * (1 << 22) / long if long else float("inf")
+        lines = [f"ping-pong: {1e6 * short:.1f} us for 8 bytes, {rate:.2f} GB/s for 4 MiB"]
+    figures = select.measure(t)
+    select.store(t, figures)
+    return "\n".join([*lines, select.explain(t.size, figures)])
+
+
+if __name__ == "__main__":
+    transport = world()
+    text = report(transport)
+    if transport.rank == 0:
+        where = select.file_of(transport)
+        print(f"{transport.library}\n{text}\nstored in {where}\n", flush=True)

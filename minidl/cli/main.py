@@ -1,0 +1,243 @@
+"""The command line: each command and the file that does its work.      Test: tests/cli/test_main.py
+
+minidl run -n 4 script.py ...            start a script on 4 MPI ranks           launcher.py
+minidl doctor                            what is installed, how to repair it     doctor.py
+minidl doctor --links 2 4                latency and speed between the ranks   doctor_links.py
+minidl exercise | solution NN            the exercises of the tutorials          exercise.py
+minidl check NN                          grades yours                      grade.py
+minidl kernel check my.cu                does it compile, for CPU and GPU        cuda/tool.py
+minidl kernel run my_test.py             runs it with every launch watched       cuda/tool.py
+"""
+
+import argparse
+import re
+import sys
+
+from minidl import __version__
+
+
+def main(argv=None):
+    """Run one command; returns the exit status."""
+    args = parser().parse_args(argv)
+    return args.command(args)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Options are written in full: `--thread` is an error, as any other misspelling is. Each
+    command says so itself, with its own usage."""
+
+    def __init__(self, **settings):
+        super().__init__(**settings, allow_abbrev=False)
+
+    def parse_known_args(self, args=None, namespace=None):
+        namespace, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}; see {self.prog} --help")
+        return namespace, unknown
+
+
+def parser():
+    top = _Parser(prog="minidl", description="Fast and distributed training, written out.")
+    top.set_defaults(command=lambda args: top.print_help(sys.stderr) or 2)  # none given
+    top.add_argument("--version", action="version", version=f"minidl {__version__}")
+    commands = top.add_subparsers(title="commands", metavar="COMMAND")
+
+    run = commands.add_parser(
+        "run",
+        help="start a script on several MPI ranks",
+        usage="minidl run -n N [options] script.py [arguments of the script]",
+        description="Start a Python script on N MPI ranks of this machine. Its exit status is the "
+        "script's; an exception, sys.exit(1) or a signal on one rank ends all ranks.",
+    )
+    run.add_argument(
+        "-n", "--ranks", type=_count, required=True, metavar="N", help="number of ranks"
+    )
+    run.add_argument(
+        "--threads",
+        type=_count,
+        metavar="T",
+        help="BLAS threads per rank (default: cores / N, at least 1; variables such as "
+        "OMP_NUM_THREADS that you set yourself stay)",
+    )
+    run.add_argument(
+        "--mpiexec",
+        metavar="COMMAND",
+        help="the launcher, with its own options if need be: --mpiexec 'srun --mpi=pmix' "
+        "(default: mpiexec beside this Python, then on the PATH)",
+    )
+    run.add_argument(
+        "--net",
+        metavar="NETWORK",
+        help="slow messages down to such a network: --net 1Gbit,50us, or with nodes that share a "
+        "NIC: --net nodes=2,intra=10Gbit,5us,inter=1Gbit,50us (all of it: "
+        "minidl/comm/transport/links.py)",
+    )
+    run.add_argument("script", help="a Python file; everything after it goes to the script")
+    rest = run.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    rest.required = False  # else the error for a missing script asks for them, too
+    run.set_defaults(command=_run)
+
+    doctor = commands.add_parser("doctor", help="check the installation and say how to repair it")
+    doctor.add_argument(
+        "--links",
+        type=_count,
+        nargs="*",
+        metavar="N",
+        help="measure instead, with N ranks on this machine (default: 2 and 4): latency and speed "
+        "of messages, copies and sums, and which all-reduce is the fastest for each size; they "
+        "are stored for select.py",
+    )
+    doctor.set_defaults(command=_doctor)
+
+    exercise = commands.add_parser(
+        "exercise", help="write work/NN_name.py, a tutorial with the solution taken out"
+    )
+    exercise.add_argument(
+        "number", nargs="?", type=_number, metavar="NN", help="tutorial, such as 06; none: list all"
+    )
+    exercise.add_argument(
+        "--force", action="store_true", help="write even over edited work, which is lost"
+    )
+    exercise.set_defaults(command=_exercise)
+
+    check = commands.add_parser("check", help="grade your file in work/")
+    check.add_argument(
+        "number",
+        type=_number_or_exercise,
+        metavar="NN",
+        help="tutorial (06) or one exercise of it (06a)",
+    )
+    check.set_defaults(command=_check)
+
+    solution = commands.add_parser(
+        "solution", help="show the difference between your file and the solution"
+    )
+    solution.add_argument("number", type=_number, metavar="NN", help="tutorial, such as 06")
+    solution.set_defaults(command=_solution)
+
+    kernel = commands.add_parser("kernel", help="look at a .cu file, or run kernels under watch")
+    kernels = kernel.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    check = kernels.add_parser(
+        "check",
+        help="compile a .cu file for the CPU and for GPUs, and list its kernels",
+        description="Compile a .cu file for the CPU and, where NVRTC is installed, for GPUs, "
+        "without a GPU: its kernels, how the CPU runs each, registers and spills.",
+    )
+    check.add_argument("file", help="a .cu file, or the name of one in kernels/")
+    check.add_argument(
+        "-D", dest="defines", action="append", default=[], type=_macro, metavar="NAME=VALUE",
+        help="a macro, such as -D T=double"
+    )
+    check.set_defaults(command=_kernel_check)
+    run = kernels.add_parser(
+        "run",
+        help="run a Python file with every kernel launch under watch",
+        description="Run a Python file. Every kernel that it launches on NumPy arrays runs in the "
+        "check form: races, stray accesses and the rest are printed with file and line, at the "
+        "end the bytes that each kernel moved. Exit status 1 if there was an error.",
+    )
+    run.add_argument("script", help="a Python file; everything after it goes to the script")
+    run.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    run.set_defaults(command=_kernel_run)
+    return top
+
+
+def _count(text):
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"want a whole number, at least 1, got {text!r}")
+    return int(text)
+
+
+def _macro(text):
+    """(name, value); a name alone stands for 1, as for a compiler."""
+    name, equals, value = text.partition("=")
+    if not name.isidentifier():
+        raise argparse.ArgumentTypeError(f"want NAME or NAME=VALUE, such as T=double, got {text!r}")
+    return name, value if equals else "1"
+
+
+def _number(text):
+    """'6' and '06' both mean tutorial 06."""
+    if not re.fullmatch(r"\d{1,2}", text):
+        raise argparse.ArgumentTypeError(f"want the number of a tutorial, such as 06, got {text!r}")
+    return text.zfill(2)
+
+
+def _number_or_exercise(text):
+    if not re.fullmatch(r"\d{1,2}[a-z]?", text):
+        raise argparse.ArgumentTypeError(
+            f"want a tutorial or an exercise, such as 06 or 06a, got {text!r}"
+        )
+    return text.zfill(3 if text[-1].isalpha() else 2)
+
+
+# Each command imports what it needs: `minidl run` should not wait for what only the doctor uses.
+
+
+def _run(args):
+    from minidl.cli import launcher
+
+    try:
+        return launcher.run(
+            args.script, args.arguments, args.ranks, args.threads, args.mpiexec, args.net
+        )
+    except launcher.LaunchError as error:
+        print(f"minidl run: {error}", file=sys.stderr)
+        return 2
+
+
+def _doctor(args):
+    if args.links is not None:
+        from minidl.cli import doctor_links
+
+        return doctor_links.main(args.links or [2, 4])
+    from minidl.cli import doctor
+
+    return doctor.main()
+
+
+def _exercise(args):
+    from minidl.course import exercise
+
+    if args.number is None:
+        return _refusable("exercise", exercise.listing)
+    return _refusable("exercise", exercise.write, args.number, args.force)
+
+
+def _check(args):
+    from minidl.course import grade
+
+    return _refusable("check", grade.check, args.number)
+
+
+def _solution(args):
+    from minidl.course import exercise
+
+    return _refusable("solution", exercise.solution, args.number)
+
+
+def _kernel_check(args):
+    from minidl.cuda import tool
+
+    return _refusable("kernel check", tool.check, args.file, dict(args.defines))
+
+
+def _kernel_run(args):
+    from minidl.cuda import tool
+
+    return _refusable("kernel run", tool.run, args.script, args.arguments)
+
+
+def _refusable(name, command, *args):
+    from minidl.course.exercise import ExerciseError
+    from minidl.cuda.host.includes import KernelError
+
+    try:
+        return command(*args)
+    except (ExerciseError, KernelError) as error:
+        print(f"minidl {name}: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

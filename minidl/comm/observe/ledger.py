@@ -1,0 +1,272 @@
+"""Counts every message: what the formulas are compared with.
+
+    t = Ledger(t)                       wraps any transport; use it in its place
+    ring.all_reduce(t, x)
+    t.bytes_sent                        ring.bytes_sent(...), exactly
+    t.count(label="ring.all_reduce", peer=1).messages_sent
+    print(t.report())                   by collective, group, peer, and line of your code
+    t.matrix()                          bytes from rank i to rank j, of all ranks
+
+A message is what a caller sent in one call, however many parts the transport cut it into; its bytes
+are the array's, without any header. A receive counts when it is complete.
+
+The line is the innermost one outside minidl, found once for a collective and once for a message
+that is in none; for work in a background thread it is where the work was submitted. Counting takes
+1-2 us a message; `off()` and `on()` switch it.
+
+Test: tests/comm/observe/test_ledger.py   Tutorial: tutorials/06_ring.py, 08_topologies.py
+"""
+
+import contextvars
+import functools
+import sys
+import threading
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from minidl.comm import ring
+from minidl.comm.collective import current_label, in_collective
+from minidl.comm.observe.places import spot, user_line
+from minidl.comm.transport.protocol import Request, Wrapper
+
+_site = contextvars.ContextVar("where the running collective was called")
+
+
+@dataclass(slots=True)
+class Count:
+    """Bytes and messages in both directions."""
+
+    bytes_sent: int = 0
+    messages_sent: int = 0
+    bytes_received: int = 0
+    messages_received: int = 0
+
+    def add(self, other):
+        self.bytes_sent += other.bytes_sent
+        self.messages_sent += other.messages_sent
+        self.bytes_received += other.bytes_received
+        self.messages_received += other.messages_received
+
+
+class Row(NamedTuple):
+    """What is counted apart: see `Ledger.rows`."""
+
+    group: tuple
+    label: str
+    peer: int
+    site: str
+
+
+class _Book:
+    """What a ledger shares with its subgroups' ledgers."""
+
+    def __init__(self):
+        self.counting = True
+        self.groups = {}  # world ranks -> {(peer in the group, label, site): Count}
+        self.lock = threading.Lock()  # a background thread counts too
+
+
+class Ledger(Wrapper):
+    """A transport that counts what passes through it, its subgroups included.
+
+    book: another ledger's, to count into the same.
+    """
+
+    def __init__(self, t, book=None):
+        super().__init__(t)
+        self._book = book = book or _Book()
+        self._lock = book.lock
+        self._counts = book.groups.setdefault(self.ranks, {})
+
+    # -- reading
+
+    @property
+    def rows(self):
+        """{Row(group, label, peer, site): Count}: the group as a tuple of world ranks, the label of
+        the outermost collective, the peer's world rank, file:line."""
+        return dict(self._select())
+
+    def _select(self, peer=None, label=None, group=None, site=None):
+        """(Row, Count) of all that is wanted."""
+        group = None if group is None else tuple(group)
+        for ranks, counts in self._book.groups.items():
+            if group is not None and group != ranks:
+                continue
+            for (to, name, at), count in list(counts.items()):
+                row = Row(ranks, name, ranks[to], _text(at))
+                wanted = (peer, row.peer), (label, name), (site, row.site)
+                if all(want is None or want == have for want, have in wanted):
+                    yield row, count
+
+    def count(self, peer=None, label=None, group=None, site=None):
+        """The sum of all rows, or of those with this world rank, label, tuple of world ranks, or
+        file:line."""
+        total = Count()
+        for _, count in self._select(peer, label, group, site):
+            total.add(count)
+        return total
+
+    bytes_sent = property(lambda self: self.count().bytes_sent)
+    bytes_received = property(lambda self: self.count().bytes_received)
+    messages_sent = property(lambda self: self.count().messages_sent)
+    messages_received = property(lambda self: self.count().messages_received)
+
+    def matrix(self, label=None, group=None, site=None):
+        """The bytes that rank i sent to rank j of this group, (n, n) int64, the same on all ranks.
+
+        All ranks must call it. Its own messages, on a duplicate of the group, are not counted.
+        `tutorial.heat_map` draws it (tutorials/08_topologies.py).
+        """
+        n_bytes = np.zeros((self.size, self.size), np.int64)
+        place = {rank: j for j, rank in enumerate(self.ranks)}
+        for row, count in self._select(None, label, group, site):
+            if row.peer in place:  # a parent's messages may go elsewhere
+                n_bytes[self.rank, place[row.peer]] += count.bytes_sent
+        return ring.all_reduce(self.inner.subgroup(range(self.size)), n_bytes)
+
+    def reset(self):
+        """Forget all counts, the subgroups' too."""
+        for counts in self._book.groups.values():
+            counts.clear()
+
+    def off(self):
+        """Count nothing from now on, in the subgroups neither."""
+        self._book.counting = False
+
+    def on(self):
+        """Count again."""
+        self._book.counting = True
+
+    def report(self):
+        """A table of all rows and their sum."""
+        lines = [
+            f"rank {self.world_rank}",
+            f"{'collective':24} {'group':16} {'peer':>5} {'sent B':>14} {'messages':>9} "
+            f"{'received B':>14} {'messages':>9}  called at",
+        ]
+        for (group, label, peer, site), row in sorted(self.rows.items()):
+            lines.append(_line(label, _short(group), peer, row, site))
+        lines.append(_line("total", "", "", self.count(), "").rstrip())
+        return "\n".join(lines)
+
+    # -- counting
+
+    def entering(self, fn, args, kwargs):
+        self.inner.entering(fn, args, kwargs)
+        if self._book.counting:
+            _site.set(user_line(sys._getframe(1)))
+
+    def isend(self, array, dst, tag=0):
+        request = self.inner.isend(array, dst, tag)
+        self._sent(dst, array.nbytes)
+        return request
+
+    def irecv(self, into, src, tag=0):
+        request = self.inner.irecv(into, src, tag)
+        if not self._book.counting:
+            return request
+        return _CountedReceive(self, request, self._key(src), into.nbytes)
+
+    def send(self, array, dst, tag=0):
+        self.inner.send(array, dst, tag)
+        self._sent(dst, array.nbytes)
+
+    def sendrecv(self, array, dst, into, src, tag=0):
+        self.inner.sendrecv(array, dst, into, src, tag)
+        if self._book.counting:
+            _, label, site = key = self._key(dst)
+            self._add_sent(key, array.nbytes)
+            self._add_received((src, label, site), into.nbytes)
+        return into
+
+    def recv_any(self, tag=0):
+        src, data = self.inner.recv_any(tag)
+        if self._book.counting:
+            self._add_received(self._key(src), data.nbytes)
+        return src, data
+
+    def shared(self, n_bytes):
+        return _CountedWindow(self, self.inner.shared(n_bytes))
+
+    def _moved(self, peer, n_read, n_given):
+        if self._book.counting:
+            self._add(self._key(peer), n_given, n_read)
+
+    def _sent(self, dst, n_bytes):
+        if self._book.counting:
+            self._add_sent(self._key(dst), n_bytes)
+
+    def _key(self, peer):
+        site = _site.get(None) if in_collective() else user_line(sys._getframe(2))
+        return peer, current_label(), site
+
+    def _add_sent(self, key, n_bytes):
+        with self._lock:
+            count = self._counts.get(key) or self._counts.setdefault(key, Count())
+            count.bytes_sent += n_bytes
+            count.messages_sent += 1
+
+    def _add_received(self, key, n_bytes):
+        with self._lock:
+            count = self._counts.get(key) or self._counts.setdefault(key, Count())
+            count.bytes_received += n_bytes
+            count.messages_received += 1
+
+    def _add(self, key, n_sent, n_received):
+        """Bytes that moved without a message, through a shared window."""
+        with self._lock:
+            count = self._counts.get(key) or self._counts.setdefault(key, Count())
+            count.bytes_sent += n_sent
+            count.bytes_received += n_received
+
+    def around(self, inner):
+        return Ledger(inner, self._book)
+
+
+class _CountedWindow:
+    """A window.Window that counts the bytes that ranks read of each other's pieces."""
+
+    def __init__(self, ledger, window):
+        self._ledger, self._window = ledger, window
+
+    def __getattr__(self, name):
+        return getattr(self._window, name)
+
+    def moved(self, peer, n_read, n_given):
+        self._window.moved(peer, n_read, n_given)
+        self._ledger._moved(peer, n_read, n_given)
+
+
+class _CountedReceive(Request):
+    """A receive that enters the ledger once, when it is complete."""
+
+    def __init__(self, ledger, inner, key, n_bytes):
+        self._ledger, self._inner, self._key, self._n_bytes = ledger, inner, key, n_bytes
+
+    def wait(self):
+        self._inner.wait()
+        if self._ledger is not None:
+            self._ledger._add_received(self._key, self._n_bytes)
+            self._ledger = None
+
+
+@functools.cache
+def _text(site):
+    return spot(*site) if site else "a spawned task"
+
+
+def _short(group):
+    """0-3 for consecutive ranks, else 0,2,5; cut where it is long."""
+    if len(group) > 1 and group == tuple(range(group[0], group[0] + len(group))):
+        return f"{group[0]}-{group[-1]}"
+    text = ",".join(map(str, group))
+    return text if len(text) <= 16 else text[:13] + "..."
+
+
+def _line(label, group, peer, row, site):
+    return (
+        f"{label:24} {group:16} {peer:>5} {row.bytes_sent:>14,} {row.messages_sent:>9,} "
+        f"{row.bytes_received:>14,} {row.messages_received:>9,}  {site}"
+    )

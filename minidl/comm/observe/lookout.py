@@ -1,0 +1,303 @@
+"""Where is every rank? Two threads per process that answer, and ask when its rank waits long.
+
+    rank 0  main    recv from 1 ............. (in C, cannot speak)
+            looks   every half second: still the same wait? after 1 s: ask all ranks
+            answers <-- "state?"  --> counters, waits, the line where main is (waits.py)
+
+They talk over TCP (side_channel.py says why not MPI) and sleep nearly always: what they cost is in
+the README's figures.
+
+    rank 0: watch: deadlock: ranks 0, 1 can never go on.
+      rank 0 waits to send 400,000 bytes to rank 1, tag 0, in point-to-point, at x.py:9, for 1.3 s
+      rank 1 waits to send 400,000 bytes to rank 0, tag 0, in point-to-point, at x.py:9, for 1.2 s
+      wait-for cycle: rank 0 -> rank 1 -> rank 0
+
+    nobody of a set can go on, twice in a quarter second       deadlock: certain, ends now
+    a rank waits `deadline_s` for one that computes            it has not arrived: ends then
+    a connection closes without a word                         that process was killed: ends now
+
+To end means: the report on stderr, then MPI_Abort. A rank that leaves in peace says so with its
+last counters, so that those who still wait for it are known to wait in vain. The lowest rank
+concerned reports, others if it cannot. The threads are daemons and keep no process alive.
+
+Test: tests/comm/observe/test_lookout.py, tests/mpi/test_watch_mpi.py   Used by: watch.py
+"""
+
+import atexit
+import contextlib
+import itertools
+import select
+import sys
+import threading
+import time
+from dataclasses import asdict
+
+from minidl.comm.observe.places import in_words, seen_at, spot
+from minidl.comm.observe.side_channel import Channel, read_line, send_line
+from minidl.comm.observe.waits import Need, State, Wait, arrows, cycle, describe, stuck
+
+LOOK_S = 0.5  # between two looks at the own rank: two wake-ups a second are not measurable
+SUSPECT_S = 1.0  # a wait this long is worth asking about
+AGAIN_S = 0.25  # between the two looks that make a deadlock certain
+
+
+class Book:
+    """What the rank's threads do now, written by them, read by the lookout. No locks: each entry is
+    replaced whole, and a thread writes its own only."""
+
+    def __init__(self):
+        self.counters, self.waits = {}, {}
+        self.last = None  # (label, (file, line)) of the last collective
+        self._serials = itertools.count()
+
+    def count(self, key):
+        self.counters[key] = count = self.counters.get(key, 0) + 1
+        return count
+
+    def wait(self, needs, what, fn, *args, any_of=False):
+        """fn(*args), which may wait. needs: [(rank, key, count)], or a function that lists them;
+        what: (text, its arguments)."""
+        me = threading.get_ident()
+        self.waits[me] = (next(self._serials), needs, what, any_of)
+        try:
+            return fn(*args)
+        finally:
+            self.waits.pop(me, None)
+
+
+class Lookout:
+    """The two threads of one process. Collective: all of t's ranks make theirs at once."""
+
+    def __init__(self, t, deadline_s):
+        self.book = Book()
+        self._t, self.rank, self.ranks = t, t.world_rank, t.ranks
+        self._deadline_s = float("inf") if deadline_s is None else deadline_s
+        self._since = {}  # thread -> (serial of its wait, when the wait was first seen)
+        self._words = {}  # rank -> its last State, said when it left
+        self._over = self._left = False  # no reports any more; the process ends
+        self._main = threading.main_thread().ident
+        self._channel = Channel(t)
+        self._link()
+        for work in (self._answers, self._looks):
+            name = f"minidl {work.__name__[1:]}"
+            threading.Thread(target=work, name=name, daemon=True).start()
+        atexit.register(self._leave)
+        for module, hook in ((sys, "excepthook"), (threading, "excepthook")):
+            setattr(module, hook, self._before(getattr(module, hook)))
+
+    # -- links, by which each rank sees another die
+
+    def _link(self):
+        """A star: every rank holds a connection to the first, and each end sees the other die."""
+        self._links = {}  # socket -> rank
+        first = self.ranks[0]
+        if self.rank != first:
+            try:
+                self._links[self._channel.connect(first, say="link")] = first
+            except OSError as error:
+                self._say(
+                    f"watch: no TCP connection to rank {first} ({error}); deadlines hold, but "
+                    "where other ranks are cannot be told"
+                )
+
+    def _say(self, text):
+        sys.stderr.write(f"rank {self.rank}: {text}\n")
+        sys.stderr.flush()
+        sys.stdout.flush()  # last: where another died, the launcher ends this process any moment
+
+    # -- the thread that answers
+
+    def _answers(self):
+        listener = self._channel.listener
+        while True:
+            ready, _, _ = select.select([listener, *self._links], [], [])
+            while not self._left and select.select([listener], [], [], 0)[0]:
+                # words before the ends of links
+                with contextlib.suppress(OSError, ValueError):  # a caller that hung up, a stranger
+                    self._answer(*self._channel.accept())
+            if self._left:
+                listener.close()
+                return
+            for link in [link for link in ready if link in self._links]:
+                self._lost(self._links.pop(link))
+
+    def _answer(self, connection, line):
+        if line["say"] == "link":
+            self._links[connection] = line["from"]
+            return
+        with connection:
+            if line["say"] == "state?":
+                send_line(connection, asdict(self.state()))
+            elif line["say"] == "ended":
+                self._words[line["from"]] = _state(line["state"])
+            elif line["say"] == "failing":  # it ends all ranks, and says why
+                self._over = True
+
+    def _lost(self, rank):
+        """The connection to a rank has closed."""
+        reporter = self.ranks[1] if rank == self.ranks[0] else self.ranks[0]
+        if rank in self._words or self._over or self.rank != reporter:
+            return
+        # At once: Open MPI's launcher ends this process in a quarter of a second, MPICH's in one or
+        # two milliseconds, sometimes before this line is out; its own message tells the signal.
+        self._say(
+            f"watch: rank {rank} is gone without a word: killed by a signal, or out of memory? "
+            f"The last collective that rank {self.rank} began was {self._last()}."
+        )
+        self._end()
+
+    # -- the thread that looks
+
+    def _looks(self):
+        wanted = SUSPECT_S  # ask at 1, 2, 4, ... seconds of one wait
+        while not self._over:
+            time.sleep(LOOK_S)
+            waited = self._longest()
+            if waited < SUSPECT_S:
+                wanted = SUSPECT_S
+            elif waited >= min(wanted, self._deadline_s):
+                wanted = max(wanted, waited) * 2
+                self._look(waited)
+
+    def _longest(self):
+        """Seconds that a thread of this rank has been in one wait; also notes the new waits."""
+        now, since = time.monotonic(), {}
+        for thread, (serial, *_) in list(self.book.waits.items()):
+            before, when = self._since.get(thread, (None, now))
+            since[thread] = (serial, when if before == serial else now)
+        self._since = since
+        return max((now - when for _, when in since.values()), default=0.0)
+
+    def _look(self, waited):
+        states = self._ask_all()
+        lost = stuck(states)
+        if self.rank in lost:
+            time.sleep(AGAIN_S)
+            again = self._ask_all()
+            if stuck(again) == lost and all(
+                _serials(states[r]) == _serials(again[r]) for r in lost
+            ):
+                self._report_stuck(again, lost)
+                return
+        if waited >= self._deadline_s:
+            self._report_late(states, waited)
+
+    def _report_stuck(self, states, lost):
+        path = cycle(states, lost)
+        ended = states[path[-1]].ended
+        what = "waits for rank {}, which has ended" if ended else "wait-for cycle"
+        lines = [f"watch: deadlock: {in_words(lost)} can never go on.", describe(states)]
+        lines.append(f"  {what.format(path[-1])}: {arrows(path)}")
+        self._report(lost, "\n".join(lines))
+
+    def _report_late(self, states, waited):
+        late = sorted(r for r, s in states.items() if s.computes_at or s.silent)
+        who = in_words(late) if late else "nobody in particular: a very slow message?"
+        lines = [
+            f"watch: waited {waited:.0f} s (deadline_s {self._deadline_s:g}) for {who}.",
+            describe(states),
+        ]
+        self._report([r for r, s in states.items() if s.waits], "\n".join(lines))
+
+    def _report(self, concerned, text):
+        """Say it and end all ranks; the others concerned give the lowest of them time to."""
+        if self.rank != min(concerned):
+            time.sleep(2 * SUSPECT_S)
+        if not self._over:
+            self._tell("failing")
+            self._say(text)
+            self._end()
+
+    def _ask_all(self):
+        return {rank: self._ask(rank) for rank in self.ranks}
+
+    def _ask(self, rank):
+        if rank == self.rank:
+            return self.state()
+        if rank in self._words:
+            return self._words[rank]
+        try:
+            with self._channel.connect(rank, say="state?") as connection:
+                return _state(read_line(connection))
+        except TimeoutError:
+            why = "does not answer: in C code that keeps the interpreter, or stopped by a signal"
+        except (OSError, ValueError):
+            if rank in self._words:  # it came meanwhile
+                return self._words[rank]
+            why = "cannot be reached: its process is gone"
+        return State(rank, silent=why)
+
+    def state(self, ended=False):
+        """What this rank does now."""
+        frames, now = sys._current_frames(), time.monotonic()
+        listed = []
+        for thread, (serial, needs, what, any_of) in sorted(self.book.waits.items()):
+            seen, since = self._since.get(thread, (None, now))
+            listed.append(
+                Wait(
+                    what[0].format(*what[1:]),
+                    tuple(Need(*need) for need in (needs() if callable(needs) else needs)),
+                    any_of,
+                    "main" if thread == self._main else "a background thread",
+                    seen_at(frames.get(thread)),
+                    serial,
+                    now - since if seen == serial else 0.0,
+                )
+            )
+        computes = not ended and self._main not in self.book.waits
+        at = seen_at(frames.get(self._main)) if computes else ""
+        return State(self.rank, dict(self.book.counters), listed, at, self._last(), ended)
+
+    def _last(self):
+        if self.book.last is None:
+            return "none"
+        label, line = self.book.last
+        return label + (f" at {spot(*line)}" if line else "")
+
+    # -- the end
+
+    def _tell(self, say, **more):
+        """A line to all others; in a second at most."""
+        until = time.monotonic() + 1.0
+        for rank in self.ranks:
+            if rank not in (self.rank, *self._words) and time.monotonic() < until:
+                with contextlib.suppress(OSError):
+                    self._channel.connect(rank, say=say, **more).close()
+
+    def _end(self):
+        self._over = True
+        self._t.abort()
+
+    def _leave(self):
+        """The program ends: from here on no other rank will get anything from it."""
+        if not self._over:
+            self._over = True
+            self._tell("ended", state=asdict(self.state(ended=True)))
+        self._left = True
+        self._channel.refuse()
+
+    def _before(self, hook):
+        """An exception hook that first tells the others that it will end them, then does."""
+
+        def failing(*args):
+            only_a_thread = len(args) == 1 and issubclass(args[0].exc_type, SystemExit)
+            if not self._over and not only_a_thread:
+                self._over = True
+                self._tell("failing")
+            hook(*args)
+
+        failing.aborts_mpi = getattr(hook, "aborts_mpi", False)
+        return failing
+
+
+def _state(values):
+    """A State that was JSON."""
+    listed = [
+        Wait(**{**wait, "needs": tuple(Need(**need) for need in wait["needs"])})
+        for wait in values["waits"]
+    ]
+    return State(**{**values, "waits": listed})
+
+
+def _serials(state):
+    return [wait.serial for wait in state.waits]

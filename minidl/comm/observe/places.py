@@ -1,0 +1,61 @@
+"""Where the user's code is: file and line, for reports, ledgers and signatures.
+
+    user_line(sys._getframe())        ("/home/me/train.py", 31): of the innermost frame outside of
+                                      minidl; in a background job, where the job was submitted
+    spot("/home/me/train.py", 31)     train.py:31, in /home/me
+
+Test: tests/comm/observe/test_watch.py, test_ledger.py
+Used by: ledger.py, watch.py, signature.py, lookout.py, background.py, scheduler.py
+"""
+
+import contextvars
+import functools
+import os
+import threading
+from pathlib import Path
+
+# (file, line) of the user's code that submitted the running background job.
+submitted_at = contextvars.ContextVar("where the running job was submitted")
+
+_PACKAGE = str(Path(__file__).resolve().parents[2]) + os.sep
+
+
+@functools.cache  # the same few files again and again, and the question takes microseconds
+def is_ours(filename):
+    """Whether a file is minidl's, or only runs threads."""
+    return os.path.abspath(filename).startswith(_PACKAGE) or filename == threading.__file__
+
+
+def user_frame(frame):
+    """The innermost frame of the user's code from `frame` on; None in a thread of minidl's own."""
+    while frame is not None and is_ours(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def user_line(frame):
+    """(file, line) of the user's code that led to this frame; None if there is none."""
+    frame = user_frame(frame)
+    return (frame.f_code.co_filename, frame.f_lineno) if frame else submitted_at.get(None)
+
+
+def spot(filename, line):
+    """file:line, from the current folder if the file is in it."""
+    near = os.path.relpath(filename) if os.path.isabs(filename) else filename
+    return f"{filename if near.startswith('..') else near}:{line}"
+
+
+def seen_at(frame):
+    """file:line of a thread's user code, or of ours where there is none."""
+    user = user_frame(frame) or frame
+    return spot(user.f_code.co_filename, user.f_lineno) if user else "an unknown line"
+
+
+def in_words(ranks):
+    """rank 2; ranks 0-3; ranks 0, 2, 5."""
+    ranks = list(ranks)
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    if ranks == list(range(ranks[0], ranks[0] + len(ranks))):
+        return f"ranks {ranks[0]}{'-' if len(ranks) > 2 else ', '}{ranks[-1]}"
+    return "ranks " + ", ".join(map(str, ranks))

@@ -1,0 +1,133 @@
+"""What ranks must agree on: a collective call as data.   Test: tests/comm/observe/test_watch.py
+
+    ring.all_reduce(t, x, op=np.maximum)      at train.py:31
+
+    {"collective": "ring.all_reduce", "arguments": {"x": "float32 (10,)", "op": "maximum"}, ...}
+
+Of arrays dtype and shape count, of functions the name, of numbers the value. `@collective` says
+which arguments are each rank's own. Used by: watch.py, which sends 64 bits of it.
+"""
+
+import functools
+import hashlib
+import inspect
+import os
+
+import numpy as np
+
+from minidl.comm.collective import label_of
+from minidl.comm.observe.places import in_words, spot
+
+
+@functools.cache
+def _parameters(fn):
+    """[(name, default, how its value is seen)] of a collective, after its transport."""
+    own_args, own_rows = getattr(fn, "own_args", ()), getattr(fn, "own_rows", ())
+    see = {**dict.fromkeys(own_args, _unseen), **dict.fromkeys(own_rows, _rows)}
+    listed = list(inspect.signature(fn).parameters.values())[1:]
+    return [(p.name, p.default, see.get(p.name, _seen)) for p in listed]
+
+
+def arguments_of(fn, args, kwargs):
+    """What is compared of every argument: hashable."""
+    parameters = _parameters(fn)
+    seen = [see(value) for value, (_, _, see) in zip(args, parameters, strict=False)]
+    for name, default, see in parameters[len(args) :]:
+        seen.append(see(kwargs.get(name, default)))
+    return seen
+
+
+def _seen(value):
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return value.dtype, value.shape
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (list, tuple, range)):
+        return tuple(map(_seen, value))
+    name = getattr(value, "__name__", type(value).__name__)
+    module = "" if isinstance(value, np.ufunc) else getattr(value, "__module__", None) or ""
+    return f"{module.rpartition('.')[2]}.{name}".lstrip(".")
+
+
+def _rows(value):
+    """The first axis is the rank's own."""
+    return value.dtype, ("any", *value.shape[1:])
+
+
+def _unseen(value):
+    return ...
+
+
+def signature_of(fn, label, line, *values):
+    """A call in words, and `compared`: what all ranks must have alike. JSON, so that it travels."""
+    name = label_of(fn)
+    given = {p: v for (p, *_), v in zip(_parameters(fn), values, strict=False) if v is not ...}
+    arguments = {parameter: _text(value) for parameter, value in given.items()}
+    arrays = [parameter for parameter, value in given.items() if _is_array(value)]
+    at = spot(*line) if line else "a background thread"
+    named = label if label != name else None  # by the user
+    # Not the folder: on another host the same program may lie in another.
+    place = None if named or not line else [os.path.basename(line[0]), line[1]]
+    compared = [name, arguments, named, place]
+    words = {"collective": name, "arguments": arguments, "named": named or "", "at": at}
+    return words | {"arrays": arrays, "compared": compared}
+
+
+def _is_array(value):
+    return isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], np.dtype)
+
+
+def _text(value):
+    if _is_array(value):
+        shape = ", ".join(map(str, value[1])) + ("," if len(value[1]) == 1 else "")
+        return f"{value[0]} ({shape})"
+    return str(value)
+
+
+def digest_of(text):
+    """64 bits, the same in every process, which Python's hash() is not."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+REMEDIES = {
+    "collective": "Does an `if` send the ranks different ways?",
+    "op": "The result would differ from rank to rank.",
+    "root": "The root must be the same rank on all.",
+    "dtype": "Cast on all ranks alike.",
+    "shape": "Unequal last batch?",
+    "name": "Swapped order?",
+    "line": "Swapped order? If these lines mean the same collective, name it on all ranks: "
+    'with t.named("what it is"): ...',
+}
+
+
+def explain(calls):
+    """{world rank: (digest, signature)}, not all equal, as text: who called what, what differs."""
+    alike = {}  # digest -> its ranks
+    for rank, (digest, _) in calls.items():
+        alike.setdefault(digest, []).append(rank)
+    lines = []
+    for ranks in alike.values():
+        call = calls[ranks[0]][1]
+        arguments = ", ".join(f"{name} {text}" for name, text in call["arguments"].items())
+        named = f", named {call['named']!r}" if call["named"] else ""
+        said = f"{call['collective']}({arguments}){named}"
+        lines.append(f"{in_words(ranks)}: {said}, at {call['at']}")
+    (a, *_), (b, *_), *_ = alike.values()
+    what, here, there = _difference(calls[a][1], calls[b][1])
+    remedy = REMEDIES.get(what, "")
+    if what in calls[a][1]["arrays"] and what in calls[b][1]["arrays"]:  # float32 (10,)
+        same = here.rpartition(" (")[0] == there.rpartition(" (")[0]
+        remedy = REMEDIES["shape" if same else "dtype"]
+    lines.append(f"differs: {what} is {here} on rank {a}, {there} on rank {b}. {remedy}".rstrip())
+    return "\n".join("  " + line for line in lines)
+
+
+def _difference(one, other):
+    """The first thing that differs: (what, in one, in the other)."""
+    pairs = [("collective", one["collective"], other["collective"])]
+    names = {**one["arguments"], **other["arguments"]}
+    pairs += [(n, *(c["arguments"].get(n, "nothing") for c in (one, other))) for n in names]
+    pairs += [("name", one["named"] or "none", other["named"] or "none")]
+    pairs += [("line", one["at"], other["at"])]
+    return next(pair for pair in pairs if pair[1] != pair[2])

@@ -1,0 +1,251 @@
+"""Never hang, always explain: the ranks agree on a collective before its payload moves.
+
+    t = Watch(t)                       around any transport, inside or outside of a Ledger
+    ring.all_reduce(t, x)              if the ranks disagree: Mismatch, on all of them, in words
+
+    rank 0   all_reduce(x (10,)) --.   .-- no    ceil(log2 n) rounds of 16 bytes, in which everybody
+    rank 1   all_reduce(x (10,)) ---\\_/--- no    learns the least and the largest digest of all
+    rank 2   all_reduce(x (12,)) ---/ \\--- no    (the dissemination of Hensgen, Finkel and Manber
+    rank 3   all_reduce(x (10,)) --'   '-- no    1988); only if they differ do signatures travel
+
+    Mismatch: rank 0: the ranks disagree on collective 3 of ranks 0-3; no payload has moved.
+      ranks 0, 1, 3: ring.all_reduce(x float32 (10,), op add), at train.py:31
+      rank 2: ring.all_reduce(x float32 (12,), op add), at train.py:31
+      differs: x is float32 (10,) on rank 0, float32 (12,) on rank 2. Unequal last batch?
+
+A signature is the collective and its algorithm, dtype and shape of every array, op, root and other
+arguments, and the line of the user's code. Two ranks at the same call on different lines are an
+error, too: only so does the swapped order of two like arrays show. Where different lines mean the
+same collective, name it on all ranks, `with t.named("weights"): ...`; then the name is compared and
+the line is not.
+
+The digests travel on the innermost transport with a tag of their own, so that no ledger counts
+them. Simulated ranks compare on a board, which takes no modelled time.
+
+A rank that does not come at all is lookout.py's concern, and so is every wait for a message:
+`Watch` notes what its rank waits for, and counts what it began (waits.py says why).
+
+Test: tests/comm/observe/test_watch.py, tests/mpi/test_watch_mpi.py   Tutorial: tutorials/06_ring.py
+"""
+
+import sys
+
+import numpy as np
+
+from minidl.comm import objects
+from minidl.comm.checks import check_ranks
+from minidl.comm.collective import current_label
+from minidl.comm.observe import waits
+from minidl.comm.observe.lookout import Lookout
+from minidl.comm.observe.places import in_words, user_line
+from minidl.comm.observe.signature import arguments_of, digest_of, explain, signature_of
+from minidl.comm.transport.protocol import Request, Wrapper
+
+DEADLINE_S = 300.0  # longer than one rank of a tutorial works alone, shorter than patience
+TAG = 32767  # the largest that every MPI has: users' tags are smaller
+
+
+class Mismatch(ValueError):
+    """The ranks of a group called different collectives, or one with different arguments."""
+
+
+class Watch(Wrapper):
+    """A transport that checks every collective and knows what its rank waits for.
+
+    All ranks make one at the same moment. deadline_s: how long a rank may wait for others that may
+    still come, under MPI; None: for ever. When nobody can go on, the run ends without waiting.
+    lookout, name: of a subgroup, its parent's and its own.
+    """
+
+    def __init__(self, t, deadline_s=DEADLINE_S, *, lookout=None, name=None):
+        super().__init__(t)
+        self._raw = t.innermost
+        if lookout is None and t.size > 1 and not t.simulated:
+            lookout = Lookout(self._raw.subgroup(range(t.size)), deadline_s)
+        self._lookout = lookout
+        self._name = f"{digest_of(name or repr(t.ranks)):016x}"  # the same on the group's ranks
+        self._begun = waits.begun(self._name)
+        self._number = 0  # collectives begun
+        self._digests = {}  # call -> its signature's digest
+        self._mine, self._theirs = np.empty(2, np.uint64), np.empty(2, np.uint64)
+        self._keys = {}  # (which, peer, tag) -> the names of both sides' counters
+        self._made = {}  # ranks -> subgroups made of them
+
+    # -- agreement
+
+    def entering(self, fn, args, kwargs):
+        self.inner.entering(fn, args, kwargs)
+        if self.size == 1:
+            return
+        self._number += 1
+        label, line = current_label(), user_line(sys._getframe(1))
+        values = arguments_of(fn, args, kwargs)
+        call = (fn, label, line, *values)
+        digest = self._digests.get(call)
+        if digest is None:
+            if len(self._digests) > 1000:  # shapes that do not come again
+                self._digests.clear()
+            digest = self._digests[call] = digest_of(repr(signature_of(*call)["compared"]))
+        if self.simulated:
+            self._compare(digest, call)
+            return
+        book = self._lookout.book
+        book.counters[self._begun] = self._number
+        book.last = (label, line)
+        what = ("for all ranks to begin {}", label)
+        if not book.wait(self._members, what, self._agree, digest):
+            self._raise(book.wait(self._members, what, self._tell, (digest, signature_of(*call))))
+
+    def _agree(self, digest):
+        """Whether all ranks' digests are equal: the same answer on all ranks."""
+        least = largest = digest
+        far = 1
+        while far < self.size:
+            self._mine[:] = least, largest
+            right, left = (self.rank + far) % self.size, (self.rank - far) % self.size
+            self._raw.sendrecv(self._mine, right, self._theirs, left, TAG)
+            least, largest = min(least, int(self._theirs[0])), max(largest, int(self._theirs[1]))
+            far *= 2
+        return least == largest
+
+    def _tell(self, call):
+        """(rank, call) of every rank. On a duplicate: other messages may be on their way."""
+        return enumerate(objects.all_gather(self._raw.subgroup(range(self.size)), call))
+
+    def _compare(self, digest, call):
+        """Simulated: with the ranks that were here before; the last of them clears the board."""
+        seen = self._raw.board.setdefault(self._number, {})
+        seen[self.rank] = (digest, call)
+        first, _ = next(iter(seen.values()))
+        if digest != first:
+            self._raise((rank, (d, signature_of(*call))) for rank, (d, call) in seen.items())
+        if len(seen) == self.size:
+            del self._raw.board[self._number]
+
+    def _raise(self, calls):
+        """calls: (rank, (digest, signature)) of two ranks or more, which are not all equal."""
+        calls = {self.ranks[rank]: call for rank, call in sorted(calls)}
+        raise Mismatch(
+            f"rank {self.world_rank}: the ranks disagree on collective {self._number} of "
+            f"{in_words(self.ranks)}; no payload has moved.\n{explain(calls)}"
+        )
+
+    def _members(self):
+        return [(rank, self._begun, self._number) for rank in self.ranks]
+
+    # -- what this rank waits for: who must count to what, and how to say it
+
+    def _sending(self, n_bytes, dst, tag):
+        """One more send begun: (needs, words)."""
+        key = (waits.sent, dst, tag)
+        peer, mine, theirs = self._keys.get(key) or self._key(key, waits.received)
+        count = self._lookout.book.count(mine)
+        what = ("to send {:,} bytes to rank {}, tag {}, in {}", n_bytes, peer, tag, current_label())
+        return [(peer, theirs, count)], what
+
+    def _receiving(self, src, tag):
+        """One more receive posted: (needs, words)."""
+        key = (waits.received, src, tag)
+        peer, mine, theirs = self._keys.get(key) or self._key(key, waits.sent)
+        count = self._lookout.book.count(mine)
+        what = ("for a message from rank {}, tag {}, in {}", peer, tag, current_label())
+        return [(peer, theirs, count)], what
+
+    def _key(self, key, other):
+        mine, peer, tag = key
+        names = mine(self._name, self.ranks[peer], tag), other(self._name, self.world_rank, tag)
+        self._keys[key] = found = (self.ranks[peer], *names)
+        return found
+
+    def isend(self, array, dst, tag=0):
+        request = self.inner.isend(array, dst, tag)
+        if self._lookout is None:
+            return request
+        return _Watched(self._lookout.book, request, *self._sending(array.nbytes, dst, tag))
+
+    def irecv(self, into, src, tag=0):
+        request = self.inner.irecv(into, src, tag)
+        if self._lookout is None:
+            return request
+        return _Watched(self._lookout.book, request, *self._receiving(src, tag))
+
+    def send(self, array, dst, tag=0):
+        if self._lookout is None:
+            return self.inner.send(array, dst, tag)
+        needs, what = self._sending(array.nbytes, dst, tag)
+        self._lookout.book.wait(needs, what, self.inner.send, array, dst, tag)
+
+    def recv(self, into, src, tag=0):
+        if self._lookout is None:
+            return self.inner.recv(into, src, tag)
+        needs, what = self._receiving(src, tag)
+        return self._lookout.book.wait(needs, what, self.inner.recv, into, src, tag)
+
+    def sendrecv(self, array, dst, into, src, tag=0):
+        if self._lookout is None:
+            return self.inner.sendrecv(array, dst, into, src, tag)
+        to, (text, *values) = self._sending(array.nbytes, dst, tag)
+        by, _ = self._receiving(src, tag)
+        what = ("for a message from rank {} and " + text, by[0][0], *values)
+        call = self.inner.sendrecv
+        return self._lookout.book.wait(by + to, what, call, array, dst, into, src, tag)
+
+    def recv_any(self, tag=0):
+        if self._lookout is None:
+            return self.inner.recv_any(tag)
+        book = self._lookout.book
+        needs = []  # one of them is enough
+        for src in range(self.size):
+            key = (waits.received, src, tag)
+            peer, mine, theirs = self._keys.get(key) or self._key(key, waits.sent)
+            needs.append((peer, theirs, book.counters.get(mine, 0) + 1))
+        what = ("for a message from any rank, tag {}, in {}", tag, current_label())
+        src, data = book.wait(needs, what, self.inner.recv_any, tag, any_of=True)
+        self._receiving(src, tag)
+        return src, data
+
+    def subgroup(self, ranks):
+        ranks = check_ranks(self, ranks)
+        if self.rank not in ranks:
+            return self.inner.subgroup(ranks)
+        # As the transports do: members agree on a new group's name without talking.
+        self._made[ranks] = self._made.get(ranks, 0) + 1
+        name = f"{self._name} {ranks} {self._made[ranks]}"
+        if self._lookout is None:
+            inner = self.inner.subgroup(ranks)
+        else:
+            book, key = self._lookout.book, waits.begun(f"{digest_of(name):016x}-made")
+            book.count(key)
+            members = [self.ranks[r] for r in ranks]
+            what = ("for the members to make the group of {}", in_words(members))
+            needs = [(member, key, 1) for member in members]
+            inner = book.wait(needs, what, self.inner.subgroup, ranks)
+        return Watch(inner, lookout=self._lookout, name=name)
+
+    def spawn(self, fn, *args):
+        handle = self.inner.spawn(fn, *args)
+        if self._lookout is None:
+            return handle
+        return _Watched(self._lookout.book, handle, [], ("for the end of a background task",))
+
+    def event(self):
+        event = self.inner.event()
+        return event if self._lookout is None else _WatchedEvent(self._lookout.book, event)
+
+
+class _Watched(Request):
+    """A request whose wait() is in the book."""
+
+    def __init__(self, book, inner, needs, what):
+        self._book, self._inner, self._needs, self._what = book, inner, needs, what
+
+    def wait(self):
+        return self._book.wait(self._needs, self._what, self._inner.wait)
+
+
+class _WatchedEvent(_Watched):
+    """An event whose wait() is in the book."""
+
+    def __init__(self, book, inner):
+        super().__init__(book, inner, [], ("for an event of its own rank",))
+        self.set, self.is_set = inner.set, inner.is_set

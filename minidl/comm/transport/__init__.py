@@ -1,0 +1,16 @@
+"""How ranks reach each other: bytes from one to another, and what stands around it.
+
+    protocol.py     the protocol every algorithm is written against, and its rules: start here
+    sim.py          ranks as greenlets in one process, with a modelled clock
+    network.py      what simulated ranks share: messages on their way, ports
+    scheduler.py    which simulated rank runs next; the deadlock report
+    links.py        alpha and beta of every pair, nodes, shared NICs, stragglers
+    links_text.py   the same as a line of text
+    mpi.py          ranks as MPI processes
+    abort.py        one rank that fails ends all
+    throttled.py    MPI made as slow as a given network
+    window.py       memory that the ranks of a node share
+    background.py   one communication thread, first in first out
+    device.py       CUDA arrays: staged through pinned memory, or directly
+    nccl.py         NCCL behind the same calls
+"""

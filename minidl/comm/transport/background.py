@@ -1,0 +1,123 @@
+"""Communication behind the computation: one thread, first in, first out.
+
+    main        backward | submit(b0) ... | submit(b1) ....... | b0.wait() b1.wait() | step
+    background             |== all_reduce b0 ==|== all_reduce b1 ==|
+
+Test: tests/comm/transport/test_background.py   Tutorial: tutorials/07_overlap.py
+Used by: parallel/bucket.py
+
+All ranks must submit the same jobs in the same order: that alone decides which message belongs to
+which job. The jobs talk on a duplicate of the transport, so the main thread may communicate
+meanwhile.
+
+A thread under MPI, a greenlet in the simulator. It starts with the first job and ends when none is
+left, so an idle Background holds nothing, and it is a daemon: it never keeps a process alive.
+"""
+
+import contextvars
+import sys
+import threading
+from collections import deque
+
+from minidl.comm.observe.places import submitted_at, user_line
+
+
+class Background:
+    """Runs collectives of `t`'s ranks one after another, beside the caller.
+
+    with Background(t) as background:
+        job = background.submit(ring.all_reduce, x)     # ring.all_reduce(duplicate of t, x)
+        ...                                             # x belongs to the job now
+        total = job.wait()
+    """
+
+    def __init__(self, t):
+        self.transport = t.subgroup(range(t.size))
+        self._waiting = deque()
+        self._running = self._closed = False
+        self._failure = None  # the first job's error
+        self._last = None
+        self._lock = threading.Lock()
+
+    def submit(self, fn, *args):
+        """Queue `fn(transport, *args)`; returns a Job at once."""
+        job = Job(self.transport, fn, args)
+        with self._lock:
+            if self._closed:
+                raise RuntimeError(
+                    f"rank {self.transport.rank}: this Background was closed; make a new one"
+                )
+            self._waiting.append(job)
+            self._last = job
+            if not self._running:
+                self._running = True
+                self.transport.spawn(self._work)
+        return job
+
+    def close(self):
+        """Wait for all jobs and accept no more; raises a job's error that nobody waited for."""
+        self._closed = True
+        if self._last is not None:
+            self._last._done.wait()
+        if self._failure is not None and not self._failure.seen:
+            self._failure.wait()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        # After an error on this rank the others may never answer: do not wait for them.
+        if kind is None:
+            self.close()
+        self._closed = True
+
+    def _work(self):
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._running = False
+                    return
+                job = self._waiting.popleft()
+            job._run(self._failure)
+            if job.error is not None and self._failure is None:
+                self._failure = job
+
+
+class Job:
+    """One submitted call."""
+
+    def __init__(self, t, fn, args):
+        self._t, self._fn, self._args = t, fn, args
+        # a label set by the submitter names the job's messages, its line says where they are from
+        self._context = contextvars.copy_context()
+        self._context.run(submitted_at.set, user_line(sys._getframe(2)))  # 2: who called submit
+        self._submitted, self._done = t.event(), t.event()
+        self._submitted.set()
+        self.result = self.error = None
+        self.seen = False  # whether somebody got the error
+
+    def wait(self):
+        """The call's result; re-raises its error."""
+        self._done.wait()
+        if self.error is not None:
+            self.seen = True
+            raise self.error
+        return self.result
+
+    def done(self):
+        """Whether wait() would return at once."""
+        return self._done.is_set()
+
+    def _run(self, failure):
+        self._submitted.wait()  # no waiting: it moves a modelled clock to the moment of submission
+        try:
+            if failure is not None:
+                raise RuntimeError(
+                    f"rank {self._t.rank}: not run, because an earlier background job failed; "
+                    "the ranks may be out of step"
+                ) from failure.error
+            self.result = self._context.run(self._fn, self._t, *self._args)
+        except Exception as error:
+            self.error = error
+        self._fn = self._args = None  # release the arrays
+        self._done.set()

@@ -1,0 +1,197 @@
+"""The network between the ranks: how long each pair's bytes take, and who shares what.
+
+    Links.uniform(50e-6, 8e-9)                          every pair: 50 us, 1 Gbit/s
+    Links.nodes(4, intra=(1e-6, 1e-10), inter=(50e-6, 8e-9), straggler={5: 3.0})
+    links_text.parse("nodes=2, intra=10Gbit,5us, inter=1Gbit,50us", n=8)
+
+A message of b bytes over a link (alpha, beta) occupies one port at each end for b*beta; the first
+byte travels for alpha (Hockney 1994; the picture is in sim.py). A port serves one message at a
+time, at the rate of that message's link, and sends and receives at once. Which port:
+
+    nic="node"    node 0          node 1        between nodes, the NIC of the node, which its ranks
+                  r0 r1 [NIC] -- [NIC] r2 r3    share; inside a node, each rank's own. Two ranks
+                                                that send to another node take twice the time: why
+                                                a hierarchical all-reduce pays.
+    nic="rank"    r0 r1 r2 r3 -- one switch     always the rank's own: a NIC per rank
+
+A straggler is a rank whose computing (`t.compute`) takes so many times longer. The simulator
+(sim.py) moves its clock by this description; Throttled (throttled.py) slows real messages to it.
+
+Test: tests/comm/transport/test_links.py   Tutorial: tutorials/08_topologies.py
+"""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Link(NamedTuple):
+    """alpha: seconds that the first byte travels; beta: seconds per byte."""
+
+    alpha: float
+    beta: float
+
+    def __str__(self):
+        rate = _with_unit(8 / self.beta, RATES) + "bit/s" if self.beta else "infinite bit/s"
+        return f"{rate}, {_with_unit(self.alpha, TIMES)}s"
+
+
+@dataclass(frozen=True)
+class Links:
+    """The network of n ranks; made by `uniform`, `nodes` or `links_text.parse`. Immutable.
+
+    intra       the Link between ranks of one node; between all ranks where there are no nodes
+    inter       the Link between nodes
+    node        ranks per node, or a tuple: the node of each rank; None: no nodes
+    nic         "node" or "rank": whose port serves messages between nodes
+    pairs       ((src, dst), Link) of single pairs that differ, in that direction
+    straggler   (rank, how many times slower it computes)
+    """
+
+    intra: Link
+    inter: Link | None = None
+    node: int | tuple | None = None
+    nic: str = "node"
+    pairs: tuple = ()
+    straggler: tuple = ()
+
+    @staticmethod
+    def uniform(alpha, beta, pairs=None, straggler=None):
+        """The same link between all ranks, but for `pairs`: {(src, dst): (alpha, beta)}."""
+        return _checked(Links(Link(alpha, beta), **_common(pairs, straggler)))
+
+    @staticmethod
+    def nodes(groups, intra, inter, nic="node", pairs=None, straggler=None):
+        """Ranks on nodes: `groups` is the ranks of each node, or how many consecutive ranks share
+        one. intra, inter: (alpha, beta). straggler: {rank: times}."""
+        if not isinstance(groups, int):
+            where = {rank: node for node, ranks in enumerate(groups) for rank in ranks}
+            if sorted(r for ranks in groups for r in ranks) != list(range(len(where))):
+                raise ValueError(
+                    f"nodes need every rank from 0 on exactly once; got {groups}. "
+                    "For example [[0, 1], [2]]"
+                )
+            groups = tuple(where[rank] for rank in range(len(where)))
+        elif groups < 1:
+            raise ValueError(f"a node has at least one rank; got {groups} ranks per node")
+        return _checked(
+            Links(Link(*intra), Link(*inter), groups, nic, **_common(pairs, straggler))
+        )
+
+    def node_of(self, rank):
+        """The number of the rank's node; 0 where there are no nodes."""
+        if self.node is None:
+            return 0
+        return rank // self.node if isinstance(self.node, int) else self.node[rank]
+
+    def link(self, src, dst):
+        """The Link of messages from src to dst."""
+        for pair, link in self.pairs:
+            if pair == (src, dst):
+                return link
+        return self.intra if self.node_of(src) == self.node_of(dst) else self.inter
+
+    def ports(self, src, dst):
+        """The ports that a message leaves and enters by: a rank, or -1-k for the NIC of node k."""
+        a, b = self.node_of(src), self.node_of(dst)
+        return (-1 - a, -1 - b) if a != b and self.nic == "node" else (src, dst)
+
+    @property
+    def shared_nic(self):
+        """Whether ranks share a port."""
+        return self.node is not None and self.nic == "node"
+
+    def slowdown(self, rank):
+        """How many times longer this rank computes."""
+        return dict(self.straggler).get(rank, 1.0)
+
+    def check_ranks(self, n):
+        """Raise unless this describes a network of n ranks."""
+        if isinstance(self.node, tuple) and len(self.node) != n:
+            raise ValueError(f"these links place {len(self.node)} ranks on nodes; got {n} ranks")
+        named = [rank for pair, _ in self.pairs for rank in pair] + [r for r, _ in self.straggler]
+        for rank in named:
+            if rank not in range(n):
+                raise ValueError(f"these links name rank {rank}; got {n} ranks, 0 to {n - 1}")
+
+    def __str__(self):
+        items = [str(self.intra)]
+        if self.node is not None:
+            items = [f"nodes={_sizes(self.node)}", f"intra={self.intra}", f"inter={self.inter}"]
+            items += [f"nic={self.nic}"]
+        items += [f"{src}-{dst}={link}" for (src, dst), link in self.pairs]
+        if self.straggler:
+            items += ["straggler=" + "+".join(f"{rank}:{k:g}" for rank, k in self.straggler)]
+        return ", ".join(items)
+
+
+class Port:
+    """One end of the links: until when it sends, and when it last was busy receiving."""
+
+    __slots__ = ("out_free", "in_start", "in_free")
+
+    def __init__(self):
+        self.out_free = self.in_start = self.in_free = 0.0
+
+    def send(self, at, seconds):
+        """Send for so long, at the first moment from `at` on; returns when it starts."""
+        start = max(at, self.out_free)
+        self.out_free = start + seconds
+        return start
+
+    def receive(self, arrival, seconds):
+        """Receive for so long what begins to arrive at `arrival`; returns when it is all there.
+
+        Messages queue in the order of the calls, but one that came wholly before the last busy
+        period does not queue behind it.
+        """
+        done = arrival + seconds
+        if arrival >= self.in_free:
+            self.in_start, self.in_free = arrival, done
+        elif done > self.in_start:
+            self.in_free = done = self.in_free + (done - arrival)
+        return done
+
+
+def _common(pairs, straggler):
+    """The fields that every kind of Links has."""
+    return {
+        "pairs": tuple((tuple(pair), Link(*link)) for pair, link in (pairs or {}).items()),
+        "straggler": tuple((straggler or {}).items()),
+    }
+
+
+def _checked(links):
+    """The Links, if their numbers can be."""
+    for link in (links.intra, links.inter, *(link for _, link in links.pairs)):
+        if link and not all(0 <= value < math.inf for value in link):
+            raise ValueError(f"alpha and beta are seconds, at least 0; got {tuple(link)}")
+    for rank, times in links.straggler:
+        if not 0 < times < math.inf:
+            raise ValueError(f"a straggler computes so many times slower; got {times} for {rank}")
+    if links.nic not in ("node", "rank"):
+        raise ValueError(f"nic is 'node' or 'rank', whose port leads out; got {links.nic!r}")
+    return links
+
+
+# -- in words
+
+# Powers of ten: float("50e-6") is the nearest number, 50 * 1e-6 is not.
+RATES = {"T": 12, "G": 9, "M": 6, "k": 3, "": 0}
+TIMES = {"": 0, "m": -3, "u": -6, "n": -9}
+
+
+def _sizes(node):
+    """The `nodes=` of a text: the size of each node, in order."""
+    if isinstance(node, int):
+        return f"{node} ranks each"
+    nodes = range(max(node) + 1)
+    if list(node) != sorted(node):
+        return "+".join(str([r for r, k in enumerate(node) if k == node_]) for node_ in nodes)
+    return "+".join(str(node.count(k)) for k in nodes) if len(nodes) > 1 else "1"
+
+
+def _with_unit(value, units):
+    """1e9 as '1 G': the largest unit that leaves at least 1."""
+    name, power = next(((u, p) for u, p in units.items() if value >= 0.999999 * 10**p), ("", 0))
+    return f"{value / 10**power:.6g} {name}"

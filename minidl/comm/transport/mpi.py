@@ -1,0 +1,268 @@
+"""Ranks as MPI processes; the only file that imports mpi4py.
+
+    mpiexec -n 4 python script.py          t = mpi.world(): rank 0..3 of 4
+
+MPI comes with `pip install mpi4py mpich`; Open MPI or a site's own works as well, if mpiexec and
+mpi4py belong to the same one. Only bytes cross (MPI.BYTE), so any dtype will do.
+
+Messages are cut into parts, because an MPI count is a 32-bit int: full parts of `part_bytes`, then
+one shorter part, which may be empty. As every message ends with a short part, a receiver that
+expects another size always sees it: a part is shorter or longer than it should be.
+
+A rank that fails ends all: abort.py.
+
+Test: tests/mpi/   Tutorial: tutorials/00_hello.py
+"""
+
+import contextvars
+import os
+import sys
+import threading
+import time
+
+import numpy as np
+
+from minidl.backend import optional
+from minidl.comm.checks import check_array, check_peer, check_ranks, size_mismatch
+from minidl.comm.transport.abort import abort_on_failure, end_all
+from minidl.comm.transport.links_text import parse
+from minidl.comm.transport.protocol import Request, Transport
+from minidl.comm.transport.throttled import Throttled
+from minidl.comm.transport.window import HEADER, Flags, NoSharedMemory
+
+PART_BYTES = 1 << 30  # under the 2 GiB that a 32-bit count allows, and a round number in a trace
+
+
+def world(part_bytes=PART_BYTES):
+    """The transport of all processes that mpiexec started (COMM_WORLD).
+
+    From now on an uncaught exception or sys.exit(1) on one of them ends all (abort.py). Raises
+    RuntimeError if MPI was started without thread support, or by the launcher of another MPI;
+    ImportError without mpi4py.
+
+    The environment variable MINIDL_NET, which `minidl run --net` sets and nothing else reads, is a
+    network to imitate (links_text.py): the transport is then a throttled one.
+    """
+    with optional("ranks as processes", "mpi"):
+        from mpi4py import MPI
+
+    _check_threads(MPI)
+    _check_launcher(MPI.COMM_WORLD.size, os.environ)
+    abort_on_failure(MPI)
+    t = MPITransport(MPI.COMM_WORLD, part_bytes)
+    net = os.environ.get("MINIDL_NET")
+    return Throttled(t, parse(net, t.size)) if net else t
+
+
+class MPITransport(Transport):
+    """A group of MPI processes. `comm` is an mpi4py communicator."""
+
+    simulated = False
+
+    def __init__(self, comm, part_bytes=PART_BYTES):
+        from mpi4py import MPI
+
+        self._mpi, self._comm, self._part_bytes = MPI, comm, part_bytes
+        self.rank, self.size = comm.rank, comm.size
+        self.ranks = tuple(comm.group.Translate_ranks(None, MPI.COMM_WORLD.group))
+        self.world_rank = self.ranks[self.rank]
+        vendor, version = MPI.get_vendor()
+        self.library = f"{vendor} {'.'.join(map(str, version))}"
+        self._windows = {}  # n_bytes -> Flags
+
+    def isend(self, array, dst, tag=0):
+        check_peer(self, dst, "dst")
+        data = _as_bytes(self, array)
+        return _Sends(
+            [self._comm.Isend((part, self._mpi.BYTE), dst, tag) for part in self._parts(data)], data
+        )
+
+    def irecv(self, into, src, tag=0):
+        check_peer(self, src, "src")
+        room = _as_bytes(self, into)
+        requests = [self._comm.Irecv((p, self._mpi.BYTE), src, tag) for p in self._parts(room)]
+        return _Receives(self, into, room, src, requests)
+
+    def sendrecv(self, array, dst, into, src, tag=0):
+        if max(array.nbytes, into.nbytes) >= self._part_bytes or not into.flags.c_contiguous:
+            return super().sendrecv(array, dst, into, src, tag)
+        check_peer(self, dst, "dst")
+        check_peer(self, src, "src")
+        byte, status = self._mpi.BYTE, self._mpi.Status()
+        data, room = _as_bytes(self, array), _as_bytes(self, into)
+        try:
+            self._comm.Sendrecv((data, byte), dst, tag, (room, byte), src, tag, status)
+        except self._mpi.Exception as error:
+            raise self._explain(error, src, into.nbytes) from None
+        if status.Get_count(byte) != into.nbytes:
+            raise size_mismatch(self.rank, src, into.nbytes, status.Get_count(byte))
+        return into
+
+    def recv_any(self, tag=0):
+        mpi = self._mpi
+        status = mpi.Status()
+        # Not Mprobe, which waits inside MPI and its lock: a call of another thread then takes
+        # milliseconds (22 ms for a remote call with MPICH on busy cores, 1.5 ms so).
+        pause_s = 0.0
+        while (message := self._comm.Improbe(mpi.ANY_SOURCE, tag, status)) is None:
+            time.sleep(pause_s)
+            pause_s = min(pause_s + 5e-6, 5e-4)
+        parts = []
+        while True:
+            parts.append(np.empty(status.Get_count(mpi.BYTE), np.uint8))
+            message.Recv((parts[-1], mpi.BYTE))
+            if len(parts[-1]) < self._part_bytes:
+                return status.source, parts[0] if len(parts) == 1 else np.concatenate(parts)
+            message = self._comm.Mprobe(status.source, tag, status)
+
+    def subgroup(self, ranks):
+        ranks = check_ranks(self, ranks)
+        if self.rank not in ranks:
+            return None
+        # Collective over the members alone, so that others need not know of the group.
+        return MPITransport(self._comm.Create_group(self._comm.group.Incl(ranks)), self._part_bytes)
+
+    def spawn(self, fn, *args):
+        return _Thread(fn, args)
+
+    def event(self):
+        return threading.Event()
+
+    def time(self):
+        return time.perf_counter()
+
+    def shared(self, n_bytes):
+        if n_bytes not in self._windows:
+            self._windows[n_bytes] = self._make_window(n_bytes)
+        return self._windows[n_bytes]
+
+    def _make_window(self, n_bytes):
+        mpi, comm = self._mpi, self._comm
+        node = comm.Split_type(mpi.COMM_TYPE_SHARED)
+        least = comm.allreduce(node.size, mpi.MIN)
+        node.Free()
+        if least < self.size:
+            raise NoSharedMemory(
+                f"rank {self.rank}: a shared window needs all {self.size} ranks of its group on "
+                f"one node; got nodes of {least} and more. Use t.subgroup(ranks of a node)."
+            )
+        window = mpi.Win.Allocate_shared(HEADER + n_bytes, comm=comm)
+        window.Lock_all()  # the epoch in which Sync, a memory fence, is allowed
+        memory = [np.frombuffer(window.Shared_query(p)[0], np.uint8) for p in range(self.size)]
+        memory[self.rank][:] = 0  # no signal yet; and each page is the rank's that writes it first
+        window.Sync()
+        comm.Barrier()
+        return Flags(self, memory, window.Sync)
+
+    def abort(self):
+        """End all ranks, those of other groups too; from any thread. Does not return."""
+        end_all(self._mpi.COMM_WORLD)
+
+    def _parts(self, data):
+        """The parts of a message; the last is shorter than part_bytes."""
+        size = self._part_bytes
+        return [data[i : i + size] for i in range(0, len(data) + 1, size)]
+
+    def _explain(self, error, src, expected):
+        """A truncated message is the peers' disagreement; any other error is MPI's own."""
+        if error.Get_error_class() == self._mpi.ERR_TRUNCATE:
+            return size_mismatch(self.rank, src, expected, "more")
+        return error
+
+
+class _Sends(Request):
+    """The parts of a message going out. Keeps their bytes alive."""
+
+    def __init__(self, requests, data):
+        self._requests, self._data = requests, data
+
+    def wait(self):
+        for request in self._requests:
+            request.Wait()
+        self._data = None
+
+
+class _Receives(Request):
+    """The parts of a message coming in."""
+
+    def __init__(self, transport, into, room, src, requests):
+        self._transport, self._into, self._room, self._src = transport, into, room, src
+        self._requests = requests
+
+    def wait(self):
+        t, mpi = self._transport, self._transport._mpi
+        if self._room is None:
+            return
+        status = mpi.Status()
+        got = 0
+        for i, request in enumerate(self._requests):
+            try:
+                request.Wait(status)
+            except mpi.Exception as error:
+                raise t._explain(error, self._src, len(self._room)) from None
+            n_bytes = status.Get_count(mpi.BYTE)
+            got += n_bytes
+            if n_bytes < t._part_bytes and (i + 1 < len(self._requests) or got != len(self._room)):
+                raise size_mismatch(t.rank, self._src, len(self._room), got)
+        if got != len(self._room):  # a full part where a short one should end the message
+            raise size_mismatch(t.rank, self._src, len(self._room), "more")
+        if not self._into.flags.c_contiguous:
+            self._into[...] = self._room.view(self._into.dtype).reshape(self._into.shape)
+        self._room = None
+
+
+class _Thread:
+    """A function running in its own thread; wait() gives its result or re-raises."""
+
+    def __init__(self, fn, args):
+        self._result = self._error = None
+        context = contextvars.copy_context()
+        # A daemon: work that nobody waits for must not keep a failed process alive.
+        self._thread = threading.Thread(target=self._run, args=(context, fn, args), daemon=True)
+        self._thread.start()
+
+    def _run(self, context, fn, args):
+        try:
+            self._result = context.run(fn, *args)
+        except BaseException as error:
+            self._error = error
+
+    def wait(self):
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
+def _as_bytes(t, array):
+    """The array's bytes as flat uint8: a view where it is contiguous, a copy elsewhere."""
+    check_array(t, array)
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def _check_threads(mpi):
+    if mpi.Query_thread() < mpi.THREAD_MULTIPLE:
+        names = {
+            mpi.THREAD_SINGLE: "MPI_THREAD_SINGLE",
+            mpi.THREAD_FUNNELED: "MPI_THREAD_FUNNELED",
+            mpi.THREAD_SERIALIZED: "MPI_THREAD_SERIALIZED",
+        }
+        raise RuntimeError(
+            f"rank {mpi.COMM_WORLD.rank}: background communication needs MPI_THREAD_MULTIPLE; "
+            f"this MPI runs with {names[mpi.Query_thread()]}. Remove mpi4py.rc settings that "
+            "lower thread_level, or use an MPI built with thread support (pip install mpich)."
+        )
+
+
+def _check_launcher(size, environ):
+    """Every process says 'rank 0 of 1' when mpiexec belongs to another MPI than mpi4py."""
+    # Not SLURM_NTASKS: a lone process inside an allocation has it too. The STEP one is srun's own.
+    for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"):
+        started = environ.get(name, "")
+        if size == 1 and started.isdigit() and int(started) > 1:
+            raise RuntimeError(
+                f"rank 0: wanted {started} ranks, as the launcher started ({name}={started}); got "
+                "'rank 0 of 1' from MPI. mpiexec and mpi4py belong to different MPIs. Use "
+                f"{os.path.join(os.path.dirname(sys.executable), 'mpiexec')} or `minidl run`, on "
+                "Slurm `srun --mpi=pmi2`; `minidl doctor` shows both."
+            )

@@ -1,0 +1,206 @@
+"""What simulated ranks share: messages on their way, and the ports that they go through.
+
+    sender      isend ---- put ---.                    A message meets its receive in the channel of
+                                  Channel  = match ->  (source, destination, tag), in the order of
+    receiver    irecv --- post ---'                    both; whichever comes first waits there.
+
+    small     the send is done at once; the message arrives alpha after its port is free
+    large     over `rendezvous_bytes` it starts when its receive is posted, as MPI's do
+
+Arrival and the receiver's port are the picture in sim.py; a port, and which link has which, are
+links.py's.
+
+Test: tests/comm/transport/test_sim.py   Used by: sim.py
+"""
+
+from collections import defaultdict, deque
+
+import numpy as np
+
+from minidl.comm.checks import size_mismatch
+from minidl.comm.transport.links import Port
+from minidl.comm.transport.protocol import Request
+from minidl.comm.transport.scheduler import Scheduler
+
+
+class Network:
+    """The ranks' scheduler, ports, messages and boards."""
+
+    def __init__(self, n, links, rendezvous_bytes):
+        self.scheduler = Scheduler(n)
+        self.links, self.shared_nic = links, links.shared_nic
+        self.rendezvous_bytes = float("inf") if rendezvous_bytes is None else rendezvous_bytes
+        self.ports = defaultdict(Port)  # by the numbers that links.ports gives
+        self.inboxes = {}  # (group, world rank, tag) -> Inbox
+        self.windows = {}  # (group, n_bytes) -> the memory of each rank's piece
+        self.boards = {}  # group -> the `board` of its ranks' transports
+
+    def inbox(self, group, world_rank, tag):
+        return self.inboxes.setdefault((group, world_rank, tag), Inbox())
+
+    def channel(self, group, ranks, src, dst, tag):
+        """From rank src to rank dst of the group of these world ranks."""
+        inbox = self.inbox(group, ranks[dst], tag)
+        if src not in inbox.channels:
+            inbox.channels[src] = Channel(self, inbox, ranks[src], ranks[dst], (src, dst), tag)
+        return inbox.channels[src]
+
+    def keep_order(self, clock=0.0):
+        """Before the use of a port that another task may use too: whoever is earlier goes first."""
+        if self.scheduler.n_spawned or self.shared_nic:
+            self.scheduler.yield_in_order(clock)
+
+    def check_all_received(self):
+        for inbox in self.inboxes.values():
+            for channel in inbox.channels.values():
+                if channel.queue:
+                    raise RuntimeError(
+                        f"rank {channel.dst}: never received the {channel.queue[0][0].nbytes} bytes"
+                        f" that rank {channel.src} sent (tag {channel.tag}). One recv too few, or "
+                        "one send too many?"
+                    )
+
+
+class Inbox:
+    """All that comes to one rank of one group with one tag."""
+
+    __slots__ = ("channels", "waiting_for_any")
+
+    def __init__(self):
+        self.channels = {}  # src in the group -> Channel
+        self.waiting_for_any = None  # the task in recv_any
+
+
+class Channel:
+    """From one rank to another with one tag: messages not yet received, or receives not yet served.
+
+    A message is a tuple (data, when its first byte arrives, None), or (data, None, the Rendezvous
+    that will decide when).
+
+    src, dst         world ranks; `in_group` has both as the group's
+    leaves, enters   the ports at the two ends
+    """
+
+    __slots__ = (
+        *("network", "inbox", "src", "dst", "in_group", "tag", "queue", "posted"),
+        *("alpha", "beta", "leaves", "enters"),
+    )
+
+    def __init__(self, network, inbox, src, dst, in_group, tag):
+        self.network, self.inbox, self.tag = network, inbox, tag
+        self.src, self.dst, self.in_group = src, dst, in_group
+        self.queue, self.posted = deque(), deque()
+        self.alpha, self.beta = network.links.link(src, dst)
+        self.leaves, self.enters = (network.ports[k] for k in network.links.ports(src, dst))
+
+    def send(self, data):
+        """Send an array that nobody else will change; returns the Request."""
+        if data.nbytes > self.network.rendezvous_bytes:
+            request = Rendezvous(self, data.nbytes)
+            self.put((data, None, request))
+            return request
+        scheduler = self.network.scheduler
+        start = self.leaves.send(scheduler.current.clock, data.nbytes * self.beta)
+        self.put((data, start + self.alpha, None))
+        return Sent(scheduler, self.leaves.out_free)
+
+    def put(self, message):
+        """Hand a message to the first receive that waits for it, or leave it in the queue."""
+        if self.posted:
+            self.posted.popleft().match(message)
+            return
+        self.queue.append(message)
+        if self.inbox.waiting_for_any is not None:
+            self.network.scheduler.wake(self.inbox.waiting_for_any, message[1] or 0.0)
+
+    def post(self, into):
+        """Receive into an array; returns the Request."""
+        receive = Receive(self, into)
+        if self.queue:
+            receive.match(self.queue.popleft())
+        else:
+            self.posted.append(receive)
+        return receive
+
+    def take(self, task, data, arrival, into):
+        """Receive through the port, and copy the bytes to their place."""
+        n_bytes = data.nbytes
+        if n_bytes != into.nbytes:
+            src, dst = self.in_group
+            raise size_mismatch(dst, src, into.nbytes, n_bytes)
+        self.network.keep_order(arrival)
+        done = self.enters.receive(arrival, n_bytes * self.beta)
+        if done > task.clock:
+            task.clock = done
+        if data.dtype is into.dtype:
+            try:
+                into[...] = data  # of equal size: it keeps the order, or the shapes do not fit
+                return
+            except ValueError:
+                pass
+        into[...] = np.frombuffer(data.tobytes(), into.dtype).reshape(into.shape)
+
+
+class Sent(Request):
+    """A send: the buffer was copied; wait() moves the clock to when the port has taken it all."""
+
+    __slots__ = ("scheduler", "end")
+
+    def __init__(self, scheduler, end):
+        self.scheduler, self.end = scheduler, end
+
+    def wait(self):
+        task = self.scheduler.current
+        task.clock = max(task.clock, self.end)
+
+
+class Rendezvous(Request):
+    """A large send: starts once its receive is posted."""
+
+    def __init__(self, channel, n_bytes):
+        self.channel, self.scheduler, self.n_bytes = channel, channel.network.scheduler, n_bytes
+        self.sent_at = self.scheduler.current.clock
+        self.end = self.waiter = None
+
+    def matched(self, posted_at):
+        """The receive was posted; returns when the first byte arrives."""
+        seconds = self.n_bytes * self.channel.beta
+        start = self.channel.leaves.send(max(self.sent_at, posted_at), seconds)
+        self.end = start + seconds
+        if self.waiter is not None:
+            self.scheduler.wake(self.waiter, self.end)
+        return start + self.channel.alpha
+
+    def wait(self):
+        task = self.scheduler.current
+        if self.end is None:
+            self.waiter = task
+            operation = f"the receive of its {self.n_bytes} bytes by"
+            self.scheduler.block(operation, self.channel.dst, self.channel.tag)
+        task.clock = max(task.clock, self.end)
+
+
+class Receive(Request):
+    """A posted receive."""
+
+    def __init__(self, channel, into):
+        self.channel, self.scheduler, self.into = channel, channel.network.scheduler, into
+        self.posted_at = self.scheduler.current.clock
+        self.data = self.arrival = self.waiter = None
+
+    def match(self, message):
+        """This message is the one; it may still be on its way."""
+        self.data, self.arrival, rendezvous = message
+        if rendezvous is not None:
+            self.arrival = rendezvous.matched(self.posted_at)
+        if self.waiter is not None:
+            self.scheduler.wake(self.waiter, self.arrival)
+
+    def wait(self):
+        if self.into is None:
+            return
+        if self.data is None:
+            self.waiter = self.scheduler.current
+            self.scheduler.block("a message from", self.channel.src, self.channel.tag)
+        self.channel.take(self.scheduler.current, self.data, self.arrival, self.into)
+        self.into = None

@@ -1,0 +1,208 @@
+"""The transport: what an algorithm may ask of the network.
+
+A collective in this package is a plain function of a transport and an array, such as
+`ring.all_reduce(t, x)`, built on two calls: `isend` and `irecv`. There are two transports:
+`mpi.world()` moves bytes between processes; `sim.simulate(n, fn)` runs n ranks in one process with
+a modelled clock. The same function runs on both.
+
+Rules, kept by every transport and relied upon by every algorithm:
+
+1. Bytes move, not numbers. The dtype is not carried: both sides must agree on it, and only the byte
+   count is checked (a receive of another size raises `SizeMismatch`). So float16 or bool need no
+   MPI datatype, and the precision of every sum is visible in our own code.
+2. Messages from one rank to another with one tag arrive in the order sent, and match receives in
+   the order posted. Different tags are independent.
+3. A buffer belongs to the transport from `isend`/`irecv` until the request's `wait()` returns.
+   Every request must be waited for. A send may complete before it is received, or may not: an
+   algorithm in which all ranks `send` first and `recv` second is wrong (exercise 06b), `sendrecv`
+   is right.
+4. Arrays may be of any dtype but object, of any shape, not contiguous (then a copy is made). They
+   are NumPy's.
+5. A group is a transport: `t.subgroup(ranks)`. Its messages never mix with its parent's, so
+   `t.subgroup(range(t.size))` is a duplicate on which a second task may communicate meanwhile.
+6. `rank` and `size` are in *this* group; `ranks[i]` is the world rank of rank i.
+
+Test: tests/comm/transport/test_protocol.py   Tutorial: tutorials/06_ring.py
+"""
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+from minidl.comm.collective import named
+
+
+class Request(ABC):
+    """A send or receive in flight."""
+
+    @abstractmethod
+    def wait(self):
+        """Block until the buffer may be used again (send) or holds the message (receive)."""
+
+
+class Transport(ABC):
+    """One rank's connection to its group. See the rules above.
+
+    rank, size   this rank and the number of ranks in this group
+    world_rank   this rank in the outermost group
+    ranks        world rank of every rank of this group
+    simulated    whether the ranks share a process and a modelled clock
+    library      the MPI that moves the bytes, with its version, or "simulator"
+    """
+
+    rank: int
+    size: int
+    world_rank: int
+    ranks: tuple
+    simulated: bool
+    library: str
+    _scratch = np.empty(0, np.uint8)  # until scratch() gives this transport its own
+
+    @property
+    def innermost(self):
+        """The transport inside all wrappers."""
+        return self
+
+    @abstractmethod
+    def isend(self, array, dst, tag=0):
+        """Start sending `array` to rank dst; returns a Request."""
+
+    @abstractmethod
+    def irecv(self, into, src, tag=0):
+        """Start receiving into.nbytes bytes from rank src into `into`; returns a Request."""
+
+    @abstractmethod
+    def recv_any(self, tag=0):
+        """Receive the next message from anybody, of any size: (src, flat uint8 array)."""
+
+    @abstractmethod
+    def subgroup(self, ranks):
+        """The transport of the listed ranks of this group, in that order; None on other ranks.
+
+        All listed ranks must call it, in the same order as their other subgroup calls on this
+        transport.
+        """
+
+    @abstractmethod
+    def spawn(self, fn, *args):
+        """Run `fn(*args)` beside the caller; the handle's wait() gives its result or re-raises.
+
+        The caller's context variables are copied. A thread under MPI, a greenlet in the simulator.
+        """
+
+    @abstractmethod
+    def event(self):
+        """An object with set() and wait() for tasks of one rank; like threading.Event."""
+
+    @abstractmethod
+    def time(self):
+        """Seconds since some fixed moment: measured under MPI, modelled in the simulator."""
+
+    def compute(self, seconds):  # noqa: B027  nothing to do is the right default
+        """Tell a modelled clock that work took so long; measured clocks know, nothing happens."""
+
+    def entering(self, fn, args, kwargs):  # noqa: B027  nothing to do is the right default
+        """Called before a collective `fn(t, *args, **kwargs)` that no other collective calls."""
+
+    def scratch(self, n_elems, dtype):
+        """An uninitialised 1-d work array, the same memory on every call: one user at a time.
+
+        It grows to the largest request and lives as long as this transport: a ring that took fresh
+        memory for every call would spend a fifth of its time in page faults (64 MiB, 2 ranks).
+        """
+        dtype = np.dtype(dtype)
+        if self._scratch.nbytes < n_elems * dtype.itemsize:
+            self._scratch = np.empty(n_elems * dtype.itemsize, np.uint8)
+        return self._scratch[: n_elems * dtype.itemsize].view(dtype)
+
+    def shared(self, n_bytes):
+        """A window of n_bytes on every rank that all ranks see (window.py), the same on every call.
+
+        All ranks must call it. One user at a time, as for `scratch`. Raises window.NoSharedMemory,
+        on all ranks, where some do not share memory. Where threads of a rank use several windows,
+        let one thread make them: Open MPI can hang when two windows are made at once.
+        """
+        raise NotImplementedError(f"rank {self.rank}: {type(self).__name__} has no shared windows")
+
+    def send(self, array, dst, tag=0):
+        """Send and wait. May block until the receive is posted (rule 3)."""
+        self.isend(array, dst, tag).wait()
+
+    def recv(self, into, src, tag=0):
+        """Receive into `into`, wait, return it."""
+        self.irecv(into, src, tag).wait()
+        return into
+
+    def sendrecv(self, array, dst, into, src, tag=0):
+        """Send `array` to dst while receiving `into` from src; returns `into`."""
+        # The receive goes first, so that a large message from the left finds its buffer waiting.
+        incoming = self.irecv(into, src, tag)
+        self.isend(array, dst, tag).wait()
+        incoming.wait()
+        return into
+
+    def named(self, label):
+        """`with t.named(label):` labels this block's messages for ledgers and errors; the outermost
+        label wins."""
+        return named(label)
+
+    def __repr__(self):
+        return f"{type(self).__name__}(rank {self.rank} of {self.size}, world ranks {self.ranks})"
+
+
+class Wrapper(Transport):
+    """A transport around another, `inner`: a subclass changes what it needs, the rest passes on."""
+
+    def __init__(self, inner):
+        self.inner = inner
+        self.rank, self.size = inner.rank, inner.size
+        self.world_rank, self.ranks = inner.world_rank, inner.ranks
+        self.simulated, self.library = inner.simulated, inner.library
+
+    @property
+    def innermost(self):
+        return self.inner.innermost
+
+    def isend(self, array, dst, tag=0):
+        return self.inner.isend(array, dst, tag)
+
+    def irecv(self, into, src, tag=0):
+        return self.inner.irecv(into, src, tag)
+
+    def send(self, array, dst, tag=0):
+        self.inner.send(array, dst, tag)
+
+    def sendrecv(self, array, dst, into, src, tag=0):
+        return self.inner.sendrecv(array, dst, into, src, tag)
+
+    def recv_any(self, tag=0):
+        return self.inner.recv_any(tag)
+
+    def subgroup(self, ranks):
+        inner = self.inner.subgroup(ranks)
+        return None if inner is None else self.around(inner)
+
+    def around(self, inner):
+        """This wrapper for a subgroup's transport."""
+        return type(self)(inner)
+
+    def spawn(self, fn, *args):
+        return self.inner.spawn(fn, *args)
+
+    def event(self):
+        return self.inner.event()
+
+    def time(self):
+        return self.inner.time()
+
+    def compute(self, seconds):
+        self.inner.compute(seconds)
+
+    def entering(self, fn, args, kwargs):
+        self.inner.entering(fn, args, kwargs)
+
+    def scratch(self, n_elems, dtype):
+        return self.inner.scratch(n_elems, dtype)
+
+    def shared(self, n_bytes):
+        return self.inner.shared(n_bytes)

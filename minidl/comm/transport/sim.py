@@ -1,0 +1,208 @@
+"""The simulator: n ranks in one process, on a modelled clock.
+
+    simulate(4, lambda t: ring.all_reduce(t, np.ones(10)))      four ranks, four results
+
+Each rank is a greenlet that runs until it must wait for a message. Nothing depends on threads or on
+real time, so a run is the same every time, a thousand ranks take seconds, and a run that is stuck
+ends with a report of who waits for whom (scheduler.py).
+
+Modelled time of a message of b bytes, sent when the sender's clock shows s:
+
+    sender's port      |#### b*beta ####|           starts at s or later, one message at a time
+    wire               alpha
+    receiver's port            |#### b*beta ####|   one message at a time
+                                                ^   the receiver's clock when its wait() returns
+
+Ports send and receive at once (full duplex), so a ring all-reduce of n equal chunks takes
+2(n-1)(alpha + K/n * beta), as `cost.ring_all_reduce` says. Arithmetic is free: tell the clock what
+it takes with `t.compute`. The receiving port serves messages in the order in which they are waited
+for, but one that came wholly before the port's last busy period does not queue behind it.
+Links that differ, nodes whose ranks share a NIC, stragglers: `simulate(n, fn, links=...)` and
+links.py.
+
+Test: tests/comm/transport/test_sim.py, test_links.py   Tutorial: tutorials/06_ring.py, with --sim 4
+"""
+
+import numpy as np
+
+from minidl.comm.checks import check_array, check_peer, check_ranks
+from minidl.comm.transport.links import Links
+from minidl.comm.transport.network import Network
+from minidl.comm.transport.protocol import Transport
+from minidl.comm.transport.scheduler import Event, Handle
+from minidl.comm.transport.window import HEADER, Messages, NoSharedMemory
+
+# Round figures of a 10 Gbit/s network.
+ALPHA = 10e-6  # seconds per message
+BETA = 1e-9  # seconds per byte
+
+
+def simulate(n, fn, *args, alpha=None, beta=None, links=None, rendezvous_bytes=None):
+    """Run `fn(t, *args)` on n ranks in this process; the list of what each rank returned.
+
+    alpha, beta        seconds per message and per byte of the modelled clock (10 us, 1 ns)
+    links              the network in full, in their place: links.Links
+    rendezvous_bytes   a send of more bytes completes only once its receive is posted, as MPI's
+                       large messages do; None: every send completes by itself
+
+    A rank begins as a new process does: `no_grad`, `use_fused` and the random numbers' seed around
+    this call are not its own; set them in `fn`.
+
+    Raises scheduler.RankFailed (from the rank's exception) or scheduler.Deadlock. A message that
+    nobody received is an error too.
+    """
+    if links is None:
+        links = Links.uniform(ALPHA if alpha is None else alpha, BETA if beta is None else beta)
+    elif alpha is not None or beta is not None:
+        raise ValueError("simulate wants links, or alpha and beta; got both")
+    links.check_ranks(n)
+    network = Network(n, links, rendezvous_bytes)
+    scheduler = network.scheduler
+    transports = [SimTransport(network, (), tuple(range(n)), rank) for rank in range(n)]
+    tasks = [scheduler.start(rank, 0.0, fn, t, *args) for rank, t in enumerate(transports)]
+    try:
+        scheduler.run()
+    finally:
+        scheduler.stop()
+    network.check_all_received()
+    return [task.result for task in tasks]
+
+
+class SimTransport(Transport):
+    """One rank of a simulated group. Made by `simulate`.
+
+    board   a dict that the group's ranks share: what they see of each other without messages
+    """
+
+    simulated, library = True, "simulator"
+
+    def __init__(self, network, group, ranks, rank):
+        self.ranks, self.rank, self.size = ranks, rank, len(ranks)
+        self.world_rank = ranks[rank]
+        self._network, self._scheduler, self._group = network, network.scheduler, group
+        self._slowdown = network.links.slowdown(self.world_rank)
+        self._outgoing, self._incoming = {}, {}  # (peer, tag) -> Channel
+        self._pairs = {}  # (dst, src, tag) -> what sendrecv needs
+        self._subgroups = {}  # ranks -> how many made
+        self.board = network.boards.setdefault(group, {})
+        self._windows = {}  # n_bytes -> Messages
+
+    def isend(self, array, dst, tag=0):
+        check_array(self, array)
+        self._network.keep_order()
+        channel = self._outgoing.get((dst, tag)) or self._open(self._outgoing, dst, tag)
+        return channel.send(array.copy())  # the sender may overwrite its own after wait()
+
+    def irecv(self, into, src, tag=0):
+        check_array(self, into)
+        self._network.keep_order()
+        channel = self._incoming.get((src, tag)) or self._open(self._incoming, src, tag)
+        return channel.post(into)
+
+    def sendrecv(self, array, dst, into, src, tag=0):
+        # As the base class's, in one piece where the message is there already: a ring of 1,024
+        # ranks does this two million times.
+        pair = self._pairs.get((dst, src, tag)) or self._open_pair(dst, src, tag)
+        scheduler, port, limit, alpha, beta, beta_in, outgoing, incoming, queue = pair
+        n_bytes = array.nbytes
+        if not queue or n_bytes > limit or scheduler.n_spawned or queue[0][1] is None:
+            return super().sendrecv(array, dst, into, src, tag)
+        task = scheduler.current
+        start = task.clock
+        if port.out_free > start:
+            start = port.out_free
+        task.clock = port.out_free = start + n_bytes * beta
+        message = (array.copy(), start + alpha, None)
+        if outgoing.posted or outgoing.inbox.waiting_for_any:
+            outgoing.put(message)
+        else:
+            outgoing.queue.append(message)
+        data, arrival, _ = queue.popleft()
+        if arrival < port.in_free or data.shape != into.shape or data.dtype is not into.dtype:
+            incoming.take(task, data, arrival, into)
+            return into
+        # take's common case: the port is free, and the message is like the buffer
+        port.in_start, port.in_free = arrival, arrival + into.nbytes * beta_in
+        if port.in_free > task.clock:
+            task.clock = port.in_free
+        into[...] = data
+        return into
+
+    def recv_any(self, tag=0):
+        scheduler, task = self._scheduler, self._scheduler.current
+        inbox = self._network.inbox(self._group, self.world_rank, tag)
+        while True:
+            queues = [(c.queue, src) for src, c in inbox.channels.items() if c.queue]
+            waiting = [(queue[0][1] or task.clock, src) for queue, src in queues]
+            arrival, src = min(waiting, default=(None, None))
+            # Nothing earlier can come once every other task's clock has passed this arrival.
+            if waiting and not scheduler.earlier_than(max(arrival, task.clock)):
+                break
+            inbox.waiting_for_any = task
+            if waiting:
+                scheduler.wake(task, arrival)
+            scheduler.block("a message from any rank, tag " + str(tag))
+            inbox.waiting_for_any = None
+        out = np.empty(inbox.channels[src].queue[0][0].nbytes, np.uint8)
+        self.irecv(out, src, tag).wait()
+        return src, out
+
+    def subgroup(self, ranks):
+        ranks = check_ranks(self, ranks)
+        if self.rank not in ranks:
+            return None
+        # Members agree on the new group's name without talking: parent, ranks, how many before.
+        count = self._subgroups[ranks] = self._subgroups.get(ranks, 0) + 1
+        world_ranks = tuple(self.ranks[r] for r in ranks)
+        group = (self._group, ranks, count)
+        return SimTransport(self._network, group, world_ranks, ranks.index(self.rank))
+
+    def spawn(self, fn, *args):
+        s = self._scheduler
+        return Handle(s, s.start(self.world_rank, s.current.clock, fn, *args, spawned=True))
+
+    def event(self):
+        return Event(self._scheduler)
+
+    def time(self):
+        return self._scheduler.current.clock
+
+    def shared(self, n_bytes):
+        if n_bytes not in self._windows:
+            links, me = self._network.links, self.world_rank
+            if len({links.node_of(rank) for rank in self.ranks}) > 1:
+                raise NoSharedMemory(
+                    f"rank {self.rank}: a shared window needs all ranks of its group on one node; "
+                    f"got ranks {self.ranks} of {links}. Use t.subgroup(ranks of a node)."
+                )
+            windows, key = self._network.windows, (self._group, n_bytes)
+            if key not in windows:
+                windows[key] = [np.zeros(HEADER + n_bytes, np.uint8) for _ in self.ranks]
+            betas = [links.link(peer, me).beta for peer in self.ranks]
+            self._windows[n_bytes] = Messages(self, windows[key], betas, self._advance)
+        return self._windows[n_bytes]
+
+    def _advance(self, seconds):
+        self._scheduler.current.clock += seconds
+
+    def compute(self, seconds):
+        self._scheduler.current.clock += seconds * self._slowdown
+
+    def _open(self, channels, peer, tag):
+        """The channel to or from a peer, remembered in `channels`."""
+        sending = channels is self._outgoing
+        check_peer(self, peer, "dst" if sending else "src")
+        src, dst = (self.rank, peer) if sending else (peer, self.rank)
+        channel = self._network.channel(self._group, self.ranks, src, dst, tag)
+        channels[peer, tag] = channel
+        return channel
+
+    def _open_pair(self, dst, src, tag):
+        """What sendrecv needs, gathered once."""
+        outgoing = self._open(self._outgoing, dst, tag)
+        incoming = self._open(self._incoming, src, tag)
+        limit = -1 if self._network.shared_nic else self._network.rendezvous_bytes
+        link = (outgoing.leaves, limit, outgoing.alpha, outgoing.beta, incoming.beta)
+        pair = (self._scheduler, *link, outgoing, incoming, incoming.queue)
+        self._pairs[dst, src, tag] = pair
+        return pair

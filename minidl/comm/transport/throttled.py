@@ -1,0 +1,238 @@
+"""A real transport made as slow as a given network, so that overlap and topology can be felt.
+
+    minidl run -n 4 --net 1Gbit,50us script.py        world() returns a throttled transport, or
+    t = Throttled(t, Links.uniform(50e-6, 8e-9))      around any transport whose clock is real
+
+Messages travel at once, and with each one a stamp: when its first byte would have arrived. The
+ports are the simulator's (links.py), their clocks real:
+
+    isend              start = when the sender's port is free; stamp = start + alpha
+    its wait()         sleeps until the port has sent all: start + b*beta
+    a receive's wait() sleeps until the receiver's port has taken all that came from the stamp on,
+                       not at all if that is past: what arrived during a computation costs nothing
+
+So a time can be longer than the model's, by what this machine and its sleeps add, never shorter.
+Threads and groups of a rank share its ports; a NIC that ranks share is a few numbers in a file that
+they have mapped. A straggler sleeps in `t.compute(s)`, which should be told what the work took.
+`recv_any` takes what really comes first. Large messages move, as ever in MPI, only while both sides
+are in a call: overlap needs a background thread.
+
+Stamps compare the clocks of two processes, so all ranks must run on one machine.
+
+Test: tests/mpi/test_throttled.py   Tutorial: any that runs on several ranks
+"""
+
+import mmap
+import os
+import socket
+import tempfile
+import threading
+import time
+
+import numpy as np
+
+from minidl.comm import objects, tree
+from minidl.comm.checks import check_peer
+from minidl.comm.transport.links import Port
+from minidl.comm.transport.protocol import Request, Transport, Wrapper
+from minidl.comm.transport.window import NoSharedMemory
+
+# A sleep ends some 60 us late on Linux: the last part is spent asking for the time, yielding.
+NOT_ASLEEP = 150e-6
+
+
+class Throttled(Wrapper):
+    """The transport `t` at the speed of `links`. All ranks of t must make it together.
+
+    ports: those of the throttled transport of which t is a subgroup.
+    """
+
+    def __init__(self, t, links, ports=None):
+        super().__init__(t)
+        if t.simulated:
+            raise ValueError(
+                f"rank {t.rank}: Throttled sleeps, so it needs a transport with a real clock; got "
+                f"{t}. The simulator takes the network itself: simulate(n, fn, links=...)"
+            )
+        self.links, self._routes = links, {}
+        self._stamps = t.subgroup(range(t.size))
+        self._ports = ports or _Ports(self._stamps, links)
+        self._lock = self._ports.lock
+
+    def around(self, inner):
+        return Throttled(inner, self.links, self._ports)
+
+    def isend(self, array, dst, tag=0):
+        with self._lock:
+            request = self.inner.isend(array, dst, tag)  # first: it checks the arguments
+            alpha, beta, port = self._route(self.rank, dst)
+            seconds = array.nbytes * beta
+            start = port.send(time.perf_counter(), seconds)
+            stamp = np.array([start + alpha, array.nbytes])
+            return _Sent(request, self._stamps.isend(stamp, dst, tag), start + seconds)
+
+    def irecv(self, into, src, tag=0):
+        stamp = np.empty(2)
+        with self._lock:
+            request = self.inner.irecv(into, src, tag)
+            return _Received(self, request, self._stamps.irecv(stamp, src, tag), stamp, src)
+
+    def shared(self, n_bytes):
+        raise NoSharedMemory(
+            f"rank {self.rank}: a shared window would not feel the slow links ({self.links}). "
+            "Use an all-reduce of messages, such as ring.all_reduce."
+        )
+
+    def recv_any(self, tag=0):
+        src, stamp = self._stamps.recv_any(tag)
+        stamp = stamp.view(np.float64)
+        data = self.inner.recv(np.empty(int(stamp[1]), np.uint8), src, tag)
+        self._arrive(stamp, src)
+        return src, data
+
+    send = Transport.send  # the wrapper's would pass it on, unslowed
+
+    def sendrecv(self, array, dst, into, src, tag=0):
+        check_peer(self, dst, "dst")  # before a receive waits for what never comes
+        return Transport.sendrecv(self, array, dst, into, src, tag)
+
+    def compute(self, seconds):
+        self.inner.compute(seconds)
+        # The work took `seconds` already; a straggler's takes so many times longer.
+        _sleep_until(time.perf_counter() + seconds * (self.links.slowdown(self.world_rank) - 1))
+
+    def _route(self, src, dst):
+        """(alpha, beta, this rank's port) of the link between two ranks of this group."""
+        route = self._routes.get((src, dst))
+        if route is None:
+            a, b = self.ranks[src], self.ranks[dst]
+            leaves, enters = self.links.ports(a, b)
+            port = self._ports.by_number[leaves if src == self.rank else enters]
+            route = self._routes[src, dst] = (*self.links.link(a, b), port)
+        return route
+
+    def _arrive(self, stamp, src):
+        """Sleep until the message of this stamp is through the port."""
+        _, beta, port = self._route(src, self.rank)
+        with self._lock:
+            done = port.receive(stamp[0], stamp[1] * beta)
+        _sleep_until(done)
+
+
+class _Sent(Request):
+    """A send: done when the port has sent it all."""
+
+    def __init__(self, request, stamp_request, end):
+        self._requests, self._end = (request, stamp_request), end
+
+    def wait(self):
+        for request in self._requests:
+            request.wait()
+        self._requests = ()
+        _sleep_until(self._end)
+
+
+class _Received(Request):
+    """A receive: done when its message would have come."""
+
+    def __init__(self, transport, request, stamp_request, stamp, src):
+        self._transport, self._src, self._stamp = transport, src, stamp
+        self._requests = (stamp_request, request)
+
+    def wait(self):
+        for request in self._requests:
+            request.wait()
+        if self._requests:
+            self._requests = ()
+            self._transport._arrive(self._stamp, self._src)
+
+
+class _Ports:
+    """Where this rank's messages leave and enter, whatever their group. All ranks of t make theirs.
+
+    by_number   the ports by their numbers in links.py: the rank's own and, where ranks share them,
+                all nodes' NICs
+    lock        two threads may send: stamps must keep the order of the messages
+    """
+
+    def __init__(self, t, links):
+        links.check_ranks(1 + max(t.ranks))
+        _check_one_machine(t)
+        self.lock = threading.Lock()
+        self.by_number = {t.world_rank: Port()}
+        if links.shared_nic:
+            clocks, file = _mapped(t, 1 + max(links.node_of(rank) for rank in t.ranks))
+            for node, of_node in enumerate(clocks):
+                self.by_number[-1 - node] = SharedPort(file, of_node)
+
+
+class SharedPort:
+    """A Port of several processes: its three clocks are numbers in a mapped file."""
+
+    def __init__(self, file, clocks):
+        self._file, self._clocks = file, clocks
+
+    def send(self, at, seconds):
+        return self._locked(Port.send, at, seconds)
+
+    def receive(self, arrival, seconds):
+        return self._locked(Port.receive, arrival, seconds)
+
+    def _locked(self, method, at, seconds):
+        import fcntl  # here: Windows lacks it, and needs it for shared NICs only
+
+        port = Port()
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        try:
+            port.out_free, port.in_start, port.in_free = map(float, self._clocks)
+            moment = method(port, at, seconds)
+            self._clocks[:] = port.out_free, port.in_start, port.in_free
+        finally:
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+        return moment
+
+
+def links_of(t):
+    """The Links that slow this transport down, whatever is wrapped around; None if none do."""
+    while isinstance(t, Wrapper) and not isinstance(t, Throttled):
+        t = t.inner
+    return t.links if isinstance(t, Throttled) else None
+
+
+def _sleep_until(moment):
+    while (left := moment - time.perf_counter()) > 0:
+        time.sleep(max(0.0, left - NOT_ASLEEP))
+
+
+def _machine():
+    """A name for this machine and its clock, which begins when it starts."""
+    boot = "/proc/sys/kernel/random/boot_id"
+    if not os.path.exists(boot):
+        return socket.gethostname()
+    with open(boot) as file:
+        return f"{socket.gethostname()} (boot {file.read().strip()})"
+
+
+def _check_one_machine(t):
+    here = _machine()
+    there = objects.broadcast(t, here)
+    if here != there:
+        raise RuntimeError(
+            f"rank {t.rank}: a throttled network compares the clocks of its ranks, so they must "
+            f"run on one machine; rank 0 runs on {there}, this rank on {here}. Run without --net."
+        )
+
+
+def _mapped(t, n_nodes):
+    """Three clocks for each node that all ranks see: (float64 array, the file that it lies in)."""
+    path = ""
+    if t.rank == 0:
+        handle, path = tempfile.mkstemp(prefix="minidl-nics-")
+        os.truncate(handle, n_nodes * 3 * 8)  # float64 zeros
+        os.close(handle)
+    file = os.open(objects.broadcast(t, path), os.O_RDWR)  # for as long as the process lives
+    clocks = np.frombuffer(mmap.mmap(file, 0), np.float64).reshape(n_nodes, 3)
+    tree.barrier(t)  # all have opened it: it may lose its name
+    if t.rank == 0:
+        os.unlink(path)
+    return clocks, file

@@ -1,0 +1,205 @@
+'''Exercises are regions of the tutorials: blank them, show the solution.
+
+    # >>> exercise 06a: reduce-scatter          (`//` instead of `#` in a .cu file)
+    # What to do, in a comment: it stays in the blank.
+    for s in range(p - 1):                      The solution; the blank raises an error instead.
+    # <<<
+
+    minidl exercise 06    tutorials/06_ring.py with its regions blanked  ->  work/06_ring.py
+    minidl check 06       grades work/06_ring.py: exercise_grade.py
+    minidl solution 06    the difference between work/06_ring.py and tutorials/06_ring.py
+
+So there is one source of truth, the tutorial that runs.     Test: tests/course/test_exercise.py
+'''
+
+import difflib
+import os
+import re
+import sys
+from collections import namedtuple
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+WORK = Path("work")
+
+_START = re.compile(r"^\s*(?:#|//) >>> exercise (\d\d[a-z]): (.+?)\s*$")
+_STOP = re.compile(r"^\s*(?:#|//) <<<\s*$")
+
+# A region is lines[start:stop]; `start` counts from 0, so it is also the line number of its mark.
+Region = namedtuple("Region", "id title start stop")
+
+
+class ExerciseError(Exception):
+    """The command cannot do that; the message says why and what to do."""
+
+
+# -- regions
+
+
+def regions(text, name="the file"):
+    """The exercises in `text`, in order."""
+    found, opened = [], None
+    for i, line in enumerate(text.splitlines()):
+        start = _START.match(line)
+        if start and opened:
+            raise ExerciseError(
+                f"{name}:{i + 1}: exercise {start[1]} begins inside exercise {opened[0]}"
+            )
+        if start:
+            opened = (start[1], start[2], i + 1)
+        elif _STOP.match(line):
+            if not opened:
+                raise ExerciseError(f"{name}:{i + 1}: '<<<' closes no exercise")
+            found.append(Region(*opened, i))
+            opened = None
+    if opened:
+        raise ExerciseError(
+            f"{name}:{opened[2]}: exercise {opened[0]} has no '<<<' line that ends it"
+        )
+    return found
+
+
+def body(text, region):
+    """The lines of a region, as one string."""
+    return "".join(text.splitlines(keepends=True)[region.start : region.stop])
+
+
+def fill(text, answers):
+    """`text` with the regions in `answers`, {id: code}, replaced; code is indented to fit."""
+    lines = text.splitlines(keepends=True)
+    for region in reversed(regions(text)):
+        if region.id in answers:
+            mark = lines[region.start - 1]
+            indent = mark[: len(mark) - len(mark.lstrip())]
+            code = answers[region.id].strip("\n").splitlines()
+            lines[region.start : region.stop] = [(indent + line).rstrip() + "\n" for line in code]
+    return "".join(lines)
+
+
+def blank(text):
+    """`text` with every region emptied: its opening comment, then an error until it is written."""
+    return fill(text, {region.id: _blank_body(text, region) for region in regions(text)})
+
+
+def _blank_body(text, region):
+    lines = body(text, region).splitlines()
+    indent = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
+    task = []
+    for line in lines:
+        if not line.strip().startswith(("#", "//")):
+            break
+        task.append(line[indent:])
+    message = f"exercise {region.id} ({region.title}) is not written yet"
+    is_cuda = text.splitlines()[region.start - 1].strip().startswith("//")
+    task.append(f'#error "{message}"' if is_cuda else f'raise NotImplementedError("{message}")')
+    return "\n".join(task)
+
+
+# -- files
+
+
+def tutorials(root=ROOT):
+    """{number: path} of the tutorials that have an exercise, there or in a kernel."""
+    folder = root / "tutorials"
+    if not folder.is_dir():
+        raise ExerciseError(
+            f"there is no folder {folder}: exercises need a clone of the repository, "
+            "installed with pip install -e"
+        )
+    in_kernels = {r.id[:2] for k in (root / "kernels").glob("*.cu") for r in regions(read(k), k)}
+    return {
+        path.name[:2]: path
+        for path in sorted(folder.glob("[0-9][0-9]_*.py"))
+        if regions(read(path), path) or path.name[:2] in in_kernels
+    }
+
+
+def sources(number, root=ROOT):
+    """The files with exercises of this number: the tutorial, then any kernels."""
+    known = tutorials(root)
+    if number not in known:
+        raise ExerciseError(f"tutorial {number} has no exercise; these have: {', '.join(known)}")
+    kernels = sorted((root / "kernels").glob("*.cu"))
+    return [
+        known[number],
+        *(k for k in kernels if any(r.id[:2] == number for r in regions(read(k), k))),
+    ]
+
+
+def read(path):
+    return Path(path).read_text(encoding="utf-8")
+
+
+# -- the commands; each returns the exit status
+
+
+def write(number, force=False, root=ROOT, work=WORK):
+    """`minidl exercise NN`: write the blanked files; never over a student's work unless `force`."""
+    pairs = [(source, work / source.name) for source in sources(number, root)]
+    for source, path in pairs:
+        if path.exists() and read(path) != blank(read(source)) and not force:
+            raise ExerciseError(
+                f"{path} has been edited; nothing was written. To start again and lose it: "
+                f"minidl exercise {number} --force"
+            )
+    for source, path in pairs:
+        text = blank(read(source))
+        _replace(path, text)
+        print(f"wrote {path}")
+        for region in regions(text):
+            print(f"  exercise {region.id}, line {region.start}: {region.title}")
+    print(f"Write what is missing between '>>>' and '<<<', then: minidl check {number}")
+    return 0
+
+
+def _replace(path, text):
+    """Write the file, whole or not at all."""
+    unfinished = path.with_name(path.name + ".tmp")
+    try:
+        path.parent.mkdir(exist_ok=True)
+        try:
+            unfinished.write_text(text, encoding="utf-8")
+            unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+    except OSError as error:
+        raise ExerciseError(
+            f"cannot write {path} in {os.getcwd()}: {error.strerror}. Make room, or go to a folder "
+            "where you may write"
+        ) from None
+
+
+def listing(root=ROOT):
+    """`minidl exercise`: what there is."""
+    for number in tutorials(root):
+        for source in sources(number, root):
+            for region in regions(read(source)):
+                print(f"{region.id}  {region.title:40s} {source.relative_to(root)}")
+    return 0
+
+
+def solution(number, root=ROOT, work=WORK):
+    """`minidl solution NN`: from the student's file to the tutorial, as a diff."""
+    same = True
+    for source in sources(number, root):
+        path = work / source.name
+        theirs, ours = read(existing(path, number)), read(source)
+        sys.stdout.writelines(
+            difflib.unified_diff(
+                theirs.splitlines(True),
+                ours.splitlines(True),
+                str(path),
+                str(source.relative_to(root)),
+            )
+        )
+        same = same and theirs == ours
+    if same:
+        print("No difference.")
+    return 0
+
+
+def existing(path, number):
+    """`path`, a student's file, which is there."""
+    if not path.exists():
+        raise ExerciseError(f"{path} does not exist; write it first: minidl exercise {number}")
+    return path

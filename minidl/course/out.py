@@ -1,0 +1,109 @@
+"""What a tutorial leaves in out/: its picture, its table as JSON, a trace.
+
+    write("07_trace.json", save)               save(Path("out/07_trace.json"))
+    picture(t, draw, *data)                    rank 0: out/<script>.png from draw(plt, *data)
+    heat_map(axes, ledger.matrix())            who sent how much to whom
+
+Test: tests/course/test_tutorial.py, tests/comm/observe/test_ledger.py   Tutorial: all of them
+"""
+
+import importlib.util
+import os
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+
+def script_of(fn):
+    """The script that defines `fn`, as one would type it."""
+    file = sys.modules[fn.__module__].__file__
+    near = os.path.relpath(file)
+    return file if near.startswith("..") else near
+
+
+def write(name, save):
+    """save(out/<name>), a path in a folder that exists; returns it. What cannot be written is said,
+    and no more: the table is still to come."""
+    path = Path("out", name)
+    try:
+        path.parent.mkdir(exist_ok=True)
+        save(path)
+    except OSError as error:
+        print(
+            f"Not written: {path} in {os.getcwd()}: {error.strerror or error}. Make room, or start "
+            "the script in a folder where you may write.",
+            file=sys.stderr,
+            flush=True,
+        )
+        return None
+    return path
+
+
+# for a lecture slide: text that is readable from the last row, no box around the data
+STYLE = {
+    "font.size": 12,
+    "axes.titlesize": 13,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "lines.linewidth": 2,
+    "legend.frameon": False,
+    "figure.constrained_layout.use": True,
+}
+
+
+def picture(t, draw, *data):
+    """Rank 0 calls `draw(plt, *data)`, which returns a figure, and saves it as out/<script>.png."""
+    if t.rank > 0:
+        return
+    if importlib.util.find_spec("matplotlib") is None:
+        print("No picture: matplotlib is not installed (pip install 'minidl[tutorials]').")
+        return
+    import matplotlib
+
+    matplotlib.use("Agg")  # a file, no window: tutorials also run where there is no display
+    from matplotlib import pyplot as plt
+
+    with plt.rc_context(STYLE):
+        figure = draw(plt, *data)
+        path = write(Path(script_of(draw)).stem + ".png", partial(figure.savefig, dpi=150))
+        plt.close(figure)
+    if path:
+        print(f"picture: {path}", flush=True)
+
+
+def heat_map(axes, sent, top=None, node_size=None):
+    """Draw what rank i (row) sent to rank j (column), such as `ledger.matrix()`; returns the cells,
+    for a colour bar.
+
+    axes: of matplotlib, one of the figure that `draw(plt, ...)` makes for `picture`. top: the value
+    of the darkest colour; None: the largest. node_size: a grey square around so many ranks each."""
+    n, top = len(sent), sent.max() if top is None else top
+    cells = axes.pcolormesh(
+        np.ma.masked_equal(sent, 0), cmap="YlGnBu", vmin=0, vmax=top, edgecolors="white"
+    )
+    for (src, dst), value in np.ndenumerate(sent if n <= 8 else sent[:0]):
+        if value:
+            color = "white" if value > 0.55 * top else "black"
+            place = {"ha": "center", "va": "center", "fontsize": 9}
+            axes.text(dst + 0.5, src + 0.5, _short(value), color=color, **place)
+    for first in range(0, n, node_size or n):
+        end = first + (node_size or n)
+        square = [first, end, end, first, first], [first, first, end, end, first]
+        axes.plot(*square, color="#969696", linewidth=1)
+    every = range(0, n, max(1, n // 8))
+    axes.set_xticks([i + 0.5 for i in every], every)
+    axes.set_yticks([i + 0.5 for i in every], every)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    axes.set(aspect="equal", xlim=(0, n), ylim=(n, 0), xlabel="to rank", ylabel="from rank")
+    return cells
+
+
+def _short(value):
+    """1536000 as 1.54M, 0.75 as 0.75."""
+    for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= unit:
+            return f"{value / unit:.3g}{name}"
+    return f"{value:.3g}"

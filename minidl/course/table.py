@@ -1,0 +1,124 @@
+"""The table at the end of a tutorial: what was found beside what theory says, and a rule.
+
+    exact         found == theory: bytes, messages, elements, steps
+    rel<1e-6      |found - theory| < 1e-6 * |theory|
+    abs<1e-6      |found - theory| < 1e-6
+    factor<3      within a factor of 3 of theory: orders of magnitude
+    <=            at most theory: bounds and budgets
+    info          never asserted: wall time, names of things
+
+What was found stands under "measured", or under "modelled" if a modelled clock said so: the two
+never share a column. `make tutorials` joins the tables of all tutorials into one.
+
+Test: tests/course/test_table.py   Tutorial: all of them, through minidl/course/tutorial.py
+"""
+
+import json
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Row(NamedTuple):
+    quantity: str
+    measured: object  # None where the value is modelled
+    modelled: object
+    theory: object
+    rule: str
+    ok: bool | None  # None: info
+    tutorial: str = ""  # in the table of all tutorials
+
+
+def row(quantity, measured=None, theory=None, rule="info", modelled=None):
+    """The Row of what was measured or modelled, judged by its rule."""
+    found = measured if modelled is None else modelled
+    return Row(quantity, measured, modelled, theory, rule, holds(found, theory, rule))
+
+
+def holds(found, theory, rule):
+    """Whether a row is ok; None for info. A nan is never ok."""
+    if rule == "info":
+        return None
+    if rule == "exact":
+        return bool(found == theory)
+    if rule == "<=":
+        return bool(found <= theory)
+    kind, _, bound = rule.partition("<")
+    if kind not in ("rel", "abs", "factor") or not bound:
+        raise ValueError(
+            f"rule must be exact, rel<x, abs<x, factor<x, <= or info, got {rule!r}"
+        )
+    bound = float(bound)
+    if kind == "factor":
+        return bool(theory / bound < found < theory * bound)
+    return bool(abs(found - theory) < bound * (abs(theory) if kind == "rel" else 1))
+
+
+def merge(tables):
+    """One list of Rows from all ranks': rank 0's, replaced by the first one that is not ok."""
+    rows = {}
+    for rank, table in enumerate(tables):
+        for row in table:
+            if row.quantity not in rows:
+                rows[row.quantity] = row
+            elif row.ok is False and rows[row.quantity].ok is not False:
+                rows[row.quantity] = row._replace(quantity=f"{row.quantity} (on rank {rank})")
+    return list(rows.values())
+
+
+def failed(rows):
+    """The names of the rows that are not ok."""
+    return [": ".join(filter(None, (r.tutorial, r.quantity))) for r in rows if r.ok is False]
+
+
+def render(rows):
+    """The table as text. Columns that are empty in all rows are left out, but for "measured"."""
+    word = {True: "yes", False: "NO", None: "-"}
+    columns = {name: [_text(getattr(r, name)) for r in rows] for name in _COLUMNS}
+    columns["ok"] = [word[r.ok] for r in rows]
+    columns = {
+        name: [name, *cells]
+        for name, cells in columns.items()
+        if any(cells) or name not in ("tutorial", "modelled")
+    }
+    widths = {name: max(map(len, cells)) for name, cells in columns.items()}
+    lines = []
+    for i in range(1 + len(rows)):
+        cells = [
+            f"{cells[i]:{'>' if i and name in _NUMBERS else '<'}{widths[name]}}"
+            for name, cells in columns.items()
+        ]
+        lines.append(" | ".join(cells).rstrip())
+    lines.insert(1, "-+-".join("-" * width for width in widths.values()))
+    if names := failed(rows):
+        lines.append(f"NOT OK: {'; '.join(names)}")
+    return "\n".join(lines)
+
+
+_COLUMNS = ("tutorial", "quantity", "measured", "modelled", "theory", "rule", "ok")
+_NUMBERS = ("measured", "modelled", "theory")
+
+
+def _text(value):
+    if value is None:
+        return ""
+    if isinstance(value, (bool, np.bool_, str)):
+        return {True: "yes", False: "no"}.get(value, str(value))
+    if isinstance(value, (int, np.integer)):
+        return f"{value:,}"
+    if isinstance(value, (float, np.floating)):
+        return f"{value:.6g}"
+    return str(value)
+
+
+def save(rows, path):
+    """The rows as JSON: a list of objects with the columns' names."""
+
+    def plain(value):
+        return value.item() if isinstance(value, np.generic) else str(value)
+
+    path.write_text(json.dumps([r._asdict() for r in rows], default=plain, indent=1) + "\n")
+
+
+def load(path):
+    return [Row(**fields) for fields in json.loads(path.read_text())]

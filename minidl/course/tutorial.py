@@ -1,0 +1,253 @@
+"""What every tutorial shares: ranks, options, the table at the end, progress bar.
+
+    def main(t, args):                         t: the transport of this rank; args: the options
+        table = Table(t)
+        table.row("bytes sent", ledger_bytes, formula, "exact")      rules: table.py
+        picture(t, draw, data)                 out/<script>.png: tutorial_out.py
+        return table                           printed last; a row that is not ok: exit status 1
+
+    if __name__ == "__main__":
+        launch(main, {"steps": (60, "training steps")}, ranks=4)
+
+The same script then runs in three ways:
+
+    mpirun -n 4 python tutorials/06_ring.py    four processes (`minidl run -n 4` finds mpirun)
+    python tutorials/06_ring.py --sim 4        four ranks in one process, with a modelled clock
+    python tutorials/06_ring.py                one rank, and a sentence that says how to get more
+
+Test: tests/course/test_tutorial.py
+"""
+
+import argparse
+import importlib.util
+import itertools
+import os
+import sys
+from functools import partial
+from pathlib import Path
+
+from minidl import comm
+from minidl.comm import objects, tree
+from minidl.comm.observe.watch import DEADLINE_S, Watch
+from minidl.comm.transport.scheduler import RankFailed
+from minidl.comm.transport.throttled import links_of
+from minidl.course import table
+from minidl.course.out import heat_map, picture, script_of, write  # noqa: F401: for tutorials
+
+# MPI buffers small messages and makes large ones wait for their receive; where the border lies
+# depends on the MPI. Simulated tutorials put it here, so that a wrong order of blocking sends hangs
+# in the simulator as it would on a cluster.
+RENDEZVOUS_BYTES = 16384
+
+# What the launchers tell each process about its world: (rank, size).
+_LAUNCHERS = [
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI
+    ("PMI_RANK", "PMI_SIZE"),  # MPICH, Intel MPI, Slurm with --mpi=pmi2
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),  # srun
+]
+
+
+class WrongOption(ValueError):
+    """The script cannot run with this option; the message says what to change.
+
+    Every rank raises it, before anything is sent: they have the same options."""
+
+
+def launch(main, options=None, ranks=1):
+    """Parse the command line, run `main(t, args)` on every rank, print its Table, exit.
+
+    options   {"name": (default, help)}: `--name VALUE` of the default's type; False makes a flag
+    ranks     on how many ranks the script is meant to run; says what to type when it runs on one
+    """
+    script = script_of(main)
+    args = _parse(main, options or {})
+    if args.sim:
+        statuses = comm.simulate(
+            args.sim,
+            _run_rank,
+            main,
+            args,
+            alpha=args.alpha,
+            beta=args.beta,
+            rendezvous_bytes=RENDEZVOUS_BYTES,
+        )
+        sys.exit(max(statuses))
+    launched = launched_as()[1]
+    if importlib.util.find_spec("mpi4py") is None:
+        if launched > 1:
+            sys.exit(
+                f"{script}: started as one of {launched} processes, but mpi4py is not installed "
+                f"for {sys.executable}. Install it: pip install 'minidl[mpi]'. "
+                f"Without MPI: add --sim {launched}"
+            )
+        if ranks > 1:
+            _one_rank(script, ranks, "mpi4py is not installed (pip install 'minidl[mpi]')")
+        sys.exit(_run_alone(main, args))
+    if ranks == 1 and launched == 1:  # nothing to send: no need to start MPI
+        sys.exit(_run_alone(main, args))
+    t = comm.world()
+    if t.size == 1 and ranks > 1:
+        _one_rank(script, ranks, "it was not started by mpirun")
+    sys.exit(_run_rank(t, main, args))
+
+
+def launched_as():
+    """(rank, size) as the MPI launcher told this process; (0, 1) without a known launcher."""
+    for rank, size in _LAUNCHERS:
+        if os.environ.get(size, "").isdigit() and os.environ.get(rank, "").isdigit():
+            return int(os.environ[rank]), int(os.environ[size])
+    return 0, 1
+
+
+def _one_rank(script, ranks, why):
+    print(
+        f"One rank only: {why}. This script is about {ranks}:\n"
+        f"    minidl run -n {ranks} {script}       {ranks} processes, MPI\n"
+        f"    python {script} --sim {ranks}        {ranks} simulated ranks, no MPI\n",
+        flush=True,
+    )
+
+
+def _run_alone(main, args):
+    """`_run_rank` on the only rank, whose error needs no word of ranks."""
+    try:
+        return comm.simulate(1, _run_rank, main, args)[0]
+    except RankFailed as failed:
+        raise failed.__cause__ from None
+
+
+def _run_rank(t, main, args):
+    """Exit status of one rank: 1 if any rank's table has a row that is not ok."""
+    # Ranks that disagree or wait in vain are told so; what that costs is in the README's figures.
+    t = Watch(t, args.deadline or None)
+    script = script_of(main)
+    try:
+        table = main(t, args)
+    except WrongOption as error:
+        if t.rank == 0:
+            print(f"{script}: error: {error}", file=sys.stderr, flush=True)
+        tree.barrier(t)  # the first rank that leaves with an error ends the others
+        return 2
+    return 0 if table is None else table.finish(Path(script).stem + ".json")
+
+
+def _parse(main, options):
+    doc = sys.modules[main.__module__].__doc__ or ""
+    parser = argparse.ArgumentParser(
+        prog=script_of(main),
+        description=doc,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,  # `--step` is a typing error, not --steps
+    )
+    for name, (default, text) in options.items():
+        flag = "--" + name.replace("_", "-")
+        if default is False:
+            parser.add_argument(flag, action="store_true", help=text)
+        else:
+            parser.add_argument(
+                flag,
+                type=type(default),
+                default=default,
+                metavar=type(default).__name__.upper(),
+                help=f"{text} (default {default})",
+            )
+    parser.add_argument_group("ranks that wait").add_argument(
+        "--deadline",
+        type=float,
+        default=DEADLINE_S,
+        metavar="S",
+        help="end the run, and say where every rank is, when one has waited for another so many "
+        f"seconds (default {DEADLINE_S:g}; 0: never). When nobody can go on it ends at once.",
+    )
+    simulator = parser.add_argument_group("simulated ranks")
+    simulator.add_argument(
+        "--sim", type=_positive, metavar="N", help="run N ranks in this process, without MPI"
+    )
+    network = {"alpha": (10e-6, "message"), "beta": (1e-9, "byte")}  # 10 Gbit/s, roughly
+    for name, (default, unit) in network.items():
+        text = f"modelled seconds per {unit} (default {default:g})"
+        simulator.add_argument(f"--{name}", type=float, metavar="S", help=text)
+    if launched_as()[0] > 0:  # a wrong option is one rank's message, not everybody's
+        parser._print_message = lambda *_: None
+    args = parser.parse_args()
+    for name, (default, _) in network.items():
+        if getattr(args, name) is None:
+            setattr(args, name, default)
+        elif not args.sim:
+            parser.error(f"--{name} describes simulated ranks: it needs --sim N")
+    return args
+
+
+def _positive(text):
+    n = int(text)
+    if n < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {n}")
+    return n
+
+
+# -- between the ranks
+
+
+def say(t, *text):
+    """print, on rank 0 only."""
+    if t.rank == 0:
+        print(*text, flush=True)
+
+
+def gather(t, value):
+    """The list of every rank's `value` (anything that pickles) on rank 0; None on the others.
+
+    It travels on a duplicate of the group, beside whatever else is under way."""
+    return objects.gather(t.subgroup(range(t.size)), value)
+
+
+def progress(t, iterable, what, n=None):
+    """`iterable`, or its first n elements, behind a progress bar on rank 0."""
+    if n is not None:
+        iterable = itertools.islice(iterable, n)
+    if t.rank > 0:
+        return iterable
+    from tqdm import tqdm  # here: the library has no need of it
+
+    # 80 columns: under mpirun stderr is a pipe, whose width nobody knows
+    return tqdm(iterable, desc=what, total=n, ncols=80, leave=False)
+
+
+# -- the table
+
+
+class Table:
+    """The end of every tutorial: quantity | measured | theory | rule | ok (table.py).
+
+    Every rank adds its own rows; rank 0 prints its own, and in their place those of the first rank
+    whose row of that name is not ok.
+
+    A line below it says so where `minidl run --net` slowed the messages down.
+    """
+
+    def __init__(self, t):
+        self.t = t
+        self.rows = []
+
+    def row(self, quantity, measured, theory=None, rule="info"):
+        self.rows.append(table.row(quantity, measured, theory, rule))
+
+    def modelled(self, quantity, modelled, theory=None, rule="info"):
+        """A row of what a modelled clock says: in a column of its own."""
+        self.rows.append(table.row(quantity, None, theory, rule, modelled))
+
+    def finish(self, report=None):
+        """Print on rank 0 what all ranks found, and save it as out/<report>, JSON; the exit status,
+        0 or 1, the same on every rank."""
+        private = self.t.subgroup(range(self.t.size))
+        tables = objects.gather(private, self.rows)
+        failed = None
+        if private.rank == 0:
+            rows = table.merge(tables)
+            print("\n" + table.render(rows), flush=True)
+            if links := links_of(self.t):
+                print(f"times were throttled to {links}", flush=True)
+            if report:
+                write(report, partial(table.save, rows))
+            failed = bool(table.failed(rows))
+        return int(objects.broadcast(private, failed))

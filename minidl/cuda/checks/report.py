@@ -1,0 +1,105 @@
+"""What the check form gives back: findings, each with a remedy, and the kernel ledger.
+
+    kernel reduce of reduce.cu: 1 error
+      reduce.cu:14: data race: thread 3 reads s[19], thread 19 wrote it at line 12, no barrier ...
+          -> Put a __syncwarp() or __syncthreads() between the two accesses.
+      array                      loads         bytes      stores         bytes   atomics
+      x                          1,000         4,000           0             0         0
+
+The sentences are made in sentences.py. Test: tests/cuda/checks/test_check.py, test_check_planted.py
+"""
+
+from dataclasses import astuple, dataclass, field
+from pathlib import Path
+
+
+@dataclass
+class Finding:
+    """One thing that is wrong, at one place. kind: its name. warning: it may be sound."""
+
+    kind: str
+    text: str
+    remedy: str
+    file: str = ""
+    line: int = 0
+    warning: bool = False
+    block: tuple | None = None
+    threads: tuple = ()
+    count: int = 1
+
+    def __str__(self):
+        place = f"{self.file}:{self.line}: " if self.line else ""
+        return f"{place}{'warning: ' * self.warning}{self.kind}: {self.text}"
+
+
+@dataclass
+class Traffic:
+    """What the threads of a launch did with one array: how many accesses, how many bytes."""
+
+    loads: int = 0
+    load_bytes: int = 0
+    stores: int = 0
+    store_bytes: int = 0
+    atomics: int = 0
+    atomic_bytes: int = 0
+
+    def __add__(self, other):
+        return Traffic(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+
+@dataclass
+class Report:
+    """findings: what is wrong. ledger: {array: Traffic}. shared: {__shared__ variable: Traffic}."""
+
+    kernel: str
+    path: Path
+    findings: list = field(default_factory=list)
+    ledger: dict = field(default_factory=dict)
+    shared: dict = field(default_factory=dict)
+
+    @property
+    def errors(self):
+        return [f for f in self.findings if not f.warning]
+
+    @property
+    def warnings(self):
+        return [f for f in self.findings if f.warning]
+
+    @property
+    def bytes_read(self):
+        """Bytes loaded from all arrays; an atomic loads and stores."""
+        return sum(t.load_bytes + t.atomic_bytes for t in self.ledger.values())
+
+    @property
+    def bytes_written(self):
+        return sum(t.store_bytes + t.atomic_bytes for t in self.ledger.values())
+
+    def __str__(self):
+        head = f"kernel {self.kernel} of {self.path.name}: {count(len(self.errors), 'error')}"
+        if self.warnings:
+            head += f", {count(len(self.warnings), 'warning')}"
+        lines = [head]
+        for f in [*self.errors, *self.warnings]:
+            lines += [f"  {f}", f"      -> {f.remedy}"]
+        return "\n".join([*lines, *self.table()])
+
+    def table(self):
+        """The kernel ledger as lines of text."""
+        rows = [*self.ledger.items(), *((f"{n} (shared)", t) for n, t in self.shared.items())]
+        lines = [f"  {'array':<20} {'loads':>11} {'bytes':>13} {'stores':>11} {'bytes':>13} "
+                 f"{'atomics':>9}"]
+        return lines + [f"  {name:<20} {t.loads:>11,} {t.load_bytes:>13,} {t.stores:>11,} "
+                        f"{t.store_bytes:>13,} {t.atomics:>9,}" for name, t in rows]
+
+    def add(self, finding):
+        """Keep one finding for each kind and line; an error takes a warning's place."""
+        for i, f in enumerate(self.findings):
+            if (f.kind, f.file, f.line) == (finding.kind, finding.file, finding.line):
+                if f.warning and not finding.warning:
+                    self.findings[i] = finding
+                return
+        self.findings.append(finding)
+
+
+def count(n, word, words=None):
+    return f"{n:,} {word if n == 1 else words or word + 's'}"

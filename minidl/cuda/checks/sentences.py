@@ -1,0 +1,243 @@
+"""Makes sentences, each with a remedy, of the numbers that the check form wrote down.
+
+    RACE, x 19, thread 3 at 0x4a2, thread 19 at 0x481
+    -> reduce.cu:14: data race: thread 3 reads s[19], thread 19 wrote it at line 12, no barrier ...
+
+Test: tests/cuda/checks/test_check_planted.py
+"""
+
+import ctypes
+import math
+import re
+from dataclasses import dataclass
+
+from minidl.cuda.checks.report import Finding, count
+from minidl.cuda.host.arena import GUARD, PAGE
+
+# (name, remedy) in the order of `Kind` in kernels/host/check.cpp
+KINDS = [
+    ("out of bounds",
+     "Compare the index with the size before the access: `if (i < n)`, with < and not <=."),
+    ("out of bounds",
+     "The array is too small for this index: look at its size and at what the index can become."),
+    ("misaligned access",
+     "A vector of 2 or 4 elements must begin at a multiple of its own size: let the index of "
+     "its first element be a multiple of 2 or 4, or load element by element."),
+    ("read of unwritten shared memory",
+     "Shared memory begins with garbage: write every element that is read later, before the "
+     "barrier."),
+    ("read of uninitialised output",
+     "The array is an output and begins with garbage: write it before it is read or added to."),
+    ("data race", "Put a {barrier} between the two accesses."),
+    ("race between blocks",
+     "Blocks run in any order: let each touch elements of its own, use atomics, or make two "
+     "launches."),
+    ("double write",
+     "Only one thread should write an element: look at the index and its stride, or use "
+     "atomics."),
+    ("write to a const array",
+     "The parameter is const, and callers and the compiler rely on it: write to another array, "
+     "or drop the const."),
+    ("division by zero",
+     "A GPU would go on with a meaningless number: test the divisor first."),
+    ("output not written", "Is the grid large enough, and the guard not too strict?"),
+]
+(OUT_OF_BOUNDS, BAD_INDEX, MISALIGNED, UNWRITTEN, UNINITIALISED, RACE, BLOCK_RACE, DOUBLE_WRITE,
+ CONST_WRITE, DIVISION, NOT_ALL_WRITTEN) = range(len(KINDS))  # fmt: skip
+READ, WRITE, ATOMIC, ATOMIC_READ = range(4)  # `How` there
+NOW = ("reads", "writes", "atomically changes", "atomically reads")
+BEFORE = ("read", "wrote", "atomically changed", "atomically read")
+
+IN_SHARED = (
+    "The __shared__ array is too small for this index: look at its size and at what the index can "
+    "become."
+)
+IN_DYNAMIC = (
+    "Pass the bytes that the kernel uses, such as shared_mem=4 * threads, or look at the index."
+)
+NULL = "The launch passed None for this pointer: test it, or pass an array."
+
+# What the fibre engine (kernels/host/fibre.cpp) finds: words of its sentence, name, remedy.
+ENGINE = [
+    ("divergent barrier", "divergent barrier",
+     "Move __syncthreads() out of the branch, and let no thread return before it."),
+    ("divergent warp call", "divergent warp call",
+     "All lanes of the mask must be at the same call: move it out of the branch."),
+    ("which does not name it", "wrong mask",
+     "The mask must name every lane that makes the call, and no other: 0xffffffff if all 32 do."),
+    ("which the mask does not name", "wrong mask",
+     "A lane can only read from lanes of the mask: widen it, or change the source."),
+    ("which has returned", "shuffle from an exited lane",
+     "Keep all lanes of the warp until the last shuffle; guard the loads and stores instead."),
+    ("does not exist", "shuffle from an exited lane",
+     "Launch whole warps, a multiple of 32 threads, and guard the loads."),
+    ("deadlock", "deadlock",
+     "Some lanes of the mask never make this call: name only those that do, or move it out of "
+     "the branch."),
+    ("repeated without end", "endless wait", "The thread that would end the wait never runs."),
+    ("KiB of stack", "too much local memory",
+     "Make the arrays of a thread smaller, or use shared memory."),
+    ("assertion failed", "assertion failed", "The kernel's own assert() says so."),
+]
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A __shared__ variable. rows, columns: its last extents; rows -1: dynamic shared memory."""
+
+    name: str
+    element: int
+    rows: int
+    columns: int
+    n_bytes: int
+
+    def at(self, offset):
+        """'tile[3][32]': the element at `offset` bytes."""
+        index = offset // self.element
+        if self.rows < 0:
+            return f"{self.name}[{index}]"
+        if self.columns == 0:
+            return self.name if index == 0 else f"{self.name}[{index}]"
+        if not 0 <= offset < self.n_bytes:
+            return f"{self.name}[{index}]"
+        row, column = divmod(index, self.columns)
+        if self.rows == 0:
+            return f"{self.name}[{column}]"
+        page, row = divmod(row, self.rows)
+        has_pages = self.n_bytes > self.element * self.rows * self.columns
+        return f"{self.name}{f'[{page}]' * has_pages}[{row}][{column}]"
+
+
+class Words:
+    """Makes sentences of the numbers that check.cpp wrote down in one run.
+
+    lines: {place in the code: (file, line)}"""
+
+    def __init__(self, grid, block, regions, shared, lines):
+        self.grid, self.block, self.lines = grid, block, lines
+        self.regions, self.shared = regions, shared
+
+    def finding(self, f):
+        kind, remedy = KINDS[f.kind]
+        file, line = self.lines.get(f.where, ("", 0))
+        block, thread = self._place(f.who)
+        who, threads = self._thread(f.who, with_block=math.prod(self.grid) > 1), (thread,)
+        where = self._element(f) or f"address {f.offset:#x}"
+        if f.kind == OUT_OF_BOUNDS:
+            text, remedy = f"{who} {NOW[f.how]} {where}, {self._size(f)}", self._remedy(f, remedy)
+            if self._is_far(f):
+                far = f"{abs(f.offset):,} bytes away from the nearest"
+                text = f"{who} {NOW[f.how]} an address far from all arrays, {far}"
+            if f.count > 1:
+                text += f" (and {count(f.count - 1, 'more access', 'more accesses')} on this line)"
+        elif f.kind == BAD_INDEX:
+            text = f"{who} uses index {f.offset} of a {_c_type(f)}"
+        elif f.kind == MISALIGNED:
+            lie = f"which must lie at a multiple of {f.size} bytes"
+            text = f"{who} uses {where} as a {_c_type(f)}, {lie}"
+        elif f.kind in (UNWRITTEN, UNINITIALISED):
+            nobody = "no thread of its block" if f.kind == UNWRITTEN else "no thread"
+            text = f"{who} reads {where}, which {nobody} has written"
+        elif f.kind in (RACE, BLOCK_RACE, DOUBLE_WRITE):
+            text, remedy = self._race(f, who, where, remedy)
+            threads = (thread, self._place(f.other_who)[1])
+        elif f.kind == CONST_WRITE:
+            text = f"{who} writes {where}"
+        elif f.kind == DIVISION:
+            text = f"{who} divides an integer by zero"
+        else:  # NOT_ALL_WRITTEN, found after the run: no thread, no line
+            part = self.regions[f.region].part_at(f.offset)
+            text = f"{count(f.count, 'element')} of {part.name} never written, the first is {where}"
+            return Finding(kind, text, remedy)
+        return Finding(kind, text, remedy, file, line, bool(f.warning), block, threads, f.count)
+
+    def _race(self, f, who, where, remedy):
+        line = self.lines.get(f.other_where, ("", 0))[1]
+        at = f" at line {line}" if line else ""
+        other = self._thread(f.other_who, with_block=f.kind != RACE)
+        text = f"{who} {NOW[f.how]} {where}, {other} {BEFORE[f.other_how]} it{at}"
+        if f.kind == RACE:
+            text += ", no barrier between"
+            n = math.prod(self.block)
+            one_warp = (f.who - 1) % n // 32 == (f.other_who - 1) % n // 32
+            barrier = "__syncwarp() or __syncthreads()" if one_warp else "__syncthreads()"
+            remedy = remedy.format(barrier=barrier)
+            if ATOMIC in (f.how, f.other_how):
+                remedy += " An atomic is ordered with other atomics alone."
+            elif f.region < len(self.regions):
+                remedy += " If several threads add to one element: atomicAdd."
+        if f.warning == 1:
+            text += "; both write the same value"
+        if f.warning == 2:
+            text += "; sound only if the __threadfence() and an atomic see to the order"
+        return text, remedy
+
+    def _place(self, who):
+        """(block, thread) from `who`, 1 + the number of a thread in the grid."""
+        n = math.prod(self.block)
+        return coordinates((who - 1) // n, self.grid), coordinates((who - 1) % n, self.block)
+
+    def _thread(self, who, with_block):
+        block, thread = self._place(who)
+        text = f"thread {_tuple(thread, self.block)}"
+        return text + f" of block {_tuple(block, self.grid)}" if with_block else text
+
+    def _element(self, f):
+        if f.region < 0:
+            return ""
+        if f.region < len(self.regions):
+            return self.regions[f.region].element(f.offset, f.size * (f.kind != MISALIGNED))
+        return self.shared[f.region - len(self.regions)].at(f.offset)
+
+    def _size(self, f):
+        """What is known about the array beside which an access fell."""
+        if f.region < 0:
+            return "a NULL pointer" if f.offset < PAGE else "which is in no array"
+        if f.region < len(self.regions):
+            part = self.regions[f.region].part_at(f.offset)
+            return f"but {part.name} has {count(part.size, 'element')}"
+        variable = self.shared[f.region - len(self.regions)]
+        n = count(variable.n_bytes // variable.element, "element")
+        if variable.rows < 0:
+            return f"but the launch gave shared_mem={variable.n_bytes}, {n}"
+        return f"but {variable.name} has {n}"
+
+    def _is_far(self, f):
+        if not 0 <= f.region < len(self.regions):
+            return False
+        return abs(f.offset) > 2 * (self.regions[f.region].n_bytes + GUARD)
+
+    def _remedy(self, f, remedy):
+        if f.region < 0:
+            return NULL if f.offset < PAGE else remedy
+        if f.region < len(self.regions):
+            return remedy
+        return IN_DYNAMIC if self.shared[f.region - len(self.regions)].rows < 0 else IN_SHARED
+
+
+def engine_finding(text):
+    """The fibre engine's sentence as a Finding."""
+    found = re.match(r"block \((\d+), (\d+), (\d+)\): (.*)", text, re.S)
+    block, text = (tuple(map(int, found.groups()[:3])), found[4]) if found else (None, text)
+    at = re.search(r"line (\d+) of (.+?\.\w+)(?=[\s:,.]|$)", text)
+    file, line = (at[2], int(at[1])) if at else ("", 0)
+    for words, kind, remedy in ENGINE:
+        if words in text:
+            text = re.sub(rf"^({kind}|line \d+ of [^:]*): ", "", text)
+            return Finding(kind, text, remedy, file, line, block=block)
+    return Finding("stopped", text, "The sentence above is all that is known.", file, line)
+
+
+def coordinates(i, size):
+    return i % size[0], i // size[0] % size[1], i // size[0] // size[1]
+
+
+def _tuple(place, size):
+    """'3' where only x counts, else '(3, 1)'."""
+    dimensions = max((d + 1 for d in range(3) if size[d] > 1), default=1)
+    return str(place[0]) if dimensions == 1 else str(tuple(place[:dimensions]))
+
+
+def _c_type(f):
+    """The compiler's name of a type, 'float [64]'."""
+    return re.sub(r"\b(const|struct) ", "", ctypes.string_at(f.text).decode().strip("'"))

@@ -1,0 +1,8 @@
+"""A .cu file on the CPU: read it, make C++ of it, compile, launch.
+
+    includes    #include, and where the files are        scan        functions in the text
+    source      kernels and their templates              parameters  of a kernel
+    cpu         the C++ form                             flat        the fast loop over threads
+    launchers   the functions that C calls               compiler    finds one, compiles, caches
+    arguments   of a launch, checked and packed          arena       arrays between guard pages
+"""

@@ -1,0 +1,201 @@
+"""Checks a launch before it happens, and packs its arguments: what is wrong is said here, with the
+kernel's signature.
+
+    kernel(grid, block, args)   grid 4096 | (64, 64)   block 256 | (32, 8)   args: arrays, numbers
+
+A GPU would accept a float64 array for a `float*` and read garbage; so nothing is converted in
+silence except a Python number, which takes the parameter's type (CuPy would pass 64 bits).
+Test: tests/cuda/host/test_arguments.py
+"""
+
+import ctypes
+import functools
+import math
+import struct
+
+import numpy as np
+
+from minidl.cuda.host.includes import KernelError
+
+MAX_THREADS, MAX_SHARED = 1024, 232448  # per block: CUDA's limit; 227 KiB, compute capability 9.0's
+MAX_GRID_X, MAX_GRID_YZ = 2**31 - 1, 65535
+
+# C-contiguous, aligned, writeable: bits of ndarray.flags.num (NumPy C-API, NPY_ARRAY_*)
+_CONTIGUOUS, _ALIGNED, _WRITEABLE = 0x1, 0x100, 0x400
+
+# An ndarray begins with Python's object header, then the data pointer (PyArrayObject in NumPy's
+# C-API). Reading it there takes 0.2 us, `a.ctypes.data` 1.5 us: with four arrays that is most of a
+# launch.
+_DATA = object.__basicsize__
+_word_at = ctypes.c_void_p.from_address
+_ndarray = np.ndarray
+
+
+def _address_by_header(a):
+    return _word_at(id(a) + _DATA).value
+
+
+def _address_by_numpy(a):
+    return a.ctypes.data
+
+
+_probe = np.empty(3)
+address = _address_by_header
+if _address_by_header(_probe) != _probe.ctypes.data:  # another Python's object header
+    address = _address_by_numpy
+
+
+class Signature:
+    """The parameters of one kernel, ready to check and pack."""
+
+    def __init__(self, name, parameters, uses_dynamic_shared=False):
+        self.name, self.parameters, self.uses_dynamic_shared = name, parameters, uses_dynamic_shared
+        for p in parameters:
+            if p.kind == "other":
+                raise KernelError(
+                    f"{self}: parameter {p.name!r} has type {p.ctype!r}, which Python cannot pass; "
+                    "a kernel takes pointers to and values of the scalar types")
+        # one slot of eight bytes per argument, after the launch's own 40 (kernels/host/runtime.h)
+        self._struct = struct.Struct("=6IQ2i" + "".join(_slot(p.code) for p in parameters))
+        self._pointers = [(i, *_check_of(p)) for i, p in enumerate(parameters)
+                          if p.kind == "pointer"]
+        self._scalars = {i: p for i, p in enumerate(parameters) if p.kind == "scalar"}
+
+    def __str__(self):
+        return f"{self.name}({', '.join(p.text for p in self.parameters)})"
+
+    def pack(self, grid, block, args, shared_mem, order, threads):
+        """The bytes of a MinidlLaunch. TypeError or ValueError if the launch is wrong."""
+        try:
+            shape = _shape(grid, block, shared_mem)
+        except ValueError as error:
+            self._fail(ValueError, str(error))
+        except TypeError:  # not hashable: a list
+            return self.pack(dims(grid), dims(block), args, shared_mem, order, threads)
+        if self.uses_dynamic_shared and not shared_mem:
+            self._fail(ValueError,
+                       "it declares `extern __shared__`; pass shared_mem= with its size in bytes")
+        if len(args) != len(self.parameters):
+            self._fail(TypeError, f"it takes {len(self.parameters)} arguments, got {len(args)}")
+        words = list(args)
+        for i, dtype, flags in self._pointers:
+            a = args[i]
+            if (type(a) is _ndarray and (a.dtype is dtype or a.dtype == dtype or dtype is None)
+                    and a.flags.num & flags == flags):
+                words[i] = address(a)
+            else:
+                words[i] = self._other_pointer(i, a)
+        try:
+            return self._struct.pack(*shape, order, threads, *words)
+        except (struct.error, OverflowError, TypeError, ValueError):
+            for i, p in self._scalars.items():
+                words[i] = self.scalar(p, args[i])
+            return self._struct.pack(*shape, order, threads, *words)
+
+    def scalar(self, p, value):
+        """`value` as a Python number that fits parameter `p`; TypeError or OverflowError."""
+        if isinstance(value, np.ndarray) and value.ndim == 0:
+            value = value[()]
+        if isinstance(value, np.generic):
+            value = value.item()
+        wanted = np.dtype(p.dtype)
+        if not isinstance(value, (bool, int, float)):
+            self._fail(
+                TypeError,
+                f"argument {p.name!r} is of type {p.ctype}: pass a number, got {_what(value)}")
+        if wanted.kind == "b":
+            return bool(value)
+        if wanted.kind in "iu":
+            if isinstance(value, float):
+                self._fail(
+                    TypeError, f"argument {p.name!r} is of type {p.ctype}: pass an integer, "
+                    f"got the float {value!r}")
+            limits = np.iinfo(wanted)
+            if not limits.min <= value <= limits.max:
+                self._fail(OverflowError,
+                           f"argument {p.name!r} is {value}, beyond the range of {p.ctype}")
+            return int(value)
+        largest = float(np.finfo(wanted).max)
+        if math.isfinite(value) and abs(value) > largest:
+            self._fail(
+                OverflowError,
+                f"argument {p.name!r} is {value!r}, beyond the largest {p.ctype}, {largest:.7g}")
+        return float(value)
+
+    def _other_pointer(self, i, a):
+        """The address of a pointer argument that is not a plain good ndarray; mostly an error."""
+        p = self.parameters[i]
+        where = f"argument {p.name!r}"
+        if a is None:
+            return 0  # CuPy's NULL
+        if not isinstance(a, np.ndarray):
+            hint = "; a Tensor's array is its .data" if hasattr(a, "requires_grad") else ""
+            self._fail(TypeError,
+                       f"{where} is a pointer: pass an array of {_dtype(p)}, got {_what(a)}{hint}")
+        if p.dtype is not None and a.dtype != np.dtype(p.dtype):
+            self._fail(
+                TypeError,
+                f"{where} points to {p.ctype}, which is {np.dtype(p.dtype)}; got {_what(a)}")
+        if not a.flags.c_contiguous:
+            self._fail(
+                ValueError,
+                f"{where} must be contiguous, because a kernel counts elements from a pointer; "
+                f"got strides {a.strides} "
+                f"for shape {a.shape}. Use np.ascontiguousarray, and copy a result back")
+        if not p.const and not a.flags.writeable:
+            self._fail(ValueError,
+                       f"{where} is not const in the kernel, but the array is read-only")
+        if not a.flags.aligned:
+            self._fail(ValueError,
+                       f"{where} is not aligned to its {a.itemsize}-byte elements; copy the array")
+        return a.ctypes.data
+
+    def _fail(self, kind, text):
+        raise kind(f"kernel {self}: {text}")
+
+
+@functools.lru_cache(maxsize=1024)
+def _shape(grid, block, shared_mem):
+    """(grid x, y, z, block x, y, z, shared_mem), checked against CUDA's limits. Training repeats
+    few shapes: looked up."""
+    g, b = dims(grid), dims(block)
+    if min(b) < 1 or math.prod(b) > MAX_THREADS:
+        raise ValueError(f"block {b} has {math.prod(b)} threads; it needs 1 to {MAX_THREADS}")
+    if 0 in g:
+        raise ValueError(
+            f"grid {g} has no blocks, which a GPU refuses; skip the launch when there is no work")
+    if not (0 < g[0] <= MAX_GRID_X and 0 < g[1] <= MAX_GRID_YZ and 0 < g[2] <= MAX_GRID_YZ):
+        raise ValueError(
+            f"grid {g} must be positive, at most ({MAX_GRID_X}, {MAX_GRID_YZ}, {MAX_GRID_YZ})")
+    if not 0 <= shared_mem <= MAX_SHARED:
+        raise ValueError(f"shared_mem is {shared_mem} bytes; a block has at most {MAX_SHARED}")
+    return (*g, *b, int(shared_mem))
+
+
+def dims(size):
+    """(x, y, z) from an int or a tuple of up to three."""
+    size = (size,) if isinstance(size, (int, np.integer)) else tuple(size)
+    if not 1 <= len(size) <= 3:
+        raise ValueError(f"a grid or block has 1 to 3 numbers, got {size}")
+    return tuple(int(n) for n in size) + (1,) * (3 - len(size))
+
+
+def _slot(code):
+    size = struct.calcsize("=" + code)
+    return code + f"{8 - size}x" * (size < 8)
+
+
+def _check_of(p):
+    """(dtype, bits of flags.num) that an array for the pointer `p` must have."""
+    flags = _CONTIGUOUS | _ALIGNED | (0 if p.const else _WRITEABLE)
+    return (np.dtype(p.dtype) if p.dtype else None), flags
+
+
+def _dtype(p):
+    return np.dtype(p.dtype) if p.dtype else "any dtype"
+
+
+def _what(value):
+    if isinstance(value, np.ndarray):
+        return f"an array of {value.dtype} with shape {value.shape}"
+    return f"{type(value).__name__} {value!r}"[:60]

@@ -1,0 +1,235 @@
+"""Finds a C++ compiler, runs it, and keeps what it made: nothing is compiled twice.
+
+    ~/.cache/minidl/kernels/<key>.so      key = hash of the source with its includes, the host
+                                          headers, flags, compiler, CPU
+
+Several ranks may want the same kernel at once. Each compiles into a file of its own and renames it
+to the final name: a rename replaces a file whole, so nobody ever loads half a library. A cache
+folder that cannot be written is replaced by a temporary one for this process, with a warning.
+Test: tests/cuda/host/test_compiler.py
+"""
+
+import errno
+import functools
+import hashlib
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+from minidl.cuda.host.includes import KERNELS, KernelError
+
+HOST = KERNELS / "host"  # the CPU side of CUDA
+
+NO_COMPILER = (
+    "no C++ compiler found, which .cu files need to run without a GPU. Install one: "
+    "`sudo apt install g++` (Debian, Ubuntu), `xcode-select --install` (macOS), or "
+    "`pip install 'minidl[zig]'` anywhere; or name yours in MINIDL_CXX"
+)
+
+# Never -ffast-math: it removes infinities from the language, and g++ then sets flush-to-zero for
+# the whole process. math-errno and trapping-math off are what vectorising sqrt and select needs,
+# and change no value.
+FLAGS = (
+    "-std=gnu++17 -fno-math-errno -fno-trapping-math -ffp-contract=fast "
+    "-fno-strict-aliasing -fopenmp-simd -fno-exceptions -fno-rtti -fvisibility=hidden -fPIC -w"
+).split()
+LINK = ["-shared", "-pthread"]
+LINK += ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-lm"]
+
+
+class Compiler:
+    """A command and what is particular to it. kind: 'gnu', 'clang' or 'zig'."""
+
+    def __init__(self, command, kind):
+        self.command, self.kind = command, kind
+
+    def __repr__(self):
+        return " ".join(self.command)
+
+    @property
+    def flags(self):
+        """Flags for kernels: optimised for this processor."""
+        # Not -mtls-dialect=gnu2: glibc before 2.40 loses vector registers when a thread first
+        # touches __shared__ (bug 31372).
+        native = ["-mcpu=native" if platform.machine() == "arm64" else "-march=native"]
+        if self.kind == "zig":  # whose default target is this machine
+            native = []
+        if platform.machine() in ("x86_64", "AMD64"):  # else half of an AVX-512 register is used
+            native.append("-mprefer-vector-width=512")
+        return [*FLAGS, "-O3", *native, *self._no_library]
+
+    @property
+    def runtime_flags(self):
+        """Flags for the runtime library. Not for this processor: only the kernels' loops gain from
+        that."""
+        flags = "-std=gnu++17 -O2 -fno-exceptions -fno-rtti -fPIC -fvisibility=hidden -w"
+        return [*flags.split(), *self._no_library]
+
+    @property
+    def _no_library(self):
+        # we use no C++ library, and zig would first compile its own, for minutes
+        return ["-nostdlib++"] if self.kind == "zig" else []
+
+    def identity(self):
+        """Changes when the compiler does. Its version would say the same, a process start later."""
+        file = shutil.which(self.command[0])
+        stat = os.stat(file)
+        return f"{self.command} {os.path.realpath(file)} {stat.st_size} {stat.st_mtime_ns}"
+
+
+def find_compiler():
+    """$MINIDL_CXX, else g++, clang++, the ziglang wheel; KernelError with remedies if there is
+    none."""
+    return _find(os.environ.get("MINIDL_CXX", ""), os.environ.get("PATH", ""))
+
+
+@functools.cache
+def _find(chosen, path):
+    if chosen:
+        command = chosen.split()
+        if not shutil.which(command[0]):
+            raise KernelError(f"MINIDL_CXX names {command[0]!r}, which is not on the PATH")
+        return Compiler(command, _kind(command))
+    for name in ("g++", "clang++"):
+        if shutil.which(name):
+            return Compiler([name], _kind([name]))
+    if wheel := importlib.util.find_spec("ziglang"):
+        return Compiler([os.path.join(wheel.submodule_search_locations[0], "zig"), "c++"], "zig")
+    raise KernelError(NO_COMPILER)
+
+
+def _kind(command):
+    name = os.path.basename(command[0])
+    if name.startswith("zig") or "ziglang" in command:
+        return "zig"
+    return "clang" if "clang" in name or sys.platform == "darwin" else "gnu"
+
+
+@functools.cache
+def _cpu():
+    """What -march=native looks at: the processor's name and abilities."""
+    try:
+        with open("/proc/cpuinfo") as f:
+            # the first processor's lines are enough, and the file is long
+            lines = f.read(8192).split("\n\n")[0].splitlines()
+        wanted = "model name", "flags", "CPU part", "Features"
+        return "\n".join(line for line in lines if line.startswith(wanted))
+    except OSError:
+        return platform.processor() + platform.machine()
+
+
+@functools.cache
+def host_headers():
+    """{path: text} of the CPU side, for keys and for tools."""
+    files = [file for file in sorted(HOST.iterdir()) if file.suffix in (".h", ".cpp")]
+    return {file: file.read_text() for file in files}
+
+
+def cache_folder():
+    """$MINIDL_CACHE, else $XDG_CACHE_HOME/minidl, else ~/.cache/minidl; a temporary folder where
+    that cannot be written."""
+    named = os.environ.get("MINIDL_CACHE")
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return _writable(Path(named or os.path.join(base, "minidl")) / "kernels")
+
+
+@functools.cache
+def _writable(folder):
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK | os.X_OK):
+            return folder
+    except OSError:
+        pass
+    return None
+
+
+def key_of(*parts):
+    """A name for what these parts, the host headers, the compiler and the CPU together determine.
+    Where minidl lies does not count: a copy of it, or a checkout that moved, finds its libraries.
+    """
+    digest = hashlib.sha256()
+    for part in (*parts, find_compiler().identity(), _cpu(), *host_headers().values()):
+        digest.update(str(part).replace(f"{KERNELS.parent}{os.sep}", "").encode())
+        digest.update(b"\0")
+    return digest.hexdigest()[:32]
+
+
+def cached(key):
+    """The library `key` in the cache, or None. A cache that can be read but not written still
+    serves."""
+    for folder in (cache_folder(), _shared_cache(), _temporary()):
+        if folder and (file := folder / f"{key}.so").exists():
+            return file
+    return None
+
+
+def _shared_cache():
+    named = os.environ.get("MINIDL_CACHE")
+    return Path(named) / "kernels" if named else None
+
+
+_made = []
+
+
+def _temporary(create=False):
+    """This process's own folder, made when the cache cannot be written, removed when Python
+    ends."""
+    if create and not _made:
+        warnings.warn("the folder for compiled kernels cannot be written (MINIDL_CACHE, else "
+                      "~/.cache/minidl): each process compiles its own. Name another folder in "
+                      "MINIDL_CACHE", RuntimeWarning, stacklevel=2)
+        _made.append(tempfile.TemporaryDirectory(prefix="minidl-kernels-"))
+    return Path(_made[0].name) if _made else None
+
+
+def writable_folder():
+    """The cache, or this process's own folder where the cache cannot be written."""
+    return cache_folder() or _temporary(create=True)
+
+
+def build(key, arguments, text=None, describe="the kernel"):
+    """Compile `text` (or the files among `arguments`) into the cached library `key`; returns its
+    path."""
+    folder = writable_folder()
+    handle, temporary = tempfile.mkstemp(prefix=f"{key}.", suffix=".tmp", dir=folder)
+    os.close(handle)
+    try:
+        source = ["-x", "c++", "-"] if text is not None else []
+        run([*arguments, *source, "-o", temporary, *LINK], text, describe)
+        os.chmod(temporary, 0o755)
+        os.replace(temporary, folder / f"{key}.so")
+    finally:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+    return folder / f"{key}.so"
+
+
+def run(arguments, text=None, describe="the kernel"):
+    """Run the compiler; its output, or KernelError with its messages."""
+    compiler = find_compiler()
+    command = [*compiler.command, *arguments]
+    try:
+        result = subprocess.run(command, input=text, capture_output=True, text=True)
+    except OSError as error:
+        raise KernelError(f"cannot start the compiler {compiler}: {error}") from None
+    if result.returncode and os.strerror(errno.ENOSPC) in result.stderr:
+        raise KernelError(
+            f"no space left to compile {describe}, in {tempfile.gettempdir()} or in "
+            f"{writable_folder()}: free some, or name other folders in TMPDIR and MINIDL_CACHE")
+    if result.returncode:
+        raise KernelError(f"{describe} does not compile ({compiler}):\n{_readable(result.stderr)}")
+    return result.stdout
+
+
+def _readable(log):
+    """A compiler's messages: from the first error on, without the notes about our own wrappers."""
+    lines = [line for line in log.splitlines() if "In file included from" not in line]
+    first = next((i for i, line in enumerate(lines) if "error" in line), 0)
+    return "\n".join(lines[first : first + 40]) or log

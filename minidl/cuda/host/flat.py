@@ -1,0 +1,247 @@
+"""The flat form: a kernel without barriers is the body of a loop over its threads. This file finds
+out how to make that loop a fast one; launchers.py writes it.
+
+    int i = blockIdx.x * blockDim.x + threadIdx.x;      for (int i = begin; i < min(end, n); ++i)
+    if (i < n) c[i] = a[i] + b[i];                  ->      c[i] = a[i] + b[i];
+
+1. The index. CUDA computes it in unsigned arithmetic, which may wrap, so a compiler must expect
+   a[i] and a[i + 1] to be far apart and gathers them one by one. The expression is replaced by the
+   loop's own counter.
+2. The guard around the kernel, `if (i < n)`, becomes the end of the loop.
+3. A grid-stride loop that is the whole kernel becomes the body of the loop: contiguous, whatever
+   the grid.
+4. `#pragma omp simd` on the loop, unless the kernel has loops of its own (a thread per row: those
+   are vectorised inside).
+
+A form that is not recognised stays as it is: slower, never wrong.
+Test: tests/cuda/host/test_flat.py
+"""
+
+import re
+from dataclasses import dataclass, field
+
+from minidl.cuda.host.scan import match_bracket
+
+# threads are independent here; each CUDA word for "my place along x"
+_T, _B, _D, _G = (rf"{word}\s*\.\s*x" for word in "threadIdx blockIdx blockDim gridDim".split())
+_INTEGER = (
+    r"(?:unsigned\s+int|unsigned\s+long\s+long|unsigned\s+long|long\s+long"
+    r"|int64_t|uint32_t|uint64_t|size_t|int|unsigned|long)"
+)
+_CAST = rf"(?:\(\s*{_INTEGER}\s*\)\s*)?"
+
+
+def _either(a, op, b):
+    return rf"(?:{a}\s*\{op}\s*{b}|{b}\s*\{op}\s*{a})"
+
+
+def _product(a, b):
+    """a * b in either order, with or without casts and brackets."""
+    product = _either(_CAST + a, "*", _CAST + b)
+    return rf"(?:{_CAST}{product}|{_CAST}\(\s*{product}\s*\))"
+
+
+_PRODUCT = _product(_B, _D)
+INDEX = re.compile(
+    rf"(?<![\w.])(?:{_PRODUCT}\s*\+\s*{_CAST}{_T}|{_CAST}{_T}\s*\+\s*{_PRODUCT})(?!\s*\.)\b"
+)
+STRIDE = _product(_D, _G)
+_DECLARATION = re.compile(rf"(?:const\s+)?{_INTEGER}\s+(\w+)\s*=\s*([^;]+);")
+
+
+@dataclass
+class Plan:
+    """How the loop over the threads of one kernel is written."""
+
+    edits: list = field(default_factory=list)  # (begin, end, text) on the source
+    linear: bool = False  # x runs over all blocks in one loop; the kernel's index is `minidl_x`
+    index_type: str = "int"
+    bound: str | None = None  # C expression of parameters where the loop may end
+    whole: bool = False  # a grid-stride loop: covers 0..bound for any grid
+    simd: bool = False
+
+
+def plan(source, kernel):
+    """The Plan for `kernel`, a Function of `source`."""
+    reached = source.reach(kernel)
+    helpers = "\n".join(source.blank[f.body[0] : f.body[1]] for f in reached if f is not kernel)
+    begin, end = kernel.body
+    body = source.blank[begin:end]
+    if re.search(r"\b(threadIdx|blockIdx|blockDim|gridDim)\b", helpers):
+        return Plan()  # they read the global variables, which a vector of threads cannot share
+    result = Plan(simd=_vectorises(body, helpers))
+
+    params = source.value_parameters(kernel)
+    if stride_loop := _grid_stride(body, params):
+        loop_type, variable, bound, edits = stride_loop
+        rest = _without(body, edits)
+        if not re.search(rf"\b({_T}|{_B}|{_D}|{_G})", rest):
+            result.edits = [(begin + a, begin + b, text) for a, b, text in edits]
+            result.linear = result.whole = True
+            result.index_type, result.bound = loop_type, bound
+            result.simd = _vectorises(rest, helpers)  # the loop is gone: what loops remain?
+            return result
+
+    found = [m for m in INDEX.finditer(body) if _stands_alone(body, m)]
+    if not found:
+        return result
+    edits = [(m.start(), m.end(), "(minidl_x)") for m in found]
+    rest = _without(body, edits)
+    if re.search(rf"\b({_T}|{_B}|{_D}|{_G})", rest):
+        return result  # the block along x matters in itself
+    declared = re.search(rf"({_INTEGER})\s+(\w+)\s*=\s*\(?\s*$", body[: found[0].start()])
+    result.linear = True
+    result.index_type = " ".join(declared[1].split()) if declared else "unsigned"
+    if declared and not _assigned(body, declared[2]):
+        if guard := _guard(body, declared[2], params):
+            a, b, text, result.bound = guard
+            edits.append((a, b, text))
+    result.edits = [(begin + a, begin + b, text) for a, b, text in edits]
+    return result
+
+
+def _vectorises(body, helpers):
+    """Whether the loop over threads can be one of vectors."""
+    text = body + helpers
+    return not (_has_long_loop(body) or _has_long_loop(helpers) or "atomic" in text
+                or re.search(r"\b(volatile|printf|assert)\b", text))
+
+
+def _without(body, edits):
+    for a, b, text in sorted(edits, reverse=True):
+        body = body[:a] + text + body[b:]
+    return body
+
+
+def _has_long_loop(text):
+    """A loop that a compiler will not unroll: any while, and any for whose end is not a small
+    number or a CONSTANT."""
+    if re.search(r"\b(while|do)\b", text):
+        return True
+    for m in re.finditer(r"\bfor\s*\(", text):
+        close = match_bracket(text, m.end() - 1)
+        condition = (text[m.end() : close].split(";") + ["", ""])[1]
+        limit = re.search(r"[<>]=?\s*(\w+)\s*$", condition)
+        if not limit or not (limit[1].isdigit() and int(limit[1]) <= 16 or limit[1].isupper()):
+            return True
+    return False
+
+
+def _stands_alone(body, m):
+    """Not part of a longer product: `2 * blockIdx.x * blockDim.x + threadIdx.x * 4` is another
+    index."""
+    before, after = body[: m.start()].rstrip()[-1:], body[m.end() :].lstrip()[:1]
+    return before not in [*"*/%-~!&"] and after not in [*"*/%.["]
+
+
+def _assigned(body, variable, declarations=1):
+    """Is the variable changed, or its address taken, besides its declaration?"""
+    assignment = rf"\b{variable}\s*(?:[-+*/%&|^]|<<|>>)?=(?!=)"
+    step = rf"(?:\+\+|--|&)\s*{variable}\b|\b{variable}\s*(?:\+\+|--)"
+    changes = re.findall(f"{assignment}|{step}", body)
+    return len(changes) > declarations
+
+
+def _comparison(text, variable, params, operator):
+    """The bound of `variable < bound`, a parameter or a product of parameters and numbers; None if
+    it is something else."""
+    m = re.fullmatch(rf"\s*\(?\s*{variable}\s*{operator}\s*\(?\s*([\w\s*]+?)\s*\)?\s*\)?\s*", text)
+    if not m:
+        return None
+    words = [w.strip() for w in m[1].split("*")]
+    return m[1] if all(re.fullmatch(r"\d+", w) or w in params for w in words) else None
+
+
+_PLAIN_DECLARATION = re.compile(
+    r"\s*(?:const\s+)?(?:\w+\s+)+\w+\s*=[^=;()\[\]]*(?:\([^()\[\]]*\)[^=;()\[\]]*)*$"
+)
+
+
+def _is_plain(statement):
+    """A declaration that calls nothing."""
+    calls = re.search(r"\b\w+\s*\(", statement.replace("(minidl_x)", ""))
+    return _PLAIN_DECLARATION.match(statement) and not calls
+
+
+def _guard(body, variable, params):
+    """(begin, end, replacement, bound) of the guard around the kernel; None if there is none we are
+    sure of.
+
+    Either `if (i >= n) return;` after declarations alone, or `if (i < n) statement` as the last
+    statement after such."""
+    for m in re.finditer(r"\bif\s*\(", body):
+        close = match_bracket(body, m.end() - 1)
+        condition = body[m.end() : close]
+        before = [s for s in body[: m.start()].split(";") if s.strip()]
+        if not all(map(_is_plain, before)):
+            return None
+        rest = body[close + 1 :]
+        returns = re.match(r"\s*(?:return\s*;|\{\s*return\s*;\s*\})", rest)
+        split, operator, neutral = (r"\|\|", ">=", "false") if returns else ("&&", "<", "true")
+        if not returns:
+            if rest[_end_of_statement(rest) + 1 :].strip():
+                return None
+        at = m.end()
+        for part in re.split(f"({split})", condition):
+            bound = _comparison(part, variable, params, operator)
+            if bound and not _is_assigned(body, bound):
+                return at, at + len(part), neutral, bound
+            at += len(part)
+        return None
+    return None
+
+
+def _is_assigned(body, bound):
+    """Is any factor of the bound changed?"""
+    return any(_assigned(body, word.strip(), 0) for word in bound.split("*"))
+
+
+def _end_of_statement(text):
+    """Offset of the brace or semicolon that ends the statement at the head of `text`. Of a loop
+    without braces it is the first in its head: something is left, and the caller gives up."""
+    if block := re.match(r"\s*\{", text):
+        return match_bracket(text, block.end() - 1)
+    return text.find(";")
+
+
+def _grid_stride(body, params):
+    """(index type, variable, bound, edits) if the kernel is one grid-stride loop and nothing else
+    that matters."""
+    header = re.search(r"\bfor\s*\(", body)
+    if not header:
+        return None
+    close = match_bracket(body, header.end() - 1)
+    parts = body[header.end() : close].split(";")
+    if len(parts) != 3:
+        return None
+    start = re.fullmatch(rf"\s*({_INTEGER})\s+(\w+)\s*=\s*(.*?)\s*", parts[0], re.S)
+    if not start:
+        return None
+    before = body[: header.start()]
+    declarations = list(_DECLARATION.finditer(before))
+    declared = {m[1]: m[2].strip() for m in declarations}
+    if _DECLARATION.sub("", before).strip():
+        return None  # something else happens before the loop
+    variable = start[2]
+    first = declared.get(start[3], start[3])
+    step = re.fullmatch(rf"\s*{variable}\s*\+=\s*(.+?)\s*", parts[2], re.S)
+    bound = _comparison(parts[1], variable, params, "<")
+    if not step or not bound or not INDEX.fullmatch(first):
+        return None
+    if not re.fullmatch(STRIDE, declared.get(step[1], step[1])):
+        return None
+    rest = body[close + 1 :]
+    ends = _end_of_statement(rest)
+    if rest[ends + 1 :].strip():
+        return None
+    inner = rest[: ends + 1]
+    if re.search(r"\b(break|continue|return|goto)\b", inner) or _assigned(inner, variable, 0):
+        return None
+    absorbed = {step[1], start[3]} & {*declared}  # variables that only the loop's header needs
+    if any(re.search(rf"\b{name}\b", inner) for name in absorbed - {variable}):
+        return None
+    if _is_assigned(body, bound):
+        return None
+    edits = [(header.start(), close + 1, f"const {start[1]} {variable} = minidl_x;")]
+    edits += [(m.start(), m.end(), "") for m in declarations if m[1] in absorbed]
+    return " ".join(start[1].split()), variable, bound, edits

@@ -1,0 +1,95 @@
+"""Finds a .cu file and reads it: its includes put in place, its macros for NVRTC in front.
+
+Test: tests/cuda/host/test_source.py
+"""
+
+import re
+from pathlib import Path
+
+# Beside the package in a checkout (`pip install -e`). A wheel would carry the folder as package
+# data, minidl/kernels.
+KERNELS = Path(__file__).resolve().parents[3] / "kernels"
+
+
+class KernelError(Exception):
+    """A kernel that cannot be found, compiled or launched; the message says what to do."""
+
+
+# Headers whose contents the host side has, at least the part kernels use; anything else is named in
+# an error.
+KNOWN_HEADERS = re.compile(
+    r"(cuda\w*|cooperative_groups(/reduce)?|device_\w+|math_constants|sm_\w+|vector_\w+)\.h(pp)?$"
+    r"|(math|stdint|stddef|stdio|float|limits|assert)\.h$"
+    r"|c(math|stdint|stddef|stdio|float|limits|assert)$|cooperative_groups$"
+)
+_INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
+_NVIDIA_HEADER = re.compile(
+    r"^\s*#\s*include\s*<((?:cuda_fp16|cuda_bf16|cooperative_groups|mma)[\w/.]*)>", re.M
+)
+
+
+def find(path):
+    """The file meant by `path`: as it is, else in kernels/."""
+    for candidate in (Path(path), KERNELS / path):
+        if candidate.is_file():
+            return candidate.resolve()
+    there = ", ".join(sorted(f.name for f in KERNELS.glob("*.cu")))
+    raise KernelError(f"no file {str(path)!r} here, nor in {KERNELS}, which has: {there}")
+
+
+def inline_includes(path, keep_headers=False):
+    """The text of a file with `#include "x"` replaced, between #line marks, by x, which is beside
+    the file or in kernels/.
+
+    Headers in <> that the host side has are dropped, or kept; unknown ones become an #error with a
+    sentence."""
+    once = set()
+
+    def read(file, above):
+        file = Path(file)
+        try:
+            text = file.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise KernelError(f"cannot read {file}: {error}") from None
+        out = [f'#line 1 "{file}"']
+        for number, line in enumerate(text.split("\n"), 1):
+            words = line.split() if "#" in line else []
+            if words[:2] == ["#pragma", "once"]:
+                once.add(file)
+                out.append("")
+            elif include := words and _INCLUDE.match(line):
+                header = include[2]
+                places = (folder / header for folder in (file.parent, KERNELS))
+                found = next((place for place in places if place.is_file()), None)
+                if found and found.resolve() in above:
+                    raise KernelError(f"{file}:{number}: {header} includes itself")
+                if found and found not in once:
+                    out += [read(found, {*above, found.resolve()}), f'#line {number + 1} "{file}"']
+                elif found or KNOWN_HEADERS.search(header):
+                    out.append(line if keep_headers else "")
+                elif include[1] == '"':
+                    out.append(f"#error minidl: {header} is not found beside {file.name} or in "
+                               "kernels/")
+                else:
+                    out.append(f"#error minidl: <{header}> is not supported in a kernel file: "
+                               "neither NVRTC nor the CPU runner has the C++ standard library")
+            else:
+                out.append(line)
+        return "\n".join(out)
+
+    return read(path, {Path(path).resolve()})
+
+
+def with_defines(path, defines):
+    """The file's text for NVRTC, with `defines` as lines of the text and not on the command line.
+
+    NVIDIA's headers have template parameters called T; -DT=float would turn those into `template
+    <typename float>`. So the headers come first, then the macros, then the file, which counts its
+    lines from 1."""
+    text = Path(path).read_text()
+    if not defines:
+        return text
+    headers = _NVIDIA_HEADER.findall(inline_includes(path, keep_headers=True))
+    head = [f"#include <{h}>" for h in dict.fromkeys(headers)]
+    head += [f"#define {k} {v}" for k, v in sorted(defines.items())]
+    return "\n".join([*head, f'#line 1 "{Path(path).name}"', text])

@@ -1,0 +1,97 @@
+"""The parameters of a kernel: C's types, what they are in NumPy, and how they are written.
+
+    const float* __restrict__ x   ->   Parameter x: a pointer to float32, const
+    unsigned n                   ->  Parameter n: a scalar, uint32, letter "I" of the struct module
+
+Test: tests/cuda/host/test_source.py
+"""
+
+import re
+from dataclasses import dataclass
+
+# C's scalar types as (letter of the struct module, NumPy dtype, the shortest C name).
+SCALARS = {
+    "float": ("f", "f4"), "double": ("d", "f8"), "__half": ("e", "f2"), "bool": ("?", "?"),
+    "char": ("b", "i1"), "signed char": ("b", "i1"), "unsigned char": ("B", "u1"),
+    "short": ("h", "i2"), "unsigned short": ("H", "u2"),
+    "int": ("i", "i4"), "unsigned int": ("I", "u4"),
+    "long": ("q", "i8"), "unsigned long": ("Q", "u8"),
+    "long long": ("q", "i8"), "unsigned long long": ("Q", "u8"),
+}  # fmt: skip
+SYNONYMS = {
+    "half": "__half", "unsigned": "unsigned int", "uint": "unsigned int", "signed": "int",
+    "size_t": "unsigned long", "ssize_t": "long", "ptrdiff_t": "long",
+    "intptr_t": "long", "uintptr_t": "unsigned long",
+    "int8_t": "signed char", "uint8_t": "unsigned char", "int16_t": "short",
+    "uint16_t": "unsigned short",
+    "int32_t": "int", "uint32_t": "unsigned int", "int64_t": "long long",
+    "uint64_t": "unsigned long long",
+    "short int": "short", "long int": "long", "long long int": "long long",
+    "unsigned long int": "unsigned long",
+    "unsigned long long int": "unsigned long long", "unsigned short int": "unsigned short",
+    "uchar": "unsigned char", "ushort": "unsigned short", "ulong": "unsigned long",
+}  # fmt: skip
+VECTOR = re.compile(r"(u?char|u?short|u?int|u?long|float|double)([1234])$")  # float4, int2, ...
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter. kind: 'pointer', 'scalar', or 'other' (a struct by value, an unknown type)."""
+
+    name: str
+    text: str  # as written, for messages
+    kind: str
+    ctype: str  # canonical C name of what is pointed to or passed
+    dtype: str | None  # NumPy dtype of the elements; None: void*, any dtype
+    code: str = "Q"  # letter of the struct module
+    const: bool = False
+    lanes: int = 1  # 4 for float4*
+
+
+def canonical(name, types):
+    """The canonical C name behind typedefs, macros and template parameters, or the name itself."""
+    for _ in range(20):  # a chain of typedefs; twenty would be a cycle
+        name = " ".join(name.replace("std::", " ").split())
+        words = [w for w in name.split() if w not in ("const", "volatile", "struct", "typename")]
+        if "unsigned" in words[1:]:  # int unsigned
+            words.remove("unsigned")
+            words.insert(0, "unsigned")
+        name = " ".join(words)
+        if name in SCALARS:
+            return name
+        target = types.get(name) if name in types else SYNONYMS.get(name)
+        if target is None or str(target) == name:
+            return name
+        name = str(target)
+    return name
+
+
+def parse_parameter(text, types):
+    """The Parameter written as `text`; types: {name: what it stands for}."""
+    text = " ".join(text.split("=")[0].split())
+    plain = re.sub(r"\b(__restrict__|__restrict|restrict|__grid_constant__|register)\b", " ", text)
+    array = re.search(r"\[[^\]]*\]\s*$", plain)
+    if array:
+        plain = plain[: array.start()]
+    name = re.search(r"(\w+)\s*$", plain)
+    base = plain[: name.start()] if name else plain
+    stars = base.count("*") + bool(array)
+    pointee = base.split("*")[0].replace("&", "")
+    const = bool(re.search(r"\bconst\b", pointee))
+    ctype = canonical(pointee, types)
+    hidden = types.get(pointee.replace("const", "").strip(), "")  # a typedef may hide the star
+    stars += str(hidden).count("*")
+    name = name[1] if name else ""
+    if stars > 1:  # a table of pointers: the addresses travel as 64-bit integers
+        const = base.rstrip().split("*")[-2].strip() == "const"
+        return Parameter(name, text, "pointer", "unsigned long long", "u8", const=const)
+    vector = VECTOR.match(ctype)
+    scalar = SCALARS.get(canonical(vector[1], types) if vector else ctype)
+    if stars and scalar:
+        lanes = int(vector[2]) if vector else 1
+        return Parameter(name, text, "pointer", ctype, scalar[1], const=const, lanes=lanes)
+    if stars and ctype == "void":
+        return Parameter(name, text, "pointer", ctype, None, const=const)
+    if scalar and not stars and not vector:
+        return Parameter(name, text, "scalar", ctype, scalar[1], code=scalar[0])
+    return Parameter(name, text, "other", ctype, None)

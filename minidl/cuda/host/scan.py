@@ -1,0 +1,125 @@
+"""C++ text without a compiler: comments, brackets, macros, functions.
+
+Nothing is parsed: brackets are matched, which is enough, because CUDA keeps what we need in the
+open: `__global__` marks a kernel, and a call is a name before a bracket.
+
+Test: tests/cuda/host/test_source.py
+"""
+
+import re
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Function:
+    """A function of the file; offsets are into the text."""
+
+    name: str
+    head: int  # where its declaration begins
+    open_paren: int
+    body: tuple[int, int]  # without the braces
+    is_kernel: bool
+    template: list = field(default_factory=list)  # [(type word, name, default)]
+    params: str = ""
+
+    def __repr__(self):
+        return f"{self.name}({self.params})"
+
+
+_NOT_CODE = re.compile(
+    r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'|^[ \t]*#(?:[^\n]*\\\n)*[^\n]*',
+    re.S | re.M,
+)
+
+
+def blank_out(text):
+    """`text` with comments, strings and # lines turned to spaces; every offset stays."""
+    return _NOT_CODE.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
+
+
+def object_macros(text):
+    """{name: words} of the macros without parameters."""
+    found = re.finditer(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+([\w \t]+)$", text, re.M)
+    return {m[1]: m[2].strip() for m in found}
+
+
+def typedefs(blank):
+    """{name: what it stands for} of typedef and using."""
+    types = {m[2]: m[1] for m in re.finditer(r"\btypedef\s+([\w\s:]+?)\s+(\w+)\s*;", blank)}
+    types.update({m[1]: m[2] for m in re.finditer(r"\busing\s+(\w+)\s*=\s*([\w\s:]+);", blank)})
+    return types
+
+
+def match_bracket(text, at):
+    """Offset of the bracket that closes the one at `at`; -1 if none does."""
+    close = {"(": ")", "{": "}", "[": "]"}[text[at]]
+    depth = 0
+    for m in re.compile("[" + re.escape(text[at] + close) + "]").finditer(text, at):
+        depth += 1 if m[0] == text[at] else -1
+        if depth == 0:
+            return m.start()
+    return -1
+
+
+_CALL = re.compile(r"\b(operator\s*\(\s*\)|[A-Za-z_]\w*)\s*\(")
+_AFTER = re.compile(r"\s*(?:const\b|noexcept\b|__attribute__\s*\(\(.*?\)\)|\s)*([{;])?")
+_NO_FUNCTION = {"if", "for", "while", "switch", "return", "sizeof", "catch", "alignas", "decltype"}
+
+
+def functions(blank):
+    """([Function], [offset after the '(' of each kernel that is only declared])."""
+    found, declarations, at = [], [], 0
+    while call := _CALL.search(blank, at):
+        name, paren = re.sub(r"\s", "", call[1]), call.end() - 1
+        at = call.end()
+        close = match_bracket(blank, paren)
+        if close < 0:
+            break
+        if name in _NO_FUNCTION:
+            continue
+        after = _AFTER.match(blank, close + 1)
+        head = max(blank.rfind(c, 0, call.start()) for c in ";{}") + 1
+        head += len(blank[head:]) - len(blank[head:].lstrip())
+        declared = blank[head : call.start()]
+        is_kernel = "__global__" in declared
+        if after[1] == "{":
+            brace = after.end() - 1
+            end = match_bracket(blank, brace)
+            end = len(blank) if end < 0 else end  # the compiler will complain better than we can
+            found.append(Function(name, head, paren, (brace + 1, end), is_kernel,
+                                  _template(declared), blank[paren + 1 : close]))
+            at = end
+        elif after[1] == ";" and is_kernel:
+            declarations.append(paren + 1)
+            at = close
+    return found, declarations
+
+
+def _template(declared):
+    found = re.search(r"\btemplate\s*<", declared)
+    if not found:
+        return []
+    depth, end = 1, found.end()
+    while depth and end < len(declared):
+        depth += {"<": 1, ">": -1}.get(declared[end], 0)
+        end += 1
+    params = []
+    for p in split_arguments(declared[found.end() : end - 1]):
+        p, _, default = (s.strip() for s in p.partition("="))
+        word, _, name = p.rpartition(" ")
+        params.append((word.strip(), name.strip(), default or None))
+    return params
+
+
+def split_arguments(text):
+    """Split at commas outside brackets."""
+    parts, depth, start = [], 0, 0
+    for i, c in enumerate(text):
+        if c in "(<[{":
+            depth += 1
+        elif c in ")>]}":
+            depth -= 1
+        elif c == "," and depth == 0:
+            parts.append(text[start:i])
+            start = i + 1
+    return [*parts, text[start:]]

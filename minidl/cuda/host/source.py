@@ -1,0 +1,145 @@
+"""What a .cu file says: its kernels, their parameters, and which form each one needs.
+
+    template <typename T> __global__ void scale(T* y, const T* x, T a, int n) {...}
+              template parameters         name  Parameter Parameter ...       body
+
+Nobody compiles here: the text is scanned (scan.py), and a barrier or a warp call is an ordinary
+identifier. The compiler sees the same text later and has the last word: a signature misread here is
+a type error there, never a wrong launch.
+
+Form:  flat   no barrier, warp call or __shared__ in it or in what it calls: a loop will do
+       fibre  anything else: threads must be able to wait for each other (kernels/host/fibre.cpp)
+Test: tests/cuda/host/test_source.py   Tutorial: tutorials/02_add3.py
+"""
+
+import re
+from pathlib import Path
+
+from minidl.cuda.host import scan
+from minidl.cuda.host.includes import KernelError
+from minidl.cuda.host.parameters import parse_parameter
+
+# Words that make a thread wait for others, or that only mean something where it can.
+WAITS = re.compile(
+    r"\b(__shared__|__syncthreads\w*|__syncwarp|__shfl\w*|__ballot\w*|__any_sync|__all_sync"
+    r"|__activemask|__match_\w+|__reduce_\w+_sync"
+    r"|cooperative_groups|this_thread_block|tiled_partition|coalesced_threads)\b"
+)
+# What the CPU runner does not have, by the words that give it away.
+UNSUPPORTED = [
+    (r"\basm\b|\b__asm__\b", "inline PTX (asm)"),
+    (r"\bwmma\b|\bmma_sync\b|\bnvcuda\b", "tensor cores (wmma)"),
+    (r"\b__pipeline_\w+|\bmemcpy_async\b|\bcuda::pipeline\b|\bcp_async\w*",
+     "asynchronous copies (cp.async)"),
+    (r"<<<", "dynamic parallelism (<<<...>>>)"),
+    (r"\bthis_grid\b|\bgrid_group\b|\bthis_cluster\b", "grid-wide synchronisation (grid.sync)"),
+    (r"\btex[123]D\w*|\bsurf[123]D\w*|\bcudaTextureObject_t\b", "textures and surfaces"),
+    (r"\bstd::|\bthrust::|\bcub::|\bcuda::std::", "the C++ standard library, Thrust and CUB"),
+    (r"\b__nv_bfloat16\w*|\b__nv_fp8\w*", "bfloat16 and fp8 types"),
+]
+
+
+class Source:
+    """A file's text with includes put in place, its functions found. `text` may also be the output
+    of a preprocessor."""
+
+    def __init__(self, path, text, defines=None):
+        self.path, self.text, self.defines = Path(path), text, dict(defines or {})
+        self.blank = scan.blank_out(text)
+        self.functions, self.declarations = scan.functions(self.blank)
+        self.by_name = {}
+        for f in self.functions:
+            self.by_name.setdefault(f.name, []).append(f)
+        self.types = {**scan.object_macros(text), **scan.typedefs(self.blank), **self.defines}
+
+    @property
+    def kernels(self):
+        return [f for f in self.functions if f.is_kernel]
+
+    def kernel(self, name):
+        """The kernel called `name` (template arguments are ignored here)."""
+        base = name.split("<")[0].strip()
+        for f in self.kernels:
+            if f.name == base:
+                return f
+        listed = ", ".join(dict.fromkeys(f.name for f in self.kernels)) or "none"
+        raise KernelError(f"{self.path}: no kernel {base!r} in this file; it has: {listed}")
+
+    def parameters(self, name):
+        """The Parameters of the kernel `name`, which may be an instance: 'scale<float, 4>'."""
+        f = self.kernel(name)
+        types = {**self.types, **self.template_arguments(name)}
+        words = [p for p in scan.split_arguments(f.params) if p.strip() not in ("", "void")]
+        return [parse_parameter(p, types) for p in words]
+
+    def value_parameters(self, function):
+        """Names of the parameters that are no pointers."""
+        values = [p for p in scan.split_arguments(function.params) if not re.search(r"[*\[]", p)]
+        names = [re.search(r"(\w+)\s*(?:=.*)?$", p) for p in values]
+        return [name[1] for name in names if name]
+
+    def template_arguments(self, name):
+        """{template parameter: argument} of an instance 'scale<float, 4>'; of a plain kernel {}."""
+        f, given = self.kernel(name), []
+        if "<" in name:
+            given = scan.split_arguments(name[name.index("<") + 1 : name.rindex(">")])
+        if given and not f.template:
+            raise KernelError(f"{self.path}: kernel {f.name!r} is not a template; ask for "
+                              f"{f.name!r}")
+        arguments = {}
+        for i, (_, parameter, default) in enumerate(f.template):
+            value = given[i].strip() if i < len(given) else default
+            if value is None:
+                example = ", ".join("float" if word in ("typename", "class") else "4"
+                                    for word, _, _ in f.template)
+                raise KernelError(
+                    f"{self.path}: kernel {f.name!r} is a template and needs its {parameter!r}; "
+                    f"ask for an instance, such as kernel(path, '{f.name}<{example}>')")
+            arguments[parameter] = value
+        if len(given) > len(f.template):
+            raise KernelError(f"{self.path}: {name!r} has more arguments than the template "
+                              f"{f.name!r} takes")
+        return arguments
+
+    def reach(self, function):
+        """`function` and every function of the file it can call, directly or not, by the names it
+        mentions."""
+        seen, todo = [], [function]
+        while todo:
+            f = todo.pop()
+            if any(f is s for s in seen):
+                continue
+            seen.append(f)
+            words = set(re.findall(r"[A-Za-z_]\w*", self.blank[f.head : f.body[1]]))
+            todo += [g for word in words for g in self.by_name.get(word, ())]
+        return seen
+
+    def reached_text(self, name):
+        return "\n".join(self.blank[f.head : f.body[1]] for f in self.reach(self.kernel(name)))
+
+    def form(self, name):
+        """'flat' or 'fibre', see above. A loop around a compare-and-swap may be a lock: it waits
+        too."""
+        text = self.reached_text(name)
+        loops = re.search(r"\b(while|do)\b", text)
+        spins = loops and re.search(r"\batomic(CAS|Exch)\b|\bvolatile\b", text)
+        return "fibre" if WAITS.search(text) or spins else "flat"
+
+    def line_of(self, offset):
+        """Line in the file, through the `# 12 "file"` marks a preprocessor leaves."""
+        before = self.text[:offset].split("\n")
+        for i in range(len(before) - 1, -1, -1):
+            if mark := re.match(r'#\s*(?:line\s+)?(\d+)\s+"', before[i]):
+                return int(mark[1]) + len(before) - 1 - i - 1
+        return len(before)
+
+    def check_supported(self, name):
+        """KernelError if the kernel uses something the CPU runner does not have."""
+        for f in self.reach(self.kernel(name)):
+            for pattern, what in UNSUPPORTED:
+                if found := re.search(pattern, self.blank[f.head : f.body[1]]):
+                    line = self.line_of(f.head + found.start())
+                    raise KernelError(
+                        f"{self.path}:{line}: {f.name} uses {what}, which the CPU runner does not "
+                        "support; run it on a GPU (CuPy arrays), or see the supported subset in "
+                        "kernels/README.md")

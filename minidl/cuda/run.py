@@ -1,0 +1,165 @@
+"""A kernel of a .cu file: found, compiled once for each device, launched.
+
+    add3 = minidl.kernel("add3.cu", "add3")
+    add3((n_blocks,), (256,), (out, a, b, c, n))   # CuPy's call form; the arrays decide the device
+
+A GPU's side is gpu.py; the CPU's is in host/; in check/ every access is watched.
+Test: tests/cuda/test_gpu.py, tests/cuda/host/test_compiler.py   Tutorial: tutorials/02_add3.py
+"""
+
+
+import functools
+import sys
+
+import numpy as np
+
+from minidl import backend
+from minidl.cuda.host.includes import KERNELS, KernelError, find
+
+ORDERS = {"ascending": 0, "descending": 1}
+
+
+def kernel(path, name=None, *, defines=None, options=(), form="auto", order="ascending"):
+    """The kernel `name` of a .cu file, ready to launch on NumPy or CuPy arrays.
+
+    path:    a file of the project's kernels/ folder, or any .cu file.
+    name:    may be left out if the file has one kernel; an instance of a template is
+             named 'scale<float, 4>'.
+    defines: macros, {"T": "float"}.
+    options: the same as a compiler writes them, ("-DT=float",); others are the GPU's.
+    form:    on the CPU: 'auto', 'flat' (a loop over the threads), 'fibre' (threads that
+             can wait for each other) or 'check' (every access watched: KernelError with a report if
+             anything is wrong, see checker.py).
+    order:   in which the CPU runs threads and blocks: 'ascending', 'descending', or an int > 1,
+             a seed to shuffle them. Another order than ascending needs, and gets, the fibre form.
+             Sound kernels give the same bits in any order.
+
+    Nothing is compiled before the first launch. Errors: KernelError."""
+    defines = dict(defines or {})
+    rest = []
+    for option in options:
+        if option.startswith("-D"):
+            key, _, value = option[2:].partition("=")
+            defines[key] = value or "1"
+        else:
+            rest.append(option)
+    return Kernel(find(path), name, defines, tuple(rest), form, order)
+
+
+class Kernel:
+    """A kernel of a file, compiled for each device when it is first launched there."""
+
+    def __init__(self, path, name, defines, options, form, order):
+        from minidl.cuda.host import cpu
+
+        if form not in cpu.FORMS:
+            raise ValueError(f"form is one of {', '.join(cpu.FORMS)}; got {form!r}")
+        if order not in ORDERS and not (type(order) is int and order > 1):
+            raise ValueError("order is 'ascending', 'descending' or an int above 1, a seed; got "
+                             f"{order!r}")
+        self.order = ORDERS.get(order, order)
+        if self.order and form == "flat":
+            raise ValueError("the flat form knows one order; leave form out, or say form='fibre'")
+        self.path, self.name, self.defines, self.options = path, name, defines, options
+        self.form = "fibre" if self.order and form == "auto" else form
+        self._cpu = None
+
+    def __call__(self, grid, block, args, *, shared_mem=0):
+        """Launch on grid x block threads. args: arrays and numbers, in the order of the kernel's
+        parameters. shared_mem: bytes of dynamic shared memory. On a GPU: on CuPy's current stream,
+        without waiting."""
+        if "cupy" in sys.modules and backend.xp_of(args, f"kernel {self.name}") is not np:
+            return self.on_gpu(grid, block, args, shared_mem=shared_mem)
+        if self.form == "check":
+            return self.on_check(grid, block, args, shared_mem)
+        (self._cpu or self.on_cpu)(grid, block, args, shared_mem, self.order)
+
+    @property
+    def on_cpu(self):
+        """The CpuKernel, compiled if need be."""
+        if self._cpu is None:
+            # most kernels that may run as fibres must: then that library serves both
+            form = "auto" if self.form == "fibre" else self.form
+            self._cpu = self._load(form)
+            if self.form == "fibre" and self._cpu.form == "flat":
+                self._cpu = self._load("fibre")
+        return self._cpu
+
+    def _load(self, form):
+        defines = tuple(sorted(self.defines.items()))
+        library = _library(self.path, defines, self.name, form, _stamp(self.path))
+        return _choose(library.kernels, self.name, self.path)
+
+    def on_check(self, grid, block, args, shared_mem=0):
+        """Launch under watch; in three orders of threads, unless one was asked for."""
+        from minidl.cuda.checks import checker
+
+        orders = (self.order,) if self.order else checker.ORDERS
+        checker.launch(self, grid, block, args, shared_mem, orders)
+
+    @functools.cached_property
+    def on_gpu(self):
+        """The kernel on CuPy's current device."""
+        from minidl.cuda import gpu
+
+        return gpu.GpuKernel(self.path, self.name, self.defines, self.options)
+
+    @property
+    def _instance(self):
+        return self.name if self.name and "<" in self.name else None
+
+    def __repr__(self):
+        return f"<kernel {self.name or '?'} of {self.path.name}>"
+
+
+@functools.lru_cache(maxsize=256)
+def _library(path, defines, name, form, stamp):
+    from minidl.cuda.host import cpu
+
+    return cpu.load(path, dict(defines), name, form)
+
+
+def _stamp(path):
+    """Changes when any file that `path` may include does: an edited kernel is compiled again in the
+    same Python."""
+    files = path, *path.parent.glob("*.cuh"), *KERNELS.glob("*.cuh")
+    return tuple(file.stat().st_mtime_ns for file in files)
+
+
+def _choose(kernels, name, path):
+    if name is None:
+        if len(kernels) == 1:
+            return next(iter(kernels.values()))
+        raise KernelError(f"{path} has several kernels; name one: {', '.join(kernels)}")
+    if name in kernels:
+        return kernels[name]
+    # A template without arguments, a kernel that uses something unsupported, or no kernel at all:
+    # find out which.
+    from minidl.cuda.host import cpu
+    from minidl.cuda.host.includes import inline_includes
+    from minidl.cuda.host.source import Source
+
+    raise cpu.why_missing(Source(path, inline_includes(path)), name)
+
+
+def check(kernel, grid, block, args, **options):
+    """Run a kernel under watch: the Report of races, stray accesses and traffic that checker.check
+    makes."""
+    from minidl.cuda.checks import checker
+
+    return checker.check(kernel, grid, block, args, **options)
+
+
+def n_threads():
+    """How many CPU threads a large launch may use in this process."""
+    from minidl.cuda.host import cpu
+
+    return cpu.n_threads()
+
+
+def set_threads(n):
+    """CPU threads that a large launch may use in this process (default: OMP_NUM_THREADS, else all);
+    returns the old number."""
+    from minidl.cuda.host import cpu
+
+    return cpu.set_threads(n)

@@ -1,0 +1,25 @@
+"""Memory: who holds how many bytes, and the ways to hold fewer.
+
+    ledger          every byte that training holds, by kind, now and at the peak
+    predict         the same figures by formula, before anything runs
+    fragmentation   why an allocator may need more than the sum
+    recompute       keep a segment's inputs, run it again in backward
+    recompute_plan  which segments, under a budget of bytes
+    offload         saved arrays wait in the host's memory
+    host_memory     pinned memory, and copies on a stream of their own
+
+    print(minidl.memory.report(model, optimizer))
+    with minidl.memory.record(model, optimizer) as ledger: ...
+"""
+
+from minidl.memory.ledger import (
+    KINDS,
+    STATES,
+    buffer_of,
+    note,
+    record,
+    recording,
+    report,
+    states,
+    totals,
+)

@@ -1,0 +1,86 @@
+"""Fragmentation: memory that is free, and of little use, because it lies in pieces.
+
+    0 ──────────────────────────────────────────────────────────────────────► span
+    [ weights ][ act ]......[ grad ]...[ act ][ grad ].......[ grad ].........
+                      hole         hole                 hole             hole
+
+An allocator hands out addresses and cannot move what it has handed out. Backward frees activations,
+which live shortly, and makes gradients, which live long, in between: when it is done gradients lie
+all over the memory that activations had, and an array larger than the largest hole does not fit,
+however much is free. `first_fit` replays what a step made and freed (memory.Ledger.events), each
+array at the lowest address with room. `contiguous` is the remedy: what lives long is laid out once,
+in one piece, before the step (parallel/flat.py), and only what lives shortly is handed out.
+
+    with memory.record(model, optimizer) as ledger:
+        step()
+    first_fit(ledger.events)                                        Replay(live, span, in_pieces)
+    first_fit(contiguous(ledger.events, ledger.kinds))
+
+Sources: Knuth, "The Art of Computer Programming" 1, section 2.5 (first fit); Rajbhandari et al.
+2020 (arXiv 1910.02054), sections 3.2 and 6.3: training that runs out of memory with 30% of it free.
+Test: tests/memory/test_fragmentation.py   Measured in: benchmarks/bench_memory.py
+"""
+
+from bisect import insort
+from collections import namedtuple
+
+from minidl.memory import ledger as memory
+
+LONG_LIVED = (*memory.STATES, "communication")
+
+# live: the most bytes in use at once. span: the most bytes spanned, from address 0.
+# in_pieces: the most bytes, at one moment, that are free within the span but not in its largest
+# free piece.
+Replay = namedtuple("Replay", "live span in_pieces")
+
+
+def first_fit(events):
+    """What an allocator needs that gives each buffer the lowest address with room for it.
+
+    events: [(number, bytes)]; 0 bytes where buffer `number` is freed."""
+    moments = []  # (bytes in use, the holes below the highest block, where that ends)
+    for blocks in placements(events):
+        holes, end = [], 0
+        for start, stop, _ in blocks:
+            holes.append(start - end)
+            end = stop
+        moments.append((end - sum(holes), holes, end))
+    span = max((end for _, _, end in moments), default=0)
+    in_pieces = 0
+    for live, holes, end in moments:
+        in_pieces = max(in_pieces, span - live - max(*holes, span - end, 0))
+    return Replay(max((live for live, _, _ in moments), default=0), span, in_pieces)
+
+
+def placements(events):
+    """[(start, stop, number)] by address, after each event; one list, that changes."""
+    blocks = []
+    for number, n_bytes in events:
+        if n_bytes:
+            start = 0
+            for before, after, _ in blocks:
+                if before - start >= n_bytes:
+                    break
+                start = after
+            insort(blocks, (start, start + n_bytes, number))
+        else:  # a buffer of no bytes is in no block
+            blocks[:] = [block for block in blocks if block[2] != number]
+        yield blocks
+
+
+def contiguous(events, kinds, long_lived=LONG_LIVED):
+    """The events if all buffers of the long-lived kinds were one, made first and kept.
+
+    kinds: the kind of each buffer, by number (memory.Ledger.kinds). A kind that is made anew in
+    every step, such as gradients, needs the most that it held at once."""
+    held, most, sizes, others = {}, {}, {}, []
+    for number, n_bytes in events:
+        kind = kinds[number]
+        if kind not in long_lived:
+            others.append((number, n_bytes))
+            continue
+        if n_bytes:
+            sizes[number] = n_bytes
+        held[kind] = held.get(kind, 0) + (n_bytes or -sizes.pop(number, 0))
+        most[kind] = max(most.get(kind, 0), held[kind])
+    return [(-1, sum(most.values())), *others]

@@ -1,0 +1,133 @@
+"""Copies between the memories of device and host; plain ones where both are NumPy's.
+
+    compute stream   | backward of b | event | backward of a ...
+    copy stream                      | wait for the event, copy b to pinned host memory
+
+A GPU copies beside its computing only from and to pinned pages, which the system may not move; and
+on a stream of its own, which must wait until what it copies has been computed, or what it
+overwrites has been read. Who waits for the copy?
+
+    to_host, to_device   the thread that calls them, and not the device      parallel/offload.py
+    CopyStream           the compute stream, later, and no thread            activation_offload.py
+
+Source: CUDA C++ Programming Guide, "Asynchronous Concurrent Execution".
+Test: tests/memory/test_host_memory.py (late copies without a GPU)
+"""
+
+import ctypes
+import weakref
+from collections import deque
+from contextlib import contextmanager
+
+import numpy as np
+
+from minidl.backend import library_of
+
+
+def pinned(xp, n_elems, dtype):
+    """An uninitialised 1-d host array; for a GPU in pages that stay, which copies need to run
+    beside other work."""
+    if xp is np:
+        return np.empty(n_elems, dtype)
+    memory = xp.cuda.alloc_pinned_memory(max(1, n_elems) * np.dtype(dtype).itemsize)
+    return np.frombuffer(memory, dtype, max(1, n_elems))[:n_elems]
+
+
+def computed(x):
+    """What a copy must wait for: the work now on the stream, for a GPU array."""
+    return None if isinstance(x, np.ndarray) else library_of(x).cuda.get_current_stream().record()
+
+
+@contextmanager
+def after(event, x):
+    """What is done with x inside comes after `event` on its device, and has ended on return: for a
+    thread beside the one that computes x."""
+    if event is None:
+        yield
+        return
+    with x.device:
+        stream = library_of(x).cuda.get_current_stream()  # this thread's
+        stream.wait_event(event)
+        yield
+        stream.synchronize()
+
+
+def to_host(x, out, event, add=False):
+    """out = x, or out += x, from the device's memory to the host's; x: contiguous."""
+    if not isinstance(x, np.ndarray):
+        library = library_of(x)
+        host = pinned(library, x.size, x.dtype).reshape(x.shape) if add else out
+        with x.device:
+            stream = library.cuda.Stream(non_blocking=True)
+            _queue(stream, event, x, host)
+            stream.synchronize()
+        x = host
+    if add:
+        out += x
+    elif x is not out:
+        out[...] = x
+
+
+def to_device(x, out, event):
+    """out = x, from the host's memory to the device's."""
+    if isinstance(out, np.ndarray):
+        out[...] = x
+        return
+    if not out.flags.c_contiguous:
+        raise ValueError(f"a weight of shape {out.shape} and strides {out.strides} is written as "
+                         "bytes: make it contiguous before it is offloaded")
+    with out.device:
+        stream = library_of(out).cuda.Stream(non_blocking=True)
+        _queue(stream, event, x, out)
+        stream.synchronize()
+
+
+def _queue(stream, event, source, into):
+    """Put `into = source` on the stream, after the event; contiguous, one of them a NumPy array."""
+    stream.wait_event(event)
+    if isinstance(into, np.ndarray):
+        source.data.copy_to_host_async(ctypes.c_void_p(into.ctypes.data), source.nbytes, stream)
+    else:
+        into.data.copy_from_host_async(ctypes.c_void_p(source.ctypes.data), into.nbytes, stream)
+
+
+class CopyStream:
+    """Copies between a GPU and pinned memory, first in, first out, for which no thread waits."""
+
+    def __init__(self, x):
+        with x.device:
+            self.stream = library_of(x).cuda.Stream(non_blocking=True)
+        self.under_way = deque()  # a pool lends memory again once nobody holds it, done or not
+        weakref.finalize(self, _finish, self.stream, self.under_way)
+
+    def copy(self, source, into):
+        """into = source, after what is on the compute stream by now; one is in pinned memory."""
+        down = isinstance(into, np.ndarray)
+        if down:
+            source = library_of(source).ascontiguousarray(source)
+        x, host = (source, into) if down else (into, source)
+        while self.under_way and self.under_way[0].event.done:
+            self.under_way.popleft()
+        with x.device:
+            _queue(self.stream, computed(x), source, into)
+            self.under_way.append(Copy(x, host, self.stream.record()))
+        return self.under_way[-1]
+
+
+class Copy:
+    """One that may be under way; it holds both arrays."""
+
+    def __init__(self, x, host, event):
+        self.x, self.host, self.event = x, host, event
+
+    def result(self):
+        """The compute stream waits: what is put there from now on comes after the copy. So may
+        what uses the device's array, or its memory for another; the host's is held for longer."""
+        with self.x.device:
+            library_of(self.x).cuda.get_current_stream().wait_event(self.event)
+        self.x = None
+
+
+def _finish(stream, under_way):
+    stream.synchronize()
+    under_way.clear()

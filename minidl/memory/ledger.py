@@ -1,0 +1,276 @@
+"""The memory ledger: every byte that training holds, by kind, now and at the peak.
+
+    parameters      2 or 4 bytes each          gradients   as the parameters
+    master weights  4, beside fp16 ones        optimizer   Adam's m and v: 8
+    inputs          arrays from outside, such as the batch
+    activations     what forward saves for backward: by op, by module
+    temporary       results that nobody saved, gradients on their way
+    communication   buckets, a transport's scratch
+
+    print(memory.report(model, optimizer))                 the state between two steps, exact
+
+    with memory.record(model, optimizer) as ledger:        a step as it passes
+        loss = ...; loss.backward(); optimizer.step()
+    print(ledger.report())                                 at the peak; ledger.plot("out/05.png")
+
+A recording sees the arrays that Functions return, save and pass back, and follows each buffer (an
+array that owns its memory, however many views it has) until Python frees it. What it does not see
+are the temporaries inside an op's expressions, `a * b + c` has one; how much that is, against the
+process's own count, is in tests/memory/test_ledger.py and benchmarks/bench_memory.py.
+
+Source: Rajbhandari et al. 2020 (arXiv 1910.02054), section 3: where did all the memory go?
+Test: tests/memory/test_ledger.py   Prediction: memory_predict.py   Tutorial: tutorials/05_memory.py
+"""
+
+import weakref
+from collections import Counter, namedtuple
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+STATES = ("parameters", "gradients", "master weights", "optimizer")
+KINDS = (*STATES, "communication", "inputs", "activations", "temporary")
+RANK = {kind: i for i, kind in enumerate(KINDS)}
+
+# A buffer that is held: its kind, its bytes, which op and module it came from, its number.
+Held = namedtuple("Held", "kind n_bytes op module number")
+
+recording = ContextVar("minidl.memory.ledger.recording", default=None)
+
+
+def buffer_of(array):
+    """The array that owns the memory of `array`."""
+    while getattr(array, "base", None) is not None and hasattr(array.base, "nbytes"):
+        array = array.base
+    return array
+
+
+def states(model=None, optimizer=None, communication=()):
+    """{kind: [buffers]} of what is held between two steps, each buffer once: under the first kind
+    that has it. communication: objects with `communication_buffers()`, such as DataParallel."""
+    parameters = list(model.parameters()) if model is not None else []
+    low = optimizer.low if optimizer is not None else {}
+    masters = list(low)
+    if optimizer is not None:
+        known = set(parameters)
+        for p in optimizer.parameters():
+            p = low.get(p, p)
+            if p not in known:
+                parameters.append(p)
+    arrays = {  # each buffer counts for the first of these that holds it
+        "parameters": [p.data for p in parameters],
+        "master weights": [m.data for m in masters],
+        "optimizer": [value for state in (optimizer.state if optimizer else {}).values()
+                      for value in state.values()],
+        "gradients": [t.grad for t in (*parameters, *masters)],  # may be views of buckets
+        "communication": [x for holder in communication for x in holder.communication_buffers()],
+    }
+    if model is not None:
+        arrays["parameters"] += [b.data for b in model.buffers()]
+    seen, found = set(), {}
+    for kind, group in arrays.items():
+        owners = [buffer_of(array) for array in group if hasattr(array, "nbytes")]
+        found[kind] = [x for x in owners if id(x) not in seen and not seen.add(id(x))]
+    return found
+
+
+def totals(model=None, optimizer=None, communication=()):
+    """{kind: bytes} held between two steps."""
+    held = states(model, optimizer, communication)
+    return {kind: sum(x.nbytes for x in held[kind]) for kind in KINDS if kind in held}
+
+
+def report(model=None, optimizer=None, communication=()):
+    """A table of `totals`."""
+    return _table(totals(model, optimizer, communication))
+
+
+def note(array, kind):
+    """Tell the running recording, if there is one, of an array that no Function made: weights that
+    have come from other ranks, a bucket."""
+    if (ledger := recording.get()) is not None:
+        ledger.note(array, kind)
+
+
+@contextmanager
+def record(model=None, optimizer=None, communication=()):
+    """`with record(model, optimizer) as ledger:` follows the memory of what runs inside."""
+    ledger = Ledger(model, optimizer, communication)
+    removes = []
+    if model is not None:
+        for name, module in model.named_modules():
+            removes += ledger.follow(name, module)
+    token = recording.set(ledger)
+    try:
+        yield ledger
+        ledger.mark("end")
+    finally:
+        recording.reset(token)
+        ledger.close()
+        for remove in removes:
+            remove()
+
+
+class Ledger:
+    """What a recording saw.
+
+    timeline   [(label, {kind: bytes})], one entry whenever something was made or freed
+    peak       the entry of the most bytes; by_op and by_module are its activations
+    events     [(number of a buffer, its bytes; 0 where it is freed)], for fragmentation.py
+    kinds      [the last kind of each buffer], by number
+    """
+
+    def __init__(self, model, optimizer, communication):
+        self.watched = model, optimizer, communication
+        self.live = {}  # id of buffer -> Held
+        self.now = Counter(dict.fromkeys(KINDS, 0))
+        self.timeline, self.events, self.kinds = [], [], []
+        self.peak_bytes = -1
+        self.modules = [""]
+        self._references = {}
+        self.mark("start")
+
+    def mark(self, label):
+        """Look for new states (the optimizer makes its own in its first step), and put `label` on
+        the timeline."""
+        for kind, held in states(*self.watched).items():
+            for owner in held:
+                self._add(owner, kind, "")
+        self._write(label)
+
+    # -- called by the engine
+
+    def forward(self, node, inputs, outputs):
+        """A Function has run: `outputs` are new, what it saved is kept."""
+        op = type(node).__name__
+        for array in inputs:
+            if hasattr(array, "nbytes"):
+                self._add(array, "inputs", "")
+        for array in outputs:
+            self._add(array, "temporary", op)
+        for array in node._saved or ():
+            if hasattr(array, "nbytes"):
+                self._add(array, "activations", op)
+        self._write(op)
+
+    def backward(self, node, gradients):
+        """A Function's backward has returned."""
+        for array in gradients:
+            if hasattr(array, "nbytes"):
+                self._add(array, "temporary", type(node).__name__)
+        self._write(f"{type(node).__name__}.backward")
+
+    def note(self, array, kind, op=""):
+        """Somebody has made `array`."""
+        self._add(array, kind, op)
+        self._write(op or kind)
+
+    def gradient(self, leaf):
+        """leaf.grad is complete."""
+        self._add(leaf.grad, "gradients", "")
+
+    def follow(self, name, module):
+        """Know when `module` runs; returns the functions that remove the two hooks."""
+        def enter(module, inputs):
+            self.modules.append(name)
+
+        def leave(module, inputs, output):
+            self.modules.pop()
+
+        return [module.register_forward_pre_hook(enter), module.register_forward_hook(leave)]
+
+    # -- the books
+
+    def _add(self, array, kind, op):
+        owner = buffer_of(array)
+        key = id(owner)
+        if key in self.live:
+            held = self.live[key]
+            if kind != "inputs" and RANK[kind] < RANK[held.kind]:  # saved now; a gradient, arrived
+                self.live[key] = held._replace(kind=kind)
+                self.kinds[held.number] = kind
+                self.now[held.kind] -= held.n_bytes
+                self.now[kind] += held.n_bytes
+            return
+        try:
+            self._references[key] = weakref.ref(owner, lambda _: self._freed(key))
+        except TypeError:  # memory of a kind that cannot be followed: not counted
+            return
+        number = len(self.kinds)
+        self.live[key] = Held(kind, owner.nbytes, op, self.modules[-1], number)
+        self.events.append((number, owner.nbytes))
+        self.kinds.append(kind)
+        self.now[kind] += owner.nbytes
+
+    def _freed(self, key):
+        held = self.live.pop(key)
+        self.events.append((held.number, 0))
+        self.now[held.kind] -= held.n_bytes
+        del self._references[key]
+        self._write(f"{held.op} freed")
+
+    def _write(self, label):
+        total = self.now.total()
+        if total > self.peak_bytes:
+            self.peak_bytes, self.peak_at = total, len(self.timeline)
+            self._at_peak = [held for held in self.live.values() if held.kind == "activations"]
+        self.timeline.append((label, dict(self.now)))
+
+    def close(self):
+        self._references.clear()
+
+    # -- reading
+
+    @property
+    def peak(self):
+        """{kind: bytes} at the moment of the most bytes."""
+        return self.timeline[self.peak_at][1]
+
+    def most(self, kind):
+        """The most bytes of one kind, whenever that was."""
+        return max(held[kind] for _, held in self.timeline)
+
+    def by_op(self):
+        """{op: bytes} of the activations at the peak, largest first."""
+        return self._grouped("op")
+
+    def by_module(self):
+        """{module's name: bytes} of the activations at the peak, largest first."""
+        return self._grouped("module")
+
+    def _grouped(self, origin):
+        sums = Counter()
+        for held in self._at_peak:
+            sums[getattr(held, origin)] += held.n_bytes
+        return dict(sums.most_common())
+
+    def report(self):
+        """A table of the peak by kind, and of its activations by op."""
+        ops = "\n".join(f"    {op:22} {n:>16,}" for op, n in self.by_op().items())
+        return f"at the peak, {self.timeline[self.peak_at][0]}\n{_table(self.peak)}\n{ops}"
+
+    def plot(self, path):
+        """The timeline as stacked bands, MiB over events, written to a picture."""
+        import matplotlib
+        matplotlib.use("Agg")
+        from matplotlib import pyplot as plt
+
+        figure, axes = plt.subplots(figsize=(9, 4.5), layout="constrained")
+        kinds = [kind for kind in KINDS if self.most(kind)]
+        bands = [[held[kind] / 2**20 for _, held in self.timeline] for kind in kinds]
+        axes.stackplot(range(len(self.timeline)), bands, labels=kinds, step="post", alpha=0.85)
+        label = self.timeline[self.peak_at][0]
+        axes.axvline(self.peak_at, color="black", linewidth=0.8, linestyle=":")
+        axes.annotate(f"peak {self.peak_bytes / 2**20:,.1f} MiB, {label}",
+                      (self.peak_at, self.peak_bytes / 2**20), xytext=(0, 6),
+                      textcoords="offset points", ha="center")
+        axes.set(xlabel="events (arrays made and freed)", ylabel="MiB held",
+                 xlim=(0, len(self.timeline) - 1), ylim=(0, self.peak_bytes / 2**20 * 1.15))
+        axes.legend(loc="upper left", ncols=2, fontsize="small")
+        figure.savefig(path, dpi=110)
+        plt.close(figure)
+
+
+def _table(held):
+    lines = [f"{'held':26} {'bytes':>16}"]
+    lines += [f"{kind:26} {n:>16,}" for kind, n in held.items()]
+    return "\n".join([*lines, f"{'total':26} {sum(held.values()):>16,}"])

@@ -1,0 +1,98 @@
+"""How much memory will it take? From formulas and two tiny forwards, before anything large runs.
+
+    bytes a parameter     weight  gradient  master  Adam's m, v     sum
+    fp32, O1                   4         4       0            8      16
+    O2                         2         2       4            8      16
+    ZeRO 1 of N ranks          2         2     4/N          8/N      4 + 12/N
+    ZeRO 2                     2       2/N     4/N          8/N      2 + 14/N
+    ZeRO 3                   2/N       2/N     4/N          8/N      16/N
+
+What forward saves grows by the same amount for every row of the batch, so forwards of one row and
+of two give it for any number: a + b * rows, exactly.
+
+Source: Rajbhandari et al. 2020 (arXiv 1910.02054), table 1.
+Test: tests/memory/test_predict.py   Measured by: memory.py   Tutorial: tutorials/05_memory.py
+"""
+
+import numpy as np
+
+from minidl import random
+from minidl.graph import saved_bytes
+from minidl.memory import ledger as memory
+from minidl.nn.norm import BatchNorm
+from minidl.precision import amp
+from minidl.tensor import Tensor
+
+# bytes of (weight, gradient, master weight, one state of the optimizer)
+WIDTHS = {"O0": (4, 4, 0, 4), "O1": (4, 4, 0, 4), "O2": (2, 2, 4, 4), "O3": (2, 2, 0, 2)}
+N_STATES = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}  # arrays of the optimizer
+
+
+def predict(model, batch=None, loss=None, precision="O0", optimizer="adamw", zero=0, world=1,
+            dtype=np.float16):
+    """{kind: bytes} that one rank will hold, and the sum of it under "total".
+
+    model:      a Module, or a number of parameters.
+    batch:      a tuple of arrays, the first dimension of each its rows; None leaves the
+                activations out. loss(model, *batch) -> Tensor, needed with it.
+    precision:  "O0" (fp32) to "O3", as in amp.initialize. The model stays as it is.
+    zero:       0 for plain data parallelism, or ZeRO's stage 1, 2 or 3, over `world` ranks; a
+                share is rounded up to whole parameters.
+    dtype:      the 2-byte dtype of O1 to O3, float16 or minidl.bfloat16, as in amp.initialize."""
+    if precision not in WIDTHS or optimizer not in N_STATES or zero not in (0, 1, 2, 3):
+        raise ValueError(f"predict: precision is one of {', '.join(WIDTHS)}, optimizer of "
+                         f"{', '.join(N_STATES)}, zero of 0 to 3; got {precision!r}, "
+                         f"{optimizer!r}, {zero!r}")
+    held = dict.fromkeys(memory.STATES, 0)
+    for n, (weight, gradient, master, state) in _counts(model, precision):
+        share = -(-n // world)
+        held["parameters"] += (share if zero >= 3 else n) * weight
+        held["gradients"] += (share if zero >= 2 else n) * gradient
+        held["master weights"] += (share if zero >= 1 else n) * master
+        held["optimizer"] += (share if zero >= 1 else n) * state * N_STATES[optimizer]
+    if batch is not None:
+        held["activations"] = activations(model, batch, loss, precision, dtype)
+    return {**held, "total": sum(held.values())}
+
+
+def _counts(model, precision):
+    """(number of parameters, their widths): O2 leaves batch norm in fp32."""
+    if isinstance(model, int):
+        return [(model, WIDTHS[precision])]
+    wide = {p for m in model.modules() if isinstance(m, BatchNorm) for p in m.parameters()}
+    wide = wide if precision == "O2" else set()
+    narrow = sum(p.numel() for p in model.parameters() if p not in wide)
+    return [(narrow, WIDTHS[precision]), (sum(p.numel() for p in wide), WIDTHS["O0"])]
+
+
+def activations(model, batch, loss, precision="O0", dtype=np.float16):
+    """Bytes that the forward of `loss(model, *batch)` saves, from its first row and first two."""
+    rows = {len(array) for array in batch}
+    if len(rows) != 1 or min(rows) < 2:
+        raise ValueError("predict: want a batch of two rows or more, as many in each array; got "
+                         f"{[len(array) for array in batch]}")
+    one, two = (_saved(model, [array[:k] for array in batch], loss, precision, dtype)
+                for k in (1, 2))
+    return one + (rows.pop() - 1) * (two - one)
+
+
+def _saved(model, batch, loss, precision, dtype):
+    """Bytes saved by a forward, after which the model is as it was."""
+    batch = [x if isinstance(x, Tensor) else Tensor(np.asarray(x)) for x in batch]
+    kept = [(t, t.data, t.grad) for t in (*model.parameters(), *model.buffers())]
+    statistics = [(b.data, b.data.copy()) for b in model.buffers()]  # batch norm moves them
+    forward = vars(model).get("forward")
+    generator = random.default_generator()
+    place = generator.get_state()
+    try:
+        amp.prepare(model, precision, dtype)
+        return saved_bytes(loss(model, *batch))
+    finally:
+        generator.set_state(place)
+        for t, data, grad in kept:
+            t.data, t.grad = data, grad
+        for data, before in statistics:
+            data[...] = before
+        vars(model).pop("forward", None)
+        if forward is not None:
+            vars(model)["forward"] = forward

@@ -1,0 +1,220 @@
+"""Recompute (activation checkpointing): keep a segment's inputs, and run it again in backward.
+
+    forward     x ─► [ a ─► b ─► c ] ─► y       keeps x; a and b are freed at once
+    backward    x ─► [ a ─► b ─► c ] ◄─ gy      runs the segment again, then back through it
+
+n layers cut into k segments hold k inputs and, during backward, the n/k activations of one segment:
+k + n/k instead of n, least at k = sqrt(n). The price is one more forward, a third of the step where
+backward costs two forwards.
+
+A segment is one node of the graph. Its edges go to its inputs and to every parameter that it uses,
+once for each use, so gradients reach the outer walk one by one in the order in which they would
+have without recompute: the sums are the same to the bit, and the hooks fire as always. What is run
+again is run as it was: random generators go back to where they stood, autocast and the other
+settings are those of the first run, batch norm's running statistics stay. A collective inside a
+segment is issued twice, by all ranks alike.
+
+Sources: Chen et al. 2016 (arXiv 1604.06174); keeping some ops: Korthikanti et al. 2022
+(arXiv 2205.05198).
+Test: tests/memory/test_recompute.py   Tutorial: tutorials/05_memory.py
+"""
+
+from contextvars import copy_context
+
+from minidl import backend, random
+from minidl.backward import is_grad_enabled, replaying, walk
+from minidl.function import Function, op_name, runner
+from minidl.graph import leaf_uses
+from minidl.tensor import Tensor
+
+
+def recompute(fn, *inputs, keep=None, **options):
+    """fn(*inputs, **options), which keeps only its inputs for backward and runs again then.
+
+    fn:      any function of Tensors that does the same when called again, usually a Module. The
+             parameters it uses are found, not listed; other tensors that want gradients are inputs.
+    inputs:  Tensors; anything else is passed on as it is.
+    keep:    keep(op_name) -> bool: ops whose results are kept and not computed again, such as
+             `{"linear", "matmul"}.__contains__` to spare the matrix products.
+
+    Returns what fn returned: a Tensor or a tuple of Tensors."""
+    if not is_grad_enabled():
+        return fn(*inputs, **options)
+    segment = _Segment(lambda *xs: fn(*xs, **options), keep)
+    given = [Tensor(x._data, x.requires_grad) if isinstance(x, Tensor) else x for x in inputs]
+    outputs, uses = segment.run(given)
+    if not uses:
+        return outputs
+    place = {x: i for i, x in enumerate(given) if isinstance(x, Tensor)}
+    segment.edges = [place.get(leaf, leaf) for leaf, n in uses.items() for _ in range(n)]
+    edges = [inputs[edge] if isinstance(edge, int) else edge for edge in segment.edges]
+    arrays = tuple(y._data for y in outputs) if isinstance(outputs, tuple) else outputs._data
+    constants = [x for x in inputs if isinstance(x, Tensor) and not x.requires_grad]
+    return Recompute.apply(*edges, *constants, segment=segment, inputs=inputs, outputs=arrays)
+
+
+def recompute_sequential(layers, x, segments, keep=None):
+    """layers[-1](...layers[0](x)), each segment of it recomputed.
+
+    segments: how many (as equal as can be: their lengths differ by one layer at most), or a list of
+    (start, stop, recomputed) as `recompute_plan.plan` makes it."""
+    layers = list(layers)
+    if isinstance(segments, int):
+        if not 1 <= segments <= len(layers):
+            raise ValueError(f"recompute_sequential: {len(layers)} layers make 1 to {len(layers)} "
+                             f"segments; got {segments}")
+        cuts = [i * len(layers) // segments for i in range(segments + 1)]
+        segments = [(a, b, True) for a, b in zip(cuts, cuts[1:], strict=False)]
+    if [i for a, b, _ in segments for i in range(a, b)] != list(range(len(layers))):
+        raise ValueError(f"recompute_sequential: the segments {segments} must cover layers 0 to "
+                         f"{len(layers) - 1} in order, each once")
+    for start, stop, again in segments:
+        def run(x, part=layers[start:stop]):
+            for layer in part:
+                x = layer(x)
+            return x
+        x = recompute(run, x, keep=keep) if again else run(x)
+    return x
+
+
+class Recompute(Function):
+    """A segment as one node. Saves its inputs, what the policy keeps, and by reference the
+    parameters it uses, so that changing one before backward is an error."""
+
+    arithmetic = False  # of its own
+
+    def forward(self, *used, segment, inputs, outputs):
+        self.segment = segment
+        self.n_edges = len(segment.edges)
+        # what to run it with again: (True, whether it wants a gradient) for an array in `saved`
+        self.inputs = [(True, x.requires_grad) if isinstance(x, Tensor) else (False, x)
+                       for x in inputs]
+        arrays = [x._data for x in inputs if isinstance(x, Tensor)]
+        parameters = [edge._data for edge in segment.edges if isinstance(edge, Tensor)]
+        self.n_kept = len(segment.kept)
+        self.save(*segment.kept, *arrays, *parameters)
+        segment.kept = ()  # held by `saved` alone, which backward frees
+        return outputs
+
+    def backward(self, *gys):
+        arrays = iter(self.saved[self.n_kept:])
+        given = [Tensor(next(arrays), x) if is_tensor else x for is_tensor, x in self.inputs]
+        outputs = self.segment.run_again(given, self.saved[:self.n_kept])
+        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+        if [(y.shape, y.dtype) for y in outputs] != self.output_meta:
+            raise RuntimeError(
+                f"recompute: the segment returned {self.output_meta} the first time and "
+                f"{[(y.shape, y.dtype) for y in outputs]} when it ran again; it must do the same")
+        place = {x: i for i, x in enumerate(given) if isinstance(x, Tensor)}
+        gradients = {}  # input's number or parameter -> its gradients, in order of arrival
+
+        def deposit(leaf, g):
+            gradients.setdefault(place.get(leaf, leaf), []).append(g)
+
+        roots = [(y, gy) for y, gy in zip(outputs, gys, strict=True) if y.requires_grad]
+        walk([y for y, _ in roots], [gy for _, gy in roots], deposit=deposit, each=True)
+        gxs = [gradients[edge].pop(0) for edge in self.segment.edges]
+        return (*gxs, *[None] * (len(self.edges) - self.n_edges))
+
+
+class _Segment:
+    """A function, the circumstances in which it first ran, and what it is to keep.
+
+    edges   where its gradients go: the number of an input, or a parameter, once for each use
+    kept    arrays of the first run that need not be computed again"""
+
+    def __init__(self, fn, keep):
+        self.fn, self.keep = fn, keep
+        self.context = copy_context()  # autocast, use_fused, the default generator, ...
+        self.made = set()  # nodes of the first run
+        self.kept, self.recipes = [], []
+
+    def run(self, inputs):
+        """The first run: (outputs, {leaf: number of uses})."""
+        with random.watched() as self.generators:
+            outputs = self._run(self._first, inputs)
+        roots = outputs if isinstance(outputs, tuple) else (outputs,)
+        stack = [y.grad_fn for y in roots if y.grad_fn is not None]
+        seen = set(stack)
+        while stack:
+            node = stack.pop()
+            if node not in self.made:
+                raise ValueError(
+                    f"recompute: the segment uses a result of {op_name(type(node))} that was made "
+                    "outside of it; pass that tensor as an input: recompute(fn, x, that)")
+            above = {edge[0] for edge in node.edges if isinstance(edge, tuple)} - seen
+            seen |= above
+            stack += above
+        self.made = None
+        return outputs, leaf_uses(roots)
+
+    def run_again(self, inputs, kept):
+        """The outputs once more, with the graph of the segment, in the first run's circumstances;
+        afterwards the generators stand where they stood."""
+        now = {generator: generator.get_state() for generator in self.generators}
+        for generator, state in self.generators.items():
+            generator.set_state(state)
+        recipes = iter(self.recipes)
+
+        def again(node, arrays, options):
+            return self._again(node, arrays, options, recipes, kept)
+
+        def replay():
+            replaying.set(True)
+            return self._run(again, inputs)
+
+        try:
+            return self.context.copy().run(replay)
+        finally:
+            for generator, state in now.items():
+                generator.set_state(state)
+
+    def _run(self, how, inputs):
+        token = runner.set(how)
+        try:
+            return self.fn(*inputs)
+        finally:
+            runner.reset(token)
+
+    def _first(self, node, arrays, options):
+        self.made.add(node)
+        result = node.forward(*arrays, **options)
+        if self.keep is not None and self.keep(op_name(type(node))):
+            results = result if isinstance(result, tuple) else (result,)
+            made = [self._store(y, arrays) for y in results]
+            saved = [self._store(s, (*arrays, *results)) for s in node._saved]
+            state = {k: v for k, v in vars(node).items() if k != "_saved"}
+            self.recipes.append((type(node), state, made, saved, isinstance(result, tuple)))
+        return result
+
+    def _again(self, node, arrays, options, recipes, kept):
+        if self.keep is None or not self.keep(op_name(type(node))):
+            return node.forward(*arrays, **options)
+        cls, state, made, saved, several = next(recipes, (None,) * 5)
+        if cls is not type(node):
+            raise RuntimeError(
+                f"recompute: the segment ran {cls and op_name(cls)} where it now runs "
+                f"{op_name(type(node))}; it must do the same when it runs again")
+        vars(node).update(state)
+        results = tuple(_load(y, arrays, kept) for y in made)
+        node.save(*(_load(s, (*arrays, *results), kept) for s in saved))
+        return results if several else results[0]
+
+    def _store(self, value, known):
+        """How `_load` finds an array of the first run: among those known when the op runs again,
+        or in `kept`, where it is put."""
+        if not hasattr(value, "nbytes"):
+            return "value", value
+        for i, array in enumerate(known):
+            if value is array or backend.is_reshaped(value, array):
+                return "known", (i, value.shape)
+        self.kept.append(value)
+        return "kept", len(self.kept) - 1
+
+
+def _load(stored, known, kept):
+    where, what = stored
+    if where == "known":
+        i, shape = what
+        return known[i].reshape(shape)
+    return kept[what] if where == "kept" else what

@@ -1,0 +1,238 @@
+"""Buckets: send gradients while backward still computes the others.
+
+    backward   |--- layer 4 ---|--- layer 3 ---|--- layer 2 ---|--- layer 1 ---|
+    the wire                   |- bucket 0 -|  |---- bucket 1 ----|            |- bucket 2 -|
+                                                                                ^ exposed time
+
+One message per parameter pays a latency each; one message for all starts only when backward is
+over. A bucket is in between: parameters in the order in which their gradients arrive, closed as
+soon as it holds `cap` bytes. Buckets leave strictly in this order, on every rank, so that the same
+bucket meets itself on the other side.
+
+The arrival order is not known before the first backward, so that one uses the reversed order of
+definition; then rank 0's observed order is broadcast and the buckets are rebuilt, once.
+
+Sources: Li et al. 2020 (arXiv 2006.15704), section 3.2; the cap rule is PyTorch's reducer's.
+Test: tests/parallel/data/test_bucket.py   Tutorial: tutorials/07_overlap.py
+"""
+
+import numpy as np
+
+from minidl import backend
+from minidl.comm import ring, tree
+from minidl.comm.transport import device
+from minidl.comm.transport.background import Background
+from minidl.memory.host_memory import after, computed
+from minidl.parallel.data import flat
+
+
+def default_all_reduce(params):
+    """The ring; for a model on a GPU the one that takes device arrays."""
+    return ring.all_reduce if params[0]._xp is np else device.all_reduce
+
+
+def weighted_mean(t, buffer, n_samples, n_total, all_reduce):
+    """buffer = sum over ranks of n_r * buffer_r / n_total, in place; n_total = sum of n_r.
+
+    Written as a weight (exactly 1.0 where all ranks have as many samples), a sum, and a division
+    after it, so that equal batches give the bits of a plain mean."""
+    weight(buffer, n_samples, n_total, t.size)
+    total = all_reduce(t, buffer)
+    xp = backend.xp_of([buffer])
+    if total is not None and buffer.size and not xp.may_share_memory(total, buffer):
+        raise ValueError(
+            f"rank {t.rank}: wanted an all_reduce that sums in place, as minidl.comm's do; got one "
+            "that returns a new array. Wrap it: def f(t, x): x[...] = all_reduce(t, x)")
+    buffer /= t.size
+
+
+def weight(buffer, n_samples, n_total, n):
+    """buffer *= n_r * n / n_total in place: the weight of a rank's samples among n ranks', 1 on
+    average."""
+    if n_samples == 0:
+        buffer[...] = 0  # the mean over no samples is nan, and 0 * nan is nan
+    elif n_samples * n != n_total:
+        buffer *= buffer.dtype.type(n_samples * n / n_total)
+
+
+def assign(n_bytes, cap, first_cap=None):
+    """Cut a list of sizes into runs: [[0, 1], [2], ...] (indices). A run is closed as soon as it
+    holds `cap` bytes or more (the first: `first_cap`), so it may overshoot by one parameter."""
+    runs, run, size = [], [], 0
+    for i, n in enumerate(n_bytes):
+        run.append(i)
+        size += n
+        if size >= (cap if runs or first_cap is None else first_cap):
+            runs.append(run)
+            run, size = [], 0
+    return runs + [run] if run else runs
+
+
+def cut(params, cap, first_cap=None):
+    """Lists of parameters, those of a bucket each: one dtype in a bucket, `assign` in a dtype."""
+    buckets = []
+    for group in backend.by_dtype(params).values():
+        for run in assign([p.nbytes for p in group], cap, None if buckets else first_cap):
+            buckets.append([group[i] for i in run])
+    return buckets
+
+
+class Bucket:
+    """Parameters whose gradients travel together: one flat array of their library, in the
+    accumulation dtype (fp16 gradients sum in fp32), and a view of it for each parameter."""
+
+    def __init__(self, params):
+        self.params = params
+        xp, dtype = params[0]._xp, backend.accumulate_dtype(params[0].dtype)
+        self.flat = xp.zeros(sum(p.numel() for p in params), dtype)
+        self.views = dict(zip(params, flat.views(self.flat, [p.shape for p in params])))
+        self.n_missing = 0  # gradients still to come in this backward
+
+    def take(self, p):
+        """A gradient is complete. Nothing to do: `fill` copies them all, on a GPU in one launch."""
+
+    def fill(self):
+        """Copy the gradients in, before they are sent; where there is none, zeros."""
+        if any(p.grad is not self.views[p] for p in self.params):  # else added up in place
+            flat.fill(self.flat, [p._xp.zeros(p.shape, p.dtype) if p.grad is None else p.grad
+                                  for p in self.params])
+
+    def give(self, p):
+        """p.grad becomes the view, without a copy, unless the dtype differs."""
+        view = self.views[p]
+        p.grad = view if view.dtype == p.dtype else view.astype(p.dtype)
+
+    def bytes_sent(self, t, n_backwards):
+        """Bytes that this rank sends in so many backwards, around a ring."""
+        return n_backwards * ring.bytes_sent(self.flat.size, self.flat.itemsize, t.size, t.rank)
+
+
+class Done:
+    """A job that was run at once."""
+
+    def wait(self):
+        pass
+
+
+class Reducer:
+    """Turns `on_grad_ready` of each parameter into bucket all-reduces, in a fixed order.
+
+    `expect(used, n_samples)` announces a backward: which leaves it will reach, and this rank's
+    weight. When the last of them has arrived, all buckets are waited for and the averaged
+    gradients handed out; so `loss.backward()` returns with p.grad complete."""
+
+    def __init__(self, t, params, all_reduce, bucket_bytes, first_bucket_bytes, overlap=True):
+        if not params:
+            raise ValueError(f"rank {t.rank}: no parameter requires a gradient; nothing to reduce")
+        self.background = Background(t)
+        self.t = self.background.transport  # messages of its own, beside the caller's
+        self.overlap = overlap
+        self.params = params
+        self.all_reduce = all_reduce or default_all_reduce(params)
+        # the header is NumPy's, wherever the gradients are
+        self.reduce_header = self.all_reduce if params[0]._xp is np else ring.all_reduce
+        self.caps = bucket_bytes, first_bucket_bytes
+        self.jobs = []
+        self.arrived = []  # parameters in order of arrival in this backward
+        self.n_missing = 0
+        self.armed = False  # whether the coming backward is one to synchronise
+        self.rebuilt = False
+        self.build(list(reversed(params)))
+        self.remove_hooks = [p.on_grad_ready(self.on_grad_ready) for p in params]
+
+    def build(self, order):
+        """Buckets of parameters, whose gradients are expected in this order."""
+        self.buckets = [Bucket(params) for params in cut(order, *self.caps)]
+        self.bucket_of = {p: b for b in self.buckets for p in b.params}
+
+    def expect(self, used, n_samples):
+        used = [p for p in self.params if p in used]
+        if not used:
+            raise RuntimeError(
+                f"rank {self.t.rank}: this forward used none of the model's {len(self.params)} "
+                "parameters, so its backward would send nothing while the other ranks wait")
+        if self.arrived:
+            raise RuntimeError(
+                f"rank {self.t.rank}: forward again before backward had reached all parameters of "
+                f"the previous one ({self.n_missing} missing). Call backward on every output, or "
+                "run the extra forward under no_sync() or no_grad()")
+        self.armed = True
+        self.used = set(used)
+        self.n_missing = len(used)
+        self.n_samples = n_samples
+        self.header = np.array([n_samples, *(p in self.used for p in self.params)], np.int64)
+        for bucket in self.buckets:
+            bucket.n_missing = sum(p in self.used for p in bucket.params)
+
+    def on_grad_ready(self, p):
+        """The engine's call: p.grad is complete on this rank."""
+        if not self.armed:
+            return
+        if p not in self.used or not self.n_missing:
+            raise RuntimeError(
+                f"rank {self.t.rank}: a gradient of shape {p.shape} arrived that the latest "
+                "forward does not account for. One synchronised backward wants one forward: run "
+                "the others under no_sync(), and do not call backward twice on one forward")
+        if not self.arrived:
+            self.n_launched = 0
+            self.jobs.append(self.submit(self.reduce_header, self.header))
+        bucket = self.bucket_of[p]
+        bucket.take(p)
+        bucket.n_missing -= 1
+        self.arrived.append(p)
+        while self.n_launched < len(self.buckets) and not self.buckets[self.n_launched].n_missing:
+            self.launch(self.buckets[self.n_launched])
+            self.n_launched += 1
+        self.n_missing -= 1
+        if not self.n_missing:
+            self.finish()
+
+    def launch(self, bucket):
+        """Send a bucket; what this rank did not use counts as zeros."""
+        for q in bucket.params:
+            if q not in self.used:
+                bucket.take(q)
+        bucket.fill()
+        self.jobs.append(self.submit(self.reduce, bucket, computed(bucket.flat)))
+
+    def submit(self, fn, *args):
+        """fn(t, *args) in the background, in order, or here and now, without overlap; returns a job
+        to wait for."""
+        if self.overlap:
+            return self.background.submit(fn, *args)
+        fn(self.t, *args)
+        return Done()
+
+    def reduce(self, t, bucket, filled):
+        """Runs after the header's all-reduce, which was submitted first: its sums are there."""
+        with after(filled, bucket.flat):
+            weighted_mean(t, bucket.flat, self.n_samples, self.header[0], self.all_reduce)
+
+    def finish(self):
+        for job in self.jobs:
+            job.wait()
+        self.jobs.clear()
+        self.hand_out()
+        self.arrived.clear()
+
+    def hand_out(self):
+        """The means have arrived: the parameters get them."""
+        n_users = self.header[1:]  # for each parameter, by how many ranks it was used
+        for p, n in zip(self.params, n_users):
+            if n:
+                self.bucket_of[p].give(p)
+        if not self.rebuilt and (n_users == self.t.size).all():  # the same answer on all ranks
+            self.rebuild()
+
+    def rebuild(self):
+        """New buckets, in rank 0's order of arrival."""
+        index = {p: i for i, p in enumerate(self.params)}
+        order = np.array([index[p] for p in self.arrived], np.int64)
+        tree.broadcast(self.t, order, 0)
+        self.build([self.params[i] for i in order])
+        self.rebuilt = True
+
+    def close(self):
+        self.background.close()
+        for remove in self.remove_hooks:
+            remove()

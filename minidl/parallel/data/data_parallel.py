@@ -1,0 +1,160 @@
+"""Data parallelism: every rank has the whole model and a share of the batch.
+
+    rank 0   model ── batch 0 ── gradient g0 ─┐                  n_r samples on rank r:
+    rank 1   model ── batch 1 ── gradient g1 ─┼─ all-reduce ─►   g = sum(n_r g_r) / sum(n_r)
+    rank 2   model ── batch 2 ── gradient g2 ─┘                  the same bits on all ranks
+
+The loss is a mean over samples, so the gradient of the whole batch is the mean of the ranks'
+gradients, each weighted by its number of samples; a plain mean is wrong as soon as the last batch
+is uneven. Equal weights to start with and equal gradients keep the replicas equal for ever.
+
+Naive: `average_gradients` after backward. Real: `DataParallel`, which fills buckets while backward
+still runs (bucket.py). Sent per rank and step: a ring all-reduce of the gradients, 2(n-1)/n K, and
+one of the header, 8 bytes for the sample count and 8 for each parameter ("was it used?").
+
+Sources: Li et al. 2020, "PyTorch Distributed" (arXiv 2006.15704); Goyal et al. 2017, section 3.
+Test: tests/parallel/data/test_data_parallel.py, test_data_parallel_backward.py (which
+backward sends), test_data_parallel_gpu.py
+Tutorial: tutorials/06_ring.py
+"""
+
+from contextlib import contextmanager
+
+import numpy as np
+
+from minidl.backend import accumulate_dtype, by_dtype, device_of, to_device
+from minidl.backward import is_grad_enabled
+from minidl.comm import ring, tree
+from minidl.graph import leaf_uses
+from minidl.nn.module import Module
+from minidl.parallel.data import flat
+from minidl.parallel.data.bucket import Reducer, default_all_reduce, weighted_mean
+from minidl.tensor import Tensor
+
+
+def broadcast_state(t, tensors, root=0):
+    """Overwrite `tensors` (parameters or buffers) with rank root's values: one broadcast for each
+    dtype among them."""
+    for group in by_dtype(tensors).values():
+        buffer = flat.flatten([x.data for x in group])
+        sent = tree.broadcast(t, to_device(buffer, "cpu"), root)
+        flat.unflatten(to_device(sent, device_of(buffer)), [x.data for x in group])
+        for x in group:
+            x.version += 1
+
+
+def average_gradients(t, params, n_samples=1, all_reduce=None):
+    """Naive data parallelism, to be called between backward and step: replace every gradient by
+    the mean over ranks, weighted by each rank's `n_samples`.
+
+    Every parameter takes part; one without a gradient counts as zeros (and gets the mean), so all
+    ranks send the same bytes. The sum runs in fp32 for fp16 gradients."""
+    params = list(params)
+    total = ring.all_reduce(t, np.array([n_samples]))
+    all_reduce = all_reduce or default_all_reduce(params)
+    for group in by_dtype(params).values():
+        grads = [p._xp.zeros(p.shape, p.dtype) if p.grad is None else p.grad for p in group]
+        buffer = flat.flatten(grads, accumulate_dtype(group[0].dtype))
+        weighted_mean(t, buffer, n_samples, total[0], all_reduce)
+        for p, mean in zip(group, flat.views(buffer, [p.shape for p in group])):
+            p.grad = mean.astype(p.dtype, copy=False)
+
+
+class DataParallel(Module):
+    """`model`, replicated over the ranks of `t`, its gradients averaged during backward.
+
+        model = DataParallel(model, t)          # all ranks start from rank 0's parameters
+        loss = F.cross_entropy(model(x), y)     # x: this rank's share of the batch
+        loss.backward()                         # on return, p.grad is the same on all ranks
+        optimizer.step()
+
+    all_reduce:    any `f(t, array)` that sums in place, the same on all ranks; None: the ring, and
+                   for a model on a GPU comm.device's, which stages through host memory.
+    bucket_bytes:  a bucket is sent once it holds this much; the first one is smaller
+                   (`first_bucket_bytes`) so that communication starts early.
+    overlap:       send from the background thread while backward runs on; False: at its end.
+    broadcast_buffers: rank 0's buffers (batch norm's running statistics) overwrite the others'
+                   before each training forward.
+
+    A parameter that no rank used keeps its gradient as it was (None stays None); one that only
+    some ranks used is averaged with zeros from the others. Nothing is to be declared in advance.
+    Gradients are weighted by samples: the length of the first input's first dimension, or
+    `n_samples=` in the call (an MPI-wide count of tokens, say)."""
+
+    def __init__(self, model, t, all_reduce=None, bucket_bytes=25 << 20,
+                 first_bucket_bytes=1 << 20, overlap=True, broadcast_buffers=True):
+        super().__init__()
+        self.module = model
+        self.t = t
+        self.broadcast_buffers = broadcast_buffers
+        self.syncing = True
+        self.n_samples = 0  # since the last synchronised backward
+        broadcast_state(t, [*model.parameters(), *model.buffers()])
+        params = [p for p in model.parameters() if p.requires_grad]
+        self.reducer = self.make_reducer(t, params, all_reduce, bucket_bytes, first_bucket_bytes,
+                                         overlap)
+
+    make_reducer = Reducer  # ZeRO's are other ones
+
+    def forward(self, *inputs, n_samples=None, **options):
+        if self.training and self.broadcast_buffers and is_grad_enabled():
+            broadcast_state(self.t, list(self.module.buffers()))
+        outputs = self.module(*inputs, **options)
+        if is_grad_enabled():
+            if n_samples is None and not inputs:
+                raise TypeError(
+                    f"rank {self.t.rank}: gradients are weighted by the length of the first "
+                    "positional input; got none. Pass n_samples=")
+            self.n_samples += len(inputs[0]) if n_samples is None else n_samples
+            if self.syncing:
+                self.reducer.expect(leaf_uses(tensors_of(outputs)), self.n_samples)
+                self.n_samples = 0
+            else:
+                self.reducer.armed = False
+        return outputs
+
+    @contextmanager
+    def no_sync(self):
+        """Forward and backward inside add to the local gradients and send nothing; the first
+        synchronised backward afterwards averages the sum. The forward must be inside, too."""
+        self.syncing = False
+        try:
+            yield
+        finally:
+            self.syncing = True
+
+    def bytes_sent(self, n_backwards=1):
+        """Bytes that this rank sends in a step of so many synchronised backwards, around a ring:
+        gradients, the headers that announce a backward (bucket.py), and a ZeRO stage's weights.
+        Buffers, norms and skips come on top."""
+        header = ring.bytes_sent(1 + len(self.reducer.params), 8, self.t.size, self.t.rank)
+        return n_backwards * header + sum(b.bytes_sent(self.t, n_backwards)
+                                          for b in self.reducer.buckets)
+
+    def communication_buffers(self):
+        """The arrays held for sending, or views of them: buckets (fp32 gradients are views of
+        them) and scratch."""
+        buckets = [b.flat for b in self.reducer.buckets if b.flat is not None]
+        return [*buckets, self.reducer.t.scratch(0, np.uint8)]
+
+    def close(self):
+        """End the communication thread and take the hooks off the parameters."""
+        self.reducer.close()
+
+    def state_dict(self):
+        """The wrapped model's: a snapshot does not know how many ranks wrote it."""
+        return self.module.state_dict()
+
+    def load_state_dict(self, state, strict=True):
+        return self.module.load_state_dict(state, strict)
+
+
+def tensors_of(outputs):
+    """All Tensors in a result: a Tensor, or tuples, lists and dicts of them."""
+    if isinstance(outputs, Tensor):
+        return [outputs]
+    if isinstance(outputs, dict):
+        outputs = outputs.values()
+    if isinstance(outputs, (tuple, list, type({}.values()))):
+        return [x for y in outputs for x in tensors_of(y)]
+    return []

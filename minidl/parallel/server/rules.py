@@ -1,0 +1,91 @@
+"""What a parameter server does with a push, and whom it lets pull: two functions, one Rule.
+
+    rule          who may pull                         what becomes of a push
+    SYNC          who is not ahead of anybody          waits for all; their mean is one update
+    ASYNC         anybody                              an update at once
+    bounded(s)    who is at most s steps ahead (SSP)   an update at once
+    GEO           anybody                              a difference of weights, added at once
+
+    steps       worker 2   1---2---3---4 waits          bounded(2): whoever has pushed 4 times waits
+                worker 3   1-----------2------          until everybody has pushed at least twice
+
+SYNC is data parallelism: gradients weighted by samples are added in rank order, divided, then cast,
+the very bits of `average_gradients` with the naive all-reduce.
+
+Sources: Ho et al. 2013 (NIPS), the bound; Dean et al. 2012 (NIPS), asynchronous SGD; Geo is
+PaddlePaddle's name for pushing differences of weights.
+Test: tests/parallel/server/test_staleness.py   Tutorial: tutorials/09_parameter_server.py
+"""
+
+from typing import Callable, NamedTuple
+
+import numpy as np
+
+from minidl.backend import accumulate_dtype
+from minidl.parallel.data.bucket import weight
+
+
+class Rule(NamedTuple):
+    """may_pull(clocks, worker): clocks is {worker: pushes made} of those still here.
+    apply(server): after each event, make of server.inbox what is to be made of it."""
+
+    name: str
+    may_pull: Callable
+    apply: Callable
+    goes_on: bool = True  # without a worker that failed
+    differences: bool = False  # pushes hold differences of weights, not gradients
+
+    def __repr__(self):
+        return self.name
+
+
+def lead(clocks, worker):
+    """How many steps a worker is ahead of the slowest."""
+    return clocks[worker] - min(clocks.values())
+
+
+def each_push(server):
+    """Every push is an update."""
+    for values, _ in server.inbox.values():
+        server.update(values)
+    server.inbox.clear()
+
+
+def mean_of_all(server):
+    """One update with the mean over all who are still here, weighted by their samples.
+
+    As data parallelism does it (bucket.py): weigh, add in rank order, divide, cast."""
+    if not server.inbox or any(worker not in server.inbox for worker in server.clocks):
+        return
+    n, total = len(server.inbox), sum(n_samples for _, n_samples in server.inbox.values())
+    mean = None
+    for _, (values, n_samples) in sorted(server.inbox.items()):
+        values = values.astype(accumulate_dtype(values.dtype), copy=False)
+        weight(values, n_samples, total, n)
+        mean = values if mean is None else np.add(mean, values, out=mean)
+    mean /= n
+    server.inbox.clear()
+    server.update(mean.astype(server.shard.dtype, copy=False))
+
+
+def add_difference(server):
+    """Weights and difference are added: Geo, as PaddlePaddle names it."""
+    for values, _ in server.inbox.values():
+        for p, part in zip(server.shard.params, server.whole(values)):
+            p.data += part
+            p.version += 1
+        server.version += 1
+    server.inbox.clear()
+
+
+SYNC = Rule("sync", lambda clocks, worker: lead(clocks, worker) == 0, mean_of_all, goes_on=False)
+ASYNC = Rule("async", lambda clocks, worker: True, each_push)
+GEO = Rule("geo", lambda clocks, worker: True, add_difference, differences=True)
+
+
+def bounded(s):
+    """Stale synchronous parallel: whoever is more than s steps ahead of the slowest waits.
+
+    Then a push is at most (N-1)(2s+1) updates stale: while a worker computes, any other goes from s
+    behind it at the most to s+1 ahead."""
+    return Rule(f"ssp({s})", lambda clocks, worker: lead(clocks, worker) <= s, each_push)

@@ -1,0 +1,291 @@
+"""The parameter server: some ranks hold the parameters, the others compute gradients.
+
+    server 0   [w1 b1]  version 7 --8---9--        worker: pull, compute, push, pull, ...
+    server 1   [w2   ]  version 7 --8---9--
+                 pull | ^ push                     staleness of a push: how many updates the server
+    worker 2   ===7===' |                          made since this worker pulled. Here the worker
+    worker 3   ==7========' staleness 1            that comes second has staleness 1.
+
+Ranks 0, ..., S-1 serve, the other N work (param_worker.py). Whole tensors are dealt to the servers
+(param_shards.py); each server has its own version counter, its own optimizer over its tensors, and
+no idea of the other servers. What it does with a push, and whom it lets pull, is a Rule: SYNC,
+ASYNC, bounded(s) or GEO (param_rules.py).
+
+    if t.rank < 2:
+        print(Server(t, params, 2, SYNC, lambda shard: optim.SGD(shard, lr=0.1)).serve())
+    else:
+        with Worker(t, params, 2) as worker: ...
+
+On the wire: a step of a worker pulls K bytes and pushes K, so one server's link carries 2 N K a
+step, where a rank of a ring sends 2 (N-1)/N K. Headers of HEADER_BYTES travel apart: a request and
+a reply for a pull, one for a push, one to leave. Tables (embeddings) travel by row: 8 bytes for
+each table of the server and for each row, ahead of the rows themselves. The ledger's labels are
+param_server.pull, .push, .ids, .header.
+
+Who fails: a worker that leaves by an exception says so, one that is silent for `silence_s` seconds
+is dropped; either way all but SYNC go on without it. A server that fails refuses all further pulls,
+by name and reason, and its error ends the job. (When a process is killed, mpiexec ends all others.)
+Messages come one at a time, in the order of arrival (in the simulator, of modelled time), so a
+server needs no locks.
+
+Source: Li et al. 2014 (OSDI), "Scaling distributed machine learning with the parameter server".
+Test: tests/parallel/server/test_server.py, test_param_failures.py, test_param_rows.py
+Tutorial: tutorials/09_parameter_server.py
+"""
+
+import time
+from collections import Counter
+
+import numpy as np
+
+from minidl.parallel.data import flat
+from minidl.parallel.server.rules import lead
+from minidl.parallel.server.shards import (
+    GRANTED,
+    IDS,
+    LEAVE,
+    PUSH,
+    REFUSED,
+    REPLY,
+    REQUEST,
+    TICK,
+    VALUES,
+    as_bytes,
+    check,
+)
+
+
+class WorkerLost(RuntimeError):
+    """A worker failed, and the rule cannot do without it."""
+
+
+class Server:
+    """One server rank: `serve()` returns when all workers have left.
+
+    params      all of the model's, in the same order on all ranks; this server's own ones, `shard`,
+                hold the weights, and those of servers are what training starts from
+    rule        SYNC, ASYNC, bounded(s), GEO
+    optimizer   makes the optimizer of a list of tensors; None for GEO
+    tables      those of params whose first axis is pulled and pushed by row
+    silence_s   drop a worker that asks nothing for so long, unless it waits for this server; None:
+                never. All ranks must agree on all arguments but this and `optimizer`.
+    """
+
+    def __init__(self, t, params, n_servers, rule, optimizer=None, tables=(), silence_s=None):
+        self.shard = check(t, params, n_servers, tables)[t.rank]
+        self.t = t.subgroup(range(t.size))  # messages of its own, beside the caller's
+        self.rule, self.silence_s = rule, silence_s
+        if (optimizer is None) != rule.differences:
+            raise ValueError(
+                f"rank {t.rank}: the rule {rule.name} "
+                + ("adds differences" if rule.differences else "wants an optimizer")
+                + f"; got {'no' if optimizer is None else 'an'} optimizer"
+            )
+        self.optimizer = optimizer(self.shard.params) if optimizer and self.shard.params else None
+        workers = range(n_servers, t.size)
+        self.version = 0
+        self.clocks = dict.fromkeys(workers, 0)  # pushes of those that are still here
+        self.inbox = {}  # worker -> (values as long as the shard, samples): pushed, not yet applied
+        self.waiting = {}  # worker -> the rows that it wants to pull, while it may not
+        self.replies = {}  # worker -> requests of its last reply; they keep the weights sent
+        self.log = []  # (worker, version that it read, version it met, time) of each push
+        self.leads = {worker: 0 for worker in workers}  # most steps ahead when it pulled
+        self.heard = dict.fromkeys(workers, self.t.time())
+        self.state = dict.fromkeys(workers, "here")  # then "left", or why it was given up
+
+    def serve(self):
+        """Answer the workers until the last has left; returns `report()`."""
+        with self.t.named("param_server.header"):
+            ticking = self.t.spawn(self._tick) if self.silence_s else None
+        try:
+            while self.clocks:
+                self._serve_one()
+            self._wait_for_replies()
+        except Exception as error:
+            for worker in self.clocks:
+                self._refuse(worker, f"it failed: {type(error).__name__}: {error}")
+            for forgotten in (self.clocks, self.inbox, self.waiting):
+                forgotten.clear()
+            raise
+        finally:
+            while ticking and self._serve_one() != "last tick":
+                pass
+        return self.report()
+
+    def update(self, values):
+        """One step of the optimizer; values: a gradient as long as the shard."""
+        for p, part in zip(self.shard.params, self.whole(values)):
+            p.grad = part
+        if self.optimizer is not None:
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+        self.version += 1
+
+    def whole(self, values):
+        """Views of an array as long as the shard, in the tensors' shapes."""
+        return flat.views(values, [p.shape for p in self.shard.params])
+
+    def _serve_one(self):
+        """Receive a request and do what it asks."""
+        with self.t.named("param_server.header"):
+            src, header = self.t.recv_any(REQUEST)
+        kind, version, n_samples, n_ids = header.view(np.int64).tolist()
+        if kind == TICK:
+            self._drop_the_silent()
+            return "last tick" if n_samples else None
+        self.heard[src] = self.t.time()
+        if kind == LEAVE:
+            self._left(src, n_ids)
+        else:
+            rows = self._receive_rows(src, n_ids)
+            if kind == PUSH:
+                self._pushed(src, rows, version, n_samples)
+            elif src in self.clocks:
+                self._wait_for_replies([src])  # at once: who asks again has the last reply
+                self.waiting[src] = rows
+        self._go_on()
+
+    def _go_on(self):
+        """Apply what can be applied now, then answer who may pull now."""
+        self.rule.apply(self)
+        for worker in sorted(self.waiting):
+            if self.rule.may_pull(self.clocks, worker):
+                self.leads[worker] = max(self.leads[worker], lead(self.clocks, worker))
+                rows = self.waiting.pop(worker)
+                values = self.shard.pack([p.data for p in self.shard.params], rows)
+                self._reply(worker, GRANTED, self.version, values, "param_server.pull")
+        if self.clocks and len(self.waiting) == len(self.clocks):
+            raise RuntimeError(
+                f"rank {self.t.rank}: all workers wait, and the rule {self.rule.name} lets none of "
+                f"them pull; pushes made: {self.clocks}. A rule must let the slowest go on."
+            )
+
+    def _receive_rows(self, src, n_ids):
+        """An array of row numbers for each table; on the wire: how many of each, then all."""
+        with self.t.named("param_server.ids"):
+            ids = self.t.recv(np.empty(n_ids, np.int64), src, IDS) if n_ids else np.empty(0, int)
+        n_tables = len(self.shard.tables)
+        return np.split(ids[n_tables:], np.cumsum(ids[:n_tables])[:-1]) if n_tables else []
+
+    def _pushed(self, src, rows, version, n_samples):
+        values = np.empty(self.shard.n_elems(rows), self.shard.dtype)
+        with self.t.named("param_server.push"):
+            self.t.recv(values, src, VALUES)
+        if src not in self.clocks:
+            return  # dropped before
+        if src in self.inbox:
+            raise RuntimeError(
+                f"rank {self.t.rank}: worker {src} pushed twice within one step of the rule "
+                f"{self.rule.name}. Pull between two pushes."
+            )
+        if self.shard.tables:
+            values = self._spread(values, rows)
+        self.inbox[src] = values, n_samples
+        self.log.append((src, version, self.version, self.t.time()))
+        self.clocks[src] += 1
+
+    def _spread(self, values, rows):
+        """Rows at their places in whole tables, zeros elsewhere: any optimizer then does what it
+        would do with a dense gradient. A row that comes twice adds up."""
+        whole = np.zeros(sum(p.numel() for p in self.shard.params), self.shard.dtype)
+        n_dense = len(self.shard.dense)
+        parts, places = self.shard.parts(values, rows), self.whole(whole)
+        for part, place in zip(parts[:n_dense], places):
+            place[...] = part
+        for part, place, ids in zip(parts[n_dense:], places[n_dense:], rows):
+            np.add.at(place, ids, part)
+        return whole
+
+    # -- replies
+
+    def _reply(self, worker, kind, version, values, label):
+        """Does not wait: a slow receiver must not hold up the others."""
+        header = np.array([kind, version, 0, values.nbytes], np.int64)
+        with self.t.named("param_server.header"):
+            sent = [self.t.isend(header, worker, REPLY)]
+        with self.t.named(label):
+            sent.append(self.t.isend(values, worker, VALUES))
+        self.replies.setdefault(worker, []).extend(sent)
+
+    def _refuse(self, worker, why):
+        text = f"server rank {self.t.rank} answers no more: {why}"
+        self._reply(worker, REFUSED, self.version, as_bytes(text), "param_server.refused")
+
+    def _wait_for_replies(self, workers=None):
+        """Until these workers have all that was sent to them; None: all that left properly."""
+        if workers is None:
+            workers = [worker for worker, state in self.state.items() if state == "left"]
+        for worker in workers:
+            for request in self.replies.pop(worker, ()):
+                request.wait()
+
+    # -- those who leave, fail, or fall silent
+
+    def _left(self, src, n_bytes):
+        reason = None
+        if n_bytes:
+            with self.t.named("param_server.header"):
+                reason = self.t.recv(np.empty(n_bytes, np.uint8), src, IDS).tobytes().decode()
+        if src in self.clocks:
+            self._remove(src, reason or "left")
+            if reason and not self.rule.goes_on:
+                raise WorkerLost(self._lost(src))
+
+    def _remove(self, worker, state):
+        self.state[worker] = state
+        del self.clocks[worker]
+        self.waiting.pop(worker, None)
+
+    def _lost(self, worker):
+        return (
+            f"rank {self.t.rank}: worker {worker} is lost ({self.state[worker]}), and the rule "
+            f"{self.rule.name} needs every worker. ASYNC and bounded(s) go on without it."
+        )
+
+    def _drop_the_silent(self):
+        for worker in list(self.clocks):
+            silent_s = self.t.time() - self.heard[worker]
+            if worker not in self.waiting and silent_s > self.silence_s:
+                self._remove(worker, f"silent for {silent_s:.3g} s")
+                if not self.rule.goes_on:
+                    raise WorkerLost(self._lost(worker))
+                self._refuse(worker, f"worker {worker} was {self.state[worker]} and is dropped")
+        self._go_on()
+
+    def _tick(self):
+        """A task beside the server, which waits for messages: sends it one now and then."""
+        period_s = self.silence_s / 4
+        over = False
+        while not over:
+            due = self.t.time() + period_s
+            self.t.compute(period_s)
+            while not self.t.simulated and self.clocks and self.t.time() < due:
+                time.sleep(min(period_s, 0.02))  # short, as the end of the job waits for it
+            over = not self.clocks
+            self.t.send(np.array([TICK, 0, over, 0], np.int64), self.t.rank, REQUEST)
+
+    # -- what happened
+
+    def staleness(self, worker=None):
+        """{staleness: how many pushes}, of one worker or of all."""
+        return Counter(met - read for who, read, met, _ in self.log if worker in (None, who))
+
+    def report(self):
+        """A table of the workers: a slow one has few pushes, of great staleness."""
+        lines = [
+            f"server {self.t.rank}: {len(self.shard.params)} tensors, rule {self.rule.name}, "
+            f"version {self.version}",
+            f"{'worker':>6} {'pushes':>7} {'staleness: mean':>15} {'max':>4} {'most ahead':>10} "
+            f"{'s since last push':>17}  state",
+        ]
+        for worker, state in self.state.items():
+            pushes = [(met - read, when) for who, read, met, when in self.log if who == worker]
+            stale, times = zip(*pushes) if pushes else ((), ())
+            mean = f"{sum(stale) / len(stale):.2f}" if stale else "-"
+            most = max(stale, default="-")
+            since = f"{self.t.time() - times[-1]:.3g}" if times else "never"
+            lines.append(
+                f"{worker:>6} {len(stale):>7} {mean:>15} {most:>4} {self.leads[worker]:>10} "
+                f"{since:>17}  {state}"
+            )
+        return "\n".join(lines)

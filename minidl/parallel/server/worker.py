@@ -1,0 +1,157 @@
+"""A worker of the parameter server: pull weights, push gradients or differences.
+
+    with Worker(t, params, n_servers=2) as worker:       on ranks 2, 3, ...
+        for images, labels in loader:
+            worker.pull()                                 p.data = the servers' weights
+            loss = F.cross_entropy(model(images), labels)
+            loss.backward()
+            worker.push(len(images))                      p.grad to the servers
+
+Geo: k steps of a local optimizer between `pull` and `push_difference`, which sends (p.data - what
+was pulled) / N; so every worker's progress counts one part in N, and messages come every k steps.
+
+Of a table (an embedding) only the rows travel that `pull(rows={table: ids})` names, each of them
+once however often it is named, and the same ones when pushing. Other rows of p.data are left as
+they were: old. The backward pass has added up what duplicates contributed.
+
+Leaving the block tells the servers, by an exception too. Arrays are NumPy's.
+
+Test: tests/parallel/server/test_server.py, test_param_rows.py, test_param_geo.py
+Tutorial: tutorials/09_parameter_server.py
+"""
+
+import traceback
+
+import numpy as np
+
+from minidl.parallel.server.shards import (
+    IDS,
+    LEAVE,
+    PULL,
+    PUSH,
+    REFUSED,
+    REPLY,
+    REQUEST,
+    VALUES,
+    as_bytes,
+    check,
+)
+
+
+class Refused(RuntimeError):
+    """A server has failed, or has dropped this worker. rank: the server's."""
+
+    rank = None
+
+
+class Worker:
+    """The arguments are those of param_server.Server; `versions`: the version pulled from each."""
+
+    def __init__(self, t, params, n_servers=1, tables=()):
+        self.shards = check(t, params, n_servers, tables)
+        self.t = t.subgroup(range(t.size))  # messages of its own, as the servers'
+        self.n_workers = t.size - n_servers
+        self.tables = tables
+        self.rows = [[np.empty(0, np.int64) for _ in s.tables] for s in self.shards]
+        self.versions = [0] * n_servers
+        self._pulled = [None] * n_servers  # the last reply of each server
+
+    def pull(self, rows=None):
+        """Overwrite p.data by the servers' weights; waits while the rule says so.
+
+        rows: {table: numbers of the rows that will be used}, any shape, duplicates allowed."""
+        self._name_rows(rows or {})
+        for server in range(len(self.shards)):
+            self._request(PULL, server)
+        for server, (shard, ids) in enumerate(zip(self.shards, self.rows)):
+            self._pulled[server] = values = self._receive(server)
+            places = [...] * len(shard.dense) + ids
+            for p, part, place in zip(shard.params, shard.parts(values, ids), places):
+                p.data[place] = part
+                p.version += 1
+
+    def push(self, n_samples=1):
+        """Send p.grad, of the rows last pulled; no gradient counts as zeros. n_samples weighs it in
+        the mean of SYNC. Then forgets the gradients."""
+        for server, shard in enumerate(self.shards):
+            grads = [np.zeros_like(p.data) if p.grad is None else p.grad for p in shard.params]
+            self._push(server, shard.pack(grads, self.rows[server]), n_samples)
+            for p in shard.params:
+                p.grad = None
+
+    def push_difference(self):
+        """Send (p.data - what was pulled) / N."""
+        for server, shard in enumerate(self.shards):
+            if self._pulled[server] is None:
+                raise RuntimeError(f"rank {self.t.rank}: pull before the first push_difference")
+            values = shard.pack([p.data for p in shard.params], self.rows[server])
+            values -= self._pulled[server]
+            values /= self.n_workers
+            self._push(server, values, 1)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        text = "".join(traceback.format_exception_only(kind, error)).strip() if kind else ""
+        reason = as_bytes(text)
+        for server in range(len(self.shards)):
+            if isinstance(error, Refused) and error.rank == server:
+                continue
+            with self.t.named("param_server.header"):
+                header = np.array([LEAVE, 0, 0, reason.nbytes], np.int64)
+                self.t.send(header, server, REQUEST)
+                if reason.nbytes:
+                    self.t.send(reason, server, IDS)
+
+    def _name_rows(self, rows):
+        """self.rows = for each server, for each of its tables, the rows to pull, each once."""
+        for table in rows:
+            if all(table is not known for known in self.tables):
+                raise ValueError(
+                    f"rank {self.t.rank}: rows are for tables; got rows for a tensor of shape "
+                    f"{table.shape}. Name it in Worker(tables=...) on all ranks"
+                )
+        none = np.empty(0, np.int64)
+        self.rows = [[np.unique(rows.get(table, none)) for table in s.tables] for s in self.shards]
+        for shard, of_shard in zip(self.shards, self.rows):
+            for table, ids in zip(shard.tables, of_shard):
+                n_rows = table.shape[0]
+                if ids.dtype.kind not in "iu" or (len(ids) and not 0 <= ids[0] <= ids[-1] < n_rows):
+                    raise IndexError(
+                        f"rank {self.t.rank}: rows of this table are whole numbers from 0 to "
+                        f"{n_rows - 1}; got {ids.dtype} from {ids.min()} to {ids.max()}"
+                    )
+
+    def _request(self, kind, server, n_samples=0):
+        """The header, and the rows that it is about."""
+        ids = self.rows[server]
+        ids = np.concatenate([[len(i) for i in ids], *ids]).astype(np.int64) if ids else np.empty(0)
+        header = np.array([kind, self.versions[server], n_samples, len(ids)], np.int64)
+        with self.t.named("param_server.header"):
+            self.t.send(header, server, REQUEST)
+        if len(ids):
+            with self.t.named("param_server.ids"):
+                self.t.send(ids, server, IDS)
+
+    def _push(self, server, values, n_samples):
+        self._request(PUSH, server, n_samples)
+        with self.t.named("param_server.push"):
+            self.t.send(values, server, VALUES)
+
+    def _receive(self, server):
+        """The values of a reply; raises Refused."""
+        shard = self.shards[server]
+        with self.t.named("param_server.header"):
+            header = self.t.recv(np.empty(4, np.int64), server, REPLY)
+        kind, version, _, n_bytes = header.tolist()
+        if kind == REFUSED:
+            with self.t.named("param_server.refused"):
+                text = self.t.recv(np.empty(n_bytes, np.uint8), server, VALUES)
+            error = Refused(f"rank {self.t.rank}: {text.tobytes().decode()}")
+            error.rank = server
+            raise error
+        self.versions[server] = version
+        with self.t.named("param_server.pull"):
+            values = np.empty(shard.n_elems(self.rows[server]), shard.dtype)
+            return self.t.recv(values, server, VALUES)

@@ -1,0 +1,286 @@
+"""ZeRO-Offload: what only the optimizer needs lies in host memory, and so does its work.
+
+    device   weights 2X ── forward, backward ── gradients          2X and a bucket, not 16X
+                ▲                                   │
+                │ up: 2X a step, bucket by bucket   │ down: 2X a step, as backward makes them
+                │                                   ▼
+    host     weights 2X ◄── Adam ◄── gradients 2X      master 4X, m 4X, v 4X stay here
+
+        model.half()
+        optimizer = Offload(optim.AdamW(model.parameters(), lr=1e-3))     # or model.shards()
+        loss.backward()             # gradients stream down, and their device memory is freed
+        optimizer.step()            # while bucket k comes up, bucket k+1 is updated
+
+4X bytes cross the link, the fewest if the update is on the host and forward on the device. With a
+ZeRO stage each rank moves its 1/n of them. The weights are bit for bit those of the same optimizer
+on the device. `step` uses the gradients up, which are on the host: clip by `scaler.step(optimizer,
+max_norm=)`, a scaler that knows the other ranks where they have shards (zero1.py).
+
+Delayed update: after `delay_after` steps the host updates with the gradients of step i while the
+device runs forward and backward of step i+1, which sees weights one update old:
+
+    at step i      weights of update i-1 come up; the update with gradients i begins
+    the first one  brings nothing up: its update is still to be made.  At the end: `finish()`.
+
+Parameters in float32 work too, 8X bytes a step. Lanes, bytes and the trace: lanes.py; the copies:
+../host_memory.py.
+Source: Ren et al. 2021, "ZeRO-Offload" (arXiv 2101.06840).
+Test: tests/parallel/zero/test_offload.py, test_offload_snapshot.py
+Tutorial: tutorials/11_offload.py
+"""
+
+import copy
+
+import numpy as np
+
+from minidl import backend
+from minidl.fused.launch import contiguous
+from minidl.memory.host_memory import computed, pinned, to_device, to_host
+from minidl.optim import use_master_weights
+from minidl.parallel.data import flat
+from minidl.parallel.data.bucket import Reducer, cut
+from minidl.parallel.zero.lanes import Modelled, Threads
+from minidl.tensor import Tensor
+
+
+class HostBucket:
+    """Parameters whose gradients go down together, and whose weights come up together.
+
+    weights    1-d host array, of which each follower's data is a view
+    grads      1-d host arrays: the one that gradients come into, and, where updates are delayed,
+               the one that the update under way reads"""
+
+    def __init__(self, leaves, n_grads):
+        self.leaves = leaves
+        self.n_elems = sum(p.numel() for p in leaves)
+        xp, dtype = leaves[0]._xp, leaves[0].dtype
+        self.weights = pinned(xp, self.n_elems, dtype)
+        self.grads = [pinned(xp, self.n_elems, dtype) for _ in range(n_grads)]
+        shapes = [p.shape for p in leaves]
+        self.followers = {}
+        for p, view in zip(leaves, flat.views(self.weights, shapes), strict=True):
+            view[...] = backend.to_device(p.data, "cpu")
+            self.followers[p] = Tensor(view, requires_grad=True)
+        self.spans = dict(zip(leaves, flat.slots(shapes), strict=True))
+        self.jobs = []
+        # leaves, in order, and nothing to them: a set would have another order on every run
+        self.ready = {}  # whose gradients are complete and have not been sent
+        self.arrived = {}  # whose gradients are down, or on their way, since the last step
+        self.updated = {}  # whose new weights have not come up
+
+    def view(self, p):
+        begin, end = self.spans[p]
+        return self.grads[0][begin:end].reshape(p.shape)
+
+
+class Offload:
+    """`optimizer`, any elementwise one before its first step, moved to the host.
+
+    lanes          Modelled or Threads; None: threads for a GPU, else modelled
+    bucket_bytes   a bucket is sent once it has this much; the fewer, the earlier, the more starts
+    delay_after    None, or the number of steps after which updates are delayed by one"""
+
+    def __init__(self, optimizer, lanes=None, bucket_bytes=1 << 20, delay_after=None):
+        if optimizer.state or optimizer.low:
+            raise ValueError("Offload wants an optimizer before its first step, without master "
+                             "weights: it makes them, on the host")
+        self.inner, self.delay_after = optimizer, delay_after
+        leaves = optimizer.parameters()
+        xp = backend.xp_of([p.data for p in leaves], "Offload")
+        self.lanes = lanes or (Modelled() if xp is np else Threads())
+        n_grads = 1 if delay_after is None else 2
+        self.buckets = [HostBucket(params, n_grads)  # in the order in which gradients will arrive
+                        for params in cut(leaves[::-1], bucket_bytes)]
+        self.bucket_of = {p: b for b in self.buckets for p in b.leaves}
+        self.on_device = {f: p for b in self.buckets for p, f in b.followers.items()}
+        for group in optimizer.param_groups:
+            group["params"] = [self.bucket_of[p].followers[p] for p in group["params"]]
+            group["n_steps"] = 0  # among the options, to be kept with them
+        use_master_weights(optimizer)
+        self.updating = []  # jobs of a delayed update
+        self.remove_hooks = [p.on_grad_ready(self.on_grad_ready) for p in leaves if p.requires_grad]
+
+    # -- gradients come down
+
+    def on_grad_ready(self, p):
+        """p.grad is complete. Data parallelism's gradients are not, before it has averaged them:
+        they go down when they are asked for."""
+        if any(isinstance(getattr(hook, "__self__", None), Reducer) for hook in p._hooks):
+            return
+        bucket = self.bucket_of[p]
+        bucket.ready[p] = None
+        if len(bucket.ready) == len(bucket.leaves):
+            self.send(bucket)
+
+    def send(self, bucket):
+        """Start what is ready on its way; the device's memory is free when it has gone."""
+        # where to, now: when the copy runs, a step may have turned the buffers
+        going = [(contiguous(p._xp, p.grad), bucket.view(p), p in bucket.arrived)
+                 for p in bucket.ready]
+        leaves = list(bucket.ready)
+        bucket.arrived |= bucket.ready
+        bucket.ready = {}
+        for p in leaves:
+            p.grad = None
+        event = computed(going[0][0])
+
+        def down():
+            for g, view, again in going:
+                to_host(g, view, event, add=again)
+
+        bucket.jobs.append(self.copy("down", bucket, leaves, down, ()))
+
+    def copy(self, lane, bucket, leaves, fn, after):
+        return self.lanes.copy(lane, sum(p.nbytes for p in leaves), fn, after,
+                               f"bucket {self.buckets.index(bucket)}")
+
+    def collect(self):
+        """All gradients are down or on their way, and the followers have them."""
+        self.join()
+        for bucket in self.buckets:
+            bucket.ready |= {p: None for p in bucket.leaves if p.grad is not None}
+            if bucket.ready:
+                self.send(bucket)
+            for p in bucket.arrived:
+                bucket.followers[p].grad = bucket.view(p)
+
+    def join(self):
+        """Wait for a delayed update."""
+        jobs, self.updating = self.updating, []
+        self.lanes.wait(jobs)
+
+    # -- the step
+
+    def step(self, unscale=1.0):
+        """Update with the gradients that have come down; on return the device has new weights."""
+        self.collect()
+        delayed = self.delay_after is not None and \
+            self.inner.param_groups[0]["n_steps"] >= self.delay_after
+        coming = []
+        for bucket in self.buckets:
+            down, bucket.jobs = bucket.jobs, []
+            if bucket.updated:
+                coming.append(self.send_up(bucket, ()))
+                down.append(coming[-1])  # it reads the weights that the update will overwrite
+            if not bucket.arrived:
+                continue
+            update = self.lanes.update(sum(p.numel() for p in bucket.arrived),
+                                       self.update_of(bucket, unscale), down,
+                                       f"bucket {self.buckets.index(bucket)}")
+            bucket.updated, bucket.arrived = bucket.arrived, {}
+            bucket.grads.reverse()
+            if delayed:
+                self.updating.append(update)
+            else:
+                coming.append(self.send_up(bucket, [update]))
+        self.lanes.wait(coming)
+        for group in self.inner.param_groups:
+            group["n_steps"] += 1
+
+    def update_of(self, bucket, unscale):
+        """A function that takes the optimizer's step on this bucket's part of the groups, with the
+        options of this moment."""
+        here = {bucket.followers[p] for p in bucket.arrived}
+        part = copy.copy(self.inner)  # shares state and masters
+        low = self.inner.low
+        part.param_groups = [
+            {**group, "params": [p for p in group["params"] if low.get(p, p) in here]}
+            for group in self.inner.param_groups]
+
+        def update():
+            part.step(unscale)
+            for follower in here:
+                follower.grad = None
+
+        return update
+
+    def send_up(self, bucket, after):
+        """Start the new weights on their way to the device."""
+        leaves, bucket.updated = list(bucket.updated), {}
+        event = computed(leaves[0].data)  # the device may still be reading the old ones
+
+        def up():
+            for p in leaves:
+                to_device(bucket.followers[p].data, p.data, event)
+
+        for p in leaves:
+            p.version += 1
+        return self.copy("up", bucket, leaves, up, after)
+
+    def finish(self):
+        """Bring up the weights of a delayed update: at the end of training."""
+        self.join()
+        self.lanes.wait([self.send_up(bucket, ()) for bucket in self.buckets if bucket.updated])
+
+    # -- as an optimizer is used
+
+    def zero_grad(self, set_to_none=True):
+        """Forget the gradients that no step has used."""
+        self.lanes.wait([job for bucket in self.buckets for job in bucket.jobs])
+        for bucket in self.buckets:
+            bucket.ready, bucket.arrived, bucket.jobs = {}, {}, []
+            for p in bucket.leaves:
+                p.grad = None
+
+    def gradients(self):
+        """All gradients there are, on the host."""
+        self.collect()
+        self.lanes.wait([job for bucket in self.buckets for job in bucket.jobs])
+        return self.inner.gradients()
+
+    def parameters(self):
+        """What is updated, on the host, with all gradients there."""
+        self.gradients()
+        return self.inner.parameters()
+
+    def gradient(self, p):
+        return self.inner.gradient(p)
+
+    @property
+    def param_groups(self):
+        return self.inner.param_groups
+
+    @property
+    def low(self):
+        self.join()
+        return self.inner.low
+
+    @property
+    def state(self):
+        self.join()
+        return self.inner.state
+
+    def state_dict(self):
+        self.join()
+        return self.inner.state_dict()
+
+    def load_state_dict(self, state):
+        """As the optimizer's; the device gets the weights of the masters."""
+        self.join()
+        self.inner.load_state_dict(state)
+        self.refresh()
+        self.finish()
+
+    def refresh(self):
+        """The masters or the device's weights have been overwritten: a follower that differs from
+        the device's weights has had an update which has still to come up."""
+        self.inner.write_low(self.inner.low)
+        for bucket in self.buckets:
+            bucket.updated = {
+                p: None for p, follower in bucket.followers.items() if not np.array_equal(
+                    backend.to_device(p.data, "cpu"), follower.data, equal_nan=True)}
+
+    def memory(self):
+        """{"device": bytes, "host": bytes} of weights, gradients and states."""
+        device = sum(p.nbytes + (0 if p.grad is None else p.grad.nbytes) for p in self.bucket_of)
+        host = sum(b.weights.nbytes + sum(g.nbytes for g in b.grads) for b in self.buckets)
+        host += sum(p.nbytes for p in self.low)
+        host += sum(getattr(v, "nbytes", 0) for s in self.state.values() for v in s.values())
+        return {"device": device, "host": host}
+
+    def close(self):
+        """Take the hooks off the parameters, end the threads."""
+        self.finish()
+        for remove in self.remove_hooks:
+            remove()
+        self.lanes.close()

@@ -1,0 +1,196 @@
+"""Mixed precision: each op in the precision that suits it, the weights in float32.
+
+    white   fp16   matrix products, convolution, attention: where the time goes; they sum in fp32
+    black   fp32   exp, log, softmax, norms, losses, sums: where fp16 loses digits or overflows
+    grey           all others follow their inputs; where these differ, the widest wins
+    banned         an error with the remedy: cannot be right in fp16
+
+An op declares its class on itself (`Function.precision`, beside its forward). The cast is no node
+of the graph: `Function.apply` hands forward the cast arrays, and the walk casts each gradient back
+to its input's dtype, so a float32 weight gets a float32 gradient.
+
+    scaler = amp.GradScaler()
+    with amp.autocast():
+        loss = F.cross_entropy(model(x), y)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+
+With `autocast(dtype=minidl.bfloat16)` no scaler is needed: bfloat16 has float32's range (bf16.py).
+
+Sources: Micikevicius et al. 2018 (arXiv 1710.03740); the lists are PyTorch's (autocast op
+reference) and apex's. Test: tests/precision/test_amp.py   Tutorial: tutorials/04_amp.py
+"""
+
+import difflib
+import functools
+from contextlib import contextmanager
+
+import numpy as np
+
+from minidl import backend
+from minidl.function import Function, autocasting, op_name
+from minidl.nn.norm import BatchNorm
+from minidl.optim.master import use_master_weights
+from minidl.precision.bf16 import WIDE
+from minidl.precision.grad_scaler import GradScaler
+from minidl.tensor import Tensor
+
+
+@contextmanager
+def autocast(enabled=True, dtype=np.float16, white=(), black=()):
+    """Inside the block (or the function it decorates) ops run in the precision of their class.
+
+    white, black:  names of ops that change their class for this block; an op in both is an error.
+    enabled=False: back to the inputs' own precision."""
+    outer = autocasting.get()
+    policy = Autocast(dtype, white, black) if enabled else None
+    if policy is not None and outer is not None:
+        policy.casts = outer.casts
+    token = autocasting.set(policy)
+    try:
+        yield
+    finally:
+        autocasting.reset(token)
+        if policy is not None and outer is None:
+            policy.casts.clear()
+
+
+def lists():
+    """{"white": [op names], "black": ..., "grey": ..., "banned": ...} of all ops there are."""
+    found = {"white": [], "black": [], "grey": [], "banned": []}
+    for name, cls in sorted(_ops().items()):
+        found[cls.precision].append(name)
+    return found
+
+
+def initialize(model, optimizer, opt_level="O1", loss_scale=None, dtype=np.float16):
+    """(model, optimizer, scaler) for apex's level of mixed precision, changed in place.
+
+        O0   all float32                         scale 1
+        O1   float32 weights, autocast           dynamic scale
+        O2   float16 model but for batch norm,   dynamic scale
+             float32 master weights
+        O3   all float16, no master weights      scale 1: fast, and not to be trusted
+
+    The model takes inputs of any floating dtype and returns float32. loss_scale: a fixed scale
+    instead. dtype: minidl.bfloat16 in place of float16, with scale 1 at every level. Call it before
+    the optimizer's first step."""
+    if opt_level not in ("O0", "O1", "O2", "O3"):
+        raise ValueError(f"amp.initialize: opt_level is O0, O1, O2 or O3; got {opt_level!r}")
+    prepare(model, opt_level, dtype)
+    if opt_level == "O2":
+        use_master_weights(optimizer)
+    if loss_scale is not None:
+        scaler = GradScaler(loss_scale, min_scale=loss_scale, max_scale=loss_scale)
+    else:
+        scaler = GradScaler(enabled=opt_level in ("O1", "O2") and np.dtype(dtype) == np.float16)
+    return model, optimizer, scaler
+
+
+def prepare(model, opt_level, dtype=np.float16):
+    """The model's part of `initialize`: cast its state, and let its forward cast what it takes and
+    returns."""
+    forward = model.forward
+
+    def autocasted(*inputs, **options):
+        with autocast(dtype=dtype):
+            output = forward(*inputs, **options)
+        return _wide(output)
+
+    def halved(*inputs, **options):
+        inputs = [x.to(dtype) if isinstance(x, Tensor) and _narrow(x) else x for x in inputs]
+        return _wide(forward(*inputs, **options))
+
+    if opt_level == "O1":
+        model.forward = autocasted
+    elif opt_level in ("O2", "O3"):
+        _halve(model, dtype, but=BatchNorm if opt_level == "O2" else ())
+        model.forward = halved
+
+
+class Autocast:
+    """The casts of one autocast block. `casts` holds each parameter's cast until the outermost
+    block ends, so a weight that is used many times is cast once."""
+
+    def __init__(self, dtype=np.float16, white=(), black=()):
+        self.dtype = np.dtype(dtype)
+        self.changed = {**dict.fromkeys(white, "white"), **dict.fromkeys(black, "black")}
+        self.casts = {}  # parameter -> (version, dtype, array)
+        both = sorted(set(white) & set(black))
+        if both:
+            raise ValueError(f"autocast: {', '.join(both)} is in both lists, white and black")
+        self.ops = _ops()
+        for name in self.changed:
+            if name not in self.ops:
+                close = difflib.get_close_matches(name, self.ops, 1)
+                raise ValueError(f"autocast: there is no op {name!r}; "
+                                 + (f"did you mean {close[0]!r}?" if close else "see amp.lists()"))
+
+    def cast(self, cls, inputs, arrays):
+        """The arrays that `cls.forward` is to get. float64 and integers stay as they are."""
+        dtypes = {a.dtype for a in arrays if _narrow(a)}
+        target = self.target(op_name(cls), dtypes, cls)
+        if not dtypes or dtypes == {target}:
+            return arrays
+        return [self._cast(x, a, target) if _narrow(a) and a.dtype != target else a
+                for x, a in zip(inputs, arrays, strict=True)]
+
+    def target(self, name, dtypes, cls=None):
+        """The dtype in which the op of this name runs on floating inputs of these dtypes."""
+        cls = cls or self.ops[name]
+        precision = self.changed.get(name, cls.precision)
+        if precision == "banned":
+            raise RuntimeError(
+                f"{name} cannot run under autocast: in {self.dtype} it loses what it needs. Use "
+                f"{cls.remedy}; or run it in `with amp.autocast(enabled=False):` on float32 inputs")
+        if precision == "white":
+            return self.dtype
+        if precision == "black":
+            return WIDE
+        return functools.reduce(backend.promote_types, dtypes) if dtypes else WIDE
+
+    def _cast(self, x, array, target):
+        if not (isinstance(x, Tensor) and x.is_leaf and x.requires_grad):
+            with np.errstate(over="ignore"):  # inf, as on a GPU
+                return array.astype(target)
+        version, dtype, cast = self.casts.get(x, (None, None, None))
+        if version != x.version or dtype != target or cast.shape != array.shape:
+            cast = array.astype(target)
+            self.casts[x] = (x.version, target, cast)
+        return cast
+
+
+def _halve(model, dtype, but):
+    """Cast the floating state of all modules, except of those of class `but`, to `dtype`."""
+    kept = {t for module in model.modules() if isinstance(module, but)
+            for t in [*module.parameters(), *module.buffers()]}
+    for t in [*model.parameters(), *model.buffers()]:
+        if t not in kept and backend.is_floating(t.dtype):
+            t.data = t.data.astype(dtype)
+            t.grad = None
+
+
+def _wide(output):
+    """The model's output in float32: a Tensor, or a tuple of them."""
+    if isinstance(output, tuple):
+        return tuple(_wide(y) for y in output)
+    return output.float() if _narrow(output) else output
+
+
+def _narrow(x):
+    """Whether autocast may cast it: an array of float16, bfloat16 or float32."""
+    return hasattr(x, "dtype") and x.ndim >= 0 and x.dtype.itemsize <= 4 and (
+        x.dtype.kind == "f" or backend.is_bfloat16(x.dtype))
+
+
+def _ops():
+    """{name: Function class} of every op that has been imported, a user's own included. An op and
+    its fused form share a name and a class."""
+    ours, others, stack = {}, {}, [Function]
+    while stack:
+        cls = stack.pop()
+        stack += cls.__subclasses__()
+        if cls.forward is not Function.forward:
+            (ours if cls.__module__.startswith("minidl.") else others)[op_name(cls)] = cls
+    return others | ours

@@ -1,0 +1,119 @@
+"""bfloat16: the upper half of a float32. A format to hold numbers in; arithmetic is float32's.
+
+    float32    s eeeeeeee mmmmmmm mmmmmmmmmmmmmmmm     8 bits of exponent, 23 of fraction
+    bfloat16   s eeeeeeee mmmmmmm                      the same range, steps of 2^-7: 2 digits
+    float16    s eeeee mmmmmmmmmm                      3 digits, between 6e-8 and 65504
+
+    x, w (bfloat16) ─ widen ─► float32 ─ forward ─► float32 ─ round ─► y (bfloat16)
+                                 saved ─ round ─► held, 2 bytes an element, ─ widen ─► backward
+
+Widening appends 16 zeros: exact. Rounding is to nearest, ties to even, once an op; sums inside it
+stay in float32. Gradients pass through float32 too and are rounded to the dtype of their input. No
+gradient leaves the range, so bfloat16 wants no loss scaling; but half a step is 2^-9 to 2^-8 of a
+weight, and smaller updates are lost: master weights (optim/master.py).
+
+No op knows of this. `Function.apply` gives a node that got bfloat16 the class `in_float32(cls)`,
+whose forward and backward are the op's own between a widening and a rounding. Where elements only
+move (`Function.arithmetic` is False) there is nothing to round.
+
+NumPy has no bfloat16: ml_dtypes gives it one, and is imported by who asks for `minidl.bfloat16`.
+Source: Kalamkar et al. 2019 (arXiv 1905.12322).
+Test: tests/precision/test_bf16.py   Tutorial: tutorials/21_float.py
+"""
+
+import functools
+import sys
+
+import numpy as np
+
+from minidl import backend
+from minidl.backend import is_bfloat16
+
+WIDE = np.dtype(np.float32)
+
+
+def dtype():
+    """minidl.bfloat16, a NumPy dtype; an ImportError with the remedy where it is not installed."""
+    with backend.optional("bfloat16, which NumPy does not have", "bfloat16"):
+        import ml_dtypes
+    return np.dtype(ml_dtypes.bfloat16)
+
+
+def widen(x):
+    """A bfloat16 array as float32; anything else as it is."""
+    return x.astype(WIDE) if is_bfloat16(getattr(x, "dtype", None)) else x
+
+
+def involved(arrays, options):
+    """Whether an op is given bfloat16, or is to make it (`dtype=`)."""
+    if "ml_dtypes" not in sys.modules:
+        return False
+    for x in arrays:
+        if hasattr(x, "dtype") and x.dtype.kind == "V" and is_bfloat16(x.dtype):
+            return True
+    return is_bfloat16(options.get("dtype"))
+
+
+@functools.cache
+def in_float32(cls):
+    """The Function `cls` with its arithmetic in float32, under the same name."""
+    same = {name: vars(cls)[name] for name in ("__module__", "__doc__", "op") if name in vars(cls)}
+    return type(cls.__name__, (InFloat32, cls), same)
+
+
+class InFloat32:
+    """What `in_float32` puts before an op's own forward and backward."""
+
+    def forward(self, *arrays, **options):
+        dtypes = [x.dtype for x in arrays if backend.is_floating(getattr(x, "dtype", None))]
+        if self.precision == "white" and len(set(dtypes)) > 1:  # else widening would hide it
+            raise TypeError(f"inputs of {' and '.join(map(str, dtypes))}; all must have the same "
+                            "dtype, cast with .to(...)")
+        wide = [widen(x) for x in arrays]
+        result = super().forward(*wide, **options)
+        target = np.dtype(options.get("dtype") or dtypes[0])  # ops that promote have done so
+        outputs = result if type(result) is tuple else (result,)
+        rounded = [y.astype(target) if is_bfloat16(target) and y.dtype == WIDE else y
+                   for y in outputs]
+        known = [*zip(wide, arrays, strict=True), *zip(outputs, rounded, strict=True)]
+        self._saved = tuple(_held(s, known) for s in self._saved)
+        return tuple(rounded) if type(result) is tuple else rounded[0]
+
+    def backward(self, *gys):
+        held = self._saved
+        self._saved = tuple(widen(s) for s in self.saved)
+        try:
+            return super().backward(*(widen(g) for g in gys))
+        finally:
+            self._saved = held
+
+
+def _held(saved, known):
+    """What stands for a saved array until backward. known: pairs of (array inside forward, the same
+    outside), inputs first. An array of forward's own is rounded too, unless it is smaller than the
+    first input: sums and means of rows stay in float32, as an error there meets the whole row."""
+    if getattr(saved, "dtype", None) != WIDE:
+        return saved
+    for inside, outside in known:
+        if saved is inside:
+            return outside
+        if backend.same_memory(saved, inside):
+            view = saved if inside is outside else _view_as(saved, inside, outside)
+            if view is not None:
+                return view
+    n_elems = next(x.size for x, _ in known if getattr(x, "dtype", None) == WIDE)
+    return saved.astype(dtype()) if saved.size >= n_elems else saved
+
+
+def _view_as(view, inside, outside):
+    """The view of bfloat16 `outside` that `view` is of float32 `inside`; None where the two do not
+    lie in memory alike."""
+    start = (backend.address(view) - backend.address(inside)) // 2
+    if not (inside.flags.c_contiguous and outside.flags.c_contiguous):
+        same = not start and (view.shape, view.strides) == (inside.shape, inside.strides)
+        return outside if same else None
+    strides = [stride // 2 for stride in view.strides]
+    try:
+        return np.ndarray(view.shape, outside.dtype, outside, start, strides)
+    except ValueError:  # it reaches beyond `inside`, into memory that both are views of
+        return None

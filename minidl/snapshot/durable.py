@@ -1,0 +1,78 @@
+"""Files that are whole or not there: what a snapshot is written with.
+
+    write x.tmp ── fsync ── rename to x ── fsync the folder
+                   the bytes are on the     the name is on
+                   disk before the name     the disk, too
+                   is there
+
+A rename replaces what had the name in one step (POSIX), so a reader finds the old bytes or the new
+ones. Without the first fsync the name may survive a power failure and the bytes not; without the
+second, a later file's name may survive and this one's not.
+
+Source: Pillai et al. 2014, "All File Systems Are Not Created Equal" (OSDI), what may be reordered.
+Test: tests/snapshot/test_snapshot_crashes.py   Used by: snapshot.py
+"""
+
+import hashlib
+import json
+import os
+
+
+def write(path, data):
+    """Put the bytes into the file `path`; on return they and the name are on the disk."""
+    temporary = f"{path}.tmp"
+    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(file, rest):]
+    os.fsync(file)
+    os.close(file)
+    os.replace(temporary, path)
+    sync(path.parent)
+
+
+def sync(folder):
+    """The entries of a folder are on the disk."""
+    entry = os.open(folder, os.O_RDONLY)
+    os.fsync(entry)
+    os.close(entry)
+
+
+def remove(path):
+    os.unlink(path)
+
+
+def sealed(body):
+    """The JSON text of `body` with its own checksum, as bytes."""
+    text = json.dumps(body, sort_keys=True, default=_number)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return f'{{"sha256": "{digest}", "body": {text}}}\n'.encode()
+
+
+def unsealed(data):
+    """The body of `sealed` bytes; ValueError, with a reason, if they are not what was sealed."""
+    try:
+        seal = json.loads(data)
+        digest = hashlib.sha256(json.dumps(seal["body"], sort_keys=True).encode()).hexdigest()
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"no index, or the rest of one: {error}") from None
+    if digest != seal.get("sha256"):
+        raise ValueError(f"wanted sha256 {seal.get('sha256')}, got {digest}: it was altered")
+    return seal["body"]
+
+
+def damage(path, n_bytes, sha256):
+    """A sentence if the file is not the one that was written, else ""."""
+    if not path.exists():
+        return f"{path} is missing; wanted {n_bytes:,} bytes"
+    if path.stat().st_size != n_bytes:
+        return f"{path} was cut or grew: wanted {n_bytes:,} bytes, got {path.stat().st_size:,}"
+    with open(path, "rb") as file:
+        got = hashlib.file_digest(file, "sha256").hexdigest()
+    return "" if got == sha256 else f"{path} was altered: wanted sha256 {sha256}, got {got}"
+
+
+def _number(x):
+    if hasattr(x, "item"):
+        return x.item()  # NumPy's numbers
+    raise TypeError(f"a snapshot holds arrays, numbers and text; got {type(x).__name__}: {x!r}")

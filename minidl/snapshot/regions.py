@@ -1,0 +1,188 @@
+"""Which elements of which named tensor this rank's arrays hold: the common language of all stages.
+
+    DataParallel, 3 ranks    w [0 : 10]          every rank has all of it
+    Zero, rank 1 of 3        w [4 : 7]           elements 4, 5, 6 lie in its shard at some place
+    Zero, rank 1 of 2        w [5 : 10]
+
+A region is a run of a tensor's elements in row-major order. Whoever wants a region finds it in the
+regions that others wrote, by overlap; so a snapshot of one stage at one world size can be read by
+any other stage at any other size, and nobody need know how the other cut.
+
+The same for what is no parameter: the optimizer's arrays lie beside its leaves, buffers and random
+generators are named by their modules.
+
+Test: tests/snapshot/test_regions.py, tests/snapshot/test_snapshot.py
+Used by: minidl/snapshot/snapshot.py
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from minidl.comm import chunks
+from minidl.parallel.data import flat
+from minidl.parallel.data.data_parallel import DataParallel
+from minidl.parallel.zero.zero1 import Zero1
+from minidl.random import Generator, default_generator
+
+
+@dataclass(frozen=True)
+class Region:
+    """Elements [first, end) of the tensor `name`, which lie in `leaf`, whom an optimizer updates,
+    from `offset` on.
+
+    shape    of the whole tensor
+    whole    whether every rank holds the whole tensor"""
+
+    name: str
+    leaf: object
+    offset: int
+    first: int
+    end: int
+    shape: tuple
+    whole: bool
+
+    def of(self, array):
+        """The region's elements in an array of the leaf's shape, 1-d; a view if contiguous."""
+        return array.reshape(-1)[self.offset:self.offset + self.end - self.first]
+
+    def put(self, array, values):
+        """Overwrite them."""
+        if self.whole:  # which may be strided; a shard never is
+            array[...] = values.reshape(self.shape)
+        else:
+            self.of(array)[...] = values
+
+
+def whole(name, leaf):
+    return Region(name, leaf, 0, 0, leaf.numel(), tuple(leaf.shape), True)
+
+
+def unwrapped(model):
+    """The user's own module."""
+    return model.module if isinstance(model, DataParallel) else model
+
+
+def regions(model):
+    """{leaf: [Region]} of all parameters on this rank: a leaf is a parameter, or a shard, with the
+    empty regions, too, of what its bucket holds on other ranks."""
+    names = {p: name for name, p in unwrapped(model).named_parameters()}
+    found = {}
+    for bucket in model.reducer.buckets if isinstance(model, Zero1) else ():
+        found[bucket.shard] = [
+            Region(names.pop(p), bucket.shard, *part, tuple(p.shape), False)
+            for p, part in zip(bucket.params, bucket.slices(), strict=True)]
+    return found | {p: [whole(name, p)] for p, name in names.items()}
+
+
+def share(sizes, rank, n):
+    """[(first, end)] for tensors that all ranks hold: the part of each that `rank` of n writes,
+    such that all write as many elements, to one."""
+    low, high = chunks.bounds(sum(sizes), n)[rank:rank + 2]
+    return [part[1:] for part in flat.within([(size,) for size in sizes], low, high)]
+
+
+def fill(out, first, written, read):
+    """Fill the 1-d `out`, elements [first, first + len(out)) of a tensor, from what was written.
+
+    written    [(first, end, where)], the regions of that tensor in all files
+    read       read(where, begin, end): elements [begin, end) of that written region, an array
+    Returns how many elements were found: len(out), unless something is missing."""
+    found = np.zeros(len(out), bool)
+    for start, end, where in written:
+        low, high = max(start, first), min(end, first + len(out))
+        if low < high:
+            out[low - first:high - first] = read(where, low - start, high - start)
+            found[low - first:high - first] = True
+    return int(found.sum())
+
+
+# -- all that a rank has
+
+
+def held(model, optimizer):
+    """(key, array, Region) of everything that this rank has in arrays."""
+    by_leaf = regions(model)
+    for leaf, here in by_leaf.items():
+        for region in here:
+            yield f"param/{region.name}", leaf.data, region
+    for leaf, owner in leaves(optimizer):
+        arrays = {k: v for k, v in optimizer.state.get(leaf, {}).items() if getattr(v, "ndim", 0)}
+        if leaf is not owner:
+            arrays["master"] = leaf.data
+        if owner not in by_leaf:
+            raise ValueError(stranger(owner))
+        for region in by_leaf[owner]:
+            for kind, array in arrays.items():
+                yield f"{kind}/{region.name}", array, region
+    for region in buffers(model):
+        yield f"buffer/{region.name}", region.leaf.data, region
+
+
+def mine(model, optimizer, rank, size):
+    """(key, 1-d array, first, end, shape of the whole) of what this rank is to write: its shards,
+    its share of what all ranks have, and on rank 0 the buffers."""
+    everything = list(held(model, optimizer))
+    shared = [i for i, (key, _, region) in enumerate(everything)
+              if region.whole and not key.startswith("buffer/")]
+    parts = share([everything[i][2].end for i in shared], rank, size)
+    part_of = dict(zip(shared, parts, strict=True))
+    for i, (key, array, region) in enumerate(everything):
+        values, first, end = region.of(array), region.first, region.end
+        if region.whole:
+            first, end = part_of.get(i, (0, end if rank == 0 else 0))
+            values = values[first:end]
+        yield key, values, first, end, region.shape
+
+
+def leaves(optimizer):
+    """(what the optimizer updates, the model's leaf that follows it): the same one, unless there
+    are master weights, or the optimizer has its own copies on the host (offload.py)."""
+    if optimizer is None:
+        return
+    on_device = getattr(optimizer, "on_device", {})
+    for leaf in optimizer.parameters():
+        owner = optimizer.low.get(leaf, leaf)
+        yield leaf, on_device.get(owner, owner)
+
+
+def stranger(owner):
+    """What is wrong if the optimizer updates a leaf that is none of the model's."""
+    return (f"the optimizer updates a tensor of shape {tuple(owner.shape)} that is not the model's;"
+            " of a ZeRO stage it wants model.shards(), of other models model.parameters()")
+
+
+def numbers(model, optimizer):
+    """{tensor's name: {"arrays": kinds of arrays, "numbers": such as Adam's step}}."""
+    by_leaf, state = regions(model), {}
+    for leaf, owner in leaves(optimizer):
+        mixed = optimizer.state.get(leaf, {})
+        arrays = [k for k, v in mixed.items() if getattr(v, "ndim", 0)]
+        for region in by_leaf[owner]:
+            state[region.name] = {"arrays": arrays + ["master"] * (leaf is not owner),
+                                  "numbers": {k: v for k, v in mixed.items() if k not in arrays}}
+    return state
+
+
+def buffers(model):
+    """The persistent buffers, as whole Regions."""
+    return [whole(name, owner._buffers[key])
+            for name, (owner, table, key) in unwrapped(model)._state_slots().items()
+            if table == "_buffers"]
+
+
+def generators(model):
+    """{name: Generator}: the rank's own, "", and those that modules have as attributes."""
+    return {"": default_generator()} | {
+        f"{name}.{key}": value for name, module in unwrapped(model).named_modules()
+        for key, value in vars(module).items() if isinstance(value, Generator)}
+
+
+def bucket_order(model):
+    """The parameters in the order of data parallelism's buckets, which decides how sums round;
+    None for other models."""
+    if not isinstance(model, DataParallel) or isinstance(model, Zero1):
+        return None
+    names = {p: name for name, p in unwrapped(model).named_parameters()}
+    return {"rebuilt": model.reducer.rebuilt,
+            "names": [names[p] for bucket in model.reducer.buckets for p in bucket.params]}

@@ -1,0 +1,288 @@
+"""Snapshots: a run that dies goes on from its last one, to the same bits, on any number of ranks.
+
+    runs/step-00000012.0-of-2.9f86d081.safetensors    what rank 0 held: regions of named tensors
+    runs/step-00000012.1-of-2.60303ae2.safetensors    what rank 1 held
+    runs/step-00000012.json                           the index: which file holds what, checksums,
+                                                      options, generators, and what else was given
+    snapshot.save("runs", step, model=model, optimizer=optimizer, scaler=scaler, ...)
+    step = snapshot.load("runs", model=model, optimizer=optimizer, scaler=scaler, ...)
+
+A crash at any moment leaves the previous snapshot whole, because each thing is on the disk before
+the next one names it (durable.py): first every rank's file; when all are, rank 0's index, whose
+rename is the commit; then, and not before, rank 0 removes older snapshots and what crashes left.
+
+The model may be a plain one, DataParallel or a ZeRO stage, and another one when it is loaded, on
+another number of ranks: every region is found in the files by overlap (parallel/regions.py).
+Numbers and buffers are rank 0's; random generators are each rank's own. Save after the optimizer's
+step: gradients are not kept. All ranks see one folder, and call together.
+
+safetensors and JSON are plain data: loading runs no code, as unpickling would.
+Test: tests/snapshot/test_snapshot.py, test_snapshot_crashes.py
+"""
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+
+from minidl import backend
+from minidl.comm import objects, tree
+from minidl.parallel import DataParallel, Zero1
+from minidl.snapshot import durable
+from minidl.snapshot.folder import (  # noqa: F401  steps and latest are for users, too
+    file_name,
+    index_path,
+    latest,
+    prune,
+    read_index,
+    steps,
+)
+from minidl.snapshot.regions import (
+    bucket_order,
+    buffers,
+    fill,
+    generators,
+    leaves,
+    mine,
+    numbers,
+    regions,
+    stranger,
+    unwrapped,
+)
+
+
+class SnapshotError(RuntimeError):
+    """A snapshot is not there, damaged, or of another model."""
+
+
+def save(folder, step, t=None, *, model, optimizer=None, keep=2, **others):
+    """Write the state between two steps as that of step `step`; on return it is on the disk.
+
+    t       the transport of all ranks that call; None: the model's, or one rank alone
+    keep    how many snapshots stay in the folder, this one included
+    others  scaler=, scheduler=, sampler=, ...: what else has state_dict(), of numbers and text, and
+            load_state_dict()"""
+    t, rank, size = _ranks(t, model)
+    if keep < 1:
+        raise ValueError(f"rank {rank}: wanted keep of at least 1, the new one; got {keep}")
+    others = _with_state(rank, others)
+    folder = Path(folder)
+    problem = ""
+    if isinstance(model, DataParallel) and model.n_samples:
+        problem = (f"gradients of {model.n_samples} samples wait since no_sync() for the backward "
+                   "that sends them, and gradients are not kept: save after optimizer.step()")
+    elif rank == 0:
+        folder.mkdir(parents=True, exist_ok=True)
+        if (last := latest(folder)) is not None and last > step:
+            problem = (f"wanted to save step {step} into {folder}, which holds the later step "
+                       f"{last}, from another run? Remove its .json, or save elsewhere")
+    _agree(t, problem)
+    tensors, holds, about = {}, [], {}
+    for key, array, first, end, shape in mine(model, optimizer, rank, size):
+        about[key] = {"shape": shape, "dtype": array.dtype.name}
+        if first < end:
+            tensors[f"{key}/{first}"] = np.ascontiguousarray(backend.to_device(array, "cpu"))
+            holds.append([key, first, end])
+    data = _safetensors().numpy.save(tensors)
+    digest = hashlib.sha256(data).hexdigest()
+    name = file_name(step, rank, size, digest)
+    durable.write(folder / name, data)
+    file = {"name": name, "bytes": len(data), "sha256": digest, "holds": holds}
+    states = {key: g.get_state() for key, g in generators(model).items()}
+    parts = _all_gather(t, {  # which is also: every rank's file is on the disk
+        "file": file, "tensors": about, "generators": states, "state": numbers(model, optimizer)})
+    if rank == 0:
+        body = {"step": step, "tensors": {}, "state": {}, "order": bucket_order(model),
+                "files": [part["file"] for part in parts],
+                "generators": [part["generators"] for part in parts],
+                "groups": None if optimizer is None else [
+                    {k: v for k, v in group.items() if k != "params"}
+                    for group in optimizer.param_groups],
+                "others": {key: it.state_dict() for key, it in others.items()}}
+        for part in parts:
+            body["tensors"] |= part["tensors"]
+            body["state"] |= part["state"]
+        durable.write(index_path(folder, step), durable.sealed(body))
+        prune(folder, keep)
+    if t is not None:
+        tree.barrier(t)
+
+
+def load(folder, t=None, *, model, optimizer=None, step=None, **others):
+    """Put a snapshot's state into the given objects, in place; returns its step.
+
+    step    which one; None: the latest. What is not given is not loaded. SnapshotError, on all
+            ranks and before anything has changed, if a file or the model does not fit."""
+    t, rank, size = _ranks(t, model)
+    others = _with_state(rank, others)
+    folder = Path(folder)
+    index = _index(folder, t, step)
+    problem = _misfit(index, model, optimizer, others)
+    for file in index["files"][rank::size]:  # each is read through once, by somebody
+        problem = problem or durable.damage(folder / file["name"], file["bytes"], file["sha256"])
+    _agree(t, problem)
+
+    by_leaf = regions(model)
+    targets = [(f"param/{r.name}", leaf.data, r) for leaf, rs in by_leaf.items() for r in rs]
+    targets += [(f"buffer/{r.name}", r.leaf.data, r) for r in buffers(model)]
+    for leaf, owner in leaves(optimizer):
+        name = by_leaf[owner][0].name
+        saved = index["state"][name]
+        arrays = {kind: leaf._xp.zeros(leaf.shape, index["tensors"][f"{kind}/{name}"]["dtype"])
+                  for kind in saved["arrays"] if kind != "master"}
+        optimizer.state.pop(leaf, None)
+        if arrays or saved["numbers"]:
+            optimizer.state[leaf] = {**saved["numbers"], **arrays}
+        if leaf is not owner:  # a copy on the host may begin as the weight itself
+            arrays["master" if "master" in saved["arrays"] else "param"] = leaf.data
+        targets += [(f"{kind}/{r.name}", array, r)
+                    for r in by_leaf[owner] for kind, array in arrays.items()]
+    _read(folder, index, targets)
+    for leaf in [*by_leaf, *(leaf for leaf, _ in leaves(optimizer))]:
+        leaf.version += 1
+    if isinstance(model, Zero1):
+        model.gather()
+    if optimizer is not None:
+        for group, options in zip(optimizer.param_groups, index["groups"], strict=True):
+            group.update({k: tuple(v) if isinstance(v, list) else v for k, v in options.items()})
+        if hasattr(optimizer, "refresh"):  # what follows the masters: parallel/offload.py
+            optimizer.refresh()
+    for key, it in others.items():
+        it.load_state_dict(index["others"][key])
+    _set_generators(model, index["generators"], rank)
+    if index["order"] and bucket_order(model):
+        named = dict(unwrapped(model).named_parameters())
+        model.reducer.build([named[name] for name in index["order"]["names"]])
+        model.reducer.rebuilt = index["order"]["rebuilt"]
+    return index["step"]
+
+
+# -- does it fit, and where is it
+
+
+def _misfit(index, model, optimizer, others):
+    """A sentence about the first thing in which the objects differ from the snapshot, or ""."""
+    lacking = [key for key in others if key not in index["others"]]
+    if optimizer is not None and index["groups"] is None:
+        lacking.append("optimizer")
+    if lacking:
+        return f"the snapshot holds no {', '.join(lacking)}"
+    by_leaf = regions(model)
+    here = {f"param/{r.name}": (r.shape, leaf.dtype.name) for leaf, rs in by_leaf.items()
+            for r in rs}
+    here |= {f"buffer/{r.name}": (r.shape, r.leaf.dtype.name) for r in buffers(model)}
+    here |= {f"generator {key}": () for key in generators(model)}
+    there = {key: (tuple(about["shape"]), about["dtype"]) for key, about in
+             index["tensors"].items() if key.startswith(("param/", "buffer/"))}
+    there |= {f"generator {key}": () for key in index["generators"][0]}
+    for key in [*here, *there]:
+        if here.get(key) != there.get(key):
+            return (f"{key}: wanted {there.get(key, 'nothing')} as in the snapshot, the model has "
+                    f"{here.get(key, 'none')}")
+    if optimizer is None:
+        return ""
+    if len(index["groups"]) != len(optimizer.param_groups):
+        return (f"wanted {len(index['groups'])} parameter groups as in the snapshot, the optimizer "
+                f"has {len(optimizer.param_groups)}")
+    for leaf, owner in leaves(optimizer):
+        if owner not in by_leaf:
+            return stranger(owner)
+        names = [r.name for r in by_leaf[owner]]
+        states = [index["state"].get(name) for name in names]
+        for name, state in zip(names, states, strict=True):
+            if state is None:
+                return f"{name} is updated here, and by no optimizer in the snapshot"
+            if state != states[0]:
+                return (f"{names[0]} and {name} share a shard here, but their states differ in the "
+                        f"snapshot: {states[0]}, {state}; one was not stepped. Load it into "
+                        "DataParallel, or give every parameter a gradient before it is saved")
+        if "master" in states[0]["arrays"] and leaf is owner:
+            half = owner.dtype.itemsize == 2  # float16 or bfloat16
+            return f"{names[0]} has a master copy in the snapshot and not here; first " + (
+                "call optim.use_master_weights(optimizer)" if half else
+                "wrap the optimizer in parallel.Offload, as it was")
+        if "master" not in states[0]["arrays"] and leaf.dtype != owner.dtype:
+            return f"{names[0]} has a master copy here and not in the snapshot"
+    return ""
+
+
+def _read(folder, index, targets):
+    """Fill the arrays of `targets`, each with its region of what the files hold."""
+    written, files = {}, {}
+    for file in index["files"]:
+        for key, first, end in file["holds"]:
+            written.setdefault(key, []).append((first, end, (file["name"], f"{key}/{first}")))
+
+    def read(where, begin, end):
+        name, key = where
+        if name not in files:
+            files[name] = _safetensors().safe_open(folder / name, framework="numpy")
+        return files[name].get_slice(key)[begin:end]
+
+    for key, array, region in targets:
+        values = np.empty(region.end - region.first, array.dtype)
+        if fill(values, region.first, written.get(key, ()), read) != len(values):
+            raise SnapshotError(f"{folder}: the files do not hold all of elements {region.first} "
+                                f"to {region.end} of {key}")
+        region.put(array, backend.to_device(values, backend.device_of(array)))
+
+
+def _set_generators(model, saved, rank):
+    """Each rank's own state again; ranks that are new get streams that nobody had, or the common
+    one where all had the same."""
+    for key, generator in generators(model).items():
+        states = [tuple(mine[key]) for mine in saved]
+        if rank < len(saved):
+            generator.set_state(states[rank])
+        elif len({state[:2] for state in states}) == 1 and len(saved) > 1:
+            generator.set_state(states[0])
+        else:
+            seed, _, counter = states[0]
+            stream = max(stream for _, stream, _ in states) + 1 + rank - len(saved)
+            generator.set_state((seed, stream, counter))
+
+
+def _safetensors():
+    """The library, imported by those who need it."""
+    with backend.optional("snapshots are safetensors files", "snapshot"):
+        import safetensors.numpy
+    return safetensors
+
+
+def _with_state(rank, others):
+    """Those that were given."""
+    given = {key: it for key, it in others.items() if it is not None}
+    for key, it in given.items():
+        if not hasattr(it, "load_state_dict"):
+            raise TypeError(f"rank {rank}: wanted for {key}= an object with state_dict() and "
+                            f"load_state_dict(); got {type(it).__name__}")
+    return given
+
+
+def _ranks(t, model):
+    t = getattr(model, "t", None) if t is None else t
+    return (t, 0, 1) if t is None else (t, t.rank, t.size)
+
+
+def _all_gather(t, value):
+    """Every rank's value, in a list."""
+    return [value] if t is None else objects.all_gather(t, value)
+
+
+def _agree(t, problem):
+    """All ranks raise the first rank's problem, if any has one."""
+    for rank, text in enumerate(_all_gather(t, problem)):
+        if text:
+            raise SnapshotError(f"rank {rank}: {text}")
+
+
+def _index(folder, t, step):
+    """The index on all ranks, as rank 0 reads it."""
+    index, problem = None, ""
+    if t is None or t.rank == 0:
+        try:
+            index = read_index(folder, step)
+        except ValueError as error:
+            problem = str(error)
+    _agree(t, problem)
+    return index if t is None else objects.broadcast(t, index)

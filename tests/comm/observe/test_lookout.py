@@ -1,0 +1,82 @@
+"""When a rank that waits long speaks: after two looks that agree, or at its deadline. No MPI."""
+
+from dataclasses import replace
+
+import pytest
+
+from minidl.comm.observe import lookout
+from minidl.comm.observe.lookout import Book, Lookout
+from tests.comm.observe.test_waits import receiving, states
+
+
+class Looking(Lookout):
+    """Rank 0's lookout without threads and sockets: what the ranks answer is given."""
+
+    def __init__(self, *answers, deadline_s=60.0):
+        self.rank, self.book, self._deadline_s, self._since = 0, Book(), deadline_s, {}
+        self.answers, self.said = list(answers), []
+
+    def _ask_all(self):
+        return self.answers.pop(0)
+
+    def _report_stuck(self, states, lost):
+        self.said.append(f"stuck {lost}")
+
+    def _report_late(self, states, waited):
+        self.said.append("late")
+
+
+@pytest.fixture(autouse=True)
+def no_sleep(monkeypatch):
+    monkeypatch.setattr(lookout.time, "sleep", lambda seconds: None)
+
+
+def circle(serial=1):
+    """Ranks 0 and 1 wait for each other, rank 0 in its wait of this number."""
+    return states(replace(receiving(1, 0), serial=serial), receiving(0, 1))
+
+
+COMPUTES = states(receiving(1, 0), "computes")
+
+
+@pytest.mark.parametrize(
+    "first, second, said",
+    [
+        (circle(), circle(), ["stuck [0, 1]"]),
+        (circle(1), circle(2), []),  # rank 0 has got a message and waits for the next
+        (circle(), COMPUTES, []),
+        (COMPUTES, None, []),
+        (states(receiving(2, 0), receiving(2, 1), receiving(1, 2)), None, ["stuck [0, 1, 2]"]),
+    ],
+    ids=["twice the same", "another wait", "rank 1 goes on", "rank 1 computes", "behind a circle"],
+)
+def test_a_deadlock_is_certain_after_two_looks_without_a_move(first, second, said):
+    looking = Looking(first, second or first)
+    looking._look(waited=1.0)
+    assert looking.said == said
+
+
+@pytest.mark.parametrize("waited, said", [(59.0, []), (60.0, ["late"])])
+def test_who_computes_is_late_at_the_deadline(waited, said):
+    looking = Looking(COMPUTES)
+    looking._look(waited)
+    assert looking.said == said
+
+
+def test_a_wait_is_as_long_as_it_was_seen_without_a_new_one(monkeypatch):
+    looking, clock = Looking(), [0.0]
+    monkeypatch.setattr(lookout.time, "monotonic", lambda: clock[0])
+
+    def seconds(at):
+        clock[0] = at
+        return looking._longest()
+
+    first, second = (1, (), ("a",), False), (2, (), ("b",), False)
+    looking.book.waits = {7: first}
+    assert [seconds(10.0), seconds(12.0)] == [0.0, 2.0]
+    looking.book.waits = {7: second}  # of the same thread
+    assert [seconds(13.0), seconds(13.5)] == [0.0, 0.5]
+    looking.book.waits = {7: second, 8: first}  # the longest of all threads
+    assert seconds(16.0) == 3.0
+    looking.book.waits = {}
+    assert seconds(17.0) == 0.0

@@ -1,0 +1,234 @@
+"""Device arrays: summed like host arrays, copies beside the transfers, and no wait forgotten.
+
+Without a GPU with fake_cupy.py, whose copies happen as late as they may.
+"""
+
+import ctypes
+import types
+
+import numpy as np
+import pytest
+
+from minidl.comm import naive, ring, simulate, tree
+from minidl.comm.observe.ledger import Ledger
+from minidl.comm.observe.watch import Watch
+from minidl.comm.transport import device
+from minidl.comm.transport.scheduler import RankFailed
+from tests.comm.cases import data, length_of
+from tests.comm.transport import fake_cupy
+from tests.conftest import ranks
+from tests.mpi.launch import mpiexec
+
+LENGTHS = [0, 1, "n-1", "n", "n+1", 1009]
+
+
+def total(t, length, dtype="f4"):
+    """What the ring gives for host arrays of the same ranks: the same additions, the same bits."""
+    return ring.all_reduce(t, data(t.rank, length, dtype))
+
+
+def under_computation(cupy, values):
+    """A device array whose values the current stream still has to compute."""
+    x = cupy.on_device(np.zeros_like(values))
+
+    def kernel():
+        x.host[...] = values
+
+    cupy.current.add(kernel)
+    return x
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@ranks(1, 2, 3, 4, 5, 8)
+def test_staged_in_one_segment_gives_the_ring_s_bits(t, length):
+    length = length_of(length, t.size)
+    cupy = fake_cupy.make()
+    x = under_computation(cupy, data(t.rank, length))
+    assert device.staged_all_reduce(t, x) is x
+    assert (x.host == total(t, length)).all()
+
+
+@pytest.mark.parametrize("segment_bytes", [1, 4, 40, 43, 4036, 4037])
+@ranks(1, 2, 3)
+def test_staged_in_segments_reduces_each_of_them(t, segment_bytes):
+    cupy, n = fake_cupy.make(), 1009  # a prime: the last segment is shorter
+    x = under_computation(cupy, data(t.rank, n))
+    ledger = Ledger(t)
+    device.staged_all_reduce(ledger, x, segment_bytes=segment_bytes)
+    per_segment = max(1, segment_bytes // 4)
+    pieces = np.split(data(t.rank, n), range(per_segment, n, per_segment))
+    assert (x.host == np.concatenate([ring.all_reduce(t, piece) for piece in pieces])).all()
+    assert len(pieces) == device.segment_count(4 * n, 4, segment_bytes)
+    count = ledger.count(label="device.staged_all_reduce")
+    assert count.messages_sent == len(pieces) * 2 * (t.size - 1)
+    formula = sum(ring.bytes_sent(len(p), 4, t.size, t.rank) for p in pieces)
+    assert count.bytes_sent == formula == ledger.bytes_sent
+
+
+@pytest.mark.parametrize("op, dtype", [(np.maximum, "f8"), (np.multiply, "i8"), (np.minimum, "f2")])
+@ranks(3)
+def test_any_operation_dtype_and_algorithm(t, op, dtype):
+    values = data(t.rank, 60, dtype).reshape(3, 4, 5)
+    x = fake_cupy.make().on_device(values.copy())
+    device.staged_all_reduce(t, x, op, all_reduce=tree.all_reduce, segment_bytes=64)
+    assert x.shape == (3, 4, 5) and (x.host == naive.all_reduce(t, values, op)).all()
+
+
+def test_a_segment_is_summed_while_its_neighbours_are_copied():
+    def body(t):
+        cupy = fake_cupy.make()
+        x = cupy.on_device(data(t.rank, 40))
+
+        def all_reduce(t, host, op):
+            cupy.trace.append("all-reduce")
+            ring.all_reduce(t, host, op)
+
+        device.staged_all_reduce(t, x, all_reduce=all_reduce, segment_bytes=40)
+        return cupy.trace
+
+    for trace in simulate(2, body):
+        # In the order of the stream: D0 D1 U0 D2 U1 D3 U2 U3; numbers are bytes into x.
+        assert [line for line in trace if line.startswith("queue")] == [
+            *("queue down 0", "queue down 40", "queue up 0", "queue down 80"),
+            *("queue up 40", "queue down 120", "queue up 80", "queue up 120"),
+        ]
+        for i in range(4):
+            place = [k for k, line in enumerate(trace) if line == "all-reduce"][i]
+            before = trace[:place]
+            assert f"run down {40 * i}" in before, "it is here"
+            if i < 3:
+                assert f"queue down {40 * (i + 1)}" in before, "the next is on its way meanwhile"
+                assert f"run down {40 * (i + 1)}" not in before, "and was not waited for"
+            if i > 0:
+                assert f"queue up {40 * (i - 1)}" in before, "the last goes back meanwhile"
+                assert f"run up {40 * (i - 1)}" not in before, "and was not waited for"
+        assert trace[-1] == "run up 120", "complete when all_reduce returns"
+
+
+@pytest.mark.parametrize(
+    "n_bytes, buffers", [(0, [0]), (400, [400]), (4096, [4096]), (9000, [4096, 4096])]
+)
+def test_never_more_than_two_pinned_buffers_of_a_segment(n_bytes, buffers):
+    def body(t):
+        cupy, asked = fake_cupy.make(), []
+
+        def alloc(n):
+            asked.append(n)
+            return fake_cupy.alloc_pinned_memory(n)
+
+        cupy.cuda.alloc_pinned_memory = alloc
+        x = cupy.on_device(np.ones(n_bytes, np.uint8))
+        device.staged_all_reduce(t, x, segment_bytes=4096)
+        return asked
+
+    assert simulate(1, body) == [buffers]
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@ranks(1, 2, 3, 4, 5)
+def test_direct_gives_the_ring_s_bits_and_bytes(t, length):
+    """Here device memory is host memory, so that any MPI may read it."""
+    length = length_of(length, t.size)
+    cupy, ledger = fake_cupy.make(), Ledger(t)
+    x = under_computation(cupy, data(t.rank, length))
+    assert device.direct_all_reduce(ledger, x) is x
+    cupy.current.synchronize()
+    assert (x.host == total(t, length)).all()
+    assert ledger.bytes_sent == ring.bytes_sent(length, 4, t.size, t.rank)
+    assert not [line for line in cupy.trace if "down" in line or "up" in line], "no copies"
+
+
+@ranks(2)
+def test_a_host_array_takes_the_ring(t):
+    for all_reduce in (device.all_reduce, device.staged_all_reduce, device.direct_all_reduce):
+        assert (all_reduce(t, data(t.rank, 11)) == total(t, 11)).all()
+
+
+def test_a_transport_without_mpi_is_staged():
+    def body(t):
+        cupy = fake_cupy.make()
+        device.all_reduce(Ledger(t), cupy.on_device(data(t.rank, 5)))
+        return device.cuda_aware(Ledger(t)), cupy.trace[0]
+
+    assert simulate(2, body) == [(False, "queue down 0")] * 2
+
+
+@pytest.mark.parametrize("answer", [0, 1])
+def test_the_mpi_library_is_asked(answer):
+    library = types.SimpleNamespace(MPIX_Query_cuda_support=lambda: answer)
+    assert device.says_cuda_aware(library) == bool(answer)
+
+
+def test_a_library_without_the_question_is_not_cuda_aware():
+    assert device.says_cuda_aware(ctypes.CDLL(None)) is False
+
+
+@ranks(2)
+def test_the_mpi_at_hand_answers(t):
+    from minidl.comm.transport.mpi import MPITransport
+
+    answer = device.cuda_aware(Ledger(t))
+    assert type(answer) is bool
+    if isinstance(t.innermost, MPITransport):
+        x = fake_cupy.make().on_device(data(t.rank, 7))
+        device.all_reduce(t, x)  # its copies are host memory's on either way
+        assert (x.host == total(t, 7)).all()
+
+
+def test_a_watch_compares_device_arrays():
+    def body(t):
+        x = fake_cupy.make().on_device(np.ones(10 + t.rank))
+        device.all_reduce(Watch(t), x)
+
+    with pytest.raises(RankFailed, match=r"x is float64 \(10,\) on rank 0, float64 \(11,\) on"):
+        simulate(2, body)
+
+
+def test_what_is_not_contiguous_is_refused():
+    def body(t):
+        device.staged_all_reduce(t, fake_cupy.make().on_device(np.ones((4, 4))[:, 1]))
+
+    with pytest.raises(RankFailed, match="rank 0.*cupy.ascontiguousarray"):
+        simulate(2, body)
+
+
+def test_the_transport_itself_refuses_device_arrays_and_names_the_remedy():
+    def body(t):
+        ring.reduce_scatter(t, fake_cupy.make().on_device(np.ones(4)))
+
+    with pytest.raises(RankFailed, match="moves host arrays.*got fake_cupy.*device.all_reduce"):
+        simulate(2, body)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("segment_bytes", [1 << 10, 1 << 20, device.SEGMENT_BYTES])
+@ranks(2, mpi=False)  # two ranks on one GPU, in one process
+def test_on_a_gpu(t, segment_bytes):
+    import cupy
+
+    n = 1_000_003
+    x = cupy.asarray(data(t.rank, n))
+    x *= 2  # still under computation when the copies are queued
+    device.staged_all_reduce(t, x, np.maximum, segment_bytes=segment_bytes)
+    assert (cupy.asnumpy(x) == np.maximum(data(0, n) * 2, data(1, n) * 2)).all()
+
+
+RANK_ON_A_GPU = """
+import cupy, numpy as np
+from minidl.comm import device, world
+t = world()
+x = cupy.arange(100_003, dtype=np.float64)
+x *= t.rank + 1
+device.all_reduce(t, x)
+assert (cupy.asnumpy(x) == 3 * np.arange(100_003)).all()
+print("rank", t.rank, "cuda aware:", device.cuda_aware(t))
+"""
+
+
+@pytest.mark.gpu
+@pytest.mark.mpi
+def test_on_a_gpu_under_mpi_the_way_that_the_mpi_allows(tmp_path):
+    script = tmp_path / "rank_on_a_gpu.py"
+    script.write_text(RANK_ON_A_GPU)
+    done = mpiexec(2, "-m", "minidl.cli.launcher", script, timeout=60, check=True)
+    assert done.stdout.count("cuda aware:") == 2

@@ -1,0 +1,215 @@
+"""Compiling and caching: each thing once, safe among processes, errors in the student's own
+lines."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import minidl.cuda as cuda
+from minidl.cuda import run
+from minidl.cuda.host import compiler, cpu
+
+ROOT = Path(__file__).resolve().parents[3]
+DOUBLE = """extern "C" __global__ void twice(float* x, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) x[i] *= 2;
+}
+"""
+
+
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    """An empty cache, with the runtime library of the shared one, which takes seconds to
+    compile."""
+    runtime_key = compiler.key_of("runtime", *compiler.find_compiler().runtime_flags)
+    cpu.runtime()
+    runtime_file = compiler.cached(runtime_key)
+    monkeypatch.setenv("MINIDL_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "cache" / "kernels").mkdir(parents=True)
+    os.link(runtime_file, tmp_path / "cache" / "kernels" / runtime_file.name)
+    return tmp_path / "cache" / "kernels"
+
+
+def write(folder, text=DOUBLE, name="twice.cu"):
+    (folder / name).write_text(text)
+    return folder / name
+
+
+def run_twice(file, **options):
+    x = np.arange(5, dtype=np.float32)
+    cuda.kernel(file, "twice", **options)(1, 32, (x, 5))
+    np.testing.assert_array_equal(x, 2 * np.arange(5))
+
+
+def test_a_kernel_is_compiled_once(tmp_path, own_cache, monkeypatch):
+    file = write(tmp_path)
+    run_twice(file)
+    assert len(list(own_cache.iterdir())) == 2  # it and the runtime, no temporary file left
+    run._library.cache_clear()
+    monkeypatch.setattr(compiler, "run", None)  # a compilation would now fail
+    run_twice(file)
+
+
+def test_an_edited_file_or_include_is_compiled_again(tmp_path, own_cache):
+    (tmp_path / "factor.cuh").write_text("#define FACTOR 2\n")
+    file = write(tmp_path, '#include "factor.cuh"\n' + DOUBLE.replace("*= 2", "*= FACTOR"))
+    run_twice(file)
+    (tmp_path / "factor.cuh").write_text("#define FACTOR 3\n")
+    os.utime(tmp_path / "factor.cuh", ns=(1, 1))
+    x = np.ones(3, np.float32)
+    cuda.kernel(file, "twice")(1, 32, (x, 3))
+    assert (x == 3).all()
+
+
+def test_defines_make_different_libraries(tmp_path, own_cache):
+    file = write(tmp_path, DOUBLE.replace("float*", "T*"))
+    run_twice(file, defines={"T": "float"})
+    x = np.ones(2)
+    cuda.kernel(file, "twice", options=("-DT=double",))(1, 32, (x, 2))
+    assert (x == 2).all()
+
+
+@pytest.mark.slow
+def test_processes_that_start_together_do_not_disturb_each_other(tmp_path):
+    file = write(tmp_path)
+    code = (
+        "import numpy as np, minidl.cuda as c; x = np.ones(3, np.float32)\n"
+        f"c.kernel({str(file)!r})(1, 32, (x, 3)); print(x.sum())"
+    )
+    env = {**os.environ, "MINIDL_CACHE": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT)}
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
+    assert [rank.communicate()[0].strip() for rank in ranks] == ["6.0"] * 4
+    names = [f.name for f in (tmp_path / "cache" / "kernels").iterdir()]
+    assert len(names) == 2 and all(name.endswith(".so") for name in names)
+
+
+def test_a_cache_that_cannot_be_written_is_replaced_for_this_process(
+    tmp_path, own_cache, monkeypatch
+):
+    blocked = tmp_path / "file"
+    blocked.write_text("a file where a folder should be")
+    monkeypatch.setenv("MINIDL_CACHE", str(blocked))
+    made = []
+    monkeypatch.setattr(compiler, "_made", made)
+    assert compiler.cache_folder() is None
+    with pytest.warns(RuntimeWarning, match="cannot be written .* each process compiles its own"):
+        run_twice(write(tmp_path))
+    made[0].cleanup()
+
+
+def test_a_copy_of_the_checkout_finds_its_libraries(tmp_path, monkeypatch):
+    here = compiler.key_of(f'#line 1 "{cuda.KERNELS}/add3.cu"')
+    monkeypatch.setattr(compiler, "KERNELS", tmp_path / "kernels")
+    assert compiler.key_of(f'#line 1 "{tmp_path}/kernels/add3.cu"') == here
+    assert compiler.key_of(f'#line 1 "{tmp_path}/kernels/sgd.cu"') != here
+
+
+def test_a_kernel_that_must_be_fibres_is_not_compiled_again_to_be_some(tmp_path, own_cache):
+    file = write(tmp_path, DOUBLE.replace("if (i < n)", "__syncthreads(); if (i < n)"))
+    for ways in {}, {"form": "fibre"}, {"order": "descending"}, {"order": 5}:
+        run_twice(file, **ways)
+    assert len(list(own_cache.iterdir())) == 2  # it and the runtime
+    flat = write(tmp_path)
+    run_twice(flat, form="fibre")
+    assert cuda.kernel(flat, form="fibre").on_cpu.form == "fibre"
+
+
+def test_a_full_disk_is_said_to_be_one(tmp_path, own_cache, monkeypatch):
+    fake = tmp_path / "compiler"
+    fake.write_text("#!/bin/sh\necho ld: final link failed: No space left on device >&2; exit 1\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("MINIDL_CXX", str(fake))
+    monkeypatch.setattr(cpu, "runtime", lambda: None)
+    with pytest.raises(cuda.KernelError, match="(?s)no space left.*name other folders in TMPDIR"):
+        run_twice(write(tmp_path))
+
+
+def test_an_error_names_the_students_file_and_line(tmp_path, own_cache):
+    file = write(tmp_path, DOUBLE.replace("x[i] *= 2", "x[i] *= two"))
+    with pytest.raises(cuda.KernelError) as caught:
+        run_twice(file)
+    assert f"{file}:3:" in str(caught.value) and "two" in str(caught.value)
+
+
+def test_an_error_in_an_include_names_the_include(tmp_path, own_cache):
+    (tmp_path / "helper.cuh").write_text("\n__device__ float help(float x) { return y; }\n")
+    file = write(tmp_path, '#include "helper.cuh"\n' + DOUBLE)
+    with pytest.raises(cuda.KernelError, match=r"helper\.cuh:2:"):
+        run_twice(file)
+
+
+def test_an_unknown_header_is_named(tmp_path, own_cache):
+    with pytest.raises(cuda.KernelError, match="<vector> is not supported"):
+        run_twice(write(tmp_path, "#include <vector>\n" + DOUBLE))
+
+
+def test_one_unsupported_kernel_does_not_stop_its_neighbours(tmp_path, own_cache):
+    file = write(
+        tmp_path,
+        DOUBLE + 'extern "C" __global__ void ptx(float* x) { asm volatile("bar.sync 0;"); }\n',
+    )
+    run_twice(file)
+    with pytest.raises(cuda.KernelError, match=r"twice.cu:5: ptx uses inline PTX"):
+        cuda.kernel(file, "ptx")(1, 32, (np.zeros(1, np.float32),))
+
+
+TWO = DOUBLE + DOUBLE.replace("twice", "again")
+
+
+def test_only_the_kernel_asked_for_is_compiled(tmp_path, own_cache):
+    file = write(tmp_path, TWO)
+    assert list(cpu.load(file, {}, "again").kernels) == ["again"]
+    assert list(cpu.load(file, {}).kernels) == ["twice", "again"]
+    run_twice(file)
+    assert len(list(own_cache.iterdir())) == 4  # again; both; twice; the runtime
+
+
+def test_a_kernel_that_an_if_leaves_out_is_said_to_be(tmp_path, own_cache):
+    file = write(tmp_path, TWO.replace("}\nextern", "}\n#ifdef NEVER\nextern") + "#endif\n")
+    with pytest.raises(cuda.KernelError, match="'again' is left out by an #if"):
+        cuda.kernel(file, "again")(1, 32, (np.zeros(1, np.float32), 1))
+    with pytest.raises(cuda.KernelError, match="no kernel 'thrice'.* it has: twice, again"):
+        cuda.kernel(file, "thrice")(1, 32, (np.zeros(1, np.float32), 1))
+
+
+def test_a_library_of_an_older_generator_is_not_used(tmp_path, own_cache, monkeypatch):
+    file = write(tmp_path)
+    run_twice(file)
+    run._library.cache_clear()
+    monkeypatch.setattr(cpu, "_generator", lambda: ["the text of a newer flat.py"])
+    run_twice(file)
+    assert len(list(own_cache.iterdir())) == 3
+
+
+def test_without_a_compiler_one_sentence_tells_the_remedies(monkeypatch):
+    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.setattr(compiler.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.delenv("MINIDL_CXX", raising=False)
+    with pytest.raises(
+        cuda.KernelError, match=r"apt install g\+\+.*xcode-select.*minidl\[zig\].*MINIDL_CXX"
+    ):
+        compiler.find_compiler()
+
+
+def test_a_named_compiler_that_does_not_exist_is_an_error(monkeypatch):
+    monkeypatch.setenv("MINIDL_CXX", "no-such-compiler -O3")
+    with pytest.raises(cuda.KernelError, match="MINIDL_CXX names 'no-such-compiler'"):
+        compiler.find_compiler()
+
+
+def test_importing_minidl_cuda_compiles_nothing():
+    code = "import minidl.cuda; minidl.cuda.kernel('add3.cu', 'add3')"
+    env = {**os.environ, "PATH": "/nonexistent", "PYTHONPATH": str(ROOT)}
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], env=env, capture_output=True, text=True
+        ).returncode
+        == 0
+    )

@@ -1,0 +1,221 @@
+"""Activations that leave a GPU: streams wait for each other, and nobody's memory is lent too early.
+
+Without a GPU: parallel/fake_gpu.py, whose streams work only when somebody waits for them and whose
+pool lends freed memory again at once. Copies are tried at both ends of what a GPU may do: as late
+as somebody waits for them, and as early as the events let them."""
+
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+
+import minidl
+from minidl import memory, nn
+from minidl.memory.host_memory import pinned
+from minidl.memory.offload import offload
+from tests.comm.transport import fake_cupy
+from tests.memory.test_offload import chain, gradients, same_bits
+from tests.parallel import fake_gpu
+
+N_LAYERS, SHAPE = 8, (16, 32)
+UNIT = 4 * 16 * 32
+
+
+class AtOnce(fake_cupy.Stream):
+    """Works as soon as it can: what it waits for is done then, and no more."""
+
+    def add(self, work, name=None):
+        super().add(work, name)
+        self.synchronize()
+
+
+@pytest.fixture(params=["late", "at once"])
+def cupy(request, monkeypatch):
+    module = fake_gpu.install(monkeypatch)
+    if request.param == "at once":
+        module.cuda.Stream = lambda non_blocking: AtOnce(module.trace)
+    return module
+
+
+class Square(minidl.Function):
+    """x * x, with what the fake GPU has of arithmetic; saves x."""
+
+    def forward(self, x):
+        y = x.copy()
+        y *= x
+        self.save(x)
+        return y
+
+    def backward(self, gy):
+        x, = self.saved
+        gx = x.copy()
+        gx *= 2
+        gx *= gy
+        return gx
+
+
+def leaf(place):
+    x = minidl.Tensor(np.zeros(SHAPE, "f4"), requires_grad=True)
+    x.data = place(np.random.default_rng(0).uniform(0.9, 1.1, SHAPE).astype("f4"))
+    return x
+
+
+def squares(x):
+    y = x
+    for _ in range(N_LAYERS):
+        y = Square.apply(y)
+    return y
+
+
+def gradient(place, ahead=None, steps=1):
+    """x's after so many steps, on the host; None: nothing travels."""
+    x = leaf(place)
+    for _ in range(steps):
+        with offload(ahead) if ahead is not None else nullcontext() as host:
+            y = squares(x)
+        y.backward(place(np.full(SHAPE, 0.5, "f4")))
+        if host:
+            assert host.log == [("out", i, UNIT) for i in range(N_LAYERS - 1)] + [
+                ("in", i, UNIT) for i in reversed(range(N_LAYERS - 1))]
+    return x.grad.get() if hasattr(x.grad, "get") else x.grad
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 3])
+@pytest.mark.parametrize("steps", [1, 3])
+def test_gradients_have_the_bits_of_arrays_that_stay(ahead, steps, cupy):
+    plain = gradient(np.array, steps=steps)
+    assert same_bits([gradient(cupy.asarray, steps=steps)], [plain])
+    assert same_bits([gradient(cupy.asarray, ahead, steps)], [plain])
+
+
+def test_the_host_waits_for_no_copy(monkeypatch):
+    cupy = fake_gpu.install(monkeypatch)
+    with offload() as host:
+        y = squares(leaf(cupy.asarray))
+    y.backward(cupy.asarray(np.ones(SHAPE, "f4")))
+    copies = [line for line in cupy.trace if "queue" in line]
+    assert len(copies) == len(host.log) and not any("run" in line for line in cupy.trace)
+
+
+def test_graphs_that_are_dropped_leave_no_copy_into_memory_of_others(cupy):
+    with offload() as host:
+        y = squares(leaf(cupy.asarray))
+    streams = list(host._streams.values())
+    assert len(streams) == 1 and len(streams[0].under_way) > 0
+    del y
+    assert host.held_bytes == 0
+    under_way = streams.pop().under_way
+    del host  # waits for the copies before pinned memory goes back to its pool
+    assert not under_way and cupy.trace.count("queue down 0") == cupy.trace.count("run down 0")
+
+
+def test_pinned_memory_is_lent_to_others_when_its_copies_are_over(cupy):
+    x = leaf(cupy.asarray)
+    with offload() as host:
+        y = squares(x)
+    y.data.get()  # the copies out are over, but for those that nobody waits for yet
+    y.backward(cupy.asarray(np.full(SHAPE, 0.5, "f4")))
+    assert host.held_bytes == 0
+    others = [pinned(cupy, UNIT // 4, "f4") for _ in range(N_LAYERS)]
+    for other in others:
+        other[...] = 5
+    assert same_bits([x.grad.get()], [gradient(np.array)])
+    assert all((other == 5).all() for other in others)
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 3])
+def test_the_ledger_counts_on_a_gpu_what_it_counts_on_the_cpu(ahead, monkeypatch):
+    most = []
+    for place in (np.array, fake_gpu.install(monkeypatch).asarray):
+        with memory.record() as ledger:
+            gradient(place, ahead)
+        most.append(ledger.most("activations"))
+    assert most == [(1 + ahead) * UNIT] * 2
+
+
+def test_views_come_back_as_they_lay(cupy):
+    class Keep(minidl.Function):
+        def forward(self, x):
+            y = x.copy()
+            self.save(y.transpose((1, 0)), y[:, ::2], y, y)
+            return y
+
+        def backward(self, gy):
+            kept.append(self.saved)
+            return gy
+
+    kept, x = [], leaf(cupy.asarray)
+    with offload(min_bytes=1) as host:
+        y = Keep.apply(x)
+    assert len(host.log) == 3  # y twice is one parcel
+    wanted = y.data.get()
+    y.backward(cupy.asarray(np.ones(SHAPE, "f4")))
+    transposed, half, whole, again = kept[0]
+    assert np.array_equal(transposed.get(), wanted.T) and transposed.flags.f_contiguous
+    assert np.array_equal(half.get(), wanted[:, ::2])
+    assert whole is again and np.array_equal(whole.get(), wanted)
+
+
+def test_a_modelled_link_is_none_of_a_gpus(monkeypatch):
+    x = leaf(fake_gpu.install(monkeypatch).asarray)
+    with offload(bytes_per_s=1e9), pytest.raises(ValueError, match="on cuda:0: leave bytes_per_s"):
+        squares(x)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("ahead", [0, 1, 3])
+def test_a_real_gpu_gets_the_same_bits(ahead):
+    minidl.manual_seed(0)
+    attention = nn.Sequential(*[nn.TransformerBlock(64, 4) for _ in range(2)])
+    for model, shape in ((chain(), (64, 32)), (attention, (4, 16, 64))):
+        model = model.to("cuda")
+        x = minidl.Tensor(minidl.Generator(1).normal(*shape)).to("cuda").requires_grad_()
+        found = []
+        for how in (None, ahead, ahead):  # the second time in memory that has been used
+            with offload(how, min_bytes=1) if how is not None else nullcontext():
+                y = model(x)
+            y.backward(minidl.Tensor(minidl.Generator(2).normal(*shape)).to("cuda"))
+            found.append([g.get() for g in gradients(model, x)])
+        # cuBLAS gives the same bits each time where one stream computes
+        assert same_bits(found[0], found[1]) and same_bits(found[0], found[2])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("ahead", [None, 0, 1, 3])
+def test_the_ledgers_peak_is_that_of_cupys_pool(ahead):
+    import cupy
+
+    pool = cupy.get_default_memory_pool()
+
+    class Peak(cupy.cuda.MemoryHook):
+        name, n_bytes = "peak", 0
+
+        def malloc_postprocess(self, **_):
+            self.n_bytes = max(self.n_bytes, pool.used_bytes())
+
+    n, rows, width = 8, 1024, 128  # in multiples of the 512 bytes to which the pool rounds up
+    unit = 4 * rows * width
+    minidl.manual_seed(0)
+    model = nn.Sequential(*[nn.Sequential(nn.Linear(width, width, bias=False), nn.Tanh())
+                            for _ in range(n)]).to("cuda")
+    x = minidl.Tensor(minidl.Generator(1).normal(rows, width)).to("cuda")
+
+    gy = minidl.Tensor(minidl.Generator(2).normal(rows, width)).to("cuda")
+
+    def step():
+        with offload(ahead) if ahead is not None else nullcontext():
+            y = model(x)
+        y.backward(gy)
+
+    step()  # kernels are compiled
+    model.zero_grad()
+    with memory.record(model) as ledger:
+        step()
+    model.zero_grad()
+    before = pool.used_bytes()
+    with Peak() as peak:
+        step()
+    seen = ledger.peak_bytes - ledger.peak["parameters"] - ledger.peak["inputs"]
+    # Both count what Python holds. The pool has, besides, the copy of gy that backward starts from,
+    # two temporaries inside tanh's derivative, and its result before it is handed on.
+    assert seen <= peak.n_bytes - before <= seen + 4 * unit
