@@ -35,8 +35,8 @@ from common import (
 import minidl
 from minidl import nn, optim
 from minidl.function import Function
-from minidl.graph import saved_by_op
 from minidl.launcher import environment
+from minidl.memory.saved_bytes import saved_by_op
 from minidl.nn import functional as F
 
 OURS, PLAIN, TORCH, FLOOR = "minidl", "NumPy alone", "PyTorch eager", "matrix products alone"

@@ -14,7 +14,7 @@ from importlib.machinery import ModuleSpec as _ModuleSpec
 import numpy as _np
 
 from minidl import ops
-from minidl.backward import enable_grad, grad, is_grad_enabled, no_grad, set_grad_enabled
+from minidl.backward import grad, leaf_uses
 from minidl.creation import (
     arange,
     as_tensor,
@@ -39,9 +39,14 @@ from minidl.creation import (
     zeros_like,
 )
 from minidl.function import Function
-from minidl.fused.dispatch import use_fused
 from minidl.fused.fuse import fuse
-from minidl.graph import leaf_uses, saved_bytes
+from minidl.mode import (
+    enable_grad,
+    is_grad_enabled,
+    no_grad,
+    set_grad_enabled,
+    use_fused,
+)
 from minidl.random import Generator, manual_seed
 from minidl.tensor import Tensor
 
@@ -75,7 +80,7 @@ ALIASES |= {  # and where it has another name there, too
     "minidl.activation_offload": "minidl.memory.offload",
     "minidl.tutorial_table": "minidl.course.table",
     "minidl.exercise_grade": "minidl.course.grade",
-    "minidl.graph": "minidl.backward",
+    "minidl.graph": "minidl.memory.saved_bytes",
     "minidl.parallel.param_server": "minidl.parallel.server.server",
     "minidl.parallel.param_worker": "minidl.parallel.server.worker",
     "minidl.parallel.param_rules": "minidl.parallel.server.rules",
@@ -107,6 +112,8 @@ def __getattr__(name):
     """`minidl.nn` without importing it first, as `torch.nn`; loaded on first use."""
     if name == "bfloat16":  # not with the others: NumPy has it from another package
         return _importlib.import_module("minidl.precision.bf16").dtype()
+    if name == "saved_bytes":
+        return _importlib.import_module("minidl.memory").saved_bytes
     if name == "kernel":  # minidl.kernel("add3.cu", "add3")(grid, block, args)
         return _importlib.import_module("minidl.cuda").kernel
     if name in _PARTS or f"minidl.{name}" in ALIASES:

@@ -48,6 +48,13 @@ def device_of(array):
     return "cpu" if isinstance(array, np.ndarray) else f"cuda:{array.device.id}"
 
 
+def buffer_of(array):
+    """The array that owns the memory of `array`."""
+    while getattr(array, "base", None) is not None and hasattr(array.base, "nbytes"):
+        array = array.base
+    return array
+
+
 def address(array):
     """Where the array's first element is, on its device."""
     interface = getattr(array, "__array_interface__", None) or array.__cuda_array_interface__

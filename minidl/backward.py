@@ -5,45 +5,50 @@
                                       all its consumers, so its gradient is complete at its turn
                                    3  a leaf whose count falls to zero is done: deposit, fire hooks
 
-Edges are those of graph.py. Loops, no recursion: a chain of 50,000 ops works. Grad mode, which
-decides whether a graph is built at all, is here too.
+An edge is None (no gradient wanted), a leaf Tensor, or (Function, output slot). Loops, no
+recursion: a chain of 50,000 ops works.
 Test: tests/test_backward.py   Tutorial: tutorials/01_autograd.py
 """
 
 import heapq
-from contextlib import contextmanager
-from contextvars import ContextVar
+import itertools
+import sys
 
 import numpy as np
 
-from minidl import backend, memory
-from minidl.graph import edge_to, leaf_uses
-
-_grad_enabled = ContextVar("minidl.grad_enabled", default=True)
-replaying = ContextVar("minidl.replaying", default=False)  # a forward that runs again: recompute.py
+from minidl import backend, saved
+from minidl.mode import current
 
 
-def is_grad_enabled():
-    return _grad_enabled.get()
+def edge_to(x):
+    """The edge by which a function that used the tensor x would lead to it."""
+    return x if x.grad_fn is None else (x.grad_fn, x.slot)
 
 
-@contextmanager
-def set_grad_enabled(mode):
-    """Record the graph inside the `with` block (True) or do not (False)."""
-    token = _grad_enabled.set(bool(mode))
-    try:
-        yield
-    finally:
-        _grad_enabled.reset(token)
+def nodes(roots):
+    """Every Function above the tensors `roots`, once."""
+    seen = set()
+    stack = [root.grad_fn for root in roots if root.grad_fn is not None]
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen.add(node)
+            yield node
+            for edge in node.edges:
+                if type(edge) is tuple:
+                    stack.append(edge[0])
 
 
-def no_grad():
-    """`with no_grad():` builds no graph and saves nothing. Also a decorator: `@no_grad()`."""
-    return set_grad_enabled(False)
-
-
-def enable_grad():
-    return set_grad_enabled(True)
+def leaf_uses(roots):
+    """{leaf: number of edges that lead to it} over the graph above `roots`: the leaves that
+    backward will reach, and how many gradients each of them waits for."""
+    uses = {}
+    for edges in ([edge_to(root) for root in roots if root.requires_grad],
+                  *[node.edges for node in nodes(roots)]):
+        for edge in edges:
+            if edge is not None and type(edge) is not tuple:
+                uses[edge] = uses.get(edge, 0) + 1
+    return uses
 
 
 def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
@@ -54,49 +59,41 @@ def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
     receives each leaf's complete gradient once; by default it adds to `leaf.grad`, then calls the
     leaf's hooks. each: `deposit` receives every gradient that reaches a leaf, not their sum."""
     deposit = deposit or _accumulate
-    ledger = memory.recording.get()
+    ledger = current().ledger
     waiting = leaf_uses(roots)  # leaf -> gradients still to come
     arriving = {}  # leaf or node -> its gradient so far (for a node: a list, one per output)
-    heap = []
-    n_pushed = 0  # breaks ties of depth by order of arrival, the same on every run and rank
+    heap, turn = [], itertools.count()  # (-depth, turn, node): the same order on every rank
 
     def send(edge, g):
-        if isinstance(edge, tuple):
-            send_to_node(*edge, g)
+        if type(edge) is tuple:
+            node, slot = edge
+            gys = arriving.get(node)
+            if gys is None:
+                gys = arriving[node] = [None] * len(node.output_meta)
+                heapq.heappush(heap, (-node.depth, next(turn), node))
+            if g is not None:
+                gys[slot] = g if gys[slot] is None else _add(gys[slot], g)
         elif each:
             deposit(edge, g)
         else:
-            send_to_leaf(edge, g)
-
-    def send_to_leaf(leaf, g):
-        if g is not None:
-            before = arriving.get(leaf)
-            arriving[leaf] = g if before is None else _add(before, g)
-        waiting[leaf] -= 1
-        if waiting[leaf] == 0 and leaf in arriving:
-            deposit(leaf, arriving.pop(leaf))
-
-    def send_to_node(node, slot, g):
-        nonlocal n_pushed
-        if node not in arriving:
-            arriving[node] = [None] * len(node.output_meta)
-            heapq.heappush(heap, (-node.depth, n_pushed, node))
-            n_pushed += 1
-        if g is not None:
-            before = arriving[node][slot]
-            arriving[node][slot] = g if before is None else _add(before, g)
+            if g is not None:
+                before = arriving.get(edge)
+                arriving[edge] = g if before is None else _add(before, g)
+            waiting[edge] -= 1
+            if waiting[edge] == 0 and edge in arriving:
+                deposit(edge, arriving.pop(edge))
 
     for root, gradient in zip(roots, gradients):
         send(edge_to(root), _start(root, gradient))
 
     while heap:
-        _, _, node = heapq.heappop(heap)
+        node = heapq.heappop(heap)[2]
         gys = arriving.pop(node)
-        node._check()
+        saved.check(node)
         if node.retained:
             _retain(node, gys)
-        gxs = _backward(node, gys, ledger)
-        edges, saved = node.edges, node.saved
+        gxs, kept = _backward(node, gys, ledger)
+        edges = node.edges
         if not retain_graph:
             node._saved = None
             node.edges = node.saved_inputs = ()
@@ -105,29 +102,36 @@ def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
                 continue
             gx = gxs[i]
             if gx is not None:
-                gx = _fit(gx, *node.input_meta[i], node)
-                if not isinstance(edge, tuple) and _is_shared(gx, gxs[:i], gxs[i + 1:], gys, saved):
+                shape, dtype = node.input_meta[i]
+                if type(gx) is not np.ndarray or gx.shape != shape or gx.dtype != dtype:
+                    gx = _fit(gx, shape, dtype, node)
+                if type(edge) is not tuple and _is_shared(gx, gxs, i, gys, kept):
                     gx = gx.copy()  # a leaf owns its gradient
             send(edge, gx)
-        saved = gxs = gys = gx = None  # freed before the next node runs: it may be a recompute
+        kept = gxs = gys = gx = None  # freed before the next node runs: it may be a recompute
 
 
 def _backward(node, gys, ledger):
-    """What the node's backward returns for these gradients of its outputs, one for each edge: Nones
-    if no gradient has come to any output. Where it came to some, zeros take the others' places."""
+    """(what the node's backward returns for these gradients of its outputs, one for each edge; the
+    arrays it had saved). Nones if no gradient has come to any output; where it came to some, zeros
+    take the others' places."""
     missing = [slot for slot, g in enumerate(gys) if g is None]
     if len(missing) == len(gys):
-        return (None,) * len(node.edges)
+        return (None,) * len(node.edges), ()
     for slot in missing:
         gys[slot] = node.xp.zeros(*node.output_meta[slot])
+    kept = node.saved = node.saved  # unpacked once
+    if "ml_dtypes" in sys.modules and node.arithmetic:
+        gys = [g.astype(np.float32) if backend.is_bfloat16(g.dtype) else g for g in gys]
     gxs = node.backward(*gys)
-    gxs = gxs if isinstance(gxs, tuple) else (gxs,)
+    del node.saved
+    gxs = gxs if type(gxs) is tuple else (gxs,)
     if ledger is not None:
         ledger.backward(node, gxs)
     if len(gxs) != len(node.edges):
         raise RuntimeError(f"{type(node).__name__}.backward returned {len(gxs)} gradients for "
                            f"{len(node.edges)} inputs")
-    return gxs
+    return gxs, kept
 
 
 def _retain(node, gys):
@@ -176,9 +180,15 @@ def _fit(g, shape, dtype, node):
     return g if type(g) is np.ndarray else node.xp.asarray(g)  # NumPy turns 0-d into scalars
 
 
-def _is_shared(g, *elsewhere):
+def _is_shared(g, gxs, i, gys, kept):
     """Whether somebody else can see the array g: it is a view, incoming, saved, returned twice."""
-    return g.base is not None or any(g is a for arrays in elsewhere for a in arrays)
+    if g.base is not None:
+        return True
+    for arrays in (gxs[:i], gxs[i + 1:], gys, kept):
+        for array in arrays:
+            if g is array:
+                return True
+    return False
 
 
 def _accumulate(leaf, gradient):
@@ -187,7 +197,7 @@ def _accumulate(leaf, gradient):
         leaf.grad = gradient
     else:
         leaf.grad += gradient
-    if (ledger := memory.recording.get()) is not None:
+    if (ledger := current().ledger) is not None:
         ledger.gradient(leaf)
     for hook in leaf._hooks or ():
         hook(leaf)

@@ -11,7 +11,8 @@ Test: tests/test_gradcheck.py   Tutorial: tutorials/01_autograd.py
 import numpy as np
 
 from minidl import random
-from minidl.backward import no_grad, walk
+from minidl.backward import walk
+from minidl.mode import no_grad
 from minidl.tensor import Tensor
 
 STEP = float(np.finfo(np.float64).eps) ** (1 / 3)

@@ -15,7 +15,8 @@ Test: tests/test_tensor.py   Tutorial: tutorials/01_autograd.py
 import numpy as np
 
 from minidl import backend
-from minidl.backward import is_grad_enabled, walk
+from minidl.backward import walk
+from minidl.mode import is_grad_enabled
 
 
 class Tensor:

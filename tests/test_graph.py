@@ -3,7 +3,7 @@
 import numpy as np
 
 import minidl
-from minidl.graph import nodes
+from minidl.backward import nodes
 
 
 def leaf(n):

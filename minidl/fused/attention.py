@@ -6,10 +6,8 @@
 On the CPU kernels/attention_tile.cu: a thread per tile of queries, products in vector registers. On
 a GPU the last rung of the ladders in kernels/attention.cu and attention_backward.cu. Inputs are
 read through their strides: the three thirds of a projection (B, L, 3, H, E) need no copy. o is
-(B, L, H, E) in memory, so that merging the heads is free. Saved: q, k, v, o and lse, as the plain
-op does.
-
-Masks and dropout stay with the plain op, minidl/ops/attention.py.
+(B, L, H, E) in memory, so that merging the heads is free. Masks and dropout are NumPy's, in the op:
+minidl/ops/attention.py.
 Kernels: kernels/attention.cu, attention_backward.cu, attention_tile.cu
 Test: tests/fused/test_attention.py
 """
@@ -19,7 +17,6 @@ import math
 import numpy as np
 
 from minidl import backend
-from minidl.function import Function
 from minidl.fused import dispatch
 
 MAX_WIDTH = 128  # the widest head whose tiles fit 48 KiB of shared memory, and a CPU thread's stack
@@ -138,104 +135,16 @@ def inputs(q, k, v):
     return *memory, q.shape[2], k.shape[2], *strides
 
 
-def four(a):
-    """(..., L, E) -> (B, H, L, E), the heads the last of the leading dimensions; the last stride
-    one element and none negative, by a copy where need be."""
-    a = a.reshape(math.prod(a.shape[:-3]), *(1,) * (a.ndim == 2), *a.shape[-3:])
+def readable(a):
+    """(B, H, L, E) with the last stride one element and none negative, by a copy where need be."""
     strides = [s for n, s in zip(a.shape, a.strides, strict=True) if n > 1]
     good = min(strides, default=0) >= 0 and a.strides[-1] == a.itemsize
     return a if good else a.copy()
 
 
-# ---- 3 Function ----
-
-
-class FusedAttention(Function):
-    """softmax(scale q k^T) v over (..., L, E), (..., S, E), (..., S, E). Saves q, k, v, o and lse,
-    4 L E + L numbers a head."""
-
-    precision = "white"
-    op = "scaled_dot_product_attention"
-
-    def forward(self, q, k, v, is_causal, scale):
-        self.is_causal, self.lead = bool(is_causal), q.shape[:-2]
-        self.scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-        q, k, v = four(q), four(k), four(v)
-        o, lse = forward(q, k, v, self.is_causal, self.scale)
-        self.save(q, k, v, o, lse)
-        return o.reshape(*self.lead, *o.shape[2:])
-
-    def backward(self, go):
-        q, k, v, o, lse = self.saved
-        grads = backward(go.reshape(o.shape), q, k, v, o, lse, self.is_causal, self.scale)
-        return tuple(g.reshape(*self.lead, *g.shape[2:]) for g in grads)
-
-
-class SelfAttention(Function):
-    """Attention of the heads in a projection (B, L, 3 C) -> (B, L, C). Saves the projection, o and
-    lse; the gradient is one array too, so that nothing is cut into thirds or put together."""
-
-    precision = "white"
-    op = "self_attention"
-
-    def forward(self, qkv, n_heads, is_causal):
-        n_batch, length, width = qkv.shape
-        self.is_causal, self.scale = bool(is_causal), 1 / math.sqrt(width // 3 // n_heads)
-        qkv = self.xp.ascontiguousarray(qkv).reshape(n_batch, length, 3, n_heads, -1)
-        o, lse = forward(*thirds(qkv), self.is_causal, self.scale)
-        self.save(qkv, o, lse)
-        return o.swapaxes(1, 2).reshape(n_batch, length, width // 3)
-
-    def backward(self, gy):
-        qkv, o, lse = self.saved
-        n_batch, length, _, n_heads, width = qkv.shape
-        go = gy.reshape(n_batch, length, n_heads, width).swapaxes(1, 2)
-        out = self.xp.empty_like(qkv)
-        backward(go, *thirds(qkv), o, lse, self.is_causal, self.scale, out=out)
-        return out.reshape(n_batch, length, -1)
-
-
-def thirds(qkv):
-    """(B, L, 3, H, E) -> q, k and v, views (B, H, L, E)."""
-    return qkv.transpose(2, 0, 3, 1, 4)
-
-
-def self_attention(qkv, n_heads, is_causal=False, dropout_p=0.0):
-    """softmax(q k^T / sqrt(E)) v, with q, k, v the thirds of qkv (B, L, 3 C), n_heads heads of
-    E = C / n_heads columns each; (B, L, C)."""
-    return SelfAttention.apply(qkv, n_heads=n_heads, is_causal=is_causal)
-
-
-def accepts_self(qkv, n_heads, is_causal=False, dropout_p=0.0):
-    """Whether the kernels can: no dropout, heads at most 128 wide, something to attend to."""
-    n_batch, length, width = qkv.shape
-    return (not dropout_p and 0 < width // 3 // n_heads <= MAX_WIDTH and length > 0
+def fits(q, k, v):
+    """Whether the kernels know these shapes: values as wide as keys, heads at most 128 wide, at
+    least one key, and a grid that CUDA takes."""
+    n_batch, n_heads, _, width = q.shape
+    return (k.shape == v.shape and 0 < width <= MAX_WIDTH and k.shape[2] > 0
             and n_batch <= MAX_BLOCKS and n_heads <= MAX_BLOCKS)
-
-
-def accepts(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, *,
-            generator=None):
-    """Whether the kernels can do this call: no mask, no dropout, no broadcast between the inputs,
-    values as wide as keys, at most 128, at least one key."""
-    shapes = [tuple(getattr(a, "shape", ())) for a in (query, key, value)]
-    if attn_mask is not None or dropout_p or min(map(len, shapes)) < 2:
-        return False
-    (*lead, _, width), (*key_lead, n_keys, key_width), value_shape = shapes
-    return (lead == key_lead and width == key_width and shapes[1] == value_shape
-            and 0 < width <= MAX_WIDTH and n_keys > 0
-            and math.prod(lead[:-1]) <= MAX_BLOCKS and math.prod(lead[-1:]) <= MAX_BLOCKS)
-
-
-def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False,
-                                 scale=None, *, generator=None):
-    """softmax(scale * query @ key.T) @ value: (..., L, E), (..., S, E), (..., S, E) -> (..., L, E).
-    scale: 1 / sqrt(E) unless given. is_causal: query i sees keys 0 to i. ValueError for what only
-    the plain op can do: see `accepts`."""
-    if not accepts(query, key, value, attn_mask, dropout_p):
-        shapes = [tuple(getattr(a, "shape", ())) for a in (query, key, value)]
-        raise ValueError(
-            "scaled_dot_product_attention: the kernels take (..., L, E), (..., S, E), (..., S, E) "
-            f"with E up to {MAX_WIDTH}, no mask and no dropout; got {shapes}, "
-            f"dropout_p={dropout_p}, attn_mask {'None' if attn_mask is None else 'given'}. "
-            "Use ops.attention")
-    return FusedAttention.apply(query, key, value, is_causal=is_causal, scale=scale)

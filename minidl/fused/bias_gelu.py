@@ -13,7 +13,6 @@ import math
 import numpy as np
 
 from minidl import backend
-from minidl.function import Function
 from minidl.fused import dispatch
 from minidl.fused.launch import contiguous, elementwise, over_rows, over_rows_with_sums
 
@@ -60,62 +59,20 @@ def with_bias_backward(gx, gy, x, bias, approximate):
     return over_rows_with_sums(FILE, name, xp, rows, cols, gx, (gy, x, bias), **options)
 
 
-# ---- 3 Function ----
+def gelu(x, approximate="none"):
+    """x P(x) in new memory."""
+    return _launch("gelu", x.shape, approximate, x)
 
 
-class Gelu(Function):
-    """x P(x). Saves x."""
-
-    promotes = "float"
-
-    def forward(self, x, approximate="none"):
-        if approximate not in FORMS:
-            raise ValueError(f"gelu: approximate wants 'none' or 'tanh', got {approximate!r}")
-        self.approximate = approximate
-        x = contiguous(self.xp, x)
-        out = self.xp.empty_like(x)
-        elementwise(FILE, "gelu", x.dtype, x.size, (out, x, x.size), **macros(x.dtype, approximate))
-        self.save(x)
-        return out
-
-    def backward(self, gy):
-        (x,) = self.saved
-        gy = contiguous(self.xp, gy)
-        gx, options = self.xp.empty_like(x), macros(x.dtype, self.approximate)
-        elementwise(FILE, "gelu_backward", x.dtype, x.size, (gx, gy, x, x.size), **options)
-        return gx
+def gelu_backward(x, approximate, gy):
+    """gy * slope(x) in new memory."""
+    return _launch("gelu_backward", x.shape, approximate, gy, x)
 
 
-class BiasGelu(Function):
-    """gelu(x + bias). Saves x and bias; x + bias never reaches memory."""
-
-    promotes = "float"
-
-    def forward(self, x, bias, approximate="none"):
-        if approximate not in FORMS:
-            raise ValueError(f"bias_gelu: approximate wants 'none' or 'tanh', got {approximate!r}")
-        if bias.ndim != 1 or x.ndim < 1 or x.shape[-1] != bias.size:
-            raise ValueError(f"bias_gelu: bias {bias.shape} wants the last dimension of x "
-                             f"{x.shape}")
-        self.approximate = approximate
-        x, bias = contiguous(self.xp, x), contiguous(self.xp, bias)
-        out = self.xp.empty_like(x)
-        with_bias(out, x, bias, approximate)
-        self.save(x, bias)
-        return out
-
-    def backward(self, gy):
-        x, bias = self.saved
-        gx = self.xp.empty_like(x)
-        gbias = with_bias_backward(gx, contiguous(self.xp, gy), x, bias, self.approximate)
-        return gx, gbias
-
-
-def gelu(input, approximate="none"):
-    """x P(x), elementwise; approximate: 'none' or 'tanh'."""
-    return Gelu.apply(input, approximate=approximate)
-
-
-def bias_gelu(input, bias, approximate="none"):
-    """gelu(input + bias); input (..., cols), bias (cols,)."""
-    return BiasGelu.apply(input, bias, approximate=approximate)
+def _launch(name, shape, approximate, *inputs):
+    xp = backend.xp_of(inputs)
+    inputs = [contiguous(xp, x) for x in inputs]
+    out = xp.empty(shape, inputs[0].dtype)
+    elementwise(FILE, name, out.dtype, out.size, (out, *inputs, out.size),
+                **macros(out.dtype, approximate))
+    return out

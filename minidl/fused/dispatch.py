@@ -1,13 +1,15 @@
-"""Fused kernel or plain op, GPU or CPU: the only place that chooses.
+"""Fused kernel or NumPy, GPU or CPU: the only place that chooses.
 
     arrays of CuPy                        the kernel, through CuPy
     arrays of NumPy, a C++ compiler       the kernel, compiled for the CPU
-    anything else                         the plain ops of minidl/ops: no compiler (said once, with
-                                          the remedy), float64, the switch turned off
+    anything else                         the reference: float64, two dtypes, no compiler (said
+                                          once, with the remedy), the switch turned off
 
-`nn.functional` offers `either(fused, plain)` under the op's name, so layers need not know.
+An op asks when its dtypes are final, after autocast, and both answers save the same arrays:
+
+    y = pick(fused.softmax.forward, softmax, x)(x)
+
 `with minidl.use_fused(False):` turns all kernels off, for comparing.
-
 Test: tests/fused/test_dispatch.py
 """
 
@@ -15,62 +17,38 @@ import functools
 import hashlib
 import os
 import warnings
-from contextlib import contextmanager
-from contextvars import ContextVar
 
 import numpy as np
 
 from minidl import backend
-from minidl.function import autocasting
-from minidl.tensor import Tensor
+from minidl.mode import current
 
-_enabled = ContextVar("minidl.use_fused", default=True)
-
-C_TYPES = {np.dtype(np.float32): "float", np.dtype(np.float16): "__half",
-           np.dtype(np.float64): "double"}
+FLOAT, HALF = np.dtype(np.float32), np.dtype(np.float16)
+C_TYPES = {FLOAT: "float", HALF: "__half", np.dtype(np.float64): "double"}
 
 
-@contextmanager
-def use_fused(flag):
-    """Use the fused kernels inside the block (True, the default everywhere) or do not."""
-    token = _enabled.set(bool(flag))
-    try:
-        yield
-    finally:
-        _enabled.reset(token)
+def pick(kernel, reference, *arrays):
+    """`kernel` where it may run on these arrays, else `reference`."""
+    return kernel if usable(*arrays) else reference
 
 
-def usable(*inputs, op=None):
-    """Whether the kernels may run on these: switched on, all floating Tensors and arrays among
-    `inputs` float32 or all float16, and on the CPU a compiler. Other inputs do not count.
-    op: the name of the op that will get them through `Function.apply`: autocast says in which dtype
-    it runs, and bfloat16 reaches its kernel as float32."""
-    if not _enabled.get():
+def usable(*arrays):
+    """Whether the kernels may run on these: switched on, all floating arrays among them float32 or
+    all float16, and on the CPU a compiler. Integers, numbers and None do not count."""
+    if not current().kernels:
         return False
-    dtypes = {x.dtype for x in inputs if hasattr(x, "dtype") and x.dtype.kind in "fV"}
-    autocast = autocasting.get()
-    if op and autocast is not None and all(dtype.itemsize <= 4 for dtype in dtypes):
-        dtypes = {autocast.target(op, dtypes)}
-    if op and len(dtypes) == 1 and backend.is_bfloat16(*dtypes):
-        dtypes = {np.dtype(np.float32)}
-    if len(dtypes) != 1 or not dtypes <= {np.dtype(np.float32), np.dtype(np.float16)}:
-        return False
-    arrays = [x._data if isinstance(x, Tensor) else x for x in inputs]
-    on_cpu = any(isinstance(a, np.ndarray) for a in arrays)
-    return not on_cpu or cpu_compiler()
-
-
-def either(fused, plain, accepts=None):
-    """A function with `plain`'s signature that runs `fused` where `usable` (and `accepts(*args)`,
-    for arguments that only the plain op knows), else `plain`."""
-
-    @functools.wraps(plain)
-    def op(*args, **options):
-        if usable(*args, op=plain.__name__) and (accepts is None or accepts(*args, **options)):
-            return fused(*args, **options)
-        return plain(*args, **options)
-
-    return op
+    common, on_host = None, False
+    for a in arrays:
+        dtype = getattr(a, "dtype", None)
+        if dtype is not None:
+            on_host = on_host or type(a) is np.ndarray
+            if dtype.kind in "fV":
+                if dtype is not FLOAT and dtype != FLOAT and dtype != HALF:
+                    return False
+                if common is not None and dtype != common:
+                    return False
+                common = dtype
+    return common is not None and (not on_host or cpu_compiler())
 
 
 def sum_type(dtype):

@@ -12,8 +12,7 @@ import math
 
 import numpy as np
 
-from minidl import random
-from minidl.function import Function
+from minidl import backend, random
 from minidl.fused.launch import contiguous, elementwise
 
 FILE = "dropout_add.cu"
@@ -33,11 +32,6 @@ def reference(x, p, state):
 # ---- 2 launch ----
 
 
-def reserve(generator, n):
-    """(seed, stream, counter) for a call that uses n draws; the generator moves past them."""
-    return (random.default_generator() if generator is None else generator).take(n)
-
-
 def launch(name, out, inputs, p, state):
     """out = name(*inputs); all contiguous."""
     n8 = -(-out.size // random.DRAWS_PER_BLOCK)
@@ -49,62 +43,9 @@ def launch(name, out, inputs, p, state):
     elementwise(FILE, name, out.dtype, n8, (out, *inputs, out.size, n8, *state, threshold, scale))
 
 
-# ---- 3 Function ----
-
-
-class Dropout(Function):
-    """x keep / (1 - p). Saves nothing but three integers."""
-
-    def forward(self, x, p, generator=None):
-        self.p, self.state = p, reserve(generator, x.size)
-        return self.masked(x)
-
-    def backward(self, gy):
-        return self.masked(gy)
-
-    def masked(self, x):
-        x = contiguous(self.xp, x)
-        out = self.xp.empty_like(x)
-        launch("dropout", out, (x,), self.p, self.state)
-        return out
-
-
-class DropoutAdd(Dropout):
-    """residual + x keep / (1 - p). Saves nothing but three integers."""
-
-    def forward(self, x, residual, p, generator=None):
-        if x.shape != residual.shape or x.dtype != residual.dtype:
-            raise ValueError(
-                f"dropout_add: want equal shapes and dtypes; got {x.shape} of {x.dtype} "
-                f"and {residual.shape} of {residual.dtype}"
-            )
-        self.p, self.state = p, reserve(generator, x.size)
-        x, residual = contiguous(self.xp, x), contiguous(self.xp, residual)
-        out = self.xp.empty_like(x)
-        launch("dropout_add", out, (x, residual), p, self.state)
-        return out
-
-    def backward(self, gy):
-        return self.masked(gy), gy
-
-
-def check_probability(p, op):
-    if not 0 <= p <= 1:
-        raise ValueError(f"{op}: p is the probability of zeroing an element, want 0 to 1, got {p}")
-
-
-def dropout(input, p=0.5, training=True, *, generator=None):
-    """Zero elements with probability p and scale the others by 1 / (1 - p); the input itself when
-    not training. generator: minidl.random's default unless given."""
-    check_probability(p, "dropout")
-    if not training or p == 0:
-        return input
-    return Dropout.apply(input, p=p, generator=generator)
-
-
-def dropout_add(input, residual, p=0.5, training=True, *, generator=None):
-    """residual + dropout(input): the end of a transformer's sublayer. Equal shapes and dtypes."""
-    check_probability(p, "dropout_add")
-    if not training or p == 0:
-        return residual + input
-    return DropoutAdd.apply(input, residual, p=p, generator=generator)
+def dropout(x, p, state):
+    """x keep / (1 - p), in new memory."""
+    x = contiguous(backend.xp_of([x]), x)
+    out = backend.xp_of([x]).empty_like(x)
+    launch("dropout", out, (x,), p, state)
+    return out

@@ -1,18 +1,18 @@
-"""Embedding whose backward adds rows without sorting them first (CPU) or without atomics (GPU).
+"""The gradient of an embedding, added without sorting first (CPU) or without atomics (GPU).
 
     y[t] = w[index[t]]          gw[v] = sum of gy[t] over all t with index[t] = v
 
-Forward is a plain gather. On the CPU each thread owns some rows of the table and walks all t in
+On the CPU each thread owns some rows of the table and walks all t in
 order; on a GPU the indices are sorted and each run of equal ones is summed. Both add in the order
 of t, so the bits depend on the indices alone.
 
-Kernel: kernels/embedding_grad.cu   Test: tests/fused/test_embedding_grad.py
+Kernel: kernels/embedding_grad.cu   Op: minidl/ops/embedding.py
+Test: tests/fused/test_embedding_grad.py
 """
 
 import numpy as np
 
 from minidl import backend
-from minidl.function import Function
 from minidl.fused import dispatch
 from minidl.fused.launch import BLOCK, contiguous
 
@@ -72,37 +72,3 @@ def segment_starts(xp, ordered):
     changes = xp.flatnonzero(ordered[1:] != ordered[:-1]) + 1
     ends = xp.asarray([len(ordered)])
     return xp.concatenate([xp.zeros(1, np.int64), changes, ends]).astype(np.int64)
-
-
-# ---- 3 Function ----
-
-
-class Embedding(Function):
-    """w[index]. Saves the indices, not the table."""
-
-    def forward(self, index, w, padding_idx=None):
-        if w.ndim != 2 or index.dtype.kind not in "iu":
-            raise ValueError(f"embedding: input of {index.dtype}, weight {w.shape}; want integer "
-                             "indices and a weight (num_embeddings, embedding_dim)")
-        n = w.shape[0]
-        if index.size and not (0 <= int(index.min()) and int(index.max()) < n):
-            raise IndexError(f"embedding: indices from {int(index.min())} to {int(index.max())}, "
-                             f"but the weight {w.shape} has rows 0 to {n - 1}")
-        if padding_idx is not None and not -n <= padding_idx < n:
-            raise IndexError(f"embedding: padding_idx {padding_idx} is no row of weight {w.shape}")
-        self.n_rows, self.padding_idx = n, padding_idx
-        self.save(index)
-        return self.xp.take(w, index, axis=0)
-
-    def backward(self, gy):
-        (index,) = self.saved
-        gw = embedding_grad(index.reshape(-1), gy.reshape(index.size, gy.shape[-1]), self.n_rows)
-        if self.padding_idx is not None:
-            gw[self.padding_idx] = 0
-        return None, gw
-
-
-def embedding(input, weight, padding_idx=None):
-    """weight[input]: integer indices (...) -> (..., width). The row `padding_idx` is read like any
-    other and gets no gradient."""
-    return Embedding.apply(input, weight, padding_idx=padding_idx)

@@ -1,19 +1,15 @@
 """Layer norm and RMS norm, one kernel each way: x is read, y is written, nothing else exists.
 
-    y = (x - mean) * rstd * w + b      Saved: x, which the layer before it keeps anyway, and two
-                                       numbers a row. The plain op saves xhat, as large as x.
+    y = (x - mean) * rstd * w + b      RMS norm subtracts no mean and adds no b
 
 Kernels: kernels/layer_norm.cu (RMS norm is the same file compiled with -DCENTERED=0)
-Plain ops: minidl/ops/norm.py   Test: tests/fused/test_layer_norm.py
+Ops: minidl/ops/norm.py   Test: tests/fused/test_layer_norm.py
 Tutorial: tutorials/03_kernel_tour.py
 """
-
-import math
 
 import numpy as np
 
 from minidl import backend
-from minidl.function import Function
 from minidl.fused import rows as r
 
 FILE = "layer_norm.cu"
@@ -101,50 +97,3 @@ def add_parts(xp, kernel, parts):
         kernel(r.blocks(out.size, 256), 256, (out, parts, out.size))
         parts = out
     return parts[0]
-
-
-# ---- 3 Function ----
-
-
-class LayerNorm(Function):
-    """x as rows (n, width). Saves the rows, w, and mean and rstd of each row."""
-
-    precision = "black"
-    centered = True
-
-    def forward(self, x, w, b, shape, eps):
-        xp, width = self.xp, math.prod(shape)
-        rows = xp.ascontiguousarray(x).reshape(math.prod(x.shape[:x.ndim - len(shape)]), width)
-        w = xp.ones(width, x.dtype) if w is None else xp.ascontiguousarray(w).reshape(-1)
-        b = xp.zeros(width, x.dtype) if b is None else xp.ascontiguousarray(b).reshape(-1)
-        y, mean, rstd = forward(rows, w, b, eps, self.centered)
-        self.shape = shape
-        self.save(rows, w, mean, rstd)
-        return y.reshape(x.shape)
-
-    def backward(self, gy):
-        x, w, mean, rstd = self.saved
-        g = self.xp.ascontiguousarray(gy).reshape(x.shape)
-        gx, gw, gb = backward(g, x, w, mean, rstd, self.centered)
-        gw, gb = (v if v is None else v.reshape(self.shape) for v in (gw, gb))
-        return gx.reshape(gy.shape), gw, gb
-
-
-def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
-    """Mean 0 and variance 1 over the last dimensions (`normalized_shape`, their sizes), then
-    * weight + bias, both of that shape. The variance divides by n, not n - 1."""
-    return LayerNorm.apply(input, weight, bias, shape=sizes(normalized_shape), eps=eps)
-
-
-def accepts(input, normalized_shape, weight=None, bias=None, eps=1e-5):
-    """Whether shapes and dtypes fit; where they do not, the plain op says what is wrong."""
-    shape = sizes(normalized_shape)
-    fits = backend.is_floating(input.dtype) and shape
-    if not fits or tuple(input.shape[-len(shape):]) != shape:
-        return False
-    return all(v is None or tuple(v.shape) == shape and v.dtype == input.dtype
-               for v in (weight, bias))
-
-
-def sizes(shape):
-    return (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(shape)

@@ -8,14 +8,11 @@ the bias and the sums by NumPy, it takes 0.93 of the time for y and gx on the sh
 benchmarks/bench_train_step.py, 1.12 for gw, as long in all. Where NumPy has another BLAS, or the
 processor narrower registers, BLAS stays (`BEATS_BLAS`).
 
-Kernel: kernels/linear.cu   Plain op: minidl/ops/matmul.py   Test: tests/fused/test_linear.py
+Kernel: kernels/linear.cu   Op: minidl/ops/matmul.py   Test: tests/fused/test_linear.py
 """
-
-import math
 
 import numpy as np
 
-from minidl.function import Function
 from minidl.fused import dispatch
 
 FILE = "linear.cu"
@@ -106,52 +103,23 @@ def aligned(n):
     return memory[start:start + n]
 
 
-def matrix(x):
-    """(..., n) as (rows, n), contiguous."""
-    return np.ascontiguousarray(x).reshape(math.prod(x.shape[:-1]), x.shape[-1])
+def fits(x, w):
+    """Whether this product is ours: on the CPU, large enough, and faster than NumPy's BLAS."""
+    return BEATS_BLAS and type(x) is np.ndarray and x.size * w.shape[0] >= MIN_WORK
 
 
-# ---- 3 Function ----
+def linear(x, w, b):
+    """x w^T + b of matrices x (rows, in), w (out, in)."""
+    return product(x, w.T, b)[0]
 
 
-class Linear(Function):
-    """x w^T + b. Saves x and w, as the plain op does."""
-
-    precision = "white"
-
-    def forward(self, x, w, b):
-        self.shape = x.shape
-        x = matrix(x)
-        self.save(x if self.needs[1] else None, w if self.needs[0] else None)
-        y, _ = product(x, w.T, b)  # (rows, in) @ (in, out)
-        return y.reshape(*self.shape[:-1], w.shape[0])
-
-    def backward(self, gy):
-        x, w = self.saved
-        gy = matrix(gy)
-        gx = gw = gb = None
-        if self.needs[0]:  # (rows, out) @ (out, in)
-            gx = product(gy, w)[0].reshape(self.shape)
-        if self.needs[1]:  # (out, rows) @ (rows, in)
-            gw, gb = product(gy.T, x, want_sums=self.needs[2])
-        elif self.needs[2]:
-            gb = gy.sum(axis=0, dtype=np.float32)
-        return gx, gw, gb if self.needs[2] else None
-
-
-def linear(input, weight, bias=None):
-    """input @ weight.T + bias; weight (out_features, in_features), bias (out_features,) or None."""
-    return Linear.apply(input, weight, bias)
-
-
-def accepts(input, weight, bias=None):
-    """Whether it is float32 on the CPU, large enough, and of shapes that fit; where they do not,
-    the plain op says what is wrong."""
-    given = [a for a in (input, weight, bias) if a is not None]
-    arrays = [getattr(a, "_data", a) for a in given]
-    if not BEATS_BLAS or not all(type(a) is np.ndarray and a.dtype == np.float32 for a in arrays):
-        return False
-    x, w = arrays[:2]
-    fits = w.ndim == 2 and x.ndim and x.shape[-1] == w.shape[1]
-    fits = fits and (bias is None or tuple(bias.shape) == w.shape[:1])
-    return fits and x.size * w.shape[0] >= MIN_WORK
+def linear_backward(gy, x, w, wants):
+    """(gx, gw, gb), each only if wanted; gy (rows, out)."""
+    gx = gw = gb = None
+    if wants[0]:  # (rows, out) @ (out, in)
+        gx, _ = product(gy, w)
+    if wants[1]:  # (out, rows) @ (rows, in)
+        gw, gb = product(gy.T, x, want_sums=wants[2])
+    elif wants[2]:
+        gb = gy.sum(axis=0, dtype=np.float32)
+    return gx, gw, gb if wants[2] else None

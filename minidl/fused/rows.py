@@ -7,6 +7,8 @@
 Test: tests/fused/test_layer_norm.py, test_softmax.py, test_cross_entropy.py
 """
 
+import math
+
 import numpy as np
 
 from minidl import backend
@@ -18,6 +20,12 @@ MAX_KEPT = 1024  # 32 registers in each of 32 lanes; more would spill
 
 def backend_of(x):
     return np if isinstance(x, np.ndarray) else backend.xp_of([x])
+
+
+def as_rows(x):
+    """(..., n) as a contiguous (rows, n)."""
+    rows = math.prod(x.shape[:-1])
+    return backend_of(x).ascontiguousarray(x).reshape(rows, x.shape[-1])
 
 
 def blocks(n, size):

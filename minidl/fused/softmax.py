@@ -1,18 +1,16 @@
-"""Softmax, its logarithm, and the causal softmax of attention scores: one kernel each way.
+"""Softmax and its logarithm over rows: one kernel each way.
 
-    softmax(x), log_softmax(x)     over the last dimension; other dimensions are the plain op's
-    causal_softmax(x, scale)       softmax(scale * x), row i of (..., L, S) sees columns 0 to i
+    softmax(scale * x)     of (rows, cols); queries > 0: row i sees the columns 0 to i % queries
 
-Saved: y alone. Scale and mask cost no array and no pass of their own.
+Scale and mask, as attention scores have them, cost no array and no pass of their own.
 
 Kernels: kernels/softmax.cu (the logarithm is the same file compiled with -DLOG=1)
-Plain ops: minidl/ops/softmax.py   Test: tests/fused/test_softmax.py
+Op: minidl/ops/softmax.py   Test: tests/fused/test_softmax.py
 Tutorial: tutorials/03_kernel_tour.py
 """
 
 import numpy as np
 
-from minidl.function import Function
 from minidl.fused import rows as r
 
 FILE = "softmax.cu"
@@ -66,51 +64,11 @@ def backward(gy, y, log=False, scale=1.0, rung=None, **ways):
     return gx
 
 
-# ---- 3 Function ----
+def along_last(x, axis, log):
+    """Over the last axis of an array of any shape; contiguous in and out."""
+    rows = r.as_rows(x)
+    return forward(rows, log).reshape(x.shape)
 
 
-class Softmax(Function):
-    """y = softmax(scale * x) over the last dimension. Saves y."""
-
-    precision = "black"
-    log = False
-
-    def forward(self, x, scale=1.0, queries=0):
-        rows = self.xp.ascontiguousarray(x).reshape(-1 if x.size else 0, max(x.shape[-1], 1))
-        y = forward(rows, self.log, scale, queries).reshape(x.shape)
-        self.scale = scale
-        self.save(y)
-        return y
-
-    def backward(self, gy):
-        (y,) = self.saved
-        rows = y.reshape(-1 if y.size else 0, max(y.shape[-1], 1))
-        g = self.xp.ascontiguousarray(gy).reshape(rows.shape)
-        return backward(g, rows, self.log, self.scale).reshape(y.shape)
-
-
-class LogSoftmax(Softmax):
-    log = True
-
-
-def softmax(input, dim, dtype=None):
-    """exp(input) / sum(exp(input)) along `dim`, the last one."""
-    return Softmax.apply(input)
-
-
-def log_softmax(input, dim, dtype=None):
-    """log(softmax(input, dim)), without the rounding of a logarithm of small numbers."""
-    return LogSoftmax.apply(input)
-
-
-def causal_softmax(input, scale=1.0):
-    """softmax(scale * input) of scores (..., L, S) where query i sees keys 0 to i; 0 elsewhere."""
-    if input.ndim < 2:
-        raise ValueError(f"causal_softmax: input {tuple(input.shape)}, want (..., queries, keys)")
-    return Softmax.apply(input, scale=scale, queries=input.shape[-2])
-
-
-def accepts(input, dim, dtype=None):
-    """Whether it is over the last dimension and without a cast."""
-    last = type(dim) is int and input.ndim > 0 and dim in (-1, input.ndim - 1)
-    return last and (dtype is None or np.dtype(dtype) == input.dtype)
+def along_last_backward(gy, y, axis, log):
+    return backward(r.as_rows(gy), r.as_rows(y), log).reshape(y.shape)

@@ -1,6 +1,7 @@
 """Memory: who holds how many bytes, and the ways to hold fewer.
 
     ledger          every byte that training holds, by kind, now and at the peak
+    saved_bytes     the bytes that a graph keeps for backward
     predict         the same figures by formula, before anything runs
     fragmentation   why an allocator may need more than the sum
     recompute       keep a segment's inputs, run it again in backward
@@ -15,11 +16,10 @@
 from minidl.memory.ledger import (
     KINDS,
     STATES,
-    buffer_of,
     note,
     record,
-    recording,
     report,
     states,
     totals,
 )
+from minidl.memory.saved_bytes import saved_by_op, saved_bytes

@@ -25,7 +25,10 @@ Test: tests/memory/test_ledger.py   Prediction: memory_predict.py   Tutorial: tu
 import weakref
 from collections import Counter, namedtuple
 from contextlib import contextmanager
-from contextvars import ContextVar
+
+from minidl import saved
+from minidl.backend import buffer_of
+from minidl.mode import current, running
 
 STATES = ("parameters", "gradients", "master weights", "optimizer")
 KINDS = (*STATES, "communication", "inputs", "activations", "temporary")
@@ -33,16 +36,6 @@ RANK = {kind: i for i, kind in enumerate(KINDS)}
 
 # A buffer that is held: its kind, its bytes, which op and module it came from, its number.
 Held = namedtuple("Held", "kind n_bytes op module number")
-
-recording = ContextVar("minidl.memory.ledger.recording", default=None)
-
-
-def buffer_of(array):
-    """The array that owns the memory of `array`."""
-    while getattr(array, "base", None) is not None and hasattr(array.base, "nbytes"):
-        array = array.base
-    return array
-
 
 def states(model=None, optimizer=None, communication=()):
     """{kind: [buffers]} of what is held between two steps, each buffer once: under the first kind
@@ -87,7 +80,7 @@ def report(model=None, optimizer=None, communication=()):
 def note(array, kind):
     """Tell the running recording, if there is one, of an array that no Function made: weights that
     have come from other ranks, a bucket."""
-    if (ledger := recording.get()) is not None:
+    if (ledger := current().ledger) is not None:
         ledger.note(array, kind)
 
 
@@ -99,12 +92,11 @@ def record(model=None, optimizer=None, communication=()):
     if model is not None:
         for name, module in model.named_modules():
             removes += ledger.follow(name, module)
-    token = recording.set(ledger)
     try:
-        yield ledger
-        ledger.mark("end")
+        with running(ledger=ledger):
+            yield ledger
+            ledger.mark("end")
     finally:
-        recording.reset(token)
         ledger.close()
         for remove in removes:
             remove()
@@ -147,8 +139,8 @@ class Ledger:
                 self._add(array, "inputs", "")
         for array in outputs:
             self._add(array, "temporary", op)
-        for array in node._saved or ():
-            if hasattr(array, "nbytes"):
+        for array in saved.held(node):
+            if hasattr(array, "base"):
                 self._add(array, "activations", op)
         self._write(op)
 

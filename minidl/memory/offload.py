@@ -11,8 +11,8 @@ The other way to give memory back is recompute.py: this one costs traffic instea
 every saved byte once out and once in. Copies are bits, so gradients are the same to the bit. Around
 recomputed segments only their inputs are left to move, and little traffic remains.
 
-How: function.py asks the ContextVar `storing` what a node is to hold in place of what it saved: a
-Parcel, whose `array()` gives the array back. An array saved by several functions travels once.
+How: the Host is one of the Mode's packers (saved.py): it puts a Parcel in a saved array's place,
+whose `array()` gives the array back. An array saved by several functions travels once.
 Parameters and arrays from outside stay, since their owner holds them anyway.
 
 CuPy's arrays travel on a stream of their own, from and to pinned memory (host_memory.py). The host
@@ -38,9 +38,8 @@ from contextlib import contextmanager
 import numpy as np
 
 from minidl import backend
-from minidl.function import StandIn, runner, storing
-from minidl.memory import ledger as memory
 from minidl.memory.host_memory import CopyStream, pinned
+from minidl.mode import current, running
 
 IN_FLIGHT = 2  # arrays on their way out that the device still holds; then forward waits
 
@@ -53,11 +52,8 @@ def offload(ahead=1, min_bytes=1024, bytes_per_s=None):
     bytes_per_s:  of a modelled link between NumPy's two memories, which works beside the
                   computation; None: no time at all. Between a GPU and the host is a real one."""
     host = Host(ahead, min_bytes, bytes_per_s)
-    token = storing.set(host)
-    try:
+    with running(packers=(*current().packers, host.pack)):
         yield host
-    finally:
-        storing.reset(token)
 
 
 class Host:
@@ -80,18 +76,18 @@ class Host:
             self._worker = ThreadPoolExecutor(1, "minidl-offload")
             weakref.finalize(self, self._worker.shutdown, wait=False)
 
-    def store(self, node, inputs):
-        """Called by function.py when `node` has run: parcels in place of what it saved."""
-        if runner.get() is not None:  # inside a recomputed segment: nothing is kept for long
-            return
-        outside = {id(memory.buffer_of(x._data)) for x in inputs
-                   if getattr(x, "is_leaf", False)}
-        outside |= {id(memory.buffer_of(x)) for x in inputs if hasattr(x, "nbytes")}
-        node._saved = tuple(
-            self._parcel(s) if hasattr(s, "nbytes") and s.nbytes >= self.min_bytes
-            and id(memory.buffer_of(s)) not in outside else s for s in node._saved)
-        # a copy cannot be changed in place: no need to hold on to its tensor
-        node.saved_inputs = [(x, version) for x, version in node.saved_inputs if x.is_leaf]
+    def pack(self, node, held, inputs, outputs):
+        """A packer: a parcel in the place of a large array that forward made."""
+        if current().around is not None:  # inside a recomputed segment: nothing is kept for long
+            return None
+        if not hasattr(held, "base") or held.nbytes < self.min_bytes:
+            return None
+        for x in inputs:
+            if getattr(x, "is_leaf", True):  # its owner holds it anyway
+                array = getattr(x, "_data", x)
+                if hasattr(array, "base") and backend.buffer_of(array) is backend.buffer_of(held):
+                    return None
+        return self._parcel(held), Parcel.array
 
     def _parcel(self, array):
         xp = backend.xp_of([array])
@@ -101,7 +97,7 @@ class Host:
         if xp is not np and self._worker is not None:
             raise ValueError("bytes_per_s models a link between NumPy's two memories, and this "
                              f"array is on {backend.device_of(array)}: leave bytes_per_s out")
-        buffer = memory.buffer_of(array)
+        buffer = backend.buffer_of(array)
         key = id(buffer), backend.address(array), array.shape, array.strides, array.dtype
         if key in self._known:
             known, parcel = (reference() for reference in self._known[key])
@@ -129,7 +125,7 @@ class Host:
             parcel = self.parcels[i]()
             if parcel is not None and parcel.device is None:
                 parcel.device = parcel.empty()
-                if (ledger := memory.recording.get()) is not None:
+                if (ledger := current().ledger) is not None:
                     ledger.note(parcel.device, "activations", "fetched")
                 parcel.coming = self.copy("in", i, parcel.host, parcel.laid(parcel.device))
 
@@ -160,7 +156,7 @@ def _travel(held, time_s):
     held.clear()
 
 
-class Parcel(StandIn):
+class Parcel:
     """In a node's `_saved` for an array that is in the host's memory."""
 
     def __init__(self, owner, number, array, xp):

@@ -17,8 +17,8 @@ Test: tests/memory/test_predict.py   Measured by: memory.py   Tutorial: tutorial
 import numpy as np
 
 from minidl import random
-from minidl.graph import saved_bytes
 from minidl.memory import ledger as memory
+from minidl.memory.saved_bytes import saved_bytes
 from minidl.nn.norm import BatchNorm
 from minidl.precision import amp
 from minidl.tensor import Tensor

@@ -19,12 +19,11 @@ Sources: Chen et al. 2016 (arXiv 1604.06174); keeping some ops: Korthikanti et a
 Test: tests/memory/test_recompute.py   Tutorial: tutorials/05_memory.py
 """
 
-from contextvars import copy_context
-
 from minidl import backend, random
-from minidl.backward import is_grad_enabled, replaying, walk
-from minidl.function import Function, op_name, runner
-from minidl.graph import leaf_uses
+from minidl.backward import leaf_uses, nodes, walk
+from minidl.function import Function, op_name
+from minidl.mode import current, running
+from minidl.saved import Pack
 from minidl.tensor import Tensor
 
 
@@ -38,7 +37,7 @@ def recompute(fn, *inputs, keep=None, **options):
              `{"linear", "matmul"}.__contains__` to spare the matrix products.
 
     Returns what fn returned: a Tensor or a tuple of Tensors."""
-    if not is_grad_enabled():
+    if not current().grad:
         return fn(*inputs, **options)
     segment = _Segment(lambda *xs: fn(*xs, **options), keep)
     given = [Tensor(x._data, x.requires_grad) if isinstance(x, Tensor) else x for x in inputs]
@@ -125,26 +124,20 @@ class _Segment:
 
     def __init__(self, fn, keep):
         self.fn, self.keep = fn, keep
-        self.context = copy_context()  # autocast, use_fused, the default generator, ...
+        self.mode = current()  # autocast, kernels, ...
         self.made = set()  # nodes of the first run
         self.kept, self.recipes = [], []
 
     def run(self, inputs):
         """The first run: (outputs, {leaf: number of uses})."""
-        with random.watched() as self.generators:
-            outputs = self._run(self._first, inputs)
+        with random.watched() as self.generators, running(around=self._first):
+            outputs = self.fn(*inputs)
         roots = outputs if isinstance(outputs, tuple) else (outputs,)
-        stack = [y.grad_fn for y in roots if y.grad_fn is not None]
-        seen = set(stack)
-        while stack:
-            node = stack.pop()
+        for node in nodes(roots):
             if node not in self.made:
                 raise ValueError(
                     f"recompute: the segment uses a result of {op_name(type(node))} that was made "
                     "outside of it; pass that tensor as an input: recompute(fn, x, that)")
-            above = {edge[0] for edge in node.edges if isinstance(edge, tuple)} - seen
-            seen |= above
-            stack += above
         self.made = None
         return outputs, leaf_uses(roots)
 
@@ -156,29 +149,19 @@ class _Segment:
             generator.set_state(state)
         recipes = iter(self.recipes)
 
-        def again(node, arrays, options):
-            return self._again(node, arrays, options, recipes, kept)
-
-        def replay():
-            replaying.set(True)
-            return self._run(again, inputs)
+        def again(node, forward, arrays, options):
+            return self._again(node, forward, arrays, options, recipes, kept)
 
         try:
-            return self.context.copy().run(replay)
+            with running(self.mode, replaying=True, around=again, ledger=current().ledger):
+                return self.fn(*inputs)
         finally:
             for generator, state in now.items():
                 generator.set_state(state)
 
-    def _run(self, how, inputs):
-        token = runner.set(how)
-        try:
-            return self.fn(*inputs)
-        finally:
-            runner.reset(token)
-
-    def _first(self, node, arrays, options):
+    def _first(self, node, forward, arrays, options):
         self.made.add(node)
-        result = node.forward(*arrays, **options)
+        result = forward(*arrays, **options)
         if self.keep is not None and self.keep(op_name(type(node))):
             results = result if isinstance(result, tuple) else (result,)
             made = [self._store(y, arrays) for y in results]
@@ -187,9 +170,9 @@ class _Segment:
             self.recipes.append((type(node), state, made, saved, isinstance(result, tuple)))
         return result
 
-    def _again(self, node, arrays, options, recipes, kept):
+    def _again(self, node, forward, arrays, options, recipes, kept):
         if self.keep is None or not self.keep(op_name(type(node))):
-            return node.forward(*arrays, **options)
+            return forward(*arrays, **options)
         cls, state, made, saved, several = next(recipes, (None,) * 5)
         if cls is not type(node):
             raise RuntimeError(
@@ -203,6 +186,8 @@ class _Segment:
     def _store(self, value, known):
         """How `_load` finds an array of the first run: among those known when the op runs again,
         or in `kept`, where it is put."""
+        if type(value) is Pack:  # rounded to bfloat16
+            return "pack", (self._store(value.held, known), value.undo)
         if not hasattr(value, "nbytes"):
             return "value", value
         for i, array in enumerate(known):
@@ -214,6 +199,8 @@ class _Segment:
 
 def _load(stored, known, kept):
     where, what = stored
+    if where == "pack":
+        return Pack(_load(what[0], known, kept), what[1])
     if where == "known":
         i, shape = what
         return known[i].reshape(shape)

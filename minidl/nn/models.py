@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from minidl import random
-from minidl.backward import no_grad
+from minidl.mode import no_grad
 from minidl.nn import init
 from minidl.nn.conv import AdaptiveAvgPool2d, Conv2d, MaxPool2d
 from minidl.nn.layers import Dropout, Embedding, Flatten, Linear, ModuleList, ReLU, Sequential

@@ -9,7 +9,7 @@ Ops: minidl/ops/norm.py   Test: tests/nn/test_layers.py
 
 import numpy as np
 
-from minidl.backward import replaying
+from minidl.mode import current
 from minidl.nn import functional as F
 from minidl.nn.module import Module, Parameter
 from minidl.tensor import Tensor
@@ -90,7 +90,7 @@ class BatchNorm(Module):
                              f"dimensions, got shape {tuple(x.shape)}")
         use_batch = self.training or not self.track_running_stats
         momentum = self.momentum
-        if self.training and self.track_running_stats and not replaying.get():
+        if self.training and self.track_running_stats and not current().replaying:
             self.num_batches_tracked.fill_(self.num_batches_tracked.item() + 1)
             if momentum is None:
                 momentum = 1 / self.num_batches_tracked.item()

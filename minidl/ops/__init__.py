@@ -60,7 +60,7 @@ TABLE = [  # (file, homes, names)
     (norm, "f", "layer_norm rms_norm group_norm batch_norm"),
     (dropout, "f", "dropout"),
     (embedding, "f", "embedding"),
-    (attention, "f", "scaled_dot_product_attention"),
+    (attention, "f", "scaled_dot_product_attention self_attention"),
     (conv, "tf", "conv1d conv2d"),
     (pool, "f", "max_pool2d avg_pool2d adaptive_avg_pool2d"),
 ]

@@ -1,8 +1,9 @@
 """Activations: elementwise functions between the layers of a network.
 
 Several save their slope dy/dx, computed in forward beside y: it takes the bytes that x would, and
-backward is then one product. GELU and SiLU take some twenty passes over their input; they go
-block by block, so that the passes meet in the cache instead of in memory (on a CPU).
+backward is then one product. GELU and SiLU save x, and make the slope in backward; by NumPy they
+take some twenty passes over their input, block by block, so that the passes meet in the cache
+instead of in memory. GELU's kernel (minidl/fused/bias_gelu.py) takes one.
 Selection is by arithmetic: on random signs `where` takes as long as twenty additions.
 
 Source: GELU, Hendrycks & Gimpel 2016; SiLU, Elfwing et al. 2018; ELU, Clevert et al. 2016.
@@ -15,6 +16,8 @@ import numpy as np
 
 from minidl import backend
 from minidl.function import Function
+from minidl.fused import bias_gelu as fused
+from minidl.fused.dispatch import pick
 from minidl.ops.normal import cdf_and_pdf
 
 BLOCK = 1 << 14  # elements; a block of float32 is 64 KiB, a handful of them fit an L2 cache
@@ -121,13 +124,12 @@ class Silu(Function):
     promotes = "float"
 
     def forward(self, x):
-        y, slope = in_blocks(self.xp, silu_and_slope, x)
-        self.save(slope)
-        return y
+        self.save(x)
+        return in_blocks(silu_or_slope, x)
 
     def backward(self, gy):
-        (slope,) = self.saved
-        return gy * slope
+        (x,) = self.saved
+        return in_blocks(silu_or_slope, x, gy)
 
 
 class Gelu(Function):
@@ -136,16 +138,15 @@ class Gelu(Function):
     promotes = "float"
 
     def forward(self, x, approximate="none"):
-        forms = {"none": gelu_and_slope, "tanh": gelu_tanh_and_slope}
-        if approximate not in forms:
+        if approximate not in GELU_FORMS:
             raise ValueError(f"gelu: approximate wants 'none' or 'tanh', got {approximate!r}")
-        y, slope = in_blocks(self.xp, forms[approximate], x)
-        self.save(slope)
-        return y
+        self.approximate = approximate
+        self.save(x)
+        return pick(fused.gelu, gelu_in_blocks, x)(x, approximate)
 
     def backward(self, gy):
-        (slope,) = self.saved
-        return gy * slope
+        (x,) = self.saved
+        return pick(fused.gelu_backward, gelu_in_blocks, gy, x)(x, self.approximate, gy)
 
 
 def logistic(xp, x):
@@ -157,24 +158,25 @@ def logistic(xp, x):
         return xp.reciprocal(y, out=y)
 
 
-def silu_and_slope(xp, x):
-    """y = x s with s = sigmoid(x), and dy/dx = s + y (1 - s)."""
+def silu_or_slope(xp, x, wants_slope):
+    """y = x s with s = sigmoid(x), or dy/dx = s + y (1 - s)."""
     s = logistic(xp, x)
     y = x * s
-    return y, s + y * (1 - s)
+    return s + y * (1 - s) if wants_slope else y
 
 
-def gelu_and_slope(xp, x):
-    """y = x P(x) with P the normal distribution function, and dy/dx = P + x P'."""
+def gelu_or_slope(xp, x, wants_slope):
+    """y = x P(x) with P the normal distribution function, or dy/dx = P + x P'."""
     cdf, pdf = cdf_and_pdf(xp, x)
-    y = x * cdf
+    if not wants_slope:
+        return x * cdf
     pdf *= x
     pdf += cdf
-    return y, pdf
+    return pdf
 
 
-def gelu_tanh_and_slope(xp, x):
-    """y = x P with P = (1 + tanh u) / 2, u = sqrt(2/pi) (x + 0.044715 x^3); dy/dx = P + x P'."""
+def gelu_tanh_or_slope(xp, x, wants_slope):
+    """y = x P with P = (1 + tanh u) / 2, u = sqrt(2/pi) (x + 0.044715 x^3); or dy/dx = P + x P'."""
     k = math.sqrt(2 / math.pi)
     square = x * x
     u = square * (0.044715 * k)
@@ -184,25 +186,37 @@ def gelu_tanh_and_slope(xp, x):
     p *= 0.5
     p += 0.5
     y = x * p
+    if not wants_slope:
+        return y
     slope = square * (3 * 0.044715 * k * 2)  # P' = 2 P (1 - P) u'
     slope += 2 * k
     slope *= y
     slope *= 1 - p
     slope += p
-    return y, slope
+    return slope
 
 
-def in_blocks(xp, fn, x):
-    """fn(xp, x) -> (y, slope) over x, a block at a time on the CPU; fp16 is worked in fp32."""
-    y = xp.empty(x.shape, x.dtype)
-    slope = xp.empty(x.shape, x.dtype)
-    xs, ys, slopes = x.reshape(-1), y.reshape(-1), slope.reshape(-1)
+GELU_FORMS = {"none": gelu_or_slope, "tanh": gelu_tanh_or_slope}
+
+
+def gelu_in_blocks(x, approximate, gy=None):
+    return in_blocks(GELU_FORMS[approximate], x, gy)
+
+
+def in_blocks(fn, x, gy=None):
+    """y = fn(xp, x, False), or gx = gy * fn(xp, x, True): on the CPU a block at a time; fp16 is
+    worked in fp32."""
+    xp = backend.xp_of([x])
+    out = xp.empty(x.shape, x.dtype)
+    xs, outs = x.reshape(-1), out.reshape(-1)
+    gys = None if gy is None else gy.reshape(-1)
     step = BLOCK if xp is np else max(x.size, 1)
     wide = backend.accumulate_dtype(x.dtype)
     for i in range(0, x.size, step):
-        block = slice(i, i + step)
-        ys[block], slopes[block] = fn(xp, xs[block].astype(wide, copy=False))
-    return y, slope
+        at = slice(i, i + step)
+        block = fn(xp, xs[at].astype(wide, copy=False), gy is not None)
+        outs[at] = block if gy is None else gys[at] * block
+    return out
 
 
 def tanh(input):

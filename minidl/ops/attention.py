@@ -15,6 +15,9 @@
 Saved: q, k, v, o and lse, 4 L E + L numbers a head, where P would be L S more (8 x larger here at
 L = S = 256, E = 32), and making P again is as fast as fetching it: memory is slower than exp.
 
+Where no mask, dropout or broadcast is asked for, a kernel does the same without leaving the core's
+registers (minidl/fused/attention.py).
+
 Source: Dao, Fu, Ermon, Rudra, Re, "FlashAttention" (2022); Milakov & Gimelshein (2018) for lse.
 Test: tests/ops/test_attention.py
 """
@@ -25,6 +28,8 @@ import numpy as np
 
 from minidl import backend
 from minidl.function import Function
+from minidl.fused import attention as fused
+from minidl.fused.dispatch import usable
 from minidl.ops.dropout import check_probability, inverse_keep, keep_mask, reserve
 from minidl.ops.matmul import same_dtype
 
@@ -39,45 +44,70 @@ class Attention(Function):
     op = "scaled_dot_product_attention"
 
     def forward(self, q, k, v, mask, is_causal, dropout_p, scale, generator):
-        xp = self.xp
         self.lead = check_shapes(q, k, v, mask)
-        self.dtype = backend.accumulate_dtype(q.dtype)
-        self.scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-        self.is_causal = is_causal
-        q, k, v = (self._four(a, a.shape[-2:]) for a in (q, k, v))
-        self.q_shape, self.n_keys = q.shape, k.shape[2]
-        self.dropout_p = dropout_p
-        if dropout_p:
-            self.state = reserve(generator, math.prod(q.shape[:3]) * self.n_keys)
+        broadcast = not q.shape[:-2] == k.shape[:-2] == v.shape[:-2]
+        q, k, v = (fused.readable(self._four(a, a.shape[-2:])) for a in (q, k, v))
+        self._options(q, k, is_causal, dropout_p, scale, generator)
         bias = self._bias(mask, q.shape[2])
-        # heads beside each other, (B, L, H, Ev) in memory, as the layer that follows wants them
-        o = xp.empty((q.shape[0], q.shape[2], q.shape[1], v.shape[3]), q.dtype).swapaxes(1, 2)
-        lse = xp.empty((*q.shape[:3], 1), self.dtype)
-        ones, triangle = xp.ones(self.n_keys, self.dtype), self._triangle(q)
-        for rows, keys in self._blocks(q):
-            p, _ = self._scores(q, k, bias, triangle, rows, keys)
-            top = p.max(axis=-1, keepdims=True) if p.shape[-1] else xp.zeros_like(lse[rows])
-            top[top == -math.inf] = 0  # a row that may see no key: exp(-inf - 0) = 0
-            p -= top
-            xp.exp(p, out=p)
-            total = (p @ ones[:p.shape[-1]])[..., None]  # BLAS sums rows 3 times faster than sum
-            total[total == 0] = 1  # and its output is 0, not 0 / 0
-            lse[rows] = top + xp.log(total)
-            if dropout_p:
-                p *= self._drop(rows, keys)
-            o[rows] = (p @ self._work(v[keys])) / total
+        self.ours = bias is None and not broadcast and not dropout_p and fused.fits(q, k, v)
+        o, lse = self._attend(q, k, v, bias)
         self.save(q, k, v, o, lse, bias)
         return o.reshape(*self.lead, *o.shape[2:])
 
     def backward(self, go):
-        xp = self.xp
         q, k, v, o, lse, bias = self.saved
-        go, triangle = go.reshape(o.shape), self._triangle(q)
+        *grads, g_bias = self._attend_backward(go.reshape(o.shape), q, k, v, o, lse, bias)
+        if g_bias is not None:
+            grads.append(g_bias)
+        grads = [g.reshape(*self.lead, *g.shape[2:]) for g in grads]
+        return (*grads, None) if g_bias is None else tuple(grads)
+
+    def _options(self, q, k, is_causal, dropout_p, scale, generator):
+        self.dtype = backend.accumulate_dtype(q.dtype)
+        self.scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+        self.is_causal, self.dropout_p = bool(is_causal), dropout_p
+        self.q_shape, self.n_keys = q.shape, k.shape[2]
+        if dropout_p:
+            self.state = reserve(generator, math.prod(q.shape[:3]) * self.n_keys)
+
+    def _attend(self, q, k, v, bias):
+        """(o, lse): o (B, H, L, Ev), a view of (B, L, H, Ev) memory, as the next layer wants it;
+        lse (B, H, L) in the dtype of the sums."""
+        if self.ours and usable(q, k, v):
+            return fused.forward(q, k, v, self.is_causal, self.scale)
+        xp = self.xp
+        o = xp.empty((q.shape[0], q.shape[2], q.shape[1], v.shape[3]), q.dtype).swapaxes(1, 2)
+        lse = xp.empty(q.shape[:3], self.dtype)
+        ones, triangle = xp.ones(self.n_keys, self.dtype), self._triangle(q)
+        for rows, keys in self._blocks(q):
+            p, _ = self._scores(q, k, bias, triangle, rows, keys)
+            top = p.max(axis=-1) if p.shape[-1] else xp.zeros_like(lse[rows])
+            top[top == -math.inf] = 0  # a row that may see no key: exp(-inf - 0) = 0
+            p -= top[..., None]
+            xp.exp(p, out=p)
+            total = p @ ones[:p.shape[-1]]  # BLAS sums rows 3 times faster than sum
+            total[total == 0] = 1  # and its output is 0, not 0 / 0
+            lse[rows] = top + xp.log(total)
+            if self.dropout_p:
+                p *= self._drop(rows, keys)
+            o[rows] = (p @ self._work(v[keys])) / total[..., None]
+        return o, lse
+
+    def _attend_backward(self, go, q, k, v, o, lse, bias, out=None):
+        """(gq, gk, gv, gradient of bias or None). out: an array (B, L, 3, H, E) to write the three
+        into, of self-attention."""
+        xp = self.xp
+        if self.ours and usable(go, q, k, v):
+            grads = fused.backward(go, q, k, v, o, lse, self.is_causal, self.scale, out=out)
+            return (*grads, None) if out is None else None
+        triangle = self._triangle(q)
         gq, gk, gv = (xp.zeros_like(a, dtype=self.dtype) for a in (q, k, v))
-        g_bias = xp.zeros((*q.shape[:3], self.n_keys), self.dtype) if self.needs[3] else None
+        g_bias = None
+        if bias is not None and self.needs[3]:
+            g_bias = xp.zeros((*q.shape[:3], self.n_keys), self.dtype)
         for rows, keys in self._blocks(q):
             p, q_block = self._scores(q, k, bias, triangle, rows, keys)
-            p -= lse[rows]
+            p -= lse[rows][..., None]
             xp.exp(p, out=p)
             go_block = self._work(go[rows])
             g = go_block @ self._work(v[keys]).swapaxes(-1, -2)  # gP
@@ -93,8 +123,10 @@ class Attention(Function):
             gk[keys] += g.swapaxes(-1, -2) @ q_block  # q_block holds the scale already
             if g_bias is not None:
                 g_bias[rows][..., :g.shape[-1]] = g
-        gq, gk, gv = (g.reshape(*self.lead, *g.shape[2:]) for g in (gq, gk, gv))
-        return gq, gk, gv, None if g_bias is None else g_bias.reshape(*self.lead, *g_bias.shape[2:])
+        if out is not None:
+            for i, g in enumerate((gq, gk, gv)):
+                out[:, :, i] = g.swapaxes(1, 2)
+        return gq, gk, gv, g_bias
 
     def _four(self, a, tail):
         """Broadcast the leading dimensions, then (B, H, ...): no copy for (B, H, ...) itself."""
@@ -198,11 +230,42 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
                            scale=scale, generator=generator)
 
 
-def self_attention(qkv, n_heads, is_causal=False, dropout_p=0.0):
+class SelfAttention(Attention):
+    """Attention of the heads in a projection (B, L, 3 C) -> (B, L, C). Saves the projection, o and
+    lse; the gradient is one array too, so that nothing is cut into thirds or put together."""
+
+    op = "self_attention"
+
+    def forward(self, qkv, n_heads, is_causal, dropout_p, generator):
+        n_batch, length, width = qkv.shape
+        qkv = self.xp.ascontiguousarray(qkv).reshape(n_batch, length, 3, n_heads, -1)
+        q, k, v = thirds(qkv)
+        self._options(q, k, is_causal, dropout_p, None, generator)
+        self.ours = not dropout_p and fused.fits(q, k, v)
+        o, lse = self._attend(q, k, v, None)
+        self.save(qkv, o, lse)
+        return o.swapaxes(1, 2).reshape(n_batch, length, width // 3)
+
+    def backward(self, gy):
+        qkv, o, lse = self.saved
+        n_batch, length, _, n_heads, width = qkv.shape
+        go = gy.reshape(n_batch, length, n_heads, width).swapaxes(1, 2)
+        out = self.xp.empty_like(qkv)
+        self._attend_backward(go, *thirds(qkv), o, lse, None, out)
+        return out.reshape(n_batch, length, -1)
+
+
+def thirds(qkv):
+    """(B, L, 3, H, E) -> q, k and v, views (B, H, L, E)."""
+    return qkv.transpose(2, 0, 3, 1, 4)
+
+
+def self_attention(qkv, n_heads, is_causal=False, dropout_p=0.0, *, generator=None):
     """Attention among the positions of one sequence: q, k and v are the thirds of qkv (B, L, 3 C),
     each n_heads heads of C / n_heads columns; (B, L, C)."""
-    B, L, width = qkv.shape
-    q, k, v = (t.reshape(B, L, n_heads, width // 3 // n_heads).transpose(1, 2)
-               for t in qkv.chunk(3, -1))  # (B, H, L, C / H)
-    y = scaled_dot_product_attention(q, k, v, is_causal=is_causal, dropout_p=dropout_p)
-    return y.transpose(1, 2).reshape(B, L, width // 3)
+    check_probability(dropout_p, "self_attention")
+    if qkv.ndim != 3 or qkv.shape[2] % (3 * n_heads):
+        raise ValueError(f"self_attention: qkv {tuple(qkv.shape)}, want (B, L, 3 C) with C a "
+                         f"multiple of the {n_heads} heads")
+    return SelfAttention.apply(qkv, n_heads=n_heads, is_causal=is_causal, dropout_p=dropout_p,
+                               generator=generator)

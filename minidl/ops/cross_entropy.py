@@ -4,7 +4,7 @@
     gx_i = s - onehot(target_i): predicted minus wanted distribution
 
 Softmax, logarithm and selection are one Function: the two logarithms cancel, so that no small
-number is ever rounded, and everything happens in one buffer of the size of the logits.
+number is ever rounded, and an array of probabilities exists in backward alone, as the gradient.
 "mean" divides by the number (or the weight) of rows that count; rows whose target is ignore_index
 do not: padding has no part in the loss of a batch.
 
@@ -17,6 +17,8 @@ import numpy as np
 
 from minidl import backend
 from minidl.function import Function
+from minidl.fused import cross_entropy as fused
+from minidl.fused.dispatch import pick
 from minidl.ops.elementwise import add, mul
 from minidl.ops.loss import check_reduction
 from minidl.ops.reduce import sum as sum_
@@ -66,47 +68,74 @@ def check_class_weight(op, weight, n_classes):
 class CrossEntropy(Function):
     """-log softmax(x)[target], smoothed: the wanted distribution is (1 - a) * onehot + a / C.
 
-    Saves e = exp(x - max) in the one buffer, its row sums, the targets and the row weights."""
+    Saves the logits as rows, which the layer before keeps anyway, the targets, lse = log(sum of
+    exponentials), one number a row, and the class weights."""
 
     precision = "black"
 
     def forward(self, x, target, weight, ignore_index, label_smoothing, reduction):
         xp = self.xp
-        target, counts = check_targets(xp, "cross_entropy", x, target, ignore_index)
-        rows = class_rows(x).astype(backend.accumulate_dtype(x.dtype), copy=False)
-        n, n_classes = rows.shape
-        check_class_weight("cross_entropy", weight, n_classes)
-        w = counts.astype(rows.dtype) if weight is None else counts * weight[target]
-        e = rows - rows.max(axis=1, keepdims=True) if rows.size else rows.copy()
-        picked = e[xp.arange(n), target]
-        if label_smoothing:
-            over_classes = e.sum(axis=1) if weight is None else e @ weight
-        xp.exp(e, out=e)
-        sums = e.sum(axis=1)
-        log_sums = xp.log(sums)
-        self.class_weights = n_classes if weight is None else weight.sum()
-        loss = w * (log_sums - picked)
-        if label_smoothing:
-            smooth = counts * (self.class_weights * log_sums - over_classes)
-            loss = (1 - label_smoothing) * loss + label_smoothing / n_classes * smooth
-        self.smoothing, self.reduction, self.x_shape = label_smoothing, reduction, x.shape
-        self.total = w.sum()
-        self.save(e, sums, target, counts, w, weight)
+        check_targets(xp, "cross_entropy", x, target, ignore_index)
+        targets = xp.ascontiguousarray(target.reshape(-1), np.int64)
+        rows = xp.ascontiguousarray(class_rows(x))
+        check_class_weight("cross_entropy", weight, rows.shape[1])
+        self.options, self.x_shape = (ignore_index, label_smoothing), x.shape
+        self.reduction = reduction
+        run = pick(fused.forward, row_losses, rows) if weight is None else row_losses
+        loss, lse = run(rows, targets, *self.options, **weighted(weight))
+        self.total = row_weights(targets, ignore_index, weight, lse.dtype).sum()
+        self.save(rows, targets, lse, weight)
         out_shape = x.shape[:1] + x.shape[2:] if x.ndim > 1 else ()
         return reduce_loss(xp, loss, self.total, reduction, out_shape).astype(x.dtype, copy=False)
 
     def backward(self, gy):
-        e, sums, target, counts, w, weight = self.saved
-        n, n_classes = e.shape
-        g = spread_loss(self.xp, gy, self.total, self.reduction).astype(e.dtype, copy=False)
-        smooth = self.smoothing / n_classes
-        on_target = (1 - self.smoothing) * w * g
-        on_class = smooth * counts * g
-        gx = e * ((on_target + on_class * self.class_weights) / sums)[:, None]
-        gx[self.xp.arange(n), target] -= on_target
-        if smooth:
-            gx -= on_class[:, None] * (1 if weight is None else weight)
+        rows, targets, lse, weight = self.saved
+        g = self.xp.empty_like(lse)
+        g[...] = spread_loss(self.xp, gy, self.total, self.reduction)
+        run = pick(fused.backward, row_gradients, rows) if weight is None else row_gradients
+        gx = run(g, rows, lse, targets, *self.options, **weighted(weight))
         return unclass_rows(gx, self.x_shape), None, None
+
+
+def weighted(weight):
+    return {} if weight is None else {"weight": weight}
+
+
+def row_weights(target, ignored, weight, dtype):
+    """How much each row counts, (n,): 1 or its class's weight; 0 where it is ignored."""
+    counts = target != ignored
+    return counts.astype(dtype) if weight is None else counts * weight[target * counts]
+
+
+def row_losses(x, target, ignored, smoothing, weight=None):
+    """(loss, lse) of the rows of x (n, C) by NumPy, both (n,) in the dtype of the sums."""
+    xp = backend.xp_of([x])
+    x = x.astype(backend.accumulate_dtype(x.dtype), copy=False)
+    top = x.max(axis=1) if x.size else xp.zeros(len(x), x.dtype)
+    e = x - top[:, None]
+    picked = e[xp.arange(len(x)), target * (target != ignored)]
+    over_classes = e.sum(axis=1) if weight is None else e @ weight
+    log_sums = xp.log(xp.exp(e, out=e).sum(axis=1))
+    loss = row_weights(target, ignored, weight, x.dtype) * (log_sums - picked)
+    if smoothing:
+        all_weights = x.shape[1] if weight is None else weight.sum()
+        smooth = (target != ignored) * (all_weights * log_sums - over_classes)
+        loss = (1 - smoothing) * loss + smoothing / x.shape[1] * smooth
+    return loss, top + log_sums
+
+
+def row_gradients(g, x, lse, target, ignored, smoothing, weight=None):
+    """gx (n, C) by NumPy from g (n,), the gradients of the rows' losses."""
+    xp = backend.xp_of([x])
+    on_target = (1 - smoothing) * row_weights(target, ignored, weight, lse.dtype) * g
+    on_class = smoothing / x.shape[1] * (target != ignored) * g
+    all_weights = x.shape[1] if weight is None else weight.sum()
+    gx = xp.exp(x - lse[:, None])  # the softmax
+    gx *= (on_target + on_class * all_weights)[:, None]
+    gx[xp.arange(len(x)), target * (target != ignored)] -= on_target
+    if smoothing:
+        gx -= on_class[:, None] * (1 if weight is None else weight)
+    return gx
 
 
 def reduce_loss(xp, loss, total, reduction, shape):

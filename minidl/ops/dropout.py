@@ -18,6 +18,8 @@ import numpy as np
 
 from minidl import backend, random
 from minidl.function import Function
+from minidl.fused import dropout_add as fused
+from minidl.fused.dispatch import pick
 
 
 def check_probability(p, op="dropout"):
@@ -57,16 +59,17 @@ class Dropout(Function):
         if not backend.is_floating(x.dtype):
             raise TypeError(f"dropout: wants floating numbers, got {x.dtype}")
         self.p, self.state = p, reserve(generator, x.size)
-        return self._mask(x)
+        return pick(fused.dropout, masked, x)(x, p, self.state)
 
     def backward(self, gy):
-        return self._mask(gy)
+        return pick(fused.dropout, masked, gy)(gy, self.p, self.state)
 
-    def _mask(self, x):
-        keep = keep_mask(self.xp, self.state, 0, x.size, self.p).reshape(x.shape)
-        y = x * keep
-        y *= x.dtype.type(inverse_keep(self.p))
-        return y
+
+def masked(x, p, state):
+    """x with the elements dropped that the draws of `state` say, the others scaled."""
+    y = x * keep_mask(backend.xp_of([x]), state, 0, x.size, p).reshape(x.shape)
+    y *= x.dtype.type(inverse_keep(p))
+    return y
 
 
 def dropout(input, p=0.5, training=True, *, generator=None):

@@ -8,16 +8,20 @@ belong together are neighbours, and one `reduceat` sums every segment:
     index     3 0 3 1 0   ->  order 1 4 | 3 | 0 2     segments start at 0, 2, 3
                               v     0     1   3
 
-The sort is stable, so the order of additions, hence the bits, depend on the indices alone.
+The sort is stable, so the order of additions, hence the bits, depend on the indices alone. The
+kernel adds in the same order without sorting.   Kernel: minidl/fused/embedding_grad.py
 Test: tests/ops/test_embedding.py
 """
 
 from minidl import backend
 from minidl.function import Function
+from minidl.fused.dispatch import pick
+from minidl.fused.embedding_grad import embedding_grad
 
 
-def scatter_add_rows(xp, index, g, n_rows):
+def scatter_add_rows(index, g, n_rows):
     """out (n_rows, width) with out[index[t]] += g[t]; index (t,), g (t, width); fp16 in fp32."""
+    xp = backend.xp_of([g])
     g = g.astype(backend.accumulate_dtype(g.dtype), copy=False)
     out = xp.zeros((n_rows, g.shape[1]), g.dtype)
     if index.size:
@@ -49,8 +53,8 @@ class Embedding(Function):
 
     def backward(self, gy):
         (index,) = self.saved
-        gw = scatter_add_rows(self.xp, index.reshape(-1), gy.reshape(index.size, gy.shape[-1]),
-                              self.n_rows)
+        gy = gy.reshape(index.size, gy.shape[-1])
+        gw = pick(embedding_grad, scatter_add_rows, gy)(index.reshape(-1), gy, self.n_rows)
         if self.padding_idx is not None:
             gw[self.padding_idx] = 0
         return None, gw

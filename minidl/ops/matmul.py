@@ -16,7 +16,10 @@ import math
 
 import numpy as np
 
+from minidl import backend
 from minidl.function import Function
+from minidl.fused import linear as fused
+from minidl.fused.dispatch import pick
 
 
 def product(xp, a, b):
@@ -116,31 +119,44 @@ class Linear(Function):
         if w.ndim != 2 or not x.ndim or x.shape[-1] != w.shape[1]:
             raise ValueError(f"linear: input {x.shape}, weight {w.shape}; want (..., in_features) "
                              "and (out_features, in_features)")
-        same_dtype("linear", x, w, "input", "weight")
+        if x.dtype != w.dtype:
+            same_dtype("linear", x, w, "input", "weight")
         if b is not None:
-            same_dtype("linear", x, b, "input", "bias")
+            if x.dtype != b.dtype:
+                same_dtype("linear", x, b, "input", "bias")
             if b.shape != (w.shape[0],):
                 raise ValueError(f"linear: bias {b.shape}, want ({w.shape[0]},), one for each row "
                                  f"of the weight {w.shape}")
-        self.x_shape = x.shape
+        self.x_shape, self.ours = x.shape, fused.fits(x, w)
         x = as_matrix(x)
         self.save(x if self.needs[1] else None, w if self.needs[0] else None)
-        y = product(self.xp, x, w.T)  # (rows, in) @ (in, out)
-        if b is not None:
-            y += b
-        return y.reshape(*self.x_shape[:-1], w.shape[0])
+        run = pick(fused.linear, linear_by_blas, x) if self.ours else linear_by_blas
+        return run(x, w, b).reshape(*self.x_shape[:-1], w.shape[0])
 
     def backward(self, gy):
         x, w = self.saved
         gy = as_matrix(gy)
-        gx = gw = gb = None
-        if self.needs[0]:  # (rows, out) @ (out, in)
-            gx = product(self.xp, gy, w).reshape(self.x_shape)
-        if self.needs[1]:  # (out, rows) @ (rows, in)
-            gw = product(self.xp, gy.T, x)
-        if self.needs[2]:
-            gb = column_sums(self.xp, gy)
-        return gx, gw, gb
+        run = linear_by_blas_backward
+        if self.ours:
+            run = pick(fused.linear_backward, run, gy)
+        gx, gw, gb = run(gy, x, w, self.needs)
+        return None if gx is None else gx.reshape(self.x_shape), gw, gb
+
+
+def linear_by_blas(x, w, b):
+    """x w^T + b of matrices x (rows, in), w (out, in)."""
+    y = product(backend.xp_of([x]), x, w.T)  # (rows, in) @ (in, out)
+    if b is not None:
+        y += b
+    return y
+
+
+def linear_by_blas_backward(gy, x, w, wants):
+    """(gx, gw, gb), each only if wanted; gy (rows, out)."""
+    xp = backend.xp_of([gy])
+    gx = product(xp, gy, w) if wants[0] else None  # (rows, out) @ (out, in)
+    gw = product(xp, gy.T, x) if wants[1] else None  # (out, rows) @ (rows, in)
+    return gx, gw, column_sums(xp, gy) if wants[2] else None
 
 
 def column_sums(xp, g):

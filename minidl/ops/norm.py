@@ -22,8 +22,10 @@ import math
 import numpy as np
 
 from minidl import backend
-from minidl.backward import replaying
 from minidl.function import Function
+from minidl.fused import layer_norm as fused
+from minidl.fused.dispatch import pick
+from minidl.mode import current
 from minidl.ops.matmul import column_sums
 
 BLOCK_ELEMS = 2**16  # 256 KiB of float32: four such arrays are at work at once in 1 MiB of cache
@@ -76,40 +78,61 @@ def row_blocks(xp, rows):
 
 
 class LayerNorm(Function):
-    """Over the last dimensions `shape`, x as rows (n, width). Saves xhat, r (one a row) and w.
-
-    centered=False is rms_norm."""
+    """Over the last dimensions `shape`, x as rows (n, width). Saves the rows, which the layer
+    before keeps anyway, w, and mean and 1/std of each row. centered=False is rms_norm."""
 
     precision = "black"
 
     def forward(self, x, w, b, shape, eps, centered=True):
-        xp, dtype = self.xp, backend.accumulate_dtype(x.dtype)
-        rows = x.reshape(math.prod(x.shape[:x.ndim - len(shape)]), math.prod(shape))
-        w, b = (v if v is None else v.reshape(-1) for v in (w, b))
-        y, xhat = xp.empty(rows.shape, x.dtype), xp.empty(rows.shape, dtype)
-        r = xp.empty((rows.shape[0], 1), dtype)
-        for at in row_blocks(xp, rows):
-            xhat[at], _, _, r[at] = standardize(xp, rows[at], (1,), eps, centered)
-            y[at] = scale_shift(xhat[at], w, b, x.dtype)
-        self.centered, self.shape = centered, shape
-        self.save(xhat, r, w)
+        xp, width = self.xp, math.prod(shape)
+        rows = xp.ascontiguousarray(x).reshape(math.prod(x.shape[:x.ndim - len(shape)]), width)
+        w = xp.ones(width, x.dtype) if w is None else xp.ascontiguousarray(w).reshape(-1)
+        b = xp.zeros(width, x.dtype) if b is None else xp.ascontiguousarray(b).reshape(-1)
+        self.shape, self.centered = shape, centered
+        run = pick(fused.forward, layer_norm_rows, rows, w, b)
+        y, mean, r = run(rows, w, b, eps, centered)
+        self.save(rows, w, mean, r)
         return y.reshape(x.shape)
 
     def backward(self, gy):
-        xp = self.xp
-        xhat, r, w = self.saved
-        g = gy.reshape(xhat.shape)
-        gx, gw = xp.empty_like(xhat), xp.zeros(xhat.shape[1], xhat.dtype)
-        gb = xp.zeros_like(gw)
-        for at in row_blocks(xp, xhat):
-            g_block = g[at].astype(xhat.dtype, copy=False)
-            if self.needs[1]:
-                gw += column_sums(xp, g_block * xhat[at])
-            if self.needs[2]:
-                gb += column_sums(xp, g_block)
-            g_block = g_block.copy() if w is None else g_block * w
-            gx[at] = standardize_backward(xp, g_block, xhat[at], r[at], (1,), self.centered)
-        return gx.reshape(gy.shape), gw.reshape(self.shape), gb.reshape(self.shape)
+        x, w, mean, r = self.saved
+        g = self.xp.ascontiguousarray(gy).reshape(x.shape)
+        run = pick(fused.backward, layer_norm_rows_backward, g, x, w)
+        gx, gw, gb = run(g, x, w, mean, r, self.centered)
+        return (gx.reshape(gy.shape), gw.reshape(self.shape),
+                gb.reshape(self.shape) if self.centered else None)
+
+
+def layer_norm_rows(x, w, b, eps, centered):
+    """(y, mean, r) by NumPy; x (rows, width), mean and r (rows,) in the dtype of the sums."""
+    xp = backend.xp_of([x])
+    y = xp.empty(x.shape, x.dtype)
+    mean, r = (xp.zeros(len(x), backend.accumulate_dtype(x.dtype)) for _ in range(2))
+    for at in row_blocks(xp, x):
+        xhat, row_mean, _, row_r = standardize(xp, x[at], (1,), eps, centered)
+        if centered:
+            mean[at] = row_mean[:, 0]
+        r[at] = row_r[:, 0]
+        y[at] = scale_shift(xhat, w, b, x.dtype)
+    return y, mean, r
+
+
+def layer_norm_rows_backward(g, x, w, mean, r, centered):
+    """(gx, gw, gb) by NumPy; xhat is made again from x, mean and r."""
+    xp = backend.xp_of([x])
+    gx = xp.empty(x.shape, mean.dtype)
+    gw, gb = xp.zeros(x.shape[1], mean.dtype), xp.zeros(x.shape[1], mean.dtype)
+    for at in row_blocks(xp, x):
+        xhat = (x[at] - mean[at, None]) * r[at, None]
+        block = g[at].astype(mean.dtype, copy=False)
+        gw += column_sums(xp, block * xhat)
+        gb += column_sums(xp, block)
+        gx[at] = standardize_backward(xp, block * w, xhat, r[at, None], (1,), centered)
+    return gx, gw, gb
+
+
+class RmsNorm(LayerNorm):
+    """The same with nothing subtracted, and under its own name for autocast."""
 
 
 class GroupNorm(Function):
@@ -152,7 +175,7 @@ class BatchNorm(Function):
             xhat, mean, var, r = standardize(self.xp, x3, self.axes, eps)
             n = x3.shape[0] * x3.shape[2]
             for average, batch in zip(running, (mean, var * (n / (n - 1))), strict=True):
-                if average is not None and not replaying.get():
+                if average is not None and not current().replaying:
                     average *= 1 - momentum
                     average += momentum * batch.reshape(-1).astype(average.dtype, copy=False)
         else:
@@ -193,7 +216,7 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
     of the dtype that sums (float32 for float16) unless given."""
     shape = _normalized_shape("rms_norm", input, normalized_shape, weight, None)
     eps = float(np.finfo(backend.accumulate_dtype(input.dtype)).eps) if eps is None else eps
-    return LayerNorm.apply(input, weight, None, shape=shape, eps=eps, centered=False)
+    return RmsNorm.apply(input, weight, None, shape=shape, eps=eps, centered=False)
 
 
 def _normalized_shape(op, input, shape, weight, bias):

@@ -3,77 +3,76 @@
     y_i = e^(x_i - m) / sum_j e^(x_j - m)      m = max(x): the same y, and e^ cannot overflow
     gx_i = y_i * (gy_i - sum_j gy_j y_j)       dy_i/dx_j = y_i (delta_ij - y_j)
 
-Each step is a pass over memory, so all of them write into one buffer. fp16 is computed in fp32 and
-rounded once.      Test: tests/ops/test_softmax.py
+Each step is a pass over memory, so NumPy's form writes all of them into one buffer; the kernel,
+over the last dimension, makes them all in one pass. fp16 is computed in fp32 and rounded once.
+Kernel: minidl/fused/softmax.py   Test: tests/ops/test_softmax.py
 """
 
-import numpy as np
-
 from minidl import backend
-from minidl.function import Function
+from minidl.function import Function, op_name
+from minidl.fused import softmax as fused
+from minidl.fused.dispatch import pick
 from minidl.ops.dims import normalize_dims
-
-
-def to_working_dtype(x, dtype, op):
-    """`x` in the dtype to compute in, and the dtype of the result."""
-    out = np.dtype(dtype or x.dtype)
-    if not backend.is_floating(out):
-        raise TypeError(f"{op}: wants floating numbers, got {out}; pass dtype= or cast the input")
-    return x.astype(backend.accumulate_dtype(out), copy=False), out
-
-
-def shift_by_max(xp, x, axis):
-    """x - max(x) along axis, in a new array, 0-d included; no elements have no maximum."""
-    y = xp.empty_like(x)
-    return xp.subtract(x, x.max(axis=axis, keepdims=True), out=y) if x.size else y
 
 
 class Softmax(Function):
     """y = softmax(x) along dim. Saves y alone."""
 
     precision = "black"
+    log = False
 
     def forward(self, x, dim, dtype=None):
-        (self.axis,) = normalize_dims(dim, x.ndim, "softmax") or (None,)
-        x, out = to_working_dtype(x, dtype, "softmax")
-        y = shift_by_max(self.xp, x, self.axis)
-        self.xp.exp(y, out=y)
-        y /= y.sum(axis=self.axis, keepdims=True)
-        y = y.astype(out, copy=False)
+        op = op_name(type(self))
+        (self.axis,) = normalize_dims(dim, x.ndim, op) or (None,)
+        x = x if dtype is None else x.astype(dtype, copy=False)
+        if not backend.is_floating(x.dtype):
+            raise TypeError(f"{op}: wants floating numbers, got {x.dtype}; pass dtype= or cast the "
+                            "input")
+        kernel = fused.along_last if self.axis == x.ndim - 1 else softmax_along
+        y = pick(kernel, softmax_along, x)(x, self.axis, self.log)
         self.save(y)
         return y
 
     def backward(self, gy):
         (y,) = self.saved
-        gx = self.xp.empty_like(y, dtype=backend.accumulate_dtype(y.dtype))
-        self.xp.multiply(gy, y, out=gx, dtype=gx.dtype)
-        dot = gx.sum(axis=self.axis, keepdims=True)
-        self.xp.subtract(gy, dot, out=gx)
-        gx *= y
-        return gx
+        last = self.axis == y.ndim - 1
+        kernel = fused.along_last_backward if last else softmax_along_backward
+        return pick(kernel, softmax_along_backward, gy, y)(gy, y, self.axis, self.log)
 
 
-class LogSoftmax(Function):
+class LogSoftmax(Softmax):
     """y = x - log(sum(exp(x))) along dim. Saves y: softmax is exp(y), gx = gy - exp(y) sum(gy)."""
 
-    precision = "black"
+    log = True
 
-    def forward(self, x, dim, dtype=None):
-        (self.axis,) = normalize_dims(dim, x.ndim, "log_softmax") or (None,)
-        x, out = to_working_dtype(x, dtype, "log_softmax")
-        y = shift_by_max(self.xp, x, self.axis)
-        if y.size:  # a row without elements has no logarithm of its sum
-            y -= self.xp.log(self.xp.exp(y).sum(axis=self.axis, keepdims=True))
-        y = y.astype(out, copy=False)
-        self.save(y)
-        return y
 
-    def backward(self, gy):
-        (y,) = self.saved
-        gx = self.xp.empty_like(y, dtype=backend.accumulate_dtype(y.dtype))
-        self.xp.exp(y, out=gx, dtype=gx.dtype)
-        gx *= gy.sum(axis=self.axis, keepdims=True, dtype=gx.dtype)
-        return self.xp.subtract(gy, gx, out=gx)
+def softmax_along(x, axis, log):
+    """Softmax or its logarithm by NumPy."""
+    xp, dtype = backend.xp_of([x]), x.dtype
+    x = x.astype(backend.accumulate_dtype(dtype), copy=False)
+    y = xp.empty_like(x)  # an array also where x is 0-d
+    if x.size:  # no elements have no maximum
+        xp.subtract(x, x.max(axis=axis, keepdims=True), out=y)
+        if log:
+            y -= xp.log(xp.exp(y).sum(axis=axis, keepdims=True))
+        else:
+            xp.exp(y, out=y)
+            y /= y.sum(axis=axis, keepdims=True)
+    return y.astype(dtype, copy=False)
+
+
+def softmax_along_backward(gy, y, axis, log):
+    """gx in the dtype of the sums."""
+    xp = backend.xp_of([y])
+    gx = xp.empty_like(y, dtype=backend.accumulate_dtype(y.dtype))
+    if log:
+        xp.exp(y, out=gx, dtype=gx.dtype)
+        gx *= gy.sum(axis=axis, keepdims=True, dtype=gx.dtype)
+        return xp.subtract(gy, gx, out=gx)
+    xp.multiply(gy, y, out=gx, dtype=gx.dtype)
+    xp.subtract(gy, gx.sum(axis=axis, keepdims=True), out=gx)
+    gx *= y
+    return gx
 
 
 def softmax(input, dim, dtype=None):

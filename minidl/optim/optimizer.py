@@ -11,8 +11,8 @@ Test: tests/optim/test_optimizer.py
 import numpy as np
 
 from minidl.backend import is_bfloat16
-from minidl.backward import no_grad
 from minidl.fused import dispatch
+from minidl.mode import no_grad
 from minidl.precision import bf16
 from minidl.tensor import Tensor
 

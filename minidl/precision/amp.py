@@ -29,7 +29,8 @@ from contextlib import contextmanager
 import numpy as np
 
 from minidl import backend
-from minidl.function import Function, autocasting, op_name
+from minidl.function import Function, op_name
+from minidl.mode import current, running
 from minidl.nn.norm import BatchNorm
 from minidl.optim.master import use_master_weights
 from minidl.precision.bf16 import WIDE
@@ -43,15 +44,14 @@ def autocast(enabled=True, dtype=np.float16, white=(), black=()):
 
     white, black:  names of ops that change their class for this block; an op in both is an error.
     enabled=False: back to the inputs' own precision."""
-    outer = autocasting.get()
+    outer = current().autocast
     policy = Autocast(dtype, white, black) if enabled else None
     if policy is not None and outer is not None:
         policy.casts = outer.casts
-    token = autocasting.set(policy)
     try:
-        yield
+        with running(autocast=policy):
+            yield
     finally:
-        autocasting.reset(token)
         if policy is not None and outer is None:
             policy.casts.clear()
 

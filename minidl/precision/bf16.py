@@ -12,22 +12,22 @@ stay in float32. Gradients pass through float32 too and are rounded to the dtype
 gradient leaves the range, so bfloat16 wants no loss scaling; but half a step is 2^-9 to 2^-8 of a
 weight, and smaller updates are lost: master weights (optim/master.py).
 
-No op knows of this. `Function.apply` gives a node that got bfloat16 the class `in_float32(cls)`,
-whose forward and backward are the op's own between a widening and a rounding. Where elements only
-move (`Function.arithmetic` is False) there is nothing to round.
+No op knows of this: `Function.apply` runs its forward by `forward` below, and the walk widens the
+gradients before its backward. Where elements only move (`Function.arithmetic` is False) there is
+nothing to round.
 
 NumPy has no bfloat16: ml_dtypes gives it one, and is imported by who asks for `minidl.bfloat16`.
 Source: Kalamkar et al. 2019 (arXiv 1905.12322).
 Test: tests/precision/test_bf16.py   Tutorial: tutorials/21_float.py
 """
 
-import functools
 import sys
 
 import numpy as np
 
 from minidl import backend
 from minidl.backend import is_bfloat16
+from minidl.saved import Pack
 
 WIDE = np.dtype(np.float32)
 
@@ -54,38 +54,24 @@ def involved(arrays, options):
     return is_bfloat16(options.get("dtype"))
 
 
-@functools.cache
-def in_float32(cls):
-    """The Function `cls` with its arithmetic in float32, under the same name."""
-    same = {name: vars(cls)[name] for name in ("__module__", "__doc__", "op") if name in vars(cls)}
-    return type(cls.__name__, (InFloat32, cls), same)
-
-
-class InFloat32:
-    """What `in_float32` puts before an op's own forward and backward."""
-
-    def forward(self, *arrays, **options):
-        dtypes = [x.dtype for x in arrays if backend.is_floating(getattr(x, "dtype", None))]
-        if self.precision == "white" and len(set(dtypes)) > 1:  # else widening would hide it
-            raise TypeError(f"inputs of {' and '.join(map(str, dtypes))}; all must have the same "
-                            "dtype, cast with .to(...)")
-        wide = [widen(x) for x in arrays]
-        result = super().forward(*wide, **options)
-        target = np.dtype(options.get("dtype") or dtypes[0])  # ops that promote have done so
-        outputs = result if type(result) is tuple else (result,)
-        rounded = [y.astype(target) if is_bfloat16(target) and y.dtype == WIDE else y
-                   for y in outputs]
-        known = [*zip(wide, arrays, strict=True), *zip(outputs, rounded, strict=True)]
-        self._saved = tuple(_held(s, known) for s in self._saved)
-        return tuple(rounded) if type(result) is tuple else rounded[0]
-
-    def backward(self, *gys):
-        held = self._saved
-        self._saved = tuple(widen(s) for s in self.saved)
-        try:
-            return super().backward(*(widen(g) for g in gys))
-        finally:
-            self._saved = held
+def forward(node, *arrays, **options):
+    """node.forward on widened arrays; its results rounded, and what it saved rounded or as it came
+    from outside."""
+    dtypes = [x.dtype for x in arrays if backend.is_floating(getattr(x, "dtype", None))]
+    if node.precision == "white" and len(set(dtypes)) > 1:  # else widening would hide it
+        raise TypeError(f"inputs of {' and '.join(map(str, dtypes))}; all must have the same "
+                        "dtype, cast with .to(...)")
+    wide = [widen(x) for x in arrays]
+    result = node.forward(*wide, **options)
+    target = np.dtype(options.get("dtype") or dtypes[0])  # ops that promote have done so
+    outputs = result if type(result) is tuple else (result,)
+    rounded = [y.astype(target) if is_bfloat16(target) and y.dtype == WIDE else y
+               for y in outputs]
+    known = [*zip(wide, arrays, strict=True), *zip(outputs, rounded, strict=True)]
+    held = [_held(s, known) for s in node._saved]
+    node._saved = tuple(Pack(s, widen) if is_bfloat16(getattr(s, "dtype", None)) else s
+                        for s in held)
+    return tuple(rounded) if type(result) is tuple else rounded[0]
 
 
 def _held(saved, known):

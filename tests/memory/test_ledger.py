@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 import minidl
-from minidl import memory, nn, optim
+from minidl import memory
 from minidl.comm import simulate
 from minidl.memory.recompute import recompute_sequential
+from minidl.mode import current, nn, optim
 from minidl.nn import functional as F
 from minidl.parallel import DataParallel
 from minidl.precision import amp
@@ -191,11 +192,11 @@ def test_nothing_is_recorded_outside_the_block_nor_kept_alive_by_it():
     n = len(ledger.timeline)
     model(x)
     del y0
-    assert len(ledger.timeline) == n and memory.recording.get() is None
+    assert len(ledger.timeline) == n and current().ledger is None
     with pytest.raises(ZeroDivisionError):
         with memory.record(model):
             1 / 0
-    assert memory.recording.get() is None
+    assert current().ledger is None
     assert model[0]._forward_hooks == []
 
 

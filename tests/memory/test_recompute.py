@@ -10,9 +10,11 @@ import minidl
 from minidl import nn
 from minidl.comm import ring, simulate
 from minidl.comm.observe import ledger
-from minidl.function import Function, runner
+from minidl.function import Function
 from minidl.fused import dispatch
 from minidl.memory.recompute import recompute, recompute_sequential
+from minidl.mode import current
+from minidl.saved import held as held_by
 from minidl.tensor import Tensor
 
 
@@ -174,17 +176,16 @@ def test_k_segments_of_n_layers_hold_k_inputs_and_the_longest_segments_activatio
 
     def layer(x):
         y = Unit.apply(x)
-        if minidl.backward.replaying.get():
+        if current().replaying:
             inner.append(y)
         return y
 
     y = recompute_sequential([layer] * n, x, k)
     node = y.grad_fn
     while node is not None:
-        held += node._saved
+        held += held_by(node)
         node = next((edge[0] for edge in node.edges if isinstance(edge, tuple)), None)
-    held = [getattr(s, "tensor", s).nbytes for s in held]  # x, a leaf, is kept by name
-    assert sum(held) == k * unit  # x, the first input, counted
+    assert sum(s.nbytes for s in held) == k * unit  # x, the first input, counted
     assert minidl.saved_bytes(y) == (k - 1) * unit  # x, a leaf, left out
     y.backward(np.ones(64, np.float32))
     assert len(inner) == n
@@ -230,7 +231,7 @@ def test_kept_ops_do_not_run_again_and_their_results_are_counted():
         assert ran == [1] * 8
     finally:
         minidl.ops.matmul.Linear.forward = original
-    assert runner.get() is None
+    assert current().around is None
 
 
 def test_what_a_segment_kept_is_free_after_backward():

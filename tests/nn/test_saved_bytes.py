@@ -7,7 +7,7 @@ import pytest
 
 import minidl
 from minidl import nn
-from minidl.graph import saved_by_op
+from minidl.memory.saved_bytes import saved_by_op
 from minidl.nn import functional as F
 from minidl.tensor import Tensor
 

@@ -7,8 +7,9 @@ import minidl
 from minidl import nn, optim
 from minidl.comm import simulate
 from minidl.data import datasets
-from minidl.function import Function, autocasting
+from minidl.function import Function
 from minidl.memory.recompute import recompute
+from minidl.mode import current
 from minidl.nn import functional as F
 from minidl.parallel import DataParallel
 from minidl.precision import amp
@@ -91,14 +92,14 @@ def test_a_weight_is_cast_once_in_a_forward_and_again_after_it_changed(monkeypat
         with amp.autocast(black=["exp"]):  # an inner block shares the casts
             x @ w
         tensor(3, 5, requires_grad=False) @ w  # an input's cast is not kept: it comes once
-        casts = autocasting.get().casts
+        casts = current().autocast.casts
         assert len(casts) == 1 and all(b is seen[0] for b in seen)
         with minidl.no_grad():
             w.fill_(2.0)
         y = x @ w
         assert seen[-1] is not seen[0] and np.all(seen[-1] == 2)
         assert y.dtype == HALF
-    assert not casts and autocasting.get() is None
+    assert not casts and current().autocast is None
 
 
 def test_lists_can_be_changed_for_a_block():

@@ -9,8 +9,9 @@ import pytest
 
 import minidl
 from minidl import backend, memory, nn, optim
+from minidl import saved as packs
 from minidl.comm import simulate
-from minidl.function import Function, StandIn
+from minidl.function import Function
 from minidl.memory.offload import offload
 from minidl.memory.predict import predict
 from minidl.memory.recompute import recompute
@@ -259,7 +260,7 @@ def test_half_the_bytes_are_held_and_the_leaf_itself_where_it_is_saved():
     while nodes[-1].edges and isinstance(nodes[-1].edges[0], tuple):
         nodes.append(nodes[-1].edges[0][0])
     assert [type(node).__name__ for node in nodes] == ["Mul", "Softmax", "Tanh", "Gelu", "Linear"]
-    assert all(isinstance(s, StandIn) for s in nodes[-1]._saved)  # by name: zero3.py
+    assert all(isinstance(s, minidl.Tensor) for s in packs.held(nodes[-1]))  # by name: zero3.py
     low.sum().backward(retain_graph=True)
     assert minidl.saved_bytes(low) == n_low
 
@@ -283,9 +284,10 @@ def test_a_saved_view_is_held_as_a_view_of_what_there_is():
     left, right = Parts.apply(x)
     node, array = left.grad_fn, x.data
     wanted = array[1:], array.T, array[:, ::-1], right.data, left.data
-    assert all(np.shares_memory(held, w) for held, w in zip(node._saved, wanted, strict=True))
+    kept = list(packs.held(node))
+    assert all(np.shares_memory(held, w) for held, w in zip(kept, wanted, strict=True))
     node.backward(left.data, right.data)
-    for found, held, w in zip(node.found, node._saved, wanted, strict=True):
+    for found, held, w in zip(node.found, kept, wanted, strict=True):
         assert found.dtype == SINGLE and held.dtype == BF16
         assert np.array_equal(found, w.astype(SINGLE)) and np.array_equal(held, w)
 
@@ -295,7 +297,7 @@ def test_statistics_of_rows_stay_in_float32():
     x = minidl.Tensor((np.random.default_rng(0).standard_normal((4, 64)) + 100).astype(BF16), True)
     for fused in (True, False):
         with minidl.use_fused(fused):
-            saved = F.cross_entropy(x, minidl.zeros(4, dtype=INT)).grad_fn._saved
+            saved = list(packs.held(F.cross_entropy(x, minidl.zeros(4, dtype=INT)).grad_fn))
         kinds = {getattr(s, "size", 256): s.dtype for s in saved
                  if backend.is_floating(getattr(s, "dtype", None))}
         assert kinds[4] == SINGLE and kinds.get(256, BF16) == BF16

@@ -23,9 +23,9 @@ from contextlib import contextmanager
 import numpy as np
 
 from minidl.backend import accumulate_dtype, by_dtype, device_of, to_device
-from minidl.backward import is_grad_enabled
+from minidl.backward import leaf_uses
 from minidl.comm import ring, tree
-from minidl.graph import leaf_uses
+from minidl.mode import is_grad_enabled
 from minidl.nn.module import Module
 from minidl.parallel.data import flat
 from minidl.parallel.data.bucket import Reducer, default_all_reduce, weighted_mean

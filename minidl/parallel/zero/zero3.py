@@ -31,9 +31,9 @@ from contextlib import contextmanager
 import numpy as np
 
 from minidl import backend, memory
-from minidl.backward import is_grad_enabled, replaying
+from minidl.backward import leaf_uses
 from minidl.comm import ring_blocks
-from minidl.graph import leaf_uses
+from minidl.mode import current, is_grad_enabled
 from minidl.nn.layers import ModuleList, Sequential
 from minidl.parallel.data import flat
 from minidl.parallel.data.data_parallel import tensors_of
@@ -150,7 +150,7 @@ class UnitReducer(FleetingReducer):
 
     def enter(self, units):
         """Forward has come to these units, for the first time or to run them again."""
-        if not replaying.get():
+        if not current().replaying:
             self.step = 1
             if units and units[0] not in self.place:
                 self.place |= dict.fromkeys(units, len(self.order))
@@ -225,7 +225,7 @@ class Zero3(Zero1):
             self.reducer.enter(units)
 
         def leave(module, inputs, output):
-            if not replaying.get():  # its backward follows at once
+            if not current().replaying:  # its backward follows at once
                 for unit in units:
                     unit.leave()
 

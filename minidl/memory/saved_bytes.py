@@ -1,0 +1,31 @@
+"""The bytes that a graph keeps for backward: the activation memory of a forward.
+
+    saved_bytes(loss)       1,048,576
+    saved_by_op(loss)       {"Linear": 786,432, "Gelu": 262,144}
+
+Test: tests/memory/test_saved_bytes.py
+"""
+
+from minidl import saved
+from minidl.backend import buffer_of
+from minidl.backward import leaf_uses, nodes
+
+
+def saved_bytes(*roots):
+    """Bytes that the graph above `roots` keeps for backward, each buffer once, leaves and what
+    waits in the host's memory left out."""
+    return sum(saved_by_op(*roots).values())
+
+
+def saved_by_op(*roots):
+    """`saved_bytes`, as {name of the Function: bytes}. What several keep counts for the one that
+    the walk from the roots meets first."""
+    counted = {id(buffer_of(leaf._data)) for leaf in leaf_uses(roots)}
+    by_op = {}
+    for node in nodes(roots):
+        for buffer in (buffer_of(s) for s in saved.held(node) if hasattr(s, "base")):
+            if id(buffer) not in counted:
+                counted.add(id(buffer))
+                name = type(node).__name__
+                by_op[name] = by_op.get(name, 0) + buffer.nbytes
+    return by_op

@@ -1,0 +1,70 @@
+"""How ops run: one immutable value, read once by every `Function.apply`.
+
+    with running(grad=False): ...          a Mode that differs in one field, until the block ends
+    mode = current()                       the Mode of this context: of this thread, of this rank
+
+Blocks nest, and each simulated rank has a Mode of its own. no_grad, use_fused, amp.autocast,
+memory.record, memory.offload and recompute are such blocks and nothing more.
+Test: tests/test_mode.py
+"""
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class Mode:
+    """grad       whether a graph is recorded
+    kernels    whether fused kernels may run                                (fused/dispatch.py)
+    replaying  whether this forward is a repetition                         (memory/recompute.py)
+    autocast   None, or what chooses the dtype of each op's inputs          (precision/amp.py)
+    ledger     None, or what follows every array that is made               (memory/ledger.py)
+    around     None, or around(node, arrays, options) in place of forward   (memory/recompute.py)
+    packers    what else may take a saved array's place, in order           (saved.py)"""
+
+    grad: bool = True
+    kernels: bool = True
+    replaying: bool = False
+    autocast: object = None
+    ledger: object = None
+    around: object = None
+    packers: tuple = ()
+
+
+_DEFAULT = Mode()
+_mode = ContextVar("minidl.mode", default=_DEFAULT)
+current = _mode.get
+
+
+@contextmanager
+def running(mode=None, **changes):
+    """Run the block under `mode`, the current one unless given, with these fields changed."""
+    token = _mode.set(replace(mode or current(), **changes))
+    try:
+        yield
+    finally:
+        _mode.reset(token)
+
+
+def is_grad_enabled():
+    return current().grad
+
+
+def set_grad_enabled(mode):
+    """Record the graph inside the `with` block (True) or do not (False)."""
+    return running(grad=bool(mode))
+
+
+def no_grad():
+    """`with no_grad():` builds no graph and saves nothing. Also a decorator: `@no_grad()`."""
+    return running(grad=False)
+
+
+def enable_grad():
+    return running(grad=True)
+
+
+def use_fused(flag):
+    """Use the fused kernels inside the block (True, the default everywhere) or do not."""
+    return running(kernels=bool(flag))
