@@ -123,7 +123,7 @@ def accumulate_dtype(dtype):
     """The dtype in which a reduction over `dtype` sums: fp16 and bfloat16 sum in fp32, the rest as
     they are."""
     dtype = np.dtype(dtype)
-    return np.dtype(np.float32) if dtype == np.float16 or is_bfloat16(dtype) else dtype
+    return DEFAULT_FLOAT if dtype.itemsize == 2 and dtype.kind in "fV" else dtype
 
 
 def by_dtype(arrays):

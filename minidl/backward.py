@@ -102,7 +102,10 @@ def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
                 continue
             gx = gxs[i]
             if gx is not None:
-                shape, dtype = node.input_meta[i]
+                if type(edge) is tuple:
+                    shape, dtype = edge[0].output_meta[edge[1]]
+                else:
+                    shape, dtype = edge._data.shape, edge._data.dtype
                 if type(gx) is not np.ndarray or gx.shape != shape or gx.dtype != dtype:
                     gx = _fit(gx, shape, dtype, node)
                 if type(edge) is not tuple and _is_shared(gx, gxs, i, gys, kept):

@@ -68,68 +68,61 @@ class Function:
         constants) and return the result as Tensor(s), recorded in the graph if need be."""
         mode, node = current(), cls()
         records = mode.grad and cls.differentiable
-        arrays, needs = [], []
+        arrays, needs, edges, depth = [], [], [], 0
         for x in inputs:
+            needed = False
             if isinstance(x, Tensor):
                 arrays.append(x._data)
-                needs.append(records and x._requires_grad)
+                needed = records and x._requires_grad
             else:
                 arrays.append(x)
-                needs.append(False)
+            needs.append(needed)
+            if not needed:
+                edges.append(None)
+            elif (producer := x.grad_fn) is None:
+                edges.append(x)
+            else:
+                edges.append((producer, x.slot))
+                if producer.depth > depth:
+                    depth = producer.depth
         node.needs = needs
         try:
-            if "cupy" in sys.modules:
-                node.xp = backend.xp_of(arrays, cls.__name__)
-            given, forward = arrays, node.forward
-            if mode.autocast is not None:
-                given = mode.autocast.cast(cls, inputs, given)
-            if cls.promotes is not None:
-                given = backend.promote(given, cls.promotes == "float")
-            if "ml_dtypes" in sys.modules and cls.arithmetic and bf16.involved(given, options):
-                forward = partial(bf16.forward, node)
-            if mode.around is None:
-                result = forward(*given, **options)
-            else:
-                result = mode.around(node, forward, given, options)
+            result = node._run(mode, inputs, arrays, options)
         except (ValueError, IndexError, TypeError) as error:
             raise _explained(error, node, arrays) from error
         outputs = result if type(result) is tuple else (result,)
-        for y in outputs:
-            if type(y) is not np.ndarray:  # NumPy turns 0-d results into scalars: back to arrays
-                outputs = tuple(map(node.xp.asarray, outputs))
-                break
+        if type(outputs[0]) is not np.ndarray or len(outputs) > 1:
+            # NumPy turns 0-d results into scalars: back to arrays
+            outputs = tuple(y if type(y) is np.ndarray else node.xp.asarray(y) for y in outputs)
         made_by = None
-        if True in needs:
+        if True in needs:  # the node joins the graph, deeper than every producer
             made_by = node
-            node._link(inputs, arrays, outputs, mode.packers)
+            node.edges, node.depth, node.saved_inputs = edges, depth + 1, []
+            node.output_meta = [(outputs[0].shape, outputs[0].dtype)]
+            if len(outputs) > 1:
+                node.output_meta = [(y.shape, y.dtype) for y in outputs]
+            if node._saved:
+                pack(node, inputs, arrays, outputs, mode.packers)
         if mode.ledger is not None:
             mode.ledger.forward(node, arrays, outputs)
         if type(result) is not tuple:
             return Tensor._from(outputs[0], made_by)
         return tuple(Tensor._from(y, made_by, slot) for slot, y in enumerate(outputs))
 
-    def _link(self, inputs, arrays, outputs, packers):
-        """Become a node: an edge per input, the shapes to sum gradients back to, what stands for
-        the saved arrays, and a depth greater than every producer's."""
-        edges, meta, depth = [], [], 0
-        for x, array, needed in zip(inputs, arrays, self.needs):
-            if not needed:
-                edges.append(None)
-                meta.append(None)
-                continue
-            meta.append((array.shape, array.dtype))
-            producer = x.grad_fn
-            if producer is None:
-                edges.append(x)
-            else:
-                edges.append((producer, x.slot))
-                if producer.depth > depth:
-                    depth = producer.depth
-        self.edges, self.input_meta, self.depth = edges, meta, depth + 1
-        self.output_meta = [(y.shape, y.dtype) for y in outputs]
-        self.saved_inputs = []
-        if self._saved:
-            pack(self, inputs, arrays, outputs, packers)
+    def _run(self, mode, inputs, arrays, options):
+        """forward, in the precision and in the manner that the blocks around the call ask for."""
+        cls, forward = type(self), self.forward
+        if "cupy" in sys.modules:
+            self.xp = backend.xp_of(arrays, cls.__name__)
+        if mode.autocast is not None:
+            arrays = mode.autocast.cast(cls, inputs, arrays)
+        if cls.promotes is not None:
+            arrays = backend.promote(arrays, cls.promotes == "float")
+        if "ml_dtypes" in sys.modules and cls.arithmetic and bf16.involved(arrays, options):
+            forward = partial(bf16.forward, self)
+        if mode.around is not None:
+            return mode.around(self, forward, arrays, options)
+        return forward(*arrays, **options)
 
     def save(self, *arrays):
         """In forward: keep these arrays (None for none); backward finds them in `self.saved`."""

@@ -22,49 +22,46 @@ from functools import partial
 from minidl import backend  # tensors and nodes it knows by their attributes
 
 
-class Pack:
-    """In a node's `_saved` in place of an array, which is `undo(held)`; held may be a Pack, too."""
-
-    __slots__ = ("held", "undo")
-
-    def __init__(self, held, undo):
-        self.held, self.undo = held, undo
+class Pack(tuple):
+    """(held, undo): in a node's `_saved` in place of the array `undo(held)`. Held may be a Pack."""
 
 
 def pack(node, inputs, arrays, outputs, packers):
     """Put in `node._saved` what is to be held, and note the versions of the inputs in it."""
-    packed = []
+    packed, notes = [], node.saved_inputs
     for s in node._saved:
-        packed.append(None if s is None else _pack(node, s, inputs, arrays, outputs, packers))
-    node._saved = tuple(packed)
-
-
-def _pack(node, s, inputs, arrays, outputs, packers):
-    undos = []
-    if type(s) is Pack:  # rounded
-        undos.append(s.undo)
-        s = s.held
-    kept, sources = s, []
-    for x, array, needed in zip(inputs, arrays, node.needs):
-        if hasattr(x, "version") and (s is array or backend.same_memory(s, array)):
-            sources.append(x)
-            if needed and x.grad_fn is None and kept is s:
-                if s is array:
-                    kept = x
-                    undos.append(_data)
-                elif backend.is_reshaped(s, array):
-                    kept = x
-                    undos.append(partial(_reshaped, shape=s.shape))
-    held = kept
-    for packer in packers:
-        if (found := packer(node, held, inputs, outputs)) is not None:
-            held, undo = found
+        if s is None:
+            packed.append(None)
+            continue
+        undos, n_noted = [], len(notes)
+        if type(s) is Pack:  # rounded
+            s, undo = s
             undos.append(undo)
-    if held is kept:  # else it is a copy, which nobody can change in place
-        node.saved_inputs += [(x, x.version) for x in sources]
-    for undo in reversed(undos):
-        held = Pack(held, undo)
-    return held
+        held, owner = s, getattr(s, "base", None)
+        if owner is None:
+            owner = s  # it owns its memory
+        for x, array, needed in zip(inputs, arrays, node.needs):
+            if array is owner or getattr(array, "base", None) is owner:  # an input, or a view of it
+                if hasattr(x, "version"):
+                    notes.append((x, x.version))
+                if needed and x.grad_fn is None and held is s:
+                    if s is array:
+                        held = x
+                        undos.append(_data)
+                    elif backend.is_reshaped(s, array):
+                        held = x
+                        undos.append(partial(_reshaped, shape=s.shape))
+        kept = held
+        for packer in packers:
+            if (found := packer(node, held, inputs, outputs)) is not None:
+                held, undo = found
+                undos.append(undo)
+        if held is not kept:  # a copy, which nobody can change in place
+            del notes[n_noted:]
+        while undos:
+            held = Pack((held, undos.pop()))
+        packed.append(held)
+    node._saved = tuple(packed)
 
 
 def _data(leaf):
@@ -79,21 +76,24 @@ def _reshaped(leaf, shape):
 
 def unpack(s):
     """The array that s, an entry of `_saved`, stands for."""
-    return s.undo(unpack(s.held)) if type(s) is Pack else s
+    if type(s) is Pack:
+        held, undo = s
+        return undo(unpack(held))
+    return s
 
 
 class Saved:
     """`node.saved`: the arrays behind `_saved`. The walk unpacks once, for the time of backward."""
 
     def __get__(self, node, owner):
-        return tuple([unpack(s) for s in node._saved])
+        return tuple(map(unpack, node._saved))
 
 
 def held(node):
     """What the node holds for backward: arrays, and what stands for the others."""
     for s in node._saved or ():
         while type(s) is Pack:
-            s = s.held
+            s, _ = s
         yield s
 
 

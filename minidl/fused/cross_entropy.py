@@ -47,10 +47,8 @@ def forward(x, target, ignore_index=-100, smoothing=0.0, rung=None, **ways):
     xp, (rows, cols) = r.backend_of(x), x.shape
     loss, lse = (xp.empty(rows, backend.accumulate_dtype(x.dtype)) for _ in range(2))
     if rows:
-        rung = rung or r.best_rung(xp, cols)
-        kernel = r.kernel(FILE, f"cross_entropy_v{rung}", x.dtype, **ways)
         args = loss, lse, x, target, rows, cols, ignore_index, smoothing
-        r.launch(kernel, rung, rows, args)
+        r.launch(FILE, "cross_entropy", x, args, rung, **ways)
     return loss, lse
 
 
@@ -60,7 +58,6 @@ def backward(g, x, lse, target, ignore_index=-100, smoothing=0.0, rung=None, **w
     gx = xp.empty_like(x)
     if x.size:
         rung = rung or min(r.best_rung(xp, cols), 2)
-        kernel = r.kernel(FILE, f"cross_entropy_backward_v{rung}", x.dtype, **ways)
         args = gx, g, x, lse, target, rows, cols, ignore_index, smoothing
-        r.launch(kernel, rung, rows, args)
+        r.launch(FILE, "cross_entropy_backward", x, args, rung, **ways)
     return gx

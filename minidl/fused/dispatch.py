@@ -28,27 +28,24 @@ C_TYPES = {FLOAT: "float", HALF: "__half", np.dtype(np.float64): "double"}
 
 
 def pick(kernel, reference, *arrays):
-    """`kernel` where it may run on these arrays, else `reference`."""
-    return kernel if usable(*arrays) else reference
-
-
-def usable(*arrays):
-    """Whether the kernels may run on these: switched on, all floating arrays among them float32 or
-    all float16, and on the CPU a compiler. Integers, numbers and None do not count."""
-    if not current().kernels:
-        return False
+    """`kernel` where it may run on these arrays: switched on, all floating ones among them float32
+    or all float16, and on the CPU a compiler. Else `reference`. Integers, numbers and None do not
+    count."""
     common, on_host = None, False
-    for a in arrays:
+    for a in arrays if current().kernels else ():
         dtype = getattr(a, "dtype", None)
         if dtype is not None:
             on_host = on_host or type(a) is np.ndarray
             if dtype.kind in "fV":
-                if dtype is not FLOAT and dtype != FLOAT and dtype != HALF:
-                    return False
-                if common is not None and dtype != common:
-                    return False
+                if common not in (None, dtype) or dtype not in (FLOAT, HALF):
+                    return reference
                 common = dtype
-    return common is not None and (not on_host or cpu_compiler())
+    return kernel if common is not None and (not on_host or cpu_compiler()) else reference
+
+
+def usable(*arrays):
+    """Whether the kernels may run on these."""
+    return pick(True, False, *arrays)
 
 
 def sum_type(dtype):

@@ -45,13 +45,11 @@ def forward(x, w, b, eps, centered=True, rung=None, **ways):
     rung: 1, 2 or 3 of the ladder in the .cu; the best for the device unless given.
     ways: form and order, as in `cuda.kernel`."""
     xp, (rows, cols) = r.backend_of(x), x.shape
-    y = xp.empty_like(x)
-    mean, rstd = (xp.empty(rows, backend.accumulate_dtype(x.dtype)) for _ in range(2))
+    y, dtype = xp.empty(x.shape, x.dtype), backend.accumulate_dtype(x.dtype)
+    mean, rstd = xp.empty(rows, dtype), xp.empty(rows, dtype)
     if x.size:
-        rung = rung or r.best_rung(xp, cols)
-        ways |= {"CENTERED": int(centered), **r.kept(xp, rung, cols)}
-        kernel = r.kernel(FILE, f"layer_norm_v{rung}", x.dtype, **ways)
-        r.launch(kernel, rung, rows, (y, mean, rstd, x, w, b, rows, cols, eps))
+        args = y, mean, rstd, x, w, b, rows, cols, eps
+        r.launch(FILE, "layer_norm", x, args, rung, CENTERED=int(centered), **ways)
     return y, mean, rstd
 
 
@@ -65,7 +63,7 @@ def backward(gy, x, w, mean, rstd, centered=True, rung=None, **ways):
     rung = rung or r.best_rung(xp, cols)
     n_parts = number_of_parts(xp, rows)
     parts = xp.empty((n_parts, n_sums * cols), dtype)
-    ways |= {"CENTERED": int(centered), **r.kept(xp, rung, cols)}
+    ways |= {"CENTERED": int(centered)}
 
     def kernel(name):
         return r.kernel(FILE, f"layer_norm_{name}", x.dtype, **ways)
@@ -74,7 +72,8 @@ def backward(gy, x, w, mean, rstd, centered=True, rung=None, **ways):
         args = gx, parts, gy, x, w, mean, rstd, rows, cols, n_parts
         kernel("backward_v1")(r.blocks(n_parts, 64), 64, args)
     else:
-        r.launch(kernel(f"backward_v{rung}"), rung, rows, (gx, gy, x, w, mean, rstd, rows, cols))
+        args = gx, gy, x, w, mean, rstd, rows, cols
+        r.launch(FILE, "layer_norm_backward", x, args, rung, **ways)
         args = parts, gy, x, mean, rstd, rows, cols
         kernel("param_grads")((r.blocks(cols, 64), n_parts), 64, args)
     sums = add_parts(xp, kernel("add_eight"), parts)

@@ -7,6 +7,7 @@
 Test: tests/fused/test_layer_norm.py, test_softmax.py, test_cross_entropy.py
 """
 
+import functools
 import math
 
 import numpy as np
@@ -58,7 +59,19 @@ def kept(xp, rung, cols):
     return {"KEEP": max(1, (1 << (cols - 1).bit_length()) // 32)}
 
 
-def launch(kernel, rung, rows, args):
-    """Rung 1, 2 or 3 on `rows` rows: a thread, a block or a warp for each."""
-    grid = {1: blocks(rows, BLOCK), 2: rows, 3: blocks(rows, BLOCK // 32)}[rung]
-    kernel(grid, BLOCK, args)
+@functools.lru_cache(maxsize=None)
+def _rung(file, name, dtype, on_host, cols, rung, **ways):
+    """(kernel, which rung it is)."""
+    xp = np if on_host else None
+    rung = rung or best_rung(xp, cols)
+    ways |= kept(xp, rung, cols)
+    return kernel(file, f"{name}_v{rung}", dtype, **ways), rung
+
+
+def launch(file, name, x, args, rung=None, **ways):
+    """A rung of a ladder on the rows of x (rows, cols): a thread, a block or a warp for each. rung:
+    1, 2 or 3, the best for the device unless given; ways: macros, and form and order."""
+    rows, cols = x.shape
+    on_host = type(x) is np.ndarray
+    run, rung = _rung(file, name, x.dtype, on_host, 0 if on_host else cols, rung, **ways)
+    run(rows if rung == 2 else -(-rows // (BLOCK if rung == 1 else BLOCK // 32)), BLOCK, args)

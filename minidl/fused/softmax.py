@@ -42,25 +42,18 @@ def reference_backward(gy, y, log=False, scale=1.0):
 
 def forward(x, log=False, scale=1.0, queries=0, rung=None, **ways):
     """y by the kernel; x (rows, cols), contiguous. rung, ways: as in fused/layer_norm.py."""
-    xp, (rows, cols) = r.backend_of(x), x.shape
-    y = xp.empty_like(x)
+    y = r.backend_of(x).empty(x.shape, x.dtype)
     if x.size:
-        rung = rung or r.best_rung(xp, cols)
-        ways |= {"LOG": int(log), **r.kept(xp, rung, cols)}
-        kernel = r.kernel(FILE, f"softmax_v{rung}", x.dtype, **ways)
-        r.launch(kernel, rung, rows, (y, x, rows, cols, queries, scale))
+        r.launch(FILE, "softmax", x, (y, x, *x.shape, queries, scale), rung, LOG=int(log), **ways)
     return y
 
 
 def backward(gy, y, log=False, scale=1.0, rung=None, **ways):
     """gx by the kernel. Where the mask hid a column y is 0, and so is gx."""
-    xp, (rows, cols) = r.backend_of(y), y.shape
-    gx = xp.empty_like(y)
+    gx = r.backend_of(y).empty(y.shape, y.dtype)
     if y.size:
-        rung = rung or r.best_rung(xp, cols)
-        ways |= {"LOG": int(log), **r.kept(xp, rung, cols)}
-        kernel = r.kernel(FILE, f"softmax_backward_v{rung}", y.dtype, **ways)
-        r.launch(kernel, rung, rows, (gx, gy, y, rows, cols, scale))
+        args = gx, gy, y, *y.shape, scale
+        r.launch(FILE, "softmax_backward", y, args, rung, LOG=int(log), **ways)
     return gx
 
 

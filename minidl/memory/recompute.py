@@ -187,7 +187,7 @@ class _Segment:
         """How `_load` finds an array of the first run: among those known when the op runs again,
         or in `kept`, where it is put."""
         if type(value) is Pack:  # rounded to bfloat16
-            return "pack", (self._store(value.held, known), value.undo)
+            return "pack", (self._store(value[0], known), value[1])
         if not hasattr(value, "nbytes"):
             return "value", value
         for i, array in enumerate(known):
@@ -200,7 +200,7 @@ class _Segment:
 def _load(stored, known, kept):
     where, what = stored
     if where == "pack":
-        return Pack(_load(what[0], known, kept), what[1])
+        return Pack((_load(what[0], known, kept), what[1]))
     if where == "known":
         i, shape = what
         return known[i].reshape(shape)

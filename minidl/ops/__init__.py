@@ -106,6 +106,9 @@ REFLECTED = {
 }
 
 
+OPERANDS = (Tensor, int, float, np.ndarray, np.generic)
+
+
 def namespace(home):
     """{name: function} of every op that has this home."""
     return {
@@ -119,7 +122,7 @@ def _operator(op, reflected=False):
     """A binary operator of Tensor: NotImplemented for foreign types, so Python may ask them."""
 
     def method(self, other):
-        if not isinstance(other, (Tensor, int, float, np.ndarray, np.generic)):
+        if type(other) is not Tensor and not isinstance(other, OPERANDS):
             if not hasattr(other, "__cuda_array_interface__"):
                 return NotImplemented
         return op(other, self) if reflected else op(self, other)

@@ -51,7 +51,7 @@ def _for_blas(a):
 
 def as_matrix(x):
     """(..., n) as (rows, n); the rows are counted, since -1 cannot be guessed when n is 0."""
-    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+    return x if x.ndim == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
 def same_dtype(op, a, b, name_a="input", name_b="other"):

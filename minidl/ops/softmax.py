@@ -22,22 +22,19 @@ class Softmax(Function):
     log = False
 
     def forward(self, x, dim, dtype=None):
-        op = op_name(type(self))
-        (self.axis,) = normalize_dims(dim, x.ndim, op) or (None,)
+        (self.axis,) = normalize_dims(dim, x.ndim, op_name(type(self))) or (None,)
         x = x if dtype is None else x.astype(dtype, copy=False)
         if not backend.is_floating(x.dtype):
-            raise TypeError(f"{op}: wants floating numbers, got {x.dtype}; pass dtype= or cast the "
-                            "input")
-        kernel = fused.along_last if self.axis == x.ndim - 1 else softmax_along
-        y = pick(kernel, softmax_along, x)(x, self.axis, self.log)
+            raise TypeError(f"wants floating numbers, got {x.dtype}; pass dtype= or cast the input")
+        kernel = fused.along_last if self.axis == x.ndim - 1 else along
+        y = pick(kernel, along, x)(x, self.axis, self.log)
         self.save(y)
         return y
 
     def backward(self, gy):
         (y,) = self.saved
-        last = self.axis == y.ndim - 1
-        kernel = fused.along_last_backward if last else softmax_along_backward
-        return pick(kernel, softmax_along_backward, gy, y)(gy, y, self.axis, self.log)
+        kernel = fused.along_last_backward if self.axis == y.ndim - 1 else along_backward
+        return pick(kernel, along_backward, gy, y)(gy, y, self.axis, self.log)
 
 
 class LogSoftmax(Softmax):
@@ -46,7 +43,7 @@ class LogSoftmax(Softmax):
     log = True
 
 
-def softmax_along(x, axis, log):
+def along(x, axis, log):
     """Softmax or its logarithm by NumPy."""
     xp, dtype = backend.xp_of([x]), x.dtype
     x = x.astype(backend.accumulate_dtype(dtype), copy=False)
@@ -61,7 +58,7 @@ def softmax_along(x, axis, log):
     return y.astype(dtype, copy=False)
 
 
-def softmax_along_backward(gy, y, axis, log):
+def along_backward(gy, y, axis, log):
     """gx in the dtype of the sums."""
     xp = backend.xp_of([y])
     gx = xp.empty_like(y, dtype=backend.accumulate_dtype(y.dtype))

@@ -69,7 +69,7 @@ def forward(node, *arrays, **options):
                for y in outputs]
     known = [*zip(wide, arrays, strict=True), *zip(outputs, rounded, strict=True)]
     held = [_held(s, known) for s in node._saved]
-    node._saved = tuple(Pack(s, widen) if is_bfloat16(getattr(s, "dtype", None)) else s
+    node._saved = tuple(Pack((s, widen)) if is_bfloat16(getattr(s, "dtype", None)) else s
                         for s in held)
     return tuple(rounded) if type(result) is tuple else rounded[0]
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import minidl
-from minidl import memory
+from minidl import memory, nn, optim
 from minidl.comm import simulate
 from minidl.memory.recompute import recompute_sequential
-from minidl.mode import current, nn, optim
+from minidl.mode import current
 from minidl.nn import functional as F
 from minidl.parallel import DataParallel
 from minidl.precision import amp

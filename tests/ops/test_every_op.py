@@ -32,7 +32,7 @@ EACH_ROW = [pytest.param(r, id=r.name) for r in ROWS]
 NOT_DIFFERENTIABLE = set("argmax argmin any all int long bool".split()) | {
     name for module, _, names in ops.TABLE if module is ops.logic for name in names.split()}
 # float32 casts cannot be seen by float64 differences, `cuda` needs one: tests/ops/test_cast.py
-TESTED_ELSEWHERE = {"float", "half", "cuda"}
+TESTED_ELSEWHERE = {"float", "half", "cuda", "self_attention"}
 
 
 def is_float(x):
