@@ -38,6 +38,7 @@ import numpy as np
 
 import minidl
 from minidl import cuda
+from minidl.course.out import BLUE, RED, arrow, box
 from minidl.tutorial import Table, launch, picture, say
 
 BLOCK = 256  # threads in a block
@@ -196,71 +197,50 @@ def main(t, args):
     return table
 
 
-BLUE, RED, ORANGE, GREY = "#08306b", "#cb181d", "#d94801", "#bdbdbd"
-
-
 def draw(plt, norms, softmaxes, adamws, n):
     """Left: a sum in shared memory, phase by phase. Right: bytes of every rung."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(13.5, 6.4), width_ratios=(1, 1.1))
-    draw_tree(left, 8)
-    bars = []  # (label, bytes loaded, bytes stored) for each element
+    left.set_title("Shared memory of `center`: one block of 8 threads")
+    # (what is written, which elements, how many are still needed, [(read by, element)])
+    phases = [("s[t] = mine", 8, 8, [])]
+    for d in (4, 2, 1):
+        reads = [(t, t + k) for t in range(d) for k in (0, d)]
+        phases.append((f"s[t] += s[t + {d}]", d, 2 * d, reads))
+    phases.append(("all read s[0]", 0, 1, [(t, 0) for t in range(8)]))
+    for row, (label, n_written, n_needed, reads) in enumerate(phases):
+        y = -2.0 * row
+        left.text(-1.1, y, label, ha="right", va="center", fontsize=11)
+        for t in range(8):
+            box(left, t, y, f"s[{t}]", "#fee0d2" if t < n_written else "white", fontsize=10,
+                alpha=1 if t < n_needed else 0.25)
+        down = 0 if n_written else 1.55  # the last phase writes nothing: its arrows lie below it
+        for t, source in reads:
+            arrow(left, (source, y + 1.55 - 1.25 * down), (t, y + 0.42 - down))
+        if n_written:
+            left.axhline(y - 0.55, color=RED, linestyle=":", linewidth=1.5)
+            left.text(7.8, y - 0.45, "__syncthreads()", color=RED, fontsize=9)
+    note = "Filled: written in this phase. Arrow: read. Pale: not needed any more."
+    left.text(-3.9, -9.65, note, fontsize=10, color=BLUE)
+    left.set(xlim=(-3.9, 9.2), ylim=(-9.8, 0.8))
+    left.axis("off")
+
+    bars = {}  # {label: bytes loaded and stored of each element}
     for word, reports in (("layer norm", norms), ("softmax", softmaxes)):
         for rung, report in enumerate(reports, 1):
             xy = [report.ledger[name] for name in ("x", "y")]
-            loads, stores = sum(a.load_bytes for a in xy), sum(a.store_bytes for a in xy)
-            bars.append((f"{word} v{rung}", loads / n, stores / n))
-    right.barh([b[0] for b in bars], [b[1] for b in bars], color=BLUE, label="loaded")
-    right.barh(
-        [b[0] for b in bars], [b[2] for b in bars], left=[b[1] for b in bars], color=RED,
-        label="stored",
-    )  # fmt: skip
-    names = ["AdamW op by op", "AdamW fused"]
-    right.barh(names, adamws, color=GREY, label="both together")
-    for name, value in [*((b[0], b[1] + b[2]) for b in bars), *zip(names, adamws, strict=True)]:
-        right.text(value + 1, name, f"{value:.0f}", va="center", fontsize=11)
+            bars[f"{word} v{rung}"] = [sum(a.load_bytes for a in xy) / n,
+                                       sum(a.store_bytes for a in xy) / n]
+    loaded, stored = zip(*bars.values(), strict=True)
+    right.barh(list(bars), loaded, color=BLUE, label="loaded")
+    right.barh(list(bars), stored, left=loaded, color=RED, label="stored")
+    both = right.barh(["AdamW op by op", "AdamW fused"], adamws, color="#bdbdbd",
+                      label="both together")
+    right.bar_label(right.containers[1], [f"{sum(b):.0f}" for b in bars.values()], padding=4)
+    right.bar_label(both, fmt="%.0f", padding=4)
     right.invert_yaxis()
     right.set(title="Bytes an element, counted", xlabel="bytes (float32)", xlim=(0, 150))
     right.legend(loc="center right")
     return figure
-
-
-def draw_tree(axes, n):
-    """Who reads and writes which element of s in every phase of `center`, n threads in a block."""
-    axes.set_title("Shared memory of `center`: one block of 8 threads")
-    phases = [("s[t] = mine", [(t, []) for t in range(n)])]
-    d = n // 2
-    while d:
-        phases.append((f"s[t] += s[t + {d}]", [(t, [t, t + d]) for t in range(d)]))
-        d //= 2
-    phases.append(("all read s[0]", [(None, [0])]))
-    for row, (label, accesses) in enumerate(phases):
-        y = -2.0 * row
-        touched = {t for t, _ in accesses}
-        for t in range(n):
-            box = {"boxstyle": "square,pad=0.35", "edgecolor": BLUE}
-            box["facecolor"] = "#fee0d2" if t in touched else "white"
-            live = row == 0 or t < max(n >> max(row - 1, 0), 1)
-            axes.text(t, y, f"s[{t}]", bbox=box, ha="center", va="center", fontsize=10,
-                      alpha=1 if live else 0.25)  # fmt: skip
-        for target, sources in accesses:
-            for source in sources:
-                ends = range(n) if target is None else (target,)
-                for end in ends:
-                    arrow = {"arrowstyle": "-|>", "color": BLUE, "lw": 1.4, "shrinkB": 2}
-                    if target is None:
-                        axes.annotate("", (end, y - 1.1), (source, y - 0.4), arrowprops=arrow)
-                    else:
-                        axes.annotate("", (end, y + 0.42), (source, y + 1.55), arrowprops=arrow)
-        axes.text(-1.1, y, label, ha="right", va="center", fontsize=11)
-        if row + 1 < len(phases):
-            axes.axhline(
-                y - 0.55 - 0.28 * (row + 1 == len(phases)), color=RED, linestyle=":", lw=1.5
-            )
-            axes.text(n - 0.2, y - 0.45, "__syncthreads()", color=RED, fontsize=9, ha="left")
-    note = "Filled: written in this phase. Arrow: read. Pale: not needed any more."
-    axes.text(-3.9, -2.0 * len(phases) + 0.35, note, fontsize=10, color=BLUE)
-    axes.set(xlim=(-3.9, n + 1.2), ylim=(-2.0 * len(phases) + 0.2, 0.8))
-    axes.axis("off")
 
 
 OPTIONS = {
