@@ -1,11 +1,11 @@
-"""03  A tour of kernels: rows, rungs, barriers.                     60 minutes, needs: 02
+"""03  A tour of kernels: rows, versions, barriers.                  60 minutes, needs: 02
 
 Row reductions, warp shuffles, one-pass algorithms, and why __syncthreads matters.
 
     python tutorials/03_kernel_tour.py            one process; picture: out/03_kernel_tour.png
 
 Layer norm and softmax need a sum over a row before the first result of that row can be written. The
-naive kernels read the row again for each thing they need; every rung of the ladder reads it less:
+naive kernels read the row again for each thing they need; each further version reads it less:
 
     layer norm v1   a thread per row: mean, variance, result      3 reads, 1 write: 16 bytes
                v2   a block per row: mean and variance together   2 reads, 1 write: 12
@@ -18,13 +18,14 @@ naive kernels read the row again for each thing they need; every rung of the lad
 All bytes are of float32, for each element; layer norm also writes 8 a row, mean and 1/std, and
 reads its scale and shift, 8 bytes an element, the same for all rows: they come from a cache.
 
-The threads of a block meet in shared memory. What one writes and another reads must have a barrier
-between: __syncthreads(), which all threads of the block must reach. Without one, a kernel may be
-right a thousand times: a GPU runs threads in any order. So part 2 leaves out one barrier after the
-other and runs the threads in ascending, descending and shuffled order.
+The threads of a block exchange values through shared memory. Between a write of one thread and the
+read of another there must be a barrier, __syncthreads(), which all threads of the block must reach.
+A GPU runs threads in any order, so a kernel without it may give the right result a thousand times
+before it gives a wrong one. Part 2 leaves out each barrier in turn and runs the threads in
+ascending, descending and shuffled order.
 
 Sources: Harris, "Optimizing Parallel Reduction in CUDA", 2007; Milakov and Gimelshein, "Online
-normalizer calculation for softmax", 2018; Karpathy, llm.c (dev/cuda), 2024, for the ladders.
+normalizer calculation for softmax", 2018; Karpathy, llm.c (dev/cuda), 2024, for the versions.
 Kernels: kernels/tour.cu, layer_norm.cu, softmax.cu, adamw.cu.
 Check form: minidl/cuda/checks/checker.py.
 Exercises: `minidl exercise 03` writes work/03_kernel_tour.py and work/tour.cu with the marked
@@ -146,7 +147,7 @@ def main(t, args):
     generator = minidl.Generator(3)
     rows, cols = args.rows, args.cols
     n = rows * cols
-    say(t, f"1. Bytes by rung, on {rows} rows of {cols} floats: every load and store counted.")
+    say(t, f"1. Bytes by version, on {rows} rows of {cols} floats: every load and store counted.")
     x, w, b = generator.normal(rows, cols), generator.normal(cols), generator.normal(cols)
     norms, error = layer_norm_ladder(x, w, b)
     for rung, report, theory in zip((1, 2, 3), norms, (16, 12, 8), strict=True):
@@ -198,7 +199,7 @@ def main(t, args):
 
 
 def draw(plt, norms, softmaxes, adamws, n):
-    """Left: a sum in shared memory, phase by phase. Right: bytes of every rung."""
+    """Left: a sum in shared memory, phase by phase. Right: bytes of every version."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(13.5, 6.4), width_ratios=(1, 1.1))
     left.set_title("Shared memory of `center`: one block of 8 threads")
     # (what is written, which elements, how many are still needed, [(read by, element)])

@@ -1,6 +1,7 @@
 """04  Mixed precision and loss scaling.                  45 minutes, needs: 01, 21
 
-fp16 gradients vanish below 2^-25; scaling moves the histogram, dynamic scaling finds the scale.
+fp16 gradients below 2^-25 become 0. Multiplying the loss by a scale prevents it; dynamic scaling
+finds the scale during training.
 
     python tutorials/04_amp.py                    one process; picture: out/04_amp.png
 
@@ -15,10 +16,11 @@ S it is smaller, and since the chain rule is linear, S on the loss is S on every
 
     P(|S g| <= 2^-25) = erf(2^-25 / (S sigma sqrt 2))         S max|g| <= 65504
 
-The largest safe S is a power of two, so that scaling rounds nothing. It changes during training;
-so try: an inf shows that S is too large: halve it and skip the step. After N good steps, double it.
-And the step: divide by S in fp32 (in fp16 the gradient would vanish again), look for inf, clip,
-update an fp32 master copy of the weights, round it to fp16.
+S is chosen as a power of two, so that scaling rounds nothing. The largest safe S changes during
+training, so it is found by trying: an inf in a gradient shows that S is too large; then halve it
+and skip the step. After N good steps, double it. A step is: divide by S in fp32 (in fp16 the
+gradient would become 0 again), look for inf, clip, update an fp32 master copy of the weights, round
+it to fp16.
 
 Paper: Micikevicius et al., "Mixed precision training", 2018, arXiv 1710.03740.
 The library's own: minidl/precision/amp.py, grad_scaler.py, optim/master.py.

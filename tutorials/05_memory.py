@@ -1,7 +1,7 @@
 """05  Where the memory goes, and how to get it back.          60 minutes, needs: 01, 04
 
-Weights cost 16 bytes each before the first activation; recompute trades one forward for sqrt(L)
-memory.
+A weight costs 16 bytes before the first activation. Recompute runs one forward more, and of L
+layers' activations holds 2 sqrt(L).
 
     python tutorials/05_memory.py                 one process; picture: out/05_memory.png
 
@@ -16,8 +16,8 @@ into k segments, keeps the input of each, and runs a segment again when backward
     held at the most = (k - 1) inputs  +  L/k results of one segment  +  the result of all
                      = k + L/k  layers' results,    least for k = sqrt(L)
 
-A forward costs 1 and a backward 2, so running every layer forward twice makes 4 of 3. What is run
-again must be what ran before: dropout has to throw the same dice.
+A forward costs 1 and a backward 2, so running every layer forward twice makes a step of 3 cost 4.
+The second run must equal the first: dropout has to draw the same random numbers.
 
 Papers: Rajbhandari et al., "ZeRO", 2020, arXiv 1910.02054, section 3; Chen et al., "Training deep
 nets with sublinear memory cost", 2016, arXiv 1604.06174.

@@ -1,6 +1,6 @@
 """07  Buckets: send gradients while backward computes the others.   60 minutes, needs: 06
 
-Buckets trade latency for an early start.
+Small buckets start to travel early, and each pays a latency: there is a best size.
 
     mpirun -n 4 python tutorials/07_overlap.py        or: minidl run -n 4 tutorials/07_overlap.py
     python tutorials/07_overlap.py --sim 4            picture: out/07_overlap.png
@@ -8,8 +8,8 @@ Buckets trade latency for an early start.
 
 Backward computes the gradient of the last layer first. As soon as it is there it can be averaged,
 while backward goes on. But an all-reduce of every gradient by itself pays the latency of a ring
-each time, and one of all gradients together starts when nothing is left to hide behind. So
-gradients travel in buckets, each closed once it holds `cap` bytes. With p ranks, k equal buckets of
+each time, and one of all gradients together starts when backward is over. So gradients travel in
+buckets, each closed once it holds `cap` bytes. With p ranks, k equal buckets of
 n bytes in all, alpha seconds per message and beta per byte (tutorial 06):
 
     one all-reduce       a + b/k     where a = 2 (p-1) alpha  and  b = 2 (p-1)/p n beta

@@ -338,8 +338,8 @@ def draw(plt, matrices, g, n_bytes, sizes, times, link):
     for axes, seconds, title in zip(panels, times, titles, strict=True):
         axes.axhline(1, color="black", linewidth=1.5)
         axes.text(sizes[0], 1.08, "ring", fontsize=11)
-        for name in list(seconds)[1:] if p > 1 else ():  # one rank sends nothing
-            ratio = seconds[name] / seconds["ring"]
+        for name in list(seconds)[1:]:
+            ratio = seconds[name] / seconds["ring"] if p > 1 else sizes**0  # one sends nothing
             crossed, words = overtaking(sizes, ratio)
             (line,) = axes.plot(sizes, ratio, label=f"{name}: {words}", zorder=3)
             axes.plot(crossed, [1] * len(crossed), "o", color=line.get_color(), zorder=4)

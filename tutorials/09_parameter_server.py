@@ -1,4 +1,4 @@
-"""09  The parameter server: whoever is ready goes on.       60 minutes, needs: 06
+"""09  The parameter server: updates without waiting.        60 minutes, needs: 06
 
 Asynchrony removes waiting and adds delay; delay lowers the largest usable learning rate.
 

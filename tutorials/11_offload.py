@@ -1,6 +1,6 @@
 """11  Offload: the optimizer lives in host memory.   60 minutes, needs: 04, 07
 
-Keep 12X in the host's memory, and ship only 2X down and 2X up.
+Of 16 bytes a parameter, 12 can stay in the host's memory; a step sends 2 down and 2 up.
 
     mpirun -n 2 python tutorials/11_offload.py        or: minidl run -n 2 tutorials/11_offload.py
     python tutorials/11_offload.py --sim 2            picture: out/11_offload.png
@@ -8,8 +8,8 @@ Keep 12X in the host's memory, and ship only 2X down and 2X up.
 
 Mixed precision (tutorial 04) holds 16 bytes for each of X parameters: weight and gradient 2 + 2,
 master, m and v 4 + 4 + 4. Only the first four are needed where forward and backward run; the other
-twelve are touched once a step, by elementwise arithmetic that a host's processor can do. So cut
-there. What crosses the link, each step:
+twelve are touched once a step, by elementwise arithmetic that a host's processor can do. So these
+twelve stay on the host. What crosses the link, each step:
 
     down   gradients   2X     as backward makes them; the device can free each at once
     up     weights     2X     bucket by bucket, while the host updates the next
@@ -268,7 +268,7 @@ def draw(plt, args, runs, batches, sweep, even):
                   label=way)
     panels[1].set_xlabel("modelled time of three steps (ms); pale: forward")
     line_at(axes, "computing alone", y=1, at=0.03, color=colours["device"])
-    line_at(axes, f"{even:,.0f} tokens:\n computing = link", x=even, at=0.75, color=GREY)
+    line_at(axes, f"{even:,.0f} tokens:\ncomputing = link", x=even, at=0.75, color=GREY)
     axes.set(xscale="log", yscale="log", ylim=(0.85, None), xlabel="tokens in a batch",
              ylabel="time of a step / of computing", title="A larger batch hides it")
     axes.set_yticks([1, 2, 5, 10], ["1", "2", "5", "10"])

@@ -1,6 +1,6 @@
-"""21  Lost precision: what a sum forgets.     30 minutes, needs: NumPy. Best read before 04
+"""21  Lost precision: the error of a sum.      30 minutes, needs: NumPy. Best read before 04
 
-Floating point keeps so many digits from the first: what is small beside a large number is lost.
+A float keeps a fixed number of digits: added to a large number, a small one is lost.
 
     python tutorials/21_float.py                  one process; picture: out/21_float.png
 
@@ -18,7 +18,7 @@ A sum s of n numbers has an error of at most, with S = sum |x|,
     Kahan's               2 u S            what an addition lost is computed, and added next time
 
 A training step adds lr g to w. If that is below half an ulp of w, w stays for ever, however many
-steps; a copy of w with more bits collects them. That is why fp16 weights have an fp32 master.
+steps. A copy of w with more bits adds them up: that is why fp16 weights have an fp32 master.
 
 Sources: Kahan, "Further remarks on reducing truncation errors", Communications of the ACM 8, 1965;
 Higham, "Accuracy and Stability of Numerical Algorithms", 2002, chapter 4.

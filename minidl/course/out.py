@@ -84,14 +84,15 @@ def picture(t, draw, *data):
 def line_at(axes, text, *, x=None, y=None, at=1.0, color=RED):
     """A dashed line at x or at y, its text beside it; at: where along the line, from 0 to 1."""
     style = {"color": color, "linestyle": "--", "linewidth": 1.2}
-    words = {"color": color, "fontsize": 11, "va": "bottom", "ha": "right" if at > 0.5 else "left"}
-    if x is None:
-        axes.axhline(y, **style)
-        axes.text(at, y, text, transform=axes.get_yaxis_transform(), **words)
-    else:
+    if y is None:
         axes.axvline(x, **style)
-        words["ha"] = "left"
-        axes.text(x, at, f" {text}", transform=axes.get_xaxis_transform(), **words)
+        place, along, side, gap = (x, at), axes.get_xaxis_transform(), "left", (4, 2)
+    else:
+        axes.axhline(y, **style)
+        side, gap = ("right" if at > 0.5 else "left"), (0, 2)
+        place, along = (at, y), axes.get_yaxis_transform()
+    axes.annotate(text, place, gap, xycoords=along, textcoords="offset points", color=color,
+                  fontsize=11, ha=side, va="bottom")
 
 
 def lanes(axes, names, spans):
