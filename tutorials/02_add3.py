@@ -188,7 +188,8 @@ def draw(plt, apart, fused):
                 box(axes, x, thread, i, PALE_ORANGE, "circle", fontsize=11)
                 box(axes, x, y, f"{stored}[{i}]", PALE_BLUE, fontsize=10)
         arrows = sum(x.loads + x.stores for ledger in launches for x in ledger.values())
-        axes.set_title(f"{title}: {arrows} arrows of 4 bytes, {arrows} bytes a thread")
+        axes.set_title(f"{title}: {arrows} arrows of 4 bytes, "
+                       f"{n_bytes(launches) // 4} bytes a thread")
         axes.set(xlim=(-1.3, 5.2), ylim=(-9.3, 0.7))
         axes.axis("off")
     for colour, name in ((BLUE, "load"), (RED, "store")):
