@@ -102,10 +102,16 @@ def to_device(array, device):
     kind, _, index = str(device).partition(":")
     if kind != "cuda" or not (index or "0").isdigit():
         raise ValueError(f"device must be 'cpu', 'cuda' or 'cuda:<index>', got {device!r}")
-    with optional("a CUDA device, to match its driver", "cuda12", "cuda13"):
-        import cupy
+    cupy = import_cupy()
     with cupy.cuda.Device(int(index or 0)):
         return cupy.asarray(array)
+
+
+def import_cupy():
+    """The module cupy; ImportError, with the remedy, where it is not installed."""
+    with optional("a CUDA device, to match its driver", "cuda12", "cuda13"):
+        import cupy
+    return cupy
 
 
 @contextmanager

@@ -64,8 +64,8 @@ def from_numpy(array):
 
 def from_dlpack(source):
     """A tensor that shares the memory of another library's tensor (PyTorch, CuPy, JAX)."""
-    on_cuda = source.__dlpack_device__()[0] == 2  # kDLCUDA
-    library = backend._import_cupy() if on_cuda else np
+    on_cuda = source.__dlpack_device__()[0] in (2, 13)  # kDLCUDA, kDLCUDAManaged
+    library = backend.import_cupy() if on_cuda else np
     return Tensor(library.from_dlpack(source))
 
 

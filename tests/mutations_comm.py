@@ -1082,6 +1082,16 @@ MUTATIONS = [
         "::test_ranks_may_come_to_their_layers_in_another_order_or_to_fewer",
     ),
     Mutation(
+        "a bucket sends what it sent last of a parameter that keeps an earlier gradient",
+        "minidl/parallel/data/bucket.py",
+        "        bucket.fill()\n",
+        "        for q in bucket.params:\n"
+        "            if q.grad is None or q in self.used:\n"
+        "                bucket.views[q][...] = 0 if q.grad is None else q.grad\n",
+        "tests/parallel/data/test_data_parallel_backward.py"
+        "::test_an_earlier_gradient_of_what_this_rank_leaves_out_counts_as_it_is_now",
+    ),
+    Mutation(
         "hooks stay after close",
         "minidl/parallel/data/bucket.py",
         "        for remove in self.remove_hooks:\n"

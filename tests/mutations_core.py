@@ -187,6 +187,13 @@ MUTATIONS = [
         "tests/test_creation.py::test_tensor_copies_as_tensor_and_from_numpy_share",
     ),
     Mutation(
+        "NumPy is asked to import an array on a GPU",
+        "minidl/creation.py",
+        "in (2, 13)  # kDLCUDA",
+        "in (13,)  # kDLCUDA",
+        "tests/test_creation.py::test_from_dlpack_gives_device_memory_to_cupy",
+    ),
+    Mutation(
         "two views of one buffer count as different memory",
         "minidl/backend.py",
         "return base_a is b or base_b is a or (base_a is not None and base_a is base_b)",
@@ -480,6 +487,21 @@ MUTATIONS = [
         "tests/ops/test_every_op.py::test_gradient_equals_central_differences[tril-0]",
     ),
     Mutation(
+        "index_select takes a negative index from the end",
+        "minidl/ops/index.py",
+        "not 0 <= int(index.min()) <= int(index.max()) < n",
+        "not -n <= int(index.min()) <= int(index.max()) < n",
+        "tests/ops/test_index.py::test_index_select_refuses_what_torch_refuses",
+    ),
+    Mutation(
+        "index_select picks along the next dimension",
+        "minidl/ops/index.py",
+        "(slice(None),) * dim + (index.reshape(-1),)",
+        "(slice(None),) * (x.ndim - 1 - dim) + (index.reshape(-1),)",
+        "tests/ops/test_every_op.py::test_values_and_gradients_equal_torch"
+        "[index_select dim-0-f8-1e-12]",
+    ),
+    Mutation(
         ">= is >",
         "minidl/ops/logic.py",
         'name="greater_equal"',
@@ -577,8 +599,8 @@ MUTATIONS = [
     Mutation(
         "average pooling always counts its padding",
         "minidl/ops/pool.py",
-        "if divisor is None and count_include_pad:",
-        "if divisor is None:",
+        "pad_image(self.xp, ones, padding, int(count_include_pad))",
+        "pad_image(self.xp, ones, padding, 1)",
         "tests/ops/test_every_op.py::test_values_and_gradients_equal_torch[avg_pool2d"
         " real elements-0-f8-1e-12]",
     ),
@@ -596,6 +618,42 @@ MUTATIONS = [
         "padded = pad_image(xp, x, padding, -math.inf)",
         "padded = pad_image(xp, x, padding)",
         "tests/ops/test_conv.py::test_padding_never_wins_max_pool",
+    ),
+    Mutation(
+        "a window of ceil_mode starts beyond the image",
+        "minidl/ops/pool.py",
+        "if ceil_mode and (n - 1) * s >= size + before:",
+        "if ceil_mode and (n - 1) * s >= size + before + after:",
+        "tests/ops/test_conv.py::test_the_last_window_of_ceil_mode_starts_inside",
+    ),
+    Mutation(
+        "what ceil_mode adds to an image counts in the mean",
+        "minidl/ops/pool.py",
+        "counted = pad_image(self.xp, counted, beyond)",
+        "counted = pad_image(self.xp, counted, beyond, 1)",
+        "tests/ops/test_every_op.py::test_values_and_gradients_equal_torch"
+        "[avg_pool2d ceil-0-f8-1e-12]",
+    ),
+    Mutation(
+        "ceil_mode counts another window where one ends at the border",
+        "minidl/ops/pool.py",
+        "(s - 1) * ceil_mode",
+        "s * ceil_mode",
+        "tests/ops/test_conv.py::test_the_last_window_of_ceil_mode_starts_inside",
+    ),
+    Mutation(
+        "bmm broadcasts a batch of one",
+        "minidl/ops/products.py",
+        "a[0] != b[0]",
+        "a[0] != b[0] != 1",
+        "tests/ops/test_matmul.py::test_products_of_vectors_and_batches_refuse_other_shapes",
+    ),
+    Mutation(
+        "outer multiplies along the other dimension",
+        "minidl/ops/products.py",
+        "unsqueeze(input, 1)",
+        "unsqueeze(input, 0)",
+        "tests/ops/test_every_op.py::test_values_and_gradients_equal_torch[outer-0-f8-1e-12]",
     ),
     Mutation(
         "logsumexp subtracts an infinite maximum",
@@ -664,6 +722,22 @@ MUTATIONS = [
         "tests/ops/test_select.py::test_clamp_passes_the_gradient_up_to_its_bounds",
     ),
     Mutation(
+        "a bound of clamp gets the gradient where the other one rules",
+        "minidl/ops/select.py",
+        "(x < min) & (min < max)",
+        "x < min",
+        "tests/ops/test_every_op.py::test_values_and_gradients_equal_torch"
+        "[clamp tensors-kink0-f8-1e-12]",
+    ),
+    Mutation(
+        "the upper bound of clamp gets none where the bounds cross",
+        "minidl/ops/select.py",
+        "(x > max) | (max < min)",
+        "x > max",
+        "tests/ops/test_every_op.py::test_values_and_gradients_equal_torch"
+        "[clamp tensors-kink1-f8-1e-12]",
+    ),
+    Mutation(
         "permute's gradient is permuted once more",
         "minidl/ops/shape.py",
         "return gy.transpose(tuple(np.argsort(self.dims)))",
@@ -685,6 +759,13 @@ MUTATIONS = [
         "tests/ops/test_shape.py::test_view_refuses_to_copy_and_names_the_remedy",
     ),
     Mutation(
+        "flip with dims named twice heeds one of them",
+        "minidl/ops/shape.py",
+        "if bool(args) == (dims is not None):",
+        "if not args and dims is None:",
+        "tests/ops/test_shape.py::test_flip_wants_its_dims_once",
+    ),
+    Mutation(
         "softmax of fp16 is computed in fp16",
         "minidl/ops/softmax.py",
         "return x.astype(backend.accumulate_dtype(out), copy=False), out",
@@ -699,10 +780,10 @@ MUTATIONS = [
         "tests/ops/test_softmax.py::test_each_row_has_a_maximum_of_its_own",
     ),
     Mutation(
-        "average pooling forgets its padding",
+        "pooling forgets its padding",
         "minidl/nn/conv.py",
-        "return F.avg_pool2d(x, self.kernel_size, self.stride, self.padding)",
-        "return F.avg_pool2d(x, self.kernel_size, self.stride)",
+        "return self.pool(x, self.kernel_size, self.stride, self.padding, ",
+        "return self.pool(x, self.kernel_size, self.stride, ",
         "tests/nn/test_layers.py::test_layer_equals_pytorchs_forward_and_backward",
     ),
     Mutation(

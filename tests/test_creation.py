@@ -1,10 +1,14 @@
 """Tensors out of nothing: dtypes, sharing or copying, shapes, seeds."""
 
+import sys
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 import minidl
 from minidl import Generator
+from tests.comm.transport import fake_cupy
 
 try:
     import torch
@@ -51,6 +55,30 @@ def test_tensor_copies_as_tensor_and_from_numpy_share():
         minidl.from_numpy([1.0])
     with pytest.raises(ValueError):
         minidl.tensor([[1, 2], [3]])
+
+
+@needs_torch
+def test_from_dlpack_shares_the_memory_of_another_library_s_tensor():
+    theirs = torch.zeros(2, 3)
+    ours = minidl.from_dlpack(theirs)
+    theirs[1, 2] = 5
+    assert ours.tolist() == [[0, 0, 0], [0, 0, 5]]
+
+
+@pytest.mark.parametrize("kind", [2, 13])  # kDLCUDA, and what CUDA itself moves
+def test_from_dlpack_gives_device_memory_to_cupy(monkeypatch, kind):
+    theirs = SimpleNamespace(__dlpack_device__=lambda: (kind, 0))
+    cupy = fake_cupy.make()
+    array, given = cupy.on_device(np.arange(3)), []
+    cupy.from_dlpack = lambda source: given.append(source) or array
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    assert minidl.from_dlpack(theirs)._data is array and given == [theirs]
+
+
+def test_from_dlpack_names_the_remedy_where_cupy_is_not_installed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(ImportError, match=r"cupy is not installed: pip install 'minidl\[cuda12\]'"):
+        minidl.from_dlpack(SimpleNamespace(__dlpack_device__=lambda: (2, 0)))
 
 
 def test_tensors_inside_lists():

@@ -29,6 +29,7 @@ Exercises: `minidl exercise 01` writes work/01_autograd.py with the marked regio
 import numpy as np
 
 import minidl
+from minidl.course.out import BLUE, GREY, ORANGE, PALE_BLUE, PALE_ORANGE, RED, arrow, box, line_at
 from minidl.gradcheck import gradcheck
 from minidl.tutorial import Table, launch, picture, say
 
@@ -141,54 +142,41 @@ def main(t, args):
     return table
 
 
-BLUE, RED, ORANGE = "#08306b", "#cb181d", "#d94801"
-
-
 def draw(plt, named, curves):
     """Left: the graph, value and gradient in every node. Right: the V of the difference."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(13, 5.6), width_ratios=(1.15, 1))
-    draw_graph(left, named)
+    places = [(0, 1.6), (0, 0), (1.75, 0), (1.75, 1.6), (3.5, 0.8)]
+    for (tensor, name), place in zip(named, places, strict=True):
+        text = f"{name}\nvalue {tensor.item():.4f}\ngradient {float(tensor.grad):.4f}"
+        box(left, *place, text, PALE_BLUE if tensor.is_leaf else PALE_ORANGE, "round")
+    x, y, _, v, _ = (tensor.item() for tensor, _ in named)
+    for a, b, gradient in ((0, 2, y), (1, 2, x), (0, 3, 1 - v * v), (2, 4, 1.0), (3, 4, 1.0)):
+        a, b = np.array(places[a]), np.array(places[b])
+        dx, dy = b - a
+        frame = (b - a) * min(0.6 / dx, 0.32 / max(abs(dy), 0.1))  # from the middle of a box
+        arrow(left, a + frame, b - frame, lw=2)
+        beside = (a + b) / 2 + (0.32 * np.sign(abs(dy)), -0.17 if dy > 0 else 0.09)
+        left.text(*beside, f"{gradient:.4f}", color=RED, fontsize=11, ha="center")
+    for word, start, end, height, colour in (("forward", 1.1, 2.6, 2.35, BLUE),
+                                             ("backward", 2.6, 1.1, -0.75, RED)):
+        arrow(left, (start, height), (end, height), colour, lw=2)
+        left.text(1.85, height + 0.07, word, color=colour, ha="center")
+    left.set_title("x is used twice: the gradients that come back are added")
+    left.set(xlim=(-0.7, 4.2), ylim=(-1.0, 2.6))
+    left.axis("off")
+
     for (name, eps, steps, errors), colour in zip(curves, (BLUE, ORANGE), strict=True):
         best = eps ** (1 / 3)
         right.loglog(steps, errors, ".", color=colour, label=f"{name}: $eps^{{1/3}}$ = {best:.1e}")
         right.loglog(steps, eps / steps, "--", color=colour, linewidth=1)
         right.text(eps * 200, 0.06, "eps / h", color=colour)
-        right.axvline(best, color=colour, linewidth=1, linestyle=":")
-    right.loglog(steps, steps**2 / 6, "--", color="grey", linewidth=1)
-    right.text(6e-5, 1.5e-11, "h² / 6", color="grey")
+        line_at(right, "", x=best, color=colour)
+    right.loglog(steps, steps**2 / 6, "--", color=GREY, linewidth=1)
+    right.text(6e-5, 1.5e-11, "h² / 6", color=GREY)
     right.set(title="Too small a step is as bad as too large a one", ylim=(1e-12, 1))
     right.set(xlabel="step h of the central difference", ylabel="relative error of the derivative")
     right.legend(loc="lower left")
     return figure
-
-
-def draw_graph(axes, named):
-    """Boxes for x, y, u, v, loss; on every arrow the gradient that comes back along it."""
-    x, y, _, v, _ = (tensor.item() for tensor, _ in named)
-    places = [(0, 1.6), (0, 0), (1.75, 0), (1.75, 1.6), (3.5, 0.8)]
-    boxes = []
-    for (tensor, name), place in zip(named, places, strict=True):
-        text = f"{name}\nvalue {tensor.item():.4f}\ngradient {float(tensor.grad):.4f}"
-        face = "#deebf7" if tensor.is_leaf else "#fff5eb"
-        box = {"boxstyle": "round,pad=0.5", "facecolor": face, "edgecolor": BLUE}
-        boxes.append(axes.annotate(text, place, bbox=box, ha="center", va="center"))
-    for a, b, gradient in ((0, 2, y), (1, 2, x), (0, 3, 1 - v * v), (2, 4, 1.0), (3, 4, 1.0)):
-        arrow = {"arrowstyle": "-|>", "color": BLUE, "lw": 2, "shrinkA": 0, "shrinkB": 2}
-        arrow |= {"patchA": boxes[a].get_bbox_patch(), "patchB": boxes[b].get_bbox_patch()}
-        axes.annotate("", places[b], places[a], arrowprops=arrow)
-        (xa, ya), (xb, yb) = places[a], places[b]
-        slope = np.sign(yb - ya)  # of a slanting arrow, the label goes to the right
-        place = ((xa + xb) / 2 + 0.32 * abs(slope), (ya + yb) / 2 + (-0.17 if slope > 0 else 0.09))
-        axes.annotate(f"{gradient:.4f}", place, color=RED, fontsize=11, ha="center")
-    for word, start, end, height, colour in (
-        ("forward", 1.0, 2.6, 2.35, BLUE), ("backward", 2.6, 1.0, -0.75, RED)
-    ):
-        arrow = {"arrowstyle": "-|>", "color": colour, "lw": 2}
-        axes.annotate(word, (end, height), (start, height), color=colour, va="center", ha="center",
-                      arrowprops=arrow)
-    axes.set_title("x is used twice: the gradients that come back are added")
-    axes.set(xlim=(-0.7, 4.2), ylim=(-1.0, 2.6))
-    axes.axis("off")
 
 
 if __name__ == "__main__":

@@ -37,6 +37,7 @@ import numpy as np
 
 import minidl
 from minidl import cuda
+from minidl.course.out import BLUE, PALE_BLUE, PALE_ORANGE, RED, arrow, box
 from minidl.tutorial import Table, launch, picture, say
 
 BLOCK = 256  # threads in a block
@@ -148,13 +149,9 @@ def main(t, args):
     error = float(np.abs(out - wanted).max())  # three roundings of numbers below 16
     table.row("add3_relu_bias: largest error", error, 0.0, "abs<4e-6")
 
-    few = generator.normal(4)
-    picture(t, draw, two_launches(checked, few, few + 1, few + 2)[0], fused_few(few))
+    few = [generator.normal(4) for _ in range(3)]
+    picture(t, draw, two_launches(checked, *few)[0], one_launch(checked, *few)[0])
     return table
-
-
-def fused_few(few):
-    return one_launch(checked, few, few + 1, few + 2)[0]
 
 
 def wrong_guard(n):
@@ -166,66 +163,39 @@ def wrong_guard(n):
         return cuda.check(path, -(-n // BLOCK), BLOCK, (out, a, a + 1, a + 2, n), name="add3")
 
 
-BLUE, RED, GREY = "#08306b", "#cb181d", "#737373"
-
-
 def draw(plt, apart, fused):
     """One block of four threads: an arrow for every load (blue) and store (red) in the ledgers."""
-    figure, panels = plt.subplots(1, 2, figsize=(13, 7), width_ratios=(1, 1))
+    figure, panels = plt.subplots(1, 2, figsize=(13, 7))
     figure.suptitle("out = a + b + c: what one block of four threads moves")
     for axes, launches, title in zip(
-        panels, (apart, fused), ("two launches", "one launch"), strict=True
-    ):
-        y = 0.0
-        for k, ledger in enumerate(launches):
-            y = draw_launch(axes, ledger, y, k + 1, first=k == 0)
+            panels, (apart, fused), ("two launches", "one launch"), strict=True):
+        y = 0.0  # of the next row, downwards; what a launch stored is the first that the next loads
+        for number, ledger in enumerate(launches, 1):
+            loaded = [name for name, traffic in ledger.items() if traffic.loads]
+            (stored,) = (name for name, traffic in ledger.items() if traffic.stores)
+            thread = y - 0.95 * len(loaded) - 0.75
+            rows = [(name, y - 0.95 * k) for k, name in enumerate(loaded)]
+            y = thread - 1.5
+            for name, height in [*rows, (f"launch {number}", thread), (stored, y)]:
+                axes.text(-0.65, height, name, ha="right", va="center")
+            for i, x in enumerate((0, 1.2, 2.4, 3.6)):
+                for k, (name, height) in enumerate(reversed(rows)):
+                    # k boxes lie between this one and the thread: the arrow bends around them
+                    arrow(axes, (x + 0.2 * (k > 0), height - (0.08 if k else 0.2)),
+                          (x + 0.12 * k, thread + 0.33), connectionstyle=f"arc3,rad={-0.18 * k}")
+                    box(axes, x, height, f"{name}[{i}]", PALE_BLUE, fontsize=10)
+                arrow(axes, (x, thread - 0.22), (x, y + 0.2), RED)
+                box(axes, x, thread, i, PALE_ORANGE, "circle", fontsize=11)
+                box(axes, x, y, f"{stored}[{i}]", PALE_BLUE, fontsize=10)
         arrows = sum(x.loads + x.stores for ledger in launches for x in ledger.values())
-        axes.set_title(
-            f"{title}: {arrows} arrows of 4 bytes, {n_bytes(launches) // 4} bytes a thread"
-        )
+        axes.set_title(f"{title}: {arrows} arrows of 4 bytes, "
+                       f"{n_bytes(launches) // 4} bytes a thread")
         axes.set(xlim=(-1.3, 5.2), ylim=(-9.3, 0.7))
         axes.axis("off")
-    legend = [
-        plt.Line2D([], [], color=BLUE, label="load"),
-        plt.Line2D([], [], color=RED, label="store"),
-    ]
-    panels[1].legend(handles=legend, loc="lower right")
+    for colour, name in ((BLUE, "load"), (RED, "store")):
+        axes.plot([], [], color=colour, label=name)
+    axes.legend(loc="lower right")
     return figure
-
-
-def draw_launch(axes, ledger, y, number, first):
-    """Downwards from y: arrays that are loaded, threads, what is stored. Returns the last y."""
-    loaded = [name for name, traffic in ledger.items() if traffic.loads]
-    stored = [name for name, traffic in ledger.items() if traffic.stores]
-    # the array between two launches is drawn once: by the launch that stored it
-    rows = {name: y - i * 0.95 for i, name in enumerate(loaded)}
-    for name in loaded if first else loaded[1:]:
-        draw_array(axes, name, rows[name])
-    middle = y - len(loaded) * 0.95 - 0.75
-    bottom = middle - 1.5
-    axes.text(-0.65, middle, f"launch {number}", color=GREY, ha="right", va="center", fontsize=11)
-    for name in stored:
-        draw_array(axes, name, bottom)
-    for i in range(4):
-        for k, name in enumerate(loaded):
-            above = len(loaded) - 1 - k  # boxes between this one and the thread: bend around them
-            arrow = {"arrowstyle": "-|>", "color": BLUE, "lw": 1.6, "shrinkA": 0, "shrinkB": 0}
-            arrow["connectionstyle"] = f"arc3,rad={-0.18 * above}"
-            start = (i * 1.2 + 0.2, rows[name] - 0.08) if above else (i * 1.2, rows[name] - 0.2)
-            axes.annotate("", (i * 1.2 + 0.12 * above, middle + 0.33), start, arrowprops=arrow)
-        for _ in stored:
-            arrow = {"arrowstyle": "-|>", "color": RED, "lw": 1.6, "shrinkA": 0, "shrinkB": 0}
-            axes.annotate("", (i * 1.2, bottom + 0.2), (i * 1.2, middle - 0.22), arrowprops=arrow)
-        circle = {"boxstyle": "circle,pad=0.3", "facecolor": "#fff5eb", "edgecolor": "#d94801"}
-        axes.text(i * 1.2, middle, f"{i}", bbox=circle, ha="center", va="center", fontsize=11)
-    return bottom
-
-
-def draw_array(axes, name, y):
-    axes.text(-0.65, y, name, ha="right", va="center", family="monospace")
-    for i in range(4):
-        box = {"boxstyle": "square,pad=0.3", "facecolor": "#deebf7", "edgecolor": BLUE}
-        axes.text(i * 1.2, y, f"{name}[{i}]", bbox=box, ha="center", va="center", fontsize=10)
 
 
 OPTIONS = {

@@ -1,11 +1,11 @@
-"""03  A tour of kernels: rows, rungs, barriers.                     60 minutes, needs: 02
+"""03  A tour of kernels: rows, versions, barriers.                  60 minutes, needs: 02
 
 Row reductions, warp shuffles, one-pass algorithms, and why __syncthreads matters.
 
     python tutorials/03_kernel_tour.py            one process; picture: out/03_kernel_tour.png
 
 Layer norm and softmax need a sum over a row before the first result of that row can be written. The
-naive kernels read the row again for each thing they need; every rung of the ladder reads it less:
+naive kernels read the row again for each thing they need; each further version reads it less:
 
     layer norm v1   a thread per row: mean, variance, result      3 reads, 1 write: 16 bytes
                v2   a block per row: mean and variance together   2 reads, 1 write: 12
@@ -18,13 +18,14 @@ naive kernels read the row again for each thing they need; every rung of the lad
 All bytes are of float32, for each element; layer norm also writes 8 a row, mean and 1/std, and
 reads its scale and shift, 8 bytes an element, the same for all rows: they come from a cache.
 
-The threads of a block meet in shared memory. What one writes and another reads must have a barrier
-between: __syncthreads(), which all threads of the block must reach. Without one, a kernel may be
-right a thousand times: a GPU runs threads in any order. So part 2 leaves out one barrier after the
-other and runs the threads in ascending, descending and shuffled order.
+The threads of a block exchange values through shared memory. Between a write of one thread and the
+read of another there must be a barrier, __syncthreads(), which all threads of the block must reach.
+A GPU runs threads in any order, so a kernel without it may give the right result a thousand times
+before it gives a wrong one. Part 2 leaves out each barrier in turn and runs the threads in
+ascending, descending and shuffled order.
 
 Sources: Harris, "Optimizing Parallel Reduction in CUDA", 2007; Milakov and Gimelshein, "Online
-normalizer calculation for softmax", 2018; Karpathy, llm.c (dev/cuda), 2024, for the ladders.
+normalizer calculation for softmax", 2018; Karpathy, llm.c (dev/cuda), 2024, for the versions.
 Kernels: kernels/tour.cu, layer_norm.cu, softmax.cu, adamw.cu.
 Check form: minidl/cuda/checks/checker.py.
 Exercises: `minidl exercise 03` writes work/03_kernel_tour.py and work/tour.cu with the marked
@@ -38,6 +39,7 @@ import numpy as np
 
 import minidl
 from minidl import cuda
+from minidl.course.out import BLUE, RED, arrow, box
 from minidl.tutorial import Table, launch, picture, say
 
 BLOCK = 256  # threads in a block
@@ -145,7 +147,7 @@ def main(t, args):
     generator = minidl.Generator(3)
     rows, cols = args.rows, args.cols
     n = rows * cols
-    say(t, f"1. Bytes by rung, on {rows} rows of {cols} floats: every load and store counted.")
+    say(t, f"1. Bytes by version, on {rows} rows of {cols} floats: every load and store counted.")
     x, w, b = generator.normal(rows, cols), generator.normal(cols), generator.normal(cols)
     norms, error = layer_norm_ladder(x, w, b)
     for rung, report, theory in zip((1, 2, 3), norms, (16, 12, 8), strict=True):
@@ -196,71 +198,50 @@ def main(t, args):
     return table
 
 
-BLUE, RED, ORANGE, GREY = "#08306b", "#cb181d", "#d94801", "#bdbdbd"
-
-
 def draw(plt, norms, softmaxes, adamws, n):
-    """Left: a sum in shared memory, phase by phase. Right: bytes of every rung."""
+    """Left: a sum in shared memory, phase by phase. Right: bytes of every version."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(13.5, 6.4), width_ratios=(1, 1.1))
-    draw_tree(left, 8)
-    bars = []  # (label, bytes loaded, bytes stored) for each element
+    left.set_title("Shared memory of `center`: one block of 8 threads")
+    # (what is written, which elements, how many are still needed, [(read by, element)])
+    phases = [("s[t] = mine", 8, 8, [])]
+    for d in (4, 2, 1):
+        reads = [(t, t + k) for t in range(d) for k in (0, d)]
+        phases.append((f"s[t] += s[t + {d}]", d, 2 * d, reads))
+    phases.append(("all read s[0]", 0, 1, [(t, 0) for t in range(8)]))
+    for row, (label, n_written, n_needed, reads) in enumerate(phases):
+        y = -2.0 * row
+        left.text(-1.1, y, label, ha="right", va="center", fontsize=11)
+        for t in range(8):
+            box(left, t, y, f"s[{t}]", "#fee0d2" if t < n_written else "white", fontsize=10,
+                alpha=1 if t < n_needed else 0.25)
+        down = 0 if n_written else 1.55  # the last phase writes nothing: its arrows lie below it
+        for t, source in reads:
+            arrow(left, (source, y + 1.55 - 1.25 * down), (t, y + 0.42 - down))
+        if n_written:
+            left.axhline(y - 0.55, color=RED, linestyle=":", linewidth=1.5)
+            left.text(7.8, y - 0.45, "__syncthreads()", color=RED, fontsize=9)
+    note = "Filled: written in this phase. Arrow: read. Pale: not needed any more."
+    left.text(-3.9, -9.65, note, fontsize=10, color=BLUE)
+    left.set(xlim=(-3.9, 9.2), ylim=(-9.8, 0.8))
+    left.axis("off")
+
+    bars = {}  # {label: bytes loaded and stored of each element}
     for word, reports in (("layer norm", norms), ("softmax", softmaxes)):
         for rung, report in enumerate(reports, 1):
             xy = [report.ledger[name] for name in ("x", "y")]
-            loads, stores = sum(a.load_bytes for a in xy), sum(a.store_bytes for a in xy)
-            bars.append((f"{word} v{rung}", loads / n, stores / n))
-    right.barh([b[0] for b in bars], [b[1] for b in bars], color=BLUE, label="loaded")
-    right.barh(
-        [b[0] for b in bars], [b[2] for b in bars], left=[b[1] for b in bars], color=RED,
-        label="stored",
-    )  # fmt: skip
-    names = ["AdamW op by op", "AdamW fused"]
-    right.barh(names, adamws, color=GREY, label="both together")
-    for name, value in [*((b[0], b[1] + b[2]) for b in bars), *zip(names, adamws, strict=True)]:
-        right.text(value + 1, name, f"{value:.0f}", va="center", fontsize=11)
+            bars[f"{word} v{rung}"] = [sum(a.load_bytes for a in xy) / n,
+                                       sum(a.store_bytes for a in xy) / n]
+    loaded, stored = zip(*bars.values(), strict=True)
+    right.barh(list(bars), loaded, color=BLUE, label="loaded")
+    right.barh(list(bars), stored, left=loaded, color=RED, label="stored")
+    both = right.barh(["AdamW op by op", "AdamW fused"], adamws, color="#bdbdbd",
+                      label="both together")
+    right.bar_label(right.containers[1], [f"{sum(b):.0f}" for b in bars.values()], padding=4)
+    right.bar_label(both, fmt="%.0f", padding=4)
     right.invert_yaxis()
     right.set(title="Bytes an element, counted", xlabel="bytes (float32)", xlim=(0, 150))
     right.legend(loc="center right")
     return figure
-
-
-def draw_tree(axes, n):
-    """Who reads and writes which element of s in every phase of `center`, n threads in a block."""
-    axes.set_title("Shared memory of `center`: one block of 8 threads")
-    phases = [("s[t] = mine", [(t, []) for t in range(n)])]
-    d = n // 2
-    while d:
-        phases.append((f"s[t] += s[t + {d}]", [(t, [t, t + d]) for t in range(d)]))
-        d //= 2
-    phases.append(("all read s[0]", [(None, [0])]))
-    for row, (label, accesses) in enumerate(phases):
-        y = -2.0 * row
-        touched = {t for t, _ in accesses}
-        for t in range(n):
-            box = {"boxstyle": "square,pad=0.35", "edgecolor": BLUE}
-            box["facecolor"] = "#fee0d2" if t in touched else "white"
-            live = row == 0 or t < max(n >> max(row - 1, 0), 1)
-            axes.text(t, y, f"s[{t}]", bbox=box, ha="center", va="center", fontsize=10,
-                      alpha=1 if live else 0.25)  # fmt: skip
-        for target, sources in accesses:
-            for source in sources:
-                ends = range(n) if target is None else (target,)
-                for end in ends:
-                    arrow = {"arrowstyle": "-|>", "color": BLUE, "lw": 1.4, "shrinkB": 2}
-                    if target is None:
-                        axes.annotate("", (end, y - 1.1), (source, y - 0.4), arrowprops=arrow)
-                    else:
-                        axes.annotate("", (end, y + 0.42), (source, y + 1.55), arrowprops=arrow)
-        axes.text(-1.1, y, label, ha="right", va="center", fontsize=11)
-        if row + 1 < len(phases):
-            axes.axhline(
-                y - 0.55 - 0.28 * (row + 1 == len(phases)), color=RED, linestyle=":", lw=1.5
-            )
-            axes.text(n - 0.2, y - 0.45, "__syncthreads()", color=RED, fontsize=9, ha="left")
-    note = "Filled: written in this phase. Arrow: read. Pale: not needed any more."
-    axes.text(-3.9, -2.0 * len(phases) + 0.35, note, fontsize=10, color=BLUE)
-    axes.set(xlim=(-3.9, n + 1.2), ylim=(-2.0 * len(phases) + 0.2, 0.8))
-    axes.axis("off")
 
 
 OPTIONS = {

@@ -1,6 +1,7 @@
 """04  Mixed precision and loss scaling.                  45 minutes, needs: 01, 21
 
-fp16 gradients vanish below 2^-25; scaling moves the histogram, dynamic scaling finds the scale.
+fp16 gradients below 2^-25 become 0. Multiplying the loss by a scale prevents it; dynamic scaling
+finds the scale during training.
 
     python tutorials/04_amp.py                    one process; picture: out/04_amp.png
 
@@ -15,10 +16,11 @@ S it is smaller, and since the chain rule is linear, S on the loss is S on every
 
     P(|S g| <= 2^-25) = erf(2^-25 / (S sigma sqrt 2))         S max|g| <= 65504
 
-The largest safe S is a power of two, so that scaling rounds nothing. It changes during training;
-so try: an inf shows that S is too large: halve it and skip the step. After N good steps, double it.
-And the step: divide by S in fp32 (in fp16 the gradient would vanish again), look for inf, clip,
-update an fp32 master copy of the weights, round it to fp16.
+S is chosen as a power of two, so that scaling rounds nothing. The largest safe S changes during
+training, so it is found by trying: an inf in a gradient shows that S is too large; then halve it
+and skip the step. After N good steps, double it. A step is: divide by S in fp32 (in fp16 the
+gradient would become 0 again), look for inf, clip, update an fp32 master copy of the weights, round
+it to fp16.
 
 Paper: Micikevicius et al., "Mixed precision training", 2018, arXiv 1710.03740.
 The library's own: minidl/precision/amp.py, grad_scaler.py, optim/master.py.
@@ -32,6 +34,7 @@ import numpy as np
 
 import minidl
 from minidl import amp, nn, optim
+from minidl.course.out import BLUE, ORANGE, RED, line_at
 from minidl.data import datasets
 from minidl.nn import functional as F
 from minidl.tutorial import Table, launch, picture, progress, say
@@ -226,51 +229,45 @@ def main(t, args):
     return table
 
 
-BLUE, RED, ORANGE, GREY = "#08306b", "#cb181d", "#fd8d3c", "#969696"
-
-
 def draw(plt, g, real, curves, scales, safe):
     """Left: the histogram moves through fp16's window. Right: losses; the scale finds its place."""
     figure = plt.figure(figsize=(14, 8))
     left, right = figure.subfigures(1, 2, width_ratios=(1.15, 1))
-    panels, (above, below) = left.subplots(4, 1), right.subplots(2, 1)
-    bins = np.arange(-46, 19)
+    panels, (above, below) = left.subplots(4, 1, sharex=True), right.subplots(2, 1)
     for axes, power in zip(panels, (0, 4, 8, 12), strict=True):
         for start, stop, colour in ((-46, -25, RED), (-25, -14, ORANGE), (16, 19, RED)):
             axes.axvspan(start, stop, color=colour, alpha=0.18, linewidth=0)
+        lost = []
         for values, style in ((g, {"color": "#6baed6"}),
                               (real, {"histtype": "step", "color": BLUE, "linewidth": 1.5})):
             size = np.log2(np.abs(values[values != 0]).astype(np.float64)) + power
-            axes.hist(size, bins, weights=np.full(len(size), 100 / len(values)), **style)
-        lost = [100 * float(((2.0**power * v).astype(np.float16) == 0).mean()) for v in (g, real)]
+            axes.hist(size, range(-46, 20), weights=np.full(len(size), 100 / len(values)), **style)
+            lost.append(100 * float(((2.0**power * values).astype(np.float16) == 0).mean()))
         axes.text(-8, 26, f"$S = 2^{{{power}}}$", fontsize=13)
         axes.text(-8, 15, f"lost: {lost[0]:.1f}% of the normal,\n{lost[1]:.1f}% of the model's",
                   fontsize=11, color=RED, va="center")
         axes.set(xlim=(-46, 19), ylim=(0, 35), ylabel="%")
-        axes.set_xticks([-40, -25, -14, 0, 16], [])
     panels[0].set_title("Gradients in fp16's window: normal (filled), a model's (line)", pad=22)
     for place, word in ((-35.5, "becomes 0"), (-19.5, "fewer digits"), (1, "full precision"),
                         (17.5, "inf")):
         panels[0].text(place, 36, word, ha="center", fontsize=11)
     panels[-1].set_xticks([-40, -25, -14, 0, 16],
                           ["$2^{-40}$", "$2^{-25}$", "$2^{-14}$", "1", "65504"])
-    panels[-1].set(xlabel="|S g|")
+    panels[-1].set_xlabel("|S g|")
 
-    styles = {"O0": (GREY, "-", 6), "O1": (ORANGE, "-", 3.5), "O2": (BLUE, "-", 1.5),
+    styles = {"O0": ("#969696", "-", 6), "O1": ("#fd8d3c", "-", 3.5), "O2": (BLUE, "-", 1.5),
               "no master weights": (RED, "-", 2), "no loss scaling": ("#fcae91", "-", 5),
               "O3": ("black", ":", 2)}
     for name, (colour, line, width) in styles.items():
-        steps = 10 * np.arange(len(curves[name]))
+        steps = range(0, 10 * len(curves[name]), 10)
         above.plot(steps, curves[name], line, color=colour, linewidth=width, label=name)
-    above.set(title="Leave a part out, and training stops", xlabel="training step")
-    above.set(ylabel="cross entropy (nats)")
+    above.set(title="Leave a part out, and training stops", xlabel="training step",
+              ylabel="cross entropy (nats)")
     above.legend(fontsize=10, ncols=2)
     below.step(range(len(scales)), np.log2(scales), where="post", color=BLUE)
-    below.axhline(math.log2(safe), color=RED, linestyle="--")
-    below.text(len(scales), math.log2(safe) + 0.2, "largest that is safe at the start",
-               color=RED, ha="right")
-    below.set(title="The scale falls until it fits, then tries again", xlabel="training step")
-    below.set(ylabel="log2 of the scale S", ylim=(math.log2(safe) - 3, None))
+    line_at(below, "largest that is safe at the start", y=math.log2(safe))
+    below.set(title="The scale falls until it fits, then tries again", xlabel="training step",
+              ylabel="log2 of the scale S", ylim=(math.log2(safe) - 3, None))
     return figure
 
 

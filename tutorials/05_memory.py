@@ -1,7 +1,7 @@
 """05  Where the memory goes, and how to get it back.          60 minutes, needs: 01, 04
 
-Weights cost 16 bytes each before the first activation; recompute trades one forward for sqrt(L)
-memory.
+A weight costs 16 bytes before the first activation. Recompute runs one forward more, and of L
+layers' activations holds 2 sqrt(L).
 
     python tutorials/05_memory.py                 one process; picture: out/05_memory.png
 
@@ -16,8 +16,8 @@ into k segments, keeps the input of each, and runs a segment again when backward
     held at the most = (k - 1) inputs  +  L/k results of one segment  +  the result of all
                      = k + L/k  layers' results,    least for k = sqrt(L)
 
-A forward costs 1 and a backward 2, so running every layer forward twice makes 4 of 3. What is run
-again must be what ran before: dropout has to throw the same dice.
+A forward costs 1 and a backward 2, so running every layer forward twice makes a step of 3 cost 4.
+The second run must equal the first: dropout has to draw the same random numbers.
 
 Papers: Rajbhandari et al., "ZeRO", 2020, arXiv 1910.02054, section 3; Chen et al., "Training deep
 nets with sublinear memory cost", 2016, arXiv 1604.06174.
@@ -33,6 +33,7 @@ import numpy as np
 
 import minidl
 from minidl import amp, memory, nn, optim
+from minidl.course.out import BLUE, RED, line_at
 from minidl.data import datasets
 from minidl.memory_predict import predict
 from minidl.nn import functional as F
@@ -253,56 +254,51 @@ def main(t, args):
     return table
 
 
-BLUE, RED = "#08306b", "#cb181d"
-COLOURS = {"parameters": "#08519c", "gradients": "#fd8d3c", "master weights": "#3182bd",
-           "optimizer": "#9ecae1", "inputs": "#bdbdbd", "activations": "#74c476",
-           "temporary": "#e0c3e8"}
-
-
 def draw(plt, ledgers, peaks, sizes, segments, budget):
     """Above: a step's memory, all kept and recomputed. Below: k + L/k; unequal layers."""
-    figure, ((one, two), (left, right)) = plt.subplots(2, 2, figsize=(14, 9))
+    figure, (above, (left, right)) = plt.subplots(2, 2, figsize=(14, 9))
+    colours = {"parameters": "#08519c", "gradients": "#fd8d3c", "master weights": "#3182bd",
+               "optimizer": "#9ecae1", "inputs": "#bdbdbd", "activations": "#74c476",
+               "temporary": "#e0c3e8"}
     top = 1.4 * max(ledger.peak_bytes for ledger in ledgers) / 2**20
-    for axes, ledger, title in ((one, ledgers[0], "A step that keeps all"),
-                                (two, ledgers[1], "The same with 4 recomputed segments")):
-        kinds = [kind for kind in COLOURS if ledger.most(kind)]
+    titles = "A step that keeps all", "The same with 4 recomputed segments"
+    for axes, ledger, title in zip(above, ledgers, titles, strict=True):
+        kinds = [kind for kind in colours if ledger.most(kind)]
         bands = [[held[kind] / 2**20 for _, held in ledger.timeline] for kind in kinds]
         axes.stackplot(range(len(ledger.timeline)), bands, labels=kinds, step="post",
-                       colors=[COLOURS[kind] for kind in kinds])
+                       colors=[colours[kind] for kind in kinds])
         peak = ledger.peak_bytes / 2**20
         axes.plot(ledger.peak_at, peak, "v", color=RED)
         axes.text(ledger.peak_at, peak + 0.03 * top, f"{peak:.1f} MiB", color=RED, ha="center")
         axes.set(title=title, xlabel="events: arrays made and freed", ylabel="MiB held",
                  ylim=(0, top), xlim=(0, len(ledger.timeline) - 1))
-    handles, labels = one.get_legend_handles_labels()
-    two.legend(handles[::-1], labels[::-1], loc="upper left", fontsize=11, ncols=3)
+    above[1].legend(*above[0].get_legend_handles_labels(), loc="upper left", fontsize=11, ncols=3,
+                    reverse=True)
 
     k = np.linspace(1, N_LAYERS, 100)
     left.plot(k, k + N_LAYERS / k, color="#9ecae1", linewidth=5, label="k + L/k")
     left.plot(list(peaks), list(peaks.values()), "o", color=BLUE, markersize=9, label="counted")
     for x, y in peaks.items():
         left.text(x, y + 0.9, f"{y:.0f}", ha="center", color=BLUE)
-    left.axhline(N_LAYERS, color=RED, linestyle="--")
-    left.text(8.5, N_LAYERS + 0.3, f"all kept: {N_LAYERS}", color=RED, ha="center")
-    left.set(title=f"{N_LAYERS} equal layers in k segments", xlabel="segments k", ylim=(0, 20))
-    left.set(ylabel="layers' results held", xticks=list(peaks))
+    line_at(left, f"all kept: {N_LAYERS}", y=N_LAYERS, at=0.6)
+    left.set(title=f"{N_LAYERS} equal layers in k segments", xlabel="segments k", ylim=(0, 20),
+             ylabel="layers' results held", xticks=list(peaks))
     left.legend(loc="lower right")
 
-    kib = np.array(sizes) / 2**10
-    right.bar(range(len(kib)), kib, width=0.8, color=["#c7e9c0"] * (len(kib) - 1) + ["#bdbdbd"])
+    kib, green, pale = np.array(sizes) / 2**10, "#41ab5d", "#c7e9c0"
+    faces = [pale] * (len(kib) - 1) + ["#bdbdbd"]
     for start, stop, again in segments:
-        colour = RED if again else BLUE
-        right.plot([start - 0.45, stop - 0.55], [-0.07 * kib.max()] * 2, color=colour, linewidth=6,
-                   solid_capstyle="butt")
-        right.bar(range(start, start + 1 if again else stop),
-                  kib[start : start + 1 if again else stop], width=0.8, color="#41ab5d")
-    right.plot([], [], color=RED, linewidth=6, label="segment that is recomputed")
-    right.plot([], [], color=BLUE, linewidth=6, label="segment that is kept")
-    right.bar([0], [0], color="#41ab5d", label="held from forward to backward")
-    right.bar([0], [0], color="#c7e9c0", label="computed again")
+        right.plot([start - 0.45, stop - 0.55], [-0.07 * kib.max()] * 2, linewidth=6,
+                   color=RED if again else BLUE, solid_capstyle="butt")
+        held = slice(start, start + 1 if again else stop)
+        faces[held] = [green] * len(faces[held])
+    right.bar(range(len(kib)), kib, color=faces)
+    for colour, name in ((RED, "segment that is recomputed"), (BLUE, "segment that is kept"),
+                         (green, "held from forward to backward"), (pale, "computed again")):
+        right.plot([], [], color=colour, linewidth=6, label=name)
     right.set(title=f"Unequal layers under {budget / 2**10:,.0f} KiB", ylabel="KiB of its input",
-              xlabel="layer", xticks=range(len(kib)), ylim=(-0.12 * kib.max(), 1.55 * kib.max()))
-    right.set_xticklabels([*range(len(kib) - 1), "result"])
+              xlabel="layer", ylim=(-0.12 * kib.max(), 1.55 * kib.max()))
+    right.set_xticks(range(len(kib)), [*range(len(kib) - 1), "result"])
     right.legend(fontsize=10, loc="upper right", ncols=2)
     return figure
 

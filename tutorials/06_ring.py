@@ -39,6 +39,7 @@ import minidl
 from minidl import nn
 from minidl.comm import chunks, ring
 from minidl.comm.ledger import Ledger
+from minidl.course.out import BLUE, RED, line_at
 from minidl.data import DataLoader, DistributedSampler, datasets
 from minidl.nn import functional as F
 from minidl.tutorial import Table, WrongOption, gather, launch, picture, progress, say
@@ -233,13 +234,11 @@ def main(t, args):
 
 def draw(plt, films, losses, alone):
     """Above: how the chunks of every rank fill. Below: the two losses and their difference."""
-    p, red, blue = len(films), "#cb181d", "#08306b"
-    figure = plt.figure(figsize=(12, 7.2), layout="none")  # given: a search is slow
+    p = len(films)
+    figure = plt.figure(figsize=(12, 7.2))
     figure.suptitle(f"Ring all-reduce: how many of the {p} ranks are summed in each chunk")
-    above = {"left": 0.05, "right": 0.92, "top": 0.84, "bottom": 0.56, "wspace": 0.05}
-    below = {"left": 0.06, "right": 0.98, "top": 0.41, "bottom": 0.09, "wspace": 0.2}
-    grid = figure.add_gridspec(1, min(p, 4), **above)  # more than four ranks do not fit a slide
-    panels = grid.subplots(squeeze=False, sharey=True)[0]
+    above, below = figure.subfigures(2, 1, height_ratios=(1, 1.1))
+    panels = above.subplots(1, min(p, 4), squeeze=False, sharey=True)[0]  # more: too small to read
     shades = {"cmap": plt.get_cmap("YlGnBu", p), "vmin": 0.5, "vmax": p + 0.5}
     for r, (axes, counts) in enumerate(zip(panels, films, strict=False)):
         cells = axes.pcolormesh(counts.T, **shades, edgecolors="white", linewidth=2)
@@ -254,28 +253,25 @@ def draw(plt, films, losses, alone):
         axes.set_title(f"rank {r}", pad=22)
         axes.set(xlabel="after step", ylabel="chunk" if r == 0 else "", ylim=(p, 0))
         if p > 1:
-            axes.axvline(p, color=red, linestyle=":")
-            axes.text(p / 2 + 0.5, -0.06, "reduce-scatter", fontsize=10, color=red, ha="center")
-            axes.text(1.5 * p - 0.5, -0.06, "all-gather", fontsize=10, color=red, ha="center")
-    bar = figure.add_axes((0.935, 0.56, 0.012, 0.28))
-    figure.colorbar(cells, bar, label="ranks summed", ticks=range(1, p + 1, max(1, p // 8)))
+            axes.axvline(p, color=RED, linestyle=":")
+            for x, name in ((p / 2 + 0.5, "reduce-scatter"), (1.5 * p - 0.5, "all-gather")):
+                axes.text(x, -0.06, name, fontsize=10, color=RED, ha="center")
+    above.colorbar(cells, ax=panels, label="ranks summed", ticks=range(1, p + 1, max(1, p // 8)))
 
-    left, right = figure.add_gridspec(1, 2, **below).subplots()
+    left, right = below.subplots(1, 2)
     left.plot(alone, color="#9ecae1", linewidth=7, label="1 rank, the whole batch")
-    left.plot(losses, color=blue, linewidth=1.5, label=f"{p} ranks, 1/{p} of the batch each")
-    left.set(title="Data parallel: the same loss ...", ylim=(0, None))
-    left.set(xlabel="training step", ylabel="cross entropy (nats)")
+    left.plot(losses, color=BLUE, linewidth=1.5, label=f"{p} ranks, 1/{p} of the batch each")
+    left.set(title="Data parallel: the same loss ...", ylim=(0, None), xlabel="training step",
+             ylabel="cross entropy (nats)")
     left.legend()
     difference = np.abs(losses - alone)
     differs = np.flatnonzero(difference)
-    right.set(yscale="log", ylim=(1e-9, 1e-5))  # first: there may be nothing to draw
-    right.plot(differs, difference[differs], "o", color=blue, markersize=5)
-    right.axhline(1e-6, color=red, linestyle="--")
-    right.text(0, 1.3e-6, "allowed: 1e-6", color=red)
+    right.set(title="... up to the order of additions", xlabel="training step", yscale="log",
+              ylabel="|difference| (nats)", xlim=(-1, len(losses)), ylim=(1e-9, 1e-5))
+    right.plot(differs, difference[differs], "o", color=BLUE, markersize=5)
+    line_at(right, "allowed: 1e-6", y=1e-6, at=0)
     same = f"not drawn: {len(losses) - len(differs)} steps without any"
     right.text(len(losses) - 1, 5e-6, same, ha="right", fontsize=10)
-    right.set(title="... up to the order of additions", xlim=(-1, len(losses)))
-    right.set(xlabel="training step", ylabel="|difference| (nats)")
     return figure
 
 

@@ -1,6 +1,6 @@
 """07  Buckets: send gradients while backward computes the others.   60 minutes, needs: 06
 
-Buckets trade latency for an early start.
+Small buckets start to travel early, and each pays a latency: there is a best size.
 
     mpirun -n 4 python tutorials/07_overlap.py        or: minidl run -n 4 tutorials/07_overlap.py
     python tutorials/07_overlap.py --sim 4            picture: out/07_overlap.png
@@ -8,8 +8,8 @@ Buckets trade latency for an early start.
 
 Backward computes the gradient of the last layer first. As soon as it is there it can be averaged,
 while backward goes on. But an all-reduce of every gradient by itself pays the latency of a ring
-each time, and one of all gradients together starts when nothing is left to hide behind. So
-gradients travel in buckets, each closed once it holds `cap` bytes. With p ranks, k equal buckets of
+each time, and one of all gradients together starts when backward is over. So gradients travel in
+buckets, each closed once it holds `cap` bytes. With p ranks, k equal buckets of
 n bytes in all, alpha seconds per message and beta per byte (tutorial 06):
 
     one all-reduce       a + b/k     where a = 2 (p-1) alpha  and  b = 2 (p-1)/p n beta
@@ -40,6 +40,7 @@ from minidl import nn
 from minidl.comm import ring, simulate
 from minidl.comm.background import Background
 from minidl.comm.ledger import Ledger
+from minidl.course.out import BLUE, GREY, RED, arrow, lanes, line_at
 from minidl.data import DataLoader, DistributedSampler, datasets
 from minidl.nn import functional as F
 from minidl.timeline import Timeline
@@ -259,51 +260,42 @@ def write_trace(step):
 def draw(plt, steps, branches, best, backward_s):
     """Left: what backward and the wire do, for one bucket, the best number, and one per layer.
     Right: the step's time against the number of buckets."""
-    red, grey, viridis = "#cb181d", "#555555", plt.get_cmap("viridis")
-    figure = plt.figure(figsize=(13, 6.4), layout="constrained")
+    shades = plt.get_cmap("viridis")
+    figure = plt.figure(figsize=(13, 6.4))
     left, right = figure.subfigures(1, 2, width_ratios=[1.5, 1])
-    shown = sorted({1, best, max(steps)})
+    shown, backward_ms = sorted({1, best, max(steps)}), 1e3 * backward_s
     panels = left.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0]
-    longest = 1e3 * max(steps[k][0] for k in shown)
     for axes, k in zip(panels, shown, strict=True):
         step_s, layers, buckets = steps[k]
-        end_ms, backward_ms = 1e3 * step_s, 1e3 * backward_s
-        place = {i: j / max(1, len(buckets) - 1) for j, (b, _, _) in enumerate(buckets) for i in b}
-        bars = [(1, place[i], start, end) for i, start, end in layers]
-        bars += [(0, place[b[0]], start, end) for b, start, end in buckets]
-        for row, where, start, end in bars:
-            colour = viridis(0.08 + 0.84 * where)
-            width = 1e3 * (end - start)
-            axes.barh(row, width, 0.7, 1e3 * start, color=colour, edgecolor="white", linewidth=0.6)
-        axes.axvline(backward_ms, color=red, linestyle=":", linewidth=1.5)
-        arrow = {"arrowstyle": "<->", "color": red, "shrinkA": 0, "shrinkB": 0}
-        axes.annotate("", (end_ms, -0.6), (backward_ms, -0.6), arrowprops=arrow)
-        text = f" exposed {end_ms - backward_ms:.2f} ms"
-        axes.text(end_ms, -0.6, text, color=red, va="center", fontsize=11)
-        axes.set_yticks([1, 0], ["backward", "all-reduce"])
-        axes.tick_params(axis="y", length=0)
-        axes.set(ylim=(-0.9, 1.5), xlim=(0, 1.27 * longest))
+        colour = {i: shades(0.08 + 0.84 * j / max(1, len(buckets) - 1))
+                  for j, (bucket, _, _) in enumerate(buckets) for i in bucket}
+        spans = [(0, i, start, end) for i, start, end in layers]
+        spans += [(1, bucket[0], start, end) for bucket, start, end in buckets]
+        lanes(axes, ["backward", "all-reduce"],
+              [(lane, 1e3 * start, 1e3 * end, colour[i]) for lane, i, start, end in spans])
+        end_ms = 1e3 * step_s
+        axes.axvline(backward_ms, color=RED, linestyle=":", linewidth=1.5)
+        arrow(axes, (backward_ms, 1.6), (end_ms, 1.6), RED, "<->")
+        axes.text(end_ms, 1.6, f" exposed {end_ms - backward_ms:.2f} ms", color=RED, va="center",
+                  fontsize=11)
+        axes.set(ylim=(1.9, -0.5), xlim=(0, 1.27e3 * max(steps[k][0] for k in shown)))
         title = f"{k} buckets" if k > 1 else "1 bucket, no overlap"
         axes.set_title(f"{title}: {end_ms:.2f} ms", loc="left")
-        axes.spines["left"].set_visible(False)
     panels[-1].set_xlabel("modelled time of a step (ms); one colour, one bucket")
 
     axes, ks = right.subplots(), list(steps)
     fine = np.geomspace(1, max(ks), 200)
     late, queue = (np.array(times) * 1e3 for times in zip(*map(branches, fine), strict=True))
     axes.plot(fine, np.maximum(late, queue), color="#9ecae1", linewidth=8, label="T(k)")
-    axes.plot(fine, late, color=grey, linewidth=1.2, label="C + a + b/k: the last is late")
-    axes.plot(fine, queue, "--", color=grey, linewidth=1.2, label="C/k + ka + b: all queue")
-    axes.plot(ks, [1e3 * steps[k][0] for k in ks], "o", color="#08306b", label="simulated")
-    ring = {"markersize": 14, "fillstyle": "none", "markeredgewidth": 2}
-    axes.plot(best, 1e3 * steps[best][0], "o", color=red, **ring)
-    axes.axhline(1e3 * backward_s, color=red, linestyle=":", linewidth=1.5)
-    axes.text(1, 0.97e3 * backward_s, "C: backward alone", color=red, va="top", fontsize=11)
-    axes.set(xscale="log", xlabel="buckets k", ylabel="modelled time of a step (ms)")
+    axes.plot(fine, late, color=GREY, linewidth=1.2, label="C + a + b/k: the last is late")
+    axes.plot(fine, queue, "--", color=GREY, linewidth=1.2, label="C/k + ka + b: all queue")
+    axes.plot(ks, [1e3 * steps[k][0] for k in ks], "o", color=BLUE, label="simulated")
+    axes.plot(best, 1e3 * steps[best][0], "o", color=RED, markersize=14, fillstyle="none")
+    line_at(axes, "C: backward alone", y=backward_ms, at=0.03)
+    axes.set(xscale="log", xlabel="buckets k", ylabel="modelled time of a step (ms)",
+             ylim=(0, None), title=f"Too few or too many: best are {best}")
     axes.set_xticks(ks, [str(k) for k in ks])
     axes.minorticks_off()
-    axes.set_ylim(0, None)
-    axes.set_title(f"Too few or too many: best are {best}")
     axes.legend(loc="lower left")
     return figure
 

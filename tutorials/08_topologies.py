@@ -41,7 +41,8 @@ import numpy as np
 from minidl.comm import chunks, cost, double_tree, halving_doubling, ring, simulate, tree
 from minidl.comm.ledger import Ledger
 from minidl.comm.links import Links
-from minidl.tutorial import Table, gather, heat_map, launch, picture, say
+from minidl.course.out import heat_map
+from minidl.tutorial import Table, gather, launch, picture, say
 
 
 def first_tree(p):
@@ -292,74 +293,67 @@ def model(table, p, args):
     table.modelled("bytes from which the ring overtakes the tree", found, theory, "abs<2")
 
 
-COLOURS = ["#969696", "#e6550d", "#31a354", "#cb181d", "#756bb1"]
+def overtaking(sizes, ratio):
+    """([sizes at which the curve crosses 1], in words where it is below)."""
+    log = np.where(np.abs(ratio - 1) < 1e-9, 0.0, np.log2(ratio))  # equal but for rounding
+    crossed, words = [], []
+    for i in np.flatnonzero(log[:-1] * log[1:] < 0):
+        ends = sorted((log[j], np.log2(sizes[j])) for j in (i, i + 1))
+        crossed.append(2 ** np.interp(0, *zip(*ends, strict=True)))
+        words.append(f"{'below' if log[i] < 0 else 'above'} {in_units(crossed[-1])}")
+    never = "at all sizes" if (log <= 0).all() and log.any() else "never"
+    return crossed, ", ".join(words) or never
+
+
+def in_units(n_bytes):
+    if n_bytes < 1000:
+        return f"{n_bytes:.3g} B"
+    kib = n_bytes / 1024
+    return f"{kib:.3g} KiB" if kib < 1000 else f"{kib / 1024:.3g} MiB"
 
 
 def draw(plt, matrices, g, n_bytes, sizes, times, link):
     """Above: bytes from rank to rank. Below: modelled time beside the ring's."""
     p = len(next(iter(matrices.values())))
-    figure = plt.figure(figsize=(14, 9.2), layout="none")
+    figure = plt.figure(figsize=(14, 9.2))
     figure.suptitle(f"An all-reduce of K bytes on {p} ranks: four ways to send {2 * (p - 1)} K")
-    above = {"left": 0.06, "right": 0.92, "top": 0.85, "bottom": 0.505, "wspace": 0.08}
-    panels = figure.add_gridspec(1, 4, **above).subplots(sharey=True)
+    above, below = figure.subfigures(2, 1, height_ratios=(1.1, 1))
+    panels = above.subplots(1, 4, sharey=True)
     shares = {name: matrix / n_bytes for name, matrix in matrices.items()}
     top = max(1e-9, max(share.max() for share in shares.values()))
+    node = np.arange(p) // g
     for axes, (name, share) in zip(panels, shares.items(), strict=True):
         cells = heat_map(axes, share, top, g)
-        node = np.arange(p) // g
-        between = share[node[:, None] != node].sum()
-        busiest = share.sum(1).max()
-        axes.set_title(f"{name}\nbusiest rank {busiest:.3g} K\nbetween nodes {between:.3g} K")
+        axes.set_title(f"{name}\nbusiest rank {share.sum(1).max():.3g} K\n"
+                       f"between nodes {share[node[:, None] != node].sum():.3g} K")
         axes.label_outer()
-    bar = figure.add_axes((0.935, 0.52, 0.012, 0.305))
-    figure.colorbar(cells, bar, label="bytes sent / K")
-    figure.text(0.06, 0.455, f"Grey squares: nodes of {g}.", color="#636363", fontsize=11)
+    above.colorbar(cells, ax=panels, label="bytes sent / K", shrink=0.8)
+    above.supxlabel(f"Grey squares: nodes of {g}.", fontsize=11)
 
-    below = {"left": 0.07, "right": 0.98, "top": 0.385, "bottom": 0.075, "wspace": 0.1}
     alpha, beta = link
     rate = f"{alpha * 1e6:g} us" + (f", {1e-9 / beta:.3g} GB/s" if beta else "")
-    titles = [
-        f"One switch: {rate} between any two ranks",
-        f"Nodes of {g} share a port of {rate}; inside 10 x faster",
-    ]
-    panels = figure.add_gridspec(1, 2, **below).subplots(sharey=True)
+    titles = (f"One switch: {rate} between any two ranks",
+              f"Nodes of {g} share a port of {rate}; inside 10 x faster")
+    panels = below.subplots(1, 2, sharey=True)
     for axes, seconds, title in zip(panels, times, titles, strict=True):
         axes.axhline(1, color="black", linewidth=1.5)
         axes.text(sizes[0], 1.08, "ring", fontsize=11)
-        others = {name: s for name, s in seconds.items() if name != "ring"}
-        for (name, s), colour in zip(others.items(), COLOURS, strict=True):
-            ratio = s / seconds["ring"] if p > 1 else np.ones_like(s)  # one rank sends nothing
-            label = f"{name}: {overtaking(axes, sizes, ratio, colour)}"
-            axes.plot(sizes, ratio, color=colour, label=label, zorder=3)
+        for name in list(seconds)[1:]:
+            ratio = seconds[name] / seconds["ring"] if p > 1 else sizes**0  # one sends nothing
+            crossed, words = overtaking(sizes, ratio)
+            (line,) = axes.plot(sizes, ratio, label=f"{name}: {words}", zorder=3)
+            axes.plot(crossed, [1] * len(crossed), "o", color=line.get_color(), zorder=4)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log", base=2)
-        axes.set_xticks([2.0**i for i in range(6, 27, 4)], [_size(2**i) for i in range(6, 27, 4)])
-        axes.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
+        axes.set_xticks([2.0**i for i in range(6, 27, 4)], map(in_units, 2 ** np.arange(6, 27, 4)))
+        axes.yaxis.set_major_formatter("{x:g}")
         axes.set_title(title, loc="left")
         axes.set(xlabel="K: bytes of the array", ylim=(0.1, None))
         axes.grid(alpha=0.3)
-        legend = axes.legend(fontsize=10, loc="lower right", title="Faster than the ring:")
-        legend.set_alignment("left")
+        axes.legend(fontsize=10, loc="lower right", title="Faster than the ring:",
+                    alignment="left")
     panels[0].set_ylabel("modelled time / the ring's")
     return figure
-
-
-def overtaking(axes, sizes, ratio, colour):
-    """Mark where a curve crosses 1; in words, where it is below."""
-    log = np.where(np.abs(ratio - 1) < 1e-9, 0.0, np.log2(ratio))  # equal but for rounding
-    words = []
-    for i in np.flatnonzero(log[:-1] * log[1:] < 0):
-        size = 2 ** np.interp(0, *zip(*sorted((log[j], np.log2(sizes[j])) for j in (i, i + 1))))
-        axes.plot(size, 1, "o", color=colour, markersize=6, zorder=4)
-        words.append(f"{'below' if log[i] < 0 else 'above'} {_size(size)}")
-    return ", ".join(words) or ("at all sizes" if (log <= 0).all() and log.any() else "never")
-
-
-def _size(n_bytes):
-    if n_bytes < 1000:
-        return f"{n_bytes:.3g} B"
-    kib = n_bytes / 1024
-    return f"{kib:.3g} KiB" if kib < 1000 else f"{kib / 1024:.3g} MiB"
 
 
 OPTIONS = {

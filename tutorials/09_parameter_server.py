@@ -1,4 +1,4 @@
-"""09  The parameter server: whoever is ready goes on.       60 minutes, needs: 06
+"""09  The parameter server: updates without waiting.        60 minutes, needs: 06
 
 Asynchrony removes waiting and adds delay; delay lowers the largest usable learning rate.
 
@@ -44,6 +44,7 @@ import minidl
 from minidl import nn, optim
 from minidl.comm import naive, ring, simulate
 from minidl.comm.ledger import Ledger
+from minidl.course.out import LINES, lanes
 from minidl.data import datasets
 from minidl.nn import functional as F
 from minidl.parallel import average_gradients
@@ -323,36 +324,29 @@ def main(t, args):
     return table
 
 
-COLOURS = ["#3182bd", "#31a354", "#e6550d", "#756bb1"]
-
-
 def draw(plt, runs, delayed, seconds):
     """Above: who computes when, from which version. Below: loss in time; descent with delay."""
     figure = plt.figure(figsize=(14, 9))
-    grid = figure.add_gridspec(2, 6, height_ratios=[1, 1.15])
-    for k, (name, (_, _, spans)) in enumerate(runs.items()):
-        axes = figure.add_subplot(grid[0, 2 * k : 2 * k + 2])  # 6 columns: 3 panels over 2
-        for worker, start, end, version in spans:
-            if start > 10:
-                continue
-            axes.barh(worker, end - start, left=start, color=COLOURS[worker - 1], ec="white")
-            axes.text(start + 0.1, worker, version, va="center", color="white", fontsize=9)
-        axes.set(xlim=(0, 11), yticks=[1, 2, 3, 4], xlabel="modelled seconds", title=name)
-        axes.set_ylabel("worker" if k == 0 else "")
-        axes.invert_yaxis()
-    axes = figure.add_subplot(grid[1, :3])
-    for (name, (_, curve, _)), colour in zip(runs.items(), COLOURS, strict=False):
-        axes.plot(*zip(*curve, strict=True), color=colour, label=name)
-    axes.set(xlabel="modelled seconds", ylabel="loss on the digits", xlim=(0, seconds))
-    axes.set_title("Worker 4 takes three times as long", loc="left")
-    axes.legend()
-    axes = figure.add_subplot(grid[1, 3:])
-    for (tau, sizes), colour in zip(delayed.items(), COLOURS, strict=True):
-        axes.semilogy(np.maximum(sizes, 1e-9) ** 2 / 2, color=colour, label=f"tau = {tau}")
-    axes.set(xlabel="updates", ylabel="loss $x^2/2$", ylim=(1e-12, 1e6))
-    axes.set_title("Descent at $\\eta\\lambda$ = 0.4 with gradients tau updates old", loc="left")
-    axes.legend()
     figure.suptitle("Above: a bar is a gradient, its number the version of the weights it is from")
+    above, below = figure.subfigures(2, 1, height_ratios=[1, 1.15])
+    for axes, (name, (_, _, spans)) in zip(above.subplots(1, len(runs)), runs.items(), strict=True):
+        early = [span for span in spans if span[1] <= 10]
+        lanes(axes, [f"worker {i}" for i in (1, 2, 3, 4)],
+              [(worker - 1, start, end, LINES[worker - 1]) for worker, start, end, _ in early])
+        for worker, start, _, version in early:
+            axes.text(start + 0.1, worker - 1, version, va="center", color="white", fontsize=9)
+        axes.set(xlim=(0, 11), xlabel="modelled seconds", title=name)
+    left, right = below.subplots(1, 2)
+    for name, (_, curve, _) in runs.items():
+        left.plot(*zip(*curve, strict=True), label=name)
+    left.set(xlabel="modelled seconds", ylabel="loss on the digits", xlim=(0, seconds),
+             title="Worker 4 takes three times as long")
+    for tau, sizes in delayed.items():
+        right.semilogy(np.maximum(sizes, 1e-9) ** 2 / 2, label=f"tau = {tau}")
+    right.set(xlabel="updates", ylabel="loss $x^2/2$", ylim=(1e-12, 1e6),
+              title="Descent at $\\eta\\lambda$ = 0.4 with gradients tau updates old")
+    for axes in (left, right):
+        axes.legend()
     return figure
 
 

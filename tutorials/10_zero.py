@@ -35,6 +35,7 @@ import minidl
 from minidl import amp, memory, nn, optim
 from minidl.comm import chunks, ring_blocks
 from minidl.comm.ledger import Ledger
+from minidl.course.out import GREY, line_at
 from minidl.data import text
 from minidl.nn import functional as F
 from minidl.parallel import DataParallel, Zero1, Zero2, Zero3
@@ -208,33 +209,30 @@ def draw(plt, p, measured, held, share, bound, whole):
     figure, (left, right) = plt.subplots(1, 2, figsize=(13, 5.2), width_ratios=[1, 1.25])
     colours = ["#2171b5", "#6baed6", "#fdae6b", "#e6550d"]
     labels = ["weights", "gradients", "master weights", "m and v"]
-    for stage, (states, theory) in enumerate(measured):
-        for shift, values, style in ((-0.2, list(states.values()), {}),
+    states = np.array([list(s.values()) for s, _ in measured]) / 2**20  # (stage, kind)
+    theory = np.array([t for _, t in measured]) / 2**20
+    stages = np.arange(4)
+    for kind, (colour, label) in enumerate(zip(colours, labels, strict=True)):
+        for shift, values, style in ((-0.2, states, {"label": label}),
                                      (0.2, theory, {"alpha": 0.45, "hatch": "//"})):
-            bottom = 0
-            for value, colour, label in zip(values, colours, labels, strict=True):
-                first = {"label": label} if stage == 0 and not style else {}
-                left.bar(stage + shift, value / 2**20, 0.36, bottom / 2**20, color=colour,
-                         edgecolor="white", linewidth=0.6, **style, **first)
-                bottom += value
-        total = sum(states.values())
-        left.annotate(f"{2 * total / whole:.2f} B\na parameter", (stage, total / 2**20), (0, 3),
-                      textcoords="offset points", ha="center", va="bottom", fontsize=10)
-    left.set_xticks(range(4), ["data\nparallel", "stage 1", "stage 2", "stage 3"])
+            left.bar(stages + shift, values[:, kind], 0.36, values[:, :kind].sum(1), color=colour,
+                     edgecolor="white", linewidth=0.6, **style)
+    for stage, total in enumerate(states.sum(1)):
+        left.text(stage, 1.02 * total, f"{2 * 2**20 * total / whole:.2f} B\na parameter",
+                  ha="center", va="bottom", fontsize=10)
+    left.set_xticks(stages, ["data\nparallel", "stage 1", "stage 2", "stage 3"])
     left.set(ylabel="MiB held by rank 0", title=f"{p} ranks: measured, and (hatched) the formula",
-             ylim=(0, 1.18 * sum(measured[0][1]) / 2**20))
+             ylim=(0, 1.18 * theory[0].sum()))
     left.legend(loc="upper right")
 
     weights = [h["parameters"] / 2**20 for _, h in held.timeline]
     right.fill_between(range(len(weights)), weights, step="post", color="#2171b5", alpha=0.25)
     right.step(range(len(weights)), weights, where="post", color="#2171b5", linewidth=1.4)
     start = next(i for i, (label, _) in enumerate(held.timeline) if label.endswith(".backward"))
-    right.axvline(start, color="#555555", linestyle=":", linewidth=1.2)
-    right.text(start, 0, " backward", va="bottom", fontsize=10, color="#555555")
-    for y, name in ((share, "the share, X/p"), (bound, "share + root + two layers"),
-                    (whole, "all weights: what stage 2 holds")):
-        right.axhline(y / 2**20, color="#cb181d", linestyle="--", linewidth=1)
-        right.text(1.01 * len(weights), y / 2**20, name, color="#cb181d", va="bottom", fontsize=10)
+    line_at(right, "backward", x=start, at=0, color=GREY)
+    for n_bytes, name in ((share, "the share, X/p"), (bound, "share + root + two layers"),
+                          (whole, "all weights: what stage 2 holds")):
+        line_at(right, name, y=n_bytes / 2**20)
     right.set(xlabel="events of one step (arrays made and freed)", ylabel="MiB of weights at home",
               title="Stage 3: gather, use, free", ylim=(0, 1.12 * whole / 2**20),
               xlim=(0, 1.55 * len(weights)))

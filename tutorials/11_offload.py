@@ -1,6 +1,6 @@
 """11  Offload: the optimizer lives in host memory.   60 minutes, needs: 04, 07
 
-Keep 12X in the host's memory, and ship only 2X down and 2X up.
+Of 16 bytes a parameter, 12 can stay in the host's memory; a step sends 2 down and 2 up.
 
     mpirun -n 2 python tutorials/11_offload.py        or: minidl run -n 2 tutorials/11_offload.py
     python tutorials/11_offload.py --sim 2            picture: out/11_offload.png
@@ -8,8 +8,8 @@ Keep 12X in the host's memory, and ship only 2X down and 2X up.
 
 Mixed precision (tutorial 04) holds 16 bytes for each of X parameters: weight and gradient 2 + 2,
 master, m and v 4 + 4 + 4. Only the first four are needed where forward and backward run; the other
-twelve are touched once a step, by elementwise arithmetic that a host's processor can do. So cut
-there. What crosses the link, each step:
+twelve are touched once a step, by elementwise arithmetic that a host's processor can do. So these
+twelve stay on the host. What crosses the link, each step:
 
     down   gradients   2X     as backward makes them; the device can free each at once
     up     weights     2X     bucket by bucket, while the host updates the next
@@ -43,6 +43,7 @@ import numpy as np
 
 import minidl
 from minidl import memory, nn, optim
+from minidl.course.out import GREEN, GREY, ORANGE, lanes, line_at
 from minidl.data import DataLoader, DistributedSampler, datasets
 from minidl.nn import functional as F
 from minidl.parallel import Offload, Zero2
@@ -246,45 +247,32 @@ def model_the_step(t, args, table):
 
 def draw(plt, args, runs, batches, sweep, even):
     """Left: who is busy when, for both ways. Right: the step's time over that of computing."""
-    colours = {"device": "#2171b5", "down": "#e6550d", "host": "#756bb1", "up": "#31a354"}
-    text = {"device": "device", "down": "link, down", "host": "host: Adam", "up": "link, up"}
-    figure = plt.figure(figsize=(14, 6.2), layout="constrained")
+    names = {"device": "device", "down": "link, down", "host": "host: Adam", "up": "link, up"}
+    colours = dict(zip(names, ("#2171b5", ORANGE, "#756bb1", GREEN), strict=True))
+    figure = plt.figure(figsize=(14, 6.2))
     left, right = figure.subfigures(1, 2, width_ratios=[1.7, 1])
-    panels = left.subplots(2, 1, sharex=True)
-    for axes, (delayed, (lanes, times)) in zip(panels, runs.items(), strict=True):
-        for lane, label, start, end in lanes.spans:
-            row = list(colours)[::-1].index(lane)
-            pale = 0.45 if label.startswith("forward") else 1.0
-            axes.barh(row, 1e3 * (end - start), 0.72, 1e3 * start, color=colours[lane],
-                      alpha=pale, edgecolor="white", linewidth=0.4)
-        for at in np.cumsum(times):
-            axes.axvline(1e3 * at, color="#555555", linestyle=":", linewidth=1.2)
-        axes.set_yticks(range(4), [text[lane] for lane in list(colours)[::-1]])
-        axes.tick_params(axis="y", length=0)
-        axes.spines["left"].set_visible(False)
-        name = "delayed by one step: the host works beside the device" if delayed else \
-            "update in the step: the device waits for the host"
-        axes.set_title(f"{name}, {1e3 * times[-1]:.2f} ms", loc="left")
-    panels[1].set_xlabel("modelled time of three steps (ms); pale: forward")
-
-    axes = right.subplots()
+    panels, axes = left.subplots(2, 1, sharex=True), right.subplots()
     compute = 6 * args.layers * args.layer_elems * batches / (args.tflops * 1e12)
-    for delayed, style in ((False, "o-"), (True, "s-")):
-        axes.plot(batches, np.array(sweep[delayed]) / compute, style, markersize=5,
-                  color=colours["up" if delayed else "host"],
-                  label="delayed by one step" if delayed else "update in the step")
-    axes.axhline(1, color=colours["device"], linestyle=":", linewidth=1.5)
-    axes.text(batches[-1], 0.97, "computing alone", color=colours["device"], va="top",
-              ha="right", fontsize=11)
-    axes.axvline(even, color="#555555", linestyle="--", linewidth=1.2)
-    axes.text(0.93 * even, 1.05, f"{even:,.0f} tokens:\ncomputing = link", ha="right", va="bottom",
-              fontsize=11)
+    ways = (("update in the step", "the device waits for the host", colours["host"]),
+            ("delayed by one step", "the host works beside the device", colours["up"]))
+    for panel, delayed, (way, what, colour) in zip(panels, (False, True), ways, strict=True):
+        modelled, times = runs[delayed]
+        lanes(panel, list(names.values()), [
+            (list(names).index(lane), 1e3 * start, 1e3 * end,
+             "#9ecae1" if label.startswith("forward") else colours[lane])
+            for lane, label, start, end in modelled.spans])
+        for at in np.cumsum(times):
+            panel.axvline(1e3 * at, color=GREY, linestyle=":", linewidth=1.2)
+        panel.set_title(f"{way}: {what}, {1e3 * times[-1]:.2f} ms", loc="left")
+        axes.plot(batches, np.array(sweep[delayed]) / compute, "o-", markersize=5, color=colour,
+                  label=way)
+    panels[1].set_xlabel("modelled time of three steps (ms); pale: forward")
+    line_at(axes, "computing alone", y=1, at=0.03, color=colours["device"])
+    line_at(axes, f"{even:,.0f} tokens:\ncomputing = link", x=even, at=0.75, color=GREY)
     axes.set(xscale="log", yscale="log", ylim=(0.85, None), xlabel="tokens in a batch",
-             ylabel="time of a step / of computing")
-    ticks = [1, 2, 5, 10]
-    axes.set_yticks(ticks, [str(v) for v in ticks])
+             ylabel="time of a step / of computing", title="A larger batch hides it")
+    axes.set_yticks([1, 2, 5, 10], ["1", "2", "5", "10"])
     axes.minorticks_off()
-    axes.set_title("A larger batch hides it")
     axes.legend(loc="upper right")
     return figure
 

@@ -1,6 +1,6 @@
-"""21  Lost precision: what a sum forgets.     30 minutes, needs: NumPy. Best read before 04
+"""21  Lost precision: the error of a sum.      30 minutes, needs: NumPy. Best read before 04
 
-Floating point keeps so many digits from the first: what is small beside a large number is lost.
+A float keeps a fixed number of digits: added to a large number, a small one is lost.
 
     python tutorials/21_float.py                  one process; picture: out/21_float.png
 
@@ -18,7 +18,7 @@ A sum s of n numbers has an error of at most, with S = sum |x|,
     Kahan's               2 u S            what an addition lost is computed, and added next time
 
 A training step adds lr g to w. If that is below half an ulp of w, w stays for ever, however many
-steps; a copy of w with more bits collects them. That is why fp16 weights have an fp32 master.
+steps. A copy of w with more bits adds them up: that is why fp16 weights have an fp32 master.
 
 Sources: Kahan, "Further remarks on reducing truncation errors", Communications of the ACM 8, 1965;
 Higham, "Accuracy and Stability of Numerical Algorithms", 2002, chapter 4.
@@ -31,6 +31,7 @@ import math
 import numpy as np
 
 import minidl
+from minidl.course.out import BLUE, GREEN, GREY, RED, line_at
 from minidl.tutorial import Table, launch, picture, say
 
 FORMATS = {np.float16: 10, np.float32: 23, np.float64: 52}  # bits of fraction
@@ -152,9 +153,6 @@ def bounds(name, sizes):
     return [{"in order": n - 1, "pairwise": math.log2(n), "Kahan": 2.0}[name] for n in sizes]
 
 
-BLUE, RED, GREEN, GREY = "#08306b", "#cb181d", "#238b45", "#969696"
-
-
 def draw(plt, sizes, curves, paths):
     """Left: the spacing of fp16. Middle: errors of three sums. Right: a weight's path."""
     figure, (spacing, left, right) = plt.subplots(1, 3, figsize=(16, 5.2))
@@ -163,24 +161,22 @@ def draw(plt, sizes, curves, paths):
         gap = np.spacing(x.astype(dtype)).astype(np.float64) / 2
         spacing.loglog(x, gap, color=colour)
         spacing.text(2e-3, 4 * gap[60], name, color=colour)
-    spacing.axvline(2048, color=GREY, linestyle=":", linewidth=1)
-    spacing.axhline(1, color=GREY, linestyle=":", linewidth=1)
     spacing.plot(2048, 1, "o", color=RED)
-    spacing.text(1800, 1.6, "2048 + 1 = 2048", ha="right", color=RED)
+    line_at(spacing, "", x=2048, color=GREY)
+    line_at(spacing, "2048 + 1 = 2048", y=1, at=0.3)
     spacing.set(title="What a number ignores: half an ulp", xlabel="number", ylabel="half an ulp")
 
-    colours = {"in order": RED, "pairwise": BLUE, "Kahan": GREEN}
-    for name, errors in curves.items():
-        left.loglog(sizes, errors.mean(1), "o-", color=colours[name], label=name)
-        left.loglog(sizes, bounds(name, sizes), "--", color=colours[name], linewidth=1)
-    left.set(title="Three sums of n numbers in fp32 (dashed: bound)", ylim=(0.1, 2e5))
-    left.set(xlabel="n", ylabel="mean error, in units of u S")
+    for (name, errors), colour in zip(curves.items(), (RED, BLUE, GREEN), strict=True):
+        left.loglog(sizes, errors.mean(1), "o-", color=colour, label=name)
+        left.loglog(sizes, bounds(name, sizes), "--", color=colour, linewidth=1)
+    left.set(title="Three sums of n numbers in fp32 (dashed: bound)", ylim=(0.1, 2e5),
+             xlabel="n", ylabel="mean error, in units of u S")
     left.legend(loc="upper left")
 
-    styles = (("fp16: stays", RED, 2), ("fp32 master", BLUE, 6),
-              ("fp16, Kahan's remainder", GREEN, 1.5))
-    for i, (name, colour, width) in enumerate(styles):
-        right.plot(paths[:, i], color=colour, linewidth=width, label=name)
+    for path, name, colour, width in zip(
+            paths.T, ("fp16: stays", "fp32 master", "fp16, Kahan's remainder"), (RED, BLUE, GREEN),
+            (2, 6, 1.5), strict=True):
+        right.plot(path, color=colour, linewidth=width, label=name)
     right.set(title="A weight of 1 and updates of $2^{-13}$", xlabel="step", ylabel="weight")
     right.legend(loc="lower left")
     return figure

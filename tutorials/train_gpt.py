@@ -34,6 +34,7 @@ import numpy as np
 import minidl
 from minidl import amp, comm, memory, nn, optim, snapshot
 from minidl.comm import average, ring, tree
+from minidl.course.out import GREY, LINES, ORANGE, line_at
 from minidl.data import text
 from minidl.memory_predict import predict
 from minidl.nn import functional as F
@@ -257,21 +258,19 @@ def write(model, n_bytes, seed):
 
 
 def draw(plt, losses, valid_loss, sample):
-    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 5), width_ratios=[1, 1])
-    steps = np.arange(1, len(losses) + 1)
+    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 5))
     window = min(len(losses), 10)
     smooth = np.convolve(losses, np.ones(window) / window, "valid")
-    left.plot(steps, losses, alpha=0.3, lw=1, color="C0", label="training, each step")
-    left.plot(steps[window - 1:], smooth, color="C0", label=f"training, mean of {window}")
-    left.axhline(math.log(256), color="gray", ls=":", lw=1)
-    left.annotate("knows nothing: ln 256", (len(losses), math.log(256)), ha="right", va="bottom",
-                  color="gray", fontsize=10)
-    left.plot(len(losses), valid_loss, "o", color="C1", label=f"validation {valid_loss:.2f}")
+    left.plot(range(1, len(losses) + 1), losses, alpha=0.3, lw=1, label="training, each step")
+    left.plot(range(window, len(losses) + 1), smooth, color=LINES[0],
+              label=f"training, mean of {window}")
+    left.plot(len(losses), valid_loss, "o", color=ORANGE, label=f"validation {valid_loss:.2f}")
+    line_at(left, "knows nothing: ln 256", y=math.log(256), color=GREY)
     left.set(xlabel="step", ylabel="loss (nats per byte)", title="A GPT reads the standard library",
              ylim=(0, None))
     left.legend()
-    right.axis("off")
     right.set_title("what it writes")
+    right.axis("off")
     lines = [line[:58] for line in sample.splitlines()][:22]
     right.text(0, 1, "\n".join(lines).replace("$", r"\$"), family="monospace", fontsize=9.5,
                va="top", transform=right.transAxes)

@@ -3,6 +3,9 @@
     write("07_trace.json", save)               save(Path("out/07_trace.json"))
     picture(t, draw, *data)                    rank 0: out/<script>.png from draw(plt, *data)
     heat_map(axes, ledger.matrix())            who sent how much to whom
+    lanes(axes, ["compute", "send"], spans)    who was busy when
+    line_at(axes, "theory", y=16)              a dashed line and its name
+    box, arrow                                 of a drawn graph
 
 Test: tests/course/test_tutorial.py, tests/comm/observe/test_ledger.py   Tutorial: all of them
 """
@@ -41,12 +44,17 @@ def write(name, save):
     return path
 
 
+BLUE, RED, ORANGE, GREEN, GREY = "#08306b", "#cb181d", "#e6550d", "#31a354", "#737373"
+PALE_BLUE, PALE_ORANGE = "#deebf7", "#fff5eb"
+LINES = ["#3182bd", GREEN, ORANGE, "#756bb1", "#969696"]  # of a picture that names no colours
+
 # for a lecture slide: text that is readable from the last row, no box around the data
 STYLE = {
     "font.size": 12,
     "axes.titlesize": 13,
     "axes.spines.top": False,
     "axes.spines.right": False,
+    "axes.prop_cycle": f"cycler(color={LINES})",
     "lines.linewidth": 2,
     "legend.frameon": False,
     "figure.constrained_layout.use": True,
@@ -71,6 +79,42 @@ def picture(t, draw, *data):
         plt.close(figure)
     if path:
         print(f"picture: {path}", flush=True)
+
+
+def line_at(axes, text, *, x=None, y=None, at=1.0, color=RED):
+    """A dashed line at x or at y, its text beside it; at: where along the line, from 0 to 1."""
+    style = {"color": color, "linestyle": "--", "linewidth": 1.2}
+    if y is None:
+        axes.axvline(x, **style)
+        place, along, side, gap = (x, at), axes.get_xaxis_transform(), "left", (4, 2)
+    else:
+        axes.axhline(y, **style)
+        side, gap = ("right" if at > 0.5 else "left"), (0, 2)
+        place, along = (at, y), axes.get_yaxis_transform()
+    axes.annotate(text, place, gap, xycoords=along, textcoords="offset points", color=color,
+                  fontsize=11, ha=side, va="bottom")
+
+
+def lanes(axes, names, spans):
+    """Who is busy when: a bar for each (lane, start, end, color); lane 0, names[0], is on top."""
+    for lane, start, end, color in spans:
+        axes.barh(lane, end - start, 0.72, start, color=color, edgecolor="white", linewidth=0.5)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+
+
+def box(axes, x, y, text, face="white", shape="square", **style):
+    """A text in a frame, its middle at (x, y)."""
+    frame = {"boxstyle": f"{shape},pad=0.35", "facecolor": face, "edgecolor": BLUE}
+    axes.text(x, y, text, bbox=frame, ha="center", va="center", **style)
+
+
+def arrow(axes, start, end, color=BLUE, style="-|>", **options):
+    """From one point to another; options: of matplotlib's arrowprops."""
+    axes.annotate("", end, start, arrowprops={
+        "arrowstyle": style, "color": color, "lw": 1.6, "shrinkA": 0, "shrinkB": 0, **options})
 
 
 def heat_map(axes, sent, top=None, node_size=None):

@@ -59,21 +59,19 @@ class Conv2d(_Conv):
 
 
 class MaxPool2d(Module):
-    def __init__(self, kernel_size, stride=None, padding=0):
+    pool = staticmethod(F.max_pool2d)
+
+    def __init__(self, kernel_size, stride=None, padding=0, *, ceil_mode=False):
         super().__init__()
         self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
+        self.ceil_mode = ceil_mode
 
     def forward(self, x):
-        return F.max_pool2d(x, self.kernel_size, self.stride, self.padding)
+        return self.pool(x, self.kernel_size, self.stride, self.padding, ceil_mode=self.ceil_mode)
 
 
-class AvgPool2d(Module):
-    def __init__(self, kernel_size, stride=None, padding=0):
-        super().__init__()
-        self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
-
-    def forward(self, x):
-        return F.avg_pool2d(x, self.kernel_size, self.stride, self.padding)
+class AvgPool2d(MaxPool2d):
+    pool = staticmethod(F.avg_pool2d)
 
 
 class AdaptiveAvgPool2d(Module):

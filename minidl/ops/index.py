@@ -74,6 +74,24 @@ class Gather(Function):
         return scatter_add(self.xp, self.shape, self.index, gy), None
 
 
+class IndexSelect(Gather):
+    """y[i, t, k] = x[i, index[t], k] for dim 1, and so on."""
+
+    def forward(self, x, index, dim):
+        if x.ndim == 0 or index.dtype.kind not in "iu" or index.ndim > 1:
+            raise ValueError("index_select: wants an input of at least 1 dimension and a 1-d "
+                             f"integer index; got shape {x.shape} and {index.dtype} of shape "
+                             f"{index.shape}")
+        (dim,) = normalize_dims(dim, x.ndim, "index_select")
+        n = x.shape[dim]
+        if index.size and not 0 <= int(index.min()) <= int(index.max()) < n:
+            raise IndexError(f"index_select: indices from {int(index.min())} to "
+                             f"{int(index.max())}, but dimension {dim} of shape {x.shape} has 0 to "
+                             f"{n - 1}")
+        self.shape, self.index = x.shape, (slice(None),) * dim + (index.reshape(-1),)
+        return x[self.index]
+
+
 def along(xp, index, dim):
     """The tuple that picks index[i, j, k] along `dim` and i, j, k along the others."""
     grid = [xp.arange(n).reshape([-1 if i == d else 1 for i in range(index.ndim)])
@@ -104,6 +122,12 @@ def getitem(input, index):
 
 def gather(input, dim, index):
     return Gather.apply(input, index, dim=dim)
+
+
+def index_select(input, dim, index):
+    """The slices of `dim` that the 1-d integer `index` (n,) names, repeats included: size n there.
+    Negative indices are refused, as in PyTorch."""
+    return IndexSelect.apply(input, index, dim=dim)
 
 
 def tril(input, diagonal=0):

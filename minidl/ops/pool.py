@@ -23,11 +23,11 @@ from minidl.ops.matmul import product
 class MaxPool2d(Function):
     """Saves which element of its window won, one small integer an output."""
 
-    def forward(self, x, kernel, stride, padding, dilation):
+    def forward(self, x, kernel, stride, padding, dilation, ceil_mode):
         xp = self.xp
+        out, padding = fit(x.shape, kernel, stride, padding, dilation, ceil_mode)
         self.options = kernel, stride, padding, dilation
         padded = pad_image(xp, x, padding, -math.inf)
-        out = window_counts("max_pool2d", padded.shape, kernel, stride, dilation)
         y = xp.full((*x.shape[:2], *out), -math.inf, x.dtype)
         # uint8 where the window is small enough: a quarter of what the outputs themselves take
         winner = xp.zeros(y.shape, np.uint8 if math.prod(kernel) <= 256 else np.int32)
@@ -51,21 +51,23 @@ class MaxPool2d(Function):
 
 
 class AvgPool2d(Function):
-    """Saves nothing but the shape. divisor: a number, or (oh, ow) real elements of each window."""
+    """Keeps no array but the divisors, (oh, ow). divisor: a number, or None for how many elements
+    of a window count: the image's, the padding's or not, never what ceil_mode adds beyond it."""
 
-    def forward(self, x, kernel, stride, padding, count_include_pad, divisor):
-        self.options = kernel, stride, padding
+    def forward(self, x, kernel, stride, padding, ceil_mode, count_include_pad, divisor):
         work = backend.accumulate_dtype(x.dtype)
-        padded = pad_image(self.xp, x, padding)
-        out = window_counts("avg_pool2d", padded.shape, kernel, stride, (1, 1))
+        ones = self.xp.ones(x.shape[2:], work)
+        counted = pad_image(self.xp, ones, padding, int(count_include_pad))
+        out, wider = fit(x.shape, kernel, stride, padding, (1, 1), ceil_mode)
+        self.options = kernel, stride, wider
+        padded = pad_image(self.xp, x, wider)
         y = self.xp.zeros((*x.shape[:2], *out), work)
         for _, _, at in places(kernel, stride, (1, 1), out):
             y += padded[at]
-        if divisor is None and count_include_pad:
-            divisor = math.prod(kernel)
-        elif divisor is None:
-            ones = pad_image(self.xp, self.xp.ones(x.shape[2:], work), padding)
-            divisor = sum(ones[at] for _, _, at in places(kernel, stride, (1, 1), out))
+        if divisor is None:
+            beyond = tuple((0, w[1] - p[1]) for w, p in zip(wider, padding, strict=True))
+            counted = pad_image(self.xp, counted, beyond)
+            divisor = sum(counted[at] for _, _, at in places(kernel, stride, (1, 1), out))
         self.divisor, self.padded_shape = divisor, padded.shape
         y /= divisor
         return y.astype(x.dtype, copy=False)
@@ -98,37 +100,49 @@ def averaging(xp, n, parts, dtype):
     return (inside / inside.sum(axis=1, keepdims=True)).astype(dtype)
 
 
-def window_counts(op, shape, kernel, stride, dilation):
-    """(oh, ow) for a padded image; ValueError if a window does not fit."""
-    out = tuple(output_size(*a) for a in zip(shape[2:], kernel, stride, dilation, strict=True))
+def fit(shape, kernel, stride, padding, dilation, ceil_mode):
+    """((oh, ow), padding): how many windows fit into the padded images (N, C, H, W). ceil_mode: one
+    more in each direction if it starts in the image or in the padding before it; the padding after
+    the image then grows until that window lies inside."""
+    out, wider = [], []
+    for size, k, s, (before, after), d in zip(
+            shape[2:], kernel, stride, padding, dilation, strict=True):
+        n = output_size(size + before + after + (s - 1) * ceil_mode, k, s, d)
+        if ceil_mode and (n - 1) * s >= size + before:
+            n -= 1
+        out.append(n)
+        beyond = (n - 1) * s + d * (k - 1) + 1 - (size + before + after)
+        wider.append((before, after + max(beyond, 0)))
     if min(out) < 1:
-        raise ValueError(f"{op}: a window of {kernel} (dilation {dilation}) does not fit into the "
-                         f"padded image {tuple(shape[2:])}")
-    return out
+        padded = tuple(size + sum(p) for size, p in zip(shape[2:], padding, strict=True))
+        raise ValueError(f"a window of {kernel} (dilation {dilation}) does not fit into the padded "
+                         f"image {padded}")
+    return tuple(out), tuple(wider)
 
 
 def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False,
                return_indices=False):
     """Largest element of each window of (N, C, H, W) or (C, H, W). stride: the kernel size unless
-    given; padding: -inf on each side, at most half the kernel."""
+    given; padding: -inf on each side, at most half the kernel. ceil_mode: see `fit`."""
     op = "max_pool2d"
     if return_indices:
         raise NotImplementedError(f"{op}: return_indices is not provided, only the values are")
-    kernel, stride, padding = _window(op, kernel_size, stride, padding, ceil_mode)
+    kernel, stride, padding = _window(op, kernel_size, stride, padding)
     return _on_batch(op, input, MaxPool2d, kernel=kernel, stride=stride, padding=padding,
-                     dilation=pair(dilation, op, "dilation"))
+                     dilation=pair(dilation, op, "dilation"), ceil_mode=bool(ceil_mode))
 
 
 def avg_pool2d(input, kernel_size, stride=None, padding=0, ceil_mode=False,
                count_include_pad=True, divisor_override=None):
     """Mean of each window. count_include_pad: padding counts as zeros; otherwise only the real
-    elements do. divisor_override: divide the sum by this instead."""
+    elements do. divisor_override: divide the sum by this instead. ceil_mode: see `fit`."""
     op = "avg_pool2d"
-    kernel, stride, padding = _window(op, kernel_size, stride, padding, ceil_mode)
+    kernel, stride, padding = _window(op, kernel_size, stride, padding)
     if divisor_override == 0:
         raise ValueError(f"{op}: divisor_override must not be 0")
     return _on_batch(op, input, AvgPool2d, kernel=kernel, stride=stride, padding=padding,
-                     count_include_pad=count_include_pad, divisor=divisor_override)
+                     ceil_mode=bool(ceil_mode), count_include_pad=count_include_pad,
+                     divisor=divisor_override)
 
 
 def adaptive_avg_pool2d(input, output_size):
@@ -140,9 +154,7 @@ def adaptive_avg_pool2d(input, output_size):
     return _on_batch("adaptive_avg_pool2d", input, AdaptiveAvgPool2d, size=size)
 
 
-def _window(op, kernel_size, stride, padding, ceil_mode):
-    if ceil_mode:
-        raise NotImplementedError(f"{op}: ceil_mode is not provided; pad the input instead")
+def _window(op, kernel_size, stride, padding):
     kernel = pair(kernel_size, op, "kernel_size")
     stride = kernel if stride is None else pair(stride, op, "stride")
     padding = pair(padding, op, "padding")

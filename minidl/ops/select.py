@@ -34,22 +34,31 @@ class Minimum(Maximum):
 
 
 class Clamp(Function):
-    """x between two numbers. The gradient passes where x is inside, bounds included."""
+    """x between two bounds, numbers or arrays; the larger one loses where they cross.
 
-    def forward(self, x, min=None, max=None):
+    The gradient goes to x where it is inside, bounds included, else to the bound that replaced it.
+    Where the bounds are equal, min gets none, as in PyTorch. Saves a mask for each wanted one."""
+
+    def forward(self, x, min, max):
         bounds = [b for b in (min, max) if b is not None]
-        if not bounds or any(isinstance(b, Tensor) or hasattr(b, "shape") for b in bounds):
-            raise TypeError("clamp: wants a number for min, max or both; for tensors use maximum "
-                            "and minimum")
-        x = x.astype(backend.result_dtype([x, *bounds]), copy=False)
+        if not bounds:
+            raise TypeError("clamp: wants min, max or both, a number or a tensor each; got neither")
+        dtype = backend.result_dtype([x, *bounds])
+        x, min, max = (a.astype(dtype, copy=False) if hasattr(a, "astype") else a
+                       for a in (x, min, max))
+        inside = below = above = None
         if self.needs[0]:
             inside = True if min is None else x >= min
-            self.save(inside if max is None else inside & (x <= max))
+            inside = inside if max is None else inside & (x <= max)
+        if self.needs[1]:
+            below = x < min if max is None else (x < min) & (min < max)
+        if self.needs[2]:
+            above = x > max if min is None else (x > max) | (max < min)
+        self.save(inside, below, above)
         return self.xp.clip(x, min, max)
 
     def backward(self, gy):
-        (inside,) = self.saved
-        return gy * inside
+        return tuple(None if mask is None else gy * mask for mask in self.saved)
 
 
 class Where(Function):
@@ -80,7 +89,8 @@ def minimum(input, other):
 
 
 def clamp(input, min=None, max=None):
-    return Clamp.apply(input, min=min, max=max)
+    """min(max(input, `min`), `max`); a bound is a number, a tensor that broadcasts, or None."""
+    return Clamp.apply(input, min, max)
 
 
 def where(condition, input, other):

@@ -295,8 +295,11 @@ def unbind(input, dim=0):
     return Unbind.apply(input, dim=dim)
 
 
-def flip(input, *dims):
-    return Flip.apply(input, dims=sizes(dims))
+def flip(input, *args, dims=None):
+    """Reversed along the dims: flip(0, 1), flip((0, 1)) or flip(dims=(0, 1))."""
+    if bool(args) == (dims is not None):
+        raise TypeError("flip: wants the dims, once: flip(0, 1), flip((0, 1)) or flip(dims=(0, 1))")
+    return Flip.apply(input, dims=sizes(args or (dims,)))
 
 
 def pad(input, pad, mode="constant", value=0):

@@ -11,6 +11,7 @@ import pytest
 from minidl import comm
 from minidl.cli import launcher
 from minidl.course.exercise import ROOT
+from minidl.course.out import lanes, line_at
 from minidl.course.table import load
 from minidl.course.tutorial import Table, gather, launch, launched_as, picture, progress
 
@@ -211,3 +212,18 @@ def test_mpi_ranks_options_and_status(script):
     for wrong, words in (("--sped", "unrecognized arguments"), ("--steps=-1", "--steps -1")):
         done = script(wrong, before=before)
         assert done.returncode == 2 and done.stderr.count(words) == 1
+
+
+def test_lanes_are_drawn_from_the_top_and_lines_carry_their_names():
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    figure, axes = pyplot.subplots()
+    lanes(axes, ["compute", "send"], [(0, 1.0, 3.0, "red"), (1, 2.0, 2.5, "blue")])
+    bars = [(p.get_y() + p.get_height() / 2, p.get_x(), p.get_width()) for p in axes.patches]
+    assert bars == [(0, 1.0, 2.0), (1, 2.0, 0.5)] and axes.yaxis_inverted()
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["compute", "send"]
+    line_at(axes, "end", x=2.5, at=0.5)
+    line_at(axes, "bound", y=1)
+    assert [(text.get_text(), text.xy) for text in axes.texts] == [
+        ("end", (2.5, 0.5)), ("bound", (1.0, 1))]
+    assert [list(line.get_xdata()) for line in axes.lines] == [[2.5, 2.5], [0, 1]]
+    pyplot.close(figure)

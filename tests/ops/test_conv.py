@@ -85,6 +85,30 @@ def test_padding_never_wins_max_pool():
     assert (y.numpy() == -2).all() and x.grad.sum() == 9
 
 
+@pytest.mark.parametrize("size", range(1, 12))
+@pytest.mark.parametrize("kernel, stride, padding", [
+    (2, 2, 0), (3, 2, 0), (3, 2, 1), (3, 1, 1), (2, 3, 1), (4, 5, 2), (1, 2, 0)])
+def test_the_last_window_of_ceil_mode_starts_inside(size, kernel, stride, padding):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    x = RNG.standard_normal((1, 1, size, size + 1))
+    if size + 2 * padding + stride - 1 < kernel:
+        with pytest.raises(ValueError, match="does not fit"):
+            F.max_pool2d(minidl.Tensor(x), kernel, stride, padding, ceil_mode=True)
+        return
+    for ours, theirs in ((F.max_pool2d, torch.nn.functional.max_pool2d),
+                         (F.avg_pool2d, torch.nn.functional.avg_pool2d)):
+        got = ours(minidl.Tensor(x), kernel, stride, padding, ceil_mode=True).numpy()
+        wanted = theirs(torch.tensor(x), kernel, stride, padding, ceil_mode=True).numpy()
+        np.testing.assert_allclose(got, wanted, rtol=1e-14, atol=1e-14)
+
+
+def test_modules_hand_ceil_mode_on():
+    x = image(1, 1, 5, 5)
+    for module in (minidl.nn.MaxPool2d, minidl.nn.AvgPool2d):
+        assert module(2)(x).shape == (1, 1, 2, 2)
+        assert module(2, ceil_mode=True)(x).shape == (1, 1, 3, 3)
+
+
 def test_max_pool_saves_one_byte_an_output():
     y = F.max_pool2d(image(2, 3, 8, 8), 2)
     assert minidl.saved_bytes(y) == y.numel()
@@ -110,14 +134,17 @@ def test_conv_errors_name_op_and_shapes():
 
 def test_pool_errors():
     x = image(2, 4, 5, 5)
-    with pytest.raises(NotImplementedError, match="max_pool2d: ceil_mode is not provided"):
-        F.max_pool2d(x, 2, ceil_mode=True)
     with pytest.raises(NotImplementedError, match="return_indices is not provided"):
         F.max_pool2d(x, 2, return_indices=True)
     with pytest.raises(ValueError, match="padding .* at most half the kernel"):
         F.avg_pool2d(x, 2, padding=2)
-    with pytest.raises(ValueError, match=r"a window of \(6, 6\) .* does not fit"):
+    with pytest.raises(ValueError, match=r"max_pool2d: a window of \(6, 6\) .* does not fit into "
+                                         r"the padded image \(5, 5\)"):
         F.max_pool2d(x, 6)
+    with pytest.raises(ValueError, match=r"avg_pool2d: .* does not fit into .* \(5, 7\)"):
+        F.avg_pool2d(x, (6, 3), 1, (0, 1), ceil_mode=True)
+    with pytest.raises(ValueError, match="avg_pool2d: divisor_override must not be 0"):
+        F.avg_pool2d(x, 2, divisor_override=0)
     with pytest.raises(ValueError, match=r"adaptive_avg_pool2d: input \(5, 5\)"):
         F.adaptive_avg_pool2d(image(5, 5), 1)
 

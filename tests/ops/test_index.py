@@ -65,6 +65,20 @@ def test_out_of_range_and_wrong_kinds_are_refused_by_name():
         x.gather(1, minidl.zeros(3, 1, dtype=np.int64))
 
 
+def test_index_select_refuses_what_torch_refuses():
+    x, i = minidl.zeros(2, 3), minidl.tensor([0, 2])
+    for wrong, words in [
+        ((2, i), "index_select: dim 2 is out of range"),
+        ((0, i), r"index_select: indices from 0 to 2, but dimension 0 of shape \(2, 3\) has 0 to"),
+        ((1, i - 1), "index_select: indices from -1 to 1"),
+    ]:
+        with pytest.raises(IndexError, match=words):
+            x.index_select(*wrong)
+    for y, index in ((x, i[None]), (x, i.float()), (minidl.tensor(1.0), i[:1])):
+        with pytest.raises(ValueError, match="index_select: wants .* 1-d integer index; got"):
+            y.index_select(0, index)
+
+
 @pytest.mark.parametrize("rows", [np.array([1, 3, 1, -1]), np.array([[0], [0]]), np.zeros(0, int)])
 def test_scatter_add_of_rows(rows):
     g = np.random.default_rng(0).standard_normal((*rows.shape, 5))

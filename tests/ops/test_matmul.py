@@ -79,3 +79,24 @@ def test_linear_saves_only_what_the_wanted_gradients_need():
     assert F.linear(x, w).grad_fn.saved[0] is None  # the input serves the weight's gradient alone
     x, w = minidl.Tensor(np.ones((2, 3))), minidl.Tensor(np.ones((4, 3)), requires_grad=True)
     assert F.linear(x, w).grad_fn.saved[1] is None
+
+
+def test_products_of_vectors_and_batches_refuse_other_shapes():
+    def x(*shape):
+        return minidl.Tensor(np.ones(shape))
+
+    for call, words in [
+        (lambda: minidl.bmm(x(2, 3, 4), x(4, 5)), r"bmm: shapes \(2, 3, 4\) and \(4, 5\); want"),
+        (lambda: minidl.bmm(x(2, 3, 4), x(1, 4, 5)), "bmm: .*with the same b and k"),
+        (lambda: minidl.bmm(x(2, 3, 4), x(2, 3, 4)), "bmm: .*with the same b and k"),
+        (lambda: minidl.dot(x(3), x(4)), r"dot: shapes \(3,\) and \(4,\); want two vectors"),
+        (lambda: minidl.dot(x(2, 2), x(2, 2)), "dot: .* want two vectors"),
+        (lambda: minidl.outer(x(3), x(1, 3)), r"outer: shapes \(3,\) and \(1, 3\); want two"),
+        (lambda: minidl.outer(x(), x(3)), "outer: .* want two vectors"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            call()
+    for name, shape in (("bmm", (1, 1, 1)), ("dot", (1,))):
+        with pytest.raises(TypeError, match=f"{name}: input is float64, .* is float32"):
+            getattr(minidl, name)(x(*shape), x(*shape).float())
+    assert minidl.outer(x(2), x(3).float()).dtype == np.float64  # elementwise: dtypes promote

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import minidl
+from minidl.gradcheck import gradcheck
 
 
 def test_equal_ones_share_half_and_half():
@@ -13,11 +14,14 @@ def test_equal_ones_share_half_and_half():
         assert np.array_equal(a.grad, [0.5, 0.5]) and np.array_equal(b.grad, [0.5, 0.5])
 
 
-def test_clamp_wants_numbers_and_at_least_one():
+def test_clamp_wants_a_bound_that_is_a_number_or_broadcasts():
     x = minidl.ones(2)
-    for bounds in ({}, {"min": minidl.zeros(2)}, {"max": np.zeros(2)}):
-        with pytest.raises(TypeError, match="clamp: wants a number"):
-            x.clamp(**bounds)
+    with pytest.raises(TypeError, match="clamp: wants min, max or both, .* got neither"):
+        x.clamp()
+    with pytest.raises(TypeError, match="clamp: expected a Tensor, an array or a number, got str"):
+        x.clamp(max="1")
+    with pytest.raises(ValueError, match=r"clamp: .*\(2,\) and \(3,\)"):
+        x.clamp(minidl.zeros(3))
     assert minidl.arange(4).clamp(1, 2).tolist() == [1, 1, 2, 2]
     assert minidl.arange(3).clamp(min=0.5).dtype == np.float32  # as PyTorch promotes
 
@@ -26,6 +30,30 @@ def test_clamp_passes_the_gradient_up_to_its_bounds():
     x = minidl.tensor([0.0, 1.0, 1.5, 2.0, 3.0], requires_grad=True)
     x.clamp(1, 2).sum().backward()
     assert np.array_equal(x.grad, [0, 1, 1, 1, 0])
+
+
+def test_a_bound_and_a_number_together():
+    x = minidl.tensor([0.0, 1.5, 3.0], requires_grad=True)
+    low = minidl.tensor([1.0, 1.0, 1.0], requires_grad=True)
+    y = x.clamp(low, 2)
+    y.sum().backward()
+    assert y.tolist() == [1, 1.5, 2]
+    assert x.grad.tolist() == [0, 1, 0] and low.grad.tolist() == [1, 0, 0]
+    assert x.clamp(max=np.array([0.5, 2, 2], np.float32)).tolist() == [0, 1.5, 2]
+    assert minidl.arange(3).clamp(minidl.tensor([0.5])).dtype == np.float32
+    assert minidl.ones(3).clamp(minidl.tensor(0.5, dtype=np.float64)).dtype == np.float32
+
+
+def test_gradients_of_clamp_where_torch_s_fail():
+    x, low, high = np.float64(0.3), np.array([[-1.0, 0.5], [0.7, -2]]), np.float64(0.6)
+    gradcheck(minidl.clamp, np.array(x), low, np.array(high))  # 0-d beside more dimensions
+
+
+def test_clamp_saves_a_mask_for_each_gradient_that_is_wanted():
+    x, low = minidl.ones(4, 8, requires_grad=True), minidl.zeros(8, requires_grad=True)
+    assert minidl.saved_bytes(x.clamp(0, 1)) == 32
+    assert minidl.saved_bytes(x.clamp(low)) == 64
+    assert minidl.saved_bytes(x.detach().clamp(low)) == 32
 
 
 def test_where_wants_a_bool_condition():

@@ -63,6 +63,15 @@ def test_wrong_shapes_are_refused_by_name():
             call()
 
 
+def test_flip_wants_its_dims_once():
+    for call in (lambda: X.flip(), lambda: X.flip(0, dims=(1,))):
+        with pytest.raises(TypeError, match="flip: wants the dims, once"):
+            call()
+    with pytest.raises(IndexError, match="flip: dim 3 is out of range"):
+        X.flip(dims=(3,))
+    assert X.flip(dims=0).tolist() == X.flip([0]).tolist() == X.flip(0).tolist()
+
+
 def test_cat_and_stack_promote():
     half, whole = minidl.ones(2, dtype=np.float16), minidl.arange(2)
     assert minidl.cat([half, whole]).dtype == np.float16

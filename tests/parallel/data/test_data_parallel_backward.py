@@ -142,6 +142,28 @@ def test_ranks_may_come_to_their_layers_in_another_order_or_to_fewer(t, overlap,
     model.close()
 
 
+@pytest.mark.parametrize("kept", ["the means themselves", "arrays made of them"])
+@pytest.mark.parametrize("overlap", [True, False])
+@ranks(2, 3)
+def test_an_earlier_gradient_of_what_this_rank_leaves_out_counts_as_it_is_now(t, overlap, kept):
+    # Both layers are in one bucket. In turn one rank leaves b out, whose gradient of the step
+    # before was kept, or halved by hand: then the bucket's own memory holds another value.
+    net, alone = InTurn().double(), InTurn().double()
+    model = DataParallel(net, t, overlap=overlap)
+    alone.load_state_dict(net.state_dict())
+    for step in range(5):
+        x = np.random.default_rng([t.rank, step]).standard_normal((2, 4))
+        order = "a" if step and step % t.size == t.rank else "ab"
+        for m, layers in ((model, net), (alone, alone)):
+            layers.a.weight.grad = None
+            if step and kept == "arrays made of them":
+                layers.b.weight.grad = layers.b.weight.grad * 0.5
+            m(x, order).sum().backward()
+        average_gradients(t, alone.parameters(), n_samples=2)
+        for p, q in zip(net.parameters(), alone.parameters()):
+            np.testing.assert_allclose(p.grad, q.grad, **CLOSE)
+
+
 def failure(body, n_ranks=1):
     with pytest.raises(RuntimeError) as caught:
         simulate(n_ranks, body)

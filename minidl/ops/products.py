@@ -1,0 +1,40 @@
+"""Products of vectors and of batches of matrices, by the ops of matmul.py and elementwise.py.
+
+    bmm     (b, n, k), (b, k, m) -> (b, n, m)    y[i] = x[i] @ other[i]
+    dot     (n,), (n,)           -> ()           y = sum over i of x[i] other[i]
+    outer   (n,), (m,)           -> (n, m)       y[i, j] = x[i] other[j]
+
+`matmul` does the first two as well; these refuse other shapes, and so find a mistake earlier.
+
+Test: tests/ops/test_matmul.py
+"""
+
+from minidl.ops.elementwise import mul
+from minidl.ops.matmul import MatMul, same_dtype
+from minidl.ops.shape import unsqueeze
+
+
+def bmm(input, mat2):
+    """A matrix product for each of a batch; neither batch is broadcast."""
+    a, b = input.shape, mat2.shape
+    if len(a) != 3 or len(b) != 3 or a[0] != b[0] or a[2] != b[1]:
+        raise ValueError(f"bmm: shapes {a} and {b}; want (b, n, k) and (b, k, m), with the same b "
+                         "and k; matmul broadcasts")
+    same_dtype("bmm", input, mat2, "input", "mat2")
+    return MatMul.apply(input, mat2)
+
+
+def dot(input, other):
+    """The sum of the products of two vectors' elements."""
+    if len(input.shape) != 1 or input.shape != other.shape:
+        raise ValueError(f"dot: shapes {input.shape} and {other.shape}; want two vectors of one "
+                         "length; of all elements: (a * b).sum()")
+    same_dtype("dot", input, other)
+    return MatMul.apply(input, other)
+
+
+def outer(input, vec2):
+    """The product of every element of one vector with every element of the other."""
+    if len(input.shape) != 1 or len(vec2.shape) != 1:
+        raise ValueError(f"outer: shapes {input.shape} and {vec2.shape}; want two vectors")
+    return mul(unsqueeze(input, 1), vec2)
