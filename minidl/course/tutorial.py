@@ -118,7 +118,7 @@ def _run_alone(main, args):
 
 def _run_rank(t, main, args):
     """Exit status of one rank: 1 if any rank's table has a row that is not ok."""
-    # Ranks that disagree or wait in vain are told so; what that costs is in the README's figures.
+    # Ranks that disagree or wait in vain are told so; what that costs is in docs/figures.md.
     t = Watch(t, args.deadline or None)
     script = script_of(main)
     try:
