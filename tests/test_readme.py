@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
 MAP = (ROOT / "docs" / "map.md").read_text()
-DOCUMENTS = sorted([ROOT / "README.md", ROOT / "kernels" / "README.md", ROOT / "tests" / "README.md",
+DOCUMENTS = sorted([*(ROOT / folder / "README.md" for folder in ("", "kernels", "tests")),
                     *(ROOT / "docs").rglob("*.md")])
 PARTS = sorted(f.name for f in (ROOT / "minidl").iterdir() if f.name != "__pycache__")
 PARTS += ["../kernels", "../benchmarks"]
