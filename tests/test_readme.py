@@ -110,3 +110,14 @@ def test_tests_tutorials_and_files_that_a_source_names_exist(part):
             if not (ROOT / name).exists():
                 missing.append(f"{file.relative_to(ROOT)}: {name}")
     assert missing == []
+
+
+def test_the_glossary_is_alphabetical_short_and_names_a_file_for_every_term():
+    text = (ROOT / "docs" / "glossary.md").read_text()
+    entries = re.findall(r"^\*\*(.+?)\*\*: (.*)$", text, re.M)
+    terms = [term for term, _ in entries]
+    assert terms == sorted(set(terms), key=str.casefold) and len(terms) > 100
+    for term, explained in entries:
+        words = re.split(r" \[", explained, maxsplit=1)[0]
+        assert 20 < len(words) < 260, term
+        assert "](../" in explained, f"{term}: no file"
