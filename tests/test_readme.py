@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from minidl.cli import main as cli
+from tests import test_imports
+
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
 MAP = (ROOT / "docs" / "map.md").read_text()
@@ -47,8 +50,23 @@ def test_every_command_names_a_script_and_a_target_that_exist(path):
     assert targets - known == set()
 
 
+@pytest.mark.parametrize("path", DOCUMENTS, ids=NAMES)
+def test_every_word_of_the_command_minidl_exists(path):
+    commands = {"run", "doctor", "exercise", "check", "solution", "kernel"}
+    code = re.findall(r"^```\n(.*?)^```|`([^`\n]+)`", path.read_text(), re.S | re.M)
+    typed = re.findall(r"^(?:\.venv/bin/)?minidl ([a-z]+)(?: ([a-z]+))?",
+                       "\n".join(block or word for block, word in code), re.M)
+    assert {word for word, _ in typed} <= commands
+    assert {word for first, word in typed if first == "kernel"} <= {"check", "run", "bench", ""}
+    for word in commands | {"kernel bench"}:
+        with pytest.raises(SystemExit) as end:
+            cli.main([*word.split(), "--help"])
+        assert end.value.code == 0
+
+
 def test_the_commands_are_seen():
-    assert "tutorials/06_ring.py" in (ROOT / "docs" / "tutorials.md").read_text()
+    assert "minidl run -n 4 tutorials/06_ring.py" in (ROOT / "docs" / "tutorials.md").read_text()
+    assert sum(len(links(path)) for path in DOCUMENTS) > 500
     assert re.findall(r"(?:^|`|&& )make ([\w-]+)", README, re.M)
 
 
@@ -84,6 +102,16 @@ def test_the_sections_of_the_map_are_the_folders():
         of_rows = {Path(row).parent.as_posix() for row in
                    re.findall(r"^\|[^|]*\| \[[^\]]*\]\(\.\./(minidl/[^)]+)\)", section, re.M)}
         assert of_rows <= {folder}, f"a row of another folder in the section {folder}"
+
+
+def test_the_folders_of_the_map_come_in_the_order_of_the_import_rule():
+    folders = re.findall(r"^## .*\(`minidl/(\w+)[\w/]*`\)$", MAP, re.M)
+    order = list(dict.fromkeys(folders))
+    assert len(order) > 10
+    for part in set(order) - {"precision", "memory", "cli", "course"}:
+        allowed = set(test_imports.MAY_IMPORT[part].split()) & set(order)
+        later = {other for other in allowed if order.index(other) > order.index(part)}
+        assert not later, f"{part} may import {later}, which the map has below it"
 
 
 def test_a_row_of_the_map_has_a_cell_for_every_column():
