@@ -3,7 +3,7 @@
     def main(t, args):                         t: the transport of this rank; args: the options
         table = Table(t)
         table.row("bytes sent", ledger_bytes, formula, "exact")      rules: table.py
-        picture(t, draw, data)                 out/<script>.png: tutorial_out.py
+        picture(t, draw, data)                 out/<script>.png: out.py
         return table                           printed last; a row that is not ok: exit status 1
 
     if __name__ == "__main__":
