@@ -1,4 +1,4 @@
-"""The figures of docs/figures.md are those of the newest results, nothing is dropped, verdicts are right."""
+"""docs/figures.md has the newest results, nothing is dropped, verdicts follow from figures."""
 
 import copy
 import re
