@@ -37,7 +37,7 @@ lint: $(VENV)/test.stamp ## check style, imports and likely bugs
 tutorials: $(VENV)/demo.stamp ## run every numbered tutorial, and print all their tables as one; pictures land in out/
 	@$(BIN)/python tutorials/run_all.py $(ARGS)
 
-bench: $(VENV)/demo.stamp ## run every benchmark on an idle machine, rewrite the README's figures (first: .venv/bin/pip install -e '.[bench]')
+bench: $(VENV)/demo.stamp ## run every benchmark on an idle machine, rewrite docs/figures.md (first: .venv/bin/pip install -e '.[bench]')
 	@$(BIN)/python benchmarks/run_all.py $(ARGS)
 
 cluster: $(VENV)/demo.stamp ## sum arrays over hosts joined by slow links, built in this machine (Linux, root: sudo make cluster)

@@ -51,7 +51,7 @@ OURS, RING, MPI, IN_PLACE, GLOO, COPY = "ours", "ring", "MPI", "in place", "gloo
 ORDER = (OURS, RING, MPI, IN_PLACE, GLOO, COPY)
 MPI_BARS = ((16 << 10, 1.3), (1 << 10, 1.0), (64, 0.8))  # from so many KiB on
 GLOO_BAR = 2.0
-SHOWN = (64, 1 << 10, 16 << 10, 64 << 10, 256 << 10)  # in the README, KiB
+SHOWN = (64, 1 << 10, 16 << 10, 64 << 10, 256 << 10)  # in docs/figures.md, KiB
 
 
 def options():

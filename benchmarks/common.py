@@ -183,7 +183,7 @@ def faster(what, peer, ours, wanted):
 
 
 def row(question, peer, figure, bars=()):
-    """A line of the README's table; its goal, and whether it is reached, are its bars'."""
+    """A line of docs/figures.md; its goal, and whether it is reached, are its bars'."""
     return dict(question=question, peer=peer, figure=figure, bars=[b["what"] for b in bars])
 
 

@@ -1,4 +1,4 @@
-"""Runs every benchmark, and writes the README's table of figures.
+"""Runs every benchmark, and writes the table of docs/figures.md.
 
     make bench                               all, on an idle machine: some 15 minutes
     make bench ARGS='--only rows zero'       bench_rows.py and bench_zero.py alone
@@ -168,12 +168,12 @@ def when(entry, results):
     return f" ({entry['date']}{f', {processor}' if processor not in results['machine'] else ''})"
 
 
-def with_table(readme, results):
-    """The README's text with this table."""
-    before, _, rest = readme.partition(BEGIN)
+def with_table(page, results):
+    """The text of the page with this table."""
+    before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     if not after:
-        raise SystemExit(f"README.md has no {BEGIN} ... {END}")
+        raise SystemExit(f"docs/figures.md has no {BEGIN} ... {END}")
     return f"{before}{BEGIN}\n{table(results)}{END}{after}"
 
 
@@ -184,7 +184,7 @@ def main():
     if not args.table:
         results = run_all(scripts, args.only, results)
         write(results)
-    path = ROOT / "README.md"
+    path = ROOT / "docs" / "figures.md"
     path.write_text(with_table(path.read_text(), results))
     for e in results["benchmarks"].values():
         missed = [b["what"] for b in e["bars"] if not b["met"]]

@@ -1,5 +1,5 @@
 """minidl: a deep-learning framework to read. Every technique of fast and distributed training,
-written out. The map of concepts and files is in README.md.
+written out. The map of concepts and files is docs/map.md.
 
     import minidl
     x = minidl.tensor([1.0, 2.0], requires_grad=True)

@@ -15,7 +15,7 @@ Chrome at chrome://tracing.
     timeline.trace("trace.json")                 on rank 0, or with those of the others behind
 
 Source: the Trace Event Format (Google), complete events.
-Test: tests/test_timeline.py   Used by: parallel/lanes.py   Tutorials: 07_overlap, 11_offload
+Test: tests/test_timeline.py   Used by: parallel/zero/lanes.py   Tutorials: 07_overlap, 11_offload
 """
 
 import json

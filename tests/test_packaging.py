@@ -93,6 +93,15 @@ def test_every_imported_package_is_declared(folder, extras):
     assert not missing
 
 
+def test_every_extra_that_a_document_names_exists():
+    documents = [ROOT / "README.md", ROOT / "kernels" / "README.md", ROOT / "tests" / "README.md",
+                 *(ROOT / "docs").rglob("*.md")]
+    named = {name for path in documents
+             for names in re.findall(r"minidl\[([\w,]+)\]", path.read_text())
+             for name in names.split(",")}
+    assert named >= {"cuda12", "nvrtc", "snapshot"} and named <= set(EXTRAS)
+
+
 def test_make_test_does_not_install_pytorch():
     assert "torch" not in requirements(EXTRAS["test"]) | requirements(EXTRAS["tutorials"])
 

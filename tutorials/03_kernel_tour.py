@@ -3,6 +3,7 @@
 Row reductions, warp shuffles, one-pass algorithms, and why __syncthreads matters.
 
     python tutorials/03_kernel_tour.py            one process; picture: out/03_kernel_tour.png
+    minidl kernel bench layer_norm                its rungs: right? how fast? softmax has them, too
 
 Layer norm and softmax need a sum over a row before the first result of that row can be written. The
 naive kernels read the row again for each thing they need; each further version reads it less:

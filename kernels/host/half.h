@@ -1,6 +1,6 @@
 // __half and __half2: stored in 16 bits, computed in float. The conversions are integer arithmetic
 // without branches, so a loop over them is vectorised; checked against NumPy for all 65,536 halves
-// (tests/cuda/test_half.py).
+// (tests/cuda/host/test_float_math.py).
 #pragma once
 
 MINIDL_INLINE float minidl_half_to_float(unsigned short h) {

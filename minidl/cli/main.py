@@ -7,6 +7,7 @@ minidl exercise | solution NN            the exercises of the tutorials         
 minidl check NN                          grades yours                      grade.py
 minidl kernel check my.cu                does it compile, for CPU and GPU        cuda/tool.py
 minidl kernel run my_test.py             runs it with every launch watched       cuda/tool.py
+minidl kernel bench softmax              each rung: right? how fast?     kernel_bench.py
 """
 
 import argparse
@@ -139,6 +140,20 @@ def parser():
     run.add_argument("script", help="a Python file; everything after it goes to the script")
     run.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     run.set_defaults(command=_kernel_run)
+    bench = kernels.add_parser(
+        "bench",
+        help="run every rung of one of our kernels: right or wrong, and how fast",
+        description="Every rung of a file of kernels/ on random numbers: right or wrong beside its "
+        "NumPy reference, its time, and its speed beside that of a copy. Exit status 1 if one is "
+        "wrong.",
+    )
+    bench.add_argument("name", help="a file of kernels/, such as softmax")
+    bench.add_argument("--size", type=_count, nargs="+", metavar="N",
+                       help="another size, such as --size 256 1024 (rows, columns)")
+    bench.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    bench.add_argument("--repeats", type=_count, default=5, metavar="N",
+                       help="the time is the median of so many (default: 5)")
+    bench.set_defaults(command=_kernel_bench)
     return top
 
 
@@ -226,6 +241,13 @@ def _kernel_run(args):
     from minidl.cuda import tool
 
     return _refusable("kernel run", tool.run, args.script, args.arguments)
+
+
+def _kernel_bench(args):
+    from minidl.cli import kernel_bench
+
+    return _refusable("kernel bench", kernel_bench.bench, args.name, args.size, args.device,
+                      args.repeats)
 
 
 def _refusable(name, command, *args):

@@ -6,7 +6,7 @@
     # <<<
 
     minidl exercise 06    tutorials/06_ring.py with its regions blanked  ->  work/06_ring.py
-    minidl check 06       grades work/06_ring.py: exercise_grade.py
+    minidl check 06       grades work/06_ring.py: grade.py
     minidl solution 06    the difference between work/06_ring.py and tutorials/06_ring.py
 
 So there is one source of truth, the tutorial that runs.     Test: tests/course/test_exercise.py

@@ -3,7 +3,7 @@
     def main(t, args):                         t: the transport of this rank; args: the options
         table = Table(t)
         table.row("bytes sent", ledger_bytes, formula, "exact")      rules: table.py
-        picture(t, draw, data)                 out/<script>.png: tutorial_out.py
+        picture(t, draw, data)                 out/<script>.png: out.py
         return table                           printed last; a row that is not ok: exit status 1
 
     if __name__ == "__main__":
@@ -118,7 +118,7 @@ def _run_alone(main, args):
 
 def _run_rank(t, main, args):
     """Exit status of one rank: 1 if any rank's table has a row that is not ok."""
-    # Ranks that disagree or wait in vain are told so; what that costs is in the README's figures.
+    # Ranks that disagree or wait in vain are told so; what that costs is in docs/figures.md.
     t = Watch(t, args.deadline or None)
     script = script_of(main)
     try:

@@ -9,7 +9,7 @@ which live shortly, and makes gradients, which live long, in between: when it is
 all over the memory that activations had, and an array larger than the largest hole does not fit,
 however much is free. `first_fit` replays what a step made and freed (memory.Ledger.events), each
 array at the lowest address with room. `contiguous` is the remedy: what lives long is laid out once,
-in one piece, before the step (parallel/flat.py), and only what lives shortly is handed out.
+in one piece, before the step (parallel/data/flat.py), and only what lives shortly is handed out.
 
     with memory.record(model, optimizer) as ledger:
         step()

@@ -7,8 +7,8 @@ A GPU copies beside its computing only from and to pinned pages, which the syste
 on a stream of its own, which must wait until what it copies has been computed, or what it
 overwrites has been read. Who waits for the copy?
 
-    to_host, to_device   the thread that calls them, and not the device      parallel/offload.py
-    CopyStream           the compute stream, later, and no thread            activation_offload.py
+    to_host, to_device   the thread that calls them, and not the device     parallel/zero/offload.py
+    CopyStream           the compute stream, later, and no thread           memory/offload.py
 
 Source: CUDA C++ Programming Guide, "Asynchronous Concurrent Execution".
 Test: tests/memory/test_host_memory.py (late copies without a GPU)

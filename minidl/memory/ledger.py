@@ -19,7 +19,7 @@ are the temporaries inside an op's expressions, `a * b + c` has one; how much th
 process's own count, is in tests/memory/test_ledger.py and benchmarks/bench_memory.py.
 
 Source: Rajbhandari et al. 2020 (arXiv 1910.02054), section 3: where did all the memory go?
-Test: tests/memory/test_ledger.py   Prediction: memory_predict.py   Tutorial: tutorials/05_memory.py
+Test: tests/memory/test_ledger.py   Prediction: predict.py   Tutorial: tutorials/05_memory.py
 """
 
 import weakref

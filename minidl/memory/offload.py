@@ -26,7 +26,7 @@ arrived only after bytes / bytes_per_s seconds, one after the other, and is held
 then: that shows when the way hides behind computation.
 
 Source: Rajbhandari et al. 2020 (arXiv 1910.02054), section 6.1 (activations to the CPU).
-Test: tests/memory/test_offload.py, test_activation_offload_gpu.py
+Test: tests/memory/test_offload.py, test_offload_gpu.py
 """
 
 import time

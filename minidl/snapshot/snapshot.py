@@ -12,7 +12,7 @@ the next one names it (durable.py): first every rank's file; when all are, rank 
 rename is the commit; then, and not before, rank 0 removes older snapshots and what crashes left.
 
 The model may be a plain one, DataParallel or a ZeRO stage, and another one when it is loaded, on
-another number of ranks: every region is found in the files by overlap (parallel/regions.py).
+another number of ranks: every region is found in the files by overlap (regions.py).
 Numbers and buffers are rank 0's; random generators are each rank's own. Save after the optimizer's
 step: gradients are not kept. All ranks see one folder, and call together.
 
@@ -145,7 +145,7 @@ def load(folder, t=None, *, model, optimizer=None, step=None, **others):
     if optimizer is not None:
         for group, options in zip(optimizer.param_groups, index["groups"], strict=True):
             group.update({k: tuple(v) if isinstance(v, list) else v for k, v in options.items()})
-        if hasattr(optimizer, "refresh"):  # what follows the masters: parallel/offload.py
+        if hasattr(optimizer, "refresh"):  # what follows the masters: parallel/zero/offload.py
             optimizer.refresh()
     for key, it in others.items():
         it.load_state_dict(index["others"][key])

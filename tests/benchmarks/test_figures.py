@@ -1,4 +1,4 @@
-"""The README's figures are those of the newest results, nothing is dropped, verdicts are right."""
+"""docs/figures.md has the newest results, nothing is dropped, verdicts follow from figures."""
 
 import copy
 import re
@@ -16,7 +16,7 @@ import op_table  # noqa: E402
 
 from benchmarks import run_all  # noqa: E402
 
-README = (ROOT / "README.md").read_text()
+PAGE = (ROOT / "docs" / "figures.md").read_text()
 RESULTS = run_all.newest()
 
 
@@ -37,8 +37,8 @@ def faults(results):
     return found
 
 
-def test_the_readme_has_the_table_of_the_newest_results():
-    assert run_all.with_table(README, RESULTS) == README, "make bench ARGS=--table"
+def test_the_page_has_the_table_of_the_newest_results():
+    assert run_all.with_table(PAGE, RESULTS) == PAGE, "make bench ARGS=--table"
 
 
 def test_every_benchmark_is_in_the_newest_results():
@@ -46,7 +46,7 @@ def test_every_benchmark_is_in_the_newest_results():
     assert scripts == set(RESULTS["benchmarks"]) and len(scripts) > 10
     assert all(entry["rows"] for entry in RESULTS["benchmarks"].values())
     for name, entry in RESULTS["benchmarks"].items():
-        assert f"`{entry['command']}`" in README, name
+        assert f"`{entry['command']}`" in PAGE, name
 
 
 def test_every_verdict_follows_from_its_figure():
@@ -56,8 +56,8 @@ def test_every_verdict_follows_from_its_figure():
 
 def test_a_wrong_figure_is_seen():
     name = "bench_attention"
-    changed = re.sub(r"(`scaled_dot_product_attention` \| )\S+", r"\g<1>9.87", README)
-    assert changed != README and run_all.with_table(changed, RESULTS) != changed
+    changed = re.sub(r"(`scaled_dot_product_attention` \| )\S+", r"\g<1>9.87", PAGE)
+    assert changed != PAGE and run_all.with_table(changed, RESULTS) != changed
     for change in (
         lambda entry: entry["bars"][0].update(met=not entry["bars"][0]["met"]),
         lambda entry: entry["bars"][0].update(figure=entry["bars"][0]["wanted"] - 1),

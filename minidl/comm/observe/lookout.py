@@ -5,7 +5,7 @@
             answers <-- "state?"  --> counters, waits, the line where main is (waits.py)
 
 They talk over TCP (side_channel.py says why not MPI) and sleep nearly always: what they cost is in
-the README's figures.
+docs/figures.md.
 
     rank 0: watch: deadlock: ranks 0, 1 can never go on.
       rank 0 waits to send 400,000 bytes to rank 1, tag 0, in point-to-point, at x.py:9, for 1.3 s

@@ -4,7 +4,7 @@
     background             |== all_reduce b0 ==|== all_reduce b1 ==|
 
 Test: tests/comm/transport/test_background.py   Tutorial: tutorials/07_overlap.py
-Used by: parallel/bucket.py
+Used by: parallel/data/bucket.py
 
 All ranks must submit the same jobs in the same order: that alone decides which message belongs to
 which job. The jobs talk on a duplicate of the transport, so the main thread may communicate

@@ -6,10 +6,10 @@
     worker 2   ===7===' |                          made since this worker pulled. Here the worker
     worker 3   ==7========' staleness 1            that comes second has staleness 1.
 
-Ranks 0, ..., S-1 serve, the other N work (param_worker.py). Whole tensors are dealt to the servers
-(param_shards.py); each server has its own version counter, its own optimizer over its tensors, and
+Ranks 0, ..., S-1 serve, the other N work (worker.py). Whole tensors are dealt to the servers
+(shards.py); each server has its own version counter, its own optimizer over its tensors, and
 no idea of the other servers. What it does with a push, and whom it lets pull, is a Rule: SYNC,
-ASYNC, bounded(s) or GEO (param_rules.py).
+ASYNC, bounded(s) or GEO (rules.py).
 
     if t.rank < 2:
         print(Server(t, params, 2, SYNC, lambda shard: optim.SGD(shard, lr=0.1)).serve())
@@ -29,7 +29,7 @@ Messages come one at a time, in the order of arrival (in the simulator, of model
 server needs no locks.
 
 Source: Li et al. 2014 (OSDI), "Scaling distributed machine learning with the parameter server".
-Test: tests/parallel/server/test_server.py, test_param_failures.py, test_param_rows.py
+Test: tests/parallel/server/test_server.py, test_failures.py, test_rows.py
 Tutorial: tutorials/09_parameter_server.py
 """
 

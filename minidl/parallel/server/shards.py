@@ -6,7 +6,7 @@
     values      | dense tensors, one after another | rows of table 1 | rows of table 2 |
     ids         | how many rows of each table | their numbers, table by table |           int64
 
-Test: tests/parallel/server/test_server.py   Used in: param_server.py, param_worker.py
+Test: tests/parallel/server/test_server.py   Used in: server.py, worker.py
 """
 
 import math

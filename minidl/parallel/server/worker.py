@@ -16,7 +16,7 @@ they were: old. The backward pass has added up what duplicates contributed.
 
 Leaving the block tells the servers, by an exception too. Arrays are NumPy's.
 
-Test: tests/parallel/server/test_server.py, test_param_rows.py, test_param_geo.py
+Test: tests/parallel/server/test_server.py, test_rows.py, test_geo.py
 Tutorial: tutorials/09_parameter_server.py
 """
 

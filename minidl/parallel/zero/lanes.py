@@ -7,7 +7,8 @@
                                                                             time -->
 A job starts when its lane is free, when the jobs it comes `after` have ended, and not before the
 device has come to where it was submitted. `down` and `up` are the two directions of a link with a
-latency alpha and beta seconds per byte (comm/links.py); `bytes` counts what went over each.
+latency alpha and beta seconds per byte (comm/transport/links.py); `bytes` counts what went over
+each.
 
     Modelled    jobs run at once, in order; only the clock is a model: the same trace every time
     Threads     a thread for each lane and the real clock; with a link, copies are slowed to it

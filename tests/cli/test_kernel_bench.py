@@ -1,0 +1,75 @@
+"""`minidl kernel bench`: every rung is run, a wrong one is said to be wrong, bytes are counted."""
+
+import re
+
+import numpy as np
+import pytest
+
+from minidl.cli import kernel_bench, kernel_rungs
+from minidl.cli import main as cli
+from minidl.cuda import KERNELS, Kernel
+from minidl.fused import add3, softmax
+
+SHORT = {"add3": "1000", "bias_gelu": "9 40", "softmax": "9 40", "layer_norm": "9 40",
+         "cross_entropy": "9 40", "matmul": "20 30 70", "attention": "1 2 40 16"}
+NO_RUNG = {"add3_relu_bias",  # an exercise
+           "bias_gelu_backward"}  # what a GPU runs instead of the one for rows
+
+
+def bench(name, *options):
+    return cli.main(["kernel", "bench", name, "--repeats", "1", *options])
+
+
+@pytest.mark.parametrize("name", kernel_rungs.SIZES)
+def test_every_rung_of_our_kernels_is_run_and_is_right(name, monkeypatch, capsys):
+    launched, launch = set(), Kernel.__call__
+
+    def spy(kernel, *args, **options):
+        launched.add(kernel.name)
+        return launch(kernel, *args, **options)
+
+    monkeypatch.setattr(Kernel, "__call__", spy)
+    assert bench(name, "--size", *SHORT[name].split()) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == "Wrong: 0." and all(" right " in line for line in lines[2:-1])
+    files = KERNELS.glob(f"{name}*.cu")
+    kernels = {k for f in files for k in re.findall(r"__global__ void (\w+)\(", f.read_text())}
+    assert kernels and kernels - launched - NO_RUNG == set()
+    assert Kernel.__call__ is spy  # as it was
+
+
+def test_a_wrong_rung_is_reported_and_is_the_exit_status(tmp_path, monkeypatch, capsys):
+    text = (KERNELS / "softmax.cu").read_text()
+    sums = re.search(r"void softmax_v2\(.*?(block_sum\([^;]*\))", text, re.S)
+    planted = text[:sums.start(1)] + f"0.999f * {sums[1]}" + text[sums.end(1):]
+    (tmp_path / "softmax.cu").write_text(planted)
+    monkeypatch.setattr(softmax, "FILE", str(tmp_path / "softmax.cu"))
+    assert bench("softmax", "--size", "9", "40") == 1
+    out = capsys.readouterr().out
+    (wrong,) = [line for line in out.splitlines() if " WRONG " in line]
+    assert wrong.startswith("softmax_v2 ") and "1e-03" in wrong and "Wrong: 1." in out
+
+
+def test_bytes_are_those_of_each_array_once():
+    calls = kernel_rungs.add3(add3, lambda n: np.ones(n, np.float32), 100)[0].calls
+    with kernel_bench.Launches(np) as launches:
+        calls[0]()
+        calls[1]()
+    assert [(k.name, n) for k, _, n in launches] == [
+        ("add3_naive", 1200), ("add3_naive", 1200), ("add3", 1600)]
+
+
+def test_what_is_not_finite_or_of_another_shape_is_wrong():
+    wanted = np.array([1.0, 4.0])
+    assert kernel_bench.difference(np.array([1.0, 3.0]), wanted) == 0.25
+    assert not kernel_bench.difference(np.array([1.0, np.nan]), wanted) <= 1
+    assert kernel_bench.difference(np.ones(3), wanted) == np.inf
+
+
+@pytest.mark.parametrize("name, size, words", [
+    ("nothing", "1", "no bench for 'nothing'; there are add3, attention"),
+    ("softmax.cu", "5", "softmax: --size wants 2 numbers, such as 256 1024; got 1"),
+])
+def test_a_bench_that_does_not_exist_is_answered_with_those_that_do(name, size, words, capsys):
+    assert bench(name, "--size", size) == 2
+    assert words in capsys.readouterr().err

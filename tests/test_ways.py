@@ -1,0 +1,85 @@
+"""The diagrams docs/way_to_*.md show what happens: recorded calls, file by file."""
+
+import json
+
+import pytest
+
+from minidl.fused import dispatch
+from tests import ways
+from tests.mpi.launch import mpiexec
+
+TEXT = """
+## A way
+```
+one.py start      text in between
+    two.py middle
+        four.cu kernel
+    three.py end
+```
+Asked on the way: `five.py`,
+`six.py`.
+Entered again: `one.py`.
+"""
+CALLS = [("one.py", "start"), ("five.py", "f"), ("two.py", "middle"), ("six.py", "f"),
+         ("one.py", "helper"), ("three.py", "end"), ("three.py", "end")]
+
+
+def compare(steps, calls, name):
+    """The calls shown were made, each for the first time in the order shown."""
+    order, steps = ways.first_calls(calls), ways.first_calls(steps)
+    assert [step for step in steps if step not in order] == [], f"{name}: shown, but not called"
+    places = [order.index(step) for step in steps]
+    assert places == sorted(places), f"{name}: another order: {[order[i] for i in sorted(places)]}"
+
+
+def test_a_section_is_read_and_a_recording_is_compared_with_it():
+    section = ways.Section(TEXT)
+    assert section.steps == [("one.py", "start"), ("two.py", "middle"), ("three.py", "end")]
+    assert section.kernels == [("four.cu", "kernel")]
+    assert section.asked == {"five.py", "six.py"} == ways.asked(CALLS, section.steps)
+    assert section.again == {"one.py"} == ways.again(CALLS, section.steps)
+    compare(section.steps, CALLS, "text")
+    with pytest.raises(AssertionError, match="another order"):
+        compare(section.steps, [CALLS[2], *CALLS[:2], *CALLS[3:]], "text")
+    with pytest.raises(AssertionError, match="not called"):
+        compare(section.steps, CALLS[:4], "text")
+
+
+@pytest.fixture(scope="module")
+def op_and_back():
+    if not dispatch.cpu_compiler():
+        pytest.skip("no C++ compiler")
+    return ways.op_and_back()
+
+
+@pytest.mark.parametrize("heading", ways.sections("way_to_the_kernel"))
+def test_the_way_to_the_kernel_is_as_shown(op_and_back, heading):
+    section, calls = ways.sections("way_to_the_kernel")[heading], op_and_back[heading].main
+    compare(section.steps, calls, heading)
+    assert ways.asked(calls, section.steps) == section.asked
+    assert ways.again(calls, section.steps) == section.again
+    for file, kernel in section.kernels:
+        assert f"void {kernel}(" in (ways.ROOT / "kernels" / file).read_text()
+
+
+def test_every_recorded_way_is_shown(op_and_back):
+    assert set(op_and_back) == set(ways.sections("way_to_the_kernel"))
+
+
+@pytest.mark.mpi
+def test_the_way_to_the_wire_is_as_shown_on_both_ranks(tmp_path):
+    if not dispatch.cpu_compiler():
+        pytest.skip("no C++ compiler")
+    mpiexec(2, ways.__file__, "wire", tmp_path, timeout=60, check=True)
+    of_ranks = [json.loads(file.read_text()) for file in tmp_path.glob("*.json")]
+    ((heading, section),) = ways.sections("way_to_the_wire").items()
+    assert [one["heading"] for one in of_ranks] == [heading] * 2
+    for one in of_ranks:
+        main, others = (list(map(tuple, one[who])) for who in ("main", "others"))
+        left = [step for step in section.steps if step in main]
+        right = [step for step in section.steps if step in others and step not in left]
+        assert set(left) | set(right) == set(section.steps)
+        compare(left, main, "the main thread")
+        compare(right, others, "the communication thread")
+        assert ways.asked(main + others, section.steps) == section.asked
+        assert ways.again(main, section.steps) == section.again
