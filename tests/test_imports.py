@@ -15,26 +15,31 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 ANYTHING = None
-ENGINE = "function tensor backward graph random backend"
+ENGINE = "function tensor backward saved mode random backend"
+# What each file at the top of minidl/ and each folder may import, from the ground up. A file of a
+# folder that stands lower than its neighbours, or higher, has a line of its own.
 MAY_IMPORT = {
     "backend": "",
     "random": "",
     "timeline": "",
-    "graph": "memory",  # it knows tensors and functions by their attributes
-    "backward": "graph memory backend",  # it knows tensors and nodes by their attributes
-    "tensor": "backward backend",  # not function: an op makes a tensor, not it an op
-    "function": "tensor backward memory precision backend",
+    "mode": "",
+    "saved": "backend",  # it knows tensors and nodes by their attributes
+    "backward": "saved mode backend",  # the same
+    "tensor": "backward mode backend",  # not function: an op makes a tensor, not it an op
+    "precision/bf16": "saved backend",  # what a bfloat16 node does: function stands on it
+    "function": "tensor saved mode backend precision/bf16",
     "gradcheck": ENGINE,
-    "ops": ENGINE,
-    "creation": f"ops {ENGINE}",
     "cuda": "backend",
     "fused": f"cuda {ENGINE}",
-    "precision": f"optim nn fused ops {ENGINE}",
-    "memory": f"precision nn {ENGINE}",
-    "nn": f"memory fused ops {ENGINE}",
-    "optim": f"precision memory fused {ENGINE}",
+    "ops": f"fused {ENGINE}",
+    "creation": f"ops {ENGINE}",
+    "memory": ENGINE,
+    "nn": f"memory ops {ENGINE}",
+    "optim": f"precision/bf16 fused {ENGINE}",
+    "precision": f"optim nn fused ops {ENGINE}",  # amp knows batch norm and master weights
+    "memory/predict": f"precision nn {ENGINE}",  # it predicts models under amp
     "comm": "timeline backend",
-    "parallel": f"optim nn fused ops precision memory comm timeline {ENGINE}",
+    "parallel": f"optim nn fused ops memory comm timeline {ENGINE}",
     "data": "random backend",
     "snapshot": "parallel comm random backend",
     "course": ANYTHING,
@@ -70,8 +75,11 @@ def imports(source, package):
 
 
 def part_of(dotted):
-    """The part of minidl that a dotted name belongs to; "" for the package itself."""
-    name = (dotted.split(".") + [""])[1]
+    """The part of minidl that a dotted name belongs to, a line of MAY_IMPORT if it has one; "" for
+    the package itself."""
+    _, name, file = (dotted.split(".") + ["", ""])[:3]
+    if f"{name}/{file}" in MAY_IMPORT:
+        return f"{name}/{file}"
     return name if name in MAY_IMPORT or (ROOT / "minidl" / name).exists() else ""
 
 
@@ -79,7 +87,7 @@ def violations(path, source):
     """What the file at `path`, relative to minidl/, may not import: a list of sentences."""
     module = ["minidl", *Path(path).with_suffix("").parts]
     package = ".".join(module[:-1])
-    part = "" if path in ("__init__.py", "__main__.py") else module[1]
+    part = "" if path in ("__init__.py", "__main__.py") else part_of(".".join(module)) or module[1]
     if part not in MAY_IMPORT:
         return [f"minidl/{path}: {part!r} has no line in MAY_IMPORT"]
     allowed, found = MAY_IMPORT[part], []
@@ -89,7 +97,10 @@ def violations(path, source):
             found.append(f"minidl/{path}:{line}: {top} may be imported in {ONLY_IN[top]} only")
         if top == "minidl" and allowed is not ANYTHING:
             target = part_of(dotted)
-            if target != part and target not in allowed.split():
+            folder = target.split("/")[0]
+            ours = folder == part.split("/")[0] and part in (folder, target)
+            ours = ours or part.startswith(f"{target}/")  # a neighbour in its folder
+            if not ours and not {target, folder} & set(allowed.split()):
                 found.append(f"minidl/{path}:{line}: {part} may not import {target or 'minidl'}")
     return found
 
@@ -99,8 +110,16 @@ def test_every_import_follows_the_rule():
     for file in sorted((ROOT / "minidl").rglob("*.py")):
         found += violations(file.relative_to(ROOT / "minidl").as_posix(), file.read_text())
     assert not found, "\n".join(found)
-    parts = {file.stem for file in (ROOT / "minidl").iterdir()} | {""}
+    parts = {file.relative_to(ROOT / "minidl").with_suffix("").as_posix()
+             for file in (ROOT / "minidl").rglob("*")} | {""}
     assert MAY_IMPORT.keys() <= parts, "a line for a part that does not exist"
+
+
+def test_the_layout_stays_small_enough_to_be_seen_at_once():
+    top = [file.name for file in (ROOT / "minidl").glob("*.py")]
+    assert len(top) <= 12, sorted(top)
+    for folder in {file.parent for file in (ROOT / "minidl").rglob("*.py")}:
+        assert len(list(folder.glob("*.py"))) <= 25, folder
 
 
 @pytest.mark.parametrize(
@@ -117,6 +136,8 @@ def test_every_import_follows_the_rule():
         ("nn/layers.py", "if True:\n    from minidl import optim", "nn may not import optim"),
         ("comm/ring.py", "from mpi4py import MPI", "mpi4py may be imported in"),
         ("nn/layers.py", "import torch.nn", "torch may be imported in"),
+        ("function.py", "from minidl.precision import amp", "function may not import precision"),
+        ("memory/ledger.py", "from minidl import nn", "memory may not import nn"),
         ("novelty.py", "", "has no line in MAY_IMPORT"),
     ],
 )
@@ -132,6 +153,8 @@ def test_a_forbidden_import_is_found(path, source, message):
         ("parallel/data/bucket.py", "from minidl.comm import ring\nfrom .flat import Flat"),
         ("ops/softmax.py", "from ..function import Function\nfrom . import reduce"),
         ("cli/main.py", "from minidl.comm import mpi"),
+        ("function.py", "from minidl.precision import bf16"),
+        ("memory/predict.py", "from minidl import nn\nfrom minidl.memory import ledger"),
     ],
 )
 def test_an_allowed_import_passes(path, source):

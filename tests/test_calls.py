@@ -1,0 +1,54 @@
+"""How many Python calls an op makes, with a gradient and the kernels on: a count, not a time.
+
+The second warm call of each, on float32 4x4; "call" events of `sys.setprofile`, C functions not
+counted. What they cost beside PyTorch is benchmarks/bench_overhead.py.
+"""
+
+import sys
+
+import pytest
+
+import minidl
+from minidl.fused import dispatch
+from minidl.nn import functional as F
+
+x = minidl.randn(4, 4, requires_grad=True)
+h = x * 1.0
+w, b = minidl.randn(4, 4, requires_grad=True), minidl.randn(4, requires_grad=True)
+
+AT_MOST = {
+    "x + x": (lambda: x + x, 7),
+    "x * w": (lambda: x * w, 9),
+    "gelu": (lambda: F.gelu(h), 14),
+    "linear": (lambda: F.linear(h, w, b), 16),
+    "softmax": (lambda: F.softmax(h, -1), 16),
+    "layer_norm": (lambda: F.layer_norm(h, (4,), b, b), 16),
+}
+
+
+def calls_of(fn):
+    """The functions that a second warm call of fn enters, as file:name; fn itself left out."""
+    fn()
+    fn()
+    found = []
+
+    def watch(frame, event, arg):
+        if event == "call":
+            found.append(f"{frame.f_code.co_filename.rpartition('minidl/')[2]}:"
+                         f"{frame.f_code.co_name}")
+
+    before = sys.getprofile()
+    sys.setprofile(watch)
+    try:
+        fn()
+    finally:
+        sys.setprofile(before)
+    return found[1:]
+
+
+@pytest.mark.skipif(not dispatch.cpu_compiler(), reason="no C++ compiler for the kernels")
+@pytest.mark.parametrize("name", AT_MOST)
+def test_an_op_makes_few_calls(name):
+    fn, at_most = AT_MOST[name]
+    calls = calls_of(fn)
+    assert len(calls) <= at_most, calls
