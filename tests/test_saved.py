@@ -1,4 +1,4 @@
-"""What stands for a saved array: by name, rounded, elsewhere; packs are nested, and unpacked once."""
+"""What stands for a saved array: by name, rounded, elsewhere; packs nest and are unpacked once."""
 
 import numpy as np
 import pytest

@@ -84,6 +84,7 @@ class LayerNorm(Function):
     precision = "black"
 
     def forward(self, x, w, b, shape, eps, centered=True):
+        check_normalized_shape("layer_norm" if centered else "rms_norm", x, shape, w, b)
         xp, width = self.xp, math.prod(shape)
         rows = xp.ascontiguousarray(x).reshape(math.prod(x.shape[:x.ndim - len(shape)]), width)
         w = xp.ones(width, x.dtype) if w is None else xp.ascontiguousarray(w).reshape(-1)
@@ -207,28 +208,31 @@ def _column(v):
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
     """Mean 0 and variance 1 over the last dimensions (`normalized_shape`, their sizes), then
     * weight + bias, both of that shape. The variance divides by n, not n - 1."""
-    shape = _normalized_shape("layer_norm", input, normalized_shape, weight, bias)
-    return LayerNorm.apply(input, weight, bias, shape=shape, eps=eps)
+    return LayerNorm.apply(input, weight, bias, shape=as_shape(normalized_shape), eps=eps)
 
 
 def rms_norm(input, normalized_shape, weight=None, eps=None):
     """input / sqrt(mean(input^2) + eps) * weight over the last dimensions. eps: the machine epsilon
     of the dtype that sums (float32 for float16) unless given."""
-    shape = _normalized_shape("rms_norm", input, normalized_shape, weight, None)
-    eps = float(np.finfo(backend.accumulate_dtype(input.dtype)).eps) if eps is None else eps
-    return RmsNorm.apply(input, weight, None, shape=shape, eps=eps, centered=False)
+    if eps is None and backend.is_floating(input.dtype):
+        eps = float(np.finfo(backend.accumulate_dtype(input.dtype)).eps)
+    return RmsNorm.apply(input, weight, None, shape=as_shape(normalized_shape), eps=eps,
+                         centered=False)
 
 
-def _normalized_shape(op, input, shape, weight, bias):
-    shape = (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(shape)
-    _want_floating(op, input)
-    if not shape or tuple(input.shape[-len(shape):]) != shape:
+def as_shape(shape):
+    return (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(shape)
+
+
+def check_normalized_shape(op, x, shape, w, b):
+    if x.dtype.kind != "f":
+        raise TypeError(f"{op}: wants floating numbers, got {x.dtype}")
+    if not shape or x.shape[-len(shape):] != shape:
         raise ValueError(f"{op}: normalized_shape {shape} must be the last dimensions of the "
-                         f"input, which is {tuple(input.shape)}")
-    for name, v in (("weight", weight), ("bias", bias)):
-        if v is not None and tuple(v.shape) != shape:
-            raise ValueError(f"{op}: {name} {tuple(v.shape)}, want normalized_shape {shape}")
-    return shape
+                         f"input, which is {x.shape}")
+    for name, v in (("weight", w), ("bias", b)):
+        if v is not None and v.shape != shape:
+            raise ValueError(f"{op}: {name} {v.shape}, want normalized_shape {shape}")
 
 
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):

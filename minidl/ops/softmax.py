@@ -22,9 +22,11 @@ class Softmax(Function):
     log = False
 
     def forward(self, x, dim, dtype=None):
-        (self.axis,) = normalize_dims(dim, x.ndim, op_name(type(self))) or (None,)
+        self.axis = x.ndim - 1
+        if dim != -1 or not x.ndim:
+            (self.axis,) = normalize_dims(dim, x.ndim, op_name(type(self))) or (None,)
         x = x if dtype is None else x.astype(dtype, copy=False)
-        if not backend.is_floating(x.dtype):
+        if x.dtype.kind not in "fV":  # V: bfloat16, as dtype=
             raise TypeError(f"wants floating numbers, got {x.dtype}; pass dtype= or cast the input")
         kernel = fused.along_last if self.axis == x.ndim - 1 else along
         y = pick(kernel, along, x)(x, self.axis, self.log)

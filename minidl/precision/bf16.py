@@ -21,7 +21,6 @@ Source: Kalamkar et al. 2019 (arXiv 1905.12322).
 Test: tests/precision/test_bf16.py   Tutorial: tutorials/21_float.py
 """
 
-import sys
 
 import numpy as np
 
@@ -46,12 +45,10 @@ def widen(x):
 
 def involved(arrays, options):
     """Whether an op is given bfloat16, or is to make it (`dtype=`)."""
-    if "ml_dtypes" not in sys.modules:
-        return False
     for x in arrays:
         if hasattr(x, "dtype") and x.dtype.kind == "V" and is_bfloat16(x.dtype):
             return True
-    return is_bfloat16(options.get("dtype"))
+    return "dtype" in options and is_bfloat16(options["dtype"])
 
 
 def forward(node, *arrays, **options):

@@ -31,18 +31,13 @@ _word_at = ctypes.c_void_p.from_address
 _ndarray = np.ndarray
 
 
-def _address_by_header(a):
-    return _word_at(id(a) + _DATA).value
-
-
-def _address_by_numpy(a):
-    return a.ctypes.data
-
-
 _probe = np.empty(3)
-address = _address_by_header
-if _address_by_header(_probe) != _probe.ctypes.data:  # another Python's object header
-    address = _address_by_numpy
+_BY_HEADER = _word_at(id(_probe) + _DATA).value == _probe.ctypes.data  # not in every Python
+
+
+def address(a):
+    """Where the elements of an ndarray begin."""
+    return _word_at(id(a) + _DATA).value if _BY_HEADER else a.ctypes.data
 
 
 class Signature:
@@ -82,7 +77,7 @@ class Signature:
             a = args[i]
             if (type(a) is _ndarray and (a.dtype is dtype or a.dtype == dtype or dtype is None)
                     and a.flags.num & flags == flags):
-                words[i] = address(a)
+                words[i] = _word_at(id(a) + _DATA).value if _BY_HEADER else a.ctypes.data
             else:
                 words[i] = self._other_pointer(i, a)
         try:
