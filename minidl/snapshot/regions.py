@@ -22,7 +22,7 @@ import numpy as np
 from minidl.comm import chunks
 from minidl.parallel.data import flat
 from minidl.parallel.data.data_parallel import DataParallel
-from minidl.parallel.zero.zero1 import Zero1
+from minidl.parallel.zero.zero import Zero1
 from minidl.random import Generator, default_generator
 
 
@@ -138,12 +138,8 @@ def mine(model, optimizer, rank, size):
 def leaves(optimizer):
     """(what the optimizer updates, the model's leaf that follows it): the same one, unless there
     are master weights, or the optimizer has its own copies on the host (offload.py)."""
-    if optimizer is None:
-        return
-    on_device = getattr(optimizer, "on_device", {})
-    for leaf in optimizer.parameters():
-        owner = optimizer.low.get(leaf, leaf)
-        yield leaf, on_device.get(owner, owner)
+    for leaf in optimizer.parameters() if optimizer else ():
+        yield leaf, optimizer.leaf_of(leaf)
 
 
 def stranger(owner):

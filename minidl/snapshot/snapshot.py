@@ -145,8 +145,7 @@ def load(folder, t=None, *, model, optimizer=None, step=None, **others):
     if optimizer is not None:
         for group, options in zip(optimizer.param_groups, index["groups"], strict=True):
             group.update({k: tuple(v) if isinstance(v, list) else v for k, v in options.items()})
-        if hasattr(optimizer, "refresh"):  # what follows the masters: parallel/offload.py
-            optimizer.refresh()
+        optimizer.refresh()
     for key, it in others.items():
         it.load_state_dict(index["others"][key])
     _set_generators(model, index["generators"], rank)

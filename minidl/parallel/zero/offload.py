@@ -38,7 +38,7 @@ from minidl.fused.launch import contiguous
 from minidl.memory.host_memory import computed, pinned, to_device, to_host
 from minidl.optim import use_master_weights
 from minidl.parallel.data import flat
-from minidl.parallel.data.bucket import Reducer, cut
+from minidl.parallel.data.bucket import cut, is_local
 from minidl.parallel.zero.lanes import Modelled, Threads
 from minidl.tensor import Tensor
 
@@ -105,7 +105,7 @@ class Offload:
     def on_grad_ready(self, p):
         """p.grad is complete. Data parallelism's gradients are not, before it has averaged them:
         they go down when they are asked for."""
-        if any(isinstance(getattr(hook, "__self__", None), Reducer) for hook in p._hooks):
+        if is_local(p):
             return
         bucket = self.bucket_of[p]
         bucket.ready[p] = None
@@ -235,6 +235,9 @@ class Offload:
 
     def gradient(self, p):
         return self.inner.gradient(p)
+
+    def leaf_of(self, p):
+        return self.on_device[self.inner.leaf_of(p)]
 
     @property
     def param_groups(self):

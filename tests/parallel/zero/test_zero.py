@@ -12,7 +12,7 @@ from minidl.comm.observe.ledger import Ledger
 from minidl.nn import functional as F
 from minidl.optim import lr_scheduler
 from minidl.parallel import Zero1, Zero2, Zero3
-from minidl.parallel.zero.zero1 import scatter_mean
+from minidl.parallel.zero.zero import scatter_mean
 from minidl.precision import amp
 from tests.conftest import ranks
 from tests.parallel.zero.zero_net import (
