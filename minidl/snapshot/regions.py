@@ -68,10 +68,9 @@ def regions(model):
     empty regions, too, of what its bucket holds on other ranks."""
     names = {p: name for name, p in unwrapped(model).named_parameters()}
     found = {}
-    for bucket in model.reducer.buckets if isinstance(model, Zero1) else ():
-        found[bucket.shard] = [
-            Region(names.pop(p), bucket.shard, *part, tuple(p.shape), False)
-            for p, part in zip(bucket.params, bucket.slices(), strict=True)]
+    for _, shard, p, *part in model.parts() if isinstance(model, Zero1) else ():
+        region = Region(names.pop(p), shard, *part, tuple(p.shape), False)
+        found.setdefault(shard, []).append(region)
     return found | {p: [whole(name, p)] for p, name in names.items()}
 
 

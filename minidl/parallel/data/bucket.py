@@ -68,12 +68,15 @@ def assign(n_bytes, cap, first_cap=None):
     return runs + [run] if run else runs
 
 
-def cut(params, cap, first_cap=None):
-    """Lists of parameters, those of a bucket each: one dtype in a bucket, `assign` in a dtype."""
-    buckets = []
-    for group in backend.by_dtype(params).values():
-        for run in assign([p.nbytes for p in group], cap, None if buckets else first_cap):
-            buckets.append([group[i] for i in run])
+def cut(params, cap, first_cap=None, number=None):
+    """Lists of parameters, those of a bucket each: one dtype in a bucket, and of ZeRO's parameter
+    groups, whose `number` is {parameter: int}, one; `assign` in a dtype and group."""
+    kinds, buckets = {}, []
+    for p in params:
+        kinds.setdefault((p.dtype, number and number[p]), []).append(p)
+    for kind in kinds.values():
+        for run in assign([p.nbytes for p in kind], cap, None if buckets else first_cap):
+            buckets.append([kind[i] for i in run])
     return buckets
 
 

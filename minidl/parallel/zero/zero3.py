@@ -32,7 +32,6 @@ from functools import partial
 import numpy as np
 
 from minidl import memory
-from minidl.backend import by_dtype
 from minidl.backward import is_grad_enabled, replaying
 from minidl.comm import ring_blocks
 from minidl.nn.layers import ModuleList, Sequential
@@ -68,7 +67,7 @@ def naive_step(t, layers, shards, optimizer, x, loss_gradient):
     optimizer.step()
 
 
-class Freed:
+class Freed(np.lib.mixins.NDArrayOperatorsMixin):
     """What a parameter holds while its elements are on other ranks: a shape without elements."""
 
     base, nbytes = None, 0
@@ -84,8 +83,6 @@ class Freed:
             "use it inside `with model.gathered():`")
 
     __getattr__ = __array__ = __array_ufunc__ = __getitem__ = __setitem__ = _used
-    __add__ = __sub__ = __mul__ = __truediv__ = __matmul__ = __neg__ = __pow__ = _used
-    __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rmatmul__ = __rpow__ = _used
 
 
 def use(params, whole):
@@ -116,14 +113,8 @@ class Zero3(Zero1):
                  broadcast_buffers=True):
         modules = items(model) if units is None else list(units)
         plan = plan_units(t, model, modules)
-
-        def pieces(groups, order):  # one for each unit, group and dtype, as gradients will come
-            return [(same, number) for params in reversed(plan)
-                    for number, group in enumerate(map(set, groups))
-                    for same in by_dtype([p for p in params if p in group]).values()]
-
-        super().__init__(model, t, groups, overlap=overlap, broadcast_buffers=broadcast_buffers,
-                         free_gradients=True, pieces=pieces)
+        super().__init__(model, t, groups, math.inf, math.inf, overlap, broadcast_buffers,
+                         free_gradients=True, runs=plan[::-1])  # as gradients will come
         small = {p for params in plan if sum(p.numel() for p in params) <= stay_below
                  for p in params}
         self.root = [b for b in self.reducer.buckets if b.params[0] in set(plan[0])]

@@ -1,5 +1,7 @@
 """Each stage's naive step is the oracle of the real one: the same bits, step after step."""
 
+from functools import partial
+
 import numpy as np
 
 import minidl
@@ -59,7 +61,8 @@ def test_stage_1(t):
     shard = leaf(t, params)
     optimizer = adam([shard])
     for step in range(N_STEPS):
-        zero.naive_step1(t, params, shard, optimizer, lambda: backward(model, *batch(t, step)))
+        x, y = batch(t, step)
+        zero.naive_step1(t, params, shard, optimizer, partial(backward, model, x, y))
     assert_same_bits(model.state_dict(), real(t, Zero1))
 
 
@@ -69,7 +72,8 @@ def test_stage_2(t):
     shards = {p: leaf(t, [p]) for p in model.parameters()}
     optimizer = adam(shards.values())
     for step in range(N_STEPS):
-        zero.naive_step2(t, shards, optimizer, lambda: backward(model, *batch(t, step)))
+        x, y = batch(t, step)
+        zero.naive_step2(t, shards, optimizer, partial(backward, model, x, y))
         assert all(p.grad is None for p in shards)
     want = real(t, Zero2, bucket_bytes=1, first_bucket_bytes=1)  # a bucket for each, too
     assert_same_bits(model.state_dict(), want)
@@ -83,7 +87,7 @@ def test_stage_3(t):
     for step in range(N_STEPS):
         x, y = batch(t, step)
 
-        def loss_gradient(output):
+        def loss_gradient(output, y=y):
             output = minidl.Tensor(output, requires_grad=True)
             F.mse_loss(output, minidl.tensor(y)).backward()
             return output.grad
