@@ -15,13 +15,11 @@
         model.gather()
 
 Naive: `naive_step1`, `naive_step2`. Real: bucket by bucket, scattered while backward runs. A bucket
-is cut into n blocks whatever its parameters' shapes: nothing is padded.
-
-The bits are those of `DataParallel(model, t, all_reduce=ring_blocks.all_reduce)` with the same
-buckets, if gradients are float32 or all ranks have equally many samples (a float16 gradient times
-its rank's share of them is rounded before it travels). Several backwards that send add means up,
-where data parallelism averages the sum again: a few roundings apart. A parameter that no rank used
-counts as one with a gradient of zeros, so that weight decay meets it.
+is cut into n blocks whatever its parameters' shapes: nothing is padded. The bits are those of
+DataParallel with `all_reduce=ring_blocks.all_reduce` and the same buckets, if gradients are float32
+or all ranks have equally many samples (a float16 gradient times its rank's share of them is rounded
+before it travels). Several backwards that send add means up, where data parallelism averages the
+sum again. A parameter that no rank used counts as one with a gradient of zeros: it does decay.
 
 Mixed precision: first `amp.prepare(model, "O2")`, then Zero1, then `optim.use_master_weights`, and
 `amp.GradScaler(agree=model.on_any_rank, all_sum=model.sum_over_ranks)` to clip and skip together.
@@ -86,7 +84,7 @@ class ShardedBucket:
     bounds    rank r owns weights[bounds[r] : bounds[r+1]]
     shard     that block of this rank as a leaf, its `grad` the mean gradient of the block
     group     the number of its parameter group
-    flat      the whole gradients on this rank; free_gradients: only until they are scattered"""
+    flat      whole gradients, from the first backward on; free_gradients: until scattered"""
 
     n_gathers = 1  # in a step
 
@@ -102,12 +100,6 @@ class ShardedBucket:
         self.n_missing = 0
         self.earlier = None  # the shard's gradient of the backwards before this one
         self.flat = None
-        if not free_gradients:
-            self.allocate()
-
-    def allocate(self):
-        self.flat = np.zeros(self.bounds[-1], self.dtype)
-        self.views = dict(zip(self.params, flat.views(self.flat, self.shapes), strict=True))
 
     def block(self, array):
         """This rank's block of a flat array, a view."""
@@ -116,7 +108,8 @@ class ShardedBucket:
     def take(self, p):
         """Copy p's gradient in, and free it; none counts as zeros."""
         if self.flat is None:
-            self.allocate()
+            self.flat = np.empty(self.bounds[-1], self.dtype)
+            self.views = dict(zip(self.params, flat.views(self.flat, self.shapes), strict=True))
             memory.note(self.flat, "communication")
         if self.shard.grad is not None:  # a view of `flat`, which is to be filled anew
             self.earlier, self.shard.grad = self.shard.grad.copy(), None
@@ -146,6 +139,7 @@ class ShardedBucket:
     def gather(self, t):
         """Every rank's new block becomes part of `weights` here."""
         if self.weights is not None:
+            self.block(self.weights)[...] = self.shard.data  # of which stage 3's is no view
             ring_blocks.all_gather(t, self.weights, self.bounds)
         self.gathered = self.shard.version
         for p in self.params:
@@ -261,8 +255,7 @@ class Zero1(DataParallel):
 
 class Zero2(Zero1):
     """As Zero1; a bucket's whole gradients exist from the first one's arrival until they have been
-    averaged. So each backward sends, as what is freed cannot add up, and the shards add up. Under
-    no_sync() the whole gradients are held: bytes sent or bytes held."""
+    averaged. (Under no_sync() they wait, whole: the choice is of bytes sent or bytes held.)"""
 
     def __init__(self, *args, **options):
         super().__init__(*args, **options, free_gradients=True)

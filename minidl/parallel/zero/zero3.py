@@ -10,10 +10,10 @@ Naive: `naive_step`, layer after layer. Real: unit after unit. A unit is a modul
 item of the outermost lists (ModuleList, Sequential), such as a transformer's blocks. Its weights
 are whole while it runs, forward and backward; in between its parameters hold a `Freed`. The graph
 keeps parameters by name (function.Leaf), so nothing else holds on to the weights, and it asks for
-them when backward comes to them. Meanwhile the background thread gathers the unit that will be
-next, in the order of the first forward. What belongs to no unit (embeddings, the last norm, the
-head) is the root's: whole from the beginning of forward to the end of backward, and so gathered
-once a step, not twice. The same holds for units so small that they stay whole (`stay_below`).
+them in backward. Meanwhile the background thread gathers the next unit, in the order of the first
+forward. What belongs to no unit (embeddings, the head) is the root's: whole from the beginning of
+forward to the end of backward, and so gathered once a step, not twice. Units so small that they
+stay whole (`stay_below`) are gathered once, too.
 
 All ranks must come to the same units in the same order. What a unit computes from a weight before
 it uses it (a slice, a cast under autocast) is an activation, which stays until backward.
@@ -96,11 +96,6 @@ def free(params):
         p._data = Freed(p.shape, p.dtype)
 
 
-def before_backward_uses(p, fn):
-    """Have fn() called before backward uses p's array; None: no more."""
-    p.bring = fn
-
-
 class Zero3(Zero1):
     """`model` whose weights are gathered unit by unit.
 
@@ -115,29 +110,35 @@ class Zero3(Zero1):
         plan = plan_units(t, model, modules)
         super().__init__(model, t, groups, math.inf, math.inf, overlap, broadcast_buffers,
                          free_gradients=True, runs=plan[::-1])  # as gradients will come
+        self.buckets = self.reducer.buckets  # one for each unit, group and dtype
+        self.root = [b for b in self.buckets if b.params[0] in set(plan[0])]
         small = {p for params in plan if sum(p.numel() for p in params) <= stay_below
                  for p in params}
-        self.root = [b for b in self.reducer.buckets if b.params[0] in set(plan[0])]
-        self.stays = {b for b in self.reducer.buckets if b.params[0] in small}
+        self.stays = {b for b in self.buckets if b.params[0] in small}
         self.keeping = False  # whether none is to be freed
         self.coming = {}  # bucket: (array, job), while it is being gathered
         # lists of buckets, a module's each, in the order of the first forward; each one's place in
         # it; and the direction of travel: 1 in forward, -1 in backward
         self.order, self.place, self.direction = [], {}, 1
-        for b in self.reducer.buckets:
+        for b in self.buckets:
             b.n_gathers = 1 if b in self.stays or b in self.root else 2
             b.shard.data = b.shard.data.copy()  # not a view: the whole is to be freed
             b.shard.version = b.gathered = 0
-            for p in b.params:
-                before_backward_uses(p, partial(self.need, b))
-        self.free(self.reducer.buckets)
+        self.free(self.buckets)
+        self.watch_backward(True)
         self.reducer.on_full = lambda bucket: self.free([bucket])
-        self.reducer.on_end = lambda: self.free(self.reducer.buckets)  # the unused ones, too
+        self.reducer.on_end = lambda: self.free(self.buckets)  # the unused ones, too
         self.remove_hooks = []
         for module in modules:
-            mine = [b for b in self.reducer.buckets if b.params[0] in set(module.parameters())]
+            mine = [b for b in self.buckets if b.params[0] in set(module.parameters())]
             self.remove_hooks += [module.register_forward_pre_hook(partial(self.enter, mine)),
                                   module.register_forward_hook(partial(self.leave, mine))]
+
+    def watch_backward(self, flag):
+        """Whether backward calls `need` before it uses a parameter's array."""
+        for b in self.buckets:
+            for p in b.params:
+                p.bring = partial(self.need, b) if flag else None
 
     def enter(self, buckets, *_):
         """Forward has come to a module, for the first time or to run it again."""
@@ -147,8 +148,7 @@ class Zero3(Zero1):
                 self.place |= dict.fromkeys(buckets, len(self.order))
                 self.order.append(buckets)
         self.start(buckets)
-        for bucket in buckets:
-            self.need(bucket)
+        self.need(*buckets)
 
     def leave(self, buckets, *_):
         if not replaying.get():  # its backward follows at once
@@ -163,17 +163,18 @@ class Zero3(Zero1):
                 b.block(whole)[...] = b.shard.data
                 self.coming[b] = whole, self.reducer.submit(_gather, whole, b.bounds)
 
-    def need(self, b):
-        """Return once its weights are gathered; start on the module that follows on the way."""
-        self.start([b])
-        if b in self.coming:
-            b.weights, job = self.coming.pop(b)
-            job.wait()
-            use(b.params, b.weights)
-        if self.reducer.overlap and b in self.place:
-            at = self.place[b] + self.direction
-            if 0 <= at < len(self.order):
-                self.start(self.order[at])
+    def need(self, *buckets):
+        """Return once their weights are gathered; start on the module that follows on the way."""
+        for b in buckets:
+            self.start([b])
+            if b in self.coming:
+                b.weights, job = self.coming.pop(b)
+                job.wait()
+                use(b.params, b.weights)
+            if self.reducer.overlap and b in self.place:
+                at = self.place[b] + self.direction
+                if 0 <= at < len(self.order):
+                    self.start(self.order[at])
 
     def free(self, buckets):
         for b in buckets if not self.keeping else ():
@@ -184,9 +185,8 @@ class Zero3(Zero1):
                 free(b.params)
 
     def forward(self, *inputs, **options):
-        self.start([*self.root, *(b for buckets in self.order[:1] for b in buckets)])
-        for b in self.root:
-            self.need(b)
+        self.start([*self.root, *sum(self.order[:1], [])])
+        self.need(*self.root)
         outputs = super().forward(*inputs, **options)
         if is_grad_enabled():
             self.direction = -1
@@ -196,31 +196,26 @@ class Zero3(Zero1):
 
     def gather(self):
         """After the optimizer's step. What is freed will be gathered with the new values."""
-        self.free(self.reducer.buckets)
-        for b in self.stays:
-            b.block(b.weights)[...] = b.shard.data
+        self.free(self.buckets)
         super().gather()
 
     @contextmanager
     def gathered(self):
         """`with model.gathered() as module:` every parameter has its array, for reading."""
-        for b in self.reducer.buckets:
-            self.need(b)
+        self.need(*self.buckets)
         self.keeping = True
         try:
             yield self.module
         finally:
             self.keeping = False
-            self.free(self.reducer.buckets)
+            self.free(self.buckets)
 
     at_home = gathered  # its former name
 
     def close(self):
         """Gather everything for good: `module` is an ordinary one again. All ranks together."""
-        for b in self.reducer.buckets:
-            self.need(b)
-            for p in b.params:
-                before_backward_uses(p, None)
+        self.need(*self.buckets)
+        self.watch_backward(False)
         for remove in self.remove_hooks:
             remove()
         super().close()
@@ -233,7 +228,7 @@ class Zero3(Zero1):
     def load_state_dict(self, state, strict=True):
         with self.gathered():
             result = super().load_state_dict(state, strict)
-            for b in self.reducer.buckets:
+            for b in self.buckets:
                 b.shard.data[...] = b.block(b.weights)
         return result
 
