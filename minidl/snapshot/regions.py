@@ -110,7 +110,7 @@ def held(model, optimizer):
         if leaf is not owner:
             arrays["master"] = leaf.data
         if owner not in by_leaf:
-            raise ValueError(stranger(owner))
+            raise ValueError(unknown_leaf(owner))
         for region in by_leaf[owner]:
             for kind, array in arrays.items():
                 yield f"{kind}/{region.name}", array, region
@@ -135,13 +135,13 @@ def mine(model, optimizer, rank, size):
 
 
 def leaves(optimizer):
-    """(what the optimizer updates, the model's leaf that follows it): the same one, unless there
+    """(what the optimizer updates, the model's leaf with its values): the same one, unless there
     are master weights, or the optimizer has its own copies on the host (offload.py)."""
     for leaf in optimizer.parameters() if optimizer else ():
         yield leaf, optimizer.leaf_of(leaf)
 
 
-def stranger(owner):
+def unknown_leaf(owner):
     """What is wrong if the optimizer updates a leaf that is none of the model's."""
     return (f"the optimizer updates a tensor of shape {tuple(owner.shape)} that is not the model's;"
             " of a ZeRO stage it wants model.shards(), of other models model.parameters()")

@@ -12,7 +12,7 @@ the next one names it (durable.py): first every rank's file; when all are, rank 
 rename is the commit; then, and not before, rank 0 removes older snapshots and what crashes left.
 
 The model may be a plain one, DataParallel or a ZeRO stage, and another one when it is loaded, on
-another number of ranks: every region is found in the files by overlap (parallel/regions.py).
+another number of ranks: every region is found in the files by overlap (regions.py).
 Numbers and buffers are rank 0's; random generators are each rank's own. Save after the optimizer's
 step: gradients are not kept. All ranks see one folder, and call together.
 
@@ -46,7 +46,7 @@ from minidl.snapshot.regions import (
     mine,
     numbers,
     regions,
-    stranger,
+    unknown_leaf,
     unwrapped,
 )
 
@@ -185,7 +185,7 @@ def _misfit(index, model, optimizer, others):
                 f"has {len(optimizer.param_groups)}")
     for leaf, owner in leaves(optimizer):
         if owner not in by_leaf:
-            return stranger(owner)
+            return unknown_leaf(owner)
         names = [r.name for r in by_leaf[owner]]
         states = [index["state"].get(name) for name in names]
         for name, state in zip(names, states, strict=True):

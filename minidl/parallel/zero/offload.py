@@ -23,7 +23,7 @@ device runs forward and backward of step i+1, which sees weights one update old:
     the first one  brings nothing up: its update is still to be made.  At the end: `finish()`.
 
 Parameters in float32 work too, 8X bytes a step. Lanes, bytes and the trace: lanes.py; the copies:
-../host_memory.py.
+memory/host_memory.py.
 Source: Ren et al. 2021, "ZeRO-Offload" (arXiv 2101.06840).
 Test: tests/parallel/zero/test_offload.py, test_offload_snapshot.py
 Tutorial: tutorials/11_offload.py
