@@ -1187,7 +1187,7 @@ MUTATIONS = [
         "stay_below looks at one parameter",
         "minidl/parallel/zero/zero3.py",
         "if sum(p.numel() for p in params) <= stay_below",
-        "if params and min(p.numel() for p in params) <= stay_below",
+        "if min((p.numel() for p in params), default=0) <= stay_below",
         "tests/parallel/zero/test_zero_costs.py::test_small_units_stay",
     ),
     Mutation(

@@ -4,9 +4,9 @@
     Zero, rank 1 of 3        w [4 : 7]           elements 4, 5, 6 lie in its shard at some place
     Zero, rank 1 of 2        w [5 : 10]
 
-A region is a run of a tensor's elements in row-major order. Whoever wants a region finds it in the
-regions that others wrote, by overlap; so a snapshot of one stage at one world size can be read by
-any other stage at any other size, and nobody need know how the other cut.
+A region is a run of a tensor's elements in row-major order. A rank that wants a region finds it in
+the regions that others wrote, by overlap; so a snapshot of one stage at one world size can be read
+by any other stage at any other size, without knowing how the tensors were cut.
 
 The same for what is no parameter: the optimizer's arrays lie beside its leaves, buffers and random
 generators are named by their modules.
@@ -28,7 +28,7 @@ from minidl.random import Generator, default_generator
 
 @dataclass(frozen=True)
 class Region:
-    """Elements [first, end) of the tensor `name`, which lie in `leaf`, whom an optimizer updates,
+    """Elements [first, end) of the tensor `name`. They lie in `leaf`, which an optimizer updates,
     from `offset` on.
 
     shape    of the whole tensor
@@ -106,11 +106,11 @@ def held(model, optimizer):
         for region in here:
             yield f"param/{region.name}", leaf.data, region
     for leaf, owner in leaves(optimizer):
-        arrays = {k: v for k, v in optimizer.state.get(leaf, {}).items() if getattr(v, "ndim", 0)}
-        if leaf is not owner:
-            arrays["master"] = leaf.data
         if owner not in by_leaf:
             raise ValueError(unknown_leaf(owner))
+        arrays, _ = arrays_and_numbers(optimizer, leaf)
+        if leaf is not owner:
+            arrays["master"] = leaf.data
         for region in by_leaf[owner]:
             for kind, array in arrays.items():
                 yield f"{kind}/{region.name}", array, region
@@ -151,12 +151,18 @@ def numbers(model, optimizer):
     """{tensor's name: {"arrays": kinds of arrays, "numbers": such as Adam's step}}."""
     by_leaf, state = regions(model), {}
     for leaf, owner in leaves(optimizer):
-        mixed = optimizer.state.get(leaf, {})
-        arrays = [k for k, v in mixed.items() if getattr(v, "ndim", 0)]
+        arrays, rest = arrays_and_numbers(optimizer, leaf)
         for region in by_leaf[owner]:
-            state[region.name] = {"arrays": arrays + ["master"] * (leaf is not owner),
-                                  "numbers": {k: v for k, v in mixed.items() if k not in arrays}}
+            state[region.name] = {"arrays": [*arrays, *["master"] * (leaf is not owner)],
+                                  "numbers": rest}
     return state
+
+
+def arrays_and_numbers(optimizer, leaf):
+    """The optimizer's state of a leaf in two dicts: arrays of its shape, and numbers."""
+    state = optimizer.state.get(leaf, {})
+    arrays = {k: v for k, v in state.items() if getattr(v, "ndim", 0)}
+    return arrays, {k: v for k, v in state.items() if k not in arrays}
 
 
 def buffers(model):

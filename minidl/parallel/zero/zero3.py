@@ -112,9 +112,8 @@ class Zero3(Zero1):
                          free_gradients=True, runs=plan[::-1])  # as gradients will come
         self.buckets = self.reducer.buckets  # one for each unit, group and dtype
         self.root = [b for b in self.buckets if b.params[0] in set(plan[0])]
-        small = {p for params in plan if sum(p.numel() for p in params) <= stay_below
-                 for p in params}
-        self.stays = {b for b in self.buckets if b.params[0] in small}
+        small = [set(params) for params in plan if sum(p.numel() for p in params) <= stay_below]
+        self.stays = {b for b in self.buckets if any(b.params[0] in unit for unit in small)}
         self.keeping = False  # whether none is to be freed
         self.coming = {}  # bucket: (array, job), while it is being gathered
         # lists of buckets, a module's each, in the order of the first forward; each one's place in
