@@ -1,4 +1,4 @@
-"""ZeRO stage 3: every rank keeps its own share of the weights, too. (PyTorch calls it FSDP.)
+"""ZeRO stage 3: a rank keeps the weights of its share only, too. (PyTorch calls it FSDP.)
 
     forward     gather 1 | run 1, gather 2 | free 1, run 2, gather 3 | free 2, run 3 | free 3
     backward    gather 3 | 3, gather 2     | scatter 3, free, 2 ...                            time
@@ -92,6 +92,7 @@ def use(params, whole):
 
 
 def free(params):
+    """Their elements are no more on this rank, but for its shard."""
     for p in params:
         p._data = Freed(p.shape, p.dtype)
 
@@ -113,8 +114,8 @@ class Zero3(Zero1):
         self.buckets = self.reducer.buckets  # one for each unit, group and dtype
         self.root = [b for b in self.buckets if b.params[0] in set(plan[0])]
         small = [set(params) for params in plan if sum(p.numel() for p in params) <= stay_below]
+        # those that are not freed; the root's stay until the end of backward
         self.stays = {b for b in self.buckets if any(b.params[0] in unit for unit in small)}
-        self.keeping = False  # whether none is to be freed
         self.coming = {}  # bucket: (array, job), while it is being gathered
         # lists of buckets, a module's each, in the order of the first forward; each one's place in
         # it; and the direction of travel: 1 in forward, -1 in backward
@@ -176,7 +177,8 @@ class Zero3(Zero1):
                     self.start(self.order[at])
 
     def free(self, buckets):
-        for b in buckets if not self.keeping else ():
+        """Unless they stay."""
+        for b in buckets:
             if b in self.coming:  # gathered for nothing; after a step it would be out of date
                 self.coming.pop(b)[1].wait()
             if b.weights is not None and b not in self.stays:
@@ -202,11 +204,11 @@ class Zero3(Zero1):
     def gathered(self):
         """`with model.gathered() as module:` every parameter has its array, for reading."""
         self.need(*self.buckets)
-        self.keeping = True
+        stays, self.stays = self.stays, set(self.buckets)
         try:
             yield self.module
         finally:
-            self.keeping = False
+            self.stays = stays
             self.free(self.buckets)
 
     at_home = gathered  # its former name
