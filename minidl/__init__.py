@@ -70,7 +70,7 @@ SHORT = {
                              " nccl abort",
     "minidl.comm.observe": "ledger watch",
     "minidl.parallel.data": "data_parallel bucket flat",
-    "minidl.parallel.zero": "zero1 zero2 zero3 offload lanes",
+    "minidl.parallel.zero": "zero3 offload lanes",
     "minidl.cuda.host": "cpu includes source compiler",
 }
 ALIASES = {f"{folder.rpartition('.')[0]}.{name}": f"{folder}.{name}"
@@ -81,6 +81,8 @@ ALIASES |= {  # and where it has another name there, too
     "minidl.tutorial_table": "minidl.course.table",
     "minidl.exercise_grade": "minidl.course.grade",
     "minidl.graph": "minidl.memory.saved_bytes",
+    "minidl.parallel.zero1": "minidl.parallel.zero.zero",
+    "minidl.parallel.zero2": "minidl.parallel.zero.zero",
     "minidl.parallel.param_server": "minidl.parallel.server.server",
     "minidl.parallel.param_worker": "minidl.parallel.server.worker",
     "minidl.parallel.param_rules": "minidl.parallel.server.rules",

@@ -65,13 +65,11 @@ def pack(node, inputs, arrays, outputs, packers):
 
 
 def _data(leaf):
-    if leaf.bring is not None:
-        leaf.bring()
     return leaf._data
 
 
 def _reshaped(leaf, shape):
-    return _data(leaf).reshape(shape)
+    return leaf._data.reshape(shape)
 
 
 def unpack(s):

@@ -32,7 +32,7 @@ class Tensor:
     """
 
     __slots__ = ("_data", "grad", "_requires_grad", "grad_fn", "slot", "version", "_hooks",
-                 "bring", "__weakref__")
+                 "__weakref__")
     __array_ufunc__ = None  # array * tensor asks the tensor, so the graph sees it
 
     def __init__(self, data, requires_grad=False):
@@ -46,14 +46,13 @@ class Tensor:
         self.slot = 0
         self.version = 0
         self._hooks = None
-        self.bring = None  # called before backward uses the array: it may be elsewhere (zero3.py)
         self.requires_grad = requires_grad
 
     @staticmethod
     def _from(array, grad_fn=None, slot=0):
         self = Tensor.__new__(Tensor)
         self._data = array
-        self.grad = self._hooks = self.bring = None
+        self.grad = self._hooks = None
         self._requires_grad = grad_fn is not None and (
             array.dtype.kind == "f" or backend.is_bfloat16(array.dtype))
         self.grad_fn = grad_fn if self._requires_grad else None  # an index has no way back

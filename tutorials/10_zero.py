@@ -189,7 +189,8 @@ def main(t, args):
         measured.append((states, theory))
         teeth = held, model
     held, model = teeth
-    units = sorted((2 * b.bounds[-1] for b in model.reducer.buckets if not b.is_root), reverse=True)
+    units = sorted((2 * b.bounds[-1] for b in model.reducer.buckets if b not in model.root),
+                   reverse=True)
     share, root = 2 * own, sum(2 * b.bounds[-1] for b in model.root)
     bound = share + root + sum(units[:2])
     table.row("stage 3: most weight bytes, of share + root + 2 layers", held.most("parameters"),

@@ -114,7 +114,7 @@ def main(t, args):
 
     held = memory.totals(model, optimizer)
     say(t, f"\n{memory.report(model, optimizer, [parallel])}\n\n{t.report()}")
-    with parallel.at_home() if args.zero else nullcontext():
+    with parallel.gathered() if args.zero else nullcontext():
         valid_loss, accuracy = evaluate(t, model, valid, args.context)
         sample = write(model, args.sample, args.seed) if t.rank == 0 else ""
         n_different = differing_ranks(t, model)

@@ -1,6 +1,7 @@
 """The mean over ranks, by any all-reduce. Test: tests/comm/test_average.py
 
     mean(t, gradients)      mean(t, gradients, tree.all_reduce)
+    mean_block(t, gradients, bounds)      of one block on each rank: ZeRO's scatter
 
 The other operations are an argument of each all-reduce: op=np.add, np.maximum, np.minimum,
 np.multiply. A mean is none of them, as the mean of means is not the mean: it is a sum, then a
@@ -10,7 +11,7 @@ division, and only then a rounding to the array's own dtype.
 import numpy as np
 
 from minidl.backend import accumulate_dtype
-from minidl.comm import ring
+from minidl.comm import all_to_all, ring, ring_blocks
 from minidl.comm.checks import check_floating
 from minidl.comm.collective import collective
 
@@ -29,3 +30,26 @@ def mean(t, x, all_reduce=ring.all_reduce):
     if not np.may_share_memory(total, x):  # of a strided x an all-reduce returns a copy
         x[...] = total
     return x
+
+
+def mean_block(t, x, bounds):
+    """This rank's block, x[bounds[r] : bounds[r+1]], of the mean of all ranks' 1-d x; a view of x,
+    which is workspace.
+
+    Sends x.nbytes less a block: for float32 around the ring, for float16 and bfloat16 all-to-all,
+    because the sum is to be in float32 and the message in 2 bytes. Both sum in the ring's order.
+    """
+    if accumulate_dtype(x.dtype) == x.dtype:
+        own = ring_blocks.reduce_scatter(t, x, bounds)
+        own /= t.size
+        return own
+    own = x[bounds[t.rank] : bounds[t.rank + 1]]
+    received, _ = all_to_all.all_to_all_v(t, x, np.diff(bounds).tolist(), [len(own)] * t.size)
+    from_rank = received.reshape(t.size, len(own))
+    total = from_rank[(t.rank + 1) % t.size].astype(np.float32)
+    for i in range(2, t.size + 1):
+        total += from_rank[(t.rank + i) % t.size]
+    # divide in float32, then cast: the float16 sum of 8 ranks can pass 65504
+    with np.errstate(over="ignore"):
+        own[...] = total / t.size
+    return own

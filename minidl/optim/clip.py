@@ -37,12 +37,17 @@ def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=Fals
     if error_if_nonfinite and not math.isfinite(total):
         raise RuntimeError(f"the gradient norm is {total}, so it cannot be clipped; look for the "
                            "first layer with a non-finite gradient")
+    scale_to(parameters, total, max_norm)
+    return total
+
+
+def scale_to(parameters, total, max_norm):
+    """Scale the gradients, whose common norm is `total`, so that it is at most max_norm."""
     scale = min(1.0, max_norm / (total + 1e-6)) if not math.isnan(total) else math.nan
     if scale != 1.0:
         for p in parameters:
             if p.grad is not None:
                 p.grad *= scale
-    return total
 
 
 def clip_grad_value_(parameters, clip_value):

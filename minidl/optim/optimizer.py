@@ -108,6 +108,13 @@ class Optimizer:
             if p in self.low:
                 self.low[p].data[...] = p.data
 
+    def leaf_of(self, p):
+        """The model's leaf that has the values of p: p itself, unless p is a master weight."""
+        return self.low.get(p, p)
+
+    def refresh(self):
+        """To be called when p.data or state have been overwritten; Offload has something to do."""
+
     def gradient(self, p):
         """The gradient of p; of a master weight the unscaled one, or else its parameter's."""
         return self.low[p].grad if p.grad is None and p in self.low else p.grad

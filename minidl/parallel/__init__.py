@@ -3,8 +3,7 @@
     flat           many arrays as one buffer, and its partition over ranks
     data_parallel  the same model everywhere, gradients averaged
     bucket         its gradients, sent while backward still runs
-    zero1          ... and the optimizer's state in shares, one a rank
-    zero2          ... and the gradients
+    zero           ... and the optimizer's state, and the gradients, in shards, one a rank
     zero3          ... and the weights
     offload        ... and the optimizer, with its work, on the host
     lanes          who is busy when: device, link, host
@@ -14,6 +13,5 @@
 
 from minidl.parallel.data.data_parallel import DataParallel, average_gradients, broadcast_state
 from minidl.parallel.zero.offload import Offload
-from minidl.parallel.zero.zero1 import Zero1
-from minidl.parallel.zero.zero2 import Zero2
+from minidl.parallel.zero.zero import Zero1, Zero2
 from minidl.parallel.zero.zero3 import Zero3

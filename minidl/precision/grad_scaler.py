@@ -36,7 +36,7 @@ class GradScaler:
     agree:        function of a bool: whether it is true on any rank. Ranks that share a model must
                   skip together: `lambda bad: ring.all_reduce(t, np.array(bad), np.logical_or)`.
     all_sum:      function of a float: its sum over the ranks that hold shares of the gradients, so
-                  that `max_norm` bounds the norm of all shares together (parallel/zero/zero1.py).
+                  that `max_norm` bounds the norm of all shares together (parallel/zero/zero.py).
     enabled:      False: every method passes through, as if there were no scaler.
 
         Megatron   init_scale=2**32, growth_interval=1000, hysteresis=2, min_scale=1

@@ -4,9 +4,9 @@
     Zero, rank 1 of 3        w [4 : 7]           elements 4, 5, 6 lie in its shard at some place
     Zero, rank 1 of 2        w [5 : 10]
 
-A region is a run of a tensor's elements in row-major order. Whoever wants a region finds it in the
-regions that others wrote, by overlap; so a snapshot of one stage at one world size can be read by
-any other stage at any other size, and nobody need know how the other cut.
+A region is a run of a tensor's elements in row-major order. A rank that wants a region finds it in
+the regions that others wrote, by overlap; so a snapshot of one stage at one world size can be read
+by any other stage at any other size, without knowing how the tensors were cut.
 
 The same for what is no parameter: the optimizer's arrays lie beside its leaves, buffers and random
 generators are named by their modules.
@@ -22,13 +22,13 @@ import numpy as np
 from minidl.comm import chunks
 from minidl.parallel.data import flat
 from minidl.parallel.data.data_parallel import DataParallel
-from minidl.parallel.zero.zero1 import Zero1
+from minidl.parallel.zero.zero import Zero1
 from minidl.random import Generator, default_generator
 
 
 @dataclass(frozen=True)
 class Region:
-    """Elements [first, end) of the tensor `name`, which lie in `leaf`, whom an optimizer updates,
+    """Elements [first, end) of the tensor `name`. They lie in `leaf`, which an optimizer updates,
     from `offset` on.
 
     shape    of the whole tensor
@@ -68,10 +68,9 @@ def regions(model):
     empty regions, too, of what its bucket holds on other ranks."""
     names = {p: name for name, p in unwrapped(model).named_parameters()}
     found = {}
-    for bucket in model.reducer.buckets if isinstance(model, Zero1) else ():
-        found[bucket.shard] = [
-            Region(names.pop(p), bucket.shard, *part, tuple(p.shape), False)
-            for p, part in zip(bucket.params, bucket.slices(), strict=True)]
+    for _, shard, p, *part in model.parts() if isinstance(model, Zero1) else ():
+        region = Region(names.pop(p), shard, *part, tuple(p.shape), False)
+        found.setdefault(shard, []).append(region)
     return found | {p: [whole(name, p)] for p, name in names.items()}
 
 
@@ -107,11 +106,11 @@ def held(model, optimizer):
         for region in here:
             yield f"param/{region.name}", leaf.data, region
     for leaf, owner in leaves(optimizer):
-        arrays = {k: v for k, v in optimizer.state.get(leaf, {}).items() if getattr(v, "ndim", 0)}
+        if owner not in by_leaf:
+            raise ValueError(unknown_leaf(owner))
+        arrays, _ = arrays_and_numbers(optimizer, leaf)
         if leaf is not owner:
             arrays["master"] = leaf.data
-        if owner not in by_leaf:
-            raise ValueError(stranger(owner))
         for region in by_leaf[owner]:
             for kind, array in arrays.items():
                 yield f"{kind}/{region.name}", array, region
@@ -136,17 +135,13 @@ def mine(model, optimizer, rank, size):
 
 
 def leaves(optimizer):
-    """(what the optimizer updates, the model's leaf that follows it): the same one, unless there
+    """(what the optimizer updates, the model's leaf with its values): the same one, unless there
     are master weights, or the optimizer has its own copies on the host (offload.py)."""
-    if optimizer is None:
-        return
-    on_device = getattr(optimizer, "on_device", {})
-    for leaf in optimizer.parameters():
-        owner = optimizer.low.get(leaf, leaf)
-        yield leaf, on_device.get(owner, owner)
+    for leaf in optimizer.parameters() if optimizer else ():
+        yield leaf, optimizer.leaf_of(leaf)
 
 
-def stranger(owner):
+def unknown_leaf(owner):
     """What is wrong if the optimizer updates a leaf that is none of the model's."""
     return (f"the optimizer updates a tensor of shape {tuple(owner.shape)} that is not the model's;"
             " of a ZeRO stage it wants model.shards(), of other models model.parameters()")
@@ -156,12 +151,18 @@ def numbers(model, optimizer):
     """{tensor's name: {"arrays": kinds of arrays, "numbers": such as Adam's step}}."""
     by_leaf, state = regions(model), {}
     for leaf, owner in leaves(optimizer):
-        mixed = optimizer.state.get(leaf, {})
-        arrays = [k for k, v in mixed.items() if getattr(v, "ndim", 0)]
+        arrays, rest = arrays_and_numbers(optimizer, leaf)
         for region in by_leaf[owner]:
-            state[region.name] = {"arrays": arrays + ["master"] * (leaf is not owner),
-                                  "numbers": {k: v for k, v in mixed.items() if k not in arrays}}
+            state[region.name] = {"arrays": [*arrays, *["master"] * (leaf is not owner)],
+                                  "numbers": rest}
     return state
+
+
+def arrays_and_numbers(optimizer, leaf):
+    """The optimizer's state of a leaf in two dicts: arrays of its shape, and numbers."""
+    state = optimizer.state.get(leaf, {})
+    arrays = {k: v for k, v in state.items() if getattr(v, "ndim", 0)}
+    return arrays, {k: v for k, v in state.items() if k not in arrays}
 
 
 def buffers(model):

@@ -46,7 +46,7 @@ from minidl.snapshot.regions import (
     mine,
     numbers,
     regions,
-    stranger,
+    unknown_leaf,
     unwrapped,
 )
 
@@ -145,8 +145,7 @@ def load(folder, t=None, *, model, optimizer=None, step=None, **others):
     if optimizer is not None:
         for group, options in zip(optimizer.param_groups, index["groups"], strict=True):
             group.update({k: tuple(v) if isinstance(v, list) else v for k, v in options.items()})
-        if hasattr(optimizer, "refresh"):  # what follows the masters: parallel/zero/offload.py
-            optimizer.refresh()
+        optimizer.refresh()
     for key, it in others.items():
         it.load_state_dict(index["others"][key])
     _set_generators(model, index["generators"], rank)
@@ -186,7 +185,7 @@ def _misfit(index, model, optimizer, others):
                 f"has {len(optimizer.param_groups)}")
     for leaf, owner in leaves(optimizer):
         if owner not in by_leaf:
-            return stranger(owner)
+            return unknown_leaf(owner)
         names = [r.name for r in by_leaf[owner]]
         states = [index["state"].get(name) for name in names]
         for name, state in zip(names, states, strict=True):

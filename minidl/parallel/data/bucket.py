@@ -68,12 +68,15 @@ def assign(n_bytes, cap, first_cap=None):
     return runs + [run] if run else runs
 
 
-def cut(params, cap, first_cap=None):
-    """Lists of parameters, those of a bucket each: one dtype in a bucket, `assign` in a dtype."""
-    buckets = []
-    for group in backend.by_dtype(params).values():
-        for run in assign([p.nbytes for p in group], cap, None if buckets else first_cap):
-            buckets.append([group[i] for i in run])
+def cut(params, cap, first_cap=None, number=None):
+    """Lists of parameters, those of a bucket each: one dtype in a bucket, and of ZeRO's parameter
+    groups, whose `number` is {parameter: int}, one; `assign` in a dtype and group."""
+    kinds, buckets = {}, []
+    for p in params:
+        kinds.setdefault((p.dtype, number and number[p]), []).append(p)
+    for kind in kinds.values():
+        for run in assign([p.nbytes for p in kind], cap, None if buckets else first_cap):
+            buckets.append([kind[i] for i in run])
     return buckets
 
 
@@ -81,8 +84,8 @@ class Bucket:
     """Parameters whose gradients travel together: one flat array of their library, in the
     accumulation dtype (fp16 gradients sum in fp32), and a view of it for each parameter."""
 
-    def __init__(self, params):
-        self.params = params
+    def __init__(self, params, all_reduce):
+        self.params, self.all_reduce = params, all_reduce
         xp, dtype = params[0]._xp, backend.accumulate_dtype(params[0].dtype)
         self.flat = xp.zeros(sum(p.numel() for p in params), dtype)
         self.views = dict(zip(params, flat.views(self.flat, [p.shape for p in params])))
@@ -91,11 +94,15 @@ class Bucket:
     def take(self, p):
         """A gradient is complete. Nothing to do: `fill` copies them all, on a GPU in one launch."""
 
-    def fill(self):
-        """Copy the gradients in, before they are sent; where there is none, zeros."""
+    def fill(self, unused):
+        """All have come but for the `unused`: copy them in, and zeros where there is none."""
         if any(p.grad is not self.views[p] for p in self.params):  # else added up in place
             flat.fill(self.flat, [p._xp.zeros(p.shape, p.dtype) if p.grad is None else p.grad
                                   for p in self.params])
+
+    def reduce(self, t, n_samples, n_total):
+        """In the background: the sums become means over n_total samples, n_samples of them here."""
+        weighted_mean(t, self.flat, n_samples, n_total, self.all_reduce)
 
     def give(self, p):
         """p.grad becomes the view, without a copy, unless the dtype differs."""
@@ -115,84 +122,88 @@ class Done:
 
 
 class Reducer:
-    """Turns `on_grad_ready` of each parameter into bucket all-reduces, in a fixed order.
+    """Turns `on_grad_ready` of each parameter into a reduction of each bucket, in a fixed order.
 
-    `expect(used, n_samples)` announces a backward: which leaves it will reach, and this rank's
-    weight. When the last of them has arrived, all buckets are waited for and the averaged
-    gradients handed out; so `loss.backward()` returns with p.grad complete."""
+    make_buckets(order)  buckets for gradients that are expected in this order: objects with params,
+                         flat, n_missing, take, fill, reduce and give, as a Bucket's
+    adapt                whether to make them anew, once, in the order in which gradients came
+    on_full(bucket)      called when the bucket's last gradient is complete on this rank
+    on_end()             called when a backward that sends is over
 
-    def __init__(self, t, params, all_reduce, bucket_bytes, first_bucket_bytes, overlap=True):
-        if not params:
-            raise ValueError(f"rank {t.rank}: no parameter requires a gradient; nothing to reduce")
+    `expect` announces a backward. When the last gradient of one that sends has come, all buckets
+    are waited for and the means handed out; so `loss.backward()` returns with p.grad complete."""
+
+    def __init__(self, t, params, all_reduce, make_buckets, adapt=True, overlap=True):
         self.background = Background(t)
         self.t = self.background.transport  # messages of its own, beside the caller's
         self.overlap = overlap
         self.params = params
-        self.all_reduce = all_reduce or default_all_reduce(params)
         # the header is NumPy's, wherever the gradients are
-        self.reduce_header = self.all_reduce if params[0]._xp is np else ring.all_reduce
-        self.caps = bucket_bytes, first_bucket_bytes
+        self.reduce_header = all_reduce if params[0]._xp is np else ring.all_reduce
+        self.make_buckets, self.rebuilt = make_buckets, not adapt
+        self.on_full, self.on_end = lambda bucket: None, lambda: None
         self.jobs = []
         self.arrived = []  # parameters in order of arrival in this backward
         self.n_missing = 0
-        self.armed = False  # whether the coming backward is one to synchronise
-        self.rebuilt = False
+        self.armed = False  # whether the coming backward is one that sends
         self.build(list(reversed(params)))
-        self.remove_hooks = [p.on_grad_ready(self.on_grad_ready) for p in params]
+        self.remove_hooks = [p.on_grad_ready(self) for p in params]
 
     def build(self, order):
         """Buckets of parameters, whose gradients are expected in this order."""
-        self.buckets = [Bucket(params) for params in cut(order, *self.caps)]
+        self.buckets = self.make_buckets(order)
         self.bucket_of = {p: b for b in self.buckets for p in b.params}
 
     def expect(self, used, n_samples):
-        used = [p for p in self.params if p in used]
-        if not used:
+        """A backward is to come that reaches the leaves `used`. n_samples: this rank's weight;
+        None: the backward sends nothing (no_sync)."""
+        used = {p for p in self.params if p in used}
+        sends = n_samples is not None
+        if sends and not used:
             raise RuntimeError(
                 f"rank {self.t.rank}: this forward used none of the model's {len(self.params)} "
                 "parameters, so its backward would send nothing while the other ranks wait")
-        if self.arrived:
+        if sends and self.arrived:
             raise RuntimeError(
                 f"rank {self.t.rank}: forward again before backward had reached all parameters of "
                 f"the previous one ({self.n_missing} missing). Call backward on every output, or "
                 "run the extra forward under no_sync() or no_grad()")
-        self.armed = True
-        self.used = set(used)
-        self.n_missing = len(used)
-        self.n_samples = n_samples
-        self.header = np.array([n_samples, *(p in self.used for p in self.params)], np.int64)
         for bucket in self.buckets:
-            bucket.n_missing = sum(p in self.used for p in bucket.params)
+            bucket.n_missing = sum(p in used for p in bucket.params)
+        self.armed = sends
+        if sends:
+            self.used, self.n_missing, self.n_samples = used, len(used), n_samples
+            self.header = np.array([n_samples, *(p in used for p in self.params)], np.int64)
 
-    def on_grad_ready(self, p):
+    def __call__(self, p):
         """The engine's call: p.grad is complete on this rank."""
-        if not self.armed:
-            return
-        if p not in self.used or not self.n_missing:
+        if self.armed and (p not in self.used or not self.n_missing):
             raise RuntimeError(
                 f"rank {self.t.rank}: a gradient of shape {p.shape} arrived that the latest "
                 "forward does not account for. One synchronised backward wants one forward: run "
                 "the others under no_sync(), and do not call backward twice on one forward")
-        if not self.arrived:
-            self.n_launched = 0
-            self.jobs.append(self.submit(self.reduce_header, self.header))
         bucket = self.bucket_of[p]
-        bucket.take(p)
+        if self.armed:
+            if not self.arrived:
+                self.n_launched = 0
+                self.jobs.append(self.submit(self.reduce_header, self.header))
+            bucket.take(p)
+            self.arrived.append(p)
         bucket.n_missing -= 1
-        self.arrived.append(p)
-        while self.n_launched < len(self.buckets) and not self.buckets[self.n_launched].n_missing:
-            self.launch(self.buckets[self.n_launched])
-            self.n_launched += 1
-        self.n_missing -= 1
-        if not self.n_missing:
-            self.finish()
+        if bucket.n_missing <= 0:  # less: without sending, of several forwards the last is counted
+            self.on_full(bucket)
+        if self.armed:
+            while self.n_launched < len(self.buckets) and \
+                    not self.buckets[self.n_launched].n_missing:
+                self.launch(self.buckets[self.n_launched])
+                self.n_launched += 1
+            self.n_missing -= 1
+            if not self.n_missing:
+                self.finish()
 
     def launch(self, bucket):
         """Send a bucket; what this rank did not use counts as zeros."""
-        for q in bucket.params:
-            if q not in self.used:
-                bucket.take(q)
-        bucket.fill()
+        bucket.fill([p for p in bucket.params if p not in self.used])
         self.jobs.append(self.submit(self.reduce, bucket, computed(bucket.flat)))
 
     def submit(self, fn, *args):
@@ -206,23 +217,21 @@ class Reducer:
     def reduce(self, t, bucket, filled):
         """Runs after the header's all-reduce, which was submitted first: its sums are there."""
         with after(filled, bucket.flat):
-            weighted_mean(t, bucket.flat, self.n_samples, self.header[0], self.all_reduce)
+            bucket.reduce(t, self.n_samples, self.header[0])
 
     def finish(self):
+        """The last gradient has come: wait for the means, and give them to the parameters."""
         for job in self.jobs:
             job.wait()
         self.jobs.clear()
-        self.hand_out()
-        self.arrived.clear()
-
-    def hand_out(self):
-        """The means have arrived: the parameters get them."""
         n_users = self.header[1:]  # for each parameter, by how many ranks it was used
         for p, n in zip(self.params, n_users):
             if n:
                 self.bucket_of[p].give(p)
         if not self.rebuilt and (n_users == self.t.size).all():  # the same answer on all ranks
             self.rebuild()
+        self.arrived.clear()
+        self.on_end()
 
     def rebuild(self):
         """New buckets, in rank 0's order of arrival."""
@@ -236,3 +245,8 @@ class Reducer:
         self.background.close()
         for remove in self.remove_hooks:
             remove()
+
+
+def is_local(p):
+    """Whether p.grad, once complete on this rank, will still be replaced by the mean over ranks."""
+    return any(isinstance(hook, Reducer) for hook in p._hooks or ())

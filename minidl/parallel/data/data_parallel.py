@@ -28,7 +28,7 @@ from minidl.comm import ring, tree
 from minidl.mode import is_grad_enabled
 from minidl.nn.module import Module
 from minidl.parallel.data import flat
-from minidl.parallel.data.bucket import Reducer, default_all_reduce, weighted_mean
+from minidl.parallel.data.bucket import Bucket, Reducer, cut, default_all_reduce, weighted_mean
 from minidl.tensor import Tensor
 
 
@@ -75,6 +75,7 @@ class DataParallel(Module):
     overlap:       send from the background thread while backward runs on; False: at its end.
     broadcast_buffers: rank 0's buffers (batch norm's running statistics) overwrite the others'
                    before each training forward.
+    make_buckets:  a ZeRO stage's own (Reducer); they stay as they were made.
 
     A parameter that no rank used keeps its gradient as it was (None stays None); one that only
     some ranks used is averaged with zeros from the others. Nothing is to be declared in advance.
@@ -82,7 +83,8 @@ class DataParallel(Module):
     `n_samples=` in the call (an MPI-wide count of tokens, say)."""
 
     def __init__(self, model, t, all_reduce=None, bucket_bytes=25 << 20,
-                 first_bucket_bytes=1 << 20, overlap=True, broadcast_buffers=True):
+                 first_bucket_bytes=1 << 20, overlap=True, broadcast_buffers=True,
+                 make_buckets=None):
         super().__init__()
         self.module = model
         self.t = t
@@ -91,10 +93,16 @@ class DataParallel(Module):
         self.n_samples = 0  # since the last synchronised backward
         broadcast_state(t, [*model.parameters(), *model.buffers()])
         params = [p for p in model.parameters() if p.requires_grad]
-        self.reducer = self.make_reducer(t, params, all_reduce, bucket_bytes, first_bucket_bytes,
-                                         overlap)
+        if not params:
+            raise ValueError(f"rank {t.rank}: no parameter requires a gradient; nothing to reduce")
+        all_reduce = all_reduce or default_all_reduce(params)
 
-    make_reducer = Reducer  # ZeRO's are other ones
+        def averaged(order):
+            return [Bucket(group, all_reduce)
+                    for group in cut(order, bucket_bytes, first_bucket_bytes)]
+
+        self.reducer = Reducer(t, params, all_reduce, make_buckets or averaged,
+                               adapt=make_buckets is None, overlap=overlap)
 
     def forward(self, *inputs, n_samples=None, **options):
         if self.training and self.broadcast_buffers and is_grad_enabled():
@@ -106,11 +114,10 @@ class DataParallel(Module):
                     f"rank {self.t.rank}: gradients are weighted by the length of the first "
                     "positional input; got none. Pass n_samples=")
             self.n_samples += len(inputs[0]) if n_samples is None else n_samples
+            self.reducer.expect(leaf_uses(tensors_of(outputs)),
+                                self.n_samples if self.syncing else None)
             if self.syncing:
-                self.reducer.expect(leaf_uses(tensors_of(outputs)), self.n_samples)
                 self.n_samples = 0
-            else:
-                self.reducer.armed = False
         return outputs
 
     @contextmanager

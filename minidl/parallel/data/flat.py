@@ -10,7 +10,7 @@ The buffer is an array of the arrays' own library. On a GPU one launch copies al
 (fused/pack.py); on the CPU a plain copy is as fast as the kernel unless it casts: then the kernel
 takes a seventh of NumPy's time (100 arrays of 10,000 float16 elements into float32).
 
-Test: tests/parallel/data/test_flat.py   Used in: data_parallel.py, bucket.py, zero1.py
+Test: tests/parallel/data/test_flat.py   Used in: data_parallel.py, bucket.py, zero.py
 """
 
 import math

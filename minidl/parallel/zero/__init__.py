@@ -1,7 +1,6 @@
 """ZeRO: data parallelism in which each rank holds a part of what all would hold.
 
-    zero1    the optimizer's state in shards, one a rank
-    zero2    ... and the gradients
+    zero     the optimizer's state in shards, one a rank; and the gradients
     zero3    ... and the weights
     offload  ... and the optimizer, with its work, on the host
     lanes    who is busy when: device, link, host

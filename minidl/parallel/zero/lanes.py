@@ -1,4 +1,4 @@
-"""Lanes: things that work beside each other, each doing one job after the other, and who waits.
+"""Lanes: queues of jobs that run beside each other, one job at a time in each, and who waits.
 
     device   |-- backward 2 --|-- backward 1 --|-- backward 0 --|. . . . . .|-- next forward
     down                      |g2|             |g1|             |g0|
@@ -40,11 +40,8 @@ class Lanes(Timeline):
     def copy(self, lane, n_bytes, fn, after=(), label=""):
         """A job that moves n_bytes over the link, "down" or "up"."""
         self.bytes[lane] += n_bytes
-        return self.run(lane, fn, after, label, *self.cost(n_bytes))
-
-    def cost(self, n_bytes):
-        """(seconds on the wire, seconds that the first byte travels)."""
-        return (n_bytes * self.link.beta, self.link.alpha) if self.link else (0.0, 0.0)
+        latency, seconds_per_byte = self.link or (0.0, 0.0)
+        return self.run(lane, fn, after, label, n_bytes * seconds_per_byte, latency)
 
 
 class Modelled(Lanes):

@@ -14,7 +14,7 @@
 4X bytes cross the link, the fewest if the update is on the host and forward on the device. With a
 ZeRO stage each rank moves its 1/n of them. The weights are bit for bit those of the same optimizer
 on the device. `step` uses the gradients up, which are on the host: clip by `scaler.step(optimizer,
-max_norm=)`, a scaler that knows the other ranks where they have shards (zero1.py).
+max_norm=)`, a scaler that knows the other ranks where they have shards (zero.py).
 
 Delayed update: after `delay_after` steps the host updates with the gradients of step i while the
 device runs forward and backward of step i+1, which sees weights one update old:
@@ -23,7 +23,7 @@ device runs forward and backward of step i+1, which sees weights one update old:
     the first one  brings nothing up: its update is still to be made.  At the end: `finish()`.
 
 Parameters in float32 work too, 8X bytes a step. Lanes, bytes and the trace: lanes.py; the copies:
-../host_memory.py.
+memory/host_memory.py.
 Source: Ren et al. 2021, "ZeRO-Offload" (arXiv 2101.06840).
 Test: tests/parallel/zero/test_offload.py, test_offload_snapshot.py
 Tutorial: tutorials/11_offload.py
@@ -38,7 +38,7 @@ from minidl.fused.launch import contiguous
 from minidl.memory.host_memory import computed, pinned, to_device, to_host
 from minidl.optim import use_master_weights
 from minidl.parallel.data import flat
-from minidl.parallel.data.bucket import Reducer, cut
+from minidl.parallel.data.bucket import cut, is_local
 from minidl.parallel.zero.lanes import Modelled, Threads
 from minidl.tensor import Tensor
 
@@ -46,31 +46,27 @@ from minidl.tensor import Tensor
 class HostBucket:
     """Parameters whose gradients go down together, and whose weights come up together.
 
-    weights    1-d host array, of which each follower's data is a view
-    grads      1-d host arrays: the one that gradients come into, and, where updates are delayed,
-               the one that the update under way reads"""
+    copies     {parameter: its weights on the host, a leaf: what the optimizer updates}
+    grads      {parameter: host array}: what gradients come into; and, where updates are delayed, a
+               second one that the update under way reads"""
 
-    def __init__(self, leaves, n_grads):
-        self.leaves = leaves
-        self.n_elems = sum(p.numel() for p in leaves)
-        xp, dtype = leaves[0]._xp, leaves[0].dtype
-        self.weights = pinned(xp, self.n_elems, dtype)
-        self.grads = [pinned(xp, self.n_elems, dtype) for _ in range(n_grads)]
-        shapes = [p.shape for p in leaves]
-        self.followers = {}
-        for p, view in zip(leaves, flat.views(self.weights, shapes), strict=True):
-            view[...] = backend.to_device(p.data, "cpu")
-            self.followers[p] = Tensor(view, requires_grad=True)
-        self.spans = dict(zip(leaves, flat.slots(shapes), strict=True))
+    def __init__(self, params, n_grads):
+        self.params = params
+        xp, dtype, shapes = params[0]._xp, params[0].dtype, [p.shape for p in params]
+
+        def host_arrays():
+            array = pinned(xp, sum(p.numel() for p in params), dtype)
+            return dict(zip(params, flat.views(array, shapes), strict=True))
+
+        self.grads = [host_arrays() for _ in range(n_grads)]
+        self.copies = {p: Tensor(array, requires_grad=True) for p, array in host_arrays().items()}
+        for p, copied in self.copies.items():
+            copied.data[...] = backend.to_device(p.data, "cpu")
         self.jobs = []
-        # leaves, in order, and nothing to them: a set would have another order on every run
+        # parameters, in order, and nothing to them: a set would have another order on every run
         self.ready = {}  # whose gradients are complete and have not been sent
-        self.arrived = {}  # whose gradients are down, or on their way, since the last step
+        self.sent = {}  # whose gradients are down, or on their way, since the last step
         self.updated = {}  # whose new weights have not come up
-
-    def view(self, p):
-        begin, end = self.spans[p]
-        return self.grads[0][begin:end].reshape(p.shape)
 
 
 class Offload:
@@ -85,67 +81,65 @@ class Offload:
             raise ValueError("Offload wants an optimizer before its first step, without master "
                              "weights: it makes them, on the host")
         self.inner, self.delay_after = optimizer, delay_after
-        leaves = optimizer.parameters()
-        xp = backend.xp_of([p.data for p in leaves], "Offload")
+        params = optimizer.parameters()
+        xp = backend.xp_of([p.data for p in params], "Offload")
         self.lanes = lanes or (Modelled() if xp is np else Threads())
         n_grads = 1 if delay_after is None else 2
-        self.buckets = [HostBucket(params, n_grads)  # in the order in which gradients will arrive
-                        for params in cut(leaves[::-1], bucket_bytes)]
-        self.bucket_of = {p: b for b in self.buckets for p in b.leaves}
-        self.on_device = {f: p for b in self.buckets for p, f in b.followers.items()}
+        self.buckets = [HostBucket(group, n_grads)  # in the order in which gradients will arrive
+                        for group in cut(params[::-1], bucket_bytes)]
+        self.bucket_of = {p: b for b in self.buckets for p in b.params}
+        self.on_device = {copied: p for b in self.buckets for p, copied in b.copies.items()}
         for group in optimizer.param_groups:
-            group["params"] = [self.bucket_of[p].followers[p] for p in group["params"]]
+            group["params"] = [self.bucket_of[p].copies[p] for p in group["params"]]
             group["n_steps"] = 0  # among the options, to be kept with them
         use_master_weights(optimizer)
         self.updating = []  # jobs of a delayed update
-        self.remove_hooks = [p.on_grad_ready(self.on_grad_ready) for p in leaves if p.requires_grad]
+        self.remove_hooks = [p.on_grad_ready(self.on_grad_ready) for p in params if p.requires_grad]
 
     # -- gradients come down
 
     def on_grad_ready(self, p):
         """p.grad is complete. Data parallelism's gradients are not, before it has averaged them:
         they go down when they are asked for."""
-        if any(isinstance(getattr(hook, "__self__", None), Reducer) for hook in p._hooks):
+        if is_local(p):
             return
         bucket = self.bucket_of[p]
         bucket.ready[p] = None
-        if len(bucket.ready) == len(bucket.leaves):
-            self.send(bucket)
+        if len(bucket.ready) == len(bucket.params):
+            self.send_down(bucket)
 
-    def send(self, bucket):
+    def send_down(self, bucket):
         """Start what is ready on its way; the device's memory is free when it has gone."""
-        # where to, now: when the copy runs, a step may have turned the buffers
-        going = [(contiguous(p._xp, p.grad), bucket.view(p), p in bucket.arrived)
-                 for p in bucket.ready]
-        leaves = list(bucket.ready)
-        bucket.arrived |= bucket.ready
-        bucket.ready = {}
-        for p in leaves:
+        params, bucket.ready = bucket.ready, {}
+        # where to, now: when the copy runs, a step may have turned the arrays
+        going = [(contiguous(p._xp, p.grad), bucket.grads[0][p], p in bucket.sent) for p in params]
+        bucket.sent |= params
+        for p in params:
             p.grad = None
         event = computed(going[0][0])
 
         def down():
-            for g, view, again in going:
-                to_host(g, view, event, add=again)
+            for g, into, again in going:
+                to_host(g, into, event, add=again)
 
-        bucket.jobs.append(self.copy("down", bucket, leaves, down, ()))
+        bucket.jobs.append(self.copy("down", bucket, params, down, ()))
 
-    def copy(self, lane, bucket, leaves, fn, after):
-        return self.lanes.copy(lane, sum(p.nbytes for p in leaves), fn, after,
+    def copy(self, lane, bucket, params, fn, after):
+        return self.lanes.copy(lane, sum(p.nbytes for p in params), fn, after,
                                f"bucket {self.buckets.index(bucket)}")
 
     def collect(self):
-        """All gradients are down or on their way, and the followers have them."""
-        self.join()
+        """All gradients are down or on their way, and the copies on the host have them."""
+        self.wait_for_update()
         for bucket in self.buckets:
-            bucket.ready |= {p: None for p in bucket.leaves if p.grad is not None}
+            bucket.ready |= {p: None for p in bucket.params if p.grad is not None}
             if bucket.ready:
-                self.send(bucket)
-            for p in bucket.arrived:
-                bucket.followers[p].grad = bucket.view(p)
+                self.send_down(bucket)
+            for p in bucket.sent:
+                bucket.copies[p].grad = bucket.grads[0][p]
 
-    def join(self):
-        """Wait for a delayed update."""
+    def wait_for_update(self):
+        """... that was delayed."""
         jobs, self.updating = self.updating, []
         self.lanes.wait(jobs)
 
@@ -158,16 +152,16 @@ class Offload:
             self.inner.param_groups[0]["n_steps"] >= self.delay_after
         coming = []
         for bucket in self.buckets:
-            down, bucket.jobs = bucket.jobs, []
+            before, bucket.jobs = bucket.jobs, []
             if bucket.updated:
                 coming.append(self.send_up(bucket, ()))
-                down.append(coming[-1])  # it reads the weights that the update will overwrite
-            if not bucket.arrived:
+                before.append(coming[-1])  # it reads the weights that the update will overwrite
+            if not bucket.sent:
                 continue
-            update = self.lanes.update(sum(p.numel() for p in bucket.arrived),
-                                       self.update_of(bucket, unscale), down,
+            update = self.lanes.update(sum(p.numel() for p in bucket.sent),
+                                       self.update_of(bucket, unscale), before,
                                        f"bucket {self.buckets.index(bucket)}")
-            bucket.updated, bucket.arrived = bucket.arrived, {}
+            bucket.updated, bucket.sent = bucket.sent, {}
             bucket.grads.reverse()
             if delayed:
                 self.updating.append(update)
@@ -180,36 +174,35 @@ class Offload:
     def update_of(self, bucket, unscale):
         """A function that takes the optimizer's step on this bucket's part of the groups, with the
         options of this moment."""
-        here = {bucket.followers[p] for p in bucket.arrived}
+        here = {bucket.copies[p] for p in bucket.sent}
         part = copy.copy(self.inner)  # shares state and masters
-        low = self.inner.low
         part.param_groups = [
-            {**group, "params": [p for p in group["params"] if low.get(p, p) in here]}
+            {**group, "params": [p for p in group["params"] if self.inner.leaf_of(p) in here]}
             for group in self.inner.param_groups]
 
         def update():
             part.step(unscale)
-            for follower in here:
-                follower.grad = None
+            for copied in here:
+                copied.grad = None
 
         return update
 
     def send_up(self, bucket, after):
         """Start the new weights on their way to the device."""
-        leaves, bucket.updated = list(bucket.updated), {}
-        event = computed(leaves[0].data)  # the device may still be reading the old ones
+        params, bucket.updated = bucket.updated, {}
+        event = computed(next(iter(params)).data)  # the device may still be reading the old ones
 
         def up():
-            for p in leaves:
-                to_device(bucket.followers[p].data, p.data, event)
+            for p in params:
+                to_device(bucket.copies[p].data, p.data, event)
 
-        for p in leaves:
+        for p in params:
             p.version += 1
-        return self.copy("up", bucket, leaves, up, after)
+        return self.copy("up", bucket, params, up, after)
 
     def finish(self):
         """Bring up the weights of a delayed update: at the end of training."""
-        self.join()
+        self.wait_for_update()
         self.lanes.wait([self.send_up(bucket, ()) for bucket in self.buckets if bucket.updated])
 
     # -- as an optimizer is used
@@ -218,23 +211,25 @@ class Offload:
         """Forget the gradients that no step has used."""
         self.lanes.wait([job for bucket in self.buckets for job in bucket.jobs])
         for bucket in self.buckets:
-            bucket.ready, bucket.arrived, bucket.jobs = {}, {}, []
-            for p in bucket.leaves:
+            bucket.ready, bucket.sent, bucket.jobs = {}, {}, []
+            for p in bucket.params:
                 p.grad = None
 
     def gradients(self):
         """All gradients there are, on the host."""
-        self.collect()
-        self.lanes.wait([job for bucket in self.buckets for job in bucket.jobs])
-        return self.inner.gradients()
+        return [g for p in self.parameters() if (g := self.gradient(p)) is not None]
 
     def parameters(self):
         """What is updated, on the host, with all gradients there."""
-        self.gradients()
+        self.collect()
+        self.lanes.wait([job for bucket in self.buckets for job in bucket.jobs])
         return self.inner.parameters()
 
     def gradient(self, p):
         return self.inner.gradient(p)
+
+    def leaf_of(self, p):
+        return self.on_device[self.inner.leaf_of(p)]
 
     @property
     def param_groups(self):
@@ -242,39 +237,39 @@ class Offload:
 
     @property
     def low(self):
-        self.join()
+        self.wait_for_update()
         return self.inner.low
 
     @property
     def state(self):
-        self.join()
+        self.wait_for_update()
         return self.inner.state
 
     def state_dict(self):
-        self.join()
+        self.wait_for_update()
         return self.inner.state_dict()
 
     def load_state_dict(self, state):
         """As the optimizer's; the device gets the weights of the masters."""
-        self.join()
+        self.wait_for_update()
         self.inner.load_state_dict(state)
         self.refresh()
         self.finish()
 
     def refresh(self):
-        """The masters or the device's weights have been overwritten: a follower that differs from
-        the device's weights has had an update which has still to come up."""
+        """The masters or the device's weights have been overwritten: a copy that differs from the
+        device's weights has had an update which has still to come up."""
         self.inner.write_low(self.inner.low)
         for bucket in self.buckets:
             bucket.updated = {
-                p: None for p, follower in bucket.followers.items() if not np.array_equal(
-                    backend.to_device(p.data, "cpu"), follower.data, equal_nan=True)}
+                p: None for p, copied in bucket.copies.items() if not np.array_equal(
+                    backend.to_device(p.data, "cpu"), copied.data, equal_nan=True)}
 
     def memory(self):
         """{"device": bytes, "host": bytes} of weights, gradients and states."""
         device = sum(p.nbytes + (0 if p.grad is None else p.grad.nbytes) for p in self.bucket_of)
-        host = sum(b.weights.nbytes + sum(g.nbytes for g in b.grads) for b in self.buckets)
-        host += sum(p.nbytes for p in self.low)
+        host = sum(p.nbytes for p in [*self.on_device, *self.low])
+        host += sum(g.nbytes for b in self.buckets for grads in b.grads for g in grads.values())
         host += sum(getattr(v, "nbytes", 0) for s in self.state.values() for v in s.values())
         return {"device": device, "host": host}
 

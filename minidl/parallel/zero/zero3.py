@@ -1,312 +1,259 @@
-"""ZeRO stage 3: and only its own share of the parameters. (PyTorch calls it FSDP.)
+"""ZeRO stage 3: a rank keeps the weights of its share only, too. (PyTorch calls it FSDP.)
 
     forward     gather 1 | run 1, gather 2 | free 1, run 2, gather 3 | free 2, run 3 | free 3
     backward    gather 3 | 3, gather 2     | scatter 3, free, 2 ...                            time
                                                                                                --->
-    bytes a parameter, mixed precision     16/n, and one or two units that are at home
+    bytes a parameter, mixed precision     16/n, and one or two whole units
     sent per rank and step                 (n-1)/n X three times: twice to gather, once to scatter
 
-A unit is a module, by default each item of the outermost lists (ModuleList, Sequential), such as a
-transformer's blocks. Its weights are at home while it runs, forward and backward; in between its
-parameters hold an `Away`, which has a shape and no elements. The graph keeps parameters by name
-(function.Leaf), so nothing else holds on to the weights, and asks for them when backward comes to
-them. Meanwhile the background thread brings the unit that will be next, in the order of the first
-forward. What belongs to no unit (embeddings, the last norm, the head) is the root's: brought once,
-at home from the beginning of forward to the end of backward, and so sent twice a step, not thrice.
-The same holds for units so small that they stay (`stay_below`), and for no others.
+Naive: `naive_step`, layer after layer. Real: unit after unit. A unit is a module, by default each
+item of the outermost lists (ModuleList, Sequential), such as a transformer's blocks. Its weights
+are whole while it runs, forward and backward; in between its parameters hold a `Freed`. The graph
+holds parameters by name (saved.py), so nothing else holds on to the weights; our packer makes it
+gather them before it looks. Meanwhile the background thread gathers the next unit, in the order of the first
+forward. What belongs to no unit (embeddings, the head) is the root's: whole from the beginning of
+forward to the end of backward, and so gathered once a step, not twice. Units so small that they
+stay whole (`stay_below`) are gathered once, too.
 
 All ranks must come to the same units in the same order. What a unit computes from a weight before
 it uses it (a slice, a cast under autocast) is an activation, which stays until backward.
-
 Everything else is stage 2's, under no_sync(), too: there the whole gradients wait, not the weights.
 
-Sources: Rajbhandari et al. 2020 (arXiv 1910.02054); units and prefetch: Zhao et al. 2023 (FSDP,
-arXiv 2304.11277).
-Test: tests/parallel/zero/test_zero.py   Before: zero2.py   Tutorial: tutorials/10_zero.py
+Sources: Rajbhandari et al. 2020 (arXiv 1910.02054); units and gathering ahead: Zhao et al. 2023
+(FSDP, arXiv 2304.11277).
+Test: tests/parallel/zero/test_zero.py, test_naive.py   Before: zero.py   Tutorial: 10_zero.py
 """
 
 import math
+from collections import Counter
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 
-from minidl import backend, memory
-from minidl.backward import leaf_uses
+from minidl import memory
 from minidl.comm import ring_blocks
-from minidl.mode import current, is_grad_enabled
+from minidl.mode import current, running
 from minidl.nn.layers import ModuleList, Sequential
 from minidl.parallel.data import flat
-from minidl.parallel.data.data_parallel import tensors_of
-from minidl.parallel.zero.zero1 import Zero1
-from minidl.parallel.zero.zero2 import FleetingBucket, FleetingReducer
+from minidl.parallel.zero.zero import Zero1, scatter
+from minidl.tensor import Tensor
 
 
-class Away:
-    """What a parameter holds while its elements are on other ranks."""
+def naive_step(t, layers, shards, optimizer, x, loss_gradient):
+    """Stage 3 of float32 `layers`, one after another, that all ranks' batches x have the same size.
 
-    base = None
-    nbytes = 0
+    shards           {layer: this rank's block of its flattened parameters, a leaf}
+    loss_gradient    of the array that the last layer returns"""
+    def gather(layer):
+        use(list(layer.parameters()), ring_blocks.all_gather_v(t, shards[layer].data)[0])
+
+    kept = []
+    for layer in layers:
+        gather(layer)
+        x = Tensor(x, requires_grad=True)
+        y = layer(x)
+        free(layer.parameters())
+        kept.append((layer, x, y))
+        x = y.data
+    gy = loss_gradient(x)
+    for layer, x, y in reversed(kept):
+        gather(layer)
+        y.backward(gy)
+        shards[layer].grad = scatter(t, flat.flatten([p.grad for p in layer.parameters()]))
+        free(layer.parameters())
+        layer.zero_grad()
+        gy = x.grad
+    optimizer.step()
+
+
+class Freed(np.lib.mixins.NDArrayOperatorsMixin):
+    """What a parameter holds while its elements are on other ranks: a shape without elements."""
+
+    base, nbytes = None, 0
 
     def __init__(self, shape, dtype):
-        self.shape, self.dtype = tuple(shape), dtype
-        self.ndim, self.size = len(self.shape), math.prod(self.shape)
+        self.shape, self.dtype = shape, dtype
+        self.ndim, self.size = len(shape), math.prod(shape)
 
     def _used(self, *_, **__):
-        raise RuntimeError(self._where())
+        raise AttributeError(
+            f"a weight of shape {self.shape} is freed, its shards are on their owners' ranks: it "
+            "was used outside of its unit's forward. Let the module that uses it be the unit, or "
+            "use it inside `with model.gathered():`")
 
-    __array__ = __array_ufunc__ = __getitem__ = __setitem__ = _used
-    __add__ = __sub__ = __mul__ = __truediv__ = __matmul__ = __neg__ = __pow__ = _used
-    __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rmatmul__ = __rpow__ = _used
-
-    def __getattr__(self, name):
-        raise AttributeError(self._where())
-
-    def _where(self):
-        return (f"a weight of shape {self.shape} is away, on its owners' ranks: it was used "
-                "outside of its unit's forward. Let the module that uses it be the unit, or use "
-                "it inside `with model.at_home():`")
+    __getattr__ = __array__ = __array_ufunc__ = __getitem__ = __setitem__ = _used
 
 
-class Unit(FleetingBucket):
-    """The parameters of one module: at home, or away but for this rank's shard.
-
-    stays     whether it is at home from one step to the next, because it is small
-    is_root   whether it stays from the beginning of forward to the end of backward"""
-
-    def __init__(self, t, params, group, reducer, stays, is_root):
-        super().__init__(t, params, group)
-        self.reducer, self.stays, self.is_root = reducer, stays, is_root
-        self.n_gathers = 1 if stays or is_root else 2
-        self.shard.data = self.shard.data.copy()  # not a view: the whole is to be freed
-        self.shard.version = self.gathered = 0
-        self.coming = None  # (array, job) while it is on its way
-        for p in params:
-            p.bring = self.bring
-        self.leave()
-
-    def fetch(self):
-        """Begin to bring the weights home, behind what the caller does next."""
-        if self.weights is None and self.coming is None:
-            whole = np.empty(self.bounds[-1], self.dtype)
-            memory.note(whole, "parameters")
-            self.block(whole)[...] = self.shard.data
-            self.coming = whole, self.reducer.submit(_gather, whole, self.bounds)
-
-    def bring(self):
-        """Return once the weights are at home; then fetch those that will be needed next."""
-        if self.weights is None:
-            self.fetch()
-            (self.weights, job), self.coming = self.coming, None
-            job.wait()
-            for p, view in zip(self.params, flat.views(self.weights, self.shapes), strict=True):
-                p._data = view  # the same values: no new version
-        self.reducer.fetch_after(self)
-
-    def leave(self):
-        if self.coming is not None:  # fetched for nothing; after a step it would be out of date
-            self.coming[1].wait()
-            self.coming = None
-        if self.weights is not None and not self.stays and not self.reducer.at_home:
-            self.weights = None
-            for p, shape in zip(self.params, self.shapes, strict=True):
-                p._data = Away(shape, self.dtype)
-
-    def gather(self, t):
-        """After the optimizer's step. Who is away will come with the new values."""
-        self.leave()
-        if self.weights is not None:
-            self.block(self.weights)[...] = self.shard.data
-            ring_blocks.all_gather(t, self.weights, self.bounds)
-        self.gathered = self.shard.version
-        for p in self.params:
-            p.version += 1
+def use(params, whole):
+    """The parameters' arrays are views of `whole`: the same values, so no new version."""
+    for p, view in zip(params, flat.views(whole, [p.shape for p in params]), strict=True):
+        p._data = view
 
 
-def _gather(t, whole, bounds):
-    ring_blocks.all_gather(t, whole, bounds)  # returns nothing: a job keeps its result alive
-
-
-class UnitReducer(FleetingReducer):
-    """Gathers and scatters in one queue, so that their order is the same on all ranks.
-
-    plan     [(parameters, stays, is_root)], one for each module
-    order    lists of units, a module's each (it has one for each dtype and parameter group), in
-             the order in which the first forward came to them; place: their index in it
-    step     the direction of travel through it: 1 in forward, -1 in backward
-    at_home  whether nobody is to leave"""
-
-    def __init__(self, plan, *args):
-        self.plan, self.order, self.place = plan, [], {}
-        self.step, self.at_home = 1, False
-        super().__init__(*args)
-
-    def build(self, order):
-        self.buckets = []
-        for params, stays, is_root in reversed(self.plan):  # as gradients will arrive
-            for number, group in enumerate(self.groups):
-                for same in backend.by_dtype([p for p in params if p in set(group)]).values():
-                    self.buckets.append(Unit(self.t, same, number, self, stays, is_root))
-        self.bucket_of = {p: b for b in self.buckets for p in b.params}
-
-    def enter(self, units):
-        """Forward has come to these units, for the first time or to run them again."""
-        if not current().replaying:
-            self.step = 1
-            if units and units[0] not in self.place:
-                self.place |= dict.fromkeys(units, len(self.order))
-                self.order.append(units)
-        for unit in units:
-            unit.fetch()
-        for unit in units:
-            unit.bring()
-
-    def fetch_after(self, unit):
-        """Fetch the module that follows this unit's in the direction of travel."""
-        if self.overlap and unit in self.place:
-            at = self.place[unit] + self.step
-            if 0 <= at < len(self.order):
-                for following in self.order[at]:
-                    following.fetch()
-
-    def expect(self, used, n_samples):
-        super().expect(used, n_samples)
-        self.step = -1
-
-    def expect_local(self, used):
-        """As `expect`, for a backward that sends no gradients."""
-        self.armed, self.step = False, -1
-        for unit in self.buckets:
-            unit.n_missing = sum(p in used for p in unit.params)
-
-    def on_grad_ready(self, p):
-        super().on_grad_ready(p)
-        if not self.armed:
-            unit = self.bucket_of[p]
-            unit.n_missing -= 1
-            if unit.n_missing <= 0:  # less: of several backwards, only the first was counted
-                unit.leave()
-
-    def launch(self, bucket):
-        bucket.leave()
-        super().launch(bucket)
-
-    def finish(self):
-        super().finish()
-        for unit in self.buckets:  # and those of which nothing was used
-            unit.leave()
+def free(params):
+    """Their elements are no more on this rank, but for its shard."""
+    for p in params:
+        p._data = Freed(p.shape, p.dtype)
 
 
 class Zero3(Zero1):
-    """`model` whose weights come home unit by unit.
+    """`model` whose weights are gathered unit by unit.
 
     units:         modules; None: the items of the outermost ModuleLists and Sequentials.
     stay_below:    units of at most so many elements are never freed.
-    The rest as in Zero1. `state_dict()`, `load_state_dict()` and `with model.at_home():` bring
-    everything home, as does `close()`: all ranks must call them together."""
-
-    reducer_type = UnitReducer
+    The rest as in Zero1. `state_dict()`, `load_state_dict()` and `with model.gathered():` gather
+    everything, as does `close()`: all ranks must call them together."""
 
     def __init__(self, model, t, groups=None, units=None, stay_below=0, overlap=True,
                  broadcast_buffers=True):
-        units = items(model) if units is None else list(units)
-        vars(self)["plan"] = plan_units(t, model, units, stay_below)
-        super().__init__(model, t, groups, overlap=overlap, broadcast_buffers=broadcast_buffers)
+        modules = items(model) if units is None else list(units)
+        plan = plan_units(t, model, modules)
+        super().__init__(model, t, groups, math.inf, math.inf, overlap, broadcast_buffers,
+                         free_gradients=True, runs=plan[::-1])  # as gradients will come
+        self.buckets = self.reducer.buckets  # one for each unit, group and dtype
+        self.root = [b for b in self.buckets if b.params[0] in set(plan[0])]
+        small = [set(params) for params in plan if sum(p.numel() for p in params) <= stay_below]
+        # those that are not freed; the root's stay until the end of backward
+        self.stays = {b for b in self.buckets if any(b.params[0] in unit for unit in small)}
+        self.coming = {}  # bucket: (array, job), while it is being gathered
+        # lists of buckets, a module's each, in the order of the first forward; each one's place in
+        # it; and the direction of travel: 1 in forward, -1 in backward
+        self.order, self.place, self.direction = [], {}, 1
+        for b in self.buckets:
+            b.n_gathers = 1 if b in self.stays or b in self.root else 2
+            b.shard.data = b.shard.data.copy()  # not a view: the whole is to be freed
+            b.shard.version = b.gathered = 0
+        self.bucket_of = {p: b for b in self.buckets for p in b.params}
+        self.free(self.buckets)
+        self.reducer.on_full = lambda bucket: self.free([bucket])
+        self.reducer.on_end = lambda: self.free(self.buckets)  # the unused ones, too
         self.remove_hooks = []
-        for module in units:
-            mine = set(module.parameters())
-            self._hook(module, [u for u in self.reducer.buckets if mine & set(u.params)])
-        self.root = [u for u in self.reducer.buckets if u.is_root]
+        for module in modules:
+            mine = [b for b in self.buckets if b.params[0] in set(module.parameters())]
+            self.remove_hooks += [module.register_forward_pre_hook(partial(self.enter, mine)),
+                                  module.register_forward_hook(partial(self.leave, mine))]
 
-    def make_reducer(self, *args):
-        return self.reducer_type(self.plan, self.groups, *args)
+    def pack(self, node, held, inputs, outputs):
+        """A packer: what holds one of our parameters gathers it before backward uses it."""
+        bucket = self.bucket_of.get(held) if isinstance(held, Tensor) else None
+        return bucket and (held, partial(self.gather_first, bucket))
 
-    def _hook(self, module, units):
-        def enter(module, inputs):
-            self.reducer.enter(units)
+    def gather_first(self, bucket, parameter):
+        self.need(bucket)
+        return parameter
 
-        def leave(module, inputs, output):
-            if not current().replaying:  # its backward follows at once
-                for unit in units:
-                    unit.leave()
+    def enter(self, buckets, *_):
+        """Forward has come to a module, for the first time or to run it again."""
+        if not current().replaying:
+            self.direction = 1
+            if buckets and buckets[0] not in self.place:
+                self.place |= dict.fromkeys(buckets, len(self.order))
+                self.order.append(buckets)
+        self.start(buckets)
+        self.need(*buckets)
 
-        self.remove_hooks += [module.register_forward_pre_hook(enter),
-                              module.register_forward_hook(leave)]
+    def leave(self, buckets, *_):
+        if not current().replaying:  # its backward follows at once
+            self.free(buckets)
+
+    def start(self, buckets):
+        """Begin to gather the weights of those that are freed, behind what the caller does next."""
+        for b in buckets:
+            if b.weights is None and b not in self.coming:
+                whole = np.empty(b.bounds[-1], b.dtype)
+                memory.note(whole, "parameters")
+                b.block(whole)[...] = b.shard.data
+                self.coming[b] = whole, self.reducer.submit(_gather, whole, b.bounds)
+
+    def need(self, *buckets):
+        """Return once their weights are gathered; start on the module that follows on the way."""
+        for b in buckets:
+            self.start([b])
+            if b in self.coming:
+                b.weights, job = self.coming.pop(b)
+                job.wait()
+                use(b.params, b.weights)
+            if self.reducer.overlap and b in self.place:
+                at = self.place[b] + self.direction
+                if 0 <= at < len(self.order):
+                    self.start(self.order[at])
+
+    def free(self, buckets):
+        """Unless they stay."""
+        for b in buckets:
+            if b in self.coming:  # gathered for nothing; after a step it would be out of date
+                self.coming.pop(b)[1].wait()
+            if b.weights is not None and b not in self.stays:
+                b.weights = None
+                free(b.params)
 
     def forward(self, *inputs, **options):
-        for unit in [*self.root, *(u for units in self.reducer.order[:1] for u in units)]:
-            unit.fetch()
-        for unit in self.root:
-            unit.bring()
-        outputs = super().forward(*inputs, **options)
-        if is_grad_enabled():
-            if not self.syncing:
-                self.reducer.expect_local(leaf_uses(tensors_of(outputs)))
+        self.start([*self.root, *sum(self.order[:1], [])])
+        self.need(*self.root)
+        with running(packers=(self.pack, *current().packers)):
+            outputs = super().forward(*inputs, **options)
+        if current().grad:
+            self.direction = -1
         else:
-            for unit in self.root:
-                unit.leave()
+            self.free(self.root)
         return outputs
 
+    def gather(self):
+        """After the optimizer's step. What is freed will be gathered with the new values."""
+        self.free(self.buckets)
+        super().gather()
+
     @contextmanager
-    def at_home(self):
-        """`with model.at_home() as module:` every parameter has its array, for reading."""
-        for unit in self.reducer.buckets:
-            unit.bring()
-        self.reducer.at_home = True
+    def gathered(self):
+        """`with model.gathered() as module:` every parameter has its array, for reading."""
+        self.need(*self.buckets)
+        stays, self.stays = self.stays, set(self.buckets)
         try:
             yield self.module
         finally:
-            self.reducer.at_home = False
-            for unit in self.reducer.buckets:
-                unit.leave()
+            self.stays = stays
+            self.free(self.buckets)
+
+    at_home = gathered  # its former name
 
     def close(self):
-        """Bring everything home for good: `module` is an ordinary one again. All ranks together."""
-        for unit in self.reducer.buckets:
-            unit.bring()
-            for p in unit.params:
-                p.bring = None
+        """Gather everything for good: `module` is an ordinary one again. All ranks together."""
+        self.need(*self.buckets)
         for remove in self.remove_hooks:
             remove()
         super().close()
 
     def state_dict(self):
         """The whole model's, as copies, on every rank."""
-        with self.at_home():
+        with self.gathered():
             return {name: array.copy() for name, array in super().state_dict().items()}
 
     def load_state_dict(self, state, strict=True):
-        with self.at_home():
+        with self.gathered():
             result = super().load_state_dict(state, strict)
-            for unit in self.reducer.buckets:
-                unit.shard.data[...] = unit.block(unit.weights)
+            for b in self.buckets:
+                b.shard.data[...] = b.block(b.weights)
         return result
+
+
+def _gather(t, whole, bounds):
+    ring_blocks.all_gather(t, whole, bounds)  # returns nothing: a job keeps its result alive
 
 
 def items(model):
     """The modules with parameters in the outermost lists: ModuleList, Sequential."""
-    found, stack = [], [model]
-    while stack:
-        module = stack.pop()
-        children = [m for m in module.children() if any(True for _ in m.parameters())]
-        if isinstance(module, (ModuleList, Sequential)):
-            found += children
-        else:
-            stack += reversed(children)
-    return found
+    if isinstance(model, (ModuleList, Sequential)):
+        return [m for m in model.children() if any(True for _ in m.parameters())]
+    return [m for child in model.children() for m in items(child)]
 
 
-def plan_units(t, model, units, stay_below):
-    """[(parameters, stays, is_root)] of the units, the root's first."""
-    owners = {}
-    for module in units:
-        for p in module.parameters():
-            owners.setdefault(p, []).append(module)
-    shared = {p for p, modules in owners.items() if len(modules) > 1}
-    if shared:
+def plan_units(t, model, units):
+    """Lists of parameters that require a gradient: the root's, in no unit; then each unit's."""
+    times = Counter(p for module in units for p in module.parameters())
+    if shared := [p for p, n in times.items() if n > 1]:
         raise ValueError(f"rank {t.rank}: {len(shared)} parameters are in more than one unit; give "
                          "`units` so that a shared weight is in one of them or in none")
-    groups = [[p for p in model.parameters() if p not in owners],
-              *([p for p in module.parameters()] for module in units)]
-    groups = [[p for p in group if p.requires_grad] for group in groups]
-    return [(group, sum(p.numel() for p in group) <= stay_below, i == 0)
-            for i, group in enumerate(groups) if group]
+    root = [p for p in model.parameters() if p not in times]
+    return [[p for p in params if p.requires_grad]
+            for params in (root, *(module.parameters() for module in units))]

@@ -7,12 +7,11 @@ import pytest
 
 import minidl
 from minidl import nn, optim
-from minidl.comm import chunks, ring, ring_blocks
+from minidl.comm import average, chunks, ring, ring_blocks
 from minidl.comm.observe.ledger import Ledger
 from minidl.nn import functional as F
 from minidl.optim import lr_scheduler
 from minidl.parallel import Zero1, Zero2, Zero3
-from minidl.parallel.zero.zero1 import scatter_mean
 from minidl.precision import amp
 from tests.conftest import ranks
 from tests.parallel.zero.zero_net import (
@@ -134,7 +133,7 @@ def test_float16_sums_have_float32_bits_in_the_rings_order(t):
     x = x.astype(np.float16)
     bounds = chunks.bounds(len(x), t.size)
     want = ring_blocks.reduce_scatter(t, x.astype(np.float32), bounds) / np.float32(t.size)
-    got = scatter_mean(t, x, bounds, 1, t.size)
+    got = average.mean_block(t, x, bounds)
     np.testing.assert_array_equal(got, want.astype(np.float16))
 
 

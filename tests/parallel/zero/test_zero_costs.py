@@ -137,20 +137,20 @@ def test_small_units_stay(t):
             optimizer.step()
             model.gather()
         assert ledger.bytes_sent == model.bytes_sent()
-        at_home = [b.weights is not None for b in reversed(model.reducer.buckets)]
-        assert at_home == [False, stay_below > 0, stay_below > 0]  # 288, 132 and 40 elements
+        whole = [b.weights is not None for b in reversed(model.reducer.buckets)]
+        assert whole == [False, stay_below > 0, stay_below > 0]  # 288, 132 and 40 elements
         states.append(finish(model))
     assert_same_bits(*states)
 
 
 @pytest.mark.parametrize("no_sync", [False, True])
 @ranks(1, 2, 4)
-def test_two_units_and_a_share_of_the_weights_are_at_home_at_most(t, no_sync):
+def test_two_units_and_a_share_of_the_weights_are_whole_at_most(t, no_sync):
     module = gpt()
     X = sum(p.numel() for p in module.parameters())
     model = Zero3(module, t)
     root = sum(b.bounds[-1] for b in model.root)
-    unit = max(b.bounds[-1] for b in model.reducer.buckets if not b.is_root)
+    unit = max(b.bounds[-1] for b in model.reducer.buckets if b not in model.root)
     optimizer = optim.SGD(model.shards(), lr=1e-2)
     for _ in range(2):
         with memory.record(model, optimizer) as ledger:

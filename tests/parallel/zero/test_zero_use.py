@@ -46,19 +46,19 @@ def test_a_state_of_stage_3_is_what_it_was_when_it_was_taken(t, stay_below):
 
 
 @ranks(1, 3)
-def test_after_a_forward_without_a_backward_all_units_are_away(t):
+def test_after_a_forward_without_a_backward_all_units_are_freed(t):
     model = Zero3(net(), t)
     with minidl.no_grad():
         model.eval()(minidl.tensor(data(0)[0]))
-    assert all(unit.weights is None and unit.coming is None for unit in model.reducer.buckets)
+    assert all(b.weights is None for b in model.reducer.buckets) and not model.coming
     model.close()
 
 
 @each_stage
 @ranks(1, 3)
-def test_at_home_is_the_whole_module(t, stage):
+def test_gathered_is_the_whole_module(t, stage):
     model = parallel(stage, net(), t)
-    with model.at_home() as module:
+    with model.gathered() as module:
         assert module is model.module
         want = net().first.weight.data
         np.testing.assert_array_equal(module.first.weight.data, want)
@@ -75,12 +75,12 @@ def test_at_home_is_the_whole_module(t, stage):
 
 
 @ranks(2)
-def test_a_weight_that_is_away_says_where_it_is(t):
+def test_a_weight_that_is_freed_says_where_it_is(t):
     model = parallel(3, net(), t)
     weight = model.module.first.weight
     for use in (lambda: weight.data.sum(), lambda: weight * 2, lambda: 2 - weight,
                 lambda: np.asarray(weight.data), lambda: model.module(share(t, data(0))[0])):
-        with pytest.raises(Exception, match="is away, on its owners' ranks"):
+        with pytest.raises(Exception, match="is freed, its shards are on their owners' ranks"):
             use()
     model.close()
 
@@ -122,7 +122,7 @@ def test_norms_of_whole_tensors(t, stage):
     """What LAMB and LARS need: ||w|| of each parameter, wherever its elements are."""
     model = parallel(stage, net(), t)
     norms = model.tensor_norms([s.data for s in model.shards()])
-    with model.at_home() as module:
+    with model.gathered() as module:
         for p in module.parameters():
             if p.requires_grad:
                 # float64 sums of up to 49 squares

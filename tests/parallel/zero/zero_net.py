@@ -76,7 +76,8 @@ def parallel(stage, model, t, like=None, **options):
     places = {p: i for i, p in enumerate(like.module.parameters())}
     mine = list(model.parameters())
     r = model.reducer
-    r.buckets = [Bucket([mine[places[p]] for p in b.params]) for b in like.reducer.buckets]
+    r.buckets = [Bucket([mine[places[p]] for p in b.params], ring_blocks.all_reduce)
+                 for b in like.reducer.buckets]
     r.bucket_of = {p: b for b in r.buckets for p in b.params}
     r.rebuilt = True  # it would cut them anew after the first backward
     return model

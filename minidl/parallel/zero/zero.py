@@ -1,0 +1,274 @@
+"""ZeRO, stages 1 and 2: a rank keeps the optimizer's state, and the gradients, of its share only.
+
+    one bucket, 3 ranks      |  block 0  |  block 1  |  block 2  |
+    gradients    whole       scatter: rank r gets the mean of block r; stage 2: free the others
+    optimizer    block r     master weight, m and v of block r, its shard
+    parameters   whole       rank r updates block r; gather: everybody gets all blocks
+
+    bytes a parameter, mixed precision     stage 1: 2 + 2 + 12/n     stage 2: 2 + 2/n + 12/n
+    sent per rank and step                 (n-1)/n X twice           (the same as an all-reduce)
+
+        model = Zero1(model, t)                               # or Zero2
+        optimizer = optim.AdamW(model.shards(), lr=1e-3)      # any elementwise optimizer
+        F.cross_entropy(model(x), y).backward()               # on return, shards have gradients
+        optimizer.step()
+        model.gather()
+
+Naive: `naive_step1`, `naive_step2`. Real: bucket by bucket, scattered while backward runs. A bucket
+is cut into n blocks whatever its parameters' shapes: nothing is padded. The bits are those of
+DataParallel with `all_reduce=ring_blocks.all_reduce` and the same buckets, if gradients are float32
+or all ranks have equally many samples (a float16 gradient times its rank's share of them is rounded
+before it travels). Several backwards that send add means up, where data parallelism averages the
+sum again. A parameter that no rank used counts as one with a gradient of zeros: it does decay.
+
+Mixed precision: first `amp.prepare(model, "O2")`, then Zero1, then `optim.use_master_weights`, and
+`amp.GradScaler(agree=model.on_any_rank, all_sum=model.sum_over_ranks)` to clip and skip together.
+
+Source: Rajbhandari et al. 2020 (arXiv 1910.02054).   Tutorial: tutorials/10_zero.py
+Test: tests/parallel/zero/test_zero.py, test_naive.py, test_zero_costs.py, test_zero_use.py
+"""
+
+import math
+from collections import Counter
+from contextlib import contextmanager
+
+import numpy as np
+
+from minidl import memory
+from minidl.comm import average, chunks, ring, ring_blocks
+from minidl.nn.module import Parameter
+from minidl.optim.clip import scale_to
+from minidl.parallel.data import flat
+from minidl.parallel.data.bucket import cut, weight
+from minidl.parallel.data.data_parallel import DataParallel
+
+
+def naive_step1(t, params, shard, optimizer, backward):
+    """Stage 1 in one piece, for float32 parameters, and batches of the same size on all ranks.
+
+    shard      this rank's block of all parameters as one 1-d leaf, which is all that `optimizer`
+               has; backward() gives every parameter its gradient on this rank"""
+    backward()
+    shard.grad = scatter(t, flat.flatten([p.grad for p in params]))
+    optimizer.step()  # m and v of one block in n
+    weights, _ = ring_blocks.all_gather_v(t, shard.data)
+    flat.unflatten(weights, [p.data for p in params])
+    for p in params:
+        p.grad = None
+
+
+def naive_step2(t, shards, optimizer, backward):
+    """Stage 2, a bucket for each parameter. shards: {parameter: its block on this rank, a leaf}."""
+    def scatter_and_free(p):
+        shards[p].grad = scatter(t, flat.flatten([p.grad]))
+        p.grad = None  # while backward runs on: one whole gradient at a time
+
+    removes = [p.on_grad_ready(scatter_and_free) for p in shards]
+    backward()
+    optimizer.step()
+    for p, shard in shards.items():
+        flat.unflatten(ring_blocks.all_gather_v(t, shard.data)[0], [p.data])
+    for remove in removes:
+        remove()
+
+
+def scatter(t, x):
+    """This rank's block of the mean over ranks of the 1-d x, which is workspace."""
+    return ring_blocks.reduce_scatter(t, x, chunks.bounds(len(x), t.size)) / t.size
+
+
+class ShardedBucket:
+    """Parameters that are cut together; for a Reducer (bucket.py): take, fill, reduce and give.
+
+    weights   1-d array of all elements, of which the parameters' arrays are views; stage 3: or None
+    bounds    rank r owns weights[bounds[r] : bounds[r+1]]
+    shard     that block of this rank as a leaf, its `grad` the mean gradient of the block
+    group     the number of its parameter group
+    flat      whole gradients, from the first backward on; free_gradients: until scattered"""
+
+    n_gathers = 1  # in a step
+
+    def __init__(self, t, params, group, free_gradients):
+        self.t, self.params, self.group, self.free_gradients = t, params, group, free_gradients
+        self.dtype, self.shapes = params[0].dtype, [p.shape for p in params]
+        self.weights = flat.flatten([p.data for p in params])
+        self.bounds = chunks.bounds(len(self.weights), t.size)
+        for p, view in zip(params, flat.views(self.weights, self.shapes), strict=True):
+            p.data = view
+        self.shard = Parameter(self.block(self.weights))
+        self.gathered = self.shard.version
+        self.n_missing = 0
+        self.earlier = None  # the shard's gradient of the backwards before this one
+        self.flat = None
+
+    def block(self, array):
+        """This rank's block of a flat array, a view."""
+        return chunks.split(array, self.t.size)[self.t.rank]
+
+    def take(self, p):
+        """Copy p's gradient in, and free it; none counts as zeros."""
+        if self.flat is None:
+            self.flat = np.empty(self.bounds[-1], self.dtype)
+            self.views = dict(zip(self.params, flat.views(self.flat, self.shapes), strict=True))
+            memory.note(self.flat, "communication")
+        if self.shard.grad is not None:  # a view of `flat`, which is to be filled anew
+            self.earlier, self.shard.grad = self.shard.grad.copy(), None
+        self.views[p][...] = 0 if p.grad is None else p.grad
+        p.grad = None
+
+    def fill(self, unused):
+        for p in unused:  # the others were taken when they came
+            self.take(p)
+
+    def reduce(self, t, n_samples, n_total):
+        """In the background: scatter, and add the mean of the own block to the shard's gradient."""
+        weight(self.flat, n_samples, n_total, t.size)
+        own = average.mean_block(t, self.flat, self.bounds)
+        if self.free_gradients:
+            own, self.flat, self.views = own.copy(), None, None  # a view would keep all of them
+        if self.earlier is not None:
+            own += self.earlier
+            self.earlier = None
+        self.shard.grad = own
+        for hook in self.shard._hooks or ():  # the shard's gradient is complete (offload.py)
+            hook(self.shard)
+
+    def give(self, p):
+        """Nothing: the shard has had its gradient since `reduce`."""
+
+    def gather(self, t):
+        """Every rank's new block becomes part of `weights` here."""
+        if self.weights is not None:
+            self.block(self.weights)[...] = self.shard.data  # of which stage 3's is no view
+            ring_blocks.all_gather(t, self.weights, self.bounds)
+        self.gathered = self.shard.version
+        for p in self.params:
+            p.version += 1
+
+    def bytes_sent(self, t, n_backwards):
+        return ring_blocks.bytes_sent(self.bounds, self.dtype.itemsize, t.rank,
+                                      n_scatters=n_backwards, n_gathers=self.n_gathers)
+
+
+class Zero1(DataParallel):
+    """`model` on the ranks of `t`, with shards in place of parameters for the optimizer.
+
+    groups:  lists of parameters for which the optimizer has different options, each parameter that
+             requires a gradient in one of them; their shards are `shards(0)`, `shards(1)`, ...
+    bucket_bytes, first_bucket_bytes, overlap, broadcast_buffers, no_sync(): as in DataParallel.
+    free_gradients, runs: the later stages'; runs: lists of parameters, no bucket is of two.
+
+    Frozen parameters stay whole on every rank. Gradients add up in the shards until `zero_grad()`:
+    each backward sends, unless it is under no_sync(), where the whole gradients wait."""
+
+    def __init__(self, model, t, groups=None, bucket_bytes=25 << 20, first_bucket_bytes=1 << 20,
+                 overlap=True, broadcast_buffers=True, free_gradients=False, runs=None):
+        number = number_of_group(t, model, groups)
+        devices = {p.device for p in model.parameters()} - {"cpu"}
+        if devices:
+            raise TypeError(f"rank {t.rank}: ZeRO cuts and sends NumPy's arrays; got parameters on "
+                            f"{', '.join(sorted(devices))}. Use DataParallel(model, t) there, or "
+                            "model.to('cpu') first")
+
+        def make_buckets(order):  # they are full in the order of their last parameters
+            place = {p: i for i, p in enumerate(order)}
+            return [ShardedBucket(t, params, number[params[0]], free_gradients)
+                    for run in runs or [order]
+                    for params in sorted(cut(run, bucket_bytes, first_bucket_bytes, number),
+                                         key=lambda params: place[params[-1]])]
+
+        super().__init__(model, t, ring.all_reduce, overlap=overlap,
+                         broadcast_buffers=broadcast_buffers, make_buckets=make_buckets)
+
+    def shards(self, group=None):
+        """This rank's block of every bucket (of one group), as 1-d leaves for an optimizer."""
+        return [b.shard for b in self.reducer.buckets if group is None or b.group == group]
+
+    def gather(self):
+        """After the optimizer's step: everybody's blocks become everybody's parameters."""
+        for bucket in self.reducer.buckets:
+            bucket.gather(self.t)
+
+    def forward(self, *inputs, **options):
+        if any(b.gathered != b.shard.version for b in self.reducer.buckets):
+            raise RuntimeError(f"rank {self.t.rank}: the shards have been updated and the "
+                               "parameters not; call model.gather() after optimizer.step()")
+        return super().forward(*inputs, **options)
+
+    @contextmanager
+    def gathered(self):
+        """`with model.gathered() as module:` every parameter has its array, at every stage."""
+        yield self.module
+
+    at_home = gathered  # its former name
+
+    def zero_grad(self):
+        for p in [*self.parameters(), *self.shards()]:
+            p.grad = None
+
+    def on_any_rank(self, flag):
+        """Whether it is true on any rank; for `GradScaler(agree=)`."""
+        return bool(ring.all_reduce(self.t, np.array([bool(flag)]), np.logical_or)[0])
+
+    def sum_over_ranks(self, x):
+        """The sum of all ranks' x, a float; for `GradScaler(all_sum=)`."""
+        return float(ring.all_reduce(self.t, np.array([float(x)]))[0])
+
+    def grad_norm(self):
+        """The 2-norm of the whole averaged gradient, a float. A tied weight counts once."""
+        grads = [s.grad for s in self.shards() if s.grad is not None]
+        if not grads:
+            raise RuntimeError(f"rank {self.t.rank}: no shard has a gradient. Before backward? Of "
+                               "an offloaded optimizer they are on the host: see offload.py")
+        squares = sum(float(np.square(g, dtype=np.float64).sum()) for g in grads)
+        return math.sqrt(self.sum_over_ranks(squares))
+
+    def clip_grad_norm_(self, max_norm):
+        """`optim.clip_grad_norm_` of the whole gradient; returns the norm that it had."""
+        norm = self.grad_norm()
+        scale_to(self.shards(), norm, max_norm)
+        return norm
+
+    def parts(self):
+        """[(bucket's number, its shard, parameter, offset, first, end)]: this rank owns elements
+        [first, end) of the parameter, which lie in the shard from offset on."""
+        mine = slice(self.t.rank, self.t.rank + 2)
+        return [(i, b.shard, p, *part) for i, b in enumerate(self.reducer.buckets)
+                for p, part in zip(b.params, flat.within(b.shapes, *b.bounds[mine]), strict=True)]
+
+    def tensor_norms(self, arrays):
+        """{parameter: 2-norm of its part of `arrays`}, over all ranks. arrays: one for each shard,
+        such as the updates of LAMB or LARS, whose trust ratios need whole tensors."""
+        squares = np.array([
+            np.square(arrays[i][offset:offset + end - first], dtype=np.float64).sum()
+            for i, _, _, offset, first, end in self.parts()])
+        norms = np.sqrt(ring.all_reduce(self.t, squares)).tolist()
+        return {p: norm for (_, _, p, *_), norm in zip(self.parts(), norms, strict=True)}
+
+    def owned(self):
+        """A table: which elements of which parameter this rank owns."""
+        names = {p: name for name, p in self.module.named_parameters()}
+        return "\n".join([f"rank {self.t.rank} owns"] + [
+            f"  bucket {i}  {names[p]:40} [{first} : {end}] of {p.numel()}"
+            for i, _, p, _, first, end in self.parts() if first < end])
+
+
+class Zero2(Zero1):
+    """As Zero1; a bucket's whole gradients exist from the first one's arrival until they have been
+    averaged. (Under no_sync() they wait, whole: the choice is of bytes sent or bytes held.)"""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options, free_gradients=True)
+
+
+def number_of_group(t, model, groups):
+    """{parameter: which of the groups has it}; one must, if it requires a gradient."""
+    names = {p: name for name, p in model.named_parameters()}
+    groups = [list(names)] if groups is None else [list(group) for group in groups]
+    times = Counter(p for group in groups for p in group)
+    for p in [*names, *times]:
+        if p not in names or times[p] > 1 or p.requires_grad and not times[p]:
+            raise ValueError(f"rank {t.rank}: want each parameter in one of the {len(groups)} "
+                             f"groups; {names.get(p, 'one that is not in the model')} is in "
+                             f"{times[p]}")
+    return {p: number for number, group in enumerate(groups) for p in group}
