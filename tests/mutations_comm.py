@@ -1219,8 +1219,8 @@ MUTATIONS = [
     Mutation(
         "backward does not wait for the weights",
         "minidl/parallel/zero/zero3.py",
-        "                p.bring = partial(self.need, b) if flag else None",
-        "                p.bring = partial(self.start, [b]) if flag else None",
+        "        return bucket and (held, partial(self.gather_first, bucket))",
+        "        return None",
         "tests/parallel/zero/test_naive.py::test_stage_3",
     ),
     Mutation(
