@@ -5,6 +5,7 @@ Ranks and the network
     collective.py   what makes a function a collective: a label, a word to the transport
     checks.py       what every algorithm asks of its arguments
     objects.py      Python objects as messages: broadcast, gather, all-gather
+    framing.py      a message with a header
     rpc.py          run a function on another rank, get its result or its error
 
 Collectives

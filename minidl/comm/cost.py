@@ -277,8 +277,9 @@ def sparse_all_reduce(n, n_pairs, alpha, beta):
 
 
 def remote_call(n_bytes, n_bytes_back, alpha, beta):
-    """2 alpha + (there + back) beta, where neither rank is busy; bytes: `rpc.message_bytes`"""
-    return Cost(1, n_bytes, 2 * alpha + (n_bytes + n_bytes_back) * beta)
+    """2 alpha + (there + back) beta, where neither rank is busy; bytes: `rpc.message_bytes`. The
+    caller sends a header and a body."""
+    return Cost(2, n_bytes, 2 * alpha + (n_bytes + n_bytes_back) * beta)
 
 
 def _then(first, second):

@@ -23,8 +23,9 @@ same time, a collective is faster.
 5. The block ends when all ranks have come to its end, so everybody is served until then. A rank
    that leaves it by an exception tells the others, whose calls to it then fail at once.
 
-What travels is a message of objects.py behind two ints, its kind and the number of the call.
-Arrays are copied when the call is made; those that arrive are the receiver's own.
+What travels is a header (framing.py: the kind of message, the number of the call) and an object as
+objects.py packs it. Arrays are copied when the call is made; those that arrive are the receiver's
+own.
 
 Source: Birrell & Nelson 1984.   Test: tests/comm/test_rpc.py   Time: cost.remote_call
 """
@@ -36,7 +37,7 @@ import traceback
 
 import numpy as np
 
-from minidl.comm import objects
+from minidl.comm import framing, objects
 from minidl.comm.checks import check_peer
 from minidl.comm.transport.background import Background
 
@@ -91,7 +92,7 @@ class Service:
         if frame is None or frame.service is not self:
             frame = self._main
         future = Future(next(self._numbers), frame, rank, name, self._t.event())
-        message = objects.pack((name, args, kwargs), CALL, future.number)
+        body = objects.pack((name, args, kwargs))
         with self._lock:
             if self._reason or (frame is self._main and not self._open):
                 raise RuntimeError(
@@ -102,7 +103,7 @@ class Service:
             reason = self._left.get(rank)
             if reason is None:
                 self._pending[future.number] = future
-                self._send("rpc.call", message, rank)
+                self._send("rpc.call", rank, CALL, future.number, body)
         if reason is not None:
             future._fail(_stopped(future, reason))
         return future
@@ -129,15 +130,15 @@ class Service:
         self._background.close()
 
     def _leave(self, reason):
-        message = objects.pack(reason, LEFT, 0)
+        body = objects.pack(reason)
         with self._lock:
             self._open, self._reason = False, reason
             for dst in range(self.size):
-                self._send("rpc.left", message, dst)
+                self._send("rpc.left", dst, LEFT, 0, body)
 
-    def _send(self, label, message, dst):
+    def _send(self, label, dst, kind, number, body):
         with self._t.named(label):
-            self._background.submit(_send, message, dst)
+            self._background.submit(framing.send, dst, kind, number, 0, body)
 
     # -- the serving task
 
@@ -153,14 +154,13 @@ class Service:
 
     def _serve_one(self):
         """Receive a message, and do what it says."""
-        with self._t.named("rpc.serve"):
-            src, message = self._t.recv_any()
-        kind, number = message[:16].view(np.int64).tolist()
+        src, kind, number, _, n_bytes = framing.recv(self._t, "rpc.serve")
+        body = framing.recv_body(self._t, src, n_bytes, np.uint8, "rpc.serve")
         if kind == CALL:
             if self._reason is None:
-                self._answer(src, number, message)
+                self._answer(src, number, body)
         elif kind == LEFT:
-            reason = objects.unpack(message, n_front=2)
+            reason = objects.unpack(body)
             with self._lock:
                 self._left[src] = reason
                 lost = [f for f in self._pending.values() if reason and f.rank == src]
@@ -172,7 +172,7 @@ class Service:
             with self._lock:
                 future = self._pending.pop(number)
             try:
-                value = objects.unpack(message, n_front=2)
+                value = objects.unpack(body)
             except Exception as error:  # a class that this rank cannot make: the caller's concern
                 future._fail(error)
                 return
@@ -181,18 +181,18 @@ class Service:
             else:
                 future._succeed(value)
 
-    def _answer(self, src, number, message):
-        reply = self._run(number, message)
+    def _answer(self, src, number, body):
+        kind, reply = self._run(body)
         with self._lock:
             if self._reason is None:  # else src is told that this rank left
-                self._send("rpc.reply", reply, src)
+                self._send("rpc.reply", src, kind, number, reply)
 
-    def _run(self, number, message):
-        """Run a call; returns the reply."""
+    def _run(self, body):
+        """Run a call; returns (RESULT or ERROR, the body of the reply)."""
         frame = _Frame(self)
         token = _frame.set(frame)
         try:
-            name, args, kwargs = objects.unpack(message, n_front=2)
+            name, args, kwargs = objects.unpack(body)
             if name not in self._functions:
                 raise LookupError(
                     f"rank {self.rank} offers {', '.join(self._functions) or 'no function'}; "
@@ -202,13 +202,11 @@ class Service:
                 result = self._functions[name](*args, **kwargs)
             finally:
                 frame.wait_for_all()
-            return objects.pack(result, RESULT, number)
+            return RESULT, objects.pack(result)
         except (Exception, SystemExit) as error:
             what = traceback.format_exception_only(error)[-1].strip()
             error.__traceback__ = error.__traceback__.tb_next  # without this function's own line
-            return objects.pack(
-                (what, "".join(traceback.format_exception(error))), ERROR, number
-            )
+            return ERROR, objects.pack((what, "".join(traceback.format_exception(error))))
         finally:
             _frame.reset(token)
 
@@ -284,11 +282,7 @@ def _stopped(future, reason):
     )
 
 
-def _send(t, message, dst):
-    t.send(message, dst)
-
-
 def message_bytes(value):
-    """Bytes of the message that carries `value`: (name, args, kwargs) of a call, a result, or
+    """Bytes of the header and body that carry `value`: (name, args, kwargs) of a call, a result, or
     (what, traceback) of an error."""
-    return len(objects.pack(value, CALL, 0))
+    return framing.HEADER_BYTES + len(objects.pack(value))

@@ -6,19 +6,21 @@
     values      | dense tensors, one after another | rows of table 1 | rows of table 2 |
     ids         | how many rows of each table | their numbers, table by table |           int64
 
-Test: tests/parallel/server/test_server.py   Used in: param_server.py, param_worker.py
+A request and a reply begin with a header (framing.py): its kind, the version that was read or is
+sent, and for a push its samples. The body of a request is the ids, that of a reply the values.
+
+Test: tests/parallel/server/test_server.py   Used by: server.py, worker.py
 """
 
 import math
 
 import numpy as np
 
+from minidl.comm.framing import HEADER_BYTES  # noqa: F401  for the formulas of the tutorial
 from minidl.parallel.data import flat
 
-PULL, PUSH, LEAVE, TICK = range(4)  # requests: kind, version read, samples, elements that follow
-GRANTED, REFUSED = range(2)  # replies: kind, version, 0, bytes of the reason
-REQUEST, IDS, REPLY, VALUES = range(4)  # tags
-HEADER_BYTES = 32  # four int64
+PULL, PUSH, LEAVE, TICK = range(4)  # requests
+GRANTED, REFUSED = range(2)  # replies
 
 
 def shards(params, n_servers):
@@ -82,8 +84,3 @@ def check(t, params, n_servers, tables):
         if all(table is not p for p in params):
             raise ValueError(f"rank {t.rank}: a table of shape {table.shape} is no parameter")
     return [Shard([params[i] for i in owned], tables) for owned in shards(params, n_servers)]
-
-
-def as_bytes(text):
-    """Text as an array that can be sent."""
-    return np.frombuffer(text.encode(), np.uint8)
