@@ -14,7 +14,6 @@ Collectives
     ring.py         reduce-scatter, all-gather, all-reduce around a ring
     ring_blocks.py  the same with blocks of any length, of which rank r owns block r
     tree.py         binomial broadcast, reduce, all-reduce, barrier
-    chain.py        broadcast in segments, from rank to rank
     halving_doubling.py  the ring's bytes in 2 log2 n steps
     double_tree.py  two trees, half of the data on each, in segments
     hierarchical.py inside the nodes, then between them

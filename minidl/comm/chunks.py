@@ -9,7 +9,7 @@ With fewer elements than ranks the last chunks are empty; they take part in ever
 
 import numpy as np
 
-# Of a pipeline's segments (chain.py, double_tree.py). Measured with 4 MPI ranks on 2 cores, 16 MiB:
+# Of a pipeline's segments (double_tree.py). Measured with 4 MPI ranks on 2 cores, 16 MiB:
 # shorter ones lose to waking up ranks. Between hosts they may be shorter: `cost.best_segments`.
 SEGMENT_BYTES = 1 << 20
 

@@ -16,7 +16,6 @@ what the busiest rank *sends*. Where they hold exactly:
     halving and doubling          any n whose largest power of two p <= n divides the elements
     doubling all-reduce           n is a power of two; else an upper bound of the time
     double tree                   any n, one segment; for more segments the time is an upper bound
-    chain                         equal segments
     hierarchical                  equal nodes; the number of ranks divides the elements
 
 The algorithms' own files know the bytes of every rank for any length: `bytes_sent` in
@@ -177,26 +176,12 @@ def shared_memory_all_reduce(n, n_bytes, alpha, beta, gamma=0.0, segments=0):
     return Cost(0, 2 * read, (segments + 1) * alpha + read * (2 * beta + gamma))
 
 
-def chain_broadcast(n, n_bytes, alpha, beta, segments=1, overhead=0.0):
-    """(n-1) alpha + (S + n-2) (o + K/S beta)
-
-    alpha delays a message and lets the next one follow at once; `overhead`, o, is what a message
-    adds to the time of its port, whatever its size (LogGP's o; Hockney takes o = alpha). The
-    simulator's is 0.
-    """
-    if n == 1:
-        return Cost(0, 0, 0.0)
-    part = n_bytes / segments
-    time_s = (n - 1) * alpha + (segments + n - 2) * (overhead + part * beta)
-    return Cost(segments, n_bytes, time_s)
-
-
 def best_segments(n_bytes, beta, per_segment, extra):
     """The number of segments S >= 1 with the least per_segment * S + extra * K beta / S.
 
     A pipeline of S segments takes S steps and some `extra` to fill it; each step costs
-    `per_segment` seconds beside its K/S bytes. Chain: extra = n-2, per_segment = overhead. Double
-    tree: extra = 2 ceil(log2 n) - 3, per_segment = alpha.
+    `per_segment` seconds beside its K/S bytes. Double tree: extra = 2 ceil(log2 n) - 3, per_segment
+    = alpha.
     """
     if per_segment <= 0:
         raise ValueError(
