@@ -185,9 +185,16 @@ MUTATIONS = [
     Mutation(
         "any exit ends all",
         "minidl/comm/transport/abort.py",
-        "if error.status and not mpi.Is_finalized() and not _all_leave(comm):",
-        "if not mpi.Is_finalized() and not _all_leave(comm):",
+        "if leaves and _status(error) and not _all_leave(mpi.COMM_WORLD):",
+        "if leaves and not _all_leave(mpi.COMM_WORLD):",
         "tests/mpi/test_abort.py::test_a_rank_that_exits_well_or_ends_a_thread_ends_no_other",
+    ),
+    Mutation(
+        "ranks that all leave by sys.exit(1) abort",
+        "minidl/comm/transport/abort.py",
+        "    return here\n",
+        "    return False\n",
+        "tests/mpi/test_abort.py::test_ranks_that_all_exit_end_by_themselves",
     ),
     Mutation(
         "a thread's SystemExit ends all",

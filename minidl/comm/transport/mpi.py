@@ -36,9 +36,9 @@ PART_BYTES = 1 << 30  # under the 2 GiB that a 32-bit count allows, and a round 
 def world(part_bytes=PART_BYTES):
     """The transport of all processes that mpiexec started (COMM_WORLD).
 
-    From now on an uncaught exception or sys.exit(1) on one of them ends all (abort.py). Raises
-    RuntimeError if MPI was started without thread support, or by the launcher of another MPI;
-    ImportError without mpi4py.
+    From now on an uncaught exception on one of them ends all (abort.py). Raises RuntimeError if MPI
+    was started without thread support, or by the launcher of another MPI; ImportError without
+    mpi4py.
 
     The environment variable MINIDL_NET, which `minidl run --net` sets and nothing else reads, is a
     network to imitate (links_text.py): the transport is then a throttled one.
