@@ -1,7 +1,7 @@
 """A message with a header: what remote calls and the parameter server send.
 
     header   | kind | number | more | bytes of the body |     four int64: HEADER_BYTES
-    body     | anything                                 |     a second message; none where it is empty
+    body     | anything                                 |     a second message, if not empty
 
     framing.send(t, 1, PULL, version, 0, ids, "param_server.ids")
     src, kind, version, _, n_bytes = framing.recv(t, "param_server.header")         from anybody

@@ -101,7 +101,7 @@ EXITS = """
     "mpi, others", [("mpi", "ring.all_reduce(t, np.zeros(10))"), ("openmpi", "time.sleep(30)")]
 )
 def test_sys_exit_on_one_rank_ends_all_under_minidl_run(tmp_path, mpi, others):
-    """Plain mpirun does not see it: then only ranks with a Watch do not wait (test_watch_mpi.py)."""
+    """Plain mpirun does not see it; there a Watch does (test_watch_mpi.py)."""
     path = script(tmp_path, textwrap.dedent(EXITS).format(others=others))
     run = mpiexec(3, *RANK, path, timeout=60, mpi=mpi)
     ended = time.time()
