@@ -93,8 +93,7 @@ def sparse_all_reduce(t, indices, values, length):
         raise ValueError(f"rank {t.rank}: {error}") from None
     if len(indices) and np.max(indices) >= length:
         raise ValueError(
-            f"rank {t.rank}: wanted indices below the length {length}; got {np.max(indices)}"
-        )
+            f"rank {t.rank}: wanted indices below the length {length}; got {np.max(indices)}")
     gathered, bounds = ring_blocks.all_gather_v(t, payload)
     total = np.zeros(length, np.float32)
     for i in range(t.size):

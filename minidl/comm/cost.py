@@ -51,8 +51,7 @@ def ring_all_reduce(n, n_bytes, alpha, beta, gamma=0.0):
     """2(n-1) alpha + 2(n-1)/n K beta + (n-1)/n K gamma"""
     return _then(
         ring_reduce_scatter(n, n_bytes, alpha, beta, gamma),
-        ring_all_gather(n, n_bytes, alpha, beta),
-    )
+        ring_all_gather(n, n_bytes, alpha, beta))
 
 
 def naive_all_reduce(n, n_bytes, alpha, beta, gamma=0.0):
@@ -88,12 +87,9 @@ def halving_doubling_all_reduce(n, n_bytes, alpha, beta, gamma=0.0):
     2 alpha + 2 K beta + K gamma"""
     p, fold = core(n), int(n > core(n))
     steps, moved = p.bit_length() - 1, (p - 1) * (n_bytes / p)
-    return Cost(
-        2 * steps + fold,
-        2 * moved + fold * n_bytes,
-        2 * ((steps + fold) * alpha + (moved + fold * n_bytes) * beta)
-        + (moved + fold * n_bytes) * gamma,
-    )
+    once = moved + fold * n_bytes
+    time_s = 2 * ((steps + fold) * alpha + once * beta) + once * gamma
+    return Cost(2 * steps + fold, 2 * moved + fold * n_bytes, time_s)
 
 
 def doubling_all_reduce(n, n_bytes, alpha, beta, gamma=0.0):
@@ -119,13 +115,9 @@ def double_tree_all_reduce(n, n_bytes, alpha, beta, gamma=0.0, segments=1):
     height = (n - 1).bit_length()
     part = n_bytes / segments
     first = 2 * height - 1 - int(n > core(n))
-    return Cost(
-        min(n, 4) * segments,
-        min(n, 4) * n_bytes / 2,
-        (segments + 2 * height - 1) * alpha
-        + (2 * (segments - 1) + first) * part * beta
-        + (segments + height - 1) * part * gamma,
-    )
+    time_s = (segments + 2 * height - 1) * alpha + (2 * (segments - 1) + first) * part * beta
+    time_s += (segments + height - 1) * part * gamma
+    return Cost(min(n, 4) * segments, min(n, 4) * n_bytes / 2, time_s)
 
 
 def hierarchical_all_reduce(n_nodes, node_size, n_bytes, inside, between, gamma=0.0, share=1):
@@ -155,8 +147,7 @@ def leader_all_reduce(n_nodes, node_size, n_bytes, inside, between, gamma=0.0):
     """
     return _then(
         tree_all_reduce(node_size, n_bytes, *inside, gamma),
-        ring_all_reduce(n_nodes, n_bytes, *between, gamma),
-    )
+        ring_all_reduce(n_nodes, n_bytes, *between, gamma))
 
 
 def shared_memory_all_reduce(n, n_bytes, alpha, beta, gamma=0.0, segments=0):
@@ -185,9 +176,8 @@ def best_segments(n_bytes, beta, per_segment, extra):
     """
     if per_segment <= 0:
         raise ValueError(
-            f"per_segment must be positive, got {per_segment}: segments that cost nothing "
-            "are best as short as can be"
-        )
+            f"per_segment must be positive, got {per_segment}: segments that cost nothing are best "
+            "as short as can be")
     divided = max(extra, 0) * n_bytes * beta
     below = max(1, math.floor(math.sqrt(divided / per_segment)))  # where the derivative is 0
     return min(below, below + 1, key=lambda s: per_segment * s + divided / s)

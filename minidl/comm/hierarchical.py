@@ -68,16 +68,12 @@ def groups(t, nodes):
     if sorted(rank for node in nodes for rank in node) != list(range(t.size)) or [] in nodes:
         raise ValueError(
             f"rank {t.rank}: every rank from 0 to {t.size - 1} must be in one node, and no node "
-            f"empty; got {nodes}"
-        )
+            f"empty; got {nodes}")
     n_units, pieces = cut(nodes)
-    return Groups(
-        t.ranks,
-        next(t.subgroup(node) for node in nodes if t.rank in node),
-        t.subgroup([node[0] for node in nodes]),
-        [(first, end, t.subgroup(owners)) for first, end, owners in pieces],
-        n_units,
-    )
+    inside = next(t.subgroup(node) for node in nodes if t.rank in node)
+    leaders = t.subgroup([node[0] for node in nodes])
+    pieces = [(first, end, t.subgroup(owners)) for first, end, owners in pieces]
+    return Groups(t.ranks, inside, leaders, pieces, n_units)
 
 
 def cut(nodes):
@@ -152,5 +148,4 @@ def _check(t, groups):
     if t.ranks != groups.world:
         raise ValueError(
             f"rank {t.rank}: these groups were made for the world ranks {groups.world}; got the "
-            f"transport of {t.ranks}. Make groups(t, nodes) for it."
-        )
+            f"transport of {t.ranks}. Make groups(t, nodes) for it.")

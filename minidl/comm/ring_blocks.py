@@ -83,9 +83,7 @@ def all_gather_v(t, own):
     """
     if own.ndim != 1:
         raise ValueError(
-            f"rank {t.rank}: all_gather_v joins 1-d arrays; got shape {own.shape}. "
-            "Pass x.reshape(-1)."
-        )
+            f"rank {t.rank}: all_gather_v joins 1-d arrays; got shape {own.shape}: reshape(-1)")
     bounds = bounds_of(t, len(own))
     whole = np.empty(bounds[-1], own.dtype)
     whole[bounds[t.rank] : bounds[t.rank + 1]] = own

@@ -97,8 +97,7 @@ class Service:
             if self._reason or (frame is self._main and not self._open):
                 raise RuntimeError(
                     f"rank {self.rank}: wanted to call {name}() on rank {rank}; got a Service "
-                    "outside of its block. Call inside `with`."
-                )
+                    "outside of its block. Call inside `with`.")
             frame.open[future.number] = future
             reason = self._left.get(rank)
             if reason is None:
@@ -195,9 +194,8 @@ class Service:
             name, args, kwargs = objects.unpack(body)
             if name not in self._functions:
                 raise LookupError(
-                    f"rank {self.rank} offers {', '.join(self._functions) or 'no function'}; "
-                    f"got a call of {name}()"
-                )
+                    f"rank {self.rank} offers {', '.join(self._functions) or 'no function'}; got a "
+                    f"call of {name}()")
             try:
                 result = self._functions[name](*args, **kwargs)
             finally:
@@ -267,9 +265,7 @@ class _Frame:
 def _failed(future, what, remote_traceback):
     return RemoteError(
         f"rank {future.frame.service.rank}: {future.name}() on rank {future.rank} raised {what}",
-        future.rank,
-        remote_traceback,
-    )
+        future.rank, remote_traceback)
 
 
 def _stopped(future, reason):
@@ -277,9 +273,7 @@ def _stopped(future, reason):
         f"rank {future.frame.service.rank}: wanted the result of {future.name}() on rank "
         f"{future.rank}; got none, as that rank left its Service by an exception and serves no "
         "more. Mend that first.",
-        future.rank,
-        reason,
-    )
+        future.rank, reason)
 
 
 def message_bytes(value):

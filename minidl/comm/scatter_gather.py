@@ -122,8 +122,7 @@ def _bounds(t, block, root, bounds):
     if len(block) != bounds[t.rank + 1] - bounds[t.rank]:
         raise ValueError(
             f"rank {t.rank}: wanted a block of {bounds[t.rank + 1] - bounds[t.rank]} rows, as "
-            f"bounds say; got {len(block)}"
-        )
+            f"bounds say; got {len(block)}")
     return bounds
 
 
@@ -132,5 +131,4 @@ def _check_root_array(t, x, out, bounds):
         got = None if x is None else f"{x.dtype} of shape {x.shape}"
         raise ValueError(
             f"rank {t.rank}: the root of a scatter wants {out.dtype} of shape "
-            f"{(bounds[-1], *out.shape[1:])}, all blocks; got {got}"
-        )
+            f"{(bounds[-1], *out.shape[1:])}, all blocks; got {got}")

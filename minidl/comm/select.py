@@ -80,8 +80,7 @@ def candidates(n, n_bytes, figures):
     if f.signal is not None:
         segments = shared_memory.segments(n, n_bytes)
         times[shared_memory.all_reduce] = cost.shared_memory_all_reduce(
-            n, n_bytes, f.signal, f.read, f.gamma, segments
-        )
+            n, n_bytes, f.signal, f.read, f.gamma, segments)
     return dict(sorted(((fn, c.time_s) for fn, c in times.items()), key=lambda item: item[1]))
 
 
@@ -117,9 +116,8 @@ def describe(figures):
     if f.signal is not None:
         shared = f"window {1e6 * f.signal:.1f} us, {_rate(f.read)}"
     return (
-        f"message {1e6 * f.alpha:.1f} us, {_rate(f.beta)}; sum {_rate(f.gamma)}; {shared}; "
-        f"copy {_rate(f.copy)}"
-    )
+        f"message {1e6 * f.alpha:.1f} us, {_rate(f.beta)}; sum {_rate(f.gamma)}; {shared}; copy "
+        f"{_rate(f.copy)}")
 
 
 def _rate(seconds_per_byte):

@@ -268,5 +268,4 @@ def _short(group):
 def _line(label, group, peer, row, site):
     return (
         f"{label:24} {group:16} {peer:>5} {row.bytes_sent:>14,} {row.messages_sent:>9,} "
-        f"{row.bytes_received:>14,} {row.messages_received:>9,}  {site}"
-    )
+        f"{row.bytes_received:>14,} {row.messages_received:>9,}  {site}")

@@ -97,8 +97,7 @@ class Lookout:
             except OSError as error:
                 self._say(
                     f"watch: no TCP connection to rank {first} ({error}); deadlines hold, but "
-                    "where other ranks are cannot be told"
-                )
+                    "where other ranks are cannot be told")
 
     def _say(self, text):
         sys.stderr.write(f"rank {self.rank}: {text}\n")
@@ -141,9 +140,8 @@ class Lookout:
         # At once: Open MPI's launcher ends this process in a quarter of a second, MPICH's in one or
         # two milliseconds, sometimes before this line is out; its own message tells the signal.
         self._say(
-            f"watch: rank {rank} is gone without a word: killed by a signal, or out of memory? "
-            f"The last collective that rank {self.rank} began was {self._last()}."
-        )
+            f"watch: rank {rank} is gone without a word: killed by a signal, or out of memory? The "
+            f"last collective that rank {self.rank} began was {self._last()}.")
         self._end()
 
     # -- the thread that looks
@@ -174,9 +172,8 @@ class Lookout:
         if self.rank in lost:
             time.sleep(AGAIN_S)
             again = self._ask_all()
-            if stuck(again) == lost and all(
-                _serials(states[r]) == _serials(again[r]) for r in lost
-            ):
+            same_waits = all(_serials(states[r]) == _serials(again[r]) for r in lost)
+            if stuck(again) == lost and same_waits:
                 self._report_stuck(again, lost)
                 return
         if waited >= self._deadline_s:
@@ -233,17 +230,11 @@ class Lookout:
         listed = []
         for thread, (serial, needs, what, any_of) in sorted(self.book.waits.items()):
             seen, since = self._since.get(thread, (None, now))
-            listed.append(
-                Wait(
-                    what[0].format(*what[1:]),
-                    tuple(Need(*need) for need in (needs() if callable(needs) else needs)),
-                    any_of,
-                    "main" if thread == self._main else "a background thread",
-                    seen_at(frames.get(thread)),
-                    serial,
-                    now - since if seen == serial else 0.0,
-                )
-            )
+            needs = tuple(Need(*need) for need in (needs() if callable(needs) else needs))
+            name = "main" if thread == self._main else "a background thread"
+            seconds = now - since if seen == serial else 0.0
+            text, line = what[0].format(*what[1:]), seen_at(frames.get(thread))
+            listed.append(Wait(text, needs, any_of, name, line, serial, seconds))
         computes = not ended and self._main not in self.book.waits
         at = seen_at(frames.get(self._main)) if computes else ""
         return State(self.rank, dict(self.book.counters), listed, at, self._last(), ended)
@@ -292,10 +283,8 @@ class Lookout:
 
 def _state(values):
     """A State that was JSON."""
-    listed = [
-        Wait(**{**wait, "needs": tuple(Need(**need) for need in wait["needs"])})
-        for wait in values["waits"]
-    ]
+    listed = [Wait(**{**wait, "needs": tuple(Need(**need) for need in wait["needs"])})
+              for wait in values["waits"]]
     return State(**{**values, "waits": listed})
 
 

@@ -114,8 +114,7 @@ def cycle(states, ranks):
             need.peer
             for wait in states[rank].waits
             for need in wait.needs
-            if is_open(need, states) and (need.peer in ranks or states[need.peer].ended)
-        )
+            if is_open(need, states) and (need.peer in ranks or states[need.peer].ended))
         for rank in ranks
     }
     return path(ranks[0], waits_for)

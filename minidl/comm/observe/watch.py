@@ -127,8 +127,7 @@ class Watch(Wrapper):
         calls = {self.ranks[rank]: call for rank, call in sorted(calls)}
         raise Mismatch(
             f"rank {self.world_rank}: the ranks disagree on collective {self._number} of "
-            f"{in_words(self.ranks)}; no payload has moved.\n{explain(calls)}"
-        )
+            f"{in_words(self.ranks)}; no payload has moved.\n{explain(calls)}")
 
     def _members(self):
         return [(rank, self._begun, self._number) for rank in self.ranks]

@@ -45,8 +45,7 @@ class Background:
         with self._lock:
             if self._closed:
                 raise RuntimeError(
-                    f"rank {self.transport.rank}: this Background was closed; make a new one"
-                )
+                    f"rank {self.transport.rank}: this Background was closed; make a new one")
             self._waiting.append(job)
             self._last = job
             if not self._running:
@@ -113,9 +112,8 @@ class Job:
         try:
             if failure is not None:
                 raise RuntimeError(
-                    f"rank {self._t.rank}: not run, because an earlier background job failed; "
-                    "the ranks may be out of step"
-                ) from failure.error
+                    f"rank {self._t.rank}: not run, because an earlier background job failed; the "
+                    "ranks may be out of step") from failure.error
             self.result = self._context.run(self._fn, self._t, *self._args)
         except Exception as error:
             self.error = error

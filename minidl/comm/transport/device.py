@@ -154,6 +154,5 @@ def _flat(t, x):
     if not x.flags.c_contiguous:
         raise ValueError(
             f"rank {t.rank}: a device array is reduced in place and must be contiguous; got shape "
-            f"{x.shape}, strides {x.strides}. Pass cupy.ascontiguousarray(x)."
-        )
+            f"{x.shape}, strides {x.strides}. Pass cupy.ascontiguousarray(x).")
     return x.reshape(-1)

@@ -68,15 +68,12 @@ class Links:
             where = {rank: node for node, ranks in enumerate(groups) for rank in ranks}
             if sorted(r for ranks in groups for r in ranks) != list(range(len(where))):
                 raise ValueError(
-                    f"nodes need every rank from 0 on exactly once; got {groups}. "
-                    "For example [[0, 1], [2]]"
-                )
+                    f"nodes need every rank from 0 on exactly once; got {groups}. For example "
+                    "[[0, 1], [2]]")
             groups = tuple(where[rank] for rank in range(len(where)))
         elif groups < 1:
             raise ValueError(f"a node has at least one rank; got {groups} ranks per node")
-        return _checked(
-            Links(Link(*intra), Link(*inter), groups, nic, **_common(pairs, straggler))
-        )
+        return _checked(Links(Link(*intra), Link(*inter), groups, nic, **_common(pairs, straggler)))
 
     def node_of(self, rank):
         """The number of the rank's node; 0 where there are no nodes."""

@@ -35,8 +35,7 @@ def parse(text, n):
     except ValueError as error:
         raise ValueError(
             f"the network {text!r} for {n} ranks: {error}. Write it like '1Gbit,50us' or "
-            "'nodes=2,intra=10Gbit,5us,inter=1Gbit,50us'"
-        ) from None
+            "'nodes=2,intra=10Gbit,5us,inter=1Gbit,50us'") from None
     return links
 
 

@@ -144,8 +144,7 @@ class MPITransport(Transport):
         if least < self.size:
             raise NoSharedMemory(
                 f"rank {self.rank}: a shared window needs all {self.size} ranks of its group on "
-                f"one node; got nodes of {least} and more. Use t.subgroup(ranks of a node)."
-            )
+                f"one node; got nodes of {least} and more. Use t.subgroup(ranks of a node).")
         window = mpi.Win.Allocate_shared(HEADER + n_bytes, comm=comm)
         window.Lock_all()  # the epoch in which Sync, a memory fence, is allowed
         memory = [np.frombuffer(window.Shared_query(p)[0], np.uint8) for p in range(self.size)]
@@ -248,10 +247,9 @@ def _check_threads(mpi):
             mpi.THREAD_SERIALIZED: "MPI_THREAD_SERIALIZED",
         }
         raise RuntimeError(
-            f"rank {mpi.COMM_WORLD.rank}: background communication needs MPI_THREAD_MULTIPLE; "
-            f"this MPI runs with {names[mpi.Query_thread()]}. Remove mpi4py.rc settings that "
-            "lower thread_level, or use an MPI built with thread support (pip install mpich)."
-        )
+            f"rank {mpi.COMM_WORLD.rank}: background communication needs MPI_THREAD_MULTIPLE; this "
+            f"MPI runs with {names[mpi.Query_thread()]}. Remove mpi4py.rc settings that lower "
+            "thread_level, or use an MPI built with thread support (pip install mpich).")
 
 
 def _check_launcher(size, environ):
@@ -264,5 +262,4 @@ def _check_launcher(size, environ):
                 f"rank 0: wanted {started} ranks, as the launcher started ({name}={started}); got "
                 "'rank 0 of 1' from MPI. mpiexec and mpi4py belong to different MPIs. Use "
                 f"{os.path.join(os.path.dirname(sys.executable), 'mpiexec')} or `minidl run`, on "
-                "Slurm `srun --mpi=pmi2`; `minidl doctor` shows both."
-            )
+                "Slurm `srun --mpi=pmi2`; `minidl doctor` shows both.")

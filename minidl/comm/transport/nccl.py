@@ -37,8 +37,7 @@ def connect(t, cupy):
     if not cupy.cuda.nccl.available:
         raise RuntimeError(
             f"rank {t.rank}: this CuPy cannot load NCCL: pip install nvidia-nccl-cu12 (or -cu13, "
-            "like your CuPy). Without it: device.all_reduce"
-        )
+            "like your CuPy). Without it: device.all_reduce")
     return Nccl(t, cupy)
 
 
@@ -54,8 +53,7 @@ class Nccl(Wrapper):
             unique_id[:] = cupy.cuda.nccl.get_unique_id()
         tree.broadcast(inner, unique_id)
         self.communicator = cupy.cuda.nccl.NcclCommunicator(
-            self.size, tuple(unique_id.tolist()), self.rank
-        )
+            self.size, tuple(unique_id.tolist()), self.rank)
 
     def around(self, inner):
         return Nccl(inner, self.cupy)
@@ -118,14 +116,12 @@ def _engine(t, x):
     if not isinstance(t, Nccl):
         raise TypeError(
             f"rank {t.rank}: wanted the transport of nccl.connect(t, cupy); got "
-            f"{type(t).__name__}. Wrap in this order: nccl.connect(Ledger(t), cupy)"
-        )
+            f"{type(t).__name__}. Wrap in this order: nccl.connect(Ledger(t), cupy)")
     if isinstance(x, np.ndarray) or not x.flags.c_contiguous:
         kind = "a NumPy array" if isinstance(x, np.ndarray) else f"strides {x.strides}"
         raise ValueError(
-            f"rank {t.rank}: NCCL wants a contiguous array on the GPU; got {kind}. "
-            "Pass cupy.ascontiguousarray(x), and host arrays to ring.py."
-        )
+            f"rank {t.rank}: NCCL wants a contiguous array on the GPU; got {kind}. Pass "
+            "cupy.ascontiguousarray(x), and host arrays to ring.py.")
     return t.cupy.cuda.nccl, t.cupy.cuda.get_current_stream().ptr
 
 
@@ -141,6 +137,5 @@ def _op(t, nccl, op):
     if op not in _OPS:
         raise ValueError(
             f"rank {t.rank}: NCCL reduces with np.add, np.multiply, np.maximum or np.minimum; got "
-            f"{op}. device.all_reduce takes any."
-        )
+            f"{op}. device.all_reduce takes any.")
     return getattr(nccl, f"NCCL_{_OPS[op]}")

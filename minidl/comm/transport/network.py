@@ -55,10 +55,9 @@ class Network:
             for channel in inbox.channels.values():
                 if channel.queue:
                     raise RuntimeError(
-                        f"rank {channel.dst}: never received the {channel.queue[0][0].nbytes} bytes"
-                        f" that rank {channel.src} sent (tag {channel.tag}). One recv too few, or "
-                        "one send too many?"
-                    )
+                        f"rank {channel.dst}: never received the {channel.queue[0][0].nbytes} "
+                        f"bytes that rank {channel.src} sent (tag {channel.tag}). One recv too "
+                        "few, or one send too many?")
 
 
 class Inbox:

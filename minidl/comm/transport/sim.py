@@ -173,8 +173,7 @@ class SimTransport(Transport):
             if len({links.node_of(rank) for rank in self.ranks}) > 1:
                 raise NoSharedMemory(
                     f"rank {self.rank}: a shared window needs all ranks of its group on one node; "
-                    f"got ranks {self.ranks} of {links}. Use t.subgroup(ranks of a node)."
-                )
+                    f"got ranks {self.ranks} of {links}. Use t.subgroup(ranks of a node).")
             windows, key = self._network.windows, (self._group, n_bytes)
             if key not in windows:
                 windows[key] = [np.zeros(HEADER + n_bytes, np.uint8) for _ in self.ranks]

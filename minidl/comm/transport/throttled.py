@@ -52,8 +52,7 @@ class Throttled(Wrapper):
         if t.simulated:
             raise ValueError(
                 f"rank {t.rank}: Throttled sleeps, so it needs a transport with a real clock; got "
-                f"{t}. The simulator takes the network itself: simulate(n, fn, links=...)"
-            )
+                f"{t}. The simulator takes the network itself: simulate(n, fn, links=...)")
         self.links, self._routes = links, {}
         self._stamps = t.subgroup(range(t.size))
         self._ports = ports or _Ports(self._stamps, links)
@@ -79,9 +78,8 @@ class Throttled(Wrapper):
 
     def shared(self, n_bytes):
         raise NoSharedMemory(
-            f"rank {self.rank}: a shared window would not feel the slow links ({self.links}). "
-            "Use an all-reduce of messages, such as ring.all_reduce."
-        )
+            f"rank {self.rank}: a shared window would not feel the slow links ({self.links}). Use "
+            "an all-reduce of messages, such as ring.all_reduce.")
 
     def recv_any(self, tag=0):
         src, stamp = self._stamps.recv_any(tag)
@@ -219,8 +217,7 @@ def _check_one_machine(t):
     if here != there:
         raise RuntimeError(
             f"rank {t.rank}: a throttled network compares the clocks of its ranks, so they must "
-            f"run on one machine; rank 0 runs on {there}, this rank on {here}. Run without --net."
-        )
+            f"run on one machine; rank 0 runs on {there}, this rank on {here}. Run without --net.")
 
 
 def _mapped(t, n_nodes):

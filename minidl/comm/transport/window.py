@@ -60,8 +60,7 @@ class Window(ABC):
             half = len(self.pieces[0]) // 2
             n_bytes = half // dtype.itemsize * dtype.itemsize
             self._typed[dtype] = [
-                [p[lo : lo + n_bytes].view(dtype) for p in self.pieces] for lo in (0, half)
-            ]
+                [p[lo : lo + n_bytes].view(dtype) for p in self.pieces] for lo in (0, half)]
         return self._typed[dtype]
 
     def take_turns(self, n):
@@ -91,8 +90,7 @@ class Flags(Window):
         # processors write and read in one piece.
         self._words = [
             [memoryview(m)[k * LINE : (k + 1) * LINE].cast("q") for m in memory]
-            for k in range(KINDS)
-        ]
+            for k in range(KINDS)]
         self._signalled, self._waited = [0] * KINDS, [0] * KINDS
         self._spins = SPINS if t.size <= os.cpu_count() else 0
 

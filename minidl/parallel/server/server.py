@@ -16,17 +16,17 @@ ASYNC, bounded(s) or GEO (rules.py).
     else:
         with Worker(t, params, 2) as worker: ...
 
-On the wire: a step of a worker pulls K bytes and pushes K, so one server's link carries 2 N K a
-step, where a rank of a ring sends 2 (N-1)/N K. Headers of HEADER_BYTES (framing.py) travel apart: a
-request and a reply for a pull, one for a push, one to leave. Tables (embeddings) travel by row: 8 bytes for
-each table of the server and for each row, ahead of the rows themselves. The ledger's labels are
-param_server.pull, .push, .ids, .header.
+Bytes: in a step each worker pulls K bytes and pushes K, so one server's link carries 2 N K, where a
+rank of a ring sends 2 (N-1)/N K. Headers of HEADER_BYTES (framing.py) are messages of their own: a
+request and a reply for a pull, one for a push, one to leave. Of tables (embeddings) only rows are
+sent, and ahead of them 8 bytes for each table of the server and for each row. The ledger's labels
+are param_server.pull, .push, .ids, .header.
 
-Who fails: a worker that leaves by an exception says so, one that is silent for `silence_s` seconds
-is dropped; either way all but SYNC go on without it. A server that fails refuses all further pulls,
-by name and reason, and its error ends the job. (When a process is killed, mpiexec ends all others.)
-Messages come one at a time, in the order of arrival (in the simulator, of modelled time), so a
-server needs no locks.
+Failures: a worker that leaves by an exception tells the servers, one that is silent for `silence_s`
+seconds is dropped; then all rules but SYNC go on without it. A server that fails refuses all pulls
+with its rank and its error, which ends the job. (If a process is killed, mpiexec ends the others.)
+A server handles one message at a time, in the order of arrival (in the simulator, of modelled
+time), so it needs no locks.
 
 Source: Li et al. 2014 (OSDI), "Scaling distributed machine learning with the parameter server".
 Test: tests/parallel/server/test_server.py, test_failures.py, test_rows.py
@@ -68,8 +68,7 @@ class Server:
             raise ValueError(
                 f"rank {t.rank}: the rule {rule.name} "
                 + ("adds differences" if rule.differences else "wants an optimizer")
-                + f"; got {'no' if optimizer is None else 'an'} optimizer"
-            )
+                + f"; got {'no' if optimizer is None else 'an'} optimizer")
         self.optimizer = optimizer(self.shard.params) if optimizer and self.shard.params else None
         workers = range(n_servers, t.size)
         self.version = 0
@@ -143,8 +142,7 @@ class Server:
         if self.clocks and len(self.waiting) == len(self.clocks):
             raise RuntimeError(
                 f"rank {self.t.rank}: all workers wait, and the rule {self.rule.name} lets none of "
-                f"them pull; pushes made: {self.clocks}. A rule must let the slowest go on."
-            )
+                f"them pull; pushes made: {self.clocks}. A rule must let the slowest go on.")
 
     def _receive_rows(self, src, n_ids):
         """An array of row numbers for each table; on the wire: how many of each, then all."""
@@ -160,8 +158,7 @@ class Server:
         if src in self.inbox:
             raise RuntimeError(
                 f"rank {self.t.rank}: worker {src} pushed twice within one step of the rule "
-                f"{self.rule.name}. Pull between two pushes."
-            )
+                f"{self.rule.name}. Pull between two pushes.")
         if self.shard.tables:
             values = self._spread(values, rows)
         self.inbox[src] = values, n_samples
@@ -219,8 +216,7 @@ class Server:
     def _lost(self, worker):
         return (
             f"rank {self.t.rank}: worker {worker} is lost ({self.state[worker]}), and the rule "
-            f"{self.rule.name} needs every worker. ASYNC and bounded(s) go on without it."
-        )
+            f"{self.rule.name} needs every worker. ASYNC and bounded(s) go on without it.")
 
     def _drop_the_silent(self):
         for worker in list(self.clocks):
@@ -266,6 +262,5 @@ class Server:
             since = f"{self.t.time() - times[-1]:.3g}" if times else "never"
             lines.append(
                 f"{worker:>6} {len(stale):>7} {mean:>15} {most:>4} {self.leads[worker]:>10} "
-                f"{since:>17}  {state}"
-            )
+                f"{since:>17}  {state}")
         return "\n".join(lines)

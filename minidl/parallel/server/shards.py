@@ -49,8 +49,7 @@ class Shard:
     def n_elems(self, rows):
         """Elements of a message with these rows: an array of row numbers for each table."""
         return sum(p.numel() for p in self.dense) + sum(
-            len(ids) * math.prod(table.shape[1:]) for table, ids in zip(self.tables, rows)
-        )
+            len(ids) * math.prod(table.shape[1:]) for table, ids in zip(self.tables, rows))
 
     def parts(self, values, rows):
         """Views of a message: the shape of each dense tensor, and (rows, ...) of each table."""
@@ -72,14 +71,12 @@ def check(t, params, n_servers, tables):
     if not 1 <= n_servers < t.size:
         raise ValueError(
             f"rank {t.rank}: a parameter server needs at least one server and one worker; got "
-            f"{n_servers} servers among {t.size} ranks"
-        )
+            f"{n_servers} servers among {t.size} ranks")
     dtypes = sorted({str(p.dtype) for p in params})
     if len(dtypes) != 1:
         raise ValueError(
             f"rank {t.rank}: a message has one dtype, so all parameters must; got "
-            f"{', '.join(dtypes) or 'no parameters'}. Serve each dtype on its own."
-        )
+            f"{', '.join(dtypes) or 'no parameters'}. Serve each dtype on its own.")
     for table in tables:
         if all(table is not p for p in params):
             raise ValueError(f"rank {t.rank}: a table of shape {table.shape} is no parameter")

@@ -95,8 +95,7 @@ class Worker:
             if all(table is not known for known in self.tables):
                 raise ValueError(
                     f"rank {self.t.rank}: rows are for tables; got rows for a tensor of shape "
-                    f"{table.shape}. Name it in Worker(tables=...) on all ranks"
-                )
+                    f"{table.shape}. Name it in Worker(tables=...) on all ranks")
         none = np.empty(0, np.int64)
         self.rows = [[np.unique(rows.get(table, none)) for table in s.tables] for s in self.shards]
         for shard, of_shard in zip(self.shards, self.rows):
@@ -105,8 +104,7 @@ class Worker:
                 if ids.dtype.kind not in "iu" or (len(ids) and not 0 <= ids[0] <= ids[-1] < n_rows):
                     raise IndexError(
                         f"rank {self.t.rank}: rows of this table are whole numbers from 0 to "
-                        f"{n_rows - 1}; got {ids.dtype} from {ids.min()} to {ids.max()}"
-                    )
+                        f"{n_rows - 1}; got {ids.dtype} from {ids.min()} to {ids.max()}")
 
     def _request(self, kind, server, n_samples=0):
         """The header, and the rows that it is about."""
