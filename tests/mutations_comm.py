@@ -698,8 +698,8 @@ MUTATIONS = [
     Mutation(
         "bytes read in a window count as sent",
         "minidl/comm/observe/ledger.py",
-        "self._add(self._key(peer), n_given, n_read)",
-        "self._add(self._key(peer), n_read, n_given)",
+        "self._add(self._key(peer), n_given, 0, n_read, 0)",
+        "self._add(self._key(peer), n_read, 0, n_given, 0)",
         "tests/comm/observe/test_ledger.py"
         "::test_of_a_window_reads_are_received_and_what_others_read_is_sent",
     ),

@@ -4,8 +4,8 @@
 
     {"collective": "ring.all_reduce", "arguments": {"x": "float32 (10,)", "op": "maximum"}, ...}
 
-Of arrays dtype and shape count, of functions the name, of numbers the value. `@collective` says
-which arguments are each rank's own. Used by: watch.py, which sends 64 bits of it.
+Arrays are compared by dtype and shape, functions by name, numbers by value. `@collective` says
+which arguments each rank may choose. Used by: watch.py, which sends a digest of 64 bits.
 """
 
 import functools
