@@ -773,8 +773,8 @@ MUTATIONS = [
     Mutation(
         "a served call that waits serves nobody",
         "minidl/comm/rpc.py",
-        "            while not self.done():  # this is the serving task: nobody "
-        "else receives the answer\n"
+        "            while not self.done():  # this is the serving task: no other "
+        "task receives the answer\n"
         "                running.service._serve_one()\n",
         "            pass\n",
         "tests/comm/test_rpc.py::test_calls_may_go_round_in_circles",

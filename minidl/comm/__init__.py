@@ -1,9 +1,9 @@
-"""Communication between ranks: arrays only, never a Tensor. Can be read, taught and tested alone.
+"""Communication between ranks: arrays only, never a Tensor, so it can be read and tested alone.
 
 Ranks and the network
     transport/      the protocol every algorithm is written against, in MPI and in one process
-    collective.py   what makes a function a collective: a label, a word to the transport
-    checks.py       what every algorithm asks of its arguments
+    collective.py   what makes a function a collective: its messages have a label, a Watch sees it
+    checks.py       errors for wrong arguments, before anything is sent
     objects.py      Python objects as messages: broadcast, gather, all-gather
     framing.py      a message with a header
     rpc.py          run a function on another rank, get its result or its error

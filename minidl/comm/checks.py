@@ -1,6 +1,4 @@
-"""What every algorithm asks of its arguments, before anything moves.
-
-Each of these raises with the rank, what was wanted, what came, and what to do.
+"""Errors for wrong arguments, before anything is sent: rank, wanted, got, remedy.
 
 Test: tests/comm/test_checks.py   Used by: the transports, and every algorithm
 """
@@ -75,8 +73,8 @@ def check_floating(t, x, what):
 
 
 def check_bounds(t, bounds, length=None):
-    """`bounds` as a list of ints; raise unless they are n+1 places from 0 on (to `length`, if it is
-    given) of which none goes back."""
+    """`bounds` as a list of ints; raise unless they are n+1 places from 0 on (to `length`, if
+    given), each at least the one before."""
     b = [int(place) for place in bounds]
     whole = len(b) == t.size + 1 and b[0] == 0 and (length is None or b[-1] == length)
     if not whole or b != sorted(b):

@@ -1,4 +1,4 @@
-"""Fewer bytes for the same numbers: a flat array as a payload of uint8, and back.
+"""An array in fewer bytes: encoded as a payload of uint8, and decoded.
 
                  payload of L elements               bytes                  error of an element x
     FP16         L float16                           2 L                    |x| / 2048, + 3e-8
@@ -6,12 +6,12 @@
                  elements, then L int8                                      + 1.5e-36
     pairs        k int32 indices, k float32 values   8 k                    0, but k of L elements
 
-A codec is a pair of plain functions, encode(x) -> payload and decode(payload, length) -> float32,
-and the payload's exact size, n_bytes(length): receivers need it before the payload comes. Arrays of
-float64 are rounded to float32 first. compressed.py sums what it decodes in float32.
+A codec is two plain functions, encode(x) -> payload and decode(payload, length) -> float32, and the
+payload's exact size, n_bytes(length): a receiver needs it before the payload comes. Arrays of
+float64 are rounded to float32 first.
 
-What is not finite stays visible: float16 turns numbers beyond 65504 into inf (NumPy warns), and an
-int8 block with inf or nan decodes to nan in all its elements.
+Overflow stays visible: numbers beyond 65504 become inf in float16 (NumPy warns), and an int8 block
+with inf or nan decodes to nan in all its elements.
 
 Sources: Micikevicius et al. 2018 (float16); Dettmers 2016 (arXiv 1511.04561; 8 bits for gradients);
 Lin et al. 2018 (index and value).
@@ -87,8 +87,7 @@ def encode_pairs(indices, values):
     """The elements of a long array that count: where they are, and their values in float32.
 
     indices: k ints in any order, 0 to 2**31 - 1; one that occurs twice adds up in the end.
-    values: k numbers.
-    """
+    values: k numbers."""
     indices, values = np.asarray(indices), np.asarray(values)
     if indices.shape != values.shape or indices.ndim != 1 or indices.dtype.kind not in "iu":
         raise ValueError(

@@ -4,8 +4,8 @@
     reports = objects.gather(t, report)            every rank's, in rank order, on rank 0
     names = objects.all_gather(t, hostname)        every rank's, in rank order, on every rank
 
-Anything that pickles. Each rank's may have another size, so the sizes travel first: two rounds of
-messages. For settings, reports and names, not for gradients.
+Anything that pickles. The ranks' objects may differ in size, so the sizes are sent first: two
+rounds of messages. For settings, reports and names, not for gradients.
 
 A message is a header of int64, then the raw bytes of each array inside the object, then the pickle
 of the rest, each filled up to 8 bytes:
@@ -13,7 +13,7 @@ of the rest, each filled up to 8 bytes:
     how many arrays, size of the pickle, size of each array | array | array | ... | pickle
 
 So an array is copied once here and not at all where it arrives: there it is a view of the message.
-Pickle runs what it is told to: these messages are for ranks of one job, and never from elsewhere.
+Unpickling can run any code, so these messages must come from ranks of the same job.
 
 Test: tests/comm/test_objects.py   Used by: select.py, throttled.py, watch.py, rpc.py, the tutorials
 """

@@ -6,26 +6,23 @@
     with rpc.Service(t, pull=pull) as service:        pull() -> weights --'
         weights = service.call(0, "pull").wait()      in rank 0's serving task
 
-Every rank offers functions by name, its own ones, and may call any rank's (itself included). What
-travels is the name: the function and the state behind it stay where they are. This is what a
-parameter server and a pipeline without a schedule need; where all ranks do the same thing at the
+Every rank offers functions by name, and may call those of any rank (itself included). Only the name
+is sent: the function and its state stay where they are. Where all ranks do the same thing at the
 same time, a collective is faster.
 
-1. One task of each rank serves: a rank runs one call at a time, in the order of arrival, so served
-   functions need no locks among themselves. A long one delays also the replies to its own rank.
-2. A served function may call and wait. Its rank serves other calls meanwhile: that is the only
-   place where another call comes between. So ranks may call each other in circles; each call nests
-   one deeper on the stack. (But only the task that serves: not one that a served function spawned.)
-3. A call returns, to its caller, after all calls that it made itself.
-4. An error on the other rank is raised by `wait` as RemoteError, with the traceback from there. One
-   that nobody waits for is raised where the caller ends: at the end of the block, or as the error
-   of the served function that made the call.
-5. The block ends when all ranks have come to its end, so everybody is served until then. A rank
+1. One task of each rank serves: it runs one call at a time, in the order of arrival, so served
+   functions need no locks among themselves. While it runs one, replies to its own rank wait, too.
+2. A served function may call another rank and wait. Only then does its rank serve other calls in
+   between, so ranks may call each other in circles; each call nests one deeper on the stack. (Not
+   so in a task that a served function spawned.)
+3. A call returns to its caller after all calls that it made itself.
+4. An error on the other rank is raised by `wait` as RemoteError, with the traceback from there. If
+   nobody waits, it is raised at the end of the block, or of the served function that made the call.
+5. The block ends when all ranks have come to its end, so all calls are served until then. A rank
    that leaves it by an exception tells the others, whose calls to it then fail at once.
 
-What travels is a header (framing.py: the kind of message, the number of the call) and an object as
-objects.py packs it. Arrays are copied when the call is made; those that arrive are the receiver's
-own.
+A message is a header (framing.py: its kind, the number of the call) and an object as objects.py
+packs it. Arrays are copied when the call is made; the receiver may change those that it gets.
 
 Source: Birrell & Nelson 1984.   Test: tests/comm/test_rpc.py   Time: cost.remote_call
 """
@@ -49,8 +46,7 @@ _frame = contextvars.ContextVar("the served call that is running")
 class RemoteError(RuntimeError):
     """A call failed on the other rank, or that rank serves no more.
 
-    rank: the other rank, in the service's group. remote_traceback: its traceback, as text.
-    """
+    rank: the other rank, in the service's group. remote_traceback: its traceback, as text."""
 
     def __init__(self, message, rank, remote_traceback):
         super().__init__(message, rank, remote_traceback)
@@ -61,29 +57,27 @@ class RemoteError(RuntimeError):
 
 
 class Service:
-    """The functions that this rank offers, and the way to those of others. All ranks of t make one.
+    """Offers functions of this rank, and calls those of others. All ranks of t make one.
 
     with Service(t, push=push, pull=pull) as service: ...
 
-    It serves from the beginning of the block. A served function that calls others through a
-    variable `service` may run before `as` has set that: then `service = Service(...)` comes first,
-    and `with service:` on the next line.
-    """
+    It serves from the beginning of the block. If a served function uses the variable `service`,
+    write `service = Service(...)` first, then `with service:`. It may run before `as` sets it."""
 
     def __init__(self, t, **functions):
-        # Messages leave in the background: were the serving task to wait until a large reply is
+        # Messages are sent in the background: if the serving task waited until a large reply is
         # received, two ranks that reply to each other would wait for ever.
         self._background = Background(t)
         self._t = self._background.transport
         self.rank, self.size = t.rank, t.size
         self._functions = functions
         self._numbers = itertools.count()
-        self._lock = threading.Lock()  # for what the caller and the serving task both change
+        self._lock = threading.Lock()  # for what both the caller and the serving task change
         self._pending = {}  # number of a call -> its Future, until it is answered
         self._left = {}  # rank -> None, or why it serves no more
-        self._open, self._reason = False, None  # in its block; why this rank serves no more
+        self._open, self._reason = False, None  # inside the block; why this rank serves no more
         self._main = _Frame(self)
-        self._serving = None  # the task, once the block has begun
+        self._serving = None  # the serving task, once the block has begun
 
     def call(self, rank, name, /, *args, **kwargs):
         """Run the function that `rank` offers as `name`; returns a Future at once."""
@@ -116,7 +110,7 @@ class Service:
 
     def __exit__(self, kind, error, trace):
         if kind is not None:
-            # The others may never answer: tell them, and wait for nobody.
+            # The others may never answer: tell them, and do not wait.
             self._leave("".join(traceback.format_exception(kind, error, trace)))
             return
         try:
@@ -172,11 +166,13 @@ class Service:
                 future = self._pending.pop(number)
             try:
                 value = objects.unpack(body)
-            except Exception as error:  # a class that this rank cannot make: the caller's concern
+            except Exception as error:  # a class that this rank cannot make: raised by wait()
                 future._fail(error)
                 return
             if kind == ERROR:
-                future._fail(_failed(future, *value))
+                what, trace = value
+                text = f"rank {self.rank}: {future.name}() on rank {src} raised {what}"
+                future._fail(RemoteError(text, src, trace))
             else:
                 future._succeed(value)
 
@@ -221,7 +217,7 @@ class Future:
         """The function's result; raises RemoteError if it failed."""
         running = _frame.get(None)
         if running is not None and running.service is self.frame.service:
-            while not self.done():  # this is the serving task: nobody else receives the answer
+            while not self.done():  # this is the serving task: no other task receives the answer
                 running.service._serve_one()
         self._event.wait()
         if self._error is None:
@@ -260,12 +256,6 @@ class _Frame:
                 errors.append(error)
         if errors:
             raise errors[0]
-
-
-def _failed(future, what, remote_traceback):
-    return RemoteError(
-        f"rank {future.frame.service.rank}: {future.name}() on rank {future.rank} raised {what}",
-        future.rank, remote_traceback)
 
 
 def _stopped(future, reason):

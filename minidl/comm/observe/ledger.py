@@ -71,8 +71,7 @@ class _Book:
 class Ledger(Wrapper):
     """A transport that counts what passes through it, its subgroups included.
 
-    book: another ledger's, to count into the same.
-    """
+    book: another ledger's, to count into the same."""
 
     def __init__(self, t, book=None):
         super().__init__(t)
@@ -117,8 +116,7 @@ class Ledger(Wrapper):
         """The bytes that rank i sent to rank j of this group, (n, n) int64, the same on all ranks.
 
         All ranks must call it. Its own messages are not counted. `tutorial.heat_map` draws it
-        (tutorials/08_topologies.py).
-        """
+        (tutorials/08_topologies.py)."""
         n_bytes = np.zeros((self.size, self.size), np.int64)
         column = {rank: j for j, rank in enumerate(self.ranks)}
         for row, count in self._select(None, label, group, site):

@@ -33,8 +33,7 @@ class Need:
 class Wait:
     """One thread's wait. No two waits of a rank have the same `serial`.
 
-    needs    all must be fulfilled, or one of them if `any_of`; none: an event of its own rank
-    """
+    needs    all must be fulfilled, or one of them if `any_of`; none: an event of its own rank"""
 
     what: str
     needs: tuple = ()

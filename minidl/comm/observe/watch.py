@@ -54,8 +54,7 @@ class Watch(Wrapper):
 
     All ranks make one at the same moment. deadline_s: how long a rank may wait for a rank that
     computes, under MPI; None: for ever. A deadlock ends the run at once in any case.
-    lookout, name: for a subgroup, the lookout of its parent and a name of its own.
-    """
+    lookout, name: for a subgroup, the lookout of its parent and a name of its own."""
 
     def __init__(self, t, deadline_s=DEADLINE_S, *, lookout=None, name=None):
         super().__init__(t)

@@ -27,8 +27,7 @@ TOGETHER_S = 0.5  # between the first and the last of ranks that all leave by th
 def abort_on_failure(mpi):
     """From now on, and until MPI is finalised, a failure of this process, in any thread, ends all.
 
-    mpi: the module mpi4py.MPI.
-    """
+    mpi: the module mpi4py.MPI."""
     comm = mpi.COMM_WORLD
     if comm.size == 1 or getattr(sys.excepthook, "aborts_mpi", False):
         return

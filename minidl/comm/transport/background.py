@@ -6,12 +6,11 @@
 Test: tests/comm/transport/test_background.py   Tutorial: tutorials/07_overlap.py
 Used by: parallel/bucket.py
 
-All ranks must submit the same jobs in the same order: that alone decides which message belongs to
-which job. The jobs talk on a duplicate of the transport, so the main thread may communicate
-meanwhile.
+All ranks must submit the same jobs in the same order: only the order tells which message belongs to
+which job. The jobs use a duplicate of the transport, so the main thread may communicate meanwhile.
 
-A thread under MPI, a greenlet in the simulator. It starts with the first job and ends when none is
-left, so an idle Background holds nothing, and it is a daemon: it never keeps a process alive.
+A thread under MPI, a greenlet in the simulator. It starts with the first job, ends when none is
+left, and is a daemon: it never keeps a process alive.
 """
 
 import contextvars
@@ -28,8 +27,7 @@ class Background:
     with Background(t) as background:
         job = background.submit(ring.all_reduce, x)     # ring.all_reduce(duplicate of t, x)
         ...                                             # x belongs to the job now
-        total = job.wait()
-    """
+        total = job.wait()"""
 
     def __init__(self, t):
         self.transport = t.subgroup(range(t.size))

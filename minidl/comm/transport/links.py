@@ -10,8 +10,7 @@ time, at the rate of that message's link, and sends and receives at once. Which 
 
     nic="node"    node 0          node 1        between nodes, the NIC of the node, which its ranks
                   r0 r1 [NIC] -- [NIC] r2 r3    share; inside a node, each rank's own. Two ranks
-                                                that send to another node take twice the time: why
-                                                a hierarchical all-reduce pays.
+                                                that send to other nodes take twice the time.
     nic="rank"    r0 r1 r2 r3 -- one switch     always the rank's own: a NIC per rank
 
 A straggler is a rank whose computing (`t.compute`) takes so many times longer. The simulator
@@ -45,8 +44,7 @@ class Links:
     node        ranks per node, or a tuple: the node of each rank; None: no nodes
     nic         "node" or "rank": whose port serves messages between nodes
     pairs       ((src, dst), Link) of single pairs that differ, in that direction
-    straggler   (rank, how many times slower it computes)
-    """
+    straggler   (rank, how many times slower it computes)"""
 
     intra: Link
     inter: Link | None = None
@@ -139,9 +137,8 @@ class Port:
     def receive(self, arrival, seconds):
         """Receive for so long what begins to arrive at `arrival`; returns when it is all there.
 
-        Messages queue in the order of the calls, but one that came wholly before the last busy
-        period does not queue behind it.
-        """
+        Messages queue in the order of the calls. One that came wholly before the last busy period
+        does not queue."""
         done = arrival + seconds
         if arrival >= self.in_free:
             self.in_start, self.in_free = arrival, done

@@ -41,8 +41,7 @@ def world(part_bytes=PART_BYTES):
     mpi4py.
 
     The environment variable MINIDL_NET, which `minidl run --net` sets and nothing else reads, is a
-    network to imitate (links_text.py): the transport is then a throttled one.
-    """
+    network to imitate (links_text.py): the transport is then a throttled one."""
     with optional("ranks as processes", "mpi"):
         from mpi4py import MPI
 

@@ -6,13 +6,13 @@
     nccl.all_reduce(gpus, x)            x: a CuPy array, in place
 
 NCCL finds the links between the GPUs (NVLink, PCIe, network cards) and chooses ring or tree by
-itself; our transport only carries its 128-byte id. So a ledger around t does not see its messages.
-Its kernels run on the current stream: a call returns at once, and x is complete for whatever comes
-later on that stream.
+itself; our transport sends only its 128-byte id, so a ledger does not see NCCL's messages. Its
+kernels run on the current stream: a call returns at once, and x is complete for all later work on
+that stream.
 
-Its own reduce-scatter wants equal blocks. Ours cuts as ring.py does, for any length: one reduce for
-each chunk, to the rank that owns it, in a group that NCCL runs as one (and so the all-gather, by
-broadcasts).
+NCCL's own reduce-scatter wants equal blocks. Ours cuts as ring.py does, for any length: one reduce
+for each chunk, to the rank that owns it, all in one group of NCCL calls. The all-gather is one
+broadcast for each chunk.
 
 Sources: NCCL's API reference; CuPy's cupy.cuda.nccl.    Test: tests/comm/transport/test_nccl.py
 """
@@ -32,8 +32,7 @@ def connect(t, cupy):
     """A transport like t, with a communicator of NCCL beside it; all ranks of t call it.
 
     cupy   the module, with the GPU of this rank as its current device. Two ranks on one GPU are an
-           error of NCCL's.
-    """
+           error of NCCL's."""
     if not cupy.cuda.nccl.available:
         raise RuntimeError(
             f"rank {t.rank}: this CuPy cannot load NCCL: pip install nvidia-nccl-cu12 (or -cu13, "
@@ -63,8 +62,7 @@ class Nccl(Wrapper):
 def all_reduce(t, x, op=np.add):
     """The elementwise op of all ranks' contiguous x, in place, on every rank; returns x.
 
-    op: np.add, np.multiply, np.maximum, np.minimum. float16 is summed in float16.
-    """
+    op: np.add, np.multiply, np.maximum, np.minimum. float16 is summed in float16."""
     nccl, stream = _engine(t, x)
     kinds = _dtype(t, nccl, x), _op(t, nccl, op)
     t.communicator.allReduce(x.data.ptr, x.data.ptr, x.size, *kinds, stream)

@@ -46,7 +46,7 @@ class Network:
         return inbox.channels[src]
 
     def keep_order(self, clock=0.0):
-        """Before the use of a port that another task may use too: whoever is earlier goes first."""
+        """Before the use of a port that tasks share: the task with the earlier clock goes first."""
         if self.scheduler.n_spawned or self.shared_nic:
             self.scheduler.yield_in_order(clock)
 
@@ -77,8 +77,7 @@ class Channel:
     that will decide when).
 
     src, dst         world ranks; `in_group` has both as the group's
-    leaves, enters   the ports at the two ends
-    """
+    leaves, enters   the ports at the two ends"""
 
     __slots__ = (
         *("network", "inbox", "src", "dst", "in_group", "tag", "queue", "posted"),

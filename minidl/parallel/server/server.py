@@ -57,8 +57,7 @@ class Server:
     optimizer   makes the optimizer of a list of tensors; None for GEO
     tables      those of params whose first axis is pulled and pushed by row
     silence_s   drop a worker that asks nothing for so long, unless it waits for this server; None:
-                never. All ranks must agree on all arguments but this and `optimizer`.
-    """
+                never. All ranks must agree on all arguments but this and `optimizer`."""
 
     def __init__(self, t, params, n_servers, rule, optimizer=None, tables=(), silence_s=None):
         self.shard = check(t, params, n_servers, tables)[t.rank]
