@@ -32,7 +32,7 @@ Counted and explained
     t = minidl.comm.world()                                # one MPI process per rank, or
     minidl.comm.simulate(4, lambda t: ring.all_reduce(t, x))   # four ranks in this process
 
-Importing this package imports neither mpi4py nor greenlet: the submodules load on first use.
+Importing this package imports neither mpi4py nor greenlet: submodules load on first use.
 """
 
 import importlib

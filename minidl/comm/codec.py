@@ -11,7 +11,7 @@ payload's exact size, n_bytes(length): a receiver needs it before the payload co
 float64 are rounded to float32 first.
 
 Overflow stays visible: numbers beyond 65504 become inf in float16 (NumPy warns), and an int8 block
-with inf or nan decodes to nan in all its elements.
+with inf or nan decodes to nan.
 
 Sources: Micikevicius et al. 2018 (float16); Dettmers 2016 (arXiv 1511.04561; 8 bits for gradients);
 Lin et al. 2018 (index and value).

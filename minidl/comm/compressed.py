@@ -9,9 +9,8 @@
 
 A ring that decodes, adds and encodes in every step sends as many bytes, but rounds the growing
 partial sums n-1 times: with int8 and values up to m its bound is about n^2/2 * m/254, here it is
-2n * m/254. To gather all encoded arrays and add them rounds only once, but sends n/2 times the
-bytes. A caller may add the rounding error x - decode(encode(x)) to its next gradient (error
-feedback).
+2n * m/254. To gather all encoded arrays and add them rounds once, but sends n/2 times the bytes. A
+caller may add the rounding error x - decode(encode(x)) to its next gradient (error feedback).
 
 Sparse arrays are sent as (index, value) pairs: an all-gather of unequal lengths, then every rank
 adds all pairs in rank order. With k = rho L pairs on each rank that sends 8 (n-1) k bytes, where

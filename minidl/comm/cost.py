@@ -18,8 +18,7 @@ they hold exactly:
     double tree                   any n, one segment; for more segments the time is an upper bound
     hierarchical                  equal nodes; the number of ranks divides the elements
 
-The algorithms' own files know the bytes of every rank for any length: `bytes_sent` in
-ring.py, ring_blocks.py, halving_doubling.py, double_tree.py and hierarchical.py.
+The bytes of every rank for any length: `bytes_sent` in each algorithm's own file.
 """
 
 import math

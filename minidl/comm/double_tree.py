@@ -70,6 +70,11 @@ def all_reduce(t, x, op=np.add, segment_bytes=chunks.SEGMENT_BYTES):
     return flat.reshape(x.shape)
 
 
+def segments(n_bytes):
+    """How many segments each half of an array of n_bytes is cut into."""
+    return chunks.segment_count(-(-n_bytes // 2))
+
+
 def parent(n, r):
     """Tree 1 of n ranks: the parent of r; None for the root, 0."""
     if r == 0:

@@ -7,10 +7,9 @@
     src, kind, version, _, n_bytes = framing.recv(t, "param_server.header")         from anybody
     ids = framing.recv_body(t, src, n_bytes // 8, np.int64, "param_server.ids")
 
-The body travels apart, so that gradients arrive in an array of their own dtype without a copy, and
-a ledger counts them apart from the headers: those have the label `family.header`, where the body's
-is `family.what`. Only one task of a rank may send to a given rank: bodies must follow in the order
-of their headers.
+The body is a message of its own, so that gradients arrive in an array of their dtype without a
+copy, and a ledger counts them apart: label `family.what`, and `family.header` for the header. Only
+one task of a rank may send to a given rank: bodies must follow in the order of their headers.
 
 Test: tests/comm/test_framing.py   Used by: rpc.py, parallel/server/
 """

@@ -78,10 +78,8 @@ def cut(nodes):
     """(units in x, [(first unit, end unit, its owner in every node)]) of the pieces of x."""
     n_units = math.lcm(*map(len, nodes))
     cuts = sorted({i * n_units // len(node) for node in nodes for i in range(len(node) + 1)})
-    return n_units, [
-        (first, end, [node[first * len(node) // n_units] for node in nodes])
-        for first, end in itertools.pairwise(cuts)
-    ]
+    return n_units, [(first, end, [node[first * len(node) // n_units] for node in nodes])
+                     for first, end in itertools.pairwise(cuts)]
 
 
 @collective(own_args=("groups",))
@@ -126,11 +124,8 @@ def bytes_sent(length, itemsize, nodes, rank):
     unit = chunks.bounds(length, n_units)
     i, node = next((i, node) for i, node in enumerate(nodes) if rank in node)
     inside = ring_blocks.bytes_sent(unit[:: n_units // len(node)], itemsize, node.index(rank))
-    between = sum(
-        ring.bytes_sent(unit[end] - unit[first], itemsize, len(nodes), i)
-        for first, end, owners in pieces
-        if owners[i] == rank
-    )
+    between = sum(ring.bytes_sent(unit[end] - unit[first], itemsize, len(nodes), i)
+                  for first, end, owners in pieces if owners[i] == rank)
     return inside, between
 
 

@@ -3,8 +3,7 @@
     1, 2, 3 -> 0      every rank sends its array to rank 0, which adds them in rank order
     0 -> 1, 2, 3      and sends the sum to all.
 
-Rank 0 sends and receives (n-1) * x.nbytes. Its link is the bottleneck; ring.py and tree.py have
-none.
+Rank 0 sends and receives (n-1) * x.nbytes: its link is a bottleneck.
 """
 
 import numpy as np

@@ -9,8 +9,7 @@
 This is ring.py with the blocks renamed: its chunk r+1 is block r here. So block r is summed around
 the ring from rank r+1 on, (x_(r+1) + x_(r+2)) + ... + x_r, while `ring.all_reduce` sums its chunk r
 from rank r on: with three ranks or more the last bits of floating point sums differ. `all_reduce`
-here has the bits of `reduce_scatter`: training with the one equals training with the other bit for
-bit.
+here has the bits of `reduce_scatter`: training with either gives the same bits.
 
 The n blocks take n-1 steps whatever their lengths: a step lasts as long as its longest block.
 

@@ -151,7 +151,10 @@ class Service:
         body = framing.recv_body(self._t, src, n_bytes, np.uint8, "rpc.serve")
         if kind == CALL:
             if self._reason is None:
-                self._answer(src, number, body)
+                kind, reply = self._run(body)
+                with self._lock:
+                    if self._reason is None:  # else src is told that this rank left
+                        self._send("rpc.reply", src, kind, number, reply)
         elif kind == LEFT:
             reason = objects.unpack(body)
             with self._lock:
@@ -175,12 +178,6 @@ class Service:
                 future._fail(RemoteError(text, src, trace))
             else:
                 future._succeed(value)
-
-    def _answer(self, src, number, body):
-        kind, reply = self._run(body)
-        with self._lock:
-            if self._reason is None:  # else src is told that this rank left
-                self._send("rpc.reply", src, kind, number, reply)
 
     def _run(self, body):
         """Run a call; returns (RESULT or ERROR, the body of the reply)."""
@@ -262,7 +259,7 @@ def _stopped(future, reason):
     return RemoteError(
         f"rank {future.frame.service.rank}: wanted the result of {future.name}() on rank "
         f"{future.rank}; got none, as that rank left its Service by an exception and serves no "
-        "more. Mend that first.",
+        "more. Repair that first.",
         future.rank, reason)
 
 

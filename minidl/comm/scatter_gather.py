@@ -14,8 +14,7 @@ hold and send the blocks of others.
 Arrays are cut along their first axis, into equal blocks or at `bounds`. With another root the ranks
 are renamed (rank - root) mod n, as in tree.py; the subtree of rank v holds ranks from v on.
 
-Source: Thakur, Rabenseifner & Gropp 2005, section 4.2; MPI's Scatterv and Gatherv.
-Test: tests/comm/test_scatter_gather.py
+Source: Thakur, Rabenseifner & Gropp 2005, section 4.2.   Test: tests/comm/test_scatter_gather.py
 """
 
 import numpy as np

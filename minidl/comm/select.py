@@ -30,16 +30,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from minidl.comm import (
-    chunks,
-    cost,
-    double_tree,
-    halving_doubling,
-    objects,
-    ring,
-    shared_memory,
-    tree,
-)
+from minidl.comm import cost, double_tree, halving_doubling, objects, ring, shared_memory, tree
 from minidl.comm.collective import collective, label_of
 from minidl.comm.transport.window import NoSharedMemory
 
@@ -68,13 +59,12 @@ def candidates(n, n_bytes, figures):
     """{function: modelled seconds} of every all-reduce that can run here, the fastest first."""
     f = figures
     link = f.alpha, f.beta, f.gamma
-    pieces = chunks.segment_count(math.ceil(n_bytes / 2))
+    pieces = double_tree.segments(n_bytes)
     times = {
         ring.all_reduce: cost.ring_all_reduce(n, n_bytes, *link),
         halving_doubling.all_reduce: cost.halving_doubling_all_reduce(n, n_bytes, *link),
         halving_doubling.doubling_all_reduce: cost.doubling_all_reduce(n, n_bytes, *link),
-        double_tree.all_reduce: cost.double_tree_all_reduce(n, n_bytes, *link, segments=pieces),
-    }
+        double_tree.all_reduce: cost.double_tree_all_reduce(n, n_bytes, *link, segments=pieces)}
     if f.signal is not None:
         segments = shared_memory.segments(n, n_bytes)
         times[shared_memory.all_reduce] = cost.shared_memory_all_reduce(
@@ -137,8 +127,7 @@ def measure(t, rounds=20):
         "sum": (lambda: np.add(part, part, out=part), 20),
         "copy": (lambda: np.copyto(big[0], big[1]), 1),
         "few": (lambda: ring.all_reduce(t, few), 10),
-        "large": (lambda: ring.all_reduce(t, x), 2),
-    }
+        "large": (lambda: ring.all_reduce(t, x), 2)}
     shares_memory = n > 1 and _shares_memory(t)
     if shares_memory:
         works["few shared"] = (lambda: shared_memory.all_reduce(t, few), 10)

@@ -142,8 +142,7 @@ class Ledger(Wrapper):
         lines = [
             f"rank {self.world_rank}",
             f"{'collective':24} {'group':16} {'peer':>5} {'sent B':>14} {'messages':>9} "
-            f"{'received B':>14} {'messages':>9}  called at",
-        ]
+            f"{'received B':>14} {'messages':>9}  called at"]
         for (group, label, peer, site), row in sorted(self.rows.items()):
             lines.append(_line(label, _short(group), peer, row, site))
         lines.append(_line("total", "", "", self.count(), "").rstrip())

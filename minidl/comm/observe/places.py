@@ -4,8 +4,7 @@
                                       not minidl's; in a background job, where it was submitted
     spot("/home/me/train.py", 31)     train.py:31, in /home/me
 
-Test: tests/comm/observe/test_watch.py, test_ledger.py
-Used by: ledger.py, watch.py, signature.py, lookout.py, background.py, scheduler.py
+Test: tests/comm/observe/test_watch.py, test_ledger.py   Used by: all of observe/, scheduler.py
 """
 
 import contextvars

@@ -108,14 +108,11 @@ def begun(group):
 
 def cycle(states, ranks):
     """The `path` of stuck ranks from the first of them on."""
-    waits_for = {
-        rank: next(
-            need.peer
-            for wait in states[rank].waits
-            for need in wait.needs
-            if is_open(need, states) and (need.peer in ranks or states[need.peer].ended))
-        for rank in ranks
-    }
+    waits_for = {}
+    for rank in ranks:
+        needs = [need for wait in states[rank].waits for need in wait.needs]
+        waits_for[rank] = next(need.peer for need in needs if is_open(need, states)
+                               and (need.peer in ranks or states[need.peer].ended))
     return path(ranks[0], waits_for)
 
 

@@ -4,7 +4,6 @@
     background             |== all_reduce b0 ==|== all_reduce b1 ==|
 
 Test: tests/comm/transport/test_background.py   Tutorial: tutorials/07_overlap.py
-Used by: parallel/bucket.py
 
 All ranks must submit the same jobs in the same order: only the order tells which message belongs to
 which job. The jobs use a duplicate of the transport, so the main thread may communicate meanwhile.

@@ -151,8 +151,7 @@ def _common(pairs, straggler):
     """The fields that every kind of Links has."""
     return {
         "pairs": tuple((tuple(pair), Link(*link)) for pair, link in (pairs or {}).items()),
-        "straggler": tuple((straggler or {}).items()),
-    }
+        "straggler": tuple((straggler or {}).items())}
 
 
 def _checked(links):

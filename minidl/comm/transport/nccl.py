@@ -11,8 +11,7 @@ kernels run on the current stream: a call returns at once, and x is complete for
 that stream.
 
 NCCL's own reduce-scatter wants equal blocks. Ours cuts as ring.py does, for any length: one reduce
-for each chunk, to the rank that owns it, all in one group of NCCL calls. The all-gather is one
-broadcast for each chunk.
+for each chunk, to its owner, in one group of NCCL calls; the all-gather, one broadcast for each.
 
 Sources: NCCL's API reference; CuPy's cupy.cuda.nccl.    Test: tests/comm/transport/test_nccl.py
 """
@@ -126,8 +125,7 @@ def _engine(t, x):
 def _dtype(t, nccl, x):
     if x.dtype.name not in _DTYPES:
         raise TypeError(
-            f"rank {t.rank}: NCCL knows {', '.join(sorted(_DTYPES))}; got {x.dtype}. Cast it first."
-        )
+            f"rank {t.rank}: NCCL knows {', '.join(sorted(_DTYPES))}; got {x.dtype}. Cast it.")
     return getattr(nccl, f"NCCL_{x.dtype.name.upper()}")
 
 

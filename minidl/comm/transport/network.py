@@ -81,8 +81,7 @@ class Channel:
 
     __slots__ = (
         *("network", "inbox", "src", "dst", "in_group", "tag", "queue", "posted"),
-        *("alpha", "beta", "leaves", "enters"),
-    )
+        *("alpha", "beta", "leaves", "enters"))
 
     def __init__(self, network, inbox, src, dst, in_group, tag):
         self.network, self.inbox, self.tag = network, inbox, tag

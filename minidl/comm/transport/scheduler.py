@@ -6,7 +6,6 @@ at equal clocks that of the lowest rank. When none can, the run is in deadlock: 
 what each task waits for and the line of the user's code.
 
 Test: tests/comm/transport/test_sim.py   Tutorial: exercise 06b of tutorials/06_ring.py
-Used by: sim.py, which knows what a message is
 """
 
 import contextvars
@@ -34,8 +33,7 @@ class Task:
 
     __slots__ = (
         *("rank", "clock", "spawned", "greenlet", "waits_for", "ready_at", "ticket"),
-        *("done", "result", "error", "joiners"),
-    )
+        *("done", "result", "error", "joiners"))
 
     def __init__(self, rank, clock, spawned):
         self.rank, self.clock, self.spawned = rank, clock, spawned

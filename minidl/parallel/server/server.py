@@ -4,7 +4,7 @@
     server 1   [w2   ]  version 7 --8---9--
                  pull | ^ push                     staleness of a push: how many updates the server
     worker 2   ===7===' |                          made since this worker pulled. Here the worker
-    worker 3   ==7========' staleness 1            that comes second has staleness 1.
+    worker 3   ==7========' staleness 1            that pushes second has staleness 1.
 
 Ranks 0, ..., S-1 serve, the other N work (worker.py). Whole tensors are dealt to the servers
 (shards.py); each server has its own version counter, its own optimizer over its tensors, and knows
@@ -45,7 +45,7 @@ from minidl.parallel.server.shards import GRANTED, LEAVE, PUSH, REFUSED, TICK, c
 
 
 class WorkerLost(RuntimeError):
-    """A worker failed, and the rule cannot do without it."""
+    """A worker failed, and the rule needs all workers."""
 
 
 class Server:
@@ -228,7 +228,7 @@ class Server:
         self._go_on()
 
     def _tick(self):
-        """A task beside the server, which waits for messages: sends it one now and then."""
+        """A task beside the server: sends it messages, so that it looks for silent workers."""
         period_s = self.silence_s / 4
         over = False
         while not over:
