@@ -8,8 +8,9 @@
     ids = framing.recv_body(t, src, n_bytes // 8, np.int64, "param_server.ids")
 
 The body is a message of its own, so that gradients arrive in an array of their dtype without a
-copy, and a ledger counts them apart: label `family.what`, and `family.header` for the header. Only
-one task of a rank may send to a given rank: bodies must follow in the order of their headers.
+copy, and a ledger counts them apart: label `family.what`, and `family.header` for the header. Use a
+group for nothing else: `recv` takes the next message from anybody. Only one task of a rank may send
+to a given rank: bodies must follow in the order of their headers.
 
 Test: tests/comm/test_framing.py   Used by: rpc.py, parallel/server/
 """

@@ -4,10 +4,9 @@
     the same in a thread                        threading.excepthook, likewise
     sys.exit(1), unless all ranks leave so      `guarded`, which `minidl run` puts around a script
 
-Then a traceback or a line on stderr that names the rank, and MPI_Abort. (ChainerMN's
-global_except_hook and `python -m mpi4py` do the same.) Python has no hook for SystemExit, so under
-plain mpirun sys.exit(1) on one rank leaves the others waiting, unless they have a Watch, which says
-that the rank has ended. os._exit(1) nobody sees but the launcher.
+Then a traceback or a line on stderr that names the rank, and MPI_Abort, as by ChainerMN and `python
+-m mpi4py`. Python has no hook for SystemExit, so under plain mpirun sys.exit(1) on one rank leaves
+the others waiting, unless they have a Watch. Of os._exit(1) only the launcher learns.
 
 Test: tests/mpi/test_abort.py   Used by: mpi.py, cli/launcher.py
 """
