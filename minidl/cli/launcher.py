@@ -2,12 +2,11 @@
 
     minidl run -n 4 script.py    mpiexec -n 4 python -m minidl.cli.launcher script.py, with the
                                  environment below
-    python -m minidl.cli.launcher    python -m mpi4py, and what a rank prints is shown line by line
 
-`python -m mpi4py` runs a script so that an exception, or sys.exit with a status other than 0, on
-one rank calls MPI_Abort: without it the failed process waits in MPI_Finalize for the others, and
-they for its messages. A rank that dies by a signal is noticed by mpiexec itself, which ends the
-rest.
+Every rank runs the script as `python script.py` would, but what it prints is shown line by line,
+and an exception, or sys.exit with a status other than 0, on one rank ends all (abort.guarded):
+without that the failed process waits in MPI_Finalize for the others, and they for its messages. A
+rank that dies by a signal is noticed by mpiexec itself, which ends the rest.
 
 Test: tests/cli/test_main.py   Tutorial: tutorials/00_hello.py
 """
@@ -156,4 +155,9 @@ if __name__ == "__main__":  # one rank
     # in its buffer. Not as PYTHONUNBUFFERED does it: each argument of a print by itself, so that
     # lines of several ranks mix.
     sys.stdout.reconfigure(line_buffering=True, write_through=False)
-    runpy.run_module("mpi4py", run_name="__main__", alter_sys=True)
+    from minidl.comm.transport import abort
+
+    del sys.argv[0]
+    sys.path[0] = os.path.dirname(os.path.realpath(sys.argv[0]))
+    with abort.guarded():
+        runpy.run_path(sys.argv[0], run_name="__main__")

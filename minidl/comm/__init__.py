@@ -1,10 +1,11 @@
-"""Communication between ranks: arrays only, never a Tensor. Can be read, taught and tested alone.
+"""Communication between ranks: arrays only, never a Tensor, so it can be read and tested alone.
 
 Ranks and the network
     transport/      the protocol every algorithm is written against, in MPI and in one process
-    collective.py   what makes a function a collective: a label, a word to the transport
-    checks.py       what every algorithm asks of its arguments
+    collective.py   what makes a function a collective: its messages have a label, a Watch sees it
+    checks.py       errors for wrong arguments, before anything is sent
     objects.py      Python objects as messages: broadcast, gather, all-gather
+    framing.py      a message with a header
     rpc.py          run a function on another rank, get its result or its error
 
 Collectives
@@ -13,7 +14,6 @@ Collectives
     ring.py         reduce-scatter, all-gather, all-reduce around a ring
     ring_blocks.py  the same with blocks of any length, of which rank r owns block r
     tree.py         binomial broadcast, reduce, all-reduce, barrier
-    chain.py        broadcast in segments, from rank to rank
     halving_doubling.py  the ring's bytes in 2 log2 n steps
     double_tree.py  two trees, half of the data on each, in segments
     hierarchical.py inside the nodes, then between them
@@ -32,7 +32,7 @@ Counted and explained
     t = minidl.comm.world()                                # one MPI process per rank, or
     minidl.comm.simulate(4, lambda t: ring.all_reduce(t, x))   # four ranks in this process
 
-Importing this package imports neither mpi4py nor greenlet: the submodules load on first use.
+Importing this package imports neither mpi4py nor greenlet: submodules load on first use.
 """
 
 import importlib

@@ -3,9 +3,8 @@
     mean(t, gradients)      mean(t, gradients, tree.all_reduce)
     mean_block(t, gradients, bounds)      of one block on each rank: ZeRO's scatter
 
-The other operations are an argument of each all-reduce: op=np.add, np.maximum, np.minimum,
-np.multiply. A mean is none of them, as the mean of means is not the mean: it is a sum, then a
-division, and only then a rounding to the array's own dtype.
+Each all-reduce takes an op: np.add, np.maximum, np.minimum, np.multiply. A mean is not one, as the
+mean of means is not the mean: it is a sum, then a division, then a rounding to the array's dtype.
 """
 
 import numpy as np
@@ -21,8 +20,7 @@ def mean(t, x, all_reduce=ring.all_reduce):
     """The mean of all ranks' floating point x, on every rank, in place; returns x.
 
     float16 and bfloat16 are summed and divided in float32, and cast last: the float16 sum of 8
-    gradients can pass 65504 where their mean does not. That sends twice the bytes of x.
-    """
+    gradients can pass 65504 where their mean does not. That sends twice the bytes of x."""
     if x.dtype.kind != "c":
         check_floating(t, x, "a mean")
     total = all_reduce(t, x.astype(accumulate_dtype(x.dtype), copy=False))

@@ -1,6 +1,4 @@
-"""What every algorithm asks of its arguments, before anything moves.
-
-Each of these raises with the rank, what was wanted, what came, and what to do.
+"""Errors for wrong arguments, before anything is sent: rank, wanted, got, remedy.
 
 Test: tests/comm/test_checks.py   Used by: the transports, and every algorithm
 """
@@ -25,16 +23,14 @@ def size_mismatch(rank, src, expected, got):
         what = f"{label} needs the same size on all ranks"
         remedy = "Unequal last batch?"
     return SizeMismatch(
-        f"rank {rank}: {what}; expected {expected} bytes from rank {src}, got {got}. {remedy}"
-    )
+        f"rank {rank}: {what}; expected {expected} bytes from rank {src}, got {got}. {remedy}")
 
 
 def check_peer(t, peer, role):
     """Raise unless `peer`, the dst, src or root of a call, is a rank of this group."""
     if not 0 <= peer < t.size:
         raise ValueError(
-            f"rank {t.rank}: {role} must be a rank of this group, 0 to {t.size - 1}; got {peer}"
-        )
+            f"rank {t.rank}: {role} must be a rank of this group, 0 to {t.size - 1}; got {peer}")
 
 
 def check_ranks(t, ranks):
@@ -43,8 +39,7 @@ def check_ranks(t, ranks):
     if not ranks or len(set(ranks)) != len(ranks) or not all(0 <= r < t.size for r in ranks):
         raise ValueError(
             f"rank {t.rank}: subgroup needs one or more distinct ranks, each 0 to {t.size - 1}; "
-            f"got {list(ranks)}"
-        )
+            f"got {list(ranks)}")
     return ranks
 
 
@@ -53,14 +48,12 @@ def check_array(t, array):
     if not isinstance(array, np.ndarray):
         kind = f"{type(array).__module__}.{type(array).__name__}"
         raise TypeError(
-            f"rank {t.rank}: the transport moves host arrays (numpy.ndarray); got {kind}. "
-            "Sum device arrays with device.all_reduce, or copy them first (cupy.asnumpy)."
-        )
+            f"rank {t.rank}: the transport moves host arrays (numpy.ndarray); got {kind}. Sum "
+            "device arrays with device.all_reduce, or copy them first (cupy.asnumpy).")
     if array.dtype.hasobject:
         raise TypeError(
             f"rank {t.rank}: an array of Python objects has no bytes to send; got {array.dtype}. "
-            "Convert it to numbers, or use objects.py."
-        )
+            "Convert it to numbers, or use objects.py.")
 
 
 def check_flat(t, x):
@@ -68,8 +61,7 @@ def check_flat(t, x):
     if x.ndim != 1 or not x.flags.c_contiguous:
         raise ValueError(
             f"rank {t.rank}: working in place wants a 1-d contiguous array; got shape {x.shape}, "
-            f"strides {x.strides}. Pass ascontiguousarray(x).reshape(-1)."
-        )
+            f"strides {x.strides}. Pass ascontiguousarray(x).reshape(-1).")
     return x
 
 
@@ -77,13 +69,12 @@ def check_floating(t, x, what):
     """Raise unless x holds floating point numbers."""
     if not is_floating(x.dtype):
         raise TypeError(
-            f"rank {t.rank}: {what} needs a floating point array; got {x.dtype}. Cast it first."
-        )
+            f"rank {t.rank}: {what} needs a floating point array; got {x.dtype}. Cast it first.")
 
 
 def check_bounds(t, bounds, length=None):
-    """`bounds` as a list of ints; raise unless they are n+1 places from 0 on (to `length`, if it is
-    given) of which none goes back."""
+    """`bounds` as a list of ints; raise unless they are n+1 places from 0 on (to `length`, if
+    given), each at least the one before."""
     b = [int(place) for place in bounds]
     whole = len(b) == t.size + 1 and b[0] == 0 and (length is None or b[-1] == length)
     if not whole or b != sorted(b):
@@ -91,6 +82,5 @@ def check_bounds(t, bounds, length=None):
         raise ValueError(
             f"rank {t.rank}: bounds of {t.size} blocks must be {t.size + 1} places from 0 {to}, "
             f"none before the one to its left; got {b if len(b) <= 20 else f'{len(b)} of them'}. "
-            "chunks.bounds(length, n) cuts evenly."
-        )
+            "chunks.bounds(length, n) cuts evenly.")
     return b

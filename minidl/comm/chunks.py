@@ -2,15 +2,15 @@
 
     10 elements on 4 ranks:   |0 1 2|3 4 5|6 7|8 9|      L//n each, the first L%n one more
 
-Test: tests/comm/test_chunks.py   Tutorial: tutorials/06_ring.py   Used by: all that cut an array
+With fewer elements than ranks the last chunks are empty: messages of 0 bytes.
 
-With fewer elements than ranks the last chunks are empty; they take part in every step all the same.
+Test: tests/comm/test_chunks.py   Tutorial: tutorials/06_ring.py
 """
 
 import numpy as np
 
-# Of a pipeline's segments (chain.py, double_tree.py). Measured with 4 MPI ranks on 2 cores, 16 MiB:
-# shorter ones lose to waking up ranks. Between hosts they may be shorter: `cost.best_segments`.
+# Of a pipeline's segments (double_tree.py). Measured with 4 MPI ranks on 2 cores, 16 MiB: with
+# shorter ones ranks wake up too often. Between hosts: `cost.best_segments`.
 SEGMENT_BYTES = 1 << 20
 
 
@@ -33,7 +33,8 @@ def segment_count(n_bytes, segment_bytes=SEGMENT_BYTES):
 
 def span(x, n, first, end):
     """Chunks first, ..., end-1 of the n chunks of the 1-d array x, as one view."""
-    return x[_begin(len(x), n, first) : _begin(len(x), n, end)]
+    size, longer = divmod(len(x), n)
+    return x[first * size + min(first, longer) : end * size + min(end, longer)]
 
 
 def size(length, n, i):
@@ -44,8 +45,3 @@ def size(length, n, i):
 def flat(x):
     """x as a 1-d contiguous array: a view of x where that is possible, else a copy."""
     return np.ascontiguousarray(x).reshape(-1)
-
-
-def _begin(length, n, i):
-    """Where chunk i begins."""
-    return i * (length // n) + min(i, length % n)

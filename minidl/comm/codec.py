@@ -1,4 +1,4 @@
-"""Fewer bytes for the same numbers: a flat array as a payload of uint8, and back.
+"""An array in fewer bytes: encoded as a payload of uint8, and decoded.
 
                  payload of L elements               bytes                  error of an element x
     FP16         L float16                           2 L                    |x| / 2048, + 3e-8
@@ -6,12 +6,12 @@
                  elements, then L int8                                      + 1.5e-36
     pairs        k int32 indices, k float32 values   8 k                    0, but k of L elements
 
-A codec is a pair of plain functions, encode(x) -> payload and decode(payload, length) -> float32,
-and the payload's exact size, n_bytes(length): receivers need it before the payload comes. Arrays of
-float64 are rounded to float32 first. compressed.py sums what it decodes in float32.
+A codec is two plain functions, encode(x) -> payload and decode(payload, length) -> float32, and the
+payload's exact size, n_bytes(length): a receiver needs it before the payload comes. Arrays of
+float64 are rounded to float32 first.
 
-What is not finite stays visible: float16 turns numbers beyond 65504 into inf (NumPy warns), and an
-int8 block with inf or nan decodes to nan in all its elements.
+Overflow stays visible: numbers beyond 65504 become inf in float16 (NumPy warns), and an int8 block
+with inf or nan decodes to nan.
 
 Sources: Micikevicius et al. 2018 (float16); Dettmers 2016 (arXiv 1511.04561; 8 bits for gradients);
 Lin et al. 2018 (index and value).
@@ -87,19 +87,16 @@ def encode_pairs(indices, values):
     """The elements of a long array that count: where they are, and their values in float32.
 
     indices: k ints in any order, 0 to 2**31 - 1; one that occurs twice adds up in the end.
-    values: k numbers.
-    """
+    values: k numbers."""
     indices, values = np.asarray(indices), np.asarray(values)
     if indices.shape != values.shape or indices.ndim != 1 or indices.dtype.kind not in "iu":
         raise ValueError(
-            f"(index, value) pairs need two 1-d arrays of one length, integers first; got "
-            f"{indices.dtype} of shape {indices.shape} and {values.dtype} of shape {values.shape}"
-        )
+            "(index, value) pairs need two 1-d arrays of one length, integers first; got "
+            f"{indices.dtype} of shape {indices.shape} and {values.dtype} of shape {values.shape}")
     if len(indices) and not 0 <= indices.min() <= indices.max() < 2**31:
         raise ValueError(
-            "(index, value) pairs carry indices of 31 bits, 0 to 2147483647; got "
-            f"{indices.min()} to {indices.max()}. Cut the array into shorter ones."
-        )
+            f"(index, value) pairs carry indices of 31 bits, 0 to 2147483647; got {indices.min()} "
+            f"to {indices.max()}. Cut the array into shorter ones.")
     values = values.astype(np.float32)
     return np.concatenate([indices.astype(np.int32).view(np.uint8), values.view(np.uint8)])
 

@@ -1,11 +1,12 @@
-"""What makes a function a collective: a name for its messages, and a word to the transport before.
+"""The decorator of every collective: it labels the messages, and tells the transport of the call.
 
     @collective
     def all_reduce(t, x, op=np.add): ...        in ring.py: 'ring.all_reduce' labels its
                                                 messages, in ledgers and in errors
 
-All ranks of t call it, in the same order as their other collectives. The outermost name wins: what
-`hierarchical.all_reduce` sends through a ring is its own. `with t.named("weights"):` is outermost.
+All ranks of t call a collective, in the same order as their other collectives. The outermost label
+counts: what `hierarchical.all_reduce` sends through a ring has the label of `hierarchical`, and
+inside `with t.named("weights"):` everything has the label "weights".
 
 Test: tests/comm/test_collective.py   Used by: every algorithm
 """
@@ -22,12 +23,11 @@ _inside = contextvars.ContextVar("inside a collective")
 def collective(fn=None, *, own_args=(), own_rows=()):
     """Decorator: label the messages of `fn(t, ...)` 'file.function', unless a caller has.
 
-    A collective that no other one calls is announced to the transport: `t.entering`. All ranks must
-    pass the same arguments (of arrays the same dtype and shape); watch.py checks that, except for
+    Before a collective that no other one calls, `t.entering` is called. All ranks must pass the
+    same arguments (of arrays the same dtype and shape); watch.py checks that, except for
 
     own_args   names of arguments that may differ, such as a buffer that the root alone has
-    own_rows   names of arrays whose first axis may differ
-    """
+    own_rows   names of arrays whose first axis may differ"""
     if fn is None:
         return functools.partial(collective, own_args=own_args, own_rows=own_rows)
     fn.own_args, fn.own_rows = own_args, own_rows
@@ -53,7 +53,7 @@ def collective(fn=None, *, own_args=(), own_rows=()):
 
 @contextlib.contextmanager
 def named(label):
-    """Label the messages of this block, unless a caller has."""
+    """Label the messages of this block, unless a caller has done so."""
     if _label.get(None) is not None:
         yield
         return

@@ -1,4 +1,4 @@
-"""All-reduce of compressed payloads: a quarter of the bytes, and where the rounding goes.
+"""All-reduce of compressed payloads: a quarter of the bytes, each number rounded twice.
 
     1  all-to-all     rank r encodes its block j for rank j. Rank r decodes what comes, adds it to
                       its own block in float32:          one rounding of each rank's numbers
@@ -7,16 +7,15 @@
 
     error <= sum over ranks k but the block's own of e(x_k)  +  e(sum)      e: see codec.py
 
-A ring that decodes, adds and encodes at every hop sends as many bytes, but rounds the growing
+A ring that decodes, adds and encodes in every step sends as many bytes, but rounds the growing
 partial sums n-1 times: with int8 and values up to m its bound is about n^2/2 * m/254, here it is
-2n * m/254. Gathering all encoded arrays and adding them rounds only once, but sends n/2 times the
-bytes. What rounding lost, a caller may add to its next gradient (error feedback): it is
-x - decode(encode(x)).
+2n * m/254. To gather all encoded arrays and add them rounds once, but sends n/2 times the bytes. A
+caller may add the rounding error x - decode(encode(x)) to its next gradient (error feedback).
 
-Sparse arrays travel as (index, value) pairs: an all-gather of unequal lengths, then every rank adds
-all pairs in rank order. With k = rho L pairs on each rank that sends 8 (n-1) k bytes, where the
-dense ring sends 8 (n-1) L / n: the gain is 1 / (n rho). It falls with n, as everybody gets
-everybody's pairs: at rho = 0.001 it is 62 on 16 ranks, and on 1,000 ranks 1.
+Sparse arrays are sent as (index, value) pairs: an all-gather of unequal lengths, then every rank
+adds all pairs in rank order. With k = rho L pairs on each rank that sends 8 (n-1) k bytes, where
+the dense ring sends 8 (n-1) L / n: 1 / (n rho) times as many. At rho = 0.001 the ring sends 62
+times as many on 16 ranks, but on 1,000 ranks no more.
 
     DataParallel(model, t, all_reduce=functools.partial(compressed.all_reduce, codec=codec.FP16))
 
@@ -38,10 +37,9 @@ def all_reduce(t, x, codec=INT8):
     """The sum of all ranks' x, compressed on the way, on every rank.
 
     A contiguous x is overwritten and returned; of another x a reduced copy is returned. Added in
-    float32, whatever x's floating point dtype. Sends the encoded blocks but its own, then all
-    encoded sums but the right neighbour's, in 2(n-1) messages. One rank rounds nothing. Integers
-    and booleans are counts and flags, which must not be rounded: they travel as they are.
-    """
+    float32, whatever x's floating point dtype. Sends all encoded blocks but its own, then all
+    encoded sums but the right neighbour's, in 2(n-1) messages. One rank alone rounds nothing.
+    Integers and booleans, which are counts and flags, are sent as they are."""
     if x.dtype.kind in "iub":
         return ring_blocks.all_reduce(t, x)
     return _reduce(t, x, codec, 1)
@@ -85,16 +83,14 @@ def sparse_all_reduce(t, indices, values, length):
     indices, values: this rank's pairs, as many as it likes; an index that comes twice, on one rank
     or on two, adds. Added in float32, in rank order: the same bits on all ranks. Sends 8 (n-1)
     bytes of lengths, then 8 bytes for each pair of all ranks but the right neighbour, in 2(n-1)
-    messages.
-    """
+    messages."""
     try:
         payload = encode_pairs(indices, values)
     except ValueError as error:
         raise ValueError(f"rank {t.rank}: {error}") from None
     if len(indices) and np.max(indices) >= length:
         raise ValueError(
-            f"rank {t.rank}: wanted indices below the length {length}; got {np.max(indices)}"
-        )
+            f"rank {t.rank}: wanted indices below the length {length}; got {np.max(indices)}")
     gathered, bounds = ring_blocks.all_gather_v(t, payload)
     total = np.zeros(length, np.float32)
     for i in range(t.size):

@@ -8,19 +8,17 @@ Tutorial: tutorials/08_topologies.py
     gamma   seconds per byte of the reduction
 
 Hockney's model (1994) with full-duplex ports; the formulas are Thakur, Rabenseifner & Gropp's
-(2005), but for the naive one, which is plain, and those that say otherwise. Messages and bytes are
-what the busiest rank *sends*. Where they hold exactly:
+(2005), where they do not say otherwise. Messages and bytes are what the busiest rank *sends*. Where
+they hold exactly:
 
     ring                          n divides the elements; else the bytes are the average over ranks
     binomial tree                 n is a power of two; else an upper bound
     halving and doubling          any n whose largest power of two p <= n divides the elements
     doubling all-reduce           n is a power of two; else an upper bound of the time
     double tree                   any n, one segment; for more segments the time is an upper bound
-    chain                         equal segments
     hierarchical                  equal nodes; the number of ranks divides the elements
 
-The algorithms' own files know the bytes of every rank for any length: `bytes_sent` in
-ring.py, ring_blocks.py, halving_doubling.py, double_tree.py and hierarchical.py.
+The bytes of every rank for any length: `bytes_sent` in each algorithm's own file.
 """
 
 import math
@@ -50,10 +48,8 @@ def ring_all_gather(n, n_bytes, alpha, beta):
 
 def ring_all_reduce(n, n_bytes, alpha, beta, gamma=0.0):
     """2(n-1) alpha + 2(n-1)/n K beta + (n-1)/n K gamma"""
-    return _then(
-        ring_reduce_scatter(n, n_bytes, alpha, beta, gamma),
-        ring_all_gather(n, n_bytes, alpha, beta),
-    )
+    scatter = ring_reduce_scatter(n, n_bytes, alpha, beta, gamma)
+    return _then(scatter, ring_all_gather(n, n_bytes, alpha, beta))
 
 
 def naive_all_reduce(n, n_bytes, alpha, beta, gamma=0.0):
@@ -89,12 +85,9 @@ def halving_doubling_all_reduce(n, n_bytes, alpha, beta, gamma=0.0):
     2 alpha + 2 K beta + K gamma"""
     p, fold = core(n), int(n > core(n))
     steps, moved = p.bit_length() - 1, (p - 1) * (n_bytes / p)
-    return Cost(
-        2 * steps + fold,
-        2 * moved + fold * n_bytes,
-        2 * ((steps + fold) * alpha + (moved + fold * n_bytes) * beta)
-        + (moved + fold * n_bytes) * gamma,
-    )
+    once = moved + fold * n_bytes
+    time_s = 2 * ((steps + fold) * alpha + once * beta) + once * gamma
+    return Cost(2 * steps + fold, 2 * moved + fold * n_bytes, time_s)
 
 
 def doubling_all_reduce(n, n_bytes, alpha, beta, gamma=0.0):
@@ -109,24 +102,19 @@ def double_tree_all_reduce(n, n_bytes, alpha, beta, gamma=0.0, segments=1):
     """The first segment 2H alpha + (2H-1) K/S beta, each further one alpha + 2 K/S beta; H is the
     height ceil(log2 n), S the number of segments of each half.
 
-    Ours. A part is K/2S, a segment of one tree. On the way up two parts go through the port of a
-    rank at each of the H levels, but only one at the root's; on the way down the same: 2(2H-1)
-    parts. (Unless n is a power of two there is a level, each way, at which one comes early: two
-    less.) Then a further segment at least every 4 parts: so many an inner rank sends, one up and
-    two down on its tree, one up on the other. gamma: two parts are added on each level.
-    """
+    The formula is ours. A part is K/2S, a segment of one tree. On the way up two parts go through a
+    rank's port at each of the H levels, but one at the root's; on the way down the same: 2(2H-1)
+    parts. (Unless n is a power of two, one part comes early each way: two less.) Then a further
+    segment every 4 parts, which is what an inner rank sends: one up and two down on its tree, one
+    up on the other. gamma: two parts are added on each level."""
     if n == 1:
         return Cost(0, 0, 0.0)
     height = (n - 1).bit_length()
     part = n_bytes / segments
     first = 2 * height - 1 - int(n > core(n))
-    return Cost(
-        min(n, 4) * segments,
-        min(n, 4) * n_bytes / 2,
-        (segments + 2 * height - 1) * alpha
-        + (2 * (segments - 1) + first) * part * beta
-        + (segments + height - 1) * part * gamma,
-    )
+    time_s = (segments + 2 * height - 1) * alpha + (2 * (segments - 1) + first) * part * beta
+    time_s += (segments + height - 1) * part * gamma
+    return Cost(min(n, 4) * segments, min(n, 4) * n_bytes / 2, time_s)
 
 
 def hierarchical_all_reduce(n_nodes, node_size, n_bytes, inside, between, gamma=0.0, share=1):
@@ -134,10 +122,9 @@ def hierarchical_all_reduce(n_nodes, node_size, n_bytes, inside, between, gamma=
     between nodes, 2(m-1)(alpha + K/gm beta) of the other; (1 - 1/gm) K gamma.
 
     inside, between   (alpha, beta) of the links
-    share             how many ranks of a node share one port to the others: 1, or g. Then a step
+    share             how many ranks of a node share one port to other nodes: 1, or g. With g a step
                       takes max(alpha + b, g b), b = K/gm beta, and the first one alpha + g b: while
-                      one rank's message travels, the port sends the others'
-    """
+                      one rank's message travels, the port sends those of the others"""
     alpha, beta = between
     steps, part = 2 * (n_nodes - 1), n_bytes / (node_size * n_nodes)
     port = share * part * beta
@@ -152,12 +139,9 @@ def leader_all_reduce(n_nodes, node_size, n_bytes, inside, between, gamma=0.0):
     """A tree inside the nodes up and down, and a ring of the leaders between them.
 
     2 ceil(log2 g)(alpha + K beta) of the inside link and 2(m-1)(alpha + K/m beta) of the other. The
-    leader sends most: m-1 messages each way, and ceil(log2 g) inside.
-    """
-    return _then(
-        tree_all_reduce(node_size, n_bytes, *inside, gamma),
-        ring_all_reduce(n_nodes, n_bytes, *between, gamma),
-    )
+    leader sends most: m-1 messages each way, and ceil(log2 g) inside."""
+    tree = tree_all_reduce(node_size, n_bytes, *inside, gamma)
+    return _then(tree, ring_all_reduce(n_nodes, n_bytes, *between, gamma))
 
 
 def shared_memory_all_reduce(n, n_bytes, alpha, beta, gamma=0.0, segments=0):
@@ -166,8 +150,7 @@ def shared_memory_all_reduce(n, n_bytes, alpha, beta, gamma=0.0, segments=0):
 
     alpha: seconds from a signal to who waits for it; beta: per byte read of a peer's memory; no
     messages, and the bytes are read, not sent. Of two signals per segment one travels while the
-    segment before is copied. Exact where n divides every segment.
-    """
+    segment before is copied. Exact where n divides every segment."""
     if n == 1:
         return Cost(0, 0, 0.0)
     read = (n - 1) * n_bytes
@@ -177,32 +160,16 @@ def shared_memory_all_reduce(n, n_bytes, alpha, beta, gamma=0.0, segments=0):
     return Cost(0, 2 * read, (segments + 1) * alpha + read * (2 * beta + gamma))
 
 
-def chain_broadcast(n, n_bytes, alpha, beta, segments=1, overhead=0.0):
-    """(n-1) alpha + (S + n-2) (o + K/S beta)
-
-    alpha delays a message and lets the next one follow at once; `overhead`, o, is what a message
-    adds to the time of its port, whatever its size (LogGP's o; Hockney takes o = alpha). The
-    simulator's is 0.
-    """
-    if n == 1:
-        return Cost(0, 0, 0.0)
-    part = n_bytes / segments
-    time_s = (n - 1) * alpha + (segments + n - 2) * (overhead + part * beta)
-    return Cost(segments, n_bytes, time_s)
-
-
 def best_segments(n_bytes, beta, per_segment, extra):
     """The number of segments S >= 1 with the least per_segment * S + extra * K beta / S.
 
-    A pipeline of S segments takes S steps and some `extra` to fill it; each step costs
-    `per_segment` seconds beside its K/S bytes. Chain: extra = n-2, per_segment = overhead. Double
-    tree: extra = 2 ceil(log2 n) - 3, per_segment = alpha.
-    """
+    A pipeline of S segments takes S steps, and `extra` ones until the first segment is through;
+    each step costs `per_segment` seconds and the time of K/S bytes. Double tree: extra =
+    2 ceil(log2 n) - 3, per_segment = alpha."""
     if per_segment <= 0:
         raise ValueError(
-            f"per_segment must be positive, got {per_segment}: segments that cost nothing "
-            "are best as short as can be"
-        )
+            f"per_segment must be positive, got {per_segment}: segments that cost nothing are best "
+            "as short as can be")
     divided = max(extra, 0) * n_bytes * beta
     below = max(1, math.floor(math.sqrt(divided / per_segment)))  # where the derivative is 0
     return min(below, below + 1, key=lambda s: per_segment * s + divided / s)
@@ -213,8 +180,7 @@ def crossover(first, second, low=1, high=1 << 40):
 
     first, second   functions of the bytes that give seconds or a Cost, such as
                     `lambda k: tree_all_reduce(n, k, alpha, beta)`. They cross once at most between
-                    low and high. `low` if second is faster from there on.
-    """
+                    low and high. `low` if second is faster from there on."""
 
     def slower(n_bytes):
         a, b = (getattr(cost, "time_s", cost) for cost in (first(n_bytes), second(n_bytes)))
@@ -277,8 +243,9 @@ def sparse_all_reduce(n, n_pairs, alpha, beta):
 
 
 def remote_call(n_bytes, n_bytes_back, alpha, beta):
-    """2 alpha + (there + back) beta, where neither rank is busy; bytes: `rpc.message_bytes`"""
-    return Cost(1, n_bytes, 2 * alpha + (n_bytes + n_bytes_back) * beta)
+    """2 alpha + (there + back) beta, where neither rank is busy; bytes: `rpc.message_bytes`. The
+    caller sends a header and a body."""
+    return Cost(2, n_bytes, 2 * alpha + (n_bytes + n_bytes_back) * beta)
 
 
 def _then(first, second):

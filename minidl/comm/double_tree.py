@@ -1,7 +1,7 @@
-"""Double binary tree all-reduce (Sanders, Speck & Träff 2009): short and wide.
+"""Double binary tree all-reduce (Sanders, Speck & Träff 2009): few steps, and every rank is busy.
 
-A binary tree needs few steps, but half of its ranks are leaves, which send to one and receive from
-one while the inner ranks serve three. So take two trees, the leaves of one being inner ranks of the
+A binary tree needs few steps, but half of its ranks are leaves, which exchange data with one rank
+while the inner ranks do with three. So take two trees, the leaves of one being inner ranks of the
 other, and reduce half of the data on each: every rank is busy, and the depth is still log2 n.
 
     8 ranks   tree 1:       0                 tree 2, its mirror image:       7
@@ -9,21 +9,21 @@ other, and reduce half of the data on each: every rank is busy, and the depth is
                         2       6                                         5       1
                       1   3   5   7                                     6   4   2   0
 
-Tree 1 is read off the bits of a rank: its height is the number of zeros that it ends in; the parent
-of a rank of height h lies 2^h away, on the side where the height is h+1. Where that would be past
-the last rank, the bit is dropped instead: `parent(6, 5)` is 4. For odd n tree 2 is tree 1 moved on
-by one rank. So every rank is a leaf of one tree and an inner rank of the other; but for odd n > 1
-rank 0 is an inner rank of both.
+Tree 1 follows from the bits of a rank: its height h is the number of zeros at the end; its parent
+is 2^h away, on the side where the height is h+1. If that would be past the last rank, the lowest
+bit that is set is dropped instead: `parent(6, 5)` is 4. For odd n tree 2 is tree 1 moved on by one
+rank. So every rank is a leaf of one tree and an inner rank of the other (for odd n > 1 rank 0 is an
+inner rank of both).
 
 Each half is cut into segments, which follow each other up to the root and down again. In step s
     a rank of height h    adds its children's segment s-h to its own and sends it to its parent
     a rank of depth d     gets the sum of segment s-H-d from its parent and sends it to its children
-on both trees; the root (height H, depth 0) turns the segment round. Whatever is received in a step
-was sent in an earlier one, so no order of the ranks can deadlock.
+on both trees; at the root (height H, depth 0) the way up ends and the way down begins. Whatever is
+received in a step was sent in an earlier one, so there is no deadlock.
 
-The rule for the trees is that of NCCL 2.4 and later (Jeaugey 2019, "Massively scale your deep
-learning training with NCCL 2.4"). Sent: 2(n-1)K by all ranks together, as in the ring; 2K by an
-inner rank. Steps: 2 ceil(log2 n), and one for each further segment.
+The trees are those of NCCL 2.4 and later (Jeaugey 2019, "Massively scale your deep learning
+training with NCCL 2.4"). Sent: 2(n-1)K by all ranks together, as in the ring; 2K by an inner rank.
+Steps: 2 ceil(log2 n), and one for each further segment.
 
 Test: tests/comm/test_double_tree.py   Tutorial: tutorials/08_topologies.py   Time: cost.py
 """
@@ -41,9 +41,8 @@ from minidl.comm.collective import collective
 def all_reduce(t, x, op=np.add, segment_bytes=chunks.SEGMENT_BYTES):
     """The elementwise op of all ranks' x, on every rank, in place like `ring.all_reduce`.
 
-    All ranks end with the same bits: each half is reduced on the way to one root, and copied. Sends
-    `bytes_sent` bytes, in pieces of segment_bytes or a little less.
-    """
+    All ranks end with the same bits: each half is reduced on one root, and copied. Sends
+    `bytes_sent` bytes, in pieces of segment_bytes or a little less."""
     n, top = t.size, height_of(t.size)
     flat = chunks.flat(x)
     halves = chunks.split(flat, 2 if n > 1 else 1)
@@ -69,6 +68,11 @@ def all_reduce(t, x, op=np.add, segment_bytes=chunks.SEGMENT_BYTES):
     for request in going_down:
         request.wait()
     return flat.reshape(x.shape)
+
+
+def segments(n_bytes):
+    """How many segments each half of an array of n_bytes is cut into."""
+    return chunks.segment_count(-(-n_bytes // 2))
 
 
 def parent(n, r):
@@ -128,8 +132,7 @@ def height_of(n):
 def bytes_sent(length, itemsize, n, rank):
     """Bytes that `rank` sends in `all_reduce`, for any length; over all ranks 2(n-1)K in sum.
 
-    On each tree its half of x goes up once, but from the root, and down once to every child.
-    """
+    On each tree its half of x goes up once, but from the root, and down once to every child."""
     elems = 0
     for tree in (0, 1):
         me = seat(n, rank, tree)

@@ -13,9 +13,9 @@
     sent per rank, each way:  K/2 + K/4 + ... + K/n  =  (n-1)/n K
 
 If n is no power of two, let p be the largest one below. The n-p extra ranks p, p+1, ... first send
-all of x to the ranks 0, 1, ..., which add it ("fold in"); those p ranks go on, and at the end each
-sends the result back to its extra rank. Rabenseifner's own fold halves that addition, by one more
-message.
+all of x to the ranks 0, 1, ..., which add it ("fold in"). The first p ranks go on, and at the end
+the result is sent back to the extra ranks. (Rabenseifner's own fold halves that addition, by one
+more message.)
 
 Source: Rabenseifner 2004, "Optimization of collective reduction operations"; Thakur et al. 2005.
 Test: tests/comm/test_halving_doubling.py   Tutorial: tutorials/08_topologies.py   Time: cost.py
@@ -29,7 +29,7 @@ from minidl.comm.collective import collective
 
 
 def core(n):
-    """The largest power of two that is at most n: so many ranks halve and double."""
+    """The largest power of two that is at most n: the number of ranks that halve and double."""
     return 1 << (n.bit_length() - 1)
 
 
@@ -38,8 +38,7 @@ def reduce_scatter(t, x, op=np.add):
     """Reduce x over the ranks; returns this rank's complete chunk of `chunks.split(x, core(n))`.
 
     x: 1-d contiguous array, equal size on all ranks; the workspace, as for the ring. Rank r owns
-    chunk r; an extra rank owns nothing (an empty array).
-    """
+    chunk r; an extra rank owns nothing (an empty array)."""
     p, r = core(t.size), t.rank
     scratch = t.scratch(len(check_flat(t, x)), x.dtype)
     if not _fold_in(t, x, scratch, p, op):
@@ -76,8 +75,7 @@ def all_reduce(t, x, op=np.add):
     """The elementwise op of all ranks' x, on every rank, in place like `ring.all_reduce`.
 
     All ranks end with the same bits: each chunk is reduced on one rank and copied. Sends
-    `bytes_sent` bytes in 2 log2 core(n) messages, and one more on the ranks that fold.
-    """
+    `bytes_sent` bytes in 2 log2 core(n) messages, and one more on the ranks that fold."""
     flat = chunks.flat(x)
     reduce_scatter(t, flat, op)
     all_gather(t, flat)
@@ -89,8 +87,7 @@ def doubling_all_reduce(t, x, op=np.add):
     """All-reduce for short messages: log2 n steps in which partners swap all of x and both add.
 
     Half the steps of `all_reduce`, log2 core(n) * K bytes. The same bits on all ranks, because both
-    partners add the same two operands in the same order.
-    """
+    partners add the same two operands in the same order."""
     p, r = core(t.size), t.rank
     flat = chunks.flat(x)
     theirs = t.scratch(len(flat), x.dtype)
@@ -106,7 +103,7 @@ def doubling_all_reduce(t, x, op=np.add):
 
 
 def _fold_in(t, x, scratch, p, op):
-    """The extra ranks hand x over; False on them, who are done."""
+    """The extra ranks send x to their partners; returns False on the extra ranks."""
     if t.rank >= p:
         t.send(x, t.rank - p)
         return False
@@ -127,8 +124,7 @@ def bytes_sent(length, itemsize, n, rank):
     """Bytes that `rank` sends in `all_reduce`, for any length; over all ranks 2(n-1)K in sum.
 
     Halving sends all but the rank's own chunk. Doubling sends the rank's block of 1, 2, ..., p/2
-    chunks. Folding sends all of x: in from an extra rank, out from its partner.
-    """
+    chunks. Folding sends all of x: in from an extra rank, out from its partner."""
     p = core(n)
     if rank >= p:
         return length * itemsize

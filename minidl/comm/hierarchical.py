@@ -1,4 +1,4 @@
-"""Hierarchical all-reduce: most bytes inside the nodes, few between them.
+"""Hierarchical all-reduce: most bytes are sent inside the nodes, few between them.
 
     2 nodes of 4 ranks             links inside a node are fast, those between nodes are slow
 
@@ -11,13 +11,13 @@
     sent per rank, g ranks in each of m nodes:
         inside    2 (g-1)/g K          between nodes    2 (m-1)/m K/g
 
-In all that is as much as the flat ring sends, but a flat ring waits 2(gm-1) times for the slow
-link, and this 2(m-1) times. The leader form reduces to one rank of each node, all-reduces among
-those, and broadcasts: fewer messages, K per node on the slow links as well, but all on one rank.
+That is as much in all as the flat ring sends, but a flat ring waits 2(gm-1) times for the slow
+link, and this 2(m-1) times. The leader form reduces onto one rank of each node, all-reduces among
+those, and broadcasts: fewer messages, but all bytes between nodes leave from one rank.
 
 Nodes may have different sizes. Then the cuts of all nodes together divide x into pieces: with 2 and
-3 ranks the cuts 1/2 and 1/3, 2/3 make 4. Each piece has one owner in every node, and the owners of
-a piece all-reduce it; a rank of a smaller node owns more pieces.
+3 ranks the cuts 1/2 and 1/3, 2/3 make 4. Each piece has one owner in every node, and its owners
+all-reduce it; a rank of a smaller node owns more pieces.
 
 Sources: Mikami et al. 2018 (arXiv 1811.05233) and Horovod's NCCLHierarchicalAllreduce; the leader
 form, Jia et al. 2018 (arXiv 1807.11205). The pieces are ours.
@@ -43,8 +43,7 @@ class Groups(NamedTuple):
     inside    the transport of this rank's node
     leaders   the transport of the first ranks of all nodes; None on the other ranks
     pieces    (first unit, end unit, transport of its owners or None) of every piece of x
-    n_units   into so many units x is cut; every node's chunks are whole units
-    """
+    n_units   into so many units x is cut; every node's chunks are whole units"""
 
     world: tuple
     inside: Transport
@@ -62,32 +61,25 @@ def by_node_size(n, node_size):
 def groups(t, nodes):
     """The groups of a hierarchy; all ranks of t call it, with the same nodes.
 
-    nodes   ranks of each node, [[0, 1], [2, 3, 4]], or how many consecutive ranks share one
-    """
+    nodes   ranks of each node, [[0, 1], [2, 3, 4]], or how many consecutive ranks share one"""
     nodes = by_node_size(t.size, nodes) if isinstance(nodes, int) else [list(n) for n in nodes]
     if sorted(rank for node in nodes for rank in node) != list(range(t.size)) or [] in nodes:
         raise ValueError(
             f"rank {t.rank}: every rank from 0 to {t.size - 1} must be in one node, and no node "
-            f"empty; got {nodes}"
-        )
+            f"empty; got {nodes}")
     n_units, pieces = cut(nodes)
-    return Groups(
-        t.ranks,
-        next(t.subgroup(node) for node in nodes if t.rank in node),
-        t.subgroup([node[0] for node in nodes]),
-        [(first, end, t.subgroup(owners)) for first, end, owners in pieces],
-        n_units,
-    )
+    inside = next(t.subgroup(node) for node in nodes if t.rank in node)
+    leaders = t.subgroup([node[0] for node in nodes])
+    pieces = [(first, end, t.subgroup(owners)) for first, end, owners in pieces]
+    return Groups(t.ranks, inside, leaders, pieces, n_units)
 
 
 def cut(nodes):
     """(units in x, [(first unit, end unit, its owner in every node)]) of the pieces of x."""
     n_units = math.lcm(*map(len, nodes))
     cuts = sorted({i * n_units // len(node) for node in nodes for i in range(len(node) + 1)})
-    return n_units, [
-        (first, end, [node[first * len(node) // n_units] for node in nodes])
-        for first, end in itertools.pairwise(cuts)
-    ]
+    return n_units, [(first, end, [node[first * len(node) // n_units] for node in nodes])
+                     for first, end in itertools.pairwise(cuts)]
 
 
 @collective(own_args=("groups",))
@@ -97,8 +89,7 @@ def all_reduce(t, x, op=np.add, *, groups, across=ring.all_reduce):
     groups   `groups(t, nodes)`; as an argument for others: `partial(all_reduce, groups=...)`
     across   the all-reduce between nodes, any `f(t, array, op)` that works in place
 
-    All ranks end with the same bits if `across` leaves its own with the same.
-    """
+    All ranks end with the same bits if `across` leaves its own with the same."""
     _check(t, groups)
     flat = chunks.flat(x)
     unit = chunks.bounds(len(flat), groups.n_units)
@@ -116,8 +107,7 @@ def leader_all_reduce(t, x, op=np.add, *, groups, across=ring.all_reduce):
     """The leader form: reduce inside each node, all-reduce among the leaders, broadcast inside.
 
     2 ceil(log2 g) steps of K bytes inside a node, and those of `across`. In place like
-    `ring.all_reduce`, the same bits on all ranks.
-    """
+    `ring.all_reduce`, the same bits on all ranks."""
     _check(t, groups)
     flat = chunks.flat(x)
     tree.reduce(groups.inside, flat, 0, op)
@@ -129,17 +119,13 @@ def leader_all_reduce(t, x, op=np.add, *, groups, across=ring.all_reduce):
 
 def bytes_sent(length, itemsize, nodes, rank):
     """(inside, between): what `rank` sends in `all_reduce` by rings, inside its node and between
-    nodes, for any length. Over all ranks 2(n-1)K in sum.
-    """
+    nodes, for any length. Over all ranks 2(n-1)K in sum."""
     n_units, pieces = cut(nodes)
     unit = chunks.bounds(length, n_units)
     i, node = next((i, node) for i, node in enumerate(nodes) if rank in node)
     inside = ring_blocks.bytes_sent(unit[:: n_units // len(node)], itemsize, node.index(rank))
-    between = sum(
-        ring.bytes_sent(unit[end] - unit[first], itemsize, len(nodes), i)
-        for first, end, owners in pieces
-        if owners[i] == rank
-    )
+    between = sum(ring.bytes_sent(unit[end] - unit[first], itemsize, len(nodes), i)
+                  for first, end, owners in pieces if owners[i] == rank)
     return inside, between
 
 
@@ -152,5 +138,4 @@ def _check(t, groups):
     if t.ranks != groups.world:
         raise ValueError(
             f"rank {t.rank}: these groups were made for the world ranks {groups.world}; got the "
-            f"transport of {t.ranks}. Make groups(t, nodes) for it."
-        )
+            f"transport of {t.ranks}. Make groups(t, nodes) for it.")

@@ -1,10 +1,9 @@
-"""All-reduce the obvious way: the oracle for the others. Test: tests/comm/test_naive.py
+"""All-reduce the obvious way: the others are tested against it. Test: tests/comm/test_naive.py
 
-    1, 2, 3 -> 0      everybody sends its array to rank 0, which adds them in rank order
-    0 -> 1, 2, 3      and sends the sum to everybody.
+    1, 2, 3 -> 0      every rank sends its array to rank 0, which adds them in rank order
+    0 -> 1, 2, 3      and sends the sum to all.
 
-Rank 0 sends and receives (n-1) * x.nbytes: its link is the bottleneck that ring.py and tree.py
-remove.
+Rank 0 sends and receives (n-1) * x.nbytes: its link is a bottleneck.
 """
 
 import numpy as np

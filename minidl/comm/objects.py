@@ -4,16 +4,16 @@
     reports = objects.gather(t, report)            every rank's, in rank order, on rank 0
     names = objects.all_gather(t, hostname)        every rank's, in rank order, on every rank
 
-Anything that pickles. Each rank's may have another size, so the sizes travel first: two rounds of
-messages. For settings, reports and names, not for gradients.
+Anything that pickles. The ranks' objects may differ in size, so the sizes are sent first: two
+rounds of messages. For settings, reports and names, not for gradients.
 
 A message is a header of int64, then the raw bytes of each array inside the object, then the pickle
 of the rest, each filled up to 8 bytes:
 
-    front | how many arrays, size of the pickle, size of each array | array | array | ... | pickle
+    how many arrays, size of the pickle, size of each array | array | array | ... | pickle
 
 So an array is copied once here and not at all where it arrives: there it is a view of the message.
-Pickle runs what it is told to: these messages are for ranks of one job, and never from elsewhere.
+Unpickling can run any code, so these messages must come from ranks of the same job.
 
 Test: tests/comm/test_objects.py   Used by: select.py, throttled.py, watch.py, rpc.py, the tutorials
 """
@@ -52,22 +52,21 @@ def all_gather(t, value):
     return _unpack_all(*ring_blocks.all_gather_v(t, pack(value)))
 
 
-def pack(value, *front):
-    """The message of `value`, flat uint8; `front` are ints to go before it."""
+def pack(value):
+    """The message of `value`, flat uint8."""
     text, arrays = pickled(value)
-    header = np.array([*front, len(arrays), len(text), *map(len, arrays)], np.int64)
+    header = np.array([len(arrays), len(text), *map(len, arrays)], np.int64)
     parts = [header.view(np.uint8)]
     for part in (*arrays, np.frombuffer(text, np.uint8)):
         parts += [part, np.zeros(-len(part) % 8, np.uint8)]  # so the next is aligned
     return np.concatenate(parts)
 
 
-def unpack(message, n_front=0):
-    """The value in a message that begins with n_front ints; its arrays are views of the message."""
-    at = 8 * (n_front + 2)
-    n_arrays, n_text = message[at - 16 : at].view(np.int64).tolist()
-    sizes = message[at : at + 8 * n_arrays].view(np.int64).tolist()
-    at += 8 * n_arrays
+def unpack(message):
+    """The value in a message; its arrays are views of the message."""
+    n_arrays, n_text = message[:16].view(np.int64).tolist()
+    at = 16 + 8 * n_arrays
+    sizes = message[16:at].view(np.int64).tolist()
     arrays = []
     for size in sizes:
         arrays.append(message[at : at + size])

@@ -34,8 +34,7 @@ def reduce_scatter(t, x, op=np.add):
     """Reduce x over the ranks; returns this rank's complete chunk, rank+1 of `chunks.split(x, n)`.
 
     x: 1-d contiguous array, equal size on all ranks. It is the workspace: its other chunks hold
-    partial sums afterwards. Sends x.nbytes less the owned chunk, in n-1 messages.
-    """
+    partial sums afterwards. Sends x.nbytes less the owned chunk, in n-1 messages."""
     n, r = t.size, t.rank
     left, right = (r - 1) % n, (r + 1) % n
     chunk = chunks.split(check_flat(t, x), n)
@@ -53,8 +52,7 @@ def all_gather(t, x):
     """Copy every rank's own chunk, rank+1 of `chunks.split(x, n)`, to all ranks; returns x.
 
     x: 1-d contiguous array, equal size on all ranks. Sends x.nbytes less chunk rank+2, in n-1
-    messages.
-    """
+    messages."""
     n, r = t.size, t.rank
     left, right = (r - 1) % n, (r + 1) % n
     chunk = chunks.split(check_flat(t, x), n)
@@ -71,8 +69,7 @@ def all_reduce(t, x, op=np.add):
     A contiguous x of any shape is overwritten and returned; of another x a reduced copy is
     returned. op: np.add, np.maximum, np.minimum, np.multiply, np.logical_or; any that commutes and
     associates. It works in x's dtype: a float16 or bfloat16 sum rounds after every addition, so
-    average those with `average.mean`. Sends `bytes_sent` bytes in 2(n-1) messages.
-    """
+    average those with `average.mean`. Sends `bytes_sent` bytes in 2(n-1) messages."""
     flat = chunks.flat(x)
     reduce_scatter(t, flat, op)
     all_gather(t, flat)
@@ -84,8 +81,7 @@ def bytes_sent(length, itemsize, n, rank):
 
     The reduce-scatter sends every chunk but r+1, the all-gather every chunk but r+2. It is
     2(n-1)/n K on every rank only if n divides the length (or n <= 2); the sum over ranks is always
-    2(n-1)K. A rank receives what its left neighbour sends.
-    """
+    2(n-1)K. A rank receives what its left neighbour sends."""
     if n == 1:
         return 0
     not_sent = chunks.size(length, n, rank + 1) + chunks.size(length, n, rank + 2)

@@ -1,4 +1,4 @@
-"""The ring, with blocks of any length: rank r owns block r. What ZeRO shards and gathers with.
+"""The ring, with blocks of any length: rank r owns block r. ZeRO uses it.
 
     bounds = [0, 3, 3, 7, 9]      rank r's block is x[bounds[r] : bounds[r+1]]; rank 1's is empty
 
@@ -6,11 +6,10 @@
     ^    v      right and adds what comes from the left to block r-s-2. Block r starts at rank r+1
     3 <- 2      and ends, complete, at rank r. The all-gather carries it once more around.
 
-This is ring.py with the blocks renamed: what it calls chunk r+1 is block r here. So block r is
-summed around the ring from rank r+1, (x_(r+1) + x_(r+2)) + ... + x_r, where `ring.all_reduce` sums
-its chunk r from rank r: no ring can end at rank r with that order, and with three ranks or more the
-last bits of floating point sums differ. `all_reduce` here is the sum with the bits of
-`reduce_scatter`: training with the one equals training with the other bit for bit.
+This is ring.py with the blocks renamed: its chunk r+1 is block r here. So block r is summed around
+the ring from rank r+1 on, (x_(r+1) + x_(r+2)) + ... + x_r, while `ring.all_reduce` sums its chunk r
+from rank r on: with three ranks or more the last bits of floating point sums differ. `all_reduce`
+here has the bits of `reduce_scatter`: training with either gives the same bits.
 
 The n blocks take n-1 steps whatever their lengths: a step lasts as long as its longest block.
 
@@ -30,8 +29,7 @@ def reduce_scatter(t, x, bounds, op=np.add):
 
     x: 1-d contiguous array, equal size on all ranks. It is the workspace: its other blocks hold
     partial sums afterwards. bounds: n+1 ints, the same on all ranks. op works in x's dtype. Sends
-    x.nbytes less the own block, in n-1 messages.
-    """
+    x.nbytes less the own block, in n-1 messages."""
     n, r = t.size, t.rank
     left, right = (r - 1) % n, (r + 1) % n
     block = _blocks(t, x, bounds)
@@ -49,8 +47,7 @@ def all_gather(t, x, bounds):
     """Copy every rank's own block, x[bounds[r] : bounds[r+1]], to all ranks; returns x.
 
     x: 1-d contiguous array, equal size on all ranks. bounds: n+1 ints, the same on all ranks. Sends
-    x.nbytes less the right neighbour's block, in n-1 messages.
-    """
+    x.nbytes less the right neighbour's block, in n-1 messages."""
     n, r = t.size, t.rank
     left, right = (r - 1) % n, (r + 1) % n
     block = _blocks(t, x, bounds)
@@ -65,8 +62,7 @@ def all_reduce(t, x, op=np.add):
     """The elementwise op of all ranks' x on every rank, as `ring.all_reduce`, in place where x is
     contiguous; each block has the bits that `reduce_scatter` with `chunks.bounds` gives it.
 
-    Sends 2 x.nbytes less the blocks of this rank and of its right neighbour, in 2(n-1) messages.
-    """
+    Sends 2 x.nbytes less the blocks of this rank and of its right neighbour, in 2(n-1) messages."""
     flat = chunks.flat(x)
     bounds = chunks.bounds(len(flat), t.size)
     reduce_scatter(t, flat, bounds, op)
@@ -78,14 +74,11 @@ def all_reduce(t, x, op=np.add):
 def all_gather_v(t, own):
     """Every rank's 1-d array `own`, of any length, one after the other; returns (whole, bounds).
 
-    Rank r's is whole[bounds[r] : bounds[r+1]]. dtype: the same on all ranks. First the lengths go
-    around: 8 (n-1) bytes sent; then the whole's bytes less the right neighbour's; 2(n-1) messages.
-    """
+    Rank r's is whole[bounds[r] : bounds[r+1]]. dtype: the same on all ranks. Sends the lengths,
+    8 (n-1) bytes, then the whole's bytes less the right neighbour's, in 2(n-1) messages."""
     if own.ndim != 1:
         raise ValueError(
-            f"rank {t.rank}: all_gather_v joins 1-d arrays; got shape {own.shape}. "
-            "Pass x.reshape(-1)."
-        )
+            f"rank {t.rank}: all_gather_v joins 1-d arrays; got shape {own.shape}: reshape(-1)")
     bounds = bounds_of(t, len(own))
     whole = np.empty(bounds[-1], own.dtype)
     whole[bounds[t.rank] : bounds[t.rank + 1]] = own
@@ -94,10 +87,9 @@ def all_gather_v(t, own):
 
 @collective(own_args=("length",))
 def bounds_of(t, length):
-    """The bounds of the blocks when every rank brings one of its own `length`: n+1 ints.
+    """The bounds of the blocks when each rank has a block of any `length`: n+1 ints.
 
-    Sends 8 (n-1) bytes in n-1 messages.
-    """
+    Sends 8 (n-1) bytes in n-1 messages."""
     lengths = np.zeros(t.size, np.int64)
     lengths[t.rank] = length
     all_gather(t, lengths, range(t.size + 1))
@@ -111,11 +103,10 @@ def _blocks(t, x, bounds):
 
 
 def bytes_sent(bounds, itemsize, rank, n_scatters=1, n_gathers=1):
-    """Bytes that `rank` sends in so many reduce-scatters and all-gathers of an array cut at bounds.
+    """Bytes that `rank` sends in these numbers of reduce-scatters and all-gathers.
 
     A reduce-scatter sends all but the own block, an all-gather all but the right neighbour's. Over
-    all ranks, each is exactly (n-1)K; per rank (n-1)/n K, where the blocks are equal.
-    """
+    all ranks, each is exactly (n-1)K; per rank (n-1)/n K, where the blocks are equal."""
     n, length = len(bounds) - 1, bounds[-1]
     own, neighbours = (bounds[r + 1] - bounds[r] for r in (rank, (rank + 1) % n))
     return itemsize * (n_scatters * (length - own) + n_gathers * (length - neighbours))

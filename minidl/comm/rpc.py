@@ -6,25 +6,23 @@
     with rpc.Service(t, pull=pull) as service:        pull() -> weights --'
         weights = service.call(0, "pull").wait()      in rank 0's serving task
 
-Every rank offers functions by name, its own ones, and may call any rank's (itself included). What
-travels is the name: the function and the state behind it stay where they are. This is what a
-parameter server and a pipeline without a schedule need; where all ranks do the same thing at the
+Every rank offers functions by name, and may call those of any rank (itself included). Only the name
+is sent: the function and its state stay where they are. Where all ranks do the same thing at the
 same time, a collective is faster.
 
-1. One task of each rank serves: a rank runs one call at a time, in the order of arrival, so served
-   functions need no locks among themselves. A long one delays also the replies to its own rank.
-2. A served function may call and wait. Its rank serves other calls meanwhile: that is the only
-   place where another call comes between. So ranks may call each other in circles; each call nests
-   one deeper on the stack. (But only the task that serves: not one that a served function spawned.)
-3. A call returns, to its caller, after all calls that it made itself.
-4. An error on the other rank is raised by `wait` as RemoteError, with the traceback from there. One
-   that nobody waits for is raised where the caller ends: at the end of the block, or as the error
-   of the served function that made the call.
-5. The block ends when all ranks have come to its end, so everybody is served until then. A rank
+1. One task of each rank serves: it runs one call at a time, in the order of arrival, so served
+   functions need no locks among themselves. While it runs one, replies to its own rank wait, too.
+2. A served function may call another rank and wait. Only then does its rank serve other calls in
+   between, so ranks may call each other in circles; each call nests one deeper on the stack. (Not
+   so in a task that a served function spawned.)
+3. A call returns to its caller after all calls that it made itself.
+4. An error on the other rank is raised by `wait` as RemoteError, with the traceback from there. If
+   nobody waits, it is raised at the end of the block, or of the served function that made the call.
+5. The block ends when all ranks have come to its end, so all calls are served until then. A rank
    that leaves it by an exception tells the others, whose calls to it then fail at once.
 
-What travels is a message of objects.py behind two ints, its kind and the number of the call.
-Arrays are copied when the call is made; those that arrive are the receiver's own.
+A message is a header (framing.py: its kind, the number of the call) and an object as objects.py
+packs it. Arrays are copied when the call is made; the receiver may change those that it gets.
 
 Source: Birrell & Nelson 1984.   Test: tests/comm/test_rpc.py   Time: cost.remote_call
 """
@@ -36,7 +34,7 @@ import traceback
 
 import numpy as np
 
-from minidl.comm import objects
+from minidl.comm import framing, objects
 from minidl.comm.checks import check_peer
 from minidl.comm.transport.background import Background
 
@@ -48,8 +46,7 @@ _frame = contextvars.ContextVar("the served call that is running")
 class RemoteError(RuntimeError):
     """A call failed on the other rank, or that rank serves no more.
 
-    rank: the other rank, in the service's group. remote_traceback: its traceback, as text.
-    """
+    rank: the other rank, in the service's group. remote_traceback: its traceback, as text."""
 
     def __init__(self, message, rank, remote_traceback):
         super().__init__(message, rank, remote_traceback)
@@ -60,29 +57,27 @@ class RemoteError(RuntimeError):
 
 
 class Service:
-    """The functions that this rank offers, and the way to those of others. All ranks of t make one.
+    """Offers functions of this rank, and calls those of others. All ranks of t make one.
 
     with Service(t, push=push, pull=pull) as service: ...
 
-    It serves from the beginning of the block. A served function that calls others through a
-    variable `service` may run before `as` has set that: then `service = Service(...)` comes first,
-    and `with service:` on the next line.
-    """
+    It serves from the beginning of the block. If a served function uses the variable `service`,
+    write `service = Service(...)` first, then `with service:`. It may run before `as` sets it."""
 
     def __init__(self, t, **functions):
-        # Messages leave in the background: were the serving task to wait until a large reply is
+        # Messages are sent in the background: if the serving task waited until a large reply is
         # received, two ranks that reply to each other would wait for ever.
         self._background = Background(t)
         self._t = self._background.transport
         self.rank, self.size = t.rank, t.size
         self._functions = functions
         self._numbers = itertools.count()
-        self._lock = threading.Lock()  # for what the caller and the serving task both change
+        self._lock = threading.Lock()  # for what both the caller and the serving task change
         self._pending = {}  # number of a call -> its Future, until it is answered
         self._left = {}  # rank -> None, or why it serves no more
-        self._open, self._reason = False, None  # in its block; why this rank serves no more
+        self._open, self._reason = False, None  # inside the block; why this rank serves no more
         self._main = _Frame(self)
-        self._serving = None  # the task, once the block has begun
+        self._serving = None  # the serving task, once the block has begun
 
     def call(self, rank, name, /, *args, **kwargs):
         """Run the function that `rank` offers as `name`; returns a Future at once."""
@@ -91,18 +86,17 @@ class Service:
         if frame is None or frame.service is not self:
             frame = self._main
         future = Future(next(self._numbers), frame, rank, name, self._t.event())
-        message = objects.pack((name, args, kwargs), CALL, future.number)
+        body = objects.pack((name, args, kwargs))
         with self._lock:
             if self._reason or (frame is self._main and not self._open):
                 raise RuntimeError(
                     f"rank {self.rank}: wanted to call {name}() on rank {rank}; got a Service "
-                    "outside of its block. Call inside `with`."
-                )
+                    "outside of its block. Call inside `with`.")
             frame.open[future.number] = future
             reason = self._left.get(rank)
             if reason is None:
                 self._pending[future.number] = future
-                self._send("rpc.call", message, rank)
+                self._send("rpc.call", rank, CALL, future.number, body)
         if reason is not None:
             future._fail(_stopped(future, reason))
         return future
@@ -116,7 +110,7 @@ class Service:
 
     def __exit__(self, kind, error, trace):
         if kind is not None:
-            # The others may never answer: tell them, and wait for nobody.
+            # The others may never answer: tell them, and do not wait.
             self._leave("".join(traceback.format_exception(kind, error, trace)))
             return
         try:
@@ -129,15 +123,15 @@ class Service:
         self._background.close()
 
     def _leave(self, reason):
-        message = objects.pack(reason, LEFT, 0)
+        body = objects.pack(reason)
         with self._lock:
             self._open, self._reason = False, reason
             for dst in range(self.size):
-                self._send("rpc.left", message, dst)
+                self._send("rpc.left", dst, LEFT, 0, body)
 
-    def _send(self, label, message, dst):
+    def _send(self, label, dst, kind, number, body):
         with self._t.named(label):
-            self._background.submit(_send, message, dst)
+            self._background.submit(framing.send, dst, kind, number, 0, body)
 
     # -- the serving task
 
@@ -153,14 +147,16 @@ class Service:
 
     def _serve_one(self):
         """Receive a message, and do what it says."""
-        with self._t.named("rpc.serve"):
-            src, message = self._t.recv_any()
-        kind, number = message[:16].view(np.int64).tolist()
+        src, kind, number, _, n_bytes = framing.recv(self._t, "rpc.serve")
+        body = framing.recv_body(self._t, src, n_bytes, np.uint8, "rpc.serve")
         if kind == CALL:
             if self._reason is None:
-                self._answer(src, number, message)
+                kind, reply = self._run(body)
+                with self._lock:
+                    if self._reason is None:  # else src is told that this rank left
+                        self._send("rpc.reply", src, kind, number, reply)
         elif kind == LEFT:
-            reason = objects.unpack(message, n_front=2)
+            reason = objects.unpack(body)
             with self._lock:
                 self._left[src] = reason
                 lost = [f for f in self._pending.values() if reason and f.rank == src]
@@ -172,43 +168,36 @@ class Service:
             with self._lock:
                 future = self._pending.pop(number)
             try:
-                value = objects.unpack(message, n_front=2)
-            except Exception as error:  # a class that this rank cannot make: the caller's concern
+                value = objects.unpack(body)
+            except Exception as error:  # a class that this rank cannot make: raised by wait()
                 future._fail(error)
                 return
             if kind == ERROR:
-                future._fail(_failed(future, *value))
+                what, trace = value
+                text = f"rank {self.rank}: {future.name}() on rank {src} raised {what}"
+                future._fail(RemoteError(text, src, trace))
             else:
                 future._succeed(value)
 
-    def _answer(self, src, number, message):
-        reply = self._run(number, message)
-        with self._lock:
-            if self._reason is None:  # else src is told that this rank left
-                self._send("rpc.reply", reply, src)
-
-    def _run(self, number, message):
-        """Run a call; returns the reply."""
+    def _run(self, body):
+        """Run a call; returns (RESULT or ERROR, the body of the reply)."""
         frame = _Frame(self)
         token = _frame.set(frame)
         try:
-            name, args, kwargs = objects.unpack(message, n_front=2)
+            name, args, kwargs = objects.unpack(body)
             if name not in self._functions:
                 raise LookupError(
-                    f"rank {self.rank} offers {', '.join(self._functions) or 'no function'}; "
-                    f"got a call of {name}()"
-                )
+                    f"rank {self.rank} offers {', '.join(self._functions) or 'no function'}; got a "
+                    f"call of {name}()")
             try:
                 result = self._functions[name](*args, **kwargs)
             finally:
                 frame.wait_for_all()
-            return objects.pack(result, RESULT, number)
+            return RESULT, objects.pack(result)
         except (Exception, SystemExit) as error:
             what = traceback.format_exception_only(error)[-1].strip()
             error.__traceback__ = error.__traceback__.tb_next  # without this function's own line
-            return objects.pack(
-                (what, "".join(traceback.format_exception(error))), ERROR, number
-            )
+            return ERROR, objects.pack((what, "".join(traceback.format_exception(error))))
         finally:
             _frame.reset(token)
 
@@ -225,7 +214,7 @@ class Future:
         """The function's result; raises RemoteError if it failed."""
         running = _frame.get(None)
         if running is not None and running.service is self.frame.service:
-            while not self.done():  # this is the serving task: nobody else receives the answer
+            while not self.done():  # this is the serving task: no other task receives the answer
                 running.service._serve_one()
         self._event.wait()
         if self._error is None:
@@ -266,29 +255,15 @@ class _Frame:
             raise errors[0]
 
 
-def _failed(future, what, remote_traceback):
-    return RemoteError(
-        f"rank {future.frame.service.rank}: {future.name}() on rank {future.rank} raised {what}",
-        future.rank,
-        remote_traceback,
-    )
-
-
 def _stopped(future, reason):
     return RemoteError(
         f"rank {future.frame.service.rank}: wanted the result of {future.name}() on rank "
         f"{future.rank}; got none, as that rank left its Service by an exception and serves no "
-        "more. Mend that first.",
-        future.rank,
-        reason,
-    )
-
-
-def _send(t, message, dst):
-    t.send(message, dst)
+        "more. Repair that first.",
+        future.rank, reason)
 
 
 def message_bytes(value):
-    """Bytes of the message that carries `value`: (name, args, kwargs) of a call, a result, or
+    """Bytes of the header and body that carry `value`: (name, args, kwargs) of a call, a result, or
     (what, traceback) of an error."""
-    return len(objects.pack(value, CALL, 0))
+    return framing.HEADER_BYTES + len(objects.pack(value))

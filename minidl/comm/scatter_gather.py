@@ -7,15 +7,14 @@
     step 2   0 [1] 1  2 [3] 3  4 [5] 5  6 [7] 7      is the same picture read backwards.
 
 The root's link carries the same bytes in both. By the formulas of cost.py the direct form is never
-slower, because latencies overlap there; but each message also costs the root's processor, which the
-model leaves out, and which the tree pays log2 n times instead of n-1. On the other hand inner ranks
-of the tree hold and send what is not theirs.
+slower, because its latencies overlap. But each message also takes time of the root's processor,
+which the model leaves out: n-1 times, and in the tree log2 n times. In the tree, inner ranks also
+hold and send the blocks of others.
 
 Arrays are cut along their first axis, into equal blocks or at `bounds`. With another root the ranks
 are renamed (rank - root) mod n, as in tree.py; the subtree of rank v holds ranks from v on.
 
-Source: Thakur, Rabenseifner & Gropp 2005, section 4.2; MPI's Scatterv and Gatherv.
-Test: tests/comm/test_scatter_gather.py
+Source: Thakur, Rabenseifner & Gropp 2005, section 4.2.   Test: tests/comm/test_scatter_gather.py
 """
 
 import numpy as np
@@ -30,9 +29,8 @@ def scatter(t, x, out, root=0, bounds=None):
     """Copy block r of root's x into rank r's `out`; returns out. Binomial tree.
 
     x: root's array, its first axis as long as all blocks; the others pass None. out: this rank's
-    block, which also says dtype and shape of a row. bounds: n+1 places in x, the same on all ranks;
-    None: equal blocks. The root sends x.nbytes less its own block.
-    """
+    block; x has its dtype and shape of a row. bounds: n+1 places in x, the same on all ranks; None:
+    equal blocks. The root sends x.nbytes less its own block."""
     n, me = t.size, (t.rank - root) % t.size
     bounds = _bounds(t, out, root, bounds)
     if t.rank == root:
@@ -54,8 +52,7 @@ def gather(t, x, root=0, bounds=None):
     """All ranks' x one after the other along the first axis, on root; None elsewhere. Binomial.
 
     x: this rank's block, dtype and shape of a row the same on all ranks. bounds: n+1 places in the
-    result, the same on all ranks; None: equal blocks. The root receives the result less its block.
-    """
+    result, the same on all ranks; None: equal blocks. The root receives all blocks but its own."""
     n, me = t.size, (t.rank - root) % t.size
     bounds = _bounds(t, x, root, bounds)
     at = _places(bounds, root)
@@ -122,8 +119,7 @@ def _bounds(t, block, root, bounds):
     if len(block) != bounds[t.rank + 1] - bounds[t.rank]:
         raise ValueError(
             f"rank {t.rank}: wanted a block of {bounds[t.rank + 1] - bounds[t.rank]} rows, as "
-            f"bounds say; got {len(block)}"
-        )
+            f"bounds say; got {len(block)}")
     return bounds
 
 
@@ -132,5 +128,4 @@ def _check_root_array(t, x, out, bounds):
         got = None if x is None else f"{x.dtype} of shape {x.shape}"
         raise ValueError(
             f"rank {t.rank}: the root of a scatter wants {out.dtype} of shape "
-            f"{(bounds[-1], *out.shape[1:])}, all blocks; got {got}"
-        )
+            f"{(bounds[-1], *out.shape[1:])}, all blocks; got {got}")

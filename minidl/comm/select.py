@@ -1,7 +1,7 @@
-"""Which all-reduce is fastest here, by formula and measured figures, the same choice on all ranks.
+"""Chooses the fastest all-reduce, by formula and measured figures; the same one on all ranks.
 
-    figures = select.measure(t)              every rank gets rank 0's; takes about a second
-    figures = select.stored(t)               or what `minidl doctor --links` measured on this host
+    figures = select.measure(t)              rank 0's, on every rank; takes about a second
+    figures = select.stored(t)               or those that `minidl doctor --links` measured here
     print(select.explain(t.size, figures))   the choice by size, with the time that each would take
 
     all_reduce = functools.partial(select.all_reduce, figures=figures)
@@ -12,10 +12,9 @@
                 |  steps    \\____/___ shared memory, where there is some
                 +--------------------- size
 
-The choice is a function of rank count, size and figures, and of nothing else; all ranks hold rank
-0's figures and equal sizes, so all choose alike without a message. The formulas are those of
-cost.py. They know nothing of caches, nor of two ranks on one core: what they are off by, the
-benchmark shows (benchmarks/bench_all_reduce.py).
+The choice depends on rank count, size and figures alone. All ranks have rank 0's figures and equal
+sizes, so all choose the same without a message. The formulas are those of cost.py. They leave out
+caches, and two ranks on one core: benchmarks/bench_all_reduce.py shows how far off they are.
 
 Test: tests/comm/test_select.py   Used by: doctor_links.py (`minidl doctor --links`)
 """
@@ -31,16 +30,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from minidl.comm import (
-    chunks,
-    cost,
-    double_tree,
-    halving_doubling,
-    objects,
-    ring,
-    shared_memory,
-    tree,
-)
+from minidl.comm import cost, double_tree, halving_doubling, objects, ring, shared_memory, tree
 from minidl.comm.collective import collective, label_of
 from minidl.comm.transport.window import NoSharedMemory
 
@@ -55,8 +45,7 @@ class Figures(NamedTuple):
     gamma           per byte of a sum
     signal, read    of a shared window: from a signal to who waits for it, and per byte read of a
                     peer's memory, with what copying in takes; None: no shared memory
-    copy            per byte copied from memory to memory, of arrays larger than the caches
-    """
+    copy            per byte copied from memory to memory, of arrays larger than the caches"""
 
     alpha: float
     beta: float
@@ -70,18 +59,16 @@ def candidates(n, n_bytes, figures):
     """{function: modelled seconds} of every all-reduce that can run here, the fastest first."""
     f = figures
     link = f.alpha, f.beta, f.gamma
-    pieces = chunks.segment_count(math.ceil(n_bytes / 2))
+    pieces = double_tree.segments(n_bytes)
     times = {
         ring.all_reduce: cost.ring_all_reduce(n, n_bytes, *link),
         halving_doubling.all_reduce: cost.halving_doubling_all_reduce(n, n_bytes, *link),
         halving_doubling.doubling_all_reduce: cost.doubling_all_reduce(n, n_bytes, *link),
-        double_tree.all_reduce: cost.double_tree_all_reduce(n, n_bytes, *link, segments=pieces),
-    }
+        double_tree.all_reduce: cost.double_tree_all_reduce(n, n_bytes, *link, segments=pieces)}
     if f.signal is not None:
         segments = shared_memory.segments(n, n_bytes)
         times[shared_memory.all_reduce] = cost.shared_memory_all_reduce(
-            n, n_bytes, f.signal, f.read, f.gamma, segments
-        )
+            n, n_bytes, f.signal, f.read, f.gamma, segments)
     return dict(sorted(((fn, c.time_s) for fn, c in times.items()), key=lambda item: item[1]))
 
 
@@ -95,8 +82,7 @@ def choose(n, n_bytes, figures):
 def all_reduce(t, x, op=np.add, *, figures):
     """The elementwise op of all ranks' x, on every rank, in place, by the fastest way.
 
-    figures: the same on all ranks, as `measure` and `stored` give them.
-    """
+    figures: the same on all ranks, as `measure` and `stored` give them."""
     return choose(t.size, x.nbytes, figures)(t, x, op)
 
 
@@ -117,9 +103,8 @@ def describe(figures):
     if f.signal is not None:
         shared = f"window {1e6 * f.signal:.1f} us, {_rate(f.read)}"
     return (
-        f"message {1e6 * f.alpha:.1f} us, {_rate(f.beta)}; sum {_rate(f.gamma)}; {shared}; "
-        f"copy {_rate(f.copy)}"
-    )
+        f"message {1e6 * f.alpha:.1f} us, {_rate(f.beta)}; sum {_rate(f.gamma)}; {shared}; copy "
+        f"{_rate(f.copy)}")
 
 
 def _rate(seconds_per_byte):
@@ -132,10 +117,9 @@ def _rate(seconds_per_byte):
 def measure(t, rounds=20):
     """Rank 0's Figures, on all ranks, who must all call it.
 
-    Whole all-reduces of a few bytes and of 4 MiB, and the formulas solved for what they took: so
-    alpha holds what a step costs in Python, too. They take turns; of each the least over the rounds
-    counts, as what other programs took from a round is not the link's.
-    """
+    Times all-reduces of a few bytes and of 4 MiB, and solves the formulas for alpha, beta, ...: so
+    alpha includes what a step costs in Python. Of each the least time over all rounds counts:
+    other programs can only make a round slower."""
     n = t.size
     x, few = np.zeros(LARGE // 4, np.float32), np.zeros(SMALL // 4, np.float32)
     part, big = x[: 1 << 16], np.ones((2, 1 << 23), np.float32)  # 256 KiB, in a cache; 2 x 32 MiB
@@ -143,8 +127,7 @@ def measure(t, rounds=20):
         "sum": (lambda: np.add(part, part, out=part), 20),
         "copy": (lambda: np.copyto(big[0], big[1]), 1),
         "few": (lambda: ring.all_reduce(t, few), 10),
-        "large": (lambda: ring.all_reduce(t, x), 2),
-    }
+        "large": (lambda: ring.all_reduce(t, x), 2)}
     shares_memory = n > 1 and _shares_memory(t)
     if shares_memory:
         works["few shared"] = (lambda: shared_memory.all_reduce(t, few), 10)
@@ -203,8 +186,7 @@ def store(t, figures):
 def stored(t):
     """The figures in rank 0's `file_of`, on all ranks; None where there are none.
 
-    All ranks must call it. `select.stored(t) or select.measure(t)` is a fair start of a program.
-    """
+    All ranks must call it. `select.stored(t) or select.measure(t)` is a fair start of a program."""
     figures = None
     if t.rank == 0 and file_of(t).exists():
         figures = Figures(**json.loads(file_of(t).read_text()))

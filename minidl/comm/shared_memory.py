@@ -1,4 +1,4 @@
-"""All-reduce through memory that the ranks of a node share: one copy where a message makes two.
+"""All-reduce through memory that the ranks of a node share: one copy, where a message makes two.
 
     message         x  ->  the MPI's buffer  ->  scratch, then the addition
     here            x  ->  a window that all ranks see, then the addition reads it where it lies
@@ -14,22 +14,22 @@ Each rank has a piece of the window (window.py). x goes through it in segments, 
                           copy in i+1           signal A(i+1)
                           wait R(i) of all      copy out i
 
-Two halves of the window take turns, so copying i+1 in does not disturb who still copies i out.
-Why nobody overwrites what another still reads, half h = i mod 2 being used again for i+2:
-  - copying in i+2 comes after R(i) of all, who have then read the chunks meant for them;
-  - a sum of i+2 comes after A(i+2) of all, and each signals that after it has copied i out.
+Segment i uses half i mod 2 of the window, so i+1 can be copied in while others still copy i out.
+Half h is used again for i+2. Why no rank overwrites what another still reads:
+  - i+2 is copied in after R(i) of all ranks: all have then read the chunks of i meant for them;
+  - a sum of i+2 is written after A(i+2) of all, which each signals after it has copied i out.
 
-A segment stays in the cache, so that memory sees little more than x itself, read and written once.
-Short arrays are copied in whole and every rank adds all of them itself: one signal instead of two,
-for n-1 times the additions. Then copying in i+2 comes after A(i+1) of all, which each signals after
-it has added i.
+A segment stays in the cache, so that memory has little more to do than to read and write x once.
+A short array is copied in whole and every rank adds all of them itself: one signal instead of two,
+for n-1 times the additions. Then i+2 is copied in after A(i+1) of all, which each signals after it
+has added i.
 
 The order of every sum is x_0 + x_1 + ... + x_(n-1), whatever the length: the same bits on all
 ranks, and the same as `naive.all_reduce`'s, however the array was cut into buckets.
 
-Counted by a ledger: the bytes that a rank reads of each peer's piece, as received, and the bytes
-that each peer reads of its piece, as sent: `bytes_read`. No messages. Copies between x and the
-rank's own piece are local and not counted.
+A ledger counts the bytes that a rank reads of each peer's piece as received, and the bytes that
+each peer reads of its piece as sent: `bytes_read`. There are no messages, and copies between x and
+the rank's own piece are not counted.
 
 Source: as in MPI's own collectives for shared memory (Graham & Shipman 2008), with flags.
 Test: tests/comm/test_shared_memory.py   Time: cost.py   Window: MPI.Win.Allocate_shared
@@ -56,8 +56,7 @@ def all_reduce(t, x, op=np.add, *, chunk_bytes=CHUNK_BYTES):
     """The elementwise op of all ranks' x, on every rank, in place like `ring.all_reduce`.
 
     The ranks must share memory: else NoSharedMemory on all of them. The first call makes the
-    window, 8 MiB per rank, which lives as long as the transport. One user at a time.
-    """
+    window, 8 MiB per rank, which lives as long as the transport. One user at a time."""
     flat = chunks.flat(x)
     if t.size > 1:
         window = t.shared(2 * HALF_BYTES)
@@ -82,8 +81,7 @@ def bytes_read(length, itemsize, n, reader, owner, chunk_bytes=CHUNK_BYTES):
     """Bytes that rank `reader` reads of rank `owner`'s piece of the window in an all-reduce.
 
     Of each segment its own chunk, to add it, and the owner's, which is summed; the whole of x where
-    x is short. In sum over the owners (n-2) chunks + K, or (n-1) K.
-    """
+    x is short. In sum over the owners (n-2) chunks + K, or (n-1) K."""
     if length * itemsize * n <= WHOLE_BYTES:
         return length * itemsize
     longest = segment_bytes(n, chunk_bytes) // itemsize
@@ -111,8 +109,8 @@ def _in_segments(window, x, op, n_bytes):
     halves = window.halves(x.dtype)
     longest = n_bytes // x.itemsize
     segments = [chunks.split(x[lo : lo + longest], n) for lo in range(0, len(x), longest)]
-    # Chunk c of every segment begins at the same place, of a shorter last one too: else copying
-    # that in could meet a sum that is still copied out.
+    # Chunk c begins at the same place in every segment, in a shorter last one too: else that could
+    # be copied in over a sum that is still copied out.
     places = chunks.bounds(min(len(x), longest), n)
     turn = window.take_turns(len(segments))
 

@@ -4,12 +4,12 @@
     step 1   0 ----> 2       4 ----> 6      that has the data sends it to one that has not.
     step 2   0 > 1   2 > 3   4 > 5   6 > 7  Reduce is the same picture read backwards.
 
-Good for short messages: few steps. For long ones the root's whole array passes through every step,
+Good for short messages: few steps. For long ones it is slow: the whole array is sent in every step,
 log2(n) * K on the critical path where the ring has 2K. With another root the ranks are renamed
 (rank - root) mod n.
 
-In the renamed ranks the parent of a rank lacks its lowest bit that is set; the children of a rank
-have one more bit, below that one: `parent(6)` is 4, `children(8, 4)` are 5 and 6.
+The parent of a renamed rank is the rank without its lowest set bit; a child has one more bit set,
+below that one: `parent(6)` is 4, `children(8, 4)` are 5 and 6.
 
 Test: tests/comm/test_tree.py   Tutorial: tutorials/08_topologies.py   Time: cost.py
 """
@@ -37,8 +37,7 @@ def reduce(t, x, root=0, op=np.add):
     """Reduce x onto root, in x's dtype; returns x on root, None elsewhere.
 
     x is the workspace: contiguous or not, it is overwritten with the result on root and with
-    partial results on inner ranks. Every rank but root sends one message of x.nbytes.
-    """
+    partial results on inner ranks. Every rank but root sends one message of x.nbytes."""
     check_peer(t, root, "root")
     n, me = t.size, (t.rank - root) % t.size
     below = children(n, me)

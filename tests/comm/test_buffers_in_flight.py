@@ -7,7 +7,7 @@ test_every_all_reduce.py.
 import numpy as np
 import pytest
 
-from minidl.comm import all_to_all, average, chain, compressed, naive, objects, ring, ring_blocks
+from minidl.comm import all_to_all, average, compressed, naive, objects, ring, ring_blocks
 from minidl.comm import scatter_gather as sg
 from minidl.comm import tree
 from tests.comm.careful import Careful
@@ -36,7 +36,6 @@ COLLECTIVES = {
     "ring_blocks.all_gather_v": lambda t: ring_blocks.all_gather_v(t, block(t)[t.rank % 3:]),
     "tree.broadcast": lambda t: tree.broadcast(t, whole(t), t.size - 1),
     "tree.reduce": lambda t: tree.reduce(t, whole(t), t.size - 1),
-    "chain.broadcast": lambda t: chain.broadcast(t, whole(t), t.size - 1, segment_bytes=8),
     "all_to_all.all_to_all": lambda t: all_to_all.all_to_all(t, whole(t).reshape(t.size, 5)),
     "all_to_all.all_to_all_v": lambda t: all_to_all.all_to_all_v(t, whole(t), [5] * t.size),
     "scatter_gather.scatter": lambda t: sg.scatter(t, whole(t), block(t), t.size - 1),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from minidl.comm import chain, halving_doubling, objects, ring, ring_blocks, scatter_gather, tree
+from minidl.comm import halving_doubling, objects, ring, ring_blocks, scatter_gather, tree
 from minidl.comm.observe.ledger import Ledger
 from tests.conftest import ranks
 
@@ -11,7 +11,6 @@ X = np.ones(6)
 ROOTED = {
     "tree.broadcast": lambda t, root: tree.broadcast(t, X.copy(), root),
     "tree.reduce": lambda t, root: tree.reduce(t, X.copy(), root),
-    "chain.broadcast": lambda t, root: chain.broadcast(t, X.copy(), root),
     "scatter": lambda t, root: scatter_gather.scatter(t, X, np.empty(2), root),
     "scatter_direct": lambda t, root: scatter_gather.scatter_direct(t, X, np.empty(2), root),
     "gather": lambda t, root: scatter_gather.gather(t, X, root),

@@ -44,3 +44,8 @@ def test_a_span_is_its_chunks_in_a_row(length, n):
         for end in range(first, n + 1):
             row = np.concatenate([x[:0], *parts[first:end]])
             assert chunks.span(x, n, first, end).tolist() == row.tolist()
+
+
+@pytest.mark.parametrize("n_bytes, count", [(0, 1), (1, 1), (64, 1), (65, 2), (128, 2), (400, 7)])
+def test_segments_are_as_long_as_wanted_or_shorter(n_bytes, count):
+    assert chunks.segment_count(n_bytes, 64) == count

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from minidl.comm import chain, cost, double_tree
+from minidl.comm import cost, double_tree
 from minidl.comm import halving_doubling as hd
 from minidl.comm import hierarchical, naive, ring, simulate, tree
 from minidl.comm.observe.ledger import Ledger
@@ -90,14 +90,6 @@ def test_double_tree_in_segments_takes_at_most_the_formula(segments):
             assert (0.4 if n == 2 else 0.55) * formula.time_s < time_s <= formula.time_s, (n, alpha)
 
 
-@pytest.mark.parametrize("segments", [1, 2, 24])
-def test_chain(segments):
-    broadcast = partial(chain.broadcast, segment_bytes=960 // segments)
-    for n in UP_TO_64:
-        formula = cost.chain_broadcast(n, 960, ALPHA, BETA, segments)
-        assert measured(n, broadcast) == formula, n
-
-
 SHAPES = [(m, g) for m in (1, 2, 3, 4, 16) for g in (1, 2, 3, 4, 8) if m * g < 30 or m * g == 64]
 
 
@@ -161,15 +153,8 @@ def test_best_segments_is_the_least_of_all():
 
 
 @pytest.mark.parametrize("n, n_bytes", [(4, 1e6), (8, 1e6), (64, 1e8)])
-def test_best_segments_of_the_chain_and_of_the_double_tree_are_the_least_of_their_formulas(
-    n, n_bytes
-):
+def test_best_segments_of_the_double_tree_are_the_least_of_its_formula(n, n_bytes):
     height = (n - 1).bit_length()
-    chains = [
-        cost.chain_broadcast(n, n_bytes, 1e-5, 1e-9, s, overhead=1e-5).time_s
-        for s in range(1, 2000)
-    ]
-    assert 1 + int(np.argmin(chains)) == cost.best_segments(n_bytes, 1e-9, 1e-5, n - 2)
     trees = [
         cost.double_tree_all_reduce(n, n_bytes, 1e-5, 1e-9, segments=s).time_s
         for s in range(1, 2000)

@@ -288,11 +288,12 @@ def test_bytes_and_messages_equal_the_formula(t):
     left = ledger.count(label="rpc.left")
     assert calls.bytes_sent == rpc.message_bytes(("twice", (g,), {"n": 2}))
     assert replies.bytes_sent == rpc.message_bytes([g, g * 2])
-    assert (calls.messages_sent, replies.messages_sent, left.messages_sent) == (1, 1, t.size)
+    # each a header and a body
+    assert (calls.messages_sent, replies.messages_sent, left.messages_sent) == (2, 2, 2 * t.size)
     assert left.bytes_sent == t.size * rpc.message_bytes(None)
     received = ledger.count(label="rpc.serve")
     assert received.bytes_received == ledger.bytes_received
-    assert received.messages_received == ledger.messages_received == t.size + 2
+    assert received.messages_received == ledger.messages_received == 2 * (t.size + 2)
 
 
 @ranks(2, 3, 4, mpi=False)

@@ -76,6 +76,8 @@ def test_an_exception_on_one_rank_ends_all(tmp_path, case, n):
         assert f'rank 1:   File "{tmp_path}' in run.stderr  # the user's file and line
 
 
+RANK = ("-m", "minidl.cli.launcher")  # what `minidl run` starts on every rank
+
 EXITS = """
     import sys, time
     import numpy as np
@@ -98,9 +100,10 @@ EXITS = """
 @pytest.mark.parametrize(
     "mpi, others", [("mpi", "ring.all_reduce(t, np.zeros(10))"), ("openmpi", "time.sleep(30)")]
 )
-def test_sys_exit_on_one_rank_ends_all(tmp_path, mpi, others):
+def test_sys_exit_on_one_rank_ends_all_under_minidl_run(tmp_path, mpi, others):
+    """Plain mpirun does not see it; there a Watch does (test_watch_mpi.py)."""
     path = script(tmp_path, textwrap.dedent(EXITS).format(others=others))
-    run = mpiexec(3, path, timeout=60, mpi=mpi)
+    run = mpiexec(3, *RANK, path, timeout=60, mpi=mpi)
     ended = time.time()
     assert run.returncode == 3
     left = float(re.search(r"left at ([\d.]+)", run.stdout)[1])
@@ -110,7 +113,8 @@ def test_sys_exit_on_one_rank_ends_all(tmp_path, mpi, others):
 
 
 @under_both
-def test_ranks_that_all_exit_end_by_themselves(tmp_path, mpi):
+@pytest.mark.parametrize("rank", [(), RANK], ids=["mpirun", "minidl run"])
+def test_ranks_that_all_exit_end_by_themselves(tmp_path, mpi, rank):
     path = script(
         tmp_path,
         """
@@ -122,13 +126,14 @@ def test_ranks_that_all_exit_end_by_themselves(tmp_path, mpi):
         sys.exit("a sentence")
         """,
     )
-    run = mpiexec(3, path, timeout=60, mpi=mpi)
+    run = mpiexec(3, *rank, path, timeout=60, mpi=mpi)
     assert run.returncode == 1 and run.stderr.count("a sentence") == 3
     assert sorted(re.findall(r"rank \d", run.stdout)) == ["rank 0", "rank 1", "rank 2"]
     assert "ends them all" not in run.stderr
 
 
-def test_a_rank_that_exits_well_or_ends_a_thread_ends_no_other(tmp_path):
+@pytest.mark.parametrize("rank", [(), RANK], ids=["mpirun", "minidl run"])
+def test_a_rank_that_exits_well_or_ends_a_thread_ends_no_other(tmp_path, rank):
     path = script(
         tmp_path,
         """
@@ -145,12 +150,33 @@ def test_a_rank_that_exits_well_or_ends_a_thread_ends_no_other(tmp_path):
         print("end", flush=True)
         """,
     )
-    run = mpiexec(2, path, timeout=60, check=True)
+    run = mpiexec(2, *rank, path, timeout=60, check=True)
     assert run.stdout.count("end") == 1 and not run.stderr
 
 
+@under_both
 @pytest.mark.parametrize("fail", ["sys.exit(3)", "1 / 0"])
-def test_a_failure_after_mpi_is_finalised_is_the_ranks_own(tmp_path, fail):
+def test_a_program_of_mpi4py_alone_is_guarded_by_minidl_run(tmp_path, mpi, fail):
+    path = script(
+        tmp_path,
+        f"""
+        import sys
+        from mpi4py import MPI
+
+        if MPI.COMM_WORLD.rank == 1:
+            {fail}
+        MPI.COMM_WORLD.Barrier()
+        """,
+    )
+    run = mpiexec(2, *RANK, path, timeout=60, mpi=mpi)
+    assert run.returncode == (3 if "exit" in fail else 1)
+    words = f"sys.exit(3) at {path}:6, but" if "exit" in fail else "ZeroDivisionError"
+    assert f"rank 1: {words}" in run.stderr
+
+
+@pytest.mark.parametrize("rank", [(), RANK], ids=["mpirun", "minidl run"])
+@pytest.mark.parametrize("fail", ["sys.exit(3)", "1 / 0"])
+def test_a_failure_after_mpi_is_finalised_is_the_ranks_own(tmp_path, fail, rank):
     path = script(
         tmp_path,
         f"""
@@ -164,7 +190,7 @@ def test_a_failure_after_mpi_is_finalised_is_the_ranks_own(tmp_path, fail):
             {fail}
         """,
     )
-    run = mpiexec(2, path, timeout=60)
+    run = mpiexec(2, *rank, path, timeout=60)
     assert run.returncode == (3 if "exit" in fail else 1)
     assert ("rank 1: ZeroDivisionError" in run.stderr) == ("exit" not in fail)
     assert "Abort" not in run.stderr and "MPI" not in run.stderr

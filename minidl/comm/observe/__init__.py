@@ -1,10 +1,10 @@
-"""Communication counted, and explained when it stops.
+"""Communication counted, and explained when it stops. How it works: docs/observe.md
 
     ledger.py        counts bytes and messages by peer, collective, group and line of code
-    watch.py         ranks agree on a collective before it starts
-    signature.py     on what they agree: a call as data
-    lookout.py       where is every rank?
-    side_channel.py  how the lookouts talk
-    waits.py         who waits for whom, and can anybody go on?
+    watch.py         the ranks agree on a collective before it starts
+    signature.py     what they agree on: a call as data
+    waits.py         who waits for whom, and who can never go on
+    lookout.py       asks all ranks what they wait for, and reports
+    side_channel.py  how those threads talk: TCP
     places.py        the file and line of the user's code
 """

@@ -1,17 +1,17 @@
-"""Counts every message: what the formulas are compared with.
+"""Counts every message, to compare with the formulas.
 
-    t = Ledger(t)                       wraps any transport; use it in its place
+    t = Ledger(t)                       around any transport; use it in its place
     ring.all_reduce(t, x)
     t.bytes_sent                        ring.bytes_sent(...), exactly
     t.count(label="ring.all_reduce", peer=1).messages_sent
     print(t.report())                   by collective, group, peer, and line of your code
     t.matrix()                          bytes from rank i to rank j, of all ranks
 
-A message is what a caller sent in one call, however many parts the transport cut it into; its bytes
-are the array's, without any header. A receive counts when it is complete.
+A message is one call of send, however many parts the transport cuts it into; its bytes are the
+array's, without any header. A receive counts when it is complete.
 
-The line is the innermost one outside minidl, found once for a collective and once for a message
-that is in none; for work in a background thread it is where the work was submitted. Counting takes
+The line is the innermost one outside minidl, looked up once for a collective, and for each message
+outside of one; for work in a background thread it is where the work was submitted. Counting takes
 1-2 us a message; `off()` and `on()` switch it.
 
 Test: tests/comm/observe/test_ledger.py   Tutorial: tutorials/06_ring.py, 08_topologies.py
@@ -51,7 +51,7 @@ class Count:
 
 
 class Row(NamedTuple):
-    """What is counted apart: see `Ledger.rows`."""
+    """Messages with the same four values are counted together: see `Ledger.rows`."""
 
     group: tuple
     label: str
@@ -60,7 +60,7 @@ class Row(NamedTuple):
 
 
 class _Book:
-    """What a ledger shares with its subgroups' ledgers."""
+    """The counts, which a ledger shares with its subgroups' ledgers."""
 
     def __init__(self):
         self.counting = True
@@ -71,8 +71,7 @@ class _Book:
 class Ledger(Wrapper):
     """A transport that counts what passes through it, its subgroups included.
 
-    book: another ledger's, to count into the same.
-    """
+    book: another ledger's, to count into the same."""
 
     def __init__(self, t, book=None):
         super().__init__(t)
@@ -89,7 +88,7 @@ class Ledger(Wrapper):
         return dict(self._select())
 
     def _select(self, peer=None, label=None, group=None, site=None):
-        """(Row, Count) of all that is wanted."""
+        """(Row, Count) of all rows that have these values; None: any."""
         group = None if group is None else tuple(group)
         for ranks, counts in self._book.groups.items():
             if group is not None and group != ranks:
@@ -101,8 +100,8 @@ class Ledger(Wrapper):
                     yield row, count
 
     def count(self, peer=None, label=None, group=None, site=None):
-        """The sum of all rows, or of those with this world rank, label, tuple of world ranks, or
-        file:line."""
+        """The sum of all rows, or of those with this peer (a world rank), label, group (a tuple of
+        world ranks) or site (file:line)."""
         total = Count()
         for _, count in self._select(peer, label, group, site):
             total.add(count)
@@ -116,14 +115,13 @@ class Ledger(Wrapper):
     def matrix(self, label=None, group=None, site=None):
         """The bytes that rank i sent to rank j of this group, (n, n) int64, the same on all ranks.
 
-        All ranks must call it. Its own messages, on a duplicate of the group, are not counted.
-        `tutorial.heat_map` draws it (tutorials/08_topologies.py).
-        """
+        All ranks must call it. Its own messages are not counted. `tutorial.heat_map` draws it
+        (tutorials/08_topologies.py)."""
         n_bytes = np.zeros((self.size, self.size), np.int64)
-        place = {rank: j for j, rank in enumerate(self.ranks)}
+        column = {rank: j for j, rank in enumerate(self.ranks)}
         for row, count in self._select(None, label, group, site):
-            if row.peer in place:  # a parent's messages may go elsewhere
-                n_bytes[self.rank, place[row.peer]] += count.bytes_sent
+            if row.peer in column:  # messages of a larger group may go to ranks outside of this one
+                n_bytes[self.rank, column[row.peer]] += count.bytes_sent
         return ring.all_reduce(self.inner.subgroup(range(self.size)), n_bytes)
 
     def reset(self):
@@ -144,8 +142,7 @@ class Ledger(Wrapper):
         lines = [
             f"rank {self.world_rank}",
             f"{'collective':24} {'group':16} {'peer':>5} {'sent B':>14} {'messages':>9} "
-            f"{'received B':>14} {'messages':>9}  called at",
-        ]
+            f"{'received B':>14} {'messages':>9}  called at"]
         for (group, label, peer, site), row in sorted(self.rows.items()):
             lines.append(_line(label, _short(group), peer, row, site))
         lines.append(_line("total", "", "", self.count(), "").rstrip())
@@ -177,49 +174,39 @@ class Ledger(Wrapper):
         self.inner.sendrecv(array, dst, into, src, tag)
         if self._book.counting:
             _, label, site = key = self._key(dst)
-            self._add_sent(key, array.nbytes)
-            self._add_received((src, label, site), into.nbytes)
+            self._add(key, array.nbytes, 1)
+            self._add((src, label, site), 0, 0, into.nbytes, 1)
         return into
 
     def recv_any(self, tag=0):
         src, data = self.inner.recv_any(tag)
         if self._book.counting:
-            self._add_received(self._key(src), data.nbytes)
+            self._add(self._key(src), 0, 0, data.nbytes, 1)
         return src, data
 
     def shared(self, n_bytes):
         return _CountedWindow(self, self.inner.shared(n_bytes))
 
     def _moved(self, peer, n_read, n_given):
+        """Through a shared window: bytes without a message."""
         if self._book.counting:
-            self._add(self._key(peer), n_given, n_read)
+            self._add(self._key(peer), n_given, 0, n_read, 0)
 
     def _sent(self, dst, n_bytes):
         if self._book.counting:
-            self._add_sent(self._key(dst), n_bytes)
+            self._add(self._key(dst), n_bytes, 1)
 
     def _key(self, peer):
         site = _site.get(None) if in_collective() else user_line(sys._getframe(2))
         return peer, current_label(), site
 
-    def _add_sent(self, key, n_bytes):
+    def _add(self, key, bytes_sent, messages_sent, bytes_received=0, messages_received=0):
         with self._lock:
             count = self._counts.get(key) or self._counts.setdefault(key, Count())
-            count.bytes_sent += n_bytes
-            count.messages_sent += 1
-
-    def _add_received(self, key, n_bytes):
-        with self._lock:
-            count = self._counts.get(key) or self._counts.setdefault(key, Count())
-            count.bytes_received += n_bytes
-            count.messages_received += 1
-
-    def _add(self, key, n_sent, n_received):
-        """Bytes that moved without a message, through a shared window."""
-        with self._lock:
-            count = self._counts.get(key) or self._counts.setdefault(key, Count())
-            count.bytes_sent += n_sent
-            count.bytes_received += n_received
+            count.bytes_sent += bytes_sent
+            count.messages_sent += messages_sent
+            count.bytes_received += bytes_received
+            count.messages_received += messages_received
 
     def around(self, inner):
         return Ledger(inner, self._book)
@@ -240,7 +227,7 @@ class _CountedWindow:
 
 
 class _CountedReceive(Request):
-    """A receive that enters the ledger once, when it is complete."""
+    """A receive that is counted once, when it is complete."""
 
     def __init__(self, ledger, inner, key, n_bytes):
         self._ledger, self._inner, self._key, self._n_bytes = ledger, inner, key, n_bytes
@@ -248,7 +235,7 @@ class _CountedReceive(Request):
     def wait(self):
         self._inner.wait()
         if self._ledger is not None:
-            self._ledger._add_received(self._key, self._n_bytes)
+            self._ledger._add(self._key, 0, 0, self._n_bytes, 1)
             self._ledger = None
 
 
@@ -268,5 +255,4 @@ def _short(group):
 def _line(label, group, peer, row, site):
     return (
         f"{label:24} {group:16} {peer:>5} {row.bytes_sent:>14,} {row.messages_sent:>9,} "
-        f"{row.bytes_received:>14,} {row.messages_received:>9,}  {site}"
-    )
+        f"{row.bytes_received:>14,} {row.messages_received:>9,}  {site}")

@@ -1,24 +1,20 @@
-"""Where is every rank? Two threads per process that answer, and ask when its rank waits long.
+"""Two threads in each process: one asks all ranks when its own waits long, the other answers.
 
-    rank 0  main    recv from 1 ............. (in C, cannot speak)
-            looks   every half second: still the same wait? after 1 s: ask all ranks
+    rank 0  main    recv from 1 .............           waits inside MPI
+            looks   every half second: still the same wait? After 1 s: ask all ranks
             answers <-- "state?"  --> counters, waits, the line where main is (waits.py)
 
-They talk over TCP (side_channel.py says why not MPI) and sleep nearly always: what they cost is in
-docs/figures.md.
+They talk over TCP (side_channel.py says why not MPI) and sleep nearly always; what they cost is in
+docs/figures.md. When the run ends:
 
-    rank 0: watch: deadlock: ranks 0, 1 can never go on.
-      rank 0 waits to send 400,000 bytes to rank 1, tag 0, in point-to-point, at x.py:9, for 1.3 s
-      rank 1 waits to send 400,000 bytes to rank 0, tag 0, in point-to-point, at x.py:9, for 1.2 s
-      wait-for cycle: rank 0 -> rank 1 -> rank 0
+    a set of ranks can never go on, seen twice in a quarter second       a deadlock: at once
+    a rank waits `deadline_s` for one that computes                      then
+    a connection closes, and its rank has not said that it ends          it was killed: at once
 
-    nobody of a set can go on, twice in a quarter second       deadlock: certain, ends now
-    a rank waits `deadline_s` for one that computes            it has not arrived: ends then
-    a connection closes without a word                         that process was killed: ends now
-
-To end means: the report on stderr, then MPI_Abort. A rank that leaves in peace says so with its
-last counters, so that those who still wait for it are known to wait in vain. The lowest rank
-concerned reports, others if it cannot. The threads are daemons and keep no process alive.
+The report goes to stderr (docs/observe.md has one, and how it is made), then MPI_Abort. A rank that
+ends normally sends its last counters, so that a wait for it is known to be in vain. The lowest rank
+of those that wait reports, another if it cannot. The threads are daemons: they keep no process
+alive.
 
 Test: tests/comm/observe/test_lookout.py, tests/mpi/test_watch_mpi.py   Used by: watch.py
 """
@@ -42,8 +38,8 @@ AGAIN_S = 0.25  # between the two looks that make a deadlock certain
 
 
 class Book:
-    """What the rank's threads do now, written by them, read by the lookout. No locks: each entry is
-    replaced whole, and a thread writes its own only."""
+    """What the rank's threads wait for, written by them, read by the lookout. It needs no locks:
+    a thread writes only its own entries, and each in one piece."""
 
     def __init__(self):
         self.counters, self.waits = {}, {}
@@ -66,15 +62,15 @@ class Book:
 
 
 class Lookout:
-    """The two threads of one process. Collective: all of t's ranks make theirs at once."""
+    """The two threads of one process. Collective: all ranks of t make one."""
 
     def __init__(self, t, deadline_s):
         self.book = Book()
         self._t, self.rank, self.ranks = t, t.world_rank, t.ranks
         self._deadline_s = float("inf") if deadline_s is None else deadline_s
         self._since = {}  # thread -> (serial of its wait, when the wait was first seen)
-        self._words = {}  # rank -> its last State, said when it left
-        self._over = self._left = False  # no reports any more; the process ends
+        self._last_states = {}  # rank -> the State that it sent when it ended
+        self._over = self._left = False  # no more reports; this process ends
         self._main = threading.main_thread().ident
         self._channel = Channel(t)
         self._link()
@@ -85,10 +81,10 @@ class Lookout:
         for module, hook in ((sys, "excepthook"), (threading, "excepthook")):
             setattr(module, hook, self._before(getattr(module, hook)))
 
-    # -- links, by which each rank sees another die
+    # -- connections that are held open, to see another process die
 
     def _link(self):
-        """A star: every rank holds a connection to the first, and each end sees the other die."""
+        """Every rank holds a connection to the first: both ends see it close."""
         self._links = {}  # socket -> rank
         first = self.ranks[0]
         if self.rank != first:
@@ -97,8 +93,7 @@ class Lookout:
             except OSError as error:
                 self._say(
                     f"watch: no TCP connection to rank {first} ({error}); deadlines hold, but "
-                    "where other ranks are cannot be told"
-                )
+                    "where other ranks are cannot be told")
 
     def _say(self, text):
         sys.stderr.write(f"rank {self.rank}: {text}\n")
@@ -112,8 +107,8 @@ class Lookout:
         while True:
             ready, _, _ = select.select([listener, *self._links], [], [])
             while not self._left and select.select([listener], [], [], 0)[0]:
-                # words before the ends of links
-                with contextlib.suppress(OSError, ValueError):  # a caller that hung up, a stranger
+                # lines before closed connections: a rank that ends has sent one
+                with contextlib.suppress(OSError, ValueError):  # it hung up; another program
                     self._answer(*self._channel.accept())
             if self._left:
                 listener.close()
@@ -129,21 +124,20 @@ class Lookout:
             if line["say"] == "state?":
                 send_line(connection, asdict(self.state()))
             elif line["say"] == "ended":
-                self._words[line["from"]] = _state(line["state"])
-            elif line["say"] == "failing":  # it ends all ranks, and says why
+                self._last_states[line["from"]] = _state(line["state"])
+            elif line["say"] == "failing":  # it ends all ranks, and reports
                 self._over = True
 
     def _lost(self, rank):
         """The connection to a rank has closed."""
         reporter = self.ranks[1] if rank == self.ranks[0] else self.ranks[0]
-        if rank in self._words or self._over or self.rank != reporter:
+        if rank in self._last_states or self._over or self.rank != reporter:
             return
-        # At once: Open MPI's launcher ends this process in a quarter of a second, MPICH's in one or
-        # two milliseconds, sometimes before this line is out; its own message tells the signal.
+        # At once: the launcher ends this process, too (MPICH's in 1 or 2 ms, Open MPI's in 250 ms).
+        # MPICH's may be faster than this line; its own message names the signal.
         self._say(
-            f"watch: rank {rank} is gone without a word: killed by a signal, or out of memory? "
-            f"The last collective that rank {self.rank} began was {self._last()}."
-        )
+            f"watch: rank {rank} is gone without a word: killed by a signal, or out of memory? The "
+            f"last collective that rank {self.rank} began was {self._last()}.")
         self._end()
 
     # -- the thread that looks
@@ -160,7 +154,7 @@ class Lookout:
                 self._look(waited)
 
     def _longest(self):
-        """Seconds that a thread of this rank has been in one wait; also notes the new waits."""
+        """Seconds of this rank's longest wait; also notes when each new wait was first seen."""
         now, since = time.monotonic(), {}
         for thread, (serial, *_) in list(self.book.waits.items()):
             before, when = self._since.get(thread, (None, now))
@@ -174,9 +168,8 @@ class Lookout:
         if self.rank in lost:
             time.sleep(AGAIN_S)
             again = self._ask_all()
-            if stuck(again) == lost and all(
-                _serials(states[r]) == _serials(again[r]) for r in lost
-            ):
+            same_waits = all(_serials(states[r]) == _serials(again[r]) for r in lost)
+            if stuck(again) == lost and same_waits:
                 self._report_stuck(again, lost)
                 return
         if waited >= self._deadline_s:
@@ -185,22 +178,18 @@ class Lookout:
     def _report_stuck(self, states, lost):
         path = cycle(states, lost)
         ended = states[path[-1]].ended
-        what = "waits for rank {}, which has ended" if ended else "wait-for cycle"
-        lines = [f"watch: deadlock: {in_words(lost)} can never go on.", describe(states)]
-        lines.append(f"  {what.format(path[-1])}: {arrows(path)}")
-        self._report(lost, "\n".join(lines))
+        what = f"waits for rank {path[-1]}, which has ended" if ended else "wait-for cycle"
+        text = f"watch: deadlock: {in_words(lost)} can never go on.\n{describe(states)}"
+        self._report(lost, f"{text}\n  {what}: {arrows(path)}")
 
     def _report_late(self, states, waited):
         late = sorted(r for r, s in states.items() if s.computes_at or s.silent)
         who = in_words(late) if late else "nobody in particular: a very slow message?"
-        lines = [
-            f"watch: waited {waited:.0f} s (deadline_s {self._deadline_s:g}) for {who}.",
-            describe(states),
-        ]
-        self._report([r for r, s in states.items() if s.waits], "\n".join(lines))
+        text = f"watch: waited {waited:.0f} s (deadline_s {self._deadline_s:g}) for {who}.\n"
+        self._report([r for r, s in states.items() if s.waits], text + describe(states))
 
     def _report(self, concerned, text):
-        """Say it and end all ranks; the others concerned give the lowest of them time to."""
+        """Say it and end all ranks. `concerned`: the lowest of them reports first."""
         if self.rank != min(concerned):
             time.sleep(2 * SUSPECT_S)
         if not self._over:
@@ -214,16 +203,16 @@ class Lookout:
     def _ask(self, rank):
         if rank == self.rank:
             return self.state()
-        if rank in self._words:
-            return self._words[rank]
+        if rank in self._last_states:
+            return self._last_states[rank]
         try:
             with self._channel.connect(rank, say="state?") as connection:
                 return _state(read_line(connection))
         except TimeoutError:
             why = "does not answer: in C code that keeps the interpreter, or stopped by a signal"
         except (OSError, ValueError):
-            if rank in self._words:  # it came meanwhile
-                return self._words[rank]
+            if rank in self._last_states:  # it has ended since
+                return self._last_states[rank]
             why = "cannot be reached: its process is gone"
         return State(rank, silent=why)
 
@@ -233,17 +222,11 @@ class Lookout:
         listed = []
         for thread, (serial, needs, what, any_of) in sorted(self.book.waits.items()):
             seen, since = self._since.get(thread, (None, now))
-            listed.append(
-                Wait(
-                    what[0].format(*what[1:]),
-                    tuple(Need(*need) for need in (needs() if callable(needs) else needs)),
-                    any_of,
-                    "main" if thread == self._main else "a background thread",
-                    seen_at(frames.get(thread)),
-                    serial,
-                    now - since if seen == serial else 0.0,
-                )
-            )
+            needs = tuple(Need(*need) for need in (needs() if callable(needs) else needs))
+            name = "main" if thread == self._main else "a background thread"
+            seconds = now - since if seen == serial else 0.0
+            text, line = what[0].format(*what[1:]), seen_at(frames.get(thread))
+            listed.append(Wait(text, needs, any_of, name, line, serial, seconds))
         computes = not ended and self._main not in self.book.waits
         at = seen_at(frames.get(self._main)) if computes else ""
         return State(self.rank, dict(self.book.counters), listed, at, self._last(), ended)
@@ -257,10 +240,10 @@ class Lookout:
     # -- the end
 
     def _tell(self, say, **more):
-        """A line to all others; in a second at most."""
+        """Send a line to all others; gives up after a second."""
         until = time.monotonic() + 1.0
         for rank in self.ranks:
-            if rank not in (self.rank, *self._words) and time.monotonic() < until:
+            if rank not in (self.rank, *self._last_states) and time.monotonic() < until:
                 with contextlib.suppress(OSError):
                     self._channel.connect(rank, say=say, **more).close()
 
@@ -269,7 +252,7 @@ class Lookout:
         self._t.abort()
 
     def _leave(self):
-        """The program ends: from here on no other rank will get anything from it."""
+        """The program ends: from here on it sends nothing to other ranks."""
         if not self._over:
             self._over = True
             self._tell("ended", state=asdict(self.state(ended=True)))
@@ -277,7 +260,7 @@ class Lookout:
         self._channel.refuse()
 
     def _before(self, hook):
-        """An exception hook that first tells the others that it will end them, then does."""
+        """An exception hook that first tells the other ranks not to report, then calls `hook`."""
 
         def failing(*args):
             only_a_thread = len(args) == 1 and issubclass(args[0].exc_type, SystemExit)
@@ -291,11 +274,9 @@ class Lookout:
 
 
 def _state(values):
-    """A State that was JSON."""
-    listed = [
-        Wait(**{**wait, "needs": tuple(Need(**need) for need in wait["needs"])})
-        for wait in values["waits"]
-    ]
+    """A State, from JSON."""
+    listed = [Wait(**{**wait, "needs": tuple(Need(**need) for need in wait["needs"])})
+              for wait in values["waits"]]
     return State(**{**values, "waits": listed})
 
 

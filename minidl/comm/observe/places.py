@@ -1,11 +1,10 @@
-"""Where the user's code is: file and line, for reports, ledgers and signatures.
+"""File and line of the user's code, for reports, ledgers and signatures.
 
-    user_line(sys._getframe())        ("/home/me/train.py", 31): of the innermost frame outside of
-                                      minidl; in a background job, where the job was submitted
+    user_line(sys._getframe())        ("/home/me/train.py", 31): the innermost frame whose file is
+                                      not minidl's; in a background job, where it was submitted
     spot("/home/me/train.py", 31)     train.py:31, in /home/me
 
-Test: tests/comm/observe/test_watch.py, test_ledger.py
-Used by: ledger.py, watch.py, signature.py, lookout.py, background.py, scheduler.py
+Test: tests/comm/observe/test_watch.py, test_ledger.py   Used by: all of observe/, scheduler.py
 """
 
 import contextvars
@@ -22,12 +21,12 @@ _PACKAGE = str(Path(__file__).resolve().parents[2]) + os.sep
 
 @functools.cache  # the same few files again and again, and the question takes microseconds
 def is_ours(filename):
-    """Whether a file is minidl's, or only runs threads."""
+    """Whether a file is minidl's, or Python's threading.py."""
     return os.path.abspath(filename).startswith(_PACKAGE) or filename == threading.__file__
 
 
 def user_frame(frame):
-    """The innermost frame of the user's code from `frame` on; None in a thread of minidl's own."""
+    """The innermost frame of the user's code, from `frame` up the stack; None if there is none."""
     while frame is not None and is_ours(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
@@ -40,13 +39,13 @@ def user_line(frame):
 
 
 def spot(filename, line):
-    """file:line, from the current folder if the file is in it."""
+    """file:line, the path relative to the current folder if the file is in it."""
     near = os.path.relpath(filename) if os.path.isabs(filename) else filename
     return f"{filename if near.startswith('..') else near}:{line}"
 
 
 def seen_at(frame):
-    """file:line of a thread's user code, or of ours where there is none."""
+    """file:line of the user's code in a thread, else of minidl's."""
     user = user_frame(frame) or frame
     return spot(user.f_code.co_filename, user.f_lineno) if user else "an unknown line"
 

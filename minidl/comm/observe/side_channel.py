@@ -1,14 +1,14 @@
-"""Lines of JSON between the processes of a job, over TCP, beside MPI. Used by: lookout.py
+"""Lines of JSON between the processes of a job, over TCP. Used by: lookout.py
 
     channel = Channel(t)                          every process listens, and knows all addresses
-    channel.connect(rank, say="state?")           one line there, and the socket for the answer
+    channel.connect(rank, say="state?")           sends one line; returns the socket for the answer
 
-Not MPI, because a thread that sleeps in `select` costs nothing, while one that polls MPI costs time
-and takes its locks; because it answers also where MPI is stuck; and because a process that dies
-closes its sockets, which others see at once.
+Why not MPI: a thread that sleeps in `select` costs nothing, while one that polls MPI costs time and
+takes its locks; TCP answers also while MPI is stuck; and when a process dies its sockets close,
+which others see at once.
 
-On one host it listens on the loopback alone. Every line carries a token of the job, drawn at
-random, so that other programs are not answered; it travels over MPI first.
+On one host it listens on the loopback address alone. Every line carries a random token, which the
+ranks got over MPI, so that other programs are not answered.
 
 Test: tests/comm/observe/test_side_channel.py, tests/mpi/test_watch_mpi.py
 """
@@ -26,32 +26,31 @@ ANSWER_S = 1.0  # an idle interpreter answers in a millisecond, one that compute
 
 
 class Channel:
-    """One process's ear and its address book. Collective: all of t's ranks make one at once."""
+    """One process's listening socket and all addresses. Collective: all ranks of t make one."""
 
     def __init__(self, t):
         self.rank = t.world_rank
         here = [platform.node(), _namespace()]
-        at_home = all(place == here for place in objects.all_gather(t, here))
-        self.listener = socket.create_server(("127.0.0.1" if at_home else "", 0), backlog=128)
-        addresses = ["127.0.0.1"] if at_home else _own_addresses()
+        one_host = all(place == here for place in objects.all_gather(t, here))
+        self.listener = socket.create_server(("127.0.0.1" if one_host else "", 0), backlog=128)
+        addresses = ["127.0.0.1"] if one_host else _own_addresses()
         mine = [addresses, self.listener.getsockname()[1], secrets.token_hex(8)]
         everybody = objects.all_gather(t, mine)
         self._token = everybody[0][2]
-        self._doors = {
+        self._addresses = {
             rank: [(address, port) for address in addresses]
-            for rank, (addresses, port, _) in zip(t.ranks, everybody, strict=True)
-        }
+            for rank, (addresses, port, _) in zip(t.ranks, everybody, strict=True)}
 
     def connect(self, rank, **line):
         """A connection to a rank on which one line was sent. Raises OSError."""
         error = ConnectionError(f"rank {rank} has no address that others can reach")
-        for door in self._doors[rank]:
+        for address in self._addresses[rank]:
             try:
-                connection = socket.create_connection(door, timeout=ANSWER_S)
+                connection = socket.create_connection(address, timeout=ANSWER_S)
             except OSError as refused:
                 error = refused
                 continue
-            self._doors[rank] = [door]  # the next time first and only
+            self._addresses[rank] = [address]  # the next time only the one that worked
             try:
                 send_line(connection, {"token": self._token, "from": self.rank, **line})
             except OSError:
@@ -61,7 +60,7 @@ class Channel:
         raise error
 
     def accept(self):
-        """(connection, line) of the next caller. Raises ValueError for a stranger, OSError."""
+        """(connection, line) of the next caller. Raises OSError; ValueError for another program."""
         connection = self.listener.accept()[0]
         connection.settimeout(ANSWER_S)
         line = read_line(connection)
@@ -71,7 +70,7 @@ class Channel:
         return connection, line
 
     def refuse(self):
-        """Answer nobody from now on; wakes a thread that sleeps in `select` on the listener."""
+        """Accept nobody from now on; wakes a thread that sleeps in `select` on the listener."""
         with contextlib.suppress(OSError):
             self.listener.shutdown(socket.SHUT_RDWR)
 
@@ -86,7 +85,7 @@ def read_line(connection):
 
 
 def _namespace():
-    """Processes of one host may see different networks (containers): the name of this one's."""
+    """The name of this process's network: on one host, containers may have different ones."""
     with contextlib.suppress(OSError):
         return os.readlink("/proc/self/ns/net")
     return ""

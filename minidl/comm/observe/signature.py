@@ -4,8 +4,8 @@
 
     {"collective": "ring.all_reduce", "arguments": {"x": "float32 (10,)", "op": "maximum"}, ...}
 
-Of arrays dtype and shape count, of functions the name, of numbers the value. `@collective` says
-which arguments are each rank's own. Used by: watch.py, which sends 64 bits of it.
+Arrays are compared by dtype and shape, functions by name, numbers by value; not the arguments that
+`@collective` leaves to each rank. Used by: watch.py, which sends a digest of 64 bits.
 """
 
 import functools
@@ -97,8 +97,7 @@ REMEDIES = {
     "shape": "Unequal last batch?",
     "name": "Swapped order?",
     "line": "Swapped order? If these lines mean the same collective, name it on all ranks: "
-    'with t.named("what it is"): ...',
-}
+    'with t.named("what it is"): ...'}
 
 
 def explain(calls):

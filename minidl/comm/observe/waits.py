@@ -1,18 +1,18 @@
-"""Who waits for whom, and can anybody still go on?   Test: tests/comm/observe/test_waits.py
+"""Who waits for whom, and which ranks can never go on.   Test: tests/comm/observe/test_waits.py
 
 Every rank counts what it does: sends begun and receives posted, by peer and tag, and collectives
-begun, by group. A rank that waits, waits until a counter of another rank has reached a value:
+begun, by group. A rank that waits does so until a counter of another rank has reached a value:
 
     rank 0 in its 3rd recv from rank 1      until rank 1 has begun its 3rd send to rank 0
     rank 1 in a send                        until its receive is posted
     rank 2 in the 7th collective            until every member has begun its 7th
 
-A message on its way makes nobody wait in this sense, however slow the network: its send is counted.
-A rank is *stuck* if it waits for a rank that is stuck or has ended. That definition is circular, so
-look for the largest set that fulfils it: suspect all who wait, then clear those who wait only for
-ranks that are not suspected, until nothing changes. A set that remains, looked at twice without a
-move in between, can never go on: a deadlock, not a slow rank. Waits for a message from anybody need
-only one of the ranks (the AND-OR model of Knapp 1987).
+Nobody waits in this sense for a message that is on its way, however slow the network: its send is
+counted. A rank is *stuck* if it waits for a rank that is stuck or has ended. That definition is
+circular, so we look for the largest set that fulfils it: suspect all ranks that wait, then clear
+those that wait only for ranks that are not suspects, until nothing changes. If the same set remains
+at a second look, in the same waits, it can never go on: a deadlock, not a slow rank. A wait for a
+message from anybody needs only one of the ranks (the AND-OR model of Knapp 1987).
 
 Used by: lookout.py, watch.py, scheduler.py
 """
@@ -31,10 +31,9 @@ class Need:
 
 @dataclass(frozen=True)
 class Wait:
-    """One thread's wait. `serial` is another for every wait of the rank.
+    """One thread's wait. No two waits of a rank have the same `serial`.
 
-    needs    all must be fulfilled, or one of them if `any_of`; none: an event of the rank's own
-    """
+    needs    all must be fulfilled, or one of them if `any_of`; none: an event of its own rank"""
 
     what: str
     needs: tuple = ()
@@ -55,7 +54,7 @@ class State:
     computes_at: str = ""
     last: str = ""  # its last collective
     ended: bool = False
-    silent: str = ""  # why nothing is known of it
+    silent: str = ""  # why it did not answer
 
 
 def stuck(states):
@@ -70,7 +69,7 @@ def stuck(states):
 
 
 def _can_go_on(rank, states, suspects):
-    """Whether some thread of the rank may still be woken by a rank that is not suspected."""
+    """Whether a rank that is no suspect may still wake some thread of this rank."""
     outward = [wait for wait in states[rank].waits if wait.needs]
     return not outward or any(not _hopeless(wait, states, suspects) for wait in outward)
 
@@ -90,7 +89,7 @@ def is_open(need, states):
 
 
 def _taken_by(wait):
-    """The counters that this receive from anybody stands in for, one for each possible sender."""
+    """The counters that this receive from anybody would count up, one for each sender."""
     return {received(n.key.split()[1], n.peer, n.key.split()[3]) for n in wait.needs}
 
 
@@ -109,21 +108,17 @@ def begun(group):
 
 def cycle(states, ranks):
     """The `path` of stuck ranks from the first of them on."""
-    waits_for = {
-        rank: next(
-            need.peer
-            for wait in states[rank].waits
-            for need in wait.needs
-            if is_open(need, states) and (need.peer in ranks or states[need.peer].ended)
-        )
-        for rank in ranks
-    }
+    waits_for = {}
+    for rank in ranks:
+        needs = [need for wait in states[rank].waits for need in wait.needs]
+        waits_for[rank] = next(need.peer for need in needs if is_open(need, states)
+                               and (need.peer in ranks or states[need.peer].ended))
     return path(ranks[0], waits_for)
 
 
 def path(rank, waits_for):
-    """[0, 1, 0]: a rank, for whom it waits, and so on, {rank: rank}; up to a repetition, then the
-    circle alone, or to one that waits for nobody."""
+    """[0, 1, 0]: a rank, the rank that it waits for ({rank: rank}), and so on, up to one that waits
+    for nobody; or, where a rank comes again, the circle alone."""
     seen = [rank]
     while rank in waits_for:
         rank = waits_for[rank]
@@ -138,7 +133,7 @@ def arrows(ranks):
 
 
 def describe(states):
-    """One line for each wait, or for the rank that does not."""
+    """The report's lines: one for each wait, and one for each rank that does not wait."""
     lines = []
     for rank, state in sorted(states.items()):
         after = f" (its last collective: {state.last})" if state.last else ""

@@ -1,12 +1,12 @@
-"""Never hang, always explain: the ranks agree on a collective before its payload moves.
+"""The ranks compare each collective call before its payload moves; and every wait is noted.
 
     t = Watch(t)                       around any transport, inside or outside of a Ledger
     ring.all_reduce(t, x)              if the ranks disagree: Mismatch, on all of them, in words
 
-    rank 0   all_reduce(x (10,)) --.   .-- no    ceil(log2 n) rounds of 16 bytes, in which everybody
-    rank 1   all_reduce(x (10,)) ---\\_/--- no    learns the least and the largest digest of all
+    rank 0   all_reduce(x (10,)) --.   .-- no    ceil(log2 n) rounds of 16 bytes, after which all
+    rank 1   all_reduce(x (10,)) ---\\_/--- no    know the least and the largest digest of all ranks
     rank 2   all_reduce(x (12,)) ---/ \\--- no    (the dissemination of Hensgen, Finkel and Manber
-    rank 3   all_reduce(x (10,)) --'   '-- no    1988); only if they differ do signatures travel
+    rank 3   all_reduce(x (10,)) --'   '-- no    1988); signatures are sent only if these differ
 
     Mismatch: rank 0: the ranks disagree on collective 3 of ranks 0-3; no payload has moved.
       ranks 0, 1, 3: ring.all_reduce(x float32 (10,), op add), at train.py:31
@@ -14,16 +14,16 @@
       differs: x is float32 (10,) on rank 0, float32 (12,) on rank 2. Unequal last batch?
 
 A signature is the collective and its algorithm, dtype and shape of every array, op, root and other
-arguments, and the line of the user's code. Two ranks at the same call on different lines are an
-error, too: only so does the swapped order of two like arrays show. Where different lines mean the
-same collective, name it on all ranks, `with t.named("weights"): ...`; then the name is compared and
-the line is not.
+arguments, and the line of the user's code. The same call on different lines is an error, too: else
+nobody would see two arrays of one shape that are summed in swapped order. Where different lines
+mean the same collective, name it on all ranks, `with t.named("weights"): ...`; then the name is
+compared and the line is not.
 
-The digests travel on the innermost transport with a tag of their own, so that no ledger counts
-them. Simulated ranks compare on a board, which takes no modelled time.
+The digests are sent by the innermost transport with a tag of their own, so that no ledger counts
+them. Simulated ranks compare through a common dictionary, which takes no modelled time.
 
-A rank that does not come at all is lookout.py's concern, and so is every wait for a message:
-`Watch` notes what its rank waits for, and counts what it began (waits.py says why).
+If a rank does not come at all, lookout.py reports it. For that `Watch` notes what its rank waits
+for, and counts what it began (waits.py says why). The whole picture: docs/observe.md
 
 Test: tests/comm/observe/test_watch.py, tests/mpi/test_watch_mpi.py   Tutorial: tutorials/06_ring.py
 """
@@ -50,12 +50,11 @@ class Mismatch(ValueError):
 
 
 class Watch(Wrapper):
-    """A transport that checks every collective and knows what its rank waits for.
+    """A transport that checks every collective and notes what its rank waits for.
 
-    All ranks make one at the same moment. deadline_s: how long a rank may wait for others that may
-    still come, under MPI; None: for ever. When nobody can go on, the run ends without waiting.
-    lookout, name: of a subgroup, its parent's and its own.
-    """
+    All ranks make one at the same moment. deadline_s: how long a rank may wait for a rank that
+    computes, under MPI; None: for ever. A deadlock ends the run at once in any case.
+    lookout, name: for a subgroup, the lookout of its parent and a name of its own."""
 
     def __init__(self, t, deadline_s=DEADLINE_S, *, lookout=None, name=None):
         super().__init__(t)
@@ -70,6 +69,9 @@ class Watch(Wrapper):
         self._mine, self._theirs = np.empty(2, np.uint64), np.empty(2, np.uint64)
         self._keys = {}  # (which, peer, tag) -> the names of both sides' counters
         self._made = {}  # ranks -> subgroups made of them
+        if lookout is None:  # simulated or alone: nobody reads what it waits for
+            for name in "isend irecv send recv sendrecv recv_any spawn event".split():
+                setattr(self, name, getattr(t, name))
 
     # -- agreement
 
@@ -109,11 +111,11 @@ class Watch(Wrapper):
         return least == largest
 
     def _tell(self, call):
-        """(rank, call) of every rank. On a duplicate: other messages may be on their way."""
+        """(rank, call) of every rank. In a group of its own, so that no other message matches."""
         return enumerate(objects.all_gather(self._raw.subgroup(range(self.size)), call))
 
     def _compare(self, digest, call):
-        """Simulated: with the ranks that were here before; the last of them clears the board."""
+        """Simulated: with the ranks that came before; the last one removes the entry."""
         seen = self._raw.board.setdefault(self._number, {})
         seen[self.rank] = (digest, call)
         first, _ = next(iter(seen.values()))
@@ -127,13 +129,12 @@ class Watch(Wrapper):
         calls = {self.ranks[rank]: call for rank, call in sorted(calls)}
         raise Mismatch(
             f"rank {self.world_rank}: the ranks disagree on collective {self._number} of "
-            f"{in_words(self.ranks)}; no payload has moved.\n{explain(calls)}"
-        )
+            f"{in_words(self.ranks)}; no payload has moved.\n{explain(calls)}")
 
     def _members(self):
         return [(rank, self._begun, self._number) for rank in self.ranks]
 
-    # -- what this rank waits for: who must count to what, and how to say it
+    # -- what this rank waits for: counters of other ranks, and words for the report
 
     def _sending(self, n_bytes, dst, tag):
         """One more send begun: (needs, words)."""
@@ -159,31 +160,21 @@ class Watch(Wrapper):
 
     def isend(self, array, dst, tag=0):
         request = self.inner.isend(array, dst, tag)
-        if self._lookout is None:
-            return request
         return _Watched(self._lookout.book, request, *self._sending(array.nbytes, dst, tag))
 
     def irecv(self, into, src, tag=0):
         request = self.inner.irecv(into, src, tag)
-        if self._lookout is None:
-            return request
         return _Watched(self._lookout.book, request, *self._receiving(src, tag))
 
     def send(self, array, dst, tag=0):
-        if self._lookout is None:
-            return self.inner.send(array, dst, tag)
         needs, what = self._sending(array.nbytes, dst, tag)
         self._lookout.book.wait(needs, what, self.inner.send, array, dst, tag)
 
     def recv(self, into, src, tag=0):
-        if self._lookout is None:
-            return self.inner.recv(into, src, tag)
         needs, what = self._receiving(src, tag)
         return self._lookout.book.wait(needs, what, self.inner.recv, into, src, tag)
 
     def sendrecv(self, array, dst, into, src, tag=0):
-        if self._lookout is None:
-            return self.inner.sendrecv(array, dst, into, src, tag)
         to, (text, *values) = self._sending(array.nbytes, dst, tag)
         by, _ = self._receiving(src, tag)
         what = ("for a message from rank {} and " + text, by[0][0], *values)
@@ -191,8 +182,6 @@ class Watch(Wrapper):
         return self._lookout.book.wait(by + to, what, call, array, dst, into, src, tag)
 
     def recv_any(self, tag=0):
-        if self._lookout is None:
-            return self.inner.recv_any(tag)
         book = self._lookout.book
         needs = []  # one of them is enough
         for src in range(self.size):
@@ -208,7 +197,7 @@ class Watch(Wrapper):
         ranks = check_ranks(self, ranks)
         if self.rank not in ranks:
             return self.inner.subgroup(ranks)
-        # As the transports do: members agree on a new group's name without talking.
+        # As the transports do: all members make the same name of a new group without a message.
         self._made[ranks] = self._made.get(ranks, 0) + 1
         name = f"{self._name} {ranks} {self._made[ranks]}"
         if self._lookout is None:
@@ -224,13 +213,10 @@ class Watch(Wrapper):
 
     def spawn(self, fn, *args):
         handle = self.inner.spawn(fn, *args)
-        if self._lookout is None:
-            return handle
         return _Watched(self._lookout.book, handle, [], ("for the end of a background task",))
 
     def event(self):
-        event = self.inner.event()
-        return event if self._lookout is None else _WatchedEvent(self._lookout.book, event)
+        return _WatchedEvent(self._lookout.book, self.inner.event())
 
 
 class _Watched(Request):

@@ -1,6 +1,6 @@
-"""How ranks reach each other: bytes from one to another, and what stands around it.
+"""How ranks send bytes to each other. What wraps what: docs/transports.md
 
-    protocol.py     the protocol every algorithm is written against, and its rules: start here
+    protocol.py     what every algorithm may ask of a transport, and the rules: start here
     sim.py          ranks as greenlets in one process, with a modelled clock
     network.py      what simulated ranks share: messages on their way, ports
     scheduler.py    which simulated rank runs next; the deadlock report

@@ -1,22 +1,24 @@
-"""One rank that fails ends all: MPI alone would leave the others waiting for it for ever.
+"""One rank that fails ends all ranks: MPI alone would leave the others waiting for it for ever.
 
-    an exception that nobody catches, in any thread     Python calls a hook for it: ours
-    sys.exit(1), unless all ranks leave so              Python calls none: see Exit
+    an exception that nobody catches            Python calls sys.excepthook: `world()` sets ours
+    the same in a thread                        threading.excepthook, likewise
+    sys.exit(1), unless all ranks leave so      `guarded`, which `minidl run` puts around a script
 
-Then a traceback or a line on stderr that names the rank, and MPI_Abort. (ChainerMN's
-global_except_hook and `python -m mpi4py` do the same.) `raise SystemExit(1)` and os._exit(1) are
-not seen here: the first ends all under `minidl run`, the second under any launcher.
+Then a traceback or a line on stderr that names the rank, and MPI_Abort, as by ChainerMN and `python
+-m mpi4py`. Python has no hook for SystemExit, so under plain mpirun sys.exit(1) on one rank leaves
+the others waiting, unless they have a Watch. Of os._exit(1) only the launcher learns.
 
-Test: tests/mpi/test_abort.py   Used by: mpi.py
+Test: tests/mpi/test_abort.py   Used by: mpi.py, cli/launcher.py
 """
 
+import contextlib
 import os
 import sys
 import threading
 import time
 import traceback
 
-from minidl.comm.observe.places import spot, user_line
+from minidl.comm.observe.places import is_ours, spot
 
 TOGETHER_S = 0.5  # between the first and the last of ranks that all leave by the same sys.exit
 
@@ -24,62 +26,57 @@ TOGETHER_S = 0.5  # between the first and the last of ranks that all leave by th
 def abort_on_failure(mpi):
     """From now on, and until MPI is finalised, a failure of this process, in any thread, ends all.
 
-    mpi: the module mpi4py.MPI.
-    """
+    mpi: the module mpi4py.MPI."""
     comm = mpi.COMM_WORLD
     if comm.size == 1 or getattr(sys.excepthook, "aborts_mpi", False):
         return
     prefix = f"rank {comm.rank}: "  # asked now: MPI does not answer once it is finalised
 
     def abort(kind, error, trace):
-        text = "".join(traceback.format_exception(kind, error, trace))
-        status = 1
-        if issubclass(kind, Exit):
-            at, status = spot(*error.line) if error.line else "a line of minidl", error.status
-            text = f"sys.exit({error.args[0]!r}) at {at}, but not on all ranks: it ends them all\n"
+        if kind is SystemExit:
+            text = f"sys.exit({error.code!r}) at {_line_of(trace)}, but not on all ranks: "
+            text += "it ends them all\n"
+        else:
+            text = "".join(traceback.format_exception(kind, error, trace))
         sys.stdout.flush()
         sys.stderr.write("".join(prefix + line for line in text.splitlines(keepends=True)))
         sys.stderr.flush()
         if not mpi.Is_finalized():
-            end_all(comm, status)
-
-    def left(error):
-        if error.status and not mpi.Is_finalized() and not _all_leave(comm):
-            sys.excepthook(type(error), error, None)  # lookout.py has a word there, too
+            end_all(comm, _status(error) if kind is SystemExit else 1)
 
     def abort_in_thread(args):
         if not issubclass(args.exc_type, SystemExit):  # which ends the thread alone
             abort(args.exc_type, args.exc_value, args.exc_traceback)
 
-    def leave(status=None):
-        raise Exit(status, user_line(sys._getframe(1)), left)
-
     abort.aborts_mpi = True
-    sys.excepthook, threading.excepthook, sys.exit = abort, abort_in_thread, leave
+    sys.excepthook, threading.excepthook = abort, abort_in_thread
 
 
-class Exit(SystemExit):
-    """What sys.exit raises on a rank.
+@contextlib.contextmanager
+def guarded():
+    """Around a rank's whole program: every failure in it ends all ranks, sys.exit(1) included."""
+    try:
+        yield
+    except BaseException as error:
+        mpi = sys.modules.get("mpi4py.MPI")
+        if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
+            abort_on_failure(mpi)  # in a program that uses mpi4py and never called world()
+            leaves = isinstance(error, SystemExit) and mpi.COMM_WORLD.size > 1
+            if leaves and _status(error) and not _all_leave(mpi.COMM_WORLD):
+                sys.excepthook(SystemExit, error, error.__traceback__)
+        raise
 
-    Where nobody catches it Python calls no hook, but asks it for its `code`, from the interpreter
-    itself and not from a frame of a program. That question is our hook: `left(self)`.
-    """
 
-    def __init__(self, code, line, left):
-        super().__init__(code)
-        self.line, self._left = line, left
+def _status(error):
+    """The exit status that a SystemExit asks for."""
+    return error.code if isinstance(error.code, int) else int(error.code is not None)
 
-    @property
-    def code(self):
-        if sys._getframe().f_back is None:
-            self._left(self)
-        return self.args[0]
 
-    @property
-    def status(self):
-        """The process's exit status."""
-        code = self.args[0]
-        return code if isinstance(code, int) else int(code is not None)
+def _line_of(trace):
+    """file:line of the user's code, the innermost in a traceback."""
+    lines = [(f.f_code.co_filename, line) for f, line in traceback.walk_tb(trace)]
+    users = [line for line in lines if not is_ours(line[0])]
+    return spot(*users[-1]) if users else "a line of minidl"
 
 
 def _all_leave(comm):

@@ -4,14 +4,12 @@
     background             |== all_reduce b0 ==|== all_reduce b1 ==|
 
 Test: tests/comm/transport/test_background.py   Tutorial: tutorials/07_overlap.py
-Used by: parallel/data/bucket.py
 
-All ranks must submit the same jobs in the same order: that alone decides which message belongs to
-which job. The jobs talk on a duplicate of the transport, so the main thread may communicate
-meanwhile.
+All ranks must submit the same jobs in the same order: only the order tells which message belongs to
+which job. The jobs use a duplicate of the transport, so the main thread may communicate meanwhile.
 
-A thread under MPI, a greenlet in the simulator. It starts with the first job and ends when none is
-left, so an idle Background holds nothing, and it is a daemon: it never keeps a process alive.
+A thread under MPI, a greenlet in the simulator. It starts with the first job, ends when none is
+left, and is a daemon: it never keeps a process alive.
 """
 
 import contextvars
@@ -28,8 +26,7 @@ class Background:
     with Background(t) as background:
         job = background.submit(ring.all_reduce, x)     # ring.all_reduce(duplicate of t, x)
         ...                                             # x belongs to the job now
-        total = job.wait()
-    """
+        total = job.wait()"""
 
     def __init__(self, t):
         self.transport = t.subgroup(range(t.size))
@@ -45,8 +42,7 @@ class Background:
         with self._lock:
             if self._closed:
                 raise RuntimeError(
-                    f"rank {self.transport.rank}: this Background was closed; make a new one"
-                )
+                    f"rank {self.transport.rank}: this Background was closed; make a new one")
             self._waiting.append(job)
             self._last = job
             if not self._running:
@@ -113,9 +109,8 @@ class Job:
         try:
             if failure is not None:
                 raise RuntimeError(
-                    f"rank {self._t.rank}: not run, because an earlier background job failed; "
-                    "the ranks may be out of step"
-                ) from failure.error
+                    f"rank {self._t.rank}: not run, because an earlier background job failed; the "
+                    "ranks may be out of step") from failure.error
             self.result = self._context.run(self._fn, self._t, *self._args)
         except Exception as error:
             self.error = error

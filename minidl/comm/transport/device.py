@@ -7,13 +7,13 @@ run beside the all-reduce of a third. D: device to host, U: back; one stream, fi
     stream    D0      | D1              |         | U0 D2           |         | U1 D3        | ...
     buffer    0         1                           0  0                        1  1
 
-Segment i uses buffer i mod 2. D(i+1) follows U(i-1) in the stream, so the buffer is free by then,
-and only two events are waited for: that x is computed, and that D(i) is there. With s segments, c
-seconds to copy one and r to reduce one, it takes 2c + s max(r, 2c) at most, instead of s (r + 2c).
+Segment i uses buffer i mod 2. D(i+1) follows U(i-1) in the stream, so its buffer is free by then,
+and only two events are waited for: x is computed, and D(i) is done. With s segments, c seconds to
+copy one and r to reduce one, it takes 2c + s max(r, 2c) at most, instead of s (r + 2c).
 
-Directly, where the MPI library reads and writes device memory itself (CUDA-aware). It is asked,
-not guessed: MPIX_Query_cuda_support, which Open MPI and MPICH both have. Then x never leaves the
-device for our sake: messages start at device addresses, and the sums are CuPy's kernels.
+Directly, where the MPI library reads and writes device memory itself (CUDA-aware), as its function
+MPIX_Query_cuda_support says, which Open MPI and MPICH both have. Then messages are sent from device
+addresses, and the sums are CuPy's kernels.
 
 NCCL, the third way, is in nccl.py.     Test: tests/comm/transport/test_device.py
 """
@@ -39,8 +39,7 @@ def all_reduce(t, x, op=np.add):
     """The elementwise op of all ranks' contiguous x, in place, on every rank; returns x.
 
     Directly if this transport's MPI is CUDA-aware, else staged. x may be computed by work under way
-    on the current stream; when this returns, x is complete. A NumPy x goes to `ring.all_reduce`.
-    """
+    on the current stream; when this returns, x is complete. A NumPy x goes to `ring.all_reduce`."""
     if cuda_aware(t):
         return direct_all_reduce(t, x, op)
     return staged_all_reduce(t, x, op)
@@ -51,8 +50,7 @@ def staged_all_reduce(t, x, op=np.add, *, all_reduce=ring.all_reduce, segment_by
     """`all_reduce` through two pinned buffers of segment_bytes, or of x.nbytes if that is less.
 
     all_reduce   any `f(t, array, op)` in place on host arrays; called once for each segment, so it
-                 sends `segment_count` times its messages
-    """
+                 sends `segment_count` times its messages"""
     if isinstance(x, np.ndarray):
         return all_reduce(t, x, op)
     cuda = library_of(x).cuda
@@ -124,8 +122,7 @@ class _DeviceMessages(Wrapper):
     """The transport for device arrays: hands their addresses to a CUDA-aware MPI.
 
     MPI knows no streams: before a message, the kernels that compute it must have ended, and those
-    that read the buffer it comes into.
-    """
+    that read the buffer it comes into."""
 
     def __init__(self, inner, cupy):
         super().__init__(inner)
@@ -154,6 +151,5 @@ def _flat(t, x):
     if not x.flags.c_contiguous:
         raise ValueError(
             f"rank {t.rank}: a device array is reduced in place and must be contiguous; got shape "
-            f"{x.shape}, strides {x.strides}. Pass cupy.ascontiguousarray(x)."
-        )
+            f"{x.shape}, strides {x.strides}. Pass cupy.ascontiguousarray(x).")
     return x.reshape(-1)

@@ -10,8 +10,7 @@ time, at the rate of that message's link, and sends and receives at once. Which 
 
     nic="node"    node 0          node 1        between nodes, the NIC of the node, which its ranks
                   r0 r1 [NIC] -- [NIC] r2 r3    share; inside a node, each rank's own. Two ranks
-                                                that send to another node take twice the time: why
-                                                a hierarchical all-reduce pays.
+                                                that send to other nodes take twice the time.
     nic="rank"    r0 r1 r2 r3 -- one switch     always the rank's own: a NIC per rank
 
 A straggler is a rank whose computing (`t.compute`) takes so many times longer. The simulator
@@ -45,8 +44,7 @@ class Links:
     node        ranks per node, or a tuple: the node of each rank; None: no nodes
     nic         "node" or "rank": whose port serves messages between nodes
     pairs       ((src, dst), Link) of single pairs that differ, in that direction
-    straggler   (rank, how many times slower it computes)
-    """
+    straggler   (rank, how many times slower it computes)"""
 
     intra: Link
     inter: Link | None = None
@@ -68,15 +66,12 @@ class Links:
             where = {rank: node for node, ranks in enumerate(groups) for rank in ranks}
             if sorted(r for ranks in groups for r in ranks) != list(range(len(where))):
                 raise ValueError(
-                    f"nodes need every rank from 0 on exactly once; got {groups}. "
-                    "For example [[0, 1], [2]]"
-                )
+                    f"nodes need every rank from 0 on exactly once; got {groups}. For example "
+                    "[[0, 1], [2]]")
             groups = tuple(where[rank] for rank in range(len(where)))
         elif groups < 1:
             raise ValueError(f"a node has at least one rank; got {groups} ranks per node")
-        return _checked(
-            Links(Link(*intra), Link(*inter), groups, nic, **_common(pairs, straggler))
-        )
+        return _checked(Links(Link(*intra), Link(*inter), groups, nic, **_common(pairs, straggler)))
 
     def node_of(self, rank):
         """The number of the rank's node; 0 where there are no nodes."""
@@ -142,9 +137,8 @@ class Port:
     def receive(self, arrival, seconds):
         """Receive for so long what begins to arrive at `arrival`; returns when it is all there.
 
-        Messages queue in the order of the calls, but one that came wholly before the last busy
-        period does not queue behind it.
-        """
+        Messages queue in the order of the calls. One that came wholly before the last busy period
+        does not queue."""
         done = arrival + seconds
         if arrival >= self.in_free:
             self.in_start, self.in_free = arrival, done
@@ -157,8 +151,7 @@ def _common(pairs, straggler):
     """The fields that every kind of Links has."""
     return {
         "pairs": tuple((tuple(pair), Link(*link)) for pair, link in (pairs or {}).items()),
-        "straggler": tuple((straggler or {}).items()),
-    }
+        "straggler": tuple((straggler or {}).items())}
 
 
 def _checked(links):

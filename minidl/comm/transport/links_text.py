@@ -35,13 +35,12 @@ def parse(text, n):
     except ValueError as error:
         raise ValueError(
             f"the network {text!r} for {n} ranks: {error}. Write it like '1Gbit,50us' or "
-            "'nodes=2,intra=10Gbit,5us,inter=1Gbit,50us'"
-        ) from None
+            "'nodes=2,intra=10Gbit,5us,inter=1Gbit,50us'") from None
     return links
 
 
 def _items(text):
-    """{key: value}; the link of all pairs has the key "". A latency belongs to the rate before."""
+    """{key: value}; the link of all pairs has the key "". A latency follows its rate."""
     items = {}
     key = None
     for word in text.split(","):
@@ -61,8 +60,7 @@ def _parse(items, n):
     pairs = {
         (int(m[1]), int(m[2])): _parse_link(value)
         for key, value in items.items()
-        if (m := _PAIR.fullmatch(key))
-    }
+        if (m := _PAIR.fullmatch(key))}
     straggler = _parse_straggler(items["straggler"]) if "straggler" in items else None
     if "nodes" not in items:
         if "" not in items or {"intra", "inter", "nic"} & set(items):

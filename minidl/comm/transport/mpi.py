@@ -3,13 +3,11 @@
     mpiexec -n 4 python script.py          t = mpi.world(): rank 0..3 of 4
 
 MPI comes with `pip install mpi4py mpich`; Open MPI or a site's own works as well, if mpiexec and
-mpi4py belong to the same one. Only bytes cross (MPI.BYTE), so any dtype will do.
+mpi4py belong to the same one. Only bytes are sent (MPI.BYTE), so any dtype works.
 
 Messages are cut into parts, because an MPI count is a 32-bit int: full parts of `part_bytes`, then
-one shorter part, which may be empty. As every message ends with a short part, a receiver that
-expects another size always sees it: a part is shorter or longer than it should be.
-
-A rank that fails ends all: abort.py.
+one shorter part, which may be empty. As every message ends with a shorter part, a receiver that
+expects another size always sees a part of the wrong size. A rank that fails ends all: abort.py.
 
 Test: tests/mpi/   Tutorial: tutorials/00_hello.py
 """
@@ -36,13 +34,12 @@ PART_BYTES = 1 << 30  # under the 2 GiB that a 32-bit count allows, and a round 
 def world(part_bytes=PART_BYTES):
     """The transport of all processes that mpiexec started (COMM_WORLD).
 
-    From now on an uncaught exception or sys.exit(1) on one of them ends all (abort.py). Raises
-    RuntimeError if MPI was started without thread support, or by the launcher of another MPI;
-    ImportError without mpi4py.
+    From now on an uncaught exception on one of them ends all (abort.py). Raises RuntimeError if MPI
+    was started without thread support, or by the launcher of another MPI; ImportError without
+    mpi4py.
 
-    The environment variable MINIDL_NET, which `minidl run --net` sets and nothing else reads, is a
-    network to imitate (links_text.py): the transport is then a throttled one.
-    """
+    If `minidl run --net` has set the environment variable MINIDL_NET to a network (links_text.py),
+    the transport is throttled to its speed."""
     with optional("ranks as processes", "mpi"):
         from mpi4py import MPI
 
@@ -73,9 +70,8 @@ class MPITransport(Transport):
     def isend(self, array, dst, tag=0):
         check_peer(self, dst, "dst")
         data = _as_bytes(self, array)
-        return _Sends(
-            [self._comm.Isend((part, self._mpi.BYTE), dst, tag) for part in self._parts(data)], data
-        )
+        requests = [self._comm.Isend((p, self._mpi.BYTE), dst, tag) for p in self._parts(data)]
+        return _Sends(requests, data)
 
     def irecv(self, into, src, tag=0):
         check_peer(self, src, "src")
@@ -101,8 +97,8 @@ class MPITransport(Transport):
     def recv_any(self, tag=0):
         mpi = self._mpi
         status = mpi.Status()
-        # Not Mprobe, which waits inside MPI and its lock: a call of another thread then takes
-        # milliseconds (22 ms for a remote call with MPICH on busy cores, 1.5 ms so).
+        # Not Mprobe, which waits inside MPI and holds its lock: then other threads' calls are slow
+        # (a remote call took 22 ms with MPICH on busy cores; with this loop 1.5 ms).
         pause_s = 0.0
         while (message := self._comm.Improbe(mpi.ANY_SOURCE, tag, status)) is None:
             time.sleep(pause_s)
@@ -119,7 +115,7 @@ class MPITransport(Transport):
         ranks = check_ranks(self, ranks)
         if self.rank not in ranks:
             return None
-        # Collective over the members alone, so that others need not know of the group.
+        # Only the members call Create_group; other ranks need not know of the group.
         return MPITransport(self._comm.Create_group(self._comm.group.Incl(ranks)), self._part_bytes)
 
     def spawn(self, fn, *args):
@@ -144,12 +140,11 @@ class MPITransport(Transport):
         if least < self.size:
             raise NoSharedMemory(
                 f"rank {self.rank}: a shared window needs all {self.size} ranks of its group on "
-                f"one node; got nodes of {least} and more. Use t.subgroup(ranks of a node)."
-            )
+                f"one node; got nodes of {least} and more. Use t.subgroup(ranks of a node).")
         window = mpi.Win.Allocate_shared(HEADER + n_bytes, comm=comm)
         window.Lock_all()  # the epoch in which Sync, a memory fence, is allowed
         memory = [np.frombuffer(window.Shared_query(p)[0], np.uint8) for p in range(self.size)]
-        memory[self.rank][:] = 0  # no signal yet; and each page is the rank's that writes it first
+        memory[self.rank][:] = 0  # no signal yet; a page lies near the rank that writes it first
         window.Sync()
         comm.Barrier()
         return Flags(self, memory, window.Sync)
@@ -217,7 +212,7 @@ class _Thread:
     def __init__(self, fn, args):
         self._result = self._error = None
         context = contextvars.copy_context()
-        # A daemon: work that nobody waits for must not keep a failed process alive.
+        # A daemon: it must not keep a failed process alive.
         self._thread = threading.Thread(target=self._run, args=(context, fn, args), daemon=True)
         self._thread.start()
 
@@ -245,17 +240,15 @@ def _check_threads(mpi):
         names = {
             mpi.THREAD_SINGLE: "MPI_THREAD_SINGLE",
             mpi.THREAD_FUNNELED: "MPI_THREAD_FUNNELED",
-            mpi.THREAD_SERIALIZED: "MPI_THREAD_SERIALIZED",
-        }
+            mpi.THREAD_SERIALIZED: "MPI_THREAD_SERIALIZED"}
         raise RuntimeError(
-            f"rank {mpi.COMM_WORLD.rank}: background communication needs MPI_THREAD_MULTIPLE; "
-            f"this MPI runs with {names[mpi.Query_thread()]}. Remove mpi4py.rc settings that "
-            "lower thread_level, or use an MPI built with thread support (pip install mpich)."
-        )
+            f"rank {mpi.COMM_WORLD.rank}: background communication needs MPI_THREAD_MULTIPLE; this "
+            f"MPI runs with {names[mpi.Query_thread()]}. Remove mpi4py.rc settings that lower "
+            "thread_level, or use an MPI built with thread support (pip install mpich).")
 
 
 def _check_launcher(size, environ):
-    """Every process says 'rank 0 of 1' when mpiexec belongs to another MPI than mpi4py."""
+    """If mpiexec and mpi4py belong to different MPIs, every process says 'rank 0 of 1'."""
     # Not SLURM_NTASKS: a lone process inside an allocation has it too. The STEP one is srun's own.
     for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"):
         started = environ.get(name, "")
@@ -264,5 +257,4 @@ def _check_launcher(size, environ):
                 f"rank 0: wanted {started} ranks, as the launcher started ({name}={started}); got "
                 "'rank 0 of 1' from MPI. mpiexec and mpi4py belong to different MPIs. Use "
                 f"{os.path.join(os.path.dirname(sys.executable), 'mpiexec')} or `minidl run`, on "
-                "Slurm `srun --mpi=pmi2`; `minidl doctor` shows both."
-            )
+                "Slurm `srun --mpi=pmi2`; `minidl doctor` shows both.")

@@ -6,13 +6,12 @@
     nccl.all_reduce(gpus, x)            x: a CuPy array, in place
 
 NCCL finds the links between the GPUs (NVLink, PCIe, network cards) and chooses ring or tree by
-itself; our transport only carries its 128-byte id. So a ledger around t does not see its messages.
-Its kernels run on the current stream: a call returns at once, and x is complete for whatever comes
-later on that stream.
+itself; our transport sends only its 128-byte id, so a ledger does not see NCCL's messages. Its
+kernels run on the current stream: a call returns at once, and x is complete for all later work on
+that stream.
 
-Its own reduce-scatter wants equal blocks. Ours cuts as ring.py does, for any length: one reduce for
-each chunk, to the rank that owns it, in a group that NCCL runs as one (and so the all-gather, by
-broadcasts).
+NCCL's own reduce-scatter wants equal blocks. Ours cuts as ring.py does, for any length: one reduce
+for each chunk, to its owner, in one group of NCCL calls; the all-gather, one broadcast for each.
 
 Sources: NCCL's API reference; CuPy's cupy.cuda.nccl.    Test: tests/comm/transport/test_nccl.py
 """
@@ -32,13 +31,11 @@ def connect(t, cupy):
     """A transport like t, with a communicator of NCCL beside it; all ranks of t call it.
 
     cupy   the module, with the GPU of this rank as its current device. Two ranks on one GPU are an
-           error of NCCL's.
-    """
+           error of NCCL's."""
     if not cupy.cuda.nccl.available:
         raise RuntimeError(
             f"rank {t.rank}: this CuPy cannot load NCCL: pip install nvidia-nccl-cu12 (or -cu13, "
-            "like your CuPy). Without it: device.all_reduce"
-        )
+            "like your CuPy). Without it: device.all_reduce")
     return Nccl(t, cupy)
 
 
@@ -54,8 +51,7 @@ class Nccl(Wrapper):
             unique_id[:] = cupy.cuda.nccl.get_unique_id()
         tree.broadcast(inner, unique_id)
         self.communicator = cupy.cuda.nccl.NcclCommunicator(
-            self.size, tuple(unique_id.tolist()), self.rank
-        )
+            self.size, tuple(unique_id.tolist()), self.rank)
 
     def around(self, inner):
         return Nccl(inner, self.cupy)
@@ -65,8 +61,7 @@ class Nccl(Wrapper):
 def all_reduce(t, x, op=np.add):
     """The elementwise op of all ranks' contiguous x, in place, on every rank; returns x.
 
-    op: np.add, np.multiply, np.maximum, np.minimum. float16 is summed in float16.
-    """
+    op: np.add, np.multiply, np.maximum, np.minimum. float16 is summed in float16."""
     nccl, stream = _engine(t, x)
     kinds = _dtype(t, nccl, x), _op(t, nccl, op)
     t.communicator.allReduce(x.data.ptr, x.data.ptr, x.size, *kinds, stream)
@@ -118,22 +113,19 @@ def _engine(t, x):
     if not isinstance(t, Nccl):
         raise TypeError(
             f"rank {t.rank}: wanted the transport of nccl.connect(t, cupy); got "
-            f"{type(t).__name__}. Wrap in this order: nccl.connect(Ledger(t), cupy)"
-        )
+            f"{type(t).__name__}. Wrap in this order: nccl.connect(Ledger(t), cupy)")
     if isinstance(x, np.ndarray) or not x.flags.c_contiguous:
         kind = "a NumPy array" if isinstance(x, np.ndarray) else f"strides {x.strides}"
         raise ValueError(
-            f"rank {t.rank}: NCCL wants a contiguous array on the GPU; got {kind}. "
-            "Pass cupy.ascontiguousarray(x), and host arrays to ring.py."
-        )
+            f"rank {t.rank}: NCCL wants a contiguous array on the GPU; got {kind}. Pass "
+            "cupy.ascontiguousarray(x), and host arrays to ring.py.")
     return t.cupy.cuda.nccl, t.cupy.cuda.get_current_stream().ptr
 
 
 def _dtype(t, nccl, x):
     if x.dtype.name not in _DTYPES:
         raise TypeError(
-            f"rank {t.rank}: NCCL knows {', '.join(sorted(_DTYPES))}; got {x.dtype}. Cast it first."
-        )
+            f"rank {t.rank}: NCCL knows {', '.join(sorted(_DTYPES))}; got {x.dtype}. Cast it.")
     return getattr(nccl, f"NCCL_{x.dtype.name.upper()}")
 
 
@@ -141,6 +133,5 @@ def _op(t, nccl, op):
     if op not in _OPS:
         raise ValueError(
             f"rank {t.rank}: NCCL reduces with np.add, np.multiply, np.maximum or np.minimum; got "
-            f"{op}. device.all_reduce takes any."
-        )
+            f"{op}. device.all_reduce takes any.")
     return getattr(nccl, f"NCCL_{_OPS[op]}")

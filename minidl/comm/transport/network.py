@@ -46,7 +46,7 @@ class Network:
         return inbox.channels[src]
 
     def keep_order(self, clock=0.0):
-        """Before the use of a port that another task may use too: whoever is earlier goes first."""
+        """Before the use of a port that tasks share: the task with the earlier clock goes first."""
         if self.scheduler.n_spawned or self.shared_nic:
             self.scheduler.yield_in_order(clock)
 
@@ -55,10 +55,9 @@ class Network:
             for channel in inbox.channels.values():
                 if channel.queue:
                     raise RuntimeError(
-                        f"rank {channel.dst}: never received the {channel.queue[0][0].nbytes} bytes"
-                        f" that rank {channel.src} sent (tag {channel.tag}). One recv too few, or "
-                        "one send too many?"
-                    )
+                        f"rank {channel.dst}: never received the {channel.queue[0][0].nbytes} "
+                        f"bytes that rank {channel.src} sent (tag {channel.tag}). One recv too "
+                        "few, or one send too many?")
 
 
 class Inbox:
@@ -78,13 +77,11 @@ class Channel:
     that will decide when).
 
     src, dst         world ranks; `in_group` has both as the group's
-    leaves, enters   the ports at the two ends
-    """
+    leaves, enters   the ports at the two ends"""
 
     __slots__ = (
         *("network", "inbox", "src", "dst", "in_group", "tag", "queue", "posted"),
-        *("alpha", "beta", "leaves", "enters"),
-    )
+        *("alpha", "beta", "leaves", "enters"))
 
     def __init__(self, network, inbox, src, dst, in_group, tag):
         self.network, self.inbox, self.tag = network, inbox, tag

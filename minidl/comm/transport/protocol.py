@@ -3,19 +3,18 @@
 A collective in this package is a plain function of a transport and an array, such as
 `ring.all_reduce(t, x)`, built on two calls: `isend` and `irecv`. There are two transports:
 `mpi.world()` moves bytes between processes; `sim.simulate(n, fn)` runs n ranks in one process with
-a modelled clock. The same function runs on both.
+a modelled clock. The same function runs on both. A Wrapper is a transport around another one.
 
-Rules, kept by every transport and relied upon by every algorithm:
+Every transport keeps these rules, and every algorithm relies on them:
 
-1. Bytes move, not numbers. The dtype is not carried: both sides must agree on it, and only the byte
-   count is checked (a receive of another size raises `SizeMismatch`). So float16 or bool need no
+1. Bytes are sent, not numbers. The dtype is not sent: both sides must know it, and only the number
+   of bytes is checked (a receive of another size raises `SizeMismatch`). So float16 or bool need no
    MPI datatype, and the precision of every sum is visible in our own code.
 2. Messages from one rank to another with one tag arrive in the order sent, and match receives in
    the order posted. Different tags are independent.
-3. A buffer belongs to the transport from `isend`/`irecv` until the request's `wait()` returns.
-   Every request must be waited for. A send may complete before it is received, or may not: an
-   algorithm in which all ranks `send` first and `recv` second is wrong (exercise 06b), `sendrecv`
-   is right.
+3. Do not touch a buffer between `isend` or `irecv` and the return of the request's `wait()`; call
+   `wait()` for every request. A send may complete before it is received, or may not: an algorithm
+   in which all ranks `send` first and `recv` second is wrong (exercise 06b), `sendrecv` is right.
 4. Arrays may be of any dtype but object, of any shape, not contiguous (then a copy is made). They
    are NumPy's.
 5. A group is a transport: `t.subgroup(ranks)`. Its messages never mix with its parent's, so
@@ -33,7 +32,7 @@ from minidl.comm.collective import named
 
 
 class Request(ABC):
-    """A send or receive in flight."""
+    """A send or receive that has begun."""
 
     @abstractmethod
     def wait(self):
@@ -46,9 +45,8 @@ class Transport(ABC):
     rank, size   this rank and the number of ranks in this group
     world_rank   this rank in the outermost group
     ranks        world rank of every rank of this group
-    simulated    whether the ranks share a process and a modelled clock
     library      the MPI that moves the bytes, with its version, or "simulator"
-    """
+    simulated    whether the ranks share a process and a modelled clock"""
 
     rank: int
     size: int
@@ -80,15 +78,13 @@ class Transport(ABC):
         """The transport of the listed ranks of this group, in that order; None on other ranks.
 
         All listed ranks must call it, in the same order as their other subgroup calls on this
-        transport.
-        """
+        transport."""
 
     @abstractmethod
     def spawn(self, fn, *args):
         """Run `fn(*args)` beside the caller; the handle's wait() gives its result or re-raises.
 
-        The caller's context variables are copied. A thread under MPI, a greenlet in the simulator.
-        """
+        A thread under MPI, a greenlet in the simulator; with the caller's context variables."""
 
     @abstractmethod
     def event(self):
@@ -99,17 +95,16 @@ class Transport(ABC):
         """Seconds since some fixed moment: measured under MPI, modelled in the simulator."""
 
     def compute(self, seconds):  # noqa: B027  nothing to do is the right default
-        """Tell a modelled clock that work took so long; measured clocks know, nothing happens."""
+        """Tell a modelled clock how long work took; on a measured clock nothing happens."""
 
     def entering(self, fn, args, kwargs):  # noqa: B027  nothing to do is the right default
         """Called before a collective `fn(t, *args, **kwargs)` that no other collective calls."""
 
     def scratch(self, n_elems, dtype):
-        """An uninitialised 1-d work array, the same memory on every call: one user at a time.
+        """An uninitialised 1-d work array, the same memory on every call: for one task at a time.
 
-        It grows to the largest request and lives as long as this transport: a ring that took fresh
-        memory for every call would spend a fifth of its time in page faults (64 MiB, 2 ranks).
-        """
+        It lives as long as this transport: a ring with new memory for every call would spend a
+        fifth of its time in page faults (64 MiB, 2 ranks)."""
         dtype = np.dtype(dtype)
         if self._scratch.nbytes < n_elems * dtype.itemsize:
             self._scratch = np.empty(n_elems * dtype.itemsize, np.uint8)
@@ -118,10 +113,9 @@ class Transport(ABC):
     def shared(self, n_bytes):
         """A window of n_bytes on every rank that all ranks see (window.py), the same on every call.
 
-        All ranks must call it. One user at a time, as for `scratch`. Raises window.NoSharedMemory,
-        on all ranks, where some do not share memory. Where threads of a rank use several windows,
-        let one thread make them: Open MPI can hang when two windows are made at once.
-        """
+        All ranks must call it. For one task at a time, as `scratch`. Raises window.NoSharedMemory
+        on all ranks where some do not share memory. If threads of a rank use several windows, let
+        one thread make them: Open MPI can hang when two are made at once."""
         raise NotImplementedError(f"rank {self.rank}: {type(self).__name__} has no shared windows")
 
     def send(self, array, dst, tag=0):
@@ -135,15 +129,15 @@ class Transport(ABC):
 
     def sendrecv(self, array, dst, into, src, tag=0):
         """Send `array` to dst while receiving `into` from src; returns `into`."""
-        # The receive goes first, so that a large message from the left finds its buffer waiting.
+        # The receive first, so that a large message from src need not wait for it.
         incoming = self.irecv(into, src, tag)
         self.isend(array, dst, tag).wait()
         incoming.wait()
         return into
 
     def named(self, label):
-        """`with t.named(label):` labels this block's messages for ledgers and errors; the outermost
-        label wins."""
+        """`with t.named(label):` labels the messages of this block in ledgers and errors; of nested
+        labels the outermost counts."""
         return named(label)
 
     def __repr__(self):
@@ -151,7 +145,7 @@ class Transport(ABC):
 
 
 class Wrapper(Transport):
-    """A transport around another, `inner`: a subclass changes what it needs, the rest passes on."""
+    """A transport around another, `inner`: passes on every call that a subclass does not change."""
 
     def __init__(self, inner):
         self.inner = inner

@@ -1,12 +1,11 @@
-"""The simulator's other half: who runs next, and what the clock of each task shows.
+"""Which simulated task runs next, the clock of each task, and the deadlock report.
 
 A task is a greenlet (a function that can be paused inside any call) with a clock of its own. It
-runs until it must wait for another; then, of the tasks that can go on, the one with the earliest
-clock does, and at equal clocks the lowest rank. When none can, the run is certainly stuck: the
-report names what each task waits for and the line of the user's code.
+runs until it must wait for another; then the task with the earliest clock runs of those that can,
+at equal clocks that of the lowest rank. When none can, the run is in deadlock: the report names
+what each task waits for and the line of the user's code.
 
 Test: tests/comm/transport/test_sim.py   Tutorial: exercise 06b of tutorials/06_ring.py
-Used by: sim.py, which knows what a message is
 """
 
 import contextvars
@@ -34,8 +33,7 @@ class Task:
 
     __slots__ = (
         *("rank", "clock", "spawned", "greenlet", "waits_for", "ready_at", "ticket"),
-        *("done", "result", "error", "joiners"),
-    )
+        *("done", "result", "error", "joiners"))
 
     def __init__(self, rank, clock, spawned):
         self.rank, self.clock, self.spawned = rank, clock, spawned
@@ -111,7 +109,7 @@ class Scheduler:
         for task in self._tasks:
             try:
                 task.greenlet.throw()  # raises GreenletExit where the task waits
-            except BaseException:  # what cleaning up raises must not hide the first error
+            except BaseException:  # errors while cleaning up must not hide the first one
                 pass
 
     def wake(self, task, clock):
@@ -135,11 +133,10 @@ class Scheduler:
         return bool(self._ready) and self._ready[0][0] < clock
 
     def yield_in_order(self, clock=0.0):
-        """Let the ready tasks go first that are earlier than `clock` and the current task's own.
+        """Let ready tasks run first that are earlier than `clock` and the current task's clock.
 
         Needed while two tasks share a port: tasks of one rank, or ranks of one NIC. Else a task may
-        run ahead of others: who waits for its messages cannot tell.
-        """
+        run ahead of the others without any effect on them."""
         task = self.current
         clock = max(clock, task.clock)
         if self.earlier_than(clock):

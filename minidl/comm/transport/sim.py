@@ -14,11 +14,10 @@ Modelled time of a message of b bytes, sent when the sender's clock shows s:
                                                 ^   the receiver's clock when its wait() returns
 
 Ports send and receive at once (full duplex), so a ring all-reduce of n equal chunks takes
-2(n-1)(alpha + K/n * beta), as `cost.ring_all_reduce` says. Arithmetic is free: tell the clock what
-it takes with `t.compute`. The receiving port serves messages in the order in which they are waited
-for, but one that came wholly before the port's last busy period does not queue behind it.
-Links that differ, nodes whose ranks share a NIC, stragglers: `simulate(n, fn, links=...)` and
-links.py.
+2(n-1)(alpha + K/n * beta), as `cost.ring_all_reduce` says. Arithmetic takes no time, unless you
+call `t.compute(seconds)`. The receiving port serves messages in the order of their wait() calls,
+but one that came wholly before the port's last busy period does not queue behind it. Links that
+differ, nodes whose ranks share a NIC, stragglers: `simulate(n, fn, links=...)` and links.py.
 
 Test: tests/comm/transport/test_sim.py, test_links.py   Tutorial: tutorials/06_ring.py, with --sim 4
 """
@@ -49,8 +48,7 @@ def simulate(n, fn, *args, alpha=None, beta=None, links=None, rendezvous_bytes=N
     this call are not its own; set them in `fn`.
 
     Raises scheduler.RankFailed (from the rank's exception) or scheduler.Deadlock. A message that
-    nobody received is an error too.
-    """
+    nobody received is an error too."""
     if links is None:
         links = Links.uniform(ALPHA if alpha is None else alpha, BETA if beta is None else beta)
     elif alpha is not None or beta is not None:
@@ -71,8 +69,7 @@ def simulate(n, fn, *args, alpha=None, beta=None, links=None, rendezvous_bytes=N
 class SimTransport(Transport):
     """One rank of a simulated group. Made by `simulate`.
 
-    board   a dict that the group's ranks share: what they see of each other without messages
-    """
+    board   a dict that the group's ranks share: what they see of each other without messages"""
 
     simulated, library = True, "simulator"
 
@@ -100,8 +97,8 @@ class SimTransport(Transport):
         return channel.post(into)
 
     def sendrecv(self, array, dst, into, src, tag=0):
-        # As the base class's, in one piece where the message is there already: a ring of 1,024
-        # ranks does this two million times.
+        # The base class's, made faster for a message that is there already: a ring of 1,024 ranks
+        # does this two million times.
         pair = self._pairs.get((dst, src, tag)) or self._open_pair(dst, src, tag)
         scheduler, port, limit, alpha, beta, beta_in, outgoing, incoming, queue = pair
         n_bytes = array.nbytes
@@ -173,8 +170,7 @@ class SimTransport(Transport):
             if len({links.node_of(rank) for rank in self.ranks}) > 1:
                 raise NoSharedMemory(
                     f"rank {self.rank}: a shared window needs all ranks of its group on one node; "
-                    f"got ranks {self.ranks} of {links}. Use t.subgroup(ranks of a node)."
-                )
+                    f"got ranks {self.ranks} of {links}. Use t.subgroup(ranks of a node).")
             windows, key = self._network.windows, (self._group, n_bytes)
             if key not in windows:
                 windows[key] = [np.zeros(HEADER + n_bytes, np.uint8) for _ in self.ranks]

@@ -1,21 +1,21 @@
-"""A real transport made as slow as a given network, so that overlap and topology can be felt.
+"""A real transport made as slow as a given network, to see overlap and topology in real time.
 
     minidl run -n 4 --net 1Gbit,50us script.py        world() returns a throttled transport, or
     t = Throttled(t, Links.uniform(50e-6, 8e-9))      around any transport whose clock is real
 
-Messages travel at once, and with each one a stamp: when its first byte would have arrived. The
-ports are the simulator's (links.py), their clocks real:
+Messages are sent at once, and with each one a stamp: when its first byte would have arrived. The
+ports are the simulator's (links.py), with real clocks:
 
     isend              start = when the sender's port is free; stamp = start + alpha
     its wait()         sleeps until the port has sent all: start + b*beta
-    a receive's wait() sleeps until the receiver's port has taken all that came from the stamp on,
-                       not at all if that is past: what arrived during a computation costs nothing
+    a receive's wait() sleeps until the receiver's port has received all, from the stamp on; not at
+                       all if that is past: what arrived during a computation costs nothing
 
-So a time can be longer than the model's, by what this machine and its sleeps add, never shorter.
-Threads and groups of a rank share its ports; a NIC that ranks share is a few numbers in a file that
-they have mapped. A straggler sleeps in `t.compute(s)`, which should be told what the work took.
-`recv_any` takes what really comes first. Large messages move, as ever in MPI, only while both sides
-are in a call: overlap needs a background thread.
+So a time is never shorter than the model's, but longer by what this machine and its sleeps add.
+Threads and groups of a rank share its ports; a NIC that ranks share is three numbers in a file that
+they map. A straggler sleeps in `t.compute(s)`, s being the seconds that the work took. `recv_any`
+takes what really comes first. In MPI large messages move only while both sides are in a call:
+overlap needs a background thread.
 
 Stamps compare the clocks of two processes, so all ranks must run on one machine.
 
@@ -37,23 +37,21 @@ from minidl.comm.transport.links import Port
 from minidl.comm.transport.protocol import Request, Transport, Wrapper
 from minidl.comm.transport.window import NoSharedMemory
 
-# A sleep ends some 60 us late on Linux: the last part is spent asking for the time, yielding.
+# A sleep ends some 60 us late on Linux: in the last part ask for the time in a loop instead.
 NOT_ASLEEP = 150e-6
 
 
 class Throttled(Wrapper):
     """The transport `t` at the speed of `links`. All ranks of t must make it together.
 
-    ports: those of the throttled transport of which t is a subgroup.
-    """
+    ports: those of the throttled transport of which t is a subgroup."""
 
     def __init__(self, t, links, ports=None):
         super().__init__(t)
         if t.simulated:
             raise ValueError(
                 f"rank {t.rank}: Throttled sleeps, so it needs a transport with a real clock; got "
-                f"{t}. The simulator takes the network itself: simulate(n, fn, links=...)"
-            )
+                f"{t}. The simulator takes the network itself: simulate(n, fn, links=...)")
         self.links, self._routes = links, {}
         self._stamps = t.subgroup(range(t.size))
         self._ports = ports or _Ports(self._stamps, links)
@@ -79,9 +77,8 @@ class Throttled(Wrapper):
 
     def shared(self, n_bytes):
         raise NoSharedMemory(
-            f"rank {self.rank}: a shared window would not feel the slow links ({self.links}). "
-            "Use an all-reduce of messages, such as ring.all_reduce."
-        )
+            f"rank {self.rank}: a shared window would not feel the slow links ({self.links}). Use "
+            "an all-reduce of messages, such as ring.all_reduce.")
 
     def recv_any(self, tag=0):
         src, stamp = self._stamps.recv_any(tag)
@@ -90,10 +87,10 @@ class Throttled(Wrapper):
         self._arrive(stamp, src)
         return src, data
 
-    send = Transport.send  # the wrapper's would pass it on, unslowed
+    send = Transport.send  # the wrapper's would pass it on, at full speed
 
     def sendrecv(self, array, dst, into, src, tag=0):
-        check_peer(self, dst, "dst")  # before a receive waits for what never comes
+        check_peer(self, dst, "dst")  # before a receive is posted that nothing will match
         return Transport.sendrecv(self, array, dst, into, src, tag)
 
     def compute(self, seconds):
@@ -152,8 +149,7 @@ class _Ports:
 
     by_number   the ports by their numbers in links.py: the rank's own and, where ranks share them,
                 all nodes' NICs
-    lock        two threads may send: stamps must keep the order of the messages
-    """
+    lock        two threads may send: stamps must keep the order of the messages"""
 
     def __init__(self, t, links):
         links.check_ranks(1 + max(t.ranks))
@@ -219,8 +215,7 @@ def _check_one_machine(t):
     if here != there:
         raise RuntimeError(
             f"rank {t.rank}: a throttled network compares the clocks of its ranks, so they must "
-            f"run on one machine; rank 0 runs on {there}, this rank on {here}. Run without --net."
-        )
+            f"run on one machine; rank 0 runs on {there}, this rank on {here}. Run without --net.")
 
 
 def _mapped(t, n_nodes):

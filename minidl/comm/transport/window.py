@@ -5,17 +5,16 @@
     w.signal(kind, note)            "what I wrote until now may be read"
     w.wait(kind, note)              until every rank has signalled as often as this one has waited
 
-    rank 0   write 0 | signal ------.--> wait | read 0, 1     Whoever returns from wait sees all
-    rank 1   write 1 --- | signal --'--> wait | read 0, 1     that was written before the signals.
+    rank 0   write 0 | signal ------.--> wait | read 0, 1     After wait a rank sees all that was
+    rank 1   write 1 --- | signal --'--> wait | read 0, 1     written before the signals.
 
-Between processes a signal is a count in shared memory: its rank alone writes it, the others look
-at it until it is large enough. Counts never go back, so nothing has to be reset between uses.
-`note` is a number that must be equal on all ranks, here the size of the array: if a peer's differs,
-wait raises SizeMismatch.
+Between processes a signal is a count in shared memory: only its rank writes it, the others read it
+until it is large enough. Counts only grow, so nothing is reset between uses. `note` is a number
+that must be equal on all ranks, here the size of the array: else wait raises SizeMismatch.
 
-`Flags` is that window, for MPI processes (mpi.py makes the memory). `Messages` is the simulator's:
-the memory is plain arrays and a signal an empty message, so that the modelled clock and the
-deadlock report know of it.
+`Flags` is the window of MPI processes (mpi.py makes the memory). `Messages` is the simulator's:
+plain arrays, and a signal is an empty message, so that the modelled clock and the deadlock report
+take it into account.
 
 Test: tests/comm/transport/test_window.py, test_shared_memory.py   Used by: shared_memory.py
 """
@@ -34,12 +33,12 @@ HEADER = KINDS * LINE  # before each rank's piece
 TAG = 32760  # and above, of the simulator's signals; users' tags are smaller
 
 # How to wait, by the number of looks at a count. A look takes 0.3 us, with sched_yield 1 us.
-# Where every rank has a core: some 3 ms, a slice of the operating system. A peer that lost its core
-# to another program for one comes back before this rank gives up its own for one, else they take
-# turns at being away, and each signal costs a slice.
+# If every rank has a core: 3 ms, a time slice of the operating system. So a peer that lost its core
+# to another program for one slice is back before this rank yields its own; else each signal could
+# cost a slice.
 SPINS = 10_000
-YIELDS = 2000  # then, or at once where ranks share cores: let the others run
-NAP_S = 100e-6  # then: the peer computes something, and may want this core's power for it
+YIELDS = 2000  # then, or at once where ranks share cores: let other processes run
+NAP_S = 100e-6  # then sleep: the peer computes, and the core may give it its power
 
 
 class NoSharedMemory(RuntimeError):
@@ -60,8 +59,7 @@ class Window(ABC):
             half = len(self.pieces[0]) // 2
             n_bytes = half // dtype.itemsize * dtype.itemsize
             self._typed[dtype] = [
-                [p[lo : lo + n_bytes].view(dtype) for p in self.pieces] for lo in (0, half)
-            ]
+                [p[lo : lo + n_bytes].view(dtype) for p in self.pieces] for lo in (0, half)]
         return self._typed[dtype]
 
     def take_turns(self, n):
@@ -91,8 +89,7 @@ class Flags(Window):
         # processors write and read in one piece.
         self._words = [
             [memoryview(m)[k * LINE : (k + 1) * LINE].cast("q") for m in memory]
-            for k in range(KINDS)
-        ]
+            for k in range(KINDS)]
         self._signalled, self._waited = [0] * KINDS, [0] * KINDS
         self._spins = SPINS if t.size <= os.cpu_count() else 0
 

@@ -1,13 +1,13 @@
-"""What a parameter server does with a push, and whom it lets pull: two functions, one Rule.
+"""What a parameter server does with a push, and which worker may pull: two functions, one Rule.
 
-    rule          who may pull                         what becomes of a push
-    SYNC          who is not ahead of anybody          waits for all; their mean is one update
-    ASYNC         anybody                              an update at once
-    bounded(s)    who is at most s steps ahead (SSP)   an update at once
-    GEO           anybody                              a difference of weights, added at once
+    rule          which worker may pull                what a push does
+    SYNC          one that is ahead of none            waits for all; their mean is one update
+    ASYNC         any                                  an update at once
+    bounded(s)    one at most s steps ahead (SSP)      an update at once
+    GEO           any                                  a difference of weights, added at once
 
-    steps       worker 2   1---2---3---4 waits          bounded(2): whoever has pushed 4 times waits
-                worker 3   1-----------2------          until everybody has pushed at least twice
+    steps       worker 2   1---2---3---4 waits          bounded(2): a worker that has pushed 4 times
+                worker 3   1-----------2------          waits until all have pushed at least twice
 
 SYNC is data parallelism: gradients weighted by samples are added in rank order, divided, then cast,
 the very bits of `average_gradients` with the naive all-reduce.
@@ -27,7 +27,7 @@ from minidl.parallel.data.bucket import weight
 
 class Rule(NamedTuple):
     """may_pull(clocks, worker): clocks is {worker: pushes made} of those still here.
-    apply(server): after each event, make of server.inbox what is to be made of it."""
+    apply(server): called after each request, turns pushes in server.inbox into updates."""
 
     name: str
     may_pull: Callable
@@ -69,7 +69,7 @@ def mean_of_all(server):
 
 
 def add_difference(server):
-    """Weights and difference are added: Geo, as PaddlePaddle names it."""
+    """Adds differences to the weights: Geo, as PaddlePaddle names it."""
     for values, _ in server.inbox.values():
         for p, part in zip(server.shard.params, server.whole(values)):
             p.data += part
@@ -84,7 +84,7 @@ GEO = Rule("geo", lambda clocks, worker: True, add_difference, differences=True)
 
 
 def bounded(s):
-    """Stale synchronous parallel: whoever is more than s steps ahead of the slowest waits.
+    """Stale synchronous parallel: a worker more than s steps ahead of the slowest waits.
 
     Then a push is at most (N-1)(2s+1) updates stale: while a worker computes, any other goes from s
     behind it at the most to s+1 ahead."""

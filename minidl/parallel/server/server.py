@@ -4,11 +4,11 @@
     server 1   [w2   ]  version 7 --8---9--
                  pull | ^ push                     staleness of a push: how many updates the server
     worker 2   ===7===' |                          made since this worker pulled. Here the worker
-    worker 3   ==7========' staleness 1            that comes second has staleness 1.
+    worker 3   ==7========' staleness 1            that pushes second has staleness 1.
 
 Ranks 0, ..., S-1 serve, the other N work (worker.py). Whole tensors are dealt to the servers
-(shards.py); each server has its own version counter, its own optimizer over its tensors, and
-no idea of the other servers. What it does with a push, and whom it lets pull, is a Rule: SYNC,
+(shards.py); each server has its own version counter, its own optimizer over its tensors, and knows
+nothing of the other servers. What it does with a push, and whom it lets pull, is a Rule: SYNC,
 ASYNC, bounded(s) or GEO (rules.py).
 
     if t.rank < 2:
@@ -16,17 +16,17 @@ ASYNC, bounded(s) or GEO (rules.py).
     else:
         with Worker(t, params, 2) as worker: ...
 
-On the wire: a step of a worker pulls K bytes and pushes K, so one server's link carries 2 N K a
-step, where a rank of a ring sends 2 (N-1)/N K. Headers of HEADER_BYTES travel apart: a request and
-a reply for a pull, one for a push, one to leave. Tables (embeddings) travel by row: 8 bytes for
-each table of the server and for each row, ahead of the rows themselves. The ledger's labels are
-param_server.pull, .push, .ids, .header.
+Bytes: in a step each worker pulls K bytes and pushes K, so one server's link carries 2 N K, where a
+rank of a ring sends 2 (N-1)/N K. Headers of HEADER_BYTES (framing.py) are messages of their own: a
+request and a reply for a pull, one for a push, one to leave. Of tables (embeddings) only rows are
+sent, and ahead of them 8 bytes for each table of the server and for each row. The ledger's labels
+are param_server.pull, .push, .ids, .header.
 
-Who fails: a worker that leaves by an exception says so, one that is silent for `silence_s` seconds
-is dropped; either way all but SYNC go on without it. A server that fails refuses all further pulls,
-by name and reason, and its error ends the job. (When a process is killed, mpiexec ends all others.)
-Messages come one at a time, in the order of arrival (in the simulator, of modelled time), so a
-server needs no locks.
+Failures: a worker that leaves by an exception tells the servers, one that is silent for `silence_s`
+seconds is dropped; then all rules but SYNC go on without it. A server that fails refuses all pulls
+with its rank and its error, which ends the job. (If a process is killed, mpiexec ends the others.)
+A server handles one message at a time, in the order of arrival (in the simulator, of modelled
+time), so it needs no locks.
 
 Source: Li et al. 2014 (OSDI), "Scaling distributed machine learning with the parameter server".
 Test: tests/parallel/server/test_server.py, test_failures.py, test_rows.py
@@ -38,25 +38,14 @@ from collections import Counter
 
 import numpy as np
 
+from minidl.comm import framing, objects
 from minidl.parallel.data import flat
 from minidl.parallel.server.rules import lead
-from minidl.parallel.server.shards import (
-    GRANTED,
-    IDS,
-    LEAVE,
-    PUSH,
-    REFUSED,
-    REPLY,
-    REQUEST,
-    TICK,
-    VALUES,
-    as_bytes,
-    check,
-)
+from minidl.parallel.server.shards import GRANTED, LEAVE, PUSH, REFUSED, TICK, check
 
 
 class WorkerLost(RuntimeError):
-    """A worker failed, and the rule cannot do without it."""
+    """A worker failed, and the rule needs all workers."""
 
 
 class Server:
@@ -68,8 +57,7 @@ class Server:
     optimizer   makes the optimizer of a list of tensors; None for GEO
     tables      those of params whose first axis is pulled and pushed by row
     silence_s   drop a worker that asks nothing for so long, unless it waits for this server; None:
-                never. All ranks must agree on all arguments but this and `optimizer`.
-    """
+                never. All ranks must agree on all arguments but this and `optimizer`."""
 
     def __init__(self, t, params, n_servers, rule, optimizer=None, tables=(), silence_s=None):
         self.shard = check(t, params, n_servers, tables)[t.rank]
@@ -79,8 +67,7 @@ class Server:
             raise ValueError(
                 f"rank {t.rank}: the rule {rule.name} "
                 + ("adds differences" if rule.differences else "wants an optimizer")
-                + f"; got {'no' if optimizer is None else 'an'} optimizer"
-            )
+                + f"; got {'no' if optimizer is None else 'an'} optimizer")
         self.optimizer = optimizer(self.shard.params) if optimizer and self.shard.params else None
         workers = range(n_servers, t.size)
         self.version = 0
@@ -95,8 +82,7 @@ class Server:
 
     def serve(self):
         """Answer the workers until the last has left; returns `report()`."""
-        with self.t.named("param_server.header"):
-            ticking = self.t.spawn(self._tick) if self.silence_s else None
+        ticking = self.t.spawn(self._tick) if self.silence_s else None
         try:
             while self.clocks:
                 self._serve_one()
@@ -127,17 +113,15 @@ class Server:
 
     def _serve_one(self):
         """Receive a request and do what it asks."""
-        with self.t.named("param_server.header"):
-            src, header = self.t.recv_any(REQUEST)
-        kind, version, n_samples, n_ids = header.view(np.int64).tolist()
+        src, kind, version, n_samples, n_bytes = framing.recv(self.t, "param_server.header")
         if kind == TICK:
             self._drop_the_silent()
             return "last tick" if n_samples else None
         self.heard[src] = self.t.time()
         if kind == LEAVE:
-            self._left(src, n_ids)
+            self._left(src, n_bytes)
         else:
-            rows = self._receive_rows(src, n_ids)
+            rows = self._receive_rows(src, n_bytes // 8)
             if kind == PUSH:
                 self._pushed(src, rows, version, n_samples)
             elif src in self.clocks:
@@ -153,31 +137,27 @@ class Server:
                 self.leads[worker] = max(self.leads[worker], lead(self.clocks, worker))
                 rows = self.waiting.pop(worker)
                 values = self.shard.pack([p.data for p in self.shard.params], rows)
-                self._reply(worker, GRANTED, self.version, values, "param_server.pull")
+                self._reply(worker, GRANTED, values, "param_server.pull")
         if self.clocks and len(self.waiting) == len(self.clocks):
             raise RuntimeError(
                 f"rank {self.t.rank}: all workers wait, and the rule {self.rule.name} lets none of "
-                f"them pull; pushes made: {self.clocks}. A rule must let the slowest go on."
-            )
+                f"them pull; pushes made: {self.clocks}. A rule must let the slowest go on.")
 
     def _receive_rows(self, src, n_ids):
         """An array of row numbers for each table; on the wire: how many of each, then all."""
-        with self.t.named("param_server.ids"):
-            ids = self.t.recv(np.empty(n_ids, np.int64), src, IDS) if n_ids else np.empty(0, int)
+        ids = framing.recv_body(self.t, src, n_ids, np.int64, "param_server.ids")
         n_tables = len(self.shard.tables)
         return np.split(ids[n_tables:], np.cumsum(ids[:n_tables])[:-1]) if n_tables else []
 
     def _pushed(self, src, rows, version, n_samples):
-        values = np.empty(self.shard.n_elems(rows), self.shard.dtype)
-        with self.t.named("param_server.push"):
-            self.t.recv(values, src, VALUES)
+        n_elems = self.shard.n_elems(rows)
+        values = framing.recv_body(self.t, src, n_elems, self.shard.dtype, "param_server.push")
         if src not in self.clocks:
             return  # dropped before
         if src in self.inbox:
             raise RuntimeError(
                 f"rank {self.t.rank}: worker {src} pushed twice within one step of the rule "
-                f"{self.rule.name}. Pull between two pushes."
-            )
+                f"{self.rule.name}. Pull between two pushes.")
         if self.shard.tables:
             values = self._spread(values, rows)
         self.inbox[src] = values, n_samples
@@ -198,18 +178,14 @@ class Server:
 
     # -- replies
 
-    def _reply(self, worker, kind, version, values, label):
+    def _reply(self, worker, kind, body, label):
         """Does not wait: a slow receiver must not hold up the others."""
-        header = np.array([kind, version, 0, values.nbytes], np.int64)
-        with self.t.named("param_server.header"):
-            sent = [self.t.isend(header, worker, REPLY)]
-        with self.t.named(label):
-            sent.append(self.t.isend(values, worker, VALUES))
-        self.replies.setdefault(worker, []).extend(sent)
+        requests = framing.isend(self.t, worker, kind, self.version, 0, body, label)
+        self.replies.setdefault(worker, []).extend(requests)
 
     def _refuse(self, worker, why):
         text = f"server rank {self.t.rank} answers no more: {why}"
-        self._reply(worker, REFUSED, self.version, as_bytes(text), "param_server.refused")
+        self._reply(worker, REFUSED, objects.pack(text), "param_server.refused")
 
     def _wait_for_replies(self, workers=None):
         """Until these workers have all that was sent to them; None: all that left properly."""
@@ -224,8 +200,8 @@ class Server:
     def _left(self, src, n_bytes):
         reason = None
         if n_bytes:
-            with self.t.named("param_server.header"):
-                reason = self.t.recv(np.empty(n_bytes, np.uint8), src, IDS).tobytes().decode()
+            body = framing.recv_body(self.t, src, n_bytes, np.uint8, "param_server.left")
+            reason = objects.unpack(body)
         if src in self.clocks:
             self._remove(src, reason or "left")
             if reason and not self.rule.goes_on:
@@ -239,8 +215,7 @@ class Server:
     def _lost(self, worker):
         return (
             f"rank {self.t.rank}: worker {worker} is lost ({self.state[worker]}), and the rule "
-            f"{self.rule.name} needs every worker. ASYNC and bounded(s) go on without it."
-        )
+            f"{self.rule.name} needs every worker. ASYNC and bounded(s) go on without it.")
 
     def _drop_the_silent(self):
         for worker in list(self.clocks):
@@ -253,7 +228,7 @@ class Server:
         self._go_on()
 
     def _tick(self):
-        """A task beside the server, which waits for messages: sends it one now and then."""
+        """A task beside the server: sends it messages, so that it looks for silent workers."""
         period_s = self.silence_s / 4
         over = False
         while not over:
@@ -262,7 +237,7 @@ class Server:
             while not self.t.simulated and self.clocks and self.t.time() < due:
                 time.sleep(min(period_s, 0.02))  # short, as the end of the job waits for it
             over = not self.clocks
-            self.t.send(np.array([TICK, 0, over, 0], np.int64), self.t.rank, REQUEST)
+            framing.send(self.t, self.t.rank, TICK, 0, over, label="param_server.tick")
 
     # -- what happened
 
@@ -286,6 +261,5 @@ class Server:
             since = f"{self.t.time() - times[-1]:.3g}" if times else "never"
             lines.append(
                 f"{worker:>6} {len(stale):>7} {mean:>15} {most:>4} {self.leads[worker]:>10} "
-                f"{since:>17}  {state}"
-            )
+                f"{since:>17}  {state}")
         return "\n".join(lines)

@@ -6,19 +6,21 @@
     values      | dense tensors, one after another | rows of table 1 | rows of table 2 |
     ids         | how many rows of each table | their numbers, table by table |           int64
 
-Test: tests/parallel/server/test_server.py   Used in: server.py, worker.py
+A request and a reply begin with a header (framing.py): its kind, the version that was read or is
+sent, and for a push its samples. The body of a request is the ids, that of a reply the values.
+
+Test: tests/parallel/server/test_server.py   Used by: server.py, worker.py
 """
 
 import math
 
 import numpy as np
 
+from minidl.comm.framing import HEADER_BYTES  # noqa: F401  for the formulas of the tutorial
 from minidl.parallel.data import flat
 
-PULL, PUSH, LEAVE, TICK = range(4)  # requests: kind, version read, samples, elements that follow
-GRANTED, REFUSED = range(2)  # replies: kind, version, 0, bytes of the reason
-REQUEST, IDS, REPLY, VALUES = range(4)  # tags
-HEADER_BYTES = 32  # four int64
+PULL, PUSH, LEAVE, TICK = range(4)  # requests
+GRANTED, REFUSED = range(2)  # replies
 
 
 def shards(params, n_servers):
@@ -47,8 +49,7 @@ class Shard:
     def n_elems(self, rows):
         """Elements of a message with these rows: an array of row numbers for each table."""
         return sum(p.numel() for p in self.dense) + sum(
-            len(ids) * math.prod(table.shape[1:]) for table, ids in zip(self.tables, rows)
-        )
+            len(ids) * math.prod(table.shape[1:]) for table, ids in zip(self.tables, rows))
 
     def parts(self, values, rows):
         """Views of a message: the shape of each dense tensor, and (rows, ...) of each table."""
@@ -70,20 +71,13 @@ def check(t, params, n_servers, tables):
     if not 1 <= n_servers < t.size:
         raise ValueError(
             f"rank {t.rank}: a parameter server needs at least one server and one worker; got "
-            f"{n_servers} servers among {t.size} ranks"
-        )
+            f"{n_servers} servers among {t.size} ranks")
     dtypes = sorted({str(p.dtype) for p in params})
     if len(dtypes) != 1:
         raise ValueError(
             f"rank {t.rank}: a message has one dtype, so all parameters must; got "
-            f"{', '.join(dtypes) or 'no parameters'}. Serve each dtype on its own."
-        )
+            f"{', '.join(dtypes) or 'no parameters'}. Serve each dtype on its own.")
     for table in tables:
         if all(table is not p for p in params):
             raise ValueError(f"rank {t.rank}: a table of shape {table.shape} is no parameter")
     return [Shard([params[i] for i in owned], tables) for owned in shards(params, n_servers)]
-
-
-def as_bytes(text):
-    """Text as an array that can be sent."""
-    return np.frombuffer(text.encode(), np.uint8)

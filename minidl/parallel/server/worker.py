@@ -10,11 +10,12 @@
 Geo: k steps of a local optimizer between `pull` and `push_difference`, which sends (p.data - what
 was pulled) / N; so every worker's progress counts one part in N, and messages come every k steps.
 
-Of a table (an embedding) only the rows travel that `pull(rows={table: ids})` names, each of them
-once however often it is named, and the same ones when pushing. Other rows of p.data are left as
-they were: old. The backward pass has added up what duplicates contributed.
+Of a table (an embedding) only the rows are sent that `pull(rows={table: ids})` names, each once
+however often it is named, and the same rows when pushing. Other rows of p.data keep their old
+values. The backward pass has added up what duplicates contributed.
 
-Leaving the block tells the servers, by an exception too. Arrays are NumPy's.
+The end of the block tells the servers that this worker leaves; so does an exception. Arrays are
+NumPy's.
 
 Test: tests/parallel/server/test_server.py, test_rows.py, test_geo.py
 Tutorial: tutorials/09_parameter_server.py
@@ -24,18 +25,8 @@ import traceback
 
 import numpy as np
 
-from minidl.parallel.server.shards import (
-    IDS,
-    LEAVE,
-    PULL,
-    PUSH,
-    REFUSED,
-    REPLY,
-    REQUEST,
-    VALUES,
-    as_bytes,
-    check,
-)
+from minidl.comm import framing, objects
+from minidl.parallel.server.shards import LEAVE, PULL, PUSH, REFUSED, check
 
 
 class Refused(RuntimeError):
@@ -45,7 +36,7 @@ class Refused(RuntimeError):
 
 
 class Worker:
-    """The arguments are those of param_server.Server; `versions`: the version pulled from each."""
+    """The arguments are those of server.Server; `versions`: the version pulled from each."""
 
     def __init__(self, t, params, n_servers=1, tables=()):
         self.shards = check(t, params, n_servers, tables)
@@ -94,15 +85,10 @@ class Worker:
 
     def __exit__(self, kind, error, trace):
         text = "".join(traceback.format_exception_only(kind, error)).strip() if kind else ""
-        reason = as_bytes(text)
+        reason = objects.pack(text) if text else framing.NO_BODY
         for server in range(len(self.shards)):
-            if isinstance(error, Refused) and error.rank == server:
-                continue
-            with self.t.named("param_server.header"):
-                header = np.array([LEAVE, 0, 0, reason.nbytes], np.int64)
-                self.t.send(header, server, REQUEST)
-                if reason.nbytes:
-                    self.t.send(reason, server, IDS)
+            if not (isinstance(error, Refused) and error.rank == server):
+                framing.send(self.t, server, LEAVE, body=reason, label="param_server.left")
 
     def _name_rows(self, rows):
         """self.rows = for each server, for each of its tables, the rows to pull, each once."""
@@ -110,8 +96,7 @@ class Worker:
             if all(table is not known for known in self.tables):
                 raise ValueError(
                     f"rank {self.t.rank}: rows are for tables; got rows for a tensor of shape "
-                    f"{table.shape}. Name it in Worker(tables=...) on all ranks"
-                )
+                    f"{table.shape}. Name it in Worker(tables=...) on all ranks")
         none = np.empty(0, np.int64)
         self.rows = [[np.unique(rows.get(table, none)) for table in s.tables] for s in self.shards]
         for shard, of_shard in zip(self.shards, self.rows):
@@ -120,38 +105,29 @@ class Worker:
                 if ids.dtype.kind not in "iu" or (len(ids) and not 0 <= ids[0] <= ids[-1] < n_rows):
                     raise IndexError(
                         f"rank {self.t.rank}: rows of this table are whole numbers from 0 to "
-                        f"{n_rows - 1}; got {ids.dtype} from {ids.min()} to {ids.max()}"
-                    )
+                        f"{n_rows - 1}; got {ids.dtype} from {ids.min()} to {ids.max()}")
 
     def _request(self, kind, server, n_samples=0):
         """The header, and the rows that it is about."""
         ids = self.rows[server]
         ids = np.concatenate([[len(i) for i in ids], *ids]).astype(np.int64) if ids else np.empty(0)
-        header = np.array([kind, self.versions[server], n_samples, len(ids)], np.int64)
-        with self.t.named("param_server.header"):
-            self.t.send(header, server, REQUEST)
-        if len(ids):
-            with self.t.named("param_server.ids"):
-                self.t.send(ids, server, IDS)
+        version = self.versions[server]
+        framing.send(self.t, server, kind, version, n_samples, ids, "param_server.ids")
 
     def _push(self, server, values, n_samples):
         self._request(PUSH, server, n_samples)
-        with self.t.named("param_server.push"):
-            self.t.send(values, server, VALUES)
+        for request in framing.isend_body(self.t, server, values, "param_server.push"):
+            request.wait()
 
     def _receive(self, server):
         """The values of a reply; raises Refused."""
-        shard = self.shards[server]
-        with self.t.named("param_server.header"):
-            header = self.t.recv(np.empty(4, np.int64), server, REPLY)
-        kind, version, _, n_bytes = header.tolist()
+        _, kind, version, _, n_bytes = framing.recv(self.t, "param_server.header", server)
         if kind == REFUSED:
-            with self.t.named("param_server.refused"):
-                text = self.t.recv(np.empty(n_bytes, np.uint8), server, VALUES)
-            error = Refused(f"rank {self.t.rank}: {text.tobytes().decode()}")
+            text = framing.recv_body(self.t, server, n_bytes, np.uint8, "param_server.refused")
+            error = Refused(f"rank {self.t.rank}: {objects.unpack(text)}")
             error.rank = server
             raise error
         self.versions[server] = version
-        with self.t.named("param_server.pull"):
-            values = np.empty(shard.n_elems(self.rows[server]), shard.dtype)
-            return self.t.recv(values, server, VALUES)
+        shard = self.shards[server]
+        n_elems = shard.n_elems(self.rows[server])
+        return framing.recv_body(self.t, server, n_elems, shard.dtype, "param_server.pull")
