@@ -16,7 +16,6 @@ import numpy as np
 
 from minidl import backend
 from minidl.backward import walk
-from minidl.mode import is_grad_enabled
 
 
 class Tensor:
@@ -28,7 +27,8 @@ class Tensor:
     requires_grad:  whether backward should reach it.
     grad_fn, slot:  the Function that made it and which of its outputs it is; None for a leaf.
 
-    Operators and methods (x + y, x.sum(dim=1), ...) are attached by minidl/ops/__init__.py.
+    Operators and methods (x + y, x.sum(dim=1), x.item(), x += 1, ...) are attached by
+    minidl/ops/__init__.py.
     """
 
     __slots__ = ("_data", "grad", "_requires_grad", "grad_fn", "slot", "version", "_hooks",
@@ -96,22 +96,8 @@ class Tensor:
     is_leaf = property(lambda self: self.grad_fn is None)
     nbytes = property(lambda self: self._data.nbytes)
 
-    def size(self, dim=None):
-        return self.shape if dim is None else self.shape[dim]
-
-    def dim(self):
-        return self.ndim
-
     def numel(self):
         return int(self._data.size)
-
-    def is_contiguous(self):
-        return bool(self._data.flags.c_contiguous)
-
-    def element_size(self):
-        return self._data.itemsize
-
-    # -- gradients
 
     def backward(self, gradient=None, retain_graph=False):
         """Add d(self)/d(leaf) to the `grad` of every leaf that requires it.
@@ -143,108 +129,7 @@ class Tensor:
         """The same array outside the graph."""
         return Tensor._from(self._data)
 
-    # -- in place, outside the graph
-
-    def _write(self, op, value):
-        """self.data = op(self.data, value), into the same memory."""
-        if is_grad_enabled() and self.requires_grad:
-            raise RuntimeError("in-place change of a tensor that requires a gradient; "
-                               "do it under `with minidl.no_grad():`, or build a new tensor")
-        if isinstance(value, Tensor):
-            value = value._data
-        op(self._data, value, out=self._data, casting="same_kind")
-        self.version += 1
-        return self
-
-    def copy_(self, source):
-        """Overwrite with `source` (Tensor, array or number), broadcast to this shape."""
-        return self._write(_copy, source)
-
-    def zero_(self):
-        return self.copy_(0)
-
-    def fill_(self, value):
-        return self.copy_(value)
-
-    # Where a graph is recorded, x += y makes a new tensor like x = x + y; elsewhere it is in place.
-    def __iadd__(self, value):
-        return self + value if self._records(value) else self._write(self._xp.add, value)
-
-    def __isub__(self, value):
-        return self - value if self._records(value) else self._write(self._xp.subtract, value)
-
-    def __imul__(self, value):
-        return self * value if self._records(value) else self._write(self._xp.multiply, value)
-
-    def __itruediv__(self, value):
-        return self / value if self._records(value) else self._write(self._xp.divide, value)
-
-    def _records(self, value):
-        return is_grad_enabled() and not (self.is_leaf and self.requires_grad) and (
-            self.requires_grad or getattr(value, "requires_grad", False))
-
-    def __setitem__(self, index, value):
-        if is_grad_enabled() and (self.requires_grad or getattr(value, "requires_grad", False)):
-            raise RuntimeError("assignment to elements is not recorded in the graph; use "
-                               "minidl.where or masked_fill, or write under minidl.no_grad()")
-        self._data[index_of_arrays(index)] = value._data if isinstance(value, Tensor) else value
-        self.version += 1
-
-    # -- to NumPy, to Python
-
     _xp = property(lambda self: backend.xp_of([self._data]))
-
-    def numpy(self):
-        """The array itself, no copy; a CUDA tensor wants .cpu() first."""
-        if not isinstance(self._data, np.ndarray):
-            raise TypeError(f"numpy() of a tensor on {self.device}; call .cpu() first")
-        return self._data
-
-    def __array__(self, dtype=None, copy=None):
-        array = self.numpy()
-        if dtype is not None and dtype != array.dtype:
-            return array.astype(dtype)
-        return array.copy() if copy else array
-
-    def __dlpack__(self, **kwargs):
-        return self._data.__dlpack__(**kwargs)
-
-    def __dlpack_device__(self):
-        return self._data.__dlpack_device__()
-
-    def item(self):
-        if self.numel() != 1:
-            raise ValueError(f"item() wants one element, this tensor has shape {self.shape}")
-        return self._data.item()
-
-    def tolist(self):
-        return self._data.tolist()
-
-    def __float__(self):
-        return float(self.item())
-
-    def __int__(self):
-        return int(self.item())
-
-    def __bool__(self):
-        return bool(self.item())
-
-    def __index__(self):
-        if self.dtype.kind not in "iu":
-            raise TypeError(f"only integer tensors can be an index, this is {self.dtype}")
-        return int(self.item())
-
-    def __len__(self):
-        if self.ndim == 0:
-            raise TypeError("len() of a 0-d tensor")
-        return self.shape[0]
-
-    def __iter__(self):
-        return (self[i] for i in range(len(self)))
-
-    def __format__(self, spec):
-        return format(self.item(), spec) if self.ndim == 0 and spec else repr(self)
-
     __hash__ = object.__hash__  # by identity, although == compares elements
 
     def __repr__(self):
@@ -258,18 +143,3 @@ class Tensor:
         elif self.requires_grad:
             notes.append("requires_grad=True")
         return f"tensor({', '.join([body, *notes])})"
-
-
-def index_of_arrays(index):
-    """An index as the array library takes it: tensors become arrays, also inside a tuple."""
-    if isinstance(index, tuple):
-        return tuple(i._data if isinstance(i, Tensor) else i for i in index)
-    return index._data if isinstance(index, Tensor) else index
-
-
-def _copy(_, value, out, casting):
-    """`value` into `out`, called as a ufunc. A number takes the dtype of `out`, whatever it is."""
-    if isinstance(out, np.ndarray):
-        np.copyto(out, value, casting=casting if hasattr(value, "dtype") else "unsafe")
-    else:
-        out[...] = value

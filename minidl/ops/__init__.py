@@ -15,12 +15,14 @@ from minidl.ops import (
     attention,
     cast,
     conv,
+    convert,
     cross_entropy,
     dropout,
     elementwise,
     embedding,
     extreme,
     index,
+    inplace,
     logic,
     loss,
     matmul,
@@ -52,6 +54,8 @@ TABLE = [  # (file, homes, names)
     (shape, "f", "pad"),
     (index, "mt", "gather index_select tril triu"),
     (cast, "mt", "clone"),
+    (inplace, "m", "copy_ zero_ fill_"),
+    (convert, "m", "numpy item tolist size dim is_contiguous element_size"),
     (cast, "m", "to type contiguous cpu cuda half float double int long bool"),
     (matmul, "mt", "matmul"),
     (matmul, "f", "linear"),
@@ -67,47 +71,19 @@ TABLE = [  # (file, homes, names)
     (pool, "f", "max_pool2d avg_pool2d adaptive_avg_pool2d"),
 ]
 
-OPERATORS = {  # Python's operator -> op
-    "__add__": elementwise.add,
-    "__sub__": elementwise.sub,
-    "__mul__": elementwise.mul,
-    "__truediv__": elementwise.div,
-    "__floordiv__": logic.floor_divide,
-    "__mod__": elementwise.remainder,
-    "__pow__": elementwise.pow,
-    "__eq__": logic.eq,
-    "__ne__": logic.ne,
-    "__lt__": logic.lt,
-    "__le__": logic.le,
-    "__gt__": logic.gt,
-    "__ge__": logic.ge,
-    "__and__": logic.bitwise_and,
-    "__or__": logic.bitwise_or,
-    "__xor__": logic.bitwise_xor,
-    "__matmul__": matmul.matmul,
+BINARY = {  # Python's operator -> op; each but the comparisons has a reflected form, __radd__
+    "add": elementwise.add, "sub": elementwise.sub, "mul": elementwise.mul,
+    "truediv": elementwise.div, "floordiv": logic.floor_divide, "mod": elementwise.remainder,
+    "pow": elementwise.pow, "matmul": matmul.matmul,
+    "and": logic.bitwise_and, "or": logic.bitwise_or, "xor": logic.bitwise_xor,
 }
+COMPARISONS = {"eq": logic.eq, "ne": logic.ne, "lt": logic.lt, "le": logic.le, "gt": logic.gt,
+               "ge": logic.ge}
 UNARY = {
-    "__neg__": elementwise.neg,
-    "__abs__": elementwise.abs,
-    "__invert__": logic.bitwise_not,
-    "__getitem__": index.getitem,
+    "__neg__": elementwise.neg, "__abs__": elementwise.abs, "__invert__": logic.bitwise_not,
+    "__getitem__": index.getitem, **inplace.OPERATORS, **convert.OPERATORS,
 }
 PROPERTIES = {"T": shape.t, "mT": shape.matrix_transpose}
-REFLECTED = {
-    "__radd__": elementwise.add,
-    "__rsub__": elementwise.sub,
-    "__rmul__": elementwise.mul,
-    "__rtruediv__": elementwise.div,
-    "__rfloordiv__": logic.floor_divide,
-    "__rmod__": elementwise.remainder,
-    "__rpow__": elementwise.pow,
-    "__rand__": logic.bitwise_and,
-    "__ror__": logic.bitwise_or,
-    "__rxor__": logic.bitwise_xor,
-    "__rmatmul__": matmul.matmul,
-}
-
-
 OPERANDS = (Tensor, int, float, np.ndarray, np.generic)
 
 
@@ -132,13 +108,11 @@ def _operator(op, reflected=False):
     return method
 
 
-for _name, _op in namespace("m").items():
-    setattr(Tensor, _name, _op)
-for _name, _op in UNARY.items():
+for _name, _op in (namespace("m") | UNARY).items():
     setattr(Tensor, _name, _op)
 for _name, _op in PROPERTIES.items():
     setattr(Tensor, _name, property(_op))
-for _name, _op in OPERATORS.items():
-    setattr(Tensor, _name, _operator(_op))
-for _name, _op in REFLECTED.items():
-    setattr(Tensor, _name, _operator(_op, reflected=True))
+for _name, _op in (BINARY | COMPARISONS).items():
+    setattr(Tensor, f"__{_name}__", _operator(_op))
+for _name, _op in BINARY.items():
+    setattr(Tensor, f"__r{_name}__", _operator(_op, reflected=True))

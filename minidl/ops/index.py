@@ -13,7 +13,14 @@ import math
 from minidl import backend
 from minidl.function import Function
 from minidl.ops.dims import normalize_dims
-from minidl.tensor import index_of_arrays
+from minidl.tensor import Tensor
+
+
+def index_of_arrays(index):
+    """An index as the array library takes it: tensors become arrays, also inside a tuple."""
+    if isinstance(index, tuple):
+        return tuple(i._data if isinstance(i, Tensor) else i for i in index)
+    return index._data if isinstance(index, Tensor) else index
 
 
 def scatter_add(xp, shape, index, g):

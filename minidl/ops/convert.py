@@ -1,0 +1,76 @@
+"""A tensor as something else: an array of NumPy, a number, a list; and what Python asks of it.
+
+Test: tests/test_tensor.py
+"""
+
+import numpy as np
+
+
+def numpy(input):
+    """The array itself, no copy; a CUDA tensor wants .cpu() first."""
+    if not isinstance(input._data, np.ndarray):
+        raise TypeError(f"numpy() of a tensor on {input.device}; call .cpu() first")
+    return input._data
+
+
+def item(input):
+    """The only element as a Python number."""
+    if input.numel() != 1:
+        raise ValueError(f"item() wants one element, this tensor has shape {input.shape}")
+    return input._data.item()
+
+
+def tolist(input):
+    return input._data.tolist()
+
+
+def size(input, dim=None):
+    """The shape as a tuple, or one dimension of it."""
+    return input.shape if dim is None else input.shape[dim]
+
+
+def dim(input):
+    return input.ndim
+
+
+def is_contiguous(input):
+    return bool(input._data.flags.c_contiguous)
+
+
+def element_size(input):
+    """Bytes of an element."""
+    return input._data.itemsize
+
+
+def _array(self, dtype=None, copy=None):
+    array = numpy(self)
+    if dtype is not None and dtype != array.dtype:
+        return array.astype(dtype)
+    return array.copy() if copy else array
+
+
+def _index(self):
+    if self.dtype.kind not in "iu":
+        raise TypeError(f"only integer tensors can be an index, this is {self.dtype}")
+    return int(item(self))
+
+
+def _len(self):
+    if self.ndim == 0:
+        raise TypeError("len() of a 0-d tensor")
+    return self.shape[0]
+
+
+OPERATORS = {
+    "__array__": _array,
+    "__dlpack__": lambda self, **options: self._data.__dlpack__(**options),
+    "__dlpack_device__": lambda self: self._data.__dlpack_device__(),
+    "__float__": lambda self: float(item(self)),
+    "__int__": lambda self: int(item(self)),
+    "__bool__": lambda self: bool(item(self)),
+    "__index__": _index,
+    "__len__": _len,
+    "__iter__": lambda self: (self[i] for i in range(len(self))),
+    "__format__": lambda self, spec: (format(item(self), spec) if self.ndim == 0 and spec
+                                      else repr(self)),
+}
