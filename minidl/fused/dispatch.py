@@ -41,7 +41,7 @@ def usable(*arrays):
     for a in arrays:
         dtype = getattr(a, "dtype", None)
         if dtype is not None:
-            on_host = on_host or type(a) is np.ndarray
+            on_host = on_host or isinstance(a, np.ndarray)
             if dtype.kind in "fV":
                 if dtype is not FLOAT and dtype != FLOAT and dtype != HALF:
                     return False

@@ -1,8 +1,6 @@
 """Softmax and its logarithm over rows: one kernel each way.
 
-    softmax(scale * x)     of (rows, cols); queries > 0: row i sees the columns 0 to i % queries
-
-Scale and mask, as attention scores have them, cost no array and no pass of their own.
+    y = e^(x - max) / sum       gx = y * (gy - sum of gy * y)      over the rows of (rows, cols)
 
 Kernels: kernels/softmax.cu (the logarithm is the same file compiled with -DLOG=1)
 Op: minidl/ops/softmax.py   Test: tests/fused/test_softmax.py
@@ -19,28 +17,23 @@ FILE = "softmax.cu"
 # ---- 1 reference ----
 
 
-def reference(x, log=False, scale=1.0, queries=0):
-    """softmax(scale * x) of the rows of x (rows, cols), or its logarithm, in the dtype of x.
-    queries > 0: row i sees the columns 0 to i % queries."""
-    s = scale * x
-    if queries:
-        hidden = np.arange(x.shape[1]) > np.arange(len(x))[:, None] % queries
-        s = np.where(hidden, -np.inf, s)
-    s = s - s.max(axis=1, keepdims=True)
+def reference(x, log=False):
+    """softmax of the rows of x (rows, cols), or its logarithm, in the dtype of x."""
+    s = x - x.max(axis=1, keepdims=True)
     total = np.exp(s).sum(axis=1, keepdims=True)
     return s - np.log(total) if log else np.exp(s) / total
 
 
-def reference_backward(gy, y, log=False, scale=1.0):
+def reference_backward(gy, y, log=False):
     if log:
-        return scale * (gy - np.exp(y) * gy.sum(axis=1, keepdims=True))
-    return scale * y * (gy - (gy * y).sum(axis=1, keepdims=True))
+        return gy - np.exp(y) * gy.sum(axis=1, keepdims=True)
+    return y * (gy - (gy * y).sum(axis=1, keepdims=True))
 
 
 # ---- 2 launch ----
 
 
-def forward(x, log=False, scale=1.0, queries=0, rung=None, **ways):
+def forward(x, log=False, rung=None, **ways):
     """y by the kernel; x (rows, cols), contiguous. rung, ways: as in fused/layer_norm.py."""
     xp, (rows, cols) = r.backend_of(x), x.shape
     y = xp.empty_like(x)
@@ -48,19 +41,19 @@ def forward(x, log=False, scale=1.0, queries=0, rung=None, **ways):
         rung = rung or r.best_rung(xp, cols)
         ways |= {"LOG": int(log), **r.kept(xp, rung, cols)}
         kernel = r.kernel(FILE, f"softmax_v{rung}", x.dtype, **ways)
-        r.launch(kernel, rung, rows, (y, x, rows, cols, queries, scale))
+        r.launch(kernel, rung, rows, (y, x, rows, cols))
     return y
 
 
-def backward(gy, y, log=False, scale=1.0, rung=None, **ways):
-    """gx by the kernel. Where the mask hid a column y is 0, and so is gx."""
+def backward(gy, y, log=False, rung=None, **ways):
+    """gx by the kernel."""
     xp, (rows, cols) = r.backend_of(y), y.shape
     gx = xp.empty_like(y)
     if y.size:
         rung = rung or r.best_rung(xp, cols)
         ways |= {"LOG": int(log), **r.kept(xp, rung, cols)}
         kernel = r.kernel(FILE, f"softmax_backward_v{rung}", y.dtype, **ways)
-        r.launch(kernel, rung, rows, (gx, gy, y, rows, cols, scale))
+        r.launch(kernel, rung, rows, (gx, gy, y, rows, cols))
     return gx
 
 
