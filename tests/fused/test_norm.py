@@ -45,26 +45,37 @@ def test_squares_beyond_fp16_are_fine():
     assert fused.global_norm([np.full(4, 60000, np.float16)]) == pytest.approx(120000, rel=1e-3)
 
 
+def clipped(max_norm, *grads):
+    """(norm, gradients) after clipping with the kernel's norm."""
+    params = [Tensor(np.zeros_like(g), requires_grad=True) for g in grads]
+    for p, g in zip(params, grads):
+        p.grad = g.copy()
+    return clip_grad_norm_(params, max_norm), [p.grad for p in params]
+
+
 @pytest.mark.parametrize("max_norm", [0.5, 1e9])
 @pytest.mark.parametrize("dtype", ["f4", "f2"])
 def test_clipping_is_the_same_with_and_without_kernels(dtype, max_norm):
     results = []
     for kernels in (True, False):
-        params = [Tensor(np.zeros_like(a), requires_grad=True) for a in arrays(dtype)]
-        for p, a in zip(params, arrays(dtype)):
-            p.grad = a
         with minidl.use_fused(kernels):
-            norm = clip_grad_norm_(params, max_norm)
+            norm, grads = clipped(max_norm, *arrays(dtype))
         assert norm == pytest.approx(fused.reference(arrays(dtype)), rel=2e-6)
-        results.append([p.grad for p in params])
+        results.append(grads)
     for a, b in zip(*results, strict=True):
         np.testing.assert_allclose(a, b, rtol={"f4": 5e-6, "f2": 2e-3}[dtype], atol=1e-7)
 
 
+def test_a_tiny_gradient_is_divided_by_its_norm_and_a_millionth():
+    _, (g,) = clipped(1e-7, np.array([1e-6], np.float32))
+    np.testing.assert_allclose(g, 0.5e-7, rtol=1e-6)
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.filterwarnings("ignore:invalid value")  # inf * 0
 def test_a_bad_gradient_makes_a_bad_norm(value):
-    g = [np.ones(300, np.float32), np.array([value], np.float32)]
-    assert not math.isfinite(fused.global_norm(g))
+    norm, (_, g) = clipped(1.0, np.ones(300, np.float32), np.array([value], np.float32))
+    assert not math.isfinite(norm) and not np.isfinite(g).any()
 
 
 def test_the_rungs_for_a_gpu_give_the_same():
