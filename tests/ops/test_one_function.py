@@ -126,7 +126,7 @@ def run(form, tensors, forward=True, backward=True):
 def test_the_forms_are_of_every_op_with_a_kernel():
     """Of the operator table: those whose Function, or what it derives from, asks dispatch.py."""
     asking = set()
-    for module in {module for module, _, _ in ops.TABLE}:
+    for module, _, _ in ops.TABLE:
         for cls in vars(module).values():
             if inspect.isclass(cls) and issubclass(cls, Function) and cls is not Function:
                 bodies = [inspect.getsource(c) for c in cls.__mro__[:-1] if c is not Function]
