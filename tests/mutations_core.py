@@ -771,8 +771,8 @@ MUTATIONS = [
         "minidl/ops/activations.py",
         "return pick(fused.gelu, gelu_in_blocks, x)(x, approximate)",
         "return fused.gelu(x, approximate)",
-        "tests/nn/test_functional.py::"
-        "test_the_kernel_runs_by_default_and_the_reference_when_switched_off",
+        "tests/ops/test_one_function.py::"
+        "test_every_form_of_a_call_runs_numpy_where_kernels_are_off",
     ),
     Mutation(
         "fan_in and fan_out change places",

@@ -106,6 +106,19 @@ def asked(monkeypatch):
     return seen
 
 
+@pytest.fixture
+def launched(monkeypatch):
+    """The name of each kernel that is launched."""
+    seen, kernel = [], dispatch.kernel
+
+    def watched(file, name, *args, **defines):
+        seen.append(name)
+        return kernel(file, name, *args, **defines)
+
+    monkeypatch.setattr(dispatch, "kernel", watched)
+    return seen
+
+
 def inputs(op, dtype="f4"):
     rng = np.random.default_rng(1)
     return [Tensor(rng.standard_normal(shape).astype(dtype), requires_grad=True)
@@ -144,23 +157,24 @@ def test_a_name_is_one_function_wherever_it_is_found(op):
 
 
 @pytest.mark.parametrize("op", FORMS)
-def test_every_form_of_a_call_runs_the_kernel_and_gives_the_same_bits(op, asked):
+def test_every_form_of_a_call_runs_the_kernels_and_gives_the_same_bits(op, asked, launched):
     first = None
     for form in FORMS[op][1]:
         asked.clear()
+        launched.clear()
         _, results = run(form, inputs(op))
-        assert asked and all(may for may, _ in asked)
-        first = first or (len(asked), results)
-        assert len(asked) == first[0]
-        for a, b in zip(results, first[1], strict=True):
+        assert launched and asked and all(may for may, _ in asked)
+        first = first or (asked[:], launched[:], results)
+        assert (asked, launched) == first[:2]
+        for a, b in zip(results, first[2], strict=True):
             np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize("op", FORMS)
-def test_every_form_of_a_call_runs_numpy_where_kernels_are_off(op, asked):
+def test_every_form_of_a_call_runs_numpy_where_kernels_are_off(op, asked, launched):
     for form in FORMS[op][1]:
         run(form, inputs(op), False, False)
-    assert asked and not any(may for may, _ in asked)
+    assert asked and not any(may for may, _ in asked) and launched == []
 
 
 @pytest.mark.parametrize("dtype", CLOSE)
