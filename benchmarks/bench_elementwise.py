@@ -2,10 +2,9 @@
 
     python benchmarks/bench_elementwise.py [--threads 1 2] [--repeats 5] [--quick] [--out FILE]
 
-GELU with and without bias, AdamW, SGD, dropout, finite check, norm and the gradient of an
-embedding, float32. PyTorch's AdamW and SGD are its fused ones; for bias+GELU, the sum and the op.
-GELU and dropout make their own output, as training does, optimizers work in place; the copy does as
-the op does. The columns are explained in op_table.py.
+GELU, AdamW, SGD, dropout, finite check, norm and the gradient of an embedding, float32. PyTorch's
+AdamW and SGD are its fused ones. GELU and dropout make their own output, as training does,
+optimizers work in place; the copy does as the op does. The columns are explained in op_table.py.
 """
 
 import math
@@ -14,22 +13,20 @@ import numpy as np
 from common import finish, heading, import_torch
 from op_table import bars_of, compare, options, print_head, rows_of
 
-from minidl.fused import adamw, bias_gelu, dropout_add, embedding_grad, norm, sgd, unscale_check
-from minidl.fused.launch import elementwise
+from minidl.fused import adamw, dropout, embedding_grad, gelu, norm, sgd, unscale_check
 from minidl.ops.normal import cdf_and_pdf
 
 torch = import_torch()
 SIZES = [1 << 20, 1 << 24]
-COLS = 1024  # of the matrices with a bias
+COLS = 1024  # of the matrices
 VOCABULARY = 8192  # rows of the embedding's table
 # an element: what is read once, and written; 8 for everything else
-BYTES = {"gelu (tanh) backward": 12, "gelu (normal) backward": 12, "bias+gelu (tanh) backward": 12,
-         "adamw": 28, "sgd with momentum": 20, "finite check": 4, "norm": 4,
-         "embedding gradient": 12}
+BYTES = {"gelu (tanh) backward": 12, "gelu (normal) backward": 12, "adamw": 28,
+         "sgd with momentum": 20, "finite check": 4, "norm": 4, "embedding gradient": 12}
 IN_PLACE = ("adamw", "sgd with momentum", "finite check", "norm")
 QUESTIONS = {
-    "bias + GELU, forward and backward, 1 and 16 million elements":
-        ["bias+gelu (tanh)", "bias+gelu (normal)", "bias+gelu (tanh) backward"],
+    "GELU by a tanh, forward and backward, 1 and 16 million elements":
+        ["gelu (tanh)", "gelu (tanh) backward"],
     "GELU by the normal distribution": ["gelu (normal)"],
     "AdamW, one array, 1 and 16 million elements": ["adamw"],
     "the gradient of an embedding": ["embedding gradient"],
@@ -90,71 +87,30 @@ def gelu_normal_backward(gy, x):
 
 def gelu_peers(n):
     x, gy = arrays(n, 2)
-    bias = np.random.default_rng(1).standard_normal(COLS, np.float32)
-    tx, tg, tb = map(torch.from_numpy, (x, gy, bias))
+    tx, tg = map(torch.from_numpy, (x, gy))
     forward, backward = torch.nn.functional.gelu, torch.ops.aten.gelu_backward
 
-    def kernel(name, *inputs, approximate):
-        out = np.empty_like(x)
-        macros = bias_gelu.macros(x.dtype, approximate)
-        elementwise(bias_gelu.FILE, name, x.dtype, n, (out, *inputs, n), **macros)
-        return out
-
-    def with_bias(approximate="tanh"):
-        out = np.empty_like(x)
-        bias_gelu.with_bias(out, x, bias, approximate)
-        return out
-
-    def with_bias_backward(approximate="tanh"):
-        out = np.empty_like(x)
-        return out, bias_gelu.with_bias_backward(out, gy, x, bias, approximate)
-
-    def chain_bias_backward(gelu_backward):
-        gx = gelu_backward(gy, x + bias)
-        return gx, gx.sum(axis=0)
-
-    def torch_bias_backward():
-        gx = backward(tg, tx + tb, approximate="tanh")
-        return gx, gx.sum(0)
-
     yield "gelu (tanh)", {
-        "kernel": lambda: kernel("gelu", x, approximate="tanh"),
+        "kernel": lambda: gelu.gelu(x, "tanh"),
         "chain": lambda: gelu_tanh(x),
         "out=": lambda: gelu_tanh_in_place(x),
         "torch": lambda: forward(tx, approximate="tanh"),
     }
     yield "gelu (tanh) backward", {
-        "kernel": lambda: kernel("gelu_backward", gy, x, approximate="tanh"),
+        "kernel": lambda: gelu.gelu_backward(x, "tanh", gy),
         "chain": lambda: gelu_tanh_backward(gy, x),
         "out=": lambda: gelu_tanh_backward_in_place(gy, x),
         "torch": lambda: backward(tg, tx, approximate="tanh"),
     }
     yield "gelu (normal)", {
-        "kernel": lambda: kernel("gelu", x, approximate="none"),
+        "kernel": lambda: gelu.gelu(x, "none"),
         "chain": lambda: x * cdf_and_pdf(np, x)[0],
         "torch": lambda: forward(tx),
     }
     yield "gelu (normal) backward", {
-        "kernel": lambda: kernel("gelu_backward", gy, x, approximate="none"),
+        "kernel": lambda: gelu.gelu_backward(x, "none", gy),
         "chain": lambda: gelu_normal_backward(gy, x),
         "torch": lambda: backward(tg, tx, approximate="none"),
-    }
-    yield "bias+gelu (tanh)", {
-        "kernel": with_bias,
-        "chain": lambda: gelu_tanh(x + bias),
-        "out=": lambda: gelu_tanh_in_place(x + bias),
-        "torch": lambda: forward(tx + tb, approximate="tanh"),
-    }
-    yield "bias+gelu (normal)", {
-        "kernel": lambda: with_bias("none"),
-        "chain": lambda: (x + bias) * cdf_and_pdf(np, x + bias)[0],
-        "torch": lambda: forward(tx + tb),
-    }
-    yield "bias+gelu (tanh) backward", {
-        "kernel": with_bias_backward,
-        "chain": lambda: chain_bias_backward(gelu_tanh_backward),
-        "out=": lambda: chain_bias_backward(gelu_tanh_backward_in_place),
-        "torch": torch_bias_backward,
     }
 
 
@@ -217,11 +173,6 @@ def other_peers(n):
     (x,) = arrays(n, 1)
     tx, state = torch.from_numpy(x), (0, 0, 0)
 
-    def dropout():
-        out = np.empty_like(x)
-        dropout_add.launch("dropout", out, (x,), 0.1, state)
-        return out
-
     index = np.random.default_rng(5).integers(0, VOCABULARY, len(x))
     torch_index = torch.from_numpy(index)
 
@@ -237,8 +188,8 @@ def other_peers(n):
                                                                  False),
     }
     yield "dropout", {
-        "kernel": dropout,
-        "chain": lambda: dropout_add.reference(x, 0.1, state),
+        "kernel": lambda: dropout.dropout(x, 0.1, state),
+        "chain": lambda: dropout.reference(x, 0.1, state),
         "torch": lambda: torch.nn.functional.dropout(tx, 0.1),
     }
     yield "finite check", {

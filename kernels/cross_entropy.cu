@@ -9,7 +9,7 @@
 //
 //   x, gx   rows x cols of type T        loss, lse, g   one ACC a row, g the gradient of its loss
 //   target  a class a row; a row whose target is ignore_index counts for nothing: loss 0, gx 0, and
-//           x is not even read
+//           x is not even read. Its lse is infinite, so that e^(x - lse) is 0 and not inf
 //
 //   forward    bytes an element in float                 backward
 //   v1         2 reads: 8, the second from a CPU's cache v1, v2   1 read, 1 write: 8
@@ -41,7 +41,7 @@ extern "C" __global__ void cross_entropy_v1(ACC* loss, ACC* lse, const T* x,
     ACC m = -INFINITY, sum = 0, total = 0;
     if (target[row] == ignore_index) {
       loss[row] = 0;
-      lse[row] = 0;
+      lse[row] = INFINITY;
     } else {
       SIMD_MAX(m)
       for (int j = 0; j < cols; ++j) m = to_float(xr[j]) > m ? to_float(xr[j]) : m;
@@ -84,7 +84,7 @@ extern "C" __global__ void cross_entropy_v2(ACC* loss, ACC* lse, const T* x,
   int row = blockIdx.x;
   const T* xr = x + (long long)row * cols;
   if (target[row] == ignore_index) {  // the whole block: no barrier is missed
-    if (threadIdx.x == 0) loss[row] = lse[row] = 0;
+    if (threadIdx.x == 0) loss[row] = 0, lse[row] = INFINITY;
     return;
   }
   ACC mine = -INFINITY, sum = 0, total = 0;
@@ -107,7 +107,7 @@ extern "C" __global__ void cross_entropy_v3(ACC* loss, ACC* lse, const T* x,
   if (row >= rows) return;  // guard: the whole warp
   const T* xr = x + (long long)row * cols;
   if (target[row] == ignore_index) {
-    if (lane == 0) loss[row] = lse[row] = 0;
+    if (lane == 0) loss[row] = 0, lse[row] = INFINITY;
     return;
   }
   ACC mine = -INFINITY, sum = 0, total = 0;

@@ -1,8 +1,7 @@
-// The norm of many arrays as one vector, and a factor for all of them: gradient clipping.
+// The norm of many arrays as one vector, for clipping gradients by it.
 //
 //   sum_squares   partial[chunk] = sum of g^2 over the chunk
 //                 reads 1: 4 bytes an element in float
-//   scale         g *= factor                                     reads 1, writes 1: 8
 //
 // Two stages, because blocks cannot wait for each other: every chunk leaves one number, in float
 // (double for double), and the array library adds those few up in double. The order of additions is
@@ -43,22 +42,4 @@ extern "C" __global__ void sum_squares_many(ACC* partial, const T* const* gs,
   }
   sum = block_sum(sum, scratch);
   if (threadIdx.x == 0) partial[c] = sum;
-}
-
-extern "C" __global__ void scale_chunks(T* const* gs, ACC factor, const long long* chunks,
-                                        int n_chunks) {
-  int c = blockIdx.x * blockDim.x + threadIdx.x;
-  if (c < n_chunks) {  // guard
-    T* g = gs[chunks[3 * c]];
-    long long begin = chunks[3 * c + 1], end = chunks[3 * c + 2];
-    SIMD for (long long i = begin; i < end; ++i) g[i] = from_float<T>(to_float(g[i]) * factor);
-  }
-}
-
-extern "C" __global__ void scale_many(T* const* gs, ACC factor, const long long* chunks,
-                                      int n_chunks) {
-  int c = blockIdx.x;
-  T* g = gs[chunks[3 * c]];
-  for (long long i = chunks[3 * c + 1] + threadIdx.x; i < chunks[3 * c + 2]; i += blockDim.x)
-    g[i] = from_float<T>(to_float(g[i]) * factor);
 }

@@ -1,12 +1,11 @@
 // Softmax over rows: scores become a distribution. Compiled with -DLOG=1: its logarithm.
 //
-//   s = scale * x      m = max(s)      y = e^(s - m) / sum of e^(s - m)
-//                                      log: y = (s - m) - log(sum of e^(s - m))
-//   backward           gx = scale * y * (gy - sum of gy * y)
-//                      log: gx = scale * (gy - e^y * sum of gy)
+//   m = max(x)      y = e^(x - m) / sum of e^(x - m)
+//                   log: y = (x - m) - log(sum of e^(x - m))
+//   backward        gx = y * (gy - sum of gy * y)
+//                   log: gx = gy - e^y * sum of gy
 //
-//   x, y, gy, gx   rows x cols of type T. queries > 0: causal, row i sees the columns 0 to i %
-//                  queries, the rest becomes 0.
+//   x, y, gy, gx    rows x cols of type T
 //
 //   forward    bytes an element in float               backward
 //   v1         3 reads, 2 writes: 20 (half, log: 3, 1)   v1   4 reads, 1 write: 20
@@ -30,61 +29,49 @@
 #define KEEP 32
 #endif
 
-// How many columns this row sees.
-__device__ __forceinline__ int visible(int row, int cols, int queries) {
-  return queries > 0 && row % queries + 1 < cols ? row % queries + 1 : cols;
-}
-
-// What is written, from d = s - m and the row's `last`: 1 / sum, or log(sum).
+// What is written, from d = x - m and the row's `last`: 1 / sum, or log(sum).
 __device__ __forceinline__ ACC last_of(ACC sum) { return LOG ? log(sum) : 1 / sum; }
 __device__ __forceinline__ T result(ACC d, ACC last) {
   return from_float<T>(LOG ? d - last : exp_below_zero(d) * last);
 }
-__device__ __forceinline__ T hidden() { return from_float<T>(LOG ? -INFINITY : ACC(0)); }
 
 // v1: a thread per row, in three loops: maximum, sum, result. Between the last two y holds the
 // exponentials, which cost more than a pass through the cache; a half could not hold them, there
 // they are computed twice.
-extern "C" __global__ void softmax_v1(T* y, const T* x, int rows, int cols, int queries,
-                                      ACC scale) {
+extern "C" __global__ void softmax_v1(T* y, const T* x, int rows, int cols) {
   int row = blockIdx.x * blockDim.x + threadIdx.x;
   if (row < rows) {  // guard
     const T* xr = x + (long long)row * cols;
     T* yr = y + (long long)row * cols;
-    int n = visible(row, cols, queries);
     const bool holds = !LOG && sizeof(T) == sizeof(ACC);
     ACC m = -INFINITY, sum = 0;
     SIMD_MAX(m)
-    for (int j = 0; j < n; ++j) {
-      ACC s = scale * to_float(xr[j]);
+    for (int j = 0; j < cols; ++j) {
+      ACC s = to_float(xr[j]);
       m = s > m ? s : m;
     }
     SIMD_SUM(sum)
-    for (int j = 0; j < n; ++j) {
-      ACC e = exp_below_zero(scale * to_float(xr[j]) - m);
+    for (int j = 0; j < cols; ++j) {
+      ACC e = exp_below_zero(to_float(xr[j]) - m);
       if (holds) yr[j] = from_float<T>(e);
       sum += e;
     }
     ACC last = last_of(sum);
     SIMD
-    for (int j = 0; j < n; ++j)
-      yr[j] = holds ? from_float<T>(to_float(yr[j]) * last)
-          : result(scale * to_float(xr[j]) - m, last);
-    for (int j = n; j < cols; ++j) yr[j] = hidden();
+    for (int j = 0; j < cols; ++j)
+      yr[j] = holds ? from_float<T>(to_float(yr[j]) * last) : result(to_float(xr[j]) - m, last);
   }
 }
 
 // v2: a block per row, online: maximum and sum in one loop, a read of the row less. When a larger
-// maximum turns up, the sum so far is brought to it: e^(s - new) = e^(s - old) * e^(old - new).
-extern "C" __global__ void softmax_v2(T* y, const T* x, int rows, int cols, int queries,
-                                      ACC scale) {
+// maximum turns up, the sum so far is brought to it: e^(x - new) = e^(x - old) * e^(old - new).
+extern "C" __global__ void softmax_v2(T* y, const T* x, int rows, int cols) {
   __shared__ ACC scratch[33];
-  int row = blockIdx.x, n = visible(row, cols, queries);
-  const T* xr = x + (long long)row * cols;
-  T* yr = y + (long long)row * cols;
+  const T* xr = x + (long long)blockIdx.x * cols;
+  T* yr = y + (long long)blockIdx.x * cols;
   ACC mine = -INFINITY, sum = 0;
-  for (int j = threadIdx.x; j < n; j += blockDim.x) {
-    ACC s = scale * to_float(xr[j]);
+  for (int j = threadIdx.x; j < cols; j += blockDim.x) {
+    ACC s = to_float(xr[j]);
     if (s == -INFINITY) continue;  // adds 0, but -inf minus -inf would be no number
     if (s > mine) {
       sum *= exp_below_zero(mine - s);
@@ -94,32 +81,29 @@ extern "C" __global__ void softmax_v2(T* y, const T* x, int rows, int cols, int 
   }
   ACC m = block_max(mine, scratch),
       last = last_of(block_sum(sum * exp_below_zero(mine - m), scratch));
-  for (int j = threadIdx.x; j < n; j += blockDim.x)
-    yr[j] = result(scale * to_float(xr[j]) - m, last);
-  for (int j = n + threadIdx.x; j < cols; j += blockDim.x) yr[j] = hidden();
+  for (int j = threadIdx.x; j < cols; j += blockDim.x)
+    yr[j] = result(to_float(xr[j]) - m, last);
 }
 
 // v3: a warp per row, the row in registers: x is read once, each exponential computed once. For
 // cols <= 32 * KEEP.
-extern "C" __global__ void softmax_v3(T* y, const T* x, int rows, int cols, int queries,
-                                      ACC scale) {
+extern "C" __global__ void softmax_v3(T* y, const T* x, int rows, int cols) {
   int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
   if (row >= rows) return;  // guard: the whole warp
   const T* xr = x + (long long)row * cols;
   T* yr = y + (long long)row * cols;
-  int n = visible(row, cols, queries);
   ACC v[KEEP], m = -INFINITY, sum = 0;
 #pragma unroll
   for (int k = 0; k < KEEP; ++k) {
     int j = lane + 32 * k;
-    v[k] = j < n ? scale * to_float(xr[j]) : -INFINITY;
+    v[k] = j < cols ? to_float(xr[j]) : -INFINITY;
     m = v[k] > m ? v[k] : m;
   }
   m = warp_max(m);
 #pragma unroll
   for (int k = 0; k < KEEP; ++k) {
     v[k] -= m;
-    ACC e = lane + 32 * k < n ? exp_below_zero(v[k]) : ACC(0);
+    ACC e = lane + 32 * k < cols ? exp_below_zero(v[k]) : ACC(0);
     sum += e;
     if (!LOG) v[k] = e;
   }
@@ -127,7 +111,7 @@ extern "C" __global__ void softmax_v3(T* y, const T* x, int rows, int cols, int 
 #pragma unroll
   for (int k = 0; k < KEEP; ++k) {
     int j = lane + 32 * k;
-    if (j < cols) yr[j] = j < n ? from_float<T>(LOG ? v[k] - last : v[k] * last) : hidden();
+    if (j < cols) yr[j] = from_float<T>(LOG ? v[k] - last : v[k] * last);
   }
 }
 
@@ -135,13 +119,12 @@ extern "C" __global__ void softmax_v3(T* y, const T* x, int rows, int cols, int 
 
 // Each row needs one sum over its columns, of `term`; then `slope` gives gx.
 __device__ __forceinline__ ACC term(ACC gy, ACC y) { return LOG ? gy : gy * y; }
-__device__ __forceinline__ ACC slope(ACC gy, ACC y, ACC sum, ACC scale) {
-  return scale * (LOG ? gy - exp_below_zero(y) * sum : y * (gy - sum));
+__device__ __forceinline__ ACC slope(ACC gy, ACC y, ACC sum) {
+  return LOG ? gy - exp_below_zero(y) * sum : y * (gy - sum);
 }
 
 // v1: a thread per row.
-extern "C" __global__ void softmax_backward_v1(T* gx, const T* gy, const T* y, int rows, int cols,
-                                               ACC scale) {
+extern "C" __global__ void softmax_backward_v1(T* gx, const T* gy, const T* y, int rows, int cols) {
   int row = blockIdx.x * blockDim.x + threadIdx.x;
   if (row < rows) {  // guard
     const T *gyr = gy + (long long)row * cols, *yr = y + (long long)row * cols;
@@ -156,14 +139,13 @@ extern "C" __global__ void softmax_backward_v1(T* gx, const T* gy, const T* y, i
       fetch_to_write(gxr + cols, begin, end);
       SIMD
       for (int j = begin; j < end; ++j)
-        gxr[j] = from_float<T>(slope(to_float(gyr[j]), to_float(yr[j]), sum, scale));
+        gxr[j] = from_float<T>(slope(to_float(gyr[j]), to_float(yr[j]), sum));
     }
   }
 }
 
 // v2: a block per row: neighbouring threads read neighbouring elements.
-extern "C" __global__ void softmax_backward_v2(T* gx, const T* gy, const T* y, int rows, int cols,
-                                               ACC scale) {
+extern "C" __global__ void softmax_backward_v2(T* gx, const T* gy, const T* y, int rows, int cols) {
   __shared__ ACC scratch[33];
   const T *gyr = gy + (long long)blockIdx.x * cols, *yr = y + (long long)blockIdx.x * cols;
   T* gxr = gx + (long long)blockIdx.x * cols;
@@ -172,12 +154,11 @@ extern "C" __global__ void softmax_backward_v2(T* gx, const T* gy, const T* y, i
     sum += term(to_float(gyr[j]), to_float(yr[j]));
   sum = block_sum(sum, scratch);
   for (int j = threadIdx.x; j < cols; j += blockDim.x)
-    gxr[j] = from_float<T>(slope(to_float(gyr[j]), to_float(yr[j]), sum, scale));
+    gxr[j] = from_float<T>(slope(to_float(gyr[j]), to_float(yr[j]), sum));
 }
 
 // v3: a warp per row, gy and y in registers: both are read once. For cols <= 32 * KEEP.
-extern "C" __global__ void softmax_backward_v3(T* gx, const T* gy, const T* y, int rows, int cols,
-                                               ACC scale) {
+extern "C" __global__ void softmax_backward_v3(T* gx, const T* gy, const T* y, int rows, int cols) {
   int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
   if (row >= rows) return;  // guard: the whole warp
   const T *gyr = gy + (long long)row * cols, *yr = y + (long long)row * cols;
@@ -194,6 +175,6 @@ extern "C" __global__ void softmax_backward_v3(T* gx, const T* gy, const T* y, i
 #pragma unroll
   for (int k = 0; k < KEEP; ++k) {
     int j = lane + 32 * k;
-    if (j < cols) gxr[j] = from_float<T>(slope(g[k], v[k], sum, scale));
+    if (j < cols) gxr[j] = from_float<T>(slope(g[k], v[k], sum));
   }
 }

@@ -43,11 +43,10 @@ def leaf_uses(roots):
     """{leaf: number of edges that lead to it} over the graph above `roots`: the leaves that
     backward will reach, and how many gradients each of them waits for."""
     uses = {}
-    for edges in ([edge_to(root) for root in roots if root.requires_grad],
-                  *[node.edges for node in nodes(roots)]):
-        for edge in edges:
-            if edge is not None and type(edge) is not tuple:
-                uses[edge] = uses.get(edge, 0) + 1
+    starts = [edge_to(root) for root in roots if root.requires_grad]
+    for edge in itertools.chain(starts, *(node.edges for node in nodes(roots))):
+        if edge is not None and type(edge) is not tuple:
+            uses[edge] = uses.get(edge, 0) + 1
     return uses
 
 
@@ -108,7 +107,7 @@ def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
                     shape, dtype = edge._data.shape, edge._data.dtype
                 if type(gx) is not np.ndarray or gx.shape != shape or gx.dtype != dtype:
                     gx = _fit(gx, shape, dtype, node)
-                if type(edge) is not tuple and _is_shared(gx, gxs, i, gys, kept):
+                if type(edge) is not tuple and _is_shared(gx, gxs[:i], gxs[i + 1:], gys, kept):
                     gx = gx.copy()  # a leaf owns its gradient
             send(edge, gx)
         kept = gxs = gys = gx = None  # freed before the next node runs: it may be a recompute
@@ -183,15 +182,9 @@ def _fit(g, shape, dtype, node):
     return g if type(g) is np.ndarray else node.xp.asarray(g)  # NumPy turns 0-d into scalars
 
 
-def _is_shared(g, gxs, i, gys, kept):
+def _is_shared(g, *elsewhere):
     """Whether somebody else can see the array g: it is a view, incoming, saved, returned twice."""
-    if g.base is not None:
-        return True
-    for arrays in (gxs[:i], gxs[i + 1:], gys, kept):
-        for array in arrays:
-            if g is array:
-                return True
-    return False
+    return g.base is not None or any(g is a for arrays in elsewhere for a in arrays)
 
 
 def _accumulate(leaf, gradient):
@@ -210,18 +203,14 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=False):
     """d(sum of outputs)/d(input) for each leaf in `inputs`, as a tuple of arrays; None where there
     is no path. Leaves' own `grad` is not touched and no hook fires. As `torch.autograd.grad`,
     first order only."""
-    outputs = _list(outputs)
-    inputs = _list(inputs)
+    outputs, inputs = (x if isinstance(x, (list, tuple)) else [x] for x in (outputs, inputs))
+    if not isinstance(grad_outputs, (list, tuple)):
+        grad_outputs = [grad_outputs] * len(outputs)
     for x in inputs:
         if not (x.is_leaf and x.requires_grad):
             raise ValueError("grad wants leaves that require a gradient as its inputs, got "
                              + (f"a result of {x.grad_fn}; for results call retain_grad() and "
                                 "backward()" if x.grad_fn else "one with requires_grad=False"))
-    grad_outputs = [None] * len(outputs) if grad_outputs is None else _list(grad_outputs)
     found = {}
     walk(outputs, grad_outputs, retain_graph, found.__setitem__)
-    return tuple(found.get(x) for x in inputs)
-
-
-def _list(x):
-    return list(x) if isinstance(x, (list, tuple)) else [x]
+    return tuple(map(found.get, inputs))

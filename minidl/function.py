@@ -147,10 +147,9 @@ def _explained(error, node, arrays):
     """The error of a forward, naming the op and the shapes it was given."""
     if getattr(error, "explained", False):  # by an op that ran inside this one
         return error
-    op = getattr(node, "name", None) or op_name(type(node))
+    op, text = getattr(node, "name", None) or op_name(type(node)), str(error)
     shapes = [tuple(x.shape) for x in arrays if hasattr(x, "shape")]
     listed = " and ".join(map(str, shapes))
-    text = str(error)
     if not text.startswith(f"{op}:"):
         text = f"{op}: {text} (input shapes: {listed})"
     if node.promotes:
@@ -159,6 +158,6 @@ def _explained(error, node, arrays):
         except ValueError:
             text = f"{op}: shapes {listed} do not broadcast"
     kind = next(k for k in (IndexError, ValueError, TypeError) if isinstance(error, k))
-    error = kind(text)
-    error.explained = True
-    return error
+    explained = kind(text)
+    explained.explained = True
+    return explained

@@ -7,7 +7,6 @@
 Backward takes and returns arrays, never Tensors, and the walk is a loop, not a recursion. It counts
 first how many functions feed each leaf, so `on_grad_ready` fires exactly once per leaf, at the
 moment its gradient is complete (data parallelism and ZeRO live on it).
-
 The nodes are minidl/function.py, the walk is minidl/backward.py, the ops are in minidl/ops.
 Test: tests/test_tensor.py   Tutorial: tutorials/01_autograd.py
 """
@@ -41,23 +40,20 @@ class Tensor:
             raise TypeError(f"Tensor wraps a NumPy or CuPy array, got {type(data).__name__}; "
                             "use minidl.tensor(...) for lists, numbers and copies")
         self._data = data
-        self.grad = None
-        self.grad_fn = None
-        self.slot = 0
-        self.version = 0
-        self._hooks = None
+        self.grad = self.grad_fn = self._hooks = None
+        self.slot = self.version = 0
         self.requires_grad = requires_grad
 
     @staticmethod
     def _from(array, grad_fn=None, slot=0):
+        """The tensor of a result; one of integers has no way back."""
         self = Tensor.__new__(Tensor)
         self._data = array
-        self.grad = self._hooks = None
         self._requires_grad = grad_fn is not None and (
             array.dtype.kind == "f" or backend.is_bfloat16(array.dtype))
-        self.grad_fn = grad_fn if self._requires_grad else None  # an index has no way back
-        self.slot = slot
-        self.version = 0
+        self.grad_fn = grad_fn if self._requires_grad else None
+        self.grad = self._hooks = None
+        self.slot, self.version = slot, 0
         return self
 
     @property
@@ -131,15 +127,3 @@ class Tensor:
 
     _xp = property(lambda self: backend.xp_of([self._data]))
     __hash__ = object.__hash__  # by identity, although == compares elements
-
-    def __repr__(self):
-        host = backend.to_device(self._data, "cpu")
-        body = np.array2string(host, separator=", ", prefix="tensor(")
-        notes = [] if self.dtype in (np.float32, np.int64, np.bool_) else [f"dtype={self.dtype}"]
-        if self.device != "cpu":
-            notes.append(f"device={self.device!r}")
-        if self.grad_fn is not None:
-            notes.append(f"grad_fn={self.grad_fn}")
-        elif self.requires_grad:
-            notes.append("requires_grad=True")
-        return f"tensor({', '.join([body, *notes])})"

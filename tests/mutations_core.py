@@ -290,8 +290,8 @@ MUTATIONS = [
     Mutation(
         "fp16 activations are worked in fp16",
         "minidl/ops/activations.py",
-        "xs[block].astype(wide, copy=False)",
-        "xs[block]",
+        "xs[at].astype(wide, copy=False)",
+        "xs[at]",
         "tests/ops/test_activations.py::test_extreme_inputs_give_limits_and_no_warning",
     ),
     Mutation(
@@ -351,6 +351,27 @@ MUTATIONS = [
         "tests/ops/test_attention.py::test_a_query_that_sees_no_key_gives_zeros_and_no_gradient",
     ),
     Mutation(
+        "attention by NumPy keeps lse in the dtype of q",
+        "minidl/ops/attention.py",
+        "self.save(q, k, v, o, lse, bias)",
+        "self.save(q, k, v, o, lse if usable(q) else lse.astype(q.dtype), bias)",
+        "tests/ops/test_one_function.py::test_both_ways_save_the_same_arrays",
+    ),
+    Mutation(
+        "attention's kernel ignores the mask",
+        "minidl/ops/attention.py",
+        "self.ours = bias is None and not broadcast",
+        "self.ours = not broadcast",
+        "tests/fused/test_attention.py::test_the_op_knows_what_the_kernels_can_do",
+    ),
+    Mutation(
+        "a batch of no sequences has heads of no width",
+        "minidl/ops/attention.py",
+        "shape = n_batch, length, 3, n_heads, width // 3 // n_heads",
+        "shape = n_batch, length, 3, n_heads, -1",
+        "tests/fused/test_attention.py::test_self_attention_equals_the_op_without_kernels",
+    ),
+    Mutation(
         "a cast to its own dtype makes a node",
         "minidl/ops/cast.py",
         "if dtype is not None and input.dtype != dtype:",
@@ -388,19 +409,15 @@ MUTATIONS = [
     Mutation(
         "the mean of a loss counts ignored rows",
         "minidl/ops/cross_entropy.py",
-        "self.total = w.sum()\n"
-        "        self.save(e",
-        "self.total = rows.dtype.type(n)\n"
-        "        self.save(e",
+        "row_weights(targets, ignore_index, weight, lse.dtype).sum()",
+        "lse.dtype.type(len(rows))",
         "tests/ops/test_loss.py::test_mean_divides_by_the_rows_that_count",
     ),
     Mutation(
         "class weights do not enter the divisor",
         "minidl/ops/cross_entropy.py",
-        "self.total = w.sum()\n"
-        "        self.save(e",
-        "self.total = counts.astype(rows.dtype).sum()\n"
-        "        self.save(e",
+        "row_weights(targets, ignore_index, weight, lse.dtype).sum()",
+        "row_weights(targets, ignore_index, None, lse.dtype).sum()",
         "tests/ops/test_every_op.py::test_values_and_gradients_equal_torch[cross_entr"
         "opy weight-0-f8-1e-12]",
     ),
@@ -414,16 +431,23 @@ MUTATIONS = [
     Mutation(
         "smoothing gives ignored rows a gradient",
         "minidl/ops/cross_entropy.py",
-        "on_class = smooth * counts * g",
-        "on_class = smooth * g + 0 * w",
+        "on_class = smoothing / x.shape[1] * (target != ignored) * g",
+        "on_class = smoothing / x.shape[1] * g",
         "tests/ops/test_loss.py::test_an_ignored_row_has_no_part_in_a_smoothed_loss",
     ),
     Mutation(
         "smoothing gives ignored rows a loss",
         "minidl/ops/cross_entropy.py",
-        "smooth = counts * (self.class_weights",
-        "smooth = (self.class_weights",
+        "smooth = (target != ignored) * (all_weights * log_sums - over_classes)",
+        "smooth = all_weights * log_sums - over_classes",
         "tests/ops/test_loss.py::test_an_ignored_row_has_no_part_in_a_smoothed_loss",
+    ),
+    Mutation(
+        "class weights do not keep the kernel from running",
+        "minidl/ops/cross_entropy.py",
+        "run = pick(fused.forward, row_losses, rows) if weight is None else row_losses",
+        "run, weight = pick(fused.forward, row_losses, rows), None",
+        "tests/fused/test_cross_entropy.py::test_class_weights_and_probabilities_are_numpys",
     ),
     Mutation(
         "a dimension named twice is accepted",
@@ -459,6 +483,14 @@ MUTATIONS = [
         "gw[self.padding_idx] = 0",
         "pass",
         "tests/ops/test_embedding.py::test_the_padding_row_is_read_and_does_not_learn",
+    ),
+    Mutation(
+        "looking up a few rows of bfloat16 widens the table",
+        "minidl/ops/embedding.py",
+        "    arithmetic = False\n",
+        "",
+        "tests/ops/test_one_function.py::"
+        "test_looking_up_rows_of_a_bfloat16_table_makes_no_wide_copy_of_it",
     ),
     Mutation(
         "equal maxima get the whole gradient each",
@@ -520,6 +552,13 @@ MUTATIONS = [
         "tests/ops/test_matmul.py::test_column_sums_of_fp16_do_not_saturate",
     ),
     Mutation(
+        "a product of our own runs where kernels are off",
+        "minidl/ops/matmul.py",
+        "run = pick(fused.linear, linear_by_blas, x) if self.ours else linear_by_blas",
+        "run = fused.linear if self.ours else linear_by_blas",
+        "tests/fused/test_linear.py::test_the_op_equals_the_op_without_kernels",
+    ),
+    Mutation(
         "running variance is the biased one",
         "minidl/ops/norm.py",
         "var * (n / (n - 1))",
@@ -536,9 +575,17 @@ MUTATIONS = [
     Mutation(
         "layer norm's gradient of the bias is that of the last rows",
         "minidl/ops/norm.py",
-        "gb += column_sums(xp, g_block)",
-        "gb = column_sums(xp, g_block)",
+        "gb += column_sums(xp, block)",
+        "gb = column_sums(xp, block)",
         "tests/ops/test_norm.py::test_blocks_of_rows_do_not_change_the_result",
+    ),
+    Mutation(
+        "layer norm by NumPy saves the statistics in the dtype of x",
+        "minidl/ops/norm.py",
+        "        self.save(rows, w, mean, r)\n",
+        "        self.save(rows, w, *((mean, r) if run is fused.forward else\n"
+        "                             (mean.astype(x.dtype), r.astype(x.dtype))))\n",
+        "tests/ops/test_one_function.py::test_both_ways_save_the_same_arrays",
     ),
     Mutation(
         "eps is added after the root",
@@ -559,8 +606,8 @@ MUTATIONS = [
     Mutation(
         "running statistics move again when a segment is recomputed",
         "minidl/ops/norm.py",
-        'if average is not None and not current().replaying:',
-        'if average is not None:',
+        "if average is not None and not current().replaying:",
+        "if average is not None:",
         "tests/memory/test_recompute.py::test_batch_norm_moves_its_running_statistics_once",
     ),
     Mutation(
@@ -764,16 +811,23 @@ MUTATIONS = [
     Mutation(
         "softmax of fp16 is computed in fp16",
         "minidl/ops/softmax.py",
-        "return x.astype(backend.accumulate_dtype(out), copy=False), out",
-        "return x.astype(out, copy=False), out",
+        "    x = x.astype(backend.accumulate_dtype(dtype), copy=False)\n",
+        "",
         "tests/ops/test_softmax.py::test_fp16_sums_in_fp32",
     ),
     Mutation(
         "softmax subtracts the largest of all rows",
         "minidl/ops/softmax.py",
-        "x.max(axis=axis, keepdims=True), out=y) if x.size",
-        "x.max(), out=y) if x.size",
+        "xp.subtract(x, x.max(axis=axis, keepdims=True), out=y)",
+        "xp.subtract(x, x.max(), out=y)",
         "tests/ops/test_softmax.py::test_each_row_has_a_maximum_of_its_own",
+    ),
+    Mutation(
+        "the kernel of softmax runs along any dimension",
+        "minidl/ops/softmax.py",
+        "kernel = fused.along_last if self.axis == x.ndim - 1 else along",
+        "kernel = fused.along_last",
+        "tests/fused/test_softmax.py::test_the_kernel_runs_over_the_last_dimension_alone",
     ),
     Mutation(
         "pooling forgets its padding",
@@ -790,12 +844,12 @@ MUTATIONS = [
         "tests/nn/test_init.py::test_default_bounds_are_one_over_the_root_of_fan_in",
     ),
     Mutation(
-        "a fused function runs where it is switched off",
-        "minidl/nn/functional.py",
-        "gelu = either(bias_gelu.gelu, ops.activations.gelu)",
-        "gelu = bias_gelu.gelu",
-        "tests/nn/test_functional.py::test_the_fused_function_runs_by_default_and_the"
-        "_plain_one_when_switched_off",
+        "a kernel runs where it is switched off",
+        "minidl/ops/activations.py",
+        "return pick(fused.gelu, gelu_in_blocks, x)(x, approximate)",
+        "return fused.gelu(x, approximate)",
+        "tests/ops/test_one_function.py::"
+        "test_every_form_of_a_call_runs_numpy_where_kernels_are_off",
     ),
     Mutation(
         "fan_in and fan_out change places",
@@ -966,8 +1020,8 @@ MUTATIONS = [
     Mutation(
         "a recomputed segment counts its batch twice",
         "minidl/nn/norm.py",
-        'if self.training and self.track_running_stats and not current().replaying:',
-        'if self.training and self.track_running_stats:',
+        "if self.training and self.track_running_stats and not current().replaying:",
+        "if self.training and self.track_running_stats:",
         "tests/memory/test_recompute.py::test_batch_norm_moves_its_running_statistics_once",
     ),
     Mutation(

@@ -35,7 +35,7 @@ def pick(kernel, reference, *arrays):
     for a in arrays if current().kernels else ():
         dtype = getattr(a, "dtype", None)
         if dtype is not None:
-            on_host = on_host or type(a) is np.ndarray
+            on_host = on_host or isinstance(a, np.ndarray)
             if dtype.kind in "fV":
                 if common not in (None, dtype) or dtype not in (FLOAT, HALF):
                     return reference

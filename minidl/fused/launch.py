@@ -1,4 +1,4 @@
-"""What the wrappers share: a launch over elements, over rows, and over many arrays at once.
+"""What the wrappers share: a launch over elements, and over many arrays at once.
 
     arrays    |aaaaaaaaaa|bb|cccccc|        an optimizer's hundred parameters, of all sizes
     chunks     (0,0,4) (0,4,8) (0,8,10) (1,0,2) (2,0,4) (2,4,6)     (array, begin, end)
@@ -15,7 +15,6 @@ import functools
 
 import numpy as np
 
-from minidl import backend
 from minidl.fused import dispatch
 
 BLOCK = 256  # threads; enough warps to hide a GPU's memory latency, and any register count fits
@@ -53,34 +52,6 @@ def chunk_list(sizes):
     chunks = np.array(rows, np.int64).reshape(-1, 3)
     chunks.flags.writeable = False  # the cache hands out one and the same
     return chunks
-
-
-def over_rows(file, name, dtype, xp, rows, cols, args, **defines):
-    """A kernel over a (rows, cols) array, its last two parameters rows and cols: `name`_rows with a
-    thread per row on the CPU, `name` with a thread per element on a GPU, blocks of one row."""
-    if rows and cols and xp is np:
-        dispatch.kernel(file, f"{name}_rows", dtype, **defines)(
-            -(-rows // 8), 8, (*args, rows, cols)
-        )
-    elif rows and cols:
-        grid = -(-cols // BLOCK), min(rows, 65535)
-        dispatch.kernel(file, name, dtype, **defines)(grid, BLOCK, (*args, rows, cols))
-
-
-def over_rows_with_sums(file, name, xp, rows, cols, gx, args, **defines):
-    """As `over_rows`; the kernel writes gx and sums of its columns, each over some of the rows.
-    Returns the whole sums, the gradient of a bias. gx, sums, args and rows of a sum are its
-    parameters: 64 sums of a column are work for any CPU, a GPU wants a thousand."""
-    acc = backend.accumulate_dtype(gx.dtype)
-    if not gx.size:
-        return xp.zeros(cols, acc)
-    per_chunk = -(-rows // (64 if xp is np else 1024))
-    n_chunks = -(-rows // per_chunk)
-    partial = xp.empty((n_chunks, cols), acc)
-    grid = n_chunks if xp is np else (-(-cols // BLOCK), n_chunks)
-    kernel = dispatch.kernel(file, f"{name}_rows" if xp is np else name, gx.dtype, **defines)
-    kernel(grid, 1 if xp is np else BLOCK, (gx, partial, *args, rows, cols, per_chunk))
-    return partial.sum(axis=0)
 
 
 def pointers(xp, arrays, dtype, what, written=False):

@@ -46,7 +46,8 @@ def forward(x, w, b, eps, centered=True, rung=None, **ways):
     ways: form and order, as in `cuda.kernel`."""
     xp, (rows, cols) = r.backend_of(x), x.shape
     y, dtype = xp.empty(x.shape, x.dtype), backend.accumulate_dtype(x.dtype)
-    mean, rstd = xp.empty(rows, dtype), xp.empty(rows, dtype)
+    rstd = xp.empty(rows, dtype)
+    mean = xp.empty(rows, dtype) if centered else xp.zeros(rows, dtype)  # RMS norm writes none
     if x.size:
         args = y, mean, rstd, x, w, b, rows, cols, eps
         r.launch(FILE, "layer_norm", x, args, rung, CENTERED=int(centered), **ways)

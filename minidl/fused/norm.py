@@ -1,6 +1,6 @@
-"""The norm of many arrays as one vector, and clipping by it: two launches, whatever their number.
+"""The norm of many arrays as one vector: one launch, whatever their number.
 
-    |g| = sqrt(sum of g^2 over all arrays)        g *= min(1, max_norm / (|g| + 1e-6))
+    |g| = sqrt(sum of g^2 over all arrays)        minidl/optim/clip.py bounds it
 
 Kernel: kernels/norm.cu   Test: tests/fused/test_norm.py
 """
@@ -50,22 +50,3 @@ def two_norm(arrays):
         flat = a.astype(backend.accumulate_dtype(a.dtype), copy=False).reshape(-1)
         total += float(flat @ flat)  # BLAS: one read, no temporary
     return math.sqrt(total)
-
-
-def scale(arrays, factor):
-    """arrays *= factor, in place."""
-    for dtype, group in backend.by_dtype(arrays).items():
-        xp = backend.xp_of(group, "scale")
-        args = pointers(xp, group, dtype, "scale", written=True), factor
-        sizes = [a.size for a in group]
-        over_chunks(FILE, "scale", dtype, xp, sizes, args, ACC=dispatch.sum_type(dtype))
-
-
-def clip(arrays, max_norm):
-    """Scale all arrays in place so that their common norm is at most max_norm; returns the norm
-    they had. The rule is that of minidl/optim/clip.py."""
-    norm = global_norm(arrays)
-    factor = min(1.0, max_norm / (norm + 1e-6)) if not math.isnan(norm) else math.nan
-    if factor != 1.0:
-        scale(arrays, factor)
-    return norm

@@ -1,8 +1,6 @@
 """Softmax and its logarithm over rows: one kernel each way.
 
-    softmax(scale * x)     of (rows, cols); queries > 0: row i sees the columns 0 to i % queries
-
-Scale and mask, as attention scores have them, cost no array and no pass of their own.
+    y = e^(x - max) / sum       gx = y * (gy - sum of gy * y)      over the rows of (rows, cols)
 
 Kernels: kernels/softmax.cu (the logarithm is the same file compiled with -DLOG=1)
 Op: minidl/ops/softmax.py   Test: tests/fused/test_softmax.py
@@ -19,40 +17,35 @@ FILE = "softmax.cu"
 # ---- 1 reference ----
 
 
-def reference(x, log=False, scale=1.0, queries=0):
-    """softmax(scale * x) of the rows of x (rows, cols), or its logarithm, in the dtype of x.
-    queries > 0: row i sees the columns 0 to i % queries."""
-    s = scale * x
-    if queries:
-        hidden = np.arange(x.shape[1]) > np.arange(len(x))[:, None] % queries
-        s = np.where(hidden, -np.inf, s)
-    s = s - s.max(axis=1, keepdims=True)
+def reference(x, log=False):
+    """softmax of the rows of x (rows, cols), or its logarithm, in the dtype of x."""
+    s = x - x.max(axis=1, keepdims=True)
     total = np.exp(s).sum(axis=1, keepdims=True)
     return s - np.log(total) if log else np.exp(s) / total
 
 
-def reference_backward(gy, y, log=False, scale=1.0):
+def reference_backward(gy, y, log=False):
     if log:
-        return scale * (gy - np.exp(y) * gy.sum(axis=1, keepdims=True))
-    return scale * y * (gy - (gy * y).sum(axis=1, keepdims=True))
+        return gy - np.exp(y) * gy.sum(axis=1, keepdims=True)
+    return y * (gy - (gy * y).sum(axis=1, keepdims=True))
 
 
 # ---- 2 launch ----
 
 
-def forward(x, log=False, scale=1.0, queries=0, rung=None, **ways):
+def forward(x, log=False, rung=None, **ways):
     """y by the kernel; x (rows, cols), contiguous. rung, ways: as in fused/layer_norm.py."""
     y = r.backend_of(x).empty(x.shape, x.dtype)
     if x.size:
-        r.launch(FILE, "softmax", x, (y, x, *x.shape, queries, scale), rung, LOG=int(log), **ways)
+        r.launch(FILE, "softmax", x, (y, x, *x.shape), rung, LOG=int(log), **ways)
     return y
 
 
-def backward(gy, y, log=False, scale=1.0, rung=None, **ways):
-    """gx by the kernel. Where the mask hid a column y is 0, and so is gx."""
+def backward(gy, y, log=False, rung=None, **ways):
+    """gx by the kernel."""
     gx = r.backend_of(y).empty(y.shape, y.dtype)
     if y.size:
-        args = gx, gy, y, *y.shape, scale
+        args = gx, gy, y, *y.shape
         r.launch(FILE, "softmax_backward", y, args, rung, LOG=int(log), **ways)
     return gx
 

@@ -3,7 +3,7 @@
 Several save their slope dy/dx, computed in forward beside y: it takes the bytes that x would, and
 backward is then one product. GELU and SiLU save x, and make the slope in backward; by NumPy they
 take some twenty passes over their input, block by block, so that the passes meet in the cache
-instead of in memory. GELU's kernel (minidl/fused/bias_gelu.py) takes one.
+instead of in memory. GELU's kernel (minidl/fused/gelu.py) takes one.
 Selection is by arithmetic: on random signs `where` takes as long as twenty additions.
 
 Source: GELU, Hendrycks & Gimpel 2016; SiLU, Elfwing et al. 2018; ELU, Clevert et al. 2016.
@@ -16,7 +16,7 @@ import numpy as np
 
 from minidl import backend
 from minidl.function import Function
-from minidl.fused import bias_gelu as fused
+from minidl.fused import gelu as fused
 from minidl.fused.dispatch import pick
 from minidl.ops.normal import cdf_and_pdf
 

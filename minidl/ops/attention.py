@@ -238,7 +238,8 @@ class SelfAttention(Attention):
 
     def forward(self, qkv, n_heads, is_causal, dropout_p, generator):
         n_batch, length, width = qkv.shape
-        qkv = self.xp.ascontiguousarray(qkv).reshape(n_batch, length, 3, n_heads, -1)
+        shape = n_batch, length, 3, n_heads, width // 3 // n_heads
+        qkv = self.xp.ascontiguousarray(qkv).reshape(shape)
         q, k, v = thirds(qkv)
         self._options(q, k, is_causal, dropout_p, None, generator)
         self.ours = not dropout_p and fused.fits(q, k, v)
@@ -252,7 +253,7 @@ class SelfAttention(Attention):
         go = gy.reshape(n_batch, length, n_heads, width).swapaxes(1, 2)
         out = self.xp.empty_like(qkv)
         self._attend_backward(go, *thirds(qkv), o, lse, None, out)
-        return out.reshape(n_batch, length, -1)
+        return out.reshape(n_batch, length, 3 * n_heads * width)
 
 
 def thirds(qkv):

@@ -5,6 +5,8 @@ Test: tests/test_tensor.py
 
 import numpy as np
 
+from minidl import backend
+
 
 def numpy(input):
     """The array itself, no copy; a CUDA tensor wants .cpu() first."""
@@ -61,7 +63,21 @@ def _len(self):
     return self.shape[0]
 
 
+def _repr(self):
+    host = backend.to_device(self._data, "cpu")
+    body = np.array2string(host, separator=", ", prefix="tensor(")
+    notes = [] if self.dtype in (np.float32, np.int64, np.bool_) else [f"dtype={self.dtype}"]
+    if self.device != "cpu":
+        notes.append(f"device={self.device!r}")
+    if self.grad_fn is not None:
+        notes.append(f"grad_fn={self.grad_fn}")
+    elif self.requires_grad:
+        notes.append("requires_grad=True")
+    return f"tensor({', '.join([body, *notes])})"
+
+
 OPERATORS = {
+    "__repr__": _repr,
     "__array__": _array,
     "__dlpack__": lambda self, **options: self._data.__dlpack__(**options),
     "__dlpack_device__": lambda self: self._data.__dlpack_device__(),

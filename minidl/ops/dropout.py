@@ -9,7 +9,7 @@ Saved: 0 bytes per element, where a mask would take 1 (and x itself 4). Price: t
 twice, about 3 ns an element on a CPU core and nothing beside the memory traffic on a GPU, where
 each thread of a kernel computes its own draw.
 
-Test: tests/ops/test_dropout.py   The same numbers in CUDA: kernels/dropout_add.cu
+Test: tests/ops/test_dropout.py   The same numbers in CUDA: kernels/dropout.cu
 """
 
 import math
@@ -18,7 +18,7 @@ import numpy as np
 
 from minidl import backend, random
 from minidl.function import Function
-from minidl.fused import dropout_add as fused
+from minidl.fused import dropout as fused
 from minidl.fused.dispatch import pick
 
 

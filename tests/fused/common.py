@@ -2,6 +2,7 @@
 
 import numpy as np
 
+import minidl
 from minidl.tensor import Tensor
 
 SIZES = (0, 1, 255, 256, 257, 4099)  # nothing, a block and its neighbours, a prime beyond two tiles
@@ -21,3 +22,12 @@ def backward(op, arrays, g, **options):
     y = op(*inputs, **options)
     y.backward(g)
     return y.data, [x.grad for x in inputs]
+
+
+def with_and_without(op, arrays, g, **options):
+    """[(output, gradients)] of op with the kernels, then without: what `backward` returns."""
+    results = []
+    for kernels in (True, False):
+        with minidl.use_fused(kernels):
+            results.append(backward(op, arrays, g, **options))
+    return results

@@ -1,4 +1,4 @@
-"""Attention's kernels, every rung, against whole matrices in float64 and against the plain op."""
+"""Attention's kernels, every rung, against whole matrices in float64; the op with and without."""
 
 import math
 
@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import minidl
-from minidl import cuda, ops
+from minidl import cuda
 from minidl.fused import attention, dispatch
 from minidl.nn import functional as F
-from minidl.ops.attention import scaled_dot_product_attention as plain
+from tests.fused.common import with_and_without
 
 if not dispatch.cpu_compiler():
     pytest.skip("no C++ compiler: kernels cannot run without a GPU", allow_module_level=True)
@@ -115,33 +115,46 @@ def test_a_projection_is_read_through_its_strides(rung):
         check_backward(q, k, v, thirds(2, 70, 3, 16)[0], False, rung)
 
 
-def results(op, arrays, go, **options):
-    tensors = [minidl.Tensor(a, requires_grad=True) for a in arrays]
-    y = op(*tensors, **options)
-    y.backward(go)
-    return [y.numpy(), *(t.grad for t in tensors)]
+@pytest.fixture
+def launches(monkeypatch):
+    """"forward" or "backward" for each time that the kernels run."""
+    seen = []
+
+    def watch(name, run):
+        monkeypatch.setattr(attention, name,
+                            lambda *args, **options: seen.append(name) or run(*args, **options))
+
+    watch("forward", attention.forward)
+    watch("backward", attention.backward)
+    return seen
+
+
+def both(arrays, go, **options):
+    """[[o, gq, gk, gv] with kernels, the same without]."""
+    return [[o, *grads] for o, grads in with_and_without(F.scaled_dot_product_attention, arrays, go,
+                                                         **options)]
 
 
 @pytest.mark.parametrize("lead", [(), (5,), (2, 3), (2, 2, 3)])
 @pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"scale": 0.5}])
-def test_equals_the_plain_op(lead, options):
+def test_the_op_equals_the_op_without_kernels(lead, options, launches):
     rng = np.random.default_rng(1)
     *arrays, go = (rng.standard_normal((*lead, n, 16)).astype(np.float32) for n in (9, 13, 13, 9))
-    got = results(attention.scaled_dot_product_attention, arrays, go, **options)
-    for a, b in zip(got, results(plain, arrays, go, **options), strict=True):
+    for a, b in zip(*both(arrays, go, **options), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-5)  # both float32
+    assert launches == ["forward", "backward"]
 
 
 @pytest.mark.parametrize("view", ["transposed", "reversed", "every other", "broadcast"])
-def test_any_view_of_memory(view):
+def test_any_view_of_memory(view, launches):
     rng = np.random.default_rng(2)
     x = rng.standard_normal((4, 3, 16, 16)).astype(np.float32)
     x = {"transposed": x.swapaxes(-1, -2), "reversed": x[::-1], "every other": x[:, :, ::2],
          "broadcast": np.broadcast_to(x[:1], x.shape)}[view]
     go = rng.standard_normal(x.shape).astype(np.float32)
-    got = results(attention.scaled_dot_product_attention, (x, x, x), go)
-    for a, b in zip(got, results(plain, (x, x, x), go), strict=True):
+    for a, b in zip(*both((x, x, x), go), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-5)
+    assert launches == ["forward", "backward"]
 
 
 def test_a_later_key_does_not_change_an_earlier_output():
@@ -196,30 +209,35 @@ def test_threads_do_not_change_the_bits():
 
 def test_scores_are_not_kept():
     x = [minidl.Tensor(a, requires_grad=True) * 1.0 for a in qkvg(100, 100)[:3]]
-    y = attention.scaled_dot_product_attention(*x, is_causal=True)
-    kept = sum(a.nbytes for a in y.grad_fn.saved)
+    y = F.scaled_dot_product_attention(*x, is_causal=True)
+    kept = sum(a.nbytes for a in y.grad_fn.saved if a is not None)
     assert kept == sum(t.nbytes for t in x) + y.nbytes + 2 * 3 * 100 * 4  # lse: a number a row
 
 
 @pytest.mark.parametrize("shape", [(0, 2, 3, 8), (2, 0, 3, 8), (2, 2, 0, 8)])
 def test_nothing_to_do(shape):
     q, k = np.zeros(shape, np.float32), np.ones((*shape[:2], 4, 8), np.float32)
-    y, gq, gk, gv = results(attention.scaled_dot_product_attention, (q, k, k), q)
+    (y, gq, gk, gv), _ = both((q, k, k), q)
     assert y.shape == gq.shape == shape and gk.shape == gv.shape == k.shape
     assert not gk.any() and not gv.any()
 
 
-def test_accepts_says_what_the_kernels_can_do():
+@pytest.mark.parametrize("ours", [True, False])
+def test_the_op_knows_what_the_kernels_can_do(ours, launches):
     x = np.zeros((2, 3, 4, 8), np.float32)
-    assert attention.accepts(x, x, x) and attention.accepts(x, x, x, None, 0.0, True, 0.5)
-    assert attention.accepts(x[..., :2, :], x, x)
-    wide = np.zeros((2, 3, 4, 129), np.float32)
-    none, vector = x[:, :, :0], x[0, 0, 0]
-    for refused in [(x, x, x, np.zeros((4, 4), bool)), (x, x, x, None, 0.1), (x, x, x[..., :4]),
-                    (x[0], x, x), (x, x[:1], x[:1]), (wide,) * 3, (x, none, none), (vector,) * 3]:
-        assert not attention.accepts(*refused)
-        with pytest.raises(ValueError, match="Use ops.attention"):
-            attention.scaled_dot_product_attention(*refused)
+    wide, none = np.zeros((2, 3, 4, 129), np.float32), x[:, :, :0]
+    calls = {
+        True: [((x, x, x), {}), ((x, x, x), dict(is_causal=True, scale=0.5)),
+               ((x[..., :2, :], x, x), {}), ((x[0, 0], x[0, 0], x[0, 0]), {})],
+        False: [((x, x, x), dict(attn_mask=np.ones((4, 4), bool))), ((x, x, x[..., :4]), {}),
+                ((x, x, x), dict(dropout_p=0.1)), ((x[0], x, x), {}), ((x, x[:1], x[:1]), {}),
+                ((wide,) * 3, {}), ((x, none, none), {})],
+    }
+    for arrays, options in calls[ours]:
+        launches.clear()
+        tensors = [minidl.Tensor(a, requires_grad=True) for a in arrays]
+        F.scaled_dot_product_attention(*tensors, **options).sum().backward()
+        assert launches == (["forward", "backward"] if ours else [])
 
 
 @pytest.fixture
@@ -291,20 +309,35 @@ def test_self_attention_of_a_projection_is_that_of_its_thirds(shape, dtype, is_c
     rng = np.random.default_rng(0)
     data = rng.standard_normal((n_batch, length, 3 * n_heads * width)).astype(dtype)
     g = rng.standard_normal((n_batch, length, n_heads * width)).astype(dtype)
-    results = []
-    for op in (attention.self_attention, ops.attention.self_attention):
-        qkv = minidl.Tensor(data, requires_grad=True)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(ops.attention, "scaled_dot_product_attention",
-                          attention.scaled_dot_product_attention)
-            y = op(qkv, n_heads, is_causal=is_causal)
-        y.backward(g)
-        results.append((y.data, qkv.grad))
-    for got, want in zip(*results):
-        np.testing.assert_array_equal(got, want)
+    qkv = minidl.Tensor(data, requires_grad=True)
+    y = F.self_attention(qkv, n_heads, is_causal=is_causal)
+    y.backward(g)
+    parts = data.reshape(n_batch, length, 3, n_heads, width).transpose(2, 0, 3, 1, 4)
+    q, k, v = (minidl.Tensor(a, requires_grad=True) for a in parts)
+    o = F.scaled_dot_product_attention(q, k, v, is_causal=is_causal)
+    o.backward(g.reshape(n_batch, length, n_heads, width).swapaxes(1, 2))
+    np.testing.assert_array_equal(y.data, o.data.swapaxes(1, 2).reshape(g.shape))
+    got = qkv.grad.reshape(n_batch, length, 3, n_heads, width).transpose(2, 0, 3, 1, 4)
+    for a, b in zip(got, (q.grad, k.grad, v.grad), strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
-def test_self_attention_with_dropout_is_the_plain_ops():
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("shape", [(2, 1, 3, 32), (1, 65, 2, 20), (0, 5, 2, 8), (2, 0, 2, 8)])
+def test_self_attention_equals_the_op_without_kernels(shape, is_causal):
+    n_batch, length, n_heads, width = shape
+    rng = np.random.default_rng(4)
+    qkv = rng.standard_normal((n_batch, length, 3 * n_heads * width)).astype("f4")
+    g = rng.standard_normal((n_batch, length, n_heads * width)).astype("f4")
+    (y, (gx,)), (plain_y, (plain_gx,)) = with_and_without(
+        lambda x: F.self_attention(x, n_heads, is_causal=is_causal), [qkv], g)
+    np.testing.assert_allclose(y, plain_y, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(gx, plain_gx, rtol=0, atol=1e-5)
+
+
+def test_self_attention_with_dropout_is_numpys(launches):
     qkv = minidl.Tensor(np.ones((1, 4, 12), "f4"), requires_grad=True)
-    assert isinstance(F.self_attention(qkv, 2).grad_fn, attention.SelfAttention)
-    assert not isinstance(F.self_attention(qkv, 2, dropout_p=0.5).grad_fn, attention.SelfAttention)
+    F.self_attention(qkv, 2).sum().backward()
+    assert launches == ["forward", "backward"]
+    F.self_attention(qkv, 2, dropout_p=0.5).sum().backward()
+    assert launches == ["forward", "backward"]

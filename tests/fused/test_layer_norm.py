@@ -1,13 +1,12 @@
-"""minidl/fused/layer_norm.py and rms_norm.py: three rungs forward and backward, in any order of
-threads, against the formula in float64 and the plain op."""
+"""minidl/fused/layer_norm.py: three rungs forward and backward, in any order of threads, against
+the formula in float64; the ops layer norm and RMS norm with and without them."""
 
 import numpy as np
 import pytest
 
-from minidl.fused import layer_norm, rms_norm
-from minidl.gradcheck import gradcheck
-from minidl.ops import norm as plain
-from tests.fused.common import backward, normal, tensors
+from minidl.fused import layer_norm
+from minidl.nn import functional as F
+from tests.fused.common import backward, normal, tensors, with_and_without
 
 SHAPES = [(1, 1), (3, 7), (5, 255), (7, 256), (9, 257), (70, 33), (1, 1009)]  # (rows, cols)
 # float32: sums of n terms lose a few units in the last place (2^-24 = 6e-8);
@@ -46,8 +45,8 @@ def test_every_rung_equals_the_formula(dtype, rung, centered):
         tolerance = CLOSE[dtype]
         names = "y mean rstd gx gw gb".split()
         for name, a, b in zip(names, got, want, strict=True):
-            if not centered and name in ("mean", "gb"):
-                continue  # RMS norm has neither
+            if not centered and name == "gb":
+                continue  # RMS norm has none
             if cols == 1 and name in ("rstd", "gx") and centered:
                 continue  # variance 0: 1 / sqrt(eps) = 316 magnifies any rounding
             scale = 4 * np.sqrt(rows) if name in ("gw", "gb") else 4  # sums over the rows
@@ -102,27 +101,36 @@ def test_parameter_gradients_of_64_parts_equal_those_of_8(rows, monkeypatch):
 @pytest.mark.parametrize("dtype", ["f4", "f2"])
 @pytest.mark.parametrize("shape, n_dims", [((4, 9, 33), 1), ((4, 9, 33), 2), ((0, 8), 1),
                                            ((600, 24), 1), ((5,), 1)])
-def test_the_functions_equal_the_plain_ops(shape, n_dims, dtype):
+def test_the_ops_equal_the_ops_without_kernels(shape, n_dims, dtype):
     x, gy = normal(shape, dtype, 1), normal(shape, dtype, 2)
     wide = shape[-n_dims:]
     w, b = 1 + normal(wide, dtype, 3), normal(wide, dtype, 4)
     # of the plain op's, the products for gw are rounded to float16 before they are added
     tolerance = CLOSE[dtype] | {"atol": CLOSE[dtype]["atol"] * 30}
-    for fused, other, arrays in ((layer_norm.layer_norm, plain.layer_norm, (x, w, b)),
-                                 (rms_norm.rms_norm, plain.rms_norm, (x, w))):
+    for op, arrays in ((F.layer_norm, (x, w, b)), (F.rms_norm, (x, w))):
         for params in (arrays, arrays[:1]):
-            y, grads = backward(lambda x, *p, op=fused: op(x, wide, *p), params, gy)
-            plain_y, plain_grads = backward(lambda x, *p, op=other: op(x, wide, *p), params, gy)
+            (y, grads), (plain_y, plain_grads) = with_and_without(
+                lambda x, *p, op=op: op(x, wide, *p), params, gy)
+            assert y.dtype == plain_y.dtype == np.dtype(dtype)
             np.testing.assert_allclose(y, plain_y, **CLOSE[dtype])
             for a, c in zip(grads, plain_grads, strict=True):
                 assert a.dtype == c.dtype and a.shape == c.shape
                 np.testing.assert_allclose(a, c, **tolerance)
 
 
-def test_gradients_are_central_differences():
-    x, w, b = normal((3, 2, 5), "f8", 1), normal((2, 5), "f8", 2), normal((2, 5), "f8", 3)
-    gradcheck(lambda x, w, b: layer_norm.layer_norm(x, (2, 5), w, b), x, w, b)
-    gradcheck(lambda x, w: rms_norm.rms_norm(x, (2, 5), w), x, w)
+@pytest.mark.parametrize("centered", [True, False], ids=["layer_norm", "rms_norm"])
+def test_gradients_are_central_differences(centered):
+    x, gy = normal((3, 10), "f8", 1), normal((3, 10), "f8", 2)
+    w, b, step = normal(10, "f8", 3), normal(10, "f8", 4), 1e-6
+    got = computed(x, w, b, gy, centered)[3:]
+    for k, g in enumerate(got[:3 if centered else 2]):
+        for i in np.ndindex(*g.shape):
+            losses = []
+            for sign in (1, -1):
+                arrays = [x.copy(), w.copy(), b.copy()]
+                arrays[k][i] += sign * step
+                losses.append((gy * layer_norm.forward(*arrays, EPS, centered)[0]).sum())
+            assert g[i] == pytest.approx((losses[0] - losses[1]) / (2 * step), rel=1e-6, abs=1e-8)
 
 
 def test_views_give_what_their_copies_give():
@@ -130,7 +138,7 @@ def test_views_give_what_their_copies_give():
     g = normal((12, 8), "f4", 4)
 
     def op(x, w, b):
-        return layer_norm.layer_norm(x, 8, w, b)
+        return F.layer_norm(x, 8, w, b)
 
     views = backward(op, [x.T, w, b], g.T.copy().T)
     copies = backward(op, [x.T.copy(), w.copy(), b], g)
@@ -142,15 +150,18 @@ def test_views_give_what_their_copies_give():
 def test_x_itself_and_two_numbers_a_row_are_saved():
     arrays = normal((64, 32), "f4", 1), normal(32, "f4", 2), normal(32, "f4", 3)
     x, w, b = tensors(*arrays, requires_grad=True)
-    saved = layer_norm.layer_norm(x, 32, w, b).grad_fn.saved
+    saved = F.layer_norm(x, 32, w, b).grad_fn.saved
     assert np.shares_memory(saved[0], x.data) and np.shares_memory(saved[1], w.data)
     assert sum(s.nbytes for s in saved[2:]) == 64 * 2 * 4
 
 
-def test_shapes_that_do_not_fit_are_left_to_the_plain_op():
+def test_shapes_that_do_not_fit_are_named_and_two_dtypes_are_numpys():
     x, w, b = tensors(normal((4, 6), "f4", 1), normal(6, "f4", 2), normal(6, "f2", 3))
-    assert layer_norm.accepts(x, 6, w) and layer_norm.accepts(x, (4, 6))
-    assert rms_norm.accepts(x, 6, w)
-    assert not layer_norm.accepts(x, 4) and not layer_norm.accepts(x, (4, 6), w)
-    assert not layer_norm.accepts(x, 6, w, b)  # a float16 bias
-    assert not layer_norm.accepts(tensors(np.arange(6))[0], 6)
+    with pytest.raises(ValueError, match="layer_norm: normalized_shape"):
+        F.layer_norm(x, 4)
+    with pytest.raises(ValueError, match="layer_norm: weight"):
+        F.layer_norm(x, (4, 6), w)
+    wide = layer_norm.reference(x.data, w.data, b.data, EPS)[0]
+    np.testing.assert_allclose(F.layer_norm(x, 6, w, b).data, wide, rtol=1e-5, atol=1e-5)
+    with pytest.raises(TypeError, match="layer_norm"):
+        F.layer_norm(tensors(np.arange(6))[0], 6)

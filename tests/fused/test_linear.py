@@ -3,18 +3,39 @@
 import numpy as np
 import pytest
 
-from minidl import cuda, nn, ops
+import minidl
+from minidl import cuda, nn
 from minidl.fused import linear as fused
 from minidl.nn import functional as F
 from minidl.precision import amp
 from minidl.tensor import Tensor
-from tests.fused.common import backward, normal
+from tests.fused.common import normal, with_and_without
 
 # (rows, depth, cols): nothing; one; a group, a strip, a panel, a chunk and a slab, one less and one
 # more; primes; more than a slab and enough blocks for several threads
 SHAPES = [(0, 3, 2), (3, 0, 2), (3, 2, 0), (1, 1, 1), (12, 32, 32), (11, 31, 31), (13, 33, 33),
           (5, 33, 63), (6, 32, 64), (7, 31, 65), (47, 511, 15), (48, 512, 16), (49, 513, 17),
           (97, 1025, 101), (240, 300, 1024)]
+
+
+@pytest.fixture
+def ours(monkeypatch):
+    """Every product is ours, on any processor and of any size."""
+    monkeypatch.setattr(fused, "BEATS_BLAS", True)
+    monkeypatch.setattr(fused, "MIN_WORK", 0)
+
+
+@pytest.fixture
+def products(monkeypatch):
+    """The shapes of the products that the kernel makes, in order."""
+    seen, product = [], fused.product
+
+    def watched(a, b, *args, **options):
+        seen.append((*a.shape, b.shape[1]))
+        return product(a, b, *args, **options)
+
+    monkeypatch.setattr(fused, "product", watched)
+    return seen
 
 
 def close(got, want, depth):
@@ -58,11 +79,11 @@ def test_operands_that_are_slices():
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("shape", [(7,), (2, 3, 7), (5, 0, 7), (301, 7)])
-def test_gradients_are_the_plain_ops(shape, bias):
+def test_the_op_equals_the_op_without_kernels(shape, bias, ours, products):
     arrays = [normal(shape, "f4", 1), normal((5, 7), "f4", 2)] + [normal(5, "f4", 3)] * bias
     g = normal((*shape[:-1], 5), "f4", 4)
-    y, gradients = backward(fused.linear, arrays, g)
-    plain_y, plain_gradients = backward(ops.matmul.linear, arrays, g)
+    (y, gradients), (plain_y, plain_gradients) = with_and_without(F.linear, arrays, g)
+    assert len(products) == 3  # y, gx and gw, and none without kernels
     assert y.shape == plain_y.shape
     close(y, plain_y, 7)
     for got, want in zip(gradients, plain_gradients, strict=True):
@@ -70,13 +91,13 @@ def test_gradients_are_the_plain_ops(shape, bias):
         close(got, want, 301)
 
 
-def test_autocast_multiplies_halves_and_sums_in_float32():
+def test_autocast_multiplies_halves_and_sums_in_float32(ours, products):
     arrays = normal((64, 512), "f4", 1), normal((256, 512), "f4", 2), normal(256, "f4", 3)
     x, w, b = (Tensor(a, requires_grad=True) for a in arrays)
     halves = [a.astype("f2") for a in arrays]
     with amp.autocast():
-        y = fused.linear(x, w, b)
-    assert y.dtype == np.float16
+        y = F.linear(x, w, b)
+    assert y.dtype == np.float16 and products
     # one rounding of the result, 2^-11, and where the bias is added another
     np.testing.assert_allclose(y, fused.reference(*halves), rtol=2.0**-10, atol=1e-3)
     y.backward(g := normal((64, 256), "f2", 4))
@@ -85,10 +106,10 @@ def test_autocast_multiplies_halves_and_sums_in_float32():
 
 
 @pytest.mark.parametrize("needs", [(1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 0, 1)])
-def test_only_the_gradients_that_are_wanted(needs):
+def test_only_the_gradients_that_are_wanted(needs, ours):
     arrays = normal((9, 4), "f4", 1), normal((3, 4), "f4", 2), normal(3, "f4", 3)
     x, w, b = (Tensor(a, requires_grad=bool(n)) for a, n in zip(arrays, needs))
-    y = fused.linear(x, w, b)
+    y = F.linear(x, w, b)
     assert [s is not None for s in y.grad_fn.saved] == [bool(needs[1]), bool(needs[0])]
     y.backward(g := normal((9, 3), "f4", 4))
     for t, want in zip((x, w, b), (g @ arrays[1], g.T @ arrays[0], g.sum(0))):
@@ -142,12 +163,20 @@ def test_watched_kernels_touch_nothing_that_is_not_theirs(monkeypatch, way):
         close(sums, a.astype("f8").sum(1)[:len(sums)], 35)
 
 
-def test_layers_use_it_where_it_is_faster_than_blas(monkeypatch):
+def test_layers_use_it_where_it_is_faster_than_blas(monkeypatch, products):
     layer, x = nn.Linear(256, 256), Tensor(normal((64, 256), "f4", 1))
+
+    def runs(x):
+        products.clear()
+        layer(x).sum().backward()
+        return len(products)
+
     monkeypatch.setattr(fused, "BEATS_BLAS", True)
-    assert isinstance(layer(x).grad_fn, fused.Linear)
-    assert isinstance(layer(x[:63]).grad_fn, ops.matmul.Linear)  # too small
+    assert runs(x) == 2  # y and gw
+    assert runs(x[:63]) == 0  # too small
+    with minidl.use_fused(False):
+        assert runs(x) == 0
     with pytest.raises(ValueError, match="linear: input"):
         F.linear(x, Tensor(normal((256, 255), "f4", 2)))
     monkeypatch.setattr(fused, "BEATS_BLAS", False)
-    assert isinstance(layer(x).grad_fn, ops.matmul.Linear)
+    assert runs(x) == 0

@@ -1,13 +1,12 @@
 """minidl/fused/softmax.py: three rungs forward and backward, in any order of threads, against the
-formula in float64 and the plain op; scale and causal mask."""
+formula in float64; the op with and without them."""
 
 import numpy as np
 import pytest
 
 from minidl.fused import softmax as fused
-from minidl.gradcheck import gradcheck
-from minidl.ops import softmax as plain
-from tests.fused.common import backward, normal, tensors
+from minidl.nn import functional as F
+from tests.fused.common import backward, normal, tensors, with_and_without
 
 SHAPES = [(1, 1), (3, 7), (5, 255), (7, 256), (9, 257), (70, 33), (1, 1009)]  # (rows, cols)
 # float32: exp and the sum are good to a few units in the last place; float16: one rounding, 2^-11,
@@ -34,28 +33,22 @@ def test_every_rung_equals_the_formula(dtype, rung, log):
         assert y.dtype == gx.dtype == np.dtype(dtype)
 
 
+@pytest.mark.parametrize("log", [False, True], ids=["softmax", "log_softmax"])
 @pytest.mark.parametrize("rung", [1, 2, 3])
-@pytest.mark.parametrize("queries, cols", [(5, 40), (40, 5), (33, 33)])
-def test_what_a_causal_logarithm_hides_is_minus_infinity(queries, cols, rung):
-    x = 3 * normal((2 * queries, cols), "f4", 1)
-    y = fused.forward(x, True, 0.25, queries, rung)
-    want = fused.reference(x.astype("f8"), True, 0.25, queries)
-    assert np.isneginf(want).any()
-    np.testing.assert_allclose(y, want, rtol=3e-6, atol=1e-6)  # m and log(sum) are up to 5
-
-
-@pytest.mark.parametrize("rung", [1, 2, 3])
-@pytest.mark.parametrize("queries, cols", [(1, 1), (7, 7), (5, 40), (40, 5), (33, 33), (257, 300)])
-def test_scale_and_causal_mask(queries, cols, rung):
-    shape = 2 * queries, cols  # two heads
-    x, gy = 3 * normal(shape, "f4", 1), normal(shape, "f4", 2)
-    y = fused.forward(x, False, 0.25, queries, rung)
-    want = fused.reference(x.astype("f8"), False, 0.25, queries)
-    np.testing.assert_allclose(y, want, **CLOSE["f4"])
-    assert (y[want == 0] == 0).all()
-    gx = fused.backward(gy, y, False, 0.25, rung)
-    want = fused.reference_backward(gy.astype("f8"), y.astype("f8"), False, 0.25)
-    np.testing.assert_allclose(gx, want, rtol=3e-6, atol=3e-7)
+@pytest.mark.parametrize("cols", [1, 5, 33, 300])
+def test_the_gradient_where_scores_were_masked(cols, rung, log):
+    """Minus infinity above the diagonal, as attention masks: probability 0, and no gradient."""
+    x, gy = 3 * normal((33, cols), "f4", 1), normal((33, cols), "f4", 2)
+    hidden = np.arange(cols) > np.arange(33)[:, None]
+    x[hidden], gy[hidden] = -np.inf, 0
+    y = fused.forward(x, log, rung)
+    want = fused.reference(x.astype("f8"), log)
+    np.testing.assert_allclose(y, want, rtol=3e-6, atol=2e-6 if log else 1e-7)
+    assert (y[hidden] == (-np.inf if log else 0)).all()
+    gx = fused.backward(gy, y, log, rung)
+    assert (gx[hidden] == 0).all()
+    want = fused.reference_backward(gy.astype("f8"), y.astype("f8"), log)
+    np.testing.assert_allclose(gx, want, rtol=3e-6, atol=2e-6)
 
 
 @pytest.mark.parametrize("log", [False, True], ids=["softmax", "log_softmax"])
@@ -64,8 +57,8 @@ def test_the_order_of_threads_and_blocks_changes_no_bit(rung, log):
     x, gy = normal((37, 77), "f4", 1), normal((37, 77), "f4", 2)
     results = []
     for ways in ORDERS:
-        y = fused.forward(x, log, 0.5, 10, rung, **ways)
-        results.append((y, fused.backward(gy, y, log, 0.5, rung, **ways)))
+        y = fused.forward(x, log, rung, **ways)
+        results.append((y, fused.backward(gy, y, log, rung, **ways)))
     for other in results[1:]:
         np.testing.assert_array_equal(results[0][0], other[0])
         np.testing.assert_array_equal(results[0][1], other[1])
@@ -95,11 +88,10 @@ def test_the_maximum_is_found_wherever_it_is(rung, log):
 
 @pytest.mark.parametrize("dtype", ["f4", "f2"])
 @pytest.mark.parametrize("shape", [(4, 9, 33), (0, 8), (5,), (2, 3, 1, 1)])
-def test_the_functions_equal_the_plain_ops(shape, dtype):
+def test_the_ops_equal_the_ops_without_kernels(shape, dtype):
     x, gy = normal(shape, dtype, 1), normal(shape, dtype, 2)
-    for op, other in ((fused.softmax, plain.softmax), (fused.log_softmax, plain.log_softmax)):
-        y, (gx,) = backward(op, [x], gy, dim=-1)
-        plain_y, (plain_gx,) = backward(other, [x], gy, dim=-1)
+    for op in (F.softmax, F.log_softmax):
+        (y, (gx,)), (plain_y, (plain_gx,)) = with_and_without(op, [x], gy, dim=-1)
         assert y.dtype == plain_y.dtype and y.shape == plain_y.shape
         # both round y, and from there gx
         np.testing.assert_allclose(y, plain_y, rtol=2 * CLOSE[dtype]["rtol"], atol=1e-6)
@@ -108,29 +100,26 @@ def test_the_functions_equal_the_plain_ops(shape, dtype):
 
 
 def test_rows_without_columns():
-    y, (gx,) = backward(fused.log_softmax, [np.zeros((3, 0), "f4")], np.zeros((3, 0), "f4"), dim=1)
+    y, (gx,) = backward(F.log_softmax, [np.zeros((3, 0), "f4")], np.zeros((3, 0), "f4"), dim=1)
     assert y.shape == gx.shape == (3, 0)
 
 
-def test_gradients_are_central_differences():
-    x = normal((2, 4, 5), "f8", 1)
-    gradcheck(lambda x: fused.softmax(x, -1), x)
-    gradcheck(lambda x: fused.log_softmax(x, 2), x)
-    gradcheck(lambda x: fused.causal_softmax(x, 0.3), x)
-
-
-def test_causal_softmax_is_softmax_of_masked_scores():
-    x = normal((2, 3, 6, 8), "f4", 1)
-    mask = np.triu(np.full((6, 8), -np.inf, np.float32), 1)
-    want = plain.softmax(tensors(np.float32(0.5) * x + mask)[0], -1).data
-    np.testing.assert_allclose(fused.causal_softmax(*tensors(x), 0.5).data, want, **CLOSE["f4"])
-    with pytest.raises(ValueError, match=r"causal_softmax: input \(3,\), want \(\.\.\., queries"):
-        fused.causal_softmax(*tensors(x[0, 0, 0, :3]))
+@pytest.mark.parametrize("log", [False, True], ids=["softmax", "log_softmax"])
+def test_gradients_are_central_differences(log):
+    x, gy, step = normal((4, 5), "f8", 1), normal((4, 5), "f8", 2), 1e-6
+    want = np.empty_like(x)
+    for i in np.ndindex(*x.shape):
+        up, down = x.copy(), x.copy()
+        up[i] += step
+        down[i] -= step
+        want[i] = (gy * (fused.forward(up, log) - fused.forward(down, log))).sum() / (2 * step)
+    np.testing.assert_allclose(fused.backward(gy, fused.forward(x, log), log), want, rtol=1e-7,
+                               atol=1e-9)
 
 
 def test_views_give_what_their_copies_give():
     x, g = normal((8, 12), "f4", 1), normal((8, 12), "f4", 2).T
-    for op in (fused.softmax, fused.log_softmax):
+    for op in (F.softmax, F.log_softmax):
         y, (gx,) = backward(op, [x.T], g, dim=-1)
         copy_y, (copy_gx,) = backward(op, [x.T.copy()], g.copy(), dim=-1)
         np.testing.assert_array_equal(y, copy_y)
@@ -139,12 +128,26 @@ def test_views_give_what_their_copies_give():
 
 def test_y_alone_is_saved():
     (x,) = tensors(normal((4, 5), "f4", 1), requires_grad=True)
-    y = fused.softmax(x, -1)
+    y = F.softmax(x, -1)
     assert [s is y.data for s in y.grad_fn.saved] == [True]
 
 
-def test_other_dimensions_and_casts_are_left_to_the_plain_op():
-    x, scalar = tensors(normal((4, 6), "f4", 1), np.float32(1))
-    assert fused.accepts(x, -1) and fused.accepts(x, 1) and fused.accepts(x, 1, np.float32)
-    assert not fused.accepts(x, 0) and not fused.accepts(x, 1, np.float16)
-    assert not fused.accepts(x, 2) and not fused.accepts(scalar, -1)
+@pytest.mark.parametrize("dim, dtype, runs", [(-1, None, True), (1, None, True), (0, None, False),
+                                              (-1, "f2", True), (-1, "f8", False)])
+def test_the_kernel_runs_over_the_last_dimension_alone(dim, dtype, runs, monkeypatch):
+    """And decides by the dtype after the cast."""
+    x, gy = normal((4, 6), "f4", 1), normal((4, 6), "f4", 2)
+    ran, forward = [], fused.forward
+    monkeypatch.setattr(fused, "forward", lambda *args: ran.append(1) or forward(*args))
+    options = dict(dim=dim, dtype=None if dtype is None else np.dtype(dtype))
+    (y, (gx,)), (plain_y, (plain_gx,)) = with_and_without(F.softmax, [x], gy, **options)
+    assert bool(ran) is runs and y.dtype == plain_y.dtype
+    np.testing.assert_allclose(y, plain_y, rtol=2e-3, atol=1e-6)
+    np.testing.assert_allclose(gx, plain_gx, rtol=4e-3, atol=2e-3 if dtype == "f2" else 3e-6)
+
+
+def test_a_number_and_a_dimension_that_is_not_there():
+    (scalar,), (x,) = tensors(np.float32(1)), tensors(normal((4, 6), "f4", 1))
+    assert F.softmax(scalar, -1).data == 1
+    with pytest.raises(IndexError, match="softmax: "):
+        F.softmax(x, 2)

@@ -211,6 +211,16 @@ def qkv(*lead, L=3, S=5, E=2, Ev=4):
     return n(*lead, L, E), n(*lead, S, E), n(*lead, S, Ev)
 
 
+def self_attention(F, qkv, is_causal=False):
+    """Of 2 heads. PyTorch's functional module has none: there from the thirds."""
+    if hasattr(F, "self_attention"):
+        return F.self_attention(qkv, 2, is_causal)
+    B, L, C = *qkv.shape[:2], qkv.shape[2] // 3
+    q, k, v = qkv.reshape(B, L, 3, 2, C // 2).permute(2, 0, 3, 1, 4)
+    y = F.scaled_dot_product_attention(q, k, v, is_causal=is_causal)
+    return y.transpose(1, 2).reshape(B, L, C)
+
+
 SEEN = np.array([[0, 1, 0, 1, 1], [0, 0, 0, 0, 0], [1, 1, 1, 1, 1]], bool)  # the second sees none
 ATTENTION = [
     row("scaled_dot_product_attention",
@@ -227,6 +237,9 @@ ATTENTION = [
         lambda m, F, q, k, v, b: F.scaled_dot_product_attention(q, k, v, b),
         [(*qkv(1, 2), n(3, 5)), (*qkv(2, 2), n(2, 1, 3, 5))],
         [(*qkv(1, 2), np.where(SEEN, 0.5, -np.inf))]),
+    row("self_attention", lambda m, F, x: self_attention(F, x),
+        [n(2, 3, 12), n(1, 1, 6), n(0, 3, 12)]),
+    row("self_attention causal", lambda m, F, x: self_attention(F, x, True), [n(2, 5, 12)]),
 ]
 
 ROWS = MATMUL + CONV + POOL + SOFTMAX + LOSS + NORM + OTHERS + ATTENTION

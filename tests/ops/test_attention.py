@@ -130,11 +130,13 @@ def test_output_lies_as_the_next_layer_wants_it():
     assert y.numpy().swapaxes(1, 2).flags.c_contiguous  # (B, L, H, Ev): merging heads is free
 
 
-def test_fp16_is_computed_in_fp32():
+@pytest.mark.parametrize("fused", [True, False])
+def test_fp16_is_computed_in_fp32(fused):
     q, k, v = (minidl.Tensor(t.numpy().astype(np.float16)) for t in qkv((1, 2), 9, 9))
     wide = [minidl.Tensor(t.numpy().astype(np.float32)) for t in (q, k, v)]
-    y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-    wanted = F.scaled_dot_product_attention(*wide, is_causal=True).numpy().astype(np.float16)
+    with minidl.use_fused(fused):
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        wanted = F.scaled_dot_product_attention(*wide, is_causal=True).numpy().astype(np.float16)
     assert y.dtype == np.float16
     np.testing.assert_allclose(y.numpy(), wanted, rtol=2**-10, atol=2**-12)  # one rounding
 

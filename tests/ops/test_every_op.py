@@ -104,17 +104,19 @@ def _tensor_unless_float(a):
 @pytest.mark.filterwarnings("ignore:The use of `x.T`")
 def test_values_and_gradients_equal_torch(row, inputs, dtype, tolerance):
     inputs = cast(inputs, dtype)
-    ys, gradients = run_minidl(row, inputs)
     wanted_ys, wanted_gradients = run_torch(row, inputs)
-    assert len(ys) == len(wanted_ys)
-    for y, wanted in zip(ys, wanted_ys):
-        assert_close(y, wanted, tolerance)
-    for gx, wanted in zip(gradients, wanted_gradients):
-        if gx is None or wanted is None:  # no path: None here, None or zeros there
-            assert gx is None or not gx.any()
-            assert wanted is None or not wanted.any()
-        else:
-            assert_close(gx, wanted, tolerance)
+    for kernels in (True, False):
+        with minidl.use_fused(kernels):
+            ys, gradients = run_minidl(row, inputs)
+        assert len(ys) == len(wanted_ys)
+        for y, wanted in zip(ys, wanted_ys):
+            assert_close(y, wanted, tolerance)
+        for gx, wanted in zip(gradients, wanted_gradients):
+            if gx is None or wanted is None:  # no path: None here, None or zeros there
+                assert gx is None or not gx.any()
+                assert wanted is None or not wanted.any()
+            else:
+                assert_close(gx, wanted, tolerance)
 
 
 @needs_torch
@@ -122,16 +124,18 @@ def test_values_and_gradients_equal_torch(row, inputs, dtype, tolerance):
 @pytest.mark.filterwarnings("ignore:The use of `x.T`")
 def test_fp16_values_equal_torch(row):
     inputs = cast(row.inputs[0], "f2")
-    ys, gradients = run_minidl(row, inputs)
     xs = [torch.tensor(a.copy()) if isinstance(a, np.ndarray) else a for a in inputs]
     try:
         wanted = as_tuple(row.torch_fn(*xs))
     except RuntimeError as error:
         pytest.skip(f"PyTorch has no fp16 for this on the CPU: {str(error)[:60]}")
-    for y, w in zip(ys, wanted):
-        assert_close(y, w.numpy(), 4 * 2.0**-11)  # a few roundings to 11 bits
-    for gx, a in zip(gradients, [a for a in inputs if is_float(a)]):
-        assert gx is None or (gx.dtype == np.float16 and gx.shape == a.shape)
+    for kernels in (True, False):
+        with minidl.use_fused(kernels):
+            ys, gradients = run_minidl(row, inputs)
+        for y, w in zip(ys, wanted):
+            assert_close(y, w.numpy(), 4 * 2.0**-11)  # a few roundings to 11 bits
+        for gx, a in zip(gradients, [a for a in inputs if is_float(a)]):
+            assert gx is None or (gx.dtype == np.float16 and gx.shape == a.shape)
 
 
 def with_ugly_strides(a):

@@ -52,13 +52,15 @@ def test_blocks_of_rows_do_not_change_the_result(width, monkeypatch):
         np.testing.assert_allclose(one, many, rtol=1e-12, atol=1e-12)
 
 
-def test_fp16_statistics_are_fp32():
+@pytest.mark.parametrize("fused", [True, False])
+def test_fp16_statistics_are_fp32(fused):
     # the squares, 250,000, and the sum, 500 * 64, pass fp16's 65504 and 2048
     x = np.where(np.arange(64) % 2, 500, -500).astype(np.float16)[None]
-    y = F.layer_norm(minidl.Tensor(x), 64).numpy()
+    with minidl.use_fused(fused):
+        y = F.layer_norm(minidl.Tensor(x), 64).numpy()
+        z = F.rms_norm(minidl.Tensor(np.abs(x)), 64).numpy()
     assert y.dtype == np.float16
     np.testing.assert_array_equal(y, np.sign(x))
-    z = F.rms_norm(minidl.Tensor(np.abs(x)), 64).numpy()
     np.testing.assert_array_equal(z, np.ones_like(z))
 
 

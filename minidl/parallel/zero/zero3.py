@@ -10,8 +10,8 @@ Naive: `naive_step`, layer after layer. Real: unit after unit. A unit is a modul
 item of the outermost lists (ModuleList, Sequential), such as a transformer's blocks. Its weights
 are whole while it runs, forward and backward; in between its parameters hold a `Freed`. The graph
 holds parameters by name (saved.py), so nothing else holds on to the weights; our packer makes it
-gather them before it looks. Meanwhile the background thread gathers the next unit, in the order of the first
-forward. What belongs to no unit (embeddings, the head) is the root's: whole from the beginning of
+gather them before it looks. Meanwhile the background thread gathers the next unit, in the order of
+the first forward. What belongs to no unit (embeddings, the head) is the root's: whole from the beginning of
 forward to the end of backward, and so gathered once a step, not twice. Units so small that they
 stay whole (`stay_below`) are gathered once, too.
 

@@ -1,11 +1,11 @@
-"""Dropout, and dropout with the residual addition after it, from random numbers that nobody stores.
+"""Dropout from random numbers that nobody stores.
 
-    out_i = residual_i + x_i / (1 - p) if draw_i >= p * 2**32 else residual_i
+    out_i = x_i / (1 - p) if draw_i >= p * 2**32 else 0
 
 draw_i is the generator's (minidl/random.py), to the bit, so the mask is that of
 minidl/ops/dropout.py and the generator moves on as far. Saved: nothing; backward draws again.
 
-Kernel: kernels/dropout_add.cu   Test: tests/fused/test_dropout_add.py
+Kernel: kernels/dropout.cu   Op: minidl/ops/dropout.py   Test: tests/fused/test_dropout.py
 """
 
 import math
@@ -15,7 +15,7 @@ import numpy as np
 from minidl import backend, random
 from minidl.fused.launch import contiguous, elementwise
 
-FILE = "dropout_add.cu"
+FILE = "dropout.cu"
 
 
 # ---- 1 reference ----
@@ -32,20 +32,16 @@ def reference(x, p, state):
 # ---- 2 launch ----
 
 
-def launch(name, out, inputs, p, state):
-    """out = name(*inputs); all contiguous."""
-    n8 = -(-out.size // random.DRAWS_PER_BLOCK)
+def dropout(x, p, state):
+    """x keep / (1 - p), in new memory."""
+    xp = backend.xp_of([x])
+    x = contiguous(xp, x)
+    out, n8 = xp.empty_like(x), -(-x.size // random.DRAWS_PER_BLOCK)
     threshold = math.ceil(p * 2**32)
     if threshold == 2**32:  # no draw of 32 bits is as large: keep all, times nothing
         threshold, scale = 0, 0.0
     else:  # as the element type holds it, because the plain op multiplies by that
-        scale = float(out.dtype.type(1 / (1 - p)))
-    elementwise(FILE, name, out.dtype, n8, (out, *inputs, out.size, n8, *state, threshold, scale))
-
-
-def dropout(x, p, state):
-    """x keep / (1 - p), in new memory."""
-    x = contiguous(backend.xp_of([x]), x)
-    out = backend.xp_of([x]).empty_like(x)
-    launch("dropout", out, (x,), p, state)
+        scale = float(x.dtype.type(1 / (1 - p)))
+    args = out, x, x.size, n8, *state, threshold, scale
+    elementwise(FILE, "dropout", x.dtype, n8, args)
     return out

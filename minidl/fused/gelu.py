@@ -1,11 +1,10 @@
-"""GELU with and without the bias before it, forward and backward in one pass over memory each.
+"""GELU, forward and backward in one pass over memory each.
 
     gelu(x) = x P(x)        d gelu / dx = P + x P'        P: normal distribution, or its tanh form
 
-Saved for backward: x alone, which the linear layer made anyway; the slope is computed again. The
-bias gradient is summed on the way, in `chunks` partial rows that the array library adds up.
+Saved for backward: x alone, which the layer before made anyway; the slope is computed again.
 
-Kernel: kernels/bias_gelu.cu   Test: tests/fused/test_bias_gelu.py
+Kernel: kernels/gelu.cu   Op: minidl/ops/activations.py   Test: tests/fused/test_gelu.py
 """
 
 import math
@@ -14,9 +13,9 @@ import numpy as np
 
 from minidl import backend
 from minidl.fused import dispatch
-from minidl.fused.launch import contiguous, elementwise, over_rows, over_rows_with_sums
+from minidl.fused.launch import contiguous, elementwise
 
-FILE = "bias_gelu.cu"
+FILE = "gelu.cu"
 FORMS = {"none": 0, "tanh": 1}
 
 
@@ -42,21 +41,6 @@ def reference(x, approximate="none"):
 def macros(dtype, approximate):
     """The form of P, and the type to compute in."""
     return dict(TANH=FORMS[approximate], ACC=dispatch.sum_type(dtype))
-
-
-def with_bias(out, x, bias, approximate):
-    """out = gelu(x + bias); x (..., cols), bias (cols,)."""
-    xp, cols = backend.xp_of([x]), bias.size
-    rows, options = x.size // max(cols, 1), macros(x.dtype, approximate)
-    over_rows(FILE, "bias_gelu", x.dtype, xp, rows, cols, (out, x, bias), **options)
-
-
-def with_bias_backward(gx, gy, x, bias, approximate):
-    """gx = gy * slope(x + bias); returns the bias gradient, the sum of gx over rows."""
-    xp, cols = backend.xp_of([x]), bias.size
-    rows, options = x.size // max(cols, 1), macros(x.dtype, approximate)
-    name = "bias_gelu_backward"
-    return over_rows_with_sums(FILE, name, xp, rows, cols, gx, (gy, x, bias), **options)
 
 
 def gelu(x, approximate="none"):

@@ -1,0 +1,49 @@
+// Dropout, from random numbers that nobody stores.
+//
+//   out = x keep scale       keep_i = draw_i >= threshold
+//                            threshold = ceil(p 2^32), scale = 1 / (1 - p)
+//   draw_i: draw i of the generator (seed, stream) at `counter`; backward runs dropout on gy and
+//   draws the same again.
+//
+//   out, x   n elements of type T: 8 bytes an element in float
+//   A mask in memory would cost 2 more for writing and reading it, and a chain of array operations
+//   about 40.
+//
+// Rungs: _naive, a thread per element, which runs the cipher for eight draws and uses one; then a
+// thread per eight elements.
+// Wrapper: minidl/fused/dropout.py   Test: tests/fused/test_dropout.py
+#include "common.cuh"
+
+// What x is multiplied by: a product, because a branch on a random number is guessed wrong half the
+// time. p = 1 gives the threshold 2^32, which has no place in 32 bits: then scale is 0.
+__device__ __forceinline__ float kept(unsigned int draw, unsigned int threshold, float scale) {
+  return scale * (float)(draw >= threshold);
+}
+
+extern "C" __global__ void dropout_naive(T* out, const T* x, int n, unsigned long long seed,
+                                         unsigned long long stream, unsigned long long counter,
+                                         unsigned int threshold, float scale) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n)  // guard
+    out[i] = from_float<T>(to_float(x[i])
+                           * kept(random_bits(seed, stream, counter, i), threshold, scale));
+}
+
+// A thread per eight elements, which one run of the cipher serves: n8 = ceil(n / 8).
+extern "C" __global__ void dropout(T* out, const T* x, int n, int n8, unsigned long long seed,
+                                   unsigned long long stream, unsigned long long counter,
+                                   unsigned int threshold, float scale) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n8) {  // guard
+    unsigned int draws[8];
+    philox(counter + i, seed, stream, draws);
+    out += 8 * i, x += 8 * i;
+    const auto put = [&](int k) {
+      out[k] = from_float<T>(to_float(x[k]) * kept(draws[k], threshold, scale));
+    };
+    if (n - 8 * i >= 8)
+      SIMD for (int k = 0; k < 8; ++k) put(k);
+    else
+      for (int k = 0; 8 * i + k < n; ++k) put(k);  // guard: the last few
+  }
+}
