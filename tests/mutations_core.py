@@ -471,6 +471,13 @@ MUTATIONS = [
         "tests/ops/test_dropout.py::test_element_i_stays_if_draw_i_of_the_generator_reaches_p",
     ),
     Mutation(
+        "every call of dropout starts from the first draw",
+        "minidl/ops/dropout.py",
+        "self.p, self.state = p, reserve(generator, x.size)",
+        "self.p, self.state = p, (0, 0, 0)",
+        "tests/fused/test_dropout.py::test_the_op_has_the_bits_of_the_op_without_kernels",
+    ),
+    Mutation(
         "0 ** 0 has a slope of nan",
         "minidl/ops/elementwise.py",
         "xp.where(b == 0, b, b - 1)",
@@ -842,6 +849,14 @@ MUTATIONS = [
         "init.fans(self.weight)[0]",
         "init.fans(self.weight)[1]",
         "tests/nn/test_init.py::test_default_bounds_are_one_over_the_root_of_fan_in",
+    ),
+    Mutation(
+        "nn.functional has the methods of Tensor instead",
+        "minidl/nn/functional.py",
+        'globals().update(ops.namespace("f"))',
+        'globals().update(ops.namespace("m"))',
+        "tests/nn/test_functional.py::"
+        "test_the_kernel_runs_by_default_and_the_reference_when_switched_off",
     ),
     Mutation(
         "a kernel runs where it is switched off",

@@ -673,6 +673,13 @@ MUTATIONS = [
         "tests/fused/test_attention.py::test_every_rung_has_the_gradient_of_the_formula",
     ),
     Mutation(
+        "smoothing does not reach the kernel",
+        "minidl/fused/cross_entropy.py",
+        "args = loss, lse, x, target, rows, cols, ignore_index, smoothing",
+        "args = loss, lse, x, target, rows, cols, ignore_index, 0.0",
+        "tests/fused/test_cross_entropy.py::test_the_op_equals_the_op_without_kernels",
+    ),
+    Mutation(
         "kernels run on float64 as if it were float32",
         "minidl/fused/dispatch.py",
         "if dtype is not FLOAT and dtype != FLOAT and dtype != HALF:",
@@ -701,6 +708,13 @@ MUTATIONS = [
         "",
         "tests/ops/test_one_function.py::"
         "test_every_form_of_a_call_runs_numpy_where_kernels_are_off",
+    ),
+    Mutation(
+        "switching kernels off switches them off for good",
+        "minidl/mode.py",
+        "        _mode.reset(token)\n",
+        "        pass\n",
+        "tests/fused/test_dispatch.py::test_pick_goes_by_the_switch_and_the_dtypes",
     ),
     Mutation(
         "an array of a subclass is taken for one on a GPU",
@@ -745,6 +759,13 @@ MUTATIONS = [
         '"-{g} * {y} / {1}"',
         '"{g} * {y} / {1}"',
         "tests/fused/test_fuse.py::test_a_fused_chain_equals_its_ops",
+    ),
+    Mutation(
+        "the two forms of gelu change places",
+        "minidl/fused/gelu.py",
+        "dict(TANH=FORMS[approximate]",
+        "dict(TANH=1 - FORMS[approximate]",
+        "tests/fused/test_gelu.py::test_equals_the_formula_forward_and_backward",
     ),
     Mutation(
         "words of int8 are filled with what memory holds",
@@ -852,6 +873,13 @@ MUTATIONS = [
         "(0.0, 1.0) if f else (momentum, 1 - dampening)",
         "(momentum, 1 - dampening)",
         "tests/fused/test_sgd.py::test_equals_the_formula",
+    ),
+    Mutation(
+        "log-softmax launches softmax",
+        "minidl/fused/softmax.py",
+        "return forward(rows, log).reshape(x.shape)",
+        "return forward(rows).reshape(x.shape)",
+        "tests/fused/test_softmax.py::test_the_ops_equal_the_ops_without_kernels",
     ),
     Mutation(
         "compaction starts a chunk where it ends",
