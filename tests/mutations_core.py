@@ -1995,6 +1995,13 @@ MUTATIONS = [
         "tests/test_saved.py::test_what_was_copied_away_may_be_written",
     ),
     Mutation(
+        "item() of several elements gives the first",
+        "minidl/ops/convert.py",
+        "    if input.numel() != 1:\n",
+        "    if False:\n",
+        "tests/test_tensor.py",
+    ),
+    Mutation(
         "a block of a Mode goes on after its end",
         "minidl/mode.py",
         "        _mode.reset(token)",

@@ -96,16 +96,16 @@ MUTATIONS = [
     ),
     Mutation(
         "gelu's tanh form runs as the other one",
-        "minidl/fused/bias_gelu.py",
+        "minidl/fused/gelu.py",
         'FORMS = {"none": 0, "tanh": 1}',
         'FORMS = {"none": 0, "tanh": 0}',
-        "tests/fused/test_bias_gelu.py",
+        "tests/fused/test_gelu.py",
     ),
     Mutation(
         "RMS norm subtracts the mean",
-        "minidl/fused/rms_norm.py",
-        "centered = False",
-        "centered = True",
+        "minidl/ops/norm.py",
+        "eps=eps,\n                         centered=False)",
+        "eps=eps,\n                         centered=True)",
         "tests/fused/test_layer_norm.py",
     ),
     Mutation(
@@ -682,32 +682,30 @@ MUTATIONS = [
     Mutation(
         "kernels run on float64 as if it were float32",
         "minidl/fused/dispatch.py",
-        "if dtype is not FLOAT and dtype != FLOAT and dtype != HALF:",
-        "if dtype is not FLOAT and dtype not in C_TYPES:",
+        'dtype not in (FLOAT, HALF)',
+        'dtype not in C_TYPES',
         "tests/fused/test_dispatch.py::test_kernels_run_on_single_or_half_precision_alone",
     ),
     Mutation(
         "kernels run on arrays of two dtypes",
         "minidl/fused/dispatch.py",
-        "if common is not None and dtype != common:",
-        "if common is None and dtype != common:",
+        'if common not in (None, dtype) or dtype',
+        'if dtype',
         "tests/fused/test_dispatch.py::test_kernels_run_on_single_or_half_precision_alone",
     ),
     Mutation(
         "kernel and reference change places",
         "minidl/fused/dispatch.py",
-        "return kernel if usable(*arrays) else reference",
-        "return reference if usable(*arrays) else kernel",
+        '    return kernel if common is not None',
+        '    return reference if common is not None',
         "tests/fused/test_dispatch.py::test_pick_goes_by_the_switch_and_the_dtypes",
     ),
     Mutation(
         "the switch turns no kernel off",
         "minidl/fused/dispatch.py",
-        "    if not current().kernels:\n"
-        "        return False\n",
-        "",
-        "tests/ops/test_one_function.py::"
-        "test_every_form_of_a_call_runs_numpy_where_kernels_are_off",
+        'for a in arrays if current().kernels else ():',
+        'for a in arrays:',
+        "tests/ops/test_one_function.py::test_every_form_of_a_call_runs_numpy_where_kernels_are_off",
     ),
     Mutation(
         "switching kernels off switches them off for good",
@@ -798,8 +796,8 @@ MUTATIONS = [
     Mutation(
         "RMS norm saves a mean that nobody wrote",
         "minidl/fused/layer_norm.py",
-        "xp.empty_like(rstd) if centered else xp.zeros_like(rstd)",
-        "xp.empty_like(rstd) if centered else xp.full_like(rstd, 7)",
+        'if centered else xp.zeros(rows, dtype)',
+        'if centered else xp.full(rows, 7, dtype)',
         "tests/ops/test_one_function.py::test_what_one_way_saved_the_other_can_use",
     ),
     Mutation(

@@ -21,7 +21,7 @@ _PACKAGE = str(Path(__file__).resolve().parents[2]) + os.sep
 
 @functools.cache  # the same few files again and again, and the question takes microseconds
 def is_ours(filename):
-    """Whether a file is minidl's, or Python's threading.py."""
+    """Whether a file is minidl's, or Python's module threading."""
     return os.path.abspath(filename).startswith(_PACKAGE) or filename == threading.__file__
 
 
