@@ -53,10 +53,9 @@ def leaf_uses(roots):
 def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
     """Backward from `roots`, given d(something)/d(root) for each (None: 1 for a single element).
 
-    Nodes are taken in order of decreasing depth. A producer is always shallower than all its
-    consumers, so when a node's turn comes its gradient is complete. `deposit(leaf, gradient)`
-    receives each leaf's complete gradient once; by default it adds to `leaf.grad`, then calls the
-    leaf's hooks. each: `deposit` receives every gradient that reaches a leaf, not their sum."""
+    `deposit(leaf, gradient)` receives each leaf's complete gradient once; by default it adds to
+    `leaf.grad`, then calls the leaf's hooks. each: it receives every gradient that reaches a leaf,
+    not their sum."""
     deposit = deposit or _accumulate
     ledger = current().ledger
     waiting = leaf_uses(roots)  # leaf -> gradients still to come

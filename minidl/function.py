@@ -90,24 +90,21 @@ class Function:
             result = node._run(mode, inputs, arrays, options)
         except (ValueError, IndexError, TypeError) as error:
             raise _explained(error, node, arrays) from error
-        outputs = result if type(result) is tuple else (result,)
-        if type(outputs[0]) is not np.ndarray or len(outputs) > 1:
-            # NumPy turns 0-d results into scalars: back to arrays
-            outputs = tuple(y if type(y) is np.ndarray else node.xp.asarray(y) for y in outputs)
-        made_by = None
-        if True in needs:  # the node joins the graph, deeper than every producer
-            made_by = node
+        made_by = node if True in needs else None
+        outputs, tensors, node.output_meta = [], [], []
+        for y in result if type(result) is tuple else (result,):
+            if type(y) is not np.ndarray:  # NumPy turns 0-d results into scalars: back to arrays
+                y = node.xp.asarray(y)
+            tensors.append(Tensor._from(y, made_by, len(outputs)))
+            outputs.append(y)
+            node.output_meta.append((y.shape, y.dtype))
+        if made_by is not None:  # the node joins the graph, deeper than every producer
             node.edges, node.depth, node.saved_inputs = edges, depth + 1, []
-            node.output_meta = [(outputs[0].shape, outputs[0].dtype)]
-            if len(outputs) > 1:
-                node.output_meta = [(y.shape, y.dtype) for y in outputs]
             if node._saved:
                 pack(node, inputs, arrays, outputs, mode.packers)
         if mode.ledger is not None:
             mode.ledger.forward(node, arrays, outputs)
-        if type(result) is not tuple:
-            return Tensor._from(outputs[0], made_by)
-        return tuple(Tensor._from(y, made_by, slot) for slot, y in enumerate(outputs))
+        return tuple(tensors) if type(result) is tuple else tensors[0]
 
     def _run(self, mode, inputs, arrays, options):
         """forward, in the precision and in the manner that the blocks around the call ask for."""
@@ -148,15 +145,11 @@ def _explained(error, node, arrays):
     if getattr(error, "explained", False):  # by an op that ran inside this one
         return error
     op, text = getattr(node, "name", None) or op_name(type(node)), str(error)
-    shapes = [tuple(x.shape) for x in arrays if hasattr(x, "shape")]
-    listed = " and ".join(map(str, shapes))
-    if not text.startswith(f"{op}:"):
-        text = f"{op}: {text} (input shapes: {listed})"
-    if node.promotes:
-        try:
-            np.broadcast_shapes(*shapes)
-        except ValueError:
-            text = f"{op}: shapes {listed} do not broadcast"
+    shapes = " and ".join(str(tuple(x.shape)) for x in arrays if hasattr(x, "shape"))
+    if node.promotes and "broadcast" in text:
+        text = f"{op}: shapes {shapes} do not broadcast"
+    elif not text.startswith(f"{op}:"):
+        text = f"{op}: {text} (input shapes: {shapes})"
     kind = next(k for k in (IndexError, ValueError, TypeError) if isinstance(error, k))
     explained = kind(text)
     explained.explained = True

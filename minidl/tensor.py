@@ -4,9 +4,8 @@
     y = x * x                                             y.grad_fn is the node Mul, of slot 0
     y.sum().backward()                                    x.grad is the array [2., 4.]
 
-Backward takes and returns arrays, never Tensors, and the walk is a loop, not a recursion. It counts
-first how many functions feed each leaf, so `on_grad_ready` fires exactly once per leaf, at the
-moment its gradient is complete (data parallelism and ZeRO live on it).
+Backward counts first how many functions feed each leaf, so `on_grad_ready` fires exactly once per
+leaf, at the moment its gradient is complete: data parallelism and ZeRO live on it.
 The nodes are minidl/function.py, the walk is minidl/backward.py, the ops are in minidl/ops.
 Test: tests/test_tensor.py   Tutorial: tutorials/01_autograd.py
 """
@@ -104,7 +103,7 @@ class Tensor:
 
     def on_grad_ready(self, hook):
         """Call `hook(leaf)` once in every backward that reaches this leaf, when its `grad` is
-        complete. Returns a function that removes the hook."""
+        complete; returns a function that removes the hook."""
         if not (self.is_leaf and self.requires_grad):
             raise RuntimeError("on_grad_ready is for leaves that require a gradient")
         self._hooks = [*(self._hooks or ()), hook]

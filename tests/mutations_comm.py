@@ -1192,7 +1192,7 @@ MUTATIONS = [
     Mutation(
         "backward does not wait for the weights",
         "minidl/parallel/zero/zero3.py",
-        "        return bucket and (held, partial(self.gather_first, bucket))",
+        "        return bucket and (held, partial(self.gathered_array, bucket, held))",
         "        return None",
         "tests/parallel/zero/test_naive.py::test_stage_3",
     ),

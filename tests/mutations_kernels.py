@@ -761,8 +761,8 @@ MUTATIONS = [
     Mutation(
         "the two forms of gelu change places",
         "minidl/fused/gelu.py",
-        "dict(TANH=FORMS[approximate]",
-        "dict(TANH=1 - FORMS[approximate]",
+        "(y, x, x.size), TANH=FORMS[approximate]",
+        "(y, x, x.size), TANH=1 - FORMS[approximate]",
         "tests/fused/test_gelu.py::test_equals_the_formula_forward_and_backward",
     ),
     Mutation(

@@ -4,7 +4,9 @@ The second warm call of each, on float32 4x4; "call" events of `sys.setprofile`,
 counted. What they cost beside PyTorch is benchmarks/bench_overhead.py.
 """
 
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +14,7 @@ import minidl
 from minidl.fused import dispatch
 from minidl.nn import functional as F
 
+ROOT = Path(__file__).resolve().parents[1]
 x = minidl.randn(4, 4, requires_grad=True)
 h = x * 1.0
 w, b = minidl.randn(4, 4, requires_grad=True), minidl.randn(4, requires_grad=True)
@@ -22,7 +25,7 @@ AT_MOST = {
     "gelu": (lambda: F.gelu(h), 14),
     "linear": (lambda: F.linear(h, w, b), 16),
     "softmax": (lambda: F.softmax(h, -1), 16),
-    "layer_norm": (lambda: F.layer_norm(h, (4,), b, b), 16),
+    "layer_norm": (lambda: F.layer_norm(h, (4,), b, b), 20),
 }
 
 
@@ -49,6 +52,7 @@ def calls_of(fn):
 @pytest.mark.skipif(not dispatch.cpu_compiler(), reason="no C++ compiler for the kernels")
 @pytest.mark.parametrize("name", AT_MOST)
 def test_an_op_makes_few_calls(name):
-    fn, at_most = AT_MOST[name]
-    calls = calls_of(fn)
-    assert len(calls) <= at_most, calls
+    code = f"from tests.test_calls import *; print(*calls_of(AT_MOST[{name!r}][0]))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    calls = done.stdout.split()
+    assert 0 < len(calls) <= AT_MOST[name][1], (calls, done.stderr)

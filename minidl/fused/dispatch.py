@@ -20,11 +20,11 @@ import warnings
 
 import numpy as np
 
-from minidl import backend
 from minidl.mode import current
 
 FLOAT, HALF = np.dtype(np.float32), np.dtype(np.float16)
 C_TYPES = {FLOAT: "float", HALF: "__half", np.dtype(np.float64): "double"}
+SUM_TYPES = {**C_TYPES, HALF: "float"}  # what sums are made in
 
 
 def pick(kernel, reference, *arrays):
@@ -46,11 +46,6 @@ def pick(kernel, reference, *arrays):
 def usable(*arrays):
     """Whether the kernels may run on these."""
     return pick(True, False, *arrays)
-
-
-def sum_type(dtype):
-    """The C type that sums elements of this dtype."""
-    return C_TYPES[backend.accumulate_dtype(dtype)]
 
 
 @functools.lru_cache(maxsize=None)

@@ -38,25 +38,21 @@ def reference(x, approximate="none"):
 # ---- 2 launch ----
 
 
-def macros(dtype, approximate):
-    """The form of P, and the type to compute in."""
-    return dict(TANH=FORMS[approximate], ACC=dispatch.sum_type(dtype))
-
-
 def gelu(x, approximate="none"):
     """x P(x) in new memory."""
-    return _launch("gelu", x.shape, approximate, x)
+    xp = np if type(x) is np.ndarray else backend.xp_of([x])
+    x = x if x.flags.c_contiguous else xp.ascontiguousarray(x)
+    y = xp.empty(x.shape, x.dtype)
+    elementwise(FILE, "gelu", x.dtype, x.size, (y, x, x.size), TANH=FORMS[approximate],
+                ACC=dispatch.SUM_TYPES[x.dtype])
+    return y
 
 
 def gelu_backward(x, approximate, gy):
     """gy * slope(x) in new memory."""
-    return _launch("gelu_backward", x.shape, approximate, gy, x)
-
-
-def _launch(name, shape, approximate, *inputs):
-    xp = backend.xp_of(inputs)
-    inputs = [contiguous(xp, x) for x in inputs]
-    out = xp.empty(shape, inputs[0].dtype)
-    elementwise(FILE, name, out.dtype, out.size, (out, *inputs, out.size),
-                **macros(out.dtype, approximate))
-    return out
+    xp = backend.xp_of([x, gy])
+    x, gy = contiguous(xp, x), contiguous(xp, gy)
+    gx = xp.empty(x.shape, x.dtype)
+    elementwise(FILE, "gelu_backward", x.dtype, x.size, (gx, gy, x, x.size),
+                TANH=FORMS[approximate], ACC=dispatch.SUM_TYPES[x.dtype])
+    return gx

@@ -36,7 +36,7 @@ def global_norm(arrays):
         sizes = tuple(a.size for a in group)
         partial = xp.empty(len(chunk_list(sizes)), backend.accumulate_dtype(dtype))
         args = partial, pointers(xp, group, dtype, "global_norm")
-        over_chunks(FILE, "sum_squares", dtype, xp, sizes, args, ACC=dispatch.sum_type(dtype))
+        over_chunks(FILE, "sum_squares", dtype, xp, sizes, args, ACC=dispatch.SUM_TYPES[dtype])
         total += float(partial.sum(dtype=np.float64))
     return math.sqrt(total)
 

@@ -25,6 +25,8 @@ def backend_of(x):
 
 def as_rows(x):
     """(..., n) as a contiguous (rows, n)."""
+    if x.ndim == 2 and x.flags.c_contiguous:
+        return x
     rows = math.prod(x.shape[:-1])
     return backend_of(x).ascontiguousarray(x).reshape(rows, x.shape[-1])
 
@@ -42,7 +44,7 @@ def best_rung(xp, cols):
 
 def kernel(file, name, dtype, form="auto", order="ascending", **defines):
     """`dispatch.kernel` with the type of the sums; with a form or an order, that way on the CPU."""
-    defines = {"ACC": dispatch.sum_type(dtype), **defines}
+    defines = {"ACC": dispatch.SUM_TYPES[dtype], **defines}
     if form == "auto" and order == "ascending":
         return dispatch.kernel(file, name, dtype, **defines)
     from minidl import cuda

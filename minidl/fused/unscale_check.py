@@ -39,7 +39,7 @@ def run(name, arrays, *factors):
         sizes = tuple(a.size for a in group)
         bad = xp.zeros(len(chunk_list(sizes)), np.int32)
         args = bad, pointers(xp, group, dtype, name, written=bool(factors)), *factors
-        over_chunks(FILE, name, dtype, xp, sizes, args, ACC=dispatch.sum_type(dtype))
+        over_chunks(FILE, name, dtype, xp, sizes, args, ACC=dispatch.SUM_TYPES[dtype])
         total += bad.sum(dtype=np.int32)
     return total
 

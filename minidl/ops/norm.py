@@ -87,8 +87,8 @@ class LayerNorm(Function):
         check_normalized_shape("layer_norm" if centered else "rms_norm", x, shape, w, b)
         xp, width = self.xp, math.prod(shape)
         rows = xp.ascontiguousarray(x).reshape(math.prod(x.shape[:x.ndim - len(shape)]), width)
-        w = xp.ones(width, x.dtype) if w is None else xp.ascontiguousarray(w).reshape(-1)
-        b = xp.zeros(width, x.dtype) if b is None else xp.ascontiguousarray(b).reshape(-1)
+        w = xp.ones(width, x.dtype) if w is None else as_vector(xp, w)
+        b = xp.zeros(width, x.dtype) if b is None else as_vector(xp, b)
         self.shape, self.centered = shape, centered
         run = pick(fused.forward, layer_norm_rows, rows, w, b)
         y, mean, r = run(rows, w, b, eps, centered)
@@ -102,6 +102,11 @@ class LayerNorm(Function):
         gx, gw, gb = run(g, x, w, mean, r, self.centered)
         return (gx.reshape(gy.shape), gw.reshape(self.shape),
                 gb.reshape(self.shape) if self.centered else None)
+
+
+def as_vector(xp, v):
+    v = xp.ascontiguousarray(v)
+    return v if v.ndim == 1 else v.reshape(-1)
 
 
 def layer_norm_rows(x, w, b, eps, centered):

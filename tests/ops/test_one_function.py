@@ -9,6 +9,7 @@ import pytest
 
 import minidl
 from minidl import ops, random
+from minidl.cuda.run import Kernel
 from minidl.function import Function, op_name
 from minidl.fused import dispatch, linear
 from minidl.nn import functional as F
@@ -94,28 +95,30 @@ def _every_product_is_ours(monkeypatch):
 @pytest.fixture
 def asked(monkeypatch):
     """[(may the kernel run, the arrays' floating dtypes)] for each time that an op asks."""
-    seen, usable = [], dispatch.usable
+    seen, pick = [], dispatch.pick
 
-    def watched(*arrays):
+    def watched(kernel, reference, *arrays):
         found = {a.dtype.str[1:] for a in arrays if a.dtype.kind == "f"}
-        seen.append((usable(*arrays), found))
-        return seen[-1][0]
+        seen.append((pick(True, False, *arrays), found))
+        return kernel if seen[-1][0] else reference
 
-    for module in (dispatch, attention):  # attention asks `usable` itself
-        monkeypatch.setattr(module, "usable", watched)
+    for module in vars(ops).values():
+        if hasattr(module, "pick"):
+            monkeypatch.setattr(module, "pick", watched)
+    monkeypatch.setattr(attention, "usable", lambda *arrays: watched(True, False, *arrays))
     return seen
 
 
 @pytest.fixture
 def launched(monkeypatch):
     """The name of each kernel that is launched."""
-    seen, kernel = [], dispatch.kernel
+    seen, launch = [], Kernel.__call__
 
-    def watched(file, name, *args, **defines):
-        seen.append(name)
-        return kernel(file, name, *args, **defines)
+    def watched(kernel, *args, **options):
+        seen.append(kernel.name)
+        return launch(kernel, *args, **options)
 
-    monkeypatch.setattr(dispatch, "kernel", watched)
+    monkeypatch.setattr(Kernel, "__call__", watched)
     return seen
 
 

@@ -11,9 +11,9 @@ item of the outermost lists (ModuleList, Sequential), such as a transformer's bl
 are whole while it runs, forward and backward; in between its parameters hold a `Freed`. The graph
 holds parameters by name (saved.py), so nothing else holds on to the weights; our packer makes it
 gather them before it looks. Meanwhile the background thread gathers the next unit, in the order of
-the first forward. What belongs to no unit (embeddings, the head) is the root's: whole from the beginning of
-forward to the end of backward, and so gathered once a step, not twice. Units so small that they
-stay whole (`stay_below`) are gathered once, too.
+the first forward. What belongs to no unit (embeddings, the head) is the root's: whole from the
+beginning of forward to the end of backward, and so gathered once a step, not twice. Units so small
+that they stay whole (`stay_below`) are gathered once, too.
 
 All ranks must come to the same units in the same order. What a unit computes from a weight before
 it uses it (a slice, a cast under autocast) is an activation, which stays until backward.
@@ -137,11 +137,11 @@ class Zero3(Zero1):
     def pack(self, node, held, inputs, outputs):
         """A packer: what holds one of our parameters gathers it before backward uses it."""
         bucket = self.bucket_of.get(held) if isinstance(held, Tensor) else None
-        return bucket and (held, partial(self.gather_first, bucket))
+        return bucket and (held, partial(self.gathered_array, bucket, held))
 
-    def gather_first(self, bucket, parameter):
+    def gathered_array(self, bucket, parameter, _):
         self.need(bucket)
-        return parameter
+        return parameter.data
 
     def enter(self, buckets, *_):
         """Forward has come to a module, for the first time or to run it again."""
