@@ -21,7 +21,7 @@ from minidl.mode import current
 
 
 def edge_to(x):
-    """The edge by which a function that used the tensor x would lead to it."""
+    """The edge that leads to the tensor x."""
     return x if x.grad_fn is None else (x.grad_fn, x.slot)
 
 
@@ -88,8 +88,9 @@ def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
         node = heapq.heappop(heap)[2]
         gys = arriving.pop(node)
         saved.check(node)
-        if node.retained:
-            _retain(node, gys)
+        for slot, tensor in node.retained.items():  # of Tensor.retain_grad
+            if (g := gys[slot]) is not None:
+                tensor.grad = g.copy() if tensor.grad is None else _add(tensor.grad, g)
         gxs, kept = _backward(node, gys, ledger)
         edges = node.edges
         if not retain_graph:
@@ -100,13 +101,11 @@ def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
                 continue
             gx = gxs[i]
             if gx is not None:
-                if type(edge) is tuple:
-                    shape, dtype = edge[0].output_meta[edge[1]]
-                else:
-                    shape, dtype = edge._data.shape, edge._data.dtype
+                is_leaf = type(edge) is not tuple
+                shape, dtype = (edge.shape, edge.dtype) if is_leaf else edge[0].output_meta[edge[1]]
                 if type(gx) is not np.ndarray or gx.shape != shape or gx.dtype != dtype:
                     gx = _fit(gx, shape, dtype, node)
-                if type(edge) is not tuple and _is_shared(gx, gxs[:i], gxs[i + 1:], gys, kept):
+                if is_leaf and _is_shared(gx, gxs[:i], gxs[i + 1:], gys, kept):
                     gx = gx.copy()  # a leaf owns its gradient
             send(edge, gx)
         kept = gxs = gys = gx = None  # freed before the next node runs: it may be a recompute
@@ -116,12 +115,12 @@ def _backward(node, gys, ledger):
     """(what the node's backward returns for these gradients of its outputs, one for each edge; the
     arrays it had saved). Nones if no gradient has come to any output; where it came to some, zeros
     take the others' places."""
-    missing = [slot for slot, g in enumerate(gys) if g is None]
-    if len(missing) == len(gys):
+    if all(g is None for g in gys):
         return (None,) * len(node.edges), ()
-    for slot in missing:
-        gys[slot] = node.xp.zeros(*node.output_meta[slot])
-    kept = node.saved = node.saved  # unpacked once
+    for slot, g in enumerate(gys):
+        if g is None:
+            gys[slot] = node.xp.zeros(*node.output_meta[slot])
+    kept = node.saved = tuple(map(saved.unpack, node._saved))
     if "ml_dtypes" in sys.modules and node.arithmetic:
         gys = [g.astype(np.float32) if backend.is_bfloat16(g.dtype) else g for g in gys]
     gxs = node.backward(*gys)
@@ -133,14 +132,6 @@ def _backward(node, gys, ledger):
         raise RuntimeError(f"{type(node).__name__}.backward returned {len(gxs)} gradients for "
                            f"{len(node.edges)} inputs")
     return gxs, kept
-
-
-def _retain(node, gys):
-    """Add to the `grad` of the node's results that asked to keep theirs (Tensor.retain_grad)."""
-    for slot, tensor in node.retained.items():
-        if gys[slot] is not None:
-            before = tensor.grad
-            tensor.grad = gys[slot].copy() if before is None else _add(before, gys[slot])
 
 
 def _start(root, gradient):
@@ -182,7 +173,7 @@ def _fit(g, shape, dtype, node):
 
 
 def _is_shared(g, *elsewhere):
-    """Whether somebody else can see the array g: it is a view, incoming, saved, returned twice."""
+    """Whether another can see the array g: it is a view, incoming, saved, or returned twice."""
     return g.base is not None or any(g is a for arrays in elsewhere for a in arrays)
 
 

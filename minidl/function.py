@@ -19,8 +19,7 @@ So activation memory is the sum of what Functions saved: countable, freed as bac
 
     y = Tanh.apply(x)                      # a Tensor whose grad_fn is that node
 
-All of minidl/ops are such classes, 5-15 lines each.
-Source: Griewank & Walther, "Evaluating Derivatives" (2008), reverse mode.
+All of minidl/ops are such classes. Source: Griewank & Walther, "Evaluating Derivatives" (2008).
 Test: tests/test_function.py   Tutorial: tutorials/01_autograd.py
 """
 

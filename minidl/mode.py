@@ -3,9 +3,8 @@
     with running(grad=False): ...          a Mode that differs in one field, until the block ends
     mode = current()                       the Mode of this context: of this thread, of this rank
 
-Blocks nest, and each simulated rank has a Mode of its own. no_grad, use_fused, amp.autocast,
-memory.record, memory.offload and recompute are such blocks and nothing more.
-Test: tests/test_mode.py
+Blocks nest; each simulated rank has a Mode of its own. no_grad, use_fused, amp.autocast,
+memory.record, offload and recompute are such blocks.            Test: tests/test_mode.py
 """
 
 from contextlib import contextmanager

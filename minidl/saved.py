@@ -13,8 +13,8 @@ may take an array's place comes in a fixed order, each on what the one before it
 
     packer(node, held, inputs, outputs) -> None, or (what is held now, undo: array -> array)
 
-The walk unpacks once for each node. A saved input is noted with its version: changing it in place
-before backward is an error.      Test: tests/test_saved.py
+A saved input is noted with its version: changing it in place before backward is an error.
+Test: tests/test_saved.py
 """
 
 from minidl import backend  # tensors and nodes it knows by their attributes
@@ -71,7 +71,7 @@ def unpack(s):
 
 
 class Saved:
-    """`node.saved`: the arrays behind `_saved`. The walk unpacks once, for the time of backward."""
+    """`node.saved`: the arrays behind `_saved`; the walk sets it for the time of a backward."""
 
     def __get__(self, node, owner):
         return tuple(map(unpack, node._saved))

@@ -6,7 +6,8 @@
 
 Backward counts first how many functions feed each leaf, so `on_grad_ready` fires exactly once per
 leaf, at the moment its gradient is complete: data parallelism and ZeRO live on it.
-The nodes are minidl/function.py, the walk is minidl/backward.py, the ops are in minidl/ops.
+The nodes are minidl/function.py, the walk is minidl/backward.py; the ops, methods and operators
+among them (x.sum(dim=1), x + y, x += 1, x.item()), are in minidl/ops.
 Test: tests/test_tensor.py   Tutorial: tutorials/01_autograd.py
 """
 
@@ -23,11 +24,7 @@ class Tensor:
                     moves `version`; writing into `w.data[...]` does not, as in PyTorch.
     grad:           array of the same shape and dtype, or None. Backward *adds* to it.
     requires_grad:  whether backward should reach it.
-    grad_fn, slot:  the Function that made it and which of its outputs it is; None for a leaf.
-
-    Operators and methods (x + y, x.sum(dim=1), x.item(), x += 1, ...) are attached by
-    minidl/ops/__init__.py.
-    """
+    grad_fn, slot:  the Function that made it and which of its outputs it is; None for a leaf."""
 
     __slots__ = ("_data", "grad", "_requires_grad", "grad_fn", "slot", "version", "_hooks",
                  "__weakref__")
