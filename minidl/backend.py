@@ -194,8 +194,12 @@ def result_dtype(operands):
 def promote(operands, to_float=False):
     """The operands with every array cast to `result_dtype`; Python scalars stay scalars.
     `to_float`: an integer or bool result becomes float32, as in `torch.exp(int_tensor)`."""
+    a, b = operands[0], operands[-1]
+    if len(operands) <= 2 and hasattr(a, "dtype") and hasattr(b, "dtype"):
+        if a.dtype is b.dtype and a.dtype.kind == "f":  # most often: nothing to do
+            return operands
     common = None
-    for x in operands:  # the usual case, one floating dtype and Python numbers: nothing to do
+    for x in operands:  # one floating dtype and Python numbers: nothing to do
         if type(x) is float or type(x) is int:
             continue
         dtype = getattr(x, "dtype", None)

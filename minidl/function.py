@@ -90,20 +90,21 @@ class Function:
         except (ValueError, IndexError, TypeError) as error:
             raise _explained(error, node, arrays) from error
         made_by = node if True in needs else None
-        outputs, tensors, node.output_meta = [], [], []
-        for y in result if type(result) is tuple else (result,):
-            if type(y) is not np.ndarray:  # NumPy turns 0-d results into scalars: back to arrays
-                y = node.xp.asarray(y)
-            tensors.append(Tensor._from(y, made_by, len(outputs)))
-            outputs.append(y)
-            node.output_meta.append((y.shape, y.dtype))
+        outputs = result if type(result) is tuple else (result,)
+        if type(outputs[0]) is not np.ndarray or len(outputs) > 1:
+            outputs = tuple(map(node.xp.asarray, outputs))  # NumPy makes 0-d results scalars
         if made_by is not None:  # the node joins the graph, deeper than every producer
             node.edges, node.depth, node.saved_inputs = edges, depth + 1, []
+            node.output_meta = metas = []
+            for y in outputs:
+                metas.append((y.shape, y.dtype))
             if node._saved:
                 pack(node, inputs, arrays, outputs, mode.packers)
         if mode.ledger is not None:
             mode.ledger.forward(node, arrays, outputs)
-        return tuple(tensors) if type(result) is tuple else tensors[0]
+        if type(result) is not tuple:
+            return Tensor._from(outputs[0], made_by)
+        return tuple(Tensor._from(y, made_by, slot) for slot, y in enumerate(outputs))
 
     def _run(self, mode, inputs, arrays, options):
         """forward, in the precision and in the manner that the blocks around the call ask for."""

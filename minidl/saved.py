@@ -26,38 +26,38 @@ class Pack(tuple):
 
 def pack(node, inputs, arrays, outputs, packers):
     """Put in `node._saved` what is to be held, and note the versions of the inputs in it."""
-    packed, notes, needs = [], node.saved_inputs, node.needs
+    packed, notes = [], node.saved_inputs
+    owners = {}  # id of the array that owns an input's memory -> the inputs' numbers
+    for i, array in enumerate(arrays):
+        base = getattr(array, "base", None)
+        owner = id(array if base is None else base)
+        owners[owner] = (*owners[owner], i) if owner in owners else (i,)
     for s in node._saved:
-        if s is None:
-            packed.append(None)
-            continue
         undos, n_noted = (), len(notes)
         if type(s) is Pack:  # rounded
             s, *undos = s
-        held, owner, i = s, getattr(s, "base", None), -1
-        if owner is None:
-            owner = s  # it owns its memory
-        for array in arrays:
-            i += 1
-            if array is owner or getattr(array, "base", None) is owner:  # an input, or a view of it
-                x = inputs[i]
-                if hasattr(x, "version"):
-                    notes.append((x, x.version))
-                    if needs[i] and x.grad_fn is None and held is s:
-                        if s is array:
-                            held = x
-                        elif backend.is_reshaped(s, array):
-                            held = x
-                            undos = *undos, lambda array, shape=s.shape: array.reshape(shape)
-        kept = held
-        for packer in packers:
-            if (found := packer(node, held, inputs, outputs)) is not None:
-                held, undo = found
-                undos = *undos, undo
-        if held is not kept:  # a copy, which nobody can change in place
-            del notes[n_noted:]
-        for undo in undos[::-1]:
-            held = Pack((held, undo))
+        held, base = s, getattr(s, "base", None)
+        for i in owners.get(id(s if base is None else base), ()):  # s is an input, or a view of it
+            x = inputs[i]
+            if hasattr(x, "version"):
+                notes.append((x, x.version))
+                if node.needs[i] and x.grad_fn is None and held is s:
+                    if s is arrays[i]:
+                        held = x
+                    elif backend.is_reshaped(s, arrays[i]):
+                        held = x
+                        undos = *undos, lambda array, shape=s.shape: array.reshape(shape)
+        if packers and s is not None:
+            kept = held
+            for packer in packers:
+                if (found := packer(node, held, inputs, outputs)) is not None:
+                    held, undo = found
+                    undos = *undos, undo
+            if held is not kept:  # a copy, which nobody can change in place
+                del notes[n_noted:]
+        if undos:
+            for undo in reversed(undos):
+                held = Pack((held, undo))
         packed.append(held)
     node._saved = tuple(packed)
 

@@ -20,8 +20,8 @@ MUTATIONS = [
     Mutation(
         "a change in place is overlooked where a view of the input was saved",
         "minidl/saved.py",
-        'if array is owner or getattr(array, "base", None) is owner:',
-        'if array is s:',
+        "owners.get(id(s if base is None else base), ())",
+        "owners.get(id(s), ())",
         "tests/test_backward.py::test_in_place_change_behind_a_saved_view_is_detected",
     ),
     Mutation(
@@ -134,8 +134,8 @@ MUTATIONS = [
     Mutation(
         "a retained gradient is the array that goes on",
         "minidl/backward.py",
-        "tensor.grad = gys[slot].copy() if before is None else",
-        "tensor.grad = gys[slot] if before is None else",
+        "tensor.grad = g.copy() if tensor.grad is None else",
+        "tensor.grad = g if tensor.grad is None else",
         "tests/test_backward.py::test_retained_gradients_are_nobody_else_s",
     ),
     Mutation(
@@ -1976,22 +1976,22 @@ MUTATIONS = [
     Mutation(
         "packs are undone in the order in which they were made",
         "minidl/saved.py",
-        "        for undo in undos[::-1]:",
-        "        for undo in undos:",
+        "            for undo in reversed(undos):",
+        "            for undo in undos:",
         "tests/test_saved.py::test_packs_are_undone_from_the_last_to_the_first",
     ),
     Mutation(
         "a leaf is held by its array, not by name",
         "minidl/saved.py",
-        "if needs[i] and x.grad_fn is None and held is s:",
+        "if node.needs[i] and x.grad_fn is None and held is s:",
         "if False:",
         "tests/test_saved.py::test_a_leaf_is_held_by_name_and_anything_else_as_it_is",
     ),
     Mutation(
         "a copy on the host is an error when its tensor is written",
         "minidl/saved.py",
-        "            del notes[n_noted:]",
-        "            pass",
+        "                del notes[n_noted:]",
+        "                pass",
         "tests/test_saved.py::test_what_was_copied_away_may_be_written",
     ),
     Mutation(

@@ -62,12 +62,11 @@ def kept(xp, rung, cols):
 
 
 @functools.lru_cache(maxsize=None)
-def _rung(file, name, dtype, on_host, cols, rung, **ways):
+def _rung(file, name, dtype, on_host, cols, rung, ways):
     """(kernel, which rung it is)."""
     xp = np if on_host else None
     rung = rung or best_rung(xp, cols)
-    ways |= kept(xp, rung, cols)
-    return kernel(file, f"{name}_v{rung}", dtype, **ways), rung
+    return kernel(file, f"{name}_v{rung}", dtype, **dict(ways), **kept(xp, rung, cols)), rung
 
 
 def launch(file, name, x, args, rung=None, **ways):
@@ -75,5 +74,6 @@ def launch(file, name, x, args, rung=None, **ways):
     1, 2 or 3, the best for the device unless given; ways: macros, and form and order."""
     rows, cols = x.shape
     on_host = type(x) is np.ndarray
-    run, rung = _rung(file, name, x.dtype, on_host, 0 if on_host else cols, rung, **ways)
+    run, rung = _rung(file, name, x.dtype, on_host, 0 if on_host else cols, rung,
+                      tuple(ways.items()))
     run(rows if rung == 2 else -(-rows // (BLOCK if rung == 1 else BLOCK // 32)), BLOCK, args)

@@ -71,9 +71,9 @@ TABLE = [  # (file, homes, names)
     (pool, "f", "max_pool2d avg_pool2d adaptive_avg_pool2d"),
 ]
 
-BINARY = {  # Python's operator -> op; each but the comparisons has a reflected form, __radd__
-    "add": elementwise.add, "sub": elementwise.sub, "mul": elementwise.mul,
-    "truediv": elementwise.div, "floordiv": logic.floor_divide, "mod": elementwise.remainder,
+BINARY = {  # Python's operator -> op, or its Function: a call less. All have a reflected form
+    "add": elementwise.Add.apply, "sub": elementwise.Sub.apply, "mul": elementwise.Mul.apply,
+    "truediv": elementwise.Div.apply, "floordiv": logic.floor_divide, "mod": elementwise.remainder,
     "pow": elementwise.pow, "matmul": matmul.matmul,
     "and": logic.bitwise_and, "or": logic.bitwise_or, "xor": logic.bitwise_xor,
 }

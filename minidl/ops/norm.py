@@ -86,7 +86,9 @@ class LayerNorm(Function):
     def forward(self, x, w, b, shape, eps, centered=True):
         check_normalized_shape("layer_norm" if centered else "rms_norm", x, shape, w, b)
         xp, width = self.xp, math.prod(shape)
-        rows = xp.ascontiguousarray(x).reshape(math.prod(x.shape[:x.ndim - len(shape)]), width)
+        rows = xp.ascontiguousarray(x)
+        if x.ndim != 2 or len(shape) != 1:
+            rows = rows.reshape(math.prod(x.shape[:x.ndim - len(shape)]), width)
         w = xp.ones(width, x.dtype) if w is None else as_vector(xp, w)
         b = xp.zeros(width, x.dtype) if b is None else as_vector(xp, b)
         self.shape, self.centered = shape, centered
