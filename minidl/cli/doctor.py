@@ -98,10 +98,9 @@ def mpi():
         return
     found = mpi_library()
     if "error" in found:
-        yield Finding(
-            BROKEN, "mpi4py", f"cannot load an MPI library: {found['error']}",
-            "pip install mpich, or load your site's MPI module and pip install --force-reinstall "
-            "mpi4py")
+        yield Finding(BROKEN, "mpi4py", f"cannot load an MPI library: {found['error']}", "pip "
+                      "install mpich, or load your site's MPI module and pip install "
+                      "--force-reinstall mpi4py")
         return
     yield Finding(OK, "mpi4py", f"{found['mpi4py']} with {found['vendor']} {found['version']}")
 
@@ -211,10 +210,9 @@ def compiler():
     if kept:
         yield Finding(OK, "compiler", f"{' '.join(found)} compiles C++17; kernels go to {kept}")
     else:
-        yield Finding(
-            WITHOUT, "compiler",
-            f"{' '.join(found)} compiles C++17, but each process compiles its own kernels: their "
-            "folder cannot be written", "export MINIDL_CACHE=a folder of yours")
+        yield Finding(WITHOUT, "compiler", f"{' '.join(found)} compiles C++17, but each process "
+                      f"compiles its own kernels: their folder cannot be written",
+                      "export MINIDL_CACHE=a folder of yours")
 
 
 def cpp_compiler():

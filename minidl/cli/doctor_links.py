@@ -29,9 +29,8 @@ def main(numbers):
             return 2
         command = [mpiexec, "-n", str(n), sys.executable, "-m", "minidl.cli.doctor_links"]
         try:
-            status = subprocess.run(
-                command, env=launcher.environment(n, 1), stdin=subprocess.DEVNULL, timeout=SECONDS
-            ).returncode
+            status = subprocess.run(command, env=launcher.environment(n, 1),
+                                    stdin=subprocess.DEVNULL, timeout=SECONDS).returncode
         except subprocess.TimeoutExpired:
             print(f"minidl doctor --links: {n} ranks took over {SECONDS} s", file=sys.stderr)
             return 2

@@ -41,11 +41,9 @@ OPEN_MPI = {
     "OMPI_MCA_osc": "^ucx",
 }
 
-NO_MPIEXEC = (
-    "no mpiexec beside this Python ({python}) or on the PATH. Install an MPI: "
-    "pip install 'minidl[mpi]' brings MPICH; on Debian and Ubuntu: sudo apt install mpich. "
-    "Without MPI most scripts run with: python {script} --sim {n}"
-)
+NO_MPIEXEC = ("no mpiexec beside this Python ({python}) or on the PATH. Install an MPI: pip "
+              "install 'minidl[mpi]' brings MPICH; on Debian and Ubuntu: sudo apt install mpich. "
+              "Without MPI most scripts run with: python {script} --sim {n}")
 
 
 class LaunchError(Exception):
@@ -60,11 +58,9 @@ def run(script, arguments, n, threads=None, mpiexec=None, net=None):
     if not Path(script).is_file():
         raise LaunchError(f"there is no file {script} in {os.getcwd()}")
     if importlib.util.find_spec("mpi4py") is None:
-        raise LaunchError(
-            f"mpi4py is not installed for {sys.executable}. Install it with an MPI: "
-            "pip install 'minidl[mpi]'. "
-            f"Without MPI most scripts run with: python {script} --sim {n}"
-        )
+        raise LaunchError(f"mpi4py is not installed for {sys.executable}. Install it with an MPI: "
+                          f"pip install 'minidl[mpi]'. Without MPI most scripts run with: python "
+                          f"{script} --sim {n}")
     env = environment(n, threads)
     if net is not None:
         from minidl.comm.transport import links_text  # here: every rank runs this file, few need it

@@ -43,76 +43,50 @@ def parser():
     top.add_argument("--version", action="version", version=f"minidl {__version__}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND")
 
-    run = commands.add_parser(
-        "run",
-        help="start a script on several MPI ranks",
-        usage="minidl run -n N [options] script.py [arguments of the script]",
-        description="Start a Python script on N MPI ranks of this machine. Its exit status is the "
-        "script's; an exception, sys.exit(1) or a signal on one rank ends all ranks.",
-    )
-    run.add_argument(
-        "-n", "--ranks", type=_count, required=True, metavar="N", help="number of ranks"
-    )
-    run.add_argument(
-        "--threads",
-        type=_count,
-        metavar="T",
-        help="BLAS threads per rank (default: cores / N, at least 1; variables such as "
-        "OMP_NUM_THREADS that you set yourself stay)",
-    )
-    run.add_argument(
-        "--mpiexec",
-        metavar="COMMAND",
-        help="the launcher, with its own options if need be: --mpiexec 'srun --mpi=pmix' "
-        "(default: mpiexec beside this Python, then on the PATH)",
-    )
-    run.add_argument(
-        "--net",
-        metavar="NETWORK",
-        help="slow messages down to such a network: --net 1Gbit,50us, or with nodes that share a "
-        "NIC: --net nodes=2,intra=10Gbit,5us,inter=1Gbit,50us (all of it: "
-        "minidl/comm/transport/links.py)",
-    )
+    run = commands.add_parser("run", help="start a script on several MPI ranks",
+                              usage="minidl run -n N [options] script.py [arguments of the script]",
+                              description="Start a Python script on N MPI ranks of this machine. "
+                              "Its exit status is the script's; an exception, sys.exit(1) or a "
+                              "signal on one rank ends all ranks.")
+    run.add_argument("-n", "--ranks", type=_count, required=True, metavar="N",
+                     help="number of ranks")
+    run.add_argument("--threads", type=_count, metavar="T", help="BLAS threads per rank (default: "
+                     "cores / N, at least 1; variables such as OMP_NUM_THREADS that you set "
+                     "yourself stay)")
+    run.add_argument("--mpiexec", metavar="COMMAND", help="the launcher, with its own options if "
+                     "need be: --mpiexec 'srun --mpi=pmix' (default: mpiexec beside this Python, "
+                     "then on the PATH)")
+    run.add_argument("--net", metavar="NETWORK", help="slow messages down to such a network: --net "
+                     "1Gbit,50us, or with nodes that share a NIC: --net "
+                     "nodes=2,intra=10Gbit,5us,inter=1Gbit,50us (all of it: "
+                     "minidl/comm/transport/links.py)")
     run.add_argument("script", help="a Python file; everything after it goes to the script")
     rest = run.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     rest.required = False  # else the error for a missing script asks for them, too
     run.set_defaults(command=_run)
 
     doctor = commands.add_parser("doctor", help="check the installation and say how to repair it")
-    doctor.add_argument(
-        "--links",
-        type=_count,
-        nargs="*",
-        metavar="N",
-        help="measure instead, with N ranks on this machine (default: 2 and 4): latency and speed "
-        "of messages, copies and sums, and which all-reduce is the fastest for each size; they "
-        "are stored for select.py",
-    )
+    doctor.add_argument("--links", type=_count, nargs="*", metavar="N", help="measure instead, "
+                        "with N ranks on this machine (default: 2 and 4): latency and speed of "
+                        "messages, copies and sums, and which all-reduce is the fastest for each "
+                        "size; they are stored for select.py")
     doctor.set_defaults(command=_doctor)
 
     exercise = commands.add_parser(
-        "exercise", help="write work/NN_name.py, a tutorial with the solution taken out"
-    )
-    exercise.add_argument(
-        "number", nargs="?", type=_number, metavar="NN", help="tutorial, such as 06; none: list all"
-    )
-    exercise.add_argument(
-        "--force", action="store_true", help="write even over edited work, which is lost"
-    )
+        "exercise", help="write work/NN_name.py, a tutorial with the solution taken out")
+    exercise.add_argument("number", nargs="?", type=_number, metavar="NN",
+                          help="tutorial, such as 06; none: list all")
+    exercise.add_argument("--force", action="store_true",
+                          help="write even over edited work, which is lost")
     exercise.set_defaults(command=_exercise)
 
     check = commands.add_parser("check", help="grade your file in work/")
-    check.add_argument(
-        "number",
-        type=_number_or_exercise,
-        metavar="NN",
-        help="tutorial (06) or one exercise of it (06a)",
-    )
+    check.add_argument("number", type=_number_or_exercise, metavar="NN",
+                       help="tutorial (06) or one exercise of it (06a)")
     check.set_defaults(command=_check)
 
-    solution = commands.add_parser(
-        "solution", help="show the difference between your file and the solution"
-    )
+    solution = commands.add_parser("solution",
+                                   help="show the difference between your file and the solution")
     solution.add_argument("number", type=_number, metavar="NN", help="tutorial, such as 06")
     solution.set_defaults(command=_solution)
 
@@ -125,18 +99,14 @@ def parser():
         "without a GPU: its kernels, how the CPU runs each, registers and spills.",
     )
     check.add_argument("file", help="a .cu file, or the name of one in kernels/")
-    check.add_argument(
-        "-D", dest="defines", action="append", default=[], type=_macro, metavar="NAME=VALUE",
-        help="a macro, such as -D T=double"
-    )
+    check.add_argument("-D", dest="defines", action="append", default=[], type=_macro,
+                       metavar="NAME=VALUE", help="a macro, such as -D T=double")
     check.set_defaults(command=_kernel_check)
-    run = kernels.add_parser(
-        "run",
-        help="run a Python file with every kernel launch under watch",
-        description="Run a Python file. Every kernel that it launches on NumPy arrays runs in the "
-        "check form: races, stray accesses and the rest are printed with file and line, at the "
-        "end the bytes that each kernel moved. Exit status 1 if there was an error.",
-    )
+    run = kernels.add_parser("run", help="run a Python file with every kernel launch under watch",
+                             description="Run a Python file. Every kernel that it launches on "
+                             "NumPy arrays runs in the check form: races, stray accesses and the "
+                             "rest are printed with file and line, at the end the bytes that each "
+                             "kernel moved. Exit status 1 if there was an error.")
     run.add_argument("script", help="a Python file; everything after it goes to the script")
     run.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     run.set_defaults(command=_kernel_run)
@@ -181,8 +151,7 @@ def _number(text):
 def _number_or_exercise(text):
     if not re.fullmatch(r"\d{1,2}[a-z]?", text):
         raise argparse.ArgumentTypeError(
-            f"want a tutorial or an exercise, such as 06 or 06a, got {text!r}"
-        )
+            f"want a tutorial or an exercise, such as 06 or 06a, got {text!r}")
     return text.zfill(3 if text[-1].isalpha() else 2)
 
 
@@ -193,9 +162,8 @@ def _run(args):
     from minidl.cli import launcher
 
     try:
-        return launcher.run(
-            args.script, args.arguments, args.ranks, args.threads, args.mpiexec, args.net
-        )
+        return launcher.run(args.script, args.arguments, args.ranks, args.threads, args.mpiexec,
+                            args.net)
     except launcher.LaunchError as error:
         print(f"minidl run: {error}", file=sys.stderr)
         return 2

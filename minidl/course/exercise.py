@@ -43,8 +43,7 @@ def regions(text, name="the file"):
         start = _START.match(line)
         if start and opened:
             raise ExerciseError(
-                f"{name}:{i + 1}: exercise {start[1]} begins inside exercise {opened[0]}"
-            )
+                f"{name}:{i + 1}: exercise {start[1]} begins inside exercise {opened[0]}")
         if start:
             opened = (start[1], start[2], i + 1)
         elif _STOP.match(line):
@@ -54,8 +53,7 @@ def regions(text, name="the file"):
             opened = None
     if opened:
         raise ExerciseError(
-            f"{name}:{opened[2]}: exercise {opened[0]} has no '<<<' line that ends it"
-        )
+            f"{name}:{opened[2]}: exercise {opened[0]} has no '<<<' line that ends it")
     return found
 
 
@@ -102,16 +100,11 @@ def tutorials(root=ROOT):
     """{number: path} of the tutorials that have an exercise, there or in a kernel."""
     folder = root / "tutorials"
     if not folder.is_dir():
-        raise ExerciseError(
-            f"there is no folder {folder}: exercises need a clone of the repository, "
-            "installed with pip install -e"
-        )
+        raise ExerciseError(f"there is no folder {folder}: exercises need a clone of the "
+                            f"repository, installed with pip install -e")
     in_kernels = {r.id[:2] for k in (root / "kernels").glob("*.cu") for r in regions(read(k), k)}
-    return {
-        path.name[:2]: path
-        for path in sorted(folder.glob("[0-9][0-9]_*.py"))
-        if regions(read(path), path) or path.name[:2] in in_kernels
-    }
+    return {path.name[:2]: path for path in sorted(folder.glob("[0-9][0-9]_*.py"))
+            if regions(read(path), path) or path.name[:2] in in_kernels}
 
 
 def sources(number, root=ROOT):
@@ -120,10 +113,8 @@ def sources(number, root=ROOT):
     if number not in known:
         raise ExerciseError(f"tutorial {number} has no exercise; these have: {', '.join(known)}")
     kernels = sorted((root / "kernels").glob("*.cu"))
-    return [
-        known[number],
-        *(k for k in kernels if any(r.id[:2] == number for r in regions(read(k), k))),
-    ]
+    return [known[number], *(k for k in kernels if any(r.id[:2] == number for r in regions(read(k),
+                                                                                           k)))]
 
 
 def read(path):
@@ -138,10 +129,8 @@ def write(number, force=False, root=ROOT, work=WORK):
     pairs = [(source, work / source.name) for source in sources(number, root)]
     for source, path in pairs:
         if path.exists() and read(path) != blank(read(source)) and not force:
-            raise ExerciseError(
-                f"{path} has been edited; nothing was written. To start again and lose it: "
-                f"minidl exercise {number} --force"
-            )
+            raise ExerciseError(f"{path} has been edited; nothing was written. To start again and "
+                                f"lose it: minidl exercise {number} --force")
     for source, path in pairs:
         text = blank(read(source))
         _replace(path, text)
@@ -163,10 +152,8 @@ def _replace(path, text):
         finally:
             unfinished.unlink(missing_ok=True)
     except OSError as error:
-        raise ExerciseError(
-            f"cannot write {path} in {os.getcwd()}: {error.strerror}. Make room, or go to a folder "
-            "where you may write"
-        ) from None
+        raise ExerciseError(f"cannot write {path} in {os.getcwd()}: {error.strerror}. Make room, "
+                            f"or go to a folder where you may write") from None
 
 
 def listing(root=ROOT):
@@ -184,14 +171,8 @@ def solution(number, root=ROOT, work=WORK):
     for source in sources(number, root):
         path = work / source.name
         theirs, ours = read(existing(path, number)), read(source)
-        sys.stdout.writelines(
-            difflib.unified_diff(
-                theirs.splitlines(True),
-                ours.splitlines(True),
-                str(path),
-                str(source.relative_to(root)),
-            )
-        )
+        sys.stdout.writelines(difflib.unified_diff(theirs.splitlines(True), ours.splitlines(True),
+                                                   str(path), str(source.relative_to(root))))
         same = same and theirs == ours
     if same:
         print("No difference.")

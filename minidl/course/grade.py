@@ -94,10 +94,8 @@ def check(number, root=ROOT, work=WORK, deadline=DEADLINE):
             os.killpg(child.pid, signal.SIGKILL)
         child.wait()
     if status and time.monotonic() - start > deadline:
-        print(
-            f"FAILED: no answer within {deadline} s. The stack above shows where it was: an "
-            "endless loop?"
-        )
+        print(f"FAILED: no answer within {deadline} s. The stack above shows where it was: an "
+              "endless loop?")
     return status
 
 
@@ -113,9 +111,8 @@ def grade(number, root, path):
     except Exception as error:
         print("FAILED: the file cannot be imported.\n" + explain(error, path))
         return 1
-    passed = {
-        name: _grade_one(getattr(graders, "grade_" + name), name, student, path) for name in names
-    }
+    passed = {name: _grade_one(getattr(graders, "grade_" + name), name, student, path)
+              for name in names}
     print("\n" + ", ".join(f"{name} {'passed' if ok else 'FAILED'}" for name, ok in passed.items()))
     return 0 if all(passed.values()) else 1
 
@@ -150,9 +147,8 @@ def explain(error, path):
     if isinstance(error, SyntaxError):
         lines.append(f"{Path(path).name}, line {error.lineno}: {(error.text or '').strip()}")
     kind = "" if isinstance(error, Wrong) else f"{type(error).__name__}: "
-    return "\n".join(
-        "    " + line for text in [*lines, kind + str(error)] for line in text.splitlines()
-    )
+    return "\n".join("    " + line for text in [*lines, kind + str(error)]
+                     for line in text.splitlines())
 
 
 def main(argv):

@@ -34,12 +34,8 @@ def write(name, save):
         path.parent.mkdir(exist_ok=True)
         save(path)
     except OSError as error:
-        print(
-            f"Not written: {path} in {os.getcwd()}: {error.strerror or error}. Make room, or start "
-            "the script in a folder where you may write.",
-            file=sys.stderr,
-            flush=True,
-        )
+        print(f"Not written: {path} in {os.getcwd()}: {error.strerror or error}. Make room, or "
+              f"start the script in a folder where you may write.", file=sys.stderr, flush=True)
         return None
     return path
 
@@ -49,16 +45,9 @@ PALE_BLUE, PALE_ORANGE = "#deebf7", "#fff5eb"
 LINES = ["#3182bd", GREEN, ORANGE, "#756bb1", "#969696"]  # of a picture that names no colours
 
 # for a lecture slide: text that is readable from the last row, no box around the data
-STYLE = {
-    "font.size": 12,
-    "axes.titlesize": 13,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.prop_cycle": f"cycler(color={LINES})",
-    "lines.linewidth": 2,
-    "legend.frameon": False,
-    "figure.constrained_layout.use": True,
-}
+STYLE = {"font.size": 12, "axes.titlesize": 13, "axes.spines.top": False,
+         "axes.spines.right": False, "axes.prop_cycle": f"cycler(color={LINES})",
+         "lines.linewidth": 2, "legend.frameon": False, "figure.constrained_layout.use": True}
 
 
 def picture(t, draw, *data):
@@ -124,9 +113,8 @@ def heat_map(axes, sent, top=None, node_size=None):
     axes: of matplotlib, one of the figure that `draw(plt, ...)` makes for `picture`. top: the value
     of the darkest colour; None: the largest. node_size: a grey square around so many ranks each."""
     n, top = len(sent), sent.max() if top is None else top
-    cells = axes.pcolormesh(
-        np.ma.masked_equal(sent, 0), cmap="YlGnBu", vmin=0, vmax=top, edgecolors="white"
-    )
+    cells = axes.pcolormesh(np.ma.masked_equal(sent, 0), cmap="YlGnBu", vmin=0, vmax=top,
+                            edgecolors="white")
     for (src, dst), value in np.ndenumerate(sent if n <= 8 else sent[:0]):
         if value:
             color = "white" if value > 0.55 * top else "black"

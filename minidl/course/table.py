@@ -45,9 +45,7 @@ def holds(found, theory, rule):
         return bool(found <= theory)
     kind, _, bound = rule.partition("<")
     if kind not in ("rel", "abs", "factor") or not bound:
-        raise ValueError(
-            f"rule must be exact, rel<x, abs<x, factor<x, <= or info, got {rule!r}"
-        )
+        raise ValueError(f"rule must be exact, rel<x, abs<x, factor<x, <= or info, got {rule!r}")
     bound = float(bound)
     if kind == "factor":
         return bool(theory / bound < found < theory * bound)
@@ -76,18 +74,13 @@ def render(rows):
     word = {True: "yes", False: "NO", None: "-"}
     columns = {name: [_text(getattr(r, name)) for r in rows] for name in _COLUMNS}
     columns["ok"] = [word[r.ok] for r in rows]
-    columns = {
-        name: [name, *cells]
-        for name, cells in columns.items()
-        if any(cells) or name not in ("tutorial", "modelled")
-    }
+    columns = {name: [name, *cells] for name, cells in columns.items() if any(cells)
+               or name not in ("tutorial", "modelled")}
     widths = {name: max(map(len, cells)) for name, cells in columns.items()}
     lines = []
     for i in range(1 + len(rows)):
-        cells = [
-            f"{cells[i]:{'>' if i and name in _NUMBERS else '<'}{widths[name]}}"
-            for name, cells in columns.items()
-        ]
+        cells = [f"{cells[i]:{'>' if i and name in _NUMBERS else '<'}{widths[name]}}" for name,
+                 cells in columns.items()]
         lines.append(" | ".join(cells).rstrip())
     lines.insert(1, "-+-".join("-" * width for width in widths.values()))
     if names := failed(rows):

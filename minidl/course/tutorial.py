@@ -62,24 +62,15 @@ def launch(main, options=None, ranks=1):
     script = script_of(main)
     args = _parse(main, options or {})
     if args.sim:
-        statuses = comm.simulate(
-            args.sim,
-            _run_rank,
-            main,
-            args,
-            alpha=args.alpha,
-            beta=args.beta,
-            rendezvous_bytes=RENDEZVOUS_BYTES,
-        )
+        statuses = comm.simulate(args.sim, _run_rank, main, args, alpha=args.alpha, beta=args.beta,
+                                 rendezvous_bytes=RENDEZVOUS_BYTES)
         sys.exit(max(statuses))
     launched = launched_as()[1]
     if importlib.util.find_spec("mpi4py") is None:
         if launched > 1:
-            sys.exit(
-                f"{script}: started as one of {launched} processes, but mpi4py is not installed "
-                f"for {sys.executable}. Install it: pip install 'minidl[mpi]'. "
-                f"Without MPI: add --sim {launched}"
-            )
+            sys.exit(f"{script}: started as one of {launched} processes, but mpi4py is not "
+                     f"installed for {sys.executable}. Install it: pip install 'minidl[mpi]'. "
+                     f"Without MPI: add --sim {launched}")
         if ranks > 1:
             _one_rank(script, ranks, "mpi4py is not installed (pip install 'minidl[mpi]')")
         sys.exit(_run_alone(main, args))
@@ -100,12 +91,9 @@ def launched_as():
 
 
 def _one_rank(script, ranks, why):
-    print(
-        f"One rank only: {why}. This script is about {ranks}:\n"
-        f"    minidl run -n {ranks} {script}       {ranks} processes, MPI\n"
-        f"    python {script} --sim {ranks}        {ranks} simulated ranks, no MPI\n",
-        flush=True,
-    )
+    print(f"One rank only: {why}. This script is about {ranks}:\n    minidl run -n {ranks} "
+          f"{script}       {ranks} processes, MPI\n    python {script} --sim {ranks}        "
+          f"{ranks} simulated ranks, no MPI\n", flush=True)
 
 
 def _run_alone(main, args):
@@ -144,13 +132,9 @@ def _parse(main, options):
         if default is False:
             parser.add_argument(flag, action="store_true", help=text)
         else:
-            parser.add_argument(
-                flag,
-                type=type(default),
-                default=default,
-                metavar=type(default).__name__.upper(),
-                help=f"{text} (default {default})",
-            )
+            parser.add_argument(flag, type=type(default), default=default,
+                                metavar=type(default).__name__.upper(),
+                                help=f"{text} (default {default})")
     parser.add_argument_group("ranks that wait").add_argument(
         "--deadline",
         type=float,
@@ -160,9 +144,8 @@ def _parse(main, options):
         f"seconds (default {DEADLINE_S:g}; 0: never). When nobody can go on it ends at once.",
     )
     simulator = parser.add_argument_group("simulated ranks")
-    simulator.add_argument(
-        "--sim", type=_positive, metavar="N", help="run N ranks in this process, without MPI"
-    )
+    simulator.add_argument("--sim", type=_positive, metavar="N",
+                           help="run N ranks in this process, without MPI")
     network = {"alpha": (10e-6, "message"), "beta": (1e-9, "byte")}  # 10 Gbit/s, roughly
     for name, (default, unit) in network.items():
         text = f"modelled seconds per {unit} (default {default:g})"

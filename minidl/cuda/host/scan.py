@@ -1,7 +1,7 @@
 """C++ text without a compiler: comments, brackets, macros, functions.
 
-Nothing is parsed: brackets are matched, which is enough, because CUDA keeps what we need in the
-open: `__global__` marks a kernel, and a call is a name before a bracket.
+Nothing is parsed: brackets are matched. That is enough, because `__global__` marks a kernel, and a
+call is a name before a bracket.
 
 Test: tests/cuda/host/test_source.py
 """
@@ -21,9 +21,6 @@ class Function:
     is_kernel: bool
     template: list = field(default_factory=list)  # [(type word, name, default)]
     params: str = ""
-
-    def __repr__(self):
-        return f"{self.name}({self.params})"
 
 
 _NOT_CODE = re.compile(
@@ -85,7 +82,7 @@ def functions(blank):
         if after[1] == "{":
             brace = after.end() - 1
             end = match_bracket(blank, brace)
-            end = len(blank) if end < 0 else end  # the compiler will complain better than we can
+            end = len(blank) if end < 0 else end  # the compiler reports this error better
             found.append(Function(name, head, paren, (brace + 1, end), is_kernel,
                                   _template(declared), blank[paren + 1 : close]))
             at = end
@@ -112,14 +109,12 @@ def _template(declared):
 
 
 def split_arguments(text):
-    """Split at commas outside brackets."""
-    parts, depth, start = [], 0, 0
+    """Split at commas outside brackets; < and > are brackets in a type alone, not in a[n > 8]."""
+    parts, inside, angle, start = [], 0, 0, 0
     for i, c in enumerate(text):
-        if c in "(<[{":
-            depth += 1
-        elif c in ")>]}":
-            depth -= 1
-        elif c == "," and depth == 0:
+        inside += (c in "([{") - (c in ")]}")
+        angle += ((c == "<") - (c == ">")) * (inside == 0)
+        if c == "," and inside == angle == 0:
             parts.append(text[start:i])
             start = i + 1
     return [*parts, text[start:]]
