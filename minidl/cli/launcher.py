@@ -6,8 +6,7 @@
 
 `python -m mpi4py` runs a script so that an exception, or sys.exit with a status other than 0, on
 one rank calls MPI_Abort: without it the failed process waits in MPI_Finalize for the others, and
-they for its messages. A rank that dies by a signal is noticed by mpiexec itself, which ends the
-rest.
+they for its messages. If a signal kills a rank, mpiexec itself ends the others.
 
 Test: tests/cli/test_main.py   Tutorial: tutorials/00_hello.py
 """
@@ -29,10 +28,8 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 # one core, which leaves its BLAS threads a single one. Both generations of names: mpirun of 4.x
 # reads OMPI_, that of 5.x PRTE_. MPICH does none of this and ignores these variables.
 OPEN_MPI = {
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "PRTE_ALLOW_RUN_AS_ROOT": "1",
-    "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_ALLOW_RUN_AS_ROOT": "1", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "OMPI_MCA_rmaps_base_oversubscribe": "1",
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
     "OMPI_MCA_hwloc_base_binding_policy": "none",
@@ -59,8 +56,8 @@ def run(script, arguments, n, threads=None, mpiexec=None, net=None):
         raise LaunchError(f"there is no file {script} in {os.getcwd()}")
     if importlib.util.find_spec("mpi4py") is None:
         raise LaunchError(f"mpi4py is not installed for {sys.executable}. Install it with an MPI: "
-                          f"pip install 'minidl[mpi]'. Without MPI most scripts run with: python "
-                          f"{script} --sim {n}")
+                          f"pip install 'minidl[mpi]'. Without MPI most scripts run with: "
+                          f"python {script} --sim {n}")
     env = environment(n, threads)
     if net is not None:
         from minidl.comm.transport import links_text  # here: every rank runs this file, few need it
@@ -102,12 +99,12 @@ def environment(n, threads=None):
             env[name] = share
     for name, value in OPEN_MPI.items():
         env.setdefault(name, value)
-    # OpenBLAS's idle threads spin for some 30 ms after a product, on the cores that the kernels'
-    # threads want; after 2**4 ticks they sleep instead. On 2 cores a training step gains a tenth.
+    # OpenBLAS's idle threads spin for some 30 ms after a product, on cores that the kernels' threads
+    # need; after 2**4 ticks they sleep instead. On 2 cores a training step gains a tenth.
     env.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
-    # What backward frees, the next forward wants again. glibc would hand it to the system between
-    # and fetch it page by page: 20,000 page faults a step of a small GPT, 5% of its time. 32 MiB is
-    # the largest array for which it can be told so.
+    # The next forward needs the memory that backward frees. glibc would return it to the system and
+    # get it again page by page: 20,000 page faults a step of a small GPT, 5% of its time. 32 MiB is
+    # the largest value of the second variable.
     env.setdefault("MALLOC_TRIM_THRESHOLD_", str(2**30))
     env.setdefault("MALLOC_MMAP_THRESHOLD_", str(2**25))
     if n > n_cores():  # a waiting rank lets the others have the core
@@ -149,7 +146,7 @@ def _wait(child):
 
 if __name__ == "__main__":  # one rank
     # Under mpiexec stdout is a pipe: what a rank printed before it hung or was aborted would stay
-    # in its buffer. Not as PYTHONUNBUFFERED does it: each argument of a print by itself, so that
-    # lines of several ranks mix.
+    # in its buffer. PYTHONUNBUFFERED would write each argument of a print by itself, and the lines
+    # of several ranks would mix.
     sys.stdout.reconfigure(line_buffering=True, write_through=False)
     runpy.run_module("mpi4py", run_name="__main__", alter_sys=True)
