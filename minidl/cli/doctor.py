@@ -29,7 +29,7 @@ SECONDS = 30  # for each program that is tried: the slowest, the first import of
 
 
 def main(links=None):
-    """Print every finding; 0 if minidl is usable, else 1. links: what `--links` measures instead."""
+    """Print every finding; 0 if minidl is usable, else 1. links: of --links, another command."""
     if links is not None:
         from minidl.cli import doctor_links
 
@@ -275,7 +275,8 @@ def _driver():
 
 def torch():
     if installed("torch"):
-        yield Finding(OK, "PyTorch", f"{metadata.version('torch')}: tests and benchmarks compare with it")
+        version = metadata.version("torch")
+        yield Finding(OK, "PyTorch", f"{version}: tests and benchmarks compare with it")
     else:
         yield Finding(WITHOUT, "PyTorch",
                       "not installed; minidl does not need it, comparisons skip")

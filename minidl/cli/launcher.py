@@ -99,7 +99,7 @@ def environment(n, threads=None):
             env[name] = share
     for name, value in OPEN_MPI.items():
         env.setdefault(name, value)
-    # OpenBLAS's idle threads spin for some 30 ms after a product, on cores that the kernels' threads
+    # OpenBLAS's idle threads spin for some 30 ms after a product, on cores that threads of kernels
     # need; after 2**4 ticks they sleep instead. On 2 cores a training step gains a tenth.
     env.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     # The next forward needs the memory that backward frees. glibc would return it to the system and

@@ -11,8 +11,9 @@ import cupy
 import numpy as np
 
 from minidl.cuda.host import arguments
-from minidl.cuda.host.includes import KERNELS, KernelError, inline_includes, with_defines
+from minidl.cuda.host.includes import KERNELS, inline_includes, with_defines
 from minidl.cuda.host.source import Source
+from minidl.cuda.run import only_one
 
 
 class GpuKernel:
@@ -20,11 +21,7 @@ class GpuKernel:
 
     def __init__(self, path, name, defines, options):
         source = Source(path, inline_includes(path), defines)
-        if name is None:
-            if len(source.kernels) != 1:
-                known = ", ".join(f.name for f in source.kernels)
-                raise KernelError(f"{path} has several kernels; name one: {known}")
-            name = source.kernels[0].name
+        name = name or only_one([f.name for f in source.kernels], path)
         self.signature = arguments.Signature(name, source.parameters(name))
         flags = ("-std=c++17", f"-I{KERNELS}", f"-I{path.parent}", *options)
         # a template: CuPy asks NVRTC for the mangled name

@@ -118,11 +118,15 @@ def _stamp(path):
     return tuple(file.stat().st_mtime_ns for file in files)
 
 
+def only_one(names, path):
+    """The name of the only kernel of a file."""
+    if len(names) != 1:
+        raise KernelError(f"{path} has several kernels; name one: {', '.join(names)}")
+    return names[0]
+
+
 def _choose(kernels, name, path):
-    if name is None:
-        if len(kernels) == 1:
-            return next(iter(kernels.values()))
-        raise KernelError(f"{path} has several kernels; name one: {', '.join(kernels)}")
+    name = name or only_one(list(kernels), path)
     if name in kernels:
         return kernels[name]
     from minidl.cuda.host import cpu

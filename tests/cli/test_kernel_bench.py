@@ -52,7 +52,7 @@ def test_a_wrong_rung_is_reported_and_is_the_exit_status(tmp_path, monkeypatch, 
 
 def test_bytes_are_those_of_each_array_once():
     calls = kernel_rungs.add3(add3, lambda n: np.ones(n, np.float32), 100)[0].calls
-    with kernel_bench.Launches(np) as launches:
+    with kernel_bench.recorded(np) as launches:
         calls[0]()
         calls[1]()
     assert [(k.name, n) for k, _, n in launches] == [

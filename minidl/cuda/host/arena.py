@@ -67,10 +67,9 @@ class Arena:
             if r.begin <= address < max(r.end, r.begin + 1):
                 return r.memory.ctypes.data + address - r.begin
         if address:
-            raise KernelError(
-                f"kernel {self.kernel}: {table!r} is a table of addresses, and one is of an array "
-                "that the check form does not know. Name the arrays: "
-                "minidl.cuda.check(kernel, grid, block, args, reachable=[...])")
+            raise KernelError(f"kernel {self.kernel}: {table!r} is a table of addresses, and one "
+                              f"is of an array that the check form does not know. Name the arrays: "
+                              "minidl.cuda.check(kernel, grid, block, args, reachable=[...])")
         return 0
 
     def in_order(self):

@@ -128,8 +128,7 @@ class Signature:
             self._fail(TypeError,
                        f"{where} is a pointer: pass an array of {wanted}, got {_what(a)}{hint}")
         if p.dtype is not None and a.dtype != wanted:
-            self._fail(TypeError,
-                       f"{where} points to {p.ctype}, which is {wanted}; got {_what(a)}")
+            self._fail(TypeError, f"{where} points to {p.ctype}, which is {wanted}; got {_what(a)}")
         if not a.flags.c_contiguous:
             self._fail(ValueError, f"{where} must be contiguous, because a kernel counts elements "
                        f"from a pointer; got strides {a.strides} for shape {a.shape}. Use "

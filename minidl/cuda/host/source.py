@@ -135,7 +135,6 @@ class Source:
             for pattern, what in UNSUPPORTED.items():
                 if found := re.search(pattern, self.blank[f.head : f.body[1]]):
                     line = self.line_of(f.head + found.start())
-                    raise KernelError(
-                        f"{self.path}:{line}: {f.name} uses {what}, which the CPU runner does not "
-                        "support; run it on a GPU (CuPy arrays), or see the supported subset in "
-                        "kernels/README.md")
+                    raise KernelError(f"{self.path}:{line}: {f.name} uses {what}, which the CPU "
+                                      f"runner does not support; run it on a GPU (CuPy arrays), or "
+                                      "see the supported subset in kernels/README.md")
