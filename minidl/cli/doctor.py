@@ -9,6 +9,7 @@ What could crash (an MPI or CUDA library of the wrong version) is tried in a pro
 Test: tests/cli/test_main.py
 """
 
+import ctypes
 import importlib.util
 import json
 import os
@@ -50,11 +51,10 @@ def main(links=None):
 
 
 def python():
-    text = f"{platform.python_version()} at {sys.executable}"
-    if tuple(map(int, platform.python_version_tuple()[:2])) < (3, 11):
-        yield Finding(BROKEN, "Python", text, "minidl needs 3.11 or newer")
-    else:
-        yield Finding(OK, "Python", text)
+    is_old = sys.version_info < (3, 11)
+    yield Finding(BROKEN if is_old else OK, "Python",
+                  f"{platform.python_version()} at {sys.executable}",
+                  "minidl needs 3.11 or newer" if is_old else "")
 
 
 def numpy():
@@ -261,8 +261,6 @@ def gpu():
 
 def _driver():
     """(major, minor) of the newest CUDA that the NVIDIA driver supports; None without a driver."""
-    import ctypes
-
     try:
         library = ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1")
     except OSError:

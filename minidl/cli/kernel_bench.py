@@ -84,7 +84,7 @@ def rung(call, case, xp, repeats):
 
 @contextmanager
 def recorded(xp):
-    """The list of (kernel, seconds, bytes of its arrays) of every launch inside the `with` block."""
+    """A list of (kernel, seconds, bytes of its arrays) of every launch in the `with` block."""
     launches, launch = [], Kernel.__call__
 
     def timed(kernel, grid, block, args, **options):

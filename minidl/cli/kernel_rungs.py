@@ -1,7 +1,7 @@
 """What `minidl kernel bench` runs: the rungs of a kernel file, and what each should give.
 
-A function for each file, of its launches (minidl/fused/<name>.py, `f` here) and of draw(*shape),
-which makes an input. Forward first, then backward. To add a file: such a function, and its sizes.
+One function for each file. Arguments: its launches, minidl/fused/<name>.py, called `f` here;
+draw(*shape), which makes an input; sizes. To add a file: such a function, and its SIZES.
 
 Test: tests/cli/test_kernel_bench.py   Used by: kernel_bench.py
 """

@@ -56,7 +56,7 @@ def run(script, arguments, n, threads=None, mpiexec=None, net=None):
         raise LaunchError(f"there is no file {script} in {os.getcwd()}")
     if importlib.util.find_spec("mpi4py") is None:
         raise LaunchError(f"mpi4py is not installed for {sys.executable}. Install it with an MPI: "
-                          f"pip install 'minidl[mpi]'. Without MPI most scripts run with: "
+                          "pip install 'minidl[mpi]'. Without MPI most scripts run with: "
                           f"python {script} --sim {n}")
     env = environment(n, threads)
     if net is not None:
@@ -84,8 +84,7 @@ def find_mpiexec():
     beside = str(Path(sys.executable).parent)
     for where in (beside, None):
         for name in ("mpiexec", "mpirun"):
-            found = shutil.which(name, path=where)
-            if found:
+            if found := shutil.which(name, path=where):
                 return found
     return None
 

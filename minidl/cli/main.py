@@ -154,18 +154,15 @@ def _macro(text):
     return name, value if equals else "1"
 
 
-def _number(text):
+def _number(text, letter="", wanted="the number of a tutorial, such as 06"):
     """'6' and '06' both mean tutorial 06."""
-    if not re.fullmatch(r"\d{1,2}", text):
-        raise argparse.ArgumentTypeError(f"want the number of a tutorial, such as 06, got {text!r}")
-    return text.zfill(2)
+    if not re.fullmatch(rf"\d{{1,2}}{letter}", text):
+        raise argparse.ArgumentTypeError(f"want {wanted}, got {text!r}")
+    return text.zfill(3 if text[-1].isalpha() else 2)
 
 
 def _number_or_exercise(text):
-    if not re.fullmatch(r"\d{1,2}[a-z]?", text):
-        raise argparse.ArgumentTypeError(
-            f"want a tutorial or an exercise, such as 06 or 06a, got {text!r}")
-    return text.zfill(3 if text[-1].isalpha() else 2)
+    return _number(text, "[a-z]?", "a tutorial or an exercise, such as 06 or 06a")
 
 
 if __name__ == "__main__":

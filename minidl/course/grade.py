@@ -110,21 +110,18 @@ def grade(number, root, path):
     except Exception as error:
         print("FAILED: the file cannot be imported.\n" + explain(error, path))
         return 1
-    passed = {name: _grade_one(getattr(graders, "grade_" + name), name, student, path)
-              for name in names}
+    passed = dict.fromkeys(names, True)
+    for name in names:
+        grade_fn = getattr(graders, "grade_" + name)
+        print(f"\nexercise {name}: {grade_fn.__doc__.strip().splitlines()[0]}", flush=True)
+        try:
+            for held in grade_fn(student):
+                print(f"  ok    {held}", flush=True)
+        except Exception as error:
+            print("  FAILED\n" + explain(error, path), flush=True)
+            passed[name] = False
     print("\n" + ", ".join(f"{name} {'passed' if ok else 'FAILED'}" for name, ok in passed.items()))
     return 0 if all(passed.values()) else 1
-
-
-def _grade_one(grade_fn, name, student, path):
-    print(f"\nexercise {name}: {grade_fn.__doc__.strip().splitlines()[0]}", flush=True)
-    try:
-        for held in grade_fn(student):
-            print(f"  ok    {held}", flush=True)
-    except Exception as error:
-        print("  FAILED\n" + explain(error, path), flush=True)
-        return False
-    return True
 
 
 def explain(error, path):

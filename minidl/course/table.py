@@ -107,11 +107,9 @@ def _text(value):
 
 def save(rows, path):
     """The rows as JSON: a list of objects with the columns' names."""
-
-    def plain(value):
-        return value.item() if isinstance(value, np.generic) else str(value)
-
-    path.write_text(json.dumps([r._asdict() for r in rows], default=plain, indent=1) + "\n")
+    text = json.dumps([r._asdict() for r in rows], indent=1,
+                      default=lambda v: v.item() if isinstance(v, np.generic) else str(v))
+    path.write_text(text + "\n")
 
 
 def load(path):

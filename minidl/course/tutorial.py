@@ -34,7 +34,7 @@ from minidl.comm.transport.throttled import links_of
 from minidl.course import table
 from minidl.course.out import heat_map, picture, script_of, write  # noqa: F401: for tutorials
 
-# MPI buffers small messages and makes large ones wait for their receive; each MPI has its own limit.
+# MPI buffers small messages and makes large ones wait for their receive; the limit differs by MPI.
 # Simulated tutorials have this one, so that a wrong order of blocking sends hangs in the simulator
 # as it would on a cluster.
 RENDEZVOUS_BYTES = 16384

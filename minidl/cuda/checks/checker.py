@@ -111,7 +111,8 @@ class _Run:
 
     def _watch(self, order):
         """Run the kernel once; the sentence with which it was stopped, or None."""
-        self.arena.fill()
+        for region in self.arena.regions:
+            region.fill()
         grid, block, shared_mem = self.launch
         passed, number = self.arena.passed(), NUMBERS.get(order, order)
         packed = self.kernel.signature.pack(grid, block, passed, shared_mem, number, 1)

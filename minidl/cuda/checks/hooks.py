@@ -2,7 +2,7 @@
 library that has them (kernels/host/check.cpp) with its structs in ctypes.
 
     kernel.cu --g++ -fsanitize=thread,bounds,...--> object --linked without--> key.so
-              calls __tsan_read4(p), ...            the compiler's own library; ours has them
+              calls __tsan_read4(p), ...            the compiler's library: ours has these functions
 
 Test: tests/cuda/checks/test_check.py, test_check_idioms.py
 """

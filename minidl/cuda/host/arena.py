@@ -31,8 +31,8 @@ class Arena:
                 self.regions.append(Region(part))
         offset = GUARD
         for r in self.regions:
-            # on a GPU an allocation begins at a multiple of 256, and a view x[1:] is misaligned: so
-            # this copy is as far from a multiple as the array is from the begin of its allocation
+            # on a GPU an allocation starts at a multiple of 256, and a view x[1:] is misaligned; here
+            # the copy is as far from such a multiple as the array from the start of its allocation
             r.offset = offset + r.parts[0].misalignment
             offset = r.offset + r.n_bytes + max(GUARD, r.n_bytes)
             offset = -(-offset // PAGE) * PAGE
@@ -44,10 +44,6 @@ class Arena:
     @property
     def writeable(self):
         return [r for r in self.regions if not r.const]
-
-    def fill(self):
-        for r in self.regions:
-            r.fill()
 
     def passed(self):
         """The arguments, arrays replaced by their copies; tables of addresses point to copies."""
@@ -68,7 +64,7 @@ class Arena:
                 return r.memory.ctypes.data + address - r.begin
         if address:
             raise KernelError(f"kernel {self.kernel}: {table!r} is a table of addresses, and one "
-                              f"is of an array that the check form does not know. Name the arrays: "
+                              "is of an array that the check form does not know. Name the arrays: "
                               "minidl.cuda.check(kernel, grid, block, args, reachable=[...])")
         return 0
 

@@ -132,7 +132,7 @@ class Signature:
         if not a.flags.c_contiguous:
             self._fail(ValueError, f"{where} must be contiguous, because a kernel counts elements "
                        f"from a pointer; got strides {a.strides} for shape {a.shape}. Use "
-                       f"np.ascontiguousarray, and copy a result back")
+                       "np.ascontiguousarray, and copy a result back")
         if not p.const and not a.flags.writeable:
             self._fail(ValueError,
                        f"{where} is not const in the kernel, but the array is read-only")

@@ -49,8 +49,8 @@ class Parameter:
 def canonical(name, types):
     """The canonical C name behind typedefs, macros and template parameters, or the name itself."""
     for _ in range(20):  # a chain of typedefs; twenty would be a cycle
-        name = " ".join(name.replace("std::", " ").split())
-        words = [w for w in name.split() if w not in ("const", "volatile", "struct", "typename")]
+        words = [w for w in name.replace("std::", " ").split()
+                 if w not in ("const", "volatile", "struct", "typename")]
         if "unsigned" in words[1:]:  # int unsigned
             words.remove("unsigned")
             words.insert(0, "unsigned")

@@ -34,15 +34,11 @@ def blank_out(text):
     return _NOT_CODE.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
 
 
-def object_macros(text):
-    """{name: words} of the macros without parameters."""
+def names_of_types(text, blank):
+    """{name: what it stands for} of macros without parameters, typedef and using."""
     found = re.finditer(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+([\w \t]+)$", text, re.M)
-    return {m[1]: m[2].strip() for m in found}
-
-
-def typedefs(blank):
-    """{name: what it stands for} of typedef and using."""
-    types = {m[2]: m[1] for m in re.finditer(r"\btypedef\s+([\w\s:]+?)\s+(\w+)\s*;", blank)}
+    types = {m[1]: m[2].strip() for m in found}
+    types |= {m[2]: m[1] for m in re.finditer(r"\btypedef\s+([\w\s:]+?)\s+(\w+)\s*;", blank)}
     types.update({m[1]: m[2] for m in re.finditer(r"\busing\s+(\w+)\s*=\s*([\w\s:]+);", blank)})
     return types
 

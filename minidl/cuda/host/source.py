@@ -48,7 +48,7 @@ class Source:
         self.by_name = {}
         for f in self.functions:
             self.by_name.setdefault(f.name, []).append(f)
-        self.types = {**scan.object_macros(text), **scan.typedefs(self.blank), **self.defines}
+        self.types = {**scan.names_of_types(text, self.blank), **self.defines}
 
     @property
     def kernels(self):
@@ -136,5 +136,5 @@ class Source:
                 if found := re.search(pattern, self.blank[f.head : f.body[1]]):
                     line = self.line_of(f.head + found.start())
                     raise KernelError(f"{self.path}:{line}: {f.name} uses {what}, which the CPU "
-                                      f"runner does not support; run it on a GPU (CuPy arrays), or "
+                                      "runner does not support; run it on a GPU (CuPy arrays), or "
                                       "see the supported subset in kernels/README.md")
