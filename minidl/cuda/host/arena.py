@@ -31,8 +31,8 @@ class Arena:
                 self.regions.append(Region(part))
         offset = GUARD
         for r in self.regions:
-            # on a GPU an allocation starts at a multiple of 256, and a view x[1:] is misaligned; here
-            # the copy is as far from such a multiple as the array from the start of its allocation
+            # on a GPU an allocation starts at a multiple of 256, and a view x[1:] is misaligned;
+            # the copy is as far from such a multiple as the array from its allocation's start
             r.offset = offset + r.parts[0].misalignment
             offset = r.offset + r.n_bytes + max(GUARD, r.n_bytes)
             offset = -(-offset // PAGE) * PAGE
