@@ -932,7 +932,7 @@ MUTATIONS = [
     Mutation(
         "results of two orders are not compared",
         "minidl/cuda/checks/checker.py",
-        "            self._compare(report, first, results, _said(first_order), _said(order))\n",
+        "            self._compare(report, first, results, first_order, order)\n",
         "            pass\n",
         "tests/cuda/checks/test_check.py::test_rounding_of_float_atomics_is_a_warning",
     ),
@@ -946,9 +946,9 @@ MUTATIONS = [
     ),
     Mutation(
         "a warning stops a launch under watch",
-        "minidl/cuda/checks/checker.py",
-        "    if report.errors:\n",
-        "    if report.findings:\n",
+        "minidl/cuda/run.py",
+        "            if report.errors:\n",
+        "            if report.findings:\n",
         "tests/cuda/checks/test_check.py::test_rounding_of_float_atomics_is_a_warning",
     ),
     Mutation(
@@ -961,16 +961,15 @@ MUTATIONS = [
     Mutation(
         "a guard after a store is the end of the loop",
         "minidl/cuda/host/flat.py",
-        "        if not all(map(_is_plain, before)):\n"
-        "            return None\n",
-        "",
+        "    if not m or not all(map(_is_plain, before)):\n",
+        "    if not m:\n",
         "tests/cuda/host/test_flat.py::test_a_guard_is_only_taken_when_it_guards_everything",
     ),
     Mutation(
         "a bound that the kernel changes is the end of the loop",
         "minidl/cuda/host/flat.py",
-        "            if bound and not _is_assigned(body, bound):\n",
-        "            if bound:\n",
+        "        if bound and not _is_assigned(body, bound):\n",
+        "        if bound:\n",
         "tests/cuda/host/test_flat.py::test_a_guard_is_only_taken_when_it_guards_everything",
     ),
     Mutation(

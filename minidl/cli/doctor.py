@@ -1,16 +1,15 @@
-"""`minidl doctor`: is everything there, does it work together, and if not, what to type.
+"""`minidl doctor`: what is installed, whether it works, and if not, what to type.
 
-    ok     there, and seen to work                   !!     broken: the exit status is 1
-    --     not there; what you do without it         ->     how to repair or add it
+    ok     installed and tried                       !!     broken: the exit status is 1
+    --     not installed; what works without it      ->     how to repair or add it
 
-Every check tries the thing itself: it starts two ranks, compiles a file, asks the GPU for its
-memory. What could crash (an MPI or CUDA library of the wrong version) is tried in a process of its
-own.
+Every check tries the thing itself: it starts two ranks, compiles a file, runs a kernel on the GPU.
+What could crash (an MPI or CUDA library of the wrong version) is tried in a process of its own.
 
 Test: tests/cli/test_main.py
 """
 
-import importlib.metadata
+import ctypes
 import importlib.util
 import json
 import os
@@ -19,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections import namedtuple
+from importlib import metadata
 from pathlib import Path
 
 from minidl.cli import launcher
@@ -29,8 +29,12 @@ OK, WITHOUT, BROKEN = "ok", "--", "!!"
 SECONDS = 30  # for each program that is tried: the slowest, the first import of CuPy, takes a third
 
 
-def main():
-    """Print every finding; 0 when minidl is usable, else 1."""
+def main(links=None):
+    """Print every finding; 0 if minidl is usable, else 1. links: of --links, another command."""
+    if links is not None:
+        from minidl.cli import doctor_links
+
+        return doctor_links.main(links or [2, 4])
     findings = []
     for check in (python, numpy, mpi, ranks, simulator, compiler, gpu, torch, pictures):
         for finding in check():
@@ -47,11 +51,10 @@ def main():
 
 
 def python():
-    version, where = platform.python_version(), sys.executable
-    if tuple(map(int, version.split(".")[:2])) < (3, 11):
-        yield Finding(BROKEN, "Python", f"{version} at {where}", "minidl needs 3.11 or newer")
-    else:
-        yield Finding(OK, "Python", f"{version} at {where}")
+    is_old = sys.version_info < (3, 11)
+    yield Finding(BROKEN if is_old else OK, "Python",
+                  f"{platform.python_version()} at {sys.executable}",
+                  "minidl needs 3.11 or newer" if is_old else "")
 
 
 def numpy():
@@ -65,28 +68,18 @@ def numpy():
                       "minidl needs NumPy 2's dtype promotion: pip install -U numpy")
         return
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
-    cores = launcher.n_cores()
-    threads, fix = _blas_threads(), ""
-    if threads is None:
-        told = f"up to {cores} threads"
-    else:
-        told = f"{threads} thread{'s' * (threads != 1)}"
-        if threads > cores:
+    cores, fix = launcher.n_cores(), ""
+    n_threads = f"up to {cores} threads"
+    if installed("threadpoolctl"):  # it comes with scikit-learn
+        import threadpoolctl
+
+        pools = threadpoolctl.threadpool_info()
+        n = max((p["num_threads"] for p in pools if p["user_api"] == "blas"), default=1)
+        n_threads = f"{n} thread{'s' * (n != 1)}"
+        if n > cores:
             fix = f"more threads than cores: export OMP_NUM_THREADS={cores}"
-    yield Finding(
-        OK, "NumPy",
-        f"{np.__version__}, BLAS {blas['name']} {blas.get('version', '')}, {told} on {cores} cores",
-        fix)
-
-
-def _blas_threads():
-    """Threads of NumPy's BLAS; None without threadpoolctl (which comes with scikit-learn)."""
-    if not installed("threadpoolctl"):
-        return None
-    import threadpoolctl
-
-    pools = threadpoolctl.threadpool_info()
-    return max((p["num_threads"] for p in pools if p["user_api"] == "blas"), default=1)
+    blas = f"BLAS {blas['name']} {blas.get('version', '')}"
+    yield Finding(OK, "NumPy", f"{np.__version__}, {blas}, {n_threads} on {cores} cores", fix)
 
 
 def mpi():
@@ -98,24 +91,22 @@ def mpi():
         return
     found = mpi_library()
     if "error" in found:
-        yield Finding(
-            BROKEN, "mpi4py", f"cannot load an MPI library: {found['error']}",
-            "pip install mpich, or load your site's MPI module and pip install --force-reinstall "
-            "mpi4py")
-        return
-    yield Finding(OK, "mpi4py", f"{found['mpi4py']} with {found['vendor']} {found['version']}")
+        yield Finding(BROKEN, "mpi4py", f"cannot load an MPI library: {found['error']}",
+                      "pip install mpich, or load your site's MPI module and pip install "
+                      "--force-reinstall mpi4py")
+    else:
+        yield Finding(OK, "mpi4py", f"{found['mpi4py']} with {found['vendor']} {found['version']}")
 
 
 def mpi_library():
-    """{mpi4py, vendor, version} of the MPI that mpi4py loads, or {error}; asked elsewhere."""
-    code = (
+    """{mpi4py, vendor, version} of the MPI that mpi4py loads, or {error}."""
+    return _ask_python(
         "import json, mpi4py\n"
-        "mpi4py.rc.initialize = mpi4py.rc.finalize = False\n"  # ask the library without starting it
+        "mpi4py.rc.initialize = mpi4py.rc.finalize = False\n"  # load the library without MPI_Init
         "from mpi4py import MPI\n"
         "name, version = MPI.get_vendor()\n"
         "version = '.'.join(map(str, version))\n"
         "print(json.dumps(dict(mpi4py=mpi4py.__version__, vendor=name, version=version)))\n")
-    return _ask_python(code)
 
 
 def ranks():
@@ -127,10 +118,10 @@ def ranks():
                       "pip install mpich; on Debian and Ubuntu: sudo apt install mpich")
         return
     vendor = vendor_of(mpiexec)
-    if not installed("mpi4py"):
+    if installed("mpi4py"):
+        yield two_ranks(mpiexec, vendor)
+    else:
         yield Finding(OK, "mpiexec", f"{vendor} at {mpiexec}")
-        return
-    yield two_ranks(mpiexec, vendor)
 
 
 def two_ranks(mpiexec, vendor):
@@ -178,7 +169,7 @@ def diagnose(mpiexec, vendor, said, output):
 def vendor_of(mpiexec):
     """'MPICH', 'Open MPI', 'Intel MPI' or 'unknown vendor', after `mpiexec --version`."""
     done = _run([mpiexec, "--version"])
-    # Intel's launcher is a HYDRA, too: it must be asked for first
+    # Intel's launcher says HYDRA, too: look for Intel first
     for words, vendor in (("Intel", "Intel MPI"), ("Open MPI", "Open MPI"), ("OpenRTE", "Open MPI"),
                           ("HYDRA", "MPICH")):
         if done and words in done.stdout:
@@ -188,7 +179,7 @@ def vendor_of(mpiexec):
 
 def simulator():
     if installed("greenlet"):
-        yield Finding(OK, "greenlet", f"{_version('greenlet')}: --sim N works")
+        yield Finding(OK, "greenlet", f"{metadata.version('greenlet')}: --sim N works")
     else:
         mark = WITHOUT if installed("mpi4py") else BROKEN
         yield Finding(mark, "greenlet", "not installed: no simulated ranks (--sim N)",
@@ -196,7 +187,7 @@ def simulator():
 
 
 def compiler():
-    """The C++ compiler of kernels, and where they are kept."""
+    """The C++ compiler of kernels, and the folder of what it makes."""
     found, named = cpp_compiler(), os.environ.get("MINIDL_CXX")
     if found is None:
         text = "no working C++ compiler: .cu files cannot run on this CPU"
@@ -211,10 +202,9 @@ def compiler():
     if kept:
         yield Finding(OK, "compiler", f"{' '.join(found)} compiles C++17; kernels go to {kept}")
     else:
-        yield Finding(
-            WITHOUT, "compiler",
-            f"{' '.join(found)} compiles C++17, but each process compiles its own kernels: their "
-            "folder cannot be written", "export MINIDL_CACHE=a folder of yours")
+        yield Finding(WITHOUT, "compiler", f"{' '.join(found)} compiles C++17, but each process "
+                      "compiles its own kernels: their folder cannot be written",
+                      "export MINIDL_CACHE=a folder of yours")
 
 
 def cpp_compiler():
@@ -246,7 +236,7 @@ def gpu():
             fix = f"there is a driver for CUDA {cuda}: pip install 'minidl[{extra}]'"
         yield Finding(WITHOUT, "GPU", "CuPy is not installed: everything runs on the CPU", fix)
         return
-    code = (
+    found = _ask_python(
         "import json, cupy\n"
         "n = cupy.cuda.runtime.getDeviceCount()\n"
         "names = [cupy.cuda.runtime.getDeviceProperties(i)['name'].decode() for i in range(n)]\n"
@@ -255,7 +245,6 @@ def gpu():
         "x = cupy.zeros(1, 'f'); k((1,), (1,), (x,)); assert x[0] == 1\n"
         "print(json.dumps(dict(cupy=cupy.__version__, names=names,\n"
         "                      cuda=cupy.cuda.runtime.runtimeGetVersion())))\n")
-    found = _ask_python(code)
     if "error" not in found:
         cuda = f"{found['cuda'] // 1000}.{found['cuda'] % 1000 // 10}"
         yield Finding(OK, "GPU", f"{', '.join(found['names'])}; CuPy {found['cupy']}, CUDA {cuda}")
@@ -272,8 +261,6 @@ def gpu():
 
 def _driver():
     """(major, minor) of the newest CUDA that the NVIDIA driver supports; None without a driver."""
-    import ctypes
-
     try:
         library = ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1")
     except OSError:
@@ -286,7 +273,8 @@ def _driver():
 
 def torch():
     if installed("torch"):
-        yield Finding(OK, "PyTorch", f"{_version('torch')}: tests and benchmarks compare with it")
+        version = metadata.version("torch")
+        yield Finding(OK, "PyTorch", f"{version}: tests and benchmarks compare with it")
     else:
         yield Finding(WITHOUT, "PyTorch",
                       "not installed; minidl does not need it, comparisons skip")
@@ -306,12 +294,8 @@ def installed(name):
     return importlib.util.find_spec(name) is not None
 
 
-def _version(package):
-    return importlib.metadata.version(package)
-
-
 def _run(command, seconds=SECONDS, **options):
-    """The ended process with its output; None if it did not start or end in time."""
+    """The process with its output; None if it did not start or end in time."""
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=seconds,
                               stdin=subprocess.DEVNULL, **options)
@@ -320,7 +304,7 @@ def _run(command, seconds=SECONDS, **options):
 
 
 def _ask_python(code):
-    """The JSON that `code` prints last in a Python of its own, or {"error": its last words}."""
+    """The JSON that `code` prints last in a process of its own, or {"error": its last line}."""
     done = _run([sys.executable, "-c", code])
     if done is None:
         return {"error": f"no answer within {SECONDS} s"}

@@ -1,9 +1,7 @@
-"""`minidl doctor --links`: how fast the ranks of this machine talk, and what to make of it.
+"""`minidl doctor --links 2 4`: how fast messages are, between 2 ranks, then 4: about 2 s each.
 
-    minidl doctor --links 2 4        for 2 ranks, then for 4: about 2 s each
-
-For each number of ranks: a ping-pong between two of them, the figures that select.py chooses an
-all-reduce by, and its choice for each size. The figures are stored; `select.stored(t)` finds them.
+For each number of ranks: a ping-pong between two of them, the figures by which select.py chooses an
+all-reduce, and its choice for each size. The figures are stored; `select.stored(t)` finds them.
 
 Test: tests/comm/test_select.py
 """
@@ -22,16 +20,15 @@ SECONDS = 120  # for one number of ranks; ten times what a busy laptop takes
 
 def main(numbers):
     """Measure with each number of ranks; 0, or 2 where ranks cannot be started."""
+    mpiexec = launcher.find_mpiexec()
+    if mpiexec is None:
+        print("minidl doctor --links: no mpiexec; `minidl doctor` says more", file=sys.stderr)
+        return 2
     for n in numbers:
-        mpiexec = launcher.find_mpiexec()
-        if mpiexec is None:
-            print("minidl doctor --links: no mpiexec; `minidl doctor` says more", file=sys.stderr)
-            return 2
         command = [mpiexec, "-n", str(n), sys.executable, "-m", "minidl.cli.doctor_links"]
         try:
-            status = subprocess.run(
-                command, env=launcher.environment(n, 1), stdin=subprocess.DEVNULL, timeout=SECONDS
-            ).returncode
+            status = subprocess.run(command, env=launcher.environment(n, 1),
+                                    stdin=subprocess.DEVNULL, timeout=SECONDS).returncode
         except subprocess.TimeoutExpired:
             print(f"minidl doctor --links: {n} ranks took over {SECONDS} s", file=sys.stderr)
             return 2
@@ -41,7 +38,7 @@ def main(numbers):
 
 
 def ping_pong(t, n_bytes, rounds=ROUNDS):
-    """Seconds from rank 0 to rank 1: half of there and back, at its least. The others wait."""
+    """Seconds from rank 0 to rank 1: half the shortest round trip. The other ranks wait."""
     x, times = np.zeros(n_bytes, np.uint8), []
     tree.barrier(t)
     for _ in range(rounds):
@@ -58,7 +55,7 @@ def ping_pong(t, n_bytes, rounds=ROUNDS):
 
 
 def report(t):
-    """Measure, store, and the text to print, on all ranks."""
+    """Measure and store, on all ranks; the text to print."""
     lines = []
     if t.size > 1:
         short, long = ping_pong(t, 8), ping_pong(t, 1 << 22, 9)

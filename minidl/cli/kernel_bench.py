@@ -8,9 +8,9 @@ A rung is right if it differs from its NumPy reference in float64 by no more tha
 both as a share of the largest value wanted. float32 rounds by 6e-8, and a sum of n terms in another
 order differs by some sqrt(n) of these; 8 times that is allowed.
 
-Time is that of the launches alone, the median of the repeats. Bytes are those of each array that a
-launch is given, once: the least that it must move. A copy of as many bytes is timed beside it.
-Products are bound by arithmetic: of them GFLOP/s are shown, 2 operations for a multiply-add.
+Time is that of the launches alone, the median of the repeats. Bytes: each array of a launch once,
+the least that it must move; a copy of as many bytes is timed, too. A product is limited by
+arithmetic: its speed is in GFLOP/s, 2 operations for a multiply-add.
 
 Source: the programs of llm.c's dev/cuda.   Test: tests/cli/test_kernel_bench.py
 The rungs: kernel_rungs.py   Tutorial: tutorials/03_kernel_tour.py
@@ -18,6 +18,7 @@ The rungs: kernel_rungs.py   Tutorial: tutorials/03_kernel_tour.py
 
 import statistics
 import time
+from contextlib import contextmanager
 from importlib import import_module
 from unittest import mock
 
@@ -59,7 +60,7 @@ def bench(name, size=None, device="cpu", repeats=5):
 def rung(call, case, xp, repeats):
     """Run one, print its line; whether it is right."""
     tolerance = 8 * 6e-8 * case.n_terms**0.5
-    with Launches(xp) as launches:
+    with recorded(xp) as launches:
         error = max(map(difference, arrays_of(call()), arrays_of(case.wanted)))  # this one compiles
         times = []
         for _ in range(repeats):
@@ -81,26 +82,18 @@ def rung(call, case, xp, repeats):
     return right
 
 
-class Launches(list):
-    """(kernel, seconds, bytes of its arrays) of every launch inside the `with` block."""
+@contextmanager
+def recorded(xp):
+    """A list of (kernel, seconds, bytes of its arrays) of every launch in the `with` block."""
+    launches, launch = [], Kernel.__call__
 
-    def __init__(self, xp):
-        self.xp = xp
+    def timed(kernel, grid, block, args, **options):
+        time_s = seconds(lambda: launch(kernel, grid, block, args, **options), xp)
+        n_bytes = sum(a.nbytes for a in args if hasattr(a, "nbytes") and a.ndim)
+        launches.append((kernel, time_s, n_bytes))
 
-    def __enter__(self):
-        launch = Kernel.__call__
-
-        def timed(kernel, grid, block, args, **options):
-            time_s = seconds(lambda: launch(kernel, grid, block, args, **options), self.xp)
-            n_bytes = sum(a.nbytes for a in args if hasattr(a, "nbytes") and a.ndim)
-            self.append((kernel, time_s, n_bytes))
-
-        self.patch = mock.patch.object(Kernel, "__call__", timed)
-        self.patch.start()
-        return self
-
-    def __exit__(self, *error):
-        self.patch.stop()
+    with mock.patch.object(Kernel, "__call__", timed):
+        yield launches
 
 
 def seconds(work, xp):
@@ -114,7 +107,7 @@ def seconds(work, xp):
 
 
 def copy_time_s(n_bytes, xp, repeats):
-    """The time of a copy that reads half of so many bytes and writes the other half."""
+    """The time of a copy that reads n_bytes / 2 and writes n_bytes / 2."""
     source = xp.ones(max(n_bytes // 8, 1), np.float32)
     target = source.copy()
     return statistics.median(seconds(lambda: xp.copyto(target, source), xp)

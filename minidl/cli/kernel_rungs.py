@@ -1,7 +1,7 @@
 """What `minidl kernel bench` runs: the rungs of a kernel file, and what each should give.
 
-A function for each file, of its launches (minidl/fused/<name>.py, `f` here) and of draw(*shape),
-which makes an input. Forward first, then backward. To add a file: such a function, and its sizes.
+One function for each file. Arguments: its launches, minidl/fused/<name>.py, called `f` here;
+draw(*shape), which makes an input; sizes. To add a file: such a function, and its SIZES.
 
 Test: tests/cli/test_kernel_bench.py   Used by: kernel_bench.py
 """
@@ -14,7 +14,7 @@ import numpy as np
 from minidl import backend
 
 # sizes for a CPU and for a GPU: elements; rows, columns; m, n, k; batch, heads, length, width
-SIZES = {"add3": ((1 << 22,), (1 << 26,)), "bias_gelu": ((1024, 1024), (16384, 1024)),
+SIZES = {"add3": ((1 << 22,), (1 << 26,)), "gelu": ((1 << 20,), (1 << 24,)),
          "softmax": ((256, 1024), (16384, 1024)), "layer_norm": ((256, 1024), (16384, 1024)),
          "cross_entropy": ((256, 1024), (16384, 1024)), "matmul": ((256,) * 3, (2048,) * 3),
          "attention": ((1, 2, 256, 64), (8, 12, 1024, 64))}
@@ -30,26 +30,11 @@ def add3(f, draw, n):
     return [Case(calls, f.reference(*exact(*arrays)))]
 
 
-def bias_gelu(f, draw, rows, cols):
-    x, gy, bias = draw(rows, cols), draw(rows, cols), draw(cols)
-    options = f.macros(x.dtype, "tanh")
-
-    def with_bias(xp):  # np: a thread for a row; else a thread for an element, as on a GPU
-        out = x.copy()
-        f.over_rows(f.FILE, "bias_gelu", x.dtype, xp, rows, cols, (out, x, bias), **options)
-        return out
-
-    def backward():
-        gx = x.copy()
-        return gx, f.with_bias_backward(gx, gy, x, bias, "tanh")
-
-    (y, slope), g = f.reference(*exact(x), "tanh"), exact(gy)[0]
-    with_y, with_slope = f.reference(sum(exact(x, bias)), "tanh")
-    gx = g * with_slope
-    return [Case([lambda: elementwise(f, "gelu", x, **options)], y),
-            Case([lambda: elementwise(f, "gelu_backward", gy, x, **options)], g * slope),
-            Case([lambda: with_bias(np), lambda: with_bias(None)], with_y),
-            Case([backward], (gx, gx.sum(axis=0)), rows)]
+def gelu(f, draw, n):
+    x, gy = draw(n), draw(n)
+    y, slope = f.reference(*exact(x), "tanh")
+    return [Case([lambda: f.gelu(x, "tanh")], y),
+            Case([lambda: f.gelu_backward(x, "tanh", gy)], exact(gy)[0] * slope)]
 
 
 def softmax(f, draw, rows, cols):

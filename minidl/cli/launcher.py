@@ -28,10 +28,8 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 # one core, which leaves its BLAS threads a single one. Both generations of names: mpirun of 4.x
 # reads OMPI_, that of 5.x PRTE_. MPICH does none of this and ignores these variables.
 OPEN_MPI = {
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "PRTE_ALLOW_RUN_AS_ROOT": "1",
-    "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_ALLOW_RUN_AS_ROOT": "1", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "OMPI_MCA_rmaps_base_oversubscribe": "1",
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
     "OMPI_MCA_hwloc_base_binding_policy": "none",
@@ -40,11 +38,9 @@ OPEN_MPI = {
     "OMPI_MCA_osc": "^ucx",
 }
 
-NO_MPIEXEC = (
-    "no mpiexec beside this Python ({python}) or on the PATH. Install an MPI: "
-    "pip install 'minidl[mpi]' brings MPICH; on Debian and Ubuntu: sudo apt install mpich. "
-    "Without MPI most scripts run with: python {script} --sim {n}"
-)
+NO_MPIEXEC = ("no mpiexec beside this Python ({python}) or on the PATH. Install an MPI: pip "
+              "install 'minidl[mpi]' brings MPICH; on Debian and Ubuntu: sudo apt install mpich. "
+              "Without MPI most scripts run with: python {script} --sim {n}")
 
 
 class LaunchError(Exception):
@@ -59,11 +55,9 @@ def run(script, arguments, n, threads=None, mpiexec=None, net=None):
     if not Path(script).is_file():
         raise LaunchError(f"there is no file {script} in {os.getcwd()}")
     if importlib.util.find_spec("mpi4py") is None:
-        raise LaunchError(
-            f"mpi4py is not installed for {sys.executable}. Install it with an MPI: "
-            "pip install 'minidl[mpi]'. "
-            f"Without MPI most scripts run with: python {script} --sim {n}"
-        )
+        raise LaunchError(f"mpi4py is not installed for {sys.executable}. Install it with an MPI: "
+                          "pip install 'minidl[mpi]'. Without MPI most scripts run with: "
+                          f"python {script} --sim {n}")
     env = environment(n, threads)
     if net is not None:
         from minidl.comm.transport import links_text  # here: every rank runs this file, few need it
@@ -90,8 +84,7 @@ def find_mpiexec():
     beside = str(Path(sys.executable).parent)
     for where in (beside, None):
         for name in ("mpiexec", "mpirun"):
-            found = shutil.which(name, path=where)
-            if found:
+            if found := shutil.which(name, path=where):
                 return found
     return None
 
@@ -105,12 +98,12 @@ def environment(n, threads=None):
             env[name] = share
     for name, value in OPEN_MPI.items():
         env.setdefault(name, value)
-    # OpenBLAS's idle threads spin for some 30 ms after a product, on the cores that the kernels'
-    # threads want; after 2**4 ticks they sleep instead. On 2 cores a training step gains a tenth.
+    # OpenBLAS's idle threads spin for some 30 ms after a product, on cores that threads of kernels
+    # need; after 2**4 ticks they sleep instead. On 2 cores a training step gains a tenth.
     env.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
-    # What backward frees, the next forward wants again. glibc would hand it to the system between
-    # and fetch it page by page: 20,000 page faults a step of a small GPT, 5% of its time. 32 MiB is
-    # the largest array for which it can be told so.
+    # The next forward needs the memory that backward frees. glibc would return it to the system and
+    # get it again page by page: 20,000 page faults a step of a small GPT, 5% of its time. 32 MiB is
+    # the largest value of the second variable.
     env.setdefault("MALLOC_TRIM_THRESHOLD_", str(2**30))
     env.setdefault("MALLOC_MMAP_THRESHOLD_", str(2**25))
     if n > n_cores():  # a waiting rank lets the others have the core
@@ -152,8 +145,8 @@ def _wait(child):
 
 if __name__ == "__main__":  # one rank
     # Under mpiexec stdout is a pipe: what a rank printed before it hung or was aborted would stay
-    # in its buffer. Not as PYTHONUNBUFFERED does it: each argument of a print by itself, so that
-    # lines of several ranks mix.
+    # in its buffer. PYTHONUNBUFFERED would write each argument of a print by itself, and the lines
+    # of several ranks would mix.
     sys.stdout.reconfigure(line_buffering=True, write_through=False)
     from minidl.comm.transport import abort
 

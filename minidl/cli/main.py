@@ -2,19 +2,24 @@
 
 minidl run -n 4 script.py ...            start a script on 4 MPI ranks           launcher.py
 minidl doctor                            what is installed, how to repair it     doctor.py
-minidl doctor --links 2 4                latency and speed between the ranks   doctor_links.py
-minidl exercise | solution NN            the exercises of the tutorials          exercise.py
-minidl check NN                          grades yours                      grade.py
+minidl doctor --links 2 4                latency and speed between the ranks     doctor_links.py
+minidl exercise | solution NN            the exercises of the tutorials          course/exercise.py
+minidl check NN                          grades yours                            course/grade.py
 minidl kernel check my.cu                does it compile, for CPU and GPU        cuda/tool.py
-minidl kernel run my_test.py             runs it with every launch watched       cuda/tool.py
-minidl kernel bench softmax              each rung: right? how fast?     kernel_bench.py
+minidl kernel run my_test.py             runs it with every access checked       cuda/tool.py
+minidl kernel bench softmax              each rung: right? how fast?             kernel_bench.py
 """
 
 import argparse
 import re
 import sys
+from functools import partial
+from importlib import import_module
 
 from minidl import __version__
+from minidl.cli.launcher import LaunchError
+from minidl.course.exercise import ExerciseError
+from minidl.cuda import KernelError
 
 
 def main(argv=None):
@@ -24,8 +29,7 @@ def main(argv=None):
 
 
 class _Parser(argparse.ArgumentParser):
-    """Options are written in full: `--thread` is an error, as any other misspelling is. Each
-    command says so itself, with its own usage."""
+    """Options are written in full: `--thread` is an error, shown with the usage of its command."""
 
     def __init__(self, **settings):
         super().__init__(**settings, allow_abbrev=False)
@@ -37,123 +41,102 @@ class _Parser(argparse.ArgumentParser):
         return namespace, unknown
 
 
+def _add(commands, name, work, help, **settings):
+    """A new command. work: the function of minidl that it calls, and the names of its arguments."""
+    new = commands.add_parser(name, help=help, **settings)
+    new.set_defaults(command=partial(_call, new.prog, work))
+    return new
+
+
+def _call(prog, work, args):
+    """Call the function `work` with its arguments; the exit status."""
+    path, *names = work.split()
+    module, _, function = path.rpartition(".")
+    module = import_module(f"minidl.{module}")  # now: `minidl run` does not need the doctor's
+    try:
+        return getattr(module, function)(*(getattr(args, name) for name in names))
+    except (ExerciseError, KernelError, LaunchError) as error:
+        print(f"{prog}: {error}", file=sys.stderr)
+        return 2
+
+
+def _add_script(command):
+    command.add_argument("script", help="a Python file; everything after it goes to the script")
+    rest = command.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    rest.required = False  # else the error for a missing script asks for them, too
+
+
 def parser():
     top = _Parser(prog="minidl", description="Fast and distributed training, written out.")
     top.set_defaults(command=lambda args: top.print_help(sys.stderr) or 2)  # none given
     top.add_argument("--version", action="version", version=f"minidl {__version__}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND")
 
-    run = commands.add_parser(
-        "run",
-        help="start a script on several MPI ranks",
-        usage="minidl run -n N [options] script.py [arguments of the script]",
-        description="Start a Python script on N MPI ranks of this machine. Its exit status is the "
-        "script's; an exception, sys.exit(1) or a signal on one rank ends all ranks.",
-    )
-    run.add_argument(
-        "-n", "--ranks", type=_count, required=True, metavar="N", help="number of ranks"
-    )
-    run.add_argument(
-        "--threads",
-        type=_count,
-        metavar="T",
-        help="BLAS threads per rank (default: cores / N, at least 1; variables such as "
-        "OMP_NUM_THREADS that you set yourself stay)",
-    )
-    run.add_argument(
-        "--mpiexec",
-        metavar="COMMAND",
-        help="the launcher, with its own options if need be: --mpiexec 'srun --mpi=pmix' "
-        "(default: mpiexec beside this Python, then on the PATH)",
-    )
-    run.add_argument(
-        "--net",
-        metavar="NETWORK",
-        help="slow messages down to such a network: --net 1Gbit,50us, or with nodes that share a "
-        "NIC: --net nodes=2,intra=10Gbit,5us,inter=1Gbit,50us (all of it: "
-        "minidl/comm/transport/links.py)",
-    )
-    run.add_argument("script", help="a Python file; everything after it goes to the script")
-    rest = run.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    rest.required = False  # else the error for a missing script asks for them, too
-    run.set_defaults(command=_run)
+    run = _add(commands, "run", "cli.launcher.run script arguments ranks threads mpiexec net",
+               "start a script on several MPI ranks",
+               usage="minidl run -n N [options] script.py [arguments of the script]",
+               description="Start a Python script on N MPI ranks of this machine. Its exit status "
+               "is the script's; an exception, sys.exit(1) or a signal on one rank ends all ranks.")
+    run.add_argument("-n", "--ranks", type=_count, required=True, metavar="N",
+                     help="number of ranks")
+    run.add_argument("--threads", type=_count, metavar="T", help="BLAS threads per rank (default: "
+                     "cores / N, at least 1; variables such as OMP_NUM_THREADS that you set "
+                     "yourself stay)")
+    run.add_argument("--mpiexec", metavar="COMMAND", help="the launcher, with its own options if "
+                     "need be: --mpiexec 'srun --mpi=pmix' (default: mpiexec beside this Python, "
+                     "then on the PATH)")
+    run.add_argument("--net", metavar="NETWORK", help="slow messages down to such a network: --net "
+                     "1Gbit,50us, or with nodes that share a NIC: --net nodes=2,intra=10Gbit,5us,"
+                     "inter=1Gbit,50us (all of it: minidl/comm/transport/links.py)")
+    _add_script(run)
 
-    doctor = commands.add_parser("doctor", help="check the installation and say how to repair it")
-    doctor.add_argument(
-        "--links",
-        type=_count,
-        nargs="*",
-        metavar="N",
-        help="measure instead, with N ranks on this machine (default: 2 and 4): latency and speed "
-        "of messages, copies and sums, and which all-reduce is the fastest for each size; they "
-        "are stored for select.py",
-    )
-    doctor.set_defaults(command=_doctor)
+    doctor = _add(commands, "doctor", "cli.doctor.main links",
+                  "check the installation and say how to repair it")
+    doctor.add_argument("--links", type=_count, nargs="*", metavar="N", help="measure instead, "
+                        "with N ranks on this machine (default: 2 and 4): latency and speed of "
+                        "messages, copies and sums, and which all-reduce is the fastest for each "
+                        "size; they are stored for select.py")
 
-    exercise = commands.add_parser(
-        "exercise", help="write work/NN_name.py, a tutorial with the solution taken out"
-    )
-    exercise.add_argument(
-        "number", nargs="?", type=_number, metavar="NN", help="tutorial, such as 06; none: list all"
-    )
-    exercise.add_argument(
-        "--force", action="store_true", help="write even over edited work, which is lost"
-    )
-    exercise.set_defaults(command=_exercise)
-
-    check = commands.add_parser("check", help="grade your file in work/")
-    check.add_argument(
-        "number",
-        type=_number_or_exercise,
-        metavar="NN",
-        help="tutorial (06) or one exercise of it (06a)",
-    )
-    check.set_defaults(command=_check)
-
-    solution = commands.add_parser(
-        "solution", help="show the difference between your file and the solution"
-    )
+    exercise = _add(commands, "exercise", "course.exercise.write number force",
+                    "write work/NN_name.py, a tutorial with the solution taken out")
+    exercise.add_argument("number", nargs="?", type=_number, metavar="NN",
+                          help="tutorial, such as 06; none: list all")
+    exercise.add_argument("--force", action="store_true",
+                          help="write even over edited work, which is lost")
+    check = _add(commands, "check", "course.grade.check number", "grade your file in work/")
+    check.add_argument("number", type=_number_or_exercise, metavar="NN",
+                       help="tutorial (06) or one exercise of it (06a)")
+    solution = _add(commands, "solution", "course.exercise.solution number",
+                    "show the difference between your file and the solution")
     solution.add_argument("number", type=_number, metavar="NN", help="tutorial, such as 06")
-    solution.set_defaults(command=_solution)
 
     kernel = commands.add_parser("kernel", help="look at a .cu file, or run kernels under watch")
     kernels = kernel.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    check = kernels.add_parser(
-        "check",
-        help="compile a .cu file for the CPU and for GPUs, and list its kernels",
-        description="Compile a .cu file for the CPU and, where NVRTC is installed, for GPUs, "
-        "without a GPU: its kernels, how the CPU runs each, registers and spills.",
-    )
+    check = _add(kernels, "check", "cuda.tool.check file defines",
+                 "compile a .cu file for the CPU and for GPUs, and list its kernels",
+                 description="Compile a .cu file for the CPU and, where NVRTC is installed, for "
+                 "GPUs, without a GPU: its kernels, how the CPU runs each, registers and spills.")
     check.add_argument("file", help="a .cu file, or the name of one in kernels/")
-    check.add_argument(
-        "-D", dest="defines", action="append", default=[], type=_macro, metavar="NAME=VALUE",
-        help="a macro, such as -D T=double"
-    )
-    check.set_defaults(command=_kernel_check)
-    run = kernels.add_parser(
-        "run",
-        help="run a Python file with every kernel launch under watch",
-        description="Run a Python file. Every kernel that it launches on NumPy arrays runs in the "
-        "check form: races, stray accesses and the rest are printed with file and line, at the "
-        "end the bytes that each kernel moved. Exit status 1 if there was an error.",
-    )
-    run.add_argument("script", help="a Python file; everything after it goes to the script")
-    run.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    run.set_defaults(command=_kernel_run)
-    bench = kernels.add_parser(
-        "bench",
-        help="run every rung of one of our kernels: right or wrong, and how fast",
-        description="Every rung of a file of kernels/ on random numbers: right or wrong beside its "
-        "NumPy reference, its time, and its speed beside that of a copy. Exit status 1 if one is "
-        "wrong.",
-    )
+    check.add_argument("-D", dest="defines", action="append", default=[], type=_macro,
+                       metavar="NAME=VALUE", help="a macro, such as -D T=double")
+    run = _add(kernels, "run", "cuda.tool.run script arguments",
+               "run a Python file with every kernel launch under watch",
+               description="Run a Python file. Every kernel that it launches on NumPy arrays runs "
+               "in the check form: races, stray accesses and the rest are printed with file and "
+               "line, at the end the bytes that each kernel moved. Exit status 1 if there was an "
+               "error.")
+    _add_script(run)
+    bench = _add(kernels, "bench", "cli.kernel_bench.bench name size device repeats",
+                 "run every rung of one of our kernels: right or wrong, and how fast",
+                 description="Every rung of a file of kernels/ on random numbers: right or wrong "
+                 "beside its NumPy reference, its time, and its speed beside that of a copy. Exit "
+                 "status 1 if one is wrong.")
     bench.add_argument("name", help="a file of kernels/, such as softmax")
     bench.add_argument("--size", type=_count, nargs="+", metavar="N",
                        help="another size, such as --size 256 1024 (rows, columns)")
     bench.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     bench.add_argument("--repeats", type=_count, default=5, metavar="N",
                        help="the time is the median of so many (default: 5)")
-    bench.set_defaults(command=_kernel_bench)
     return top
 
 
@@ -171,94 +154,15 @@ def _macro(text):
     return name, value if equals else "1"
 
 
-def _number(text):
+def _number(text, letter="", wanted="the number of a tutorial, such as 06"):
     """'6' and '06' both mean tutorial 06."""
-    if not re.fullmatch(r"\d{1,2}", text):
-        raise argparse.ArgumentTypeError(f"want the number of a tutorial, such as 06, got {text!r}")
-    return text.zfill(2)
-
-
-def _number_or_exercise(text):
-    if not re.fullmatch(r"\d{1,2}[a-z]?", text):
-        raise argparse.ArgumentTypeError(
-            f"want a tutorial or an exercise, such as 06 or 06a, got {text!r}"
-        )
+    if not re.fullmatch(rf"\d{{1,2}}{letter}", text):
+        raise argparse.ArgumentTypeError(f"want {wanted}, got {text!r}")
     return text.zfill(3 if text[-1].isalpha() else 2)
 
 
-# Each command imports what it needs: `minidl run` should not wait for what only the doctor uses.
-
-
-def _run(args):
-    from minidl.cli import launcher
-
-    try:
-        return launcher.run(
-            args.script, args.arguments, args.ranks, args.threads, args.mpiexec, args.net
-        )
-    except launcher.LaunchError as error:
-        print(f"minidl run: {error}", file=sys.stderr)
-        return 2
-
-
-def _doctor(args):
-    if args.links is not None:
-        from minidl.cli import doctor_links
-
-        return doctor_links.main(args.links or [2, 4])
-    from minidl.cli import doctor
-
-    return doctor.main()
-
-
-def _exercise(args):
-    from minidl.course import exercise
-
-    if args.number is None:
-        return _refusable("exercise", exercise.listing)
-    return _refusable("exercise", exercise.write, args.number, args.force)
-
-
-def _check(args):
-    from minidl.course import grade
-
-    return _refusable("check", grade.check, args.number)
-
-
-def _solution(args):
-    from minidl.course import exercise
-
-    return _refusable("solution", exercise.solution, args.number)
-
-
-def _kernel_check(args):
-    from minidl.cuda import tool
-
-    return _refusable("kernel check", tool.check, args.file, dict(args.defines))
-
-
-def _kernel_run(args):
-    from minidl.cuda import tool
-
-    return _refusable("kernel run", tool.run, args.script, args.arguments)
-
-
-def _kernel_bench(args):
-    from minidl.cli import kernel_bench
-
-    return _refusable("kernel bench", kernel_bench.bench, args.name, args.size, args.device,
-                      args.repeats)
-
-
-def _refusable(name, command, *args):
-    from minidl.course.exercise import ExerciseError
-    from minidl.cuda.host.includes import KernelError
-
-    try:
-        return command(*args)
-    except (ExerciseError, KernelError) as error:
-        print(f"minidl {name}: {error}", file=sys.stderr)
-        return 2
+def _number_or_exercise(text):
+    return _number(text, "[a-z]?", "a tutorial or an exercise, such as 06 or 06a")
 
 
 if __name__ == "__main__":

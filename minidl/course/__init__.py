@@ -1,8 +1,8 @@
 """What the tutorials share: launching, tables, pictures, exercises and their graders.
 
     tutorial  a script on n ranks: options, launch, progress
-    table     the closing table, measured beside theory
+    table     the table at the end, measured beside theory
     out       pictures and traces in out/
     exercise  exercises: blank, fill, compare
-    grade     graders: run a student's file, say what is wrong
+    grade     graders: run a student's file, report what is wrong
 """

@@ -1,4 +1,4 @@
-'''Exercises are regions of the tutorials: blank them, show the solution.
+'''Exercises are regions of the tutorials: write them blank, show the solution.
 
     # >>> exercise 06a: reduce-scatter          (`//` instead of `#` in a .cu file)
     # What to do, in a comment: it stays in the blank.
@@ -9,7 +9,7 @@
     minidl check 06       grades work/06_ring.py: grade.py
     minidl solution 06    the difference between work/06_ring.py and tutorials/06_ring.py
 
-So there is one source of truth, the tutorial that runs.     Test: tests/course/test_exercise.py
+So an exercise is written once, in the tutorial that runs.     Test: tests/course/test_exercise.py
 '''
 
 import difflib
@@ -33,9 +33,6 @@ class ExerciseError(Exception):
     """The command cannot do that; the message says why and what to do."""
 
 
-# -- regions
-
-
 def regions(text, name="the file"):
     """The exercises in `text`, in order."""
     found, opened = [], None
@@ -43,8 +40,7 @@ def regions(text, name="the file"):
         start = _START.match(line)
         if start and opened:
             raise ExerciseError(
-                f"{name}:{i + 1}: exercise {start[1]} begins inside exercise {opened[0]}"
-            )
+                f"{name}:{i + 1}: exercise {start[1]} begins inside exercise {opened[0]}")
         if start:
             opened = (start[1], start[2], i + 1)
         elif _STOP.match(line):
@@ -54,8 +50,7 @@ def regions(text, name="the file"):
             opened = None
     if opened:
         raise ExerciseError(
-            f"{name}:{opened[2]}: exercise {opened[0]} has no '<<<' line that ends it"
-        )
+            f"{name}:{opened[2]}: exercise {opened[0]} has no '<<<' line that ends it")
     return found
 
 
@@ -95,35 +90,29 @@ def _blank_body(text, region):
     return "\n".join(task)
 
 
-# -- files
-
-
 def tutorials(root=ROOT):
-    """{number: path} of the tutorials that have an exercise, there or in a kernel."""
+    """{number: files with its exercises}: the tutorial, then any kernels."""
     folder = root / "tutorials"
     if not folder.is_dir():
-        raise ExerciseError(
-            f"there is no folder {folder}: exercises need a clone of the repository, "
-            "installed with pip install -e"
-        )
-    in_kernels = {r.id[:2] for k in (root / "kernels").glob("*.cu") for r in regions(read(k), k)}
-    return {
-        path.name[:2]: path
-        for path in sorted(folder.glob("[0-9][0-9]_*.py"))
-        if regions(read(path), path) or path.name[:2] in in_kernels
-    }
+        raise ExerciseError(f"there is no folder {folder}: exercises need a clone of the "
+                            "repository, installed with pip install -e")
+    kernels = {k: {r.id[:2] for r in regions(read(k), k)}
+               for k in sorted((root / "kernels").glob("*.cu"))}
+    found = {}
+    for path in sorted(folder.glob("[0-9][0-9]_*.py")):
+        number = path.name[:2]
+        also = [k for k, numbers in kernels.items() if number in numbers]
+        if also or regions(read(path), path):
+            found[number] = [path, *also]
+    return found
 
 
 def sources(number, root=ROOT):
-    """The files with exercises of this number: the tutorial, then any kernels."""
+    """The files with exercises of this number."""
     known = tutorials(root)
     if number not in known:
         raise ExerciseError(f"tutorial {number} has no exercise; these have: {', '.join(known)}")
-    kernels = sorted((root / "kernels").glob("*.cu"))
-    return [
-        known[number],
-        *(k for k in kernels if any(r.id[:2] == number for r in regions(read(k), k))),
-    ]
+    return known[number]
 
 
 def read(path):
@@ -134,14 +123,15 @@ def read(path):
 
 
 def write(number, force=False, root=ROOT, work=WORK):
-    """`minidl exercise NN`: write the blanked files; never over a student's work unless `force`."""
+    """`minidl exercise NN`: write the blank files; over a student's work only with `force`. Without
+    a number: list the exercises."""
+    if number is None:
+        return listing(root)
     pairs = [(source, work / source.name) for source in sources(number, root)]
     for source, path in pairs:
         if path.exists() and read(path) != blank(read(source)) and not force:
-            raise ExerciseError(
-                f"{path} has been edited; nothing was written. To start again and lose it: "
-                f"minidl exercise {number} --force"
-            )
+            raise ExerciseError(f"{path} has been edited; nothing was written. To start again and "
+                                f"lose it: minidl exercise {number} --force")
     for source, path in pairs:
         text = blank(read(source))
         _replace(path, text)
@@ -163,16 +153,14 @@ def _replace(path, text):
         finally:
             unfinished.unlink(missing_ok=True)
     except OSError as error:
-        raise ExerciseError(
-            f"cannot write {path} in {os.getcwd()}: {error.strerror}. Make room, or go to a folder "
-            "where you may write"
-        ) from None
+        raise ExerciseError(f"cannot write {path} in {os.getcwd()}: {error.strerror}. Make room, "
+                            "or go to a folder where you may write") from None
 
 
 def listing(root=ROOT):
-    """`minidl exercise`: what there is."""
-    for number in tutorials(root):
-        for source in sources(number, root):
+    """`minidl exercise`: list the exercises."""
+    for files in tutorials(root).values():
+        for source in files:
             for region in regions(read(source)):
                 print(f"{region.id}  {region.title:40s} {source.relative_to(root)}")
     return 0
@@ -184,14 +172,8 @@ def solution(number, root=ROOT, work=WORK):
     for source in sources(number, root):
         path = work / source.name
         theirs, ours = read(existing(path, number)), read(source)
-        sys.stdout.writelines(
-            difflib.unified_diff(
-                theirs.splitlines(True),
-                ours.splitlines(True),
-                str(path),
-                str(source.relative_to(root)),
-            )
-        )
+        sys.stdout.writelines(difflib.unified_diff(theirs.splitlines(True), ours.splitlines(True),
+                                                   str(path), str(source.relative_to(root))))
         same = same and theirs == ours
     if same:
         print("No difference.")
@@ -199,7 +181,7 @@ def solution(number, root=ROOT, work=WORK):
 
 
 def existing(path, number):
-    """`path`, a student's file, which is there."""
+    """`path`, a student's file; an error if it does not exist."""
     if not path.exists():
         raise ExerciseError(f"{path} does not exist; write it first: minidl exercise {number}")
     return path

@@ -7,15 +7,14 @@ that held, and raises Wrong, with a message that helps, at the first that did no
         """What is checked, in a sentence."""
         yield "3 ranks, 10 elements"
 
-`solution(__file__)` is the tutorial itself: where a grader needs what another exercise asks for, or
-helpers of the tutorial, it takes them from there.
+`solution(__file__)` is the tutorial itself: a grader takes from it helpers, and functions that
+another exercise asks for.
 
-Beside the graders stand the wrong answers that they must reject, WRONG = {"06a": {name of the
-mistake: (code, words of the message)}}. Instead of all the code of the region, {right: wrong} may
-say what is replaced in the solution's.
+A grader's file also has the wrong answers that it must reject, WRONG = {"06a": {name of the
+mistake: (code, text of the message)}}. The code may be {right: wrong}: a change of the solution's.
 
-Test: tests/course/test_exercise.py (the machinery), tests/tutorials/test_exercises.py (every
-solution, blank and wrong answer)
+Test: tests/course/test_exercise.py, tests/tutorials/test_exercises.py (every solution, blank and
+wrong answer)
 '''
 
 import contextlib
@@ -34,11 +33,11 @@ from pathlib import Path
 
 from minidl.course.exercise import ROOT, WORK, ExerciseError, body, existing, fill, regions, sources
 
-DEADLINE = 60  # seconds for one check: the slowest takes a tenth of that, a hang takes for ever
+DEADLINE = 60  # seconds for one check: the slowest takes a tenth of that
 
 
 class Wrong(AssertionError):
-    """The student's answer is wrong, and this says how."""
+    """The student's answer is wrong; the message says how."""
 
 
 def load(path):
@@ -82,11 +81,11 @@ def check(number, root=ROOT, work=WORK, deadline=DEADLINE):
     path = existing(work / sources(number[:2], root)[0].name, number[:2])
     arguments = [number, str(root), str(path), str(deadline)]
     command = [sys.executable, "-m", "minidl.course.grade", *arguments]
-    # a session, hence a process group, of its own: what the student's code started ends with it
+    # a session, and so a process group, of its own: all processes of the student's code end with it
     child = subprocess.Popen(command, start_new_session=True)
     start = time.monotonic()
     try:
-        status = child.wait(timeout=2 * deadline + 10)  # it ends itself; this is if it cannot
+        status = child.wait(timeout=2 * deadline + 10)  # by then it should have ended itself
     except subprocess.TimeoutExpired:
         status = 1
     finally:
@@ -94,10 +93,8 @@ def check(number, root=ROOT, work=WORK, deadline=DEADLINE):
             os.killpg(child.pid, signal.SIGKILL)
         child.wait()
     if status and time.monotonic() - start > deadline:
-        print(
-            f"FAILED: no answer within {deadline} s. The stack above shows where it was: an "
-            "endless loop?"
-        )
+        print(f"FAILED: no answer within {deadline} s. The stack above shows where it was: an "
+              "endless loop?")
     return status
 
 
@@ -113,22 +110,18 @@ def grade(number, root, path):
     except Exception as error:
         print("FAILED: the file cannot be imported.\n" + explain(error, path))
         return 1
-    passed = {
-        name: _grade_one(getattr(graders, "grade_" + name), name, student, path) for name in names
-    }
+    passed = dict.fromkeys(names, True)
+    for name in names:
+        grade_fn = getattr(graders, "grade_" + name)
+        print(f"\nexercise {name}: {grade_fn.__doc__.strip().splitlines()[0]}", flush=True)
+        try:
+            for held in grade_fn(student):
+                print(f"  ok    {held}", flush=True)
+        except Exception as error:
+            print("  FAILED\n" + explain(error, path), flush=True)
+            passed[name] = False
     print("\n" + ", ".join(f"{name} {'passed' if ok else 'FAILED'}" for name, ok in passed.items()))
     return 0 if all(passed.values()) else 1
-
-
-def _grade_one(grade_fn, name, student, path):
-    print(f"\nexercise {name}: {grade_fn.__doc__.strip().splitlines()[0]}", flush=True)
-    try:
-        for held in grade_fn(student):
-            print(f"  ok    {held}", flush=True)
-    except Exception as error:
-        print("  FAILED\n" + explain(error, path), flush=True)
-        return False
-    return True
 
 
 def explain(error, path):
@@ -138,26 +131,20 @@ def explain(error, path):
     if isinstance(error, NotImplementedError):  # the blank's: its text says all
         line = traceback.extract_tb(error.__traceback__)[-1].lineno
         return f"    {Path(path).name}, line {line}: {error}"
-    lines = (
-        []
-        if isinstance(error, Wrong)
-        else [
-            f"{Path(frame.filename).name}, line {frame.lineno}, in {frame.name}: {frame.line}"
-            for frame in traceback.extract_tb(error.__traceback__)
-            if frame.filename == os.path.abspath(path) or frame.filename == str(path)
-        ]
-    )
-    if isinstance(error, SyntaxError):
-        lines.append(f"{Path(path).name}, line {error.lineno}: {(error.text or '').strip()}")
-    kind = "" if isinstance(error, Wrong) else f"{type(error).__name__}: "
-    return "\n".join(
-        "    " + line for text in [*lines, kind + str(error)] for line in text.splitlines()
-    )
+    lines = [str(error)]
+    if not isinstance(error, Wrong):
+        lines = [f"{Path(frame.filename).name}, line {frame.lineno}, in {frame.name}: {frame.line}"
+                 for frame in traceback.extract_tb(error.__traceback__)
+                 if frame.filename in (os.path.abspath(path), str(path))]
+        if isinstance(error, SyntaxError):
+            lines.append(f"{Path(path).name}, line {error.lineno}: {(error.text or '').strip()}")
+        lines.append(f"{type(error).__name__}: {error}")
+    return textwrap.indent("\n".join(lines), "    ")
 
 
 def main(argv):
     number, root, path, deadline = argv
-    faulthandler.dump_traceback_later(float(deadline), exit=True)  # where is it? The end.
+    faulthandler.dump_traceback_later(float(deadline), exit=True)  # prints the stack and exits
     try:
         return grade(number, Path(root), Path(path))
     except ExerciseError as error:

@@ -20,26 +20,22 @@ import numpy as np
 
 
 def script_of(fn):
-    """The script that defines `fn`, as one would type it."""
+    """The script that defines `fn`, as a user would type it."""
     file = sys.modules[fn.__module__].__file__
     near = os.path.relpath(file)
     return file if near.startswith("..") else near
 
 
 def write(name, save):
-    """save(out/<name>), a path in a folder that exists; returns it. What cannot be written is said,
-    and no more: the table is still to come."""
+    """save(out/<name>), a path in a folder that exists; returns it. If it cannot be written, a
+    message is printed, and the script goes on: its table comes later."""
     path = Path("out", name)
     try:
         path.parent.mkdir(exist_ok=True)
         save(path)
     except OSError as error:
-        print(
-            f"Not written: {path} in {os.getcwd()}: {error.strerror or error}. Make room, or start "
-            "the script in a folder where you may write.",
-            file=sys.stderr,
-            flush=True,
-        )
+        print(f"Not written: {path} in {os.getcwd()}: {error.strerror or error}. Make room, or "
+              "start the script in a folder where you may write.", file=sys.stderr, flush=True)
         return None
     return path
 
@@ -48,17 +44,10 @@ BLUE, RED, ORANGE, GREEN, GREY = "#08306b", "#cb181d", "#e6550d", "#31a354", "#7
 PALE_BLUE, PALE_ORANGE = "#deebf7", "#fff5eb"
 LINES = ["#3182bd", GREEN, ORANGE, "#756bb1", "#969696"]  # of a picture that names no colours
 
-# for a lecture slide: text that is readable from the last row, no box around the data
-STYLE = {
-    "font.size": 12,
-    "axes.titlesize": 13,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.prop_cycle": f"cycler(color={LINES})",
-    "lines.linewidth": 2,
-    "legend.frameon": False,
-    "figure.constrained_layout.use": True,
-}
+# for a lecture slide: large text, no box around the data
+STYLE = {"font.size": 12, "axes.titlesize": 13, "axes.spines.top": False,
+         "axes.spines.right": False, "axes.prop_cycle": f"cycler(color={LINES})",
+         "lines.linewidth": 2, "legend.frameon": False, "figure.constrained_layout.use": True}
 
 
 def picture(t, draw, *data):
@@ -119,14 +108,11 @@ def arrow(axes, start, end, color=BLUE, style="-|>", **options):
 
 def heat_map(axes, sent, top=None, node_size=None):
     """Draw what rank i (row) sent to rank j (column), such as `ledger.matrix()`; returns the cells,
-    for a colour bar.
-
-    axes: of matplotlib, one of the figure that `draw(plt, ...)` makes for `picture`. top: the value
-    of the darkest colour; None: the largest. node_size: a grey square around so many ranks each."""
+    for a colour bar. top: the value of the darkest colour; None: the largest. node_size: a grey
+    square around so many ranks each."""
     n, top = len(sent), sent.max() if top is None else top
-    cells = axes.pcolormesh(
-        np.ma.masked_equal(sent, 0), cmap="YlGnBu", vmin=0, vmax=top, edgecolors="white"
-    )
+    cells = axes.pcolormesh(np.ma.masked_equal(sent, 0), cmap="YlGnBu", vmin=0, vmax=top,
+                            edgecolors="white")
     for (src, dst), value in np.ndenumerate(sent if n <= 8 else sent[:0]):
         if value:
             color = "white" if value > 0.55 * top else "black"
@@ -137,8 +123,8 @@ def heat_map(axes, sent, top=None, node_size=None):
         square = [first, end, end, first, first], [first, first, end, end, first]
         axes.plot(*square, color="#969696", linewidth=1)
     every = range(0, n, max(1, n // 8))
-    axes.set_xticks([i + 0.5 for i in every], every)
-    axes.set_yticks([i + 0.5 for i in every], every)
+    for set_ticks in axes.set_xticks, axes.set_yticks:
+        set_ticks([i + 0.5 for i in every], every)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     axes.set(aspect="equal", xlim=(0, n), ylim=(n, 0), xlabel="to rank", ylabel="from rank")

@@ -7,8 +7,8 @@
     <=            at most theory: bounds and budgets
     info          never asserted: wall time, names of things
 
-What was found stands under "measured", or under "modelled" if a modelled clock said so: the two
-never share a column. `make tutorials` joins the tables of all tutorials into one.
+Measured and modelled values have columns of their own. `make tutorials` joins the tables of all
+tutorials into one.
 
 Test: tests/course/test_table.py   Tutorial: all of them, through minidl/course/tutorial.py
 """
@@ -45,9 +45,7 @@ def holds(found, theory, rule):
         return bool(found <= theory)
     kind, _, bound = rule.partition("<")
     if kind not in ("rel", "abs", "factor") or not bound:
-        raise ValueError(
-            f"rule must be exact, rel<x, abs<x, factor<x, <= or info, got {rule!r}"
-        )
+        raise ValueError(f"rule must be exact, rel<x, abs<x, factor<x, <= or info, got {rule!r}")
     bound = float(bound)
     if kind == "factor":
         return bool(theory / bound < found < theory * bound)
@@ -72,22 +70,18 @@ def failed(rows):
 
 
 def render(rows):
-    """The table as text. Columns that are empty in all rows are left out, but for "measured"."""
+    """The table as text, without the columns "tutorial" and "modelled" if they are empty."""
     word = {True: "yes", False: "NO", None: "-"}
-    columns = {name: [_text(getattr(r, name)) for r in rows] for name in _COLUMNS}
-    columns["ok"] = [word[r.ok] for r in rows]
-    columns = {
-        name: [name, *cells]
-        for name, cells in columns.items()
-        if any(cells) or name not in ("tutorial", "modelled")
-    }
+    columns = {name: [name, *(_text(getattr(r, name)) for r in rows)] for name in _COLUMNS}
+    columns["ok"] = ["ok", *(word[r.ok] for r in rows)]
+    for name in "tutorial", "modelled":
+        if not any(columns[name][1:]):
+            del columns[name]
     widths = {name: max(map(len, cells)) for name, cells in columns.items()}
     lines = []
     for i in range(1 + len(rows)):
-        cells = [
-            f"{cells[i]:{'>' if i and name in _NUMBERS else '<'}{widths[name]}}"
-            for name, cells in columns.items()
-        ]
+        cells = [f"{cells[i]:{'>' if i and name in _NUMBERS else '<'}{widths[name]}}"
+                 for name, cells in columns.items()]
         lines.append(" | ".join(cells).rstrip())
     lines.insert(1, "-+-".join("-" * width for width in widths.values()))
     if names := failed(rows):
@@ -113,11 +107,9 @@ def _text(value):
 
 def save(rows, path):
     """The rows as JSON: a list of objects with the columns' names."""
-
-    def plain(value):
-        return value.item() if isinstance(value, np.generic) else str(value)
-
-    path.write_text(json.dumps([r._asdict() for r in rows], default=plain, indent=1) + "\n")
+    text = json.dumps([r._asdict() for r in rows], indent=1,
+                      default=lambda v: v.item() if isinstance(v, np.generic) else str(v))
+    path.write_text(text + "\n")
 
 
 def load(path):

@@ -34,9 +34,9 @@ from minidl.comm.transport.throttled import links_of
 from minidl.course import table
 from minidl.course.out import heat_map, picture, script_of, write  # noqa: F401: for tutorials
 
-# MPI buffers small messages and makes large ones wait for their receive; where the border lies
-# depends on the MPI. Simulated tutorials put it here, so that a wrong order of blocking sends hangs
-# in the simulator as it would on a cluster.
+# MPI buffers small messages and makes large ones wait for their receive; the limit differs by MPI.
+# Simulated tutorials have this one, so that a wrong order of blocking sends hangs in the simulator
+# as it would on a cluster.
 RENDEZVOUS_BYTES = 16384
 
 # What the launchers tell each process about its world: (rank, size).
@@ -48,9 +48,8 @@ _LAUNCHERS = [
 
 
 class WrongOption(ValueError):
-    """The script cannot run with this option; the message says what to change.
-
-    Every rank raises it, before anything is sent: they have the same options."""
+    """The script cannot run with this option; the message says what to change. All ranks have the
+    same options: every rank raises it, before anything is sent."""
 
 
 def launch(main, options=None, ranks=1):
@@ -62,24 +61,15 @@ def launch(main, options=None, ranks=1):
     script = script_of(main)
     args = _parse(main, options or {})
     if args.sim:
-        statuses = comm.simulate(
-            args.sim,
-            _run_rank,
-            main,
-            args,
-            alpha=args.alpha,
-            beta=args.beta,
-            rendezvous_bytes=RENDEZVOUS_BYTES,
-        )
+        statuses = comm.simulate(args.sim, _run_rank, main, args, alpha=args.alpha, beta=args.beta,
+                                 rendezvous_bytes=RENDEZVOUS_BYTES)
         sys.exit(max(statuses))
     launched = launched_as()[1]
     if importlib.util.find_spec("mpi4py") is None:
         if launched > 1:
-            sys.exit(
-                f"{script}: started as one of {launched} processes, but mpi4py is not installed "
-                f"for {sys.executable}. Install it: pip install 'minidl[mpi]'. "
-                f"Without MPI: add --sim {launched}"
-            )
+            sys.exit(f"{script}: started as one of {launched} processes, but mpi4py is not "
+                     f"installed for {sys.executable}. Install it: pip install 'minidl[mpi]'. "
+                     f"Without MPI: add --sim {launched}")
         if ranks > 1:
             _one_rank(script, ranks, "mpi4py is not installed (pip install 'minidl[mpi]')")
         sys.exit(_run_alone(main, args))
@@ -100,16 +90,13 @@ def launched_as():
 
 
 def _one_rank(script, ranks, why):
-    print(
-        f"One rank only: {why}. This script is about {ranks}:\n"
-        f"    minidl run -n {ranks} {script}       {ranks} processes, MPI\n"
-        f"    python {script} --sim {ranks}        {ranks} simulated ranks, no MPI\n",
-        flush=True,
-    )
+    print(f"One rank only: {why}. This script is about {ranks}:\n"
+          f"    minidl run -n {ranks} {script}       {ranks} processes, MPI\n"
+          f"    python {script} --sim {ranks}        {ranks} simulated ranks, no MPI\n", flush=True)
 
 
 def _run_alone(main, args):
-    """`_run_rank` on the only rank, whose error needs no word of ranks."""
+    """`_run_rank` on the only rank; its exception is raised as it is, not as RankFailed."""
     try:
         return comm.simulate(1, _run_rank, main, args)[0]
     except RankFailed as failed:
@@ -118,7 +105,7 @@ def _run_alone(main, args):
 
 def _run_rank(t, main, args):
     """Exit status of one rank: 1 if any rank's table has a row that is not ok."""
-    # Ranks that disagree or wait in vain are told so; what that costs is in docs/figures.md.
+    # reports ranks that disagree or wait for ever; its cost is in docs/figures.md
     t = Watch(t, args.deadline or None)
     script = script_of(main)
     try:
@@ -133,41 +120,29 @@ def _run_rank(t, main, args):
 
 def _parse(main, options):
     doc = sys.modules[main.__module__].__doc__ or ""
-    parser = argparse.ArgumentParser(
-        prog=script_of(main),
-        description=doc,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,  # `--step` is a typing error, not --steps
-    )
+    parser = argparse.ArgumentParser(  # no abbreviations: `--step` is a typing error, not --steps
+        script_of(main), description=doc, allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, (default, text) in options.items():
         flag = "--" + name.replace("_", "-")
         if default is False:
             parser.add_argument(flag, action="store_true", help=text)
         else:
-            parser.add_argument(
-                flag,
-                type=type(default),
-                default=default,
-                metavar=type(default).__name__.upper(),
-                help=f"{text} (default {default})",
-            )
+            kind = type(default)
+            parser.add_argument(flag, type=kind, default=default, metavar=kind.__name__.upper(),
+                                help=f"{text} (default {default})")
     parser.add_argument_group("ranks that wait").add_argument(
-        "--deadline",
-        type=float,
-        default=DEADLINE_S,
-        metavar="S",
+        "--deadline", type=float, default=DEADLINE_S, metavar="S",
         help="end the run, and say where every rank is, when one has waited for another so many "
-        f"seconds (default {DEADLINE_S:g}; 0: never). When nobody can go on it ends at once.",
-    )
+        f"seconds (default {DEADLINE_S:g}; 0: never). When nobody can go on it ends at once.")
     simulator = parser.add_argument_group("simulated ranks")
-    simulator.add_argument(
-        "--sim", type=_positive, metavar="N", help="run N ranks in this process, without MPI"
-    )
+    simulator.add_argument("--sim", type=_positive, metavar="N",
+                           help="run N ranks in this process, without MPI")
     network = {"alpha": (10e-6, "message"), "beta": (1e-9, "byte")}  # 10 Gbit/s, roughly
     for name, (default, unit) in network.items():
         text = f"modelled seconds per {unit} (default {default:g})"
         simulator.add_argument(f"--{name}", type=float, metavar="S", help=text)
-    if launched_as()[0] > 0:  # a wrong option is one rank's message, not everybody's
+    if launched_as()[0] > 0:  # the message about a wrong option is printed by rank 0 alone
         parser._print_message = lambda *_: None
     args = parser.parse_args()
     for name, (default, _) in network.items():
@@ -185,9 +160,6 @@ def _positive(text):
     return n
 
 
-# -- between the ranks
-
-
 def say(t, *text):
     """print, on rank 0 only."""
     if t.rank == 0:
@@ -195,9 +167,8 @@ def say(t, *text):
 
 
 def gather(t, value):
-    """The list of every rank's `value` (anything that pickles) on rank 0; None on the others.
-
-    It travels on a duplicate of the group, beside whatever else is under way."""
+    """The list of every rank's `value` (anything that pickles) on rank 0; None on the others. It is
+    sent in a duplicate of the group, apart from all other messages."""
     return objects.gather(t.subgroup(range(t.size)), value)
 
 
@@ -207,33 +178,26 @@ def progress(t, iterable, what, n=None):
         iterable = itertools.islice(iterable, n)
     if t.rank > 0:
         return iterable
-    from tqdm import tqdm  # here: the library has no need of it
+    from tqdm import tqdm  # here: the library does not need it
 
-    # 80 columns: under mpirun stderr is a pipe, whose width nobody knows
+    # 80 columns: under mpirun stderr is a pipe, which has no width
     return tqdm(iterable, desc=what, total=n, ncols=80, leave=False)
-
-
-# -- the table
 
 
 class Table:
     """The end of every tutorial: quantity | measured | theory | rule | ok (table.py).
 
-    Every rank adds its own rows; rank 0 prints its own, and in their place those of the first rank
-    whose row of that name is not ok.
-
-    A line below it says so where `minidl run --net` slowed the messages down.
-    """
+    Every rank adds rows; rank 0 prints its own, and for a row that is not ok on some rank, that of
+    the first such rank. A line below tells whether `minidl run --net` slowed the messages down."""
 
     def __init__(self, t):
-        self.t = t
-        self.rows = []
+        self.t, self.rows = t, []
 
     def row(self, quantity, measured, theory=None, rule="info"):
         self.rows.append(table.row(quantity, measured, theory, rule))
 
     def modelled(self, quantity, modelled, theory=None, rule="info"):
-        """A row of what a modelled clock says: in a column of its own."""
+        """A row with the time of a modelled clock, in a column of its own."""
         self.rows.append(table.row(quantity, None, theory, rule, modelled))
 
     def finish(self, report=None):

@@ -2,8 +2,8 @@
 
     run.py    minidl.kernel(file, name)(grid, block, args): where the device is chosen
     gpu.py    through CuPy
-    host/     on the CPU: read the file, make C++ of it, compile, launch
-    check/    the same with every access watched: races, stray accesses, in sentences
+    host/     on the CPU: the file is read, becomes C++, is compiled, launched
+    checks/   the same with every access checked: races, stray accesses
     nvrtc.py  what NVIDIA's own compiler says, without a GPU
     tool.py   the command `minidl kernel`
 

@@ -1,9 +1,8 @@
-"""Runs a .cu file on a GPU: CuPy's RawModule compiles the file as it is, with kernels/ on the
-include path.
+"""Runs a .cu file on a GPU: CuPy's RawModule compiles it, with kernels/ on the include path.
 
-What is added to CuPy is the check of the arguments against the signature read from the file: a
-float64 array for a `float*`, or a Python number, which CuPy would pass as 64 bits whatever the
-parameter is.   Test: tests/cuda/test_gpu.py
+Added to CuPy: the arguments are compared with the signature in the file. A float64 array for a
+`float*` is an error, and a Python number, which CuPy would pass as 64 bits, gets the parameter's
+type.   Test: tests/cuda/test_gpu.py
 """
 
 import functools
@@ -12,8 +11,9 @@ import cupy
 import numpy as np
 
 from minidl.cuda.host import arguments
-from minidl.cuda.host.includes import KERNELS, KernelError, inline_includes, with_defines
+from minidl.cuda.host.includes import KERNELS, inline_includes, with_defines
 from minidl.cuda.host.source import Source
+from minidl.cuda.run import only_one
 
 
 class GpuKernel:
@@ -21,11 +21,7 @@ class GpuKernel:
 
     def __init__(self, path, name, defines, options):
         source = Source(path, inline_includes(path), defines)
-        if name is None:
-            if len(source.kernels) != 1:
-                known = ", ".join(f.name for f in source.kernels)
-                raise KernelError(f"{path} has several kernels; name one: {known}")
-            name = source.kernels[0].name
+        name = name or only_one([f.name for f in source.kernels], path)
         self.signature = arguments.Signature(name, source.parameters(name))
         flags = ("-std=c++17", f"-I{KERNELS}", f"-I{path.parent}", *options)
         # a template: CuPy asks NVRTC for the mangled name
@@ -44,8 +40,7 @@ class GpuKernel:
 
 
 def _ready(signature, p, a):
-    """The argument as CuPy should get it: a checked array, or a number of the parameter's own
-    type."""
+    """The argument for CuPy: a checked array, or a number of the parameter's own type."""
     if p.kind == "scalar":
         return np.dtype(p.dtype).type(signature.scalar(p, a))
     if a is None:
@@ -55,8 +50,7 @@ def _ready(signature, p, a):
         raise TypeError(f"{where} is a pointer: pass a CuPy array, got {type(a).__name__}")
     if p.dtype is not None and a.dtype != np.dtype(p.dtype):
         raise TypeError(
-            f"{where} points to {p.ctype}; got an array of {a.dtype} with shape {a.shape}"
-        )
+            f"{where} points to {p.ctype}; got an array of {a.dtype} with shape {a.shape}")
     if not a.flags.c_contiguous:
         raise ValueError(f"{where} must be contiguous; got strides {a.strides} for shape {a.shape}")
     alignment = min(16, p.lanes * a.itemsize)

@@ -1,5 +1,4 @@
-"""Asks NVIDIA's own compiler about a .cu file, without a GPU: does it compile, how many registers,
-does anything spill?
+"""Compiles a .cu file with NVIDIA's own compiler, without a GPU: errors, registers, spills.
 
 NVRTC, the compiler that CuPy uses, comes as a wheel of 60 MB, pip install 'minidl[nvrtc]', and
 needs no driver.
@@ -7,8 +6,7 @@ needs no driver.
     minidl.cuda.nvrtc.check("add3.cu")   ->   kernel   arch   registers  shared  stack  spills
                                               add3     sm_80         12       0      0       0
 
-The CPU runner accepts some things NVRTC rejects, and the other way round: a kernel is done when
-both take it.
+The CPU runner accepts some things NVRTC rejects, and the other way round: try a kernel with both.
 Source: NVRTC's documentation; ptxas' log with --ptxas-options=-v.   Test: tests/cuda/test_nvrtc.py
 """
 
@@ -16,7 +14,7 @@ import ctypes
 import functools
 import importlib.util
 import re
-from dataclasses import astuple, dataclass
+from collections import namedtuple
 from pathlib import Path
 
 from minidl.cuda.host.includes import KERNELS, KernelError, find, inline_includes, with_defines
@@ -25,26 +23,15 @@ from minidl.cuda.host.source import Source
 ARCHITECTURES = ("sm_80", "sm_90")  # A100, H100
 NO_NVRTC = "NVRTC is not installed: pip install 'minidl[nvrtc]' (60 MB, needs no GPU)"
 
-
-@dataclass(frozen=True)
-class Usage:
-    """What one kernel takes of an SM: registers a thread; bytes of shared memory a block, of stack
-    and spills a thread."""
-
-    kernel: str
-    arch: str
-    registers: int
-    shared: int
-    stack: int
-    spills: int
+# What one kernel takes of an SM: registers a thread; bytes of shared memory a block, of stack and
+# spills a thread.
+Usage = namedtuple("Usage", "kernel arch registers shared stack spills")
 
 
 def check(path, defines=None, architectures=ARCHITECTURES, instances=()):
-    """Compile a .cu file for each architecture; a list of Usage, or KernelError with NVRTC's
-    messages.
+    """Compile a .cu file for each architecture; a list of Usage. KernelError: NVRTC's messages.
 
-    instances: template instances to compile, such as 'scale<float, 4>'; without one a template is
-    only parsed."""
+    instances: of templates, such as 'scale<float, 4>'; without one a template is only parsed."""
     path = find(path)
     text = with_defines(path, defines or {})
     names = [f.name for f in Source(path, inline_includes(path)).kernels]
@@ -58,9 +45,8 @@ def check(path, defines=None, architectures=ARCHITECTURES, instances=()):
 def table(usages):
     """The usages as lines of text; a spill is marked, because it means slow memory traffic."""
     row = "{:<32} {:<6} {:>9} {:>7} {:>6} {:>6}"
-    lines = [row.format("kernel", "arch", "registers", "shared", "stack", "spills")]
-    lines += [row.format(*astuple(u)) + "  <- spills" * (u.spills > 0) for u in usages]
-    return "\n".join(lines)
+    lines = [row.format(*u) + "  <- spills" * (u.spills > 0) for u in usages]
+    return "\n".join([row.format(*Usage._fields), *lines])
 
 
 def available():
@@ -73,15 +59,13 @@ def available():
 
 
 def compile_log(path, text, options, arch, instances=()):
-    """Compile `text`, which came from `path`, for `arch`; NVRTC's log, which holds ptxas' figures.
-    KernelError if it does not compile."""
+    """NVRTC's log, which holds ptxas' figures, of `text`, which is the file at `path`."""
     nvrtc, include = _library()
     flags = ["--std=c++17", "-default-device", f"--gpu-architecture={arch}", "--ptxas-options=-v"]
     flags += [f"-I{include}", f"-I{include}/cccl", *options]
     program = ctypes.c_void_p()
-    created = nvrtc.nvrtcCreateProgram(
-        ctypes.byref(program), text.encode(), path.name.encode(), 0, None, None)
-    _ok(nvrtc, created)
+    _ok(nvrtc, nvrtc.nvrtcCreateProgram(ctypes.byref(program), text.encode(), path.name.encode(), 0,
+                                        None, None))
     try:
         for instance in instances:
             _ok(nvrtc, nvrtc.nvrtcAddNameExpression(program, instance.encode()))
@@ -106,8 +90,7 @@ def _ok(nvrtc, status):
 
 @functools.cache
 def _library():
-    """(the loaded library, the folder of CUDA's headers) from the wheels nvidia-cuda-nvrtc and
-    nvidia-cuda-runtime."""
+    """(the loaded library, the folder of CUDA's headers), from the wheels of [nvrtc]."""
     spec = importlib.util.find_spec("nvidia")
     for root in map(Path, spec.submodule_search_locations if spec else ()):
         libraries = [f for f in sorted(root.glob("*/lib/libnvrtc.so.*"))
@@ -134,9 +117,8 @@ def _usages(log, arch, names):
         mangled = entry.split("'")[0]
         # 'add3' is itself; a mangled name, _Z5scaleIfLi4EEvPT_, holds the name after its length
         plain = [n for n in names if n == mangled or f"{len(n)}{n}" in mangled]
-        kernel = mangled
-        if plain and mangled not in names:
-            kernel = f"{max(plain, key=len)} [{mangled}]"
+        is_mangled = plain and mangled not in names
+        kernel = f"{max(plain, key=len)} [{mangled}]" if is_mangled else mangled
 
         def number(pattern, text=entry):
             found = re.search(pattern, text)

@@ -3,12 +3,12 @@
     add3 = minidl.kernel("add3.cu", "add3")
     add3((n_blocks,), (256,), (out, a, b, c, n))   # CuPy's call form; the arrays decide the device
 
-A GPU's side is gpu.py; the CPU's is in host/; in check/ every access is watched.
+On a GPU: gpu.py; on the CPU: host/; with every access checked: checks/.
 Test: tests/cuda/test_gpu.py, tests/cuda/host/test_compiler.py   Tutorial: tutorials/02_add3.py
 """
 
-
 import functools
+import os
 import sys
 
 import numpy as np
@@ -23,15 +23,14 @@ def kernel(path, name=None, *, defines=None, options=(), form="auto", order="asc
     """The kernel `name` of a .cu file, ready to launch on NumPy or CuPy arrays.
 
     path:    a file of the project's kernels/ folder, or any .cu file.
-    name:    may be left out if the file has one kernel; an instance of a template is
-             named 'scale<float, 4>'.
+    name:    may be left out if the file has one kernel; of a template 'scale<float, 4>'.
     defines: macros, {"T": "float"}.
-    options: the same as a compiler writes them, ("-DT=float",); others are the GPU's.
-    form:    on the CPU: 'auto', 'flat' (a loop over the threads), 'fibre' (threads that
-             can wait for each other) or 'check' (every access watched: KernelError with a report if
-             anything is wrong, see checker.py).
+    options: macros as options of a compiler, ("-DT=float",); all others are for NVRTC.
+    form:    on the CPU: 'auto', 'flat' (a loop over the threads), 'fibre' (threads that can wait
+             for each other) or 'check' (KernelError with a report if an access is wrong:
+             checker.py).
     order:   in which the CPU runs threads and blocks: 'ascending', 'descending', or an int > 1,
-             a seed to shuffle them. Another order than ascending needs, and gets, the fibre form.
+             a seed to shuffle them. All but ascending are run in the fibre form.
              Sound kernels give the same bits in any order.
 
     Nothing is compiled before the first launch. Errors: KernelError."""
@@ -70,8 +69,12 @@ class Kernel:
         without waiting."""
         if "cupy" in sys.modules and backend.xp_of(args, f"kernel {self.name}") is not np:
             return self.on_gpu(grid, block, args, shared_mem=shared_mem)
-        if self.form == "check":
-            return self.on_check(grid, block, args, shared_mem)
+        if self.form == "check":  # in three orders of threads, unless one was asked for
+            orders = {"orders": (self.order,)} if self.order else {}
+            report = check(self, grid, block, args, shared_mem=shared_mem, **orders)
+            if report.errors:
+                raise KernelError(str(report))
+            return
         (self._cpu or self.on_cpu)(grid, block, args, shared_mem, self.order)
 
     @property
@@ -90,23 +93,12 @@ class Kernel:
         library = _library(self.path, defines, self.name, form, _stamp(self.path))
         return _choose(library.kernels, self.name, self.path)
 
-    def on_check(self, grid, block, args, shared_mem=0):
-        """Launch under watch; in three orders of threads, unless one was asked for."""
-        from minidl.cuda.checks import checker
-
-        orders = (self.order,) if self.order else checker.ORDERS
-        checker.launch(self, grid, block, args, shared_mem, orders)
-
     @functools.cached_property
     def on_gpu(self):
         """The kernel on CuPy's current device."""
         from minidl.cuda import gpu
 
         return gpu.GpuKernel(self.path, self.name, self.defines, self.options)
-
-    @property
-    def _instance(self):
-        return self.name if self.name and "<" in self.name else None
 
     def __repr__(self):
         return f"<kernel {self.name or '?'} of {self.path.name}>"
@@ -126,15 +118,17 @@ def _stamp(path):
     return tuple(file.stat().st_mtime_ns for file in files)
 
 
+def only_one(names, path):
+    """The name of the only kernel of a file."""
+    if len(names) != 1:
+        raise KernelError(f"{path} has several kernels; name one: {', '.join(names)}")
+    return names[0]
+
+
 def _choose(kernels, name, path):
-    if name is None:
-        if len(kernels) == 1:
-            return next(iter(kernels.values()))
-        raise KernelError(f"{path} has several kernels; name one: {', '.join(kernels)}")
+    name = name or only_one(list(kernels), path)
     if name in kernels:
         return kernels[name]
-    # A template without arguments, a kernel that uses something unsupported, or no kernel at all:
-    # find out which.
     from minidl.cuda.host import cpu
     from minidl.cuda.host.includes import inline_includes
     from minidl.cuda.host.source import Source
@@ -143,23 +137,33 @@ def _choose(kernels, name, path):
 
 
 def check(kernel, grid, block, args, **options):
-    """Run a kernel under watch: the Report of races, stray accesses and traffic that checker.check
-    makes."""
+    """The Report of races, stray accesses and traffic of a kernel: checker.check."""
     from minidl.cuda.checks import checker
 
     return checker.check(kernel, grid, block, args, **options)
 
 
+def _default_threads():
+    """OMP_NUM_THREADS, which `minidl run` and Slurm set per rank; else the processors this process
+    may use."""
+    asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
+    if asked.isdigit() and int(asked) > 0:
+        return int(asked)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+_n_threads = _default_threads()
+
+
 def n_threads():
     """How many CPU threads a large launch may use in this process."""
-    from minidl.cuda.host import cpu
-
-    return cpu.n_threads()
+    return _n_threads
 
 
 def set_threads(n):
-    """CPU threads that a large launch may use in this process (default: OMP_NUM_THREADS, else all);
-    returns the old number."""
-    from minidl.cuda.host import cpu
-
-    return cpu.set_threads(n)
+    """CPU threads that a large launch may use in this process; returns the number before."""
+    global _n_threads
+    if n < 1:
+        raise ValueError(f"set_threads needs at least 1, got {n}")
+    before, _n_threads = _n_threads, int(n)
+    return before

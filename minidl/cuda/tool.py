@@ -1,7 +1,5 @@
-"""`minidl kernel`: look at a .cu file, or run a Python file with every kernel launch watched.
-
-minidl kernel check my.cu      does it compile, for the CPU and for GPUs? which kernels, which form?
-minidl kernel run my_test.py   runs the file, every launch of a kernel in the check form
+"""`minidl kernel check my.cu`: does it compile, for the CPU and for GPUs? its kernels and forms.
+`minidl kernel run my_test.py`: runs the file, every launch of a kernel in the check form.
 
 Test: tests/cuda/test_tool.py   Tutorial: tutorials/02_add3.py
 """
@@ -22,13 +20,15 @@ from minidl.cuda.host.source import Source
 
 
 def check(path, defines=None):
-    """Compile the file for the CPU and, with NVRTC, for GPUs; list its kernels. 1 if it fails."""
-    path = find(path)
+    """Compile the file for the CPU and, with NVRTC, for GPUs; list its kernels. 1 if it fails.
+
+    defines: macros, a dict or (name, value) pairs."""
+    path, defines = find(path), dict(defines or {})
     source = Source(path, inline_includes(path), defines)
     if not source.kernels:
         raise KernelError(f"{path}: no __global__ function in this file")
     print(f"{path.name}, for the CPU ({compiler.find_compiler()}):")
-    failed = not _prints(_cpu_table, path, source, defines or {})
+    failed = not _prints(_cpu_table, path, source, defines)
     if missing := nvrtc.available():
         print(f"\nfor a GPU: not tried. {missing}")
         return int(failed)
@@ -52,23 +52,19 @@ def _cpu_table(path, source, defines):
     library = cpu.load(path, defines)
     lines = [f"  {'kernel':<24} {'form':<9} parameters"]
     for f in source.kernels:
-        params = " ".join(f.params.split())
+        form, text = "template", " ".join(f.params.split())
         if f.name in library.kernels:
             form = library.kernels[f.name].form
-            lines.append(f"  {f.name:<24} {form:<9} {params}")
-        elif f.template:
-            lines.append(f"  {f.name:<24} {'template':<9} {params}")
-        else:
-            lines.append(f"  {f.name:<24} {'-':<9} {cpu.why_missing(source, f.name)}")
+        elif not f.template:
+            form, text = "-", cpu.why_missing(source, f.name)
+        lines.append(f"  {f.name:<24} {form:<9} {text}")
     lines.append(f"  compiled and loaded in {time.perf_counter() - start:.2f} s")
     return "\n".join(lines)
 
 
 def run(path, arguments=()):
-    """Run a Python file, every launch on NumPy arrays under watch.
-
-    Prints each finding once, then the kernel ledger of all launches. Exit status: 1 if there was an
-    error in a kernel, else the file's own."""
+    """Run a Python file with its launches on NumPy arrays in the check form. Prints each finding
+    once, then the traffic. Exit status: 1 if a kernel had an error, else the file's own."""
     if not Path(path).is_file():
         raise KernelError(f"there is no file {path} in {os.getcwd()}")
     if Path(path).suffix in (".cu", ".cuh"):
@@ -89,19 +85,16 @@ def run(path, arguments=()):
                 print(f"{f}\n    -> {f.remedy}")
 
     status = 0
-    with (
-        mock.patch.object(Kernel, "__call__", watched),
-        mock.patch.object(sys, "argv", [str(path), *arguments]),
-    ):
-        sys.path.insert(0, str(Path(path).resolve().parent))
+    folder = str(Path(path).resolve().parent)
+    with (mock.patch.object(Kernel, "__call__", watched),
+          mock.patch.object(sys, "argv", [str(path), *arguments]),
+          mock.patch.object(sys, "path", [folder, *sys.path])):
         try:
             runpy.run_path(str(path), run_name="__main__")
         except SystemExit as end:
             if isinstance(end.code, str):
                 print(end.code, file=sys.stderr)
             status = end.code if isinstance(end.code, int) else int(end.code is not None)
-        finally:
-            sys.path.pop(0)
     if not launches:
         print(f"{path} launched no kernel on NumPy arrays.")
         return status

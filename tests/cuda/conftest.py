@@ -2,7 +2,7 @@
 
 import pytest
 
-from minidl.cuda.host import cpu
+from minidl import cuda
 
 
 @pytest.fixture(autouse=True)
@@ -12,6 +12,6 @@ def _compiler(needs_compiler):
 
 @pytest.fixture
 def one_thread():
-    before = cpu.set_threads(1)
+    before = cuda.set_threads(1)
     yield
-    cpu.set_threads(before)
+    cuda.set_threads(before)

@@ -1,7 +1,7 @@
-"""Kernels under watch: every access to memory is looked at.
+"""The check form of a kernel: every access to memory is checked.
 
-    checker    runs a kernel with every access watched
-    hooks      the compiled side of it
-    sentences  findings in words
-    report     what is printed
+    checker    runs a kernel in this form
+    hooks      its compiled side
+    sentences  the text of what is found
+    report     findings and traffic, and how they are printed
 """

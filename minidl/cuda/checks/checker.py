@@ -1,20 +1,20 @@
-"""The check form: runs a kernel on the CPU with every load and store watched, and says what a GPU
-would do wrong with it.
+"""The check form: runs a kernel on the CPU, checks every load and store, and reports what would be
+wrong on a GPU.
 
     report = check("reduce.cu", 4, 256, (out, x, n))
     print(report)      reduce.cu:14: data race: thread 3 reads s[19], thread 19 wrote it at line ...
 
-1. The file is compiled with the hooks of the compiler's sanitizers, and those are ours: hooks.py
-   (kernels/host/check.cpp: which array, how often; shadow.h: who touched an element before).
+1. The file is compiled with calls to the compiler's sanitizers, which are functions of ours:
+   hooks.py (kernels/host/check.cpp: which array, how often; shadow.h: the last threads there).
 2. The arrays are copied, apart from each other: arena.py.
 3. The kernel runs with threads and blocks in ascending, descending and shuffled order. Sound
    kernels give the same bits.
-4. What was found becomes sentences, sentences.py, in a report with the traffic: report.py.
+4. Findings become sentences, sentences.py, in a report with the traffic: report.py.
 
-What it cannot see: order made by other means than __syncthreads, __syncwarp and atomics on the very
-element. A block that learns from an atomic ticket that another has passed its __threadfence() gets
-a warning, not an error. So do two writes of the same value.
-Test: tests/cuda/test_check*.py   Tutorial: tutorials/02_add3.py
+It knows no other order than that of __syncthreads, __syncwarp and atomics on the same element. A
+block that learns from an atomic ticket that another has passed its __threadfence() gets a warning,
+not an error. So do two writes of the same value.
+Test: tests/cuda/checks/test_check*.py   Tutorial: tutorials/02_add3.py
 """
 
 import ctypes
@@ -35,6 +35,9 @@ from minidl.cuda.host import cpu
 from minidl.cuda.host.arena import Arena
 from minidl.cuda.host.arguments import dims
 from minidl.cuda.host.includes import KernelError
+from minidl.cuda.run import ORDERS as NUMBERS
+from minidl.cuda.run import Kernel, _choose, _stamp
+from minidl.cuda.run import kernel as load
 
 ORDERS = ("ascending", "descending", 7)  # 7: a seed to shuffle with
 ORDER_MATTERS = "result depends on thread order"
@@ -53,13 +56,11 @@ def check(kernel, grid, block, args, *, name=None, defines=None, shared_mem=0, o
     reachable: arrays that the kernel reaches through a table of addresses.
     orders:    of threads and blocks; one run for each.
     Errors of the launch itself are raised as by a launch: KernelError, TypeError, ValueError."""
-    from minidl.cuda.run import Kernel, _choose, _stamp
-    from minidl.cuda.run import kernel as load
-
     if not isinstance(kernel, Kernel):
         kernel = load(kernel, name, defines=defines)
     path, defines = kernel.path, tuple(sorted(kernel.defines.items()))
-    library = _library(path, defines, kernel._instance, _stamp(path))
+    instance = kernel.name if kernel.name and "<" in kernel.name else ""
+    library = _library(path, defines, instance, _stamp(path))
     watched = _choose(library.kernels, kernel.name, path)
     with _lock:
         run = _Run(watched, path, library.file, grid, block, args, shared_mem, outputs, reachable)
@@ -68,18 +69,11 @@ def check(kernel, grid, block, args, *, name=None, defines=None, shared_mem=0, o
 
 @functools.lru_cache(maxsize=256)
 def _library(path, defines, instance, stamp):
-    return hooks.compile_check(path, dict(defines), instance or "")
-
-
-def launch(kernel, grid, block, args, shared_mem, orders):
-    """A launch in the check form: KernelError with the report if there is an error in it."""
-    report = check(kernel, grid, block, args, shared_mem=shared_mem, orders=orders)
-    if report.errors:
-        raise KernelError(str(report))
+    return hooks.compile_check(path, dict(defines), instance)
 
 
 class _Run:
-    """A launch under watch, to be repeated in several orders of threads."""
+    """A launch in the check form, repeated in several orders of threads."""
 
     def __init__(self, kernel, path, file, grid, block, args, shared_mem, outputs, reachable):
         self.kernel, self.path, self.file, self.hooks = kernel, path, file, hooks.hooks()
@@ -108,7 +102,7 @@ class _Run:
                 report.ledger, report.shared = self._ledger()
             if stopped:
                 break
-            self._compare(report, first, results, _said(first_order), _said(order))
+            self._compare(report, first, results, first_order, order)
         else:
             for r, result in zip(self.arena.writeable, first, strict=True):
                 r.write_back(result)
@@ -117,10 +111,10 @@ class _Run:
 
     def _watch(self, order):
         """Run the kernel once; the sentence with which it was stopped, or None."""
-        self.arena.fill()
+        for region in self.arena.regions:
+            region.fill()
         grid, block, shared_mem = self.launch
-        number = {"ascending": 0, "descending": 1}.get(order, order)
-        passed = self.arena.passed()
+        passed, number = self.arena.passed(), NUMBERS.get(order, order)
         packed = self.kernel.signature.pack(grid, block, passed, shared_mem, number, 1)
         launch = ctypes.create_string_buffer(packed, len(packed))
         regions = [(r.memory.ctypes.data, r.n_bytes, r.granule, r.const, r.uninitialised)
@@ -173,18 +167,18 @@ class _Run:
                 continue
             offset = int(different[0])
             part = region.part_at(offset)
-            index = part.index(offset)
-            one, other = part.of(a), part.of(b)
+            index, one, other = part.index(offset), part.of(a), part.of(b)
+            first_order, order = (o if o in NUMBERS else "shuffled" for o in (first_order, order))
             where = self.hooks.minidl_check_writer(self.arena.regions.index(region), offset)
             file, line = self._lines({where}).get(where, ("", 0)) if where else ("", 0)
-            place = np.unravel_index(index, part.shape)
+            place = np.unravel_index(index, part.array.shape)
             row = f"row {place[0]}" if len(place) > 1 else region.element(offset)
             text = (f"first difference {row}{f', store line {line}' * (line > 0)}: "
                     f"{part.name}[{', '.join(map(str, place))}] is {one[index]} in {first_order} "
                     f"order, {other[index]} in {order} order")
             # sums of floats by atomics are rounded in the order in which they come
             atomics = any(t.atomics for t in [*report.ledger.values(), *report.shared.values()])
-            rounding = atomics and part.dtype.kind == "f" and np.allclose(one, other, 1e-3, 1e-5)
+            rounding = atomics and one.dtype.kind == "f" and np.allclose(one, other, 1e-3, 1e-5)
             remedy = "Look for a missing barrier, or for what several threads write."
             if rounding:
                 remedy = "Atomics add floats in any order: if that is meant, last digits differ."
@@ -200,7 +194,7 @@ class _Run:
             raise KernelError("the check form needs addr2line to name lines: install binutils (it "
                               "comes with g++)")
         wanted = sorted(places)
-        # a return address is behind its call: one byte before it is inside
+        # a return address is behind its call; one byte before it is inside the call
         command = [tool, "-e", str(self.file), "-i", "-a", *(hex(p - 1) for p in wanted)]
         output = subprocess.run(command, capture_output=True, text=True).stdout
         lines, at = {}, iter(wanted)
@@ -209,12 +203,8 @@ class _Run:
                 place = next(at)
             elif (frame := re.match(r"(.*):(\d+)", text)) and place not in lines:
                 path = Path(frame[1])
-                ours = path.parts[-3:-1] == ("kernels", "host")  # of whichever copy compiled it
+                ours = path.parts[-3:-1] == ("kernels", "host")  # in any copy of minidl
                 ours = ours or path.name.startswith("launchers made")
                 if not ours and frame[1] != "??":
                     lines[place] = (path.name, int(frame[2]))
         return lines
-
-
-def _said(order):
-    return order if isinstance(order, str) else "shuffled"

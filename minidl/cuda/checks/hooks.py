@@ -1,8 +1,8 @@
-"""The compiled side of the check form: a kernel built so that each load and store calls us, and the
-library that is called (kernels/host/check.cpp) with its structs in ctypes.
+"""The compiled side of the check form: a kernel whose loads and stores call functions, and the
+library that has them (kernels/host/check.cpp) with its structs in ctypes.
 
     kernel.cu --g++ -fsanitize=thread,bounds,...--> object --linked without--> key.so
-              calls __tsan_read4(p), ...            the compiler's own runtime is not there: ours is
+              calls __tsan_read4(p), ...            the compiler's library: ours has these functions
 
 Test: tests/cuda/checks/test_check.py, test_check_idioms.py
 """
@@ -16,22 +16,16 @@ import tempfile
 from minidl.cuda.checks import report
 from minidl.cuda.host import compiler, cpu
 from minidl.cuda.host.includes import KernelError, inline_includes
-from minidl.cuda.host.scan import match_bracket
+from minidl.cuda.host.scan import match_bracket, split_arguments
 
 SANITIZE = "-fsanitize=thread,{bounds},alignment,integer-divide-by-zero"
 
 
-# ---- structs, laid out as in check.cpp ----
-
-
-class Finding(ctypes.Structure):
+class Finding(ctypes.Structure):  # this and the next three are laid out as in check.cpp
     _fields_ = [
         *((n, ctypes.c_int) for n in "kind fatal warning region size how other_how".split()),
         *((n, ctypes.c_uint) for n in "where other_where who other_who".split()),
-        ("offset", ctypes.c_longlong),
-        ("count", ctypes.c_ulonglong),
-        ("text", ctypes.c_void_p),
-    ]
+        ("offset", ctypes.c_longlong), ("count", ctypes.c_ulonglong), ("text", ctypes.c_void_p)]
 
 
 class Traffic(ctypes.Structure):
@@ -41,18 +35,12 @@ class Traffic(ctypes.Structure):
 class GivenRegion(ctypes.Structure):
     _fields_ = [
         *((n, ctypes.c_ulonglong) for n in "begin n_bytes".split()),
-        *((n, ctypes.c_uint) for n in "granule const uninitialised unused".split()),
-    ]
+        *((n, ctypes.c_uint) for n in "granule const uninitialised unused".split())]
 
 
 class Shared(ctypes.Structure):
-    _fields_ = [
-        ("name", ctypes.c_char_p),
-        *((n, ctypes.c_int) for n in "element rows columns".split()),
-    ]
-
-
-# ---- the library ----
+    _fields_ = [("name", ctypes.c_char_p),
+                *((n, ctypes.c_int) for n in "element rows columns".split())]
 
 
 @functools.cache
@@ -60,11 +48,7 @@ def hooks():
     """The library with the hooks, loaded so that every kernel's library finds it."""
     cpu.runtime()
     flags = ["-std=gnu++17", "-O2", "-fPIC", "-fvisibility=hidden", "-w"]
-    key = compiler.key_of("check", *flags)
-    sources = [str(compiler.HOST / f) for f in ("check.cpp", "sanitizer.cpp")]
-    file = compiler.cached(key) or compiler.build(key, [*flags, *sources],
-                                                  describe="minidl's check runtime")
-    library = ctypes.CDLL(str(file), mode=ctypes.RTLD_GLOBAL)
+    library = compiler.load_host("check", flags, "check.cpp", "sanitizer.cpp")
     u64, pointer = ctypes.c_ulonglong, ctypes.c_void_p
     library.minidl_check_begin.argtypes = [pointer, ctypes.c_int, *[u64] * 6, pointer]
     library.minidl_check_findings.restype = ctypes.POINTER(Finding)
@@ -76,19 +60,14 @@ def hooks():
     return library
 
 
-# ---- a kernel ----
-
-
 def compile_check(path, defines, instance=""):
     """The cpu.Library of a file compiled for the check form, from the cache or now."""
     cxx = compiler.find_compiler()
     if cxx.kind == "zig":
-        raise KernelError(
-            "the check form needs g++ or clang++; the compiler found is zig, which has not been "
-            "made to work with the hooks. Install one, `sudo apt install g++`, or name it in "
-            "MINIDL_CXX"
-        )
-    # -O1: every load and store of the text is still there; local variables are not in memory
+        raise KernelError("the check form needs g++ or clang++; the compiler found is zig, which "
+                          "has not been made to work with the hooks. Install one, `sudo apt "
+                          "install g++`, or name it in MINIDL_CXX")
+    # -O1 keeps every load and store of the text, and local variables out of memory
     bounds = "bounds" if cxx.kind == "gnu" else "array-bounds"
     flags = [f for f in cxx.flags if f not in ("-O3", "-fopenmp-simd")]
     flags += ["-O1", "-g", "-DMINIDL_CHECK", SANITIZE.format(bounds=bounds)]
@@ -106,9 +85,7 @@ def compile_check(path, defines, instance=""):
             compiler.run([*flags, f"-I{compiler.HOST}", *source], code, str(path))
             file = compiler.build(key, [objects], describe=str(path))
     hooks()
-    library = cpu.Library(file, path)
-    library.file = file
-    return library
+    return cpu.Library(file)
 
 
 # what cpu.generate makes of `extern __shared__ float s[];`
@@ -121,24 +98,12 @@ def _announce_shared(code):
     out, at = [], 0
     for m in re.finditer(r"\b__shared__\b", code):
         end = _end_of_statement(code, m.end())
-        declared = [d.split("=")[0].split("{")[0] for d in _declarators(code[m.end() : end])]
+        declared = [d.split("=")[0].split("{")[0] for d in split_arguments(code[m.end() : end])]
         names = [re.search(r"(\w+)\s*(\[[^\]]*\]\s*)*$", d)[1] for d in declared]
         calls = "".join(f' minidl_shared("{name}", {name});' for name in names)
         out += [code[at : end + 1], calls]
         at = end + 1
     return "".join([*out, code[at:]])
-
-
-def _declarators(text):
-    """Split at commas outside brackets; < and > are brackets in the type alone, not in a[n > 8]."""
-    parts, inside, angle, start = [], 0, 0, 0
-    for i, c in enumerate(text):
-        inside += (c in "([{") - (c in ")]}")
-        angle += ((c == "<") - (c == ">")) * (inside == 0)
-        if c == "," and inside == angle == 0:
-            parts.append(text[start:i])
-            start = i + 1
-    return [*parts, text[start:]]
 
 
 def _end_of_statement(code, at):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 @dataclass
 class Finding:
-    """One thing that is wrong, at one place. kind: its name. warning: it may be sound."""
+    """One error at one place. kind: its name. warning: it may be sound."""
 
     kind: str
     text: str
@@ -34,7 +34,7 @@ class Finding:
 
 @dataclass
 class Traffic:
-    """What the threads of a launch did with one array: how many accesses, how many bytes."""
+    """The accesses of a launch to one array, and their bytes."""
 
     loads: int = 0
     load_bytes: int = 0
@@ -49,7 +49,7 @@ class Traffic:
 
 @dataclass
 class Report:
-    """findings: what is wrong. ledger: {array: Traffic}. shared: {__shared__ variable: Traffic}."""
+    """findings: errors and warnings. ledger: {array: Traffic}; shared: of __shared__ variables."""
 
     kernel: str
     path: Path

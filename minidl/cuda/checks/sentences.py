@@ -1,4 +1,4 @@
-"""Makes sentences, each with a remedy, of the numbers that the check form wrote down.
+"""Makes sentences, each with a remedy, of the numbers that the check form recorded.
 
     RACE, x 19, thread 3 at 0x4a2, thread 19 at 0x481
     -> reduce.cu:14: data race: thread 3 reads s[19], thread 19 wrote it at line 12, no barrier ...
@@ -21,8 +21,8 @@ KINDS = [
     ("out of bounds",
      "The array is too small for this index: look at its size and at what the index can become."),
     ("misaligned access",
-     "A vector of 2 or 4 elements must begin at a multiple of its own size: let the index of "
-     "its first element be a multiple of 2 or 4, or load element by element."),
+     "A vector of 2 or 4 elements must begin at a multiple of its own size: let the index of its "
+     "first element be a multiple of 2 or 4, or load element by element."),
     ("read of unwritten shared memory",
      "Shared memory begins with garbage: write every element that is read later, before the "
      "barrier."),
@@ -33,13 +33,11 @@ KINDS = [
      "Blocks run in any order: let each touch elements of its own, use atomics, or make two "
      "launches."),
     ("double write",
-     "Only one thread should write an element: look at the index and its stride, or use "
-     "atomics."),
+     "Only one thread should write an element: look at the index and its stride, or use atomics."),
     ("write to a const array",
-     "The parameter is const, and callers and the compiler rely on it: write to another array, "
-     "or drop the const."),
-    ("division by zero",
-     "A GPU would go on with a meaningless number: test the divisor first."),
+     "The parameter is const, and callers and the compiler rely on it: write to another array, or "
+     "drop the const."),
+    ("division by zero", "A GPU would go on with a meaningless number: test the divisor first."),
     ("output not written", "Is the grid large enough, and the guard not too strict?"),
 ]
 (OUT_OF_BOUNDS, BAD_INDEX, MISALIGNED, UNWRITTEN, UNINITIALISED, RACE, BLOCK_RACE, DOUBLE_WRITE,
@@ -48,16 +46,13 @@ READ, WRITE, ATOMIC, ATOMIC_READ = range(4)  # `How` there
 NOW = ("reads", "writes", "atomically changes", "atomically reads")
 BEFORE = ("read", "wrote", "atomically changed", "atomically read")
 
-IN_SHARED = (
-    "The __shared__ array is too small for this index: look at its size and at what the index can "
-    "become."
-)
+IN_SHARED = ("The __shared__ array is too small for this index: look at its size and at what the "
+             "index can become.")
 IN_DYNAMIC = (
-    "Pass the bytes that the kernel uses, such as shared_mem=4 * threads, or look at the index."
-)
+    "Pass the bytes that the kernel uses, such as shared_mem=4 * threads, or look at the index.")
 NULL = "The launch passed None for this pointer: test it, or pass an array."
 
-# What the fibre engine (kernels/host/fibre.cpp) finds: words of its sentence, name, remedy.
+# What the fibre engine (kernels/host/fibre.cpp) finds: text in its sentence, name, remedy.
 ENGINE = [
     ("divergent barrier", "divergent barrier",
      "Move __syncthreads() out of the branch, and let no thread return before it."),
@@ -72,8 +67,8 @@ ENGINE = [
     ("does not exist", "shuffle from an exited lane",
      "Launch whole warps, a multiple of 32 threads, and guard the loads."),
     ("deadlock", "deadlock",
-     "Some lanes of the mask never make this call: name only those that do, or move it out of "
-     "the branch."),
+     "Some lanes of the mask never make this call: name only those that do, or move it out of the "
+     "branch."),
     ("repeated without end", "endless wait", "The thread that would end the wait never runs."),
     ("KiB of stack", "too much local memory",
      "Make the arrays of a thread smaller, or use shared memory."),
@@ -94,11 +89,9 @@ class Shared:
     def at(self, offset):
         """'tile[3][32]': the element at `offset` bytes."""
         index = offset // self.element
-        if self.rows < 0:
-            return f"{self.name}[{index}]"
-        if self.columns == 0:
-            return self.name if index == 0 else f"{self.name}[{index}]"
-        if not 0 <= offset < self.n_bytes:
+        if self.columns == index == 0 <= self.rows:  # a variable that is no array
+            return self.name
+        if self.rows < 0 or self.columns == 0 or not 0 <= offset < self.n_bytes:
             return f"{self.name}[{index}]"
         row, column = divmod(index, self.columns)
         if self.rows == 0:
@@ -109,7 +102,7 @@ class Shared:
 
 
 class Words:
-    """Makes sentences of the numbers that check.cpp wrote down in one run.
+    """Makes sentences of the numbers that check.cpp recorded in one run.
 
     lines: {place in the code: (file, line)}"""
 
@@ -124,8 +117,10 @@ class Words:
         who, threads = self._thread(f.who, with_block=math.prod(self.grid) > 1), (thread,)
         where = self._element(f) or f"address {f.offset:#x}"
         if f.kind == OUT_OF_BOUNDS:
-            text, remedy = f"{who} {NOW[f.how]} {where}, {self._size(f)}", self._remedy(f, remedy)
-            if self._is_far(f):
+            size, remedy = self._outside(f, remedy)
+            text = f"{who} {NOW[f.how]} {where}, {size}"
+            region = self.regions[f.region] if 0 <= f.region < len(self.regions) else None
+            if region and abs(f.offset) > 2 * (region.n_bytes + GUARD):
                 far = f"{abs(f.offset):,} bytes away from the nearest"
                 text = f"{who} {NOW[f.how]} an address far from all arrays, {far}"
             if f.count > 1:
@@ -189,30 +184,18 @@ class Words:
             return self.regions[f.region].element(f.offset, f.size * (f.kind != MISALIGNED))
         return self.shared[f.region - len(self.regions)].at(f.offset)
 
-    def _size(self, f):
-        """What is known about the array beside which an access fell."""
+    def _outside(self, f, remedy):
+        """(the size of the array beside which an access fell, the remedy)."""
         if f.region < 0:
-            return "a NULL pointer" if f.offset < PAGE else "which is in no array"
+            return ("a NULL pointer", NULL) if f.offset < PAGE else ("which is in no array", remedy)
         if f.region < len(self.regions):
             part = self.regions[f.region].part_at(f.offset)
-            return f"but {part.name} has {count(part.size, 'element')}"
+            return f"but {part.name} has {count(part.array.size, 'element')}", remedy
         variable = self.shared[f.region - len(self.regions)]
         n = count(variable.n_bytes // variable.element, "element")
         if variable.rows < 0:
-            return f"but the launch gave shared_mem={variable.n_bytes}, {n}"
-        return f"but {variable.name} has {n}"
-
-    def _is_far(self, f):
-        if not 0 <= f.region < len(self.regions):
-            return False
-        return abs(f.offset) > 2 * (self.regions[f.region].n_bytes + GUARD)
-
-    def _remedy(self, f, remedy):
-        if f.region < 0:
-            return NULL if f.offset < PAGE else remedy
-        if f.region < len(self.regions):
-            return remedy
-        return IN_DYNAMIC if self.shared[f.region - len(self.regions)].rows < 0 else IN_SHARED
+            return f"but the launch gave shared_mem={variable.n_bytes}, {n}", IN_DYNAMIC
+        return f"but {variable.name} has {n}", IN_SHARED
 
 
 def engine_finding(text):

@@ -1,6 +1,6 @@
 """Where the check form keeps a kernel's arrays: copies in one piece of memory, guards between.
 
-    | guard | a a a a | guard | b b b b | guard | ...       a[4] lies in a guard, and so is noticed
+    | guard | a a a a | guard | b b b b | guard | ...       a[4] lies in a guard: an error
 
 Arguments that overlap in memory (out is x, or two views of one array) are one region, and overlap
 in the copy as well. Test: tests/cuda/checks/test_check.py
@@ -19,11 +19,9 @@ class Arena:
 
     def __init__(self, kernel, parameters, args, outputs, reachable):
         self.kernel, self.parameters, self.args = kernel, parameters, args
-        parts = [
-            Part(p.name, a, p.const, p.name in outputs, p.text.count("*") > 1)
-            for p, a in zip(parameters, args, strict=True)
-            if p.kind == "pointer" and a is not None
-        ]
+        parts = [Part(p.name, a, p.const, p.name in outputs, p.text.count("*") > 1)
+                 for p, a in zip(parameters, args, strict=True)
+                 if p.kind == "pointer" and a is not None]
         parts += [Part(f"reachable[{k}]", a, False, False, False) for k, a in enumerate(reachable)]
         self.regions = []
         for part in sorted(parts, key=lambda p: (p.begin, -p.n_bytes)):
@@ -31,13 +29,10 @@ class Arena:
                 self.regions[-1].add(part)
             else:
                 self.regions.append(Region(part))
-        self._lay_out()
-
-    def _lay_out(self):
         offset = GUARD
         for r in self.regions:
-            # as far from a multiple of 256 as in the user's own allocation: on a GPU those begin
-            # at one, and a view of x[1:] is misaligned there, too
+            # on a GPU an allocation starts at a multiple of 256, and a view x[1:] is misaligned;
+            # the copy is as far from such a multiple as the array from its allocation's start
             r.offset = offset + r.parts[0].misalignment
             offset = r.offset + r.n_bytes + max(GUARD, r.n_bytes)
             offset = -(-offset // PAGE) * PAGE
@@ -49,10 +44,6 @@ class Arena:
     @property
     def writeable(self):
         return [r for r in self.regions if not r.const]
-
-    def fill(self):
-        for r in self.regions:
-            r.fill()
 
     def passed(self):
         """The arguments, arrays replaced by their copies; tables of addresses point to copies."""
@@ -72,11 +63,9 @@ class Arena:
             if r.begin <= address < max(r.end, r.begin + 1):
                 return r.memory.ctypes.data + address - r.begin
         if address:
-            raise KernelError(
-                f"kernel {self.kernel}: {table!r} is a table of addresses, and one is of an array "
-                "that the check form does not know. Name the arrays: "
-                "minidl.cuda.check(kernel, grid, block, args, reachable=[...])"
-            )
+            raise KernelError(f"kernel {self.kernel}: {table!r} is a table of addresses, and one "
+                              "is of an array that the check form does not know. Name the arrays: "
+                              "minidl.cuda.check(kernel, grid, block, args, reachable=[...])")
         return 0
 
     def in_order(self):
@@ -103,25 +92,13 @@ class Part:
             owner = owner.base
         self.misalignment = (self.begin - owner.ctypes.data) % 256
 
-    @property
-    def size(self):
-        return self.array.size
-
-    @property
-    def shape(self):
-        return self.array.shape
-
-    @property
-    def dtype(self):
-        return self.array.dtype
-
     def index(self, offset):
         """Number of the element at an offset in the region; negative before the array."""
         return (offset - self.offset) // self.array.itemsize
 
     def of(self, memory):
         """This array's elements, flat, in a copy of its region's memory."""
-        return memory[self.offset : self.offset + self.n_bytes].copy().view(self.dtype)
+        return memory[self.offset : self.offset + self.n_bytes].copy().view(self.array.dtype)
 
 
 class Region:
@@ -153,14 +130,14 @@ class Region:
 
     @property
     def granule(self):
-        """Bytes to a cell of shadow memory: an element, if all parts agree where elements begin."""
+        """Bytes of a cell of shadow memory: an element, if all parts begin at multiples of it."""
         size = min(p.array.itemsize for p in self.parts)
         fits = size in (1, 2, 4, 8) and self.n_bytes % size == 0
         return size if fits and all(p.offset % size == 0 for p in self.parts) else 1
 
     def view(self, part):
         piece = self.memory[part.offset : part.offset + part.n_bytes]
-        return piece.view(part.dtype).reshape(part.shape)
+        return piece.view(part.array.dtype).reshape(part.array.shape)
 
     def fill(self):
         if self.uninitialised:
@@ -170,10 +147,10 @@ class Region:
             self.view(p)[...] = p.array
 
     def write_back(self, memory):
-        """Give the user's arrays what the kernel made of their copies."""
+        """Copy the kernel's results into the user's arrays."""
         for p in self.parts:
             if not p.const and not p.is_table:
-                p.array[...] = p.of(memory).reshape(p.shape)
+                p.array[...] = p.of(memory).reshape(p.array.shape)
 
     def part_at(self, offset):
         inside = (p for p in self.parts if p.offset <= offset < p.offset + p.n_bytes)

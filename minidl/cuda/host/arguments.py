@@ -1,10 +1,9 @@
-"""Checks a launch before it happens, and packs its arguments: what is wrong is said here, with the
-kernel's signature.
+"""Checks a launch before it happens, and packs its arguments. Errors name the kernel's signature.
 
     kernel(grid, block, args)   grid 4096 | (64, 64)   block 256 | (32, 8)   args: arrays, numbers
 
-A GPU would accept a float64 array for a `float*` and read garbage; so nothing is converted in
-silence except a Python number, which takes the parameter's type (CuPy would pass 64 bits).
+A GPU would accept a float64 array for a `float*` and read garbage; so nothing is converted but a
+Python number, which takes the parameter's type (CuPy would pass 64 bits).
 Test: tests/cuda/host/test_arguments.py
 """
 
@@ -30,7 +29,6 @@ _DATA = object.__basicsize__
 _word_at = ctypes.c_void_p.from_address
 _ndarray = np.ndarray
 
-
 _probe = np.empty(3)
 _BY_HEADER = _word_at(id(_probe) + _DATA).value == _probe.ctypes.data  # not in every Python
 
@@ -51,9 +49,12 @@ class Signature:
                     f"{self}: parameter {p.name!r} has type {p.ctype!r}, which Python cannot pass; "
                     "a kernel takes pointers to and values of the scalar types")
         # one slot of eight bytes per argument, after the launch's own 40 (kernels/host/runtime.h)
-        self._struct = struct.Struct("=6IQ2i" + "".join(_slot(p.code) for p in parameters))
-        self._pointers = [(i, *_check_of(p)) for i, p in enumerate(parameters)
-                          if p.kind == "pointer"]
+        slots = (f"{p.code}{8 - struct.calcsize('=' + p.code)}x" for p in parameters)
+        self._struct = struct.Struct("=6IQ2i" + "".join(slots))
+        # (number, dtype or None for any, the bits of flags.num that an array must have)
+        self._pointers = [(i, p.dtype and np.dtype(p.dtype),
+                           _CONTIGUOUS | _ALIGNED | (0 if p.const else _WRITEABLE))
+                          for i, p in enumerate(parameters) if p.kind == "pointer"]
         self._scalars = {i: p for i, p in enumerate(parameters) if p.kind == "scalar"}
 
     def __str__(self):
@@ -102,9 +103,8 @@ class Signature:
             return bool(value)
         if wanted.kind in "iu":
             if isinstance(value, float):
-                self._fail(
-                    TypeError, f"argument {p.name!r} is of type {p.ctype}: pass an integer, "
-                    f"got the float {value!r}")
+                self._fail(TypeError, f"argument {p.name!r} is of type {p.ctype}: pass an integer, "
+                           f"got the float {value!r}")
             limits = np.iinfo(wanted)
             if not limits.min <= value <= limits.max:
                 self._fail(OverflowError,
@@ -120,23 +120,19 @@ class Signature:
     def _other_pointer(self, i, a):
         """The address of a pointer argument that is not a plain good ndarray; mostly an error."""
         p = self.parameters[i]
-        where = f"argument {p.name!r}"
+        where, wanted = f"argument {p.name!r}", np.dtype(p.dtype) if p.dtype else "any dtype"
         if a is None:
             return 0  # CuPy's NULL
         if not isinstance(a, np.ndarray):
             hint = "; a Tensor's array is its .data" if hasattr(a, "requires_grad") else ""
             self._fail(TypeError,
-                       f"{where} is a pointer: pass an array of {_dtype(p)}, got {_what(a)}{hint}")
-        if p.dtype is not None and a.dtype != np.dtype(p.dtype):
-            self._fail(
-                TypeError,
-                f"{where} points to {p.ctype}, which is {np.dtype(p.dtype)}; got {_what(a)}")
+                       f"{where} is a pointer: pass an array of {wanted}, got {_what(a)}{hint}")
+        if p.dtype is not None and a.dtype != wanted:
+            self._fail(TypeError, f"{where} points to {p.ctype}, which is {wanted}; got {_what(a)}")
         if not a.flags.c_contiguous:
-            self._fail(
-                ValueError,
-                f"{where} must be contiguous, because a kernel counts elements from a pointer; "
-                f"got strides {a.strides} "
-                f"for shape {a.shape}. Use np.ascontiguousarray, and copy a result back")
+            self._fail(ValueError, f"{where} must be contiguous, because a kernel counts elements "
+                       f"from a pointer; got strides {a.strides} for shape {a.shape}. Use "
+                       "np.ascontiguousarray, and copy a result back")
         if not p.const and not a.flags.writeable:
             self._fail(ValueError,
                        f"{where} is not const in the kernel, but the array is read-only")
@@ -151,8 +147,8 @@ class Signature:
 
 @functools.lru_cache(maxsize=1024)
 def _shape(grid, block, shared_mem):
-    """(grid x, y, z, block x, y, z, shared_mem), checked against CUDA's limits. Training repeats
-    few shapes: looked up."""
+    """(grid x, y, z, block x, y, z, shared_mem), checked against CUDA's limits; kept, because
+    training repeats a few of them."""
     g, b = dims(grid), dims(block)
     if min(b) < 1 or math.prod(b) > MAX_THREADS:
         raise ValueError(f"block {b} has {math.prod(b)} threads; it needs 1 to {MAX_THREADS}")
@@ -173,21 +169,6 @@ def dims(size):
     if not 1 <= len(size) <= 3:
         raise ValueError(f"a grid or block has 1 to 3 numbers, got {size}")
     return tuple(int(n) for n in size) + (1,) * (3 - len(size))
-
-
-def _slot(code):
-    size = struct.calcsize("=" + code)
-    return code + f"{8 - size}x" * (size < 8)
-
-
-def _check_of(p):
-    """(dtype, bits of flags.num) that an array for the pointer `p` must have."""
-    flags = _CONTIGUOUS | _ALIGNED | (0 if p.const else _WRITEABLE)
-    return (np.dtype(p.dtype) if p.dtype else None), flags
-
-
-def _dtype(p):
-    return np.dtype(p.dtype) if p.dtype else "any dtype"
 
 
 def _what(value):

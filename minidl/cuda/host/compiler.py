@@ -4,11 +4,12 @@
                                           headers, flags, compiler, CPU
 
 Several ranks may want the same kernel at once. Each compiles into a file of its own and renames it
-to the final name: a rename replaces a file whole, so nobody ever loads half a library. A cache
+to the final name: a rename replaces the whole file, so no process loads half a library. A cache
 folder that cannot be written is replaced by a temporary one for this process, with a warning.
 Test: tests/cuda/host/test_compiler.py
 """
 
+import ctypes
 import errno
 import functools
 import hashlib
@@ -26,25 +27,21 @@ from minidl.cuda.host.includes import KERNELS, KernelError
 
 HOST = KERNELS / "host"  # the CPU side of CUDA
 
-NO_COMPILER = (
-    "no C++ compiler found, which .cu files need to run without a GPU. Install one: "
-    "`sudo apt install g++` (Debian, Ubuntu), `xcode-select --install` (macOS), or "
-    "`pip install 'minidl[zig]'` anywhere; or name yours in MINIDL_CXX"
-)
+NO_COMPILER = ("no C++ compiler found, which .cu files need to run without a GPU. Install one: "
+               "`sudo apt install g++` (Debian, Ubuntu), `xcode-select --install` (macOS), or `pip "
+               "install 'minidl[zig]'` anywhere; or name yours in MINIDL_CXX")
 
 # Never -ffast-math: it removes infinities from the language, and g++ then sets flush-to-zero for
 # the whole process. math-errno and trapping-math off are what vectorising sqrt and select needs,
 # and change no value.
-FLAGS = (
-    "-std=gnu++17 -fno-math-errno -fno-trapping-math -ffp-contract=fast "
-    "-fno-strict-aliasing -fopenmp-simd -fno-exceptions -fno-rtti -fvisibility=hidden -fPIC -w"
-).split()
+FLAGS = ("-std=gnu++17 -fno-math-errno -fno-trapping-math -ffp-contract=fast -fno-strict-aliasing "
+         "-fopenmp-simd -fno-exceptions -fno-rtti -fvisibility=hidden -fPIC -w").split()
 LINK = ["-shared", "-pthread"]
 LINK += ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-lm"]
 
 
 class Compiler:
-    """A command and what is particular to it. kind: 'gnu', 'clang' or 'zig'."""
+    """A command, its flags and identity. kind: 'gnu', 'clang' or 'zig'."""
 
     def __init__(self, command, kind):
         self.command, self.kind = command, kind
@@ -66,8 +63,7 @@ class Compiler:
 
     @property
     def runtime_flags(self):
-        """Flags for the runtime library. Not for this processor: only the kernels' loops gain from
-        that."""
+        """Flags for the runtime library. Not for this processor: only kernels gain from that."""
         flags = "-std=gnu++17 -O2 -fno-exceptions -fno-rtti -fPIC -fvisibility=hidden -w"
         return [*flags.split(), *self._no_library]
 
@@ -77,15 +73,14 @@ class Compiler:
         return ["-nostdlib++"] if self.kind == "zig" else []
 
     def identity(self):
-        """Changes when the compiler does. Its version would say the same, a process start later."""
+        """A text that changes when the compiler does (its version would take a process start)."""
         file = shutil.which(self.command[0])
         stat = os.stat(file)
         return f"{self.command} {os.path.realpath(file)} {stat.st_size} {stat.st_mtime_ns}"
 
 
 def find_compiler():
-    """$MINIDL_CXX, else g++, clang++, the ziglang wheel; KernelError with remedies if there is
-    none."""
+    """$MINIDL_CXX, else g++, clang++, the ziglang wheel; KernelError if there is none."""
     return _find(os.environ.get("MINIDL_CXX", ""), os.environ.get("PATH", ""))
 
 
@@ -113,7 +108,7 @@ def _kind(command):
 
 @functools.cache
 def _cpu():
-    """What -march=native looks at: the processor's name and abilities."""
+    """What -march=native depends on: the processor's name and features."""
     try:
         with open("/proc/cpuinfo") as f:
             # the first processor's lines are enough, and the file is long
@@ -125,15 +120,13 @@ def _cpu():
 
 
 @functools.cache
-def host_headers():
-    """{path: text} of the CPU side, for keys and for tools."""
-    files = [file for file in sorted(HOST.iterdir()) if file.suffix in (".h", ".cpp")]
-    return {file: file.read_text() for file in files}
+def _host_texts():
+    """The texts of the CPU side of CUDA."""
+    return [file.read_text() for file in sorted(HOST.iterdir()) if file.suffix in (".h", ".cpp")]
 
 
 def cache_folder():
-    """$MINIDL_CACHE, else $XDG_CACHE_HOME/minidl, else ~/.cache/minidl; a temporary folder where
-    that cannot be written."""
+    """$MINIDL_CACHE, else $XDG_CACHE_HOME/minidl or ~/.cache/minidl; None if not writable."""
     named = os.environ.get("MINIDL_CACHE")
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return _writable(Path(named or os.path.join(base, "minidl")) / "kernels")
@@ -151,52 +144,40 @@ def _writable(folder):
 
 
 def key_of(*parts):
-    """A name for what these parts, the host headers, the compiler and the CPU together determine.
-    Where minidl lies does not count: a copy of it, or a checkout that moved, finds its libraries.
-    """
+    """The hash of these parts, the host headers, the compiler and the CPU. The folder of minidl is
+    left out: a copy of it, or a checkout that moved, finds its libraries."""
     digest = hashlib.sha256()
-    for part in (*parts, find_compiler().identity(), _cpu(), *host_headers().values()):
+    for part in (*parts, find_compiler().identity(), _cpu(), *_host_texts()):
         digest.update(str(part).replace(f"{KERNELS.parent}{os.sep}", "").encode())
         digest.update(b"\0")
     return digest.hexdigest()[:32]
 
 
 def cached(key):
-    """The library `key` in the cache, or None. A cache that can be read but not written still
-    serves."""
-    for folder in (cache_folder(), _shared_cache(), _temporary()):
-        if folder and (file := folder / f"{key}.so").exists():
-            return file
-    return None
-
-
-def _shared_cache():
+    """The library `key` in the cache, or None. A cache that can only be read is used too."""
     named = os.environ.get("MINIDL_CACHE")
-    return Path(named) / "kernels" if named else None
+    folders = [cache_folder(), named and Path(named) / "kernels", *(Path(m.name) for m in _made)]
+    files = [folder / f"{key}.so" for folder in folders if folder]
+    return next((file for file in files if file.exists()), None)
 
 
-_made = []
-
-
-def _temporary(create=False):
-    """This process's own folder, made when the cache cannot be written, removed when Python
-    ends."""
-    if create and not _made:
-        warnings.warn("the folder for compiled kernels cannot be written (MINIDL_CACHE, else "
-                      "~/.cache/minidl): each process compiles its own. Name another folder in "
-                      "MINIDL_CACHE", RuntimeWarning, stacklevel=2)
-        _made.append(tempfile.TemporaryDirectory(prefix="minidl-kernels-"))
-    return Path(_made[0].name) if _made else None
+_made = []  # this process's own folder, where the cache cannot be written; removed when Python ends
 
 
 def writable_folder():
     """The cache, or this process's own folder where the cache cannot be written."""
-    return cache_folder() or _temporary(create=True)
+    if folder := cache_folder():
+        return folder
+    if not _made:
+        warnings.warn("the folder for compiled kernels cannot be written (MINIDL_CACHE, else "
+                      "~/.cache/minidl): each process compiles its own. Name another folder in "
+                      "MINIDL_CACHE", RuntimeWarning, stacklevel=2)
+        _made.append(tempfile.TemporaryDirectory(prefix="minidl-kernels-"))
+    return Path(_made[0].name)
 
 
 def build(key, arguments, text=None, describe="the kernel"):
-    """Compile `text` (or the files among `arguments`) into the cached library `key`; returns its
-    path."""
+    """Compile `text`, or the files in `arguments`, into the library `key`; returns its path."""
     folder = writable_folder()
     handle, temporary = tempfile.mkstemp(prefix=f"{key}.", suffix=".tmp", dir=folder)
     os.close(handle)
@@ -209,6 +190,14 @@ def build(key, arguments, text=None, describe="the kernel"):
         if os.path.exists(temporary):
             os.unlink(temporary)
     return folder / f"{key}.so"
+
+
+def load_host(name, flags, *files):
+    """The library of these files of kernels/host/; libraries loaded later find its functions."""
+    key = key_of(name, *flags)
+    sources = [str(HOST / f) for f in files]
+    file = cached(key) or build(key, [*flags, *sources], describe=f"minidl's {name} library")
+    return ctypes.CDLL(str(file), mode=ctypes.RTLD_GLOBAL)
 
 
 def run(arguments, text=None, describe="the kernel"):

@@ -3,25 +3,24 @@
     kernel.cu --preprocess--> text --parse, edit--> C++ --compile--> key.so
                  C++ = host headers + text + the kernel's launcher     (compiler.py: cached)
     flat form:   a launcher is a loop over the threads               (flat.py makes it fast)
-    fibre form:  a launcher hands the kernel to the fibre engine     (kernels/host/fibre.cpp)
+    fibre form:  a launcher gives the kernel to the fibre engine     (kernels/host/fibre.cpp)
     (launchers.py: their text)
 
-Of a file only the kernel asked for is compiled: a compiler spends its time on loops to vectorise,
-and what no launcher calls costs nothing. Softmax's six kernels took 0.9 s, the one wanted takes
-0.3 s.
+Of a file only the kernel asked for is compiled, because vectorising loops takes a compiler's time:
+Softmax's six kernels took 0.9 s, one of them takes 0.3 s.
 
-What the text needs to become C++ is little: four parameters in front of a kernel's own (its
-threadIdx, blockIdx, blockDim, gridDim), `extern __shared__ float s[]` turned into a pointer, and in
-the fibre form `return;` telling its line.   Test: tests/cuda/host/test_idioms.py, test_fibre.py
+The text becomes C++ by few changes: four parameters are put in front of a kernel's own (threadIdx,
+blockIdx, blockDim, gridDim), `extern __shared__ float s[]` becomes a pointer, and in the fibre form
+`return;` reports its line.   Test: tests/cuda/host/test_idioms.py, test_fibre.py
 """
 
 import ctypes
 import functools
 import json
-import os
 import re
 from pathlib import Path
 
+from minidl.cuda import run
 from minidl.cuda.host import compiler
 from minidl.cuda.host.arguments import Signature
 from minidl.cuda.host.includes import KernelError, inline_includes
@@ -34,14 +33,12 @@ FORMS = ("auto", "flat", "fibre", "check")
 class Library:
     """A .cu file compiled with one set of options: its kernels, callable by name."""
 
-    def __init__(self, file, source_path):
-        self.path = source_path
-        runtime()  # first, so that its symbols are there for the kernels'
-        self._library = ctypes.CDLL(str(file))
-        manifest = json.loads(ctypes.c_char_p.in_dll(self._library, "minidl_manifest").value)
-        self.kernels = {
-            name: CpuKernel(self._library, name, **about) for name, about in manifest.items()
-        }
+    def __init__(self, file):
+        self.file = file
+        runtime()  # first: the kernels' library calls its functions
+        library = ctypes.CDLL(str(file))
+        manifest = json.loads(ctypes.c_char_p.in_dll(library, "minidl_manifest").value)
+        self.kernels = {name: CpuKernel(library, name, **about) for name, about in manifest.items()}
 
 
 class CpuKernel:
@@ -55,7 +52,7 @@ class CpuKernel:
         self._launch.argtypes = [ctypes.c_char_p]
 
     def __call__(self, grid, block, args, shared_mem=0, order=0):
-        if self._launch(self._pack(grid, block, args, shared_mem, order, _n_threads)):
+        if self._launch(self._pack(grid, block, args, shared_mem, order, run.n_threads())):
             raise KernelError(f"kernel {self.name}: {runtime().minidl_error().decode()}")
 
 
@@ -71,12 +68,12 @@ def load(path, defines, name=None, form="auto"):
         if code.startswith(_FIBRE):  # whose time goes into switching: -O3 only compiles longer
             flags = [*flags, "-O2"]
         file = compiler.build(key, [*flags, f"-I{compiler.HOST}"], code, str(path))
-    return Library(file, path)
+    return Library(file)
 
 
 @functools.cache
 def _generator():
-    """The texts that decide what C++ becomes of a kernel: if they change, it is compiled again."""
+    """The files that make the C++ of a kernel: if their text changes, it is compiled again."""
     names = "cpu.py flat.py launchers.py parameters.py scan.py source.py".split()
     return [(Path(__file__).parent / name).read_text() for name in names]
 
@@ -87,10 +84,10 @@ _FIBRE = "#define MINIDL_FIBRE 1"
 def generate(path, text, defines, name=None, form="auto"):
     """The C++ that is compiled for `text`, the file's text with its includes: all of it, and
     launchers of the kernel `name`, or of every kernel that is no template."""
-    # only who compiles needs them, and their patterns take milliseconds to prepare
+    # only a compilation needs these files; their patterns take milliseconds to prepare
     from minidl.cuda.host import flat, launchers
 
-    # __CUDA_ARCH__ 800: features up to there exist here, or are named in an error
+    # __CUDA_ARCH__ 800: what a GPU of that architecture has exists here, or is named in an error
     options = ["-DMINIDL_HOST=1", "-D__CUDACC__=1", "-D__CUDA_ARCH__=800"]
     options += [f"-D{k}={v}" for k, v in defines.items()]
     # with the flags of the compile that follows: an `#ifdef __AVX512F__` must see the same
@@ -102,7 +99,7 @@ def generate(path, text, defines, name=None, form="auto"):
     if name and name.split("<")[0].strip() not in (f.name for f in source.kernels):
         raise why_missing(Source(path, whole, defines), name)
     names = [name] if name else [f.name for f in source.kernels if not f.template]
-    forms, starts, manifest = {}, [], {}
+    plans, starts, manifest = {}, [], {}
     for name in dict.fromkeys(names):
         try:
             source.check_supported(name)
@@ -110,13 +107,8 @@ def generate(path, text, defines, name=None, form="auto"):
             if len(names) == 1:
                 raise
             continue  # the others of this file can run; asking for this one says why not
-        forms[name] = source.form(name) if form == "auto" else form
-    if not forms and names:
-        source.check_supported(names[0])
-    plans = {}
-    for number, (name, its_form) in enumerate(forms.items()):
-        kernel = source.kernel(name)
-        parameters = source.parameters(name)
+        its_form = source.form(name) if form == "auto" else form
+        kernel, parameters, number = source.kernel(name), source.parameters(name), len(manifest)
         arguments = [launchers.unpacked(p, i) for i, p in enumerate(parameters)]
         if its_form == "flat":
             plans[kernel.name] = plan = flat.plan(source, kernel)
@@ -127,9 +119,11 @@ def generate(path, text, defines, name=None, form="auto"):
             "number": number, "form": its_form, "parameters": [vars(p) for p in parameters],
             "dynamic_shared": bool(_DYNAMIC.search(source.reached_text(name))),
         }  # fmt: skip
-    edits = _edits(source, plans, "fibre" in forms.values())
-    text = _apply(source.text, edits)
-    head = [_FIBRE] if "fibre" in forms.values() else []
+    if names and not manifest:
+        source.check_supported(names[0])
+    has_fibres = any(about["form"] == "fibre" for about in manifest.values())
+    text = _apply(source.text, _edits(source, plans, has_fibres))
+    head = [_FIBRE] if has_fibres else []
     head.append('#include "cuda_host.h"')
     if "cooperative_groups" in text:
         head.append('#include "cooperative_groups.h"')
@@ -142,15 +136,12 @@ def generate(path, text, defines, name=None, form="auto"):
 
 _DYNAMIC = re.compile(
     r"\b(?:extern\s+__shared__|__shared__\s+extern)\s+"
-    r"((?:(?:__align__|alignas)\s*\([^)]*\)|[\w:<>\s])+?)\s*\b(\w+)\s*\[\s*\]\s*;"
-)
+    r"((?:(?:__align__|alignas)\s*\([^)]*\)|[\w:<>\s])+?)\s*\b(\w+)\s*\[\s*\]\s*;")
 
 
 def _edits(source, plans, has_fibres):
     """[(begin, end, text)]: what makes the file C++, and the plans of the flat kernels."""
-    edits = []
-    for at in source.declarations:
-        edits.append((at, at, _hidden("", source.blank[at:])))
+    edits = [(at, at, _hidden("", source.blank[at:])) for at in source.declarations]
     for f in source.functions:
         if not f.is_kernel:
             continue
@@ -173,24 +164,21 @@ def _edits(source, plans, has_fibres):
             for f in source.functions:
                 if re.search(rf"\b{m[2]}\b", source.blank[f.body[0] : f.body[1]]):
                     edits.append((f.body[0], f.body[0], pointer))
-    for m in re.finditer(r"\bstatic\s+(?=__shared__)", source.blank):
-        edits.append((m.start(), m.end(), ""))
-    for m in re.finditer(r"__shared__\s+alignas(?=\s*\()", source.blank):
-        edits.append((m.start(), m.end(), "__shared__ __align__"))
+    for pattern, new in ((r"\bstatic\s+(?=__shared__)", ""),
+                         (r"__shared__\s+alignas(?=\s*\()", "__shared__ __align__")):
+        edits += [(m.start(), m.end(), new) for m in re.finditer(pattern, source.blank)]
     return edits
 
 
 def _hidden(index, after):
-    empty = re.match(r"\s*(void\s*)?\)", after)
-    if empty and "void" in empty[0]:
-        return f"MINIDL_BUILTINS{index}, "
-    return f"MINIDL_BUILTINS{index}" + ("" if empty else ", ")
+    """The parameters put in front of a kernel's own, which stand in `after`."""
+    return f"MINIDL_BUILTINS{index}" + ("" if re.match(r"\s*\)", after) else ", ")
 
 
 def _apply(text, edits):
     """Make the edits from the last to the first, so that offsets stay true."""
     for begin, end, new in sorted(edits, key=lambda e: (e[0], e[1]), reverse=True):
-        # the lines after keep their numbers
+        # the lines after it keep their numbers
         lost_lines = "\n" * (text[begin:end].count("\n") - new.count("\n"))
         text = text[:begin] + new + lost_lines + text[end:]
     return text
@@ -198,47 +186,16 @@ def _apply(text, edits):
 
 @functools.cache
 def runtime():
-    """The runtime library: thread pool and fibres. Compiled once, loaded so that every kernel's
-    library finds it."""
-    sources = [str(compiler.HOST / f) for f in ("runtime.cpp", "fibre.cpp", "switch.cpp")]
+    """The runtime library: thread pool and fibres."""
     flags = compiler.find_compiler().runtime_flags
-    key = compiler.key_of("runtime", *flags)
-    file = compiler.cached(key) or compiler.build(key, [*flags, *sources],
-                                                  describe="minidl's runtime library")
-    library = ctypes.CDLL(str(file), mode=ctypes.RTLD_GLOBAL)
+    library = compiler.load_host("runtime", flags, "runtime.cpp", "fibre.cpp", "switch.cpp")
     library.minidl_error.restype = ctypes.c_char_p
     return library
 
 
-def _default_threads():
-    """OMP_NUM_THREADS, which `minidl run` and Slurm set per rank; else the processors this process
-    may use."""
-    asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
-    if asked.isdigit() and int(asked) > 0:
-        return int(asked)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-_n_threads = _default_threads()
-
-
-def n_threads():
-    """How many CPU threads a large launch may use in this process."""
-    return _n_threads
-
-
-def set_threads(n):
-    """CPU threads that a large launch may use in this process; returns the number before."""
-    global _n_threads
-    if n < 1:
-        raise ValueError(f"set_threads needs at least 1, got {n}")
-    before, _n_threads = _n_threads, int(n)
-    return before
-
-
 def why_missing(source, name):
     """The KernelError that says why the library of a file has no kernel `name`; source: of the text
-    as it stands, before the preprocessor."""
+    before the preprocessor."""
     try:
         source.parameters(name)
         source.check_supported(name)

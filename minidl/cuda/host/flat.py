@@ -10,10 +10,10 @@ out how to make that loop a fast one; launchers.py writes it.
 2. The guard around the kernel, `if (i < n)`, becomes the end of the loop.
 3. A grid-stride loop that is the whole kernel becomes the body of the loop: contiguous, whatever
    the grid.
-4. `#pragma omp simd` on the loop, unless the kernel has loops of its own (a thread per row: those
-   are vectorised inside).
+4. `#pragma omp simd` on the loop, unless the kernel has loops of its own (a thread for a row: then
+   those are vectorised).
 
-A form that is not recognised stays as it is: slower, never wrong.
+A kernel in which none of this is found stays as it is: slower, never wrong.
 Test: tests/cuda/host/test_flat.py
 """
 
@@ -22,12 +22,10 @@ from dataclasses import dataclass, field
 
 from minidl.cuda.host.scan import match_bracket
 
-# threads are independent here; each CUDA word for "my place along x"
+# CUDA's names of a thread's place along x
 _T, _B, _D, _G = (rf"{word}\s*\.\s*x" for word in "threadIdx blockIdx blockDim gridDim".split())
-_INTEGER = (
-    r"(?:unsigned\s+int|unsigned\s+long\s+long|unsigned\s+long|long\s+long"
-    r"|int64_t|uint32_t|uint64_t|size_t|int|unsigned|long)"
-)
+_INTEGER = (r"(?:unsigned\s+int|unsigned\s+long\s+long|unsigned\s+long|long\s+long|int64_t|uint32_t"
+            r"|uint64_t|size_t|int|unsigned|long)")
 _CAST = rf"(?:\(\s*{_INTEGER}\s*\)\s*)?"
 
 
@@ -43,8 +41,7 @@ def _product(a, b):
 
 _PRODUCT = _product(_B, _D)
 INDEX = re.compile(
-    rf"(?<![\w.])(?:{_PRODUCT}\s*\+\s*{_CAST}{_T}|{_CAST}{_T}\s*\+\s*{_PRODUCT})(?!\s*\.)\b"
-)
+    rf"(?<![\w.])(?:{_PRODUCT}\s*\+\s*{_CAST}{_T}|{_CAST}{_T}\s*\+\s*{_PRODUCT})(?!\s*\.)\b")
 STRIDE = _product(_D, _G)
 _DECLARATION = re.compile(rf"(?:const\s+)?{_INTEGER}\s+(\w+)\s*=\s*([^;]+);")
 
@@ -54,7 +51,7 @@ class Plan:
     """How the loop over the threads of one kernel is written."""
 
     edits: list = field(default_factory=list)  # (begin, end, text) on the source
-    linear: bool = False  # x runs over all blocks in one loop; the kernel's index is `minidl_x`
+    linear: bool = False  # one loop over the x of all blocks; the kernel's index is `minidl_x`
     index_type: str = "int"
     bound: str | None = None  # C expression of parameters where the loop may end
     whole: bool = False  # a grid-stride loop: covers 0..bound for any grid
@@ -92,18 +89,18 @@ def plan(source, kernel):
     declared = re.search(rf"({_INTEGER})\s+(\w+)\s*=\s*\(?\s*$", body[: found[0].start()])
     result.linear = True
     result.index_type = " ".join(declared[1].split()) if declared else "unsigned"
-    if declared and not _assigned(body, declared[2]):
-        if guard := _guard(body, declared[2], params):
-            a, b, text, result.bound = guard
-            edits.append((a, b, text))
+    guard = declared and not _assigned(body, declared[2]) and _guard(body, declared[2], params)
+    if guard:
+        *edit, result.bound = guard
+        edits.append(tuple(edit))
     result.edits = [(begin + a, begin + b, text) for a, b, text in edits]
     return result
 
 
 def _vectorises(body, helpers):
     """Whether the loop over threads can be one of vectors."""
-    text = body + helpers
-    return not (_has_long_loop(body) or _has_long_loop(helpers) or "atomic" in text
+    text = f"{body}\n{helpers}"
+    return not (_has_long_loop(text) or "atomic" in text
                 or re.search(r"\b(volatile|printf|assert)\b", text))
 
 
@@ -114,8 +111,8 @@ def _without(body, edits):
 
 
 def _has_long_loop(text):
-    """A loop that a compiler will not unroll: any while, and any for whose end is not a small
-    number or a CONSTANT."""
+    """Whether a loop is not unrolled by compilers: a while, a for whose end is no small number or
+    CONSTANT."""
     if re.search(r"\b(while|do)\b", text):
         return True
     for m in re.finditer(r"\bfor\s*\(", text):
@@ -128,8 +125,7 @@ def _has_long_loop(text):
 
 
 def _stands_alone(body, m):
-    """Not part of a longer product: `2 * blockIdx.x * blockDim.x + threadIdx.x * 4` is another
-    index."""
+    """Whether it is no part of a longer product: `2 * blockIdx.x * ...` is another index."""
     before, after = body[: m.start()].rstrip()[-1:], body[m.end() :].lstrip()[:1]
     return before not in [*"*/%-~!&"] and after not in [*"*/%.["]
 
@@ -143,8 +139,7 @@ def _assigned(body, variable, declarations=1):
 
 
 def _comparison(text, variable, params, operator):
-    """The bound of `variable < bound`, a parameter or a product of parameters and numbers; None if
-    it is something else."""
+    """The bound of `variable < bound` if it is a product of parameters and numbers, else None."""
     m = re.fullmatch(rf"\s*\(?\s*{variable}\s*{operator}\s*\(?\s*([\w\s*]+?)\s*\)?\s*\)?\s*", text)
     if not m:
         return None
@@ -153,41 +148,36 @@ def _comparison(text, variable, params, operator):
 
 
 _PLAIN_DECLARATION = re.compile(
-    r"\s*(?:const\s+)?(?:\w+\s+)+\w+\s*=[^=;()\[\]]*(?:\([^()\[\]]*\)[^=;()\[\]]*)*$"
-)
+    r"\s*(?:const\s+)?(?:\w+\s+)+\w+\s*=[^=;()\[\]]*(?:\([^()\[\]]*\)[^=;()\[\]]*)*$")
 
 
 def _is_plain(statement):
-    """A declaration that calls nothing."""
+    """Whether it is a declaration without calls."""
     calls = re.search(r"\b\w+\s*\(", statement.replace("(minidl_x)", ""))
     return _PLAIN_DECLARATION.match(statement) and not calls
 
 
 def _guard(body, variable, params):
-    """(begin, end, replacement, bound) of the guard around the kernel; None if there is none we are
-    sure of.
+    """(begin, end, replacement, bound) of the guard around the kernel; None if none is certain.
 
     Either `if (i >= n) return;` after declarations alone, or `if (i < n) statement` as the last
     statement after such."""
-    for m in re.finditer(r"\bif\s*\(", body):
-        close = match_bracket(body, m.end() - 1)
-        condition = body[m.end() : close]
-        before = [s for s in body[: m.start()].split(";") if s.strip()]
-        if not all(map(_is_plain, before)):
-            return None
-        rest = body[close + 1 :]
-        returns = re.match(r"\s*(?:return\s*;|\{\s*return\s*;\s*\})", rest)
-        split, operator, neutral = (r"\|\|", ">=", "false") if returns else ("&&", "<", "true")
-        if not returns:
-            if rest[_end_of_statement(rest) + 1 :].strip():
-                return None
-        at = m.end()
-        for part in re.split(f"({split})", condition):
-            bound = _comparison(part, variable, params, operator)
-            if bound and not _is_assigned(body, bound):
-                return at, at + len(part), neutral, bound
-            at += len(part)
+    m = re.search(r"\bif\s*\(", body)
+    before = [s for s in body[: m.start()].split(";") if s.strip()] if m else []
+    if not m or not all(map(_is_plain, before)):
         return None
+    close = match_bracket(body, m.end() - 1)
+    rest = body[close + 1 :]
+    returns = re.match(r"\s*(?:return\s*;|\{\s*return\s*;\s*\})", rest)
+    split, operator, neutral = (r"\|\|", ">=", "false") if returns else ("&&", "<", "true")
+    if not returns and rest[_end_of_statement(rest) + 1 :].strip():
+        return None
+    at = m.end()
+    for part in re.split(f"({split})", body[m.end() : close]):
+        bound = _comparison(part, variable, params, operator)
+        if bound and not _is_assigned(body, bound):
+            return at, at + len(part), neutral, bound
+        at += len(part)
     return None
 
 
@@ -197,36 +187,30 @@ def _is_assigned(body, bound):
 
 
 def _end_of_statement(text):
-    """Offset of the brace or semicolon that ends the statement at the head of `text`. Of a loop
-    without braces it is the first in its head: something is left, and the caller gives up."""
+    """Offset of the brace or semicolon that ends the first statement of `text`. Of a loop without
+    braces it is a semicolon in its head; then more text follows, and the caller returns None."""
     if block := re.match(r"\s*\{", text):
         return match_bracket(text, block.end() - 1)
     return text.find(";")
 
 
 def _grid_stride(body, params):
-    """(index type, variable, bound, edits) if the kernel is one grid-stride loop and nothing else
-    that matters."""
+    """(index type, variable, bound, edits) if the kernel is declarations and a grid-stride loop."""
     header = re.search(r"\bfor\s*\(", body)
     if not header:
         return None
-    close = match_bracket(body, header.end() - 1)
+    close, before = match_bracket(body, header.end() - 1), body[: header.start()]
     parts = body[header.end() : close].split(";")
-    if len(parts) != 3:
-        return None
     start = re.fullmatch(rf"\s*({_INTEGER})\s+(\w+)\s*=\s*(.*?)\s*", parts[0], re.S)
-    if not start:
-        return None
-    before = body[: header.start()]
+    if len(parts) != 3 or not start or _DECLARATION.sub("", before).strip():
+        return None  # another form of loop, or something else happens before it
     declarations = list(_DECLARATION.finditer(before))
     declared = {m[1]: m[2].strip() for m in declarations}
-    if _DECLARATION.sub("", before).strip():
-        return None  # something else happens before the loop
     variable = start[2]
     first = declared.get(start[3], start[3])
     step = re.fullmatch(rf"\s*{variable}\s*\+=\s*(.+?)\s*", parts[2], re.S)
     bound = _comparison(parts[1], variable, params, "<")
-    if not step or not bound or not INDEX.fullmatch(first):
+    if not step or not bound or _is_assigned(body, bound) or not INDEX.fullmatch(first):
         return None
     if not re.fullmatch(STRIDE, declared.get(step[1], step[1])):
         return None
@@ -239,8 +223,6 @@ def _grid_stride(body, params):
         return None
     absorbed = {step[1], start[3]} & {*declared}  # variables that only the loop's header needs
     if any(re.search(rf"\b{name}\b", inner) for name in absorbed - {variable}):
-        return None
-    if _is_assigned(body, bound):
         return None
     edits = [(header.start(), close + 1, f"const {start[1]} {variable} = minidl_x;")]
     edits += [(m.start(), m.end(), "") for m in declarations if m[1] in absorbed]

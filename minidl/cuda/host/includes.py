@@ -6,8 +6,7 @@ Test: tests/cuda/host/test_source.py
 import re
 from pathlib import Path
 
-# Beside the package in a checkout (`pip install -e`). A wheel would carry the folder as package
-# data, minidl/kernels.
+# beside the package in a checkout (`pip install -e`)
 KERNELS = Path(__file__).resolve().parents[3] / "kernels"
 
 
@@ -15,17 +14,14 @@ class KernelError(Exception):
     """A kernel that cannot be found, compiled or launched; the message says what to do."""
 
 
-# Headers whose contents the host side has, at least the part kernels use; anything else is named in
-# an error.
+# Headers of which the host side has what kernels use; any other is named in an error.
 KNOWN_HEADERS = re.compile(
     r"(cuda\w*|cooperative_groups(/reduce)?|device_\w+|math_constants|sm_\w+|vector_\w+)\.h(pp)?$"
     r"|(math|stdint|stddef|stdio|float|limits|assert)\.h$"
-    r"|c(math|stdint|stddef|stdio|float|limits|assert)$|cooperative_groups$"
-)
+    r"|c(math|stdint|stddef|stdio|float|limits|assert)$|cooperative_groups$")
 _INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
 _NVIDIA_HEADER = re.compile(
-    r"^\s*#\s*include\s*<((?:cuda_fp16|cuda_bf16|cooperative_groups|mma)[\w/.]*)>", re.M
-)
+    r"^\s*#\s*include\s*<((?:cuda_fp16|cuda_bf16|cooperative_groups|mma)[\w/.]*)>", re.M)
 
 
 def find(path):
@@ -39,10 +35,7 @@ def find(path):
 
 def inline_includes(path, keep_headers=False):
     """The text of a file with `#include "x"` replaced, between #line marks, by x, which is beside
-    the file or in kernels/.
-
-    Headers in <> that the host side has are dropped, or kept; unknown ones become an #error with a
-    sentence."""
+    the file or in kernels/. Known headers in <> are dropped, or kept; others become an #error."""
     once = set()
 
     def read(file, above):

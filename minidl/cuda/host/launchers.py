@@ -63,11 +63,11 @@ MINIDL_EXPORT int minidl_launch_{number}(const MinidlLaunch* L) {{
   return minidl_run_flat(L, minidl_units_{number}, (long long)L->grid[0] * L->grid[1] * L->grid[2]);
 }}
 """
-    # a tile: enough elements to make a vector loop worthwhile; one row, which may be all the work
-    # of a CPU thread
+    # elements of a tile: enough for a loop of vectors; else one row, which may be all the work of a
+    # CPU thread
     tile = 2048 if plan.simd else 1
     t = plan.index_type
-    # the bound speaks of the kernel's parameters
+    # the bound is written with the kernel's parameters
     ours = {p.name: f"minidl_a{i}" for i, p in enumerate(parameters)}
     bound = re.sub(r"[A-Za-z_]\w*", lambda m: ours[m[0]], plan.bound) if plan.bound else ""
     bound = f"(long long)({bound})"

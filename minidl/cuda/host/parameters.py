@@ -9,7 +9,7 @@ Test: tests/cuda/host/test_source.py
 import re
 from dataclasses import dataclass
 
-# C's scalar types as (letter of the struct module, NumPy dtype, the shortest C name).
+# C's scalar types: (letter of the struct module, NumPy dtype).
 SCALARS = {
     "float": ("f", "f4"), "double": ("d", "f8"), "__half": ("e", "f2"), "bool": ("?", "?"),
     "char": ("b", "i1"), "signed char": ("b", "i1"), "unsigned char": ("B", "u1"),
@@ -21,14 +21,12 @@ SCALARS = {
 SYNONYMS = {
     "half": "__half", "unsigned": "unsigned int", "uint": "unsigned int", "signed": "int",
     "size_t": "unsigned long", "ssize_t": "long", "ptrdiff_t": "long",
-    "intptr_t": "long", "uintptr_t": "unsigned long",
-    "int8_t": "signed char", "uint8_t": "unsigned char", "int16_t": "short",
-    "uint16_t": "unsigned short",
+    "intptr_t": "long", "uintptr_t": "unsigned long", "int8_t": "signed char",
+    "uint8_t": "unsigned char", "int16_t": "short", "uint16_t": "unsigned short",
     "int32_t": "int", "uint32_t": "unsigned int", "int64_t": "long long",
-    "uint64_t": "unsigned long long",
-    "short int": "short", "long int": "long", "long long int": "long long",
-    "unsigned long int": "unsigned long",
-    "unsigned long long int": "unsigned long long", "unsigned short int": "unsigned short",
+    "uint64_t": "unsigned long long", "short int": "short", "unsigned short int": "unsigned short",
+    "long int": "long", "unsigned long int": "unsigned long",
+    "long long int": "long long", "unsigned long long int": "unsigned long long",
     "uchar": "unsigned char", "ushort": "unsigned short", "ulong": "unsigned long",
 }  # fmt: skip
 VECTOR = re.compile(r"(u?char|u?short|u?int|u?long|float|double)([1234])$")  # float4, int2, ...
@@ -51,8 +49,8 @@ class Parameter:
 def canonical(name, types):
     """The canonical C name behind typedefs, macros and template parameters, or the name itself."""
     for _ in range(20):  # a chain of typedefs; twenty would be a cycle
-        name = " ".join(name.replace("std::", " ").split())
-        words = [w for w in name.split() if w not in ("const", "volatile", "struct", "typename")]
+        words = [w for w in name.replace("std::", " ").split()
+                 if w not in ("const", "volatile", "struct", "typename")]
         if "unsigned" in words[1:]:  # int unsigned
             words.remove("unsigned")
             words.insert(0, "unsigned")

@@ -1,7 +1,7 @@
 """C++ text without a compiler: comments, brackets, macros, functions.
 
-Nothing is parsed: brackets are matched, which is enough, because CUDA keeps what we need in the
-open: `__global__` marks a kernel, and a call is a name before a bracket.
+Nothing is parsed: brackets are matched. That is enough, because `__global__` marks a kernel, and a
+call is a name before a bracket.
 
 Test: tests/cuda/host/test_source.py
 """
@@ -22,9 +22,6 @@ class Function:
     template: list = field(default_factory=list)  # [(type word, name, default)]
     params: str = ""
 
-    def __repr__(self):
-        return f"{self.name}({self.params})"
-
 
 _NOT_CODE = re.compile(
     r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'|^[ \t]*#(?:[^\n]*\\\n)*[^\n]*',
@@ -37,15 +34,11 @@ def blank_out(text):
     return _NOT_CODE.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
 
 
-def object_macros(text):
-    """{name: words} of the macros without parameters."""
+def names_of_types(text, blank):
+    """{name: what it stands for} of macros without parameters, typedef and using."""
     found = re.finditer(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+([\w \t]+)$", text, re.M)
-    return {m[1]: m[2].strip() for m in found}
-
-
-def typedefs(blank):
-    """{name: what it stands for} of typedef and using."""
-    types = {m[2]: m[1] for m in re.finditer(r"\btypedef\s+([\w\s:]+?)\s+(\w+)\s*;", blank)}
+    types = {m[1]: m[2].strip() for m in found}
+    types |= {m[2]: m[1] for m in re.finditer(r"\btypedef\s+([\w\s:]+?)\s+(\w+)\s*;", blank)}
     types.update({m[1]: m[2] for m in re.finditer(r"\busing\s+(\w+)\s*=\s*([\w\s:]+);", blank)})
     return types
 
@@ -85,7 +78,7 @@ def functions(blank):
         if after[1] == "{":
             brace = after.end() - 1
             end = match_bracket(blank, brace)
-            end = len(blank) if end < 0 else end  # the compiler will complain better than we can
+            end = len(blank) if end < 0 else end  # the compiler reports this error better
             found.append(Function(name, head, paren, (brace + 1, end), is_kernel,
                                   _template(declared), blank[paren + 1 : close]))
             at = end
@@ -112,14 +105,12 @@ def _template(declared):
 
 
 def split_arguments(text):
-    """Split at commas outside brackets."""
-    parts, depth, start = [], 0, 0
+    """Split at commas outside brackets; < and > are brackets in a type alone, not in a[n > 8]."""
+    parts, inside, angle, start = [], 0, 0, 0
     for i, c in enumerate(text):
-        if c in "(<[{":
-            depth += 1
-        elif c in ")>]}":
-            depth -= 1
-        elif c == "," and depth == 0:
+        inside += (c in "([{") - (c in ")]}")
+        angle += ((c == "<") - (c == ">")) * (inside == 0)
+        if c == "," and inside == angle == 0:
             parts.append(text[start:i])
             start = i + 1
     return [*parts, text[start:]]

@@ -3,9 +3,9 @@
     template <typename T> __global__ void scale(T* y, const T* x, T a, int n) {...}
               template parameters         name  Parameter Parameter ...       body
 
-Nobody compiles here: the text is scanned (scan.py), and a barrier or a warp call is an ordinary
-identifier. The compiler sees the same text later and has the last word: a signature misread here is
-a type error there, never a wrong launch.
+Nothing is compiled here: the text is scanned (scan.py); a barrier or a warp call is found by its
+name. The compiler reads the same text later: a signature misread here is a type error there, never
+a wrong launch.
 
 Form:  flat   no barrier, warp call or __shared__ in it or in what it calls: a loop will do
        fibre  anything else: threads must be able to wait for each other (kernels/host/fibre.cpp)
@@ -19,29 +19,27 @@ from minidl.cuda.host import scan
 from minidl.cuda.host.includes import KernelError
 from minidl.cuda.host.parameters import parse_parameter
 
-# Words that make a thread wait for others, or that only mean something where it can.
+# Names of what makes a thread wait for others, and of what belongs to it.
 WAITS = re.compile(
     r"\b(__shared__|__syncthreads\w*|__syncwarp|__shfl\w*|__ballot\w*|__any_sync|__all_sync"
     r"|__activemask|__match_\w+|__reduce_\w+_sync"
-    r"|cooperative_groups|this_thread_block|tiled_partition|coalesced_threads)\b"
-)
-# What the CPU runner does not have, by the words that give it away.
-UNSUPPORTED = [
-    (r"\basm\b|\b__asm__\b", "inline PTX (asm)"),
-    (r"\bwmma\b|\bmma_sync\b|\bnvcuda\b", "tensor cores (wmma)"),
-    (r"\b__pipeline_\w+|\bmemcpy_async\b|\bcuda::pipeline\b|\bcp_async\w*",
-     "asynchronous copies (cp.async)"),
-    (r"<<<", "dynamic parallelism (<<<...>>>)"),
-    (r"\bthis_grid\b|\bgrid_group\b|\bthis_cluster\b", "grid-wide synchronisation (grid.sync)"),
-    (r"\btex[123]D\w*|\bsurf[123]D\w*|\bcudaTextureObject_t\b", "textures and surfaces"),
-    (r"\bstd::|\bthrust::|\bcub::|\bcuda::std::", "the C++ standard library, Thrust and CUB"),
-    (r"\b__nv_bfloat16\w*|\b__nv_fp8\w*", "bfloat16 and fp8 types"),
-]
+    r"|cooperative_groups|this_thread_block|tiled_partition|coalesced_threads)\b")
+# What the CPU runner does not have: {pattern to find it by: its name}.
+UNSUPPORTED = {
+    r"\basm\b|\b__asm__\b": "inline PTX (asm)",
+    r"\bwmma\b|\bmma_sync\b|\bnvcuda\b": "tensor cores (wmma)",
+    r"\b__pipeline_\w+|\bmemcpy_async\b|\bcuda::pipeline\b|\bcp_async\w*":
+        "asynchronous copies (cp.async)",
+    r"<<<": "dynamic parallelism (<<<...>>>)",
+    r"\bthis_grid\b|\bgrid_group\b|\bthis_cluster\b": "grid-wide synchronisation (grid.sync)",
+    r"\btex[123]D\w*|\bsurf[123]D\w*|\bcudaTextureObject_t\b": "textures and surfaces",
+    r"\bstd::|\bthrust::|\bcub::|\bcuda::std::": "the C++ standard library, Thrust and CUB",
+    r"\b__nv_bfloat16\w*|\b__nv_fp8\w*": "bfloat16 and fp8 types",
+}
 
 
 class Source:
-    """A file's text with includes put in place, its functions found. `text` may also be the output
-    of a preprocessor."""
+    """The functions found in a file's text, its includes put in place by us or a preprocessor."""
 
     def __init__(self, path, text, defines=None):
         self.path, self.text, self.defines = Path(path), text, dict(defines or {})
@@ -50,7 +48,7 @@ class Source:
         self.by_name = {}
         for f in self.functions:
             self.by_name.setdefault(f.name, []).append(f)
-        self.types = {**scan.object_macros(text), **scan.typedefs(self.blank), **self.defines}
+        self.types = {**scan.names_of_types(text, self.blank), **self.defines}
 
     @property
     def kernels(self):
@@ -102,8 +100,7 @@ class Source:
         return arguments
 
     def reach(self, function):
-        """`function` and every function of the file it can call, directly or not, by the names it
-        mentions."""
+        """`function` and all functions of the file whose names it mentions, directly or not."""
         seen, todo = [], [function]
         while todo:
             f = todo.pop()
@@ -118,8 +115,7 @@ class Source:
         return "\n".join(self.blank[f.head : f.body[1]] for f in self.reach(self.kernel(name)))
 
     def form(self, name):
-        """'flat' or 'fibre', see above. A loop around a compare-and-swap may be a lock: it waits
-        too."""
+        """'flat' or 'fibre', see above. A loop around a compare-and-swap may be a lock: a wait."""
         text = self.reached_text(name)
         loops = re.search(r"\b(while|do)\b", text)
         spins = loops and re.search(r"\batomic(CAS|Exch)\b|\bvolatile\b", text)
@@ -136,10 +132,9 @@ class Source:
     def check_supported(self, name):
         """KernelError if the kernel uses something the CPU runner does not have."""
         for f in self.reach(self.kernel(name)):
-            for pattern, what in UNSUPPORTED:
+            for pattern, what in UNSUPPORTED.items():
                 if found := re.search(pattern, self.blank[f.head : f.body[1]]):
                     line = self.line_of(f.head + found.start())
-                    raise KernelError(
-                        f"{self.path}:{line}: {f.name} uses {what}, which the CPU runner does not "
-                        "support; run it on a GPU (CuPy arrays), or see the supported subset in "
-                        "kernels/README.md")
+                    raise KernelError(f"{self.path}:{line}: {f.name} uses {what}, which the CPU "
+                                      "runner does not support; run it on a GPU (CuPy arrays), or "
+                                      "see the supported subset in kernels/README.md")
