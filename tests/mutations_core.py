@@ -853,7 +853,7 @@ MUTATIONS = [
     Mutation(
         "a loss module forgets its reduction",
         "minidl/nn/loss.py",
-        "return F.mse_loss(input, target, reduction=self.reduction)",
+        "return self.op(input, target, reduction=self.reduction)",
         "return F.mse_loss(input, target)",
         "tests/nn/test_loss.py::test_a_loss_is_pytorchs",
     ),

@@ -1,4 +1,4 @@
-"""Module: parameters, buffers and sub-modules under ordered names, as in PyTorch.
+"""Module: parameters, buffers and sub-modules by name, in a fixed order, as in PyTorch.
 
     class Net(nn.Module):
         def __init__(self):
@@ -30,7 +30,7 @@ class Parameter(Tensor):
 
 
 class Module:
-    """A part of a model: what it is given as attributes it knows by name; a call runs `forward`."""
+    """A part of a model. It registers what it is given as attributes; a call runs `forward`."""
 
     def __init__(self):
         # straight into __dict__: our own __setattr__ needs them
@@ -66,11 +66,12 @@ class Module:
             raise TypeError(f"{name} is a parameter; assign an nn.Parameter or None, "
                             f"got {type(value).__name__}")
         else:
-            for table in (self._parameters, self._buffers, self._modules):
-                if name in table:
-                    table[name] = value
-                    return
-            object.__setattr__(self, name, value)
+            self._table_of(name)[name] = value
+
+    def _table_of(self, name):
+        """The dict that holds this name; for a new name that of plain attributes."""
+        tables = (self._parameters, self._buffers, self._modules)
+        return next((table for table in tables if name in table), self.__dict__)
 
     def _register(self, table, name, value):
         for other in (self.__dict__, self._parameters, self._buffers, self._modules):
@@ -85,11 +86,9 @@ class Module:
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     def __delattr__(self, name):
-        for table in (self._parameters, self._buffers, self._modules):
-            if name in table:
-                del table[name]
-                return
-        object.__delattr__(self, name)
+        if name not in self._table_of(name):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        del self._table_of(name)[name]
 
     def register_buffer(self, name, tensor, persistent=True):
         """State that is no parameter (running statistics). `persistent`: in state_dict."""
@@ -112,17 +111,14 @@ class Module:
 
     def named_modules(self, prefix=""):
         """(name, module) for this module ("") and all below it."""
-        seen = set()
-        stack = [(prefix, self)]
+        seen, stack = set(), [(prefix, self)]
         while stack:
             name, module = stack.pop()
-            if module in seen:
-                continue
-            seen.add(module)
-            yield name, module
-            children = [(f"{name}.{n}" if name else n, m)
-                        for n, m in module._modules.items() if m is not None]
-            stack += reversed(children)
+            if module not in seen:
+                seen.add(module)
+                yield name, module
+                children = [(f"{name}.{n}" if name else n, m) for n, m in module.named_children()]
+                stack += reversed(children)
 
     def _named(self, table):
         seen = set()
@@ -205,10 +201,8 @@ class Module:
     def state_dict(self):
         """{name: array} of parameters and persistent buffers, PyTorch's keys and shapes. The
         arrays are the live ones, not copies; a shared parameter appears under each of its names."""
-        state = {}
-        for name, (owner, table, key) in self._state_slots().items():
-            state[name] = owner.__dict__[table][key].data
-        return state
+        return {name: owner.__dict__[table][key].data
+                for name, (owner, table, key) in self._state_slots().items()}
 
     def load_state_dict(self, state, strict=True):
         """Copy arrays (NumPy, Tensor, or anything NumPy can read, torch tensors included) into the
@@ -238,8 +232,7 @@ class Module:
 
     def _state_slots(self):
         """{full name: (module, table, key)} of everything that state_dict holds."""
-        slots = {}
-        stack = [("", self)]
+        slots, stack = {}, [("", self)]
         while stack:
             prefix, module = stack.pop()
             for table in ("_parameters", "_buffers"):

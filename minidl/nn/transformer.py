@@ -32,8 +32,8 @@ class MultiheadAttention(Module):
         super().__init__()
         if embed_dim % num_heads:
             raise ValueError(f"embed_dim {embed_dim} must be divisible by num_heads {num_heads}")
-        self.embed_dim, self.num_heads, self.dropout = embed_dim, num_heads, dropout
-        self.batch_first = batch_first
+        self.embed_dim, self.num_heads = embed_dim, num_heads
+        self.dropout, self.batch_first = dropout, batch_first
         self.in_proj_weight = empty_parameter(3 * embed_dim, embed_dim)
         self.register_parameter("in_proj_bias", empty_parameter(3 * embed_dim) if bias else None)
         self.out_proj = Linear(embed_dim, embed_dim, bias, generator=generator)
@@ -47,12 +47,10 @@ class MultiheadAttention(Module):
         if not self.batch_first:
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
         E, H = self.embed_dim, self.num_heads
-        q, k, v = (
-            split_heads(F.linear(x, self.in_proj_weight[i * E:(i + 1) * E],
-                                 None if self.in_proj_bias is None
-                                 else self.in_proj_bias[i * E:(i + 1) * E]), H)
-            for i, x in enumerate((query, key, value))
-        )  # (N, H, L or S, E / H)
+        q, k, v = (split_heads(F.linear(x, self.in_proj_weight[rows], None if self.in_proj_bias is
+                                        None else self.in_proj_bias[rows]), H)
+                   for x, rows in ((query, slice(E)), (key, slice(E, 2 * E)),
+                                   (value, slice(2 * E, 3 * E))))  # (N, H, L or S, E / H)
         mask = _additive_mask(q, k, attn_mask, key_padding_mask, is_causal)
         dropout_p = self.dropout if self.training else 0.0
         weights = None

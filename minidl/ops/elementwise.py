@@ -240,67 +240,33 @@ def sub(input, other, *, alpha=1):
     return Sub.apply(input, other if alpha == 1 else mul(other, alpha))
 
 
-def mul(input, other):
-    return Mul.apply(input, other)
-
-
-def div(input, other):
-    """input / other, true division."""
-    return Div.apply(input, other)
-
-
-def neg(input):
-    return Neg.apply(input)
-
-
 def pow(input, exponent):
     return Pow.apply(input, exponent)
 
 
-def remainder(input, other):
-    return Remainder.apply(input, other)
+def unary(name, function, doc=None, /, **options):
+    """The op `name` of one argument that only calls `function.apply`; the help text is `doc`, or
+    the Function's."""
+    def op(input):
+        return function.apply(input, **options)
+    op.__name__, op.__module__, op.__doc__ = name, function.__module__, doc or function.__doc__
+    return op
 
 
-def exp(input):
-    return Exp.apply(input)
+def binary(name, function, doc=None, /, **options):
+    """As `unary`, of two arguments."""
+    def op(input, other):
+        return function.apply(input, other, **options)
+    op.__name__, op.__module__, op.__doc__ = name, function.__module__, doc or function.__doc__
+    return op
 
 
-def log(input):
-    return Log.apply(input)
-
-
-def sqrt(input):
-    return Sqrt.apply(input)
-
-
-def rsqrt(input):
-    return Rsqrt.apply(input)
-
-
-def sin(input):
-    return Sin.apply(input)
-
-
-def cos(input):
-    return Cos.apply(input)
-
-
-def abs(input):
-    return Abs.apply(input)
-
-
-def sign(input):
-    return Step.apply(input, name="sign")
-
-
-def floor(input):
-    return Step.apply(input, name="floor")
-
-
-def ceil(input):
-    return Step.apply(input, name="ceil")
-
-
-def round(input):
-    """The nearest integer, halves to the even one."""
-    return Step.apply(input, name="rint")
+mul, div, remainder = binary("mul", Mul), binary("div", Div), binary("remainder", Remainder)
+neg, abs = unary("neg", Neg), unary("abs", Abs)
+exp, log = unary("exp", Exp), unary("log", Log)
+sqrt, rsqrt = unary("sqrt", Sqrt), unary("rsqrt", Rsqrt)
+sin, cos = unary("sin", Sin), unary("cos", Cos)
+sign = unary("sign", Step, "1, 0 or -1, as the sign of the element.", name="sign")
+floor = unary("floor", Step, "The largest integer that is not above the element.", name="floor")
+ceil = unary("ceil", Step, "The smallest integer that is not below the element.", name="ceil")
+round = unary("round", Step, "The nearest integer, halves to the even one.", name="rint")

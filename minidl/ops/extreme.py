@@ -3,9 +3,7 @@
     x = [1 3 3]    max(x) = 3     gradient [0 1/2 1/2]: equal ones share it, as in amax
                    max(x, 0) = (3, index 1)  [0 1 0]:   it goes to the element of that index
 
-Where several elements are the largest this is PyTorch's convention. `dim` and `keepdim` are as
-in reduce.py.
-
+For equal elements this is PyTorch's rule. `dim` and `keepdim` are as in reduce.py.
 Test: tests/ops/test_extreme.py
 """
 
@@ -16,7 +14,7 @@ import numpy as np
 from minidl.function import Function
 from minidl.ops.dims import normalize_dims
 from minidl.ops.index import along
-from minidl.ops.reduce import Reduction
+from minidl.ops.reduce import Reduction, reduction
 from minidl.ops.select import maximum, minimum
 from minidl.tensor import Tensor
 
@@ -87,12 +85,7 @@ class Argmax(Function):
         return (x.argmin if smallest else x.argmax)(axis=dim, keepdims=keepdim)
 
 
-def amax(input, dim=None, keepdim=False):
-    return Amax.apply(input, dim=dim, keepdim=keepdim)
-
-
-def amin(input, dim=None, keepdim=False):
-    return Amin.apply(input, dim=dim, keepdim=keepdim)
+amax, amin = reduction("amax", Amax), reduction("amin", Amin)
 
 
 def max(input, dim=None, keepdim=False):
@@ -113,9 +106,5 @@ def min(input, dim=None, keepdim=False):
     return MinResult(*MinAlong.apply(input, dim=dim, keepdim=keepdim))
 
 
-def argmax(input, dim=None, keepdim=False):
-    return Argmax.apply(input, dim=dim, keepdim=keepdim)
-
-
-def argmin(input, dim=None, keepdim=False):
-    return Argmax.apply(input, dim=dim, keepdim=keepdim, smallest=True)
+argmax = reduction("argmax", Argmax, "The index of the first largest element.")
+argmin = reduction("argmin", Argmax, "The index of the first smallest element.", smallest=True)

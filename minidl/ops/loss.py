@@ -1,9 +1,7 @@
 """Losses of two equal shapes, element by element: squares, absolute values, bits.
 
 Each reduces with `reduction`: "none" (one value an element), "sum", or "mean", in float32 at least.
-Classes are in cross_entropy.py.
-
-Test: tests/ops/test_loss.py
+Losses of classes are in cross_entropy.py.   Test: tests/ops/test_loss.py
 """
 
 import numpy as np
@@ -25,9 +23,9 @@ class ElementLoss(Function):
 
     def reduced(self, loss, dtype, reduction):
         self.reduction, self.n = reduction, loss.size
-        work = backend.accumulate_dtype(dtype)
         if reduction == "none":
             return loss.astype(dtype, copy=False)
+        work = backend.accumulate_dtype(dtype)
         total = loss.sum(dtype=work)
         if reduction == "mean":
             with np.errstate(invalid="ignore"):
@@ -127,9 +125,7 @@ class BCE(ElementLoss):
         g = self.spread(gy.astype(p.dtype, copy=False))
         g = g if w is None else g * w
         gp = (p - t) / self.xp.maximum(p * (1 - p), 1e-12) * g
-        gt = None
-        if self.needs[1]:
-            gt = (self.xp.log1p(-p) - self.xp.log(p)) * g
+        gt = (self.xp.log1p(-p) - self.xp.log(p)) * g if self.needs[1] else None
         return gp, gt, None
 
 
@@ -155,7 +151,7 @@ def binary_cross_entropy_with_logits(input, target, weight=None, *, reduction="m
 
 def binary_cross_entropy(input, target, weight=None, *, reduction="mean"):
     """-[t log p + (1 - t) log(1 - p)] of probabilities p = input. Prefer the form with logits: it
-    is exact for large ones, and runs under autocast, where this one is refused."""
+    is exact for large ones, and runs under autocast, where this one is an error."""
     _compare("binary_cross_entropy", input, target, reduction)
     return BCE.apply(input, target, weight, reduction=reduction)
 

@@ -1,10 +1,8 @@
-"""Reductions: many elements become one, so backward spreads the gradient back.
+"""Reductions: many elements become one, so backward repeats the gradient for each of them.
 
 `dim` is an int, a tuple or None (all), negative counts from the end; `keepdim` leaves a 1 in its
 place. fp16 sums in fp32 (`backend.accumulate_dtype`), integers sum in int64, as in PyTorch. The
-largest and the smallest element are in extreme.py.
-
-Test: tests/ops/test_reduce.py
+largest and the smallest element are in extreme.py.   Test: tests/ops/test_reduce.py
 """
 
 import math
@@ -17,7 +15,7 @@ from minidl.ops.dims import keepdim_shape, normalize_dims
 
 
 class Reduction(Function):
-    """What reductions share: which axes, dropping them or not, spreading a gradient over them."""
+    """What reductions share: their axes and shapes, and the gradient in the input's shape."""
 
     def over(self, x, dim, keepdim):
         """The axes of `dim`, and how many elements become one; remembers the shapes."""
@@ -129,9 +127,9 @@ class Prod(Reduction):
         before[..., 1:] = rows[..., :-1].cumprod(axis=-1)
         after[..., :-1] = rows[..., :0:-1].cumprod(axis=-1)[..., ::-1]
         others = before * after
-        others = others.reshape(self.shape) if self.dim is None else self.xp.moveaxis(
-            others, -1, self.dim)
-        return self.spread(gy) * others
+        if self.dim is not None:
+            others = self.xp.moveaxis(others, -1, self.dim)
+        return self.spread(gy) * others.reshape(self.shape)
 
 
 class Cumsum(Function):
@@ -177,7 +175,7 @@ class Logsumexp(Reduction):
 
 
 class AnyAll(Function):
-    """Whether some (any) or every (all) element is true, that is, not zero."""
+    """Whether an element is not zero (any), or all are not (all)."""
 
     differentiable = False
 
@@ -197,14 +195,14 @@ def mean(input, dim=None, keepdim=False, *, dtype=None):
 
 def var(input, dim=None, unbiased=True, keepdim=False, *, correction=None):
     """The variance; divides by n - correction (1; 0 for `unbiased=False`)."""
-    correction = int(unbiased) if correction is None else correction
-    return Var.apply(input, dim=dim, keepdim=keepdim, correction=correction)
+    return Var.apply(input, dim=dim, keepdim=keepdim,
+                     correction=int(unbiased) if correction is None else correction)
 
 
 def std(input, dim=None, unbiased=True, keepdim=False, *, correction=None):
     """The standard deviation, the square root of `var`."""
-    correction = int(unbiased) if correction is None else correction
-    return Std.apply(input, dim=dim, keepdim=keepdim, correction=correction)
+    return Std.apply(input, dim=dim, keepdim=keepdim,
+                     correction=int(unbiased) if correction is None else correction)
 
 
 def prod(input, dim=None, keepdim=False, *, dtype=None):
@@ -219,9 +217,14 @@ def logsumexp(input, dim, keepdim=False):
     return Logsumexp.apply(input, dim=dim, keepdim=keepdim)
 
 
-def any(input, dim=None, keepdim=False):
-    return AnyAll.apply(input, name="any", dim=dim, keepdim=keepdim)
+def reduction(name, function, doc=None, /, **options):
+    """The op `name` over `dim`, which only calls `function.apply`; its help text is `doc`, or the
+    Function's."""
+    def op(input, dim=None, keepdim=False):
+        return function.apply(input, dim=dim, keepdim=keepdim, **options)
+    op.__name__, op.__module__, op.__doc__ = name, function.__module__, doc or function.__doc__
+    return op
 
 
-def all(input, dim=None, keepdim=False):
-    return AnyAll.apply(input, name="all", dim=dim, keepdim=keepdim)
+any = reduction("any", AnyAll, "Whether an element is true, that is, not zero.", name="any")
+all = reduction("all", AnyAll, "Whether all elements are true, that is, not zero.", name="all")

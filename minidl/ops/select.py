@@ -7,6 +7,7 @@ Test: tests/ops/test_select.py
 
 from minidl import backend
 from minidl.function import Function
+from minidl.ops.elementwise import binary
 from minidl.tensor import Tensor
 
 
@@ -34,7 +35,7 @@ class Minimum(Maximum):
 
 
 class Clamp(Function):
-    """x between two bounds, numbers or arrays; the larger one loses where they cross.
+    """x between two bounds, numbers or arrays; where min is above max, the result is max.
 
     The gradient goes to x where it is inside, bounds included, else to the bound that replaced it.
     Where the bounds are equal, min gets none, as in PyTorch. Saves a mask for each wanted one."""
@@ -62,7 +63,7 @@ class Clamp(Function):
 
 
 class Where(Function):
-    """a where the condition holds, b elsewhere."""
+    """a where the condition is True, b elsewhere."""
 
     arithmetic = False
 
@@ -80,12 +81,7 @@ class Where(Function):
                 self.xp.where(condition, 0, gy) if self.needs[2] else None)
 
 
-def maximum(input, other):
-    return Maximum.apply(input, other)
-
-
-def minimum(input, other):
-    return Minimum.apply(input, other)
+maximum, minimum = binary("maximum", Maximum), binary("minimum", Minimum)
 
 
 def clamp(input, min=None, max=None):
@@ -94,13 +90,11 @@ def clamp(input, min=None, max=None):
 
 
 def where(condition, input, other):
-    """input where the bool tensor `condition` holds, other elsewhere; all three broadcast."""
+    """input where the bool tensor `condition` is True, other elsewhere; all three broadcast."""
     return Where.apply(condition, input, other)
 
 
 def masked_fill(input, mask, value):
-    """The number or 0-d tensor `value` where the bool tensor `mask` holds, else input; the dtype
-    is the input's."""
-    to_dtype = input.dtype.type
-    return Where.apply(mask, value.to(input.dtype) if isinstance(value, Tensor)
-                       else to_dtype(value), input)
+    """The number or 0-d tensor `value` where `mask` is True, else input; in the input's dtype."""
+    value = value.to(input.dtype) if isinstance(value, Tensor) else input.dtype.type(value)
+    return Where.apply(mask, value, input)

@@ -1,10 +1,12 @@
 """Shape ops: the same elements in another arrangement. Backward arranges them back.
 
 Most return views: the result shares the input's memory, as in PyTorch. `reshape` copies when it
-must, `view` refuses to, `cat`, `stack`, `flip` and `repeat` always copy.
-
+must, `view` never does, `cat`, `stack`, `flip` and `repeat` always copy.
 Test: tests/ops/test_shape.py
 """
+
+import functools
+import math
 
 import numpy as np
 
@@ -53,9 +55,8 @@ class Expand(Function):
     def forward(self, x, shape, name):
         self.name = name
         lead = len(shape) - x.ndim
-        shape = tuple(x.shape[i - lead] if n == -1 and i >= lead else n
-                      for i, n in enumerate(shape))
-        return self.xp.broadcast_to(x, shape)
+        return self.xp.broadcast_to(x, tuple(
+            x.shape[i - lead] if n == -1 and i >= lead else n for i, n in enumerate(shape)))
 
     def backward(self, gy):
         return gy
@@ -161,10 +162,7 @@ def _promoted(node, xs):
     """The arrays in their common dtype; 0-d arrays count like the others here, as in PyTorch."""
     if not xs:
         raise ValueError(f"{type(node).__name__.lower()}: wants at least one tensor")
-    dtype = xs[0].dtype
-    for x in xs[1:]:
-        if x.dtype != dtype:
-            dtype = backend.promote_types(dtype, x.dtype)
+    dtype = functools.reduce(backend.promote_types, [x.dtype for x in xs])
     return [x.astype(dtype, copy=False) for x in xs]
 
 
@@ -185,8 +183,7 @@ def flatten(input, start_dim=0, end_dim=-1):
     (end,) = normalize_dims(end_dim, input.ndim, "flatten")
     if start > end:
         raise ValueError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim}")
-    merged = int(np.prod(input.shape[start:end + 1]))
-    shape = (*input.shape[:start], merged, *input.shape[end + 1:])
+    shape = (*input.shape[:start], math.prod(input.shape[start:end + 1]), *input.shape[end + 1:])
     return Reshape.apply(input, shape=shape, name="flatten")
 
 
@@ -200,8 +197,8 @@ def squeeze(input, dim=None):
 def unsqueeze(input, dim):
     """A new dimension of size 1 at position `dim` of the result."""
     (axis,) = normalize_dims(dim, input.ndim + 1, "unsqueeze")
-    return Reshape.apply(input, shape=(*input.shape[:axis], 1, *input.shape[axis:]),
-                         name="unsqueeze")
+    shape = (*input.shape[:axis], 1, *input.shape[axis:])
+    return Reshape.apply(input, shape=shape, name="unsqueeze")
 
 
 def permute(input, *dims):
@@ -286,8 +283,7 @@ def chunk(input, chunks, dim=0):
         raise ValueError(f"chunk: wants at least 1 chunk, got {chunks}")
     (dim,) = normalize_dims(dim, input.ndim, "chunk")
     n = input.shape[dim]
-    return Split.apply(input, parts=[0] * chunks, dim=dim) if n == 0 else split(
-        input, -(-n // chunks), dim)
+    return split(input, -(-n // chunks) if n else [0] * chunks, dim)
 
 
 def unbind(input, dim=0):
