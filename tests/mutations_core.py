@@ -854,7 +854,7 @@ MUTATIONS = [
         "a loss module forgets its reduction",
         "minidl/nn/loss.py",
         "return self.op(input, target, reduction=self.reduction)",
-        "return F.mse_loss(input, target)",
+        "return self.op(input, target)",
         "tests/nn/test_loss.py::test_a_loss_is_pytorchs",
     ),
     Mutation(
@@ -1371,8 +1371,8 @@ MUTATIONS = [
     Mutation(
         "only the last parameter's gradient is checked",
         "minidl/precision/grad_scaler.py",
-        "bad |= _unscale(p.grad, inverse)",
-        "bad = _unscale(p.grad, inverse)",
+        "bad |= _unscale(p.grad, 1.0 / self.factor)",
+        "bad = _unscale(p.grad, 1.0 / self.factor)",
         "tests/precision/test_grad_scaler.py::test_an_overflow_is_found_in_whichever_gradient",
     ),
     Mutation(

@@ -66,12 +66,11 @@ class Module:
             raise TypeError(f"{name} is a parameter; assign an nn.Parameter or None, "
                             f"got {type(value).__name__}")
         else:
-            self._table_of(name)[name] = value
-
-    def _table_of(self, name):
-        """The dict that holds this name; for a new name that of plain attributes."""
-        tables = (self._parameters, self._buffers, self._modules)
-        return next((table for table in tables if name in table), self.__dict__)
+            for table in (self._parameters, self._buffers, self._modules):
+                if name in table:
+                    table[name] = value
+                    return
+            object.__setattr__(self, name, value)
 
     def _register(self, table, name, value):
         for other in (self.__dict__, self._parameters, self._buffers, self._modules):
@@ -86,9 +85,11 @@ class Module:
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     def __delattr__(self, name):
-        if name not in self._table_of(name):
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        del self._table_of(name)[name]
+        for table in (self._parameters, self._buffers, self._modules):
+            if name in table:
+                del table[name]
+                return
+        object.__delattr__(self, name)
 
     def register_buffer(self, name, tensor, persistent=True):
         """State that is no parameter (running statistics). `persistent`: in state_dict."""

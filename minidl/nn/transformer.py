@@ -46,11 +46,10 @@ class MultiheadAttention(Module):
                 average_attn_weights=True, is_causal=False):
         if not self.batch_first:
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
-        E, H = self.embed_dim, self.num_heads
-        q, k, v = (split_heads(F.linear(x, self.in_proj_weight[rows], None if self.in_proj_bias is
-                                        None else self.in_proj_bias[rows]), H)
-                   for x, rows in ((query, slice(E)), (key, slice(E, 2 * E)),
-                                   (value, slice(2 * E, 3 * E))))  # (N, H, L or S, E / H)
+        E, H, bias = self.embed_dim, self.num_heads, self.in_proj_bias
+        q, k, v = (split_heads(F.linear(x, self.in_proj_weight[i * E:(i + 1) * E],
+                                        None if bias is None else bias[i * E:(i + 1) * E]), H)
+                   for i, x in enumerate((query, key, value)))  # (N, H, L or S, E / H)
         mask = _additive_mask(q, k, attn_mask, key_padding_mask, is_causal)
         dropout_p = self.dropout if self.training else 0.0
         weights = None
