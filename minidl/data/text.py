@@ -38,8 +38,8 @@ def stdlib_corpus(max_bytes=None, root=None):
             continue
         n_bytes += len(chunks[-1])
     if not n_bytes:
-        raise FileNotFoundError(f"no readable .py file in {root}. Pass root=, a folder of .py files,"
-                                " if this Python keeps its library elsewhere.")
+        raise FileNotFoundError(f"no readable .py file in {root}. Pass root=, a folder of .py files"
+                                ", if this Python keeps its library elsewhere.")
     return np.frombuffer(b"".join(chunks), np.uint8)[:max_bytes]
 
 

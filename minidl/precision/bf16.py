@@ -13,7 +13,7 @@ input. No gradient leaves the range, so bfloat16 needs no loss scaling; but half
 2^-8 of a weight, and smaller updates are lost: use master weights (optim/master.py).
 
 Ops have no code for this: `Function.apply` runs their forward by `forward` below, and the backward
-walk widens the gradients. Ops that only move elements (`Function.arithmetic` is False) round nothing.
+walk widens the gradients. An op that only moves elements (`arithmetic` is False) rounds nothing.
 
 NumPy has no bfloat16; the package ml_dtypes adds it, imported when `minidl.bfloat16` is first used.
 Source: Kalamkar et al. 2019 (arXiv 1905.12322).
