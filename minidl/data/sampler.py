@@ -10,7 +10,6 @@
 
 When each rank has used k samples, together they have used exactly the first k * size of the order.
 So one number is the position of the whole run, and the rest can be dealt to any number of ranks.
-
 Source: torch.utils.data.distributed.DistributedSampler (dealing, padding, dropping).
 Test: tests/data/test_sampler.py
 """

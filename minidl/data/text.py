@@ -5,7 +5,6 @@
     targets      d1 d2 d3             the same window one byte later
 
 Megabytes of real text by many authors, on every machine that runs Python: nothing to download.
-
 Test: tests/data/test_text.py   Tutorial: tutorials/train_gpt.py
 """
 

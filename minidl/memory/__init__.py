@@ -13,13 +13,5 @@
     with minidl.memory.record(model, optimizer) as ledger: ...
 """
 
-from minidl.memory.ledger import (
-    KINDS,
-    STATES,
-    note,
-    record,
-    report,
-    states,
-    totals,
-)
+from minidl.memory.ledger import KINDS, STATES, note, record, report, states, totals
 from minidl.memory.saved_bytes import saved_by_op, saved_bytes

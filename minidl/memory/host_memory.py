@@ -3,9 +3,9 @@
     compute stream   | backward of b | event | backward of a ...
     copy stream                      | wait for the event, copy b to pinned host memory
 
-A GPU can copy while it computes, if the host's memory is pinned (the system may not move it) and the
-copy is on a stream of its own. That stream must wait until what it copies has been computed, or what
-it overwrites has been read. Who waits for the copy?
+A GPU can copy while it computes, if the host's memory is pinned (the system may not move it) and
+the copy is on a stream of its own. That stream must wait until what it copies has been computed, or
+what it overwrites has been read. Who waits for the copy?
 
     to_host, to_device   the thread that calls them, and not the device     parallel/zero/offload.py
     CopyStream           the compute stream, later, and no thread           memory/offload.py

@@ -17,7 +17,6 @@ A recording sees the arrays that Functions return, save and pass back, and follo
 array that owns its memory, however many views it has) until Python frees it. It does not see the
 temporaries inside an op's expressions: `a * b + c` has one. How many bytes these are, compared with
 the process's own count: tests/memory/test_ledger.py and benchmarks/bench_memory.py.
-
 Source: Rajbhandari et al. 2020 (arXiv 1910.02054), section 3: where did all the memory go?
 Test: tests/memory/test_ledger.py   Prediction: predict.py   Tutorial: tutorials/05_memory.py
 """

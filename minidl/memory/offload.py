@@ -24,7 +24,6 @@ runs ahead; each stream waits for events of the other:
 With NumPy both memories are the same chips: two accounts. Where a speed is given, an array has
 arrived only after bytes / bytes_per_s seconds, one after the other, and is held at its start until
 then: that shows when the way hides behind computation.
-
 Source: Rajbhandari et al. 2020 (arXiv 1910.02054), section 6.1 (activations to the CPU).
 Test: tests/memory/test_offload.py, test_offload_gpu.py
 """

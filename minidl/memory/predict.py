@@ -9,7 +9,6 @@
 
 What forward saves grows by the same amount for every row of the batch, so forwards of one row and
 of two give it for any number: a + b * rows, exactly.
-
 Source: Rajbhandari et al. 2020 (arXiv 1910.02054), table 1.
 Test: tests/memory/test_predict.py   Measured by: ledger.py   Tutorial: tutorials/05_memory.py
 """

@@ -13,7 +13,6 @@ have without recompute: the sums are the same to the bit, and the hooks fire as 
 again is run as it was: random generators go back to where they stood, autocast and the other
 settings are those of the first run, batch norm's running statistics stay. A collective inside a
 segment is issued twice, by all ranks alike.
-
 Sources: Chen et al. 2016 (arXiv 1604.06174); keeping some ops: Korthikanti et al. 2022
 (arXiv 2205.05198).
 Test: tests/memory/test_recompute.py   Tutorial: tutorials/05_memory.py
@@ -79,7 +78,6 @@ def recompute_sequential(layers, x, segments, keep=None):
 class Recompute(Function):
     """A segment as one node. Saves its inputs, what the policy keeps, and by reference the
     parameters it uses, so that changing one before backward is an error."""
-
     arithmetic = False  # of its own
 
     def forward(self, *used, segment, inputs, outputs):

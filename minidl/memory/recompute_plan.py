@@ -11,7 +11,6 @@ shorter do better: p, p-1, ..., 1 layers have n = p(p+1)/2 and the peak p, about
 layers are unequal, which is what the search is for. It goes along the chain and keeps, for
 every place, the ways to come there that are not both longer and larger than another (a Pareto
 front), so every way to cut the chain is considered.
-
 Source: Chen et al. 2016 (arXiv 1604.06174), section 4; unequal layers: our dynamic program.
 Test: tests/memory/test_recompute_plan.py (against all ways)
 Used by: recompute.recompute_sequential

@@ -6,7 +6,6 @@
 
 A uniform distribution with the same std has bounds +-sqrt(3) std. All take `generator=`; without
 one they draw from this rank's default generator, so equal seeds give equal weights on all ranks.
-
 Sources: Glorot & Bengio 2010; He, Zhang, Ren, Sun 2015 (arXiv 1502.01852).
 Test: tests/nn/test_init.py
 """

@@ -9,7 +9,6 @@
 
 Names join with dots ("fc.weight"), in the order of definition: every rank walks the parameters in
 the same order, which is what lets a collective sum the right ones.
-
 Test: tests/nn/test_module.py
 """
 

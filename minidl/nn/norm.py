@@ -68,7 +68,6 @@ class BatchNorm(Module):
     """Normalises by the batch in training, by running averages in eval:
     running = (1 - momentum) * running + momentum * batch (the unbiased variance);
     momentum=None takes the plain average of all batches so far."""
-
     ndims = ()
 
     def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True):
@@ -100,13 +99,11 @@ class BatchNorm(Module):
 
 class BatchNorm1d(BatchNorm):
     """x (N, C) or (N, C, L)."""
-
     ndims = (2, 3)
 
 
 class BatchNorm2d(BatchNorm):
     """x (N, C, H, W)."""
-
     ndims = (4,)
 
 

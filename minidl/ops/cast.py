@@ -2,7 +2,6 @@
 
 A cast between floating dtypes is differentiable: the backward walk casts its gradient back, which
 is all that mixed precision needs. A cast to integers or bool is not recorded in the graph.
-
 Test: tests/ops/test_cast.py
 """
 
@@ -15,7 +14,6 @@ from minidl.tensor import Tensor
 
 class Cast(Function):
     """x in another floating dtype."""
-
     arithmetic = False
 
     def forward(self, x, dtype):
@@ -27,7 +25,6 @@ class Cast(Function):
 
 class Transfer(Function):
     """x on another device."""
-
     arithmetic = False
 
     def forward(self, x, device):
@@ -40,7 +37,6 @@ class Transfer(Function):
 
 class Clone(Function):
     """A copy in row-major order."""
-
     arithmetic = False
 
     def forward(self, x):

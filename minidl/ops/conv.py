@@ -10,7 +10,6 @@ kernel column, output row, output column), and the copy into columns is the only
 times x, so it is made for a few samples at a time, stays in the cache, and is never kept: backward
 makes it again. Groups are a batch of products, (O/G, C/G kh kw) @ (C/G kh kw, oh ow).
 conv1d is conv2d on images of height 1.
-
 Source: Chellapilla, Puri, Simard 2006.      Test: tests/ops/test_conv.py
 """
 
@@ -72,7 +71,6 @@ def crop_image(x, padding):
 
 class Conv2d(Function):
     """y[n, o] = sum_c w[o, c] (*) x[n, c] + b[o], a cross-correlation. Saves x and w."""
-
     precision = "white"
 
     def forward(self, x, w, b, stride, padding, dilation, groups):

@@ -24,7 +24,6 @@ MinResult = namedtuple("MinResult", "values indices")
 
 class Amax(Reduction):
     """The largest element over `dim`; equal ones share its gradient evenly."""
-
     smallest = False
 
     def forward(self, x, dim=None, keepdim=False):
@@ -43,13 +42,11 @@ class Amax(Reduction):
 
 class Amin(Amax):
     """The smallest element over `dim`; the rest as for Amax."""
-
     smallest = True
 
 
 class MaxAlong(Reduction):
     """(values, indices) of the largest elements along one dim; the first of equal ones counts."""
-
     smallest = False
 
     def forward(self, x, dim, keepdim=False):
@@ -69,13 +66,11 @@ class MaxAlong(Reduction):
 
 class MinAlong(MaxAlong):
     """(values, indices) of the smallest elements along one dim."""
-
     smallest = True
 
 
 class Argmax(Function):
     """int64 index of the first largest (or smallest) element, along `dim` or in row-major order."""
-
     differentiable = False
 
     def forward(self, x, dim=None, keepdim=False, smallest=False):

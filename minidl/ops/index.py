@@ -35,7 +35,6 @@ def _may_repeat(index):
 
 class Getitem(Function):
     """x[index]: slices and integers give a view, integer and bool arrays a copy."""
-
     arithmetic = False
 
     def forward(self, x, index):
@@ -53,7 +52,6 @@ class Getitem(Function):
 
 class Gather(Function):
     """y[i, j, k] = x[i, index[i, j, k], k] for dim 1, and so on."""
-
     arithmetic = False
 
     def forward(self, x, index, dim):
@@ -98,7 +96,6 @@ def along(xp, index, dim):
 
 class Triangle(Function):
     """Zero on one side of a diagonal of the last two dimensions."""
-
     arithmetic = False
 
     def forward(self, x, diagonal, name):

@@ -11,7 +11,6 @@ from minidl.ops.elementwise import binary, unary
 
 class Plain(Function):
     """A function of NumPy (and CuPy) called `name`, without a gradient."""
-
     differentiable = False
     promotes = "same"
 

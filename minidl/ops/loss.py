@@ -18,7 +18,6 @@ def check_reduction(op, reduction):
 
 class ElementLoss(Function):
     """The part that losses of two equal shapes share: reduce f(a, b), spread its gradient."""
-
     precision = "black"
 
     def reduced(self, loss, dtype, reduction):
@@ -38,7 +37,6 @@ class ElementLoss(Function):
 
 class MSELoss(ElementLoss):
     """(a - b)^2. Saves the difference."""
-
     op = "mse_loss"
     promotes = "same"
 
@@ -55,7 +53,6 @@ class MSELoss(ElementLoss):
 
 class L1Loss(ElementLoss):
     """|a - b|; the gradient is 0 where they are equal. Saves the sign."""
-
     promotes = "same"
 
     def forward(self, a, b, reduction):
@@ -72,7 +69,6 @@ class L1Loss(ElementLoss):
 class BCEWithLogits(ElementLoss):
     """w * [(1 - t) x + l softplus(-x)],  l = 1 + (pos_weight - 1) t: cross entropy of the
     probability sigmoid(x), rearranged so that no e^ overflows. Saves x and t."""
-
     op = "binary_cross_entropy_with_logits"
 
     def forward(self, x, t, w, pos_weight, reduction):
@@ -103,7 +99,6 @@ class BCEWithLogits(ElementLoss):
 
 class BCE(ElementLoss):
     """-w [t log p + (1 - t) log(1 - p)], its logarithms never below -100. Saves p and t."""
-
     op = "binary_cross_entropy"
     precision = "banned"
     remedy = "binary_cross_entropy_with_logits, which takes what went into the sigmoid"

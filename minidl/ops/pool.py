@@ -6,7 +6,6 @@
 
 A window of kh x kw is kh * kw shifted images: pooling is a loop over the shifts, each step a whole
 array (`conv.places` gives the shifted slices), and backward is the same loop the other way round.
-
 Test: tests/ops/test_conv.py
 """
 

@@ -37,7 +37,6 @@ def dtype_of_sum(x, dtype):
 
 class Sum(Reduction):
     """Sum over `dim`. Saves nothing: every element's gradient is the sum's."""
-
     precision = "black"
 
     def forward(self, x, dim=None, keepdim=False, dtype=None):
@@ -52,7 +51,6 @@ class Sum(Reduction):
 
 class Mean(Reduction):
     """Sum over `dim`, divided by the number of elements (of none: nan)."""
-
     precision = "black"
 
     def forward(self, x, dim=None, keepdim=False, dtype=None):
@@ -69,7 +67,6 @@ class Mean(Reduction):
 
 class Var(Reduction):
     """y = sum((x - mean)^2) / (n - correction), nan if that divides by 0. Saves x - mean."""
-
     precision = "black"
 
     def forward(self, x, dim=None, keepdim=False, correction=1):
@@ -109,7 +106,6 @@ class Std(Var):
 class Prod(Reduction):
     """The product over one dim or all. The gradient of x[i] is the product of the others: those
     before it times those after it, so zeros need no division."""
-
     precision = "black"
 
     def forward(self, x, dim=None, keepdim=False, dtype=None):
@@ -134,7 +130,6 @@ class Prod(Reduction):
 
 class Cumsum(Function):
     """y[i] = x[0] + ... + x[i] along `dim`; so gx[i] = gy[i] + ... + gy[n-1]."""
-
     precision = "black"
 
     def forward(self, x, dim, dtype=None):
@@ -152,7 +147,6 @@ class Cumsum(Function):
 
 class Logsumexp(Reduction):
     """y = log(sum(e^x)), with the maximum taken out so that nothing overflows."""
-
     precision = "black"
     promotes = "float"
 
@@ -176,7 +170,6 @@ class Logsumexp(Reduction):
 
 class AnyAll(Function):
     """Whether an element is not zero (any), or all are not (all)."""
-
     differentiable = False
 
     def forward(self, x, name, dim=None, keepdim=False):

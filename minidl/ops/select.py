@@ -13,7 +13,6 @@ from minidl.tensor import Tensor
 
 class Maximum(Function):
     """The larger of a and b, which gets the gradient; equal ones share it half and half."""
-
     promotes = "same"
     larger = True
 
@@ -30,7 +29,6 @@ class Maximum(Function):
 
 class Minimum(Maximum):
     """The smaller of a and b; the rest as for Maximum."""
-
     larger = False
 
 
@@ -64,7 +62,6 @@ class Clamp(Function):
 
 class Where(Function):
     """a where the condition is True, b elsewhere."""
-
     arithmetic = False
 
     def forward(self, condition, a, b):

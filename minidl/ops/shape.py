@@ -17,7 +17,6 @@ from minidl.ops.dims import normalize_dims, sizes
 
 class Reshape(Function):
     """The elements in row-major order under another shape; one size may be -1."""
-
     arithmetic = False
 
     def forward(self, x, shape, name="reshape"):
@@ -34,7 +33,6 @@ class Reshape(Function):
 
 class Permute(Function):
     """y[i_dims[0], i_dims[1], ...] = x[i_0, i_1, ...]."""
-
     arithmetic = False
 
     def forward(self, x, dims, name="permute"):
@@ -49,7 +47,6 @@ class Permute(Function):
 class Expand(Function):
     """Repeat dimensions of size 1 without copying (stride 0). Backward sums the copies, which the
     walk does for every broadcast gradient."""
-
     arithmetic = False
 
     def forward(self, x, shape, name):
@@ -64,7 +61,6 @@ class Expand(Function):
 
 class Flip(Function):
     """Reverse the order along `dims`."""
-
     arithmetic = False
 
     def forward(self, x, dims):
@@ -77,7 +73,6 @@ class Flip(Function):
 
 class Cat(Function):
     """Tensors one after the other along `dim`; all other sizes are equal."""
-
     arithmetic = False
 
     def forward(self, *xs, dim):
@@ -94,7 +89,6 @@ class Cat(Function):
 
 class Stack(Function):
     """Tensors of one shape along a new dimension `dim`."""
-
     arithmetic = False
 
     def forward(self, *xs, dim):
@@ -108,7 +102,6 @@ class Stack(Function):
 
 class Split(Function):
     """One output per size, views along `dim`; backward is one concatenation."""
-
     arithmetic = False
 
     def forward(self, x, parts, dim):
@@ -121,7 +114,6 @@ class Split(Function):
 
 class Unbind(Function):
     """One output per index of `dim`, without that dimension; backward stacks."""
-
     arithmetic = False
 
     def forward(self, x, dim):
@@ -134,7 +126,6 @@ class Unbind(Function):
 
 class Pad(Function):
     """Constant borders; negative widths crop. Backward cuts them off (crops get zeros)."""
-
     arithmetic = False
 
     def forward(self, x, pad, value):

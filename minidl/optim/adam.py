@@ -20,7 +20,6 @@ from minidl.optim.optimizer import Optimizer, fusable, low_arrays
 
 class Adam(Optimizer):
     """State per parameter: step (int), exp_avg (m), exp_avg_sq (v)."""
-
     decoupled = False  # whether weight decay acts on the weight (AdamW) or through the gradient
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0):
@@ -75,7 +74,6 @@ class Adam(Optimizer):
 
 class AdamW(Adam):
     """Adam with decoupled weight decay, 0.01 by default."""
-
     decoupled = True
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01):

@@ -10,7 +10,6 @@
 The scale rises until it overflows, which costs one skipped step, and so stays close to the largest
 that fits. `step` alone reads the gradients once, and the optimizer multiplies them by 1/S; with
 `unscale_` before it the unscaled float32 gradients can be looked at.
-
 Sources: Micikevicius et al. 2018 (arXiv 1710.03740); defaults and state of PyTorch's GradScaler;
 hysteresis, minimum and lag as in Megatron-LM and DeepSpeed.
 Test: tests/precision/test_grad_scaler.py   Tutorial: tutorials/04_amp.py

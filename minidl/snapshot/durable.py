@@ -8,7 +8,6 @@
 A rename replaces what had the name in one step (POSIX), so a reader finds the old bytes or the new
 ones. Without the first fsync the name may survive a power failure and the bytes not; without the
 second, a later file's name may survive and this one's not.
-
 Source: Pillai et al. 2014, "All File Systems Are Not Created Equal" (OSDI), what may be reordered.
 Test: tests/snapshot/test_snapshot_crashes.py   Used by: snapshot.py
 """

@@ -10,7 +10,6 @@ by any other stage at any other size, without knowing how the tensors were cut.
 
 The same for what is no parameter: the optimizer's arrays lie beside its leaves, buffers and random
 generators are named by their modules.
-
 Test: tests/snapshot/test_regions.py, tests/snapshot/test_snapshot.py
 Used by: minidl/snapshot/snapshot.py
 """
