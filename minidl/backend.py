@@ -32,8 +32,8 @@ def xp_of(arrays, op="this operation"):
         elif isinstance(a, np.ndarray):
             n_host += 1
     if found is not np and n_host:
-        raise TypeError(f"{op} got arrays on two devices, cpu and cuda; move one with .to('cpu') or "
-                        ".to('cuda')")
+        raise TypeError(f"{op} got arrays on two devices, cpu and cuda; move one with .to('cpu') "
+                        "or .to('cuda')")
     return found
 
 
@@ -123,7 +123,7 @@ def optional(what, *extras):
 
 
 def accumulate_dtype(dtype):
-    """The dtype in which a reduction over `dtype` sums: float32 for fp16 and bfloat16, else dtype."""
+    """The dtype in which a reduction over `dtype` sums: float32 for fp16 and bf16, else `dtype`."""
     dtype = np.dtype(dtype)
     return DEFAULT_FLOAT if dtype.itemsize == 2 and dtype.kind in "fV" else dtype
 

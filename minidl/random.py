@@ -3,7 +3,7 @@
     block(counter) = Philox-4x64-10(counter, key = (seed, stream)) = 4 words of 64 bits
                    = 8 draws of 32 bits, the low half of each word first
 
-A generator is only the integers (seed, stream, counter). Save them, draw, put them back, draw again:
+A generator is three integers, (seed, stream, counter). Save them, draw, put them back, draw again:
 the same numbers. So recompute replays a dropout mask, a resumed run continues to the same bits, and
 a kernel needs no generator state: thread i computes its own draw i.
 Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.

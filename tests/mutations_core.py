@@ -1586,17 +1586,17 @@ MUTATIONS = [
         "tests/memory/test_recompute_plan.py::test_no_other_way_to_cut_fits_in_less_time",
     ),
     Mutation(
-        "two views of a buffer are one parcel",
+        "two views of a buffer are one Stored",
         "minidl/memory/offload.py",
         "key = id(buffer), backend.address(array), array.shape, array.strides, array.dtype",
         "key = id(buffer)",
         "tests/memory/test_offload.py::test_a_gpt_with_dropout_gets_the_same_bits",
     ),
     Mutation(
-        "parcels are fetched in the order in which they left",
+        "arrays come back in the order in which they left",
         "minidl/memory/offload.py",
         "for i in range(number, max(number - self.ahead, 0) - 1, -1):",
-        "for i in range(number, min(number + self.ahead, len(self.parcels) - 1) + 1):",
+        "for i in range(number, min(number + self.ahead, len(self.stored) - 1) + 1):",
         "tests/memory/test_offload.py::test_the_device_holds_what_is_in_use_and_what_is_ahead",
     ),
     Mutation(
@@ -1607,7 +1607,7 @@ MUTATIONS = [
         "tests/memory/test_offload.py::test_views_with_other_strides_come_back_with_them",
     ),
     Mutation(
-        "freed parcels stay in the host's books",
+        "freed arrays still count in the host's memory",
         "minidl/memory/offload.py",
         "self.held_bytes -= n_bytes",
         "pass",
@@ -1666,9 +1666,9 @@ MUTATIONS = [
         "a GPU reuses memory of activations that are still leaving",
         "minidl/memory/offload.py",
         "            self.wait(self._leaving.popleft())\n"
-        "        return parcel\n",
+        "        return stored\n",
         "            self._leaving.popleft().x = None\n"
-        "        return parcel\n",
+        "        return stored\n",
         "tests/memory/test_offload_gpu.py"
         "::test_gradients_have_the_bits_of_arrays_that_stay",
     ),
