@@ -42,7 +42,6 @@ def numeric_gradient(fn, inputs, index, cotangents, h=STEP):
 
 def gradcheck(fn, *inputs, atol=1e-8, rtol=1e-6, h=STEP, seed=0):
     """Compare backward of `fn` with central differences, for every element of every float64 input.
-
     inputs: arrays or Tensors, one in float64 at least; others are passed to fn as they are.
     Returns the largest |analytic - numeric| / (1 + |numeric|); GradcheckError names the element
     where |analytic - numeric| > atol + rtol * |numeric|."""

@@ -23,7 +23,6 @@ _MASK_256 = (1 << 256) - 1
 
 class Generator:
     """A replayable stream of random numbers.
-
     seed:     chooses the sequence; usually equal on all ranks.
     stream:   64 bits, an independent sequence under the same seed: a rank, a worker, an epoch.
     counter:  blocks of eight 32-bit draws used so far."""

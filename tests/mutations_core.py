@@ -997,8 +997,8 @@ MUTATIONS = [
     Mutation(
         "heads are merged without being moved",
         "minidl/nn/transformer.py",
-        "return x.transpose(1, 2).reshape(N, L, H * D)",
-        "return x.reshape(N, L, H * D)",
+        "y.transpose(1, 2).reshape(N, L, E)",
+        "y.reshape(N, L, E)",
         "tests/nn/test_transformer.py::test_multihead_attention_equals_pytorchs",
     ),
     Mutation(
@@ -1851,8 +1851,8 @@ MUTATIONS = [
     Mutation(
         "each step has the windows of the first",
         "minidl/data/text.py",
-        "        step += 1\n",
-        "        step += 0\n",
+        "itertools.count(first_step)",
+        "itertools.repeat(first_step)",
         "tests/data/test_text.py::test_random_batches_predict_the_next_byte_over_the_whole_range",
     ),
     Mutation(

@@ -31,7 +31,6 @@ def stack(samples):
 
 class DataLoader:
     """Iterates over batches: tuples of NumPy arrays, in the sampler's order whatever `prefetch` is.
-
     sampler:    gives indices: DistributedSampler, any sequence; None for 0, 1, 2, ...
     drop_last:  leave out a last batch smaller than batch_size.
     prefetch:   batches loaded ahead by a thread: 2 means one is ready and one is being loaded; 0

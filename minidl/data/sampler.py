@@ -25,7 +25,6 @@ ORDER_STREAMS = 1 << 62
 
 class DistributedSampler:
     """Iterates over this rank's share of range(n).
-
     tail:  what happens when `size` does not divide n (see the picture). "pad" and "drop" give every
            rank the same number of samples, hence of batches. "pad" repeats samples, so an average
            over them is biased: evaluate with "uneven"."""

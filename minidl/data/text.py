@@ -8,6 +8,7 @@ Megabytes of real text by many authors, on every machine that runs Python: nothi
 Test: tests/data/test_text.py   Tutorial: tutorials/train_gpt.py
 """
 
+import itertools
 import sysconfig
 from pathlib import Path
 
@@ -90,13 +91,11 @@ def random_batches(data, batch_size, length, rank=0, size=1, seed=0, first_step=
         raise ValueError(f"windows of {length} need {length + 1} bytes, got {len(data)}")
     if not 0 <= rank < size:
         raise ValueError(f"rank must be in [0, size), got rank {rank} of size {size}")
-    return _random_batches(data, batch_size, length, rank, size, seed, first_step, n_places)
-
-
-def _random_batches(data, batch_size, length, rank, size, seed, step, n_places):
     offsets = np.arange(length + 1)
-    while True:
+
+    def batch(step):
         places = Generator(seed, WINDOW_STREAMS + step).integers(0, n_places, (size, batch_size))
         window = data[places[rank][:, None] + offsets].astype(np.int64)  # (B, T + 1)
-        yield window[:, :-1], window[:, 1:]
-        step += 1
+        return window[:, :-1], window[:, 1:]
+
+    return map(batch, itertools.count(first_step))

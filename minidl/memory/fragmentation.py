@@ -26,8 +26,6 @@ from collections import namedtuple
 
 from minidl.memory import ledger as memory
 
-LONG_LIVED = (*memory.STATES, "communication")
-
 # live: the most bytes in use at once. span: the highest address in use, at any time. in_pieces: the
 # most bytes, at one moment, that are free within the span but not in its largest free piece.
 Replay = namedtuple("Replay", "live span in_pieces")
@@ -64,7 +62,7 @@ def placements(events):
         yield blocks
 
 
-def contiguous(events, kinds, long_lived=LONG_LIVED):
+def contiguous(events, kinds, long_lived=(*memory.STATES, "communication")):
     """The events if all buffers of the long-lived kinds were one, made first and kept. For each
     kind it has the most bytes that this kind held at once. kinds: the kind of each buffer, by
     number (memory.Ledger.kinds)."""

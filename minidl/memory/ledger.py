@@ -101,8 +101,7 @@ class Ledger:
     timeline   [(label, {kind: bytes})], one entry whenever something was made or freed
     peak       the entry of the most bytes; by_op and by_module are its activations
     events     [(number of a buffer, its bytes; 0 where it is freed)], for fragmentation.py
-    kinds      [the last kind of each buffer], by number
-    """
+    kinds      [the last kind of each buffer], by number"""
 
     def __init__(self, model, optimizer, communication):
         self.watched = model, optimizer, communication

@@ -44,7 +44,6 @@ IN_FLIGHT = 2  # arrays being copied out, which the device still holds; then for
 @contextmanager
 def offload(ahead=1, min_bytes=1024, bytes_per_s=None):
     """Inside the block saved arrays of at least min_bytes go to the host. Gives the Host.
-
     ahead:        how many arrays before the one in use are being copied back.
     bytes_per_s:  with NumPy, the speed of the modelled link, beside the computation; None: no time
                   at all. With a GPU the link is real."""

@@ -30,7 +30,6 @@ N_STATES = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}  # arrays of the opt
 def predict(model, batch=None, loss=None, precision="O0", optimizer="adamw", zero=0, world=1,
             dtype=np.float16):
     """{kind: bytes} that one rank will hold, and the sum of it under "total".
-
     model:      a Module, or a number of parameters.
     batch:      a tuple of arrays, the first dimension of each its rows; None leaves the
                 activations out. loss(model, *batch) -> Tensor, needed with it.

@@ -27,13 +27,11 @@ from minidl.tensor import Tensor
 
 def recompute(fn, *inputs, keep=None, **options):
     """fn(*inputs, **options), which keeps only its inputs for backward and runs again then.
-
     fn:      any function of Tensors that does the same when called again, usually a Module. Its
              parameters are found; other tensors that want gradients must be inputs.
     inputs:  Tensors; anything else is passed on as it is.
     keep:    keep(op_name) -> bool: ops whose results are kept and not computed again, such as
              `{"linear", "matmul"}.__contains__` to spare the matrix products.
-
     Returns what fn returned: a Tensor or a tuple of Tensors."""
     if not current().grad:
         return fn(*inputs, **options)
@@ -51,10 +49,8 @@ def recompute(fn, *inputs, keep=None, **options):
 
 
 def recompute_sequential(layers, x, segments, keep=None):
-    """layers[-1](...layers[0](x)), each segment of it recomputed.
-
-    segments: how many (as equal as can be: their lengths differ by one layer at most), or a list of
-    (start, stop, recomputed) as `recompute_plan.plan` makes it."""
+    """layers[-1](...layers[0](x)), each segment of it recomputed. segments: how many (their lengths
+    differ by one layer at most), or [(start, stop, recomputed)] from `recompute_plan.plan`."""
     layers = list(layers)
     if isinstance(segments, int):
         if not 1 <= segments <= len(layers):
@@ -168,12 +164,13 @@ class _Segment:
         return result
 
     def _again(self, node, forward, arrays, options, recipes, kept):
-        if self.keep is None or not self.keep(op_name(type(node))):
+        op = op_name(type(node))
+        if self.keep is None or not self.keep(op):
             return forward(*arrays, **options)
         cls, state, made, saved, several = next(recipes, (None,) * 5)
         if cls is not type(node):
-            raise RuntimeError(f"recompute: the segment ran {cls and op_name(cls)}, now it runs "
-                               f"{op_name(type(node))}; it must do the same when it runs again")
+            raise RuntimeError(f"recompute: the segment ran {cls and op_name(cls)} where it "
+                               f"now runs {op}; it must do the same when it runs again")
         vars(node).update(state)
         results = tuple(_load(y, arrays, kept) for y in made)
         node.save(*(_load(s, (*arrays, *results), kept) for s in saved))

@@ -18,7 +18,6 @@ Used by: recompute.recompute_sequential
 
 def plan(saved, inputs, seconds, budget):
     """The segments of a chain that fit in `budget` bytes at the least time of recomputation.
-
     saved, inputs, seconds:  for each layer what its forward saves beside its input and its output
                              (bytes), its input (bytes), and its forward's time in any unit.
     Returns [(start, stop, recomputed)]. A segment that is not recomputed holds what its layers save

@@ -4,8 +4,8 @@
                                                   gradients (fan_out) from layer to layer
     Xavier:   std = gain * sqrt(2 / (fan_in + fan_out))     a compromise between both
 
-A uniform distribution with the same std has bounds +-sqrt(3) std. All take `generator=`; without
-one they draw from this rank's default generator, so equal seeds give equal weights on all ranks.
+A uniform distribution with the same std has bounds +-sqrt(3) std. Without `generator=` they draw
+from this rank's default generator, so equal seeds give equal weights on all ranks.
 Sources: Glorot & Bengio 2010; He, Zhang, Ren, Sun 2015 (arXiv 1502.01852).
 Test: tests/nn/test_init.py
 """

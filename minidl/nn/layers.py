@@ -199,5 +199,5 @@ class ModuleList(Module):
 
 
 def empty_parameter(*shape):
-    """A float32 Parameter that its owner fills right away."""
+    """A float32 Parameter without values, which the caller fills."""
     return Parameter(np.empty(shape, np.float32))

@@ -8,8 +8,7 @@
             return self.fc(x)
 
 Names join with dots ("fc.weight"), in the order of definition: every rank walks the parameters in
-the same order, which is what lets a collective sum the right ones.
-Test: tests/nn/test_module.py
+the same order, which is what lets a collective sum the right ones.   Test: tests/nn/test_module.py
 """
 
 import numpy as np

@@ -60,7 +60,8 @@ class MultiheadAttention(Module):
             weights = weights.mean(1) if average_attn_weights else weights
         else:
             y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout_p)
-        y = self.out_proj(merge_heads(y))
+        N, _, L, _ = y.shape
+        y = self.out_proj(y.transpose(1, 2).reshape(N, L, E))  # the heads' columns side by side
         return (y if self.batch_first else y.transpose(0, 1)), weights
 
 
@@ -68,12 +69,6 @@ def split_heads(x, n_heads):
     """(N, L, C) -> (N, n_heads, L, C / n_heads), a view."""
     N, L, C = x.shape
     return x.reshape(N, L, n_heads, C // n_heads).transpose(1, 2)
-
-
-def merge_heads(x):
-    """(N, H, L, D) -> (N, L, H * D)."""
-    N, H, L, D = x.shape
-    return x.transpose(1, 2).reshape(N, L, H * D)
 
 
 def _additive_mask(q, k, attn_mask, key_padding_mask, is_causal):

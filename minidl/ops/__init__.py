@@ -93,21 +93,7 @@ UNARY = {
     "__getitem__": index.getitem,
 }
 PROPERTIES = {"T": shape.t, "mT": shape.matrix_transpose}
-REFLECTED = {
-    "__radd__": elementwise.add,
-    "__rsub__": elementwise.sub,
-    "__rmul__": elementwise.mul,
-    "__rtruediv__": elementwise.div,
-    "__rfloordiv__": logic.floor_divide,
-    "__rmod__": elementwise.remainder,
-    "__rpow__": elementwise.pow,
-    "__rand__": logic.bitwise_and,
-    "__ror__": logic.bitwise_or,
-    "__rxor__": logic.bitwise_xor,
-    "__rmatmul__": matmul.matmul,
-}
-
-
+REFLECTED = "add sub mul truediv floordiv mod pow and or xor matmul"  # __radd__ for 2 + x, ...
 OPERANDS = (Tensor, int, float, np.ndarray, np.generic)
 
 
@@ -140,5 +126,5 @@ for _name, _op in PROPERTIES.items():
     setattr(Tensor, _name, property(_op))
 for _name, _op in OPERATORS.items():
     setattr(Tensor, _name, _operator(_op))
-for _name, _op in REFLECTED.items():
-    setattr(Tensor, _name, _operator(_op, reflected=True))
+for _name in REFLECTED.split():
+    setattr(Tensor, f"__r{_name}__", _operator(OPERATORS[f"__{_name}__"], reflected=True))

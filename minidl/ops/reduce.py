@@ -11,7 +11,7 @@ import numpy as np
 
 from minidl import backend
 from minidl.function import Function, op_name
-from minidl.ops.dims import keepdim_shape, normalize_dims
+from minidl.ops.dims import normalize_dims
 
 
 class Reduction(Function):
@@ -20,7 +20,8 @@ class Reduction(Function):
     def over(self, x, dim, keepdim):
         """The axes of `dim`, and how many elements become one; remembers the shapes."""
         axes = normalize_dims(dim, x.ndim, op_name(type(self)))
-        self.shape, self.kept = x.shape, keepdim_shape(x.shape, axes)
+        self.shape = x.shape
+        self.kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
         self.result = self.kept if keepdim else tuple(
             n for i, n in enumerate(x.shape) if i not in axes)
         return axes, math.prod(x.shape[i] for i in axes)

@@ -56,9 +56,8 @@ class Optimizer:
                     t.grad[...] = 0
 
     def step(self, unscale=1.0):
-        """Update every parameter that has a gradient, in place.
-
-        unscale: a factor for all gradients, such as one over the loss scale."""
+        """Update every parameter that has a gradient, in place. unscale: a factor for gradients,
+        such as one over the loss scale."""
         with no_grad():
             for group in self.param_groups:
                 params = [p for p in group["params"] if self.gradient(p) is not None]

@@ -21,12 +21,9 @@ import numpy as np
 
 from minidl.fused import dispatch, norm, unscale_check
 
-LARGEST = float(np.finfo(np.float32).max)
-
 
 class GradScaler:
     """init_scale, growth_factor, backoff_factor, growth_interval: PyTorch's.
-
     hysteresis:   overflows until the scale first falls; counted anew when it grows.
     min_scale, max_scale:  the bounds of the scale.
     lag:          good steps after an overflow, and at the start, that do not count.
@@ -37,14 +34,13 @@ class GradScaler:
                   that `max_norm` bounds the norm of all shares together (parallel/zero/zero.py).
     enabled:      False: as if there were no scaler.
 
-        Megatron   init_scale=2**32, growth_interval=1000, hysteresis=2, min_scale=1
-        DeepSpeed  init_scale=2**16, growth_interval=1000, hysteresis=2, min_scale=1, lag=1,
-                   raise_at_min=True
-    """
+    Megatron: init_scale=2**32, growth_interval=1000, hysteresis=2, min_scale=1.
+    DeepSpeed: the same but init_scale=2**16, and lag=1, raise_at_min=True."""
 
     def __init__(self, init_scale=2.0**16, growth_factor=2.0, backoff_factor=0.5,
-                 growth_interval=2000, *, hysteresis=1, min_scale=0.0, max_scale=LARGEST, lag=0,
-                 raise_at_min=False, agree=None, all_sum=None, enabled=True):
+                 growth_interval=2000, *, hysteresis=1, min_scale=0.0,
+                 max_scale=float(np.finfo(np.float32).max), lag=0, raise_at_min=False, agree=None,
+                 all_sum=None, enabled=True):
         if not growth_factor > 1 or not 0 < backoff_factor < 1:
             raise ValueError("GradScaler wants growth_factor > 1 and backoff_factor between 0 and "
                              f"1; got {growth_factor} and {backoff_factor}")
@@ -94,9 +90,8 @@ class GradScaler:
 
     def step(self, optimizer, max_norm=None):
         """optimizer.step(), unless a gradient is inf or nan on any rank. Returns whether it was
-        taken; a step not taken changes nothing, so do not step the schedule either.
-
-        max_norm: clip the gradients' common norm to it, after unscaling."""
+        taken; a step not taken changes nothing, so do not step the schedule either. max_norm: clip
+        the gradients' common norm to it, after unscaling."""
         if not self.enabled:
             optimizer.step(unscale=self._clip_factor(optimizer.gradients(), 1.0, max_norm))
             return True

@@ -78,7 +78,6 @@ def share(sizes, rank, n):
 
 def fill(out, first, written, read):
     """Fill the 1-d `out`, elements [first, first + len(out)) of a tensor, from what was written.
-
     written    [(first, end, where)], the regions of that tensor in all files
     read       read(where, begin, end): elements [begin, end) of that written region, an array
     Returns how many elements were found: len(out), unless something is missing."""

@@ -39,7 +39,6 @@ class SnapshotError(RuntimeError):
 
 def save(folder, step, t=None, *, model, optimizer=None, keep=2, **others):
     """Write the state between two steps as that of step `step`; on return it is on the disk.
-
     t       the transport of all ranks that call; None: the model's, or one rank alone
     keep    how many snapshots stay in the folder, this one included
     others  scaler=, scheduler=, sampler=, ...: objects with load_state_dict() and with a
@@ -93,7 +92,6 @@ def save(folder, step, t=None, *, model, optimizer=None, keep=2, **others):
 
 def load(folder, t=None, *, model, optimizer=None, step=None, **others):
     """Put a snapshot's state into the given objects, in place; returns its step.
-
     step    which one; None: the latest. What is not given is not loaded. SnapshotError, on all
             ranks and before anything has changed, if a file or the model does not fit."""
     t, rank, size = _ranks(t, model)
