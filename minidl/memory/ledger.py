@@ -240,9 +240,8 @@ class Ledger:
         kinds = [kind for kind in KINDS if self.most(kind)]
         bands = [[held[kind] / 2**20 for _, held in self.timeline] for kind in kinds]
         axes.stackplot(range(len(self.timeline)), bands, labels=kinds, step="post", alpha=0.85)
-        label = self.timeline[self.peak_at][0]
         axes.axvline(self.peak_at, color="black", linewidth=0.8, linestyle=":")
-        axes.annotate(f"peak {self.peak_bytes / 2**20:,.1f} MiB, {label}",
+        axes.annotate(f"peak {self.peak_bytes / 2**20:,.1f} MiB, {self.timeline[self.peak_at][0]}",
                       (self.peak_at, self.peak_bytes / 2**20), xytext=(0, 6),
                       textcoords="offset points", ha="center")
         axes.set(xlabel="events (arrays made and freed)", ylabel="MiB held",

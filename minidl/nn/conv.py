@@ -21,8 +21,8 @@ class _Conv(Module):
         if in_channels % groups or out_channels % groups:
             raise ValueError(f"groups {groups} must divide in_channels {in_channels} and "
                              f"out_channels {out_channels}")
-        kernel = ((kernel_size,) * self.n_dims if isinstance(kernel_size, int)
-                  else tuple(kernel_size))
+        one = isinstance(kernel_size, int)
+        kernel = (kernel_size,) * self.n_dims if one else tuple(kernel_size)
         self.in_channels, self.out_channels, self.kernel_size = in_channels, out_channels, kernel
         self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
         self.weight = empty_parameter(out_channels, in_channels // groups, *kernel)

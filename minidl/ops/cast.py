@@ -90,7 +90,8 @@ def cuda(input, device="cuda"):
 def _cast_to(name, dtype):
     def op(input):
         return to(input, dtype=dtype)
-    op.__name__, op.__doc__ = name, f"x.to({np.dtype(dtype)})."
+    op.__name__ = op.__qualname__ = name
+    op.__doc__ = f"x.to({np.dtype(dtype)})."
     return op
 
 

@@ -1,8 +1,8 @@
 """Elementwise ops: y[i] depends on x[i] alone, so backward is gy times a local derivative.
 
 Inputs broadcast as in NumPy; backward may return the broadcast gradient, the walk sums it back
-to the input's shape. Integers become float32 where a float is needed, as in PyTorch. Activations
-are in activations.py, maximum, clamp and where in select.py, comparisons in logic.py.
+to the input's shape. Integers become float32 where a float is needed, as in PyTorch.
+Neighbours: activations.py; maximum, clamp and where in select.py; comparisons in logic.py.
 Test: tests/ops/test_elementwise.py   Tutorial: tutorials/01_autograd.py
 """
 
@@ -236,7 +236,8 @@ def unary(name, function, doc=None, /, **options):
     the Function's."""
     def op(input):
         return function.apply(input, **options)
-    op.__name__, op.__module__, op.__doc__ = name, function.__module__, doc or function.__doc__
+    op.__name__ = op.__qualname__ = name
+    op.__module__, op.__doc__ = function.__module__, doc or function.__doc__
     return op
 
 
@@ -244,7 +245,8 @@ def binary(name, function, doc=None, /, **options):
     """As `unary`, of two arguments."""
     def op(input, other):
         return function.apply(input, other, **options)
-    op.__name__, op.__module__, op.__doc__ = name, function.__module__, doc or function.__doc__
+    op.__name__ = op.__qualname__ = name
+    op.__module__, op.__doc__ = function.__module__, doc or function.__doc__
     return op
 
 

@@ -16,10 +16,9 @@ from minidl.tensor import index_of_arrays
 
 
 def scatter_add(xp, shape, index, g):
-    """Zeros of `shape` plus g[k] added at index[k] for every k, repeats included; index is a tuple
-    as in x[index]. fp16 is summed, and returned, in fp32.
-
-    np.add.at is quick only in one dimension (7 times, NumPy 2.4), so the index is flattened."""
+    """Zeros of `shape` plus g[k] added at index[k] for every k, repeats included; index as in
+    x[index]. fp16 is summed, and returned, in fp32. np.add.at is quick only in one dimension (7
+    times, NumPy 2.4), so the index is flattened."""
     size = math.prod(shape)
     positions = xp.arange(size).reshape(shape)[index]
     gx = xp.zeros(size, backend.accumulate_dtype(g.dtype))
@@ -43,8 +42,7 @@ class Getitem(Function):
 
     def backward(self, gy):
         if _may_repeat(self.index):
-            index = self.index if isinstance(self.index, tuple) else (self.index,)
-            return scatter_add(self.xp, self.shape, index, gy)
+            return scatter_add(self.xp, self.shape, self.index, gy)
         gx = self.xp.zeros(self.shape, gy.dtype)
         gx[self.index] = gy
         return gx

@@ -212,11 +212,11 @@ def logsumexp(input, dim, keepdim=False):
 
 
 def reduction(name, function, doc=None, /, **options):
-    """The op `name` over `dim`, which only calls `function.apply`; its help text is `doc`, or the
-    Function's."""
+    """The op `name` over `dim`, which only calls `function.apply`; as `unary` in elementwise.py."""
     def op(input, dim=None, keepdim=False):
         return function.apply(input, dim=dim, keepdim=keepdim, **options)
-    op.__name__, op.__module__, op.__doc__ = name, function.__module__, doc or function.__doc__
+    op.__name__ = op.__qualname__ = name
+    op.__module__, op.__doc__ = function.__module__, doc or function.__doc__
     return op
 
 

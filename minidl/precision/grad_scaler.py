@@ -21,6 +21,8 @@ import numpy as np
 
 from minidl.fused import dispatch, norm, unscale_check
 
+LARGEST = float(np.finfo(np.float32).max)
+
 
 class GradScaler:
     """init_scale, growth_factor, backoff_factor, growth_interval: PyTorch's.
@@ -38,9 +40,8 @@ class GradScaler:
     DeepSpeed: the same but init_scale=2**16, and lag=1, raise_at_min=True."""
 
     def __init__(self, init_scale=2.0**16, growth_factor=2.0, backoff_factor=0.5,
-                 growth_interval=2000, *, hysteresis=1, min_scale=0.0,
-                 max_scale=float(np.finfo(np.float32).max), lag=0, raise_at_min=False, agree=None,
-                 all_sum=None, enabled=True):
+                 growth_interval=2000, *, hysteresis=1, min_scale=0.0, max_scale=LARGEST, lag=0,
+                 raise_at_min=False, agree=None, all_sum=None, enabled=True):
         if not growth_factor > 1 or not 0 < backoff_factor < 1:
             raise ValueError("GradScaler wants growth_factor > 1 and backoff_factor between 0 and "
                              f"1; got {growth_factor} and {backoff_factor}")
