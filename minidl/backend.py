@@ -32,9 +32,8 @@ def xp_of(arrays, op="this operation"):
         elif isinstance(a, np.ndarray):
             n_host += 1
     if found is not np and n_host:
-        raise TypeError(
-            f"{op} got arrays on two devices, cpu and cuda; move one with .to('cpu') or .to('cuda')"
-        )
+        raise TypeError(f"{op} got arrays on two devices, cpu and cuda; move one with .to('cpu') "
+                        "or .to('cuda')")
     return found
 
 
@@ -63,11 +62,9 @@ def address(array):
 
 def is_reshaped(view, array):
     """Whether `view` is all of `array`, in another shape."""
-    if getattr(view, "base", None) is None or type(view) is not type(array):
-        return False
-    return (view.size == array.size and view.dtype == array.dtype
-            and view.flags.c_contiguous and array.flags.c_contiguous
-            and address(view) == address(array))
+    return (getattr(view, "base", None) is not None and type(view) is type(array)
+            and view.size == array.size and view.dtype == array.dtype and view.flags.c_contiguous
+            and array.flags.c_contiguous and address(view) == address(array))
 
 
 def same_memory(a, b):
@@ -84,7 +81,7 @@ def is_device(name):
 
 
 def as_dtype(name):
-    """The NumPy dtype of this name; what is meant to be a device comes here too, if misspelt."""
+    """The NumPy dtype of this name, or a TypeError (a misspelt device comes here, too)."""
     try:
         return np.dtype(name)
     except TypeError:
@@ -126,8 +123,7 @@ def optional(what, *extras):
 
 
 def accumulate_dtype(dtype):
-    """The dtype in which a reduction over `dtype` sums: fp16 and bfloat16 sum in fp32, the rest as
-    they are."""
+    """The dtype in which a reduction over `dtype` sums: float32 for fp16 and bf16, else `dtype`."""
     dtype = np.dtype(dtype)
     return DEFAULT_FLOAT if dtype.itemsize == 2 and dtype.kind in "fV" else dtype
 
@@ -213,9 +209,5 @@ def promote(operands, to_float=False):
     dtype = result_dtype(operands)
     if to_float and dtype.kind in "bui":
         dtype = DEFAULT_FLOAT
-    return [
-        x.item() if isinstance(x, np.generic)
-        else x.astype(dtype, copy=False) if hasattr(x, "dtype")
-        else x
-        for x in operands
-    ]
+    return [x.item() if isinstance(x, np.generic) else
+            x.astype(dtype, copy=False) if hasattr(x, "dtype") else x for x in operands]

@@ -1,9 +1,8 @@
-"""Tensors out of nothing: from numbers and arrays, filled, counted, random.
+"""New tensors: from numbers and arrays, filled, counted, random.
 
 dtype: Python floats become float32 (PyTorch's default), ints int64, bools bool; arrays keep theirs.
 device: 'cpu', 'cuda' or 'cuda:<index>'. Random ones take `generator=`, a minidl.Generator, else
 this context's default; they are drawn on the host, so every device gets the same numbers.
-
 Test: tests/test_creation.py
 """
 
@@ -41,15 +40,13 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False):
     """A copy of `data`: a number, nested lists, an array or a Tensor."""
     if isinstance(data, (int, float, list, tuple)) and dtype is not None:
         return _tensor(np.array(data, dtype=dtype), None, device, requires_grad)
-    array = _array(data)
     given = getattr(data, "_data", data)
-    result = _tensor(array, dtype, device, requires_grad)
+    result = _tensor(_array(data), dtype, device, requires_grad)
     return Tensor(result._data.copy(), requires_grad) if result._data is given else result
 
 
 def as_tensor(data, dtype=None, device=None):
-    """As `tensor`, but shares memory with an array of the right dtype and device; a Tensor to
-    which nothing is to be done comes back as it is."""
+    """As `tensor`, but without a copy where dtype and device are right already."""
     if isinstance(data, Tensor):
         return data.to(dtype=dtype, device=device)
     return _tensor(_array(data), dtype, device, False)
@@ -80,12 +77,11 @@ def ones(*size, dtype=None, device=None, requires_grad=False):
 def full(size, fill_value, *, dtype=None, device=None, requires_grad=False):
     """`fill_value` everywhere; without `dtype`, that of the value."""
     dtype = backend.result_dtype([fill_value]) if dtype is None else dtype
-    array = np.full(sizes((size,)), fill_value, dtype)
-    return _tensor(array, None, device, requires_grad)
+    return _tensor(np.full(sizes((size,)), fill_value, dtype), None, device, requires_grad)
 
 
 def empty(*size, dtype=None, device=None, requires_grad=False):
-    """Memory as it comes: write before you read."""
+    """Elements of any value: write before you read."""
     array = np.empty(sizes(size), dtype or backend.DEFAULT_FLOAT)
     return _tensor(array, None, device, requires_grad)
 
@@ -99,14 +95,14 @@ def arange(start, end=None, step=1, *, dtype=None, device=None, requires_grad=Fa
 
 def linspace(start, end, steps, *, dtype=None, device=None, requires_grad=False):
     """`steps` numbers at equal distances, both ends included."""
-    array = np.linspace(start, end, steps)
-    return _tensor(array, dtype or backend.DEFAULT_FLOAT, device, requires_grad)
+    dtype = dtype or backend.DEFAULT_FLOAT
+    return _tensor(np.linspace(start, end, steps), dtype, device, requires_grad)
 
 
 def eye(n, m=None, *, dtype=None, device=None, requires_grad=False):
     """(n, m) with ones on the diagonal; m is n if left out."""
-    array = np.eye(n, m, dtype=dtype or backend.DEFAULT_FLOAT)
-    return _tensor(array, None, device, requires_grad)
+    dtype = dtype or backend.DEFAULT_FLOAT
+    return _tensor(np.eye(n, m, dtype=dtype), None, device, requires_grad)
 
 
 def rand(*size, generator=None, dtype=None, device=None, requires_grad=False):
@@ -136,32 +132,15 @@ def randperm(n, *, generator=None, dtype=None, device=None):
     return _tensor((generator or default_generator()).permutation(n), dtype, device, False)
 
 
-def _like(input, dtype, device):
-    return {"dtype": input.dtype if dtype is None else dtype,
-            "device": input.device if device is None else device}
+def _like(create):
+    """`create` with the shape, and unless given the dtype and device, of a tensor `input`."""
+    def like(input, *value, dtype=None, device=None, **options):
+        return create(input.shape, *value, dtype=input.dtype if dtype is None else dtype,
+                      device=input.device if device is None else device, **options)
+    like.__name__ = f"{create.__name__}_like"
+    like.__doc__ = f"`{create.__name__}` with the shape, dtype and device of `input`."
+    return like
 
 
-def zeros_like(input, *, dtype=None, device=None, requires_grad=False):
-    return zeros(input.shape, **_like(input, dtype, device), requires_grad=requires_grad)
-
-
-def ones_like(input, *, dtype=None, device=None, requires_grad=False):
-    return ones(input.shape, **_like(input, dtype, device), requires_grad=requires_grad)
-
-
-def full_like(input, fill_value, *, dtype=None, device=None, requires_grad=False):
-    return full(input.shape, fill_value, **_like(input, dtype, device), requires_grad=requires_grad)
-
-
-def empty_like(input, *, dtype=None, device=None, requires_grad=False):
-    return empty(input.shape, **_like(input, dtype, device), requires_grad=requires_grad)
-
-
-def rand_like(input, *, generator=None, dtype=None, device=None, requires_grad=False):
-    return rand(input.shape, generator=generator, **_like(input, dtype, device),
-                requires_grad=requires_grad)
-
-
-def randn_like(input, *, generator=None, dtype=None, device=None, requires_grad=False):
-    return randn(input.shape, generator=generator, **_like(input, dtype, device),
-                 requires_grad=requires_grad)
+zeros_like, ones_like, full_like = _like(zeros), _like(ones), _like(full)
+empty_like, rand_like, randn_like = _like(empty), _like(rand), _like(randn)

@@ -1,10 +1,9 @@
-"""Is a backward right? Ask central differences, in float64, with a random cotangent.
+"""Is a backward right? Compare it with central differences, in float64, by a random cotangent.
 
     d/dx <c, f(x)>  =  ( <c, f(x + h)> - <c, f(x - h)> ) / 2h  +  O(h^2) + O(eps/h)
 
-The two errors balance at h = eps^(1/3), 6e-6 in float64. The cotangent c is random: a cotangent of
-ones asks only for the sum of the outputs, and a softmax with a zero gradient passes that.
-
+The two errors balance at h = eps^(1/3), 6e-6 in float64. The cotangent c is random: one of ones
+checks only the sum of the outputs, and a softmax with a zero gradient would pass.
 Test: tests/test_gradcheck.py   Tutorial: tutorials/01_autograd.py
 """
 
@@ -43,7 +42,6 @@ def numeric_gradient(fn, inputs, index, cotangents, h=STEP):
 
 def gradcheck(fn, *inputs, atol=1e-8, rtol=1e-6, h=STEP, seed=0):
     """Compare backward of `fn` with central differences, for every element of every float64 input.
-
     inputs: arrays or Tensors, one in float64 at least; others are passed to fn as they are.
     Returns the largest |analytic - numeric| / (1 + |numeric|); GradcheckError names the element
     where |analytic - numeric| > atol + rtol * |numeric|."""
@@ -52,10 +50,7 @@ def gradcheck(fn, *inputs, atol=1e-8, rtol=1e-6, h=STEP, seed=0):
         given = ", ".join(str(getattr(x, "dtype", type(x).__name__)) for x in inputs)
         raise ValueError("gradcheck wants a float64 array among its inputs, got "
                          f"{given or 'none'}; cast with .astype(np.float64)")
-    inputs = [
-        Tensor(np.array(x, dtype=np.float64, order="C"), requires_grad=True)
-        if _is_float64(x) else x for x in inputs
-    ]
+    inputs = [Tensor(np.array(x, order="C"), True) if _is_float64(x) else x for x in inputs]
     outputs = _tuple(fn(*inputs))
     generator = random.Generator(seed)
     cotangents = [generator.normal(y.shape, dtype=np.float64) for y in outputs]

@@ -3,10 +3,9 @@
     block(counter) = Philox-4x64-10(counter, key = (seed, stream)) = 4 words of 64 bits
                    = 8 draws of 32 bits, the low half of each word first
 
-A generator *is* the integers (seed, stream, counter). Save them, draw, put them back, draw again:
-the same numbers. That is how recompute replays a dropout mask, how a resumed run continues to
-the same bits, and why a kernel needs no generator state: thread i computes its own draw i.
-
+A generator is three integers, (seed, stream, counter). Save them, draw, put them back, draw again:
+the same numbers. So recompute replays a dropout mask, a resumed run continues to the same bits, and
+a kernel needs no generator state: thread i computes its own draw i.
 Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 NumPy carries the same cipher in C (np.random.Philox), which does the work here.
 Test: tests/test_random.py (the paper's known answers, a plain-Python Philox)
@@ -24,11 +23,9 @@ _MASK_256 = (1 << 256) - 1
 
 class Generator:
     """A replayable stream of random numbers.
-
-    seed:     chooses the sequence; equal on all ranks unless you want otherwise.
+    seed:     chooses the sequence; usually equal on all ranks.
     stream:   64 bits, an independent sequence under the same seed: a rank, a worker, an epoch.
-    counter:  blocks of eight 32-bit draws used so far.
-    """
+    counter:  blocks of eight 32-bit draws used so far."""
 
     def __init__(self, seed=0, stream=0):
         for name, value in (("seed", seed), ("stream", stream)):
@@ -89,17 +86,15 @@ class Generator:
 
     def permutation(self, n):
         """A random order of range(n): the sort order of n random 64-bit keys."""
-        keys = self.bits(2 * n).view(np.uint64)
-        return np.argsort(keys, kind="stable")
+        return np.argsort(self.bits(2 * n).view(np.uint64), kind="stable")
 
     def __repr__(self):
         return f"Generator(seed={self.seed}, stream={self.stream}) at counter {self.counter}"
 
 
 def _as_shape(shape):
-    if len(shape) == 1 and not isinstance(shape[0], (int, np.integer)):
-        shape = tuple(shape[0])
-    return shape
+    one = len(shape) == 1 and not isinstance(shape[0], (int, np.integer))
+    return tuple(shape[0]) if one else shape
 
 
 def _numel(shape):
@@ -130,11 +125,7 @@ def watched():
 
 def default_generator():
     """The generator that ops use when none is passed: seed 0 until `manual_seed`."""
-    generator = _default.get(None)
-    if generator is None:
-        generator = Generator(0)
-        _default.set(generator)
-    return generator
+    return _default.get(None) or manual_seed(0)
 
 
 def manual_seed(seed, stream=0):

@@ -919,8 +919,8 @@ MUTATIONS = [
     Mutation(
         "a loss module forgets its reduction",
         "minidl/nn/loss.py",
-        "return F.mse_loss(input, target, reduction=self.reduction)",
-        "return F.mse_loss(input, target)",
+        "return self.op(input, target, reduction=self.reduction)",
+        "return self.op(input, target)",
         "tests/nn/test_loss.py::test_a_loss_is_pytorchs",
     ),
     Mutation(
@@ -1063,8 +1063,8 @@ MUTATIONS = [
     Mutation(
         "heads are merged without being moved",
         "minidl/nn/transformer.py",
-        "return x.transpose(1, 2).reshape(N, L, H * D)",
-        "return x.reshape(N, L, H * D)",
+        "y.transpose(1, 2).reshape(N, L, E)",
+        "y.reshape(N, L, E)",
         "tests/nn/test_transformer.py::test_multihead_attention_equals_pytorchs",
     ),
     Mutation(
@@ -1437,8 +1437,8 @@ MUTATIONS = [
     Mutation(
         "only the last parameter's gradient is checked",
         "minidl/precision/grad_scaler.py",
-        "bad |= _unscale(p.grad, inverse)",
-        "bad = _unscale(p.grad, inverse)",
+        "bad |= _unscale(p.grad, 1.0 / self.factor)",
+        "bad = _unscale(p.grad, 1.0 / self.factor)",
         "tests/precision/test_grad_scaler.py::test_an_overflow_is_found_in_whichever_gradient",
     ),
     Mutation(
@@ -1652,17 +1652,17 @@ MUTATIONS = [
         "tests/memory/test_recompute_plan.py::test_no_other_way_to_cut_fits_in_less_time",
     ),
     Mutation(
-        "two views of a buffer are one parcel",
+        "two views of a buffer are one Stored",
         "minidl/memory/offload.py",
         "key = id(buffer), backend.address(array), array.shape, array.strides, array.dtype",
         "key = id(buffer)",
         "tests/memory/test_offload.py::test_a_gpt_with_dropout_gets_the_same_bits",
     ),
     Mutation(
-        "parcels are fetched in the order in which they left",
+        "arrays come back in the order in which they left",
         "minidl/memory/offload.py",
         "for i in range(number, max(number - self.ahead, 0) - 1, -1):",
-        "for i in range(number, min(number + self.ahead, len(self.parcels) - 1) + 1):",
+        "for i in range(number, min(number + self.ahead, len(self.stored) - 1) + 1):",
         "tests/memory/test_offload.py::test_the_device_holds_what_is_in_use_and_what_is_ahead",
     ),
     Mutation(
@@ -1673,7 +1673,7 @@ MUTATIONS = [
         "tests/memory/test_offload.py::test_views_with_other_strides_come_back_with_them",
     ),
     Mutation(
-        "freed parcels stay in the host's books",
+        "freed arrays still count in the host's memory",
         "minidl/memory/offload.py",
         "self.held_bytes -= n_bytes",
         "pass",
@@ -1732,9 +1732,9 @@ MUTATIONS = [
         "a GPU reuses memory of activations that are still leaving",
         "minidl/memory/offload.py",
         "            self.wait(self._leaving.popleft())\n"
-        "        return parcel\n",
+        "        return stored\n",
         "            self._leaving.popleft().x = None\n"
-        "        return parcel\n",
+        "        return stored\n",
         "tests/memory/test_offload_gpu.py"
         "::test_gradients_have_the_bits_of_arrays_that_stay",
     ),
@@ -1917,8 +1917,8 @@ MUTATIONS = [
     Mutation(
         "each step has the windows of the first",
         "minidl/data/text.py",
-        "        step += 1\n",
-        "        step += 0\n",
+        "itertools.count(first_step)",
+        "itertools.repeat(first_step)",
         "tests/data/test_text.py::test_random_batches_predict_the_next_byte_over_the_whole_range",
     ),
     Mutation(

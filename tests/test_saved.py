@@ -5,7 +5,7 @@ import pytest
 
 import minidl
 from minidl import Function, saved
-from minidl.memory.offload import Parcel, offload
+from minidl.memory.offload import Stored, offload
 from minidl.mode import running
 from minidl.nn import functional as F
 
@@ -120,7 +120,7 @@ def test_a_bfloat16_array_is_rounded_and_then_sent_to_the_host():
     assert minidl.saved_bytes(y) == 0 and host.held_bytes == held
     node = y.grad_fn.edges[0][0]
     pack, = {type(s) for s in saved.held(node) if s is not None}
-    assert pack is Parcel and all(s.host.dtype == minidl.bfloat16 for s in saved.held(node))
+    assert pack is Stored and all(s.host.dtype == minidl.bfloat16 for s in saved.held(node))
     y.backward()
     assert np.array_equal(x.grad, wanted)
 

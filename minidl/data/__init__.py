@@ -6,14 +6,11 @@
     sampler.py    which samples a rank sees, in which order; resumable
     loader.py     batches, loaded ahead by a background thread
 
-A dataset is anything with `len(dataset)` and `dataset[i]`, which gives one sample: a tuple of
-arrays and numbers. Batches are tuples of NumPy arrays; ops of the framework take them as they are.
-Nothing here downloads anything.
+A dataset is anything with `len(dataset)` and `dataset[i]`, one sample: a tuple of arrays and
+numbers. Batches are tuples of NumPy arrays, which ops accept. Nothing here downloads anything.
 """
 
 from minidl.data import datasets, idx, text
 from minidl.data.datasets import ArrayDataset
 from minidl.data.loader import DataLoader
 from minidl.data.sampler import DistributedSampler
-
-__all__ = ["ArrayDataset", "DataLoader", "DistributedSampler", "datasets", "idx", "text"]

@@ -6,7 +6,6 @@
 
 Each returns (train, test), two ArrayDatasets of images in [0, 1], (N, 1, H, W) float32, and labels,
 (N,) int64. `images, labels = train[:]` gives the whole arrays.
-
 Test: tests/data/test_datasets.py   Tutorial: tutorials/06_ring.py
 Sources: Alpaydin and Kaynak, "Optical recognition of handwritten digits", UCI repository 1998;
 Xiao, Rasul, Vollgraf, "Fashion-MNIST", arXiv 1708.07747.
@@ -42,36 +41,30 @@ class ArrayDataset:
 
 
 def digits():
-    """(train, test): 1,437 and 360 images of 8 x 8; the same on every rank and machine.
-
-    Each writer is in both parts, so accuracy on `test` says nothing about new writers."""
+    """(train, test): 1,437 and 360 images of 8 x 8; the same on every rank and machine. Each writer
+    is in both parts, so accuracy on `test` says nothing about new writers."""
     sklearn = importlib.util.find_spec("sklearn")  # its file is enough: importing it takes a second
     if sklearn is None:
-        raise ImportError(
-            "the digits come with scikit-learn, which is not installed. "
-            "Install it: pip install 'minidl[tutorials]'"
-        )
+        raise ImportError("the digits come with scikit-learn, which is not installed. "
+                          "Install it: pip install 'minidl[tutorials]'")
     table = np.loadtxt(Path(sklearn.origin).parent / "datasets/data/digits.csv.gz", delimiter=",")
-    images, labels = table[:, :-1], table[:, -1]  # (1797, 64) whole numbers from 0 to 16, and 0-9
-    images = (images / 16).astype(np.float32).reshape(-1, 1, 8, 8)  # sixteenths: exact in float32
-    labels = labels.astype(np.int64)
+    images, labels = table[:, :-1] / 16, table[:, -1].astype(np.int64)  # (1797, 64): 0 to 16; 0-9
+    images = images.astype(np.float32).reshape(-1, 1, 8, 8)  # sixteenths: exact in float32
     order = Generator(0).permutation(len(images))
     test, train = order[:360], order[360:]  # a fifth
     return ArrayDataset(images[train], labels[train]), ArrayDataset(images[test], labels[test])
 
 
 def fashion_mnist(path=None):
-    """(train, test): 60,000 and 10,000 images of 28 x 28; 220 MB as float32.
-
-    The folder is `path`; without one $MINIDL_DATA; without that the place of Debian's package."""
+    """(train, test): 60,000 and 10,000 images of 28 x 28; 220 MB as float32. They are read from the
+    folder `path`, else from $MINIDL_DATA, else from where Debian's package puts them."""
     folder = Path(path or os.environ.get("MINIDL_DATA") or DEBIAN_FASHION_MNIST)
     if not folder.is_dir():
         raise FileNotFoundError(
             f"Fashion-MNIST: there is no folder {folder}. On Debian and Ubuntu: sudo apt install "
             "dataset-fashion-mnist. Elsewhere put its four files (train-images-idx3-ubyte.gz, "
             "train-labels-idx1-ubyte.gz, t10k-images-idx3-ubyte.gz, t10k-labels-idx1-ubyte.gz) in "
-            "a folder, and pass it as path= or set MINIDL_DATA to it."
-        )
+            "a folder, and pass it as path= or set MINIDL_DATA to it.")
     return idx_folder(folder)
 
 
@@ -84,10 +77,8 @@ def _idx_pair(path, part):
     images = _read_either(path, f"{part}-images-idx3-ubyte")
     labels = _read_either(path, f"{part}-labels-idx1-ubyte")
     if images.dtype != np.uint8 or images.ndim != 3 or labels.shape != images.shape[:1]:
-        raise ValueError(
-            f"{path}: {part} needs images (N, H, W) uint8 and labels (N,), "
-            f"got {images.shape} {images.dtype} and {labels.shape}"
-        )
+        raise ValueError(f"{path}: {part} needs images (N, H, W) uint8 and labels (N,), "
+                         f"got {images.shape} {images.dtype} and {labels.shape}")
     images = images[:, None].astype(np.float32)  # (N, 1, H, W)
     images /= 255  # in place: at 60,000 images a temporary would be another 188 MB
     return ArrayDataset(images, labels.astype(np.int64))

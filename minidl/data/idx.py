@@ -26,29 +26,23 @@ def read(path):
             raw = gzip.decompress(raw)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise ValueError(f"{path}: damaged gzip file ({error}). Fetch it again.") from error
-
     if len(raw) < 4:
         raise ValueError(f"{path}: truncated: an IDX header has at least 4 bytes, got {len(raw)}")
     if raw[:2] != b"\0\0" or raw[2] not in TYPES:
         known = ", ".join(f"{code:02x}" for code in TYPES)
-        raise ValueError(
-            f"{path}: not an IDX file: wanted 00 00 and a type among {known}, "
-            f"got {raw[:4].hex(' ')}"
-        )
+        raise ValueError(f"{path}: not an IDX file: wanted 00 00 and a type among {known}, "
+                         f"got {raw[:4].hex(' ')}")
     dtype, n_dims = np.dtype(TYPES[raw[2]]), raw[3]
     start = 4 + 4 * n_dims
     if len(raw) < start:
-        raise ValueError(
-            f"{path}: truncated: a header of {n_dims} sizes has {start} bytes, got {len(raw)}"
-        )
+        raise ValueError(f"{path}: truncated: a header of {n_dims} sizes has {start} bytes, "
+                         f"got {len(raw)}")
     shape = tuple(int(size) for size in np.frombuffer(raw, ">u4", n_dims, offset=4))
     wanted = start + math.prod(shape) * dtype.itemsize
     if len(raw) != wanted:
         fault = "truncated" if len(raw) < wanted else "longer than its header says"
-        raise ValueError(
-            f"{path}: {fault}: shape {shape} of {dtype.itemsize}-byte elements makes {wanted} "
-            f"bytes, got {len(raw)}"
-        )
+        raise ValueError(f"{path}: {fault}: shape {shape} of {dtype.itemsize}-byte elements makes "
+                         f"{wanted} bytes, got {len(raw)}")
     return np.frombuffer(raw, dtype, offset=start).reshape(shape).astype(dtype.newbyteorder("="))
 
 
@@ -59,8 +53,7 @@ def write(path, array):
     if dtype not in CODES:
         known = ", ".join(map(str, CODES))
         raise ValueError(f"IDX holds {known}; got {dtype}. Convert with astype.")
-    sizes = np.asarray(array.shape, ">u4").tobytes()
-    header = bytes([0, 0, CODES[dtype], array.ndim]) + sizes
+    header = bytes([0, 0, CODES[dtype], array.ndim]) + np.asarray(array.shape, ">u4").tobytes()
     raw = header + array.astype(dtype.newbyteorder(">")).tobytes()
     # mtime=0: the same array gives the same file, whenever it is written
     Path(path).write_bytes(gzip.compress(raw, mtime=0) if str(path).endswith(".gz") else raw)

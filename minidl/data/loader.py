@@ -3,10 +3,9 @@
     loading thread     load 1 | load 2 | load 3 | wait ...        at most `prefetch` batches ahead
     training                    step 1 ....... | step 2 ....... |
 
-A step costs max(loading, training) instead of their sum. Both threads need Python's lock to run
-Python, so this helps where loading waits for the disk or computes in NumPy, which let go of it.
-
-Test: tests/data/test_loader.py
+A step costs max(loading, training) instead of their sum. Only one thread runs Python at a time (the
+global interpreter lock), so this helps where loading waits for the disk or computes in NumPy, which
+release the lock.   Test: tests/data/test_loader.py
 """
 
 import itertools
@@ -24,31 +23,26 @@ def stack(samples):
     for k, field in enumerate(zip(*samples, strict=True)):
         shapes = sorted({np.shape(value) for value in field})
         if len(shapes) > 1:
-            raise ValueError(
-                f"field {k} of the samples has shapes {shapes}; one batch needs one shape. "
-                "Pad them in a function of your own: DataLoader(..., collate=)."
-            )
+            raise ValueError(f"field {k} of the samples has shapes {shapes}; one batch needs one "
+                             "shape. Pad them in your own function: DataLoader(..., collate=).")
         fields.append(np.stack(field))
     return tuple(fields)
 
 
 class DataLoader:
     """Iterates over batches: tuples of NumPy arrays, in the sampler's order whatever `prefetch` is.
-
     sampler:    gives indices: DistributedSampler, any sequence; None for 0, 1, 2, ...
     drop_last:  leave out a last batch smaller than batch_size.
-    prefetch:   batches loaded ahead by a thread, 2 being one to take and one in the making;
-                0 loads in the caller's thread.
+    prefetch:   batches loaded ahead by a thread: 2 means one is ready and one is being loaded; 0
+                loads in the caller's thread.
     collate:    from a list of samples to a batch.
 
-    An exception in the dataset comes out of the loop that iterates. The thread ends with the
-    iteration, also when that is abandoned by break. It does not share the caller's default random
-    generator: a dataset that draws takes a Generator(seed, stream) of its own, from the index.
-    """
+    An exception in the dataset is raised in the loop that iterates. The thread ends with the
+    iteration, also after `break`. It has its own default random generator: a dataset that draws
+    random numbers should make a Generator(seed, stream) from the index."""
 
-    def __init__(
-        self, dataset, batch_size, sampler=None, drop_last=False, prefetch=2, collate=stack
-    ):
+    def __init__(self, dataset, batch_size, sampler=None, drop_last=False, prefetch=2,
+                 collate=stack):
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         if prefetch < 0:
@@ -86,7 +80,7 @@ class DataLoader:
 
 
 def _ahead(items, n_ahead):
-    """The items of an iterator, of which a thread computes up to `n_ahead` in advance."""
+    """The items of an iterator; a thread computes up to `n_ahead` of them in advance."""
     free = threading.Semaphore(n_ahead)  # places ahead of the consumer
     done = queue.SimpleQueue()  # (item, None), then (None, how it ended)
     abandoned = threading.Event()
@@ -101,7 +95,7 @@ def _ahead(items, n_ahead):
         except BaseException as error:  # StopIteration, as every pass ends, or a fault
             done.put((None, error))
 
-    # A daemon: a program may end while an iterator is still held, and must not wait for its thread.
+    # daemon: a program that ends while an iterator is still held must not wait for its thread
     threading.Thread(target=work, name="minidl-loader", daemon=True).start()
     try:
         while True:

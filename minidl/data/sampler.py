@@ -8,10 +8,8 @@
       tail="drop"                     2    2    2    2   the last two are not seen in this epoch
       tail="uneven"                   3    3    2    2   everything exactly once
 
-Dealing one by one has a use: when each rank has used k samples, together they have used exactly
-the first k * size of the order. So one number is the position of the whole run, and the rest can be
-dealt to another number of ranks.
-
+When each rank has used k samples, together they have used exactly the first k * size of the order.
+So one number is the position of the whole run, and the rest can be dealt to any number of ranks.
 Source: torch.utils.data.distributed.DistributedSampler (dealing, padding, dropping).
 Test: tests/data/test_sampler.py
 """
@@ -27,11 +25,9 @@ ORDER_STREAMS = 1 << 62
 
 class DistributedSampler:
     """Iterates over this rank's share of range(n).
-
     tail:  what happens when `size` does not divide n (see the picture). "pad" and "drop" give every
            rank the same number of samples, hence of batches. "pad" repeats samples, so an average
-           over them is biased: evaluate with "uneven".
-    """
+           over them is biased: evaluate with "uneven"."""
 
     def __init__(self, n, rank=0, size=1, shuffle=True, seed=0, tail="pad"):
         if not isinstance(n, int | np.integer) or n < 0:
@@ -47,7 +43,7 @@ class DistributedSampler:
         self._resume_at = 0  # where the next pass starts: 0 unless a state was loaded
 
     def set_epoch(self, epoch):
-        """Choose the order. To call before each epoch, or all have the same order."""
+        """Choose the order. Call it before each epoch, or all epochs have the same order."""
         if epoch != self.epoch:
             self.epoch, self.consumed, self._resume_at = epoch, 0, 0
 
@@ -68,37 +64,27 @@ class DistributedSampler:
     def _positions(self, start):
         """This rank's places in the order from `start` on; past the end they go on at the first."""
         n_left = max(self.n - start, 0)
-        n_dealt = {
-            "pad": -(-n_left // self.size) * self.size,
-            "drop": n_left // self.size * self.size,
-            "uneven": n_left,
-        }[self.tail]
+        n_dealt = {"pad": -(-n_left // self.size) * self.size,
+                   "drop": n_left // self.size * self.size, "uneven": n_left}[self.tail]
         positions = np.arange(start + self.rank, start + n_dealt, self.size)
         return positions % self.n if self.n else positions
 
     def advance(self, n_samples):
-        """Say that this rank has used `n_samples` more. DataLoader does so as it hands over each
-        batch: what is merely loaded ahead does not count, or a resumed run would skip it."""
+        """Count `n_samples` more as used by this rank. DataLoader calls it for each batch that it
+        gives out: samples loaded ahead do not count, or a resumed run would skip them."""
         self.consumed = min(self.consumed + n_samples * self.size, self.n)
 
     def state_dict(self):
         """The position of the whole run. Save rank 0's: no other rank ever has more samples."""
-        return {
-            "n": self.n,
-            "shuffle": self.shuffle,
-            "seed": self.seed,
-            "epoch": self.epoch,
-            "consumed": self.consumed,
-        }
+        return {"n": self.n, "shuffle": self.shuffle, "seed": self.seed, "epoch": self.epoch,
+                "consumed": self.consumed}
 
     def load_state_dict(self, state):
-        """Go on from a saved position, also on another number of ranks: what the order still holds
-        after the consumed samples is dealt anew among the ranks there are now. Then
-        `for epoch in range(sampler.epoch, n_epochs)` goes on; only the next pass is shortened."""
+        """Go on from a saved position, also on another number of ranks: the rest of the order is
+        dealt to the ranks there are now. Then `for epoch in range(sampler.epoch, n_epochs)`
+        continues the run; only the next pass is shorter."""
         if state["n"] != self.n:
-            raise ValueError(
-                f"rank {self.rank}: the saved position is in a dataset of {state['n']} samples, "
-                f"this one has {self.n}. Resume with the same data."
-            )
+            raise ValueError(f"rank {self.rank}: the saved position is in a dataset of {state['n']}"
+                             f" samples, this one has {self.n}. Resume with the same data.")
         self.shuffle, self.seed, self.epoch = state["shuffle"], state["seed"], state["epoch"]
         self.consumed = self._resume_at = state["consumed"]

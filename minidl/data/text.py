@@ -5,10 +5,10 @@
     targets      d1 d2 d3             the same window one byte later
 
 Megabytes of real text by many authors, on every machine that runs Python: nothing to download.
-
 Test: tests/data/test_text.py   Tutorial: tutorials/train_gpt.py
 """
 
+import itertools
 import sysconfig
 from pathlib import Path
 
@@ -24,11 +24,9 @@ WINDOW_STREAMS = 1 << 63
 
 
 def stdlib_corpus(max_bytes=None, root=None):
-    """The standard library's .py files, joined in order of their names: (n,) uint8, read-only.
-
-    At most `max_bytes`, the first ones. The same for every run of one Python; another version of
-    Python has another text, so ranks on machines that differ must take it from one of them.
-    `root`: another folder of .py files."""
+    """The standard library's .py files, joined in order of their names: (n,) uint8, read-only; the
+    first `max_bytes` at most. Another version of Python has another text: ranks on different
+    machines must take it from one of them. `root`: another folder of .py files."""
     root = Path(root or sysconfig.get_path("stdlib"))
     chunks, n_bytes = [], 0
     for path in _python_files(root):
@@ -36,14 +34,12 @@ def stdlib_corpus(max_bytes=None, root=None):
             break
         try:
             chunks.append(path.read_bytes())
-        except OSError:  # a file of another user, a dangling link: the next one will do
+        except OSError:  # a file of another user, or a link to nothing: leave it out
             continue
         n_bytes += len(chunks[-1])
     if not n_bytes:
-        raise FileNotFoundError(
-            f"no readable .py file in {root}. Pass root=, a folder of .py files, if this Python "
-            "keeps its library elsewhere."
-        )
+        raise FileNotFoundError(f"no readable .py file in {root}. Pass root=, a folder of .py files"
+                                ", if this Python keeps its library elsewhere.")
     return np.frombuffer(b"".join(chunks), np.uint8)[:max_bytes]
 
 
@@ -64,9 +60,8 @@ def split(data, validation=0.1):
 
 
 class Windows:
-    """A dataset of windows end to end: sample i predicts bytes i T + 1 ... (i + 1) T.
-
-    Every byte but the first, and a rest shorter than T, is a target once: for evaluation."""
+    """A dataset of windows end to end: sample i predicts bytes i T + 1 ... (i + 1) T. For
+    evaluation: every byte is a target once, except the first and a rest shorter than T."""
 
     def __init__(self, data, length):
         self.data, self.length = data, length
@@ -89,20 +84,18 @@ def random_batches(data, batch_size, length, rank=0, size=1, seed=0, first_step=
     """Endless batches of random windows: (inputs, targets), each (batch_size, length) int64.
 
     Step s draws the batch_size * size places of all ranks from (seed, s) and each rank takes its
-    block. So the ranks together see the very batch that one rank with batch_size * size would, and
-    a run resumes by `first_step`, on any number of ranks with the same batch_size * size."""
+    block. So the ranks together see the batch that one rank with batch_size * size would see. A run
+    resumes by `first_step`, on any number of ranks with the same batch_size * size."""
     n_places = len(data) - length  # the last window ends with the last byte as its target
     if n_places < 1:
         raise ValueError(f"windows of {length} need {length + 1} bytes, got {len(data)}")
     if not 0 <= rank < size:
         raise ValueError(f"rank must be in [0, size), got rank {rank} of size {size}")
-    return _random_batches(data, batch_size, length, rank, size, seed, first_step, n_places)
-
-
-def _random_batches(data, batch_size, length, rank, size, seed, step, n_places):
     offsets = np.arange(length + 1)
-    while True:
+
+    def batch(step):
         places = Generator(seed, WINDOW_STREAMS + step).integers(0, n_places, (size, batch_size))
         window = data[places[rank][:, None] + offsets].astype(np.int64)  # (B, T + 1)
-        yield window[:, :-1], window[:, 1:]
-        step += 1
+        return window[:, :-1], window[:, 1:]
+
+    return map(batch, itertools.count(first_step))

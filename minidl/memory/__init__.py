@@ -6,20 +6,12 @@
     fragmentation   why an allocator may need more than the sum
     recompute       keep a segment's inputs, run it again in backward
     recompute_plan  which segments, under a budget of bytes
-    offload         saved arrays wait in the host's memory
+    offload         move saved arrays to the host's memory until backward
     host_memory     pinned memory, and copies on a stream of their own
 
     print(minidl.memory.report(model, optimizer))
     with minidl.memory.record(model, optimizer) as ledger: ...
 """
 
-from minidl.memory.ledger import (
-    KINDS,
-    STATES,
-    note,
-    record,
-    report,
-    states,
-    totals,
-)
+from minidl.memory.ledger import KINDS, STATES, note, record, report, states, totals
 from minidl.memory.saved_bytes import saved_by_op, saved_bytes

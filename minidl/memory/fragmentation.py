@@ -1,15 +1,15 @@
-"""Fragmentation: memory that is free, and of little use, because it lies in pieces.
+"""Fragmentation: free memory that is of little use, because it lies in pieces.
 
     0 ──────────────────────────────────────────────────────────────────────► span
     [ weights ][ act ]......[ grad ]...[ act ][ grad ].......[ grad ].........
                       hole         hole                 hole             hole
 
-An allocator hands out addresses and cannot move what it has handed out. Backward frees activations,
-which live shortly, and makes gradients, which live long, in between: when it is done gradients lie
-all over the memory that activations had, and an array larger than the largest hole does not fit,
-however much is free. `first_fit` replays what a step made and freed (memory.Ledger.events), each
-array at the lowest address with room. `contiguous` is the remedy: what lives long is laid out once,
-in one piece, before the step (parallel/data/flat.py), and only what lives shortly is handed out.
+An allocator cannot move what it has given out. Backward frees activations, which live shortly, and
+makes gradients, which live long, between them: at its end gradients are spread over the memory that
+activations had, and an array larger than the largest hole does not fit, however much is free.
+`first_fit` replays what a step made and freed (memory.Ledger.events), each array at the lowest
+address with room. `contiguous` is the remedy: all that lives long is allocated once, in one piece,
+before the step (parallel/data/flat.py).
 
     with memory.record(model, optimizer) as ledger:
         step()
@@ -26,30 +26,24 @@ from collections import namedtuple
 
 from minidl.memory import ledger as memory
 
-LONG_LIVED = (*memory.STATES, "communication")
-
-# live: the most bytes in use at once. span: the most bytes spanned, from address 0.
-# in_pieces: the most bytes, at one moment, that are free within the span but not in its largest
-# free piece.
+# live: the most bytes in use at once. span: the highest address in use, at any time. in_pieces: the
+# most bytes, at one moment, that are free within the span but not in its largest free piece.
 Replay = namedtuple("Replay", "live span in_pieces")
 
 
 def first_fit(events):
-    """What an allocator needs that gives each buffer the lowest address with room for it.
-
-    events: [(number, bytes)]; 0 bytes where buffer `number` is freed."""
-    moments = []  # (bytes in use, the holes below the highest block, where that ends)
+    """What an allocator needs that gives each buffer the lowest address with room for it. events:
+    [(number, bytes)]; 0 bytes where buffer `number` is freed."""
+    moments = [(0, [], 0)]  # (bytes in use, the holes below the highest block, where that ends)
     for blocks in placements(events):
         holes, end = [], 0
         for start, stop, _ in blocks:
             holes.append(start - end)
             end = stop
         moments.append((end - sum(holes), holes, end))
-    span = max((end for _, _, end in moments), default=0)
-    in_pieces = 0
-    for live, holes, end in moments:
-        in_pieces = max(in_pieces, span - live - max(*holes, span - end, 0))
-    return Replay(max((live for live, _, _ in moments), default=0), span, in_pieces)
+    span = max(end for _, _, end in moments)
+    in_pieces = max(span - live - max(*holes, span - end, 0) for live, holes, end in moments)
+    return Replay(max(live for live, _, _ in moments), span, in_pieces)
 
 
 def placements(events):
@@ -68,11 +62,10 @@ def placements(events):
         yield blocks
 
 
-def contiguous(events, kinds, long_lived=LONG_LIVED):
-    """The events if all buffers of the long-lived kinds were one, made first and kept.
-
-    kinds: the kind of each buffer, by number (memory.Ledger.kinds). A kind that is made anew in
-    every step, such as gradients, needs the most that it held at once."""
+def contiguous(events, kinds, long_lived=(*memory.STATES, "communication")):
+    """The events if all buffers of the long-lived kinds were one, made first and kept. For each
+    kind it has the most bytes that this kind held at once. kinds: the kind of each buffer, by
+    number (memory.Ledger.kinds)."""
     held, most, sizes, others = {}, {}, {}, []
     for number, n_bytes in events:
         kind = kinds[number]

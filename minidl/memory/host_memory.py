@@ -1,11 +1,11 @@
-"""Copies between the memories of device and host; plain ones where both are NumPy's.
+"""Copies between a GPU's memory and the host's; for NumPy arrays plain copies.
 
     compute stream   | backward of b | event | backward of a ...
     copy stream                      | wait for the event, copy b to pinned host memory
 
-A GPU copies beside its computing only from and to pinned pages, which the system may not move; and
-on a stream of its own, which must wait until what it copies has been computed, or what it
-overwrites has been read. Who waits for the copy?
+A GPU can copy while it computes, if the host's memory is pinned (the system may not move it) and
+the copy is on a stream of its own. That stream must wait until what it copies has been computed, or
+what it overwrites has been read. Who waits for the copy?
 
     to_host, to_device   the thread that calls them, and not the device     parallel/zero/offload.py
     CopyStream           the compute stream, later, and no thread           memory/offload.py
@@ -25,8 +25,7 @@ from minidl.backend import library_of
 
 
 def pinned(xp, n_elems, dtype):
-    """An uninitialised 1-d host array; for a GPU in pages that stay, which copies need to run
-    beside other work."""
+    """An uninitialised 1-d host array; for a GPU in pinned memory."""
     if xp is np:
         return np.empty(n_elems, dtype)
     memory = xp.cuda.alloc_pinned_memory(max(1, n_elems) * np.dtype(dtype).itemsize)
@@ -40,8 +39,8 @@ def computed(x):
 
 @contextmanager
 def after(event, x):
-    """What is done with x inside comes after `event` on its device, and has ended on return: for a
-    thread beside the one that computes x."""
+    """Work on x inside the block starts after `event` on x's device, and has ended on return: for a
+    thread other than the one that computes x."""
     if event is None:
         yield
         return
@@ -92,12 +91,12 @@ def _queue(stream, event, source, into):
 
 
 class CopyStream:
-    """Copies between a GPU and pinned memory, first in, first out, for which no thread waits."""
+    """Copies between a GPU and pinned memory, in order, for which no thread waits."""
 
     def __init__(self, x):
         with x.device:
             self.stream = library_of(x).cuda.Stream(non_blocking=True)
-        self.under_way = deque()  # a pool lends memory again once nobody holds it, done or not
+        self.under_way = deque()  # holds the arrays: their pool may reuse memory that is released
         weakref.finalize(self, _finish, self.stream, self.under_way)
 
     def copy(self, source, into):
@@ -115,14 +114,14 @@ class CopyStream:
 
 
 class Copy:
-    """One that may be under way; it holds both arrays."""
+    """A copy that may not have ended; it holds both arrays."""
 
     def __init__(self, x, host, event):
         self.x, self.host, self.event = x, host, event
 
     def result(self):
-        """The compute stream waits: what is put there from now on comes after the copy. So may
-        what uses the device's array, or its memory for another; the host's is held for longer."""
+        """The compute stream waits: what is put there from now on comes after the copy. So the
+        device's array may be used or released; the host's is held until the copy has ended."""
         with self.x.device:
             library_of(self.x).cuda.get_current_stream().wait_event(self.event)
         self.x = None

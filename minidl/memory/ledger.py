@@ -14,10 +14,9 @@
     print(ledger.report())                                 at the peak; ledger.plot("out/05.png")
 
 A recording sees the arrays that Functions return, save and pass back, and follows each buffer (an
-array that owns its memory, however many views it has) until Python frees it. What it does not see
-are the temporaries inside an op's expressions, `a * b + c` has one; how much that is, against the
-process's own count, is in tests/memory/test_ledger.py and benchmarks/bench_memory.py.
-
+array that owns its memory, however many views it has) until Python frees it. It does not see the
+temporaries inside an op's expressions: `a * b + c` has one. How many bytes these are, compared with
+the process's own count: tests/memory/test_ledger.py and benchmarks/bench_memory.py.
 Source: Rajbhandari et al. 2020 (arXiv 1910.02054), section 3: where did all the memory go?
 Test: tests/memory/test_ledger.py   Prediction: predict.py   Tutorial: tutorials/05_memory.py
 """
@@ -37,24 +36,20 @@ RANK = {kind: i for i, kind in enumerate(KINDS)}
 # A buffer that is held: its kind, its bytes, which op and module it came from, its number.
 Held = namedtuple("Held", "kind n_bytes op module number")
 
+
 def states(model=None, optimizer=None, communication=()):
     """{kind: [buffers]} of what is held between two steps, each buffer once: under the first kind
     that has it. communication: objects with `communication_buffers()`, such as DataParallel."""
     parameters = list(model.parameters()) if model is not None else []
-    low = optimizer.low if optimizer is not None else {}
-    masters = list(low)
+    low, state = ({}, {}) if optimizer is None else (optimizer.low, optimizer.state)
     if optimizer is not None:
-        known = set(parameters)
-        for p in optimizer.parameters():
-            p = low.get(p, p)
-            if p not in known:
-                parameters.append(p)
+        updated = [low.get(p, p) for p in optimizer.parameters()]
+        parameters = list(dict.fromkeys([*parameters, *updated]))
     arrays = {  # each buffer counts for the first of these that holds it
         "parameters": [p.data for p in parameters],
-        "master weights": [m.data for m in masters],
-        "optimizer": [value for state in (optimizer.state if optimizer else {}).values()
-                      for value in state.values()],
-        "gradients": [t.grad for t in (*parameters, *masters)],  # may be views of buckets
+        "master weights": [m.data for m in low],
+        "optimizer": [value for values in state.values() for value in values.values()],
+        "gradients": [t.grad for t in (*parameters, *low)],  # may be views of buckets
         "communication": [x for holder in communication for x in holder.communication_buffers()],
     }
     if model is not None:
@@ -78,8 +73,8 @@ def report(model=None, optimizer=None, communication=()):
 
 
 def note(array, kind):
-    """Tell the running recording, if there is one, of an array that no Function made: weights that
-    have come from other ranks, a bucket."""
+    """Tell the running recording, if any, of an array that no Function made: weights that were
+    received, a bucket."""
     if (ledger := current().ledger) is not None:
         ledger.note(array, kind)
 
@@ -88,10 +83,8 @@ def note(array, kind):
 def record(model=None, optimizer=None, communication=()):
     """`with record(model, optimizer) as ledger:` follows the memory of what runs inside."""
     ledger = Ledger(model, optimizer, communication)
-    removes = []
-    if model is not None:
-        for name, module in model.named_modules():
-            removes += ledger.follow(name, module)
+    removes = [remove for name, module in (model.named_modules() if model is not None else ())
+               for remove in ledger.follow(name, module)]
     try:
         with running(ledger=ledger):
             yield ledger
@@ -108,8 +101,7 @@ class Ledger:
     timeline   [(label, {kind: bytes})], one entry whenever something was made or freed
     peak       the entry of the most bytes; by_op and by_module are its activations
     events     [(number of a buffer, its bytes; 0 where it is freed)], for fragmentation.py
-    kinds      [the last kind of each buffer], by number
-    """
+    kinds      [the last kind of each buffer], by number"""
 
     def __init__(self, model, optimizer, communication):
         self.watched = model, optimizer, communication
@@ -122,8 +114,7 @@ class Ledger:
         self.mark("start")
 
     def mark(self, label):
-        """Look for new states (the optimizer makes its own in its first step), and put `label` on
-        the timeline."""
+        """Add new states (the optimizer makes its own in its first step), and a timeline entry."""
         for kind, held in states(*self.watched).items():
             for owner in held:
                 self._add(owner, kind, "")
@@ -170,14 +161,14 @@ class Ledger:
 
         return [module.register_forward_pre_hook(enter), module.register_forward_hook(leave)]
 
-    # -- the books
+    # -- one entry for each buffer
 
     def _add(self, array, kind, op):
         owner = buffer_of(array)
         key = id(owner)
         if key in self.live:
             held = self.live[key]
-            if kind != "inputs" and RANK[kind] < RANK[held.kind]:  # saved now; a gradient, arrived
+            if kind != "inputs" and RANK[kind] < RANK[held.kind]:  # now saved, or in a leaf's grad
                 self.live[key] = held._replace(kind=kind)
                 self.kinds[held.number] = kind
                 self.now[held.kind] -= held.n_bytes
@@ -245,14 +236,12 @@ class Ledger:
         import matplotlib
         matplotlib.use("Agg")
         from matplotlib import pyplot as plt
-
         figure, axes = plt.subplots(figsize=(9, 4.5), layout="constrained")
         kinds = [kind for kind in KINDS if self.most(kind)]
         bands = [[held[kind] / 2**20 for _, held in self.timeline] for kind in kinds]
         axes.stackplot(range(len(self.timeline)), bands, labels=kinds, step="post", alpha=0.85)
-        label = self.timeline[self.peak_at][0]
         axes.axvline(self.peak_at, color="black", linewidth=0.8, linestyle=":")
-        axes.annotate(f"peak {self.peak_bytes / 2**20:,.1f} MiB, {label}",
+        axes.annotate(f"peak {self.peak_bytes / 2**20:,.1f} MiB, {self.timeline[self.peak_at][0]}",
                       (self.peak_at, self.peak_bytes / 2**20), xytext=(0, 6),
                       textcoords="offset points", ha="center")
         axes.set(xlabel="events (arrays made and freed)", ylabel="MiB held",

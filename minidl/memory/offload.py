@@ -1,30 +1,27 @@
-"""Activation offload: what forward saves waits in the host's memory, and is back before its use.
+"""Activation offload: what forward saves moves to the host's memory until backward needs it.
 
-    forward    device ── out ──► host     a saved array leaves as soon as its function has run
-    backward   device ◄── in ─── host     and comes back while `ahead` others before it are used
+    forward    device ── out ──► host     a saved array is copied as soon as its function has run
+    backward   device ◄── in ─── host     and copied back while the `ahead` before it are in use
 
     with offload(ahead=2) as host:
         loss = F.cross_entropy(model(x), y)
     loss.backward()                       host.log, host.peak_bytes, host.waited_s
 
-The other way to give memory back is recompute.py: this one costs traffic instead of computation,
-every saved byte once out and once in. Copies are bits, so gradients are the same to the bit. Around
-recomputed segments only their inputs are left to move, and little traffic remains.
+Where recompute.py (the other way to hold less) computes twice, this copies every saved byte twice,
+bit by bit, so gradients are the same to the bit. A recomputed segment moves only its inputs.
 
-How: the Host is one of the Mode's packers (saved.py): it puts a Parcel in a saved array's place,
-whose `array()` gives the array back. An array saved by several functions travels once.
-Parameters and arrays from outside stay, since their owner holds them anyway.
+How: the Host is one of the Mode's packers (saved.py): it puts a Stored in a saved array's place,
+whose `array()` gives the array back. An array saved by several functions is copied once. Parameters
+and arrays from outside stay: their owner holds them anyway.
 
-CuPy's arrays travel on a stream of their own, from and to pinned memory (host_memory.py). The host
-runs ahead; each stream waits for events of the other:
+CuPy's arrays are copied on a stream of their own, from and to pinned memory (host_memory.py).
+Python runs ahead of the GPU; each stream waits for events (e, o, i) of the other:
 
     compute stream   f0, e0 | f1, e1 | f2, wait o0 | f3, in a0's memory ... wait i1 | backward 1
     copy stream           wait e0, out a0, o0 | wait e1, out a1, o1 ...  in a1, i1 | in a0, i0
 
-With NumPy both memories are the same chips: two accounts. Where a speed is given, an array has
-arrived only after bytes / bytes_per_s seconds, one after the other, and is held at its start until
-then: that shows when the way hides behind computation.
-
+With NumPy both memories are the same chips, counted apart. With `bytes_per_s` each copy takes
+bytes / bytes_per_s seconds, one after the other: so one sees whether computation hides it.
 Source: Rajbhandari et al. 2020 (arXiv 1910.02054), section 6.1 (activations to the CPU).
 Test: tests/memory/test_offload.py, test_offload_gpu.py
 """
@@ -41,16 +38,15 @@ from minidl import backend
 from minidl.memory.host_memory import CopyStream, pinned
 from minidl.mode import current, running
 
-IN_FLIGHT = 2  # arrays on their way out that the device still holds; then forward waits
+IN_FLIGHT = 2  # arrays being copied out, which the device still holds; then forward waits
 
 
 @contextmanager
 def offload(ahead=1, min_bytes=1024, bytes_per_s=None):
     """Inside the block saved arrays of at least min_bytes go to the host. Gives the Host.
-
-    ahead:        how many arrays before the one in use are on their way back.
-    bytes_per_s:  of a modelled link between NumPy's two memories, which works beside the
-                  computation; None: no time at all. Between a GPU and the host is a real one."""
+    ahead:        how many arrays before the one in use are being copied back.
+    bytes_per_s:  with NumPy, the speed of the modelled link, beside the computation; None: no time
+                  at all. With a GPU the link is real."""
     host = Host(ahead, min_bytes, bytes_per_s)
     with running(packers=(*current().packers, host.pack)):
         yield host
@@ -59,16 +55,15 @@ def offload(ahead=1, min_bytes=1024, bytes_per_s=None):
 class Host:
     """The host's memory, and the link to it.
 
-    log         [("out" or "in", number of the parcel, bytes)], in the order of the link
+    log         [("out" or "in", number of the stored array, bytes)], in the order of the link
     held_bytes  now in the host's memory; peak_bytes: the most
-    waited_s    time in which NumPy's computation waited for the link; a GPU's waits unseen
-    """
+    waited_s    time in which NumPy's computation waited for the link; a GPU's is not measured"""
 
     def __init__(self, ahead, min_bytes, bytes_per_s):
         self.ahead, self.min_bytes, self.bytes_per_s = ahead, min_bytes, bytes_per_s
         self.log, self.held_bytes, self.peak_bytes, self.waited_s = [], 0, 0, 0.0
-        self.parcels = []  # weak references: a parcel lives as long as a node that saved it
-        self._known = {}  # (id of buffer, place in it) -> weak references to buffer and parcel
+        self.stored = []  # weak references: a Stored lives as long as a node that saved it
+        self._known = {}  # (id of buffer, place in it) -> weak references to buffer and Stored
         self._leaving = deque()
         self._streams = {}  # name of a GPU -> CopyStream
         self._worker = None
@@ -77,7 +72,7 @@ class Host:
             weakref.finalize(self, self._worker.shutdown, wait=False)
 
     def pack(self, node, held, inputs, outputs):
-        """A packer: a parcel in the place of a large array that forward made."""
+        """A packer: a Stored in the place of a large array that forward made."""
         if current().around is not None:  # inside a recomputed segment: nothing is kept for long
             return None
         if not hasattr(held, "base") or held.nbytes < self.min_bytes:
@@ -87,9 +82,9 @@ class Host:
                 array = getattr(x, "_data", x)
                 if hasattr(array, "base") and backend.buffer_of(array) is backend.buffer_of(held):
                     return None
-        return self._parcel(held), Parcel.array
+        return self._store(held), Stored.array
 
-    def _parcel(self, array):
+    def _store(self, array):
         xp = backend.xp_of([array])
         if not isinstance(array, xp.ndarray):
             raise TypeError("activation offload moves NumPy and CuPy arrays; got "
@@ -100,37 +95,37 @@ class Host:
         buffer = backend.buffer_of(array)
         key = id(buffer), backend.address(array), array.shape, array.strides, array.dtype
         if key in self._known:
-            known, parcel = (reference() for reference in self._known[key])
-            if known is buffer and parcel is not None:
-                return parcel
-        parcel = Parcel(self, len(self.parcels), array, xp)
-        self.parcels.append(weakref.ref(parcel))
-        self._known[key] = weakref.ref(buffer), weakref.ref(parcel)
+            known, stored = (reference() for reference in self._known[key])
+            if known is buffer and stored is not None:
+                return stored
+        stored = Stored(self, len(self.stored), array, xp)
+        self.stored.append(weakref.ref(stored))
+        self._known[key] = weakref.ref(buffer), weakref.ref(stored)
         self.held_bytes += array.nbytes
         self.peak_bytes = max(self.peak_bytes, self.held_bytes)
-        weakref.finalize(parcel, self._freed, array.nbytes)
-        self._leaving.append(self.copy("out", parcel.number, parcel.laid(array), parcel.host))
+        weakref.finalize(stored, self._freed, array.nbytes)
+        self._leaving.append(self.copy("out", stored.number, stored.laid(array), stored.host))
         while len(self._leaving) > IN_FLIGHT:
             self.wait(self._leaving.popleft())
-        return parcel
+        return stored
 
     def _freed(self, n_bytes):
         self.held_bytes -= n_bytes
 
     def bring(self, number):
-        """Start the way back of a parcel and of those that are used after it."""
+        """Start to copy back a stored array and those that backward uses after it."""
         while self._leaving:  # forward is over
             self.wait(self._leaving.popleft())
         for i in range(number, max(number - self.ahead, 0) - 1, -1):
-            parcel = self.parcels[i]()
-            if parcel is not None and parcel.device is None:
-                parcel.device = parcel.empty()
+            stored = self.stored[i]()
+            if stored is not None and stored.device is None:
+                stored.device = stored.empty()
                 if (ledger := current().ledger) is not None:
-                    ledger.note(parcel.device, "activations", "fetched")
-                parcel.coming = self.copy("in", i, parcel.host, parcel.laid(parcel.device))
+                    ledger.note(stored.device, "activations", "fetched")
+                stored.coming = self.copy("in", i, stored.host, stored.laid(stored.device))
 
     def copy(self, way, number, source, into):
-        """Copy over the link; a Future, or a CopyStream's Copy, whose result() waits for all."""
+        """Copy over the link: a Future or a CopyStream's Copy, whose result() waits for the end."""
         self.log.append((way, number, source.nbytes))
         x = into if way == "in" else source
         if (device := backend.device_of(x)) != "cpu":
@@ -151,17 +146,17 @@ class Host:
 
 
 def _travel(held, time_s):
-    """The link is busy for so long; the source is held until then, and not by the queue after."""
+    """The link is busy for that long, and holds the source until then."""
     time.sleep(time_s)
     held.clear()
 
 
-class Parcel:
-    """In a node's `_saved` for an array that is in the host's memory."""
+class Stored:
+    """What a node's `_saved` holds in the place of an array that is in the host's memory."""
 
     def __init__(self, owner, number, array, xp):
         self.owner, self.number, self.xp = owner, number, xp
-        # as it lies in memory, without gaps: matrix products then take the same way
+        # the axes in their order in memory, without gaps: matrix products then round the same
         self.axes = sorted(range(array.ndim), key=lambda i: -abs(array.strides[i]))
         self.host = pinned(xp, array.size, array.dtype).reshape(self.laid(array).shape)
         self.device = self.coming = None

@@ -1,4 +1,4 @@
-"""How much memory will it take? From formulas and two tiny forwards, before anything large runs.
+"""How much memory will training take? By formulas and two tiny forwards, before a large run.
 
     bytes a parameter     weight  gradient  master  Adam's m, v     sum
     fp32, O1                   4         4       0            8      16
@@ -7,9 +7,8 @@
     ZeRO 2                     2       2/N     4/N          8/N      2 + 14/N
     ZeRO 3                   2/N       2/N     4/N          8/N      16/N
 
-What forward saves grows by the same amount for every row of the batch, so forwards of one row and
-of two give it for any number: a + b * rows, exactly.
-
+What forward saves grows by the same amount for every row of the batch, a + b * rows, so forwards of
+one row and of two give a and b exactly.
 Source: Rajbhandari et al. 2020 (arXiv 1910.02054), table 1.
 Test: tests/memory/test_predict.py   Measured by: ledger.py   Tutorial: tutorials/05_memory.py
 """
@@ -31,14 +30,13 @@ N_STATES = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}  # arrays of the opt
 def predict(model, batch=None, loss=None, precision="O0", optimizer="adamw", zero=0, world=1,
             dtype=np.float16):
     """{kind: bytes} that one rank will hold, and the sum of it under "total".
-
     model:      a Module, or a number of parameters.
     batch:      a tuple of arrays, the first dimension of each its rows; None leaves the
                 activations out. loss(model, *batch) -> Tensor, needed with it.
     precision:  "O0" (fp32) to "O3", as in amp.initialize. The model stays as it is.
     zero:       0 for plain data parallelism, or ZeRO's stage 1, 2 or 3, over `world` ranks; a
                 share is rounded up to whole parameters.
-    dtype:      the 2-byte dtype of O1 to O3, float16 or minidl.bfloat16, as in amp.initialize."""
+    dtype:      the 2-byte dtype of O1 to O3, float16 or minidl.bfloat16."""
     if precision not in WIDTHS or optimizer not in N_STATES or zero not in (0, 1, 2, 3):
         raise ValueError(f"predict: precision is one of {', '.join(WIDTHS)}, optimizer of "
                          f"{', '.join(N_STATES)}, zero of 0 to 3; got {precision!r}, "
@@ -81,8 +79,7 @@ def _saved(model, batch, loss, precision, dtype):
     batch = [x if isinstance(x, Tensor) else Tensor(np.asarray(x)) for x in batch]
     kept = [(t, t.data, t.grad) for t in (*model.parameters(), *model.buffers())]
     statistics = [(b.data, b.data.copy()) for b in model.buffers()]  # batch norm moves them
-    forward = vars(model).get("forward")
-    generator = random.default_generator()
+    forward, generator = vars(model).get("forward"), random.default_generator()
     place = generator.get_state()
     try:
         amp.prepare(model, precision, dtype)

@@ -8,12 +8,10 @@ k + n/k instead of n, least at k = sqrt(n). The price is one more forward, a thi
 backward costs two forwards.
 
 A segment is one node of the graph. Its edges go to its inputs and to every parameter that it uses,
-once for each use, so gradients reach the outer walk one by one in the order in which they would
-have without recompute: the sums are the same to the bit, and the hooks fire as always. What is run
-again is run as it was: random generators go back to where they stood, autocast and the other
-settings are those of the first run, batch norm's running statistics stay. A collective inside a
-segment is issued twice, by all ranks alike.
-
+once for each use. So the outer walk gets the gradients one by one, in the same order as without
+recompute: sums are the same to the bit, and hooks are called as always. The second run has the
+random numbers, autocast and other settings of the first, and leaves batch norm's running statistics
+alone. A collective inside a segment runs twice, on all ranks alike.
 Sources: Chen et al. 2016 (arXiv 1604.06174); keeping some ops: Korthikanti et al. 2022
 (arXiv 2205.05198).
 Test: tests/memory/test_recompute.py   Tutorial: tutorials/05_memory.py
@@ -29,13 +27,11 @@ from minidl.tensor import Tensor
 
 def recompute(fn, *inputs, keep=None, **options):
     """fn(*inputs, **options), which keeps only its inputs for backward and runs again then.
-
-    fn:      any function of Tensors that does the same when called again, usually a Module. The
-             parameters it uses are found, not listed; other tensors that want gradients are inputs.
+    fn:      any function of Tensors that does the same when called again, usually a Module. Its
+             parameters are found; other tensors that want gradients must be inputs.
     inputs:  Tensors; anything else is passed on as it is.
     keep:    keep(op_name) -> bool: ops whose results are kept and not computed again, such as
              `{"linear", "matmul"}.__contains__` to spare the matrix products.
-
     Returns what fn returned: a Tensor or a tuple of Tensors."""
     if not current().grad:
         return fn(*inputs, **options)
@@ -53,10 +49,8 @@ def recompute(fn, *inputs, keep=None, **options):
 
 
 def recompute_sequential(layers, x, segments, keep=None):
-    """layers[-1](...layers[0](x)), each segment of it recomputed.
-
-    segments: how many (as equal as can be: their lengths differ by one layer at most), or a list of
-    (start, stop, recomputed) as `recompute_plan.plan` makes it."""
+    """layers[-1](...layers[0](x)), each segment of it recomputed. segments: how many (their lengths
+    differ by one layer at most), or [(start, stop, recomputed)] from `recompute_plan.plan`."""
     layers = list(layers)
     if isinstance(segments, int):
         if not 1 <= segments <= len(layers):
@@ -79,7 +73,6 @@ def recompute_sequential(layers, x, segments, keep=None):
 class Recompute(Function):
     """A segment as one node. Saves its inputs, what the policy keeps, and by reference the
     parameters it uses, so that changing one before backward is an error."""
-
     arithmetic = False  # of its own
 
     def forward(self, *used, segment, inputs, outputs):
@@ -117,7 +110,7 @@ class Recompute(Function):
 
 
 class _Segment:
-    """A function, the circumstances in which it first ran, and what it is to keep.
+    """A function, the settings of its first run, and what it is to keep.
 
     edges   where its gradients go: the number of an input, or a parameter, once for each use
     kept    arrays of the first run that need not be computed again"""
@@ -142,8 +135,8 @@ class _Segment:
         return outputs, leaf_uses(roots)
 
     def run_again(self, inputs, kept):
-        """The outputs once more, with the graph of the segment, in the first run's circumstances;
-        afterwards the generators stand where they stood."""
+        """The outputs once more, with the graph of the segment, under the first run's settings;
+        afterwards the generators have the states from before."""
         now = {generator: generator.get_state() for generator in self.generators}
         for generator, state in self.generators.items():
             generator.set_state(state)
@@ -171,13 +164,13 @@ class _Segment:
         return result
 
     def _again(self, node, forward, arrays, options, recipes, kept):
-        if self.keep is None or not self.keep(op_name(type(node))):
+        op = op_name(type(node))
+        if self.keep is None or not self.keep(op):
             return forward(*arrays, **options)
         cls, state, made, saved, several = next(recipes, (None,) * 5)
         if cls is not type(node):
-            raise RuntimeError(
-                f"recompute: the segment ran {cls and op_name(cls)} where it now runs "
-                f"{op_name(type(node))}; it must do the same when it runs again")
+            raise RuntimeError(f"recompute: the segment ran {cls and op_name(cls)} where it "
+                               f"now runs {op}; it must do the same when it runs again")
         vars(node).update(state)
         results = tuple(_load(y, arrays, kept) for y in made)
         node.save(*(_load(s, (*arrays, *results), kept) for s in saved))
@@ -185,7 +178,7 @@ class _Segment:
 
     def _store(self, value, known):
         """How `_load` finds an array of the first run: among those known when the op runs again,
-        or in `kept`, where it is put."""
+        or else in `kept`."""
         if type(value) is Pack:  # rounded to bfloat16
             return "pack", (self._store(value[0], known), value[1])
         if not hasattr(value, "nbytes"):

@@ -7,11 +7,9 @@
 
 n equal layers that save one unit each, their input, in k equal segments: k - 1 inputs are held
 before the last segment, so the peak is k - 1 + n/k, least for k = sqrt(n). But segments that grow
-shorter do better: p, p-1, ..., 1 layers have n = p(p+1)/2 and the peak p, about sqrt(2n). And real
-layers are unequal, which is what the search is for. It goes along the chain and keeps, for
-every place, the ways to come there that are not both longer and larger than another (a Pareto
-front), so every way to cut the chain is considered.
-
+shorter do better: p, p-1, ..., 1 layers have n = p(p+1)/2 and the peak p, about sqrt(2n). Real
+layers are unequal, so we search: along the chain, for every place, keep the ways to get there for
+which no other is both faster and smaller (a Pareto front).
 Source: Chen et al. 2016 (arXiv 1604.06174), section 4; unequal layers: our dynamic program.
 Test: tests/memory/test_recompute_plan.py (against all ways)
 Used by: recompute.recompute_sequential
@@ -20,14 +18,11 @@ Used by: recompute.recompute_sequential
 
 def plan(saved, inputs, seconds, budget):
     """The segments of a chain that fit in `budget` bytes at the least time of recomputation.
-
     saved, inputs, seconds:  for each layer what its forward saves beside its input and its output
                              (bytes), its input (bytes), and its forward's time in any unit.
-    Returns [(start, stop, recomputed)]. A segment that is not recomputed holds what its layers
-    save and their inputs; one that is holds its first input, and the others too while backward is
-    in it.
-
-    Raises ValueError, naming the least budget, if none fits."""
+    Returns [(start, stop, recomputed)]. A segment that is not recomputed holds what its layers save
+    and their inputs; a recomputed one its first input, and all of that while backward is in it.
+    Raises ValueError, with the least budget, if none fits."""
     n = len(saved)
     # ways[i]: the ways to cut layers 0..i, as (bytes held, seconds, segments): none beats another
     ways = [[(0, 0.0, ())]] + [[] for _ in range(n)]

@@ -15,13 +15,14 @@ class _Conv(Module):
     """weight (out_channels, in_channels / groups, *kernel); initial values as in Linear, with
     fan_in = in_channels / groups * kernel elements."""
 
-    def __init__(self, n_dims, in_channels, out_channels, kernel_size, stride=1, padding=0,
+    def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0,
                  dilation=1, groups=1, bias=True, generator=None):
         super().__init__()
         if in_channels % groups or out_channels % groups:
             raise ValueError(f"groups {groups} must divide in_channels {in_channels} and "
                              f"out_channels {out_channels}")
-        kernel = (kernel_size,) * n_dims if isinstance(kernel_size, int) else tuple(kernel_size)
+        one = isinstance(kernel_size, int)
+        kernel = (kernel_size,) * self.n_dims if one else tuple(kernel_size)
         self.in_channels, self.out_channels, self.kernel_size = in_channels, out_channels, kernel
         self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
         self.weight = empty_parameter(out_channels, in_channels // groups, *kernel)
@@ -31,6 +32,10 @@ class _Conv(Module):
             bound = 1 / math.sqrt(init.fans(self.weight)[0])
             init.uniform_(self.bias, -bound, bound, generator)
 
+    def forward(self, x):
+        return self.op(x, self.weight, self.bias, self.stride, self.padding, self.dilation,
+                       self.groups)
+
     def extra_repr(self):
         return (f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, "
                 f"stride={self.stride}, padding={self.padding}")
@@ -38,24 +43,12 @@ class _Conv(Module):
 
 class Conv1d(_Conv):
     """x (N, C, L) -> (N, out_channels, L')."""
-
-    def __init__(self, *args, **options):
-        super().__init__(1, *args, **options)
-
-    def forward(self, x):
-        return F.conv1d(x, self.weight, self.bias, self.stride, self.padding, self.dilation,
-                        self.groups)
+    n_dims, op = 1, staticmethod(F.conv1d)
 
 
 class Conv2d(_Conv):
     """x (N, C, H, W) -> (N, out_channels, H', W')."""
-
-    def __init__(self, *args, **options):
-        super().__init__(2, *args, **options)
-
-    def forward(self, x):
-        return F.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation,
-                        self.groups)
+    n_dims, op = 2, staticmethod(F.conv2d)
 
 
 class MaxPool2d(Module):

@@ -4,9 +4,8 @@
                                                   gradients (fan_out) from layer to layer
     Xavier:   std = gain * sqrt(2 / (fan_in + fan_out))     a compromise between both
 
-A uniform distribution with the same std has bounds +-sqrt(3) std. All take `generator=`; without
-one they draw from this rank's default generator, so equal seeds give equal weights on all ranks.
-
+A uniform distribution with the same std has bounds +-sqrt(3) std. Without `generator=` they draw
+from this rank's default generator, so equal seeds give equal weights on all ranks.
 Sources: Glorot & Bengio 2010; He, Zhang, Ren, Sun 2015 (arXiv 1502.01852).
 Test: tests/nn/test_init.py
 """
@@ -17,15 +16,20 @@ from minidl import random
 
 
 def uniform_(tensor, a=0.0, b=1.0, generator=None):
-    return _fill(tensor, _rng(generator).uniform(tensor.shape, low=a, high=b))
+    generator = generator or random.default_generator()
+    return constant_(tensor, generator.uniform(tensor.shape, low=a, high=b))
 
 
 def normal_(tensor, mean=0.0, std=1.0, generator=None):
-    return _fill(tensor, _rng(generator).normal(tensor.shape, mean=mean, std=std))
+    generator = generator or random.default_generator()
+    return constant_(tensor, generator.normal(tensor.shape, mean=mean, std=std))
 
 
 def constant_(tensor, val):
-    return _fill(tensor, val)
+    """Overwrite with a number or an array."""
+    tensor.data[...] = tensor._xp.asarray(val)
+    tensor.version += 1
+    return tensor
 
 
 def zeros_(tensor):
@@ -79,13 +83,3 @@ def _kaiming_std(tensor, a, mode, nonlinearity):
         raise ValueError(f"mode must be 'fan_in' or 'fan_out', got {mode!r}")
     fan = fans(tensor)[mode == "fan_out"]
     return calculate_gain(nonlinearity, a) / math.sqrt(fan)
-
-
-def _rng(generator):
-    return generator or random.default_generator()
-
-
-def _fill(tensor, value):
-    tensor.data[...] = tensor._xp.asarray(value)
-    tensor.version += 1
-    return tensor

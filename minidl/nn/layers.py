@@ -1,8 +1,7 @@
 """The layers a model is assembled from: linear, embedding, dropout, activations, containers.
 
-Attribute names, shapes, defaults and initial distributions are PyTorch's, so weights travel both
-ways. `generator=` draws the initial weights from a given generator instead of the rank's default.
-
+Attribute names, shapes, defaults and initial distributions are PyTorch's, so weights can be copied
+both ways. `generator=` draws the initial weights from it instead of the rank's default generator.
 Test: tests/nn/test_layers.py
 """
 
@@ -155,11 +154,9 @@ class Sequential(Module):
 
     def __init__(self, *modules):
         super().__init__()
-        if len(modules) == 1 and isinstance(modules[0], dict):
-            named = modules[0].items()
-        else:
-            named = ((str(i), m) for i, m in enumerate(modules))
-        for name, module in named:
+        named = modules[0] if len(modules) == 1 and isinstance(modules[0], dict) else {
+            str(i): module for i, module in enumerate(modules)}
+        for name, module in named.items():
             setattr(self, name, module)
 
     def forward(self, x):
@@ -202,5 +199,5 @@ class ModuleList(Module):
 
 
 def empty_parameter(*shape):
-    """A float32 Parameter that its owner fills right away."""
+    """A float32 Parameter without values, which the caller fills."""
     return Parameter(np.empty(shape, np.float32))

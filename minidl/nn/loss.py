@@ -28,28 +28,22 @@ class NLLLoss(Module):
         return F.nll_loss(input, target, **self.options)
 
 
-class MSELoss(Module):
+class _ElementLoss(Module):
     def __init__(self, reduction="mean"):
         super().__init__()
         self.reduction = reduction
 
     def forward(self, input, target):
-        return F.mse_loss(input, target, reduction=self.reduction)
+        return self.op(input, target, reduction=self.reduction)
 
 
-class L1Loss(Module):
-    def __init__(self, reduction="mean"):
-        super().__init__()
-        self.reduction = reduction
-
-    def forward(self, input, target):
-        return F.l1_loss(input, target, reduction=self.reduction)
+class MSELoss(_ElementLoss):
+    op = staticmethod(F.mse_loss)
 
 
-class BCEWithLogitsLoss(Module):
-    def __init__(self, reduction="mean"):
-        super().__init__()
-        self.reduction = reduction
+class L1Loss(_ElementLoss):
+    op = staticmethod(F.l1_loss)
 
-    def forward(self, input, target):
-        return F.binary_cross_entropy_with_logits(input, target, reduction=self.reduction)
+
+class BCEWithLogitsLoss(_ElementLoss):
+    op = staticmethod(F.binary_cross_entropy_with_logits)

@@ -32,9 +32,8 @@ def CNN(in_channels=1, n_classes=10, width=16, generator=None):
         return [Conv2d(n_in, n_out, 3, padding=1, bias=False, generator=generator),
                 BatchNorm2d(n_out), ReLU()]
 
-    return Sequential(*stage(in_channels, width), MaxPool2d(2), *stage(width, 2 * width),
-                      AdaptiveAvgPool2d(1), Flatten(),
-                      Linear(2 * width, n_classes, generator=generator))
+    head = AdaptiveAvgPool2d(1), Flatten(), Linear(2 * width, n_classes, generator=generator)
+    return Sequential(*stage(in_channels, width), MaxPool2d(2), *stage(width, 2 * width), *head)
 
 
 class GPT(Module):
@@ -78,8 +77,7 @@ class GPT(Module):
         """`ids` (N, T) continued by n_tokens, each drawn from softmax(logits / temperature) over
         the top_k likeliest; temperature 0 takes the likeliest. Returns an array of shape
         (N, T + n_tokens)."""
-        generator = generator or random.default_generator()
-        ids = np.asarray(ids)
+        generator, ids = generator or random.default_generator(), np.asarray(ids)
         was_training = self.training
         self.eval()
         with no_grad():

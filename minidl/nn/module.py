@@ -1,4 +1,4 @@
-"""Module: parameters, buffers and sub-modules under ordered names, as in PyTorch.
+"""Module: parameters, buffers and sub-modules by name, in a fixed order, as in PyTorch.
 
     class Net(nn.Module):
         def __init__(self):
@@ -8,9 +8,7 @@
             return self.fc(x)
 
 Names join with dots ("fc.weight"), in the order of definition: every rank walks the parameters in
-the same order, which is what lets a collective sum the right ones.
-
-Test: tests/nn/test_module.py
+the same order, which is what lets a collective sum the right ones.   Test: tests/nn/test_module.py
 """
 
 import numpy as np
@@ -30,7 +28,7 @@ class Parameter(Tensor):
 
 
 class Module:
-    """A part of a model: what it is given as attributes it knows by name; a call runs `forward`."""
+    """A part of a model. It registers what it is given as attributes; a call runs `forward`."""
 
     def __init__(self):
         # straight into __dict__: our own __setattr__ needs them
@@ -112,17 +110,14 @@ class Module:
 
     def named_modules(self, prefix=""):
         """(name, module) for this module ("") and all below it."""
-        seen = set()
-        stack = [(prefix, self)]
+        seen, stack = set(), [(prefix, self)]
         while stack:
             name, module = stack.pop()
-            if module in seen:
-                continue
-            seen.add(module)
-            yield name, module
-            children = [(f"{name}.{n}" if name else n, m)
-                        for n, m in module._modules.items() if m is not None]
-            stack += reversed(children)
+            if module not in seen:
+                seen.add(module)
+                yield name, module
+                children = [(f"{name}.{n}" if name else n, m) for n, m in module.named_children()]
+                stack += reversed(children)
 
     def _named(self, table):
         seen = set()
@@ -205,10 +200,8 @@ class Module:
     def state_dict(self):
         """{name: array} of parameters and persistent buffers, PyTorch's keys and shapes. The
         arrays are the live ones, not copies; a shared parameter appears under each of its names."""
-        state = {}
-        for name, (owner, table, key) in self._state_slots().items():
-            state[name] = owner.__dict__[table][key].data
-        return state
+        return {name: owner.__dict__[table][key].data
+                for name, (owner, table, key) in self._state_slots().items()}
 
     def load_state_dict(self, state, strict=True):
         """Copy arrays (NumPy, Tensor, or anything NumPy can read, torch tensors included) into the
@@ -238,8 +231,7 @@ class Module:
 
     def _state_slots(self):
         """{full name: (module, table, key)} of everything that state_dict holds."""
-        slots = {}
-        stack = [("", self)]
+        slots, stack = {}, [("", self)]
         while stack:
             prefix, module = stack.pop()
             for table in ("_parameters", "_buffers"):

@@ -20,8 +20,7 @@ class LayerNorm(Module):
 
     def __init__(self, normalized_shape, eps=1e-5, elementwise_affine=True, bias=True):
         super().__init__()
-        self.normalized_shape = _as_tuple(normalized_shape)
-        self.eps = eps
+        self.normalized_shape, self.eps = _as_tuple(normalized_shape), eps
         _affine(self, self.normalized_shape, elementwise_affine, elementwise_affine and bias)
 
     def forward(self, x):
@@ -36,10 +35,9 @@ class RMSNorm(Module):
 
     def __init__(self, normalized_shape, eps=None, elementwise_affine=True):
         super().__init__()
-        self.normalized_shape = _as_tuple(normalized_shape)
-        self.eps = eps
-        self.register_parameter("weight", _ones(self.normalized_shape) if elementwise_affine
-                                else None)
+        self.normalized_shape, self.eps = _as_tuple(normalized_shape), eps
+        weight = Parameter(np.ones(self.normalized_shape, np.float32))
+        self.register_parameter("weight", weight if elementwise_affine else None)
 
     def forward(self, x):
         return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
@@ -70,19 +68,17 @@ class BatchNorm(Module):
     """Normalises by the batch in training, by running averages in eval:
     running = (1 - momentum) * running + momentum * batch (the unbiased variance);
     momentum=None takes the plain average of all batches so far."""
-
     ndims = ()
 
-    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True,
-                 track_running_stats=True):
+    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True):
         super().__init__()
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.track_running_stats = track_running_stats
         _affine(self, (num_features,), affine, affine)
-        tracked = track_running_stats
-        self.register_buffer("running_mean", _buffer(np.zeros(num_features, np.float32), tracked))
-        self.register_buffer("running_var", _buffer(np.ones(num_features, np.float32), tracked))
-        self.register_buffer("num_batches_tracked", _buffer(np.zeros((), np.int64), tracked))
+        for name, array in (("running_mean", np.zeros(num_features, np.float32)),
+                            ("running_var", np.ones(num_features, np.float32)),
+                            ("num_batches_tracked", np.zeros((), np.int64))):
+            self.register_buffer(name, Tensor(array) if track_running_stats else None)
 
     def forward(self, x):
         if x.ndim not in self.ndims:
@@ -103,27 +99,18 @@ class BatchNorm(Module):
 
 class BatchNorm1d(BatchNorm):
     """x (N, C) or (N, C, L)."""
-
     ndims = (2, 3)
 
 
 class BatchNorm2d(BatchNorm):
     """x (N, C, H, W)."""
-
     ndims = (4,)
 
 
 def _affine(module, shape, weight, bias):
-    module.register_parameter("weight", _ones(shape) if weight else None)
+    """Register the wanted ones of weight (ones) and bias (zeros), None for the others."""
+    module.register_parameter("weight", Parameter(np.ones(shape, np.float32)) if weight else None)
     module.register_parameter("bias", Parameter(np.zeros(shape, np.float32)) if bias else None)
-
-
-def _ones(shape):
-    return Parameter(np.ones(shape, np.float32))
-
-
-def _buffer(array, wanted):
-    return Tensor(array) if wanted else None
 
 
 def _as_tuple(shape):

@@ -32,8 +32,8 @@ class MultiheadAttention(Module):
         super().__init__()
         if embed_dim % num_heads:
             raise ValueError(f"embed_dim {embed_dim} must be divisible by num_heads {num_heads}")
-        self.embed_dim, self.num_heads, self.dropout = embed_dim, num_heads, dropout
-        self.batch_first = batch_first
+        self.embed_dim, self.num_heads = embed_dim, num_heads
+        self.dropout, self.batch_first = dropout, batch_first
         self.in_proj_weight = empty_parameter(3 * embed_dim, embed_dim)
         self.register_parameter("in_proj_bias", empty_parameter(3 * embed_dim) if bias else None)
         self.out_proj = Linear(embed_dim, embed_dim, bias, generator=generator)
@@ -46,13 +46,10 @@ class MultiheadAttention(Module):
                 average_attn_weights=True, is_causal=False):
         if not self.batch_first:
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
-        E, H = self.embed_dim, self.num_heads
-        q, k, v = (
-            split_heads(F.linear(x, self.in_proj_weight[i * E:(i + 1) * E],
-                                 None if self.in_proj_bias is None
-                                 else self.in_proj_bias[i * E:(i + 1) * E]), H)
-            for i, x in enumerate((query, key, value))
-        )  # (N, H, L or S, E / H)
+        E, H, bias = self.embed_dim, self.num_heads, self.in_proj_bias
+        q, k, v = (split_heads(F.linear(x, self.in_proj_weight[i * E:(i + 1) * E],
+                                        None if bias is None else bias[i * E:(i + 1) * E]), H)
+                   for i, x in enumerate((query, key, value)))  # (N, H, L or S, E / H)
         mask = _additive_mask(q, k, attn_mask, key_padding_mask, is_causal)
         dropout_p = self.dropout if self.training else 0.0
         weights = None
@@ -63,7 +60,8 @@ class MultiheadAttention(Module):
             weights = weights.mean(1) if average_attn_weights else weights
         else:
             y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout_p)
-        y = self.out_proj(merge_heads(y))
+        N, _, L, _ = y.shape
+        y = self.out_proj(y.transpose(1, 2).reshape(N, L, E))  # the heads' columns side by side
         return (y if self.batch_first else y.transpose(0, 1)), weights
 
 
@@ -71,12 +69,6 @@ def split_heads(x, n_heads):
     """(N, L, C) -> (N, n_heads, L, C / n_heads), a view."""
     N, L, C = x.shape
     return x.reshape(N, L, n_heads, C // n_heads).transpose(1, 2)
-
-
-def merge_heads(x):
-    """(N, H, L, D) -> (N, L, H * D)."""
-    N, H, L, D = x.shape
-    return x.transpose(1, 2).reshape(N, L, H * D)
 
 
 def _additive_mask(q, k, attn_mask, key_padding_mask, is_causal):

@@ -1,8 +1,7 @@
-"""Casts and transfers: the same values in another dtype, on another device, in memory of their own.
+"""Casts and transfers: the same values in another dtype, on another device, in new memory.
 
-A cast between floating dtypes is differentiable: its gradient is cast back by the walk, which is
-all that mixed precision needs. A cast to integers or bool leaves the graph.
-
+A cast between floating dtypes is differentiable: the backward walk casts its gradient back, which
+is all that mixed precision needs. A cast to integers or bool is not recorded in the graph.
 Test: tests/ops/test_cast.py
 """
 
@@ -15,7 +14,6 @@ from minidl.tensor import Tensor
 
 class Cast(Function):
     """x in another floating dtype."""
-
     arithmetic = False
 
     def forward(self, x, dtype):
@@ -27,7 +25,6 @@ class Cast(Function):
 
 class Transfer(Function):
     """x on another device."""
-
     arithmetic = False
 
     def forward(self, x, device):
@@ -40,7 +37,6 @@ class Transfer(Function):
 
 class Clone(Function):
     """A copy in row-major order."""
-
     arithmetic = False
 
     def forward(self, x):
@@ -62,17 +58,11 @@ def to(input, *args, dtype=None, device=None, copy=False):
             dtype = backend.as_dtype(arg)
     result = input
     if dtype is not None and input.dtype != dtype:
-        if backend.is_floating(dtype):
-            result = Cast.apply(result, dtype=np.dtype(dtype))
-        else:
-            result = Tensor(result._data.astype(dtype))
-    if device is not None and not _is_on(result, device):
+        result = (Cast.apply(input, dtype=np.dtype(dtype)) if backend.is_floating(dtype)
+                  else Tensor(input._data.astype(dtype)))
+    if device is not None and input.device != ("cuda:0" if device == "cuda" else device):
         result = Transfer.apply(result, device=device)
     return clone(input) if copy and result is input else result
-
-
-def _is_on(input, device):
-    return input.device == ("cuda:0" if device == "cuda" else device)
 
 
 def type(input, dtype):
@@ -97,25 +87,17 @@ def cuda(input, device="cuda"):
     return to(input, device=device)
 
 
-def half(input):
-    return to(input, dtype=np.float16)
+def _cast_to(name, dtype):
+    def op(input):
+        return to(input, dtype=dtype)
+    op.__name__ = op.__qualname__ = name
+    op.__doc__ = f"x.to({np.dtype(dtype)})."
+    return op
 
 
-def float(input):
-    return to(input, dtype=np.float32)
-
-
-def double(input):
-    return to(input, dtype=np.float64)
-
-
-def int(input):
-    return to(input, dtype=np.int32)
-
-
-def long(input):
-    return to(input, dtype=np.int64)
-
-
-def bool(input):
-    return to(input, dtype=np.bool_)
+half = _cast_to("half", np.float16)
+float = _cast_to("float", np.float32)
+double = _cast_to("double", np.float64)
+int = _cast_to("int", np.int32)
+long = _cast_to("long", np.int64)
+bool = _cast_to("bool", np.bool_)

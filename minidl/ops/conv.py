@@ -10,7 +10,6 @@ kernel column, output row, output column), and the copy into columns is the only
 times x, so it is made for a few samples at a time, stays in the cache, and is never kept: backward
 makes it again. Groups are a batch of products, (O/G, C/G kh kw) @ (C/G kh kw, oh ow).
 conv1d is conv2d on images of height 1.
-
 Source: Chellapilla, Puri, Simard 2006.      Test: tests/ops/test_conv.py
 """
 
@@ -26,12 +25,12 @@ CPU_COLUMNS = 2**18  # elements of a block's columns: 1 MiB of float32, an L2 ca
 GPU_COLUMNS = 2**26  # 256 MiB: large launches, and an end to what a batch can take
 
 
-def pair(value, op, name):
-    """An int twice, or two ints."""
-    two = (value, value) if isinstance(value, (int, np.integer)) else tuple(value)
-    if len(two) != 2 or not all(isinstance(v, (int, np.integer)) for v in two):
-        raise ValueError(f"{op}: {name} is an int or two of them, got {value!r}")
-    return tuple(int(v) for v in two)
+def pair(value, op, name, n=2):
+    """n ints, from n of them or from one for all."""
+    several = (value,) * n if isinstance(value, (int, np.integer)) else tuple(value)
+    if len(several) != n or not all(isinstance(v, (int, np.integer)) for v in several):
+        raise ValueError(f"{op}: {name} is an int{' or two of them' * (n == 2)}, got {value!r}")
+    return tuple(int(v) for v in several)
 
 
 def output_size(size, kernel, stride, dilation):
@@ -53,9 +52,8 @@ def places(kernel, stride, dilation, out):
     kernel visits all (oh, ow) output places."""
     for i in range(kernel[0]):
         for j in range(kernel[1]):
-            yield i, j, (..., *(
-                slice(at * d, at * d + (n - 1) * s + 1, s)
-                for at, d, n, s in zip((i, j), dilation, out, stride, strict=True)))
+            yield i, j, (..., *(slice(at * d, at * d + (n - 1) * s + 1, s) for at, d, n, s in
+                                zip((i, j), dilation, out, stride, strict=True)))
 
 
 def pad_image(xp, x, padding, value=0):
@@ -73,7 +71,6 @@ def crop_image(x, padding):
 
 class Conv2d(Function):
     """y[n, o] = sum_c w[o, c] (*) x[n, c] + b[o], a cross-correlation. Saves x and w."""
-
     precision = "white"
 
     def forward(self, x, w, b, stride, padding, dilation, groups):
@@ -105,8 +102,7 @@ class Conv2d(Function):
     def _samples(self, x, w):
         """Slices of the batch whose columns, and products with them, stay small."""
         one = x.shape[1] * math.prod(w.shape[2:]) * math.prod(self.out) + math.prod(w.shape)
-        limit = CPU_COLUMNS if self.xp is np else GPU_COLUMNS
-        step = max(1, limit // max(one, 1))
+        step = max(1, (CPU_COLUMNS if self.xp is np else GPU_COLUMNS) // max(one, 1))
         return [slice(i, i + step) for i in range(0, x.shape[0], step)]
 
     def backward(self, gy):
@@ -141,33 +137,25 @@ def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
 
     padding: zeros on each side, an int or (height, width); "valid" is 0; "same" keeps the size
     (stride 1), with the odd zero at the end."""
-    op = "conv2d"
-    stride, dilation = pair(stride, op, "stride"), pair(dilation, op, "dilation")
-    return _convolve(op, input, weight, bias, stride, padding, dilation, groups, 2)
+    return _convolve("conv2d", input, weight, bias, stride, padding, dilation, groups, 2)
 
 
 def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     """Cross-correlation of sequences (N, C, L) or (C, L) with weight (O, C / groups, k)."""
-    op = "conv1d"
-    stride, dilation = (1, _single(stride, op, "stride")), (1, _single(dilation, op, "dilation"))
-    return _convolve(op, input, weight, bias, stride, padding, dilation, groups, 1)
-
-
-def _single(value, op, name):
-    values = (value,) if isinstance(value, (int, np.integer)) else tuple(value)
-    if len(values) != 1:
-        raise ValueError(f"{op}: {name} is an int, got {value!r}")
-    return int(values[0])
+    return _convolve("conv1d", input, weight, bias, stride, padding, dilation, groups, 1)
 
 
 def _convolve(op, x, w, b, stride, padding, dilation, groups, n_dims):
-    """Check, bring to (N, C, H, W), convolve, and undo what was added."""
+    """Check, bring to (N, C, H, W), convolve, and undo what was added. conv1d has height 1."""
+    height = (1,) * (2 - n_dims)
+    stride = height + pair(stride, op, "stride", n_dims)
+    dilation = height + pair(dilation, op, "dilation", n_dims)
     given = f"{op}: input {tuple(x.shape)}, weight {tuple(w.shape)}, groups {groups}"
     dims = "H, W" if n_dims == 2 else "L"
     if len(w.shape) != n_dims + 2 or len(x.shape) not in (n_dims + 1, n_dims + 2):
         raise ValueError(f"{given}; want (N, C, {dims}) or (C, {dims}), and (O, C / groups, "
                          f"{'kh, kw' if n_dims == 2 else 'k'})")
-    if (groups < 1 or w.shape[0] % groups or w.shape[1] * groups != x.shape[-n_dims - 1]):
+    if groups < 1 or w.shape[0] % groups or w.shape[1] * groups != x.shape[-n_dims - 1]:
         raise ValueError(f"{given}; want as many input channels as weight.shape[1] * groups, "
                          f"{w.shape[1]} * {groups}, and output channels divisible by groups")
     if b is not None and tuple(b.shape) != (w.shape[0],):
@@ -200,8 +188,7 @@ def resolve_padding(op, padding, kernel, stride, dilation, n_dims):
         padding = 0
     if isinstance(padding, str):
         raise ValueError(f"{op}: padding is an int, a tuple, 'same' or 'valid', got {padding!r}")
-    sizes = (pair(padding, op, "padding") if n_dims == 2
-             else (0, _single(padding, op, "padding")))
+    sizes = (0,) * (2 - n_dims) + pair(padding, op, "padding", n_dims)
     if min(sizes) < 0:
         raise ValueError(f"{op}: padding must not be negative, got {padding}")
     return tuple((p, p) for p in sizes)

@@ -20,11 +20,6 @@ def normalize_dims(dim, ndim, op):
     return axes
 
 
-def keepdim_shape(shape, axes):
-    """`shape` with 1 in place of `axes`."""
-    return tuple(1 if i in axes else n for i, n in enumerate(shape))
-
-
 def sizes(args):
     """Both x.reshape(2, 3) and x.reshape((2, 3)) mean (2, 3)."""
     if len(args) == 1 and not hasattr(args[0], "__index__"):

@@ -1,9 +1,8 @@
 """Elementwise ops: y[i] depends on x[i] alone, so backward is gy times a local derivative.
 
 Inputs broadcast as in NumPy; backward may return the broadcast gradient, the walk sums it back
-to the input's shape. Integers become float32 where a float is needed, as in PyTorch. Activations
-are in activations.py, maximum, clamp and where in select.py, comparisons in logic.py.
-
+to the input's shape. Integers become float32 where a float is needed, as in PyTorch.
+Neighbours: activations.py; maximum, clamp and where in select.py; comparisons in logic.py.
 Test: tests/ops/test_elementwise.py   Tutorial: tutorials/01_autograd.py
 """
 
@@ -12,7 +11,6 @@ from minidl.function import Function
 
 class Add(Function):
     """a + b."""
-
     promotes = "same"
 
     def forward(self, a, b):
@@ -24,7 +22,6 @@ class Add(Function):
 
 class Sub(Function):
     """a - b."""
-
     promotes = "same"
 
     def forward(self, a, b):
@@ -36,7 +33,6 @@ class Sub(Function):
 
 class Mul(Function):
     """a * b. Saves the factor that the other one's gradient needs."""
-
     promotes = "same"
 
     def forward(self, a, b):
@@ -50,7 +46,6 @@ class Mul(Function):
 
 class Div(Function):
     """a / b, true division: integers give float32."""
-
     promotes = "float"
 
     def forward(self, a, b):
@@ -76,7 +71,6 @@ class Neg(Function):
 class Pow(Function):
     """y = a ** b. Where b is 0 the slope in a is 0, where a is 0 the slope in b is 0 (for b >= 0),
     also at the points where the formula would say 0 * infinity."""
-
     precision = "black"
     promotes = "same"
 
@@ -103,7 +97,6 @@ class Pow(Function):
 
 class Remainder(Function):
     """a - b * floor(a / b), which has the sign of b."""
-
     promotes = "same"
 
     def forward(self, a, b):
@@ -117,7 +110,6 @@ class Remainder(Function):
 
 class Exp(Function):
     """y = e^x. Saves y: dy/dx = y."""
-
     precision = "black"
     promotes = "float"
 
@@ -133,7 +125,6 @@ class Exp(Function):
 
 class Log(Function):
     """The natural logarithm."""
-
     precision = "black"
     promotes = "float"
 
@@ -148,7 +139,6 @@ class Log(Function):
 
 class Sqrt(Function):
     """y = x^(1/2). Saves y: dy/dx = 1 / 2y."""
-
     promotes = "float"
 
     def forward(self, x):
@@ -163,7 +153,6 @@ class Sqrt(Function):
 
 class Rsqrt(Function):
     """y = x^(-1/2). Saves y: dy/dx = -y^3 / 2."""
-
     precision = "black"
     promotes = "float"
 
@@ -179,7 +168,6 @@ class Rsqrt(Function):
 
 class Sin(Function):
     """The sine of x in radians."""
-
     promotes = "float"
 
     def forward(self, x):
@@ -193,7 +181,6 @@ class Sin(Function):
 
 class Cos(Function):
     """The cosine of x in radians."""
-
     promotes = "float"
 
     def forward(self, x):
@@ -240,67 +227,35 @@ def sub(input, other, *, alpha=1):
     return Sub.apply(input, other if alpha == 1 else mul(other, alpha))
 
 
-def mul(input, other):
-    return Mul.apply(input, other)
-
-
-def div(input, other):
-    """input / other, true division."""
-    return Div.apply(input, other)
-
-
-def neg(input):
-    return Neg.apply(input)
-
-
 def pow(input, exponent):
     return Pow.apply(input, exponent)
 
 
-def remainder(input, other):
-    return Remainder.apply(input, other)
+def unary(name, function, doc=None, /, **options):
+    """The op `name` of one argument that only calls `function.apply`; the help text is `doc`, or
+    the Function's."""
+    def op(input):
+        return function.apply(input, **options)
+    op.__name__ = op.__qualname__ = name
+    op.__module__, op.__doc__ = function.__module__, doc or function.__doc__
+    return op
 
 
-def exp(input):
-    return Exp.apply(input)
+def binary(name, function, doc=None, /, **options):
+    """As `unary`, of two arguments."""
+    def op(input, other):
+        return function.apply(input, other, **options)
+    op.__name__ = op.__qualname__ = name
+    op.__module__, op.__doc__ = function.__module__, doc or function.__doc__
+    return op
 
 
-def log(input):
-    return Log.apply(input)
-
-
-def sqrt(input):
-    return Sqrt.apply(input)
-
-
-def rsqrt(input):
-    return Rsqrt.apply(input)
-
-
-def sin(input):
-    return Sin.apply(input)
-
-
-def cos(input):
-    return Cos.apply(input)
-
-
-def abs(input):
-    return Abs.apply(input)
-
-
-def sign(input):
-    return Step.apply(input, name="sign")
-
-
-def floor(input):
-    return Step.apply(input, name="floor")
-
-
-def ceil(input):
-    return Step.apply(input, name="ceil")
-
-
-def round(input):
-    """The nearest integer, halves to the even one."""
-    return Step.apply(input, name="rint")
+mul, div, remainder = binary("mul", Mul), binary("div", Div), binary("remainder", Remainder)
+neg, abs = unary("neg", Neg), unary("abs", Abs)
+exp, log = unary("exp", Exp), unary("log", Log)
+sqrt, rsqrt = unary("sqrt", Sqrt), unary("rsqrt", Rsqrt)
+sin, cos = unary("sin", Sin), unary("cos", Cos)
+sign = unary("sign", Step, "1, 0 or -1, as the sign of the element.", name="sign")
+floor = unary("floor", Step, "The largest integer that is not above the element.", name="floor")
+ceil = unary("ceil", Step, "The smallest integer that is not below the element.", name="ceil")
+round = unary("round", Step, "The nearest integer, halves to the even one.", name="rint")

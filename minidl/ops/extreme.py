@@ -3,9 +3,7 @@
     x = [1 3 3]    max(x) = 3     gradient [0 1/2 1/2]: equal ones share it, as in amax
                    max(x, 0) = (3, index 1)  [0 1 0]:   it goes to the element of that index
 
-Where several elements are the largest this is PyTorch's convention. `dim` and `keepdim` are as
-in reduce.py.
-
+For equal elements this is PyTorch's rule. `dim` and `keepdim` are as in reduce.py.
 Test: tests/ops/test_extreme.py
 """
 
@@ -16,7 +14,7 @@ import numpy as np
 from minidl.function import Function
 from minidl.ops.dims import normalize_dims
 from minidl.ops.index import along
-from minidl.ops.reduce import Reduction
+from minidl.ops.reduce import Reduction, reduction
 from minidl.ops.select import maximum, minimum
 from minidl.tensor import Tensor
 
@@ -26,7 +24,6 @@ MinResult = namedtuple("MinResult", "values indices")
 
 class Amax(Reduction):
     """The largest element over `dim`; equal ones share its gradient evenly."""
-
     smallest = False
 
     def forward(self, x, dim=None, keepdim=False):
@@ -45,13 +42,11 @@ class Amax(Reduction):
 
 class Amin(Amax):
     """The smallest element over `dim`; the rest as for Amax."""
-
     smallest = True
 
 
 class MaxAlong(Reduction):
     """(values, indices) of the largest elements along one dim; the first of equal ones counts."""
-
     smallest = False
 
     def forward(self, x, dim, keepdim=False):
@@ -71,13 +66,11 @@ class MaxAlong(Reduction):
 
 class MinAlong(MaxAlong):
     """(values, indices) of the smallest elements along one dim."""
-
     smallest = True
 
 
 class Argmax(Function):
     """int64 index of the first largest (or smallest) element, along `dim` or in row-major order."""
-
     differentiable = False
 
     def forward(self, x, dim=None, keepdim=False, smallest=False):
@@ -87,12 +80,7 @@ class Argmax(Function):
         return (x.argmin if smallest else x.argmax)(axis=dim, keepdims=keepdim)
 
 
-def amax(input, dim=None, keepdim=False):
-    return Amax.apply(input, dim=dim, keepdim=keepdim)
-
-
-def amin(input, dim=None, keepdim=False):
-    return Amin.apply(input, dim=dim, keepdim=keepdim)
+amax, amin = reduction("amax", Amax), reduction("amin", Amin)
 
 
 def max(input, dim=None, keepdim=False):
@@ -113,9 +101,5 @@ def min(input, dim=None, keepdim=False):
     return MinResult(*MinAlong.apply(input, dim=dim, keepdim=keepdim))
 
 
-def argmax(input, dim=None, keepdim=False):
-    return Argmax.apply(input, dim=dim, keepdim=keepdim)
-
-
-def argmin(input, dim=None, keepdim=False):
-    return Argmax.apply(input, dim=dim, keepdim=keepdim, smallest=True)
+argmax = reduction("argmax", Argmax, "The index of the first largest element.")
+argmin = reduction("argmin", Argmax, "The index of the first smallest element.", smallest=True)

@@ -3,8 +3,7 @@
     x = [a b c d]    x[[3, 1, 3]] = [d b d]    gradient of d: that of place 0 plus that of place 2
 
 A repeated index *adds*. `gx[index] = gy`, or `+=`, would keep only one of the repeats: NumPy reads
-once and writes once. Slices and bool masks never repeat, so for them plain assignment will do.
-
+once and writes once. Slices and bool masks never repeat: there `gx[index] = gy` is enough.
 Test: tests/ops/test_index.py
 """
 
@@ -24,10 +23,9 @@ def index_of_arrays(index):
 
 
 def scatter_add(xp, shape, index, g):
-    """Zeros of `shape` plus g[k] added at index[k] for every k, repeats included; index is a tuple
-    as in x[index]. fp16 is summed, and returned, in fp32.
-
-    np.add.at is quick only in one dimension (7 times, NumPy 2.4), so the index is flattened."""
+    """Zeros of `shape` plus g[k] added at index[k] for every k, repeats included; index as in
+    x[index]. fp16 is summed, and returned, in fp32. np.add.at is quick only in one dimension (7
+    times, NumPy 2.4), so the index is flattened."""
     size = math.prod(shape)
     positions = xp.arange(size).reshape(shape)[index]
     gx = xp.zeros(size, backend.accumulate_dtype(g.dtype))
@@ -38,13 +36,11 @@ def scatter_add(xp, shape, index, g):
 def _may_repeat(index):
     """Whether an element can be picked twice: only integer arrays and lists do that."""
     parts = index if isinstance(index, tuple) else (index,)
-    return any(isinstance(i, list) or getattr(i, "ndim", 0) and i.dtype.kind in "iu"
-               for i in parts)
+    return any(isinstance(i, list) or getattr(i, "ndim", 0) and i.dtype.kind in "iu" for i in parts)
 
 
 class Getitem(Function):
     """x[index]: slices and integers give a view, integer and bool arrays a copy."""
-
     arithmetic = False
 
     def forward(self, x, index):
@@ -53,8 +49,7 @@ class Getitem(Function):
 
     def backward(self, gy):
         if _may_repeat(self.index):
-            index = self.index if isinstance(self.index, tuple) else (self.index,)
-            return scatter_add(self.xp, self.shape, index, gy)
+            return scatter_add(self.xp, self.shape, self.index, gy)
         gx = self.xp.zeros(self.shape, gy.dtype)
         gx[self.index] = gy
         return gx
@@ -62,7 +57,6 @@ class Getitem(Function):
 
 class Gather(Function):
     """y[i, j, k] = x[i, index[i, j, k], k] for dim 1, and so on."""
-
     arithmetic = False
 
     def forward(self, x, index, dim):
@@ -73,8 +67,7 @@ class Gather(Function):
         if any(n > m for i, (n, m) in enumerate(zip(index.shape, x.shape)) if i != dim):
             raise ValueError(f"gather: index of shape {index.shape} exceeds shape {x.shape} in a "
                              f"dimension other than {dim}")
-        self.shape = x.shape
-        self.index = along(self.xp, index, dim)
+        self.shape, self.index = x.shape, along(self.xp, index, dim)
         return x[self.index]
 
     def backward(self, gy):
@@ -86,15 +79,14 @@ class IndexSelect(Gather):
 
     def forward(self, x, index, dim):
         if x.ndim == 0 or index.dtype.kind not in "iu" or index.ndim > 1:
-            raise ValueError("index_select: wants an input of at least 1 dimension and a 1-d "
-                             f"integer index; got shape {x.shape} and {index.dtype} of shape "
-                             f"{index.shape}")
+            raise ValueError(
+                "index_select: wants an input of at least 1 dimension and a 1-d integer index; got "
+                f"shape {x.shape} and {index.dtype} of shape {index.shape}")
         (dim,) = normalize_dims(dim, x.ndim, "index_select")
         n = x.shape[dim]
         if index.size and not 0 <= int(index.min()) <= int(index.max()) < n:
-            raise IndexError(f"index_select: indices from {int(index.min())} to "
-                             f"{int(index.max())}, but dimension {dim} of shape {x.shape} has 0 to "
-                             f"{n - 1}")
+            raise IndexError(f"index_select: indices from {index.min()} to {index.max()}, but "
+                             f"dimension {dim} of shape {x.shape} has 0 to {n - 1}")
         self.shape, self.index = x.shape, (slice(None),) * dim + (index.reshape(-1),)
         return x[self.index]
 
@@ -109,7 +101,6 @@ def along(xp, index, dim):
 
 class Triangle(Function):
     """Zero on one side of a diagonal of the last two dimensions."""
-
     arithmetic = False
 
     def forward(self, x, diagonal, name):
@@ -132,8 +123,8 @@ def gather(input, dim, index):
 
 
 def index_select(input, dim, index):
-    """The slices of `dim` that the 1-d integer `index` (n,) names, repeats included: size n there.
-    Negative indices are refused, as in PyTorch."""
+    """The slices of `dim` at the places in the 1-d integer `index`, repeats included. Negative
+    places are an error, as in PyTorch."""
     return IndexSelect.apply(input, index, dim=dim)
 
 

@@ -1,9 +1,7 @@
 """Losses of two equal shapes, element by element: squares, absolute values, bits.
 
 Each reduces with `reduction`: "none" (one value an element), "sum", or "mean", in float32 at least.
-Classes are in cross_entropy.py.
-
-Test: tests/ops/test_loss.py
+Losses of classes are in cross_entropy.py.   Test: tests/ops/test_loss.py
 """
 
 import numpy as np
@@ -20,14 +18,13 @@ def check_reduction(op, reduction):
 
 class ElementLoss(Function):
     """The part that losses of two equal shapes share: reduce f(a, b), spread its gradient."""
-
     precision = "black"
 
     def reduced(self, loss, dtype, reduction):
         self.reduction, self.n = reduction, loss.size
-        work = backend.accumulate_dtype(dtype)
         if reduction == "none":
             return loss.astype(dtype, copy=False)
+        work = backend.accumulate_dtype(dtype)
         total = loss.sum(dtype=work)
         if reduction == "mean":
             with np.errstate(invalid="ignore"):
@@ -40,7 +37,6 @@ class ElementLoss(Function):
 
 class MSELoss(ElementLoss):
     """(a - b)^2. Saves the difference."""
-
     op = "mse_loss"
     promotes = "same"
 
@@ -57,7 +53,6 @@ class MSELoss(ElementLoss):
 
 class L1Loss(ElementLoss):
     """|a - b|; the gradient is 0 where they are equal. Saves the sign."""
-
     promotes = "same"
 
     def forward(self, a, b, reduction):
@@ -74,7 +69,6 @@ class L1Loss(ElementLoss):
 class BCEWithLogits(ElementLoss):
     """w * [(1 - t) x + l softplus(-x)],  l = 1 + (pos_weight - 1) t: cross entropy of the
     probability sigmoid(x), rearranged so that no e^ overflows. Saves x and t."""
-
     op = "binary_cross_entropy_with_logits"
 
     def forward(self, x, t, w, pos_weight, reduction):
@@ -105,7 +99,6 @@ class BCEWithLogits(ElementLoss):
 
 class BCE(ElementLoss):
     """-w [t log p + (1 - t) log(1 - p)], its logarithms never below -100. Saves p and t."""
-
     op = "binary_cross_entropy"
     precision = "banned"
     remedy = "binary_cross_entropy_with_logits, which takes what went into the sigmoid"
@@ -127,9 +120,7 @@ class BCE(ElementLoss):
         g = self.spread(gy.astype(p.dtype, copy=False))
         g = g if w is None else g * w
         gp = (p - t) / self.xp.maximum(p * (1 - p), 1e-12) * g
-        gt = None
-        if self.needs[1]:
-            gt = (self.xp.log1p(-p) - self.xp.log(p)) * g
+        gt = (self.xp.log1p(-p) - self.xp.log(p)) * g if self.needs[1] else None
         return gp, gt, None
 
 
@@ -155,7 +146,7 @@ def binary_cross_entropy_with_logits(input, target, weight=None, *, reduction="m
 
 def binary_cross_entropy(input, target, weight=None, *, reduction="mean"):
     """-[t log p + (1 - t) log(1 - p)] of probabilities p = input. Prefer the form with logits: it
-    is exact for large ones, and runs under autocast, where this one is refused."""
+    is exact for large ones, and runs under autocast, where this one is an error."""
     _compare("binary_cross_entropy", input, target, reduction)
     return BCE.apply(input, target, weight, reduction=reduction)
 

@@ -8,7 +8,6 @@ float64: erf to the last digits, from three rational functions, each for a range
 float32: one formula without branches. P(-z) = e^(-z^2/2) Q(t) with t = 1 / (1 + 0.275 z) and a
 polynomial Q of degree 6; |error| < 5e-9, a sixth of float32's rounding. Both P and P' need
 e^(-z^2/2): it is computed once.
-
 Source: W. J. Cody, "Rational Chebyshev approximations for the error function", Math. Comp. 23
 (1969); the form of the second, C. Hastings, "Approximations for Digital Computers" (1955), with
 coefficients fitted here, a larger degree and 40 times smaller error.

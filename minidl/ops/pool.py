@@ -6,7 +6,6 @@
 
 A window of kh x kw is kh * kw shifted images: pooling is a loop over the shifts, each step a whole
 array (`conv.places` gives the shifted slices), and backward is the same loop the other way round.
-
 Test: tests/ops/test_conv.py
 """
 
@@ -105,8 +104,7 @@ def fit(shape, kernel, stride, padding, dilation, ceil_mode):
     more in each direction if it starts in the image or in the padding before it; the padding after
     the image then grows until that window lies inside."""
     out, wider = [], []
-    for size, k, s, (before, after), d in zip(
-            shape[2:], kernel, stride, padding, dilation, strict=True):
+    for size, k, s, (before, after), d in zip(shape[2:], kernel, stride, padding, dilation):
         n = output_size(size + before + after + (s - 1) * ceil_mode, k, s, d)
         if ceil_mode and (n - 1) * s >= size + before:
             n -= 1
@@ -127,8 +125,7 @@ def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
     op = "max_pool2d"
     if return_indices:
         raise NotImplementedError(f"{op}: return_indices is not provided, only the values are")
-    kernel, stride, padding = _window(op, kernel_size, stride, padding)
-    return _on_batch(op, input, MaxPool2d, kernel=kernel, stride=stride, padding=padding,
+    return _on_batch(op, input, MaxPool2d, **_window(op, kernel_size, stride, padding),
                      dilation=pair(dilation, op, "dilation"), ceil_mode=bool(ceil_mode))
 
 
@@ -137,10 +134,9 @@ def avg_pool2d(input, kernel_size, stride=None, padding=0, ceil_mode=False,
     """Mean of each window. count_include_pad: padding counts as zeros; otherwise only the real
     elements do. divisor_override: divide the sum by this instead. ceil_mode: see `fit`."""
     op = "avg_pool2d"
-    kernel, stride, padding = _window(op, kernel_size, stride, padding)
     if divisor_override == 0:
         raise ValueError(f"{op}: divisor_override must not be 0")
-    return _on_batch(op, input, AvgPool2d, kernel=kernel, stride=stride, padding=padding,
+    return _on_batch(op, input, AvgPool2d, **_window(op, kernel_size, stride, padding),
                      ceil_mode=bool(ceil_mode), count_include_pad=count_include_pad,
                      divisor=divisor_override)
 
@@ -162,7 +158,7 @@ def _window(op, kernel_size, stride, padding):
             not 0 <= p <= k // 2 for p, k in zip(padding, kernel, strict=True)):
         raise ValueError(f"{op}: kernel_size {kernel} and stride {stride} must be at least 1, "
                          f"padding {padding} at most half the kernel")
-    return kernel, stride, tuple((p, p) for p in padding)
+    return {"kernel": kernel, "stride": stride, "padding": tuple((p, p) for p in padding)}
 
 
 def _on_batch(op, x, function, **options):
@@ -170,6 +166,6 @@ def _on_batch(op, x, function, **options):
     if len(x.shape) not in (3, 4) or not backend.is_floating(x.dtype):
         raise ValueError(f"{op}: input {tuple(x.shape)} of {x.dtype}, want floating (N, C, H, W) "
                          "or (C, H, W)")
-    if len(x.shape) == 4:
-        return function.apply(x, **options)
-    return function.apply(x.unsqueeze(0), **options).squeeze(0)
+    if len(x.shape) == 3:
+        return function.apply(x.unsqueeze(0), **options).squeeze(0)
+    return function.apply(x, **options)

@@ -5,7 +5,6 @@
     outer   (n,), (m,)           -> (n, m)       y[i, j] = x[i] other[j]
 
 `matmul` does the first two as well; these refuse other shapes, and so find a mistake earlier.
-
 Test: tests/ops/test_matmul.py
 """
 

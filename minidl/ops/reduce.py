@@ -1,10 +1,8 @@
-"""Reductions: many elements become one, so backward spreads the gradient back.
+"""Reductions: many elements become one, so backward repeats the gradient for each of them.
 
 `dim` is an int, a tuple or None (all), negative counts from the end; `keepdim` leaves a 1 in its
 place. fp16 sums in fp32 (`backend.accumulate_dtype`), integers sum in int64, as in PyTorch. The
-largest and the smallest element are in extreme.py.
-
-Test: tests/ops/test_reduce.py
+largest and the smallest element are in extreme.py.   Test: tests/ops/test_reduce.py
 """
 
 import math
@@ -13,16 +11,17 @@ import numpy as np
 
 from minidl import backend
 from minidl.function import Function, op_name
-from minidl.ops.dims import keepdim_shape, normalize_dims
+from minidl.ops.dims import normalize_dims
 
 
 class Reduction(Function):
-    """What reductions share: which axes, dropping them or not, spreading a gradient over them."""
+    """What reductions share: their axes and shapes, and the gradient in the input's shape."""
 
     def over(self, x, dim, keepdim):
         """The axes of `dim`, and how many elements become one; remembers the shapes."""
         axes = normalize_dims(dim, x.ndim, op_name(type(self)))
-        self.shape, self.kept = x.shape, keepdim_shape(x.shape, axes)
+        self.shape = x.shape
+        self.kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
         self.result = self.kept if keepdim else tuple(
             n for i, n in enumerate(x.shape) if i not in axes)
         return axes, math.prod(x.shape[i] for i in axes)
@@ -39,7 +38,6 @@ def dtype_of_sum(x, dtype):
 
 class Sum(Reduction):
     """Sum over `dim`. Saves nothing: every element's gradient is the sum's."""
-
     precision = "black"
 
     def forward(self, x, dim=None, keepdim=False, dtype=None):
@@ -54,7 +52,6 @@ class Sum(Reduction):
 
 class Mean(Reduction):
     """Sum over `dim`, divided by the number of elements (of none: nan)."""
-
     precision = "black"
 
     def forward(self, x, dim=None, keepdim=False, dtype=None):
@@ -71,7 +68,6 @@ class Mean(Reduction):
 
 class Var(Reduction):
     """y = sum((x - mean)^2) / (n - correction), nan if that divides by 0. Saves x - mean."""
-
     precision = "black"
 
     def forward(self, x, dim=None, keepdim=False, correction=1):
@@ -111,7 +107,6 @@ class Std(Var):
 class Prod(Reduction):
     """The product over one dim or all. The gradient of x[i] is the product of the others: those
     before it times those after it, so zeros need no division."""
-
     precision = "black"
 
     def forward(self, x, dim=None, keepdim=False, dtype=None):
@@ -129,14 +124,13 @@ class Prod(Reduction):
         before[..., 1:] = rows[..., :-1].cumprod(axis=-1)
         after[..., :-1] = rows[..., :0:-1].cumprod(axis=-1)[..., ::-1]
         others = before * after
-        others = others.reshape(self.shape) if self.dim is None else self.xp.moveaxis(
-            others, -1, self.dim)
-        return self.spread(gy) * others
+        if self.dim is not None:
+            others = self.xp.moveaxis(others, -1, self.dim)
+        return self.spread(gy) * others.reshape(self.shape)
 
 
 class Cumsum(Function):
     """y[i] = x[0] + ... + x[i] along `dim`; so gx[i] = gy[i] + ... + gy[n-1]."""
-
     precision = "black"
 
     def forward(self, x, dim, dtype=None):
@@ -154,7 +148,6 @@ class Cumsum(Function):
 
 class Logsumexp(Reduction):
     """y = log(sum(e^x)), with the maximum taken out so that nothing overflows."""
-
     precision = "black"
     promotes = "float"
 
@@ -177,8 +170,7 @@ class Logsumexp(Reduction):
 
 
 class AnyAll(Function):
-    """Whether some (any) or every (all) element is true, that is, not zero."""
-
+    """Whether an element is not zero (any), or all are not (all)."""
     differentiable = False
 
     def forward(self, x, name, dim=None, keepdim=False):
@@ -197,14 +189,14 @@ def mean(input, dim=None, keepdim=False, *, dtype=None):
 
 def var(input, dim=None, unbiased=True, keepdim=False, *, correction=None):
     """The variance; divides by n - correction (1; 0 for `unbiased=False`)."""
-    correction = int(unbiased) if correction is None else correction
-    return Var.apply(input, dim=dim, keepdim=keepdim, correction=correction)
+    return Var.apply(input, dim=dim, keepdim=keepdim,
+                     correction=int(unbiased) if correction is None else correction)
 
 
 def std(input, dim=None, unbiased=True, keepdim=False, *, correction=None):
     """The standard deviation, the square root of `var`."""
-    correction = int(unbiased) if correction is None else correction
-    return Std.apply(input, dim=dim, keepdim=keepdim, correction=correction)
+    return Std.apply(input, dim=dim, keepdim=keepdim,
+                     correction=int(unbiased) if correction is None else correction)
 
 
 def prod(input, dim=None, keepdim=False, *, dtype=None):
@@ -219,9 +211,14 @@ def logsumexp(input, dim, keepdim=False):
     return Logsumexp.apply(input, dim=dim, keepdim=keepdim)
 
 
-def any(input, dim=None, keepdim=False):
-    return AnyAll.apply(input, name="any", dim=dim, keepdim=keepdim)
+def reduction(name, function, doc=None, /, **options):
+    """The op `name` over `dim`, which only calls `function.apply`; as `unary` in elementwise.py."""
+    def op(input, dim=None, keepdim=False):
+        return function.apply(input, dim=dim, keepdim=keepdim, **options)
+    op.__name__ = op.__qualname__ = name
+    op.__module__, op.__doc__ = function.__module__, doc or function.__doc__
+    return op
 
 
-def all(input, dim=None, keepdim=False):
-    return AnyAll.apply(input, name="all", dim=dim, keepdim=keepdim)
+any = reduction("any", AnyAll, "Whether an element is true, that is, not zero.", name="any")
+all = reduction("all", AnyAll, "Whether all elements are true, that is, not zero.", name="all")

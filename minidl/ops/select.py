@@ -7,12 +7,12 @@ Test: tests/ops/test_select.py
 
 from minidl import backend
 from minidl.function import Function
+from minidl.ops.elementwise import binary
 from minidl.tensor import Tensor
 
 
 class Maximum(Function):
     """The larger of a and b, which gets the gradient; equal ones share it half and half."""
-
     promotes = "same"
     larger = True
 
@@ -29,12 +29,11 @@ class Maximum(Function):
 
 class Minimum(Maximum):
     """The smaller of a and b; the rest as for Maximum."""
-
     larger = False
 
 
 class Clamp(Function):
-    """x between two bounds, numbers or arrays; the larger one loses where they cross.
+    """x between two bounds, numbers or arrays; where min is above max, the result is max.
 
     The gradient goes to x where it is inside, bounds included, else to the bound that replaced it.
     Where the bounds are equal, min gets none, as in PyTorch. Saves a mask for each wanted one."""
@@ -62,8 +61,7 @@ class Clamp(Function):
 
 
 class Where(Function):
-    """a where the condition holds, b elsewhere."""
-
+    """a where the condition is True, b elsewhere."""
     arithmetic = False
 
     def forward(self, condition, a, b):
@@ -80,12 +78,7 @@ class Where(Function):
                 self.xp.where(condition, 0, gy) if self.needs[2] else None)
 
 
-def maximum(input, other):
-    return Maximum.apply(input, other)
-
-
-def minimum(input, other):
-    return Minimum.apply(input, other)
+maximum, minimum = binary("maximum", Maximum), binary("minimum", Minimum)
 
 
 def clamp(input, min=None, max=None):
@@ -94,13 +87,11 @@ def clamp(input, min=None, max=None):
 
 
 def where(condition, input, other):
-    """input where the bool tensor `condition` holds, other elsewhere; all three broadcast."""
+    """input where the bool tensor `condition` is True, other elsewhere; all three broadcast."""
     return Where.apply(condition, input, other)
 
 
 def masked_fill(input, mask, value):
-    """The number or 0-d tensor `value` where the bool tensor `mask` holds, else input; the dtype
-    is the input's."""
-    to_dtype = input.dtype.type
-    return Where.apply(mask, value.to(input.dtype) if isinstance(value, Tensor)
-                       else to_dtype(value), input)
+    """The number or 0-d tensor `value` where `mask` is True, else input; in the input's dtype."""
+    value = value.to(input.dtype) if isinstance(value, Tensor) else input.dtype.type(value)
+    return Where.apply(mask, value, input)

@@ -1,10 +1,12 @@
 """Shape ops: the same elements in another arrangement. Backward arranges them back.
 
 Most return views: the result shares the input's memory, as in PyTorch. `reshape` copies when it
-must, `view` refuses to, `cat`, `stack`, `flip` and `repeat` always copy.
-
+must, `view` never does, `cat`, `stack`, `flip` and `repeat` always copy.
 Test: tests/ops/test_shape.py
 """
+
+import functools
+import math
 
 import numpy as np
 
@@ -15,7 +17,6 @@ from minidl.ops.dims import normalize_dims, sizes
 
 class Reshape(Function):
     """The elements in row-major order under another shape; one size may be -1."""
-
     arithmetic = False
 
     def forward(self, x, shape, name="reshape"):
@@ -32,7 +33,6 @@ class Reshape(Function):
 
 class Permute(Function):
     """y[i_dims[0], i_dims[1], ...] = x[i_0, i_1, ...]."""
-
     arithmetic = False
 
     def forward(self, x, dims, name="permute"):
@@ -47,15 +47,13 @@ class Permute(Function):
 class Expand(Function):
     """Repeat dimensions of size 1 without copying (stride 0). Backward sums the copies, which the
     walk does for every broadcast gradient."""
-
     arithmetic = False
 
     def forward(self, x, shape, name):
         self.name = name
         lead = len(shape) - x.ndim
-        shape = tuple(x.shape[i - lead] if n == -1 and i >= lead else n
-                      for i, n in enumerate(shape))
-        return self.xp.broadcast_to(x, shape)
+        return self.xp.broadcast_to(x, tuple(
+            x.shape[i - lead] if n == -1 and i >= lead else n for i, n in enumerate(shape)))
 
     def backward(self, gy):
         return gy
@@ -63,7 +61,6 @@ class Expand(Function):
 
 class Flip(Function):
     """Reverse the order along `dims`."""
-
     arithmetic = False
 
     def forward(self, x, dims):
@@ -76,7 +73,6 @@ class Flip(Function):
 
 class Cat(Function):
     """Tensors one after the other along `dim`; all other sizes are equal."""
-
     arithmetic = False
 
     def forward(self, *xs, dim):
@@ -93,7 +89,6 @@ class Cat(Function):
 
 class Stack(Function):
     """Tensors of one shape along a new dimension `dim`."""
-
     arithmetic = False
 
     def forward(self, *xs, dim):
@@ -107,7 +102,6 @@ class Stack(Function):
 
 class Split(Function):
     """One output per size, views along `dim`; backward is one concatenation."""
-
     arithmetic = False
 
     def forward(self, x, parts, dim):
@@ -120,7 +114,6 @@ class Split(Function):
 
 class Unbind(Function):
     """One output per index of `dim`, without that dimension; backward stacks."""
-
     arithmetic = False
 
     def forward(self, x, dim):
@@ -133,7 +126,6 @@ class Unbind(Function):
 
 class Pad(Function):
     """Constant borders; negative widths crop. Backward cuts them off (crops get zeros)."""
-
     arithmetic = False
 
     def forward(self, x, pad, value):
@@ -161,10 +153,7 @@ def _promoted(node, xs):
     """The arrays in their common dtype; 0-d arrays count like the others here, as in PyTorch."""
     if not xs:
         raise ValueError(f"{type(node).__name__.lower()}: wants at least one tensor")
-    dtype = xs[0].dtype
-    for x in xs[1:]:
-        if x.dtype != dtype:
-            dtype = backend.promote_types(dtype, x.dtype)
+    dtype = functools.reduce(backend.promote_types, [x.dtype for x in xs])
     return [x.astype(dtype, copy=False) for x in xs]
 
 
@@ -185,8 +174,7 @@ def flatten(input, start_dim=0, end_dim=-1):
     (end,) = normalize_dims(end_dim, input.ndim, "flatten")
     if start > end:
         raise ValueError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim}")
-    merged = int(np.prod(input.shape[start:end + 1]))
-    shape = (*input.shape[:start], merged, *input.shape[end + 1:])
+    shape = (*input.shape[:start], math.prod(input.shape[start:end + 1]), *input.shape[end + 1:])
     return Reshape.apply(input, shape=shape, name="flatten")
 
 
@@ -200,8 +188,8 @@ def squeeze(input, dim=None):
 def unsqueeze(input, dim):
     """A new dimension of size 1 at position `dim` of the result."""
     (axis,) = normalize_dims(dim, input.ndim + 1, "unsqueeze")
-    return Reshape.apply(input, shape=(*input.shape[:axis], 1, *input.shape[axis:]),
-                         name="unsqueeze")
+    shape = (*input.shape[:axis], 1, *input.shape[axis:])
+    return Reshape.apply(input, shape=shape, name="unsqueeze")
 
 
 def permute(input, *dims):
@@ -286,8 +274,7 @@ def chunk(input, chunks, dim=0):
         raise ValueError(f"chunk: wants at least 1 chunk, got {chunks}")
     (dim,) = normalize_dims(dim, input.ndim, "chunk")
     n = input.shape[dim]
-    return Split.apply(input, parts=[0] * chunks, dim=dim) if n == 0 else split(
-        input, -(-n // chunks), dim)
+    return split(input, -(-n // chunks) if n else [0] * chunks, dim)
 
 
 def unbind(input, dim=0):

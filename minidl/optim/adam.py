@@ -20,7 +20,6 @@ from minidl.optim.optimizer import Optimizer, fusable, low_arrays
 
 class Adam(Optimizer):
     """State per parameter: step (int), exp_avg (m), exp_avg_sq (v)."""
-
     decoupled = False  # whether weight decay acts on the weight (AdamW) or through the gradient
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0):
@@ -34,16 +33,15 @@ class Adam(Optimizer):
             return super().update_group(params, grads, group, unscale)
         states = [self.advance(p, self.state.setdefault(p, {})) for p in params]
         low = low_arrays(self.low, params, grads)
+        options = {k: group[k] for k in ("lr", "betas", "eps", "weight_decay")}
         adamw([p.data for p in params], grads,
-              [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states],
-              [s["step"] for s in states], lr=group["lr"], betas=group["betas"], eps=group["eps"],
-              weight_decay=group["weight_decay"], decoupled=self.decoupled, unscale=unscale,
-              low=low)
+              *([s[k] for s in states] for k in ("exp_avg", "exp_avg_sq", "step")),
+              **options, decoupled=self.decoupled, unscale=unscale, low=low)
         if low is None:
             self.write_low(params)
 
     def advance(self, p, state):
-        """The parameter's state, made at its first step, one step further."""
+        """The parameter's state for its next step; the first step makes it."""
         if not state:
             state.update(step=0, exp_avg=p._xp.zeros_like(p.data),
                          exp_avg_sq=p._xp.zeros_like(p.data))
@@ -51,8 +49,7 @@ class Adam(Optimizer):
         return state
 
     def update(self, p, grad, state, group):
-        xp, lr, decay = p._xp, group["lr"], group["weight_decay"]
-        b1, b2 = group["betas"]
+        xp, lr, decay, (b1, b2) = p._xp, group["lr"], group["weight_decay"], group["betas"]
         t = self.advance(p, state)["step"]
         m, v = state["exp_avg"], state["exp_avg_sq"]
         if decay and self.decoupled:
@@ -77,7 +74,6 @@ class Adam(Optimizer):
 
 class AdamW(Adam):
     """Adam with decoupled weight decay, 0.01 by default."""
-
     decoupled = True
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01):

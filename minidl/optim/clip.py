@@ -22,16 +22,13 @@ def grad_norm(parameters, norm_type=2.0):
         return norm.two_norm(grads)
     if norm_type == math.inf:
         return max((float(abs(g).max()) for g in grads if g.size), default=0.0)
-    total = 0.0
-    for g in grads:
-        g = g.astype(accumulate_dtype(g.dtype), copy=False)
-        total += float((abs(g) ** norm_type).sum())
-    return total ** (1 / norm_type)
+    wide = (g.astype(accumulate_dtype(g.dtype), copy=False) for g in grads)
+    return sum(float((abs(g) ** norm_type).sum()) for g in wide) ** (1 / norm_type)
 
 
 def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False):
-    """Scale the gradients in place so that their norm is at most max_norm; returns the norm they
-    had. A non-finite norm makes every gradient non-finite, or an error if asked for."""
+    """Scale the gradients in place so that their norm is at most max_norm; returns their norm from
+    before. A non-finite norm makes every gradient non-finite, or is an error if asked for."""
     parameters = _list(parameters)
     total = grad_norm(parameters, norm_type)
     if error_if_nonfinite and not math.isfinite(total):

@@ -1,11 +1,11 @@
-"""Learning-rate schedules: lr = initial lr * factor(step), a formula, not a recursion.
+"""Learning-rate schedules: lr = initial lr * factor(step), a function of the step count alone.
 
     scheduler = SequentialLR(optimizer, [LinearLR(optimizer, 0.01, total_iters=100),
                                          CosineAnnealingLR(optimizer, T_max=900)], [100])
     optimizer.step(); scheduler.step()
 
-Names and defaults are PyTorch's; because the value is a function of the step count, a resumed run
-needs that one number.   Test: tests/optim/test_lr_scheduler.py
+Names and defaults are PyTorch's. A resumed run needs only the step count.
+Test: tests/optim/test_lr_scheduler.py
 """
 
 import bisect
@@ -93,8 +93,7 @@ class CosineAnnealingLR(LRScheduler):
 
 
 class SequentialLR(LRScheduler):
-    """One schedule after another: schedulers[i] rules from milestones[i-1] on, where it counts
-    from 0."""
+    """One schedule after another: schedulers[i] from step milestones[i-1] on, counted from 0."""
 
     def __init__(self, optimizer, schedulers, milestones):
         if len(milestones) != len(schedulers) - 1:
@@ -109,7 +108,7 @@ class SequentialLR(LRScheduler):
 
 
 def at_least_one(name, n_steps):
-    """n_steps, by which `value` divides."""
+    """n_steps; ValueError if it is less than 1, since `value` divides by it."""
     if not n_steps >= 1:
         raise ValueError(f"the schedule wants {name} of at least 1 step, got {n_steps}")
     return n_steps

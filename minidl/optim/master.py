@@ -5,10 +5,8 @@
           └── cast ◄── fp32 master ◄── update ◄─┘           4, m and v of Adam 4 + 4: 16 in all
 
 An update smaller than half a unit in the last place of the weight (lr * g < 2^-12 |w| in fp16,
-2^-9 |w| in bf16) rounds to nothing, every time; in the master copy it adds up. Where kernels run,
-unscaling, update and cast are one pass over memory (minidl/fused/adamw.py): for fp16 only, they do
-not know bf16, whose masters are updated in NumPy.
-
+2^-9 |w| in bf16) is rounded away, every time; in the master copy it adds up. For fp16 a kernel does
+unscaling, update and cast in one pass over memory (minidl/fused/adamw.py); for bf16 NumPy does.
 Source: Micikevicius et al. 2018 (arXiv 1710.03740), section 3.1.
 Test: tests/optim/test_master.py   Tutorial: tutorials/04_amp.py
 """
@@ -20,9 +18,8 @@ from minidl.tensor import Tensor
 
 
 def use_master_weights(optimizer):
-    """Give every float16 or bfloat16 parameter of the optimizer a float32 master copy, which takes
-    its place in `param_groups`; `optimizer.low` leads back. To be called before the first step.
-    Returns the optimizer."""
+    """Replace every float16 or bfloat16 parameter in `param_groups` by a float32 master copy;
+    `optimizer.low` is {master: parameter}. Call it before the first step. Returns the optimizer."""
     if optimizer.state:
         raise RuntimeError("use_master_weights must come before the first step: the optimizer "
                            "already has state for its 2-byte parameters")

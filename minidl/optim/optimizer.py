@@ -1,10 +1,8 @@
 """Optimizer: parameter groups, per-parameter state, and a step that each subclass defines.
 
 A group is a dict {"params": [...], "lr": ..., ...}: options may differ between groups. State is one
-dict per parameter. `state_dict` numbers the parameters in order, as PyTorch does. Parameters in
-float16 or bfloat16 may have a float32 master copy, which is what the optimizer then updates
-(master.py).
-
+dict per parameter. `state_dict` numbers the parameters in order, as PyTorch does. Where a 2-byte
+parameter has a float32 master copy (master.py), the optimizer updates that copy.
 Test: tests/optim/test_optimizer.py
 """
 
@@ -21,10 +19,8 @@ class Optimizer:
     """params: an iterable of Tensors, or of dicts {"params": [...], option: value, ...}."""
 
     def __init__(self, params, defaults):
-        self.defaults = defaults
-        self.state = {}
-        self.low = {}  # master weight -> the 2-byte parameter that follows it
-        self.param_groups = []
+        self.defaults, self.state, self.param_groups = defaults, {}, []
+        self.low = {}  # master weight -> the 2-byte parameter that is its rounded copy
         params = list(params)
         if not params:
             raise ValueError(f"{type(self).__name__} got no parameters")
@@ -33,38 +29,35 @@ class Optimizer:
 
     def add_param_group(self, group):
         group = {**self.defaults, **group}
-        group["params"] = [group["params"]] if isinstance(group["params"], Tensor) else \
-            list(group["params"])
-        known = {p for g in self.param_groups for p in g["params"]}
+        params = group["params"]
+        group["params"] = [params] if isinstance(params, Tensor) else list(params)
+        known = set(self.parameters())
         unknown = set(group) - {"params", "initial_lr"} - set(self.defaults)
         if unknown:
             raise ValueError(f"{type(self).__name__} has no option {sorted(unknown)}; "
                              f"it has {sorted(self.defaults)}")
         for p in group["params"]:
             if not isinstance(p, Tensor) or not p.is_leaf:
-                raise TypeError("an optimizer takes leaf Tensors; got "
-                                + (f"the result of {p.grad_fn}" if isinstance(p, Tensor)
-                                   else type(p).__name__))
+                got = f"the result of {p.grad_fn}" if isinstance(p, Tensor) else type(p).__name__
+                raise TypeError(f"an optimizer takes leaf Tensors; got {got}")
             if p in known:
-                raise ValueError(
-                    f"a parameter of shape {p.shape} is in two groups, or twice in one")
+                raise ValueError(f"a parameter of shape {p.shape} is in two groups, or twice "
+                                 "in one")
             known.add(p)
         self.param_groups.append(group)
 
     def zero_grad(self, set_to_none=True):
         """Forget the gradients; set_to_none=False keeps the arrays and fills them with zeros."""
-        for group in self.param_groups:
-            for p in group["params"]:
-                for t in {p, self.low.get(p, p)}:
-                    if set_to_none:
-                        t.grad = None
-                    elif t.grad is not None:
-                        t.grad[...] = 0
+        for p in self.parameters():
+            for t in {p, self.low.get(p, p)}:
+                if set_to_none:
+                    t.grad = None
+                elif t.grad is not None:
+                    t.grad[...] = 0
 
     def step(self, unscale=1.0):
-        """Update every parameter that has a gradient, in place.
-
-        unscale: a factor for all gradients, such as one over the loss scale."""
+        """Update every parameter that has a gradient, in place. unscale: a factor for gradients,
+        such as one over the loss scale."""
         with no_grad():
             for group in self.param_groups:
                 params = [p for p in group["params"] if self.gradient(p) is not None]
@@ -79,8 +72,8 @@ class Optimizer:
                     p.grad = None  # held only from unscale_ to here
 
     def update_group(self, params, grads, group, unscale):
-        """Update some parameters of a group, all of which have a master copy, or none: one by one,
-        unless a subclass has a fused kernel that takes them all at once."""
+        """Update some parameters of a group one by one; they all have a master copy, or none has.
+        A subclass with a fused kernel updates them all at once."""
         for p, g in zip(params, grads, strict=True):
             g = g.astype(np.float32) if p in self.low else bf16.widen(g)
             if unscale != 1.0:
@@ -94,7 +87,7 @@ class Optimizer:
 
     def update_bfloat16(self, p, grad, state, group):
         """`update` of a bfloat16 parameter without a master copy: in float32, then the weight and
-        its state are rounded. What is less than half a step of the weight is lost (master.py)."""
+        its state are rounded. Updates below half a step of the weight are lost (master.py)."""
         wide = Tensor(bf16.widen(p.data))
         work = {name: bf16.widen(value) for name, value in state.items()}
         self.update(wide, grad, work, group)
@@ -152,10 +145,10 @@ class Optimizer:
                     raise ValueError(f"load_state_dict: {name} of parameter {i} has shape "
                                      f"{tuple(value.shape)}, the parameter {p.shape}")
             if ("master" in state) != (p in self.low):
-                raise ValueError(f"load_state_dict: parameter {i} has "
-                                 + ("no master copy here, the state has one; first call "
-                                    "optim.use_master_weights(optimizer)" if p not in self.low
-                                    else "a master copy here, the state has none"))
+                fault = ("a master copy here, the state has none" if p in self.low else
+                         "no master copy here, the state has one; first call "
+                         "optim.use_master_weights(optimizer)")
+                raise ValueError(f"load_state_dict: parameter {i} has {fault}")
             loaded[p] = {k: _copy(v) for k, v in state.items() if k != "master"}
             if p in self.low:
                 masters[p] = state["master"]
@@ -172,8 +165,8 @@ class Optimizer:
 
 
 def fusable(params, grads):
-    """Whether a fused kernel may update these: float32 and contiguous, the gradients float32 or all
-    float16 (not bfloat16, which the kernels do not know), and a kernel can run at all."""
+    """Whether a fused kernel may update these: parameters float32, gradients all float32 or all
+    float16 (the kernels have no bfloat16), all contiguous, and a kernel can run at all."""
     arrays = [*(p.data for p in params), *grads]
     return (dispatch.usable(*arrays[:len(params)]) and dispatch.usable(*grads)
             and all(p.dtype == np.float32 for p in params)
@@ -181,8 +174,8 @@ def fusable(params, grads):
 
 
 def low_arrays(low, params, grads):
-    """The float16 arrays that a kernel is to write beside the master weights; None where it cannot:
-    none follows them, or the gradients were unscaled to float32 before."""
+    """The float16 arrays that a kernel is to write beside the master weights. None where it cannot:
+    there are none, or the gradients were unscaled to float32 before."""
     arrays = [low[p].data for p in params if p in low]
     usable = len(arrays) == len(params) and all(
         a.dtype == g.dtype and a.flags.c_contiguous for a, g in zip(arrays, grads, strict=True))

@@ -32,10 +32,8 @@ class SGD(Optimizer):
         options = {k: group[k] for k in ("lr", "momentum", "dampening", "weight_decay", "nesterov")}
         states = [self.state.setdefault(p, {}) for p in params]
         first = ["momentum_buffer" not in s for s in states]
-        velocities = None
-        if group["momentum"]:
-            velocities = [s.setdefault("momentum_buffer", p._xp.zeros_like(p.data))
-                          for p, s in zip(params, states)]
+        velocities = [s.setdefault("momentum_buffer", p._xp.zeros_like(p.data))
+                      for p, s in zip(params, states)] if group["momentum"] else None
         low = low_arrays(self.low, params, grads)
         sgd([p.data for p in params], grads, velocities, first, **options, unscale=unscale, low=low)
         if low is None:
@@ -46,10 +44,10 @@ class SGD(Optimizer):
         if group["weight_decay"]:
             grad = grad + group["weight_decay"] * p.data
         if momentum:
-            if "momentum_buffer" not in state:
+            v = state.get("momentum_buffer")
+            if v is None:
                 v = state["momentum_buffer"] = p._xp.array(grad)  # a copy
             else:
-                v = state["momentum_buffer"]
                 v *= momentum
                 v += (1 - group["dampening"]) * grad if group["dampening"] else grad
             grad = grad + momentum * v if group["nesterov"] else v

@@ -1,13 +1,13 @@
 """Mixed precision: each op in the precision that suits it, the weights in float32.
 
-    white   fp16   matrix products, convolution, attention: where the time goes; they sum in fp32
+    white   fp16   matrix products, convolution, attention: most of the time; they sum in fp32
     black   fp32   exp, log, softmax, norms, losses, sums: where fp16 loses digits or overflows
-    grey           all others follow their inputs; where these differ, the widest wins
+    grey           all others: the dtype of their inputs, the widest of them
     banned         an error with the remedy: cannot be right in fp16
 
-An op declares its class on itself (`Function.precision`, beside its forward). The cast is no node
-of the graph: `Function.apply` hands forward the cast arrays, and the walk casts each gradient back
-to its input's dtype, so a float32 weight gets a float32 gradient.
+Each op declares its class beside its forward (`Function.precision`). The cast is not a node of the
+graph: `Function.apply` gives forward the cast arrays, and the backward walk casts each gradient to
+its input's dtype, so a float32 weight gets a float32 gradient.
 
     scaler = amp.GradScaler()
     with amp.autocast():
@@ -17,7 +17,6 @@ to its input's dtype, so a float32 weight gets a float32 gradient.
     scaler.update()
 
 With `autocast(dtype=minidl.bfloat16)` no scaler is needed: bfloat16 has float32's range (bf16.py).
-
 Sources: Micikevicius et al. 2018 (arXiv 1710.03740); the lists are PyTorch's (autocast op
 reference) and apex's. Test: tests/precision/test_amp.py   Tutorial: tutorials/04_amp.py
 """
@@ -40,10 +39,9 @@ from minidl.tensor import Tensor
 
 @contextmanager
 def autocast(enabled=True, dtype=np.float16, white=(), black=()):
-    """Inside the block (or the function it decorates) ops run in the precision of their class.
-
-    white, black:  names of ops that change their class for this block; an op in both is an error.
-    enabled=False: back to the inputs' own precision."""
+    """Inside the block (or the function it decorates) ops run in the precision of their class;
+    with enabled=False in that of their inputs. white, black: names of ops that change their class
+    for this block; an op in both is an error."""
     outer = current().autocast
     policy = Autocast(dtype, white, black) if enabled else None
     if policy is not None and outer is not None:
@@ -58,10 +56,9 @@ def autocast(enabled=True, dtype=np.float16, white=(), black=()):
 
 def lists():
     """{"white": [op names], "black": ..., "grey": ..., "banned": ...} of all ops there are."""
-    found = {"white": [], "black": [], "grey": [], "banned": []}
-    for name, cls in sorted(_ops().items()):
-        found[cls.precision].append(name)
-    return found
+    ops = sorted(_ops().items())
+    return {precision: [name for name, cls in ops if cls.precision == precision]
+            for precision in ("white", "black", "grey", "banned")}
 
 
 def initialize(model, optimizer, opt_level="O1", loss_scale=None, dtype=np.float16):
@@ -89,8 +86,7 @@ def initialize(model, optimizer, opt_level="O1", loss_scale=None, dtype=np.float
 
 
 def prepare(model, opt_level, dtype=np.float16):
-    """The model's part of `initialize`: cast its state, and let its forward cast what it takes and
-    returns."""
+    """The model's part of `initialize`: cast its state; its forward casts inputs and outputs."""
     forward = model.forward
 
     def autocasted(*inputs, **options):
@@ -117,15 +113,13 @@ class Autocast:
         self.dtype = np.dtype(dtype)
         self.changed = {**dict.fromkeys(white, "white"), **dict.fromkeys(black, "black")}
         self.casts = {}  # parameter -> (version, dtype, array)
-        both = sorted(set(white) & set(black))
-        if both:
+        if both := sorted(set(white) & set(black)):
             raise ValueError(f"autocast: {', '.join(both)} is in both lists, white and black")
         self.ops = _ops()
-        for name in self.changed:
-            if name not in self.ops:
-                close = difflib.get_close_matches(name, self.ops, 1)
-                raise ValueError(f"autocast: there is no op {name!r}; "
-                                 + (f"did you mean {close[0]!r}?" if close else "see amp.lists()"))
+        for name in self.changed.keys() - self.ops:
+            close = difflib.get_close_matches(name, self.ops, 1)
+            raise ValueError(f"autocast: there is no op {name!r}; "
+                             + (f"did you mean {close[0]!r}?" if close else "see amp.lists()"))
 
     def cast(self, cls, inputs, arrays):
         """The arrays that `cls.forward` is to get. float64 and integers stay as they are."""
@@ -144,10 +138,8 @@ class Autocast:
             raise RuntimeError(
                 f"{name} cannot run under autocast: in {self.dtype} it loses what it needs. Use "
                 f"{cls.remedy}; or run it in `with amp.autocast(enabled=False):` on float32 inputs")
-        if precision == "white":
-            return self.dtype
-        if precision == "black":
-            return WIDE
+        if precision in ("white", "black"):
+            return self.dtype if precision == "white" else WIDE
         return functools.reduce(backend.promote_types, dtypes) if dtypes else WIDE
 
     def _cast(self, x, array, target):
@@ -185,8 +177,7 @@ def _narrow(x):
 
 
 def _ops():
-    """{name: Function class} of every op that has been imported, a user's own included. An op and
-    its fused form share a name and a class."""
+    """{name: Function class} of every op that has been imported, a user's own ones too."""
     ours, others, stack = {}, {}, [Function]
     while stack:
         cls = stack.pop()

@@ -1,4 +1,4 @@
-"""bfloat16: the upper half of a float32. A format to hold numbers in; arithmetic is float32's.
+"""bfloat16: the upper half of a float32. Numbers are held in it; arithmetic is in float32.
 
     float32    s eeeeeeee mmmmmmm mmmmmmmmmmmmmmmm     8 bits of exponent, 23 of fraction
     bfloat16   s eeeeeeee mmmmmmm                      the same range, steps of 2^-7: 2 digits
@@ -7,20 +7,18 @@
     x, w (bfloat16) ─ widen ─► float32 ─ forward ─► float32 ─ round ─► y (bfloat16)
                                  saved ─ round ─► held, 2 bytes an element, ─ widen ─► backward
 
-Widening appends 16 zeros: exact. Rounding is to nearest, ties to even, once an op; sums inside it
-stay in float32. Gradients pass through float32 too and are rounded to the dtype of their input. No
-gradient leaves the range, so bfloat16 wants no loss scaling; but half a step is 2^-9 to 2^-8 of a
-weight, and smaller updates are lost: master weights (optim/master.py).
+Widening appends 16 zeros: exact. Each op rounds its result once, to nearest, ties to even; sums
+inside it stay in float32. Gradients are computed in float32 too, and rounded to the dtype of their
+input. No gradient leaves the range, so bfloat16 needs no loss scaling; but half a step is 2^-9 to
+2^-8 of a weight, and smaller updates are lost: use master weights (optim/master.py).
 
-No op knows of this: `Function.apply` runs its forward by `forward` below, and the walk widens the
-gradients before its backward. Where elements only move (`Function.arithmetic` is False) there is
-nothing to round.
+Ops have no code for this: `Function.apply` runs their forward by `forward` below, and the backward
+walk widens the gradients. An op that only moves elements (`arithmetic` is False) rounds nothing.
 
-NumPy has no bfloat16: ml_dtypes gives it one, and is imported by who asks for `minidl.bfloat16`.
+NumPy has no bfloat16; the package ml_dtypes adds it, imported when `minidl.bfloat16` is first used.
 Source: Kalamkar et al. 2019 (arXiv 1905.12322).
 Test: tests/precision/test_bf16.py   Tutorial: tutorials/21_float.py
 """
-
 
 import numpy as np
 
@@ -45,15 +43,14 @@ def widen(x):
 
 def involved(arrays, options):
     """Whether an op is given bfloat16, or is to make it (`dtype=`)."""
-    for x in arrays:
+    for x in arrays:  # a loop, and the kind first: every op comes through here
         if hasattr(x, "dtype") and x.dtype.kind == "V" and is_bfloat16(x.dtype):
             return True
     return "dtype" in options and is_bfloat16(options["dtype"])
 
 
 def forward(node, *arrays, **options):
-    """node.forward on widened arrays; its results rounded, and what it saved rounded or as it came
-    from outside."""
+    """node.forward on widened arrays. Its results are rounded, what it saved too (`_held`)."""
     dtypes = [x.dtype for x in arrays if backend.is_floating(getattr(x, "dtype", None))]
     if node.precision == "white" and len(set(dtypes)) > 1:  # else widening would hide it
         raise TypeError(f"inputs of {' and '.join(map(str, dtypes))}; all must have the same "
@@ -62,8 +59,7 @@ def forward(node, *arrays, **options):
     result = node.forward(*wide, **options)
     target = np.dtype(options.get("dtype") or dtypes[0])  # ops that promote have done so
     outputs = result if type(result) is tuple else (result,)
-    rounded = [y.astype(target) if is_bfloat16(target) and y.dtype == WIDE else y
-               for y in outputs]
+    rounded = [y.astype(target) if is_bfloat16(target) and y.dtype == WIDE else y for y in outputs]
     known = [*zip(wide, arrays, strict=True), *zip(outputs, rounded, strict=True)]
     held = [_held(s, known) for s in node._saved]
     node._saved = tuple(Pack((s, widen)) if is_bfloat16(getattr(s, "dtype", None)) else s
@@ -72,9 +68,9 @@ def forward(node, *arrays, **options):
 
 
 def _held(saved, known):
-    """What stands for a saved array until backward. known: pairs of (array inside forward, the same
-    outside), inputs first. An array of forward's own is rounded too, unless it is smaller than the
-    first input: sums and means of rows stay in float32, as an error there meets the whole row."""
+    """What is kept in the place of a saved array until backward. known: pairs of (array inside
+    forward, the same outside), inputs first. An array that forward made is rounded, unless it is
+    smaller than the first input: a rounded sum or mean of a row would change the whole row."""
     if getattr(saved, "dtype", None) != WIDE:
         return saved
     for inside, outside in known:
@@ -89,8 +85,8 @@ def _held(saved, known):
 
 
 def _view_as(view, inside, outside):
-    """The view of bfloat16 `outside` that `view` is of float32 `inside`; None where the two do not
-    lie in memory alike."""
+    """The view of bfloat16 `outside` that `view` is of float32 `inside`; None where the two have
+    different orders in memory."""
     start = (backend.address(view) - backend.address(inside)) // 2
     if not (inside.flags.c_contiguous and outside.flags.c_contiguous):
         same = not start and (view.shape, view.strides) == (inside.shape, inside.strides)

@@ -8,10 +8,8 @@
     update()                 S / 2 after a skipped step, S * 2 after 2000 good ones
 
 The scale rises until it overflows, which costs one skipped step, and so stays close to the largest
-that fits. Two ways to take the steps: `step` alone reads the gradients once, and the optimizer
-multiplies by 1/S on its way; `unscale_` first writes unscaled float32 gradients, for whoever wants
-to look at them.
-
+that fits. `step` alone reads the gradients once, and the optimizer multiplies them by 1/S; with
+`unscale_` before it the unscaled float32 gradients can be looked at.
 Sources: Micikevicius et al. 2018 (arXiv 1710.03740); defaults and state of PyTorch's GradScaler;
 hysteresis, minimum and lag as in Megatron-LM and DeepSpeed.
 Test: tests/precision/test_grad_scaler.py   Tutorial: tutorials/04_amp.py
@@ -28,21 +26,18 @@ LARGEST = float(np.finfo(np.float32).max)
 
 class GradScaler:
     """init_scale, growth_factor, backoff_factor, growth_interval: PyTorch's.
-
     hysteresis:   overflows until the scale first falls; counted anew when it grows.
-    min_scale, max_scale:  it is not shrunk below the one, nor grown to above the other.
+    min_scale, max_scale:  the bounds of the scale.
     lag:          good steps after an overflow, and at the start, that do not count.
     raise_at_min: an overflow at min_scale is an error.
     agree:        function of a bool: whether it is true on any rank. Ranks that share a model must
                   skip together: `lambda bad: ring.all_reduce(t, np.array(bad), np.logical_or)`.
     all_sum:      function of a float: its sum over the ranks that hold shares of the gradients, so
                   that `max_norm` bounds the norm of all shares together (parallel/zero/zero.py).
-    enabled:      False: every method passes through, as if there were no scaler.
+    enabled:      False: as if there were no scaler.
 
-        Megatron   init_scale=2**32, growth_interval=1000, hysteresis=2, min_scale=1
-        DeepSpeed  init_scale=2**16, growth_interval=1000, hysteresis=2, min_scale=1, lag=1,
-                   raise_at_min=True
-    """
+    Megatron: init_scale=2**32, growth_interval=1000, hysteresis=2, min_scale=1.
+    DeepSpeed: the same but init_scale=2**16, and lag=1, raise_at_min=True."""
 
     def __init__(self, init_scale=2.0**16, growth_factor=2.0, backoff_factor=0.5,
                  growth_interval=2000, *, hysteresis=1, min_scale=0.0, max_scale=LARGEST, lag=0,
@@ -84,7 +79,6 @@ class GradScaler:
         if optimizer in self._found:
             raise RuntimeError("unscale_() was called on this optimizer already since the last "
                                "update(): the gradients would be divided twice")
-        inverse = 1.0 / self.factor
         bad = False
         for p in optimizer.parameters():
             low = optimizer.low.get(p)
@@ -92,14 +86,13 @@ class GradScaler:
                 p.grad = None if low.grad is None else low.grad.astype(np.float32)
             if p.grad is not None:
                 self._check_dtype(p.grad)
-                bad |= _unscale(p.grad, inverse)
+                bad |= _unscale(p.grad, 1.0 / self.factor)
         self._found[optimizer] = bool(self.agree(bad)), 1.0
 
     def step(self, optimizer, max_norm=None):
         """optimizer.step(), unless a gradient is inf or nan on any rank. Returns whether it was
-        taken; a step not taken changes nothing, so do not step the schedule either.
-
-        max_norm: clip the gradients' common norm to it, after unscaling."""
+        taken; a step not taken changes nothing, so do not step the schedule either. max_norm: clip
+        the gradients' common norm to it, after unscaling."""
         if not self.enabled:
             optimizer.step(unscale=self._clip_factor(optimizer.gradients(), 1.0, max_norm))
             return True

@@ -33,8 +33,7 @@ def latest(folder):
 
 
 def read_index(folder, step=None):
-    """What the index of a step says, of None the latest's; ValueError, a sentence, if there is none
-    or it is damaged."""
+    """The index of a step, None for the latest; ValueError if there is none or it is damaged."""
     there = steps(folder)
     if not there or step not in (None, *there):
         raise ValueError(f"{folder} holds the snapshots {there}, wanted {step or 'one'}. Is "

@@ -1,4 +1,4 @@
-"""Which elements of which named tensor this rank's arrays hold: the common language of all stages.
+"""Which elements of which named tensor this rank's arrays hold, the same words for every stage.
 
     DataParallel, 3 ranks    w [0 : 10]          every rank has all of it
     Zero, rank 1 of 3        w [4 : 7]           elements 4, 5, 6 lie in its shard at some place
@@ -6,13 +6,9 @@
 
 A region is a run of a tensor's elements in row-major order. A rank that wants a region finds it in
 the regions that others wrote, by overlap; so a snapshot of one stage at one world size can be read
-by any other stage at any other size, without knowing how the tensors were cut.
-
-The same for what is no parameter: the optimizer's arrays lie beside its leaves, buffers and random
-generators are named by their modules.
-
-Test: tests/snapshot/test_regions.py, tests/snapshot/test_snapshot.py
-Used by: minidl/snapshot/snapshot.py
+by any other stage at any other size, without knowing how the tensors were cut. The optimizer's
+arrays have the regions of its leaves; buffers and random generators are named by their modules.
+Test: tests/snapshot/test_regions.py, test_snapshot.py   Used by: minidl/snapshot/snapshot.py
 """
 
 from dataclasses import dataclass
@@ -33,7 +29,6 @@ class Region:
 
     shape    of the whole tensor
     whole    whether every rank holds the whole tensor"""
-
     name: str
     leaf: object
     offset: int
@@ -63,9 +58,9 @@ def unwrapped(model):
     return model.module if isinstance(model, DataParallel) else model
 
 
-def regions(model):
-    """{leaf: [Region]} of all parameters on this rank: a leaf is a parameter, or a shard, with the
-    empty regions, too, of what its bucket holds on other ranks."""
+def by_leaf(model):
+    """{leaf: [Region]} of all parameters on this rank. A leaf is a parameter or a shard; a shard
+    also has an empty region for each parameter of its bucket that is on other ranks alone."""
     names = {p: name for name, p in unwrapped(model).named_parameters()}
     found = {}
     for _, shard, p, *part in model.parts() if isinstance(model, Zero1) else ():
@@ -75,15 +70,14 @@ def regions(model):
 
 
 def share(sizes, rank, n):
-    """[(first, end)] for tensors that all ranks hold: the part of each that `rank` of n writes,
-    such that all write as many elements, to one."""
+    """[(first, end)] for tensors that all ranks hold: the part of each that `rank` of n writes. The
+    ranks write equally many elements, but for one."""
     low, high = chunks.bounds(sum(sizes), n)[rank:rank + 2]
     return [part[1:] for part in flat.within([(size,) for size in sizes], low, high)]
 
 
 def fill(out, first, written, read):
     """Fill the 1-d `out`, elements [first, first + len(out)) of a tensor, from what was written.
-
     written    [(first, end, where)], the regions of that tensor in all files
     read       read(where, begin, end): elements [begin, end) of that written region, an array
     Returns how many elements were found: len(out), unless something is missing."""
@@ -101,17 +95,17 @@ def fill(out, first, written, read):
 
 def held(model, optimizer):
     """(key, array, Region) of everything that this rank has in arrays."""
-    by_leaf = regions(model)
-    for leaf, here in by_leaf.items():
+    regions = by_leaf(model)
+    for leaf, here in regions.items():
         for region in here:
             yield f"param/{region.name}", leaf.data, region
     for leaf, owner in leaves(optimizer):
-        if owner not in by_leaf:
+        if owner not in regions:
             raise ValueError(unknown_leaf(owner))
         arrays, _ = arrays_and_numbers(optimizer, leaf)
         if leaf is not owner:
             arrays["master"] = leaf.data
-        for region in by_leaf[owner]:
+        for region in regions[owner]:
             for kind, array in arrays.items():
                 yield f"{kind}/{region.name}", array, region
     for region in buffers(model):
@@ -149,10 +143,10 @@ def unknown_leaf(owner):
 
 def numbers(model, optimizer):
     """{tensor's name: {"arrays": kinds of arrays, "numbers": such as Adam's step}}."""
-    by_leaf, state = regions(model), {}
+    regions, state = by_leaf(model), {}
     for leaf, owner in leaves(optimizer):
         arrays, rest = arrays_and_numbers(optimizer, leaf)
-        for region in by_leaf[owner]:
+        for region in regions[owner]:
             state[region.name] = {"arrays": [*arrays, *["master"] * (leaf is not owner)],
                                   "numbers": rest}
     return state

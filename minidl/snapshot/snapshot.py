@@ -7,15 +7,14 @@
     snapshot.save("runs", step, model=model, optimizer=optimizer, scaler=scaler, ...)
     step = snapshot.load("runs", model=model, optimizer=optimizer, scaler=scaler, ...)
 
-A crash at any moment leaves the previous snapshot whole, because each thing is on the disk before
-the next one names it (durable.py): first every rank's file; when all are, rank 0's index, whose
-rename is the commit; then, and not before, rank 0 removes older snapshots and what crashes left.
+A crash at any moment leaves the previous snapshot whole, because each file is on the disk before
+the next one names it (durable.py): first every rank's file; then rank 0's index, whose rename makes
+the snapshot valid; only then rank 0 removes older snapshots and what crashes left.
 
-The model may be a plain one, DataParallel or a ZeRO stage, and another one when it is loaded, on
+The model may be plain, DataParallel or a ZeRO stage, and it may be loaded as another of these, on
 another number of ranks: every region is found in the files by overlap (regions.py).
 Numbers and buffers are rank 0's; random generators are each rank's own. Save after the optimizer's
 step: gradients are not kept. All ranks see one folder, and call together.
-
 safetensors and JSON are plain data: loading runs no code, as unpickling would.
 Test: tests/snapshot/test_snapshot.py, test_snapshot_crashes.py
 """
@@ -28,27 +27,10 @@ import numpy as np
 from minidl import backend
 from minidl.comm import objects, tree
 from minidl.parallel import DataParallel, Zero1
-from minidl.snapshot import durable
-from minidl.snapshot.folder import (  # noqa: F401  steps and latest are for users, too
-    file_name,
-    index_path,
-    latest,
-    prune,
-    read_index,
-    steps,
-)
-from minidl.snapshot.regions import (
-    bucket_order,
-    buffers,
-    fill,
-    generators,
-    leaves,
-    mine,
-    numbers,
-    regions,
-    unknown_leaf,
-    unwrapped,
-)
+from minidl.snapshot import durable, regions
+from minidl.snapshot.folder import file_name, index_path, latest, prune, read_index, steps
+
+__all__ = ["SnapshotError", "latest", "load", "save", "steps"]
 
 
 class SnapshotError(RuntimeError):
@@ -57,11 +39,10 @@ class SnapshotError(RuntimeError):
 
 def save(folder, step, t=None, *, model, optimizer=None, keep=2, **others):
     """Write the state between two steps as that of step `step`; on return it is on the disk.
-
     t       the transport of all ranks that call; None: the model's, or one rank alone
     keep    how many snapshots stay in the folder, this one included
-    others  scaler=, scheduler=, sampler=, ...: what else has state_dict(), of numbers and text, and
-            load_state_dict()"""
+    others  scaler=, scheduler=, sampler=, ...: objects with load_state_dict() and with a
+            state_dict() of numbers and text"""
     t, rank, size = _ranks(t, model)
     if keep < 1:
         raise ValueError(f"rank {rank}: wanted keep of at least 1, the new one; got {keep}")
@@ -78,7 +59,7 @@ def save(folder, step, t=None, *, model, optimizer=None, keep=2, **others):
                        f"{last}, from another run? Remove its .json, or save elsewhere")
     _agree(t, problem)
     tensors, holds, about = {}, [], {}
-    for key, array, first, end, shape in mine(model, optimizer, rank, size):
+    for key, array, first, end, shape in regions.mine(model, optimizer, rank, size):
         about[key] = {"shape": shape, "dtype": array.dtype.name}
         if first < end:
             tensors[f"{key}/{first}"] = np.ascontiguousarray(backend.to_device(array, "cpu"))
@@ -88,11 +69,12 @@ def save(folder, step, t=None, *, model, optimizer=None, keep=2, **others):
     name = file_name(step, rank, size, digest)
     durable.write(folder / name, data)
     file = {"name": name, "bytes": len(data), "sha256": digest, "holds": holds}
-    states = {key: g.get_state() for key, g in generators(model).items()}
-    parts = _all_gather(t, {  # which is also: every rank's file is on the disk
-        "file": file, "tensors": about, "generators": states, "state": numbers(model, optimizer)})
+    states = {key: g.get_state() for key, g in regions.generators(model).items()}
+    parts = _all_gather(t, {  # which is also a barrier: every rank's file is on the disk
+        "file": file, "tensors": about, "generators": states,
+        "state": regions.numbers(model, optimizer)})
     if rank == 0:
-        body = {"step": step, "tensors": {}, "state": {}, "order": bucket_order(model),
+        body = {"step": step, "tensors": {}, "state": {}, "order": regions.bucket_order(model),
                 "files": [part["file"] for part in parts],
                 "generators": [part["generators"] for part in parts],
                 "groups": None if optimizer is None else [
@@ -110,7 +92,6 @@ def save(folder, step, t=None, *, model, optimizer=None, keep=2, **others):
 
 def load(folder, t=None, *, model, optimizer=None, step=None, **others):
     """Put a snapshot's state into the given objects, in place; returns its step.
-
     step    which one; None: the latest. What is not given is not loaded. SnapshotError, on all
             ranks and before anything has changed, if a file or the model does not fit."""
     t, rank, size = _ranks(t, model)
@@ -118,14 +99,14 @@ def load(folder, t=None, *, model, optimizer=None, step=None, **others):
     folder = Path(folder)
     index = _index(folder, t, step)
     problem = _misfit(index, model, optimizer, others)
-    for file in index["files"][rank::size]:  # each is read through once, by somebody
+    for file in index["files"][rank::size]:  # each is read once, by one of the ranks
         problem = problem or durable.damage(folder / file["name"], file["bytes"], file["sha256"])
     _agree(t, problem)
 
-    by_leaf = regions(model)
+    by_leaf = regions.by_leaf(model)
     targets = [(f"param/{r.name}", leaf.data, r) for leaf, rs in by_leaf.items() for r in rs]
-    targets += [(f"buffer/{r.name}", r.leaf.data, r) for r in buffers(model)]
-    for leaf, owner in leaves(optimizer):
+    targets += [(f"buffer/{r.name}", r.leaf.data, r) for r in regions.buffers(model)]
+    for leaf, owner in regions.leaves(optimizer):
         name = by_leaf[owner][0].name
         saved = index["state"][name]
         arrays = {kind: leaf._xp.zeros(leaf.shape, index["tensors"][f"{kind}/{name}"]["dtype"])
@@ -138,7 +119,7 @@ def load(folder, t=None, *, model, optimizer=None, step=None, **others):
         targets += [(f"{kind}/{r.name}", array, r)
                     for r in by_leaf[owner] for kind, array in arrays.items()]
     _read(folder, index, targets)
-    for leaf in [*by_leaf, *(leaf for leaf, _ in leaves(optimizer))]:
+    for leaf in [*by_leaf, *(leaf for leaf, _ in regions.leaves(optimizer))]:
         leaf.version += 1
     if isinstance(model, Zero1):
         model.gather()
@@ -149,8 +130,8 @@ def load(folder, t=None, *, model, optimizer=None, step=None, **others):
     for key, it in others.items():
         it.load_state_dict(index["others"][key])
     _set_generators(model, index["generators"], rank)
-    if index["order"] and bucket_order(model):
-        named = dict(unwrapped(model).named_parameters())
+    if index["order"] and regions.bucket_order(model):
+        named = dict(regions.unwrapped(model).named_parameters())
         model.reducer.build([named[name] for name in index["order"]["names"]])
         model.reducer.rebuilt = index["order"]["rebuilt"]
     return index["step"]
@@ -160,17 +141,17 @@ def load(folder, t=None, *, model, optimizer=None, step=None, **others):
 
 
 def _misfit(index, model, optimizer, others):
-    """A sentence about the first thing in which the objects differ from the snapshot, or ""."""
+    """A sentence about the first difference between the objects and the snapshot, or ""."""
     lacking = [key for key in others if key not in index["others"]]
     if optimizer is not None and index["groups"] is None:
         lacking.append("optimizer")
     if lacking:
         return f"the snapshot holds no {', '.join(lacking)}"
-    by_leaf = regions(model)
+    by_leaf = regions.by_leaf(model)
     here = {f"param/{r.name}": (r.shape, leaf.dtype.name) for leaf, rs in by_leaf.items()
             for r in rs}
-    here |= {f"buffer/{r.name}": (r.shape, r.leaf.dtype.name) for r in buffers(model)}
-    here |= {f"generator {key}": () for key in generators(model)}
+    here |= {f"buffer/{r.name}": (r.shape, r.leaf.dtype.name) for r in regions.buffers(model)}
+    here |= {f"generator {key}": () for key in regions.generators(model)}
     there = {key: (tuple(about["shape"]), about["dtype"]) for key, about in
              index["tensors"].items() if key.startswith(("param/", "buffer/"))}
     there |= {f"generator {key}": () for key in index["generators"][0]}
@@ -183,9 +164,9 @@ def _misfit(index, model, optimizer, others):
     if len(index["groups"]) != len(optimizer.param_groups):
         return (f"wanted {len(index['groups'])} parameter groups as in the snapshot, the optimizer "
                 f"has {len(optimizer.param_groups)}")
-    for leaf, owner in leaves(optimizer):
+    for leaf, owner in regions.leaves(optimizer):
         if owner not in by_leaf:
-            return unknown_leaf(owner)
+            return regions.unknown_leaf(owner)
         names = [r.name for r in by_leaf[owner]]
         states = [index["state"].get(name) for name in names]
         for name, state in zip(names, states, strict=True):
@@ -197,9 +178,9 @@ def _misfit(index, model, optimizer, others):
                         "DataParallel, or give every parameter a gradient before it is saved")
         if "master" in states[0]["arrays"] and leaf is owner:
             half = owner.dtype.itemsize == 2  # float16 or bfloat16
-            return f"{names[0]} has a master copy in the snapshot and not here; first " + (
-                "call optim.use_master_weights(optimizer)" if half else
-                "wrap the optimizer in parallel.Offload, as it was")
+            remedy = ("call optim.use_master_weights(optimizer)" if half else
+                      "wrap the optimizer in parallel.Offload, as it was")
+            return f"{names[0]} has a master copy in the snapshot and not here; first {remedy}"
         if "master" not in states[0]["arrays"] and leaf.dtype != owner.dtype:
             return f"{names[0]} has a master copy here and not in the snapshot"
     return ""
@@ -220,16 +201,16 @@ def _read(folder, index, targets):
 
     for key, array, region in targets:
         values = np.empty(region.end - region.first, array.dtype)
-        if fill(values, region.first, written.get(key, ()), read) != len(values):
+        if regions.fill(values, region.first, written.get(key, ()), read) != len(values):
             raise SnapshotError(f"{folder}: the files do not hold all of elements {region.first} "
                                 f"to {region.end} of {key}")
         region.put(array, backend.to_device(values, backend.device_of(array)))
 
 
 def _set_generators(model, saved, rank):
-    """Each rank's own state again; ranks that are new get streams that nobody had, or the common
-    one where all had the same."""
-    for key, generator in generators(model).items():
+    """Each rank's own state again. Ranks that are new get unused streams, or the common state where
+    all had the same."""
+    for key, generator in regions.generators(model).items():
         states = [tuple(mine[key]) for mine in saved]
         if rank < len(saved):
             generator.set_state(states[rank])
@@ -242,7 +223,7 @@ def _set_generators(model, saved, rank):
 
 
 def _safetensors():
-    """The library, imported by those who need it."""
+    """The library; imported here, since only snapshots need it."""
     with backend.optional("snapshots are safetensors files", "snapshot"):
         import safetensors.numpy
     return safetensors

@@ -69,7 +69,7 @@ def test_each_array_goes_out_once_and_comes_back_in_reverse_order(ahead):
     model, x = chain(), data()
     with offload(ahead) as host:
         y = model(x)
-    n = N_LAYERS  # a layer's result is saved by its tanh and by the next product: one parcel
+    n = N_LAYERS  # a layer's result is saved by its tanh and by the next product: one array
     assert host.log == [("out", i, UNIT) for i in range(n)]
     assert host.held_bytes == host.peak_bytes == n * UNIT
     backward(y)
@@ -141,7 +141,7 @@ def test_arrays_of_another_library_are_refused():
         nbytes = 1 << 20
 
     with offload() as host, pytest.raises(TypeError, match="NumPy and CuPy arrays; got Elsewhere"):
-        host._parcel(Elsewhere())
+        host._store(Elsewhere())
 
 
 def test_views_with_other_strides_come_back_with_them():
@@ -159,7 +159,7 @@ def test_views_with_other_strides_come_back_with_them():
     with offload(min_bytes=1) as host:
         y = Keep.apply(x)
     wanted = y.data.copy()
-    assert len(host.log) == 3  # y twice is one parcel
+    assert len(host.log) == 3  # y twice is one array
     y.backward(np.ones_like(wanted))
     transposed, half, whole, again = kept[0]
     assert np.array_equal(transposed, wanted.T) and transposed.flags.f_contiguous

@@ -147,7 +147,7 @@ def test_views_come_back_as_they_lay(cupy):
     kept, x = [], leaf(cupy.asarray)
     with offload(min_bytes=1) as host:
         y = Keep.apply(x)
-    assert len(host.log) == 3  # y twice is one parcel
+    assert len(host.log) == 3  # y twice is one array
     wanted = y.data.get()
     y.backward(cupy.asarray(np.ones(SHAPE, "f4")))
     transposed, half, whole, again = kept[0]

@@ -6,7 +6,7 @@ import pytest
 from minidl import nn
 from minidl.comm import simulate
 from minidl.parallel import DataParallel, Zero1, Zero2, Zero3
-from minidl.snapshot.regions import fill, regions, share
+from minidl.snapshot.regions import by_leaf, fill, share
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 8])
@@ -28,7 +28,7 @@ def test_the_ranks_regions_hold_the_tensors(stage, n):
         whole = {k: np.array(v).reshape(-1) for k, v in model.state_dict().items()}
         model = stage(model, t)
         found = []
-        for leaf, here in regions(model).items():
+        for leaf, here in by_leaf(model).items():
             for r in here:
                 values = r.of(leaf.data)
                 found.append((r.name, r.first, r.end, r.whole))

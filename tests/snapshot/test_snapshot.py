@@ -16,7 +16,7 @@ from minidl.nn import functional as F
 from minidl.parallel import DataParallel, Zero1, Zero2, Zero3
 from minidl.precision.amp import GradScaler
 from minidl.snapshot import snapshot
-from minidl.snapshot.regions import regions
+from minidl.snapshot.regions import by_leaf
 from minidl.snapshot.snapshot import SnapshotError
 from tests.conftest import ranks
 
@@ -93,13 +93,13 @@ class Run:
     def states(self):
         """{(kind, name): (first, values)} of the optimizer on this rank, and its numbers."""
         found = {}
-        by_leaf = regions(self.model)
+        leaves = by_leaf(self.model)
         for leaf in self.optimizer.parameters():
             state = dict(self.optimizer.state.get(leaf, {}))
             owner = self.optimizer.low.get(leaf, leaf)
             if owner is not leaf:
                 state["master"] = leaf.data
-            for r in by_leaf[owner]:
+            for r in leaves[owner]:
                 for kind, value in state.items():
                     array = getattr(value, "ndim", 0)
                     found[kind, r.name] = (r.first, r.of(value).copy()) if array else value
