@@ -75,7 +75,7 @@ class Kernel:
             if report.errors:
                 raise KernelError(str(report))
             return
-        (self._cpu or self.on_cpu)(grid, block, args, shared_mem, self.order)
+        (self._cpu or self.on_cpu)(grid, block, args, shared_mem, self.order, _n_threads)
 
     @property
     def on_cpu(self):

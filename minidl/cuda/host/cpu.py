@@ -20,7 +20,6 @@ import json
 import re
 from pathlib import Path
 
-from minidl.cuda import run
 from minidl.cuda.host import compiler
 from minidl.cuda.host.arguments import Signature
 from minidl.cuda.host.includes import KernelError, inline_includes
@@ -51,8 +50,8 @@ class CpuKernel:
         self._launch = library[f"minidl_launch_{number}"]
         self._launch.argtypes = [ctypes.c_char_p]
 
-    def __call__(self, grid, block, args, shared_mem=0, order=0):
-        if self._launch(self._pack(grid, block, args, shared_mem, order, run.n_threads())):
+    def __call__(self, grid, block, args, shared_mem, order, n_threads):
+        if self._launch(self._pack(grid, block, args, shared_mem, order, n_threads)):
             raise KernelError(f"kernel {self.name}: {runtime().minidl_error().decode()}")
 
 
