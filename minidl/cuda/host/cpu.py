@@ -50,7 +50,7 @@ class CpuKernel:
         self._launch = library[f"minidl_launch_{number}"]
         self._launch.argtypes = [ctypes.c_char_p]
 
-    def __call__(self, grid, block, args, shared_mem, order, n_threads):
+    def __call__(self, grid, block, args, shared_mem=0, order=0, n_threads=1):
         if self._launch(self._pack(grid, block, args, shared_mem, order, n_threads)):
             raise KernelError(f"kernel {self.name}: {runtime().minidl_error().decode()}")
 
