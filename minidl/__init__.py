@@ -58,9 +58,9 @@ uint8, bool_ = _np.dtype("u1"), _np.dtype("?")
 
 globals().update(ops.namespace("t"))
 
-
-# Names that a user types, where the file lies deeper in the house: {folder: names in its parent}.
 _PARTS = "comm cuda data memory nn optim parallel precision snapshot".split()
+
+# Modules that a user finds under a shorter name than their file's: {folder: names in its parent}.
 SHORT = {
     "minidl.precision": "amp bf16 grad_scaler",
     "minidl.memory": "recompute recompute_plan fragmentation host_memory",
@@ -75,7 +75,7 @@ SHORT = {
 }
 ALIASES = {f"{folder.rpartition('.')[0]}.{name}": f"{folder}.{name}"
            for folder, names in SHORT.items() for name in names.split()}
-ALIASES |= {  # and where it has another name there, too
+ALIASES |= {  # and those that have another name there
     "minidl.memory_predict": "minidl.memory.predict",
     "minidl.activation_offload": "minidl.memory.offload",
     "minidl.tutorial_table": "minidl.course.table",
