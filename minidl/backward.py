@@ -34,9 +34,7 @@ def nodes(roots):
         if node not in seen:
             seen.add(node)
             yield node
-            for edge in node.edges:
-                if type(edge) is tuple:
-                    stack.append(edge[0])
+            stack += [edge[0] for edge in node.edges if type(edge) is tuple]
 
 
 def leaf_uses(roots):

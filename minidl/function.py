@@ -69,12 +69,9 @@ class Function:
         records = mode.grad and cls.differentiable
         arrays, needs, edges, depth = [], [], [], 0
         for x in inputs:
-            needed = False
-            if isinstance(x, Tensor):
-                arrays.append(x._data)
-                needed = records and x._requires_grad
-            else:
-                arrays.append(x)
+            is_tensor = isinstance(x, Tensor)
+            arrays.append(x._data if is_tensor else x)
+            needed = is_tensor and records and x._requires_grad
             needs.append(needed)
             if not needed:
                 edges.append(None)
