@@ -94,9 +94,8 @@ def encode_pairs(indices, values):
             "(index, value) pairs need two 1-d arrays of one length, integers first; got "
             f"{indices.dtype} of shape {indices.shape} and {values.dtype} of shape {values.shape}")
     if len(indices) and not 0 <= indices.min() <= indices.max() < 2**31:
-        raise ValueError(
-            f"(index, value) pairs carry indices of 31 bits, 0 to 2147483647; got {indices.min()} "
-            f"to {indices.max()}. Cut the array into shorter ones.")
+        raise ValueError("(index, value) pairs carry indices of 31 bits, 0 to 2147483647; got "
+                         f"{indices.min()} to {indices.max()}. Cut the array into shorter ones.")
     values = values.astype(np.float32)
     return np.concatenate([indices.astype(np.int32).view(np.uint8), values.view(np.uint8)])
 

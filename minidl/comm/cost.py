@@ -167,9 +167,8 @@ def best_segments(n_bytes, beta, per_segment, extra):
     each step costs `per_segment` seconds and the time of K/S bytes. Double tree: extra =
     2 ceil(log2 n) - 3, per_segment = alpha."""
     if per_segment <= 0:
-        raise ValueError(
-            f"per_segment must be positive, got {per_segment}: segments that cost nothing are best "
-            "as short as can be")
+        raise ValueError(f"per_segment must be positive, got {per_segment}: segments that cost "
+                         "nothing are best as short as can be")
     divided = max(extra, 0) * n_bytes * beta
     below = max(1, math.floor(math.sqrt(divided / per_segment)))  # where the derivative is 0
     return min(below, below + 1, key=lambda s: per_segment * s + divided / s)

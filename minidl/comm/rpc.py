@@ -89,9 +89,8 @@ class Service:
         body = objects.pack((name, args, kwargs))
         with self._lock:
             if self._reason or (frame is self._main and not self._open):
-                raise RuntimeError(
-                    f"rank {self.rank}: wanted to call {name}() on rank {rank}; got a Service "
-                    "outside of its block. Call inside `with`.")
+                raise RuntimeError(f"rank {self.rank}: wanted to call {name}() on rank {rank}; got "
+                                   "a Service outside of its block. Call inside `with`.")
             frame.open[future.number] = future
             reason = self._left.get(rank)
             if reason is None:

@@ -117,15 +117,13 @@ def _bounds(t, block, root, bounds):
         return [i * len(block) for i in range(t.size + 1)]
     bounds = check_bounds(t, bounds)
     if len(block) != bounds[t.rank + 1] - bounds[t.rank]:
-        raise ValueError(
-            f"rank {t.rank}: wanted a block of {bounds[t.rank + 1] - bounds[t.rank]} rows, as "
-            f"bounds say; got {len(block)}")
+        raise ValueError(f"rank {t.rank}: wanted a block of {bounds[t.rank + 1] - bounds[t.rank]} "
+                         f"rows, as bounds say; got {len(block)}")
     return bounds
 
 
 def _check_root_array(t, x, out, bounds):
     if x is None or x.shape != (bounds[-1], *out.shape[1:]) or x.dtype != out.dtype:
         got = None if x is None else f"{x.dtype} of shape {x.shape}"
-        raise ValueError(
-            f"rank {t.rank}: the root of a scatter wants {out.dtype} of shape "
-            f"{(bounds[-1], *out.shape[1:])}, all blocks; got {got}")
+        raise ValueError(f"rank {t.rank}: the root of a scatter wants {out.dtype} of shape "
+                         f"{(bounds[-1], *out.shape[1:])}, all blocks; got {got}")

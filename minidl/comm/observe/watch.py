@@ -127,9 +127,8 @@ class Watch(Wrapper):
     def _raise(self, calls):
         """calls: (rank, (digest, signature)) of two ranks or more, which are not all equal."""
         calls = {self.ranks[rank]: call for rank, call in sorted(calls)}
-        raise Mismatch(
-            f"rank {self.world_rank}: the ranks disagree on collective {self._number} of "
-            f"{in_words(self.ranks)}; no payload has moved.\n{explain(calls)}")
+        raise Mismatch(f"rank {self.world_rank}: the ranks disagree on collective {self._number} "
+                       f"of {in_words(self.ranks)}; no payload has moved.\n{explain(calls)}")
 
     def _members(self):
         return [(rank, self._begun, self._number) for rank in self.ranks]

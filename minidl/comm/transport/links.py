@@ -65,9 +65,8 @@ class Links:
         if not isinstance(groups, int):
             where = {rank: node for node, ranks in enumerate(groups) for rank in ranks}
             if sorted(r for ranks in groups for r in ranks) != list(range(len(where))):
-                raise ValueError(
-                    f"nodes need every rank from 0 on exactly once; got {groups}. For example "
-                    "[[0, 1], [2]]")
+                raise ValueError(f"nodes need every rank from 0 on exactly once; got {groups}. For "
+                                 "example [[0, 1], [2]]")
             groups = tuple(where[rank] for rank in range(len(where)))
         elif groups < 1:
             raise ValueError(f"a node has at least one rank; got {groups} ranks per node")

@@ -33,9 +33,8 @@ def parse(text, n):
         links = _parse(_items(re.sub(r"\s", "", text)), n)
         links.check_ranks(n)
     except ValueError as error:
-        raise ValueError(
-            f"the network {text!r} for {n} ranks: {error}. Write it like '1Gbit,50us' or "
-            "'nodes=2,intra=10Gbit,5us,inter=1Gbit,50us'") from None
+        raise ValueError(f"the network {text!r} for {n} ranks: {error}. Write it like '1Gbit,50us' "
+                         "or 'nodes=2,intra=10Gbit,5us,inter=1Gbit,50us'") from None
     return links
 
 

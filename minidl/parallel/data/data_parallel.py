@@ -110,9 +110,8 @@ class DataParallel(Module):
         outputs = self.module(*inputs, **options)
         if is_grad_enabled():
             if n_samples is None and not inputs:
-                raise TypeError(
-                    f"rank {self.t.rank}: gradients are weighted by the length of the first "
-                    "positional input; got none. Pass n_samples=")
+                raise TypeError(f"rank {self.t.rank}: gradients are weighted by the length of the "
+                                "first positional input; got none. Pass n_samples=")
             self.n_samples += len(inputs[0]) if n_samples is None else n_samples
             self.reducer.expect(leaf_uses(tensors_of(outputs)),
                                 self.n_samples if self.syncing else None)

@@ -155,9 +155,8 @@ class Server:
         if src not in self.clocks:
             return  # dropped before
         if src in self.inbox:
-            raise RuntimeError(
-                f"rank {self.t.rank}: worker {src} pushed twice within one step of the rule "
-                f"{self.rule.name}. Pull between two pushes.")
+            raise RuntimeError(f"rank {self.t.rank}: worker {src} pushed twice within one step of "
+                               f"the rule {self.rule.name}. Pull between two pushes.")
         if self.shard.tables:
             values = self._spread(values, rows)
         self.inbox[src] = values, n_samples
