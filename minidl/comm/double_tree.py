@@ -107,21 +107,19 @@ class Seat(NamedTuple):
 
 def seat(n, rank, tree):
     """Where `rank` sits in tree 0 or tree 1 of n ranks."""
-    to_tree_1, back = _renaming(n) if tree else (lambda r: r, lambda r: r)
-    me = to_tree_1(rank)
+    if tree == 0:
+        rename = back = lambda r: r
+    elif n % 2 == 0:
+        rename = back = lambda r: n - 1 - r
+    else:
+        rename, back = lambda r: (r - 1) % n, lambda r: (r + 1) % n
+    me = rename(rank)
     up = parent(n, me)
     depth, above = 0, up
     while above is not None:
         depth, above = depth + 1, parent(n, above)
     height = (me & -me).bit_length() - 1 if me else height_of(n)
     return Seat(None if up is None else back(up), [back(c) for c in children(n, me)], depth, height)
-
-
-def _renaming(n):
-    """Functions from a rank to its name in tree 1, and back."""
-    if n % 2 == 0:
-        return lambda r: n - 1 - r, lambda r: n - 1 - r
-    return lambda r: (r - 1) % n, lambda r: (r + 1) % n
 
 
 def height_of(n):

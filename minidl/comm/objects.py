@@ -42,7 +42,7 @@ def gather(t, value, root=0):
     """The list of every rank's `value` on root; None on the others."""
     message = pack(value)
     bounds = ring_blocks.bounds_of(t, len(message))
-    messages = scatter_gather.gather_direct(t, message, root, bounds)
+    messages = scatter_gather.gather(t, message, root, bounds)
     return None if messages is None else _unpack_all(messages, bounds)
 
 

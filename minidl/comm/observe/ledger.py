@@ -21,7 +21,7 @@ import contextvars
 import functools
 import sys
 import threading
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -43,11 +43,11 @@ class Count:
     bytes_received: int = 0
     messages_received: int = 0
 
-    def add(self, other):
-        self.bytes_sent += other.bytes_sent
-        self.messages_sent += other.messages_sent
-        self.bytes_received += other.bytes_received
-        self.messages_received += other.messages_received
+    def add(self, bytes_sent, messages_sent, bytes_received=0, messages_received=0):
+        self.bytes_sent += bytes_sent
+        self.messages_sent += messages_sent
+        self.bytes_received += bytes_received
+        self.messages_received += messages_received
 
 
 class Row(NamedTuple):
@@ -104,7 +104,7 @@ class Ledger(Wrapper):
         world ranks) or site (file:line)."""
         total = Count()
         for _, count in self._select(peer, label, group, site):
-            total.add(count)
+            total.add(*astuple(count))
         return total
 
     bytes_sent = property(lambda self: self.count().bytes_sent)
@@ -200,13 +200,10 @@ class Ledger(Wrapper):
         site = _site.get(None) if in_collective() else user_line(sys._getframe(2))
         return peer, current_label(), site
 
-    def _add(self, key, bytes_sent, messages_sent, bytes_received=0, messages_received=0):
+    def _add(self, key, *amounts):
         with self._lock:
             count = self._counts.get(key) or self._counts.setdefault(key, Count())
-            count.bytes_sent += bytes_sent
-            count.messages_sent += messages_sent
-            count.bytes_received += bytes_received
-            count.messages_received += messages_received
+            count.add(*amounts)
 
     def around(self, inner):
         return Ledger(inner, self._book)

@@ -53,10 +53,21 @@ class Links:
     pairs: tuple = ()
     straggler: tuple = ()
 
+    def __post_init__(self):
+        for link in (self.intra, self.inter, *(link for _, link in self.pairs)):
+            if link and not all(0 <= value < math.inf for value in link):
+                raise ValueError(f"alpha and beta are seconds, at least 0; got {tuple(link)}")
+        for rank, times in self.straggler:
+            if not 0 < times < math.inf:
+                raise ValueError(f"a straggler computes so many times slower; got {times} for "
+                                 f"{rank}")
+        if self.nic not in ("node", "rank"):
+            raise ValueError(f"nic is 'node' or 'rank', whose port leads out; got {self.nic!r}")
+
     @staticmethod
     def uniform(alpha, beta, pairs=None, straggler=None):
         """The same link between all ranks, but for `pairs`: {(src, dst): (alpha, beta)}."""
-        return _checked(Links(Link(alpha, beta), **_common(pairs, straggler)))
+        return Links(Link(alpha, beta), **_common(pairs, straggler))
 
     @staticmethod
     def nodes(groups, intra, inter, nic="node", pairs=None, straggler=None):
@@ -70,7 +81,7 @@ class Links:
             groups = tuple(where[rank] for rank in range(len(where)))
         elif groups < 1:
             raise ValueError(f"a node has at least one rank; got {groups} ranks per node")
-        return _checked(Links(Link(*intra), Link(*inter), groups, nic, **_common(pairs, straggler)))
+        return Links(Link(*intra), Link(*inter), groups, nic, **_common(pairs, straggler))
 
     def node_of(self, rank):
         """The number of the rank's node; 0 where there are no nodes."""
@@ -151,19 +162,6 @@ def _common(pairs, straggler):
     return {
         "pairs": tuple((tuple(pair), Link(*link)) for pair, link in (pairs or {}).items()),
         "straggler": tuple((straggler or {}).items())}
-
-
-def _checked(links):
-    """The Links, if their numbers can be."""
-    for link in (links.intra, links.inter, *(link for _, link in links.pairs)):
-        if link and not all(0 <= value < math.inf for value in link):
-            raise ValueError(f"alpha and beta are seconds, at least 0; got {tuple(link)}")
-    for rank, times in links.straggler:
-        if not 0 < times < math.inf:
-            raise ValueError(f"a straggler computes so many times slower; got {times} for {rank}")
-    if links.nic not in ("node", "rank"):
-        raise ValueError(f"nic is 'node' or 'rank', whose port leads out; got {links.nic!r}")
-    return links
 
 
 # -- in words

@@ -144,6 +144,15 @@ class Transport(ABC):
         return f"{type(self).__name__}(rank {self.rank} of {self.size}, world ranks {self.ranks})"
 
 
+def _pass_on(name):
+    """A method that calls the method of this name of the transport inside."""
+
+    def method(self, *args, **options):
+        return getattr(self.inner, name)(*args, **options)
+
+    return method
+
+
 class Wrapper(Transport):
     """A transport around another, `inner`: passes on every call that a subclass does not change."""
 
@@ -157,20 +166,11 @@ class Wrapper(Transport):
     def innermost(self):
         return self.inner.innermost
 
-    def isend(self, array, dst, tag=0):
-        return self.inner.isend(array, dst, tag)
-
-    def irecv(self, into, src, tag=0):
-        return self.inner.irecv(into, src, tag)
-
-    def send(self, array, dst, tag=0):
-        self.inner.send(array, dst, tag)
-
-    def sendrecv(self, array, dst, into, src, tag=0):
-        return self.inner.sendrecv(array, dst, into, src, tag)
-
-    def recv_any(self, tag=0):
-        return self.inner.recv_any(tag)
+    isend, irecv, recv_any = _pass_on("isend"), _pass_on("irecv"), _pass_on("recv_any")
+    send, sendrecv = _pass_on("send"), _pass_on("sendrecv")
+    spawn, event, entering = _pass_on("spawn"), _pass_on("event"), _pass_on("entering")
+    time, compute = _pass_on("time"), _pass_on("compute")
+    scratch, shared = _pass_on("scratch"), _pass_on("shared")
 
     def subgroup(self, ranks):
         inner = self.inner.subgroup(ranks)
@@ -179,24 +179,3 @@ class Wrapper(Transport):
     def around(self, inner):
         """This wrapper for a subgroup's transport."""
         return type(self)(inner)
-
-    def spawn(self, fn, *args):
-        return self.inner.spawn(fn, *args)
-
-    def event(self):
-        return self.inner.event()
-
-    def time(self):
-        return self.inner.time()
-
-    def compute(self, seconds):
-        self.inner.compute(seconds)
-
-    def entering(self, fn, args, kwargs):
-        self.inner.entering(fn, args, kwargs)
-
-    def scratch(self, n_elems, dtype):
-        return self.inner.scratch(n_elems, dtype)
-
-    def shared(self, n_bytes):
-        return self.inner.shared(n_bytes)

@@ -67,13 +67,15 @@ class Throttled(Wrapper):
             seconds = array.nbytes * beta
             start = port.send(time.perf_counter(), seconds)
             stamp = np.array([start + alpha, array.nbytes])
-            return _Sent(request, self._stamps.isend(stamp, dst, tag), start + seconds)
+            requests = request, self._stamps.isend(stamp, dst, tag)
+        return _Slowed(requests, lambda: _sleep_until(start + seconds))
 
     def irecv(self, into, src, tag=0):
         stamp = np.empty(2)
         with self._lock:
             request = self.inner.irecv(into, src, tag)
-            return _Received(self, request, self._stamps.irecv(stamp, src, tag), stamp, src)
+            requests = self._stamps.irecv(stamp, src, tag), request
+        return _Slowed(requests, lambda: self._arrive(stamp, src))
 
     def shared(self, n_bytes):
         raise NoSharedMemory(
@@ -116,32 +118,18 @@ class Throttled(Wrapper):
         _sleep_until(done)
 
 
-class _Sent(Request):
-    """A send: done when the port has sent it all."""
+class _Slowed(Request):
+    """Done when its requests are, and then `sleep` has returned."""
 
-    def __init__(self, request, stamp_request, end):
-        self._requests, self._end = (request, stamp_request), end
-
-    def wait(self):
-        for request in self._requests:
-            request.wait()
-        self._requests = ()
-        _sleep_until(self._end)
-
-
-class _Received(Request):
-    """A receive: done when its message would have come."""
-
-    def __init__(self, transport, request, stamp_request, stamp, src):
-        self._transport, self._src, self._stamp = transport, src, stamp
-        self._requests = (stamp_request, request)
+    def __init__(self, requests, sleep):
+        self._requests, self._sleep = requests, sleep
 
     def wait(self):
         for request in self._requests:
             request.wait()
         if self._requests:
             self._requests = ()
-            self._transport._arrive(self._stamp, self._src)
+            self._sleep()
 
 
 class _Ports:

@@ -14,8 +14,8 @@
         optimizer.step()
         model.gather()
 
-Naive: `naive_step1`, `naive_step2`. Real: bucket by bucket, scattered while backward runs. A bucket
-is cut into n blocks whatever its parameters' shapes: nothing is padded. The bits are those of
+Naive: naive.py. Here: bucket by bucket, scattered while backward runs. A bucket is cut into n
+blocks whatever its parameters' shapes: nothing is padded. The bits are those of
 DataParallel with `all_reduce=ring_blocks.all_reduce` and the same buckets, if gradients are float32
 or all ranks have equally many samples (a float16 gradient times its rank's share of them is rounded
 before it travels). Several backwards that send add means up, where data parallelism averages the
@@ -43,42 +43,8 @@ from minidl.parallel.data.bucket import cut, weight
 from minidl.parallel.data.data_parallel import DataParallel
 
 
-def naive_step1(t, params, shard, optimizer, backward):
-    """Stage 1 in one piece, for float32 parameters, and batches of the same size on all ranks.
-
-    shard      this rank's block of all parameters as one 1-d leaf, which is all that `optimizer`
-               has; backward() gives every parameter its gradient on this rank"""
-    backward()
-    shard.grad = scatter(t, flat.flatten([p.grad for p in params]))
-    optimizer.step()  # m and v of one block in n
-    weights, _ = ring_blocks.all_gather_v(t, shard.data)
-    flat.unflatten(weights, [p.data for p in params])
-    for p in params:
-        p.grad = None
-
-
-def naive_step2(t, shards, optimizer, backward):
-    """Stage 2, a bucket for each parameter. shards: {parameter: its block on this rank, a leaf}."""
-    def scatter_and_free(p):
-        shards[p].grad = scatter(t, flat.flatten([p.grad]))
-        p.grad = None  # while backward runs on: one whole gradient at a time
-
-    removes = [p.on_grad_ready(scatter_and_free) for p in shards]
-    backward()
-    optimizer.step()
-    for p, shard in shards.items():
-        flat.unflatten(ring_blocks.all_gather_v(t, shard.data)[0], [p.data])
-    for remove in removes:
-        remove()
-
-
-def scatter(t, x):
-    """This rank's block of the mean over ranks of the 1-d x, which is workspace."""
-    return ring_blocks.reduce_scatter(t, x, chunks.bounds(len(x), t.size)) / t.size
-
-
 class ShardedBucket:
-    """Parameters that are cut together; for a Reducer (bucket.py): take, fill, reduce and give.
+    """Parameters that are cut together, as the Reducer (bucket.py) wants them.
 
     weights   1-d array of all elements, of which the parameters' arrays are views; stage 3: or None
     bounds    rank r owns weights[bounds[r] : bounds[r+1]]
@@ -164,8 +130,7 @@ class Zero1(DataParallel):
     def __init__(self, model, t, groups=None, bucket_bytes=25 << 20, first_bucket_bytes=1 << 20,
                  overlap=True, broadcast_buffers=True, free_gradients=False, runs=None):
         number = number_of_group(t, model, groups)
-        devices = {p.device for p in model.parameters()} - {"cpu"}
-        if devices:
+        if devices := {p.device for p in model.parameters()} - {"cpu"}:
             raise TypeError(f"rank {t.rank}: ZeRO cuts and sends NumPy's arrays; got parameters on "
                             f"{', '.join(sorted(devices))}. Use DataParallel(model, t) there, or "
                             "model.to('cpu') first")
@@ -200,8 +165,6 @@ class Zero1(DataParallel):
         """`with model.gathered() as module:` every parameter has its array, at every stage."""
         yield self.module
 
-    at_home = gathered  # its former name
-
     def zero_grad(self):
         for p in [*self.parameters(), *self.shards()]:
             p.grad = None
@@ -235,15 +198,6 @@ class Zero1(DataParallel):
         mine = slice(self.t.rank, self.t.rank + 2)
         return [(i, b.shard, p, *part) for i, b in enumerate(self.reducer.buckets)
                 for p, part in zip(b.params, flat.within(b.shapes, *b.bounds[mine]), strict=True)]
-
-    def tensor_norms(self, arrays):
-        """{parameter: 2-norm of its part of `arrays`}, over all ranks. arrays: one for each shard,
-        such as the updates of LAMB or LARS, whose trust ratios need whole tensors."""
-        squares = np.array([
-            np.square(arrays[i][offset:offset + end - first], dtype=np.float64).sum()
-            for i, _, _, offset, first, end in self.parts()])
-        norms = np.sqrt(ring.all_reduce(self.t, squares)).tolist()
-        return {p: norm for (_, _, p, *_), norm in zip(self.parts(), norms, strict=True)}
 
     def owned(self):
         """A table: which elements of which parameter this rank owns."""
