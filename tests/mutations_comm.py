@@ -854,8 +854,8 @@ MUTATIONS = [
     Mutation(
         "a rank's own rows must be equal",
         "minidl/comm/observe/signature.py",
-        'return value.dtype, ("any", *value.shape[1:])',
-        "return value.dtype, value.shape",
+        'lambda x: (x.dtype, ("any", *x.shape[1:])))',
+        "lambda x: (x.dtype, x.shape))",
         "tests/comm/observe/test_watch.py::test_arguments_may_differ_where_the_collective_says_so",
     ),
     Mutation(
@@ -1306,6 +1306,13 @@ MUTATIONS = [
         "np.square(g, dtype=np.float64)",
         "np.square(g)",
         "tests/parallel/zero/test_zero.py::test_ranks_skip_together_and_squares_do_not_overflow",
+    ),
+    Mutation(
+        "the naive stages sum gradients, and do not divide",
+        "minidl/parallel/zero/naive.py",
+        "chunks.bounds(len(x), t.size)) / t.size",
+        "chunks.bounds(len(x), t.size))",
+        "tests/parallel/zero/test_naive.py::test_stage_1",
     ),
     Mutation(
         "weights that were not gathered are used",

@@ -127,15 +127,6 @@ def hierarchical_all_reduce(n_nodes, node_size, n_bytes, inside, between, gamma=
     return _then(_then(scatter, Cost(steps, steps * part, time_s)), gather)
 
 
-def leader_all_reduce(n_nodes, node_size, n_bytes, inside, between, gamma=0.0):
-    """A tree inside the nodes up and down, and a ring of the leaders between them.
-
-    2 ceil(log2 g)(alpha + K beta) of the inside link and 2(m-1)(alpha + K/m beta) of the other. The
-    leader sends most: m-1 messages each way, and ceil(log2 g) inside."""
-    tree = tree_all_reduce(node_size, n_bytes, *inside, gamma)
-    return _then(tree, ring_all_reduce(n_nodes, n_bytes, *between, gamma))
-
-
 def shared_memory_all_reduce(n, n_bytes, alpha, beta, gamma=0.0, segments=0):
     """Through a window: (S+1) alpha + 2(n-1)/n K beta + (n-1)/n K gamma, in S >= 1 segments; of a
     short array, S = 0, all ranks read all: alpha + (n-1) K (beta + gamma).

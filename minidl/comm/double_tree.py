@@ -1,8 +1,8 @@
 """Double binary tree all-reduce (Sanders, Speck & Träff 2009): few steps, and every rank is busy.
 
-A binary tree needs few steps, but half of its ranks are leaves, which exchange data with one rank
-while the inner ranks do with three. So take two trees, the leaves of one being inner ranks of the
-other, and reduce half of the data on each: every rank is busy, and the depth is still log2 n.
+Half the ranks of a binary tree are leaves, which exchange data with one rank while inner ranks do
+with three. So take two trees, the leaves of one being inner ranks of the other, and reduce half of
+the data on each: every rank is busy, and the depth is still log2 n.
 
     8 ranks   tree 1:       0                 tree 2, its mirror image:       7
                             4                 (r becomes 7-r)                 3
@@ -41,8 +41,8 @@ from minidl.comm.collective import collective
 def all_reduce(t, x, op=np.add, segment_bytes=chunks.SEGMENT_BYTES):
     """The elementwise op of all ranks' x, on every rank, in place like `ring.all_reduce`.
 
-    All ranks end with the same bits: each half is reduced on one root, and copied. Sends
-    `bytes_sent` bytes, in pieces of segment_bytes or a little less."""
+    The same bits on all ranks: each half is reduced on one root, and copied. Sends `bytes_sent`
+    bytes, in pieces of segment_bytes or a little less."""
     n, top = t.size, height_of(t.size)
     flat = chunks.flat(x)
     halves = chunks.split(flat, 2 if n > 1 else 1)

@@ -105,8 +105,8 @@ def all_reduce(t, x, op=np.add, *, groups, across=ring.all_reduce):
 def leader_all_reduce(t, x, op=np.add, *, groups, across=ring.all_reduce):
     """The leader form: reduce inside each node, all-reduce among the leaders, broadcast inside.
 
-    2 ceil(log2 g) steps of K bytes inside a node, and those of `across`. In place like
-    `ring.all_reduce`, the same bits on all ranks."""
+    The time of a tree all-reduce of g ranks on the inner links, then of `across` on the others.
+    In place like `ring.all_reduce`, the same bits on all ranks."""
     _check(t, groups)
     flat = chunks.flat(x)
     tree.reduce(groups.inside, flat, 0, op)

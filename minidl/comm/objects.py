@@ -4,8 +4,7 @@
     reports = objects.gather(t, report)            every rank's, in rank order, on rank 0
     names = objects.all_gather(t, hostname)        every rank's, in rank order, on every rank
 
-Anything that pickles. The ranks' objects may differ in size, so the sizes are sent first: two
-rounds of messages. For settings, reports and names, not for gradients.
+Anything that pickles. The sizes are sent first: two rounds of messages. Not for gradients.
 
 A message is a header of int64, then the raw bytes of each array inside the object, then the pickle
 of the rest, each filled up to 8 bytes:

@@ -11,7 +11,7 @@ the ring from rank r+1 on, (x_(r+1) + x_(r+2)) + ... + x_r, while `ring.all_redu
 from rank r on: with three ranks or more the last bits of floating point sums differ. `all_reduce`
 here has the bits of `reduce_scatter`: training with either gives the same bits.
 
-The n blocks take n-1 steps whatever their lengths: a step lasts as long as its longest block.
+A step lasts as long as its longest block.
 
 Test: tests/comm/test_ring_blocks.py   MPI's names: Reduce_scatter, Allgatherv   Time: cost.py
 """
@@ -27,9 +27,8 @@ from minidl.comm.collective import collective
 def reduce_scatter(t, x, bounds, op=np.add):
     """Reduce x over the ranks; returns this rank's complete block, x[bounds[r] : bounds[r+1]].
 
-    x: 1-d contiguous array, equal size on all ranks. It is the workspace: its other blocks hold
-    partial sums afterwards. bounds: n+1 ints, the same on all ranks. op works in x's dtype. Sends
-    x.nbytes less the own block, in n-1 messages."""
+    x: as for `ring.reduce_scatter`. bounds: n+1 ints, the same on all ranks. Sends x.nbytes less
+    the own block, in n-1 messages."""
     chunk = _chunks(t, x, bounds)
     ring.scatter_chunks(t, chunk, op)
     return chunk[(t.rank + 1) % t.size]

@@ -7,8 +7,7 @@
         weights = service.call(0, "pull").wait()      in rank 0's serving task
 
 Every rank offers functions by name, and may call those of any rank (itself included). Only the name
-is sent: the function and its state stay where they are. Where all ranks do the same thing at the
-same time, a collective is faster.
+is sent. Where all ranks do the same thing at the same time, a collective is faster.
 
 1. One task of each rank serves: it runs one call at a time, in the order of arrival, so served
    functions need no locks among themselves. While it runs one, replies to its own rank wait, too.
@@ -59,8 +58,6 @@ class RemoteError(RuntimeError):
 
 class Service:
     """Offers functions of this rank, and calls those of others. All ranks of t make one.
-
-    with Service(t, push=push, pull=pull) as service: ...
 
     It serves from the beginning of the block. If a served function uses the variable `service`,
     write `service = Service(...)` first, then `with service:`. It may run before `as` sets it."""
@@ -177,7 +174,9 @@ class Service:
                 text = f"rank {self.rank}: {future.name}() on rank {src} raised {what}"
                 future._fail(RemoteError(text, src, trace))
             else:
-                future._succeed(value)
+                future._result = value
+                future.frame.open.pop(future.number)
+                future._event.set()
 
     def _run(self, body):
         """Run a call; returns (RESULT or ERROR, the body of the reply)."""
@@ -225,11 +224,6 @@ class Future:
     def done(self):
         """Whether wait() would return at once."""
         return self._event.is_set()
-
-    def _succeed(self, result):
-        self._result = result
-        self.frame.open.pop(self.number)
-        self._event.set()
 
     def _fail(self, error):
         self._error = error

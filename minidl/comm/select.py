@@ -12,9 +12,9 @@
                 |  steps    \\____/___ shared memory, where there is some
                 +--------------------- size
 
-The choice depends on rank count, size and figures alone. All ranks have rank 0's figures and equal
-sizes, so all choose the same without a message. The formulas are those of cost.py. They leave out
-caches, and two ranks on one core: benchmarks/bench_all_reduce.py shows how far off they are.
+All ranks have rank 0's figures and equal sizes, so all choose the same without a message. The
+formulas of cost.py leave out caches, and two ranks on one core: benchmarks/bench_all_reduce.py
+shows how far off they are.
 
 Test: tests/comm/test_select.py   Used by: doctor_links.py (`minidl doctor --links`)
 """

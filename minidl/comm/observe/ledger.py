@@ -10,9 +10,8 @@
 A message is one call of send, however many parts the transport cuts it into; its bytes are the
 array's, without any header. A receive counts when it is complete.
 
-The line is the innermost one outside minidl, looked up once for a collective, and for each message
-outside of one; for work in a background thread it is where the work was submitted. Counting takes
-1-2 us a message; `off()` and `on()` switch it.
+The line is the innermost one outside minidl; for work in a background thread it is where the work
+was submitted. Counting takes 1-2 us a message; `off()` and `on()` switch it.
 
 Test: tests/comm/observe/test_ledger.py   Tutorial: tutorials/06_ring.py, 08_topologies.py
 """
@@ -29,7 +28,7 @@ import numpy as np
 from minidl.comm import ring
 from minidl.comm.collective import current_label, in_collective
 from minidl.comm.observe.places import spot, user_line
-from minidl.comm.transport.protocol import Request, Wrapper
+from minidl.comm.transport.protocol import Then, Wrapper
 
 _site = contextvars.ContextVar("where the running collective was called")
 
@@ -115,8 +114,7 @@ class Ledger(Wrapper):
     def matrix(self, label=None, group=None, site=None):
         """The bytes that rank i sent to rank j of this group, (n, n) int64, the same on all ranks.
 
-        All ranks must call it. Its own messages are not counted. `tutorial.heat_map` draws it
-        (tutorials/08_topologies.py)."""
+        All ranks must call it. Its own messages are not counted. `tutorial.heat_map` draws it."""
         n_bytes = np.zeros((self.size, self.size), np.int64)
         column = {rank: j for j, rank in enumerate(self.ranks)}
         for row, count in self._select(None, label, group, site):
@@ -164,7 +162,8 @@ class Ledger(Wrapper):
         request = self.inner.irecv(into, src, tag)
         if not self._book.counting:
             return request
-        return _CountedReceive(self, request, self._key(src), into.nbytes)
+        key, n_bytes = self._key(src), into.nbytes
+        return Then([request], lambda: self._add(key, 0, 0, n_bytes, 1))
 
     def send(self, array, dst, tag=0):
         self.inner.send(array, dst, tag)
@@ -221,19 +220,6 @@ class _CountedWindow:
     def moved(self, peer, n_read, n_given):
         self._window.moved(peer, n_read, n_given)
         self._ledger._moved(peer, n_read, n_given)
-
-
-class _CountedReceive(Request):
-    """A receive that is counted once, when it is complete."""
-
-    def __init__(self, ledger, inner, key, n_bytes):
-        self._ledger, self._inner, self._key, self._n_bytes = ledger, inner, key, n_bytes
-
-    def wait(self):
-        self._inner.wait()
-        if self._ledger is not None:
-            self._ledger._add(self._key, 0, 0, self._n_bytes, 1)
-            self._ledger = None
 
 
 @functools.cache

@@ -35,11 +35,8 @@ def world(part_bytes=PART_BYTES):
     """The transport of all processes that mpiexec started (COMM_WORLD).
 
     From now on an uncaught exception on one of them ends all (abort.py). Raises RuntimeError if MPI
-    was started without thread support, or by the launcher of another MPI; ImportError without
-    mpi4py.
-
-    If `minidl run --net` has set the environment variable MINIDL_NET to a network (links_text.py),
-    the transport is throttled to its speed."""
+    was started without thread support, or by the launcher of another MPI. Throttled to the network
+    in the environment variable MINIDL_NET (links_text.py), which `minidl run --net` sets."""
     with optional("ranks as processes", "mpi"):
         from mpi4py import MPI
 

@@ -1,11 +1,9 @@
 """The transport: what an algorithm may ask of the network.
 
-A collective in this package is a plain function of a transport and an array, such as
-`ring.all_reduce(t, x)`, built on two calls: `isend` and `irecv`. There are two transports:
-`mpi.world()` moves bytes between processes; `sim.simulate(n, fn)` runs n ranks in one process with
-a modelled clock. The same function runs on both. A Wrapper is a transport around another one.
-
-Every transport keeps these rules, and every algorithm relies on them:
+A collective is a plain function of a transport and an array, such as `ring.all_reduce(t, x)`, built
+on `isend` and `irecv`. There are two transports: `mpi.world()` moves bytes between processes;
+`sim.simulate(n, fn)` runs n ranks in one process with a modelled clock. The same function runs on
+both. A Wrapper is a transport around another one. All keep these rules:
 
 1. Bytes are sent, not numbers. The dtype is not sent: both sides must know it, and only the number
    of bytes is checked (a receive of another size raises `SizeMismatch`). So float16 or bool need no
@@ -37,6 +35,20 @@ class Request(ABC):
     @abstractmethod
     def wait(self):
         """Block until the buffer may be used again (send) or holds the message (receive)."""
+
+
+class Then(Request):
+    """Requests; when all are done, `last` is called, once."""
+
+    def __init__(self, requests, last):
+        self._requests, self._last = requests, last
+
+    def wait(self):
+        for request in self._requests:
+            request.wait()
+        if self._requests:
+            self._requests = ()
+            self._last()
 
 
 class Transport(ABC):

@@ -13,11 +13,9 @@ ports are the simulator's (links.py), with real clocks:
 
 So a time is never shorter than the model's, but longer by what this machine and its sleeps add.
 Threads and groups of a rank share its ports; a NIC that ranks share is three numbers in a file that
-they map. A straggler sleeps in `t.compute(s)`, s being the seconds that the work took. `recv_any`
-takes what really comes first. In MPI large messages move only while both sides are in a call:
-overlap needs a background thread.
-
-Stamps compare the clocks of two processes, so all ranks must run on one machine.
+they map. A straggler sleeps in `t.compute(s)`, s being the seconds that the work took. In MPI large
+messages move only while both sides are in a call: overlap needs a background thread. Stamps compare
+the clocks of two processes, so all ranks must run on one machine.
 
 Test: tests/mpi/test_throttled.py   Tutorial: any that runs on several ranks
 """
@@ -34,7 +32,7 @@ import numpy as np
 from minidl.comm import objects, tree
 from minidl.comm.checks import check_peer
 from minidl.comm.transport.links import Port
-from minidl.comm.transport.protocol import Request, Transport, Wrapper
+from minidl.comm.transport.protocol import Then, Transport, Wrapper
 from minidl.comm.transport.window import NoSharedMemory
 
 # A sleep ends some 60 us late on Linux: in the last part ask for the time in a loop instead.
@@ -68,14 +66,14 @@ class Throttled(Wrapper):
             start = port.send(time.perf_counter(), seconds)
             stamp = np.array([start + alpha, array.nbytes])
             requests = request, self._stamps.isend(stamp, dst, tag)
-        return _Slowed(requests, lambda: _sleep_until(start + seconds))
+        return Then(requests, lambda: _sleep_until(start + seconds))
 
     def irecv(self, into, src, tag=0):
         stamp = np.empty(2)
         with self._lock:
             request = self.inner.irecv(into, src, tag)
             requests = self._stamps.irecv(stamp, src, tag), request
-        return _Slowed(requests, lambda: self._arrive(stamp, src))
+        return Then(requests, lambda: self._arrive(stamp, src))
 
     def shared(self, n_bytes):
         raise NoSharedMemory(
@@ -116,20 +114,6 @@ class Throttled(Wrapper):
         with self._lock:
             done = port.receive(stamp[0], stamp[1] * beta)
         _sleep_until(done)
-
-
-class _Slowed(Request):
-    """Done when its requests are, and then `sleep` has returned."""
-
-    def __init__(self, requests, sleep):
-        self._requests, self._sleep = requests, sleep
-
-    def wait(self):
-        for request in self._requests:
-            request.wait()
-        if self._requests:
-            self._requests = ()
-            self._sleep()
 
 
 class _Ports:

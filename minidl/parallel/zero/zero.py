@@ -121,11 +121,10 @@ class Zero1(DataParallel):
 
     groups:  lists of parameters for which the optimizer has different options, each parameter that
              requires a gradient in one of them; their shards are `shards(0)`, `shards(1)`, ...
-    bucket_bytes, first_bucket_bytes, overlap, broadcast_buffers, no_sync(): as in DataParallel.
     free_gradients, runs: the later stages'; runs: lists of parameters, no bucket is of two.
 
-    Frozen parameters stay whole on every rank. Gradients add up in the shards until `zero_grad()`:
-    each backward sends, unless it is under no_sync(), where the whole gradients wait."""
+    The rest as in DataParallel. Frozen parameters stay whole. Gradients add up in the shards until
+    `zero_grad()`: each backward sends, unless under no_sync(), where the whole gradients wait."""
 
     def __init__(self, model, t, groups=None, bucket_bytes=25 << 20, first_bucket_bytes=1 << 20,
                  overlap=True, broadcast_buffers=True, free_gradients=False, runs=None):
@@ -193,7 +192,7 @@ class Zero1(DataParallel):
         return norm
 
     def parts(self):
-        """[(bucket's number, its shard, parameter, offset, first, end)]: this rank owns elements
+        """[(bucket's number, shard, parameter, offset, first, end)]: this rank owns elements
         [first, end) of the parameter, which lie in the shard from offset on."""
         mine = slice(self.t.rank, self.t.rank + 2)
         return [(i, b.shard, p, *part) for i, b in enumerate(self.reducer.buckets)
@@ -208,8 +207,7 @@ class Zero1(DataParallel):
 
 
 class Zero2(Zero1):
-    """As Zero1; a bucket's whole gradients exist from the first one's arrival until they have been
-    averaged. (Under no_sync() they wait, whole: the choice is of bytes sent or bytes held.)"""
+    """As Zero1; a bucket's whole gradients exist from the first one's arrival until averaged."""
 
     def __init__(self, *args, **options):
         super().__init__(*args, **options, free_gradients=True)

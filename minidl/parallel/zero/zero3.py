@@ -74,8 +74,8 @@ class Zero3(Zero1):
 
     units:         modules; None: the items of the outermost ModuleLists and Sequentials.
     stay_below:    units of at most so many elements are never freed.
-    The rest as in Zero1. `state_dict()`, `load_state_dict()` and `with model.gathered():` gather
-    everything, as does `close()`: all ranks must call them together."""
+    The rest as in Zero1. All ranks must call `state_dict()`, `load_state_dict()`, `gathered()` and
+    `close()` together: they gather everything."""
 
     def __init__(self, model, t, groups=None, units=None, stay_below=0, overlap=True,
                  broadcast_buffers=True):
@@ -187,7 +187,7 @@ class Zero3(Zero1):
             self.free(self.buckets)
 
     def close(self):
-        """Gather everything for good: `module` is an ordinary one again. All ranks together."""
+        """Gather everything for good: `module` is an ordinary one again."""
         self.need(*self.buckets)
         for remove in self.remove_hooks:
             remove()
