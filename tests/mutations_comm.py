@@ -675,8 +675,8 @@ MUTATIONS = [
     ),
     Mutation(
         "waiting twice counts twice",
-        "minidl/comm/observe/ledger.py",
-        "            self._ledger = None\n",
+        "minidl/comm/transport/protocol.py",
+        "            self._requests = ()\n",
         "",
         "tests/comm/observe/test_ledger.py::test_every_call_is_counted_once",
     ),

@@ -123,11 +123,10 @@ def measure(t, rounds=20):
     n = t.size
     x, few = np.zeros(LARGE // 4, np.float32), np.zeros(SMALL // 4, np.float32)
     part, big = x[: 1 << 16], np.ones((2, 1 << 23), np.float32)  # 256 KiB, in a cache; 2 x 32 MiB
-    works = {
-        "sum": (lambda: np.add(part, part, out=part), 20),
-        "copy": (lambda: np.copyto(big[0], big[1]), 1),
-        "few": (lambda: ring.all_reduce(t, few), 10),
-        "large": (lambda: ring.all_reduce(t, x), 2)}
+    works = {"sum": (lambda: np.add(part, part, out=part), 20),
+             "copy": (lambda: np.copyto(big[0], big[1]), 1),
+             "few": (lambda: ring.all_reduce(t, few), 10),
+             "large": (lambda: ring.all_reduce(t, x), 2)}
     shares_memory = n > 1 and _shares_memory(t)
     if shares_memory:
         works["few shared"] = (lambda: shared_memory.all_reduce(t, few), 10)

@@ -137,10 +137,9 @@ class Ledger(Wrapper):
 
     def report(self):
         """A table of all rows and their sum."""
-        lines = [
-            f"rank {self.world_rank}",
-            f"{'collective':24} {'group':16} {'peer':>5} {'sent B':>14} {'messages':>9} "
-            f"{'received B':>14} {'messages':>9}  called at"]
+        lines = [f"rank {self.world_rank}",
+                 f"{'collective':24} {'group':16} {'peer':>5} {'sent B':>14} {'messages':>9} "
+                 f"{'received B':>14} {'messages':>9}  called at"]
         for (group, label, peer, site), row in sorted(self.rows.items()):
             lines.append(_line(label, _short(group), peer, row, site))
         lines.append(_line("total", "", "", self.count(), "").rstrip())
@@ -236,6 +235,5 @@ def _short(group):
 
 
 def _line(label, group, peer, row, site):
-    return (
-        f"{label:24} {group:16} {peer:>5} {row.bytes_sent:>14,} {row.messages_sent:>9,} "
-        f"{row.bytes_received:>14,} {row.messages_received:>9,}  {site}")
+    return (f"{label:24} {group:16} {peer:>5} {row.bytes_sent:>14,} {row.messages_sent:>9,} "
+            f"{row.bytes_received:>14,} {row.messages_received:>9,}  {site}")

@@ -80,15 +80,14 @@ def digest_of(text):
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-REMEDIES = {
-    "collective": "Does an `if` send the ranks different ways?",
-    "op": "The result would differ from rank to rank.",
-    "root": "The root must be the same rank on all.",
-    "dtype": "Cast on all ranks alike.",
-    "shape": "Unequal last batch?",
-    "name": "Swapped order?",
-    "line": "Swapped order? If these lines mean the same collective, name it on all ranks: "
-    'with t.named("what it is"): ...'}
+REMEDIES = {"collective": "Does an `if` send the ranks different ways?",
+            "op": "The result would differ from rank to rank.",
+            "root": "The root must be the same rank on all.",
+            "dtype": "Cast on all ranks alike.",
+            "shape": "Unequal last batch?",
+            "name": "Swapped order?",
+            "line": "Swapped order? If these lines mean the same collective, name it on all ranks: "
+            'with t.named("what it is"): ...'}
 
 
 def explain(calls):

@@ -4,8 +4,8 @@
     Links.nodes(4, intra=(1e-6, 1e-10), inter=(50e-6, 8e-9), straggler={5: 3.0})
     links_text.parse("nodes=2, intra=10Gbit,5us, inter=1Gbit,50us", n=8)
 
-A message of b bytes over a link (alpha, beta) occupies a port at each end for b*beta; its first byte
-travels for alpha (Hockney 1994; the picture is in sim.py). Which port:
+A message of b bytes over a link (alpha, beta) occupies a port at each end for b*beta; the first
+byte travels for alpha (Hockney 1994; the picture is in sim.py). Which port:
 
     nic="node"    node 0          node 1        between nodes, the NIC of the node, which its ranks
                   r0 r1 [NIC] -- [NIC] r2 r3    share; inside a node, each rank's own. Two ranks
@@ -158,9 +158,8 @@ class Port:
 
 def _common(pairs, straggler):
     """The fields that every kind of Links has."""
-    return {
-        "pairs": tuple((tuple(pair), Link(*link)) for pair, link in (pairs or {}).items()),
-        "straggler": tuple((straggler or {}).items())}
+    return {"pairs": tuple((tuple(pair), Link(*link)) for pair, link in (pairs or {}).items()),
+            "straggler": tuple((straggler or {}).items())}
 
 
 # -- in words

@@ -56,10 +56,8 @@ def _items(text):
 
 
 def _parse(items, n):
-    pairs = {
-        (int(m[1]), int(m[2])): _parse_link(value)
-        for key, value in items.items()
-        if (m := _PAIR.fullmatch(key))}
+    pairs = {(int(m[1]), int(m[2])): _parse_link(value) for key, value in items.items()
+             if (m := _PAIR.fullmatch(key))}
     straggler = _parse_straggler(items["straggler"]) if "straggler" in items else None
     if "nodes" not in items:
         if "" not in items or {"intra", "inter", "nic"} & set(items):

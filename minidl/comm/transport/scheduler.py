@@ -31,9 +31,8 @@ class RankFailed(RuntimeError):
 class Task:
     """A running function of one rank."""
 
-    __slots__ = (
-        *("rank", "clock", "spawned", "greenlet", "waits_for", "ready_at", "ticket"),
-        *("done", "result", "error", "joiners"))
+    __slots__ = (*("rank", "clock", "spawned", "greenlet", "waits_for", "ready_at", "ticket"),
+                 *("done", "result", "error", "joiners"))
 
     def __init__(self, rank, clock, spawned):
         self.rank, self.clock, self.spawned = rank, clock, spawned

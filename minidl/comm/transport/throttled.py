@@ -26,6 +26,7 @@ import socket
 import tempfile
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -172,17 +173,10 @@ def _sleep_until(moment):
         time.sleep(max(0.0, left - NOT_ASLEEP))
 
 
-def _machine():
-    """A name for this machine and its clock, which begins when it starts."""
-    boot = "/proc/sys/kernel/random/boot_id"
-    if not os.path.exists(boot):
-        return socket.gethostname()
-    with open(boot) as file:
-        return f"{socket.gethostname()} (boot {file.read().strip()})"
-
-
 def _check_one_machine(t):
-    here = _machine()
+    here, boot = socket.gethostname(), Path("/proc/sys/kernel/random/boot_id")
+    if boot.exists():  # the clock begins when the machine starts
+        here += f" (boot {boot.read_text().strip()})"
     there = objects.broadcast(t, here)
     if here != there:
         raise RuntimeError(

@@ -87,9 +87,8 @@ class Flags(Window):
         self._fence = fence
         # [kind][rank]: count, the note of even counts, the note of odd counts; 8 bytes each, which
         # processors write and read in one piece.
-        self._words = [
-            [memoryview(m)[k * LINE : (k + 1) * LINE].cast("q") for m in memory]
-            for k in range(KINDS)]
+        self._words = [[memoryview(m)[k * LINE : (k + 1) * LINE].cast("q") for m in memory]
+                       for k in range(KINDS)]
         self._spins = SPINS if t.size <= os.cpu_count() else 0
 
     def signal(self, kind, note):

@@ -62,10 +62,9 @@ class Server:
         self.t = t.subgroup(range(t.size))  # messages of its own, beside the caller's
         self.rule, self.silence_s = rule, silence_s
         if (optimizer is None) != rule.differences:
-            raise ValueError(
-                f"rank {t.rank}: the rule {rule.name} "
-                + ("adds differences" if rule.differences else "wants an optimizer")
-                + f"; got {'no' if optimizer is None else 'an'} optimizer")
+            raise ValueError(f"rank {t.rank}: the rule {rule.name} "
+                             + ("adds differences" if rule.differences else "wants an optimizer")
+                             + f"; got {'no' if optimizer is None else 'an'} optimizer")
         self.optimizer = optimizer(self.shard.params) if optimizer and self.shard.params else None
         workers = range(n_servers, t.size)
         self.version = 0

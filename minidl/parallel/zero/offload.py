@@ -259,9 +259,8 @@ class Offload:
         device's weights has had an update which has still to come up."""
         self.inner.write_low(self.inner.low)
         for bucket in self.buckets:
-            bucket.updated = {
-                p: None for p, copied in bucket.copies.items() if not np.array_equal(
-                    backend.to_device(p.data, "cpu"), copied.data, equal_nan=True)}
+            bucket.updated = {p: None for p, copied in bucket.copies.items() if not np.array_equal(
+                                  backend.to_device(p.data, "cpu"), copied.data, equal_nan=True)}
 
     def memory(self):
         """{"device": bytes, "host": bytes} of weights, gradients and states."""

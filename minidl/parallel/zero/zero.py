@@ -14,12 +14,12 @@
         optimizer.step()
         model.gather()
 
-Naive: naive.py. Here: bucket by bucket, scattered while backward runs. A bucket is cut into n
-blocks whatever its parameters' shapes: nothing is padded. The bits are those of
-DataParallel with `all_reduce=ring_blocks.all_reduce` and the same buckets, if gradients are float32
-or all ranks have equally many samples (a float16 gradient times its rank's share of them is rounded
-before it travels). Several backwards that send add means up, where data parallelism averages the
-sum again. A parameter that no rank used counts as one with a gradient of zeros: it does decay.
+Naive: naive.py. Here: bucket by bucket, scattered while backward runs. A bucket is cut whatever its
+parameters' shapes: nothing is padded. The bits are those of DataParallel with the same buckets and
+`all_reduce=ring_blocks.all_reduce`, if gradients are float32 or all ranks have equally many samples
+(a float16 gradient is weighted and rounded before it travels). Several backwards that send add
+means up, where data parallelism averages the sum again. A parameter that no rank used counts as one
+with a gradient of zeros: it does decay.
 
 Mixed precision: first `amp.prepare(model, "O2")`, then Zero1, then `optim.use_master_weights`, and
 `amp.GradScaler(agree=model.on_any_rank, all_sum=model.sum_over_ranks)` to clip and skip together.
@@ -49,7 +49,6 @@ class ShardedBucket:
     weights   1-d array of all elements, of which the parameters' arrays are views; stage 3: or None
     bounds    rank r owns weights[bounds[r] : bounds[r+1]]
     shard     that block of this rank as a leaf, its `grad` the mean gradient of the block
-    group     the number of its parameter group
     flat      whole gradients, from the first backward on; free_gradients: until scattered"""
 
     n_gathers = 1  # in a step

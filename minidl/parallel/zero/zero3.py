@@ -16,8 +16,7 @@ root's: whole from the beginning of forward to the end of backward, so gathered 
 units so small that they stay whole (`stay_below`).
 
 What a unit computes from a weight before it uses it (a slice, a cast under autocast) is an
-activation, which stays until backward. The rest is stage 2's; under no_sync() the whole gradients
-wait, not the weights.
+activation, which stays until backward. Under no_sync() the whole gradients wait, not the weights.
 
 Source: units and gathering ahead: Zhao et al. 2023 (FSDP, arXiv 2304.11277); else as zero.py.
 Test: tests/parallel/zero/test_zero.py, test_naive.py   Tutorial: tutorials/10_zero.py
@@ -95,7 +94,6 @@ class Zero3(Zero1):
             b.n_gathers = 1 if b in self.stays or b in self.root else 2
             b.shard.data = b.shard.data.copy()  # not a view: the whole is to be freed
             b.shard.version = b.gathered = 0
-        self.bucket_of = {p: b for b in self.buckets for p in b.params}
         self.free(self.buckets)
         self.reducer.on_full = lambda bucket: self.free([bucket])
         self.reducer.on_end = lambda: self.free(self.buckets)  # the unused ones, too
@@ -107,7 +105,7 @@ class Zero3(Zero1):
 
     def pack(self, node, held, inputs, outputs):
         """A packer: what holds one of our parameters gathers it before backward uses it."""
-        bucket = self.bucket_of.get(held) if isinstance(held, Tensor) else None
+        bucket = self.reducer.bucket_of.get(held) if isinstance(held, Tensor) else None
         return bucket and (held, partial(self.gathered_array, bucket, held))
 
     def gathered_array(self, bucket, parameter, _):
