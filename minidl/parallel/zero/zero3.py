@@ -71,10 +71,9 @@ def free(params):
 class Zero3(Zero1):
     """`model` whose weights are gathered unit by unit.
 
-    units:         modules; None: the items of the outermost ModuleLists and Sequentials.
-    stay_below:    units of at most so many elements are never freed.
-    The rest as in Zero1. All ranks must call `state_dict()`, `load_state_dict()`, `gathered()` and
-    `close()` together: they gather everything."""
+    units: modules. stay_below: units of at most so many elements are never freed. The rest as in
+    Zero1. All ranks must call `state_dict()`, `load_state_dict()`, `gathered()` and `close()`
+    together: they gather everything."""
 
     def __init__(self, model, t, groups=None, units=None, stay_below=0, overlap=True,
                  broadcast_buffers=True):
