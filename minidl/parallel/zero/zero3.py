@@ -148,7 +148,6 @@ class Zero3(Zero1):
                     self.start(self.order[at])
 
     def free(self, buckets):
-        """Unless they stay."""
         for b in buckets:
             if b in self.coming:  # gathered for nothing; after a step it would be out of date
                 self.coming.pop(b)[1].wait()
