@@ -49,16 +49,14 @@ def all_to_all_v(t, x, counts, counts_in=None):
     n, r = t.size, t.rank
     counts = _counts(r, n, counts, "counts")
     if x.ndim == 0 or sum(counts) != len(x):
-        raise ValueError(
-            f"rank {r}: all_to_all_v must send every row of x to some rank; got shape {x.shape} "
-            f"and counts whose sum is {sum(counts)}")
+        raise ValueError(f"rank {r}: all_to_all_v must send every row of x to some rank; got shape "
+                         f"{x.shape} and counts whose sum is {sum(counts)}")
     if counts_in is None:
         counts_in = all_to_all(t, np.array(counts, np.int64)).tolist()
     counts_in = _counts(r, n, counts_in, "counts_in")
     if counts_in[r] != counts[r]:
-        raise ValueError(
-            f"rank {r}: wanted counts_in[{r}] = counts[{r}], the rows that stay here; got "
-            f"{counts_in[r]} and {counts[r]}")
+        raise ValueError(f"rank {r}: wanted counts_in[{r}] = counts[{r}], the rows that stay here; "
+                         f"got {counts_in[r]} and {counts[r]}")
     y = np.empty((sum(counts_in), *x.shape[1:]), x.dtype)
     _exchange(t, _cut(np.ascontiguousarray(x), counts), _cut(y, counts_in))
     return y, counts_in
@@ -76,9 +74,8 @@ def _exchange(t, outgoing, incoming):
 def _counts(rank, n, counts, name):
     counts = [int(count) for count in counts]
     if len(counts) != n or min(counts) < 0:
-        raise ValueError(
-            f"rank {rank}: all_to_all_v needs {n} {name}, none negative, one for each rank; got "
-            f"{counts}")
+        raise ValueError(f"rank {rank}: all_to_all_v needs {n} {name}, none negative, one for each "
+                         f"rank; got {counts}")
     return counts
 
 

@@ -3,8 +3,8 @@
     mean(t, gradients)      mean(t, gradients, tree.all_reduce)
     mean_block(t, gradients, bounds)      of one block on each rank: ZeRO's scatter
 
-Each all-reduce takes an op: np.add, np.maximum, np.minimum, np.multiply. A mean is not one, as the
-mean of means is not the mean: it is a sum, then a division, then a rounding to the array's dtype.
+A mean is no op of an all-reduce, as the mean of means is not the mean: it is a sum, then a
+division, then a rounding to the array's dtype.
 """
 
 import numpy as np

@@ -37,9 +37,8 @@ def check_ranks(t, ranks):
     """The subgroup's ranks as a tuple; raise unless they are distinct ranks of the group."""
     ranks = tuple(int(r) for r in ranks)
     if not ranks or len(set(ranks)) != len(ranks) or not all(0 <= r < t.size for r in ranks):
-        raise ValueError(
-            f"rank {t.rank}: subgroup needs one or more distinct ranks, each 0 to {t.size - 1}; "
-            f"got {list(ranks)}")
+        raise ValueError(f"rank {t.rank}: subgroup needs one or more distinct ranks, each 0 to "
+                         f"{t.size - 1}; got {list(ranks)}")
     return ranks
 
 
@@ -51,17 +50,15 @@ def check_array(t, array):
             f"rank {t.rank}: the transport moves host arrays (numpy.ndarray); got {kind}. Sum "
             "device arrays with device.all_reduce, or copy them first (cupy.asnumpy).")
     if array.dtype.hasobject:
-        raise TypeError(
-            f"rank {t.rank}: an array of Python objects has no bytes to send; got {array.dtype}. "
-            "Convert it to numbers, or use objects.py.")
+        raise TypeError(f"rank {t.rank}: an array of Python objects has no bytes to send; got "
+                        f"{array.dtype}. Convert it to numbers, or use objects.py.")
 
 
 def check_flat(t, x):
     """x, a workspace that is cut into views; raise unless it is 1-d and contiguous."""
     if x.ndim != 1 or not x.flags.c_contiguous:
-        raise ValueError(
-            f"rank {t.rank}: working in place wants a 1-d contiguous array; got shape {x.shape}, "
-            f"strides {x.strides}. Pass ascontiguousarray(x).reshape(-1).")
+        raise ValueError(f"rank {t.rank}: working in place wants a 1-d contiguous array; got shape "
+                         f"{x.shape}, strides {x.strides}. Pass ascontiguousarray(x).reshape(-1).")
     return x
 
 

@@ -45,10 +45,6 @@ def decode_fp16(payload, length):
     return payload.view(np.float16)[:length].astype(np.float32)
 
 
-def fp16_bytes(length):
-    return 2 * length
-
-
 def encode_int8(x):
     """x / scale rounded to the integers -127..127, scale = max |x| / 127 of each block."""
     blocks = np.zeros((_n_blocks(len(x)), BLOCK), np.float32)
@@ -71,16 +67,12 @@ def decode_int8(payload, length):
     return blocks.reshape(-1)[:length]
 
 
-def int8_bytes(length):
-    return length + 4 * _n_blocks(length)
-
-
 def _n_blocks(length):
     return -(-length // BLOCK)
 
 
-FP16 = Codec(encode_fp16, decode_fp16, fp16_bytes)
-INT8 = Codec(encode_int8, decode_int8, int8_bytes)
+FP16 = Codec(encode_fp16, decode_fp16, lambda length: 2 * length)
+INT8 = Codec(encode_int8, decode_int8, lambda length: length + 4 * _n_blocks(length))
 
 
 def encode_pairs(indices, values):
@@ -94,9 +86,8 @@ def encode_pairs(indices, values):
             "(index, value) pairs need two 1-d arrays of one length, integers first; got "
             f"{indices.dtype} of shape {indices.shape} and {values.dtype} of shape {values.shape}")
     if len(indices) and not 0 <= indices.min() <= indices.max() < 2**31:
-        raise ValueError(
-            f"(index, value) pairs carry indices of 31 bits, 0 to 2147483647; got {indices.min()} "
-            f"to {indices.max()}. Cut the array into shorter ones.")
+        raise ValueError("(index, value) pairs carry indices of 31 bits, 0 to 2147483647; got "
+                         f"{indices.min()} to {indices.max()}. Cut the array into shorter ones.")
     values = values.astype(np.float32)
     return np.concatenate([indices.astype(np.int32).view(np.uint8), values.view(np.uint8)])
 

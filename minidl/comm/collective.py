@@ -4,9 +4,9 @@
     def all_reduce(t, x, op=np.add): ...        in ring.py: 'ring.all_reduce' labels its
                                                 messages, in ledgers and in errors
 
-All ranks of t call a collective, in the same order as their other collectives. The outermost label
-counts: what `hierarchical.all_reduce` sends through a ring has the label of `hierarchical`, and
-inside `with t.named("weights"):` everything has the label "weights".
+All ranks of t call it, in the same order as their other collectives. The outermost label counts:
+what `hierarchical.all_reduce` sends through a ring has the label of `hierarchical`, and everything
+inside `with t.named("weights"):` has the label "weights".
 
 Test: tests/comm/test_collective.py   Used by: every algorithm
 """

@@ -52,14 +52,6 @@ def ring_all_reduce(n, n_bytes, alpha, beta, gamma=0.0):
     return _then(scatter, ring_all_gather(n, n_bytes, alpha, beta))
 
 
-def naive_all_reduce(n, n_bytes, alpha, beta, gamma=0.0):
-    """2 alpha + 2(n-1) K beta + (n-1) K gamma: rank 0's link carries everything, twice"""
-    if n == 1:
-        return Cost(0, 0, 0.0)
-    carried = (n - 1) * n_bytes
-    return Cost(n - 1, carried, 2 * alpha + 2 * carried * beta + carried * gamma)
-
-
 def tree_broadcast(n, n_bytes, alpha, beta):
     """ceil(log2 n) (alpha + K beta)"""
     steps = (n - 1).bit_length()
@@ -135,15 +127,6 @@ def hierarchical_all_reduce(n_nodes, node_size, n_bytes, inside, between, gamma=
     return _then(_then(scatter, Cost(steps, steps * part, time_s)), gather)
 
 
-def leader_all_reduce(n_nodes, node_size, n_bytes, inside, between, gamma=0.0):
-    """A tree inside the nodes up and down, and a ring of the leaders between them.
-
-    2 ceil(log2 g)(alpha + K beta) of the inside link and 2(m-1)(alpha + K/m beta) of the other. The
-    leader sends most: m-1 messages each way, and ceil(log2 g) inside."""
-    tree = tree_all_reduce(node_size, n_bytes, *inside, gamma)
-    return _then(tree, ring_all_reduce(n_nodes, n_bytes, *between, gamma))
-
-
 def shared_memory_all_reduce(n, n_bytes, alpha, beta, gamma=0.0, segments=0):
     """Through a window: (S+1) alpha + 2(n-1)/n K beta + (n-1)/n K gamma, in S >= 1 segments; of a
     short array, S = 0, all ranks read all: alpha + (n-1) K (beta + gamma).
@@ -167,9 +150,8 @@ def best_segments(n_bytes, beta, per_segment, extra):
     each step costs `per_segment` seconds and the time of K/S bytes. Double tree: extra =
     2 ceil(log2 n) - 3, per_segment = alpha."""
     if per_segment <= 0:
-        raise ValueError(
-            f"per_segment must be positive, got {per_segment}: segments that cost nothing are best "
-            "as short as can be")
+        raise ValueError(f"per_segment must be positive, got {per_segment}: segments that cost "
+                         "nothing are best as short as can be")
     divided = max(extra, 0) * n_bytes * beta
     below = max(1, math.floor(math.sqrt(divided / per_segment)))  # where the derivative is 0
     return min(below, below + 1, key=lambda s: per_segment * s + divided / s)
@@ -201,12 +183,6 @@ def all_to_all(n, n_bytes, alpha, beta):
     return ring_all_gather(n, n_bytes, alpha, beta)
 
 
-def all_gather_v(n, n_bytes, alpha, beta):
-    """(n-1) (2 alpha + 8 beta + K/n beta), K the bytes of all ranks' equal blocks; first go the
-    lengths, of 8 bytes each"""
-    return _then(ring_all_gather(n, 8 * n, alpha, beta), ring_all_gather(n, n_bytes, alpha, beta))
-
-
 def scatter(n, n_bytes, alpha, beta):
     """ceil(log2 n) alpha + (n-1)/n K beta, by a binomial tree; K the root's bytes"""
     steps, carried = (n - 1).bit_length(), (n - 1) * (n_bytes / n)
@@ -217,35 +193,6 @@ def gather(n, n_bytes, alpha, beta):
     """ceil(log2 n) alpha + (n-1)/n K beta; half of it leaves the root's last child"""
     once = min(n - 1, 1)
     return Cost(once, once * n_bytes / 2, scatter(n, n_bytes, alpha, beta).time_s)
-
-
-def scatter_direct(n, n_bytes, alpha, beta):
-    """alpha + (n-1)/n K beta: the latencies of the n-1 messages overlap"""
-    carried = (n - 1) * (n_bytes / n)
-    return Cost(n - 1, carried, min(n - 1, 1) * alpha + carried * beta)
-
-
-def gather_direct(n, n_bytes, alpha, beta):
-    """alpha + (n-1)/n K beta"""
-    once = min(n - 1, 1)
-    return Cost(once, once * n_bytes / n, scatter_direct(n, n_bytes, alpha, beta).time_s)
-
-
-def compressed_all_reduce(n, n_bytes, alpha, beta):
-    """2(n-1) (alpha + C/n beta), C the bytes of all n encoded blocks: `codec.n_bytes`"""
-    part = ring_all_gather(n, n_bytes, alpha, beta)
-    return _then(part, part)
-
-
-def sparse_all_reduce(n, n_pairs, alpha, beta):
-    """(n-1) (2 alpha + 8 beta + 8 k beta), k the pairs of each rank"""
-    return all_gather_v(n, 8 * n_pairs * n, alpha, beta)
-
-
-def remote_call(n_bytes, n_bytes_back, alpha, beta):
-    """2 alpha + (there + back) beta, where neither rank is busy; bytes: `rpc.message_bytes`. The
-    caller sends a header and a body."""
-    return Cost(2, n_bytes, 2 * alpha + (n_bytes + n_bytes_back) * beta)
 
 
 def _then(first, second):

@@ -1,8 +1,8 @@
 """Double binary tree all-reduce (Sanders, Speck & Träff 2009): few steps, and every rank is busy.
 
-A binary tree needs few steps, but half of its ranks are leaves, which exchange data with one rank
-while the inner ranks do with three. So take two trees, the leaves of one being inner ranks of the
-other, and reduce half of the data on each: every rank is busy, and the depth is still log2 n.
+Half the ranks of a binary tree are leaves, which exchange data with one rank while inner ranks do
+with three. So take two trees, the leaves of one being inner ranks of the other, and reduce half of
+the data on each: every rank is busy, and the depth is still log2 n.
 
     8 ranks   tree 1:       0                 tree 2, its mirror image:       7
                             4                 (r becomes 7-r)                 3
@@ -41,8 +41,8 @@ from minidl.comm.collective import collective
 def all_reduce(t, x, op=np.add, segment_bytes=chunks.SEGMENT_BYTES):
     """The elementwise op of all ranks' x, on every rank, in place like `ring.all_reduce`.
 
-    All ranks end with the same bits: each half is reduced on one root, and copied. Sends
-    `bytes_sent` bytes, in pieces of segment_bytes or a little less."""
+    The same bits on all ranks: each half is reduced on one root, and copied. Sends `bytes_sent`
+    bytes, in pieces of segment_bytes or a little less."""
     n, top = t.size, height_of(t.size)
     flat = chunks.flat(x)
     halves = chunks.split(flat, 2 if n > 1 else 1)
@@ -107,21 +107,19 @@ class Seat(NamedTuple):
 
 def seat(n, rank, tree):
     """Where `rank` sits in tree 0 or tree 1 of n ranks."""
-    to_tree_1, back = _renaming(n) if tree else (lambda r: r, lambda r: r)
-    me = to_tree_1(rank)
+    if tree == 0:
+        rename = back = lambda r: r
+    elif n % 2 == 0:
+        rename = back = lambda r: n - 1 - r
+    else:
+        rename, back = lambda r: (r - 1) % n, lambda r: (r + 1) % n
+    me = rename(rank)
     up = parent(n, me)
     depth, above = 0, up
     while above is not None:
         depth, above = depth + 1, parent(n, above)
     height = (me & -me).bit_length() - 1 if me else height_of(n)
     return Seat(None if up is None else back(up), [back(c) for c in children(n, me)], depth, height)
-
-
-def _renaming(n):
-    """Functions from a rank to its name in tree 1, and back."""
-    if n % 2 == 0:
-        return lambda r: n - 1 - r, lambda r: n - 1 - r
-    return lambda r: (r - 1) % n, lambda r: (r + 1) % n
 
 
 def height_of(n):

@@ -37,8 +37,7 @@ def core(n):
 def reduce_scatter(t, x, op=np.add):
     """Reduce x over the ranks; returns this rank's complete chunk of `chunks.split(x, core(n))`.
 
-    x: 1-d contiguous array, equal size on all ranks; the workspace, as for the ring. Rank r owns
-    chunk r; an extra rank owns nothing (an empty array)."""
+    x: as for `ring.reduce_scatter`. Rank r owns chunk r; an extra rank nothing (an empty array)."""
     p, r = core(t.size), t.rank
     scratch = t.scratch(len(check_flat(t, x)), x.dtype)
     if not _fold_in(t, x, scratch, p, op):
@@ -74,8 +73,8 @@ def all_gather(t, x):
 def all_reduce(t, x, op=np.add):
     """The elementwise op of all ranks' x, on every rank, in place like `ring.all_reduce`.
 
-    All ranks end with the same bits: each chunk is reduced on one rank and copied. Sends
-    `bytes_sent` bytes in 2 log2 core(n) messages, and one more on the ranks that fold."""
+    The same bits on all ranks: each chunk is reduced on one and copied. Sends `bytes_sent` bytes in
+    2 log2 core(n) messages, and one more on the ranks that fold."""
     flat = chunks.flat(x)
     reduce_scatter(t, flat, op)
     all_gather(t, flat)

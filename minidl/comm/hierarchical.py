@@ -64,9 +64,8 @@ def groups(t, nodes):
     nodes   ranks of each node, [[0, 1], [2, 3, 4]], or how many consecutive ranks share one"""
     nodes = by_node_size(t.size, nodes) if isinstance(nodes, int) else [list(n) for n in nodes]
     if sorted(rank for node in nodes for rank in node) != list(range(t.size)) or [] in nodes:
-        raise ValueError(
-            f"rank {t.rank}: every rank from 0 to {t.size - 1} must be in one node, and no node "
-            f"empty; got {nodes}")
+        raise ValueError(f"rank {t.rank}: every rank from 0 to {t.size - 1} must be in one node, "
+                         f"and no node empty; got {nodes}")
     n_units, pieces = cut(nodes)
     inside = next(t.subgroup(node) for node in nodes if t.rank in node)
     leaders = t.subgroup([node[0] for node in nodes])
@@ -106,8 +105,8 @@ def all_reduce(t, x, op=np.add, *, groups, across=ring.all_reduce):
 def leader_all_reduce(t, x, op=np.add, *, groups, across=ring.all_reduce):
     """The leader form: reduce inside each node, all-reduce among the leaders, broadcast inside.
 
-    2 ceil(log2 g) steps of K bytes inside a node, and those of `across`. In place like
-    `ring.all_reduce`, the same bits on all ranks."""
+    The time of a tree all-reduce of g ranks on the inner links, then of `across` on the others.
+    In place like `ring.all_reduce`, the same bits on all ranks."""
     _check(t, groups)
     flat = chunks.flat(x)
     tree.reduce(groups.inside, flat, 0, op)

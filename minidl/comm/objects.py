@@ -4,8 +4,7 @@
     reports = objects.gather(t, report)            every rank's, in rank order, on rank 0
     names = objects.all_gather(t, hostname)        every rank's, in rank order, on every rank
 
-Anything that pickles. The ranks' objects may differ in size, so the sizes are sent first: two
-rounds of messages. For settings, reports and names, not for gradients.
+Anything that pickles. The sizes are sent first: two rounds of messages. Not for gradients.
 
 A message is a header of int64, then the raw bytes of each array inside the object, then the pickle
 of the rest, each filled up to 8 bytes:
@@ -42,7 +41,7 @@ def gather(t, value, root=0):
     """The list of every rank's `value` on root; None on the others."""
     message = pack(value)
     bounds = ring_blocks.bounds_of(t, len(message))
-    messages = scatter_gather.gather_direct(t, message, root, bounds)
+    messages = scatter_gather.gather(t, message, root, bounds)
     return None if messages is None else _unpack_all(messages, bounds)
 
 

@@ -35,16 +35,21 @@ def reduce_scatter(t, x, op=np.add):
 
     x: 1-d contiguous array, equal size on all ranks. It is the workspace: its other chunks hold
     partial sums afterwards. Sends x.nbytes less the owned chunk, in n-1 messages."""
+    chunk = chunks.split(check_flat(t, x), t.size)
+    scatter_chunks(t, chunk, op)
+    return chunk[(t.rank + 1) % t.size]
+
+
+def scatter_chunks(t, chunk, op):
+    """The n-1 steps of the reduce-scatter; chunk: n 1-d arrays, of any lengths (ring_blocks.py)."""
     n, r = t.size, t.rank
     left, right = (r - 1) % n, (r + 1) % n
-    chunk = chunks.split(check_flat(t, x), n)
-    scratch = t.scratch(len(chunk[0]), x.dtype)  # chunk 0 is one of the longest
+    scratch = t.scratch(max(map(len, chunk)), chunk[0].dtype)
     for s in range(n - 1):
         send, receive = (r - s) % n, (r - s - 1) % n
         mine, theirs = chunk[receive], scratch[: len(chunk[receive])]
         t.sendrecv(chunk[send], right, theirs, left)
         op(theirs, mine, out=mine)
-    return chunk[(r + 1) % n]
 
 
 @collective
@@ -53,13 +58,17 @@ def all_gather(t, x):
 
     x: 1-d contiguous array, equal size on all ranks. Sends x.nbytes less chunk rank+2, in n-1
     messages."""
+    gather_chunks(t, chunks.split(check_flat(t, x), t.size))
+    return x
+
+
+def gather_chunks(t, chunk):
+    """The n-1 steps of the all-gather."""
     n, r = t.size, t.rank
     left, right = (r - 1) % n, (r + 1) % n
-    chunk = chunks.split(check_flat(t, x), n)
     for s in range(n - 1):
         send, receive = (r + 1 - s) % n, (r - s) % n
         t.sendrecv(chunk[send], right, chunk[receive], left)
-    return x
 
 
 @collective

@@ -11,14 +11,14 @@ the ring from rank r+1 on, (x_(r+1) + x_(r+2)) + ... + x_r, while `ring.all_redu
 from rank r on: with three ranks or more the last bits of floating point sums differ. `all_reduce`
 here has the bits of `reduce_scatter`: training with either gives the same bits.
 
-The n blocks take n-1 steps whatever their lengths: a step lasts as long as its longest block.
+A step lasts as long as its longest block.
 
 Test: tests/comm/test_ring_blocks.py   MPI's names: Reduce_scatter, Allgatherv   Time: cost.py
 """
 
 import numpy as np
 
-from minidl.comm import chunks
+from minidl.comm import chunks, ring
 from minidl.comm.checks import check_bounds, check_flat
 from minidl.comm.collective import collective
 
@@ -27,33 +27,19 @@ from minidl.comm.collective import collective
 def reduce_scatter(t, x, bounds, op=np.add):
     """Reduce x over the ranks; returns this rank's complete block, x[bounds[r] : bounds[r+1]].
 
-    x: 1-d contiguous array, equal size on all ranks. It is the workspace: its other blocks hold
-    partial sums afterwards. bounds: n+1 ints, the same on all ranks. op works in x's dtype. Sends
-    x.nbytes less the own block, in n-1 messages."""
-    n, r = t.size, t.rank
-    left, right = (r - 1) % n, (r + 1) % n
-    block = _blocks(t, x, bounds)
-    scratch = t.scratch(max(map(len, block)), x.dtype)
-    for s in range(n - 1):
-        send, receive = (r - s - 1) % n, (r - s - 2) % n
-        mine, theirs = block[receive], scratch[: len(block[receive])]
-        t.sendrecv(block[send], right, theirs, left)
-        op(theirs, mine, out=mine)
-    return block[r]
+    x: as for `ring.reduce_scatter`. bounds: n+1 ints, the same on all ranks. Sends x.nbytes less
+    the own block, in n-1 messages."""
+    chunk = _chunks(t, x, bounds)
+    ring.scatter_chunks(t, chunk, op)
+    return chunk[(t.rank + 1) % t.size]
 
 
 @collective
 def all_gather(t, x, bounds):
     """Copy every rank's own block, x[bounds[r] : bounds[r+1]], to all ranks; returns x.
 
-    x: 1-d contiguous array, equal size on all ranks. bounds: n+1 ints, the same on all ranks. Sends
-    x.nbytes less the right neighbour's block, in n-1 messages."""
-    n, r = t.size, t.rank
-    left, right = (r - 1) % n, (r + 1) % n
-    block = _blocks(t, x, bounds)
-    for s in range(n - 1):
-        send, receive = (r - s) % n, (r - s - 1) % n
-        t.sendrecv(block[send], right, block[receive], left)
+    x and bounds as above. Sends x.nbytes less the right neighbour's block, in n-1 messages."""
+    ring.gather_chunks(t, _chunks(t, x, bounds))
     return x
 
 
@@ -96,10 +82,11 @@ def bounds_of(t, length):
     return [0, *np.cumsum(lengths).tolist()]
 
 
-def _blocks(t, x, bounds):
-    """The n blocks of x as views; raises ValueError unless `bounds` cut the 1-d array x so."""
+def _chunks(t, x, bounds):
+    """The blocks of x as the chunks of ring.py: chunk i is block i-1, and chunk 0 the last."""
     b = check_bounds(t, bounds, len(check_flat(t, x)))
-    return [x[b[i] : b[i + 1]] for i in range(t.size)]
+    block = [x[b[i] : b[i + 1]] for i in range(t.size)]
+    return [block[-1], *block[:-1]]
 
 
 def bytes_sent(bounds, itemsize, rank, n_scatters=1, n_gathers=1):

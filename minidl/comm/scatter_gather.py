@@ -1,15 +1,12 @@
 """Scatter and gather: one rank has it all, every rank has its block.
 
-    direct   0 ---> 1, 2, 3, ... 7            the root sends n-1 messages of one block
-
-    step 0   0 ---[4 5 6 7]---> 4             binomial tree: the root sends ceil(log2 n) messages,
+    step 0   0 ---[4 5 6 7]---> 4             Binomial tree: the root sends ceil(log2 n) messages,
     step 1   0 -[2 3]-> 2   4 -[6 7]-> 6      each rank passes on the blocks of its subtree. Gather
     step 2   0 [1] 1  2 [3] 3  4 [5] 5  6 [7] 7      is the same picture read backwards.
 
-The root's link carries the same bytes in both. By the formulas of cost.py the direct form is never
-slower, because its latencies overlap. But each message also takes time of the root's processor,
-which the model leaves out: n-1 times, and in the tree log2 n times. In the tree, inner ranks also
-hold and send the blocks of others.
+If the root sent every block itself, n-1 messages, its link would carry the same bytes. By the model
+of cost.py that is no slower, as the latencies overlap; but each message also takes time of the
+root's processor, which the model leaves out: n-1 times, and in the tree log2 n times.
 
 Arrays are cut along their first axis, into equal blocks or at `bounds`. With another root the ranks
 are renamed (rank - root) mod n, as in tree.py; the subtree of rank v holds ranks from v on.
@@ -26,7 +23,7 @@ from minidl.comm.tree import children, parent
 
 @collective(own_args=("x",), own_rows=("out",))
 def scatter(t, x, out, root=0, bounds=None):
-    """Copy block r of root's x into rank r's `out`; returns out. Binomial tree.
+    """Copy block r of root's x into rank r's `out`; returns out.
 
     x: root's array, its first axis as long as all blocks; the others pass None. out: this rank's
     block; x has its dtype and shape of a row. bounds: n+1 places in x, the same on all ranks; None:
@@ -49,7 +46,7 @@ def scatter(t, x, out, root=0, bounds=None):
 
 @collective(own_rows=("x",))
 def gather(t, x, root=0, bounds=None):
-    """All ranks' x one after the other along the first axis, on root; None elsewhere. Binomial.
+    """All ranks' x one after the other along the first axis, on root; None elsewhere.
 
     x: this rank's block, dtype and shape of a row the same on all ranks. bounds: n+1 places in the
     result, the same on all ranks; None: equal blocks. The root receives all blocks but its own."""
@@ -65,37 +62,6 @@ def gather(t, x, root=0, bounds=None):
         return None
     first = bounds[-1] - bounds[root]  # rank 0's block comes after those of root..n-1
     return np.concatenate([whole[first:], whole[:first]]) if root else whole
-
-
-@collective(own_args=("x",), own_rows=("out",))
-def scatter_direct(t, x, out, root=0, bounds=None):
-    """As `scatter`, in n-1 messages from the root, none of which another rank passes on."""
-    bounds = _bounds(t, out, root, bounds)
-    if t.rank != root:
-        return t.recv(out, root)
-    _check_root_array(t, x, out, bounds)
-    block = [x[bounds[i] : bounds[i + 1]] for i in range(t.size)]
-    requests = [t.isend(block[dst], dst) for dst in range(t.size) if dst != root]
-    out[...] = block[root]
-    for request in requests:
-        request.wait()
-    return out
-
-
-@collective(own_rows=("x",))
-def gather_direct(t, x, root=0, bounds=None):
-    """As `gather`, in n-1 messages to the root."""
-    bounds = _bounds(t, x, root, bounds)
-    if t.rank != root:
-        t.send(x, root)
-        return None
-    whole = np.empty((bounds[-1], *x.shape[1:]), x.dtype)
-    block = [whole[bounds[i] : bounds[i + 1]] for i in range(t.size)]
-    requests = [t.irecv(block[src], src) for src in range(t.size) if src != root]
-    block[root][...] = x
-    for request in requests:
-        request.wait()
-    return whole
 
 
 def _end(n, me):
@@ -117,15 +83,13 @@ def _bounds(t, block, root, bounds):
         return [i * len(block) for i in range(t.size + 1)]
     bounds = check_bounds(t, bounds)
     if len(block) != bounds[t.rank + 1] - bounds[t.rank]:
-        raise ValueError(
-            f"rank {t.rank}: wanted a block of {bounds[t.rank + 1] - bounds[t.rank]} rows, as "
-            f"bounds say; got {len(block)}")
+        raise ValueError(f"rank {t.rank}: wanted a block of {bounds[t.rank + 1] - bounds[t.rank]} "
+                         f"rows, as bounds say; got {len(block)}")
     return bounds
 
 
 def _check_root_array(t, x, out, bounds):
     if x is None or x.shape != (bounds[-1], *out.shape[1:]) or x.dtype != out.dtype:
         got = None if x is None else f"{x.dtype} of shape {x.shape}"
-        raise ValueError(
-            f"rank {t.rank}: the root of a scatter wants {out.dtype} of shape "
-            f"{(bounds[-1], *out.shape[1:])}, all blocks; got {got}")
+        raise ValueError(f"rank {t.rank}: the root of a scatter wants {out.dtype} of shape "
+                         f"{(bounds[-1], *out.shape[1:])}, all blocks; got {got}")

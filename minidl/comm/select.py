@@ -12,9 +12,9 @@
                 |  steps    \\____/___ shared memory, where there is some
                 +--------------------- size
 
-The choice depends on rank count, size and figures alone. All ranks have rank 0's figures and equal
-sizes, so all choose the same without a message. The formulas are those of cost.py. They leave out
-caches, and two ranks on one core: benchmarks/bench_all_reduce.py shows how far off they are.
+All ranks have rank 0's figures and equal sizes, so all choose the same without a message. The
+formulas of cost.py leave out caches, and two ranks on one core: benchmarks/bench_all_reduce.py
+shows how far off they are.
 
 Test: tests/comm/test_select.py   Used by: doctor_links.py (`minidl doctor --links`)
 """
@@ -123,11 +123,10 @@ def measure(t, rounds=20):
     n = t.size
     x, few = np.zeros(LARGE // 4, np.float32), np.zeros(SMALL // 4, np.float32)
     part, big = x[: 1 << 16], np.ones((2, 1 << 23), np.float32)  # 256 KiB, in a cache; 2 x 32 MiB
-    works = {
-        "sum": (lambda: np.add(part, part, out=part), 20),
-        "copy": (lambda: np.copyto(big[0], big[1]), 1),
-        "few": (lambda: ring.all_reduce(t, few), 10),
-        "large": (lambda: ring.all_reduce(t, x), 2)}
+    works = {"sum": (lambda: np.add(part, part, out=part), 20),
+             "copy": (lambda: np.copyto(big[0], big[1]), 1),
+             "few": (lambda: ring.all_reduce(t, few), 10),
+             "large": (lambda: ring.all_reduce(t, x), 2)}
     shares_memory = n > 1 and _shares_memory(t)
     if shares_memory:
         works["few shared"] = (lambda: shared_memory.all_reduce(t, few), 10)

@@ -27,9 +27,8 @@ has added i.
 The order of every sum is x_0 + x_1 + ... + x_(n-1), whatever the length: the same bits on all
 ranks, and the same as `naive.all_reduce`'s, however the array was cut into buckets.
 
-A ledger counts the bytes that a rank reads of each peer's piece as received, and the bytes that
-each peer reads of its piece as sent: `bytes_read`. There are no messages, and copies between x and
-the rank's own piece are not counted.
+A ledger counts what a rank reads of each peer's piece as received, and what the peer reads of its
+own as sent: `bytes_read`. There are no messages; copies to and from the own piece do not count.
 
 Source: as in MPI's own collectives for shared memory (Graham & Shipman 2008), with flags.
 Test: tests/comm/test_shared_memory.py   Time: cost.py   Window: MPI.Win.Allocate_shared

@@ -40,8 +40,6 @@ COLLECTIVES = {
     "all_to_all.all_to_all_v": lambda t: all_to_all.all_to_all_v(t, whole(t), [5] * t.size),
     "scatter_gather.scatter": lambda t: sg.scatter(t, whole(t), block(t), t.size - 1),
     "scatter_gather.gather": lambda t: sg.gather(t, block(t), t.size - 1),
-    "scatter_gather.scatter_direct": lambda t: sg.scatter_direct(t, whole(t), block(t), 1),
-    "scatter_gather.gather_direct": lambda t: sg.gather_direct(t, block(t), 1),
     "average.mean": lambda t: average.mean(t, whole(t).astype("f2")),
     "compressed.all_reduce": lambda t: compressed.all_reduce(t, whole(t)),
     "compressed.sparse_all_reduce": lambda t: compressed.sparse_all_reduce(

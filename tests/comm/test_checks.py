@@ -12,9 +12,7 @@ ROOTED = {
     "tree.broadcast": lambda t, root: tree.broadcast(t, X.copy(), root),
     "tree.reduce": lambda t, root: tree.reduce(t, X.copy(), root),
     "scatter": lambda t, root: scatter_gather.scatter(t, X, np.empty(2), root),
-    "scatter_direct": lambda t, root: scatter_gather.scatter_direct(t, X, np.empty(2), root),
     "gather": lambda t, root: scatter_gather.gather(t, X, root),
-    "gather_direct": lambda t, root: scatter_gather.gather_direct(t, X, root),
     "objects.broadcast": lambda t, root: objects.broadcast(t, X, root),
 }
 

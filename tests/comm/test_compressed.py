@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from minidl.comm import average, chunks, codec, compressed, cost, naive, ring, simulate
+from minidl.comm import average, chunks, codec, compressed, naive, ring, simulate
 from minidl.comm.observe.ledger import Ledger
 from minidl.comm.observe.watch import Watch
 from minidl.comm.transport.scheduler import RankFailed
@@ -208,9 +208,11 @@ def test_time_equals_the_formula(n):
         return tuple(np.max(simulate(n, body, alpha=alpha, beta=beta), axis=0))
 
     got = measured(lambda t: compressed.all_reduce(t, np.ones(64 * n, "f4"), codec.FP16))
-    assert got == cost.compressed_all_reduce(n, 128 * n, alpha, beta)
+    assert got == (2 * (n - 1), 2 * (n - 1) * 128, 2 * (n - 1) * (alpha + 128 * beta))
     got = measured(lambda t: compressed.sparse_all_reduce(t, np.arange(8), np.ones(8), 99))
-    assert got == cost.sparse_all_reduce(n, 8, alpha, beta)
+    lengths_and_pairs = 8 + 8 * 8
+    time_s = (n - 1) * (2 * alpha + lengths_and_pairs * beta)
+    assert got == (2 * (n - 1), (n - 1) * lengths_and_pairs, time_s)
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 8])

@@ -7,11 +7,16 @@ import traceback
 import numpy as np
 import pytest
 
-from minidl.comm import cost, rpc, simulate, tree
+from minidl.comm import framing, objects, rpc, simulate, tree
 from minidl.comm.collective import current_label
 from minidl.comm.observe.ledger import Ledger
 from minidl.comm.transport.scheduler import RankFailed
 from tests.conftest import ranks
+
+
+def message_bytes(value):
+    """Of the header and the body that carry `value`."""
+    return framing.HEADER_BYTES + len(objects.pack(value))
 
 
 @ranks(1, 2, 3, 4, 5, 8)
@@ -286,11 +291,11 @@ def test_bytes_and_messages_equal_the_formula(t):
         service.call(other, "twice", g, n=2).wait()
     calls, replies = ledger.count(label="rpc.call"), ledger.count(label="rpc.reply")
     left = ledger.count(label="rpc.left")
-    assert calls.bytes_sent == rpc.message_bytes(("twice", (g,), {"n": 2}))
-    assert replies.bytes_sent == rpc.message_bytes([g, g * 2])
+    assert calls.bytes_sent == message_bytes(("twice", (g,), {"n": 2}))
+    assert replies.bytes_sent == message_bytes([g, g * 2])
     # each a header and a body
     assert (calls.messages_sent, replies.messages_sent, left.messages_sent) == (2, 2, 2 * t.size)
-    assert left.bytes_sent == t.size * rpc.message_bytes(None)
+    assert left.bytes_sent == t.size * message_bytes(None)
     received = ledger.count(label="rpc.serve")
     assert received.bytes_received == ledger.bytes_received
     assert received.messages_received == ledger.messages_received == 2 * (t.size + 2)
@@ -330,11 +335,10 @@ def test_time_equals_the_formula():
                 service.call(1, "head", x).wait()
                 return t.time()
 
-    there = rpc.message_bytes(("head", (x,), {}))
-    back = rpc.message_bytes(x[:10])
-    formula = cost.remote_call(there, back, alpha, beta)
-    assert simulate(2, body, alpha=alpha, beta=beta)[0] == formula.time_s
-    assert formula.n_bytes == there > back
+    there = message_bytes(("head", (x,), {}))
+    back = message_bytes(x[:10])
+    time_s = 2 * alpha + (there + back) * beta
+    assert simulate(2, body, alpha=alpha, beta=beta)[0] == time_s and there > back
 
 
 def test_messages_of_a_served_function_have_their_own_label():

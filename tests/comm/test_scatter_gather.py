@@ -3,16 +3,14 @@
 import numpy as np
 import pytest
 
-from minidl.comm import cost, naive, scatter_gather, simulate
+from minidl.comm import cost, naive, simulate
 from minidl.comm.checks import SizeMismatch
 from minidl.comm.observe.ledger import Ledger
 from minidl.comm.observe.watch import Watch
+from minidl.comm.scatter_gather import gather, scatter
 from minidl.comm.transport.scheduler import RankFailed
 from tests.conftest import ranks
 
-SCATTERS = [scatter_gather.scatter, scatter_gather.scatter_direct]
-GATHERS = [scatter_gather.gather, scatter_gather.gather_direct]
-PAIRS = list(zip(SCATTERS, GATHERS, strict=True))
 DTYPES = ["f2", "f4", "f8", "i4", "?"]
 
 
@@ -36,9 +34,8 @@ def data(shape, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("scatter", SCATTERS)
 @ranks(1, 2, 3, 4, 5, 8)
-def test_scatter_gives_every_rank_its_block_from_every_root(t, scatter, dtype):
+def test_scatter_gives_every_rank_its_block_from_every_root(t, dtype):
     for bounds, row in cuts(t.size):
         x = data((bounds[-1], *row), dtype)
         mine = x[bounds[t.rank] : bounds[t.rank + 1]]
@@ -51,9 +48,8 @@ def test_scatter_gives_every_rank_its_block_from_every_root(t, scatter, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("gather", GATHERS)
 @ranks(1, 2, 3, 4, 5, 8)
-def test_gather_puts_the_blocks_in_order_on_every_root(t, gather, dtype):
+def test_gather_puts_the_blocks_in_order_on_every_root(t, dtype):
     for bounds, row in cuts(t.size):
         x = data((bounds[-1], *row), dtype)
         mine = x[bounds[t.rank] : bounds[t.rank + 1]].copy()
@@ -65,22 +61,19 @@ def test_gather_puts_the_blocks_in_order_on_every_root(t, gather, dtype):
                 assert result is None
 
 
-@pytest.mark.parametrize("gather", GATHERS)
 @ranks(1, 2, 3, 4, 5, 8)
-def test_without_bounds_the_blocks_are_equal(t, gather):
+def test_without_bounds_the_blocks_are_equal(t):
     mine = np.arange(6).reshape(2, 3) + 10 * t.rank
     expected = naive.gather(t, mine)
     for root in range(t.size):
         result = gather(t, mine, root)
         if t.rank == 0 == root:
             assert (result == expected.reshape(-1, 3)).all()
-        for scatter in SCATTERS:
-            assert (scatter(t, result, np.empty_like(mine), root) == mine).all()
+        assert (scatter(t, result, np.empty_like(mine), root) == mine).all()
 
 
-@pytest.mark.parametrize("scatter, gather", PAIRS)
 @ranks(2, 3, 4)
-def test_strided_arrays(t, scatter, gather):
+def test_strided_arrays(t):
     grid = np.zeros((4, 6), "i4")
     grid[::2, 1::2] = t.rank + np.arange(6).reshape(2, 3)
     result = gather(t, grid[::2, 1::2], 1)
@@ -110,48 +103,27 @@ def test_the_tree_sends_each_subtree_once_to_its_top(t):
         through, whole = subtree_bytes(bounds, root, n, v), own.nbytes
         children = [c for c in range(v + 1, n) if c - (c & -c) == v]
         down, up = Ledger(t), Ledger(t)
-        scatter_gather.scatter(down, x if v == 0 else None, own.copy(), root, bounds)
+        scatter(down, x if v == 0 else None, own.copy(), root, bounds)
         assert (down.bytes_sent, down.messages_sent) == (through - whole, len(children))
         assert (down.bytes_received, down.messages_received) == (through * (v > 0), int(v > 0))
         assert down.count(label="scatter_gather.scatter") == down.count()
-        scatter_gather.gather(up, own.copy(), root, bounds)
+        gather(up, own.copy(), root, bounds)
         assert (up.bytes_received, up.messages_received) == (down.bytes_sent, down.messages_sent)
         assert (up.bytes_sent, up.messages_sent) == (down.bytes_received, down.messages_received)
         assert down.messages_sent <= (n - 1).bit_length()
-
-
-@ranks(1, 2, 3, 4, 5, 8)
-def test_the_direct_form_sends_each_block_once(t):
-    n, bounds = t.size, uneven(t.size)
-    x = np.zeros(bounds[-1], "f4")
-    own = x[bounds[t.rank] : bounds[t.rank + 1]].copy()
-    root = n - 1
-    ledger = Ledger(t)
-    scatter_gather.scatter_direct(ledger, x if t.rank == root else None, own, root, bounds)
-    at_root, elsewhere = (x.nbytes - own.nbytes, n - 1), (0, 0)
-    assert (ledger.bytes_sent, ledger.messages_sent) == (
-        at_root if t.rank == root else elsewhere
-    )
-    ledger.reset()
-    scatter_gather.gather_direct(ledger, own, root, bounds)
-    assert (ledger.bytes_sent, ledger.messages_sent) == (
-        elsewhere if t.rank == root else (own.nbytes, 1)
-    )
 
 
 @ranks(3, 4, 5)
 def test_on_a_subgroup_in_another_order(t):
     group = t.subgroup([t.size - 1, 0, 1])
     if group is not None:
-        for gather in GATHERS:
-            whole = gather(group, np.full(group.rank, t.rank), 2, [0, 0, 1, 3])
-            if group.rank == 2:
-                assert whole.tolist() == [0, 1, 1]
+        whole = gather(group, np.full(group.rank, t.rank), 2, [0, 0, 1, 3])
+        if group.rank == 2:
+            assert whole.tolist() == [0, 1, 1]
 
 
-@pytest.mark.parametrize("scatter, gather", PAIRS)
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 8])
-def test_sends_that_wait_for_their_receives_do_not_lock(n, scatter, gather):
+def test_sends_that_wait_for_their_receives_do_not_lock(n):
     def body(t):
         for root in range(n):
             whole = gather(t, np.full(3, t.rank), root)
@@ -172,36 +144,28 @@ def measured(n, fn):
     return tuple(np.max(simulate(n, body, alpha=2.0**-10, beta=2.0**-20), axis=0))
 
 
-def scatter_all(name, n):
-    def body(t):
-        getattr(scatter_gather, name)(t, np.zeros(16 * n, "f4"), np.zeros(16, "f4"))
-
-    return measured(n, body)
+def scatter_all(t):
+    scatter(t, np.zeros(16 * t.size, "f4"), np.zeros(16, "f4"))
 
 
-def gather_all(name, n):
-    return measured(n, lambda t: getattr(scatter_gather, name)(t, np.zeros(16, "f4")))
+def gather_all(t):
+    gather(t, np.zeros(16, "f4"))
 
 
 @pytest.mark.parametrize("n", [1, 2, 4, 8, 16, 32, 64])
 def test_time_equals_the_formula(n):
-    for name in ("scatter", "scatter_direct"):
-        assert scatter_all(name, n) == getattr(cost, name)(n, 64 * n, 2.0**-10, 2.0**-20)
-    for name in ("gather", "gather_direct"):
-        assert gather_all(name, n) == getattr(cost, name)(n, 64 * n, 2.0**-10, 2.0**-20)
+    assert measured(n, scatter_all) == cost.scatter(n, 64 * n, 2.0**-10, 2.0**-20)
+    assert measured(n, gather_all) == cost.gather(n, 64 * n, 2.0**-10, 2.0**-20)
 
 
 @pytest.mark.parametrize("n", [3, 5, 6, 7, 9, 33, 63])
-def test_elsewhere_the_direct_formula_is_exact_and_the_trees_a_bound(n):
-    for name, run in [("scatter", scatter_all), ("gather", gather_all)]:
-        formula = getattr(cost, name)(n, 64 * n, 2.0**-10, 2.0**-20)
-        assert all(got <= bound for got, bound in zip(run(name, n), formula, strict=True))
-        direct = getattr(cost, name + "_direct")(n, 64 * n, 2.0**-10, 2.0**-20)
-        assert run(name + "_direct", n) == direct
+def test_elsewhere_the_formula_is_a_bound(n):
+    for formula, run in [(cost.scatter, scatter_all), (cost.gather, gather_all)]:
+        bounds = formula(n, 64 * n, 2.0**-10, 2.0**-20)
+        assert all(got <= bound for got, bound in zip(measured(n, run), bounds, strict=True))
 
 
-@pytest.mark.parametrize("scatter", SCATTERS)
-def test_arrays_that_do_not_fit_are_an_error(scatter):
+def test_arrays_that_do_not_fit_are_an_error():
     def wrong(x, out, bounds=None):
         with pytest.raises(RankFailed) as caught:
             simulate(2, lambda t: scatter(t, x, out.copy(), 0, bounds))
@@ -215,16 +179,14 @@ def test_arrays_that_do_not_fit_are_an_error(scatter):
     assert "must be 3 places from 0 on" in wrong(np.zeros(4), one, [1, 2, 4])
 
 
-@pytest.mark.parametrize("gather", GATHERS)
-def test_unequal_blocks_without_bounds_are_an_error(gather):
+def test_unequal_blocks_without_bounds_are_an_error():
     with pytest.raises(RankFailed) as caught:
         simulate(2, lambda t: gather(t, np.ones(3 + t.rank)))
     assert isinstance(caught.value.__cause__, SizeMismatch)
 
 
-@pytest.mark.parametrize("scatter, gather", PAIRS)
 @ranks(2, 3, 4, mpi=False)
-def test_a_watched_transport_accepts_what_may_differ_between_ranks(t, scatter, gather):
+def test_a_watched_transport_accepts_what_may_differ_between_ranks(t):
     t = Watch(t)
     bounds = uneven(t.size)
     own = np.full(bounds[t.rank + 1] - bounds[t.rank], t.rank)

@@ -10,9 +10,8 @@
 A message is one call of send, however many parts the transport cuts it into; its bytes are the
 array's, without any header. A receive counts when it is complete.
 
-The line is the innermost one outside minidl, looked up once for a collective, and for each message
-outside of one; for work in a background thread it is where the work was submitted. Counting takes
-1-2 us a message; `off()` and `on()` switch it.
+The line is the innermost one outside minidl; for work in a background thread it is where the work
+was submitted. Counting takes 1-2 us a message; `off()` and `on()` switch it.
 
 Test: tests/comm/observe/test_ledger.py   Tutorial: tutorials/06_ring.py, 08_topologies.py
 """
@@ -21,7 +20,7 @@ import contextvars
 import functools
 import sys
 import threading
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -29,7 +28,7 @@ import numpy as np
 from minidl.comm import ring
 from minidl.comm.collective import current_label, in_collective
 from minidl.comm.observe.places import spot, user_line
-from minidl.comm.transport.protocol import Request, Wrapper
+from minidl.comm.transport.protocol import Then, Wrapper
 
 _site = contextvars.ContextVar("where the running collective was called")
 
@@ -43,11 +42,11 @@ class Count:
     bytes_received: int = 0
     messages_received: int = 0
 
-    def add(self, other):
-        self.bytes_sent += other.bytes_sent
-        self.messages_sent += other.messages_sent
-        self.bytes_received += other.bytes_received
-        self.messages_received += other.messages_received
+    def add(self, bytes_sent, messages_sent, bytes_received=0, messages_received=0):
+        self.bytes_sent += bytes_sent
+        self.messages_sent += messages_sent
+        self.bytes_received += bytes_received
+        self.messages_received += messages_received
 
 
 class Row(NamedTuple):
@@ -104,7 +103,7 @@ class Ledger(Wrapper):
         world ranks) or site (file:line)."""
         total = Count()
         for _, count in self._select(peer, label, group, site):
-            total.add(count)
+            total.add(*astuple(count))
         return total
 
     bytes_sent = property(lambda self: self.count().bytes_sent)
@@ -115,8 +114,7 @@ class Ledger(Wrapper):
     def matrix(self, label=None, group=None, site=None):
         """The bytes that rank i sent to rank j of this group, (n, n) int64, the same on all ranks.
 
-        All ranks must call it. Its own messages are not counted. `tutorial.heat_map` draws it
-        (tutorials/08_topologies.py)."""
+        All ranks must call it. Its own messages are not counted. `tutorial.heat_map` draws it."""
         n_bytes = np.zeros((self.size, self.size), np.int64)
         column = {rank: j for j, rank in enumerate(self.ranks)}
         for row, count in self._select(None, label, group, site):
@@ -139,10 +137,9 @@ class Ledger(Wrapper):
 
     def report(self):
         """A table of all rows and their sum."""
-        lines = [
-            f"rank {self.world_rank}",
-            f"{'collective':24} {'group':16} {'peer':>5} {'sent B':>14} {'messages':>9} "
-            f"{'received B':>14} {'messages':>9}  called at"]
+        lines = [f"rank {self.world_rank}",
+                 f"{'collective':24} {'group':16} {'peer':>5} {'sent B':>14} {'messages':>9} "
+                 f"{'received B':>14} {'messages':>9}  called at"]
         for (group, label, peer, site), row in sorted(self.rows.items()):
             lines.append(_line(label, _short(group), peer, row, site))
         lines.append(_line("total", "", "", self.count(), "").rstrip())
@@ -164,7 +161,8 @@ class Ledger(Wrapper):
         request = self.inner.irecv(into, src, tag)
         if not self._book.counting:
             return request
-        return _CountedReceive(self, request, self._key(src), into.nbytes)
+        key, n_bytes = self._key(src), into.nbytes
+        return Then([request], lambda: self._add(key, 0, 0, n_bytes, 1))
 
     def send(self, array, dst, tag=0):
         self.inner.send(array, dst, tag)
@@ -200,13 +198,10 @@ class Ledger(Wrapper):
         site = _site.get(None) if in_collective() else user_line(sys._getframe(2))
         return peer, current_label(), site
 
-    def _add(self, key, bytes_sent, messages_sent, bytes_received=0, messages_received=0):
+    def _add(self, key, *amounts):
         with self._lock:
             count = self._counts.get(key) or self._counts.setdefault(key, Count())
-            count.bytes_sent += bytes_sent
-            count.messages_sent += messages_sent
-            count.bytes_received += bytes_received
-            count.messages_received += messages_received
+            count.add(*amounts)
 
     def around(self, inner):
         return Ledger(inner, self._book)
@@ -226,19 +221,6 @@ class _CountedWindow:
         self._ledger._moved(peer, n_read, n_given)
 
 
-class _CountedReceive(Request):
-    """A receive that is counted once, when it is complete."""
-
-    def __init__(self, ledger, inner, key, n_bytes):
-        self._ledger, self._inner, self._key, self._n_bytes = ledger, inner, key, n_bytes
-
-    def wait(self):
-        self._inner.wait()
-        if self._ledger is not None:
-            self._ledger._add(self._key, 0, 0, self._n_bytes, 1)
-            self._ledger = None
-
-
 @functools.cache
 def _text(site):
     return spot(*site) if site else "a spawned task"
@@ -253,6 +235,5 @@ def _short(group):
 
 
 def _line(label, group, peer, row, site):
-    return (
-        f"{label:24} {group:16} {peer:>5} {row.bytes_sent:>14,} {row.messages_sent:>9,} "
-        f"{row.bytes_received:>14,} {row.messages_received:>9,}  {site}")
+    return (f"{label:24} {group:16} {peer:>5} {row.bytes_sent:>14,} {row.messages_sent:>9,} "
+            f"{row.bytes_received:>14,} {row.messages_received:>9,}  {site}")

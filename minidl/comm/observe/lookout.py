@@ -13,8 +13,7 @@ docs/figures.md. When the run ends:
 
 The report goes to stderr (docs/observe.md has one, and how it is made), then MPI_Abort. A rank that
 ends normally sends its last counters, so that a wait for it is known to be in vain. The lowest rank
-of those that wait reports, another if it cannot. The threads are daemons: they keep no process
-alive.
+of those that wait reports, another if it cannot.
 
 Test: tests/comm/observe/test_lookout.py, tests/mpi/test_watch_mpi.py   Used by: watch.py
 """

@@ -37,9 +37,8 @@ class Channel:
         mine = [addresses, self.listener.getsockname()[1], secrets.token_hex(8)]
         everybody = objects.all_gather(t, mine)
         self._token = everybody[0][2]
-        self._addresses = {
-            rank: [(address, port) for address in addresses]
-            for rank, (addresses, port, _) in zip(t.ranks, everybody, strict=True)}
+        self._addresses = {rank: [(address, port) for address in addresses]
+                           for rank, (addresses, port, _) in zip(t.ranks, everybody, strict=True)}
 
     def connect(self, rank, **line):
         """A connection to a rank on which one line was sent. Raises OSError."""

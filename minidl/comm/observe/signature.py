@@ -22,8 +22,8 @@ from minidl.comm.observe.places import in_words, spot
 @functools.cache
 def _parameters(fn):
     """[(name, default, how its value is seen)] of a collective, after its transport."""
-    own_args, own_rows = getattr(fn, "own_args", ()), getattr(fn, "own_rows", ())
-    see = {**dict.fromkeys(own_args, _unseen), **dict.fromkeys(own_rows, _rows)}
+    see = dict.fromkeys(getattr(fn, "own_args", ()), lambda value: ...)
+    see |= dict.fromkeys(getattr(fn, "own_rows", ()), lambda x: (x.dtype, ("any", *x.shape[1:])))
     listed = list(inspect.signature(fn).parameters.values())[1:]
     return [(p.name, p.default, see.get(p.name, _seen)) for p in listed]
 
@@ -47,15 +47,6 @@ def _seen(value):
     name = getattr(value, "__name__", type(value).__name__)
     module = "" if isinstance(value, np.ufunc) else getattr(value, "__module__", None) or ""
     return f"{module.rpartition('.')[2]}.{name}".lstrip(".")
-
-
-def _rows(value):
-    """The first axis is the rank's own."""
-    return value.dtype, ("any", *value.shape[1:])
-
-
-def _unseen(value):
-    return ...
 
 
 def signature_of(fn, label, line, *values):
@@ -89,15 +80,14 @@ def digest_of(text):
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-REMEDIES = {
-    "collective": "Does an `if` send the ranks different ways?",
-    "op": "The result would differ from rank to rank.",
-    "root": "The root must be the same rank on all.",
-    "dtype": "Cast on all ranks alike.",
-    "shape": "Unequal last batch?",
-    "name": "Swapped order?",
-    "line": "Swapped order? If these lines mean the same collective, name it on all ranks: "
-    'with t.named("what it is"): ...'}
+REMEDIES = {"collective": "Does an `if` send the ranks different ways?",
+            "op": "The result would differ from rank to rank.",
+            "root": "The root must be the same rank on all.",
+            "dtype": "Cast on all ranks alike.",
+            "shape": "Unequal last batch?",
+            "name": "Swapped order?",
+            "line": "Swapped order? If these lines mean the same collective, name it on all ranks: "
+            'with t.named("what it is"): ...'}
 
 
 def explain(calls):

@@ -13,17 +13,16 @@
       rank 2: ring.all_reduce(x float32 (12,), op add), at train.py:31
       differs: x is float32 (10,) on rank 0, float32 (12,) on rank 2. Unequal last batch?
 
-A signature is the collective and its algorithm, dtype and shape of every array, op, root and other
-arguments, and the line of the user's code. The same call on different lines is an error, too: else
-nobody would see two arrays of one shape that are summed in swapped order. Where different lines
-mean the same collective, name it on all ranks, `with t.named("weights"): ...`; then the name is
-compared and the line is not.
+A signature (signature.py) includes the line of the user's code. The same call on different lines is
+an error, too: else nobody would see two arrays of one shape that are summed in swapped order. Where
+different lines mean the same collective, name it on all ranks, `with t.named("weights"): ...`; then
+the name is compared and the line is not.
 
 The digests are sent by the innermost transport with a tag of their own, so that no ledger counts
 them. Simulated ranks compare through a common dictionary, which takes no modelled time.
 
-If a rank does not come at all, lookout.py reports it. For that `Watch` notes what its rank waits
-for, and counts what it began (waits.py says why). The whole picture: docs/observe.md
+If a rank does not come at all, lookout.py reports it, from what `Watch` notes of every wait
+(waits.py). The whole picture: docs/observe.md
 
 Test: tests/comm/observe/test_watch.py, tests/mpi/test_watch_mpi.py   Tutorial: tutorials/06_ring.py
 """
@@ -127,9 +126,8 @@ class Watch(Wrapper):
     def _raise(self, calls):
         """calls: (rank, (digest, signature)) of two ranks or more, which are not all equal."""
         calls = {self.ranks[rank]: call for rank, call in sorted(calls)}
-        raise Mismatch(
-            f"rank {self.world_rank}: the ranks disagree on collective {self._number} of "
-            f"{in_words(self.ranks)}; no payload has moved.\n{explain(calls)}")
+        raise Mismatch(f"rank {self.world_rank}: the ranks disagree on collective {self._number} "
+                       f"of {in_words(self.ranks)}; no payload has moved.\n{explain(calls)}")
 
     def _members(self):
         return [(rank, self._begun, self._number) for rank in self.ranks]
@@ -138,25 +136,24 @@ class Watch(Wrapper):
 
     def _sending(self, n_bytes, dst, tag):
         """One more send begun: (needs, words)."""
-        key = (waits.sent, dst, tag)
-        peer, mine, theirs = self._keys.get(key) or self._key(key, waits.received)
-        count = self._lookout.book.count(mine)
+        peer, mine, theirs = self._keys_of(waits.sent, waits.received, dst, tag)
         what = ("to send {:,} bytes to rank {}, tag {}, in {}", n_bytes, peer, tag, current_label())
-        return [(peer, theirs, count)], what
+        return [(peer, theirs, self._lookout.book.count(mine))], what
 
     def _receiving(self, src, tag):
         """One more receive posted: (needs, words)."""
-        key = (waits.received, src, tag)
-        peer, mine, theirs = self._keys.get(key) or self._key(key, waits.sent)
-        count = self._lookout.book.count(mine)
+        peer, mine, theirs = self._keys_of(waits.received, waits.sent, src, tag)
         what = ("for a message from rank {}, tag {}, in {}", peer, tag, current_label())
-        return [(peer, theirs, count)], what
+        return [(peer, theirs, self._lookout.book.count(mine))], what
 
-    def _key(self, key, other):
-        mine, peer, tag = key
-        names = mine(self._name, self.ranks[peer], tag), other(self._name, self.world_rank, tag)
-        self._keys[key] = found = (self.ranks[peer], *names)
-        return found
+    def _keys_of(self, mine, theirs, peer, tag):
+        """(the peer's world rank, the name of our counter, of the peer's); remembered."""
+        key = (mine, peer, tag)
+        if key not in self._keys:
+            to = self.ranks[peer]
+            names = mine(self._name, to, tag), theirs(self._name, self.world_rank, tag)
+            self._keys[key] = (to, *names)
+        return self._keys[key]
 
     def isend(self, array, dst, tag=0):
         request = self.inner.isend(array, dst, tag)
@@ -185,8 +182,7 @@ class Watch(Wrapper):
         book = self._lookout.book
         needs = []  # one of them is enough
         for src in range(self.size):
-            key = (waits.received, src, tag)
-            peer, mine, theirs = self._keys.get(key) or self._key(key, waits.sent)
+            peer, mine, theirs = self._keys_of(waits.received, waits.sent, src, tag)
             needs.append((peer, theirs, book.counters.get(mine, 0) + 1))
         what = ("for a message from any rank, tag {}, in {}", tag, current_label())
         src, data = book.wait(needs, what, self.inner.recv_any, tag, any_of=True)

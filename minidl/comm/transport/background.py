@@ -7,9 +7,7 @@ Test: tests/comm/transport/test_background.py   Tutorial: tutorials/07_overlap.p
 
 All ranks must submit the same jobs in the same order: only the order tells which message belongs to
 which job. The jobs use a duplicate of the transport, so the main thread may communicate meanwhile.
-
-A thread under MPI, a greenlet in the simulator. It starts with the first job, ends when none is
-left, and is a daemon: it never keeps a process alive.
+The thread (in the simulator a greenlet) ends when no job is left, and keeps no process alive.
 """
 
 import contextvars

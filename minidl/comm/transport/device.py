@@ -49,8 +49,7 @@ def all_reduce(t, x, op=np.add):
 def staged_all_reduce(t, x, op=np.add, *, all_reduce=ring.all_reduce, segment_bytes=SEGMENT_BYTES):
     """`all_reduce` through two pinned buffers of segment_bytes, or of x.nbytes if that is less.
 
-    all_reduce   any `f(t, array, op)` in place on host arrays; called once for each segment, so it
-                 sends `segment_count` times its messages"""
+    all_reduce   any `f(t, array, op)` in place on host arrays; called once for each segment"""
     if isinstance(x, np.ndarray):
         return all_reduce(t, x, op)
     cuda = library_of(x).cuda
@@ -111,11 +110,6 @@ def cut(flat, segment_bytes):
     """Views of the 1-d array, of segment_bytes and the rest; one empty view of an empty array."""
     n_elems = max(1, segment_bytes // flat.dtype.itemsize)
     return [flat[i : i + n_elems] for i in range(0, max(1, len(flat)), n_elems)]
-
-
-def segment_count(n_bytes, itemsize, segment_bytes=SEGMENT_BYTES):
-    """How many segments an array of n_bytes is cut into."""
-    return max(1, -(-n_bytes // (max(1, segment_bytes // itemsize) * itemsize)))
 
 
 class _DeviceMessages(Wrapper):

@@ -4,9 +4,8 @@
     Links.nodes(4, intra=(1e-6, 1e-10), inter=(50e-6, 8e-9), straggler={5: 3.0})
     links_text.parse("nodes=2, intra=10Gbit,5us, inter=1Gbit,50us", n=8)
 
-A message of b bytes over a link (alpha, beta) occupies one port at each end for b*beta; the first
-byte travels for alpha (Hockney 1994; the picture is in sim.py). A port serves one message at a
-time, at the rate of that message's link, and sends and receives at once. Which port:
+A message of b bytes over a link (alpha, beta) occupies a port at each end for b*beta; the first
+byte travels for alpha (Hockney 1994; the picture is in sim.py). Which port:
 
     nic="node"    node 0          node 1        between nodes, the NIC of the node, which its ranks
                   r0 r1 [NIC] -- [NIC] r2 r3    share; inside a node, each rank's own. Two ranks
@@ -53,10 +52,21 @@ class Links:
     pairs: tuple = ()
     straggler: tuple = ()
 
+    def __post_init__(self):
+        for link in (self.intra, self.inter, *(link for _, link in self.pairs)):
+            if link and not all(0 <= value < math.inf for value in link):
+                raise ValueError(f"alpha and beta are seconds, at least 0; got {tuple(link)}")
+        for rank, times in self.straggler:
+            if not 0 < times < math.inf:
+                raise ValueError(f"a straggler computes so many times slower; got {times} for "
+                                 f"{rank}")
+        if self.nic not in ("node", "rank"):
+            raise ValueError(f"nic is 'node' or 'rank', whose port leads out; got {self.nic!r}")
+
     @staticmethod
     def uniform(alpha, beta, pairs=None, straggler=None):
         """The same link between all ranks, but for `pairs`: {(src, dst): (alpha, beta)}."""
-        return _checked(Links(Link(alpha, beta), **_common(pairs, straggler)))
+        return Links(Link(alpha, beta), **_common(pairs, straggler))
 
     @staticmethod
     def nodes(groups, intra, inter, nic="node", pairs=None, straggler=None):
@@ -65,13 +75,12 @@ class Links:
         if not isinstance(groups, int):
             where = {rank: node for node, ranks in enumerate(groups) for rank in ranks}
             if sorted(r for ranks in groups for r in ranks) != list(range(len(where))):
-                raise ValueError(
-                    f"nodes need every rank from 0 on exactly once; got {groups}. For example "
-                    "[[0, 1], [2]]")
+                raise ValueError(f"nodes need every rank from 0 on exactly once; got {groups}. For "
+                                 "example [[0, 1], [2]]")
             groups = tuple(where[rank] for rank in range(len(where)))
         elif groups < 1:
             raise ValueError(f"a node has at least one rank; got {groups} ranks per node")
-        return _checked(Links(Link(*intra), Link(*inter), groups, nic, **_common(pairs, straggler)))
+        return Links(Link(*intra), Link(*inter), groups, nic, **_common(pairs, straggler))
 
     def node_of(self, rank):
         """The number of the rank's node; 0 where there are no nodes."""
@@ -149,22 +158,8 @@ class Port:
 
 def _common(pairs, straggler):
     """The fields that every kind of Links has."""
-    return {
-        "pairs": tuple((tuple(pair), Link(*link)) for pair, link in (pairs or {}).items()),
-        "straggler": tuple((straggler or {}).items())}
-
-
-def _checked(links):
-    """The Links, if their numbers can be."""
-    for link in (links.intra, links.inter, *(link for _, link in links.pairs)):
-        if link and not all(0 <= value < math.inf for value in link):
-            raise ValueError(f"alpha and beta are seconds, at least 0; got {tuple(link)}")
-    for rank, times in links.straggler:
-        if not 0 < times < math.inf:
-            raise ValueError(f"a straggler computes so many times slower; got {times} for {rank}")
-    if links.nic not in ("node", "rank"):
-        raise ValueError(f"nic is 'node' or 'rank', whose port leads out; got {links.nic!r}")
-    return links
+    return {"pairs": tuple((tuple(pair), Link(*link)) for pair, link in (pairs or {}).items()),
+            "straggler": tuple((straggler or {}).items())}
 
 
 # -- in words

@@ -33,9 +33,8 @@ def parse(text, n):
         links = _parse(_items(re.sub(r"\s", "", text)), n)
         links.check_ranks(n)
     except ValueError as error:
-        raise ValueError(
-            f"the network {text!r} for {n} ranks: {error}. Write it like '1Gbit,50us' or "
-            "'nodes=2,intra=10Gbit,5us,inter=1Gbit,50us'") from None
+        raise ValueError(f"the network {text!r} for {n} ranks: {error}. Write it like '1Gbit,50us' "
+                         "or 'nodes=2,intra=10Gbit,5us,inter=1Gbit,50us'") from None
     return links
 
 
@@ -57,10 +56,8 @@ def _items(text):
 
 
 def _parse(items, n):
-    pairs = {
-        (int(m[1]), int(m[2])): _parse_link(value)
-        for key, value in items.items()
-        if (m := _PAIR.fullmatch(key))}
+    pairs = {(int(m[1]), int(m[2])): _parse_link(value) for key, value in items.items()
+             if (m := _PAIR.fullmatch(key))}
     straggler = _parse_straggler(items["straggler"]) if "straggler" in items else None
     if "nodes" not in items:
         if "" not in items or {"intra", "inter", "nic"} & set(items):

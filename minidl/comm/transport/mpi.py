@@ -17,6 +17,7 @@ import os
 import sys
 import threading
 import time
+from concurrent.futures import Future
 
 import numpy as np
 
@@ -35,11 +36,8 @@ def world(part_bytes=PART_BYTES):
     """The transport of all processes that mpiexec started (COMM_WORLD).
 
     From now on an uncaught exception on one of them ends all (abort.py). Raises RuntimeError if MPI
-    was started without thread support, or by the launcher of another MPI; ImportError without
-    mpi4py.
-
-    If `minidl run --net` has set the environment variable MINIDL_NET to a network (links_text.py),
-    the transport is throttled to its speed."""
+    was started without thread support, or by the launcher of another MPI. Throttled to the network
+    in the environment variable MINIDL_NET (links_text.py), which `minidl run --net` sets."""
     with optional("ranks as processes", "mpi"):
         from mpi4py import MPI
 
@@ -210,23 +208,19 @@ class _Thread:
     """A function running in its own thread; wait() gives its result or re-raises."""
 
     def __init__(self, fn, args):
-        self._result = self._error = None
-        context = contextvars.copy_context()
+        self._future = Future()
         # A daemon: it must not keep a failed process alive.
-        self._thread = threading.Thread(target=self._run, args=(context, fn, args), daemon=True)
-        self._thread.start()
+        run = contextvars.copy_context().run
+        threading.Thread(target=run, args=(self._run, fn, args), daemon=True).start()
 
-    def _run(self, context, fn, args):
+    def _run(self, fn, args):
         try:
-            self._result = context.run(fn, *args)
+            self._future.set_result(fn(*args))
         except BaseException as error:
-            self._error = error
+            self._future.set_exception(error)
 
     def wait(self):
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
-        return self._result
+        return self._future.result()
 
 
 def _as_bytes(t, array):
@@ -237,10 +231,9 @@ def _as_bytes(t, array):
 
 def _check_threads(mpi):
     if mpi.Query_thread() < mpi.THREAD_MULTIPLE:
-        names = {
-            mpi.THREAD_SINGLE: "MPI_THREAD_SINGLE",
-            mpi.THREAD_FUNNELED: "MPI_THREAD_FUNNELED",
-            mpi.THREAD_SERIALIZED: "MPI_THREAD_SERIALIZED"}
+        names = {mpi.THREAD_SINGLE: "MPI_THREAD_SINGLE",
+                 mpi.THREAD_FUNNELED: "MPI_THREAD_FUNNELED",
+                 mpi.THREAD_SERIALIZED: "MPI_THREAD_SERIALIZED"}
         raise RuntimeError(
             f"rank {mpi.COMM_WORLD.rank}: background communication needs MPI_THREAD_MULTIPLE; this "
             f"MPI runs with {names[mpi.Query_thread()]}. Remove mpi4py.rc settings that lower "

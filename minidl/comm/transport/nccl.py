@@ -111,14 +111,12 @@ def broadcast(t, x, root=0):
 def _engine(t, x):
     """(CuPy's nccl module, the current stream's address), once t and x are fit for NCCL."""
     if not isinstance(t, Nccl):
-        raise TypeError(
-            f"rank {t.rank}: wanted the transport of nccl.connect(t, cupy); got "
-            f"{type(t).__name__}. Wrap in this order: nccl.connect(Ledger(t), cupy)")
+        raise TypeError(f"rank {t.rank}: wanted the transport of nccl.connect(t, cupy); got "
+                        f"{type(t).__name__}. Wrap in this order: nccl.connect(Ledger(t), cupy)")
     if isinstance(x, np.ndarray) or not x.flags.c_contiguous:
         kind = "a NumPy array" if isinstance(x, np.ndarray) else f"strides {x.strides}"
-        raise ValueError(
-            f"rank {t.rank}: NCCL wants a contiguous array on the GPU; got {kind}. Pass "
-            "cupy.ascontiguousarray(x), and host arrays to ring.py.")
+        raise ValueError(f"rank {t.rank}: NCCL wants a contiguous array on the GPU; got {kind}. "
+                         "Pass cupy.ascontiguousarray(x), and host arrays to ring.py.")
     return t.cupy.cuda.nccl, t.cupy.cuda.get_current_stream().ptr
 
 
@@ -131,7 +129,6 @@ def _dtype(t, nccl, x):
 
 def _op(t, nccl, op):
     if op not in _OPS:
-        raise ValueError(
-            f"rank {t.rank}: NCCL reduces with np.add, np.multiply, np.maximum or np.minimum; got "
-            f"{op}. device.all_reduce takes any.")
+        raise ValueError(f"rank {t.rank}: NCCL reduces with np.add, np.multiply, np.maximum or "
+                         f"np.minimum; got {op}. device.all_reduce takes any.")
     return getattr(nccl, f"NCCL_{_OPS[op]}")

@@ -79,9 +79,8 @@ class Channel:
     src, dst         world ranks; `in_group` has both as the group's
     leaves, enters   the ports at the two ends"""
 
-    __slots__ = (
-        *("network", "inbox", "src", "dst", "in_group", "tag", "queue", "posted"),
-        *("alpha", "beta", "leaves", "enters"))
+    __slots__ = (*("network", "inbox", "src", "dst", "in_group", "tag", "queue", "posted"),
+                 *("alpha", "beta", "leaves", "enters"))
 
     def __init__(self, network, inbox, src, dst, in_group, tag):
         self.network, self.inbox, self.tag = network, inbox, tag

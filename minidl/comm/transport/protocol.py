@@ -1,11 +1,9 @@
 """The transport: what an algorithm may ask of the network.
 
-A collective in this package is a plain function of a transport and an array, such as
-`ring.all_reduce(t, x)`, built on two calls: `isend` and `irecv`. There are two transports:
-`mpi.world()` moves bytes between processes; `sim.simulate(n, fn)` runs n ranks in one process with
-a modelled clock. The same function runs on both. A Wrapper is a transport around another one.
-
-Every transport keeps these rules, and every algorithm relies on them:
+A collective is a plain function of a transport and an array, such as `ring.all_reduce(t, x)`, built
+on `isend` and `irecv`. There are two transports: `mpi.world()` moves bytes between processes;
+`sim.simulate(n, fn)` runs n ranks in one process with a modelled clock. The same function runs on
+both. A Wrapper is a transport around another one. All keep these rules:
 
 1. Bytes are sent, not numbers. The dtype is not sent: both sides must know it, and only the number
    of bytes is checked (a receive of another size raises `SizeMismatch`). So float16 or bool need no
@@ -37,6 +35,20 @@ class Request(ABC):
     @abstractmethod
     def wait(self):
         """Block until the buffer may be used again (send) or holds the message (receive)."""
+
+
+class Then(Request):
+    """Requests; when all are done, `last` is called, once."""
+
+    def __init__(self, requests, last):
+        self._requests, self._last = requests, last
+
+    def wait(self):
+        for request in self._requests:
+            request.wait()
+        if self._requests:
+            self._requests = ()
+            self._last()
 
 
 class Transport(ABC):
@@ -144,6 +156,15 @@ class Transport(ABC):
         return f"{type(self).__name__}(rank {self.rank} of {self.size}, world ranks {self.ranks})"
 
 
+def _pass_on(name):
+    """A method that calls the method of this name of the transport inside."""
+
+    def method(self, *args, **options):
+        return getattr(self.inner, name)(*args, **options)
+
+    return method
+
+
 class Wrapper(Transport):
     """A transport around another, `inner`: passes on every call that a subclass does not change."""
 
@@ -157,20 +178,11 @@ class Wrapper(Transport):
     def innermost(self):
         return self.inner.innermost
 
-    def isend(self, array, dst, tag=0):
-        return self.inner.isend(array, dst, tag)
-
-    def irecv(self, into, src, tag=0):
-        return self.inner.irecv(into, src, tag)
-
-    def send(self, array, dst, tag=0):
-        self.inner.send(array, dst, tag)
-
-    def sendrecv(self, array, dst, into, src, tag=0):
-        return self.inner.sendrecv(array, dst, into, src, tag)
-
-    def recv_any(self, tag=0):
-        return self.inner.recv_any(tag)
+    isend, irecv, recv_any = _pass_on("isend"), _pass_on("irecv"), _pass_on("recv_any")
+    send, sendrecv = _pass_on("send"), _pass_on("sendrecv")
+    spawn, event, entering = _pass_on("spawn"), _pass_on("event"), _pass_on("entering")
+    time, compute = _pass_on("time"), _pass_on("compute")
+    scratch, shared = _pass_on("scratch"), _pass_on("shared")
 
     def subgroup(self, ranks):
         inner = self.inner.subgroup(ranks)
@@ -179,24 +191,3 @@ class Wrapper(Transport):
     def around(self, inner):
         """This wrapper for a subgroup's transport."""
         return type(self)(inner)
-
-    def spawn(self, fn, *args):
-        return self.inner.spawn(fn, *args)
-
-    def event(self):
-        return self.inner.event()
-
-    def time(self):
-        return self.inner.time()
-
-    def compute(self, seconds):
-        self.inner.compute(seconds)
-
-    def entering(self, fn, args, kwargs):
-        self.inner.entering(fn, args, kwargs)
-
-    def scratch(self, n_elems, dtype):
-        return self.inner.scratch(n_elems, dtype)
-
-    def shared(self, n_bytes):
-        return self.inner.shared(n_bytes)

@@ -31,9 +31,8 @@ class RankFailed(RuntimeError):
 class Task:
     """A running function of one rank."""
 
-    __slots__ = (
-        *("rank", "clock", "spawned", "greenlet", "waits_for", "ready_at", "ticket"),
-        *("done", "result", "error", "joiners"))
+    __slots__ = (*("rank", "clock", "spawned", "greenlet", "waits_for", "ready_at", "ticket"),
+                 *("done", "result", "error", "joiners"))
 
     def __init__(self, rank, clock, spawned):
         self.rank, self.clock, self.spawned = rank, clock, spawned
@@ -55,7 +54,7 @@ class Scheduler:
         self._ready = []  # heap of (clock, rank, ticket, task); an old ticket makes an entry void
         self._tickets = 0
         self._tasks = []  # started and not finished
-        self._failed = []  # spawned tasks whose error no one has waited for
+        self.failed = []  # spawned tasks whose error no one has waited for
         self.current = None
         self.n_tasks = [0] * n  # unfinished tasks of each rank
         self.n_spawned = 0  # of them, those that run beside their rank's first
@@ -79,7 +78,7 @@ class Scheduler:
         except Exception as error:
             task.error = error
             if task.spawned:
-                self._failed.append(task)
+                self.failed.append(task)
         task.done = True
         self.n_tasks[task.rank] -= 1
         self.n_spawned -= task.spawned
@@ -98,8 +97,8 @@ class Scheduler:
             task.greenlet.switch()
             if task.error is not None and not task.spawned:
                 raise _failure(task) from task.error
-        if self._failed:
-            raise _failure(self._failed[0]) from self._failed[0].error
+        if self.failed:
+            raise _failure(self.failed[0]) from self.failed[0].error
         if self._tasks:
             raise Deadlock(self._deadlock_report())
 
@@ -143,19 +142,6 @@ class Scheduler:
             self.wake(task, clock)
             self.block("its turn")
 
-    def join(self, task):
-        """Wait for the end of a spawned task; its result, or raises its error."""
-        me = self.current
-        if not task.done:
-            task.joiners.append(me)
-            self.block("the end of a spawned task")
-        me.clock = max(me.clock, task.clock)
-        if task.error is None:
-            return task.result
-        if task in self._failed:
-            self._failed.remove(task)
-        raise task.error
-
     def _deadlock_report(self):
         lines = [f"deadlock: none of the {len(self.n_tasks)} ranks can go on."]
         for task in sorted(self._tasks, key=lambda task: (task.rank, task.spawned)):
@@ -197,7 +183,16 @@ class Handle(Request):
         self._scheduler, self._task = scheduler, task
 
     def wait(self):
-        return self._scheduler.join(self._task)
+        scheduler, task, me = self._scheduler, self._task, self._scheduler.current
+        if not task.done:
+            task.joiners.append(me)
+            scheduler.block("the end of a spawned task")
+        me.clock = max(me.clock, task.clock)
+        if task in scheduler.failed:
+            scheduler.failed.remove(task)
+        if task.error is not None:
+            raise task.error
+        return task.result
 
 
 class Event:

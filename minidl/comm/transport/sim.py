@@ -2,9 +2,8 @@
 
     simulate(4, lambda t: ring.all_reduce(t, np.ones(10)))      four ranks, four results
 
-Each rank is a greenlet that runs until it must wait for a message. Nothing depends on threads or on
-real time, so a run is the same every time, a thousand ranks take seconds, and a run that is stuck
-ends with a report of who waits for whom (scheduler.py).
+Each rank is a greenlet that runs until it must wait for a message. Without threads and real time a
+run is the same every time, and one that is stuck ends with a report (scheduler.py).
 
 Modelled time of a message of b bytes, sent when the sender's clock shows s:
 

@@ -13,11 +13,9 @@ ports are the simulator's (links.py), with real clocks:
 
 So a time is never shorter than the model's, but longer by what this machine and its sleeps add.
 Threads and groups of a rank share its ports; a NIC that ranks share is three numbers in a file that
-they map. A straggler sleeps in `t.compute(s)`, s being the seconds that the work took. `recv_any`
-takes what really comes first. In MPI large messages move only while both sides are in a call:
-overlap needs a background thread.
-
-Stamps compare the clocks of two processes, so all ranks must run on one machine.
+they map. A straggler sleeps in `t.compute(s)`, s being the seconds that the work took. In MPI large
+messages move only while both sides are in a call: overlap needs a background thread. Stamps compare
+the clocks of two processes, so all ranks must run on one machine.
 
 Test: tests/mpi/test_throttled.py   Tutorial: any that runs on several ranks
 """
@@ -28,13 +26,14 @@ import socket
 import tempfile
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 
 from minidl.comm import objects, tree
 from minidl.comm.checks import check_peer
 from minidl.comm.transport.links import Port
-from minidl.comm.transport.protocol import Request, Transport, Wrapper
+from minidl.comm.transport.protocol import Then, Transport, Wrapper
 from minidl.comm.transport.window import NoSharedMemory
 
 # A sleep ends some 60 us late on Linux: in the last part ask for the time in a loop instead.
@@ -67,13 +66,15 @@ class Throttled(Wrapper):
             seconds = array.nbytes * beta
             start = port.send(time.perf_counter(), seconds)
             stamp = np.array([start + alpha, array.nbytes])
-            return _Sent(request, self._stamps.isend(stamp, dst, tag), start + seconds)
+            requests = request, self._stamps.isend(stamp, dst, tag)
+        return Then(requests, lambda: _sleep_until(start + seconds))
 
     def irecv(self, into, src, tag=0):
         stamp = np.empty(2)
         with self._lock:
             request = self.inner.irecv(into, src, tag)
-            return _Received(self, request, self._stamps.irecv(stamp, src, tag), stamp, src)
+            requests = self._stamps.irecv(stamp, src, tag), request
+        return Then(requests, lambda: self._arrive(stamp, src))
 
     def shared(self, n_bytes):
         raise NoSharedMemory(
@@ -114,34 +115,6 @@ class Throttled(Wrapper):
         with self._lock:
             done = port.receive(stamp[0], stamp[1] * beta)
         _sleep_until(done)
-
-
-class _Sent(Request):
-    """A send: done when the port has sent it all."""
-
-    def __init__(self, request, stamp_request, end):
-        self._requests, self._end = (request, stamp_request), end
-
-    def wait(self):
-        for request in self._requests:
-            request.wait()
-        self._requests = ()
-        _sleep_until(self._end)
-
-
-class _Received(Request):
-    """A receive: done when its message would have come."""
-
-    def __init__(self, transport, request, stamp_request, stamp, src):
-        self._transport, self._src, self._stamp = transport, src, stamp
-        self._requests = (stamp_request, request)
-
-    def wait(self):
-        for request in self._requests:
-            request.wait()
-        if self._requests:
-            self._requests = ()
-            self._transport._arrive(self._stamp, self._src)
 
 
 class _Ports:
@@ -200,17 +173,10 @@ def _sleep_until(moment):
         time.sleep(max(0.0, left - NOT_ASLEEP))
 
 
-def _machine():
-    """A name for this machine and its clock, which begins when it starts."""
-    boot = "/proc/sys/kernel/random/boot_id"
-    if not os.path.exists(boot):
-        return socket.gethostname()
-    with open(boot) as file:
-        return f"{socket.gethostname()} (boot {file.read().strip()})"
-
-
 def _check_one_machine(t):
-    here = _machine()
+    here, boot = socket.gethostname(), Path("/proc/sys/kernel/random/boot_id")
+    if boot.exists():  # the clock begins when the machine starts
+        here += f" (boot {boot.read_text().strip()})"
     there = objects.broadcast(t, here)
     if here != there:
         raise RuntimeError(

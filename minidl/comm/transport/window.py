@@ -34,8 +34,7 @@ TAG = 32760  # and above, of the simulator's signals; users' tags are smaller
 
 # How to wait, by the number of looks at a count. A look takes 0.3 us, with sched_yield 1 us.
 # If every rank has a core: 3 ms, a time slice of the operating system. So a peer that lost its core
-# to another program for one slice is back before this rank yields its own; else each signal could
-# cost a slice.
+# for one slice is back before this rank yields its own; else each signal could cost a slice.
 SPINS = 10_000
 YIELDS = 2000  # then, or at once where ranks share cores: let other processes run
 NAP_S = 100e-6  # then sleep: the peer computes, and the core may give it its power
@@ -48,10 +47,11 @@ class NoSharedMemory(RuntimeError):
 class Window(ABC):
     """The ranks' pieces, each twice: as two halves of equal size, to use in turn."""
 
-    def __init__(self, t, pieces):
-        self.rank, self.pieces = t.rank, pieces
+    def __init__(self, t, memory):
+        self.rank, self.pieces = t.rank, [m[HEADER:] for m in memory]
         self.others = [peer for peer in range(t.size) if peer != t.rank]
         self._typed, self._turn = {}, 0
+        self._signalled, self._waited = [0] * KINDS, [0] * KINDS
 
     def halves(self, dtype):
         """[half][rank]: the pieces' halves as arrays of `dtype`."""
@@ -83,14 +83,12 @@ class Flags(Window):
     """Between processes. `fence()` orders memory accesses and lets other threads run."""
 
     def __init__(self, t, memory, fence):
-        super().__init__(t, [m[HEADER:] for m in memory])
+        super().__init__(t, memory)
         self._fence = fence
         # [kind][rank]: count, the note of even counts, the note of odd counts; 8 bytes each, which
         # processors write and read in one piece.
-        self._words = [
-            [memoryview(m)[k * LINE : (k + 1) * LINE].cast("q") for m in memory]
-            for k in range(KINDS)]
-        self._signalled, self._waited = [0] * KINDS, [0] * KINDS
+        self._words = [[memoryview(m)[k * LINE : (k + 1) * LINE].cast("q") for m in memory]
+                       for k in range(KINDS)]
         self._spins = SPINS if t.size <= os.cpu_count() else 0
 
     def signal(self, kind, note):
@@ -127,10 +125,9 @@ class Messages(Window):
     """Between simulated ranks. A byte read of a peer's piece takes the link's beta."""
 
     def __init__(self, t, memory, betas, charge):
-        super().__init__(t, [m[HEADER:] for m in memory])
+        super().__init__(t, memory)
         self._t, self._betas, self._charge = t, betas, charge
         self._notes = [m[:HEADER].view(np.int64) for m in memory]
-        self._signalled, self._waited = [0] * KINDS, [0] * KINDS
 
     def signal(self, kind, note):
         self._signalled[kind] += 1

@@ -4,13 +4,11 @@
     the wire                   |- bucket 0 -|  |---- bucket 1 ----|            |- bucket 2 -|
                                                                                 ^ exposed time
 
-One message per parameter pays a latency each; one message for all starts only when backward is
-over. A bucket is in between: parameters in the order in which their gradients arrive, closed as
-soon as it holds `cap` bytes. Buckets leave strictly in this order, on every rank, so that the same
-bucket meets itself on the other side.
-
-The arrival order is not known before the first backward, so that one uses the reversed order of
-definition; then rank 0's observed order is broadcast and the buckets are rebuilt, once.
+One message per parameter pays a latency each; one for all starts only when backward is over. A
+bucket is in between: parameters in the order in which their gradients arrive, closed as soon as it
+holds `cap` bytes. All ranks send the buckets in this order. It is not known before the first
+backward, which uses the reversed order of definition; then rank 0's is broadcast and the buckets
+are rebuilt, once.
 
 Sources: Li et al. 2020 (arXiv 2006.15704), section 3.2; the cap rule is PyTorch's reducer's.
 Test: tests/parallel/data/test_bucket.py   Tutorial: tutorials/07_overlap.py
@@ -69,8 +67,8 @@ def assign(n_bytes, cap, first_cap=None):
 
 
 def cut(params, cap, first_cap=None, number=None):
-    """Lists of parameters, those of a bucket each: one dtype in a bucket, and of ZeRO's parameter
-    groups, whose `number` is {parameter: int}, one; `assign` in a dtype and group."""
+    """The parameters of each bucket: `assign` within a dtype and, of ZeRO, a parameter group, whose
+    `number` is {parameter: int}."""
     kinds, buckets = {}, []
     for p in params:
         kinds.setdefault((p.dtype, number and number[p]), []).append(p)
@@ -124,14 +122,13 @@ class Done:
 class Reducer:
     """Turns `on_grad_ready` of each parameter into a reduction of each bucket, in a fixed order.
 
-    make_buckets(order)  buckets for gradients that are expected in this order: objects with params,
-                         flat, n_missing, take, fill, reduce and give, as a Bucket's
+    make_buckets(order)  buckets (as Bucket) for gradients that are expected in this order
     adapt                whether to make them anew, once, in the order in which gradients came
     on_full(bucket)      called when the bucket's last gradient is complete on this rank
     on_end()             called when a backward that sends is over
 
-    `expect` announces a backward. When the last gradient of one that sends has come, all buckets
-    are waited for and the means handed out; so `loss.backward()` returns with p.grad complete."""
+    `expect` announces a backward. When the last gradient of one that sends has come, the means are
+    waited for and handed out; so `loss.backward()` returns with p.grad complete."""
 
     def __init__(self, t, params, all_reduce, make_buckets, adapt=True, overlap=True):
         self.background = Background(t)
@@ -207,8 +204,7 @@ class Reducer:
         self.jobs.append(self.submit(self.reduce, bucket, computed(bucket.flat)))
 
     def submit(self, fn, *args):
-        """fn(t, *args) in the background, in order, or here and now, without overlap; returns a job
-        to wait for."""
+        """fn(t, *args) in the background, or without overlap here and now; returns a job."""
         if self.overlap:
             return self.background.submit(fn, *args)
         fn(self.t, *args)

@@ -44,11 +44,11 @@ def broadcast_state(t, tensors, root=0):
 
 
 def average_gradients(t, params, n_samples=1, all_reduce=None):
-    """Naive data parallelism, to be called between backward and step: replace every gradient by
-    the mean over ranks, weighted by each rank's `n_samples`.
+    """Naive data parallelism, between backward and step: replace every gradient by the mean over
+    ranks, weighted by `n_samples`.
 
-    Every parameter takes part; one without a gradient counts as zeros (and gets the mean), so all
-    ranks send the same bytes. The sum runs in fp32 for fp16 gradients."""
+    A parameter without a gradient counts as zeros (and gets the mean), so all ranks send the same
+    bytes. The sum runs in fp32 for fp16 gradients."""
     params = list(params)
     total = ring.all_reduce(t, np.array([n_samples]))
     all_reduce = all_reduce or default_all_reduce(params)
@@ -70,11 +70,10 @@ class DataParallel(Module):
 
     all_reduce:    any `f(t, array)` that sums in place, the same on all ranks; None: the ring, and
                    for a model on a GPU comm.device's, which stages through host memory.
-    bucket_bytes:  a bucket is sent once it holds this much; the first one is smaller
-                   (`first_bucket_bytes`) so that communication starts early.
+    bucket_bytes, first_bucket_bytes:  a bucket is sent once it holds this much; the first one less,
+                   so that communication starts early.
     overlap:       send from the background thread while backward runs on; False: at its end.
-    broadcast_buffers: rank 0's buffers (batch norm's running statistics) overwrite the others'
-                   before each training forward.
+    broadcast_buffers: rank 0's (batch norm's statistics), before each training forward.
     make_buckets:  a ZeRO stage's own (Reducer); they stay as they were made.
 
     A parameter that no rank used keeps its gradient as it was (None stays None); one that only
@@ -110,9 +109,8 @@ class DataParallel(Module):
         outputs = self.module(*inputs, **options)
         if is_grad_enabled():
             if n_samples is None and not inputs:
-                raise TypeError(
-                    f"rank {self.t.rank}: gradients are weighted by the length of the first "
-                    "positional input; got none. Pass n_samples=")
+                raise TypeError(f"rank {self.t.rank}: gradients are weighted by the length of the "
+                                "first positional input; got none. Pass n_samples=")
             self.n_samples += len(inputs[0]) if n_samples is None else n_samples
             self.reducer.expect(leaf_uses(tensors_of(outputs)),
                                 self.n_samples if self.syncing else None)
@@ -161,7 +159,7 @@ def tensors_of(outputs):
     if isinstance(outputs, Tensor):
         return [outputs]
     if isinstance(outputs, dict):
-        outputs = outputs.values()
-    if isinstance(outputs, (tuple, list, type({}.values()))):
+        outputs = list(outputs.values())
+    if isinstance(outputs, (tuple, list)):
         return [x for y in outputs for x in tensors_of(y)]
     return []

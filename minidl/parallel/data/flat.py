@@ -43,8 +43,7 @@ def within(shapes, low, high):
 
 def views(flat, shapes):
     """Views of the 1-d `flat` with the given shapes, one after another."""
-    return [flat[begin:end].reshape(shape)
-            for (begin, end), shape in zip(slots(shapes), shapes)]
+    return [flat[begin:end].reshape(shape) for (begin, end), shape in zip(slots(shapes), shapes)]
 
 
 def flatten(arrays, dtype=None):

@@ -7,9 +7,8 @@
     worker 3   ==7========' staleness 1            that pushes second has staleness 1.
 
 Ranks 0, ..., S-1 serve, the other N work (worker.py). Whole tensors are dealt to the servers
-(shards.py); each server has its own version counter, its own optimizer over its tensors, and knows
-nothing of the other servers. What it does with a push, and whom it lets pull, is a Rule: SYNC,
-ASYNC, bounded(s) or GEO (rules.py).
+(shards.py); each has its own version counter and optimizer, and knows nothing of the others. What
+it does with a push, and whom it lets pull, is a Rule: SYNC, ASYNC, bounded(s) or GEO (rules.py).
 
     if t.rank < 2:
         print(Server(t, params, 2, SYNC, lambda shard: optim.SGD(shard, lr=0.1)).serve())
@@ -17,10 +16,9 @@ ASYNC, bounded(s) or GEO (rules.py).
         with Worker(t, params, 2) as worker: ...
 
 Bytes: in a step each worker pulls K bytes and pushes K, so one server's link carries 2 N K, where a
-rank of a ring sends 2 (N-1)/N K. Headers of HEADER_BYTES (framing.py) are messages of their own: a
-request and a reply for a pull, one for a push, one to leave. Of tables (embeddings) only rows are
-sent, and ahead of them 8 bytes for each table of the server and for each row. The ledger's labels
-are param_server.pull, .push, .ids, .header.
+rank of a ring sends 2 (N-1)/N K. Headers (framing.py) are messages of their own: a request and a
+reply for a pull, one for a push, one to leave. Of tables (embeddings) only rows are sent, and ahead
+of them 8 bytes for each table and row. Labels in a ledger: param_server.pull, .push, .ids, .header.
 
 Failures: a worker that leaves by an exception tells the servers, one that is silent for `silence_s`
 seconds is dropped; then all rules but SYNC go on without it. A server that fails refuses all pulls
@@ -64,10 +62,9 @@ class Server:
         self.t = t.subgroup(range(t.size))  # messages of its own, beside the caller's
         self.rule, self.silence_s = rule, silence_s
         if (optimizer is None) != rule.differences:
-            raise ValueError(
-                f"rank {t.rank}: the rule {rule.name} "
-                + ("adds differences" if rule.differences else "wants an optimizer")
-                + f"; got {'no' if optimizer is None else 'an'} optimizer")
+            raise ValueError(f"rank {t.rank}: the rule {rule.name} "
+                             + ("adds differences" if rule.differences else "wants an optimizer")
+                             + f"; got {'no' if optimizer is None else 'an'} optimizer")
         self.optimizer = optimizer(self.shard.params) if optimizer and self.shard.params else None
         workers = range(n_servers, t.size)
         self.version = 0
@@ -155,9 +152,8 @@ class Server:
         if src not in self.clocks:
             return  # dropped before
         if src in self.inbox:
-            raise RuntimeError(
-                f"rank {self.t.rank}: worker {src} pushed twice within one step of the rule "
-                f"{self.rule.name}. Pull between two pushes.")
+            raise RuntimeError(f"rank {self.t.rank}: worker {src} pushed twice within one step of "
+                               f"the rule {self.rule.name}. Pull between two pushes.")
         if self.shard.tables:
             values = self._spread(values, rows)
         self.inbox[src] = values, n_samples
@@ -203,27 +199,23 @@ class Server:
             body = framing.recv_body(self.t, src, n_bytes, np.uint8, "param_server.left")
             reason = objects.unpack(body)
         if src in self.clocks:
-            self._remove(src, reason or "left")
-            if reason and not self.rule.goes_on:
-                raise WorkerLost(self._lost(src))
+            self._remove(src, reason)
 
-    def _remove(self, worker, state):
-        self.state[worker] = state
+    def _remove(self, worker, reason):
+        """Go on without a worker, if the rule can. reason: None if it left at its end."""
+        self.state[worker] = reason or "left"
         del self.clocks[worker]
         self.waiting.pop(worker, None)
-
-    def _lost(self, worker):
-        return (
-            f"rank {self.t.rank}: worker {worker} is lost ({self.state[worker]}), and the rule "
-            f"{self.rule.name} needs every worker. ASYNC and bounded(s) go on without it.")
+        if reason and not self.rule.goes_on:
+            raise WorkerLost(
+                f"rank {self.t.rank}: worker {worker} is lost ({reason}), and the rule "
+                f"{self.rule.name} needs every worker. ASYNC and bounded(s) go on without it.")
 
     def _drop_the_silent(self):
         for worker in list(self.clocks):
             silent_s = self.t.time() - self.heard[worker]
             if worker not in self.waiting and silent_s > self.silence_s:
                 self._remove(worker, f"silent for {silent_s:.3g} s")
-                if not self.rule.goes_on:
-                    raise WorkerLost(self._lost(worker))
                 self._refuse(worker, f"worker {worker} was {self.state[worker]} and is dropped")
         self._go_on()
 

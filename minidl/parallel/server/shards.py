@@ -69,14 +69,12 @@ class Shard:
 def check(t, params, n_servers, tables):
     """The Shard of each server; raises unless there is a worker and the tensors are alike."""
     if not 1 <= n_servers < t.size:
-        raise ValueError(
-            f"rank {t.rank}: a parameter server needs at least one server and one worker; got "
-            f"{n_servers} servers among {t.size} ranks")
+        raise ValueError(f"rank {t.rank}: a parameter server needs at least one server and one "
+                         f"worker; got {n_servers} servers among {t.size} ranks")
     dtypes = sorted({str(p.dtype) for p in params})
     if len(dtypes) != 1:
-        raise ValueError(
-            f"rank {t.rank}: a message has one dtype, so all parameters must; got "
-            f"{', '.join(dtypes) or 'no parameters'}. Serve each dtype on its own.")
+        raise ValueError(f"rank {t.rank}: a message has one dtype, so all parameters must; got "
+                         f"{', '.join(dtypes) or 'no parameters'}. Serve each dtype on its own.")
     for table in tables:
         if all(table is not p for p in params):
             raise ValueError(f"rank {t.rank}: a table of shape {table.shape} is no parameter")

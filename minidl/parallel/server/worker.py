@@ -10,12 +10,10 @@
 Geo: k steps of a local optimizer between `pull` and `push_difference`, which sends (p.data - what
 was pulled) / N; so every worker's progress counts one part in N, and messages come every k steps.
 
-Of a table (an embedding) only the rows are sent that `pull(rows={table: ids})` names, each once
-however often it is named, and the same rows when pushing. Other rows of p.data keep their old
-values. The backward pass has added up what duplicates contributed.
+Of a table (an embedding) only the rows are sent that `pull(rows={table: ids})` names, each once,
+and the same rows when pushing. Other rows of p.data keep their old values.
 
-The end of the block tells the servers that this worker leaves; so does an exception. Arrays are
-NumPy's.
+The end of the block tells the servers that this worker leaves; so does an exception.
 
 Test: tests/parallel/server/test_server.py, test_rows.py, test_geo.py
 Tutorial: tutorials/09_parameter_server.py

@@ -1,5 +1,6 @@
 """ZeRO: data parallelism in which each rank holds a part of what all would hold.
 
+    naive    each stage as a function of one step: start here
     zero     the optimizer's state in shards, one a rank; and the gradients
     zero3    ... and the weights
     offload  ... and the optimizer, with its work, on the host

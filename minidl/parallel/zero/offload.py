@@ -11,10 +11,9 @@
         loss.backward()             # gradients stream down, and their device memory is freed
         optimizer.step()            # while bucket k comes up, bucket k+1 is updated
 
-4X bytes cross the link, the fewest if the update is on the host and forward on the device. With a
-ZeRO stage each rank moves its 1/n of them. The weights are bit for bit those of the same optimizer
-on the device. `step` uses the gradients up, which are on the host: clip by `scaler.step(optimizer,
-max_norm=)`, a scaler that knows the other ranks where they have shards (zero.py).
+4X bytes cross the link, the fewest if the update is on the host and forward on the device; with a
+ZeRO stage 1/n of them on each rank. The weights are bit for bit those of the same optimizer on the
+device. The gradients are on the host: clip by `scaler.step(optimizer, max_norm=)` (zero.py).
 
 Delayed update: after `delay_after` steps the host updates with the gradients of step i while the
 device runs forward and backward of step i+1, which sees weights one update old:
@@ -22,8 +21,7 @@ device runs forward and backward of step i+1, which sees weights one update old:
     at step i      weights of update i-1 come up; the update with gradients i begins
     the first one  brings nothing up: its update is still to be made.  At the end: `finish()`.
 
-Parameters in float32 work too, 8X bytes a step. Lanes, bytes and the trace: lanes.py; the copies:
-memory/host_memory.py.
+Parameters in float32 work too, 8X bytes a step. Lanes: lanes.py; copies: memory/host_memory.py.
 Source: Ren et al. 2021, "ZeRO-Offload" (arXiv 2101.06840).
 Test: tests/parallel/zero/test_offload.py, test_offload_snapshot.py
 Tutorial: tutorials/11_offload.py
@@ -47,8 +45,8 @@ class HostBucket:
     """Parameters whose gradients go down together, and whose weights come up together.
 
     copies     {parameter: its weights on the host, a leaf: what the optimizer updates}
-    grads      {parameter: host array}: what gradients come into; and, where updates are delayed, a
-               second one that the update under way reads"""
+    grads      {parameter: host array} for gradients; where updates are delayed, a second one that
+               the update under way reads"""
 
     def __init__(self, params, n_grads):
         self.params = params
@@ -261,9 +259,8 @@ class Offload:
         device's weights has had an update which has still to come up."""
         self.inner.write_low(self.inner.low)
         for bucket in self.buckets:
-            bucket.updated = {
-                p: None for p, copied in bucket.copies.items() if not np.array_equal(
-                    backend.to_device(p.data, "cpu"), copied.data, equal_nan=True)}
+            bucket.updated = {p: None for p, copied in bucket.copies.items() if not np.array_equal(
+                                  backend.to_device(p.data, "cpu"), copied.data, equal_nan=True)}
 
     def memory(self):
         """{"device": bytes, "host": bytes} of weights, gradients and states."""

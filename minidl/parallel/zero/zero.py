@@ -14,12 +14,12 @@
         optimizer.step()
         model.gather()
 
-Naive: `naive_step1`, `naive_step2`. Real: bucket by bucket, scattered while backward runs. A bucket
-is cut into n blocks whatever its parameters' shapes: nothing is padded. The bits are those of
-DataParallel with `all_reduce=ring_blocks.all_reduce` and the same buckets, if gradients are float32
-or all ranks have equally many samples (a float16 gradient times its rank's share of them is rounded
-before it travels). Several backwards that send add means up, where data parallelism averages the
-sum again. A parameter that no rank used counts as one with a gradient of zeros: it does decay.
+Naive: naive.py. Here: bucket by bucket, scattered while backward runs. A bucket is cut whatever its
+parameters' shapes: nothing is padded. The bits are those of DataParallel with the same buckets and
+`all_reduce=ring_blocks.all_reduce`, if gradients are float32 or all ranks have equally many samples
+(a float16 gradient is weighted and rounded before it travels). Several backwards that send add
+means up, where data parallelism averages the sum again. A parameter that no rank used counts as one
+with a gradient of zeros: it does decay.
 
 Mixed precision: first `amp.prepare(model, "O2")`, then Zero1, then `optim.use_master_weights`, and
 `amp.GradScaler(agree=model.on_any_rank, all_sum=model.sum_over_ranks)` to clip and skip together.
@@ -43,47 +43,12 @@ from minidl.parallel.data.bucket import cut, weight
 from minidl.parallel.data.data_parallel import DataParallel
 
 
-def naive_step1(t, params, shard, optimizer, backward):
-    """Stage 1 in one piece, for float32 parameters, and batches of the same size on all ranks.
-
-    shard      this rank's block of all parameters as one 1-d leaf, which is all that `optimizer`
-               has; backward() gives every parameter its gradient on this rank"""
-    backward()
-    shard.grad = scatter(t, flat.flatten([p.grad for p in params]))
-    optimizer.step()  # m and v of one block in n
-    weights, _ = ring_blocks.all_gather_v(t, shard.data)
-    flat.unflatten(weights, [p.data for p in params])
-    for p in params:
-        p.grad = None
-
-
-def naive_step2(t, shards, optimizer, backward):
-    """Stage 2, a bucket for each parameter. shards: {parameter: its block on this rank, a leaf}."""
-    def scatter_and_free(p):
-        shards[p].grad = scatter(t, flat.flatten([p.grad]))
-        p.grad = None  # while backward runs on: one whole gradient at a time
-
-    removes = [p.on_grad_ready(scatter_and_free) for p in shards]
-    backward()
-    optimizer.step()
-    for p, shard in shards.items():
-        flat.unflatten(ring_blocks.all_gather_v(t, shard.data)[0], [p.data])
-    for remove in removes:
-        remove()
-
-
-def scatter(t, x):
-    """This rank's block of the mean over ranks of the 1-d x, which is workspace."""
-    return ring_blocks.reduce_scatter(t, x, chunks.bounds(len(x), t.size)) / t.size
-
-
 class ShardedBucket:
-    """Parameters that are cut together; for a Reducer (bucket.py): take, fill, reduce and give.
+    """Parameters that are cut together, as the Reducer (bucket.py) wants them.
 
     weights   1-d array of all elements, of which the parameters' arrays are views; stage 3: or None
     bounds    rank r owns weights[bounds[r] : bounds[r+1]]
     shard     that block of this rank as a leaf, its `grad` the mean gradient of the block
-    group     the number of its parameter group
     flat      whole gradients, from the first backward on; free_gradients: until scattered"""
 
     n_gathers = 1  # in a step
@@ -155,17 +120,15 @@ class Zero1(DataParallel):
 
     groups:  lists of parameters for which the optimizer has different options, each parameter that
              requires a gradient in one of them; their shards are `shards(0)`, `shards(1)`, ...
-    bucket_bytes, first_bucket_bytes, overlap, broadcast_buffers, no_sync(): as in DataParallel.
     free_gradients, runs: the later stages'; runs: lists of parameters, no bucket is of two.
 
-    Frozen parameters stay whole on every rank. Gradients add up in the shards until `zero_grad()`:
-    each backward sends, unless it is under no_sync(), where the whole gradients wait."""
+    The rest as in DataParallel. Frozen parameters stay whole. Gradients add up in the shards until
+    `zero_grad()`: each backward sends, unless under no_sync(), where the whole gradients wait."""
 
     def __init__(self, model, t, groups=None, bucket_bytes=25 << 20, first_bucket_bytes=1 << 20,
                  overlap=True, broadcast_buffers=True, free_gradients=False, runs=None):
         number = number_of_group(t, model, groups)
-        devices = {p.device for p in model.parameters()} - {"cpu"}
-        if devices:
+        if devices := {p.device for p in model.parameters()} - {"cpu"}:
             raise TypeError(f"rank {t.rank}: ZeRO cuts and sends NumPy's arrays; got parameters on "
                             f"{', '.join(sorted(devices))}. Use DataParallel(model, t) there, or "
                             "model.to('cpu') first")
@@ -200,8 +163,6 @@ class Zero1(DataParallel):
         """`with model.gathered() as module:` every parameter has its array, at every stage."""
         yield self.module
 
-    at_home = gathered  # its former name
-
     def zero_grad(self):
         for p in [*self.parameters(), *self.shards()]:
             p.grad = None
@@ -230,20 +191,11 @@ class Zero1(DataParallel):
         return norm
 
     def parts(self):
-        """[(bucket's number, its shard, parameter, offset, first, end)]: this rank owns elements
+        """[(bucket's number, shard, parameter, offset, first, end)]: this rank owns elements
         [first, end) of the parameter, which lie in the shard from offset on."""
         mine = slice(self.t.rank, self.t.rank + 2)
         return [(i, b.shard, p, *part) for i, b in enumerate(self.reducer.buckets)
                 for p, part in zip(b.params, flat.within(b.shapes, *b.bounds[mine]), strict=True)]
-
-    def tensor_norms(self, arrays):
-        """{parameter: 2-norm of its part of `arrays`}, over all ranks. arrays: one for each shard,
-        such as the updates of LAMB or LARS, whose trust ratios need whole tensors."""
-        squares = np.array([
-            np.square(arrays[i][offset:offset + end - first], dtype=np.float64).sum()
-            for i, _, _, offset, first, end in self.parts()])
-        norms = np.sqrt(ring.all_reduce(self.t, squares)).tolist()
-        return {p: norm for (_, _, p, *_), norm in zip(self.parts(), norms, strict=True)}
 
     def owned(self):
         """A table: which elements of which parameter this rank owns."""
@@ -254,8 +206,7 @@ class Zero1(DataParallel):
 
 
 class Zero2(Zero1):
-    """As Zero1; a bucket's whole gradients exist from the first one's arrival until they have been
-    averaged. (Under no_sync() they wait, whole: the choice is of bytes sent or bytes held.)"""
+    """As Zero1; a bucket's whole gradients exist from the first one's arrival until averaged."""
 
     def __init__(self, *args, **options):
         super().__init__(*args, **options, free_gradients=True)

@@ -6,22 +6,20 @@
     bytes a parameter, mixed precision     16/n, and one or two whole units
     sent per rank and step                 (n-1)/n X three times: twice to gather, once to scatter
 
-Naive: `naive_step`, layer after layer. Real: unit after unit. A unit is a module, by default each
+Naive, layer after layer: naive.py. Here: unit after unit. A unit is a module, by default each
 item of the outermost lists (ModuleList, Sequential), such as a transformer's blocks. Its weights
 are whole while it runs, forward and backward; in between its parameters hold a `Freed`. The graph
 holds parameters by name (saved.py), so nothing else holds on to the weights; our packer makes it
 gather them before it looks. Meanwhile the background thread gathers the next unit, in the order of
-the first forward. What belongs to no unit (embeddings, the head) is the root's: whole from the
-beginning of forward to the end of backward, and so gathered once a step, not twice. Units so small
-that they stay whole (`stay_below`) are gathered once, too.
+the first forward, the same on all ranks. What belongs to no unit (embeddings, the head) is the
+root's: whole from the beginning of forward to the end of backward, so gathered once a step, as are
+units so small that they stay whole (`stay_below`).
 
-All ranks must come to the same units in the same order. What a unit computes from a weight before
-it uses it (a slice, a cast under autocast) is an activation, which stays until backward.
-Everything else is stage 2's, under no_sync(), too: there the whole gradients wait, not the weights.
+What a unit computes from a weight before it uses it (a slice, a cast under autocast) is an
+activation, which stays until backward. Under no_sync() the whole gradients wait, not the weights.
 
-Sources: Rajbhandari et al. 2020 (arXiv 1910.02054); units and gathering ahead: Zhao et al. 2023
-(FSDP, arXiv 2304.11277).
-Test: tests/parallel/zero/test_zero.py, test_naive.py   Before: zero.py   Tutorial: 10_zero.py
+Source: units and gathering ahead: Zhao et al. 2023 (FSDP, arXiv 2304.11277); else as zero.py.
+Test: tests/parallel/zero/test_zero.py, test_naive.py   Tutorial: tutorials/10_zero.py
 """
 
 import math
@@ -36,35 +34,8 @@ from minidl.comm import ring_blocks
 from minidl.mode import current, running
 from minidl.nn.layers import ModuleList, Sequential
 from minidl.parallel.data import flat
-from minidl.parallel.zero.zero import Zero1, scatter
+from minidl.parallel.zero.zero import Zero1
 from minidl.tensor import Tensor
-
-
-def naive_step(t, layers, shards, optimizer, x, loss_gradient):
-    """Stage 3 of float32 `layers`, one after another, that all ranks' batches x have the same size.
-
-    shards           {layer: this rank's block of its flattened parameters, a leaf}
-    loss_gradient    of the array that the last layer returns"""
-    def gather(layer):
-        use(list(layer.parameters()), ring_blocks.all_gather_v(t, shards[layer].data)[0])
-
-    kept = []
-    for layer in layers:
-        gather(layer)
-        x = Tensor(x, requires_grad=True)
-        y = layer(x)
-        free(layer.parameters())
-        kept.append((layer, x, y))
-        x = y.data
-    gy = loss_gradient(x)
-    for layer, x, y in reversed(kept):
-        gather(layer)
-        y.backward(gy)
-        shards[layer].grad = scatter(t, flat.flatten([p.grad for p in layer.parameters()]))
-        free(layer.parameters())
-        layer.zero_grad()
-        gy = x.grad
-    optimizer.step()
 
 
 class Freed(np.lib.mixins.NDArrayOperatorsMixin):
@@ -100,10 +71,9 @@ def free(params):
 class Zero3(Zero1):
     """`model` whose weights are gathered unit by unit.
 
-    units:         modules; None: the items of the outermost ModuleLists and Sequentials.
-    stay_below:    units of at most so many elements are never freed.
-    The rest as in Zero1. `state_dict()`, `load_state_dict()` and `with model.gathered():` gather
-    everything, as does `close()`: all ranks must call them together."""
+    units: modules. stay_below: units of at most so many elements are never freed. The rest as in
+    Zero1. All ranks must call `state_dict()`, `load_state_dict()`, `gathered()` and `close()`
+    together: they gather everything."""
 
     def __init__(self, model, t, groups=None, units=None, stay_below=0, overlap=True,
                  broadcast_buffers=True):
@@ -117,14 +87,12 @@ class Zero3(Zero1):
         # those that are not freed; the root's stay until the end of backward
         self.stays = {b for b in self.buckets if any(b.params[0] in unit for unit in small)}
         self.coming = {}  # bucket: (array, job), while it is being gathered
-        # lists of buckets, a module's each, in the order of the first forward; each one's place in
-        # it; and the direction of travel: 1 in forward, -1 in backward
-        self.order, self.place, self.direction = [], {}, 1
+        self.order = []  # of the first forward: a list of buckets for each module
+        self.place, self.direction = {}, 1  # of a bucket in it; 1 in forward, -1 in backward
         for b in self.buckets:
             b.n_gathers = 1 if b in self.stays or b in self.root else 2
             b.shard.data = b.shard.data.copy()  # not a view: the whole is to be freed
             b.shard.version = b.gathered = 0
-        self.bucket_of = {p: b for b in self.buckets for p in b.params}
         self.free(self.buckets)
         self.reducer.on_full = lambda bucket: self.free([bucket])
         self.reducer.on_end = lambda: self.free(self.buckets)  # the unused ones, too
@@ -136,7 +104,7 @@ class Zero3(Zero1):
 
     def pack(self, node, held, inputs, outputs):
         """A packer: what holds one of our parameters gathers it before backward uses it."""
-        bucket = self.bucket_of.get(held) if isinstance(held, Tensor) else None
+        bucket = self.reducer.bucket_of.get(held) if isinstance(held, Tensor) else None
         return bucket and (held, partial(self.gathered_array, bucket, held))
 
     def gathered_array(self, bucket, parameter, _):
@@ -180,7 +148,6 @@ class Zero3(Zero1):
                     self.start(self.order[at])
 
     def free(self, buckets):
-        """Unless they stay."""
         for b in buckets:
             if b in self.coming:  # gathered for nothing; after a step it would be out of date
                 self.coming.pop(b)[1].wait()
@@ -215,10 +182,8 @@ class Zero3(Zero1):
             self.stays = stays
             self.free(self.buckets)
 
-    at_home = gathered  # its former name
-
     def close(self):
-        """Gather everything for good: `module` is an ordinary one again. All ranks together."""
+        """Gather everything for good: `module` is an ordinary one again."""
         self.need(*self.buckets)
         for remove in self.remove_hooks:
             remove()

@@ -10,7 +10,7 @@ from minidl.comm import chunks, simulate
 from minidl.nn import functional as F
 from minidl.parallel import Zero1, Zero2, Zero3
 from minidl.parallel.data import flat
-from minidl.parallel.zero import zero, zero3
+from minidl.parallel.zero import naive, zero3
 from tests.conftest import ranks
 from tests.parallel.zero.zero_net import SIZES, assert_same_bits, finish
 
@@ -62,7 +62,7 @@ def test_stage_1(t):
     optimizer = adam([shard])
     for step in range(N_STEPS):
         x, y = batch(t, step)
-        zero.naive_step1(t, params, shard, optimizer, partial(backward, model, x, y))
+        naive.naive_step1(t, params, shard, optimizer, partial(backward, model, x, y))
     assert_same_bits(model.state_dict(), real(t, Zero1))
 
 
@@ -73,7 +73,7 @@ def test_stage_2(t):
     optimizer = adam(shards.values())
     for step in range(N_STEPS):
         x, y = batch(t, step)
-        zero.naive_step2(t, shards, optimizer, partial(backward, model, x, y))
+        naive.naive_step2(t, shards, optimizer, partial(backward, model, x, y))
         assert all(p.grad is None for p in shards)
     want = real(t, Zero2, bucket_bytes=1, first_bucket_bytes=1)  # a bucket for each, too
     assert_same_bits(model.state_dict(), want)
@@ -92,7 +92,7 @@ def test_stage_3(t):
             F.mse_loss(output, minidl.tensor(y)).backward()
             return output.grad
 
-        zero3.naive_step(t, layers, shards, optimizer, x, loss_gradient)
+        naive.naive_step3(t, layers, shards, optimizer, x, loss_gradient)
         for layer in layers:
             assert all(isinstance(p.data, zero3.Freed) for p in layer.parameters())
     want = real(t, Zero3)

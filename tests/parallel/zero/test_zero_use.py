@@ -117,20 +117,6 @@ def test_zero_grad_of_the_model_forgets_the_shards_gradients(t, stage):
 
 
 @each_stage
-@ranks(1, 2, 3, 4)
-def test_norms_of_whole_tensors(t, stage):
-    """What LAMB and LARS need: ||w|| of each parameter, wherever its elements are."""
-    model = parallel(stage, net(), t)
-    norms = model.tensor_norms([s.data for s in model.shards()])
-    with model.gathered() as module:
-        for p in module.parameters():
-            if p.requires_grad:
-                # float64 sums of up to 49 squares
-                assert norms[p] == pytest.approx(np.linalg.norm(p.data.astype(float)), rel=1e-12)
-    model.close()
-
-
-@each_stage
 @ranks(1, 2, 3, 5)
 def test_owned_slices_cover_every_parameter_once(t, stage):
     model = parallel(stage, net(), t)
