@@ -29,19 +29,8 @@ from pathlib import Path
 
 import numpy as np
 from common import (
-    NO_TORCH,
-    ROOT,
-    bar,
-    best_ratio,
-    finish,
-    heading,
-    number,
-    on_ranks,
-    ratio,
-    row,
-    start_gloo,
-    take_turns,
-    write_figures,
+    NO_TORCH, ROOT, bar, best_ratio, finish, heading, number, on_ranks, ratio, row, start_gloo,
+    take_turns, write_figures,
 )
 
 from minidl.comm import cost, ring, select, simulate, tree, world

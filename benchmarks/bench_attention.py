@@ -19,19 +19,8 @@ import statistics
 import sys
 
 from common import (
-    bar,
-    best_ratio,
-    finish,
-    heading,
-    import_torch,
-    measured,
-    ratio,
-    row,
-    span,
-    take_turns,
-    threads,
-    timed,
-    write_figures,
+    bar, best_ratio, finish, heading, import_torch, measured, ratio, row, span, take_turns, threads,
+    timed, write_figures,
 )
 
 SHAPES = [(8, 8, 256, 32), (1, 12, 1024, 64)]

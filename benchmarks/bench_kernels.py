@@ -21,16 +21,7 @@ from unittest import mock
 
 import numpy as np
 from common import (
-    bar,
-    best_ratio,
-    finish,
-    heading,
-    import_torch,
-    number,
-    ratio,
-    row,
-    take_turns,
-    timed,
+    bar, best_ratio, finish, heading, import_torch, number, ratio, row, take_turns, timed,
 )
 
 import minidl.cuda as cuda

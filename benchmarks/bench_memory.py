@@ -24,17 +24,7 @@ import argparse
 import sys
 
 from common import (
-    bar,
-    finish,
-    heading,
-    measured,
-    number,
-    ratio,
-    row,
-    take_turns,
-    threads,
-    timed,
-    write_figures,
+    bar, finish, heading, measured, number, ratio, row, take_turns, threads, timed, write_figures,
 )
 
 VOCABULARY, CONTEXT, WIDTH, HEADS = 256, 128, 128, 4

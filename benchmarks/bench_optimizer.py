@@ -14,20 +14,8 @@ import statistics
 import sys
 
 from common import (
-    NO_TORCH,
-    bar,
-    best_ratio,
-    faster,
-    finish,
-    heading,
-    measured,
-    number,
-    ratio,
-    row,
-    take_turns,
-    threads,
-    timed,
-    write_figures,
+    NO_TORCH, bar, best_ratio, faster, finish, heading, measured, number, ratio, row, take_turns,
+    threads, timed, write_figures,
 )
 
 N_TENSORS, N_ELEMS = 100, 100_000

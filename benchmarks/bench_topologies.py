@@ -33,17 +33,7 @@ from functools import partial
 import numpy as np
 from cluster import ETHERNET, HEADERS, MTU, SEGMENT, ClusterError, cluster
 from common import (
-    bar,
-    best_ratio,
-    finish,
-    heading,
-    number,
-    ratio,
-    row,
-    skip,
-    span,
-    take_turns,
-    write_figures,
+    bar, best_ratio, finish, heading, number, ratio, row, skip, span, take_turns, write_figures,
 )
 
 from minidl.comm import double_tree, halving_doubling, hierarchical, ring, simulate, tree, world

@@ -18,17 +18,7 @@ import time
 
 import numpy as np
 from common import (
-    NO_TORCH,
-    bar,
-    best_ratio,
-    finish,
-    heading,
-    measured,
-    number,
-    ratio,
-    row,
-    take_turns,
-    timed,
+    NO_TORCH, bar, best_ratio, finish, heading, measured, number, ratio, row, take_turns, timed,
     write_figures,
 )
 

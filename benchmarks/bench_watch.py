@@ -15,16 +15,7 @@ import time
 
 import numpy as np
 from common import (
-    finish,
-    heading,
-    number,
-    on_ranks,
-    ratio,
-    row,
-    take_turns,
-    threads,
-    timed,
-    write_figures,
+    finish, heading, number, on_ranks, ratio, row, take_turns, threads, timed, write_figures,
 )
 
 from minidl.comm import ring, tree, world

@@ -22,20 +22,8 @@ from functools import partial
 
 import numpy as np
 from common import (
-    NO_TORCH,
-    bar,
-    best_ratio,
-    faster,
-    finish,
-    heading,
-    number,
-    on_ranks,
-    ratio,
-    row,
-    start_gloo,
-    take_turns,
-    threads,
-    write_figures,
+    NO_TORCH, bar, best_ratio, faster, finish, heading, number, on_ranks, ratio, row, start_gloo,
+    take_turns, threads, write_figures,
 )
 
 import minidl

@@ -16,37 +16,13 @@ import numpy as _np
 from minidl import ops
 from minidl.backward import grad, leaf_uses
 from minidl.creation import (
-    arange,
-    as_tensor,
-    empty,
-    empty_like,
-    eye,
-    from_dlpack,
-    from_numpy,
-    full,
-    full_like,
-    linspace,
-    ones,
-    ones_like,
-    rand,
-    rand_like,
-    randint,
-    randn,
-    randn_like,
-    randperm,
-    tensor,
-    zeros,
+    arange, as_tensor, empty, empty_like, eye, from_dlpack, from_numpy, full, full_like, linspace,
+    ones, ones_like, rand, rand_like, randint, randn, randn_like, randperm, tensor, zeros,
     zeros_like,
 )
 from minidl.function import Function
 from minidl.fused.fuse import fuse
-from minidl.mode import (
-    enable_grad,
-    is_grad_enabled,
-    no_grad,
-    set_grad_enabled,
-    use_fused,
-)
+from minidl.mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled, use_fused
 from minidl.random import Generator, manual_seed
 from minidl.tensor import Tensor
 

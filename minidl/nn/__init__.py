@@ -9,30 +9,13 @@
 from minidl.nn import functional, init
 from minidl.nn.conv import AdaptiveAvgPool2d, AvgPool2d, Conv1d, Conv2d, MaxPool2d
 from minidl.nn.layers import (
-    ELU,
-    GELU,
-    Dropout,
-    Embedding,
-    Flatten,
-    Identity,
-    LeakyReLU,
-    Linear,
-    ModuleList,
-    ReLU,
-    Sequential,
-    Sigmoid,
-    SiLU,
-    Softmax,
-    Softplus,
-    Tanh,
+    ELU, GELU, Dropout, Embedding, Flatten, Identity, LeakyReLU, Linear, ModuleList, ReLU,
+    Sequential, Sigmoid, SiLU, Softmax, Softplus, Tanh,
 )
 from minidl.nn.loss import BCEWithLogitsLoss, CrossEntropyLoss, L1Loss, MSELoss, NLLLoss
 from minidl.nn.models import CNN, GPT, MLP
 from minidl.nn.module import Module, Parameter
 from minidl.nn.norm import BatchNorm1d, BatchNorm2d, GroupNorm, LayerNorm, RMSNorm
 from minidl.nn.transformer import (
-    CausalSelfAttention,
-    FeedForward,
-    MultiheadAttention,
-    TransformerBlock,
+    CausalSelfAttention, FeedForward, MultiheadAttention, TransformerBlock,
 )

@@ -11,27 +11,8 @@ row in tests/ops/samples.py: the tests then check its gradient and compare it wi
 import numpy as np
 
 from minidl.ops import (
-    activations,
-    attention,
-    cast,
-    conv,
-    convert,
-    cross_entropy,
-    dropout,
-    elementwise,
-    embedding,
-    extreme,
-    index,
-    inplace,
-    logic,
-    loss,
-    matmul,
-    norm,
-    pool,
-    products,
-    reduce,
-    select,
-    shape,
+    activations, attention, cast, conv, convert, cross_entropy, dropout, elementwise, embedding,
+    extreme, index, inplace, logic, loss, matmul, norm, pool, products, reduce, select, shape,
     softmax,
 )
 from minidl.tensor import Tensor

@@ -7,14 +7,7 @@ import pytest
 
 from minidl.cli import doctor_links
 from minidl.comm import (
-    cost,
-    halving_doubling,
-    naive,
-    objects,
-    ring,
-    select,
-    shared_memory,
-    simulate,
+    cost, halving_doubling, naive, objects, ring, select, shared_memory, simulate,
 )
 from minidl.comm.observe.ledger import Ledger
 from minidl.comm.select import Figures

@@ -5,15 +5,7 @@ import pytest
 
 from minidl import random
 from minidl.fused import (  # fmt: skip
-    adamw,
-    add3,
-    embedding_grad,
-    norm,
-    pack,
-    quantize,
-    sgd,
-    topk_mask,
-    unscale_check,
+    adamw, add3, embedding_grad, norm, pack, quantize, sgd, topk_mask, unscale_check,
 )
 from minidl.nn import functional as F
 from minidl.tensor import Tensor

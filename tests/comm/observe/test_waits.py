@@ -3,15 +3,7 @@
 import pytest
 
 from minidl.comm.observe.waits import (
-    Need,
-    State,
-    Wait,
-    begun,
-    cycle,
-    describe,
-    received,
-    sent,
-    stuck,
+    Need, State, Wait, begun, cycle, describe, received, sent, stuck,
 )
 
 

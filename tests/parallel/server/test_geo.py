@@ -10,14 +10,7 @@ from minidl.parallel.server.server import Server
 from minidl.parallel.server.worker import Worker
 from tests.conftest import ranks
 from tests.parallel.server.test_server import (
-    CLOSE,
-    OPTIMIZERS,
-    SIZES,
-    collect,
-    data,
-    half_as_many,
-    network,
-    weights,
+    CLOSE, OPTIMIZERS, SIZES, collect, data, half_as_many, network, weights,
 )
 
 

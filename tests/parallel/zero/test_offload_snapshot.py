@@ -10,12 +10,7 @@ from minidl.comm.transport.scheduler import RankFailed
 from minidl.parallel import Offload, Zero1, Zero2, Zero3
 from minidl.snapshot import snapshot
 from tests.parallel.zero.test_offload import (
-    OPTIMIZERS,
-    assert_same,
-    backward,
-    bits,
-    masters,
-    network,
+    OPTIMIZERS, assert_same, backward, bits, masters, network,
 )
 
 

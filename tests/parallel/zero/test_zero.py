@@ -15,18 +15,8 @@ from minidl.parallel import Zero1, Zero2, Zero3
 from minidl.precision import amp
 from tests.conftest import ranks
 from tests.parallel.zero.zero_net import (
-    SIZES,
-    assert_same_bits,
-    backward,
-    data,
-    each_stage,
-    finish,
-    gather,
-    leaves,
-    net,
-    parallel,
-    share,
-    train,
+    SIZES, assert_same_bits, backward, data, each_stage, finish, gather, leaves, net, parallel,
+    share, train,
 )
 
 

@@ -12,12 +12,7 @@ from minidl.parallel import Zero3
 from minidl.precision import amp
 from tests.conftest import ranks
 from tests.parallel.zero.zero_net import (
-    SIZES,
-    STAGES,
-    assert_same_bits,
-    backward,
-    each_stage,
-    finish,
+    SIZES, STAGES, assert_same_bits, backward, each_stage, finish,
 )
 
 

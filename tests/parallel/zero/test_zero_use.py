@@ -9,15 +9,7 @@ from minidl.comm import ring
 from minidl.parallel import Zero1, Zero3
 from tests.conftest import ranks
 from tests.parallel.zero.zero_net import (
-    Net,
-    assert_same_bits,
-    backward,
-    data,
-    each_stage,
-    net,
-    parallel,
-    share,
-    train,
+    Net, assert_same_bits, backward, data, each_stage, net, parallel, share, train,
 )
 
 
