@@ -106,7 +106,7 @@ MUTATIONS = [
         "minidl/ops/norm.py",
         "eps=eps,\n                         centered=False)",
         "eps=eps,\n                         centered=True)",
-        "tests/fused/test_layer_norm.py",
+        "tests/ops/test_norm.py",
     ),
     Mutation(
         "a result that is no number counts as right",

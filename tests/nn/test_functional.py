@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import minidl
+from minidl import ops
 from minidl.cuda.run import Kernel
 from minidl.fused import dispatch
 from minidl.nn import functional as F
@@ -54,3 +55,9 @@ def test_the_kernel_runs_by_default_and_the_reference_when_switched_off(name, mo
 def test_double_precision_stays_with_the_references(monkeypatch):
     x = minidl.tensor(np.ones(3), requires_grad=True)
     assert launches(lambda: F.gelu(x), monkeypatch) == 0
+
+
+def test_it_has_what_the_operator_table_says_and_no_more():
+    assert all(getattr(F, name) is op for name, op in ops.namespace("f").items())
+    with pytest.raises(AttributeError, match="minidl.nn.functional has no 'reshape'; it has: "):
+        F.reshape
