@@ -39,12 +39,12 @@ KINDS = {
     "wild write": OUTSIDE,
     "null pointer": r"\bnull\b|nullptr|address 0\b|0x0\b",
     "division by zero": r"divi(de|des|ded|sion)\b.*\b(zero|0)\b|(%|modulo).*\b0",
-    "recursion": r"recursi|stack|calls itself|too deep",
+    "recursion": r"recursi|stack|calls itself|too deep|endless|infinite|for ?ever|watchdog",
     "big local variable": r"stack|local (memory|array|variable)|too (big|large)|512 KB",
     "assert": r"assert|__trap|\btrap",
-    "uninitialised local": r"uninitiali[sz]ed|not (been )?initiali[sz]ed"
-                           r"|without (a|an initial) value|never (been )?(written|set|assigned)|unwritten|before it (is|was) set"
-                           r"|indeterminate",
+    "uninitialised local": r"uninitiali[sz]ed|not (been )?initiali[sz]ed|unwritten|indeterminate"
+                           r"|without (a|an initial) value|never (been )?(written|set|assigned)"
+                           r"|before it (is|was) set",
     "missing fence": r"fence",
     "race": ORDER,
     "overrun through a pointer": OUTSIDE,
