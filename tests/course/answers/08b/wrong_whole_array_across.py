@@ -1,4 +1,4 @@
-# wrong: right sums, but all g ranks of a node send the whole array to the other nodes
-ring.all_reduce(inside, x)
+# wrong: over the nodes first, and all of x: the right sum, g times the bytes between nodes
 ring.all_reduce(across, x)
-x /= inside.size
+ring.reduce_scatter(inside, x)
+ring.all_gather(inside, x)

@@ -1,4 +1,4 @@
-# wrong: losses are summed up and taken off at the end only, in the same few digits
+# wrong: losses are only added up, and put in at the end with the wrong sign
 for number in x:
     new = total + number
     lost = lost + ((new - total) - number)
