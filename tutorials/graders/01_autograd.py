@@ -4,111 +4,143 @@ import numpy as np
 
 import minidl
 from minidl.exercise_grade import Wrong
-from minidl.gradcheck import GradcheckError, gradcheck
+
+# (5, 5) is square: y (5,) then broadcasts along the wrong dimension without an error
+SHAPES = ((7,), (3, 4), (5, 5), (2, 3, 1))
 
 
-def grade_01a(student):
-    """LogSumExp.backward agrees with central differences in float64, for small and for huge x."""
-    generator = minidl.Generator(11)
-    # (5, 5) is square: y (5,) then broadcasts along the wrong dimension without an error
-    for shape in ((7,), (3, 4), (5, 5), (2, 3, 1)):
-        x = generator.normal(*shape, dtype=np.float64)
-        _shape_and_sum(student, x)
-        _agrees(student.LogSumExp.apply, x, f"x of shape {shape}")
-        yield f"x of shape {shape}: every element, random cotangent"
-    _agrees(
-        lambda a: student.LogSumExp.apply(a) + student.LogSumExp.apply(a * a),
-        generator.normal(3, 6, dtype=np.float64),
-        "x used twice",
-    )
-    yield "x used twice"
-    for x in ([1000.0, 0.0, 999.0], [-1000.0, -1001.0, -1000.5]):
-        a = np.array(x)
-        with np.errstate(all="ignore"):
-            got = _gradient(student, a, np.array(1.0))
-        wanted = np.exp(a - a.max()) / np.exp(a - a.max()).sum()
-        if not np.allclose(
-            got, wanted, rtol=1e-9, atol=1e-12
-        ):  # exp(-1000 .. 0): a few roundings times 1000
-            raise Wrong(
-                f"x = {x}: the gradient should be {wanted.round(6).tolist()}, got {got.tolist()}. "
-                "exp(x) "
-                "overflows above 709 and is 0 below -745; take the difference first: exp(x - ...)"
-            )
-        yield f"x = {x}: no overflow"
-
-
-def _gradient(student, x, gy):
+def gradient(module, x, gy):
+    """LogSumExp's gradient with respect to x, or the text of NumPy's error."""
     leaf = minidl.Tensor(x.copy(), requires_grad=True)
-    student.LogSumExp.apply(leaf).backward(gy)
+    y = module.LogSumExp.apply(leaf)
+    with np.errstate(all="ignore"):
+        try:
+            y.backward(gy)
+        except ValueError as error:  # operands could not be broadcast together
+            return str(error)
     return leaf.grad
 
 
-def _shape_and_sum(student, x):
-    """The gradient of logsumexp is a softmax: it sums to gy over the last dimension."""
-    gy = np.arange(2.0, 2.0 + x[..., 0].size).reshape(x.shape[:-1])
-    try:
-        got = _gradient(student, x, gy)
-    except ValueError as error:  # NumPy's: operands could not be broadcast together
-        raise Wrong(
-            f"x of shape {x.shape}: {error}. y and gy have shape {gy.shape}; they need a last "
-            "dimension of 1 "
-            "beside x: y[..., None]"
-        ) from None
-    if np.allclose(got.sum(-1), gy):
+def gradient_of_two_uses(module, x, gy):
+    leaf = minidl.Tensor(x.copy(), requires_grad=True)
+    (module.LogSumExp.apply(leaf) + module.LogSumExp.apply(leaf * leaf)).backward(gy)
+    return leaf.grad
+
+
+def softmax(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def grade_01a(student):
+    """LogSumExp.backward is gy times the softmax of each row, also for huge x."""
+    generator = minidl.Generator(11)
+    for shape in SHAPES:
+        x = generator.normal(*shape, dtype=np.float64)
+        gy = generator.normal(*shape[:-1], dtype=np.float64) + 3
+        what = f"x of shape {shape}"
+        _is_softmax(student.run(gradient, x, gy), x, gy, what)
+        yield f"{what}: every element, random gy"
+    x, gy = generator.normal(3, 6, dtype=np.float64), np.array([1.0, -2.0, 0.5])
+    wanted = gy[:, None] * (softmax(x) + 2 * x * softmax(x * x))
+    got = student.run(gradient_of_two_uses, x, gy)
+    if got is None or got.shape != x.shape or not np.allclose(got, wanted, rtol=1e-9, atol=1e-12):
+        raise Wrong("x used twice: the gradients of both uses do not add up to the whole")
+    yield "x used twice"
+    for x in ([1000.0, 0.0, 999.0], [-1000.0, -1001.0, -1000.5]):
+        _is_softmax(student.run(gradient, np.array(x), np.array(1.0)), np.array(x), np.array(1.0),
+                    f"x = {x}")
+        yield f"x = {x}: no overflow"
+    x, gy = np.array([[1000.0, 999.0], [-1000.0, -1001.0]]), np.array([1.0, 3.0])
+    _is_softmax(student.run(gradient, x, gy), x, gy, f"x = {x.tolist()}")
+    yield "rows 2000 apart: each by itself"
+
+
+def _is_softmax(got, x, gy, what):
+    """The gradient of logsumexp is gy times a softmax: it sums to gy over the last dimension."""
+    if isinstance(got, str):
+        raise Wrong(f"{what}: {got}. y and gy have shape {gy.shape}; they need a last dimension of "
+                    "1 beside x: y[..., None]")
+    if got is None:
+        raise Wrong(f"{what}: backward returned None; return the gradient of x")
+    if got.shape != x.shape:
+        raise Wrong(f"{what}: the gradient has shape {got.shape}; it needs that of x")
+    wanted = np.asarray(gy)[..., None] * softmax(x)
+    # exp of differences up to 1000: a few roundings of 1e-16 times 1000
+    if np.allclose(got, wanted, rtol=1e-9, atol=1e-12):
         return
-    if np.allclose(got.sum(-1), 1):
-        raise Wrong(
-            f"x of shape {x.shape}: the gradient sums to 1 in every row, not to gy. Is it "
-            "multiplied by gy?"
-        )
-    raise Wrong(
-        f"x of shape {x.shape}: the gradient sums to {got.sum(-1).round(4).tolist()} over the last "
-        "dimension; it "
-        f"should be gy times a softmax, {gy.tolist()}. Do y and gy belong to the right rows: "
-        "y[..., None]?"
-    )
+    if not np.isfinite(got).all():
+        rows = x.reshape(-1, x.shape[-1])
+        far = len(rows) > 1 and np.isfinite(got).any()
+        raise Wrong(f"{what}: the gradient should be {wanted.round(6).tolist()}, got "
+                    f"{got.tolist()}. exp(x) overflows above 709 and is 0 below -745; take the "
+                    "difference first: exp(x - ...)"
+                    + (", with each row's own number, not one for all rows" if far else ""))
+    sums = got.sum(-1)
+    if np.allclose(sums, gy):
+        raise Wrong(f"{what}: each row sums to gy, as it should, but its elements are not those of "
+                    "gy times the row's softmax")
+    if np.allclose(got, softmax(x)):
+        raise Wrong(f"{what}: the gradient sums to 1 in every row, not to gy. Is it multiplied by "
+                    "gy?")
+    y = np.log(np.exp(x - x.max(-1, keepdims=True)).sum(-1)) + x.max(-1)
+    p = softmax(x)
+    if np.allclose(got, np.asarray(gy)[..., None] * p * (1 - p)):
+        raise Wrong(f"{what}: that is gy p (1 - p), the derivative of a softmax. dy/dx of this "
+                    "function is p itself: the derivative of log(sum(exp(x))) is a softmax")
+    if x.ndim > 1 and x.shape[0] == x.shape[1] and np.allclose(got, gy * np.exp(x - y)):
+        raise Wrong(f"{what}: y and gy were spread along the rows. Do they belong to the right "
+                    "rows: y[..., None], gy[..., None]?")
+    raise Wrong(f"{what}: the gradient sums to {np.round(sums, 4).tolist()} over the last "
+                "dimension; it should be gy times the softmax over the last dimension, which sums "
+                f"to {np.round(gy, 4).tolist()}. Do y and gy belong to the right rows: "
+                "y[..., None], and is every sum over axis -1?")
 
 
-def _agrees(fn, x, what):
-    try:
-        gradcheck(fn, x)
-    except GradcheckError as error:
-        raise Wrong(f"{what}: {error}") from None
-
-
-def grade_01b(student):
-    """backward adds the gradients that meet at a node or a leaf."""
-    for what, fn in {
-        "no tensor used twice": lambda x, y: minidl.tanh(x) * minidl.exp(y),
-        "a leaf used twice": lambda x, y: x * y + minidl.tanh(x),
-        "a leaf used three times": lambda x, y: x * x * x + y,
-        "a result used twice": lambda x, y: _square(minidl.exp(x * y)) + y,
-        "everything at once": lambda x, y: _square(_square(x * y) + x) * minidl.tanh(x + y) + y,
-    }.items():
-        x = minidl.tensor(0.7, dtype=np.float64, requires_grad=True)
-        y = minidl.tensor(-0.4, dtype=np.float64, requires_grad=True)
-        by_hand = student.backward(fn(x, y))
-        fn(x, y).backward()
-        for name, leaf in (("x", x), ("y", y)):
-            if leaf not in by_hand:
-                raise Wrong(
-                    f"{what}: no gradient arrived at {name}. Is it kept in gradient[producer]?"
-                )
-            got, wanted = float(by_hand[leaf]), float(leaf.grad)
-            if abs(got - wanted) > 1e-12 * abs(
-                wanted
-            ):  # the order of additions: a few roundings of 1e-16
-                raise Wrong(
-                    f"{what}: d loss / d{name} should be {wanted:.6f}, got {got:.6f}. Every "
-                    "gradient that "
-                    "arrives must be in the sum, once."
-                )
-        yield what
+CASES = {
+    "no tensor used twice": lambda x, y: minidl.tanh(x) * minidl.exp(y),
+    "a leaf used twice": lambda x, y: x * y + minidl.tanh(x),
+    "a leaf used three times": lambda x, y: x * x * x + y,
+    "a result used twice": lambda x, y: _square(minidl.exp(x * y)) + y,
+    "everything at once": lambda x, y: _square(_square(x * y) + x) * minidl.tanh(x + y) + y,
+    # an addition hands the same array to both of its inputs
+    "sums of sums": lambda x, y: (x + y) + x,
+}
 
 
 def _square(a):
     return a * a
+
+
+def gradients(module, what, by_library):
+    """[d loss / dx, d loss / dy]; None where nothing arrived."""
+    x = minidl.Tensor(np.array([0.7, -1.1]), requires_grad=True)
+    y = minidl.Tensor(np.array([-0.4, 0.3]), requires_grad=True)
+    loss = CASES[what](x, y)
+    if by_library:
+        loss.backward(np.ones(2))
+        return [x.grad, y.grad]
+    found = module.backward(loss)
+    return [None if found.get(leaf) is None else np.asarray(found[leaf]) for leaf in (x, y)]
+
+
+def grade_01b(student):
+    """backward adds the gradients that meet at a node or a leaf."""
+    for what in CASES:
+        by_hand, by_library = student.run(gradients, what, False), gradients(None, what, True)
+        for name, got, wanted in zip("xy", by_hand, by_library, strict=True):
+            if got is None:
+                raise Wrong(f"{what}: no gradient arrived at {name}. Is it kept in "
+                            "gradient[producer]?")
+            # the order of additions: a few roundings of 1e-16
+            if got.shape != wanted.shape or (np.abs(got - wanted) > 1e-12 * np.abs(wanted)).any():
+                said = ("(x + y) + x: an addition sends the same array to both of its inputs, so "
+                        "what one of them does in place (+=) changes the other's. Make a new "
+                        "array: gradient[producer] + gx" if what == "sums of sums" else
+                        "Every gradient that arrives must be in the sum, once, and whole.")
+                raise Wrong(f"{what}: d loss / d{name} should be {wanted.round(6).tolist()}, got "
+                            f"{got.round(6).tolist()}. {said}")
+        yield what
 
 
 # {exercise: {name of the mistake: (what stands in the region, words of the message that it must
@@ -144,13 +176,13 @@ return np.exp(x - y[..., None])
             """
 return gy[..., None] * (x == x.max(axis=-1, keepdims=True))
 """,
-            "central differences say",
+            "sums to",
         ),
         "forgets to return": (
             """
 gx = gy[..., None] * np.exp(x - y[..., None])
 """,
-            "",
+            "returned None",
         ),
     },
     "01b": {

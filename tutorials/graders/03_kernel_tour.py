@@ -11,21 +11,49 @@ from minidl.exercise_grade import Wrong
 SHAPES = [(1, 1, 32), (3, 100, 64), (2, 257, 128)]  # rows, columns, threads in a block
 
 
+def centered(rows, cols):
+    """The input of `center`."""
+    return minidl.Generator(31).normal(rows, cols)
+
+
+def near(rows, cols, offset):
+    """The input of `softmax_online`."""
+    x = 3 * minidl.Generator(32).normal(rows, cols) + np.float32(offset)
+    x[0, -1] = x.max() + 1  # the largest comes last
+    return x
+
+
+def center(module, rows, cols, block):
+    return _watched(module, "center", centered(rows, cols), block, 4 * block)
+
+
+def softmax_online(module, rows, cols, block, offset):
+    return _watched(module, "softmax_online", near(rows, cols, offset), block, 8 * block)
+
+
+def _watched(module, name, x, block, shared_mem):
+    """(y, errors as text, stores to shared memory, loads of x)."""
+    file, y = Path(module.__file__).with_name("tour.cu"), np.full_like(x, np.nan)
+    rows, cols = x.shape
+    report = cuda.check(file, rows, block, (y, x, cols), name=name, shared_mem=shared_mem,
+                        outputs=["y"])
+    errors = [f"{f}\n    {f.remedy}" for f in report.errors]
+    return y, errors, report.shared["s"].stores, report.ledger["x"].loads
+
+
 def grade_03a(student):
     """center subtracts each row's mean: right in every order of threads, with a tree's traffic."""
     for rows, cols, block in SHAPES:
-        x = minidl.Generator(31).normal(rows, cols)
-        y = np.full_like(x, np.nan)
-        report = _watched(student, "center", rows, block, (y, x, cols), 4 * block)
+        y, errors, stores, _ = student.run(center, rows, cols, block)
+        _no_errors(errors, rows, cols, block)
+        x = centered(rows, cols)
         wanted = x - x.astype(float).mean(1, keepdims=True)
         _close(y, wanted, 2e-6, f"{rows} x {cols}, {block} threads: y", "the row minus its mean")
-        shared, allowed = report.shared["s"], rows * (2 * block - 1)
-        if shared.stores > allowed:
-            raise Wrong(
-                f"{rows} x {cols}, {block} threads: {shared.stores:,} stores to shared memory; the "
-                f"tree needs {allowed:,}: each thread one, and one for each of the "
-                f"{block - 1} additions of a block"
-            )
+        allowed = rows * (2 * block - 1)
+        if stores > allowed:
+            raise Wrong(f"{rows} x {cols}, {block} threads: {stores:,} stores to shared memory; "
+                        f"the tree needs {allowed:,}: each thread one, and one for each of the "
+                        f"{block - 1} additions of a block")
         yield f"{rows} x {cols}, {block} threads: values, three orders, barriers, shared memory"
 
 
@@ -33,29 +61,22 @@ def grade_03b(student):
     """softmax_online: right also for large x, each element read twice, as the formula says."""
     for rows, cols, block in SHAPES:
         for offset in (0.0, 200.0, -200.0):
-            x = 3 * minidl.Generator(32).normal(rows, cols) + np.float32(offset)
-            x[0, -1] = x.max() + 1  # the largest comes last
-            y = np.full_like(x, np.nan)
-            report = _watched(student, "softmax_online", rows, block, (y, x, cols), 8 * block)
+            y, errors, _, loads = student.run(softmax_online, rows, cols, block, offset)
+            _no_errors(errors, rows, cols, block)
+            x = near(rows, cols, offset)
             e = np.exp(x.astype(float) - x.max(1, keepdims=True))
             what = f"{rows} x {cols} numbers near {offset:.0f}, {block} threads: y"
             _close(y, e / e.sum(1, keepdims=True), 2e-6, what, "the softmax of the row")
-            loads = report.ledger["x"].loads
             if loads > 2 * x.size:
-                raise Wrong(
-                    f"{rows} x {cols}: {loads:,} loads of x, {loads / x.size:.0f} for each element."
-                    " One loop over the row is enough for both m and sum, and one writes the result"
-                )
+                raise Wrong(f"{rows} x {cols}: {loads:,} loads of x, {loads / x.size:.0f} for each "
+                            "element. One loop over the row is enough for both m and sum, and one "
+                            "writes the result")
         yield f"{rows} x {cols}, {block} threads: near 0, 200, -200; loads; three orders"
 
 
-def _watched(student, name, rows, block, args, shared_mem):
-    file = Path(student.__file__).with_name("tour.cu")
-    report = cuda.check(file, rows, block, args, name=name, shared_mem=shared_mem, outputs=["y"])
-    if report.errors:
-        found = "\n".join(f"{f}\n    {f.remedy}" for f in report.errors)
-        raise Wrong(f"{rows} rows of {args[2]}, {block} threads:\n{found}")
-    return report
+def _no_errors(errors, rows, cols, block):
+    if errors:
+        raise Wrong(f"{rows} rows of {cols}, {block} threads:\n" + "\n".join(errors))
 
 
 def _close(got, wanted, bound, what, name):
@@ -63,10 +84,8 @@ def _close(got, wanted, bound, what, name):
     wrong = np.argwhere(~(np.abs(got - wanted) < bound))
     if len(wrong):
         i = tuple(int(k) for k in wrong[0])
-        raise Wrong(
-            f"{what}[{i[0]}, {i[1]}] should be {wanted[i]:.6g}, {name}; it is {got[i]:.6g}. "
-            f"{len(wrong):,} elements are wrong"
-        )
+        raise Wrong(f"{what}[{i[0]}, {i[1]}] should be {wanted[i]:.6g}, {name}; it is "
+                    f"{got[i]:.6g}. {len(wrong):,} elements are wrong")
 
 
 # {exercise: {name of the mistake: (what stands in the region, words of the message that it must

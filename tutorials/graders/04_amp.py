@@ -5,32 +5,66 @@ import math
 import numpy as np
 
 import minidl
-from minidl.exercise_grade import Wrong, solution
+from minidl.exercise_grade import Wrong
+
+TRACES = {  # the first scale, the interval, 1 for each overflow
+    "good steps only": (2.0**16, 3, [0] * 10),
+    "an overflow just before the scale would grow": (2.0**16, 3, [0, 0, 1, 0, 0, 0, 0]),
+    "overflows one after the other": (2.0**16, 2, [1, 1, 1, 0, 0, 0, 1, 0]),
+    "an interval of 1": (2.0**16, 1, [0, 0, 1, 0, 1, 1, 0]),
+    "a scale that falls below 1": (2.0, 2, [1, 1, 1, 0, 0, 0, 0]),
+    "200 random steps": (
+        2.0**16, 5, (minidl.Generator(2).uniform(200) < 0.1).astype(int).tolist()),
+}
+
+
+class Scale:
+    """What the exercise asks for, from its text: the grader needs no solution."""
+
+    def __init__(self, scale, interval):
+        self.scale, self.interval, self.in_a_row, self.skipped = scale, interval, 0, 0
+
+    def update(self, overflow):
+        self.in_a_row = 0 if overflow else self.in_a_row + 1
+        self.skipped += bool(overflow)
+        if overflow or self.in_a_row == self.interval:
+            self.scale *= 0.5 if overflow else 2.0
+            self.in_a_row = 0
+
+
+def scales(module, what):
+    """(scale, skipped) after each step of a trace; without a module as it should be."""
+    start, interval, overflows = TRACES[what]
+    scaler = module.DynamicLossScaler(start, interval) if module else Scale(start, interval)
+    after = []
+    for overflow in overflows:
+        scaler.update(bool(overflow))
+        after.append((scaler.scale, scaler.skipped))
+    return after
 
 
 def grade_04a(student):
     """The scale halves at an overflow and doubles after `interval` good steps in a row."""
-    traces = {
-        "good steps only": (3, [0] * 10),
-        "an overflow just before the scale would grow": (3, [0, 0, 1, 0, 0, 0, 0]),
-        "overflows one after the other": (2, [1, 1, 1, 0, 0, 0, 1, 0]),
-        "an interval of 1": (1, [0, 0, 1, 0, 1, 1, 0]),
-        "200 random steps": (5, (minidl.Generator(2).uniform(200) < 0.1).astype(int).tolist()),
-    }
-    for what, (interval, overflows) in traces.items():
-        scaler = student.DynamicLossScaler(2.0**16, interval)
-        wanted = solution(__file__).DynamicLossScaler(2.0**16, interval)
-        for step, overflow in enumerate(overflows):
-            scaler.update(bool(overflow))
-            wanted.update(bool(overflow))
+    for what, (_, interval, overflows) in TRACES.items():
+        for step, (got, wanted) in enumerate(zip(student.run(scales, what), scales(None, what),
+                                                 strict=True)):
             done = f"{what}: after step {step + 1} of {overflows[: step + 1][-8:]} (1: overflow)"
-            if scaler.scale != wanted.scale:
-                raise Wrong(f"{done} with interval {interval} the scale should be "
-                            f"{wanted.scale:g}, is {scaler.scale:g}")
-            if scaler.skipped != wanted.skipped:
-                raise Wrong(f"{done} {wanted.skipped} steps were skipped; self.skipped says "
-                            f"{scaler.skipped}")
+            if got[0] != wanted[0]:
+                hint = (". A scale of 1/2 is a scale: `/ 2`, not `// 2`" if wanted[0] < 1 else
+                        ". Both an overflow and a doubling begin the count of good steps anew")
+                raise Wrong(f"{done} with interval {interval} the scale should be {wanted[0]:g}, "
+                            f"is {got[0]:g}{hint}")
+            if got[1] != wanted[1]:
+                raise Wrong(f"{done} {wanted[1]} steps were skipped; self.skipped says {got[1]}")
         yield what
+
+
+def stepped(module, weights, masters, grads, scale, lr, max_norm, n=1):
+    """(what the last of n equal steps returned, weights, masters)."""
+    with np.errstate(invalid="ignore"):
+        for _ in range(n):
+            overflow = module.mixed_step(weights, masters, grads, scale, lr, max_norm)
+    return overflow, weights, masters
 
 
 def grade_04b(student):
@@ -40,8 +74,8 @@ def grade_04b(student):
     start = [np.asarray(rng.normal(*shape)) for shape in shapes]
     gradients = [np.asarray(rng.normal(*shape)) for shape in shapes]
     for scale, size in ((1.0, 1.0), (1024.0, 1.0), (2.0**26, 2.0**-26)):
-        _same_step(student, start, [g * np.float32(size) for g in gradients], scale, lr=0.1 / size,
-                   max_norm=math.inf)
+        _same_step(student, start, [g * np.float32(size) for g in gradients], scale, 0.1 / size,
+                   math.inf)
         yield f"scale {scale:g}, gradients of about {size:.1g}"
     for max_norm in (0.5, 100.0):
         _same_step(student, start, gradients, 1024.0, 0.1, max_norm)
@@ -68,7 +102,7 @@ def _same_step(student, start, gradients, scale, lr, max_norm):
     norm = math.sqrt(sum(float((g * g).sum()) for g in true))
     factor = lr * min(1.0, max_norm / norm)
     wanted = [m - factor * g for m, g in zip(masters, true, strict=True)]
-    overflow = student.mixed_step(weights, masters, grads, scale, lr, max_norm)
+    overflow, weights, masters = student.run(stepped, weights, masters, grads, scale, lr, max_norm)
     if overflow is not False and not (isinstance(overflow, np.bool_) and not overflow):
         raise Wrong(f"all gradients are finite: the step should return False, got {overflow!r}")
     if all((m == w.astype(np.float16)).all() for m, w in zip(masters, start, strict=True)):
@@ -78,7 +112,8 @@ def _same_step(student, start, gradients, scale, lr, max_norm):
         # a few roundings of fp32 on numbers of about 1
         if not np.allclose(m, w, rtol=1e-5, atol=1e-5):
             hint = ("The norm to clip is that of the unscaled gradients, all of them together"
-                    if math.isfinite(max_norm) else "Is it master - lr * gradient / scale?")
+                    if math.isfinite(max_norm) else "Is it master - lr * gradient / scale, with "
+                    "the fp32 master and an fp32 gradient?")
             raise Wrong(f"scale {scale:g}, max_norm {max_norm:g}: master {i} is off by "
                         f"{np.abs(m - w).max():.2g}. {hint}")
         if not np.array_equal(weight, m.astype(np.float16)):
@@ -88,11 +123,10 @@ def _same_step(student, start, gradients, scale, lr, max_norm):
 def _skips(student, start, gradients, bad):
     weights, masters = _arrays(start)
     masters = [m + np.float32(1e-5) for m in masters]  # not what fp16 can hold
-    before = [a.copy() for a in (*weights, *masters)]
+    before = (*weights, *masters)
     grads = [g.astype(np.float16) for g in gradients]
     grads[-1][...] = bad
-    with np.errstate(invalid="ignore"):
-        overflow = student.mixed_step(weights, masters, grads, 8.0, 0.1, 1.0)
+    overflow, weights, masters = student.run(stepped, weights, masters, grads, 8.0, 0.1, 1.0)
     if not overflow:
         raise Wrong(f"a gradient is {bad}: the step should return True")
     if any(a.tobytes() != b.tobytes() for a, b in zip((*weights, *masters), before, strict=True)):
@@ -103,8 +137,8 @@ def _skips(student, start, gradients, bad):
 def _adds_up(student):
     """lr g = 2^-14 at w = 1, where fp16's numbers are 2^-11 apart below and 2^-10 above."""
     weights, masters = _arrays([np.ones(4)])
-    for _ in range(64):
-        student.mixed_step(weights, masters, [np.full(4, 0.5, np.float16)], 1.0, 2.0**-13, math.inf)
+    grads = [np.full(4, 0.5, np.float16)]
+    _, weights, _ = student.run(stepped, weights, masters, grads, 1.0, 2.0**-13, math.inf, 64)
     if weights[0][0] != 1 - 64 * 2.0**-14:
         raise Wrong(f"64 updates of 2^-14 from a weight of 1 should give {1 - 64 * 2.0**-14}, got "
                     f"{float(weights[0][0])}. Each alone rounds to nothing in fp16: it is the fp32 "
@@ -125,15 +159,16 @@ def _trains(student):
 
     single = np.zeros((8, 3), np.float32)
     weights, masters = _arrays([single])
-    # the tutorial's, so that 04b can be right before 04a is
-    scaler = solution(__file__).DynamicLossScaler(2.0**24, interval=100)
+    scaler = Scale(2.0**24, interval=100)
     for step in range(41):
         if step != 7:
             single -= lr * gradient(single)
         grad = (gradient(weights[0].astype(np.float32)) * tiny * scaler.scale).astype(np.float16)
         if step == 7:
             grad[0, 0] = np.inf
-        scaler.update(student.mixed_step(weights, masters, [grad], scaler.scale, lr / tiny, 1.0))
+        overflow, weights, masters = student.run(stepped, weights, masters, [grad], scaler.scale,
+                                                 lr / tiny, 1.0)
+        scaler.update(overflow)
     if scaler.scale != 2.0**23:
         raise Wrong(f"one inf in 41 steps: the scale should have halved once, it is {scaler.scale}")
     at_start = loss(np.zeros((8, 3)))

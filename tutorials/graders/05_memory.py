@@ -5,49 +5,79 @@ import itertools
 import numpy as np
 
 import minidl
-from minidl import nn
-from minidl.exercise_grade import Wrong, solution
+from minidl import memory, nn
+from minidl.exercise_grade import Wrong
+from minidl.recompute import recompute_sequential
+
+WIDTHS = ([4, 4, 64, 128, 64, 4], [16, 128, 64, 8, 64, 64], [64, 4, 4, 128, 96, 4, 32],
+          [8, 64, 8, 64, 8, 64])
+
+
+def chosen(module, sizes, budget):
+    segments = module.choose_segments(sizes, budget)
+    if segments is None:
+        return None
+    return [(int(start), int(stop), bool(again)) for start, stop, again in segments]
 
 
 def grade_05a(student):
     """The segments fit the budget by the ledger and run as few layers twice as can be."""
-    for widths in ([4, 4, 64, 128, 64, 4], [16, 128, 64, 8, 64, 64], [64, 4, 4, 128, 96, 4, 32],
-                   [8, 64, 8, 64, 8, 64]):
+    for widths in WIDTHS:
         sizes = [4 * 16 * width for width in widths]
-        cuts = list(_all_cuts(len(widths) - 1))
-        peak_bytes = solution(__file__).peak_bytes
-        least, full = min(peak_bytes(sizes, cut) for cut in cuts), sum(sizes)
+        peaks = {tuple(cut): _peak_bytes(sizes, cut) for cut in _all_cuts(len(widths) - 1)}
+        least, full = min(peaks.values()), sum(sizes)
         for budget in (least, (least + full) // 2, full):
-            _check(student, widths, sizes, cuts, budget)
+            _check(student, widths, sizes, peaks, budget)
         yield f"widths {', '.join(map(str, widths))}: the least budget, a middle one, all"
-    if student.choose_segments([4, 4, 4], 7) is not None:
+    if student.run(chosen, [4, 4, 4], 7) is not None:
         raise Wrong("two layers of 4 bytes cannot hold less than 8: the answer is None")
     yield "a budget that nothing fits"
 
 
-def _check(student, widths, sizes, cuts, budget):
+def _check(student, widths, sizes, peaks, budget):
     n = len(widths) - 1
-    segments = student.choose_segments(list(sizes), budget)
+    segments = student.run(chosen, sizes, budget)
     named = f"layers whose inputs are {sizes[:-1]} bytes, the result {sizes[-1]}, budget {budget}"
     if segments is None:
-        raise Wrong(f"{named}: there are segments that fit, got None")
+        raise Wrong(f"{named}: there are segments that fit, got None. May the peak be equal to the "
+                    "budget?")
     if [i for start, stop, _ in segments for i in range(start, stop)] != list(range(n)):
         raise Wrong(f"{named}: {segments} does not hold every layer once, in order")
     twice = sum(stop - start for start, stop, again in segments if again)
     peak = _peak_by_ledger(widths, segments)
     if peak > budget:
-        raise Wrong(f"{named}: {segments} holds {peak} bytes at its peak, by the ledger")
-    least = min(sum(b - a for a, b, again in cut if again) for cut in cuts
-                if solution(__file__).peak_bytes(sizes, cut) <= budget)
+        raise Wrong(f"{named}: {segments} holds {peak} bytes at its peak, by the ledger, more than "
+                    "the budget")
+    least = min(sum(b - a for a, b, again in cut if again) for cut, held in peaks.items()
+                if held <= budget)
     if twice != least:
-        raise Wrong(f"{named}: {segments} runs {twice} layers twice; {least} are enough")
+        raise Wrong(f"{named}: {segments} runs {twice} layers twice; {least} are enough. Of all "
+                    "cuts whose peak is at most the budget, choose the one that runs fewest twice")
+
+
+def _peak_bytes(sizes, segments):
+    """Held at the most, by the formula of the exercise."""
+    n, held, peak = len(sizes) - 1, 0, 0
+    for start, stop, again in segments:
+        result = sizes[n] if again or stop < n else 0
+        peak = max(peak, held + sum(sizes[start : stop + 1]) + result)
+        held += sizes[start] if again else sum(sizes[start:stop])
+    return peak
 
 
 def _peak_by_ledger(widths, segments):
-    """With the tutorial's own recompute: 05a can be right before 05b."""
-    tutorial = solution(__file__)
+    """Counted on a chain of layers tanh(W x), with the library's recompute."""
+    minidl.manual_seed(0)
+    layers = [nn.Sequential(nn.Linear(a, b, bias=False), nn.Tanh())
+              for a, b in itertools.pairwise(widths)]
     x = minidl.Tensor(minidl.Generator(1).normal(16, widths[0]), requires_grad=True)
-    return tutorial.measure(tutorial.chain(widths), x, segments)[0] + x.data.nbytes
+    with memory.record() as ledger:
+        y = x
+        for start, stop, again in segments:
+            part = layers[start:stop]
+            y = recompute_sequential(part, y, 1) if again else nn.Sequential(*part)(y)
+        y.backward(np.ones(y.shape, np.float32))
+    return ledger.most("activations") + x.data.nbytes
 
 
 def _all_cuts(n):
@@ -58,36 +88,9 @@ def _all_cuts(n):
             yield [(a, b, again) for (a, b), again in zip(pairs, flags, strict=True)]
 
 
-def grade_05b(student):
-    """Backward runs the block again with the same random numbers: the same bits as without."""
-    for what, p in (("no dropout", 0.0), ("dropout in every layer", 0.5)):
-        for k in (1, 2, 4):
-            plain, after = _train(None, p, k)
-            got, later = _train(student, p, k)
-            _same(plain, got, f"{what}, {k} segments")
-            if after != later:
-                raise Wrong(f"{what}, {k} segments: what is drawn after backward is not what is "
-                            "drawn without recompute. Put the generator back to where it stood")
-        yield f"{what}: gradients of x and all parameters, 1, 2 and 4 segments; the generator"
-    for scale in (3.0,):
-        plain, got = (_train(who, 0.5, 2, scale)[0] for who in (None, student))
-        _same(plain, got, f"{scale:g} times the gradient")
-    yield "another gradient gy"
-
-
-def _same(plain, got, what):
-    for i, (wanted, g) in enumerate(zip(plain, got, strict=True)):
-        name = "x" if i == 0 else f"parameter {i - 1}"
-        if g is None:
-            raise Wrong(f"{what}: {name} has no gradient")
-        if not np.array_equal(wanted, g):
-            raise Wrong(f"{what}: the gradient of {name} is not, bit for bit, that without "
-                        f"recompute; largest difference {np.abs(wanted - g).max():.3g}. Does the "
-                        "block see the same random numbers, and gy?")
-
-
-def _train(student, p, k, scale=1.0):
-    """([gradients of x and parameters], what the generator gives next)."""
+def trained(module, p, k, scale):
+    """([gradients of x and parameters], what the generator gives next, random numbers); without a
+    module without recompute."""
     minidl.manual_seed(0)
     layers = [nn.Sequential(nn.Linear(12, 12), nn.Tanh(), nn.Dropout(p)) for _ in range(4)]
     x = minidl.Tensor(minidl.Generator(1).normal(8, 12), requires_grad=True)
@@ -95,11 +98,42 @@ def _train(student, p, k, scale=1.0):
     y = x
     for a in range(0, 4, 4 // k):
         part = layers[a : a + 4 // k]
-        y = nn.Sequential(*part)(y) if student is None else student.recompute(part, y)
+        y = module.recompute(part, y) if module else nn.Sequential(*part)(y)
     minidl.rand(3)  # the loss, or the next batch, draws too
     y.backward(scale * minidl.Generator(2).normal(*y.shape))
     parameters = [q for layer in layers for q in layer.parameters()]
     return [x.grad, *(q.grad for q in parameters)], minidl.rand(3).tolist()
+
+
+def grade_05b(student):
+    """Backward runs the block again with the same random numbers: the same bits as without."""
+    for what, p in (("no dropout", 0.0), ("dropout in every layer", 0.5)):
+        for k in (1, 2, 4):
+            got, later = student.run(trained, p, k, 1.0)
+            plain, after = trained(None, p, k, 1.0)
+            _same(plain, got, f"{what}, {k} segments", p)
+            if after != later:
+                raise Wrong(f"{what}, {k} segments: what is drawn after backward is not what is "
+                            "drawn without recompute. Put the generator back to where it stood")
+        yield f"{what}: gradients of x and all parameters, 1, 2 and 4 segments; the generator"
+    _same(trained(None, 0.5, 2, 3.0)[0], student.run(trained, 0.5, 2, 3.0)[0], "3 times gy", 0.5)
+    yield "another gradient gy"
+
+
+def _same(plain, got, what, p):
+    for i, (wanted, g) in enumerate(zip(plain, got, strict=True)):
+        name = "x" if i == 0 else f"parameter {i - 1}"
+        if g is None:
+            raise Wrong(f"{what}: {name} has no gradient")
+        if not np.array_equal(wanted, g):
+            hint = ("Does the block see the same random numbers, and gy?" if p else
+                    "With no dropout at all: does gy reach the block, is each gradient counted "
+                    "once?")
+            if wanted.shape == g.shape and np.allclose(g, 2 * wanted):
+                hint = ("It is twice that: minidl.grad returns the gradients, and something else "
+                        "added them as well (backward())")
+            raise Wrong(f"{what}: the gradient of {name} is not, bit for bit, that without "
+                        f"recompute; largest difference {np.abs(wanted - g).max():.3g}. {hint}")
 
 
 # {exercise: {name of the mistake: (what stands in the region, words of the message that it must
@@ -188,7 +222,7 @@ return [(0, n - 1, False)]
         "forgets gy": (
             {"self.block(x)\n": "self.block(x).sum()\n",
              "[x, *self.leaves], [gy]": "[x, *self.leaves], [None]"},
-            "and gy",
+            "does gy reach the block",
         ),
         "no gradients for the parameters": (
             {"minidl.grad([y], [x, *self.leaves], [gy])\n":

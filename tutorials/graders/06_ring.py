@@ -1,5 +1,7 @@
 """Grades work/06_ring.py.   Test: tests/tutorials/test_exercises.py"""
 
+from unittest.mock import patch
+
 import numpy as np
 
 import minidl
@@ -9,47 +11,63 @@ from minidl.comm.scheduler import Deadlock
 from minidl.comm.sim import ALPHA, BETA
 from minidl.exercise_grade import Wrong
 
-WORLDS = [
-    (2, 10),
-    (3, 10),
-    (4, 1000),
-    (5, 3),
-    (7, 1000),
-]  # ranks, elements: two of five divide; once fewer than ranks
+# ranks, elements: two of five divide; once fewer than ranks
+WORLDS = [(2, 10), (3, 10), (4, 1000), (5, 3), (7, 1000)]
+
+
+def scatter_marked(module, p, n):
+    """Of each rank: x, messages and bytes sent, the library's collectives that sent some."""
+    def body(t):
+        t, x = Ledger(t), _marked(t.rank, n)
+        module.reduce_scatter(t, x)
+        library = sorted({row.label for row in t.rows} & {"ring.reduce_scatter", *LIBRARY})
+        return x / np.arange(1, n + 1), t.messages_sent, t.bytes_sent, library
+
+    return simulate(p, body)
+
+
+LIBRARY = {f"{file}.{name}" for file in ("ring", "ring_blocks", "tree", "naive", "halving_doubling")
+           for name in ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce")}
+
+
+def _marked(rank, n):
+    """Rank r has 16^r (1, 2, 3, ...): hexadecimal digit r of a sum counts rank r in it."""
+    return 16.0**rank * np.arange(1, n + 1)
+
+
+def scatter_random(module, p, n):
+    values = _random(p, n)
+
+    def body(t):
+        x = values[t.rank].copy()
+        module.reduce_scatter(t, x)
+        return x
+
+    return simulate(p, body)
+
+
+def _random(p, n):
+    return minidl.Generator(p).normal(p, n, dtype=np.float64)
 
 
 def grade_06a(student):
     """after reduce_scatter rank r holds the whole sum of chunk r+1, and sent K less that chunk."""
     for p, n in WORLDS:
-        for rank, (x, messages, n_bytes) in enumerate(simulate(p, _scatter_marked, student, n)):
+        for rank, (x, messages, n_bytes, library) in enumerate(student.run(scatter_marked, p, n)):
             _whole_sum(x, rank, p)
+            if library:
+                raise Wrong(f"rank {rank} of {p}: {library[0]} of the library sent the messages; "
+                            "the exercise is to write its loop, with t.sendrecv")
             _expect_equal("messages", rank, p, messages, p - 1)
-            owned = chunks.size(n, p, rank + 1)
-            _expect_equal("bytes", rank, p, n_bytes, 8 * (n - owned))
-        values = minidl.Generator(p).normal(p, n, dtype=np.float64)
-        for rank, x in enumerate(simulate(p, _scatter_random, student, values)):
+            _expect_equal("bytes", rank, p, n_bytes, 8 * (n - chunks.size(n, p, rank + 1)))
+        total = _random(p, n).sum(0)
+        for rank, x in enumerate(student.run(scatter_random, p, n)):
             mine = slice(*chunks.bounds(n, p)[(rank + 1) % p :][:2])
-            if not np.allclose(
-                x[mine], values.sum(0)[mine], rtol=1e-12, atol=1e-12
-            ):  # p roundings of 1e-16
-                raise Wrong(
-                    f"rank {rank} of {p}, random numbers: chunk {(rank + 1) % p} is not the sum"
-                )
+            # p roundings of 1e-16
+            if not np.allclose(x[mine], total[mine], rtol=1e-12, atol=1e-12):
+                raise Wrong(f"rank {rank} of {p}, random numbers: chunk {(rank + 1) % p} is not "
+                            "the sum")
         yield f"{p} ranks, {n} elements: sums, messages, bytes"
-
-
-def _scatter_marked(t, student, n):
-    """Rank r has 16^r (1, 2, 3, ...): hexadecimal digit r of a sum counts rank r in it."""
-    t = Ledger(t)
-    x = 16.0**t.rank * np.arange(1, n + 1)
-    student.reduce_scatter(t, x)
-    return x / np.arange(1, n + 1), t.messages_sent, t.bytes_sent
-
-
-def _scatter_random(t, student, values):
-    x = values[t.rank].copy()
-    student.reduce_scatter(t, x)
-    return x
 
 
 def _whole_sum(x, rank, p):
@@ -60,57 +78,59 @@ def _whole_sum(x, rank, p):
         return
     elsewhere = [c for c in range(p) if len(split[c]) and (split[c] == complete).all()]
     if elsewhere:
-        raise Wrong(
-            f"rank {rank} of {p} should hold the whole sum of chunk {own}, but holds that of chunk "
-            f"{elsewhere[0]}. Are both chunk numbers off by {(elsewhere[0] - own) % p}?"
-        )
+        raise Wrong(f"rank {rank} of {p} should hold the whole sum of chunk {own}, but holds that "
+                    f"of chunk {elsewhere[0]}. Are both chunk numbers off by "
+                    f"{(elsewhere[0] - own) % p}?")
     value = split[own][0]
     if value != int(value) or value < 0:
         raise Wrong(f"rank {rank} of {p}: chunk {own} mixes elements of different places")
     counts = [int(value) // 16**r % 16 for r in range(p)]
     said = ", ".join(f"rank {r}: {c}" for r, c in enumerate(counts))
-    raise Wrong(
-        f"rank {rank} of {p}: every rank must be in the sum of chunk {own} once; it contains "
-        f"{said}. "
-        + ("Is it added twice?" if max(counts) > 1 else "Is what arrives added, in all p-1 steps?")
-    )
+    raise Wrong(f"rank {rank} of {p}: every rank must be in the sum of chunk {own} once; it "
+                f"contains {said}. " + ("Is it added twice?" if max(counts) > 1 else
+                                        "Is what arrives added, in all p-1 steps?"))
 
 
-def _expect_equal(what, rank, p, got, wanted):
+def _expect_equal(what, rank, p, got, wanted, hint=""):
     if got != wanted:
-        raise Wrong(f"rank {rank} of {p} sent {got:,} {what}; the formula says {wanted:,}")
+        raise Wrong(f"rank {rank} of {p} sent {got:,} {what}; the formula says {wanted:,}{hint}")
+
+
+def shifted(module, p, n):
+    """Of each rank: what it received, messages and bytes sent, seconds; or the deadlock's text."""
+    def body(t):
+        ledger, into = Ledger(t), np.full(n, -1, np.float32)
+        module.shift(_Blocking(ledger), np.full(n, t.rank, np.float32), into)
+        return into, ledger.messages_sent, ledger.bytes_sent, t.time()
+
+    try:
+        # like an MPI that buffers no message of more than 4 KiB
+        return simulate(p, body, rendezvous_bytes=4096)
+    except Deadlock as error:
+        return str(error)
 
 
 def grade_06b(student):
     """shift passes arrays of any size to the right: no deadlock, at most three message times."""
     for p in (2, 3, 4, 5, 8):
         for n in (128, 1001, 100_000):
-            try:
-                # like an MPI that buffers no message of more than 4 KiB
-                results = simulate(p, _shift, student, n, rendezvous_bytes=4096)
-            except Deadlock as error:
-                raise Wrong(
-                    f"{p} ranks, {n:,} floats: {error}\nEverybody waits in a circle: some rank "
-                    "must receive "
-                    "while its left neighbour sends."
-                ) from None
+            results = student.run(shifted, p, n)
+            if isinstance(results, str):
+                raise Wrong(f"{p} ranks, {n:,} floats: {results}\nEverybody waits in a circle: "
+                            "some rank must receive while its left neighbour sends.")
             allowed = 3 * (ALPHA + 4 * n * BETA)
             for rank, (into, messages, n_bytes, seconds) in enumerate(results):
                 if (into != (rank - 1) % p).any():
-                    raise Wrong(
-                        f"rank {rank} of {p} received the array of rank {into[0]:.0f}, wanted that "
-                        "of rank "
-                        f"{(rank - 1) % p}, its left neighbour"
-                    )
+                    raise Wrong(f"rank {rank} of {p} received the array of rank {into[0]:.0f}, "
+                                f"wanted that of rank {(rank - 1) % p}, its left neighbour")
                 _expect_equal("messages", rank, p, messages, 1)
                 _expect_equal("bytes", rank, p, n_bytes, 4 * n)
                 if seconds > 1.01 * allowed:
-                    raise Wrong(
-                        f"{p} ranks, {n:,} floats: no deadlock, but the messages go one after the "
-                        "other: "
-                        f"rank {rank} was ready after {seconds * 1e6:.0f} modelled microseconds, "
-                        f"{seconds / allowed * 3:.1f} message times. Three are enough, for any p."
-                    )
+                    raise Wrong(f"{p} ranks, {n:,} floats: no deadlock, but the messages go one "
+                                f"after the other: rank {rank} was ready after "
+                                f"{seconds * 1e6:.0f} modelled microseconds, "
+                                f"{seconds / allowed * 3:.1f} message times. Three are enough, for "
+                                "any p.")
         yield f"{p} ranks, 128, 1,001 and 100,000 floats: no deadlock, ledger, time"
 
 
@@ -124,79 +144,77 @@ class _Blocking:
         raise Wrong(f"shift may use t.send and t.recv alone, not t.{name}")
 
 
-def _shift(t, student, n):
-    ledger = Ledger(t)
-    into = np.full(n, -1, np.float32)
-    student.shift(_Blocking(ledger), np.full(n, t.rank, np.float32), into)
-    return into, ledger.messages_sent, ledger.bytes_sent, t.time()
+GRADIENTS = [  # ranks, shapes
+    (1, [(3,)]),
+    (2, [(3,), (2, 5)]),
+    (3, [(4, 7), (), (5,)]),
+    (5, [(1, 1), (11,), (3, 2, 2)]),
+]
+
+
+def _gradients(p, shapes, dtype):
+    return [minidl.Generator(p, stream=i).normal(p, *shape, dtype=np.dtype(dtype))
+            for i, shape in enumerate(shapes)]
+
+
+def averaged(module, p, shapes, dtype):
+    """Of each rank: the gradients, messages and bytes sent."""
+    gradients = _gradients(p, shapes, dtype)
+
+    def body(t):
+        ledger, parameters = Ledger(t), []
+        for g in gradients:
+            parameter = minidl.Tensor(np.zeros(g.shape[1:], g.dtype), requires_grad=True)
+            parameter.grad = np.array(g[t.rank])
+            parameters.append(parameter)
+        module.average_gradients(ledger, parameters)
+        return [q.grad for q in parameters], ledger.messages_sent, ledger.bytes_sent
+
+    with patch.object(module, "all_reduce", ring.all_reduce):  # 06c can be right before 06a is
+        return simulate(p, body)
 
 
 def grade_06c(student):
     """average_gradients leaves the mean over the ranks in every gradient, with one all-reduce."""
-    before = student.all_reduce
-    student.all_reduce = ring.all_reduce  # so that 06c can be right before 06a is
-    try:
-        for p, shapes in [
-            (1, [(3,)]),
-            (2, [(3,), (2, 5)]),
-            (3, [(4, 7), (), (5,)]),
-            (5, [(1, 1), (11,), (3, 2, 2)]),
-        ]:
-            gradients = [
-                minidl.Generator(p, stream=i).normal(p, *shape, dtype=np.float64)
-                for i, shape in enumerate(shapes)
-            ]
+    for p, shapes in GRADIENTS:
+        for dtype, width in (("float64", 8), ("float32", 4)):
+            gradients = _gradients(p, shapes, dtype)
             n = sum(g[0].size for g in gradients)
-            for rank, (means, messages, n_bytes) in enumerate(
-                simulate(p, _average, student, gradients)
-            ):
+            results = student.run(averaged, p, shapes, dtype)
+            for rank, (means, messages, n_bytes) in enumerate(results):
                 for i, (got, g) in enumerate(zip(means, gradients, strict=True)):
                     _is_mean(got, g, rank, p, i)
-                _expect_equal("messages", rank, p, messages, 2 * (p - 1))
-                _expect_equal("bytes", rank, p, n_bytes, ring.bytes_sent(n, 8, p, rank))
-            yield f"{p} ranks, gradients of shape {', '.join(map(str, shapes))}: means, ledger"
-    finally:
-        student.all_reduce = before
-
-
-def _average(t, student, gradients):
-    ledger = Ledger(t)
-    parameters = []
-    for g in gradients:
-        parameter = minidl.Tensor(np.zeros(g.shape[1:]), requires_grad=True)
-        parameter.grad = np.array(g[t.rank])
-        parameters.append(parameter)
-    student.average_gradients(ledger, parameters)
-    return [p.grad for p in parameters], ledger.messages_sent, ledger.bytes_sent
+                _expect_equal("messages", rank, p, messages, 2 * (p - 1),
+                              ": one all-reduce for all gradients together")
+                wanted = ring.bytes_sent(n, width, p, rank)
+                wide = f". Gradients of {dtype} were sent as another type" if n_bytes in (
+                    2 * wanted, wanted // 2) else ""
+                _expect_equal("bytes", rank, p, n_bytes, wanted, wide)
+        yield f"{p} ranks, gradients of shape {', '.join(map(str, shapes))}: means, ledger"
 
 
 def _is_mean(got, g, rank, p, i):
-    mean = g.mean(0)
+    mean = g.mean(0, dtype=np.float64)
     if got is None or got.shape != mean.shape:
-        raise Wrong(
-            f"rank {rank} of {p}: gradient {i} should have shape {mean.shape}, has "
-            f"{getattr(got, 'shape', None)}"
-        )
-    if np.allclose(got, mean, rtol=1e-12, atol=1e-12):  # a few roundings of 1e-16
+        raise Wrong(f"rank {rank} of {p}: gradient {i} should have shape {mean.shape}, has "
+                    f"{getattr(got, 'shape', None)}")
+    bound = 1e-12 if g.dtype == np.float64 else 1e-6  # a few roundings
+    if np.allclose(got, mean, rtol=bound, atol=bound):
         return
     if np.allclose(got, g.sum(0)):
-        raise Wrong(
-            f"rank {rank} of {p}: gradient {i} is the sum over the ranks; the mean is wanted. The "
-            "learning "
-            f"rate would grow with p"
-        )
+        raise Wrong(f"rank {rank} of {p}: gradient {i} is the sum over the ranks; the mean is "
+                    "wanted. The learning rate would grow with p")
     if np.array_equal(got, g[rank]):
-        raise Wrong(
-            f"rank {rank} of {p}: gradient {i} is still this rank's own. Was the result written "
-            "back to p.grad?"
-        )
+        raise Wrong(f"rank {rank} of {p}: gradient {i} is still this rank's own. Was the result "
+                    "written back to p.grad?")
     if not got.any():
         raise Wrong(f"rank {rank} of {p}: gradient {i} is zero")
-    raise Wrong(
-        f"rank {rank} of {p}: gradient {i} is not the mean of all ranks' gradients. Does every "
-        "piece of the "
-        f"flat array go back to the parameter it came from?"
-    )
+    if np.allclose(got * (np.vdot(got, g.sum(0)) / np.vdot(got, got)), g.sum(0), rtol=1e-5):
+        by = np.vdot(got, g.sum(0)) / np.vdot(got, got)
+        raise Wrong(f"rank {rank} of {p}: gradient {i} is the sum over the ranks divided by "
+                    f"{by:.3g}; for the mean it is divided by the number of ranks, {p}")
+    raise Wrong(f"rank {rank} of {p}: gradient {i} is not the mean of all ranks' gradients. Does "
+                "every piece of the flat array go back to the parameter it came from?")
 
 
 # {exercise: {name of the mistake: (what stands in the region, words of the message that it must

@@ -1,13 +1,14 @@
 """Grades work/07_overlap.py.   Test: tests/tutorials/test_exercises.py"""
 
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import numpy as np
 
 from minidl.comm import ring, simulate
 from minidl.comm.background import Background
 from minidl.comm.ledger import Ledger
-from minidl.exercise_grade import Wrong, solution
+from minidl.exercise_grade import Wrong
 
 SIZES = [  # bytes of each layer, the cap
     ([100] * 6, 200),
@@ -18,20 +19,32 @@ SIZES = [  # bytes of each layer, the cap
 ]
 
 
+def filled(module, sizes, cap):
+    return [[int(layer) for layer in bucket] for bucket in module.fill(sizes, cap)]
+
+
 def grade_07a(student):
     """buckets hold the layers from last to first, and close at the cap."""
-    ready = student.Averager.ready
-    # so that 07a can be right before 07b is
-    student.Averager.ready = solution(__file__).Averager.ready
-    try:
-        for sizes, cap in SIZES:
-            buckets = [list(bucket) for bucket in student.fill(list(sizes), cap)]
-            _check_order(buckets, len(sizes))
-            _check_cap(buckets, sizes, cap)
-            yield f"{len(sizes)} layers, cap {cap:,} B: {len(buckets)} buckets, last layer first"
-        yield _check_overlap(student)
-    finally:
-        student.Averager.ready = ready
+    for sizes, cap in SIZES:
+        buckets = student.run(filled, sizes, cap)
+        _check_order(buckets, len(sizes))
+        _check_cap(buckets, sizes, cap)
+        yield f"{len(sizes)} layers, cap {cap:,} B: {len(buckets)} buckets, last layer first"
+    yield _check_overlap(student.run(step_with_fill))
+
+
+def step_with_fill(module):
+    with patch.object(module.Averager, "ready", _ready):  # 07a can be right before 07b is
+        return _modelled_step(module)
+
+
+def _ready(averager, i):
+    """Start the buckets that are full, in order."""
+    averager.arrived.add(i)
+    for bucket in averager.buckets[len(averager.jobs) :]:
+        if not averager.arrived >= set(bucket):
+            return
+        averager.jobs.append(averager.background.submit(averager.reduce, bucket))
 
 
 def _check_order(buckets, n):
@@ -73,21 +86,32 @@ def _check_cap(buckets, sizes, cap):
 
 def grade_07b(student):
     """every bucket is sent once it is full, behind backward, in one order on all ranks."""
-    fill, background = student.fill, student.Background
-    student.fill, student.Background = solution(__file__).fill, _Checked
-    try:
-        for p in (2, 3, 4):
-            _check_means(student, p, [np.arange(8)[::-1]] * p)
-            yield f"{p} ranks, last layer first: means, messages, bytes"
-        # A network with branches may compute them in any order, and each rank in another.
-        orders = [[7, 6, 5, 4, 3, 2, 1, 0], [5, 4, 3, 7, 2, 1, 0, 6], [0, 1, 2, 3, 4, 5, 6, 7]]
-        _check_means(student, 3, orders[1:2] * 3)
-        _check_means(student, 3, orders)
-        yield "3 ranks on which gradients arrive in different orders: means, messages, bytes"
-        student.Background = background
-        yield _check_overlap(student)
-    finally:
-        student.fill, student.Background = fill, background
+    for p in (2, 3, 4):
+        _check_means(student, p, [list(range(8))[::-1]] * p)
+        yield f"{p} ranks, last layer first: means, messages, bytes"
+    # A network with branches may compute them in any order, and each rank in another.
+    orders = [[7, 6, 5, 4, 3, 2, 1, 0], [5, 4, 3, 7, 2, 1, 0, 6], [0, 1, 2, 3, 4, 5, 6, 7]]
+    _check_means(student, 3, orders[1:2] * 3)
+    _check_means(student, 3, orders)
+    yield "3 ranks on which gradients arrive in different orders: means, messages, bytes"
+    yield _check_overlap(student.run(step_with_ready))
+
+
+def step_with_ready(module):
+    with patch.object(module, "fill", _fill):  # 07b can be right before 07a is
+        return _modelled_step(module)
+
+
+def _fill(sizes, cap):
+    """Last layer first, a bucket closed at the cap."""
+    buckets, held = [[]], 0
+    for layer in range(len(sizes) - 1, -1, -1):
+        if held >= cap:
+            buckets.append([])
+            held = 0
+        buckets[-1].append(layer)
+        held += sizes[layer]
+    return buckets
 
 
 class _Checked(Background):
@@ -100,8 +124,7 @@ class _Checked(Background):
             if missing:
                 raise Wrong(
                     f"rank {self.transport.rank}: the bucket of layers {bucket} was started when "
-                    f"the gradient of layer {missing[-1]} was not there yet"
-                )
+                    f"the gradient of layer {missing[-1]} was not there yet")
         return super().submit(fn, *args)
 
 
@@ -109,63 +132,73 @@ N_ELEMS = [12, 12, 7, 24, 1, 5, 36, 11]  # of the layers; not all ranks' numbers
 CAP = 8 * 24
 
 
+def averaged(module, p, orders):
+    """Of each rank: the gradients, messages and bytes sent, the buckets as they were started."""
+    def body(t):
+        ledger = Ledger(t)
+        layers = [SimpleNamespace(grad=np.zeros(n)) for n in N_ELEMS]
+        averager = module.Averager(ledger, layers, CAP)
+        for i in orders[t.rank]:
+            t.compute(1e-3)
+            layers[i].grad[:] = 16.0**t.rank * (i + 1) * np.arange(1, N_ELEMS[i] + 1)
+            averager.ready(int(i))
+        averager.finish()
+        started = [bucket for bucket, _, _ in averager.spans]
+        return [la.grad for la in layers], ledger.messages_sent, ledger.bytes_sent, started
+
+    with patch.object(module, "fill", _fill), patch.object(module, "Background", _Checked):
+        return simulate(p, body)
+
+
 def _check_means(student, p, orders):
     """Rank r has 16^r (1, 2, 3, ...) times the layer's number + 1: a digit for each rank."""
     base = sum(16.0**r for r in range(p)) / p
-    buckets = solution(__file__).fill([8 * n for n in N_ELEMS], CAP)
+    buckets = _fill([8 * n for n in N_ELEMS], CAP)
     in_buckets = [sum(N_ELEMS[i] for i in bucket) for bucket in buckets]
-    for rank, (grads, messages, n_bytes) in enumerate(simulate(p, _average, student, orders)):
+    results = student.run(averaged, p, orders)
+    for rank, (grads, messages, n_bytes, started) in enumerate(results):
         if messages != len(buckets) * 2 * (p - 1):
-            raise Wrong(
-                f"rank {rank} of {p} sent {messages:,} messages; {len(buckets)} buckets are "
-                f"{len(buckets)} all-reduces of {2 * (p - 1)}. Is every bucket started, once, "
-                "also when one gradient completes two of them?"
-            )
+            raise Wrong(f"rank {rank} of {p} started {len(started)} all-reduces, {started}; sent "
+                        f"{messages:,} messages; {len(buckets)} buckets are {len(buckets)} "
+                        f"all-reduces of {2 * (p - 1)} messages. Is every bucket started, once, "
+                        "also when one gradient completes two of them?")
         for i, got in enumerate(grads):
             wanted = base * (i + 1) * np.arange(1, N_ELEMS[i] + 1)
             if not np.allclose(got, wanted, rtol=1e-12):  # p roundings of 1e-16
-                raise Wrong(
-                    f"rank {rank} of {p}: the gradient of layer {i} is not the mean of all ranks'. "
-                    "Do all ranks start the buckets in the same order, whatever arrives first?"
-                )
+                raise Wrong(f"rank {rank} of {p}: the gradient of layer {i} is not the mean of all "
+                            f"ranks'. The buckets are {buckets}, this rank started {started}. Do "
+                            "all ranks start each of them once, in the same order, whatever "
+                            "arrives first?")
         formula = sum(ring.bytes_sent(n, 8, p, rank) for n in in_buckets)
         if n_bytes != formula:
-            raise Wrong(
-                f"rank {rank} of {p} sent {n_bytes:,} bytes; the formula says {formula:,}"
-            )
+            raise Wrong(f"rank {rank} of {p} sent {n_bytes:,} bytes; the formula says {formula:,}")
 
 
-def _average(t, student, orders):
-    ledger = Ledger(t)
-    layers = [SimpleNamespace(grad=np.zeros(n)) for n in N_ELEMS]
-    averager = student.Averager(ledger, layers, CAP)
-    for i in orders[t.rank]:
-        t.compute(1e-3)
-        layers[i].grad[:] = 16.0**t.rank * (i + 1) * np.arange(1, N_ELEMS[i] + 1)
-        averager.ready(int(i))
-    averager.finish()
-    return [layer.grad for layer in layers], ledger.messages_sent, ledger.bytes_sent
+LAYERS, LAYER_US = 24, 70
 
 
-def _check_overlap(student):
-    """24 layers in 6 buckets on 4 ranks: what the trace says; a line for the student."""
-    args = SimpleNamespace(layers=24, layer_kib=36, layer_us=70)
-    step_s, _, spans = simulate(4, student.modelled_step, args, 6)[0]
-    first, backward_s = spans[0][0], args.layers * args.layer_us * 1e-6
-    if first[0] != args.layers - 1:
-        raise Wrong(
-            f"the first all-reduce carries layer {first[0]}; layer {args.layers - 1} was there "
-            "long before"
-        )
+def _modelled_step(module):
+    """24 layers in 6 buckets on 4 ranks: (seconds, spans of the all-reduces)."""
+    args = SimpleNamespace(layers=LAYERS, layer_kib=36, layer_us=LAYER_US)
+    step_s, _, spans = simulate(4, module.modelled_step, args, 6)[0]
+    return step_s, spans
+
+
+def _check_overlap(step):
+    """What the trace says; a line for the student."""
+    step_s, spans = step
+    if not spans:
+        raise Wrong("no all-reduce was started in a whole step")
+    first, backward_s = spans[0][0], LAYERS * LAYER_US * 1e-6
+    if first[0] != LAYERS - 1:
+        raise Wrong(f"the first all-reduce carries layer {first[0]}; layer {LAYERS - 1} was there "
+                    "long before")
     comm_s = sum(end - start for _, start, end in spans)
     share = (step_s - backward_s) / comm_s
     if share > 0.2:
-        raise Wrong(
-            f"{share:.0%} of the all-reduces' time came after backward; 20% is the most allowed. "
-            "The first started when "
-            f"{spans[0][1] / backward_s:.0%} of backward were done. Does anything wait for them "
-            "before backward is over?"
-        )
+        raise Wrong(f"{share:.0%} of the all-reduces' time came after backward; 20% is the most "
+                    f"allowed. The first started when {spans[0][1] / backward_s:.0%} of backward "
+                    "were done. Does anything wait for them before backward is over?")
     return f"modelled: {share:.0%} of the all-reduces' time is exposed, layer {first[0]} goes first"
 
 

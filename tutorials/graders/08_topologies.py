@@ -9,27 +9,38 @@ from minidl.comm.ledger import Ledger
 from minidl.exercise_grade import Wrong
 
 
+def second_tree(module, p):
+    return list(module.second_tree(p))
+
+
+def _first_tree(p):
+    """The tutorial's first tree: the parent of every rank."""
+    parents = [None]
+    for r in range(1, p):
+        bit = r & -r
+        up = (r ^ bit) | (bit << 1)
+        parents.append(up if up < p else r ^ bit)
+    return parents
+
+
 def grade_08a(student):
     """both trees are binary, of least height, and no rank but 0 for odd p is inner in both."""
     for p in (4, 2, 8, 16, 3, 5, 7):
-        second = student.second_tree(p)
+        second = student.run(second_tree, p)
         _is_tree(second, p)
-        inner = [{up for up in tree if up is not None} for tree in (student.first_tree(p), second)]
+        inner = [{up for up in tree if up is not None} for tree in (_first_tree(p), second)]
         both = sorted(inner[0] & inner[1])
         if p % 2 == 0 and both:
-            raise Wrong(
-                f"p = {p}: {_ranks(both)} inner in both trees, and will send most. For even p "
-                "nobody has to be. Does the renaming exchange odd and even ranks?"
-            )
+            raise Wrong(f"p = {p}: {_ranks(both)} inner in both trees, and will send most. For "
+                        "even p nobody has to be. Does the renaming exchange odd and even ranks?")
         if p % 2 and both not in ([], [0]):
-            raise Wrong(
-                f"p = {p}: {_ranks(both)} inner in both trees; for odd p rank 0 alone may be. The "
-                "mirror image p-1-r of an odd rank is odd then: still a leaf. Move on by one?"
-            )
+            raise Wrong(f"p = {p}: {_ranks(both)} inner in both trees; for odd p rank 0 alone may "
+                        "be. The mirror image p-1-r of an odd rank is odd then: still a leaf. Move "
+                        "on by one?")
         yield f"{p} ranks: a binary tree of height {math.ceil(math.log2(p))}, inner in both: {both}"
     for p in (4, 5, 8):
         n = 240
-        for rank, (x, n_bytes) in enumerate(simulate(p, _reduce_on_trees, student, n)):
+        for rank, (x, n_bytes) in enumerate(student.run(reduced_on_trees, p, n)):
             if (x != sum(range(p)) + p * np.arange(n)).any():
                 raise Wrong(f"rank {rank} of {p}: the sum on both trees is wrong")
             if n_bytes > 2 * 8 * n:
@@ -71,11 +82,15 @@ def _ranks(ranks):
     return f"rank {ranks[0]} is" if len(ranks) == 1 else f"ranks {ranks} are"
 
 
-def _reduce_on_trees(t, student, n):
-    t = Ledger(t)
-    x = np.arange(n) + float(t.rank)
-    student.double_tree_all_reduce(t, x)
-    return x, t.bytes_sent
+def reduced_on_trees(module, p, n):
+    """Of each rank: the sum, bytes sent."""
+    def body(t):
+        t = Ledger(t)
+        x = np.arange(n) + float(t.rank)
+        module.double_tree_all_reduce(t, x)
+        return x, t.bytes_sent
+
+    return simulate(p, body)
 
 
 def grade_08b(student):
@@ -83,30 +98,31 @@ def grade_08b(student):
     for p, g in [(4, 2), (8, 2), (8, 4), (6, 3), (3, 1), (5, 5)]:
         n, m = 24 * p, p // g
         total = (3.0**p - 1) / 2  # rank r adds 3^r: digit r of a sum to base 3 counts rank r in it
-        for rank, (x, inside, between) in enumerate(simulate(p, _on_nodes, student, n, g)):
+        for rank, (x, inside, between) in enumerate(student.run(reduced_on_nodes, p, n, g)):
             where = f"{p} ranks in nodes of {g}, rank {rank}"
             if (x != total).any():
                 raise Wrong(f"{where}: {_who_is_in(x, total, p, g, rank)}")
             if between != 2 * (m - 1) * 8 * n // p:
-                raise Wrong(
-                    f"{where} sends {between:,} bytes between nodes; {2 * (m - 1) * 8 * n // p:,} "
-                    "are enough: each rank of a node sends the chunk that it owns, and no other"
-                )
+                raise Wrong(f"{where} sends {between:,} bytes between nodes; "
+                            f"{2 * (m - 1) * 8 * n // p:,} are enough: each rank of a node sends "
+                            "the chunk that it owns, and no other")
             if inside != 2 * (g - 1) * 8 * n // g:
-                raise Wrong(
-                    f"{where} sends {inside:,} bytes inside its node; the reduce-scatter and the "
-                    f"all-gather need {2 * (g - 1) * 8 * n // g:,}"
-                )
+                raise Wrong(f"{where} sends {inside:,} bytes inside its node; the reduce-scatter "
+                            f"and the all-gather need {2 * (g - 1) * 8 * n // g:,}")
         yield f"{p} ranks in {m} nodes of {g}: sums, bytes inside, bytes between"
 
 
-def _on_nodes(t, student, n, g):
-    ledger = Ledger(t)
-    x = np.full(n, 3.0**t.rank)
-    student.hierarchical_all_reduce(ledger, x, student.node_groups(ledger, g))
-    node = range(t.rank // g * g, t.rank // g * g + g)
-    inside = sum(ledger.count(peer=peer).bytes_sent for peer in node)
-    return x, inside, ledger.bytes_sent - inside
+def reduced_on_nodes(module, p, n, g):
+    """Of each rank: the sum, bytes sent inside its node and between nodes."""
+    def body(t):
+        ledger = Ledger(t)
+        x = np.full(n, 3.0**t.rank)
+        module.hierarchical_all_reduce(ledger, x, module.node_groups(ledger, g))
+        node = range(t.rank // g * g, t.rank // g * g + g)
+        inside = sum(ledger.count(peer=peer).bytes_sent for peer in node)
+        return x, inside, ledger.bytes_sent - inside
+
+    return simulate(p, body)
 
 
 def _who_is_in(x, total, p, g, rank):

@@ -1,102 +1,142 @@
 """Grades work/10_zero.py.   Test: tests/tutorials/test_exercises.py"""
 
+from unittest.mock import patch
+
 import numpy as np
 
 from minidl import memory
-from minidl.comm import chunks, simulate
+from minidl.comm import chunks, ring_blocks, simulate
 from minidl.comm.ledger import Ledger
-from minidl.exercise_grade import Wrong, solution
+from minidl.exercise_grade import Wrong
 
 SHAPES = [(6, 10), (10, 7), (7, 7), (7, 3)]  # 60, 70, 49 and 21 elements: mostly uneven shares
 WORLDS = (2, 3, 4, 5)
+SCALES = (1.0, 3.0)  # the second time after an update of every share
+
+
+def weight(shape):
+    return np.arange(1.0, shape[0] * shape[1] + 1).reshape(shape)
+
+
+def gathered(module, p, shape):
+    """Of each rank, for each of SCALES: (the whole weight, bytes sent, whether the rank's own share
+    is part of it)."""
+    def body(t):
+        w, ledger, results = weight(shape), Ledger(t), []
+        layer = module.Layer(ledger, w)
+        for scale in SCALES:
+            layer.own[...] = scale * layer.share(w)
+            ledger.reset()
+            layer.gather()
+            view = np.shares_memory(layer.own, layer.whole)
+            results.append((layer.whole.copy(), ledger.bytes_sent, view))
+        return results
+
+    return simulate(p, body)
 
 
 def grade_10a(student):
     """gather brings the whole weight, and sends (p-1)/p of its bytes."""
     for p in WORLDS:
         for shape in SHAPES[:3]:
-            simulate(p, _check_gather, student, shape)
+            for rank, results in enumerate(student.run(gathered, p, shape)):
+                for scale, result in zip(SCALES, results, strict=True):
+                    _check_gather(p, rank, scale * weight(shape), *result)
         yield f"{p} ranks, weights of 60, 70 and 49 elements: values, bytes, messages"
 
 
-def _check_gather(t, student, shape):
-    w = np.arange(1.0, shape[0] * shape[1] + 1).reshape(shape)
-    ledger = Ledger(t)
-    layer = student.Layer(ledger, w)
-    for scale in (1.0, 3.0):  # the second time after an update of every share
-        layer.own[...] = scale * layer.share(w)
-        ledger.reset()
-        layer.gather()
-        who = f"rank {t.rank} of {t.size}, a weight of {w.size} elements"
-        if layer.whole.shape != shape or not (layer.whole == scale * w).all():
-            wrong = np.flatnonzero(layer.whole.reshape(-1) != scale * w.reshape(-1))
-            owner = next(r for r in range(t.size) if layer.bounds[r + 1] > wrong[0])
-            raise Wrong(f"{who}: element {wrong[0]}, of which rank {owner} has the share, is not "
-                        "what that rank owns now")
-        right = (t.rank + 1) % t.size
-        formula = 8 * (w.size - (layer.bounds[right + 1] - layer.bounds[right]))
-        if ledger.bytes_sent != formula:
-            raise Wrong(f"{who} sent {ledger.bytes_sent:,} bytes; a ring all-gather sends all but "
-                        f"the right neighbour's share, {formula:,}. Broadcasts and an all-reduce "
-                        "bring the same elements for other bytes")
+def _check_gather(p, rank, wanted, whole, n_bytes, view):
+    bounds = chunks.bounds(wanted.size, p)
+    who = f"rank {rank} of {p}, a weight of {wanted.size} elements"
+    if whole.shape != wanted.shape or not (whole == wanted).all():
+        wrong = np.flatnonzero(whole.reshape(-1) != wanted.reshape(-1))
+        owner = next(r for r in range(p) if bounds[r + 1] > wrong[0])
+        raise Wrong(f"{who}: element {wrong[0]}, of which rank {owner} has the share, is not what "
+                    "that rank owns now. Does each rank put its own share into its place, and are "
+                    "all of them sent to all?")
+    if view:
+        raise Wrong(f"{who}: after gather self.own is a view of the whole weight, which it keeps "
+                    "in memory after free(): copy self.own into flat, and leave self.own as it is")
+    right = (rank + 1) % p
+    formula = 8 * (wanted.size - (bounds[right + 1] - bounds[right]))
+    if n_bytes != formula:
+        raise Wrong(f"{who} sent {n_bytes:,} bytes; a ring all-gather sends all but the right "
+                    f"neighbour's share, {formula:,}. Broadcasts and an all-reduce bring the same "
+                    "elements for other bytes")
+
+
+def _problem(p):
+    """(weights, x and target of every rank)."""
+    rng = np.random.default_rng(p)
+    weights = [rng.normal(size=shape) for shape in SHAPES]
+    return weights, rng.normal(size=(p, 5, 6)), rng.normal(size=(p, 5, 3))
+
+
+def stepped(module, p):
+    """Of each rank: {"grads": shares, None where a layer has none; "at_home": layers; "most": bytes
+    of weights; "gathered": bytes sent}."""
+    weights, x, target = _problem(p)
+
+    def body(t):
+        ledger = Ledger(t)
+        layers = [module.Layer(ledger, w) for w in weights]
+        with memory.record() as held:
+            try:
+                module.step(layers, x[t.rank], target[t.rank])
+            except (TypeError, ValueError, AttributeError) as error:
+                away = [i for i, layer in enumerate(layers) if layer.whole is None]
+                raise Wrong(f"rank {t.rank} of {p}: {error}. Layers {away} are away: is every "
+                            "layer gathered before it is used, in backward, too?") from error
+        return {"grads": [getattr(layer, "grad", None) for layer in layers],
+                "at_home": [i for i, layer in enumerate(layers) if layer.whole is not None],
+                "most": held.most("parameters"),
+                "gathered": ledger.count(label="ring_blocks.all_gather").bytes_sent}
+
+    with patch.object(module.Layer, "gather", _gather):  # 10b can be right before 10a is
+        return simulate(p, body)
+
+
+def _gather(layer):
+    flat = np.empty(layer.bounds[-1], layer.own.dtype)
+    memory.note(flat, "parameters")
+    layer.share(flat)[...] = layer.own
+    layer.whole = ring_blocks.all_gather(layer.t, flat, layer.bounds).reshape(layer.shape)
 
 
 def grade_10b(student):
     """the gradients are right, every layer is gathered twice, and never are two at home."""
-    gather = student.Layer.gather
-    # so that 10b can be right before 10a is
-    student.Layer.gather = solution(__file__).Layer.gather
-    try:
-        for p in WORLDS:
-            simulate(p, _check_step, student)
-            yield f"{p} ranks, {len(SHAPES)} layers: gradients, bytes sent, bytes at home"
-    finally:
-        student.Layer.gather = gather
+    for p in WORLDS:
+        weights, x, target = _problem(p)
+        of_rank = [_gradients(weights, x[r], target[r]) for r in range(p)]
+        means = [sum(gs) / p for gs in zip(*of_rank, strict=True)]
+        for rank, result in enumerate(student.run(stepped, p)):
+            _check_step(p, rank, result, means)
+        yield f"{p} ranks, {len(SHAPES)} layers: gradients, bytes sent, bytes at home"
 
 
-def _check_step(t, student):
-    rng = np.random.default_rng(t.size)
-    weights = [rng.normal(size=shape) for shape in SHAPES]
-    x, target = rng.normal(size=(t.size, 5, 6)), rng.normal(size=(t.size, 5, 3))
-    ledger = Ledger(t)
-    layers = [student.Layer(ledger, w) for w in weights]
-    who = f"rank {t.rank} of {t.size}"
-    with memory.record() as held:
-        try:
-            student.step(layers, x[t.rank], target[t.rank])
-        except (TypeError, ValueError, AttributeError) as error:
-            away = [i for i, layer in enumerate(layers) if layer.whole is None]
-            raise Wrong(f"{who}: {error}. Layers {away} are away: is every layer gathered before "
-                        "it is used, in backward, too?") from error
-    wanted = sum(np.concatenate([g.reshape(-1) for g in _gradients(weights, x[r], target[r])])
-                 for r in range(t.size)) / t.size
-    at = 0
-    for i, layer in enumerate(layers):
-        if not hasattr(layer, "grad"):
+def _check_step(p, rank, result, means):
+    who, formula = f"rank {rank} of {p}", 0
+    for i, (got, mean) in enumerate(zip(result["grads"], means, strict=True)):
+        if got is None:
             raise Wrong(f"{who}: layer {i} has no gradient: who calls its scatter?")
-        whole = wanted[at:at + layer.bounds[-1]]
-        at += layer.bounds[-1]
-        if not np.allclose(layer.grad, layer.share(whole), rtol=1e-9, atol=1e-12):
+        bounds = chunks.bounds(mean.size, p)
+        share = mean.reshape(-1)[bounds[rank] : bounds[rank + 1]]
+        if got.shape != share.shape or not np.allclose(got, share, rtol=1e-9, atol=1e-12):
             raise Wrong(f"{who}: the gradient of layer {i} is not the mean of all ranks'")
-    _check_bytes(t, who, layers, ledger, held)
-
-
-def _check_bytes(t, who, layers, ledger, held):
-    size = lambda layer, r: chunks.size(layer.bounds[-1], t.size, r)  # noqa: E731
-    gathered = ledger.count(label="ring_blocks.all_gather").bytes_sent
-    formula = 2 * sum(8 * (layer.bounds[-1] - size(layer, t.rank + 1)) for layer in layers)
-    at_home = [i for i, layer in enumerate(layers) if layer.whole is not None]
-    if at_home:
-        raise Wrong(f"{who}: after the step layers {at_home} are still at home: their weights are "
-                    "held whole, as at stage 2")
-    most, largest = held.most("parameters"), 8 * max(layer.bounds[-1] for layer in layers)
-    if most > largest:
-        raise Wrong(f"{who}: {most:,} bytes of weights were at home at once; the largest layer has "
-                    f"{largest:,}, all together {8 * sum(la.bounds[-1] for la in layers):,}. Is "
-                    "each freed before the next is gathered, in forward and in backward?")
-    if gathered != formula:
-        raise Wrong(f"{who} sent {gathered:,} bytes to gather; two gathers of every layer are "
-                    f"{formula:,}: one for forward, one for backward")
+        formula += 2 * 8 * (mean.size - chunks.size(mean.size, p, rank + 1))
+    if result["at_home"]:
+        raise Wrong(f"{who}: after the step layers {result['at_home']} are still at home: their "
+                    "weights are held whole, as at stage 2")
+    largest, all_of_them = 8 * max(m.size for m in means), 8 * sum(m.size for m in means)
+    if result["most"] > largest:
+        raise Wrong(f"{who}: {result['most']:,} bytes of weights were at home at once; the largest "
+                    f"layer has {largest:,}, all together {all_of_them:,}. Is each freed before "
+                    "the next is gathered, in forward and in backward?")
+    if result["gathered"] != formula:
+        kept = (". Was a copy of a weight kept between the two?" if result["gathered"] < formula
+                else ". The gradient of a weight needs no weight")
+        raise Wrong(f"{who} sent {result['gathered']:,} bytes to gather; two gathers of every "
+                    f"layer are {formula:,}: one for forward, one for backward{kept}")
 
 
 def _gradients(weights, x, target):

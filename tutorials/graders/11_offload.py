@@ -11,16 +11,36 @@ STEPS = 4
 LINK = (1e-6, 1e-7)
 
 
+def run(module, case):
+    """(weights after each step, ends of the steps, {lane: bytes}, spans, seconds that the host
+    worked beside the device, seconds that it worked)."""
+    sizes, backward_s, update_s = CASES[case]
+    lanes = Modelled(LINK, update_s)
+    weights = _start(sizes)
+    host = module.HostAdam(weights, lanes)
+    after, marks = [], []
+    for step in range(STEPS):
+        for i in reversed(range(len(sizes))):
+            lanes.compute(backward_s, f"{step}")
+            host.ready(i, _gradient(step, sizes, i))
+        host.delayed_step()
+        marks.append(lanes.time())
+        after.append([w.copy() for w in weights])
+    return (after, marks, dict(lanes.bytes), [tuple(span) for span in lanes.spans],
+            lanes.overlap("device", "host"), lanes.busy("host"))
+
+
 def grade_11a(student):
     """delayed_step brings up the weights of the last update, and starts the next one."""
-    for sizes, backward_s, update_s in CASES:
-        lanes, marks = _check_weights(student, sizes, backward_s, update_s)
+    for case, (sizes, backward_s, update_s) in enumerate(CASES):
+        after, marks, n_bytes, spans, beside, busy = student.run(run, case)
+        _check_weights(after, sizes)
         yield f"{len(sizes)} buckets, {STEPS} steps: the weights are those of a delayed Adam"
-        _check_bytes(lanes, sizes)
+        _check_bytes(n_bytes, sizes)
         yield f"{len(sizes)} buckets: {STEPS} times down, {STEPS - 1} times up"
-        _check_trace(lanes, marks, len(sizes))
+        _check_trace(spans, marks, len(sizes))
         if update_s * sum(sizes) < backward_s:
-            _check_beside(lanes)
+            _check_beside(beside, busy)
         yield f"{len(sizes)} buckets: who waits for what"
 
 
@@ -32,18 +52,10 @@ def _start(sizes):
     return [np.linspace(-1, 1, n).astype(np.float16) for n in sizes]
 
 
-def _check_weights(student, sizes, backward_s, update_s):
-    """The student's run, step by step beside the definition; (lanes, ends of the steps)."""
-    lanes = Modelled(LINK, update_s)
-    weights = _start(sizes)
-    host = student.HostAdam(weights, lanes)
-    wanted, marks = _delayed_adam(sizes), []
-    for step in range(STEPS):
-        for i in reversed(range(len(sizes))):
-            lanes.compute(backward_s, f"{step}")
-            host.ready(i, _gradient(step, sizes, i))
-        host.delayed_step()
-        marks.append(lanes.time())
+def _check_weights(after, sizes):
+    """The student's run, step by step beside the definition."""
+    wanted = _delayed_adam(sizes)
+    for step, weights in enumerate(after):
         for i, (got, should) in enumerate(zip(weights, wanted[step], strict=True)):
             if step == 0 and (got != should).any():
                 raise Wrong(
@@ -59,7 +71,6 @@ def _check_weights(student, sizes, backward_s, update_s):
                     + (". They are already those of this step's. Does the copy up come before the "
                        "update overwrites what it reads?" if newer else "")
                 )
-    return lanes, marks
 
 
 def _delayed_adam(sizes):
@@ -79,17 +90,17 @@ def _delayed_adam(sizes):
     return history
 
 
-def _check_bytes(lanes, sizes):
+def _check_bytes(moved, sizes):
     formula = {"down": STEPS * 2 * sum(sizes), "up": (STEPS - 1) * 2 * sum(sizes)}
     for lane, n_bytes in formula.items():
-        if lanes.bytes[lane] != n_bytes:
-            raise Wrong(f"{lanes.bytes[lane]:,} bytes went {lane} in {STEPS} steps; the formula "
+        if moved.get(lane, 0) != n_bytes:
+            raise Wrong(f"{moved.get(lane, 0):,} bytes went {lane} in {STEPS} steps; the formula "
                         f"says {n_bytes:,}: 2 for a parameter and step, none up in the first")
 
 
-def _check_trace(lanes, marks, n):
+def _check_trace(all_spans, marks, n):
     """What may not be at the same time, from the spans."""
-    spans = {lane: [s for s in lanes.spans if s[0] == lane] for lane in ("up", "host", "down")}
+    spans = {lane: [s for s in all_spans if s[0] == lane] for lane in ("up", "host", "down")}
     by_bucket = {lane: {} for lane in spans}
     for lane, rows in spans.items():
         for _, label, start, end in rows:
@@ -111,16 +122,24 @@ def _check_trace(lanes, marks, n):
             if start < downs[k][1] + LINK[0] - slack:
                 raise Wrong(f"bucket {i}: the update of step {k} began before its gradient was "
                             "down: it must come after self.down[i]")
+    for lane, what in (("up", "weights went up"), ("host", "updates were begun")):
+        order = [int(label) for _, label, _, _ in sorted(spans[lane], key=lambda s: s[2])]
+        for step, first in enumerate(range(0, len(order), n)):
+            if order[first : first + n] != list(range(n))[::-1]:
+                raise Wrong(f"step {step + 1 + (lane == 'up')}: {what} in the order of buckets "
+                            f"{order[first : first + n]}; the last bucket first: its gradient "
+                            "comes first, and the others would wait behind the first one's")
 
 
-def _check_beside(lanes):
-    beside = lanes.overlap("device", "host")
-    updates = lanes.busy("host") * (STEPS - 1) / STEPS  # nothing follows the last one
+def _check_beside(beside, busy):
+    updates = busy * (STEPS - 1) / STEPS  # nothing follows the last one
     if beside < 0.9 * updates:
         raise Wrong(f"only {beside / updates:.0%} of the updates lay beside backward; all but the "
                     "last step's could. Does the device wait for more than the weights?")
 
 
+# {exercise: {name of the mistake: (what stands in the region, words of the message that it must
+# get)}}
 WRONG = {
     "11a": {
         "updates in the step": (

@@ -5,38 +5,95 @@ import math
 import numpy as np
 
 import minidl
-from minidl.exercise_grade import Wrong, solution
+from minidl.exercise_grade import Wrong
+
+
+def numbers(n):
+    return minidl.Generator(n).uniform(n, low=0.5, high=1.5)
+
+
+def pairwise(module, n):
+    """(the student's sum of n numbers, whether the array is still as it was)."""
+    x = numbers(n)
+    return module.pairwise(x), bool((x == numbers(n)).all())
+
+
+def kahan(module, n):
+    return module.kahan(numbers(n))
+
+
+def kahan_in_half(module, n, streams):
+    """The sums of `streams` arrays of n numbers in fp16; n = 0: of 1 and 4096 times 2^-12."""
+    return [module.kahan(x) for x in halves(n, streams)]
+
+
+def halves(n, streams):
+    if not n:
+        return [np.array([1.0, *[2.0**-12] * 4096], np.float16)]
+    return [minidl.Generator(n, stream).uniform(n, low=0.5, high=1.5).astype(np.float16)
+            for stream in range(streams)]
 
 
 def grade_21a(student):
     """pairwise adds as a tree: any length, the same bits, and an error of log2(n) u."""
     for n in (1, 2, 3, 7, 8, 1000, 4097):
-        x = minidl.Generator(n).uniform(n, low=0.5, high=1.5)
-        got = student.pairwise(x.copy())
+        got, whole = student.run(pairwise, n)
+        x = numbers(n)
         _is_sum(got, x, n)
-        tree = solution(__file__).pairwise(x)
-        if got != tree:
-            raise Wrong(f"n = {n}: the sum is {got!r}, as a tree of neighbours it is {tree!r}; are "
-                        "the additions in this order, and in x's type?")
+        if got != _tree(x):
+            in_double = x.astype(np.float64)
+            hint = ("in x's type? A sum in float64, rounded at the end, gives just this number"
+                    if got == x.dtype.type(_tree(in_double)) else "in x's type?")
+            raise Wrong(f"n = {n}: the sum is {got!r}, as a tree of neighbours it is {_tree(x)!r}; "
+                        f"are the additions in this order, the odd one last, and {hint}")
+        if not whole:
+            raise Wrong(f"n = {n}: the sum is right, but x was changed by it: the caller's numbers "
+                        "are gone. Make a new array in each round")
         yield f"{n} numbers: the bits of the tree"
+
+
+def _tree(x):
+    """Neighbours added, from the leaves to the root."""
+    x = list(x)
+    while len(x) > 1:
+        x = [sum(x[i + 1 : i + 2], x[i]) for i in range(0, len(x), 2)]
+    return x[0]
 
 
 def grade_21b(student):
     """kahan keeps what an addition loses: an error of two roundings, however many numbers."""
     for n in (1, 2, 1000, 20011):
-        x = minidl.Generator(n).uniform(n, low=0.5, high=1.5)
-        got = student.kahan(x)
+        got, x = student.run(kahan, n), numbers(n)
         _is_sum(got, x, n)
-        error = abs(float(got) - math.fsum(x.tolist())) / math.fsum(x.tolist())
+        exact = math.fsum(x.tolist())
+        error = abs(float(got) - exact) / exact
         if error > 2.01 * 2.0**-24:
             raise Wrong(f"n = {n}: the relative error is {error * 2**24:.1f} u; Kahan's is at most "
-                        "2 u. Is what was lost taken from the next number, with its sign?")
+                        "2 u. Is what was lost taken from the next number, with its sign, and "
+                        "computed from y, the number less what was lost before?")
         yield f"{n} numbers: within 2 u of the exact sum"
-    x = np.array([1.0, *[2.0**-12] * 4096], np.float16)
-    if float(student.kahan(x)) != 2.0:
-        raise Wrong(f"1 and 4096 times 2^-12 in fp16 should give 2, got {student.kahan(x)}: each "
-                    "alone is below half an ulp of the total")
+    (got,) = student.run(kahan_in_half, 0, 1)
+    if float(got) != 2.0:
+        raise Wrong(f"1 and 4096 times 2^-12 in fp16 should give 2, got {got}: each alone is below "
+                    "half an ulp of the total")
     yield "fp16: 1 and 4096 times 2^-12 give 2"
+    exact = [np.float16(math.fsum(x.tolist())) for x in halves(8, 100)]
+    rounded = [k for k, x in enumerate(halves(8, 100)) if _kahan(x) != exact[k]]
+    got = student.run(kahan_in_half, 8, 100)
+    if all(got[k] == exact[k] for k in rounded):
+        raise Wrong("100 sums of 8 numbers in fp16: where Kahan's sum in fp16 rounds the last "
+                    f"digit the other way, {len(rounded)} times, this one is exact each time. Is "
+                    "it computed in float64? All of it must be in x's type")
+    yield "100 sums in fp16: added in fp16"
+
+
+def _kahan(x):
+    total = lost = x.dtype.type(0)
+    for number in x:
+        y = number - lost
+        total, before = total + y, total
+        lost = (total - before) - y
+    return total
 
 
 def _is_sum(got, x, n):
@@ -44,7 +101,7 @@ def _is_sum(got, x, n):
         raise Wrong(f"n = {n}: want one number of type {x.dtype}, got {got!r} of type "
                     f"{np.asarray(got).dtype}: stay in x's type")
     exact = math.fsum(x.tolist())
-    if abs(float(got) - exact) > 1e-3 * exact:
+    if not abs(float(got) - exact) <= 1e-3 * exact:
         raise Wrong(f"n = {n}: the sum should be about {exact:.6g}, got {float(got):.6g}. Is every "
                     "number in it, once?")
 

@@ -1,0 +1,257 @@
+'''The student's code in a process of its own: it computes, and another process judges.
+
+    student = Apart(grader's file, student's file)       starts the process
+    student.run(sums, 4, 1000)      there: sums(module, 4, 1000), module: the student's file
+                                    here: what it returned
+
+`sums` is a function of the grader's file. It calls the student's functions, and returns what they
+gave and what was counted: numbers, text, arrays, and lists, tuples and dicts of them. Nothing
+else is read from the other process: no pickle, no verdict, no exit status. Arguments must be
+short; long inputs are made on both sides from the same seed.
+
+What the student's code can do is thus: give wrong numbers, or none. It has no part in the
+comparison: it cannot replace a function that compares, because that one is in another process.
+What remains: numbers that were counted there (bytes sent, memory held) are counted beside the
+student's code, which could change the counters; and it runs under the same user, who may change
+any file of the course. Whoever wants that writes no answer shorter than the solution.
+
+Test: tests/course/test_student.py, tests/course/test_answers.py
+'''
+
+import base64
+import contextlib
+import faulthandler
+import importlib.util
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import traceback
+from pathlib import Path
+
+import numpy as np
+
+REQUEST_BYTES = 16384  # what a pipe takes at once on every system: a request never has to wait
+REPLY_BYTES = 1 << 30  # more is no reply
+TAIL = 8  # bytes of the length before each message
+
+
+class Wrong(AssertionError):
+    """The student's answer is wrong; the message says how."""
+
+
+class Failed(Exception):
+    """The student's code raised an error; the message is `explain`'s."""
+
+
+class NotGraded(Exception):
+    """The student's process gave no answer; the message says what happened to it."""
+
+
+def load(path):
+    """Run a Python file as a module; its name may start with a digit."""
+    name = "exercise_" + re.sub(r"\W", "_", str(path))
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # as `import` does: the file's functions must find their own module
+    spec.loader.exec_module(module)
+    return module
+
+
+def explain(error, path):
+    """What went wrong, for a student: no frames of the grader or of the framework."""
+    while error.__cause__ is not None and not isinstance(error, Wrong):
+        error = error.__cause__  # RankFailed: the rank's own exception follows
+    if isinstance(error, Failed):
+        return str(error)
+    if isinstance(error, NotImplementedError):  # the blank's: its text says all
+        line = traceback.extract_tb(error.__traceback__)[-1].lineno
+        return f"    {Path(path).name}, line {line}: {error}"
+    lines = [str(error)]
+    if not isinstance(error, Wrong):
+        lines = [f"{Path(frame.filename).name}, line {frame.lineno}, in {frame.name}: {frame.line}"
+                 for frame in traceback.extract_tb(error.__traceback__)
+                 if frame.filename in (os.path.abspath(path), str(path))]
+        if isinstance(error, SyntaxError):
+            lines.append(f"{Path(path).name}, line {error.lineno}: {(error.text or '').strip()}")
+        lines.append(f"{type(error).__name__}: {error}")
+    return textwrap.indent("\n".join(lines), "    ")
+
+
+# -- what travels: JSON, with arrays as their bytes
+
+
+def pack(value):
+    return json.dumps(_plain(value)).encode()
+
+
+def _plain(value):
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, (np.generic, np.ndarray)):  # before float: np.float64 is one, too
+        array = np.asarray(value)
+        if array.dtype.kind in "biufc":
+            text = base64.b64encode(array.tobytes()).decode()
+            kind = "number" if isinstance(value, np.generic) else "array"
+            return {kind: [array.dtype.str, array.shape, text]}
+    if isinstance(value, (int, float)):
+        return value
+    if isinstance(value, list):
+        return [_plain(v) for v in value]
+    if isinstance(value, tuple):
+        return {"tuple": [_plain(v) for v in value]}
+    if isinstance(value, dict):
+        return {"dict": [[_plain(k), _plain(v)] for k, v in value.items()]}
+    raise Wrong(f"wanted numbers and arrays of numbers, got {type(value).__name__}: {value!r:.60}")
+
+
+def unpack(message):
+    return _value(json.loads(message))
+
+
+def _value(plain):
+    if isinstance(plain, list):
+        return [_value(v) for v in plain]
+    if not isinstance(plain, dict):
+        return plain
+    ((kind, inside),) = plain.items()
+    if kind == "tuple":
+        return tuple(_value(v) for v in inside)
+    if kind == "dict":
+        return {_value(k): _value(v) for k, v in inside}
+    dtype, shape, text = inside
+    if np.dtype(dtype).kind not in "biufc":
+        raise ValueError(f"no numbers: {dtype}")
+    array = np.frombuffer(base64.b64decode(text), dtype).reshape(shape).copy()
+    return {"array": array, "number": array[()]}[kind]
+
+
+# -- the student's side
+
+
+def answer(graders, module, path, name, args):
+    """The reply to `run`: {"value": what the grader's function `name` returned} or {"failed": why}.
+
+    SystemExit is no answer: it ends the process, as it would elsewhere."""
+    try:
+        return {"value": _plain(getattr(graders, name)(module, *args))}
+    except Exception as error:
+        return {"failed": explain(error, path)}
+
+
+def serve(grader, path, deadline, requests, replies):
+    """The student's process: load the grader's file, then the student's, and answer."""
+    faulthandler.dump_traceback_later(deadline, exit=True)  # prints the stack and exits
+    requests, replies = os.fdopen(requests, "rb"), os.fdopen(replies, "wb")
+    graders = load(Path(grader))
+    try:
+        module, first = load(Path(path)), {"value": None}
+    except Exception as error:
+        first = {"failed": explain(error, path)}
+    _send(replies, json.dumps(first).encode())
+    while size := requests.read(TAIL):
+        name, args = unpack(requests.read(int.from_bytes(size, "little")))
+        _send(replies, json.dumps(answer(graders, module, path, name, args)).encode())
+
+
+def _send(file, message):
+    file.write(len(message).to_bytes(TAIL, "little") + message)
+    file.flush()
+
+
+# -- the grader's side
+
+
+class Here:
+    """The same without a process, for tests: the student's module lies in this one."""
+
+    def __init__(self, graders, module, path):
+        self.parts = graders, module, path
+
+    def run(self, work, *args):
+        return _result(answer(*self.parts, work.__name__, unpack(pack(args))))
+
+
+class Apart:
+    """The student's process. deadline: seconds after which it shows its stack and ends."""
+
+    def __init__(self, grader, path, deadline):
+        self.deadline, self.start = deadline, time.monotonic()
+        (theirs, self.requests), (self.replies, other) = os.pipe(), os.pipe()
+        arguments = [str(a) for a in (grader, path, deadline, theirs, other)]
+        # a session, and so a process group, of its own: all processes of the student's code end
+        # with it
+        self.child = subprocess.Popen([sys.executable, "-m", "minidl.course.student", *arguments],
+                                      stdin=subprocess.DEVNULL, pass_fds=(theirs, other),
+                                      start_new_session=True)
+        os.close(theirs)
+        os.close(other)
+
+    def loaded(self):
+        """Wait until the student's file is loaded; Failed where it cannot be."""
+        self._receive()
+
+    def run(self, work, *args):
+        message = pack([work.__name__, args])
+        if len(message) > REQUEST_BYTES - TAIL:
+            raise ValueError(f"{work.__name__}: {len(message):,} bytes of arguments; make long "
+                             "inputs on both sides from a seed")
+        with contextlib.suppress(BrokenPipeError):  # it has ended: _receive says how
+            os.write(self.requests, len(message).to_bytes(TAIL, "little") + message)
+        return self._receive()
+
+    def _receive(self):
+        size = int.from_bytes(self._read(TAIL), "little")
+        message = self._read(size) if size <= REPLY_BYTES else b""
+        try:
+            return _result(json.loads(message))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise NotGraded("what came from the process of your code is no answer: it wrote into "
+                            "a file that it had not opened") from None
+
+    def _read(self, size):
+        parts = []
+        while size:
+            ended = self.child.poll() is not None  # asked first: then all that it wrote is there
+            if select.select([self.replies], [], [], 0 if ended else 0.05)[0]:
+                parts.append(os.read(self.replies, min(size, 1 << 20)))
+                size -= len(parts[-1])
+                if parts[-1]:
+                    continue
+            late = time.monotonic() - self.start > self.deadline
+            if late and (ended or time.monotonic() - self.start > 2 * self.deadline + 10):
+                raise NotGraded(f"no answer within {self.deadline} s. The stack above shows where "
+                                "it was: an endless loop?")
+            if ended:
+                raise NotGraded("the process of your code ended before it had answered, "
+                                f"{_how(self.child.returncode)}. Does it call exit()?")
+        return b"".join(parts)
+
+    def close(self):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.child.pid, signal.SIGKILL)
+        self.child.wait()
+        os.close(self.requests)
+        os.close(self.replies)
+
+
+def _how(status):
+    return f"by signal {-status}" if status < 0 else f"with exit status {status}"
+
+
+def _result(reply):
+    if "failed" in reply:
+        raise Failed(str(reply["failed"]))
+    return _value(reply["value"])
+
+
+if __name__ == "__main__":
+    # as an imported module: the graders' `Wrong` is minidl.course.student.Wrong, not __main__.Wrong
+    from minidl.course import student
+
+    student.serve(*sys.argv[1:3], float(sys.argv[3]), *map(int, sys.argv[4:]))
