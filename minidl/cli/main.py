@@ -100,15 +100,16 @@ def parser():
     exercise = _add(commands, "exercise", "course.exercise.write number force",
                     "write work/NN_name.py, a tutorial with the solution taken out")
     exercise.add_argument("number", nargs="?", type=_number, metavar="NN",
-                          help="tutorial, such as 06; none: list all")
-    exercise.add_argument("--force", action="store_true",
-                          help="write even over edited work, which is lost")
+                          help="tutorial (06) or one exercise of it (06a); none: list all")
+    exercise.add_argument("--force", action="store_true", help="write even over edited work, which "
+                          "is lost; with 06a that exercise alone")
     check = _add(commands, "check", "course.grade.check number", "grade your file in work/")
-    check.add_argument("number", type=_number_or_exercise, metavar="NN",
+    check.add_argument("number", type=_number, metavar="NN",
                        help="tutorial (06) or one exercise of it (06a)")
     solution = _add(commands, "solution", "course.exercise.solution number",
                     "show the difference between your file and the solution")
-    solution.add_argument("number", type=_number, metavar="NN", help="tutorial, such as 06")
+    solution.add_argument("number", type=_number, metavar="NN",
+                          help="tutorial (06) or one exercise of it (06a)")
 
     kernel = commands.add_parser("kernel", help="look at a .cu file, or run kernels under watch")
     kernels = kernel.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -154,15 +155,12 @@ def _macro(text):
     return name, value if equals else "1"
 
 
-def _number(text, letter="", wanted="the number of a tutorial, such as 06"):
-    """'6' and '06' both mean tutorial 06."""
-    if not re.fullmatch(rf"\d{{1,2}}{letter}", text):
-        raise argparse.ArgumentTypeError(f"want {wanted}, got {text!r}")
+def _number(text):
+    """'6' and '06' both mean tutorial 06; '6a' is its exercise 06a."""
+    if not re.fullmatch(r"\d{1,2}[a-z]?", text):
+        raise argparse.ArgumentTypeError("want a tutorial or an exercise, such as 06 or 06a, got "
+                                         f"{text!r}")
     return text.zfill(3 if text[-1].isalpha() else 2)
-
-
-def _number_or_exercise(text):
-    return _number(text, "[a-z]?", "a tutorial or an exercise, such as 06 or 06a")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@
     minidl check 06       grades work/06_ring.py: grade.py
     minidl solution 06    the difference between work/06_ring.py and tutorials/06_ring.py
 
+06a means this exercise alone: `minidl exercise 06a --force` blanks it and keeps the others.
+
 So an exercise is written once, in the tutorial that runs.     Test: tests/course/test_exercise.py
 '''
 
@@ -123,23 +125,38 @@ def read(path):
 
 
 def write(number, force=False, root=ROOT, work=WORK):
-    """`minidl exercise NN`: write the blank files; over a student's work only with `force`. Without
-    a number: list the exercises."""
+    """`minidl exercise NN` or `NNa`: write the blank files; over a student's work only with
+    `force`, and for one exercise over that one only. Without a number: list the exercises."""
     if number is None:
         return listing(root)
-    pairs = [(source, work / source.name) for source in sources(number, root)]
-    for source, path in pairs:
-        if path.exists() and read(path) != blank(read(source)) and not force:
+    found = _named(number, root)
+    texts = {}
+    for source in sources(number[:2], root):
+        path, text = work / source.name, blank(read(source))
+        if path.exists() and read(path) != text and not force:
             raise ExerciseError(f"{path} has been edited; nothing was written. To start again and "
                                 f"lose it: minidl exercise {number} --force")
-    for source, path in pairs:
-        text = blank(read(source))
+        if path.exists() and len(number) > 2:
+            text = fill(read(path), {r.id: body(text, r) for r in regions(text) if r.id == number})
+        texts[path] = text
+    for path, text in texts.items():
         _replace(path, text)
         print(f"wrote {path}")
         for region in regions(text):
-            print(f"  exercise {region.id}, line {region.start}: {region.title}")
+            if region.id in found:
+                print(f"  exercise {region.id}, line {region.start}: {region.title}")
     print(f"Write what is missing between '>>>' and '<<<', then: minidl check {number}")
     return 0
+
+
+def _named(number, root):
+    """The exercises that "06" or "06a" means."""
+    ids = [r.id for source in sources(number[:2], root) for r in regions(read(source))]
+    found = [name for name in ids if name.startswith(number)]
+    if not found:
+        raise ExerciseError(f"there is no exercise {number}; tutorial {number[:2]} has "
+                            f"{', '.join(ids)}")
+    return found
 
 
 def _replace(path, text):
@@ -167,11 +184,15 @@ def listing(root=ROOT):
 
 
 def solution(number, root=ROOT, work=WORK):
-    """`minidl solution NN`: from the student's file to the tutorial, as a diff."""
+    """`minidl solution NN` or `NNa`: from the student's file to the tutorial, as a diff."""
+    _named(number, root)
     same = True
-    for source in sources(number, root):
+    for source in sources(number[:2], root):
         path = work / source.name
         theirs, ours = read(existing(path, number)), read(source)
+        if len(number) > 2:
+            theirs, ours = ("".join(body(text, r) for r in regions(text) if r.id == number)
+                            for text in (theirs, ours))
         sys.stdout.writelines(difflib.unified_diff(theirs.splitlines(True), ours.splitlines(True),
                                                    str(path), str(source.relative_to(root))))
         same = same and theirs == ours

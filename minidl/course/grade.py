@@ -26,7 +26,8 @@ import importlib.util
 import textwrap
 
 from minidl.course.exercise import ROOT, WORK, ExerciseError, body, existing, fill, regions, sources
-from minidl.course.student import Apart, Failed, NotGraded, Wrong, explain, load
+from minidl.course.student import Wrong  # noqa: F401: graders import it from here
+from minidl.course.student import Apart, Failed, NotGraded, explain, load
 
 DEADLINE = 60  # seconds for one check: the slowest takes a tenth of that
 

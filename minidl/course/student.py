@@ -177,18 +177,23 @@ class Here:
         return _result(answer(*self.parts, work.__name__, unpack(pack(args))))
 
 
+def start(*arguments):
+    """A new Python that runs `serve` with these arguments; the last two are its files.
+
+    It has a session, and so a process group, of its own: all processes of the student's code end
+    with it."""
+    command = [sys.executable, "-m", "minidl.course.student", *map(str, arguments)]
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=arguments[-2:],
+                            start_new_session=True)
+
+
 class Apart:
     """The student's process. deadline: seconds after which it shows its stack and ends."""
 
-    def __init__(self, grader, path, deadline):
+    def __init__(self, grader, path, deadline, start=start):
         self.deadline, self.start = deadline, time.monotonic()
         (theirs, self.requests), (self.replies, other) = os.pipe(), os.pipe()
-        arguments = [str(a) for a in (grader, path, deadline, theirs, other)]
-        # a session, and so a process group, of its own: all processes of the student's code end
-        # with it
-        self.child = subprocess.Popen([sys.executable, "-m", "minidl.course.student", *arguments],
-                                      stdin=subprocess.DEVNULL, pass_fds=(theirs, other),
-                                      start_new_session=True)
+        self.child = start(grader, path, deadline, theirs, other)
         os.close(theirs)
         os.close(other)
 

@@ -45,7 +45,7 @@ def test_without_a_command_the_help_is_printed_as_an_error(capsys):
         (["run", "-n", "2", "--thread", "1", "script.py"], "unrecognized arguments: --thread"),
         (["run", "-n", "0", "script.py"], "at least 1, got '0'"),
         (["run", "-n", "four", "script.py"], "whole number"),
-        (["exercise", "ring"], "such as 06, got 'ring'"),
+        (["exercise", "ring"], "such as 06 or 06a, got 'ring'"),
         (["check", "06ab"], "such as 06 or 06a, got '06ab'"),
         (["doctor", "--link"], "minidl doctor: error: unrecognized arguments: --link; see minidl"),
         (["doctor", "--links", "0"], "at least 1, got '0'"),

@@ -33,16 +33,23 @@ if (i < n) y[i] = x[i];
 GRADER = '''
 from minidl.exercise_grade import Wrong
 
+def doubled(module, x):
+    return module.double(x)
+
+def tripled(module, x):
+    return module.triple(x)
+
 def grade_07a(student):
     """double doubles."""
     for x in (1, 2, 5):
-        if student.double(x) != 2 * x:
-            raise Wrong(f"double({x}) should be {2 * x}, got {student.double(x)}")
+        got = student.run(doubled, x)
+        if got != 2 * x:
+            raise Wrong(f"double({x}) should be {2 * x}, got {got}")
         yield f"x = {x}"
 
 def grade_07b(student):
     """triple triples."""
-    assert student.triple(2) == 6
+    assert student.run(tripled, 2) == 6
     yield "x = 2"
 '''
 
@@ -123,11 +130,6 @@ def test_a_mistake_is_code_or_what_to_replace_in_the_solution():
     assert grade.mistaken(KERNEL, "07a", {"x + x": "x"}) == KERNEL, "not its file"
 
 
-def test_a_grader_finds_its_tutorial(place):
-    solution = grade.solution(str(place / "tutorials" / "graders" / "07_numbers.py"))
-    assert solution.double(4) == 8
-
-
 def test_what_cannot_be_written_is_said_and_leaves_nothing(place):
     (place.parent / "work").write_text("a file where the folder should be")
     with pytest.raises(exercise.ExerciseError, match="cannot write work/07_numbers.py in .*: File"):
@@ -154,6 +156,18 @@ def test_edited_work_is_overwritten_only_by_force(place):
     assert path.read_text() == "my work\n"
     exercise.write("07", force=True, root=place)
     assert path.read_text() == exercise.blank(TUTORIAL)
+
+
+def test_one_exercise_is_blanked_and_the_others_stay(place, capsys):
+    exercise.write("07a", root=place)
+    out = capsys.readouterr().out
+    assert "exercise 07a, line 5: twice" in out and "07b" not in out and "minidl check 07a" in out
+    path = place.parent / "work" / "07_numbers.py"
+    path.write_text(TUTORIAL)
+    with pytest.raises(exercise.ExerciseError, match="minidl exercise 07a --force"):
+        exercise.write("07a", root=place)
+    exercise.write("07a", force=True, root=place)
+    assert "x + x" not in path.read_text() and "3 * x" in path.read_text()
 
 
 def test_check_passes_the_solution_and_names_the_file(place, capfd):
@@ -216,9 +230,45 @@ def test_solution_is_a_diff_from_the_work_to_the_tutorial(place, capsys):
     assert "+    y = x + x  # not a hint" in out and "-    raise NotImplementedError" in out
 
 
+def test_the_solution_of_one_exercise_shows_no_other(place, capsys):
+    exercise.write("07", root=place)
+    capsys.readouterr()
+    exercise.solution("07b", root=place)
+    out = capsys.readouterr().out
+    assert "+    return 3 * x" in out and "x + x" not in out
+
+
+@pytest.mark.parametrize("code, words", [
+    ("raise SystemExit", "ended before it had answered, with exit status 0"),
+    ("__import__('os')._exit(0)", "ended before it had answered, with exit status 0"),
+    ("[__import__('os').write(int(fd), b'true' * 9) for fd in __import__('sys').argv[-2:]]",
+     "Bad file descriptor"),
+    ("__import__('os').write(int(__import__('sys').argv[-1]), b'true' * 9)", "is no answer"),
+    ("__import__('os').kill(0, 15)", "ended before it had answered, by signal 15"),
+])
+def test_what_is_no_answer_is_not_graded(code, words, place, capfd):
+    text = TUTORIAL.replace("y = x + x  # not a hint", code)
+    assert _write(place, text) == 1
+    assert words in capfd.readouterr().out
+    (place.parent / "work" / "07_numbers.py").write_text(code + "\n" + TUTORIAL)
+    assert grade.check("07", root=place) == 1, "when the file is loaded"
+    out = capfd.readouterr().out
+    assert ("not graded" in out or "cannot be imported" in out) and "passed" not in out
+
+
+def test_check_says_what_simulated_ranks_need(place, monkeypatch):
+    file = place / "tutorials" / "graders" / "07_numbers.py"
+    file.write_text("from minidl.comm import simulate  # noqa: F401\n" + GRADER)
+    monkeypatch.setitem(__import__("sys").modules, "greenlet", None)
+    with pytest.raises(exercise.ExerciseError, match="pip install greenlet"):
+        _write(place, TUTORIAL)
+
+
 @pytest.mark.parametrize(
     "command, words",
     [
+        (lambda root: exercise.write("07z", root=root), "tutorial 07 has 07a, 07b"),
+        (lambda root: exercise.solution("07z", root=root), "tutorial 07 has 07a, 07b"),
         (
             lambda root: exercise.write("08", root=root),
             "tutorial 08 has no exercise; these have: 07",

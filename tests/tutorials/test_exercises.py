@@ -32,7 +32,7 @@ def _wrong():
 
 
 def _student(number, tmp_path, change):
-    """The tutorial's text, changed, as the student that a grader is given; its kernels beside it."""
+    """The tutorial's text, changed, as the student that a grader asks; its kernels beside it."""
     paths = [tmp_path / source.name for source in exercise.sources(number)]
     for source, path in zip(exercise.sources(number), paths, strict=True):
         path.write_text(change(source.read_text()))

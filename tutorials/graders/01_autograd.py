@@ -134,13 +134,26 @@ def grade_01b(student):
                             "gradient[producer]?")
             # the order of additions: a few roundings of 1e-16
             if got.shape != wanted.shape or (np.abs(got - wanted) > 1e-12 * np.abs(wanted)).any():
-                said = ("(x + y) + x: an addition sends the same array to both of its inputs, so "
-                        "what one of them does in place (+=) changes the other's. Make a new "
-                        "array: gradient[producer] + gx" if what == "sums of sums" else
-                        "Every gradient that arrives must be in the sum, once, and whole.")
+                said = _cause(what, got, wanted)
                 raise Wrong(f"{what}: d loss / d{name} should be {wanted.round(6).tolist()}, got "
                             f"{got.round(6).tolist()}. {said}")
         yield what
+
+
+def _cause(what, got, wanted):
+    """A sentence on what makes `got` of the gradient."""
+    if what == "sums of sums":
+        return ("(x + y) + x: an addition sends the same array to both of its inputs, so what one "
+                "of them does in place (+=) changes the other's. Make a new array: "
+                "gradient[producer] + gx")
+    if np.allclose(2 * got, wanted):
+        return "That is the mean of two gradients; their sum is wanted"
+    if what == "no tensor used twice":
+        return "Only one gradient arrives at each tensor here, and it was added more than once"
+    x, y = np.array([0.7, -1.1]), np.array([-0.4, 0.3])
+    if what == "a leaf used twice" and any(np.allclose(got, one) for one in (y, 1 - np.tanh(x)**2)):
+        return "Of the two gradients that arrive at x only one is kept; they must be added"
+    return "Every gradient that arrives must be in the sum, once, and whole."
 
 
 # {exercise: {name of the mistake: (what stands in the region, words of the message that it must
@@ -190,19 +203,19 @@ gx = gy[..., None] * np.exp(x - y[..., None])
             """
 gradient[producer] = gx
 """,
-            "must be in the sum",
+            "only one is kept",
         ),
         "keeps the first one": (
             """
 gradient.setdefault(producer, gx)
 """,
-            "must be in the sum",
+            "only one is kept",
         ),
         "adds in twice": (
             """
 gradient[producer] = gradient.get(producer, gx) + gx
 """,
-            "must be in the sum",
+            "added more than once",
         ),
         "under the function's name": (
             """

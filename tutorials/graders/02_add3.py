@@ -1,5 +1,6 @@
 """Grades work/02_add3.py and work/add3.cu.   Test: tests/tutorials/test_exercises.py"""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,13 @@ def watched(module, rows, cols, block):
         name: (traffic.loads, traffic.stores) for name, traffic in report.ledger.items()}
 
 
+def too_short(module):
+    """The errors of a launch that is told n = 2, on arrays of one element."""
+    arrays = [np.ones(1, np.float32) for _ in range(5)]
+    report = cuda.check(_file(module), 1, 32, (*arrays, 2, 1), name="add3_relu_bias")
+    return [str(f) for f in report.errors]
+
+
 def in_half(module):
     """out for T = __half, of three small numbers."""
     x = np.array([1.0, 2.0, -9.0], np.float16)
@@ -66,6 +74,11 @@ def grade_02a(student):
             else:
                 _right(student.run(launched, rows, cols, block), rows, cols, where)
         yield f"n = {n:,}: every element" + (", every access" if n < WATCHED else "")
+    # which thread makes element 1? The error names it
+    if any(re.search(r"thread 0 (reads|writes) \w+\[1\]", f) for f in student.run(too_short)):
+        raise Wrong("n = 2: thread 0 makes element 1, too. One thread makes one element: with a "
+                    "loop over all of them in one thread the others have nothing to do")
+    yield "n = 2: each thread its own element"
     wanted = [3.5, 6.5, 0]
     if student.run(in_half).tolist() != wanted:
         raise Wrong(f"T = __half: wanted {wanted}. Do all inputs go through to_float(), and the "

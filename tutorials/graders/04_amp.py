@@ -51,7 +51,11 @@ def grade_04a(student):
             done = f"{what}: after step {step + 1} of {overflows[: step + 1][-8:]} (1: overflow)"
             if got[0] != wanted[0]:
                 hint = (". A scale of 1/2 is a scale: `/ 2`, not `// 2`" if wanted[0] < 1 else
-                        ". Both an overflow and a doubling begin the count of good steps anew")
+                        f". It doubles at the good step number {interval} in a row, and again "
+                        "after as many more: a doubling begins the count anew"
+                        if got[0] < wanted[0] else
+                        ". It doubled too soon: an overflow, and a doubling, begin the count of "
+                        "good steps anew")
                 raise Wrong(f"{done} with interval {interval} the scale should be {wanted[0]:g}, "
                             f"is {got[0]:g}{hint}")
             if got[1] != wanted[1]:
@@ -112,8 +116,8 @@ def _same_step(student, start, gradients, scale, lr, max_norm):
         # a few roundings of fp32 on numbers of about 1
         if not np.allclose(m, w, rtol=1e-5, atol=1e-5):
             hint = ("The norm to clip is that of the unscaled gradients, all of them together"
-                    if math.isfinite(max_norm) else "Is it master - lr * gradient / scale, with "
-                    "the fp32 master and an fp32 gradient?")
+                    if math.isfinite(max_norm) else "Is it master - lr * gradient / scale, and "
+                    "the gradient divided in fp32 (g.astype(np.float32) first), not in fp16?")
             raise Wrong(f"scale {scale:g}, max_norm {max_norm:g}: master {i} is off by "
                         f"{np.abs(m - w).max():.2g}. {hint}")
         if not np.array_equal(weight, m.astype(np.float16)):

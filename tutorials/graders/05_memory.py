@@ -39,8 +39,11 @@ def _check(student, widths, sizes, peaks, budget):
     segments = student.run(chosen, sizes, budget)
     named = f"layers whose inputs are {sizes[:-1]} bytes, the result {sizes[-1]}, budget {budget}"
     if segments is None:
-        raise Wrong(f"{named}: there are segments that fit, got None. May the peak be equal to the "
-                    "budget?")
+        fits = list(min(peaks, key=peaks.get))
+        why = ("are all cuts tried: segments of any length, kept and recomputed ones mixed?"
+               if student.run(chosen, sizes, budget + 1) is None else
+               "the peak may be equal to the budget: <=, not <")
+        raise Wrong(f"{named}: got None, but {fits} holds {min(peaks.values())} bytes: {why}")
     if [i for start, stop, _ in segments for i in range(start, stop)] != list(range(n)):
         raise Wrong(f"{named}: {segments} does not hold every layer once, in order")
     twice = sum(stop - start for start, stop, again in segments if again)

@@ -58,8 +58,9 @@ def grade_06a(student):
             if library:
                 raise Wrong(f"rank {rank} of {p}: {library[0]} of the library sent the messages; "
                             "the exercise is to write its loop, with t.sendrecv")
-            _expect_equal("messages", rank, p, messages, p - 1)
-            _expect_equal("bytes", rank, p, n_bytes, 8 * (n - chunks.size(n, p, rank + 1)))
+            _expect_equal("messages", rank, p, messages, p - 1, ": one in each of p-1 steps")
+            _expect_equal("bytes", rank, p, n_bytes, 8 * (n - chunks.size(n, p, rank + 1)),
+                          ": one chunk in each step, not the whole array")
         total = _random(p, n).sum(0)
         for rank, x in enumerate(student.run(scatter_random, p, n)):
             mine = slice(*chunks.bounds(n, p)[(rank + 1) % p :][:2])

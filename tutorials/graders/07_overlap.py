@@ -7,7 +7,9 @@ import numpy as np
 
 from minidl.comm import ring, simulate
 from minidl.comm.background import Background
+from minidl.comm.checks import SizeMismatch
 from minidl.comm.ledger import Ledger
+from minidl.comm.scheduler import RankFailed
 from minidl.exercise_grade import Wrong
 
 SIZES = [  # bytes of each layer, the cap
@@ -80,7 +82,7 @@ def _check_cap(buckets, sizes, cap):
         if n_bytes - sizes[bucket[-1]] >= cap:
             raise Wrong(
                 f"bucket {place} holds {n_bytes:,} bytes and was full before its last layer came; "
-                f"the cap is {cap:,}"
+                f"the cap is {cap:,}: a bucket of so many bytes, or more, is full"
             )
 
 
@@ -147,7 +149,14 @@ def averaged(module, p, orders):
         return [la.grad for la in layers], ledger.messages_sent, ledger.bytes_sent, started
 
     with patch.object(module, "fill", _fill), patch.object(module, "Background", _Checked):
-        return simulate(p, body)
+        try:
+            return simulate(p, body)
+        except RankFailed as failed:
+            if isinstance(failed.__cause__, SizeMismatch):
+                raise Wrong(f"{failed.__cause__}\nThe ranks were in different buckets. Do all "
+                            "start them in the same order, that of self.buckets, whatever arrives "
+                            "first?") from None
+            raise
 
 
 def _check_means(student, p, orders):

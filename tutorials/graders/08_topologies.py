@@ -36,7 +36,7 @@ def grade_08a(student):
         if p % 2 and both not in ([], [0]):
             raise Wrong(f"p = {p}: {_ranks(both)} inner in both trees; for odd p rank 0 alone may "
                         "be. The mirror image p-1-r of an odd rank is odd then: still a leaf. Move "
-                        "on by one?")
+                        "on by one, to r+1?")
         yield f"{p} ranks: a binary tree of height {math.ceil(math.log2(p))}, inner in both: {both}"
     for p in (4, 5, 8):
         n = 240
@@ -56,7 +56,9 @@ def _is_tree(parents, p):
         )
     for rank, parent in enumerate(parents):
         if parent is not None and not (isinstance(parent, int) and 0 <= parent < p):
-            raise Wrong(f"p = {p}: the parent of rank {rank} is {parent!r}, which is no rank")
+            raise Wrong(f"p = {p}: the parent of rank {rank} is {parent!r}, which is no rank: they "
+                        "are 0 to "
+                        f"{p - 1}, and the mirror image of r is p-1-r")
     for rank in range(p):
         up, path = rank, [rank]
         while parents[up] is not None:
@@ -105,7 +107,7 @@ def grade_08b(student):
             if between != 2 * (m - 1) * 8 * n // p:
                 raise Wrong(f"{where} sends {between:,} bytes between nodes; "
                             f"{2 * (m - 1) * 8 * n // p:,} are enough: each rank of a node sends "
-                            "the chunk that it owns, and no other")
+                            "the chunk that it owns inside the node, and no other")
             if inside != 2 * (g - 1) * 8 * n // g:
                 raise Wrong(f"{where} sends {inside:,} bytes inside its node; the reduce-scatter "
                             f"and the all-gather need {2 * (g - 1) * 8 * n // g:,}")

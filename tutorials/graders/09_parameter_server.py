@@ -45,17 +45,18 @@ def may_pull(module, clocks, s):
     try:
         return {worker: bool(module.may_pull(clocks, worker, s)) for worker in clocks}
     except ValueError as error:  # of an empty sequence
-        raise Wrong(f"clocks {clocks}: {error}. Is a worker that is alone compared with itself? The "
-                    "slowest is the slowest of all, the asking worker included") from None
+        raise Wrong(f"clocks {clocks}: {error}. The slowest is the slowest of all, the worker that "
+                    "asks included: it may be alone") from None
 
 
-CLOCKS = [((4, 3, 9), 2), ((2, 2, 3), 1), ((6, 5, 5), 2), ((0, 7, 8), 7), ((3,), 0), ((5, 1), 4)]
+CLOCKS = [
+    ((4, 3, 9), 2), ((2, 2, 3), 1), ((6, 5, 5), 2), ((0, 7, 8), 7), ((3,), 0), ((5, 1), 4),
+    ((8, 0, 8), 4)]
 MISTAKES = {  # what another rule compares
-    "Everybody may pull, always": lambda mine, all_, s: True,
+    "Everybody may pull, always. Is its lead the distance to the slowest, not to the fastest?":
+        lambda mine, all_, s: True,
     "Exactly s steps ahead may still pull: <=": lambda mine, all_, s: mine - min(all_) < s,
     "s steps ahead, not s + 1": lambda mine, all_, s: mine - min(all_) <= s + 1,
-    "That is the distance to the fastest; the slowest counts":
-        lambda mine, all_, s: mine - max(all_) <= s,
     "That is how far it is behind the fastest": lambda mine, all_, s: max(all_) - mine <= s,
     "That is the distance to the mean; the slowest counts":
         lambda mine, all_, s: mine - sum(all_) / len(all_) <= s,
@@ -84,7 +85,7 @@ def grade_09a(student):
                 raise Wrong(f"clocks {clocks}, s = {s}: worker {worker} is {ahead} ahead of the "
                             f"slowest, so it {'may pull' if ahead <= s else 'must wait'}; got the "
                             f"contrary. {_mistake(rules, answers)}")
-    yield "each worker of six given sets of clocks"
+    yield "each worker of seven given sets of clocks"
     for speeds, s in [([1, 3, 1], 2), ([1, 1], 0), ([1, 5, 1, 2], 1), ([2, 9, 1], 3)]:
         where = f"{len(speeds)} workers, of which one takes {max(speeds)} times as long, s = {s}"
         most = _most(student, s, speeds, where)

@@ -8,14 +8,16 @@ import minidl
 from minidl.exercise_grade import Wrong
 
 
-def numbers(n):
-    return minidl.Generator(n).uniform(n, low=0.5, high=1.5)
+def numbers(n, stream=0):
+    return minidl.Generator(n, stream).uniform(n, low=0.5, high=1.5)
 
 
-def pairwise(module, n):
-    """(the student's sum of n numbers, whether the array is still as it was)."""
-    x = numbers(n)
-    return module.pairwise(x), bool((x == numbers(n)).all())
+def pairwise(module, n, streams):
+    """Of each array: (the student's sum of n numbers, whether the array is still as it was)."""
+    arrays = [numbers(n, stream) for stream in range(streams)]
+    sums = [module.pairwise(x) for x in arrays]
+    return [(got, bool((x == numbers(n, stream)).all()))
+            for stream, (got, x) in enumerate(zip(sums, arrays, strict=True))]
 
 
 def kahan(module, n):
@@ -36,20 +38,30 @@ def halves(n, streams):
 
 def grade_21a(student):
     """pairwise adds as a tree: any length, the same bits, and an error of log2(n) u."""
-    for n in (1, 2, 3, 7, 8, 1000, 4097):
-        got, whole = student.run(pairwise, n)
-        x = numbers(n)
-        _is_sum(got, x, n)
-        if got != _tree(x):
-            in_double = x.astype(np.float64)
-            hint = ("in x's type? A sum in float64, rounded at the end, gives just this number"
-                    if got == x.dtype.type(_tree(in_double)) else "in x's type?")
-            raise Wrong(f"n = {n}: the sum is {got!r}, as a tree of neighbours it is {_tree(x)!r}; "
-                        f"are the additions in this order, the odd one last, and {hint}")
-        if not whole:
-            raise Wrong(f"n = {n}: the sum is right, but x was changed by it: the caller's numbers "
-                        "are gone. Make a new array in each round")
+    for n in (1, 2, 8, 64, 3, 7, 1000, 4097):
+        streams = 20 if n < 100 else 3
+        arrays = [numbers(n, stream) for stream in range(streams)]
+        trees, results = [_tree(x) for x in arrays], student.run(pairwise, n, streams)
+        for (got, whole), x, tree in zip(results, arrays, trees, strict=True):
+            _is_sum(got, x, n, "Is every number in it, once?")
+            if got != tree:
+                raise Wrong(f"{n} numbers: the sum is {got!r}, as a tree of neighbours it is "
+                            f"{tree!r}. {_cause(n, arrays, [got for got, _ in results])}")
+            if not whole:
+                raise Wrong(f"n = {n}: the sum is right, but x was changed by it: the caller's "
+                            "numbers are gone. Make a new array in each round")
         yield f"{n} numbers: the bits of the tree"
+
+
+def _cause(n, arrays, sums):
+    """Why sums of n numbers are not a tree's."""
+    if all(got == x.dtype.type(_tree(x.astype(np.float64)))
+           for got, x in zip(sums, arrays, strict=True)):
+        return "A sum in float64, rounded at the end, gives these numbers: add in x's type"
+    if n & (n - 1):
+        return ("With 2, 8 and 64 numbers it was right: where their number is odd, the last one "
+                "goes on to the next round as it is")
+    return "Are neighbours added, x[0] + x[1], x[2] + x[3] ..., round after round?"
 
 
 def _tree(x):
@@ -64,7 +76,8 @@ def grade_21b(student):
     """kahan keeps what an addition loses: an error of two roundings, however many numbers."""
     for n in (1, 2, 1000, 20011):
         got, x = student.run(kahan, n), numbers(n)
-        _is_sum(got, x, n)
+        _is_sum(got, x, n, "Is every number in it, once, and is `lost` computed from the "
+                "total before and the total after?")
         exact = math.fsum(x.tolist())
         error = abs(float(got) - exact) / exact
         if error > 2.01 * 2.0**-24:
@@ -96,14 +109,13 @@ def _kahan(x):
     return total
 
 
-def _is_sum(got, x, n):
+def _is_sum(got, x, n, hint):
     if np.asarray(got).dtype != x.dtype or np.ndim(got):
         raise Wrong(f"n = {n}: want one number of type {x.dtype}, got {got!r} of type "
                     f"{np.asarray(got).dtype}: stay in x's type")
     exact = math.fsum(x.tolist())
     if not abs(float(got) - exact) <= 1e-3 * exact:
-        raise Wrong(f"n = {n}: the sum should be about {exact:.6g}, got {float(got):.6g}. Is every "
-                    "number in it, once?")
+        raise Wrong(f"n = {n}: the sum should be about {exact:.6g}, got {float(got):.6g}. {hint}")
 
 
 # {exercise: {name of the mistake: (what stands in the region, words of the message that it must
