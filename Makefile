@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 RUN    := $(BIN)/minidl run
 
-.PHONY: help venv venv-openmpi demo test test-fast test-mpi test-gpu mutations examination lint bench cluster tutorials clean
+.PHONY: help venv venv-openmpi demo test test-fast test-mpi test-gpu mutations examination answers lint bench cluster tutorials clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -32,6 +32,9 @@ mutations: $(VENV)/test.stamp ## plant a known bug at a time in a copy, see a te
 
 examination: $(VENV)/test.stamp ## run 71 kernels with a bug and 28 sound ones under watch: is each named, is none refused? (some: ARGS=race)
 	@$(BIN)/python tests/cuda/examination/examine.py $(ARGS)
+
+answers: $(VENV)/test.stamp ## judge 216 answers to the exercises, 24 solutions, and 13 ways to be called right without being so (some: ARGS=06a)
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/course/examine_answers.py $(ARGS)
 
 lint: $(VENV)/test.stamp ## check style, imports and likely bugs
 	@$(BIN)/python -m flake8 .

@@ -1940,8 +1940,8 @@ MUTATIONS = [
     Mutation(
         "a student's file is overwritten",
         "minidl/course/exercise.py",
-        "if path.exists() and read(path) != blank(read(source)) and not force:",
-        "if path.exists() and read(path) == blank(read(source)) and not force:",
+        "if path.exists() and read(path) != text and not force:",
+        "if path.exists() and read(path) == text and not force:",
         "tests/course/test_exercise.py::test_edited_work_is_overwritten_only_by_force",
     ),
     Mutation(
@@ -2024,9 +2024,30 @@ MUTATIONS = [
     Mutation(
         "a failed check returns success",
         "minidl/course/grade.py",
-        "return 0 if all(passed.values()) else 1",
-        "return 0 if any(passed.values()) else 1",
+        'return 0 if all(word == "passed" for word in said.values()) else 1',
+        'return 0 if any(word == "passed" for word in said.values()) else 1',
         "tests/course/test_exercise.py::test_check_says_what_is_wrong_and_goes_on_to_the_next_exercise",
+    ),
+    Mutation(
+        "a student's process that ended without an answer has passed",
+        "minidl/course/grade.py",
+        'said = dict.fromkeys(names, "not graded")',
+        'said = dict.fromkeys(names, "passed")',
+        "tests/course/test_exercise.py::test_what_is_no_answer_is_not_graded",
+    ),
+    Mutation(
+        "objects travel from the student's process as numbers",
+        "minidl/course/student.py",
+        'if array.dtype.kind in "biufc":',
+        'if array.dtype.kind in "biufcO":',
+        "tests/course/test_student.py::test_what_is_no_number_does_not_travel",
+    ),
+    Mutation(
+        "starting one exercise again loses the others",
+        "minidl/course/exercise.py",
+        "if path.exists() and len(number) > 2:",
+        "if path.exists() and len(number) > 3:",
+        "tests/course/test_exercise.py::test_one_exercise_is_blanked_and_the_others_stay",
     ),
     Mutation(
         "an mpiexec of another installation is preferred",
