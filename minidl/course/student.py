@@ -11,9 +11,10 @@ short; long inputs are made on both sides from the same seed.
 
 What the student's code can do is thus: give wrong numbers, or none. It has no part in the
 comparison: it cannot replace a function that compares, because that one is in another process.
-What remains: numbers that were counted there (bytes sent, memory held) are counted beside the
-student's code, which could change the counters; and it runs under the same user, who may change
-any file of the course. Whoever wants that writes no answer shorter than the solution.
+What remains: numbers that are counted (bytes sent, memory held, loads of a kernel) are counted in
+the student's process, whose code could change the counters; a shortcut that the counters do not
+see (the library's own function under another name) passes; and the process runs under the same
+user, who may change any file of the course. Against that a course reads the answers.
 
 Test: tests/course/test_student.py, tests/course/test_answers.py
 '''
@@ -38,7 +39,7 @@ import numpy as np
 
 REQUEST_BYTES = 16384  # what a pipe takes at once on every system: a request never has to wait
 REPLY_BYTES = 1 << 30  # more is no reply
-TAIL = 8  # bytes of the length before each message
+HEAD = 8  # bytes of the length before each message
 
 
 class Wrong(AssertionError):
@@ -154,13 +155,13 @@ def serve(grader, path, deadline, requests, replies):
     except Exception as error:
         first = {"failed": explain(error, path)}
     _send(replies, json.dumps(first).encode())
-    while size := requests.read(TAIL):
+    while size := requests.read(HEAD):
         name, args = unpack(requests.read(int.from_bytes(size, "little")))
         _send(replies, json.dumps(answer(graders, module, path, name, args)).encode())
 
 
 def _send(file, message):
-    file.write(len(message).to_bytes(TAIL, "little") + message)
+    file.write(len(message).to_bytes(HEAD, "little") + message)
     file.flush()
 
 
@@ -203,15 +204,15 @@ class Apart:
 
     def run(self, work, *args):
         message = pack([work.__name__, args])
-        if len(message) > REQUEST_BYTES - TAIL:
+        if len(message) > REQUEST_BYTES - HEAD:
             raise ValueError(f"{work.__name__}: {len(message):,} bytes of arguments; make long "
                              "inputs on both sides from a seed")
         with contextlib.suppress(BrokenPipeError):  # it has ended: _receive says how
-            os.write(self.requests, len(message).to_bytes(TAIL, "little") + message)
+            os.write(self.requests, len(message).to_bytes(HEAD, "little") + message)
         return self._receive()
 
     def _receive(self):
-        size = int.from_bytes(self._read(TAIL), "little")
+        size = int.from_bytes(self._read(HEAD), "little")
         message = self._read(size) if size <= REPLY_BYTES else b""
         try:
             return _result(json.loads(message))

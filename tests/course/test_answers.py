@@ -1,5 +1,5 @@
 """Answers to the exercises that were written by somebody who had not read the graders: of each
-exercise a wrong one and a right one here, all of them by `make answers`."""
+exercise in Python a wrong one and a right one here, all of them by `make answers`."""
 
 import os
 import re
@@ -26,14 +26,14 @@ def test_every_exercise_has_six_wrong_and_three_right_answers():
 def test_every_wrong_answer_has_words_that_name_its_cause():
     wrong = {answer for _, kind, answer, _ in examine_answers.cases() if kind == "wrong"}
     assert set(examine_answers.hints()) == wrong
-    assert min(map(len, examine_answers.hints().values())) > 8, "not a word that is always there"
+    assert all(len(words) > 8 for words in examine_answers.hints().values()), "no common word"
 
 
 @pytest.mark.slow
-def test_wrong_answers_are_refused_with_their_cause_and_right_ones_accepted(needs_compiler):
+def test_wrong_answers_are_refused_with_their_cause_and_right_ones_accepted():
     environment = os.environ | {"PYTHONPATH": str(exercise.ROOT), "OPENBLAS_NUM_THREADS": "1"}
     ran = subprocess.run([sys.executable, Path(examine_answers.__file__), "--short"],
                          env=environment, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     *_, total = re.findall("all .*", ran.stdout)
-    assert total.split() == "all 24 of 24 24 of 24 - 13 of 13".split()
+    assert total.split() == "all 21 of 21 21 of 21 - 13 of 13".split()

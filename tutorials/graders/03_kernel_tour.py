@@ -2,6 +2,7 @@
 
 import re
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -66,7 +67,9 @@ def grade_03a(student):
         _no_errors(errors, rows, cols, block)
         x = centered(rows, cols)
         wanted = x - x.astype(float).mean(1, keepdims=True)
-        _close(y, wanted, 2e-6, f"{rows} x {cols}, {block} threads: y", "the row minus its mean")
+        hint = partial(_cause_of_sum, x, y, block)
+        what = f"{rows} x {cols}, {block} threads: y"
+        _close(y, wanted, 2e-6, what, "the row minus its mean", hint)
         allowed = rows * (2 * block - 1)
         if stores > allowed:
             raise Wrong(f"{rows} x {cols}, {block} threads: {stores:,} stores to shared memory; "
@@ -84,7 +87,8 @@ def grade_03b(student):
             x = near(rows, cols, offset)
             e = np.exp(x.astype(float) - x.max(1, keepdims=True))
             what = f"{rows} x {cols} numbers near {offset:.0f}, {block} threads: y"
-            _close(y, e / e.sum(1, keepdims=True), 2e-6, what, "the softmax of the row")
+            hint = partial(_cause_of_softmax, x, y, block)
+            _close(y, e / e.sum(1, keepdims=True), 2e-6, what, "the softmax of the row", hint)
             if loads > 2 * x.size:
                 raise Wrong(f"{rows} x {cols}: {loads:,} loads of x, {loads / x.size:.0f} for each "
                             "element. One loop over the row is enough for both m and sum, and one "
@@ -97,13 +101,57 @@ def _no_errors(errors, rows, cols, block):
         raise Wrong(f"{rows} rows of {cols}, {block} threads:\n" + "\n".join(errors))
 
 
-def _close(got, wanted, bound, what, name):
+def _cause_of_sum(x, y, block):
+    """What is missing in the sum of the first row."""
+    total, partial = (x[0, 0] - y[0, 0]) * x.shape[1], [x[0, t::block].sum() for t in range(block)]
+    if np.isclose(total, sum(partial[::2]), rtol=1e-3, atol=1e-4):
+        return ". s[0] has what the even threads had, s[1] the rest. Is the step d = 1 missing?"
+    return ""
+
+
+def _rescaled_wrongly(m, total, v):
+    return (v, (total * np.exp(v - m) if total else 0) + 1) if v > m else (m, total + np.exp(v - m))
+
+
+LOOPS = {  # what one element does to (m, sum) in a wrong loop
+    "With a new m, the sum so far still has the old m in it: bring it to the new one":
+        lambda m, total, v: (max(m, v), total + np.exp(v - max(m, v))),
+    "The sum so far goes to the new m by e^(old - new), not by e^(new - old)": _rescaled_wrongly,
+    "An element above m counts itself, too: e^(v - v) = 1":
+        lambda m, total, v: (v, total * np.exp(m - v)) if v > m else (m, total + np.exp(v - m)),
+}
+
+
+def _cause_of_softmax(x, y, block):
+    """The wrong loop that gives this result, if it is a known one."""
+    if not np.isfinite(y).all() and np.abs(x).max() > 90:
+        return ". e^x overflows for large x: the exponents must be differences from m, at most 0"
+    e = np.exp(x.astype(float) - x.max(1, keepdims=True))
+    if np.allclose(y * block, e / e.sum(1, keepdims=True), rtol=1e-3):
+        return (f". That is 1/{block} of it: every thread goes over the whole row, so each element "
+                "is counted by each thread; this thread's are j = t, t + blockDim.x, ...")
+    for name, loop in LOOPS.items():
+        tops, sums = [], []
+        for t in range(block):
+            m, total = -np.inf, 0.0
+            for v in x[0, t::block].astype(float):
+                m, total = loop(m, total, v)
+            tops.append(m)
+            sums.append(total)
+        with np.errstate(all="ignore"):
+            total = (np.array(sums) * np.exp(np.array(tops) - x[0].max())).sum()
+            if np.allclose(y[0], np.exp(x[0] - x[0].max()) / total, rtol=1e-2):
+                return f". {name}"
+    return ""
+
+
+def _close(got, wanted, bound, what, name, hint):
     # float32 sums of a few hundred numbers of size 1: far below the bound
     wrong = np.argwhere(~(np.abs(got - wanted) < bound))
     if len(wrong):
         i = tuple(int(k) for k in wrong[0])
         raise Wrong(f"{what}[{i[0]}, {i[1]}] should be {wanted[i]:.6g}, {name}; it is "
-                    f"{got[i]:.6g}. {len(wrong):,} elements are wrong")
+                    f"{got[i]:.6g}. {len(wrong):,} elements are wrong{hint()}")
 
 
 # {exercise: {name of the mistake: (what stands in the region, words of the message that it must
