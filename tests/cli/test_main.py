@@ -68,7 +68,7 @@ def test_what_comes_after_the_script_is_the_scripts(monkeypatch):
 
 @pytest.mark.parametrize("text, number", [("6", "06"), ("06", "06"), ("6a", "06a"), ("12b", "12b")])
 def test_a_leading_zero_may_be_left_out(text, number):
-    assert cli._number_or_exercise(text) == number
+    assert cli._number(text) == number
 
 
 # -- finding mpiexec, and the environment
