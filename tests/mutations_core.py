@@ -6,22 +6,22 @@ MUTATIONS = [
     Mutation(
         "an edge forgets which output it comes from",
         "minidl/function.py",
-        'edges.append((producer, x.slot))',
-        'edges.append((producer, 0))',
+        'edge = producer, x.slot',
+        'edge = producer, 0',
         "tests/test_function.py::test_a_function_of_two_results_gets_two_gradients",
     ),
     Mutation(
         "a node is as deep as its last input says",
         "minidl/function.py",
-        '                if producer.depth > depth:\n                    depth = producer.depth\n',
-        '                depth = producer.depth\n',
+        '                        if producer.depth > depth:\n                            depth = producer.depth\n',
+        '                        depth = producer.depth\n',
         "tests/test_backward.py::test_a_node_waits_for_all_consumers_whichever_of_their_inputs_is_deep",
     ),
     Mutation(
         "a change in place is overlooked where a view of the input was saved",
         "minidl/saved.py",
-        "owners.get(id(s if base is None else base), ())",
-        "owners.get(id(s), ())",
+        'held, owner = s, getattr(s, "base", None)',
+        'held, owner = s, None',
         "tests/test_backward.py::test_in_place_change_behind_a_saved_view_is_detected",
     ),
     Mutation(
