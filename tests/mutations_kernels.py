@@ -48,9 +48,23 @@ MUTATIONS = [
     Mutation(
         "a Python number reaches CuPy in 64 bits",
         "minidl/cuda/gpu.py",
-        "return np.dtype(p.dtype).type(signature.scalar(p, a))",
-        "return signature.scalar(p, a)",
+        "ready.append(np.dtype(p.dtype).type(self.signature.scalar(p, number)))",
+        "ready.append(self.signature.scalar(p, number))",
         "tests/cuda/test_gpu.py::test_cupy_gets_the_file_and_numbers_of_the_right_width",
+    ),
+    Mutation(
+        "an edited include is the same text for CuPy's caches",
+        "minidl/cuda/host/includes.py",
+        "    text, whole = inline_includes(path), inline_includes(path, keep_headers=True)",
+        "    text, whole = Path(path).read_text(), inline_includes(path, keep_headers=True)",
+        "tests/cuda/test_gpu.py::test_an_edited_include_is_another_text_for_the_caches",
+    ),
+    Mutation(
+        "a launch on a GPU gets the numbers of the one before",
+        "minidl/cuda/gpu.py",
+        "        numbers = self._numbers(args)\n",
+        "        numbers = next(iter(self._known), None) or self._numbers(args)\n",
+        "tests/cuda/test_gpu.py::test_each_launch_gets_its_own_numbers",
     ),
     Mutation(
         "the check form does not look at alignment",

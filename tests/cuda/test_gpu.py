@@ -35,7 +35,7 @@ def fake_cupy(monkeypatch):
         def __init__(self, name):
             self.name = name
 
-        def __call__(self, grid, block, args, shared_mem):
+        def __call__(self, grid, block, args, shared_mem=0):
             log.append(
                 (
                     self.name,
@@ -67,13 +67,14 @@ def test_cupy_gets_the_file_and_numbers_of_the_right_width(fake_cupy):
     arrays = [FakeArray((8,), "f2") for _ in range(4)]
     cuda.kernel("add3.cu", "add3", defines={"T": "__half"})(4, (256,), (*arrays, 8))
     made, (name, grid, block, args, shared_mem, _) = fake_cupy
-    assert (
-        made["code"].endswith((cuda.KERNELS / "add3.cu").read_text())
-        and made["name_expressions"] is None
-    )
+    assert made["name_expressions"] == ("add3",)
     # the macro T comes after NVIDIA's headers, which use the name
-    assert made["code"].startswith('#include <cuda_fp16.h>\n#define T __half\n#line 1 "add3.cu"\n')
-    assert f"-I{cuda.KERNELS}" in made["options"]
+    file = cuda.KERNELS / "add3.cu"
+    assert made["code"].startswith(
+        f'#include <cuda_fp16.h>\n#define T __half\n#line 1 "{file}"\n')
+    common = (cuda.KERNELS / "common.cuh").read_text()  # put in place
+    for text in file.read_text().split("#include")[0], common.split("#include <cuda_fp16.h>")[1]:
+        assert text in made["code"]
     assert (name, grid, block, shared_mem) == ("add3", (4, 1, 1), (256, 1, 1), 0)
     assert args[:4] == tuple(arrays) and type(args[4]) is np.int32
 
@@ -88,6 +89,34 @@ def test_template_instances_and_large_shared_memory(fake_cupy, tmp_path):
     made, (name, _, _, args, shared_mem, allowed) = fake_cupy
     assert made["name_expressions"] == ("t<double>",) and name == "t<double>"
     assert type(args[1]) is np.float32 and shared_mem == allowed == 100_000
+
+
+def test_an_edited_include_is_another_text_for_the_caches(fake_cupy, tmp_path):
+    """CuPy keeps compiled modules by their text and options, on the disk, too."""
+    (tmp_path / "k.cu").write_text(
+        '#include "two.cuh"\n__global__ void k(float* x) { x[0] = TWO; }')
+    for two in "2", "3":
+        (tmp_path / "two.cuh").write_text(f"#define TWO {two}\n")
+        cuda.kernel(tmp_path / "k.cu")(1, 32, (FakeArray((8,), "f4"),))
+    texts = [entry["code"] for entry in fake_cupy if isinstance(entry, dict)]
+    assert len(texts) == 2 and "#define TWO 2" in texts[0] and "#define TWO 3" in texts[1]
+
+
+def test_each_launch_gets_its_own_numbers(fake_cupy, tmp_path):
+    """What is remembered of a launch are its numbers in the types of the parameters."""
+    file = tmp_path / "n.cu"
+    file.write_text("__global__ void n(int rows, float* x, float scale, bool flag) {}")
+    kernel, x, y = cuda.kernel(file), FakeArray((8,), "f4"), FakeArray((8,), "f4")
+    for args in (1, x, 0.5, True), (2, y, 0.5, True), (1, x, 0.25, False), (1, y, 0.5, True):
+        kernel(1, 32, args)
+        name, *_, given, _, _ = fake_cupy[-1]
+        assert given == args and given[1] is args[1]
+        assert [type(a) for a in given[:1] + given[2:]] == [np.int32, np.float32, np.bool_]
+    with pytest.raises(TypeError, match="pass an integer, got the float 1.5"):
+        kernel(1, 32, (1.5, x, 0.5, True))
+    for rows in range(1000):
+        kernel(1, 32, (rows, x, 0.5, True))
+    assert len(kernel.on_gpu._known) <= 256
 
 
 @pytest.mark.parametrize(

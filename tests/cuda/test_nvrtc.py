@@ -4,6 +4,7 @@ its wheels are missing."""
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import minidl.cuda as cuda
@@ -64,6 +65,34 @@ def test_what_the_cpu_runner_runs_in_the_tests_is_cuda(file, instances):
         for u in nvrtc.check(HERE / "host" / file, architectures=("sm_80",), instances=instances)
     }
     assert len(kernels) > 3 and {i.split("<")[0] for i in instances} <= kernels
+
+
+@needs_nvrtc
+def test_c_headers_mean_the_same_to_both_sides(tmp_path, needs_compiler):
+    """NVRTC has none: it is given kernels/c_headers.cuh."""
+    file = tmp_path / "c.cu"
+    file.write_text("""#include <stdint.h>
+#include <math.h>
+#include <float.h>
+#include <limits.h>
+__global__ void c(double* x, int64_t m, uint8_t n) {
+  const double values[] = {M_PI, FLT_MAX, FLT_MIN, FLT_EPSILON, DBL_MAX, DBL_EPSILON,
+                           (double)INT_MAX, (double)INT_MIN, (double)UINT_MAX, INFINITY, NAN,
+                           (double)sizeof(int64_t), (double)sizeof(uint32_t), (double)m + n};
+  x[threadIdx.x] = values[threadIdx.x];
+}
+""")
+    assert nvrtc.check(file, architectures=("sm_80",))
+    theirs, ours = np.zeros((2, 14))
+    cuda.kernel(file)(1, 14, (theirs, 5, 7))
+    header = (cuda.KERNELS / "c_headers.cuh").read_text()
+    ours_too = tmp_path / "d.cu"  # the same kernel by our header, on the CPU
+    macros = "".join(line + "\n" for line in header.splitlines()
+                     if line.startswith("#define") and "__int_as_float" not in line)
+    names = "".join(f"#undef {line.split()[1]}\n" for line in macros.splitlines())
+    ours_too.write_text(file.read_text().replace("__global__", names + macros + "__global__"))
+    cuda.kernel(ours_too)(1, 14, (ours, 5, 7))
+    np.testing.assert_array_equal(ours, theirs)
 
 
 @needs_nvrtc

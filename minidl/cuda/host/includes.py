@@ -20,6 +20,7 @@ KNOWN_HEADERS = re.compile(
     r"|(math|stdint|stddef|stdio|float|limits|assert)\.h$"
     r"|c(math|stdint|stddef|stdio|float|limits|assert)$|cooperative_groups$")
 _INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
+_C_HEADER = re.compile(r"^\s*#\s*include\s*<c?(?:math|stdint|float|limits)(?:\.h)?>", re.M)
 _NVIDIA_HEADER = re.compile(
     r"^\s*#\s*include\s*<((?:cuda_fp16|cuda_bf16|cooperative_groups|mma)[\w/.]*)>", re.M)
 
@@ -74,15 +75,14 @@ def inline_includes(path, keep_headers=False):
 
 
 def with_defines(path, defines):
-    """The file's text for NVRTC, with `defines` as lines of the text and not on the command line.
+    """The file's text for NVRTC: its includes put in place, so that a cache that goes by the text
+    notices an edited one; `defines` as lines of the text and not on the command line.
 
     NVIDIA's headers have template parameters called T; -DT=float would turn those into `template
-    <typename float>`. So the headers come first, then the macros, then the file, which counts its
-    lines from 1."""
-    text = Path(path).read_text()
-    if not defines:
-        return text
-    headers = _NVIDIA_HEADER.findall(inline_includes(path, keep_headers=True))
-    head = [f"#include <{h}>" for h in dict.fromkeys(headers)]
+    <typename float>`. So the headers come first, then the macros, then the file."""
+    text, whole = inline_includes(path), inline_includes(path, keep_headers=True)
+    head = [f"#include <{h}>" for h in dict.fromkeys(_NVIDIA_HEADER.findall(whole))]
+    if _C_HEADER.search(whole):
+        head += [(KERNELS / "c_headers.cuh").read_text().replace("#pragma once", "")]
     head += [f"#define {k} {v}" for k, v in sorted(defines.items())]
-    return "\n".join([*head, f'#line 1 "{Path(path).name}"', text])
+    return "\n".join([*head, text])
