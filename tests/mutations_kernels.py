@@ -53,13 +53,6 @@ MUTATIONS = [
         "tests/cuda/test_gpu.py::test_cupy_gets_the_file_and_numbers_of_the_right_width",
     ),
     Mutation(
-        "an edited include is the same text for CuPy's caches",
-        "minidl/cuda/host/includes.py",
-        "    text, whole = inline_includes(path), inline_includes(path, keep_headers=True)",
-        "    text, whole = Path(path).read_text(), inline_includes(path, keep_headers=True)",
-        "tests/cuda/test_gpu.py::test_an_edited_include_is_another_text_for_the_caches",
-    ),
-    Mutation(
         "a launch on a GPU gets the numbers of the one before",
         "minidl/cuda/gpu.py",
         "        numbers = self._numbers(args)\n",

@@ -15,7 +15,7 @@ import cupy
 import numpy as np
 
 from minidl.cuda.host import arguments
-from minidl.cuda.host.includes import inline_includes, with_defines
+from minidl.cuda.host.includes import for_nvrtc, inline_includes
 from minidl.cuda.host.source import Source
 from minidl.cuda.run import only_one
 
@@ -30,9 +30,9 @@ class GpuKernel:
         name = name or only_one([f.name for f in source.kernels], path)
         parameters = source.parameters(name)
         self.signature = arguments.Signature(name, parameters)
-        flags = ("-std=c++17", *options)
-        # CuPy asks NVRTC for the compiled name: a kernel need be neither extern "C" nor a template
-        module = _module(with_defines(path, defines), flags, (name,))
+        # Always by a name expression, which NVRTC answers with the compiled name: of a kernel
+        # without extern "C", as of a template, it is another one.
+        module = _module(for_nvrtc(path, defines), ("-std=c++17", *options), (name,))
         self._launch, self._known = module.get_function(name), {}
         pointers = [i for i, p in enumerate(parameters) if p.kind == "pointer"]
         self._pointers = [(i, parameters[i].dtype and np.dtype(parameters[i].dtype),

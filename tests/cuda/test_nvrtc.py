@@ -68,34 +68,6 @@ def test_what_the_cpu_runner_runs_in_the_tests_is_cuda(file, instances):
 
 
 @needs_nvrtc
-def test_c_headers_mean_the_same_to_both_sides(tmp_path, needs_compiler):
-    """NVRTC has none: it is given kernels/c_headers.cuh."""
-    file = tmp_path / "c.cu"
-    file.write_text("""#include <stdint.h>
-#include <math.h>
-#include <float.h>
-#include <limits.h>
-__global__ void c(double* x, int64_t m, uint8_t n) {
-  const double values[] = {M_PI, FLT_MAX, FLT_MIN, FLT_EPSILON, DBL_MAX, DBL_EPSILON,
-                           (double)INT_MAX, (double)INT_MIN, (double)UINT_MAX, INFINITY, NAN,
-                           (double)sizeof(int64_t), (double)sizeof(uint32_t), (double)m + n};
-  x[threadIdx.x] = values[threadIdx.x];
-}
-""")
-    assert nvrtc.check(file, architectures=("sm_80",))
-    theirs, ours = np.zeros((2, 14))
-    cuda.kernel(file)(1, 14, (theirs, 5, 7))
-    header = (cuda.KERNELS / "c_headers.cuh").read_text()
-    ours_too = tmp_path / "d.cu"  # the same kernel by our header, on the CPU
-    macros = "".join(line + "\n" for line in header.splitlines()
-                     if line.startswith("#define") and "__int_as_float" not in line)
-    names = "".join(f"#undef {line.split()[1]}\n" for line in macros.splitlines())
-    ours_too.write_text(file.read_text().replace("__global__", names + macros + "__global__"))
-    cuda.kernel(ours_too)(1, 14, (ours, 5, 7))
-    np.testing.assert_array_equal(ours, theirs)
-
-
-@needs_nvrtc
 def test_an_error_names_file_and_line(tmp_path):
     file = tmp_path / "wrong.cu"
     file.write_text('extern "C" __global__ void k(float* x) {\n  x[0] = y;\n}\n')
@@ -104,6 +76,49 @@ def test_an_error_names_file_and_line(tmp_path):
         match=r"(?s)wrong.cu does not compile \(NVRTC, sm_80\).*wrong.cu\(2\).*\"y\" is undefined",
     ):
         nvrtc.check(file)
+
+
+C_NAMES = """#include <math.h>
+#include <stdint.h>
+#include <float.h>
+#include <cfloat>
+#include <assert.h>
+#include <cooperative_groups.h>
+__global__ void k(double* x, const int64_t* n, uint8_t small) {
+  assert(n);
+  x[0] = INFINITY;
+  x[1] = FLT_MAX + M_PI + INT_MIN + small + n[0];
+  x[2] = FLT_EPSILON;
+}
+"""
+
+
+def test_c_headers_mean_the_same_on_the_cpu(tmp_path):
+    file = tmp_path / "names.cu"
+    file.write_text(C_NAMES)
+    x = np.zeros(3)
+    cuda.kernel(file)(1, 1, (x, np.array([5]), 7))
+    limits = np.finfo(np.float32)
+    assert list(x) == [np.inf, float(limits.max) + np.pi - 2**31 + 7 + 5, float(limits.eps)]
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("headers", [True, False])
+def test_c_headers_mean_the_same_to_nvrtc(tmp_path, headers):
+    """And their names are there without them, on both sides."""
+    file = tmp_path / "names.cu"
+    file.write_text(C_NAMES if headers else C_NAMES[C_NAMES.index("__global__"):])
+    assert len(nvrtc.check(file, architectures=("sm_80",))) == 1
+
+
+@needs_nvrtc
+def test_a_header_that_neither_side_has_is_named(tmp_path):
+    file = tmp_path / "k.cu"
+    file.write_text('#include <vector>\n__global__ void k(float* x) {}')
+    with pytest.raises(cuda.KernelError, match="minidl: <vector> is not supported in a kernel"):
+        nvrtc.check(file, architectures=("sm_80",))
+    with pytest.raises(cuda.KernelError, match="minidl: <vector> is not supported in a kernel"):
+        cuda.kernel(file)(1, 1, (np.zeros(1, np.float32),))
 
 
 def test_without_the_wheel_a_sentence_tells_how_to_get_it(monkeypatch):
