@@ -5,10 +5,13 @@ is all that mixed precision needs. A cast to integers or bool is not recorded in
 Test: tests/ops/test_cast.py
 """
 
+from contextlib import nullcontext
+
 import numpy as np
 
 from minidl import backend
 from minidl.function import Function
+from minidl.fused.index_check import waiting
 from minidl.tensor import Tensor
 
 
@@ -36,7 +39,8 @@ class Transfer(Function):
 
     def _moved(self, x, device):
         """x on the device; the library is then that of the result, for the engine looks at it."""
-        y = backend.to_device(x, device)
+        with waiting(x) if device == "cpu" else nullcontext():
+            y = backend.to_device(x, device)
         self.xp = backend.xp_of([y])
         return y
 
