@@ -14,22 +14,13 @@ Source: CUDA C++ Programming Guide, "Asynchronous Concurrent Execution".
 Test: tests/memory/test_host_memory.py (late copies without a GPU)
 """
 
-import ctypes
 import weakref
 from collections import deque
 from contextlib import contextmanager
 
 import numpy as np
 
-from minidl.backend import library_of
-
-
-def pinned(xp, n_elems, dtype):
-    """An uninitialised 1-d host array; for a GPU in pinned memory."""
-    if xp is np:
-        return np.empty(n_elems, dtype)
-    memory = xp.cuda.alloc_pinned_memory(max(1, n_elems) * np.dtype(dtype).itemsize)
-    return np.frombuffer(memory, dtype, max(1, n_elems))[:n_elems]
+from minidl.backend import library_of, pinned, queue_copy
 
 
 def computed(x):
@@ -84,10 +75,7 @@ def to_device(x, out, event):
 def _queue(stream, event, source, into):
     """Put `into = source` on the stream, after the event; contiguous, one of them a NumPy array."""
     stream.wait_event(event)
-    if isinstance(into, np.ndarray):
-        source.data.copy_to_host_async(ctypes.c_void_p(into.ctypes.data), source.nbytes, stream)
-    else:
-        into.data.copy_from_host_async(ctypes.c_void_p(source.ctypes.data), into.nbytes, stream)
+    queue_copy(source, into, stream)
 
 
 class CopyStream:
