@@ -7,8 +7,6 @@ With fewer elements than ranks the last chunks are empty: messages of 0 bytes.
 Test: tests/comm/test_chunks.py   Tutorial: tutorials/06_ring.py
 """
 
-import numpy as np
-
 # Of a pipeline's segments (double_tree.py). Measured with 4 MPI ranks on 2 cores, 16 MiB: with
 # shorter ones ranks wake up too often. Between hosts: `cost.best_segments`.
 SEGMENT_BYTES = 1 << 20
@@ -42,6 +40,11 @@ def size(length, n, i):
     return length // n + (i % n < length % n)
 
 
+def contiguous(x):
+    """x, or a contiguous copy of it."""
+    return x if x.flags.c_contiguous else x.copy()
+
+
 def flat(x):
     """x as a 1-d contiguous array: a view of x where that is possible, else a copy."""
-    return np.ascontiguousarray(x).reshape(-1)
+    return contiguous(x).reshape(-1)

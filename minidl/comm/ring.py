@@ -44,7 +44,7 @@ def scatter_chunks(t, chunk, op):
     """The n-1 steps of the reduce-scatter; chunk: n 1-d arrays, of any lengths (ring_blocks.py)."""
     n, r = t.size, t.rank
     left, right = (r - 1) % n, (r + 1) % n
-    scratch = t.scratch(max(map(len, chunk)), chunk[0].dtype)
+    scratch = t.scratch(max(map(len, chunk)), chunk[0].dtype, chunk[0])
     for s in range(n - 1):
         send, receive = (r - s) % n, (r - s - 1) % n
         mine, theirs = chunk[receive], scratch[: len(chunk[receive])]

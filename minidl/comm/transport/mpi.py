@@ -13,16 +13,19 @@ Test: tests/mpi/   Tutorial: tutorials/00_hello.py
 """
 
 import contextvars
+import ctypes
 import os
 import sys
 import threading
 import time
 from concurrent.futures import Future
+from functools import cached_property
 
 import numpy as np
 
 from minidl.backend import optional
 from minidl.comm.checks import check_array, check_peer, check_ranks, size_mismatch
+from minidl.comm.transport import staging
 from minidl.comm.transport.abort import abort_on_failure, end_all
 from minidl.comm.transport.links_text import parse
 from minidl.comm.transport.protocol import Request, Transport
@@ -65,20 +68,33 @@ class MPITransport(Transport):
         self.library = f"{vendor} {'.'.join(map(str, version))}"
         self._windows = {}  # n_bytes -> Flags
 
+    @cached_property
+    def cuda_aware(self):
+        """What the MPI library says; MPICH's wants MPIR_CVAR_ENABLE_GPU=1 in its environment, if it
+        was built for CUDA."""
+        # mpi4py's own file: it finds what that is linked with, too
+        return staging.says_cuda_aware(ctypes.CDLL(self._mpi.__file__))
+
     def isend(self, array, dst, tag=0):
         check_peer(self, dst, "dst")
+        if not isinstance(array, np.ndarray):
+            return staging.isend(self, array, dst, tag)
         data = _as_bytes(self, array)
         requests = [self._comm.Isend((p, self._mpi.BYTE), dst, tag) for p in self._parts(data)]
         return _Sends(requests, data)
 
     def irecv(self, into, src, tag=0):
         check_peer(self, src, "src")
+        if not isinstance(into, np.ndarray):
+            return staging.irecv(self, into, src, tag)
         room = _as_bytes(self, into)
         requests = [self._comm.Irecv((p, self._mpi.BYTE), src, tag) for p in self._parts(room)]
         return _Receives(self, into, room, src, requests)
 
     def sendrecv(self, array, dst, into, src, tag=0):
-        if max(array.nbytes, into.nbytes) >= self._part_bytes or not into.flags.c_contiguous:
+        on_host = isinstance(array, np.ndarray) and isinstance(into, np.ndarray)
+        largest = max(array.nbytes, into.nbytes)
+        if not on_host or largest >= self._part_bytes or not into.flags.c_contiguous:
             return super().sendrecv(array, dst, into, src, tag)
         check_peer(self, dst, "dst")
         check_peer(self, src, "src")

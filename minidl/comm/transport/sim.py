@@ -24,6 +24,7 @@ Test: tests/comm/transport/test_sim.py, test_links.py   Tutorial: tutorials/06_r
 import numpy as np
 
 from minidl.comm.checks import check_array, check_peer, check_ranks
+from minidl.comm.transport import staging
 from minidl.comm.transport.links import Links
 from minidl.comm.transport.network import Network
 from minidl.comm.transport.protocol import Transport
@@ -84,12 +85,16 @@ class SimTransport(Transport):
         self._windows = {}  # n_bytes -> Messages
 
     def isend(self, array, dst, tag=0):
+        if not isinstance(array, np.ndarray):
+            return staging.isend(self, array, dst, tag)
         check_array(self, array)
         self._network.keep_order()
         channel = self._outgoing.get((dst, tag)) or self._open(self._outgoing, dst, tag)
         return channel.send(array.copy())  # the sender may overwrite its own after wait()
 
     def irecv(self, into, src, tag=0):
+        if not isinstance(into, np.ndarray):
+            return staging.irecv(self, into, src, tag)
         check_array(self, into)
         self._network.keep_order()
         channel = self._incoming.get((src, tag)) or self._open(self._incoming, src, tag)
@@ -101,7 +106,9 @@ class SimTransport(Transport):
         pair = self._pairs.get((dst, src, tag)) or self._open_pair(dst, src, tag)
         scheduler, port, limit, alpha, beta, beta_in, outgoing, incoming, queue = pair
         n_bytes = array.nbytes
-        if not queue or n_bytes > limit or scheduler.n_spawned or queue[0][1] is None:
+        on_host = type(array) is type(into) is np.ndarray
+        if not on_host or not queue or n_bytes > limit or scheduler.n_spawned \
+                or queue[0][1] is None:
             return super().sendrecv(array, dst, into, src, tag)
         task = scheduler.current
         start = task.clock

@@ -30,7 +30,6 @@ from functools import partial
 import numpy as np
 
 from minidl import memory
-from minidl.comm import ring_blocks
 from minidl.mode import current, running
 from minidl.nn.layers import ModuleList, Sequential
 from minidl.parallel.data import flat
@@ -129,10 +128,10 @@ class Zero3(Zero1):
         """Begin to gather the weights of those that are freed, behind what the caller does next."""
         for b in buckets:
             if b.weights is None and b not in self.coming:
-                whole = np.empty(b.bounds[-1], b.dtype)
+                whole = b.xp.empty(b.bounds[-1], b.dtype)
                 memory.note(whole, "parameters")
                 b.block(whole)[...] = b.shard.data
-                self.coming[b] = whole, self.reducer.submit(_gather, whole, b.bounds)
+                self.coming[b] = whole, self.reducer.beside(whole, _gather, b, whole)
 
     def need(self, *buckets):
         """Return once their weights are gathered; start on the module that follows on the way."""
@@ -202,8 +201,8 @@ class Zero3(Zero1):
         return result
 
 
-def _gather(t, whole, bounds):
-    ring_blocks.all_gather(t, whole, bounds)  # returns nothing: a job keeps its result alive
+def _gather(t, bucket, whole):
+    bucket.all_gather(t, whole, bucket.bounds)  # returns nothing: a job keeps its result alive
 
 
 def items(model):

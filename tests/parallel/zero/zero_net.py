@@ -56,7 +56,8 @@ class Net(nn.Module):
 
 def net(again="", dtype=np.float32):
     minidl.manual_seed(3)
-    return Net(again).to(dtype)
+    import os
+    return Net(again).to(dtype).to(os.environ.get('DEV','cpu'))
 
 
 def data(step, n_rows=19, dtype=np.float32):
@@ -65,7 +66,8 @@ def data(step, n_rows=19, dtype=np.float32):
 
 def share(t, x):
     """This rank's rows; the first ranks have one more. With 8 ranks and 19 rows: 3 or 2."""
-    return [minidl.tensor(np.array_split(a, t.size)[t.rank]) for a in x]
+    import os
+    return [minidl.Tensor(minidl.backend.to_device(np.array_split(a, t.size)[t.rank], os.environ.get('DEV','cpu'))) for a in x]
 
 
 def parallel(stage, model, t, like=None, **options):
@@ -100,7 +102,7 @@ def backward(model, x, y, factor=1.0, **options):
 
 
 def finish(model):
-    state = {name: np.array(array) for name, array in model.state_dict().items()}
+    state = {name: array.get() if hasattr(array,'get') else np.array(array) for name, array in model.state_dict().items()}
     model.close()
     return state
 
