@@ -151,6 +151,13 @@ def optional(what, *extras):
         raise ImportError(f"{what}: {error.name} is not installed: {ways}") from error
 
 
+def plain_array(x):
+    """The array in a Tensor or in one of PyTorch's; anything else as it is."""
+    if hasattr(x, "detach"):  # torch.Tensor: NumPy reads it on the CPU, outside of its graph
+        x = x._data if hasattr(x, "_data") else np.asarray(x.detach().cpu())
+    return x
+
+
 def accumulate_dtype(dtype):
     """The dtype in which a reduction over `dtype` sums: float32 for fp16 and bf16, else `dtype`."""
     dtype = np.dtype(dtype)

@@ -152,3 +152,18 @@ def test_sixteen_bytes_a_parameter():
     state = optimizer.state[master]
     held = [p.data, p.grad, master.data, state["exp_avg"], state["exp_avg_sq"]]
     assert [a.nbytes for a in held] == [2000, 2000, 4000, 4000, 4000]
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_weights_loaded_into_the_model_are_not_reverted_by_the_next_step(name):
+    """The master must follow its parameter where the user has overwritten that."""
+    params, fresh = parameters(), parameters(seed=1)
+    optimizer = optim.use_master_weights(OPTIMIZERS[name](params))
+    for p, loaded in zip(params, fresh, strict=True):
+        p.data = loaded.data.copy()  # as load_state_dict does: a new version
+    expected = optim.use_master_weights(OPTIMIZERS[name](fresh))
+    for one, other in ((params, optimizer), (fresh, expected)):
+        set_gradients(one, 0)
+        other.step()
+    for p, q in zip(params, fresh, strict=True):
+        assert np.array_equal(p.data, q.data)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import minidl
-from minidl import nn, optim
+from minidl import nn, optim, use_fused
 from minidl.fused import dispatch
 from minidl.tensor import Tensor
 
@@ -109,6 +109,55 @@ def test_a_state_for_other_shapes_changes_nothing():
     with pytest.raises(ValueError, match="groups of \\[2\\] parameters, the state has \\[1\\]"):
         optim.Adam([nn.Parameter(np.ones(3)), nn.Parameter(np.ones(3))]).load_state_dict(
             opt.state_dict())
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_parameter_without_dimensions_keeps_its_state(fused):
+    def after(n_steps, state=None):
+        p = nn.Parameter(np.array(1.0, np.float32) if state is None else state[0])
+        opt = optim.Adam([p], lr=0.1)
+        if state is not None:
+            opt.load_state_dict(state[1])
+        for _ in range(n_steps):
+            p.grad = np.array(0.5, np.float32) * p.data
+            opt.step()
+        return p.data.copy(), opt.state_dict()
+
+    with use_fused(fused):
+        half = after(3)
+        assert half[1]["state"][0]["exp_avg"].shape == ()
+        assert after(2, half)[0] == after(5)[0]
+
+
+def test_another_optimizers_state_is_refused():
+    p = nn.Parameter(np.ones(3))
+    sgd = run("SGD", {"momentum": 0.9}, [p], gradients([(3,)], 2))
+    adam = optim.Adam([p])
+    with pytest.raises(ValueError, match=r"Adam has no option \['dampening', 'momentum', 'nesterov"
+                                         r".*another optimizer's state"):
+        adam.load_state_dict(sgd.state_dict())
+    with pytest.raises(ValueError, match="SGD has no option"):
+        sgd.load_state_dict(adam.state_dict())
+    assert adam.state == {}
+
+
+@pytest.mark.parametrize("name, options", [("AdamW", {}), ("SGD", {"momentum": 0.9})])
+def test_a_state_of_pytorchs_own_goes_on_as_there(name, options):
+    torch = pytest.importorskip("torch")
+    start, grads = np.arange(3, dtype=np.float32), gradients([(3,)], 6)
+    theirs = torch.nn.Parameter(torch.tensor(start))
+    their_opt = getattr(torch.optim, name)([theirs], lr=0.1, **options)
+    p = nn.Parameter(start.copy())
+    opt = getattr(optim, name)([p], lr=0.1, **options)
+    for step, (g,) in enumerate(grads):
+        if step == 3:
+            p.data[...] = theirs.detach().numpy()
+            opt.load_state_dict(their_opt.state_dict())
+        theirs.grad, p.grad = torch.tensor(np.float32(g)), np.float32(g)
+        their_opt.step()
+        if step >= 3:
+            opt.step()
+    np.testing.assert_allclose(p.data, theirs.detach().numpy(), rtol=1e-6)
 
 
 def test_groups_have_their_own_options():

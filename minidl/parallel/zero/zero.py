@@ -184,6 +184,14 @@ class Zero1(DataParallel):
         for p in [*self.parameters(), *self.shards()]:
             p.grad = None
 
+    def load_state_dict(self, state, strict=True):
+        """As a module's; a master weight of a shard follows it."""
+        result = super().load_state_dict(state, strict)
+        for b in self.reducer.buckets:
+            b.shard.version += 1
+            b.gathered = b.shard.version
+        return result
+
     def on_any_rank(self, flag):
         """Whether it is true on any rank; for `GradScaler(agree=)`."""
         return bool(ring.all_reduce(self.t, np.array([bool(flag)]), np.logical_or)[0])
