@@ -62,6 +62,9 @@ def pointers(xp, arrays, dtype, what, written=False):
     A table of addresses hides the arrays from the launch's own checks, so they are made here.
     written: whether the kernel writes to them."""
     for i, a in enumerate(arrays):
+        if not isinstance(a, xp.ndarray):  # the address of NumPy's numbers is none of elements
+            raise TypeError(f"{what} {i}: want an array, of any number of dimensions; got "
+                            f"{type(a).__name__} {a!r}. Wrap it: np.asarray(...)")
         if written and xp is np and not a.flags.writeable:
             raise ValueError(f"{what} {i}: is to be written, but the array is read-only")
         if a.dtype != dtype or not a.flags.c_contiguous:

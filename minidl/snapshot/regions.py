@@ -153,9 +153,10 @@ def numbers(model, optimizer):
 
 
 def arrays_and_numbers(optimizer, leaf):
-    """The optimizer's state of a leaf in two dicts: arrays of its shape, and numbers."""
+    """The optimizer's state of a leaf in two dicts: arrays of its shape, which may be (), and
+    numbers, such as a step that a GPU counts."""
     state = optimizer.state.get(leaf, {})
-    arrays = {k: v for k, v in state.items() if getattr(v, "ndim", 0)}
+    arrays = {k: v for k, v in state.items() if hasattr(v, "ndim") and k != "step"}
     return arrays, {k: v for k, v in state.items() if k not in arrays}
 
 

@@ -119,7 +119,7 @@ def test_a_parameter_without_dimensions_keeps_its_state(fused):
         if state is not None:
             opt.load_state_dict(state[1])
         for _ in range(n_steps):
-            p.grad = np.array(0.5, np.float32) * p.data
+            p.grad = np.asarray(0.5 * p.data, np.float32)
             opt.step()
         return p.data.copy(), opt.state_dict()
 
@@ -127,6 +127,13 @@ def test_a_parameter_without_dimensions_keeps_its_state(fused):
         half = after(3)
         assert half[1]["state"][0]["exp_avg"].shape == ()
         assert after(2, half)[0] == after(5)[0]
+
+
+def test_a_number_is_no_gradient_array():
+    p = nn.Parameter(np.array(1.0, np.float32))
+    p.grad = np.float32(0.5)
+    with pytest.raises(TypeError, match="want an array.* got float32"):
+        optim.Adam([p]).step()
 
 
 def test_another_optimizers_state_is_refused():
