@@ -1462,6 +1462,28 @@ MUTATIONS = [
         "::test_a_crash_at_any_call_leaves_the_previous_snapshot_or_the_new_one",
     ),
     Mutation(
+        "an index may name files outside of its folder",
+        "minidl/snapshot/folder.py",
+        'return (FILE.fullmatch(file["name"]) and',
+        'return (',
+        "tests/snapshot/test_fit.py::test_an_index_cannot_name_files_outside_of_its_folder",
+    ),
+    Mutation(
+        "what the files lack is noticed only while they are read",
+        "minidl/snapshot/fit.py",
+        "if not regions.covered(r.first, r.end, there.get(key, ()))",
+        "if False",
+        "tests/snapshot/test_fit.py::test_what_the_files_do_not_hold_is_noticed_before_anything_changes",
+    ),
+    Mutation(
+        "weights loaded under a master copy are reverted by the next step",
+        "minidl/optim/optimizer.py",
+        "if self.low[p].version != self.seen[p]:",
+        "if False:",
+        "tests/optim/test_master.py"
+        "::test_weights_loaded_into_the_model_are_not_reverted_by_the_next_step",
+    ),
+    Mutation(
         "one snapshot too few is kept",
         "minidl/snapshot/folder.py",
         "old = steps(folder)[:-keep]",

@@ -90,6 +90,14 @@ def fill(out, first, written, read):
     return int(found.sum())
 
 
+def covered(first, end, written):
+    """Whether the regions written, [(first, end, where)], hold all elements [first, end)."""
+    for start, stop, _ in sorted(written, key=lambda region: region[:2]):
+        if start <= first < stop:
+            first = stop
+    return first >= end
+
+
 # -- all that a rank has
 
 
