@@ -11,6 +11,7 @@ Test: tests/data/test_upload.py
 """
 
 import ctypes
+import weakref
 from collections import deque
 
 import numpy as np
@@ -28,6 +29,7 @@ class Upload:
             self.compute = self.xp.cuda.get_current_stream()
             self.copies = self.xp.cuda.Stream(non_blocking=True)
         self.under_way = deque()  # (event, pinned array)
+        weakref.finalize(self, _finish, self.copies, self.under_way)
 
     def start(self, batch):
         """(the batch with CuPy arrays in the place of NumPy's, the event behind their copies)."""
@@ -59,3 +61,9 @@ class Upload:
         with self.xp.cuda.Device(self.index):
             self.xp.cuda.get_current_stream().wait_event(event)
         return batch
+
+
+def _finish(stream, under_way):
+    """At the end of a pass: pinned memory may not go back to its pool before its copy has ended."""
+    stream.synchronize()
+    under_way.clear()
