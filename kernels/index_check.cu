@@ -6,7 +6,7 @@
 //
 //   index   n of type I: reads its size and writes 8 bytes an index
 //
-// Wrapper: minidl/fused/index_check.py   Test: tests/fused/test_index_check.py
+// Wrapper: minidl/cuda/index_check.py   Test: tests/cuda/test_index_check.py
 #include "common.cuh"
 
 #ifndef I

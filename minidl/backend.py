@@ -103,7 +103,10 @@ def full_name(device):
 def to_device(array, device):
     """`array` on `device` ('cpu', 'cuda' or 'cuda:i'); the same object if it is there already."""
     if device == "cpu":
-        return array if isinstance(array, np.ndarray) else array.get()
+        if isinstance(array, np.ndarray):
+            return array
+        with array.device:  # on its stream, which wrote it
+            return array.get()
     name = full_name(device)
     cupy = import_cupy()
     if is_bfloat16(array.dtype) and int(cupy.__version__.partition(".")[0]) < 14:

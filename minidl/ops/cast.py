@@ -5,13 +5,14 @@ is all that mixed precision needs. A cast to integers or bool is not recorded in
 Test: tests/ops/test_cast.py
 """
 
+import builtins
 from contextlib import nullcontext
 
 import numpy as np
 
 from minidl import backend
 from minidl.function import Function
-from minidl.fused.index_check import waiting
+from minidl.cuda.index_check import waiting
 from minidl.tensor import Tensor
 
 
@@ -94,7 +95,8 @@ def cpu(input):
 
 
 def cuda(input, device="cuda"):
-    return to(input, device=device)
+    """x on a GPU, by name or number; the current one unless given."""
+    return to(input, device=f"cuda:{device}" if isinstance(device, builtins.int) else device)
 
 
 def _cast_to(name, dtype):

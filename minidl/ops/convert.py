@@ -6,7 +6,7 @@ Test: tests/test_tensor.py
 import numpy as np
 
 from minidl import backend
-from minidl.fused.index_check import waiting
+from minidl.cuda.index_check import waiting
 
 
 def numpy(input):

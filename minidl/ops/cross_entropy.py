@@ -19,7 +19,7 @@ from minidl import backend
 from minidl.function import Function
 from minidl.fused import cross_entropy as fused
 from minidl.fused.dispatch import pick
-from minidl.fused.index_check import checked
+from minidl.cuda.index_check import checked
 from minidl.ops.elementwise import add, mul
 from minidl.ops.loss import check_reduction
 from minidl.ops.reduce import sum as sum_

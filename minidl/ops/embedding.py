@@ -20,7 +20,7 @@ from minidl import backend
 from minidl.function import Function
 from minidl.fused.dispatch import pick
 from minidl.fused.embedding_grad import embedding_grad
-from minidl.fused.index_check import checked
+from minidl.cuda.index_check import checked
 
 
 def scatter_add_rows(index, g, n_rows):

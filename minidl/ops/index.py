@@ -13,7 +13,7 @@ import numpy as np
 
 from minidl import backend
 from minidl.function import Function
-from minidl.fused.index_check import checked
+from minidl.cuda.index_check import checked
 from minidl.ops.dims import normalize_dims
 from minidl.tensor import Tensor
 

@@ -10,7 +10,7 @@ the GPU then starves in every step. The note comes to the host with the number t
 its copy into pinned memory is put on the same stream before.
 On the CPU the ops look at the indices themselves, at once.
 
-Kernel: kernels/index_check.cu   Test: tests/fused/test_index_check.py
+Kernel: kernels/index_check.cu   Test: tests/cuda/test_index_check.py
 """
 
 import ctypes
@@ -20,8 +20,9 @@ from contextlib import contextmanager
 import numpy as np
 
 from minidl import backend
-from minidl.fused.launch import BLOCK
+from minidl.cuda.run import kernel
 
+BLOCK = 256  # threads
 C_TYPES = {"int64": "long long", "int32": "int", "int16": "short", "int8": "signed char",
            "uint64": "unsigned long long", "uint32": "unsigned int", "uint16": "unsigned short",
            "uint8": "unsigned char"}
@@ -59,9 +60,7 @@ def checked(op, index, n, ignored=None):
 
 @functools.lru_cache(maxsize=None)
 def _kernel(ctype):
-    from minidl import cuda  # here, as in dispatch.py
-
-    return cuda.kernel("index_check.cu", "index_check", defines={"I": ctype})
+    return kernel("index_check.cu", "index_check", defines={"I": ctype})
 
 
 class Notes:
@@ -101,8 +100,16 @@ def waiting(array):
     """Around a wait for `array`, of either library: a bad index that the device met is raised."""
     if isinstance(array, np.ndarray):
         yield
-        return
-    notes = _notes(backend.library_of(array), array.device.id)
-    notes.fetch()
+    else:
+        with waiting_for_device(backend.library_of(array), array.device.id):
+            yield
+
+
+@contextmanager
+def waiting_for_device(xp, device):
+    """The same around a wait for a device of this number."""
+    notes = _notes(xp, device)
+    with xp.cuda.Device(device):
+        notes.fetch()
     yield
     notes.complain()
