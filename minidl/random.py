@@ -144,3 +144,13 @@ def manual_seed(seed, stream=0):
     generator = Generator(seed, stream)
     _default.set(generator)
     return generator
+
+
+@contextmanager
+def using(generator):
+    """`with using(generator):` it is the default generator of the block."""
+    token = _default.set(generator)
+    try:
+        yield generator
+    finally:
+        _default.reset(token)

@@ -15,6 +15,7 @@ import threading
 import numpy as np
 
 from minidl.data.upload import Upload
+from minidl.random import Generator, default_generator, using
 
 
 def stack(samples):
@@ -31,6 +32,10 @@ def stack(samples):
     return tuple(fields)
 
 
+# Streams of the samples; below 2**63 are those of weights, dropout and orders (sampler.py).
+SAMPLE_STREAMS = 1 << 63
+
+
 class DataLoader:
     """Iterates over batches: tuples of arrays, in the sampler's order whatever `prefetch` is.
     sampler:    gives indices: DistributedSampler, any sequence; None for 0, 1, 2, ...
@@ -42,8 +47,12 @@ class DataLoader:
                 background through pinned memory (upload.py); None: NumPy arrays.
 
     An exception in the dataset is raised in the loop that iterates. The thread ends with the
-    iteration, also after `break`. It has its own default random generator: a dataset that draws
-    random numbers should make a Generator(seed, stream) from the index."""
+    iteration, also after `break`.
+
+    A dataset may draw from the default generator, to augment: sample i of epoch e gets a stream of
+    its own, of the seed that the caller's generator has at the start of the pass. So the numbers
+    are the same whatever prefetch, the batches, the number of ranks, and after a resumed run; they
+    differ between epochs: the sampler's, or if it counts none, the passes of this loader."""
 
     def __init__(self, dataset, batch_size, sampler=None, drop_last=False, prefetch=2,
                  collate=stack, device=None):
@@ -55,6 +64,7 @@ class DataLoader:
         self.sampler = range(len(dataset)) if sampler is None else sampler
         self.prefetch, self.collate = prefetch, collate
         self.device = None if device == "cpu" else device
+        self.n_passes = 0
 
     def __len__(self):
         n = len(self.sampler)
@@ -63,20 +73,28 @@ class DataLoader:
     def __iter__(self):
         # Here, not in the thread: starting a pass is the sampler's change of state.
         upload = None if self.device is None else Upload(self.device)
-        loaded = self._load(iter(self.sampler), upload)
+        epoch = getattr(self.sampler, "epoch", self.n_passes)
+        self.n_passes += 1
+        seed = default_generator().seed
+        loaded = self._load(iter(self.sampler), upload, seed, SAMPLE_STREAMS + (epoch << 36))
         return self._hand_over(_ahead(loaded, self.prefetch) if self.prefetch else loaded, upload)
 
-    def _load(self, indices, upload):
+    def _load(self, indices, upload, seed, streams):
         while chunk := list(itertools.islice(indices, self.batch_size)):
             if len(chunk) < self.batch_size and self.drop_last:
                 return
             try:
-                batch = self.collate([self.dataset[i] for i in chunk])
+                batch = self.collate([self._sample(i, seed, streams) for i in chunk])
                 batch = batch if upload is None else upload.start(batch)
             except Exception as error:
                 error.add_note(f"while loading samples {chunk}")
                 raise
             yield len(chunk), batch
+
+    def _sample(self, index, seed, streams):
+        number = index if isinstance(index, (int, np.integer)) else 0
+        with using(Generator(seed, (streams + int(number)) % (1 << 64))):
+            return self.dataset[index]
 
     def _hand_over(self, loaded, upload):
         advance = getattr(self.sampler, "advance", None)  # a plain range keeps no position

@@ -322,3 +322,35 @@ def test_a_loss_scale_that_is_given_stays_after_overflows_and_good_steps():
         scaler.update()
         optimizer.zero_grad()
         assert scaler.get_scale() == 128
+
+
+class Named(nn.Module):
+    """Takes a nest of inputs by keyword, and returns a dict."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, pair, *, scale, ids=None):
+        x, more = pair["x"], pair["more"][0]
+        assert ids is None or ids.dtype == np.int64  # integers are not cast
+        self.seen = x.dtype, more.dtype, scale.dtype
+        y = self.layer(x + more) * scale
+        return {"logits": y, "parts": [y.sum(), (y, 3)]}
+
+
+@pytest.mark.parametrize("level", ["O1", "O2", "O3"])
+@pytest.mark.parametrize("kind", ["tensors", "arrays"])
+def test_a_model_may_take_nests_and_keywords_and_return_a_dict(level, kind):
+    model = Named()
+    amp.initialize(model, optim.SGD(model.parameters(), lr=0.1), level)
+    make = (lambda a: a) if kind == "arrays" else minidl.tensor
+    ones = np.ones((2, 4), np.float32)
+    out = model({"x": make(ones), "more": (make(ones),)}, scale=make(np.ones(1, np.float32)),
+                ids=make(np.arange(3)))
+    half = np.float16 if level != "O1" else np.float32
+    assert model.seen == (half, half, half)
+    assert out["logits"].dtype == np.float32 and out["parts"][1][0].dtype == np.float32
+    assert out["parts"][1][1] == 3
+    out["parts"][0].backward()
+    assert model.layer.weight.grad is not None
