@@ -296,6 +296,43 @@ def test_hooks_fire_once_with_the_complete_gradient():
     assert len(fired) == len(set(fired)) == 8
 
 
+def test_hooks_fire_in_the_order_without_recompute_tied_weights_too():
+    """Buckets are sent in this order, and with another one the sums of 3 ranks round in another."""
+    a, b, c, tied = (data(4, 4, seed=i) for i in range(4))
+    leaves = {"a": a, "b": b, "c": c, "tied": tied}
+
+    def segment(x):
+        h = ((x @ tied).tanh() @ a).tanh()
+        side = h @ c
+        return ((h @ tied).tanh() @ b + side) @ tied + x * tied
+
+    def order(run):
+        fired = []
+        removes = [leaf.on_grad_ready(lambda _, name=name: fired.append(name))
+                   for name, leaf in leaves.items()]
+        run(segment, run(segment, data(4, 4, seed=9))).sum().backward()
+        for remove in removes:
+            remove()
+        return fired
+
+    assert order(recompute) == order(lambda fn, x: fn(x))
+
+
+def test_another_use_of_a_parameter_on_replay_is_an_error():
+    w, v = data(3, seed=1), data(3, seed=2)
+    for more, words in ((lambda x: x * w * w, r"3,\) once .* 3,\) 2 times|2 times"),
+                        (lambda x: x * w * v, "once"), (lambda x: x * 1.0, "when it ran again")):
+        runs = []
+
+        def segment(x, more=more, runs=runs):
+            runs.append(1)
+            return x * w if len(runs) == 1 else more(x)
+
+        y = recompute(segment, data(3))
+        with pytest.raises(RuntimeError, match=f"recompute: the segment used .*({words})"):
+            y.sum().backward()
+
+
 def test_unused_inputs_and_frozen_weights_get_no_gradient():
     w, x, unused = data(6, 6, requires_grad=False), data(5, 6), data(3)
     y = recompute(lambda x, u: (x @ w).tanh(), x, unused)
