@@ -1484,6 +1484,14 @@ MUTATIONS = [
         "::test_weights_loaded_into_the_model_are_not_reverted_by_the_next_step",
     ),
     Mutation(
+        "forwards of unequal samples may share a backward",
+        "minidl/parallel/data/bucket.py",
+        "self.armed and self.n_missing and n_samples != self.n_samples",
+        "False",
+        "tests/parallel/data/test_data_parallel_backward.py"
+        "::test_forwards_of_unequal_samples_before_one_backward_are_refused",
+    ),
+    Mutation(
         "one snapshot too few is kept",
         "minidl/snapshot/folder.py",
         "old = steps(folder)[:-keep]",

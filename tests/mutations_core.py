@@ -4,6 +4,28 @@ from tests.mutations import Mutation
 
 MUTATIONS = [
     Mutation(
+        "samples draw from one stream in every epoch",
+        "minidl/data/loader.py",
+        "SAMPLE_STREAMS + (epoch << 36)",
+        "SAMPLE_STREAMS",
+        "tests/data/test_loader.py"
+        "::test_what_a_dataset_draws_follows_the_seed_the_epoch_and_the_sample_alone",
+    ),
+    Mutation(
+        "a recomputed segment may use a parameter more often the second time",
+        "minidl/memory/recompute.py",
+        "if first != now:",
+        "if False:",
+        "tests/memory/test_recompute.py::test_another_use_of_a_parameter_on_replay_is_an_error",
+    ),
+    Mutation(
+        "keyword inputs of a float16 model are not cast",
+        "minidl/precision/amp.py",
+        "inputs, options = each(lambda x: _to(x, dtype), (inputs, options))",
+        "inputs = each(lambda x: _to(x, dtype), inputs)",
+        "tests/precision/test_amp.py::test_a_model_may_take_nests_and_keywords_and_return_a_dict",
+    ),
+    Mutation(
         "an edge forgets which output it comes from",
         "minidl/function.py",
         'edge = producer, x.slot',

@@ -179,6 +179,13 @@ class Reducer:
                 f"rank {self.t.rank}: forward again before backward had reached all parameters of "
                 f"the previous one ({self.n_missing} missing). Call backward on every output, or "
                 "run the extra forward under no_sync() or no_grad()")
+        if sends and self.armed and self.n_missing and n_samples != self.n_samples:
+            raise RuntimeError(
+                f"rank {self.t.rank}: a forward of {n_samples} samples after one of "
+                f"{self.n_samples} that no backward has followed. If one backward is to follow "
+                "both, no weight of this rank is right for both means: give them equally many "
+                "samples, or call backward on each. If the first was not for training, run it "
+                "under no_grad()")
         for bucket in self.buckets:
             bucket.n_missing = sum(p in used for p in bucket.params)
         self.armed = sends
