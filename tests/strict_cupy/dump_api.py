@@ -20,14 +20,15 @@ from pathlib import Path
 FILE = Path(__file__).parent / "cupy" / "api.json"
 CLASSES = ("Device Event Stream ExternalStream MemoryPointer MemoryPool PinnedMemoryPool MemoryHook"
            " UnownedMemory Graph").split()
-C_TYPES = "int bint Py_ssize_t ptrdiff_t size_t intptr_t _ndarray_base ndarray bytes tuple".split()
+C_TYPES = "int bool bint Py_ssize_t ptrdiff_t size_t intptr_t _ndarray_base ndarray bytes tuple".split()
 C_TYPES += ["MemoryPointer", "BaseMemory", "unicode", "str", "Module"]
 
 
 def text(obj):
-    """The signature as text: Python's, or the first line of Cython's docstring; None if neither."""
+    """The signature as Python source: its own, or the first line of Cython's docstring; None if neither."""
     try:
-        return str(inspect.signature(obj))
+        found = re.sub(r"<class '(\w+)'>", r"\1", str(inspect.signature(obj)))
+        return re.sub("<[^>]*>", "...", found)  # a default that is an object
     except (TypeError, ValueError):
         pass
     line = (getattr(obj, "__doc__", None) or "").split("\n")[0]
@@ -69,8 +70,8 @@ def api():
         else:
             found["functions"][name] = text(obj)
     found["ndarray"] = {name: text(getattr(cupy.ndarray, name))
-                        if callable(getattr(cupy.ndarray, name)) and not name.startswith("__")
-                        else None for name in dir(cupy.ndarray)}
+                        if callable(getattr(cupy.ndarray, name)) and name[0] != "_" else None
+                        for name in dir(cupy.ndarray)}
     found["classes"] = {name: methods(getattr(cupy.cuda, name)) for name in CLASSES}
     found["classes"] |= {name: methods(getattr(cupy, name)) for name in ("RawModule", "RawKernel")}
     found["cuda"] = {name: text(getattr(cupy.cuda, name)) for name in public(cupy.cuda)
@@ -94,7 +95,7 @@ def differences(old, new, path=""):
 
 def main(arguments):
     here = Path(__file__).parent.resolve()
-    sys.path[:] = [p for p in sys.path if Path(p).resolve() != here]  # or it would find the stand-in
+    sys.path[:] = [p for p in sys.path if Path(p).resolve() != here]  # the stand-in's
     warnings.simplefilter("ignore")  # "CUDA path could not be detected"
     new = api()
     if "--check" in arguments:

@@ -15,21 +15,12 @@ NUMBERS = (bool, int, float, complex, np.generic)
 def signature(text):
     """inspect.Signature of a text such as '(a, axis=None)'."""
     space = {}
-    exec(f"def f{text}: pass", {"ndarray": None, "None": None}, space)
+    exec(f"def f{text}: pass", {"ndarray": None}, space)
     return inspect.signature(space["f"])
 
 
-def _signatures(table):
-    found = {}
-    for name, text in API[table].items():
-        try:
-            found[name] = text and signature(text)
-        except Exception:  # a default that is an object
-            found[name] = None
-    return found
-
-
-SIGNATURES = {table: _signatures(table) for table in ("functions", "ndarray")}
+SIGNATURES = {table: {name: signature(text) for name, text in API[table].items() if text}
+              for table in ("functions", "ndarray")}
 
 
 class Flags:
