@@ -14,8 +14,8 @@ from minidl.parallel.data import flat
 from minidl.parallel.zero import naive, zero3
 from tests.conftest import ranks
 from tests.devices import host
-from tests.parallel.zero import zero_net
-from tests.parallel.zero.zero_net import SIZES, assert_same_bits, finish, on_device, place
+from tests.on_device import place, there
+from tests.parallel.zero.zero_net import SIZES, assert_same_bits, finish
 
 pytestmark = pytest.mark.usefixtures("on_device")  # beside it with mark.gpu: each test on device arrays
 
@@ -25,7 +25,7 @@ N_STEPS = 3
 def network():
     """Weights and biases of 35, 7, 49, 7, 21 and 3 elements: blocks begin anywhere."""
     minidl.manual_seed(4)
-    return nn.Sequential(nn.Linear(5, 7), nn.Linear(7, 7), nn.Linear(7, 3)).to(zero_net.DEVICE)
+    return there(nn.Sequential(nn.Linear(5, 7), nn.Linear(7, 7), nn.Linear(7, 3)))
 
 
 def batch(t, step):

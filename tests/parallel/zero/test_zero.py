@@ -15,11 +15,11 @@ from minidl.parallel import Zero1, Zero2, Zero3
 from minidl.precision import amp
 from tests.conftest import ranks
 from tests.devices import host
+from tests.on_device import place
 from tests.parallel.zero.zero_net import (
-    SIZES, assert_same_bits, backward, data, each_stage, finish, gather, leaves, net,
-    on_device, parallel, place, share, train,
+    SIZES, assert_same_bits, backward, data, each_stage, finish, gather, leaves, net, parallel,
+    share, train,
 )
-
 
 pytestmark = pytest.mark.usefixtures("on_device")  # beside it with mark.gpu: each test on device arrays
 

@@ -11,9 +11,9 @@ from minidl.nn import functional as F
 from minidl.parallel import Zero3
 from minidl.precision import amp
 from tests.conftest import ranks
-from tests.parallel.zero import zero_net
+from tests.on_device import place, there
 from tests.parallel.zero.zero_net import (
-    SIZES, STAGES, assert_same_bits, backward, each_stage, finish, on_device, place,
+    SIZES, STAGES, assert_same_bits, backward, each_stage, finish,
 )
 
 pytestmark = pytest.mark.usefixtures("on_device")  # beside it with mark.gpu: each test on device arrays
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("on_device")  # beside it with mark.gpu: ea
 def gpt():
     """Every parameter's size is a multiple of 16, so 2, 4 and 8 ranks have equal blocks."""
     minidl.manual_seed(0)
-    return nn.GPT(vocab_size=32, context=8, width=16, n_layers=3, n_heads=2).to(zero_net.DEVICE)
+    return there(nn.GPT(vocab_size=32, context=8, width=16, n_layers=3, n_heads=2))
 
 
 def tokens(t, step=0):
@@ -103,7 +103,7 @@ def test_traffic_is_the_formula(t, stage, half):
 def test_a_model_of_units_alone_sends_three_times(t):
     minidl.manual_seed(1)
     ledger = Ledger(t)
-    model = Zero3(nn.Sequential(*[nn.Linear(8, 8) for _ in range(4)]).to(zero_net.DEVICE), ledger)
+    model = Zero3(there(nn.Sequential(*[nn.Linear(8, 8) for _ in range(4)])), ledger)
     X = sum(b.bounds[-1] for b in model.reducer.buckets)
     x = place(np.ones((2, 8), np.float32))
     backward(model, x, x)
@@ -124,7 +124,7 @@ def test_small_units_stay(t):
     for stay_below in (0, 132):
         minidl.manual_seed(1)
         module = nn.Sequential(nn.Linear(8, 32), nn.Linear(32, 4), nn.Linear(4, 8))
-        module.to(zero_net.DEVICE)
+        there(module)
         ledger = Ledger(t)
         model = Zero3(module, ledger, stay_below=stay_below)
         optimizer = optim.SGD(model.shards(), lr=0.1)

@@ -9,9 +9,9 @@ from minidl.comm import ring
 from minidl.parallel import Zero1, Zero3
 from tests.conftest import ranks
 from tests.devices import host
+from tests.on_device import place
 from tests.parallel.zero.zero_net import (
-    Net, assert_same_bits, backward, data, each_stage, net, on_device, parallel, place, share,
-    train,
+    Net, assert_same_bits, backward, data, each_stage, net, parallel, share, train,
 )
 
 pytestmark = pytest.mark.usefixtures("on_device")  # beside it with mark.gpu: each test on device arrays

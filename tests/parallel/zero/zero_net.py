@@ -1,8 +1,5 @@
 """What the tests of ZeRO train: a network with every kind of weight, on uneven shares."""
 
-import os
-import sys
-
 import numpy as np
 import pytest
 
@@ -14,27 +11,12 @@ from minidl.nn import functional as F
 from minidl.optim import lr_scheduler
 from minidl.parallel import DataParallel, Zero1, Zero2, Zero3
 from minidl.parallel.data.bucket import Bucket
-from tests.devices import host, put
+from tests.devices import host
+from tests.on_device import place, there
 
 STAGES = {1: Zero1, 2: Zero2, 3: Zero3}
 SIZES = (1, 2, 3, 4, 5, 8)
 each_stage = pytest.mark.parametrize("stage", [1, 2, 3])
-DEVICE = "cpu"  # of networks and batches: set by `on_device`
-
-
-@pytest.fixture
-def on_device(device, request, monkeypatch):
-    """For a file of tests: on a GPU too, at 2 ranks. MINIDL_EVERY_SIZE=1: at every number."""
-    case = getattr(request.node, "callspec", None)
-    n_ranks = case.params.get("n_ranks", 2) if case else 2
-    if device == "cuda" and n_ranks != 2 and "MINIDL_EVERY_SIZE" not in os.environ:
-        pytest.skip("device arrays at 2 ranks; at every number with MINIDL_EVERY_SIZE=1")
-    monkeypatch.setattr(sys.modules[__name__], "DEVICE", device)
-
-
-def place(x):
-    """A tensor of the NumPy array on the device."""
-    return minidl.Tensor(put(x, DEVICE))
 
 
 class Block(nn.Module):
@@ -76,7 +58,7 @@ class Net(nn.Module):
 
 def net(again="", dtype=np.float32):
     minidl.manual_seed(3)
-    return Net(again).to(dtype).to(DEVICE)
+    return there(Net(again).to(dtype))
 
 
 def data(step, n_rows=19, dtype=np.float32):
