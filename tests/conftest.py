@@ -42,7 +42,7 @@ def ranks(*sizes, mpi=True):
 
 @pytest.fixture
 def device(request):
-    """ "cpu"; where CuPy finds a GPU or is the stand-in of strict_cupy/, "cuda" in a case beside."""
+    """The CPU; and in a case beside it "cuda", where CuPy finds a GPU or is strict_cupy/."""
     return getattr(request, "param", "cpu")
 
 
@@ -73,8 +73,24 @@ def pytest_ignore_collect(collection_path, config):
 _FOR_A_GPU = r"mark\.gpu|def test\w*\([^)]*\bdevice\b"
 
 
+def pytest_collection_modifyitems(config, items):
+    """Without a GPU the tests marked `gpu` are left out, in one line, unless somebody asks for them
+    alone: thousands that skip would hide others that do."""
+    if config.getoption("markexpr") != "gpu" and why_no_gpu():
+        left_out = [item for item in items if item.get_closest_marker("gpu")]
+        if 1 < len(left_out) < len(items):
+            config.hook.pytest_deselected(items=left_out)
+            items[:] = [item for item in items if not item.get_closest_marker("gpu")]
+
+
+def pytest_report_header():
+    """Where the tests marked `gpu` are."""
+    if reason := why_no_gpu():
+        return f"gpu: left out ({reason}); `make test-gpu-sim` runs them on a stand-in"
+
+
 def pytest_runtest_setup(item):
-    """A test marked `gpu` skips where there is no GPU, and says why."""
+    """A test marked `gpu` that is asked for skips where there is no GPU, and says why."""
     if item.get_closest_marker("gpu") and (reason := why_no_gpu()):
         pytest.skip(reason)
 

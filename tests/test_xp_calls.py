@@ -1,4 +1,4 @@
-"""The sources call nothing that CuPy does not have: every `xp.f(...)` is compared with its signature.
+"""The sources call nothing that CuPy does not have: each `xp.f(...)` against its signature.
 
 CuPy's names are those that strict_cupy/dump_api.py recorded from an installed CuPy; `make cupy`
 compares the record with the real one."""

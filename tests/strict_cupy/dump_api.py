@@ -20,12 +20,12 @@ from pathlib import Path
 FILE = Path(__file__).parent / "cupy" / "api.json"
 CLASSES = ("Device Event Stream ExternalStream MemoryPointer MemoryPool PinnedMemoryPool MemoryHook"
            " UnownedMemory Graph").split()
-C_TYPES = "int bool bint Py_ssize_t ptrdiff_t size_t intptr_t _ndarray_base ndarray bytes tuple".split()
-C_TYPES += ["MemoryPointer", "BaseMemory", "unicode", "str", "Module"]
+C_TYPES = ("int bool bint Py_ssize_t ptrdiff_t size_t intptr_t _ndarray_base ndarray bytes tuple"
+           " MemoryPointer BaseMemory unicode str Module").split()
 
 
 def text(obj):
-    """The signature as Python source: its own, or the first line of Cython's docstring; None if neither."""
+    """The signature as Python source: its own, or Cython's first line of docstring, or None."""
     try:
         found = re.sub(r"<class '(\w+)'>", r"\1", str(inspect.signature(obj)))
         return re.sub("<[^>]*>", "...", found)  # a default that is an object

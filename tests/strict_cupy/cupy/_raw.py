@@ -4,6 +4,7 @@ The code goes back into a file; its leading #define lines become `defines`. As i
 that is neither extern "C" nor asked for by a name expression is not found."""
 
 import hashlib
+import json
 import os
 import re
 import tempfile
@@ -49,6 +50,7 @@ class RawKernel:
             defines = dict(line.split(" ", 2)[1:] for line in head[2].splitlines())
             text = code[head.end():]
         self._kernel = cuda.kernel(_file(text, options), name, defines=defines)
+        record(code, options, _names, name)
 
     def __call__(self, grid, block, args, *, shared_mem=0):
         if type(grid) is not tuple or type(block) is not tuple:
@@ -73,6 +75,18 @@ class RawKernel:
         _memory.on_stream(reads, [x for i, x in arrays if not any(x is r for r in reads)])
         _count.launches(self.name)
         on_cpu(grid3, block3, tuple(host), shared_mem, self._kernel.order)
+
+
+def record(code, options, names, launched):
+    """What reached CuPy, for compile_kernels.py, in the folder that STRICT_CUPY_KERNELS names."""
+    if folder := os.environ.get("STRICT_CUPY_KERNELS"):
+        made = {"code": code, "options": list(options), "name_expressions": list(names) or None}
+        name = hashlib.sha256(json.dumps(made).encode()).hexdigest()[:16]
+        file = Path(folder).resolve() / f"{name}.json"
+        before = json.loads(file.read_text())["launched"] if file.is_file() else []
+        if launched not in before:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            _write(file, json.dumps({**made, "launched": [*before, launched]}))
 
 
 def _file(text, options):
