@@ -35,16 +35,17 @@ __device__ __forceinline__ void update(W& w, W g, W& v, W keep, W take, W lr, W 
 
 // vs: null without momentum.  rates: (arrays, 2), keep and take of each, since some may meet their
 // first gradient late. skip: one int, not 0 if the gradients overflowed: then nothing happens. Or
-// null.
+// null. factor: as in adamw.cu.
 extern "C" __global__ void sgd_chunks(W* const* ws, const T* const* gs, W* const* vs,
-                                      T* const* lows, const W* rates, const int* skip, W lr,
-                                      W momentum, W decay, W unscale, int nesterov,
-                                      const long long* chunks, int n_chunks) {
+                                      T* const* lows, const W* rates, const int* skip,
+                                      const W* factor, W lr, W momentum, W decay, W unscale,
+                                      int nesterov, const long long* chunks, int n_chunks) {
   int c = blockIdx.x * blockDim.x + threadIdx.x;
   if (c < n_chunks && !(skip && *skip)) {  // guard
     long long a = chunks[3 * c], begin = chunks[3 * c + 1], end = chunks[3 * c + 2];
     W* w = ws[a];
     const T* g = gs[a];
+    if (factor) unscale *= *factor;
     if (vs) {
       W *v = vs[a], keep = rates[2 * a], take = rates[2 * a + 1];
       SIMD for (long long i = begin; i < end; ++i)
@@ -61,14 +62,15 @@ extern "C" __global__ void sgd_chunks(W* const* ws, const T* const* gs, W* const
 }
 
 extern "C" __global__ void sgd_many(W* const* ws, const T* const* gs, W* const* vs, T* const* lows,
-                                    const W* rates, const int* skip, W lr, W momentum, W decay,
-                                    W unscale, int nesterov, const long long* chunks,
-                                    int n_chunks) {
+                                    const W* rates, const int* skip, const W* factor, W lr,
+                                    W momentum, W decay, W unscale, int nesterov,
+                                    const long long* chunks, int n_chunks) {
   int c = blockIdx.x;
   if (c < n_chunks && !(skip && *skip)) {  // guard
     long long a = chunks[3 * c], begin = chunks[3 * c + 1], end = chunks[3 * c + 2];
     W* w = ws[a];
     const T* g = gs[a];
+    if (factor) unscale *= *factor;
     for (long long i = begin + threadIdx.x; i < end; i += blockDim.x) {
       W grad = to_float(g[i]) * unscale;
       if (vs)

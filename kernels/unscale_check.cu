@@ -3,6 +3,7 @@
 //
 //   g *= inverse (1 / loss scale);   bad[chunk] = number of elements that are inf or nan afterwards
 //
+//   factor   one number that counts beside inverse, for one that the GPU has found; or null
 //   gs   many arrays of T, through tables: see minidl/fused/launch.py
 //   unscale_check   reads 1, writes 1: 8 bytes an element in float
 //                   (as array operations: 12, and a mask)
@@ -21,10 +22,12 @@ __device__ __forceinline__ int bad_number(float x) { return !(fabsf(x) < INFINIT
 __device__ __forceinline__ int bad_number(double x) { return !(fabs(x) < INFINITY); }
 
 extern "C" __global__ void unscale_check_chunks(int* bad, T* const* gs, ACC inverse,
-                                                const long long* chunks, int n_chunks) {
+                                                const ACC* factor, const long long* chunks,
+                                                int n_chunks) {
   int c = blockIdx.x * blockDim.x + threadIdx.x;
   if (c < n_chunks) {  // guard
     T* g = gs[chunks[3 * c]];
+    if (factor) inverse *= *factor;
     long long begin = chunks[3 * c + 1], end = chunks[3 * c + 2];
     int count = 0;
     SIMD_SUM(count) for (long long i = begin; i < end; ++i) {
@@ -37,10 +40,12 @@ extern "C" __global__ void unscale_check_chunks(int* bad, T* const* gs, ACC inve
 }
 
 extern "C" __global__ void unscale_check_many(int* bad, T* const* gs, ACC inverse,
-                                              const long long* chunks, int n_chunks) {
+                                              const ACC* factor, const long long* chunks,
+                                              int n_chunks) {
   __shared__ int scratch[33];
   int c = blockIdx.x;
   T* g = gs[chunks[3 * c]];
+  if (factor) inverse *= *factor;
   long long begin = chunks[3 * c + 1], end = chunks[3 * c + 2];
   int count = 0;
   for (long long i = begin + threadIdx.x; i < end; i += blockDim.x) {

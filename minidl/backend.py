@@ -90,18 +90,31 @@ def as_dtype(name):
                         "'cuda' or 'cuda:<index>'") from None
 
 
+def full_name(device):
+    """'cpu' or 'cuda:i': 'cuda' is the current device, as in PyTorch (minidl.cuda.set_device)."""
+    kind, _, index = str(device).partition(":")
+    if device == "cpu":
+        return "cpu"
+    if kind != "cuda" or not (index or "0").isdigit():
+        raise ValueError(f"device must be 'cpu', 'cuda' or 'cuda:<index>', got {device!r}")
+    return f"cuda:{int(index)}" if index else f"cuda:{import_cupy().cuda.runtime.getDevice()}"
+
+
 def to_device(array, device):
     """`array` on `device` ('cpu', 'cuda' or 'cuda:i'); the same object if it is there already."""
     if device == "cpu":
-        return array if isinstance(array, np.ndarray) else array.get()
-    if is_bfloat16(array.dtype):
-        raise TypeError(f"bfloat16 tensors stay on the CPU, wanted {device}: CuPy has no such "
-                        "dtype; on a GPU use float16")
-    kind, _, index = str(device).partition(":")
-    if kind != "cuda" or not (index or "0").isdigit():
-        raise ValueError(f"device must be 'cpu', 'cuda' or 'cuda:<index>', got {device!r}")
+        if isinstance(array, np.ndarray):
+            return array
+        with array.device:  # on its stream, which wrote it
+            return array.get()
+    name = full_name(device)
     cupy = import_cupy()
-    with cupy.cuda.Device(int(index or 0)):
+    if is_bfloat16(array.dtype) and int(cupy.__version__.partition(".")[0]) < 14:
+        raise TypeError(f"bfloat16 on {device} needs CuPy 14 or newer, this is "
+                        f"{cupy.__version__}; upgrade it, or use float16")
+    if not isinstance(array, np.ndarray) and device_of(array) == name:
+        return array
+    with cupy.cuda.Device(int(name.partition(":")[2])):
         return cupy.asarray(array)
 
 

@@ -2,13 +2,15 @@
 
 dtype: Python floats become float32 (PyTorch's default), ints int64, bools bool; arrays keep theirs.
 device: 'cpu', 'cuda' or 'cuda:<index>'. Random ones take `generator=`, a minidl.Generator, else
-this context's default; they are drawn on the host, so every device gets the same numbers.
+this context's default; each device draws for itself, and the same numbers (those of `randn` up to a
+rounding of float64).
 Test: tests/test_creation.py
 """
 
 import numpy as np
 
 from minidl import backend
+from minidl.fused.philox import bits as bits_on_gpu
 from minidl.ops.dims import sizes
 from minidl.random import default_generator
 from minidl.tensor import Tensor
@@ -107,29 +109,38 @@ def eye(n, m=None, *, dtype=None, device=None, requires_grad=False):
 
 def rand(*size, generator=None, dtype=None, device=None, requires_grad=False):
     """Uniform in [0, 1)."""
-    generator = generator or default_generator()
-    array = generator.uniform(sizes(size), dtype=dtype or backend.DEFAULT_FLOAT)
-    return _tensor(array, None, device, requires_grad)
+    dtype = dtype or backend.DEFAULT_FLOAT
+    array = _drawn(generator, "uniform", device, sizes(size), dtype=dtype)
+    return Tensor(array, requires_grad)
 
 
 def randn(*size, generator=None, dtype=None, device=None, requires_grad=False):
     """Gaussian with mean 0 and standard deviation 1."""
-    generator = generator or default_generator()
-    array = generator.normal(sizes(size), dtype=dtype or backend.DEFAULT_FLOAT)
-    return _tensor(array, None, device, requires_grad)
+    dtype = dtype or backend.DEFAULT_FLOAT
+    return Tensor(_drawn(generator, "normal", device, sizes(size), dtype=dtype), requires_grad)
 
 
 def randint(low, high, size=None, *, generator=None, dtype=None, device=None, requires_grad=False):
     """Integers in [low, high); randint(high, size) starts at 0."""
     low, high, size = (0, low, high) if size is None else (low, high, size)
-    generator = generator or default_generator()
-    array = generator.integers(low, high, sizes((size,)), dtype=dtype or np.int64)
-    return _tensor(array, None, device, requires_grad)
+    array = _drawn(generator, "integers", device, low, high, sizes((size,)),
+                   dtype=dtype or np.int64)
+    return Tensor(array, requires_grad)
 
 
 def randperm(n, *, generator=None, dtype=None, device=None):
     """The numbers 0 to n - 1 in random order."""
-    return _tensor((generator or default_generator()).permutation(n), dtype, device, False)
+    return _tensor(_drawn(generator, "permutation", device, n), dtype, None, False)
+
+
+def _drawn(generator, what, device, *args, **options):
+    """An array of the generator's random numbers, drawn on the device."""
+    draw = getattr(generator or default_generator(), what)
+    if device is None or device == "cpu":
+        return draw(*args, **options)
+    index = int(backend.full_name(device).removeprefix("cuda:"))
+    with backend.import_cupy().cuda.Device(index):
+        return draw(*args, draw=bits_on_gpu, **options)
 
 
 def _like(create):

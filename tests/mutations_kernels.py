@@ -48,9 +48,16 @@ MUTATIONS = [
     Mutation(
         "a Python number reaches CuPy in 64 bits",
         "minidl/cuda/gpu.py",
-        "return np.dtype(p.dtype).type(signature.scalar(p, a))",
-        "return signature.scalar(p, a)",
+        "ready.append(np.dtype(p.dtype).type(self.signature.scalar(p, number)))",
+        "ready.append(self.signature.scalar(p, number))",
         "tests/cuda/test_gpu.py::test_cupy_gets_the_file_and_numbers_of_the_right_width",
+    ),
+    Mutation(
+        "a launch on a GPU gets the numbers of the one before",
+        "minidl/cuda/gpu.py",
+        "        numbers = self._numbers(args)\n",
+        "        numbers = next(iter(self._known), None) or self._numbers(args)\n",
+        "tests/cuda/test_gpu.py::test_each_launch_gets_its_own_numbers",
     ),
     Mutation(
         "the check form does not look at alignment",

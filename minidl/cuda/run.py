@@ -61,14 +61,17 @@ class Kernel:
             raise ValueError("the flat form knows one order; leave form out, or say form='fibre'")
         self.path, self.name, self.defines, self.options = path, name, defines, options
         self.form = "fibre" if self.order and form == "auto" else form
-        self._cpu = None
+        self._cpu = self._gpu = None
 
     def __call__(self, grid, block, args, *, shared_mem=0):
         """Launch on grid x block threads. args: arrays and numbers, in the order of the kernel's
         parameters. shared_mem: bytes of dynamic shared memory. On a GPU: on CuPy's current stream,
         without waiting."""
-        if "cupy" in sys.modules and backend.xp_of(args, f"kernel {self.name}") is not np:
-            return self.on_gpu(grid, block, args, shared_mem=shared_mem)
+        if (cupy := sys.modules.get("cupy")) is not None:
+            if args and type(args[0]) is cupy.ndarray:  # mostly the result; the others: gpu.py
+                return (self._gpu or self.on_gpu)(grid, block, args, shared_mem)
+            if backend.xp_of(args, f"kernel {self.name}") is not np:
+                return self.on_gpu(grid, block, args, shared_mem)
         if self.form == "check":  # in three orders of threads, unless one was asked for
             orders = {"orders": (self.order,)} if self.order else {}
             report = check(self, grid, block, args, shared_mem=shared_mem, **orders)
@@ -93,12 +96,14 @@ class Kernel:
         library = _library(self.path, defines, self.name, form, _stamp(self.path))
         return _choose(library.kernels, self.name, self.path)
 
-    @functools.cached_property
+    @property
     def on_gpu(self):
         """The kernel on CuPy's current device."""
-        from minidl.cuda import gpu
+        if self._gpu is None:
+            from minidl.cuda import gpu
 
-        return gpu.GpuKernel(self.path, self.name, self.defines, self.options)
+            self._gpu = gpu.GpuKernel(self.path, self.name, self.defines, self.options)
+        return self._gpu
 
     def __repr__(self):
         return f"<kernel {self.name or '?'} of {self.path.name}>"

@@ -5,6 +5,7 @@
     text.py       the Python standard library's source on your own disk, as bytes to predict
     sampler.py    which samples a rank sees, in which order; resumable
     loader.py     batches, loaded ahead by a background thread
+    upload.py     their way to a GPU, while it computes the ones before
 
 A dataset is anything with `len(dataset)` and `dataset[i]`, one sample: a tuple of arrays and
 numbers. Batches are tuples of NumPy arrays, which ops accept. Nothing here downloads anything.

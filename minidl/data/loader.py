@@ -14,6 +14,8 @@ import threading
 
 import numpy as np
 
+from minidl.data.upload import Upload
+
 
 def stack(samples):
     """Samples, tuples of arrays and numbers, to a tuple of arrays (batch_size, ...)."""
@@ -30,19 +32,21 @@ def stack(samples):
 
 
 class DataLoader:
-    """Iterates over batches: tuples of NumPy arrays, in the sampler's order whatever `prefetch` is.
+    """Iterates over batches: tuples of arrays, in the sampler's order whatever `prefetch` is.
     sampler:    gives indices: DistributedSampler, any sequence; None for 0, 1, 2, ...
     drop_last:  leave out a last batch smaller than batch_size.
     prefetch:   batches loaded ahead by a thread: 2 means one is ready and one is being loaded; 0
                 loads in the caller's thread.
     collate:    from a list of samples to a batch.
+    device:     'cuda' or 'cuda:i': the arrays of a batch come as CuPy arrays there, copied in the
+                background through pinned memory (upload.py); None: NumPy arrays.
 
     An exception in the dataset is raised in the loop that iterates. The thread ends with the
     iteration, also after `break`. It has its own default random generator: a dataset that draws
     random numbers should make a Generator(seed, stream) from the index."""
 
     def __init__(self, dataset, batch_size, sampler=None, drop_last=False, prefetch=2,
-                 collate=stack):
+                 collate=stack, device=None):
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         if prefetch < 0:
@@ -50,6 +54,7 @@ class DataLoader:
         self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
         self.sampler = range(len(dataset)) if sampler is None else sampler
         self.prefetch, self.collate = prefetch, collate
+        self.device = None if device == "cpu" else device
 
     def __len__(self):
         n = len(self.sampler)
@@ -57,26 +62,28 @@ class DataLoader:
 
     def __iter__(self):
         # Here, not in the thread: starting a pass is the sampler's change of state.
-        loaded = self._load(iter(self.sampler))
-        return self._hand_over(_ahead(loaded, self.prefetch) if self.prefetch else loaded)
+        upload = None if self.device is None else Upload(self.device)
+        loaded = self._load(iter(self.sampler), upload)
+        return self._hand_over(_ahead(loaded, self.prefetch) if self.prefetch else loaded, upload)
 
-    def _load(self, indices):
+    def _load(self, indices, upload):
         while chunk := list(itertools.islice(indices, self.batch_size)):
             if len(chunk) < self.batch_size and self.drop_last:
                 return
             try:
                 batch = self.collate([self.dataset[i] for i in chunk])
+                batch = batch if upload is None else upload.start(batch)
             except Exception as error:
                 error.add_note(f"while loading samples {chunk}")
                 raise
             yield len(chunk), batch
 
-    def _hand_over(self, loaded):
+    def _hand_over(self, loaded, upload):
         advance = getattr(self.sampler, "advance", None)  # a plain range keeps no position
         for n_samples, batch in loaded:
             if advance:
                 advance(n_samples)
-            yield batch
+            yield batch if upload is None else upload.finish(batch)
 
 
 def _ahead(items, n_ahead):

@@ -6,11 +6,13 @@
 
 A launch per array would cost some microseconds each and leave small arrays without parallelism. The
 kernel instead gets the table of addresses and the list of chunks: a chunk is a thread's work on the
-CPU, a block's on a GPU, whatever array it is from.
+CPU, a block's on a GPU, whatever array it is from. A GPU keeps tables that it has: weights do not
+move, and gradients mostly come back to where they were.
 
 Test: tests/fused/test_launch.py   Rows that are summed or normalised: rows.py
 """
 
+import ctypes
 import functools
 
 import numpy as np
@@ -42,7 +44,7 @@ def over_chunks(file, name, dtype, xp, sizes, args, **defines):
         kernel(-(-n // 8), 8, (*args, chunks, n))
     elif n:
         kernel = dispatch.kernel(file, f"{name}_many", dtype, **defines)
-        kernel(n, BLOCK, (*args, xp.asarray(chunks), n))
+        kernel(n, BLOCK, (*args, on_device(xp, chunks), n))
 
 
 @functools.lru_cache(maxsize=64)
@@ -71,7 +73,29 @@ def pointers(xp, arrays, dtype, what, written=False):
         from minidl.cuda.host.arguments import address  # a seventh of the time of a.ctypes.data
 
         return np.array([address(a) for a in arrays], np.uint64)
-    return xp.asarray(np.array([a.data.ptr for a in arrays], np.uint64))
+    return on_device(xp, np.array([a.data.ptr for a in arrays], np.uint64))
+
+
+def on_device(xp, table):
+    """A small array of the host on the current device, of equal tables one and the same: it is not
+    to be written. No wait: it goes through pinned memory, on the current stream."""
+    if xp is np:
+        return table
+    device = xp.cuda.runtime.getDevice()
+    return _uploaded(xp, device, table.tobytes(), table.dtype, table.shape)[0]
+
+
+@functools.lru_cache(maxsize=128)  # of a step: chunks, and addresses, which mostly come again
+def _uploaded(xp, device, data, dtype, shape):
+    """(the device's array, the pinned one, which must outlive the copy)."""
+    pinned = xp.cuda.alloc_pinned_memory(max(len(data), 1))
+    host = np.frombuffer(pinned, np.uint8, len(data))
+    host[...] = np.frombuffer(data, np.uint8)
+    table = xp.empty(shape, dtype)
+    if data:
+        stream = xp.cuda.get_current_stream()
+        table.data.copy_from_host_async(ctypes.c_void_p(host.ctypes.data), len(data), stream)
+    return table, host
 
 
 def same_sizes(op, *lists):

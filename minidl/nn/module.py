@@ -175,16 +175,30 @@ class Module:
         for p in self.parameters():
             p.grad = None
 
-    def to(self, target):
-        """Move to a device ('cpu', 'cuda:0') or cast floating state to a dtype, in place."""
-        dtype = None if backend.is_device(target) else backend.as_dtype(target)
+    def to(self, *targets, dtype=None, device=None):
+        """Move to a device ('cpu', 'cuda', 'cuda:0') and cast floating state to a dtype, in place:
+        to("cuda"), to("float16"), to("cuda", "float16"), or by name. Gradients are forgotten; an
+        optimizer made before keeps its parameters, but its state stays where it was: move first."""
+        for target in targets:
+            if backend.is_device(target):
+                device = target
+            elif target is not None:
+                dtype = target
+        dtype = None if dtype is None else backend.as_dtype(dtype)
         for t in [*self.parameters(), *self.buffers()]:
-            if dtype is None:
-                t.data = backend.to_device(t.data, target)
-            elif backend.is_floating(t.dtype):
+            if dtype is not None and backend.is_floating(t.dtype):
                 t.data = t.data.astype(dtype)
+            if device is not None:
+                t.data = backend.to_device(t.data, device)
             t.grad = None
         return self
+
+    def cuda(self, device="cuda"):
+        """Move to a GPU, by name or number; the current one unless given."""
+        return self.to(f"cuda:{device}" if isinstance(device, int) else device)
+
+    def cpu(self):
+        return self.to("cpu")
 
     def half(self):
         return self.to(np.float16)

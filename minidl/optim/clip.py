@@ -9,8 +9,11 @@ Test: tests/optim/test_clip.py
 
 import math
 
+import numpy as np
+
+from minidl import backend
 from minidl.backend import accumulate_dtype
-from minidl.fused import norm
+from minidl.fused import dispatch, norm, unscale_check
 from minidl.tensor import Tensor
 
 
@@ -28,14 +31,32 @@ def grad_norm(parameters, norm_type=2.0):
 
 def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False):
     """Scale the gradients in place so that their norm is at most max_norm; returns their norm from
-    before. A non-finite norm makes every gradient non-finite, or is an error if asked for."""
+    before: a float, of gradients on a GPU a Tensor there, for which nobody has waited. A non-finite
+    norm makes every gradient non-finite, or is an error if asked for."""
     parameters = _list(parameters)
+    grads = [p.grad for p in parameters if p.grad is not None]
+    if grads and not isinstance(grads[0], np.ndarray) and norm_type == 2 and not error_if_nonfinite:
+        return _clip_on_device(grads, max_norm)
     total = grad_norm(parameters, norm_type)
     if error_if_nonfinite and not math.isfinite(total):
         raise RuntimeError(f"the gradient norm is {total}, so it cannot be clipped; look for the "
                            "first layer with a non-finite gradient")
     scale_to(parameters, total, max_norm)
     return total
+
+
+def _clip_on_device(grads, max_norm):
+    """clip_grad_norm_ of arrays on a GPU."""
+    square_sum = norm.square_sum_of(grads)
+    total = square_sum[0] ** 0.5
+    xp = backend.library_of(total)
+    factor = xp.minimum(max_norm / (total + 1e-6), 1.0)  # nan stays
+    if all(g.flags.c_contiguous for g in grads) and dispatch.usable(*grads):
+        unscale_check.unscale_check(grads, 1.0, factor.astype(np.float32).reshape(1))
+    else:
+        for g in grads:
+            g *= factor.astype(g.dtype)
+    return Tensor(total.astype(np.float32))
 
 
 def scale_to(parameters, total, max_norm):

@@ -55,28 +55,36 @@ class Optimizer:
                 elif t.grad is not None:
                     t.grad[...] = 0
 
-    def step(self, unscale=1.0):
+    def step(self, unscale=1.0, skip=None):
         """Update every parameter that has a gradient, in place. unscale: a factor for gradients,
-        such as one over the loss scale."""
+        such as one over the loss scale. On a GPU both may be arrays there, of one number each, so
+        that the host need not wait: unscale float32; skip int32, where it is not 0 nothing
+        changes."""
+        late = () if skip is None else (skip,)
         with no_grad():
             for group in self.param_groups:
                 params = [p for p in group["params"] if self.gradient(p) is not None]
                 low = [p for p in params if p in self.low]
                 for part in ([p for p in params if p not in self.low], low):
                     if part:
-                        self.update_group(part, [self.gradient(p) for p in part], group, unscale)
+                        grads = [self.gradient(p) for p in part]
+                        self.update_group(part, grads, group, unscale, *late)
                 for p in params:
                     p.version += 1
                 for p in low:
                     self.low[p].version += 1
                     p.grad = None  # held only from unscale_ to here
 
-    def update_group(self, params, grads, group, unscale):
+    def update_group(self, params, grads, group, unscale, skip=None):
         """Update some parameters of a group one by one; they all have a master copy, or none has.
         A subclass with a fused kernel updates them all at once."""
+        if skip is not None and bool(skip):  # the host waits here, a kernel need not
+            return
         for p, g in zip(params, grads, strict=True):
             g = g.astype(np.float32) if p in self.low else bf16.widen(g)
-            if unscale != 1.0:
+            if hasattr(unscale, "dtype"):
+                g = g * unscale.astype(g.dtype)
+            elif unscale != 1.0:
                 g = g * g.dtype.type(unscale)
             state = self.state.setdefault(p, {})
             if is_bfloat16(p.dtype):
@@ -125,7 +133,8 @@ class Optimizer:
         master weight is in its parameter's state. The arrays are the live ones."""
         index = {p: i for i, p in enumerate(self.parameters())}
         groups = [{**g, "params": [index[p] for p in g["params"]]} for g in self.param_groups]
-        state = {i: {**self.state.get(p, {}), **({"master": p.data} if p in self.low else {})}
+        state = {i: {**{k: _number(v) for k, v in self.state.get(p, {}).items()},
+                     **({"master": p.data} if p in self.low else {})}
                  for p, i in index.items() if p in self.state or p in self.low}
         return {"state": state, "param_groups": groups}
 
@@ -182,7 +191,16 @@ def low_arrays(low, params, grads):
     return arrays if usable else None
 
 
+def late(unscale):
+    """(the number, the array of one number or None) that gradients are multiplied by."""
+    return (1.0, unscale) if hasattr(unscale, "dtype") else (unscale, None)
+
+
+def _number(value):
+    """The value of an array without dimensions, such as a step that a GPU counts; else as it is."""
+    return value.item() if getattr(value, "ndim", 1) == 0 else value
+
+
 def _copy(value):
-    if not hasattr(value, "ndim"):
-        return value
-    return np.asarray(value).item() if value.ndim == 0 else value.copy()
+    value = _number(value)
+    return value.copy() if hasattr(value, "ndim") else value

@@ -7,6 +7,10 @@
     step(optimizer)          unscale by 1/S; inf or nan on any rank: skip the step; else clip, step
     update()                 S / 2 after a skipped step, S * 2 after 2000 good ones
 
+Of gradients on a GPU the host does not wait to know whether one is inf: the scale and what was
+found stay there (loss_scale.py), and the optimizer's kernel skips by itself. Only where ranks
+must agree, through functions of the host, the host has to know.
+
 The scale rises until it overflows, which costs one skipped step, and so stays close to the largest
 that fits. `step` alone reads the gradients once, and the optimizer multiplies them by 1/S; with
 `unscale_` before it the unscaled float32 gradients can be looked at.
@@ -19,9 +23,29 @@ import math
 
 import numpy as np
 
+from minidl import backend
 from minidl.fused import dispatch, norm, unscale_check
+from minidl.fused.launch import on_device
+from minidl.optim.optimizer import Optimizer
+from minidl.precision import loss_scale
+from minidl.tensor import Tensor
 
 LARGEST = float(np.finfo(np.float32).max)
+RULE = ("growth_factor", "backoff_factor", "growth_interval", "hysteresis", "lag", "min_scale",
+        "max_scale")
+
+
+def _settled(name):
+    """An attribute that may be on a GPU: who reads or sets it, waits for it to come back."""
+    def read(scaler):
+        scaler._settle()
+        return vars(scaler)[name]
+
+    def write(scaler, value):
+        scaler._settle()
+        vars(scaler)[name] = value
+
+    return property(read, write)
 
 
 class GradScaler:
@@ -49,16 +73,40 @@ class GradScaler:
             raise ValueError("GradScaler wants growth_interval, hysteresis >= 1 and init_scale "
                              f"between min_scale and max_scale; got {growth_interval}, "
                              f"{hysteresis}, {init_scale}, {min_scale}, {max_scale}")
+        self._device = None  # (xp, scale, counts) while a GPU has them
         self.factor = float(init_scale)
         self.growth_factor, self.backoff_factor = growth_factor, backoff_factor
         self.growth_interval, self.hysteresis, self.lag = growth_interval, hysteresis, lag
         self.min_scale, self.max_scale, self.raise_at_min = min_scale, max_scale, raise_at_min
         self.agree = agree or (lambda bad: bad)
         self.all_sum = all_sum or (lambda x: x)
+        self.on_host = bool(agree or all_sum or raise_at_min)  # what the host must know at once
         self.enabled = enabled
         self.good_steps, self.patience = -lag, hysteresis
         self.skipped = 0  # steps that were not taken
-        self._found = {}  # optimizer -> whether its gradients are bad, since the last update
+        self._found = {}  # optimizer -> (whether its gradients are bad, what unscales them), since
+        # the last update; on a GPU two arrays of one number
+
+    def _there(self, array=None):
+        """(xp, scale, counts) on the GPU of `array`, moved there if need be; None where they are to
+        stay on the host."""
+        if array is not None and self._device is None and not self.on_host:
+            if not isinstance(array, np.ndarray):
+                xp = backend.xp_of([array])
+                scale = on_device(xp, np.array([self.factor], np.float32)).copy()
+                counts = np.array([self.good_steps, self.patience, self.skipped], np.int32)
+                self._device = xp, scale, on_device(xp, counts).copy()
+        return self._device
+
+    def _settle(self):
+        """Bring the scale and its counts back to the host, which waits."""
+        if self._device is not None:
+            (_, scale, counts), self._device = self._device, None
+            self.factor = float(scale[0])
+            self.good_steps, self.patience, self.skipped = counts.tolist()
+
+    factor, good_steps, patience, skipped = map(_settled, ("factor", "good_steps", "patience",
+                                                           "skipped"))
 
     def get_scale(self):
         return self.factor if self.enabled else 1.0
@@ -69,6 +117,8 @@ class GradScaler:
             return loss
         if isinstance(loss, (list, tuple)):
             return type(loss)(self.scale(x) for x in loss)
+        if self._there(loss.data) is not None:
+            return loss.float() * self._device[1].reshape(())
         return loss.float() * self.factor
 
     def unscale_(self, optimizer):
@@ -79,20 +129,27 @@ class GradScaler:
         if optimizer in self._found:
             raise RuntimeError("unscale_() was called on this optimizer already since the last "
                                "update(): the gradients would be divided twice")
-        bad = False
+        there, bad = self._there(*optimizer.gradients()[:1]), False
         for p in optimizer.parameters():
             low = optimizer.low.get(p)
             if low is not None:
                 p.grad = None if low.grad is None else low.grad.astype(np.float32)
             if p.grad is not None:
                 self._check_dtype(p.grad)
-                bad |= _unscale(p.grad, 1.0 / self.factor)
-        self._found[optimizer] = bool(self.agree(bad)), 1.0
+                if there is None:
+                    bad |= _unscale(p.grad, 1.0 / self.factor)
+        if there is None:
+            self._found[optimizer] = bool(self.agree(bad)), 1.0
+        else:
+            grads = [p.grad for p in optimizer.parameters() if p.grad is not None]
+            inverse = loss_scale.factor(there[0], there[1])
+            self._found[optimizer] = _unscale_there(grads, inverse), None
 
     def step(self, optimizer, max_norm=None):
         """optimizer.step(), unless a gradient is inf or nan on any rank. Returns whether it was
-        taken; a step not taken changes nothing, so do not step the schedule either. max_norm: clip
-        the gradients' common norm to it, after unscaling."""
+        taken (of a GPU as a Tensor, for which nobody has waited: `if` waits for it); a step not
+        taken changes nothing, so do not step the schedule either. max_norm: clip the gradients'
+        common norm to it, after unscaling."""
         if not self.enabled:
             optimizer.step(unscale=self._clip_factor(optimizer.gradients(), 1.0, max_norm))
             return True
@@ -102,13 +159,33 @@ class GradScaler:
             grads = optimizer.gradients()
             for g in grads:
                 self._check_dtype(g, optimizer.low)
-            self._found[optimizer] = bool(self.agree(_any_bad(grads))), 1.0 / self.factor
+            self._found[optimizer] = self._look(grads, optimizer)
         bad, inverse = self._found[optimizer]
+        if hasattr(bad, "dtype"):
+            return self._step_there(optimizer, bad, inverse, max_norm)
         if bad:
             self.skipped += 1
             return False
         optimizer.step(unscale=self._clip_factor(optimizer.gradients(), inverse, max_norm))
         return True
+
+    def _look(self, grads, optimizer):
+        """(whether the gradients are bad, what unscales them)."""
+        there = self._there(*grads[:1])
+        if there is None or type(optimizer).step is not Optimizer.step:  # it may want to know
+            return bool(self.agree(_any_bad(grads))), 1.0 / self.factor
+        return _bad_there(grads), there[1]
+
+    def _step_there(self, optimizer, bad, scale, max_norm):
+        """`step` on a GPU; scale: None where the gradients are unscaled already."""
+        xp, square_sum = self._device[0], None
+        if max_norm is not None:
+            square_sum = norm.square_sum_of(optimizer.gradients())
+        if scale is not None or square_sum is not None:
+            optimizer.step(loss_scale.factor(xp, scale, square_sum, max_norm or 0.0), skip=bad)
+        else:
+            optimizer.step(skip=bad)
+        return Tensor((bad == 0).reshape(()))
 
     def update(self, new_scale=None):
         """Adjust the scale by what the steps since the last update found."""
@@ -117,8 +194,12 @@ class GradScaler:
         if new_scale is None and not self._found:
             raise RuntimeError("update() needs a step() or unscale_() before it: nothing was "
                                "checked since the last update")
-        bad = any(found for found, _ in self._found.values())
+        found = [bad for bad, _ in self._found.values()]
         self._found.clear()
+        if new_scale is None and all(hasattr(bad, "dtype") for bad in found):
+            rule = {name: getattr(self, name) for name in RULE}
+            return loss_scale.update(*self._device[1:], sum(found[1:], found[0]), **rule)
+        bad = any(map(bool, found))
         if new_scale is not None:
             self.factor = float(new_scale)
         elif bad:
@@ -166,6 +247,8 @@ class GradScaler:
         """What unscales the gradients and clips their norm: one factor, no pass to write them."""
         if max_norm is None:
             return inverse
+        if not self.on_host and grads and not isinstance(grads[0], np.ndarray):
+            return loss_scale.factor(backend.xp_of(grads), None, norm.square_sum_of(grads), max_norm)
         total = math.sqrt(self.all_sum(norm.two_norm(grads) ** 2))
         return inverse * min(1.0, max_norm / (total * inverse + 1e-6))
 
@@ -181,7 +264,24 @@ def _any_bad(grads):
     """Whether an element of the arrays is inf or nan."""
     if dispatch.usable(*grads):
         return bool(unscale_check.count_bad(grads)[0])
-    return any(not np.isfinite(float(abs(g).max(initial=0))) for g in grads)
+    return any(g.size and not np.isfinite(float(abs(g).max())) for g in grads)
+
+
+def _bad_there(grads):
+    """The same on a GPU, (1,) int32, and nobody waits."""
+    if dispatch.usable(*grads):
+        return unscale_check.count_bad(grads)
+    xp = backend.xp_of(grads)
+    return sum(((~xp.isfinite(g)).any() for g in grads), xp.zeros(1, np.int32)).astype(np.int32)
+
+
+def _unscale_there(grads, inverse):
+    """grads *= inverse in place, a (1,) float32 array; _bad_there of them."""
+    if dispatch.usable(*grads) and all(g.flags.c_contiguous for g in grads):
+        return unscale_check.unscale_check(grads, 1.0, inverse)
+    for g in grads:
+        g *= inverse.reshape(()).astype(g.dtype)
+    return _bad_there(grads)
 
 
 def _unscale(grad, inverse):
