@@ -61,7 +61,7 @@ class Queue:
 
 def join(clock, other):
     """clock |= other: the later of both for each queue."""
-    for queue, n in other.items():
+    for queue, n in list(other.items()):  # a stream that is collected meanwhile leaves them
         if clock.get(queue, 0) < n:
             clock[queue] = n
 
