@@ -46,6 +46,17 @@ def device(request):
     return getattr(request, "param", "cpu")
 
 
+@pytest.fixture
+def on_device(device, request, monkeypatch):
+    """What tests/on_device.py places is on the device: at 2 ranks; with MINIDL_EVERY_SIZE=1 in the
+    environment at every number of them."""
+    case = getattr(request.node, "callspec", None)
+    n_ranks = case.params.get("n_ranks", 2) if case else 2
+    if device == "cuda" and n_ranks != 2 and "MINIDL_EVERY_SIZE" not in os.environ:
+        pytest.skip("device arrays at 2 ranks; at every number with MINIDL_EVERY_SIZE=1")
+    monkeypatch.setattr("tests.on_device.DEVICE", device)
+
+
 def pytest_generate_tests(metafunc):
     """Without a GPU there is no case for it, rather than one that skips."""
     if "device" in metafunc.fixturenames and not why_no_gpu():

@@ -3,7 +3,8 @@
     minidl run -n 4 script.py    mpiexec -n 4 python -m minidl.cli.launcher script.py, with the
                                  environment below
 
-Every rank runs the script as `python script.py` would, but what it prints is shown line by line,
+Every rank runs the script as `python script.py` would, but it sees one GPU of those of its machine
+(gpus.py), what it prints is shown line by line,
 and an exception, or sys.exit with a status other than 0, on one rank ends all (abort.guarded):
 without that the failed process waits in MPI_Finalize for the others, and they for its messages. A
 rank that dies by a signal is noticed by mpiexec itself, which ends the rest.
@@ -148,8 +149,10 @@ if __name__ == "__main__":  # one rank
     # in its buffer. PYTHONUNBUFFERED would write each argument of a print by itself, and the lines
     # of several ranks would mix.
     sys.stdout.reconfigure(line_buffering=True, write_through=False)
+    from minidl.cli import gpus
     from minidl.comm.transport import abort
 
+    os.environ.update(gpus.own_gpu(os.environ))
     del sys.argv[0]
     sys.path[0] = os.path.dirname(os.path.realpath(sys.argv[0]))
     with abort.guarded():

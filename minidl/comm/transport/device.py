@@ -135,7 +135,9 @@ def direct_all_reduce(t, x, op=np.add):
     return x
 
 
-@collective
+# The messages of these three have the labels of what they are made of, as on the host.
+
+
 def mean_block(t, x, bounds):
     """As `average.mean_block`: this rank's block of the mean over ranks, a view of the 1-d x."""
     if isinstance(t, nccl.Nccl):
@@ -148,7 +150,6 @@ def mean_block(t, x, bounds):
     return x[own]
 
 
-@collective
 def all_gather(t, x, bounds):
     """As `ring_blocks.all_gather`: every rank's own block of the 1-d x, to all ranks; returns x."""
     if isinstance(t, nccl.Nccl):
@@ -162,7 +163,6 @@ def all_gather(t, x, bounds):
     return x
 
 
-@collective
 def broadcast(t, x, root=0):
     """As `tree.broadcast`: root's contiguous x into every rank's x; returns x."""
     if isinstance(t, nccl.Nccl):

@@ -8,16 +8,20 @@ from minidl import nn, optim
 from minidl.comm import ring
 from minidl.parallel import Zero1, Zero3
 from tests.conftest import ranks
+from tests.devices import host
+from tests.on_device import place
 from tests.parallel.zero.zero_net import (
     Net, assert_same_bits, backward, data, each_stage, net, parallel, share, train,
 )
+
+pytestmark = pytest.mark.usefixtures("on_device")  # beside it with mark.gpu: each test on device arrays
 
 
 @each_stage
 @ranks(1, 2, 3)
 def test_a_state_goes_into_another_stage_and_back(t, stage):
     minidl.manual_seed(8)
-    source = Zero1(Net(), t)
+    source = Zero1(Net().to(net().first.weight.device), t)
     state = source.state_dict()
     model = parallel(stage, net(), t)
     model.load_state_dict(state)
@@ -41,7 +45,7 @@ def test_a_state_of_stage_3_is_what_it_was_when_it_was_taken(t, stay_below):
 def test_after_a_forward_without_a_backward_all_units_are_freed(t):
     model = Zero3(net(), t)
     with minidl.no_grad():
-        model.eval()(minidl.tensor(data(0)[0]))
+        model.eval()(place(data(0)[0]))
     assert all(b.weights is None for b in model.reducer.buckets) and not model.coming
     model.close()
 
@@ -53,14 +57,14 @@ def test_gathered_is_the_whole_module(t, stage):
     with model.gathered() as module:
         assert module is model.module
         want = net().first.weight.data
-        np.testing.assert_array_equal(module.first.weight.data, want)
-        x = minidl.tensor(data(0)[0])
+        np.testing.assert_array_equal(host(module.first.weight), host(want))
+        x = place(data(0)[0])
         with minidl.no_grad():
             if t.rank == 0:  # nothing is sent inside: a rank may be alone
                 module.eval()(x)
             inside = module.eval()(x).data
     with minidl.no_grad():
-        np.testing.assert_array_equal(model(x).data, inside)
+        np.testing.assert_array_equal(host(model(x)), host(inside))
     model.close()  # an ordinary module again
     backward(module, x, x)
     assert module.blocks[2].linear.weight.grad is not None
