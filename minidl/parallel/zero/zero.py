@@ -53,7 +53,8 @@ class ShardedBucket:
     shard     that block of this rank as a leaf, its `grad` the mean gradient of the block
     flat      whole gradients, from the first backward on; free_gradients: until scattered"""
 
-    n_gathers = 1  # in a step
+    n_gathers = 1  # in a step; stage 3's that are freed: in a forward and its backward
+    freed = False
 
     def __init__(self, t, params, group, free_gradients):
         self.t, self.params, self.group, self.free_gradients = t, params, group, free_gradients
@@ -119,8 +120,9 @@ class ShardedBucket:
             p.version += 1
 
     def bytes_sent(self, t, n_backwards):
+        n_gathers = self.n_gathers * (n_backwards if self.freed else 1)
         return ring_blocks.bytes_sent(self.bounds, self.dtype.itemsize, t.rank,
-                                      n_scatters=n_backwards, n_gathers=self.n_gathers)
+                                      n_scatters=n_backwards, n_gathers=n_gathers)
 
 
 def ways(x):

@@ -90,6 +90,7 @@ class Zero3(Zero1):
         self.place, self.direction = {}, 1  # of a bucket in it; 1 in forward, -1 in backward
         for b in self.buckets:
             b.n_gathers = 1 if b in self.stays or b in self.root else 2
+            b.freed = b not in self.stays
             b.shard.data = b.shard.data.copy()  # not a view: the whole is to be freed
             b.shard.version = b.gathered = 0
         self.free(self.buckets)

@@ -114,6 +114,27 @@ def test_a_model_of_units_alone_sends_three_times(t):
     model.close()
 
 
+@each_stage
+@ranks(1, 2, 3)
+def test_traffic_of_several_backwards_in_a_step_is_the_formula(t, stage):
+    """Stage 3 frees its units after each backward, so each gathers them anew."""
+    ledger = Ledger(t)
+    options = {"stay_below": 300} if stage == 3 else {}
+    model = STAGES[stage](gpt(), ledger, **options)
+    optimizer = optim.SGD(model.shards(), lr=1e-2)
+    step_of(model, t, optimizer)
+    for n_backwards in (1, 3):
+        ledger.reset()
+        optimizer.zero_grad()
+        for i in range(n_backwards):
+            x, y = tokens(t, i)
+            F.cross_entropy(model(x).reshape(-1, 32), y).backward()
+        optimizer.step()
+        model.gather()
+        assert ledger.bytes_sent == model.bytes_sent(n_backwards)
+    model.close()
+
+
 def _broadcast_bytes(t, ledger):
     return ring.all_reduce(t, np.array([ledger.count(label="tree.broadcast").bytes_sent]))[0]
 
