@@ -19,8 +19,14 @@ from minidl.tensor import Tensor
 
 def grad_norm(parameters, norm_type=2.0):
     """The norm of all gradients as one vector, a float; 0.0 if there is none. fp16 and
-    bf16 gradients are squared and summed in fp32."""
-    grads = [p.grad for p in _list(parameters) if p.grad is not None]
+    bf16 gradients are squared and summed in fp32. Of ZeRO's shards it is the norm of all ranks'
+    together, the 2-norm alone, and all ranks must call."""
+    parameters = _list(parameters)
+    grads = [p.grad for p in parameters if p.grad is not None]
+    if (stage := _stage(parameters)) is not None:
+        if norm_type != 2:
+            raise ValueError(f"of a ZeRO stage's shards wanted norm_type 2, got {norm_type}")
+        return math.sqrt(stage.sum_over_ranks(norm.two_norm(grads) ** 2))
     if norm_type == 2:
         return norm.two_norm(grads)
     if norm_type == math.inf:
@@ -35,7 +41,8 @@ def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=Fals
     norm makes every gradient non-finite, or is an error if asked for."""
     parameters = _list(parameters)
     grads = [p.grad for p in parameters if p.grad is not None]
-    if grads and not isinstance(grads[0], np.ndarray) and norm_type == 2 and not error_if_nonfinite:
+    on_host = isinstance(grads[0], np.ndarray) if grads else True
+    if not on_host and norm_type == 2 and not error_if_nonfinite and _stage(parameters) is None:
         return _clip_on_device(grads, max_norm)
     total = grad_norm(parameters, norm_type)
     if error_if_nonfinite and not math.isfinite(total):
@@ -75,6 +82,12 @@ def clip_grad_value_(parameters, clip_value):
     for p in _list(parameters):
         if p.grad is not None:
             p._xp.clip(p.grad, -clip_value, clip_value, out=p.grad)
+
+
+def _stage(parameters):
+    """The ZeRO stage of which these are shards, or None."""
+    stages = (getattr(p, "sharded_by", None) for p in parameters)
+    return next((stage for stage in stages if stage is not None), None)
 
 
 def _list(parameters):

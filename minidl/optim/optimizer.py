@@ -125,6 +125,12 @@ class Optimizer:
         """The model's leaf that has the values of p: p itself, unless p is a master weight."""
         return self.low.get(p, p)
 
+    @property
+    def sharded_by(self):
+        """What joins the ranks whose optimizers have the other shards (nn.Parameter), or None."""
+        stages = (getattr(self.leaf_of(p), "sharded_by", None) for p in self.parameters())
+        return next((stage for stage in stages if stage is not None), None)
+
     def refresh(self):
         """To be called when masters and parameters have been overwritten together: they agree."""
         self.seen = {p: low.version for p, low in self.low.items()}

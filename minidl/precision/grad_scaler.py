@@ -31,6 +31,7 @@ from minidl.precision import loss_scale
 from minidl.tensor import Tensor
 
 LARGEST = float(np.finfo(np.float32).max)
+SMALLEST = 2.0**-126  # 1 / scale is a float32, too
 RULE = ("growth_factor", "backoff_factor", "growth_interval", "hysteresis", "lag", "min_scale",
         "max_scale")
 
@@ -52,16 +53,19 @@ class GradScaler:
     """init_scale, growth_factor, backoff_factor, growth_interval: PyTorch's.
     hysteresis:   overflows until the scale first falls; counted anew when it grows.
     min_scale, max_scale:  the bounds of the scale.
-    lag:          good steps after an overflow, and at the start, that do not count.
+    lag:          good steps after an overflow, and at the start, that do not count; nobody's recipe,
+                  for a scale that rises more slowly.
     raise_at_min: an overflow at min_scale is an error.
     agree:        function of a bool: whether it is true on any rank. Ranks that share a model must
                   skip together: `lambda bad: ring.all_reduce(t, np.array(bad), np.logical_or)`.
+                  After data parallelism all have the same gradients; of a ZeRO stage's shards it
+                  need not be given.
     all_sum:      function of a float: its sum over the ranks that hold shares of the gradients, so
-                  that `max_norm` bounds the norm of all shares together (parallel/zero/zero.py).
+                  that `max_norm` bounds the norm of all shares together; of shards need not be given.
     enabled:      False: as if there were no scaler.
 
     Megatron: init_scale=2**32, growth_interval=1000, hysteresis=2, min_scale=1.
-    DeepSpeed: the same but init_scale=2**16, and lag=1, raise_at_min=True."""
+    DeepSpeed: the same but init_scale=2**16, and raise_at_min=True."""
 
     def __init__(self, init_scale=2.0**16, growth_factor=2.0, backoff_factor=0.5,
                  growth_interval=2000, *, hysteresis=1, min_scale=0.0, max_scale=LARGEST, lag=0,
@@ -78,12 +82,12 @@ class GradScaler:
         self.growth_factor, self.backoff_factor = growth_factor, backoff_factor
         self.growth_interval, self.hysteresis, self.lag = growth_interval, hysteresis, lag
         self.min_scale, self.max_scale, self.raise_at_min = min_scale, max_scale, raise_at_min
-        self.agree = agree or (lambda bad: bad)
-        self.all_sum = all_sum or (lambda x: x)
+        self.agree, self.all_sum = agree, all_sum
         self.on_host = bool(agree or all_sum or raise_at_min)  # what the host must know at once
         self.enabled = enabled
         self.good_steps, self.patience = -lag, hysteresis
         self.skipped = 0  # steps that were not taken
+        self._stepped = []  # optimizers, since the last update
         self._found = {}  # optimizer -> (whether its gradients are bad, what unscales them), since
         # the last update; on a GPU two arrays of one number
 
@@ -126,6 +130,7 @@ class GradScaler:
         with a master copy into the master's `grad`. Once between two updates."""
         if not self.enabled:
             return
+        self._join(optimizer)
         if optimizer in self._found:
             raise RuntimeError("unscale_() was called on this optimizer already since the last "
                                "update(): the gradients would be divided twice")
@@ -139,7 +144,7 @@ class GradScaler:
                 if there is None:
                     bad |= _unscale(p.grad, 1.0 / self.factor)
         if there is None:
-            self._found[optimizer] = bool(self.agree(bad)), 1.0
+            self._found[optimizer] = self._agreed(bad), 1.0
         else:
             grads = [p.grad for p in optimizer.parameters() if p.grad is not None]
             inverse = loss_scale.factor(there[0], there[1])
@@ -150,9 +155,15 @@ class GradScaler:
         taken (of a GPU as a Tensor, for which nobody has waited: `if` waits for it); a step not
         taken changes nothing, so do not step the schedule either. max_norm: clip the gradients'
         common norm to it, after unscaling."""
+        self._join(optimizer)
         if not self.enabled:
             optimizer.step(unscale=self._clip_factor(optimizer.gradients(), 1.0, max_norm))
             return True
+        if optimizer in self._stepped:
+            raise RuntimeError("step() was called on this optimizer already since the last "
+                               "update(): what was found of the gradients then may be wrong now. "
+                               "Call update() after each step()")
+        self._stepped.append(optimizer)
         if optimizer not in self._found:
             for p in optimizer.low:
                 p.grad = None  # left from an unscale_ that no step followed
@@ -169,11 +180,20 @@ class GradScaler:
         optimizer.step(unscale=self._clip_factor(optimizer.gradients(), inverse, max_norm))
         return True
 
+    def _join(self, optimizer):
+        """Of shards all ranks skip together, and clip by the norm of all, without being told."""
+        stage = optimizer.sharded_by
+        if stage is not None and self.agree is None:
+            self.agree, self.on_host = stage.on_any_rank, True
+            self._settle()
+        if stage is not None and self.all_sum is None:
+            self.all_sum = stage.sum_over_ranks
+
     def _look(self, grads, optimizer):
         """(whether the gradients are bad, what unscales them)."""
         there = self._there(*grads[:1])
         if there is None or type(optimizer).step is not Optimizer.step:  # it may want to know
-            return bool(self.agree(_any_bad(grads))), 1.0 / self.factor
+            return self._agreed(_any_bad(grads)), 1.0 / self.factor
         return _bad_there(grads), there[1]
 
     def _step_there(self, optimizer, bad, scale, max_norm):
@@ -196,8 +216,10 @@ class GradScaler:
                                "checked since the last update")
         found = [bad for bad, _ in self._found.values()]
         self._found.clear()
+        self._stepped.clear()
         if new_scale is None and all(hasattr(bad, "dtype") for bad in found):
             rule = {name: getattr(self, name) for name in RULE}
+            rule["min_scale"] = max(self.min_scale, SMALLEST)  # no error without a wait
             return loss_scale.update(*self._device[1:], sum(found[1:], found[0]), **rule)
         bad = any(map(bool, found))
         if new_scale is not None:
@@ -217,6 +239,11 @@ class GradScaler:
                 f"the gradients overflow at the smallest loss scale, {self.min_scale}: training "
                 "has diverged. Look for the first layer with a non-finite output")
         self.factor = max(self.factor * self.backoff_factor, self.min_scale)
+        if self.factor < SMALLEST:
+            raise OverflowError(
+                f"the gradients hold inf or nan at every loss scale, down to {self.factor:.3g}: it "
+                f"is not the scale ({self.skipped} steps were skipped). Look for the first layer "
+                "with a non-finite output, or for nan in the data")
 
     def _grow(self):
         self.good_steps += 1
@@ -243,13 +270,17 @@ class GradScaler:
         self.patience = state.get("patience", self.hysteresis)
         self.skipped = state.get("skipped", 0)
 
+    def _agreed(self, bad):
+        return bool(bad if self.agree is None else self.agree(bad))
+
     def _clip_factor(self, grads, inverse, max_norm):
         """What unscales the gradients and clips their norm: one factor, no pass to write them."""
         if max_norm is None:
             return inverse
         if not self.on_host and grads and not isinstance(grads[0], np.ndarray):
             return loss_scale.factor(backend.xp_of(grads), None, norm.square_sum_of(grads), max_norm)
-        total = math.sqrt(self.all_sum(norm.two_norm(grads) ** 2))
+        square_sum = norm.two_norm(grads) ** 2
+        total = math.sqrt(self.all_sum(square_sum) if self.all_sum else square_sum)
         return inverse * min(1.0, max_norm / (total * inverse + 1e-6))
 
     def _check_dtype(self, grad, low=()):

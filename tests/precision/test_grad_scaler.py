@@ -15,6 +15,8 @@ class Gradients:
 
     low = {}
 
+    sharded_by = None
+
     def __init__(self, *grads):
         self.params = [nn.Parameter(np.zeros_like(g)) for g in grads]
         self.steps = []
@@ -83,7 +85,33 @@ def test_megatrons_hysteresis_falls_at_the_second_overflow_and_then_at_each():
     assert trace(scaler, "x..xx...xxxxxx") == [8, 8, 8, 4, 2, 2, 2, 4, 4, 2, 1, 1, 1, 1]
 
 
-def test_deepspeeds_first_window_is_a_step_longer_and_the_minimum_an_error():
+def deepspeed(scale, outcomes, window, hysteresis, smallest):
+    """The scale after each step by the rule of DeepSpeed's DynamicLossScaler, in its own terms: an
+    iteration counter and the iteration of the last overflow."""
+    iteration, last_overflow, patience, scales = 0, -1, hysteresis, []
+    for outcome in outcomes:
+        if outcome == "x":
+            if patience == 1:
+                scale = max(scale / 2, smallest)
+            else:
+                patience -= 1
+            last_overflow = iteration
+        elif (iteration - last_overflow) % window == 0:
+            patience, scale = hysteresis, scale * 2
+        scales.append(scale)
+        iteration += 1
+    return scales
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_deepspeeds_recipe_gives_its_traces(seed):
+    rng = np.random.default_rng(seed)
+    outcomes = "".join(rng.choice(["x", "."], 60, p=[0.2, 0.8]))
+    scaler = GradScaler(64, growth_interval=3, hysteresis=2, min_scale=1)
+    assert trace(scaler, outcomes) == deepspeed(64, outcomes, 3, 2, 1)
+
+
+def test_a_lag_delays_growth_and_an_overflow_at_the_minimum_is_an_error():
     scaler = GradScaler(8, growth_interval=3, hysteresis=2, min_scale=1, lag=1, raise_at_min=True)
     #                   .  .  .  .   .   .   .   x   .   .   .   .   x   x  x  x  x
     assert trace(scaler, "....") == [8, 8, 8, 16]
@@ -92,6 +120,21 @@ def test_deepspeeds_first_window_is_a_step_longer_and_the_minimum_an_error():
     assert trace(scaler, "xxxxxxx") == [64, 32, 16, 8, 4, 2, 1]
     with pytest.raises(OverflowError, match="smallest loss scale"):
         trace(scaler, "x")
+
+
+def test_endless_nan_ends_in_a_sentence():
+    scaler = GradScaler(2.0**16)
+    with pytest.raises(OverflowError, match=r"at every loss scale, down to .* steps were skipped"):
+        trace(scaler, "x" * 2000)
+
+
+def test_a_second_step_before_update_is_refused():
+    scaler, optimizer = GradScaler(8), Gradients(np.ones(2, np.float32))
+    scaler.step(optimizer)
+    with pytest.raises(RuntimeError, match="already since the last update"):
+        scaler.step(optimizer)
+    scaler.update()
+    scaler.step(optimizer)
 
 
 def test_a_maximum_is_not_passed():

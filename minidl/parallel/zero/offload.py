@@ -242,6 +242,11 @@ class Offload:
         return self.on_device[self.inner.leaf_of(p)]
 
     @property
+    def sharded_by(self):
+        stages = (getattr(p, "sharded_by", None) for p in self.bucket_of)
+        return next((stage for stage in stages if stage is not None), None)
+
+    @property
     def param_groups(self):
         return self.inner.param_groups
 
