@@ -191,7 +191,8 @@ class Optimizer:
         self.write_low(masters)
         self.refresh()
         for group, saved in zip(self.param_groups, state_dict["param_groups"]):
-            group.update({k: v for k, v in saved.items() if k in self.defaults or k == "initial_lr"})
+            known = (*self.defaults, "initial_lr")
+            group.update({k: v for k, v in saved.items() if k in known})
 
     def _check_options(self, group):
         """Raise if a group's options show that another kind of optimizer has made the state."""

@@ -93,6 +93,7 @@ class DataParallel(Module):
         self.syncing = True
         self.n_samples = 0  # since the last synchronised backward
         params = [p for p in model.parameters() if p.requires_grad]
+        self.frozen = [p for p in model.parameters() if not p.requires_grad]
         if not params:
             raise ValueError(f"rank {t.rank}: no parameter requires a gradient; nothing to reduce")
         if all_reduce is None:
@@ -110,6 +111,12 @@ class DataParallel(Module):
     def forward(self, *inputs, n_samples=None, **options):
         if self.training and self.broadcast_buffers and is_grad_enabled():
             broadcast_state(self.t, list(self.module.buffers()))
+        for p in self.frozen:
+            if p.requires_grad:
+                raise RuntimeError(
+                    f"rank {self.t.rank}: {self.name_of(p)} was frozen when the model was wrapped, "
+                    "and now wants a gradient, which nobody would average. Set requires_grad before "
+                    "wrapping it")
         outputs = self.module(*inputs, **options)
         if is_grad_enabled():
             if n_samples is None and not inputs:
@@ -121,6 +128,9 @@ class DataParallel(Module):
             if self.syncing:
                 self.n_samples = 0
         return outputs
+
+    def name_of(self, parameter):
+        return next(name for name, p in self.module.named_parameters() if p is parameter)
 
     @contextmanager
     def no_sync(self):

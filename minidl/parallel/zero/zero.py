@@ -35,7 +35,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from minidl import memory
-from minidl.backend import xp_of
+from minidl.backend import buffer_of, xp_of
 from minidl.comm import average, chunks, ring, ring_blocks
 from minidl.comm.transport import device
 from minidl.nn.module import Parameter
@@ -43,6 +43,7 @@ from minidl.optim.clip import scale_to
 from minidl.parallel.data import flat
 from minidl.parallel.data.bucket import cut, weight
 from minidl.parallel.data.data_parallel import DataParallel
+from minidl.parallel.zero.absent import Freed, Scattered
 
 
 class ShardedBucket:
@@ -119,6 +120,12 @@ class ShardedBucket:
         for p in self.params:
             p.version += 1
 
+    def holds(self, p):
+        """Whether p's array is still ours: a view of `weights`, or of stage 3 nothing."""
+        if self.weights is None:
+            return isinstance(p._data, Freed)
+        return buffer_of(p._data) is buffer_of(self.weights)
+
     def bytes_sent(self, t, n_backwards):
         n_gathers = self.n_gathers * (n_backwards if self.freed else 1)
         return ring_blocks.bytes_sent(self.bounds, self.dtype.itemsize, t.rank,
@@ -160,7 +167,10 @@ class Zero1(DataParallel):
 
         super().__init__(model, t, ring.all_reduce, overlap=overlap,
                          broadcast_buffers=broadcast_buffers, make_buckets=make_buckets)
+        for shard in self.shards():
+            shard.sharded_by = self
         self.way = way
+        self.reducer.on_end = self.ended
 
     def shards(self, group=None):
         """This rank's block of every bucket (of one group), as 1-d leaves for an optimizer."""
@@ -171,11 +181,30 @@ class Zero1(DataParallel):
         for bucket in self.reducer.buckets:
             bucket.gather(self.t)
 
-    def forward(self, *inputs, **options):
+    def check(self):
+        """Before forward: are the parameters what the shards say, and the gradients away?"""
         if any(b.gathered != b.shard.version for b in self.reducer.buckets):
             raise RuntimeError(f"rank {self.t.rank}: the shards have been updated and the "
                                "parameters not; call model.gather() after optimizer.step()")
+        for b in self.reducer.buckets:
+            for p in b.params:
+                if not b.holds(p):
+                    raise RuntimeError(
+                        f"rank {self.t.rank}: the array of {self.name_of(p)} is not the one that "
+                        "was cut into shards: p.data = ... or .to(...) after wrapping put another "
+                        "in its place, which nobody would update. Change the model before wrapping "
+                        "it, or write into the weights: p.data[...] = ..., or load_state_dict")
+                if type(p.grad) is Scattered:
+                    p.grad = None
+
+    def forward(self, *inputs, **options):
+        self.check()
         return super().forward(*inputs, **options)
+
+    def ended(self):
+        """Backward has ended, the gradients are in the shards."""
+        for p in self.reducer.params:
+            p.grad = Scattered(p.shape, p.dtype)
 
     @contextmanager
     def gathered(self):

@@ -27,32 +27,14 @@ from collections import Counter
 from contextlib import contextmanager
 from functools import partial
 
-import numpy as np
 
 from minidl import memory
 from minidl.mode import current, running
 from minidl.nn.layers import ModuleList, Sequential
 from minidl.parallel.data import flat
+from minidl.parallel.zero.absent import Freed
 from minidl.parallel.zero.zero import Zero1
 from minidl.tensor import Tensor
-
-
-class Freed(np.lib.mixins.NDArrayOperatorsMixin):
-    """What a parameter holds while its elements are on other ranks: a shape without elements."""
-
-    base, nbytes = None, 0
-
-    def __init__(self, shape, dtype):
-        self.shape, self.dtype = shape, dtype
-        self.ndim, self.size = len(shape), math.prod(shape)
-
-    def _used(self, *_, **__):
-        raise AttributeError(
-            f"a weight of shape {self.shape} is freed, its shards are on their owners' ranks: it "
-            "was used outside of its unit's forward. Let the module that uses it be the unit, or "
-            "use it inside `with model.gathered():`")
-
-    __getattr__ = __array__ = __array_ufunc__ = __getitem__ = __setitem__ = _used
 
 
 def use(params, whole):
@@ -95,12 +77,15 @@ class Zero3(Zero1):
             b.shard.version = b.gathered = 0
         self.free(self.buckets)
         self.reducer.on_full = lambda bucket: self.free([bucket])
-        self.reducer.on_end = lambda: self.free(self.buckets)  # the unused ones, too
         self.remove_hooks = []
         for module in modules:
             mine = [b for b in self.buckets if b.params[0] in set(module.parameters())]
             self.remove_hooks += [module.register_forward_pre_hook(partial(self.enter, mine)),
                                   module.register_forward_hook(partial(self.leave, mine))]
+
+    def ended(self):
+        self.free(self.buckets)  # the unused ones, too
+        super().ended()
 
     def pack(self, node, held, inputs, outputs):
         """A packer: what holds one of our parameters gathers it before backward uses it."""
@@ -156,6 +141,7 @@ class Zero3(Zero1):
                 free(b.params)
 
     def forward(self, *inputs, **options):
+        self.check()
         self.start([*self.root, *sum(self.order[:1], [])])
         self.need(*self.root)
         with running(packers=(self.pack, *current().packers)):

@@ -254,10 +254,8 @@ def test_forwards_of_equal_samples_before_one_backward_give_the_sum_of_the_means
     net = nn.Linear(2, 1)
     model = DataParallel(net, t)
     n = 2 + t.rank
-    for scale in (1, 2):
-        x = np.full((n, 2), scale * (t.rank + 1), np.float32)
-        loss = model(x).mean() if scale == 1 else loss + model(x).mean()
-    loss.backward()
+    losses = [model(np.full((n, 2), scale * (t.rank + 1), np.float32)).mean() for scale in (1, 2)]
+    (losses[0] + losses[1]).backward()
     samples = [2 + r for r in range(t.size)]
     means = sum(n * 3 * (r + 1) for r, n in enumerate(samples)) / sum(samples)
     np.testing.assert_allclose(net.weight.grad, np.full((1, 2), means), rtol=1e-6)

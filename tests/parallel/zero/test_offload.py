@@ -212,7 +212,7 @@ def test_a_delayed_update_is_adam_with_gradients_one_step_old(lanes, delay_after
         if step >= delay_after:
             for p, array in zip(model.parameters(), held if step == delay_after else waiting,
                                 strict=True):
-                p.data = put(array, p.device)  # what backward of the next step will use
+                p.data[...] = put(array, p.device)  # what backward of the next step will use
             waiting = new
             # the masters go on from the new ones; what the device has does not matter to them
         assert_same(bits(there), bits(model))
@@ -276,3 +276,22 @@ def test_a_gpu_and_the_hosts_memory(half, delay_after):
     assert off.lanes.bytes == on.lanes.bytes
     off.close()
     on.close()
+
+
+@pytest.mark.parametrize("half", [True, False])
+@pytest.mark.parametrize("delay_after", [None, 0])
+def test_weights_loaded_into_the_model_are_not_reverted_by_the_next_step(half, delay_after):
+    model, there = network(half), network(half)
+    plain = optim.use_master_weights(optim.SGD(model.parameters(), lr=0.1))
+    off = Offload(optim.SGD(there.parameters(), lr=0.1), bucket_bytes=100, delay_after=delay_after)
+    backward(there, 0)
+    off.step(unscale=1 / 64)
+    new = {name: array * 2 + 1 for name, array in model.state_dict().items()}
+    for m, o in ((model, plain), (there, off)):
+        m.load_state_dict(new)
+        o.zero_grad()
+        backward(m, 1)
+        o.step(unscale=1 / 64)
+    off.finish()
+    assert_same(bits(model), bits(there))
+    off.close()

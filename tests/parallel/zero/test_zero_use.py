@@ -1,12 +1,14 @@
 """ZeRO as a user meets it: states, whole weights, norms, and what is an error."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 import minidl
 from minidl import nn, optim
 from minidl.comm import ring
-from minidl.parallel import Zero1, Zero3
+from minidl.parallel import DataParallel, Zero1, Zero3
 from tests.conftest import ranks
 from tests.devices import host
 from tests.on_device import place
@@ -123,3 +125,86 @@ def test_owned_slices_cover_every_parameter_once(t, stage):
     for name, p in model.module.named_parameters():
         assert (ring.all_reduce(t, covered[name]) == int(p.requires_grad)).all()
     model.close()
+
+
+def refused(t, run, words):
+    with pytest.raises((RuntimeError, AttributeError), match=words):
+        run()
+
+
+@each_stage
+@ranks(1, 2)
+def test_an_optimizer_or_a_clip_of_the_parameters_is_an_error(t, stage):
+    """They would change nothing, or clip by a wrong norm, and nobody would notice."""
+    for fused in (True, False):
+        module = net()
+        before = optim.SGD(module.parameters(), lr=0.1)
+        model = parallel(stage, module, t)
+        after = optim.AdamW(model.parameters(), lr=0.1)
+        backward(model, *map(place, data(t.rank)))
+        with minidl.use_fused(fused):
+            words = r"scattered over the ranks' shards|An optimizer is made of model.shards\(\)"
+            refused(t, before.step, words)
+            refused(t, after.step, words)
+            refused(t, partial(optim.clip_grad_norm_, model.parameters(), 1.0), words)
+        model.zero_grad()
+        backward(model, *map(place, data(t.rank)))  # and goes on
+        model.close()
+
+
+@each_stage
+@ranks(1, 2, 3)
+def test_clipping_the_shards_clips_by_the_norm_of_all_of_them(t, stage):
+    model = parallel(stage, net(), t)
+    backward(model, *map(place, data(t.rank)))
+    norm = model.grad_norm()
+    assert optim.clip_grad_norm_(model.shards(), norm / 2) == pytest.approx(norm, rel=1e-6)
+    assert model.grad_norm() == pytest.approx(norm / 2, rel=1e-4)
+    with pytest.raises(ValueError, match="wanted norm_type 2, got inf"):
+        optim.clip_grad_norm_(model.shards(), 1.0, norm_type=np.inf)
+    model.close()
+
+
+@each_stage
+@ranks(1, 2, 3)
+def test_ranks_skip_together_and_clip_by_one_norm_without_being_told(t, stage):
+    model = parallel(stage, net(), t)
+    optimizer = optim.SGD(model.shards(), lr=0.1)
+    scaler = minidl.amp.GradScaler(8.0)
+    for bad in (True, False):
+        backward(model, *map(place, data(t.rank)))
+        shard = model.shards()[0]
+        if bad and t.rank == t.size - 1 and shard.numel():
+            shard.grad[:1] = np.inf
+        norm = model.grad_norm() / 8
+        assert bool(scaler.step(optimizer, max_norm=norm / 2)) != bad
+        scaler.update()
+        if not bad:  # the weights moved by the clipped gradient
+            model.gather()
+        model.zero_grad()
+    assert scaler.get_scale() == 4.0
+    model.close()
+
+
+@each_stage
+@ranks(1, 2)
+def test_an_array_put_in_place_of_a_weight_is_noticed(t, stage):
+    model = parallel(stage, net(), t)
+    x, y = map(place, data(t.rank))
+    weight = model.module.first.weight
+    with model.gathered():
+        array = weight.data.copy()
+    weight.data = array
+    refused(t, lambda: model(x), r"the array of first.weight is not the one that was cut into")
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+@ranks(1, 2)
+def test_a_weight_that_is_unfrozen_after_wrapping_is_noticed(t, stage):
+    module = net()
+    module.first.weight.requires_grad = False
+    model = DataParallel(module, t) if stage == 0 else parallel(stage, module, t)
+    x, y = map(place, data(t.rank))
+    model(x)
+    module.first.weight.requires_grad = True
+    refused(t, lambda: model(x), "first.weight was frozen when the model was wrapped")
