@@ -34,8 +34,10 @@ class Scattered(np.lib.mixins.NDArrayOperatorsMixin):
     """What a parameter holds as its gradient after backward: it is in the ranks' shards. Whoever
     uses it as an array hears so: an optimizer or a clip of `model.parameters()`, say."""
 
+    base, nbytes = None, 0
+
     def __init__(self, shape, dtype):
-        self.shape, self.dtype, self.nbytes = shape, dtype, 0
+        self.shape, self.dtype = shape, dtype
 
     def _used(self, *_, **__):
         raise RuntimeError(
