@@ -1492,6 +1492,37 @@ MUTATIONS = [
         "::test_forwards_of_unequal_samples_before_one_backward_are_refused",
     ),
     Mutation(
+        "several backwards in a step count one backward's gathers",
+        "minidl/parallel/zero/zero.py",
+        "self.n_gathers * (n_backwards if self.freed else 1)",
+        "self.n_gathers",
+        "tests/parallel/zero/test_zero_costs.py"
+        "::test_traffic_of_several_backwards_in_a_step_is_the_formula",
+    ),
+    Mutation(
+        "after a sharded backward parameters have no gradient and say nothing",
+        "minidl/parallel/zero/zero.py",
+        "p.grad = Scattered(p.shape, p.dtype)",
+        "p.grad = None",
+        "tests/parallel/zero/test_zero_use.py"
+        "::test_an_optimizer_or_a_clip_of_the_parameters_is_an_error",
+    ),
+    Mutation(
+        "what stands for a scattered gradient can be multiplied",
+        "minidl/parallel/zero/absent.py",
+        '"optim.clip_grad_norm_(model.shards(), ...)")\n\n    __getattr__ = __array__ = __array_ufunc__',
+        '"optim.clip_grad_norm_(model.shards(), ...)")\n\n    __getattr__ = __array__',
+        "tests/parallel/zero/test_zero_use.py"
+        "::test_an_optimizer_or_a_clip_of_the_parameters_is_an_error",
+    ),
+    Mutation(
+        "frozen weights stay whole on every rank",
+        "minidl/parallel/zero/zero3.py",
+        "cut = [] if set(params) in small and params else [",
+        "cut = [] if True else [",
+        "tests/parallel/zero/test_zero_use.py::test_frozen_weights_are_cut_and_gathered_too",
+    ),
+    Mutation(
         "one snapshot too few is kept",
         "minidl/snapshot/folder.py",
         "old = steps(folder)[:-keep]",

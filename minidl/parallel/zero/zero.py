@@ -65,7 +65,7 @@ class ShardedBucket:
         self.bounds = chunks.bounds(len(self.weights), t.size)
         for p, view in zip(params, flat.views(self.weights, self.shapes), strict=True):
             p.data = view
-        self.shard = Parameter(self.block(self.weights))
+        self.shard = Parameter(self.block(self.weights), params[0].requires_grad)
         self.gathered = self.shard.version
         self.n_missing = 0
         self.earlier = None  # the shard's gradient of the backwards before this one
@@ -169,7 +169,7 @@ class Zero1(DataParallel):
                          broadcast_buffers=broadcast_buffers, make_buckets=make_buckets)
         for shard in self.shards():
             shard.sharded_by = self
-        self.way = way
+        self.way, self.buckets = way, self.reducer.buckets
         self.reducer.on_end = self.ended
 
     def shards(self, group=None):
@@ -250,7 +250,7 @@ class Zero1(DataParallel):
         """[(bucket's number, shard, parameter, offset, first, end)]: this rank owns elements
         [first, end) of the parameter, which lie in the shard from offset on."""
         mine = slice(self.t.rank, self.t.rank + 2)
-        return [(i, b.shard, p, *part) for i, b in enumerate(self.reducer.buckets)
+        return [(i, b.shard, p, *part) for i, b in enumerate(self.buckets)
                 for p, part in zip(b.params, flat.within(b.shapes, *b.bounds[mine]), strict=True)]
 
     def owned(self):

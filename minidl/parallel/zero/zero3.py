@@ -13,7 +13,8 @@ holds parameters by name (saved.py), so nothing else holds on to the weights; ou
 gather them before it looks. Meanwhile the background thread gathers the next unit, in the order of
 the first forward, the same on all ranks. What belongs to no unit (embeddings, the head) is the
 root's: whole from the beginning of forward to the end of backward, so gathered once a step, as are
-units so small that they stay whole (`stay_below`).
+units so small that they stay whole (`stay_below`). Frozen weights are cut and gathered in the same
+way; nothing is scattered for them, and the optimizer has no shard of theirs.
 
 What a unit computes from a weight before it uses it (a slice, a cast under autocast) is an
 activation, which stays until backward. Under no_sync() the whole gradients wait, not the weights.
@@ -27,13 +28,14 @@ from collections import Counter
 from contextlib import contextmanager
 from functools import partial
 
-
 from minidl import memory
+from minidl.backend import by_dtype
+from minidl.comm import ring_blocks
 from minidl.mode import current, running
 from minidl.nn.layers import ModuleList, Sequential
 from minidl.parallel.data import flat
 from minidl.parallel.zero.absent import Freed
-from minidl.parallel.zero.zero import Zero1
+from minidl.parallel.zero.zero import ShardedBucket, Zero1
 from minidl.tensor import Tensor
 
 
@@ -62,9 +64,19 @@ class Zero3(Zero1):
         plan = plan_units(t, model, modules)
         super().__init__(model, t, groups, math.inf, math.inf, overlap, broadcast_buffers,
                          free_gradients=True, runs=plan[::-1])  # as gradients will come
-        self.buckets = self.reducer.buckets  # one for each unit, group and dtype
-        self.root = [b for b in self.buckets if b.params[0] in set(plan[0])]
         small = [set(params) for params in plan if sum(p.numel() for p in params) <= stay_below]
+        # frozen weights (a base under adapters, say) are cut too; they have no gradients
+        self.frozen_buckets, self.frozen_beside = [], {}  # buckets; bucket -> the frozen ones of its unit
+        for params, fixed in zip(plan, plan_units(t, model, modules, requires_grad=False)):
+            here = [b for b in self.reducer.buckets if b.params[0] in set(params)]
+            cut = [] if set(params) in small and params else [
+                ShardedBucket(self.t, group, None, True) for group in by_dtype(fixed).values()]
+            self.frozen_buckets += cut
+            self.frozen_beside |= dict.fromkeys([*here, *cut], cut)
+        self.frozen_of = {p: b for b in self.frozen_buckets for p in b.params}
+        self.buckets = [*self.reducer.buckets, *self.frozen_buckets]  # for each unit, group and dtype
+        in_units = {p for module in modules for p in module.parameters()}
+        self.root = [b for b in self.buckets if b.params[0] not in in_units]
         # those that are not freed; the root's stay until the end of backward
         self.stays = {b for b in self.buckets if any(b.params[0] in unit for unit in small)}
         self.coming = {}  # bucket: (array, job), while it is being gathered
@@ -76,7 +88,7 @@ class Zero3(Zero1):
             b.shard.data = b.shard.data.copy()  # not a view: the whole is to be freed
             b.shard.version = b.gathered = 0
         self.free(self.buckets)
-        self.reducer.on_full = lambda bucket: self.free([bucket])
+        self.reducer.on_full = lambda bucket: self.free([bucket, *self.frozen_beside[bucket]])
         self.remove_hooks = []
         for module in modules:
             mine = [b for b in self.buckets if b.params[0] in set(module.parameters())]
@@ -89,11 +101,15 @@ class Zero3(Zero1):
 
     def pack(self, node, held, inputs, outputs):
         """A packer: what holds one of our parameters gathers it before backward uses it."""
-        bucket = self.reducer.bucket_of.get(held) if isinstance(held, Tensor) else None
-        return bucket and (held, partial(self.gathered_array, bucket, held))
+        if isinstance(held, Tensor):
+            bucket = self.reducer.bucket_of.get(held)
+            return bucket and (held, partial(self.gathered_array, bucket, held))
+        for x in inputs:  # a frozen one is an array so far: from here on it is held by name, too
+            if isinstance(x, Tensor) and x._data is held and x in self.frozen_of:
+                return x, partial(self.gathered_array, self.frozen_of[x], x)
 
     def gathered_array(self, bucket, parameter, _):
-        self.need(bucket)
+        self.need(bucket, *self.frozen_beside[bucket])  # as a unit: a recomputed part needs all
         return parameter.data
 
     def enter(self, buckets, *_):
@@ -168,6 +184,13 @@ class Zero3(Zero1):
             self.stays = stays
             self.free(self.buckets)
 
+    def bytes_sent(self, n_backwards=1):
+        """As the other stages'; a unit's frozen weights come with the others, twice."""
+        return super().bytes_sent(n_backwards) + sum(
+            ring_blocks.bytes_sent(b.bounds, b.dtype.itemsize, self.t.rank, n_scatters=0,
+                                   n_gathers=b.n_gathers * n_backwards)
+            for b in self.frozen_buckets)
+
     def close(self):
         """Gather everything for good: `module` is an ordinary one again."""
         self.need(*self.buckets)
@@ -199,12 +222,13 @@ def items(model):
     return [m for child in model.children() for m in items(child)]
 
 
-def plan_units(t, model, units):
-    """Lists of parameters that require a gradient: the root's, in no unit; then each unit's."""
+def plan_units(t, model, units, requires_grad=True):
+    """Lists of parameters that require a gradient, or of those that do not: the root's, in no unit;
+    then each unit's."""
     times = Counter(p for module in units for p in module.parameters())
     if shared := [p for p, n in times.items() if n > 1]:
         raise ValueError(f"rank {t.rank}: {len(shared)} parameters are in more than one unit; give "
                          "`units` so that a shared weight is in one of them or in none")
     root = [p for p in model.parameters() if p not in times]
-    return [[p for p in params if p.requires_grad]
+    return [[p for p in params if p.requires_grad == requires_grad]
             for params in (root, *(module.parameters() for module in units))]

@@ -7,11 +7,12 @@ import pytest
 
 import minidl
 from minidl import nn, optim
-from minidl.comm import ring
+from minidl.comm import ring, ring_blocks
+from minidl.comm.observe.ledger import Ledger
 from minidl.parallel import DataParallel, Zero1, Zero3
 from tests.conftest import ranks
 from tests.devices import host
-from tests.on_device import place
+from tests.on_device import place, there
 from tests.parallel.zero.zero_net import (
     Net, assert_same_bits, backward, data, each_stage, net, parallel, share, train,
 )
@@ -123,7 +124,8 @@ def test_owned_slices_cover_every_parameter_once(t, stage):
         _, _, name, begin, _, end, *_ = line.replace("[", "").replace("]", "").split()
         covered[name][int(begin):int(end)] += 1
     for name, p in model.module.named_parameters():
-        assert (ring.all_reduce(t, covered[name]) == int(p.requires_grad)).all()
+        cut = p.requires_grad or stage == 3  # which cuts frozen weights, too
+        assert (ring.all_reduce(t, covered[name]) == int(cut)).all()
     model.close()
 
 
@@ -208,3 +210,53 @@ def test_a_weight_that_is_unfrozen_after_wrapping_is_noticed(t, stage):
     model(x)
     module.first.weight.requires_grad = True
     refused(t, lambda: model(x), "first.weight was frozen when the model was wrapped")
+
+
+def lora():
+    """Blocks of a frozen square weight and a small adapter beside it."""
+    class Adapted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.base = nn.Linear(16, 16)
+            for p in self.base.parameters():
+                p.requires_grad = False
+            self.down, self.up = nn.Linear(16, 2, bias=False), nn.Linear(2, 16, bias=False)
+
+        def forward(self, x):
+            return (self.base(x) + self.up(self.down(x))).tanh()
+
+    minidl.manual_seed(4)
+    return there(nn.Sequential(*[Adapted() for _ in range(4)]))
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+@ranks(1, 2, 3)
+def test_frozen_weights_are_cut_and_gathered_too(t, overlap):
+    """Equal to data parallelism, to the bit of an all-reduce cut the same way; each rank holds its
+    share of the frozen weights and gathers them with their unit."""
+    ledger = Ledger(t)
+    model, plain = Zero3(lora(), ledger, overlap=overlap), lora()
+    wrapped = DataParallel(plain, t, all_reduce=ring_blocks.all_reduce)
+    optimizer = optim.SGD(model.shards(), lr=0.1)
+    of_plain = optim.SGD([p for p in plain.parameters() if p.requires_grad], lr=0.1)
+    whole = sum(p.numel() for p in plain.parameters())
+    held = sum(b.shard.numel() for b in model.buckets)
+    assert abs(held - whole / t.size) <= len(model.buckets)
+    x = place(np.random.default_rng(t.rank).normal(size=(2, 16)).astype(np.float32))
+    for _ in range(2):
+        for m, o in ((model, optimizer), (wrapped, of_plain)):
+            o.zero_grad()
+            ledger.reset()
+            (m(x) ** 2).sum().backward()
+            if m is model:
+                assert all(b.weights is None for b in model.buckets)
+            o.step()
+            if m is model:
+                model.gather()
+                sent = ledger.bytes_sent
+        assert sent == model.bytes_sent()
+    for name, array in model.state_dict().items():
+        want = host(plain.state_dict()[name])
+        np.testing.assert_allclose(host(array), want, rtol=1e-6, atol=1e-7)
+    model.close()
+    wrapped.close()
