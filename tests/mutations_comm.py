@@ -1510,8 +1510,8 @@ MUTATIONS = [
     Mutation(
         "what stands for a scattered gradient can be multiplied",
         "minidl/parallel/zero/absent.py",
-        '"optim.clip_grad_norm_(model.shards(), ...)")\n\n    __getattr__ = __array__ = __array_ufunc__',
-        '"optim.clip_grad_norm_(model.shards(), ...)")\n\n    __getattr__ = __array__',
+        "class Scattered(np.lib.mixins.NDArrayOperatorsMixin):",
+        "class Scattered:",
         "tests/parallel/zero/test_zero_use.py"
         "::test_an_optimizer_or_a_clip_of_the_parameters_is_an_error",
     ),

@@ -115,8 +115,8 @@ class DataParallel(Module):
             if p.requires_grad:
                 raise RuntimeError(
                     f"rank {self.t.rank}: {self.name_of(p)} was frozen when the model was wrapped, "
-                    "and now wants a gradient, which nobody would average. Set requires_grad before "
-                    "wrapping it")
+                    "and now wants a gradient, which nobody would average. Set requires_grad "
+                    "before wrapping it")
         outputs = self.module(*inputs, **options)
         if is_grad_enabled():
             if n_samples is None and not inputs:

@@ -66,7 +66,8 @@ class Zero3(Zero1):
                          free_gradients=True, runs=plan[::-1])  # as gradients will come
         small = [set(params) for params in plan if sum(p.numel() for p in params) <= stay_below]
         # frozen weights (a base under adapters, say) are cut too; they have no gradients
-        self.frozen_buckets, self.frozen_beside = [], {}  # buckets; bucket -> the frozen ones of its unit
+        self.frozen_buckets = []
+        self.frozen_beside = {}  # bucket -> the frozen ones of its unit
         for params, fixed in zip(plan, plan_units(t, model, modules, requires_grad=False)):
             here = [b for b in self.reducer.buckets if b.params[0] in set(params)]
             cut = [] if set(params) in small and params else [
@@ -74,7 +75,8 @@ class Zero3(Zero1):
             self.frozen_buckets += cut
             self.frozen_beside |= dict.fromkeys([*here, *cut], cut)
         self.frozen_of = {p: b for b in self.frozen_buckets for p in b.params}
-        self.buckets = [*self.reducer.buckets, *self.frozen_buckets]  # for each unit, group and dtype
+        # one for each unit, group and dtype
+        self.buckets = [*self.reducer.buckets, *self.frozen_buckets]
         in_units = {p for module in modules for p in module.parameters()}
         self.root = [b for b in self.buckets if b.params[0] not in in_units]
         # those that are not freed; the root's stay until the end of backward
