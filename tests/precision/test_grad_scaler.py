@@ -17,7 +17,8 @@ class Gradients:
     low = {}
 
     def __init__(self, *grads):
-        self.params = [nn.Parameter(g * 0) for g in grads]
+        self.params = [nn.Parameter(put(np.zeros(g.shape, g.dtype), minidl.Tensor(g).device))
+                       for g in grads]
         self.steps = []
         self.set(*grads)
 
