@@ -77,7 +77,7 @@ def test_the_widths_that_training_meets(name, dtype):
     def work(*arrays):
         inputs = [Tensor(a, requires_grad=True) for a in arrays]
         y = op(*inputs)
-        g = y._xp.cos(y._xp.arange(y.size, dtype="f4"))  # of both signs, and the same on both
+        g = y._xp.cos(y._xp.arange(y.data.size, dtype="f4"))  # of both signs, and the same on both
         y.backward(g.astype(y.dtype).reshape(y.shape))
         return [y.data, *(x.grad for x in inputs)]
 

@@ -303,6 +303,8 @@ def touch(log, lo, hi, write, queue, n, what="device memory"):
     where = (frame.f_code, frame.f_lineno) if frame else None
     keep, found = [], False
     for a in log:
+        if _host.get(a.queue.id, 0) >= a.n:
+            continue  # over, and known to be
         if a.lo < hi and lo < a.hi:
             if ((write or a.write) and a.queue is not queue and not a.queue.over
                     and queue.clock.get(a.queue.id, 0) < a.n):
