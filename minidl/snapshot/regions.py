@@ -156,7 +156,9 @@ def arrays_and_numbers(optimizer, leaf):
     """The optimizer's state of a leaf in two dicts: arrays of its shape, and numbers."""
     state = optimizer.state.get(leaf, {})
     arrays = {k: v for k, v in state.items() if getattr(v, "ndim", 0)}
-    return arrays, {k: v for k, v in state.items() if k not in arrays}
+    # on a GPU Adam counts its steps there: an array without dimensions
+    return arrays, {k: v.item() if hasattr(v, "dtype") else v
+                    for k, v in state.items() if k not in arrays}
 
 
 def buffers(model):
