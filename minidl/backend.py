@@ -119,8 +119,8 @@ def to_device(array, device):
 
 
 def pinned(xp, n_elems, dtype):
-    """An uninitialised 1-d host array; for a GPU in pinned memory, which the system may not move: the
-    GPU copies from and to it while it computes."""
+    """An uninitialised 1-d host array; for a GPU in pinned memory, which the system may not move:
+    the GPU copies from and to it while it computes."""
     if xp is np:
         return np.empty(n_elems, dtype)
     memory = xp.cuda.alloc_pinned_memory(max(1, n_elems) * np.dtype(dtype).itemsize)

@@ -22,12 +22,12 @@ def local_rank(environ):
     return _number(environ, LOCAL_RANK)
 
 
-def own_gpu(environ, devices=Path("/dev")):
+def own_gpu(environ, devices="/dev"):
     """What to add to the environment of a rank, so that it sees one GPU: {} or one variable."""
     rank, n_ranks = local_rank(environ), _number(environ, LOCAL_SIZE)
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
-        gpus = [str(i) for i in range(len(list(devices.glob("nvidia[0-9]*"))))]
+        gpus = [str(i) for i in range(len(list(Path(devices).glob("nvidia[0-9]*"))))]
     else:
         gpus = [name for name in visible.split(",") if name]
     if rank is None or n_ranks == 1 or len(gpus) < 2:

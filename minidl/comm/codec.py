@@ -58,7 +58,8 @@ def encode_int8(x):
     scale[scale < np.finfo(np.float32).tiny] = 0  # subnormal, of too few bits to divide by
     lost = ~xp.isfinite(scale)
     blocks[lost], scale[lost] = 0, np.nan
-    blocks /= xp.where(scale > 0, scale, np.float32(np.inf))[:, None]  # a block of scale 0 becomes zeros
+    divisor = xp.where(scale > 0, scale, np.float32(np.inf))
+    blocks /= divisor[:, None]  # a block of scale 0 becomes zeros
     q = xp.rint(blocks, out=blocks).astype(np.int8).reshape(-1)[: len(x)]
     return xp.concatenate([scale.view(np.uint8), q.view(np.uint8)])
 

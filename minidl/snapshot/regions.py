@@ -165,7 +165,9 @@ def arrays_and_numbers(optimizer, leaf):
     numbers, such as a step that a GPU counts."""
     state = optimizer.state.get(leaf, {})
     arrays = {k: v for k, v in state.items() if hasattr(v, "ndim") and k != "step"}
-    return arrays, {k: v for k, v in state.items() if k not in arrays}
+    # on a GPU Adam counts its steps there: an array without dimensions
+    return arrays, {k: v.item() if hasattr(v, "dtype") else v
+                    for k, v in state.items() if k not in arrays}
 
 
 def buffers(model):

@@ -60,7 +60,7 @@ def fake_cupy(monkeypatch):
     monkeypatch.delitem(sys.modules, "minidl.cuda.gpu", raising=False)
     importlib.import_module("minidl.cuda.gpu")
     yield log
-    sys.modules.pop("minidl.cuda.gpu", None)
+    del sys.modules["minidl.cuda.gpu"], cuda.gpu  # it knows the fake alone
 
 
 def test_cupy_gets_the_file_and_numbers_of_the_right_width(fake_cupy):

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from minidl.fused.launch import CHUNK, chunk_list, contiguous, pointers, same_sizes
+from minidl.fused.launch import (
+    CHUNK, chunk_list, contiguous, on_device, pointers, same_sizes,
+)
 
 
 @pytest.mark.parametrize(
@@ -45,3 +47,16 @@ def test_contiguous_keeps_zero_dimensions():
     x = np.zeros(())
     assert contiguous(np, x) is x
     assert contiguous(np, np.zeros((2, 3)).T).flags.c_contiguous
+
+
+@pytest.mark.gpu
+def test_tables_reach_a_gpu_once_and_through_pinned_memory():
+    import cupy
+
+    stand_in = pytest.importorskip("cupy.stand_in", reason="counted by the stand-in alone")
+    with stand_in.counting() as count:
+        tables = [on_device(cupy, np.arange(n)) for n in (0, 5, 7, 5)]
+    assert not count.waits and not count.uploads and tables[1] is tables[3]
+    for table, n in zip(tables, (0, 5, 7, 5), strict=True):
+        np.testing.assert_array_equal(table.get(), np.arange(n))
+    assert on_device(cupy, np.arange(5, dtype="i4")).dtype == np.int32

@@ -183,7 +183,7 @@ def cut(flat, segment_bytes):
 
 
 class Direct(Wrapper):
-    """The transport, its messages to and from device memory sent directly, whatever its MPI says."""
+    """The transport; messages to and from device memory go directly, whatever its MPI says."""
 
     cuda_aware = True
     send, sendrecv = Transport.send, Transport.sendrecv  # the wrapper's would pass them on

@@ -105,7 +105,7 @@ class Scheduler:
             raise Deadlock(self._deadlock_report())
 
     def _go_on(self, task):
-        """Run the task until it must wait. CuPy's current stream is a thread's; a task is one, too."""
+        """Run the task until it must wait. CuPy's current stream is a thread's: so, a task's."""
         if task.stream is not None:
             task.stream.use()
         task.greenlet.switch()

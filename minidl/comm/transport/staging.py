@@ -19,7 +19,7 @@ pool would lend it again at once.
 
 A whole array that goes around a ring would come down n-1 times; `on_host` brings it down once, for
 a collective on the host: device.py.
-Test: tests/comm/transport/test_staging.py   Source: CUDA C++ Programming Guide, "Streams"
+Test: tests/comm/test_device_arrays.py   Source: CUDA C++ Programming Guide, "Streams"
 """
 
 import ctypes
@@ -30,6 +30,9 @@ import numpy as np
 from minidl.backend import library_of, pinned, queue_copy
 from minidl.comm.checks import check_array
 from minidl.comm.transport.protocol import Then
+
+
+ALL = (slice(None),)
 
 
 def on_device(x):
@@ -50,7 +53,7 @@ def isend(t, x, dst, tag):
 
 
 def irecv(t, into, src, tag):
-    """t.irecv into a device array; it is complete for later work on the stream that calls wait()."""
+    """t.irecv into a device array: complete for later work on the stream that calls wait()."""
     if not on_device(into):
         check_array(t, into)
     direct = t.cuda_aware and into.flags.c_contiguous
@@ -95,9 +98,9 @@ def keep(t, event, *arrays):
 
 
 @contextmanager
-def on_host(t, x, reads=(slice(None),), writes=(slice(None),)):
-    """`with on_host(t, x) as host:` a host array with the elements of the contiguous x; afterwards x
-    has those of host. A NumPy x is given as it is.
+def on_host(t, x, reads=ALL, writes=ALL):
+    """`with on_host(t, x) as host:` a host array with the elements of the contiguous x; afterwards
+    x has those of host. A NumPy x is given as it is.
 
     reads, writes   which slices of x come down before, and go up afterwards"""
     if not on_device(x):

@@ -68,7 +68,8 @@ class Worker:
         """Send p.grad, of the rows last pulled; no gradient counts as zeros. n_samples weighs it in
         the mean of SYNC. Then forgets the gradients."""
         for server, shard in enumerate(self.shards):
-            grads = [shard.xp.zeros_like(p.data) if p.grad is None else p.grad for p in shard.params]
+            grads = [shard.xp.zeros_like(p.data) if p.grad is None else p.grad
+                     for p in shard.params]
             self._push(server, shard.pack(grads, self.rows[server]), n_samples)
             for p in shard.params:
                 p.grad = None

@@ -3,6 +3,7 @@
 Without a GPU with fake_cupy.py, whose copies happen as late as they may.
 """
 
+import contextlib
 import ctypes
 import types
 
@@ -13,6 +14,7 @@ from minidl.comm import naive, ring, simulate, tree
 from minidl.comm.observe.ledger import Ledger
 from minidl.comm.observe.watch import Watch
 from minidl.comm.transport import device, staging
+from minidl.comm.transport.protocol import Wrapper
 from minidl.comm.transport.scheduler import RankFailed
 from tests.comm.cases import data, length_of
 from tests.comm.transport import fake_cupy
@@ -142,6 +144,16 @@ def test_direct_gives_the_ring_s_bits_and_bytes(t, length):
     assert not [line for line in cupy.trace if "down" in line or "up" in line], "no copies"
 
 
+@ranks(2, 3, 5)
+def test_direct_waits_for_the_kernels_that_write_a_message_or_read_its_buffer(t):
+    cupy, seen = fake_cupy.make(), np.zeros(13, "f4")
+    x = under_computation(cupy, data(t.rank, 13))
+    cupy.current.add(lambda: np.copyto(seen, x.host))
+    tree.broadcast(device.Direct(t), x)  # a rank only sends, or only receives
+    assert (complete(x) == data(0, 13)).all()
+    assert (seen == data(t.rank, 13)).all()
+
+
 @ranks(2)
 def test_a_host_array_takes_the_ring(t):
     for all_reduce in (device.all_reduce, device.staged_all_reduce, device.direct_all_reduce):
@@ -177,6 +189,44 @@ def test_the_mpi_at_hand_answers(t):
         x = fake_cupy.make().on_device(data(t.rank, 7))
         device.all_reduce(t, x)  # its copies are host memory's on either way
         assert (complete(x) == total(t, 7)).all()
+
+
+FACTS = [("GPU 0 of a", True, False), ("GPU 1 of a", True, False), ("GPU 0 of b", True, False)]
+
+
+@pytest.mark.parametrize("facts, why", [
+    (FACTS, None),
+    (FACTS[:1], "one rank has nobody to talk to"),
+    ([*FACTS, FACTS[1]], "ranks 1, 3 share GPU 1 of a, and it wants a GPU for each"),
+    ([*FACTS, ("GPU 1 of b", False, False)], "cannot load it on rank 3 (pip install")])
+def test_nccl_wants_a_gpu_for_every_rank(facts, why):
+    got = device.why_no_nccl(facts)
+    assert got is None if why is None else why in got
+
+
+@pytest.mark.parametrize("nccl, aware, way", [
+    (True, True, "NCCL: a GPU for every rank"),
+    (False, True, "directly: {} reads device memory. No NCCL: CuPy cannot load it on rank 0"),
+    (False, False, "staged through pinned memory: {} is not CUDA-aware. No NCCL: CuPy cannot")])
+@ranks(3, mpi=False)
+def test_the_best_way_is_chosen_and_said(t, nccl, aware, way):
+    """Alike on all ranks, if one of them cannot."""
+    cupy = fake_cupy.make(nccl_over=t)
+    cupy.cuda.nccl.available = nccl or t.rank > 0
+    x = cupy.on_device(np.ones(3))
+    x.device = contextlib.nullcontext(types.SimpleNamespace(pci_bus_id=f"0000:{t.rank}"))
+
+    class Network(Wrapper):  # not simulated, as far as `connect` knows
+        cuda_aware = aware
+
+    network = Network(t)
+    network.simulated = False
+    best, said = device.connect(network, x)
+    assert said.startswith(way.format("simulator"))
+    assert (best is network) == (not nccl)
+    assert device.connect(best, x)[1].startswith("NCCL") == nccl
+    assert device.connect(network, np.ones(3)) == (network, "host memory")
+    assert "simulated" in device.connect(t, x)[1]
 
 
 def test_a_watch_compares_device_arrays():

@@ -17,7 +17,7 @@ from tests.devices import host
 from tests.on_device import place, there
 from tests.parallel.zero.zero_net import SIZES, assert_same_bits, finish
 
-pytestmark = pytest.mark.usefixtures("on_device")  # beside it with mark.gpu: each test on device arrays
+pytestmark = pytest.mark.usefixtures("on_device")  # and with mark.gpu: on device arrays
 
 N_STEPS = 3
 

@@ -21,7 +21,7 @@ from tests.parallel.zero.zero_net import (
     share, train,
 )
 
-pytestmark = pytest.mark.usefixtures("on_device")  # beside it with mark.gpu: each test on device arrays
+pytestmark = pytest.mark.usefixtures("on_device")  # and with mark.gpu: on device arrays
 
 
 @each_stage

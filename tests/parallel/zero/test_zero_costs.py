@@ -16,7 +16,7 @@ from tests.parallel.zero.zero_net import (
     SIZES, STAGES, assert_same_bits, backward, each_stage, finish,
 )
 
-pytestmark = pytest.mark.usefixtures("on_device")  # beside it with mark.gpu: each test on device arrays
+pytestmark = pytest.mark.usefixtures("on_device")  # and with mark.gpu: on device arrays
 
 
 def gpt():

@@ -17,7 +17,7 @@ from tests.parallel.zero.zero_net import (
     Net, assert_same_bits, backward, data, each_stage, net, parallel, share, train,
 )
 
-pytestmark = pytest.mark.usefixtures("on_device")  # beside it with mark.gpu: each test on device arrays
+pytestmark = pytest.mark.usefixtures("on_device")  # and with mark.gpu: on device arrays
 
 
 @each_stage
