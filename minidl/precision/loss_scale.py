@@ -35,7 +35,7 @@ def reference_factor(scale, square_sum, max_norm):
 
 def factor(xp, scale, square_sum=None, max_norm=0.0):
     """(1,) float32: 1 / scale, times what clips the norm, the root of square_sum, to max_norm.
-    scale: (1,) float32 or None for 1; square_sum: (1,) float64, of the scaled gradients, or None."""
+    scale: (1,) float32 or None for 1; square_sum: (1,) float64, of scaled gradients, or None."""
     out = xp.empty(1, np.float32)
     dispatch.kernel(FILE, "loss_scale_factor")(1, 1, (out, scale, square_sum, max_norm))
     return out
