@@ -127,7 +127,7 @@ def test_a_test_that_does_not_end_without_a_bug_proves_nothing(tmp_path, monkeyp
     endless = mutations.Run(None, False, False, "", "no end")
     monkeypatch.setattr(copy, "pytest", lambda tests, on_stand_in: endless)
     bug = Mutation("double", "minidl_like.py", "x + x", "x", test)
-    assert "no end" in mutations.baseline(copy, [bug])[test]
+    assert "no end" in mutations.baseline(copy, [bug])[test, False]
     assert mutations.verdict(endless) == "HANGS"
 
 
