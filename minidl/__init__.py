@@ -91,6 +91,8 @@ def __getattr__(name):
     """`minidl.nn` without importing it first, as `torch.nn`; loaded on first use."""
     if name == "bfloat16":  # not with the others: NumPy has it from another package
         return _importlib.import_module("minidl.precision.bf16").dtype()
+    if name == "graphed":  # a step as one launch, on a GPU
+        return _importlib.import_module("minidl.fused.graph").graphed
     if name == "saved_bytes":
         return _importlib.import_module("minidl.memory").saved_bytes
     if name in _OF_CUDA:  # minidl.kernel("add3.cu", "add3")(grid, block, args)

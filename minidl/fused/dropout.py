@@ -13,6 +13,7 @@ import math
 import numpy as np
 
 from minidl import backend, random
+from minidl.fused import launch
 from minidl.fused.launch import contiguous, elementwise
 
 FILE = "dropout.cu"
@@ -36,6 +37,13 @@ def dropout(x, p, state):
     """x keep / (1 - p), in new memory."""
     xp = backend.xp_of([x])
     x = contiguous(xp, x)
+    if x.size > launch.LARGEST:  # in pieces, each from its own counter
+        out, flat, (seed, stream, counter) = xp.empty_like(x), x.reshape(-1), state
+        for at in range(0, x.size, launch.LARGEST):
+            piece = slice(at, at + launch.LARGEST)
+            there = seed, stream, counter + at // random.DRAWS_PER_BLOCK
+            out.reshape(-1)[piece] = dropout(flat[piece], p, there)
+        return out
     out, n8 = xp.empty_like(x), -(-x.size // random.DRAWS_PER_BLOCK)
     threshold = math.ceil(p * 2**32)
     if threshold == 2**32:  # no draw of 32 bits is as large: keep all, times nothing

@@ -20,6 +20,7 @@ import numpy as np
 from minidl.fused import dispatch
 
 BLOCK = 256  # threads; enough warps to hide a GPU's memory latency, and any register count fits
+LARGEST = 2**30  # elements of one launch: half of what an int counts to, and a multiple of blocks
 CHUNK = 8192  # elements: 32 KiB of float32, so that a second look finds them in the cache
 
 
@@ -29,8 +30,17 @@ def contiguous(xp, x):
 
 
 def elementwise(file, name, dtype, n, args, **defines):
-    """One thread for each of n elements; nothing where there is no work."""
-    if n:
+    """One thread for each of n elements; nothing where there is no work. Kernels count in int: more
+    elements than LARGEST are launched in pieces, of the arrays of n elements and of the number n
+    among args."""
+    if n > LARGEST:
+        for at in range(0, n, LARGEST):
+            m = min(LARGEST, n - at)
+            piece = tuple(m if type(a) is int and a == n else
+                          a.reshape(-1)[at:at + m] if getattr(a, "size", 0) == n else a
+                          for a in args)
+            elementwise(file, name, dtype, m, piece, **defines)
+    elif n:
         dispatch.kernel(file, name, dtype, **defines)(-(-n // BLOCK), BLOCK, args)
 
 
