@@ -18,7 +18,7 @@ def function(name):
     def call(*args, **kwargs):
         if sig is not None:
             try:
-                sig.bind(*args, **kwargs)
+                sig.bind(args, kwargs)
             except TypeError as error:
                 raise TypeError(f"cupy.{name}{sig}: {error}") from None
         if f is None:
