@@ -46,6 +46,15 @@ def device(request):
     return getattr(request, "param", "cpu")
 
 
+@pytest.fixture
+def strict_cupy():
+    """The stand-in as the module `cupy`, in this process, while the test runs."""
+    from tests.devices import stand_in
+
+    with stand_in() as cupy:
+        yield cupy
+
+
 def pytest_generate_tests(metafunc):
     """Without a GPU there is no case for it, rather than one that skips."""
     if "device" in metafunc.fixturenames and not why_no_gpu():
