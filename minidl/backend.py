@@ -104,6 +104,13 @@ def to_device(array, device):
         return cupy.asarray(array)
 
 
+def import_cupy():
+    """The module cupy; ImportError, with the remedy, where it is not installed."""
+    with optional("a CUDA device, to match its driver", "cuda12", "cuda13"):
+        import cupy
+    return cupy
+
+
 def overwrite(array, source, casting="unsafe"):
     """array[...] = source, an array on whatever device or of a library that NumPy can read."""
     cupy = sys.modules.get("cupy")
@@ -114,13 +121,6 @@ def overwrite(array, source, casting="unsafe"):
     source = to_device(source, device_of(array))
     with nullcontext() if isinstance(array, np.ndarray) else array.device:
         array[...] = source
-
-
-def import_cupy():
-    """The module cupy; ImportError, with the remedy, where it is not installed."""
-    with optional("a CUDA device, to match its driver", "cuda12", "cuda13"):
-        import cupy
-    return cupy
 
 
 @contextmanager

@@ -46,6 +46,13 @@ def device(request):
     return getattr(request, "param", "cpu")
 
 
+def pytest_generate_tests(metafunc):
+    """Without a GPU there is no case for it, rather than one that skips."""
+    if "device" in metafunc.fixturenames and not why_no_gpu():
+        cases = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+        metafunc.parametrize("device", cases, indirect=True)
+
+
 @pytest.fixture
 def strict_cupy():
     """The stand-in as the module `cupy`, in this process, while the test runs."""
@@ -53,13 +60,6 @@ def strict_cupy():
 
     with stand_in() as cupy:
         yield cupy
-
-
-def pytest_generate_tests(metafunc):
-    """Without a GPU there is no case for it, rather than one that skips."""
-    if "device" in metafunc.fixturenames and not why_no_gpu():
-        cases = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
-        metafunc.parametrize("device", cases, indirect=True)
 
 
 def pytest_ignore_collect(collection_path, config):
