@@ -9,7 +9,7 @@ Test: tests/optim/test_optimizer.py
 import numpy as np
 
 from minidl import backend
-from minidl.backend import is_bfloat16
+from minidl.backend import is_bfloat16, overwrite, to_device
 from minidl.fused import dispatch
 from minidl.mode import no_grad
 from minidl.precision import bf16
@@ -181,13 +181,12 @@ class Optimizer:
                          "no master copy here, the state has one; first call "
                          "optim.use_master_weights(optimizer)")
                 raise ValueError(f"load_state_dict: parameter {i} has {fault}")
-            loaded[p] = {k: p._xp.array(v) if hasattr(v, "shape") else v
-                         for k, v in state.items() if k != "master"}
+            loaded[p] = {k: placed(v, p) for k, v in state.items() if k != "master"}
             if p in self.low:
-                masters[p] = p._xp.asarray(state["master"])
+                masters[p] = state["master"]
         self.state = {p: state for p, state in loaded.items() if state}
         for p, array in masters.items():
-            p.data[...] = array
+            overwrite(p.data, array)
         self.write_low(masters)
         self.refresh()
         for group, saved in zip(self.param_groups, state_dict["param_groups"]):
@@ -206,6 +205,11 @@ class Optimizer:
     def parameters(self):
         """What is updated, in order; master weights in place of the parameters that have one."""
         return [p for g in self.param_groups for p in g["params"]]
+
+
+def placed(value, p):
+    """A value of a saved state on p's device, a copy; numbers as they are."""
+    return to_device(value, p.device).copy() if hasattr(value, "ndim") else value
 
 
 def fusable(params, grads):
