@@ -20,9 +20,6 @@
 #define SIMD
 #define SIMD_SUM(...)
 #define SIMD_MAX(...)
-#ifndef INFINITY  // NVRTC has no math.h
-#define INFINITY __int_as_float(0x7f800000)
-#endif
 #endif
 
 // Arithmetic is done in float, also for half: its 11 bits are for storage. double stays double.

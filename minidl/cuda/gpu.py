@@ -1,4 +1,4 @@
-"""Runs a .cu file on a GPU: CuPy's RawModule compiles it, with kernels/ on the include path.
+"""Runs a .cu file on a GPU: CuPy's RawModule compiles it, its includes put in place.
 
 Added to CuPy: the arguments are compared with the signature in the file. A float64 array for a
 `float*` is an error, and a Python number, which CuPy would pass as 64 bits, gets the parameter's
@@ -11,7 +11,7 @@ import cupy
 import numpy as np
 
 from minidl.cuda.host import arguments
-from minidl.cuda.host.includes import KERNELS, inline_includes, with_defines
+from minidl.cuda.host.includes import for_nvrtc, inline_includes
 from minidl.cuda.host.source import Source
 from minidl.cuda.run import only_one
 
@@ -23,10 +23,10 @@ class GpuKernel:
         source = Source(path, inline_includes(path), defines)
         name = name or only_one([f.name for f in source.kernels], path)
         self.signature = arguments.Signature(name, source.parameters(name))
-        flags = ("-std=c++17", f"-I{KERNELS}", f"-I{path.parent}", *options)
-        # a template: CuPy asks NVRTC for the mangled name
-        instances = (name,) if "<" in name else None
-        self._function = _module(with_defines(path, defines), flags, instances).get_function(name)
+        # Always by a name expression, which NVRTC answers with the compiled name: of a kernel
+        # without extern "C", as of a template, it is another one.
+        module = _module(for_nvrtc(path, defines), ("-std=c++17", *options), (name,))
+        self._function = module.get_function(name)
 
     def __call__(self, grid, block, args, shared_mem=0):
         s = self.signature
