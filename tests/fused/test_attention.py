@@ -228,9 +228,9 @@ def test_the_op_knows_what_the_kernels_can_do(ours, launches):
     wide, none = np.zeros((2, 3, 4, 129), np.float32), x[:, :, :0]
     calls = {
         True: [((x, x, x), {}), ((x, x, x), dict(is_causal=True, scale=0.5)),
-               ((x[..., :2, :], x, x), {}), ((x[0, 0], x[0, 0], x[0, 0]), {})],
-        False: [((x, x, x), dict(attn_mask=np.ones((4, 4), bool))), ((x, x, x[..., :4]), {}),
-                ((x, x, x), dict(dropout_p=0.1)), ((x[0], x, x), {}), ((x, x[:1], x[:1]), {}),
+               ((x[..., :2, :], x, x), {}), ((x[0, 0], x[0, 0], x[0, 0]), {}),
+               ((x, x, x), dict(attn_mask=np.ones((4, 4), bool), dropout_p=0.1))],
+        False: [((x, x, x[..., :4]), {}), ((x[0], x, x), {}), ((x, x[:1], x[:1]), {}),
                 ((wide,) * 3, {}), ((x, none, none), {})],
     }
     for arrays, options in calls[ours]:
