@@ -5,10 +5,10 @@
     kept: dropout, 0 or 1 / (1 - p) for each pair; backward makes P again, from lse, and draws again
 
 On the CPU kernels/attention_tile.cu: a thread per tile of queries, products in vector registers. On
-a GPU the last rung of the ladders in kernels/attention.cu and attention_backward.cu. Inputs are
-read through their strides: the three thirds of a projection (B, L, 3, H, E) need no copy, nor does a
+a GPU the last rung of the ladders in kernels/attention.cu and attention_backward.cu, for float16
+that on tensor cores, kernels/attention_mma.cu. Inputs are read through their strides: the three thirds of a projection (B, L, 3, H, E) need no copy, nor does a
 mask that is broadcast. o is (B, L, H, E) in memory, so that merging the heads is free.
-Kernels: kernels/attention.cu, attention_backward.cu, attention_tile.cu
+Kernels: kernels/attention.cu, attention_backward.cu, attention_mma.cu, attention_tile.cu
 Test: tests/fused/test_attention.py, test_attention_mask.py
 """
 
@@ -66,27 +66,38 @@ def _probabilities(q, k, is_causal, scale, mask, dropout):
 # ---- 2 launch ----
 
 
+FILES = {"tile": "attention_tile.cu", "mma": "attention_mma.cu"}  # the others are of a ladder
+
+
+def best_rung(q):
+    """The fastest for the array's device and dtype."""
+    if backend.xp_of([q]) is np:
+        return "tile"
+    return "mma" if q.dtype == np.float16 else "warp"
+
+
 def block_of(rung, width):
     """(rows, threads) of a block of a rung."""
     n_rows = 32 if width > 64 else 64
     return {
         "naive": (128, 128),
-        "shared": (n_rows, n_rows),  # ROWS in attention.cuh
-        "warp": (16, 128),  # OWN, 32 WARPS there
+        "shared": (n_rows, n_rows),  # ROWS in attention_rows.cuh
+        "warp": (16, 128),  # OWN, 32 WARPS in attention_rows.cuh
+        "mma": (64, 128),  # SIDE in attention_mma.cu
         "tile": (64 * (2 if width > 64 else 4), 1),  # 64 GROUP in attention_tile.cu
     }[rung]
 
 
 def forward(q, k, v, is_causal, scale, rung=None, mask=None, dropout=None):
     """(o, lse) of (B, H, L, E), (B, H, S, E), (B, H, S, E); o is a view of (B, L, H, E) memory.
-    rung: 'naive', 'shared', 'warp' or 'tile' (CPU only); the best for the device unless given.
+    rung: 'naive', 'shared', 'warp', 'mma' (float16) or 'tile' (CPU only); the best unless given.
     mask: a view (B, H, L, S), bool or floating.   dropout: (p, a generator's state)."""
     xp, (n_batch, n_heads, n_queries, width) = backend.xp_of([q]), q.shape
     o = xp.empty((n_batch, n_queries, n_heads, width), q.dtype)
     lse = xp.empty((n_batch, n_heads, n_queries), np.float32)
-    rung = rung or ("tile" if xp is np else "warp")
+    rung = rung or best_rung(q)
     rows, threads = block_of(rung, width)
-    file = "attention_tile.cu" if rung == "tile" else "attention.cu"
+    file = FILES.get(rung, "attention.cu")
     if o.size:
         grid = -(-n_queries // rows), n_heads, n_batch
         pairs, macros = between(mask, dropout)
@@ -100,14 +111,14 @@ def backward(go, q, k, v, o, lse, is_causal, scale, rung=None, out=None, mask=No
     out: an array (B, L, 3, H, E) for all three, of self-attention; it is then the result."""
     xp, (n_batch, n_heads, n_queries, width), n_keys = backend.xp_of([q]), q.shape, k.shape[2]
     go, o = (xp.ascontiguousarray(a.swapaxes(1, 2)) for a in (go, o))
-    rung = rung or ("tile" if xp is np else "warp")
+    rung = rung or best_rung(q)
     packed = out is not None and rung == "tile"  # gk and gv go at once where they belong
     if packed:
         gk, gv = (out.reshape(-1)[i * n_heads * width:] for i in (1, 2))
     else:
         gk, gv = (xp.zeros((n_batch, n_keys, n_heads, width), q.dtype) for _ in range(2))
     rows, threads = block_of(rung, width)
-    file = "attention_tile.cu" if rung == "tile" else "attention_backward.cu"
+    file = FILES.get(rung, "attention_backward.cu")
     query_blocks, key_blocks = -(-n_queries // rows), -(-n_keys // rows)
     if rung == "tile":  # gq in parts, one for each group of keys
         gq = xp.empty((key_blocks, *go.shape), np.float32)

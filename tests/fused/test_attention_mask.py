@@ -68,7 +68,7 @@ def test_every_rung_equals_the_formula(rung, case):
     check(rung, qkvg(n_queries, n_keys), is_causal, mask, dropout)
 
 
-@pytest.mark.parametrize("rung", ["warp", "tile"])
+@pytest.mark.parametrize("rung", ["warp", "tile", "mma"])
 def test_half(rung):
     check(rung, qkvg(20, 37, dtype=np.float16), True, mask_of("half", 20, 37), DROPOUT)
 
@@ -147,7 +147,7 @@ def test_a_saved_mask_is_the_one_given():
     assert sum(a.nbytes for a in y.grad_fn.saved if a.dtype == bool) == mask.nbytes == 60
 
 
-@pytest.mark.parametrize("rung", FORWARD)
+@pytest.mark.parametrize("rung", [*FORWARD, "mma"])
 def test_watched_kernels_have_no_races(rung, monkeypatch):
     """Nor accesses out of bounds, nor elements left unwritten; the same bits in any order."""
     def watched(file, name, dtype, **defines):
@@ -158,5 +158,5 @@ def test_watched_kernels_have_no_races(rung, monkeypatch):
         return launch
 
     monkeypatch.setattr(dispatch, "kernel", watched)
-    arrays = qkvg(19, 35, 5, lead=(1, 2))
+    arrays = qkvg(19, 35, 5, lead=(1, 2), dtype=np.float16 if rung == "mma" else np.float32)
     check(rung, arrays, True, mask_of("all", 19, 35, (1, 2)), DROPOUT)
