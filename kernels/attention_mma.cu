@@ -39,7 +39,8 @@ template <int N> __device__ __forceinline__ void load_tile(__half* tile, const _
   const bool whole = packs(x, row);
   for (int at = threadIdx.x; at < N * (WIDTH / 8); at += blockDim.x) {
     const int i = at / (WIDTH / 8), e = at % (WIDTH / 8) * 8;
-    *(Pack<__half>*)(tile + i * PITCH + e) = load_pack(x + i * row + e, i < n_rows ? E - e : 0, whole);
+    *(uint4*)(tile + i * PITCH + e) =
+        load_pack(x + i * row + e, i < n_rows ? E - e : 0, whole).all;
   }
 }
 
@@ -234,8 +235,8 @@ extern "C" __global__ void __launch_bounds__(128, 2) attention_grad_q_mma(
 // gk and gv: a warp per 16 keys, 16 queries at a time; S^T and gP^T, so that the rows are keys. Both
 // sums of a head over 96 wide fill 128 registers of a thread: then k and v stay in shared memory,
 // beside smaller tiles of q and go.
-#define HOLDS (E <= 96)
-#define TALL (HOLDS ? 64 : 16)
+constexpr bool HOLDS = E <= 96;
+constexpr int TALL = HOLDS ? 64 : 16;
 constexpr int TILES = 2 * SIDE + (HOLDS ? 0 : 2 * TALL);  // rows in shared memory
 extern "C" __global__ void __launch_bounds__(128, 2) attention_grad_kv_mma(
     __half* gk, __half* gv, const __half* go, const float* lse, const float* dots,

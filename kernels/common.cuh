@@ -39,7 +39,10 @@ template <typename To> __device__ __forceinline__ To from_float(double x) { retu
 
 // A warp that reads half by half asks for 64 bytes an instruction; with 16 bytes a lane for 512,
 // and reaches the bandwidth with fewer warps in flight. The address must be a multiple of 16.
-template <typename V> struct __align__(16) Pack { V at[16 / sizeof(V)]; };
+template <typename V> union Pack {
+  uint4 all;  // what is loaded and stored in one instruction
+  V at[16 / sizeof(V)];
+};
 #define PACK(V) (16 / (int)sizeof(V))  // elements of a Pack
 
 // Whether x, and each row of x + i * row, begins at a multiple of 16 bytes.
@@ -49,15 +52,16 @@ template <typename V> __device__ __forceinline__ bool packs(const V* x, long lon
 
 // n elements from p on, zeros behind them. whole: p is aligned.
 template <typename V> __device__ __forceinline__ Pack<V> load_pack(const V* p, int n, bool whole) {
-  if (whole && n >= PACK(V)) return *(const Pack<V>*)p;
   Pack<V> pack;
-  for (int i = 0; i < PACK(V); ++i) pack.at[i] = i < n ? p[i] : V(0.0f);
+  if (whole && n >= PACK(V)) pack.all = *(const uint4*)p;
+  else
+    for (int i = 0; i < PACK(V); ++i) pack.at[i] = i < n ? p[i] : V(0.0f);
   return pack;
 }
 
 template <typename V> __device__ __forceinline__ void store_pack(V* p, const Pack<V>& pack, int n,
                                                                  bool whole) {
-  if (whole && n >= PACK(V)) *(Pack<V>*)p = pack;
+  if (whole && n >= PACK(V)) *(uint4*)p = pack.all;
   else
     for (int i = 0; i < PACK(V); ++i)
       if (i < n) p[i] = pack.at[i];

@@ -141,8 +141,8 @@ extern "C" __global__ void __launch_bounds__(256) matmul_v4(
   fetch_step(0);
   for (int l0 = 0, now = 0; l0 < k; l0 += DEEP, now ^= 1) {
     for (int h = 0; h < 2; ++h) {
-      *(Pack<__half>*)(as[now] + (ai + 64 * h) * A_PITCH + al) = next_a[h];
-      *(Pack<__half>*)(bs[now] + (bl + 16 * h) * B_PITCH + bj) = next_b[h];
+      *(uint4*)(as[now] + (ai + 64 * h) * A_PITCH + al) = next_a[h].all;
+      *(uint4*)(bs[now] + (bl + 16 * h) * B_PITCH + bj) = next_b[h].all;
     }
     __syncthreads();  // and nobody reads the other buffer any more
     if (l0 + DEEP < k) fetch_step(l0 + DEEP);
