@@ -5,6 +5,7 @@ import pytest
 
 import minidl
 from minidl import nn
+from tests.devices import host, put
 
 torch = pytest.importorskip("torch", reason="compares with PyTorch")
 
@@ -47,43 +48,46 @@ def pair(name, args, options):
 
 @pytest.mark.parametrize("name, args, options, shape", LAYERS,
                          ids=lambda v: v if isinstance(v, str) else None)
-def test_layer_equals_pytorchs_forward_and_backward(name, args, options, shape):
+def test_layer_equals_pytorchs_forward_and_backward(name, args, options, shape, device):
     torch.manual_seed(0)
     ours, theirs = pair(name, args, options)
+    ours.to(device)
     rng = np.random.default_rng(0)
     for mode in (True, False):  # training, then eval with the running statistics that left
         for net in (ours, theirs):
             net.train(mode)
             net.zero_grad()
         x = rng.standard_normal(shape).astype(np.float32)
-        a, b = minidl.tensor(x, requires_grad=True), torch.tensor(x, requires_grad=True)
+        a = minidl.tensor(x, device=device, requires_grad=True)
+        b = torch.tensor(x, requires_grad=True)
         y, z = ours(a), theirs(b)
         cotangent = rng.standard_normal(y.shape).astype(np.float32)
-        y.backward(cotangent)
+        y.backward(put(cotangent, device))
         z.backward(torch.tensor(cotangent))
         # float32: sums of up to ~100 terms in another order, a few hundred ulp at most
         close = dict(rtol=2e-5, atol=2e-5)
-        np.testing.assert_allclose(y.data, z.detach().numpy(), **close)
-        np.testing.assert_allclose(a.grad, b.grad.numpy(), **close)
+        np.testing.assert_allclose(host(y), z.detach().numpy(), **close)
+        np.testing.assert_allclose(host(a.grad), b.grad.numpy(), **close)
         for (n, p), q in zip(ours.named_parameters(), theirs.parameters()):
-            np.testing.assert_allclose(p.grad, q.grad.numpy(), **close, err_msg=n)
+            np.testing.assert_allclose(host(p.grad), q.grad.numpy(), **close, err_msg=n)
     for (n, p), q in zip(ours.named_buffers(), theirs.buffers()):
         # running means and variances: float32 sums of up to 84 terms, in another order
-        np.testing.assert_allclose(p.data, q.numpy(), rtol=1e-5, atol=1e-6, err_msg=n)
+        np.testing.assert_allclose(host(p), q.numpy(), rtol=1e-5, atol=1e-6, err_msg=n)
 
 
-def test_embedding_looks_up_and_gives_the_padding_row_no_gradient():
+def test_embedding_looks_up_and_gives_the_padding_row_no_gradient(device):
     torch.manual_seed(0)
     ours, theirs = pair("Embedding", (7, 3), {"padding_idx": 2})
     ids = np.array([[1, 2, 2], [6, 1, 0]])
-    y, z = ours(ids), theirs(torch.tensor(ids))
+    y, z = ours.to(device)(put(ids, device)), theirs(torch.tensor(ids))
     g = np.random.default_rng(1).standard_normal(y.shape).astype(np.float32)
-    y.backward(g)
+    y.backward(put(g, device))
     z.backward(torch.tensor(g))
-    np.testing.assert_array_equal(y.data, z.detach().numpy())
+    np.testing.assert_array_equal(host(y), z.detach().numpy())
     # at most two rows meet: their sum does not depend on the order
-    np.testing.assert_array_equal(ours.weight.grad, theirs.weight.grad.numpy())
-    assert (ours.weight.grad[2] == 0).all()
+    gw = host(ours.weight.grad)
+    np.testing.assert_array_equal(gw, theirs.weight.grad.numpy())
+    assert (gw[2] == 0).all()
 
 
 def test_batch_norm_refuses_the_wrong_number_of_dimensions():

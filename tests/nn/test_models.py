@@ -6,18 +6,19 @@ import pytest
 import minidl
 from minidl import nn, optim
 from minidl.nn import functional as F
+from tests.devices import host, put
 
 
 def test_mlp_has_no_activation_at_the_end():
     assert [type(m).__name__ for m in nn.MLP(4, 8, 2)] == ["Linear", "ReLU", "Linear"]
 
 
-def test_cnn_fits_a_few_images():
+def test_cnn_fits_a_few_images(device):
     minidl.manual_seed(0)
-    net = nn.CNN(width=8)
+    net = nn.CNN(width=8).to(device)
     opt = optim.AdamW(net.parameters(), lr=1e-2)
-    x = minidl.Generator(1).normal(20, 1, 8, 8)
-    y = np.arange(20) % 10
+    x = put(minidl.Generator(1).normal(20, 1, 8, 8), device)
+    y = put(np.arange(20) % 10, device)
     for _ in range(60):
         opt.zero_grad()
         loss = F.cross_entropy(net(x), y)
@@ -32,10 +33,10 @@ def gpt(**options):
     return nn.GPT(vocab_size=11, context=8, n_layers=2, n_heads=2, width=16, **options)
 
 
-def test_gpt_learns_to_count():
-    net = gpt()
+def test_gpt_learns_to_count(device):
+    net = gpt().to(device)
     opt = optim.AdamW(net.parameters(), lr=1e-2)
-    ids = (np.arange(9) + np.arange(11)[:, None]) % 11
+    ids = put((np.arange(9) + np.arange(11)[:, None]) % 11, device)
     for _ in range(60):
         opt.zero_grad()
         loss = F.cross_entropy(net(ids[:, :-1]).reshape(-1, 11), ids[:, 1:].reshape(-1))
@@ -43,7 +44,7 @@ def test_gpt_learns_to_count():
         opt.step()
     assert loss.item() < 0.1
     out = net.generate([[3, 4, 5]], 10, temperature=0)
-    np.testing.assert_array_equal(out[0], np.arange(3, 16) % 11)
+    np.testing.assert_array_equal(host(out)[0], np.arange(3, 16) % 11)
 
 
 def test_gpt_ties_its_head_to_the_embedding_unless_told_not_to():

@@ -7,6 +7,7 @@ import minidl
 from minidl import nn, optim
 from minidl.fused import dispatch
 from minidl.tensor import Tensor
+from tests.devices import host, put
 
 CASES = [
     ("SGD", {"lr": 0.1}),
@@ -29,57 +30,57 @@ def run(name, options, params, grads):
     opt = getattr(optim, name)(params, **options)
     for step in grads:
         for p, g in zip(params, step):
-            p.grad = np.array(g)
+            p.grad = put(np.array(g), p.device)
         opt.step()
     return opt
 
 
 @pytest.mark.parametrize("name, options", CASES)
-def test_every_step_equals_pytorchs(name, options):
+def test_every_step_equals_pytorchs(name, options, device):
     torch = pytest.importorskip("torch", reason="compares with PyTorch")
     shapes = [(3, 4), (5,), ()]
     start = gradients(shapes, 1, seed=9)[0]
-    ours = [nn.Parameter(np.array(s)) for s in start]
+    ours = [nn.Parameter(put(np.array(s), device)) for s in start]
     theirs = [torch.nn.Parameter(torch.tensor(s)) for s in start]
     a = getattr(optim, name)(ours, **options)
     b = getattr(torch.optim, name)(theirs, **options)
     for step in gradients(shapes, 12):
         for p, q, g in zip(ours, theirs, step):
-            p.grad, q.grad = np.array(g), torch.tensor(g)
+            p.grad, q.grad = put(np.array(g), device), torch.tensor(g)
         a.step()
         b.step()
         for p, q in zip(ours, theirs):
             # float64: the same formula with its products in another order
-            np.testing.assert_allclose(p.data, q.detach().numpy(), rtol=1e-12, atol=1e-14)
+            np.testing.assert_allclose(host(p), q.detach().numpy(), rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("name, options", CASES)
-def test_a_restored_state_continues_to_the_same_bits(name, options):
+def test_a_restored_state_continues_to_the_same_bits(name, options, device):
     shapes = [(3, 4), (5,)]
     grads = gradients(shapes, 8)
-    straight = [nn.Parameter(np.ones(s, np.float32)) for s in shapes]
+    straight = [nn.Parameter(put(np.ones(s, np.float32), device)) for s in shapes]
     run(name, options, straight, grads)
-    first = [nn.Parameter(np.ones(s, np.float32)) for s in shapes]
+    first = [nn.Parameter(put(np.ones(s, np.float32), device)) for s in shapes]
     opt = run(name, options, first, grads[:3])
     second = [nn.Parameter(p.data.copy()) for p in first]
     resumed = getattr(optim, name)(second, lr=99)  # options come with the state
     resumed.load_state_dict(opt.state_dict())
     for step in grads[3:]:
         for p, g in zip(second, step):
-            p.grad = g.copy()
+            p.grad = put(g.copy(), device)
         resumed.step()
     for p, q in zip(straight, second):
-        np.testing.assert_array_equal(p.data, q.data)
+        np.testing.assert_array_equal(host(p), host(q))
 
 
 @pytest.mark.skipif(not dispatch.cpu_compiler(), reason="no C++ compiler for the kernels")
 @pytest.mark.parametrize("name, options", CASES)
-def test_the_fused_kernel_takes_the_plain_steps(name, options, monkeypatch):
+def test_the_fused_kernel_takes_the_plain_steps(name, options, monkeypatch, device):
     shapes = [(3, 4), (5,), (), (0,), (300, 7)]
     grads = gradients(shapes, 8)
     results = []
     for fused in (True, False):
-        params = [nn.Parameter(np.ones(s, np.float32)) for s in shapes]
+        params = [nn.Parameter(put(np.ones(s, np.float32), device)) for s in shapes]
         with minidl.use_fused(fused), monkeypatch.context() as patch:
             if fused:  # the op-by-op update must not run
                 patch.setattr(getattr(optim, name), "update", None)
@@ -87,7 +88,7 @@ def test_the_fused_kernel_takes_the_plain_steps(name, options, monkeypatch):
         results.append(params)
     for p, q in zip(*results):
         # float32, eight steps: products rounded in another order
-        np.testing.assert_allclose(p.data, q.data, rtol=3e-6, atol=3e-7)
+        np.testing.assert_allclose(host(p), host(q), rtol=3e-6, atol=3e-7)
 
 
 def test_loaded_state_is_a_copy():

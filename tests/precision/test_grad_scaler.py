@@ -8,6 +8,7 @@ from minidl import nn, optim
 from minidl.comm import ring, simulate
 from minidl.nn import functional as F
 from minidl.precision.grad_scaler import GradScaler
+from tests.devices import host, put
 
 
 class Gradients:
@@ -16,13 +17,14 @@ class Gradients:
     low = {}
 
     def __init__(self, *grads):
-        self.params = [nn.Parameter(np.zeros_like(g)) for g in grads]
+        self.params = [nn.Parameter(put(np.zeros(g.shape, g.dtype), minidl.Tensor(g).device))
+                       for g in grads]
         self.steps = []
         self.set(*grads)
 
     def set(self, *grads):
         for p, g in zip(self.params, grads, strict=True):
-            p.grad = np.array(g)
+            p.grad = g.copy()
 
     def parameters(self):
         return self.params
@@ -100,17 +102,17 @@ def test_a_maximum_is_not_passed():
 
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("early", [True, False])
-def test_the_gradient_is_divided_by_the_scale_of_its_backward_then_clipped(early, fused):
+def test_the_gradient_is_divided_by_the_scale_of_its_backward_then_clipped(early, fused, device):
     grad = np.array([3.0, -4.0], np.float32)
     for max_norm, wanted in [(None, grad), (10, grad), (1, grad / (5 + 1e-6))]:
-        scaler, optimizer = GradScaler(1024.0), Gradients(grad * 1024)
+        scaler, optimizer = GradScaler(1024.0), Gradients(put(grad * 1024, device))
         with minidl.use_fused(fused):
             if early:
                 scaler.unscale_(optimizer)
-                np.testing.assert_array_equal(optimizer.gradients()[0], grad)
+                np.testing.assert_array_equal(host(optimizer.gradients()[0]), grad)
             assert scaler.step(optimizer, max_norm=max_norm)
         # one factor 1/1024 * clip instead of two roundings
-        np.testing.assert_allclose(optimizer.steps[0][0], wanted, rtol=3e-7)
+        np.testing.assert_allclose(host(optimizer.steps[0][0]), wanted, rtol=3e-7)
         scaler.update()
 
 
@@ -149,13 +151,13 @@ def test_a_disabled_scaler_does_nothing():
     scaler.update()
 
 
-def train(fused, poison=None, n_steps=6):
+def train(fused, device, poison=None, n_steps=6):
     minidl.manual_seed(0)
-    model = nn.MLP(4, 8, 3)
+    model = nn.MLP(4, 8, 3).to(device)
     optimizer = optim.AdamW(model.parameters(), lr=1e-2)
     schedule = optim.lr_scheduler.StepLR(optimizer, 2)
     scaler = GradScaler(16.0, growth_interval=4)
-    x, y = minidl.randn(5, 4), minidl.tensor([0, 1, 2, 0, 1])
+    x, y = minidl.randn(5, 4).to(device), minidl.tensor([0, 1, 2, 0, 1], device=device)
     history = []
     with minidl.use_fused(fused):
         for step in range(n_steps):
@@ -166,15 +168,15 @@ def train(fused, poison=None, n_steps=6):
             if scaler.step(optimizer):
                 schedule.step()
             scaler.update()
-            history.append([p.data.copy() for p in model.parameters()])
-    steps = {state["step"] for state in optimizer.state.values()}
+            history.append([host(p).copy() for p in model.parameters()])
+    steps = {int(state["step"]) for state in optimizer.state.values()}
     return history, steps, schedule.get_last_lr(), scaler
 
 
 @pytest.mark.parametrize("fused", [True, False])
-def test_a_skipped_step_moves_neither_weights_nor_adams_t_nor_the_schedule(fused):
-    good, steps, lr, _ = train(fused, n_steps=5)
-    bad, bad_steps, bad_lr, scaler = train(fused, poison=3, n_steps=6)
+def test_a_skipped_step_moves_neither_weights_nor_adams_t_nor_the_schedule(fused, device):
+    good, steps, lr, _ = train(fused, device, n_steps=5)
+    bad, bad_steps, bad_lr, scaler = train(fused, device, poison=3, n_steps=6)
     for a, b in zip(bad[2], bad[3], strict=True):
         assert np.array_equal(a, b)
     assert steps == bad_steps == {5} and lr == bad_lr and scaler.skipped == 1
@@ -204,10 +206,10 @@ def test_ranks_skip_together():
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("looks", [True, False])
 @pytest.mark.parametrize("bad", [0, 1, 2])
-def test_an_overflow_is_found_in_whichever_gradient(bad, looks, fused):
-    params = [nn.Parameter(np.ones(2, np.float32)) for _ in range(3)]
+def test_an_overflow_is_found_in_whichever_gradient(bad, looks, fused, device):
+    params = [nn.Parameter(put(np.ones(2, np.float32), device)) for _ in range(3)]
     for i, p in enumerate(params):
-        p.grad = np.array([1, np.inf if i == bad else 1], np.float32)
+        p.grad = put(np.array([1, np.inf if i == bad else 1], np.float32), device)
     scaler, optimizer = GradScaler(), optim.SGD(params, lr=1.0)
     with minidl.use_fused(fused):
         if looks:
