@@ -83,6 +83,6 @@ def for_nvrtc(path, defines):
     into `template <typename float>`. So the headers come first, then the macros, then the file."""
     headers = _NVIDIA_HEADER.findall(inline_includes(path, keep_headers=True))
     head = [f"#include <{h}>" for h in dict.fromkeys(headers)]
-    head += ['#line 1 "nvrtc.h"', (KERNELS / "nvrtc.h").read_text().replace("#pragma once", "")]
     head += [f"#define {k} {v}" for k, v in sorted(defines.items())]
+    head += ['#line 1 "nvrtc.h"', (KERNELS / "nvrtc.h").read_text().replace("#pragma once", "")]
     return "\n".join([*head, inline_includes(path)])
