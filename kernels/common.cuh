@@ -67,6 +67,15 @@ template <typename V> __device__ __forceinline__ void store_pack(V* p, const Pac
       if (i < n) p[i] = pack.at[i];
 }
 
+// Whether a kernel's threads take packs where a CPU wants a plain loop; -DPACKS=1 tries that on a CPU.
+#ifndef PACKS
+#ifdef MINIDL_HOST
+#define PACKS 0
+#else
+#define PACKS 1
+#endif
+#endif
+
 // e^x for x <= 0, for softmax and its kin, where the largest term is 1 and one below 1.7e-38 counts
 // as nothing. On a CPU, without subnormal numbers and infinity to care for, it takes half of expf's
 // time: x = n log 2 + r, e^x = 2^(n - 1) * 2 e^r. To round x / log 2 to n, 1.5 * 2^23 is added,

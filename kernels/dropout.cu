@@ -38,6 +38,19 @@ extern "C" __global__ void dropout(T* out, const T* x, int n, int n8, unsigned l
     unsigned int draws[8];
     philox(counter + i, seed, stream, draws);
     out += 8 * i, x += 8 * i;
+#if PACKS
+    // Neighbouring threads read eight elements apart: in packs of 16 bytes every byte that a warp
+    // fetches is used at once.
+    const int size = PACK(T);
+    const bool whole = packs(x) && packs(out);
+    for (int k0 = 0; k0 < 8; k0 += size) {
+      Pack<T> pack = load_pack(x + k0, n - 8 * i - k0, whole);
+#pragma unroll
+      for (int k = 0; k < size; ++k)
+        pack.at[k] = from_float<T>(to_float(pack.at[k]) * kept(draws[k0 + k], threshold, scale));
+      store_pack(out + k0, pack, n - 8 * i - k0, whole);
+    }
+#else
     const auto put = [&](int k) {
       out[k] = from_float<T>(to_float(x[k]) * kept(draws[k], threshold, scale));
     };
@@ -45,5 +58,6 @@ extern "C" __global__ void dropout(T* out, const T* x, int n, int n8, unsigned l
       SIMD for (int k = 0; k < 8; ++k) put(k);
     else
       for (int k = 0; 8 * i + k < n; ++k) put(k);  // guard: the last few
+#endif
   }
 }

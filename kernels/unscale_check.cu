@@ -43,10 +43,14 @@ extern "C" __global__ void unscale_check_many(int* bad, T* const* gs, ACC invers
   T* g = gs[chunks[3 * c]];
   long long begin = chunks[3 * c + 1], end = chunks[3 * c + 2];
   int count = 0;
-  for (long long i = begin + threadIdx.x; i < end; i += blockDim.x) {
-    T scaled = from_float<T>(to_float(g[i]) * inverse);
-    g[i] = scaled;
-    count += bad_number(to_float(scaled));
+  const bool whole = packs(g + begin);
+  for (long long i = begin + PACK(T) * threadIdx.x; i < end; i += PACK(T) * blockDim.x) {
+    Pack<T> pack = load_pack(g + i, end - i, whole);
+    for (int k = 0; k < PACK(T); ++k) {
+      pack.at[k] = from_float<T>(to_float(pack.at[k]) * inverse);
+      count += i + k < end && bad_number(to_float(pack.at[k]));  // 0 * inf is no number
+    }
+    store_pack(g + i, pack, end - i, whole);
   }
   count = block_sum(count, scratch);
   if (threadIdx.x == 0) bad[c] = count;
@@ -69,8 +73,12 @@ extern "C" __global__ void count_bad_many(int* bad, const T* const* gs, const lo
   __shared__ int scratch[33];
   int c = blockIdx.x, count = 0;
   const T* g = gs[chunks[3 * c]];
-  for (long long i = chunks[3 * c + 1] + threadIdx.x; i < chunks[3 * c + 2]; i += blockDim.x)
-    count += bad_number(to_float(g[i]));
+  const long long begin = chunks[3 * c + 1], end = chunks[3 * c + 2];
+  const bool whole = packs(g + begin);
+  for (long long i = begin + PACK(T) * threadIdx.x; i < end; i += PACK(T) * blockDim.x) {
+    const Pack<T> pack = load_pack(g + i, end - i, whole);  // zeros behind the end are not bad
+    for (int k = 0; k < PACK(T); ++k) count += bad_number(to_float(pack.at[k]));
+  }
   count = block_sum(count, scratch);
   if (threadIdx.x == 0) bad[c] = count;
 }
