@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 RUN    := $(BIN)/minidl run
 
-.PHONY: help venv venv-openmpi demo test test-fast test-mpi test-gpu test-gpu-sim cupy mutations lint bench cluster tutorials clean
+.PHONY: help venv venv-openmpi demo test test-fast test-mpi test-gpu test-gpu-sim kernel-table cupy mutations lint bench cluster tutorials clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -29,6 +29,9 @@ test-gpu: $(VENV)/test.stamp ## run the tests that need a GPU (first: .venv/bin/
 
 test-gpu-sim: $(VENV)/test.stamp ## run them without a GPU, on a stand-in for CuPy that is as strict (tests/strict_cupy/)
 	@PYTHONPATH=$(CURDIR)/tests/strict_cupy $(BIN)/python -m pytest -m gpu $(ARGS)
+
+kernel-table: $(VENV)/test.stamp ## registers and spills of every kernel that training launches on a GPU, by NVIDIA's compiler
+	@PYTHONPATH=$(CURDIR) $(BIN)/python tests/strict_cupy/kernel_table.py $(ARGS)
 
 cupy: $(VENV)/test.stamp $(VENV)-cupy/stamp ## hold the stand-in against the real CuPy, compile every kernel as it does (no GPU; 1 GB, minutes)
 	@$(VENV)-cupy/bin/python tests/strict_cupy/dump_api.py --check

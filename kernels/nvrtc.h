@@ -4,6 +4,7 @@
 // of these names themselves, come first.
 // Test: tests/cuda/test_nvrtc.py
 #pragma once
+#ifndef MINIDL_HOST  // cuda_host.h says the same
 
 typedef signed char int8_t;
 typedef short int16_t;
@@ -46,4 +47,5 @@ typedef unsigned long long uintptr_t;
 #endif
 #ifndef NULL
 #define NULL 0
+#endif
 #endif

@@ -20,7 +20,7 @@ from pathlib import Path
 from minidl.cuda.host.includes import KernelError, find, for_nvrtc, inline_includes
 from minidl.cuda.host.source import Source
 
-ARCHITECTURES = ("sm_80", "sm_90")  # A100, H100
+ARCHITECTURES = ("sm_80", "sm_90", "sm_100")  # A100, H100, B200
 NO_NVRTC = "NVRTC is not installed: pip install 'minidl[nvrtc]' (60 MB, needs no GPU)"
 
 # What one kernel takes of an SM: registers a thread; bytes of shared memory a block, of stack and

@@ -45,11 +45,15 @@ def dropout(x, p, state):
             out.reshape(-1)[piece] = dropout(flat[piece], p, there)
         return out
     out, n8 = xp.empty_like(x), -(-x.size // random.DRAWS_PER_BLOCK)
-    threshold = math.ceil(p * 2**32)
-    if threshold == 2**32:  # no draw of 32 bits is as large: keep all, times nothing
-        threshold, scale = 0, 0.0
-    else:  # as the element type holds it, because the plain op multiplies by that
-        scale = float(x.dtype.type(1 / (1 - p)))
+    threshold, scale = limits(p)
+    scale = float(x.dtype.type(scale))  # the plain op multiplies by what the element type holds
     args = out, x, x.size, n8, *state, threshold, scale
     elementwise(FILE, "dropout", x.dtype, n8, args)
     return out
+
+
+def limits(p):
+    """(threshold, scale): a draw of at least `threshold` keeps its element, times `scale`."""
+    threshold = math.ceil(p * 2**32)
+    # 2^32: no draw of 32 bits is as large, so keep all, times nothing
+    return (threshold, 1 / (1 - p)) if threshold < 2**32 else (0, 0.0)

@@ -10,6 +10,7 @@ import pytest
 import minidl.cuda as cuda
 from minidl.cuda import nvrtc
 from minidl.cuda.nvrtc import Usage
+from tests.strict_cupy import kernel_table
 
 HERE = Path(__file__).parent
 needs_nvrtc = pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
@@ -53,6 +54,15 @@ def test_our_kernels_compile_and_do_not_spill(file, element):
     usages = nvrtc.check(file, {"T": element}, (arch,))
     print(nvrtc.table(usages))
     assert usages and not [u for u in usages if u.spills]
+
+
+@needs_nvrtc
+@pytest.mark.slow
+def test_no_kernel_of_a_gpt_spills(capsys, needs_compiler):
+    """GPT-2's widths in mixed precision; all instances, for all architectures: make kernel-table."""
+    assert kernel_table.main("gpt2", "sm_100") == 0
+    out = capsys.readouterr().out
+    assert "attention_grad_kv_mma" in out and "KEEP=32 T=__half" in out
 
 
 @needs_nvrtc

@@ -55,7 +55,7 @@ def usage(log):
 
 def what(record):
     """'layer_norm.cu KEEP=8 T=__half layer_norm_v3'"""
-    file = re.search(r'^#line 1 "(.*)"', record["code"], re.M)
+    file = re.search(r'^#line 1 ".*?([^/"]+\.cu)"', record["code"], re.M)
     macros = dict(re.findall(r"^#define (\w+) (.*)$", record["code"].split("#line 1")[0], re.M))
     return " ".join([file[1] if file else "?", *(f"{k}={v}" for k, v in sorted(macros.items())),
                      *(record["name_expressions"] or ())])

@@ -74,7 +74,7 @@ def compile_check(path, defines, instance=""):
     if cxx.kind == "clang":  # else `x[i] += 1` would count as a store alone
         flags += ["-mllvm", "-tsan-instrument-read-before-write=1"]
     text = inline_includes(path)
-    key = compiler.key_of("check", text, sorted(defines.items()), instance, *flags)
+    key = compiler.key_of("check made", text, sorted(defines.items()), instance, *flags)
     file = compiler.cached(key)
     if file is None:
         code = _announce_shared(cpu.generate(path, text, defines, instance, "fibre"))
@@ -98,10 +98,14 @@ def _announce_shared(code):
     out, at = [], 0
     for m in re.finditer(r"\b__shared__\b", code):
         end = _end_of_statement(code, m.end())
-        declared = [d.split("=")[0].split("{")[0] for d in split_arguments(code[m.end() : end])]
+        written = split_arguments(code[m.end() : end])
+        declared = [d.split("=")[0].split("{")[0] for d in written]
         names = [re.search(r"(\w+)\s*(\[[^\]]*\]\s*)*$", d)[1] for d in declared]
         calls = "".join(f' minidl_shared("{name}", {name});' for name in names)
-        out += [code[at : end + 1], calls]
+        # An array of __half, a class, would get a flag of the compiler's, "is it made yet?", whose
+        # reads are no accesses of the kernel. With an initialiser there is none, and no code.
+        made = ",".join(d + " = {}" * (d == before) for d, before in zip(written, declared))
+        out += [code[at : m.end()], made, ";", calls]
         at = end + 1
     return "".join([*out, code[at:]])
 

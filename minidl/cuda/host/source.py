@@ -67,7 +67,11 @@ class Source:
         """The Parameters of the kernel `name`, which may be an instance: 'scale<float, 4>'."""
         f = self.kernel(name)
         types = {**self.types, **self.template_arguments(name)}
-        words = [p for p in scan.split_arguments(f.params) if p.strip() not in ("", "void")]
+        text = f.params
+        if re.search(r"(^|,)\s*\w+\s*(,|$)", text):  # before a preprocessor: a macro's name alone
+            lists = scan.lists_of_parameters(self.text)
+            text = re.sub(r"\w+", lambda m: lists.get(m[0], m[0]), text)
+        words = [p for p in scan.split_arguments(text) if p.strip() not in ("", "void")]
         return [parse_parameter(p, types) for p in words]
 
     def value_parameters(self, function):
