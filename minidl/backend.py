@@ -7,7 +7,7 @@ only when somebody names a CUDA device.      Test: tests/test_backend.py
 """
 
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 
@@ -122,6 +122,18 @@ def import_cupy():
     with optional("a CUDA device, to match its driver", "cuda12", "cuda13"):
         import cupy
     return cupy
+
+
+def overwrite(array, source, casting="unsafe"):
+    """array[...] = source, an array on whatever device or of a library that NumPy can read."""
+    cupy = sys.modules.get("cupy")
+    if cupy is None or not isinstance(source, cupy.ndarray):
+        source = np.asarray(source)
+    if not np.can_cast(source.dtype, array.dtype, casting):
+        raise TypeError(f"cannot copy {source.dtype} into {array.dtype}: cast it first")
+    source = to_device(source, device_of(array))
+    with nullcontext() if isinstance(array, np.ndarray) else array.device:
+        array[...] = source
 
 
 @contextmanager

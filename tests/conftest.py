@@ -53,6 +53,15 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("device", cases, indirect=True)
 
 
+@pytest.fixture
+def strict_cupy():
+    """The stand-in as the module `cupy`, in this process, while the test runs."""
+    from tests.devices import stand_in
+
+    with stand_in() as cupy:
+        yield cupy
+
+
 def pytest_ignore_collect(collection_path, config):
     """`-m gpu` reads only files with such tests: to import all takes longer than to run these."""
     if config.getoption("markexpr") == "gpu" and collection_path.name.startswith("test_"):

@@ -218,9 +218,10 @@ class Module:
                 for name, (owner, table, key) in self._state_slots().items()}
 
     def load_state_dict(self, state, strict=True):
-        """Copy arrays (NumPy, Tensor, or anything NumPy can read, torch tensors included) into the
-        parameters and buffers. Returns (missing, unexpected) names; with `strict` they are a
-        KeyError. A wrong shape is a ValueError, and then nothing has been loaded."""
+        """Copy arrays (NumPy's or CuPy's on any device, Tensor, or anything NumPy can read, torch
+        tensors included) into the parameters and buffers. Returns (missing, unexpected) names;
+        with `strict` they are a KeyError. A wrong shape is a ValueError, and then nothing has been
+        loaded."""
         slots = self._state_slots()
         missing = [n for n in slots if n not in state]
         unexpected = [n for n in state if n not in slots]
@@ -239,7 +240,7 @@ class Module:
                                      f"the state has {tuple(source.shape)}")
                 pairs.append((target, source))
         for target, source in pairs:
-            target.data[...] = target._xp.asarray(source)
+            backend.overwrite(target.data, source)
             target.version += 1
         return missing, unexpected
 

@@ -8,7 +8,7 @@ Test: tests/optim/test_optimizer.py
 
 import numpy as np
 
-from minidl.backend import is_bfloat16
+from minidl.backend import is_bfloat16, overwrite, to_device
 from minidl.fused import dispatch
 from minidl.mode import no_grad
 from minidl.precision import bf16
@@ -158,12 +158,12 @@ class Optimizer:
                          "no master copy here, the state has one; first call "
                          "optim.use_master_weights(optimizer)")
                 raise ValueError(f"load_state_dict: parameter {i} has {fault}")
-            loaded[p] = {k: _copy(v) for k, v in state.items() if k != "master"}
+            loaded[p] = {k: placed(_copy(v), p) for k, v in state.items() if k != "master"}
             if p in self.low:
                 masters[p] = state["master"]
         self.state = {p: state for p, state in loaded.items() if state}
         for p, array in masters.items():
-            p.data[...] = array
+            overwrite(p.data, array)
         self.write_low(masters)
         for group, saved in zip(self.param_groups, state_dict["param_groups"]):
             group.update({k: v for k, v in saved.items() if k != "params"})
@@ -171,6 +171,11 @@ class Optimizer:
     def parameters(self):
         """What is updated, in order; master weights in place of the parameters that have one."""
         return [p for g in self.param_groups for p in g["params"]]
+
+
+def placed(value, p):
+    """A value of p's state on p's device; numbers as they are."""
+    return to_device(value, p.device) if hasattr(value, "ndim") else value
 
 
 def fusable(params, grads):

@@ -137,6 +137,29 @@ def test_state_holds_the_masters_and_comes_back_to_the_same_bits(device):
         restored.load_state_dict(wide.state_dict())
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_a_state_goes_from_one_device_to_another(name, dtype):
+    """Three steps here; or one here, one on the GPU, one here again."""
+    def build(device):
+        params = parameters(dtype, device=device)
+        return params, optim.use_master_weights(OPTIMIZERS[name](params))
+
+    straight, traveller = build("cpu"), build("cpu")
+    for step, device in enumerate(["cpu", "cuda", "cpu"]):
+        params, optimizer = build(device)
+        optimizer.load_state_dict(traveller[1].state_dict())
+        for p, q in zip(params, traveller[0], strict=True):
+            p.data = put(host(q), device)
+        traveller = params, optimizer
+        for ps, o in (straight, traveller):
+            set_gradients(ps, step)
+            o.step()
+    for p, q in zip(straight[0], traveller[0], strict=True):
+        assert np.array_equal(p.data, q.data)
+
+
 def test_masters_come_before_the_first_step():
     params = parameters()
     optimizer = OPTIMIZERS["momentum"](params)

@@ -32,8 +32,11 @@ class Gradients:
     def gradients(self):
         return [p.grad for p in self.params]
 
-    def step(self, unscale=1.0):
-        self.steps.append([p.grad * np.float32(unscale) for p in self.params])
+    def step(self, unscale=1.0, skip=None):
+        """On a GPU both are arrays there."""
+        late = hasattr(unscale, "dtype")
+        self.steps.append([p.grad * (unscale if late else np.float32(unscale))
+                           for p in self.params])
 
 
 def trace(scaler, pattern):

@@ -112,6 +112,7 @@ def test_a_cupy_without_nccl_says_what_to_install():
 @ranks(1, mpi=False)  # NCCL refuses two ranks on one GPU
 def test_one_rank_on_a_gpu(t):
     import cupy
+    import cupy.cuda.nccl  # not there before
 
     if not cupy.cuda.nccl.available:
         pytest.skip("this CuPy has no NCCL: pip install nvidia-nccl-cu12 or -cu13")

@@ -19,7 +19,23 @@ def signature(text):
     return inspect.signature(space["f"])
 
 
-SIGNATURES = {table: {name: signature(text) for name, text in API[table].items() if text}
+class Signature:
+    """Whether a call fits; each form of call is looked at once."""
+
+    def __init__(self, text):
+        self.signature, self.seen = signature(text), set()
+
+    def bind(self, args, kwargs):
+        form = len(args), *kwargs
+        if form not in self.seen:
+            self.signature.bind(*args, **kwargs)
+            self.seen.add(form)
+
+    def __str__(self):
+        return str(self.signature)
+
+
+SIGNATURES = {table: {name: Signature(text) for name, text in API[table].items() if text}
               for table in ("functions", "ndarray")}
 
 
@@ -364,7 +380,7 @@ def _method(name):
     def method(self, *args, **kwargs):
         check_device(self)
         if sig is not None:
-            sig.bind(self, *args, **kwargs)
+            sig.bind((self, *args), kwargs)
         if kwargs.get("keepdims", 0) is None:
             del kwargs["keepdims"]
         if name in ("argmax", "argmin"):

@@ -17,6 +17,7 @@ import numpy as np
 
 _HERE = str(Path(__file__).parent)
 _SKIP = (_HERE, str(Path(np.__file__).parent), "<frozen", "<__array")
+_ours = {}  # file -> whether it is the stand-in's or NumPy's
 _open = []  # the Counts that are counting
 
 
@@ -69,10 +70,14 @@ def ops(name):
 def asker():
     """The nearest frame that is neither the stand-in's nor NumPy's."""
     frame = sys._getframe(1)
-    while frame is not None and (frame.f_code.co_filename.startswith(_SKIP)
-                                 or frame.f_code.co_filename.endswith("contextlib.py")):
+    while frame is not None:
+        file = frame.f_code.co_filename
+        ours = _ours.get(file)
+        if ours is None:
+            ours = _ours[file] = file.startswith(_SKIP) or file.endswith("contextlib.py")
+        if not ours:
+            return frame
         frame = frame.f_back
-    return frame
 
 
 def where(frame=None):

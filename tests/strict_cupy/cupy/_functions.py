@@ -18,7 +18,7 @@ def function(name):
     def call(*args, **kwargs):
         if sig is not None:
             try:
-                sig.bind(*args, **kwargs)
+                sig.bind(args, kwargs)
             except TypeError as error:
                 raise TypeError(f"cupy.{name}{sig}: {error}") from None
         if f is None:
@@ -90,6 +90,8 @@ def empty_like(prototype, dtype=None, order="K", subok=None, shape=None):
 def copyto(dst, src, casting="same_kind", where=None):
     if isinstance(src, np.ndarray) and src.size != 1:
         raise ValueError("non-scalar numpy.ndarray cannot be used for copyto")
+    if not isinstance(dst, ndarray):
+        raise unsupported(dst)
     writeable(dst)
     src_a, mask = src._a if isinstance(src, ndarray) else src, None if where is None else where
     if isinstance(src, ndarray) and src._device != dst._device:

@@ -32,6 +32,8 @@ class Block:
                                     mem_ptr=0, pmem_id=0)
 
     def __del__(self):
+        if used is None:  # Python is ending
+            return
         used[self.device] -= self.n_bytes
         if self.n_bytes and any(a.queue is not self.queue for a in self.log):
             for a in self.log:

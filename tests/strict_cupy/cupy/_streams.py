@@ -301,6 +301,9 @@ def touch(log, lo, hi, write, queue, n, what="device memory"):
     """Piece n of the queue reads or writes the bytes lo..hi of the memory with this log."""
     frame = _count.asker()
     where = (frame.f_code, frame.f_lineno) if frame else None
+    if not log:
+        log.append(Access(lo, hi, queue, n, write, where))
+        return
     keep, found = [], False
     for a in log:
         if _host.get(a.queue.id, 0) >= a.n:

@@ -32,6 +32,7 @@ class ufunc:
         self.__name__ = name
         self._np = getattr(np, _NUMPY_NAME.get(name, name), None)
         loops = [[tuple(map(_dtype, side)) for side in t.split("->")] for t in types]
+        self._found = {}
         self._loops = [(kinds, outs) for kinds, outs in loops
                        if all(k is not None for k in kinds + outs)]
 
@@ -99,6 +100,13 @@ class ufunc:
     def _loop(self, ins, dtype):
         """The first loop into which the operands can be cast; a Python number is weak, unless its
         kind is above that of every array."""
+        key = dtype, *(getattr(x, "dtype", None) or type(x) for x in ins)
+        found = self._found.get(key)
+        if found is None:
+            found = self._found[key] = self._first_loop(ins, dtype)
+        return found
+
+    def _first_loop(self, ins, dtype):
         if dtype is not None:
             for kinds, outs in self._loops:
                 if outs[0] == np.dtype(dtype):
