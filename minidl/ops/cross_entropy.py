@@ -44,7 +44,7 @@ def unclass_rows(rows, shape):
 
 def check_targets(xp, op, x, target, ignore_index):
     """The target as rows, (n,), checked: class indices and ignore_index. On a GPU the check comes
-    later (fused/index_check.py), and until then a bad one counts as ignored."""
+    later (cuda/index_check.py), and until then a bad one counts as ignored."""
     want = x.shape[:1] + x.shape[2:] if x.ndim > 1 else ()
     if x.ndim == 0 or x.dtype.kind != "f" or target.dtype.kind not in "iu" or target.shape != want:
         raise ValueError(f"{op}: input {x.shape} of {x.dtype}, target {target.shape} of "

@@ -79,10 +79,11 @@ def for_nvrtc(path, defines):
     names from kernels/nvrtc.h, `defines` as lines of the text and not on the command line.
 
     In one text, because CuPy keeps what it compiled by the text alone: an include that changed
-    would not be seen. NVIDIA's headers have template parameters called T; -DT=float would turn them
-    into `template <typename float>`. So the headers come first, then the macros, then the file."""
+    would not be seen. NVIDIA's headers have template parameters called T; -DT=float would turn
+    those into `template <typename float>`. So the headers come first, then the macros, then the
+    file."""
     headers = _NVIDIA_HEADER.findall(inline_includes(path, keep_headers=True))
     head = [f"#include <{h}>" for h in dict.fromkeys(headers)]
-    head += ['#line 1 "nvrtc.h"', (KERNELS / "nvrtc.h").read_text().replace("#pragma once", "")]
     head += [f"#define {k} {v}" for k, v in sorted(defines.items())]
+    head += ['#line 1 "nvrtc.h"', (KERNELS / "nvrtc.h").read_text().replace("#pragma once", "")]
     return "\n".join([*head, inline_includes(path)])

@@ -44,8 +44,6 @@ class RawKernel:
                 rf'extern\s+"C"[^;{{]*\b{re.escape(plain)}\s*\(', code):
             raise RuntimeError(f'CUDA_ERROR_NOT_FOUND: named symbol not found ({name} is neither '
                                'extern "C" nor among the name expressions)')
-        header = Path(cuda.KERNELS, "nvrtc.h").read_text().replace("#pragma once", "")
-        code = code.replace(f'#line 1 "nvrtc.h"\n{header}\n', "")  # the CPU has the real ones
         defines, text = {}, code
         head = re.match(r'((?:#include <[^>]+>\n)*)((?:#define \w+ .*\n)*)#line 1 "[^"]*"\n', code)
         if head:
