@@ -61,14 +61,15 @@ class Generator:
     def uniform(self, *shape, low=0.0, high=1.0, dtype=np.float32, draw=None):
         """Uniform in [low, high): the top 24 bits of each draw over 2**24, exact in float32."""
         shape = _as_shape(shape)
-        u = (self.bits(_numel(shape), draw) >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
+        draws = self.bits(_numel(shape), draw)
+        u = (draws >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
         if (low, high) != (0.0, 1.0):
             u = low + (high - low) * u
         return u.astype(dtype, copy=False).reshape(shape)
 
     def normal(self, *shape, mean=0.0, std=1.0, dtype=np.float32, draw=None):
-        """Gaussian by Box and Muller (1958): two draws give two numbers. Equal on a CPU and a GPU up
-        to a rounding of float64, where their log, sin and cos differ."""
+        """Gaussian by Box and Muller (1958): two draws give two numbers. Equal on a CPU and a GPU
+        up to a rounding of float64, where their log, sin and cos differ."""
         shape = _as_shape(shape)
         n = _numel(shape)
         draws = self.bits(2 * -(-n // 2), draw).astype(np.float64)

@@ -216,8 +216,10 @@ MUTATIONS = [
         "all arrays have the first one's step count",
         "kernels/adamw.cu",
         "    W step = rates[2 * a], inv_root = rates[2 * a + 1];\n"
+        "    if (factor) unscale *= *factor;\n"
         "    SIMD",
         "    W step = rates[0], inv_root = rates[1];\n"
+        "    if (factor) unscale *= *factor;\n"
         "    SIMD",
         "tests/fused/test_adamw.py::test_equals_the_formula",
     ),
@@ -369,10 +371,10 @@ MUTATIONS = [
         "tests/fused/test_embedding_grad.py::test_sums_the_rows_that_meet",
     ),
     Mutation(
-        "a segment's result goes to the row of its number",
+        "an owner adds the rows before it, not those behind",
         "kernels/embedding_grad.cu",
-        "out[index[order[starts[s]]] * width + col] = sum;",
-        "out[index[starts[s]] * width + col] = sum;",
+        "for (int t = owner; t < n; ++t)",
+        "for (int t = 0; t <= owner; ++t)",
         "tests/fused/test_embedding_grad.py::test_the_other_rungs_give_the_same",
     ),
     Mutation(
@@ -652,10 +654,71 @@ MUTATIONS = [
         "the_largest_number_is_not",
     ),
     Mutation(
+        "a step that was skipped on a GPU counts for Adam",
+        "kernels/adamw.cu",
+        "int t = counts[a] + !(skip && *skip);",
+        "int t = counts[a] + 1;",
+        "tests/precision/test_loss_scale.py::test_steps_are_skipped_on_a_gpu_as_on_the_cpu",
+        on_stand_in=True,
+    ),
+    Mutation(
+        "a bad index is read on a GPU",
+        "kernels/index_check.cu",
+        "      v = instead;\n",
+        "",
+        "tests/cuda/test_index_check.py::test_the_kernel_makes_indices_safe_and_notes_one",
+    ),
+    Mutation(
+        "a bad index is complained of again and again",
+        "minidl/cuda/index_check.py",
+        "            self.device.fill(0)\n",
+        "",
+        "tests/cuda/test_index_check.py::test_a_bad_index_is_raised_by_whoever_waits_and_only_once",
+        on_stand_in=True,
+    ),
+    Mutation(
+        "synchronize does not look for bad indices",
+        "minidl/cuda/device.py",
+        "    with waiting_for_device(backend.import_cupy(), device.id):\n        device.synchronize()",
+        "    device.synchronize()",
+        "tests/cuda/test_index_check.py::test_a_bad_index_is_raised_by_whoever_waits_and_only_once",
+        on_stand_in=True,
+    ),
+    Mutation(
+        "'high' asks for float32 products",
+        "minidl/cuda/device.py",
+        'name = "COMPUTE_TYPE_TF32" if precision == "high" else "COMPUTE_TYPE_DEFAULT"',
+        'name = "COMPUTE_TYPE_DEFAULT"',
+        "tests/cuda/test_device.py::test_tf32_is_a_switch_of_cupys",
+    ),
+    Mutation(
+        "a GPU's random numbers start one block late",
+        "kernels/philox.cu",
+        "philox(counter + i, seed, stream, draws);",
+        "philox(counter + i + 1, seed, stream, draws);",
+        "tests/fused/test_philox.py::test_the_kernel_draws_what_the_host_draws",
+    ),
+    Mutation(
+        "random numbers for a GPU are drawn on the host",
+        "minidl/fused/philox.py",
+        "    return random.host_bits if xp is np else bits",
+        "    return lambda *call: xp.asarray(random.host_bits(*call))",
+        "tests/precision/test_step_on_gpu.py::test_losses_are_the_cpus_and_nobody_waits",
+        on_stand_in=True,
+    ),
+    Mutation(
+        "a table of addresses reaches a GPU from pageable memory",
+        "minidl/fused/launch.py",
+        "    return _uploaded(xp, device, table.tobytes(), table.dtype, table.shape)[0]",
+        "    return xp.asarray(table)",
+        "tests/fused/test_launch.py::test_tables_reach_a_gpu_once_and_through_pinned_memory",
+        on_stand_in=True,
+    ),
+    Mutation(
         "the kernel of AdamW gets the first step's rates at every step",
         "minidl/fused/adamw.py",
-        "rates = xp.asarray([(lr / (1 - b1**t), 1 / math.sqrt(1 - b2**t)) for t in steps], wide)",
-        "rates = xp.asarray([(lr / (1 - b1), 1 / math.sqrt(1 - b2)) for t in steps], wide)",
+        "rates = [(lr / (1 - b1**t), 1 / math.sqrt(1 - b2**t)) for t in steps]",
+        "rates = [(lr / (1 - b1), 1 / math.sqrt(1 - b2)) for t in steps]",
         "tests/fused/test_adamw.py::test_equals_the_formula",
     ),
     Mutation(
@@ -831,8 +894,8 @@ MUTATIONS = [
     Mutation(
         "the norm adds up in the arrays' dtype",
         "minidl/fused/norm.py",
-        "total += float(partial.sum(dtype=np.float64))",
-        "total = float(partial.sum(dtype=np.float64))",
+        "        total += partial.sum(dtype=np.float64)",
+        "        total = partial.sum(dtype=np.float64, keepdims=True)",
         "tests/fused/test_norm.py::test_norm_of_all_elements",
     ),
     Mutation(

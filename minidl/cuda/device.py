@@ -44,8 +44,8 @@ def set_device(device):
     kernels run. Ranks of one machine take one each, by their local rank."""
     n = device_count()
     if device not in (*range(n), *(f"cuda:{i}" for i in range(n))):
-        raise ValueError(f"set_device: there is no GPU {device!r}; CuPy finds {n}, numbered from 0. "
-                         "More ranks than GPUs on this machine?")
+        raise ValueError(f"set_device: there is no GPU {device!r}; CuPy finds {n}, numbered from "
+                         "0. More ranks than GPUs on this machine?")
     _device(device).use()
 
 

@@ -1,8 +1,8 @@
 """Indices on a GPU, checked without waiting for it.
 
     launch       out = the indices, as int64; one that is out of range becomes 0 and leaves a note
-    later        whoever waits for the device anyway (item, cpu, tolist, print, synchronize) looks at
-                 the note, and the IndexError names the op and the index
+    later        whoever waits for the device anyway (item, cpu, tolist, print, synchronize) looks
+                 at the note, and the IndexError names the op and the index
 
 A kernel that reads w[index] would otherwise read somebody else's memory, and CuPy's own take wraps
 around in silence. The other way, a look at index.max() in every op, waits for all work before it:

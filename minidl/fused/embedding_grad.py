@@ -63,4 +63,3 @@ def n_parts(n_elems):
 
     n_threads = cuda.n_threads()
     return 1 if n_threads == 1 or n_elems < SMALL else PARTS * n_threads
-

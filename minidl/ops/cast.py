@@ -11,8 +11,8 @@ from contextlib import nullcontext
 import numpy as np
 
 from minidl import backend
-from minidl.function import Function
 from minidl.cuda.index_check import waiting
+from minidl.function import Function
 from minidl.tensor import Tensor
 
 

@@ -16,10 +16,10 @@ import math
 import numpy as np
 
 from minidl import backend
+from minidl.cuda.index_check import checked
 from minidl.function import Function
 from minidl.fused import cross_entropy as fused
 from minidl.fused.dispatch import pick
-from minidl.cuda.index_check import checked
 from minidl.ops.elementwise import add, mul
 from minidl.ops.loss import check_reduction
 from minidl.ops.reduce import sum as sum_

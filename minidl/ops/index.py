@@ -12,8 +12,8 @@ import math
 import numpy as np
 
 from minidl import backend
-from minidl.function import Function
 from minidl.cuda.index_check import checked
+from minidl.function import Function
 from minidl.ops.dims import normalize_dims
 from minidl.tensor import Tensor
 

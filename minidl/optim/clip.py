@@ -56,7 +56,7 @@ def _clip_on_device(grads, max_norm):
     else:
         for g in grads:
             g *= factor.astype(g.dtype)
-    return Tensor(total.astype(np.float32))
+    return Tensor(total)
 
 
 def scale_to(parameters, total, max_norm):

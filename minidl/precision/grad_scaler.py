@@ -98,6 +98,14 @@ class GradScaler:
                 self._device = xp, scale, on_device(xp, counts).copy()
         return self._device
 
+    def _there_for(self, optimizer):
+        """_there of the optimizer's gradients; None where its own step would have to know."""
+        grads = optimizer.gradients()
+        if grads and _takes_arrays(optimizer, grads):
+            return self._there(grads[0])
+        self._settle()
+        return None
+
     def _settle(self):
         """Bring the scale and its counts back to the host, which waits."""
         if self._device is not None:
@@ -129,7 +137,7 @@ class GradScaler:
         if optimizer in self._found:
             raise RuntimeError("unscale_() was called on this optimizer already since the last "
                                "update(): the gradients would be divided twice")
-        there, bad = self._there(*optimizer.gradients()[:1]), False
+        there, bad = self._there_for(optimizer), False
         for p in optimizer.parameters():
             low = optimizer.low.get(p)
             if low is not None:
@@ -151,7 +159,7 @@ class GradScaler:
         taken changes nothing, so do not step the schedule either. max_norm: clip the gradients'
         common norm to it, after unscaling."""
         if not self.enabled:
-            optimizer.step(unscale=self._clip_factor(optimizer.gradients(), 1.0, max_norm))
+            optimizer.step(unscale=self._clip_factor(optimizer, 1.0, max_norm))
             return True
         if optimizer not in self._found:
             for p in optimizer.low:
@@ -166,13 +174,13 @@ class GradScaler:
         if bad:
             self.skipped += 1
             return False
-        optimizer.step(unscale=self._clip_factor(optimizer.gradients(), inverse, max_norm))
+        optimizer.step(unscale=self._clip_factor(optimizer, inverse, max_norm))
         return True
 
     def _look(self, grads, optimizer):
         """(whether the gradients are bad, what unscales them)."""
-        there = self._there(*grads[:1])
-        if there is None or type(optimizer).step is not Optimizer.step:  # it may want to know
+        there = self._there_for(optimizer)
+        if there is None:
             return bool(self.agree(_any_bad(grads))), 1.0 / self.factor
         return _bad_there(grads), there[1]
 
@@ -243,12 +251,14 @@ class GradScaler:
         self.patience = state.get("patience", self.hysteresis)
         self.skipped = state.get("skipped", 0)
 
-    def _clip_factor(self, grads, inverse, max_norm):
+    def _clip_factor(self, optimizer, inverse, max_norm):
         """What unscales the gradients and clips their norm: one factor, no pass to write them."""
         if max_norm is None:
             return inverse
-        if not self.on_host and grads and not isinstance(grads[0], np.ndarray):
-            return loss_scale.factor(backend.xp_of(grads), None, norm.square_sum_of(grads), max_norm)
+        grads = optimizer.gradients()
+        if grads and not self.on_host and _takes_arrays(optimizer, grads):
+            square_sum = norm.square_sum_of(grads)
+            return loss_scale.factor(backend.xp_of(grads), None, square_sum, max_norm)
         total = math.sqrt(self.all_sum(norm.two_norm(grads) ** 2))
         return inverse * min(1.0, max_norm / (total * inverse + 1e-6))
 
@@ -258,6 +268,11 @@ class GradScaler:
                 "loss scaling wants float32 gradients, or float16 ones with a float32 master "
                 "weight: unscaled in float16 they vanish again. Keep the model in float32 under "
                 "autocast (O1), or call optim.use_master_weights(optimizer) (O2)")
+
+
+def _takes_arrays(optimizer, grads):
+    """Whether its gradients are on a GPU, and its step takes numbers that are there, too."""
+    return type(optimizer).step is Optimizer.step and not isinstance(grads[0], np.ndarray)
 
 
 def _any_bad(grads):

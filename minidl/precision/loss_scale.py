@@ -1,6 +1,6 @@
-"""The loss scale on a GPU: what unscales a step's gradients, and how the scale moves, without a wait.
+"""The loss scale on a GPU: what unscales a step's gradients, how the scale moves; nobody waits.
 
-    count_bad ─► bad ─► the optimizer's kernel skips          fused/unscale_check.py, adamw.py, sgd.py
+    count_bad ─► bad ─► the optimizer's kernel skips          fused/: unscale_check, adamw, sgd
                   └───► loss_scale_update ─► scale            at the end of the step
     scale, |g|^2 ─► loss_scale_factor ─► what the optimizer's kernel multiplies gradients by
 
@@ -35,7 +35,7 @@ def reference_factor(scale, square_sum, max_norm):
 
 def factor(xp, scale, square_sum=None, max_norm=0.0):
     """(1,) float32: 1 / scale, times what clips the norm, the root of square_sum, to max_norm.
-    scale: (1,) float32 or None for 1; square_sum: a double of the gradients as they are, or None."""
+    scale: (1,) float32 or None for 1; square_sum: (1,) float64, of scaled gradients, or None."""
     out = xp.empty(1, np.float32)
     dispatch.kernel(FILE, "loss_scale_factor")(1, 1, (out, scale, square_sum, max_norm))
     return out

@@ -1,5 +1,5 @@
-"""minidl/data/upload.py: batches reach a GPU through pinned memory, and nobody waits for them. Races
-of streams are found by the stand-in for CuPy."""
+"""minidl/data/upload.py: batches reach a GPU through pinned memory, and nobody waits for them.
+Races of streams are found by the stand-in for CuPy."""
 
 import numpy as np
 import pytest

@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from minidl.fused.launch import (
-    CHUNK, chunk_list, contiguous, on_device, pointers, same_sizes,
-)
+from minidl.fused.launch import CHUNK, chunk_list, contiguous, on_device, pointers, same_sizes
 
 
 @pytest.mark.parametrize(

@@ -106,3 +106,17 @@ def test_what_is_read_or_set_comes_back_from_the_gpu():
     other.scale(params[0].sum())
     other.load_state_dict(state)
     assert other.state_dict() == {**state, **{k: getattr(other, k) for k in ("growth_factor",)}}
+
+
+@pytest.mark.gpu
+def test_two_optimizers_count_for_themselves():
+    """Their steps start from equal tables; a parameter without a gradient waits with its step."""
+    pairs = [[Parameter(put(np.ones(n, "f4"), "cuda")) for n in (3, 4)] for _ in range(2)]
+    a, b = (optim.AdamW(params, lr=0.1) for params in pairs)
+    for optimizer, params, used in [(a, pairs[0], 2), (b, pairs[1], 2), (a, pairs[0], 2),
+                                    (a, pairs[0], 1), (a, pairs[0], 2)]:
+        optimizer.zero_grad()
+        sum((p * p).sum() for p in params[:used]).backward()
+        optimizer.step()
+    steps = [[s["step"] for s in o.state_dict()["state"].values()] for o in (a, b)]
+    assert steps == [[4, 3], [1, 1]]

@@ -1,6 +1,6 @@
-"""A GPT's training step on a GPU, kernels and mixed precision on: the host waits for nothing but the
-loss that is read, and nothing reaches the GPU but through pinned memory. Counted by the stand-in
-for CuPy; on a GPU the losses alone are compared."""
+"""A GPT's training step on a GPU, kernels and mixed precision on: the host waits for nothing but
+the loss that is read, and nothing reaches the GPU but through pinned memory. Counted by the
+stand-in for CuPy; on a GPU the losses alone are compared."""
 
 import numpy as np
 import pytest
@@ -65,7 +65,8 @@ def test_kernels_make_up_the_step():
     """What is no kernel of ours is a launch of CuPy's, at some 10 us each: as few as may be."""
     stand_in = pytest.importorskip("cupy.stand_in", reason="counted by the stand-in alone")
     step = training("cuda", 0.0, "O2")
-    step(), step()
+    step()
+    step()
     with stand_in.counting() as count:
         step()
     assert sum(count.launches.values()) > 25
