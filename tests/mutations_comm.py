@@ -275,7 +275,7 @@ MUTATIONS = [
         "        stream.synchronize()\n",
         "        queue_copy(x, host, stream)\n",
         "tests/comm/test_device_arrays.py",
-        stand_in=True,
+        on_stand_in=True,
     ),
     Mutation(
         "a pinned buffer is lent again while a message still goes up",
@@ -283,7 +283,7 @@ MUTATIONS = [
         "        keep(t, stream.record(), host)\n",
         "",
         "tests/comm/test_device_arrays.py",
-        stand_in=True,
+        on_stand_in=True,
     ),
     Mutation(
         "a GPU waits for all of a scattered bucket to come back, not for the own block",
@@ -291,7 +291,7 @@ MUTATIONS = [
         "with staging.on_host(t, _flat(t, x), writes=[own]) as host:",
         "with staging.on_host(t, _flat(t, x), writes=[]) as host:",
         "tests/comm/test_device_arrays.py",
-        stand_in=True,
+        on_stand_in=True,
     ),
     Mutation(
         "NCCL's blocks of float16 are summed in float16",
@@ -301,7 +301,7 @@ MUTATIONS = [
         "    if True:\n"
         "        _reduce_each",
         "tests/comm/transport/test_nccl.py::test_blocks_of_any_length_as_the_ring_of_blocks",
-        stand_in=True,
+        on_stand_in=True,
     ),
     Mutation(
         "a rank sees the GPU of its number among all ranks of its machine, there or not",
@@ -1492,9 +1492,9 @@ MUTATIONS = [
     Mutation(
         "a short write is taken for a whole one",
         "minidl/snapshot/durable.py",
-        "    while rest:\n"
-        "        rest = rest[os.write(file, rest):]\n",
-        "    os.write(file, rest)\n",
+        "        while rest:\n"
+        "            rest = rest[os.write(file, rest):]\n",
+        "        os.write(file, rest)\n",
         "tests/snapshot/test_snapshot_crashes.py"
         "::test_a_crash_at_any_call_leaves_the_previous_snapshot_or_the_new_one",
     ),

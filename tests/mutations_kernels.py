@@ -659,7 +659,7 @@ MUTATIONS = [
         "int t = counts[a] + !(skip && *skip);",
         "int t = counts[a] + 1;",
         "tests/precision/test_loss_scale.py::test_steps_are_skipped_on_a_gpu_as_on_the_cpu",
-        stand_in=True,
+        on_stand_in=True,
     ),
     Mutation(
         "a bad index is read on a GPU",
@@ -674,7 +674,7 @@ MUTATIONS = [
         "            self.device.fill(0)\n",
         "",
         "tests/cuda/test_index_check.py::test_a_bad_index_is_raised_by_whoever_waits_and_only_once",
-        stand_in=True,
+        on_stand_in=True,
     ),
     Mutation(
         "synchronize does not look for bad indices",
@@ -682,7 +682,7 @@ MUTATIONS = [
         "    with waiting_for_device(backend.import_cupy(), device.id):\n        device.synchronize()",
         "    device.synchronize()",
         "tests/cuda/test_index_check.py::test_a_bad_index_is_raised_by_whoever_waits_and_only_once",
-        stand_in=True,
+        on_stand_in=True,
     ),
     Mutation(
         "'high' asks for float32 products",
@@ -704,7 +704,7 @@ MUTATIONS = [
         "    return random.host_bits if xp is np else bits",
         "    return lambda *call: xp.asarray(random.host_bits(*call))",
         "tests/precision/test_step_on_gpu.py::test_losses_are_the_cpus_and_nobody_waits",
-        stand_in=True,
+        on_stand_in=True,
     ),
     Mutation(
         "every piece of a large dropout draws the first one's numbers",
@@ -719,7 +719,7 @@ MUTATIONS = [
         "    if used:\n",
         "    if not used:\n",
         "tests/fused/test_graph.py::test_a_step_that_draws_random_numbers_is_refused",
-        stand_in=True,
+        on_stand_in=True,
     ),
     Mutation(
         "AdamW's rates on a GPU are made by the host, which must pass others in each step",
@@ -727,7 +727,7 @@ MUTATIONS = [
         "        on_host = isinstance(grads[0], np.ndarray)\n",
         "        on_host = True\n",
         "tests/precision/test_loss_scale.py::test_steps_are_skipped_on_a_gpu_as_on_the_cpu",
-        stand_in=True,
+        on_stand_in=True,
     ),
     Mutation(
         "a table of addresses reaches a GPU from pageable memory",
@@ -735,7 +735,7 @@ MUTATIONS = [
         "    return _uploaded(xp, device, table.tobytes(), table.dtype, table.shape)[0]",
         "    return xp.asarray(table)",
         "tests/fused/test_launch.py::test_tables_reach_a_gpu_once_and_through_pinned_memory",
-        stand_in=True,
+        on_stand_in=True,
     ),
     Mutation(
         "the kernel of AdamW gets the first step's rates at every step",

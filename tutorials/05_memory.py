@@ -123,10 +123,10 @@ def choose_segments(sizes, budget):
     # <<<
 
 
-def chain(args, widths):
+def chain(widths):
     """Layers that each save one thing, their result: tanh(W x)."""
     minidl.manual_seed(0)
-    return [put(args, nn.Sequential(nn.Linear(a, b, bias=False), nn.Tanh()))
+    return [nn.Sequential(nn.Linear(a, b, bias=False), nn.Tanh())
             for a, b in zip(widths[:-1], widths[1:], strict=True)]
 
 
@@ -168,7 +168,7 @@ def segments_table(t, args, table):
     """Part 2: k + L/k, and what it costs."""
     n = N_LAYERS
     say(t, f"2. {n} equal layers in k recomputed segments.")
-    layers = chain(args, [args.width] * (n + 1))
+    layers = [put(args, layer) for layer in chain([args.width] * (n + 1))]
     x = put(args, minidl.Generator(2).normal(args.batch, args.width))
     x = minidl.Tensor(x, requires_grad=True)
     unit = x.data.nbytes
@@ -202,7 +202,7 @@ def segments_table(t, args, table):
 def unequal(t, args, table):
     """Part 3: segments under a budget."""
     widths = [64, 256, 256, 64, 16, 128, 128, 32, 96]
-    layers = chain(args, widths)
+    layers = [put(args, layer) for layer in chain(widths)]
     x = put(args, minidl.Generator(3).normal(args.batch, widths[0]))
     x = minidl.Tensor(x, requires_grad=True)
     sizes = [4 * args.batch * width for width in widths]

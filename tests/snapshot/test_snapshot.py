@@ -105,6 +105,8 @@ class Run:
                 state["master"] = leaf.data
             for r in leaves[owner]:
                 for kind, value in state.items():
+                    if hasattr(value, "dtype") and not value.ndim:  # a step that a GPU counts
+                        value = value.item()
                     array = getattr(value, "ndim", 0)
                     found[kind, r.name] = (r.first, host(r.of(value)).copy()) if array else value
         return found

@@ -102,8 +102,8 @@ def all_gather(t, x):
 
 @collective
 def mean_block(t, x, bounds):
-    """As `average.mean_block`: this rank's block, x[bounds[r] : bounds[r+1]], of the mean: a view of
-    the workspace x. float16 travels in 2 bytes and is summed in float32, here."""
+    """As `average.mean_block`: this rank's block, x[bounds[r] : bounds[r+1]], of the mean: a view
+    of the workspace x. float16 travels in 2 bytes and is summed in float32, here."""
     block = _blocks(t, x, bounds)
     own = block[t.rank]
     if accumulate_dtype(x.dtype) == x.dtype:

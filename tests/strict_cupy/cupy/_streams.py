@@ -264,6 +264,10 @@ class Device:
     def use(self):
         state().devices[-1] = self.id
 
+    @property
+    def pci_bus_id(self):
+        return f"0000:{self.id:02x}:00.0"
+
     def synchronize(self):
         _count.waits("Device.synchronize")
         for q in _queues[self.id]:
