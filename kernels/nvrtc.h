@@ -1,7 +1,7 @@
 // What C's headers define, for a GPU: NVRTC, the compiler in CuPy, has no <math.h>, <stdint.h> or
-// <float.h>. Put before every kernel file, as host/cuda_host.h is for a CPU: a file means the same to
-// both compilers, whether it includes such a header or not. NVIDIA's headers, which may bring some
-// of these names themselves, come first.
+// <float.h>. Put before every kernel file, as host/cuda_host.h is for a CPU: a file means the same
+// to both compilers, whether it includes such a header or not. NVIDIA's headers, which may bring
+// some of these names themselves, come first.
 // Test: tests/cuda/test_nvrtc.py
 #pragma once
 #ifndef MINIDL_HOST  // cuda_host.h says the same

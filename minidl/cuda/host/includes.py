@@ -75,12 +75,13 @@ def inline_includes(path, keep_headers=False):
 
 
 def for_nvrtc(path, defines):
-    """The whole text of a kernel file for NVRTC: its includes put in place as for the CPU, C's names
-    from kernels/nvrtc.h, `defines` as lines of the text and not on the command line.
+    """The whole text of a kernel file for NVRTC: its includes put in place as for the CPU, C's
+    names from kernels/nvrtc.h, `defines` as lines of the text and not on the command line.
 
     In one text, because CuPy keeps what it compiled by the text alone: an include that changed
-    would not be seen. NVIDIA's headers have template parameters called T; -DT=float would turn those
-    into `template <typename float>`. So the headers come first, then the macros, then the file."""
+    would not be seen. NVIDIA's headers have template parameters called T; -DT=float would turn
+    those into `template <typename float>`. So the headers come first, then the macros, then the
+    file."""
     headers = _NVIDIA_HEADER.findall(inline_includes(path, keep_headers=True))
     head = [f"#include <{h}>" for h in dict.fromkeys(headers)]
     head += [f"#define {k} {v}" for k, v in sorted(defines.items())]
