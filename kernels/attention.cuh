@@ -11,7 +11,7 @@
 //   dropout   -DDROPOUT=1: probability (b, h, i, j) stays if draw ((b H + h) L + i) S + j of the
 //             generator (seed, stream) at `counter` is >= threshold = ceil(p 2^32), and is then
 //             multiplied by keep_scale = 1 / (1 - p). Backward draws again: nothing is stored,
-//             a mask would be L S bytes a head.
+//             where a mask would be L S bytes a head.
 //
 // Test: tests/fused/test_attention.py, test_attention_mask.py
 #pragma once

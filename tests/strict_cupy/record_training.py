@@ -5,8 +5,8 @@ precision.
     STRICT_CUPY_KERNELS=folder PYTHONPATH=.:tests/strict_cupy \\
         python tests/strict_cupy/record_training.py [gpt2]
 
-gpt2: only GPT-2 in mixed precision, O2, as a test wants it. One layer, short: an instance depends on
-widths and dtypes. Nothing is computed, only asked for."""
+gpt2: only GPT-2 in mixed precision, O2, as a test wants it. One layer, short: an instance depends
+on widths and dtypes. Nothing is computed, only asked for."""
 
 import sys
 
