@@ -1085,4 +1085,18 @@ MUTATIONS = [
         "",
         "tests/fused/test_matmul.py::test_tensor_cores_equal_numpy",
     ),
+    Mutation(
+        "M_PI is another number to NVRTC",
+        "kernels/nvrtc.h",
+        "#define M_PI 3.14159265358979323846",
+        "#define M_PI 3.15159265358979323846",
+        "tests/cuda/test_gpu.py::test_headers_are_refused_as_on_the_cpu",
+    ),
+    Mutation(
+        "a tensor core's b is loaded for its transpose",
+        "kernels/tensor_core.cuh",
+        "load_squares_transposed(b, m + lane % 16 * pitch",
+        "load_squares(b, m + lane % 16 * pitch",
+        "tests/cuda/host/test_tensor_core.py::test_ldmatrix_gives_each_lane_its_fragment",
+    ),
 ]
