@@ -11,9 +11,10 @@
 //   float:    reads w g m v, writes w m v: 28 bytes a parameter; op by op it is about 130
 //   half with master:  reads 14, writes 12 + 2:          28
 //
-// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu): a
-// thread of _many reads 4 numbers, 14 to 16 bytes, before it waits: 2048 threads have 28 KB or more
-// on the way in an SM, where 15 are wanted: 85 to 90%. A square root and a division are hidden.
+// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
+// a thread of _many reads 4 numbers, 14 to 16 bytes, before it waits: 2048 threads have 28 KB or
+// more on the way in an SM, where 15 are wanted: 85 to 90%. A square root and a division are
+// hidden.
 //
 // Rungs: adamw_naive, one array a launch, a thread per weight; adamw_chunks, many arrays in one
 // launch, a thread per chunk (a CPU's vector loop); adamw_many, the same with a block per chunk (a

@@ -12,6 +12,12 @@
 // warp never. Where a matrix in memory costs 4 L S bytes a head, written and read several times,
 // these write o and lse alone.
 //
+// Share of a GPU's float peak to be expected, by arithmetic (not measured): _naive waits for the
+// cache, 3%. _shared reads a float from shared memory for each multiply-add and has a thread a row,
+// with 100 registers and more: 15%. _warp reads one for four, but a shuffle a product in o: 25%.
+// The bytes do not matter: 2 S E / 16 elements a row are a sixteenth of the arithmetic. Tensor
+// cores, in half: attention_mma.cu.
+//
 // Source: Dao, Fu, Ermon, Rudra, Re, "FlashAttention" (2022); Milakov & Gimelshein (2018), online
 // softmax.
 // Wrapper: minidl/fused/attention.py   Test: tests/fused/test_attention.py

@@ -10,8 +10,8 @@
 //             scores. A query that sees no key has lse 0 and o 0.
 //   dropout   -DDROPOUT=1: probability (b, h, i, j) stays if draw ((b H + h) L + i) S + j of the
 //             generator (seed, stream) at `counter` is >= threshold = ceil(p 2^32), and is then
-//             multiplied by keep_scale = 1 / (1 - p). Backward draws again: nothing is stored, where
-//             a mask would be L S bytes a head.
+//             multiplied by keep_scale = 1 / (1 - p). Backward draws again: nothing is stored,
+//             where a mask would be L S bytes a head.
 //
 // Test: tests/fused/test_attention.py, test_attention_mask.py
 #pragma once
@@ -69,7 +69,8 @@ struct Pairs {
   __device__ __forceinline__ unsigned long long draw(int i, int j) const {
     return (unsigned long long)(first + (long long)i * n_keys + j);
   }
-  // What a probability is multiplied by: 0 or keep_scale. Runs the cipher for eight draws, uses one.
+  // What a probability is multiplied by: 0 or keep_scale. Runs the cipher for eight draws, uses
+  // one.
   __device__ __forceinline__ float kept(int i, int j) const {
     if (!DROPOUT) return 1;
     return random_bits(seed, stream, counter, draw(i, j)) >= threshold ? keep_scale : 0.0f;
@@ -98,7 +99,8 @@ __device__ __forceinline__ float log_sum(float top, float total) {
 // What the row's sum of p v is multiplied by. NaN stays.
 __device__ __forceinline__ float inverse(float total) { return 1 / (total == 0 ? 1.0f : total); }
 
-// ---- dropout of a tile: a bit a pair in shared memory, each run of the cipher for eight of them ----
+// ---- dropout of a tile: a bit a pair in shared memory, each run of the cipher for eight of them
+// ----
 
 // Bytes of a row of N keys: eight draws each, of which the first may begin before the tile.
 #define DRAWN(n) ((n) / 8 + 1)

@@ -14,6 +14,11 @@
 // naive spills from E = 64 up, shared gk and gv there, gq at 128; warp never. No atomics anywhere:
 // the same bits each time.
 //
+// Share of a GPU's float peak to be expected, by arithmetic (not measured): as forward's, for the
+// same reasons, in attention.cu: 3, 10 to 15 and 20%. _row_dot: 60% of a copy's bandwidth, for a
+// thread reads a row, a lane's rows lie E apart, and the cache holds what a warp's lines leave
+// over.
+//
 // Source: Dao, Fu, Ermon, Rudra, Re, "FlashAttention" (2022).
 // Wrapper: minidl/fused/attention.py   Test: tests/fused/test_attention.py
 #include "attention_rows.cuh"

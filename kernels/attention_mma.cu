@@ -14,13 +14,13 @@
 // Read: forward q once, k and v once for 64 queries; 2 S E / 64 elements a row, as in _shared.
 // Rounded to half: P, and in backward P (gP - D): 2^-11 of each. Sums, softmax, lse: float.
 //
-// To be expected on a GPU, by arithmetic (not measured): forward at E = 64, a warp's tile of keys is
-// 64 products of 2048 multiply-adds, 512 cycles of a quarter of an A100's SM; the softmax of its
+// To be expected on a GPU, by arithmetic (not measured): forward at E = 64, a warp's tile of keys
+// is 64 products of 2048 multiply-adds, 512 cycles of a quarter of an A100's SM; the softmax of its
 // 16 x 64 scores takes 32 of each, e^x at 4 a cycle: 256 cycles, and as many for the rest of it; 32
-// ldmatrix of 512 bytes, 512 cycles at 32 bytes a cycle. Two to three blocks share an SM and overlap
-// the three: 40 to 50% of the tensor cores' peak, where _warp, with no tensor cores, reaches 3%.
-// Backward has 7 products in two kernels for forward's 2 (P and gP are made twice), and no wait for a
-// softmax: 40%.
+// ldmatrix of 512 bytes, 512 cycles at 32 bytes a cycle. Two to three blocks share an SM and
+// overlap the three: 40 to 50% of the tensor cores' peak, where _warp, with no tensor cores,
+// reaches 3%. Backward has 7 products in two kernels for forward's 2 (P and gP are made twice), and
+// no wait for a softmax: 40%.
 //
 // Source: Dao, "FlashAttention-2" (2023), for P in registers and rows split over warps.
 // Wrapper: minidl/fused/attention.py   Test: tests/fused/test_attention.py, test_attention_mask.py
@@ -117,7 +117,8 @@ extern "C" __global__ void __launch_bounds__(128, 2) attention_mma(
   v += batch * v_batch + head * v_head;
   const Pairs pair = PAIRS(batch, head);
   unsigned int qf[STEPS][4];
-  load_tile<SIDE>(kt, q + batch * q_batch + head * q_head + first * q_row, q_row, n_queries - first);
+  load_tile<SIDE>(kt, q + batch * q_batch + head * q_head + first * q_row, q_row,
+                  n_queries - first);
   __syncthreads();
   load_own(qf, kt);  // q stays in registers: k takes its place
   float top[2] = {LOWEST, LOWEST}, total[2] = {}, sum[2 * STEPS][4] = {};
@@ -191,7 +192,8 @@ extern "C" __global__ void __launch_bounds__(128, 2) attention_grad_q_mma(
   v += batch * v_batch + head * v_head;
   const Pairs pair = PAIRS(batch, head);
   unsigned int qf[STEPS][4], gf[STEPS][4];
-  load_tile<SIDE>(kt, q + batch * q_batch + head * q_head + first * q_row, q_row, n_queries - first);
+  load_tile<SIDE>(kt, q + batch * q_batch + head * q_head + first * q_row, q_row,
+                  n_queries - first);
   load_tile<SIDE>(vt, go + start * E, row, n_queries - first);
   __syncthreads();
   load_own(qf, kt);
@@ -232,9 +234,9 @@ extern "C" __global__ void __launch_bounds__(128, 2) attention_grad_q_mma(
   write_own(gq + start * E + mine * row, row, n_queries - first - mine, sum, factor);
 }
 
-// gk and gv: a warp per 16 keys, 16 queries at a time; S^T and gP^T, so that the rows are keys. Both
-// sums of a head over 96 wide fill 128 registers of a thread: then k and v stay in shared memory,
-// beside smaller tiles of q and go.
+// gk and gv: a warp per 16 keys, 16 queries at a time; S^T and gP^T, so that the rows are keys.
+// Both sums of a head over 96 wide fill 128 registers of a thread: then k and v stay in shared
+// memory, beside smaller tiles of q and go.
 constexpr bool HOLDS = E <= 96;
 constexpr int TALL = HOLDS ? 64 : 16;
 constexpr int TILES = 2 * SIDE + (HOLDS ? 0 : 2 * TALL);  // rows in shared memory

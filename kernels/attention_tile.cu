@@ -132,8 +132,9 @@ __forceinline__ void online_softmax(float* s, float* top, float* total, float* s
   }
 }
 
-// What the probabilities of query i and KEYS keys from j0 on are multiplied by: 0 or keep_scale. A run
-// of the cipher draws for eight, of which the first may lie before j0: `drawn` is where they go.
+// What the probabilities of query i and KEYS keys from j0 on are multiplied by: 0 or keep_scale. A
+// run of the cipher draws for eight, of which the first may lie before j0: `drawn` is where they
+// go.
 __forceinline__ const float* kept_row(float* drawn, const Pairs& pair, int i, int j0) {
   const unsigned long long start = pair.draw(i, j0);
   for (int b = 0; b < DRAWN(KEYS); ++b) {

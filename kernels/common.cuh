@@ -67,7 +67,8 @@ template <typename V> __device__ __forceinline__ void store_pack(V* p, const Pac
       if (i < n) p[i] = pack.at[i];
 }
 
-// Whether a kernel's threads take packs where a CPU wants a plain loop; -DPACKS=1 tries that on a CPU.
+// Whether a kernel's threads take packs where a CPU wants a plain loop; -DPACKS=1 tries that on a
+// CPU.
 #ifndef PACKS
 #ifdef MINIDL_HOST
 #define PACKS 0

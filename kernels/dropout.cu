@@ -9,10 +9,10 @@
 //   A mask in memory would cost 2 more for writing and reading it, and a chain of array operations
 //   about 40.
 //
-// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured): ten rounds of the
-// cipher are some 250 instructions for eight elements. An H100's SM runs 128 a cycle, four elements,
-// and gets 15 bytes a cycle from memory, which is two elements in float, four in half: 90% and 80%.
-// _naive needs eight times the instructions: 15 to 25%.
+// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured): ten rounds of
+// the cipher are some 250 instructions for eight elements. An H100's SM runs 128 a cycle, four
+// elements, and gets 15 bytes a cycle from memory, which is two elements in float, four in half:
+// 90% and 80%. _naive needs eight times the instructions: 15 to 25%.
 //
 // Rungs: _naive, a thread per element, which runs the cipher for eight draws and uses one; then a
 // thread per eight elements.

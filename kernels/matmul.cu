@@ -117,8 +117,9 @@ extern "C" __global__ void matmul_v3(T* c, const T* a, const T* b, int m, int n,
 // Block: 256.
 #define BIG 128
 #define DEEP 32
-#define A_PITCH (DEEP + 8)  // 80 and 272 bytes: 8 rows of 16 bytes then lie in 8 different groups of
-#define B_PITCH (BIG + 8)   // 4 banks, as ldmatrix wants them
+// rows of 80 and 272 bytes: ldmatrix' 8 rows of 16 bytes lie in 8 different groups of 4 banks
+#define A_PITCH (DEEP + 8)
+#define B_PITCH (BIG + 8)
 extern "C" __global__ void __launch_bounds__(256) matmul_v4(
     __half* c, const __half* a, const __half* b, int m, int n, int k) {
   __shared__ __align__(16) __half as[2][BIG * A_PITCH];

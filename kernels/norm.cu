@@ -7,9 +7,9 @@
 // (double for double), and the array library adds those few up in double. The order of additions is
 // fixed, so the bits are.
 //
-// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu): 16
-// bytes a thread and step, reads alone: 90%; arrays much shorter than a chunk leave threads without
-// work.
+// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
+// 16 bytes a thread and step, reads alone: 90%; arrays much shorter than a chunk leave threads
+// without work.
 //
 // Rungs: _chunks, a thread per chunk (a CPU's vector loop); _many, a block per chunk (a GPU's).
 // Wrapper: minidl/fused/norm.py   Test: tests/fused/test_norm.py

@@ -8,9 +8,10 @@
 //   half to float.
 //   first: where each array begins in flat. Chunks and tables: see minidl/fused/launch.py
 //
-// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu): it
-// is a copy, eight elements a thread in accesses of 16 bytes: 90%. An array that begins in the flat
-// buffer at no multiple of 16 bytes is read or written there element by element: 50 to 70% in half.
+// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
+// it is a copy, eight elements a thread in accesses of 16 bytes: 90%. An array that begins in the
+// flat buffer at no multiple of 16 bytes is read or written there element by element: 50 to 70% in
+// half.
 //
 // Rungs: _chunks, a thread per chunk (a CPU's vector loop); _many, a block per chunk (a GPU's).
 // Wrapper: minidl/fused/pack.py   Test: tests/fused/test_pack.py

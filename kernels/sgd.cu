@@ -10,8 +10,8 @@
 //   low    T: an fp16 copy of w for the model, or null
 //   float: reads w g v, writes w v: 20 bytes a parameter; without momentum reads w g, writes w: 12
 //
-// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu): a
-// thread of _many reads 10 to 12 bytes before it waits, 20 KB or more in an SM: 85 to 90%.
+// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
+// a thread of _many reads 10 to 12 bytes before it waits, 20 KB or more in an SM: 85 to 90%.
 //
 // Rungs: sgd_naive, one array a launch, a thread per weight, no momentum; sgd_chunks, many arrays
 // in one launch, a thread per chunk (a CPU's vector loop); sgd_many, a block per chunk (a GPU's).

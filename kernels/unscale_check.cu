@@ -9,8 +9,8 @@
 //                   (as array operations: 12, and a mask)
 //   count_bad       reads 1: 4 bytes, for an optimizer that unscales itself (kernels/adamw.cu)
 //
-// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu): 16
-// bytes a thread and step: 90%; arrays much shorter than a chunk leave threads without work.
+// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
+// 16 bytes a thread and step: 90%; arrays much shorter than a chunk leave threads without work.
 //
 // Rungs: _chunks, a thread per chunk (a CPU's vector loop); _many, a block per chunk (a GPU's).
 // Wrapper: minidl/fused/unscale_check.py   Test: tests/fused/test_unscale_check.py

@@ -375,16 +375,16 @@ MUTATIONS = [
     Mutation(
         "attention by NumPy keeps lse in the dtype of q",
         "minidl/ops/attention.py",
-        "self.save(q, k, v, o, lse, bias)",
-        "self.save(q, k, v, o, lse if usable(q) else lse.astype(q.dtype), bias)",
+        "self.save(q, k, v, o, lse, mask)",
+        "self.save(q, k, v, o, lse if usable(q) else lse.astype(q.dtype), mask)",
         "tests/ops/test_one_function.py::test_both_ways_save_the_same_arrays",
     ),
     Mutation(
         "attention's kernel ignores the mask",
         "minidl/ops/attention.py",
-        "self.ours = bias is None and not broadcast",
-        "self.ours = not broadcast",
-        "tests/fused/test_attention.py::test_the_op_knows_what_the_kernels_can_do",
+        "return dict(mask=mask, dropout=",
+        "return dict(mask=None, dropout=",
+        "tests/fused/test_attention_mask.py::test_the_op_equals_the_op_without_kernels",
     ),
     Mutation(
         "a batch of no sequences has heads of no width",

@@ -256,8 +256,8 @@ MUTATIONS = [
     Mutation(
         "a warp's gradient forgets D",
         "kernels/attention_backward.cu",
-        "gs[r] = sees ? p[r] * (gs[r] - dots[(long long)i * gridDim.y]) : 0.0f;",
-        "gs[r] = sees ? p[r] * gs[r] : 0.0f;",
+        "gs[r] = sees ? p[r] * (gs[r] * kept - dots[(long long)i * gridDim.y]) : 0.0f;",
+        "gs[r] = sees ? p[r] * gs[r] * kept : 0.0f;",
         "tests/fused/test_attention.py::test_every_rung_has_the_gradient_of_the_formula",
     ),
     Mutation(
@@ -826,8 +826,8 @@ MUTATIONS = [
     Mutation(
         "p = 1 keeps what the largest draw keeps",
         "minidl/fused/dropout.py",
-        "        threshold, scale = 0, 0.0\n",
-        "        threshold, scale = 0, 1.0\n",
+        "else (0, 0.0)",
+        "else (0, 1.0)",
         "tests/fused/test_dropout.py::test_a_threshold_beyond_every_draw_drops_all",
     ),
     Mutation(
@@ -854,8 +854,8 @@ MUTATIONS = [
     Mutation(
         "the two forms of gelu change places",
         "minidl/fused/gelu.py",
-        "(y, x, x.size), TANH=FORMS[approximate]",
-        "(y, x, x.size), TANH=1 - FORMS[approximate]",
+        "macros = dict(TANH=FORMS[approximate]",
+        "macros = dict(TANH=1 - FORMS[approximate]",
         "tests/fused/test_gelu.py::test_equals_the_formula_forward_and_backward",
     ),
     Mutation(
@@ -1114,5 +1114,82 @@ MUTATIONS = [
         "if (address <= regions[r].begin + regions[r].bytes)",
         "tests/cuda/checks/test_check.py::"
         "test_an_access_that_begins_inside_an_array_and_ends_outside_is_found",
+    ),
+    Mutation(
+        "CuPy looks for a C++ kernel under its plain name",
+        "minidl/cuda/gpu.py",
+        '("-std=c++17", *options), (name,))',
+        '("-std=c++17", *options), (name,) if "<" in name else None)',
+        "tests/cuda/test_gpu.py::test_a_kernel_with_a_name_of_c_plus_plus",
+    ),
+    Mutation(
+        "CuPy does not see an edited include",
+        "minidl/cuda/host/includes.py",
+        'return "\\n".join([*head, inline_includes(path)])',
+        'return "\\n".join([*head, Path(path).read_text()])',
+        "tests/cuda/test_gpu.py::test_an_edited_file_or_include_reaches_cupy",
+    ),
+    Mutation(
+        "a flag of the compiler counts as the kernel's access",
+        "minidl/cuda/checks/hooks.py",
+        'd + " = {}" * (d == before)',
+        "d",
+        "tests/cuda/checks/test_check_idioms.py::test_shared_halves",
+    ),
+    Mutation(
+        "a lane of a tensor core takes its neighbour's column",
+        "kernels/host/tensor_core.h",
+        "const int source = 4 * (2 * t + column) + s;",
+        "const int source = 4 * (2 * t + 1 - column) + s;",
+        "tests/cuda/host/test_tensor_core.py::test_mma_multiplies_what_the_lanes_hold",
+    ),
+    Mutation(
+        "a pack reads past the end",
+        "kernels/common.cuh",
+        "pack.at[i] = i < n ? p[i] : V(0.0f);",
+        "pack.at[i] = p[i];",
+        "tests/fused/test_watched.py::test_passes_over_many_arrays",
+    ),
+    Mutation(
+        "dropout in a tile transposes its draws",
+        "kernels/attention_tile.cu",
+        "s[j * QUERIES + i] *= kept[j];",
+        "s[j * QUERIES + i] *= kept[i];",
+        "tests/fused/test_attention_mask.py::test_every_rung_equals_the_formula",
+    ),
+    Mutation(
+        "a warp's dropout begins at a whole block of draws",
+        "kernels/attention.cuh",
+        "(unsigned int)pair.draw(i0 + i, j0) % 8 + j;",
+        "j;",
+        "tests/fused/test_attention_mask.py::test_every_rung_equals_the_formula",
+    ),
+    Mutation(
+        "a tensor core's softmax forgets that its maximum grew",
+        "kernels/attention_mma.cu",
+        "total[h] = total[h] * shrink[h] + added_up;",
+        "total[h] = total[h] + added_up;",
+        "tests/fused/test_attention.py::test_tensor_cores_equal_the_formula",
+    ),
+    Mutation(
+        "tensor cores read a tile that is not there yet",
+        "kernels/matmul.cu",
+        "    __syncthreads();  // and nobody reads the other buffer any more\n",
+        "",
+        "tests/fused/test_matmul.py::test_tensor_cores_equal_numpy",
+    ),
+    Mutation(
+        "M_PI is another number to NVRTC",
+        "kernels/nvrtc.h",
+        "#define M_PI 3.14159265358979323846",
+        "#define M_PI 3.15159265358979323846",
+        "tests/cuda/test_gpu.py::test_headers_are_refused_as_on_the_cpu",
+    ),
+    Mutation(
+        "a tensor core's b is loaded for its transpose",
+        "kernels/tensor_core.cuh",
+        "load_squares_transposed(b, m + lane % 16 * pitch",
+        "load_squares(b, m + lane % 16 * pitch",
+        "tests/cuda/host/test_tensor_core.py::test_ldmatrix_gives_each_lane_its_fragment",
     ),
 ]

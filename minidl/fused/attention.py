@@ -1,13 +1,14 @@
 """Attention that never holds the L x S scores, forward and backward in one kernel each.
 
-    P = softmax(scale q k^T + mask)      o = (P * kept) v      lse = log(sum(exp(scale q k^T + mask)))
+    S = scale q k^T + mask     P = softmax(S)     o = (P * kept) v     lse = log(sum(exp(S)))
     gS = P * (gP - D)      gP = kept * (go v^T)      D = sum of go * o over a row
     kept: dropout, 0 or 1 / (1 - p) for each pair; backward makes P again, from lse, and draws again
 
 On the CPU kernels/attention_tile.cu: a thread per tile of queries, products in vector registers. On
 a GPU the last rung of the ladders in kernels/attention.cu and attention_backward.cu, for float16
-that on tensor cores, kernels/attention_mma.cu. Inputs are read through their strides: the three thirds of a projection (B, L, 3, H, E) need no copy, nor does a
-mask that is broadcast. o is (B, L, H, E) in memory, so that merging the heads is free.
+that on tensor cores, kernels/attention_mma.cu. Inputs are read through their strides: the three
+thirds of a projection (B, L, 3, H, E) need no copy, nor does a mask that is broadcast. o is (B, L,
+H, E) in memory, so that merging the heads is free.
 Kernels: kernels/attention.cu, attention_backward.cu, attention_mma.cu, attention_tile.cu
 Test: tests/fused/test_attention.py, test_attention_mask.py
 """

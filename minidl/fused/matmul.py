@@ -39,6 +39,6 @@ def matmul(a, b, rung=3, **ways):
     c = xp.empty((m, n), a.dtype)
     if c.size:
         kernel = r.kernel(FILE, f"matmul_v{rung}", a.dtype, **ways)
-        side = SIDES[rung]
-        kernel((r.blocks(n, side), r.blocks(m, side)), 256 if rung == 4 else (16, 16), (c, a, b, m, n, k))
+        side, block = SIDES[rung], 256 if rung == 4 else (16, 16)
+        kernel((r.blocks(n, side), r.blocks(m, side)), block, (c, a, b, m, n, k))
     return c

@@ -100,8 +100,8 @@ class Attention(Function):
         return o, lse
 
     def _attend_backward(self, go, q, k, v, o, lse, mask, out=None):
-        """(gq, gk, gv, gradient of the mask or None). out: an array (B, L, 3, H, E) to write the three
-        into, of self-attention."""
+        """(gq, gk, gv, gradient of the mask or None). out: an array (B, L, 3, H, E) to write the
+        three into, of self-attention."""
         xp = self.xp
         if self.ours and usable(go, q, k, v):
             grads = fused.backward(go, q, k, v, o, lse, self.is_causal, self.scale, out=out,

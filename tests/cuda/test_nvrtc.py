@@ -59,7 +59,7 @@ def test_our_kernels_compile_and_do_not_spill(file, element):
 @needs_nvrtc
 @pytest.mark.slow
 def test_no_kernel_of_a_gpt_spills(capsys, needs_compiler):
-    """GPT-2's widths in mixed precision; all instances, for all architectures: make kernel-table."""
+    """GPT-2's widths in mixed precision; all instances and architectures: make kernel-table."""
     assert kernel_table.main("gpt2", "sm_100") == 0
     out = capsys.readouterr().out
     assert "attention_grad_kv_mma" in out and "KEEP=32 T=__half" in out

@@ -1,5 +1,5 @@
-"""Attention's kernels with a mask and with dropout: every rung against whole matrices in float64, and
-the op with and without kernels. The draws are the generator's, whoever makes them."""
+"""Attention's kernels with a mask and with dropout: every rung against whole matrices in float64,
+and the op with and without kernels. The draws are the generator's, whoever makes them."""
 
 import numpy as np
 import pytest

@@ -1,9 +1,12 @@
-"""Trains on the stand-in, so that what reaches CuPy is recorded: every kernel instance that a GPT as
-wide as GPT-2 and a norm and activation of other models ask for, in float32 and mixed precision.
+"""Trains on the stand-in, so that what reaches CuPy is recorded: every kernel instance that a GPT
+as wide as GPT-2 and the norms, activations and masks of other models ask for, in float32 and mixed
+precision.
 
-    STRICT_CUPY_KERNELS=folder PYTHONPATH=.:tests/strict_cupy python tests/strict_cupy/record_training.py [gpt2]
+    STRICT_CUPY_KERNELS=folder PYTHONPATH=.:tests/strict_cupy \\
+        python tests/strict_cupy/record_training.py [gpt2]
 
-gpt2: only GPT-2 in mixed precision, O2, as a test wants it. One layer, short: an instance depends on widths and dtypes. Nothing is computed, only asked for."""
+gpt2: only GPT-2 in mixed precision, O2, as a test wants it. One layer, short: an instance depends
+on widths and dtypes. Nothing is computed, only asked for."""
 
 import sys
 

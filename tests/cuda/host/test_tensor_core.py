@@ -1,5 +1,5 @@
-"""A GPU's tensor cores as the CPU runner plays them, lane by lane, against the PTX manual's tables of
-fragments, written out here a second time; and what NVIDIA's compiler makes of them."""
+"""A GPU's tensor cores as the CPU runner plays them, lane by lane, against the PTX manual's tables
+of fragments, written out here a second time; and what NVIDIA's compiler makes of them."""
 
 from pathlib import Path
 
