@@ -15,7 +15,6 @@ from minidl.mode import no_grad
 from minidl.precision import bf16
 from minidl.tensor import Tensor
 
-
 # What PyTorch's groups hold beside the formula's options: how it computes, not what; and options
 # that mean nothing where they are off.
 PYTORCH_FORMS = {"foreach", "capturable", "differentiable", "fused", "decoupled_weight_decay"}

@@ -53,15 +53,15 @@ class GradScaler:
     """init_scale, growth_factor, backoff_factor, growth_interval: PyTorch's.
     hysteresis:   overflows until the scale first falls; counted anew when it grows.
     min_scale, max_scale:  the bounds of the scale.
-    lag:          good steps after an overflow, and at the start, that do not count; nobody's recipe,
-                  for a scale that rises more slowly.
+    lag:          good steps after an overflow, and at the start, that do not count, for a scale
+                  that rises more slowly; no recipe below has it.
     raise_at_min: an overflow at min_scale is an error.
     agree:        function of a bool: whether it is true on any rank. Ranks that share a model must
                   skip together: `lambda bad: ring.all_reduce(t, np.array(bad), np.logical_or)`.
                   After data parallelism all have the same gradients; of a ZeRO stage's shards it
                   need not be given.
     all_sum:      function of a float: its sum over the ranks that hold shares of the gradients, so
-                  that `max_norm` bounds the norm of all shares together; of shards need not be given.
+                  that `max_norm` bounds the norm of all shares together; of shards not needed.
     enabled:      False: as if there were no scaler.
 
     Megatron: init_scale=2**32, growth_interval=1000, hysteresis=2, min_scale=1.

@@ -31,7 +31,6 @@ from minidl.backend import library_of, pinned, queue_copy
 from minidl.comm.checks import check_array
 from minidl.comm.transport.protocol import Then
 
-
 ALL = (slice(None),)
 
 
