@@ -15,6 +15,11 @@ from minidl.ops import (
     extreme, index, inplace, logic, loss, matmul, norm, pool, products, reduce, select, shape,
     softmax,
 )
+from minidl.ops.extra import (
+    conv_transpose, distance, einsum, embedding_bag, interpolate, rearrange, recurrent, sampling,
+    scatter, search, sort, unary,
+)
+from minidl.ops.extra import activations as more_activations
 from minidl.tensor import Tensor
 
 TABLE = [  # (file, homes, names)
@@ -44,12 +49,31 @@ TABLE = [  # (file, homes, names)
     (softmax, "mtf", "softmax log_softmax"),
     (cross_entropy, "f", "cross_entropy nll_loss"),
     (loss, "f", "mse_loss l1_loss binary_cross_entropy binary_cross_entropy_with_logits"),
+    (loss, "f", "smooth_l1_loss huber_loss kl_div"),
     (norm, "f", "layer_norm rms_norm group_norm batch_norm"),
     (dropout, "f", "dropout"),
     (embedding, "f", "embedding"),
     (attention, "f", "scaled_dot_product_attention self_attention"),
     (conv, "tf", "conv1d conv2d"),
     (pool, "f", "max_pool2d avg_pool2d adaptive_avg_pool2d"),
+    # ops/extra/
+    (sort, "mt", "sort argsort topk kthvalue median"),
+    (search, "mt", "nonzero unique bincount isclose allclose"),
+    (search, "t", "searchsorted bucketize"),
+    (search, "f", "one_hot"),
+    (scatter, "mt", "scatter scatter_add index_add index_copy index_fill masked_select"),
+    (rearrange, "mt", "roll diagonal repeat_interleave"),
+    (rearrange, "t", "meshgrid"),
+    (einsum, "t", "einsum"),
+    (unary, "mt", "erf expm1 exp2 log1p log2 log10 tan asin acos atan sinh cosh reciprocal square"),
+    (distance, "mt", "norm"),
+    (distance, "f", "normalize cosine_similarity pairwise_distance"),
+    (sampling, "mt", "bernoulli multinomial"),
+    (more_activations, "f", "mish selu prelu glu"),
+    (interpolate, "f", "interpolate"),
+    (conv_transpose, "tf", "conv_transpose1d conv_transpose2d"),
+    (embedding_bag, "f", "embedding_bag"),
+    (recurrent, "f", "rnn_sequence lstm_sequence gru_sequence"),
 ]
 
 BINARY = {  # Python's operator -> op, or its Function: a call less. All have a reflected form
