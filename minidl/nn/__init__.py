@@ -1,21 +1,35 @@
 """Layers and models, by PyTorch's names.
 
     module       Module, Parameter: names, state, modes, hooks      norm         normalisations
-    layers       linear, embedding, dropout, activations, lists     transformer  attention, block
-    conv         convolution and pooling                            models       MLP, CNN, GPT
-    init         initial values         functional   the ops        loss         criteria
+    layers       linear, embedding, dropout, activations            transformer  attention, block
+    containers   chains, lists and dicts of modules                 transformer_encoder  PyTorch's
+    conv         convolution, pooling, resizing                     recurrent    RNN, LSTM, GRU
+    init         initial values         functional   the ops        models       MLP, CNN, GPT
+    lora         fine-tuning            loss         criteria
 """
 
 from minidl.nn import functional, init
-from minidl.nn.conv import AdaptiveAvgPool2d, AvgPool2d, Conv1d, Conv2d, MaxPool2d
-from minidl.nn.layers import (
-    ELU, GELU, Dropout, Embedding, Flatten, Identity, LeakyReLU, Linear, ModuleList, ReLU,
-    Sequential, Sigmoid, SiLU, Softmax, Softplus, Tanh,
+from minidl.nn.containers import ModuleDict, ModuleList, ParameterList, Sequential
+from minidl.nn.conv import (
+    AdaptiveAvgPool2d, AdaptiveMaxPool2d, AvgPool2d, Conv1d, Conv2d, ConvTranspose1d,
+    ConvTranspose2d, MaxPool1d, MaxPool2d, Upsample,
 )
-from minidl.nn.loss import BCEWithLogitsLoss, CrossEntropyLoss, L1Loss, MSELoss, NLLLoss
+from minidl.nn.layers import (
+    ELU, GELU, GLU, SELU, Dropout, Embedding, EmbeddingBag, Flatten, Identity, LeakyReLU, Linear,
+    Mish, PReLU, ReLU, Sigmoid, SiLU, Softmax, Softplus, Tanh,
+)
+from minidl.nn.lora import LoRALinear
+from minidl.nn.loss import (
+    BCELoss, BCEWithLogitsLoss, CrossEntropyLoss, HuberLoss, KLDivLoss, L1Loss, MSELoss, NLLLoss,
+    SmoothL1Loss,
+)
 from minidl.nn.models import CNN, GPT, MLP
 from minidl.nn.module import Module, Parameter
-from minidl.nn.norm import BatchNorm1d, BatchNorm2d, GroupNorm, LayerNorm, RMSNorm
+from minidl.nn.norm import (
+    BatchNorm1d, BatchNorm2d, GroupNorm, InstanceNorm1d, InstanceNorm2d, LayerNorm, RMSNorm,
+)
+from minidl.nn.recurrent import GRU, LSTM, RNN
 from minidl.nn.transformer import (
     CausalSelfAttention, FeedForward, MultiheadAttention, TransformerBlock,
 )
+from minidl.nn.transformer_encoder import TransformerEncoder, TransformerEncoderLayer

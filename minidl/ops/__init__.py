@@ -15,11 +15,11 @@ from minidl.ops import (
     extreme, index, inplace, logic, loss, matmul, norm, pool, products, reduce, select, shape,
     softmax,
 )
-from minidl.ops.extra import (
-    conv_transpose, distance, einsum, embedding_bag, interpolate, rearrange, recurrent, sampling,
-    scatter, search, sort, unary,
-)
 from minidl.ops.extra import activations as more_activations
+from minidl.ops.extra import (
+    conv_transpose, distance, einsum, embedding_bag, instance_norm, interpolate, rearrange,
+    recurrent, sampling, scatter, search, sort, unary,
+)
 from minidl.tensor import Tensor
 
 TABLE = [  # (file, homes, names)
@@ -37,7 +37,6 @@ TABLE = [  # (file, homes, names)
     (shape, "mt", "split chunk unbind flip"),
     (shape, "m", "view expand repeat"),
     (shape, "t", "cat stack"),
-    (shape, "f", "pad"),
     (index, "mt", "gather index_select tril triu"),
     (cast, "mt", "clone"),
     (inplace, "m", "copy_ zero_ fill_"),
@@ -55,7 +54,7 @@ TABLE = [  # (file, homes, names)
     (embedding, "f", "embedding"),
     (attention, "f", "scaled_dot_product_attention self_attention"),
     (conv, "tf", "conv1d conv2d"),
-    (pool, "f", "max_pool2d avg_pool2d adaptive_avg_pool2d"),
+    (pool, "f", "max_pool1d max_pool2d avg_pool2d adaptive_avg_pool2d adaptive_max_pool2d"),
     # ops/extra/
     (sort, "mt", "sort argsort topk kthvalue median"),
     (search, "mt", "nonzero unique bincount isclose allclose"),
@@ -63,6 +62,7 @@ TABLE = [  # (file, homes, names)
     (search, "f", "one_hot"),
     (scatter, "mt", "scatter scatter_add index_add index_copy index_fill masked_select"),
     (rearrange, "mt", "roll diagonal repeat_interleave"),
+    (rearrange, "f", "pad"),
     (rearrange, "t", "meshgrid"),
     (einsum, "t", "einsum"),
     (unary, "mt", "erf expm1 exp2 log1p log2 log10 tan asin acos atan sinh cosh reciprocal square"),
@@ -73,6 +73,7 @@ TABLE = [  # (file, homes, names)
     (interpolate, "f", "interpolate"),
     (conv_transpose, "tf", "conv_transpose1d conv_transpose2d"),
     (embedding_bag, "f", "embedding_bag"),
+    (instance_norm, "f", "instance_norm"),
     (recurrent, "f", "rnn_sequence lstm_sequence gru_sequence"),
 ]
 

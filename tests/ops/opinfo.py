@@ -196,7 +196,7 @@ def run_sample(op, function, sample, dtype):
     gots, wanteds = flat(got), flat(wanted)
     if len(gots) != len(wanteds):
         return "wrong", f"{len(gots)} results, want {len(wanteds)}"
-    random = op.name in RANDOM
+    random = op.name in RANDOM or sample.kwargs.get("dropout_p")
     for g, w in zip(gots, wanteds):
         w_array = w.detach().numpy() if isinstance(w, torch.Tensor) else w
         g_array = g._data if isinstance(g, minidl.Tensor) else g
@@ -273,6 +273,8 @@ def campaign(ops, dtypes=DTYPES, limit=None, each=None):
     """{(name, variant): Counter of outcomes, and of reasons}; `limit` samples an op and dtype."""
     table = {}
     for op, function in ops:
+        if table and "-v" in sys.argv:
+            print(next(reversed(table)), dict(list(table.values())[-1]), file=sys.stderr, flush=True)
         counts = table[op.name, op.variant_test_name] = collections.Counter()
         for dtype in dtypes:
             for i, sample in enumerate(samples(op, dtype)):
@@ -320,4 +322,4 @@ def main(names):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main([a for a in sys.argv[1:] if a != "-v"])

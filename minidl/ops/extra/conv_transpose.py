@@ -11,7 +11,7 @@ Source: Zeiler et al. 2010; Dumoulin & Visin 2016.      Test: tests/ops/extra/te
 import math
 
 from minidl.backend import accumulate_dtype
-from minidl.ops.conv import Conv2d, pair, patches, pad_image
+from minidl.ops.conv import Conv2d, pad_image, pair, patches
 from minidl.ops.matmul import product, same_dtype
 
 

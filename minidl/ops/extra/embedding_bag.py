@@ -11,8 +11,8 @@ import numpy as np
 
 from minidl.ops.elementwise import div, mul
 from minidl.ops.embedding import embedding
-from minidl.ops.reduce import sum
 from minidl.ops.extreme import max
+from minidl.ops.reduce import sum
 from minidl.ops.select import masked_fill
 from minidl.tensor import Tensor
 

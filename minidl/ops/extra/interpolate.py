@@ -17,6 +17,7 @@ import numpy as np
 
 from minidl import backend
 from minidl.function import Function
+from minidl.ops.extra.rearrange import TakePlaces
 from minidl.ops.matmul import product
 from minidl.ops.pool import averaging
 
@@ -43,26 +44,6 @@ class Resize(Function):
         for d, a in enumerate(transposed):  # (..., in) @ (in, out)
             y = self.xp.moveaxis(product(self.xp, self.xp.moveaxis(y, d + 2, -1), a), -1, d + 2)
         return y.astype(self.dtype, copy=False)
-
-
-class ResizeNearest(Function):
-    """The element at places[d] of each dimension d + 2; backward adds where places repeat."""
-    arithmetic = False
-
-    def forward(self, x, places):
-        self.shape = x.shape
-        self.places = [self.xp.asarray(p) for p in places]
-        for d, p in enumerate(self.places):
-            x = x.take(p, axis=d + 2)
-        return x
-
-    def backward(self, gy):
-        wide = backend.accumulate_dtype(gy.dtype)
-        gx = gy.astype(wide, copy=False)
-        for d, p in enumerate(self.places):  # (..., out) @ (out, in) of zeros and ones
-            a = (p[:, None] == self.xp.arange(self.shape[d + 2])).astype(wide)
-            gx = self.xp.moveaxis(product(self.xp, self.xp.moveaxis(gx, d + 2, -1), a), -1, d + 2)
-        return gx
 
 
 def positions(n, n_out, scale, align_corners):
@@ -132,9 +113,10 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
     each = list(zip(have, size, ratios, strict=True))
     if mode in ("nearest", "nearest-exact"):
         half = 0.5 if mode == "nearest-exact" else 0.0
-        return ResizeNearest.apply(input, places=[
-            np.minimum(np.floor((np.arange(m, dtype="f4") + np.float32(half)) * np.float32(r)),
-                       n - 1).astype(int) for n, m, r in each])  # PyTorch counts in float32
+        return TakePlaces.apply(input, places={
+            d: np.minimum(np.floor((np.arange(m, dtype="f4") + np.float32(half)) * np.float32(r)),
+                          n - 1).astype(int)  # float32: PyTorch counts so
+            for d, (n, m, r) in enumerate(each, 2)})
     if mode == "area":
         return Resize.apply(input, matrices=[averaging(np, n, m, "f8") for n, m, _ in each])
     weights = cubic_weights if mode == "bicubic" else linear_weights

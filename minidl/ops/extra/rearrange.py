@@ -1,4 +1,4 @@
-"""The same elements in other places: rolled, repeated, along a diagonal, over a grid.
+"""The same elements in other places: rolled, repeated, along a diagonal, over a grid, as a border.
 
     roll([1 2 3], 1) = [3 1 2]          repeat_interleave([1 2], 2) = [1 1 2 2]
     diagonal of (n, m) -> (min(n, m),)   meshgrid((n,), (m,)) -> (n, m) and (n, m), views
@@ -6,9 +6,14 @@
 Test: tests/ops/extra/test_rearrange.py
 """
 
+import numpy as np
+
+from minidl import backend
 from minidl.function import Function
 from minidl.ops.dims import normalize_dims
 from minidl.ops.index import index_select
+from minidl.ops.matmul import product
+from minidl.ops.shape import Pad
 from minidl.tensor import Tensor
 
 
@@ -52,6 +57,27 @@ class RepeatEach(Function):
 
     def backward(self, gy):
         return gy.reshape(self.split).sum(axis=self.dim + 1)
+
+
+class TakePlaces(Function):
+    """The elements at places[d], a vector of indices, of each dimension d in it. Backward adds
+    where places repeat: a product with a matrix of zeros and ones."""
+    arithmetic = False
+
+    def forward(self, x, places):
+        self.shape = x.shape
+        self.places = {d: self.xp.asarray(p) for d, p in places.items()}
+        for d, p in self.places.items():
+            x = x.take(p, axis=d)
+        return x
+
+    def backward(self, gy):
+        move, wide = self.xp.moveaxis, backend.accumulate_dtype(gy.dtype)
+        gx = gy.astype(wide, copy=False)
+        for d, p in self.places.items():  # (..., out) @ (out, in)
+            a = (p[:, None] == self.xp.arange(self.shape[d])).astype(wide)
+            gx = move(product(self.xp, move(gx, d, -1), a), -1, d)
+        return gx
 
 
 def roll(input, shifts, dims=None):
@@ -110,3 +136,34 @@ def meshgrid(*tensors, indexing="ij"):
     grids = [x.reshape([-1 if i == d else 1 for i in range(len(shape))]).expand(shape)
              for d, x in enumerate(tensors)]
     return tuple([grids[1], grids[0], *grids[2:]] if swap else grids)
+
+
+def pad(input, pad, mode="constant", value=None):
+    """Borders around the last dimensions: `pad` lists (left, right) of the last one first, as
+    torch.nn.functional.pad; negative widths crop. mode: "constant", of `value`, 0 unless given;
+    "replicate", the element at the edge; "reflect", the elements behind it in reverse; "circular",
+    the elements of the other end."""
+    if mode == "constant":
+        return Pad.apply(input, pad=tuple(pad), value=0 if value is None else value)
+    if mode not in BORDERS:
+        raise ValueError(f"pad: wants mode 'constant' or one of {[*BORDERS]}, got {mode!r}")
+    if len(pad) % 2 or not 0 < len(pad) // 2 <= min(input.ndim - 1, 3) or value:
+        raise ValueError(f"pad: mode {mode!r} wants (left, right) for the last one, two or three "
+                         f"dimensions, and no value; got {tuple(pad)} for shape {input.shape}")
+    places = {}
+    for i, (left, right) in enumerate(zip(pad[::2], pad[1::2])):
+        d = input.ndim - 1 - i
+        n = input.shape[d]
+        if not n or n + left + right < 1 or max(left, right) > BORDERS[mode][1](n):
+            raise ValueError(f"pad: mode {mode!r}: ({left}, {right}) around {n} elements; want at "
+                             f"most {BORDERS[mode][1](n)}, and something left")
+        places[d] = BORDERS[mode][0](np.arange(-left, n + right), n)
+    return TakePlaces.apply(input, places=places)
+
+
+# Which element stands at a place outside of 0 to n - 1, and how wide the border may be.
+BORDERS = {
+    "replicate": (lambda i, n: i.clip(0, n - 1), lambda n: float("inf")),
+    "reflect": (lambda i, n: n - 1 - abs(n - 1 - abs(i)), lambda n: n - 1),
+    "circular": (lambda i, n: i % n, lambda n: n),
+}

@@ -13,7 +13,8 @@ Test: tests/ops/extra/test_scatter.py
 from minidl import backend
 from minidl.function import Function
 from minidl.ops.dims import normalize_dims
-from minidl.ops.index import along, scatter_add as add_at
+from minidl.ops.index import along
+from minidl.ops.index import scatter_add as add_at
 from minidl.ops.shape import broadcast_to
 from minidl.tensor import Tensor
 

@@ -32,7 +32,7 @@ import numpy as np
 from minidl import memory
 from minidl.comm import ring_blocks
 from minidl.mode import current, running
-from minidl.nn.layers import ModuleList, Sequential
+from minidl.nn.containers import ModuleList, Sequential
 from minidl.parallel.data import flat
 from minidl.parallel.zero.zero import Zero1
 from minidl.tensor import Tensor
