@@ -60,11 +60,13 @@ class Optimizer:
         such as one over the loss scale."""
         with no_grad():
             for group in self.param_groups:
+                sign = -1.0 if group.get("maximize") else 1.0  # up the gradient instead of down
                 params = [p for p in group["params"] if self.gradient(p) is not None]
                 low = [p for p in params if p in self.low]
                 for part in ([p for p in params if p not in self.low], low):
                     if part:
-                        self.update_group(part, [self.gradient(p) for p in part], group, unscale)
+                        self.update_group(part, [self.gradient(p) for p in part], group,
+                                          sign * unscale)
                 for p in params:
                     p.version += 1
                 for p in low:
