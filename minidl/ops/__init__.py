@@ -17,8 +17,8 @@ from minidl.ops import (
 )
 from minidl.ops.extra import activations as more_activations
 from minidl.ops.extra import (
-    conv_transpose, distance, einsum, embedding_bag, instance_norm, interpolate, rearrange,
-    recurrent, sampling, scatter, search, sort, unary,
+    conv_transpose, distance, einsum, elsewhere, embedding_bag, in_place_forms, instance_norm,
+    interpolate, rearrange, recurrent, sampling, scatter, search, sort, unary,
 )
 from minidl.tensor import Tensor
 
@@ -74,6 +74,7 @@ TABLE = [  # (file, homes, names)
     (conv_transpose, "tf", "conv_transpose1d conv_transpose2d"),
     (embedding_bag, "f", "embedding_bag"),
     (instance_norm, "f", "instance_norm"),
+    (in_place_forms, "m", in_place_forms.NAMES),
     (recurrent, "f", "rnn_sequence lstm_sequence gru_sequence"),
 ]
 
@@ -114,6 +115,12 @@ def _operator(op, reflected=False):
     return method
 
 
+def _missing(self, name):
+    """What Python calls for an attribute that a Tensor lacks."""
+    raise elsewhere.no_such_name("Tensor", name, dir(Tensor))
+
+
+Tensor.__getattr__ = _missing
 for _name, _op in (namespace("m") | UNARY).items():
     setattr(Tensor, _name, _op)
 for _name, _op in PROPERTIES.items():
