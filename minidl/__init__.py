@@ -96,4 +96,4 @@ def __getattr__(name):
         return _importlib.import_module("minidl.cuda").kernel
     if name in _PARTS or f"minidl.{name}" in ALIASES:
         return _importlib.import_module(f"minidl.{name}")
-    raise ops.elsewhere.no_such_name("minidl", name, globals())
+    raise ops.missing("minidl", name, globals())

@@ -5,10 +5,9 @@ each op's forward (minidl/fused/dispatch.py).   Test: tests/nn/test_functional.p
 """
 
 from minidl import ops
-from minidl.ops.extra.elsewhere import no_such_name
 
 globals().update(ops.namespace("f"))
 
 
 def __getattr__(name):
-    raise no_such_name("minidl.nn.functional", name, ops.namespace("f"))
+    raise ops.missing("minidl.nn.functional", name, ops.namespace("f"))

@@ -115,9 +115,17 @@ def _operator(op, reflected=False):
     return method
 
 
+def missing(place, name, known):
+    """The AttributeError for a name that `place` lacks; an op of this name may be elsewhere."""
+    ways = {"m": f"x.{name}(...)", "t": f"minidl.{name}", "f": f"minidl.nn.functional.{name}"}
+    found = [way for home, way in ways.items() if name in namespace(home)]
+    advice = {name: " or ".join(found)} if found else elsewhere.ADVICE
+    return elsewhere.no_such_name(place, name, known, advice)
+
+
 def _missing(self, name):
     """What Python calls for an attribute that a Tensor lacks."""
-    raise elsewhere.no_such_name("Tensor", name, dir(Tensor))
+    raise missing("Tensor", name, dir(Tensor))
 
 
 Tensor.__getattr__ = _missing

@@ -106,7 +106,8 @@ def convert(x, leaves):
     if isinstance(x, complex):
         raise NotTaken("complex number")
     if isinstance(x, dict):
-        return {k: convert(v, leaves) for k, v in x.items()}
+        return {k: convert(v, leaves) for k, v in x.items()
+                if v not in (torch.preserve_format, torch.contiguous_format)}  # the only order here
     if isinstance(x, tuple) and hasattr(x, "_fields"):
         return type(x)(*(convert(v, leaves) for v in x))
     if isinstance(x, (list, tuple)):

@@ -26,8 +26,6 @@ SCATTERS = [
         [(n(2, 3), np.array([[2, 0], [1, 2]]), n(2, 2)), (n(2, 0), INDEX[:, :0], n(2, 0))]),
     row("scatter number", lambda m, F, a, i: a.scatter(0, i, 2.5) * 2,
         [(n(3, 2), INDEX), (n(0, 2), INDEX[:0])]),
-    row("scatter add", lambda m, F, a, i, b: a.scatter(-1, i, b, reduce="add"),
-        [(n(2, 4), PLACES, n(2, 3))]),  # an index smaller than src: PyTorch's backward fails
     row("scatter_add", lambda m, F, a, i, b: m.scatter_add(a, 1, i, b),
         [(n(2, 3), PLACES, n(2, 3)), (n(4, 3), PLACES, n(2, 3)), (n(2, 0), INDEX[:, :0], n(2, 0))]),
     row("index_add", lambda m, F, a, i, b: m.index_add(a, 1, i, b, alpha=2),
@@ -169,7 +167,7 @@ LOSSES = [
         + F.smooth_l1_loss(a, b, beta=0.0), [(n(3, 4), n(3, 4))]),
     row("huber_loss delta", lambda m, F, a, b: F.huber_loss(a, b, delta=0.3), [TWO[0]]),
     row("kl_div batchmean", lambda m, F, a, b: F.kl_div(a, b, reduction="batchmean"),
-        [(LOG, p(3, 4) / 9)], [(LOG[0], f(0, 0.5, 0, 0.5))]),
+        [(LOG, p(3, 4) / 9)]),
     row("kl_div logs", lambda m, F, a, b: F.kl_div(a, b, reduction="sum", log_target=True),
         [(LOG, LOG[::-1].copy())]),
 ]

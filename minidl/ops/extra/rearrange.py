@@ -157,13 +157,23 @@ def pad(input, pad, mode="constant", value=None):
         if not n or n + left + right < 1 or max(left, right) > BORDERS[mode][1](n):
             raise ValueError(f"pad: mode {mode!r}: ({left}, {right}) around {n} elements; want at "
                              f"most {BORDERS[mode][1](n)}, and something left")
-        places[d] = BORDERS[mode][0](np.arange(-left, n + right), n)
+        places[d] = BORDERS[mode][0](left, right, n)
     return TakePlaces.apply(input, places=places)
 
 
-# Which element stands at a place outside of 0 to n - 1, and how wide the border may be.
+def _reflected(left, right, n):
+    return n - 1 - abs(n - 1 - abs(np.arange(-left, n + right)))
+
+
+def _around(left, right, n):
+    """What is cropped does not come in again at the other end."""
+    first, n_kept = max(-left, 0), n - max(-left, 0) - max(-right, 0)
+    return first + np.arange(-max(left, 0), n_kept + max(right, 0)) % n_kept
+
+
+# The place of each element of the result, and how wide the border may be.
 BORDERS = {
-    "replicate": (lambda i, n: i.clip(0, n - 1), lambda n: float("inf")),
-    "reflect": (lambda i, n: n - 1 - abs(n - 1 - abs(i)), lambda n: n - 1),
-    "circular": (lambda i, n: i % n, lambda n: n),
+    "replicate": (lambda left, right, n: np.arange(-left, n + right).clip(0, n - 1),
+                  lambda n: float("inf")),
+    "reflect": (_reflected, lambda n: n - 1), "circular": (_around, lambda n: n),
 }
