@@ -78,8 +78,8 @@ def random_split(dataset, lengths, generator=None):
         for i in range(n - sum(lengths)):
             lengths[i % len(lengths)] += 1
     if sum(lengths) != n:
-        raise ValueError(f"random_split: the parts {lengths} sum to {sum(lengths)}, the dataset has "
-                         f"{n} samples")
+        raise ValueError(f"random_split: the parts {lengths} sum to {sum(lengths)}, the dataset "
+                         f"has {n} samples")
     order = (generator or default_generator()).permutation(n)
     ends = list(itertools.accumulate(lengths))
     return [Subset(dataset, order[end - part:end].tolist())

@@ -42,8 +42,8 @@ def _stacked(values, where):
         return list(values)
     shapes = sorted({np.shape(value) for value in values})
     if len(shapes) > 1:
-        raise ValueError(f"field {where[:-1]} of the samples has shapes {shapes}; one batch needs one "
-                         "shape. Pad them in your own function: DataLoader(..., collate=).")
+        raise ValueError(f"field {where[:-1]} of the samples has shapes {shapes}; one batch needs "
+                         "one shape. Pad them in your own function: DataLoader(..., collate=).")
     return np.stack(values)
 
 
@@ -78,9 +78,9 @@ class DataLoader:
                                           ("batch_sampler", batch_sampler is not None)) if value]
         if len(given) > 1 or given and self.is_stream:
             raise ValueError(f"DataLoader: of {type(dataset).__name__} got {' and '.join(given)}; "
-                             "want one of shuffle, sampler and batch_sampler, and none for a stream")
+                             "want one of shuffle, sampler, batch_sampler, and none for a stream")
         if batch_sampler is not None and (batch_size != 1 or drop_last):
-            raise ValueError("DataLoader: batch_sampler takes the place of batch_size and drop_last")
+            raise ValueError("DataLoader: batch_sampler takes the place of batch_size, drop_last")
         self.batch_sampler = batch_sampler
         if shuffle:
             sampler = RandomSampler(dataset, generator=generator)
@@ -90,7 +90,8 @@ class DataLoader:
 
     def __len__(self):
         if self.is_stream:
-            raise TypeError(f"a DataLoader of {type(self.dataset).__name__}, a stream, has no len()")
+            raise TypeError(f"a DataLoader of {type(self.dataset).__name__}, a stream, has no "
+                            "len()")
         if self.batch_sampler is not None:
             return len(self.batch_sampler)
         n = len(self.sampler)

@@ -1,6 +1,6 @@
 """Convolution and pooling layers.
 
-Ops: minidl/ops/conv.py, pool.py, extra/conv_transpose.py, extra/interpolate.py
+Ops: minidl/ops/conv.py, pool.py; minidl/ops/extra/conv_transpose.py, interpolate.py
 Test: tests/nn/test_layers.py
 """
 
@@ -26,12 +26,17 @@ class _Conv(Module):
         kernel = (kernel_size,) * self.n_dims if one else tuple(kernel_size)
         self.in_channels, self.out_channels, self.kernel_size = in_channels, out_channels, kernel
         self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
-        self.weight = empty_parameter(out_channels, in_channels // groups, *kernel)
+        self.weight = empty_parameter(*self.channels(in_channels, out_channels, groups), *kernel)
         self.register_parameter("bias", empty_parameter(out_channels) if bias else None)
         init.kaiming_uniform_(self.weight, a=math.sqrt(5), generator=generator)
         if bias:
             bound = 1 / math.sqrt(init.fans(self.weight)[0])
             init.uniform_(self.bias, -bound, bound, generator)
+
+    @staticmethod
+    def channels(n_in, n_out, groups):
+        """The first two sizes of the weight."""
+        return n_out, n_in // groups
 
     def forward(self, x):
         return self.op(x, self.weight, self.bias, self.stride, self.padding, self.dilation,
@@ -52,34 +57,22 @@ class Conv2d(_Conv):
     n_dims, op = 2, staticmethod(F.conv2d)
 
 
-class _ConvTranspose(Module):
-    """weight (in_channels, out_channels / groups, *kernel); initial values as in _Conv."""
+class _ConvTranspose(_Conv):
+    """weight (in_channels, out_channels / groups, *kernel)."""
 
     def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0,
                  output_padding=0, groups=1, bias=True, dilation=1, generator=None):
-        super().__init__()
-        if in_channels % groups or out_channels % groups:
-            raise ValueError(f"groups {groups} must divide in_channels {in_channels} and "
-                             f"out_channels {out_channels}")
-        one = isinstance(kernel_size, int)
-        kernel = (kernel_size,) * self.n_dims if one else tuple(kernel_size)
-        self.in_channels, self.out_channels, self.kernel_size = in_channels, out_channels, kernel
-        self.stride, self.padding, self.output_padding = stride, padding, output_padding
-        self.groups, self.dilation = groups, dilation
-        self.weight = empty_parameter(in_channels, out_channels // groups, *kernel)
-        self.register_parameter("bias", empty_parameter(out_channels) if bias else None)
-        init.kaiming_uniform_(self.weight, a=math.sqrt(5), generator=generator)
-        if bias:
-            bound = 1 / math.sqrt(init.fans(self.weight)[0])
-            init.uniform_(self.bias, -bound, bound, generator)
+        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups,
+                         bias, generator)
+        self.output_padding = output_padding
+
+    @staticmethod
+    def channels(n_in, n_out, groups):
+        return n_in, n_out // groups
 
     def forward(self, x):
         return self.op(x, self.weight, self.bias, self.stride, self.padding, self.output_padding,
                        self.groups, self.dilation)
-
-    def extra_repr(self):
-        return (f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, "
-                f"stride={self.stride}, padding={self.padding}")
 
 
 class ConvTranspose1d(_ConvTranspose):

@@ -67,7 +67,8 @@ class L1Loss(ElementLoss):
 
 
 class Huber(ElementLoss):
-    """d = a - b: d^2 / 2 where |d| < delta, else delta (|d| - delta / 2); times `scale`. Saves d."""
+    """d = a - b: d^2 / 2 where |d| < delta, else delta (|d| - delta / 2); all times scale.
+    Saves d."""
     promotes = "same"
 
     def forward(self, a, b, delta, scale, reduction):

@@ -114,7 +114,8 @@ class AdaptiveMaxPool2d(Function):
             winner = part.reshape(*x.shape[:2], math.prod(part.shape[2:])).argmax(axis=-1)
             at[:, :, i, j] = (winner // part.shape[3] + top) * W + winner % part.shape[3] + left
         images = x.reshape(*x.shape[:2], H * W)
-        y[...] = xp.take_along_axis(images, at.reshape(*x.shape[:2], math.prod(size)), -1).reshape(y.shape)
+        places = at.reshape(*x.shape[:2], math.prod(size))
+        y[...] = xp.take_along_axis(images, places, -1).reshape(y.shape)
         self.shape, self.at = x.shape, at
         return y, at
 

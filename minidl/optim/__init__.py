@@ -19,8 +19,10 @@ from minidl.optim.sgd import SGD
 
 # PyTorch's optimizers that are not here, and what to use.
 _INSTEAD = {"NAdam": "AdamW", "RAdam": "AdamW, with a warm-up", "Adamax": "AdamW",
-            "Adadelta": "RMSprop", "Adafactor": "AdamW, or Adagrad for few bytes", "Rprop": "RMSprop",
-            "ASGD": "SGD, and EMA for the average", "SparseAdam": "Adagrad", "LBFGS": "SGD or AdamW",
+            "Adadelta": "RMSprop", "Adafactor": "AdamW, or Adagrad for few bytes",
+            "Rprop": "RMSprop",
+            "ASGD": "SGD, and EMA for the average", "SparseAdam": "Adagrad",
+            "LBFGS": "SGD or AdamW",
             "swa_utils": "EMA"}
 
 

@@ -15,8 +15,8 @@ class Adagrad(Optimizer):
     def __init__(self, params, lr=1e-2, lr_decay=0.0, weight_decay=0.0,
                  initial_accumulator_value=0.0, eps=1e-10, *, maximize=False):
         if min(lr, lr_decay, weight_decay, initial_accumulator_value, eps) < 0:
-            raise ValueError(f"Adagrad wants no negative numbers, got lr {lr}, lr_decay {lr_decay}, "
-                             f"weight_decay {weight_decay}, initial_accumulator_value "
+            raise ValueError(f"Adagrad wants no negative numbers, got lr {lr}, lr_decay "
+                             f"{lr_decay}, weight_decay {weight_decay}, initial_accumulator_value "
                              f"{initial_accumulator_value}, eps {eps}")
         super().__init__(params, dict(
             lr=lr, lr_decay=lr_decay, eps=eps, weight_decay=weight_decay,

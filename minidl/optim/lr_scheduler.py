@@ -103,7 +103,7 @@ class MultiStepLR(LRScheduler):
         super().__init__(optimizer)
 
     def value(self, initial_lr, step):
-        return initial_lr * self.gamma ** bisect.bisect_right(self.milestones, step)
+        return initial_lr * self.gamma ** sum(m <= step for m in self.milestones)
 
 
 class ConstantLR(LRScheduler):

@@ -77,7 +77,7 @@ def test_a_stream_is_cut_into_batches():
     assert [b[0].tolist() for b in data.DataLoader(Stream(7), 3, drop_last=True)] == [
         [0, 1, 2], [3, 4, 5]]
     with pytest.raises(TypeError, match="a stream, has no len"):
-        len(loader)
+        assert len(loader)
     with pytest.raises(ValueError, match="none for a stream"):
         data.DataLoader(Stream(7), 3, shuffle=True)
 

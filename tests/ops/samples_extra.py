@@ -1,4 +1,4 @@
-"""Rows of the further ops, minidl/ops/extra/, in the form of samples.py: which says what a row is."""
+"""Rows of the further ops, minidl/ops/extra/, in the form of samples.py."""
 
 import numpy as np
 
@@ -47,12 +47,14 @@ ARRANGED = [
     row("repeat_interleave", lambda m, F, a: m.repeat_interleave(a, 2) * 2, [n(2, 3), n(), n(0)]),
     row("repeat_interleave dim", lambda m, F, a, r: a.repeat_interleave(r, 0),
         [(n(2, 3), np.array([0, 2])), (n(2, 3), np.array([3])), (n(2, 0), np.array([1, 1]))]),
-    row("meshgrid", lambda m, F, a, b: m.meshgrid(a, b, indexing="ij"), [(n(2), n(3)), (n(), n(2))]),
+    row("meshgrid", lambda m, F, a, b: m.meshgrid(a, b, indexing="ij"),
+        [(n(2), n(3)), (n(), n(2))]),
     row("meshgrid xy", lambda m, F, a, b, c: m.meshgrid([a, b, c], indexing="xy"),
         [(n(2), n(3), n(1)), (n(0), n(3), n(1))]),
     row("pad reflect", lambda m, F, a: F.pad(a, (2, 1, 1, 0), mode="reflect"),
         [n(1, 2, 3), n(2, 1, 2, 4)]),
-    row("pad replicate", lambda m, F, a: F.pad(a, (3, -1), mode="replicate"), [n(2, 3), n(1, 2, 4)]),
+    row("pad replicate", lambda m, F, a: F.pad(a, (3, -1), mode="replicate"),
+        [n(2, 3), n(1, 2, 4)]),
     row("pad circular", lambda m, F, a: F.pad(a, (2, 3, 1, 0), mode="circular"), [n(1, 2, 3)]),
 ]
 

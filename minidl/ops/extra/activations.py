@@ -4,7 +4,7 @@
     prelu  x, or w x where negative           glu    a sigmoid(b) of the two halves of x
 
 Sources: Mish, Misra 2019; SELU, Klambauer et al. 2017; PReLU, He et al. 2015; GLU, Dauphin et al.
-2017.     Test: tests/ops/extra/test_activations.py
+2017.     Test: tests/ops/test_every_op.py (rows in samples_extra.py)
 """
 
 from minidl.function import Function

@@ -5,7 +5,8 @@
 
 Each input element puts the kernel, times itself, at its place of the output; overlaps add up. So
 forward is what conv2d does in backward (minidl/ops/conv.py), and backward what it does in forward.
-Source: Zeiler et al. 2010; Dumoulin & Visin 2016.      Test: tests/ops/extra/test_conv_transpose.py
+Source: Zeiler et al. 2010; Dumoulin & Visin 2016.
+Test: tests/ops/test_every_op.py (rows in samples_extra.py)
 """
 
 import math

@@ -3,7 +3,7 @@
     |x|_p = (sum of |x_i|^p)^(1/p)      p = inf: the largest |x_i|, -inf: the smallest, 0: how many
                                         are not zero
 
-Test: tests/ops/extra/test_distance.py
+Test: tests/ops/test_every_op.py (rows in samples_extra.py)
 """
 
 import math

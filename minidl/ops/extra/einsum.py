@@ -8,7 +8,8 @@ Letters that the result lacks are summed over. The operands are taken from left 
 time. Each pair becomes one batch of matrix products: letters in both and in what follows are the
 batch, those in both alone are summed, the others are rows or columns. So it is built of transpose,
 reshape and matmul, which have their gradients already.
-Source: Einstein 1916 (the convention); NumPy's einsum (the string). Test: tests/ops/extra/test_einsum.py
+Source: Einstein 1916 (the convention); NumPy's einsum (the string).
+Test: tests/ops/extra/test_einsum.py
 """
 
 import functools

@@ -29,7 +29,8 @@ INSTEAD = {
     "ravel": "flatten()", "atleast_1d atleast_2d": "reshape(...)", "H adjoint mH": "x.mT",
     "fliplr": "flip(1)", "flipud": "flip(0)", "rot90": "flip(...) and transpose(...)",
     "unfold": "a slice for each place, and stack", "as_strided": "slices and reshape",
-    "diag": "diagonal(), or x * minidl.eye(n)", "diag_embed diagflat": "x[..., None] * minidl.eye(n)",
+    "diag": "diagonal(), or x * minidl.eye(n)",
+    "diag_embed diagflat": "x[..., None] * minidl.eye(n)",
     "tensor_split hsplit vsplit dsplit split_with_sizes": "split(sizes, dim)",
     "take": "x.reshape(-1)[index]", "take_along_dim": "gather(dim, index)", "put": "scatter",
     "index_put": "scatter, or x[index] = y under no_grad", "masked_scatter": "where",
@@ -39,7 +40,8 @@ INSTEAD = {
     "var_mean": "var and mean", "std_mean": "std and mean", "nansum": "where(isnan(x), 0, x).sum()",
     "nanmean": "where(isnan(x), 0, x).sum() / (~isnan(x)).sum()",
     "nan_to_num": "where(isfinite(x), x, 0)", "quantile": "sort(), and the element you want",
-    "cumprod": "log().cumsum(dim).exp(), for positive numbers", "logcumsumexp": "exp().cumsum().log()",
+    "cumprod": "log().cumsum(dim).exp(), for positive numbers",
+    "logcumsumexp": "exp().cumsum().log()",
     "cummax cummin": "a loop over maximum", "diff": "x[1:] - x[:-1]", "square_": "x.mul_(x)",
     "trunc fix": "div(1, rounding_mode='trunc')", "frac": "x - x.div(1, rounding_mode='trunc')",
     "fmod": "a - b * a.div(b, rounding_mode='trunc')", "sgn": "sign", "signbit": "x < 0",
@@ -47,8 +49,9 @@ INSTEAD = {
     "erfc": "1 - erf(x)", "logit": "log(x / (1 - x))", "deg2rad": "x * math.pi / 180",
     "rad2deg": "x * 180 / math.pi", "atan2 arctan2": "atan(a / b), with the quadrant by hand",
     "expit special": "sigmoid, erf, log1p ...", "histc histogram": "bucketize and bincount",
-    "detach_": "x = x.detach()", "register_hook": "register_post_accumulate_grad_hook of a leaf, or "
-    "retain_grad() of a result", "is_cuda is_cpu get_device": "x.device",
+    "detach_": "x = x.detach()",
+    "register_hook": "register_post_accumulate_grad_hook of a leaf, or retain_grad() of a result",
+    "is_cuda is_cpu get_device": "x.device",
     "ndimension": "dim(), or x.ndim", "nelement": "numel()", "itemsize": "element_size()",
     "stride": "x.data.strides, in bytes", "data_ptr storage untyped_storage": "x.data, the array",
     "is_floating_point": "x.dtype.kind == 'f'", "bfloat16": "x.to(minidl.bfloat16)",
@@ -56,7 +59,8 @@ INSTEAD = {
     "new_zeros": "minidl.zeros(..., dtype=x.dtype, device=x.device)",
     "new_ones": "minidl.ones(..., dtype=x.dtype, device=x.device)",
     "new_full new_tensor new_empty new": "minidl.full or minidl.tensor(..., dtype=x.dtype)",
-    "pin_memory": "minidl.memory.host_memory", "to_sparse": "a dense tensor; sparse ones are not here",
+    "pin_memory": "minidl.memory.host_memory",
+    "to_sparse": "a dense tensor; sparse ones are not here",
     "resize_ set_": "x = x.reshape(...)", "apply_ map_": "the ops, or x.numpy()",
     "random_": "x.copy_(minidl.randint(...))", "exponential_": "-minidl.log(minidl.rand(...))",
     "mode kthsmallest": "unique(return_counts=True)", "broadcast_tensors": "expand",
@@ -64,7 +68,8 @@ INSTEAD = {
     "is_tensor": "isinstance(x, minidl.Tensor)", "is_same_size": "a.shape == b.shape",
     "from_file frombuffer asarray": "from_numpy", "to_dlpack": "x.__dlpack__()",
     "dtype": "numpy.dtype", "device": "a string: 'cpu', 'cuda', 'cuda:0'", "Size": "a tuple",
-    "FloatTensor": "tensor(..., dtype=minidl.float32)", "LongTensor": "tensor(..., dtype=minidl.int64)",
+    "FloatTensor": "tensor(..., dtype=minidl.float32)",
+    "LongTensor": "tensor(..., dtype=minidl.int64)",
     "save": "minidl.snapshot, or numpy.savez", "load": "minidl.snapshot, or numpy.load",
     "compile jit": "minidl.fuse", "vmap": "a batch dimension", "inference_mode": "no_grad",
     "autograd": "minidl.Function, minidl.grad", "distributed": "minidl.comm, minidl.parallel",
@@ -105,6 +110,6 @@ def no_such_name(place, name, known, advice=ADVICE, doc="minidl/ops/__init__.py"
     elif close := difflib.get_close_matches(name, known, 1, 0.8):
         text += f"; did you mean {close[0]!r}?"
     else:
-        text += (f"; what there is: {doc}. Build it of that, or as a Function with its own gradient "
-                 "(minidl/function.py shows one)")
+        text += (f"; what there is: {doc}. Build it of that, or as a Function with its own "
+                 "gradient (minidl/function.py shows one)")
     return AttributeError(text)

@@ -4,7 +4,7 @@
     padded    1 2 .             the bags as rows of one length, the rest masked out; then embedding,
               4 5 4             a mask, and a sum along the row, which have their gradients already
 
-Source: PyTorch's EmbeddingBag.      Test: tests/ops/extra/test_embedding_bag.py
+Source: PyTorch's EmbeddingBag.      Test: tests/ops/test_every_op.py (rows in samples_extra.py)
 """
 
 import numpy as np
@@ -27,8 +27,8 @@ def embedding_bag(input, weight, offsets=None, *, mode="mean", per_sample_weight
     if per_sample_weights is not None and mode != "sum":
         raise ValueError(f"embedding_bag: per_sample_weights are for mode 'sum', got {mode!r}")
     if (offsets is None) != (input.ndim == 2):
-        raise ValueError(f"embedding_bag: input of shape {input.shape}; want (bags, n), or a vector "
-                         "and offsets")
+        raise ValueError(f"embedding_bag: input of shape {input.shape}; want (bags, n), or a "
+                         "vector and offsets")
     xp, factors = weight._xp, per_sample_weights
     ids = input._data
     inside = xp.ones(ids.shape, bool)

@@ -12,9 +12,7 @@ import numpy as np
 
 from minidl import backend
 from minidl.mode import is_grad_enabled, no_grad
-from minidl.ops import (
-    activations, elementwise, index, inplace, logic, reduce, select,
-)
+from minidl.ops import activations, elementwise, index, inplace, logic, reduce, select
 from minidl.ops.extra import sampling, scatter, unary
 from minidl.random import default_generator
 from minidl.tensor import Tensor
@@ -39,8 +37,8 @@ def form(op):
         with no_grad():
             y = op(input, *args, **options)
         if y.shape != input.shape or not _fits(y.dtype, input.dtype):
-            raise ValueError(f"{op.__name__}_: the result is {y.dtype} of shape {y.shape}, it cannot "
-                             f"be written into {input.dtype} of shape {input.shape}")
+            raise ValueError(f"{op.__name__}_: the result is {y.dtype} of shape {y.shape}, it "
+                             f"cannot be written into {input.dtype} of shape {input.shape}")
         return inplace.copy_(input, y.to(input.dtype))
 
     in_place.__name__ = in_place.__qualname__ = f"{op.__name__}_"

@@ -1,8 +1,8 @@
-"""Instance norm: each channel of each sample by itself, with batch norm's running averages if wanted.
+"""Instance norm: each channel of each sample by itself, with running averages if wanted.
 
 Without running averages it is a group norm with a group for each channel. With them it is a batch
 norm of one sample with N C channels, whose averages over the samples are then the running ones.
-Source: Ulyanov et al. 2016.     Test: tests/ops/extra/test_instance_norm.py
+Source: Ulyanov et al. 2016.     Test: tests/ops/test_every_op.py (rows in samples_extra.py)
 """
 
 from minidl.mode import current

@@ -8,7 +8,8 @@ width. A row says of which input places an output place is made, and with which 
 
 Output place i lies at (i + 1/2) in / out - 1/2 of the input; with align_corners at i (in - 1) /
 (out - 1), so that the first and the last places meet. Backward is the product with a^T and b.
-Source: Keys 1981 (the cubic, here with a = -3/4).   Test: tests/ops/extra/test_interpolate.py
+Source: Keys 1981 (the cubic, here with a = -3/4).
+Test: tests/ops/test_every_op.py (rows in samples_extra.py)
 """
 
 import math

@@ -86,7 +86,8 @@ def roll(input, shifts, dims=None):
         several = [tuple(v) if isinstance(v, (tuple, list)) else (v,) for v in (shifts, dims)]
         shifts, dims = several[0], normalize_dims(several[1], input.ndim, "roll")
         if len(shifts) != len(several[1]):
-            raise ValueError(f"roll: {len(shifts)} shifts for {len(several[1])} dims, want one each")
+            raise ValueError(f"roll: {len(shifts)} shifts for {len(several[1])} dims, want one "
+                             "each")
         if not input.ndim:
             return Roll.apply(input, shifts=0, dims=None)
     elif isinstance(shifts, (tuple, list)):

@@ -37,8 +37,8 @@ class Multinomial(Function):
     def forward(self, w, k, replacement, generator):
         xp = self.xp
         if w.ndim not in (1, 2) or w.dtype.kind != "f":
-            raise ValueError(f"multinomial: wants floating weights (n,) or (rows, n), got {w.dtype} "
-                             f"of shape {w.shape}")
+            raise ValueError(f"multinomial: wants floating weights (n,) or (rows, n), got "
+                             f"{w.dtype} of shape {w.shape}")
         w = w.astype(np.float64)
         if not (xp.isfinite(w).all() and (w >= 0).all() and (w.sum(axis=-1) > 0).all()):
             raise ValueError("multinomial: weights must be finite, none negative, not all zero")
@@ -58,7 +58,7 @@ class Multinomial(Function):
 
 
 def bernoulli(input, p=None, *, generator=None):
-    """0 or 1 in the input's dtype; 1 with the probability that the element (or the number `p`) is."""
+    """0 or 1 in the input's dtype; 1 with the probability that the element, or `p`, is."""
     p = input if p is None else input * 0 + p
     return Bernoulli.apply(p, generator=generator or default_generator())
 

@@ -118,7 +118,7 @@ def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=N
     if sorter is not None:
         sorted_sequence = sorted_sequence.gather(-1, sorter)
     if side not in (None, "left", "right") or (right and side == "left"):
-        raise ValueError(f"searchsorted: side is 'left' or 'right', got {side!r} with right={right}")
+        raise ValueError(f"searchsorted: side is 'left' or 'right', got {side!r}, right={right}")
     if not hasattr(input, "ndim"):
         input = Tensor(sorted_sequence._xp.asarray(input, backend.result_dtype([input])))
     return Searchsorted.apply(sorted_sequence, input, side="right" if right else side or "left",

@@ -2,7 +2,8 @@
 
     name    y = f(x)         dy/dx from x and y         erf(x) = 2 / sqrt(pi) * integral of e^(-t^2)
 
-Integers become float32, as in PyTorch.          Test: tests/ops/extra/test_unary.py
+Integers become float32, as in PyTorch.
+Test: tests/ops/test_every_op.py (rows in samples_extra.py)
 """
 
 import math

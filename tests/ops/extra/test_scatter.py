@@ -5,7 +5,7 @@ import pytest
 
 import minidl
 
-X, I = minidl.zeros(2, 3), minidl.tensor([[2, 0], [1, 1]])
+X, INDEX = minidl.zeros(2, 3), minidl.tensor([[2, 0], [1, 1]])
 ONES = minidl.ones(2, 2)
 
 
@@ -16,9 +16,9 @@ def test_scatter_writes_where_gather_reads():
 
 
 def test_repeats_add_up_in_scatter_add_only():
-    assert X.scatter_add(1, I, ONES).tolist() == [[1, 0, 1], [0, 2, 0]]
-    assert X.scatter(1, I, ONES).tolist() == [[1, 0, 1], [0, 1, 0]]
-    assert X.scatter(1, I, 2.0, reduce="add").tolist() == [[2, 0, 2], [0, 4, 0]]
+    assert X.scatter_add(1, INDEX, ONES).tolist() == [[1, 0, 1], [0, 2, 0]]
+    assert X.scatter(1, INDEX, ONES).tolist() == [[1, 0, 1], [0, 1, 0]]
+    assert X.scatter(1, INDEX, 2.0, reduce="add").tolist() == [[2, 0, 2], [0, 4, 0]]
     assert X.tolist() == [[0, 0, 0]] * 2, "the input stays as it was"
 
 
@@ -43,14 +43,14 @@ def test_masked_select_broadcasts_and_takes_0_d():
 
 
 @pytest.mark.parametrize("call, error, message", [
-    (lambda: X.scatter(1, I + 1, ONES), IndexError, "indices from 1 to 3, want 0 to 2"),
-    (lambda: X.scatter_add(0, I - 1, ONES), IndexError, "indices from -1 to 1, want 0 to 1"),
-    (lambda: X.scatter(1, I.float(), ONES), ValueError, "wants an integer index of 2 dimensions"),
-    (lambda: X.scatter(1, I, ONES[:1]), ValueError, "want an index not larger than src"),
-    (lambda: X.scatter(1, I, ONES.double()), TypeError, "input is float32, .* is float64"),
-    (lambda: X.scatter(1, I, ONES, reduce="multiply"), ValueError, "reduce is None or 'add'"),
-    (lambda: X.index_add(0, I, ONES), ValueError, "index_add: wants a vector of integers"),
-    (lambda: X.index_copy(0, I[0], ONES), IndexError, "index_copy: indices from 0 to 2"),
+    (lambda: X.scatter(1, INDEX + 1, ONES), IndexError, "indices from 1 to 3, want 0 to 2"),
+    (lambda: X.scatter_add(0, INDEX - 1, ONES), IndexError, "from -1 to 1, want 0 to 1"),
+    (lambda: X.scatter(1, INDEX.float(), ONES), ValueError, "an integer index of 2 dimensions"),
+    (lambda: X.scatter(1, INDEX, ONES[:1]), ValueError, "want an index not larger than src"),
+    (lambda: X.scatter(1, INDEX, ONES.double()), TypeError, "input is float32, .* is float64"),
+    (lambda: X.scatter(1, INDEX, 2.0, reduce="multiply"), ValueError, "reduce is None or 'add'"),
+    (lambda: X.index_add(0, INDEX, ONES), ValueError, "index_add: wants a vector of integers"),
+    (lambda: X.index_copy(0, INDEX[0], ONES), IndexError, "index_copy: indices from 0 to 2"),
 ])
 def test_wrong_inputs_are_refused(call, error, message):
     with pytest.raises(error, match=message):
