@@ -3,9 +3,9 @@
     y = x W^T + b + scale (x A^T) B^T        A (r, in), B (out, r), scale = alpha / r
         └ frozen ┘         └ trained ┘
 
-W (out, in) gets no gradient, hence no optimizer state; beside its in * out weights, r (in + out) are
-trained: with in = out = 1024 and r = 8 one for 64. B starts at zero, so that the layer starts as it
-was.
+W (out, in) gets no gradient, hence no optimizer state; beside its in * out weights, r (in + out)
+are trained: with in = out = 1024 and r = 8 one for 64. B starts at zero, so that the layer starts
+as it was.
 Source: Hu et al. 2021 (arXiv 2106.09685).      Test: tests/nn/test_lora.py
 """
 
