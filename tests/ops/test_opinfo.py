@@ -32,4 +32,4 @@ def test_a_wrong_op_is_found(spoil):
 
     (op,) = [op for op in opinfo.op_db() if op.name == "exp"]
     (counts,) = opinfo.campaign([(op, wrong)], ["float64"]).values()
-    assert counts["wrong"] == 2 and not counts["refused"]  # and one without elements
+    assert counts["wrong"] >= 2 and not counts["refused"]  # of three, one without elements
