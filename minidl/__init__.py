@@ -99,4 +99,4 @@ def __getattr__(name):
         return getattr(_importlib.import_module("minidl.cuda"), name)
     if name in _PARTS or f"minidl.{name}" in ALIASES:
         return _importlib.import_module(f"minidl.{name}")
-    raise AttributeError(f"module 'minidl' has no attribute {name!r}")
+    raise ops.missing("minidl", name, globals())

@@ -7,6 +7,8 @@ rounding of float64).
 Test: tests/test_creation.py
 """
 
+import math
+
 import numpy as np
 
 from minidl import backend
@@ -91,14 +93,25 @@ def empty(*size, dtype=None, device=None, requires_grad=False):
 def arange(start, end=None, step=1, *, dtype=None, device=None, requires_grad=False):
     """start, start + step, ... below `end`; arange(n) counts from 0. int64 if all are integers."""
     start, end = (0, start) if end is None else (start, end)
-    dtype = backend.result_dtype([start, end, step]) if dtype is None else dtype
-    return _tensor(np.arange(start, end, step), dtype, device, requires_grad)
+    dtype = np.dtype(backend.result_dtype([start, end, step]) if dtype is None else dtype)
+    if dtype == np.int64:
+        start, end, step = int(start), int(end), int(step)
+    n = math.ceil((end - start) / step)
+    if n < 0:
+        raise ValueError(f"arange: no way from {start} to {end} by steps of {step}")
+    if dtype.kind in "iu":  # what is counted is whole
+        start, step = int(start), int(step)
+    return _tensor(start + step * np.arange(n), dtype, device, requires_grad)
 
 
 def linspace(start, end, steps, *, dtype=None, device=None, requires_grad=False):
     """`steps` numbers at equal distances, both ends included."""
-    dtype = dtype or backend.DEFAULT_FLOAT
-    return _tensor(np.linspace(start, end, steps), dtype, device, requires_grad)
+    dtype = np.dtype(dtype or backend.DEFAULT_FLOAT)
+    start, end = ((int if dtype.kind in "iu" else float)(x) for x in (start, end))
+    i = np.arange(steps)
+    step = (end - start) / max(steps - 1, 1)  # from the nearer end, as PyTorch counts
+    array = np.where(i < steps // 2, start + step * i, end - step * (steps - 1 - i))
+    return _tensor(array if steps > 1 else np.full(steps, start), dtype, device, requires_grad)
 
 
 def eye(n, m=None, *, dtype=None, device=None, requires_grad=False):

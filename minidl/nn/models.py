@@ -10,8 +10,9 @@ import numpy as np
 from minidl import backend, random
 from minidl.mode import no_grad
 from minidl.nn import init
+from minidl.nn.containers import ModuleList, Sequential
 from minidl.nn.conv import AdaptiveAvgPool2d, Conv2d, MaxPool2d
-from minidl.nn.layers import Dropout, Embedding, Flatten, Linear, ModuleList, ReLU, Sequential
+from minidl.nn.layers import Dropout, Embedding, Flatten, Linear, ReLU
 from minidl.nn.module import Module
 from minidl.nn.norm import BatchNorm2d, LayerNorm
 from minidl.nn.transformer import TransformerBlock

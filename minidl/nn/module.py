@@ -110,6 +110,36 @@ class Module:
         """`hook(module, inputs, output)` after forward; a result replaces the output."""
         return _add(self._forward_hooks, hook)
 
+    def add_module(self, name, module):
+        """Register `module`, or None, under a name without a dot, as `self.name = module` does."""
+        if not isinstance(module, Module) and module is not None:
+            raise TypeError(f"add_module: {name!r} wants a Module, got {type(module).__name__}")
+        if not name or "." in name or hasattr(self, name) and name not in self._modules:
+            raise KeyError(f"add_module: {name!r} is empty, has a dot, or is an attribute already")
+        self._register(self._modules, name, module)
+
+    register_module = add_module
+
+    def get_submodule(self, target):
+        """The module of this dotted name, "layers.0.norm"; "" is this one itself."""
+        module = self
+        for i, name in enumerate(target.split(".") if target else ()):
+            if name not in module._modules:
+                above = ".".join(target.split(".")[:i]) or type(self).__name__
+                raise AttributeError(f"{above} has no module {name!r}; it has "
+                                     f"{[*module._modules] or 'none'}")
+            module = module._modules[name]
+        return module
+
+    def get_parameter(self, target):
+        """The parameter of this dotted name, "layers.0.weight"."""
+        above, _, name = target.rpartition(".")
+        owner = self.get_submodule(above)
+        if name not in owner._parameters:
+            raise AttributeError(f"{above or type(self).__name__} has no parameter {name!r}; it "
+                                 f"has {[*owner._parameters] or 'none'}")
+        return owner._parameters[name]
+
     # -- iteration, always in order of definition, each object once
 
     def named_modules(self, prefix=""):

@@ -126,12 +126,17 @@ def getitem(input, index):
 
 
 def gather(input, dim, index):
+    """input's element at index[i, j, k] of `dim`, and at the other places of its own."""
+    if not input.shape and index.shape == (1,):  # a 0-d tensor is a vector of one here
+        return Gather.apply(input.reshape(1), index, dim=dim)
     return Gather.apply(input, index, dim=dim)
 
 
 def index_select(input, dim, index):
     """The slices of `dim` at the places in the 1-d integer `index`, repeats included. Negative
     places are an error, as in PyTorch."""
+    if not input.shape and index.shape == (1,):
+        return IndexSelect.apply(input.reshape(1), index, dim=dim).reshape(())
     return IndexSelect.apply(input, index, dim=dim)
 
 

@@ -23,17 +23,21 @@ from minidl.optim.optimizer import Optimizer, fusable, late, low_arrays
 
 class Adam(Optimizer):
     """State per parameter: step, exp_avg (m), exp_avg_sq (v). The step is an int; on a GPU, which
-    may skip an update without asking the host, an array of one int there, as in PyTorch."""
+    may skip an update without asking the host, an array of one int there, as in PyTorch. amsgrad:
+    also the largest v so far, max_exp_avg_sq, by whose root it divides (Reddi et al. 2018).
+    maximize: up, not down."""
     decoupled = False  # whether weight decay acts on the weight (AdamW) or through the gradient
 
-    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0):
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0,
+                 amsgrad=False, *, maximize=False):
         if lr < 0 or eps < 0 or weight_decay < 0 or not all(0 <= b < 1 for b in betas):
             raise ValueError("want lr, eps, weight_decay >= 0 and betas in [0, 1); "
                              f"got lr {lr}, eps {eps}, weight_decay {weight_decay}, betas {betas}")
-        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay))
+        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay,
+                                      amsgrad=amsgrad, maximize=maximize))
 
     def update_group(self, params, grads, group, unscale, skip=None):
-        if not fusable(params, grads):
+        if group.get("amsgrad") or not fusable(params, grads):
             return super().update_group(params, grads, group, unscale, skip)
         on_host = isinstance(grads[0], np.ndarray)
         states = [self.advance(p, self.state.setdefault(p, {}), on_host) for p in params]
@@ -74,6 +78,9 @@ class Adam(Optimizer):
         work *= 1 - b2
         v *= b2
         v += work
+        if group.get("amsgrad"):
+            largest = state.setdefault("max_exp_avg_sq", xp.zeros_like(v))
+            v = xp.maximum(largest, v, out=largest)
         xp.sqrt(v, out=work)  # from here on the denominator, then the update
         work /= math.sqrt(1 - b2**t)
         work += group["eps"]
@@ -100,5 +107,6 @@ class AdamW(Adam):
     """Adam with decoupled weight decay, 0.01 by default."""
     decoupled = True
 
-    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01):
-        super().__init__(params, lr, betas, eps, weight_decay)
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01,
+                 amsgrad=False, *, maximize=False):
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize)

@@ -70,6 +70,7 @@ class Optimizer:
         late = () if skip is None else (skip,)
         with no_grad():
             for group in self.param_groups:
+                sign = -1.0 if group.get("maximize") else 1.0  # up the gradient instead of down
                 params = [p for p in group["params"] if self.gradient(p) is not None]
                 low = [p for p in params if p in self.low]
                 for p in low:
@@ -78,7 +79,7 @@ class Optimizer:
                 for part in ([p for p in params if p not in self.low], low):
                     if part:
                         grads = [self.gradient(p) for p in part]
-                        self.update_group(part, grads, group, unscale, *late)
+                        self.update_group(part, grads, group, sign * unscale, *late)
                 for p in params:
                     p.version += 1
                 for p in low:

@@ -16,7 +16,7 @@ class SGD(Optimizer):
     """State per parameter: momentum_buffer (4 bytes a float32 weight), only with momentum."""
 
     def __init__(self, params, lr=1e-3, momentum=0.0, dampening=0.0, weight_decay=0.0,
-                 nesterov=False):
+                 nesterov=False, *, maximize=False):
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError("nesterov needs momentum > 0 and dampening = 0, got momentum "
                              f"{momentum}, dampening {dampening}")
@@ -24,7 +24,8 @@ class SGD(Optimizer):
             raise ValueError("lr, momentum and weight_decay must not be negative, got "
                              f"{lr}, {momentum}, {weight_decay}")
         super().__init__(params, dict(lr=lr, momentum=momentum, dampening=dampening,
-                                      weight_decay=weight_decay, nesterov=nesterov))
+                                      weight_decay=weight_decay, nesterov=nesterov,
+                                      maximize=maximize))
 
     def update_group(self, params, grads, group, unscale, skip=None):
         if not fusable(params, grads):

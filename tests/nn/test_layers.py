@@ -36,6 +36,17 @@ LAYERS = [
     ("SiLU", (), {}, X2), ("GELU", (), {}, X2), ("GELU", (), {"approximate": "tanh"}, X2),
     ("Sigmoid", (), {}, X2), ("Tanh", (), {}, X2), ("Softplus", (), {}, X2),
     ("Softmax", (1,), {}, X2), ("Identity", (), {}, X2),
+    ("ConvTranspose1d", (4, 6, 3), {"stride": 2, "output_padding": 1}, (2, 4, 5)),
+    ("ConvTranspose2d", (4, 6, 3), {"stride": 2, "padding": 1, "groups": 2}, IMAGE),
+    ("ConvTranspose2d", (4, 2, (3, 2)), {"dilation": 2, "bias": False}, IMAGE),
+    ("MaxPool1d", (3,), {"stride": 2, "padding": 1, "ceil_mode": True}, (2, 4, 8)),
+    ("AdaptiveMaxPool2d", ((3, 4),), {}, IMAGE),
+    ("Upsample", (), {"scale_factor": 2}, IMAGE),
+    ("Upsample", (), {"size": (5, 9), "mode": "bilinear", "align_corners": True}, IMAGE),
+    ("InstanceNorm1d", (4,), {}, (3, 4, 5)),
+    ("InstanceNorm2d", (4,), {"affine": True, "track_running_stats": True}, IMAGE),
+    ("PReLU", (), {}, X2), ("PReLU", (4,), {"init": 0.1}, IMAGE), ("SELU", (), {}, X2),
+    ("GLU", (), {}, X2), ("GLU", (1,), {}, IMAGE), ("Mish", (), {}, X2),
 ]
 
 
@@ -88,6 +99,24 @@ def test_embedding_looks_up_and_gives_the_padding_row_no_gradient(device):
     gw = host(ours.weight.grad)
     np.testing.assert_array_equal(gw, theirs.weight.grad.numpy())
     assert (gw[2] == 0).all()
+
+
+def test_embedding_bag_equals_pytorchs():
+    torch.manual_seed(0)
+    ids, offsets = np.array([1, 2, 2, 6, 1, 0]), np.array([0, 2, 2])
+    for mode in ("sum", "mean", "max"):
+        ours, theirs = pair("EmbeddingBag", (7, 3), {"padding_idx": 2, "mode": mode})
+        y = ours(minidl.tensor(ids), minidl.tensor(offsets))
+        z = theirs(torch.tensor(ids), torch.tensor(offsets))
+        y.sum().backward()
+        z.sum().backward()
+        np.testing.assert_allclose(y.data, z.detach().numpy(), rtol=1e-6)
+        np.testing.assert_allclose(ours.weight.grad, theirs.weight.grad.numpy(), rtol=1e-6)
+
+
+def test_instance_norm_refuses_the_wrong_number_of_dimensions():
+    with pytest.raises(ValueError, match="InstanceNorm1d wants 2 or 3 dimensions, got shape"):
+        nn.InstanceNorm1d(3)(minidl.ones(2, 3, 4, 5))
 
 
 def test_batch_norm_refuses_the_wrong_number_of_dimensions():

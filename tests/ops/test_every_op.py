@@ -1,4 +1,4 @@
-"""Properties every op has. The rows are in samples.py and samples_nn.py."""
+"""Properties every op has. The rows are in samples.py, samples_nn.py and samples_extra.py."""
 
 import importlib.util
 
@@ -9,10 +9,10 @@ import minidl
 from minidl import ops
 from minidl.gradcheck import gradcheck
 from tests.devices import host, put
-from tests.ops import samples
+from tests.ops import samples, samples_extra
 
 torch = samples.torch
-ROWS = list(samples.ROWS)
+ROWS = samples.ROWS + samples_extra.ROWS
 HAS_NN_ROWS = importlib.util.find_spec("tests.ops.samples_nn") is not None
 if HAS_NN_ROWS:
     from tests.ops import samples_nn
@@ -31,9 +31,11 @@ EACH_ROW = [pytest.param(r, id=r.name) for r in ROWS]
 
 # gradients pass through none of these
 NOT_DIFFERENTIABLE = set("argmax argmin any all int long bool".split()) | {
-    name for module, _, names in ops.TABLE if module is ops.logic for name in names.split()}
+    name for module, _, names in ops.TABLE if module in (ops.logic, ops.search)
+    for name in names.split()} | {"argsort", "bernoulli", "multinomial"}
 # float32 casts cannot be seen by float64 differences, `cuda` needs one: tests/ops/test_cast.py
-TESTED_ELSEWHERE = {"float", "half", "cuda", "self_attention"}
+TESTED_ELSEWHERE = {"float", "half", "cuda", "self_attention",
+                    "rnn_sequence", "lstm_sequence", "gru_sequence"}  # tests/nn/test_recurrent.py
 
 
 def is_float(x):
@@ -193,7 +195,7 @@ def test_no_graph_under_no_grad(row):
 
 def test_every_differentiable_op_has_a_row():
     named = {r.name.split()[0] for r in ROWS}
-    no_ops = {ops.inplace, ops.convert}  # tests/test_tensor.py
+    no_ops = {ops.inplace, ops.convert, ops.in_place_forms}  # tests/test_tensor.py, ops/extra/
     own = {ops.elementwise, ops.select, ops.activations, ops.reduce, ops.extreme, ops.shape,
            ops.index, ops.cast}
     wanted = {name for module, _, names in ops.TABLE for name in names.split()

@@ -32,7 +32,7 @@ from minidl import memory
 from minidl.backend import by_dtype
 from minidl.comm import ring_blocks
 from minidl.mode import current, running
-from minidl.nn.layers import ModuleList, Sequential
+from minidl.nn.containers import ModuleList, Sequential
 from minidl.parallel.data import flat
 from minidl.parallel.zero.absent import Freed
 from minidl.parallel.zero.zero import ShardedBucket, Zero1
