@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 RUN    := $(BIN)/minidl run
 
-.PHONY: help venv venv-openmpi demo test test-fast test-mpi test-gpu mutations lint bench cluster tutorials clean
+.PHONY: help venv venv-openmpi demo test test-fast test-mpi test-gpu faults mutations lint bench cluster tutorials clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -26,6 +26,9 @@ test-mpi: $(VENV)/test.stamp ## run the tests on real MPI processes
 
 test-gpu: $(VENV)/test.stamp ## run the tests that need a GPU (first: .venv/bin/pip install -e '.[cuda12]' or '.[cuda13]')
 	@$(BIN)/python -m pytest -m gpu $(ARGS)
+
+faults: $(VENV)/test.stamp ## let ranks fail in every way under both MPIs: each run must end and say why (ARGS="200 7": runs, seed)
+	@$(BIN)/python -m tests.cli.faults $(ARGS)
 
 mutations: $(VENV)/test.stamp ## plant a known bug at a time in a copy, see a test fail (some: make mutations ARGS=ring)
 	@$(BIN)/python tests/mutations.py $(ARGS)

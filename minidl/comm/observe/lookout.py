@@ -30,6 +30,7 @@ from dataclasses import asdict
 from minidl.comm.observe.places import in_words, seen_at, spot
 from minidl.comm.observe.side_channel import Channel, read_line, send_line
 from minidl.comm.observe.waits import Need, State, Wait, arrows, cycle, describe, stuck
+from minidl.comm.transport.supervised import is_supervised
 
 LOOK_S = 0.5  # between two looks at the own rank: two wake-ups a second are not measurable
 SUSPECT_S = 1.0  # a wait this long is worth asking about
@@ -66,7 +67,7 @@ class Lookout:
     def __init__(self, t, deadline_s):
         self.book = Book()
         self._t, self.rank, self.ranks = t, t.world_rank, t.ranks
-        self._deadline_s = float("inf") if deadline_s is None else deadline_s
+        self.deadline_s = float("inf") if deadline_s is None else deadline_s
         self._since = {}  # thread -> (serial of its wait, when the wait was first seen)
         self._last_states = {}  # rank -> the State that it sent when it ended
         self._over = self._left = False  # no more reports; this process ends
@@ -130,8 +131,8 @@ class Lookout:
     def _lost(self, rank):
         """The connection to a rank has closed."""
         reporter = self.ranks[1] if rank == self.ranks[0] else self.ranks[0]
-        if rank in self._last_states or self._over or self.rank != reporter:
-            return
+        if rank in self._last_states or self._over or self.rank != reporter or is_supervised():
+            return  # a launcher that supervises knows more: the signal
         # At once: the launcher ends this process, too (MPICH's in 1 or 2 ms, Open MPI's in 250 ms).
         # MPICH's may be faster than this line; its own message names the signal.
         self._say(
@@ -148,7 +149,7 @@ class Lookout:
             waited = self._longest()
             if waited < SUSPECT_S:
                 wanted = SUSPECT_S
-            elif waited >= min(wanted, self._deadline_s):
+            elif waited >= min(wanted, self.deadline_s):
                 wanted = max(wanted, waited) * 2
                 self._look(waited)
 
@@ -171,7 +172,7 @@ class Lookout:
             if stuck(again) == lost and same_waits:
                 self._report_stuck(again, lost)
                 return
-        if waited >= self._deadline_s:
+        if waited >= self.deadline_s:
             self._report_late(states, waited)
 
     def _report_stuck(self, states, lost):
@@ -184,7 +185,7 @@ class Lookout:
     def _report_late(self, states, waited):
         late = sorted(r for r, s in states.items() if s.computes_at or s.silent)
         who = in_words(late) if late else "nobody in particular: a very slow message?"
-        text = f"watch: waited {waited:.0f} s (deadline_s {self._deadline_s:g}) for {who}.\n"
+        text = f"watch: waited {waited:.0f} s (deadline_s {self.deadline_s:g}) for {who}.\n"
         self._report([r for r, s in states.items() if s.waits], text + describe(states))
 
     def _report(self, concerned, text):

@@ -56,6 +56,10 @@ class Watch(Wrapper):
     lookout, name: for a subgroup, the lookout of its parent and a name of its own."""
 
     def __init__(self, t, deadline_s=DEADLINE_S, *, lookout=None, name=None):
+        if isinstance(t, Watch):  # `world()` under `minidl run` is one: this takes its place
+            lookout, t = t._lookout, t.inner
+            if lookout is not None:
+                lookout.deadline_s = float("inf") if deadline_s is None else deadline_s
         super().__init__(t)
         self._raw = t.innermost
         if lookout is None and t.size > 1 and not t.simulated:

@@ -23,6 +23,7 @@ import numpy as np
 
 from minidl.backend import optional
 from minidl.comm.checks import check_array, check_peer, check_ranks, size_mismatch
+from minidl.comm.transport import supervised
 from minidl.comm.transport.abort import abort_on_failure, end_all
 from minidl.comm.transport.links_text import parse
 from minidl.comm.transport.protocol import Request, Transport
@@ -37,7 +38,10 @@ def world(part_bytes=PART_BYTES):
 
     From now on an uncaught exception on one of them ends all (abort.py). Raises RuntimeError if MPI
     was started without thread support, or by the launcher of another MPI. Throttled to the network
-    in the environment variable MINIDL_NET (links_text.py), which `minidl run --net` sets."""
+    in the environment variable MINIDL_NET (links_text.py), which `minidl run --net` sets, and
+    watched (watch.py) if MINIDL_WATCH has a deadline in seconds (0: none), as `minidl run` does
+    unless it is told --no-watch."""
+    supervised.say("joining")
     with optional("ranks as processes", "mpi"):
         from mpi4py import MPI
 
@@ -46,7 +50,13 @@ def world(part_bytes=PART_BYTES):
     abort_on_failure(MPI)
     t = MPITransport(MPI.COMM_WORLD, part_bytes)
     net = os.environ.get("MINIDL_NET")
-    return Throttled(t, parse(net, t.size)) if net else t
+    t = Throttled(t, parse(net, t.size)) if net else t
+    if deadline := os.environ.get("MINIDL_WATCH"):
+        from minidl.comm.observe.watch import Watch  # here: it imports collectives
+
+        t = Watch(t, float(deadline) or None)
+    supervised.say("joined", rank=t.rank)
+    return t
 
 
 class MPITransport(Transport):
