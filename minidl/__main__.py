@@ -1,4 +1,4 @@
-"""`python -m minidl run -n 4 script.py` is `minidl run -n 4 script.py`.   Test: tests/cli/test_main.py"""
+"""`python -m minidl run -n 4 script.py`: as `minidl run`.   Test: tests/cli/test_main.py"""
 
 import sys
 

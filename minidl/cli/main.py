@@ -73,8 +73,8 @@ def parser():
     top.add_argument("--version", action="version", version=f"minidl {__version__}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND")
 
-    run = _add(commands, "run", "cli.launcher.run script arguments ranks threads mpiexec net watch deadline "
-               "start_limit",
+    run = _add(commands, "run", "cli.launcher.run script arguments ranks threads mpiexec net watch "
+               "deadline start_limit",
                "start a script on several MPI ranks",
                usage="minidl run -n N [options] script.py [arguments of the script]",
                description="Start a Python script on N MPI ranks of this machine. Its exit status "

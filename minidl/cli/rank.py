@@ -1,15 +1,15 @@
 """One rank of `minidl run`: a guard, and the process that runs the script.
 
-    mpiexec -- guard (waits)          Only a parent learns how a process ended: by which signal, with
-                 |                    which status. mpiexec does, and says little; so each rank has a
-                 +-- rank 2: script   parent of its own, which tells the launcher (supervisor.py).
+    mpiexec -- guard (waits)        Only a parent learns how a process ended: by which signal, with
+                 |                  which status. mpiexec does, and says little; so each rank has a
+                 '-- rank 2: script parent of its own, which tells the launcher (supervisor.py).
 
 The guard is a fork made before anything is imported; it sleeps in waitpid. As it inherits the
 connection to mpiexec, MPICH's mpiexec does not notice the death of a rank, and so does not kill the
 others before anybody could say why.
 
 The script runs as `python script.py` would run it, but stdout is shown line by line, tracebacks
-begin with the rank, and the launcher is told how it ends. One thread answers the launcher's question
+begin with the rank, and the launcher is told how it ends. One thread answers when the launcher asks
 where the rank is. Without a launcher that supervises (`python -m minidl.cli.rank script.py` under
 any mpiexec) there is no guard, and abort.guarded ends all ranks through MPI.
 

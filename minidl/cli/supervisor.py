@@ -14,7 +14,7 @@ the run; the sentence names the rank:
     no rank moves for `deadline_s`: the same instruction of Python again and again, on all of them
 
 A rank that raised has said why itself. What ranks wait for inside minidl's own calls is Watch's to
-say, and sooner (comm/observe/). All ends go the same way: guards kill their ranks, then mpiexec ends.
+say, and sooner (comm/observe/). However a run ends, guards kill their ranks, then mpiexec ends.
 
 Test: tests/cli/test_supervisor.py   Used by: launcher.py
 """
@@ -29,13 +29,16 @@ import time
 from dataclasses import dataclass, field
 
 from minidl.cli.rank import SUPERVISOR
+from minidl.cli.rank import __file__ as RANK
 from minidl.comm.observe.places import in_words
 from minidl.comm.observe.side_channel import own_addresses
 
 TOGETHER_S = 0.5  # between the first and the last of ranks that all leave alike
 PASSED_ON_S = 0.15  # mpiexec drops what it has not passed on yet of ranks that are killed
 KILLED_S = 5.0  # for guards to kill their ranks; then mpiexec is told
-LOOKS = 8  # at each rank's place in deadline_s: the run ends when none has moved between them
+LOOKS = 8  # at each rank's place in deadline_s; the run ends when none has moved between them,
+LATER = 2  # and two more: a Watch has the deadline, too, and says more
+ANSWER_S = 0.5  # at least, between two looks: a busy machine takes its time
 
 
 @dataclass(eq=False)
@@ -53,6 +56,7 @@ class Rank:
     ended_at: float = 0.0
     exits: dict | None = None  # its sys.exit
     stopped: bool = False
+    hung_up: bool = False  # its process, not its guard
     place: str = ""  # its last answer: the line, ...
     at: str = ""  # ... the instruction of every call on its stack
     answered: bool = True
@@ -76,6 +80,7 @@ class Supervisor:
         self.ranks = []
         self.status = None  # of the run, once it is decided
         self._first = self._looked = None
+        self._pause_s = max((deadline_s or 0) / LOOKS, ANSWER_S)
 
     # -- the loop
 
@@ -111,8 +116,8 @@ class Supervisor:
             self._tell(rank, "guard", ask="end")
             if "guard" not in rank.links:  # killed; its rank may live
                 self._tell(rank, "rank", ask="end")
-        # MPICH's mpiexec would say now, ten lines long, that its ranks ended badly. Open MPI's needs
-        # its time to remove its folders.
+        # MPICH's mpiexec would say in ten lines that its ranks ended badly. Open MPI's needs time to
+        # remove its folders.
         if hydra and self._all_ended(time.monotonic() + KILLED_S):
             child.kill()
         for patience, then in ((KILLED_S, child.terminate), (3.0, child.kill)):
@@ -204,6 +209,7 @@ class Supervisor:
     def _closed(self, link, _, rank):
         link.close()
         if rank is not None:
+            rank.hung_up |= link is rank.links.get("rank")
             rank.links = {which: it for which, it in rank.links.items() if it is not link}
 
     # -- what it all means
@@ -217,7 +223,7 @@ class Supervisor:
         if all(rank.status == 0 and rank.state == "finished" for rank in self.ranks):
             for rank in self.ranks:
                 self._tell(rank, "guard", ask="end")
-        left = [rank for rank in self.ranks if self._left_badly(rank)]
+        left = [rank for rank in self.ranks if self._left_badly(rank, now)]
         crashed = [rank for rank in left if rank.status is not None and rank.status < 0]
         late = any(now - (r.ended_at or r.since) >= TOGETHER_S for r in left)
         if crashed:
@@ -231,14 +237,18 @@ class Supervisor:
         elif self._first and len(self.ranks) < self.n and now - self._first > self.start_s:
             missing = sorted(set(range(self.n)) - {rank.name for rank in self.ranks})
             self._fail(f"{in_words(missing)}: no word in {self.start_s:g} s since the first rank "
-                       f"started. Are {sys.executable} and {__file__} on every host?", 1)
+                       f"started. Are {sys.executable} and {RANK} on "
+                       "every host?", 1)
         elif self.deadline_s and not left:
             self._look(now)
 
-    def _left_badly(self, rank):
+    def _left_badly(self, rank, now):
         if rank.state == "exits":
             return True
-        return rank.status is not None and (rank.status != 0 or rank.state != "finished")
+        # What a rank said last may come after what its guard says: all has come when it hangs up.
+        known = rank.status is not None and (
+            rank.hung_up or now - rank.ended_at > TOGETHER_S)
+        return known and (rank.status != 0 or rank.state != "finished")
 
     def _status_of(self, rank):
         return rank.exits["status"] if rank.exits else rank.status
@@ -261,7 +271,7 @@ class Supervisor:
         busy = [rank for rank in self.ranks if rank.status is None]
         waiting = [rank for rank in busy if rank.state == "joining"]
         absent = [rank for rank in self.ranks if rank.state == "born"]
-        if self._looked is None or now - self._looked >= self.deadline_s / LOOKS:
+        if self._looked is None or now - self._looked >= self._pause_s:
             self._looked = now
             for rank in busy:
                 rank.same += not rank.answered
@@ -272,12 +282,14 @@ class Supervisor:
         if absent and any(now - rank.since > self.deadline_s for rank in waiting):
             self._late([f"{in_words(sorted(r.name for r in waiting))} waited {self.deadline_s:g} s "
                         "(--deadline) in world()"], absent)
-        elif all(rank.same >= LOOKS for rank in busy):
+        elif all(rank.same >= LOOKS + LATER for rank in busy):
             self._late([f"no rank has moved for {self.deadline_s:g} s (--deadline)"], busy)
 
     def _late(self, lines, ranks):
         for rank in ranks:
-            where = f"is at {rank.place}" if rank.answered else "does not answer: in C code?"
+            where = f"is at {rank.place}"
+            if not rank.answered:
+                where = f"does not answer: in C code? It was at {rank.place or 'an unknown line'}"
             if rank.stopped:
                 where = "was stopped by a signal"
             lines.append(f"  {rank} {where}")

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from minidl.cli import doctor, launcher, rank
+from minidl.cli import doctor, launcher
 from minidl.cli import main as cli
+from minidl.cli import rank
 from minidl.course.exercise import ROOT
 
 needs_mpi = pytest.mark.skipif(

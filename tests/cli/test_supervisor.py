@@ -115,8 +115,8 @@ def test_a_rank_that_never_starts_is_named():
 
 
 def test_a_crash_after_the_script_is_a_failure():
-    lines = [*lives(0, "finished"), *lives(1, "finished"), (0, "guard", {"say": "exit", "status": 0}),
-             (1, "guard", {"say": "exit", "status": -11})]
+    lines = [*lives(0, "finished"), *lives(1, "finished")]
+    lines += [(rank, "guard", {"say": "exit", "status": -11 * rank}) for rank in (0, 1)]
     status, said = supervise(lines)
     assert status == 139
     assert "rank 1 (process 101 on a) was killed by SIGSEGV after its script" in said
@@ -158,10 +158,11 @@ def test_minidl_is_found_from_the_parent_of_a_folder_of_that_name(tmp_path):
     (tmp_path / "minidl").mkdir()
     script = tmp_path / "script.py"
     script.write_text("import minidl\nprint(minidl.__file__)")
+    packages = [p for p in sys.path if "site-packages" in p]  # NumPy's, but no finder of minidl
     env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     run = subprocess.run([sys.executable, "-S", "-c", "import sys, runpy\n"
                           f"sys.argv = ['rank.py', {str(script)!r}]\n"
-                          f"sys.path[0:0] = ['x', *{[p for p in sys.path if 'site-packages' in p]}]\n"
+                          f"sys.path[0:0] = ['x', *{packages}]\n"
                           f"runpy.run_path({rank_file.__file__!r}, run_name='__main__')"],
                          cwd=tmp_path, env=env, text=True, capture_output=True)
     assert run.stdout.strip() == str(Path(ROOT) / "minidl" / "__init__.py"), run.stderr
