@@ -8,6 +8,9 @@ All ranks of t call it, in the same order as their other collectives. The outerm
 what `hierarchical.all_reduce` sends through a ring has the label of `hierarchical`, and everything
 inside `with t.named("weights"):` has the label "weights".
 
+While a collective runs, `current_code()` is a number that all ranks of the same call have alike:
+the transports compare it (call_code.py).
+
 Test: tests/comm/test_collective.py   Used by: every algorithm
 """
 
@@ -15,9 +18,11 @@ import contextlib
 import contextvars
 import functools
 
+from minidl.comm.call_code import code_of
+
 # One per thread and per greenlet, so a background task's are its own.
 _label = contextvars.ContextVar("label")
-_inside = contextvars.ContextVar("inside a collective")
+_inside = contextvars.ContextVar("the code of the running collective")
 
 
 def collective(fn=None, *, own_args=(), own_rows=()):
@@ -35,9 +40,9 @@ def collective(fn=None, *, own_args=(), own_rows=()):
 
     @functools.wraps(fn)
     def labelled(t, *args, **kwargs):
-        if _inside.get(False):
+        if _inside.get(0):
             return fn(t, *args, **kwargs)
-        token = _inside.set(True)
+        token = _inside.set(code_of(fn, _label.get(label), args, kwargs))
         # As `with named(label)`, which takes 2 us: an all-reduce of a few bytes takes ten.
         named = None if _label.get(None) is not None else _label.set(label)
         try:
@@ -71,7 +76,12 @@ def label_of(fn):
 
 def in_collective():
     """Whether this task is inside a collective."""
-    return _inside.get(False)
+    return bool(_inside.get(0))
+
+
+def current_code():
+    """The code of the collective in which this task is (call_code.py); 0 outside of them."""
+    return _inside.get(0)
 
 
 def current_label(default="point-to-point"):

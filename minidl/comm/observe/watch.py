@@ -18,8 +18,9 @@ an error, too: else nobody would see two arrays of one shape that are summed in 
 different lines mean the same collective, name it on all ranks, `with t.named("weights"): ...`; then
 the name is compared and the line is not.
 
-The digests are sent by the innermost transport with a tag of their own, so that no ledger counts
-them. Simulated ranks compare through a common dictionary, which takes no modelled time.
+The digests are sent by the innermost transport with a tag of their own, so that no ledger takes
+them for payload: it has a column for them, `control`. Simulated ranks compare through a common
+dictionary, which takes no modelled time.
 
 If a rank does not come at all, lookout.py reports it, from what `Watch` notes of every wait
 (waits.py). The whole picture: docs/observe.md
@@ -70,6 +71,8 @@ class Watch(Wrapper):
         self._number = 0  # collectives begun
         self._digests = {}  # call -> its signature's digest
         self._mine, self._theirs = np.empty(2, np.uint64), np.empty(2, np.uint64)
+        peers = (1 << k for k in range((t.size - 1).bit_length()))
+        self._compared = [((t.rank + far) % t.size, self._mine.nbytes) for far in peers]
         self._keys = {}  # (which, peer, tag) -> the names of both sides' counters
         self._made = {}  # ranks -> subgroups made of them
         if lookout is None:  # simulated or alone: nobody reads what it waits for
@@ -79,9 +82,13 @@ class Watch(Wrapper):
     # -- agreement
 
     def entering(self, fn, args, kwargs):
-        self.inner.entering(fn, args, kwargs)
         if self.size == 1:
-            return
+            return self.inner.entering(fn, args, kwargs)
+        self._check(fn, args, kwargs)
+        sent = self.inner.entering(fn, args, kwargs)  # after: a transport may say less
+        return sent if self.simulated else (*sent, *self._compared)
+
+    def _check(self, fn, args, kwargs):
         self._number += 1
         label, line = current_label(), user_line(sys._getframe(1))
         values = arguments_of(fn, args, kwargs)
@@ -217,6 +224,11 @@ class Watch(Wrapper):
 
     def event(self):
         return _WatchedEvent(self._lookout.book, self.inner.event())
+
+
+def control_bytes(n):
+    """Bytes that each of n ranks sends before a collective, in messages of 16."""
+    return 16 * (n - 1).bit_length()
 
 
 class _Watched(Request):

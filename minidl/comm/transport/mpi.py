@@ -22,7 +22,9 @@ from concurrent.futures import Future
 import numpy as np
 
 from minidl.backend import optional
+from minidl.comm.call_code import BITS, CallMismatch, explain
 from minidl.comm.checks import check_array, check_peer, check_ranks, size_mismatch
+from minidl.comm.collective import current_label, current_code
 from minidl.comm.transport import supervised
 from minidl.comm.transport.abort import abort_on_failure, end_all
 from minidl.comm.transport.links_text import parse
@@ -74,18 +76,37 @@ class MPITransport(Transport):
         vendor, version = MPI.get_vendor()
         self.library = f"{vendor} {'.'.join(map(str, version))}"
         self._windows = {}  # n_bytes -> Flags
+        self._collectives = None  # the communicator of collectives' messages, once there are any
+        self._codes = comm.Get_attr(MPI.TAG_UB) & (1 << BITS) - 1
 
     def isend(self, array, dst, tag=0):
         check_peer(self, dst, "dst")
         data = _as_bytes(self, array)
-        requests = [self._comm.Isend((p, self._mpi.BYTE), dst, tag) for p in self._parts(data)]
+        comm, tag, _ = self._way(tag)
+        requests = [comm.Isend((p, self._mpi.BYTE), dst, tag) for p in self._parts(data)]
         return _Sends(requests, data)
 
     def irecv(self, into, src, tag=0):
         check_peer(self, src, "src")
         room = _as_bytes(self, into)
-        requests = [self._comm.Irecv((p, self._mpi.BYTE), src, tag) for p in self._parts(room)]
-        return _Receives(self, into, room, src, requests)
+        comm, tag, any_tag = self._way(tag)
+        requests = [comm.Irecv((p, self._mpi.BYTE), src, any_tag) for p in self._parts(room)]
+        return _Receives(self, into, room, src, requests, tag)
+
+    def _way(self, tag):
+        """(communicator, tag of a send, tag of a receive). A collective's messages have the tag
+        that says which call it is (call_code.py), and a communicator of their own."""
+        code = 0 if tag else current_code()
+        if not code:
+            return self._comm, tag, tag
+        if self._collectives is None:  # all ranks come here: every collective has messages for all
+            self._collectives = self._comm.Create_group(self._comm.group)
+        return self._collectives, code & self._codes, self._mpi.ANY_TAG
+
+    def _check_tag(self, src, wanted, status):
+        """After a receive: was it the message of this collective?"""
+        if status.tag != wanted and status.tag >= 0:
+            raise CallMismatch(explain(self.rank, src, wanted, status.tag, current_label()))
 
     def sendrecv(self, array, dst, into, src, tag=0):
         if max(array.nbytes, into.nbytes) >= self._part_bytes or not into.flags.c_contiguous:
@@ -94,10 +115,13 @@ class MPITransport(Transport):
         check_peer(self, src, "src")
         byte, status = self._mpi.BYTE, self._mpi.Status()
         data, room = _as_bytes(self, array), _as_bytes(self, into)
+        comm, tag, any_tag = self._way(tag)
         try:
-            self._comm.Sendrecv((data, byte), dst, tag, (room, byte), src, tag, status)
+            comm.Sendrecv((data, byte), dst, tag, (room, byte), src, any_tag, status)
         except self._mpi.Exception as error:
+            self._check_tag(src, tag, status)
             raise self._explain(error, src, into.nbytes) from None
+        self._check_tag(src, tag, status)
         if status.Get_count(byte) != into.nbytes:
             raise size_mismatch(self.rank, src, into.nbytes, status.Get_count(byte))
         return into
@@ -108,16 +132,18 @@ class MPITransport(Transport):
         # Not Mprobe, which waits inside MPI and holds its lock: then other threads' calls are slow
         # (a remote call took 22 ms with MPICH on busy cores; with this loop 1.5 ms).
         pause_s = 0.0
-        while (message := self._comm.Improbe(mpi.ANY_SOURCE, tag, status)) is None:
+        comm, tag, any_tag = self._way(tag)
+        while (message := comm.Improbe(mpi.ANY_SOURCE, any_tag, status)) is None:
             time.sleep(pause_s)
             pause_s = min(pause_s + 5e-6, 5e-4)
+        self._check_tag(status.source, tag, status)
         parts = []
         while True:
             parts.append(np.empty(status.Get_count(mpi.BYTE), np.uint8))
             message.Recv((parts[-1], mpi.BYTE))
             if len(parts[-1]) < self._part_bytes:
                 return status.source, parts[0] if len(parts) == 1 else np.concatenate(parts)
-            message = self._comm.Mprobe(status.source, tag, status)
+            message = comm.Mprobe(status.source, tag, status)
 
     def subgroup(self, ranks):
         ranks = check_ranks(self, ranks)
@@ -188,9 +214,9 @@ class _Sends(Request):
 class _Receives(Request):
     """The parts of a message coming in."""
 
-    def __init__(self, transport, into, room, src, requests):
+    def __init__(self, transport, into, room, src, requests, tag):
         self._transport, self._into, self._room, self._src = transport, into, room, src
-        self._requests = requests
+        self._requests, self._tag = requests, tag
 
     def wait(self):
         t, mpi = self._transport, self._transport._mpi
@@ -202,7 +228,9 @@ class _Receives(Request):
             try:
                 request.Wait(status)
             except mpi.Exception as error:
+                t._check_tag(self._src, self._tag, status)
                 raise t._explain(error, self._src, len(self._room)) from None
+            t._check_tag(self._src, self._tag, status)
             n_bytes = status.Get_count(mpi.BYTE)
             got += n_bytes
             if n_bytes < t._part_bytes and (i + 1 < len(self._requests) or got != len(self._room)):

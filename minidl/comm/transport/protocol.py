@@ -109,8 +109,11 @@ class Transport(ABC):
     def compute(self, seconds):  # noqa: B027  nothing to do is the right default
         """Tell a modelled clock how long work took; on a measured clock nothing happens."""
 
-    def entering(self, fn, args, kwargs):  # noqa: B027  nothing to do is the right default
-        """Called before a collective `fn(t, *args, **kwargs)` that no other collective calls."""
+    def entering(self, fn, args, kwargs):
+        """Called before a collective `fn(t, *args, **kwargs)` that no other collective calls.
+
+        Returns what was sent to compare the ranks' calls: (peer, bytes) pairs."""
+        return ()
 
     def scratch(self, n_elems, dtype):
         """An uninitialised 1-d work array, the same memory on every call: for one task at a time.

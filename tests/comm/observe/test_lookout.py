@@ -13,7 +13,7 @@ class Looking(Lookout):
     """Rank 0's lookout without threads and sockets: what the ranks answer is given."""
 
     def __init__(self, *answers, deadline_s=60.0):
-        self.rank, self.book, self._deadline_s, self._since = 0, Book(), deadline_s, {}
+        self.rank, self.book, self.deadline_s, self._since = 0, Book(), deadline_s, {}
         self.answers, self.said = list(answers), []
 
     def _ask_all(self):
