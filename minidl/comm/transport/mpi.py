@@ -17,6 +17,7 @@ import os
 import sys
 import threading
 import time
+import weakref
 from concurrent.futures import Future
 
 import numpy as np
@@ -33,6 +34,10 @@ from minidl.comm.transport.throttled import Throttled
 from minidl.comm.transport.window import HEADER, Flags, NoSharedMemory
 
 PART_BYTES = 1 << 30  # under the 2 GiB that a 32-bit count allows, and a round number in a trace
+
+# Of the messages by which MPI makes a group: Open MPI takes a pending user's message of tag 0 for
+# one of them, and hangs. watch.py has 32767.
+GROUP_TAG = 32766
 
 
 def world(part_bytes=PART_BYTES):
@@ -100,7 +105,8 @@ class MPITransport(Transport):
         if not code:
             return self._comm, tag, tag
         if self._collectives is None:  # all ranks come here: every collective has messages for all
-            self._collectives = self._comm.Create_group(self._comm.group)
+            self._collectives = self._comm.Create_group(self._comm.group, GROUP_TAG)
+            weakref.finalize(self, _free, self._mpi, self._collectives).atexit = False
         return self._collectives, code & self._codes, self._mpi.ANY_TAG
 
     def _check_tag(self, src, wanted, status):
@@ -150,7 +156,10 @@ class MPITransport(Transport):
         if self.rank not in ranks:
             return None
         # Only the members call Create_group; other ranks need not know of the group.
-        return MPITransport(self._comm.Create_group(self._comm.group.Incl(ranks)), self._part_bytes)
+        comm = self._comm.Create_group(self._comm.group.Incl(ranks), GROUP_TAG)
+        group = MPITransport(comm, self._part_bytes)
+        weakref.finalize(group, _free, self._mpi, comm).atexit = False
+        return group
 
     def spawn(self, fn, *args):
         return _Thread(fn, args)
@@ -197,6 +206,13 @@ class MPITransport(Transport):
         if error.Get_error_class() == self._mpi.ERR_TRUNCATE:
             return size_mismatch(self.rank, src, expected, "more")
         return error
+
+
+def _free(mpi, comm):
+    """MPICH has numbers for some 2,000 communicators: a group that nobody holds gives its own back.
+    A rank does that when it likes: both MPIs free without a message."""
+    if not mpi.Is_finalized():
+        comm.Free()
 
 
 class _Sends(Request):
