@@ -488,8 +488,8 @@ MUTATIONS = [
     Mutation(
         "the last rank of a node leads it",
         "minidl/comm/hierarchical.py",
-        "t.subgroup([node[0] for node in nodes])",
-        "t.subgroup([node[-1] for node in nodes])",
+        "tuple(node[0] for node in nodes)",
+        "tuple(node[-1] for node in nodes)",
         "tests/comm/test_hierarchical.py::test_leaders_alone_send_between_nodes",
     ),
     Mutation(
