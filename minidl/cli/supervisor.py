@@ -55,7 +55,7 @@ class Rank:
     status: int | None = None  # how the process ended: below 0 a signal
     ended_at: float = 0.0
     exits: dict | None = None  # its sys.exit
-    stopped: bool = False
+    stopped: float | None = None  # since when
     hung_up: bool = False  # its process, not its guard
     place: str = ""  # its last answer: the line, ...
     at: str = ""  # ... the instruction of every call on its stack
@@ -116,8 +116,8 @@ class Supervisor:
             self._tell(rank, "guard", ask="end")
             if "guard" not in rank.links:  # killed; its rank may live
                 self._tell(rank, "rank", ask="end")
-        # MPICH's mpiexec would say in ten lines that its ranks ended badly. Open MPI's needs time to
-        # remove its folders.
+        # MPICH's mpiexec would say in ten lines that ranks ended badly; Open MPI's has to remove its
+        # folders.
         if hydra and self._all_ended(time.monotonic() + KILLED_S):
             child.kill()
         for patience, then in ((KILLED_S, child.terminate), (3.0, child.kill)):
@@ -185,7 +185,7 @@ class Supervisor:
         elif what == "exit":
             rank.status, rank.ended_at = line["status"], now
         elif what in ("stopped", "continued"):
-            rank.stopped = what == "stopped"
+            rank.stopped = now if what == "stopped" else None
         elif what == "where":
             rank.same = rank.same + 1 if line["at"] == rank.at and not line["serves"] else 0
             rank.place, rank.at, rank.answered = line["line"], line["at"], True
@@ -282,6 +282,8 @@ class Supervisor:
         if absent and any(now - rank.since > self.deadline_s for rank in waiting):
             self._late([f"{in_words(sorted(r.name for r in waiting))} waited {self.deadline_s:g} s "
                         "(--deadline) in world()"], absent)
+        elif stopped := [r for r in busy if r.stopped and now - r.stopped > self.deadline_s]:
+            self._late([f"a rank has stood still for {self.deadline_s:g} s (--deadline)"], stopped)
         elif all(rank.same >= LOOKS + LATER for rank in busy):
             self._late([f"no rank has moved for {self.deadline_s:g} s (--deadline)"], busy)
 

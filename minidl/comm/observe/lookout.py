@@ -27,7 +27,7 @@ import threading
 import time
 from dataclasses import asdict
 
-from minidl.comm.observe.places import in_words, seen_at, spot
+from minidl.comm.observe.places import in_words, seen_at, spot, submitted_at, user_frame
 from minidl.comm.observe.side_channel import Channel, read_line, send_line
 from minidl.comm.observe.waits import Need, State, Wait, arrows, cycle, describe, stuck
 from minidl.comm.transport.supervised import is_supervised
@@ -54,7 +54,8 @@ class Book:
         """fn(*args), which may wait. needs: [(rank, key, count)], or a function that lists them;
         what: (text, its arguments)."""
         me = threading.get_ident()
-        self.waits[me] = (next(self._serials), needs, what, any_of)
+        by = submitted_at.get(None)  # in a background thread: the line that submitted the job
+        self.waits[me] = (next(self._serials), needs, what, any_of, by)
         try:
             return fn(*args)
         finally:
@@ -146,23 +147,31 @@ class Lookout:
         wanted = SUSPECT_S  # ask at 1, 2, 4, ... seconds of one wait
         while not self._over:
             time.sleep(LOOK_S)
-            waited = self._longest()
+            waited, due = self._longest()
             if waited < SUSPECT_S:
                 wanted = SUSPECT_S
-            elif waited >= min(wanted, self.deadline_s):
+            elif waited >= wanted or due >= self.deadline_s:
                 wanted = max(wanted, waited) * 2
-                self._look(waited)
+                self._look(due)
 
     def _longest(self):
-        """Seconds of this rank's longest wait; also notes when each new wait was first seen."""
+        """Seconds of this rank's longest wait, and of its longest that has a deadline: for certain
+        ranks. A server may wait for a message from anybody as long as nobody calls. Also notes when
+        each new wait was first seen."""
         now, since = time.monotonic(), {}
-        for thread, (serial, *_) in list(self.book.waits.items()):
+        longest = due = 0.0
+        for thread, (serial, needs, _, any_of, _) in list(self.book.waits.items()):
             before, when = self._since.get(thread, (None, now))
             since[thread] = (serial, when if before == serial else now)
+            seconds = now - since[thread][1]
+            longest = max(longest, seconds)
+            if needs and not any_of:
+                due = max(due, seconds)
         self._since = since
-        return max((now - when for _, when in since.values()), default=0.0)
+        return longest, due
 
     def _look(self, waited):
+        """Ask all ranks, and report. waited: this rank, in a wait that has a deadline."""
         states = self._ask_all()
         lost = stuck(states)
         if self.rank in lost:
@@ -220,12 +229,14 @@ class Lookout:
         """What this rank does now."""
         frames, now = sys._current_frames(), time.monotonic()
         listed = []
-        for thread, (serial, needs, what, any_of) in sorted(self.book.waits.items()):
+        for thread, (serial, needs, what, any_of, by) in sorted(self.book.waits.items()):
             seen, since = self._since.get(thread, (None, now))
             needs = tuple(Need(*need) for need in (needs() if callable(needs) else needs))
             name = "main" if thread == self._main else "a background thread"
             seconds = now - since if seen == serial else 0.0
             text, line = what[0].format(*what[1:]), seen_at(frames.get(thread))
+            if by is not None and user_frame(frames.get(thread)) is None:
+                line = spot(*by)
             listed.append(Wait(text, needs, any_of, name, line, serial, seconds))
         computes = not ended and self._main not in self.book.waits
         at = seen_at(frames.get(self._main)) if computes else ""

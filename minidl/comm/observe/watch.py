@@ -33,13 +33,14 @@ import sys
 import numpy as np
 
 from minidl.comm import objects
-from minidl.comm.checks import check_ranks
+from minidl.comm.checks import check_peer, check_ranks
 from minidl.comm.collective import current_label
 from minidl.comm.observe import waits
 from minidl.comm.observe.lookout import Lookout
 from minidl.comm.observe.places import in_words, user_line
 from minidl.comm.observe.signature import arguments_of, digest_of, explain, signature_of
 from minidl.comm.transport.protocol import Request, Wrapper
+from minidl.comm.transport.window import KINDS
 
 DEADLINE_S = 300.0  # longer than one rank of a tutorial works alone, shorter than patience
 TAG = 32767  # the largest that every MPI has: users' tags are smaller
@@ -74,6 +75,7 @@ class Watch(Wrapper):
         peers = (1 << k for k in range((t.size - 1).bit_length()))
         self._compared = [((t.rank + far) % t.size, self._mine.nbytes) for far in peers]
         self._keys = {}  # (which, peer, tag) -> the names of both sides' counters
+        self._windows = {}  # n_bytes -> _WatchedWindow
         self._made = {}  # ranks -> subgroups made of them
         if lookout is None:  # simulated or alone: nobody reads what it waits for
             for name in "isend irecv send recv sendrecv recv_any spawn event".split():
@@ -161,6 +163,7 @@ class Watch(Wrapper):
         """(the peer's world rank, the name of our counter, of the peer's); remembered."""
         key = (mine, peer, tag)
         if key not in self._keys:
+            check_peer(self, peer, "dst" if mine is waits.sent else "src")
             to = self.ranks[peer]
             names = mine(self._name, to, tag), theirs(self._name, self.world_rank, tag)
             self._keys[key] = (to, *names)
@@ -218,6 +221,14 @@ class Watch(Wrapper):
             inner = book.wait(needs, what, self.inner.subgroup, ranks)
         return Watch(inner, lookout=self._lookout, name=name)
 
+    def shared(self, n_bytes):
+        window = self.inner.shared(n_bytes)
+        if self._lookout is None:
+            return window
+        if n_bytes not in self._windows:
+            self._windows[n_bytes] = _WatchedWindow(self, window, f"{self._name} {n_bytes}")
+        return self._windows[n_bytes]
+
     def spawn(self, fn, *args):
         handle = self.inner.spawn(fn, *args)
         return _Watched(self._lookout.book, handle, [], ("for the end of a background task",))
@@ -239,6 +250,30 @@ class _Watched(Request):
 
     def wait(self):
         return self._book.wait(self._needs, self._what, self._inner.wait)
+
+
+class _WatchedWindow:
+    """A window.Window whose signals are counted, and whose waits are in the book."""
+
+    def __init__(self, watch, window, name):
+        self._window, self._book = window, watch._lookout.book
+        self._keys = [waits.signalled(name, kind) for kind in range(KINDS)]
+        self._peers = [watch.ranks[peer] for peer in window.others]
+        self._counts = [0] * KINDS
+
+    def __getattr__(self, name):
+        return getattr(self._window, name)
+
+    def signal(self, kind, note):
+        self._book.count(self._keys[kind])
+        self._window.signal(kind, note)
+
+    def wait(self, kind, note):
+        self._counts[kind] = count = self._counts[kind] + 1
+        key = self._keys[kind]
+        what = ("for all ranks' pieces of shared memory, in {}", current_label())
+        self._book.wait([(peer, key, count) for peer in self._peers], what, self._window.wait,
+                        kind, note)
 
 
 class _WatchedEvent(_Watched):

@@ -22,6 +22,7 @@ both. A Wrapper is a transport around another one. All keep these rules:
 Test: tests/comm/transport/test_protocol.py   Tutorial: tutorials/06_ring.py
 """
 
+import time
 from abc import ABC, abstractmethod
 
 import numpy as np
@@ -106,6 +107,10 @@ class Transport(ABC):
     def time(self):
         """Seconds since some fixed moment: measured under MPI, modelled in the simulator."""
 
+    def pause(self, seconds):
+        """Let others run for so long."""
+        time.sleep(seconds)
+
     def compute(self, seconds):  # noqa: B027  nothing to do is the right default
         """Tell a modelled clock how long work took; on a measured clock nothing happens."""
 
@@ -184,7 +189,7 @@ class Wrapper(Transport):
     isend, irecv, recv_any = _pass_on("isend"), _pass_on("irecv"), _pass_on("recv_any")
     send, sendrecv = _pass_on("send"), _pass_on("sendrecv")
     spawn, event, entering = _pass_on("spawn"), _pass_on("event"), _pass_on("entering")
-    time, compute = _pass_on("time"), _pass_on("compute")
+    time, compute, pause = _pass_on("time"), _pass_on("compute"), _pass_on("pause")
     scratch, shared = _pass_on("scratch"), _pass_on("shared")
 
     def subgroup(self, ranks):

@@ -197,6 +197,12 @@ class SimTransport(Transport):
     def compute(self, seconds):
         self._scheduler.current.clock += seconds * self._slowdown
 
+    def pause(self, seconds):
+        task = self._scheduler.current
+        self._scheduler.wake(task, task.clock + seconds)
+        self._scheduler.block("its turn")
+        task.clock += seconds
+
     def _open(self, channels, peer, tag):
         """The channel to or from a peer, remembered in `channels`."""
         sending = channels is self._outgoing
