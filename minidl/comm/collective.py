@@ -22,6 +22,7 @@ from minidl.comm.call_code import code_of
 
 # One per thread and per greenlet, so a background task's are its own.
 _label = contextvars.ContextVar("label")
+_subject = contextvars.ContextVar("what the collectives of this block are about")
 _inside = contextvars.ContextVar("the code of the running collective")
 
 
@@ -42,7 +43,8 @@ def collective(fn=None, *, own_args=(), own_rows=()):
     def labelled(t, *args, **kwargs):
         if _inside.get(0):
             return fn(t, *args, **kwargs)
-        token = _inside.set(code_of(fn, _label.get(label), args, kwargs))
+        name = f"{_label.get(label)}{_subject.get('')}"
+        token = _inside.set(code_of(fn, name, args, kwargs))
         # As `with named(label)`, which takes 2 us: an all-reduce of a few bytes takes ten.
         named = None if _label.get(None) is not None else _label.set(label)
         try:
@@ -67,6 +69,22 @@ def named(label):
         yield
     finally:
         _label.reset(token)
+
+
+@contextlib.contextmanager
+def about(subject):
+    """Say what this block's collectives move, `with about("bucket 3")`: the ranks compare that, too,
+    and errors name it. Ledgers keep the collective's label."""
+    token = _subject.set(f" of {subject}")
+    try:
+        yield
+    finally:
+        _subject.reset(token)
+
+
+def current_subject():
+    """' of bucket 3', or nothing."""
+    return _subject.get("")
 
 
 def label_of(fn):

@@ -375,7 +375,7 @@ def test_a_call_with_a_time_limit_gives_up_and_may_be_waited_for_again(t):
     with rpc.Service(t, slow=slow) as service:
         if t.rank == 1:
             future = service.call(0, "slow")
-            with pytest.raises(TimeoutError, match=r"rank 1: wanted the result of slow\(\) on rank 0"):
+            with pytest.raises(TimeoutError, match=r"rank 1: wanted the result of slow\(\) on"):
                 future.wait(timeout_s=0.05)
             assert future.wait(timeout_s=20) == 7 and future.wait() == 7
 

@@ -34,7 +34,7 @@ import numpy as np
 
 from minidl.comm import objects
 from minidl.comm.checks import check_peer, check_ranks
-from minidl.comm.collective import current_label
+from minidl.comm.collective import current_label, current_subject
 from minidl.comm.observe import waits
 from minidl.comm.observe.lookout import Lookout
 from minidl.comm.observe.places import in_words, user_line
@@ -92,7 +92,7 @@ class Watch(Wrapper):
 
     def _check(self, fn, args, kwargs):
         self._number += 1
-        label, line = current_label(), user_line(sys._getframe(1))
+        label, line = current_label() + current_subject(), user_line(sys._getframe(1))
         values = arguments_of(fn, args, kwargs)
         call = (fn, label, line, *values)
         digest = self._digests.get(call)

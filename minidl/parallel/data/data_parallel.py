@@ -128,6 +128,17 @@ class DataParallel(Module):
         finally:
             self.syncing = True
 
+    def absent(self):
+        """One synchronised step of a rank that has no batch while others have (join.py): afterwards
+        p.grad is the mean over their samples, as it is there."""
+        if not self.reducer.averages:
+            raise TypeError(f"rank {self.t.rank}: absent() wants a plain DataParallel; "
+                            f"{type(self).__name__} fetches weights in the forward, too. Give all "
+                            "ranks equally many batches: DistributedSampler(tail='drop')")
+        if self.training and self.broadcast_buffers:
+            broadcast_state(self.t, list(self.module.buffers()))
+        self.reducer.absent()
+
     def bytes_sent(self, n_backwards=1):
         """Bytes that this rank sends in a step of so many synchronised backwards, around a ring:
         gradients, the headers that announce a backward (bucket.py), and a ZeRO stage's weights.
