@@ -116,8 +116,8 @@ class Supervisor:
             self._tell(rank, "guard", ask="end")
             if "guard" not in rank.links:  # killed; its rank may live
                 self._tell(rank, "rank", ask="end")
-        # MPICH's mpiexec would say in ten lines that ranks ended badly; Open MPI's has to remove its
-        # folders.
+        # MPICH's mpiexec would say in ten lines that ranks ended badly. Open MPI's has folders to
+        # remove.
         if hydra and self._all_ended(time.monotonic() + KILLED_S):
             child.kill()
         for patience, then in ((KILLED_S, child.terminate), (3.0, child.kill)):

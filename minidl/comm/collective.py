@@ -8,6 +8,9 @@ All ranks of t call it, in the same order as their other collectives. The outerm
 what `hierarchical.all_reduce` sends through a ring has the label of `hierarchical`, and everything
 inside `with t.named("weights"):` has the label "weights".
 
+    job = ring.all_reduce(t, x, wait=False)     begins in the background (background.py); x belongs
+    total = job.wait()                          to the job until wait() returns
+
 While a collective runs, `current_code()` is a number that all ranks of the same call have alike:
 the transports compare it (call_code.py).
 
@@ -40,7 +43,9 @@ def collective(fn=None, *, own_args=(), own_rows=()):
     label = label_of(fn)
 
     @functools.wraps(fn)
-    def labelled(t, *args, **kwargs):
+    def labelled(t, *args, wait=True, **kwargs):
+        if not wait:
+            return t.in_background(functools.partial(labelled, **kwargs), *args)
         if _inside.get(0):
             return fn(t, *args, **kwargs)
         name = f"{_label.get(label)}{_subject.get('')}"
@@ -73,8 +78,8 @@ def named(label):
 
 @contextlib.contextmanager
 def about(subject):
-    """Say what this block's collectives move, `with about("bucket 3")`: the ranks compare that, too,
-    and errors name it. Ledgers keep the collective's label."""
+    """Say what this block's collectives move, `with about("bucket 3")`: the ranks compare that,
+    too, and errors name it. Ledgers keep the collective's label."""
     token = _subject.set(f" of {subject}")
     try:
         yield

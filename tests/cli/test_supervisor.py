@@ -122,6 +122,18 @@ def test_a_crash_after_the_script_is_a_failure():
     assert "rank 1 (process 101 on a) was killed by SIGSEGV after its script" in said
 
 
+def test_status_0_in_the_middle_of_the_script_is_a_failure():
+    lines = [*lives(0, "joined"), *lives(1, "joined"), (1, "guard", {"say": "exit", "status": 0})]
+    status, said = supervise(lines)
+    assert status == 1 and "rank 1 (process 101 on a) ended in the middle of its script" in said
+
+
+def test_a_rank_that_stands_still_is_named_at_the_deadline():
+    lines = [*lives(0, "joined"), *lives(1, "joined"), (1, "guard", {"say": "stopped"})]
+    status, said = supervise(lines, deadline_s=0.4)
+    assert status == 1 and "rank 1 (process 101 on a) was stopped by a signal" in said
+
+
 def test_two_ranks_that_end_well_are_a_success():
     lines = [*lives(0, "finished"), *lives(1, "finished")]
     lines += [(rank, "guard", {"say": "exit", "status": 0}) for rank in (0, 1)]

@@ -25,7 +25,7 @@ import numpy as np
 from minidl.backend import optional
 from minidl.comm.call_code import BITS, CallMismatch, explain
 from minidl.comm.checks import check_array, check_peer, check_ranks, size_mismatch
-from minidl.comm.collective import current_label, current_code
+from minidl.comm.collective import current_code, current_label
 from minidl.comm.transport import supervised
 from minidl.comm.transport.abort import abort_on_failure, end_all
 from minidl.comm.transport.links_text import parse

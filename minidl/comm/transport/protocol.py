@@ -67,6 +67,7 @@ class Transport(ABC):
     ranks: tuple
     simulated: bool
     library: str
+    _background = None  # until in_background() makes one
     _scratch = np.empty(0, np.uint8)  # until scratch() gives this transport its own
 
     @property
@@ -154,6 +155,16 @@ class Transport(ABC):
         self.isend(array, dst, tag).wait()
         incoming.wait()
         return into
+
+    def in_background(self, fn, *args):
+        """Queue `fn(duplicate of this transport, *args)` on one background task; returns a Job.
+
+        All ranks must queue the same calls in the same order."""
+        if self._background is None:
+            from minidl.comm.transport.background import Background  # here: it imports this file
+
+            self._background = Background(self)
+        return self._background.submit(fn, *args)
 
     def named(self, label):
         """`with t.named(label):` labels the messages of this block in ledgers and errors; of nested

@@ -104,8 +104,8 @@ class DataParallel(Module):
                                adapt=make_buckets is None, overlap=overlap)
 
     def forward(self, *inputs, n_samples=None, **options):
-        if self.training and self.broadcast_buffers and is_grad_enabled():
-            broadcast_state(self.t, list(self.module.buffers()))
+        if is_grad_enabled():
+            self._share_buffers()
         outputs = self.module(*inputs, **options)
         if is_grad_enabled():
             if n_samples is None and not inputs:
@@ -135,9 +135,12 @@ class DataParallel(Module):
             raise TypeError(f"rank {self.t.rank}: absent() wants a plain DataParallel; "
                             f"{type(self).__name__} fetches weights in the forward, too. Give all "
                             "ranks equally many batches: DistributedSampler(tail='drop')")
+        self._share_buffers()
+        self.reducer.absent()
+
+    def _share_buffers(self):
         if self.training and self.broadcast_buffers:
             broadcast_state(self.t, list(self.module.buffers()))
-        self.reducer.absent()
 
     def bytes_sent(self, n_backwards=1):
         """Bytes that this rank sends in a step of so many synchronised backwards, around a ring:
