@@ -970,8 +970,8 @@ MUTATIONS = [
     Mutation(
         "evaluation broadcasts its buffers",
         "minidl/parallel/data/data_parallel.py",
-        "if self.training and self.broadcast_buffers and is_grad_enabled():",
-        "if self.broadcast_buffers:",
+        "        if is_grad_enabled():\n            self._share_buffers()",
+        "        if self.broadcast_buffers:\n            self._share_buffers()",
         "tests/parallel/data/test_data_parallel_backward.py"
         "::test_what_is_no_backward_sends_and_counts_nothing",
     ),

@@ -1945,6 +1945,14 @@ MUTATIONS = [
         "tests/course/test_exercise.py::test_edited_work_is_overwritten_only_by_force",
     ),
     Mutation(
+        "many processes without mpi4py run as so many single ranks",
+        "minidl/course/tutorial.py",
+        "        if launched > 1:\n",
+        "        if False:\n",
+        "tests/course/test_tutorial.py"
+        "::test_many_processes_without_mpi4py_are_an_error_and_not_many_single_ranks",
+    ),
+    Mutation(
         "every rank believes to be the first",
         "minidl/comm/transport/supervised.py",
         "return int(os.environ[rank]), int(os.environ[size])",
