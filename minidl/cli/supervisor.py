@@ -34,6 +34,7 @@ from minidl.comm.observe.places import in_words
 from minidl.comm.observe.side_channel import own_addresses
 
 TOGETHER_S = 0.5  # between the first and the last of ranks that all leave alike
+STARTING_S = 3.0  # the same, while some have not come to world()
 PASSED_ON_S = 0.15  # mpiexec drops what it has not passed on yet of ranks that are killed
 KILLED_S = 5.0  # for guards to kill their ranks; then mpiexec is told
 LOOKS = 8  # at each rank's place in deadline_s; the run ends when none has moved between them,
@@ -95,7 +96,7 @@ class Supervisor:
             while ready := select.select([self._listener, *self._links], [], [], 0.05)[0]:
                 for link in ready:
                     self._read(link, wake)
-            self._judge(time.monotonic() + TOGETHER_S)
+            self._judge(time.monotonic() + STARTING_S)
         if self.status is None:
             return 128 - child.returncode if child.returncode < 0 else child.returncode
         self.end(child)
@@ -225,7 +226,11 @@ class Supervisor:
                 self._tell(rank, "guard", ask="end")
         left = [rank for rank in self.ranks if self._left_badly(rank, now)]
         crashed = [rank for rank in left if rank.status is not None and rank.status < 0]
-        late = any(now - (r.ended_at or r.since) >= TOGETHER_S for r in left)
+        # who has not come to world() yet may be at its start: ranks start one after the other
+        starting = len(self.ranks) < self.n or any(
+            rank.state == "born" for rank in self.ranks if rank not in left)
+        together_s = STARTING_S if starting else TOGETHER_S
+        late = any(now - (r.ended_at or r.since) >= together_s for r in left)
         if crashed:
             self._fail(self._how(crashed[0]), 128 - crashed[0].status)
         elif left and len(left) == self.n:  # all of them: each ends by itself

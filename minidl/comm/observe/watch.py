@@ -28,6 +28,7 @@ If a rank does not come at all, lookout.py reports it, from what `Watch` notes o
 Test: tests/comm/observe/test_watch.py, tests/mpi/test_watch_mpi.py   Tutorial: tutorials/06_ring.py
 """
 
+import contextvars
 import sys
 
 import numpy as np
@@ -123,8 +124,10 @@ class Watch(Wrapper):
         return least == largest
 
     def _tell(self, call):
-        """(rank, call) of every rank. In a group of its own, so that no other message matches."""
-        return enumerate(objects.all_gather(self._raw.subgroup(range(self.size)), call))
+        """(rank, call) of every rank. In a group of its own, so that no other message matches, and
+        in a context of its own: the ranks are in different collectives, but here in the same."""
+        group = self._raw.subgroup(range(self.size))
+        return enumerate(contextvars.Context().run(objects.all_gather, group, call))
 
     def _compare(self, digest, call):
         """Simulated: with the ranks that came before; the last one removes the entry."""
