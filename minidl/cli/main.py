@@ -11,6 +11,7 @@ minidl kernel bench softmax              each rung: right? how fast?            
 """
 
 import argparse
+import contextlib
 import re
 import sys
 from functools import partial
@@ -72,7 +73,8 @@ def parser():
     top.add_argument("--version", action="version", version=f"minidl {__version__}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND")
 
-    run = _add(commands, "run", "cli.launcher.run script arguments ranks threads mpiexec net",
+    run = _add(commands, "run", "cli.launcher.run script arguments ranks threads mpiexec net watch "
+               "deadline start_limit",
                "start a script on several MPI ranks",
                usage="minidl run -n N [options] script.py [arguments of the script]",
                description="Start a Python script on N MPI ranks of this machine. Its exit status "
@@ -88,6 +90,13 @@ def parser():
     run.add_argument("--net", metavar="NETWORK", help="slow messages down to such a network: --net "
                      "1Gbit,50us, or with nodes that share a NIC: --net nodes=2,intra=10Gbit,5us,"
                      "inter=1Gbit,50us (all of it: minidl/comm/transport/links.py)")
+    run.add_argument("--no-watch", dest="watch", action="store_false", help="do not compare the "
+                     "ranks' collectives: to measure without what that costs (docs/figures.md)")
+    run.add_argument("--deadline", type=_seconds, default=300.0, metavar="S", help="end the run "
+                     "when ranks have waited so many seconds for one that computes (default: 300; "
+                     "0: never); when nobody can go on it ends at once")
+    run.add_argument("--start-limit", type=_seconds, default=60.0, metavar="S", help="end the run "
+                     "if a rank has not started so many seconds after the first (default: 60)")
     _add_script(run)
 
     doctor = _add(commands, "doctor", "cli.doctor.main links",
@@ -144,6 +153,13 @@ def _count(text):
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"want a whole number, at least 1, got {text!r}")
     return int(text)
+
+
+def _seconds(text):
+    with contextlib.suppress(ValueError):
+        if 0 <= float(text) < float("inf"):
+            return float(text)
+    raise argparse.ArgumentTypeError(f"want seconds, 0 or more, got {text!r}")
 
 
 def _macro(text):

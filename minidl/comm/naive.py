@@ -20,7 +20,7 @@ def gather(t, x):
         return None
     gathered = xp_of([x]).empty((t.size, *x.shape), x.dtype)
     gathered[0] = x
-    requests = [t.irecv(gathered[src], src) for src in range(1, t.size)]
+    requests = [t.irecv(gathered[src, ...], src) for src in range(1, t.size)]  # 0-d: a view, too
     for request in requests:
         request.wait()
     return gathered

@@ -33,9 +33,7 @@ def scatter(t, x, out, root=0, bounds=None):
     bounds = _bounds(t, out, root, bounds)
     if t.rank == root:
         _check_root_array(t, x, out, bounds)
-        whole = x
-        if root:
-            whole = xp_of([x]).concatenate([x[bounds[root] :], x[: bounds[root]]])
+        whole = xp_of([x]).roll(x, -bounds[root], 0) if root else x
     at = _places(bounds, root)
     if me:
         n_rows = at[_end(n, me)] - at[me]
@@ -66,7 +64,7 @@ def gather(t, x, root=0, bounds=None):
         t.send(whole, (parent(me) + root) % n)
         return None
     first = bounds[-1] - bounds[root]  # rank 0's block comes after those of root..n-1
-    return xp.concatenate([whole[first:], whole[:first]]) if root else whole
+    return xp.roll(whole, -first, 0) if root else whole
 
 
 def _end(n, me):

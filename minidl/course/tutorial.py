@@ -36,6 +36,7 @@ from minidl.cli import gpus
 from minidl.comm import objects, tree
 from minidl.comm.observe.watch import DEADLINE_S, Watch
 from minidl.comm.transport.scheduler import RankFailed
+from minidl.comm.transport.supervised import launched_as
 from minidl.comm.transport.throttled import links_of
 from minidl.course import table
 from minidl.course.out import heat_map, picture, script_of, write  # noqa: F401: for tutorials
@@ -44,13 +45,6 @@ from minidl.course.out import heat_map, picture, script_of, write  # noqa: F401:
 # Simulated tutorials have this one, so that a wrong order of blocking sends hangs in the simulator
 # as it would on a cluster.
 RENDEZVOUS_BYTES = 16384
-
-# What the launchers tell each process about its world: (rank, size).
-_LAUNCHERS = [
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI
-    ("PMI_RANK", "PMI_SIZE"),  # MPICH, Intel MPI, Slurm with --mpi=pmi2
-    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),  # srun
-]
 
 
 class WrongOption(ValueError):
@@ -87,14 +81,6 @@ def launch(main, options=None, ranks=1):
     if t.size == 1 and ranks > 1:
         _one_rank(script, ranks, "it was not started by mpirun")
     sys.exit(_run_rank(t, main, args))
-
-
-def launched_as():
-    """(rank, size) as the MPI launcher told this process; (0, 1) without a known launcher."""
-    for rank, size in _LAUNCHERS:
-        if os.environ.get(size, "").isdigit() and os.environ.get(rank, "").isdigit():
-            return int(os.environ[rank]), int(os.environ[size])
-    return 0, 1
 
 
 def _one_rank(script, ranks, why):

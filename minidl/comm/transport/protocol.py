@@ -22,6 +22,7 @@ both. A Wrapper is a transport around another one. All keep these rules:
 Test: tests/comm/transport/test_protocol.py   Tutorial: tutorials/06_ring.py
 """
 
+import time
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
@@ -72,6 +73,7 @@ class Transport(ABC):
     simulated: bool
     library: str
     cuda_aware = False
+    _background = None  # until in_background() makes one
     _scratch = np.empty(0, np.uint8)  # until scratch() gives this transport its own
 
     @property
@@ -112,11 +114,18 @@ class Transport(ABC):
     def time(self):
         """Seconds since some fixed moment: measured under MPI, modelled in the simulator."""
 
+    def pause(self, seconds):
+        """Let others run for so long."""
+        time.sleep(seconds)
+
     def compute(self, seconds):  # noqa: B027  nothing to do is the right default
         """Tell a modelled clock how long work took; on a measured clock nothing happens."""
 
-    def entering(self, fn, args, kwargs):  # noqa: B027  nothing to do is the right default
-        """Called before a collective `fn(t, *args, **kwargs)` that no other collective calls."""
+    def entering(self, fn, args, kwargs):
+        """Called before a collective `fn(t, *args, **kwargs)` that no other collective calls.
+
+        Returns what was sent to compare the ranks' calls: (peer, bytes) pairs."""
+        return ()
 
     @cached_property
     def uploads(self):
@@ -163,6 +172,16 @@ class Transport(ABC):
         incoming.wait()
         return into
 
+    def in_background(self, fn, *args):
+        """Queue `fn(duplicate of this transport, *args)` on one background task; returns a Job.
+
+        All ranks must queue the same calls in the same order."""
+        if self._background is None:
+            from minidl.comm.transport.background import Background  # here: it imports this file
+
+            self._background = Background(self)
+        return self._background.submit(fn, *args)
+
     def named(self, label):
         """`with t.named(label):` labels the messages of this block in ledgers and errors; of nested
         labels the outermost counts."""
@@ -206,7 +225,7 @@ class Wrapper(Transport):
     isend, irecv, recv_any = _pass_on("isend"), _pass_on("irecv"), _pass_on("recv_any")
     send, sendrecv = _pass_on("send"), _pass_on("sendrecv")
     spawn, event, entering = _pass_on("spawn"), _pass_on("event"), _pass_on("entering")
-    time, compute = _pass_on("time"), _pass_on("compute")
+    time, compute, pause = _pass_on("time"), _pass_on("compute"), _pass_on("pause")
     scratch, shared = _pass_on("scratch"), _pass_on("shared")
 
     def subgroup(self, ranks):

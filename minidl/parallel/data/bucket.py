@@ -20,6 +20,7 @@ import numpy as np
 
 from minidl import backend
 from minidl.comm import ring, tree
+from minidl.comm.collective import about
 from minidl.comm.transport import device
 from minidl.comm.transport.background import Background
 from minidl.memory.host_memory import SideStream, computed, join
@@ -152,6 +153,7 @@ class Reducer:
         self.reduce_header = all_reduce if params[0]._xp is np else ring.all_reduce
         self.side, self.held = SideStream(), deque()  # (event, arrays that a GPU reads until then)
         self.make_buckets, self.rebuilt = make_buckets, not adapt
+        self.averages = adapt  # else a ZeRO stage's, which shards
         self.on_full, self.on_end = lambda bucket: None, lambda: None
         self.jobs = []
         self.arrived = []  # parameters in order of arrival in this backward
@@ -192,6 +194,17 @@ class Reducer:
         if sends:
             self.used, self.n_missing, self.n_samples = used, len(used), n_samples
             self.header = np.array([n_samples, *(p in used for p in self.params)], np.int64)
+
+    def absent(self):
+        """Take part in the others' backward, with no samples: what is sent has weight 0."""
+        if self.arrived:
+            raise RuntimeError(f"rank {self.t.rank}: absent() in the middle of a backward")
+        self.used, self.n_missing, self.n_samples = set(), 0, 0
+        self.header = np.zeros(1 + len(self.params), np.int64)
+        self.jobs.append(self.submit(self.reduce_header, self.header))
+        for bucket in self.buckets:
+            self.launch(bucket)
+        self.finish()
 
     def __call__(self, p):
         """The engine's call: p.grad is complete on this rank."""
@@ -246,7 +259,8 @@ class Reducer:
     def reduce(self, t, bucket):
         """Runs after the header's all-reduce, which was submitted first: its sums are there."""
         flat = bucket.flat
-        released = bucket.reduce(t, self.n_samples, self.header[0])
+        with about(f"bucket {self.buckets.index(bucket)}"):
+            released = bucket.reduce(t, self.n_samples, self.header[0])
         if released and (event := computed(flat)):
             self.held.append((event, released))
 

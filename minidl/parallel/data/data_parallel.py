@@ -109,8 +109,8 @@ class DataParallel(Module):
                                adapt=make_buckets is None, overlap=overlap)
 
     def forward(self, *inputs, n_samples=None, **options):
-        if self.training and self.broadcast_buffers and is_grad_enabled():
-            broadcast_state(self.t, list(self.module.buffers()))
+        if is_grad_enabled():
+            self._share_buffers()
         for p in self.frozen:
             if p.requires_grad:
                 raise RuntimeError(
@@ -141,6 +141,20 @@ class DataParallel(Module):
             yield
         finally:
             self.syncing = True
+
+    def absent(self):
+        """One synchronised step of a rank that has no batch while others have (join.py): afterwards
+        p.grad is the mean over their samples, as it is there."""
+        if not self.reducer.averages:
+            raise TypeError(f"rank {self.t.rank}: absent() wants a plain DataParallel; "
+                            f"{type(self).__name__} fetches weights in the forward, too. Give all "
+                            "ranks equally many batches: DistributedSampler(tail='drop')")
+        self._share_buffers()
+        self.reducer.absent()
+
+    def _share_buffers(self):
+        if self.training and self.broadcast_buffers:
+            broadcast_state(self.t, list(self.module.buffers()))
 
     def bytes_sent(self, n_backwards=1):
         """Bytes that this rank sends in a step of so many synchronised backwards, around a ring:

@@ -276,5 +276,5 @@ print("rank", t.rank, "cuda aware:", t.cuda_aware)
 def test_on_a_gpu_under_mpi_the_way_that_the_mpi_allows(tmp_path):
     script = tmp_path / "rank_on_a_gpu.py"
     script.write_text(RANK_ON_A_GPU)
-    done = mpiexec(2, "-m", "minidl.cli.launcher", script, timeout=60, check=True)
+    done = mpiexec(2, "-m", "minidl.cli.rank", script, timeout=60, check=True)
     assert done.stdout.count("cuda aware:") == 2
