@@ -9,8 +9,6 @@ Test: tests/comm/test_chunks.py   Tutorial: tutorials/06_ring.py
 
 from collections.abc import Sequence
 
-import numpy as np
-
 # Of a pipeline's segments (double_tree.py). Measured with 4 MPI ranks on 2 cores, 16 MiB: with
 # shorter ones ranks wake up too often. Between hosts: `cost.best_segments`.
 SEGMENT_BYTES = 1 << 20

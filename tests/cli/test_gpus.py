@@ -43,5 +43,5 @@ def test_a_started_rank_sees_its_own(tmp_path, monkeypatch):
     script = tmp_path / "which.py"
     script.write_text("import os; print('gpu', os.environ['CUDA_VISIBLE_DEVICES'])\n")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
-    done = mpiexec(3, "-m", "minidl.cli.launcher", script, timeout=60, check=True)
+    done = mpiexec(3, "-m", "minidl.cli.rank", script, timeout=60, check=True)
     assert sorted(done.stdout.split("\n")[:-1]) == ["gpu 4", "gpu 4", "gpu 6"]

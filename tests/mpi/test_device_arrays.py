@@ -51,6 +51,6 @@ for stage in (DataParallel, Zero1, Zero2, Zero3):
 def test_two_ranks_train_on_the_device_what_they_train_on_the_host(tmp_path):
     script = tmp_path / "train_on_device.py"
     script.write_text(SCRIPT)
-    done = mpiexec(2, "-m", "minidl.cli.launcher", script, timeout=100, check=True)
+    done = mpiexec(2, "-m", "minidl.cli.rank", script, timeout=100, check=True)
     said = [line for line in done.stdout.splitlines() if "host memory" not in line]
     assert len(said) == 8 and all("No NCCL: " in line or " NCCL: " in line for line in said), said
