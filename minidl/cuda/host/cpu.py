@@ -73,7 +73,7 @@ def load(path, defines, name=None, form="auto"):
 @functools.cache
 def _generator():
     """The files that make the C++ of a kernel: if their text changes, it is compiled again."""
-    names = "cpu.py flat.py launchers.py parameters.py scan.py source.py".split()
+    names = "cpu.py flat.py launchers.py parameters.py reach.py scan.py source.py".split()
     return [(Path(__file__).parent / name).read_text() for name in names]
 
 
@@ -97,6 +97,8 @@ def generate(path, text, defines, name=None, form="auto"):
         raise KernelError(f"{path}: no __global__ function in this file")
     if name and name.split("<")[0].strip() not in (f.name for f in source.kernels):
         raise why_missing(Source(path, whole, defines), name)
+    if name:
+        source = Source(path, source.without_unreached(name), defines)
     names = [name] if name else [f.name for f in source.kernels if not f.template]
     plans, starts, manifest = {}, [], {}
     for name in dict.fromkeys(names):
@@ -110,7 +112,7 @@ def generate(path, text, defines, name=None, form="auto"):
         kernel, parameters, number = source.kernel(name), source.parameters(name), len(manifest)
         arguments = [launchers.unpacked(p, i) for i, p in enumerate(parameters)]
         if its_form == "flat":
-            plans[kernel.name] = plan = flat.plan(source, kernel)
+            plans[kernel.name] = plan = flat.plan(source, name)
             starts.append(launchers.flat(name, plan, number, parameters, arguments))
         else:
             starts.append(launchers.fibre(name, number, arguments))

@@ -16,7 +16,7 @@ PARAMS = "float* y, const float* x, int n"
 
 def plan(body, params=PARAMS, before=""):
     source = Source("k.cu", f"{before}\n__global__ void k({params}) {{{body}}}")
-    return flat.plan(source, source.kernel("k"))
+    return flat.plan(source, "k")
 
 
 INDEX = "int i = blockIdx.x * blockDim.x + threadIdx.x;"
