@@ -82,6 +82,7 @@ extern "C" int printf(const char*, ...);
 
 #define warpSize 32
 
+#define __trap() minidl_trap(__FILE__, __LINE__)
 MINIDL_INLINE void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 MINIDL_INLINE void __threadfence_block() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
 MINIDL_INLINE void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }

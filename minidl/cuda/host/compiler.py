@@ -35,7 +35,9 @@ NO_COMPILER = ("no C++ compiler found, which .cu files need to run without a GPU
 # the whole process. math-errno and trapping-math off are what vectorising sqrt and select needs,
 # and change no value.
 FLAGS = ("-std=gnu++17 -fno-math-errno -fno-trapping-math -ffp-contract=fast -fno-strict-aliasing "
-         "-fopenmp-simd -fno-exceptions -fno-rtti -fvisibility=hidden -fPIC -w").split()
+         "-fopenmp-simd -fno-exceptions -fno-rtti -fvisibility=hidden -fPIC -w "
+         # an endless loop stays one, and a frame that leaves its stack touches the guard below it
+         "-fno-finite-loops -fstack-clash-protection").split()
 LINK = ["-shared", "-pthread"]
 LINK += ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-lm"]
 
@@ -64,7 +66,7 @@ class Compiler:
     @property
     def runtime_flags(self):
         """Flags for the runtime library. Not for this processor: only kernels gain from that."""
-        flags = "-std=gnu++17 -O2 -fno-exceptions -fno-rtti -fPIC -fvisibility=hidden -w"
+        flags = "-std=gnu++17 -O2 -fno-exceptions -fno-rtti -fPIC -fvisibility=hidden -w -U_FORTIFY_SOURCE"
         return [*flags.split(), *self._no_library]
 
     @property

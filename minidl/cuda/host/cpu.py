@@ -189,7 +189,8 @@ def _apply(text, edits):
 def runtime():
     """The runtime library: thread pool and fibres."""
     flags = compiler.find_compiler().runtime_flags
-    library = compiler.load_host("runtime", flags, "runtime.cpp", "fibre.cpp", "switch.cpp")
+    library = compiler.load_host("runtime", flags, "runtime.cpp", "fibre.cpp", "guard.cpp",
+                                 "switch.cpp")
     library.minidl_error.restype = ctypes.c_char_p
     return library
 
