@@ -72,6 +72,7 @@ typedef unsigned long ulong;
 #include "half.h"
 #include "atomics.h"
 #include "warp.h"
+#include "variables.h"
 #ifdef MINIDL_CHECK
 #include "check.h"
 #endif

@@ -177,6 +177,19 @@ void release_barrier() {
   if (observer) observer->barrier();
 }
 
+// A lane reads from one that takes no part: an error, unless the check form looks on, which gives
+// it a value and finds out whether the result depends on it.
+void odd_shuffle(const Fibre& g, int lane, int warp) {
+  char text[400];
+  snprintf(text, sizeof text, "line %d of %s: lane %d of warp %d reads from lane %d, which %s.",
+           g.line, short_name(g.file), lane, warp, g.source,
+           !(g.mask >> g.source & 1)               ? "the mask does not name"
+           : warp * 32 + g.source >= engine->n     ? "does not exist: the block ends before it"
+                                                   : "has returned");
+  if (!observer) fail("%s", text);
+  observer->odd_shuffle(text, g.result, g.n_bytes);
+}
+
 // If every lane that `f` waits for is in the same call, deal out the results and let them go.
 bool complete_warp_call(Fibre& f) {
   Engine* e = engine;
@@ -196,16 +209,13 @@ bool complete_warp_call(Fibre& f) {
            index_of(f) % 32, f.line, short_name(f.file), __builtin_ctz(m), g.line,
            short_name(g.file), f.mask);
     if (f.op == MINIDL_BALLOT && *(const int*)g.given) ballot |= m & -m;
-    if (f.op == MINIDL_SHUFFLE && !(members >> g.source & 1))
-      fail("line %d of %s: lane %d of warp %d reads from lane %d, which %s.", g.line,
-           short_name(g.file), __builtin_ctz(m), warp, g.source,
-           !(f.mask >> g.source & 1)                   ? "the mask does not name"
-           : warp * 32 + g.source >= e->n              ? "does not exist: the block ends before it"
-                                                       : "has returned");
   }
   for (unsigned m = members; m; m &= m - 1) {
     Fibre& g = lanes[__builtin_ctz(m)];
-    if (f.op == MINIDL_SHUFFLE) memcpy(g.result, lanes[g.source].given, g.n_bytes);
+    if (f.op == MINIDL_SHUFFLE && members >> g.source & 1)
+      memcpy(g.result, lanes[g.source].given, g.n_bytes);
+    else if (f.op == MINIDL_SHUFFLE)
+      odd_shuffle(g, __builtin_ctz(m), warp);
     if (f.op == MINIDL_BALLOT) memcpy(g.result, &ballot, sizeof ballot);
   }
   for (unsigned m = members; m; m &= m - 1) lanes[__builtin_ctz(m)].state = READY;
@@ -253,8 +263,8 @@ void* fresh_stack(int i) {
 #endif
 }
 
-bool make_engine() {
-  void* memory = mmap(nullptr, kMaxThreads * kStackBytes, PROT_READ | PROT_WRITE,
+bool make_engine(void* at = nullptr) {
+  void* memory = mmap(at, kMaxThreads * kStackBytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANON | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) return false;  // 640 MiB of address space
   engine = (Engine*)calloc(1, sizeof(Engine));
@@ -422,7 +432,13 @@ MINIDL_EXPORT void minidl_stop(const char* sentence) { fail("%s", sentence); }
 MINIDL_EXPORT MinidlMemory minidl_memory() {
   if (!engine) make_engine();
   return {(char*)engine, engine->stacks, engine->dynamic, sizeof(Engine),
-          kMaxThreads * kStackBytes, kDynamicBytes};
+          kMaxThreads * kStackBytes, kDynamicBytes, kStackBytes, kGuardBytes};
+}
+
+// Stacks at another place, for this CPU thread; the old ones are left.
+MINIDL_EXPORT int minidl_new_engine(void* at) {
+  engine = nullptr;
+  return make_engine(at);
 }
 
 MINIDL_EXPORT void* minidl_dynamic_shared() { return engine->dynamic; }

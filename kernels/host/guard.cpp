@@ -315,6 +315,11 @@ void minidl_progress() {
   if (mine) mine->progress = mine->progress + 1;
 }
 
+MINIDL_EXPORT unsigned minidl_progress_count() { return mine ? mine->progress : 0; }
+MINIDL_EXPORT void minidl_pc_of(void* context, MinidlFault* f, unsigned long long* stack) {
+  registers(context, *f, *stack);
+}
+
 void minidl_end_launch(const char* sentence) {
   if (!mine || !mine->running) {
     fprintf(stderr, "minidl: %s\n", sentence);

@@ -18,4 +18,9 @@ struct MinidlFault {
   unsigned long long pc, address;
   bool stack_overflow;
 };
-extern "C" MinidlFault minidl_last_fault();
+extern "C" {
+MinidlFault minidl_last_fault();
+void minidl_pc_of(void* context, MinidlFault*, unsigned long long* stack);
+unsigned minidl_progress_count();
+int minidl_new_engine(void* at);
+}

@@ -13,34 +13,63 @@ import os
 import re
 import tempfile
 
+import numpy as np
+
 from minidl.cuda.checks import report
 from minidl.cuda.host import compiler, cpu
 from minidl.cuda.host.includes import KernelError, inline_includes
 from minidl.cuda.host.scan import match_bracket, split_arguments
 
-SANITIZE = "-fsanitize=thread,{bounds},alignment,integer-divide-by-zero"
+SANITIZE = ("-fsanitize=thread,{bounds},alignment,object-size,integer-divide-by-zero,"
+            "shift-exponent")
+MAX_FINDINGS, MAX_REGIONS, MAX_NOTES = 200, 192, 4  # as in kernels/host/session.h
+INT, UINT, U64, POINTER = ctypes.c_int, ctypes.c_uint, ctypes.c_ulonglong, ctypes.c_void_p
 
 
-class Finding(ctypes.Structure):  # this and the next three are laid out as in check.cpp
+def _fields(c_type, names):
+    return [(name, c_type) for name in names.split()]
+
+
+# These are laid out as in session.h and session.cpp.
+class Finding(ctypes.Structure):
     _fields_ = [
-        *((n, ctypes.c_int) for n in "kind fatal warning region size how other_how".split()),
-        *((n, ctypes.c_uint) for n in "where other_where who other_who".split()),
-        ("offset", ctypes.c_longlong), ("count", ctypes.c_ulonglong), ("text", ctypes.c_void_p)]
+        *_fields(INT, "kind fatal warning region size how other_how atomics"),
+        *_fields(UINT, "where other_where who other_who"),
+        ("offset", ctypes.c_longlong), ("count", U64), ("text", POINTER)]
 
 
 class Traffic(ctypes.Structure):
-    _fields_ = [(n, ctypes.c_ulonglong) for n in vars(report.Traffic())]
+    _fields_ = _fields(U64, " ".join(vars(report.Traffic())))
 
 
 class GivenRegion(ctypes.Structure):
+    _fields_ = [*_fields(U64, "begin n_bytes"), *_fields(UINT, "granule const uninitialised unused")]
+
+
+class Variable(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), *_fields(INT, "element rows columns is_shared")]
+
+
+class DeviceVariable(ctypes.Structure):
+    _fields_ = [*_fields(U64, "begin n_bytes"), ("name", ctypes.c_char_p),
+                *_fields(INT, "element rows columns is_const")]
+
+
+class Outcome(ctypes.Structure):
     _fields_ = [
-        *((n, ctypes.c_ulonglong) for n in "begin n_bytes".split()),
-        *((n, ctypes.c_uint) for n in "granule const uninitialised unused".split())]
+        *_fields(INT, "finished stopped n_findings n_regions n_notes differs_in"),
+        ("differs_where", UINT), ("unused", INT), ("differs_at", U64),
+        ("sentence", ctypes.c_char * 2048), ("notes", (ctypes.c_char * 512) * MAX_NOTES),
+        ("findings", Finding * MAX_FINDINGS), ("variables", Variable * MAX_REGIONS),
+        ("region_bytes", U64 * MAX_REGIONS), ("traffic", Traffic * MAX_REGIONS)]
 
 
-class Shared(ctypes.Structure):
-    _fields_ = [("name", ctypes.c_char_p),
-                *((n, ctypes.c_int) for n in "element rows columns".split())]
+class CheckLaunch(ctypes.Structure):
+    _fields_ = [
+        *_fields(POINTER, "given variables orders outcomes results device_after packed launch"),
+        *_fields(U64, "packed_bytes arena arena_bytes dynamic_bytes n_blocks block_threads"),
+        ("limit_seconds", ctypes.c_double),
+        *_fields(INT, "n_given n_variables n_orders profile")]
 
 
 @functools.cache
@@ -48,16 +77,29 @@ def hooks():
     """The library with the hooks, loaded so that every kernel's library finds it."""
     cpu.runtime()
     flags = ["-std=gnu++17", "-O2", "-fPIC", "-fvisibility=hidden", "-w"]
-    library = compiler.load_host("check", flags, "check.cpp", "sanitizer.cpp")
-    u64, pointer = ctypes.c_ulonglong, ctypes.c_void_p
-    library.minidl_check_begin.argtypes = [pointer, ctypes.c_int, *[u64] * 6, pointer]
-    library.minidl_check_findings.restype = ctypes.POINTER(Finding)
-    library.minidl_check_traffic.restype = ctypes.POINTER(Traffic)
-    library.minidl_check_shared_info.restype = ctypes.POINTER(Shared)
-    library.minidl_check_region_bytes.restype = u64
-    library.minidl_check_writer.argtypes = [ctypes.c_int, u64]
-    library.minidl_check_writer.restype = ctypes.c_uint
+    library = compiler.load_host("check", flags, "check.cpp", "session.cpp", "profile.cpp",
+                                 "sanitizer.cpp")
+    library.minidl_check_start.argtypes = [POINTER]
+    library.minidl_check_map.argtypes = [U64, INT]
+    library.minidl_check_map.restype = POINTER
+    library.minidl_check_unmap.argtypes = [POINTER, U64, INT]
     return library
+
+
+class SharedMemory:
+    """Memory of zeros that the child process of a check shares; `fresh`: where none was before."""
+
+    def __init__(self, n_bytes, fresh=False):
+        self.n_bytes, self.fresh = n_bytes, fresh
+        self.address = hooks().minidl_check_map(n_bytes, fresh)
+        if not self.address:
+            raise KernelError(f"no memory for a check: {n_bytes:,} bytes")
+
+    def array(self):
+        return np.frombuffer((ctypes.c_uint8 * self.n_bytes).from_address(self.address), np.uint8)
+
+    def close(self):
+        hooks().minidl_check_unmap(self.address, self.n_bytes, self.fresh)
 
 
 def compile_check(path, defines, instance=""):
@@ -71,8 +113,11 @@ def compile_check(path, defines, instance=""):
     bounds = "bounds" if cxx.kind == "gnu" else "array-bounds"
     flags = [f for f in cxx.flags if f not in ("-O3", "-fopenmp-simd")]
     flags += ["-O1", "-g", "-DMINIDL_CHECK", SANITIZE.format(bounds=bounds)]
-    if cxx.kind == "clang":  # else `x[i] += 1` would count as a store alone
-        flags += ["-mllvm", "-tsan-instrument-read-before-write=1"]
+    if cxx.kind == "gnu":
+        flags += ["--param", "tsan-distinguish-volatile=1"]
+    else:  # read-before-write: else `x[i] += 1` would count as a store alone
+        flags += ["-mllvm", "-tsan-instrument-read-before-write=1",
+                  "-mllvm", "-tsan-distinguish-volatile=1"]
     text = inline_includes(path)
     key = compiler.key_of("check", text, sorted(defines.items()), instance, *flags)
     file = compiler.cached(key)

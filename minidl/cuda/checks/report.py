@@ -13,6 +13,12 @@ from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
 
+# words of kinds; all others stand where the empty one does
+CAUSES_FIRST = ["rac", "", "double write", "out of bounds", "misaligned", "unwritten",
+                "segmentation", "divergent", "deadlock", "endless", "stopped", "result depends",
+                "not written"]
+
+
 @dataclass
 class Finding:
     """One error at one place. kind: its name. warning: it may be sound."""
@@ -26,6 +32,11 @@ class Finding:
     block: tuple | None = None
     threads: tuple = ()
     count: int = 1
+
+    @property
+    def order(self):
+        """Its place in a report: causes before what may follow from them."""
+        return next((i for i, words in enumerate(CAUSES_FIRST) if words and words in self.kind), 1)
 
     def __str__(self):
         place = f"{self.file}:{self.line}: " if self.line else ""

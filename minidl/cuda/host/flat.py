@@ -56,6 +56,7 @@ class Plan:
     bound: str | None = None  # C expression of parameters where the loop may end
     whole: bool = False  # a grid-stride loop: covers 0..bound for any grid
     simd: bool = False
+    has_copy: bool = False  # beside it stands an unedited copy, for selfcheck.py
 
 
 def plan(source, name):

@@ -140,6 +140,11 @@ class Source:
                 return int(mark[1]) + len(before) - 1 - i - 1
         return len(before)
 
+    def file_of(self, offset):
+        """The file of a place in the text, by the same marks."""
+        marks = re.findall(r'^#\s*(?:line\s+)?\d+\s+"([^"]*)"', self.text[:offset], re.M)
+        return marks[-1] if marks else str(self.path)
+
     def check_supported(self, name):
         """KernelError if the kernel uses something the CPU runner does not have."""
         for d in self.reach(name):

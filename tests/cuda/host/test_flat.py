@@ -189,7 +189,7 @@ def test_random_kernels_give_the_same_in_both_forms():
     kernels = {form: cpu.load(random_file, {}, form=form).kernels for form in ("flat", "fibre")}
     for k in range(40):
         name = f"random_{k}"
-        p = flat.plan(source, source.kernel(name))
+        p = flat.plan(source, name)
         shapes[
             "whole" if p.whole else "bound" if p.bound else "linear" if p.linear else "other"
         ] += 1
