@@ -25,32 +25,34 @@ from pathlib import Path
 HERE = Path(__file__).parent
 
 # What a report must say: a regular expression, matched without regard to case.
-RACE = r"\brac(e|es|ing)\b|unordered|at the same time|in (any|either) order|depends on the order"
-OUTSIDE = (r"out of (bounds|range)|outside|past the|beyond|overr[au]n|before the (start|begin|first)"
-           r"|behind|stray|no array|not an? (valid )?address|wild|segmentation|only \d+ elements"
+RACE = (r"\brac(e|es|ing)\b|unordered|at the same time|in (any|either) order|double write"
+        r"|depends on (the|thread) order")
+OUTSIDE = (r"out of (bounds|range)|outside|past the|beyond|overr[au]n|behind"
+           r"|before the (start|begin|first)|stray|no array|wild"
+           r"|not an? (valid )?address|segmentation|only \d+ elements"
            r"|has \d+ elements")
 ORDER = RACE + r"|results? differ|differs? (from|with|when|in)"
 KINDS = {
     "index in a function object": f"{RACE}|{OUTSIDE}",
-    "endless loop": r"endless|infinite|for ever|forever|never ends|no end|does not end|watchdog"
-                    r"|time ?out|time limit|spin|still (running|waiting)|stuck|deadlock",
+    "endless loop": r"endless|infinite|for ?ever|never ends|no end|does not end|watchdog|deadlock"
+                    r"|time ?out|time limit|spin|still (running|waiting)|stuck",
     "wild write": OUTSIDE,
     "null pointer": r"\bnull\b|nullptr|address 0\b|0x0\b",
-    "division by zero": r"division by (zero|0)|divi(de|des|ded|sion)\b.*\b(zero|0)\b|(%|modulo).*\b0",
-    "recursion": r"recursi|stack|calls itself|too deep",
+    "division by zero": r"divi(de|des|ded|sion)\b.*\b(zero|0)\b|(%|modulo).*\b0",
+    "recursion": r"recursi|stack|calls itself|too deep|endless|infinite|for ?ever|watchdog",
     "big local variable": r"stack|local (memory|array|variable)|too (big|large)|512 KB",
     "assert": r"assert|__trap|\btrap",
-    "uninitialised local": r"uninitiali[sz]ed|not (been )?initiali[sz]ed|without (an initial |a )?value"
-                           r"|never (been )?(written|set|assigned)|unwritten|before it (is|was) set"
-                           r"|indeterminate",
+    "uninitialised local": r"uninitiali[sz]ed|not (been )?initiali[sz]ed|unwritten|indeterminate"
+                           r"|without (a|an initial) value|never (been )?(written|set|assigned)"
+                           r"|before it (is|was) set",
     "missing fence": r"fence",
     "race": ORDER,
     "overrun through a pointer": OUTSIDE,
     "stale pointer": OUTSIDE + r"|stale|dangling|earlier launch|last launch|previous launch|ended"
                                r"|no longer|freed|gone|out of scope|lifetime|returned",
     "shift": r"shift",
-    "divergent barrier": r"diverg|not all threads|barrier.*(return|wait|never)|(wait|stuck).*barrier"
-                         r"|deadlock",
+    "divergent barrier": r"diverg|not all threads|deadlock"
+                         r"|barrier.*(return|wait|never)|(wait|stuck).*barrier",
     "missing barrier": RACE + r"|barrier|__syncthreads",
     "race in a warp": RACE + r"|__syncwarp",
     "wrong shuffle": r"shuffle|shfl|lane|mask",
@@ -84,7 +86,7 @@ def same(got, want, rtol=0.0, atol=0.0):
     got = np.asarray(got)
     want = np.broadcast_to(want, got.shape)
     right = np.allclose(got, want, rtol, atol, equal_nan=True)
-    print("EXAMINED: right" if right else f"EXAMINED: wrong: got {{got}}, want {{want}}", flush=True)
+    print("EXAMINED:", "right" if right else f"wrong: got {{got}}, want {{want}}", flush=True)
 
 
 '''
@@ -128,7 +130,8 @@ def read(path):
 
 def cases():
     """All of them, bugs first."""
-    return [read(path) for folder in ("bugs", "sound") for path in sorted((HERE / folder).glob("*.cu"))]
+    return [read(path) for folder in ("bugs", "sound")
+            for path in sorted((HERE / folder).glob("*.cu"))]
 
 
 def _marked(text, marker):

@@ -1,4 +1,4 @@
-"""Runs the examination: each case in a process of its own, with a time limit, and a table at the end.
+"""Runs the examination: each case in a process of its own, with a time limit; a table at the end.
 
     python tests/cuda/examination/examine.py                all, as `make examination` does
     python tests/cuda/examination/examine.py race fence     those whose name or kind holds a word
@@ -67,13 +67,14 @@ def child(command, folder, limit_s):
     # a session of its own, so that all its processes can be ended, and Ctrl-C reaches them alone
     process = subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, start_new_session=True)
-    for asked, number, wait_s in (("", signal.SIGINT, limit_s), ("Ctrl-C", signal.SIGKILL, 10),
-                                  ("kill", None, None)):
+    asked, said = "", None
+    for wait_s, then in (limit_s, signal.SIGINT), (10, signal.SIGKILL), (None, None):
         try:
             said, _ = process.communicate(timeout=wait_s)
             break
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, number)
+            os.killpg(process.pid, then)
+            asked = {signal.SIGINT: "Ctrl-C", signal.SIGKILL: "kill"}[then]
     try:  # what it started and left
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -169,7 +170,7 @@ def main():
     for what, verdicts in ("bugs", bugs), ("sound kernels", sound):
         if verdicts:
             good = sum(v in GOOD for v in verdicts)
-            print(f"{what}: {good} of {len(verdicts)} as they should be ({good / len(verdicts):.0%})")
+            print(f"{what}: {good} of {len(verdicts)} as they should, {good / len(verdicts):.0%}")
     if options.json:
         options.json.write_text(json.dumps({c.name: {"kind": c.kind, **r} for c, r in
                                             results.items()}, indent=1))

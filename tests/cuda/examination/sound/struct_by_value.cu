@@ -1,10 +1,16 @@
-// A struct of a pointer, sizes and numbers is passed by value between functions, and changed there.
+// A struct of sizes is a kernel's parameter; one with a pointer is passed by value and changed.
 // kind: sound
 /* launch
 x, out = noise(12, 20), np.zeros((20, 12), np.float32)
-cu("transpose")((2, 2), (16, 16), (out, x, 12, 20))
-same(out, x.T)
+shape = np.array((12, 20, 2.0), [("rows", np.int32), ("cols", np.int32), ("by", np.float32)])
+cu("transpose")((2, 2), (16, 16), (out, x, shape[()]))
+same(out, 2 * x.T)
 */
+struct Shape {
+  int rows, cols;
+  float by;
+};
+
 struct Matrix {
   float* data;
   int rows, cols;
@@ -17,13 +23,14 @@ struct Matrix {
   }
 };
 
-__device__ void put(Matrix to, Matrix from, int i, int j) {
+__device__ void put(Matrix to, Matrix from, int i, int j, float by) {
   to = to.from(j);
   from = from.from(i);
-  to.at(0, i) = from.at(0, j);
+  to.at(0, i) = by * from.at(0, j);
 }
 
-extern "C" __global__ void transpose(float* out, float* x, int rows, int cols) {
+extern "C" __global__ void transpose(float* out, float* x, Shape shape) {
   int j = blockIdx.x * blockDim.x + threadIdx.x, i = blockIdx.y * blockDim.y + threadIdx.y;
-  if (i < rows && j < cols) put({out, cols, rows}, {x, rows, cols}, i, j);
+  Matrix to = {out, shape.cols, shape.rows}, from = {x, shape.rows, shape.cols};
+  if (i < shape.rows && j < shape.cols) put(to, from, i, j, shape.by);
 }
