@@ -10,6 +10,7 @@
 #include <dlfcn.h>
 #include <stdio.h>
 
+#include "locals.h"
 #include "profile.h"
 #include "session.h"
 
@@ -30,7 +31,8 @@ u64 program_page;             // the last page that was found to be the kernel's
 u64 shared_low, shared_high;  // where the declared __shared__ variables lie
 int last_region;
 u64 shared_bytes;
-const u64 kMaxStaticBytes = 48 << 10;  // of static __shared__ variables; ptxas refuses more
+// of static __shared__ variables, ptxas refuses more; of all: compute capability 9.0's limit
+const u64 kMaxStaticBytes = 48 << 10, kMaxSharedBytes = 227 << 10;
 
 unsigned place(void* return_address) {
   return last_place = (unsigned)((u64)return_address - code_base);
@@ -53,12 +55,22 @@ struct Pending {
   Finding finding;
 } pending;
 
-// A plain read beside atomics, `int old = *p`, is how a loop around atomicCAS begins: sound if that
-// thread's next atomic there is the exchange, which would see another value. By reading thread.
-struct Held {
-  u64 address;
-  Finding finding;
-} held[1024];
+// A plain read beside atomics, `int old = *p`, is how a loop around atomicCAS begins: sound, for the
+// exchange would see another value. So these races are told at the end, and not those of a place
+// from which some thread went on to such an exchange of the same word.
+const int kMaxHeld = 64;
+Finding held[kMaxHeld];
+unsigned exchanged[kMaxHeld];  // those places
+int n_held, n_exchanged;
+
+void hold(const Finding& f) {
+  for (int i = 0; i < n_held; ++i)
+    if (held[i].where == f.where && held[i].other_where == f.other_where && held[i].kind == f.kind) {
+      held[i].count++;
+      return;
+    }
+  if (n_held < kMaxHeld) held[n_held++] = f;
+}
 
 void keep(const Finding& f) {
   int n = outcome->n_findings;
@@ -76,8 +88,13 @@ void settle() {
 }
 
 void settle_held() {
-  for (int t = 0; t < clocks.n; ++t)
-    if (held[t].address) keep(held[t].finding), held[t].address = 0;
+  for (int i = 0; i < n_held; ++i) {
+    unsigned read = held[i].how == READ ? held[i].where : held[i].other_where;
+    bool sound = false;
+    for (int k = 0; k < n_exchanged; ++k) sound |= exchanged[k] == read;
+    if (!sound) keep(held[i]);
+  }
+  n_held = 0;
 }
 
 void race(int r, const Access& before, How now, How then, u64 address, unsigned size,
@@ -102,27 +119,20 @@ void race(int r, const Access& before, How now, How then, u64 address, unsigned 
     memcpy(pending.before, (void*)address, size);
     return;
   }
-  unsigned reader = now == READ && then >= ATOMIC ? me()
-                    : now >= ATOMIC && then == READ && here ? before.who - clocks.first : ~0u;
-  if (reader < (unsigned)clocks.n) {
-    if (held[reader].address && held[reader].address != address) keep(held[reader].finding);
-    if (held[reader].address != address) held[reader] = Held{address, f};
-    return;
-  }
+  if ((now == READ && then == ATOMIC) || (now == ATOMIC && then == READ)) return hold(f);
   keep(f);
 }
 
-// Thread t has exchanged the word at `address`, on condition: its plain read before was no matter.
-void absolve(Region& region, u64 address, unsigned size) {
-  int t = me();
-  unsigned who = clocks.first + t;
-  if (held[t].address == address) held[t].address = 0;
-  u64 offset = address - region.begin;
-  for (u64 i = offset / region.granule; i <= (offset + size - 1) / region.granule; ++i) {
-    Cell& c = region.cells[i];
-    Access* const reads[] = {&c.read, &c.other_read, &c.block_read};
-    for (Access* a : reads)
-      if (a->who == who && !(a->clock & kAtomic)) a->who = 0;
+// The running thread exchanges the word at `address` if it has a certain value: that is how its
+// plain read before is put right.
+void absolve(Region& region, u64 address) {
+  const Cell& c = region.cells[(address - region.begin) / region.granule];
+  const Access* const reads[] = {&c.read, &c.other_read, &c.block_read};
+  for (const Access* a : reads) {
+    if (a->who != running_thread() || a->clock & kAtomic) continue;
+    for (int k = 0; k < n_exchanged; ++k)
+      if (exchanged[k] == a->where) return;
+    if (n_exchanged < kMaxHeld) exchanged[n_exchanged++] = a->where;
   }
 }
 
@@ -295,12 +305,13 @@ int add_region(u64 begin, u64 bytes, unsigned granule, const Variable& variable,
 }
 
 void check_block_begins() {
-  settle(), settle_held();
+  settle();
   minidl_profile_barrier();
   int n = blockDim.x * blockDim.y * blockDim.z;
   unsigned block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
   clocks.begin(1 + block * n, n);
   order.block_begins(n);
+  minidl_locals_begin();
   for (int i = n_given; i < n_regions; ++i)
     if (regions[i].shared) poison(i);
 }
@@ -312,7 +323,7 @@ void check_begin_order(int number) {
   program_page = ~0ull;
   last_region = 0;
   pending.waiting = false;
-  memset(held, 0, sizeof held);
+  n_held = n_exchanged = 0;
   clocks.n = 0;
   active = true;
   minidl_observe(&observer);
@@ -354,7 +365,9 @@ void minidl_access(u64 address, unsigned size, How how, void* return_address) {
     u64 own = places.stacks_begin + me() * places.stack_bytes;
     if (address - own < places.stack_guard) stop_at(STACK_FULL, address, size, how, where);
     if (address - own >= places.stack_bytes) stop_at(OTHER_STACK, address, size, how, where);
-    return;  // a local variable
+    // below the running function's frame: of one that has returned
+    if (address < (u64)__builtin_frame_address(0)) stop_at(STALE, address, size, how, where);
+    return minidl_local_access(address, size, how, where);
   }
   if (within(address, places.arena_begin, places.arena_end))
     return out_of_bounds(address, size, how, where, false, false);
@@ -381,7 +394,7 @@ void minidl_access(u64 address, unsigned size, How how, void* return_address) {
 void minidl_compare_exchange(u64 address, unsigned size, void* return_address) {
   minidl_access(address, size, ATOMIC, return_address);
   int r = active ? region_of(address) : -1;
-  if (r >= 0) absolve(regions[r], address, size);
+  if (r >= 0) absolve(regions[r], address);
 }
 
 // Global flags may be volatile: PTX makes such accesses relaxed atomics. In shared memory they are
@@ -458,9 +471,12 @@ MINIDL_EXPORT void minidl_check_shared(const char* name, void* p, size_t n_bytes
   if (!shared_low || address < shared_low) shared_low = address;
   if (address + n_bytes > shared_high) shared_high = address + n_bytes;
   shared_bytes += n_bytes;
-  if (shared_bytes > kMaxStaticBytes) {
+  u64 dynamic = 0;
+  for (int i = n_given; i < n_regions; ++i)
+    if (regions[i].begin == places.dynamic_begin) dynamic = regions[i].bytes;
+  if (shared_bytes > kMaxStaticBytes || shared_bytes + dynamic > kMaxSharedBytes) {
     Finding& f = add_finding(TOO_MUCH_SHARED, place(__builtin_return_address(0)), 0, r, 0);
-    f.offset = shared_bytes;
+    f.offset = shared_bytes, f.size = (int)dynamic;
   }
 }
 

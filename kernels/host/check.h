@@ -11,3 +11,21 @@ template <class V> MINIDL_INLINE void minidl_shared(const char* name, V& v) {
   typedef MinidlShape<V> Shape;
   minidl_check_shared(name, (void*)&v, sizeof v, Shape::element, Shape::rows, Shape::columns);
 }
+
+// A local array between guards: locals.cpp.
+extern "C" void minidl_local_begins(const char* name, void* p, unsigned long long bytes,
+                                    int element, int has_values);
+extern "C" void minidl_local_ends(void* p);
+template <class A> struct MinidlLocal {
+  char before[64];
+  A a;
+  char after[64];
+  MINIDL_MEMBER MinidlLocal(const char* name) {
+    minidl_local_begins(name, &a, sizeof a, MinidlShape<A>::element, 0);
+  }
+  MINIDL_MEMBER MinidlLocal(const char* name, const A& values) {
+    minidl_local_begins(name, &a, sizeof a, MinidlShape<A>::element, 1);
+    __builtin_memcpy(&a, &values, sizeof a);
+  }
+  MINIDL_MEMBER ~MinidlLocal() { minidl_local_ends(&a); }
+};

@@ -70,8 +70,10 @@ typedef unsigned long ulong;
 
 #include "float_math.h"
 #include "half.h"
+#include "bfloat16.h"
 #include "atomics.h"
 #include "warp.h"
+#include "words.h"
 #include "variables.h"
 #ifdef MINIDL_CHECK
 #include "check.h"
@@ -83,7 +85,6 @@ extern "C" int printf(const char*, ...);
 
 #define warpSize 32
 
-#define __trap() minidl_trap(__FILE__, __LINE__)
 MINIDL_INLINE void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 MINIDL_INLINE void __threadfence_block() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
 MINIDL_INLINE void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }

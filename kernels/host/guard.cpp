@@ -96,8 +96,9 @@ void on_fault(int signal, siginfo_t* info, void* context) {
   if (!s || !s->running || info->si_code <= 0)  // <= 0: sent by kill()
     return pass_on(before_fault[signal], signal, info, context);
   unsigned long long stack = 0;
-  s->fault = MinidlFault{signal, 0, (unsigned long long)info->si_addr, false};
+  s->fault = MinidlFault{signal, 0, (unsigned long long)info->si_addr, 0, false};
   registers(context, s->fault, stack);
+  s->fault.stack = stack;
 #ifdef SI_KERNEL
   // not even an address of 47 bits: the processor does not say which
   if (info->si_code == SI_KERNEL) s->fault.address = ~0ull;
@@ -112,7 +113,7 @@ void on_urge(int signal, siginfo_t* info, void* context) {
   if (!s || !s->running || !s->stop_launch || s->stop_launch != s->launch)
     return pass_on(before_urg, signal, info, context);
   unsigned long long stack = 0;
-  s->fault = MinidlFault{signal, 0, 0, false};
+  s->fault = MinidlFault{signal, 0, 0, 0, false};
   registers(context, s->fault, stack);
   jump(s, (Why)s->why);
 }

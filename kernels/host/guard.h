@@ -15,7 +15,7 @@ void minidl_abandon_fibres();
 // Where and why the last guarded launch of this CPU thread was stopped by a signal; for check.cpp.
 struct MinidlFault {
   int signal;  // 0: not by a signal
-  unsigned long long pc, address;
+  unsigned long long pc, address, stack;
   bool stack_overflow;
 };
 extern "C" {

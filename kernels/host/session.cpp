@@ -82,6 +82,20 @@ void on_tick(int, siginfo_t*, void* context) {
   _exit(0);
 }
 
+// Calls that have not returned, innermost first: words of the stack that point into the kernel's
+// code. One of them may be a leftover; two are told.
+void calls_on_stack(u64 stack, Finding& f) {
+  u64 own = places.stacks_begin + (running_thread() - clocks.first) * places.stack_bytes;
+  u64 at = stack > own + places.stack_guard ? stack : own + places.stack_guard;
+  for (int n = 0; at + 8 <= own + places.stack_bytes && n < 2; at += 8) {
+    u64 word = *(u64*)at;
+    if (word - code_base > 1ull << 30 || !in_kernel(word)) continue;
+    unsigned place = (unsigned)(word - code_base);
+    if (place == f.where || place == f.other_where) continue;
+    (n++ ? f.other_who : f.other_where) = place;
+  }
+}
+
 void after_fault() {
   MinidlFault fault = minidl_last_fault();
   if (!fault.signal) return;
@@ -92,6 +106,7 @@ void after_fault() {
   f.fatal = 1;
   f.offset = fault.address;
   f.count = fault.signal;
+  if (fault.stack_overflow) calls_on_stack(fault.stack & ~7ull, f);
 }
 
 u64 result_bytes() {

@@ -33,11 +33,12 @@ import numpy as np
 
 from minidl.cuda.checks import hooks
 from minidl.cuda.checks.report import Finding, Report, Traffic
-from minidl.cuda.checks.sentences import Shared, Words, engine_finding
+from minidl.cuda.checks.sentences import STACK_FULL, Shared, Words, compiler_finding, engine_finding
 from minidl.cuda.host import cpu
 from minidl.cuda.host.arena import Arena
 from minidl.cuda.host.arguments import dims
-from minidl.cuda.host.includes import KernelError
+from minidl.cuda.host.includes import KernelError, inline_includes
+from minidl.cuda.host.source import Source
 from minidl.cuda.run import ORDERS as NUMBERS
 from minidl.cuda.run import Kernel, _choose, _stamp
 from minidl.cuda.run import kernel as load
@@ -80,7 +81,7 @@ def _library(path, defines, instance, stamp):
 
 def _limit_s():
     """Seconds of processor time after which a block without an end is an endless loop."""
-    return float(os.environ.get("MINIDL_WATCHDOG") or 10)
+    return float(os.environ.get("MINIDL_WATCHDOG") or 5)
 
 
 def _wait(pid):
@@ -145,6 +146,8 @@ class _Run:
         after = self._memory(sum(v.n_bytes for v in variables) + 1)
         outcomes = (hooks.Outcome * len(orders)).from_buffer(
             self._memory(ctypes.sizeof(hooks.Outcome) * len(orders)))
+        for warning in self._compiler_warnings():
+            report.add(compiler_finding(*warning))
         status = self._child(orders, results, after, outcomes, variables)
         done = [o for o in outcomes if o.finished]
         for o in done:
@@ -173,7 +176,7 @@ class _Run:
             region.fill()
         packed = self.kernel.signature.pack(self.grid, self.block, self.arena.passed(),
                                             self.shared_mem, 0, 1)
-        launch = ctypes.create_string_buffer(packed, len(packed))
+        launch = self.kernel.signature.with_structs(packed)
         given = [(r.memory.ctypes.data, r.n_bytes, r.granule, r.const, r.uninitialised)
                  for r in self.arena.regions]
         # alive as long as this object: names are read from there later
@@ -187,15 +190,26 @@ class _Run:
                     results.ctypes.data, after.ctypes.data, ctypes.addressof(launch),
                     ctypes.cast(self.kernel.launcher, ctypes.c_void_p).value]
         about = hooks.CheckLaunch(
-            *pointers, len(packed), self.arena.memory.ctypes.data, self.arena.memory.nbytes,
+            *pointers, len(launch), self.arena.memory.ctypes.data, self.arena.memory.nbytes,
             self.shared_mem, math.prod(self.grid), math.prod(self.block), _limit_s(),
             len(given), len(variables), len(orders), 0)
         return _wait(self.hooks.minidl_check_start(ctypes.byref(about)))
 
+    def _compiler_warnings(self):
+        """Those of the compiler in what this kernel can run."""
+        if not self.library.warnings:
+            return []
+        source = Source(self.path, inline_includes(self.path))
+        inside = {(Path(source.file_of(d.begin)).name, line) for d in source.reach(self.kernel.name)
+                  for line in range(source.line_of(d.begin), source.line_of(d.end) + 1)}
+        return [w for w in self.library.warnings if (w[0], w[1]) in inside]
+
     def _collect(self, report, outcome):
         """Add what one run found to the report."""
         raw = outcome.findings[: outcome.n_findings]
-        lines = self._lines({w for f in raw for w in (f.where, f.other_where) if w})
+        places = {w for f in raw for w in (f.where, f.other_where) if w}
+        places |= {f.other_who for f in raw if f.kind == STACK_FULL and f.other_who}
+        lines = self._lines(places)
         words = Words(self.grid, self.block, self.arena.regions, self._variables(outcome), lines,
                       Path(self.path))
         for f in raw:
@@ -291,6 +305,6 @@ class _Run:
                 path = Path(frame[1])
                 ours = path.parts[-3:-1] == ("kernels", "host")  # in any copy of minidl
                 ours = ours or path.name.startswith("launchers made")
-                if not ours and frame[1] != "??":
+                if not ours and path.suffix:
                     lines[place] = (path.name, int(frame[2]))
         return lines

@@ -9,16 +9,18 @@ Test: tests/cuda/checks/test_check.py, test_check_idioms.py
 
 import ctypes
 import functools
+import json
 import os
 import re
 import tempfile
+from pathlib import Path
 
 import numpy as np
 
 from minidl.cuda.checks import report
 from minidl.cuda.host import compiler, cpu
 from minidl.cuda.host.includes import KernelError, inline_includes
-from minidl.cuda.host.scan import match_bracket, split_arguments
+from minidl.cuda.host.scan import blank_out, functions, match_bracket, split_arguments
 
 SANITIZE = ("-fsanitize=thread,{bounds},alignment,object-size,integer-divide-by-zero,"
             "shift-exponent")
@@ -77,8 +79,8 @@ def hooks():
     """The library with the hooks, loaded so that every kernel's library finds it."""
     cpu.runtime()
     flags = ["-std=gnu++17", "-O2", "-fPIC", "-fvisibility=hidden", "-w"]
-    library = compiler.load_host("check", flags, "check.cpp", "session.cpp", "profile.cpp",
-                                 "sanitizer.cpp")
+    library = compiler.load_host("check", flags, "check.cpp", "session.cpp", "locals.cpp",
+                                 "profile.cpp", "sanitizer.cpp")
     library.minidl_check_start.argtypes = [POINTER]
     library.minidl_check_map.argtypes = [U64, INT]
     library.minidl_check_map.restype = POINTER
@@ -103,7 +105,8 @@ class SharedMemory:
 
 
 def compile_check(path, defines, instance=""):
-    """The cpu.Library of a file compiled for the check form, from the cache or now."""
+    """The cpu.Library of a file compiled for the check form, from the cache or now; its attribute
+    `warnings` holds the compiler's, [(file, line, option, text)]."""
     cxx = compiler.find_compiler()
     if cxx.kind == "zig":
         raise KernelError("the check form needs g++ or clang++; the compiler found is zig, which "
@@ -119,18 +122,85 @@ def compile_check(path, defines, instance=""):
         flags += ["-mllvm", "-tsan-instrument-read-before-write=1",
                   "-mllvm", "-tsan-distinguish-volatile=1"]
     text = inline_includes(path)
-    key = compiler.key_of("check", text, sorted(defines.items()), instance, *flags)
+    key = compiler.key_of("check", text, sorted(defines.items()), instance, *flags,
+                          Path(__file__).read_text(), *cpu.generator())
     file = compiler.cached(key)
     if file is None:
-        code = _announce_shared(cpu.generate(path, text, defines, instance, "fibre"))
+        plain = cpu.generate(path, text, defines, instance, "fibre")
+        code = _announce_shared(plain)
         with tempfile.TemporaryDirectory() as folder:
             # compiled and linked apart: linking with the flags would bring in their own runtime
             objects = os.path.join(folder, "kernel.o")
             source = ["-c", "-x", "c++", "-", "-o", objects]
-            compiler.run([*flags, f"-I{compiler.HOST}", *source], code, str(path))
+            command = [*flags, f"-I{compiler.HOST}", *source]
+            try:
+                compiler.run(command, _watch_locals(code), str(path))
+            except KernelError:
+                compiler.run(command, code, str(path))  # an array is jumped over, or the like
+            warnings = compiler_warnings(plain)
             file = compiler.build(key, [objects], describe=str(path))
+            write_beside(file, json.dumps(warnings))
     hooks()
-    return cpu.Library(file)
+    library = cpu.Library(file)
+    notes = file.with_suffix(".json")
+    library.warnings = json.loads(notes.read_text()) if notes.exists() else []
+    return library
+
+
+def write_beside(file, text):
+    """Write `text` into <key>.json beside the library <key>.so, whole or not at all."""
+    handle, temporary = tempfile.mkstemp(dir=file.parent, suffix=".tmp")
+    with open(handle, "w") as f:
+        f.write(text)
+    os.replace(temporary, file.with_suffix(".json"))
+
+
+WARNINGS = ("uninitialized maybe-uninitialized return-local-addr dangling-pointer infinite-recursion"
+            " shift-count-overflow shift-count-negative div-by-zero array-bounds").split()
+
+
+def compiler_warnings(code):
+    """[(file, line, option, text)]: what the compiler finds suspicious in a kernel's C++."""
+    cxx = compiler.find_compiler()
+    flags = [f for f in cxx.flags if f not in ("-w", "-O3")]
+    options = [f"-W{name}" for name in WARNINGS]
+    command = [*flags, "-O2", *options, f"-I{compiler.HOST}", "-S", "-x", "c++", "-", "-o",
+               os.devnull]
+    log = compiler.run(command, code, messages=True)
+    found = re.findall(r"^(.+?):(\d+):\d+: warning: (.*) \[-W([\w-]+)=?\]", log, re.M)
+    return [(Path(file).name, int(line), option, text) for file, line, text, option in found
+            if option in WARNINGS and Path(file).parts[-3:-1] != ("kernels", "host")
+            and "minidl" not in Path(file).name]
+
+
+_LOCAL = re.compile(
+    r"(?<=[;{}])(\s*)((?:(?:volatile|unsigned|signed|long|short)\s+)*[A-Za-z_][\w:]*(?:<[^;{}()]*>)?)"
+    r"\s+(\w+)\s*((?:\[[^\[\];]+\]\s*)+)(=\s*\{|;)")
+_NO_TYPE = set("return else case goto delete new using typedef static extern constexpr const struct "
+               "throw do __shared__ union class enum auto operator".split())
+
+
+def _watch_locals(code):
+    """Put local arrays between guards: kernels/host/locals.cpp."""
+    blank = blank_out(code)
+    out, at = [], 0
+    for f in functions(blank)[0]:
+        for m in _LOCAL.finditer(blank, f.body[0] - 1, f.body[1]):
+            words = m[2].split()
+            if m.start() < at or _NO_TYPE & set(words) or "__shared__" in m[0]:
+                continue
+            name, extents = m[3], m[4].strip()
+            end, values = m.end(), ""
+            if m[5] != ";":
+                close = match_bracket(blank, m.end() - 1)
+                end = code.index(";", close) + 1
+                values = ", " + code[m.end() - 1 : close + 1]
+            new = (f"{m[1]}MinidlLocal<{m[2]}{extents}> minidl_{name}(\"{name}\"{values}); "
+                   f"auto& {name} = minidl_{name}.a;")
+            lines = code[m.start() : end].count("\n") - new.count("\n")
+            out += [code[at : m.start()], new, "\n" * lines]
+            at = end
+    return "".join([*out, code[at:]])
 
 
 # what cpu.generate makes of `extern __shared__ float s[];`

@@ -11,6 +11,7 @@ import math
 import re
 from dataclasses import dataclass
 
+from minidl.cuda.checks.places import array_on, enclosing_loops, large_locals
 from minidl.cuda.checks.report import Finding, count
 from minidl.cuda.host.arena import GUARD, PAGE
 
@@ -56,11 +57,16 @@ KINDS = [
      "smaller, or use shared or global memory."),
     ("too much shared memory",
      "A block may have 48 KiB of __shared__ variables; more must be dynamic: `extern __shared__` "
-     "and shared_mem=, up to 227 KiB."),
+     "and shared_mem=, up to 227 KiB with the others."),
+    ("out of bounds",
+     "The local array is too small for this index: look at its size and at what the index can "
+     "become."),
+    ("read of uninitialised local variable",
+     "A local array begins with garbage: write every element that is read later."),
 ]
 (OUT_OF_BOUNDS, BAD_INDEX, MISALIGNED, UNWRITTEN, UNINITIALISED, RACE, BLOCK_RACE, DOUBLE_WRITE,
  CONST_WRITE, DIVISION, NOT_ALL_WRITTEN, SHIFT, PAST_OBJECT, OTHER_STACK, STALE, FAULTED, ENDLESS,
- STACK_FULL, TOO_MUCH_SHARED) = range(len(KINDS))  # fmt: skip
+ STACK_FULL, TOO_MUCH_SHARED, LOCAL_OUTSIDE, LOCAL_UNWRITTEN) = range(len(KINDS))  # fmt: skip
 READ, WRITE, ATOMIC, ATOMIC_READ = range(4)  # `How` there
 NOW = ("reads", "writes", "atomically changes", "atomically reads")
 BEFORE = ("read", "wrote", "atomically changed", "atomically read")
@@ -157,7 +163,7 @@ class Words:
             if f.count > 1:
                 text += f" (and {count(f.count - 1, 'more access', 'more accesses')} on this line)"
         elif f.kind == BAD_INDEX:
-            name = self._array_on(file, line, _c_type(f))
+            name = array_on(self.path, file, line, _c_type(f), {v.name for v in self.shared})
             text = f"{who} uses index {f.offset} of {name}"
             remedy = NEGATIVE if f.offset < 0 else remedy
         elif f.kind == MISALIGNED:
@@ -188,42 +194,34 @@ class Words:
         elif f.kind == ENDLESS:
             text = (f"{who} is here after {f.offset} s of processor time in which no block came to "
                     "its end (MINIDL_WATCHDOG sets another limit)")
+            if loops := enclosing_loops(self.path, file, line):
+                text += f"; in the loop of line {', of line '.join(map(str, loops))}"
         elif f.kind == STACK_FULL:
             text = f"{who} needs more than 512 KiB of stack"
-            if not line:  # in the frame of the kernel itself, before its first line
-                file, line = self.path.name, self._local_array()
+            calls = [self.lines.get(w, ("", 0))[1] for w in (f.other_where, f.other_who)]
+            if calls := [str(n) for n in dict.fromkeys(calls) if n]:
+                text += f", in calls at line {' and line '.join(calls)}"
+            if large := large_locals(self.path):
+                text += f"; large local variables: line {', line '.join(map(str, large))}"
+                file, line = file or self.path.name, line or large[0]
         elif f.kind == TOO_MUCH_SHARED:
             text = (f"the __shared__ variables of the block have {f.offset:,} bytes with "
                     f"{self.shared[f.region - len(self.regions)].name}")
+            if f.size:
+                text += f", beside {f.size:,} dynamic ones, shared_mem="
+        elif f.kind == LOCAL_OUTSIDE:
+            name = ctypes.string_at(f.text).decode()
+            text = (f"{who} {NOW[f.how]} {name}[{f.offset}], but the local array {name} has "
+                    f"{count(f.size, 'element')}")
+            remedy = NEGATIVE if f.offset < 0 else remedy
+        elif f.kind == LOCAL_UNWRITTEN:
+            name = ctypes.string_at(f.text).decode()
+            text = f"{who} reads {name}[{f.offset}], a local array, which it has not written"
         else:  # NOT_ALL_WRITTEN, found after the run: no thread, no line
             part = self.regions[f.region].part_at(f.offset)
             text = f"{count(f.count, 'element')} of {part.name} never written, the first is {where}"
             return Finding(kind, text, remedy)
         return Finding(kind, text, remedy, file, line, bool(f.warning), block, threads, f.count)
-
-    def _local_array(self):
-        """The line of the largest array that is declared in the file without __shared__."""
-        found = [(0, 0)]
-        for number, text in enumerate(self.path.read_text().splitlines(), 1):
-            if sizes := re.search(r"^\s+(?!.*__shared__)[\w ]+\w\s*((?:\[[^\]]+\])+)", text):
-                extents = [int(n) for n in re.findall(r"\d+", sizes[1])] or [1]
-                found.append((math.prod(extents), number))
-        return max(found)[1]
-
-    def _array_on(self, file, line, c_type):
-        """'tile, a float [64]': the array that a line of the file uses by an index."""
-        source = self.path if self.path.name == file else self.path.parent / file
-        try:
-            text = source.read_text().splitlines()[line - 1]
-        except (OSError, IndexError):
-            return f"a {c_type}"
-        names = dict.fromkeys(re.findall(r"\b([A-Za-z_]\w*)\s*\[", text))
-        known = {v.name for v in self.shared}
-        extent = re.escape(re.search(r"\[(\d+)\]", c_type)[1]) if "[" in c_type else ""
-        whole = source.read_text()
-        fits = [n for n in names if n in known
-                or re.search(rf"\b{n}\s*(\[[^\]]*\]\s*)*\[\s*({extent}|[A-Z]\w*)[^\]]*\]", whole)]
-        return f"{' or '.join(fits)}, a {c_type}" if fits else f"a {c_type}"
 
     def _race(self, f, who, where, remedy):
         line = self.lines.get(f.other_where, ("", 0))[1]
@@ -278,6 +276,28 @@ class Words:
             return f"but the launch gave shared_mem={variable.n_bytes}, {n}", IN_DYNAMIC
         remedy = IN_SHARED if variable.is_shared else KINDS[BAD_INDEX][1]
         return f"but {variable.name} has {n}", NEGATIVE if f.offset < 0 else remedy
+
+
+# by option of the compiler: name, remedy
+COMPILER = {
+    "uninitialized": ("uninitialised local variable", "Give it a value where it is declared."),
+    "maybe-uninitialized": ("uninitialised local variable",
+                            "On one of its ways it gets no value: give it one where it is "
+                            "declared."),
+    "return-local-addr": ("stale pointer", "A local variable ends with its function."),
+    "dangling-pointer": ("stale pointer", "A local variable ends with its block or function."),
+    "infinite-recursion": ("endless recursion", "Some case must end it."),
+    "shift-count-overflow": ("shift too far", KINDS[SHIFT][1]),
+    "shift-count-negative": ("shift too far", KINDS[SHIFT][1]),
+    "div-by-zero": ("division by zero", KINDS[DIVISION][1]),
+    "array-bounds": ("out of bounds", KINDS[BAD_INDEX][1]),
+}
+
+
+def compiler_finding(file, line, option, text):
+    """A warning of the C++ compiler as a Finding."""
+    kind, remedy = COMPILER[option]
+    return Finding(kind, f"the compiler says: {text}", remedy, file, line, warning=True)
 
 
 def engine_finding(text):

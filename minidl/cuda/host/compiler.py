@@ -16,6 +16,7 @@ import hashlib
 import importlib.util
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -202,8 +203,8 @@ def load_host(name, flags, *files):
     return ctypes.CDLL(str(file), mode=ctypes.RTLD_GLOBAL)
 
 
-def run(arguments, text=None, describe="the kernel"):
-    """Run the compiler; its output, or KernelError with its messages."""
+def run(arguments, text=None, describe="the kernel", messages=False):
+    """Run the compiler; its output, or its messages; KernelError with them if it fails."""
     compiler = find_compiler()
     command = [*compiler.command, *arguments]
     try:
@@ -216,11 +217,18 @@ def run(arguments, text=None, describe="the kernel"):
             f"{writable_folder()}: free some, or name other folders in TMPDIR and MINIDL_CACHE")
     if result.returncode:
         raise KernelError(f"{describe} does not compile ({compiler}):\n{_readable(result.stderr)}")
-    return result.stdout
+    return result.stderr if messages else result.stdout
 
 
 def _readable(log):
     """A compiler's messages: from the first error on, without the notes about our own wrappers."""
+    # CUDA's words that are not there; a guess at another word would lead astray
+    log = re.sub(r"error: (?:‘|'|use of undeclared identifier '|no template named ')"
+                 r"((?:__|cuda|nv|tex|surf|cg::|cooperative_groups::)\w*)['’]"
+                 r"(?: (?:was not declared in this scope|does not name a type))?"
+                 r"(?:[;,] did you mean .*)?",
+                 r"error: \1 is not supported by the CPU runner (kernels/README.md says what is)",
+                 log)
     lines = [line for line in log.splitlines() if "In file included from" not in line]
     first = next((i for i, line in enumerate(lines) if "error" in line), 0)
     return "\n".join(lines[first : first + 40]) or log

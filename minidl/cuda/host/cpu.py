@@ -48,7 +48,10 @@ class CpuKernel:
     def __init__(self, library, name, number, form, parameters, dynamic_shared, shuffles, has_copy):
         self.name, self.form, self.shuffles = name, form, shuffles
         self.plain = library[f"minidl_plain_launch_{number}"] if has_copy else None
-        self.signature = Signature(name, [Parameter(**p) for p in parameters], dynamic_shared)
+        parameters = [Parameter(**p) for p in parameters]
+        sizes = {i: ctypes.c_int.in_dll(library, f"minidl_size_{number}_{i}").value
+                 for i, p in enumerate(parameters) if p.kind == "struct"}
+        self.signature = Signature(name, parameters, dynamic_shared, sizes)
         self._pack = self.signature.pack
         self.tried = False  # by selfcheck.py
         self.launcher = self._launch = library[f"minidl_launch_{number}"]
@@ -80,7 +83,7 @@ _STATE = re.compile(r"\b__(?:device|managed|constant)__\s[^;(){}]*[;=\[]")
 
 def _load(path, text, defines, name, form):
     flags = compiler.find_compiler().flags
-    key = compiler.key_of(text, sorted(defines.items()), name, form, *flags, *_generator())
+    key = compiler.key_of(text, sorted(defines.items()), name, form, *flags, *generator())
     file = compiler.cached(key)
     if file is None:
         code = generate(path, text, defines, name, form)
@@ -91,7 +94,7 @@ def _load(path, text, defines, name, form):
 
 
 @functools.cache
-def _generator():
+def generator():
     """The files that make the C++ of a kernel: if their text changes, it is compiled again."""
     names = ("cpu.py flat.py launchers.py parameters.py reach.py scan.py selfcheck.py source.py "
              "variables.py").split()
@@ -140,6 +143,9 @@ def generate(path, text, defines, name=None, form="auto"):
                 starts.append(launchers.plain(f"minidl_plain_{name}", number, arguments))
         else:
             starts.append(launchers.fibre(name, number, arguments))
+        # so that Python can compare the size of a struct that it is given
+        starts += [f"MINIDL_EXPORT const int minidl_size_{number}_{i} = sizeof({p.ctype});"
+                   for i, p in enumerate(parameters) if p.kind == "struct"]
         manifest[name] = {
             "number": number, "form": its_form, "parameters": [vars(p) for p in parameters],
             "dynamic_shared": bool(_DYNAMIC.search(source.reached_text(name))),

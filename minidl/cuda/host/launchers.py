@@ -15,6 +15,8 @@ def unpacked(p, i):
     """C++ that reads argument i from the launch."""
     if p.kind == "scalar":
         return f"*(const {p.ctype}*)(L->arguments + {8 * i})"
+    if p.kind == "struct":
+        return f"**({p.ctype}* const*)(L->arguments + {8 * i})"
     return f"MinidlPointer(*(void* const*)(L->arguments + {8 * i}))"
 
 

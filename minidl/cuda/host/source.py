@@ -34,7 +34,7 @@ UNSUPPORTED = {
     r"\bthis_grid\b|\bgrid_group\b|\bthis_cluster\b": "grid-wide synchronisation (grid.sync)",
     r"\btex[123]D\w*|\bsurf[123]D\w*|\bcudaTextureObject_t\b": "textures and surfaces",
     r"\bstd::|\bthrust::|\bcub::|\bcuda::std::": "the C++ standard library, Thrust and CUB",
-    r"\b__nv_bfloat16\w*|\b__nv_fp8\w*": "bfloat16 and fp8 types",
+    r"\b__nv_fp[864]\w*": "fp8, fp6 and fp4 types",
 }
 
 
