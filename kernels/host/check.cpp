@@ -250,7 +250,7 @@ bool is_program(u64 address) {
 void poison(int r) { memset((void*)regions[r].begin, 0xff, regions[r].bytes); }
 
 void barrier() {
-  settle(), clocks.barrier(), order.barrier(clocks.n), minidl_profile_barrier();
+  settle(), clocks.barrier(), order.barrier(clocks.n), minidl_profile_barrier(false);
 }
 void warp_barrier(int warp, unsigned lanes) {
   settle(), clocks.warp_barrier(warp, lanes), order.warp_barrier(warp, lanes);
@@ -306,7 +306,7 @@ int add_region(u64 begin, u64 bytes, unsigned granule, const Variable& variable,
 
 void check_block_begins() {
   settle();
-  minidl_profile_barrier();
+  minidl_profile_barrier(true);
   int n = blockDim.x * blockDim.y * blockDim.z;
   unsigned block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
   clocks.begin(1 + block * n, n);

@@ -386,10 +386,12 @@ MINIDL_EXPORT int minidl_syncthreads(int op, int value, const char* file, int li
   f.state = AT_BARRIER;
   f.file = file;
   f.line = line;
-  if (++e->arrived == e->n)
-    release_barrier();
-  else
+  if (++e->arrived < e->n) {
     yield();
+  } else {
+    release_barrier();
+    if (observer) yield();  // thread 0 goes first again, so that warps stay together
+  }
   return f.value;
 }
 

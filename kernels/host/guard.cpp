@@ -4,7 +4,7 @@
 //                 ^        |                       the processor's signal comes to on_fault, which
 //                 +--------+ longjmp               jumps back here; the launch returns an error.
 //
-//     watchdog, a thread of its own, ten times a second: is a launch without progress for a minute
+//     watchdog, a thread of its own, ten times a second: is a launch without progress for 20 seconds
 //     of processor time, or was Ctrl-C pressed two seconds ago? It sends that thread a signal
 //     (SIGURG, which nobody minds), and the handler jumps back as above.
 //
@@ -32,7 +32,7 @@ const size_t kSignalStackBytes = 64 << 10;
 const double kPollSeconds = 0.1, kDozeSeconds = 2, kGraceSeconds = 2;
 // Processor time without progress: no unit of work of a sound kernel takes that long.
 // $MINIDL_WATCHDOG sets another; 0 switches it off.
-const double kLimitSeconds = 60;
+const double kLimitSeconds = 20;
 
 enum Why { NOTHING, FAULT, ENDLESS, INTERRUPTED, SENTENCE };
 

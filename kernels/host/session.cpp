@@ -43,8 +43,9 @@ struct CheckLaunch {
   MinidlLaunch* packed;
   int (*launch)(const MinidlLaunch*);
   u64 packed_bytes, arena, arena_bytes, dynamic_bytes, n_blocks, block_threads;
+  Profile* profile;  // null: none
   double limit_seconds;
-  int n_given, n_variables, n_orders, profile;
+  int n_given, n_variables, n_orders, unused;
 };
 
 // Addresses that nothing else uses (47 bits are there on every machine), in a ring.
@@ -187,7 +188,7 @@ void run_order(int k) {
   }
   order.begin(now->n_blocks, now->block_threads);
   check_begin_order(k);
-  if (now->profile && k == 0) minidl_profile_begin();
+  if (now->profile && k == 0) minidl_profile_begin(now->profile);
   now->packed->order = now->orders[k];
   outcome->stopped = now->launch(now->packed);
   if (outcome->stopped) after_fault();

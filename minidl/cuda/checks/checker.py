@@ -32,6 +32,7 @@ from pathlib import Path
 import numpy as np
 
 from minidl.cuda.checks import hooks
+from minidl.cuda.checks import profile as profiles
 from minidl.cuda.checks.report import Finding, Report, Traffic
 from minidl.cuda.checks.sentences import STACK_FULL, Shared, Words, compiler_finding, engine_finding
 from minidl.cuda.host import cpu
@@ -50,7 +51,7 @@ _lock = threading.Lock()  # check.cpp watches one launch at a time
 
 
 def check(kernel, grid, block, args, *, name=None, defines=None, shared_mem=0, outputs=(),
-          reachable=(), orders=ORDERS):
+          reachable=(), orders=ORDERS, profile=False):
     """Run `kernel` (a Kernel, or a .cu file with `name`) on grid x block threads; a Report.
 
     args:      NumPy arrays and numbers, as for a launch; the arrays hold its results afterwards,
@@ -59,24 +60,32 @@ def check(kernel, grid, block, args, *, name=None, defines=None, shared_mem=0, o
                an error, and so is an element that is never written.
     reachable: arrays that the kernel reaches through a table of addresses.
     orders:    of threads and blocks; one run for each.
+    profile:   also count requests, bank conflicts and divergence: Report.profile (profile.py).
     Errors of the launch itself are raised as by a launch: KernelError, TypeError, ValueError."""
     if not isinstance(kernel, Kernel):
         kernel = load(kernel, name, defines=defines)
     path, defines = kernel.path, tuple(sorted(kernel.defines.items()))
     instance = kernel.name if kernel.name and "<" in kernel.name else ""
-    library = _library(path, defines, instance, _stamp(path))
-    watched = _choose(library.kernels, kernel.name, path)
+    stamp, counted = _stamp(path), None
     with _lock:
-        run = _Run(watched, path, library, grid, block, args, shared_mem, outputs, reachable)
-        try:
-            return run.report(orders)
-        finally:
-            run.close()
+        for count in (True, False) if profile else (False,):
+            library = _library(path, defines, instance, count, stamp)
+            watched = _choose(library.kernels, kernel.name, path)
+            run = _Run(watched, path, library, grid, block, args, shared_mem, outputs, reachable)
+            try:
+                if count:  # without the checks that would count as branches; keeps no result
+                    counted = run.profile()
+                else:
+                    report = run.report(orders)
+            finally:
+                run.close()
+    report.profile = counted
+    return report
 
 
 @functools.lru_cache(maxsize=256)
-def _library(path, defines, instance, stamp):
-    return hooks.compile_check(path, dict(defines), instance)
+def _library(path, defines, instance, profile, stamp):
+    return hooks.compile_check(path, dict(defines), instance, profile)
 
 
 def _limit_s():
@@ -170,7 +179,28 @@ class _Run:
         report.findings.sort(key=lambda f: (f.warning, f.order))
         return report
 
-    def _child(self, orders, results, after, outcomes, variables):
+    def profile(self):
+        """The profile.Profile of a run in ascending order, whose results are dropped; None if the
+        kernel had to be stopped."""
+        raw = profiles.Raw.from_buffer(self._memory(ctypes.sizeof(profiles.Raw)))
+        variables = list(self.library.variables.values())
+        results = self._memory(sum(r.n_bytes for r in self.arena.writeable) + 1)
+        after = self._memory(sum(v.n_bytes for v in variables) + 1)
+        outcomes = (hooks.Outcome * 1).from_buffer(self._memory(ctypes.sizeof(hooks.Outcome)))
+        self._child(("ascending",), results, after, outcomes, variables, raw)
+        outcome = outcomes[0]
+        if not outcome.finished or outcome.stopped:
+            return None
+        lines = self._lines({r.place for r in raw.rows[: raw.n_rows]})
+        n, own = len(self.arena.regions), self._variables(outcome)
+
+        def name_of(i):
+            return self.arena.regions[i].name if i < n else own[i - n].name
+
+        shared = [(v.name, v.n_bytes) for v in own if v.is_shared]
+        return profiles.make(raw, lines, name_of, shared)
+
+    def _child(self, orders, results, after, outcomes, variables, raw=None):
         """Run the kernel in all orders, in a process of its own; its exit status."""
         for region in self.arena.regions:
             region.fill()
@@ -191,8 +221,8 @@ class _Run:
                     ctypes.cast(self.kernel.launcher, ctypes.c_void_p).value]
         about = hooks.CheckLaunch(
             *pointers, len(launch), self.arena.memory.ctypes.data, self.arena.memory.nbytes,
-            self.shared_mem, math.prod(self.grid), math.prod(self.block), _limit_s(),
-            len(given), len(variables), len(orders), 0)
+            self.shared_mem, math.prod(self.grid), math.prod(self.block),
+            raw and ctypes.addressof(raw), _limit_s(), len(given), len(variables), len(orders), 0)
         return _wait(self.hooks.minidl_check_start(ctypes.byref(about)))
 
     def _compiler_warnings(self):

@@ -70,8 +70,8 @@ class CheckLaunch(ctypes.Structure):
     _fields_ = [
         *_fields(POINTER, "given variables orders outcomes results device_after packed launch"),
         *_fields(U64, "packed_bytes arena arena_bytes dynamic_bytes n_blocks block_threads"),
-        ("limit_seconds", ctypes.c_double),
-        *_fields(INT, "n_given n_variables n_orders profile")]
+        ("profile", POINTER), ("limit_seconds", ctypes.c_double),
+        *_fields(INT, "n_given n_variables n_orders unused")]
 
 
 @functools.cache
@@ -104,9 +104,10 @@ class SharedMemory:
         hooks().minidl_check_unmap(self.address, self.n_bytes, self.fresh)
 
 
-def compile_check(path, defines, instance=""):
-    """The cpu.Library of a file compiled for the check form, from the cache or now; its attribute
-    `warnings` holds the compiler's, [(file, line, option, text)]."""
+def compile_check(path, defines, instance="", profile=False):
+    """The cpu.Library of a file compiled for the check form, from the cache or now. profile: with
+    calls at branches, too. Its attribute `warnings` holds the compiler's, [(file, line, option,
+    text)]."""
     cxx = compiler.find_compiler()
     if cxx.kind == "zig":
         raise KernelError("the check form needs g++ or clang++; the compiler found is zig, which "
@@ -115,12 +116,15 @@ def compile_check(path, defines, instance=""):
     # -O1 keeps every load and store of the text, and local variables out of memory
     bounds = "bounds" if cxx.kind == "gnu" else "array-bounds"
     flags = [f for f in cxx.flags if f not in ("-O3", "-fopenmp-simd")]
-    flags += ["-O1", "-g", "-DMINIDL_CHECK", SANITIZE.format(bounds=bounds)]
+    sanitize = "-fsanitize=thread" if profile else SANITIZE.format(bounds=bounds)
+    flags += ["-O1", "-g", "-DMINIDL_CHECK", sanitize]
     if cxx.kind == "gnu":
         flags += ["--param", "tsan-distinguish-volatile=1"]
     else:  # read-before-write: else `x[i] += 1` would count as a store alone
         flags += ["-mllvm", "-tsan-instrument-read-before-write=1",
                   "-mllvm", "-tsan-distinguish-volatile=1"]
+    if profile:
+        flags.append("-fsanitize-coverage=trace-pc,trace-cmp")
     text = inline_includes(path)
     key = compiler.key_of("check", text, sorted(defines.items()), instance, *flags,
                           Path(__file__).read_text(), *cpu.generator())

@@ -67,6 +67,7 @@ class Report:
     findings: list = field(default_factory=list)
     ledger: dict = field(default_factory=dict)
     shared: dict = field(default_factory=dict)
+    profile: object = None  # profile.Profile, if one was asked for
 
     @property
     def errors(self):

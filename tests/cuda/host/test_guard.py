@@ -66,7 +66,7 @@ def one_second():
     limit.argtypes = [ctypes.c_double]
     limit(0.5)
     yield
-    limit(60)
+    limit(20)
 
 
 def launch(file, name, grid=1, block=32, n=0, form="auto", elements=64):
