@@ -136,8 +136,9 @@ void absolve(Region& region, u64 address) {
   }
 }
 
-// Steps 2 and 3 for an access that lies whole in region r.
-void touch(int r, u64 address, unsigned size, How how, unsigned where) {
+// Steps 2 and 3 for an access that lies whole in region r. strong: a volatile store, which races with
+// other stores, but not with atomic or volatile reads.
+void touch(int r, u64 address, unsigned size, How how, unsigned where, bool strong = false) {
   Region& region = regions[r];
   Traffic& t = outcome->traffic[r];
   if (how == READ) t.loads++, t.load_bytes += size;
@@ -152,17 +153,20 @@ void touch(int r, u64 address, unsigned size, How how, unsigned where) {
   const bool atomic = how >= ATOMIC, writes = how == WRITE || how == ATOMIC;
   const int thread = me();
   if (atomic) order.atomic(address, thread, clocks.first, writes, region.shared);
-  Access now = {clocks.first + thread, clocks.clock[thread] | (atomic ? kAtomic : 0), where};
+  Access now = {clocks.first + thread, clocks.clock[thread] | (atomic || strong ? kAtomic : 0), where};
   bool told = false;
+  const Access* plain = nullptr;  // the cell's last store that is no atomic
   auto against = [&](const Access& a, How then) {
-    if (told || a.who == 0 || a.who == now.who || (atomic && a.clock & kAtomic)) return;
+    if (told || a.who == 0 || a.who == now.who) return;
+    if ((atomic || strong) && a.clock & kAtomic && !(strong && then == WRITE)) return;
     if (clocks.ordered(a, thread, region.shared, order)) return;
     told = true;
-    race(r, a, how, a.clock & kAtomic ? (then == READ ? ATOMIC_READ : ATOMIC) : then, address,
-         size, where);
+    if (a.clock & kAtomic) then = then == READ ? ATOMIC_READ : &a == plain ? WRITE : ATOMIC;
+    race(r, a, how, then, address, size, where);
   };
   for (u64 i = offset / region.granule; i <= (offset + size - 1) / region.granule; ++i) {
     Cell& c = region.cells[i];
+    plain = &c.write;
     if (!writes || how == ATOMIC) {
       bool unwritten =
           region.shared ? !clocks.same_block(c.write) && !clocks.same_block(c.atomic)
@@ -401,12 +405,12 @@ void minidl_compare_exchange(u64 address, unsigned size, void* return_address) {
 // what old code has in place of __syncwarp(), and race.
 void minidl_volatile(u64 address, unsigned size, How how, void* return_address) {
   int r = active ? region_of(address) : -1;
-  if (r < 0 || regions[r].shared || how == WRITE)
-    minidl_access(address, size, how, return_address);
-  else
-    minidl_access(address, size, ATOMIC_READ, return_address);
-  if (r >= 0 && how == WRITE && !regions[r].shared)
-    order.atomic(address, me(), clocks.first, true, false);
+  if (r < 0 || regions[r].shared || address + size > regions[r].begin + regions[r].bytes)
+    return minidl_access(address, size, how, return_address);
+  if (how == READ) return minidl_access(address, size, ATOMIC_READ, return_address);
+  settle();
+  touch(r, address, size, WRITE, place(return_address), true);
+  order.atomic(address, me(), clocks.first, true, false);
 }
 
 void minidl_fence(int kind) {
@@ -446,8 +450,10 @@ void minidl_past_object(u64 address, const char* type, void* return_address) {
   if (!active) return;
   settle();
   if (address == 0) return minidl_access(0, 1, READ, return_address);
-  Finding& f = add_finding(PAST_OBJECT, place(return_address), 0, -1, 0);
-  f.offset = address, f.text = (u64)type;
+  int r = nearest(address, false);
+  if (r < n_given || address - regions[r].begin > 2 * regions[r].bytes + kSlack) r = -1;
+  Finding& f = add_finding(PAST_OBJECT, place(return_address), 0, r, 0);
+  f.offset = r < 0 ? address : address - regions[r].begin, f.text = (u64)type;
   stop(f);
 }
 

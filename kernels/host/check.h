@@ -21,11 +21,11 @@ template <class A> struct MinidlLocal {
   A a;
   char after[64];
   MINIDL_MEMBER MinidlLocal(const char* name) {
-    minidl_local_begins(name, &a, sizeof a, MinidlShape<A>::element, 0);
+    minidl_local_begins(name, (void*)&a, sizeof a, MinidlShape<A>::element, 0);
   }
   MINIDL_MEMBER MinidlLocal(const char* name, const A& values) {
-    minidl_local_begins(name, &a, sizeof a, MinidlShape<A>::element, 1);
-    __builtin_memcpy(&a, &values, sizeof a);
+    minidl_local_begins(name, (void*)&a, sizeof a, MinidlShape<A>::element, 1);
+    __builtin_memcpy((void*)&a, (const void*)&values, sizeof a);
   }
-  MINIDL_MEMBER ~MinidlLocal() { minidl_local_ends(&a); }
+  MINIDL_MEMBER ~MinidlLocal() { minidl_local_ends((void*)&a); }
 };

@@ -443,6 +443,11 @@ MINIDL_EXPORT int minidl_new_engine(void* at) {
   return make_engine(at);
 }
 
+MINIDL_EXPORT int minidl_waits_at(const char** file) {
+  *file = current().line ? current().file : nullptr;
+  return current().line;
+}
+
 MINIDL_EXPORT void* minidl_dynamic_shared() { return engine->dynamic; }
 
 MINIDL_EXPORT unsigned minidl_lane() { return index_of(current()) % 32; }

@@ -23,4 +23,6 @@ MinidlFault minidl_last_fault();
 void minidl_pc_of(void* context, MinidlFault*, unsigned long long* stack);
 unsigned minidl_progress_count();
 int minidl_new_engine(void* at);
+void minidl_set_watchdog(double seconds);
+int minidl_waits_at(const char** file);  // the line of the running thread's last barrier, or 0
 }

@@ -78,6 +78,9 @@ void on_tick(int, siginfo_t*, void* context) {
   Finding& found = add_finding(ENDLESS, in_kernel(f.pc) ? f.pc - code_base + 1 : last_place, 0, -1, 0);
   found.fatal = 1;
   found.offset = (long long)now->limit_seconds;
+  const char* file = nullptr;
+  found.size = minidl_waits_at(&file);
+  found.text = (u64)file;
   outcome->stopped = outcome->finished = 1;
   fflush(nullptr);
   _exit(0);
@@ -202,6 +205,7 @@ void run_order(int k) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
 #endif
   signal(SIGINT, SIG_IGN);  // Python's process ends this one
+  minidl_set_watchdog(0);   // on_tick is this process's own
   minidl_new_engine((void*)(kStacks + kStackStep * (n_launches % kRing)));
   set_places();
   struct sigaction tick = {};

@@ -128,8 +128,34 @@ class Kernel:
 
         return gpu.GpuKernel(self.path, self.name, self.defines, self.options)
 
+    def get_global(self, name):
+        """A __device__ or __constant__ variable of the file, as CuPy's RawModule has it: on the CPU
+        an array at the variable's own memory, to read and to write. The kernel must use it."""
+        from minidl.cuda.host import variables
+
+        found = _library_of(self).variables
+        if name not in found:
+            raise KernelError(f"{self.path}: no variable {name!r} that kernel {self.name!r} uses; "
+                              f"it has: {', '.join(found) or 'none'}")
+        return variables.array(found[name])
+
     def __repr__(self):
         return f"<kernel {self.name or '?'} of {self.path.name}>"
+
+
+def _library_of(kernel):
+    """The library whose variables a launch of the Kernel uses: the watched one's in form='check'
+    and while `minidl kernel run` watches all."""
+    if kernel.form == "check" or Kernel.__call__ is not _launch:
+        from minidl.cuda.checks import checker
+
+        return checker.library_of(kernel)
+    kernel.on_cpu
+    form = kernel.form if kernel.form == "flat" else "auto"
+    if kernel.form == "fibre" and kernel.on_cpu is not kernel._load("auto"):
+        form = "fibre"
+    defines = tuple(sorted(kernel.defines.items()))
+    return _library(kernel.path, defines, kernel.name, form, _stamp(kernel.path))
 
 
 @functools.lru_cache(maxsize=256)
@@ -137,6 +163,9 @@ def _library(path, defines, name, form, stamp):
     from minidl.cuda.host import cpu
 
     return cpu.load(path, dict(defines), name, form)
+
+
+_launch = Kernel.__call__
 
 
 def _stamp(path):
@@ -161,7 +190,7 @@ def _choose(kernels, name, path):
     from minidl.cuda.host.includes import inline_includes
     from minidl.cuda.host.source import Source
 
-    raise cpu.why_missing(Source(path, inline_includes(path)), name)
+    raise cpu.why_missing(Source(path, inline_includes(path)), name, alone=True)
 
 
 def check(kernel, grid, block, args, **options):

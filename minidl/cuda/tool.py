@@ -13,9 +13,12 @@ from collections import defaultdict
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
+
 from minidl.cuda import Kernel, nvrtc
-from minidl.cuda.checks import checker, occupancy
+from minidl.cuda.checks import checker, hooks, occupancy
 from minidl.cuda.checks import profile as profiles
+from minidl.cuda.checks.sentences import compiler_finding
 from minidl.cuda.host import compiler, cpu
 from minidl.cuda.host.arguments import dims
 from minidl.cuda.host.includes import KernelError, find, inline_includes
@@ -52,17 +55,43 @@ def _prints(table, *args):
 
 def _cpu_table(path, source, defines):
     start = time.perf_counter()
-    library = cpu.load(path, defines)
+    kernels = cpu.load(path, defines).kernels
     lines = [f"  {'kernel':<24} {'form':<9} parameters"]
     for f in source.kernels:
         form, text = "template", " ".join(f.params.split())
-        if f.name in library.kernels:
-            form = library.kernels[f.name].form
+        if f.name in kernels:
+            form = kernels[f.name].form
         elif not f.template:
-            form, text = "-", cpu.why_missing(source, f.name)
+            form, text = "-", cpu.why_missing(source, f.name, alone=True)
         lines.append(f"  {f.name:<24} {form:<9} {text}")
     lines.append(f"  compiled and loaded in {time.perf_counter() - start:.2f} s")
+    for warning in _warnings(path, defines):
+        found = compiler_finding(*warning)
+        lines += [f"  {found}", f"      -> {found.remedy}"]
+    if kernels:
+        lines += ["  a launch to try under `minidl kernel run`:",
+                  *(f"    {line}" for line in _launch(path, next(iter(kernels.values()))))]
     return "\n".join(lines)
+
+
+def _warnings(path, defines):
+    """What the compiler finds suspicious, as hooks.compiler_warnings has it."""
+    text = inline_includes(path)
+    return cpu.generated(path, text, defines, None, "fibre", hooks.compiler_warnings)
+
+
+def _launch(path, kernel):
+    """Lines of Python that launch a kernel on 1,000 elements."""
+    lines, args = ["import numpy as np", "from minidl import kernel"], []
+    for p in kernel.signature.parameters:
+        if p.kind == "pointer":
+            dtype = np.dtype(p.dtype or "u1").name
+            lines.append(f"{p.name} = np.ones({1000 * p.lanes}, np.{dtype})")
+        args.append(p.name if p.kind != "scalar" else
+                    "1000" if np.dtype(p.dtype).kind in "iu" else "1.0")
+    shared = ", shared_mem=4 * 256" if kernel.signature.uses_dynamic_shared else ""
+    lines.append(f'kernel("{path.name}", "{kernel.name}")(4, 256, ({", ".join(args)},){shared})')
+    return lines
 
 
 def _caller(depth):

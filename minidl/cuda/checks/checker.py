@@ -35,11 +35,9 @@ from minidl.cuda.checks import hooks
 from minidl.cuda.checks import profile as profiles
 from minidl.cuda.checks.report import Finding, Report, Traffic
 from minidl.cuda.checks.sentences import STACK_FULL, Shared, Words, compiler_finding, engine_finding
-from minidl.cuda.host import cpu
 from minidl.cuda.host.arena import Arena
 from minidl.cuda.host.arguments import dims
-from minidl.cuda.host.includes import KernelError, inline_includes
-from minidl.cuda.host.source import Source
+from minidl.cuda.host.includes import KernelError
 from minidl.cuda.run import ORDERS as NUMBERS
 from minidl.cuda.run import Kernel, _choose, _stamp
 from minidl.cuda.run import kernel as load
@@ -69,7 +67,7 @@ def check(kernel, grid, block, args, *, name=None, defines=None, shared_mem=0, o
     stamp, counted = _stamp(path), None
     with _lock:
         for count in (True, False) if profile else (False,):
-            library = _library(path, defines, instance, count, stamp)
+            library = _library(path, defines, instance, count, stamp)  # one for all its kernels
             watched = _choose(library.kernels, kernel.name, path)
             run = _Run(watched, path, library, grid, block, args, shared_mem, outputs, reachable)
             try:
@@ -81,6 +79,13 @@ def check(kernel, grid, block, args, *, name=None, defines=None, shared_mem=0, o
                 run.close()
     report.profile = counted
     return report
+
+
+def library_of(kernel):
+    """The library in the check form that a launch of the Kernel runs."""
+    instance = kernel.name if kernel.name and "<" in kernel.name else ""
+    return _library(kernel.path, tuple(sorted(kernel.defines.items())), instance, False,
+                    _stamp(kernel.path))
 
 
 @functools.lru_cache(maxsize=256)
@@ -227,12 +232,8 @@ class _Run:
 
     def _compiler_warnings(self):
         """Those of the compiler in what this kernel can run."""
-        if not self.library.warnings:
-            return []
-        source = Source(self.path, inline_includes(self.path))
-        inside = {(Path(source.file_of(d.begin)).name, line) for d in source.reach(self.kernel.name)
-                  for line in range(source.line_of(d.begin), source.line_of(d.end) + 1)}
-        return [w for w in self.library.warnings if (w[0], w[1]) in inside]
+        name = self.kernel.name.split("<")[0]
+        return [warning for warning, kernels in self.library.warnings if name in kernels]
 
     def _collect(self, report, outcome):
         """Add what one run found to the report."""

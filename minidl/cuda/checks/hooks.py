@@ -21,6 +21,7 @@ from minidl.cuda.checks import report
 from minidl.cuda.host import compiler, cpu
 from minidl.cuda.host.includes import KernelError, inline_includes
 from minidl.cuda.host.scan import blank_out, functions, match_bracket, split_arguments
+from minidl.cuda.host.source import Source
 
 SANITIZE = ("-fsanitize=thread,{bounds},alignment,object-size,integer-divide-by-zero,"
             "shift-exponent")
@@ -45,7 +46,8 @@ class Traffic(ctypes.Structure):
 
 
 class GivenRegion(ctypes.Structure):
-    _fields_ = [*_fields(U64, "begin n_bytes"), *_fields(UINT, "granule const uninitialised unused")]
+    _fields_ = [*_fields(U64, "begin n_bytes"),
+                *_fields(UINT, "granule const uninitialised unused")]
 
 
 class Variable(ctypes.Structure):
@@ -106,8 +108,8 @@ class SharedMemory:
 
 def compile_check(path, defines, instance="", profile=False):
     """The cpu.Library of a file compiled for the check form, from the cache or now. profile: with
-    calls at branches, too. Its attribute `warnings` holds the compiler's, [(file, line, option,
-    text)]."""
+    calls at branches, too. Its attribute `warnings` holds the compiler's, [[(file, line,
+    option, text), names of the kernels that can run it]]."""
     cxx = compiler.find_compiler()
     if cxx.kind == "zig":
         raise KernelError("the check form needs g++ or clang++; the compiler found is zig, which "
@@ -128,9 +130,7 @@ def compile_check(path, defines, instance="", profile=False):
     text = inline_includes(path)
     key = compiler.key_of("check", text, sorted(defines.items()), instance, *flags,
                           Path(__file__).read_text(), *cpu.generator())
-    file = compiler.cached(key)
-    if file is None:
-        plain = cpu.generate(path, text, defines, instance, "fibre")
+    def build(plain):
         code = _announce_shared(plain)
         with tempfile.TemporaryDirectory() as folder:
             # compiled and linked apart: linking with the flags would bring in their own runtime
@@ -141,9 +141,14 @@ def compile_check(path, defines, instance="", profile=False):
                 compiler.run(command, _watch_locals(code), str(path))
             except KernelError:
                 compiler.run(command, code, str(path))  # an array is jumped over, or the like
-            warnings = compiler_warnings(plain)
+            source = Source(path, plain)
+            warnings = [(w, sorted(source.kernels_at([w[:2]])))
+                        for w in ([] if profile else compiler_warnings(plain))]
             file = compiler.build(key, [objects], describe=str(path))
             write_beside(file, json.dumps(warnings))
+        return file
+
+    file = compiler.cached(key) or cpu.generated(path, text, defines, instance, "fibre", build)
     hooks()
     library = cpu.Library(file)
     notes = file.with_suffix(".json")
@@ -159,8 +164,9 @@ def write_beside(file, text):
     os.replace(temporary, file.with_suffix(".json"))
 
 
-WARNINGS = ("uninitialized maybe-uninitialized return-local-addr dangling-pointer infinite-recursion"
-            " shift-count-overflow shift-count-negative div-by-zero array-bounds").split()
+WARNINGS = ("uninitialized maybe-uninitialized return-local-addr dangling-pointer "
+            "infinite-recursion shift-count-overflow shift-count-negative div-by-zero "
+            "array-bounds").split()
 
 
 def compiler_warnings(code):
@@ -178,10 +184,10 @@ def compiler_warnings(code):
 
 
 _LOCAL = re.compile(
-    r"(?<=[;{}])(\s*)((?:(?:volatile|unsigned|signed|long|short)\s+)*[A-Za-z_][\w:]*(?:<[^;{}()]*>)?)"
-    r"\s+(\w+)\s*((?:\[[^\[\];]+\]\s*)+)(=\s*\{|;)")
-_NO_TYPE = set("return else case goto delete new using typedef static extern constexpr const struct "
-               "throw do __shared__ union class enum auto operator".split())
+    r"(?<=[;{}])(\s*)"
+    r"((?:(?:volatile|unsigned|signed|long|short)\s+)*[A-Za-z_][\w:]*(?:<[^;{}()]*>)?)\s+(\w+)\s*((?:\[[^\[\];]+\]\s*)+)(=\s*\{|;)")
+_NO_TYPE = set("return else case goto delete new using typedef static extern constexpr const "
+               "struct throw do __shared__ union class enum auto operator".split())
 
 
 def _watch_locals(code):

@@ -12,7 +12,6 @@ The sentences are made in sentences.py. Test: tests/cuda/checks/test_check.py, t
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
-
 # words of kinds; all others stand where the empty one does
 CAUSES_FIRST = ["rac", "", "double write", "out of bounds", "misaligned", "unwritten",
                 "segmentation", "divergent", "deadlock", "endless", "stopped", "result depends",

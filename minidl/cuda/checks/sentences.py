@@ -10,6 +10,7 @@ import ctypes
 import math
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from minidl.cuda.checks.places import array_on, enclosing_loops, large_locals
 from minidl.cuda.checks.report import Finding, count
@@ -184,6 +185,9 @@ class Words:
         elif f.kind == PAST_OBJECT:
             text = (f"{who} uses a pointer to {_c_type(f)} outside of the array or variable that "
                     "it points into")
+            if f.region >= 0:
+                size, remedy = self._outside(f, remedy)
+                text = f"{who} uses {where}, {size}"
         elif f.kind == OTHER_STACK:
             text = f"{who} {NOW[f.how]} a local variable of another thread, or one that is gone"
         elif f.kind == STALE:
@@ -194,6 +198,8 @@ class Words:
         elif f.kind == ENDLESS:
             text = (f"{who} is here after {f.offset} s of processor time in which no block came to "
                     "its end (MINIDL_WATCHDOG sets another limit)")
+            if not line and f.text:  # in no access: at a barrier
+                file, line = Path(ctypes.string_at(f.text).decode()).name, f.size
             if loops := enclosing_loops(self.path, file, line):
                 text += f"; in the loop of line {', of line '.join(map(str, loops))}"
         elif f.kind == STACK_FULL:

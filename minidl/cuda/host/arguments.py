@@ -169,8 +169,8 @@ class Signature:
         try:
             raw = np.frombuffer(bytes(memoryview(value)), np.uint8)
         except TypeError:
-            self._fail(TypeError, f"argument {p.name!r} is a {p.ctype} by value: pass a record of a "
-                       f"NumPy structured dtype, or a ctypes.Structure, got {_what(value)}")
+            self._fail(TypeError, f"argument {p.name!r} is a {p.ctype} by value: pass a record of "
+                       f"a NumPy structured dtype, or a ctypes.Structure, got {_what(value)}")
         size = self._struct_sizes.get(i, raw.nbytes)
         if raw.nbytes != size:
             self._fail(ValueError, f"argument {p.name!r} is a {p.ctype} of {size} bytes in C, got "

@@ -69,12 +69,9 @@ def load(path, defines, name=None, form="auto"):
     Kernels that may share variables, __device__ or __constant__, share a library."""
     text = inline_includes(path)
     if name and "<" not in name and _STATE.search(text):
-        try:
-            library = _load(path, text, defines, None, form)
-            if name in library.kernels:
-                return library
-        except KernelError:
-            pass  # another kernel of the file does not compile
+        library = _load(path, text, defines, None, form)
+        if name in library.kernels:
+            return library
     return _load(path, text, defines, name, form)
 
 
@@ -84,13 +81,30 @@ _STATE = re.compile(r"\b__(?:device|managed|constant)__\s[^;(){}]*[;=\[]")
 def _load(path, text, defines, name, form):
     flags = compiler.find_compiler().flags
     key = compiler.key_of(text, sorted(defines.items()), name, form, *flags, *generator())
-    file = compiler.cached(key)
-    if file is None:
-        code = generate(path, text, defines, name, form)
-        if code.startswith(_FIBRE):  # whose time goes into switching: -O3 only compiles longer
-            flags = [*flags, "-O2"]
-        file = compiler.build(key, [*flags, f"-I{compiler.HOST}"], code, str(path))
-    return Library(file)
+
+    def build(code):
+        # a fibre kernel's time goes into switching: -O3 only compiles longer
+        more = ["-O2"] if code.startswith(_FIBRE) else []
+        return compiler.build(key, [*flags, *more, f"-I{compiler.HOST}"], code, str(path))
+
+    return Library(compiler.cached(key) or generated(path, text, defines, name, form, build))
+
+
+def generated(path, text, defines, name, form, build):
+    """What build(code) makes of the C++ of the kernel `name`, or of all kernels of the file but
+    those that do not compile: one mistake is no reason to refuse the others."""
+    without = set()
+    while True:
+        try:
+            return build(generate(path, text, defines, name, form, without))
+        except KernelError as error:
+            places = re.findall(r"([^\s:/]+):(\d+):\d+: (?:fatal )?error", str(error))
+            source = Source(path, text, defines)
+            bad = source.kernels_at([(file, int(line)) for file, line in places]) - without
+            without |= bad
+            plain = {f.name for f in source.kernels if not f.template}
+            if name or not bad or plain <= without:
+                raise
 
 
 @functools.cache
@@ -104,9 +118,9 @@ def generator():
 _FIBRE = "#define MINIDL_FIBRE 1"
 
 
-def generate(path, text, defines, name=None, form="auto"):
+def generate(path, text, defines, name=None, form="auto", without=()):
     """The C++ that is compiled for `text`, the file's text with its includes: all of it, and
-    launchers of the kernel `name`, or of every kernel that is no template."""
+    launchers of the kernel `name`, or of every kernel that is no template; without these."""
     # only a compilation needs these files; their patterns take milliseconds to prepare
     from minidl.cuda.host import flat, launchers, selfcheck
 
@@ -123,6 +137,8 @@ def generate(path, text, defines, name=None, form="auto"):
         raise why_missing(Source(path, whole, defines), name)
     if name:
         source = Source(path, source.without_unreached(name), defines)
+    elif without:
+        source = Source(path, source.without_kernels(without), defines)
     names = [name] if name else [f.name for f in source.kernels if not f.template]
     plans, starts, manifest = {}, [], {}
     for name in dict.fromkeys(names):
@@ -244,12 +260,15 @@ def runtime():
     return library
 
 
-def why_missing(source, name):
+def why_missing(source, name, alone=False):
     """The KernelError that says why the library of a file has no kernel `name`; source: of the text
-    before the preprocessor."""
+    before the preprocessor. alone: compile the kernel alone to see."""
     try:
         source.parameters(name)
         source.check_supported(name)
-    except KernelError as error:
+        if alone:
+            text = inline_includes(source.path)
+            _load(source.path, text, source.defines, name, "auto")
+    except KernelError as error:  # it alone does not compile
         return error
     return KernelError(f"{source.path}: kernel {name!r} is left out by an #if in the file")

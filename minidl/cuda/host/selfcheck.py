@@ -27,7 +27,6 @@ BLOCKS = 2  # along each axis: enough for a second block, and for indices that n
 
 def can_check(source, name):
     """Whether running the kernel twice is as good as once."""
-    text = source.reached_text(name)
     return not _HAS_EFFECTS.search(source.reached_text(name))
 
 

@@ -113,15 +113,34 @@ class Source:
     def without_unreached(self, name):
         """The text, spaces in place of what the kernel `name` can not run: one function that does
         not compile is no reason to refuse the others."""
-        kept, out, at = self.reach(name), [], 0
-        for d in self.pieces:
-            if d not in kept:
-                lines = self.text[d.begin : d.end].split("\n")
-                # the preprocessor's marks of lines stay
-                kept_lines = (line if re.match(r"#\s*\d", line) else "" for line in lines)
-                out += [self.text[at : d.begin], "\n".join(kept_lines)]
-                at = d.end
+        kept = self.reach(name)
+        return self._without([d for d in self.pieces if d not in kept])
+
+    def without_kernels(self, names):
+        """The text without these kernels and what they alone can run."""
+        kept = [d for f in self.kernels if f.name not in names for d in self.reach(f.name)]
+        bad = [d for name in names for d in self.reach(name)]
+        return self._without([d for d in self.pieces if d in bad and d not in kept])
+
+    def _without(self, lost):
+        out, at = [], 0
+        for d in lost:
+            lines = self.text[d.begin : d.end].split("\n")
+            # the preprocessor's marks of lines stay
+            kept_lines = (line if re.match(r"#\s*\d", line) else "" for line in lines)
+            out += [self.text[at : d.begin], "\n".join(kept_lines)]
+            at = d.end
         return "".join([*out, self.text[at:]])
+
+    def kernels_at(self, places):
+        """Names of the kernels that can run what stands at one of these (file name, line)s."""
+        def holds(d):
+            file, first = Path(self.file_of(d.begin)).name, self.line_of(d.begin)
+            last = self.line_of(d.end)
+            return any(name == file and first <= line <= last for name, line in places)
+
+        bad = [d for d in self.pieces if holds(d)]
+        return {f.name for f in self.kernels if any(d in bad for d in self.reach(f.name))}
 
     def form(self, name):
         """'flat' or 'fibre', see above. A loop around a compare-and-swap may be a lock: a wait."""

@@ -104,7 +104,7 @@ PLANTED = {
     "race_in_reduction": (
         (1, 64, zeros(64), floats(64)),
         "data race",
-        "writes s[0], thread 63 read it",
+        "reads s[0], thread 0 wrote it at line 120",
     ),
     "missing_syncwarp": (
         (1, 32, zeros(1), floats(32)),
@@ -172,7 +172,7 @@ PLANTED = {
         "out of bounds",
         "far from all arrays",
     ),
-    "local_array": ((1, 32, zeros(32), floats(32), 6), "out of bounds", "index 4 of v, a float [4]"),
+    "local_array": ((1, 32, zeros(32), floats(32), 6), "out of bounds", "index 4 of v, a float"),
     "local_array_before": (
         (1, 32, zeros(32), floats(32), -2),
         "out of bounds",

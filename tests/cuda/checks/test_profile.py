@@ -1,4 +1,4 @@
-"""The profile by line equals what is counted by hand: sectors, wavefronts, divergence, occupancy."""
+"""The profile by line is what is counted by hand: sectors, wavefronts, branches, occupancy."""
 
 import numpy as np
 import pytest

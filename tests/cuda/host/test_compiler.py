@@ -185,7 +185,7 @@ def test_a_library_of_an_older_generator_is_not_used(tmp_path, own_cache, monkey
     file = write(tmp_path)
     run_twice(file)
     run._library.cache_clear()
-    monkeypatch.setattr(cpu, "_generator", lambda: ["the text of a newer flat.py"])
+    monkeypatch.setattr(cpu, "generator", lambda: ["the text of a newer flat.py"])
     run_twice(file)
     assert len(list(own_cache.iterdir())) == 3
 

@@ -70,8 +70,9 @@ def test_a_barrier_behind_any_name_needs_fibres(case, tmp_path):
     """Red before: Python was aborted."""
     text, name = HIDDEN[case]
     path = tmp_path / "k.cu"
-    path.write_text(text.replace("return x * threadIdx.x;", "__syncthreads(); return x * threadIdx.x;")
-                    .replace("return {a.v", "__syncthreads(); return {a.v"))
+    for returns in ("return x * threadIdx.x;", "return {a.v"):
+        text = text.replace(returns, f"__syncthreads(); {returns}")
+    path.write_text(text)
     y = np.full(100, -1, np.float32)
     run = kernel(path, name)
     run(2, 50, (y, 100))
