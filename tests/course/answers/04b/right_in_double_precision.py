@@ -5,6 +5,6 @@ if not overflow:
     norm = np.sqrt(sum((g * g).sum() for g in unscaled))
     factor = lr if norm <= max_norm else lr * max_norm / norm
     for weight, master, g in zip(weights, masters, unscaled, strict=True):
-        master[:] = master - factor * g
-        weight[:] = master
+        master[...] = master - factor * g
+        weight[...] = master
 return overflow
