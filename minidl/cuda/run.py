@@ -101,9 +101,9 @@ class Kernel:
                 raise
             for a, values in before:
                 a[...] = values
-            report = check(self, grid, block, args, shared_mem=shared_mem)
-            if report.errors:
-                raise KernelError(str(report)) from None
+            judged = check(self, grid, block, args, shared_mem=shared_mem)
+            if judged.errors:
+                raise KernelError(str(judged)) from None
 
     @property
     def on_cpu(self):

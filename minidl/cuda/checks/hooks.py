@@ -185,7 +185,8 @@ def compiler_warnings(code):
 
 _LOCAL = re.compile(
     r"(?<=[;{}])(\s*)"
-    r"((?:(?:volatile|unsigned|signed|long|short)\s+)*[A-Za-z_][\w:]*(?:<[^;{}()]*>)?)\s+(\w+)\s*((?:\[[^\[\];]+\]\s*)+)(=\s*\{|;)")
+    r"((?:(?:volatile|unsigned|signed|long|short)\s+)*[A-Za-z_][\w:]*(?:<[^;{}()]*>)?)\s+"
+    r"(\w+)\s*((?:\[[^\[\];]+\]\s*)+)(=\s*\{|;)")
 _NO_TYPE = set("return else case goto delete new using typedef static extern constexpr const "
                "struct throw do __shared__ union class enum auto operator".split())
 

@@ -1,7 +1,8 @@
 """What the text of a .cu file says about a line: the array on it, the loops around it.
 
 A finding has the line of an access; a reader wants the loop that does not end, or the name of the
-array whose type alone the compiler tells. Nothing is parsed, brackets are matched (host/scan.py).
+array whose type alone the compiler tells. Nothing is parsed, brackets are matched
+(minidl/cuda/host/scan.py).
 Test: tests/cuda/checks/test_places.py
 """
 
@@ -46,12 +47,15 @@ _SIZED = re.compile(r"(?<=[;{}])\s*(?!return|else|case|typedef)([\w ]*?\w)\s+\w+
 def large_locals(path):
     """Lines that declare a local array, or a struct with one, of a KiB or more; largest first."""
     text = _text(path, path.name)
-    types, found = {}, []
+    types, found, bodies = {}, [], []
     for m in re.finditer(r"\bstruct\s+(\w+)[^;{(]*\{", text):
         members = text[m.end() - 1 : match_bracket(text, m.end() - 1)]
+        bodies.append((m.end(), m.end() + len(members)))
         types[m[1]] = max((_elements(a[2]) for a in _SIZED.finditer(members)), default=1)
     for m in _SIZED.finditer(text):
         words = m[1].split()
+        if any(a <= m.end() <= b for a, b in bodies):
+            continue
         outside = text.count("{", 0, m.start()) == text.count("}", 0, m.start())
         if outside or {"__shared__", "static", "extern", "__device__"} & set(words):
             continue
@@ -83,6 +87,6 @@ def array_on(path, file, line, c_type, known):
         return f"a {c_type}"
     names = dict.fromkeys(re.findall(r"\b([A-Za-z_]\w*)\s*\[", lines[line - 1]))
     extent = re.escape(re.search(r"\[(\d+)\]", c_type)[1]) if "[" in c_type else ""
-    declared = r"\b{}\s*(\[[^\]]*\]\s*)*\[\s*(" + extent + r"|[A-Z]\w*)[^\]]*\]"
+    declared = r"\b{}\s*(\[[^\]]*\]\s*)*\[\s*(" + extent + r"\s*|[A-Z]\w*[^\]]*)\]"
     fits = [n for n in names if n in known or re.search(declared.format(n), text)]
     return f"{' or '.join(fits)}, a {c_type}" if fits else f"a {c_type}"

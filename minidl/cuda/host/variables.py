@@ -3,7 +3,7 @@
     __device__ float table[4][8];   ->   an array of NumPy at the variable's own memory
 
 They keep their values between launches, so kernels of one file that use them share one library.
-Test: tests/cuda/host/test_variables.py
+Test: tests/cuda/host/test_words.py
 """
 
 import ctypes
