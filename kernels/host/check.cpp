@@ -136,8 +136,14 @@ void absolve(Region& region, u64 address) {
   }
 }
 
-// Steps 2 and 3 for an access that lies whole in region r. strong: a volatile store, which races with
-// other stores, but not with atomic or volatile reads.
+// Has the thread of this store gone on to an atomic, and the running block done one?
+bool tells(const Access& a) {
+  return (a.clock & ~kAtomic) <= order.atomic_at[a.who - 1]
+         && order.did_atomics[(clocks.first - 1) / clocks.n];
+}
+
+// Steps 2 and 3 for an access that lies whole in region r. strong: a volatile access; stores of that
+// kind race with each other, but not with atomic or volatile reads.
 void touch(int r, u64 address, unsigned size, How how, unsigned where, bool strong = false) {
   Region& region = regions[r];
   Traffic& t = outcome->traffic[r];
@@ -153,12 +159,17 @@ void touch(int r, u64 address, unsigned size, How how, unsigned where, bool stro
   const bool atomic = how >= ATOMIC, writes = how == WRITE || how == ATOMIC;
   const int thread = me();
   if (atomic) order.atomic(address, thread, clocks.first, writes, region.shared);
+  if (atomic && !strong && !region.shared && writes)
+    order.atomic_at[clocks.first - 1 + thread] = clocks.clock[thread]++;
   Access now = {clocks.first + thread, clocks.clock[thread] | (atomic || strong ? kAtomic : 0), where};
   bool told = false;
   const Access* plain = nullptr;  // the cell's last store that is no atomic
   auto against = [&](const Access& a, How then) {
     if (told || a.who == 0 || a.who == now.who) return;
-    if ((atomic || strong) && a.clock & kAtomic && !(strong && then == WRITE)) return;
+    // A volatile read of a flag is meant to come at any time; but not one of data, after which the
+    // writer went on to an atomic: that was to say that the data are there.
+    bool data = strong && &a == plain && (writes || tells(a));
+    if ((atomic || strong) && a.clock & kAtomic && !data) return;
     if (clocks.ordered(a, thread, region.shared, order)) return;
     told = true;
     if (a.clock & kAtomic) then = then == READ ? ATOMIC_READ : &a == plain ? WRITE : ATOMIC;
@@ -407,8 +418,8 @@ void minidl_volatile(u64 address, unsigned size, How how, void* return_address) 
   int r = active ? region_of(address) : -1;
   if (r < 0 || regions[r].shared || address + size > regions[r].begin + regions[r].bytes)
     return minidl_access(address, size, how, return_address);
-  if (how == READ) return minidl_access(address, size, ATOMIC_READ, return_address);
   settle();
+  if (how == READ) return touch(r, address, size, ATOMIC_READ, place(return_address), true);
   touch(r, address, size, WRITE, place(return_address), true);
   order.atomic(address, me(), clocks.first, true, false);
 }

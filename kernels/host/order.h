@@ -66,14 +66,16 @@ struct Order {
   Acquired acquired[1024], by_block;
   unsigned* published;  // by thread of the grid: clock up to which a fence and a barrier covered it
   char* did_atomics;    // by block, in global memory
+  unsigned* atomic_at;  // by thread of the grid: clock at its last atomic there
 
   void begin(u64 n_blocks, int threads) {
     for (int i = 0; i < n_words; ++i) free(words[i].list);
     memset(words, 0, sizeof words);
     n_words = 0, block_threads = threads;
-    free(published), free(did_atomics);
+    free(published), free(did_atomics), free(atomic_at);
     published = (unsigned*)calloc(n_blocks * threads, sizeof(unsigned));
     did_atomics = (char*)calloc(n_blocks, 1);
+    atomic_at = (unsigned*)calloc(n_blocks * threads, sizeof(unsigned));
   }
 
   void block_begins(int n) {

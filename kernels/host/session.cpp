@@ -87,16 +87,17 @@ void on_tick(int, siginfo_t*, void* context) {
 }
 
 // Calls that have not returned, innermost first: words of the stack that point into the kernel's
-// code. One of them may be a leftover; two are told.
+// code. Some of them may be leftovers.
 void calls_on_stack(u64 stack, Finding& f) {
   u64 own = places.stacks_begin + (running_thread() - clocks.first) * places.stack_bytes;
   u64 at = stack > own + places.stack_guard ? stack : own + places.stack_guard;
-  for (int n = 0; at + 8 <= own + places.stack_bytes && n < 2; at += 8) {
+  for (int& n = outcome->n_calls; at + 8 <= own + places.stack_bytes && n < 8; at += 8) {
     u64 word = *(u64*)at;
     if (word - code_base > 1ull << 30 || !in_kernel(word)) continue;
     unsigned place = (unsigned)(word - code_base);
-    if (place == f.where || place == f.other_where) continue;
-    (n++ ? f.other_who : f.other_where) = place;
+    bool told = place == f.where;
+    for (int i = 0; i < n; ++i) told |= outcome->calls[i] == place;
+    if (!told) outcome->calls[n++] = place;
   }
 }
 

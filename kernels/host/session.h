@@ -37,7 +37,8 @@ struct Outcome {
   int finished, stopped, n_findings, n_regions, n_notes;
   int differs_in;  // region whose bytes are not those of the first order; -1: none
   unsigned differs_where;  // place of the store that wrote it
-  int unused;
+  int n_calls;
+  unsigned calls[8];  // places of calls on a full stack, innermost first
   u64 differs_at;
   char sentence[2048];
   char notes[kMaxNotes][512];  // findings of the fibre engine that let the launch go on

@@ -66,7 +66,7 @@ def _cpu_table(path, source, defines):
         lines.append(f"  {f.name:<24} {form:<9} {text}")
     lines.append(f"  compiled and loaded in {time.perf_counter() - start:.2f} s")
     for warning in _warnings(path, defines):
-        found = compiler_finding(*warning)
+        found = compiler_finding(path, *warning)
         lines += [f"  {found}", f"      -> {found.remedy}"]
     if kernels:
         lines += ["  a launch to try under `minidl kernel run`:",

@@ -34,7 +34,7 @@ import numpy as np
 from minidl.cuda.checks import hooks
 from minidl.cuda.checks import profile as profiles
 from minidl.cuda.checks.report import Finding, Report, Traffic
-from minidl.cuda.checks.sentences import STACK_FULL, Shared, Words, compiler_finding, engine_finding
+from minidl.cuda.checks.sentences import Shared, Words, compiler_finding, engine_finding
 from minidl.cuda.host.arena import Arena
 from minidl.cuda.host.arguments import dims
 from minidl.cuda.host.includes import KernelError
@@ -161,7 +161,7 @@ class _Run:
         outcomes = (hooks.Outcome * len(orders)).from_buffer(
             self._memory(ctypes.sizeof(hooks.Outcome) * len(orders)))
         for warning in self._compiler_warnings():
-            report.add(compiler_finding(*warning))
+            report.add(compiler_finding(self.path, *warning))
         status = self._child(orders, results, after, outcomes, variables)
         done = [o for o in outcomes if o.finished]
         for o in done:
@@ -239,10 +239,10 @@ class _Run:
         """Add what one run found to the report."""
         raw = outcome.findings[: outcome.n_findings]
         places = {w for f in raw for w in (f.where, f.other_where) if w}
-        places |= {f.other_who for f in raw if f.kind == STACK_FULL and f.other_who}
-        lines = self._lines(places)
+        calls = outcome.calls[: outcome.n_calls]
+        lines = self._lines(places | set(calls))
         words = Words(self.grid, self.block, self.arena.regions, self._variables(outcome), lines,
-                      Path(self.path))
+                      Path(self.path), calls)
         for f in raw:
             report.add(words.finding(f))
         if outcome.stopped and not any(f.fatal for f in raw):

@@ -62,7 +62,7 @@ class DeviceVariable(ctypes.Structure):
 class Outcome(ctypes.Structure):
     _fields_ = [
         *_fields(INT, "finished stopped n_findings n_regions n_notes differs_in"),
-        ("differs_where", UINT), ("unused", INT), ("differs_at", U64),
+        ("differs_where", UINT), ("n_calls", INT), ("calls", UINT * 8), ("differs_at", U64),
         ("sentence", ctypes.c_char * 2048), ("notes", (ctypes.c_char * 512) * MAX_NOTES),
         ("findings", Finding * MAX_FINDINGS), ("variables", Variable * MAX_REGIONS),
         ("region_bytes", U64 * MAX_REGIONS), ("traffic", Traffic * MAX_REGIONS)]

@@ -40,6 +40,19 @@ def enclosing_loops(path, file, line):
     return found[::-1]
 
 
+def earlier_uses(path, file, line, name):
+    """Lines on which a variable stands between its declaration, at most 40 lines above, and
+    `line`; at most four."""
+    lines = _text(path, file).splitlines()[: line - 1]
+    found = []
+    for number in range(len(lines), max(0, len(lines) - 40), -1):
+        if re.search(rf"\b{name}\b", lines[number - 1]):
+            found.append(number)
+            if re.match(rf"\s*[\w ,*]+\b{name}\b\s*[,;]", lines[number - 1]):
+                return found[::-1][:4]  # declared here, without a value
+    return found[::-1][:4]
+
+
 _SIZED = re.compile(r"(?<=[;{}])\s*(?!return|else|case|typedef)([\w ]*?\w)\s+\w+\s*"
                     r"((?:\[[^\]\[;]+\]\s*)*)[;=]")
 

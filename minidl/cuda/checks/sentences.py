@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from minidl.cuda.checks.places import array_on, enclosing_loops, large_locals
+from minidl.cuda.checks.places import array_on, earlier_uses, enclosing_loops, large_locals
 from minidl.cuda.checks.report import Finding, count
 from minidl.cuda.host.arena import GUARD, PAGE
 
@@ -142,10 +142,12 @@ class Shared:
 class Words:
     """Makes sentences of the numbers that check.cpp recorded in one run.
 
-    lines: {place in the code: (file, line)}; path: of the kernel's file"""
+    lines: {place in the code: (file, line)}; path: of the kernel's file; calls: places of those on
+    a full stack"""
 
-    def __init__(self, grid, block, regions, shared, lines, path):
+    def __init__(self, grid, block, regions, shared, lines, path, calls=()):
         self.grid, self.block, self.lines, self.path = grid, block, lines, path
+        self.calls = [lines[c][1] for c in calls if c in lines]
         self.regions, self.shared = regions, shared
 
     def finding(self, f):
@@ -204,9 +206,8 @@ class Words:
                 text += f"; in the loop of line {', of line '.join(map(str, loops))}"
         elif f.kind == STACK_FULL:
             text = f"{who} needs more than 512 KiB of stack"
-            calls = [self.lines.get(w, ("", 0))[1] for w in (f.other_where, f.other_who)]
-            if calls := [str(n) for n in dict.fromkeys(calls) if n]:
-                text += f", in calls at line {' and line '.join(calls)}"
+            if calls := [str(n) for n in dict.fromkeys(self.calls)]:
+                text += f", in calls at line {', line '.join(calls)}"
             if large := large_locals(self.path):
                 text += f"; large local variables: line {', line '.join(map(str, large))}"
                 file, line = file or self.path.name, line or large[0]
@@ -300,9 +301,13 @@ COMPILER = {
 }
 
 
-def compiler_finding(file, line, option, text):
-    """A warning of the C++ compiler as a Finding."""
+def compiler_finding(path, file, line, option, text):
+    """A warning of the C++ compiler as a Finding; path: of the kernel's file."""
     kind, remedy = COMPILER[option]
+    name = re.search(r"[‘'](\w+)['’]", text)
+    if "uninit" in option and name:
+        if uses := earlier_uses(path, file, line, name[1]):
+            text += f"; it stands at line {', line '.join(map(str, uses))} before"
     return Finding(kind, f"the compiler says: {text}", remedy, file, line, warning=True)
 
 

@@ -1,6 +1,6 @@
 """What the text says about a line: the loops around it, its array, the large local variables."""
 
-from minidl.cuda.checks.places import array_on, enclosing_loops, large_locals
+from minidl.cuda.checks.places import array_on, earlier_uses, enclosing_loops, large_locals
 
 TEXT = """struct Big { float row[1 << 12]; int n; };
 __global__ void k(float* x, int n) {
@@ -35,6 +35,12 @@ def test_large_local_variables_largest_first(tmp_path):
     path = tmp_path / "k.cu"
     path.write_text(TEXT)
     assert large_locals(path) == [12, 13]
+
+
+def test_where_a_variable_stands_before(tmp_path):
+    path = tmp_path / "k.cu"
+    path.write_text("float s;\nint k, n;\nfor (;;) s += k;\nout = s;\n")
+    assert earlier_uses(path, "k.cu", 4, "s") == [1, 3]
 
 
 def test_the_array_that_a_type_means(tmp_path):
