@@ -1096,7 +1096,7 @@ MUTATIONS = [
     Mutation(
         "the outermost loop is told first",
         "minidl/cuda/checks/places.py",
-        "return found[::-1]",
+        "return list(reversed(found))",
         "return found",
         "tests/cuda/checks/test_places.py::test_loops_around_a_line_innermost_first",
     ),

@@ -37,7 +37,7 @@ def enclosing_loops(path, file, line):
         last = match_bracket(text, at + body.end() - 1) if body else text.find(";", at)
         if m.start() < end and begin <= last:
             found.append(text.count("\n", 0, m.start()) + 1)
-    return found[::-1]
+    return list(reversed(found))
 
 
 def earlier_uses(path, file, line, name):

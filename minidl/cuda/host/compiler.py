@@ -37,8 +37,8 @@ NO_COMPILER = ("no C++ compiler found, which .cu files need to run without a GPU
 # and change no value.
 FLAGS = ("-std=gnu++17 -fno-math-errno -fno-trapping-math -ffp-contract=fast -fno-strict-aliasing "
          "-fopenmp-simd -fno-exceptions -fno-rtti -fvisibility=hidden -fPIC -w "
-         # an endless loop stays one, and a frame that leaves its stack touches the guard below it
-         "-fno-finite-loops -fstack-clash-protection").split()
+         # a frame that leaves its stack touches the guard below it
+         "-fstack-clash-protection").split()
 LINK = ["-shared", "-pthread"]
 LINK += ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-lm"]
 

@@ -40,7 +40,6 @@ extern "C" __global__ void big_locals(int* x, int n) {
 extern "C" __global__ void asserts(int* x, int n) { assert(n == 3); x[0] = n; }
 extern "C" __global__ void traps(int* x, int n) { if (n == 0) __trap(); x[0] = n; }
 extern "C" __global__ void barrier_as_flat(int* x, int n) { __syncthreads(); x[0] = n; }
-extern "C" __global__ void endless(int* x, int n) { while (x[0] == n) { } }
 extern "C" __global__ void endless_volatile(volatile int* x, int n) { while (x[0] == n) { } }
 extern "C" __global__ void endless_barrier(int* x, int n) { while (true) __syncthreads(); }
 extern "C" __global__ void endless_add(int* x, int n) {
@@ -102,7 +101,7 @@ def test_a_barrier_in_the_flat_form_is_an_error(file):
         launch(file, "barrier_as_flat", form="flat")
 
 
-ENDLESS = ["endless", "endless_volatile", "endless_barrier", "endless_add"]
+ENDLESS = ["endless_volatile", "endless_barrier", "endless_add"]
 
 
 @pytest.mark.parametrize("name", ENDLESS)
@@ -126,7 +125,7 @@ def test_a_wait_by_atomics_lets_the_others_run(file):
     assert launch(file, "first_waits")[0] == 1
 
 
-@pytest.mark.parametrize("name", ["endless", "endless_barrier"])
+@pytest.mark.parametrize("name", ["endless_volatile", "endless_barrier"])
 def test_ctrl_c_ends_an_endless_loop(file, name):
     """Red before: Ctrl-C did nothing until the kernel came back."""
     timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
