@@ -119,7 +119,7 @@ def compile_check(path, defines, instance="", profile=False):
     bounds = "bounds" if cxx.kind == "gnu" else "array-bounds"
     flags = [f for f in cxx.flags if f not in ("-O3", "-fopenmp-simd")]
     sanitize = "-fsanitize=thread" if profile else SANITIZE.format(bounds=bounds)
-    flags += ["-O1", "-g", "-DMINIDL_CHECK", sanitize]
+    flags += [*compiler.CAREFUL, "-O1", "-g", "-DMINIDL_CHECK", sanitize]
     if cxx.kind == "gnu":
         flags += ["--param", "tsan-distinguish-volatile=1"]
     else:  # read-before-write: else `x[i] += 1` would count as a store alone

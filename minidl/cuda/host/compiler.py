@@ -36,9 +36,10 @@ NO_COMPILER = ("no C++ compiler found, which .cu files need to run without a GPU
 # the whole process. math-errno and trapping-math off are what vectorising sqrt and select needs,
 # and change no value.
 FLAGS = ("-std=gnu++17 -fno-math-errno -fno-trapping-math -ffp-contract=fast -fno-strict-aliasing "
-         "-fopenmp-simd -fno-exceptions -fno-rtti -fvisibility=hidden -fPIC -w "
-         # a frame that leaves its stack touches the guard below it
-         "-fstack-clash-protection").split()
+         "-fopenmp-simd -fno-exceptions -fno-rtti -fvisibility=hidden -fPIC -w").split()
+# Of the fibre and check forms alone: an endless loop stays one, and a frame that leaves its stack
+# touches the guard below it.
+CAREFUL = ["-fno-finite-loops", "-fstack-clash-protection"]
 LINK = ["-shared", "-pthread"]
 LINK += ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-lm"]
 

@@ -83,9 +83,8 @@ def _load(path, text, defines, name, form):
     key = compiler.key_of(text, sorted(defines.items()), name, form, *flags, *generator())
 
     def build(code):
-        # a fibre kernel's time goes into switching: -O3 only compiles longer. There an endless loop
-        # stays one; in a flat kernel that took a quarter of softmax_v1's speed
-        more = ["-O2", "-fno-finite-loops"] if code.startswith(_FIBRE) else []
+        # a fibre kernel's time goes into switching: -O3 only compiles longer
+        more = ["-O2", *compiler.CAREFUL] if code.startswith(_FIBRE) else []
         return compiler.build(key, [*flags, *more, f"-I{compiler.HOST}"], code, str(path))
 
     return Library(compiler.cached(key) or generated(path, text, defines, name, form, build))
