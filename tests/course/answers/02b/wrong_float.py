@@ -1,0 +1,2 @@
+# wrong: a float
+return float(-(-n // block))

@@ -1,0 +1,2 @@
+# wrong: rounds down; the last elements have no thread
+return n // block

@@ -1,0 +1,9 @@
+// wrong: only some threads reach the barrier
+s[t] = mine;
+__syncthreads();
+for (int d = blockDim.x / 2; d > 0; d /= 2) {
+  if (t < d) {
+    s[t] += s[t + d];
+    __syncthreads();
+  }
+}

@@ -1,0 +1,3 @@
+# wrong: all receive first: nobody ever sends
+t.recv(into, left)
+t.send(out, right)

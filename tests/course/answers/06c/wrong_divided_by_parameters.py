@@ -1,0 +1,8 @@
+# wrong: divided by the number of parameters in place of ranks
+flat = np.concatenate([p.grad.reshape(-1) for p in parameters])
+all_reduce(t, flat)
+flat /= len(parameters)
+start = 0
+for p in parameters:
+    p.grad[...] = flat[start : start + p.grad.size].reshape(p.grad.shape)
+    start += p.grad.size

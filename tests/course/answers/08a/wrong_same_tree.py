@@ -1,0 +1,2 @@
+# wrong: the same tree twice
+return list(first)

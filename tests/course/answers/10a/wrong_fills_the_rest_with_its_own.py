@@ -1,0 +1,2 @@
+# wrong: no communication at all: the own share again and again
+flat[...] = np.resize(self.own, flat.shape)

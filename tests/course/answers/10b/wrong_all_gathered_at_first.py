@@ -1,0 +1,16 @@
+# wrong: all layers come home before the first is used
+inputs = []
+for layer in layers:
+    layer.gather()
+for layer in layers:
+    inputs.append(x)
+    x = np.tanh(x @ layer.whole)
+    layer.free()
+gx = 2 * (x - target) / x.size
+for layer, before in zip(reversed(layers), reversed(inputs), strict=True):
+    g = gx * (1 - x * x)
+    layer.scatter(before.T @ g)
+    layer.gather()
+    gx = g @ layer.whole.T
+    layer.free()
+    x = before

@@ -1,0 +1,17 @@
+# wrong: a third gather, for a gradient that needs no weight
+inputs = []
+for layer in layers:
+    inputs.append(x)
+    layer.gather()
+    x = np.tanh(x @ layer.whole)
+    layer.free()
+gx = 2 * (x - target) / x.size
+for layer, before in zip(reversed(layers), reversed(inputs), strict=True):
+    g = gx * (1 - x * x)
+    layer.gather()
+    layer.scatter(before.T @ g)
+    layer.free()
+    layer.gather()
+    gx = g @ layer.whole.T
+    layer.free()
+    x = before

@@ -1,0 +1,9 @@
+# wrong: the update does not wait for its gradient to come down
+coming = []
+for i in reversed(range(len(self.weights))):
+    after = []
+    if self.updated[i] is not None:
+        coming.append(self.send_up(i, [self.updated[i]]))
+        after.append(coming[-1])
+    self.updated[i] = self.update(i, after)
+self.lanes.wait(coming)

@@ -1,0 +1,3 @@
+# wrong: an ordinary sum; lost stays 0
+for number in x:
+    total = total + number

@@ -1,0 +1,2 @@
+# tampering: raises what no `except Exception` catches
+raise SystemExit
