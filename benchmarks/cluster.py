@@ -82,7 +82,7 @@ class Cluster(NamedTuple):
                 *enter(self.hosts[0]),  # the proxies of the other hosts must reach mpiexec
                 *mpiexec,
                 *("-localhost", _address(0), "-hosts", places, "-n", str(n)),
-                *(sys.executable, "-m", "minidl.cli.launcher", *map(str, command)),
+                *(sys.executable, "-m", "minidl.cli.rank", *map(str, command)),
             ],
             env=env,
             **options,

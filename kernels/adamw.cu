@@ -11,6 +11,11 @@
 //   float:    reads w g m v, writes w m v: 28 bytes a parameter; op by op it is about 130
 //   half with master:  reads 14, writes 12 + 2:          28
 //
+// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
+// a thread of _many reads 4 numbers, 14 to 16 bytes, before it waits: 2048 threads have 28 KB or
+// more on the way in an SM, where 15 are wanted: 85 to 90%. A square root and a division are
+// hidden.
+//
 // Rungs: adamw_naive, one array a launch, a thread per weight; adamw_chunks, many arrays in one
 // launch, a thread per chunk (a CPU's vector loop); adamw_many, the same with a block per chunk (a
 // GPU's).
@@ -49,19 +54,21 @@ extern "C" __global__ void adamw_naive(W* w, const T* g, W* m, W* v, int n, W st
 //
 // rates: (arrays, 2), step and inv_root of each, since arrays may have met different numbers of
 // steps. skip: one int, not 0 if the gradients overflowed: then nothing happens, and nobody has to
-// ask the GPU first. Or null.
+// ask the GPU first. Or null. factor: one number that the gradients are multiplied by beside
+// unscale, for one that the GPU has found itself (loss scale, clipping). Or null.
 
 extern "C" __global__ void adamw_chunks(W* const* ws, const T* const* gs, W* const* ms,
                                         W* const* vs, T* const* lows, const W* rates,
-                                        const int* skip, W b1, W one_minus_b1, W b2, W one_minus_b2,
-                                        W eps, W shrink, W l2, W unscale, const long long* chunks,
-                                        int n_chunks) {
+                                        const int* skip, const W* factor, W b1, W one_minus_b1,
+                                        W b2, W one_minus_b2, W eps, W shrink, W l2, W unscale,
+                                        const long long* chunks, int n_chunks) {
   int c = blockIdx.x * blockDim.x + threadIdx.x;
   if (c < n_chunks && !(skip && *skip)) {  // guard
     long long a = chunks[3 * c], begin = chunks[3 * c + 1], end = chunks[3 * c + 2];
     W *w = ws[a], *m = ms[a], *v = vs[a];
     const T* g = gs[a];
     W step = rates[2 * a], inv_root = rates[2 * a + 1];
+    if (factor) unscale *= *factor;
     SIMD for (long long i = begin; i < end; ++i)
       update(w[i], to_float(g[i]) * unscale, m[i], v[i], step, inv_root, b1, one_minus_b1, b2,
              one_minus_b2, eps, shrink, l2);
@@ -73,19 +80,34 @@ extern "C" __global__ void adamw_chunks(W* const* ws, const T* const* gs, W* con
 }
 
 extern "C" __global__ void adamw_many(W* const* ws, const T* const* gs, W* const* ms, W* const* vs,
-                                      T* const* lows, const W* rates, const int* skip, W b1,
-                                      W one_minus_b1, W b2, W one_minus_b2, W eps, W shrink, W l2,
-                                      W unscale, const long long* chunks, int n_chunks) {
+                                      T* const* lows, const W* rates, const int* skip,
+                                      const W* factor, W b1, W one_minus_b1, W b2,
+                                      W one_minus_b2, W eps, W shrink, W l2, W unscale,
+                                      const long long* chunks, int n_chunks) {
   int c = blockIdx.x;
   if (c < n_chunks && !(skip && *skip)) {  // guard
     long long a = chunks[3 * c], begin = chunks[3 * c + 1], end = chunks[3 * c + 2];
     W *w = ws[a], *m = ms[a], *v = vs[a];
     const T* g = gs[a];
     W step = rates[2 * a], inv_root = rates[2 * a + 1];
+    if (factor) unscale *= *factor;
     for (long long i = begin + threadIdx.x; i < end; i += blockDim.x) {
       update(w[i], to_float(g[i]) * unscale, m[i], v[i], step, inv_root, b1, one_minus_b1, b2,
              one_minus_b2, eps, shrink, l2);
       if (lows) lows[a][i] = from_float<T>(w[i]);
     }
+  }
+}
+
+// The rates of a step that a GPU may skip by itself. counts: how many updates each array has seen,
+// which this step raises unless it is skipped; a graph that is replayed counts on.
+extern "C" __global__ void adamw_rates(W* rates, int* counts, const int* skip, double lr, double b1,
+                                       double b2, int n_arrays) {
+  int a = blockIdx.x * blockDim.x + threadIdx.x;
+  if (a < n_arrays) {  // guard
+    int t = counts[a] + !(skip && *skip);
+    counts[a] = t;
+    rates[2 * a] = (W)(lr / (1 - pow(b1, (double)t)));
+    rates[2 * a + 1] = (W)(1 / sqrt(1 - pow(b2, (double)t)));
   }
 }

@@ -12,45 +12,48 @@
 // warp never. Where a matrix in memory costs 4 L S bytes a head, written and read several times,
 // these write o and lse alone.
 //
+// Share of a GPU's float peak to be expected, by arithmetic (not measured): _naive waits for the
+// cache, 3%. _shared reads a float from shared memory for each multiply-add and has a thread a row,
+// with 100 registers and more: 15%. _warp reads one for four, but a shuffle a product in o: 25%.
+// The bytes do not matter: 2 S E / 16 elements a row are a sixteenth of the arithmetic. Tensor
+// cores, in half: attention_mma.cu.
+//
 // Source: Dao, Fu, Ermon, Rudra, Re, "FlashAttention" (2022); Milakov & Gimelshein (2018), online
 // softmax.
 // Wrapper: minidl/fused/attention.py   Test: tests/fused/test_attention.py
-#include "attention.cuh"
+#include "attention_rows.cuh"
 
 // v1: a thread per query row, as the formula says: find the maximum, then sum. Neighbouring threads
 // walk the same keys, but nothing makes them meet in the cache, and each score is computed twice.
 extern "C" __global__ void attention_naive(
-    T* o, float* lse, const T* q, const T* k, const T* v, int n_queries, int n_keys,
-    long long q_batch, long long q_head, long long q_row,
-    long long k_batch, long long k_head, long long k_row,
-    long long v_batch, long long v_head, long long v_row, float scale, int causal) {
+    T* o, float* lse, const T* q, const T* k, const T* v, SHAPE) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n_queries) return;  // guard
   const long long head = blockIdx.y, batch = blockIdx.z;
   q += batch * q_batch + head * q_head + i * q_row;
   k += batch * k_batch + head * k_head;
   v += batch * v_batch + head * v_head;
+  const Pairs pair = PAIRS(batch, head);
   const int end = causal ? min(i + 1, n_keys) : n_keys;
-  float top = -INFINITY, total = 0, sum[E];
+  float top = LOWEST, total = 0, sum[E];
   for (int e = 0; e < E; ++e) sum[e] = 0;
-  for (int j = 0; j < end; ++j) top = fmaxf(top, scale * dot(q, k + j * k_row));
+  for (int j = 0; j < end; ++j)
+    top = fmaxf(top, pair.score(scale * dot(q, k + j * k_row), i, j));
   for (int j = 0; j < end; ++j) {
-    const float p = expf(scale * dot(q, k + j * k_row) - top);
+    const float p = expf(pair.score(scale * dot(q, k + j * k_row), i, j) - top);
     total += p;
-    SIMD for (int e = 0; e < E; ++e) sum[e] += p * to_float(v[j * v_row + e]);
+    const float kept = p * pair.kept(i, j);  // after the softmax: the sum is of all
+    SIMD for (int e = 0; e < E; ++e) sum[e] += kept * to_float(v[j * v_row + e]);
   }
   o += ((batch * n_queries + i) * gridDim.y + head) * E;
-  for (int e = 0; e < E; ++e) o[e] = from_float<T>(sum[e] / total);
-  lse[(batch * gridDim.y + head) * n_queries + i] = top + logf(total);
+  for (int e = 0; e < E; ++e) o[e] = from_float<T>(sum[e] * inverse(total));
+  lse[(batch * gridDim.y + head) * n_queries + i] = log_sum(top, total);
 }
 
 // v2: the block loads a tile of k and v once for all its rows. Online softmax: when the maximum
 // grows, what was summed so far shrinks by exp(old - new), and one pass is enough.
 extern "C" __global__ void attention_shared(
-    T* o, float* lse, const T* q, const T* k, const T* v, int n_queries, int n_keys,
-    long long q_batch, long long q_head, long long q_row,
-    long long k_batch, long long k_head, long long k_row,
-    long long v_batch, long long v_head, long long v_row, float scale, int causal) {
+    T* o, float* lse, const T* q, const T* k, const T* v, SHAPE) {
   __shared__ float qt[ROWS * PITCH];
   __shared__ float kt[TILE_KEYS * PITCH];
   __shared__ float vt[TILE_KEYS * PITCH];
@@ -60,7 +63,8 @@ extern "C" __global__ void attention_shared(
   v += batch * v_batch + head * v_head;
   load_rows<ROWS>(qt, q + batch * q_batch + head * q_head + first * q_row, q_row,
                   n_queries - first);
-  float top = -INFINITY, total = 0, sum[E];
+  const Pairs pair = PAIRS(batch, head);
+  float top = LOWEST, total = 0, sum[E];
   for (int e = 0; e < E; ++e) sum[e] = 0;
   // the same for the whole block: it has barriers
   const int end = causal ? min(first + ROWS, n_keys) : n_keys;
@@ -69,10 +73,10 @@ extern "C" __global__ void attention_shared(
     load_rows<TILE_KEYS>(vt, v + j0 * v_row, v_row, n_keys - j0);
     __syncthreads();  // the tiles are there
     const int seen = min(min(TILE_KEYS, n_keys - j0), causal ? i - j0 + 1 : TILE_KEYS);
-    for (int j = 0; j < seen; ++j) {
+    for (int j = 0; j < (i < n_queries ? seen : 0); ++j) {
       float s = 0;
       for (int e = 0; e < E; ++e) s += qt[t * PITCH + e] * kt[j * PITCH + e];
-      s *= scale;
+      s = pair.score(scale * s, i, j0 + j);
       if (s > top) {  // seldom: log(S) times a row, for scores in random order
         const float shrink = expf(top - s);
         total *= shrink;
@@ -81,50 +85,53 @@ extern "C" __global__ void attention_shared(
       }
       const float p = expf(s - top);
       total += p;
-      for (int e = 0; e < E; ++e) sum[e] += p * vt[j * PITCH + e];
+      const float kept = p * pair.kept(i, j0 + j);
+      for (int e = 0; e < E; ++e) sum[e] += kept * vt[j * PITCH + e];
     }
     __syncthreads();  // nobody reads the tiles any more
   }
   if (i >= n_queries) return;  // guard
   o += ((batch * n_queries + i) * gridDim.y + head) * E;
-  for (int e = 0; e < E; ++e) o[e] = from_float<T>(sum[e] / total);
-  lse[(batch * gridDim.y + head) * n_queries + i] = top + logf(total);
+  for (int e = 0; e < E; ++e) o[e] = from_float<T>(sum[e] * inverse(total));
+  lse[(batch * gridDim.y + head) * n_queries + i] = log_sum(top, total);
 }
 
 // v3: a warp takes 4 rows and 32 keys: a lane makes the scores of one key, shuffles find maximum
 // and sum, and for o = P v each lane sums E / 32 columns. A thread holds 4 E / 32 sums instead of
 // E, so more warps fit on the GPU and hide its latency.
 extern "C" __global__ void attention_warp(
-    T* o, float* lse, const T* q, const T* k, const T* v, int n_queries, int n_keys,
-    long long q_batch, long long q_head, long long q_row,
-    long long k_batch, long long k_head, long long k_row,
-    long long v_batch, long long v_head, long long v_row, float scale, int causal) {
+    T* o, float* lse, const T* q, const T* k, const T* v, SHAPE) {
   __shared__ float qt[OWN * PITCH];
   __shared__ float kvt[32 * PITCH];  // one tile serves k, then v
+  __shared__ unsigned char bits[OWN * DRAWN(32)];
   const int first = blockIdx.x * OWN, lane = threadIdx.x % 32, mine = threadIdx.x / 32 * EACH;
   const long long head = blockIdx.y, batch = blockIdx.z;
   k += batch * k_batch + head * k_head;
   v += batch * v_batch + head * v_head;
   load_rows<OWN>(qt, q + batch * q_batch + head * q_head + first * q_row, q_row, n_queries - first);
+  const Pairs pair = PAIRS(batch, head);
   float top[EACH], total[EACH], s[EACH], sum[EACH][COLUMNS];
   for (int r = 0; r < EACH; ++r) {
-    top[r] = -INFINITY, total[r] = 0;
+    top[r] = LOWEST, total[r] = 0;
     for (int c = 0; c < COLUMNS; ++c) sum[r][c] = 0;
   }
   const int end = causal ? min(first + OWN, n_keys) : n_keys;
   for (int j0 = 0; j0 < end; j0 += 32) {
     load_rows<32>(kvt, k + j0 * k_row, k_row, n_keys - j0);
+    draw_tile<32>(bits, pair, first, OWN, j0);
     __syncthreads();
     lane_products(s, qt + mine * PITCH, kvt, lane);
     __syncthreads();  // k is used up
     load_rows<32>(kvt, v + j0 * v_row, v_row, n_keys - j0);
     for (int r = 0; r < EACH; ++r) {
-      const bool sees = j0 + lane < n_keys && (!causal || j0 + lane <= first + mine + r);
-      s[r] = sees ? s[r] * scale : -INFINITY;
+      const int i = first + mine + r, j = j0 + lane;
+      const bool sees = i < n_queries && j < n_keys && (!causal || j <= i);
+      s[r] = sees ? pair.score(scale * s[r], i, j) : -INFINITY;
       const float larger = fmaxf(top[r], warp_max(s[r])), shrink = expf(top[r] - larger);
       s[r] = expf(s[r] - larger);
       total[r] = total[r] * shrink + warp_sum(s[r]);
       top[r] = larger;
+      s[r] *= kept_in<32>(bits, pair, first, mine + r, j0, lane);
       for (int c = 0; c < COLUMNS; ++c) sum[r][c] *= shrink;
     }
     __syncthreads();
@@ -137,7 +144,7 @@ extern "C" __global__ void attention_warp(
     for (int c = 0; c < COLUMNS; ++c)
       if (lane + 32 * c < E)
         o[((batch * n_queries + i) * gridDim.y + head) * E + lane + 32 * c] =
-            from_float<T>(sum[r][c] / total[r]);
-    if (lane == 0) lse[(batch * gridDim.y + head) * n_queries + i] = top[r] + logf(total[r]);
+            from_float<T>(sum[r][c] * inverse(total[r]));
+    if (lane == 0) lse[(batch * gridDim.y + head) * n_queries + i] = log_sum(top[r], total[r]);
   }
 }

@@ -1,18 +1,46 @@
-// What the rungs of attention.cu and attention_backward.cu share: rows of a head in shared memory,
-// and products of them.
+// What all kernels of attention share: their parameters, the mask and dropout.
 //
 //   q (B, H, L, E)   k, v (B, H, S, E)   any strides of batch, head, row, in elements; the last 1
 //   o, go, gq (B, L, H, E)   gk, gv (B, S, H, E)   lse (B, H, L), dots (B, L, H) float
 //   grid (blocks of queries or keys, H, B); -DE=: the width of a head, so that loops over it have a
 //   known length
 //
-// Test: tests/fused/test_attention.py
+//   mask      (B, H, L, S), any strides: 0 where it is broadcast, so that a mask of keys costs S
+//             bytes and no copy. -DMASK=bool: where a query may look; float or __half: added to the
+//             scores. A query that sees no key has lse 0 and o 0.
+//   dropout   -DDROPOUT=1: probability (b, h, i, j) stays if draw ((b H + h) L + i) S + j of the
+//             generator (seed, stream) at `counter` is >= threshold = ceil(p 2^32), and is then
+//             multiplied by keep_scale = 1 / (1 - p). Backward draws again: nothing is stored,
+//             where a mask would be L S bytes a head.
+//
+// Test: tests/fused/test_attention.py, test_attention_mask.py
 #pragma once
 #include "common.cuh"
 
 #ifndef E
 #define E 32
 #endif
+#ifdef MASK
+#define MASKED 1
+#else
+#define MASKED 0
+#define MASK float
+#endif
+#ifndef DROPOUT
+#define DROPOUT 0
+#endif
+
+// The end of every kernel's parameters.
+#define SHAPE                                                      \
+  int n_queries, int n_keys,                                       \
+  long long q_batch, long long q_head, long long q_row,            \
+  long long k_batch, long long k_head, long long k_row,            \
+  long long v_batch, long long v_head, long long v_row,            \
+  float scale, int causal,                                         \
+  const MASK* mask, long long mask_batch, long long mask_head,     \
+  long long mask_row, long long mask_key,                          \
+  unsigned long long seed, unsigned long long stream,              \
+  unsigned long long counter, unsigned int threshold, float keep_scale
 
 __device__ __forceinline__ float dot(const T* a, const T* b) {
   float sum = 0;
@@ -20,45 +48,75 @@ __device__ __forceinline__ float dot(const T* a, const T* b) {
   return sum;
 }
 
-// ---- v2: tiles in shared memory ----
+// What a mask's element adds to a score.
+__device__ __forceinline__ float added(bool may_look) { return may_look ? 0.0f : -INFINITY; }
+__device__ __forceinline__ float added(float x) { return x; }
+__device__ __forceinline__ float added(__half x) { return to_float(x); }
 
-// The block's threads copy N rows of x to shared memory, rows past n_rows as zeros. PITCH = E + 1:
-// 32 threads that read 32 rows at the same column then meet 32 different banks.
-#define PITCH (E + 1)
-template <int N> __device__ __forceinline__ void load_rows(float* tile, const T* x, long long row,
-                                                           int n_rows) {
-  for (int at = threadIdx.x; at < N * E; at += blockDim.x) {
-    const int i = at / E, e = at % E;
-    tile[i * PITCH + e] = i < n_rows ? to_float(x[i * row + e]) : 0.0f;
+// What stands between query i and key j of one head.
+struct Pairs {
+  const MASK* mask;
+  long long mask_row, mask_key;
+  unsigned long long seed, stream, counter;
+  long long first;  // the draw of query 0 and key 0
+  int n_keys;
+  unsigned int threshold;
+  float keep_scale;
+
+  __device__ __forceinline__ float score(float s, int i, int j) const {
+    return MASKED ? s + added(mask[i * mask_row + j * mask_key]) : s;
   }
+  __device__ __forceinline__ unsigned long long draw(int i, int j) const {
+    return (unsigned long long)(first + (long long)i * n_keys + j);
+  }
+  // What a probability is multiplied by: 0 or keep_scale. Runs the cipher for eight draws, uses
+  // one.
+  __device__ __forceinline__ float kept(int i, int j) const {
+    if (!DROPOUT) return 1;
+    return random_bits(seed, stream, counter, draw(i, j)) >= threshold ? keep_scale : 0.0f;
+  }
+  // The eight draws of a block of the cipher as bits: 1, it stays.
+  __device__ __forceinline__ unsigned char eight(unsigned long long block) const {
+    unsigned int draws[8], bits = 0;
+    philox(counter + block, seed, stream, draws);
+    for (int d = 0; d < 8; ++d) bits |= (unsigned int)(draws[d] >= threshold) << d;
+    return bits;
+  }
+};
+
+// The Pairs of a head, from the parameters in SHAPE.
+#define PAIRS(batch, head)                                                                    \
+  {MASKED ? mask + (batch) * mask_batch + (head) * mask_head : mask, mask_row, mask_key,      \
+   seed, stream, counter, ((batch) * gridDim.y + (head)) * (long long)n_queries * n_keys,     \
+   n_keys, threshold, keep_scale}
+
+// softmax of one row, which may see nothing: its maximum starts here and not at -infinity, from
+// which -infinity, the score of a hidden key, cannot be subtracted. exp(-inf - LOWEST) is 0.
+#define LOWEST (-FLT_MAX)
+__device__ __forceinline__ float log_sum(float top, float total) {
+  return total == 0 ? 0.0f : top + logf(total);
+}
+// What the row's sum of p v is multiplied by. NaN stays.
+__device__ __forceinline__ float inverse(float total) { return 1 / (total == 0 ? 1.0f : total); }
+
+// ---- dropout of a tile: a bit a pair in shared memory, each run of the cipher for eight of them
+// ----
+
+// Bytes of a row of N keys: eight draws each, of which the first may begin before the tile.
+#define DRAWN(n) ((n) / 8 + 1)
+
+// The block's threads draw for n_rows queries from i0 on and N keys from j0 on. A barrier follows.
+template <int N> __device__ __forceinline__ void draw_tile(unsigned char* bits, const Pairs& pair,
+                                                           int i0, int n_rows, int j0) {
+  for (int at = threadIdx.x; DROPOUT && at < n_rows * DRAWN(N); at += blockDim.x)
+    bits[at] = pair.eight(pair.draw(i0 + at / DRAWN(N), j0) / 8 + at % DRAWN(N));
 }
 
-#define ROWS (E > 64 ? 32 : 64)       // rows and threads of a block of v2
-#define TILE_KEYS (E > 64 ? 16 : 32)  // with them all tiles fit in 48 KiB up to E = 128
-
-// ---- v3: a warp for a few rows ----
-
-#define WARPS 4                  // of a block in the warp rungs
-#define EACH 4                   // rows of a warp: a number read from a shared tile serves all
-#define OWN (WARPS * EACH)       // rows of a block
-#define COLUMNS ((E + 31) / 32)  // of a row's E, those that one lane sums
-
-// sum[r][c] += sum_j p[r] of lane j * tile[j][lane + 32 c]: a product whose left side lies across
-// the lanes.
-__device__ __forceinline__ void add_product(float (*sum)[COLUMNS], const float* p,
-                                            const float* tile, int lane) {
-  for (int j = 0; j < 32; ++j)
-    for (int r = 0; r < EACH; ++r) {
-      const float pj = __shfl_sync(0xffffffffu, p[r], j);
-      for (int c = 0; c < COLUMNS; ++c)
-        if (lane + 32 * c < E) sum[r][c] += pj * tile[j * PITCH + lane + 32 * c];
-    }
-}
-
-// out[r] = sum_e rows[r][e] tile[lane][e]: each lane one column of the product.
-__device__ __forceinline__ void lane_products(float* out, const float* rows, const float* tile,
-                                              int lane) {
-  for (int r = 0; r < EACH; ++r) out[r] = 0;
-  for (int e = 0; e < E; ++e)
-    for (int r = 0; r < EACH; ++r) out[r] += rows[r * PITCH + e] * tile[lane * PITCH + e];
+// As pair.kept(i0 + i, j0 + j), from the tile's bits.
+template <int N> __device__ __forceinline__ float kept_in(const unsigned char* bits,
+                                                          const Pairs& pair, int i0, int i, int j0,
+                                                          int j) {
+  if (!DROPOUT) return 1;
+  const unsigned int at = (unsigned int)pair.draw(i0 + i, j0) % 8 + j;
+  return bits[i * DRAWN(N) + at / 8] >> at % 8 & 1 ? pair.keep_scale : 0.0f;
 }

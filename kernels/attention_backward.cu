@@ -14,9 +14,14 @@
 // naive spills from E = 64 up, shared gk and gv there, gq at 128; warp never. No atomics anywhere:
 // the same bits each time.
 //
+// Share of a GPU's float peak to be expected, by arithmetic (not measured): as forward's, for the
+// same reasons, in attention.cu: 3, 10 to 15 and 20%. _row_dot: 60% of a copy's bandwidth, for a
+// thread reads a row, a lane's rows lie E apart, and the cache holds what a warp's lines leave
+// over.
+//
 // Source: Dao, Fu, Ermon, Rudra, Re, "FlashAttention" (2022).
 // Wrapper: minidl/fused/attention.py   Test: tests/fused/test_attention.py
-#include "attention.cuh"
+#include "attention_rows.cuh"
 
 // D, as any dot product of rows: out[i] = sum_e a[i][e] b[i][e]. A thread per row, 2 E reads.
 extern "C" __global__ void attention_row_dot(float* out, const T* a, const T* b, int n_rows) {
@@ -28,10 +33,7 @@ extern "C" __global__ void attention_row_dot(float* out, const T* a, const T* b,
 // known.
 extern "C" __global__ void attention_grad_q_naive(
     T* gq, const T* go, const float* lse, const float* dots,
-    const T* q, const T* k, const T* v, int n_queries, int n_keys,
-    long long q_batch, long long q_head, long long q_row,
-    long long k_batch, long long k_head, long long k_row,
-    long long v_batch, long long v_head, long long v_row, float scale, int causal) {
+    const T* q, const T* k, const T* v, SHAPE) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n_queries) return;  // guard
   const long long head = blockIdx.y, batch = blockIdx.z,
@@ -40,11 +42,12 @@ extern "C" __global__ void attention_grad_q_naive(
   q += batch * q_batch + head * q_head + i * q_row;
   k += batch * k_batch + head * k_head;
   v += batch * v_batch + head * v_head;
+  const Pairs pair = PAIRS(batch, head);
   float sum[E];
   for (int e = 0; e < E; ++e) sum[e] = 0;
   for (int j = 0; j < (causal ? min(i + 1, n_keys) : n_keys); ++j) {
-    const float gs = expf(scale * dot(q, k + j * k_row) - l)
-        * (dot(go + row * E, v + j * v_row) - dots[row]);
+    const float gs = expf(pair.score(scale * dot(q, k + j * k_row), i, j) - l)
+        * (dot(go + row * E, v + j * v_row) * pair.kept(i, j) - dots[row]);
     SIMD for (int e = 0; e < E; ++e) sum[e] += gs * to_float(k[j * k_row + e]);
   }
   for (int e = 0; e < E; ++e) gq[row * E + e] = from_float<T>(scale * sum[e]);
@@ -54,10 +57,7 @@ extern "C" __global__ void attention_grad_q_naive(
 // between threads.
 extern "C" __global__ void attention_grad_kv_naive(
     T* gk, T* gv, const T* go, const float* lse, const float* dots,
-    const T* q, const T* k, const T* v, int n_queries, int n_keys,
-    long long q_batch, long long q_head, long long q_row,
-    long long k_batch, long long k_head, long long k_row,
-    long long v_batch, long long v_head, long long v_row, float scale, int causal) {
+    const T* q, const T* k, const T* v, SHAPE) {
   const int j = blockIdx.x * blockDim.x + threadIdx.x;
   if (j >= n_keys) return;  // guard
   const long long head = blockIdx.y, batch = blockIdx.z;
@@ -65,15 +65,16 @@ extern "C" __global__ void attention_grad_kv_naive(
   k += batch * k_batch + head * k_head + j * k_row;
   v += batch * v_batch + head * v_head + j * v_row;
   lse += (batch * gridDim.y + head) * n_queries;
+  const Pairs pair = PAIRS(batch, head);
   float sum_k[E], sum_v[E];
   for (int e = 0; e < E; ++e) sum_k[e] = sum_v[e] = 0;
   for (int i = causal ? j : 0; i < n_queries; ++i) {
     const long long row = (batch * n_queries + i) * gridDim.y + head;
-    const float p = expf(scale * dot(q + i * q_row, k) - lse[i]),
-        gs = p * (dot(go + row * E, v) - dots[row]);
+    const float p = expf(pair.score(scale * dot(q + i * q_row, k), i, j) - lse[i]);
+    const float kept = pair.kept(i, j), gs = p * (dot(go + row * E, v) * kept - dots[row]);
     SIMD for (int e = 0; e < E; ++e) {
       sum_k[e] += gs * to_float(q[i * q_row + e]);
-      sum_v[e] += p * to_float(go[row * E + e]);
+      sum_v[e] += p * kept * to_float(go[row * E + e]);
     }
   }
   const long long row = (batch * n_keys + j) * gridDim.y + head;
@@ -88,10 +89,7 @@ extern "C" __global__ void attention_grad_kv_naive(
 // v2, gq: the block loads tiles of k and v once for all its query rows, as attention_shared does.
 extern "C" __global__ void attention_grad_q_shared(
     T* gq, const T* go, const float* lse, const float* dots,
-    const T* q, const T* k, const T* v, int n_queries, int n_keys,
-    long long q_batch, long long q_head, long long q_row,
-    long long k_batch, long long k_head, long long k_row,
-    long long v_batch, long long v_head, long long v_row, float scale, int causal) {
+    const T* q, const T* k, const T* v, SHAPE) {
   __shared__ float qt[ROWS * PITCH];
   __shared__ float got[ROWS * PITCH];
   __shared__ float kt[TILE_BACK * PITCH];
@@ -107,6 +105,7 @@ extern "C" __global__ void attention_grad_q_shared(
   load_rows<ROWS>(got, go + start * E, row, n_queries - first);
   const float l = mine ? lse[(batch * gridDim.y + head) * n_queries + i] : 0.0f;
   const float d = mine ? dots[start + (long long)t * gridDim.y] : 0.0f;
+  const Pairs pair = PAIRS(batch, head);
   float sum[E];
   for (int e = 0; e < E; ++e) sum[e] = 0;
   const int end = causal ? min(first + ROWS, n_keys) : n_keys;
@@ -121,7 +120,8 @@ extern "C" __global__ void attention_grad_q_shared(
         s += qt[t * PITCH + e] * kt[j * PITCH + e];
         gp += got[t * PITCH + e] * vt[j * PITCH + e];
       }
-      const float gs = expf(scale * s - l) * (gp - d);
+      const float gs = expf(pair.score(scale * s, i, j0 + j) - l)
+          * (gp * pair.kept(i, j0 + j) - d);
       for (int e = 0; e < E; ++e) sum[e] += gs * kt[j * PITCH + e];
     }
     __syncthreads();  // nobody reads the tiles any more
@@ -133,10 +133,7 @@ extern "C" __global__ void attention_grad_q_shared(
 // v2, gk and gv: the block loads tiles of q and go once for all its key rows.
 extern "C" __global__ void attention_grad_kv_shared(
     T* gk, T* gv, const T* go, const float* lse, const float* dots,
-    const T* q, const T* k, const T* v, int n_queries, int n_keys,
-    long long q_batch, long long q_head, long long q_row,
-    long long k_batch, long long k_head, long long k_row,
-    long long v_batch, long long v_head, long long v_row, float scale, int causal) {
+    const T* q, const T* k, const T* v, SHAPE) {
   __shared__ float kt[ROWS * PITCH];
   __shared__ float vt[ROWS * PITCH];
   __shared__ float qt[TILE_BACK * PITCH];
@@ -149,6 +146,7 @@ extern "C" __global__ void attention_grad_kv_shared(
   lse += (batch * gridDim.y + head) * n_queries;
   dots += batch * n_queries * gridDim.y + head;
   go += (batch * n_queries * gridDim.y + head) * E;
+  const Pairs pair = PAIRS(batch, head);
   float sum_k[E], sum_v[E];
   for (int e = 0; e < E; ++e) sum_k[e] = sum_v[e] = 0;
   for (int i0 = causal ? first : 0; i0 < n_queries; i0 += TILE_BACK) {
@@ -162,11 +160,12 @@ extern "C" __global__ void attention_grad_kv_shared(
         s += qt[i * PITCH + e] * kt[t * PITCH + e];
         gp += got[i * PITCH + e] * vt[t * PITCH + e];
       }
-      const float p = expf(scale * s - lse[i0 + i]);
-      const float gs = p * (gp - dots[(long long)(i0 + i) * gridDim.y]);
+      const float p = expf(pair.score(scale * s, i0 + i, j) - lse[i0 + i]);
+      const float kept = pair.kept(i0 + i, j);
+      const float gs = p * (gp * kept - dots[(long long)(i0 + i) * gridDim.y]);
       for (int e = 0; e < E; ++e) {
         sum_k[e] += gs * qt[i * PITCH + e];
-        sum_v[e] += p * got[i * PITCH + e];
+        sum_v[e] += p * kept * got[i * PITCH + e];
       }
     }
     __syncthreads();
@@ -182,13 +181,11 @@ extern "C" __global__ void attention_grad_kv_shared(
 // v3, gq: a warp per 4 query rows, a lane per key.
 extern "C" __global__ void attention_grad_q_warp(
     T* gq, const T* go, const float* lse, const float* dots,
-    const T* q, const T* k, const T* v, int n_queries, int n_keys,
-    long long q_batch, long long q_head, long long q_row,
-    long long k_batch, long long k_head, long long k_row,
-    long long v_batch, long long v_head, long long v_row, float scale, int causal) {
+    const T* q, const T* k, const T* v, SHAPE) {
   __shared__ float qt[OWN * PITCH];
   __shared__ float got[OWN * PITCH];
   __shared__ float kvt[32 * PITCH];
+  __shared__ unsigned char bits[OWN * DRAWN(32)];
   const int first = blockIdx.x * OWN, lane = threadIdx.x % 32, mine = threadIdx.x / 32 * EACH;
   const long long head = blockIdx.y, batch = blockIdx.z, row = gridDim.y * E;
   const long long start = (batch * n_queries + first) * gridDim.y + head;
@@ -196,10 +193,12 @@ extern "C" __global__ void attention_grad_q_warp(
   v += batch * v_batch + head * v_head;
   load_rows<OWN>(qt, q + batch * q_batch + head * q_head + first * q_row, q_row, n_queries - first);
   load_rows<OWN>(got, go + start * E, row, n_queries - first);
+  const Pairs pair = PAIRS(batch, head);
   float s[EACH], gp[EACH], sum[EACH][COLUMNS] = {};
   const int end = causal ? min(first + OWN, n_keys) : n_keys;
   for (int j0 = 0; j0 < end; j0 += 32) {
     load_rows<32>(kvt, v + j0 * v_row, v_row, n_keys - j0);
+    draw_tile<32>(bits, pair, first, OWN, j0);
     __syncthreads();
     lane_products(gp, got + mine * PITCH, kvt, lane);
     __syncthreads();
@@ -209,8 +208,11 @@ extern "C" __global__ void attention_grad_q_warp(
     for (int r = 0; r < EACH; ++r) {
       const int i = first + mine + r, j = j0 + lane;
       const bool sees = i < n_queries && j < n_keys && (!causal || j <= i);
-      s[r] = sees ? expf(scale * s[r] - lse[(batch * gridDim.y + head) * n_queries + i]) *
-                        (gp[r] - dots[start + (long long)(mine + r) * gridDim.y]) : 0.0f;
+      const float kept = kept_in<32>(bits, pair, first, mine + r, j0, lane);
+      s[r] = sees ? expf(pair.score(scale * s[r], i, j)
+                         - lse[(batch * gridDim.y + head) * n_queries + i])
+              * (gp[r] * kept - dots[start + (long long)(mine + r) * gridDim.y])
+          : 0.0f;
     }
     add_product(sum, s, kvt, lane);
     __syncthreads();
@@ -224,13 +226,11 @@ extern "C" __global__ void attention_grad_q_warp(
 // v3, gk and gv: a warp per 4 key rows, a lane per query.
 extern "C" __global__ void attention_grad_kv_warp(
     T* gk, T* gv, const T* go, const float* lse, const float* dots,
-    const T* q, const T* k, const T* v, int n_queries, int n_keys,
-    long long q_batch, long long q_head, long long q_row,
-    long long k_batch, long long k_head, long long k_row,
-    long long v_batch, long long v_head, long long v_row, float scale, int causal) {
+    const T* q, const T* k, const T* v, SHAPE) {
   __shared__ float kt[OWN * PITCH];
   __shared__ float vt[OWN * PITCH];
-  __shared__ float tile[32 * PITCH];  // tile: go, then q
+  __shared__ float tile[32 * PITCH];  // go, then q
+  __shared__ unsigned char bits[32 * DRAWN(OWN)];
   const int first = blockIdx.x * OWN, lane = threadIdx.x % 32, mine = threadIdx.x / 32 * EACH;
   const long long head = blockIdx.y, batch = blockIdx.z, row = gridDim.y * E;
   const long long start = (batch * n_keys + first) * gridDim.y + head;
@@ -240,11 +240,13 @@ extern "C" __global__ void attention_grad_kv_warp(
   lse += (batch * gridDim.y + head) * n_queries;
   dots += batch * n_queries * gridDim.y + head;
   go += (batch * n_queries * gridDim.y + head) * E;
+  const Pairs pair = PAIRS(batch, head);
   float p[EACH], gs[EACH], sum_k[EACH][COLUMNS] = {}, sum_v[EACH][COLUMNS] = {};
   // causal: no earlier query sees these keys
   for (int i0 = causal ? first : 0; i0 < n_queries; i0 += 32) {
     const int i = i0 + lane;
     load_rows<32>(tile, q + i0 * q_row, q_row, n_queries - i0);
+    draw_tile<OWN>(bits, pair, i0, 32, first);
     __syncthreads();
     lane_products(p, kt + mine * PITCH, tile, lane);
     __syncthreads();
@@ -252,9 +254,12 @@ extern "C" __global__ void attention_grad_kv_warp(
     __syncthreads();
     lane_products(gs, vt + mine * PITCH, tile, lane);
     for (int r = 0; r < EACH; ++r) {
-      const bool sees = i < n_queries && (!causal || first + mine + r <= i);
-      p[r] = sees ? expf(scale * p[r] - lse[i]) : 0.0f;
-      gs[r] = sees ? p[r] * (gs[r] - dots[(long long)i * gridDim.y]) : 0.0f;
+      const int j = first + mine + r;
+      const bool sees = i < n_queries && j < n_keys && (!causal || j <= i);
+      const float kept = kept_in<OWN>(bits, pair, i0, lane, first, mine + r);
+      p[r] = sees ? expf(pair.score(scale * p[r], i, j) - lse[i]) : 0.0f;
+      gs[r] = sees ? p[r] * (gs[r] * kept - dots[(long long)i * gridDim.y]) : 0.0f;
+      p[r] *= kept;
     }
     add_product(sum_v, p, tile, lane);
     __syncthreads();

@@ -20,7 +20,8 @@
 //
 // Source: Dao et al. (2022); Goto & van de Geijn, "Anatomy of high-performance matrix
 // multiplication" (2008).
-// Wrapper: minidl/fused/attention.py   Test: tests/fused/test_attention.py
+// Wrapper: minidl/fused/attention.py   Test: tests/fused/test_attention.py, test_attention_mask.py
+#include "attention.cuh"
 #include "vector.cuh"
 #ifdef MINIDL_HOST
 
@@ -131,13 +132,24 @@ __forceinline__ void online_softmax(float* s, float* top, float* total, float* s
   }
 }
 
+// What the probabilities of query i and KEYS keys from j0 on are multiplied by: 0 or keep_scale. A
+// run of the cipher draws for eight, of which the first may lie before j0: `drawn` is where they
+// go.
+__forceinline__ const float* kept_row(float* drawn, const Pairs& pair, int i, int j0) {
+  const unsigned long long start = pair.draw(i, j0);
+  for (int b = 0; b < DRAWN(KEYS); ++b) {
+    unsigned int draws[8];
+    philox(pair.counter + start / 8 + b, pair.seed, pair.stream, draws);
+    SIMD for (int d = 0; d < 8; ++d)
+      drawn[8 * b + d] = draws[d] >= pair.threshold ? pair.keep_scale : 0.0f;
+  }
+  return drawn + start % 8;
+}
+
 // Forward. grid (ceil(L / (64 GROUP)), H, B), block 1: a thread per group of query tiles, which
 // meet the same tile of keys.
 extern "C" __global__ void attention_tile(
-    T* o, float* lse, const T* q, const T* k, const T* v, int n_queries, int n_keys,
-    long long q_batch, long long q_head, long long q_row,
-    long long k_batch, long long k_head, long long k_row,
-    long long v_batch, long long v_head, long long v_row, float scale, int causal) {
+    T* o, float* lse, const T* q, const T* k, const T* v, SHAPE) {
   const int first = blockIdx.x * GROUP * QUERIES, head = blockIdx.y, n_heads = gridDim.y;
   const int n_rows = min(GROUP * QUERIES, n_queries - first);
   const long long batch = blockIdx.z;
@@ -150,9 +162,11 @@ extern "C" __global__ void attention_tile(
   alignas(64) float kt[KEYS * WIDTH], vt[KEYS * WIDTH], s[KEYS * QUERIES];
   alignas(64) float qt[GROUP * E * QUERIES], ot[GROUP * QUERIES * WIDTH];
   alignas(64) float top[GROUP * QUERIES], total[GROUP * QUERIES], shrink[QUERIES];
+  alignas(64) float drawn[8 * DRAWN(KEYS)];
+  const Pairs pair = PAIRS(batch, head);
   for (int i0 = 0; i0 < n_rows; i0 += QUERIES)
     load_transposed(qt + i0 * E, q + i0 * q_row, q_row, n_rows - i0, scale);
-  for (int i = 0; i < GROUP * QUERIES; ++i) top[i] = -INFINITY, total[i] = 0;
+  for (int i = 0; i < GROUP * QUERIES; ++i) top[i] = LOWEST, total[i] = 0;
   for (int i = 0; i < GROUP * QUERIES * WIDTH; ++i) ot[i] = 0;
 
   const int end = causal ? min(first + n_rows, n_keys) : n_keys;  // causal: no later tile is seen
@@ -163,20 +177,29 @@ extern "C" __global__ void attention_tile(
       i0 += QUERIES) {
       // s[j][i]: the lanes are queries, so that a softmax is a loop over j
       product<QUERIES, WIDTH, 1>(s, nullptr, kt, qt + i0 * E, E);
+      const int n = min(QUERIES, n_rows - i0);
+      if (MASKED)
+        for (int j = 0; j < min(KEYS, n_keys - j0); ++j)
+          for (int i = 0; i < n; ++i)
+            s[j * QUERIES + i] = pair.score(s[j * QUERIES + i], first + i0 + i, j0 + j);
       if (j0 + KEYS > n_keys || (causal && j0 + KEYS > first + i0 + 1))
         for (int j = 0; j < KEYS; ++j)
           SIMD for (int i = 0; i < QUERIES; ++i)
             if (j0 + j >= n_keys || (causal && j0 + j > first + i0 + i))
               s[j * QUERIES + i] = -INFINITY;
       online_softmax(s, top + i0, total + i0, shrink);
+      for (int i = 0; DROPOUT && i < n; ++i) {
+        const float* kept = kept_row(drawn, pair, first + i0 + i, j0);
+        for (int j = 0; j < KEYS; ++j) s[j * QUERIES + i] *= kept[j];
+      }
       product<WIDTH, 1, QUERIES>(ot + i0 * WIDTH, shrink, s, vt, KEYS);
     }
   }
   for (int i = 0; i < n_rows; ++i) {
-    const float f = 1 / total[i];
+    const float f = inverse(total[i]);
     SIMD for (int e = 0; e < E; ++e)
       o[(long long)i * n_heads * E + e] = from_float<T>(ot[i * WIDTH + e] * f);
-    lse[i] = top[i] + logf(total[i]);
+    lse[i] = log_sum(top[i], total[i]);
   }
 }
 
@@ -194,10 +217,7 @@ extern "C" __global__ void attention_tile(
 #endif
 extern "C" __global__ void attention_tile_backward(
     float* gq, T* gk, T* gv, const T* go, const float* lse, const float* dots,
-    const T* q, const T* k, const T* v, int n_queries, int n_keys,
-    long long q_batch, long long q_head, long long q_row,
-    long long k_batch, long long k_head, long long k_row,
-    long long v_batch, long long v_head, long long v_row, float scale, int causal) {
+    const T* q, const T* k, const T* v, SHAPE) {
   const int first = blockIdx.x * GROUP * KEYS, head = blockIdx.y, n_heads = gridDim.y;
   const int n_rows = min(GROUP * KEYS, n_keys - first);
   const long long batch = blockIdx.z, row = (long long)n_heads * E;  // of go and gq
@@ -215,7 +235,8 @@ extern "C" __global__ void attention_tile_backward(
   constexpr int TILE = 64 * WIDTH;
   alignas(64) float kt[GROUP * TILE], k_across[GROUP * E * KEYS], v_across[GROUP * E * KEYS];
   alignas(64) float gkt[GROUP * TILE], gvt[GROUP * TILE], qt[TILE], got[TILE], gqt[TILE];
-  alignas(64) float p[QUERIES * KEYS], g[QUERIES * KEYS], one[64];
+  alignas(64) float p[QUERIES * KEYS], g[QUERIES * KEYS], one[64], drawn[8 * DRAWN(KEYS)];
+  const Pairs pair = PAIRS(batch, head);
   for (int j0 = 0; j0 < n_rows; j0 += KEYS) {
     load_tile(kt + j0 * WIDTH, k + j0 * k_row, k_row, n_rows - j0, scale);
     load_transposed(k_across + j0 * E, k + j0 * k_row, k_row, n_rows - j0, 1);
@@ -239,13 +260,17 @@ extern "C" __global__ void attention_tile_backward(
       for (int i = 0; i < QUERIES; ++i) {
         const int seen = i >= n ? 0 : causal
             ? min(n_rows - j0, i0 + i - first - j0 + 1) : n_rows - j0;
+        for (int j = 0; MASKED && j < min(KEYS, seen); ++j)
+          p[i * KEYS + j] = pair.score(p[i * KEYS + j], i0 + i, first + j0 + j);
         for (int j = max(0, seen); j < KEYS; ++j) p[i * KEYS + j] = -INFINITY;
+        const float* kept = DROPOUT && i < n ? kept_row(drawn, pair, i0 + i, first + j0) : one;
         const Vec l = all(i < n ? lse[i0 + i] : 0);
         const Vec d = all(i < n ? dots[(long long)(i0 + i) * n_heads] : 0);
         UNROLL for (int j = 0; j < KEYS; j += LANES) {
           Vec pj = exp_nonpositive(load(p + i * KEYS + j) - l);
-          store(p + i * KEYS + j, pj);
-          store(g + i * KEYS + j, pj * (load(g + i * KEYS + j) - d));
+          Vec gj = load(g + i * KEYS + j);
+          store(p + i * KEYS + j, DROPOUT ? pj * load(kept + j) : pj);
+          store(g + i * KEYS + j, pj * ((DROPOUT ? gj * load(kept + j) : gj) - d));
         }
       }
       product<WIDTH, 1, KEYS>(gvt + j0 * WIDTH, one, p, got, QUERIES);

@@ -16,6 +16,11 @@
 //   v2, v3     1 read:  4
 //   with smoothing v1 reads once more
 //
+//
+// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
+// a row of 50257 logits is a block's (v2), 8 reads of 4 bytes on the way a thread where the
+// compiler unrolls: 80% in float; in half one element a request: 50%. Backward reads and writes:
+// 70%.
 // Wrapper: minidl/fused/cross_entropy.py   Test: tests/fused/test_cross_entropy.py
 //                                          Tutorial: tutorials/03_kernel_tour.py
 #include "common.cuh"

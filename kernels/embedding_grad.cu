@@ -11,9 +11,16 @@
 //   embedding_grad_rows      a thread owns some rows of the table, looks at all indices and adds
 //                            whole rows of gy: no two threads meet. Always the same order, and as
 //                            parallel as a CPU needs
-//   embedding_grad_segments  the indices are sorted first (by the array library), so that rows that
-//                            meet are neighbours; a thread per (distinct row, column) adds them up.
-//                            Always the same order, and parallel enough for a GPU
+//   embedding_grad_owners    the first t of each row owns it, and a thread per (owner, column) looks
+//                            at the indices behind t for others: n reads of 8 bytes, from the
+//                            caches, for each distinct row. Always the same order, parallel enough
+//                            for a GPU; and nothing is sorted, for which the host would have to wait
+//
+// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
+// _owners reads one element of gy a thread, in rows that lie anywhere: a row of 768 halves is 12
+// whole requests, so 50% in float, 25 to 30% in half. The walk over the indices behind the owner
+// adds n steps of one cached read for each distinct row, side by side: for 8192 positions and 2000
+// distinct rows of 768 about as long as the sums; with more positions it is the longer part.
 // Wrapper: minidl/fused/embedding_grad.py   Test: tests/fused/test_embedding_grad.py
 #include "common.cuh"
 
@@ -45,17 +52,24 @@ extern "C" __global__ void embedding_grad_rows(ACC* out, const T* gy, const long
   }
 }
 
-// order: the positions t, sorted by index; segment s is order[starts[s]] .. order[starts[s + 1] -
-// 1], all of one index.
-extern "C" __global__ void embedding_grad_segments(ACC* out, const T* gy, const long long* index,
-                                                   const long long* order, const long long* starts,
-                                                   int n_segments, int width) {
+// first: for each row of the table the first t that reads it, n where none does.
+extern "C" __global__ void embedding_grad_first(int* first, const long long* index, int n) {
+  int t = blockIdx.x * blockDim.x + threadIdx.x;
+  if (t < n)  // guard
+    atomicMin(&first[index[t]], t);
+}
+
+// out must be zeros; first is of embedding_grad_first.
+extern "C" __global__ void embedding_grad_owners(ACC* out, const T* gy, const long long* index,
+                                                 const int* first, int n, int width) {
   int col = blockIdx.x * blockDim.x + threadIdx.x;
   if (col < width)  // guard
-    for (int s = blockIdx.y; s < n_segments; s += gridDim.y) {
+    for (int owner = blockIdx.y; owner < n; owner += gridDim.y) {
+      long long row = index[owner];
+      if (first[row] != owner) continue;  // another's
       ACC sum = 0;
-      for (long long k = starts[s]; k < starts[s + 1]; ++k)
-        sum += to_float(gy[order[k] * width + col]);
-      out[index[order[starts[s]]] * width + col] = sum;
+      for (int t = owner; t < n; ++t)
+        if (index[t] == row) sum += to_float(gy[(long long)t * width + col]);
+      out[row * width + col] = sum;
     }
 }

@@ -12,11 +12,20 @@
 //   v1   a thread an element              k       each
 //   v2   tiles in shared memory           k / 16  each
 //   v3   64 x 64 a block, 4 x 4 a thread  k / 64  each, and from shared memory k / 4 instead of k
+//   v4   tensor cores, 128 x 128 a block  k / 128 each: halves alone
+//
+// To be expected on a GPU, by arithmetic (not measured): v1 waits for the cache, 5% of what the
+// lanes can multiply. v2 loads two floats from shared memory for each multiply-add: at most a
+// quarter. v3 loads 8 for 16: about half. v4: a quarter of an A100's SM does 256 multiply-adds of
+// halves a cycle, so a warp's step, 16 products of 2048, takes 128 cycles; its 6 ldmatrix of 512
+// bytes take 96 at the 32 bytes a cycle that a quarter gets of shared memory. So 50 to 60% of the
+// tensor cores' peak. The rest needs copies that pass by the registers (cp.async) and larger
+// fragments; on an H100 wgmma, without which mma reaches 60% of its peak.
 //
 // Source: the tiling is in Lam, Rothberg, Wolf 1991 for caches; Volkov & Demmel 2008 for registers
 // on GPUs.
 // Launch: minidl/fused/matmul.py   Test: tests/fused/test_matmul.py
-#include "common.cuh"
+#include "tensor_core.cuh"
 
 #ifndef ACC  // what sums are made in: float for float and half, double for double
 #define ACC float
@@ -100,4 +109,62 @@ extern "C" __global__ void matmul_v3(T* c, const T* a, const T* b, int m, int n,
       int i = i0 + y + 16 * r, j = j0 + x + 16 * s;
       if (i < m && j < n) c[(long long)i * n + j] = from_float<T>(sum[r][s]);  // guard
     }
+}
+
+// v4: a warp's tensor core multiplies 16 x 16 by 16 x 8 at once (tensor_core.cuh). Eight warps make
+// 128 x 128 of c, each 64 x 32: 4 fragments of a serve 4 of b. While a step is multiplied, the next
+// one's elements are already on the way, in registers; two buffers, so one barrier a step.
+// Block: 256.
+#define BIG 128
+#define DEEP 32
+// rows of 80 and 272 bytes: ldmatrix' 8 rows of 16 bytes lie in 8 different groups of 4 banks
+#define A_PITCH (DEEP + 8)
+#define B_PITCH (BIG + 8)
+extern "C" __global__ void __launch_bounds__(256) matmul_v4(
+    __half* c, const __half* a, const __half* b, int m, int n, int k) {
+  __shared__ __align__(16) __half as[2][BIG * A_PITCH];
+  __shared__ __align__(16) __half bs[2][DEEP * B_PITCH];
+  const int t = threadIdx.x, lane = t % 32, warp = t / 32;
+  const int i0 = blockIdx.y * BIG, j0 = blockIdx.x * BIG;
+  const int wi = warp / 4 * 64, wj = warp % 4 * 32;  // the warp's corner in the block's square
+  // A thread fetches, twice, 8 elements of a: row t / 4, t / 4 + 64; and of b: row t / 16, + 16.
+  const int ai = t / 4, al = t % 4 * 8, bl = t / 16, bj = t % 16 * 8;
+  const bool a_whole = packs(a, k), b_whole = packs(b, n);
+  Pack<__half> next_a[2], next_b[2];
+  const auto fetch_step = [&](int l0) {
+    for (int h = 0; h < 2; ++h) {
+      const int i = i0 + ai + 64 * h, l = l0 + bl + 16 * h;
+      next_a[h] = load_pack(a + (long long)i * k + l0 + al, i < m ? k - l0 - al : 0, a_whole);
+      next_b[h] = load_pack(b + (long long)l * n + j0 + bj, l < k ? n - j0 - bj : 0, b_whole);
+    }
+  };
+  float sum[4][4][4] = {};
+  fetch_step(0);
+  for (int l0 = 0, now = 0; l0 < k; l0 += DEEP, now ^= 1) {
+    for (int h = 0; h < 2; ++h) {
+      *(uint4*)(as[now] + (ai + 64 * h) * A_PITCH + al) = next_a[h].all;
+      *(uint4*)(bs[now] + (bl + 16 * h) * B_PITCH + bj) = next_b[h].all;
+    }
+    __syncthreads();  // and nobody reads the other buffer any more
+    if (l0 + DEEP < k) fetch_step(l0 + DEEP);
+#pragma unroll
+    for (int l = 0; l < DEEP; l += 16) {
+      unsigned int af[4][4], bf[2][4];  // fragments: 4 of a, and 4 of b, two by two
+#pragma unroll
+      for (int r = 0; r < 4; ++r) load_a(af[r], as[now] + (wi + 16 * r) * A_PITCH + l, A_PITCH);
+#pragma unroll
+      for (int s = 0; s < 2; ++s) load_b(bf[s], bs[now] + l * B_PITCH + wj + 16 * s, B_PITCH);
+#pragma unroll
+      for (int r = 0; r < 4; ++r)
+#pragma unroll
+        for (int s = 0; s < 4; ++s) mma(sum[r][s], af[r], bf[s / 2] + s % 2 * 2);
+    }
+  }
+  for (int r = 0; r < 4; ++r)
+    for (int s = 0; s < 4; ++s)
+      for (int x = 0; x < 4; ++x) {
+        const int i = i0 + wi + 16 * r + lane / 4 + x / 2 * 8;
+        const int j = j0 + wj + 8 * s + lane % 4 * 2 + x % 2;
+        if (i < m && j < n) c[(long long)i * n + j] = __float2half(sum[r][s][x]);  // guard
+      }
 }

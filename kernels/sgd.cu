@@ -10,6 +10,9 @@
 //   low    T: an fp16 copy of w for the model, or null
 //   float: reads w g v, writes w v: 20 bytes a parameter; without momentum reads w g, writes w: 12
 //
+// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
+// a thread of _many reads 10 to 12 bytes before it waits, 20 KB or more in an SM: 85 to 90%.
+//
 // Rungs: sgd_naive, one array a launch, a thread per weight, no momentum; sgd_chunks, many arrays
 // in one launch, a thread per chunk (a CPU's vector loop); sgd_many, a block per chunk (a GPU's).
 // Wrapper: minidl/fused/sgd.py   Test: tests/fused/test_sgd.py
@@ -35,16 +38,17 @@ __device__ __forceinline__ void update(W& w, W g, W& v, W keep, W take, W lr, W 
 
 // vs: null without momentum.  rates: (arrays, 2), keep and take of each, since some may meet their
 // first gradient late. skip: one int, not 0 if the gradients overflowed: then nothing happens. Or
-// null.
+// null. factor: as in adamw.cu.
 extern "C" __global__ void sgd_chunks(W* const* ws, const T* const* gs, W* const* vs,
-                                      T* const* lows, const W* rates, const int* skip, W lr,
-                                      W momentum, W decay, W unscale, int nesterov,
-                                      const long long* chunks, int n_chunks) {
+                                      T* const* lows, const W* rates, const int* skip,
+                                      const W* factor, W lr, W momentum, W decay, W unscale,
+                                      int nesterov, const long long* chunks, int n_chunks) {
   int c = blockIdx.x * blockDim.x + threadIdx.x;
   if (c < n_chunks && !(skip && *skip)) {  // guard
     long long a = chunks[3 * c], begin = chunks[3 * c + 1], end = chunks[3 * c + 2];
     W* w = ws[a];
     const T* g = gs[a];
+    if (factor) unscale *= *factor;
     if (vs) {
       W *v = vs[a], keep = rates[2 * a], take = rates[2 * a + 1];
       SIMD for (long long i = begin; i < end; ++i)
@@ -61,14 +65,15 @@ extern "C" __global__ void sgd_chunks(W* const* ws, const T* const* gs, W* const
 }
 
 extern "C" __global__ void sgd_many(W* const* ws, const T* const* gs, W* const* vs, T* const* lows,
-                                    const W* rates, const int* skip, W lr, W momentum, W decay,
-                                    W unscale, int nesterov, const long long* chunks,
-                                    int n_chunks) {
+                                    const W* rates, const int* skip, const W* factor, W lr,
+                                    W momentum, W decay, W unscale, int nesterov,
+                                    const long long* chunks, int n_chunks) {
   int c = blockIdx.x;
   if (c < n_chunks && !(skip && *skip)) {  // guard
     long long a = chunks[3 * c], begin = chunks[3 * c + 1], end = chunks[3 * c + 2];
     W* w = ws[a];
     const T* g = gs[a];
+    if (factor) unscale *= *factor;
     for (long long i = begin + threadIdx.x; i < end; i += blockDim.x) {
       W grad = to_float(g[i]) * unscale;
       if (vs)

@@ -14,6 +14,10 @@
 //   On a CPU v1 is as good as v3: only the first read of a row and the last write reach past the
 //   cache.
 //
+// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
+// v3 as layer norm's, 85% in float and 75% in half at 768 columns; e^x at 16 a cycle and SM takes
+// less than the row's bytes. Rows of 32 leave a lane one element: half of that. v2: 60%.
+//
 // Source: Milakov & Gimelshein, "Online normalizer calculation for softmax" (2018), for v2.
 // Wrapper: minidl/fused/softmax.py   Test: tests/fused/test_softmax.py
 //                                    Tutorial: tutorials/03_kernel_tour.py

@@ -15,6 +15,8 @@
 // Rungs: a thread per chunk, which appends one by one; _warps, a warp per chunk: a ballot tells
 // each lane how many lanes before it keep something, so 32 elements find their places at once and
 // stay in order.
+// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
+// _warps waits for a ballot every 32 elements: 8 KB on the way an SM where an H100 wants 15, 50%.
 // Source: Lin et al. 2018 (arXiv 1712.01887).
 // Wrapper: minidl/fused/topk_mask.py   Test: tests/fused/test_topk_mask.py
 #include "common.cuh"

@@ -3,10 +3,14 @@
 //
 //   g *= inverse (1 / loss scale);   bad[chunk] = number of elements that are inf or nan afterwards
 //
+//   factor   one number that counts beside inverse, for one that the GPU has found; or null
 //   gs   many arrays of T, through tables: see minidl/fused/launch.py
 //   unscale_check   reads 1, writes 1: 8 bytes an element in float
 //                   (as array operations: 12, and a mask)
 //   count_bad       reads 1: 4 bytes, for an optimizer that unscales itself (kernels/adamw.cu)
+//
+// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
+// 16 bytes a thread and step: 90%; arrays much shorter than a chunk leave threads without work.
 //
 // Rungs: _chunks, a thread per chunk (a CPU's vector loop); _many, a block per chunk (a GPU's).
 // Wrapper: minidl/fused/unscale_check.py   Test: tests/fused/test_unscale_check.py
@@ -21,10 +25,12 @@ __device__ __forceinline__ int bad_number(float x) { return !(fabsf(x) < INFINIT
 __device__ __forceinline__ int bad_number(double x) { return !(fabs(x) < INFINITY); }
 
 extern "C" __global__ void unscale_check_chunks(int* bad, T* const* gs, ACC inverse,
-                                                const long long* chunks, int n_chunks) {
+                                                const ACC* factor, const long long* chunks,
+                                                int n_chunks) {
   int c = blockIdx.x * blockDim.x + threadIdx.x;
   if (c < n_chunks) {  // guard
     T* g = gs[chunks[3 * c]];
+    if (factor) inverse *= *factor;
     long long begin = chunks[3 * c + 1], end = chunks[3 * c + 2];
     int count = 0;
     SIMD_SUM(count) for (long long i = begin; i < end; ++i) {
@@ -37,16 +43,22 @@ extern "C" __global__ void unscale_check_chunks(int* bad, T* const* gs, ACC inve
 }
 
 extern "C" __global__ void unscale_check_many(int* bad, T* const* gs, ACC inverse,
-                                              const long long* chunks, int n_chunks) {
+                                              const ACC* factor, const long long* chunks,
+                                              int n_chunks) {
   __shared__ int scratch[33];
   int c = blockIdx.x;
   T* g = gs[chunks[3 * c]];
+  if (factor) inverse *= *factor;
   long long begin = chunks[3 * c + 1], end = chunks[3 * c + 2];
   int count = 0;
-  for (long long i = begin + threadIdx.x; i < end; i += blockDim.x) {
-    T scaled = from_float<T>(to_float(g[i]) * inverse);
-    g[i] = scaled;
-    count += bad_number(to_float(scaled));
+  const bool whole = packs(g + begin);
+  for (long long i = begin + PACK(T) * threadIdx.x; i < end; i += PACK(T) * blockDim.x) {
+    Pack<T> pack = load_pack(g + i, end - i, whole);
+    for (int k = 0; k < PACK(T); ++k) {
+      pack.at[k] = from_float<T>(to_float(pack.at[k]) * inverse);
+      count += i + k < end && bad_number(to_float(pack.at[k]));  // 0 * inf is no number
+    }
+    store_pack(g + i, pack, end - i, whole);
   }
   count = block_sum(count, scratch);
   if (threadIdx.x == 0) bad[c] = count;
@@ -69,8 +81,12 @@ extern "C" __global__ void count_bad_many(int* bad, const T* const* gs, const lo
   __shared__ int scratch[33];
   int c = blockIdx.x, count = 0;
   const T* g = gs[chunks[3 * c]];
-  for (long long i = chunks[3 * c + 1] + threadIdx.x; i < chunks[3 * c + 2]; i += blockDim.x)
-    count += bad_number(to_float(g[i]));
+  const long long begin = chunks[3 * c + 1], end = chunks[3 * c + 2];
+  const bool whole = packs(g + begin);
+  for (long long i = begin + PACK(T) * threadIdx.x; i < end; i += PACK(T) * blockDim.x) {
+    const Pack<T> pack = load_pack(g + i, end - i, whole);  // zeros behind the end are not bad
+    for (int k = 0; k < PACK(T); ++k) count += bad_number(to_float(pack.at[k]));
+  }
   count = block_sum(count, scratch);
   if (threadIdx.x == 0) bad[c] = count;
 }

@@ -34,6 +34,7 @@ uint8, bool_ = _np.dtype("u1"), _np.dtype("?")
 
 globals().update(ops.namespace("t"))
 
+_OF_CUDA = "kernel set_float32_matmul_precision get_float32_matmul_precision".split()
 _PARTS = "comm cuda data memory nn optim parallel precision snapshot".split()
 
 # Modules that a user finds under a shorter name than their file's: {folder: names in its parent}.
@@ -90,10 +91,12 @@ def __getattr__(name):
     """`minidl.nn` without importing it first, as `torch.nn`; loaded on first use."""
     if name == "bfloat16":  # not with the others: NumPy has it from another package
         return _importlib.import_module("minidl.precision.bf16").dtype()
+    if name == "graphed":  # a step as one launch, on a GPU
+        return _importlib.import_module("minidl.fused.graph").graphed
     if name == "saved_bytes":
         return _importlib.import_module("minidl.memory").saved_bytes
-    if name == "kernel":  # minidl.kernel("add3.cu", "add3")(grid, block, args)
-        return _importlib.import_module("minidl.cuda").kernel
+    if name in _OF_CUDA:  # minidl.kernel("add3.cu", "add3")(grid, block, args)
+        return getattr(_importlib.import_module("minidl.cuda"), name)
     if name in _PARTS or f"minidl.{name}" in ALIASES:
         return _importlib.import_module(f"minidl.{name}")
-    raise AttributeError(f"module 'minidl' has no attribute {name!r}")
+    raise ops.missing("minidl", name, globals())

@@ -6,8 +6,9 @@ An op has one body for both: it asks `xp_of(arrays)` once and writes `xp.exp(x)`
 only when somebody names a CUDA device.      Test: tests/test_backend.py
 """
 
+import ctypes
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 
@@ -89,19 +90,50 @@ def as_dtype(name):
                         "'cuda' or 'cuda:<index>'") from None
 
 
+def full_name(device):
+    """'cpu' or 'cuda:i': 'cuda' is the current device, as in PyTorch (minidl.cuda.set_device)."""
+    kind, _, index = str(device).partition(":")
+    if device == "cpu":
+        return "cpu"
+    if kind != "cuda" or not (index or "0").isdigit():
+        raise ValueError(f"device must be 'cpu', 'cuda' or 'cuda:<index>', got {device!r}")
+    return f"cuda:{int(index)}" if index else f"cuda:{import_cupy().cuda.runtime.getDevice()}"
+
+
 def to_device(array, device):
     """`array` on `device` ('cpu', 'cuda' or 'cuda:i'); the same object if it is there already."""
     if device == "cpu":
-        return array if isinstance(array, np.ndarray) else array.get()
-    if is_bfloat16(array.dtype):
-        raise TypeError(f"bfloat16 tensors stay on the CPU, wanted {device}: CuPy has no such "
-                        "dtype; on a GPU use float16")
-    kind, _, index = str(device).partition(":")
-    if kind != "cuda" or not (index or "0").isdigit():
-        raise ValueError(f"device must be 'cpu', 'cuda' or 'cuda:<index>', got {device!r}")
+        if isinstance(array, np.ndarray):
+            return array
+        with array.device:  # on its stream, which wrote it
+            return array.get()
+    name = full_name(device)
     cupy = import_cupy()
-    with cupy.cuda.Device(int(index or 0)):
+    if is_bfloat16(array.dtype) and int(cupy.__version__.partition(".")[0]) < 14:
+        raise TypeError(f"bfloat16 on {device} needs CuPy 14 or newer, this is "
+                        f"{cupy.__version__}; upgrade it, or use float16")
+    if not isinstance(array, np.ndarray) and device_of(array) == name:
+        return array
+    with cupy.cuda.Device(int(name.partition(":")[2])):
         return cupy.asarray(array)
+
+
+def pinned(xp, n_elems, dtype):
+    """An uninitialised 1-d host array; for a GPU in pinned memory, which the system may not move:
+    the GPU copies from and to it while it computes."""
+    if xp is np:
+        return np.empty(n_elems, dtype)
+    memory = xp.cuda.alloc_pinned_memory(max(1, n_elems) * np.dtype(dtype).itemsize)
+    return np.frombuffer(memory, dtype, max(1, n_elems))[:n_elems]
+
+
+def queue_copy(source, into, stream):
+    """into = source when the stream comes to it: one in pinned memory, the other on a GPU, both
+    contiguous. Both must live until then."""
+    if isinstance(into, np.ndarray):
+        source.data.copy_to_host_async(ctypes.c_void_p(into.ctypes.data), into.nbytes, stream)
+    else:
+        into.data.copy_from_host_async(ctypes.c_void_p(source.ctypes.data), into.nbytes, stream)
 
 
 def import_cupy():
@@ -109,6 +141,18 @@ def import_cupy():
     with optional("a CUDA device, to match its driver", "cuda12", "cuda13"):
         import cupy
     return cupy
+
+
+def overwrite(array, source, casting="unsafe"):
+    """array[...] = source, an array on whatever device or of a library that NumPy can read."""
+    cupy = sys.modules.get("cupy")
+    if cupy is None or not isinstance(source, cupy.ndarray):
+        source = np.asarray(source)
+    if not np.can_cast(source.dtype, array.dtype, casting):
+        raise TypeError(f"cannot copy {source.dtype} into {array.dtype}: cast it first")
+    source = to_device(source, device_of(array))
+    with nullcontext() if isinstance(array, np.ndarray) else array.device:
+        array[...] = source
 
 
 @contextmanager
@@ -120,6 +164,13 @@ def optional(what, *extras):
     except ImportError as error:
         ways = " or ".join(f"pip install 'minidl[{extra}]'" for extra in extras)
         raise ImportError(f"{what}: {error.name} is not installed: {ways}") from error
+
+
+def plain_array(x):
+    """The array in a Tensor or in one of PyTorch's; anything else as it is."""
+    if hasattr(x, "detach"):  # torch.Tensor: NumPy reads it on the CPU, outside of its graph
+        x = x._data if hasattr(x, "_data") else np.asarray(x.detach().cpu())
+    return x
 
 
 def accumulate_dtype(dtype):

@@ -2,13 +2,17 @@
 
 dtype: Python floats become float32 (PyTorch's default), ints int64, bools bool; arrays keep theirs.
 device: 'cpu', 'cuda' or 'cuda:<index>'. Random ones take `generator=`, a minidl.Generator, else
-this context's default; they are drawn on the host, so every device gets the same numbers.
+this context's default; each device draws for itself, and the same numbers (those of `randn` up to a
+rounding of float64).
 Test: tests/test_creation.py
 """
+
+import math
 
 import numpy as np
 
 from minidl import backend
+from minidl.fused.philox import bits as bits_on_gpu
 from minidl.ops.dims import sizes
 from minidl.random import default_generator
 from minidl.tensor import Tensor
@@ -89,14 +93,25 @@ def empty(*size, dtype=None, device=None, requires_grad=False):
 def arange(start, end=None, step=1, *, dtype=None, device=None, requires_grad=False):
     """start, start + step, ... below `end`; arange(n) counts from 0. int64 if all are integers."""
     start, end = (0, start) if end is None else (start, end)
-    dtype = backend.result_dtype([start, end, step]) if dtype is None else dtype
-    return _tensor(np.arange(start, end, step), dtype, device, requires_grad)
+    dtype = np.dtype(backend.result_dtype([start, end, step]) if dtype is None else dtype)
+    if dtype == np.int64:
+        start, end, step = int(start), int(end), int(step)
+    n = math.ceil((end - start) / step)
+    if n < 0:
+        raise ValueError(f"arange: no way from {start} to {end} by steps of {step}")
+    if dtype.kind in "iu":  # what is counted is whole
+        start, step = int(start), int(step)
+    return _tensor(start + step * np.arange(n), dtype, device, requires_grad)
 
 
 def linspace(start, end, steps, *, dtype=None, device=None, requires_grad=False):
     """`steps` numbers at equal distances, both ends included."""
-    dtype = dtype or backend.DEFAULT_FLOAT
-    return _tensor(np.linspace(start, end, steps), dtype, device, requires_grad)
+    dtype = np.dtype(dtype or backend.DEFAULT_FLOAT)
+    start, end = ((int if dtype.kind in "iu" else float)(x) for x in (start, end))
+    i = np.arange(steps)
+    step = (end - start) / max(steps - 1, 1)  # from the nearer end, as PyTorch counts
+    array = np.where(i < steps // 2, start + step * i, end - step * (steps - 1 - i))
+    return _tensor(array if steps > 1 else np.full(steps, start), dtype, device, requires_grad)
 
 
 def eye(n, m=None, *, dtype=None, device=None, requires_grad=False):
@@ -107,29 +122,38 @@ def eye(n, m=None, *, dtype=None, device=None, requires_grad=False):
 
 def rand(*size, generator=None, dtype=None, device=None, requires_grad=False):
     """Uniform in [0, 1)."""
-    generator = generator or default_generator()
-    array = generator.uniform(sizes(size), dtype=dtype or backend.DEFAULT_FLOAT)
-    return _tensor(array, None, device, requires_grad)
+    dtype = dtype or backend.DEFAULT_FLOAT
+    array = _drawn(generator, "uniform", device, sizes(size), dtype=dtype)
+    return Tensor(array, requires_grad)
 
 
 def randn(*size, generator=None, dtype=None, device=None, requires_grad=False):
     """Gaussian with mean 0 and standard deviation 1."""
-    generator = generator or default_generator()
-    array = generator.normal(sizes(size), dtype=dtype or backend.DEFAULT_FLOAT)
-    return _tensor(array, None, device, requires_grad)
+    dtype = dtype or backend.DEFAULT_FLOAT
+    return Tensor(_drawn(generator, "normal", device, sizes(size), dtype=dtype), requires_grad)
 
 
 def randint(low, high, size=None, *, generator=None, dtype=None, device=None, requires_grad=False):
     """Integers in [low, high); randint(high, size) starts at 0."""
     low, high, size = (0, low, high) if size is None else (low, high, size)
-    generator = generator or default_generator()
-    array = generator.integers(low, high, sizes((size,)), dtype=dtype or np.int64)
-    return _tensor(array, None, device, requires_grad)
+    array = _drawn(generator, "integers", device, low, high, sizes((size,)),
+                   dtype=dtype or np.int64)
+    return Tensor(array, requires_grad)
 
 
 def randperm(n, *, generator=None, dtype=None, device=None):
     """The numbers 0 to n - 1 in random order."""
-    return _tensor((generator or default_generator()).permutation(n), dtype, device, False)
+    return _tensor(_drawn(generator, "permutation", device, n), dtype, None, False)
+
+
+def _drawn(generator, what, device, *args, **options):
+    """An array of the generator's random numbers, drawn on the device."""
+    draw = getattr(generator or default_generator(), what)
+    if device is None or device == "cpu":
+        return draw(*args, **options)
+    index = int(backend.full_name(device).removeprefix("cuda:"))
+    with backend.import_cupy().cuda.Device(index):
+        return draw(*args, draw=bits_on_gpu, **options)
 
 
 def _like(create):

@@ -69,18 +69,19 @@ class Function:
         records = mode.grad and cls.differentiable
         arrays, needs, edges, depth = [], [], [], 0
         for x in inputs:
-            is_tensor = isinstance(x, Tensor)
-            arrays.append(x._data if is_tensor else x)
-            needed = is_tensor and records and x._requires_grad
-            needs.append(needed)
-            if not needed:
-                edges.append(None)
-            elif (producer := x.grad_fn) is None:
-                edges.append(x)
+            edge = None
+            if isinstance(x, Tensor):
+                arrays.append(x._data)
+                if records and x._requires_grad:
+                    edge = x
+                    if (producer := x.grad_fn) is not None:
+                        edge = producer, x.slot
+                        if producer.depth > depth:
+                            depth = producer.depth
             else:
-                edges.append((producer, x.slot))
-                if producer.depth > depth:
-                    depth = producer.depth
+                arrays.append(x)
+            edges.append(edge)
+            needs.append(edge is not None)
         node.needs = needs
         try:
             result = node._run(mode, inputs, arrays, options)

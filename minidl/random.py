@@ -50,46 +50,57 @@ class Generator:
         self.counter += -(-n // DRAWS_PER_BLOCK)
         return state
 
-    def bits(self, n):
-        """n draws of 32 random bits, (n,) uint32; moves the counter by ceil(n / 8)."""
-        seed, stream, counter = self.take(n)
-        # NumPy's Philox counts up before it encrypts, so it starts one block earlier
-        cipher = np.random.Philox(counter=(counter - 1) & _MASK_256, key=seed | stream << 64)
-        return cipher.random_raw(4 * -(-n // DRAWS_PER_BLOCK)).view(np.uint32)[:n]
+    def bits(self, n, draw=None):
+        """n draws of 32 random bits, (n,) uint32; moves the counter by ceil(n / 8).
 
-    def uniform(self, *shape, low=0.0, high=1.0, dtype=np.float32):
+        draw: what makes them of the generator's state and n, here and below: host_bits unless
+        given; minidl.fused.philox.bits makes them on a GPU, the same ones, and then the result is a
+        CuPy array."""
+        return (draw or host_bits)(self.take(n), n)
+
+    def uniform(self, *shape, low=0.0, high=1.0, dtype=np.float32, draw=None):
         """Uniform in [low, high): the top 24 bits of each draw over 2**24, exact in float32."""
         shape = _as_shape(shape)
-        u = (self.bits(_numel(shape)) >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
+        draws = self.bits(_numel(shape), draw)
+        u = (draws >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
         if (low, high) != (0.0, 1.0):
             u = low + (high - low) * u
         return u.astype(dtype, copy=False).reshape(shape)
 
-    def normal(self, *shape, mean=0.0, std=1.0, dtype=np.float32):
-        """Gaussian by Box and Muller (1958): two draws give two numbers."""
+    def normal(self, *shape, mean=0.0, std=1.0, dtype=np.float32, draw=None):
+        """Gaussian by Box and Muller (1958): two draws give two numbers. Equal on a CPU and a GPU
+        up to a rounding of float64, where their log, sin and cos differ."""
         shape = _as_shape(shape)
         n = _numel(shape)
-        draws = self.bits(2 * -(-n // 2)).astype(np.float64)
+        draws = self.bits(2 * -(-n // 2), draw).astype(np.float64)
         u, angle = draws[0::2], draws[1::2] * (2 * np.pi * 2.0**-32)
         radius = np.sqrt(-2 * np.log((u + 1) * 2.0**-32))  # u + 1: never the log of zero
         z = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1).reshape(-1)[:n]
         return (mean + std * z).astype(dtype, copy=False).reshape(shape)
 
-    def integers(self, low, high, shape=(), dtype=np.int64):
+    def integers(self, low, high, shape=(), dtype=np.int64, draw=None):
         """Integers in [low, high). The bias is below (high - low) / 2**32."""
         span = high - low
         if not 0 < span <= 1 << 32:
             raise ValueError(f"integers needs 0 < high - low <= 2**32, got low {low}, high {high}")
         shape = _as_shape((shape,))
-        wide = self.bits(_numel(shape)).astype(np.uint64) * np.uint64(span) >> np.uint64(32)
+        wide = self.bits(_numel(shape), draw).astype(np.uint64) * np.uint64(span) >> np.uint64(32)
         return (wide.astype(np.int64) + low).astype(dtype, copy=False).reshape(shape)
 
-    def permutation(self, n):
+    def permutation(self, n, draw=None):
         """A random order of range(n): the sort order of n random 64-bit keys."""
-        return np.argsort(self.bits(2 * n).view(np.uint64), kind="stable")
+        return np.argsort(self.bits(2 * n, draw).view(np.uint64), kind="stable")
 
     def __repr__(self):
         return f"Generator(seed={self.seed}, stream={self.stream}) at counter {self.counter}"
+
+
+def host_bits(state, n):
+    """n draws of a generator in `state`, (seed, stream, counter), by NumPy: (n,) uint32."""
+    seed, stream, counter = state
+    # NumPy's Philox counts up before it encrypts, so it starts one block earlier
+    cipher = np.random.Philox(counter=(counter - 1) & _MASK_256, key=seed | stream << 64)
+    return cipher.random_raw(4 * -(-n // DRAWS_PER_BLOCK)).view(np.uint32)[:n]
 
 
 def _as_shape(shape):
@@ -134,3 +145,13 @@ def manual_seed(seed, stream=0):
     generator = Generator(seed, stream)
     _default.set(generator)
     return generator
+
+
+@contextmanager
+def using(generator):
+    """`with using(generator):` it is the default generator of the block."""
+    token = _default.set(generator)
+    try:
+        yield generator
+    finally:
+        _default.reset(token)

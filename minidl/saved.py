@@ -27,26 +27,23 @@ class Pack(tuple):
 def pack(node, inputs, arrays, outputs, packers):
     """Put in `node._saved` what is to be held, and note the versions of the inputs in it."""
     packed, notes = [], node.saved_inputs
-    owners = {}  # id of the array that owns an input's memory -> the inputs' numbers
-    for i, array in enumerate(arrays):
-        base = getattr(array, "base", None)
-        owner = id(array if base is None else base)
-        owners[owner] = (*owners[owner], i) if owner in owners else (i,)
     for s in node._saved:
         undos, n_noted = (), len(notes)
         if type(s) is Pack:  # rounded
             s, *undos = s
-        held, base = s, getattr(s, "base", None)
-        for i in owners.get(id(s if base is None else base), ()):  # s is an input, or a view of it
-            x = inputs[i]
-            if hasattr(x, "version"):
-                notes.append((x, x.version))
-                if node.needs[i] and x.grad_fn is None and held is s:
-                    if s is arrays[i]:
-                        held = x
-                    elif backend.is_reshaped(s, arrays[i]):
-                        held = x
-                        undos = *undos, lambda array, shape=s.shape: array.reshape(shape)
+        held, owner = s, getattr(s, "base", None)
+        for i, array in enumerate(arrays):
+            if s is array or owner is not None and (
+                    owner is array or owner is getattr(array, "base", None)):
+                x = inputs[i]
+                if hasattr(x, "version"):
+                    notes.append((x, x.version))
+                    if node.needs[i] and x.grad_fn is None and held is s:
+                        if s is array:
+                            held = x
+                        elif backend.is_reshaped(s, array):
+                            held = x
+                            undos = *undos, lambda array, shape=s.shape: array.reshape(shape)
         if packers and s is not None:
             kept = held
             for packer in packers:

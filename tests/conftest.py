@@ -1,7 +1,9 @@
 """What all tests share."""
 
+import functools
 import inspect
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -26,8 +28,10 @@ def ranks(*sizes, mpi=True):
 
         parameters = list(inspect.signature(body).parameters.values())[1:]
         n_ranks = inspect.Parameter("n_ranks", inspect.Parameter.KEYWORD_ONLY)
+        # device="cpu": under MPI the default, here the fixture
         test.__signature__ = inspect.Signature(
-            [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters] + [n_ranks]
+            [p.replace(kind=inspect.Parameter.KEYWORD_ONLY, default=inspect.Parameter.empty)
+             for p in parameters] + [n_ranks]
         )
         test.__name__, test.__doc__, test.__module__ = body.__name__, body.__doc__, body.__module__
         test.body, test.sizes = body, sizes if mpi else ()
@@ -36,12 +40,71 @@ def ranks(*sizes, mpi=True):
     return decorate
 
 
+@pytest.fixture
+def device(request):
+    """The CPU; and in a case beside it "cuda", where CuPy finds a GPU or is strict_cupy/."""
+    return getattr(request, "param", "cpu")
+
+
+@pytest.fixture
+def on_device(device, request, monkeypatch):
+    """What tests/on_device.py places is on the device: at 2 ranks; with MINIDL_EVERY_SIZE=1 in the
+    environment at every number of them."""
+    case = getattr(request.node, "callspec", None)
+    n_ranks = case.params.get("n_ranks", 2) if case else 2
+    if device == "cuda" and n_ranks != 2 and "MINIDL_EVERY_SIZE" not in os.environ:
+        pytest.skip("device arrays at 2 ranks; at every number with MINIDL_EVERY_SIZE=1")
+    monkeypatch.setattr("tests.on_device.DEVICE", device)
+
+
+def pytest_generate_tests(metafunc):
+    """Without a GPU there is no case for it, rather than one that skips."""
+    if "device" in metafunc.fixturenames and not why_no_gpu():
+        cases = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+        metafunc.parametrize("device", cases, indirect=True)
+
+
+@pytest.fixture
+def strict_cupy():
+    """The stand-in as the module `cupy`, in this process, while the test runs."""
+    from tests.devices import stand_in
+
+    with stand_in() as cupy:
+        yield cupy
+
+
+def pytest_ignore_collect(collection_path, config):
+    """`-m gpu` reads only files with such tests: to import all takes longer than to run these."""
+    if config.getoption("markexpr") == "gpu" and collection_path.name.startswith("test_"):
+        return True if not re.search(_FOR_A_GPU, collection_path.read_text()) else None
+
+
+_FOR_A_GPU = r"mark\.gpu|def test\w*\([^)]*\bdevice\b"
+
+
+def pytest_collection_modifyitems(config, items):
+    """Without a GPU the tests marked `gpu` are left out, in one line, unless somebody asks for them
+    alone: thousands that skip would hide others that do."""
+    if config.getoption("markexpr") != "gpu" and why_no_gpu():
+        left_out = [item for item in items if item.get_closest_marker("gpu")]
+        if 1 < len(left_out) < len(items):
+            config.hook.pytest_deselected(items=left_out)
+            items[:] = [item for item in items if not item.get_closest_marker("gpu")]
+
+
+def pytest_report_header():
+    """Where the tests marked `gpu` are."""
+    if reason := why_no_gpu():
+        return f"gpu: left out ({reason}); `make test-gpu-sim` runs them on a stand-in"
+
+
 def pytest_runtest_setup(item):
-    """A test marked `gpu` skips where there is no GPU, and says why."""
+    """A test marked `gpu` that is asked for skips where there is no GPU, and says why."""
     if item.get_closest_marker("gpu") and (reason := why_no_gpu()):
         pytest.skip(reason)
 
 
+@functools.cache
 def why_no_gpu():
     """None where CuPy finds a GPU, else a sentence."""
     try:

@@ -39,13 +39,15 @@ class Mutation:
 
     name: what goes wrong, in a few words.
     test: the test that must fail then, as pytest names it: `file::function`, or a whole file. Of
-    several, separated by spaces, one must fail."""
+    several, separated by spaces, one must fail.
+    on_stand_in: the test is for a GPU and runs on the stand-in for CuPy (strict_cupy/)."""
 
     name: str
     file: str
     old: str
     new: str
     test: str
+    on_stand_in: bool = False
 
     @property
     def tests(self):
@@ -84,9 +86,11 @@ class Copy:
             raise RuntimeError(f"the copy in {self.root} imports {probe.stdout.strip()}, want its "
                                f"own minidl\n{probe.stderr}")
 
-    def python(self, *arguments):
+    def python(self, *arguments, on_stand_in=False):
         """Run Python in the copy; TimeoutExpired after RUN_LIMIT_S, and nothing is left running."""
-        env = {**os.environ, "PYTHONPATH": str(self.root), "PYTHONDONTWRITEBYTECODE": "1"}
+        path = [self.root / "tests" / "strict_cupy"] * on_stand_in + [self.root]
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path)),
+               "PYTHONDONTWRITEBYTECODE": "1"}
         pipe = subprocess.PIPE
         with subprocess.Popen([sys.executable, *arguments], cwd=self.root, env=env, stdout=pipe,
                               stderr=pipe, text=True, start_new_session=True) as child:
@@ -97,10 +101,10 @@ class Copy:
                 raise
         return subprocess.CompletedProcess(child.args, child.returncode, out, err)
 
-    def pytest(self, tests):
+    def pytest(self, tests, on_stand_in=False):
         try:
             done = self.python("-m", "pytest", *tests, "-x", "-q", "-p", "no:cacheprovider",
-                               "--timeout", str(TEST_LIMIT_S))
+                               "--timeout", str(TEST_LIMIT_S), on_stand_in=on_stand_in)
         except subprocess.TimeoutExpired:
             return Run(None, False, False, "", f"no end within {RUN_LIMIT_S} s")
         failed = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", done.stdout, re.M)
@@ -114,7 +118,7 @@ class Copy:
         text = file.read_text()
         file.write_text(mutation.planted(text))
         try:
-            return self.pytest(mutation.tests)
+            return self.pytest(mutation.tests, mutation.on_stand_in)
         finally:
             file.write_text(text)
 
@@ -140,20 +144,20 @@ def write_table(mutations):
 
 
 def baseline(copy, mutations):
-    """{test: why it proves nothing} of the tests that do not pass without any bug. Those of a file
-    run together, and one by one only where that does not pass."""
-    tests = sorted({test for m in mutations for test in m.tests})
+    """{(test, on_stand_in): why it proves nothing} of the tests that do not pass without any bug.
+    Those of a file run together, and one by one only where that does not pass."""
+    tests = sorted({(m.on_stand_in, test) for m in mutations for test in m.tests})
     useless = {}
-    for _, together in groupby(tests, key=lambda test: test.split("::")[0]):
-        together = list(together)
-        run = copy.pytest(together)
+    for (on_stand_in, _), file in groupby(tests, key=lambda t: (t[0], t[1].split("::")[0])):
+        together = [test for _, test in file]
+        run = copy.pytest(together, on_stand_in)
         if run.status != 0 or run.skipped:
             for test in together:
-                run = copy.pytest([test])
+                run = copy.pytest([test], on_stand_in)
                 if run.status != 0:
-                    useless[test] = "fails without the bug:\n" + run.output
+                    useless[test, on_stand_in] = "fails without the bug:\n" + run.output
                 elif not run.passed:
-                    useless[test] = "skipped here"
+                    useless[test, on_stand_in] = "skipped here"
     return useless
 
 
@@ -176,7 +180,8 @@ def main(words):
         useless = baseline(copy, chosen)
         for m in chosen:
             start = time.perf_counter()
-            reasons = [useless[test] for test in m.tests if test in useless]
+            tests = [(test, m.on_stand_in) for test in m.tests]
+            reasons = [useless[test] for test in tests if test in useless]
             if reasons:
                 word, note = "skipped" if reasons[0] == "skipped here" else "RED", reasons[0]
             else:

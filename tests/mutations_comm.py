@@ -34,7 +34,7 @@ MUTATIONS = [
     Mutation(
         "every collective inside is announced",
         "minidl/comm/collective.py",
-        "        if _inside.get(False):\n"
+        "        if _inside.get(0):\n"
         "            return fn(t, *args, **kwargs)\n",
         "",
         "tests/comm/test_collective.py::test_the_outermost_alone_is_announced_to_the_transport",
@@ -185,7 +185,7 @@ MUTATIONS = [
     Mutation(
         "any exit ends all",
         "minidl/comm/transport/abort.py",
-        "if leaves and _status(error) and not _all_leave(mpi.COMM_WORLD):",
+        "if leaves and status_of(error) and not _all_leave(mpi.COMM_WORLD):",
         "if leaves and not _all_leave(mpi.COMM_WORLD):",
         "tests/mpi/test_abort.py::test_a_rank_that_exits_well_or_ends_a_thread_ends_no_other",
     ),
@@ -220,14 +220,8 @@ MUTATIONS = [
     Mutation(
         "NCCL's chunks belong to their own numbers",
         "minidl/comm/transport/nccl.py",
-        "            t.communicator.reduce(mine.data.ptr, mine.data.ptr, "
-        "len(mine), *kinds, owner, stream)\n"
-        "    nccl.groupEnd()\n"
-        "    return chunk[(t.rank + 1) % t.size]",
-        "            t.communicator.reduce(mine.data.ptr, mine.data.ptr, "
-        "len(mine), *kinds, c, stream)\n"
-        "    nccl.groupEnd()\n"
-        "    return chunk[t.rank]",
+        "    return [*chunk[1:], chunk[0]]",
+        "    return chunk",
         "tests/comm/transport/test_nccl.py::test_reduce_scatter_and_all_gather_cut_and_own_as_the_ring",
     ),
     Mutation(
@@ -247,7 +241,7 @@ MUTATIONS = [
     Mutation(
         "copies do not wait for the computation",
         "minidl/comm/transport/device.py",
-        "        copies.wait_event(cuda.get_current_stream().record())  # x",
+        "        copies.wait_event(compute.record())  # x",
         "        # x",
         "tests/comm/transport/test_device.py::test_staged_in_one_segment_gives_the_ring_s_bits",
     ),
@@ -259,18 +253,62 @@ MUTATIONS = [
         "tests/comm/transport/test_device.py::test_staged_in_segments_reduces_each_of_them",
     ),
     Mutation(
-        "it returns before the last copy",
+        "work that follows an all-reduce does not wait for its last copy",
         "minidl/comm/transport/device.py",
-        "        copies.synchronize()\n",
+        "        compute.wait_event(end)\n",
         "",
         "tests/comm/transport/test_device.py::test_staged_in_one_segment_gives_the_ring_s_bits",
     ),
     Mutation(
         "a message leaves before its kernel has ended",
-        "minidl/comm/transport/device.py",
-        "        self.stream.synchronize()\n",
+        "minidl/comm/transport/staging.py",
+        "        x = contiguous(x)\n"
+        "        library_of(x).cuda.get_current_stream().synchronize()\n",
+        "        x = contiguous(x)\n",
+        "tests/comm/transport/test_device.py"
+        "::test_direct_waits_for_the_kernels_that_write_a_message_or_read_its_buffer",
+    ),
+    Mutation(
+        "a message is sent before it is in pinned memory",
+        "minidl/comm/transport/staging.py",
+        "        queue_copy(x, host, stream)\n"
+        "        stream.synchronize()\n",
+        "        queue_copy(x, host, stream)\n",
+        "tests/comm/test_device_arrays.py",
+        on_stand_in=True,
+    ),
+    Mutation(
+        "a pinned buffer is lent again while a message still goes up",
+        "minidl/comm/transport/staging.py",
+        "        keep(t, stream.record(), host)\n",
         "",
-        "tests/comm/transport/test_device.py::test_direct_gives_the_ring_s_bits_and_bytes",
+        "tests/comm/test_device_arrays.py",
+        on_stand_in=True,
+    ),
+    Mutation(
+        "a GPU waits for all of a scattered bucket to come back, not for the own block",
+        "minidl/comm/transport/device.py",
+        "with staging.on_host(t, _flat(t, x), writes=[own]) as host:",
+        "with staging.on_host(t, _flat(t, x), writes=[]) as host:",
+        "tests/comm/test_device_arrays.py",
+        on_stand_in=True,
+    ),
+    Mutation(
+        "NCCL's blocks of float16 are summed in float16",
+        "minidl/comm/transport/nccl.py",
+        "    if accumulate_dtype(x.dtype) == x.dtype:\n"
+        "        _reduce_each",
+        "    if True:\n"
+        "        _reduce_each",
+        "tests/comm/transport/test_nccl.py::test_blocks_of_any_length_as_the_ring_of_blocks",
+        on_stand_in=True,
+    ),
+    Mutation(
+        "a rank sees the GPU of its number among all ranks of its machine, there or not",
+        "minidl/cli/gpus.py",
+        "gpus[rank % len(gpus)]",
+        "gpus[min(rank, len(gpus) - 1)]",
+        "tests/cli/test_gpus.py::test_ranks_take_turns",
     ),
     Mutation(
         "the next segment comes after the sum, not beside it",
@@ -287,8 +325,8 @@ MUTATIONS = [
     Mutation(
         "sizes of different ranks are not compared",
         "minidl/comm/transport/window.py",
-        "            if theirs != note:\n",
-        "            if theirs != note and False:\n",
+        "        if theirs != note:\n",
+        "        if theirs != note and False:\n",
         "tests/comm/test_shared_memory.py::test_every_rank_sees_that_one_has_another_size",
     ),
     Mutation(
@@ -488,8 +526,8 @@ MUTATIONS = [
     Mutation(
         "the last rank of a node leads it",
         "minidl/comm/hierarchical.py",
-        "t.subgroup([node[0] for node in nodes])",
-        "t.subgroup([node[-1] for node in nodes])",
+        "tuple(node[0] for node in nodes)",
+        "tuple(node[-1] for node in nodes)",
         "tests/comm/test_hierarchical.py::test_leaders_alone_send_between_nodes",
     ),
     Mutation(
@@ -545,8 +583,8 @@ MUTATIONS = [
     Mutation(
         "the root's blocks are turned the other way",
         "minidl/comm/scatter_gather.py",
-        "np.concatenate([x[bounds[root] :], x[: bounds[root]]])",
-        "np.concatenate([x[-bounds[root] :], x[: -bounds[root]]])",
+        "roll(x, -bounds[root], 0)",
+        "roll(x, bounds[root], 0)",
         "tests/comm/test_scatter_gather.py"
         "::test_scatter_gives_every_rank_its_block_from_every_root",
     ),
@@ -569,15 +607,15 @@ MUTATIONS = [
     Mutation(
         "the mean casts, then divides",
         "minidl/comm/average.py",
-        "    np.divide(total, t.size, out=total)\n",
+        "    total /= t.size\n",
         "    total = total.astype(x.dtype, copy=False)\n"
-        "    np.divide(total, t.size, out=total)\n",
+        "    total /= t.size\n",
         "tests/comm/test_average.py::test_float16_is_summed_and_divided_in_float32",
     ),
     Mutation(
         "the mean of a strided array is lost",
         "minidl/comm/average.py",
-        "if not np.may_share_memory(total, x):",
+        "if not xp_of([x]).may_share_memory(total, x):",
         "if total.dtype != x.dtype:",
         "tests/comm/test_average.py::test_a_strided_array_too_is_averaged_in_place",
     ),
@@ -591,14 +629,14 @@ MUTATIONS = [
     Mutation(
         "int8 truncates",
         "minidl/comm/codec.py",
-        "np.rint(blocks, out=blocks)",
-        "np.trunc(blocks, out=blocks)",
+        "xp.rint(blocks, out=blocks)",
+        "xp.trunc(blocks, out=blocks)",
         "tests/comm/test_codec.py::test_int8_errs_by_at_most_half_a_scale",
     ),
     Mutation(
         "all int8 blocks share a scale",
         "minidl/comm/codec.py",
-        "scale = np.maximum(blocks.max(axis=1), -blocks.min(axis=1)) / np.float32(127)",
+        "scale = xp.maximum(blocks.max(axis=1), -blocks.min(axis=1)) / np.float32(127)",
         "scale = np.full(len(blocks), np.abs(blocks).max(initial=0) / 127, np.float32)",
         "tests/comm/test_codec.py::test_a_large_value_costs_only_its_own_block",
     ),
@@ -970,8 +1008,8 @@ MUTATIONS = [
     Mutation(
         "evaluation broadcasts its buffers",
         "minidl/parallel/data/data_parallel.py",
-        "if self.training and self.broadcast_buffers and is_grad_enabled():",
-        "if self.broadcast_buffers:",
+        "        if is_grad_enabled():\n            self._share_buffers()",
+        "        if self.broadcast_buffers:\n            self._share_buffers()",
         "tests/parallel/data/test_data_parallel_backward.py"
         "::test_what_is_no_backward_sends_and_counts_nothing",
     ),
@@ -1124,8 +1162,8 @@ MUTATIONS = [
     Mutation(
         "the own block keeps the whole gradients alive",
         "minidl/parallel/zero/zero.py",
-        "own, self.flat, self.views = own.copy(), None, None",
-        "self.flat, self.views = None, None",
+        "own, self.own, self.flat, self.views = self.own, None, None, None",
+        "self.own, self.flat, self.views = None, None, None",
         "tests/parallel/zero/test_zero_costs.py::test_stage_2_frees_gradients_while_backward_runs",
     ),
     Mutation(
@@ -1271,18 +1309,17 @@ MUTATIONS = [
     Mutation(
         "a bucket is sent before a GPU has filled it",
         "minidl/memory/host_memory.py",
-        "        stream.wait_event(event)\n"
-        "        yield\n",
-        "        yield\n",
+        "                stream.wait_event(event)\n"
+        "                fn(*args)\n",
+        "                fn(*args)\n",
         "tests/parallel/data/test_data_parallel_gpu.py"
         "::test_a_model_on_a_gpu_gets_the_bits_of_one_on_the_cpu",
     ),
     Mutation(
         "means are handed out before a GPU has divided them",
-        "minidl/memory/host_memory.py",
-        "        yield\n"
-        "        stream.synchronize()\n",
-        "        yield\n",
+        "minidl/parallel/data/bucket.py",
+        "        join(self.x, self.job.wait())\n",
+        "        self.job.wait()\n",
         "tests/parallel/data/test_data_parallel_gpu.py"
         "::test_a_model_on_a_gpu_gets_the_bits_of_one_on_the_cpu",
     ),
@@ -1303,8 +1340,8 @@ MUTATIONS = [
     Mutation(
         "squares of float16 gradients overflow",
         "minidl/parallel/zero/zero.py",
-        "np.square(g, dtype=np.float64)",
-        "np.square(g)",
+        ".square(g, dtype=np.float64)",
+        ".square(g)",
         "tests/parallel/zero/test_zero.py::test_ranks_skip_together_and_squares_do_not_overflow",
     ),
     Mutation(
@@ -1402,8 +1439,8 @@ MUTATIONS = [
     Mutation(
         "rows that are named twice travel twice",
         "minidl/parallel/server/worker.py",
-        "np.unique(rows.get(table, none))",
-        "np.sort(rows.get(table, none), axis=None)",
+        "np.unique(on_host.get(table, none))",
+        "np.sort(on_host.get(table, none), axis=None)",
         "tests/parallel/server/test_rows.py::test_only_the_rows_used_travel_each_once",
     ),
     Mutation(
@@ -1455,11 +1492,72 @@ MUTATIONS = [
     Mutation(
         "a short write is taken for a whole one",
         "minidl/snapshot/durable.py",
-        "    while rest:\n"
-        "        rest = rest[os.write(file, rest):]\n",
-        "    os.write(file, rest)\n",
+        "        while rest:\n"
+        "            rest = rest[os.write(file, rest):]\n",
+        "        os.write(file, rest)\n",
         "tests/snapshot/test_snapshot_crashes.py"
         "::test_a_crash_at_any_call_leaves_the_previous_snapshot_or_the_new_one",
+    ),
+    Mutation(
+        "an index may name files outside of its folder",
+        "minidl/snapshot/folder.py",
+        'return (FILE.fullmatch(file["name"]) and',
+        'return (',
+        "tests/snapshot/test_fit.py::test_an_index_cannot_name_files_outside_of_its_folder",
+    ),
+    Mutation(
+        "what the files lack is noticed only while they are read",
+        "minidl/snapshot/fit.py",
+        "if not regions.covered(r.first, r.end, there.get(key, ()))",
+        "if False",
+        "tests/snapshot/test_fit.py::test_what_the_files_do_not_hold_is_noticed_before_anything_changes",
+    ),
+    Mutation(
+        "weights loaded under a master copy are reverted by the next step",
+        "minidl/optim/optimizer.py",
+        "if self.low[p].version != self.seen[p]:",
+        "if False:",
+        "tests/optim/test_master.py"
+        "::test_weights_loaded_into_the_model_are_not_reverted_by_the_next_step",
+    ),
+    Mutation(
+        "forwards of unequal samples may share a backward",
+        "minidl/parallel/data/bucket.py",
+        "self.armed and self.n_missing and n_samples != self.n_samples",
+        "False",
+        "tests/parallel/data/test_data_parallel_backward.py"
+        "::test_forwards_of_unequal_samples_before_one_backward_are_refused",
+    ),
+    Mutation(
+        "several backwards in a step count one backward's gathers",
+        "minidl/parallel/zero/zero.py",
+        "self.n_gathers * (n_backwards if self.freed else 1)",
+        "self.n_gathers",
+        "tests/parallel/zero/test_zero_costs.py"
+        "::test_traffic_of_several_backwards_in_a_step_is_the_formula",
+    ),
+    Mutation(
+        "after a sharded backward parameters have no gradient and say nothing",
+        "minidl/parallel/zero/zero.py",
+        "p.grad = Scattered(p.shape, p.dtype)",
+        "p.grad = None",
+        "tests/parallel/zero/test_zero_use.py"
+        "::test_an_optimizer_or_a_clip_of_the_parameters_is_an_error",
+    ),
+    Mutation(
+        "what stands for a scattered gradient can be multiplied",
+        "minidl/parallel/zero/absent.py",
+        "class Scattered(np.lib.mixins.NDArrayOperatorsMixin):",
+        "class Scattered:",
+        "tests/parallel/zero/test_zero_use.py"
+        "::test_an_optimizer_or_a_clip_of_the_parameters_is_an_error",
+    ),
+    Mutation(
+        "frozen weights stay whole on every rank",
+        "minidl/parallel/zero/zero3.py",
+        "cut = [] if set(params) in small and params else [",
+        "cut = [] if True else [",
+        "tests/parallel/zero/test_zero_use.py::test_frozen_weights_are_cut_and_gathered_too",
     ),
     Mutation(
         "one snapshot too few is kept",
@@ -1529,5 +1627,40 @@ MUTATIONS = [
         "        tree.barrier(t)\n",
         "",
         "tests/snapshot/test_snapshot_crashes.py::test_on_return_the_snapshot_is_there_on_every_rank",
+    ),
+    Mutation(
+        "a process that a rank starts speaks for it",
+        "minidl/comm/transport/supervised.py",
+        "return process == str(os.getpid())",
+        "return bool(process)",
+        "tests/cli/test_supervisor.py::test_a_process_that_a_rank_starts_does_not_speak_for_it",
+    ),
+    Mutation(
+        "the op is not in the code of a call",
+        "minidl/comm/call_code.py",
+        "code |= _of_op(value) << 16",
+        "pass",
+        "tests/comm/test_call_code.py::test_a_call_that_would_be_wrong_in_silence_raises",
+    ),
+    Mutation(
+        "a rank that has no more batches leaves the others alone",
+        "minidl/parallel/data/join.py",
+        "while _anybody(t, mine is not _END):",
+        "while mine is not _END:",
+        "tests/parallel/data/test_join.py::test_ranks_that_have_run_out_count_with_no_samples",
+    ),
+    Mutation(
+        "a server that nobody calls is ended at the deadline",
+        "minidl/comm/observe/lookout.py",
+        "if needs and not any_of:",
+        "if True:",
+        "tests/comm/observe/test_lookout.py::test_a_server_that_nobody_calls_has_no_deadline",
+    ),
+    Mutation(
+        "what a block is about is not compared",
+        "minidl/comm/collective.py",
+        """name = f"{_label.get(label)}{_subject.get('')}\"""",
+        "name = _label.get(label)",
+        "tests/comm/test_collective.py::test_what_a_block_is_about_is_compared_and_labels_stay",
     ),
 ]

@@ -8,7 +8,6 @@ import pytest
 
 import minidl
 from minidl import Generator
-from tests.comm.transport import fake_cupy
 
 try:
     import torch
@@ -66,12 +65,10 @@ def test_from_dlpack_shares_the_memory_of_another_library_s_tensor():
 
 
 @pytest.mark.parametrize("kind", [2, 13])  # kDLCUDA, and what CUDA itself moves
-def test_from_dlpack_gives_device_memory_to_cupy(monkeypatch, kind):
+def test_from_dlpack_gives_device_memory_to_cupy(strict_cupy, monkeypatch, kind):
     theirs = SimpleNamespace(__dlpack_device__=lambda: (kind, 0))
-    cupy = fake_cupy.make()
-    array, given = cupy.on_device(np.arange(3)), []
-    cupy.from_dlpack = lambda source: given.append(source) or array
-    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    array, given = strict_cupy.arange(3), []
+    monkeypatch.setattr(strict_cupy, "from_dlpack", lambda source: given.append(source) or array)
     assert minidl.from_dlpack(theirs)._data is array and given == [theirs]
 
 

@@ -125,9 +125,9 @@ def test_a_bug_is_caught_survives_or_breaks_the_import(tmp_path):
 def test_a_test_that_does_not_end_without_a_bug_proves_nothing(tmp_path, monkeypatch):
     copy, test = Plain(tmp_path), "test_double.py::test_double"
     endless = mutations.Run(None, False, False, "", "no end")
-    monkeypatch.setattr(copy, "pytest", lambda tests: endless)
+    monkeypatch.setattr(copy, "pytest", lambda tests, on_stand_in: endless)
     bug = Mutation("double", "minidl_like.py", "x + x", "x", test)
-    assert "no end" in mutations.baseline(copy, [bug])[test]
+    assert "no end" in mutations.baseline(copy, [bug])[test, False]
     assert mutations.verdict(endless) == "HANGS"
 
 
@@ -140,5 +140,5 @@ def test_a_test_that_fails_or_skips_without_a_bug_proves_nothing(tmp_path):
     bugs = [Mutation(name, "minidl_like.py", "x + x", "x", f"test_double.py::{name}")
             for name in ("test_red", "test_skip")]
     useless = mutations.baseline(copy, bugs)
-    assert useless["test_double.py::test_skip"] == "skipped here"
-    assert useless["test_double.py::test_red"].startswith("fails without the bug")
+    assert useless["test_double.py::test_skip", False] == "skipped here"
+    assert useless["test_double.py::test_red", False].startswith("fails without the bug")

@@ -131,6 +131,19 @@ def test_in_place_does_not_change_the_dtype():
     assert np.array_equal(n._data, [0, 1, 2])
 
 
+@pytest.mark.gpu
+def test_copy_between_devices():
+    here, there = minidl.zeros(2, 3), minidl.zeros(2, 3, device="cuda")
+    assert there.copy_(np.arange(3.0)) is there and there.version == 1
+    assert here.copy_(there).tolist() == [[0, 1, 2]] * 2 and here.device == "cpu"
+    there.copy_(minidl.ones(3)).copy_(np.float64(5))
+    assert there.device == "cuda:0" and here.copy_(there).tolist() == [[5, 5, 5]] * 2
+    for x in (minidl.arange(3), minidl.arange(3, device="cuda")):
+        for floats in (minidl.ones(3), minidl.ones(3, device="cuda")):
+            with pytest.raises(TypeError, match="(?i)cannot c"):  # NumPy says: cannot cast
+                x.copy_(floats)
+
+
 def test_copy_broadcasts_and_casts():
     x = minidl.zeros(2, 3)
     assert x.copy_(np.arange(3.0)) is x

@@ -18,15 +18,16 @@ the sum is made.
 import numpy as np
 
 from minidl import doctor
+from minidl.backend import device_of
 from minidl.comm import ring
-from minidl.tutorial import Table, gather, launch, say
+from minidl.tutorial import Table, gather, launch, put, say
 
 
 def main(t, args):
     numbers = gather(t, t.rank)
     say(t, f"{t.size} ranks met: {numbers}")
 
-    x = np.array([t.rank], np.float32)
+    x = put(args, np.array([t.rank], np.float32))
     ring.all_reduce(t, x)  # in place: every rank now holds the sum
 
     table = Table(t)
@@ -36,6 +37,7 @@ def main(t, args):
         table.row("MPI", f"{mpi['vendor']} {mpi['version']}" if "vendor" in mpi else "no")
         table.row("C++ compiler", " ".join(compiler) if compiler else "no")
         table.row("CuPy", doctor.installed("cupy"))
+        table.row("the array is on", device_of(x))
     table.row("ranks that met", t.size, len(set(numbers)) if numbers else t.size, "exact")
     table.row("sum of ranks", int(x[0]), t.size * (t.size - 1) // 2, "exact")
     return table

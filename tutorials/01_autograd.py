@@ -31,7 +31,7 @@ import numpy as np
 import minidl
 from minidl.course.out import BLUE, GREY, ORANGE, PALE_BLUE, PALE_ORANGE, RED, arrow, box, line_at
 from minidl.gradcheck import gradcheck
-from minidl.tutorial import Table, launch, picture, say
+from minidl.tutorial import Table, host, launch, picture, put, say
 
 
 class LogSumExp(minidl.Function):
@@ -56,7 +56,7 @@ class LogSumExp(minidl.Function):
 
 def backward(loss):
     """{leaf: d loss / d leaf}, by hand: the walk of minidl/backward.py in its simplest form."""
-    gradient = {loss.grad_fn: np.ones(loss.shape)}  # by node or leaf: what has arrived so far
+    gradient = {loss.grad_fn: np.ones_like(loss.data)}  # by node or leaf: what has arrived so far
     for node in reversed(nodes_in_order(loss)):  # each node after all that use its output
         gxs = node.backward(gradient.pop(node))
         for edge, gx in zip(node.edges, gxs if isinstance(gxs, tuple) else (gxs,), strict=True):
@@ -102,8 +102,8 @@ def central_difference_errors(dtype, steps, n_points=400):
 def main(t, args):
     table = Table(t)
     say(t, "1. A graph, walked by hand and by the engine.")
-    x = minidl.tensor(0.5, dtype=np.float64, requires_grad=True)
-    y = minidl.tensor(2.0, dtype=np.float64, requires_grad=True)
+    x = minidl.tensor(put(args, np.array(0.5)), requires_grad=True)
+    y = minidl.tensor(put(args, np.array(2.0)), requires_grad=True)
     u = x * y
     v = minidl.tanh(x)
     loss = u + v
@@ -118,14 +118,15 @@ def main(t, args):
 
     say(t, "2. LogSumExp against central differences, every element, with random cotangents.")
     generator = minidl.Generator(5)
-    inputs = generator.normal(4, 7, dtype=np.float64)
+    inputs = generator.normal(4, 7, dtype=np.float64)  # gradcheck works in the host's memory
     error = gradcheck(LogSumExp.apply, inputs)
     table.row("LogSumExp, largest relative error", error, 0.0, "abs<1e-8")
     twice = gradcheck(lambda a: LogSumExp.apply(a) * LogSumExp.apply(minidl.tanh(a)), inputs)
     table.row("the same where x is used twice", twice, 0.0, "abs<1e-8")
-    large = minidl.tensor(np.array([1000.0, 0.0]), requires_grad=True)
+    large = minidl.tensor(put(args, np.array([1000.0, 0.0])), requires_grad=True)
     LogSumExp.apply(large).backward()
-    table.row("its gradient at x = (1000, 0)", str(large.grad.tolist()), "[1.0, 0.0]", "exact")
+    gradient = str(host(large.grad).tolist())
+    table.row("its gradient at x = (1000, 0)", gradient, "[1.0, 0.0]", "exact")
 
     say(t, "3. How small may h be? The error of the central difference, in two precisions.")
     curves = []

@@ -41,7 +41,7 @@ import numpy as np
 import minidl
 from minidl import cuda
 from minidl.course.out import BLUE, RED, arrow, box
-from minidl.tutorial import Table, launch, picture, say
+from minidl.tutorial import Table, host, launch, picture, put, say
 
 BLOCK = 256  # threads in a block
 
@@ -195,6 +195,15 @@ def main(t, args):
     online = checked(FILE, "softmax_online", rows, (y, x, cols), **shared_mem, outputs=["y"])
     table.row("softmax_online: bytes", online.bytes_read + online.bytes_written, 12 * n, "exact")
     table.row("softmax_online: largest error", float(np.abs(y - softmax(x)).max()), 0.0, "abs<2e-6")
+    if args.device == "cuda":  # what was checked on the CPU runs on the GPU
+        wanted_by = {"center": x - x.mean(1, keepdims=True), "softmax_online": softmax(x)}
+        for name, wanted in wanted_by.items():
+            there = put(args, x)
+            result = np.empty_like(there)
+            kernel = cuda.kernel(FILE, name)
+            kernel(rows, BLOCK, (result, there, cols), shared_mem=8 * BLOCK)
+            error = float(np.abs(host(result) - wanted).max())
+            table.row(f"{name} on the GPU: largest error", error, 0.0, "abs<2e-6")
     picture(t, draw, norms, softmaxes, (by_ops, fused), n)
     return table
 

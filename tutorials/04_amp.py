@@ -37,7 +37,7 @@ from minidl import amp, nn, optim
 from minidl.course.out import BLUE, ORANGE, RED, line_at
 from minidl.data import datasets
 from minidl.nn import functional as F
-from minidl.tutorial import Table, launch, picture, progress, say
+from minidl.tutorial import Table, host, launch, picture, progress, put, say
 
 SMALLEST, LARGEST = 2.0**-25, 65504.0  # at most this becomes 0 in fp16; its largest number
 WEIGHT = 2.0**-18  # of the loss: as small as gradients are in the first layers of a deep network
@@ -95,11 +95,12 @@ class Digits:
     """A model that has learned for a while, and the rest of its training, to be done at different
     precisions. Late in training steps are small, and that is when fp16 weights stop moving."""
 
-    def __init__(self, n_before, lr):
-        images, self.labels = datasets.digits()[0][:]
-        self.images = images.reshape(-1, 64)
+    def __init__(self, args, n_before, lr):
+        images, labels = datasets.digits()[0][:]
+        self.args, self.labels = args, put(args, labels)
+        self.images = put(args, images.reshape(-1, 64))
         minidl.manual_seed(0)
-        self.start = nn.MLP(64, 64, 10, activation=nn.Tanh)
+        self.start = put(args, nn.MLP(64, 64, 10, activation=nn.Tanh))
         optimizer = optim.SGD(self.start.parameters(), lr=lr)
         for i in range(n_before):
             optimizer.zero_grad()
@@ -108,7 +109,7 @@ class Digits:
 
     def model(self, level="O0"):
         """A copy of the model in apex's level of mixed precision."""
-        model = nn.MLP(64, 64, 10, activation=nn.Tanh)
+        model = put(self.args, nn.MLP(64, 64, 10, activation=nn.Tanh))
         model.load_state_dict(self.start.state_dict())
         amp.prepare(model, level)
         return model
@@ -189,11 +190,11 @@ def main(t, args):
     table = Table(t)
     g = flush(t, args, table)
 
-    digits = Digits(n_before=30, lr=0.5)
+    digits = Digits(args, n_before=30, lr=0.5)
     say(t, "2. A scale that is too large, on one batch, until it fits.")
     model = digits.model()
     (digits.loss(model, 0) * WEIGHT).backward()
-    real = np.concatenate([p.grad.reshape(-1) for p in model.parameters()])
+    real = np.concatenate([host(p.grad).reshape(-1) for p in model.parameters()])
     real = real[real != 0]  # a pixel that is always black gives none
     safe = 2.0 ** math.floor(math.log2(LARGEST / float(np.abs(real).max())))
     scaler = DynamicLossScaler(HUGE, interval=1)

@@ -38,7 +38,7 @@ from minidl.data import datasets
 from minidl.memory_predict import predict
 from minidl.nn import functional as F
 from minidl.recompute import recompute_sequential
-from minidl.tutorial import Table, launch, picture, say
+from minidl.tutorial import Table, launch, picture, put, say
 
 N_LAYERS = 16
 
@@ -139,7 +139,7 @@ def measure(layers, x, segments):
         p.grad = None
     with memory.record() as ledger:
         y = run(layers, x, segments)
-        y.backward(np.ones(y.shape, np.float32))
+        y.backward(np.ones_like(y.data))
     for remove in removes:
         remove()
     return ledger.most("activations"), len(forwards), [p.grad for p in parameters]
@@ -148,9 +148,9 @@ def measure(layers, x, segments):
 def states(t, args, table):
     """Part 1: 16 bytes a parameter, fp32 or fp16."""
     say(t, "1. A step of AdamW on a GPT: what is held after it.")
-    ids = minidl.Generator(1).integers(0, 64, (2, 16))
+    ids = put(args, minidl.Generator(1).integers(0, 64, (2, 16)))
     for level, widths in (("O0", (4, 4, 0, 8)), ("O2", (2, 2, 4, 8))):
-        model = nn.GPT(64, 16, n_layers=2, n_heads=2, width=32)
+        model = put(args, nn.GPT(64, 16, n_layers=2, n_heads=2, width=32))
         optimizer = optim.AdamW(model.parameters(), lr=1e-3)
         model, optimizer, scaler = amp.initialize(model, optimizer, level)
         scaler.scale(F.cross_entropy(model(ids).reshape(-1, 64), ids.reshape(-1))).backward()
@@ -168,8 +168,9 @@ def segments_table(t, args, table):
     """Part 2: k + L/k, and what it costs."""
     n = N_LAYERS
     say(t, f"2. {n} equal layers in k recomputed segments.")
-    layers = chain([args.width] * (n + 1))
-    x = minidl.Tensor(minidl.Generator(2).normal(args.batch, args.width), requires_grad=True)
+    layers = [put(args, layer) for layer in chain([args.width] * (n + 1))]
+    x = put(args, minidl.Generator(2).normal(args.batch, args.width))
+    x = minidl.Tensor(x, requires_grad=True)
     unit = x.data.nbytes
     plain, n_forwards, wanted = measure(layers, x, [(0, n, False)])
     table.row("all kept: activations, layers' results", plain / unit, n, "exact")
@@ -191,7 +192,7 @@ def segments_table(t, args, table):
     y = recompute_sequential(layers, x, 4)
     for layer in layers:
         layer.zero_grad()
-    y.backward(np.ones(y.shape, np.float32))
+    y.backward(np.ones_like(y.data))
     library = [p.grad for layer in layers for p in layer.parameters()]
     differ = sum(int((g != w).sum()) for g, w in zip(library, wanted, strict=True))
     table.row("minidl.recompute: gradients that differ", differ, 0, "exact")
@@ -201,8 +202,9 @@ def segments_table(t, args, table):
 def unequal(t, args, table):
     """Part 3: segments under a budget."""
     widths = [64, 256, 256, 64, 16, 128, 128, 32, 96]
-    layers = chain(widths)
-    x = minidl.Tensor(minidl.Generator(3).normal(args.batch, widths[0]), requires_grad=True)
+    layers = [put(args, layer) for layer in chain(widths)]
+    x = put(args, minidl.Generator(3).normal(args.batch, widths[0]))
+    x = minidl.Tensor(x, requires_grad=True)
     sizes = [4 * args.batch * width for width in widths]
     full = peak_bytes(sizes, [(0, len(layers), False)])
     budget = int(0.7 * full)
@@ -217,14 +219,14 @@ def unequal(t, args, table):
     return sizes, segments, budget
 
 
-def a_step(again, batch):
+def a_step(args, again, batch):
     """The ledger of a training step on the digits, in O2 with AdamW."""
-    images, labels = datasets.digits()[0][:batch]
+    images, labels = (put(args, a) for a in datasets.digits()[0][:batch])
     minidl.manual_seed(0)
     layers = [nn.Linear(64, 128), nn.Tanh(),
               *(nn.Sequential(nn.Linear(128, 128), nn.Tanh()) for _ in range(N_LAYERS))]
     head, body = nn.Linear(128, 10), nn.Sequential(*layers)
-    model = nn.Sequential(body, head)
+    model = put(args, nn.Sequential(body, head))
     body.forward = lambda x: run(layers, x, [(0, 2, False), *(
         (a + 2, b + 2, again) for a, b, _ in equal_segments(N_LAYERS, 4))])
     optimizer = optim.AdamW(model.parameters(), lr=1e-3)
@@ -247,7 +249,7 @@ def main(t, args):
     peaks = segments_table(t, args, table)
     sizes, segments, budget = unequal(t, args, table)
     say(t, "4. A training step on the digits, all kept and recomputed.")
-    ledgers = [a_step(again, 2 * args.batch) for again in (False, True)]
+    ledgers = [a_step(args, again, 2 * args.batch) for again in (False, True)]
     for ledger, what in zip(ledgers, ("all kept", "recomputed"), strict=True):
         table.row(f"step, {what}: bytes at the peak", ledger.peak_bytes)
     picture(t, draw, ledgers, peaks, sizes, segments, budget)

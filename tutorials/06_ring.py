@@ -42,7 +42,7 @@ from minidl.comm.ledger import Ledger
 from minidl.course.out import BLUE, RED, line_at
 from minidl.data import DataLoader, DistributedSampler, datasets
 from minidl.nn import functional as F
-from minidl.tutorial import Table, WrongOption, gather, launch, picture, progress, say
+from minidl.tutorial import Table, WrongOption, gather, host, launch, picture, progress, put, say
 
 
 def reduce_scatter(t, x):
@@ -126,13 +126,14 @@ def batches(t, batch):
         yield from loader
 
 
-def train(t, steps, batch, lr):
+def train(t, args, steps, batch, lr):
     """SGD on the digits, `batch` samples a step on all ranks together. The loss of each step."""
     minidl.manual_seed(0)  # the same weights on every rank
-    model = nn.MLP(64, 64, 10, activation=nn.Tanh)
+    model = put(args, nn.MLP(64, 64, 10, activation=nn.Tanh))
     parameters = list(model.parameters())
     losses = []
     for images, labels in progress(t, batches(t, batch), "training", steps):
+        images, labels = put(args, images), put(args, labels)
         loss = F.cross_entropy(model(images.reshape(-1, 64)), labels)
         model.zero_grad()
         loss.backward()
@@ -178,12 +179,13 @@ def main(t, args):
 
     say(t, f"1. A ring all-reduce of n = {args.n:,} float32 on {p} ranks.")
     ledger = Ledger(t)
-    x = np.arange(args.n, dtype=np.float32) % 1000 + r  # small whole numbers: their sums are exact
+    # small whole numbers: their sums are exact
+    x = put(args, np.arange(args.n, dtype=np.float32) % 1000 + r)
     total = np.arange(args.n, dtype=np.float32) % 1000 * p + p * (p - 1) // 2
     before = t.time()
     all_reduce(ledger, x)
     time_s = t.time() - before  # measured; with --sim modelled, by alpha and beta
-    table.row("largest error of the sum", float(np.abs(x - total).max()), 0.0, "exact")
+    table.row("largest error of the sum", float(np.abs(host(x) - total).max()), 0.0, "exact")
     if args.n % p == 0:
         theory = 2 * (p - 1) * args.n * 4 // p
         table.row("bytes sent by each rank", ledger.bytes_sent, theory, "exact")
@@ -195,13 +197,13 @@ def main(t, args):
 
     n = args.n + 3
     ledger.reset()
-    x = minidl.Generator(7, stream=r).normal(n)
+    x = put(args, minidl.Generator(7, stream=r).normal(n))
     library = ring.all_reduce(t, x.copy())
     all_reduce(ledger, x)
     kept = chunks.size(n, p, r + 1) + chunks.size(n, p, r + 2)  # elements not sent in each phase
     theory = 4 * (2 * n - kept) if p > 1 else 0
     table.row(f"n = {n:,}: bytes sent by this rank", ledger.bytes_sent, theory, "exact")
-    sent, results = gather(t, ledger.bytes_sent), gather(t, x.tobytes())
+    sent, results = gather(t, ledger.bytes_sent), gather(t, host(x).tobytes())
     if r == 0:
         table.row(f"n = {n:,}: bytes sent by all", sum(sent), 2 * (p - 1) * 4 * n, "exact")
         table.row("different results among the ranks", len(set(results)), 1, "exact")
@@ -209,7 +211,7 @@ def main(t, args):
 
     if p > 1:
         say(t, f"2. A shift of {args.n_shift:,} float32 to the right, by blocking calls.")
-        out, into = np.full(args.n_shift, r, np.float32), np.empty(args.n_shift, np.float32)
+        out, into = (put(args, np.full(args.n_shift, value, np.float32)) for value in (r, -1))
         shift(t, out, into)
         table.row("what came from the left", int(into.min()), (r - 1) % p, "exact")
 
@@ -217,10 +219,10 @@ def main(t, args):
         t,
         f"3. {args.steps} steps on the digits: {p} x {args.batch // p} samples, 1 x {args.batch}.",
     )
-    losses = train(t, args.steps, args.batch, args.lr)
+    losses = train(t, args, args.steps, args.batch, args.lr)
     films = gather(t, film(t))
     if r == 0:
-        alone = train(t.subgroup([0]), args.steps, args.batch, args.lr)
+        alone = train(t.subgroup([0]), args, args.steps, args.batch, args.lr)
         # float32: the two runs add in different orders, which moves the seventh digit
         difference = float(np.abs(losses - alone).max())
         table.row("largest difference in loss", difference, 0.0, "abs<1e-6")

@@ -44,7 +44,9 @@ from minidl.course.out import BLUE, GREY, RED, arrow, lanes, line_at
 from minidl.data import DataLoader, DistributedSampler, datasets
 from minidl.nn import functional as F
 from minidl.timeline import Timeline
-from minidl.tutorial import Table, WrongOption, gather, launch, picture, progress, say, write
+from minidl.tutorial import (
+    Table, WrongOption, gather, host, launch, picture, progress, put, say, write,
+)
 
 
 def fill(sizes, cap):
@@ -118,12 +120,13 @@ def network():
     return model, [layer.weight for layer in layers]
 
 
-def train(t, steps, batch, cap):
+def train(t, args, steps, cap):
     """SGD on the digits with buckets of `cap` bytes: (gradients of the first step, seconds of a
     step, the Averager)."""
-    model, weights = network()
+    batch, (model, weights) = args.batch, network()
+    put(args, model)
     for w in weights:
-        w.grad = np.zeros(w.shape, np.float32)  # the buckets need their sizes
+        w.grad = put(args, np.zeros(w.shape, np.float32))  # the buckets need their sizes
     averager = Averager(t, weights, cap)
     for i, w in enumerate(weights):
         w.on_grad_ready(lambda _, i=i: averager.ready(i))
@@ -132,6 +135,7 @@ def train(t, steps, batch, cap):
     loader = DataLoader(digits, batch // t.size, sampler, drop_last=True)
     first, start = None, t.time()
     for images, labels in progress(t, itertools.cycle(loader), "training", steps):
+        images, labels = put(args, images), put(args, labels)
         model.zero_grad()
         F.cross_entropy(model(images.reshape(-1, 64)), labels).backward()
         averager.finish()
@@ -171,7 +175,7 @@ def main(t, args):
     grads, seconds = {}, {}
     for cap in (4 * n, 64 << 10, 1):  # one bucket; some; one for every layer
         ledger = Ledger(t)
-        grads[cap], seconds[cap], averager = train(ledger, args.steps, args.batch, cap)
+        grads[cap], seconds[cap], averager = train(ledger, args, args.steps, cap)
         k = len(averager.buckets)
         sent = ledger.count(label="ring.all_reduce")
         calls = sent.messages_sent // (2 * (p - 1) * args.steps) if p > 1 else k
@@ -182,12 +186,12 @@ def main(t, args):
             table.row(name + "bytes sent a step", sent.bytes_sent // args.steps, theory, "exact")
         first_sent = averager.spans[0][0][0]
         table.row(name + "first layer to be sent", first_sent, len(sizes) - 1, "exact")
-    flat = {cap: np.concatenate([g.reshape(-1) for g in gs]) for cap, gs in grads.items()}
+    flat = {cap: np.concatenate([host(g).reshape(-1) for g in gs]) for cap, gs in grads.items()}
     copies = gather(t, flat[1].tobytes())
     if r == 0:
         table.row("different gradients among the ranks", len(set(copies)), 1, "exact")
         alone = np.concatenate(
-            [g.reshape(-1) for g in train(t.subgroup([0]), 1, args.batch, 1)[0]]
+            [host(g).reshape(-1) for g in train(t.subgroup([0]), args, 1, 1)[0]]
         )
         for cap, got in flat.items():  # float32: the order of additions differs
             difference = float(np.abs(got - alone).max())

@@ -42,7 +42,7 @@ from minidl.comm import chunks, cost, double_tree, halving_doubling, ring, simul
 from minidl.comm.ledger import Ledger
 from minidl.comm.links import Links
 from minidl.course.out import heat_map
-from minidl.tutorial import Table, gather, launch, picture, say
+from minidl.tutorial import Table, gather, host, launch, picture, put, say
 
 
 def first_tree(p):
@@ -210,12 +210,13 @@ def main(t, args):
         ledger = Ledger(t)
         if name.startswith("nodes"):  # its groups are the ledger's
             all_reduce = algorithms(ledger, g)[name]
-        x = x0 + r
+        x = put(args, x0 + r)
         tree.barrier(t)
         start = t.time()
         all_reduce(ledger, x)
         time_s = t.time() - start
-        table.row(f"{name}: wrong sums", int((x != x0 * p + p * (p - 1) // 2).sum()), 0, "exact")
+        wrong = int((host(x) != x0 * p + p * (p - 1) // 2).sum())
+        table.row(f"{name}: wrong sums", wrong, 0, "exact")
         matrices[name] = ledger.matrix()  # bytes from rank i to rank j, on every rank
         if name.startswith("nodes"):
             sent = matrices[name][r]

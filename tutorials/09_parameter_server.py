@@ -52,7 +52,7 @@ from minidl.parallel.param_rules import ASYNC, Rule, each_push
 from minidl.parallel.param_server import Server
 from minidl.parallel.param_shards import HEADER_BYTES
 from minidl.parallel.param_worker import Worker
-from minidl.tutorial import Table, gather, launch, picture, progress, say
+from minidl.tutorial import Table, gather, host, launch, picture, progress, put, say
 
 
 def may_pull(clocks, worker, s):
@@ -119,7 +119,7 @@ def work(worker, model, data, seed, n_steps, batch, before=None, after=None):
         worker.pull()
         if before:
             before()
-        mine = draw.integers(0, len(images), (batch,))
+        mine = draw.integers(0, len(images), (batch,))  # CuPy takes indices of either kind
         F.cross_entropy(model(images[mine]), labels[mine]).backward()
         if after:
             after()
@@ -135,6 +135,8 @@ def on_these_ranks(t, data, args, table):
     workers = t.subgroup(range(1, t.size))
     for rule in (SYNC, ASYNC):
         ledger, model = Ledger(t), network()
+        if t.rank > 0:  # the workers compute; the server keeps its weights in the host's memory
+            put(args, model)
         params = list(model.parameters())
         K = sum(p.nbytes for p in params)
         if t.rank > 0:
@@ -167,7 +169,7 @@ def on_these_ranks(t, data, args, table):
 
 def train(workers, t, model, data, rule, args, table):
     """A worker; under SYNC beside a twin that is trained by data parallelism."""
-    params, twin = list(model.parameters()), list(network().parameters())
+    params, twin = list(model.parameters()), list(put(args, network()).parameters())
     optimizer = sgd(twin)
 
     def step_of_twin():
@@ -178,10 +180,12 @@ def train(workers, t, model, data, rule, args, table):
 
     with Worker(t, params) as worker:
         after = step_of_twin if rule is SYNC else None
-        work(worker, model, data, t.rank, args.steps, args.batch, after=after)
+        work(worker, model, [put(args, x) for x in data], t.rank, args.steps, args.batch,
+             after=after)
         worker.pull()
     if rule is SYNC:
-        apart = max(float(np.abs(p.data - q.data).max()) for p, q in zip(params, twin, strict=True))
+        apart = max(float(np.abs(host(p) - host(q)).max())
+                    for p, q in zip(params, twin, strict=True))
         # float32, the mean rounded in another order
         table.row("sync: weights, unlike data parallelism's", apart, 0, "abs<1e-5")
 

@@ -39,7 +39,7 @@ from minidl.course.out import GREY, line_at
 from minidl.data import text
 from minidl.nn import functional as F
 from minidl.parallel import DataParallel, Zero1, Zero2, Zero3
-from minidl.tutorial import Table, launch, picture, say
+from minidl.tutorial import Table, launch, picture, put, say
 
 STAGES = [DataParallel, Zero1, Zero2, Zero3]
 KINDS = ("parameters", "gradients", "master weights", "optimizer")
@@ -62,7 +62,7 @@ class Layer:
 
     def gather(self):
         """Bring the whole weight home from the ranks that own it."""
-        flat = np.empty(self.bounds[-1], self.own.dtype)
+        flat = np.empty_like(self.own, shape=self.bounds[-1])  # in its memory
         memory.note(flat, "parameters")
         # >>> exercise 10a: gather a weight
         # `flat` is to become the whole weight's elements. Only self.share(flat) is known here. A
@@ -115,12 +115,12 @@ def step(layers, x, target):
     # <<<
 
 
-def by_hand(t, table, width, n_layers):
+def by_hand(t, args, table, width, n_layers):
     """The exercise's layers: bytes sent and the most bytes at home, beside the formulas."""
     ledger, rng = Ledger(t), np.random.default_rng(0)  # the same weights on every rank
-    weights = [rng.normal(size=(width, width)) / width**0.5 for _ in range(n_layers)]
+    weights = [put(args, rng.normal(size=(width, width)) / width**0.5) for _ in range(n_layers)]
     layers = [Layer(ledger, w) for w in weights]
-    x, target = np.random.default_rng([1, t.rank]).normal(size=(2, 8, width))
+    x, target = put(args, np.random.default_rng([1, t.rank]).normal(size=(2, 8, width)))
     with memory.record() as held:
         step(layers, x, target)
     nbytes = 8 * width * width
@@ -136,7 +136,7 @@ def train(t, stage, args, half):
     bytes sent in the last step, the parallel model, the memory ledger of the last step)."""
     t = Ledger(t)
     minidl.manual_seed(0)
-    module = nn.GPT(256, args.context, args.layers, 4, args.width)
+    module = put(args, nn.GPT(256, args.context, args.layers, 4, args.width))
     if half:
         amp.prepare(module, "O2")
     model = STAGES[stage](module, t)
@@ -147,7 +147,7 @@ def train(t, stage, args, half):
     batches = text.random_batches(data, 2, args.context, t.rank, t.size, 0)
 
     def step():
-        x, y = next(batches)
+        x, y = (put(args, ids) for ids in next(batches))
         optimizer.zero_grad()
         loss = F.cross_entropy(model(x).reshape(-1, 256), y.reshape(-1))
         (loss * 256.0).backward()  # a loss scale: small float16 gradients would vanish
@@ -168,7 +168,7 @@ def train(t, stage, args, half):
 
 def main(t, args):
     table = Table(t)
-    by_hand(t, table, 24, 5)
+    by_hand(t, args, table, 24, 5)
     say(t, f"A GPT of {args.layers} layers, width {args.width}, in float16 with float32 masters:")
     measured, teeth = [], None
     for stage in range(4):

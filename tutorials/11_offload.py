@@ -48,7 +48,7 @@ from minidl.data import DataLoader, DistributedSampler, datasets
 from minidl.nn import functional as F
 from minidl.parallel import Offload, Zero2
 from minidl.parallel.lanes import Modelled
-from minidl.tutorial import Table, WrongOption, launch, picture, progress, say, write
+from minidl.tutorial import Table, WrongOption, launch, picture, progress, put, say, write
 
 SCALE = 128.0  # of the loss: keeps fp16 gradients from vanishing
 
@@ -132,13 +132,14 @@ def network():
 
 def train(t, args, offload):
     """ZeRO stage 2 on the digits: (model, optimizer, bytes by kind after the last step)."""
-    model = Zero2(network(), t)
+    model = Zero2(put(args, network()), t)
     optimizer = optim.AdamW(model.shards(), lr=0.01)
     optimizer = Offload(optimizer) if offload else optim.use_master_weights(optimizer)
     digits = datasets.digits()[0]
     sampler = DistributedSampler(len(digits), t.rank, t.size, tail="drop")
     loader = DataLoader(digits, args.batch // t.size, sampler, drop_last=True)
     for images, labels in progress(t, itertools.cycle(loader), "training", args.steps):
+        images, labels = put(args, images), put(args, labels)
         optimizer.zero_grad()
         logits = model(images.reshape(-1, 64).astype(np.float16)).float()
         (F.cross_entropy(logits, labels) * SCALE).backward()

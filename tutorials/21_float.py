@@ -32,7 +32,7 @@ import numpy as np
 
 import minidl
 from minidl.course.out import BLUE, GREEN, GREY, RED, line_at
-from minidl.tutorial import Table, launch, picture, say
+from minidl.tutorial import Table, WrongOption, launch, picture, say
 
 FORMATS = {np.float16: 10, np.float32: 23, np.float64: 52}  # bits of fraction
 STARTS = {np.float16: 0, np.float32: 2**24 - 5, np.float64: 2**53 - 5}  # of counting; not for hours
@@ -107,6 +107,9 @@ def train(update, n):
 
 
 def main(t, args):
+    if args.device != "cpu":
+        raise WrongOption("--device cuda: here one number after another is rounded, which is no "
+                          "work for a GPU; 04_amp.py has its precisions")
     table = Table(t)
     say(t, "1. Swamping: 1 + 1 + 1 + ...")
     for dtype, start in STARTS.items():

@@ -41,7 +41,7 @@ from minidl.nn import functional as F
 from minidl.optim import lr_scheduler
 from minidl.parallel import DataParallel, Offload, Zero1, Zero2, Zero3
 from minidl.recompute import recompute_sequential
-from minidl.tutorial import Table, WrongOption, launch, picture, progress, say
+from minidl.tutorial import Table, WrongOption, host, launch, picture, progress, put, say
 
 OPTIONS = {
     "steps": (500, "training steps"),
@@ -72,7 +72,7 @@ class GPT(nn.GPT):
     def forward(self, ids):
         if not self.segments:
             return super().forward(ids)
-        x = self.token(ids) + self.position(np.arange(ids.shape[-1]))
+        x = self.token(ids) + self.position(self.position.weight._xp.arange(ids.shape[-1]))
         return self.head(self.norm(recompute_sequential(self.blocks, x, self.segments)))
 
 
@@ -82,7 +82,7 @@ def main(t, args):
     table = Table(t)
     data, valid = text.split(corpus(t))
     minidl.manual_seed(args.seed)
-    model = GPT(256, args.context, args.layers, args.heads, args.width)
+    model = put(args, GPT(256, args.context, args.layers, args.heads, args.width))
     n_params = sum(p.numel() for p in model.parameters())
     say(t, f"GPT with {n_params:,} parameters, {len(data):,} bytes of text, "
            f"{t.size} ranks x {args.batch // t.size} windows of {args.context} bytes")
@@ -92,6 +92,8 @@ def main(t, args):
     model.segments = args.recompute
     amp.prepare(model, args.amp)
     parallel = STAGES[args.zero](model, t)
+    if args.device == "cuda":
+        say(t, f"gradients travel {parallel.way}")
     trained = parallel.shards() if args.zero else model.parameters()
     optimizer = optim.AdamW(trained, lr=args.lr, betas=(0.9, 0.95), weight_decay=0.1)
     if args.offload:
@@ -115,8 +117,8 @@ def main(t, args):
     held = memory.totals(model, optimizer)
     say(t, f"\n{memory.report(model, optimizer, [parallel])}\n\n{t.report()}")
     with parallel.gathered() if args.zero else nullcontext():
-        valid_loss, accuracy = evaluate(t, model, valid, args.context)
-        sample = write(model, args.sample, args.seed) if t.rank == 0 else ""
+        valid_loss, accuracy = evaluate(t, args, model, valid)
+        sample = write(args, model) if t.rank == 0 else ""
         n_different = differing_ranks(t, model)
     say(t, f"\n--- {args.sample} bytes it wrote, after a first 'def ' ---\n{sample}\n---")
 
@@ -157,7 +159,7 @@ def train(t, args, run, start, data):
     start_s = time.perf_counter()
     bar = progress(t, range(start + 1, args.steps + 1), "training")
     for step in bar:
-        x, y = next(batches)
+        x, y = (put(args, ids) for ids in next(batches))
         start_bytes = t.bytes_sent
         optimizer.zero_grad()
         loss = loss_of(model, x, y)
@@ -214,15 +216,15 @@ def same_as_one_rank(t, table, model, data, args):
     """The averaged gradient of n shares against the gradient of the whole batch, in float64."""
     model.double()
     parallel = DataParallel(model, t)
-    loss_of(parallel, *next(batches_of(t, data, args))).backward()
+    loss_of(parallel, *(put(args, z) for z in next(batches_of(t, data, args)))).backward()
     parallel.close()
     averaged = [p.grad for p in model.parameters()]
     model.zero_grad()
-    x, y = (np.concatenate(z) for z in zip(*(
+    x, y = (put(args, np.concatenate(z)) for z in zip(*(
         next(text.random_batches(data, args.batch // t.size, args.context, r, t.size, args.seed))
         for r in range(t.size))))
     loss_of(model, x, y).backward()
-    error = max(abs(g - p.grad).max() / abs(p.grad).max()
+    error = max(float(abs(g - p.grad).max() / abs(p.grad).max())
                 for g, p in zip(averaged, model.parameters()))
     model.float()
     table.row("gradient, n ranks against one: difference", error, 0.0, "abs<1e-9")
@@ -230,30 +232,31 @@ def same_as_one_rank(t, table, model, data, args):
 
 def differing_ranks(t, model):
     """How many ranks' weights are not rank 0's, bit for bit."""
-    mine = np.concatenate([p.data.reshape(-1) for p in model.parameters()])
+    mine = np.concatenate([host(p).reshape(-1) for p in model.parameters()])
     root = tree.broadcast(t, mine.copy())
     differs = np.array([int((mine.view(np.uint8) != root.view(np.uint8)).any())])
     return int(ring.all_reduce(t, differs)[0])
 
 
-def evaluate(t, model, data, context, n_windows=256):
+def evaluate(t, args, model, data, n_windows=256):
     """(mean loss, accuracy) over n_windows spread evenly over `data`, dealt to the ranks."""
-    windows = text.Windows(data, context)
+    windows = text.Windows(data, args.context)
     mine = np.linspace(0, len(windows) - 1, n_windows).astype(int)[t.rank::t.size]
     totals = np.zeros(3)  # loss, right, bytes
     with minidl.no_grad():
         for i in range(0, len(mine), 16):
-            x, y = (np.stack(z) for z in zip(*(windows[j] for j in mine[i:i + 16])))
+            x, y = (put(args, np.stack(z)) for z in zip(*(windows[j] for j in mine[i:i + 16])))
             logits = model(x).reshape(-1, 256)
             totals += (F.cross_entropy(logits, y.reshape(-1), reduction="sum").item(),
-                       (logits.data.argmax(-1) == y.reshape(-1)).sum(), y.size)
+                       int((logits.data.argmax(-1) == y.reshape(-1)).sum()), y.size)
     ring.all_reduce(t, totals)
     return totals[0] / totals[2], totals[1] / totals[2]
 
 
-def write(model, n_bytes, seed):
-    prompt = np.frombuffer(b"\ndef ", np.uint8)[None].astype(np.int64)
-    ids = model.generate(prompt, n_bytes, temperature=0.75, generator=minidl.Generator(seed, 1))
+def write(args, model):
+    prompt = put(args, np.frombuffer(b"\ndef ", np.uint8)[None].astype(np.int64))
+    ids = host(model.generate(prompt, args.sample, temperature=0.75,
+                              generator=minidl.Generator(args.seed, 1)))
     return bytes(ids[0].astype(np.uint8)).decode("ascii", "replace").strip()
 
 

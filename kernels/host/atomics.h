@@ -1,6 +1,7 @@
 // Atomic operations. Blocks may run on several CPU threads, so these are real atomics, relaxed as
 // CUDA's are. All return the value before. Spin loops work: an atomic that is repeated lets other
-// CUDA threads run now and then.
+// CUDA threads run now and then; so does one that changes nothing, atomicAdd(p, 0), which is how a
+// value is read while others change it.
 #pragma once
 
 #ifdef MINIDL_CHECK
@@ -33,11 +34,23 @@ template <class T, class Change> MINIDL_INLINE T minidl_atomic(T* p, Change chan
 }
 
 #define MINIDL_ATOMIC_INTEGER(T) \
-  MINIDL_INLINE T atomicAdd(T* p, T v) { return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); } \
-  MINIDL_INLINE T atomicSub(T* p, T v) { return __atomic_fetch_sub(p, v, __ATOMIC_RELAXED); } \
+  MINIDL_INLINE T atomicAdd(T* p, T v, MINIDL_HERE) { \
+    if (v == 0) MINIDL_TURN(file, line); \
+    return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); \
+  } \
+  MINIDL_INLINE T atomicSub(T* p, T v, MINIDL_HERE) { \
+    if (v == 0) MINIDL_TURN(file, line); \
+    return __atomic_fetch_sub(p, v, __ATOMIC_RELAXED); \
+  } \
   MINIDL_INLINE T atomicAnd(T* p, T v) { return __atomic_fetch_and(p, v, __ATOMIC_RELAXED); } \
-  MINIDL_INLINE T atomicOr(T* p, T v) { return __atomic_fetch_or(p, v, __ATOMIC_RELAXED); } \
-  MINIDL_INLINE T atomicXor(T* p, T v) { return __atomic_fetch_xor(p, v, __ATOMIC_RELAXED); } \
+  MINIDL_INLINE T atomicOr(T* p, T v, MINIDL_HERE) { \
+    if (v == 0) MINIDL_TURN(file, line); \
+    return __atomic_fetch_or(p, v, __ATOMIC_RELAXED); \
+  } \
+  MINIDL_INLINE T atomicXor(T* p, T v, MINIDL_HERE) { \
+    if (v == 0) MINIDL_TURN(file, line); \
+    return __atomic_fetch_xor(p, v, __ATOMIC_RELAXED); \
+  } \
   MINIDL_INLINE T atomicMax(T* p, T v) { \
       return minidl_atomic(p, [=](T old) { return old > v ? old : v; }); } \
   MINIDL_INLINE T atomicMin(T* p, T v) { \

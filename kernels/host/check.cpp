@@ -5,80 +5,39 @@
 //     2. count it: the ledger
 //     3. compare with the shadow (shadow.h): who touched this element before, and is that ordered?
 //
-// What was found is a list of numbers; minidl/cuda/checks/sentences.py makes sentences of it.
-// Test: tests/cuda/checks/test_check.py
+// What was found is a list of numbers; minidl/cuda/checks/sentences.py makes sentences of it. The
+// launch around it is in session.cpp.   Test: tests/cuda/checks/test_check.py
 #include <dlfcn.h>
 #include <stdio.h>
 
-#include "runtime.h"
-#include "shadow.h"
+#include "locals.h"
+#include "profile.h"
+#include "session.h"
+
+Region regions[kMaxRegions];
+int n_regions, n_given;
+Clocks clocks;
+Order order;
+Outcome* outcome;
+bool active;
+u64 code_base, code_end;
+Places places;
+unsigned last_place;
 
 namespace {
 
-enum Kind {  // the order is known to minidl/cuda/checks/sentences.py
-  OUT_OF_BOUNDS, BAD_INDEX, MISALIGNED, UNWRITTEN, UNINITIALISED, RACE, BLOCK_RACE, DOUBLE_WRITE,
-  CONST_WRITE, DIVISION, NOT_ALL_WRITTEN
-};
-
-const int kMaxFindings = 200, kMaxRegions = 128, kSlack = 4096, kStackSlack = 1 << 20;
-
-// Layouts known to minidl/cuda/checks/hooks.py.
-struct Finding {
-  int kind, fatal, warning, region, size, how, other_how;
-  unsigned where, other_where;
-  unsigned who, other_who;
-  long long offset;  // in the region; or the index, the address
-  u64 count, text;   // text: a C string of the compiler's
-};
-struct Traffic {
-  u64 loads, load_bytes, stores, store_bytes, atomics, atomic_bytes;
-};
-struct GivenRegion {
-  u64 begin, bytes;
-  unsigned granule, is_const, uninitialised, unused;
-};
-
-struct Shared {
-  const char* name;
-  int element, rows, columns;  // rows -1: dynamic
-};
-
-Region regions[kMaxRegions];
-Shared shared_info[kMaxRegions];
-Traffic traffic[kMaxRegions];
-int n_regions, n_given;
-Finding findings[kMaxFindings];
-int n_findings;
-Clocks clocks;
-bool active;
-u64 arena_begin, arena_end, engine_begin, engine_end, launch_begin, launch_end, stacks_begin,
-    stacks_end, dynamic_begin, dynamic_end, code_base;
+const int kSlack = 4096;
 u64 program_page;             // the last page that was found to be the kernel's own
 u64 shared_low, shared_high;  // where the declared __shared__ variables lie
 int last_region;
-char* fenced;  // by block: has it called __threadfence() (1), or only __threadfence_block() (2)?
+u64 shared_bytes;
+// of static __shared__ variables, ptxas refuses more; of all: compute capability 9.0's limit
+const u64 kMaxStaticBytes = 48 << 10, kMaxSharedBytes = 227 << 10;
 
-unsigned place(void* return_address) { return (unsigned)((u64)return_address - code_base); }
-int me() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z); }
-
-Finding& add(Kind kind, unsigned where, unsigned other_where, int region, bool warning) {
-  for (int i = 0; i < n_findings; ++i) {
-    Finding& f = findings[i];
-    if (f.kind == kind && f.where == where && f.other_where == other_where && f.region == region
-        && f.warning == warning) {
-      f.count++;
-      return f;
-    }
-  }
-  static Finding rest;
-  Finding& f = n_findings < kMaxFindings ? findings[n_findings++] : rest;
-  f = Finding{};
-  f.kind = kind, f.where = where, f.other_where = other_where;
-  f.region = region, f.warning = warning;
-  f.who = clocks.first + me();
-  f.count = 1;
-  return f;
+unsigned place(void* return_address) {
+  return last_place = (unsigned)((u64)return_address - code_base);
 }
+int me() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z); }
 
 [[noreturn]] void stop(Finding& f) {
   f.fatal = 1;
@@ -86,8 +45,9 @@ Finding& add(Kind kind, unsigned where, unsigned other_where, int region, bool w
   __builtin_unreachable();
 }
 
-// ---- two writes of the same value: known after the second, so looked at with the next access ----
+// ---- what is only known later ----
 
+// Two writes of the same value: looked at with the next access.
 struct Pending {
   bool waiting;
   unsigned char before[16];
@@ -95,17 +55,46 @@ struct Pending {
   Finding finding;
 } pending;
 
+// A plain read beside atomics, `int old = *p`, is how a loop around atomicCAS begins: sound, for the
+// exchange would see another value. So these races are told at the end, and not those of a place
+// from which some thread went on to such an exchange of the same word.
+const int kMaxHeld = 64;
+Finding held[kMaxHeld];
+unsigned exchanged[kMaxHeld];  // those places
+int n_held, n_exchanged;
+
+void hold(const Finding& f) {
+  for (int i = 0; i < n_held; ++i)
+    if (held[i].where == f.where && held[i].other_where == f.other_where && held[i].kind == f.kind) {
+      held[i].count++;
+      return;
+    }
+  if (n_held < kMaxHeld) held[n_held++] = f;
+}
+
+void keep(const Finding& f) {
+  int n = outcome->n_findings;
+  Finding& kept = add_finding((Kind)f.kind, f.where, f.other_where, f.region, f.warning);
+  if (outcome->n_findings > n) kept = f;
+}
+
 void settle() {
   if (!pending.waiting) return;
   pending.waiting = false;
-  const Finding& p = pending.finding;
-  bool same = memcmp(pending.before, (void*)pending.address, p.size) == 0;
-  int n = n_findings;
-  Finding& f = add((Kind)p.kind, p.where, p.other_where, p.region, same || p.warning);
-  if (n_findings > n) {
-    f = p;
-    f.warning = same ? 1 : p.warning;
+  Finding f = pending.finding;
+  bool same = memcmp(pending.before, (void*)pending.address, f.size) == 0;
+  if (same) f.warning = 1;
+  keep(f);
+}
+
+void settle_held() {
+  for (int i = 0; i < n_held; ++i) {
+    unsigned read = held[i].how == READ ? held[i].where : held[i].other_where;
+    bool sound = false;
+    for (int k = 0; k < n_exchanged; ++k) sound |= exchanged[k] == read;
+    if (!sound) keep(held[i]);
   }
+  n_held = 0;
 }
 
 void race(int r, const Access& before, How now, How then, u64 address, unsigned size,
@@ -113,70 +102,105 @@ void race(int r, const Access& before, How now, How then, u64 address, unsigned 
   Region& region = regions[r];
   bool here = clocks.same_block(before);
   bool both_write = (now == WRITE || now == ATOMIC) && (then == WRITE || then == ATOMIC);
-  Kind kind = here ? RACE : both_write ? DOUBLE_WRITE : BLOCK_RACE;
-  // 2: the other made its writes visible by a fence, and perhaps an atomic says that it came first
-  char fence = fenced[(before.who - 1) / clocks.n];
-  int warning = !region.shared && (fence & 1 || (here && fence)) ? 2 : 0;
-  bool two_writes = now == WRITE && then == WRITE && size <= 16 && !warning;
   Finding f{};
-  f.kind = kind, f.warning = warning, f.region = r, f.size = size, f.how = now, f.other_how = then;
+  f.kind = here ? RACE : both_write ? DOUBLE_WRITE : BLOCK_RACE;
+  f.region = r, f.size = size, f.how = now, f.other_how = then;
   f.where = where, f.other_where = before.where;
   f.who = clocks.first + me(), f.other_who = before.who;
   f.offset = address - region.begin;
   f.count = 1;
-  if (two_writes) {
+  // an atomic may have been meant to say that the other was done, without a fence before it
+  f.atomics = !here && order.did_atomics[(before.who - 1) / clocks.n]
+              && order.did_atomics[(clocks.first - 1) / clocks.n];
+  if (now == WRITE && then == WRITE && size <= 16) {
     pending.waiting = true;
     pending.address = address;
     pending.finding = f;
     memcpy(pending.before, (void*)address, size);
     return;
   }
-  int n = n_findings;
-  Finding& kept = add(kind, where, before.where, r, warning);
-  if (n_findings > n) kept = f;
+  if ((now == READ && then == ATOMIC) || (now == ATOMIC && then == READ)) return hold(f);
+  keep(f);
 }
 
-// Steps 2 and 3 for an access that lies whole in region r.
-void touch(int r, u64 address, unsigned size, How how, unsigned where) {
+// The running thread exchanges the word at `address` if it has a certain value: that is how its
+// plain read before is put right.
+void absolve(Region& region, u64 address) {
+  const Cell& c = region.cells[(address - region.begin) / region.granule];
+  const Access* const reads[] = {&c.read, &c.other_read, &c.block_read};
+  for (const Access* a : reads) {
+    if (a->who != running_thread() || a->clock & kAtomic) continue;
+    for (int k = 0; k < n_exchanged; ++k)
+      if (exchanged[k] == a->where) return;
+    if (n_exchanged < kMaxHeld) exchanged[n_exchanged++] = a->where;
+  }
+}
+
+// Has the thread of this store gone on to an atomic, and the running block done one?
+bool tells(const Access& a) {
+  return (a.clock & ~kAtomic) <= order.atomic_at[a.who - 1]
+         && order.did_atomics[(clocks.first - 1) / clocks.n];
+}
+
+// Steps 2 and 3 for an access that lies whole in region r. strong: a volatile access; stores of that
+// kind race with each other, but not with atomic or volatile reads.
+void touch(int r, u64 address, unsigned size, How how, unsigned where, bool strong = false) {
   Region& region = regions[r];
-  Traffic& t = traffic[r];
+  Traffic& t = outcome->traffic[r];
   if (how == READ) t.loads++, t.load_bytes += size;
   if (how == WRITE) t.stores++, t.store_bytes += size;
   if (how == ATOMIC) t.atomics++, t.atomic_bytes += size;
   u64 offset = address - region.begin;
   if (region.is_const && (how == WRITE || how == ATOMIC)) {
-    Finding& f = add(CONST_WRITE, where, 0, r, false);
+    Finding& f = add_finding(CONST_WRITE, where, 0, r, 0);
     if (f.count == 1) f.offset = offset, f.size = size;
   }
   if (region.granule > 1 && (size % region.granule || offset % region.granule)) region.refine();
   const bool atomic = how >= ATOMIC, writes = how == WRITE || how == ATOMIC;
   const int thread = me();
-  Access now = {clocks.first + thread, clocks.clock[thread] | (atomic ? kAtomic : 0), where};
+  if (atomic) order.atomic(address, thread, clocks.first, writes, region.shared);
+  if (atomic && !strong && !region.shared && writes)
+    order.atomic_at[clocks.first - 1 + thread] = clocks.clock[thread]++;
+  Access now = {clocks.first + thread, clocks.clock[thread] | (atomic || strong ? kAtomic : 0), where};
   bool told = false;
+  const Access* plain = nullptr;  // the cell's last store that is no atomic
   auto against = [&](const Access& a, How then) {
-    if (told || a.who == 0 || a.who == now.who || (atomic && a.clock & kAtomic)) return;
-    if (clocks.ordered(a, thread, region.shared)) return;
+    if (told || a.who == 0 || a.who == now.who) return;
+    // A volatile read of a flag is meant to come at any time; but not one of data, after which the
+    // writer went on to an atomic: that was to say that the data are there.
+    bool data = strong && &a == plain && (writes || tells(a));
+    if ((atomic || strong) && a.clock & kAtomic && !data) return;
+    if (clocks.ordered(a, thread, region.shared, order)) return;
     told = true;
-    race(r, a, how, a.clock & kAtomic ? (then == READ ? ATOMIC_READ : ATOMIC) : then, address,
-         size, where);
+    if (a.clock & kAtomic) then = then == READ ? ATOMIC_READ : &a == plain ? WRITE : ATOMIC;
+    race(r, a, how, then, address, size, where);
   };
   for (u64 i = offset / region.granule; i <= (offset + size - 1) / region.granule; ++i) {
     Cell& c = region.cells[i];
+    plain = &c.write;
     if (!writes || how == ATOMIC) {
-      bool unwritten = region.shared ? !clocks.same_block(c.write)
-                                     : region.uninitialised && c.write.who == 0;
+      bool unwritten =
+          region.shared ? !clocks.same_block(c.write) && !clocks.same_block(c.atomic)
+                        : region.uninitialised && c.write.who == 0 && c.atomic.who == 0;
       if (unwritten && !told) {
         told = true;
-        Finding& f = add(region.shared ? UNWRITTEN : UNINITIALISED, where, 0, r, false);
+        Finding& f = add_finding(region.shared ? UNWRITTEN : UNINITIALISED, where, 0, r, 0);
         if (f.count == 1) f.offset = offset, f.size = size;
       }
     }
     against(c.write, WRITE);
+    against(c.atomic, WRITE);
+    if (!region.shared) against(c.block_atomic, WRITE);
     if (writes) {
       against(c.read, READ);
       against(c.other_read, READ);
       if (!region.shared) against(c.block_read, READ);
-      c.write = now;
+      if (!atomic) {
+        c.write = now;
+      } else {
+        if (c.atomic.who && !clocks.same_block(c.atomic)) c.block_atomic = c.atomic;
+        c.atomic = now;
+      }
     } else {
       if (c.read.who != now.who) {
         if (clocks.same_block(c.read)) c.other_read = c.read;
@@ -195,6 +219,11 @@ int region_of(u64 address) {
   return -1;
 }
 
+bool within(u64 address, u64 begin, u64 end) { return address - begin < end - begin; }
+template <class V> bool within(u64 address, const V& v) {
+  return within(address, (u64)&v, (u64)(&v + 1));
+}
+
 // The array that `address` is nearest to, for the message.
 int nearest(u64 address, bool shared) {
   int best = -1;
@@ -211,19 +240,19 @@ int nearest(u64 address, bool shared) {
 
 void out_of_bounds(u64 address, unsigned size, How how, unsigned where, bool shared, bool fatal) {
   int r = address < kSlack ? -1 : nearest(address, shared);  // NULL is near to nothing
-  Finding& f = add(OUT_OF_BOUNDS, where, 0, r, false);
+  Finding& f = add_finding(OUT_OF_BOUNDS, where, 0, r, 0);
   if (f.count == 1)
     f.offset = r < 0 ? address : address - regions[r].begin, f.size = size, f.how = how;
   if (fatal) stop(f);
 }
 
-bool within(u64 address, u64 begin, u64 end) { return address - begin < end - begin; }
-template <class V> bool within(u64 address, const V& v) {
-  return within(address, (u64)&v, (u64)(&v + 1));
+void stop_at(Kind kind, u64 address, unsigned size, How how, unsigned where) {
+  Finding& f = add_finding(kind, where, 0, -1, 0);
+  f.offset = address, f.size = size, f.how = how;
+  stop(f);
 }
 
-// Is it memory of the kernel's own library: __constant__ and __device__ variables, tables of the
-// compiler?
+// Is it memory of the kernel's own library: tables of the compiler, variables that nobody named?
 bool is_program(u64 address) {
   if (address >> 12 == program_page) return true;
   Dl_info info;
@@ -235,20 +264,102 @@ bool is_program(u64 address) {
 // Shared memory begins with garbage: NaN as a float, -1 as an integer.
 void poison(int r) { memset((void*)regions[r].begin, 0xff, regions[r].bytes); }
 
-void block_begins() {
+void barrier() {
+  settle(), clocks.barrier(), order.barrier(clocks.n), minidl_profile_barrier(false);
+}
+void warp_barrier(int warp, unsigned lanes) {
+  settle(), clocks.warp_barrier(warp, lanes), order.warp_barrier(warp, lanes);
+}
+
+// The value of a shuffle that has no source: other bytes in each order, so that a result which
+// depends on it differs between them.
+unsigned char no_value;
+void odd_shuffle(const char* sentence, void* result, int n_bytes) {
+  memset(result, no_value, n_bytes);
+  for (int i = 0; i < outcome->n_notes; ++i)
+    if (!strcmp(outcome->notes[i], sentence)) return;
+  if (outcome->n_notes < kMaxNotes)
+    snprintf(outcome->notes[outcome->n_notes++], sizeof outcome->notes[0], "%s", sentence);
+}
+
+const MinidlObserver observer = {check_block_begins, barrier, warp_barrier, odd_shuffle};
+
+}  // namespace
+
+unsigned running_thread() { return clocks.first + me(); }
+
+Finding& add_finding(Kind kind, unsigned where, unsigned other_where, int region, int warning) {
+  for (int i = 0; i < outcome->n_findings; ++i) {
+    Finding& f = outcome->findings[i];
+    if (f.kind == kind && f.where == where && f.other_where == other_where && f.region == region
+        && f.warning == warning) {
+      f.count++;
+      return f;
+    }
+  }
+  static Finding rest;
+  Finding& f =
+      outcome->n_findings < kMaxFindings ? outcome->findings[outcome->n_findings++] : rest;
+  f = Finding{};
+  f.kind = kind, f.where = where, f.other_where = other_where;
+  f.region = region, f.warning = warning;
+  f.who = running_thread();
+  f.count = 1;
+  return f;
+}
+
+int add_region(u64 begin, u64 bytes, unsigned granule, const Variable& variable, bool is_const) {
+  if (n_regions == kMaxRegions) return -1;
+  outcome->variables[n_regions] = variable;
+  outcome->region_bytes[n_regions] = bytes;
+  Region& r = regions[n_regions] =
+      Region{begin, bytes, granule, variable.is_shared != 0, is_const, false, nullptr};
+  r.allocate();
+  outcome->n_regions = n_regions + 1;
+  return n_regions++;
+}
+
+void check_block_begins() {
   settle();
+  minidl_profile_barrier(true);
   int n = blockDim.x * blockDim.y * blockDim.z;
   unsigned block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
   clocks.begin(1 + block * n, n);
-  for (int i = n_given; i < n_regions; ++i) poison(i);
+  order.block_begins(n);
+  minidl_locals_begin();
+  for (int i = n_given; i < n_regions; ++i)
+    if (regions[i].shared) poison(i);
 }
 
-void barrier() { settle(), clocks.barrier(); }
-void warp_barrier(int warp, unsigned lanes) { settle(), clocks.warp_barrier(warp, lanes); }
+void check_begin_order(int number) {
+  static const unsigned char kNoValue[] = {0xff, 0x00, 0x55};
+  no_value = kNoValue[number % 3];
+  shared_low = shared_high = shared_bytes = 0;
+  program_page = ~0ull;
+  last_region = 0;
+  pending.waiting = false;
+  n_held = n_exchanged = 0;
+  clocks.n = 0;
+  active = true;
+  minidl_observe(&observer);
+}
 
-const MinidlObserver observer = {block_begins, barrier, warp_barrier};
-
-}  // namespace
+// Elements of `uninitialised` arrays that nobody wrote are found here.
+void check_end_order(bool complete) {
+  settle(), settle_held();
+  active = false;
+  minidl_observe(nullptr);
+  for (int r = 0; r < n_given && complete; ++r) {
+    if (!regions[r].uninitialised) continue;
+    u64 missing = 0, first = 0, n = regions[r].bytes / regions[r].granule;
+    for (u64 i = n; i-- > 0;)
+      if (!regions[r].cells[i].write.who && !regions[r].cells[i].atomic.who) missing++, first = i;
+    if (missing == 0 || outcome->n_findings == kMaxFindings) continue;
+    Finding& f = outcome->findings[outcome->n_findings++] = Finding{};
+    f.kind = NOT_ALL_WRITTEN, f.region = r, f.offset = first * regions[r].granule;
+    f.count = missing, f.size = regions[r].granule;
+  }
+}
 
 // ---- what sanitizer.cpp calls ----
 
@@ -258,37 +369,79 @@ void minidl_access(u64 address, unsigned size, How how, void* return_address) {
   int r = region_of(address);
   unsigned where = place(return_address);
   if (r >= 0) {
-    if (address + size <= regions[r].begin + regions[r].bytes)
-      return touch(r, address, size, how, where);
+    if (address + size <= regions[r].begin + regions[r].bytes) {
+      touch(r, address, size, how, where);
+      minidl_profile_access(r, address, size, how, where);
+      return;
+    }
     return out_of_bounds(address, size, how, where, regions[r].shared, regions[r].shared);
   }
-  const u64 own_stack = stacks_begin + me() * (stacks_end - stacks_begin) / 1024;
-  if (own_stack - address <= kStackSlack)
-    minidl_stop("a thread needs more than 512 KiB of stack: its local arrays are too large");
-  if (within(address, stacks_begin, stacks_end)) return;  // a local variable
-  if (within(address, arena_begin, arena_end))
+  if (within(address, places.stacks_begin, places.stacks_end)) {
+    u64 own = places.stacks_begin + me() * places.stack_bytes;
+    if (address - own < places.stack_guard) stop_at(STACK_FULL, address, size, how, where);
+    if (address - own >= places.stack_bytes) stop_at(OTHER_STACK, address, size, how, where);
+    // below the running function's frame: of one that has returned
+    if (address < (u64)__builtin_frame_address(0)) stop_at(STALE, address, size, how, where);
+    return minidl_local_access(address, size, how, where);
+  }
+  if (within(address, places.arena_begin, places.arena_end))
     return out_of_bounds(address, size, how, where, false, false);
-  if (within(address, launch_begin, launch_end) || within(address, engine_begin, engine_end))
+  if (within(address, places.launch_begin, places.launch_end)
+      || within(address, places.engine_begin, places.engine_end))
     return;
   if (within(address, threadIdx) || within(address, blockIdx) || within(address, blockDim)
       || within(address, gridDim))
     return;
-  if (within(address, dynamic_begin, dynamic_end))
+  if (within(address, places.dynamic_begin, places.dynamic_end))
     return out_of_bounds(address, size, how, where, true, true);
   if (shared_low && address >= shared_low - kSlack && address < shared_high + kSlack)
     return out_of_bounds(address, size, how, where, true, true);
-  if (is_program(address)) return;
+  if (is_program(address)) {
+    int near = nearest(address, false);  // beside a __device__ array: behind its end?
+    if (near >= n_given && address - regions[near].begin < regions[near].bytes + 64)
+      out_of_bounds(address, size, how, where, false, true);
+    return;
+  }
+  if (is_retired(address)) stop_at(STALE, address, size, how, where);
   out_of_bounds(address, size, how, where, false, true);
 }
 
+void minidl_compare_exchange(u64 address, unsigned size, void* return_address) {
+  minidl_access(address, size, ATOMIC, return_address);
+  int r = active ? region_of(address) : -1;
+  if (r >= 0) absolve(regions[r], address);
+}
+
+// Global flags may be volatile: PTX makes such accesses relaxed atomics. In shared memory they are
+// what old code has in place of __syncwarp(), and race.
+void minidl_volatile(u64 address, unsigned size, How how, void* return_address) {
+  int r = active ? region_of(address) : -1;
+  if (r < 0 || regions[r].shared || address + size > regions[r].begin + regions[r].bytes)
+    return minidl_access(address, size, how, return_address);
+  settle();
+  if (how == READ) return touch(r, address, size, ATOMIC_READ, place(return_address), true);
+  touch(r, address, size, WRITE, place(return_address), true);
+  order.atomic(address, me(), clocks.first, true, false);
+}
+
 void minidl_fence(int kind) {
-  if (active) settle(), fenced[(clocks.first - 1) / clocks.n] |= kind;
+  if (!active) return;
+  settle();
+  const int t = me();
+  order.fence(t, clocks.clock[t]++, clocks.at_barrier, kind);
+}
+
+void minidl_bad_shift(long long by, void* return_address) {
+  if (!active) return;
+  settle();
+  Finding& f = add_finding(SHIFT, place(return_address), 0, -1, 0);
+  if (f.count == 1) f.offset = by;
 }
 
 void minidl_bad_index(long long index, const char* array, void* return_address) {
   if (!active) return;
   settle();
-  Finding& f = add(BAD_INDEX, place(return_address), 0, -1, false);
+  Finding& f = add_finding(BAD_INDEX, place(return_address), 0, -1, 0);
   f.offset = index, f.text = (u64)array;
   stop(f);
 }
@@ -298,84 +451,27 @@ void minidl_misaligned(u64 address, unsigned alignment, const char* type, void* 
   settle();
   if (address == 0) return minidl_access(0, 1, READ, return_address);
   int r = region_of(address);
-  Finding& f = add(MISALIGNED, place(return_address), 0, r, false);
+  Finding& f = add_finding(MISALIGNED, place(return_address), 0, r, 0);
   f.offset = r < 0 ? address : address - regions[r].begin;
   f.size = alignment, f.text = (u64)type;
+  stop(f);
+}
+
+void minidl_past_object(u64 address, const char* type, void* return_address) {
+  if (!active) return;
+  settle();
+  if (address == 0) return minidl_access(0, 1, READ, return_address);
+  int r = nearest(address, false);
+  if (r < n_given || address - regions[r].begin > 2 * regions[r].bytes + kSlack) r = -1;
+  Finding& f = add_finding(PAST_OBJECT, place(return_address), 0, r, 0);
+  f.offset = r < 0 ? address : address - regions[r].begin, f.text = (u64)type;
   stop(f);
 }
 
 void minidl_division_by_zero(void* return_address) {
   if (!active) return;
   settle();
-  stop(add(DIVISION, place(return_address), 0, -1, false));
-}
-
-// ---- what Python calls ----
-
-MINIDL_EXPORT void minidl_check_begin(const GivenRegion* given, int n, u64 arena, u64 arena_bytes,
-                                      u64 launch, u64 launch_bytes, u64 dynamic_bytes,
-                                      u64 n_blocks, void* code) {
-  for (int i = 0; i < n_regions; ++i) free(regions[i].cells);
-  Dl_info info;
-  code_base = dladdr(code, &info) ? (u64)info.dli_fbase : 0;
-  n_findings = 0;
-  n_regions = n_given = n;
-  memset(traffic, 0, sizeof traffic);
-  for (int i = 0; i < n; ++i) {
-    const GivenRegion& g = given[i];
-    regions[i] = Region{g.begin, g.bytes, g.granule, false, g.is_const != 0, g.uninitialised != 0,
-                        nullptr};
-    regions[i].allocate();
-  }
-  arena_begin = arena, arena_end = arena + arena_bytes;
-  launch_begin = launch, launch_end = launch + launch_bytes;
-  MinidlMemory m = minidl_memory();
-  engine_begin = (u64)m.engine, engine_end = engine_begin + m.engine_bytes;
-  stacks_begin = (u64)m.stacks, stacks_end = stacks_begin + m.stack_bytes;
-  dynamic_begin = (u64)m.dynamic, dynamic_end = dynamic_begin + m.dynamic_bytes;
-  shared_low = shared_high = 0;
-  program_page = ~0ull;
-  last_region = 0;
-  pending.waiting = false;
-  free(fenced);
-  fenced = (char*)calloc(n_blocks, 1);
-  if (dynamic_bytes) {
-    shared_info[n_regions] = Shared{"dynamic shared memory", 1, -1, 0};
-    regions[n_regions] = Region{dynamic_begin, dynamic_bytes, 1, true, false, false, nullptr};
-    regions[n_regions++].allocate();
-  }
-  active = true;
-  minidl_observe(&observer);
-}
-
-// Ends the check; returns the number of findings. Elements of `uninitialised` arrays that nobody
-// wrote are found here.
-MINIDL_EXPORT int minidl_check_end(int complete) {
-  settle();
-  active = false;
-  minidl_observe(nullptr);
-  for (int r = 0; r < n_given && complete; ++r) {
-    if (!regions[r].uninitialised) continue;
-    u64 missing = 0, first = 0, n = regions[r].bytes / regions[r].granule;
-    for (u64 i = n; i-- > 0;)
-      if (!regions[r].cells[i].write.who) missing++, first = i;
-    if (missing == 0 || n_findings == kMaxFindings) continue;
-    Finding& f = findings[n_findings++] = Finding{};
-    f.kind = NOT_ALL_WRITTEN, f.region = r, f.offset = first * regions[r].granule;
-    f.count = missing, f.size = regions[r].granule;
-  }
-  return n_findings;
-}
-
-MINIDL_EXPORT const Finding* minidl_check_findings() { return findings; }
-MINIDL_EXPORT const Traffic* minidl_check_traffic() { return traffic; }
-MINIDL_EXPORT int minidl_check_regions() { return n_regions; }
-MINIDL_EXPORT const Shared* minidl_check_shared_info() { return shared_info; }
-MINIDL_EXPORT u64 minidl_check_region_bytes(int r) { return regions[r].bytes; }
-
-// Who wrote the byte last: a place in the code; 0 for nobody.
-MINIDL_EXPORT unsigned minidl_check_writer(int r, u64 offset) {
-  return regions[r].cells[offset / regions[r].granule].write.where;
+  stop(add_finding(DIVISION, place(return_address), 0, -1, 0));
 }
 
 // ---- what the kernel calls: check.h ----
@@ -385,19 +481,28 @@ MINIDL_EXPORT void minidl_check_shared(const char* name, void* p, size_t n_bytes
   u64 address = (u64)p;
   for (int i = n_given; i < n_regions; ++i)
     if (regions[i].begin == address) return;
-  if (!active || n_regions == kMaxRegions) return;
-  shared_info[n_regions] = Shared{name, element, rows, columns};
-  regions[n_regions] = Region{address, n_bytes, 1, true, false, false, nullptr};
-  poison(n_regions);
-  regions[n_regions++].allocate();
+  if (!active) return;
+  int r = add_region(address, n_bytes, 1, Variable{name, element, rows, columns, 1}, false);
+  if (r < 0) return;
+  poison(r);
   if (!shared_low || address < shared_low) shared_low = address;
   if (address + n_bytes > shared_high) shared_high = address + n_bytes;
+  shared_bytes += n_bytes;
+  u64 dynamic = 0;
+  for (int i = n_given; i < n_regions; ++i)
+    if (regions[i].begin == places.dynamic_begin) dynamic = regions[i].bytes;
+  if (shared_bytes > kMaxStaticBytes || shared_bytes + dynamic > kMaxSharedBytes) {
+    Finding& f = add_finding(TOO_MUCH_SHARED, place(__builtin_return_address(0)), 0, r, 0);
+    f.offset = shared_bytes, f.size = (int)dynamic;
+  }
 }
 
 // The kernel's name for dynamic shared memory, and the size of its elements.
 MINIDL_EXPORT void minidl_check_dynamic(const char* name, int element) {
-  if (active && n_given < n_regions && regions[n_given].begin == dynamic_begin)
-    shared_info[n_given] = Shared{name, element, -1, 0};
+  if (!active) return;
+  for (int i = n_given; i < n_regions; ++i)
+    if (regions[i].begin == places.dynamic_begin)
+      outcome->variables[i] = Variable{name, element, -1, 0, 1};
 }
 
 MINIDL_EXPORT void minidl_check_turn(const char* file, int line) {

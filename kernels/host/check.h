@@ -7,16 +7,25 @@ extern "C" void minidl_check_shared(const char* name, void* p, size_t n_bytes, i
                                     int rows, int columns);
 extern "C" void minidl_check_dynamic(const char* name, int element);
 
-// The element of T[a][b][c], and its last two extents.
-template <class V> struct MinidlShape { enum { element = sizeof(V), rows = 0, columns = 0 }; };
-template <class V, size_t n> struct MinidlShape<V[n]> {
-    enum { element = sizeof(V), rows = 0, columns = n }; };
-template <class V, size_t m, size_t n> struct MinidlShape<V[m][n]> {
-    enum { element = sizeof(V), rows = m, columns = n }; };
-template <class V, size_t l, size_t m, size_t n>
-struct MinidlShape<V[l][m][n]> : MinidlShape<V[m][n]> {};
-
 template <class V> MINIDL_INLINE void minidl_shared(const char* name, V& v) {
   typedef MinidlShape<V> Shape;
   minidl_check_shared(name, (void*)&v, sizeof v, Shape::element, Shape::rows, Shape::columns);
 }
+
+// A local array between guards: locals.cpp.
+extern "C" void minidl_local_begins(const char* name, void* p, unsigned long long bytes,
+                                    int element, int has_values);
+extern "C" void minidl_local_ends(void* p);
+template <class A> struct MinidlLocal {
+  char before[64];
+  A a;
+  char after[64];
+  MINIDL_MEMBER MinidlLocal(const char* name) {
+    minidl_local_begins(name, (void*)&a, sizeof a, MinidlShape<A>::element, 0);
+  }
+  MINIDL_MEMBER MinidlLocal(const char* name, const A& values) {
+    minidl_local_begins(name, (void*)&a, sizeof a, MinidlShape<A>::element, 1);
+    __builtin_memcpy((void*)&a, (const void*)&values, sizeof a);
+  }
+  MINIDL_MEMBER ~MinidlLocal() { minidl_local_ends((void*)&a); }
+};

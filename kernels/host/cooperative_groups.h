@@ -60,6 +60,26 @@ MINIDL_INLINE thread_block_tile<N> tiled_partition(const thread_block_tile<M, P>
   return {t.parent_rank % M, M};
 }
 
+// The threads that happen to be here together. Any set of them is a correct answer; here it is each
+// alone, as for __activemask().
+struct coalesced_group {
+  unsigned thread_rank() const { return 0; }
+  unsigned size() const { return 1; }
+  unsigned num_threads() const { return 1; }
+  unsigned meta_group_rank() const { return minidl_lane(); }
+  unsigned meta_group_size() const { return 32; }
+  void sync() const {}
+  template <class T> T shfl(T v, int) const { return v; }
+  template <class T> T shfl_up(T v, unsigned) const { return v; }
+  template <class T> T shfl_down(T v, unsigned) const { return v; }
+  int any(int p) const { return p != 0; }
+  int all(int p) const { return p != 0; }
+  unsigned ballot(int p) const { return p != 0; }
+  template <class T> unsigned match_any(T) const { return 1; }
+};
+MINIDL_INLINE coalesced_group coalesced_threads() { return {}; }
+template <class T, class Op> MINIDL_INLINE T reduce(const coalesced_group&, T v, Op) { return v; }
+
 template <class Group> MINIDL_INLINE void sync(const Group& g, MINIDL_HERE) { g.sync(file, line); }
 
 template <class T> struct plus { T operator()(T a, T b) const { return a + b; } };

@@ -70,8 +70,11 @@ typedef unsigned long ulong;
 
 #include "float_math.h"
 #include "half.h"
+#include "bfloat16.h"
 #include "atomics.h"
 #include "warp.h"
+#include "words.h"
+#include "variables.h"
 #ifdef MINIDL_CHECK
 #include "check.h"
 #endif

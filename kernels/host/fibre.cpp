@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "guard.h"
 #include "parallel.h"
 #include "runtime.h"
 
@@ -25,11 +26,10 @@ namespace {
 const int kMaxThreads = 1024;  // CUDA's limit for a block
 // Reserved for each thread; only what is touched takes memory. CUDA gives a thread 512 KiB of local
 // memory at most; the rest is for registers that do not fit, and for our own calls.
-const size_t kStackBytes = (512 + 64) * 1024;
-const size_t kBelowStacks = 1024 * 1024;  // the lowest overflows into it: its canary can tell
+const size_t kGuardBytes = 64 * 1024;  // at the low end of each: nobody may touch it
+const size_t kStackBytes = (512 + 64) * 1024 + kGuardBytes;
 const size_t kDynamicBytes = 256 * 1024;  // any GPU gives a block less shared memory: 227 KiB
 const long long kSpinLimit = 4000000;     // yields without any progress: nobody will come
-const unsigned long long kCanary = 0x6d696e69646c2121ull;
 
 enum State : char { READY, AT_BARRIER, IN_WARP, RETURNED };
 
@@ -52,6 +52,7 @@ struct Engine {
   unsigned waiting[kMaxThreads / 32], returned_lanes[kMaxThreads / 32];
   int order[kMaxThreads], n, cursor, arrived, n_returned, votes;
   bool failed;
+  int n_guarded;  // stacks whose guard is in place
   long long spins;
   void* main_stack_pointer;
   const MinidlLaunch* launch;
@@ -176,6 +177,19 @@ void release_barrier() {
   if (observer) observer->barrier();
 }
 
+// A lane reads from one that takes no part: an error, unless the check form looks on, which gives
+// it a value and finds out whether the result depends on it.
+void odd_shuffle(const Fibre& g, int lane, int warp) {
+  char text[400];
+  snprintf(text, sizeof text, "line %d of %s: lane %d of warp %d reads from lane %d, which %s.",
+           g.line, short_name(g.file), lane, warp, g.source,
+           !(g.mask >> g.source & 1)               ? "the mask does not name"
+           : warp * 32 + g.source >= engine->n     ? "does not exist: the block ends before it"
+                                                   : "has returned");
+  if (!observer) fail("%s", text);
+  observer->odd_shuffle(text, g.result, g.n_bytes);
+}
+
 // If every lane that `f` waits for is in the same call, deal out the results and let them go.
 bool complete_warp_call(Fibre& f) {
   Engine* e = engine;
@@ -195,16 +209,13 @@ bool complete_warp_call(Fibre& f) {
            index_of(f) % 32, f.line, short_name(f.file), __builtin_ctz(m), g.line,
            short_name(g.file), f.mask);
     if (f.op == MINIDL_BALLOT && *(const int*)g.given) ballot |= m & -m;
-    if (f.op == MINIDL_SHUFFLE && !(members >> g.source & 1))
-      fail("line %d of %s: lane %d of warp %d reads from lane %d, which %s.", g.line,
-           short_name(g.file), __builtin_ctz(m), warp, g.source,
-           !(f.mask >> g.source & 1)                   ? "the mask does not name"
-           : warp * 32 + g.source >= e->n              ? "does not exist: the block ends before it"
-                                                       : "has returned");
   }
   for (unsigned m = members; m; m &= m - 1) {
     Fibre& g = lanes[__builtin_ctz(m)];
-    if (f.op == MINIDL_SHUFFLE) memcpy(g.result, lanes[g.source].given, g.n_bytes);
+    if (f.op == MINIDL_SHUFFLE && members >> g.source & 1)
+      memcpy(g.result, lanes[g.source].given, g.n_bytes);
+    else if (f.op == MINIDL_SHUFFLE)
+      odd_shuffle(g, __builtin_ctz(m), warp);
     if (f.op == MINIDL_BALLOT) memcpy(g.result, &ballot, sizeof ballot);
   }
   for (unsigned m = members; m; m &= m - 1) lanes[__builtin_ctz(m)].state = READY;
@@ -238,7 +249,6 @@ void fibre_main() {
 // A stack that looks as if fibre_main had been interrupted before its first instruction.
 void* fresh_stack(int i) {
   char* bottom = engine->stacks + i * kStackBytes;
-  *(unsigned long long*)bottom = kCanary;
   // Stacks one power of two apart would all fall into the same cache sets: shift each by some
   // lines.
   void** top = (void**)(bottom + kStackBytes - 128 - i % 61 * 128);
@@ -253,13 +263,20 @@ void* fresh_stack(int i) {
 #endif
 }
 
-void make_engine() {
-  void* memory = mmap(nullptr, kBelowStacks + kMaxThreads * kStackBytes, PROT_READ | PROT_WRITE,
+bool make_engine(void* at = nullptr) {
+  void* memory = mmap(at, kMaxThreads * kStackBytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANON | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) abort();  // 577 MiB of address space
+  if (memory == MAP_FAILED) return false;  // 640 MiB of address space
   engine = (Engine*)calloc(1, sizeof(Engine));
-  engine->stacks = (char*)memory + kBelowStacks;
+  engine->stacks = (char*)memory;
   engine->dynamic = (char*)aligned_alloc(256, kDynamicBytes);
+  return true;
+}
+
+// The stacks of a block have guards; one at a time takes a microsecond, so only those in use.
+void guard_stacks(int n) {
+  for (; engine->n_guarded < n; ++engine->n_guarded)
+    mprotect(engine->stacks + engine->n_guarded * kStackBytes, kGuardBytes, PROT_NONE);
 }
 
 // order 0: 0 1 2 ..; 1: .. 2 1 0; else a shuffle (Fisher and Yates) drawn from xorshift64.
@@ -298,12 +315,7 @@ bool run_block(uint3 block) {
   threadIdx = first.thread;
   if (observer) observer->block_begins();
   minidl_switch(&e->main_stack_pointer, first.stack_pointer);
-  for (int i = 0; i < e->n && !e->failed; ++i) {
-    if (*(unsigned long long*)(e->stacks + i * kStackBytes) != kCanary) {
-      minidl_refuse("a thread needs more than 512 KiB of stack: its local arrays are too large");
-      e->failed = true;
-    }
-  }
+  minidl_progress();
   return !e->failed;
 }
 
@@ -316,11 +328,16 @@ struct Job {
 
 void run_blocks(const void* context, long long begin, long long end) {
   const Job& job = *(const Job*)context;
-  if (!engine) make_engine();
+  if (!engine && !make_engine()) {
+    minidl_refuse("no memory for the stacks of the threads: 640 MiB of address space");
+    __atomic_store_n(job.failed, 1, __ATOMIC_RELAXED);
+    return;
+  }
   engine->launch = job.launch;
   engine->run = job.run;
   const unsigned *g = job.launch->grid, *d = job.launch->block;
   engine->n = d[0] * d[1] * d[2];
+  guard_stacks(engine->n);
   gridDim = dim3(g[0], g[1], g[2]);
   blockDim = dim3(d[0], d[1], d[2]);
   fill_order(engine->order, engine->n, job.launch->order);
@@ -332,14 +349,14 @@ void run_blocks(const void* context, long long begin, long long end) {
   engine->launch = nullptr;
 }
 
-// Barriers and warp calls in a kernel that was judged flat (a helper the loader did not see): no
-// fibre to suspend.
+// Barriers and warp calls in a kernel compiled in the flat form, form="flat": no fibre to suspend.
 void need_fibre(const char* file, int line) {
   if (engine && engine->launch) return;
-  fprintf(stderr,
-          "minidl: %s:%d: a barrier or warp call in a kernel compiled in the flat form; "
-          "pass form=\"fibre\"\n", file, line);
-  abort();
+  char text[600];
+  snprintf(text, sizeof text, "line %d of %s: a barrier or warp call in the flat form, in which "
+           "threads cannot wait for each other; leave form out, or say form='fibre'",
+           line, short_name(file));
+  minidl_end_launch(text);
 }
 
 }  // namespace
@@ -354,9 +371,10 @@ MINIDL_EXPORT int minidl_run_fibres(const MinidlLaunch* launch, MinidlThread run
   }
   Job job = {launch, run, block_order, &failed};
   // Another order is there to find races: one CPU thread, so that it repeats.
-  minidl_parallel(MinidlWork{run_blocks, &job}, n_blocks, launch->order ? 1 : launch->threads);
+  bool good =
+      minidl_parallel(MinidlWork{run_blocks, &job}, n_blocks, launch->order ? 1 : launch->threads);
   free(block_order);
-  return failed;
+  return failed || !good;
 }
 
 MINIDL_EXPORT int minidl_syncthreads(int op, int value, const char* file, int line) {
@@ -368,10 +386,12 @@ MINIDL_EXPORT int minidl_syncthreads(int op, int value, const char* file, int li
   f.state = AT_BARRIER;
   f.file = file;
   f.line = line;
-  if (++e->arrived == e->n)
-    release_barrier();
-  else
+  if (++e->arrived < e->n) {
     yield();
+  } else {
+    release_barrier();
+    if (observer) yield();  // thread 0 goes first again, so that warps stay together
+  }
   return f.value;
 }
 
@@ -414,7 +434,18 @@ MINIDL_EXPORT void minidl_stop(const char* sentence) { fail("%s", sentence); }
 MINIDL_EXPORT MinidlMemory minidl_memory() {
   if (!engine) make_engine();
   return {(char*)engine, engine->stacks, engine->dynamic, sizeof(Engine),
-          kMaxThreads * kStackBytes, kDynamicBytes};
+          kMaxThreads * kStackBytes, kDynamicBytes, kStackBytes, kGuardBytes};
+}
+
+// Stacks at another place, for this CPU thread; the old ones are left.
+MINIDL_EXPORT int minidl_new_engine(void* at) {
+  engine = nullptr;
+  return make_engine(at);
+}
+
+MINIDL_EXPORT int minidl_waits_at(const char** file) {
+  *file = current().line ? current().file : nullptr;
+  return current().line;
 }
 
 MINIDL_EXPORT void* minidl_dynamic_shared() { return engine->dynamic; }
@@ -425,6 +456,22 @@ MINIDL_EXPORT void minidl_fail_assert(const char* condition, const char* file, i
   if (engine && engine->launch)
     fail("line %d of %s: assertion failed: %s (thread (%u, %u, %u))", line, short_name(file),
          condition, threadIdx.x, threadIdx.y, threadIdx.z);
-  fprintf(stderr, "minidl: %s:%d: assertion failed: %s\n", file, line, condition);
-  abort();
+  char text[600];
+  snprintf(text, sizeof text, "line %d of %s: assertion failed: %s", line, short_name(file),
+           condition);
+  minidl_end_launch(text);
+}
+
+MINIDL_EXPORT void minidl_trap(const char* file, int line) {
+  if (engine && engine->launch)
+    fail("line %d of %s: __trap() (thread (%u, %u, %u))", line, short_name(file), threadIdx.x,
+         threadIdx.y, threadIdx.z);
+  char text[600];
+  snprintf(text, sizeof text, "line %d of %s: __trap()", line, short_name(file));
+  minidl_end_launch(text);
+}
+
+bool minidl_in_fibres() { return engine && engine->launch; }
+void minidl_abandon_fibres() {
+  if (engine) engine->launch = nullptr;
 }

@@ -8,4 +8,5 @@ struct MinidlWork {
   void operator()(long long begin, long long end) const { body(context, begin, end); }
 };
 
-void minidl_parallel(const MinidlWork& work, long long n_units, int threads);
+// False if a part had to be stopped; minidl_error() says why.
+bool minidl_parallel(const MinidlWork& work, long long n_units, int threads);

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "guard.h"
 #include "parallel.h"
 
 __thread uint3 threadIdx, blockIdx;
@@ -52,6 +53,7 @@ struct Pool {
   int n_workers, working, wanted;
   const MinidlWork* work;
   long long next, end, chunk;
+  int failed;  // a part of the work had to be stopped
 };
 
 static Pool* new_pool() {
@@ -65,11 +67,19 @@ static Pool* new_pool() {
 
 static Pool* pool;
 
+static bool run(const MinidlWork& work, long long begin, long long end) {
+  return minidl_guarded(work.body, work.context, begin, end);
+}
+
 static void drain(Pool* p) {
   for (;;) {
     long long a = __atomic_fetch_add(&p->next, p->chunk, __ATOMIC_RELAXED);
     if (a >= p->end) return;
-    (*p->work)(a, a + p->chunk < p->end ? a + p->chunk : p->end);
+    if (!run(*p->work, a, a + p->chunk < p->end ? a + p->chunk : p->end)) {
+      __atomic_store_n(&p->failed, 1, __ATOMIC_RELAXED);
+      __atomic_store_n(&p->next, p->end, __ATOMIC_RELAXED);  // the rest is not begun
+      return;
+    }
   }
 }
 
@@ -87,7 +97,7 @@ static void* worker(void* argument) {
   }
 }
 
-static void share(Pool* p, const MinidlWork& work, long long begin, long long end, int threads) {
+static bool share(Pool* p, const MinidlWork& work, long long begin, long long end, int threads) {
   pthread_mutex_lock(&p->mutex);
   pthread_attr_t options;
   pthread_attr_init(&options);
@@ -101,6 +111,7 @@ static void share(Pool* p, const MinidlWork& work, long long begin, long long en
   }
   pthread_attr_destroy(&options);
   p->work = &work;
+  p->failed = 0;
   p->next = begin;
   p->end = end;
   p->chunk = (end - begin) / (threads * 32) > 1 ? (end - begin) / (threads * 32) : 1;
@@ -111,7 +122,9 @@ static void share(Pool* p, const MinidlWork& work, long long begin, long long en
   pthread_mutex_lock(&p->mutex);
   p->wanted = 0;  // a worker that wakes late finds no job
   while (p->working) pthread_cond_wait(&p->done, &p->mutex);
+  bool good = !p->failed;
   pthread_mutex_unlock(&p->mutex);
+  return good;
 }
 
 // A child process has none of the threads: it starts with a new pool.
@@ -121,19 +134,29 @@ __attribute__((constructor)) static void start() {
   pthread_atfork(nullptr, nullptr, after_fork);
 }
 
-void minidl_parallel(const MinidlWork& work, long long n, int threads) {
-  if (n <= 1 || threads <= 1) return work(0, n);
+// In parts, so that the watchdog sees progress in a launch of minutes.
+static bool run_here(const MinidlWork& work, long long begin, long long end) {
+  if (end - begin < 256) return run(work, begin, end);
+  for (int part = 0; part < 16; ++part) {
+    long long n = end - begin;
+    if (!run(work, begin + n * part / 16, begin + n * (part + 1) / 16)) return false;
+  }
+  return true;
+}
+
+bool minidl_parallel(const MinidlWork& work, long long n, int threads) {
+  if (n <= 1 || threads <= 1) return run_here(work, 0, n);
   long long first = n / 256 > 0 ? n / 256 : 1;
   double start = now();
-  work(0, first);
+  if (!run(work, 0, first)) return false;
   double rest_seconds = (now() - start) / first * (n - first);
   // A pool in use (two Python threads launching at once) is no reason to wait: run here.
   if (rest_seconds > kWakeCostSeconds && pthread_mutex_trylock(&pool->in_use) == 0) {
-    share(pool, work, first, n, threads);
+    bool good = share(pool, work, first, n, threads);
     pthread_mutex_unlock(&pool->in_use);
-  } else {
-    work(first, n);
+    return good;
   }
+  return run_here(work, first, n);
 }
 
 struct FlatJob {
@@ -149,6 +172,5 @@ static void run_units(const void* context, long long begin, long long end) {
 MINIDL_EXPORT int minidl_run_flat(const MinidlLaunch* launch, MinidlUnits units,
                                   long long n_units) {
   FlatJob job = {launch, units};
-  minidl_parallel(MinidlWork{run_units, &job}, n_units, launch->threads);
-  return 0;
+  return !minidl_parallel(MinidlWork{run_units, &job}, n_units, launch->threads);
 }

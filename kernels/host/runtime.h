@@ -37,6 +37,7 @@ void minidl_spin(const char* file, int line);
 void* minidl_dynamic_shared();
 unsigned minidl_lane();
 void minidl_fail_assert(const char* condition, const char* file, int line);
+void minidl_trap(const char* file, int line);
 
 // What the check form (check.cpp) needs: to be told when threads meet, to end a launch, and where
 // stacks and memory lie.
@@ -44,13 +45,15 @@ struct MinidlObserver {
   void (*block_begins)();
   void (*barrier)();
   void (*warp_barrier)(int warp, unsigned lanes);
+  // a shuffle whose source lane takes no part
+  void (*odd_shuffle)(const char* sentence, void* result, int n_bytes);
 };
 // for launches of this CPU thread; null: nobody looks on
 void minidl_observe(const MinidlObserver*);
 void minidl_stop(const char* sentence);      // ends the running launch with this error
 struct MinidlMemory {
   char *engine, *stacks, *dynamic;
-  unsigned long engine_bytes, stack_bytes, dynamic_bytes;
+  unsigned long engine_bytes, stacks_bytes, dynamic_bytes, stack_bytes, guard_bytes;
 };
 MinidlMemory minidl_memory();
 }

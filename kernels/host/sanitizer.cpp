@@ -26,8 +26,10 @@ HOOK __tsan_write_range(void* p, unsigned long n) { minidl_access((u64)p, n, WRI
   HOOK __tsan_write##n(void* p) { minidl_access((u64)p, n, WRITE, HERE); }                        \
   HOOK __tsan_unaligned_read##n(void* p) { minidl_access((u64)p, n, READ, HERE); }                \
   HOOK __tsan_unaligned_write##n(void* p) { minidl_access((u64)p, n, WRITE, HERE); }              \
-  HOOK __tsan_volatile_read##n(void* p) { minidl_access((u64)p, n, READ, HERE); }                 \
-  HOOK __tsan_volatile_write##n(void* p) { minidl_access((u64)p, n, WRITE, HERE); }               \
+  HOOK __tsan_volatile_read##n(void* p) { minidl_volatile((u64)p, n, READ, HERE); }               \
+  HOOK __tsan_volatile_write##n(void* p) { minidl_volatile((u64)p, n, WRITE, HERE); }             \
+  HOOK __tsan_unaligned_volatile_read##n(void* p) { minidl_volatile((u64)p, n, READ, HERE); }     \
+  HOOK __tsan_unaligned_volatile_write##n(void* p) { minidl_volatile((u64)p, n, WRITE, HERE); }   \
   HOOK __tsan_read_write##n(void* p) { \
     minidl_access((u64)p, n, READ, HERE), minidl_access((u64)p, n, WRITE, HERE); \
   }
@@ -70,11 +72,11 @@ HOOK_OF(void*) __tsan_memset(void* to, int value,
     return __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST);                                    \
   }                                                                                        \
   HOOK_OF(int) __tsan_atomic##n##_compare_exchange_strong(volatile T* p, T* c, T v, int, int) { \
-    minidl_access((u64)p, sizeof(T), ATOMIC, HERE);                                               \
+    minidl_compare_exchange((u64)p, sizeof(T), HERE); \
     return __atomic_compare_exchange_n(p, c, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
   }                                                                                        \
   HOOK_OF(int) __tsan_atomic##n##_compare_exchange_weak(volatile T* p, T* c, T v, int, int) { \
-    minidl_access((u64)p, sizeof(T), ATOMIC, HERE);                                               \
+    minidl_compare_exchange((u64)p, sizeof(T), HERE); \
     return __atomic_compare_exchange_n(p, c, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
   }
 ATOMICS(unsigned char, 8) ATOMICS(unsigned short, 16) ATOMICS(unsigned int, 32)
@@ -103,7 +105,16 @@ HOOK __ubsan_handle_out_of_bounds(OutOfBoundsData* data, unsigned long index) {
 }
 
 HOOK __ubsan_handle_type_mismatch_v1(TypeMismatchData* data, unsigned long address) {
-  minidl_misaligned(address, 1 << data->log_alignment, data->type->name, HERE);
+  const unsigned long alignment = 1ul << data->log_alignment;
+  if (address & (alignment - 1))
+    minidl_misaligned(address, alignment, data->type->name, HERE);
+  else  // -fsanitize=object-size
+    minidl_past_object(address, data->type->name, HERE);
+}
+
+struct ShiftData { SourceLocation at; const TypeDescriptor *left, *right; };
+HOOK __ubsan_handle_shift_out_of_bounds(ShiftData* data, unsigned long, unsigned long by) {
+  minidl_bad_shift((int)by, HERE);
 }
 
 HOOK __ubsan_handle_divrem_overflow(void*, unsigned long, unsigned long) {

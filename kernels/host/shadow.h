@@ -10,13 +10,13 @@
 //                  - t has passed a barrier of the whole block since, or
 //                                                             - u has met t in a __syncwarp since.
 // Two accesses of one element, one of them a write, that are not ordered are a race; atomics do not
-// race with each other. Threads of different blocks are never ordered. This is FastTrack (Flanagan
-// & Freund 2009) with CUDA's two kinds of meeting.
+// race with each other. Threads of different blocks are ordered by fences and atomics alone
+// (order.h). This is FastTrack (Flanagan & Freund 2009) with CUDA's kinds of meeting.
 #pragma once
 #include <stdlib.h>
 #include <string.h>
 
-#include "watch.h"
+#include "order.h"
 
 const unsigned kAtomic = 0x80000000u;  // in Access::clock
 
@@ -27,9 +27,10 @@ struct Access {
 };
 
 struct Cell {
-  Access write, read;  // the last ones
-  Access other_read;   // the last read by another thread of the block that read last
-  Access block_read;   // the last read by another block
+  Access write, atomic, read;  // the last ones
+  Access block_atomic;         // the last atomic by another block than that of `atomic`
+  Access other_read;           // the last read by another thread of the block that read last
+  Access block_read;           // the last read by another block
 };
 
 // A piece of memory with its cells. Elements are the unit: two threads may write neighbours, not
@@ -54,21 +55,24 @@ struct Region {
 
 // The clocks of the running block.
 struct Clocks {
-  unsigned clock[1024], at_barrier[1024];  // now; at the last barrier of the whole block
+  unsigned clock[1024];
+  unsigned at_barrier;  // what came before the last barrier of the whole block has this clock at most
   // met[u][lane]: clock of that lane of u's warp when they last met
   unsigned met[1024][32];
-  unsigned first;                          // `who` of the block's thread 0
+  unsigned first;  // `who` of the block's thread 0
   int n;
 
   void begin(unsigned first_thread, int n_threads) {
     first = first_thread, n = n_threads;
     for (int t = 0; t < n; ++t) clock[t] = 1;
-    memset(at_barrier, 0, n * sizeof(unsigned));
+    at_barrier = 0;
     memset(met, 0, n * sizeof met[0]);
   }
 
   void barrier() {
-    for (int t = 0; t < n; ++t) at_barrier[t] = clock[t]++;
+    for (int t = 0; t < n; ++t)
+      if (clock[t] > at_barrier) at_barrier = clock[t];
+    for (int t = 0; t < n; ++t) clock[t] = at_barrier + 1;
   }
 
   // Each lane learns what any of them knew, and that all have come as far as now.
@@ -88,11 +92,13 @@ struct Clocks {
   bool same_block(const Access& a) const { return a.who - first < (unsigned)n; }
 
   // Did `a` come before what thread `me` of the running block does now?
-  bool ordered(const Access& a, int me, bool shared) const {
+  bool ordered(const Access& a, int me, bool shared, const Order& order) const {
     unsigned t = a.who - first;
     if (a.who == 0 || t == (unsigned)me) return true;
-    if (t >= (unsigned)n) return shared;  // another block: its shared memory is another memory
     unsigned when = a.clock & ~kAtomic;
-    return when <= at_barrier[t] || (t / 32 == (unsigned)me / 32 && when <= met[me][t % 32]);
+    if (t >= (unsigned)n)  // another block: its shared memory is another memory
+      return shared || order.ordered(a.who, when, me, false);
+    return when <= at_barrier || (t / 32 == (unsigned)me / 32 && when <= met[me][t % 32])
+           || order.ordered(a.who, when, me, true);
   }
 };

@@ -96,3 +96,10 @@ template <class T> MINIDL_INLINE unsigned __match_any_sync(unsigned mask, T v, M
     if (minidl_shuffle(mask, v, __builtin_ctz(m), file, line) == v) same |= m & -m;
   return same;
 }
+// All lanes of the mask, if all have the same value, and whether they do.
+template <class T>
+MINIDL_INLINE unsigned __match_all_sync(unsigned mask, T v, int* all, MINIDL_HERE) {
+  unsigned same = __match_any_sync(mask, v, file, line);
+  *all = same == mask;
+  return *all ? mask : 0;
+}

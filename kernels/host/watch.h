@@ -4,11 +4,17 @@
 
 typedef unsigned long long u64;
 
-enum How { READ = 0, WRITE = 1, ATOMIC = 2, ATOMIC_READ = 3 };  // known to minidl/cuda/checks/sentences.py
+// known to minidl/cuda/checks/sentences.py
+enum How { READ = 0, WRITE = 1, ATOMIC = 2, ATOMIC_READ = 3 };
 
 void minidl_access(u64 address, unsigned size, How how, void* return_address);
+// an exchange that happens only if the value is the expected one
+void minidl_compare_exchange(u64 address, unsigned size, void* return_address);
+void minidl_volatile(u64 address, unsigned size, How how, void* return_address);
 void minidl_fence(int kind);  // 1: __threadfence(), 2: __threadfence_block()
-// array, type: the compiler's names. These three end the launch.
+void minidl_bad_shift(long long by, void* return_address);
+// array, type: the compiler's names. These end the launch.
 void minidl_bad_index(long long index, const char* array, void* return_address);
 void minidl_misaligned(u64 address, unsigned alignment, const char* type, void* return_address);
+void minidl_past_object(u64 address, const char* type, void* return_address);
 void minidl_division_by_zero(void* return_address);

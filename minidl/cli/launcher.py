@@ -1,25 +1,28 @@
 """Starting ranks: find mpiexec, share the cores, let no rank survive another's failure.
 
-    minidl run -n 4 script.py    mpiexec -n 4 python -m minidl.cli.launcher script.py, with the
-                                 environment below
+    minidl run -n 4 script.py    mpiexec -n 4 python rank.py script.py, with the environment below
 
-Every rank runs the script as `python script.py` would, but what it prints is shown line by line,
-and an exception, or sys.exit with a status other than 0, on one rank ends all (abort.guarded):
-without that the failed process waits in MPI_Finalize for the others, and they for its messages. A
-rank that dies by a signal is noticed by mpiexec itself, which ends the rest.
+Every rank runs the script as `python script.py` would (rank.py), but sees one GPU of those of its
+machine (gpus.py). This process lives as long as the ranks do and says how a run failed
+(supervisor.py). Ctrl-C, SIGTERM and SIGHUP (a closed terminal) end all ranks; the status is then
+128 + the signal's number, as a shell says.
 
-Test: tests/cli/test_main.py   Tutorial: tutorials/00_hello.py
+Test: tests/cli/test_main.py, test_supervisor.py   Tutorial: tutorials/00_hello.py
 """
 
 import importlib.util
 import os
-import runpy
+import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
+
+from minidl.cli import rank
+from minidl.cli.supervisor import Supervisor
 
 # One variable per library that NumPy's BLAS may be: OpenMP in general, OpenBLAS, MKL.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -47,13 +50,17 @@ class LaunchError(Exception):
     """The ranks cannot be started; the message says why and what to do."""
 
 
-def run(script, arguments, n, threads=None, mpiexec=None, net=None):
+def run(script, arguments, n, threads=None, mpiexec=None, net=None, watch=True, deadline_s=300.0,
+        start_s=60.0):
     """Run a Python script on n MPI ranks; returns its exit status, 130 after ctrl-C.
 
-    net   a network to imitate, as links_text.parse reads it; `comm.world()` finds it in MINIDL_NET
+    net         a network to imitate, as links_text.parse reads it; `comm.world()` finds it in
+                MINIDL_NET
+    watch       whether `comm.world()` is watched: MINIDL_WATCH tells it the deadline
+    deadline_s  how long ranks may wait for one that computes; 0: for ever
+    start_s     how long after the first rank the last may start
     """
-    if not Path(script).is_file():
-        raise LaunchError(f"there is no file {script} in {os.getcwd()}")
+    check_script(script, arguments, n)
     if importlib.util.find_spec("mpi4py") is None:
         raise LaunchError(f"mpi4py is not installed for {sys.executable}. Install it with an MPI: "
                           "pip install 'minidl[mpi]'. Without MPI most scripts run with: "
@@ -70,13 +77,26 @@ def run(script, arguments, n, threads=None, mpiexec=None, net=None):
     launcher = shlex.split(mpiexec) if mpiexec else [find_mpiexec()]
     if launcher[0] is None:
         raise LaunchError(NO_MPIEXEC.format(python=sys.executable, script=script, n=n))
-    command = [*launcher, "-n", str(n), sys.executable, "-m", "minidl.cli.launcher", script]
-    command += arguments
-    try:
-        child = subprocess.Popen(command, env=env)
-    except OSError as error:
-        raise LaunchError(f"cannot start {launcher[0]}: {error.strerror}") from error
-    return _wait(child)
+    if watch:
+        env["MINIDL_WATCH"] = str(deadline_s)
+    # by its path, not by -m: that would look for minidl in this folder first
+    command = [*launcher, "-n", str(n), sys.executable, rank.__file__, script, *arguments]
+    supervisor = Supervisor(n, deadline_s, start_s, one_host=not mpiexec)
+    return _supervised(command, env | supervisor.environment, supervisor)
+
+
+def check_script(script, arguments, n):
+    """Raise LaunchError, with what to type instead, unless the script and its options fit."""
+    if not Path(script).is_file():
+        hint = ""
+        if re.fullmatch(r"\d{1,2}[a-z]?", script):
+            named = sorted(Path("tutorials").glob(f"{script[:2].zfill(2)}_*.py"))
+            hint = f". Did you mean {named[0]}?" if named else ". Give the path of a Python file"
+        raise LaunchError(f"there is no file {script} in {os.getcwd()}{hint}")
+    if any(word == "--sim" or word.startswith("--sim=") for word in arguments):
+        raise LaunchError(f"`--sim` runs all ranks in one process; under `minidl run -n {n}` that "
+                          f"would be {n} copies of them. Either: minidl run -n {n} {script}, or: "
+                          f"python {script} --sim {n}")
 
 
 def find_mpiexec():
@@ -116,41 +136,41 @@ def n_cores():
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
-def _wait(child):
-    """Wait for mpiexec; ctrl-C or SIGTERM ends it, and with it all ranks."""
+class _Interrupted(Exception):
+    """A signal that ends the run; its number."""
 
-    def interrupt(*_):
-        child.terminate()
-        raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+def _supervised(command, env, supervisor):
+    """Start mpiexec and supervise the ranks; the status. A signal ends all of them."""
+
+    def interrupt(number, _):
+        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(each, signal.SIG_IGN)  # one is enough
+        raise _Interrupted(number)
+
+    handlers = dict.fromkeys((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), interrupt)
+    handlers[signal.SIGCHLD] = lambda *_: None  # it writes a byte to `wakes`
+    woken, wakes = socket.socketpair()
+    wakes.setblocking(False)
+    child, wakeup = None, signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
-        status = child.wait()
-        # killed by a signal: 128 + its number, as a shell says
-        return 128 - status if status < 0 else status
-    except KeyboardInterrupt:
-        # A terminal sends ctrl-C to mpiexec, too, which then ends its ranks; `kill -INT` reaches
-        # this process alone.
-        for patience, then in ((1, child.terminate), (3, child.kill)):  # seconds
-            try:
-                child.wait(patience)
-                break
-            except subprocess.TimeoutExpired:
-                then()
-        child.wait()
-        return 130
+        try:
+            child = subprocess.Popen(command, env=env)
+        except OSError as error:
+            raise LaunchError(f"cannot start {command[0]}: {error.strerror}") from error
+        return supervisor.run(child, woken)
+    except _Interrupted as interrupted:
+        number = interrupted.args[0]
+        if child is not None:
+            # A terminal's ctrl-C reaches the ranks, too, which say where they were; `kill -INT`
+            # reaches this process alone.
+            supervisor.interrupt(child, 1.0 if number == signal.SIGINT else 0.0)
+        print(f"minidl run: ended by {signal.Signals(number).name}", file=sys.stderr)
+        return 128 + number
     finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-if __name__ == "__main__":  # one rank
-    # Under mpiexec stdout is a pipe: what a rank printed before it hung or was aborted would stay
-    # in its buffer. PYTHONUNBUFFERED would write each argument of a print by itself, and the lines
-    # of several ranks would mix.
-    sys.stdout.reconfigure(line_buffering=True, write_through=False)
-    from minidl.comm.transport import abort
-
-    del sys.argv[0]
-    sys.path[0] = os.path.dirname(os.path.realpath(sys.argv[0]))
-    with abort.guarded():
-        runpy.run_path(sys.argv[0], run_name="__main__")
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(wakeup)
+        for each in (supervisor, woken, wakes):
+            each.close()

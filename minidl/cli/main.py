@@ -11,6 +11,7 @@ minidl kernel bench softmax              each rung: right? how fast?            
 """
 
 import argparse
+import contextlib
 import re
 import sys
 from functools import partial
@@ -72,7 +73,8 @@ def parser():
     top.add_argument("--version", action="version", version=f"minidl {__version__}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND")
 
-    run = _add(commands, "run", "cli.launcher.run script arguments ranks threads mpiexec net",
+    run = _add(commands, "run", "cli.launcher.run script arguments ranks threads mpiexec net watch "
+               "deadline start_limit",
                "start a script on several MPI ranks",
                usage="minidl run -n N [options] script.py [arguments of the script]",
                description="Start a Python script on N MPI ranks of this machine. Its exit status "
@@ -88,6 +90,13 @@ def parser():
     run.add_argument("--net", metavar="NETWORK", help="slow messages down to such a network: --net "
                      "1Gbit,50us, or with nodes that share a NIC: --net nodes=2,intra=10Gbit,5us,"
                      "inter=1Gbit,50us (all of it: minidl/comm/transport/links.py)")
+    run.add_argument("--no-watch", dest="watch", action="store_false", help="do not compare the "
+                     "ranks' collectives: to measure without what that costs (docs/figures.md)")
+    run.add_argument("--deadline", type=_seconds, default=300.0, metavar="S", help="end the run "
+                     "when ranks have waited so many seconds for one that computes (default: 300; "
+                     "0: never); when nobody can go on it ends at once")
+    run.add_argument("--start-limit", type=_seconds, default=60.0, metavar="S", help="end the run "
+                     "if a rank has not started so many seconds after the first (default: 60)")
     _add_script(run)
 
     doctor = _add(commands, "doctor", "cli.doctor.main links",
@@ -120,12 +129,17 @@ def parser():
     check.add_argument("file", help="a .cu file, or the name of one in kernels/")
     check.add_argument("-D", dest="defines", action="append", default=[], type=_macro,
                        metavar="NAME=VALUE", help="a macro, such as -D T=double")
-    run = _add(kernels, "run", "cuda.tool.run script arguments",
+    run = _add(kernels, "run", "cuda.tool.run script arguments profile gpu",
                "run a Python file with every kernel launch under watch",
                description="Run a Python file. Every kernel that it launches on NumPy arrays runs "
                "in the check form: races, stray accesses and the rest are printed with file and "
                "line, at the end the bytes that each kernel moved. Exit status 1 if there was an "
                "error.")
+    run.add_argument("--profile", action="store_true", help="also what a GPU would make of each "
+                     "line: memory requests, bank conflicts, branches that diverge; and how many "
+                     "blocks fit")
+    run.add_argument("--gpu", default="A100", help="for which GPU, such as T4 or H100 "
+                     "(default: A100)")
     _add_script(run)
     bench = _add(kernels, "bench", "cli.kernel_bench.bench name size device repeats",
                  "run every rung of one of our kernels: right or wrong, and how fast",
@@ -145,6 +159,13 @@ def _count(text):
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"want a whole number, at least 1, got {text!r}")
     return int(text)
+
+
+def _seconds(text):
+    with contextlib.suppress(ValueError):
+        if 0 <= float(text) < float("inf"):
+            return float(text)
+    raise argparse.ArgumentTypeError(f"want seconds, 0 or more, got {text!r}")
 
 
 def _macro(text):

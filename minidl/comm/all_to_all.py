@@ -18,6 +18,8 @@ Test: tests/comm/test_all_to_all.py   MPI's names: Alltoall, Alltoallv   Time: c
 
 import numpy as np
 
+from minidl.backend import xp_of
+from minidl.comm import chunks
 from minidl.comm.collective import collective
 
 
@@ -31,8 +33,8 @@ def all_to_all(t, x):
         raise ValueError(
             f"rank {r}: all_to_all needs one block for each of the {n} ranks along the first axis; "
             f"got shape {x.shape}. x.reshape({n}, -1) makes equal blocks, all_to_all_v unequal.")
-    x = np.ascontiguousarray(x)
-    y = np.empty_like(x)
+    x = chunks.contiguous(x)
+    y = xp_of([x]).empty(x.shape, x.dtype)
     _exchange(t, _cut(x, [1] * n), _cut(y, [1] * n))
     return y
 
@@ -57,8 +59,8 @@ def all_to_all_v(t, x, counts, counts_in=None):
     if counts_in[r] != counts[r]:
         raise ValueError(f"rank {r}: wanted counts_in[{r}] = counts[{r}], the rows that stay here; "
                          f"got {counts_in[r]} and {counts[r]}")
-    y = np.empty((sum(counts_in), *x.shape[1:]), x.dtype)
-    _exchange(t, _cut(np.ascontiguousarray(x), counts), _cut(y, counts_in))
+    y = xp_of([x]).empty((sum(counts_in), *x.shape[1:]), x.dtype)
+    _exchange(t, _cut(chunks.contiguous(x), counts), _cut(y, counts_in))
     return y, counts_in
 
 

@@ -9,7 +9,7 @@ division, then a rounding to the array's dtype.
 
 import numpy as np
 
-from minidl.backend import accumulate_dtype
+from minidl.backend import accumulate_dtype, xp_of
 from minidl.comm import all_to_all, ring, ring_blocks
 from minidl.comm.checks import check_floating
 from minidl.comm.collective import collective
@@ -24,8 +24,8 @@ def mean(t, x, all_reduce=ring.all_reduce):
     if x.dtype.kind != "c":
         check_floating(t, x, "a mean")
     total = all_reduce(t, x.astype(accumulate_dtype(x.dtype), copy=False))
-    np.divide(total, t.size, out=total)
-    if not np.may_share_memory(total, x):  # of a strided x an all-reduce returns a copy
+    total /= t.size
+    if not xp_of([x]).may_share_memory(total, x):  # of a strided x an all-reduce returns a copy
         x[...] = total
     return x
 

@@ -3,6 +3,8 @@
 Test: tests/comm/test_checks.py   Used by: the transports, and every algorithm
 """
 
+import functools
+
 import numpy as np
 
 from minidl.backend import is_floating
@@ -35,11 +37,20 @@ def check_peer(t, peer, role):
 
 def check_ranks(t, ranks):
     """The subgroup's ranks as a tuple; raise unless they are distinct ranks of the group."""
-    ranks = tuple(int(r) for r in ranks)
-    if not ranks or len(set(ranks)) != len(ranks) or not all(0 <= r < t.size for r in ranks):
+    ranks = tuple(ranks)
+    known = _distinct(ranks, t.size)
+    if known is None:
         raise ValueError(f"rank {t.rank}: subgroup needs one or more distinct ranks, each 0 to "
                          f"{t.size - 1}; got {list(ranks)}")
-    return ranks
+    return known
+
+
+@functools.lru_cache(100)  # 4,096 simulated ranks make the same groups
+def _distinct(ranks, size):
+    """The ranks as ints; None if one is no rank of a group of this size, or comes twice."""
+    ranks = tuple(int(r) for r in ranks)
+    fits = ranks and len(set(ranks)) == len(ranks) and min(ranks) >= 0 and max(ranks) < size
+    return ranks if fits else None
 
 
 def check_array(t, array):

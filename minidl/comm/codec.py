@@ -23,6 +23,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from minidl.backend import xp_of
+
 # Elements that share a scale: 0.4 % more bytes, and a large value costs only its neighbours.
 BLOCK = 1024
 
@@ -47,21 +49,26 @@ def decode_fp16(payload, length):
 
 def encode_int8(x):
     """x / scale rounded to the integers -127..127, scale = max |x| / 127 of each block."""
-    blocks = np.zeros((_n_blocks(len(x)), BLOCK), np.float32)
+    xp = xp_of([x])
+    if not len(x):  # a maximum of no elements is an error of CuPy's
+        return xp.empty(0, np.uint8)
+    blocks = xp.zeros((_n_blocks(len(x)), BLOCK), np.float32)
     blocks.reshape(-1)[: len(x)] = x
-    scale = np.maximum(blocks.max(axis=1), -blocks.min(axis=1)) / np.float32(127)
+    scale = xp.maximum(blocks.max(axis=1), -blocks.min(axis=1)) / np.float32(127)
     scale[scale < np.finfo(np.float32).tiny] = 0  # subnormal, of too few bits to divide by
-    lost = ~np.isfinite(scale)
+    lost = ~xp.isfinite(scale)
     blocks[lost], scale[lost] = 0, np.nan
-    blocks /= np.where(scale > 0, scale, np.inf)[:, None]  # a block of scale 0 becomes zeros
-    q = np.rint(blocks, out=blocks).astype(np.int8).reshape(-1)[: len(x)]
-    return np.concatenate([scale.view(np.uint8), q.view(np.uint8)])
+    divisor = xp.where(scale > 0, scale, np.float32(np.inf))
+    blocks /= divisor[:, None]  # a block of scale 0 becomes zeros
+    q = xp.rint(blocks, out=blocks).astype(np.int8).reshape(-1)[: len(x)]
+    return xp.concatenate([scale.view(np.uint8), q.view(np.uint8)])
 
 
 def decode_int8(payload, length):
     n_scales = _n_blocks(length)
-    scale = payload[: 4 * n_scales].view(np.float32)
-    blocks = np.zeros((n_scales, BLOCK), np.float32)
+    # a copy: it may begin at any byte, and a GPU reads 4 bytes at multiples of 4 only
+    scale = payload[: 4 * n_scales].copy().view(np.float32)
+    blocks = xp_of([payload]).zeros((n_scales, BLOCK), np.float32)
     blocks.reshape(-1)[:length] = payload[4 * n_scales :].view(np.int8)
     blocks *= scale[:, None]
     return blocks.reshape(-1)[:length]

@@ -8,6 +8,12 @@ All ranks of t call it, in the same order as their other collectives. The outerm
 what `hierarchical.all_reduce` sends through a ring has the label of `hierarchical`, and everything
 inside `with t.named("weights"):` has the label "weights".
 
+    job = ring.all_reduce(t, x, wait=False)     begins in the background (background.py); x belongs
+    total = job.wait()                          to the job until wait() returns
+
+While a collective runs, `current_code()` is a number that all ranks of the same call have alike:
+the transports compare it (call_code.py).
+
 Test: tests/comm/test_collective.py   Used by: every algorithm
 """
 
@@ -15,9 +21,12 @@ import contextlib
 import contextvars
 import functools
 
+from minidl.comm.call_code import code_of
+
 # One per thread and per greenlet, so a background task's are its own.
 _label = contextvars.ContextVar("label")
-_inside = contextvars.ContextVar("inside a collective")
+_subject = contextvars.ContextVar("what the collectives of this block are about")
+_inside = contextvars.ContextVar("the code of the running collective")
 
 
 def collective(fn=None, *, own_args=(), own_rows=()):
@@ -34,10 +43,13 @@ def collective(fn=None, *, own_args=(), own_rows=()):
     label = label_of(fn)
 
     @functools.wraps(fn)
-    def labelled(t, *args, **kwargs):
-        if _inside.get(False):
+    def labelled(t, *args, wait=True, **kwargs):
+        if not wait:
+            return t.in_background(functools.partial(labelled, **kwargs), *args)
+        if _inside.get(0):
             return fn(t, *args, **kwargs)
-        token = _inside.set(True)
+        name = f"{_label.get(label)}{_subject.get('')}"
+        token = _inside.set(code_of(fn, name, args, kwargs))
         # As `with named(label)`, which takes 2 us: an all-reduce of a few bytes takes ten.
         named = None if _label.get(None) is not None else _label.set(label)
         try:
@@ -64,6 +76,22 @@ def named(label):
         _label.reset(token)
 
 
+@contextlib.contextmanager
+def about(subject):
+    """Say what this block's collectives move, `with about("bucket 3")`: the ranks compare that,
+    too, and errors name it. Ledgers keep the collective's label."""
+    token = _subject.set(f" of {subject}")
+    try:
+        yield
+    finally:
+        _subject.reset(token)
+
+
+def current_subject():
+    """' of bucket 3', or nothing."""
+    return _subject.get("")
+
+
 def label_of(fn):
     """'ring.all_reduce': file and name of a function."""
     return f"{fn.__module__.rpartition('.')[2]}.{fn.__name__}"
@@ -71,7 +99,12 @@ def label_of(fn):
 
 def in_collective():
     """Whether this task is inside a collective."""
-    return _inside.get(False)
+    return bool(_inside.get(0))
+
+
+def current_code():
+    """The code of the collective in which this task is (call_code.py); 0 outside of them."""
+    return _inside.get(0)
 
 
 def current_label(default="point-to-point"):

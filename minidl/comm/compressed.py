@@ -28,10 +28,12 @@ rank: (n-1) (2 alpha + 8 beta + 8 k beta)
 
 import numpy as np
 
+from minidl.backend import xp_of
 from minidl.comm import chunks, ring_blocks
 from minidl.comm.checks import check_floating
 from minidl.comm.codec import INT8, decode_pairs, encode_pairs
 from minidl.comm.collective import collective
+from minidl.comm.transport import staging
 
 
 @collective
@@ -61,7 +63,8 @@ def _reduce(t, x, codec, divisor):
         return flat.reshape(x.shape)
     block = chunks.split(flat, n)
     total = block[r].astype(np.float32)
-    incoming = np.empty(codec.n_bytes(len(total)), np.uint8)
+    xp = xp_of([flat])
+    incoming = xp.empty(codec.n_bytes(len(total)), np.uint8)
     for s in range(1, n):
         to, source = (r + s) % n, (r - s) % n
         t.sendrecv(codec.encode(block[to]), to, incoming, source)
@@ -69,7 +72,7 @@ def _reduce(t, x, codec, divisor):
     total /= divisor
 
     bounds = [0, *np.cumsum([codec.n_bytes(len(b)) for b in block]).tolist()]
-    payload = np.empty(bounds[-1], np.uint8)
+    payload = xp.empty(bounds[-1], np.uint8)
     payload[bounds[r] : bounds[r + 1]] = codec.encode(total)
     ring_blocks.all_gather(t, payload, bounds)
     for i in range(n):
@@ -82,8 +85,12 @@ def sparse_all_reduce(t, indices, values, length):
     """The sum of all ranks' sparse arrays, dense on every rank: float32, of `length` elements.
 
     indices, values: this rank's pairs, as many as it likes; an index that comes twice adds. Added
-    in rank order: the same bits on all ranks. Sends 8 (n-1) bytes of lengths, then 8 bytes for each
-    pair of all ranks but the right neighbour, in 2(n-1) messages."""
+    in rank order: the same bits on all ranks. Of device arrays the pairs are added on the host (the
+    atomic additions of a GPU have no order), and the sum goes to where the values are. Sends 8
+    (n-1) bytes of lengths, then 8 bytes for each pair of all ranks but the right neighbour, in
+    2(n-1) messages."""
+    like, (indices, values) = values, (
+        staging.download(x) if staging.on_device(x) else x for x in (indices, values))
     try:
         payload = encode_pairs(indices, values)
     except ValueError as error:
@@ -92,8 +99,9 @@ def sparse_all_reduce(t, indices, values, length):
         raise ValueError(
             f"rank {t.rank}: wanted indices below the length {length}; got {np.max(indices)}")
     gathered, bounds = ring_blocks.all_gather_v(t, payload)
-    total = np.zeros(length, np.float32)
-    for i in range(t.size):
-        where, what = decode_pairs(gathered[bounds[i] : bounds[i + 1]])
-        np.add.at(total, where, what)  # += would count a repeated index once
-    return total
+    with staging.new_on(t, like, length, np.float32) as (total, result):
+        total[...] = 0
+        for i in range(t.size):
+            where, what = decode_pairs(gathered[bounds[i] : bounds[i + 1]])
+            np.add.at(total, where, what)  # += would count a repeated index once
+    return result

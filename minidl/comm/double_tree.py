@@ -48,7 +48,8 @@ def all_reduce(t, x, op=np.add, segment_bytes=chunks.SEGMENT_BYTES):
     halves = chunks.split(flat, 2 if n > 1 else 1)
     n_segments = chunks.segment_count(halves[0].nbytes, segment_bytes)
     both = [(seat(n, t.rank, tree), chunks.split(h, n_segments)) for tree, h in enumerate(halves)]
-    theirs = t.scratch(len(both[0][1][0]), x.dtype)  # the first segment is one of the longest
+    # the first segment is one of the longest
+    theirs = t.scratch(len(both[0][1][0]), x.dtype, flat)
     going_up, going_down = [deque(), deque()], []
     # Receives posted a step ahead, into a second buffer, were no faster between processes.
     for step in range(n_segments + 2 * top):

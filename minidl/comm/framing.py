@@ -52,8 +52,8 @@ def recv(t, label, src=None):
     return src, *header.view(np.int64).tolist()
 
 
-def recv_body(t, src, n_elems, dtype, label):
-    """The next body from src: a 1-d array."""
-    body = np.empty(n_elems, dtype)
+def recv_body(t, src, n_elems, dtype, label, xp=np):
+    """The next body from src: a 1-d array of this library."""
+    body = xp.empty(n_elems, dtype)
     with t.named(label):
         return t.recv(body, src, BODY) if body.nbytes else body

@@ -39,7 +39,7 @@ def reduce_scatter(t, x, op=np.add):
 
     x: as for `ring.reduce_scatter`. Rank r owns chunk r; an extra rank nothing (an empty array)."""
     p, r = core(t.size), t.rank
-    scratch = t.scratch(len(check_flat(t, x)), x.dtype)
+    scratch = t.scratch(len(check_flat(t, x)), x.dtype, x)
     if not _fold_in(t, x, scratch, p, op):
         return x[:0]
     low, far = 0, p // 2  # this rank still reduces 2 far chunks, from low on
@@ -89,7 +89,7 @@ def doubling_all_reduce(t, x, op=np.add):
     partners add the same two operands in the same order."""
     p, r = core(t.size), t.rank
     flat = chunks.flat(x)
-    theirs = t.scratch(len(flat), x.dtype)
+    theirs = t.scratch(len(flat), x.dtype, x)
     if _fold_in(t, flat, theirs, p, op):
         far = 1
         while far < p:

@@ -24,6 +24,7 @@ form, Jia et al. 2018 (arXiv 1807.11205). The pieces are ours.
 Test: tests/comm/test_hierarchical.py   Tutorial: tutorials/08_topologies.py   Time: cost.py
 """
 
+import functools
 import itertools
 import math
 from functools import partial
@@ -62,15 +63,28 @@ def groups(t, nodes):
     """The groups of a hierarchy; all ranks of t call it, with the same nodes.
 
     nodes   ranks of each node, [[0, 1], [2, 3, 4]], or how many consecutive ranks share one"""
-    nodes = by_node_size(t.size, nodes) if isinstance(nodes, int) else [list(n) for n in nodes]
-    if sorted(rank for node in nodes for rank in node) != list(range(t.size)) or [] in nodes:
+    nodes = nodes if isinstance(nodes, int) else tuple(map(tuple, nodes))
+    plan = _plan(t.size, nodes)
+    if plan is None:
         raise ValueError(f"rank {t.rank}: every rank from 0 to {t.size - 1} must be in one node, "
-                         f"and no node empty; got {nodes}")
-    n_units, pieces = cut(nodes)
-    inside = next(t.subgroup(node) for node in nodes if t.rank in node)
-    leaders = t.subgroup([node[0] for node in nodes])
+                         f"and no node empty; got {[list(node) for node in nodes]}")
+    node_of, leaders, n_units, pieces = plan
+    inside = t.subgroup(node_of[t.rank])
+    leaders = t.subgroup(leaders)
     pieces = [(first, end, t.subgroup(owners)) for first, end, owners in pieces]
     return Groups(t.ranks, inside, leaders, pieces, n_units)
+
+
+@functools.lru_cache(10)  # simulated ranks share it: else n of them would list n ranks each
+def _plan(n, nodes):
+    """(node of each rank, first rank of each node, units, pieces); None if the nodes do not fit."""
+    nodes = tuple(map(tuple, by_node_size(n, nodes))) if isinstance(nodes, int) else nodes
+    if sorted(rank for node in nodes for rank in node) != list(range(n)) or () in nodes:
+        return None
+    n_units, pieces = cut(nodes)
+    pieces = [(first, end, tuple(owners)) for first, end, owners in pieces]
+    node_of = {rank: node for node in nodes for rank in node}
+    return node_of, tuple(node[0] for node in nodes), n_units, pieces
 
 
 def cut(nodes):

@@ -8,6 +8,7 @@ Rank 0 sends and receives (n-1) * x.nbytes: its link is a bottleneck.
 
 import numpy as np
 
+from minidl.backend import xp_of
 from minidl.comm.collective import collective
 
 
@@ -17,9 +18,9 @@ def gather(t, x):
     if t.rank != 0:
         t.send(x, 0)
         return None
-    gathered = np.empty((t.size, *x.shape), x.dtype)
+    gathered = xp_of([x]).empty((t.size, *x.shape), x.dtype)
     gathered[0] = x
-    requests = [t.irecv(gathered[src], src) for src in range(1, t.size)]
+    requests = [t.irecv(gathered[src, ...], src) for src in range(1, t.size)]  # 0-d: a view, too
     for request in requests:
         request.wait()
     return gathered

@@ -35,7 +35,7 @@ def reduce_scatter(t, x, op=np.add):
 
     x: 1-d contiguous array, equal size on all ranks. It is the workspace: its other chunks hold
     partial sums afterwards. Sends x.nbytes less the owned chunk, in n-1 messages."""
-    chunk = chunks.split(check_flat(t, x), t.size)
+    chunk = chunks.Views(check_flat(t, x), t.size)
     scatter_chunks(t, chunk, op)
     return chunk[(t.rank + 1) % t.size]
 
@@ -44,7 +44,7 @@ def scatter_chunks(t, chunk, op):
     """The n-1 steps of the reduce-scatter; chunk: n 1-d arrays, of any lengths (ring_blocks.py)."""
     n, r = t.size, t.rank
     left, right = (r - 1) % n, (r + 1) % n
-    scratch = t.scratch(max(map(len, chunk)), chunk[0].dtype)
+    scratch = t.scratch(chunks.longest(chunk), chunk[0].dtype, chunk[0])
     for s in range(n - 1):
         send, receive = (r - s) % n, (r - s - 1) % n
         mine, theirs = chunk[receive], scratch[: len(chunk[receive])]
@@ -58,7 +58,7 @@ def all_gather(t, x):
 
     x: 1-d contiguous array, equal size on all ranks. Sends x.nbytes less chunk rank+2, in n-1
     messages."""
-    gather_chunks(t, chunks.split(check_flat(t, x), t.size))
+    gather_chunks(t, chunks.Views(check_flat(t, x), t.size))
     return x
 
 

@@ -18,6 +18,7 @@ Test: tests/comm/test_ring_blocks.py   MPI's names: Reduce_scatter, Allgatherv  
 
 import numpy as np
 
+from minidl.backend import xp_of
 from minidl.comm import chunks, ring
 from minidl.comm.checks import check_bounds, check_flat
 from minidl.comm.collective import collective
@@ -66,7 +67,7 @@ def all_gather_v(t, own):
         raise ValueError(
             f"rank {t.rank}: all_gather_v joins 1-d arrays; got shape {own.shape}: reshape(-1)")
     bounds = bounds_of(t, len(own))
-    whole = np.empty(bounds[-1], own.dtype)
+    whole = xp_of([own]).empty(bounds[-1], own.dtype)
     whole[bounds[t.rank] : bounds[t.rank + 1]] = own
     return all_gather(t, whole, bounds), bounds
 

@@ -12,8 +12,8 @@ is sent. Where all ranks do the same thing at the same time, a collective is fas
 1. One task of each rank serves: it runs one call at a time, in the order of arrival, so served
    functions need no locks among themselves. While it runs one, replies to its own rank wait, too.
 2. A served function may call another rank and wait. Only then does its rank serve other calls in
-   between, so ranks may call each other in circles; each call nests one deeper on the stack. (Not
-   so in a task that a served function spawned.)
+   between, so ranks may call each other in circles; each call nests one deeper on the stack, 50
+   at most. (Not so in a task that a served function spawned.)
 3. A call returns to its caller after all calls that it made itself.
 4. An error on the other rank is raised by `wait` as RemoteError, with the traceback from there. If
    nobody waits, it is raised at the end of the block, or of the served function that made the call.
@@ -39,6 +39,8 @@ from minidl.comm.checks import check_peer
 from minidl.comm.transport.background import Background
 
 CALL, RESULT, ERROR, LEFT = range(4)
+POLL_S = 1e-3  # between two looks at an answer that has a time limit
+DEEPEST = 50  # nested calls: each takes some ten of Python's 1,000 frames on its rank
 
 _frame = contextvars.ContextVar("the served call that is running")
 
@@ -180,9 +182,13 @@ class Service:
 
     def _run(self, body):
         """Run a call; returns (RESULT or ERROR, the body of the reply)."""
-        frame = _Frame(self)
+        outer = _frame.get(None)
+        frame = _Frame(self, 1 if outer is None else outer.depth + 1)
         token = _frame.set(frame)
         try:
+            if frame.depth > DEEPEST:
+                raise RecursionError(f"rank {self.rank}: calls are nested {frame.depth} deep: does "
+                                     "a function call itself by way of other ranks, without end?")
             name, args, kwargs = objects.unpack(body)
             if name not in self._functions:
                 raise LookupError(
@@ -196,7 +202,9 @@ class Service:
         except (Exception, SystemExit) as error:
             what = traceback.format_exception_only(error)[-1].strip()
             error.__traceback__ = error.__traceback__.tb_next  # without this function's own line
-            return ERROR, objects.pack((what, "".join(traceback.format_exception(error))))
+            trace = "".join(traceback.format_exception(error))
+            # of nested calls each has the texts of those inside twice: n deep they grow as 2**n
+            return ERROR, objects.pack((what[-1000:], trace[-20_000:]))
         finally:
             _frame.reset(token)
 
@@ -209,17 +217,34 @@ class Future:
         self._event = event
         self._result = self._error = None
 
-    def wait(self):
-        """The function's result; raises RemoteError if it failed."""
+    def wait(self, timeout_s=None):
+        """The function's result; raises RemoteError if it failed.
+
+        timeout_s: TimeoutError after so many seconds. The call goes on, and may be waited for
+        again; a served function cannot give up, as it serves while it waits."""
         running = _frame.get(None)
         if running is not None and running.service is self.frame.service:
             while not self.done():  # this is the serving task: no other task receives the answer
                 running.service._serve_one()
-        self._event.wait()
+        self._wait_for(timeout_s)
         if self._error is None:
             return self._result
         self.frame.open.pop(self.number, None)
         raise self._error
+
+    def _wait_for(self, timeout_s):
+        if timeout_s is None:
+            self._event.wait()
+            return
+        t = self.frame.service._t
+        until = t.time() + timeout_s
+        while not self.done():
+            if t.time() >= until:
+                raise TimeoutError(
+                    f"rank {t.rank}: wanted the result of {self.name}() on rank {self.rank} within "
+                    f"{timeout_s:g} s; got none yet. Is that rank busy or stopped? Wait again, or "
+                    "call with a longer timeout_s.")
+            t.pause(POLL_S)
 
     def done(self):
         """Whether wait() would return at once."""
@@ -233,8 +258,8 @@ class Future:
 class _Frame:
     """Where calls are made: the block of a Service, or one served call."""
 
-    def __init__(self, service):
-        self.service = service
+    def __init__(self, service, depth=0):
+        self.service, self.depth = service, depth
         self.open = {}  # number -> Future: not answered, or failed and not yet waited for
 
     def wait_for_all(self):

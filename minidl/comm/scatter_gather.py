@@ -16,6 +16,7 @@ Source: Thakur, Rabenseifner & Gropp 2005, section 4.2.   Test: tests/comm/test_
 
 import numpy as np
 
+from minidl.backend import xp_of
 from minidl.comm.checks import check_bounds, check_peer
 from minidl.comm.collective import collective
 from minidl.comm.tree import children, parent
@@ -32,10 +33,11 @@ def scatter(t, x, out, root=0, bounds=None):
     bounds = _bounds(t, out, root, bounds)
     if t.rank == root:
         _check_root_array(t, x, out, bounds)
-        whole = np.concatenate([x[bounds[root] :], x[: bounds[root]]]) if root else x
+        whole = xp_of([x]).roll(x, -bounds[root], 0) if root else x
     at = _places(bounds, root)
     if me:
-        whole = np.empty((at[_end(n, me)] - at[me], *out.shape[1:]), out.dtype)
+        n_rows = at[_end(n, me)] - at[me]
+        whole = xp_of([out]).empty((n_rows, *out.shape[1:]), out.dtype)
         t.recv(whole, (parent(me) + root) % n)
     for child in reversed(children(n, me)):  # the largest subtree first, as in tree.py
         part = whole[at[child] - at[me] : at[_end(n, child)] - at[me]]
@@ -53,7 +55,8 @@ def gather(t, x, root=0, bounds=None):
     n, me = t.size, (t.rank - root) % t.size
     bounds = _bounds(t, x, root, bounds)
     at = _places(bounds, root)
-    whole = np.empty((at[_end(n, me)] - at[me], *x.shape[1:]), x.dtype)
+    xp = xp_of([x])
+    whole = xp.empty((at[_end(n, me)] - at[me], *x.shape[1:]), x.dtype)
     whole[: len(x)] = x
     for child in children(n, me):
         t.recv(whole[at[child] - at[me] : at[_end(n, child)] - at[me]], (child + root) % n)
@@ -61,7 +64,7 @@ def gather(t, x, root=0, bounds=None):
         t.send(whole, (parent(me) + root) % n)
         return None
     first = bounds[-1] - bounds[root]  # rank 0's block comes after those of root..n-1
-    return np.concatenate([whole[first:], whole[:first]]) if root else whole
+    return xp.roll(whole, -first, 0) if root else whole
 
 
 def _end(n, me):

@@ -38,6 +38,7 @@ import numpy as np
 
 from minidl.comm import chunks
 from minidl.comm.collective import collective
+from minidl.comm.transport import staging
 
 # A chunk and its n-1 peers' fit a core's second-level cache with room for x (1 to 2 MiB on today's
 # servers); less and the signals cost more than the cache gains. The whole piece is at most 8 MiB.
@@ -59,10 +60,11 @@ def all_reduce(t, x, op=np.add, *, chunk_bytes=CHUNK_BYTES):
     flat = chunks.flat(x)
     if t.size > 1:
         window = t.shared(2 * HALF_BYTES)
-        if flat.nbytes * t.size <= WHOLE_BYTES:
-            _whole(window, flat, op)
-        else:
-            _in_segments(window, flat, op, segment_bytes(t.size, chunk_bytes))
+        with staging.on_host(t, flat) as host:  # the window is in the host's memory
+            if host.nbytes * t.size <= WHOLE_BYTES:
+                _whole(window, host, op)
+            else:
+                _in_segments(window, host, op, segment_bytes(t.size, chunk_bytes))
     return flat.reshape(x.shape)
 
 

@@ -16,6 +16,7 @@ Test: tests/comm/test_tree.py   Tutorial: tutorials/08_topologies.py   Time: cos
 
 import numpy as np
 
+from minidl.backend import xp_of
 from minidl.comm.checks import check_peer
 from minidl.comm.collective import collective
 
@@ -41,7 +42,7 @@ def reduce(t, x, root=0, op=np.add):
     check_peer(t, root, "root")
     n, me = t.size, (t.rank - root) % t.size
     below = children(n, me)
-    theirs = np.empty_like(x) if below else None
+    theirs = xp_of([x]).empty_like(x) if below else None
     for child in below:
         op(x, t.recv(theirs, (child + root) % n), out=x)
     if me:

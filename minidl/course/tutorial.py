@@ -15,6 +15,9 @@ The same script then runs in three ways:
     python tutorials/06_ring.py --sim 4        four ranks in one process, with a modelled clock
     python tutorials/06_ring.py                one rank, and a sentence that says how to get more
 
+and with `--device cuda` its arrays are on a GPU, one for each rank of a machine, as far as there
+are so many: put(args, x) places them, host(x) brings them back.
+
 Test: tests/course/test_tutorial.py
 """
 
@@ -26,10 +29,14 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from minidl import comm
+import numpy as np
+
+from minidl import backend, comm, cuda
+from minidl.cli import gpus
 from minidl.comm import objects, tree
 from minidl.comm.observe.watch import DEADLINE_S, Watch
 from minidl.comm.transport.scheduler import RankFailed
+from minidl.comm.transport.supervised import launched_as
 from minidl.comm.transport.throttled import links_of
 from minidl.course import table
 from minidl.course.out import heat_map, picture, script_of, write  # noqa: F401: for tutorials
@@ -38,13 +45,6 @@ from minidl.course.out import heat_map, picture, script_of, write  # noqa: F401:
 # Simulated tutorials have this one, so that a wrong order of blocking sends hangs in the simulator
 # as it would on a cluster.
 RENDEZVOUS_BYTES = 16384
-
-# What the launchers tell each process about its world: (rank, size).
-_LAUNCHERS = [
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI
-    ("PMI_RANK", "PMI_SIZE"),  # MPICH, Intel MPI, Slurm with --mpi=pmi2
-    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),  # srun
-]
 
 
 class WrongOption(ValueError):
@@ -60,6 +60,8 @@ def launch(main, options=None, ranks=1):
     """
     script = script_of(main)
     args = _parse(main, options or {})
+    if args.device == "cuda":
+        cuda.set_device((gpus.local_rank(os.environ) or 0) % cuda.device_count())
     if args.sim:
         statuses = comm.simulate(args.sim, _run_rank, main, args, alpha=args.alpha, beta=args.beta,
                                  rendezvous_bytes=RENDEZVOUS_BYTES)
@@ -79,14 +81,6 @@ def launch(main, options=None, ranks=1):
     if t.size == 1 and ranks > 1:
         _one_rank(script, ranks, "it was not started by mpirun")
     sys.exit(_run_rank(t, main, args))
-
-
-def launched_as():
-    """(rank, size) as the MPI launcher told this process; (0, 1) without a known launcher."""
-    for rank, size in _LAUNCHERS:
-        if os.environ.get(size, "").isdigit() and os.environ.get(rank, "").isdigit():
-            return int(os.environ[rank]), int(os.environ[size])
-    return 0, 1
 
 
 def _one_rank(script, ranks, why):
@@ -135,6 +129,8 @@ def _parse(main, options):
         "--deadline", type=float, default=DEADLINE_S, metavar="S",
         help="end the run, and say where every rank is, when one has waited for another so many "
         f"seconds (default {DEADLINE_S:g}; 0: never). When nobody can go on it ends at once.")
+    parser.add_argument_group("where the arrays are").add_argument(
+        "--device", choices=("cpu", "cuda"), default="cpu", help="the host's memory, or a GPU's")
     simulator = parser.add_argument_group("simulated ranks")
     simulator.add_argument("--sim", type=_positive, metavar="N",
                            help="run N ranks in this process, without MPI")
@@ -145,6 +141,10 @@ def _parse(main, options):
     if launched_as()[0] > 0:  # the message about a wrong option is printed by rank 0 alone
         parser._print_message = lambda *_: None
     args = parser.parse_args()
+    if args.device == "cuda" and not cuda.is_available():
+        cupy = "CuPy finds none" if importlib.util.find_spec("cupy") else \
+            "CuPy is not installed: pip install 'minidl[cuda12]' or 'minidl[cuda13]'"
+        parser.error(f"--device cuda wants a GPU; {cupy}. `minidl doctor` says more")
     for name, (default, _) in network.items():
         if getattr(args, name) is None:
             setattr(args, name, default)
@@ -158,6 +158,18 @@ def _positive(text):
     if n < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, got {n}")
     return n
+
+
+def put(args, x):
+    """x on the device of `--device`: a NumPy array, a Tensor or a Module; all else as it is."""
+    if isinstance(x, np.ndarray):
+        return backend.to_device(x, args.device)
+    return x.to(args.device) if hasattr(x, "to") else x
+
+
+def host(x):
+    """An array of either kind, or a Tensor, as a NumPy array."""
+    return backend.to_device(getattr(x, "data", x) if hasattr(x, "grad") else x, "cpu")
 
 
 def say(t, *text):

@@ -6,9 +6,15 @@
     checks/   the same with every access checked: races, stray accesses
     nvrtc.py  what NVIDIA's own compiler says, without a GPU
     tool.py   the command `minidl kernel`
+    device.py         which GPUs there are, which one is used: the functions of torch.cuda
+    index_check.py    indices on a GPU, checked without waiting for it
 
 The CPU side of CUDA itself is in kernels/host/.
 """
 
+from minidl.cuda.device import (
+    current_device, device_count, get_float32_matmul_precision, is_available, memory_allocated,
+    memory_reserved, set_device, set_float32_matmul_precision, synchronize,
+)
 from minidl.cuda.host.includes import KERNELS, KernelError
 from minidl.cuda.run import Kernel, check, kernel, n_threads, set_threads

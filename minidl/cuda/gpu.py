@@ -1,19 +1,25 @@
-"""Runs a .cu file on a GPU: CuPy's RawModule compiles it, with kernels/ on the include path.
+"""Runs a .cu file on a GPU: CuPy's RawModule compiles it, its includes put in place.
 
 Added to CuPy: the arguments are compared with the signature in the file. A float64 array for a
 `float*` is an error, and a Python number, which CuPy would pass as 64 bits, gets the parameter's
-type.   Test: tests/cuda/test_gpu.py
+type. A training step launches hundreds of kernels, so what can be done once is: the order of the
+arguments when the kernel is made, the conversion of numbers when they are first seen; of an array
+only type, dtype and contiguity are looked at.
+Test: tests/cuda/test_gpu.py   Measured: benchmarks/bench_launch.py
 """
 
 import functools
+from operator import itemgetter
 
 import cupy
 import numpy as np
 
 from minidl.cuda.host import arguments
-from minidl.cuda.host.includes import KERNELS, inline_includes, with_defines
+from minidl.cuda.host.includes import for_nvrtc, inline_includes
 from minidl.cuda.host.source import Source
 from minidl.cuda.run import only_one
+
+MAX_KNOWN = 256  # sets of numbers that a kernel remembers: a counter would fill the memory
 
 
 class GpuKernel:
@@ -22,30 +28,72 @@ class GpuKernel:
     def __init__(self, path, name, defines, options):
         source = Source(path, inline_includes(path), defines)
         name = name or only_one([f.name for f in source.kernels], path)
-        self.signature = arguments.Signature(name, source.parameters(name))
-        flags = ("-std=c++17", f"-I{KERNELS}", f"-I{path.parent}", *options)
-        # a template: CuPy asks NVRTC for the mangled name
-        instances = (name,) if "<" in name else None
-        self._function = _module(with_defines(path, defines), flags, instances).get_function(name)
+        parameters = source.parameters(name)
+        self.signature = arguments.Signature(name, parameters)
+        # Always by a name expression, which NVRTC answers with the compiled name: of a kernel
+        # without extern "C", as of a template, it is another one.
+        module = _module(for_nvrtc(path, defines), ("-std=c++17", *options), (name,))
+        self._launch, self._known = module.get_function(name), {}
+        pointers = [i for i, p in enumerate(parameters) if p.kind == "pointer"]
+        self._pointers = [(i, parameters[i].dtype and np.dtype(parameters[i].dtype),
+                           parameters[i].lanes > 1) for i in pointers]
+        self._scalars = scalars = [i for i, p in enumerate(parameters) if p.kind == "scalar"]
+        # from (*args, *numbers) to what CuPy gets: the arrays as given, the converted numbers
+        n = len(parameters)
+        self._numbers = _getter(scalars)
+        self._arranged = _getter([n + scalars.index(i) if i in scalars else i for i in range(n)])
 
     def __call__(self, grid, block, args, shared_mem=0):
-        s = self.signature
-        if len(args) != len(s.parameters):
-            raise TypeError(f"kernel {s}: it takes {len(s.parameters)} arguments, got {len(args)}")
-        ready = tuple(_ready(s, p, a) for p, a in zip(s.parameters, args, strict=True))
+        if len(args) != len(self.signature.parameters):
+            raise TypeError(f"kernel {self.signature}: it takes {len(self.signature.parameters)} "
+                            f"arguments, got {len(args)}")
+        args = args if type(args) is tuple else tuple(args)
+        for i, dtype, is_vector in self._pointers:
+            a = args[i]
+            if a is not None and (type(a) is not cupy.ndarray or a.dtype is not dtype or is_vector
+                                  or not a.flags.c_contiguous):
+                _check(self.signature, i, a)
+        numbers = self._numbers(args)
+        ready = self._known.get(numbers)
+        if ready is None:
+            ready = self._convert(numbers)
+        grid = (grid, 1, 1) if type(grid) is int else arguments.dims(grid)
+        block = (block, 1, 1) if type(block) is int else arguments.dims(block)
+        if not shared_mem:
+            self._launch(grid, block, self._arranged(args + ready))
+            return
         # beyond this a kernel must ask (CUDA programming guide, "Shared memory")
         if shared_mem > 48 * 1024:
-            self._function.max_dynamic_shared_size_bytes = shared_mem
-        self._function(arguments.dims(grid), arguments.dims(block), ready, shared_mem=shared_mem)
+            self._launch.max_dynamic_shared_size_bytes = shared_mem
+        self._launch(grid, block, self._arranged(args + ready), shared_mem=shared_mem)
+
+    def _convert(self, numbers):
+        """The numbers in the types of their parameters, remembered: equal ones are passed alike (so
+        -0.0 may arrive as 0.0)."""
+        ready = []
+        for i, number in zip(self._scalars, numbers, strict=True):
+            p = self.signature.parameters[i]
+            ready.append(np.dtype(p.dtype).type(self.signature.scalar(p, number)))
+        if len(self._known) >= MAX_KNOWN:
+            self._known.clear()
+        self._known[numbers] = tuple(ready)
+        return self._known[numbers]
 
 
-def _ready(signature, p, a):
-    """The argument for CuPy: a checked array, or a number of the parameter's own type."""
-    if p.kind == "scalar":
-        return np.dtype(p.dtype).type(signature.scalar(p, a))
-    if a is None:
-        return None
+def _getter(places):
+    """A function of a tuple: its elements at these places, as a tuple."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    return lambda items: tuple(items[i] for i in places)
+
+
+def _check(signature, i, a):
+    """Whether parameter i may point to a; TypeError or ValueError if not."""
+    p = signature.parameters[i]
     where = f"kernel {signature}: argument {p.name!r}"
+    if isinstance(a, np.ndarray):
+        raise TypeError(f"{where} got an array on the CPU, others are on a GPU: arrays on two "
+                        "devices; move one with .to('cuda') or .to('cpu')")
     if not isinstance(a, cupy.ndarray):
         raise TypeError(f"{where} is a pointer: pass a CuPy array, got {type(a).__name__}")
     if p.dtype is not None and a.dtype != np.dtype(p.dtype):
@@ -56,9 +104,8 @@ def _ready(signature, p, a):
     alignment = min(16, p.lanes * a.itemsize)
     if p.lanes > 1 and a.data.ptr % alignment:
         raise ValueError(f"{where} is a {p.ctype}*: its address must be a multiple of {alignment}")
-    return a
 
 
 @functools.lru_cache(maxsize=256)
-def _module(text, options, instances):
-    return cupy.RawModule(code=text, options=options, backend="nvrtc", name_expressions=instances)
+def _module(text, options, names):
+    return cupy.RawModule(code=text, options=options, backend="nvrtc", name_expressions=names)

@@ -17,10 +17,10 @@ import re
 from collections import namedtuple
 from pathlib import Path
 
-from minidl.cuda.host.includes import KERNELS, KernelError, find, inline_includes, with_defines
+from minidl.cuda.host.includes import KernelError, find, for_nvrtc, inline_includes
 from minidl.cuda.host.source import Source
 
-ARCHITECTURES = ("sm_80", "sm_90")  # A100, H100
+ARCHITECTURES = ("sm_80", "sm_90", "sm_100")  # A100, H100, B200
 NO_NVRTC = "NVRTC is not installed: pip install 'minidl[nvrtc]' (60 MB, needs no GPU)"
 
 # What one kernel takes of an SM: registers a thread; bytes of shared memory a block, of stack and
@@ -33,11 +33,11 @@ def check(path, defines=None, architectures=ARCHITECTURES, instances=()):
 
     instances: of templates, such as 'scale<float, 4>'; without one a template is only parsed."""
     path = find(path)
-    text = with_defines(path, defines or {})
+    text = for_nvrtc(path, defines or {})
     names = [f.name for f in Source(path, inline_includes(path)).kernels]
     usages = []
     for arch in architectures:
-        log = compile_log(path, text, [f"-I{KERNELS}", f"-I{path.parent}"], arch, instances)
+        log = compile_log(path, text, [], arch, instances)
         usages += _usages(log, arch, names)
     return usages
 

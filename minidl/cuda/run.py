@@ -61,21 +61,52 @@ class Kernel:
             raise ValueError("the flat form knows one order; leave form out, or say form='fibre'")
         self.path, self.name, self.defines, self.options = path, name, defines, options
         self.form = "fibre" if self.order and form == "auto" else form
-        self._cpu = None
+        self._cpu = self._gpu = self._ready = None
 
     def __call__(self, grid, block, args, *, shared_mem=0):
         """Launch on grid x block threads. args: arrays and numbers, in the order of the kernel's
         parameters. shared_mem: bytes of dynamic shared memory. On a GPU: on CuPy's current stream,
         without waiting."""
-        if "cupy" in sys.modules and backend.xp_of(args, f"kernel {self.name}") is not np:
-            return self.on_gpu(grid, block, args, shared_mem=shared_mem)
+        if (cupy := sys.modules.get("cupy")) is not None:
+            if args and type(args[0]) is cupy.ndarray:  # mostly the result; the others: gpu.py
+                return (self._gpu or self.on_gpu)(grid, block, args, shared_mem)
+            if backend.xp_of(args, f"kernel {self.name}") is not np:
+                return self.on_gpu(grid, block, args, shared_mem)
         if self.form == "check":  # in three orders of threads, unless one was asked for
             orders = {"orders": (self.order,)} if self.order else {}
             report = check(self, grid, block, args, shared_mem=shared_mem, **orders)
             if report.errors:
                 raise KernelError(str(report))
             return
-        (self._cpu or self.on_cpu)(grid, block, args, shared_mem, self.order, _n_threads)
+        (self._ready or self._first)(grid, block, args, shared_mem, self.order, _n_threads)
+
+    def _first(self, grid, block, args, shared_mem, order, threads):
+        """A launch before the kernel has been tried: see selfcheck.py."""
+        launch = self.on_cpu
+        if launch.form == "flat" and not launch.tried:
+            from minidl.cuda.host import selfcheck
+
+            launch.tried = selfcheck.check(launch, grid, block, args, shared_mem)
+        if launch.form == "fibre" and launch.shuffles:
+            self._ready = self._shuffling
+        elif launch.form == "fibre" or launch.tried:
+            self._ready = launch
+        (self._ready or launch)(grid, block, args, shared_mem, order, threads)
+
+    def _shuffling(self, grid, block, args, shared_mem, order, threads):
+        """A launch of a kernel with warp shuffles. If a lane reads from one that takes no part, the
+        check form says whether the result depends on that value; if not, the result is right."""
+        before = [(a, a.copy()) for a in args if isinstance(a, np.ndarray) and a.flags.writeable]
+        try:
+            self._cpu(grid, block, args, shared_mem, order, threads)
+        except KernelError as error:
+            if "reads from lane" not in str(error):
+                raise
+            for a, values in before:
+                a[...] = values
+            judged = check(self, grid, block, args, shared_mem=shared_mem)
+            if judged.errors:
+                raise KernelError(str(judged)) from None
 
     @property
     def on_cpu(self):
@@ -93,15 +124,43 @@ class Kernel:
         library = _library(self.path, defines, self.name, form, _stamp(self.path))
         return _choose(library.kernels, self.name, self.path)
 
-    @functools.cached_property
+    @property
     def on_gpu(self):
         """The kernel on CuPy's current device."""
-        from minidl.cuda import gpu
+        if self._gpu is None:
+            from minidl.cuda import gpu
 
-        return gpu.GpuKernel(self.path, self.name, self.defines, self.options)
+            self._gpu = gpu.GpuKernel(self.path, self.name, self.defines, self.options)
+        return self._gpu
+
+    def get_global(self, name):
+        """A __device__ or __constant__ variable of the file, as CuPy's RawModule has it: on the CPU
+        an array at the variable's own memory, to read and to write. The kernel must use it."""
+        from minidl.cuda.host import variables
+
+        found = _library_of(self).variables
+        if name not in found:
+            raise KernelError(f"{self.path}: no variable {name!r} that kernel {self.name!r} uses; "
+                              f"it has: {', '.join(found) or 'none'}")
+        return variables.array(found[name])
 
     def __repr__(self):
         return f"<kernel {self.name or '?'} of {self.path.name}>"
+
+
+def _library_of(kernel):
+    """The library whose variables a launch of the Kernel uses: the watched one's in form='check'
+    and while `minidl kernel run` watches all."""
+    if kernel.form == "check" or Kernel.__call__ is not _launch:
+        from minidl.cuda.checks import checker
+
+        return checker.library_of(kernel)
+    kernel.on_cpu
+    form = kernel.form if kernel.form == "flat" else "auto"
+    if kernel.form == "fibre" and kernel.on_cpu is not kernel._load("auto"):
+        form = "fibre"
+    defines = tuple(sorted(kernel.defines.items()))
+    return _library(kernel.path, defines, kernel.name, form, _stamp(kernel.path))
 
 
 @functools.lru_cache(maxsize=256)
@@ -109,6 +168,9 @@ def _library(path, defines, name, form, stamp):
     from minidl.cuda.host import cpu
 
     return cpu.load(path, dict(defines), name, form)
+
+
+_launch = Kernel.__call__
 
 
 def _stamp(path):
@@ -133,7 +195,7 @@ def _choose(kernels, name, path):
     from minidl.cuda.host.includes import inline_includes
     from minidl.cuda.host.source import Source
 
-    raise cpu.why_missing(Source(path, inline_includes(path)), name)
+    raise cpu.why_missing(Source(path, inline_includes(path)), name, alone=True)
 
 
 def check(kernel, grid, block, args, **options):

@@ -4,6 +4,7 @@
 Test: tests/cuda/test_tool.py   Tutorial: tutorials/02_add3.py
 """
 
+import math
 import os
 import runpy
 import sys
@@ -12,9 +13,14 @@ from collections import defaultdict
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
+
 from minidl.cuda import Kernel, nvrtc
-from minidl.cuda.checks import checker
+from minidl.cuda.checks import checker, hooks, occupancy
+from minidl.cuda.checks import profile as profiles
+from minidl.cuda.checks.sentences import compiler_finding
 from minidl.cuda.host import compiler, cpu
+from minidl.cuda.host.arguments import dims
 from minidl.cuda.host.includes import KernelError, find, inline_includes
 from minidl.cuda.host.source import Source
 
@@ -49,31 +55,89 @@ def _prints(table, *args):
 
 def _cpu_table(path, source, defines):
     start = time.perf_counter()
-    library = cpu.load(path, defines)
+    kernels = cpu.load(path, defines).kernels
     lines = [f"  {'kernel':<24} {'form':<9} parameters"]
     for f in source.kernels:
         form, text = "template", " ".join(f.params.split())
-        if f.name in library.kernels:
-            form = library.kernels[f.name].form
+        if f.name in kernels:
+            form = kernels[f.name].form
         elif not f.template:
-            form, text = "-", cpu.why_missing(source, f.name)
+            form, text = "-", cpu.why_missing(source, f.name, alone=True)
         lines.append(f"  {f.name:<24} {form:<9} {text}")
     lines.append(f"  compiled and loaded in {time.perf_counter() - start:.2f} s")
+    for warning in _warnings(path, defines):
+        found = compiler_finding(path, *warning)
+        lines += [f"  {found}", f"      -> {found.remedy}"]
+    if kernels:
+        lines += ["  a launch to try under `minidl kernel run`:",
+                  *(f"    {line}" for line in _launch(path, next(iter(kernels.values()))))]
     return "\n".join(lines)
 
 
-def run(path, arguments=()):
+def _warnings(path, defines):
+    """What the compiler finds suspicious, as hooks.compiler_warnings has it."""
+    text = inline_includes(path)
+    return cpu.generated(path, text, defines, None, "fibre", hooks.compiler_warnings)
+
+
+def _launch(path, kernel):
+    """Lines of Python that launch a kernel on 1,000 elements."""
+    lines, args = ["import numpy as np", "from minidl import kernel"], []
+    for p in kernel.signature.parameters:
+        if p.kind == "pointer":
+            dtype = np.dtype(p.dtype or "u1").name
+            lines.append(f"{p.name} = np.ones({1000 * p.lanes}, np.{dtype})")
+        args.append(p.name if p.kind != "scalar" else
+                    "1000" if np.dtype(p.dtype).kind in "iu" else "1.0")
+    shared = ", shared_mem=4 * 256" if kernel.signature.uses_dynamic_shared else ""
+    lines.append(f'kernel("{path.name}", "{kernel.name}")(4, 256, ({", ".join(args)},){shared})')
+    return lines
+
+
+def _caller(depth):
+    """'script.py:12': who called, `depth` functions up, or the first of those not in minidl."""
+    frame = sys._getframe(depth)
+    while frame.f_back and "/minidl/" in frame.f_code.co_filename.replace(os.sep, "/"):
+        frame = frame.f_back
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+
+
+def _registers(kernel, name, gpu):
+    """Registers of a thread, as NVRTC says; None where it is not installed or refuses the file."""
+    if nvrtc.available():
+        return None
+    instances = (kernel.name,) if kernel.name and "<" in kernel.name else ()
+    arch = max(occupancy.GPUS[gpu].arch, "sm_75")
+    try:
+        usages = nvrtc.check(kernel.path, kernel.defines, (arch,), instances)
+    except KernelError:
+        return None
+    base = name.split("<")[0]
+    return next((u.registers for u in usages if u.kernel.split(" ")[0] == base), None)
+
+
+def run(path, arguments=(), profile=False, gpu="A100"):
     """Run a Python file with its launches on NumPy arrays in the check form. Prints each finding
-    once, then the traffic. Exit status: 1 if a kernel had an error, else the file's own."""
+    once, then the traffic. Exit status: 1 if a kernel had an error, else the file's own.
+
+    profile: also print the first launch of each kernel by line (checks/profile.py), and how many
+    blocks fit on the GPU of that name."""
     if not Path(path).is_file():
         raise KernelError(f"there is no file {path} in {os.getcwd()}")
     if Path(path).suffix in (".cu", ".cuh"):
         raise KernelError(f"{path} holds kernels: run a Python file that launches them, or look at "
                           f"it with `minidl kernel check {path}`")
+    if gpu not in occupancy.GPUS:
+        raise KernelError(f"--gpu {gpu}: known are {', '.join(occupancy.GPUS)}")
     launches, traffic, told, failed = defaultdict(int), {}, set(), []
 
     def watched(kernel, grid, block, args, *, shared_mem=0):
-        report = checker.check(kernel, grid, block, args, shared_mem=shared_mem)
+        report = checker.check(kernel, grid, block, args, shared_mem=shared_mem, profile=profile)
+        if profile and not launches[report.kernel]:
+            print(f"{report.kernel}, the first launch:\n{report.profile or ''}")
+            if report.profile:
+                n, registers = math.prod(dims(block)), _registers(kernel, report.kernel, gpu)
+                print(profiles.occupancy_line(report.profile, n, registers, gpu))
         launches[report.kernel] += 1
         table = traffic.setdefault(report.kernel, defaultdict(checker.Traffic))
         for name, t in report.ledger.items():
@@ -82,7 +146,7 @@ def run(path, arguments=()):
         for f in report.findings:
             if str(f) not in told:
                 told.add(str(f))
-                print(f"{f}\n    -> {f.remedy}")
+                print(f"{f}\n    -> {f.remedy}\n    launched by {_caller(2)}")
 
     status = 0
     folder = str(Path(path).resolve().parent)

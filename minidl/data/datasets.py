@@ -18,12 +18,13 @@ from pathlib import Path
 import numpy as np
 
 from minidl.data import idx
+from minidl.data.dataset import Dataset
 from minidl.random import Generator
 
 DEBIAN_FASHION_MNIST = "/usr/share/datasets/fashion-mnist"
 
 
-class ArrayDataset:
+class ArrayDataset(Dataset):
     """Arrays of equal length side by side: sample i is (arrays[0][i], arrays[1][i], ...)."""
 
     def __init__(self, *arrays):

@@ -16,7 +16,7 @@ import numpy as np
 
 from minidl import backend
 from minidl.fused import dispatch
-from minidl.fused.launch import contiguous, over_chunks, pointers, same_sizes
+from minidl.fused.launch import contiguous, on_device, over_chunks, pointers, same_sizes
 
 # ---- 1 reference ----
 
@@ -39,15 +39,18 @@ def reference(w, g, m, v, *, step, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight
 
 
 def adamw(weights, grads, exp_avgs, exp_avg_sqs, steps, *, lr=1e-3, betas=(0.9, 0.999), eps=1e-8,
-          weight_decay=0.01, decoupled=True, unscale=1.0, low=None, skip=None):
+          weight_decay=0.01, decoupled=True, unscale=1.0, low=None, skip=None, factor=None):
     """One step for lists of arrays, in place.
 
     weights, exp_avgs, exp_avg_sqs:  float32 (or all float64), contiguous.
     grads:    of the weights' dtype, or all float16.
-    steps:    for each array how many updates it has seen, this one included.
+    steps:    for each array how many updates it has seen, this one included; or an int32 array of
+              how many before, on the GPU, which counts on unless it skips.
     unscale:  the gradients' factor, 1 / loss scale.
     low:      fp16 arrays that get the new weights, or None.
-    skip:     (1,) int32; where it is not 0 nothing changes. minidl.fused.unscale_check makes it."""
+    skip:     (1,) int32; where it is not 0 nothing changes. minidl.fused.unscale_check makes it.
+    factor:   (1,) of the weights' dtype, a second factor of the gradients: one that the GPU has
+              found (minidl/precision/loss_scale.py)."""
     if not weights:
         return
     lists = dict(weights=weights, grads=grads, exp_avgs=exp_avgs, exp_avg_sqs=exp_avg_sqs)
@@ -61,7 +64,13 @@ def adamw(weights, grads, exp_avgs, exp_avg_sqs, steps, *, lr=1e-3, betas=(0.9, 
                        written=name != "grads") for name, a in lists.items()]
     lows = None if low is None else pointers(xp, low, narrow, "adamw: low", written=True)
     b1, b2 = betas
-    rates = xp.asarray([(lr / (1 - b1**t), 1 / math.sqrt(1 - b2**t)) for t in steps], wide)
+    if isinstance(steps, (list, tuple)):
+        rates = [(lr / (1 - b1**t), 1 / math.sqrt(1 - b2**t)) for t in steps]
+        rates = on_device(xp, np.array(rates, wide))
+    else:
+        rates, n = xp.empty((len(sizes), 2), wide), len(sizes)
+        kernel = dispatch.kernel("adamw.cu", "adamw_rates", narrow, W=dispatch.C_TYPES[wide])
+        kernel(-(-n // 32), 32, (rates, steps, skip, lr, b1, b2, n))
     shrink, l2 = (1 - lr * weight_decay, 0.0) if decoupled else (1.0, weight_decay)
-    args = *tables, lows, rates, skip, b1, 1 - b1, b2, 1 - b2, eps, shrink, l2, unscale
+    args = *tables, lows, rates, skip, factor, b1, 1 - b1, b2, 1 - b2, eps, shrink, l2, unscale
     over_chunks("adamw.cu", "adamw", narrow, xp, sizes, args, W=dispatch.C_TYPES[wide])

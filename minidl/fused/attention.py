@@ -1,15 +1,16 @@
 """Attention that never holds the L x S scores, forward and backward in one kernel each.
 
-    P = softmax(scale q k^T)      o = P v      lse = log(sum(exp(scale q k^T)))
-    gS = P * (go v^T - D)         D = sum of go * o over a row; backward makes P again, from lse
+    S = scale q k^T + mask     P = softmax(S)     o = (P * kept) v     lse = log(sum(exp(S)))
+    gS = P * (gP - D)      gP = kept * (go v^T)      D = sum of go * o over a row
+    kept: dropout, 0 or 1 / (1 - p) for each pair; backward makes P again, from lse, and draws again
 
 On the CPU kernels/attention_tile.cu: a thread per tile of queries, products in vector registers. On
-a GPU the last rung of the ladders in kernels/attention.cu and attention_backward.cu. Inputs are
-read through their strides: the three thirds of a projection (B, L, 3, H, E) need no copy. o is
-(B, L, H, E) in memory, so that merging the heads is free. Masks and dropout are NumPy's, in the op:
-minidl/ops/attention.py.
-Kernels: kernels/attention.cu, attention_backward.cu, attention_tile.cu
-Test: tests/fused/test_attention.py
+a GPU the last rung of the ladders in kernels/attention.cu and attention_backward.cu, for float16
+that on tensor cores, kernels/attention_mma.cu. Inputs are read through their strides: the three
+thirds of a projection (B, L, 3, H, E) need no copy, nor does a mask that is broadcast. o is (B, L,
+H, E) in memory, so that merging the heads is free.
+Kernels: kernels/attention.cu, attention_backward.cu, attention_mma.cu, attention_tile.cu
+Test: tests/fused/test_attention.py, test_attention_mask.py
 """
 
 import math
@@ -18,6 +19,7 @@ import numpy as np
 
 from minidl import backend
 from minidl.fused import dispatch
+from minidl.fused import dropout as drop
 
 MAX_WIDTH = 128  # the widest head whose tiles fit 48 KiB of shared memory, and a CPU thread's stack
 MAX_BLOCKS = 65535  # of a GPU's grid along y and z: heads, and batches
@@ -26,31 +28,53 @@ MAX_BLOCKS = 65535  # of a GPU's grid along y and z: heads, and batches
 # ---- 1 reference ----
 
 
-def reference(q, k, v, is_causal=False, scale=None):
+def reference(q, k, v, is_causal=False, scale=None, mask=None, dropout=None):
     """(o, lse) in float64, with all of P."""
-    q, k, v = (np.asarray(a, np.float64) for a in (q, k, v))
+    p, lse, kept = _probabilities(q, k, is_causal, scale, mask, dropout)
+    return p * kept @ np.asarray(v, np.float64), lse
+
+
+def reference_backward(go, q, k, v, is_causal=False, scale=None, mask=None, dropout=None):
+    """(gq, gk, gv) in float64."""
+    p, _, kept = _probabilities(q, k, is_causal, scale, mask, dropout)
+    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    go, q, k, v = (np.asarray(a, np.float64) for a in (go, q, k, v))
+    gp = kept * (go @ v.swapaxes(-1, -2))
+    gs = p * (gp - (gp * p).sum(-1, keepdims=True)) * scale
+    return gs @ k, gs.swapaxes(-1, -2) @ q, (p * kept).swapaxes(-1, -2) @ go
+
+
+def _probabilities(q, k, is_causal, scale, mask, dropout):
+    """(P, lse, kept); a query that sees no key has P 0 and lse 0."""
+    q, k = np.asarray(q, np.float64), np.asarray(k, np.float64)
     s = q @ k.swapaxes(-1, -2) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    if mask is not None:
+        s = s + (np.where(mask, 0, -np.inf) if mask.dtype == bool else mask.astype(np.float64))
     if is_causal:
         s = np.where(np.tri(*s.shape[-2:], dtype=bool), s, -np.inf)
     top = s.max(-1, keepdims=True)
+    top[top == -np.inf] = 0
     p = np.exp(s - top)
     total = p.sum(-1, keepdims=True)
-    return p / total @ v, (top + np.log(total))[..., 0]
-
-
-def reference_backward(go, q, k, v, is_causal=False, scale=None):
-    """(gq, gk, gv) in float64."""
-    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    go, q, k, v = (np.asarray(a, np.float64) for a in (go, q, k, v))
-    o, lse = reference(q, k, v, is_causal, scale)
-    p = np.exp(q @ k.swapaxes(-1, -2) * scale - lse[..., None])
-    if is_causal:
-        p = np.where(np.tri(*p.shape[-2:], dtype=bool), p, 0)
-    gs = p * (go @ v.swapaxes(-1, -2) - (go * o).sum(-1, keepdims=True)) * scale
-    return gs @ k, gs.swapaxes(-1, -2) @ q, p.swapaxes(-1, -2) @ go
+    total[total == 0] = 1
+    kept = 1.0
+    if dropout is not None:
+        ones, (p_drop, state) = np.ones(s.shape, np.float64), dropout
+        kept = drop.reference(ones, p_drop, state)
+    return p / total, (top + np.log(total))[..., 0], kept
 
 
 # ---- 2 launch ----
+
+
+FILES = {"tile": "attention_tile.cu", "mma": "attention_mma.cu"}  # the others are of a ladder
+
+
+def best_rung(q):
+    """The fastest for the array's device and dtype."""
+    if backend.xp_of([q]) is np:
+        return "tile"
+    return "mma" if q.dtype == np.float16 else "warp"
 
 
 def block_of(rung, width):
@@ -58,41 +82,44 @@ def block_of(rung, width):
     n_rows = 32 if width > 64 else 64
     return {
         "naive": (128, 128),
-        "shared": (n_rows, n_rows),  # ROWS in attention.cuh
-        "warp": (16, 128),  # OWN, 32 WARPS there
+        "shared": (n_rows, n_rows),  # ROWS in attention_rows.cuh
+        "warp": (16, 128),  # OWN, 32 WARPS in attention_rows.cuh
+        "mma": (64, 128),  # SIDE in attention_mma.cu
         "tile": (64 * (2 if width > 64 else 4), 1),  # 64 GROUP in attention_tile.cu
     }[rung]
 
 
-def forward(q, k, v, is_causal, scale, rung=None):
+def forward(q, k, v, is_causal, scale, rung=None, mask=None, dropout=None):
     """(o, lse) of (B, H, L, E), (B, H, S, E), (B, H, S, E); o is a view of (B, L, H, E) memory.
-    rung: 'naive', 'shared', 'warp' or 'tile' (CPU only); the best for the device unless given."""
+    rung: 'naive', 'shared', 'warp', 'mma' (float16) or 'tile' (CPU only); the best unless given.
+    mask: a view (B, H, L, S), bool or floating.   dropout: (p, a generator's state)."""
     xp, (n_batch, n_heads, n_queries, width) = backend.xp_of([q]), q.shape
     o = xp.empty((n_batch, n_queries, n_heads, width), q.dtype)
     lse = xp.empty((n_batch, n_heads, n_queries), np.float32)
-    rung = rung or ("tile" if xp is np else "warp")
+    rung = rung or best_rung(q)
     rows, threads = block_of(rung, width)
-    file = "attention_tile.cu" if rung == "tile" else "attention.cu"
+    file = FILES.get(rung, "attention.cu")
     if o.size:
         grid = -(-n_queries // rows), n_heads, n_batch
-        kernel = dispatch.kernel(file, f"attention_{rung}", q.dtype, E=width)
-        kernel(grid, threads, (o, lse, *inputs(q, k, v), scale, is_causal))
+        pairs, macros = between(mask, dropout)
+        kernel = dispatch.kernel(file, f"attention_{rung}", q.dtype, E=width, **macros)
+        kernel(grid, threads, (o, lse, *inputs(q, k, v), scale, is_causal, *pairs))
     return o.swapaxes(1, 2), lse
 
 
-def backward(go, q, k, v, o, lse, is_causal, scale, rung=None, out=None):
-    """(gq, gk, gv), each a view of (B, L, H, E) memory. rung: as in `forward`.
+def backward(go, q, k, v, o, lse, is_causal, scale, rung=None, out=None, mask=None, dropout=None):
+    """(gq, gk, gv), each a view of (B, L, H, E) memory. rung, mask, dropout: as in `forward`.
     out: an array (B, L, 3, H, E) for all three, of self-attention; it is then the result."""
     xp, (n_batch, n_heads, n_queries, width), n_keys = backend.xp_of([q]), q.shape, k.shape[2]
     go, o = (xp.ascontiguousarray(a.swapaxes(1, 2)) for a in (go, o))
-    rung = rung or ("tile" if xp is np else "warp")
+    rung = rung or best_rung(q)
     packed = out is not None and rung == "tile"  # gk and gv go at once where they belong
     if packed:
         gk, gv = (out.reshape(-1)[i * n_heads * width:] for i in (1, 2))
     else:
         gk, gv = (xp.zeros((n_batch, n_keys, n_heads, width), q.dtype) for _ in range(2))
     rows, threads = block_of(rung, width)
-    file = "attention_tile.cu" if rung == "tile" else "attention_backward.cu"
+    file = FILES.get(rung, "attention_backward.cu")
     query_blocks, key_blocks = -(-n_queries // rows), -(-n_keys // rows)
     if rung == "tile":  # gq in parts, one for each group of keys
         gq = xp.empty((key_blocks, *go.shape), np.float32)
@@ -104,10 +131,12 @@ def backward(go, q, k, v, o, lse, is_causal, scale, rung=None, out=None):
             "attention_backward.cu", "attention_row_dot", q.dtype, E=width
         )
         row_dot(-(-dots.size // 128), 128, (dots, go, o, dots.size))
-        common = go, lse, dots, *inputs(q, k, v), scale, is_causal
+        pairs, macros = between(mask, dropout)
+        common = go, lse, dots, *inputs(q, k, v), scale, is_causal, *pairs
 
-        def launch(kernel, n_blocks, outputs, **macros):
-            kernel = dispatch.kernel(file, f"attention_{kernel}", q.dtype, E=width, **macros)
+        def launch(kernel, n_blocks, outputs, **more):
+            kernel = dispatch.kernel(file, f"attention_{kernel}", q.dtype, E=width, **macros,
+                                     **more)
             kernel((n_blocks, n_heads, n_batch), threads, (*outputs, *common))
 
         if rung == "tile":
@@ -126,13 +155,44 @@ def backward(go, q, k, v, o, lse, is_causal, scale, rung=None, out=None):
 
 def inputs(q, k, v):
     """The arguments that say where q, k and v lie: memory, L, S and nine strides in elements."""
-    xp = backend.xp_of([q])
-    memory = []
-    for a in (q, k, v):  # from the first element to the last, one-dimensional
-        n = 1 + sum((n - 1) * s for n, s in zip(a.shape, a.strides, strict=True)) // a.itemsize
-        memory.append(xp.lib.stride_tricks.as_strided(a, (n,), (a.itemsize,)))
     strides = [s // a.itemsize for a in (q, k, v) for s in a.strides[:3]]
-    return *memory, q.shape[2], k.shape[2], *strides
+    return memory(q), memory(k), memory(v), q.shape[2], k.shape[2], *strides
+
+
+def memory(a):
+    """An array from its first element to its last, one-dimensional."""
+    n = 1 + sum((n - 1) * s for n, s in zip(a.shape, a.strides, strict=True)) // a.itemsize
+    return backend.xp_of([a]).lib.stride_tricks.as_strided(a, (n,), (a.itemsize,))
+
+
+MASKS = {np.dtype(bool): "bool", np.dtype(np.float32): "float", np.dtype(np.float16): "__half"}
+NEITHER = (None, *[0] * 9), {}  # no mask, no dropout
+
+
+def between(mask, dropout):
+    """(the arguments, the macros) for what stands between a query and a key."""
+    if mask is None and dropout is None:
+        return NEITHER
+    arguments, macros = [None, *[0] * 4], {}
+    if mask is not None:
+        macros["MASK"] = MASKS[mask.dtype]
+        arguments = [memory(mask), *(s // mask.itemsize for s in mask.strides)]
+    if dropout is None:
+        return (*arguments, *[0] * 5), macros
+    p, state = dropout
+    return (*arguments, *state, *drop.limits(p)), {**macros, "DROPOUT": 1}
+
+
+def mask_view(mask, shape):
+    """A mask as a view (B, H, L, S) that the kernels read: no copy where it is broadcast.
+    shape: (leading dimensions, L, S) of the scores, to which it broadcasts."""
+    xp = backend.xp_of([mask])
+    if mask.dtype not in MASKS:
+        mask = mask.astype(np.float32)
+    if min(mask.strides, default=0) < 0:
+        mask = mask.copy()
+    n_heads = shape[-3] if len(shape) > 2 else 1
+    return xp.broadcast_to(mask, shape).reshape(math.prod(shape[:-3]), n_heads, *shape[-2:])
 
 
 def readable(a):

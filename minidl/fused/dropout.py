@@ -13,6 +13,7 @@ import math
 import numpy as np
 
 from minidl import backend, random
+from minidl.fused import launch
 from minidl.fused.launch import contiguous, elementwise
 
 FILE = "dropout.cu"
@@ -36,12 +37,23 @@ def dropout(x, p, state):
     """x keep / (1 - p), in new memory."""
     xp = backend.xp_of([x])
     x = contiguous(xp, x)
+    if x.size > launch.LARGEST:  # in pieces, each from its own counter
+        out, flat, (seed, stream, counter) = xp.empty_like(x), x.reshape(-1), state
+        for at in range(0, x.size, launch.LARGEST):
+            piece = slice(at, at + launch.LARGEST)
+            there = seed, stream, counter + at // random.DRAWS_PER_BLOCK
+            out.reshape(-1)[piece] = dropout(flat[piece], p, there)
+        return out
     out, n8 = xp.empty_like(x), -(-x.size // random.DRAWS_PER_BLOCK)
-    threshold = math.ceil(p * 2**32)
-    if threshold == 2**32:  # no draw of 32 bits is as large: keep all, times nothing
-        threshold, scale = 0, 0.0
-    else:  # as the element type holds it, because the plain op multiplies by that
-        scale = float(x.dtype.type(1 / (1 - p)))
+    threshold, scale = limits(p)
+    scale = float(x.dtype.type(scale))  # the plain op multiplies by what the element type holds
     args = out, x, x.size, n8, *state, threshold, scale
     elementwise(FILE, "dropout", x.dtype, n8, args)
     return out
+
+
+def limits(p):
+    """(threshold, scale): a draw of at least `threshold` keeps its element, times `scale`."""
+    threshold = math.ceil(p * 2**32)
+    # 2^32: no draw of 32 bits is as large, so keep all, times nothing
+    return (threshold, 1 / (1 - p)) if threshold < 2**32 else (0, 0.0)

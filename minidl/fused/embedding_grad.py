@@ -2,9 +2,9 @@
 
     y[t] = w[index[t]]          gw[v] = sum of gy[t] over all t with index[t] = v
 
-On the CPU each thread owns some rows of the table and walks all t in
-order; on a GPU the indices are sorted and each run of equal ones is summed. Both add in the order
-of t, so the bits depend on the indices alone.
+On the CPU each thread owns some rows of the table and walks all t in order; on a GPU the first t of
+each row owns it and adds the others. Both add in the order of t, so the bits depend on the indices
+alone.
 
 Kernel: kernels/embedding_grad.cu   Op: minidl/ops/embedding.py
 Test: tests/fused/test_embedding_grad.py
@@ -49,12 +49,10 @@ def embedding_grad(index, gy, n_rows):
         kernel = dispatch.kernel(FILE, "embedding_grad_rows", gy.dtype, ACC=acc)
         kernel(n_parts(gy.size), 1, (out, gy, index, n, width, n_rows))
     else:
-        order = xp.argsort(index, kind="stable")
-        starts = segment_starts(xp, index[order])
-        kernel = dispatch.kernel(FILE, "embedding_grad_segments", gy.dtype, ACC=acc)
-        n_segments = len(starts) - 1
-        grid = -(-width // BLOCK), min(n_segments, 65535)
-        kernel(grid, BLOCK, (out, gy, index, order, starts, n_segments, width))
+        first = xp.full(n_rows, n, np.int32)
+        dispatch.kernel(FILE, "embedding_grad_first")(-(-n // BLOCK), BLOCK, (first, index, n))
+        kernel = dispatch.kernel(FILE, "embedding_grad_owners", gy.dtype, ACC=acc)
+        kernel((-(-width // BLOCK), min(n, 65535)), BLOCK, (out, gy, index, first, n, width))
     return out
 
 
@@ -65,10 +63,3 @@ def n_parts(n_elems):
 
     n_threads = cuda.n_threads()
     return 1 if n_threads == 1 or n_elems < SMALL else PARTS * n_threads
-
-
-def segment_starts(xp, ordered):
-    """Where each run of equal numbers begins in a sorted array, and its length at the end."""
-    changes = xp.flatnonzero(ordered[1:] != ordered[:-1]) + 1
-    ends = xp.asarray([len(ordered)])
-    return xp.concatenate([xp.zeros(1, np.int64), changes, ends]).astype(np.int64)

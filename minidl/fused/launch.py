@@ -6,11 +6,13 @@
 
 A launch per array would cost some microseconds each and leave small arrays without parallelism. The
 kernel instead gets the table of addresses and the list of chunks: a chunk is a thread's work on the
-CPU, a block's on a GPU, whatever array it is from.
+CPU, a block's on a GPU, whatever array it is from. A GPU keeps tables that it has: weights do not
+move, and gradients mostly come back to where they were.
 
 Test: tests/fused/test_launch.py   Rows that are summed or normalised: rows.py
 """
 
+import ctypes
 import functools
 
 import numpy as np
@@ -18,6 +20,7 @@ import numpy as np
 from minidl.fused import dispatch
 
 BLOCK = 256  # threads; enough warps to hide a GPU's memory latency, and any register count fits
+LARGEST = 2**30  # elements of one launch: half of what an int counts to, and a multiple of blocks
 CHUNK = 8192  # elements: 32 KiB of float32, so that a second look finds them in the cache
 
 
@@ -27,8 +30,17 @@ def contiguous(xp, x):
 
 
 def elementwise(file, name, dtype, n, args, **defines):
-    """One thread for each of n elements; nothing where there is no work."""
-    if n:
+    """One thread for each of n elements; nothing where there is no work. Kernels count in int: more
+    elements than LARGEST are launched in pieces, of the arrays of n elements and of the number n
+    among args."""
+    if n > LARGEST:
+        for at in range(0, n, LARGEST):
+            m = min(LARGEST, n - at)
+            piece = tuple(m if type(a) is int and a == n else
+                          a.reshape(-1)[at:at + m] if getattr(a, "size", 0) == n else a
+                          for a in args)
+            elementwise(file, name, dtype, m, piece, **defines)
+    elif n:
         dispatch.kernel(file, name, dtype, **defines)(-(-n // BLOCK), BLOCK, args)
 
 
@@ -42,7 +54,7 @@ def over_chunks(file, name, dtype, xp, sizes, args, **defines):
         kernel(-(-n // 8), 8, (*args, chunks, n))
     elif n:
         kernel = dispatch.kernel(file, f"{name}_many", dtype, **defines)
-        kernel(n, BLOCK, (*args, xp.asarray(chunks), n))
+        kernel(n, BLOCK, (*args, on_device(xp, chunks), n))
 
 
 @functools.lru_cache(maxsize=64)
@@ -60,6 +72,9 @@ def pointers(xp, arrays, dtype, what, written=False):
     A table of addresses hides the arrays from the launch's own checks, so they are made here.
     written: whether the kernel writes to them."""
     for i, a in enumerate(arrays):
+        if not isinstance(a, xp.ndarray):  # the address of NumPy's numbers is none of elements
+            raise TypeError(f"{what} {i}: want an array, of any number of dimensions; got "
+                            f"{type(a).__name__} {a!r}. Wrap it: np.asarray(...)")
         if written and xp is np and not a.flags.writeable:
             raise ValueError(f"{what} {i}: is to be written, but the array is read-only")
         if a.dtype != dtype or not a.flags.c_contiguous:
@@ -71,7 +86,29 @@ def pointers(xp, arrays, dtype, what, written=False):
         from minidl.cuda.host.arguments import address  # a seventh of the time of a.ctypes.data
 
         return np.array([address(a) for a in arrays], np.uint64)
-    return xp.asarray(np.array([a.data.ptr for a in arrays], np.uint64))
+    return on_device(xp, np.array([a.data.ptr for a in arrays], np.uint64))
+
+
+def on_device(xp, table):
+    """A small array of the host on the current device, of equal tables one and the same: it is not
+    to be written. No wait: it goes through pinned memory, on the current stream."""
+    if xp is np:
+        return table
+    device = xp.cuda.runtime.getDevice()
+    return _uploaded(xp, device, table.tobytes(), table.dtype, table.shape)[0]
+
+
+@functools.lru_cache(maxsize=128)  # of a step: chunks, and addresses, which mostly come again
+def _uploaded(xp, device, data, dtype, shape):
+    """(the device's array, the pinned one, which must outlive the copy)."""
+    pinned = xp.cuda.alloc_pinned_memory(max(len(data), 1))
+    host = np.frombuffer(pinned, np.uint8, len(data))
+    host[...] = np.frombuffer(data, np.uint8)
+    table = xp.empty(shape, dtype)
+    if data:
+        stream = xp.cuda.get_current_stream()
+        table.data.copy_from_host_async(ctypes.c_void_p(host.ctypes.data), len(data), stream)
+    return table, host
 
 
 def same_sizes(op, *lists):

@@ -15,7 +15,7 @@ import numpy as np
 
 from minidl import backend
 from minidl.fused import dispatch
-from minidl.fused.launch import contiguous, over_chunks, pointers
+from minidl.fused.launch import contiguous, on_device, over_chunks, pointers
 
 
 def reference(arrays, dtype):
@@ -30,7 +30,7 @@ def run(name, arrays, flat, args):
             f"{name}: want a flat buffer of {sum(sizes)} elements; got shape {flat.shape}"
         )
     xp = backend.xp_of([flat], name)
-    first = xp.asarray(list(itertools.accumulate(sizes, initial=0))[:-1], np.int64)
+    first = on_device(xp, np.array([*itertools.accumulate(sizes, initial=0)][:-1], np.int64))
     over_chunks("pack.cu", name, arrays[0].dtype, xp, sizes, (*args, first),
                 U=dispatch.C_TYPES[flat.dtype])
 

@@ -8,9 +8,11 @@
 Kernel: kernels/sgd.cu   Test: tests/fused/test_sgd.py
 """
 
+import numpy as np
+
 from minidl import backend
 from minidl.fused import dispatch
-from minidl.fused.launch import contiguous, over_chunks, pointers, same_sizes
+from minidl.fused.launch import contiguous, on_device, over_chunks, pointers, same_sizes
 
 # ---- 1 reference ----
 
@@ -29,14 +31,14 @@ def reference(w, g, v, *, first, lr=1e-3, momentum=0.0, dampening=0.0, weight_de
 
 
 def sgd(weights, grads, velocities=None, first=(), *, lr=1e-3, momentum=0.0, dampening=0.0,
-        weight_decay=0.0, nesterov=False, unscale=1.0, low=None, skip=None):
+        weight_decay=0.0, nesterov=False, unscale=1.0, low=None, skip=None, factor=None):
     """One step for lists of arrays, in place.
 
     weights, velocities:  float32 (or all float64), contiguous; velocities with momentum only.
     grads:    of the weights' dtype, or all float16.
     first:    for each array whether this is its first step; its velocity, which must be finite
               (zeros), becomes the gradient.
-    unscale, low, skip:  see minidl.fused.adamw."""
+    unscale, low, skip, factor:  see minidl.fused.adamw."""
     if not weights:
         return
     if bool(momentum) != (velocities is not None):
@@ -53,8 +55,9 @@ def sgd(weights, grads, velocities=None, first=(), *, lr=1e-3, momentum=0.0, dam
     vs = rates = lows = None
     if momentum:
         vs = pointers(xp, velocities, wide, "sgd: velocities", written=True)
-        rates = xp.asarray([(0.0, 1.0) if f else (momentum, 1 - dampening) for f in first], wide)
+        rates = [(0.0, 1.0) if f else (momentum, 1 - dampening) for f in first]
+        rates = on_device(xp, np.array(rates, wide))
     if low is not None:
         lows = pointers(xp, low, narrow, "sgd: low", written=True)
-    args = ws, gs, vs, lows, rates, skip, lr, momentum, weight_decay, unscale, int(nesterov)
+    args = ws, gs, vs, lows, rates, skip, factor, lr, momentum, weight_decay, unscale, int(nesterov)
     over_chunks("sgd.cu", "sgd", narrow, xp, sizes, args, W=dispatch.C_TYPES[wide])

@@ -44,9 +44,10 @@ def run(name, arrays, *factors):
     return total
 
 
-def unscale_check(grads, inverse):
-    """grads *= inverse in place; (1,) int32, how many elements are now inf or nan."""
-    return run("unscale_check", list(grads), inverse)
+def unscale_check(grads, inverse, factor=None):
+    """grads *= inverse in place; (1,) int32, how many elements are now inf or nan. factor: an array
+    of one number that they are multiplied by as well, in the dtype of their sums."""
+    return run("unscale_check", list(grads), inverse, factor)
 
 
 def count_bad(grads):

@@ -9,46 +9,67 @@ what it overwrites has been read. Who waits for the copy?
 
     to_host, to_device   the thread that calls them, and not the device     parallel/zero/offload.py
     CopyStream           the compute stream, later, and no thread           memory/offload.py
+    SideStream           the same: the work of another thread               parallel/data/bucket.py
+
+CuPy's pool lends freed memory again at once, in the order of the stream on which it was allocated.
+So what two streams use is allocated by the thread that computes, and held until its stream has
+waited for the other (`join`), or the other's event has happened.
 
 Source: CUDA C++ Programming Guide, "Asynchronous Concurrent Execution".
 Test: tests/memory/test_host_memory.py (late copies without a GPU)
 """
 
-import ctypes
 import weakref
 from collections import deque
-from contextlib import contextmanager
 
 import numpy as np
 
-from minidl.backend import library_of
-
-
-def pinned(xp, n_elems, dtype):
-    """An uninitialised 1-d host array; for a GPU in pinned memory."""
-    if xp is np:
-        return np.empty(n_elems, dtype)
-    memory = xp.cuda.alloc_pinned_memory(max(1, n_elems) * np.dtype(dtype).itemsize)
-    return np.frombuffer(memory, dtype, max(1, n_elems))[:n_elems]
+from minidl.backend import library_of, pinned, queue_copy
 
 
 def computed(x):
     """What a copy must wait for: the work now on the stream, for a GPU array."""
-    return None if isinstance(x, np.ndarray) else library_of(x).cuda.get_current_stream().record()
-
-
-@contextmanager
-def after(event, x):
-    """Work on x inside the block starts after `event` on x's device, and has ended on return: for a
-    thread other than the one that computes x."""
-    if event is None:
-        yield
-        return
+    if isinstance(x, np.ndarray):
+        return None
     with x.device:
-        stream = library_of(x).cuda.get_current_stream()  # this thread's
-        stream.wait_event(event)
-        yield
-        stream.synchronize()
+        return library_of(x).cuda.get_current_stream().record()
+
+
+def join(x, event):
+    """What follows on x's compute stream comes after the event; None: there is nothing to wait for.
+    The host does not wait."""
+    if event is not None:
+        with x.device:
+            library_of(x).cuda.get_current_stream().wait_event(event)
+
+
+class SideStream:
+    """A stream for what another thread does on a GPU, beside the compute stream.
+
+    A thread begins on the null stream, which all threads share: there its work would wait for all
+    computation, and all computation for it."""
+
+    def __init__(self):
+        self.streams = {}  # device -> stream
+
+    def run(self, event, x, fn, *args):
+        """fn(*args), its work on x's device after `event`; the event of its end, for `join`. Nobody
+        waits. For NumPy's arrays the event is None, and so is the end."""
+        if event is None:
+            fn(*args)
+            return None
+        cuda = library_of(x).cuda
+        with x.device as device:
+            if device not in self.streams:
+                self.streams[device] = cuda.Stream(non_blocking=True)
+            stream, before = self.streams[device], cuda.get_current_stream()
+            stream.use()
+            try:
+                stream.wait_event(event)
+                fn(*args)
+                return stream.record()
+            finally:
+                before.use()
 
 
 def to_host(x, out, event, add=False):
@@ -84,10 +105,7 @@ def to_device(x, out, event):
 def _queue(stream, event, source, into):
     """Put `into = source` on the stream, after the event; contiguous, one of them a NumPy array."""
     stream.wait_event(event)
-    if isinstance(into, np.ndarray):
-        source.data.copy_to_host_async(ctypes.c_void_p(into.ctypes.data), source.nbytes, stream)
-    else:
-        into.data.copy_from_host_async(ctypes.c_void_p(source.ctypes.data), into.nbytes, stream)
+    queue_copy(source, into, stream)
 
 
 class CopyStream:

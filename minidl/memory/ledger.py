@@ -48,7 +48,8 @@ def states(model=None, optimizer=None, communication=()):
     arrays = {  # each buffer counts for the first of these that holds it
         "parameters": [p.data for p in parameters],
         "master weights": [m.data for m in low],
-        "optimizer": [value for values in state.values() for value in values.values()],
+        "optimizer": [value for values in state.values() for value in values.values()
+                      if getattr(value, "ndim", 1)],  # not a count of steps: 4 bytes, on a GPU only
         "gradients": [t.grad for t in (*parameters, *low)],  # may be views of buckets
         "communication": [x for holder in communication for x in holder.communication_buffers()],
     }

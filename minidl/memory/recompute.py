@@ -17,8 +17,12 @@ Sources: Chen et al. 2016 (arXiv 1604.06174); keeping some ops: Korthikanti et a
 Test: tests/memory/test_recompute.py   Tutorial: tutorials/05_memory.py
 """
 
+import heapq
+import itertools
+from collections import Counter
+
 from minidl import backend, random
-from minidl.backward import leaf_uses, nodes, walk
+from minidl.backward import edge_to, nodes, walk
 from minidl.function import Function, op_name
 from minidl.mode import current, running
 from minidl.saved import Pack
@@ -41,7 +45,7 @@ def recompute(fn, *inputs, keep=None, **options):
     if not uses:
         return outputs
     place = {x: i for i, x in enumerate(given) if isinstance(x, Tensor)}
-    segment.edges = [place.get(leaf, leaf) for leaf, n in uses.items() for _ in range(n)]
+    segment.edges = [place.get(leaf, leaf) for leaf in uses]
     edges = [inputs[edge] if isinstance(edge, int) else edge for edge in segment.edges]
     arrays = tuple(y._data for y in outputs) if isinstance(outputs, tuple) else outputs._data
     constants = [x for x in inputs if isinstance(x, Tensor) and not x.requires_grad]
@@ -105,8 +109,43 @@ class Recompute(Function):
 
         roots = [(y, gy) for y, gy in zip(outputs, gys, strict=True) if y.requires_grad]
         walk([y for y, _ in roots], [gy for _, gy in roots], deposit=deposit, each=True)
+        first, now = Counter(self.segment.edges), {k: len(g) for k, g in gradients.items()}
+        if first != now:
+            raise RuntimeError(
+                f"recompute: the segment used {_counted(first)} the first time and "
+                f"{_counted(now)} when it ran again; it must do the same")
         gxs = [gradients[edge].pop(0) for edge in self.segment.edges]
         return (*gxs, *[None] * (len(self.edges) - self.n_edges))
+
+
+def arrivals(roots):
+    """The leaves above `roots` in the order in which a walk's gradients reach them, as often as
+    they do. A segment hands its gradients on in this order, so that leaves are complete, and their
+    hooks run, in the order without recompute: data parallelism's sums round the same way."""
+    heap, seen, turn, found = [], set(), itertools.count(), []
+
+    def reach(edge):
+        if type(edge) is not tuple:
+            found.append(edge)
+        elif edge[0] not in seen:
+            seen.add(edge[0])
+            heapq.heappush(heap, (-edge[0].depth, next(turn), edge[0]))
+
+    for root in roots:
+        if root.requires_grad:
+            reach(edge_to(root))
+    while heap:
+        for edge in heapq.heappop(heap)[2].edges:
+            if edge is not None:
+                reach(edge)
+    return found
+
+
+def _counted(uses):
+    """'input 0 once, a parameter of shape (3, 4) 2 times'."""
+    return ", ".join(
+        (f"input {edge}" if isinstance(edge, int) else f"a parameter of shape {edge.shape}")
+        + (" once" if n == 1 else f" {n} times") for edge, n in uses.items()) or "no parameter"
 
 
 class _Segment:
@@ -122,7 +161,7 @@ class _Segment:
         self.kept, self.recipes = [], []
 
     def run(self, inputs):
-        """The first run: (outputs, {leaf: number of uses})."""
+        """The first run: (outputs, the leaves in the order in which backward comes to them)."""
         with random.watched() as self.generators, running(around=self._first):
             outputs = self.fn(*inputs)
         roots = outputs if isinstance(outputs, tuple) else (outputs,)
@@ -132,7 +171,7 @@ class _Segment:
                     f"recompute: the segment uses a result of {op_name(type(node))} that was made "
                     "outside of it; pass that tensor as an input: recompute(fn, x, that)")
         self.made = None
-        return outputs, leaf_uses(roots)
+        return outputs, arrivals(roots)
 
     def run_again(self, inputs, kept):
         """The outputs once more, with the graph of the segment, under the first run's settings;

@@ -1,6 +1,7 @@
 """Convolution and pooling layers.
 
-Ops: minidl/ops/conv.py, pool.py   Test: tests/nn/test_layers.py
+Ops: minidl/ops/conv.py, pool.py; minidl/ops/extra/conv_transpose.py, interpolate.py
+Test: tests/nn/test_layers.py
 """
 
 import math
@@ -25,12 +26,17 @@ class _Conv(Module):
         kernel = (kernel_size,) * self.n_dims if one else tuple(kernel_size)
         self.in_channels, self.out_channels, self.kernel_size = in_channels, out_channels, kernel
         self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
-        self.weight = empty_parameter(out_channels, in_channels // groups, *kernel)
+        self.weight = empty_parameter(*self.channels(in_channels, out_channels, groups), *kernel)
         self.register_parameter("bias", empty_parameter(out_channels) if bias else None)
         init.kaiming_uniform_(self.weight, a=math.sqrt(5), generator=generator)
         if bias:
             bound = 1 / math.sqrt(init.fans(self.weight)[0])
             init.uniform_(self.bias, -bound, bound, generator)
+
+    @staticmethod
+    def channels(n_in, n_out, groups):
+        """The first two sizes of the weight."""
+        return n_out, n_in // groups
 
     def forward(self, x):
         return self.op(x, self.weight, self.bias, self.stride, self.padding, self.dilation,
@@ -51,6 +57,34 @@ class Conv2d(_Conv):
     n_dims, op = 2, staticmethod(F.conv2d)
 
 
+class _ConvTranspose(_Conv):
+    """weight (in_channels, out_channels / groups, *kernel)."""
+
+    def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0,
+                 output_padding=0, groups=1, bias=True, dilation=1, generator=None):
+        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups,
+                         bias, generator)
+        self.output_padding = output_padding
+
+    @staticmethod
+    def channels(n_in, n_out, groups):
+        return n_in, n_out // groups
+
+    def forward(self, x):
+        return self.op(x, self.weight, self.bias, self.stride, self.padding, self.output_padding,
+                       self.groups, self.dilation)
+
+
+class ConvTranspose1d(_ConvTranspose):
+    """x (N, C, L) -> (N, out_channels, L'), with stride 2 of twice the length."""
+    n_dims, op = 1, staticmethod(F.conv_transpose1d)
+
+
+class ConvTranspose2d(_ConvTranspose):
+    """x (N, C, H, W) -> (N, out_channels, H', W'), with stride 2 of twice the size."""
+    n_dims, op = 2, staticmethod(F.conv_transpose2d)
+
+
 class MaxPool2d(Module):
     pool = staticmethod(F.max_pool2d)
 
@@ -67,10 +101,33 @@ class AvgPool2d(MaxPool2d):
     pool = staticmethod(F.avg_pool2d)
 
 
+class MaxPool1d(MaxPool2d):
+    """x (N, C, L)."""
+    pool = staticmethod(F.max_pool1d)
+
+
 class AdaptiveAvgPool2d(Module):
+    pool = staticmethod(F.adaptive_avg_pool2d)
+
     def __init__(self, output_size):
         super().__init__()
         self.output_size = output_size
 
     def forward(self, x):
-        return F.adaptive_avg_pool2d(x, self.output_size)
+        return self.pool(x, self.output_size)
+
+
+class AdaptiveMaxPool2d(AdaptiveAvgPool2d):
+    pool = staticmethod(F.adaptive_max_pool2d)
+
+
+class Upsample(Module):
+    """Images of another size: `size`, or `scale_factor` times theirs; modes as in interpolate."""
+
+    def __init__(self, size=None, scale_factor=None, mode="nearest", align_corners=None):
+        super().__init__()
+        self.options = dict(size=size, scale_factor=scale_factor, mode=mode,
+                            align_corners=align_corners)
+
+    def forward(self, x):
+        return F.interpolate(x, **self.options)

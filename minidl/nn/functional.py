@@ -10,5 +10,4 @@ globals().update(ops.namespace("f"))
 
 
 def __getattr__(name):
-    raise AttributeError(f"minidl.nn.functional has no {name!r}; it has: "
-                         + " ".join(sorted(ops.namespace("f"))))
+    raise ops.missing("minidl.nn.functional", name, ops.namespace("f"))

@@ -1,4 +1,4 @@
-"""The layers a model is assembled from: linear, embedding, dropout, activations, containers.
+"""The layers a model is assembled from: linear, embedding, dropout, activations.
 
 Attribute names, shapes, defaults and initial distributions are PyTorch's, so weights can be copied
 both ways. `generator=` draws the initial weights from it instead of the rank's default generator.
@@ -55,6 +55,22 @@ class Embedding(Module):
 
     def extra_repr(self):
         return f"{self.num_embeddings}, {self.embedding_dim}"
+
+
+class EmbeddingBag(Embedding):
+    """The mean (or sum, or largest) of the rows of each bag of ids: (bags, n) ids, or a vector of
+    them and the `offsets` where the bags start."""
+
+    def __init__(self, num_embeddings, embedding_dim, mode="mean", include_last_offset=False,
+                 padding_idx=None, generator=None):
+        super().__init__(num_embeddings, embedding_dim, padding_idx, generator)
+        self.mode, self.include_last_offset = mode, include_last_offset
+
+    def forward(self, ids, offsets=None, per_sample_weights=None):
+        return F.embedding_bag(ids, self.weight, offsets, mode=self.mode,
+                               per_sample_weights=per_sample_weights,
+                               include_last_offset=self.include_last_offset,
+                               padding_idx=self.padding_idx)
 
 
 class Dropout(Module):
@@ -125,6 +141,38 @@ class GELU(Module):
         return F.gelu(x, approximate=self.approximate)
 
 
+class SELU(Module):
+    def forward(self, x):
+        return F.selu(x)
+
+
+class Mish(Module):
+    def forward(self, x):
+        return F.mish(x)
+
+
+class GLU(Module):
+    """a * sigmoid(b) of the halves along dim."""
+
+    def __init__(self, dim=-1):
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, x):
+        return F.glu(x, self.dim)
+
+
+class PReLU(Module):
+    """x where positive, else weight * x: one weight for all, or one a channel, learnt."""
+
+    def __init__(self, num_parameters=1, init=0.25):
+        super().__init__()
+        self.weight = Parameter(np.full(num_parameters, init, np.float32))
+
+    def forward(self, x):
+        return F.prelu(x, self.weight)
+
+
 class Sigmoid(Module):
     def forward(self, x):
         return F.sigmoid(x)
@@ -147,55 +195,6 @@ class Softmax(Module):
 
     def forward(self, x):
         return F.softmax(x, self.dim)
-
-
-class Sequential(Module):
-    """Modules in a chain, named "0", "1", ...; a dict gives them names of your own."""
-
-    def __init__(self, *modules):
-        super().__init__()
-        named = modules[0] if len(modules) == 1 and isinstance(modules[0], dict) else {
-            str(i): module for i, module in enumerate(modules)}
-        for name, module in named.items():
-            setattr(self, name, module)
-
-    def forward(self, x):
-        for module in self.children():
-            x = module(x)
-        return x
-
-    def __getitem__(self, index):
-        modules = list(self.children())[index]
-        return Sequential(*modules) if isinstance(index, slice) else modules
-
-    def __len__(self):
-        return len(self._modules)
-
-    def __iter__(self):
-        return iter(self.children())
-
-
-class ModuleList(Module):
-    """A list whose modules are registered, named "0", "1", ..."""
-
-    def __init__(self, modules=()):
-        super().__init__()
-        for module in modules:
-            self.append(module)
-
-    def append(self, module):
-        setattr(self, str(len(self)), module)
-        return self
-
-    def __getitem__(self, index):
-        modules = list(self.children())[index]
-        return ModuleList(modules) if isinstance(index, slice) else modules
-
-    def __len__(self):
-        return len(self._modules)
-
-    def __iter__(self):
-        return iter(self.children())
 
 
 def empty_parameter(*shape):

@@ -47,3 +47,39 @@ class L1Loss(_ElementLoss):
 
 class BCEWithLogitsLoss(_ElementLoss):
     op = staticmethod(F.binary_cross_entropy_with_logits)
+
+
+class BCELoss(_ElementLoss):
+    op = staticmethod(F.binary_cross_entropy)
+
+
+class _OneNumberLoss(_ElementLoss):
+    """A loss with one number beside its reduction, called `option`."""
+
+    def __init__(self, value, reduction):
+        super().__init__(reduction)
+        self.options = {self.option: value, "reduction": reduction}
+
+    def forward(self, input, target):
+        return self.op(input, target, **self.options)
+
+
+class SmoothL1Loss(_OneNumberLoss):
+    op, option = staticmethod(F.smooth_l1_loss), "beta"
+
+    def __init__(self, reduction="mean", beta=1.0):
+        super().__init__(beta, reduction)
+
+
+class HuberLoss(_OneNumberLoss):
+    op, option = staticmethod(F.huber_loss), "delta"
+
+    def __init__(self, reduction="mean", delta=1.0):
+        super().__init__(delta, reduction)
+
+
+class KLDivLoss(_OneNumberLoss):
+    op, option = staticmethod(F.kl_div), "log_target"
+
+    def __init__(self, reduction="mean", log_target=False):
+        super().__init__(log_target, reduction)

@@ -7,11 +7,12 @@ import math
 
 import numpy as np
 
-from minidl import random
+from minidl import backend, random
 from minidl.mode import no_grad
 from minidl.nn import init
+from minidl.nn.containers import ModuleList, Sequential
 from minidl.nn.conv import AdaptiveAvgPool2d, Conv2d, MaxPool2d
-from minidl.nn.layers import Dropout, Embedding, Flatten, Linear, ModuleList, ReLU, Sequential
+from minidl.nn.layers import Dropout, Embedding, Flatten, Linear, ReLU
 from minidl.nn.module import Module
 from minidl.nn.norm import BatchNorm2d, LayerNorm
 from minidl.nn.transformer import TransformerBlock
@@ -68,7 +69,8 @@ class GPT(Module):
         T = ids.shape[-1]
         if T > self.context:
             raise ValueError(f"GPT has a context of {self.context} tokens, got {T}")
-        x = self.drop(self.token(ids) + self.position(np.arange(T)))
+        positions = backend.xp_of([getattr(ids, "_data", ids)]).arange(T)
+        x = self.drop(self.token(ids) + self.position(positions))
         for block in self.blocks:
             x = block(x)
         return self.head(self.norm(x))
@@ -76,25 +78,29 @@ class GPT(Module):
     def generate(self, ids, n_tokens, temperature=1.0, top_k=None, generator=None):
         """`ids` (N, T) continued by n_tokens, each drawn from softmax(logits / temperature) over
         the top_k likeliest; temperature 0 takes the likeliest. Returns an array of shape
-        (N, T + n_tokens)."""
-        generator, ids = generator or random.default_generator(), np.asarray(ids)
+        (N, T + n_tokens), on the device of `ids`; the model may be on another."""
+        generator, weight = generator or random.default_generator(), self.token.weight
+        ids = getattr(ids, "_data", ids)
+        origin = backend.device_of(ids) if hasattr(ids, "ndim") else "cpu"
+        ids = backend.to_device(ids if hasattr(ids, "ndim") else np.asarray(ids), weight.device)
         was_training = self.training
         self.eval()
         with no_grad():
             for _ in range(n_tokens):
-                logits = np.asarray(self(ids[:, -self.context:])[:, -1])  # (N, vocab_size)
-                ids = np.concatenate([ids, _sample(logits, temperature, top_k, generator)], 1)
+                logits = self(ids[:, -self.context:])[:, -1].data  # (N, vocab_size)
+                drawn = _sample(weight._xp, logits, temperature, top_k, generator)
+                ids = weight._xp.concatenate([ids, drawn], 1)
         self.train(was_training)
-        return ids
+        return backend.to_device(ids, origin)
 
 
-def _sample(logits, temperature, top_k, generator):
+def _sample(xp, logits, temperature, top_k, generator):
     """One id per row, (N, 1), by the Gumbel trick: argmax(logits + noise) is a softmax draw."""
     logits = logits.astype(np.float64)
     if temperature > 0:
         if top_k is not None:
-            kth = np.sort(logits, axis=-1)[:, -min(top_k, logits.shape[-1]), None]
-            logits = np.where(logits < kth, -np.inf, logits)
-        u = generator.uniform(logits.shape, dtype=np.float64)
-        logits = logits / temperature - np.log(-np.log(u + 2.0**-25))
+            kth = xp.sort(logits, axis=-1)[:, -min(top_k, logits.shape[-1]), None]
+            logits = xp.where(logits < kth, -math.inf, logits)
+        u = xp.asarray(generator.uniform(logits.shape, dtype=np.float64))
+        logits = logits / temperature - xp.log(-xp.log(u + 2.0**-25))
     return logits.argmax(-1)[:, None]

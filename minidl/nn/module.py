@@ -18,7 +18,11 @@ from minidl.tensor import Tensor
 
 
 class Parameter(Tensor):
-    """A leaf that requires a gradient and registers itself when assigned to a Module."""
+    """A leaf that requires a gradient and registers itself when assigned to a Module.
+
+    sharded_by: of a shard (parallel/zero/zero.py) what joins the ranks that hold the others, with
+    on_any_rank(flag) and sum_over_ranks(x): clipping and loss scaling ask it. Else None."""
+    sharded_by = None
 
     def __init__(self, data, requires_grad=True):
         super().__init__(data._data if isinstance(data, Tensor) else data, requires_grad)
@@ -106,6 +110,36 @@ class Module:
         """`hook(module, inputs, output)` after forward; a result replaces the output."""
         return _add(self._forward_hooks, hook)
 
+    def add_module(self, name, module):
+        """Register `module`, or None, under a name without a dot, as `self.name = module` does."""
+        if not isinstance(module, Module) and module is not None:
+            raise TypeError(f"add_module: {name!r} wants a Module, got {type(module).__name__}")
+        if not name or "." in name or hasattr(self, name) and name not in self._modules:
+            raise KeyError(f"add_module: {name!r} is empty, has a dot, or is an attribute already")
+        self._register(self._modules, name, module)
+
+    register_module = add_module
+
+    def get_submodule(self, target):
+        """The module of this dotted name, "layers.0.norm"; "" is this one itself."""
+        module = self
+        for i, name in enumerate(target.split(".") if target else ()):
+            if name not in module._modules:
+                above = ".".join(target.split(".")[:i]) or type(self).__name__
+                raise AttributeError(f"{above} has no module {name!r}; it has "
+                                     f"{[*module._modules] or 'none'}")
+            module = module._modules[name]
+        return module
+
+    def get_parameter(self, target):
+        """The parameter of this dotted name, "layers.0.weight"."""
+        above, _, name = target.rpartition(".")
+        owner = self.get_submodule(above)
+        if name not in owner._parameters:
+            raise AttributeError(f"{above or type(self).__name__} has no parameter {name!r}; it "
+                                 f"has {[*owner._parameters] or 'none'}")
+        return owner._parameters[name]
+
     # -- iteration, always in order of definition, each object once
 
     def named_modules(self, prefix=""):
@@ -175,16 +209,30 @@ class Module:
         for p in self.parameters():
             p.grad = None
 
-    def to(self, target):
-        """Move to a device ('cpu', 'cuda:0') or cast floating state to a dtype, in place."""
-        dtype = None if backend.is_device(target) else backend.as_dtype(target)
+    def to(self, *targets, dtype=None, device=None):
+        """Move to a device ('cpu', 'cuda', 'cuda:0') and cast floating state to a dtype, in place:
+        to("cuda"), to("float16"), to("cuda", "float16"), or by name. Gradients are forgotten; an
+        optimizer made before keeps its parameters, but its state stays where it was: move first."""
+        for target in targets:
+            if backend.is_device(target):
+                device = target
+            elif target is not None:
+                dtype = target
+        dtype = None if dtype is None else backend.as_dtype(dtype)
         for t in [*self.parameters(), *self.buffers()]:
-            if dtype is None:
-                t.data = backend.to_device(t.data, target)
-            elif backend.is_floating(t.dtype):
+            if dtype is not None and backend.is_floating(t.dtype):
                 t.data = t.data.astype(dtype)
+            if device is not None:
+                t.data = backend.to_device(t.data, device)
             t.grad = None
         return self
+
+    def cuda(self, device="cuda"):
+        """Move to a GPU, by name or number; the current one unless given."""
+        return self.to(f"cuda:{device}" if isinstance(device, int) else device)
+
+    def cpu(self):
+        return self.to("cpu")
 
     def half(self):
         return self.to(np.float16)
@@ -204,9 +252,10 @@ class Module:
                 for name, (owner, table, key) in self._state_slots().items()}
 
     def load_state_dict(self, state, strict=True):
-        """Copy arrays (NumPy, Tensor, or anything NumPy can read, torch tensors included) into the
-        parameters and buffers. Returns (missing, unexpected) names; with `strict` they are a
-        KeyError. A wrong shape is a ValueError, and then nothing has been loaded."""
+        """Copy arrays (NumPy's or CuPy's on any device, Tensor, or anything NumPy can read, torch
+        tensors included) into the parameters and buffers. Returns (missing, unexpected) names;
+        with `strict` they are a KeyError. A wrong shape is a ValueError, and then nothing has been
+        loaded."""
         slots = self._state_slots()
         missing = [n for n in slots if n not in state]
         unexpected = [n for n in state if n not in slots]
@@ -225,7 +274,7 @@ class Module:
                                      f"the state has {tuple(source.shape)}")
                 pairs.append((target, source))
         for target, source in pairs:
-            target.data[...] = target._xp.asarray(source)
+            backend.overwrite(target.data, source)
             target.version += 1
         return missing, unexpected
 

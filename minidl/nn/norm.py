@@ -3,6 +3,7 @@
     y = (x - mean) / sqrt(var + eps) * weight + bias      which elements share mean and var:
         LayerNorm   the last dimensions of each sample   GroupNorm  channels of a group, per sample
         RMSNorm     no mean; root mean square instead    BatchNorm  a channel, over the whole batch
+        InstanceNorm  a channel of a sample
 
 Ops: minidl/ops/norm.py   Test: tests/nn/test_layers.py
 """
@@ -105,6 +106,45 @@ class BatchNorm1d(BatchNorm):
 class BatchNorm2d(BatchNorm):
     """x (N, C, H, W)."""
     ndims = (4,)
+
+
+class InstanceNorm(Module):
+    """Each channel of each sample by itself; running averages as in BatchNorm, if wanted."""
+    ndims = ()
+
+    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=False,
+                 track_running_stats=False):
+        super().__init__()
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.track_running_stats = track_running_stats
+        _affine(self, (num_features,), affine, affine)
+        for name, array in (("running_mean", np.zeros(num_features, np.float32)),
+                            ("running_var", np.ones(num_features, np.float32)),
+                            ("num_batches_tracked", np.zeros((), np.int64))):
+            self.register_buffer(name, Tensor(array) if track_running_stats else None)
+
+    def forward(self, x):
+        if x.ndim not in self.ndims:
+            raise ValueError(f"{type(self).__name__} wants {' or '.join(map(str, self.ndims))} "
+                             f"dimensions, got shape {tuple(x.shape)}")
+        batch = x if x.ndim == self.ndims[-1] else x.unsqueeze(0)
+        use_input = self.training or not self.track_running_stats
+        y = F.instance_norm(batch, self.running_mean, self.running_var, self.weight, self.bias,
+                            use_input, self.momentum, self.eps)
+        return y if batch is x else y.squeeze(0)
+
+    def extra_repr(self):
+        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}"
+
+
+class InstanceNorm1d(InstanceNorm):
+    """x (N, C, L) or (C, L)."""
+    ndims = (2, 3)
+
+
+class InstanceNorm2d(InstanceNorm):
+    """x (N, C, H, W) or (C, H, W)."""
+    ndims = (3, 4)
 
 
 def _affine(module, shape, weight, bias):

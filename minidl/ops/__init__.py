@@ -15,6 +15,11 @@ from minidl.ops import (
     extreme, index, inplace, logic, loss, matmul, norm, pool, products, reduce, select, shape,
     softmax,
 )
+from minidl.ops.extra import activations as more_activations
+from minidl.ops.extra import (
+    conv_transpose, distance, einsum, elsewhere, embedding_bag, in_place_forms, instance_norm,
+    interpolate, rearrange, recurrent, sampling, scatter, search, sort, unary,
+)
 from minidl.tensor import Tensor
 
 TABLE = [  # (file, homes, names)
@@ -32,7 +37,6 @@ TABLE = [  # (file, homes, names)
     (shape, "mt", "split chunk unbind flip"),
     (shape, "m", "view expand repeat"),
     (shape, "t", "cat stack"),
-    (shape, "f", "pad"),
     (index, "mt", "gather index_select tril triu"),
     (cast, "mt", "clone"),
     (inplace, "m", "copy_ zero_ fill_"),
@@ -44,12 +48,34 @@ TABLE = [  # (file, homes, names)
     (softmax, "mtf", "softmax log_softmax"),
     (cross_entropy, "f", "cross_entropy nll_loss"),
     (loss, "f", "mse_loss l1_loss binary_cross_entropy binary_cross_entropy_with_logits"),
+    (loss, "f", "smooth_l1_loss huber_loss kl_div"),
     (norm, "f", "layer_norm rms_norm group_norm batch_norm"),
     (dropout, "f", "dropout"),
     (embedding, "f", "embedding"),
     (attention, "f", "scaled_dot_product_attention self_attention"),
     (conv, "tf", "conv1d conv2d"),
-    (pool, "f", "max_pool2d avg_pool2d adaptive_avg_pool2d"),
+    (pool, "f", "max_pool1d max_pool2d avg_pool2d adaptive_avg_pool2d adaptive_max_pool2d"),
+    # ops/extra/
+    (sort, "mt", "sort argsort topk kthvalue median"),
+    (search, "mt", "nonzero unique bincount isclose allclose"),
+    (search, "t", "searchsorted bucketize"),
+    (search, "f", "one_hot"),
+    (scatter, "mt", "scatter scatter_add index_add index_copy index_fill masked_select"),
+    (rearrange, "mt", "roll diagonal repeat_interleave"),
+    (rearrange, "f", "pad"),
+    (rearrange, "t", "meshgrid"),
+    (einsum, "t", "einsum"),
+    (unary, "mt", "erf expm1 exp2 log1p log2 log10 tan asin acos atan sinh cosh reciprocal square"),
+    (distance, "mt", "norm"),
+    (distance, "f", "normalize cosine_similarity pairwise_distance"),
+    (sampling, "mt", "bernoulli multinomial"),
+    (more_activations, "f", "mish selu prelu glu"),
+    (interpolate, "f", "interpolate"),
+    (conv_transpose, "tf", "conv_transpose1d conv_transpose2d"),
+    (embedding_bag, "f", "embedding_bag"),
+    (instance_norm, "f", "instance_norm"),
+    (in_place_forms, "m", in_place_forms.NAMES),
+    (recurrent, "f", "rnn_sequence lstm_sequence gru_sequence"),
 ]
 
 BINARY = {  # Python's operator -> op, or its Function: a call less. All have a reflected form
@@ -89,6 +115,20 @@ def _operator(op, reflected=False):
     return method
 
 
+def missing(place, name, known):
+    """The AttributeError for a name that `place` lacks; an op of this name may be elsewhere."""
+    ways = {"m": f"x.{name}(...)", "t": f"minidl.{name}", "f": f"minidl.nn.functional.{name}"}
+    found = [way for home, way in ways.items() if name in namespace(home)]
+    advice = {name: " or ".join(found)} if found else elsewhere.ADVICE
+    return elsewhere.no_such_name(place, name, known, advice)
+
+
+def _missing(self, name):
+    """What Python calls for an attribute that a Tensor lacks."""
+    raise missing("Tensor", name, dir(Tensor))
+
+
+Tensor.__getattr__ = _missing
 for _name, _op in (namespace("m") | UNARY).items():
     setattr(Tensor, _name, _op)
 for _name, _op in PROPERTIES.items():

@@ -15,8 +15,9 @@
 Saved: q, k, v, o and lse, 4 L E + L numbers a head, where P would be L S more (8 x larger here at
 L = S = 256, E = 32), and making P again is as fast as fetching it: memory is slower than exp.
 
-Where no mask, dropout or broadcast is asked for, a kernel does the same without leaving the core's
-registers (minidl/fused/attention.py).
+A kernel does the same, with mask and dropout, without leaving the core's registers
+(minidl/fused/attention.py). Here remain: float64, heads over 128 wide, keys or values that are
+broadcast, a floating mask that wants a gradient of its own.
 
 Source: Dao, Fu, Ermon, Rudra, Re, "FlashAttention" (2022); Milakov & Gimelshein (2018) for lse.
 Test: tests/ops/test_attention.py
@@ -48,15 +49,14 @@ class Attention(Function):
         broadcast = not q.shape[:-2] == k.shape[:-2] == v.shape[:-2]
         q, k, v = (fused.readable(self._four(a, a.shape[-2:])) for a in (q, k, v))
         self._options(q, k, is_causal, dropout_p, scale, generator)
-        bias = self._bias(mask, q.shape[2])
-        self.ours = bias is None and not broadcast and not dropout_p and fused.fits(q, k, v)
-        o, lse = self._attend(q, k, v, bias)
-        self.save(q, k, v, o, lse, bias)
+        self.ours = not broadcast and not self.needs[3] and fused.fits(q, k, v)
+        o, lse = self._attend(q, k, v, mask)
+        self.save(q, k, v, o, lse, mask)
         return o.reshape(*self.lead, *o.shape[2:])
 
     def backward(self, go):
-        q, k, v, o, lse, bias = self.saved
-        *grads, g_bias = self._attend_backward(go.reshape(o.shape), q, k, v, o, lse, bias)
+        q, k, v, o, lse, mask = self.saved
+        *grads, g_bias = self._attend_backward(go.reshape(o.shape), q, k, v, o, lse, mask)
         if g_bias is not None:
             grads.append(g_bias)
         grads = [g.reshape(*self.lead, *g.shape[2:]) for g in grads]
@@ -70,12 +70,18 @@ class Attention(Function):
         if dropout_p:
             self.state = reserve(generator, math.prod(q.shape[:3]) * self.n_keys)
 
-    def _attend(self, q, k, v, bias):
+    def _between(self, mask):
+        """What the kernels want to know of mask and dropout."""
+        if mask is not None:
+            mask = fused.mask_view(mask, (*self.lead, self.q_shape[2], self.n_keys))
+        return dict(mask=mask, dropout=(self.dropout_p, self.state) if self.dropout_p else None)
+
+    def _attend(self, q, k, v, mask):
         """(o, lse): o (B, H, L, Ev), a view of (B, L, H, Ev) memory, as the next layer wants it;
         lse (B, H, L) in the dtype of the sums."""
         if self.ours and usable(q, k, v):
-            return fused.forward(q, k, v, self.is_causal, self.scale)
-        xp = self.xp
+            return fused.forward(q, k, v, self.is_causal, self.scale, **self._between(mask))
+        xp, bias = self.xp, self._bias(mask, q.shape[2])
         o = xp.empty((q.shape[0], q.shape[2], q.shape[1], v.shape[3]), q.dtype).swapaxes(1, 2)
         lse = xp.empty(q.shape[:3], self.dtype)
         ones, triangle = xp.ones(self.n_keys, self.dtype), self._triangle(q)
@@ -93,14 +99,15 @@ class Attention(Function):
             o[rows] = (p @ self._work(v[keys])) / total[..., None]
         return o, lse
 
-    def _attend_backward(self, go, q, k, v, o, lse, bias, out=None):
-        """(gq, gk, gv, gradient of bias or None). out: an array (B, L, 3, H, E) to write the three
-        into, of self-attention."""
+    def _attend_backward(self, go, q, k, v, o, lse, mask, out=None):
+        """(gq, gk, gv, gradient of the mask or None). out: an array (B, L, 3, H, E) to write the
+        three into, of self-attention."""
         xp = self.xp
         if self.ours and usable(go, q, k, v):
-            grads = fused.backward(go, q, k, v, o, lse, self.is_causal, self.scale, out=out)
+            grads = fused.backward(go, q, k, v, o, lse, self.is_causal, self.scale, out=out,
+                                   **self._between(mask))
             return (*grads, None) if out is None else None
-        triangle = self._triangle(q)
+        triangle, bias = self._triangle(q), self._bias(mask, q.shape[2])
         gq, gk, gv = (xp.zeros_like(a, dtype=self.dtype) for a in (q, k, v))
         g_bias = None
         if bias is not None and self.needs[3]:
@@ -242,7 +249,7 @@ class SelfAttention(Attention):
         qkv = self.xp.ascontiguousarray(qkv).reshape(shape)
         q, k, v = thirds(qkv)
         self._options(q, k, is_causal, dropout_p, None, generator)
-        self.ours = not dropout_p and fused.fits(q, k, v)
+        self.ours = fused.fits(q, k, v)
         o, lse = self._attend(q, k, v, None)
         self.save(qkv, o, lse)
         return o.swapaxes(1, 2).reshape(n_batch, length, width // 3)

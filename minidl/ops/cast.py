@@ -5,9 +5,13 @@ is all that mixed precision needs. A cast to integers or bool is not recorded in
 Test: tests/ops/test_cast.py
 """
 
+import builtins
+from contextlib import nullcontext
+
 import numpy as np
 
 from minidl import backend
+from minidl.cuda.index_check import waiting
 from minidl.function import Function
 from minidl.tensor import Tensor
 
@@ -29,10 +33,17 @@ class Transfer(Function):
 
     def forward(self, x, device):
         self.origin = backend.device_of(x)
-        return backend.to_device(x, device)
+        return self._moved(x, device)
 
     def backward(self, gy):
-        return backend.to_device(gy, self.origin)
+        return self._moved(gy, self.origin)
+
+    def _moved(self, x, device):
+        """x on the device; the library is then that of the result, for the engine looks at it."""
+        with waiting(x) if device == "cpu" else nullcontext():
+            y = backend.to_device(x, device)
+        self.xp = backend.xp_of([y])
+        return y
 
 
 class Clone(Function):
@@ -46,10 +57,13 @@ class Clone(Function):
         return gy
 
 
-def to(input, *args, dtype=None, device=None, copy=False):
-    """x.to(dtype), x.to(device), x.to(device, dtype), x.to(other_tensor): x itself where nothing
-    changes, unless `copy`."""
-    for arg in args:
+def to(input, *args, dtype=None, device=None, non_blocking=False, copy=False):
+    """x.to(dtype), x.to(device), x.to(device, dtype), x.to(other_tensor), then perhaps non_blocking
+    and copy: x itself where nothing changes, unless `copy`. non_blocking is a permission, and is
+    not made use of: each transfer is finished when it returns (memory/host_memory.py's are not)."""
+    flags = [arg for arg in args if arg is True or arg is False]
+    copy = copy or flags[1:] == [True]
+    for arg in args[:len(args) - len(flags)]:
         if isinstance(arg, Tensor):
             dtype, device = arg.dtype, arg.device
         elif backend.is_device(arg):
@@ -60,7 +74,7 @@ def to(input, *args, dtype=None, device=None, copy=False):
     if dtype is not None and input.dtype != dtype:
         result = (Cast.apply(input, dtype=np.dtype(dtype)) if backend.is_floating(dtype)
                   else Tensor(input._data.astype(dtype)))
-    if device is not None and input.device != ("cuda:0" if device == "cuda" else device):
+    if device is not None and input.device != backend.full_name(device):
         result = Transfer.apply(result, device=device)
     return clone(input) if copy and result is input else result
 
@@ -84,7 +98,8 @@ def cpu(input):
 
 
 def cuda(input, device="cuda"):
-    return to(input, device=device)
+    """x on a GPU, by name or number; the current one unless given."""
+    return to(input, device=f"cuda:{device}" if isinstance(device, builtins.int) else device)
 
 
 def _cast_to(name, dtype):

@@ -28,6 +28,7 @@ GPU_COLUMNS = 2**26  # 256 MiB: large launches, and an end to what a batch can t
 def pair(value, op, name, n=2):
     """n ints, from n of them or from one for all."""
     several = (value,) * n if isinstance(value, (int, np.integer)) else tuple(value)
+    several = several * n if len(several) == 1 else several
     if len(several) != n or not all(isinstance(v, (int, np.integer)) for v in several):
         raise ValueError(f"{op}: {name} is an int{' or two of them' * (n == 2)}, got {value!r}")
     return tuple(int(v) for v in several)

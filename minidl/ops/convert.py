@@ -6,6 +6,7 @@ Test: tests/test_tensor.py
 import numpy as np
 
 from minidl import backend
+from minidl.cuda.index_check import waiting
 
 
 def numpy(input):
@@ -19,11 +20,15 @@ def item(input):
     """The only element as a Python number."""
     if input.numel() != 1:
         raise ValueError(f"item() wants one element, this tensor has shape {input.shape}")
-    return input._data.item()
+    if type(input._data) is np.ndarray:
+        return input._data.item()
+    with waiting(input._data):
+        return input._data.item()
 
 
 def tolist(input):
-    return input._data.tolist()
+    with waiting(input._data):
+        return input._data.tolist()
 
 
 def size(input, dim=None):
@@ -64,7 +69,8 @@ def _len(self):
 
 
 def _repr(self):
-    host = backend.to_device(self._data, "cpu")
+    with waiting(self._data):
+        host = backend.to_device(self._data, "cpu")
     body = np.array2string(host, separator=", ", prefix="tensor(")
     notes = [] if self.dtype in (np.float32, np.int64, np.bool_) else [f"dtype={self.dtype}"]
     if self.device != "cpu":

@@ -16,6 +16,7 @@ import math
 import numpy as np
 
 from minidl import backend
+from minidl.cuda.index_check import checked
 from minidl.function import Function
 from minidl.fused import cross_entropy as fused
 from minidl.fused.dispatch import pick
@@ -42,22 +43,24 @@ def unclass_rows(rows, shape):
 
 
 def check_targets(xp, op, x, target, ignore_index):
-    """(target, counts): class indices as rows, 0 where ignored, and which rows count."""
+    """The target as rows, (n,), checked: class indices and ignore_index. On a GPU the check comes
+    later (cuda/index_check.py), and until then a bad one counts as ignored."""
     want = x.shape[:1] + x.shape[2:] if x.ndim > 1 else ()
     if x.ndim == 0 or x.dtype.kind != "f" or target.dtype.kind not in "iu" or target.shape != want:
         raise ValueError(f"{op}: input {x.shape} of {x.dtype}, target {target.shape} of "
                          f"{target.dtype}; want floating (N, C, d1, ...) and integer (N, d1, ...), "
                          "or (C,) and ()")
     target = target.reshape(-1)
-    counts = target != ignore_index
-    target = xp.where(counts, target, 0)
     n_classes = x.shape[0 if x.ndim == 1 else 1]
-    if target.size and not (0 <= int(target.min()) and int(target.max()) < n_classes):
-        bad = target[(target < 0) | (target >= n_classes)]
+    if xp is not np:
+        return checked(op, target, n_classes, ignore_index)
+    classes = xp.where(target != ignore_index, target, 0)
+    if target.size and not (0 <= int(classes.min()) and int(classes.max()) < n_classes):
+        bad = classes[(classes < 0) | (classes >= n_classes)]
         raise IndexError(f"{op}: target {int(bad[0])} is no class: the input {x.shape} has "
                          f"{n_classes} classes, 0 to {n_classes - 1} (ignore_index is "
                          f"{ignore_index})")
-    return target, counts
+    return target
 
 
 def check_class_weight(op, weight, n_classes):
@@ -75,8 +78,8 @@ class CrossEntropy(Function):
 
     def forward(self, x, target, weight, ignore_index, label_smoothing, reduction):
         xp = self.xp
-        check_targets(xp, "cross_entropy", x, target, ignore_index)
-        targets = xp.ascontiguousarray(target.reshape(-1), np.int64)
+        targets = check_targets(xp, "cross_entropy", x, target, ignore_index)
+        targets = xp.ascontiguousarray(targets, np.int64)
         rows = xp.ascontiguousarray(class_rows(x))
         check_class_weight("cross_entropy", weight, rows.shape[1])
         self.options, self.x_shape = (ignore_index, label_smoothing), x.shape
@@ -165,7 +168,9 @@ class NLLLoss(Function):
 
     def forward(self, x, target, weight, ignore_index, reduction):
         xp = self.xp
-        target, counts = check_targets(xp, "nll_loss", x, target, ignore_index)
+        target = check_targets(xp, "nll_loss", x, target, ignore_index)
+        counts = target != ignore_index
+        target = xp.where(counts, target, 0)
         rows = class_rows(x)
         check_class_weight("nll_loss", weight, rows.shape[1])
         dtype = backend.accumulate_dtype(x.dtype)

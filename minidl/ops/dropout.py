@@ -20,6 +20,7 @@ from minidl import backend, random
 from minidl.function import Function
 from minidl.fused import dropout as fused
 from minidl.fused.dispatch import pick
+from minidl.fused.philox import draw_on
 
 
 def check_probability(p, op="dropout"):
@@ -35,11 +36,11 @@ def keep_mask(xp, state, start, n, p):
     seed, stream, counter = state
     skip = start % random.DRAWS_PER_BLOCK
     generator.set_state((seed, stream, counter + start // random.DRAWS_PER_BLOCK))
-    draws = generator.bits(skip + n)[skip:]
+    draws = generator.bits(skip + n, draw_on(xp))[skip:]  # on the device of what they are for
     threshold = math.ceil(p * 2**32)  # draws are whole: >= p * 2**32 is >= the next integer
     if threshold == 2**32:  # p = 1, a bound no 32-bit draw reaches
         return xp.zeros(n, bool)
-    return xp.asarray(draws >= np.uint32(threshold))
+    return draws >= np.uint32(threshold)
 
 
 def reserve(generator, n):

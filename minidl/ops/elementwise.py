@@ -58,6 +58,24 @@ class Div(Function):
         return ga, (-ga * (a / b) if self.needs[1] else None)
 
 
+class RoundedDiv(Function):
+    """a / b rounded: constant between jumps, so no gradient passes."""
+    promotes = "same"
+
+    def forward(self, a, b, mode):
+        if mode not in ("floor", "trunc"):
+            raise ValueError(f"div: rounding_mode is None, 'floor' or 'trunc', got {mode!r}")
+        down = self.xp.floor_divide(a, b)
+        if mode == "floor":
+            return down
+        if down.dtype.kind == "f":
+            return self.xp.trunc(a / b)
+        return down + ((down < 0) & (down * b != a)).astype(down.dtype)
+
+    def backward(self, gy):
+        return None, None
+
+
 class Neg(Function):
     """-x."""
 
@@ -209,7 +227,7 @@ class Step(Function):
 
     def forward(self, x, name):
         self.name = name
-        if x.dtype.kind in "bui" and name != "sign":
+        if x.dtype.kind == "b" or x.dtype.kind in "ui" and name != "sign":
             return x.copy()
         return getattr(self.xp, name)(x)
 
@@ -225,6 +243,24 @@ def add(input, other, *, alpha=1):
 def sub(input, other, *, alpha=1):
     """input - alpha * other."""
     return Sub.apply(input, other if alpha == 1 else mul(other, alpha))
+
+
+def div(input, other, *, rounding_mode=None):
+    """input / other; rounding_mode "floor" or "trunc": rounded down, or towards zero."""
+    if rounding_mode is None:
+        return Div.apply(input, other)
+    return RoundedDiv.apply(input, other, mode=rounding_mode)
+
+
+def round(input, *, decimals=0):
+    """The nearest integer, halves to the even one; or the nearest number with so many digits behind
+    the point, before it if negative."""
+    if not decimals:
+        return Step.apply(input, name="rint")
+    ten = 10.0 ** (decimals if decimals > 0 else -decimals)
+    if decimals > 0:
+        return div(Step.apply(mul(input, ten), name="rint"), ten)
+    return mul(Step.apply(div(input, ten), name="rint"), ten)
 
 
 def pow(input, exponent):
@@ -250,7 +286,7 @@ def binary(name, function, doc=None, /, **options):
     return op
 
 
-mul, div, remainder = binary("mul", Mul), binary("div", Div), binary("remainder", Remainder)
+mul, remainder = binary("mul", Mul), binary("remainder", Remainder)
 neg, abs = unary("neg", Neg), unary("abs", Abs)
 exp, log = unary("exp", Exp), unary("log", Log)
 sqrt, rsqrt = unary("sqrt", Sqrt), unary("rsqrt", Rsqrt)
@@ -258,4 +294,3 @@ sin, cos = unary("sin", Sin), unary("cos", Cos)
 sign = unary("sign", Step, "1, 0 or -1, as the sign of the element.", name="sign")
 floor = unary("floor", Step, "The largest integer that is not above the element.", name="floor")
 ceil = unary("ceil", Step, "The smallest integer that is not below the element.", name="ceil")
-round = unary("round", Step, "The nearest integer, halves to the even one.", name="rint")

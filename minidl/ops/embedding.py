@@ -3,7 +3,8 @@
     y[t] = w[index[t]]          gw[v] = sum of gy[t] over all t with index[t] = v
 
 The sum is a scatter-add. `np.add.at` does it one element at a time; sorted by index, the rows that
-belong together are neighbours, and one `reduceat` sums every segment:
+belong together are neighbours, and one `reduceat` sums every segment (CuPy's add.at is fast, and
+adds in the order that chance gives it; the kernel's order is fixed):
 
     index     3 0 3 1 0   ->  order 1 4 | 3 | 0 2     segments start at 0, 2, 3
                               v     0     1   3
@@ -13,7 +14,10 @@ kernel adds in the same order without sorting.   Kernel: minidl/fused/embedding_
 Test: tests/ops/test_embedding.py
 """
 
+import numpy as np
+
 from minidl import backend
+from minidl.cuda.index_check import checked
 from minidl.function import Function
 from minidl.fused.dispatch import pick
 from minidl.fused.embedding_grad import embedding_grad
@@ -25,6 +29,9 @@ def scatter_add_rows(index, g, n_rows):
     g = g.astype(backend.accumulate_dtype(g.dtype), copy=False)
     out = xp.zeros((n_rows, g.shape[1]), g.dtype)
     if index.size:
+        if xp is not np:  # CuPy's reduceat subtracts running sums: imprecise, and an inf spreads
+            xp.add.at(out, index, g)
+            return out
         order = xp.argsort(index, kind="stable")
         ordered = index[order]
         starts = xp.flatnonzero(xp.concatenate([ordered[:1] >= 0, ordered[1:] != ordered[:-1]]))
@@ -42,7 +49,9 @@ class Embedding(Function):
             raise ValueError(f"embedding: input of {index.dtype}, weight {w.shape}; want integer "
                              "indices and a weight (num_embeddings, embedding_dim)")
         n = w.shape[0]
-        if index.size and not (0 <= int(index.min()) and int(index.max()) < n):
+        if self.xp is not np:
+            index = checked("embedding", index, n)
+        elif index.size and not (0 <= int(index.min()) and int(index.max()) < n):
             raise IndexError(f"embedding: indices from {int(index.min())} to {int(index.max())}, "
                              f"but the weight {w.shape} has rows 0 to {n - 1}")
         if padding_idx is not None and not -n <= padding_idx < n:

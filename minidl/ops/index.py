@@ -9,7 +9,10 @@ Test: tests/ops/test_index.py
 
 import math
 
+import numpy as np
+
 from minidl import backend
+from minidl.cuda.index_check import checked
 from minidl.function import Function
 from minidl.ops.dims import normalize_dims
 from minidl.tensor import Tensor
@@ -67,6 +70,8 @@ class Gather(Function):
         if any(n > m for i, (n, m) in enumerate(zip(index.shape, x.shape)) if i != dim):
             raise ValueError(f"gather: index of shape {index.shape} exceeds shape {x.shape} in a "
                              f"dimension other than {dim}")
+        if self.xp is not np:
+            index = checked("gather", index, x.shape[dim] if x.ndim else 1)
         self.shape, self.index = x.shape, along(self.xp, index, dim)
         return x[self.index]
 
@@ -84,7 +89,9 @@ class IndexSelect(Gather):
                 f"shape {x.shape} and {index.dtype} of shape {index.shape}")
         (dim,) = normalize_dims(dim, x.ndim, "index_select")
         n = x.shape[dim]
-        if index.size and not 0 <= int(index.min()) <= int(index.max()) < n:
+        if self.xp is not np:
+            index = checked("index_select", index, n)
+        elif index.size and not 0 <= int(index.min()) <= int(index.max()) < n:
             raise IndexError(f"index_select: indices from {index.min()} to {index.max()}, but "
                              f"dimension {dim} of shape {x.shape} has 0 to {n - 1}")
         self.shape, self.index = x.shape, (slice(None),) * dim + (index.reshape(-1),)
@@ -119,12 +126,17 @@ def getitem(input, index):
 
 
 def gather(input, dim, index):
+    """input's element at index[i, j, k] of `dim`, and at the other places of its own."""
+    if not input.shape and index.shape == (1,):  # a 0-d tensor is a vector of one here
+        return Gather.apply(input.reshape(1), index, dim=dim)
     return Gather.apply(input, index, dim=dim)
 
 
 def index_select(input, dim, index):
     """The slices of `dim` at the places in the 1-d integer `index`, repeats included. Negative
     places are an error, as in PyTorch."""
+    if not input.shape and index.shape == (1,):
+        return IndexSelect.apply(input.reshape(1), index, dim=dim).reshape(())
     return IndexSelect.apply(input, index, dim=dim)
 
 

@@ -8,6 +8,7 @@ Test: tests/test_tensor.py
 
 import numpy as np
 
+from minidl.backend import overwrite
 from minidl.mode import is_grad_enabled
 from minidl.ops import elementwise
 from minidl.ops.index import index_of_arrays
@@ -39,8 +40,10 @@ def fill_(input, value):
 
 def _copy(_, value, out, casting):
     """`value` into `out`, called as a ufunc. A number takes the dtype of `out`, whatever it is."""
-    if isinstance(out, np.ndarray):
+    if isinstance(out, np.ndarray) and not hasattr(value, "__cuda_array_interface__"):
         np.copyto(out, value, casting=casting if hasattr(value, "dtype") else "unsafe")
+    elif hasattr(value, "dtype"):
+        overwrite(out, value, casting)  # from its device to this one
     else:
         out[...] = value
 

@@ -66,6 +66,53 @@ class L1Loss(ElementLoss):
         return g, (-g if self.needs[1] else None)
 
 
+class Huber(ElementLoss):
+    """d = a - b: d^2 / 2 where |d| < delta, else delta (|d| - delta / 2); all times scale.
+    Saves d."""
+    promotes = "same"
+
+    def forward(self, a, b, delta, scale, reduction):
+        self.delta, self.scale = delta, scale
+        d = a - b
+        self.save(d)
+        size = self.xp.abs(d)
+        loss = self.xp.where(size < delta, 0.5 * size * size, delta * (size - 0.5 * delta)) * scale
+        return self.reduced(loss, d.dtype, reduction)
+
+    def backward(self, gy):
+        (d,) = self.saved
+        slope = self.xp.clip(d, -self.delta, self.delta) * self.scale
+        g = self.spread(gy) * slope
+        return g, (-g if self.needs[1] else None)
+
+
+class KLDiv(ElementLoss):
+    """t (log t - x), 0 where t is 0; x is a logarithm, and with log_target t is one, too."""
+    op = "kl_div"
+    promotes = "same"
+
+    def forward(self, x, t, log_target, reduction):
+        xp, self.log_target = self.xp, log_target
+        work = backend.accumulate_dtype(x.dtype)
+        dtype, x, t = x.dtype, x.astype(work, copy=False), t.astype(work, copy=False)
+        self.save(x if self.needs[1] else None, t)
+        if log_target:
+            return self.reduced(xp.exp(t) * (t - x), dtype, reduction)
+        log_t = xp.log(xp.where(t == 0, 1, t))
+        return self.reduced(t * log_t - t * x, dtype, reduction)
+
+    def backward(self, gy):
+        x, t = self.saved
+        g = self.spread(gy.astype(t.dtype, copy=False))
+        if self.log_target:
+            e = self.xp.exp(t)
+            return -e * g, (e * (t - x + 1) * g if self.needs[1] else None)
+        gt = None
+        if self.needs[1]:
+            gt = self.xp.where(t == 0, 0, self.xp.log(self.xp.where(t == 0, 1, t)) + 1 - x) * g
+        return -t * g, gt
+
+
 class BCEWithLogits(ElementLoss):
     """w * [(1 - t) x + l softplus(-x)],  l = 1 + (pos_weight - 1) t: cross entropy of the
     probability sigmoid(x), rearranged so that no e^ overflows. Saves x and t."""
@@ -134,6 +181,36 @@ def l1_loss(input, target, *, reduction="mean"):
     """|input - target|."""
     _compare("l1_loss", input, target, reduction)
     return L1Loss.apply(input, target, reduction=reduction)
+
+
+def huber_loss(input, target, *, reduction="mean", delta=1.0):
+    """(input - target)^2 / 2 where the two differ by less than delta, beyond that a line of slope
+    delta: one outlier cannot outweigh the rest. Source: Huber 1964."""
+    _compare("huber_loss", input, target, reduction)
+    if not delta > 0:
+        raise ValueError(f"huber_loss: delta must be above 0, got {delta}")
+    return Huber.apply(input, target, delta=delta, scale=1.0, reduction=reduction)
+
+
+def smooth_l1_loss(input, target, *, reduction="mean", beta=1.0):
+    """huber_loss with delta=beta, over beta: slope 1 beyond beta. beta=0: l1_loss."""
+    _compare("smooth_l1_loss", input, target, reduction)
+    if beta < 0:
+        raise ValueError(f"smooth_l1_loss: beta must not be negative, got {beta}")
+    if beta == 0:
+        return L1Loss.apply(input, target, reduction=reduction)
+    return Huber.apply(input, target, delta=beta, scale=1 / beta, reduction=reduction)
+
+
+def kl_div(input, target, *, reduction="mean", log_target=False):
+    """target (log target - input): how far the distribution `target` is from the one whose
+    logarithms are `input`. reduction "batchmean", the sum over the number of rows, is the
+    definition's; "mean" divides by all elements."""
+    per_row = reduction == "batchmean"
+    _compare("kl_div", input, target, "sum" if per_row else reduction)
+    y = KLDiv.apply(input, target, log_target=log_target,
+                    reduction="sum" if per_row else reduction)
+    return y / max(input.shape[0], 1) if per_row and input.ndim else y
 
 
 def binary_cross_entropy_with_logits(input, target, weight=None, *, reduction="mean",

@@ -53,6 +53,15 @@ def erf(x):
     return np.copysign(y, x)
 
 
+def erf_by(xp, x):
+    """The error function of any floating array, in its dtype."""
+    if xp is not np:
+        from cupyx.scipy import special
+
+        return special.erf(x)
+    return erf(x.astype(np.float64, copy=False)).astype(x.dtype, copy=False)
+
+
 def _ratio(coefficients, x):
     above, below = coefficients
     return np.polyval(above, x) / np.polyval(below, x)

@@ -1,6 +1,7 @@
 """Pooling: one number for each window of an image.
 
     max_pool2d            the largest; its gradient goes to the first largest of the window
+    adaptive_max_pool2d   the largest of windows that cut the image into a given number of parts
     avg_pool2d            the mean
     adaptive_avg_pool2d   the mean over windows that cut the image into a given number of parts
 
@@ -16,18 +17,21 @@ import numpy as np
 from minidl import backend
 from minidl.function import Function
 from minidl.ops.conv import crop_image, output_size, pad_image, pair, places
+from minidl.ops.index import scatter_add
 from minidl.ops.matmul import product
 
 
 class MaxPool2d(Function):
-    """Saves which element of its window won, one small integer an output."""
+    """Saves which element of its window won, one small integer an output. With `indices`, gives
+    the winners' places in their images, too, as h W + w."""
 
-    def forward(self, x, kernel, stride, padding, dilation, ceil_mode):
+    def forward(self, x, kernel, stride, padding, dilation, ceil_mode, indices=False):
         xp = self.xp
+        least = -math.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
         out, padding = fit(x.shape, kernel, stride, padding, dilation, ceil_mode)
         self.options = kernel, stride, padding, dilation
-        padded = pad_image(xp, x, padding, -math.inf)
-        y = xp.full((*x.shape[:2], *out), -math.inf, x.dtype)
+        padded = pad_image(xp, x, padding, least)
+        y = xp.full((*x.shape[:2], *out), least, x.dtype)
         # uint8 where the window is small enough: a quarter of what the outputs themselves take
         winner = xp.zeros(y.shape, np.uint8 if math.prod(kernel) <= 256 else np.int32)
         for i, j, at in places(kernel, stride, dilation, out):
@@ -38,9 +42,14 @@ class MaxPool2d(Function):
             xp.copyto(winner, winner.dtype.type(i * kernel[1] + j), where=better)
         self.save(winner)
         self.padded_shape = padded.shape
-        return y
+        if not indices:
+            return y
+        (top, _), (left, _) = padding
+        rows = xp.arange(out[0])[:, None] * stride[0] + winner // kernel[1] * dilation[0] - top
+        columns = xp.arange(out[1]) * stride[1] + winner % kernel[1] * dilation[1] - left
+        return y, rows * x.shape[3] + columns
 
-    def backward(self, gy):
+    def backward(self, gy, *_):
         (winner,) = self.saved
         kernel, stride, padding, dilation = self.options
         gx = self.xp.zeros(self.padded_shape, gy.dtype)
@@ -92,6 +101,32 @@ class AdaptiveAvgPool2d(Function):
         return product(self.xp, self.a.T, product(self.xp, gy, self.b))
 
 
+class AdaptiveMaxPool2d(Function):
+    """(the largest of each part, its place in the image, h W + w); parts as in `averaging`."""
+
+    def forward(self, x, size):
+        xp, (H, W) = self.xp, x.shape[2:]
+        y = xp.empty((*x.shape[:2], *size), x.dtype)
+        at = xp.empty(y.shape, np.int64)
+        for i, j in np.ndindex(*size):
+            top, left = i * H // size[0], j * W // size[1]
+            part = x[:, :, top:-(-(i + 1) * H // size[0]), left:-(-(j + 1) * W // size[1])]
+            winner = part.reshape(*x.shape[:2], math.prod(part.shape[2:])).argmax(axis=-1)
+            at[:, :, i, j] = (winner // part.shape[3] + top) * W + winner % part.shape[3] + left
+        images = x.reshape(*x.shape[:2], H * W)
+        places = at.reshape(*x.shape[:2], math.prod(size))
+        y[...] = xp.take_along_axis(images, places, -1).reshape(y.shape)
+        self.shape, self.at = x.shape, at
+        return y, at
+
+    def backward(self, gy, _):
+        n = math.prod(self.shape[2:])
+        images = self.xp.arange(math.prod(self.shape[:2])).reshape(*self.shape[:2], 1, 1)
+        places = (images * n + self.at).reshape(-1)
+        return scatter_add(self.xp, (math.prod(self.shape),), places, gy.reshape(-1)).reshape(
+            self.shape)
+
+
 def averaging(xp, n, parts, dtype):
     """(parts, n): row i averages elements floor(i n / parts) to ceil((i + 1) n / parts)."""
     i, at = xp.arange(parts)[:, None], xp.arange(n)[None, :]
@@ -123,10 +158,29 @@ def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
     """Largest element of each window of (N, C, H, W) or (C, H, W). stride: the kernel size unless
     given; padding: -inf on each side, at most half the kernel. ceil_mode: see `fit`."""
     op = "max_pool2d"
-    if return_indices:
-        raise NotImplementedError(f"{op}: return_indices is not provided, only the values are")
-    return _on_batch(op, input, MaxPool2d, **_window(op, kernel_size, stride, padding),
-                     dilation=pair(dilation, op, "dilation"), ceil_mode=bool(ceil_mode))
+    return _on_batch(op, input, MaxPool2d, "fiu", **_window(op, kernel_size, stride, padding),
+                     dilation=pair(dilation, op, "dilation"), ceil_mode=bool(ceil_mode),
+                     indices=return_indices)
+
+
+def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False,
+               return_indices=False):
+    """max_pool2d of sequences (N, C, L) or (C, L), as images of height 1."""
+    kernel, dilation = pair(kernel_size, "max_pool1d", "kernel_size", 1), pair(
+        dilation, "max_pool1d", "dilation", 1)
+    stride = kernel if stride in (None, ()) else pair(stride, "max_pool1d", "stride", 1)
+    padding = pair(padding, "max_pool1d", "padding", 1)
+    y = max_pool2d(input.unsqueeze(-2), (1, *kernel), (1, *stride), (0, *padding), (1, *dilation),
+                   ceil_mode, return_indices)
+    return tuple(part.squeeze(-2) for part in y) if return_indices else y.squeeze(-2)
+
+
+def adaptive_max_pool2d(input, output_size, return_indices=False):
+    """The largest of each of output_size parts of the image, as in adaptive_avg_pool2d; with
+    return_indices its place, too, as h W + w."""
+    y = _on_batch("adaptive_max_pool2d", input, AdaptiveMaxPool2d,
+                  size=_parts(output_size, input.shape))
+    return y if return_indices else y[0]
 
 
 def avg_pool2d(input, kernel_size, stride=None, padding=0, ceil_mode=False,
@@ -144,15 +198,19 @@ def avg_pool2d(input, kernel_size, stride=None, padding=0, ceil_mode=False,
 def adaptive_avg_pool2d(input, output_size):
     """Mean over output_size parts of the image, (height, width), an int for both; None keeps a
     dimension. Parts overlap by an element where the size does not divide."""
+    return _on_batch("adaptive_avg_pool2d", input, AdaptiveAvgPool2d,
+                     size=_parts(output_size, input.shape))
+
+
+def _parts(output_size, shape):
     size = output_size if isinstance(output_size, (tuple, list)) else (output_size,) * 2
-    size = tuple(have if want is None else int(want)
-                 for want, have in zip(size, input.shape[-2:], strict=True))
-    return _on_batch("adaptive_avg_pool2d", input, AdaptiveAvgPool2d, size=size)
+    return tuple(have if want is None else int(want)
+                 for want, have in zip(size, shape[-2:], strict=True))
 
 
 def _window(op, kernel_size, stride, padding):
     kernel = pair(kernel_size, op, "kernel_size")
-    stride = kernel if stride is None else pair(stride, op, "stride")
+    stride = kernel if stride in (None, ()) else pair(stride, op, "stride")
     padding = pair(padding, op, "padding")
     if min(kernel) < 1 or min(stride) < 1 or any(
             not 0 <= p <= k // 2 for p, k in zip(padding, kernel, strict=True)):
@@ -161,11 +219,12 @@ def _window(op, kernel_size, stride, padding):
     return {"kernel": kernel, "stride": stride, "padding": tuple((p, p) for p in padding)}
 
 
-def _on_batch(op, x, function, **options):
-    """Apply to (N, C, H, W); (C, H, W) is a batch of one."""
-    if len(x.shape) not in (3, 4) or not backend.is_floating(x.dtype):
+def _on_batch(op, x, function, kinds="f", **options):
+    """Apply to (N, C, H, W); (C, H, W) is a batch of one. kinds: of dtypes, as NumPy names them."""
+    if len(x.shape) not in (3, 4) or not (backend.is_floating(x.dtype) or x.dtype.kind in kinds):
         raise ValueError(f"{op}: input {tuple(x.shape)} of {x.dtype}, want floating (N, C, H, W) "
                          "or (C, H, W)")
     if len(x.shape) == 3:
-        return function.apply(x.unsqueeze(0), **options).squeeze(0)
+        y = function.apply(x.unsqueeze(0), **options)
+        return tuple(part.squeeze(0) for part in y) if isinstance(y, tuple) else y.squeeze(0)
     return function.apply(x, **options)

@@ -176,7 +176,8 @@ class AnyAll(Function):
     def forward(self, x, name, dim=None, keepdim=False):
         self.name = name
         axes = normalize_dims(dim, x.ndim, name)
-        return getattr(self.xp, name)(x, axis=axes, keepdims=keepdim)
+        y = getattr(self.xp, name)(x, axis=axes, keepdims=keepdim)
+        return y.astype(x.dtype) if x.dtype == np.uint8 else y  # as in PyTorch
 
 
 def sum(input, dim=None, keepdim=False, *, dtype=None):
@@ -188,13 +189,15 @@ def mean(input, dim=None, keepdim=False, *, dtype=None):
 
 
 def var(input, dim=None, unbiased=True, keepdim=False, *, correction=None):
-    """The variance; divides by n - correction (1; 0 for `unbiased=False`)."""
+    """The variance; divides by n - correction (1; 0 for `unbiased=False`). var(x, True) of all."""
+    dim, unbiased = (None, dim) if isinstance(dim, bool) else (dim, unbiased)
     return Var.apply(input, dim=dim, keepdim=keepdim,
                      correction=int(unbiased) if correction is None else correction)
 
 
 def std(input, dim=None, unbiased=True, keepdim=False, *, correction=None):
     """The standard deviation, the square root of `var`."""
+    dim, unbiased = (None, dim) if isinstance(dim, bool) else (dim, unbiased)
     return Std.apply(input, dim=dim, keepdim=keepdim,
                      correction=int(unbiased) if correction is None else correction)
 

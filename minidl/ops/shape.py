@@ -247,6 +247,10 @@ def repeat(input, *repeats):
 
 
 def cat(tensors, dim=0):
+    """One after the other along `dim`. A vector without elements is left out, whatever the others'
+    shapes: so a result can be collected from an empty start."""
+    if any(x.shape == (0,) for x in tensors):
+        tensors = [x for x in tensors if x.shape != (0,)] or tensors[:1]
     return Cat.apply(*tensors, dim=dim)
 
 
@@ -287,10 +291,3 @@ def flip(input, *args, dims=None):
     if bool(args) == (dims is not None):
         raise TypeError("flip: wants the dims, once: flip(0, 1), flip((0, 1)) or flip(dims=(0, 1))")
     return Flip.apply(input, dims=sizes(args or (dims,)))
-
-
-def pad(input, pad, mode="constant", value=0):
-    """`pad` lists (left, right) for the last dimension first, as torch.nn.functional.pad."""
-    if mode != "constant":
-        raise ValueError(f"pad: wants mode 'constant', got {mode!r}")
-    return Pad.apply(input, pad=tuple(pad), value=0 if value is None else value)

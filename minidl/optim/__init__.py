@@ -2,12 +2,35 @@
 
     optimizer   groups, state, the step       master         float32 weights behind 2-byte ones
     sgd, adam   the update of one parameter   clip           the norm of all gradients, bounded
-                                              lr_scheduler   the learning rate as a formula
+    rmsprop, adagrad, muon                    lr_scheduler   the learning rate as a formula
+    ema         an average of the weights
 """
 
 from minidl.optim import lr_scheduler
+from minidl.optim.adagrad import Adagrad
 from minidl.optim.adam import Adam, AdamW
 from minidl.optim.clip import clip_grad_norm_, clip_grad_value_, grad_norm
+from minidl.optim.ema import EMA
 from minidl.optim.master import use_master_weights
+from minidl.optim.muon import Muon
 from minidl.optim.optimizer import Optimizer
+from minidl.optim.rmsprop import RMSprop
 from minidl.optim.sgd import SGD
+
+# PyTorch's optimizers that are not here, and what to use.
+_INSTEAD = {"NAdam": "AdamW", "RAdam": "AdamW, with a warm-up", "Adamax": "AdamW",
+            "Adadelta": "RMSprop", "Adafactor": "AdamW, or Adagrad for few bytes",
+            "Rprop": "RMSprop",
+            "ASGD": "SGD, and EMA for the average", "SparseAdam": "Adagrad",
+            "LBFGS": "SGD or AdamW",
+            "swa_utils": "EMA"}
+
+
+def __getattr__(name):
+    text = f"minidl.optim has no {name!r}"
+    if name in _INSTEAD:
+        text += f"; use {_INSTEAD[name]}"
+    elif not name.startswith("_"):
+        text += ("; it has " + " ".join(sorted(n for n in globals() if n[0].isupper()))
+                 + ". A new one is a class with `update`: minidl/optim/rmsprop.py")
+    raise AttributeError(text)

@@ -14,38 +14,52 @@ Test: tests/optim/test_optimizer.py
 
 import math
 
+import numpy as np
+
 from minidl.fused.adamw import adamw
-from minidl.optim.optimizer import Optimizer, fusable, low_arrays
+from minidl.fused.launch import on_device
+from minidl.optim.optimizer import Optimizer, fusable, late, low_arrays
 
 
 class Adam(Optimizer):
-    """State per parameter: step (int), exp_avg (m), exp_avg_sq (v)."""
+    """State per parameter: step, exp_avg (m), exp_avg_sq (v). The step is an int; on a GPU, which
+    may skip an update without asking the host, an array of one int there, as in PyTorch. amsgrad:
+    also the largest v so far, max_exp_avg_sq, by whose root it divides (Reddi et al. 2018).
+    maximize: up, not down."""
     decoupled = False  # whether weight decay acts on the weight (AdamW) or through the gradient
 
-    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0):
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0,
+                 amsgrad=False, *, maximize=False):
         if lr < 0 or eps < 0 or weight_decay < 0 or not all(0 <= b < 1 for b in betas):
             raise ValueError("want lr, eps, weight_decay >= 0 and betas in [0, 1); "
                              f"got lr {lr}, eps {eps}, weight_decay {weight_decay}, betas {betas}")
-        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay))
+        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay,
+                                      amsgrad=amsgrad, maximize=maximize))
 
-    def update_group(self, params, grads, group, unscale):
-        if not fusable(params, grads):
-            return super().update_group(params, grads, group, unscale)
-        states = [self.advance(p, self.state.setdefault(p, {})) for p in params]
+    def update_group(self, params, grads, group, unscale, skip=None):
+        if group.get("amsgrad") or not fusable(params, grads):
+            return super().update_group(params, grads, group, unscale, skip)
+        on_host = isinstance(grads[0], np.ndarray)
+        states = [self.advance(p, self.state.setdefault(p, {}), on_host) for p in params]
+        steps = [s["step"] for s in states]
         low = low_arrays(self.low, params, grads)
         options = {k: group[k] for k in ("lr", "betas", "eps", "weight_decay")}
+        unscale, factor = late(unscale)
         adamw([p.data for p in params], grads,
-              *([s[k] for s in states] for k in ("exp_avg", "exp_avg_sq", "step")),
-              **options, decoupled=self.decoupled, unscale=unscale, low=low)
+              *([s[k] for s in states] for k in ("exp_avg", "exp_avg_sq")),
+              steps if on_host else counted_together(params[0]._xp, steps, states), **options,
+              decoupled=self.decoupled, unscale=unscale, low=low, skip=skip, factor=factor)
         if low is None:
             self.write_low(params)
 
-    def advance(self, p, state):
-        """The parameter's state for its next step; the first step makes it."""
+    def advance(self, p, state, counts=True):
+        """The parameter's state for its next step; the first step makes it. counts: the step goes
+        up by one here, and not in a kernel."""
         if not state:
             state.update(step=0, exp_avg=p._xp.zeros_like(p.data),
                          exp_avg_sq=p._xp.zeros_like(p.data))
-        state["step"] += 1
+        if counts:
+            state["step"] = int(state["step"]) + 1
         return state
 
     def update(self, p, grad, state, group):
@@ -64,6 +78,9 @@ class Adam(Optimizer):
         work *= 1 - b2
         v *= b2
         v += work
+        if group.get("amsgrad"):
+            largest = state.setdefault("max_exp_avg_sq", xp.zeros_like(v))
+            v = xp.maximum(largest, v, out=largest)
         xp.sqrt(v, out=work)  # from here on the denominator, then the update
         work /= math.sqrt(1 - b2**t)
         work += group["eps"]
@@ -72,9 +89,24 @@ class Adam(Optimizer):
         p.data -= work
 
 
+def counted_together(xp, steps, states):
+    """The steps of some parameters as one int32 array on the GPU, which a kernel counts up; each
+    state's step is a view of it. Where they are not yet, or the parameters that have a gradient
+    are others than before, it is made anew, and the host waits."""
+    counts = getattr(steps[0], "base", None)
+    if counts is None or counts.size != len(steps) or any(
+            getattr(s, "base", None) is not counts for s in steps):
+        table = on_device(xp, np.array([int(s) for s in steps], np.int32))
+        counts = table.copy()  # tables are shared and not to be written
+        for i, state in enumerate(states):
+            state["step"] = counts[i]
+    return counts
+
+
 class AdamW(Adam):
     """Adam with decoupled weight decay, 0.01 by default."""
     decoupled = True
 
-    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01):
-        super().__init__(params, lr, betas, eps, weight_decay)
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01,
+                 amsgrad=False, *, maximize=False):
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize)

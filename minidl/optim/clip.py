@@ -9,15 +9,24 @@ Test: tests/optim/test_clip.py
 
 import math
 
+import numpy as np
+
+from minidl import backend
 from minidl.backend import accumulate_dtype
-from minidl.fused import norm
+from minidl.fused import dispatch, norm, unscale_check
 from minidl.tensor import Tensor
 
 
 def grad_norm(parameters, norm_type=2.0):
     """The norm of all gradients as one vector, a float; 0.0 if there is none. fp16 and
-    bf16 gradients are squared and summed in fp32."""
-    grads = [p.grad for p in _list(parameters) if p.grad is not None]
+    bf16 gradients are squared and summed in fp32. Of ZeRO's shards it is the norm of all ranks'
+    together, the 2-norm alone, and all ranks must call."""
+    parameters = _list(parameters)
+    grads = [p.grad for p in parameters if p.grad is not None]
+    if (stage := _stage(parameters)) is not None:
+        if norm_type != 2:
+            raise ValueError(f"of a ZeRO stage's shards wanted norm_type 2, got {norm_type}")
+        return math.sqrt(stage.sum_over_ranks(norm.two_norm(grads) ** 2))
     if norm_type == 2:
         return norm.two_norm(grads)
     if norm_type == math.inf:
@@ -28,14 +37,33 @@ def grad_norm(parameters, norm_type=2.0):
 
 def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False):
     """Scale the gradients in place so that their norm is at most max_norm; returns their norm from
-    before. A non-finite norm makes every gradient non-finite, or is an error if asked for."""
+    before: a float, of gradients on a GPU a Tensor there, for which nobody has waited. A non-finite
+    norm makes every gradient non-finite, or is an error if asked for."""
     parameters = _list(parameters)
+    grads = [p.grad for p in parameters if p.grad is not None]
+    on_host = isinstance(grads[0], np.ndarray) if grads else True
+    if not on_host and norm_type == 2 and not error_if_nonfinite and _stage(parameters) is None:
+        return _clip_on_device(grads, max_norm)
     total = grad_norm(parameters, norm_type)
     if error_if_nonfinite and not math.isfinite(total):
         raise RuntimeError(f"the gradient norm is {total}, so it cannot be clipped; look for the "
                            "first layer with a non-finite gradient")
     scale_to(parameters, total, max_norm)
     return total
+
+
+def _clip_on_device(grads, max_norm):
+    """clip_grad_norm_ of arrays on a GPU."""
+    square_sum = norm.square_sum_of(grads)
+    total = square_sum[0] ** 0.5
+    xp = backend.library_of(total)
+    factor = xp.minimum(max_norm / (total + 1e-6), 1.0)  # nan stays
+    if all(g.flags.c_contiguous for g in grads) and dispatch.usable(*grads):
+        unscale_check.unscale_check(grads, 1.0, factor.astype(np.float32).reshape(1))
+    else:
+        for g in grads:
+            g *= factor.astype(g.dtype)
+    return Tensor(total)
 
 
 def scale_to(parameters, total, max_norm):
@@ -54,6 +82,12 @@ def clip_grad_value_(parameters, clip_value):
     for p in _list(parameters):
         if p.grad is not None:
             p._xp.clip(p.grad, -clip_value, clip_value, out=p.grad)
+
+
+def _stage(parameters):
+    """The ZeRO stage of which these are shards, or None."""
+    stages = (getattr(p, "sharded_by", None) for p in parameters)
+    return next((stage for stage in stages if stage is not None), None)
 
 
 def _list(parameters):

@@ -4,12 +4,15 @@
                                          CosineAnnealingLR(optimizer, T_max=900)], [100])
     optimizer.step(); scheduler.step()
 
-Names and defaults are PyTorch's. A resumed run needs only the step count.
+Names and defaults are PyTorch's. A resumed run needs only the step count. The one schedule that
+looks at a loss, ReduceLROnPlateau, is in plateau.py.
 Test: tests/optim/test_lr_scheduler.py
 """
 
 import bisect
 import math
+
+from minidl.optim.plateau import ReduceLROnPlateau  # noqa: F401, found here by PyTorch's users
 
 
 class LRScheduler:
@@ -92,6 +95,146 @@ class CosineAnnealingLR(LRScheduler):
         return self.eta_min + (initial_lr - self.eta_min) * way
 
 
+class MultiStepLR(LRScheduler):
+    """lr = initial * gamma^(how many milestones are reached)."""
+
+    def __init__(self, optimizer, milestones, gamma=0.1):
+        self.milestones, self.gamma = sorted(milestones), gamma
+        super().__init__(optimizer)
+
+    def value(self, initial_lr, step):
+        return initial_lr * self.gamma ** sum(m <= step for m in self.milestones)
+
+
+class ConstantLR(LRScheduler):
+    """lr = initial * factor for total_iters steps, then initial."""
+
+    def __init__(self, optimizer, factor=1 / 3, total_iters=5):
+        self.factor, self.total_iters = factor, total_iters
+        super().__init__(optimizer)
+
+    def value(self, initial_lr, step):
+        return initial_lr * (self.factor if step < self.total_iters else 1.0)
+
+
+class ExponentialLR(LRScheduler):
+    """lr = initial * gamma^step."""
+
+    def __init__(self, optimizer, gamma):
+        self.gamma = gamma
+        super().__init__(optimizer)
+
+    def value(self, initial_lr, step):
+        return initial_lr * self.gamma**step
+
+
+class PolynomialLR(LRScheduler):
+    """lr = initial * (1 - step / total_iters)^power, and 0 from there on."""
+
+    def __init__(self, optimizer, total_iters=5, power=1.0):
+        self.total_iters, self.power = at_least_one("total_iters", total_iters), power
+        super().__init__(optimizer)
+
+    def value(self, initial_lr, step):
+        return initial_lr * (1 - min(step / self.total_iters, 1.0)) ** self.power
+
+
+class MultiplicativeLR(LRScheduler):
+    """lr = the lr before * lr_lambda(step)."""
+
+    def __init__(self, optimizer, lr_lambda):
+        self.lr_lambda = lr_lambda
+        super().__init__(optimizer)
+
+    def value(self, initial_lr, step):
+        return initial_lr * math.prod(self.lr_lambda(i) for i in range(1, step + 1))
+
+
+class CosineAnnealingWarmRestarts(LRScheduler):
+    """Half a cosine in T_0 steps, then the same again, each time T_mult times as long.
+    Source: Loshchilov & Hutter 2016 (arXiv 1608.03983)."""
+
+    def __init__(self, optimizer, T_0, T_mult=1, eta_min=0.0):
+        self.T_0, self.T_mult, self.eta_min = at_least_one("T_0", T_0), T_mult, eta_min
+        if T_mult < 1 or T_mult != int(T_mult):
+            raise ValueError(f"CosineAnnealingWarmRestarts: T_mult is an int of 1 or more, got "
+                             f"{T_mult}")
+        super().__init__(optimizer)
+
+    def value(self, initial_lr, step):
+        length = self.T_0
+        if self.T_mult == 1:
+            step %= length
+        while step >= length:
+            step -= length
+            length *= self.T_mult
+        way = (1 + math.cos(math.pi * step / length)) / 2
+        return self.eta_min + (initial_lr - self.eta_min) * way
+
+    def step(self, epoch=None):
+        """One further, or to `epoch`, which may lie between two whole ones."""
+        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
+        self._apply()
+
+
+class OneCycleLR(LRScheduler):
+    """Up from max_lr / div_factor to max_lr in pct_start of the steps, then down to initial lr /
+    final_div_factor; three_phase: down to the initial lr first, in equal time. Momentum (Adam's
+    first beta) goes the other way. Replaces the optimizer's lr; total_steps, or epochs and
+    steps_per_epoch. Source: Smith & Topin 2017 (arXiv 1708.07120)."""
+
+    def __init__(self, optimizer, max_lr, total_steps=None, epochs=None, steps_per_epoch=None,
+                 pct_start=0.3, anneal_strategy="cos", cycle_momentum=True, base_momentum=0.85,
+                 max_momentum=0.95, div_factor=25.0, final_div_factor=1e4, three_phase=False):
+        if total_steps is None and (epochs is None or steps_per_epoch is None):
+            raise ValueError("OneCycleLR wants total_steps, or epochs and steps_per_epoch")
+        if anneal_strategy not in ANNEAL:
+            raise ValueError(f"anneal_strategy is one of {[*ANNEAL]}, got {anneal_strategy!r}")
+        n = self.total_steps = at_least_one("total_steps", total_steps or epochs * steps_per_epoch)
+        up = pct_start * n - 1
+        top, bottom = max_lr, max_lr / div_factor
+        low, high = base_momentum, max_momentum
+        end = bottom / final_div_factor
+        # (last step, lr at its start and end, momentum at its start and end) of each phase
+        self.phases = [(up, bottom, top, high, low), (n - 1, top, end, low, high)]
+        if three_phase:
+            self.phases[1:] = [(2 * up, top, bottom, low, high), (n - 1, bottom, end, high, high)]
+        self.anneal, self.cycle_momentum = ANNEAL[anneal_strategy], cycle_momentum
+        for group in optimizer.param_groups:
+            group["initial_lr"] = bottom
+        super().__init__(optimizer)
+
+    def at(self, step):
+        """(lr, momentum) of this step."""
+        if step > self.total_steps:
+            raise ValueError(f"OneCycleLR: step {step} of a cycle of {self.total_steps} steps")
+        start = 0.0
+        for last, lr0, lr1, m0, m1 in self.phases:
+            if step <= last or last == self.phases[-1][0]:
+                part = (step - start) / (last - start)
+                return self.anneal(lr0, lr1, part), self.anneal(m0, m1, part)
+            start = last
+
+    def value(self, initial_lr, step):
+        return self.at(step)[0]
+
+    def _apply(self):
+        super()._apply()
+        momentum = self.at(self.last_epoch)[1]
+        for group in self.optimizer.param_groups if self.cycle_momentum else ():
+            if "betas" in group:
+                group["betas"] = (momentum, *group["betas"][1:])
+            elif "momentum" in group:
+                group["momentum"] = momentum
+            else:
+                raise ValueError("OneCycleLR: the optimizer has neither momentum nor betas; pass "
+                                 "cycle_momentum=False")
+
+
+ANNEAL = {"cos": lambda a, b, part: b + (a - b) / 2 * (1 + math.cos(math.pi * part)),
+          "linear": lambda a, b, part: a + (b - a) * part}
+
+
 class SequentialLR(LRScheduler):
     """One schedule after another: schedulers[i] from step milestones[i-1] on, counted from 0."""
 
@@ -105,6 +248,19 @@ class SequentialLR(LRScheduler):
     def value(self, initial_lr, step):
         i = bisect.bisect_right(self.milestones, step)
         return self.schedulers[i].value(initial_lr, step - (self.milestones[i - 1] if i else 0))
+
+
+class ChainedScheduler(LRScheduler):
+    """Several schedules at once: each takes what the one before it gives, so factors multiply."""
+
+    def __init__(self, schedulers, optimizer=None):
+        self.schedulers = schedulers
+        super().__init__(optimizer or schedulers[0].optimizer)
+
+    def value(self, initial_lr, step):
+        for scheduler in self.schedulers:
+            initial_lr = scheduler.value(initial_lr, step)
+        return initial_lr
 
 
 def at_least_one(name, n_steps):

@@ -29,4 +29,5 @@ def use_master_weights(optimizer):
                 master = Tensor(p.data.astype(np.float32), requires_grad=True)
                 optimizer.low[master] = p
                 group["params"][i] = master
+    optimizer.refresh()
     return optimizer

@@ -8,11 +8,17 @@ Test: tests/optim/test_optimizer.py
 
 import numpy as np
 
-from minidl.backend import is_bfloat16
+from minidl import backend
+from minidl.backend import is_bfloat16, overwrite, to_device
 from minidl.fused import dispatch
 from minidl.mode import no_grad
 from minidl.precision import bf16
 from minidl.tensor import Tensor
+
+# What PyTorch's groups hold beside the formula's options: how it computes, not what; and options
+# that mean nothing where they are off.
+PYTORCH_FORMS = {"foreach", "capturable", "differentiable", "fused", "decoupled_weight_decay"}
+PYTORCH_OPTIONS = {"amsgrad", "maximize"}
 
 
 class Optimizer:
@@ -21,6 +27,7 @@ class Optimizer:
     def __init__(self, params, defaults):
         self.defaults, self.state, self.param_groups = defaults, {}, []
         self.low = {}  # master weight -> the 2-byte parameter that is its rounded copy
+        self.seen = {}  # master weight -> that parameter's version when it was written
         params = list(params)
         if not params:
             raise ValueError(f"{type(self).__name__} got no parameters")
@@ -55,28 +62,41 @@ class Optimizer:
                 elif t.grad is not None:
                     t.grad[...] = 0
 
-    def step(self, unscale=1.0):
+    def step(self, unscale=1.0, skip=None):
         """Update every parameter that has a gradient, in place. unscale: a factor for gradients,
-        such as one over the loss scale."""
+        such as one over the loss scale. On a GPU both may be arrays there, of one number each, so
+        that the host need not wait: unscale float32; skip int32, where it is not 0 nothing
+        changes."""
+        late = () if skip is None else (skip,)
         with no_grad():
             for group in self.param_groups:
+                sign = -1.0 if group.get("maximize") else 1.0  # up the gradient instead of down
                 params = [p for p in group["params"] if self.gradient(p) is not None]
                 low = [p for p in params if p in self.low]
+                for p in low:
+                    if self.low[p].version != self.seen[p]:  # by the user: loaded, or clamped
+                        p.data[...] = self.low[p].data
                 for part in ([p for p in params if p not in self.low], low):
                     if part:
-                        self.update_group(part, [self.gradient(p) for p in part], group, unscale)
+                        grads = [self.gradient(p) for p in part]
+                        self.update_group(part, grads, group, sign * unscale, *late)
                 for p in params:
                     p.version += 1
                 for p in low:
                     self.low[p].version += 1
+                    self.seen[p] = self.low[p].version
                     p.grad = None  # held only from unscale_ to here
 
-    def update_group(self, params, grads, group, unscale):
+    def update_group(self, params, grads, group, unscale, skip=None):
         """Update some parameters of a group one by one; they all have a master copy, or none has.
         A subclass with a fused kernel updates them all at once."""
+        if skip is not None and bool(skip):  # the host waits here, a kernel need not
+            return
         for p, g in zip(params, grads, strict=True):
             g = g.astype(np.float32) if p in self.low else bf16.widen(g)
-            if unscale != 1.0:
+            if hasattr(unscale, "dtype"):
+                g = g * unscale.astype(g.dtype)
+            elif unscale != 1.0:
                 g = g * g.dtype.type(unscale)
             state = self.state.setdefault(p, {})
             if is_bfloat16(p.dtype):
@@ -105,8 +125,15 @@ class Optimizer:
         """The model's leaf that has the values of p: p itself, unless p is a master weight."""
         return self.low.get(p, p)
 
+    @property
+    def sharded_by(self):
+        """What joins the ranks whose optimizers have the other shards (nn.Parameter), or None."""
+        stages = (getattr(self.leaf_of(p), "sharded_by", None) for p in self.parameters())
+        return next((stage for stage in stages if stage is not None), None)
+
     def refresh(self):
-        """To be called when p.data or state have been overwritten; Offload has something to do."""
+        """To be called when masters and parameters have been overwritten together: they agree."""
+        self.seen = {p: low.version for p, low in self.low.items()}
 
     def gradient(self, p):
         """The gradient of p; of a master weight the unscaled one, or else its parameter's."""
@@ -125,23 +152,28 @@ class Optimizer:
         master weight is in its parameter's state. The arrays are the live ones."""
         index = {p: i for i, p in enumerate(self.parameters())}
         groups = [{**g, "params": [index[p] for p in g["params"]]} for g in self.param_groups]
-        state = {i: {**self.state.get(p, {}), **({"master": p.data} if p in self.low else {})}
+        state = {i: {**{k: _plain(k, v) for k, v in self.state.get(p, {}).items()},
+                     **({"master": p.data} if p in self.low else {})}
                  for p, i in index.items() if p in self.state or p in self.low}
         return {"state": state, "param_groups": groups}
 
     def load_state_dict(self, state_dict):
-        """Copy a state in; ValueError if groups or shapes differ, and then nothing has changed."""
+        """Copy a state in, PyTorch's own too, on whatever device it is; ValueError if it is another
+        optimizer's, or groups or shapes differ, and then nothing has changed."""
         params = self.parameters()
         sizes = [len(g["params"]) for g in self.param_groups]
         given = [len(g["params"]) for g in state_dict["param_groups"]]
         if sizes != given:
             raise ValueError(f"load_state_dict: this optimizer has groups of {sizes} parameters, "
                              f"the state has {given}")
+        for group in state_dict["param_groups"]:
+            self._check_options(group)
         loaded, masters = {}, {}
         for i, state in state_dict["state"].items():
             p = params[int(i)]
+            state = {k: _plain(k, backend.plain_array(v)) for k, v in state.items()}
             for name, value in state.items():
-                if getattr(value, "ndim", 0) and tuple(value.shape) != p.shape:
+                if hasattr(value, "shape") and tuple(value.shape) != p.shape:
                     raise ValueError(f"load_state_dict: {name} of parameter {i} has shape "
                                      f"{tuple(value.shape)}, the parameter {p.shape}")
             if ("master" in state) != (p in self.low):
@@ -149,19 +181,35 @@ class Optimizer:
                          "no master copy here, the state has one; first call "
                          "optim.use_master_weights(optimizer)")
                 raise ValueError(f"load_state_dict: parameter {i} has {fault}")
-            loaded[p] = {k: _copy(v) for k, v in state.items() if k != "master"}
+            loaded[p] = {k: placed(v, p) for k, v in state.items() if k != "master"}
             if p in self.low:
                 masters[p] = state["master"]
         self.state = {p: state for p, state in loaded.items() if state}
         for p, array in masters.items():
-            p.data[...] = array
+            overwrite(p.data, array)
         self.write_low(masters)
+        self.refresh()
         for group, saved in zip(self.param_groups, state_dict["param_groups"]):
-            group.update({k: v for k, v in saved.items() if k != "params"})
+            known = (*self.defaults, "initial_lr")
+            group.update({k: v for k, v in saved.items() if k in known})
+
+    def _check_options(self, group):
+        """Raise if a group's options show that another kind of optimizer has made the state."""
+        strange = sorted(k for k, value in group.items() if k not in
+                         {"params", "initial_lr", *self.defaults, *PYTORCH_FORMS}
+                         and not (value is False and k in PYTORCH_OPTIONS))
+        if strange:
+            raise ValueError(f"load_state_dict: {type(self).__name__} has no option {strange}; it "
+                             f"has {sorted(self.defaults)}. Is it another optimizer's state?")
 
     def parameters(self):
         """What is updated, in order; master weights in place of the parameters that have one."""
         return [p for g in self.param_groups for p in g["params"]]
+
+
+def placed(value, p):
+    """A value of a saved state on p's device, a copy; numbers as they are."""
+    return to_device(value, p.device).copy() if hasattr(value, "ndim") else value
 
 
 def fusable(params, grads):
@@ -182,7 +230,12 @@ def low_arrays(low, params, grads):
     return arrays if usable else None
 
 
-def _copy(value):
-    if not hasattr(value, "ndim"):
-        return value
-    return np.asarray(value).item() if value.ndim == 0 else value.copy()
+def late(unscale):
+    """(the number, the array of one number or None) that gradients are multiplied by."""
+    return (1.0, unscale) if hasattr(unscale, "dtype") else (unscale, None)
+
+
+def _plain(name, value):
+    """The step that a GPU or PyTorch counts in an array, as a number; else the value as it is. (Of
+    a parameter without dimensions, such as a scale, the other arrays have none either.)"""
+    return int(value) if name == "step" else value

@@ -9,14 +9,14 @@ Source: Sutskever, Martens, Dahl, Hinton 2013.   Test: tests/optim/test_optimize
 """
 
 from minidl.fused.sgd import sgd
-from minidl.optim.optimizer import Optimizer, fusable, low_arrays
+from minidl.optim.optimizer import Optimizer, fusable, late, low_arrays
 
 
 class SGD(Optimizer):
     """State per parameter: momentum_buffer (4 bytes a float32 weight), only with momentum."""
 
     def __init__(self, params, lr=1e-3, momentum=0.0, dampening=0.0, weight_decay=0.0,
-                 nesterov=False):
+                 nesterov=False, *, maximize=False):
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError("nesterov needs momentum > 0 and dampening = 0, got momentum "
                              f"{momentum}, dampening {dampening}")
@@ -24,18 +24,23 @@ class SGD(Optimizer):
             raise ValueError("lr, momentum and weight_decay must not be negative, got "
                              f"{lr}, {momentum}, {weight_decay}")
         super().__init__(params, dict(lr=lr, momentum=momentum, dampening=dampening,
-                                      weight_decay=weight_decay, nesterov=nesterov))
+                                      weight_decay=weight_decay, nesterov=nesterov,
+                                      maximize=maximize))
 
-    def update_group(self, params, grads, group, unscale):
+    def update_group(self, params, grads, group, unscale, skip=None):
         if not fusable(params, grads):
-            return super().update_group(params, grads, group, unscale)
+            return super().update_group(params, grads, group, unscale, skip)
+        if group["dampening"] and skip is not None and bool(skip):
+            return  # which step is the first would be another one, and dampening spares the first
         options = {k: group[k] for k in ("lr", "momentum", "dampening", "weight_decay", "nesterov")}
         states = [self.state.setdefault(p, {}) for p in params]
         first = ["momentum_buffer" not in s for s in states]
         velocities = [s.setdefault("momentum_buffer", p._xp.zeros_like(p.data))
                       for p, s in zip(params, states)] if group["momentum"] else None
         low = low_arrays(self.low, params, grads)
-        sgd([p.data for p in params], grads, velocities, first, **options, unscale=unscale, low=low)
+        unscale, factor = late(unscale)
+        sgd([p.data for p in params], grads, velocities, first, **options, unscale=unscale, low=low,
+            skip=skip, factor=factor)
         if low is None:
             self.write_low(params)
 

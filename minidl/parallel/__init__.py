@@ -6,6 +6,7 @@
 """
 
 from minidl.parallel.data.data_parallel import DataParallel, average_gradients, broadcast_state
+from minidl.parallel.data.join import evaluate, join
 from minidl.parallel.zero.offload import Offload
 from minidl.parallel.zero.zero import Zero1, Zero2
 from minidl.parallel.zero.zero3 import Zero3

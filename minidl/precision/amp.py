@@ -95,7 +95,7 @@ def prepare(model, opt_level, dtype=np.float16):
         return _wide(output)
 
     def halved(*inputs, **options):
-        inputs = [x.to(dtype) if isinstance(x, Tensor) and _narrow(x) else x for x in inputs]
+        inputs, options = each(lambda x: _to(x, dtype), (inputs, options))
         return _wide(forward(*inputs, **options))
 
     if opt_level == "O1":
@@ -163,11 +163,27 @@ def _halve(model, dtype, but):
             t.grad = None
 
 
+def each(fn, value):
+    """fn of every tensor, array and number in nested tuples, lists and dicts, in the same nest."""
+    if isinstance(value, dict):
+        return type(value)({key: each(fn, inner) for key, inner in value.items()})
+    if isinstance(value, tuple) and hasattr(value, "_fields"):  # a namedtuple
+        return type(value)(*(each(fn, inner) for inner in value))
+    if isinstance(value, (tuple, list)):
+        return type(value)(each(fn, inner) for inner in value)
+    return fn(value)
+
+
+def _to(x, dtype):
+    """A floating tensor or array cast to `dtype`; float64, integers and anything else as it is."""
+    if not _narrow(x):
+        return x
+    return x.to(dtype) if isinstance(x, Tensor) else x.astype(dtype)
+
+
 def _wide(output):
-    """The model's output in float32: a Tensor, or a tuple of them."""
-    if isinstance(output, tuple):
-        return tuple(_wide(y) for y in output)
-    return output.float() if _narrow(output) else output
+    """What a model returns, in float32: a Tensor, or tuples, lists and dicts of them."""
+    return each(lambda y: _to(y, WIDE), output)
 
 
 def _narrow(x):

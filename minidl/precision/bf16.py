@@ -93,6 +93,17 @@ def _view_as(view, inside, outside):
         return outside if same else None
     strides = [stride // 2 for stride in view.strides]
     try:
+        if not isinstance(outside, np.ndarray):
+            return _view_on_device(outside, view.shape, start, strides)
         return np.ndarray(view.shape, outside.dtype, outside, start, strides)
     except ValueError:  # it reaches beyond `inside`, into memory that both are views of
         return None
+
+
+def _view_on_device(array, shape, start, strides):
+    """A view of a contiguous CuPy array that begins `start` bytes into it."""
+    reach = start + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+    if min(strides, default=0) < 0 or not 0 <= reach < array.nbytes:
+        raise ValueError("a view beyond the array")
+    tail = array.reshape(-1)[start // array.itemsize:]
+    return backend.library_of(array).lib.stride_tricks.as_strided(tail, shape, strides)

@@ -7,6 +7,10 @@
     step(optimizer)          unscale by 1/S; inf or nan on any rank: skip the step; else clip, step
     update()                 S / 2 after a skipped step, S * 2 after 2000 good ones
 
+Of gradients on a GPU the host does not wait to know whether one is inf: the scale and what was
+found stay there (loss_scale.py), and the optimizer's kernel skips by itself. Only where ranks
+must agree, through functions of the host, the host has to know.
+
 The scale rises until it overflows, which costs one skipped step, and so stays close to the largest
 that fits. `step` alone reads the gradients once, and the optimizer multiplies them by 1/S; with
 `unscale_` before it the unscaled float32 gradients can be looked at.
@@ -19,25 +23,49 @@ import math
 
 import numpy as np
 
+from minidl import backend
 from minidl.fused import dispatch, norm, unscale_check
+from minidl.fused.launch import on_device
+from minidl.optim.optimizer import Optimizer
+from minidl.precision import loss_scale
+from minidl.tensor import Tensor
 
 LARGEST = float(np.finfo(np.float32).max)
+SMALLEST = 2.0**-126  # 1 / scale is a float32, too
+RULE = ("growth_factor", "backoff_factor", "growth_interval", "hysteresis", "lag", "min_scale",
+        "max_scale")
+
+
+def _settled(name):
+    """An attribute that may be on a GPU: who reads or sets it, waits for it to come back."""
+    def read(scaler):
+        scaler._settle()
+        return vars(scaler)[name]
+
+    def write(scaler, value):
+        scaler._settle()
+        vars(scaler)[name] = value
+
+    return property(read, write)
 
 
 class GradScaler:
     """init_scale, growth_factor, backoff_factor, growth_interval: PyTorch's.
     hysteresis:   overflows until the scale first falls; counted anew when it grows.
     min_scale, max_scale:  the bounds of the scale.
-    lag:          good steps after an overflow, and at the start, that do not count.
+    lag:          good steps after an overflow, and at the start, that do not count, for a scale
+                  that rises more slowly; no recipe below has it.
     raise_at_min: an overflow at min_scale is an error.
     agree:        function of a bool: whether it is true on any rank. Ranks that share a model must
                   skip together: `lambda bad: ring.all_reduce(t, np.array(bad), np.logical_or)`.
+                  After data parallelism all have the same gradients; of a ZeRO stage's shards it
+                  need not be given.
     all_sum:      function of a float: its sum over the ranks that hold shares of the gradients, so
-                  that `max_norm` bounds the norm of all shares together (parallel/zero/zero.py).
+                  that `max_norm` bounds the norm of all shares together; of shards not needed.
     enabled:      False: as if there were no scaler.
 
     Megatron: init_scale=2**32, growth_interval=1000, hysteresis=2, min_scale=1.
-    DeepSpeed: the same but init_scale=2**16, and lag=1, raise_at_min=True."""
+    DeepSpeed: the same but init_scale=2**16, and raise_at_min=True."""
 
     def __init__(self, init_scale=2.0**16, growth_factor=2.0, backoff_factor=0.5,
                  growth_interval=2000, *, hysteresis=1, min_scale=0.0, max_scale=LARGEST, lag=0,
@@ -49,16 +77,48 @@ class GradScaler:
             raise ValueError("GradScaler wants growth_interval, hysteresis >= 1 and init_scale "
                              f"between min_scale and max_scale; got {growth_interval}, "
                              f"{hysteresis}, {init_scale}, {min_scale}, {max_scale}")
+        self._device = None  # (xp, scale, counts) while a GPU has them
         self.factor = float(init_scale)
         self.growth_factor, self.backoff_factor = growth_factor, backoff_factor
         self.growth_interval, self.hysteresis, self.lag = growth_interval, hysteresis, lag
         self.min_scale, self.max_scale, self.raise_at_min = min_scale, max_scale, raise_at_min
-        self.agree = agree or (lambda bad: bad)
-        self.all_sum = all_sum or (lambda x: x)
+        self.agree, self.all_sum = agree, all_sum
+        self.on_host = bool(agree or all_sum or raise_at_min)  # what the host must know at once
         self.enabled = enabled
         self.good_steps, self.patience = -lag, hysteresis
         self.skipped = 0  # steps that were not taken
-        self._found = {}  # optimizer -> whether its gradients are bad, since the last update
+        self._stepped = []  # optimizers, since the last update
+        self._found = {}  # optimizer -> (whether its gradients are bad, what unscales them), since
+        # the last update; on a GPU two arrays of one number
+
+    def _there(self, array=None):
+        """(xp, scale, counts) on the GPU of `array`, moved there if need be; None where they are to
+        stay on the host."""
+        if array is not None and self._device is None and not self.on_host:
+            if not isinstance(array, np.ndarray):
+                xp = backend.xp_of([array])
+                scale = on_device(xp, np.array([self.factor], np.float32)).copy()
+                counts = np.array([self.good_steps, self.patience, self.skipped], np.int32)
+                self._device = xp, scale, on_device(xp, counts).copy()
+        return self._device
+
+    def _there_for(self, optimizer):
+        """_there of the optimizer's gradients; None where its own step would have to know."""
+        grads = optimizer.gradients()
+        if grads and _takes_arrays(optimizer, grads):
+            return self._there(grads[0])
+        self._settle()
+        return None
+
+    def _settle(self):
+        """Bring the scale and its counts back to the host, which waits."""
+        if self._device is not None:
+            (_, scale, counts), self._device = self._device, None
+            self.factor = float(scale[0])
+            self.good_steps, self.patience, self.skipped = counts.tolist()
+
+    factor, good_steps, patience, skipped = map(_settled, ("factor", "good_steps", "patience",
+                                                           "skipped"))
 
     def get_scale(self):
         return self.factor if self.enabled else 1.0
@@ -69,6 +129,8 @@ class GradScaler:
             return loss
         if isinstance(loss, (list, tuple)):
             return type(loss)(self.scale(x) for x in loss)
+        if self._there(loss.data) is not None:
+            return loss.float() * self._device[1].reshape(())
         return loss.float() * self.factor
 
     def unscale_(self, optimizer):
@@ -76,39 +138,82 @@ class GradScaler:
         with a master copy into the master's `grad`. Once between two updates."""
         if not self.enabled:
             return
+        self._join(optimizer)
         if optimizer in self._found:
             raise RuntimeError("unscale_() was called on this optimizer already since the last "
                                "update(): the gradients would be divided twice")
-        bad = False
+        there, bad = self._there_for(optimizer), False
         for p in optimizer.parameters():
             low = optimizer.low.get(p)
             if low is not None:
                 p.grad = None if low.grad is None else low.grad.astype(np.float32)
             if p.grad is not None:
                 self._check_dtype(p.grad)
-                bad |= _unscale(p.grad, 1.0 / self.factor)
-        self._found[optimizer] = bool(self.agree(bad)), 1.0
+                if there is None:
+                    bad |= _unscale(p.grad, 1.0 / self.factor)
+        if there is None:
+            self._found[optimizer] = self._agreed(bad), 1.0
+        else:
+            grads = [p.grad for p in optimizer.parameters() if p.grad is not None]
+            inverse = loss_scale.factor(there[0], there[1])
+            self._found[optimizer] = _unscale_there(grads, inverse), None
 
     def step(self, optimizer, max_norm=None):
         """optimizer.step(), unless a gradient is inf or nan on any rank. Returns whether it was
-        taken; a step not taken changes nothing, so do not step the schedule either. max_norm: clip
-        the gradients' common norm to it, after unscaling."""
+        taken (of a GPU as a Tensor, for which nobody has waited: `if` waits for it); a step not
+        taken changes nothing, so do not step the schedule either. max_norm: clip the gradients'
+        common norm to it, after unscaling."""
+        self._join(optimizer)
         if not self.enabled:
-            optimizer.step(unscale=self._clip_factor(optimizer.gradients(), 1.0, max_norm))
+            optimizer.step(unscale=self._clip_factor(optimizer, 1.0, max_norm))
             return True
+        if optimizer in self._stepped:
+            raise RuntimeError("step() was called on this optimizer already since the last "
+                               "update(): what was found of the gradients then may be wrong now. "
+                               "Call update() after each step()")
+        self._stepped.append(optimizer)
         if optimizer not in self._found:
             for p in optimizer.low:
                 p.grad = None  # left from an unscale_ that no step followed
             grads = optimizer.gradients()
             for g in grads:
                 self._check_dtype(g, optimizer.low)
-            self._found[optimizer] = bool(self.agree(_any_bad(grads))), 1.0 / self.factor
+            self._found[optimizer] = self._look(grads, optimizer)
         bad, inverse = self._found[optimizer]
+        if hasattr(bad, "dtype"):
+            return self._step_there(optimizer, bad, inverse, max_norm)
         if bad:
             self.skipped += 1
             return False
-        optimizer.step(unscale=self._clip_factor(optimizer.gradients(), inverse, max_norm))
+        optimizer.step(unscale=self._clip_factor(optimizer, inverse, max_norm))
         return True
+
+    def _join(self, optimizer):
+        """Of shards all ranks skip together, and clip by the norm of all, without being told."""
+        stage = optimizer.sharded_by
+        if stage is not None and self.agree is None:
+            self.agree, self.on_host = stage.on_any_rank, True
+            self._settle()
+        if stage is not None and self.all_sum is None:
+            self.all_sum = stage.sum_over_ranks
+
+    def _look(self, grads, optimizer):
+        """(whether the gradients are bad, what unscales them)."""
+        there = self._there_for(optimizer)
+        if there is None:
+            return self._agreed(_any_bad(grads)), 1.0 / self.factor
+        return _bad_there(grads), there[1]
+
+    def _step_there(self, optimizer, bad, scale, max_norm):
+        """`step` on a GPU; scale: None where the gradients are unscaled already."""
+        xp, square_sum = self._device[0], None
+        if max_norm is not None:
+            square_sum = norm.square_sum_of(optimizer.gradients())
+        if scale is not None or square_sum is not None:
+            optimizer.step(loss_scale.factor(xp, scale, square_sum, max_norm or 0.0), skip=bad)
+        else:
+            optimizer.step(skip=bad)
+        return Tensor((bad == 0).reshape(()))
 
     def update(self, new_scale=None):
         """Adjust the scale by what the steps since the last update found."""
@@ -117,8 +222,14 @@ class GradScaler:
         if new_scale is None and not self._found:
             raise RuntimeError("update() needs a step() or unscale_() before it: nothing was "
                                "checked since the last update")
-        bad = any(found for found, _ in self._found.values())
+        found = [bad for bad, _ in self._found.values()]
         self._found.clear()
+        self._stepped.clear()
+        if new_scale is None and all(hasattr(bad, "dtype") for bad in found):
+            rule = {name: getattr(self, name) for name in RULE}
+            rule["min_scale"] = max(self.min_scale, SMALLEST)  # no error without a wait
+            return loss_scale.update(*self._device[1:], sum(found[1:], found[0]), **rule)
+        bad = any(map(bool, found))
         if new_scale is not None:
             self.factor = float(new_scale)
         elif bad:
@@ -136,6 +247,11 @@ class GradScaler:
                 f"the gradients overflow at the smallest loss scale, {self.min_scale}: training "
                 "has diverged. Look for the first layer with a non-finite output")
         self.factor = max(self.factor * self.backoff_factor, self.min_scale)
+        if self.factor < SMALLEST:
+            raise OverflowError(
+                f"the gradients hold inf or nan at every loss scale, down to {self.factor:.3g}: it "
+                f"is not the scale ({self.skipped} steps were skipped). Look for the first layer "
+                "with a non-finite output, or for nan in the data")
 
     def _grow(self):
         self.good_steps += 1
@@ -162,11 +278,19 @@ class GradScaler:
         self.patience = state.get("patience", self.hysteresis)
         self.skipped = state.get("skipped", 0)
 
-    def _clip_factor(self, grads, inverse, max_norm):
+    def _agreed(self, bad):
+        return bool(bad if self.agree is None else self.agree(bad))
+
+    def _clip_factor(self, optimizer, inverse, max_norm):
         """What unscales the gradients and clips their norm: one factor, no pass to write them."""
         if max_norm is None:
             return inverse
-        total = math.sqrt(self.all_sum(norm.two_norm(grads) ** 2))
+        grads = optimizer.gradients()
+        if grads and not self.on_host and _takes_arrays(optimizer, grads):
+            square_sum = norm.square_sum_of(grads)
+            return loss_scale.factor(backend.xp_of(grads), None, square_sum, max_norm)
+        square_sum = norm.two_norm(grads) ** 2
+        total = math.sqrt(self.all_sum(square_sum) if self.all_sum else square_sum)
         return inverse * min(1.0, max_norm / (total * inverse + 1e-6))
 
     def _check_dtype(self, grad, low=()):
@@ -177,11 +301,33 @@ class GradScaler:
                 "autocast (O1), or call optim.use_master_weights(optimizer) (O2)")
 
 
+def _takes_arrays(optimizer, grads):
+    """Whether its gradients are on a GPU, and its step takes numbers that are there, too."""
+    return type(optimizer).step is Optimizer.step and not isinstance(grads[0], np.ndarray)
+
+
 def _any_bad(grads):
     """Whether an element of the arrays is inf or nan."""
     if dispatch.usable(*grads):
         return bool(unscale_check.count_bad(grads)[0])
-    return any(not np.isfinite(float(abs(g).max(initial=0))) for g in grads)
+    return any(g.size and not np.isfinite(float(abs(g).max())) for g in grads)
+
+
+def _bad_there(grads):
+    """The same on a GPU, (1,) int32, and nobody waits."""
+    if dispatch.usable(*grads):
+        return unscale_check.count_bad(grads)
+    xp = backend.xp_of(grads)
+    return sum(((~xp.isfinite(g)).any() for g in grads), xp.zeros(1, np.int32)).astype(np.int32)
+
+
+def _unscale_there(grads, inverse):
+    """grads *= inverse in place, a (1,) float32 array; _bad_there of them."""
+    if dispatch.usable(*grads) and all(g.flags.c_contiguous for g in grads):
+        return unscale_check.unscale_check(grads, 1.0, inverse)
+    for g in grads:
+        g *= inverse.reshape(()).astype(g.dtype)
+    return _bad_there(grads)
 
 
 def _unscale(grad, inverse):

@@ -21,11 +21,13 @@ def write(path, data):
     """Put the bytes into the file `path`; on return they and the name are on the disk."""
     temporary = f"{path}.tmp"
     file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(file, rest):]
-    os.fsync(file)
-    os.close(file)
+    try:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(file, rest):]
+        os.fsync(file)
+    finally:  # also when the disk is full
+        os.close(file)
     os.replace(temporary, path)
     sync(path.parent)
 
@@ -33,8 +35,10 @@ def write(path, data):
 def sync(folder):
     """The entries of a folder are on the disk."""
     entry = os.open(folder, os.O_RDONLY)
-    os.fsync(entry)
-    os.close(entry)
+    try:
+        os.fsync(entry)
+    finally:
+        os.close(entry)
 
 
 def remove(path):

@@ -9,9 +9,17 @@
 Test: tests/snapshot/test_snapshot_crashes.py   Used by: snapshot.py
 """
 
+import re
 from pathlib import Path
 
+import numpy as np
+
 from minidl.snapshot import durable
+
+INDEX = re.compile(r"step-(\d{8,})\.json")
+FILE = re.compile(r"step-\d{8,}\.\d+-of-\d+\.[0-9a-f]{8}\.safetensors")
+KINDS = {"step": int, "tensors": dict, "state": dict, "order": (dict, type(None)), "files": list,
+         "generators": list, "groups": (list, type(None)), "others": dict}
 
 
 def file_name(step, rank, size, sha256):
@@ -24,7 +32,8 @@ def index_path(folder, step):
 
 def steps(folder):
     """The steps of which there are snapshots in the folder, ascending."""
-    return sorted(int(path.stem[5:]) for path in Path(folder).glob("step-*.json"))
+    names = (INDEX.fullmatch(path.name) for path in Path(folder).glob("step-*.json"))
+    return sorted(int(name[1]) for name in names if name)
 
 
 def latest(folder):
@@ -40,9 +49,58 @@ def read_index(folder, step=None):
                          "it the folder that was saved to?")
     path = index_path(folder, there[-1] if step is None else step)
     try:
-        return durable.unsealed(path.read_bytes())
+        return _checked(durable.unsealed(path.read_bytes()))
     except ValueError as error:
         raise ValueError(f"{path}: {error}. Others in the folder: load(..., step=)") from None
+
+
+def _checked(body):
+    """The index; ValueError if it is not of the form that save() writes. What it names must lie in
+    its own folder: whoever sends you a snapshot does not choose which of your files are read."""
+    for key, kind in KINDS.items():
+        if not isinstance(body, dict) or key not in body or not isinstance(body[key], kind):
+            raise ValueError(f"wanted {key!r} as save() writes it, got {str(body)[:200]}")
+    if not len(body["files"]) == len(body["generators"]) > 0:
+        raise ValueError("wanted a file and the generators of every rank; got "
+                         f"{len(body['files'])} and {len(body['generators'])}")
+    for what, is_good in FORMS.items():
+        for entry in (body[what].items() if isinstance(body[what], dict) else body[what] or ()):
+            try:
+                good = is_good(entry, body)
+            except (TypeError, KeyError, ValueError, AttributeError):
+                good = False
+            if not good:
+                raise ValueError(f"among its {what}: no entry as save() writes it: "
+                                 f"{str(entry)[:200]}")
+    return body
+
+
+def _is_tensor(entry, body):
+    _, about = entry
+    return np.dtype(about["dtype"]).kind in "biufV" and all(n >= 0 for n in about["shape"])
+
+
+def _is_state(entry, body):
+    name, state = entry
+    return (isinstance(state["numbers"], dict)
+            and all(kind == "master" or f"{kind}/{name}" in body["tensors"]
+                    for kind in state["arrays"]))
+
+
+def _is_file(file, body):
+    return (FILE.fullmatch(file["name"]) and file["bytes"] >= 0 and len(file["sha256"]) == 64
+            and all(key in body["tensors"] and 0 <= first < end
+                    for key, first, end in file["holds"]))
+
+
+def _is_generators(generators, body):
+    return generators.keys() == body["generators"][0].keys() and all(
+        [type(n) for n in state] == [int] * 3 and min(state) >= 0 and max(state) < 1 << 64
+        for state in generators.values())
+
+
+FORMS = {"tensors": _is_tensor, "state": _is_state, "files": _is_file,
+         "generators": _is_generators, "groups": lambda group, body: isinstance(group, dict)}
 
 
 def prune(folder, keep):

@@ -90,6 +90,14 @@ def fill(out, first, written, read):
     return int(found.sum())
 
 
+def covered(first, end, written):
+    """Whether the regions written, [(first, end, where)], hold all elements [first, end)."""
+    for start, stop, _ in sorted(written, key=lambda region: region[:2]):
+        if start <= first < stop:
+            first = stop
+    return first >= end
+
+
 # -- all that a rank has
 
 
@@ -153,10 +161,13 @@ def numbers(model, optimizer):
 
 
 def arrays_and_numbers(optimizer, leaf):
-    """The optimizer's state of a leaf in two dicts: arrays of its shape, and numbers."""
+    """The optimizer's state of a leaf in two dicts: arrays of its shape, which may be (), and
+    numbers, such as a step that a GPU counts."""
     state = optimizer.state.get(leaf, {})
-    arrays = {k: v for k, v in state.items() if getattr(v, "ndim", 0)}
-    return arrays, {k: v for k, v in state.items() if k not in arrays}
+    arrays = {k: v for k, v in state.items() if hasattr(v, "ndim") and k != "step"}
+    # on a GPU Adam counts its steps there: an array without dimensions
+    return arrays, {k: v.item() if hasattr(v, "dtype") else v
+                    for k, v in state.items() if k not in arrays}
 
 
 def buffers(model):

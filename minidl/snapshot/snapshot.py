@@ -27,7 +27,7 @@ import numpy as np
 from minidl import backend
 from minidl.comm import objects, tree
 from minidl.parallel import DataParallel, Zero1
-from minidl.snapshot import durable, regions
+from minidl.snapshot import durable, fit, regions
 from minidl.snapshot.folder import file_name, index_path, latest, prune, read_index, steps
 
 __all__ = ["SnapshotError", "latest", "load", "save", "steps"]
@@ -98,7 +98,7 @@ def load(folder, t=None, *, model, optimizer=None, step=None, **others):
     others = _with_state(rank, others)
     folder = Path(folder)
     index = _index(folder, t, step)
-    problem = _misfit(index, model, optimizer, others)
+    problem = "\n".join(fit.misfits(index, model, optimizer, others, folder))
     for file in index["files"][rank::size]:  # each is read once, by one of the ranks
         problem = problem or durable.damage(folder / file["name"], file["bytes"], file["sha256"])
     _agree(t, problem)
@@ -137,61 +137,12 @@ def load(folder, t=None, *, model, optimizer=None, step=None, **others):
     return index["step"]
 
 
-# -- does it fit, and where is it
-
-
-def _misfit(index, model, optimizer, others):
-    """A sentence about the first difference between the objects and the snapshot, or ""."""
-    lacking = [key for key in others if key not in index["others"]]
-    if optimizer is not None and index["groups"] is None:
-        lacking.append("optimizer")
-    if lacking:
-        return f"the snapshot holds no {', '.join(lacking)}"
-    by_leaf = regions.by_leaf(model)
-    here = {f"param/{r.name}": (r.shape, leaf.dtype.name) for leaf, rs in by_leaf.items()
-            for r in rs}
-    here |= {f"buffer/{r.name}": (r.shape, r.leaf.dtype.name) for r in regions.buffers(model)}
-    here |= {f"generator {key}": () for key in regions.generators(model)}
-    there = {key: (tuple(about["shape"]), about["dtype"]) for key, about in
-             index["tensors"].items() if key.startswith(("param/", "buffer/"))}
-    there |= {f"generator {key}": () for key in index["generators"][0]}
-    for key in [*here, *there]:
-        if here.get(key) != there.get(key):
-            return (f"{key}: wanted {there.get(key, 'nothing')} as in the snapshot, the model has "
-                    f"{here.get(key, 'none')}")
-    if optimizer is None:
-        return ""
-    if len(index["groups"]) != len(optimizer.param_groups):
-        return (f"wanted {len(index['groups'])} parameter groups as in the snapshot, the optimizer "
-                f"has {len(optimizer.param_groups)}")
-    for leaf, owner in regions.leaves(optimizer):
-        if owner not in by_leaf:
-            return regions.unknown_leaf(owner)
-        names = [r.name for r in by_leaf[owner]]
-        states = [index["state"].get(name) for name in names]
-        for name, state in zip(names, states, strict=True):
-            if state is None:
-                return f"{name} is updated here, and by no optimizer in the snapshot"
-            if state != states[0]:
-                return (f"{names[0]} and {name} share a shard here, but their states differ in the "
-                        f"snapshot: {states[0]}, {state}; one was not stepped. Load it into "
-                        "DataParallel, or give every parameter a gradient before it is saved")
-        if "master" in states[0]["arrays"] and leaf is owner:
-            half = owner.dtype.itemsize == 2  # float16 or bfloat16
-            remedy = ("call optim.use_master_weights(optimizer)" if half else
-                      "wrap the optimizer in parallel.Offload, as it was")
-            return f"{names[0]} has a master copy in the snapshot and not here; first {remedy}"
-        if "master" not in states[0]["arrays"] and leaf.dtype != owner.dtype:
-            return f"{names[0]} has a master copy here and not in the snapshot"
-    return ""
+# -- where it is
 
 
 def _read(folder, index, targets):
     """Fill the arrays of `targets`, each with its region of what the files hold."""
-    written, files = {}, {}
-    for file in index["files"]:
-        for key, first, end in file["holds"]:
-            written.setdefault(key, []).append((first, end, (file["name"], f"{key}/{first}")))
+    written, files = fit.written(index), {}
 
     def read(where, begin, end):
         name, key = where
@@ -201,9 +152,7 @@ def _read(folder, index, targets):
 
     for key, array, region in targets:
         values = np.empty(region.end - region.first, array.dtype)
-        if regions.fill(values, region.first, written.get(key, ()), read) != len(values):
-            raise SnapshotError(f"{folder}: the files do not hold all of elements {region.first} "
-                                f"to {region.end} of {key}")
+        regions.fill(values, region.first, written.get(key, ()), read)
         region.put(array, backend.to_device(values, backend.device_of(array)))
 
 

@@ -179,5 +179,5 @@ def test_hosts_are_named_to_mpiexec_in_order(monkeypatch):
     command, options = Cluster(["a", "b"], 10).run("x.py", 3, per_host=2, check=True)
     text = " ".join(command)
     assert text.startswith("ip netns exec a ") and "-hosts a:2,b:2 -n 4" in text
-    assert text.endswith("minidl.cli.launcher x.py 3") and options["check"]
+    assert text.endswith("minidl.cli.rank x.py 3") and options["check"]
     assert options["env"]["UCX_TLS"] == "tcp", "between hosts by the link, not by shared memory"

@@ -11,6 +11,7 @@ import pytest
 
 from minidl.cli import doctor, launcher
 from minidl.cli import main as cli
+from minidl.cli import rank
 from minidl.course.exercise import ROOT
 
 needs_mpi = pytest.mark.skipif(
@@ -63,7 +64,7 @@ def test_wrong_arguments_end_with_2_and_say_what_is_wanted(argv, words, capsys):
 def test_what_comes_after_the_script_is_the_scripts(monkeypatch):
     monkeypatch.setattr(launcher, "run", lambda *args: args)
     args = cli.main(["run", "-n", "2", "--threads", "3", "script.py", "-n", "7", "--net", "1"])
-    assert args == ("script.py", ["-n", "7", "--net", "1"], 2, 3, None, None)
+    assert args == ("script.py", ["-n", "7", "--net", "1"], 2, 3, None, None, True, 300.0, 60.0)
 
 
 @pytest.mark.parametrize("text, number", [("6", "06"), ("06", "06"), ("6a", "06a"), ("12b", "12b")])
@@ -104,6 +105,25 @@ def test_a_script_that_is_not_there(capsys):
     assert "no file no_such.py" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("more", [["--sim", "4"], ["--sim=4"]])
+def test_simulated_ranks_are_not_started_n_times(more, capsys):
+    assert cli.main(["run", "-n", "4", __file__, *more]) == 2
+    err = capsys.readouterr().err
+    assert "4 copies" in err and f"python {__file__} --sim 4" in err
+
+
+def test_a_number_is_taken_for_a_tutorial(monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    assert cli.main(["run", "-n", "4", "06"]) == 2
+    assert "Did you mean tutorials/06_ring.py?" in capsys.readouterr().err
+
+
+def test_the_package_itself_is_the_command():
+    run = subprocess.run([sys.executable, "-m", "minidl", "--version"], cwd=ROOT, text=True,
+                         capture_output=True)
+    assert run.returncode == 0 and run.stdout.startswith("minidl ")
+
+
 def test_a_launcher_that_is_not_there(capsys):
     pytest.importorskip("mpi4py")
     assert cli.main(["run", "-n", "4", "--mpiexec", "no_such_launcher --fast", __file__]) == 2
@@ -139,14 +159,8 @@ def test_the_launchers_command_line_and_status(tmp_path, monkeypatch, capfd):
     script.touch()
     fake = _program(tmp_path / "fake mpi", 'for word; do echo "<$word>"; done; exit 7\n')
     assert launcher.run(str(script), ["a b", "--x"], 3, mpiexec=f"'{fake}' -hosts h") == 7
-    words = "-hosts h -n 3".split() + [
-        sys.executable,
-        "-m",
-        "minidl.cli.launcher",
-        str(script),
-        "a b",
-        "--x",
-    ]
+    # not by -m: from the parent of a folder named minidl that would import the folder
+    words = [*"-hosts h -n 3".split(), sys.executable, rank.__file__, str(script), "a b", "--x"]
     assert capfd.readouterr().out.split("\n")[:-1] == [f"<{word}>" for word in words]
 
 
@@ -229,28 +243,29 @@ def test_three_ranks_run_and_end(start):
 
 @needs_mpi
 @pytest.mark.mpi
-@pytest.mark.parametrize("how, status", [("exit", (3,)), ("raise", (1,)), ("kill", (9, 137))])
+@pytest.mark.parametrize("how, status", [("exit", 3), ("raise", 1), ("kill", 137)])
 def test_a_failing_rank_ends_all_and_its_status_is_the_commands(start, how, status):
     process = start(how)
     out, err = process.communicate(timeout=60)  # the other two wait for ever
-    assert process.returncode in status  # after SIGKILL MPICH returns 9, Open MPI 128 + 9
+    assert process.returncode == status
     if how == "raise":
         assert "rank 1 has had enough" in err and "script.py" in err
 
 
 @needs_mpi
 @pytest.mark.mpi
-@pytest.mark.parametrize("how", ["ctrl-C", "kill -TERM"])
-def test_an_interrupt_ends_all_ranks(start, how, tmp_path):
+@pytest.mark.parametrize("how, status", [("INT", 130), ("TERM", 143), ("HUP", 129)])
+def test_an_interrupt_ends_all_ranks_without_tracebacks(start, how, status, tmp_path):
     process = start("wait")
     files = [tmp_path / f"pid{r}" for r in range(3)]
     _wait_until(lambda: all(f.exists() for f in files), "the ranks to start")
-    if how == "ctrl-C":  # a terminal signals the whole group
+    if how == "INT":  # a terminal signals the whole group
         os.killpg(process.pid, signal.SIGINT)
     else:
-        process.terminate()
-    process.communicate(timeout=60)
-    assert process.returncode == 130
+        process.send_signal(getattr(signal, f"SIG{how}"))
+    _, err = process.communicate(timeout=60)
+    assert f"minidl run: ended by SIG{how}" in err and "Traceback" not in err, err
+    assert process.returncode == status
     _wait_until(lambda: not any(_alive(int(f.read_text())) for f in files), "the ranks to end")
 
 

@@ -1,9 +1,14 @@
 """A collective is named by its file and function, or by whoever called it first."""
 
+import numpy as np
 import pytest
 
 from minidl.comm import collective as module
-from minidl.comm.collective import collective, current_label, in_collective
+from minidl.comm import ring, simulate, tree
+from minidl.comm.collective import about, collective, current_label, in_collective
+from minidl.comm.observe.ledger import Ledger
+from minidl.comm.observe.watch import Watch
+from minidl.comm.transport.scheduler import RankFailed
 from tests.conftest import ranks
 
 HERE = __name__.rpartition(".")[2]
@@ -57,3 +62,27 @@ def test_the_outermost_alone_is_announced_to_the_transport(t):
 
     with_arguments(t, 1, k=2)
     assert announced == [("with_arguments", (1,), {"k": 2})]
+
+
+@ranks(1, 2, 3, 4)
+def test_a_collective_that_is_not_waited_for_gives_a_handle(t):
+    x, y = np.full(5, t.rank + 1.0), np.full(3, t.rank)
+    jobs = [ring.all_reduce(t, x, wait=False), ring.all_reduce(t, y, op=np.maximum, wait=False)]
+    assert tree.all_reduce(t, np.ones(1))[0] == t.size  # meanwhile, on the same transport
+    assert jobs[1].wait()[0] == t.size - 1 and jobs[0].wait()[0] == t.size * (t.size + 1) / 2
+    assert jobs[0].result is not None and jobs[0].done()
+
+
+def test_what_a_block_is_about_is_compared_and_labels_stay():
+    def body(t, names):
+        ledger = Ledger(t)
+        for name in names[t.rank]:
+            with about(name):
+                ring.all_reduce(ledger, np.ones(4))
+        return ledger.count(label="ring.all_reduce").messages_sent
+
+    assert simulate(2, body, ["ab", "ab"]) == [4, 4]
+    with pytest.raises(RankFailed, match="collective differs"):
+        simulate(2, body, ["ab", "ba"])
+    with pytest.raises(RankFailed, match="name is ring.all_reduce of a on rank 0"):
+        simulate(2, lambda t: body(Watch(t), ["ab", "ba"]))

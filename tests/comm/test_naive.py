@@ -42,3 +42,8 @@ def test_rank_0_carries_everything(t):
     others = 1 if t.rank else t.size - 1
     assert (ledger.messages_sent, ledger.bytes_sent) == (others, 40 * others)
     assert (ledger.messages_received, ledger.bytes_received) == (others, 40 * others)
+
+
+@ranks(1, 2, 3)
+def test_an_array_without_axes_is_summed(t):
+    assert naive.all_reduce(t, np.array(float(t.rank + 1))) == t.size * (t.size + 1) / 2

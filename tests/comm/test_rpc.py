@@ -363,3 +363,30 @@ def test_an_uncaught_exception_in_the_block_names_its_rank():
         simulate(3, body)
     text = "".join(traceback.format_exception(caught.value))
     assert re.search("rank 2: ValueError: here|KeyError|rank 2 raised", text)
+
+
+@ranks(2, 3)
+def test_a_call_with_a_time_limit_gives_up_and_may_be_waited_for_again(t):
+    def slow():
+        service_t.pause(0.3)
+        return 7
+
+    service_t = t
+    with rpc.Service(t, slow=slow) as service:
+        if t.rank == 1:
+            future = service.call(0, "slow")
+            with pytest.raises(TimeoutError, match=r"rank 1: wanted the result of slow\(\) on"):
+                future.wait(timeout_s=0.05)
+            assert future.wait(timeout_s=20) == 7 and future.wait() == 7
+
+
+@ranks(2)
+def test_calls_nested_without_end_are_an_error_not_a_hang(t):
+    def ping(depth):
+        return service.call(1 - t.rank, "ping", depth + 1).wait()
+
+    service = rpc.Service(t, ping=ping)
+    with service:
+        if t.rank == 0:
+            with pytest.raises(rpc.RemoteError, match="calls are nested 51 deep"):
+                service.call(1, "ping", 0).wait()

@@ -192,3 +192,14 @@ def test_a_watched_transport_accepts_what_may_differ_between_ranks(t):
     own = np.full(bounds[t.rank + 1] - bounds[t.rank], t.rank)
     whole = gather(t, own, 1, bounds)
     assert (scatter(t, whole, own.copy(), 1, bounds) == own).all()
+
+
+@ranks(2, 3, 4)
+def test_the_dtype_stays_also_where_bytes_are_swapped(t):
+    for dtype in (">f4", ">i2"):
+        x = np.arange(2 * t.size).astype(dtype)
+        for root in range(t.size):
+            out = scatter(t, x if t.rank == root else None, np.empty(2, dtype), root)
+            assert out.tolist() == [2 * t.rank, 2 * t.rank + 1]
+            whole = gather(t, out, root)
+            assert t.rank != root or (whole.dtype == dtype and whole.tolist() == x.tolist())

@@ -140,6 +140,34 @@ def test_simulated_ranks_options_and_status(script):
     assert "rank (on rank 2) |       99 |      2 | exact | NO" in done.stdout
 
 
+def test_a_gpu_that_is_not_there_is_an_error_that_says_why(script, monkeypatch):
+    done = script("--device", "cuda", "--sim", "2")
+    assert done.returncode == 2 and "--device cuda wants a GPU; CuPy" in done.stderr
+
+
+@pytest.mark.gpu
+def test_device_cuda_places_what_put_is_given(tmp_path):
+    path = tmp_path / "place.py"
+    path.write_text('''
+import numpy as np
+from minidl import nn
+from minidl.tutorial import Table, host, launch, put
+
+def main(t, args):
+    table, x, model = Table(t), put(args, np.ones(3)), put(args, nn.Linear(2, 2))
+    table.row("array", type(x).__module__, "cupy", "exact")
+    table.row("module", model.weight.device, "cuda:0", "exact")
+    table.row("back", float(host(x * 2).sum()), 6.0, "exact")
+    table.row("a tensor's shape", str(host(model.weight).shape), "(2, 2)", "exact")
+    return table
+
+launch(main)
+''')
+    done = subprocess.run([sys.executable, str(path), "--sim", "2", "--device", "cuda"],
+                          cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_a_single_process_says_how_to_get_more_ranks(script):
     done = script()
     assert done.returncode == 0, done.stderr

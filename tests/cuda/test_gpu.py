@@ -35,7 +35,7 @@ def fake_cupy(monkeypatch):
         def __init__(self, name):
             self.name = name
 
-        def __call__(self, grid, block, args, shared_mem):
+        def __call__(self, grid, block, args, shared_mem=0):
             log.append(
                 (
                     self.name,
@@ -60,20 +60,18 @@ def fake_cupy(monkeypatch):
     monkeypatch.delitem(sys.modules, "minidl.cuda.gpu", raising=False)
     importlib.import_module("minidl.cuda.gpu")
     yield log
-    sys.modules.pop("minidl.cuda.gpu", None)
+    del sys.modules["minidl.cuda.gpu"], cuda.gpu  # it knows the fake alone
 
 
 def test_cupy_gets_the_file_and_numbers_of_the_right_width(fake_cupy):
     arrays = [FakeArray((8,), "f2") for _ in range(4)]
     cuda.kernel("add3.cu", "add3", defines={"T": "__half"})(4, (256,), (*arrays, 8))
     made, (name, grid, block, args, shared_mem, _) = fake_cupy
-    assert (
-        made["code"].endswith((cuda.KERNELS / "add3.cu").read_text())
-        and made["name_expressions"] is None
-    )
-    # the macro T comes after NVIDIA's headers, which use the name
-    assert made["code"].startswith('#include <cuda_fp16.h>\n#define T __half\n#line 1 "add3.cu"\n')
-    assert f"-I{cuda.KERNELS}" in made["options"]
+    assert made["name_expressions"] == ("add3",)
+    # the macro T comes after NVIDIA's headers, which use the name; our own header is in its place
+    code = made["code"]
+    assert code.startswith("#include <cuda_fp16.h>\n") and code.count("#include") == 1
+    assert code.index("#define T __half\n") < code.index("__half2float") < code.index("void add3(")
     assert (name, grid, block, shared_mem) == ("add3", (4, 1, 1), (256, 1, 1), 0)
     assert args[:4] == tuple(arrays) and type(args[4]) is np.int32
 
@@ -88,6 +86,58 @@ def test_template_instances_and_large_shared_memory(fake_cupy, tmp_path):
     made, (name, _, _, args, shared_mem, allowed) = fake_cupy
     assert made["name_expressions"] == ("t<double>",) and name == "t<double>"
     assert type(args[1]) is np.float32 and shared_mem == allowed == 100_000
+
+
+def test_a_kernel_with_a_name_of_c_plus_plus(fake_cupy, tmp_path):
+    """Without extern "C" its compiled name is _Z5scalePff: CuPy learns it by a name expression."""
+    file = tmp_path / "scale.cu"
+    file.write_text("__global__ void scale(float* x, float a) { x[threadIdx.x] *= a; }")
+    cuda.kernel(file)(1, 8, (FakeArray((8,), "f4"), 2))
+    assert fake_cupy[0]["name_expressions"] == ("scale",)
+
+
+def test_an_edited_file_or_include_reaches_cupy(fake_cupy, tmp_path):
+    """CuPy knows what it compiled by the text alone: so the text holds its includes."""
+    file, include = tmp_path / "k.cu", tmp_path / "factor.cuh"
+    text = '#include "factor.cuh"\nextern "C" __global__ void k(float* x) { *x *= FACTOR; }'
+
+    def compiled():
+        cuda.kernel(file)(1, 1, (FakeArray((1,), "f4"),))
+        return [made["code"] for made in fake_cupy if isinstance(made, dict)]
+
+    file.write_text(text)
+    include.write_text("#define FACTOR 2")
+    assert compiled() == compiled()
+    include.write_text("#define FACTOR 3")
+    assert "#define FACTOR 3" in compiled()[1]
+    file.write_text(text.replace("*=", "+="))
+    assert "+= FACTOR" in compiled()[2]
+
+
+def test_headers_are_refused_as_on_the_cpu(fake_cupy, tmp_path):
+    file = tmp_path / "k.cu"
+    file.write_text('#include <math.h>\n#include <vector>\n__global__ void k(float* x) {}')
+    cuda.kernel(file)(1, 1, (FakeArray((1,), "f4"),))
+    code = fake_cupy[0]["code"]
+    assert "#error minidl: <vector> is not supported" in code and "include <math.h>" not in code
+    assert "#define M_PI 3.14" in code and "#define INFINITY" in code
+
+
+def test_each_launch_gets_its_own_numbers(fake_cupy, tmp_path):
+    """What is remembered of a launch are its numbers in the types of the parameters."""
+    file = tmp_path / "n.cu"
+    file.write_text("__global__ void n(int rows, float* x, float scale, bool flag) {}")
+    kernel, x, y = cuda.kernel(file), FakeArray((8,), "f4"), FakeArray((8,), "f4")
+    for args in (1, x, 0.5, True), (2, y, 0.5, True), (1, x, 0.25, False), (1, y, 0.5, True):
+        kernel(1, 32, args)
+        name, *_, given, _, _ = fake_cupy[-1]
+        assert given == args and given[1] is args[1]
+        assert [type(a) for a in given[:1] + given[2:]] == [np.int32, np.float32, np.bool_]
+    with pytest.raises(TypeError, match="pass an integer, got the float 1.5"):
+        kernel(1, 32, (1.5, x, 0.5, True))
+    for rows in range(1000):
+        kernel(1, 32, (rows, x, 0.5, True))
+    assert len(kernel.on_gpu._known) <= 256
 
 
 @pytest.mark.parametrize(

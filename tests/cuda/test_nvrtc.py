@@ -4,11 +4,13 @@ its wheels are missing."""
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import minidl.cuda as cuda
 from minidl.cuda import nvrtc
 from minidl.cuda.nvrtc import Usage
+from tests.strict_cupy import kernel_table
 
 HERE = Path(__file__).parent
 needs_nvrtc = pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
@@ -55,6 +57,15 @@ def test_our_kernels_compile_and_do_not_spill(file, element):
 
 
 @needs_nvrtc
+@pytest.mark.slow
+def test_no_kernel_of_a_gpt_spills(capsys, needs_compiler):
+    """GPT-2's widths in mixed precision; all instances and architectures: make kernel-table."""
+    assert kernel_table.main("gpt2", "sm_100") == 0
+    out = capsys.readouterr().out
+    assert "attention_grad_kv_mma" in out and "KEEP=32 T=__half" in out
+
+
+@needs_nvrtc
 @pytest.mark.parametrize(
     "file, instances", [("idioms.cu", ("sum_static<float, 128>",)), ("common_probe.cu", ())]
 )
@@ -75,6 +86,49 @@ def test_an_error_names_file_and_line(tmp_path):
         match=r"(?s)wrong.cu does not compile \(NVRTC, sm_80\).*wrong.cu\(2\).*\"y\" is undefined",
     ):
         nvrtc.check(file)
+
+
+C_NAMES = """#include <math.h>
+#include <stdint.h>
+#include <float.h>
+#include <cfloat>
+#include <assert.h>
+#include <cooperative_groups.h>
+__global__ void k(double* x, const int64_t* n, uint8_t small) {
+  assert(n);
+  x[0] = INFINITY;
+  x[1] = FLT_MAX + M_PI + INT_MIN + small + n[0];
+  x[2] = FLT_EPSILON;
+}
+"""
+
+
+def test_c_headers_mean_the_same_on_the_cpu(tmp_path):
+    file = tmp_path / "names.cu"
+    file.write_text(C_NAMES)
+    x = np.zeros(3)
+    cuda.kernel(file)(1, 1, (x, np.array([5]), 7))
+    limits = np.finfo(np.float32)
+    assert list(x) == [np.inf, float(limits.max) + np.pi - 2**31 + 7 + 5, float(limits.eps)]
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("headers", [True, False])
+def test_c_headers_mean_the_same_to_nvrtc(tmp_path, headers):
+    """And their names are there without them, on both sides."""
+    file = tmp_path / "names.cu"
+    file.write_text(C_NAMES if headers else C_NAMES[C_NAMES.index("__global__"):])
+    assert len(nvrtc.check(file, architectures=("sm_80",))) == 1
+
+
+@needs_nvrtc
+def test_a_header_that_neither_side_has_is_named(tmp_path):
+    file = tmp_path / "k.cu"
+    file.write_text('#include <vector>\n__global__ void k(float* x) {}')
+    with pytest.raises(cuda.KernelError, match="minidl: <vector> is not supported in a kernel"):
+        nvrtc.check(file, architectures=("sm_80",))
+    with pytest.raises(cuda.KernelError, match="minidl: <vector> is not supported in a kernel"):
+        cuda.kernel(file)(1, 1, (np.zeros(1, np.float32),))
 
 
 def test_without_the_wheel_a_sentence_tells_how_to_get_it(monkeypatch):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from minidl.data import ArrayDataset, DataLoader, DistributedSampler
+from minidl.random import default_generator, manual_seed
 
 PREFETCH = [0, 1, 2, 5]
 # An upper bound for waiting on a thread that is about to end; no test passes by waiting it out.
@@ -165,3 +166,42 @@ def test_impossible_settings_are_refused():
         DataLoader(range(3), 0)
     with pytest.raises(ValueError, match="prefetch must be 0 or more, got -1"):
         DataLoader(range(3), 1, prefetch=-1)
+
+
+class Noisy:
+    """Sample i is i and a number drawn from the default generator."""
+
+    def __len__(self):
+        return 10
+
+    def __getitem__(self, i):
+        return np.float32(i), default_generator().uniform((1,))
+
+
+def drawn(prefetch, batch_size=3, seed=5, epochs=2, rank=0, size=1):
+    """{(epoch, sample): its number}."""
+    manual_seed(seed, stream=rank)
+    sampler = DistributedSampler(10, rank, size, seed=1)
+    found = {}
+    for epoch in range(epochs):
+        sampler.set_epoch(epoch)
+        for i, u in DataLoader(Noisy(), batch_size, sampler, prefetch=prefetch):
+            found |= {(epoch, int(k)): float(v) for k, v in zip(i, u[:, 0], strict=True)}
+    return found
+
+
+@pytest.mark.parametrize("prefetch", PREFETCH)
+def test_what_a_dataset_draws_follows_the_seed_the_epoch_and_the_sample_alone(prefetch):
+    whole = drawn(prefetch)
+    assert len(set(whole.values())) == 20  # no sample and no epoch repeats another
+    assert drawn(0, batch_size=7) == whole
+    assert drawn(prefetch, seed=6).values() != whole.values()
+    halves = drawn(prefetch, rank=0, size=2) | drawn(prefetch, rank=1, size=2)
+    assert halves == whole
+
+
+def test_passes_over_a_loader_without_epochs_draw_other_numbers():
+    manual_seed(0)
+    loader = DataLoader(Noisy(), 10)
+    (a,), (b,) = list(loader), list(loader)
+    assert not np.intersect1d(a[1], b[1]).size

@@ -126,7 +126,8 @@ def test_the_other_rungs_give_the_same():
     dispatch.kernel("adamw.cu", "adamw_many", "f4", W="float")(
         len(chunks),
         32,
-        (*tables, None, np.array([rates, rates], np.float32), None, *common, chunks, len(chunks)),
+        (*tables, None, np.array([rates, rates], np.float32), None, None, *common, chunks,
+             len(chunks)),
     )
     for ours, a, b in zip((w, m, v), naive, block):
         for i in range(2):

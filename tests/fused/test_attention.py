@@ -107,6 +107,19 @@ def test_half_is_computed_in_float(rung):
         check_backward(q, k, v, go, True, rung)
 
 
+@pytest.mark.parametrize("n_queries, n_keys, width, is_causal", [
+    (1, 1, 16, False), (65, 63, 16, False), (70, 130, 16, True), (7, 9, 33, True),
+    (40, 70, 128, True),  # over 96: k and v stay in shared memory
+])
+def test_tensor_cores_equal_the_formula(n_queries, n_keys, width, is_causal):
+    """Rows of 33 halves begin at no multiple of 16 bytes, and fill no fragment."""
+    q, k, v, go = qkvg(n_queries, n_keys, width, dtype=np.float16)
+    check_forward(q, k, v, is_causal, "mma", 1 / math.sqrt(width))
+    check_backward(q, k, v, go, is_causal, "mma", 1 / math.sqrt(width))
+    if width == 33:
+        check_forward(*thirds(2, 20, 3, width, np.float16), is_causal, "mma", 0.1)
+
+
 @pytest.mark.parametrize("rung", FORWARD)
 def test_a_projection_is_read_through_its_strides(rung):
     q, k, v = thirds(2, 70, 3, 16)
@@ -228,9 +241,9 @@ def test_the_op_knows_what_the_kernels_can_do(ours, launches):
     wide, none = np.zeros((2, 3, 4, 129), np.float32), x[:, :, :0]
     calls = {
         True: [((x, x, x), {}), ((x, x, x), dict(is_causal=True, scale=0.5)),
-               ((x[..., :2, :], x, x), {}), ((x[0, 0], x[0, 0], x[0, 0]), {})],
-        False: [((x, x, x), dict(attn_mask=np.ones((4, 4), bool))), ((x, x, x[..., :4]), {}),
-                ((x, x, x), dict(dropout_p=0.1)), ((x[0], x, x), {}), ((x, x[:1], x[:1]), {}),
+               ((x[..., :2, :], x, x), {}), ((x[0, 0], x[0, 0], x[0, 0]), {}),
+               ((x, x, x), dict(attn_mask=np.ones((4, 4), bool), dropout_p=0.1))],
+        False: [((x, x, x[..., :4]), {}), ((x[0], x, x), {}), ((x, x[:1], x[:1]), {}),
                 ((wide,) * 3, {}), ((x, none, none), {})],
     }
     for arrays, options in calls[ours]:
@@ -259,9 +272,9 @@ def reports(monkeypatch):
 
 
 WRITTEN = {"attention_row_dot": ["out"], "attention_tile_backward": ["gq", "gk", "gv"],
-           **{f"attention_{rung}": ["o", "lse"] for rung in FORWARD},
-           **{f"attention_grad_q_{rung}": ["gq"] for rung in BACKWARD},
-           **{f"attention_grad_kv_{rung}": ["gk", "gv"] for rung in BACKWARD}}
+           **{f"attention_{rung}": ["o", "lse"] for rung in [*FORWARD, "mma"]},
+           **{f"attention_grad_q_{rung}": ["gq"] for rung in [*BACKWARD, "mma"]},
+           **{f"attention_grad_kv_{rung}": ["gk", "gv"] for rung in [*BACKWARD, "mma"]}}
 
 
 @pytest.mark.parametrize("rung", FORWARD)

@@ -93,3 +93,16 @@ def test_nothing_is_dropped_or_saved_where_nothing_should_be():
 def test_wrong_arguments_are_named():
     with pytest.raises(ValueError, match="dropout: p is .* got 1.5"):
         F.dropout(minidl.zeros(2), 1.5)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f2"])
+@pytest.mark.parametrize("n", [1, 7, 8, 4099])
+def test_a_gpu_takes_packs_of_16_bytes(n, dtype):
+    """As its threads read: whole, with a tail, and from an address that is no multiple of 16."""
+    memory = normal(n + 1, dtype, 1)
+    for x in (memory[:n].copy(), memory[1:]):
+        out, state = np.empty_like(x), generator().get_state()
+        threshold, scale = fused.limits(0.5)
+        args = out, x, n, -(-n // 8), *state, threshold, scale
+        elementwise(fused.FILE, "dropout", x.dtype, -(-n // 8), args, PACKS=1)
+        np.testing.assert_array_equal(out, fused.reference(x, 0.5, state))

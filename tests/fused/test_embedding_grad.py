@@ -35,18 +35,20 @@ def test_sums_the_rows_that_meet(n, vocabulary, width, dtype, rtol):
     )
 
 
-@pytest.mark.parametrize("name", ["embedding_grad_atomic", "embedding_grad_segments"])
+@pytest.mark.parametrize("name", ["embedding_grad_atomic", "embedding_grad_owners"])
 @pytest.mark.parametrize("n, vocabulary, width", CASES[1:])
 def test_the_other_rungs_give_the_same(n, vocabulary, width, name):
     index, gy = case(n, vocabulary, width, "f4")
     gy = np.round(gy * 16)  # integers: exact in any order
     out = np.zeros((vocabulary, width), np.float32)
-    order = np.argsort(index, kind="stable")
-    starts = fused.segment_starts(np, index[order])
     if name == "embedding_grad_atomic":
         args = (out, gy, index, n, width)
     else:
-        args = (out, gy, index, order, starts, len(starts) - 1, width)
+        first = np.full(vocabulary, n, np.int32)
+        dispatch.kernel(fused.FILE, "embedding_grad_first")(-(-n // 64), 64, (first, index, n))
+        assert first.tolist() == [int(np.argmax(index == v)) if v in index else n
+                                  for v in range(vocabulary)]
+        args = (out, gy, index, first, n, width)
     dispatch.kernel(fused.FILE, name, "f4", ACC="float")((-(-width // 64), 5), 64, args)
     np.testing.assert_array_equal(out, fused.reference(index, gy, vocabulary))
 

@@ -3,7 +3,11 @@
 import numpy as np
 import pytest
 
-from minidl.fused.launch import CHUNK, chunk_list, contiguous, pointers, same_sizes
+from minidl.fused import launch
+from minidl.fused.add3 import add3
+from minidl.fused.dropout import dropout
+from minidl.fused.gelu import gelu, gelu_backward
+from minidl.fused.launch import CHUNK, chunk_list, contiguous, on_device, pointers, same_sizes
 
 
 @pytest.mark.parametrize(
@@ -45,3 +49,27 @@ def test_contiguous_keeps_zero_dimensions():
     x = np.zeros(())
     assert contiguous(np, x) is x
     assert contiguous(np, np.zeros((2, 3)).T).flags.c_contiguous
+
+
+@pytest.mark.parametrize("size", [63, 64, 65, 640, 1001])
+def test_more_elements_than_an_int_counts_go_in_pieces(size, monkeypatch, needs_compiler):
+    x, p = np.random.default_rng(0).standard_normal((3, size), np.float32), 0.3
+    state = 5, 7, 2**33
+    whole = add3(*x), gelu(x[0]), gelu_backward(x[0], "none", x[1]), dropout(x[0], p, state)
+    monkeypatch.setattr(launch, "LARGEST", 64)  # with 2^30 it would take 12 GB
+    pieces = add3(*x), gelu(x[0]), gelu_backward(x[0], "none", x[1]), dropout(x[0], p, state)
+    for a, b in zip(whole, pieces, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.gpu
+def test_tables_reach_a_gpu_once_and_through_pinned_memory():
+    import cupy
+
+    stand_in = pytest.importorskip("cupy.stand_in", reason="counted by the stand-in alone")
+    with stand_in.counting() as count:
+        tables = [on_device(cupy, np.arange(n)) for n in (0, 5, 7, 5)]
+    assert not count.waits and not count.uploads and tables[1] is tables[3]
+    for table, n in zip(tables, (0, 5, 7, 5), strict=True):
+        np.testing.assert_array_equal(table.get(), np.arange(n))
+    assert on_device(cupy, np.arange(5, dtype="i4")).dtype == np.int32

@@ -26,6 +26,33 @@ def test_every_rung_equals_numpy(dtype, rung):
         np.testing.assert_allclose(c, want, **CLOSE[dtype])
 
 
+def test_tensor_cores_equal_numpy():
+    """Tails in every direction; rows of 70 and 39 halves begin at no multiple of 16 bytes."""
+    for m, k, n in SHAPES + [(130, 70, 39), (17, 33, 136), (3, 40, 129)]:
+        a, b = normal((m, k), "f2", 1), normal((k, n), "f2", 2)
+        want = fused.reference(a.astype("f8"), b.astype("f8"))
+        np.testing.assert_allclose(fused.matmul(a, b, 4), want, **CLOSE["f2"])
+    with pytest.raises(TypeError, match="tensor cores multiply float16 here, got float32"):
+        fused.matmul(a.astype("f4"), b.astype("f4"), 4)
+
+
+def test_tensor_cores_take_arrays_that_begin_anywhere():
+    a, b = (normal(33 * 40 + 1, "f2", i)[1:].reshape(s) for i, s in enumerate([(33, 40), (40, 33)]))
+    want = fused.reference(a.astype("f8"), b.astype("f8"))
+    np.testing.assert_allclose(fused.matmul(a, b, 4), want, **CLOSE["f2"])
+
+
+def test_tensor_cores_load_each_element_once_for_128():
+    m, k, n = 130, 40, 8
+    a, b, c = normal((m, k), "f2", 1), normal((k, n), "f2", 2), np.empty((m, n), "f2")
+    report = cuda.check(fused.FILE, (1, 2), 256, (c, a, b, m, n, k), name="matmul_v4",
+                        outputs=["c"])
+    assert not report.findings, str(report)
+    assert report.ledger["a"].load_bytes == a.nbytes
+    assert report.ledger["a"].loads == a.nbytes // 16  # eight halves at once
+    assert report.ledger["b"].load_bytes == 2 * b.nbytes
+
+
 @pytest.mark.parametrize("rung", [1, 2, 3])
 def test_the_order_of_threads_and_blocks_changes_no_bit(rung):
     a, b = normal((70, 20), "f4", 1), normal((20, 66), "f4", 2)

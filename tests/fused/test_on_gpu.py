@@ -56,6 +56,36 @@ def test_forward_and_backward(name, dtype):
     assert_same(work, *arrays, dtype=dtype)
 
 
+# rows of 2, 8 and up to 32 elements a lane, and one that a block takes; heads of every width
+ROWS = (64, 256, 768, 3072)
+WIDTHS = {
+    "layer_norm": (lambda x, w, b: F.layer_norm(x, x.shape[-1], w, b), 3, ROWS),
+    "rms_norm": (lambda x, w: F.rms_norm(x, x.shape[-1], w), 2, ROWS),
+    "softmax": (lambda x: F.softmax(x, -1), 1, ROWS),
+    "log_softmax": (lambda x: F.log_softmax(x, -1), 1, ROWS),
+    "cross_entropy": (lambda x: F.cross_entropy(x, Tensor(x._xp.arange(3))), 1, (10, 256, 5000)),
+    "attention": (lambda x: F.scaled_dot_product_attention(
+        *[x.reshape(1, 3, 1, -1)] * 3, is_causal=True), 1, (16, 32, 64, 80, 128)),
+}
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f2"])
+@pytest.mark.parametrize("name", WIDTHS)
+def test_the_widths_that_training_meets(name, dtype):
+    op, n_inputs, widths = WIDTHS[name]
+
+    def work(*arrays):
+        inputs = [Tensor(a, requires_grad=True) for a in arrays]
+        y = op(*inputs)
+        g = y._xp.cos(y._xp.arange(y.data.size, dtype="f4"))  # of both signs, and the same on both
+        y.backward(g.astype(y.dtype).reshape(y.shape))
+        return [y.data, *(x.grad for x in inputs)]
+
+    for width in widths:
+        shapes = [(3, width), (width,), (width,)][:n_inputs]
+        assert_same(work, *(normal(s, dtype, i) for i, s in enumerate(shapes)), dtype=dtype)
+
+
 def test_embedding_gradient_adds_in_the_order_of_the_positions():
     index = np.random.default_rng(0).integers(0, 50, 1000)
     gy = np.round(8 * normal((1000, 70), "f4", 1))  # integers: exact in any order

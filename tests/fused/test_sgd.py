@@ -94,6 +94,7 @@ def test_the_other_rungs_give_the_same(momentum):
             None,
             np.array([momentum, 1], np.float32),
             None,
+            None,
             0.1,
             momentum,
             0.2,

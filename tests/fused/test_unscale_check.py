@@ -55,7 +55,8 @@ def test_the_rungs_for_a_gpu_give_the_same():
     bad = np.full((2, 2), -1, np.int32)
     table = pointers(np, grads, np.float32, "")
     dispatch.kernel(fused.FILE, "count_bad_many", "f4")(2, 64, (bad[0], table, chunks, 2))
-    dispatch.kernel(fused.FILE, "unscale_check_many", "f4")(2, 64, (bad[1], table, 0.5, chunks, 2))
+    args = bad[1], table, 0.5, None, chunks, 2
+    dispatch.kernel(fused.FILE, "unscale_check_many", "f4")(2, 64, args)
     np.testing.assert_array_equal(bad, [[2, 0], [2, 0]])
     for g, e in zip(grads, expected):
         np.testing.assert_array_equal(g, e)

@@ -52,6 +52,8 @@ def test_dropout(name):
     sizes = (n,) if name == "dropout_naive" else (n, 5)
     args = (np.empty(n, np.float32), x(n), *sizes, 1, 2, 3, 2**31, 2.0)
     sound("dropout.cu", name, 3, 16, args, ("out",))
+    if name == "dropout":
+        sound("dropout.cu", name, 3, 16, args, ("out",), PACKS=1)
 
 
 @pytest.mark.parametrize("rung, grid, block", [("chunks", 2, 4), ("many", 5, 32)])
@@ -60,12 +62,15 @@ def test_optimizers(rung, grid, block):
     low = [a.copy() for a in w]
     tail = (CHUNKS, len(CHUNKS))
     rates, skip = np.ones((3, 2), np.float32), np.zeros(1, np.int32)
+    factor = np.ones(1, np.float32)
     numbers = (0.9, 0.1, 0.99, 0.01, 1e-8, 1.0, 0.0, 1.0)
     sound("adamw.cu", f"adamw_{rung}", grid, block,
-          (table(w), table(g), table(m), table(v), table(low), rates, skip, *numbers, *tail),
+          (table(w), table(g), table(m), table(v), table(low), rates, skip, factor,
+           *numbers, *tail),
           reachable=[*w, *g, *m, *v, *low])  # fmt: skip
     sound("sgd.cu", f"sgd_{rung}", grid, block,
-          (table(w), table(g), table(v), table(low), rates, skip, 0.1, 0.9, 0.1, 1.0, 1, *tail),
+          (table(w), table(g), table(v), table(low), rates, skip, factor, 0.1, 0.9,
+           0.1, 1.0, 1, *tail),
           reachable=[*w, *g, *v, *low])  # fmt: skip
 
 
@@ -79,7 +84,7 @@ def test_passes_over_many_arrays(rung, grid, block):
         ("norm.cu", "sum_squares", np.empty(5, np.float32)),
     ):
         output = "partial" if name == "sum_squares" else "bad"
-        factor = (0.5,) if name == "unscale_check" else ()
+        factor = (0.5, np.array([0.5], "f4")) if name == "unscale_check" else ()
         args = result, table(g), *factor, *tail
         sound(file, f"{name}_{rung}", grid, block, args, (output,), g)
     first, flat = np.array([0, 19, 20]), np.empty(sum(LENGTHS), np.float32)
@@ -91,9 +96,10 @@ def test_embedding_gradient():
     index, gy = np.array([3, 0, 3, 1, 0, 3]), x((6, COLS))
     out = np.zeros((4, COLS), np.float32)
     sound("embedding_grad.cu", "embedding_grad_rows", 2, 1, (out, gy, index, 6, COLS, len(out)))
-    order = np.argsort(index, kind="stable")
-    args = (out, gy, index, order, np.array([0, 2, 3, 6]), 3, COLS)
-    sound("embedding_grad.cu", "embedding_grad_segments", (2, 2), 16, args)
+    first = np.full(len(out), 6, np.int32)
+    sound("embedding_grad.cu", "embedding_grad_first", 2, 4, (first, index, 6))
+    sound("embedding_grad.cu", "embedding_grad_owners", (2, 2), 16,
+          (out, gy, index, first, 6, COLS))
     out, gy = np.zeros_like(out), np.rint(8 * gy)  # whole: the order of atomics changes no sum
     sound("embedding_grad.cu", "embedding_grad_atomic", (2, 2), 16, (out, gy, index, 6, COLS))
 

@@ -1,8 +1,8 @@
 """Activations that leave a GPU: streams wait for each other, and nobody's memory is lent too early.
 
-Without a GPU: parallel/fake_gpu.py, whose streams work only when somebody waits for them and whose
-pool lends freed memory again at once. Copies are tried at both ends of what a GPU may do: as late
-as somebody waits for them, and as early as the events let them."""
+Without a GPU: the stand-in of strict_cupy/, whose copies come down as late as somebody waits for
+them, and which raises Race where two streams touch the same memory in no order, the pool's memory
+that is lent again among it."""
 
 from contextlib import nullcontext
 
@@ -13,43 +13,23 @@ import minidl
 from minidl import memory, nn
 from minidl.memory.host_memory import pinned
 from minidl.memory.offload import offload
-from tests.comm.transport import fake_cupy
+from tests.devices import host as on_host
 from tests.memory.test_offload import chain, gradients, same_bits
-from tests.parallel import fake_gpu
 
 N_LAYERS, SHAPE = 8, (16, 32)
 UNIT = 4 * 16 * 32
 
 
-class AtOnce(fake_cupy.Stream):
-    """Works as soon as it can: what it waits for is done then, and no more."""
-
-    def add(self, work, name=None):
-        super().add(work, name)
-        self.synchronize()
-
-
-@pytest.fixture(params=["late", "at once"])
-def cupy(request, monkeypatch):
-    module = fake_gpu.install(monkeypatch)
-    if request.param == "at once":
-        module.cuda.Stream = lambda non_blocking: AtOnce(module.trace)
-    return module
-
-
 class Square(minidl.Function):
-    """x * x, with what the fake GPU has of arithmetic; saves x."""
+    """x * x; saves x."""
 
     def forward(self, x):
-        y = x.copy()
-        y *= x
         self.save(x)
-        return y
+        return x * x
 
     def backward(self, gy):
         x, = self.saved
-        gx = x.copy()
-        gx *= 2
+        gx = x * 2
         gx *= gy
         return gx
 
@@ -77,46 +57,44 @@ def gradient(place, ahead=None, steps=1):
         if host:
             assert host.log == [("out", i, UNIT) for i in range(N_LAYERS - 1)] + [
                 ("in", i, UNIT) for i in reversed(range(N_LAYERS - 1))]
-    return x.grad.get() if hasattr(x.grad, "get") else x.grad
+    return on_host(x.grad)
 
 
 @pytest.mark.parametrize("ahead", [0, 1, 3])
 @pytest.mark.parametrize("steps", [1, 3])
-def test_gradients_have_the_bits_of_arrays_that_stay(ahead, steps, cupy):
+def test_gradients_have_the_bits_of_arrays_that_stay(ahead, steps, strict_cupy):
     plain = gradient(np.array, steps=steps)
-    assert same_bits([gradient(cupy.asarray, steps=steps)], [plain])
-    assert same_bits([gradient(cupy.asarray, ahead, steps)], [plain])
+    assert same_bits([gradient(strict_cupy.asarray, steps=steps)], [plain])
+    assert same_bits([gradient(strict_cupy.asarray, ahead, steps)], [plain])
 
 
-def test_the_host_waits_for_no_copy(monkeypatch):
-    cupy = fake_gpu.install(monkeypatch)
+def test_the_host_waits_for_no_copy(strict_cupy):
+    x, gy = leaf(strict_cupy.asarray), strict_cupy.asarray(np.ones(SHAPE, "f4"))
+    with strict_cupy.stand_in.counting() as count, offload() as host:
+        squares(x).backward(gy)
+    assert len(host.log) == 2 * (N_LAYERS - 1) and not count.waits and not count.uploads
+
+
+def test_graphs_that_are_dropped_leave_no_copy_into_memory_of_others(strict_cupy):
     with offload() as host:
-        y = squares(leaf(cupy.asarray))
-    y.backward(cupy.asarray(np.ones(SHAPE, "f4")))
-    copies = [line for line in cupy.trace if "queue" in line]
-    assert len(copies) == len(host.log) and not any("run" in line for line in cupy.trace)
-
-
-def test_graphs_that_are_dropped_leave_no_copy_into_memory_of_others(cupy):
-    with offload() as host:
-        y = squares(leaf(cupy.asarray))
+        y = squares(leaf(strict_cupy.asarray))
     streams = list(host._streams.values())
     assert len(streams) == 1 and len(streams[0].under_way) > 0
     del y
     assert host.held_bytes == 0
-    under_way = streams.pop().under_way
+    stream, under_way = streams[0].stream, streams.pop().under_way
     del host  # waits for the copies before pinned memory goes back to its pool
-    assert not under_way and cupy.trace.count("queue down 0") == cupy.trace.count("run down 0")
+    assert not under_way and stream.done
 
 
-def test_pinned_memory_is_lent_to_others_when_its_copies_are_over(cupy):
-    x = leaf(cupy.asarray)
+def test_pinned_memory_is_lent_to_others_when_its_copies_are_over(strict_cupy):
+    x = leaf(strict_cupy.asarray)
     with offload() as host:
         y = squares(x)
     y.data.get()  # the copies out are over, but for those that nobody waits for yet
-    y.backward(cupy.asarray(np.full(SHAPE, 0.5, "f4")))
+    y.backward(strict_cupy.asarray(np.full(SHAPE, 0.5, "f4")))
     assert host.held_bytes == 0
-    others = [pinned(cupy, UNIT // 4, "f4") for _ in range(N_LAYERS)]
+    others = [pinned(strict_cupy, UNIT // 4, "f4") for _ in range(N_LAYERS)]
     for other in others:
         other[...] = 5
     assert same_bits([x.grad.get()], [gradient(np.array)])
@@ -124,16 +102,16 @@ def test_pinned_memory_is_lent_to_others_when_its_copies_are_over(cupy):
 
 
 @pytest.mark.parametrize("ahead", [0, 1, 3])
-def test_the_ledger_counts_on_a_gpu_what_it_counts_on_the_cpu(ahead, monkeypatch):
+def test_the_ledger_counts_on_a_gpu_what_it_counts_on_the_cpu(ahead, strict_cupy):
     most = []
-    for place in (np.array, fake_gpu.install(monkeypatch).asarray):
+    for place in (np.array, strict_cupy.asarray):
         with memory.record() as ledger:
             gradient(place, ahead)
         most.append(ledger.most("activations"))
     assert most == [(1 + ahead) * UNIT] * 2
 
 
-def test_views_come_back_as_they_lay(cupy):
+def test_views_come_back_as_they_lay(strict_cupy):
     class Keep(minidl.Function):
         def forward(self, x):
             y = x.copy()
@@ -144,20 +122,20 @@ def test_views_come_back_as_they_lay(cupy):
             kept.append(self.saved)
             return gy
 
-    kept, x = [], leaf(cupy.asarray)
+    kept, x = [], leaf(strict_cupy.asarray)
     with offload(min_bytes=1) as host:
         y = Keep.apply(x)
     assert len(host.log) == 3  # y twice is one array
     wanted = y.data.get()
-    y.backward(cupy.asarray(np.ones(SHAPE, "f4")))
+    y.backward(strict_cupy.asarray(np.ones(SHAPE, "f4")))
     transposed, half, whole, again = kept[0]
     assert np.array_equal(transposed.get(), wanted.T) and transposed.flags.f_contiguous
     assert np.array_equal(half.get(), wanted[:, ::2])
     assert whole is again and np.array_equal(whole.get(), wanted)
 
 
-def test_a_modelled_link_is_none_of_a_gpus(monkeypatch):
-    x = leaf(fake_gpu.install(monkeypatch).asarray)
+def test_a_modelled_link_is_none_of_a_gpus(strict_cupy):
+    x = leaf(strict_cupy.asarray)
     with offload(bytes_per_s=1e9), pytest.raises(ValueError, match="on cuda:0: leave bytes_per_s"):
         squares(x)
 

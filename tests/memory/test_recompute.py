@@ -15,6 +15,7 @@ from minidl.memory.recompute import recompute, recompute_sequential
 from minidl.mode import current
 from minidl.saved import held as held_by
 from minidl.tensor import Tensor
+from tests.devices import host, put
 
 
 class Unit(Function):
@@ -30,9 +31,9 @@ class Unit(Function):
         return gy * gy.dtype.type(0.5)
 
 
-def data(*shape, seed=0, requires_grad=True):
+def data(*shape, seed=0, requires_grad=True, device="cpu"):
     values = np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
-    return Tensor(values, requires_grad)
+    return Tensor(put(values, device), requires_grad)
 
 
 def layers(n, width=6, p=0.3, seed=0):
@@ -48,7 +49,7 @@ def trained(forward, leaves, seed=3):
     y = forward()
     (y * y).sum().backward()
     arrays = [y.data, *(leaf.grad for leaf in leaves)]
-    return [a.copy() for a in arrays], minidl.random.default_generator().get_state()
+    return [host(a).copy() for a in arrays], minidl.random.default_generator().get_state()
 
 
 def assert_same_bits(plain, again, leaves):
@@ -59,14 +60,14 @@ def assert_same_bits(plain, again, leaves):
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 5, 7])
-def test_any_number_of_segments_gives_the_same_bits_dropout_included(k):
-    net, x = nn.Sequential(*layers(7)), data(5, 6)
+def test_any_number_of_segments_gives_the_same_bits_dropout_included(k, device):
+    net, x = nn.Sequential(*layers(7)).to(device), data(5, 6, device=device)
     leaves = [x, *net.parameters()]
     assert_same_bits(lambda: net(x), lambda: recompute_sequential(net, x, k), leaves)
 
 
-def test_dropout_from_a_generator_of_its_own_is_replayed():
-    w, x = data(6, 6), data(5, 6, seed=1)
+def test_dropout_from_a_generator_of_its_own_is_replayed(device):
+    w, x = data(6, 6, device=device), data(5, 6, seed=1, device=device)
     generator = minidl.Generator(9)
 
     def block(x):
@@ -98,21 +99,22 @@ def test_draws_between_forward_and_backward_do_not_reach_the_replay_nor_are_undo
     assert after == generator.get_state() and later.shape == (8,)
 
 
-def test_batch_norm_moves_its_running_statistics_once():
+def test_batch_norm_moves_its_running_statistics_once(device):
     def net():
         minidl.manual_seed(1)
-        return nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.BatchNorm1d(4))
+        return nn.Sequential(
+            nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.BatchNorm1d(4)).to(device)
 
-    plain, again, x = net(), net(), data(8, 6)
+    plain, again, x = net(), net(), data(8, 6, device=device)
     a, _ = trained(lambda: plain(x), [x, *plain.parameters()])
     b, _ = trained(lambda: recompute_sequential(again, x, 2), [x, *again.parameters()])
     assert all(np.array_equal(p, q) for p, q in zip(a, b, strict=True))
     for (name, p), (_, q) in zip(plain.named_buffers(), again.named_buffers(), strict=True):
-        assert np.array_equal(p.data, q.data), name
+        assert np.array_equal(host(p), host(q)), name
 
 
-def test_a_weight_used_many_times_in_and_across_segments_sums_in_the_same_order():
-    w, x = data(6, 6), data(5, 6, seed=1)
+def test_a_weight_used_many_times_in_and_across_segments_sums_in_the_same_order(device):
+    w, x = data(6, 6, device=device), data(5, 6, seed=1, device=device)
 
     def block(x):
         for _ in range(3):
@@ -294,6 +296,43 @@ def test_hooks_fire_once_with_the_complete_gradient():
         p.on_grad_ready(fired.append)
     recompute_sequential(net, x, 2).sum().backward()
     assert len(fired) == len(set(fired)) == 8
+
+
+def test_hooks_fire_in_the_order_without_recompute_tied_weights_too():
+    """Buckets are sent in this order, and with another one the sums of 3 ranks round in another."""
+    a, b, c, tied = (data(4, 4, seed=i) for i in range(4))
+    leaves = {"a": a, "b": b, "c": c, "tied": tied}
+
+    def segment(x):
+        h = ((x @ tied).tanh() @ a).tanh()
+        side = h @ c
+        return ((h @ tied).tanh() @ b + side) @ tied + x * tied
+
+    def order(run):
+        fired = []
+        removes = [leaf.on_grad_ready(lambda _, name=name: fired.append(name))
+                   for name, leaf in leaves.items()]
+        run(segment, run(segment, data(4, 4, seed=9))).sum().backward()
+        for remove in removes:
+            remove()
+        return fired
+
+    assert order(recompute) == order(lambda fn, x: fn(x))
+
+
+def test_another_use_of_a_parameter_on_replay_is_an_error():
+    w, v = data(3, seed=1), data(3, seed=2)
+    for more, words in ((lambda x: x * w * w, r"3,\) once .* 3,\) 2 times|2 times"),
+                        (lambda x: x * w * v, "once"), (lambda x: x * 1.0, "when it ran again")):
+        runs = []
+
+        def segment(x, more=more, runs=runs):
+            runs.append(1)
+            return x * w if len(runs) == 1 else more(x)
+
+        y = recompute(segment, data(3))
+        with pytest.raises(RuntimeError, match=f"recompute: the segment used .*({words})"):
+            y.sum().backward()
 
 
 def test_unused_inputs_and_frozen_weights_get_no_gradient():

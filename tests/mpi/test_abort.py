@@ -76,7 +76,7 @@ def test_an_exception_on_one_rank_ends_all(tmp_path, case, n):
         assert f'rank 1:   File "{tmp_path}' in run.stderr  # the user's file and line
 
 
-RANK = ("-m", "minidl.cli.launcher")  # what `minidl run` starts on every rank
+RANK = ("-m", "minidl.cli.rank")  # what `minidl run` starts on every rank
 
 EXITS = """
     import sys, time

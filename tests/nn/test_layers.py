@@ -5,6 +5,7 @@ import pytest
 
 import minidl
 from minidl import nn
+from tests.devices import host, put
 
 torch = pytest.importorskip("torch", reason="compares with PyTorch")
 
@@ -35,6 +36,17 @@ LAYERS = [
     ("SiLU", (), {}, X2), ("GELU", (), {}, X2), ("GELU", (), {"approximate": "tanh"}, X2),
     ("Sigmoid", (), {}, X2), ("Tanh", (), {}, X2), ("Softplus", (), {}, X2),
     ("Softmax", (1,), {}, X2), ("Identity", (), {}, X2),
+    ("ConvTranspose1d", (4, 6, 3), {"stride": 2, "output_padding": 1}, (2, 4, 5)),
+    ("ConvTranspose2d", (4, 6, 3), {"stride": 2, "padding": 1, "groups": 2}, IMAGE),
+    ("ConvTranspose2d", (4, 2, (3, 2)), {"dilation": 2, "bias": False}, IMAGE),
+    ("MaxPool1d", (3,), {"stride": 2, "padding": 1, "ceil_mode": True}, (2, 4, 8)),
+    ("AdaptiveMaxPool2d", ((3, 4),), {}, IMAGE),
+    ("Upsample", (), {"scale_factor": 2}, IMAGE),
+    ("Upsample", (), {"size": (5, 9), "mode": "bilinear", "align_corners": True}, IMAGE),
+    ("InstanceNorm1d", (4,), {}, (3, 4, 5)),
+    ("InstanceNorm2d", (4,), {"affine": True, "track_running_stats": True}, IMAGE),
+    ("PReLU", (), {}, X2), ("PReLU", (4,), {"init": 0.1}, IMAGE), ("SELU", (), {}, X2),
+    ("GLU", (), {}, X2), ("GLU", (1,), {}, IMAGE), ("Mish", (), {}, X2),
 ]
 
 
@@ -47,43 +59,64 @@ def pair(name, args, options):
 
 @pytest.mark.parametrize("name, args, options, shape", LAYERS,
                          ids=lambda v: v if isinstance(v, str) else None)
-def test_layer_equals_pytorchs_forward_and_backward(name, args, options, shape):
+def test_layer_equals_pytorchs_forward_and_backward(name, args, options, shape, device):
     torch.manual_seed(0)
     ours, theirs = pair(name, args, options)
+    ours.to(device)
     rng = np.random.default_rng(0)
     for mode in (True, False):  # training, then eval with the running statistics that left
         for net in (ours, theirs):
             net.train(mode)
             net.zero_grad()
         x = rng.standard_normal(shape).astype(np.float32)
-        a, b = minidl.tensor(x, requires_grad=True), torch.tensor(x, requires_grad=True)
+        a = minidl.tensor(x, device=device, requires_grad=True)
+        b = torch.tensor(x, requires_grad=True)
         y, z = ours(a), theirs(b)
         cotangent = rng.standard_normal(y.shape).astype(np.float32)
-        y.backward(cotangent)
+        y.backward(put(cotangent, device))
         z.backward(torch.tensor(cotangent))
         # float32: sums of up to ~100 terms in another order, a few hundred ulp at most
         close = dict(rtol=2e-5, atol=2e-5)
-        np.testing.assert_allclose(y.data, z.detach().numpy(), **close)
-        np.testing.assert_allclose(a.grad, b.grad.numpy(), **close)
+        np.testing.assert_allclose(host(y), z.detach().numpy(), **close)
+        np.testing.assert_allclose(host(a.grad), b.grad.numpy(), **close)
         for (n, p), q in zip(ours.named_parameters(), theirs.parameters()):
-            np.testing.assert_allclose(p.grad, q.grad.numpy(), **close, err_msg=n)
+            np.testing.assert_allclose(host(p.grad), q.grad.numpy(), **close, err_msg=n)
     for (n, p), q in zip(ours.named_buffers(), theirs.buffers()):
         # running means and variances: float32 sums of up to 84 terms, in another order
-        np.testing.assert_allclose(p.data, q.numpy(), rtol=1e-5, atol=1e-6, err_msg=n)
+        np.testing.assert_allclose(host(p), q.numpy(), rtol=1e-5, atol=1e-6, err_msg=n)
 
 
-def test_embedding_looks_up_and_gives_the_padding_row_no_gradient():
+def test_embedding_looks_up_and_gives_the_padding_row_no_gradient(device):
     torch.manual_seed(0)
     ours, theirs = pair("Embedding", (7, 3), {"padding_idx": 2})
     ids = np.array([[1, 2, 2], [6, 1, 0]])
-    y, z = ours(ids), theirs(torch.tensor(ids))
+    y, z = ours.to(device)(put(ids, device)), theirs(torch.tensor(ids))
     g = np.random.default_rng(1).standard_normal(y.shape).astype(np.float32)
-    y.backward(g)
+    y.backward(put(g, device))
     z.backward(torch.tensor(g))
-    np.testing.assert_array_equal(y.data, z.detach().numpy())
+    np.testing.assert_array_equal(host(y), z.detach().numpy())
     # at most two rows meet: their sum does not depend on the order
-    np.testing.assert_array_equal(ours.weight.grad, theirs.weight.grad.numpy())
-    assert (ours.weight.grad[2] == 0).all()
+    gw = host(ours.weight.grad)
+    np.testing.assert_array_equal(gw, theirs.weight.grad.numpy())
+    assert (gw[2] == 0).all()
+
+
+def test_embedding_bag_equals_pytorchs():
+    torch.manual_seed(0)
+    ids, offsets = np.array([1, 2, 2, 6, 1, 0]), np.array([0, 2, 2])
+    for mode in ("sum", "mean", "max"):
+        ours, theirs = pair("EmbeddingBag", (7, 3), {"padding_idx": 2, "mode": mode})
+        y = ours(minidl.tensor(ids), minidl.tensor(offsets))
+        z = theirs(torch.tensor(ids), torch.tensor(offsets))
+        y.sum().backward()
+        z.sum().backward()
+        np.testing.assert_allclose(y.data, z.detach().numpy(), rtol=1e-6)
+        np.testing.assert_allclose(ours.weight.grad, theirs.weight.grad.numpy(), rtol=1e-6)
+
+
+def test_instance_norm_refuses_the_wrong_number_of_dimensions():
+    with pytest.raises(ValueError, match="InstanceNorm1d wants 2 or 3 dimensions, got shape"):
+        nn.InstanceNorm1d(3)(minidl.ones(2, 3, 4, 5))
 
 
 def test_batch_norm_refuses_the_wrong_number_of_dimensions():

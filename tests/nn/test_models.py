@@ -6,18 +6,19 @@ import pytest
 import minidl
 from minidl import nn, optim
 from minidl.nn import functional as F
+from tests.devices import host, put
 
 
 def test_mlp_has_no_activation_at_the_end():
     assert [type(m).__name__ for m in nn.MLP(4, 8, 2)] == ["Linear", "ReLU", "Linear"]
 
 
-def test_cnn_fits_a_few_images():
+def test_cnn_fits_a_few_images(device):
     minidl.manual_seed(0)
-    net = nn.CNN(width=8)
+    net = nn.CNN(width=8).to(device)
     opt = optim.AdamW(net.parameters(), lr=1e-2)
-    x = minidl.Generator(1).normal(20, 1, 8, 8)
-    y = np.arange(20) % 10
+    x = put(minidl.Generator(1).normal(20, 1, 8, 8), device)
+    y = put(np.arange(20) % 10, device)
     for _ in range(60):
         opt.zero_grad()
         loss = F.cross_entropy(net(x), y)
@@ -44,6 +45,26 @@ def test_gpt_learns_to_count():
     assert loss.item() < 0.1
     out = net.generate([[3, 4, 5]], 10, temperature=0)
     np.testing.assert_array_equal(out[0], np.arange(3, 16) % 11)
+
+
+@pytest.mark.gpu
+def test_gpt_on_the_device_is_that_on_the_cpu():
+    here, there = gpt(), gpt().to("cuda")
+    ids = (np.arange(9) + np.arange(11)[:, None]) % 11
+    losses = []
+    for net in (here, there):
+        opt = optim.AdamW(net.parameters(), lr=1e-2)
+        for _ in range(3):
+            opt.zero_grad()
+            given, wanted = put((ids[:, :-1], ids[:, 1:].reshape(-1)), net.head.weight.device)
+            loss = F.cross_entropy(net(given).reshape(-1, 11), wanted)
+            loss.backward()
+            opt.step()
+        losses.append(loss.item())
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)  # float32: sums in another order
+    start = [[3, 4, 5], [9, 10, 0]]
+    np.testing.assert_array_equal(host(there.generate(start, 3, temperature=0)),
+                                  here.generate(start, 3, temperature=0))
 
 
 def test_gpt_ties_its_head_to_the_embedding_unless_told_not_to():

@@ -5,18 +5,20 @@ import pytest
 
 import minidl
 from minidl import nn
+from tests.devices import host, put
 
 
 @pytest.mark.parametrize("need_weights", [True, False])
 @pytest.mark.parametrize("batch_first", [True, False])
 @pytest.mark.parametrize("masked", ["none", "bool", "float", "padding"])
-def test_multihead_attention_equals_pytorchs(need_weights, batch_first, masked):
+def test_multihead_attention_equals_pytorchs(need_weights, batch_first, masked, device):
     torch = pytest.importorskip("torch", reason="compares with PyTorch")
     torch.manual_seed(0)
     L, S, N, E, H = 5, 4, 3, 8, 2
     theirs = torch.nn.MultiheadAttention(E, H, batch_first=batch_first)
     ours = nn.MultiheadAttention(E, H, batch_first=batch_first)
     ours.load_state_dict(theirs.state_dict())
+    ours.to(device)
     rng = np.random.default_rng(0)
     q = rng.standard_normal((N, L, E) if batch_first else (L, N, E)).astype(np.float32)
     kv = rng.standard_normal((N, S, E) if batch_first else (S, N, E)).astype(np.float32)
@@ -27,25 +29,28 @@ def test_multihead_attention_equals_pytorchs(need_weights, batch_first, masked):
         masks["attn_mask"] = rng.standard_normal((N * H, L, S)).astype(np.float32)
     elif masked == "padding":
         masks["key_padding_mask"] = np.arange(S) >= np.array([[4], [2], [3]])
-    a, b = minidl.tensor(q, requires_grad=True), torch.tensor(q, requires_grad=True)
-    y, w = ours(a, minidl.tensor(kv), minidl.tensor(kv), need_weights=need_weights, **masks)
+    a = minidl.tensor(q, device=device, requires_grad=True)
+    b = torch.tensor(q, requires_grad=True)
+    both = minidl.tensor(kv, device=device)
+    y, w = ours(a, both, both, need_weights=need_weights,
+                **{k: put(m, device) for k, m in masks.items()})
     z, v = theirs(b, torch.tensor(kv), torch.tensor(kv), need_weights=need_weights,
                   **{k: torch.tensor(m) for k, m in masks.items()})
     g = rng.standard_normal(y.shape).astype(np.float32)
-    y.backward(g)
+    y.backward(put(g, device))
     z.backward(torch.tensor(g))
     close = dict(rtol=1e-5, atol=1e-6)  # float32, dot products of 8 terms
-    np.testing.assert_allclose(y.data, z.detach().numpy(), **close)
-    np.testing.assert_allclose(a.grad, b.grad.numpy(), **close)
-    gw, wanted = ours.in_proj_weight.grad, theirs.in_proj_weight.grad.numpy()
+    np.testing.assert_allclose(host(y), z.detach().numpy(), **close)
+    np.testing.assert_allclose(host(a.grad), b.grad.numpy(), **close)
+    gw, wanted = host(ours.in_proj_weight.grad), theirs.in_proj_weight.grad.numpy()
     np.testing.assert_allclose(gw, wanted, **close)
     if need_weights:
-        np.testing.assert_allclose(w.data, v.detach().numpy(), **close)
+        np.testing.assert_allclose(host(w), v.detach().numpy(), **close)
     else:
         assert w is None and v is None
 
 
-def test_a_block_equals_pytorchs_layer_that_normalizes_first():
+def test_a_block_equals_pytorchs_layer_that_normalizes_first(device):
     torch = pytest.importorskip("torch", reason="compares with PyTorch")
     minidl.manual_seed(0)
     C, T = 8, 5
@@ -64,7 +69,8 @@ def test_a_block_equals_pytorchs_layer_that_normalizes_first():
     mask = torch.nn.Transformer.generate_square_subsequent_mask(T)
     wanted = theirs(torch.tensor(x), src_mask=mask, is_causal=True).detach().numpy()
     # float32: a dozen operations, sums of up to 32 terms
-    np.testing.assert_allclose(block(minidl.tensor(x)).data, wanted, rtol=1e-5, atol=1e-5)
+    y = block.to(device)(minidl.tensor(x, device=device))
+    np.testing.assert_allclose(host(y), wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_a_block_does_not_look_ahead():

@@ -103,7 +103,7 @@ LOGITS = [(n(5, 3), SOME), (n(2, 3, 3, 2), GRID), (n(2, 3, 2), GRID[:, 1]), (n(3
 
 
 def class_weight(m, x):
-    return m.tensor([0.5, 2.0, 1.25], dtype=x.dtype)
+    return m.tensor([0.5, 2.0, 1.25], dtype=x.dtype, device=x.device)
 
 
 LOSS = [
@@ -165,8 +165,8 @@ LOSS = [
 
 def running(m, x):
     """A mean and a variance for four channels."""
-    return (m.tensor([0.5, -1.0, 0.0, 2.0], dtype=x.dtype),
-            m.tensor([1.5, 0.25, 1.0, 2.0], dtype=x.dtype))
+    return (m.tensor([0.5, -1.0, 0.0, 2.0], dtype=x.dtype, device=x.device),
+            m.tensor([1.5, 0.25, 1.0, 2.0], dtype=x.dtype, device=x.device))
 
 
 NORM = [

@@ -134,8 +134,6 @@ def test_conv_errors_name_op_and_shapes():
 
 def test_pool_errors():
     x = image(2, 4, 5, 5)
-    with pytest.raises(NotImplementedError, match="return_indices is not provided"):
-        F.max_pool2d(x, 2, return_indices=True)
     with pytest.raises(ValueError, match="padding .* at most half the kernel"):
         F.avg_pool2d(x, 2, padding=2)
     with pytest.raises(ValueError, match=r"max_pool2d: a window of \(6, 6\) .* does not fit into "

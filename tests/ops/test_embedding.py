@@ -6,6 +6,7 @@ import pytest
 import minidl
 from minidl.nn import functional as F
 from minidl.ops.embedding import scatter_add_rows
+from tests.devices import host, put
 
 RNG = np.random.default_rng(6)
 
@@ -49,3 +50,16 @@ def test_wrong_indices_are_named():
         F.embedding(np.array([0]), w, padding_idx=5)
     with pytest.raises(ValueError, match="embedding: input of float64"):
         F.embedding(np.array([0.0]), w)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_an_inf_stays_in_its_row(fused, device):
+    """Differences of running sums, which CuPy's reduceat takes, would carry it to rows behind, and
+    lose small gradients behind large ones."""
+    index, gy = np.array([0, 1, 2, 1, 3]), np.full((5, 2), 1e-3, np.float32)
+    gy[0], gy[2] = 1e8, np.inf
+    with minidl.use_fused(fused):
+        w = minidl.Tensor(put(np.zeros((5, 2), np.float32), device), requires_grad=True)
+        F.embedding(put(index, device), w).backward(put(gy, device))
+    wanted = np.float32([1e8, 2e-3, np.inf, 1e-3, 0])
+    np.testing.assert_allclose(host(w.grad)[:, 0], wanted, rtol=1e-6)

@@ -74,7 +74,8 @@ def test_index_select_refuses_what_torch_refuses():
     ]:
         with pytest.raises(IndexError, match=words):
             x.index_select(*wrong)
-    for y, index in ((x, i[None]), (x, i.float()), (minidl.tensor(1.0), i[:1])):
+    assert minidl.tensor(1.0).index_select(0, i[:1]).shape == ()  # a vector of one, as in PyTorch
+    for y, index in ((x, i[None]), (x, i.float()), (minidl.tensor(1.0), i)):
         with pytest.raises(ValueError, match="index_select: wants .* 1-d integer index; got"):
             y.index_select(0, index)
 

@@ -55,9 +55,9 @@ def test_wrong_shapes_are_refused_by_name():
         (lambda: minidl.cat([]), "cat: wants at least one tensor"),
         (lambda: minidl.cat([minidl.tensor(1.0)]), "cat: .*use stack"),
         (lambda: minidl.stack([X, X[0]]), "stack: "),
-        (lambda: minidl.ops.shape.pad(X, (1,)), "pad: wants"),
-        (lambda: minidl.ops.shape.pad(X, (-3, -3)), "negative size"),
-        (lambda: minidl.ops.shape.pad(X, (1, 1), mode="reflect"), "mode 'constant'"),
+        (lambda: minidl.nn.functional.pad(X, (1,)), "pad: wants"),
+        (lambda: minidl.nn.functional.pad(X, (-3, -3)), "negative size"),
+        (lambda: minidl.nn.functional.pad(X, (1, 1), mode="mirror"), "mode 'constant'"),
     ]:
         with pytest.raises(ValueError, match=words):
             call()

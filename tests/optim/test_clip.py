@@ -7,39 +7,40 @@ import pytest
 
 import minidl
 from minidl import nn, optim
+from tests.devices import host, put
 
 
-def parameters(seed=0, dtype=np.float64):
+def parameters(seed=0, dtype=np.float64, device="cpu"):
     rng = np.random.default_rng(seed)
-    params = [nn.Parameter(np.zeros(s, dtype)) for s in [(3, 4), (5,), (0,), (2,)]]
+    params = [nn.Parameter(put(np.zeros(s, dtype), device)) for s in [(3, 4), (5,), (0,), (2,)]]
     for p in params[:-1]:  # the last one has no gradient
-        p.grad = rng.standard_normal(p.shape).astype(dtype)
+        p.grad = put(rng.standard_normal(p.shape).astype(dtype), device)
     return params
 
 
 @pytest.mark.parametrize("norm_type", [2.0, 1.0, 3.0, math.inf])
 @pytest.mark.parametrize("max_norm", [0.5, 100.0])
-def test_norm_and_scaled_gradients_equal_pytorchs(norm_type, max_norm):
+def test_norm_and_scaled_gradients_equal_pytorchs(norm_type, max_norm, device):
     torch = pytest.importorskip("torch", reason="compares with PyTorch")
-    ours = parameters()
+    ours = parameters(device=device)
     if norm_type == math.inf:  # PyTorch refuses the largest of no elements
         ours = [p for p in ours if p.numel()]
-    theirs = [torch.nn.Parameter(torch.tensor(p.data)) for p in ours]
+    theirs = [torch.nn.Parameter(torch.tensor(host(p))) for p in ours]
     for p, q in zip(ours, theirs):
-        q.grad = None if p.grad is None else torch.tensor(p.grad)
+        q.grad = None if p.grad is None else torch.tensor(host(p.grad))
     a = optim.clip_grad_norm_(ours, max_norm, norm_type)
     b = torch.nn.utils.clip_grad_norm_(theirs, max_norm, norm_type)
     # float64: a sum of 17 terms in another order, and a root
-    assert a == pytest.approx(b.item(), rel=1e-12)
+    assert float(a) == pytest.approx(b.item(), rel=1e-12)
     for p, q in zip(ours[:-1], theirs):
-        np.testing.assert_allclose(p.grad, q.grad.numpy(), rtol=1e-12)
+        np.testing.assert_allclose(host(p.grad), q.grad.numpy(), rtol=1e-12)
     assert ours[-1].grad is None
 
 
 @pytest.mark.parametrize("fused", [True, False])
-def test_half_precision_gradients_are_squared_in_single(fused):
-    p = nn.Parameter(np.zeros(4, np.float16))
-    p.grad = np.full(4, 300, np.float16)  # 300^2 is above 65504
+def test_half_precision_gradients_are_squared_in_single(fused, device):
+    p = nn.Parameter(put(np.zeros(4, np.float16), device))
+    p.grad = put(np.full(4, 300, np.float16), device)  # 300^2 is above 65504
     with minidl.use_fused(fused):
         assert optim.grad_norm([p]) == 600
 
@@ -53,11 +54,11 @@ def test_a_non_finite_norm_is_an_error_on_request():
     assert np.isnan(params[1].grad).all()
 
 
-def test_value_clipping_clamps_each_element():
-    params = parameters()
-    before = params[0].grad.copy()
+def test_value_clipping_clamps_each_element(device):
+    params = parameters(device=device)
+    before = host(params[0].grad).copy()
     optim.clip_grad_value_(params, 0.3)
-    np.testing.assert_array_equal(params[0].grad, before.clip(-0.3, 0.3))
+    np.testing.assert_array_equal(host(params[0].grad), before.clip(-0.3, 0.3))
 
 
 def test_a_negative_bound_is_an_error():

@@ -5,6 +5,7 @@ import pytest
 
 from minidl import nn, optim, use_fused
 from minidl.precision.grad_scaler import GradScaler
+from tests.devices import host, put
 
 OPTIMIZERS = {
     "SGD": lambda params: optim.SGD(params, lr=0.1),
@@ -14,22 +15,24 @@ OPTIMIZERS = {
 }
 
 
-def parameters(dtype=np.float16, shapes=((5, 7), (3,), (257,)), seed=0):
+def parameters(dtype=np.float16, shapes=((5, 7), (3,), (257,)), seed=0, device="cpu"):
     rng = np.random.default_rng(seed)
-    return [nn.Parameter(rng.standard_normal(s).astype(np.float16).astype(dtype)) for s in shapes]
+    return [nn.Parameter(put(rng.standard_normal(s).astype(np.float16).astype(dtype), device))
+            for s in shapes]
 
 
 def set_gradients(params, step, scale=1.0):
     rng = np.random.default_rng(100 + step)
     for p in params:
-        p.grad = (rng.integers(-64, 65, p.shape) / 64 * scale).astype(p.dtype)
+        p.grad = put((rng.integers(-64, 65, p.shape) / 64 * scale).astype(p.dtype), p.device)
 
 
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("scale", [1.0, 256.0])
-def test_masters_are_the_weights_of_fp32_training_and_the_fp16_ones_their_cast(name, fused, scale):
-    low, wide = parameters(), parameters(np.float32)
+def test_masters_are_the_weights_of_fp32_training_and_the_fp16_ones_their_cast(
+        name, fused, scale, device):
+    low, wide = parameters(device=device), parameters(np.float32, device=device)
     with_masters = optim.use_master_weights(OPTIMIZERS[name](low))
     plain = OPTIMIZERS[name](wide)
     with use_fused(fused):
@@ -39,9 +42,9 @@ def test_masters_are_the_weights_of_fp32_training_and_the_fp16_ones_their_cast(n
             with_masters.step(unscale=1 / scale)
             plain.step()
             for master, w, p in zip(with_masters.parameters(), wide, low, strict=True):
-                assert np.array_equal(master.data, w.data)  # the scale is a power of two
+                assert np.array_equal(host(master), host(w))  # the scale is a power of two
                 assert p.dtype == np.float16
-                assert np.array_equal(p.data, w.data.astype(np.float16))
+                assert np.array_equal(host(p), host(w).astype(np.float16))
                 assert p.version == step + 1 and master.grad is None
 
 
@@ -73,9 +76,9 @@ def test_float32_parameters_stay_as_they_are_beside_masters():
     assert all(p.grad is None for p in [*half, *single])
 
 
-def test_unscale_writes_float32_gradients_which_the_step_then_uses_and_drops():
+def test_unscale_writes_float32_gradients_which_the_step_then_uses_and_drops(device):
     def train(early):
-        params = parameters()
+        params = parameters(device=device)
         optimizer = optim.use_master_weights(OPTIMIZERS["AdamW"](params))
         scaler = GradScaler(1024.0)
         for step in range(3):
@@ -87,7 +90,7 @@ def test_unscale_writes_float32_gradients_which_the_step_then_uses_and_drops():
             assert scaler.step(optimizer)
             scaler.update()
             assert all(m.grad is None for m in optimizer.parameters())
-        return [p.data for p in params]
+        return [host(p) for p in params]
 
     for a, b in zip(train(True), train(False), strict=True):
         assert np.array_equal(a, b)
@@ -107,9 +110,9 @@ def test_an_unscaled_gradient_that_no_step_used_is_not_used_later():
         assert np.array_equal(m.data, b - p.grad.astype(np.float32) / 4)
 
 
-def test_state_holds_the_masters_and_comes_back_to_the_same_bits():
+def test_state_holds_the_masters_and_comes_back_to_the_same_bits(device):
     def build():
-        params = parameters()
+        params = parameters(device=device)
         return params, optim.use_master_weights(OPTIMIZERS["AdamW"](params))
 
     params, optimizer = build()
@@ -119,12 +122,12 @@ def test_state_holds_the_masters_and_comes_back_to_the_same_bits():
     again, restored = build()
     restored.load_state_dict(optimizer.state_dict())
     for a, b in zip(params, again, strict=True):
-        assert np.array_equal(a.data, b.data)
+        assert np.array_equal(host(a), host(b))
     for ps, o in ((params, optimizer), (again, restored)):
         set_gradients(ps, 2)
         o.step()
     for a, b in zip(optimizer.parameters(), restored.parameters(), strict=True):
-        assert np.array_equal(a.data, b.data)
+        assert np.array_equal(host(a), host(b))
     with pytest.raises(ValueError, match="no master copy here"):
         optim.AdamW(parameters()).load_state_dict(optimizer.state_dict())
     with pytest.raises(ValueError, match="the state has none"):
@@ -132,6 +135,29 @@ def test_state_holds_the_masters_and_comes_back_to_the_same_bits():
         set_gradients(wide.parameters(), 0)
         wide.step()
         restored.load_state_dict(wide.state_dict())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_a_state_goes_from_one_device_to_another(name, dtype):
+    """Three steps here; or one here, one on the GPU, one here again."""
+    def build(device):
+        params = parameters(dtype, device=device)
+        return params, optim.use_master_weights(OPTIMIZERS[name](params))
+
+    straight, traveller = build("cpu"), build("cpu")
+    for step, device in enumerate(["cpu", "cuda", "cpu"]):
+        params, optimizer = build(device)
+        optimizer.load_state_dict(traveller[1].state_dict())
+        for p, q in zip(params, traveller[0], strict=True):
+            p.data = put(host(q), device)
+        traveller = params, optimizer
+        for ps, o in (straight, traveller):
+            set_gradients(ps, step)
+            o.step()
+    for p, q in zip(straight[0], traveller[0], strict=True):
+        assert np.array_equal(p.data, q.data)
 
 
 def test_masters_come_before_the_first_step():
@@ -152,3 +178,18 @@ def test_sixteen_bytes_a_parameter():
     state = optimizer.state[master]
     held = [p.data, p.grad, master.data, state["exp_avg"], state["exp_avg_sq"]]
     assert [a.nbytes for a in held] == [2000, 2000, 4000, 4000, 4000]
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_weights_loaded_into_the_model_are_not_reverted_by_the_next_step(name):
+    """The master must follow its parameter where the user has overwritten that."""
+    params, fresh = parameters(), parameters(seed=1)
+    optimizer = optim.use_master_weights(OPTIMIZERS[name](params))
+    for p, loaded in zip(params, fresh, strict=True):
+        p.data = loaded.data.copy()  # as load_state_dict does: a new version
+    expected = optim.use_master_weights(OPTIMIZERS[name](fresh))
+    for one, other in ((params, optimizer), (fresh, expected)):
+        set_gradients(one, 0)
+        other.step()
+    for p, q in zip(params, fresh, strict=True):
+        assert np.array_equal(p.data, q.data)

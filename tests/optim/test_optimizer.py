@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 import minidl
-from minidl import nn, optim
+from minidl import nn, optim, use_fused
 from minidl.fused import dispatch
 from minidl.tensor import Tensor
+from tests.devices import host, put
 
 CASES = [
     ("SGD", {"lr": 0.1}),
@@ -29,57 +30,57 @@ def run(name, options, params, grads):
     opt = getattr(optim, name)(params, **options)
     for step in grads:
         for p, g in zip(params, step):
-            p.grad = np.array(g)
+            p.grad = put(np.array(g), p.device)
         opt.step()
     return opt
 
 
 @pytest.mark.parametrize("name, options", CASES)
-def test_every_step_equals_pytorchs(name, options):
+def test_every_step_equals_pytorchs(name, options, device):
     torch = pytest.importorskip("torch", reason="compares with PyTorch")
     shapes = [(3, 4), (5,), ()]
     start = gradients(shapes, 1, seed=9)[0]
-    ours = [nn.Parameter(np.array(s)) for s in start]
+    ours = [nn.Parameter(put(np.array(s), device)) for s in start]
     theirs = [torch.nn.Parameter(torch.tensor(s)) for s in start]
     a = getattr(optim, name)(ours, **options)
     b = getattr(torch.optim, name)(theirs, **options)
     for step in gradients(shapes, 12):
         for p, q, g in zip(ours, theirs, step):
-            p.grad, q.grad = np.array(g), torch.tensor(g)
+            p.grad, q.grad = put(np.array(g), device), torch.tensor(g)
         a.step()
         b.step()
         for p, q in zip(ours, theirs):
             # float64: the same formula with its products in another order
-            np.testing.assert_allclose(p.data, q.detach().numpy(), rtol=1e-12, atol=1e-14)
+            np.testing.assert_allclose(host(p), q.detach().numpy(), rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("name, options", CASES)
-def test_a_restored_state_continues_to_the_same_bits(name, options):
+def test_a_restored_state_continues_to_the_same_bits(name, options, device):
     shapes = [(3, 4), (5,)]
     grads = gradients(shapes, 8)
-    straight = [nn.Parameter(np.ones(s, np.float32)) for s in shapes]
+    straight = [nn.Parameter(put(np.ones(s, np.float32), device)) for s in shapes]
     run(name, options, straight, grads)
-    first = [nn.Parameter(np.ones(s, np.float32)) for s in shapes]
+    first = [nn.Parameter(put(np.ones(s, np.float32), device)) for s in shapes]
     opt = run(name, options, first, grads[:3])
     second = [nn.Parameter(p.data.copy()) for p in first]
     resumed = getattr(optim, name)(second, lr=99)  # options come with the state
     resumed.load_state_dict(opt.state_dict())
     for step in grads[3:]:
         for p, g in zip(second, step):
-            p.grad = g.copy()
+            p.grad = put(g.copy(), device)
         resumed.step()
     for p, q in zip(straight, second):
-        np.testing.assert_array_equal(p.data, q.data)
+        np.testing.assert_array_equal(host(p), host(q))
 
 
 @pytest.mark.skipif(not dispatch.cpu_compiler(), reason="no C++ compiler for the kernels")
 @pytest.mark.parametrize("name, options", CASES)
-def test_the_fused_kernel_takes_the_plain_steps(name, options, monkeypatch):
+def test_the_fused_kernel_takes_the_plain_steps(name, options, monkeypatch, device):
     shapes = [(3, 4), (5,), (), (0,), (300, 7)]
     grads = gradients(shapes, 8)
     results = []
     for fused in (True, False):
-        params = [nn.Parameter(np.ones(s, np.float32)) for s in shapes]
+        params = [nn.Parameter(put(np.ones(s, np.float32), device)) for s in shapes]
         with minidl.use_fused(fused), monkeypatch.context() as patch:
             if fused:  # the op-by-op update must not run
                 patch.setattr(getattr(optim, name), "update", None)
@@ -87,7 +88,7 @@ def test_the_fused_kernel_takes_the_plain_steps(name, options, monkeypatch):
         results.append(params)
     for p, q in zip(*results):
         # float32, eight steps: products rounded in another order
-        np.testing.assert_allclose(p.data, q.data, rtol=3e-6, atol=3e-7)
+        np.testing.assert_allclose(host(p), host(q), rtol=3e-6, atol=3e-7)
 
 
 def test_loaded_state_is_a_copy():
@@ -109,6 +110,62 @@ def test_a_state_for_other_shapes_changes_nothing():
     with pytest.raises(ValueError, match="groups of \\[2\\] parameters, the state has \\[1\\]"):
         optim.Adam([nn.Parameter(np.ones(3)), nn.Parameter(np.ones(3))]).load_state_dict(
             opt.state_dict())
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_parameter_without_dimensions_keeps_its_state(fused):
+    def after(n_steps, state=None):
+        p = nn.Parameter(np.array(1.0, np.float32) if state is None else state[0])
+        opt = optim.Adam([p], lr=0.1)
+        if state is not None:
+            opt.load_state_dict(state[1])
+        for _ in range(n_steps):
+            p.grad = np.asarray(0.5 * p.data, np.float32)
+            opt.step()
+        return p.data.copy(), opt.state_dict()
+
+    with use_fused(fused):
+        half = after(3)
+        assert half[1]["state"][0]["exp_avg"].shape == ()
+        assert after(2, half)[0] == after(5)[0]
+
+
+def test_a_number_is_no_gradient_array():
+    p = nn.Parameter(np.array(1.0, np.float32))
+    p.grad = np.float32(0.5)
+    with pytest.raises(TypeError, match="want an array.* got float32"):
+        optim.Adam([p]).step()
+
+
+def test_another_optimizers_state_is_refused():
+    p = nn.Parameter(np.ones(3))
+    sgd = run("SGD", {"momentum": 0.9}, [p], gradients([(3,)], 2))
+    adam = optim.Adam([p])
+    with pytest.raises(ValueError, match=r"Adam has no option \['dampening', 'momentum', 'nesterov"
+                                         r".*another optimizer's state"):
+        adam.load_state_dict(sgd.state_dict())
+    with pytest.raises(ValueError, match="SGD has no option"):
+        sgd.load_state_dict(adam.state_dict())
+    assert adam.state == {}
+
+
+@pytest.mark.parametrize("name, options", [("AdamW", {}), ("SGD", {"momentum": 0.9})])
+def test_a_state_of_pytorchs_own_goes_on_as_there(name, options):
+    torch = pytest.importorskip("torch")
+    start, grads = np.arange(3, dtype=np.float32), gradients([(3,)], 6)
+    theirs = torch.nn.Parameter(torch.tensor(start))
+    their_opt = getattr(torch.optim, name)([theirs], lr=0.1, **options)
+    p = nn.Parameter(start.copy())
+    opt = getattr(optim, name)([p], lr=0.1, **options)
+    for step, (g,) in enumerate(grads):
+        if step == 3:
+            p.data[...] = theirs.detach().numpy()
+            opt.load_state_dict(their_opt.state_dict())
+        theirs.grad, p.grad = torch.tensor(np.float32(g)), np.float32(g)
+        their_opt.step()
+        if step >= 3:
+            opt.step()
+    np.testing.assert_allclose(p.data, theirs.detach().numpy(), rtol=1e-6)
 
 
 def test_groups_have_their_own_options():

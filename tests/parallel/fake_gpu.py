@@ -24,8 +24,12 @@ def install(monkeypatch):
     of pack.cu was (the kernel itself: tests/fused/test_on_gpu.py)."""
     cupy, streams, pool, pinned = fake_cupy.make(), {}, {}, {}
 
+    class Stream(fake_cupy.Stream):
+        def use(self):
+            streams[greenlet.getcurrent()] = self
+
     def current():
-        return streams.setdefault(greenlet.getcurrent(), fake_cupy.Stream(cupy.trace))
+        return streams.setdefault(greenlet.getcurrent(), Stream(cupy.trace))
 
     def empty(shape, dtype):
         """New memory of 77s, or what nobody holds any more; rubbish from then on."""
@@ -136,6 +140,8 @@ def install(monkeypatch):
     cupy.ndarray = cupy.on_device = ndarray
     cupy.cuda.alloc_pinned_memory = alloc_pinned_memory
     cupy.cuda.Device, cupy.cuda.get_current_stream = Device, current
+    cupy.cuda.Stream = lambda non_blocking: Stream(cupy.trace)
+    cupy.cuda.is_available = lambda: False  # tasks have streams of their own already
     cupy.late = lambda values: late(values.shape, values.dtype, lambda: values)
     cupy.asarray = lambda x: x if isinstance(x, ndarray) else ndarray(np.array(x))
     cupy.ascontiguousarray = lambda x: x if x.flags.c_contiguous else x.copy()

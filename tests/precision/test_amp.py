@@ -13,13 +13,14 @@ from minidl.mode import current
 from minidl.nn import functional as F
 from minidl.parallel import DataParallel
 from minidl.precision import amp
+from tests.devices import host, put
 
 HALF, SINGLE, DOUBLE = (np.dtype(t) for t in ("f2", "f4", "f8"))
 
 
-def tensor(*shape, dtype=SINGLE, seed=0, requires_grad=True):
+def tensor(*shape, dtype=SINGLE, seed=0, requires_grad=True, device="cpu"):
     values = np.random.default_rng(seed).standard_normal(shape).astype(dtype)
-    return minidl.Tensor(values, requires_grad)
+    return minidl.Tensor(put(values, device), requires_grad)
 
 
 def test_every_op_is_in_one_list_and_the_lists_are_those_of_the_classes():
@@ -46,12 +47,13 @@ def test_an_op_and_its_fused_form_are_in_the_same_class():
 
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("given", [HALF, SINGLE])
-def test_results_have_the_dtype_of_the_class(given, fused):
-    x, w = tensor(4, 6, dtype=given), tensor(6, 6, seed=1)
+def test_results_have_the_dtype_of_the_class(given, fused, device):
+    x, w = tensor(4, 6, dtype=given, device=device), tensor(6, 6, seed=1, device=device)
+    labels = minidl.tensor([0, 1, 2, 3], device=device)
     with minidl.use_fused(fused), amp.autocast():
         assert (x @ w).dtype == HALF and F.linear(x, w).dtype == HALF
         for black in (x.exp(), F.softmax(x, -1), x.sum(), F.layer_norm(x, (6,), w[0], w[1]),
-                      F.cross_entropy(x, minidl.tensor([0, 1, 2, 3])), x.mean(0), x.var()):
+                      F.cross_entropy(x, labels), x.mean(0), x.var()):
             assert black.dtype == SINGLE
         for grey in (F.relu(x), F.gelu(x), x * 2, x.reshape(-1), F.dropout(x, 0.5)):
             assert grey.dtype == given
@@ -67,8 +69,8 @@ def test_double_and_integers_are_left_alone():
         assert (i + 1).dtype == np.int64 and i.sum().dtype == np.int64
 
 
-def test_gradients_have_the_dtype_of_what_they_belong_to_and_sum_in_it():
-    w, x = tensor(5, 5), tensor(3, 5, seed=1)
+def test_gradients_have_the_dtype_of_what_they_belong_to_and_sum_in_it(device):
+    w, x = tensor(5, 5, device=device), tensor(3, 5, seed=1, device=device)
     with amp.autocast():
         loss = ((x @ w) @ w).float().sum()
     loss.backward()
@@ -77,7 +79,8 @@ def test_gradients_have_the_dtype_of_what_they_belong_to_and_sum_in_it():
     w.grad = None
     ((x @ w) @ w).sum().backward()
     # both uses' gradients are rounded to fp16 once, 2**-11 of themselves, and summed in fp32
-    np.testing.assert_allclose(exact, w.grad, rtol=0, atol=2**-9 * abs(w.grad).max())
+    wanted = host(w.grad)
+    np.testing.assert_allclose(host(exact), wanted, rtol=0, atol=2**-9 * abs(wanted).max())
 
 
 def test_a_weight_is_cast_once_in_a_forward_and_again_after_it_changed(monkeypatch):
@@ -152,10 +155,11 @@ def test_a_function_of_ones_own_is_grey_unless_it_says_so():
         assert Wide.apply(tensor(3, dtype=HALF)).dtype == SINGLE
 
 
-def test_recompute_runs_again_in_the_same_precision():
+def test_recompute_runs_again_in_the_same_precision(device):
     minidl.manual_seed(0)
     block = nn.Sequential(nn.Linear(6, 6), nn.LayerNorm(6), nn.GELU(), nn.Dropout(0.2))
-    x = tensor(5, 6)
+    block.to(device)
+    x = tensor(5, 6, device=device)
 
     def train(forward):
         minidl.manual_seed(1)
@@ -168,7 +172,7 @@ def test_recompute_runs_again_in_the_same_precision():
 
     plain, again = train(block), train(lambda x: recompute(block, x))
     for a, b in zip(plain, again, strict=True):
-        assert a.dtype == b.dtype and np.array_equal(a, b)
+        assert a.dtype == b.dtype and np.array_equal(host(a), host(b))
 
 
 # -- levels
@@ -177,7 +181,7 @@ def test_recompute_runs_again_in_the_same_precision():
 def trained(level, model, x, y, n_steps, lr, **options):
     """The losses of training at a level of apex."""
     minidl.manual_seed(0)
-    model = model()
+    model = model().to(x.device)
     optimizer = optim.AdamW(model.parameters(), lr=lr)
     model, optimizer, scaler = amp.initialize(model, optimizer, level, **options)
     losses = []
@@ -219,6 +223,16 @@ def test_levels_0_1_and_2_end_within_a_hundredth_of_each_others_loss(model, data
     assert losses["O0"][-1] < 0.8 * losses["O0"][0]
     for level in ("O1", "O2"):
         assert abs(losses[level][-1] - losses["O0"][-1]) < 0.01 * losses["O0"][-1]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("level", ["O0", "O1", "O2"])
+def test_a_level_on_the_device_is_that_on_the_cpu(level):
+    x, y = (part[:16] for part in digits())
+    here, there = (trained(level, cnn, x.to(device), y.to(device), 4, 1e-2)[0]
+                   for device in ("cpu", "cuda"))
+    # sums of up to 144 terms in another order; in fp16 a few roundings to 11 bits in each layer
+    np.testing.assert_allclose(there, here, rtol=1e-4 if level == "O0" else 2e-2)
 
 
 def test_levels_leave_the_state_in_their_dtypes():
@@ -322,3 +336,35 @@ def test_a_loss_scale_that_is_given_stays_after_overflows_and_good_steps():
         scaler.update()
         optimizer.zero_grad()
         assert scaler.get_scale() == 128
+
+
+class Named(nn.Module):
+    """Takes a nest of inputs by keyword, and returns a dict."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, pair, *, scale, ids=None):
+        x, more = pair["x"], pair["more"][0]
+        assert ids is None or ids.dtype == np.int64  # integers are not cast
+        self.seen = x.dtype, more.dtype, scale.dtype
+        y = self.layer(x + more) * scale
+        return {"logits": y, "parts": [y.sum(), (y, 3)]}
+
+
+@pytest.mark.parametrize("level", ["O1", "O2", "O3"])
+@pytest.mark.parametrize("kind", ["tensors", "arrays"])
+def test_a_model_may_take_nests_and_keywords_and_return_a_dict(level, kind):
+    model = Named()
+    amp.initialize(model, optim.SGD(model.parameters(), lr=0.1), level)
+    make = (lambda a: a) if kind == "arrays" else minidl.tensor
+    ones = np.ones((2, 4), np.float32)
+    out = model({"x": make(ones), "more": (make(ones),)}, scale=make(np.ones(1, np.float32)),
+                ids=make(np.arange(3)))
+    half = np.float16 if level != "O1" else np.float32
+    assert model.seen == (half, half, half)
+    assert out["logits"].dtype == np.float32 and out["parts"][1][0].dtype == np.float32
+    assert out["parts"][1][1] == 3
+    out["parts"][0].backward()
+    assert model.layer.weight.grad is not None

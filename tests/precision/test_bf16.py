@@ -3,6 +3,7 @@
 import importlib.util
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -92,9 +93,12 @@ def test_casts_and_creation_lead_there_and_back():
 
 
 @needs_bf16
-def test_a_gpu_is_refused_by_name():
-    with pytest.raises(TypeError, match="bfloat16 tensors stay on the CPU"):
-        tensor(2).to("cuda")
+def test_an_old_cupy_is_refused_by_name(monkeypatch):
+    cupy = types.ModuleType("cupy")
+    cupy.__version__, cupy.ndarray = "13.6.0", type("ndarray", (), {})
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    with pytest.raises(TypeError, match="cuda:0 needs CuPy 14 or newer, this is 13.6.0"):
+        tensor(2).to("cuda:0")
 
 
 @needs_bf16

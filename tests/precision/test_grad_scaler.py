@@ -8,6 +8,7 @@ from minidl import nn, optim
 from minidl.comm import ring, simulate
 from minidl.nn import functional as F
 from minidl.precision.grad_scaler import GradScaler
+from tests.devices import host, put
 
 
 class Gradients:
@@ -15,14 +16,17 @@ class Gradients:
 
     low = {}
 
+    sharded_by = None
+
     def __init__(self, *grads):
-        self.params = [nn.Parameter(np.zeros_like(g)) for g in grads]
+        self.params = [nn.Parameter(put(np.zeros(g.shape, g.dtype), minidl.Tensor(g).device))
+                       for g in grads]
         self.steps = []
         self.set(*grads)
 
     def set(self, *grads):
         for p, g in zip(self.params, grads, strict=True):
-            p.grad = np.array(g)
+            p.grad = g.copy()
 
     def parameters(self):
         return self.params
@@ -30,8 +34,11 @@ class Gradients:
     def gradients(self):
         return [p.grad for p in self.params]
 
-    def step(self, unscale=1.0):
-        self.steps.append([p.grad * np.float32(unscale) for p in self.params])
+    def step(self, unscale=1.0, skip=None):
+        """On a GPU both are arrays there."""
+        late = hasattr(unscale, "dtype")
+        self.steps.append([p.grad * (unscale if late else np.float32(unscale))
+                           for p in self.params])
 
 
 def trace(scaler, pattern):
@@ -83,7 +90,33 @@ def test_megatrons_hysteresis_falls_at_the_second_overflow_and_then_at_each():
     assert trace(scaler, "x..xx...xxxxxx") == [8, 8, 8, 4, 2, 2, 2, 4, 4, 2, 1, 1, 1, 1]
 
 
-def test_deepspeeds_first_window_is_a_step_longer_and_the_minimum_an_error():
+def deepspeed(scale, outcomes, window, hysteresis, smallest):
+    """The scale after each step by the rule of DeepSpeed's DynamicLossScaler, in its own terms: an
+    iteration counter and the iteration of the last overflow."""
+    iteration, last_overflow, patience, scales = 0, -1, hysteresis, []
+    for outcome in outcomes:
+        if outcome == "x":
+            if patience == 1:
+                scale = max(scale / 2, smallest)
+            else:
+                patience -= 1
+            last_overflow = iteration
+        elif (iteration - last_overflow) % window == 0:
+            patience, scale = hysteresis, scale * 2
+        scales.append(scale)
+        iteration += 1
+    return scales
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_deepspeeds_recipe_gives_its_traces(seed):
+    rng = np.random.default_rng(seed)
+    outcomes = "".join(rng.choice(["x", "."], 60, p=[0.2, 0.8]))
+    scaler = GradScaler(64, growth_interval=3, hysteresis=2, min_scale=1)
+    assert trace(scaler, outcomes) == deepspeed(64, outcomes, 3, 2, 1)
+
+
+def test_a_lag_delays_growth_and_an_overflow_at_the_minimum_is_an_error():
     scaler = GradScaler(8, growth_interval=3, hysteresis=2, min_scale=1, lag=1, raise_at_min=True)
     #                   .  .  .  .   .   .   .   x   .   .   .   .   x   x  x  x  x
     assert trace(scaler, "....") == [8, 8, 8, 16]
@@ -94,23 +127,38 @@ def test_deepspeeds_first_window_is_a_step_longer_and_the_minimum_an_error():
         trace(scaler, "x")
 
 
+def test_endless_nan_ends_in_a_sentence():
+    scaler = GradScaler(2.0**16)
+    with pytest.raises(OverflowError, match=r"at every loss scale, down to .* steps were skipped"):
+        trace(scaler, "x" * 2000)
+
+
+def test_a_second_step_before_update_is_refused():
+    scaler, optimizer = GradScaler(8), Gradients(np.ones(2, np.float32))
+    scaler.step(optimizer)
+    with pytest.raises(RuntimeError, match="already since the last update"):
+        scaler.step(optimizer)
+    scaler.update()
+    scaler.step(optimizer)
+
+
 def test_a_maximum_is_not_passed():
     assert trace(GradScaler(4, growth_interval=1, max_scale=16), "....") == [8, 16, 16, 16]
 
 
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("early", [True, False])
-def test_the_gradient_is_divided_by_the_scale_of_its_backward_then_clipped(early, fused):
+def test_the_gradient_is_divided_by_the_scale_of_its_backward_then_clipped(early, fused, device):
     grad = np.array([3.0, -4.0], np.float32)
     for max_norm, wanted in [(None, grad), (10, grad), (1, grad / (5 + 1e-6))]:
-        scaler, optimizer = GradScaler(1024.0), Gradients(grad * 1024)
+        scaler, optimizer = GradScaler(1024.0), Gradients(put(grad * 1024, device))
         with minidl.use_fused(fused):
             if early:
                 scaler.unscale_(optimizer)
-                np.testing.assert_array_equal(optimizer.gradients()[0], grad)
+                np.testing.assert_array_equal(host(optimizer.gradients()[0]), grad)
             assert scaler.step(optimizer, max_norm=max_norm)
         # one factor 1/1024 * clip instead of two roundings
-        np.testing.assert_allclose(optimizer.steps[0][0], wanted, rtol=3e-7)
+        np.testing.assert_allclose(host(optimizer.steps[0][0]), wanted, rtol=3e-7)
         scaler.update()
 
 
@@ -149,13 +197,13 @@ def test_a_disabled_scaler_does_nothing():
     scaler.update()
 
 
-def train(fused, poison=None, n_steps=6):
+def train(fused, device, poison=None, n_steps=6):
     minidl.manual_seed(0)
-    model = nn.MLP(4, 8, 3)
+    model = nn.MLP(4, 8, 3).to(device)
     optimizer = optim.AdamW(model.parameters(), lr=1e-2)
     schedule = optim.lr_scheduler.StepLR(optimizer, 2)
     scaler = GradScaler(16.0, growth_interval=4)
-    x, y = minidl.randn(5, 4), minidl.tensor([0, 1, 2, 0, 1])
+    x, y = minidl.randn(5, 4).to(device), minidl.tensor([0, 1, 2, 0, 1], device=device)
     history = []
     with minidl.use_fused(fused):
         for step in range(n_steps):
@@ -166,15 +214,15 @@ def train(fused, poison=None, n_steps=6):
             if scaler.step(optimizer):
                 schedule.step()
             scaler.update()
-            history.append([p.data.copy() for p in model.parameters()])
-    steps = {state["step"] for state in optimizer.state.values()}
+            history.append([host(p).copy() for p in model.parameters()])
+    steps = {int(state["step"]) for state in optimizer.state.values()}
     return history, steps, schedule.get_last_lr(), scaler
 
 
 @pytest.mark.parametrize("fused", [True, False])
-def test_a_skipped_step_moves_neither_weights_nor_adams_t_nor_the_schedule(fused):
-    good, steps, lr, _ = train(fused, n_steps=5)
-    bad, bad_steps, bad_lr, scaler = train(fused, poison=3, n_steps=6)
+def test_a_skipped_step_moves_neither_weights_nor_adams_t_nor_the_schedule(fused, device):
+    good, steps, lr, _ = train(fused, device, n_steps=5)
+    bad, bad_steps, bad_lr, scaler = train(fused, device, poison=3, n_steps=6)
     for a, b in zip(bad[2], bad[3], strict=True):
         assert np.array_equal(a, b)
     assert steps == bad_steps == {5} and lr == bad_lr and scaler.skipped == 1
@@ -204,10 +252,10 @@ def test_ranks_skip_together():
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("looks", [True, False])
 @pytest.mark.parametrize("bad", [0, 1, 2])
-def test_an_overflow_is_found_in_whichever_gradient(bad, looks, fused):
-    params = [nn.Parameter(np.ones(2, np.float32)) for _ in range(3)]
+def test_an_overflow_is_found_in_whichever_gradient(bad, looks, fused, device):
+    params = [nn.Parameter(put(np.ones(2, np.float32), device)) for _ in range(3)]
     for i, p in enumerate(params):
-        p.grad = np.array([1, np.inf if i == bad else 1], np.float32)
+        p.grad = put(np.array([1, np.inf if i == bad else 1], np.float32), device)
     scaler, optimizer = GradScaler(), optim.SGD(params, lr=1.0)
     with minidl.use_fused(fused):
         if looks:

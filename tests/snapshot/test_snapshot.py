@@ -19,6 +19,10 @@ from minidl.snapshot import snapshot
 from minidl.snapshot.regions import by_leaf
 from minidl.snapshot.snapshot import SnapshotError
 from tests.conftest import ranks
+from tests.devices import host
+from tests.on_device import place, there
+
+pytestmark = pytest.mark.usefixtures("on_device")  # and with mark.gpu: on device arrays
 
 STAGES = {0: DataParallel, 1: Zero1, 2: Zero2, 3: Zero3}
 
@@ -49,7 +53,7 @@ class Run:
     def __init__(self, t, stage, seed=0, kind=optim.AdamW, half=False):
         minidl.manual_seed(seed)  # the same weights on every rank
         self.t = t
-        net = Net().half() if half else Net()
+        net = there(Net().half() if half else Net())
         self.model = STAGES[stage](net, t)
         leaves = self.model.shards() if stage else \
             [p for p in self.model.parameters() if p.requires_grad]
@@ -77,8 +81,8 @@ class Run:
         data = np.random.default_rng(5)
         x, y = data.normal(size=(60, 7)).astype("f4")[rows], data.integers(0, 3, 60)[rows]
         self.optimizer.zero_grad()
-        x = minidl.tensor(x.astype("f2") if self.half else x)
-        loss = F.cross_entropy(self.model(x).float(), minidl.tensor(y))
+        x = place(x.astype("f2") if self.half else x)
+        loss = F.cross_entropy(self.model(x).float(), place(y))
         self.scaler.scale(loss).backward()
         if self.scaler.step(self.optimizer):
             self.scheduler.step()
@@ -88,7 +92,7 @@ class Run:
         return loss.item()
 
     def weights(self):
-        return {k: np.array(v) for k, v in self.model.state_dict().items()}
+        return {k: np.array(host(v)) for k, v in self.model.state_dict().items()}
 
     def states(self):
         """{(kind, name): (first, values)} of the optimizer on this rank, and its numbers."""
@@ -101,8 +105,10 @@ class Run:
                 state["master"] = leaf.data
             for r in leaves[owner]:
                 for kind, value in state.items():
+                    if hasattr(value, "dtype") and not value.ndim:  # a step that a GPU counts
+                        value = value.item()
                     array = getattr(value, "ndim", 0)
-                    found[kind, r.name] = (r.first, r.of(value).copy()) if array else value
+                    found[kind, r.name] = (r.first, host(r.of(value)).copy()) if array else value
         return found
 
 

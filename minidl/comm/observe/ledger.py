@@ -7,6 +7,10 @@
     print(t.report())                   by collective, group, peer, and line of your code
     t.matrix()                          bytes from rank i to rank j, of all ranks
 
+What a Watch inside sends to compare the calls (watch.control_bytes) is in a column of its own,
+`control`, so that the others are the formulas'. The check of every collective without a Watch
+(call_code.py) sends no byte.
+
 A message is one call of send, however many parts the transport cuts it into; its bytes are the
 array's, without any header. A receive counts when it is complete.
 
@@ -35,18 +39,20 @@ _site = contextvars.ContextVar("where the running collective was called")
 
 @dataclass(slots=True)
 class Count:
-    """Bytes and messages in both directions."""
+    """Bytes and messages in both directions, of the payload; and the bytes of checks."""
 
     bytes_sent: int = 0
     messages_sent: int = 0
     bytes_received: int = 0
     messages_received: int = 0
+    control: int = 0  # bytes that a Watch sent besides, to compare the calls
 
-    def add(self, bytes_sent, messages_sent, bytes_received=0, messages_received=0):
+    def add(self, bytes_sent, messages_sent, bytes_received=0, messages_received=0, control=0):
         self.bytes_sent += bytes_sent
         self.messages_sent += messages_sent
         self.bytes_received += bytes_received
         self.messages_received += messages_received
+        self.control += control
 
 
 class Row(NamedTuple):
@@ -139,7 +145,7 @@ class Ledger(Wrapper):
         """A table of all rows and their sum."""
         lines = [f"rank {self.world_rank}",
                  f"{'collective':24} {'group':16} {'peer':>5} {'sent B':>14} {'messages':>9} "
-                 f"{'received B':>14} {'messages':>9}  called at"]
+                 f"{'received B':>14} {'messages':>9} {'control B':>9}  called at"]
         for (group, label, peer, site), row in sorted(self.rows.items()):
             lines.append(_line(label, _short(group), peer, row, site))
         lines.append(_line("total", "", "", self.count(), "").rstrip())
@@ -148,9 +154,12 @@ class Ledger(Wrapper):
     # -- counting
 
     def entering(self, fn, args, kwargs):
-        self.inner.entering(fn, args, kwargs)
+        compared = self.inner.entering(fn, args, kwargs)
         if self._book.counting:
             _site.set(user_line(sys._getframe(1)))
+            for peer, n_bytes in compared:
+                self._add(self._key(peer), 0, 0, 0, 0, n_bytes)
+        return compared
 
     def isend(self, array, dst, tag=0):
         request = self.inner.isend(array, dst, tag)
@@ -236,4 +245,4 @@ def _short(group):
 
 def _line(label, group, peer, row, site):
     return (f"{label:24} {group:16} {peer:>5} {row.bytes_sent:>14,} {row.messages_sent:>9,} "
-            f"{row.bytes_received:>14,} {row.messages_received:>9,}  {site}")
+            f"{row.bytes_received:>14,} {row.messages_received:>9,} {row.control:>9,}  {site}")

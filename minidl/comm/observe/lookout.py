@@ -27,9 +27,10 @@ import threading
 import time
 from dataclasses import asdict
 
-from minidl.comm.observe.places import in_words, seen_at, spot
+from minidl.comm.observe.places import in_words, seen_at, spot, submitted_at, user_frame
 from minidl.comm.observe.side_channel import Channel, read_line, send_line
 from minidl.comm.observe.waits import Need, State, Wait, arrows, cycle, describe, stuck
+from minidl.comm.transport.supervised import is_supervised
 
 LOOK_S = 0.5  # between two looks at the own rank: two wake-ups a second are not measurable
 SUSPECT_S = 1.0  # a wait this long is worth asking about
@@ -53,7 +54,8 @@ class Book:
         """fn(*args), which may wait. needs: [(rank, key, count)], or a function that lists them;
         what: (text, its arguments)."""
         me = threading.get_ident()
-        self.waits[me] = (next(self._serials), needs, what, any_of)
+        by = submitted_at.get(None)  # in a background thread: the line that submitted the job
+        self.waits[me] = (next(self._serials), needs, what, any_of, by)
         try:
             return fn(*args)
         finally:
@@ -66,7 +68,7 @@ class Lookout:
     def __init__(self, t, deadline_s):
         self.book = Book()
         self._t, self.rank, self.ranks = t, t.world_rank, t.ranks
-        self._deadline_s = float("inf") if deadline_s is None else deadline_s
+        self.deadline_s = float("inf") if deadline_s is None else deadline_s
         self._since = {}  # thread -> (serial of its wait, when the wait was first seen)
         self._last_states = {}  # rank -> the State that it sent when it ended
         self._over = self._left = False  # no more reports; this process ends
@@ -130,8 +132,8 @@ class Lookout:
     def _lost(self, rank):
         """The connection to a rank has closed."""
         reporter = self.ranks[1] if rank == self.ranks[0] else self.ranks[0]
-        if rank in self._last_states or self._over or self.rank != reporter:
-            return
+        if rank in self._last_states or self._over or self.rank != reporter or is_supervised():
+            return  # a launcher that supervises knows more: the signal
         # At once: the launcher ends this process, too (MPICH's in 1 or 2 ms, Open MPI's in 250 ms).
         # MPICH's may be faster than this line; its own message names the signal.
         self._say(
@@ -145,23 +147,31 @@ class Lookout:
         wanted = SUSPECT_S  # ask at 1, 2, 4, ... seconds of one wait
         while not self._over:
             time.sleep(LOOK_S)
-            waited = self._longest()
+            waited, due = self._longest()
             if waited < SUSPECT_S:
                 wanted = SUSPECT_S
-            elif waited >= min(wanted, self._deadline_s):
+            elif waited >= wanted or due >= self.deadline_s:
                 wanted = max(wanted, waited) * 2
-                self._look(waited)
+                self._look(due)
 
     def _longest(self):
-        """Seconds of this rank's longest wait; also notes when each new wait was first seen."""
+        """Seconds of this rank's longest wait, and of its longest that has a deadline: for certain
+        ranks. A server may wait for a message from anybody as long as nobody calls. Also notes when
+        each new wait was first seen."""
         now, since = time.monotonic(), {}
-        for thread, (serial, *_) in list(self.book.waits.items()):
+        longest = due = 0.0
+        for thread, (serial, needs, _, any_of, _) in list(self.book.waits.items()):
             before, when = self._since.get(thread, (None, now))
             since[thread] = (serial, when if before == serial else now)
+            seconds = now - since[thread][1]
+            longest = max(longest, seconds)
+            if needs and not any_of:
+                due = max(due, seconds)
         self._since = since
-        return max((now - when for _, when in since.values()), default=0.0)
+        return longest, due
 
     def _look(self, waited):
+        """Ask all ranks, and report. waited: this rank, in a wait that has a deadline."""
         states = self._ask_all()
         lost = stuck(states)
         if self.rank in lost:
@@ -171,7 +181,7 @@ class Lookout:
             if stuck(again) == lost and same_waits:
                 self._report_stuck(again, lost)
                 return
-        if waited >= self._deadline_s:
+        if waited >= self.deadline_s:
             self._report_late(states, waited)
 
     def _report_stuck(self, states, lost):
@@ -184,7 +194,7 @@ class Lookout:
     def _report_late(self, states, waited):
         late = sorted(r for r, s in states.items() if s.computes_at or s.silent)
         who = in_words(late) if late else "nobody in particular: a very slow message?"
-        text = f"watch: waited {waited:.0f} s (deadline_s {self._deadline_s:g}) for {who}.\n"
+        text = f"watch: waited {waited:.0f} s (deadline_s {self.deadline_s:g}) for {who}.\n"
         self._report([r for r, s in states.items() if s.waits], text + describe(states))
 
     def _report(self, concerned, text):
@@ -219,12 +229,14 @@ class Lookout:
         """What this rank does now."""
         frames, now = sys._current_frames(), time.monotonic()
         listed = []
-        for thread, (serial, needs, what, any_of) in sorted(self.book.waits.items()):
+        for thread, (serial, needs, what, any_of, by) in sorted(self.book.waits.items()):
             seen, since = self._since.get(thread, (None, now))
             needs = tuple(Need(*need) for need in (needs() if callable(needs) else needs))
             name = "main" if thread == self._main else "a background thread"
             seconds = now - since if seen == serial else 0.0
             text, line = what[0].format(*what[1:]), seen_at(frames.get(thread))
+            if by is not None and user_frame(frames.get(thread)) is None:
+                line = spot(*by)
             listed.append(Wait(text, needs, any_of, name, line, serial, seconds))
         computes = not ended and self._main not in self.book.waits
         at = seen_at(frames.get(self._main)) if computes else ""

@@ -33,7 +33,7 @@ class Channel:
         here = [platform.node(), _namespace()]
         one_host = all(place == here for place in objects.all_gather(t, here))
         self.listener = socket.create_server(("127.0.0.1" if one_host else "", 0), backlog=128)
-        addresses = ["127.0.0.1"] if one_host else _own_addresses()
+        addresses = ["127.0.0.1"] if one_host else own_addresses()
         mine = [addresses, self.listener.getsockname()[1], secrets.token_hex(8)]
         everybody = objects.all_gather(t, mine)
         self._token = everybody[0][2]
@@ -90,8 +90,8 @@ def _namespace():
     return ""
 
 
-def _own_addresses():
-    """IPv4 addresses at which other hosts may reach this one."""
+def own_addresses():
+    """The IPv4 addresses at which other hosts may reach this one."""
     found = []
     with contextlib.suppress(OSError):
         found = socket.gethostbyname_ex(socket.gethostname())[2]

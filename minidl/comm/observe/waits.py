@@ -102,6 +102,10 @@ def received(group, src, tag):
     return f"received {group} {src} {tag}"
 
 
+def signalled(window, kind):
+    return f"signalled {window} {kind}"
+
+
 def begun(group):
     return f"collectives {group}"
 

@@ -18,8 +18,9 @@ an error, too: else nobody would see two arrays of one shape that are summed in 
 different lines mean the same collective, name it on all ranks, `with t.named("weights"): ...`; then
 the name is compared and the line is not.
 
-The digests are sent by the innermost transport with a tag of their own, so that no ledger counts
-them. Simulated ranks compare through a common dictionary, which takes no modelled time.
+The digests are sent by the innermost transport with a tag of their own, so that no ledger takes
+them for payload: it has a column for them, `control`. Simulated ranks compare through a common
+dictionary, which takes no modelled time.
 
 If a rank does not come at all, lookout.py reports it, from what `Watch` notes of every wait
 (waits.py). The whole picture: docs/observe.md
@@ -27,18 +28,20 @@ If a rank does not come at all, lookout.py reports it, from what `Watch` notes o
 Test: tests/comm/observe/test_watch.py, tests/mpi/test_watch_mpi.py   Tutorial: tutorials/06_ring.py
 """
 
+import contextvars
 import sys
 
 import numpy as np
 
 from minidl.comm import objects
-from minidl.comm.checks import check_ranks
-from minidl.comm.collective import current_label
+from minidl.comm.checks import check_peer, check_ranks
+from minidl.comm.collective import current_label, current_subject
 from minidl.comm.observe import waits
 from minidl.comm.observe.lookout import Lookout
 from minidl.comm.observe.places import in_words, user_line
 from minidl.comm.observe.signature import arguments_of, digest_of, explain, signature_of
 from minidl.comm.transport.protocol import Request, Wrapper
+from minidl.comm.transport.window import KINDS
 
 DEADLINE_S = 300.0  # longer than one rank of a tutorial works alone, shorter than patience
 TAG = 32767  # the largest that every MPI has: users' tags are smaller
@@ -56,6 +59,10 @@ class Watch(Wrapper):
     lookout, name: for a subgroup, the lookout of its parent and a name of its own."""
 
     def __init__(self, t, deadline_s=DEADLINE_S, *, lookout=None, name=None):
+        if isinstance(t, Watch):  # `world()` under `minidl run` is one: this takes its place
+            lookout, t = t._lookout, t.inner
+            if lookout is not None:
+                lookout.deadline_s = float("inf") if deadline_s is None else deadline_s
         super().__init__(t)
         self._raw = t.innermost
         if lookout is None and t.size > 1 and not t.simulated:
@@ -66,7 +73,10 @@ class Watch(Wrapper):
         self._number = 0  # collectives begun
         self._digests = {}  # call -> its signature's digest
         self._mine, self._theirs = np.empty(2, np.uint64), np.empty(2, np.uint64)
+        peers = (1 << k for k in range((t.size - 1).bit_length()))
+        self._compared = [((t.rank + far) % t.size, self._mine.nbytes) for far in peers]
         self._keys = {}  # (which, peer, tag) -> the names of both sides' counters
+        self._windows = {}  # n_bytes -> _WatchedWindow
         self._made = {}  # ranks -> subgroups made of them
         if lookout is None:  # simulated or alone: nobody reads what it waits for
             for name in "isend irecv send recv sendrecv recv_any spawn event".split():
@@ -75,11 +85,15 @@ class Watch(Wrapper):
     # -- agreement
 
     def entering(self, fn, args, kwargs):
-        self.inner.entering(fn, args, kwargs)
         if self.size == 1:
-            return
+            return self.inner.entering(fn, args, kwargs)
+        self._check(fn, args, kwargs)
+        sent = self.inner.entering(fn, args, kwargs)  # after: a transport may say less
+        return sent if self.simulated else (*sent, *self._compared)
+
+    def _check(self, fn, args, kwargs):
         self._number += 1
-        label, line = current_label(), user_line(sys._getframe(1))
+        label, line = current_label() + current_subject(), user_line(sys._getframe(1))
         values = arguments_of(fn, args, kwargs)
         call = (fn, label, line, *values)
         digest = self._digests.get(call)
@@ -110,8 +124,10 @@ class Watch(Wrapper):
         return least == largest
 
     def _tell(self, call):
-        """(rank, call) of every rank. In a group of its own, so that no other message matches."""
-        return enumerate(objects.all_gather(self._raw.subgroup(range(self.size)), call))
+        """(rank, call) of every rank. In a group of its own, so that no other message matches, and
+        in a context of its own: the ranks are in different collectives, but here in the same."""
+        group = self._raw.subgroup(range(self.size))
+        return enumerate(contextvars.Context().run(objects.all_gather, group, call))
 
     def _compare(self, digest, call):
         """Simulated: with the ranks that came before; the last one removes the entry."""
@@ -150,6 +166,7 @@ class Watch(Wrapper):
         """(the peer's world rank, the name of our counter, of the peer's); remembered."""
         key = (mine, peer, tag)
         if key not in self._keys:
+            check_peer(self, peer, "dst" if mine is waits.sent else "src")
             to = self.ranks[peer]
             names = mine(self._name, to, tag), theirs(self._name, self.world_rank, tag)
             self._keys[key] = (to, *names)
@@ -207,12 +224,25 @@ class Watch(Wrapper):
             inner = book.wait(needs, what, self.inner.subgroup, ranks)
         return Watch(inner, lookout=self._lookout, name=name)
 
+    def shared(self, n_bytes):
+        window = self.inner.shared(n_bytes)
+        if self._lookout is None:
+            return window
+        if n_bytes not in self._windows:
+            self._windows[n_bytes] = _WatchedWindow(self, window, f"{self._name} {n_bytes}")
+        return self._windows[n_bytes]
+
     def spawn(self, fn, *args):
         handle = self.inner.spawn(fn, *args)
         return _Watched(self._lookout.book, handle, [], ("for the end of a background task",))
 
     def event(self):
         return _WatchedEvent(self._lookout.book, self.inner.event())
+
+
+def control_bytes(n):
+    """Bytes that each of n ranks sends before a collective, in messages of 16."""
+    return 16 * (n - 1).bit_length()
 
 
 class _Watched(Request):
@@ -223,6 +253,30 @@ class _Watched(Request):
 
     def wait(self):
         return self._book.wait(self._needs, self._what, self._inner.wait)
+
+
+class _WatchedWindow:
+    """A window.Window whose signals are counted, and whose waits are in the book."""
+
+    def __init__(self, watch, window, name):
+        self._window, self._book = window, watch._lookout.book
+        self._keys = [waits.signalled(name, kind) for kind in range(KINDS)]
+        self._peers = [watch.ranks[peer] for peer in window.others]
+        self._counts = [0] * KINDS
+
+    def __getattr__(self, name):
+        return getattr(self._window, name)
+
+    def signal(self, kind, note):
+        self._book.count(self._keys[kind])
+        self._window.signal(kind, note)
+
+    def wait(self, kind, note):
+        self._counts[kind] = count = self._counts[kind] + 1
+        key = self._keys[kind]
+        what = ("for all ranks' pieces of shared memory, in {}", current_label())
+        self._book.wait([(peer, key, count) for peer in self._peers], what, self._window.wait,
+                        kind, note)
 
 
 class _WatchedEvent(_Watched):

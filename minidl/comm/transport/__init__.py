@@ -8,9 +8,11 @@
     links_text.py   the same as a line of text
     mpi.py          ranks as MPI processes
     abort.py        one rank that fails ends all
+    supervised.py   what a rank tells the launcher that watches it
     throttled.py    MPI made as slow as a given network
     window.py       memory that the ranks of a node share
     background.py   one communication thread, first in first out
-    device.py       CUDA arrays: staged through pinned memory, or directly
+    staging.py      device arrays: through pinned memory, or as they are
+    device.py       which way gradients on a GPU go: NCCL, directly, staged
     nccl.py         NCCL behind the same calls
 """

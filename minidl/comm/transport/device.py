@@ -1,46 +1,92 @@
-"""All-reduce of CUDA arrays (CuPy's): staged through host memory, or directly.
+"""Collectives of CUDA arrays (CuPy's) as training needs them: NCCL, directly, or staged.
+
+    way       what moves                           what sums       the host waits for the device
+    NCCL      GPUs, over NVLink, PCIe, network     NCCL            never
+    direct    a CUDA-aware MPI, device memory      CuPy's kernels  once a message
+    staged    any MPI, pinned host memory          NumPy           once a segment (or block)
+
+`connect(t, x)` chooses: NCCL where every rank has a GPU of its own and CuPy can load NCCL; else
+directly, where the MPI library reads and writes device memory itself; else staged. It says which,
+and why no better one. Then the functions here take the way of the transport that they are given.
 
 Staged, for any MPI: x goes in segments through two pinned buffers, and the copies of two segments
 run beside the all-reduce of a third. D: device to host, U: back; one stream, first in first out:
 
-    host      wait D0 | all-reduce 0    | wait D1 | all-reduce 1    | wait D2 | all-reduce 2 | wait
+    host      wait D0 | all-reduce 0    | wait D1 | all-reduce 1    | wait D2 | all-reduce 2
     stream    D0      | D1              |         | U0 D2           |         | U1 D3        | ...
     buffer    0         1                           0  0                        1  1
 
 Segment i uses buffer i mod 2. D(i+1) follows U(i-1) in the stream, so its buffer is free by then,
-and only two events are waited for: x is computed, and D(i) is done. With s segments, c seconds to
-copy one and r to reduce one, it takes 2c + s max(r, 2c) at most, instead of s (r + 2c).
-
-Directly, where the MPI library reads and writes device memory itself (CUDA-aware), as its function
-MPIX_Query_cuda_support says, which Open MPI and MPICH both have. Then messages are sent from device
-addresses, and the sums are CuPy's kernels.
-
-NCCL, the third way, is in nccl.py.     Test: tests/comm/transport/test_device.py
+and the host waits only for D(i). With s segments, c seconds to copy one and r to reduce one, it
+takes 2c + s max(r, 2c) at most, instead of s (r + 2c). Any other algorithm runs on device arrays
+too, message by message (staging.py): a ring then waits 2(n-1) times, and copies 2(n-1)/n of x down
+where this copies x once.
+Test: tests/comm/transport/test_device.py
 """
 
-import ctypes
-import sys
+import platform
+from collections import defaultdict
 
 import numpy as np
 
-from minidl.backend import library_of
-from minidl.comm import ring
+from minidl.backend import library_of, pinned, queue_copy
+from minidl.comm import average, objects, ring, ring_blocks, tree
 from minidl.comm.collective import collective
-from minidl.comm.transport.mpi import MPITransport
-from minidl.comm.transport.protocol import Wrapper
+from minidl.comm.transport import nccl, staging
+from minidl.comm.transport.protocol import Transport, Wrapper
+from minidl.comm.transport.staging import on_device
 
 # A copy of 4 MiB takes some 0.2 ms over PCIe 4.0, its start 10 us: so the starts do not count, and
 # the first and the last copy, beside which nothing runs, take little of the whole.
 SEGMENT_BYTES = 4 << 20
 
 
+def connect(t, x):
+    """(transport, sentence): the best transport for arrays like x, and which one, and why.
+
+    t itself, or t with NCCL beside it; all ranks of t call it, each with its own GPU current."""
+    if not on_device(x):
+        return t, "host memory"
+    if isinstance(t, nccl.Nccl):
+        return t, "NCCL: the transport was made by nccl.connect"
+    if t.simulated:
+        return t, "staged through pinned memory: simulated ranks share one GPU"
+    cupy = library_of(x)
+    with x.device as gpu:
+        name = f"GPU {gpu.pci_bus_id} of {platform.node()}"
+        facts = objects.all_gather(t, (name, nccl.available(cupy), t.cuda_aware))
+        no_nccl = why_no_nccl(facts)
+        if no_nccl is None:
+            return nccl.connect(t, cupy), "NCCL: a GPU for every rank"
+    if all(aware for *_, aware in facts):
+        return t, f"directly: {t.library} reads device memory. No NCCL: {no_nccl}"
+    return t, f"staged through pinned memory: {t.library} is not CUDA-aware. No NCCL: {no_nccl}"
+
+
+def why_no_nccl(facts):
+    """None where NCCL can join the ranks. facts: of each rank (GPU, whether it has NCCL, ...)."""
+    ranks = defaultdict(list)
+    for rank, (gpu, available, *_) in enumerate(facts):
+        if not available:
+            return f"CuPy cannot load it on rank {rank} (pip install nvidia-nccl-cu12 or -cu13)"
+        ranks[gpu].append(rank)
+    for gpu, sharing in ranks.items():
+        if len(sharing) > 1:
+            return f"ranks {', '.join(map(str, sharing))} share {gpu}, and it wants a GPU for each"
+    return "one rank has nobody to talk to" if len(facts) == 1 else None
+
+
 @collective
 def all_reduce(t, x, op=np.add):
     """The elementwise op of all ranks' contiguous x, in place, on every rank; returns x.
 
-    Directly if this transport's MPI is CUDA-aware, else staged. x may be computed by work under way
-    on the current stream; when this returns, x is complete. A NumPy x goes to `ring.all_reduce`."""
-    if cuda_aware(t):
+    x may be computed by work under way on the current stream; it is complete for later work there.
+    A NumPy x goes to `ring.all_reduce`."""
+    if not on_device(x):
+        return ring.all_reduce(t, x, op)
+    if isinstance(t, nccl.Nccl):
+        return nccl.all_reduce(t, x, op)
+    if t.cuda_aware:
         return direct_all_reduce(t, x, op)
     return staged_all_reduce(t, x, op)
 
@@ -50,21 +96,18 @@ def staged_all_reduce(t, x, op=np.add, *, all_reduce=ring.all_reduce, segment_by
     """`all_reduce` through two pinned buffers of segment_bytes, or of x.nbytes if that is less.
 
     all_reduce   any `f(t, array, op)` in place on host arrays; called once for each segment"""
-    if isinstance(x, np.ndarray):
+    if not on_device(x):
         return all_reduce(t, x, op)
     cuda = library_of(x).cuda
     with x.device:  # a background thread begins on device 0
         segments = cut(_flat(t, x), segment_bytes)
-        # mem: what the pool lends must not go back to it before the last copy
-        longest, itemsize = len(segments[0]), x.dtype.itemsize
-        mem = [cuda.alloc_pinned_memory(longest * itemsize) for _ in segments[:2]]
-        buffers = [np.frombuffer(m, x.dtype, longest) for m in mem]
+        buffers = [pinned(library_of(x), len(segments[0]), x.dtype) for _ in segments[:2]]
         hosts = [buffers[i % 2][: len(segment)] for i, segment in enumerate(segments)]
-        copies = cuda.Stream(non_blocking=True)
-        copies.wait_event(cuda.get_current_stream().record())  # x may still be under computation
+        compute, copies = cuda.get_current_stream(), cuda.Stream(non_blocking=True)
+        copies.wait_event(compute.record())  # x may still be under computation
 
         def download(i):
-            segments[i].data.copy_to_host_async(_address(hosts[i]), hosts[i].nbytes, copies)
+            queue_copy(segments[i], hosts[i], copies)
             return copies.record()
 
         arrived = download(0)
@@ -72,38 +115,65 @@ def staged_all_reduce(t, x, op=np.add, *, all_reduce=ring.all_reduce, segment_by
             arriving, arrived = arrived, download(i + 1) if i + 1 < len(segments) else None
             arriving.synchronize()
             all_reduce(t, host, op)
-            segment.data.copy_from_host_async(_address(host), host.nbytes, copies)
-        copies.synchronize()
+            queue_copy(host, segment, copies)
+        end = copies.record()
+        compute.wait_event(end)
+        staging.keep(t, end, x, *buffers)
     return x
 
 
 @collective
 def direct_all_reduce(t, x, op=np.add):
-    """`all_reduce` by a ring whose messages are device memory. `cuda_aware(t)` must hold: another
+    """`all_reduce` by a ring whose messages are device memory. `t.cuda_aware` must hold: another
     MPI would read the address of x as one in host memory, and crash."""
-    if isinstance(x, np.ndarray):
+    if not on_device(x):
         return ring.all_reduce(t, x, op)
     with x.device:
-        flat, messages = _flat(t, x), _DeviceMessages(t, library_of(x))
+        flat, messages = _flat(t, x), Direct(t)
         ring.reduce_scatter(messages, flat, op)
         ring.all_gather(messages, flat)
     return x
 
 
-def cuda_aware(t):
-    """Whether the MPI under this transport says that it can send device memory; False without MPI.
-
-    MPICH's answer needs MPIR_CVAR_ENABLE_GPU=1 in its environment, if it was built for CUDA."""
-    if not isinstance(t.innermost, MPITransport):
-        return False
-    mpi4py = sys.modules["mpi4py.MPI"]  # imported by mpi.py
-    return says_cuda_aware(ctypes.CDLL(mpi4py.__file__))  # finds what mpi4py is linked with, too
+# The messages of these three have the labels of what they are made of, as on the host.
 
 
-def says_cuda_aware(library):
-    """What MPIX_Query_cuda_support of a loaded MPI library returns; False if it has none."""
-    query = getattr(library, "MPIX_Query_cuda_support", None)
-    return query is not None and query() == 1
+def mean_block(t, x, bounds):
+    """As `average.mean_block`: this rank's block of the mean over ranks, a view of the 1-d x."""
+    if isinstance(t, nccl.Nccl):
+        return nccl.mean_block(t, x, bounds)
+    if on_device(x) and t.cuda_aware:
+        return average.mean_block(t, x, bounds)
+    own = slice(*bounds[t.rank : t.rank + 2])
+    with staging.on_host(t, _flat(t, x), writes=[own]) as host:
+        average.mean_block(t, host, bounds)
+    return x[own]
+
+
+def all_gather(t, x, bounds):
+    """As `ring_blocks.all_gather`: every rank's own block of the 1-d x, to all ranks; returns x."""
+    if isinstance(t, nccl.Nccl):
+        return nccl.gather_blocks(t, x, bounds)
+    if on_device(x) and t.cuda_aware:
+        return ring_blocks.all_gather(t, x, bounds)
+    low, high = bounds[t.rank : t.rank + 2]
+    others = [slice(low), slice(high, None)]
+    with staging.on_host(t, _flat(t, x), [slice(low, high)], others) as host:
+        ring_blocks.all_gather(t, host, bounds)
+    return x
+
+
+def broadcast(t, x, root=0):
+    """As `tree.broadcast`: root's contiguous x into every rank's x; returns x."""
+    if isinstance(t, nccl.Nccl):
+        return nccl.broadcast(t, x, root)
+    if on_device(x) and t.cuda_aware:
+        return tree.broadcast(t, x, root)
+    everything, nothing = [slice(None)], []
+    ways = (everything, nothing) if t.rank == root else (nothing, everything)
+    with staging.on_host(t, _flat(t, x), *ways) as host:
+        tree.broadcast(t, host, root)
+    return x
 
 
 def cut(flat, segment_bytes):
@@ -112,33 +182,19 @@ def cut(flat, segment_bytes):
     return [flat[i : i + n_elems] for i in range(0, max(1, len(flat)), n_elems)]
 
 
-class _DeviceMessages(Wrapper):
-    """The transport for device arrays: hands their addresses to a CUDA-aware MPI.
+class Direct(Wrapper):
+    """The transport; messages to and from device memory go directly, whatever its MPI says."""
 
-    MPI knows no streams: before a message, the kernels that compute it must have ended, and those
-    that read the buffer it comes into."""
+    cuda_aware = True
+    send, sendrecv = Transport.send, Transport.sendrecv  # the wrapper's would pass them on
 
-    def __init__(self, inner, cupy):
-        super().__init__(inner)
-        self.cupy, self.stream = cupy, cupy.cuda.get_current_stream()
+    def isend(self, array, dst, tag=0):
+        isend = staging.isend if on_device(array) else Wrapper.isend
+        return isend(self, array, dst, tag)
 
-    def sendrecv(self, array, dst, into, src, tag=0):
-        self.stream.synchronize()
-        self.inner.sendrecv(_as_host(array), dst, _as_host(into), src, tag)
-        return into
-
-    def scratch(self, n_elems, dtype):
-        return self.cupy.empty(n_elems, dtype)
-
-
-def _as_host(x):
-    """The device memory of x as if it were a NumPy array: an address and a length for MPI. Nobody
-    may look into it from here."""
-    return np.frombuffer((ctypes.c_uint8 * x.nbytes).from_address(x.data.ptr), np.uint8)
-
-
-def _address(host):
-    return ctypes.c_void_p(host.ctypes.data)
+    def irecv(self, into, src, tag=0):
+        irecv = staging.irecv if on_device(into) else Wrapper.irecv
+        return irecv(self, into, src, tag)
 
 
 def _flat(t, x):

@@ -13,16 +13,22 @@ Test: tests/mpi/   Tutorial: tutorials/00_hello.py
 """
 
 import contextvars
+import ctypes
 import os
 import sys
 import threading
 import time
+import weakref
 from concurrent.futures import Future
+from functools import cached_property
 
 import numpy as np
 
 from minidl.backend import optional
+from minidl.comm.call_code import BITS, CallMismatch, explain
 from minidl.comm.checks import check_array, check_peer, check_ranks, size_mismatch
+from minidl.comm.collective import current_code, current_label
+from minidl.comm.transport import staging, supervised
 from minidl.comm.transport.abort import abort_on_failure, end_all
 from minidl.comm.transport.links_text import parse
 from minidl.comm.transport.protocol import Request, Transport
@@ -31,13 +37,20 @@ from minidl.comm.transport.window import HEADER, Flags, NoSharedMemory
 
 PART_BYTES = 1 << 30  # under the 2 GiB that a 32-bit count allows, and a round number in a trace
 
+# Of the messages by which MPI makes a group: Open MPI takes a pending user's message of tag 0 for
+# one of them, and hangs. watch.py has 32767.
+GROUP_TAG = 32766
+
 
 def world(part_bytes=PART_BYTES):
     """The transport of all processes that mpiexec started (COMM_WORLD).
 
     From now on an uncaught exception on one of them ends all (abort.py). Raises RuntimeError if MPI
     was started without thread support, or by the launcher of another MPI. Throttled to the network
-    in the environment variable MINIDL_NET (links_text.py), which `minidl run --net` sets."""
+    in the environment variable MINIDL_NET (links_text.py), which `minidl run --net` sets, and
+    watched (watch.py) if MINIDL_WATCH has a deadline in seconds (0: none), as `minidl run` does
+    unless it is told --no-watch."""
+    supervised.say("joining")
     with optional("ranks as processes", "mpi"):
         from mpi4py import MPI
 
@@ -46,7 +59,13 @@ def world(part_bytes=PART_BYTES):
     abort_on_failure(MPI)
     t = MPITransport(MPI.COMM_WORLD, part_bytes)
     net = os.environ.get("MINIDL_NET")
-    return Throttled(t, parse(net, t.size)) if net else t
+    t = Throttled(t, parse(net, t.size)) if net else t
+    if deadline := os.environ.get("MINIDL_WATCH"):
+        from minidl.comm.observe.watch import Watch  # here: it imports collectives
+
+        t = Watch(t, float(deadline) or None)
+    supervised.say("joined", rank=t.rank)
+    return t
 
 
 class MPITransport(Transport):
@@ -64,30 +83,66 @@ class MPITransport(Transport):
         vendor, version = MPI.get_vendor()
         self.library = f"{vendor} {'.'.join(map(str, version))}"
         self._windows = {}  # n_bytes -> Flags
+        self._collectives = None  # the communicator of collectives' messages, once there are any
+        self._codes = comm.Get_attr(MPI.TAG_UB) & (1 << BITS) - 1
+
+    @cached_property
+    def cuda_aware(self):
+        """What the MPI library says; MPICH's wants MPIR_CVAR_ENABLE_GPU=1 in its environment, if it
+        was built for CUDA."""
+        # mpi4py's own file: it finds what that is linked with, too
+        return staging.says_cuda_aware(ctypes.CDLL(self._mpi.__file__))
 
     def isend(self, array, dst, tag=0):
         check_peer(self, dst, "dst")
+        if not isinstance(array, np.ndarray):
+            return staging.isend(self, array, dst, tag)
         data = _as_bytes(self, array)
-        requests = [self._comm.Isend((p, self._mpi.BYTE), dst, tag) for p in self._parts(data)]
+        comm, tag, _ = self._way(tag)
+        requests = [comm.Isend((p, self._mpi.BYTE), dst, tag) for p in self._parts(data)]
         return _Sends(requests, data)
 
     def irecv(self, into, src, tag=0):
         check_peer(self, src, "src")
+        if not isinstance(into, np.ndarray):
+            return staging.irecv(self, into, src, tag)
         room = _as_bytes(self, into)
-        requests = [self._comm.Irecv((p, self._mpi.BYTE), src, tag) for p in self._parts(room)]
-        return _Receives(self, into, room, src, requests)
+        comm, tag, any_tag = self._way(tag)
+        requests = [comm.Irecv((p, self._mpi.BYTE), src, any_tag) for p in self._parts(room)]
+        return _Receives(self, into, room, src, requests, tag)
+
+    def _way(self, tag):
+        """(communicator, tag of a send, tag of a receive). A collective's messages have the tag
+        that says which call it is (call_code.py), and a communicator of their own."""
+        code = 0 if tag else current_code()
+        if not code:
+            return self._comm, tag, tag
+        if self._collectives is None:  # all ranks come here: every collective has messages for all
+            self._collectives = self._comm.Create_group(self._comm.group, GROUP_TAG)
+            weakref.finalize(self, _free, self._mpi, self._collectives).atexit = False
+        return self._collectives, code & self._codes, self._mpi.ANY_TAG
+
+    def _check_tag(self, src, wanted, status):
+        """After a receive: was it the message of this collective?"""
+        if status.tag != wanted and status.tag >= 0:
+            raise CallMismatch(explain(self.rank, src, wanted, status.tag, current_label()))
 
     def sendrecv(self, array, dst, into, src, tag=0):
-        if max(array.nbytes, into.nbytes) >= self._part_bytes or not into.flags.c_contiguous:
+        on_host = isinstance(array, np.ndarray) and isinstance(into, np.ndarray)
+        largest = max(array.nbytes, into.nbytes)
+        if not on_host or largest >= self._part_bytes or not into.flags.c_contiguous:
             return super().sendrecv(array, dst, into, src, tag)
         check_peer(self, dst, "dst")
         check_peer(self, src, "src")
         byte, status = self._mpi.BYTE, self._mpi.Status()
         data, room = _as_bytes(self, array), _as_bytes(self, into)
+        comm, tag, any_tag = self._way(tag)
         try:
-            self._comm.Sendrecv((data, byte), dst, tag, (room, byte), src, tag, status)
+            comm.Sendrecv((data, byte), dst, tag, (room, byte), src, any_tag, status)
         except self._mpi.Exception as error:
+            self._check_tag(src, tag, status)
             raise self._explain(error, src, into.nbytes) from None
+        self._check_tag(src, tag, status)
         if status.Get_count(byte) != into.nbytes:
             raise size_mismatch(self.rank, src, into.nbytes, status.Get_count(byte))
         return into
@@ -98,23 +153,28 @@ class MPITransport(Transport):
         # Not Mprobe, which waits inside MPI and holds its lock: then other threads' calls are slow
         # (a remote call took 22 ms with MPICH on busy cores; with this loop 1.5 ms).
         pause_s = 0.0
-        while (message := self._comm.Improbe(mpi.ANY_SOURCE, tag, status)) is None:
+        comm, tag, any_tag = self._way(tag)
+        while (message := comm.Improbe(mpi.ANY_SOURCE, any_tag, status)) is None:
             time.sleep(pause_s)
             pause_s = min(pause_s + 5e-6, 5e-4)
+        self._check_tag(status.source, tag, status)
         parts = []
         while True:
             parts.append(np.empty(status.Get_count(mpi.BYTE), np.uint8))
             message.Recv((parts[-1], mpi.BYTE))
             if len(parts[-1]) < self._part_bytes:
                 return status.source, parts[0] if len(parts) == 1 else np.concatenate(parts)
-            message = self._comm.Mprobe(status.source, tag, status)
+            message = comm.Mprobe(status.source, tag, status)
 
     def subgroup(self, ranks):
         ranks = check_ranks(self, ranks)
         if self.rank not in ranks:
             return None
         # Only the members call Create_group; other ranks need not know of the group.
-        return MPITransport(self._comm.Create_group(self._comm.group.Incl(ranks)), self._part_bytes)
+        comm = self._comm.Create_group(self._comm.group.Incl(ranks), GROUP_TAG)
+        group = MPITransport(comm, self._part_bytes)
+        weakref.finalize(group, _free, self._mpi, comm).atexit = False
+        return group
 
     def spawn(self, fn, *args):
         return _Thread(fn, args)
@@ -163,6 +223,13 @@ class MPITransport(Transport):
         return error
 
 
+def _free(mpi, comm):
+    """MPICH has numbers for some 2,000 communicators: a group that nobody holds gives its own back.
+    A rank does that when it likes: both MPIs free without a message."""
+    if not mpi.Is_finalized():
+        comm.Free()
+
+
 class _Sends(Request):
     """The parts of a message going out. Keeps their bytes alive."""
 
@@ -178,9 +245,9 @@ class _Sends(Request):
 class _Receives(Request):
     """The parts of a message coming in."""
 
-    def __init__(self, transport, into, room, src, requests):
+    def __init__(self, transport, into, room, src, requests, tag):
         self._transport, self._into, self._room, self._src = transport, into, room, src
-        self._requests = requests
+        self._requests, self._tag = requests, tag
 
     def wait(self):
         t, mpi = self._transport, self._transport._mpi
@@ -192,7 +259,9 @@ class _Receives(Request):
             try:
                 request.Wait(status)
             except mpi.Exception as error:
+                t._check_tag(self._src, self._tag, status)
                 raise t._explain(error, self._src, len(self._room)) from None
+            t._check_tag(self._src, self._tag, status)
             n_bytes = status.Get_count(mpi.BYTE)
             got += n_bytes
             if n_bytes < t._part_bytes and (i + 1 < len(self._requests) or got != len(self._room)):

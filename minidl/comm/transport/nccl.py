@@ -10,16 +10,20 @@ itself; our transport sends only its 128-byte id, so a ledger does not see NCCL'
 kernels run on the current stream: a call returns at once, and x is complete for all later work on
 that stream.
 
-NCCL's own reduce-scatter wants equal blocks. Ours cuts as ring.py does, for any length: one reduce
-for each chunk, to its owner, in one group of NCCL calls; the all-gather, one broadcast for each.
+NCCL's own reduce-scatter wants equal blocks. Ours cuts as ring.py does, or ring_blocks.py, for any
+length: one reduce for each chunk, to its owner, in one group of NCCL calls; the all-gather, one
+broadcast for each.
 
 Sources: NCCL's API reference; CuPy's cupy.cuda.nccl.    Test: tests/comm/transport/test_nccl.py
 """
 
+import importlib
+
 import numpy as np
 
+from minidl.backend import accumulate_dtype
 from minidl.comm import chunks, tree
-from minidl.comm.checks import check_flat, check_peer
+from minidl.comm.checks import check_bounds, check_flat, check_peer
 from minidl.comm.collective import collective
 from minidl.comm.transport.protocol import Wrapper
 
@@ -32,11 +36,24 @@ def connect(t, cupy):
 
     cupy   the module, with the GPU of this rank as its current device. Two ranks on one GPU are an
            error of NCCL's."""
-    if not cupy.cuda.nccl.available:
+    if not available(cupy):
         raise RuntimeError(
             f"rank {t.rank}: this CuPy cannot load NCCL: pip install nvidia-nccl-cu12 (or -cu13, "
             "like your CuPy). Without it: device.all_reduce")
     return Nccl(t, cupy)
+
+
+def available(cupy):
+    """Whether this CuPy has NCCL."""
+    try:
+        return bool(library(cupy).available)
+    except ImportError:
+        return False
+
+
+def library(cupy):
+    """cupy.cuda.nccl, which `import cupy` alone does not bring."""
+    return getattr(cupy.cuda, "nccl", None) or importlib.import_module("cupy.cuda.nccl")
 
 
 class Nccl(Wrapper):
@@ -44,14 +61,13 @@ class Nccl(Wrapper):
 
     def __init__(self, inner, cupy):
         super().__init__(inner)
-        self.cupy = cupy
-        # 128 C chars: from -128 or to 255, as the processor has it
-        unique_id = np.zeros(128, np.int16)
+        self.cupy, self.nccl = cupy, library(cupy)
+        unique_id = np.zeros(128, np.uint8)
         if self.rank == 0:
-            unique_id[:] = cupy.cuda.nccl.get_unique_id()
+            unique_id[:] = np.frombuffer(self.nccl.get_unique_id(), np.uint8)
         tree.broadcast(inner, unique_id)
-        self.communicator = cupy.cuda.nccl.NcclCommunicator(
-            self.size, tuple(unique_id.tolist()), self.rank)
+        self.communicator = self.nccl.NcclCommunicator(
+            self.size, unique_id.tobytes(), self.rank)
 
     def around(self, inner):
         return Nccl(inner, self.cupy)
@@ -72,15 +88,8 @@ def all_reduce(t, x, op=np.add):
 def reduce_scatter(t, x, op=np.add):
     """As `ring.reduce_scatter`: returns this rank's complete chunk, rank+1 of
     `chunks.split(x, n)`. x: 1-d, contiguous; the other chunks stay as they were."""
-    nccl, stream = _engine(t, check_flat(t, x))
-    kinds = _dtype(t, nccl, x), _op(t, nccl, op)
-    chunk = chunks.split(x, t.size)
-    nccl.groupStart()
-    for c, mine in enumerate(chunk):
-        if len(mine):
-            owner = (c - 1) % t.size
-            t.communicator.reduce(mine.data.ptr, mine.data.ptr, len(mine), *kinds, owner, stream)
-    nccl.groupEnd()
+    chunk = chunks.split(check_flat(t, x), t.size)
+    _reduce_each(t, x, _by_owner(chunk), op)
     return chunk[(t.rank + 1) % t.size]
 
 
@@ -88,15 +97,43 @@ def reduce_scatter(t, x, op=np.add):
 def all_gather(t, x):
     """As `ring.all_gather`: copies every rank's own chunk, rank+1 of `chunks.split(x, n)`, to all
     ranks; returns x. x: 1-d, contiguous."""
-    nccl, stream = _engine(t, check_flat(t, x))
+    return _broadcast_each(t, x, _by_owner(chunks.split(check_flat(t, x), t.size)))
+
+
+@collective
+def mean_block(t, x, bounds):
+    """As `average.mean_block`: this rank's block, x[bounds[r] : bounds[r+1]], of the mean: a view
+    of the workspace x. float16 travels in 2 bytes and is summed in float32, here."""
+    block = _blocks(t, x, bounds)
+    own = block[t.rank]
+    if accumulate_dtype(x.dtype) == x.dtype:
+        _reduce_each(t, x, block, np.add)
+        own /= t.size
+        return own
+    nccl, stream = _engine(t, x)
     kind = _dtype(t, nccl, x)
+    theirs = t.cupy.empty((t.size, len(own)), x.dtype)  # a row from each rank
+    theirs[t.rank] = own
     nccl.groupStart()
-    for c, mine in enumerate(chunks.split(x, t.size)):
-        if len(mine):
-            owner = (c - 1) % t.size
-            t.communicator.broadcast(mine.data.ptr, mine.data.ptr, len(mine), kind, owner, stream)
+    for peer in range(t.size):
+        if peer != t.rank and len(block[peer]):
+            t.communicator.send(block[peer].data.ptr, len(block[peer]), kind, peer, stream)
+        if peer != t.rank and len(own):
+            t.communicator.recv(theirs[peer].data.ptr, len(own), kind, peer, stream)
     nccl.groupEnd()
-    return x
+    total = theirs[(t.rank + 1) % t.size].astype(np.float32)
+    for i in range(2, t.size + 1):
+        total += theirs[(t.rank + i) % t.size]
+    total /= t.size
+    own[...] = total  # divide in float32, then cast: the float16 sum of 8 ranks can pass 65504
+    return own
+
+
+@collective
+def gather_blocks(t, x, bounds):
+    """As `ring_blocks.all_gather`: every rank's own block, x[bounds[r] : bounds[r+1]], to all
+    ranks; returns x."""
+    return _broadcast_each(t, x, _blocks(t, x, bounds))
 
 
 @collective
@@ -105,6 +142,39 @@ def broadcast(t, x, root=0):
     nccl, stream = _engine(t, x)
     check_peer(t, root, "root")
     t.communicator.broadcast(x.data.ptr, x.data.ptr, x.size, _dtype(t, nccl, x), root, stream)
+    return x
+
+
+def _by_owner(chunk):
+    """The ring's chunks by the ranks that own them: chunk rank+1."""
+    return [*chunk[1:], chunk[0]]
+
+
+def _blocks(t, x, bounds):
+    b = check_bounds(t, bounds, len(check_flat(t, x)))
+    return [x[b[i] : b[i + 1]] for i in range(t.size)]
+
+
+def _reduce_each(t, x, block, op):
+    """Reduce block[r] of x to rank r, all in one group of calls."""
+    nccl, stream = _engine(t, x)
+    kinds = _dtype(t, nccl, x), _op(t, nccl, op)
+    nccl.groupStart()
+    for owner, part in enumerate(block):
+        if len(part):
+            t.communicator.reduce(part.data.ptr, part.data.ptr, len(part), *kinds, owner, stream)
+    nccl.groupEnd()
+
+
+def _broadcast_each(t, x, block):
+    """Copy block[r] of x from rank r to all."""
+    nccl, stream = _engine(t, x)
+    kind = _dtype(t, nccl, x)
+    nccl.groupStart()
+    for owner, part in enumerate(block):
+        if len(part):
+            t.communicator.broadcast(part.data.ptr, part.data.ptr, len(part), kind, owner, stream)
+    nccl.groupEnd()
     return x
 
 
@@ -117,7 +187,7 @@ def _engine(t, x):
         kind = "a NumPy array" if isinstance(x, np.ndarray) else f"strides {x.strides}"
         raise ValueError(f"rank {t.rank}: NCCL wants a contiguous array on the GPU; got {kind}. "
                          "Pass cupy.ascontiguousarray(x), and host arrays to ring.py.")
-    return t.cupy.cuda.nccl, t.cupy.cuda.get_current_stream().ptr
+    return t.nccl, t.cupy.cuda.get_current_stream().ptr
 
 
 def _dtype(t, nccl, x):

@@ -14,7 +14,7 @@ both. A Wrapper is a transport around another one. All keep these rules:
    `wait()` for every request. A send may complete before it is received, or may not: an algorithm
    in which all ranks `send` first and `recv` second is wrong (exercise 06b), `sendrecv` is right.
 4. Arrays may be of any dtype but object, of any shape, not contiguous (then a copy is made). They
-   are NumPy's.
+   are NumPy's or, on a GPU, CuPy's (staging.py).
 5. A group is a transport: `t.subgroup(ranks)`. Its messages never mix with its parent's, so
    `t.subgroup(range(t.size))` is a duplicate on which a second task may communicate meanwhile.
 6. `rank` and `size` are in *this* group; `ranks[i]` is the world rank of rank i.
@@ -22,10 +22,15 @@ both. A Wrapper is a transport around another one. All keep these rules:
 Test: tests/comm/transport/test_protocol.py   Tutorial: tutorials/06_ring.py
 """
 
+import time
+import weakref
 from abc import ABC, abstractmethod
+from collections import deque
+from functools import cached_property
 
 import numpy as np
 
+from minidl.backend import library_of
 from minidl.comm.collective import named
 
 
@@ -58,7 +63,8 @@ class Transport(ABC):
     world_rank   this rank in the outermost group
     ranks        world rank of every rank of this group
     library      the MPI that moves the bytes, with its version, or "simulator"
-    simulated    whether the ranks share a process and a modelled clock"""
+    simulated    whether the ranks share a process and a modelled clock
+    cuda_aware   whether it sends device memory itself; else staging.py takes it to the host"""
 
     rank: int
     size: int
@@ -66,6 +72,8 @@ class Transport(ABC):
     ranks: tuple
     simulated: bool
     library: str
+    cuda_aware = False
+    _background = None  # until in_background() makes one
     _scratch = np.empty(0, np.uint8)  # until scratch() gives this transport its own
 
     @property
@@ -106,18 +114,35 @@ class Transport(ABC):
     def time(self):
         """Seconds since some fixed moment: measured under MPI, modelled in the simulator."""
 
+    def pause(self, seconds):
+        """Let others run for so long."""
+        time.sleep(seconds)
+
     def compute(self, seconds):  # noqa: B027  nothing to do is the right default
         """Tell a modelled clock how long work took; on a measured clock nothing happens."""
 
-    def entering(self, fn, args, kwargs):  # noqa: B027  nothing to do is the right default
-        """Called before a collective `fn(t, *args, **kwargs)` that no other collective calls."""
+    def entering(self, fn, args, kwargs):
+        """Called before a collective `fn(t, *args, **kwargs)` that no other collective calls.
 
-    def scratch(self, n_elems, dtype):
+        Returns what was sent to compare the ranks' calls: (peer, bytes) pairs."""
+        return ()
+
+    @cached_property
+    def uploads(self):
+        """(event, pinned arrays) of copies to a GPU that may be under way: staging.py."""
+        held = deque()
+        weakref.finalize(self, _finish, held)
+        return held
+
+    def scratch(self, n_elems, dtype, like=None):
         """An uninitialised 1-d work array, the same memory on every call: for one task at a time.
 
         It lives as long as this transport: a ring with new memory for every call would spend a
-        fifth of its time in page faults (64 MiB, 2 ranks)."""
+        fifth of its time in page faults (64 MiB, 2 ranks). like: an array in whose memory it is to
+        be; on a GPU CuPy's pool keeps it for the next call."""
         dtype = np.dtype(dtype)
+        if like is not None and not isinstance(like, np.ndarray):
+            return library_of(like).empty(n_elems, dtype)
         if self._scratch.nbytes < n_elems * dtype.itemsize:
             self._scratch = np.empty(n_elems * dtype.itemsize, np.uint8)
         return self._scratch[: n_elems * dtype.itemsize].view(dtype)
@@ -147,6 +172,16 @@ class Transport(ABC):
         incoming.wait()
         return into
 
+    def in_background(self, fn, *args):
+        """Queue `fn(duplicate of this transport, *args)` on one background task; returns a Job.
+
+        All ranks must queue the same calls in the same order."""
+        if self._background is None:
+            from minidl.comm.transport.background import Background  # here: it imports this file
+
+            self._background = Background(self)
+        return self._background.submit(fn, *args)
+
     def named(self, label):
         """`with t.named(label):` labels the messages of this block in ledgers and errors; of nested
         labels the outermost counts."""
@@ -154,6 +189,11 @@ class Transport(ABC):
 
     def __repr__(self):
         return f"{type(self).__name__}(rank {self.rank} of {self.size}, world ranks {self.ranks})"
+
+
+def _finish(uploads):
+    for event, _ in uploads:
+        event.synchronize()
 
 
 def _pass_on(name):
@@ -178,10 +218,14 @@ class Wrapper(Transport):
     def innermost(self):
         return self.inner.innermost
 
+    @property
+    def cuda_aware(self):
+        return self.inner.cuda_aware
+
     isend, irecv, recv_any = _pass_on("isend"), _pass_on("irecv"), _pass_on("recv_any")
     send, sendrecv = _pass_on("send"), _pass_on("sendrecv")
     spawn, event, entering = _pass_on("spawn"), _pass_on("event"), _pass_on("entering")
-    time, compute = _pass_on("time"), _pass_on("compute")
+    time, compute, pause = _pass_on("time"), _pass_on("compute"), _pass_on("pause")
     scratch, shared = _pass_on("scratch"), _pass_on("shared")
 
     def subgroup(self, ranks):

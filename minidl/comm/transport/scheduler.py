@@ -9,6 +9,7 @@ Test: tests/comm/transport/test_sim.py   Tutorial: exercise 06b of tutorials/06_
 """
 
 import contextvars
+import sys
 from heapq import heappop, heappush
 
 from minidl.backend import optional
@@ -32,11 +33,12 @@ class Task:
     """A running function of one rank."""
 
     __slots__ = (*("rank", "clock", "spawned", "greenlet", "waits_for", "ready_at", "ticket"),
-                 *("done", "result", "error", "joiners"))
+                 *("done", "result", "error", "joiners", "stream"))
 
     def __init__(self, rank, clock, spawned):
         self.rank, self.clock, self.spawned = rank, clock, spawned
         self.greenlet = self.waits_for = self.result = self.error = None
+        self.stream = None  # CuPy's current stream, where it is not the null stream
         self.ready_at = self.ticket = None  # its place in the heap, if it is there
         self.done = False
         self.joiners = []
@@ -94,13 +96,24 @@ class Scheduler:
                 continue
             task.ready_at = task.ticket = None
             self.current = task
-            task.greenlet.switch()
+            self._go_on(task)
             if task.error is not None and not task.spawned:
                 raise _failure(task) from task.error
         if self.failed:
             raise _failure(self.failed[0]) from self.failed[0].error
         if self._tasks:
             raise Deadlock(self._deadlock_report())
+
+    def _go_on(self, task):
+        """Run the task until it must wait. CuPy's current stream is a thread's: so, a task's."""
+        if task.stream is not None:
+            task.stream.use()
+        task.greenlet.switch()
+        if (cupy := sys.modules.get("cupy")) is not None and cupy.cuda.is_available():
+            stream = cupy.cuda.get_current_stream()
+            task.stream = stream if stream.ptr else None
+            if task.stream is not None:
+                cupy.cuda.Stream.null.use()
 
     def stop(self):
         """End the tasks that still run, so that their `finally` blocks execute now."""

@@ -23,7 +23,10 @@ Test: tests/comm/transport/test_sim.py, test_links.py   Tutorial: tutorials/06_r
 
 import numpy as np
 
+from minidl.comm.call_code import check_code
 from minidl.comm.checks import check_array, check_peer, check_ranks
+from minidl.comm.collective import current_code, current_label
+from minidl.comm.transport import staging
 from minidl.comm.transport.links import Links
 from minidl.comm.transport.network import Network
 from minidl.comm.transport.protocol import Transport
@@ -82,14 +85,19 @@ class SimTransport(Transport):
         self._subgroups = {}  # ranks -> how many made
         self.board = network.boards.setdefault(group, {})
         self._windows = {}  # n_bytes -> Messages
+        self._n_collectives = 0
 
     def isend(self, array, dst, tag=0):
+        if not isinstance(array, np.ndarray):
+            return staging.isend(self, array, dst, tag)
         check_array(self, array)
         self._network.keep_order()
         channel = self._outgoing.get((dst, tag)) or self._open(self._outgoing, dst, tag)
         return channel.send(array.copy())  # the sender may overwrite its own after wait()
 
     def irecv(self, into, src, tag=0):
+        if not isinstance(into, np.ndarray):
+            return staging.irecv(self, into, src, tag)
         check_array(self, into)
         self._network.keep_order()
         channel = self._incoming.get((src, tag)) or self._open(self._incoming, src, tag)
@@ -101,7 +109,9 @@ class SimTransport(Transport):
         pair = self._pairs.get((dst, src, tag)) or self._open_pair(dst, src, tag)
         scheduler, port, limit, alpha, beta, beta_in, outgoing, incoming, queue = pair
         n_bytes = array.nbytes
-        if not queue or n_bytes > limit or scheduler.n_spawned or queue[0][1] is None:
+        on_host = type(array) is type(into) is np.ndarray
+        if not on_host or not queue or n_bytes > limit or scheduler.n_spawned \
+                or queue[0][1] is None:
             return super().sendrecv(array, dst, into, src, tag)
         task = scheduler.current
         start = task.clock
@@ -153,6 +163,17 @@ class SimTransport(Transport):
         group = (self._group, ranks, count)
         return SimTransport(self._network, group, world_ranks, ranks.index(self.rank))
 
+    def entering(self, fn, args, kwargs):
+        """Compare the calls' codes (call_code.py): with the first rank's, in place of a tag."""
+        self._n_collectives += 1
+        code = current_code()
+        seen = self.board.setdefault(("code", self._n_collectives), [code, self.rank, 0])
+        check_code(self, seen[1], code, seen[0], current_label())
+        seen[2] += 1
+        if seen[2] == self.size:
+            del self.board["code", self._n_collectives]
+        return ()
+
     def spawn(self, fn, *args):
         s = self._scheduler
         return Handle(s, s.start(self.world_rank, s.current.clock, fn, *args, spawned=True))
@@ -182,6 +203,12 @@ class SimTransport(Transport):
 
     def compute(self, seconds):
         self._scheduler.current.clock += seconds * self._slowdown
+
+    def pause(self, seconds):
+        task = self._scheduler.current
+        self._scheduler.wake(task, task.clock + seconds)
+        self._scheduler.block("its turn")
+        task.clock += seconds
 
     def _open(self, channels, peer, tag):
         """The channel to or from a peer, remembered in `channels`."""

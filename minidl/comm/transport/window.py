@@ -25,11 +25,14 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
+from minidl.comm.call_code import BITS, check_code
 from minidl.comm.checks import size_mismatch
+from minidl.comm.collective import current_code, current_label
 
 KINDS = 2  # of signals: shared_memory.py needs two
 LINE = 64  # bytes of a cache line: two ranks' counts in one line would slow each other down
 HEADER = KINDS * LINE  # before each rank's piece
+NOTE_BITS = 63 - BITS  # of a note; above them the code of the collective: 8 bytes in all
 TAG = 32760  # and above, of the simulator's signals; users' tags are smaller
 
 # How to wait, by the number of looks at a count. A look takes 0.3 us, with sched_yield 1 us.
@@ -67,6 +70,13 @@ class Window(ABC):
         self._turn += n
         return self._turn - n
 
+    def _compare(self, peer, note, theirs):
+        """Raise unless the peer signalled the same note, in the same collective."""
+        check_code(self, peer, current_code(), theirs >> NOTE_BITS, current_label())
+        theirs &= (1 << NOTE_BITS) - 1
+        if theirs != note:
+            raise size_mismatch(self.rank, peer, note, theirs)
+
     @abstractmethod
     def signal(self, kind, note):
         """All that this rank wrote may now be read."""
@@ -92,6 +102,7 @@ class Flags(Window):
         self._spins = SPINS if t.size <= os.cpu_count() else 0
 
     def signal(self, kind, note):
+        note += current_code() << NOTE_BITS
         self._signalled[kind] = count = self._signalled[kind] + 1
         mine = self._words[kind][self.rank]
         mine[1 + count % 2] = note
@@ -108,8 +119,7 @@ class Flags(Window):
                 self._pause(looks)
         self._fence()  # ... then the count; and here first the count, then the data
         for peer in self.others:
-            if words[peer][1 + count % 2] != note:
-                raise size_mismatch(self.rank, peer, note, words[peer][1 + count % 2])
+            self._compare(peer, note, words[peer][1 + count % 2])
 
     def _pause(self, looks):
         if looks <= self._spins:
@@ -130,6 +140,7 @@ class Messages(Window):
         self._notes = [m[:HEADER].view(np.int64) for m in memory]
 
     def signal(self, kind, note):
+        note += current_code() << NOTE_BITS
         self._signalled[kind] += 1
         self._notes[self.rank][2 * kind + self._signalled[kind] % 2] = note
         for peer in self.others:
@@ -142,8 +153,7 @@ class Messages(Window):
             request.wait()
         for peer in self.others:
             theirs = int(self._notes[peer][2 * kind + self._waited[kind] % 2])
-            if theirs != note:
-                raise size_mismatch(self.rank, peer, note, theirs)
+            self._compare(peer, note, theirs)
 
     def moved(self, peer, n_read, n_given):
         self._charge(n_read * self._betas[peer])

@@ -9,38 +9,71 @@ Test: tests/cuda/checks/test_check.py, test_check_idioms.py
 
 import ctypes
 import functools
+import json
 import os
 import re
 import tempfile
+from pathlib import Path
+
+import numpy as np
 
 from minidl.cuda.checks import report
 from minidl.cuda.host import compiler, cpu
 from minidl.cuda.host.includes import KernelError, inline_includes
-from minidl.cuda.host.scan import match_bracket, split_arguments
+from minidl.cuda.host.scan import blank_out, functions, match_bracket, split_arguments
+from minidl.cuda.host.source import Source
 
-SANITIZE = "-fsanitize=thread,{bounds},alignment,integer-divide-by-zero"
+SANITIZE = ("-fsanitize=thread,{bounds},alignment,object-size,integer-divide-by-zero,"
+            "shift-exponent")
+MAX_FINDINGS, MAX_REGIONS, MAX_NOTES = 200, 192, 4  # as in kernels/host/session.h
+INT, UINT, U64, POINTER = ctypes.c_int, ctypes.c_uint, ctypes.c_ulonglong, ctypes.c_void_p
 
 
-class Finding(ctypes.Structure):  # this and the next three are laid out as in check.cpp
+def _fields(c_type, names):
+    return [(name, c_type) for name in names.split()]
+
+
+# These are laid out as in session.h and session.cpp.
+class Finding(ctypes.Structure):
     _fields_ = [
-        *((n, ctypes.c_int) for n in "kind fatal warning region size how other_how".split()),
-        *((n, ctypes.c_uint) for n in "where other_where who other_who".split()),
-        ("offset", ctypes.c_longlong), ("count", ctypes.c_ulonglong), ("text", ctypes.c_void_p)]
+        *_fields(INT, "kind fatal warning region size how other_how atomics"),
+        *_fields(UINT, "where other_where who other_who"),
+        ("offset", ctypes.c_longlong), ("count", U64), ("text", POINTER)]
 
 
 class Traffic(ctypes.Structure):
-    _fields_ = [(n, ctypes.c_ulonglong) for n in vars(report.Traffic())]
+    _fields_ = _fields(U64, " ".join(vars(report.Traffic())))
 
 
 class GivenRegion(ctypes.Structure):
+    _fields_ = [*_fields(U64, "begin n_bytes"),
+                *_fields(UINT, "granule const uninitialised unused")]
+
+
+class Variable(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), *_fields(INT, "element rows columns is_shared")]
+
+
+class DeviceVariable(ctypes.Structure):
+    _fields_ = [*_fields(U64, "begin n_bytes"), ("name", ctypes.c_char_p),
+                *_fields(INT, "element rows columns is_const")]
+
+
+class Outcome(ctypes.Structure):
     _fields_ = [
-        *((n, ctypes.c_ulonglong) for n in "begin n_bytes".split()),
-        *((n, ctypes.c_uint) for n in "granule const uninitialised unused".split())]
+        *_fields(INT, "finished stopped n_findings n_regions n_notes differs_in"),
+        ("differs_where", UINT), ("n_calls", INT), ("calls", UINT * 8), ("differs_at", U64),
+        ("sentence", ctypes.c_char * 2048), ("notes", (ctypes.c_char * 512) * MAX_NOTES),
+        ("findings", Finding * MAX_FINDINGS), ("variables", Variable * MAX_REGIONS),
+        ("region_bytes", U64 * MAX_REGIONS), ("traffic", Traffic * MAX_REGIONS)]
 
 
-class Shared(ctypes.Structure):
-    _fields_ = [("name", ctypes.c_char_p),
-                *((n, ctypes.c_int) for n in "element rows columns".split())]
+class CheckLaunch(ctypes.Structure):
+    _fields_ = [
+        *_fields(POINTER, "given variables orders outcomes results device_after packed launch"),
+        *_fields(U64, "packed_bytes arena arena_bytes dynamic_bytes n_blocks block_threads"),
+        ("profile", POINTER), ("limit_seconds", ctypes.c_double),
+        *_fields(INT, "n_given n_variables n_orders unused")]
 
 
 @functools.cache
@@ -48,20 +81,35 @@ def hooks():
     """The library with the hooks, loaded so that every kernel's library finds it."""
     cpu.runtime()
     flags = ["-std=gnu++17", "-O2", "-fPIC", "-fvisibility=hidden", "-w"]
-    library = compiler.load_host("check", flags, "check.cpp", "sanitizer.cpp")
-    u64, pointer = ctypes.c_ulonglong, ctypes.c_void_p
-    library.minidl_check_begin.argtypes = [pointer, ctypes.c_int, *[u64] * 6, pointer]
-    library.minidl_check_findings.restype = ctypes.POINTER(Finding)
-    library.minidl_check_traffic.restype = ctypes.POINTER(Traffic)
-    library.minidl_check_shared_info.restype = ctypes.POINTER(Shared)
-    library.minidl_check_region_bytes.restype = u64
-    library.minidl_check_writer.argtypes = [ctypes.c_int, u64]
-    library.minidl_check_writer.restype = ctypes.c_uint
+    library = compiler.load_host("check", flags, "check.cpp", "session.cpp", "locals.cpp",
+                                 "profile.cpp", "sanitizer.cpp")
+    library.minidl_check_start.argtypes = [POINTER]
+    library.minidl_check_map.argtypes = [U64, INT]
+    library.minidl_check_map.restype = POINTER
+    library.minidl_check_unmap.argtypes = [POINTER, U64, INT]
     return library
 
 
-def compile_check(path, defines, instance=""):
-    """The cpu.Library of a file compiled for the check form, from the cache or now."""
+class SharedMemory:
+    """Memory of zeros that the child process of a check shares; `fresh`: where none was before."""
+
+    def __init__(self, n_bytes, fresh=False):
+        self.n_bytes, self.fresh = n_bytes, fresh
+        self.address = hooks().minidl_check_map(n_bytes, fresh)
+        if not self.address:
+            raise KernelError(f"no memory for a check: {n_bytes:,} bytes")
+
+    def array(self):
+        return np.frombuffer((ctypes.c_uint8 * self.n_bytes).from_address(self.address), np.uint8)
+
+    def close(self):
+        hooks().minidl_check_unmap(self.address, self.n_bytes, self.fresh)
+
+
+def compile_check(path, defines, instance="", profile=False):
+    """The cpu.Library of a file compiled for the check form, from the cache or now. profile: with
+    calls at branches, too. Its attribute `warnings` holds the compiler's, [[(file, line,
+    option, text), names of the kernels that can run it]]."""
     cxx = compiler.find_compiler()
     if cxx.kind == "zig":
         raise KernelError("the check form needs g++ or clang++; the compiler found is zig, which "
@@ -70,22 +118,100 @@ def compile_check(path, defines, instance=""):
     # -O1 keeps every load and store of the text, and local variables out of memory
     bounds = "bounds" if cxx.kind == "gnu" else "array-bounds"
     flags = [f for f in cxx.flags if f not in ("-O3", "-fopenmp-simd")]
-    flags += ["-O1", "-g", "-DMINIDL_CHECK", SANITIZE.format(bounds=bounds)]
-    if cxx.kind == "clang":  # else `x[i] += 1` would count as a store alone
-        flags += ["-mllvm", "-tsan-instrument-read-before-write=1"]
+    sanitize = "-fsanitize=thread" if profile else SANITIZE.format(bounds=bounds)
+    flags += [*compiler.CAREFUL, "-O1", "-g", "-DMINIDL_CHECK", sanitize]
+    if cxx.kind == "gnu":
+        flags += ["--param", "tsan-distinguish-volatile=1"]
+    else:  # read-before-write: else `x[i] += 1` would count as a store alone
+        flags += ["-mllvm", "-tsan-instrument-read-before-write=1",
+                  "-mllvm", "-tsan-distinguish-volatile=1"]
+    if profile:
+        flags.append("-fsanitize-coverage=trace-pc,trace-cmp")
     text = inline_includes(path)
-    key = compiler.key_of("check", text, sorted(defines.items()), instance, *flags)
-    file = compiler.cached(key)
-    if file is None:
-        code = _announce_shared(cpu.generate(path, text, defines, instance, "fibre"))
+    key = compiler.key_of("check", text, sorted(defines.items()), instance, *flags,
+                          Path(__file__).read_text(), *cpu.generator())
+    def build(plain):
+        code = _announce_shared(plain)
         with tempfile.TemporaryDirectory() as folder:
             # compiled and linked apart: linking with the flags would bring in their own runtime
             objects = os.path.join(folder, "kernel.o")
             source = ["-c", "-x", "c++", "-", "-o", objects]
-            compiler.run([*flags, f"-I{compiler.HOST}", *source], code, str(path))
+            command = [*flags, f"-I{compiler.HOST}", *source]
+            try:
+                compiler.run(command, _watch_locals(code), str(path))
+            except KernelError:
+                compiler.run(command, code, str(path))  # an array is jumped over, or the like
+            source = Source(path, plain)
+            warnings = [(w, sorted(source.kernels_at([w[:2]])))
+                        for w in ([] if profile else compiler_warnings(plain))]
             file = compiler.build(key, [objects], describe=str(path))
+            write_beside(file, json.dumps(warnings))
+        return file
+
+    file = compiler.cached(key) or cpu.generated(path, text, defines, instance, "fibre", build)
     hooks()
-    return cpu.Library(file)
+    library = cpu.Library(file)
+    notes = file.with_suffix(".json")
+    library.warnings = json.loads(notes.read_text()) if notes.exists() else []
+    return library
+
+
+def write_beside(file, text):
+    """Write `text` into <key>.json beside the library <key>.so, whole or not at all."""
+    handle, temporary = tempfile.mkstemp(dir=file.parent, suffix=".tmp")
+    with open(handle, "w") as f:
+        f.write(text)
+    os.replace(temporary, file.with_suffix(".json"))
+
+
+WARNINGS = ("uninitialized maybe-uninitialized return-local-addr dangling-pointer "
+            "infinite-recursion shift-count-overflow shift-count-negative div-by-zero "
+            "array-bounds").split()
+
+
+def compiler_warnings(code):
+    """[(file, line, option, text)]: what the compiler finds suspicious in a kernel's C++."""
+    cxx = compiler.find_compiler()
+    flags = [f for f in cxx.flags if f not in ("-w", "-O3")]
+    options = [f"-W{name}" for name in WARNINGS]
+    command = [*flags, "-O2", *options, f"-I{compiler.HOST}", "-S", "-x", "c++", "-", "-o",
+               os.devnull]
+    log = compiler.run(command, code, messages=True)
+    found = re.findall(r"^(.+?):(\d+):\d+: warning: (.*) \[-W([\w-]+)=?\]", log, re.M)
+    return [(Path(file).name, int(line), option, text) for file, line, text, option in found
+            if option in WARNINGS and Path(file).parts[-3:-1] != ("kernels", "host")
+            and "minidl" not in Path(file).name]
+
+
+_LOCAL = re.compile(
+    r"(?<=[;{}])(\s*)"
+    r"((?:(?:volatile|unsigned|signed|long|short)\s+)*[A-Za-z_][\w:]*(?:<[^;{}()]*>)?)\s+"
+    r"(\w+)\s*((?:\[[^\[\];]+\]\s*)+)(=\s*\{|;)")
+_NO_TYPE = set("return else case goto delete new using typedef static extern constexpr const "
+               "struct throw do __shared__ union class enum auto operator".split())
+
+
+def _watch_locals(code):
+    """Put local arrays between guards: kernels/host/locals.cpp."""
+    blank = blank_out(code)
+    out, at = [], 0
+    for f in functions(blank)[0]:
+        for m in _LOCAL.finditer(blank, f.body[0] - 1, f.body[1]):
+            words = m[2].split()
+            if m.start() < at or _NO_TYPE & set(words) or "__shared__" in m[0]:
+                continue
+            name, extents = m[3], m[4].strip()
+            end, values = m.end(), ""
+            if m[5] != ";":
+                close = match_bracket(blank, m.end() - 1)
+                end = code.index(";", close) + 1
+                values = ", " + code[m.end() - 1 : close + 1]
+            new = (f"{m[1]}MinidlLocal<{m[2]}{extents}> minidl_{name}(\"{name}\"{values}); "
+                   f"auto& {name} = minidl_{name}.a;")
+            lines = code[m.start() : end].count("\n") - new.count("\n")
+            out += [code[at : m.start()], new, "\n" * lines]
+            at = end
+    return "".join([*out, code[at:]])
 
 
 # what cpu.generate makes of `extern __shared__ float s[];`
@@ -98,10 +224,14 @@ def _announce_shared(code):
     out, at = [], 0
     for m in re.finditer(r"\b__shared__\b", code):
         end = _end_of_statement(code, m.end())
-        declared = [d.split("=")[0].split("{")[0] for d in split_arguments(code[m.end() : end])]
+        written = split_arguments(code[m.end() : end])
+        declared = [d.split("=")[0].split("{")[0] for d in written]
         names = [re.search(r"(\w+)\s*(\[[^\]]*\]\s*)*$", d)[1] for d in declared]
         calls = "".join(f' minidl_shared("{name}", {name});' for name in names)
-        out += [code[at : end + 1], calls]
+        # An array of __half, a class, would get a flag of the compiler's, "is it made yet?", whose
+        # reads are no accesses of the kernel. With an initialiser there is none, and no code.
+        made = ",".join(d + " = {}" * (d == before) for d, before in zip(written, declared))
+        out += [code[at : m.end()], made, ";", calls]
         at = end + 1
     return "".join([*out, code[at:]])
 

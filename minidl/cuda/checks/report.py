@@ -12,6 +12,11 @@ The sentences are made in sentences.py. Test: tests/cuda/checks/test_check.py, t
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
+# words of kinds; all others stand where the empty one does
+CAUSES_FIRST = ["rac", "", "double write", "out of bounds", "misaligned", "unwritten",
+                "segmentation", "divergent", "deadlock", "endless", "stopped", "result depends",
+                "not written"]
+
 
 @dataclass
 class Finding:
@@ -26,6 +31,11 @@ class Finding:
     block: tuple | None = None
     threads: tuple = ()
     count: int = 1
+
+    @property
+    def order(self):
+        """Its place in a report: causes before what may follow from them."""
+        return next((i for i, words in enumerate(CAUSES_FIRST) if words and words in self.kind), 1)
 
     def __str__(self):
         place = f"{self.file}:{self.line}: " if self.line else ""
@@ -56,6 +66,7 @@ class Report:
     findings: list = field(default_factory=list)
     ledger: dict = field(default_factory=dict)
     shared: dict = field(default_factory=dict)
+    profile: object = None  # profile.Profile, if one was asked for
 
     @property
     def errors(self):

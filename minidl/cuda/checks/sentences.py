@@ -10,11 +10,13 @@ import ctypes
 import math
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
+from minidl.cuda.checks.places import array_on, earlier_uses, enclosing_loops, large_locals
 from minidl.cuda.checks.report import Finding, count
 from minidl.cuda.host.arena import GUARD, PAGE
 
-# (name, remedy) in the order of `Kind` in kernels/host/check.cpp
+# (name, remedy) in the order of `Kind` in kernels/host/session.h
 KINDS = [
     ("out of bounds",
      "Compare the index with the size before the access: `if (i < n)`, with < and not <=."),
@@ -39,9 +41,33 @@ KINDS = [
      "drop the const."),
     ("division by zero", "A GPU would go on with a meaningless number: test the divisor first."),
     ("output not written", "Is the grid large enough, and the guard not too strict?"),
+    ("shift too far",
+     "A shift by as many bits as the number has, or more, or by less than 0, is undefined: a CPU "
+     "and a GPU give different numbers. Test the distance, or shift a wider type."),
+    ("out of bounds", "Look at the size of the array that the pointer points into."),
+    ("out of bounds",
+     "A thread's local variables are its own: what others need goes to shared memory."),
+    ("stale pointer",
+     "It points to where an array or a local variable was in an earlier launch. Pass the array to "
+     "this launch, and keep no address of a local variable."),
+    ("segmentation fault", "Look at what the pointer or index on this line can become."),
+    ("endless loop",
+     "Look at what should end the loop: does it change, and can the thread that changes it run?"),
+    ("stack overflow",
+     "A thread has 512 KiB for its local arrays and calls: end the recursion, or make the arrays "
+     "smaller, or use shared or global memory."),
+    ("too much shared memory",
+     "A block may have 48 KiB of __shared__ variables; more must be dynamic: `extern __shared__` "
+     "and shared_mem=, up to 227 KiB with the others."),
+    ("out of bounds",
+     "The local array is too small for this index: look at its size and at what the index can "
+     "become."),
+    ("read of uninitialised local variable",
+     "A local array begins with garbage: write every element that is read later."),
 ]
 (OUT_OF_BOUNDS, BAD_INDEX, MISALIGNED, UNWRITTEN, UNINITIALISED, RACE, BLOCK_RACE, DOUBLE_WRITE,
- CONST_WRITE, DIVISION, NOT_ALL_WRITTEN) = range(len(KINDS))  # fmt: skip
+ CONST_WRITE, DIVISION, NOT_ALL_WRITTEN, SHIFT, PAST_OBJECT, OTHER_STACK, STALE, FAULTED, ENDLESS,
+ STACK_FULL, TOO_MUCH_SHARED, LOCAL_OUTSIDE, LOCAL_UNWRITTEN) = range(len(KINDS))  # fmt: skip
 READ, WRITE, ATOMIC, ATOMIC_READ = range(4)  # `How` there
 NOW = ("reads", "writes", "atomically changes", "atomically reads")
 BEFORE = ("read", "wrote", "atomically changed", "atomically read")
@@ -50,7 +76,19 @@ IN_SHARED = ("The __shared__ array is too small for this index: look at its size
              "index can become.")
 IN_DYNAMIC = (
     "Pass the bytes that the kernel uses, such as shared_mem=4 * threads, or look at the index.")
+NEGATIVE = "The index is below 0: look at what is subtracted, and test `i >= 0` as well."
+FENCE = ("If an atomic says that the other block is done: it must call __threadfence() between its "
+         "writes and that atomic.")
 NULL = "The launch passed None for this pointer: test it, or pass an array."
+
+# by signal: SIGILL and SIGTRAP have the same number everywhere, as have SIGFPE and SIGSEGV
+FAULTS = {
+    4: "ran into a trap: __trap(), or code that the compiler holds to be impossible",
+    5: "ran into a trap: __trap(), or code that the compiler holds to be impossible",
+    8: "divides an integer by zero",
+    11: "uses an address where there is nothing",
+}  # fmt: skip
+FAULT_REMEDIES = {8: KINDS[DIVISION][1]}
 
 # What the fibre engine (kernels/host/fibre.cpp) finds: text in its sentence, name, remedy.
 ENGINE = [
@@ -70,21 +108,21 @@ ENGINE = [
      "Some lanes of the mask never make this call: name only those that do, or move it out of the "
      "branch."),
     ("repeated without end", "endless wait", "The thread that would end the wait never runs."),
-    ("KiB of stack", "too much local memory",
-     "Make the arrays of a thread smaller, or use shared memory."),
+    ("__trap()", "trap", "The kernel's own __trap() ends it here."),
     ("assertion failed", "assertion failed", "The kernel's own assert() says so."),
 ]
 
 
 @dataclass(frozen=True)
 class Shared:
-    """A __shared__ variable. rows, columns: its last extents; rows -1: dynamic shared memory."""
+    """A __shared__ or __device__ variable. rows, columns: its last extents; rows -1: dynamic."""
 
     name: str
     element: int
     rows: int
     columns: int
     n_bytes: int
+    is_shared: bool = True
 
     def at(self, offset):
         """'tile[3][32]': the element at `offset` bytes."""
@@ -104,10 +142,12 @@ class Shared:
 class Words:
     """Makes sentences of the numbers that check.cpp recorded in one run.
 
-    lines: {place in the code: (file, line)}"""
+    lines: {place in the code: (file, line)}; path: of the kernel's file; calls: places of those on
+    a full stack"""
 
-    def __init__(self, grid, block, regions, shared, lines):
-        self.grid, self.block, self.lines = grid, block, lines
+    def __init__(self, grid, block, regions, shared, lines, path, calls=()):
+        self.grid, self.block, self.lines, self.path = grid, block, lines, path
+        self.calls = [lines[c][1] for c in calls if c in lines]
         self.regions, self.shared = regions, shared
 
     def finding(self, f):
@@ -126,7 +166,9 @@ class Words:
             if f.count > 1:
                 text += f" (and {count(f.count - 1, 'more access', 'more accesses')} on this line)"
         elif f.kind == BAD_INDEX:
-            text = f"{who} uses index {f.offset} of a {_c_type(f)}"
+            name = array_on(self.path, file, line, _c_type(f), {v.name for v in self.shared})
+            text = f"{who} uses index {f.offset} of {name}"
+            remedy = NEGATIVE if f.offset < 0 else remedy
         elif f.kind == MISALIGNED:
             lie = f"which must lie at a multiple of {f.size} bytes"
             text = f"{who} uses {where} as a {_c_type(f)}, {lie}"
@@ -140,6 +182,48 @@ class Words:
             text = f"{who} writes {where}"
         elif f.kind == DIVISION:
             text = f"{who} divides an integer by zero"
+        elif f.kind == SHIFT:
+            text = f"{who} shifts by {f.offset} bits"
+        elif f.kind == PAST_OBJECT:
+            text = (f"{who} uses a pointer to {_c_type(f)} outside of the array or variable that "
+                    "it points into")
+            if f.region >= 0:
+                size, remedy = self._outside(f, remedy)
+                text = f"{who} uses {where}, {size}"
+        elif f.kind == OTHER_STACK:
+            text = f"{who} {NOW[f.how]} a local variable of another thread, or one that is gone"
+        elif f.kind == STALE:
+            text = f"{who} {NOW[f.how]} address {f.offset:#x}, where nothing is any longer"
+        elif f.kind == FAULTED:
+            text = f"{who} {FAULTS.get(f.count, f'was stopped by signal {f.count}')}"
+            remedy = FAULT_REMEDIES.get(f.count, remedy)
+        elif f.kind == ENDLESS:
+            text = (f"{who} is here after {f.offset} s of processor time in which no block came to "
+                    "its end (MINIDL_WATCHDOG sets another limit)")
+            if not line and f.text:  # in no access: at a barrier
+                file, line = Path(ctypes.string_at(f.text).decode()).name, f.size
+            if loops := enclosing_loops(self.path, file, line):
+                text += f"; in the loop of line {', of line '.join(map(str, loops))}"
+        elif f.kind == STACK_FULL:
+            text = f"{who} needs more than 512 KiB of stack"
+            if calls := [str(n) for n in dict.fromkeys(self.calls)]:
+                text += f", in calls at line {', line '.join(calls)}"
+            if large := large_locals(self.path):
+                text += f"; large local variables: line {', line '.join(map(str, large))}"
+                file, line = file or self.path.name, line or large[0]
+        elif f.kind == TOO_MUCH_SHARED:
+            text = (f"the __shared__ variables of the block have {f.offset:,} bytes with "
+                    f"{self.shared[f.region - len(self.regions)].name}")
+            if f.size:
+                text += f", beside {f.size:,} dynamic ones, shared_mem="
+        elif f.kind == LOCAL_OUTSIDE:
+            name = ctypes.string_at(f.text).decode()
+            text = (f"{who} {NOW[f.how]} {name}[{f.offset}], but the local array {name} has "
+                    f"{count(f.size, 'element')}")
+            remedy = NEGATIVE if f.offset < 0 else remedy
+        elif f.kind == LOCAL_UNWRITTEN:
+            name = ctypes.string_at(f.text).decode()
+            text = f"{who} reads {name}[{f.offset}], a local array, which it has not written"
         else:  # NOT_ALL_WRITTEN, found after the run: no thread, no line
             part = self.regions[f.region].part_at(f.offset)
             text = f"{count(f.count, 'element')} of {part.name} never written, the first is {where}"
@@ -163,8 +247,8 @@ class Words:
                 remedy += " If several threads add to one element: atomicAdd."
         if f.warning == 1:
             text += "; both write the same value"
-        if f.warning == 2:
-            text += "; sound only if the __threadfence() and an atomic see to the order"
+        if f.atomics:
+            remedy += f" {FENCE}"
         return text, remedy
 
     def _place(self, who):
@@ -190,12 +274,41 @@ class Words:
             return ("a NULL pointer", NULL) if f.offset < PAGE else ("which is in no array", remedy)
         if f.region < len(self.regions):
             part = self.regions[f.region].part_at(f.offset)
+            if part.index(f.offset) < 0:
+                remedy = NEGATIVE
             return f"but {part.name} has {count(part.array.size, 'element')}", remedy
         variable = self.shared[f.region - len(self.regions)]
         n = count(variable.n_bytes // variable.element, "element")
         if variable.rows < 0:
             return f"but the launch gave shared_mem={variable.n_bytes}, {n}", IN_DYNAMIC
-        return f"but {variable.name} has {n}", IN_SHARED
+        remedy = IN_SHARED if variable.is_shared else KINDS[BAD_INDEX][1]
+        return f"but {variable.name} has {n}", NEGATIVE if f.offset < 0 else remedy
+
+
+# by option of the compiler: name, remedy
+COMPILER = {
+    "uninitialized": ("uninitialised local variable", "Give it a value where it is declared."),
+    "maybe-uninitialized": ("uninitialised local variable",
+                            "On one of its ways it gets no value: give it one where it is "
+                            "declared."),
+    "return-local-addr": ("stale pointer", "A local variable ends with its function."),
+    "dangling-pointer": ("stale pointer", "A local variable ends with its block or function."),
+    "infinite-recursion": ("endless recursion", "Some case must end it."),
+    "shift-count-overflow": ("shift too far", KINDS[SHIFT][1]),
+    "shift-count-negative": ("shift too far", KINDS[SHIFT][1]),
+    "div-by-zero": ("division by zero", KINDS[DIVISION][1]),
+    "array-bounds": ("out of bounds", KINDS[BAD_INDEX][1]),
+}
+
+
+def compiler_finding(path, file, line, option, text):
+    """A warning of the C++ compiler as a Finding; path: of the kernel's file."""
+    kind, remedy = COMPILER[option]
+    name = re.search(r"[‘'](\w+)['’]", text)
+    if "uninit" in option and name:
+        if uses := earlier_uses(path, file, line, name[1]):
+            text += f"; it stands at line {', line '.join(map(str, uses))} before"
+    return Finding(kind, f"the compiler says: {text}", remedy, file, line, warning=True)
 
 
 def engine_finding(text):

@@ -17,7 +17,7 @@ PAGE = 4096
 class Arena:
     """The regions of one launch, and the arguments that are passed in place of the user's."""
 
-    def __init__(self, kernel, parameters, args, outputs, reachable):
+    def __init__(self, kernel, parameters, args, outputs=(), reachable=(), allocate=None):
         self.kernel, self.parameters, self.args = kernel, parameters, args
         parts = [Part(p.name, a, p.const, p.name in outputs, p.text.count("*") > 1)
                  for p, a in zip(parameters, args, strict=True)
@@ -36,7 +36,9 @@ class Arena:
             r.offset = offset + r.parts[0].misalignment
             offset = r.offset + r.n_bytes + max(GUARD, r.n_bytes)
             offset = -(-offset // PAGE) * PAGE
-        self.memory = np.empty(offset + 2 * PAGE, np.uint8)  # guards take no memory until touched
+        # guards take no memory until touched
+        allocate = allocate or (lambda n_bytes: np.empty(n_bytes, np.uint8))
+        self.memory = allocate(offset + 2 * PAGE)
         start = -self.memory.ctypes.data % PAGE
         for r in self.regions:
             r.memory = self.memory[start + r.offset : start + r.offset + r.n_bytes]

@@ -29,6 +29,8 @@ _DATA = object.__basicsize__
 _word_at = ctypes.c_void_p.from_address
 _ndarray = np.ndarray
 
+_struct_dtype = np.dtype([("a struct by value", "V1")])  # no argument has it
+
 _probe = np.empty(3)
 _BY_HEADER = _word_at(id(_probe) + _DATA).value == _probe.ctypes.data  # not in every Python
 
@@ -41,13 +43,16 @@ def address(a):
 class Signature:
     """The parameters of one kernel, ready to check and pack."""
 
-    def __init__(self, name, parameters, uses_dynamic_shared=False):
+    def __init__(self, name, parameters, uses_dynamic_shared=False, struct_sizes=None):
         self.name, self.parameters, self.uses_dynamic_shared = name, parameters, uses_dynamic_shared
+        self._struct_sizes = struct_sizes or {}  # {number of the argument: bytes}
+        self._structs = []  # those of the last launches, alive while they may run
         for p in parameters:
             if p.kind == "other":
                 raise KernelError(
                     f"{self}: parameter {p.name!r} has type {p.ctype!r}, which Python cannot pass; "
-                    "a kernel takes pointers to and values of the scalar types")
+                    "a kernel takes pointers to the scalar types and their vectors, and "
+                    "values of these and of structs")
         # one slot of eight bytes per argument, after the launch's own 40 (kernels/host/runtime.h)
         slots = (f"{p.code}{8 - struct.calcsize('=' + p.code)}x" for p in parameters)
         self._struct = struct.Struct("=6IQ2i" + "".join(slots))
@@ -55,6 +60,9 @@ class Signature:
         self._pointers = [(i, p.dtype and np.dtype(p.dtype),
                            _CONTIGUOUS | _ALIGNED | (0 if p.const else _WRITEABLE))
                           for i, p in enumerate(parameters) if p.kind == "pointer"]
+        # a struct goes the way of a pointer; its dtype matches none, so _other_pointer sees to it
+        self._pointers += [(i, _struct_dtype, 0) for i, p in enumerate(parameters)
+                           if p.kind == "struct"]
         self._scalars = {i: p for i, p in enumerate(parameters) if p.kind == "scalar"}
 
     def __str__(self):
@@ -120,6 +128,8 @@ class Signature:
     def _other_pointer(self, i, a):
         """The address of a pointer argument that is not a plain good ndarray; mostly an error."""
         p = self.parameters[i]
+        if p.kind == "struct":
+            return self._struct_address(i, a)
         where, wanted = f"argument {p.name!r}", np.dtype(p.dtype) if p.dtype else "any dtype"
         if a is None:
             return 0  # CuPy's NULL
@@ -127,7 +137,8 @@ class Signature:
             hint = "; a Tensor's array is its .data" if hasattr(a, "requires_grad") else ""
             self._fail(TypeError,
                        f"{where} is a pointer: pass an array of {wanted}, got {_what(a)}{hint}")
-        if p.dtype is not None and a.dtype != wanted:
+        is_bf16 = "bfloat16" in p.ctype and a.dtype.name == "bfloat16"  # of ml_dtypes
+        if p.dtype is not None and a.dtype != wanted and not is_bf16:
             self._fail(TypeError, f"{where} points to {p.ctype}, which is {wanted}; got {_what(a)}")
         if not a.flags.c_contiguous:
             self._fail(ValueError, f"{where} must be contiguous, because a kernel counts elements "
@@ -140,6 +151,34 @@ class Signature:
             self._fail(ValueError,
                        f"{where} is not aligned to its {a.itemsize}-byte elements; copy the array")
         return a.ctypes.data
+
+    def with_structs(self, packed):
+        """The bytes of a launch in a buffer that holds its structs as well."""
+        raws = {i: raw for i in self._struct_sizes for raw in self._structs
+                if raw.ctypes.data == int.from_bytes(packed[40 + 8 * i : 48 + 8 * i], "little")}
+        buffer = ctypes.create_string_buffer(packed + b"".join(map(bytes, raws.values())))
+        at = ctypes.addressof(buffer) + len(packed)
+        for i, raw in raws.items():
+            ctypes.c_uint64.from_buffer(buffer, 40 + 8 * i).value = at
+            at += raw.nbytes
+        return buffer
+
+    def _struct_address(self, i, value):
+        """Where the bytes of a struct by value lie: a NumPy record, a ctypes.Structure, bytes."""
+        p = self.parameters[i]
+        try:
+            raw = np.frombuffer(bytes(memoryview(value)), np.uint8)
+        except TypeError:
+            self._fail(TypeError, f"argument {p.name!r} is a {p.ctype} by value: pass a record of "
+                       f"a NumPy structured dtype, or a ctypes.Structure, got {_what(value)}")
+        size = self._struct_sizes.get(i, raw.nbytes)
+        if raw.nbytes != size:
+            self._fail(ValueError, f"argument {p.name!r} is a {p.ctype} of {size} bytes in C, got "
+                       f"{raw.nbytes}: same members in the same order? np.dtype(..., align=True) "
+                       "leaves the gaps that C does")
+        raw = np.concatenate([raw, np.zeros(-size % 16, np.uint8)])
+        self._structs = [*self._structs, raw][-4 * len(self._struct_sizes) :]
+        return raw.ctypes.data
 
     def _fail(self, kind, text):
         raise kind(f"kernel {self}: {text}")

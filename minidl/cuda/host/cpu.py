@@ -20,7 +20,7 @@ import json
 import re
 from pathlib import Path
 
-from minidl.cuda.host import compiler
+from minidl.cuda.host import compiler, variables
 from minidl.cuda.host.arguments import Signature
 from minidl.cuda.host.includes import KernelError, inline_includes
 from minidl.cuda.host.parameters import Parameter
@@ -37,17 +37,24 @@ class Library:
         runtime()  # first: the kernels' library calls its functions
         library = ctypes.CDLL(str(file))
         manifest = json.loads(ctypes.c_char_p.in_dll(library, "minidl_manifest").value)
+        self.variables = variables.of(library)
         self.kernels = {name: CpuKernel(library, name, **about) for name, about in manifest.items()}
 
 
 class CpuKernel:
-    """One compiled kernel. form: 'flat' or 'fibre'."""
+    """One compiled kernel. form: 'flat' or 'fibre'. plain: of a flat one, the launcher of its
+    unedited copy. shuffles: whether it has warp shuffles."""
 
-    def __init__(self, library, name, number, form, parameters, dynamic_shared):
-        self.name, self.form = name, form
-        self.signature = Signature(name, [Parameter(**p) for p in parameters], dynamic_shared)
+    def __init__(self, library, name, number, form, parameters, dynamic_shared, shuffles, has_copy):
+        self.name, self.form, self.shuffles = name, form, shuffles
+        self.plain = library[f"minidl_plain_launch_{number}"] if has_copy else None
+        parameters = [Parameter(**p) for p in parameters]
+        sizes = {i: ctypes.c_int.in_dll(library, f"minidl_size_{number}_{i}").value
+                 for i, p in enumerate(parameters) if p.kind == "struct"}
+        self.signature = Signature(name, parameters, dynamic_shared, sizes)
         self._pack = self.signature.pack
-        self._launch = library[f"minidl_launch_{number}"]
+        self.tried = False  # by selfcheck.py
+        self.launcher = self._launch = library[f"minidl_launch_{number}"]
         self._launch.argtypes = [ctypes.c_char_p]
 
     def __call__(self, grid, block, args, shared_mem=0, order=0, n_threads=1):
@@ -57,34 +64,65 @@ class CpuKernel:
 
 def load(path, defines, name=None, form="auto"):
     """The Library of the kernel `name` (with arguments for a template: 'scale<float, 4>') of the
-    file at `path`, or of all its kernels; from the cache or compiled now."""
+    file at `path`, or of all its kernels; from the cache or compiled now.
+
+    Kernels that may share variables, __device__ or __constant__, share a library."""
     text = inline_includes(path)
+    if name and "<" not in name and _STATE.search(text):
+        library = _load(path, text, defines, None, form)
+        if name in library.kernels:
+            return library
+    return _load(path, text, defines, name, form)
+
+
+_STATE = re.compile(r"\b__(?:device|managed|constant)__\s[^;(){}]*[;=\[]")
+
+
+def _load(path, text, defines, name, form):
     flags = compiler.find_compiler().flags
-    key = compiler.key_of(text, sorted(defines.items()), name, form, *flags, *_generator())
-    file = compiler.cached(key)
-    if file is None:
-        code = generate(path, text, defines, name, form)
-        if code.startswith(_FIBRE):  # whose time goes into switching: -O3 only compiles longer
-            flags = [*flags, "-O2"]
-        file = compiler.build(key, [*flags, f"-I{compiler.HOST}"], code, str(path))
-    return Library(file)
+    key = compiler.key_of(text, sorted(defines.items()), name, form, *flags, *generator())
+
+    def build(code):
+        # a fibre kernel's time goes into switching: -O3 only compiles longer
+        more = ["-O2", *compiler.CAREFUL] if code.startswith(_FIBRE) else []
+        return compiler.build(key, [*flags, *more, f"-I{compiler.HOST}"], code, str(path))
+
+    return Library(compiler.cached(key) or generated(path, text, defines, name, form, build))
+
+
+def generated(path, text, defines, name, form, build):
+    """What build(code) makes of the C++ of the kernel `name`, or of all kernels of the file but
+    those that do not compile: one mistake is no reason to refuse the others."""
+    without = set()
+    while True:
+        try:
+            return build(generate(path, text, defines, name, form, without))
+        except KernelError as error:
+            places = re.findall(r"([^\s:/]+):(\d+):\d+: (?:fatal )?error", str(error))
+            source = Source(path, text, defines)
+            bad = source.kernels_at([(file, int(line)) for file, line in places]) - without
+            without |= bad
+            plain = {f.name for f in source.kernels if not f.template}
+            if name or not bad or plain <= without:
+                raise
 
 
 @functools.cache
-def _generator():
+def generator():
     """The files that make the C++ of a kernel: if their text changes, it is compiled again."""
-    names = "cpu.py flat.py launchers.py parameters.py scan.py source.py".split()
+    names = ("cpu.py flat.py launchers.py parameters.py reach.py scan.py selfcheck.py source.py "
+             "variables.py").split()
     return [(Path(__file__).parent / name).read_text() for name in names]
 
 
 _FIBRE = "#define MINIDL_FIBRE 1"
 
 
-def generate(path, text, defines, name=None, form="auto"):
+def generate(path, text, defines, name=None, form="auto", without=()):
     """The C++ that is compiled for `text`, the file's text with its includes: all of it, and
-    launchers of the kernel `name`, or of every kernel that is no template."""
+    launchers of the kernel `name`, or of every kernel that is no template; without these."""
     # only a compilation needs these files; their patterns take milliseconds to prepare
-    from minidl.cuda.host import flat, launchers
+    from minidl.cuda.host import flat, launchers, selfcheck
 
     # __CUDA_ARCH__ 800: what a GPU of that architecture has exists here, or is named in an error
     options = ["-DMINIDL_HOST=1", "-D__CUDACC__=1", "-D__CUDA_ARCH__=800"]
@@ -97,6 +135,10 @@ def generate(path, text, defines, name=None, form="auto"):
         raise KernelError(f"{path}: no __global__ function in this file")
     if name and name.split("<")[0].strip() not in (f.name for f in source.kernels):
         raise why_missing(Source(path, whole, defines), name)
+    if name:
+        source = Source(path, source.without_unreached(name), defines)
+    elif without:
+        source = Source(path, source.without_kernels(without), defines)
     names = [name] if name else [f.name for f in source.kernels if not f.template]
     plans, starts, manifest = {}, [], {}
     for name in dict.fromkeys(names):
@@ -110,13 +152,21 @@ def generate(path, text, defines, name=None, form="auto"):
         kernel, parameters, number = source.kernel(name), source.parameters(name), len(manifest)
         arguments = [launchers.unpacked(p, i) for i, p in enumerate(parameters)]
         if its_form == "flat":
-            plans[kernel.name] = plan = flat.plan(source, kernel)
+            plans[kernel.name] = plan = flat.plan(source, name)
             starts.append(launchers.flat(name, plan, number, parameters, arguments))
+            plan.has_copy = selfcheck.can_check(source, name)
+            if plan.has_copy:
+                starts.append(launchers.plain(f"minidl_plain_{name}", number, arguments))
         else:
             starts.append(launchers.fibre(name, number, arguments))
+        # so that Python can compare the size of a struct that it is given
+        starts += [f"MINIDL_EXPORT const int minidl_size_{number}_{i} = sizeof({p.ctype});"
+                   for i, p in enumerate(parameters) if p.kind == "struct"]
         manifest[name] = {
             "number": number, "form": its_form, "parameters": [vars(p) for p in parameters],
             "dynamic_shared": bool(_DYNAMIC.search(source.reached_text(name))),
+            "shuffles": bool(re.search(r"\b__shfl|\bshfl", source.reached_text(name))),
+            "has_copy": its_form == "flat" and plans[kernel.name].has_copy,
         }  # fmt: skip
     if names and not manifest:
         source.check_supported(names[0])
@@ -141,6 +191,8 @@ _DYNAMIC = re.compile(
 def _edits(source, plans, has_fibres):
     """[(begin, end, text)]: what makes the file C++, and the plans of the flat kernels."""
     edits = [(at, at, _hidden("", source.blank[at:])) for at in source.declarations]
+    edits += [(at, at, f" MINIDL_VARIABLE({name}, {int(is_const)})")
+              for at, name, is_const in variables.declared(source)]
     for f in source.functions:
         if not f.is_kernel:
             continue
@@ -150,6 +202,8 @@ def _edits(source, plans, has_fibres):
         edits.append((at, at, _hidden(index, source.blank[at:])))
         if plan:
             edits += plan.edits
+            if plan.has_copy:
+                edits.append((f.body[1] + 1, f.body[1] + 1, _copy(source, f)))
         if has_fibres and not plan:
             for m in re.finditer(r"\breturn\s*;", source.blank[f.body[0] : f.body[1]]):
                 at = f.body[0] + m.start()
@@ -167,6 +221,19 @@ def _edits(source, plans, has_fibres):
                          (r"__shared__\s+alignas(?=\s*\()", "__shared__ __align__")):
         edits += [(m.start(), m.end(), new) for m in re.finditer(pattern, source.blank)]
     return edits
+
+
+def _copy(source, f):
+    """The text of a kernel, unedited but for its name: minidl_plain_<name>."""
+    head = source.text[f.head : f.open_paren]
+    head = re.sub(r"\bextern\s*\"C\"|\b(?:static|inline|__forceinline__)\b", "", head)
+    head = head.replace("__global__", "static __attribute__((noinline))")
+    head = re.sub(rf"\b{f.name}(\s*)$", rf"minidl_plain_{f.name}\1", head)
+    hidden = _hidden("", source.blank[f.open_paren + 1 :])
+    rest = source.text[f.open_paren + 1 : f.body[1] + 1]
+    # the lines after it keep their numbers
+    line = source.line_of(f.body[1] + 1)
+    return f"\n{head}({hidden}{rest}\n# {line} \"{source.file_of(f.body[1] + 1)}\"\n"
 
 
 def _hidden(index, after):
@@ -187,17 +254,21 @@ def _apply(text, edits):
 def runtime():
     """The runtime library: thread pool and fibres."""
     flags = compiler.find_compiler().runtime_flags
-    library = compiler.load_host("runtime", flags, "runtime.cpp", "fibre.cpp", "switch.cpp")
+    library = compiler.load_host("runtime", flags, "runtime.cpp", "fibre.cpp", "guard.cpp",
+                                 "switch.cpp")
     library.minidl_error.restype = ctypes.c_char_p
     return library
 
 
-def why_missing(source, name):
+def why_missing(source, name, alone=False):
     """The KernelError that says why the library of a file has no kernel `name`; source: of the text
-    before the preprocessor."""
+    before the preprocessor. alone: compile the kernel alone to see."""
     try:
         source.parameters(name)
         source.check_supported(name)
-    except KernelError as error:
+        if alone:
+            text = inline_includes(source.path)
+            _load(source.path, text, source.defines, name, "auto")
+    except KernelError as error:  # it alone does not compile
         return error
     return KernelError(f"{source.path}: kernel {name!r} is left out by an #if in the file")

@@ -56,12 +56,13 @@ class Plan:
     bound: str | None = None  # C expression of parameters where the loop may end
     whole: bool = False  # a grid-stride loop: covers 0..bound for any grid
     simd: bool = False
+    has_copy: bool = False  # beside it stands an unedited copy, for selfcheck.py
 
 
-def plan(source, kernel):
-    """The Plan for `kernel`, a Function of `source`."""
-    reached = source.reach(kernel)
-    helpers = "\n".join(source.blank[f.body[0] : f.body[1]] for f in reached if f is not kernel)
+def plan(source, name):
+    """The Plan for the kernel `name` of `source`, or for an instance of it."""
+    kernel, reached = source.kernel(name), source.reach(name)[1:]
+    helpers = "\n".join(source.blank[d.begin : d.end] for d in reached)
     begin, end = kernel.body
     body = source.blank[begin:end]
     if re.search(r"\b(threadIdx|blockIdx|blockDim|gridDim)\b", helpers):

@@ -20,6 +20,7 @@ KNOWN_HEADERS = re.compile(
     r"|(math|stdint|stddef|stdio|float|limits|assert)\.h$"
     r"|c(math|stdint|stddef|stdio|float|limits|assert)$|cooperative_groups$")
 _INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
+# Those of them that NVRTC needs: all others it has built in, or kernels/nvrtc.h stands for them.
 _NVIDIA_HEADER = re.compile(
     r"^\s*#\s*include\s*<((?:cuda_fp16|cuda_bf16|cooperative_groups|mma)[\w/.]*)>", re.M)
 
@@ -73,16 +74,16 @@ def inline_includes(path, keep_headers=False):
     return read(path, {Path(path).resolve()})
 
 
-def with_defines(path, defines):
-    """The file's text for NVRTC, with `defines` as lines of the text and not on the command line.
+def for_nvrtc(path, defines):
+    """The whole text of a kernel file for NVRTC: its includes put in place as for the CPU, C's
+    names from kernels/nvrtc.h, `defines` as lines of the text and not on the command line.
 
-    NVIDIA's headers have template parameters called T; -DT=float would turn those into `template
-    <typename float>`. So the headers come first, then the macros, then the file, which counts its
-    lines from 1."""
-    text = Path(path).read_text()
-    if not defines:
-        return text
+    In one text, because CuPy keeps what it compiled by the text alone: an include that changed
+    would not be seen. NVIDIA's headers have template parameters called T; -DT=float would turn
+    those into `template <typename float>`. So the headers come first, then the macros, then the
+    file."""
     headers = _NVIDIA_HEADER.findall(inline_includes(path, keep_headers=True))
     head = [f"#include <{h}>" for h in dict.fromkeys(headers)]
     head += [f"#define {k} {v}" for k, v in sorted(defines.items())]
-    return "\n".join([*head, f'#line 1 "{Path(path).name}"', text])
+    head += ['#line 1 "nvrtc.h"', (KERNELS / "nvrtc.h").read_text().replace("#pragma once", "")]
+    return "\n".join([*head, inline_includes(path)])

@@ -15,6 +15,8 @@ def unpacked(p, i):
     """C++ that reads argument i from the launch."""
     if p.kind == "scalar":
         return f"*(const {p.ctype}*)(L->arguments + {8 * i})"
+    if p.kind == "struct":
+        return f"**({p.ctype}* const*)(L->arguments + {8 * i})"
     return f"MinidlPointer(*(void* const*)(L->arguments + {8 * i}))"
 
 
@@ -106,6 +108,31 @@ MINIDL_EXPORT int minidl_launch_{number}(const MinidlLaunch* L) {{
                          "use a wider type");
   const long long rows = (long long)L->grid[1] * L->grid[2] * L->block[1] * L->block[2];
   return minidl_run_flat(L, minidl_units_{number}, (n + {tile - 1}) / {tile} * rows);
+}}
+"""
+
+
+def plain(name, number, arguments):
+    """C++ of the exported launcher of a kernel's unedited copy, one thread after the other: what
+    selfcheck.py compares the flat form with."""
+    return f"""
+static void minidl_plain_{number}(const MinidlLaunch* L, long long begin, long long end) {{
+  const dim3 grid(L->grid[0], L->grid[1], L->grid[2]), block(L->block[0], L->block[1], L->block[2]);
+  {_unpack(arguments)}
+  ::gridDim = grid; ::blockDim = block;
+  for (long long u = begin; u < end; ++u) {{
+    ::blockIdx = uint3{{unsigned(u % grid.x), unsigned(u / grid.x % grid.y),
+                       unsigned(u / grid.x / grid.y)}};
+    for (unsigned z = 0; z < block.z; ++z)
+      for (unsigned y = 0; y < block.y; ++y)
+        for (unsigned x = 0; x < block.x; ++x) {{
+          ::threadIdx = uint3{{x, y, z}};
+          {name}(::threadIdx, ::blockIdx, block, grid{_names(arguments)});
+        }}
+  }}
+}}
+MINIDL_EXPORT int minidl_plain_launch_{number}(const MinidlLaunch* L) {{
+  return minidl_run_flat(L, minidl_plain_{number}, (long long)L->grid[0] * L->grid[1] * L->grid[2]);
 }}
 """
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 # C's scalar types: (letter of the struct module, NumPy dtype).
 SCALARS = {
     "float": ("f", "f4"), "double": ("d", "f8"), "__half": ("e", "f2"), "bool": ("?", "?"),
+    "__nv_bfloat16": ("H", "u2"),  # NumPy's own types have none: its bits
     "char": ("b", "i1"), "signed char": ("b", "i1"), "unsigned char": ("B", "u1"),
     "short": ("h", "i2"), "unsigned short": ("H", "u2"),
     "int": ("i", "i4"), "unsigned int": ("I", "u4"),
@@ -27,6 +28,7 @@ SYNONYMS = {
     "uint64_t": "unsigned long long", "short int": "short", "unsigned short int": "unsigned short",
     "long int": "long", "unsigned long int": "unsigned long",
     "long long int": "long long", "unsigned long long int": "unsigned long long",
+    "nv_bfloat16": "__nv_bfloat16", "half2": "__half2", "nv_bfloat162": "__nv_bfloat162",
     "uchar": "unsigned char", "ushort": "unsigned short", "ulong": "unsigned long",
 }  # fmt: skip
 VECTOR = re.compile(r"(u?char|u?short|u?int|u?long|float|double)([1234])$")  # float4, int2, ...
@@ -34,7 +36,8 @@ VECTOR = re.compile(r"(u?char|u?short|u?int|u?long|float|double)([1234])$")  # f
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter. kind: 'pointer', 'scalar', or 'other' (a struct by value, an unknown type)."""
+    """One parameter. kind: 'pointer', 'scalar', 'struct' (by value; the launch packs its address),
+    or 'other' (a pointer to an unknown type)."""
 
     name: str
     text: str  # as written, for messages
@@ -84,12 +87,15 @@ def parse_parameter(text, types):
         const = base.rstrip().split("*")[-2].strip() == "const"
         return Parameter(name, text, "pointer", "unsigned long long", "u8", const=const)
     vector = VECTOR.match(ctype)
-    scalar = SCALARS.get(canonical(vector[1], types) if vector else ctype)
+    pair = {"__half2": "__half", "__nv_bfloat162": "__nv_bfloat16"}.get(ctype)
+    scalar = SCALARS.get(pair or (canonical(vector[1], types) if vector else ctype))
     if stars and scalar:
-        lanes = int(vector[2]) if vector else 1
+        lanes = 2 if pair else int(vector[2]) if vector else 1
         return Parameter(name, text, "pointer", ctype, scalar[1], const=const, lanes=lanes)
     if stars and ctype == "void":
         return Parameter(name, text, "pointer", ctype, None, const=const)
-    if scalar and not stars and not vector:
+    if scalar and not (stars or vector or pair):
         return Parameter(name, text, "scalar", ctype, scalar[1], code=scalar[0])
-    return Parameter(name, text, "other", ctype, None)
+    if stars or "&" in base or not re.fullmatch(r"[\w:<>, ]+", ctype):
+        return Parameter(name, text, "other", ctype, None)
+    return Parameter(name, text, "struct", ctype, None)

@@ -43,6 +43,14 @@ def names_of_types(text, blank):
     return types
 
 
+def lists_of_parameters(text):
+    """{name: body} of macros without parameters that stand for several, such as `int rows, int
+    cols`."""
+    text = re.sub(r"[ \t]*\\\n[ \t]*", " ", text)  # a line that ends in a backslash goes on
+    found = re.finditer(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+([\w \t*]+,[\w \t*,]+)$", text, re.M)
+    return {m[1]: m[2] for m in found}
+
+
 def match_bracket(text, at):
     """Offset of the bracket that closes the one at `at`; -1 if none does."""
     close = {"(": ")", "{": "}", "[": "]"}[text[at]]

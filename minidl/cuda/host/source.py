@@ -15,7 +15,7 @@ Test: tests/cuda/host/test_source.py   Tutorial: tutorials/02_add3.py
 import re
 from pathlib import Path
 
-from minidl.cuda.host import scan
+from minidl.cuda.host import reach, scan
 from minidl.cuda.host.includes import KernelError
 from minidl.cuda.host.parameters import parse_parameter
 
@@ -34,7 +34,7 @@ UNSUPPORTED = {
     r"\bthis_grid\b|\bgrid_group\b|\bthis_cluster\b": "grid-wide synchronisation (grid.sync)",
     r"\btex[123]D\w*|\bsurf[123]D\w*|\bcudaTextureObject_t\b": "textures and surfaces",
     r"\bstd::|\bthrust::|\bcub::|\bcuda::std::": "the C++ standard library, Thrust and CUB",
-    r"\b__nv_bfloat16\w*|\b__nv_fp8\w*": "bfloat16 and fp8 types",
+    r"\b__nv_fp[864]\w*": "fp8, fp6 and fp4 types",
 }
 
 
@@ -48,6 +48,7 @@ class Source:
         self.by_name = {}
         for f in self.functions:
             self.by_name.setdefault(f.name, []).append(f)
+        self.pieces = reach.declarations(self.blank)
         self.types = {**scan.names_of_types(text, self.blank), **self.defines}
 
     @property
@@ -67,7 +68,11 @@ class Source:
         """The Parameters of the kernel `name`, which may be an instance: 'scale<float, 4>'."""
         f = self.kernel(name)
         types = {**self.types, **self.template_arguments(name)}
-        words = [p for p in scan.split_arguments(f.params) if p.strip() not in ("", "void")]
+        text = f.params
+        if re.search(r"(^|,)\s*\w+\s*(,|$)", text):  # before a preprocessor: a macro's name alone
+            lists = scan.lists_of_parameters(self.text)
+            text = re.sub(r"\w+", lambda m: lists.get(m[0], m[0]), text)
+        words = [p for p in scan.split_arguments(text) if p.strip() not in ("", "void")]
         return [parse_parameter(p, types) for p in words]
 
     def value_parameters(self, function):
@@ -99,26 +104,55 @@ class Source:
                               f"{f.name!r} takes")
         return arguments
 
-    def reach(self, function):
-        """`function` and all functions of the file whose names it mentions, directly or not."""
-        seen, todo = [], [function]
-        while todo:
-            f = todo.pop()
-            if any(f is s for s in seen):
-                continue
-            seen.append(f)
-            words = set(re.findall(r"[A-Za-z_]\w*", self.blank[f.head : f.body[1]]))
-            todo += [g for word in words for g in self.by_name.get(word, ())]
-        return seen
+    def reach(self, name):
+        """The reach.Declarations that the kernel `name`, or an instance, can run; itself first."""
+        kernel = self.kernel(name)
+        words = re.findall(r"[A-Za-z_]\w*", f"{name} {self.blank[kernel.head : kernel.body[1]]}")
+        own = [d for d in self.pieces if d.begin <= kernel.head < d.end]
+        return own + [d for d in reach.reached(self.pieces, words) if d not in own]
 
     def reached_text(self, name):
-        return "\n".join(self.blank[f.head : f.body[1]] for f in self.reach(self.kernel(name)))
+        return "\n".join(self.blank[d.begin : d.end] for d in self.reach(name))
+
+    def without_unreached(self, name):
+        """The text, spaces in place of what the kernel `name` can not run: one function that does
+        not compile is no reason to refuse the others."""
+        kept = self.reach(name)
+        return self._without([d for d in self.pieces if d not in kept])
+
+    def without_kernels(self, names):
+        """The text without these kernels and what they alone can run."""
+        kept = [d for f in self.kernels if f.name not in names for d in self.reach(f.name)]
+        bad = [d for name in names for d in self.reach(name)]
+        return self._without([d for d in self.pieces if d in bad and d not in kept])
+
+    def _without(self, lost):
+        out, at = [], 0
+        for d in lost:
+            lines = self.text[d.begin : d.end].split("\n")
+            # the preprocessor's marks of lines stay
+            kept_lines = (line if re.match(r"#\s*\d", line) else "" for line in lines)
+            out += [self.text[at : d.begin], "\n".join(kept_lines)]
+            at = d.end
+        return "".join([*out, self.text[at:]])
+
+    def kernels_at(self, places):
+        """Names of the kernels that can run what stands at one of these (file name, line)s."""
+        def holds(d):
+            file, first = Path(self.file_of(d.begin)).name, self.line_of(d.begin)
+            last = self.line_of(d.end)
+            return any(name == file and first <= line <= last for name, line in places)
+
+        bad = [d for d in self.pieces if holds(d)]
+        return {f.name for f in self.kernels if any(d in bad for d in self.reach(f.name))}
 
     def form(self, name):
         """'flat' or 'fibre', see above. A loop around a compare-and-swap may be a lock: a wait."""
         text = self.reached_text(name)
-        loops = re.search(r"\b(while|do)\b", text)
+        loops = re.search(r"\b(while|do|for)\b", text)
         spins = loops and re.search(r"\batomic(CAS|Exch)\b|\bvolatile\b", text)
+        for m in re.finditer(r"\bwhile\s*\(", text):
+            spins = spins or "atomic" in text[m.end() : scan.match_bracket(text, m.end() - 1)]
         return "fibre" if WAITS.search(text) or spins else "flat"
 
     def line_of(self, offset):
@@ -129,12 +163,19 @@ class Source:
                 return int(mark[1]) + len(before) - 1 - i - 1
         return len(before)
 
+    def file_of(self, offset):
+        """The file of a place in the text, by the same marks."""
+        marks = re.findall(r'^#\s*(?:line\s+)?\d+\s+"([^"]*)"', self.text[:offset], re.M)
+        return marks[-1] if marks else str(self.path)
+
     def check_supported(self, name):
         """KernelError if the kernel uses something the CPU runner does not have."""
-        for f in self.reach(self.kernel(name)):
+        for d in self.reach(name):
             for pattern, what in UNSUPPORTED.items():
-                if found := re.search(pattern, self.blank[f.head : f.body[1]]):
-                    line = self.line_of(f.head + found.start())
-                    raise KernelError(f"{self.path}:{line}: {f.name} uses {what}, which the CPU "
-                                      "runner does not support; run it on a GPU (CuPy arrays), or "
-                                      "see the supported subset in kernels/README.md")
+                if found := re.search(pattern, self.blank[d.begin : d.end]):
+                    at = d.begin + found.start()
+                    user = next((f.name for f in self.functions if f.head <= at < f.body[1]), name)
+                    raise KernelError(f"{self.path}:{self.line_of(at)}: {user} uses {what}, "
+                                      "which the CPU runner does not support; run it on a GPU "
+                                      "(CuPy arrays), or see the supported subset in "
+                                      "kernels/README.md")

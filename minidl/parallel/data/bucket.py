@@ -14,13 +14,16 @@ Sources: Li et al. 2020 (arXiv 2006.15704), section 3.2; the cap rule is PyTorch
 Test: tests/parallel/data/test_bucket.py   Tutorial: tutorials/07_overlap.py
 """
 
+from collections import deque
+
 import numpy as np
 
 from minidl import backend
 from minidl.comm import ring, tree
+from minidl.comm.collective import about
 from minidl.comm.transport import device
 from minidl.comm.transport.background import Background
-from minidl.memory.host_memory import after, computed
+from minidl.memory.host_memory import SideStream, computed, join
 from minidl.parallel.data import flat
 
 
@@ -99,7 +102,8 @@ class Bucket:
                                   for p in self.params])
 
     def reduce(self, t, n_samples, n_total):
-        """In the background: the sums become means over n_total samples, n_samples of them here."""
+        """In the background: the sums become means over n_total samples, n_samples of them here.
+        Returns arrays that it has let go of, and that a GPU may still be reading."""
         weighted_mean(t, self.flat, n_samples, n_total, self.all_reduce)
 
     def give(self, p):
@@ -117,6 +121,16 @@ class Done:
 
     def wait(self):
         pass
+
+
+class Joined:
+    """A job on a side stream, which works on x: after wait() the compute stream waits for it."""
+
+    def __init__(self, job, x):
+        self.job, self.x = job, x
+
+    def wait(self):
+        join(self.x, self.job.wait())
 
 
 class Reducer:
@@ -137,7 +151,9 @@ class Reducer:
         self.params = params
         # the header is NumPy's, wherever the gradients are
         self.reduce_header = all_reduce if params[0]._xp is np else ring.all_reduce
+        self.side, self.held = SideStream(), deque()  # (event, arrays that a GPU reads until then)
         self.make_buckets, self.rebuilt = make_buckets, not adapt
+        self.averages = adapt  # else a ZeRO stage's, which shards
         self.on_full, self.on_end = lambda bucket: None, lambda: None
         self.jobs = []
         self.arrived = []  # parameters in order of arrival in this backward
@@ -165,12 +181,30 @@ class Reducer:
                 f"rank {self.t.rank}: forward again before backward had reached all parameters of "
                 f"the previous one ({self.n_missing} missing). Call backward on every output, or "
                 "run the extra forward under no_sync() or no_grad()")
+        if sends and self.armed and self.n_missing and n_samples != self.n_samples:
+            raise RuntimeError(
+                f"rank {self.t.rank}: a forward of {n_samples} samples after one of "
+                f"{self.n_samples} that no backward has followed. If one backward is to follow "
+                "both, no weight of this rank is right for both means: give them equally many "
+                "samples, or call backward on each. If the first was not for training, run it "
+                "under no_grad()")
         for bucket in self.buckets:
             bucket.n_missing = sum(p in used for p in bucket.params)
         self.armed = sends
         if sends:
             self.used, self.n_missing, self.n_samples = used, len(used), n_samples
             self.header = np.array([n_samples, *(p in used for p in self.params)], np.int64)
+
+    def absent(self):
+        """Take part in the others' backward, with no samples: what is sent has weight 0."""
+        if self.arrived:
+            raise RuntimeError(f"rank {self.t.rank}: absent() in the middle of a backward")
+        self.used, self.n_missing, self.n_samples = set(), 0, 0
+        self.header = np.zeros(1 + len(self.params), np.int64)
+        self.jobs.append(self.submit(self.reduce_header, self.header))
+        for bucket in self.buckets:
+            self.launch(bucket)
+        self.finish()
 
     def __call__(self, p):
         """The engine's call: p.grad is complete on this rank."""
@@ -200,8 +234,20 @@ class Reducer:
 
     def launch(self, bucket):
         """Send a bucket; what this rank did not use counts as zeros."""
+        while self.held and self.held[0][0].done:
+            self.held.popleft()
         bucket.fill([p for p in bucket.params if p not in self.used])
-        self.jobs.append(self.submit(self.reduce, bucket, computed(bucket.flat)))
+        self.jobs.append(self.beside(bucket.flat, self.reduce, bucket))
+
+    def beside(self, x, fn, *args):
+        """fn(t, *args) in the background; on a GPU after what is now on the compute stream, on a
+        stream of its own. Returns a job, after whose wait() the compute stream may go on with x."""
+        if not self.overlap:
+            return self.submit(fn, *args)
+        return Joined(self.submit(self.side_run, computed(x), x, fn, *args), x)
+
+    def side_run(self, t, event, x, fn, *args):
+        return self.side.run(event, x, fn, t, *args)
 
     def submit(self, fn, *args):
         """fn(t, *args) in the background, or without overlap here and now; returns a job."""
@@ -210,16 +256,20 @@ class Reducer:
         fn(self.t, *args)
         return Done()
 
-    def reduce(self, t, bucket, filled):
+    def reduce(self, t, bucket):
         """Runs after the header's all-reduce, which was submitted first: its sums are there."""
-        with after(filled, bucket.flat):
-            bucket.reduce(t, self.n_samples, self.header[0])
+        flat = bucket.flat
+        with about(f"bucket {self.buckets.index(bucket)}"):
+            released = bucket.reduce(t, self.n_samples, self.header[0])
+        if released and (event := computed(flat)):
+            self.held.append((event, released))
 
     def finish(self):
         """The last gradient has come: wait for the means, and give them to the parameters."""
         for job in self.jobs:
             job.wait()
         self.jobs.clear()
+        self.held.clear()  # the compute stream has waited for all that read it
         n_users = self.header[1:]  # for each parameter, by how many ranks it was used
         for p, n in zip(self.params, n_users):
             if n:

@@ -22,9 +22,10 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from minidl.backend import accumulate_dtype, by_dtype, device_of, to_device
+from minidl.backend import accumulate_dtype, by_dtype
 from minidl.backward import leaf_uses
 from minidl.comm import ring, tree
+from minidl.comm.transport import device
 from minidl.mode import is_grad_enabled
 from minidl.nn.module import Module
 from minidl.parallel.data import flat
@@ -37,8 +38,8 @@ def broadcast_state(t, tensors, root=0):
     dtype among them."""
     for group in by_dtype(tensors).values():
         buffer = flat.flatten([x.data for x in group])
-        sent = tree.broadcast(t, to_device(buffer, "cpu"), root)
-        flat.unflatten(to_device(sent, device_of(buffer)), [x.data for x in group])
+        (device.broadcast if device.on_device(buffer) else tree.broadcast)(t, buffer, root)
+        flat.unflatten(buffer, [x.data for x in group])
         for x in group:
             x.version += 1
 
@@ -69,7 +70,8 @@ class DataParallel(Module):
         optimizer.step()
 
     all_reduce:    any `f(t, array)` that sums in place, the same on all ranks; None: the ring, and
-                   for a model on a GPU comm.device's, which stages through host memory.
+                   for a model on a GPU comm.device's: NCCL, a CUDA-aware MPI, or through pinned
+                   memory. `way` says which, and why no better one; so does print(model).
     bucket_bytes, first_bucket_bytes:  a bucket is sent once it holds this much; the first one less,
                    so that communication starts early.
     overlap:       send from the background thread while backward runs on; False: at its end.
@@ -86,14 +88,17 @@ class DataParallel(Module):
                  make_buckets=None):
         super().__init__()
         self.module = model
-        self.t = t
+        self.t, self.way = t, "host memory"
         self.broadcast_buffers = broadcast_buffers
         self.syncing = True
         self.n_samples = 0  # since the last synchronised backward
-        broadcast_state(t, [*model.parameters(), *model.buffers()])
         params = [p for p in model.parameters() if p.requires_grad]
+        self.frozen = [p for p in model.parameters() if not p.requires_grad]
         if not params:
             raise ValueError(f"rank {t.rank}: no parameter requires a gradient; nothing to reduce")
+        if all_reduce is None:
+            self.t, self.way = t, _ = device.connect(t, params[0].data)
+        broadcast_state(t, [*model.parameters(), *model.buffers()])
         all_reduce = all_reduce or default_all_reduce(params)
 
         def averaged(order):
@@ -104,8 +109,14 @@ class DataParallel(Module):
                                adapt=make_buckets is None, overlap=overlap)
 
     def forward(self, *inputs, n_samples=None, **options):
-        if self.training and self.broadcast_buffers and is_grad_enabled():
-            broadcast_state(self.t, list(self.module.buffers()))
+        if is_grad_enabled():
+            self._share_buffers()
+        for p in self.frozen:
+            if p.requires_grad:
+                raise RuntimeError(
+                    f"rank {self.t.rank}: {self.name_of(p)} was frozen when the model was wrapped, "
+                    "and now wants a gradient, which nobody would average. Set requires_grad "
+                    "before wrapping it")
         outputs = self.module(*inputs, **options)
         if is_grad_enabled():
             if n_samples is None and not inputs:
@@ -118,6 +129,9 @@ class DataParallel(Module):
                 self.n_samples = 0
         return outputs
 
+    def name_of(self, parameter):
+        return next(name for name, p in self.module.named_parameters() if p is parameter)
+
     @contextmanager
     def no_sync(self):
         """Forward and backward inside add to the local gradients and send nothing; the first
@@ -127,6 +141,20 @@ class DataParallel(Module):
             yield
         finally:
             self.syncing = True
+
+    def absent(self):
+        """One synchronised step of a rank that has no batch while others have (join.py): afterwards
+        p.grad is the mean over their samples, as it is there."""
+        if not self.reducer.averages:
+            raise TypeError(f"rank {self.t.rank}: absent() wants a plain DataParallel; "
+                            f"{type(self).__name__} fetches weights in the forward, too. Give all "
+                            "ranks equally many batches: DistributedSampler(tail='drop')")
+        self._share_buffers()
+        self.reducer.absent()
+
+    def _share_buffers(self):
+        if self.training and self.broadcast_buffers:
+            broadcast_state(self.t, list(self.module.buffers()))
 
     def bytes_sent(self, n_backwards=1):
         """Bytes that this rank sends in a step of so many synchronised backwards, around a ring:
@@ -141,6 +169,9 @@ class DataParallel(Module):
         them) and scratch."""
         buckets = [b.flat for b in self.reducer.buckets if b.flat is not None]
         return [*buckets, self.reducer.t.scratch(0, np.uint8)]
+
+    def extra_repr(self):
+        return f"rank {self.t.rank} of {self.t.size}, {self.way}"
 
     def close(self):
         """End the communication thread and take the hooks off the parameters."""

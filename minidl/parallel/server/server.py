@@ -148,7 +148,8 @@ class Server:
 
     def _pushed(self, src, rows, version, n_samples):
         n_elems = self.shard.n_elems(rows)
-        values = framing.recv_body(self.t, src, n_elems, self.shard.dtype, "param_server.push")
+        values = framing.recv_body(self.t, src, n_elems, self.shard.dtype, "param_server.push",
+                                   self.shard.xp)
         if src not in self.clocks:
             return  # dropped before
         if src in self.inbox:
@@ -163,13 +164,14 @@ class Server:
     def _spread(self, values, rows):
         """Rows at their places in whole tables, zeros elsewhere: any optimizer then does what it
         would do with a dense gradient. A row that comes twice adds up."""
-        whole = np.zeros(sum(p.numel() for p in self.shard.params), self.shard.dtype)
+        xp = self.shard.xp
+        whole = xp.zeros(sum(p.numel() for p in self.shard.params), self.shard.dtype)
         n_dense = len(self.shard.dense)
         parts, places = self.shard.parts(values, rows), self.whole(whole)
         for part, place in zip(parts[:n_dense], places):
             place[...] = part
         for part, place, ids in zip(parts[n_dense:], places[n_dense:], rows):
-            np.add.at(place, ids, part)
+            xp.add.at(place, xp.asarray(ids), part)
         return whole
 
     # -- replies

@@ -45,6 +45,7 @@ class Shard:
         self.tables = [p for p in params if id(p) in by_row]
         self.params = [*self.dense, *self.tables]  # in the order of a message
         self.dtype = params[0].dtype if params else np.dtype(np.float32)
+        self.xp = params[0]._xp if params else np  # on a GPU messages are CuPy's arrays
 
     def n_elems(self, rows):
         """Elements of a message with these rows: an array of row numbers for each table."""
@@ -59,7 +60,7 @@ class Shard:
 
     def pack(self, arrays, rows):
         """The message that holds `arrays`, one like each of `params`; of tables these rows."""
-        values = np.empty(self.n_elems(rows), self.dtype)
+        values = self.xp.empty(self.n_elems(rows), self.dtype)
         picks = [...] * len(self.dense) + list(rows)
         for part, array, pick in zip(self.parts(values, rows), arrays, picks):
             part[...] = array[pick]

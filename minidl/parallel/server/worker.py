@@ -13,6 +13,9 @@ was pulled) / N; so every worker's progress counts one part in N, and messages c
 Of a table (an embedding) only the rows are sent that `pull(rows={table: ids})` names, each once,
 and the same rows when pushing. Other rows of p.data keep their old values.
 
+The parameters may be on a GPU, those of the servers too or not: a pull comes up, and a push goes
+down, as one message for each server (comm/transport/staging.py).
+
 The end of the block tells the servers that this worker leaves; so does an exception.
 
 Test: tests/parallel/server/test_server.py, test_rows.py, test_geo.py
@@ -23,7 +26,9 @@ import traceback
 
 import numpy as np
 
+from minidl.backend import to_device
 from minidl.comm import framing, objects
+from minidl.comm.transport import staging
 from minidl.parallel.server.shards import LEAVE, PULL, PUSH, REFUSED, check
 
 
@@ -63,7 +68,8 @@ class Worker:
         """Send p.grad, of the rows last pulled; no gradient counts as zeros. n_samples weighs it in
         the mean of SYNC. Then forgets the gradients."""
         for server, shard in enumerate(self.shards):
-            grads = [np.zeros_like(p.data) if p.grad is None else p.grad for p in shard.params]
+            grads = [shard.xp.zeros_like(p.data) if p.grad is None else p.grad
+                     for p in shard.params]
             self._push(server, shard.pack(grads, self.rows[server]), n_samples)
             for p in shard.params:
                 p.grad = None
@@ -96,7 +102,10 @@ class Worker:
                     f"rank {self.t.rank}: rows are for tables; got rows for a tensor of shape "
                     f"{table.shape}. Name it in Worker(tables=...) on all ranks")
         none = np.empty(0, np.int64)
-        self.rows = [[np.unique(rows.get(table, none)) for table in s.tables] for s in self.shards]
+        on_host = {table: to_device(ids, "cpu") if staging.on_device(ids) else ids
+                   for table, ids in rows.items()}
+        self.rows = [[np.unique(on_host.get(table, none)) for table in s.tables]
+                     for s in self.shards]
         for shard, of_shard in zip(self.shards, self.rows):
             for table, ids in zip(shard.tables, of_shard):
                 n_rows = table.shape[0]
@@ -128,4 +137,5 @@ class Worker:
         self.versions[server] = version
         shard = self.shards[server]
         n_elems = shard.n_elems(self.rows[server])
-        return framing.recv_body(self.t, server, n_elems, shard.dtype, "param_server.pull")
+        return framing.recv_body(self.t, server, n_elems, shard.dtype, "param_server.pull",
+                                 shard.xp)

@@ -91,6 +91,7 @@ class Offload:
             group["params"] = [self.bucket_of[p].copies[p] for p in group["params"]]
             group["n_steps"] = 0  # among the options, to be kept with them
         use_master_weights(optimizer)
+        self.seen = {p: p.version for p in params}  # when we wrote it
         self.updating = []  # jobs of a delayed update
         self.remove_hooks = [p.on_grad_ready(self.on_grad_ready) for p in params if p.requires_grad]
 
@@ -146,6 +147,7 @@ class Offload:
     def step(self, unscale=1.0):
         """Update with the gradients that have come down; on return the device has new weights."""
         self.collect()
+        self.follow()
         delayed = self.delay_after is not None and \
             self.inner.param_groups[0]["n_steps"] >= self.delay_after
         coming = []
@@ -196,7 +198,17 @@ class Offload:
 
         for p in params:
             p.version += 1
+            self.seen[p] = p.version
         return self.copy("up", bucket, params, up, after)
+
+    def follow(self):
+        """Weights on the device that the user has overwritten (loaded, or clamped) come down."""
+        for bucket in self.buckets:
+            for p in [p for p in bucket.params if p.version != self.seen[p]]:
+                bucket.copies[p].data[...] = backend.to_device(p.data, "cpu")
+                bucket.copies[p].version += 1
+                bucket.updated.pop(p, None)  # an update that was delayed is of what is gone
+                self.seen[p] = p.version
 
     def finish(self):
         """Bring up the weights of a delayed update: at the end of training."""
@@ -230,6 +242,11 @@ class Offload:
         return self.on_device[self.inner.leaf_of(p)]
 
     @property
+    def sharded_by(self):
+        stages = (getattr(p, "sharded_by", None) for p in self.bucket_of)
+        return next((stage for stage in stages if stage is not None), None)
+
+    @property
     def param_groups(self):
         return self.inner.param_groups
 
@@ -258,7 +275,9 @@ class Offload:
         """The masters or the device's weights have been overwritten: a copy that differs from the
         device's weights has had an update which has still to come up."""
         self.inner.write_low(self.inner.low)
+        self.inner.refresh()
         for bucket in self.buckets:
+            self.seen |= {p: p.version for p in bucket.params}
             bucket.updated = {p: None for p, copied in bucket.copies.items() if not np.array_equal(
                                   backend.to_device(p.data, "cpu"), copied.data, equal_nan=True)}
 

@@ -35,12 +35,15 @@ from contextlib import contextmanager
 import numpy as np
 
 from minidl import memory
+from minidl.backend import buffer_of, xp_of
 from minidl.comm import average, chunks, ring, ring_blocks
+from minidl.comm.transport import device
 from minidl.nn.module import Parameter
 from minidl.optim.clip import scale_to
 from minidl.parallel.data import flat
 from minidl.parallel.data.bucket import cut, weight
 from minidl.parallel.data.data_parallel import DataParallel
+from minidl.parallel.zero.absent import Freed, Scattered
 
 
 class ShardedBucket:
@@ -51,16 +54,18 @@ class ShardedBucket:
     shard     that block of this rank as a leaf, its `grad` the mean gradient of the block
     flat      whole gradients, from the first backward on; free_gradients: until scattered"""
 
-    n_gathers = 1  # in a step
+    n_gathers = 1  # in a step; stage 3's that are freed: in a forward and its backward
+    freed = False
 
     def __init__(self, t, params, group, free_gradients):
         self.t, self.params, self.group, self.free_gradients = t, params, group, free_gradients
+        self.xp, (self.mean_block, self.all_gather) = params[0]._xp, ways(params[0].data)
         self.dtype, self.shapes = params[0].dtype, [p.shape for p in params]
         self.weights = flat.flatten([p.data for p in params])
         self.bounds = chunks.bounds(len(self.weights), t.size)
         for p, view in zip(params, flat.views(self.weights, self.shapes), strict=True):
             p.data = view
-        self.shard = Parameter(self.block(self.weights))
+        self.shard = Parameter(self.block(self.weights), params[0].requires_grad)
         self.gathered = self.shard.version
         self.n_missing = 0
         self.earlier = None  # the shard's gradient of the backwards before this one
@@ -73,7 +78,7 @@ class ShardedBucket:
     def take(self, p):
         """Copy p's gradient in, and free it; none counts as zeros."""
         if self.flat is None:
-            self.flat = np.empty(self.bounds[-1], self.dtype)
+            self.flat = self.xp.empty(self.bounds[-1], self.dtype)
             self.views = dict(zip(self.params, flat.views(self.flat, self.shapes), strict=True))
             memory.note(self.flat, "communication")
         if self.shard.grad is not None:  # a view of `flat`, which is to be filled anew
@@ -84,19 +89,24 @@ class ShardedBucket:
     def fill(self, unused):
         for p in unused:  # the others were taken when they came
             self.take(p)
+        # here and not in `reduce`: a GPU's memory belongs to the stream that allocates it
+        self.own = self.xp.empty_like(self.block(self.flat)) if self.free_gradients else None
 
     def reduce(self, t, n_samples, n_total):
         """In the background: scatter, and add the mean of the own block to the shard's gradient."""
         weight(self.flat, n_samples, n_total, t.size)
-        own = average.mean_block(t, self.flat, self.bounds)
+        own, released = self.mean_block(t, self.flat, self.bounds), [self.earlier]
         if self.free_gradients:
-            own, self.flat, self.views = own.copy(), None, None  # a view would keep all of them
+            self.own[...] = own  # a view would keep all of them
+            released.append(self.flat)
+            own, self.own, self.flat, self.views = self.own, None, None, None
         if self.earlier is not None:
             own += self.earlier
             self.earlier = None
         self.shard.grad = own
         for hook in self.shard._hooks or ():  # the shard's gradient is complete (offload.py)
             hook(self.shard)
+        return released
 
     def give(self, p):
         """Nothing: the shard has had its gradient since `reduce`."""
@@ -105,14 +115,28 @@ class ShardedBucket:
         """Every rank's new block becomes part of `weights` here."""
         if self.weights is not None:
             self.block(self.weights)[...] = self.shard.data  # of which stage 3's is no view
-            ring_blocks.all_gather(t, self.weights, self.bounds)
+            self.all_gather(t, self.weights, self.bounds)
         self.gathered = self.shard.version
         for p in self.params:
             p.version += 1
 
+    def holds(self, p):
+        """Whether p's array is still ours: a view of `weights`, or of stage 3 nothing."""
+        if self.weights is None:
+            return isinstance(p._data, Freed)
+        return buffer_of(p._data) is buffer_of(self.weights)
+
     def bytes_sent(self, t, n_backwards):
+        n_gathers = self.n_gathers * (n_backwards if self.freed else 1)
         return ring_blocks.bytes_sent(self.bounds, self.dtype.itemsize, t.rank,
-                                      n_scatters=n_backwards, n_gathers=self.n_gathers)
+                                      n_scatters=n_backwards, n_gathers=n_gathers)
+
+
+def ways(x):
+    """(mean_block, all_gather) for arrays like x."""
+    if device.on_device(x):
+        return device.mean_block, device.all_gather
+    return average.mean_block, ring_blocks.all_gather
 
 
 class Zero1(DataParallel):
@@ -128,10 +152,11 @@ class Zero1(DataParallel):
     def __init__(self, model, t, groups=None, bucket_bytes=25 << 20, first_bucket_bytes=1 << 20,
                  overlap=True, broadcast_buffers=True, free_gradients=False, runs=None):
         number = number_of_group(t, model, groups)
-        if devices := {p.device for p in model.parameters()} - {"cpu"}:
-            raise TypeError(f"rank {t.rank}: ZeRO cuts and sends NumPy's arrays; got parameters on "
-                            f"{', '.join(sorted(devices))}. Use DataParallel(model, t) there, or "
-                            "model.to('cpu') first")
+        devices = sorted({p.device for p in model.parameters()})
+        if len(devices) > 1:
+            raise TypeError(f"rank {t.rank}: a bucket of ZeRO is one array; got parameters on "
+                            f"{' and '.join(devices)}. model.to({devices[-1]!r}) first")
+        t, way = device.connect(t, next(model.parameters()).data)
 
         def make_buckets(order):  # they are full in the order of their last parameters
             place = {p: i for i, p in enumerate(order)}
@@ -142,6 +167,10 @@ class Zero1(DataParallel):
 
         super().__init__(model, t, ring.all_reduce, overlap=overlap,
                          broadcast_buffers=broadcast_buffers, make_buckets=make_buckets)
+        for shard in self.shards():
+            shard.sharded_by = self
+        self.way, self.buckets = way, self.reducer.buckets
+        self.reducer.on_end = self.ended
 
     def shards(self, group=None):
         """This rank's block of every bucket (of one group), as 1-d leaves for an optimizer."""
@@ -152,11 +181,30 @@ class Zero1(DataParallel):
         for bucket in self.reducer.buckets:
             bucket.gather(self.t)
 
-    def forward(self, *inputs, **options):
+    def check(self):
+        """Before forward: are the parameters what the shards say, and the gradients away?"""
         if any(b.gathered != b.shard.version for b in self.reducer.buckets):
             raise RuntimeError(f"rank {self.t.rank}: the shards have been updated and the "
                                "parameters not; call model.gather() after optimizer.step()")
+        for b in self.reducer.buckets:
+            for p in b.params:
+                if not b.holds(p):
+                    raise RuntimeError(
+                        f"rank {self.t.rank}: the array of {self.name_of(p)} is not the one that "
+                        "was cut into shards: p.data = ... or .to(...) after wrapping put another "
+                        "in its place, which nobody would update. Change the model before wrapping "
+                        "it, or write into the weights: p.data[...] = ..., or load_state_dict")
+                if type(p.grad) is Scattered:
+                    p.grad = None
+
+    def forward(self, *inputs, **options):
+        self.check()
         return super().forward(*inputs, **options)
+
+    def ended(self):
+        """Backward has ended, the gradients are in the shards."""
+        for p in self.reducer.params:
+            p.grad = Scattered(p.shape, p.dtype)
 
     @contextmanager
     def gathered(self):
@@ -166,6 +214,14 @@ class Zero1(DataParallel):
     def zero_grad(self):
         for p in [*self.parameters(), *self.shards()]:
             p.grad = None
+
+    def load_state_dict(self, state, strict=True):
+        """As a module's; a master weight of a shard follows it."""
+        result = super().load_state_dict(state, strict)
+        for b in self.reducer.buckets:
+            b.shard.version += 1
+            b.gathered = b.shard.version
+        return result
 
     def on_any_rank(self, flag):
         """Whether it is true on any rank; for `GradScaler(agree=)`."""
@@ -181,8 +237,8 @@ class Zero1(DataParallel):
         if not grads:
             raise RuntimeError(f"rank {self.t.rank}: no shard has a gradient. Before backward? Of "
                                "an offloaded optimizer they are on the host: see offload.py")
-        squares = sum(float(np.square(g, dtype=np.float64).sum()) for g in grads)
-        return math.sqrt(self.sum_over_ranks(squares))
+        squares = sum(xp_of([g]).square(g, dtype=np.float64).sum() for g in grads)
+        return math.sqrt(self.sum_over_ranks(float(squares)))  # on a GPU: here the host waits
 
     def clip_grad_norm_(self, max_norm):
         """`optim.clip_grad_norm_` of the whole gradient; returns the norm that it had."""
@@ -194,7 +250,7 @@ class Zero1(DataParallel):
         """[(bucket's number, shard, parameter, offset, first, end)]: this rank owns elements
         [first, end) of the parameter, which lie in the shard from offset on."""
         mine = slice(self.t.rank, self.t.rank + 2)
-        return [(i, b.shard, p, *part) for i, b in enumerate(self.reducer.buckets)
+        return [(i, b.shard, p, *part) for i, b in enumerate(self.buckets)
                 for p, part in zip(b.params, flat.within(b.shapes, *b.bounds[mine]), strict=True)]
 
     def owned(self):

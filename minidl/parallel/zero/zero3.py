@@ -13,7 +13,8 @@ holds parameters by name (saved.py), so nothing else holds on to the weights; ou
 gather them before it looks. Meanwhile the background thread gathers the next unit, in the order of
 the first forward, the same on all ranks. What belongs to no unit (embeddings, the head) is the
 root's: whole from the beginning of forward to the end of backward, so gathered once a step, as are
-units so small that they stay whole (`stay_below`).
+units so small that they stay whole (`stay_below`). Frozen weights are cut and gathered in the same
+way; nothing is scattered for them, and the optimizer has no shard of theirs.
 
 What a unit computes from a weight before it uses it (a slice, a cast under autocast) is an
 activation, which stays until backward. Under no_sync() the whole gradients wait, not the weights.
@@ -27,33 +28,15 @@ from collections import Counter
 from contextlib import contextmanager
 from functools import partial
 
-import numpy as np
-
 from minidl import memory
+from minidl.backend import by_dtype
 from minidl.comm import ring_blocks
 from minidl.mode import current, running
-from minidl.nn.layers import ModuleList, Sequential
+from minidl.nn.containers import ModuleList, Sequential
 from minidl.parallel.data import flat
-from minidl.parallel.zero.zero import Zero1
+from minidl.parallel.zero.absent import Freed
+from minidl.parallel.zero.zero import ShardedBucket, Zero1
 from minidl.tensor import Tensor
-
-
-class Freed(np.lib.mixins.NDArrayOperatorsMixin):
-    """What a parameter holds while its elements are on other ranks: a shape without elements."""
-
-    base, nbytes = None, 0
-
-    def __init__(self, shape, dtype):
-        self.shape, self.dtype = shape, dtype
-        self.ndim, self.size = len(shape), math.prod(shape)
-
-    def _used(self, *_, **__):
-        raise AttributeError(
-            f"a weight of shape {self.shape} is freed, its shards are on their owners' ranks: it "
-            "was used outside of its unit's forward. Let the module that uses it be the unit, or "
-            "use it inside `with model.gathered():`")
-
-    __getattr__ = __array__ = __array_ufunc__ = __getitem__ = __setitem__ = _used
 
 
 def use(params, whole):
@@ -81,9 +64,21 @@ class Zero3(Zero1):
         plan = plan_units(t, model, modules)
         super().__init__(model, t, groups, math.inf, math.inf, overlap, broadcast_buffers,
                          free_gradients=True, runs=plan[::-1])  # as gradients will come
-        self.buckets = self.reducer.buckets  # one for each unit, group and dtype
-        self.root = [b for b in self.buckets if b.params[0] in set(plan[0])]
         small = [set(params) for params in plan if sum(p.numel() for p in params) <= stay_below]
+        # frozen weights (a base under adapters, say) are cut too; they have no gradients
+        self.frozen_buckets = []
+        self.frozen_beside = {}  # bucket -> the frozen ones of its unit
+        for params, fixed in zip(plan, plan_units(t, model, modules, requires_grad=False)):
+            here = [b for b in self.reducer.buckets if b.params[0] in set(params)]
+            cut = [] if set(params) in small and params else [
+                ShardedBucket(self.t, group, None, True) for group in by_dtype(fixed).values()]
+            self.frozen_buckets += cut
+            self.frozen_beside |= dict.fromkeys([*here, *cut], cut)
+        self.frozen_of = {p: b for b in self.frozen_buckets for p in b.params}
+        # one for each unit, group and dtype
+        self.buckets = [*self.reducer.buckets, *self.frozen_buckets]
+        in_units = {p for module in modules for p in module.parameters()}
+        self.root = [b for b in self.buckets if b.params[0] not in in_units]
         # those that are not freed; the root's stay until the end of backward
         self.stays = {b for b in self.buckets if any(b.params[0] in unit for unit in small)}
         self.coming = {}  # bucket: (array, job), while it is being gathered
@@ -91,24 +86,32 @@ class Zero3(Zero1):
         self.place, self.direction = {}, 1  # of a bucket in it; 1 in forward, -1 in backward
         for b in self.buckets:
             b.n_gathers = 1 if b in self.stays or b in self.root else 2
+            b.freed = b not in self.stays
             b.shard.data = b.shard.data.copy()  # not a view: the whole is to be freed
             b.shard.version = b.gathered = 0
         self.free(self.buckets)
-        self.reducer.on_full = lambda bucket: self.free([bucket])
-        self.reducer.on_end = lambda: self.free(self.buckets)  # the unused ones, too
+        self.reducer.on_full = lambda bucket: self.free([bucket, *self.frozen_beside[bucket]])
         self.remove_hooks = []
         for module in modules:
             mine = [b for b in self.buckets if b.params[0] in set(module.parameters())]
             self.remove_hooks += [module.register_forward_pre_hook(partial(self.enter, mine)),
                                   module.register_forward_hook(partial(self.leave, mine))]
 
+    def ended(self):
+        self.free(self.buckets)  # the unused ones, too
+        super().ended()
+
     def pack(self, node, held, inputs, outputs):
         """A packer: what holds one of our parameters gathers it before backward uses it."""
-        bucket = self.reducer.bucket_of.get(held) if isinstance(held, Tensor) else None
-        return bucket and (held, partial(self.gathered_array, bucket, held))
+        if isinstance(held, Tensor):
+            bucket = self.reducer.bucket_of.get(held)
+            return bucket and (held, partial(self.gathered_array, bucket, held))
+        for x in inputs:  # a frozen one is an array so far: from here on it is held by name, too
+            if isinstance(x, Tensor) and x._data is held and x in self.frozen_of:
+                return x, partial(self.gathered_array, self.frozen_of[x], x)
 
     def gathered_array(self, bucket, parameter, _):
-        self.need(bucket)
+        self.need(bucket, *self.frozen_beside[bucket])  # as a unit: a recomputed part needs all
         return parameter.data
 
     def enter(self, buckets, *_):
@@ -129,10 +132,10 @@ class Zero3(Zero1):
         """Begin to gather the weights of those that are freed, behind what the caller does next."""
         for b in buckets:
             if b.weights is None and b not in self.coming:
-                whole = np.empty(b.bounds[-1], b.dtype)
+                whole = b.xp.empty(b.bounds[-1], b.dtype)
                 memory.note(whole, "parameters")
                 b.block(whole)[...] = b.shard.data
-                self.coming[b] = whole, self.reducer.submit(_gather, whole, b.bounds)
+                self.coming[b] = whole, self.reducer.beside(whole, _gather, b, whole)
 
     def need(self, *buckets):
         """Return once their weights are gathered; start on the module that follows on the way."""
@@ -156,6 +159,7 @@ class Zero3(Zero1):
                 free(b.params)
 
     def forward(self, *inputs, **options):
+        self.check()
         self.start([*self.root, *sum(self.order[:1], [])])
         self.need(*self.root)
         with running(packers=(self.pack, *current().packers)):
@@ -182,6 +186,13 @@ class Zero3(Zero1):
             self.stays = stays
             self.free(self.buckets)
 
+    def bytes_sent(self, n_backwards=1):
+        """As the other stages'; a unit's frozen weights come with the others, twice."""
+        return super().bytes_sent(n_backwards) + sum(
+            ring_blocks.bytes_sent(b.bounds, b.dtype.itemsize, self.t.rank, n_scatters=0,
+                                   n_gathers=b.n_gathers * n_backwards)
+            for b in self.frozen_buckets)
+
     def close(self):
         """Gather everything for good: `module` is an ordinary one again."""
         self.need(*self.buckets)
@@ -202,8 +213,8 @@ class Zero3(Zero1):
         return result
 
 
-def _gather(t, whole, bounds):
-    ring_blocks.all_gather(t, whole, bounds)  # returns nothing: a job keeps its result alive
+def _gather(t, bucket, whole):
+    bucket.all_gather(t, whole, bucket.bounds)  # returns nothing: a job keeps its result alive
 
 
 def items(model):
@@ -213,12 +224,13 @@ def items(model):
     return [m for child in model.children() for m in items(child)]
 
 
-def plan_units(t, model, units):
-    """Lists of parameters that require a gradient: the root's, in no unit; then each unit's."""
+def plan_units(t, model, units, requires_grad=True):
+    """Lists of parameters that require a gradient, or of those that do not: the root's, in no unit;
+    then each unit's."""
     times = Counter(p for module in units for p in module.parameters())
     if shared := [p for p, n in times.items() if n > 1]:
         raise ValueError(f"rank {t.rank}: {len(shared)} parameters are in more than one unit; give "
                          "`units` so that a shared weight is in one of them or in none")
     root = [p for p in model.parameters() if p not in times]
-    return [[p for p in params if p.requires_grad]
+    return [[p for p in params if p.requires_grad == requires_grad]
             for params in (root, *(module.parameters() for module in units))]

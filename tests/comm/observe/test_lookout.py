@@ -13,7 +13,7 @@ class Looking(Lookout):
     """Rank 0's lookout without threads and sockets: what the ranks answer is given."""
 
     def __init__(self, *answers, deadline_s=60.0):
-        self.rank, self.book, self._deadline_s, self._since = 0, Book(), deadline_s, {}
+        self.rank, self.book, self.deadline_s, self._since = 0, Book(), deadline_s, {}
         self.answers, self.said = list(answers), []
 
     def _ask_all(self):
@@ -69,9 +69,9 @@ def test_a_wait_is_as_long_as_it_was_seen_without_a_new_one(monkeypatch):
 
     def seconds(at):
         clock[0] = at
-        return looking._longest()
+        return looking._longest()[0]
 
-    first, second = (1, (), ("a",), False), (2, (), ("b",), False)
+    first, second = (1, (), ("a",), False, None), (2, (), ("b",), False, None)
     looking.book.waits = {7: first}
     assert [seconds(10.0), seconds(12.0)] == [0.0, 2.0]
     looking.book.waits = {7: second}  # of the same thread
@@ -80,3 +80,18 @@ def test_a_wait_is_as_long_as_it_was_seen_without_a_new_one(monkeypatch):
     assert seconds(16.0) == 3.0
     looking.book.waits = {}
     assert seconds(17.0) == 0.0
+
+
+def test_a_server_that_nobody_calls_has_no_deadline(monkeypatch):
+    looking, clock = Looking(), [0.0]
+    monkeypatch.setattr(lookout.time, "monotonic", lambda: clock[0])
+    from_anybody = 1, [(1, "k", 1)], ("a",), True, None
+    from_one = 2, [(1, "k", 1)], ("b",), False, None
+    looking.book.waits = {7: from_anybody, 8: (3, [], ("an event",), False, None)}
+    looking._longest()
+    clock[0] = 400.0
+    assert looking._longest() == (400.0, 0.0)
+    looking.book.waits = {7: from_one}
+    looking._longest()
+    clock[0] = 500.0
+    assert looking._longest() == (100.0, 100.0)

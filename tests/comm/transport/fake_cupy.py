@@ -177,8 +177,7 @@ def make_nccl(t, current, trace):
 
     class NcclCommunicator:
         def __init__(self, n_ranks, unique_id, rank):
-            assert isinstance(unique_id, tuple) and unique_id == UNIQUE_ID
-            assert all(type(char) is int for char in unique_id)
+            assert isinstance(unique_id, bytes) and unique_id == UNIQUE_ID
             assert (n_ranks, rank) == (t.size, t.rank)
 
         def allReduce(self, send, receive, count, kind, op, stream):
@@ -204,6 +203,14 @@ def make_nccl(t, current, trace):
             assert stream == current.ptr and send == receive
             call("broadcast", lambda: tree.broadcast(talk, memory(send, count, kind), root))
 
+        def send(self, buffer, count, kind, peer, stream):
+            assert stream == current.ptr and group, "alone it would wait for its receive"
+            call("send", lambda: talk.send(memory(buffer, count, kind), peer))
+
+        def recv(self, buffer, count, kind, peer, stream):
+            assert stream == current.ptr and group
+            call("recv", lambda: talk.recv(memory(buffer, count, kind), peer))
+
     return SimpleNamespace(
         available=True,
         get_unique_id=lambda: UNIQUE_ID,
@@ -214,8 +221,7 @@ def make_nccl(t, current, trace):
     )
 
 
-# C chars, which have a sign here; all distinct
-UNIQUE_ID = tuple((37 * i) % 256 - 128 for i in range(128))
+UNIQUE_ID = bytes((37 * i) % 256 for i in range(128))  # since CuPy 14; all distinct
 
 
 def memory(pointer, count, kind):

@@ -3,6 +3,7 @@
 Without a GPU with fake_cupy.py, whose copies happen as late as they may.
 """
 
+import contextlib
 import ctypes
 import types
 
@@ -12,7 +13,8 @@ import pytest
 from minidl.comm import naive, ring, simulate, tree
 from minidl.comm.observe.ledger import Ledger
 from minidl.comm.observe.watch import Watch
-from minidl.comm.transport import device
+from minidl.comm.transport import device, staging
+from minidl.comm.transport.protocol import Wrapper
 from minidl.comm.transport.scheduler import RankFailed
 from tests.comm.cases import data, length_of
 from tests.comm.transport import fake_cupy
@@ -38,6 +40,12 @@ def under_computation(cupy, values):
     return x
 
 
+def complete(x):
+    """What work after it on the stream reads."""
+    x.current.synchronize()
+    return x.host
+
+
 @pytest.mark.parametrize("length", LENGTHS)
 @ranks(1, 2, 3, 4, 5, 8)
 def test_staged_in_one_segment_gives_the_ring_s_bits(t, length):
@@ -45,7 +53,7 @@ def test_staged_in_one_segment_gives_the_ring_s_bits(t, length):
     cupy = fake_cupy.make()
     x = under_computation(cupy, data(t.rank, length))
     assert device.staged_all_reduce(t, x) is x
-    assert (x.host == total(t, length)).all()
+    assert (complete(x) == total(t, length)).all()
 
 
 @pytest.mark.parametrize("segment_bytes", [1, 4, 40, 43, 4036, 4037])
@@ -57,7 +65,7 @@ def test_staged_in_segments_reduces_each_of_them(t, segment_bytes):
     device.staged_all_reduce(ledger, x, segment_bytes=segment_bytes)
     per_segment = max(1, segment_bytes // 4)
     pieces = np.split(data(t.rank, n), range(per_segment, n, per_segment))
-    assert (x.host == np.concatenate([ring.all_reduce(t, piece) for piece in pieces])).all()
+    assert (complete(x) == np.concatenate([ring.all_reduce(t, piece) for piece in pieces])).all()
     count = ledger.count(label="device.staged_all_reduce")
     assert count.messages_sent == len(pieces) * 2 * (t.size - 1)
     formula = sum(ring.bytes_sent(len(p), 4, t.size, t.rank) for p in pieces)
@@ -70,7 +78,7 @@ def test_any_operation_dtype_and_algorithm(t, op, dtype):
     values = data(t.rank, 60, dtype).reshape(3, 4, 5)
     x = fake_cupy.make().on_device(values.copy())
     device.staged_all_reduce(t, x, op, all_reduce=tree.all_reduce, segment_bytes=64)
-    assert x.shape == (3, 4, 5) and (x.host == naive.all_reduce(t, values, op)).all()
+    assert x.shape == (3, 4, 5) and (complete(x) == naive.all_reduce(t, values, op)).all()
 
 
 def test_a_segment_is_summed_while_its_neighbours_are_copied():
@@ -83,7 +91,7 @@ def test_a_segment_is_summed_while_its_neighbours_are_copied():
             ring.all_reduce(t, host, op)
 
         device.staged_all_reduce(t, x, all_reduce=all_reduce, segment_bytes=40)
-        return cupy.trace
+        return list(cupy.trace)
 
     for trace in simulate(2, body):
         # In the order of the stream: D0 D1 U0 D2 U1 D3 U2 U3; numbers are bytes into x.
@@ -101,11 +109,11 @@ def test_a_segment_is_summed_while_its_neighbours_are_copied():
             if i > 0:
                 assert f"queue up {40 * (i - 1)}" in before, "the last goes back meanwhile"
                 assert f"run up {40 * (i - 1)}" not in before, "and was not waited for"
-        assert trace[-1] == "run up 120", "complete when all_reduce returns"
+        assert "run up 120" not in trace, "work that follows on the stream waits, and not the host"
 
 
 @pytest.mark.parametrize(
-    "n_bytes, buffers", [(0, [0]), (400, [400]), (4096, [4096]), (9000, [4096, 4096])]
+    "n_bytes, buffers", [(0, [1]), (400, [400]), (4096, [4096]), (9000, [4096, 4096])]
 )
 def test_never_more_than_two_pinned_buffers_of_a_segment(n_bytes, buffers):
     def body(t):
@@ -131,10 +139,19 @@ def test_direct_gives_the_ring_s_bits_and_bytes(t, length):
     cupy, ledger = fake_cupy.make(), Ledger(t)
     x = under_computation(cupy, data(t.rank, length))
     assert device.direct_all_reduce(ledger, x) is x
-    cupy.current.synchronize()
-    assert (x.host == total(t, length)).all()
+    assert (complete(x) == total(t, length)).all()
     assert ledger.bytes_sent == ring.bytes_sent(length, 4, t.size, t.rank)
     assert not [line for line in cupy.trace if "down" in line or "up" in line], "no copies"
+
+
+@ranks(2, 3, 5)
+def test_direct_waits_for_the_kernels_that_write_a_message_or_read_its_buffer(t):
+    cupy, seen = fake_cupy.make(), np.zeros(13, "f4")
+    x = under_computation(cupy, data(t.rank, 13))
+    cupy.current.add(lambda: np.copyto(seen, x.host))
+    tree.broadcast(device.Direct(t), x)  # a rank only sends, or only receives
+    assert (complete(x) == data(0, 13)).all()
+    assert (seen == data(t.rank, 13)).all()
 
 
 @ranks(2)
@@ -147,7 +164,7 @@ def test_a_transport_without_mpi_is_staged():
     def body(t):
         cupy = fake_cupy.make()
         device.all_reduce(Ledger(t), cupy.on_device(data(t.rank, 5)))
-        return device.cuda_aware(Ledger(t)), cupy.trace[0]
+        return Ledger(t).cuda_aware, cupy.trace[0]
 
     assert simulate(2, body) == [(False, "queue down 0")] * 2
 
@@ -155,23 +172,61 @@ def test_a_transport_without_mpi_is_staged():
 @pytest.mark.parametrize("answer", [0, 1])
 def test_the_mpi_library_is_asked(answer):
     library = types.SimpleNamespace(MPIX_Query_cuda_support=lambda: answer)
-    assert device.says_cuda_aware(library) == bool(answer)
+    assert staging.says_cuda_aware(library) == bool(answer)
 
 
 def test_a_library_without_the_question_is_not_cuda_aware():
-    assert device.says_cuda_aware(ctypes.CDLL(None)) is False
+    assert staging.says_cuda_aware(ctypes.CDLL(None)) is False
 
 
 @ranks(2)
 def test_the_mpi_at_hand_answers(t):
     from minidl.comm.transport.mpi import MPITransport
 
-    answer = device.cuda_aware(Ledger(t))
+    answer = Ledger(t).cuda_aware
     assert type(answer) is bool
     if isinstance(t.innermost, MPITransport):
         x = fake_cupy.make().on_device(data(t.rank, 7))
         device.all_reduce(t, x)  # its copies are host memory's on either way
-        assert (x.host == total(t, 7)).all()
+        assert (complete(x) == total(t, 7)).all()
+
+
+FACTS = [("GPU 0 of a", True, False), ("GPU 1 of a", True, False), ("GPU 0 of b", True, False)]
+
+
+@pytest.mark.parametrize("facts, why", [
+    (FACTS, None),
+    (FACTS[:1], "one rank has nobody to talk to"),
+    ([*FACTS, FACTS[1]], "ranks 1, 3 share GPU 1 of a, and it wants a GPU for each"),
+    ([*FACTS, ("GPU 1 of b", False, False)], "cannot load it on rank 3 (pip install")])
+def test_nccl_wants_a_gpu_for_every_rank(facts, why):
+    got = device.why_no_nccl(facts)
+    assert got is None if why is None else why in got
+
+
+@pytest.mark.parametrize("nccl, aware, way", [
+    (True, True, "NCCL: a GPU for every rank"),
+    (False, True, "directly: {} reads device memory. No NCCL: CuPy cannot load it on rank 0"),
+    (False, False, "staged through pinned memory: {} is not CUDA-aware. No NCCL: CuPy cannot")])
+@ranks(3, mpi=False)
+def test_the_best_way_is_chosen_and_said(t, nccl, aware, way):
+    """Alike on all ranks, if one of them cannot."""
+    cupy = fake_cupy.make(nccl_over=t)
+    cupy.cuda.nccl.available = nccl or t.rank > 0
+    x = cupy.on_device(np.ones(3))
+    x.device = contextlib.nullcontext(types.SimpleNamespace(pci_bus_id=f"0000:{t.rank}"))
+
+    class Network(Wrapper):  # not simulated, as far as `connect` knows
+        cuda_aware = aware
+
+    network = Network(t)
+    network.simulated = False
+    best, said = device.connect(network, x)
+    assert said.startswith(way.format("simulator"))
+    assert (best is network) == (not nccl)
+    assert device.connect(best, x)[1].startswith("NCCL") == nccl
+    assert device.connect(network, np.ones(3)) == (network, "host memory")
+    assert "simulated" in device.connect(t, x)[1]
 
 
 def test_a_watch_compares_device_arrays():
@@ -188,14 +243,6 @@ def test_what_is_not_contiguous_is_refused():
         device.staged_all_reduce(t, fake_cupy.make().on_device(np.ones((4, 4))[:, 1]))
 
     with pytest.raises(RankFailed, match="rank 0.*cupy.ascontiguousarray"):
-        simulate(2, body)
-
-
-def test_the_transport_itself_refuses_device_arrays_and_names_the_remedy():
-    def body(t):
-        ring.reduce_scatter(t, fake_cupy.make().on_device(np.ones(4)))
-
-    with pytest.raises(RankFailed, match="moves host arrays.*got fake_cupy.*device.all_reduce"):
         simulate(2, body)
 
 
@@ -220,7 +267,7 @@ x = cupy.arange(100_003, dtype=np.float64)
 x *= t.rank + 1
 device.all_reduce(t, x)
 assert (cupy.asnumpy(x) == 3 * np.arange(100_003)).all()
-print("rank", t.rank, "cuda aware:", device.cuda_aware(t))
+print("rank", t.rank, "cuda aware:", t.cuda_aware)
 """
 
 
@@ -229,5 +276,5 @@ print("rank", t.rank, "cuda aware:", device.cuda_aware(t))
 def test_on_a_gpu_under_mpi_the_way_that_the_mpi_allows(tmp_path):
     script = tmp_path / "rank_on_a_gpu.py"
     script.write_text(RANK_ON_A_GPU)
-    done = mpiexec(2, "-m", "minidl.cli.launcher", script, timeout=60, check=True)
+    done = mpiexec(2, "-m", "minidl.cli.rank", script, timeout=60, check=True)
     assert done.stdout.count("cuda aware:") == 2

@@ -1,9 +1,11 @@
 """NCCL behind the calls of ring.py and tree.py: the same results, chunks and owners."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from minidl.comm import chunks, naive, ring, simulate
+from minidl.comm import average, chunks, naive, ring, ring_blocks, simulate
 from minidl.comm.transport import nccl
 from minidl.comm.transport.scheduler import RankFailed
 from tests.comm.transport import fake_cupy
@@ -45,6 +47,31 @@ def test_reduce_scatter_and_all_gather_cut_and_own_as_the_ring(t, length):
     assert (x.host == data(t.rank, length))[others].all()
     assert nccl.all_gather(gpus, x) is x
     assert (x.host == naive.all_reduce(t, data(t.rank, length))).all()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+@ranks(1, 2, 3, 5, mpi=False)
+def test_blocks_of_any_length_as_the_ring_of_blocks(t, dtype):
+    """Whole numbers: float16 sums are exact, too. Rank 1's block is empty."""
+    import cupy
+
+    current, trace = cupy.cuda.get_current_stream(), []
+    ours = SimpleNamespace(empty=cupy.empty, cuda=SimpleNamespace(
+        nccl=fake_cupy.make_nccl(t, current, trace), get_current_stream=lambda: current))
+    gpus = nccl.connect(t, ours)
+    for length in (0, 1, 3, 4, 5, 101):
+        bounds = chunks.bounds(length, t.size)
+        if t.size > 2:
+            bounds[2] = bounds[1]
+        x = cupy.asarray(data(t.rank, length, dtype))
+        own = nccl.mean_block(gpus, x, bounds)
+        wanted = average.mean_block(t, data(t.rank, length, dtype), bounds)
+        np.testing.assert_array_equal(own.get(), wanted, strict=True)
+        assert nccl.gather_blocks(gpus, x, bounds) is x
+        whole, _ = ring_blocks.all_gather_v(t, wanted)
+        np.testing.assert_array_equal(x.get(), whole)
+    assert ("reduce" in trace) == (dtype != "f2")  # which travels in 2 bytes, and is summed here
 
 
 @ranks(1, 2, 3, 4)
@@ -112,8 +139,9 @@ def test_a_cupy_without_nccl_says_what_to_install():
 @ranks(1, mpi=False)  # NCCL refuses two ranks on one GPU
 def test_one_rank_on_a_gpu(t):
     import cupy
+    import cupy.cuda.nccl  # not there before
 
-    if not cupy.cuda.nccl.available:
+    if not nccl.available(cupy):
         pytest.skip("this CuPy has no NCCL: pip install nvidia-nccl-cu12 or -cu13")
     gpus = nccl.connect(t, cupy)
     x = cupy.arange(11, dtype=np.float32)

@@ -41,3 +41,18 @@ def test_table_of_pointers(rng):  # noqa: F811
     )  # the user's own table still holds the user's addresses
     with pytest.raises(cuda.KernelError, match="reachable="):
         cuda.check(FILE, (2, 3), 256, args, name="pointers", reachable=arrays[:2])
+
+
+def test_shared_halves(tmp_path):
+    """An array of a class: the compiler's own flag "is it made yet?" is no access of the kernel."""
+    file = tmp_path / "halves.cu"
+    file.write_text(
+        "#include <cuda_fp16.h>\n"
+        "__global__ void k(__half* out, const __half* x) {\n"
+        "  __shared__ __align__(16) __half s[32], t[2][32];\n"
+        "  s[threadIdx.x] = x[threadIdx.x], t[1][threadIdx.x] = s[threadIdx.x];\n"
+        "  __syncthreads();\n  out[threadIdx.x] = t[1][threadIdx.x ^ 1];\n}\n")
+    x, out = np.arange(32, dtype=np.float16), np.empty(32, np.float16)
+    report = cuda.check(file, 1, 32, (out, x), outputs=["out"])
+    assert not report.findings, str(report)
+    assert set(report.shared) == {"s", "t"}

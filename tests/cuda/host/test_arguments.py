@@ -124,6 +124,6 @@ def test_the_address_read_from_the_array_is_numpys():
         assert arguments.address(x) == x.ctypes.data
 
 
-def test_a_struct_by_value_is_refused_by_name():
+def test_a_pointer_to_a_struct_is_refused_by_name():
     with pytest.raises(cuda.KernelError, match="parameter 's' has type 'Config'"):
-        Signature("k", Source("k.cu", "__global__ void k(Config s) {}").parameters("k"))
+        Signature("k", Source("k.cu", "__global__ void k(Config* s) {}").parameters("k"))

@@ -141,6 +141,8 @@ def test_an_error_names_the_students_file_and_line(tmp_path, own_cache):
 def test_an_error_in_an_include_names_the_include(tmp_path, own_cache):
     (tmp_path / "helper.cuh").write_text("\n__device__ float help(float x) { return y; }\n")
     file = write(tmp_path, '#include "helper.cuh"\n' + DOUBLE)
+    run_twice(file)  # a kernel that does not call it is none the worse
+    write(tmp_path, '#include "helper.cuh"\n' + DOUBLE.replace("x[i] *= 2", "x[i] = help(x[i])"))
     with pytest.raises(cuda.KernelError, match=r"helper\.cuh:2:"):
         run_twice(file)
 
@@ -183,7 +185,7 @@ def test_a_library_of_an_older_generator_is_not_used(tmp_path, own_cache, monkey
     file = write(tmp_path)
     run_twice(file)
     run._library.cache_clear()
-    monkeypatch.setattr(cpu, "_generator", lambda: ["the text of a newer flat.py"])
+    monkeypatch.setattr(cpu, "generator", lambda: ["the text of a newer flat.py"])
     run_twice(file)
     assert len(list(own_cache.iterdir())) == 3
 

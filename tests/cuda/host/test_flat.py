@@ -16,7 +16,7 @@ PARAMS = "float* y, const float* x, int n"
 
 def plan(body, params=PARAMS, before=""):
     source = Source("k.cu", f"{before}\n__global__ void k({params}) {{{body}}}")
-    return flat.plan(source, source.kernel("k"))
+    return flat.plan(source, "k")
 
 
 INDEX = "int i = blockIdx.x * blockDim.x + threadIdx.x;"
@@ -189,7 +189,7 @@ def test_random_kernels_give_the_same_in_both_forms():
     kernels = {form: cpu.load(random_file, {}, form=form).kernels for form in ("flat", "fibre")}
     for k in range(40):
         name = f"random_{k}"
-        p = flat.plan(source, source.kernel(name))
+        p = flat.plan(source, name)
         shapes[
             "whole" if p.whole else "bound" if p.bound else "linear" if p.linear else "other"
         ] += 1

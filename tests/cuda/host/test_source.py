@@ -60,7 +60,8 @@ def test_kernels_are_found_among_everything_else():
         ("int64_t n", ("n", "scalar", "long long", "i8", False)),
         ("std::uint8_t n", ("n", "scalar", "unsigned char", "u1", False)),
         ("bool b = true", ("b", "scalar", "bool", "?", False)),
-        ("Config c", ("c", "other", "Config", None, False)),
+        ("Config c", ("c", "struct", "Config", None, False)),
+        ("Config* c", ("c", "other", "Config", None, False)),
     ],
 )
 def test_parameters(written, read):
@@ -115,7 +116,7 @@ def test_the_form_follows_calls_but_not_mere_neighbours():
      ("child<<<1, 1>>>();", "dynamic parallelism"),
      ("cg::this_grid().sync();", "grid-wide"), ("tex2D<float>(t, 0, 0);", "textures"),
      ("std::vector<int> v;", r"the C\+\+ standard library"),
-     ("__pipeline_commit();", "asynchronous copies"), ("__nv_bfloat16 b;", "bfloat16")],
+     ("__pipeline_commit();", "asynchronous copies"), ("__nv_fp8_e4m3 b;", "fp8")],
 )  # fmt: skip
 def test_unsupported_features_are_named_with_file_and_line(body, what):
     s = source(f"__global__ void fine() {{}}\n__global__ void k() {{\n  {body}\n}}")

@@ -237,6 +237,31 @@ def test_two_forwards_for_one_backward_are_refused():
     assert "One synchronised backward wants one forward" in failure(body)
 
 
+def test_forwards_of_unequal_samples_before_one_backward_are_refused():
+    """On rank 1 the second batch is shorter: the mean of the first would get its weight."""
+    def body(t):
+        model = DataParallel(nn.Linear(2, 1), t)
+        first = model(np.ones((4, 2), np.float32)).mean()
+        second = model(np.ones((4 - t.rank, 2), np.float32)).mean()
+        (first + second).backward()
+
+    assert "rank 1: a forward of 3 samples after one of 4 that no backward" in failure(body, 2)
+
+
+@ranks(2, 3)
+def test_forwards_of_equal_samples_before_one_backward_give_the_sum_of_the_means(t):
+    minidl.manual_seed(0)
+    net = nn.Linear(2, 1)
+    model = DataParallel(net, t)
+    n = 2 + t.rank
+    losses = [model(np.full((n, 2), scale * (t.rank + 1), np.float32)).mean() for scale in (1, 2)]
+    (losses[0] + losses[1]).backward()
+    samples = [2 + r for r in range(t.size)]
+    means = sum(n * 3 * (r + 1) for r, n in enumerate(samples)) / sum(samples)
+    np.testing.assert_allclose(net.weight.grad, np.full((1, 2), means), rtol=1e-6)
+    model.close()
+
+
 def test_a_second_backward_of_one_forward_is_refused():
     def body(t):
         loss = DataParallel(nn.Linear(2, 1), t)(np.ones((1, 2), np.float32)).sum()

@@ -9,7 +9,7 @@ import minidl
 from minidl import nn
 from minidl.comm import ring, simulate
 from minidl.function import Function
-from minidl.parallel import DataParallel, Offload, Zero1, Zero2, Zero3, average_gradients
+from minidl.parallel import DataParallel, Offload, average_gradients
 from tests.parallel import fake_gpu
 
 SHAPES = {"f4": [(3, 5), (7,), (1,)], "f2": [(4, 4), (2,)]}
@@ -120,17 +120,6 @@ def test_two_ranks_on_a_real_gpu_average_as_the_naive_way_does(dtype):
         for a, b in zip(*gradients, strict=True):
             # the same sums of two terms; a GPU may multiply matrices in another order each time
             np.testing.assert_allclose(a, b, rtol=1e-5 if dtype == "f4" else 2e-3, atol=1e-4)
-
-    simulate(2, body)
-
-
-@pytest.mark.parametrize("stage", [Zero1, Zero2, Zero3])
-def test_zero_says_that_its_shards_are_in_host_memory(stage, monkeypatch):
-    cupy = fake_gpu.install(monkeypatch)
-
-    def body(t):
-        with pytest.raises(TypeError, match=rf"rank {t.rank}: .*NumPy.* on cuda:0\. Use Data"):
-            stage(Model(t.rank, cupy.asarray), t)
 
     simulate(2, body)
 

@@ -3,6 +3,7 @@
 from functools import partial
 
 import numpy as np
+import pytest
 
 import minidl
 from minidl import nn, optim
@@ -12,7 +13,11 @@ from minidl.parallel import Zero1, Zero2, Zero3
 from minidl.parallel.data import flat
 from minidl.parallel.zero import naive, zero3
 from tests.conftest import ranks
+from tests.devices import host
+from tests.on_device import place, there
 from tests.parallel.zero.zero_net import SIZES, assert_same_bits, finish
+
+pytestmark = pytest.mark.usefixtures("on_device")  # and with mark.gpu: on device arrays
 
 N_STEPS = 3
 
@@ -20,13 +25,13 @@ N_STEPS = 3
 def network():
     """Weights and biases of 35, 7, 49, 7, 21 and 3 elements: blocks begin anywhere."""
     minidl.manual_seed(4)
-    return nn.Sequential(nn.Linear(5, 7), nn.Linear(7, 7), nn.Linear(7, 3))
+    return there(nn.Sequential(nn.Linear(5, 7), nn.Linear(7, 7), nn.Linear(7, 3)))
 
 
 def batch(t, step):
     """This rank's: as many rows on every rank."""
     rng = np.random.default_rng([step, t.rank])
-    return rng.normal(size=(4, 5)).astype("f4"), rng.normal(size=(4, 3)).astype("f4")
+    return tuple(place(rng.normal(size=(4, m)).astype("f4")).data for m in (5, 3))
 
 
 def leaf(t, params):
@@ -40,7 +45,7 @@ def adam(params):
 
 
 def backward(model, x, y):
-    F.mse_loss(model(minidl.tensor(x)), minidl.tensor(y)).backward()
+    F.mse_loss(model(minidl.Tensor(x)), minidl.Tensor(y)).backward()
 
 
 def real(t, stage, **options):
@@ -89,7 +94,7 @@ def test_stage_3(t):
 
         def loss_gradient(output, y=y):
             output = minidl.Tensor(output, requires_grad=True)
-            F.mse_loss(output, minidl.tensor(y)).backward()
+            F.mse_loss(output, minidl.Tensor(y)).backward()
             return output.grad
 
         naive.naive_step3(t, layers, shards, optimizer, x, loss_gradient)
@@ -99,7 +104,7 @@ def test_stage_3(t):
     for i, layer in enumerate(layers):
         names = [f"{i}.{name}" for name, _ in layer.named_parameters()]
         own = chunks.split(flat.flatten([want[name] for name in names]), t.size)[t.rank]
-        np.testing.assert_array_equal(shards[layer].data, own)
+        np.testing.assert_array_equal(host(shards[layer]), own)
 
 
 def test_the_ranks_batches_matter():

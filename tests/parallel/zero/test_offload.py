@@ -14,6 +14,10 @@ from minidl.parallel import DataParallel, Offload, Zero1, Zero2, Zero3
 from minidl.parallel.zero.lanes import Modelled, Threads
 from minidl.precision.amp import GradScaler
 from tests.conftest import ranks
+from tests.devices import host, put
+from tests.on_device import place, there
+
+pytestmark = pytest.mark.usefixtures("on_device")  # and with mark.gpu: on device arrays
 
 SIZES = [(9, 7), (7, 7), (7, 3)]
 
@@ -21,20 +25,19 @@ SIZES = [(9, 7), (7, 7), (7, 3)]
 def network(half):
     minidl.manual_seed(0)
     model = nn.Sequential(*[m for a, b in SIZES for m in (nn.Linear(a, b), nn.Tanh())][:-1])
-    return model.half() if half else model
+    return there(model.half() if half else model)
 
 
 def backward(model, step, rank=0, scale=64.0):
     """A gradient that depends on the step and the rank; fp16 ones are kept from vanishing."""
     rng = np.random.default_rng([step, rank])
     dtype = next(iter(model.parameters())).dtype
-    x = minidl.tensor(rng.normal(size=(4, 9)).astype(dtype))
-    y = minidl.tensor(rng.integers(0, 3, 4))
+    x, y = place(rng.normal(size=(4, 9)).astype(dtype)), place(rng.integers(0, 3, 4))
     (F.cross_entropy(model(x).float(), y) * scale).backward()
 
 
 def bits(model):
-    return [np.array(array) for array in model.state_dict().values()]
+    return [np.array(host(array)) for array in model.state_dict().values()]
 
 
 def assert_same(a, b):
@@ -43,7 +46,7 @@ def assert_same(a, b):
 
 
 def masters(optimizer):
-    return [np.array(p.data) for p in optimizer.parameters()]
+    return [np.array(host(p)) for p in optimizer.parameters()]
 
 
 OPTIMIZERS = {"AdamW": lambda params: optim.AdamW(params, lr=1e-2),
@@ -73,7 +76,7 @@ def test_the_bits_are_those_of_the_optimizer_on_the_device(lanes, kind, half, bu
 def test_a_graph_from_before_a_step_is_refused_as_its_weights_have_changed():
     model = network(half=False)
     off = Offload(optim.SGD(model.parameters(), lr=1e-2))
-    before = model(minidl.ones(4, 9)).sum()
+    before = model(place(np.ones((4, 9), "f4"))).sum()
     backward(model, 0)
     off.step()
     with pytest.raises(RuntimeError, match="changed in place between forward and backward"):
@@ -209,7 +212,7 @@ def test_a_delayed_update_is_adam_with_gradients_one_step_old(lanes, delay_after
         if step >= delay_after:
             for p, array in zip(model.parameters(), held if step == delay_after else waiting,
                                 strict=True):
-                p.data = array  # what backward of the next step will use
+                p.data[...] = put(array, p.device)  # what backward of the next step will use
             waiting = new
             # the masters go on from the new ones; what the device has does not matter to them
         assert_same(bits(there), bits(model))
@@ -273,3 +276,22 @@ def test_a_gpu_and_the_hosts_memory(half, delay_after):
     assert off.lanes.bytes == on.lanes.bytes
     off.close()
     on.close()
+
+
+@pytest.mark.parametrize("half", [True, False])
+@pytest.mark.parametrize("delay_after", [None, 0])
+def test_weights_loaded_into_the_model_are_not_reverted_by_the_next_step(half, delay_after):
+    model, there = network(half), network(half)
+    plain = optim.use_master_weights(optim.SGD(model.parameters(), lr=0.1))
+    off = Offload(optim.SGD(there.parameters(), lr=0.1), bucket_bytes=100, delay_after=delay_after)
+    backward(there, 0)
+    off.step(unscale=1 / 64)
+    new = {name: array * 2 + 1 for name, array in model.state_dict().items()}
+    for m, o in ((model, plain), (there, off)):
+        m.load_state_dict(new)
+        o.zero_grad()
+        backward(m, 1)
+        o.step(unscale=1 / 64)
+    off.finish()
+    assert_same(bits(model), bits(there))
+    off.close()

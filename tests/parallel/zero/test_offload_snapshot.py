@@ -9,9 +9,13 @@ from minidl.comm import simulate
 from minidl.comm.transport.scheduler import RankFailed
 from minidl.parallel import Offload, Zero1, Zero2, Zero3
 from minidl.snapshot import snapshot
+from tests.devices import host, put
+from tests.on_device import there
 from tests.parallel.zero.test_offload import (
     OPTIMIZERS, assert_same, backward, bits, masters, network,
 )
+
+pytestmark = pytest.mark.usefixtures("on_device")  # and with mark.gpu: on device arrays
 
 
 @pytest.mark.parametrize("half", [True, False])
@@ -21,7 +25,7 @@ def test_a_snapshot_of_an_offloaded_run_goes_on_to_the_same_bits(half, delay_aft
         model = network(half)
         minidl.manual_seed(seed)
         for p in model.parameters():
-            p.data[...] = minidl.randn(*p.shape).data
+            p.data[...] = put(minidl.randn(*p.shape).data, p.device)
         return model, Offload(OPTIMIZERS["AdamW"](model.parameters()), bucket_bytes=100,
                               delay_after=delay_after)
 
@@ -48,7 +52,7 @@ def test_a_snapshot_of_an_offloaded_run_goes_on_to_the_same_bits(half, delay_aft
 def test_runs_with_and_without_offload_load_each_others_snapshots(half, tmp_path):
     def run(t, offload, seed, stage=Zero2):
         minidl.manual_seed(seed)
-        model = nn.Linear(5, 3)
+        model = there(nn.Linear(5, 3))
         model = stage(model.half() if half else model, t)
         optimizer = OPTIMIZERS["AdamW"](model.shards())
         return model, Offload(optimizer) if offload else optim.use_master_weights(optimizer)
@@ -56,7 +60,7 @@ def test_runs_with_and_without_offload_load_each_others_snapshots(half, tmp_path
     def write(t, offload):
         model, optimizer = run(t, offload, 1)
         for leaf in model.shards():
-            leaf.grad = np.full(leaf.shape, 0.5, leaf.dtype)
+            leaf.grad = leaf._xp.full(leaf.shape, 0.5, leaf.dtype)
         optimizer.step()
         model.gather()
         snapshot.save(tmp_path / str(offload), 1, model=model, optimizer=optimizer)
@@ -69,7 +73,7 @@ def test_runs_with_and_without_offload_load_each_others_snapshots(half, tmp_path
         snapshot.load(tmp_path / str(written), model=model, optimizer=optimizer)
         if offload:
             optimizer.finish()
-        result = bits(model), [np.array(p.data) for p in optimizer.parameters()]
+        result = bits(model), [host(p) for p in optimizer.parameters()]
         model.close()
         return result
 

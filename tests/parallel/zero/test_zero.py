@@ -14,10 +14,14 @@ from minidl.optim import lr_scheduler
 from minidl.parallel import Zero1, Zero2, Zero3
 from minidl.precision import amp
 from tests.conftest import ranks
+from tests.devices import host
+from tests.on_device import place
 from tests.parallel.zero.zero_net import (
     SIZES, assert_same_bits, backward, data, each_stage, finish, gather, leaves, net, parallel,
     share, train,
 )
+
+pytestmark = pytest.mark.usefixtures("on_device")  # and with mark.gpu: on device arrays
 
 
 @each_stage
@@ -44,7 +48,7 @@ def test_n_ranks_equal_one_rank_on_the_whole_batch(t, stage):
     """Without batch norm's layer, whose statistics are of a share."""
     def make():
         model = net(dtype=np.float64)
-        model.norm = nn.Linear(7, 7).double()
+        model.norm = nn.Linear(7, 7).double().to(model.first.weight.device)
         return model
 
     minidl.manual_seed(5)
@@ -57,12 +61,12 @@ def test_n_ranks_equal_one_rank_on_the_whole_batch(t, stage):
     scheduler = lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.5)
     for step in range(3):
         optimizer.zero_grad()
-        backward(alone, *map(minidl.tensor, data([step, 0], dtype=np.float64)))
+        backward(alone, *map(place, data([step, 0], dtype=np.float64)))
         optimizer.step()
         scheduler.step()
     for name, array in alone.state_dict().items():
         # float64 sums of a few dozen terms in another order
-        np.testing.assert_allclose(state[name], array, rtol=1e-11, atol=1e-13, err_msg=name)
+        np.testing.assert_allclose(state[name], host(array), rtol=1e-11, atol=1e-13, err_msg=name)
 
 
 @each_stage
@@ -76,7 +80,7 @@ def test_training_alone_is_something_else(t, stage):
         optimizer.zero_grad()
         backward(alone, *share(t, data([step, 0])))
         optimizer.step()
-    assert abs(state["first.weight"] - alone.first.weight.data).max() > 1e-3
+    assert abs(state["first.weight"] - host(alone.first.weight)).max() > 1e-3
 
 
 def train_half(model, t, n_steps=3):
@@ -135,10 +139,10 @@ def test_float16_with_uneven_shares_is_a_rounding_away(t):
     for m in (model, reference):
         backward(m, *share(t, data(0, n_rows=2 * t.size + 1)), factor=2.0**8)
     for ours, theirs in zip(model.reducer.buckets, reference.reducer.buckets, strict=True):
-        whole = np.concatenate([(np.zeros(p.shape) if p.grad is None else p.grad).reshape(-1)
+        whole = np.concatenate([(np.zeros(p.shape) if p.grad is None else host(p.grad)).reshape(-1)
                                 for p in theirs.params]).astype(np.float64)
         # each rank's term is rounded by at most 2^-11 of itself; ranks' terms may cancel
-        np.testing.assert_allclose(ours.shard.grad, np.array_split(whole, t.size)[t.rank],
+        np.testing.assert_allclose(host(ours.shard.grad), np.array_split(whole, t.size)[t.rank],
                                    rtol=2**-10, atol=2**-10 * abs(whole).max())
     model.close()
     reference.close()
@@ -208,12 +212,12 @@ def test_without_no_sync_every_backward_sends_and_means_add_up(t, stage):
         reference.zero_grad()
         backward(reference, x, y)
         for p in sums:
-            sums[p] = sums[p] + (0 if p.grad is None else p.grad)
+            sums[p] = sums[p] + (0 if p.grad is None else host(p.grad))
     for ours, theirs in zip(model.reducer.buckets, reference.reducer.buckets, strict=True):
         whole = np.concatenate([np.broadcast_to(sums[p], p.shape).reshape(-1)
                                 for p in theirs.params])
         # the sum of three means here, there the mean of three sums: a few roundings of 2^-53
-        np.testing.assert_allclose(ours.shard.grad, np.array_split(whole, t.size)[t.rank],
+        np.testing.assert_allclose(host(ours.shard.grad), np.array_split(whole, t.size)[t.rank],
                                    rtol=1e-12, atol=1e-15)
     model.close()
     reference.close()
@@ -270,7 +274,7 @@ def test_a_scaler_clips_by_the_norm_of_all_shards(t, stage):
     scaler.scale(F.mse_loss(model(x), y)).backward()
     assert model.grad_norm() / 16 > 0.01
     assert scaler.step(optimizer, max_norm=0.01)
-    moved = sum(float(np.square(p.data - a, dtype=np.float64).sum())
+    moved = sum(float(np.square(host(p.data - a), dtype=np.float64).sum())
                 for p, a in zip(optimizer.parameters(), before, strict=True))
     # float32 weights of about 1 moved by 0.001: five digits are left
     assert math.sqrt(model.sum_over_ranks(moved)) == pytest.approx(0.01, rel=1e-3)

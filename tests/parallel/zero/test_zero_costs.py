@@ -11,20 +11,23 @@ from minidl.nn import functional as F
 from minidl.parallel import Zero3
 from minidl.precision import amp
 from tests.conftest import ranks
+from tests.on_device import place, there
 from tests.parallel.zero.zero_net import (
     SIZES, STAGES, assert_same_bits, backward, each_stage, finish,
 )
+
+pytestmark = pytest.mark.usefixtures("on_device")  # and with mark.gpu: on device arrays
 
 
 def gpt():
     """Every parameter's size is a multiple of 16, so 2, 4 and 8 ranks have equal blocks."""
     minidl.manual_seed(0)
-    return nn.GPT(vocab_size=32, context=8, width=16, n_layers=3, n_heads=2)
+    return there(nn.GPT(vocab_size=32, context=8, width=16, n_layers=3, n_heads=2))
 
 
 def tokens(t, step=0):
     ids = np.random.default_rng([step, t.rank]).integers(0, 32, (2, 9))
-    return minidl.tensor(ids[:, :-1]), minidl.tensor(ids[:, 1:].reshape(-1))
+    return place(ids[:, :-1]), place(ids[:, 1:].reshape(-1))
 
 
 def step_of(model, t, optimizer, scale=1.0):
@@ -100,14 +103,35 @@ def test_traffic_is_the_formula(t, stage, half):
 def test_a_model_of_units_alone_sends_three_times(t):
     minidl.manual_seed(1)
     ledger = Ledger(t)
-    model = Zero3(nn.Sequential(*[nn.Linear(8, 8) for _ in range(4)]), ledger)
+    model = Zero3(there(nn.Sequential(*[nn.Linear(8, 8) for _ in range(4)])), ledger)
     X = sum(b.bounds[-1] for b in model.reducer.buckets)
-    x = minidl.tensor(np.ones((2, 8), np.float32))
+    x = place(np.ones((2, 8), np.float32))
     backward(model, x, x)
     model.gather()
     header = 2 * (t.size - 1) * 8 * 9
     total = ring.all_reduce(t, np.array([ledger.bytes_sent]))[0]
     assert total - header - _broadcast_bytes(t, ledger) == 3 * (t.size - 1) * 4 * X
+    model.close()
+
+
+@each_stage
+@ranks(1, 2, 3)
+def test_traffic_of_several_backwards_in_a_step_is_the_formula(t, stage):
+    """Stage 3 frees its units after each backward, so each gathers them anew."""
+    ledger = Ledger(t)
+    options = {"stay_below": 300} if stage == 3 else {}
+    model = STAGES[stage](gpt(), ledger, **options)
+    optimizer = optim.SGD(model.shards(), lr=1e-2)
+    step_of(model, t, optimizer)
+    for n_backwards in (1, 3):
+        ledger.reset()
+        optimizer.zero_grad()
+        for i in range(n_backwards):
+            x, y = tokens(t, i)
+            F.cross_entropy(model(x).reshape(-1, 32), y).backward()
+        optimizer.step()
+        model.gather()
+        assert ledger.bytes_sent == model.bytes_sent(n_backwards)
     model.close()
 
 
@@ -121,10 +145,11 @@ def test_small_units_stay(t):
     for stay_below in (0, 132):
         minidl.manual_seed(1)
         module = nn.Sequential(nn.Linear(8, 32), nn.Linear(32, 4), nn.Linear(4, 8))
+        there(module)
         ledger = Ledger(t)
         model = Zero3(module, ledger, stay_below=stay_below)
         optimizer = optim.SGD(model.shards(), lr=0.1)
-        x = minidl.tensor(np.random.default_rng(t.rank).normal(size=(2, 8)).astype(np.float32))
+        x = place(np.random.default_rng(t.rank).normal(size=(2, 8)).astype(np.float32))
         for _ in range(2):
             ledger.reset()
             optimizer.zero_grad()

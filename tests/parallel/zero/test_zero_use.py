@@ -1,23 +1,30 @@
 """ZeRO as a user meets it: states, whole weights, norms, and what is an error."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 import minidl
 from minidl import nn, optim
-from minidl.comm import ring
-from minidl.parallel import Zero1, Zero3
+from minidl.comm import ring, ring_blocks
+from minidl.comm.observe.ledger import Ledger
+from minidl.parallel import DataParallel, Zero1, Zero3
 from tests.conftest import ranks
+from tests.devices import host
+from tests.on_device import place, there
 from tests.parallel.zero.zero_net import (
     Net, assert_same_bits, backward, data, each_stage, net, parallel, share, train,
 )
+
+pytestmark = pytest.mark.usefixtures("on_device")  # and with mark.gpu: on device arrays
 
 
 @each_stage
 @ranks(1, 2, 3)
 def test_a_state_goes_into_another_stage_and_back(t, stage):
     minidl.manual_seed(8)
-    source = Zero1(Net(), t)
+    source = Zero1(Net().to(net().first.weight.device), t)
     state = source.state_dict()
     model = parallel(stage, net(), t)
     model.load_state_dict(state)
@@ -41,7 +48,7 @@ def test_a_state_of_stage_3_is_what_it_was_when_it_was_taken(t, stay_below):
 def test_after_a_forward_without_a_backward_all_units_are_freed(t):
     model = Zero3(net(), t)
     with minidl.no_grad():
-        model.eval()(minidl.tensor(data(0)[0]))
+        model.eval()(place(data(0)[0]))
     assert all(b.weights is None for b in model.reducer.buckets) and not model.coming
     model.close()
 
@@ -53,14 +60,14 @@ def test_gathered_is_the_whole_module(t, stage):
     with model.gathered() as module:
         assert module is model.module
         want = net().first.weight.data
-        np.testing.assert_array_equal(module.first.weight.data, want)
-        x = minidl.tensor(data(0)[0])
+        np.testing.assert_array_equal(host(module.first.weight), host(want))
+        x = place(data(0)[0])
         with minidl.no_grad():
             if t.rank == 0:  # nothing is sent inside: a rank may be alone
                 module.eval()(x)
             inside = module.eval()(x).data
     with minidl.no_grad():
-        np.testing.assert_array_equal(model(x).data, inside)
+        np.testing.assert_array_equal(host(model(x)), host(inside))
     model.close()  # an ordinary module again
     backward(module, x, x)
     assert module.blocks[2].linear.weight.grad is not None
@@ -117,5 +124,139 @@ def test_owned_slices_cover_every_parameter_once(t, stage):
         _, _, name, begin, _, end, *_ = line.replace("[", "").replace("]", "").split()
         covered[name][int(begin):int(end)] += 1
     for name, p in model.module.named_parameters():
-        assert (ring.all_reduce(t, covered[name]) == int(p.requires_grad)).all()
+        cut = p.requires_grad or stage == 3  # which cuts frozen weights, too
+        assert (ring.all_reduce(t, covered[name]) == int(cut)).all()
     model.close()
+
+
+def refused(t, run, words):
+    with pytest.raises((RuntimeError, AttributeError), match=words):
+        run()
+
+
+@each_stage
+@ranks(1, 2)
+def test_an_optimizer_or_a_clip_of_the_parameters_is_an_error(t, stage):
+    """They would change nothing, or clip by a wrong norm, and nobody would notice."""
+    for fused in (True, False):
+        module = net()
+        before = optim.SGD(module.parameters(), lr=0.1)
+        model = parallel(stage, module, t)
+        after = optim.AdamW(model.parameters(), lr=0.1)
+        backward(model, *map(place, data(t.rank)))
+        with minidl.use_fused(fused):
+            words = r"scattered over the ranks' shards|An optimizer is made of model.shards\(\)"
+            refused(t, before.step, words)
+            refused(t, after.step, words)
+            refused(t, partial(optim.clip_grad_norm_, model.parameters(), 1.0), words)
+        model.zero_grad()
+        backward(model, *map(place, data(t.rank)))  # and goes on
+        model.close()
+
+
+@each_stage
+@ranks(1, 2, 3)
+def test_clipping_the_shards_clips_by_the_norm_of_all_of_them(t, stage):
+    model = parallel(stage, net(), t)
+    backward(model, *map(place, data(t.rank)))
+    norm = model.grad_norm()
+    assert optim.clip_grad_norm_(model.shards(), norm / 2) == pytest.approx(norm, rel=1e-6)
+    assert model.grad_norm() == pytest.approx(norm / 2, rel=1e-4)
+    with pytest.raises(ValueError, match="wanted norm_type 2, got inf"):
+        optim.clip_grad_norm_(model.shards(), 1.0, norm_type=np.inf)
+    model.close()
+
+
+@each_stage
+@ranks(1, 2, 3)
+def test_ranks_skip_together_and_clip_by_one_norm_without_being_told(t, stage):
+    model = parallel(stage, net(), t)
+    optimizer = optim.SGD(model.shards(), lr=0.1)
+    scaler = minidl.amp.GradScaler(8.0)
+    for bad in (True, False):
+        backward(model, *map(place, data(t.rank)))
+        shard = model.shards()[0]
+        if bad and t.rank == t.size - 1 and shard.numel():
+            shard.grad[:1] = np.inf
+        norm = model.grad_norm() / 8
+        assert bool(scaler.step(optimizer, max_norm=norm / 2)) != bad
+        scaler.update()
+        if not bad:  # the weights moved by the clipped gradient
+            model.gather()
+        model.zero_grad()
+    assert scaler.get_scale() == 4.0
+    model.close()
+
+
+@each_stage
+@ranks(1, 2)
+def test_an_array_put_in_place_of_a_weight_is_noticed(t, stage):
+    model = parallel(stage, net(), t)
+    x, y = map(place, data(t.rank))
+    weight = model.module.first.weight
+    with model.gathered():
+        array = weight.data.copy()
+    weight.data = array
+    refused(t, lambda: model(x), r"the array of first.weight is not the one that was cut into")
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+@ranks(1, 2)
+def test_a_weight_that_is_unfrozen_after_wrapping_is_noticed(t, stage):
+    module = net()
+    module.first.weight.requires_grad = False
+    model = DataParallel(module, t) if stage == 0 else parallel(stage, module, t)
+    x, y = map(place, data(t.rank))
+    model(x)
+    module.first.weight.requires_grad = True
+    refused(t, lambda: model(x), "first.weight was frozen when the model was wrapped")
+
+
+def lora():
+    """Blocks of a frozen square weight and a small adapter beside it."""
+    class Adapted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.base = nn.Linear(16, 16)
+            for p in self.base.parameters():
+                p.requires_grad = False
+            self.down, self.up = nn.Linear(16, 2, bias=False), nn.Linear(2, 16, bias=False)
+
+        def forward(self, x):
+            return (self.base(x) + self.up(self.down(x))).tanh()
+
+    minidl.manual_seed(4)
+    return there(nn.Sequential(*[Adapted() for _ in range(4)]))
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+@ranks(1, 2, 3)
+def test_frozen_weights_are_cut_and_gathered_too(t, overlap):
+    """Equal to data parallelism, to the bit of an all-reduce cut the same way; each rank holds its
+    share of the frozen weights and gathers them with their unit."""
+    ledger = Ledger(t)
+    model, plain = Zero3(lora(), ledger, overlap=overlap), lora()
+    wrapped = DataParallel(plain, t, all_reduce=ring_blocks.all_reduce)
+    optimizer = optim.SGD(model.shards(), lr=0.1)
+    of_plain = optim.SGD([p for p in plain.parameters() if p.requires_grad], lr=0.1)
+    whole = sum(p.numel() for p in plain.parameters())
+    held = sum(b.shard.numel() for b in model.buckets)
+    assert abs(held - whole / t.size) <= len(model.buckets)
+    x = place(np.random.default_rng(t.rank).normal(size=(2, 16)).astype(np.float32))
+    for _ in range(2):
+        for m, o in ((model, optimizer), (wrapped, of_plain)):
+            o.zero_grad()
+            ledger.reset()
+            (m(x) ** 2).sum().backward()
+            if m is model:
+                assert all(b.weights is None for b in model.buckets)
+            o.step()
+            if m is model:
+                model.gather()
+                sent = ledger.bytes_sent
+        assert sent == model.bytes_sent()
+    for name, array in model.state_dict().items():
+        want = host(plain.state_dict()[name])
+        np.testing.assert_allclose(host(array), want, rtol=1e-6, atol=1e-7)
+    model.close()
+    wrapped.close()

@@ -11,6 +11,8 @@ from minidl.nn import functional as F
 from minidl.optim import lr_scheduler
 from minidl.parallel import DataParallel, Zero1, Zero2, Zero3
 from minidl.parallel.data.bucket import Bucket
+from tests.devices import host
+from tests.on_device import place, there
 
 STAGES = {1: Zero1, 2: Zero2, 3: Zero3}
 SIZES = (1, 2, 3, 4, 5, 8)
@@ -56,7 +58,7 @@ class Net(nn.Module):
 
 def net(again="", dtype=np.float32):
     minidl.manual_seed(3)
-    return Net(again).to(dtype)
+    return there(Net(again).to(dtype))
 
 
 def data(step, n_rows=19, dtype=np.float32):
@@ -65,7 +67,7 @@ def data(step, n_rows=19, dtype=np.float32):
 
 def share(t, x):
     """This rank's rows; the first ranks have one more. With 8 ranks and 19 rows: 3 or 2."""
-    return [minidl.tensor(np.array_split(a, t.size)[t.rank]) for a in x]
+    return [place(np.array_split(a, t.size)[t.rank]) for a in x]
 
 
 def parallel(stage, model, t, like=None, **options):
@@ -100,7 +102,7 @@ def backward(model, x, y, factor=1.0, **options):
 
 
 def finish(model):
-    state = {name: np.array(array) for name, array in model.state_dict().items()}
+    state = {name: np.array(host(array)) for name, array in model.state_dict().items()}
     model.close()
     return state
 
@@ -108,7 +110,7 @@ def finish(model):
 def assert_same_bits(got, want):
     assert got.keys() == want.keys()
     for name in want:
-        np.testing.assert_array_equal(got[name], want[name], err_msg=name, strict=True)
+        np.testing.assert_array_equal(host(got[name]), host(want[name]), err_msg=name, strict=True)
 
 
 def train(model, t, n_steps=3, n_micro=1, sync_each=True, optimizer=None, dtype=np.float32):

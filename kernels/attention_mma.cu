@@ -1,0 +1,295 @@
+// Attention on tensor cores, forward and backward: the last rung of the ladders in attention.cu and
+// attention_backward.cu, for halves.
+//
+//   S = scale q k^T    P = softmax(S)    o = P v        products of fragments: tensor_core.cuh
+//   shapes, strides, mask, dropout, grid: attention.cuh; formulas of the gradients:
+//   attention_backward.cu
+//
+//            64 keys ->            A block is 64 rows, a warp 16 of them; tiles of 64 rows of the
+//   warp 0  [ S = q k^T ]          other side lie in shared memory as halves.
+//   warp 1  [           ]          A warp's S is a row of c fragments. Rounded to half they are, as
+//   warp 2  [           ]          they lie, the a fragments of P v: P never leaves the registers.
+//   warp 3  [           ]          A row's maximum is over 16 of a lane's numbers and 4 lanes.
+//
+// Read: forward q once, k and v once for 64 queries; 2 S E / 64 elements a row, as in _shared.
+// Rounded to half: P, and in backward P (gP - D): 2^-11 of each. Sums, softmax, lse: float.
+//
+// To be expected on a GPU, by arithmetic (not measured): forward at E = 64, a warp's tile of keys
+// is 64 products of 2048 multiply-adds, 512 cycles of a quarter of an A100's SM; the softmax of its
+// 16 x 64 scores takes 32 of each, e^x at 4 a cycle: 256 cycles, and as many for the rest of it; 32
+// ldmatrix of 512 bytes, 512 cycles at 32 bytes a cycle. Two to three blocks share an SM and
+// overlap the three: 40 to 50% of the tensor cores' peak, where _warp, with no tensor cores,
+// reaches 3%. Backward has 7 products in two kernels for forward's 2 (P and gP are made twice), and
+// no wait for a softmax: 40%.
+//
+// Source: Dao, "FlashAttention-2" (2023), for P in registers and rows split over warps.
+// Wrapper: minidl/fused/attention.py   Test: tests/fused/test_attention.py, test_attention_mask.py
+#include "attention.cuh"
+#include "tensor_core.cuh"
+
+#define SIDE 64                           // rows of a block, 16 a warp, and of a tile
+#define WIDTH ((E + 15) / 16 * 16)        // E, filled up with zeros to whole fragments
+#define STEPS (WIDTH / 16)
+#define PITCH (WIDTH + 8)                 // ldmatrix' 8 rows of 16 bytes meet different banks
+#define WHOLE 0xffffffffu
+
+// The block's threads copy N rows of x to shared memory, rows past n_rows and columns past E as 0.
+template <int N> __device__ __forceinline__ void load_tile(__half* tile, const __half* x,
+                                                           long long row, int n_rows) {
+  const bool whole = packs(x, row);
+  for (int at = threadIdx.x; at < N * (WIDTH / 8); at += blockDim.x) {
+    const int i = at / (WIDTH / 8), e = at % (WIDTH / 8) * 8;
+    *(uint4*)(tile + i * PITCH + e) =
+        load_pack(x + i * row + e, i < n_rows ? E - e : 0, whole).all;
+  }
+}
+
+// The fragments of a warp's 16 rows of a tile: the left side of a product over E.
+__device__ __forceinline__ void load_own(unsigned int (*a)[4], const __half* tile) {
+  const int warp = threadIdx.x / 32;
+#pragma unroll
+  for (int step = 0; step < STEPS; ++step)
+    load_a(a[step], tile + warp * 16 * PITCH + 16 * step, PITCH);
+}
+
+// s, 16 x 16, = a times the transpose of 16 rows of a tile. A not HELD in registers is read from
+// `own`, the warp's rows of a tile.
+template <bool HELD = true>
+__device__ __forceinline__ void scores(float (*s)[4], const unsigned int (*a)[4],
+                                       const __half* rows, const __half* own = nullptr) {
+#pragma unroll
+  for (int x = 0; x < 4; ++x) s[0][x] = s[1][x] = 0;
+#pragma unroll
+  for (int step = 0; step < STEPS; ++step) {
+    unsigned int b[4], read[4];
+    load_b_transposed(b, rows + 16 * step, PITCH);
+    if (!HELD) load_a(read, own + 16 * step, PITCH);
+    mma(s[0], HELD ? a[step] : read, b);
+    mma(s[1], HELD ? a[step] : read, b + 2);
+  }
+}
+
+// sum, 16 x E, += p, 16 x 16 in float, times 16 rows of a tile.
+__device__ __forceinline__ void add_product(float (*sum)[4], const float (*p)[4],
+                                            const __half* rows) {
+  const unsigned int a[4] = {pair_of(p[0][0], p[0][1]), pair_of(p[0][2], p[0][3]),
+                             pair_of(p[1][0], p[1][1]), pair_of(p[1][2], p[1][3])};
+#pragma unroll
+  for (int step = 0; step < STEPS; ++step) {
+    unsigned int b[4];
+    load_b(b, rows + 16 * step, PITCH);
+    mma(sum[2 * step], a, b);
+    mma(sum[2 * step + 1], a, b + 2);
+  }
+}
+
+// Writes a warp's 16 rows; out: column 0 of the first; row g of a lane times factor[0], g + 8 times
+// factor[1].
+__device__ __forceinline__ void write_own(__half* out, long long row, int n_rows,
+                                          const float (*sum)[4], const float* factor) {
+  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+  for (int n = 0; n < 2 * STEPS; ++n)
+    for (int h = 0; h < 2; ++h) {
+      const int i = g + 8 * h, e = 8 * n + 2 * t;
+      if (i >= n_rows) continue;  // guard
+      __half* at = out + i * row + e;
+      const unsigned int both = pair_of(sum[n][2 * h] * factor[h], sum[n][2 * h + 1] * factor[h]);
+      if (E % 2 == 0) {
+        if (e < E) *(unsigned int*)at = both;
+      } else {
+        if (e < E) at[0] = __ushort_as_half((unsigned short)both);
+        if (e + 1 < E) at[1] = __ushort_as_half((unsigned short)(both >> 16));
+      }
+    }
+}
+
+// Forward. grid (ceil(L / 64), H, B), block 128.
+extern "C" __global__ void __launch_bounds__(128, 2) attention_mma(
+    __half* o, float* lse, const __half* q, const __half* k, const __half* v, SHAPE) {
+  __shared__ __align__(16) __half kt[SIDE * PITCH];
+  __shared__ __align__(16) __half vt[SIDE * PITCH];
+  __shared__ unsigned char bits[SIDE * DRAWN(SIDE)];
+  const int first = blockIdx.x * SIDE, mine = threadIdx.x / 32 * 16;
+  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+  const long long head = blockIdx.y, batch = blockIdx.z;
+  k += batch * k_batch + head * k_head;
+  v += batch * v_batch + head * v_head;
+  const Pairs pair = PAIRS(batch, head);
+  unsigned int qf[STEPS][4];
+  load_tile<SIDE>(kt, q + batch * q_batch + head * q_head + first * q_row, q_row,
+                  n_queries - first);
+  __syncthreads();
+  load_own(qf, kt);  // q stays in registers: k takes its place
+  float top[2] = {LOWEST, LOWEST}, total[2] = {}, sum[2 * STEPS][4] = {};
+  const int end = causal ? min(first + SIDE, n_keys) : n_keys;
+  for (int j0 = 0; j0 < end; j0 += SIDE) {
+    __syncthreads();  // nobody reads the tiles any more
+    load_tile<SIDE>(kt, k + j0 * k_row, k_row, n_keys - j0);
+    load_tile<SIDE>(vt, v + j0 * v_row, v_row, n_keys - j0);
+    draw_tile<SIDE>(bits, pair, first, SIDE, j0);
+    __syncthreads();
+    float s[SIDE / 8][4], shrink[2];
+#pragma unroll
+    for (int n = 0; n < SIDE / 16; ++n) scores(s + 2 * n, qf, kt + 16 * n * PITCH);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {  // row g, row g + 8
+      float larger = top[h], added_up = 0;
+      const int i = first + mine + g + 8 * h;
+#pragma unroll
+      for (int n = 0; n < SIDE / 4; ++n) {
+        const int j = j0 + n / 2 * 8 + 2 * t + n % 2;
+        float& x = s[n / 2][2 * h + n % 2];
+        const bool sees = i < n_queries && j < n_keys && (!causal || j <= i);
+        x = sees ? pair.score(scale * x, i, j) : -INFINITY;
+        larger = fmaxf(larger, x);
+      }
+      larger = fmaxf(larger, __shfl_xor_sync(WHOLE, larger, 1));
+      larger = fmaxf(larger, __shfl_xor_sync(WHOLE, larger, 2));
+      shrink[h] = expf(top[h] - larger);
+      top[h] = larger;
+#pragma unroll
+      for (int n = 0; n < SIDE / 4; ++n) {
+        float& x = s[n / 2][2 * h + n % 2];
+        x = expf(x - larger);
+        added_up += x;
+        x *= kept_in<SIDE>(bits, pair, first, mine + g + 8 * h, j0, n / 2 * 8 + 2 * t + n % 2);
+      }
+      total[h] = total[h] * shrink[h] + added_up;  // of this lane's columns: summed at the end
+    }
+#pragma unroll
+    for (int n = 0; n < 2 * STEPS; ++n)
+      for (int x = 0; x < 4; ++x) sum[n][x] *= shrink[x / 2];
+#pragma unroll
+    for (int n = 0; n < SIDE / 16; ++n) add_product(sum, s + 2 * n, vt + 16 * n * PITCH);
+  }
+  float factor[2];
+  for (int h = 0; h < 2; ++h) {
+    total[h] += __shfl_xor_sync(WHOLE, total[h], 1);
+    total[h] += __shfl_xor_sync(WHOLE, total[h], 2);
+    factor[h] = inverse(total[h]);
+    const int i = first + mine + g + 8 * h;
+    if (t == 0 && i < n_queries)  // guard
+      lse[(batch * gridDim.y + head) * n_queries + i] = log_sum(top[h], total[h]);
+  }
+  write_own(o + ((batch * n_queries + first + mine) * gridDim.y + head) * E,
+            (long long)gridDim.y * E, n_queries - first - mine, sum, factor);
+}
+
+// gq: a warp per 16 queries. 16 keys at a time: nothing couples the scores of a row, since lse is
+// known.
+extern "C" __global__ void __launch_bounds__(128, 2) attention_grad_q_mma(
+    __half* gq, const __half* go, const float* lse, const float* dots,
+    const __half* q, const __half* k, const __half* v, SHAPE) {
+  __shared__ __align__(16) __half kt[SIDE * PITCH];
+  __shared__ __align__(16) __half vt[SIDE * PITCH];
+  __shared__ unsigned char bits[SIDE * DRAWN(SIDE)];
+  const int first = blockIdx.x * SIDE, mine = threadIdx.x / 32 * 16;
+  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+  const long long head = blockIdx.y, batch = blockIdx.z, row = (long long)gridDim.y * E;
+  const long long start = (batch * n_queries + first) * gridDim.y + head;
+  k += batch * k_batch + head * k_head;
+  v += batch * v_batch + head * v_head;
+  const Pairs pair = PAIRS(batch, head);
+  unsigned int qf[STEPS][4], gf[STEPS][4];
+  load_tile<SIDE>(kt, q + batch * q_batch + head * q_head + first * q_row, q_row,
+                  n_queries - first);
+  load_tile<SIDE>(vt, go + start * E, row, n_queries - first);
+  __syncthreads();
+  load_own(qf, kt);
+  load_own(gf, vt);
+  float l[2], d[2], sum[2 * STEPS][4] = {};
+  for (int h = 0; h < 2; ++h) {
+    const int i = mine + g + 8 * h;
+    const bool there = first + i < n_queries;
+    l[h] = there ? lse[(batch * gridDim.y + head) * n_queries + first + i] : 0.0f;
+    d[h] = there ? dots[start + (long long)i * gridDim.y] : 0.0f;
+  }
+  const int end = causal ? min(first + SIDE, n_keys) : n_keys;
+  for (int j0 = 0; j0 < end; j0 += SIDE) {
+    __syncthreads();
+    load_tile<SIDE>(kt, k + j0 * k_row, k_row, n_keys - j0);
+    load_tile<SIDE>(vt, v + j0 * v_row, v_row, n_keys - j0);
+    draw_tile<SIDE>(bits, pair, first, SIDE, j0);
+    __syncthreads();
+#pragma unroll 1
+    for (int n = 0; n < SIDE; n += 16) {
+      float s[2][4], gp[2][4];
+      scores(s, qf, kt + n * PITCH);
+      scores(gp, gf, vt + n * PITCH);
+#pragma unroll
+      for (int x = 0; x < 8; ++x) {
+        const int h = x / 2 % 2, i = first + mine + g + 8 * h;
+        const int at = n + x / 4 * 8 + 2 * t + x % 2, j = j0 + at;
+        float& sx = s[x / 4][x % 4];
+        const bool sees = i < n_queries && j < n_keys && (!causal || j <= i);
+        const float kept = kept_in<SIDE>(bits, pair, first, mine + g + 8 * h, j0, at);
+        sx = sees ? expf(pair.score(scale * sx, i, j) - l[h])
+                * (gp[x / 4][x % 4] * kept - d[h]) : 0.0f;
+      }
+      add_product(sum, s, kt + n * PITCH);
+    }
+  }
+  const float factor[2] = {scale, scale};
+  write_own(gq + start * E + mine * row, row, n_queries - first - mine, sum, factor);
+}
+
+// gk and gv: a warp per 16 keys, 16 queries at a time; S^T and gP^T, so that the rows are keys.
+// Both sums of a head over 96 wide fill 128 registers of a thread: then k and v stay in shared
+// memory, beside smaller tiles of q and go.
+constexpr bool HOLDS = E <= 96;
+constexpr int TALL = HOLDS ? 64 : 16;
+constexpr int TILES = 2 * SIDE + (HOLDS ? 0 : 2 * TALL);  // rows in shared memory
+extern "C" __global__ void __launch_bounds__(128, 2) attention_grad_kv_mma(
+    __half* gk, __half* gv, const __half* go, const float* lse, const float* dots,
+    const __half* q, const __half* k, const __half* v, SHAPE) {
+  __shared__ __align__(16) __half tiles[TILES * PITCH];
+  __shared__ unsigned char bits[TALL * DRAWN(SIDE)];
+  __half *kt = tiles, *vt = tiles + SIDE * PITCH, *qt = HOLDS ? tiles : tiles + 2 * SIDE * PITCH,
+         *got = qt + TALL * PITCH;
+  const int first = blockIdx.x * SIDE, mine = threadIdx.x / 32 * 16;
+  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+  const long long head = blockIdx.y, batch = blockIdx.z, row = (long long)gridDim.y * E;
+  const long long start = (batch * n_keys + first) * gridDim.y + head;
+  q += batch * q_batch + head * q_head;
+  lse += (batch * gridDim.y + head) * n_queries;
+  dots += batch * n_queries * gridDim.y + head;
+  go += (batch * n_queries * gridDim.y + head) * E;
+  const Pairs pair = PAIRS(batch, head);
+  unsigned int kf[STEPS][4], vf[STEPS][4];
+  load_tile<SIDE>(kt, k + batch * k_batch + head * k_head + first * k_row, k_row, n_keys - first);
+  load_tile<SIDE>(vt, v + batch * v_batch + head * v_head + first * v_row, v_row, n_keys - first);
+  __syncthreads();
+  if (HOLDS) load_own(kf, kt), load_own(vf, vt);  // q and go take their place
+  float sum_k[2 * STEPS][4] = {}, sum_v[2 * STEPS][4] = {};
+  // causal: no earlier query sees these keys
+  for (int i0 = causal ? first : 0; i0 < n_queries; i0 += TALL) {
+    __syncthreads();
+    load_tile<TALL>(qt, q + i0 * q_row, q_row, n_queries - i0);
+    load_tile<TALL>(got, go + i0 * row, row, n_queries - i0);
+    draw_tile<SIDE>(bits, pair, i0, TALL, first);
+    __syncthreads();
+#pragma unroll 1  // twice at once would need twice the registers
+    for (int n = 0; n < TALL; n += 16) {
+      float p[2][4], gs[2][4];
+      scores<HOLDS>(p, kf, qt + n * PITCH, kt + mine * PITCH);
+      scores<HOLDS>(gs, vf, got + n * PITCH, vt + mine * PITCH);
+#pragma unroll
+      for (int x = 0; x < 8; ++x) {
+        const int own = mine + g + x / 2 % 2 * 8, j = first + own;
+        const int at = n + x / 4 * 8 + 2 * t + x % 2, i = i0 + at;
+        float &px = p[x / 4][x % 4], &gx = gs[x / 4][x % 4];
+        const bool sees = i < n_queries && j < n_keys && (!causal || j <= i);
+        const float kept = kept_in<SIDE>(bits, pair, i0, at, first, own);
+        px = sees ? expf(pair.score(scale * px, i, j) - lse[i]) : 0.0f;
+        gx = sees ? px * (gx * kept - dots[(long long)i * gridDim.y]) : 0.0f;
+        px *= kept;
+      }
+      add_product(sum_v, p, got + n * PITCH);
+      add_product(sum_k, gs, qt + n * PITCH);
+    }
+  }
+  const float by_scale[2] = {scale, scale}, once[2] = {1, 1};
+  write_own(gk + start * E + mine * row, row, n_keys - first - mine, sum_k, by_scale);
+  write_own(gv + start * E + mine * row, row, n_keys - first - mine, sum_v, once);
+}

@@ -1,0 +1,89 @@
+// Local arrays in the check form: each lies between two guards, and knows which of its bytes were
+// written. minidl/cuda/checks/hooks.py makes of `float sum[4];`
+//
+//     MinidlLocal<float[4]> minidl_sum("sum"); auto& sum = minidl_sum.a;
+//
+//     | guard | sum[0] sum[1] sum[2] sum[3] | guard |     sum[4] through any pointer: a guard
+//
+// Test: tests/cuda/checks/test_check_child.py
+#include "locals.h"
+
+#include "session.h"
+
+namespace {
+
+const int kMaxLocals = 32;  // of a thread at the same time; more are not watched
+const u64 kGuard = 64;      // as in check.h
+
+struct Local {
+  u64 begin, bytes;
+  const char* name;
+  int element;
+  unsigned char* written;  // null: given its values where it is declared
+};
+
+struct Locals {
+  Local all[kMaxLocals];
+  int n;
+} of_thread[1024];
+
+Locals& mine() { return of_thread[running_thread() - clocks.first]; }
+
+}  // namespace
+
+void minidl_locals_begin() {
+  for (Locals& l : of_thread) {
+    for (int i = 0; i < l.n; ++i) free(l.all[i].written);
+    l.n = 0;
+  }
+}
+
+void minidl_local_access(u64 address, unsigned size, How how, unsigned where) {
+  Locals& l = mine();
+  for (int i = l.n - 1; i >= 0; --i) {
+    Local& v = l.all[i];
+    if (address - (v.begin - kGuard) >= v.bytes + 2 * kGuard) continue;
+    if (address < v.begin || address + size > v.begin + v.bytes) {
+      Finding& f = add_finding(LOCAL_OUTSIDE, where, 0, -1, 0);
+      if (f.count == 1) {
+        f.offset = (long long)(address - v.begin) / v.element - (address < v.begin);
+        f.size = v.bytes / v.element, f.how = how, f.text = (u64)v.name;
+      }
+      return;
+    }
+    if (!v.written) return;
+    u64 at = address - v.begin;
+    if (how == WRITE) {
+      memset(v.written + at, 1, size);
+      return;
+    }
+    for (unsigned k = 0; k < size; ++k) {
+      if (v.written[at + k]) continue;
+      Finding& f = add_finding(LOCAL_UNWRITTEN, where, 0, -1, 0);
+      if (f.count == 1) f.offset = at / v.element, f.how = how, f.text = (u64)v.name;
+      return;
+    }
+    if (how == ATOMIC) memset(v.written + at, 1, size);
+    return;
+  }
+}
+
+MINIDL_EXPORT void minidl_local_begins(const char* name, void* p, u64 bytes, int element,
+                                       int has_values) {
+  if (!active) return;
+  Locals& l = mine();
+  if (l.n == kMaxLocals) return;
+  unsigned char* written = has_values ? nullptr : (unsigned char*)calloc(bytes, 1);
+  l.all[l.n++] = Local{(u64)p, bytes, name, element, written};
+}
+
+MINIDL_EXPORT void minidl_local_ends(void* p) {
+  if (!active) return;
+  Locals& l = mine();
+  for (int i = l.n - 1; i >= 0; --i)
+    if (l.all[i].begin == (u64)p) {
+      free(l.all[i].written);
+      l.all[i] = l.all[--l.n];
+      return;
+    }
+}

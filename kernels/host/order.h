@@ -1,0 +1,163 @@
+// Order between threads by fences and atomics, as CUDA has it:
+//
+//     thread t     data = 1;  __threadfence();  atomicAdd(&ticket, 1);       publishes
+//     thread u                                  atomicAdd(&ticket, 1);  x = data;    acquires
+//
+// All that t had done before its fence has come before what u does after its atomic on the same
+// word. The fence covers what others of t's block did before their last common barrier, too; and a
+// fence of each thread, then a barrier, then an atomic of one of them, publishes for all. A volatile
+// access of a flag counts as an atomic one. The reader's own fence is not asked for.
+// Source: PTX ISA, "Memory consistency model", release and acquire patterns.
+#pragma once
+#include <stdlib.h>
+#include <string.h>
+
+#include "watch.h"
+
+const int kMaxWords = 1 << 14;  // words that fences and atomics order by
+const int kMaxAcquired = 64;    // by one thread
+
+struct Publication {
+  unsigned who, own, cover;  // own accesses up to this clock; those of its block up to `cover`
+  int kind;                  // of fence, as in minidl_fence; 4: and what published[] says
+};
+
+struct Word {
+  u64 address;
+  Publication* list;
+  int n, capacity;
+
+  void append(const Publication& p) {
+    for (int i = n - 1; i >= 0 && i > n - 8; --i)
+      if (list[i].who == p.who && list[i].own == p.own && list[i].cover == p.cover
+          && list[i].kind == p.kind)
+        return;
+    if (n == capacity) {
+      capacity = capacity ? 2 * capacity : 8;
+      list = (Publication*)realloc(list, capacity * sizeof(Publication));
+    }
+    list[n++] = p;
+  }
+};
+
+struct Acquired {
+  int words[kMaxAcquired], counts[kMaxAcquired], n;
+
+  void add(int word, int count) {
+    for (int i = 0; i < n; ++i)
+      if (words[i] == word) {
+        if (counts[i] < count) counts[i] = count;
+        return;
+      }
+    if (n < kMaxAcquired) words[n] = word, counts[n++] = count;
+  }
+  void add(const Acquired& other) {
+    for (int i = 0; i < other.n; ++i) add(other.words[i], other.counts[i]);
+  }
+};
+
+struct Order {
+  Word words[kMaxWords];
+  int n_words, block_threads;
+  // of the running block's threads: clock at the last fence, what it covered, its kind
+  unsigned fenced[1024], covered[1024], before_barrier[1024];
+  int kind[1024];
+  bool any_fence, at_barrier;  // since the last barrier; before it, and not yet published
+  Acquired acquired[1024], by_block;
+  unsigned* published;  // by thread of the grid: clock up to which a fence and a barrier covered it
+  char* did_atomics;    // by block, in global memory
+  unsigned* atomic_at;  // by thread of the grid: clock at its last atomic there
+
+  void begin(u64 n_blocks, int threads) {
+    for (int i = 0; i < n_words; ++i) free(words[i].list);
+    memset(words, 0, sizeof words);
+    n_words = 0, block_threads = threads;
+    free(published), free(did_atomics), free(atomic_at);
+    published = (unsigned*)calloc(n_blocks * threads, sizeof(unsigned));
+    did_atomics = (char*)calloc(n_blocks, 1);
+    atomic_at = (unsigned*)calloc(n_blocks * threads, sizeof(unsigned));
+  }
+
+  void block_begins(int n) {
+    memset(fenced, 0, n * sizeof fenced[0]);
+    memset(before_barrier, 0, n * sizeof fenced[0]);
+    for (int t = 0; t < n; ++t) acquired[t].n = 0;
+    by_block.n = 0;
+    any_fence = at_barrier = false;
+  }
+
+  void barrier(int n) {
+    for (int t = 0; t < n; ++t)
+      if (acquired[t].n) by_block.add(acquired[t]);
+    if (!any_fence) return;
+    memcpy(before_barrier, fenced, n * sizeof fenced[0]);
+    any_fence = false, at_barrier = true;
+  }
+
+  void warp_barrier(int warp, unsigned lanes) {
+    for (unsigned m = lanes; m; m &= m - 1)
+      for (unsigned k = lanes; k; k &= k - 1) {
+        Acquired& from = acquired[warp * 32 + __builtin_ctz(k)];
+        if (from.n) acquired[warp * 32 + __builtin_ctz(m)].add(from);
+      }
+  }
+
+  void fence(int t, unsigned clock, unsigned barrier_clock, int fence_kind) {
+    fenced[t] = clock, covered[t] = barrier_clock;
+    kind[t] = kind[t] == 1 && fenced[t] == clock ? 1 : fence_kind;
+    any_fence = true;
+  }
+
+  int find(u64 address, bool make) {
+    unsigned at = (unsigned)(address * 0x9e3779b97f4a7c15ull >> 40) % kMaxWords;
+    for (int step = 0; step < kMaxWords; ++step, at = (at + 1) % kMaxWords) {
+      if (words[at].address == address) return at;
+      if (!words[at].address) break;
+    }
+    if (!make || n_words > kMaxWords * 3 / 4) return -1;
+    n_words++;
+    words[at].address = address;
+    return at;
+  }
+
+  // Thread t of the block whose first thread is `first` has done an atomic at `address`.
+  void atomic(u64 address, int t, unsigned first, bool writes, bool shared) {
+    if (!shared) did_atomics[(first - 1) / block_threads] = 1;
+    int w = find(address, false);
+    if (w >= 0) acquired[t].add(w, words[w].n);
+    if (!writes || !(fenced[t] || at_barrier)) return;
+    if (w < 0 && (w = find(address, true)) < 0) return;
+    int extra = 0;
+    if (at_barrier) {
+      for (int u = 0; u < block_threads; ++u)
+        if (before_barrier[u] > published[first - 1 + u])
+          published[first - 1 + u] = before_barrier[u];
+      extra = 4;
+    }
+    words[w].append(Publication{first + t, fenced[t], fenced[t] ? covered[t] : 0,
+                                (fenced[t] ? kind[t] : 2) | extra});
+  }
+
+  bool known(const Acquired& by, unsigned who, unsigned clock, bool same_block) const {
+    for (int i = 0; i < by.n; ++i) {
+      const Word& w = words[by.words[i]];
+      for (int k = 0; k < by.counts[i]; ++k) {
+        const Publication& p = w.list[k];
+        if ((p.who - 1) / block_threads != (who - 1) / block_threads) continue;
+        if (p.kind & 4 && clock <= published[who - 1]) return true;
+        if (!(p.kind & 1) && !same_block) continue;
+        if (clock <= (p.who == who ? p.own : p.cover)) return true;
+      }
+    }
+    return false;
+  }
+
+  // Has thread t learnt by an atomic that `who` was past `clock`?
+  bool ordered(unsigned who, unsigned clock, int t, bool same_block) const {
+    if (known(by_block, who, clock, same_block)) return true;
+    if (same_block) return known(acquired[t], who, clock, true);
+    for (int u = t / 32 * 32; u < t / 32 * 32 + 32 && u < block_threads; ++u)
+      if (known(acquired[u], who, clock, false)) return true;  // told by a shuffle
+    return false;
+  }
+};

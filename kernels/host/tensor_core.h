@@ -1,0 +1,51 @@
+// Tensor cores on a CPU, lane by lane: each lane asks the others for the fragments that its own
+// elements need, as tensor_core.cuh lays them out. A lane that is missing is found by the fibre
+// engine, as in any shuffle.
+// Test: tests/cuda/host/test_tensor_core.py
+#pragma once
+
+struct MinidlFragment { unsigned int x[4]; };
+
+MINIDL_INLINE float minidl_half_of(unsigned int pair, int which) {
+  return minidl_half_to_float((unsigned short)(pair >> 16 * which));
+}
+
+// Row g of c, columns 2t and 2t + 1, need rows g of a, which lie in lanes 4 g to 4 g + 3, and these
+// columns of b, in lanes 4 (2t) to 4 (2t) + 7.
+MINIDL_INLINE void mma(float* c, const unsigned int* a, const unsigned int* b, MINIDL_HERE) {
+  const int lane = minidl_lane(), g = lane / 4, t = lane % 4;
+  MinidlFragment mine_a = {{a[0], a[1], a[2], a[3]}}, mine_b = {{b[0], b[1], 0, 0}};
+  for (int s = 0; s < 4; ++s) {
+    MinidlFragment as = __shfl_sync(0xffffffffu, mine_a, 4 * g + s, 32, file, line);
+    for (int column = 0; column < 2; ++column) {
+      const int source = 4 * (2 * t + column) + s;
+      MinidlFragment bs = __shfl_sync(0xffffffffu, mine_b, source, 32, file, line);
+      for (int row = 0; row < 2; ++row)
+        for (int k = 0; k < 2; ++k)
+          for (int which = 0; which < 2; ++which)
+            c[2 * row + column] += minidl_half_of(as.x[row + 2 * k], which)
+                * minidl_half_of(bs.x[k], which);
+    }
+  }
+}
+
+// Lane l reads two neighbours of row l / 4 of each square, whose address lane 8 square + l / 4 has.
+MINIDL_INLINE void load_squares(unsigned int* out, const __half* row, MINIDL_HERE) {
+  const int lane = minidl_lane();
+  for (int square = 0; square < 4; ++square) {
+    const __half* p = __shfl_sync(0xffffffffu, row, 8 * square + lane / 4, 32, file, line);
+    p += lane % 4 * 2;
+    out[square] = p[0].bits | (unsigned int)p[1].bits << 16;
+  }
+}
+
+// The same of the square's transpose: column l / 4, rows 2 (l % 4) and the next.
+MINIDL_INLINE void load_squares_transposed(unsigned int* out, const __half* row, MINIDL_HERE) {
+  const int lane = minidl_lane();
+  for (int square = 0; square < 4; ++square) {
+    const int source = 8 * square + lane % 4 * 2;
+    const __half* p = __shfl_sync(0xffffffffu, row, source, 32, file, line);
+    const __half* q = __shfl_sync(0xffffffffu, row, source + 1, 32, file, line);
+    out[square] = p[lane / 4].bits | (unsigned int)q[lane / 4].bits << 16;
+  }
+}

@@ -1,0 +1,47 @@
+// The loss scale's arithmetic on the device: one thread, so that the host need not wait to know
+// whether a gradient overflowed.
+//
+//   loss_scale_factor   factor = 1 / scale, times min(1, max_norm / (|g| / scale + 1e-6)) to clip
+//   loss_scale_update   the scale falls after `patience` overflows and grows after `interval` good
+//                       steps: GradScaler._shrink and _grow, line by line
+//
+//   scale   1 float       square_sum   1 double: |g|^2 of the scaled gradients, or null
+//   counts  3 ints: good steps since, patience left, steps skipped
+//
+// Share of a copy's bandwidth to be expected on a GPU: none, it moves 32 bytes; the launch is all.
+// Wrapper: minidl/precision/loss_scale.py   Test: tests/precision/test_loss_scale.py
+
+extern "C" __global__ void loss_scale_factor(float* factor, const float* scale,
+                                             const double* square_sum, double max_norm) {
+  if (blockIdx.x || threadIdx.x) return;
+  double inverse = scale ? 1.0 / *scale : 1.0;
+  if (square_sum) {
+    double shrink = max_norm / (sqrt(*square_sum) * inverse + 1e-6);
+    inverse *= shrink < 1.0 ? shrink : 1.0;
+  }
+  *factor = (float)inverse;
+}
+
+extern "C" __global__ void loss_scale_update(float* scale, int* counts, const int* bad,
+                                             double growth, double backoff, int interval,
+                                             int hysteresis, int lag, double least, double most) {
+  if (blockIdx.x || threadIdx.x) return;
+  int good_steps = counts[0], patience = counts[1];
+  double s = *scale;
+  if (*bad) {
+    good_steps = -lag;
+    patience -= 1;
+    if (patience <= 0) s = s * backoff > least ? s * backoff : least;
+    counts[2] += 1;
+  } else {
+    good_steps += 1;
+    if (good_steps == interval) {
+      good_steps = 0;
+      patience = hysteresis;
+      if (s * growth <= most) s *= growth;
+    }
+  }
+  *scale = (float)s;
+  counts[0] = good_steps;
+  counts[1] = patience;
+}

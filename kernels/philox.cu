@@ -1,0 +1,23 @@
+// Random bits of a generator, in the device's memory: minidl/random.py's, to the bit.
+//
+//   out[i] = draw i of Generator(seed, stream) at `counter`, n draws of 32 bits
+//   writes 4 bytes a draw, reads nothing: the cipher is in common.cuh
+//
+// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
+// the cipher takes 40 wide products for 32 bytes, so 20 to 30%: arithmetic bounds it, not memory.
+//
+// A thread per eight draws, which one run of the cipher makes: n8 = ceil(n / 8).
+// Wrapper: minidl/fused/philox.py   Test: tests/fused/test_philox.py
+#include "common.cuh"
+
+extern "C" __global__ void philox_bits(unsigned int* out, long long n, int n8,
+                                       unsigned long long seed, unsigned long long stream,
+                                       unsigned long long counter) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n8) {  // guard
+    unsigned int draws[8];
+    philox(counter + i, seed, stream, draws);
+    for (int k = 0; k < 8; ++k)
+      if (8ll * i + k < n) out[8ll * i + k] = draws[k];  // guard: the last few
+  }
+}

@@ -1,0 +1,249 @@
+"""One rank of `minidl run`: a guard, and the process that runs the script.
+
+    mpiexec -- guard (waits)        Only a parent learns how a process ended: by which signal, with
+                 |                  which status. mpiexec does, and says little; so each rank has a
+                 '-- rank 2: script parent of its own, which tells the launcher (supervisor.py).
+
+The guard is a fork made before anything is imported; it sleeps in waitpid. As it inherits the
+connection to mpiexec, MPICH's mpiexec does not notice the death of a rank, and so does not kill the
+others before anybody could say why.
+
+The script runs as `python script.py` would run it, but stdout is shown line by line, tracebacks
+begin with the rank, and the launcher is told how it ends. One thread answers when the launcher asks
+where the rank is. Without a launcher that supervises (`python -m minidl.cli.rank script.py` under
+any mpiexec) there is no guard, and abort.guarded ends all ranks through MPI.
+
+Test: tests/cli/test_supervisor.py, tests/mpi/test_abort.py   Used by: launcher.py
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import platform
+import runpy
+import select
+import signal
+import socket
+import sys
+import threading
+from pathlib import Path
+
+ROOT = str(Path(__file__).resolve().parents[2])  # the folder in which minidl lies
+SUPERVISOR = "MINIDL_SUPERVISOR"  # addresses, comma, port, token: set by supervisor.py
+CONNECT_S = 5.0
+
+
+def main():
+    del sys.argv[0]
+    # As if the script had been started itself. The root last: a folder named minidl beside the
+    # script would be taken for the package if no other entry of the path had it.
+    if not sys.flags.safe_path:
+        del sys.path[0]
+    sys.path.insert(0, os.path.dirname(os.path.realpath(sys.argv[0])))
+    if ROOT not in sys.path:
+        sys.path.append(ROOT)
+    where = os.environ.pop(SUPERVISOR, None)
+    links = _links(where) if where else None
+    if links is None:
+        _run_unsupervised()
+        return
+    guards, ranks = links
+    parent = os.getpid()
+    pid = os.fork()
+    if pid:
+        ranks.close()
+        _guard(guards, pid)
+    guards.close()
+    _die_with(parent)
+    _run(ranks)
+
+
+def _links(where):
+    """(the guard's connection to the launcher, the rank's), or None where it cannot be reached."""
+    addresses, port, token = where.split(",")
+    try:
+        links = [_connect(addresses.split("+"), int(port)) for _ in range(2)]
+    except OSError as error:
+        sys.stderr.write(
+            f"minidl run: {platform.node()} cannot reach the launcher ({error}): this rank is not "
+            "supervised. If it is killed, or ends before world(), the others may wait for ever.\n")
+        return None
+    for link, say in zip(links, ("guard", "born"), strict=True):
+        _send(link, say=say, token=token, rank=_launched_rank(), host=platform.node(),
+              hydra="PMI_FD" in os.environ)  # MPICH's mpiexec
+    return links
+
+
+def _connect(addresses, port):
+    error = None
+    for address in addresses:
+        try:
+            link = socket.create_connection((address, port), timeout=CONNECT_S)
+        except OSError as refused:
+            error = refused
+        else:
+            link.settimeout(None)
+            return link
+    raise error
+
+
+def _launched_rank():
+    """The rank by the launcher's variables, before MPI is there; None if it has none of them."""
+    for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"):
+        if os.environ.get(name, "").isdigit():
+            return int(os.environ[name])
+    return None
+
+
+def _send(link, **line):
+    with contextlib.suppress(OSError):
+        link.sendall(json.dumps(line).encode() + b"\n")
+
+
+# -- the guard
+
+
+def _guard(link, pid):
+    """Tell how the process `pid` stops, goes on and ends; end it when the launcher says so or is
+    gone. Does not return."""
+    woken, wakes = socket.socketpair()
+    wakes.setblocking(False)
+    signal.set_wakeup_fd(wakes.fileno())
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # a terminal and mpiexec signal the rank, too; the guard leaves when the rank has ended
+        signal.signal(number, signal.SIG_IGN)
+    _send(link, say="runs", pid=pid)
+    status = None
+    while True:
+        while status is None:
+            found, how = os.waitpid(pid, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
+            if not found:
+                break
+            if os.WIFSTOPPED(how) or os.WIFCONTINUED(how):
+                _send(link, say="stopped" if os.WIFSTOPPED(how) else "continued")
+            else:
+                status = os.waitstatus_to_exitcode(how)
+                _send(link, say="exit", status=status)
+        ready, _, _ = select.select([link, woken], [], [])
+        if link in ready:  # "end", or the launcher is gone
+            break
+        woken.recv(4096)
+    if status is None:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    _send(link, say="ended")
+    os._exit(status if status is not None and status >= 0 else 1)
+
+
+def _die_with(parent):
+    """On Linux: end this process when its guard ends. Elsewhere the launcher tells the rank."""
+    with contextlib.suppress(OSError, AttributeError):
+        PR_SET_PDEATHSIG = 1
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it ended before
+            os._exit(1)
+
+
+# -- the rank
+
+
+def _run_unsupervised():
+    _line_by_line()
+    _own_gpu()
+    from minidl.comm.transport import abort
+
+    with abort.guarded():
+        runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+def _own_gpu():
+    from minidl.cli import gpus
+
+    os.environ.update(gpus.own_gpu(os.environ))
+
+
+def _line_by_line():
+    # Under mpiexec stdout is a pipe: what a rank printed before it hung or was aborted would stay
+    # in its buffer. PYTHONUNBUFFERED would write each argument of a print by itself, and the lines
+    # of several ranks would mix.
+    sys.stdout.reconfigure(line_buffering=True, write_through=False)
+
+
+def _run(link):
+    """Run the script, and tell the launcher how it ends."""
+    from minidl.comm.transport import supervised
+
+    os.environ[supervised.LINK] = f"{link.fileno()}:{os.getpid()}"
+    threading.Thread(target=_answer, args=(link,), name="minidl answers", daemon=True).start()
+    _line_by_line()
+    _own_gpu()
+    from minidl.comm.transport import abort
+
+    rank = _launched_rank()
+    abort.name_the_rank(rank)
+    try:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    except SystemExit as error:
+        status = abort.status_of(error)
+        if status:
+            supervised.say("exits", status=status, code=repr(error.code),
+                           line=abort.line_of(error.__traceback__))
+        else:
+            supervised.say("finished")
+        raise
+    except KeyboardInterrupt as error:
+        who = "a rank" if rank is None else f"rank {rank}"
+        sys.stderr.write(f"{who}: interrupted at {abort.line_of(error.__traceback__)}\n")
+        abort.leave(130)
+    except BaseException as error:
+        sys.excepthook(type(error), error, _of_script(error.__traceback__))
+        abort.leave(1)
+    supervised.say("finished")
+
+
+def _of_script(trace):
+    """A traceback without this file's and runpy's lines."""
+    first = trace
+    while first is not None and (first.tb_frame.f_code.co_filename == __file__
+                                 or first.tb_frame.f_globals.get("__name__") == "runpy"):
+        first = first.tb_next
+    return first or trace
+
+
+def _answer(link):
+    """The thread that says where the rank is. EOF or "end": the launcher is gone, or ends it."""
+    from minidl.comm.observe.places import seen_at
+
+    main = threading.main_thread().ident
+    with link.makefile("rb") as lines:
+        for line in lines:
+            if json.loads(line)["ask"] == "end":
+                break
+            frames = sys._current_frames()
+            _send(link, say="where", line=seen_at(frames.get(main)), at=_position(frames.get(main)),
+                  serves=any(map(_serves, frames.values())))
+    os._exit(1)
+
+
+def _position(frame):
+    """A text that changes when a thread goes on."""
+    places = []
+    while frame is not None:
+        places.append(f"{frame.f_code.co_name}+{frame.f_lasti}")
+        frame = frame.f_back
+    return " ".join(places)
+
+
+def _serves(frame):
+    """Whether a thread is one that answers remote calls: it may wait as long as nobody calls."""
+    while frame is not None:
+        if frame.f_code.co_name == "_serve_one" and "minidl" in frame.f_code.co_filename:
+            return True
+        frame = frame.f_back
+    return False
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,307 @@
+"""The launcher outlives its ranks: it knows how each of them began and ended, and says so.
+
+    minidl run (this process) --- mpiexec --- guard --- rank 0     rank.py is the guard and the rank
+         ^                            '------ guard --- rank 1
+         '== TCP: "born", "joined", "exit -9" ==='
+
+Each guard tells how its rank ended, each rank where it is (supervised.py). The first of these ends
+the run; the sentence names the rank:
+
+    a rank is killed by a signal, or ends before its script does (os._exit, a crash in C)
+    sys.exit(1) on some ranks, and not on all of them within half a second
+    a rank does not start within `start_s` of the first (its host has no minidl, no such Python)
+    a rank has waited `deadline_s` in world() for one that does not come
+    no rank moves for `deadline_s`: the same instruction of Python again and again, on all of them
+
+A rank that raised has said why itself. What ranks wait for inside minidl's own calls is Watch's to
+say, and sooner (comm/observe/). However a run ends, guards kill their ranks, then mpiexec ends.
+
+Test: tests/cli/test_supervisor.py   Used by: launcher.py
+"""
+
+import json
+import secrets
+import select
+import signal
+import socket
+import sys
+import time
+from dataclasses import dataclass, field
+
+from minidl.cli.rank import SUPERVISOR
+from minidl.cli.rank import __file__ as RANK
+from minidl.comm.observe.places import in_words
+from minidl.comm.observe.side_channel import own_addresses
+
+TOGETHER_S = 0.5  # between the first and the last of ranks that all leave alike
+STARTING_S = 3.0  # the same, while some have not come to world()
+PASSED_ON_S = 0.15  # mpiexec drops what it has not passed on yet of ranks that are killed
+KILLED_S = 5.0  # for guards to kill their ranks; then mpiexec is told
+LOOKS = 8  # at each rank's place in deadline_s; the run ends when none has moved between them,
+LATER = 2  # and two more: a Watch has the deadline, too, and says more
+ANSWER_S = 0.5  # at least, between two looks: a busy machine takes its time
+
+
+@dataclass(eq=False)
+class Rank:
+    """What is known of one rank."""
+
+    name: object  # its number, or "?" until it is known
+    host: str = ""
+    pid: int = 0
+    hydra: bool = False
+    links: dict = field(default_factory=dict)  # "guard", "rank": connections
+    state: str = "born"  # joining, joined, finished, failed, exits
+    since: float = 0.0
+    status: int | None = None  # how the process ended: below 0 a signal
+    ended_at: float = 0.0
+    exits: dict | None = None  # its sys.exit
+    stopped: float | None = None  # since when
+    hung_up: bool = False  # its process, not its guard
+    place: str = ""  # its last answer: the line, ...
+    at: str = ""  # ... the instruction of every call on its stack
+    answered: bool = True
+    same: int = 0  # how many looks have found it there
+
+    def __str__(self):
+        return f"rank {self.name} (process {self.pid} on {self.host})"
+
+
+class Supervisor:
+    """One run. `environment` is for mpiexec; then `run(mpiexec)` waits for the end."""
+
+    def __init__(self, n, deadline_s=None, start_s=60.0, one_host=True, say=sys.stderr.write):
+        self.n, self.deadline_s, self.start_s, self._write = n, deadline_s, start_s, say
+        self._listener = socket.create_server(("127.0.0.1" if one_host else "", 0), backlog=4096)
+        self._token = secrets.token_hex(8)
+        addresses = "+".join(["127.0.0.1"] if one_host else own_addresses())
+        port = self._listener.getsockname()[1]
+        self.environment = {SUPERVISOR: f"{addresses},{port},{self._token}"}
+        self._links = {}  # connection -> (bytes of a line that has begun, its Rank)
+        self.ranks = []
+        self.status = None  # of the run, once it is decided
+        self._first = self._looked = None
+        self._pause_s = max((deadline_s or 0) / LOOKS, ANSWER_S)
+
+    # -- the loop
+
+    def run(self, child, wake):
+        """The status of the run. child: mpiexec, a Popen; wake: a socket to which a byte is written
+        when a child process ends (signal.set_wakeup_fd)."""
+        while self.status is None and child.poll() is None:
+            for ready in select.select([self._listener, wake, *self._links], [], [], 0.25)[0]:
+                self._read(ready, wake)
+            self._judge(time.monotonic())
+        if self.status is None:  # mpiexec has ended: hear the last words
+            while ready := select.select([self._listener, *self._links], [], [], 0.05)[0]:
+                for link in ready:
+                    self._read(link, wake)
+            self._judge(time.monotonic() + STARTING_S)
+        if self.status is None:
+            return 128 - child.returncode if child.returncode < 0 else child.returncode
+        self.end(child)
+        return self.status
+
+    def interrupt(self, child, patience_s):
+        """End all ranks in mid-run; for so long they may end by themselves."""
+        until = time.monotonic() + patience_s
+        while child.poll() is None and time.monotonic() < until:
+            time.sleep(0.02)
+        self.end(child)
+
+    def end(self, child):
+        """End all ranks, then mpiexec."""
+        time.sleep(PASSED_ON_S)
+        hydra = any(rank.hydra for rank in self.ranks)
+        for rank in self.ranks:
+            self._tell(rank, "guard", ask="end")
+            if "guard" not in rank.links:  # killed; its rank may live
+                self._tell(rank, "rank", ask="end")
+        # MPICH's mpiexec would say in ten lines that ranks ended badly. Open MPI's has folders to
+        # remove.
+        if hydra and self._all_ended(time.monotonic() + KILLED_S):
+            child.kill()
+        for patience, then in ((KILLED_S, child.terminate), (3.0, child.kill)):
+            until = time.monotonic() + patience
+            while child.poll() is None and time.monotonic() < until:
+                time.sleep(0.01)
+            if child.poll() is None:
+                then()
+        child.wait()
+
+    def close(self):
+        """Hang up. A guard or a rank that still lives ends then."""
+        for link in (self._listener, *self._links):
+            link.close()
+
+    def _all_ended(self, until):
+        """Whether all guards have gone until then."""
+        while guards := [r.links["guard"] for r in self.ranks if "guard" in r.links]:
+            ready, _, _ = select.select(guards, [], [], max(0.0, until - time.monotonic()))
+            if not ready:
+                return False
+            for link in ready:
+                self._read(link, None)
+        return True
+
+    def _tell(self, rank, which, **line):
+        if which in rank.links:
+            try:
+                rank.links[which].sendall(json.dumps(line).encode() + b"\n")
+            except OSError:
+                rank.links.pop(which)
+
+    def _read(self, ready, wake):
+        if ready is wake:
+            wake.recv(4096)
+        elif ready is self._listener:
+            self._links[ready.accept()[0]] = [b"", None]
+        else:
+            try:
+                data = ready.recv(1 << 16)
+            except OSError:
+                data = b""
+            entry = self._links[ready]
+            *lines, entry[0] = (entry[0] + data).split(b"\n")
+            for line in lines:
+                self._heard(ready, entry, json.loads(line))
+            if not data or len(entry[0]) > 1 << 20:
+                self._closed(ready, *self._links.pop(ready))
+
+    def _heard(self, link, entry, line):
+        rank, now = entry[1], time.monotonic()
+        if rank is None:  # its first line
+            if line.get("token") != self._token or line.get("say") not in ("guard", "born"):
+                link.close()  # another program
+                self._links.pop(link)
+                return
+            which = "guard" if line["say"] == "guard" else "rank"
+            rank = entry[1] = self._rank_of(line, which)
+            rank.links[which] = link
+            self._first = self._first or now
+            return
+        what = line["say"]
+        if what == "runs":
+            rank.pid = line["pid"]
+        elif what == "exit":
+            rank.status, rank.ended_at = line["status"], now
+        elif what in ("stopped", "continued"):
+            rank.stopped = now if what == "stopped" else None
+        elif what == "where":
+            rank.same = rank.same + 1 if line["at"] == rank.at and not line["serves"] else 0
+            rank.place, rank.at, rank.answered = line["line"], line["at"], True
+        elif what != "ended":
+            rank.state, rank.since = what, now
+            rank.exits = line if what == "exits" else rank.exits
+            if "rank" in line:
+                rank.name = line["rank"]
+            if what == "failed":
+                self.status = line["status"]
+
+    def _rank_of(self, line, which):
+        for rank in self.ranks:
+            if rank.name == line["rank"] is not None or (
+                    line["rank"] is None and rank.host == line["host"] and which not in rank.links):
+                return rank
+        name = "?" if line["rank"] is None else line["rank"]
+        self.ranks.append(Rank(name, line["host"], hydra=line["hydra"], since=time.monotonic()))
+        return self.ranks[-1]
+
+    def _closed(self, link, _, rank):
+        link.close()
+        if rank is not None:
+            rank.hung_up |= link is rank.links.get("rank")
+            rank.links = {which: it for which, it in rank.links.items() if it is not link}
+
+    # -- what it all means
+
+    def _judge(self, now):
+        """Decide whether the run has failed: set the status, and say why."""
+        if self.status is not None:
+            return
+        # Not before all have ended: MPICH's mpiexec kills the others, without a word, if one leaves
+        # that has not gone through MPI_Finalize, as some do that end while others wait.
+        if all(rank.status == 0 and rank.state == "finished" for rank in self.ranks):
+            for rank in self.ranks:
+                self._tell(rank, "guard", ask="end")
+        left = [rank for rank in self.ranks if self._left_badly(rank, now)]
+        crashed = [rank for rank in left if rank.status is not None and rank.status < 0]
+        # who has not come to world() yet may be at its start: ranks start one after the other
+        starting = len(self.ranks) < self.n or any(
+            rank.state == "born" for rank in self.ranks if rank not in left)
+        together_s = STARTING_S if starting else TOGETHER_S
+        late = any(now - (r.ended_at or r.since) >= together_s for r in left)
+        if crashed:
+            self._fail(self._how(crashed[0]), 128 - crashed[0].status)
+        elif left and len(left) == self.n:  # all of them: each ends by itself
+            if all(rank.status is not None for rank in left):
+                self.status = max(self._status_of(rank) for rank in left)
+        elif left and late:
+            self._fail(self._how(left[0]) + ", but not on all ranks: it ends them all",
+                       self._status_of(left[0]) or 1)
+        elif self._first and len(self.ranks) < self.n and now - self._first > self.start_s:
+            missing = sorted(set(range(self.n)) - {rank.name for rank in self.ranks})
+            self._fail(f"{in_words(missing)}: no word in {self.start_s:g} s since the first rank "
+                       f"started. Are {sys.executable} and {RANK} on "
+                       "every host?", 1)
+        elif self.deadline_s and not left:
+            self._look(now)
+
+    def _left_badly(self, rank, now):
+        if rank.state == "exits":
+            return True
+        # What a rank said last may come after what its guard says: all has come when it hangs up.
+        known = rank.status is not None and (
+            rank.hung_up or now - rank.ended_at > TOGETHER_S)
+        return known and (rank.status != 0 or rank.state != "finished")
+
+    def _status_of(self, rank):
+        return rank.exits["status"] if rank.exits else rank.status
+
+    def _how(self, rank):
+        """How a rank left, in words."""
+        if rank.exits and not (rank.status or 0) < 0:
+            return f"{rank} called sys.exit({rank.exits['code']}) at {rank.exits['line']}"
+        when = {"born": "before world()", "joining": "in world()", "joined": "in the middle of its "
+                "script", "finished": "after its script", "exits": "after sys.exit"}[rank.state]
+        if rank.status < 0:
+            name = signal.Signals(-rank.status).name
+            why = ": out of memory?" if name == "SIGKILL" else ""
+            return f"{rank} was killed by {name} {when}{why}"
+        return (f"{rank} ended {when} with status {rank.status} and without a word, by os._exit or "
+                "in a library")
+
+    def _look(self, now):
+        """Every so often: who is where, and does anybody move?"""
+        busy = [rank for rank in self.ranks if rank.status is None]
+        waiting = [rank for rank in busy if rank.state == "joining"]
+        absent = [rank for rank in self.ranks if rank.state == "born"]
+        if self._looked is None or now - self._looked >= self._pause_s:
+            self._looked = now
+            for rank in busy:
+                rank.same += not rank.answered
+                rank.answered = False
+                self._tell(rank, "rank", ask="where")
+        if not busy or self._first is None or len(self.ranks) < self.n:
+            return
+        if absent and any(now - rank.since > self.deadline_s for rank in waiting):
+            self._late([f"{in_words(sorted(r.name for r in waiting))} waited {self.deadline_s:g} s "
+                        "(--deadline) in world()"], absent)
+        elif stopped := [r for r in busy if r.stopped and now - r.stopped > self.deadline_s]:
+            self._late([f"a rank has stood still for {self.deadline_s:g} s (--deadline)"], stopped)
+        elif all(rank.same >= LOOKS + LATER for rank in busy):
+            self._late([f"no rank has moved for {self.deadline_s:g} s (--deadline)"], busy)
+
+    def _late(self, lines, ranks):
+        for rank in ranks:
+            where = f"is at {rank.place}"
+            if not rank.answered:
+                where = f"does not answer: in C code? It was at {rank.place or 'an unknown line'}"
+            if rank.stopped:
+                where = "was stopped by a signal"
+            lines.append(f"  {rank} {where}")
+        self._fail("\n".join(lines), 1)
+
+    def _fail(self, text, status):
+        self.status = status
+        self._write(f"minidl run: {text}\n")

@@ -1,0 +1,105 @@
+"""What the text of a .cu file says about a line: the array on it, the loops around it.
+
+A finding has the line of an access; a reader wants the loop that does not end, or the name of the
+array whose type alone the compiler tells. Nothing is parsed, brackets are matched
+(minidl/cuda/host/scan.py).
+Test: tests/cuda/checks/test_places.py
+"""
+
+import math
+import re
+
+from minidl.cuda.host.scan import blank_out, match_bracket
+
+
+def _text(path, file):
+    """The blanked text of `file`, which is the file at `path` or lies beside it; "" if neither."""
+    try:
+        return blank_out((path if path.name == file else path.parent / file).read_text())
+    except OSError:
+        return ""
+
+
+def enclosing_loops(path, file, line):
+    """Lines where the loops begin that hold a line, the innermost first."""
+    text = _text(path, file)
+    starts = [0, *(m.end() for m in re.finditer("\n", text))]
+    if not 0 < line <= len(starts):
+        return []
+    begin = starts[line - 1]
+    end = starts[line] if line < len(starts) else len(text)
+    found = []
+    for m in re.finditer(r"\b(for|while)\s*\(|\bdo\b", text):
+        at = m.end()
+        if m[1]:
+            at = match_bracket(text, m.end() - 1) + 1
+        body = re.match(r"\s*\{", text[at:])
+        last = match_bracket(text, at + body.end() - 1) if body else text.find(";", at)
+        if m.start() < end and begin <= last:
+            found.append(text.count("\n", 0, m.start()) + 1)
+    return list(reversed(found))
+
+
+def earlier_uses(path, file, line, name):
+    """Lines on which a variable stands between its declaration, at most 40 lines above, and
+    `line`; at most four."""
+    lines = _text(path, file).splitlines()[: line - 1]
+    found = []
+    for number in range(len(lines), max(0, len(lines) - 40), -1):
+        if re.search(rf"\b{name}\b", lines[number - 1]):
+            found.append(number)
+            if re.match(rf"\s*[\w ,*]+\b{name}\b\s*[,;]", lines[number - 1]):
+                return found[::-1][:4]  # declared here, without a value
+    return found[::-1][:4]
+
+
+_SIZED = re.compile(r"(?<=[;{}])\s*(?!return|else|case|typedef)([\w ]*?\w)\s+\w+\s*"
+                    r"((?:\[[^\]\[;]+\]\s*)*)[;=]")
+
+
+def large_locals(path):
+    """Lines that declare a local array, or a struct with one, of a KiB or more; largest first."""
+    text = _text(path, path.name)
+    types, found, bodies = {}, [], []
+    for m in re.finditer(r"\bstruct\s+(\w+)[^;{(]*\{", text):
+        members = text[m.end() - 1 : match_bracket(text, m.end() - 1)]
+        bodies.append((m.end(), m.end() + len(members)))
+        types[m[1]] = max((_elements(a[2]) for a in _SIZED.finditer(members)), default=1)
+    for m in _SIZED.finditer(text):
+        words = m[1].split()
+        if any(a <= m.end() <= b for a, b in bodies):
+            continue
+        outside = text.count("{", 0, m.start()) == text.count("}", 0, m.start())
+        if outside or {"__shared__", "static", "extern", "__device__"} & set(words):
+            continue
+        n = _elements(m[2]) * types.get(words[-1], 1)
+        if n >= 256:
+            found.append((n, text.count("\n", 0, m.end()) + 1))
+    return [line for _, line in sorted(found, reverse=True)[:3]]
+
+
+def _elements(extents):
+    """Product of [4][1 << 10]; a name counts as 256."""
+    n = 1
+    for extent in re.findall(r"\[([^\]]+)\]", extents):
+        plain = re.sub(r"[A-Za-z_]\w*", "256", extent)
+        if re.fullmatch(r"[\d\s<>()+*/-]{1,40}", plain) and "**" not in plain:
+            try:
+                n *= max(1, int(eval(plain.replace("/", "//"))))  # digits and operators alone
+            except (SyntaxError, ArithmeticError, ValueError):
+                n *= 256
+    return math.floor(n)
+
+
+def array_on(path, file, line, c_type, known):
+    """'tile, a float [64]': the array that a line of the file uses by an index. known: names of
+    variables that may be it."""
+    text = _text(path, file)
+    lines = text.splitlines()
+    if not 0 < line <= len(lines):
+        return f"a {c_type}"
+    names = dict.fromkeys(re.findall(r"\b([A-Za-z_]\w*)\s*\[", lines[line - 1]))
+    extent = re.escape(re.search(r"\[(\d+)\]", c_type)[1]) if "[" in c_type else ""
+    declared = r"\b{}\s*(\[[^\]]*\]\s*)*\[\s*(" + extent + r"\s*|[A-Z]\w*[^\]]*)\]"
+    fits = [n for n in names if n in known or re.search(declared.format(n), text)]
+    return f"{' or '.join(fits)}, a {c_type}" if fits else f"a {c_type}"

@@ -1,0 +1,140 @@
+"""What a GPU would make of a kernel's accesses, by line: `minidl kernel run --profile`.
+
+    line  access                requests  threads  sectors  best  worst
+      12  loads in                   256     32.0      4.0   4.0      4   side by side
+      15  stores out                 256     32.0     32.0   4.0     32   <- 8.0 times too many
+    line  branch                  warps  diverged
+       9  if (i < n)                 32         1
+
+A request is one instruction of one warp. From global memory it moves sectors of 32 bytes; from
+shared memory it takes a wavefront for each word that its busiest bank must deliver. Counted by
+kernels/host/profile.cpp in the ascending order of threads; exact where a warp's threads come to a
+line equally often. Loops that a compiler unrolls are one line here.
+Test: tests/cuda/checks/test_profile.py   Tutorial: tutorials/03_kernel_tour.py
+"""
+
+import ctypes
+from dataclasses import dataclass, field
+
+from minidl.cuda.checks import occupancy
+
+MAX_ROWS, MAX_EPOCHS, MAX_PICTURES, COLUMNS = 1024, 48, 6, 64  # as in kernels/host/profile.h
+WHAT = ("loads", "stores", "atomics on", "loads", "stores", "atomics on", "branch")
+FIRST_SHARED, BRANCH = 3, 6
+
+
+class Row(ctypes.Structure):  # laid out as in profile.h
+    _fields_ = [("place", ctypes.c_uint), *((n, ctypes.c_int) for n in "what region size".split()),
+                *((n, ctypes.c_ulonglong) for n in "requests lanes units best worst".split())]
+
+
+class Raw(ctypes.Structure):
+    _fields_ = [*((n, ctypes.c_int) for n in "n_rows n_epochs n_pictures cut".split()),
+                ("rows", Row * MAX_ROWS), ("regions", ctypes.c_int * MAX_PICTURES),
+                ("picture", ((ctypes.c_ubyte * COLUMNS) * MAX_EPOCHS) * MAX_PICTURES)]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line's accesses to one array. units: sectors, wavefronts, or branches that diverged."""
+
+    file: str
+    line: int
+    what: str
+    array: str
+    shared: bool
+    requests: int
+    lanes: int
+    units: int
+    best: int
+    worst: int
+
+    def __add__(self, other):
+        sums = {n: getattr(self, n) + getattr(other, n)
+                for n in ("requests", "lanes", "units", "best")}
+        return Line(*(getattr(self, n) for n in ("file", "line", "what", "array", "shared")),
+                    **sums, worst=max(self.worst, other.worst))
+
+
+@dataclass
+class Profile:
+    """accesses: [Line] of global and shared memory; branches: [Line]. pictures: {array: [string of
+    . r w b for each time between barriers]}; of block 0. shared_bytes: of a block."""
+
+    accesses: list = field(default_factory=list)
+    branches: list = field(default_factory=list)
+    pictures: dict = field(default_factory=dict)
+    shared_bytes: int = 0
+    cut: bool = False
+
+    def __str__(self):
+        lines = [*_table(self.accesses, False), *_table(self.accesses, True)]
+        if self.branches:
+            lines.append(f"  {'line':<22} {'branch':<18} {'warps':>9} {'threads':>8} "
+                         f"{'diverged':>9}")
+            lines += [f"  {_place(b):<22} {'':<18} {b.requests:>9,} {b.lanes / b.requests:>8.1f} "
+                      f"{b.units:>9,}{'   <- both ways in one warp' * (b.units > 0)}"
+                      for b in self.branches]
+        for name, rows in self.pictures.items():
+            lines.append(f"  shared memory of block 0: {name}, one column a part of the array, one "
+                         "row the time to the next barrier (r read, w written, b both)")
+            lines += [f"    {i:>3} |{row}|" for i, row in enumerate(rows)]
+        if self.cut:
+            lines.append("  (a loop was too long: only its first 32,768 requests are counted)")
+        return "\n".join(lines)
+
+
+def _place(line):
+    return f"{line.file}:{line.line}"
+
+
+def _table(accesses, shared):
+    rows = [a for a in accesses if a.shared == shared]
+    if not rows:
+        return []
+    unit = "wavefronts" if shared else "sectors"
+    lines = [f"  {'line':<22} {'access':<18} {'requests':>9} {'threads':>8} {unit:>10} {'best':>5} "
+             f"{'worst':>6}"]
+    for a in rows:
+        times = a.units / a.best if a.best else 1
+        word = "shared bank conflicts" if shared else "as many as needed"
+        note = f"   <- {times:.1f} x {word}" if times > 1.05 else ""
+        lines.append(f"  {_place(a):<22} {f'{a.what} {a.array}':<18} {a.requests:>9,} "
+                     f"{a.lanes / a.requests:>8.1f} {a.units / a.requests:>10.1f} "
+                     f"{a.best / a.requests:>5.1f} {a.worst:>6}{note}")
+    return lines
+
+
+def make(raw, lines, name_of, shared):
+    """The Profile. lines: {place: (file, line)}; name_of(region): an array's name; shared: the
+    kernel's __shared__ variables, [(region, n_bytes)]."""
+    found = {}
+    for r in raw.rows[: raw.n_rows]:
+        if not r.requests:
+            continue
+        file, line = lines.get(r.place, ("", 0))
+        if not line:
+            continue
+        is_shared = FIRST_SHARED <= r.what < BRANCH
+        array = name_of(r.region) if r.what != BRANCH else ""
+        row = Line(file, line, WHAT[r.what], array, is_shared, r.requests, r.lanes, r.units,
+                   r.best, r.worst)
+        key = file, line, r.what == BRANCH, row.what, array
+        found[key] = found[key] + row if key in found else row
+    ordered = [found[k] for k in sorted(found)]
+    pictures = {}
+    for k in range(raw.n_pictures):
+        rows = ["".join(".rwb"[c] for c in row).rstrip(".") for row in
+                (bytes(raw.picture[k][e]) for e in range(raw.n_epochs))]
+        width = max(map(len, rows))
+        pictures[name_of(raw.regions[k])] = [row.ljust(width, ".") for row in rows]
+    return Profile([r for r in ordered if r.what != "branch"],
+                   [r for r in ordered if r.what == "branch"], pictures,
+                   sum(n for _, n in shared), bool(raw.cut))
+
+
+def occupancy_line(profile, block, registers, gpu):
+    """The sentence on how many blocks fit on the GPU of this name."""
+    text = occupancy.sentence(occupancy.occupancy(gpu, block, registers, profile.shared_bytes))
+    known = f"{registers} registers" if registers else "registers not known: NVRTC is not installed"
+    return f"  {text} ({block} threads, {known}, {profile.shared_bytes:,} bytes shared)"

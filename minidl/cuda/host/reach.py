@@ -1,0 +1,117 @@
+"""What a kernel can run: the declarations of a file that its text reaches, by name.
+
+    struct Twice { __device__ float operator()(float x) const { return x * threadIdx.x; } };
+    template <class F> __global__ void apply(float* y, F f) { ... f(x) ... }      apply<Twice>
+        apply<Twice> names Twice; so whatever Twice does, apply may do: its threadIdx counts
+
+A name must stand somewhere in C++: whoever uses a function, a type, a variable or an alias writes
+its name, or uses something that does. Only operators are used without their names; they are reached
+always. So what is not reached cannot run, and that is proven. What is reached may run: too much is
+never wrong, only slower. Test: tests/cuda/host/test_reach.py
+"""
+
+import re
+from dataclasses import dataclass
+
+from minidl.cuda.host.scan import match_bracket
+
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_SPACE = re.compile(r"(?:namespace(?:\s+[\w:]+)?|inline\s+namespace\s+\w+|extern\s*)\s*\{")
+_TYPE = re.compile(r"\b(struct|class|union|enum)\b")
+_ALWAYS = re.compile(r"\boperator\b|^\s*using\s+namespace\b|^\s*namespace\b|^\s*static_assert\b"
+                     r"|\b(begin|end)\s*\(")
+_COMMON = set("""const constexpr static inline extern typedef using template typename class struct
+    union enum unsigned signed int float double char short long bool void auto volatile size_t
+    namespace __device__ __global__ __host__ __constant__ __managed__ __shared__ __restrict__
+    __forceinline__ __noinline__ __attribute__ __align__ __launch_bounds__ alignas public private
+    return if for while sizeof decltype""".split())
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """One declaration of a file, outside of functions. names: by which it can be used."""
+
+    begin: int
+    end: int
+    names: frozenset
+    words: frozenset
+    always: bool
+
+
+def declarations(blank):
+    """The Declarations of a text without comments."""
+    found, at = [], 0
+    while True:
+        while at < len(blank) and blank[at] in " \t\n\r\f\v;}":
+            at += 1
+        if at >= len(blank):
+            return found
+        if space := _SPACE.match(blank, at):  # what it holds is read as if it stood outside
+            at = space.end()
+            continue
+        head, end = _extent(blank, at)
+        text = blank[at:end]
+        found.append(Declaration(at, end, frozenset(_names(blank[at:head], text)),
+                                 frozenset(_WORD.findall(text)),
+                                 bool(_ALWAYS.search(blank[at:head]))))
+        at = end
+
+
+def _extent(blank, at):
+    """(where its head ends, where it ends) of the declaration that begins at `at`."""
+    begin, head = at, None
+    while at < len(blank):
+        c = blank[at]
+        if c == ";":
+            return (at if head is None else head), at + 1
+        if c in "([{":
+            close = match_bracket(blank, at)
+            if close < 0:
+                return (at if head is None else head), len(blank)
+            if c == "{":
+                head = at if head is None else head
+                before = blank[begin:at]
+                if not _needs_semicolon(before):
+                    return head, close + 1
+            at = close
+        at += 1
+    return (at if head is None else head), at
+
+
+def _needs_semicolon(before):
+    """Whether a brace after this text belongs to a type or to a value, not to a function."""
+    plain = re.sub(r"\btemplate\s*<[^;{]*?>\s*(?=\w)", " ", before)
+    plain = re.sub(r"__attribute__\s*\(\(.*?\)\)|\b(alignas|__align__)\s*\([^)]*\)", " ", plain)
+    return "(" not in plain.split("=")[0] and bool(_TYPE.search(plain) or "=" in plain
+                                                   or not plain.rstrip().endswith(")"))
+
+
+def _names(head, text):
+    called = set(re.findall(r"([A-Za-z_]\w*)\s*(?:<[^<>;{}()]*>\s*)?\(", head))
+    if called - _COMMON and "{" in text and not _needs_semicolon(head):
+        return called | set(re.findall(r"(\w+)\s*::", head))
+    if called - _COMMON and "{" not in text and not re.search(r"\btypedef\b|=", head):
+        return called  # only declared: the names of its parameters are nobody's
+    if _TYPE.search(head) and "{" in text and not re.search(r"\benum\b", head):
+        tail = text[text.rindex("}") :]
+        members = re.findall(r"([A-Za-z_]\w*)\s*\(", text)
+        return {*_WORD.findall(head), *members, *_WORD.findall(tail)} - _COMMON
+    return set(_WORD.findall(text)) - _COMMON
+
+
+def reached(all_declarations, words):
+    """Those of `all_declarations` that a text of these words can use."""
+    seen, todo = set(), set(words)
+    rest = list(all_declarations)
+    changed = True
+    while changed:
+        changed, left = False, []
+        for d in rest:
+            if d.always or d.names & todo:
+                seen.add(d)
+                todo |= d.words
+                changed = True
+            else:
+                left.append(d)
+        rest = left
+    return [d for d in all_declarations if d in seen]

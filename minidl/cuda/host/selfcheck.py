@@ -1,0 +1,83 @@
+"""Is the flat form right? Its loop is written by edits of text (flat.py): a mistake there would be
+silent. So the first launch of a flat kernel in a process is tried before, on copies of its arrays
+and at most two blocks along each axis: as the fast loop, and as the unedited kernel, one thread
+after the other. Results that differ by more than rounding are an error.
+
+    first launch:   copies -> fast loop  -> results     equal?   then the launch itself
+                    copies -> plain loop -> results
+
+Kernels that race on their own give other results in another order of threads: they fail here too.
+MINIDL_SELF_CHECK=0 switches it off. Not tried: launches with more than 64 MiB of arrays (a later,
+smaller one is), tables of addresses, kernels that print or keep __device__ variables.
+Test: tests/cuda/host/test_selfcheck.py
+"""
+
+import os
+import re
+
+import numpy as np
+
+from minidl.cuda.host.arena import Arena
+from minidl.cuda.host.arguments import dims
+from minidl.cuda.host.includes import KernelError
+
+MAX_BYTES = 64 << 20  # 30 ms to copy
+BLOCKS = 2  # along each axis: enough for a second block, and for indices that name the grid
+
+
+def can_check(source, name):
+    """Whether running the kernel twice is as good as once."""
+    return not _HAS_EFFECTS.search(source.reached_text(name))
+
+
+_HAS_EFFECTS = re.compile(
+    r"\b(printf|clock|clock64|volatile|__managed__)\b|\b__device__\s[^;(){}]*[;=]")
+
+
+def check(kernel, grid, block, args, shared_mem):
+    """Try the CpuKernel; whether that could be done. KernelError if its forms differ."""
+    if os.environ.get("MINIDL_SELF_CHECK") == "0" or not kernel.plain:
+        return True
+    parameters = kernel.signature.parameters
+    if any(p.kind == "pointer" and p.text.count("*") > 1 for p in parameters):
+        return True
+    arrays = [a for a in args if isinstance(a, np.ndarray)]
+    if sum(a.nbytes for a in arrays) > MAX_BYTES:
+        return False
+    kernel.signature.pack(grid, block, args, shared_mem, 0, 1)  # raises what the launch would
+    small = tuple(min(n, BLOCKS) for n in dims(grid))
+    arena = Arena(kernel.name, parameters, args)
+    results = []
+    for launcher in (kernel.plain, kernel.launcher):
+        for region in arena.regions:
+            region.fill()
+        packed = kernel.signature.pack(small, block, arena.passed(), shared_mem, 0, 1)
+        if launcher(packed):
+            return True  # the launch itself will fail, and say why
+        results.append([r.memory.copy() for r in arena.writeable])
+    for region, plain, fast in zip(arena.writeable, *results, strict=True):
+        for part in region.parts:
+            _compare(kernel, part, part.of(plain), part.of(fast))
+    return True
+
+
+def _compare(kernel, part, plain, fast):
+    if plain.tobytes() == fast.tobytes():
+        return
+    if plain.dtype.kind == "f":
+        a, b = plain.astype(np.float64), fast.astype(np.float64)
+        finite = np.isfinite(a) & np.isfinite(b)
+        # sums in another order, products with and without fma: rounding, beside the largest number
+        scale = np.abs(a[finite]).max(initial=0)
+        near = np.abs(np.where(finite, a - b, 0)) <= 1e-2 * np.abs(a) + 1e-3 * scale
+        wrong = ~np.where(finite, near, (a == b) | (np.isnan(a) & np.isnan(b)))
+    else:
+        wrong = plain != fast
+    if not wrong.any():
+        return
+    i = int(np.flatnonzero(wrong)[0])
+    raise KernelError(
+        f"kernel {kernel.signature}: the fast loop over its threads gives {part.name}[{i}] = "
+        f"{fast[i]}, one thread after the other {plain[i]}. Either the result depends on the order "
+        "of threads: run the script under `minidl kernel run`. Or this is a defect of minidl's "
+        "flat form: pass form='fibre', and please report it")

@@ -1,0 +1,78 @@
+"""The variables of a file outside of its functions: __device__, __managed__, __constant__.
+
+    __device__ float table[4][8];   ->   an array of NumPy at the variable's own memory
+
+They keep their values between launches, so kernels of one file that use them share one library.
+Test: tests/cuda/host/test_words.py
+"""
+
+import ctypes
+import re
+
+import numpy as np
+
+from minidl.cuda.host.scan import match_bracket, split_arguments
+
+_MARK = re.compile(r"\b__(device|managed|constant)__\b")
+
+
+class Variable(ctypes.Structure):  # laid out as MinidlVariable in kernels/host/variables.h
+    pass
+
+
+Variable._fields_ = [
+    ("begin", ctypes.c_ulonglong), ("n_bytes", ctypes.c_ulonglong), ("name", ctypes.c_char_p),
+    *((n, ctypes.c_int) for n in "element rows columns is_const".split()),
+    ("type", ctypes.c_char_p), ("next", ctypes.POINTER(Variable))]
+
+
+def declared(source):
+    """[(where the declaration ends, name, is it constant)] of the variables in a Source."""
+    found = []
+    functions = {d.head for d in source.functions}
+    for d in source.pieces:
+        text = source.blank[d.begin : d.end]
+        mark = _MARK.search(text)
+        if (not mark or d.begin in functions or not text.rstrip().endswith(";")
+                or re.match(r"\s*(extern|template|typedef|using|friend)\b", text)):
+            continue
+        plain = re.sub(r"(__align__|alignas|__attribute__)\s*\(+[^)]*\)+", " ", text)
+        kind = re.search(r"\b(struct|class|union|enum)\b[^;{=(]*\{", plain)
+        if kind:  # declared together with its type
+            brace = plain.index("{", kind.start())
+            plain = plain[match_bracket(plain, brace) + 1 :]
+        is_const = mark[1] == "constant" or bool(re.search(r"\bconst(expr)?\b", plain))
+        for declarator in split_arguments(plain.rstrip().rstrip(";")):
+            declarator = re.split(r"[={]", declarator)[0]
+            pointer = re.search(r"\(\s*\*\s*(?:const\s+)?(\w+)", declarator)
+            name = pointer or re.search(r"(\w+)\s*(?:\[[^\]]*\]\s*)*$", declarator)
+            if "(" in declarator and not pointer:
+                break  # a function that is only declared
+            if name:
+                found.append((d.end, name[1], is_const))
+    return found
+
+
+def of(library):
+    """{name: Variable} of a compiled library."""
+    library.minidl_variables.restype = ctypes.POINTER(Variable)
+    found, v = {}, library.minidl_variables()
+    while v:
+        found.setdefault(v.contents.name.decode(), v.contents)
+        v = v.contents.next
+    return dict(reversed(found.items()))
+
+
+def array(v):
+    """The Variable as an array at its own memory; bytes where NumPy has no such type."""
+    shape = (v.n_bytes,)
+    dtype = np.dtype(v.type.decode() or "u1")
+    if v.type:
+        n = v.n_bytes // dtype.itemsize
+        shape = (n,) if v.columns else ()
+        if v.rows > 0:
+            rows = v.rows
+            pages = n // (rows * v.columns)
+            shape = (pages, rows, v.columns) if pages > 1 else (rows, v.columns)
+    memory = (ctypes.c_uint8 * v.n_bytes).from_address(v.begin)
+    return np.frombuffer(memory, dtype).reshape(shape)

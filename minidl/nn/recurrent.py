@@ -1,0 +1,126 @@
+"""Recurrent layers: RNN, LSTM and GRU, of several layers and in both directions.
+
+    input (L, N, C) ─► layer 0 ─► dropout ─► layer 1 ─► ... ─► output (L, N, H), and last states
+    bidirectional: a second set of weights reads from the end; the two outputs stand side by side
+
+Names, shapes and order of the weights are PyTorch's: weight_ih_l0 (k H, C), weight_hh_l0 (k H, H),
+bias_ih_l0, bias_hh_l0, and with _reverse for the other direction; k is 1, 4 (LSTM: i, f, g, o) or 3
+(GRU: r, z, n). All start uniform in +-1/sqrt(H). The loop over time is one op, minidl/ops/extra/
+recurrent.py, which names the sources.   Test: tests/nn/test_recurrent.py
+"""
+
+import math
+
+from minidl.nn import functional as F
+from minidl.nn import init
+from minidl.nn.layers import empty_parameter
+from minidl.nn.module import Module
+from minidl.ops.shape import cat, flip, stack
+from minidl.tensor import Tensor
+
+
+class _Recurrent(Module):
+    """input (L, N, C), (N, L, C) with batch_first, or (L, C) without a batch."""
+    parts = 1  # k: how many products of width H a step has
+    states = 1  # 2 for h and c
+
+    def __init__(self, input_size, hidden_size, num_layers=1, bias=True, batch_first=False,
+                 dropout=0.0, bidirectional=False, generator=None):
+        super().__init__()
+        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        self.bias, self.batch_first = bias, batch_first
+        self.dropout, self.bidirectional = float(dropout), bidirectional
+        self.suffixes = [f"_l{layer}{way}" for layer in range(num_layers)
+                         for way in ("", "_reverse")[:1 + bidirectional]]
+        bound = 1 / math.sqrt(hidden_size)
+        for i, suffix in enumerate(self.suffixes):
+            first = i < 1 + bidirectional
+            width = input_size if first else hidden_size * (1 + bidirectional)
+            shapes = {"weight_ih": (self.parts * hidden_size, width),
+                      "weight_hh": (self.parts * hidden_size, hidden_size)}
+            if bias:
+                shapes |= {"bias_ih": shapes["weight_ih"][:1], "bias_hh": shapes["weight_ih"][:1]}
+            for name, shape in shapes.items():
+                setattr(self, name + suffix, empty_parameter(*shape))
+                init.uniform_(getattr(self, name + suffix), -bound, bound, generator)
+
+    def forward(self, input, hx=None):
+        """(output, last states): output (L, N, H) of the last layer, 2H if bidirectional; states
+        (layers * directions, N, H), for LSTM a pair (h, c). hx: the first states, zeros unless
+        given."""
+        batched = input.ndim == 3
+        if input.ndim not in (2, 3) or input.shape[-1] != self.input_size:
+            raise ValueError(f"{type(self).__name__}: input of shape {tuple(input.shape)}, want "
+                             f"(L, N, {self.input_size}) or (L, {self.input_size})")
+        x = input if batched else input.unsqueeze(1)
+        x = x.transpose(0, 1) if batched and self.batch_first else x
+        states = self._first_states(x, hx, batched)
+        lasts = []
+        n_ways = 1 + self.bidirectional
+        for layer in range(self.num_layers):
+            if layer and self.dropout:
+                x = F.dropout(x, self.dropout, self.training)
+            ways = []
+            for way in range(n_ways):
+                i = layer * n_ways + way
+                y, *last = self._run(flip(x, 0) if way else x, [s[i] for s in states],
+                                     self.suffixes[i])
+                ways.append(flip(y, 0) if way else y)
+                lasts.append(last)
+            x = cat(ways, 2) if self.bidirectional else ways[0]
+        lasts = tuple(stack(each) for each in zip(*lasts, strict=True))
+        if not batched:
+            x, lasts = x.squeeze(1), tuple(s.squeeze(1) for s in lasts)
+        elif self.batch_first:
+            x = x.transpose(0, 1)
+        return x, (lasts if self.states == 2 else lasts[0])
+
+    def _first_states(self, x, hx, batched):
+        shape = (len(self.suffixes), x.shape[1], self.hidden_size)
+        if hx is None:
+            return [Tensor(x._xp.zeros(shape, x.dtype)) for _ in range(self.states)]
+        states = list(hx) if self.states == 2 else [hx]
+        states = states if batched else [s.unsqueeze(1) for s in states]
+        for s in states:
+            if tuple(s.shape) != shape:
+                raise ValueError(f"{type(self).__name__}: first state of shape {tuple(s.shape)}, "
+                                 f"want {shape}: (layers * directions, N, H)")
+        return states
+
+    def _run(self, x, states, suffix):
+        """One layer in one direction: (output, the last of each state)."""
+        w_ih, w_hh = getattr(self, "weight_ih" + suffix), getattr(self, "weight_hh" + suffix)
+        if self.bias:
+            b_ih, b_hh = getattr(self, "bias_ih" + suffix), getattr(self, "bias_hh" + suffix)
+        else:
+            b_ih, b_hh = None, Tensor(x._xp.zeros(w_hh.shape[0], w_hh.dtype))
+        return self.sequence(F.linear(x, w_ih, b_ih), *states, w_hh, b_hh)
+
+    def extra_repr(self):
+        return (f"{self.input_size}, {self.hidden_size}, num_layers={self.num_layers}, "
+                f"batch_first={self.batch_first}, bidirectional={self.bidirectional}")
+
+
+class RNN(_Recurrent):
+    """h_t = tanh(W_ih x_t + b_ih + W_hh h_{t-1} + b_hh); nonlinearity="relu" instead of tanh."""
+
+    def __init__(self, input_size, hidden_size, num_layers=1, nonlinearity="tanh", bias=True,
+                 batch_first=False, dropout=0.0, bidirectional=False, generator=None):
+        if nonlinearity not in ("tanh", "relu"):
+            raise ValueError(f"RNN: nonlinearity is 'tanh' or 'relu', got {nonlinearity!r}")
+        super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout,
+                         bidirectional, generator)
+        self.nonlinearity = nonlinearity
+
+    def sequence(self, x, h, w, b):
+        return F.rnn_sequence(x, h, w, b, self.nonlinearity)
+
+
+class LSTM(_Recurrent):
+    """Three gates decide what the cell c keeps, takes in and shows; states are (h, c)."""
+    parts, states, sequence = 4, 2, staticmethod(F.lstm_sequence)
+
+
+class GRU(_Recurrent):
+    """Two gates: how much of the old state to read, and how much to keep."""
+    parts, sequence = 3, staticmethod(F.gru_sequence)

@@ -1,0 +1,71 @@
+"""PyTorch's encoder of Vaswani et al. 2017: attention to all positions, then a feed-forward.
+
+    norm_first=False   x = norm1(x + attention(x))     x = norm2(x + linear2(relu(linear1(x))))
+    norm_first=True    x = x + attention(norm1(x))     x = x + linear2(relu(linear1(norm2(x))))
+
+Names of the parts, and so of the weights, are PyTorch's; TransformerBlock (transformer.py) is the
+block of a GPT.      Test: tests/nn/test_transformer_encoder.py
+"""
+
+import copy
+
+from minidl.nn import functional as F
+from minidl.nn.containers import ModuleList
+from minidl.nn.layers import Dropout, Linear
+from minidl.nn.module import Module
+from minidl.nn.norm import LayerNorm
+from minidl.nn.transformer import MultiheadAttention
+
+
+class TransformerEncoderLayer(Module):
+    """x (L, N, E), or (N, L, E) with batch_first. activation: "relu", "gelu" or a function."""
+
+    def __init__(self, d_model, nhead, dim_feedforward=2048, dropout=0.1, activation="relu",
+                 layer_norm_eps=1e-5, batch_first=False, norm_first=False, bias=True,
+                 generator=None):
+        super().__init__()
+        if isinstance(activation, str) and activation not in ("relu", "gelu"):
+            raise ValueError(f"activation is 'relu', 'gelu' or a function, got {activation!r}")
+        self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first, generator)
+        self.linear1 = Linear(d_model, dim_feedforward, bias, generator)
+        self.dropout = Dropout(dropout)
+        self.linear2 = Linear(dim_feedforward, d_model, bias, generator)
+        self.norm_first = norm_first
+        self.norm1 = LayerNorm(d_model, layer_norm_eps, bias=bias)
+        self.norm2 = LayerNorm(d_model, layer_norm_eps, bias=bias)
+        self.dropout1, self.dropout2 = Dropout(dropout), Dropout(dropout)
+        self.activation = getattr(F, activation) if isinstance(activation, str) else activation
+
+    def forward(self, src, src_mask=None, src_key_padding_mask=None, is_causal=False):
+        """Masks as in MultiheadAttention."""
+        x = src
+        masks = dict(attn_mask=src_mask, key_padding_mask=src_key_padding_mask,
+                     is_causal=is_causal)
+        if self.norm_first:
+            x = x + self._attend(self.norm1(x), masks)
+            return x + self._feed_forward(self.norm2(x))
+        x = self.norm1(x + self._attend(x, masks))
+        return self.norm2(x + self._feed_forward(x))
+
+    def _attend(self, x, masks):
+        return self.dropout1(self.self_attn(x, x, x, need_weights=False, **masks)[0])
+
+    def _feed_forward(self, x):
+        return self.dropout2(self.linear2(self.dropout(self.activation(self.linear1(x)))))
+
+
+class TransformerEncoder(Module):
+    """num_layers copies of `encoder_layer` in a chain, and `norm` at the end if there is one. The
+    copies start with equal weights, as PyTorch's do."""
+
+    def __init__(self, encoder_layer, num_layers, norm=None, enable_nested_tensor=True):
+        super().__init__()  # enable_nested_tensor: PyTorch's optimisation, results are the same
+        self.layers = ModuleList([copy.deepcopy(encoder_layer) for _ in range(num_layers)])
+        self.num_layers = num_layers
+        self.norm = norm
+
+    def forward(self, src, mask=None, src_key_padding_mask=None, is_causal=False):
+        x = src
+        for layer in self.layers:
+            x = layer(x, mask, src_key_padding_mask, is_causal or False)
+        return x if self.norm is None else self.norm(x)

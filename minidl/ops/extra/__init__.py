@@ -1,0 +1,11 @@
+"""Further ops, under PyTorch's names: what a user reaches for now and then.
+
+    sort.py        sort argsort topk kthvalue median    einsum.py      einsum
+    search.py      unique searchsorted bincount ...     distance.py    norm normalize ...
+    scatter.py     scatter scatter_add index_add ...    sampling.py    bernoulli multinomial
+    rearrange.py   roll diagonal meshgrid ...           interpolate.py images of another size
+    unary.py       erf log1p tan ...                    conv_transpose.py, recurrent.py,
+    activations.py mish prelu selu glu                  embedding_bag.py
+
+They are in the operator table as all others, minidl/ops/__init__.py. Tests: tests/ops/extra/
+"""

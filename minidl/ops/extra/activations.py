@@ -1,0 +1,81 @@
+"""Activations seen less often than those in minidl/ops/activations.py.
+
+    mish   x tanh(log(1 + e^x))               selu   scale * elu(x, alpha), two constants
+    prelu  x, or w x where negative           glu    a sigmoid(b) of the two halves of x
+
+Sources: Mish, Misra 2019; SELU, Klambauer et al. 2017; PReLU, He et al. 2015; GLU, Dauphin et al.
+2017.     Test: tests/ops/test_every_op.py (rows in samples_extra.py)
+"""
+
+from minidl.function import Function
+from minidl.ops.activations import elu, logistic, sigmoid
+from minidl.ops.elementwise import mul
+from minidl.ops.shape import chunk
+
+# The fixed point at which a layer of independent inputs keeps mean 0 and variance 1
+SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
+
+
+class Mish(Function):
+    """y = x t with t = tanh(log(1 + e^x)); dy/dx = t + x (1 - t^2) sigmoid(x)."""
+    promotes = "float"
+
+    def forward(self, x):
+        t = self.xp.tanh(self.xp.logaddexp(x, x.dtype.type(0)))
+        if self.needs[0]:
+            self.save(t + x * (1 - t * t) * logistic(self.xp, x))
+        return x * t
+
+    def backward(self, gy):
+        (slope,) = self.saved
+        return gy * slope
+
+
+class Prelu(Function):
+    """x where positive, else w x; w has one number for all or one a channel (the dimension 1)."""
+
+    def forward(self, x, w):
+        if x.dtype != w.dtype or w.ndim > 1:
+            raise ValueError(f"prelu: input of {x.dtype}, weight of {w.dtype} and shape {w.shape}; "
+                             "want one dtype and a weight of one number, or of one a channel")
+        self.w_shape = w.shape
+        self.per_channel = w.size > 1
+        if self.per_channel:
+            if x.ndim < 2 or w.shape[0] != x.shape[1]:
+                raise ValueError(f"prelu: {w.size} slopes for shape {x.shape}; want one a channel")
+            w = w.reshape(-1, *[1] * (x.ndim - 2))
+        elif not x.ndim:
+            w = w.reshape(())
+        self.save(x, w)
+        return self.xp.where(x > 0, x, w * x)
+
+    def backward(self, gy):
+        x, w = self.saved
+        positive = x > 0
+        gw = gy * self.xp.where(positive, 0, x) if self.needs[1] else None
+        if gw is not None:  # a channel's is the sum over all else
+            others = tuple(i for i in range(x.ndim) if i != 1 or not self.per_channel)
+            gw = gw.sum(axis=others).reshape(self.w_shape)
+        return gy * self.xp.where(positive, 1, w), gw
+
+
+def mish(input):
+    return Mish.apply(input)
+
+
+def selu(input):
+    """scale * (input where positive, else alpha (e^input - 1))."""
+    return mul(elu(input, SELU_ALPHA), SELU_SCALE)
+
+
+def prelu(input, weight):
+    """input where positive, else weight * input; weight (1,) or (channels,)."""
+    return Prelu.apply(input, weight)
+
+
+def glu(input, dim=-1):
+    """a * sigmoid(b) where a and b are the halves of input along `dim`."""
+    if input.ndim == 0 or input.shape[dim] % 2:
+        raise ValueError(f"glu: wants an even size in dimension {dim}, got shape {input.shape}")
+    a, b = chunk(input, 2, dim)
+    return mul(a, sigmoid(b))

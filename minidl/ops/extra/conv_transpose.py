@@ -1,0 +1,104 @@
+"""Transposed convolution: convolution's gradient, used as a forward.
+
+    conv2d            y = w (*) x       (C, H, W) -> (O, H', W')       stride 2 halves the size
+    conv_transpose2d  x = w^T (*) y     (O, H', W') -> (C, H, W)       stride 2 doubles it
+
+Each input element puts the kernel, times itself, at its place of the output; overlaps add up. So
+forward is what conv2d does in backward (minidl/ops/conv.py), and backward what it does in forward.
+Source: Zeiler et al. 2010; Dumoulin & Visin 2016.
+Test: tests/ops/test_every_op.py (rows in samples_extra.py)
+"""
+
+import math
+
+from minidl.backend import accumulate_dtype
+from minidl.ops.conv import Conv2d, pad_image, pair, patches
+from minidl.ops.matmul import product, same_dtype
+
+
+class ConvTranspose2d(Conv2d):
+    """Saves x and w. `out` is the size of x here: the places that the convolution would visit."""
+    precision = "white"
+
+    def forward(self, x, w, b, stride, padding, dilation, groups, size):
+        self.options, self.out = (stride, padding, dilation, groups), x.shape[2:]
+        self.save(x, w)
+        y = self.xp.empty((x.shape[0], w.shape[1] * groups, *size), x.dtype)
+        flat = x.reshape(x.shape[0], groups, w.shape[0] // groups, math.prod(self.out))
+        for at in self._samples(y, w):
+            g = product(self.xp, self._matrix(w).swapaxes(-1, -2), flat[at])
+            y[at] = self._add_patches(g, y, w)
+        if b is not None:
+            y += b[:, None, None]
+        return y
+
+    def backward(self, gy):
+        x, w = self.saved
+        gb = gy.sum(axis=(0, 2, 3), dtype=accumulate_dtype(gy.dtype)) if self.needs[2] else None
+        gw = self.xp.zeros(self._matrix(w).shape, accumulate_dtype(w.dtype))
+        gx = self.xp.empty(x.shape, x.dtype)
+        flat = x.reshape(x.shape[0], *self._matrix(w).shape[:2], math.prod(self.out))
+        for at in self._samples(gy, w):
+            columns = self._columns(gy[at], w)
+            if self.needs[1]:
+                gw += product(self.xp, flat[at], columns.swapaxes(-1, -2)).sum(0, dtype=gw.dtype)
+            gx[at] = product(self.xp, self._matrix(w), columns).reshape(gx[at].shape)
+        return gx, gw.reshape(w.shape), gb
+
+    def _columns(self, x, w):
+        """As in Conv2d, of the places in `out` only: output_padding may leave room for more."""
+        stride, padding, dilation, groups = self.options
+        view = patches(self.xp, pad_image(self.xp, x, padding), w.shape[2:], stride, dilation)
+        view = view[:, :, :self.out[0], :self.out[1]]
+        return view.transpose(0, 1, 4, 5, 2, 3).reshape(
+            x.shape[0], groups, math.prod(w.shape[1:]), math.prod(self.out))
+
+
+def conv_transpose2d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1,
+                     dilation=1):
+    """Images (N, C, H, W) or (C, H, W) with weight (C, O / groups, kh, kw) to (N, O, H', W'), H' =
+    (H - 1) stride - 2 padding + dilation (kh - 1) + output_padding + 1."""
+    return _transposed("conv_transpose2d", input, weight, bias, stride, padding, output_padding,
+                       groups, dilation, 2)
+
+
+def conv_transpose1d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1,
+                     dilation=1):
+    """Sequences (N, C, L) or (C, L) with weight (C, O / groups, k) to (N, O, L')."""
+    return _transposed("conv_transpose1d", input, weight, bias, stride, padding, output_padding,
+                       groups, dilation, 1)
+
+
+def _transposed(op, x, w, b, stride, padding, output_padding, groups, dilation, n_dims):
+    """Check, bring to (N, C, H, W), and undo what was added; 1d has height 1."""
+    height = (1,) * (2 - n_dims)
+    none = (0,) * (2 - n_dims)
+    stride = height + pair(stride, op, "stride", n_dims)
+    dilation = height + pair(dilation, op, "dilation", n_dims)
+    padding = none + pair(padding, op, "padding", n_dims)
+    more = none + pair(output_padding, op, "output_padding", n_dims)
+    given = f"{op}: input {tuple(x.shape)}, weight {tuple(w.shape)}, groups {groups}"
+    if len(w.shape) != n_dims + 2 or len(x.shape) not in (n_dims + 1, n_dims + 2):
+        raise ValueError(f"{given}; want (N, C, ...) or (C, ...), and (C, O / groups, ...) with "
+                         f"{n_dims} dimensions of the kernel")
+    if groups < 1 or w.shape[0] % groups or w.shape[0] != x.shape[-n_dims - 1]:
+        raise ValueError(f"{given}; want as many input channels as weight.shape[0], a multiple of "
+                         "groups")
+    if b is not None and tuple(b.shape) != (w.shape[1] * groups,):
+        raise ValueError(f"{op}: bias {tuple(b.shape)}, want ({w.shape[1] * groups},)")
+    same_dtype(op, x, w, "input", "weight")
+    if any(o >= max(s, d) and o for o, s, d in zip(more, stride, dilation, strict=True)):
+        raise ValueError(f"{op}: output_padding {more} must be smaller than stride {stride} or "
+                         f"dilation {dilation}")
+    batched = len(x.shape) == n_dims + 2
+    x = x if batched else x.unsqueeze(0)
+    if n_dims == 1:
+        x, w = x.unsqueeze(2), w.unsqueeze(2)
+    size = tuple((n - 1) * s - 2 * p + d * (k - 1) + o + 1 for n, s, p, d, k, o in zip(
+        x.shape[2:], stride, padding, dilation, w.shape[2:], more, strict=True))
+    if min(size) < 1:
+        raise ValueError(f"{given}: padding {padding} leaves a size of {size}")
+    y = ConvTranspose2d.apply(x, w, b, stride=stride, padding=tuple((p, p) for p in padding),
+                              dilation=dilation, groups=groups, size=size)
+    y = y.squeeze(2) if n_dims == 1 else y
+    return y if batched else y.squeeze(0)

@@ -1,0 +1,115 @@
+"""PyTorch's names that minidl does without, and what to write instead.
+
+    minidl.mm            AttributeError: minidl has no 'mm'; use minidl.matmul(a, b), or a @ b
+    x.unflatten(0, s)    AttributeError: Tensor has no 'unflatten'; use x.reshape(...)
+
+Names of layers are in minidl/nn/__init__.py, those of optimizers in minidl/optim/__init__.py.
+Test: tests/test_other_names.py
+"""
+
+import difflib
+
+# Several names may have the same answer; {x} is the tensor, or minidl's function of it.
+INSTEAD = {
+    "mm mv": "a @ b", "addmm addmv baddbmm addbmm": "c + a @ b", "addr ger": "outer(a, b)",
+    "inner vdot": "(a * b).sum(-1)", "tensordot kron": "einsum", "chain_matmul": "a @ b @ c",
+    "addcmul": "a + value * b * c", "addcdiv": "a + value * b / c", "lerp": "a + w * (b - a)",
+    "cross": "einsum or roll", "trace": "einsum('ii->', x)", "dist": "(a - b).norm()",
+    "cdist": "(a[:, None] - b[None]).norm(2, -1)", "absolute": "abs", "negative": "neg",
+    "multiply": "mul", "subtract": "sub", "divide true_divide": "div", "greater": "gt",
+    "greater_equal": "ge", "less": "lt", "less_equal": "le", "not_equal": "ne", "clip": "clamp",
+    "clamp_min": "clamp(min=...)", "clamp_max": "clamp(max=...)", "concat concatenate": "cat",
+    "fmax": "maximum", "fmin": "minimum", "logical_xor": "(a != 0) ^ (b != 0)",
+    "arccos": "acos", "arcsin": "asin", "arctan": "atan", "rsub": "other - input",
+    "hstack column_stack": "cat(..., dim=1)", "vstack row_stack": "cat(..., dim=0)",
+    "dstack": "cat(..., dim=2)", "movedim moveaxis": "permute(...)", "swapdims": "transpose(a, b)",
+    "narrow": "x[..., start:start + length]", "select": "x[..., i]", "tile": "repeat",
+    "expand_as": "expand(other.shape)", "view_as": "view(other.shape)",
+    "reshape_as": "reshape(other.shape)", "type_as": "to(other)", "unflatten": "reshape(...)",
+    "ravel": "flatten()", "atleast_1d atleast_2d": "reshape(...)", "H adjoint mH": "x.mT",
+    "fliplr": "flip(1)", "flipud": "flip(0)", "rot90": "flip(...) and transpose(...)",
+    "unfold": "a slice for each place, and stack", "as_strided": "slices and reshape",
+    "diag": "diagonal(), or x * minidl.eye(n)",
+    "diag_embed diagflat": "x[..., None] * minidl.eye(n)",
+    "tensor_split hsplit vsplit dsplit split_with_sizes": "split(sizes, dim)",
+    "take": "x.reshape(-1)[index]", "take_along_dim": "gather(dim, index)", "put": "scatter",
+    "index_put": "scatter, or x[index] = y under no_grad", "masked_scatter": "where",
+    "scatter_reduce index_reduce": "scatter_add, or sort and loop", "argwhere": "nonzero()",
+    "isin": "(a[..., None] == b).any(-1)", "equal": "(a == b).all().item()",
+    "count_nonzero": "(x != 0).sum(dim)", "aminmax": "amin and amax", "msort": "sort(0)",
+    "var_mean": "var and mean", "std_mean": "std and mean", "nansum": "where(isnan(x), 0, x).sum()",
+    "nanmean": "where(isnan(x), 0, x).sum() / (~isnan(x)).sum()",
+    "nan_to_num": "where(isfinite(x), x, 0)", "quantile": "sort(), and the element you want",
+    "cumprod": "log().cumsum(dim).exp(), for positive numbers",
+    "logcumsumexp": "exp().cumsum().log()",
+    "cummax cummin": "a loop over maximum", "diff": "x[1:] - x[:-1]", "square_": "x.mul_(x)",
+    "trunc fix": "div(1, rounding_mode='trunc')", "frac": "x - x.div(1, rounding_mode='trunc')",
+    "fmod": "a - b * a.div(b, rounding_mode='trunc')", "sgn": "sign", "signbit": "x < 0",
+    "logaddexp": "stack([a, b]).logsumexp(0)", "hypot": "(a * a + b * b).sqrt()",
+    "erfc": "1 - erf(x)", "logit": "log(x / (1 - x))", "deg2rad": "x * math.pi / 180",
+    "rad2deg": "x * 180 / math.pi", "atan2 arctan2": "atan(a / b), with the quadrant by hand",
+    "expit special": "sigmoid, erf, log1p ...", "histc histogram": "bucketize and bincount",
+    "detach_": "x = x.detach()",
+    "register_hook": "register_post_accumulate_grad_hook of a leaf, or retain_grad() of a result",
+    "is_cuda is_cpu get_device": "x.device",
+    "ndimension": "dim(), or x.ndim", "nelement": "numel()", "itemsize": "element_size()",
+    "stride": "x.data.strides, in bytes", "data_ptr storage untyped_storage": "x.data, the array",
+    "is_floating_point": "x.dtype.kind == 'f'", "bfloat16": "x.to(minidl.bfloat16)",
+    "short": "x.to(minidl.int16)", "char": "x.to(minidl.int8)", "byte": "x.to(minidl.uint8)",
+    "new_zeros": "minidl.zeros(..., dtype=x.dtype, device=x.device)",
+    "new_ones": "minidl.ones(..., dtype=x.dtype, device=x.device)",
+    "new_full new_tensor new_empty new": "minidl.full or minidl.tensor(..., dtype=x.dtype)",
+    "pin_memory": "minidl.memory.host_memory",
+    "to_sparse": "a dense tensor; sparse ones are not here",
+    "resize_ set_": "x = x.reshape(...)", "apply_ map_": "the ops, or x.numpy()",
+    "random_": "x.copy_(minidl.randint(...))", "exponential_": "-minidl.log(minidl.rand(...))",
+    "mode kthsmallest": "unique(return_counts=True)", "broadcast_tensors": "expand",
+    "broadcast_shapes": "numpy.broadcast_shapes", "numel": "x.numel()", "detach": "x.detach()",
+    "is_tensor": "isinstance(x, minidl.Tensor)", "is_same_size": "a.shape == b.shape",
+    "from_file frombuffer asarray": "from_numpy", "to_dlpack": "x.__dlpack__()",
+    "dtype": "numpy.dtype", "device": "a string: 'cpu', 'cuda', 'cuda:0'", "Size": "a tuple",
+    "FloatTensor": "tensor(..., dtype=minidl.float32)",
+    "LongTensor": "tensor(..., dtype=minidl.int64)",
+    "save": "minidl.snapshot, or numpy.savez", "load": "minidl.snapshot, or numpy.load",
+    "compile jit": "minidl.fuse", "vmap": "a batch dimension", "inference_mode": "no_grad",
+    "autograd": "minidl.Function, minidl.grad", "distributed": "minidl.comm, minidl.parallel",
+    "utils": "minidl.data, minidl.memory.recompute", "get_rng_state": "minidl.Generator.get_state",
+    "set_num_threads get_num_threads": "the environment variable OMP_NUM_THREADS",
+    "linalg": "numpy.linalg on x.numpy()", "fft": "numpy.fft on x.numpy()",
+    "svd qr inverse det cholesky slogdet lstsq solve": "numpy.linalg on x.numpy()",
+    "autocast GradScaler": "minidl.amp", "finfo": "numpy.finfo", "iinfo": "numpy.iinfo",
+    "set_default_dtype get_default_dtype": "dtype= where the tensor is made",
+    "dropout1d dropout2d dropout3d": "dropout of (N, C, 1, 1), times the input",
+    "adaptive_avg_pool1d avg_pool1d": "the 2d form of x.unsqueeze(-2)",
+    "conv3d conv_transpose3d max_pool3d avg_pool3d": "the 2d form, slice by slice",
+    "relu6": "relu(x).clamp(max=6)", "hardtanh": "clamp(-1, 1)", "softmin": "softmax(-x, dim)",
+    "hardsigmoid": "(x / 6 + 0.5).clamp(0, 1)", "hardswish": "x * (x / 6 + 0.5).clamp(0, 1)",
+    "logsigmoid": "-softplus(-x)", "softsign": "x / (1 + x.abs())", "tanhshrink": "x - x.tanh()",
+    "celu": "elu", "rrelu": "leaky_relu", "threshold": "where(x > threshold, x, value)",
+    "gumbel_softmax": "softmax(x - log(-log(rand_like(x))), dim)", "upsample": "interpolate",
+    "upsample_bilinear upsample_nearest": "interpolate(..., mode=...)",
+    "pixel_shuffle": "reshape and permute", "multi_head_attention_forward": "nn.MultiheadAttention",
+    "triplet_margin_loss": "relu(pairwise_distance(a, p) - pairwise_distance(a, n) + 1).mean()",
+    "margin_ranking_loss": "relu(-y * (a - b)).mean()", "hinge_embedding_loss": "where and relu",
+    "cosine_embedding_loss": "cosine_similarity", "poisson_nll_loss": "(x.exp() - t * x).mean()",
+    "gaussian_nll_loss": "((x - t) ** 2 / v + v.log()).mean() / 2",
+}
+ADVICE = {name: instead for names, instead in INSTEAD.items() for name in names.split()}
+
+
+def no_such_name(place, name, known, advice=ADVICE, doc="minidl/ops/__init__.py"):
+    """The AttributeError for a name that `place` lacks: what to use instead of PyTorch's thing of
+    this name, or the name that was meant."""
+    text = f"{place} has no {name!r}"
+    if name.startswith("_"):
+        return AttributeError(text)
+    if name in advice:
+        text += f"; use {advice[name]}"
+    elif name.endswith("_") and name[:-1] in {*known, *advice}:
+        text += f"; write x = x.{name[:-1]}(...), or x.copy_(...) of it under no_grad"
+    elif close := difflib.get_close_matches(name, known, 1, 0.8):
+        text += f"; did you mean {close[0]!r}?"
+    else:
+        text += (f"; what there is: {doc}. Build it of that, or as a Function with its own "
+                 "gradient (minidl/function.py shows one)")
+    return AttributeError(text)

@@ -1,0 +1,67 @@
+"""embedding_bag: one row for each bag of indices: the sum, the mean or the largest of its rows.
+
+    input    [1 2 | 4 5 4]      offsets [0 2]: bag 0 is (1 2), bag 1 is (4 5 4)
+    padded    1 2 .             the bags as rows of one length, the rest masked out; then embedding,
+              4 5 4             a mask, and a sum along the row, which have their gradients already
+
+Source: PyTorch's EmbeddingBag.      Test: tests/ops/test_every_op.py (rows in samples_extra.py)
+"""
+
+import numpy as np
+
+from minidl.ops.elementwise import div, mul
+from minidl.ops.embedding import embedding
+from minidl.ops.extreme import max
+from minidl.ops.reduce import sum
+from minidl.ops.select import masked_fill
+from minidl.tensor import Tensor
+
+
+def embedding_bag(input, weight, offsets=None, *, mode="mean", per_sample_weights=None,
+                  include_last_offset=False, padding_idx=None):
+    """(bags, width) from indices `input` (bags, n), or from a vector of them and where each bag
+    starts in it. mode: "sum", "mean", "max"; per_sample_weights: factors of the rows, for "sum"; a
+    bag does not count its padding_idx, and one without indices is zeros."""
+    if mode not in ("sum", "mean", "max"):
+        raise ValueError(f"embedding_bag: mode is 'sum', 'mean' or 'max', got {mode!r}")
+    if per_sample_weights is not None and mode != "sum":
+        raise ValueError(f"embedding_bag: per_sample_weights are for mode 'sum', got {mode!r}")
+    if (offsets is None) != (input.ndim == 2):
+        raise ValueError(f"embedding_bag: input of shape {input.shape}; want (bags, n), or a "
+                         "vector and offsets")
+    xp, factors = weight._xp, per_sample_weights
+    ids = input._data
+    inside = xp.ones(ids.shape, bool)
+    if offsets is not None:
+        places, inside = _bags(xp, offsets._data, ids.size, include_last_offset)
+        ids = ids[places] if ids.size else xp.zeros(places.shape, np.int64)
+        factors = None if factors is None or not factors.numel() else factors[Tensor(places)]
+    if padding_idx is not None:
+        inside = inside & (ids != padding_idx % weight.shape[0])
+    outside = Tensor(~inside[..., None])
+    rows = embedding(Tensor(xp.where(inside, ids, 0)), weight)  # (bags, longest, width)
+    if factors is not None:
+        rows = mul(rows, factors.unsqueeze(-1))
+    if mode == "max":
+        if not rows.shape[1]:
+            return sum(rows, 1)
+        best = max(masked_fill(rows, outside, -np.inf), 1).values
+        return masked_fill(best, Tensor(~inside.any(axis=1)[:, None]), 0)
+    total = sum(masked_fill(rows, outside, 0), 1)
+    if mode == "sum":
+        return total
+    n = xp.maximum(inside.sum(axis=1), 1).astype(rows.dtype)
+    return div(total, Tensor(n[:, None]))
+
+
+def _bags(xp, starts, n, include_last_offset):
+    """(places in the input, (bags, longest), and which of them are in the bag)."""
+    if starts.size and int(starts[0]) != 0:
+        raise ValueError(f"embedding_bag: the first bag starts at 0, got offsets[0] {starts[0]}")
+    ends = xp.concatenate([starts[1:], xp.asarray([n], starts.dtype)])
+    if include_last_offset:
+        starts, ends = starts[:-1], ends[:-1]
+    lengths = ends - starts
+    step = xp.arange(int(lengths.max()) if lengths.size else 0)
+    inside = step < lengths[:, None]
+    return xp.where(inside, starts[:, None] + step, 0), inside

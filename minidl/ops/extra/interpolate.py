@@ -1,0 +1,131 @@
+"""Images, and sequences and volumes, of another size.
+
+Each dimension is resized by itself: y = a x b^T, with a (out, in) for the height and b for the
+width. A row says of which input places an output place is made, and with which weights:
+
+    nearest   one place, floor(i in / out)             bilinear  the two places around
+    area      the mean of all places that it covers    bicubic   four places, a cubic polynomial
+
+Output place i lies at (i + 1/2) in / out - 1/2 of the input; with align_corners at i (in - 1) /
+(out - 1), so that the first and the last places meet. Backward is the product with a^T and b.
+Source: Keys 1981 (the cubic, here with a = -3/4).
+Test: tests/ops/test_every_op.py (rows in samples_extra.py)
+"""
+
+import math
+
+import numpy as np
+
+from minidl import backend
+from minidl.function import Function
+from minidl.ops.extra.rearrange import TakePlaces
+from minidl.ops.matmul import product
+from minidl.ops.pool import averaging
+
+LINEAR = {"linear": 3, "bilinear": 4, "trilinear": 5}  # mode: dimensions of its input
+
+
+class Resize(Function):
+    op = "interpolate"
+    """matrices[d] (out, in) applied along dimension d + 2 of x (N, C, ...)."""
+
+    def forward(self, x, matrices):
+        if x.dtype.kind != "f":
+            raise TypeError(f"interpolate: of {x.dtype} only the modes nearest and nearest-exact; "
+                            "make it floating first, with .float()")
+        self.dtype, wide = x.dtype, backend.accumulate_dtype(x.dtype)
+        self.matrices = [self.xp.asarray(a.astype(wide)) for a in matrices]
+        return self._applied(x, [a.T for a in self.matrices])
+
+    def backward(self, gy):
+        return self._applied(gy, self.matrices)
+
+    def _applied(self, x, transposed):
+        y = x.astype(transposed[0].dtype, copy=False)
+        for d, a in enumerate(transposed):  # (..., in) @ (in, out)
+            y = self.xp.moveaxis(product(self.xp, self.xp.moveaxis(y, d + 2, -1), a), -1, d + 2)
+        return y.astype(self.dtype, copy=False)
+
+
+def positions(n, n_out, scale, align_corners):
+    """Where the n_out output places lie among n input places; `scale` is in / out."""
+    i = np.arange(n_out)
+    if align_corners:
+        return i * ((n - 1) / (n_out - 1) if n_out > 1 else 0.0)
+    return (i + 0.5) * scale - 0.5
+
+
+def linear_weights(n, n_out, scale, align_corners):
+    """(n_out, n): row i has the weights of the two places around position i; beyond the ends, the
+    end's place alone."""
+    at = np.clip(positions(n, n_out, scale, align_corners), 0, None)
+    low = np.minimum(np.floor(at).astype(int), n - 1)
+    high = np.minimum(low + 1, n - 1)
+    part = at - low
+    rows = np.zeros((n_out, n))
+    np.add.at(rows, (np.arange(n_out), low), 1 - part)
+    np.add.at(rows, (np.arange(n_out), high), part)
+    return rows
+
+
+def cubic_weights(n, n_out, scale, align_corners, a=-0.75):
+    """(n_out, n): row i has the weights of the four places around; the ends are repeated."""
+    at = positions(n, n_out, scale, align_corners)
+    low = np.floor(at).astype(int)
+    rows = np.zeros((n_out, n))
+    for step in (-1, 0, 1, 2):
+        t = np.abs(at - (low + step))
+        near = ((a + 2) * t - (a + 3)) * t * t + 1
+        far = ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
+        place = np.clip(low + step, 0, n - 1)
+        np.add.at(rows, (np.arange(n_out), place), np.where(t <= 1, near, far))
+    return rows
+
+
+def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corners=None,
+                recompute_scale_factor=None, antialias=False):
+    """input (N, C, ...) with other sizes after the first two: `size`, or `scale_factor` times
+    theirs, rounded down; a number for all or one each. mode: nearest, nearest-exact, linear (N, C,
+    L), bilinear or bicubic (N, C, H, W), trilinear (N, C, D, H, W), area."""
+    n_dims = input.ndim - 2
+    if antialias:
+        raise NotImplementedError("interpolate: antialias is not provided; use mode='area' to make "
+                                  "an image smaller")
+    wanted = {**LINEAR, "bicubic": 4}.get(mode, input.ndim)
+    if n_dims not in (1, 2, 3) or wanted != input.ndim:
+        raise ValueError(f"interpolate: mode {mode!r} and an input of shape {input.shape}; want "
+                         "linear for (N, C, L), bilinear or bicubic for (N, C, H, W), trilinear "
+                         "for (N, C, D, H, W)")
+    if (size is None) == (scale_factor is None):
+        raise ValueError("interpolate: wants size or scale_factor, one of them")
+    if align_corners is not None and mode in ("nearest", "nearest-exact", "area"):
+        raise ValueError(f"interpolate: align_corners has no meaning for mode {mode!r}")
+    have = input.shape[2:]
+    scales = [None] * n_dims
+    if size is None:
+        scales = _each(scale_factor, n_dims)
+        size = [math.floor(n * s) for n, s in zip(have, scales, strict=True)]
+        if recompute_scale_factor or mode == "area":
+            scales = [None] * n_dims
+    size = _each(size, n_dims)
+    if min(size) < 1 or min(have) < 1:
+        raise ValueError(f"interpolate: from sizes {have} to {size}; want 1 or more in each")
+    ratios = [n / m if s is None else 1 / s for n, m, s in zip(have, size, scales, strict=True)]
+    each = list(zip(have, size, ratios, strict=True))
+    if mode in ("nearest", "nearest-exact"):
+        half = 0.5 if mode == "nearest-exact" else 0.0
+        return TakePlaces.apply(input, places={
+            d: np.minimum(np.floor((np.arange(m, dtype="f4") + np.float32(half)) * np.float32(r)),
+                          n - 1).astype(int)  # float32: PyTorch counts so
+            for d, (n, m, r) in enumerate(each, 2)})
+    if mode == "area":
+        return Resize.apply(input, matrices=[averaging(np, n, m, "f8") for n, m, _ in each])
+    weights = cubic_weights if mode == "bicubic" else linear_weights
+    return Resize.apply(input, matrices=[weights(n, m, r, align_corners) for n, m, r in each])
+
+
+def _each(value, n):
+    several = [value] * n if np.isscalar(value) else list(value)
+    if len(several) != n:
+        raise ValueError(f"interpolate: {value} for {n} dimensions, want a number, or one for each")
+    return several

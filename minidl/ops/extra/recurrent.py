@@ -1,0 +1,145 @@
+"""Recurrent layers: the same small step for each element of a sequence, and back through time.
+
+    h_t = step(x_t, h_{t-1})         t = 0, 1, ... T-1           x_t: the input's part, W_ih input_t
+
+    forward    h_0 ─► step ─► step ─► step ─► h_T                one matrix product W_hh h a step
+    backward   gh ◄── step ◄── step ◄── step ◄── gh_T            and one with W_hh^T a step
+
+The input's part of all steps is one product before the loop; the gradient of W_hh is one after it.
+So a Function is a whole sequence, and its backward is backpropagation through time, written out.
+Sources: Elman 1990 (RNN); Hochreiter & Schmidhuber 1997, Gers et al. 2000 (LSTM); Cho et al. 2014
+(GRU, here with the reset after the product, as in PyTorch).   Test: tests/nn/test_recurrent.py
+"""
+
+from minidl.function import Function
+from minidl.ops.activations import logistic
+from minidl.ops.matmul import product
+
+
+class Recurrence(Function):
+    """What the three share: y_t for all t, the previous states, and the weights' gradients."""
+
+    def start(self, x, h, parts):
+        """(previous states (T, N, H), results (T, N, H), what is kept: `parts` times that)."""
+        shape = (*x.shape[:2], h.shape[-1])
+        return [self.xp.empty(shape, x.dtype) for _ in range(2 + parts)]
+
+    def weight_gradients(self, g, before):
+        """(gw, gb) of a = h W^T + b, summed over all steps; g (T, N, k H), before (T, N, H)."""
+        g, before = (a.reshape(-1, a.shape[-1]) for a in (g, before))
+        return product(self.xp, g.T, before), g.sum(axis=0)
+
+
+class Rnn(Recurrence):
+    """h_t = tanh(x_t + W h_{t-1} + b), or with relu.  x (T, N, H), h (N, H), w (H, H), b (H,)."""
+
+    def forward(self, x, h, w, b, nonlinearity):
+        self.nonlinearity = nonlinearity
+        before, ys = self.start(x, h, 0)
+        for t in range(len(x)):
+            before[t] = h
+            a = x[t] + product(self.xp, h, w.T) + b
+            h = ys[t] = self.xp.tanh(a) if nonlinearity == "tanh" else self.xp.maximum(a, 0)
+        self.save(before, ys, w)
+        return ys, h.copy()
+
+    def backward(self, gys, gh):
+        before, ys, w = self.saved
+        ga = self.xp.empty_like(ys)
+        for t in reversed(range(len(ys))):
+            gh = gh + gys[t]
+            slope = 1 - ys[t] * ys[t] if self.nonlinearity == "tanh" else ys[t] > 0
+            ga[t] = gh * slope
+            gh = product(self.xp, ga[t], w)
+        return ga, gh, *self.weight_gradients(ga, before)
+
+
+class Lstm(Recurrence):
+    """i, f, g, o = the four quarters of a = x_t + W h_{t-1} + b, through sigmoid, but g tanh:
+    c_t = f c_{t-1} + i g,   h_t = o tanh(c_t).     x (T, N, 4H), h and c (N, H), w (4H, H)."""
+
+    def forward(self, x, h, c, w, b):
+        xp, H = self.xp, h.shape[-1]
+        before, ys, cs = self.start(x, h, 1)
+        gates = xp.empty(x.shape, x.dtype)
+        first = c
+        for t in range(len(x)):
+            before[t] = h
+            a = x[t] + product(xp, h, w.T) + b
+            i_f, g, o = a[:, :2 * H], a[:, 2 * H:3 * H], a[:, 3 * H:]
+            a[:, :2 * H], a[:, 2 * H:3 * H] = logistic(xp, i_f), xp.tanh(g)
+            a[:, 3 * H:] = logistic(xp, o)
+            i, f, g, o = (a[:, k * H:(k + 1) * H] for k in range(4))
+            c = cs[t] = f * c + i * g
+            h = ys[t] = o * xp.tanh(c)
+            gates[t] = a
+        self.save(before, gates, cs, first, w)
+        return ys, h.copy(), c.copy()
+
+    def backward(self, gys, gh, gc):
+        before, gates, cs, first, w = self.saved
+        xp, H = self.xp, first.shape[-1]
+        ga = xp.empty_like(gates)
+        for t in reversed(range(len(gates))):
+            i, f, g, o = (gates[t][:, k * H:(k + 1) * H] for k in range(4))
+            c_before = cs[t - 1] if t else first
+            gh = gh + gys[t]
+            tanh_c = xp.tanh(cs[t])
+            gc = gc + gh * o * (1 - tanh_c * tanh_c)
+            ga[t] = xp.concatenate([gc * g * i * (1 - i), gc * c_before * f * (1 - f),
+                                    gc * i * (1 - g * g), gh * tanh_c * o * (1 - o)], axis=1)
+            gc = gc * f
+            gh = product(xp, ga[t], w)
+        return ga, gh, gc, *self.weight_gradients(ga, before)
+
+
+class Gru(Recurrence):
+    """r, z, n = the thirds of x_t and of a = W h_{t-1} + b: r and z through sigmoid of their sum,
+    n = tanh(x_n + r a_n), h_t = (1 - z) n + z h_{t-1}.      x (T, N, 3H), h (N, H), w (3H, H)."""
+
+    def forward(self, x, h, w, b):
+        xp, H = self.xp, h.shape[-1]
+        before, ys, a_ns, ns = self.start(x, h, 2)
+        gates = xp.empty((*x.shape[:2], 2 * H), x.dtype)
+        for t in range(len(x)):
+            before[t] = h
+            a = product(xp, h, w.T) + b
+            gates[t] = logistic(xp, x[t][:, :2 * H] + a[:, :2 * H])
+            r, z = gates[t][:, :H], gates[t][:, H:]
+            a_ns[t] = a[:, 2 * H:]
+            n = ns[t] = xp.tanh(x[t][:, 2 * H:] + r * a_ns[t])
+            h = ys[t] = (1 - z) * n + z * h
+        self.save(before, gates, a_ns, ns, w)
+        return ys, h.copy()
+
+    def backward(self, gys, gh):
+        before, gates, a_ns, ns, w = self.saved
+        xp, H = self.xp, before.shape[-1]
+        gx = xp.empty((*gates.shape[:2], 3 * H), gates.dtype)
+        ga = xp.empty_like(gx)
+        for t in reversed(range(len(gates))):
+            r, z = gates[t][:, :H], gates[t][:, H:]
+            gh = gh + gys[t]
+            gn = gh * (1 - z) * (1 - ns[t] * ns[t])
+            gx[t][:, :H] = gn * a_ns[t] * r * (1 - r)
+            gx[t][:, H:2 * H] = gh * (before[t] - ns[t]) * z * (1 - z)
+            gx[t][:, 2 * H:] = gn
+            ga[t] = gx[t]
+            ga[t][:, 2 * H:] *= r  # the reset acts between the product and the sum
+            gh = gh * z + product(xp, ga[t], w)
+        return gx, gh, *self.weight_gradients(ga, before)
+
+
+def rnn_sequence(x, h, w, b, nonlinearity="tanh"):
+    """(results of all steps (T, N, H), the last state (N, H)) of Rnn."""
+    return Rnn.apply(x, h, w, b, nonlinearity=nonlinearity)
+
+
+def lstm_sequence(x, h, c, w, b):
+    """(results of all steps, the last h, the last c) of Lstm."""
+    return Lstm.apply(x, h, c, w, b)
+
+
+def gru_sequence(x, h, w, b):
+    """(results of all steps, the last state) of Gru."""
+    return Gru.apply(x, h, w, b)

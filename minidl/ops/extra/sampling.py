@@ -1,0 +1,71 @@
+"""Random choices with given probabilities.
+
+    bernoulli(p)             1 with probability p, else 0, for each element
+    multinomial(w, k)        k indices, i with probability w_i / sum(w)
+
+With replacement: a uniform number falls into one of the intervals that the weights cut [0, 1) into.
+Without: each index gets the time of its first event in a race, exponential with rate w_i; the first
+k to arrive are a sample without replacement. The numbers are drawn on the host (minidl/random.py),
+so that every device gets the same.
+Source: Efraimidis & Spirakis 2006 (the race).   Test: tests/ops/extra/test_sampling.py
+"""
+
+import numpy as np
+
+from minidl.function import Function
+from minidl.ops.extra.sort import order
+from minidl.random import default_generator
+
+
+class Bernoulli(Function):
+    """1 where a uniform number is below the probability, else 0."""
+
+    def forward(self, p, generator):
+        if p.size and not (p.min() >= 0 and p.max() <= 1):
+            raise ValueError(f"bernoulli: want probabilities, 0 to 1; got {p.min()} to {p.max()}")
+        u = self.xp.asarray(generator.uniform(p.shape, dtype=np.float64))
+        return (u < p).astype(p.dtype)
+
+    def backward(self, gy):
+        return self.xp.zeros_like(gy)
+
+
+class Multinomial(Function):
+    """Indices into the last dimension of w, (k,) or (rows, k)."""
+    differentiable = False
+
+    def forward(self, w, k, replacement, generator):
+        xp = self.xp
+        if w.ndim not in (1, 2) or w.dtype.kind != "f":
+            raise ValueError(f"multinomial: wants floating weights (n,) or (rows, n), got "
+                             f"{w.dtype} of shape {w.shape}")
+        w = w.astype(np.float64)
+        if not (xp.isfinite(w).all() and (w >= 0).all() and (w.sum(axis=-1) > 0).all()):
+            raise ValueError("multinomial: weights must be finite, none negative, not all zero")
+        if replacement:
+            ends = w.cumsum(axis=-1)
+            u = xp.asarray(generator.uniform((*w.shape[:-1], k), dtype=np.float64))
+            drawn = (u * ends[..., -1:])[..., None]  # in interval i: i ends are not above it
+            last = w.shape[-1] - 1 - (w > 0)[..., ::-1].argmax(axis=-1)  # rounding may pass it
+            return xp.minimum((ends[..., None, :] <= drawn).sum(axis=-1), last[..., None])
+        if k > (w > 0).sum(axis=-1).min():
+            raise ValueError(f"multinomial: {k} different indices wanted, and a row has only "
+                             f"{int((w > 0).sum(axis=-1).min())} with a weight above 0; "
+                             "replacement=True may repeat")
+        u = xp.asarray(generator.uniform(w.shape, dtype=np.float64))
+        arrival = xp.where(w > 0, -xp.log1p(-u) / xp.where(w > 0, w, 1), np.inf)
+        return order(xp, arrival, w.ndim - 1)[..., :k]
+
+
+def bernoulli(input, p=None, *, generator=None):
+    """0 or 1 in the input's dtype; 1 with the probability that the element, or `p`, is."""
+    p = input if p is None else input * 0 + p
+    return Bernoulli.apply(p, generator=generator or default_generator())
+
+
+def multinomial(input, num_samples, replacement=False, *, generator=None):
+    """num_samples indices into each row of weights `input`, which need not sum to 1."""
+    if num_samples < 1:
+        raise ValueError(f"multinomial: num_samples is {num_samples}, want 1 or more")
+    return Multinomial.apply(input, k=int(num_samples), replacement=replacement,
+                             generator=generator or default_generator())

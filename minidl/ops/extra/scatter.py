@@ -1,0 +1,190 @@
+"""Scatter: write the elements of one tensor at given places of another. gather read the other way.
+
+    gather         y[i, j] = x[i, index[i, j]]
+    scatter_add    y[i, index[i, j]] += src[i, j]       which is gather's gradient
+    scatter        y[i, index[i, j]]  = src[i, j]       where two meet, one of them stays
+    index_add      y[:, index[j]]    += alpha src[:, j]     whole slices; index_select's gradient
+
+Places that were written over pass no gradient to the old elements. Where two elements of `src` meet
+at a place, PyTorch promises scatter's value only, not which it is, and its gradient goes to both.
+Test: tests/ops/extra/test_scatter.py
+"""
+
+from minidl import backend
+from minidl.function import Function
+from minidl.ops.dims import normalize_dims
+from minidl.ops.index import along
+from minidl.ops.index import scatter_add as add_at
+from minidl.ops.shape import broadcast_to
+from minidl.tensor import Tensor
+
+
+class ScatterAdd(Function):
+    """x plus src[k] at index[k] for every k; fp16 is summed in fp32."""
+    alpha = 1
+
+    def forward(self, x, index, src, dim):
+        self.at = _places("scatter_add", self.xp, x, index, dim, src)
+        self.within = tuple(map(slice, index.shape))
+        self.src_shape = src.shape
+        if not index.size:
+            return x.copy()
+        sums = add_at(self.xp, x.shape, self.at, src[self.within])
+        return (x + sums).astype(x.dtype, copy=False)
+
+    def backward(self, gy):
+        gsrc = None
+        if self.needs[2]:
+            gsrc = self.xp.zeros(self.src_shape, gy.dtype)
+            if self.at is not None:
+                gsrc[self.within] = gy[self.at]
+        return gy, None, gsrc
+
+
+class Scatter(Function):
+    """x with src[k] at index[k]; src is a number or a tensor at least as large as the index."""
+
+    def forward(self, x, index, src, dim):
+        self.at = _places("scatter", self.xp, x, index, dim, src)
+        self.within, self.src_shape = tuple(map(slice, index.shape)), getattr(src, "shape", None)
+        y = x.copy()
+        if index.size:
+            y[self.at] = src if self.src_shape is None else src[self.within]
+        return y
+
+    def backward(self, gy):
+        gx, gsrc = gy, None
+        if self.at is not None:
+            if self.needs[0]:
+                gx = gy.copy()
+                gx[self.at] = 0
+            if self.needs[2]:
+                gsrc = self.xp.zeros(self.src_shape, gy.dtype)
+                gsrc[self.within] = gy[self.at]
+        return gx, None, gsrc
+
+
+class IndexAdd(Function):
+    """x plus alpha times the slices of src, at the places in `index` along dim."""
+
+    def forward(self, x, index, src, dim, alpha):
+        self.shape, self.src_shape, self.alpha = x.shape, src.shape, alpha
+        x, src = (a if x.ndim else a.reshape(1) for a in (x, src))
+        self.at = _slices("index_add", x, index, dim)
+        if src.dtype.kind != "f":
+            alpha = self.xp.asarray(alpha).astype(src.dtype)
+        y = x + add_at(self.xp, x.shape, self.at, src * alpha)
+        return y.astype(x.dtype, copy=False).reshape(self.shape)
+
+    def backward(self, gy):
+        wide = gy if self.shape else gy.reshape(1)
+        gsrc = (wide[self.at] * self.alpha).reshape(self.src_shape) if self.needs[2] else None
+        return gy, None, gsrc
+
+
+class IndexWrite(Function):
+    """x with the slices of src, or a number, at the places in `index` along dim."""
+
+    def forward(self, x, index, src, dim, name):
+        self.name, self.shape, self.src_shape = name, x.shape, src.shape
+        y = x.copy() if x.ndim else x.reshape(1).copy()
+        self.at = _slices(name, y, index, dim)
+        y[self.at] = src.reshape(1) if not x.ndim else src
+        return y.reshape(self.shape)
+
+    def backward(self, gy):
+        gx = gy.copy() if self.shape else gy.reshape(1).copy()
+        gsrc = gx[self.at].reshape(self.src_shape) if self.src_shape else None
+        gx[self.at] = 0
+        gx = gx.reshape(self.shape)
+        if gsrc is None:  # one number for all places; each counts once, also where it is repeated
+            gsrc = (gy - gx).sum()
+        return gx, None, gsrc
+
+
+def _places(op, xp, x, index, dim, src):
+    """The index of all elements as a tuple of arrays, None for no elements; ValueError where sizes
+    do not fit."""
+    (dim,) = normalize_dims(dim, x.ndim, op) or (0,)
+    if not index.size:
+        return None
+    if index.dtype.kind not in "iu" or index.ndim != x.ndim:
+        raise ValueError(f"{op}: wants an integer index of {x.ndim} dimensions, got {index.dtype} "
+                         f"of shape {index.shape}")
+    given = getattr(src, "shape", index.shape)
+    fits = all(n <= m for n, m in zip(index.shape, given)) and len(given) == index.ndim
+    fits &= all(n <= m for d, (n, m) in enumerate(zip(index.shape, x.shape)) if d != dim)
+    if not fits:
+        raise ValueError(f"{op}: index {index.shape}, src {given}, input {x.shape}: want an index "
+                         f"not larger than src, nor than the input outside of dimension {dim}")
+    n = x.shape[dim] if x.ndim else 1
+    _check_range(op, index, n)
+    return along(xp, index, dim)
+
+
+def _slices(op, x, index, dim):
+    (dim,) = normalize_dims(dim, x.ndim, op)
+    if index.dtype.kind not in "iu" or index.ndim > 1:
+        raise ValueError(f"{op}: wants a vector of integers as index, got {index.dtype} of shape "
+                         f"{index.shape}")
+    _check_range(op, index, x.shape[dim])
+    return (slice(None),) * dim + (index.reshape(-1),)
+
+
+def _check_range(op, index, n):
+    if index.size and not 0 <= int(index.min()) <= int(index.max()) < n:
+        raise IndexError(f"{op}: indices from {int(index.min())} to {int(index.max())}, want 0 to "
+                         f"{n - 1}")
+
+
+def scatter(input, dim, index, src=None, *, value=None, reduce=None):
+    """`input` with src (a tensor, or a number) written at index[i, j] along `dim`; the other
+    coordinates of an element of src are its own. reduce="add": added instead."""
+    src = value if src is None else src
+    if reduce == "add":
+        if not isinstance(src, Tensor):
+            src = Tensor(input._xp.full(index.shape, src, input.dtype))
+        return scatter_add(input, dim, index, src)
+    if reduce is not None:
+        raise ValueError(f"scatter: reduce is None or 'add', got {reduce!r}")
+    _same_dtype("scatter", input, src)
+    return Scatter.apply(input, index, src, dim=dim)
+
+
+def scatter_add(input, dim, index, src):
+    """`input` plus src[i, j] at index[i, j] along `dim`, repeats included."""
+    _same_dtype("scatter_add", input, src)
+    return ScatterAdd.apply(input, index, src, dim=dim)
+
+
+def index_add(input, dim, index, source, *, alpha=1):
+    """`input` plus alpha times slice j of source at place index[j] of `dim`, repeats included."""
+    _same_dtype("index_add", input, source)
+    return IndexAdd.apply(input, index, source, dim=dim, alpha=alpha)
+
+
+def index_copy(input, dim, index, source):
+    """`input` with slice j of source at place index[j] of `dim`; no place may come twice."""
+    _same_dtype("index_copy", input, source)
+    return IndexWrite.apply(input, index, source, dim=dim, name="index_copy")
+
+
+def index_fill(input, dim, index, value):
+    """`input` with the number or 0-d tensor `value` at the places `index` of `dim`."""
+    value = value.to(input.dtype) if isinstance(value, Tensor) else Tensor(
+        input._xp.asarray(value, input.dtype))
+    return IndexWrite.apply(input, index, value, dim=dim, name="index_fill")
+
+
+def masked_select(input, mask):
+    """The elements where the bool tensor `mask` is True, a vector; the two broadcast."""
+    shape = backend.xp_of([]).broadcast_shapes(input.shape, mask.shape)
+    if not shape:
+        return input.reshape(1)[mask.reshape(1)]
+    return broadcast_to(input, shape)[broadcast_to(mask, shape)]
+
+
+def _same_dtype(op, input, src):
+    if isinstance(src, Tensor) and src.dtype != input.dtype:
+        raise TypeError(f"{op}: input is {input.dtype}, what is written is {src.dtype}; both must "
+                        "have the same dtype")

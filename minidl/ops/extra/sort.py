@@ -1,0 +1,130 @@
+"""Order: sort, the k largest, the k-th smallest, the median, and where they are.
+
+    x = [3 1 2]    sort(x) = ([1 2 3], indices [1 2 0])       gx[indices] = gy
+
+The order is found without a gradient; the values are then x at those indices, none of which comes
+twice, so backward is an assignment. Equal elements keep their order (a stable sort), and nan is
+larger than every number, as in PyTorch.       Test: tests/ops/extra/test_sort.py
+"""
+
+from collections import namedtuple
+
+from minidl.function import Function
+from minidl.ops.dims import normalize_dims
+from minidl.ops.index import along
+
+SortResult = namedtuple("SortResult", "values indices")
+TopkResult = namedtuple("TopkResult", "values indices")
+KthvalueResult = namedtuple("KthvalueResult", "values indices")
+MedianResult = namedtuple("MedianResult", "values indices")
+
+
+def order(xp, x, axis, descending=False):
+    """The indices that sort x along `axis`. Descending is not ascending read from behind: equal
+    elements would change their order."""
+    if not descending:
+        return xp.argsort(x, axis=axis, kind="stable")
+    backwards = xp.argsort(xp.flip(x, axis), axis=axis, kind="stable")
+    return xp.flip(x.shape[axis] - 1 - backwards, axis)
+
+
+class Ordered(Function):
+    """(values, indices) of the elements of ranks `start` to `stop` along a dim."""
+
+    def forward(self, x, dim, name, start=0, stop=None, descending=False, squeeze=False):
+        self.name, self.shape = name, x.shape
+        x = x.reshape(1) if x.ndim == 0 else x
+        (dim,) = normalize_dims(dim, x.ndim, name)
+        n = x.shape[dim]
+        stop = n if stop is None else stop
+        if not 0 <= start <= stop <= n:
+            raise ValueError(f"{name}: want the elements {start} to {stop} in order, but dimension "
+                             f"{dim} of shape {self.shape} has {n}")
+        indices = self.choose(x, dim, slice(start, stop), descending)
+        self.at, self.one_d = along(self.xp, indices, dim), x.shape
+        kept = self.kept = indices.shape
+        shape = kept[:dim] + kept[dim + squeeze:] if self.shape else ()
+        return x[self.at].reshape(shape), indices.reshape(shape)
+
+    def choose(self, x, dim, ranks, descending):
+        return order(self.xp, x, dim, descending)[(slice(None),) * dim + (ranks,)]
+
+    def backward(self, gy, _):
+        gx = self.xp.zeros(self.one_d, gy.dtype)
+        gx[self.at] = gy.reshape(self.kept)
+        return gx.reshape(self.shape)
+
+
+class MedianAlong(Ordered):
+    """(values, indices) of the lower medians along a dim; of the first nan where there is one."""
+
+    def choose(self, x, dim, ranks, descending):
+        middle = super().choose(x, dim, ranks, descending)
+        if x.dtype.kind != "f":
+            return middle
+        nan = self.xp.isnan(x)
+        return self.xp.where(nan.any(axis=dim, keepdims=True),
+                             nan.argmax(axis=dim, keepdims=True), middle)
+
+
+class Argsort(Function):
+    """The indices alone."""
+    differentiable = False
+
+    def forward(self, x, dim, descending):
+        if x.ndim == 0:
+            return self.xp.zeros((), "i8")
+        (dim,) = normalize_dims(dim, x.ndim, "argsort")
+        return order(self.xp, x, dim, descending)
+
+
+class Median(Function):
+    """The lower median of all elements, nan if one is nan; equal ones share its gradient."""
+
+    def forward(self, x):
+        ordered = self.xp.sort(x.reshape(-1))
+        if not x.size:
+            return self.xp.full((), float("nan"), x.dtype)
+        y = ordered[(x.size - 1) // 2]
+        if x.dtype.kind == "f":  # sorted to the end
+            y = self.xp.where(self.xp.isnan(ordered[-1]), ordered[-1], y)
+        self.save(x, y)
+        return y
+
+    def backward(self, gy):
+        x, y = self.saved
+        best = (x == y) | (self.xp.isnan(x) & self.xp.isnan(y))
+        return gy / self.xp.maximum(best.sum(), 1) * best
+
+
+def sort(input, dim=-1, descending=False, stable=False):
+    """Named (values, indices) in order along `dim`. It is stable in any case."""
+    return SortResult(*Ordered.apply(input, dim=dim, name="sort", descending=bool(descending)))
+
+
+def argsort(input, dim=-1, descending=False, stable=False):
+    """The indices that sort `input` along `dim`."""
+    return Argsort.apply(input, dim=dim, descending=bool(descending))
+
+
+def topk(input, k, dim=-1, largest=True, sorted=True):
+    """Named (values, indices) of the k largest (or smallest) along `dim`, in order."""
+    k = int(k)
+    return TopkResult(*Ordered.apply(input, dim=dim, name="topk", stop=k, descending=largest))
+
+
+def kthvalue(input, k, dim=-1, keepdim=False):
+    """Named (values, indices) of the k-th smallest element along `dim`; k counts from 1."""
+    return KthvalueResult(*Ordered.apply(input, dim=dim, name="kthvalue", start=k - 1, stop=k,
+                                         squeeze=not keepdim))
+
+
+def median(input, dim=None, keepdim=False):
+    """median(x): the middle element, the lower of two; median(x, dim): named (values, indices)."""
+    if dim is None:
+        return Median.apply(input)
+    n = input.shape[dim] if input.ndim else 1
+    if not n:
+        raise IndexError(f"median: dimension {dim} of shape {input.shape} has no elements")
+    return MedianResult(*MedianAlong.apply(input, dim=dim, name="median", start=(n - 1) // 2,
+                                           stop=(n + 1) // 2, squeeze=not keepdim))

@@ -1,0 +1,35 @@
+"""Adagrad: a learning rate for each weight, which falls with what its gradients have summed up to.
+
+    s = s + g^2            w = w - lr / (1 + (t - 1) lr_decay) * g / (sqrt(s) + eps)
+
+Weights that get few gradients, such as rare words' rows, keep large steps.
+Source: Duchi, Hazan, Singer 2011.     Test: tests/optim/test_other_optimizers.py
+"""
+
+from minidl.optim.optimizer import Optimizer
+
+
+class Adagrad(Optimizer):
+    """State per parameter: step, sum."""
+
+    def __init__(self, params, lr=1e-2, lr_decay=0.0, weight_decay=0.0,
+                 initial_accumulator_value=0.0, eps=1e-10, *, maximize=False):
+        if min(lr, lr_decay, weight_decay, initial_accumulator_value, eps) < 0:
+            raise ValueError(f"Adagrad wants no negative numbers, got lr {lr}, lr_decay "
+                             f"{lr_decay}, weight_decay {weight_decay}, initial_accumulator_value "
+                             f"{initial_accumulator_value}, eps {eps}")
+        super().__init__(params, dict(
+            lr=lr, lr_decay=lr_decay, eps=eps, weight_decay=weight_decay,
+            initial_accumulator_value=initial_accumulator_value, maximize=maximize))
+
+    def update(self, p, grad, state, group):
+        xp = p._xp
+        if not state:
+            start = group["initial_accumulator_value"]
+            state.update(step=0, sum=xp.full_like(p.data, start))
+        state["step"] += 1
+        if group["weight_decay"]:
+            grad = grad + group["weight_decay"] * p.data
+        state["sum"] += grad * grad
+        lr = group["lr"] / (1 + (state["step"] - 1) * group["lr_decay"])
+        p.data -= lr * (grad / (xp.sqrt(state["sum"]) + group["eps"]))

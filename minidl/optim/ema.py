@@ -1,0 +1,69 @@
+"""A moving average of the weights, for evaluation: smoother than the last step's.
+
+    a = w before the first step;    after each step  a = a + (1 - decay) (w - a)
+
+    ema = optim.EMA(model.parameters(), decay=0.999)
+    for ...: optimizer.step(); ema.update()
+    with ema.averaged():             inside, the model has the averages
+        evaluate(model)
+
+decay 0.999 averages over the last thousand steps or so. With `warmup` the decay of step t is at
+most (1 + t) / (10 + t), so that the first weights, which are random, are soon forgotten.
+Source: Polyak & Juditsky 1992 (averaging).      Test: tests/optim/test_ema.py
+"""
+
+from contextlib import contextmanager
+
+from minidl.tensor import Tensor
+
+
+class EMA:
+    """One array per parameter, beside the optimizer's state; step counts the updates."""
+
+    def __init__(self, params, decay=0.999, warmup=False):
+        if not 0 <= decay < 1:
+            raise ValueError(f"EMA: decay must be in [0, 1), got {decay}")
+        self.params = [params] if isinstance(params, Tensor) else list(params)
+        if not self.params:
+            raise ValueError("EMA got no parameters")
+        self.decay, self.warmup, self.step = decay, warmup, 0
+        self.averages = [p.data.copy() for p in self.params]
+
+    def update(self):
+        """Take the weights of this step in."""
+        self.step += 1
+        decay = self.decay
+        if self.warmup:
+            decay = min(decay, (1 + self.step) / (10 + self.step))
+        for a, p in zip(self.averages, self.params, strict=True):
+            a += (1 - decay) * (p.data - a)
+
+    @contextmanager
+    def averaged(self):
+        """The parameters have the averages inside the block, and their own values after it."""
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    def _swap(self):
+        for i, p in enumerate(self.params):
+            ours = self.averages[i].copy()
+            self.averages[i][...] = p.data
+            p.data[...] = ours
+            p.version += 1
+
+    def state_dict(self):
+        """{"step": n, "averages": {index: array}}; the arrays are the live ones."""
+        return {"step": self.step, "averages": dict(enumerate(self.averages))}
+
+    def load_state_dict(self, state):
+        given = {int(i): a for i, a in state["averages"].items()}
+        shapes = [tuple(given[i].shape) if i in given else None for i in range(len(self.averages))]
+        if shapes != [a.shape for a in self.averages] or len(given) != len(self.averages):
+            raise ValueError(f"load_state_dict: averages of shapes {shapes}, want "
+                             f"{[a.shape for a in self.averages]}")
+        self.step = int(state["step"])
+        for i, a in given.items():
+            self.averages[i][...] = a

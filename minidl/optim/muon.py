@@ -1,0 +1,72 @@
+"""Muon: momentum whose matrix is made nearly orthogonal before each step.
+
+    b = b + (1 - mu) (g - b)                 a moving average of gradients; nesterov: one step ahead
+    o = U V^T,  b = U S V^T                  all singular values become about 1
+    w = (1 - lr decay) w - lr sqrt(max(1, rows / columns)) o
+
+A gradient matrix has a few large singular values; SGD moves along those and hardly in the other
+directions. U V^T is approached without an SVD, by products alone (Newton and Schulz):
+
+    x = b / |b|,   5 times: x = 3.4445 x - 4.7750 (x x^T) x + 2.0315 (x x^T)^2 x
+
+The polynomial is steep at 0, so it is quick, and does not converge: the singular values end between
+0.68 and 1.13. Ours computes in float32; PyTorch in bfloat16, which differs by up to 4 %.
+For matrices between hidden layers; embeddings, biases and the last layer belong to AdamW.
+Source: Jordan et al. 2024.      Test: tests/optim/test_muon.py
+"""
+
+import math
+
+from minidl.backend import xp_of
+from minidl.optim.optimizer import Optimizer
+
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+
+
+class Muon(Optimizer):
+    """Matrices only. State per parameter: momentum_buffer. adjust_lr_fn: None ("original") for the
+    factor above; "match_rms_adamw": 0.2 sqrt(max(rows, columns)), for AdamW's learning rates."""
+
+    def __init__(self, params, lr=1e-3, weight_decay=0.1, momentum=0.95, nesterov=True,
+                 ns_coefficients=COEFFICIENTS, eps=1e-7, ns_steps=5, adjust_lr_fn=None):
+        if min(lr, weight_decay, momentum) < 0:
+            raise ValueError("lr, momentum and weight_decay must not be negative, got "
+                             f"{lr}, {momentum}, {weight_decay}")
+        if adjust_lr_fn not in (None, "original", "match_rms_adamw"):
+            raise ValueError("adjust_lr_fn is None, 'original' or 'match_rms_adamw', got "
+                             f"{adjust_lr_fn!r}")
+        super().__init__(params, dict(
+            lr=lr, weight_decay=weight_decay, momentum=momentum, nesterov=nesterov, eps=eps,
+            ns_coefficients=ns_coefficients, ns_steps=ns_steps, adjust_lr_fn=adjust_lr_fn))
+
+    def add_param_group(self, group):
+        super().add_param_group(group)
+        for p in self.param_groups[-1]["params"]:
+            if p.ndim != 2:
+                raise ValueError(f"Muon takes matrices, got a parameter of shape {p.shape}; give "
+                                 "the others to an AdamW of their own")
+
+    def update(self, p, grad, state, group):
+        mu, (rows, columns) = group["momentum"], p.shape
+        b = state.setdefault("momentum_buffer", p._xp.zeros_like(p.data))
+        b += (1 - mu) * (grad - b)
+        ahead = grad + mu * (b - grad) if group["nesterov"] else b
+        o = orthogonal(ahead, group["ns_coefficients"], group["ns_steps"], group["eps"])
+        factor = math.sqrt(max(1, rows / columns))
+        if group["adjust_lr_fn"] == "match_rms_adamw":
+            factor = 0.2 * math.sqrt(max(rows, columns))
+        p.data *= 1 - group["lr"] * group["weight_decay"]
+        p.data -= group["lr"] * factor * o
+
+
+def orthogonal(g, coefficients=COEFFICIENTS, steps=5, eps=1e-7):
+    """g (n, m) with singular values near 1: the polynomial acts on each of them by itself."""
+    a, b, c = coefficients
+    tall = g.shape[0] > g.shape[1]
+    x = g.T if tall else g  # the smaller of x x^T and x^T x
+    xp = xp_of([g])
+    x = x / xp.maximum(xp.sqrt((x * x).sum()), eps)
+    for _ in range(steps):
+        square = x @ x.T
+        x = a * x + (b * square + c * (square @ square)) @ x
+    return x.T if tall else x

@@ -1,0 +1,62 @@
+"""A learning rate that falls when the loss stops falling.
+
+    loss   3  2  2  2  2  ...       patience 2: two steps without a better one are endured,
+    bad    0  0  1  2  3            the third cuts the lr to factor * lr
+
+Unlike the schedules of lr_scheduler.py it is no function of the step count.
+Test: tests/optim/test_lr_scheduler_sequences.py
+"""
+
+import math
+
+
+class ReduceLROnPlateau:
+    """lr *= factor when `metric` has not become better for more than `patience` calls of
+    step(metric). Better: below (mode "min") the best so far by more than `threshold`, relative to
+    it ("rel") or not ("abs"). All ranks must pass the same number: the all-reduced loss."""
+
+    def __init__(self, optimizer, mode="min", factor=0.1, patience=10, threshold=1e-4,
+                 threshold_mode="rel", cooldown=0, min_lr=0.0, eps=1e-8):
+        if factor >= 1 or mode not in ("min", "max") or threshold_mode not in ("rel", "abs"):
+            raise ValueError("ReduceLROnPlateau wants factor below 1, mode 'min' or 'max', "
+                             f"threshold_mode 'rel' or 'abs'; got {factor}, {mode!r}, "
+                             f"{threshold_mode!r}")
+        self.optimizer, self.mode, self.factor, self.patience = optimizer, mode, factor, patience
+        self.threshold, self.threshold_mode = threshold, threshold_mode
+        self.cooldown, self.min_lr, self.eps = cooldown, min_lr, eps
+        self.best = math.inf if mode == "min" else -math.inf
+        self.num_bad_epochs = self.cooldown_counter = self.last_epoch = 0
+
+    def step(self, metrics):
+        self.last_epoch += 1
+        metric = float(metrics)
+        if self._is_better(metric):
+            self.best, self.num_bad_epochs = metric, 0
+        else:
+            self.num_bad_epochs += 1
+        if self.cooldown_counter > 0:
+            self.cooldown_counter -= 1
+            self.num_bad_epochs = 0
+        if self.num_bad_epochs > self.patience:
+            self.cooldown_counter, self.num_bad_epochs = self.cooldown, 0
+            for group in self.optimizer.param_groups:
+                lower = max(group["lr"] * self.factor, self.min_lr)
+                if group["lr"] - lower > self.eps:
+                    group["lr"] = lower
+
+    def _is_better(self, metric):
+        sign = 1 if self.mode == "max" else -1
+        if self.threshold_mode == "abs":
+            return sign * (metric - self.best) > self.threshold
+        return sign * metric > sign * self.best * (1 + sign * self.threshold)
+
+    def get_last_lr(self):
+        return [group["lr"] for group in self.optimizer.param_groups]
+
+    def state_dict(self):
+        return {k: getattr(self, k) for k in ("best", "num_bad_epochs", "cooldown_counter",
+                                              "last_epoch")}
+
+    def load_state_dict(self, state):
+        self.best, self.num_bad_epochs = state["best"], state["num_bad_epochs"]
+        self.cooldown_counter, self.last_epoch = state["cooldown_counter"], state["last_epoch"]

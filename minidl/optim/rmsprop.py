@@ -1,0 +1,45 @@
+"""RMSprop: divide each gradient by the root of a moving average of its square.
+
+    v = alpha v + (1 - alpha) g^2            centered: v - m^2, with m the moving average of g
+    w = w - lr * g / (sqrt(v) + eps)         momentum: b = momentum b + g / (...), w = w - lr b
+
+Source: Tieleman & Hinton 2012 (lecture 6.5); centered: Graves 2013 (arXiv 1308.0850).
+Test: tests/optim/test_other_optimizers.py
+"""
+
+from minidl.optim.optimizer import Optimizer
+
+
+class RMSprop(Optimizer):
+    """State per parameter: step, square_avg; momentum_buffer and grad_avg where wanted."""
+
+    def __init__(self, params, lr=1e-2, alpha=0.99, eps=1e-8, weight_decay=0.0, momentum=0.0,
+                 centered=False, *, maximize=False):
+        if min(lr, alpha, eps, weight_decay, momentum) < 0:
+            raise ValueError("RMSprop wants no negative numbers, got lr "
+                             f"{lr}, alpha {alpha}, eps {eps}, weight_decay {weight_decay}, "
+                             f"momentum {momentum}")
+        super().__init__(params, dict(lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay,
+                                      momentum=momentum, centered=centered, maximize=maximize))
+
+    def update(self, p, grad, state, group):
+        xp, alpha = p._xp, group["alpha"]
+        if not state:
+            state.update(step=0, square_avg=xp.zeros_like(p.data))
+        state["step"] += 1
+        if group["weight_decay"]:
+            grad = grad + group["weight_decay"] * p.data
+        v = state["square_avg"]
+        v *= alpha
+        v += (1 - alpha) * grad * grad
+        if group["centered"]:
+            m = state.setdefault("grad_avg", xp.zeros_like(p.data))
+            m += (1 - alpha) * (grad - m)
+            v = v - m * m
+        step = grad / (xp.sqrt(v) + group["eps"])
+        if group["momentum"]:
+            b = state.setdefault("momentum_buffer", xp.zeros_like(p.data))
+            b *= group["momentum"]
+            b += step
+            step = b
+        p.data -= group["lr"] * step

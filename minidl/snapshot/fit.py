@@ -1,0 +1,95 @@
+"""Does a snapshot fit the model, the optimizer and the rest that it is to be loaded into?
+
+Asked before anything has changed, and answered whole: all that differs, not the first of it. A
+snapshot that fits is then loaded without an error.
+Test: tests/snapshot/test_fit.py   Used by: snapshot.py
+"""
+
+from minidl.snapshot import regions
+
+MOST = 12  # differences that are listed
+
+
+def misfits(index, model, optimizer, others, folder):
+    """Sentences about all that differs between the objects and the snapshot; none if it fits."""
+    lacking = [key for key in others if key not in index["others"]]
+    if optimizer is not None and index["groups"] is None:
+        lacking.append("optimizer")
+    found = [f"the snapshot holds no {', '.join(lacking)}"] if lacking else []
+    for key, it in others.items():
+        if key not in lacking:
+            here, there = set(it.state_dict()), set(index["others"][key])
+            if here != there:
+                found.append(f"{key}: wanted a state of {sorted(here)}, the snapshot has "
+                             f"{sorted(there)}")
+    by_leaf = regions.by_leaf(model)
+    here = {f"param/{r.name}": (r.shape, leaf.dtype.name) for leaf, rs in by_leaf.items()
+            for r in rs}
+    here |= {f"buffer/{r.name}": (r.shape, r.leaf.dtype.name) for r in regions.buffers(model)}
+    here |= {f"generator {key}": () for key in regions.generators(model)}
+    there = {key: (tuple(about["shape"]), about["dtype"]) for key, about in
+             index["tensors"].items() if key.startswith(("param/", "buffer/"))}
+    there |= {f"generator {key}": () for key in index["generators"][0]}
+    for key in dict.fromkeys([*here, *there]):
+        if here.get(key) != there.get(key):
+            found.append(f"{key}: wanted {there.get(key, 'nothing')} as in the snapshot, the model "
+                         f"has {here.get(key, 'none')}")
+    if optimizer is not None and index["groups"] is not None:
+        found += _optimizer_misfits(index, by_leaf, optimizer)
+    if not found:
+        there = written(index)
+        found += [f"{folder}: the files do not hold all of elements {r.first} to {r.end} of {key}"
+                  for key, r in _wanted(index, model, by_leaf, optimizer)
+                  if not regions.covered(r.first, r.end, there.get(key, ()))]
+    return found[:MOST] + [f"and {len(found) - MOST} more"] * (len(found) > MOST)
+
+
+def _optimizer_misfits(index, by_leaf, optimizer):
+    if len(index["groups"]) != len(optimizer.param_groups):
+        yield (f"wanted {len(index['groups'])} parameter groups as in the snapshot, the optimizer "
+               f"has {len(optimizer.param_groups)}")
+    for here, there in zip(optimizer.param_groups, index["groups"], strict=False):
+        if strange := sorted(set(there) - set(here) - {"initial_lr", "n_steps"}):
+            yield (f"the optimizer in the snapshot has the options {strange} and the one here has "
+                   f"not, only {sorted(set(here) - {'params'})}: is it of another kind?")
+    for leaf, owner in regions.leaves(optimizer):
+        if owner not in by_leaf:
+            yield regions.unknown_leaf(owner)
+            continue
+        names = [r.name for r in by_leaf[owner]]
+        states = [index["state"].get(name) for name in names]
+        if None in states:
+            yield (f"{names[states.index(None)]} is updated here, and by no optimizer in the "
+                   "snapshot")
+            continue
+        for name, state in zip(names, states, strict=True):
+            if state != states[0]:
+                yield (f"{names[0]} and {name} share a shard here, but their states differ in the "
+                       f"snapshot: {states[0]}, {state}; one was not stepped. Load it into "
+                       "DataParallel, or give every parameter a gradient before it is saved")
+        if "master" in states[0]["arrays"] and leaf is owner:
+            half = owner.dtype.itemsize == 2  # float16 or bfloat16
+            remedy = ("call optim.use_master_weights(optimizer)" if half else
+                      "wrap the optimizer in parallel.Offload, as it was")
+            yield f"{names[0]} has a master copy in the snapshot and not here; first {remedy}"
+        if "master" not in states[0]["arrays"] and leaf.dtype != owner.dtype:
+            yield f"{names[0]} has a master copy here and not in the snapshot"
+
+
+def _wanted(index, model, by_leaf, optimizer):
+    """(key, Region) of every region that this rank is to read."""
+    for rs in by_leaf.values():
+        yield from ((f"param/{r.name}", r) for r in rs)
+    yield from ((f"buffer/{r.name}", r) for r in regions.buffers(model))
+    for _, owner in regions.leaves(optimizer):
+        yield from ((f"{kind}/{r.name}", r) for r in by_leaf[owner]
+                    for kind in index["state"][r.name]["arrays"])
+
+
+def written(index):
+    """{key: [(first, end, where it is)]} of what the files hold."""
+    found = {}
+    for file in index["files"]:
+        for key, first, end in file["holds"]:
+            found.setdefault(key, []).append((first, end, (file["name"], f"{key}/{first}")))
+    return found

@@ -1,0 +1,180 @@
+"""Whatever ends a rank of `minidl run`, the run ends, names the rank, and has a true status."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from minidl.cli import rank as rank_file
+from minidl.cli.supervisor import Supervisor
+from tests.cli.faults import SCRIPT, minidl_run, try_fault
+from tests.mpi.launch import PYTHONS, ROOT, require_mpi
+
+# Of faults.py's: others, and with other numbers of ranks, by `make faults`.
+SHORT = [
+    ("nothing", "ever", "mpi"), ("os._exit(4)", "before", "mpi"), ("sys.exit", "before", "mpi"),
+    ("SIGKILL", "middle", "mpi"), ("SIGSTOP", "before", "mpi"), ("raw", "ever", "mpi"),
+    ("import", "before", "openmpi"), ("os._exit(0)", "middle", "openmpi"),
+]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """{(how, when, mpi): a future of what is wrong}, two at a time: they mostly wait."""
+    folder = tmp_path_factory.mktemp("supervised")
+    (folder / "script.py").write_text(SCRIPT)
+    with ThreadPoolExecutor(2) as pool:
+        yield {(how, when, mpi): pool.submit(try_fault, folder, (how, when), mpi)
+               for how, when, mpi in SHORT if Path(PYTHONS[mpi]).exists()}
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("how, when, mpi", SHORT)
+def test_every_fault_ends_the_run_and_names_the_rank(runs, how, when, mpi):
+    require_mpi(mpi)
+    what, said = runs[how, when, mpi].result()
+    assert not what, said
+
+
+@pytest.mark.mpi
+def test_ranks_that_all_leave_alike_end_by_themselves(tmp_path):
+    require_mpi()
+    script = tmp_path / "script.py"
+    script.write_text("import os\nos._exit(7)")
+    run = minidl_run("mpi", script)
+    assert run.returncode == 7 and "minidl run:" not in run.stderr
+
+
+# -- the supervisor alone, with ranks that are a few lines over TCP
+
+
+class Mpiexec:
+    """Instead of a process."""
+
+    def __init__(self):
+        self.returncode, self.ends_at = None, time.monotonic() + 20
+
+    def poll(self):
+        if time.monotonic() > self.ends_at:
+            self.returncode = 0
+        return self.returncode
+
+    def terminate(self):
+        self.returncode = -15
+
+    kill = terminate
+
+    def wait(self):
+        return self.returncode
+
+
+def supervise(lines, n=2, **settings):
+    """(status, what was said) of a supervisor that hears these lines, each (rank, which, line)."""
+    said = []
+    s = Supervisor(n, say=said.append, **settings)
+    _, port, token = s.environment[rank_file.SUPERVISOR].split(",")
+    links = {}
+    for rank, which, line in lines:
+        if (rank, which) not in links:
+            links[rank, which] = link = socket.create_connection(("127.0.0.1", int(port)))
+            first = {"say": which, "token": token, "rank": rank, "host": "a", "hydra": False}
+            link.sendall(json.dumps(first).encode() + b"\n")
+        links[rank, which].sendall(json.dumps(line).encode() + b"\n")
+    child = Mpiexec()
+    if any(line.get("say") == "exit" for _, _, line in lines):
+        child.ends_at = time.monotonic() + 1
+    status = run_and_close(s, child)
+    for link in links.values():
+        link.close()
+    return status, "".join(said)
+
+
+def run_and_close(s, child):
+    woken, wakes = socket.socketpair()
+    with woken, wakes:
+        status = s.run(child, woken)
+    s.close()
+    return status
+
+
+def lives(rank, *states):
+    return [(rank, "guard", {"say": "runs", "pid": 100 + rank}),
+            *((rank, "born", {"say": state}) for state in states)]
+
+
+def test_a_rank_that_never_starts_is_named():
+    status, said = supervise(lives(0, "joining"), start_s=0.3, n=3)
+    assert status == 1 and said.startswith("minidl run: ranks 1, 2: no word in 0.3 s since")
+    assert rank_file.__file__ in said
+
+
+def test_a_crash_after_the_script_is_a_failure():
+    lines = [*lives(0, "finished"), *lives(1, "finished")]
+    lines += [(rank, "guard", {"say": "exit", "status": -11 * rank}) for rank in (0, 1)]
+    status, said = supervise(lines)
+    assert status == 139
+    assert "rank 1 (process 101 on a) was killed by SIGSEGV after its script" in said
+
+
+def test_status_0_in_the_middle_of_the_script_is_a_failure():
+    lines = [*lives(0, "joined"), *lives(1, "joined"), (1, "guard", {"say": "exit", "status": 0})]
+    status, said = supervise(lines)
+    assert status == 1 and "rank 1 (process 101 on a) ended in the middle of its script" in said
+
+
+def test_a_rank_that_stands_still_is_named_at_the_deadline():
+    lines = [*lives(0, "joined"), *lives(1, "joined"), (1, "guard", {"say": "stopped"})]
+    status, said = supervise(lines, deadline_s=0.4)
+    assert status == 1 and "rank 1 (process 101 on a) was stopped by a signal" in said
+
+
+def test_two_ranks_that_end_well_are_a_success():
+    lines = [*lives(0, "finished"), *lives(1, "finished")]
+    lines += [(rank, "guard", {"say": "exit", "status": 0}) for rank in (0, 1)]
+    assert supervise(lines) == (0, "")
+
+
+def test_another_program_is_not_heard():
+    s = Supervisor(1)
+    _, port, _ = s.environment[rank_file.SUPERVISOR].split(",")
+    link = socket.create_connection(("127.0.0.1", int(port)))
+    link.sendall(b'{"say": "born", "token": "no"}\n')
+    child = Mpiexec()
+    child.ends_at = time.monotonic() + 0.3
+    assert run_and_close(s, child) == 0 and not s.ranks
+    link.close()
+
+
+def test_a_process_that_a_rank_starts_does_not_speak_for_it(monkeypatch):
+    from minidl.comm.transport import supervised
+
+    reads, writes = os.pipe()
+    monkeypatch.setenv(supervised.LINK, f"{writes}:{os.getpid()}")
+    assert supervised.say("joined", rank=3)
+    assert json.loads(os.read(reads, 100)) == {"say": "joined", "rank": 3}
+    monkeypatch.setenv(supervised.LINK, f"{writes}:{os.getpid() + 1}")
+    assert not supervised.say("joined")
+    os.close(writes)
+    assert os.read(reads, 100) == b""
+    os.close(reads)
+
+
+def test_minidl_is_found_from_the_parent_of_a_folder_of_that_name(tmp_path):
+    """A rank's path ends with the folder of the real package, so a namespace never wins."""
+    (tmp_path / "minidl").mkdir()
+    script = tmp_path / "script.py"
+    script.write_text("import minidl\nprint(minidl.__file__)")
+    packages = [p for p in sys.path if "site-packages" in p]  # NumPy's, but no finder of minidl
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    run = subprocess.run([sys.executable, "-S", "-c", "import sys, runpy\n"
+                          f"sys.argv = ['rank.py', {str(script)!r}]\n"
+                          f"sys.path[0:0] = ['x', *{packages}]\n"
+                          f"runpy.run_path({rank_file.__file__!r}, run_name='__main__')"],
+                         cwd=tmp_path, env=env, text=True, capture_output=True)
+    assert run.stdout.strip() == str(Path(ROOT) / "minidl" / "__init__.py"), run.stderr

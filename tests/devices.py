@@ -1,0 +1,58 @@
+"""Arrays on the device of a test's case, and back. `device`: the fixture of conftest.py.
+
+    def test_something(device):
+        x = minidl.tensor(put(np.ones(3), device), requires_grad=True)
+        (x * x).sum().backward()
+        np.testing.assert_array_equal(host(x.grad), [2, 2, 2])
+"""
+
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from minidl.backend import to_device
+
+
+def put(x, device):
+    """The NumPy array x, or each array in a tuple or a list, on the device; all else as it is."""
+    if isinstance(x, (tuple, list)):
+        return type(x)(put(part, device) for part in x)
+    return to_device(x, device) if isinstance(x, np.ndarray) else x
+
+
+def host(x):
+    """A tensor or an array of either kind as a NumPy array, which may be x itself."""
+    x = getattr(x, "_data", x)
+    return x if isinstance(x, np.ndarray) else x.get()
+
+
+@contextmanager
+def stand_in():
+    """The module cupy of strict_cupy/, which `import cupy` finds inside the block, whatever it
+    finds outside. As a fixture: `strict_cupy`."""
+    def is_cupy(name):
+        return name.partition(".")[0] in ("cupy", "cupyx") or name == "minidl.cuda.gpu"
+
+    def taken():
+        return {name: sys.modules.pop(name) for name in list(sys.modules) if is_cupy(name)}
+
+    if hasattr(sys.modules.get("cupy"), "stand_in"):  # as under `make test-gpu-sim`
+        yield sys.modules["cupy"]
+        return
+    outside = taken()
+    sys.modules.update(_inside)
+    sys.path.insert(0, FOLDER)
+    try:
+        import cupy
+
+        yield cupy
+    finally:
+        sys.path.remove(FOLDER)
+        _inside.update(taken())
+        sys.modules.update(outside)
+
+
+FOLDER = str(Path(__file__).parent / "strict_cupy")
+_inside = {}  # the stand-in's modules between two blocks: they are made once

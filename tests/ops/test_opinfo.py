@@ -1,0 +1,35 @@
+"""PyTorch's own samples, two of each op in float64 with gradients: none wrong. `make opinfo` runs
+all of them, in seven dtypes, and prints a table."""
+
+import pytest
+
+pytest.importorskip("torch", reason="PyTorch's samples")
+
+from tests.ops import opinfo  # noqa: E402, its import of PyTorch's list is for the tests
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+
+
+@pytest.mark.timeout(300)  # ten seconds alone, more where others compute
+def test_no_sample_is_wrong_and_nearly_all_run():
+    table = opinfo.campaign(opinfo.provided(), ["float64"], limit=2)
+    wrong = {name: dict(counts) for name, counts in table.items() if counts["wrong"]}
+    assert not wrong
+    n_right, n_refused = (sum(c[k] for c in table.values()) for k in ("right", "refused"))
+    assert len(table) > 200 and n_right >= 0.97 * (n_right + n_refused), "\n".join(
+        opinfo.rows(table))
+
+
+@pytest.mark.parametrize("spoil", ["value", "dtype", "shape", "gradient"])
+def test_a_wrong_op_is_found(spoil):
+    """The negative control: an op that is wrong in one respect."""
+    import minidl
+
+    def wrong(x, *args, **options):
+        y = minidl.exp(x, *args, **options)
+        return {"value": lambda: y + 1e-6, "dtype": lambda: y.float(),
+                "shape": lambda: y.unsqueeze(0), "gradient": lambda: y + (x - x.detach())}[spoil]()
+
+    (op,) = [op for op in opinfo.op_db() if op.name == "exp"]
+    (counts,) = opinfo.campaign([(op, wrong)], ["float64"]).values()
+    assert counts["wrong"] >= 2 and not counts["refused"]  # of three, one without elements

@@ -1,0 +1,329 @@
+"""Streams, events and who may touch which memory when.
+
+Nothing here runs late but copies into the host's memory; instead each access of device memory is
+compared with the earlier ones. An access by another stream is allowed only if an event, a wait of
+the host or the null stream put it before (a clock for each stream, as in Lamport 1978 and in
+ThreadSanitizer). What a GPU might or might not do in time is so an error every time:
+
+    Race   two streams touch the same bytes, one of them writes, and nothing orders them.
+           Memory that goes back to CuPy's pool and is lent again keeps its history.
+
+Copies between the device and pinned memory are seen at both ends of what a GPU may do:
+
+    down   the host's bytes are rubbish (0xEE) from the call on, and right once somebody waited
+    up     the bytes are taken at the call; whoever waits finds whether the host changed them since
+"""
+
+import itertools
+import sys
+import threading
+
+from cupy import _count
+
+try:  # a simulated rank is a greenlet: it counts as a thread
+    from greenlet import getcurrent as _task
+except ImportError:
+    _task = threading.current_thread
+
+N_DEVICES = 2
+LOCK = threading.RLock()
+_numbers = itertools.count(1)
+_host = {}  # queue number -> how much of it the host has waited for
+_pending = []  # (queue number, sequence number, what to do), in the order of the calls
+
+
+class Race(RuntimeError):
+    """Two streams, or a stream and the host, touch the same memory in no order."""
+
+
+class Queue:
+    """What one stream of one device has been given: `n` pieces of work, and what came before."""
+
+    def __init__(self, device, blocking, name):
+        self.id, self.device, self.blocking, self.name = next(_numbers), device, blocking, name
+        self.n, self.clock, self.over = 0, {}, False  # over: nobody needs to order it any more
+
+    def tick(self):
+        """The number of a new piece of work, after all that the host has waited for."""
+        join(self.clock, _host)
+        if self.blocking:  # the null stream and blocking streams wait for each other
+            for other in _queues[self.device]:
+                if other.blocking and other is not self and (self.null or other.null):
+                    join(self.clock, other.clock)
+        self.n += 1
+        self.clock[self.id] = self.n
+        return self.n
+
+    @property
+    def null(self):
+        return self is _queues[self.device][0]
+
+
+def join(clock, other):
+    """clock |= other: the later of both for each queue."""
+    for queue, n in list(other.items()):  # a stream that is collected meanwhile leaves them
+        if clock.get(queue, 0) < n:
+            clock[queue] = n
+
+
+_queues = [[Queue(i, True, f"the null stream of device {i}")] for i in range(N_DEVICES)]
+
+
+def host_waits(clock):
+    """The host knows that this is over: copies arrive."""
+    with LOCK:
+        join(_host, clock)
+        over = [p for p in _pending if _host.get(p[0], 0) >= p[1]]
+        _pending[:] = [p for p in _pending if _host.get(p[0], 0) < p[1]]
+        for _, _, work in over:
+            work()
+
+
+def later(queue, n, work):
+    """Call work() when the host has waited for piece n of the queue."""
+    _pending.append((queue.id, n, work))
+
+
+# ---- the current device and stream of a thread ----
+
+
+class _State:
+    def __init__(self):
+        self.devices, self.streams = [0], [[] for _ in range(N_DEVICES)]
+
+
+def state():
+    """This thread's; a new thread begins on device 0 and the null stream."""
+    task = _task().__dict__
+    found = task.get("_strict_cupy")
+    if found is None:
+        found = task["_strict_cupy"] = _State()
+    return found
+
+
+def current_device():
+    return state().devices[-1]
+
+
+def current_queue():
+    s = state()
+    device = s.devices[-1]
+    stream = s.streams[device][-1] if s.streams[device] else None
+    return _queues[device][0] if stream is None or stream._queue is None else stream._queue
+
+
+def queue_of(stream):
+    """The queue of a stream, an address or None, the current one."""
+    if stream is None:
+        return current_queue()
+    if isinstance(stream, int):
+        found = [q for queues in _queues for q in queues if q.id == stream or (
+            stream == 0 and q is _queues[current_device()][0])]
+        return found[0]
+    return stream._queue or _queues[current_device()][0]
+
+
+class Stream:
+    """cupy.cuda.Stream."""
+
+    null = None  # set below
+
+    def __init__(self, null=False, non_blocking=False, ptds=False, priority=None):
+        self._queue, self.device_id, self.priority = None, -1, priority
+        self.is_non_blocking, self.ptds, self.ptr = non_blocking, ptds, 0
+        if ptds:
+            raise NotImplementedError("stand-in: no per-thread default stream")
+        if not null:
+            self.device_id = current_device()
+            self._queue = Queue(self.device_id, not non_blocking, f"stream {next(_numbers)}")
+            _queues[self.device_id].append(self._queue)
+            self.ptr = self._queue.id
+
+    def __del__(self):
+        queue = self._queue
+        if queue is None or sys is None or sys.is_finalizing():
+            return
+        with LOCK:
+            _queues[queue.device].remove(queue)
+            if _host.get(queue.id, 0) >= queue.n:
+                queue.over = True
+                for clock in (_host, *(q.clock for queues in _queues for q in queues)):
+                    clock.pop(queue.id, None)
+
+    def __eq__(self, other):
+        return isinstance(other, Stream) and self.ptr == other.ptr
+
+    def __hash__(self):
+        return self.ptr
+
+    def _check_device(self):
+        if self.device_id not in (-1, current_device()):
+            raise RuntimeError(f"This stream was created on device {self.device_id}; the current "
+                               f"device is {current_device()}")
+
+    @property
+    def done(self):
+        q = queue_of(self)
+        return _host.get(q.id, 0) >= q.n
+
+    def record(self, event=None):
+        event = event or Event()
+        event.record(self)
+        return event
+
+    def wait_event(self, event):
+        if not isinstance(event, Event):
+            raise TypeError(f"wait_event wants an Event, got {type(event).__name__}")
+        with LOCK:
+            q = queue_of(self)
+            join(q.clock, event._clock)
+            q.tick()
+
+    def synchronize(self):
+        _count.waits("Stream.synchronize")
+        synchronize(queue_of(self))
+
+    def use(self):
+        self._check_device()
+        streams = state().streams[current_device()]
+        if streams:
+            streams.pop()
+        streams.append(self)
+        return self
+
+    def __enter__(self):
+        self._check_device()
+        state().streams[current_device()].append(self)
+        return self
+
+    def __exit__(self, *_):
+        state().streams[self.device_id if self.device_id >= 0 else current_device()].pop()
+
+
+Stream.null = Stream(null=True)
+
+
+def synchronize(queue):
+    """The host waits for all of a queue."""
+    with LOCK:
+        queue.tick()
+        host_waits(queue.clock)
+
+
+def get_current_stream(device_id=-1):
+    streams = state().streams[current_device() if device_id < 0 else device_id]
+    return streams[-1] if streams else Stream.null
+
+
+class Event:
+    """cupy.cuda.Event."""
+
+    def __init__(self, block=False, disable_timing=False, interprocess=False):
+        self._clock, self._asked = {}, 0
+
+    def record(self, stream=None):
+        with LOCK:
+            q = queue_of(stream)
+            q.tick()
+            self._clock = dict(q.clock)
+
+    def synchronize(self):
+        _count.waits("Event.synchronize")
+        host_waits(self._clock)
+
+    @property
+    def done(self):
+        """Whether somebody has waited; or the hundredth time that somebody asks."""
+        self._asked += 1
+        if self._asked >= 100:
+            host_waits(self._clock)
+        return all(_host.get(q, 0) >= n for q, n in self._clock.items())
+
+
+class Device:
+    """cupy.cuda.Device."""
+
+    def __init__(self, device=None):
+        self.id = current_device() if device is None else int(device)
+        if not 0 <= self.id < N_DEVICES:
+            raise CUDARuntimeError("cudaErrorInvalidDevice: invalid device ordinal")
+
+    def __int__(self):
+        return self.id
+
+    def __index__(self):
+        return self.id
+
+    def __enter__(self):
+        state().devices.append(self.id)
+        return self
+
+    def __exit__(self, *_):
+        state().devices.pop()
+
+    def use(self):
+        state().devices[-1] = self.id
+
+    @property
+    def pci_bus_id(self):
+        return f"0000:{self.id:02x}:00.0"
+
+    def synchronize(self):
+        _count.waits("Device.synchronize")
+        for q in _queues[self.id]:
+            synchronize(q)
+
+    def __eq__(self, other):
+        return isinstance(other, Device) and self.id == other.id
+
+    def __hash__(self):
+        return self.id
+
+    def __repr__(self):
+        return f"<CUDA Device {self.id}>"
+
+    compute_capability = "90"
+    mem_info = (1 << 40, 1 << 40)
+
+
+class CUDARuntimeError(RuntimeError):
+    """cupy.cuda.runtime.CUDARuntimeError."""
+
+
+# ---- accesses ----
+
+
+class Access:
+    __slots__ = ("lo", "hi", "queue", "n", "write", "where")
+
+    def __init__(self, lo, hi, queue, n, write, where):
+        self.lo, self.hi, self.queue, self.n, self.write, self.where = (
+            lo, hi, queue, n, write, where)
+
+
+def touch(log, lo, hi, write, queue, n, what="device memory"):
+    """Piece n of the queue reads or writes the bytes lo..hi of the memory with this log."""
+    frame = _count.asker()
+    where = (frame.f_code, frame.f_lineno) if frame else None
+    if not log:
+        log.append(Access(lo, hi, queue, n, write, where))
+        return
+    keep, found = [], False
+    for a in log:
+        if _host.get(a.queue.id, 0) >= a.n:
+            continue  # over, and known to be
+        if a.lo < hi and lo < a.hi:
+            if ((write or a.write) and a.queue is not queue and not a.queue.over
+                    and queue.clock.get(a.queue.id, 0) < a.n):
+                raise Race(
+                    f"{what}: {_count.where(where)} {'writes' if write else 'reads'} it on "
+                    f"{queue.name}; {_count.where(a.where)} {'writes' if a.write else 'reads'} it "
+                    f"on {a.queue.name}; no event and no wait puts one before the other")
+            if write and lo <= a.lo and a.hi <= hi:
+                continue  # over: what comes later is compared with this one
+            if a.lo == lo and a.hi == hi and a.queue is queue and a.write == write:
+                a.n, a.where, found = n, where, True
+        keep.append(a)
+    if not found:
+        keep.append(Access(lo, hi, queue, n, write, where))
+    log[:] = keep

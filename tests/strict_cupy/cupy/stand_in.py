@@ -1,0 +1,9 @@
+"""What only the stand-in has: counters, the error of a missing wait, how many devices there are.
+
+    from cupy import stand_in
+    with stand_in.counting() as count: ...          _count.py
+    with pytest.raises(stand_in.Race): ...          _streams.py
+"""
+
+from cupy._count import Counts, counting  # noqa: F401
+from cupy._streams import N_DEVICES, Race  # noqa: F401
