@@ -20,7 +20,7 @@ QUICK = [f"tests/{name}" for name in "ops nn optim precision memory fused cuda".
 def test_the_tests_for_a_gpu_pass_on_the_stand_in(needs_compiler):
     path = os.pathsep.join([str(ROOT / "tests" / "strict_cupy"), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-k", "not f8-False and not f2-True",
+        [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-k", "not f8- and not f2-",
          "-p", "no:cacheprovider", *QUICK],
         cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

@@ -95,7 +95,7 @@ def complaints(source, where=""):
     """A line for each call in the source that CuPy would refuse."""
     tree, found, called = ast.parse(source), [], set()
     # elsewhere a library is a compiled one
-    names = LIBRARY | ({"library"} if "library_of" in source else set())
+    names = LIBRARY | ({"library"} if "backend.library_of(" in source else set())
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and (path := after_library(node.func, names)):
             called.add(id(node.func))

@@ -13,7 +13,7 @@ import numpy as np
 
 from minidl import backend
 from minidl.fused import dispatch
-from minidl.fused.launch import contiguous, elementwise
+from minidl.fused.launch import elementwise
 
 FILE = "gelu.cu"
 FORMS = {"none": 0, "tanh": 1}
@@ -53,10 +53,15 @@ def gelu(x, approximate="none"):
 
 def gelu_backward(x, approximate, gy):
     """gy * slope(x) in new memory."""
-    xp = backend.xp_of([x, gy])
-    x, gy = contiguous(xp, x), contiguous(xp, gy)
+    xp = np if type(x) is np.ndarray else backend.xp_of([x, gy])
+    x = x if x.flags.c_contiguous else xp.ascontiguousarray(x)
+    gy = gy if gy.flags.c_contiguous else xp.ascontiguousarray(gy)
     gx = xp.empty(x.shape, x.dtype)
-    launch(xp, "gelu_backward", (gx, gy, x), approximate)
+    if xp is np:
+        elementwise(FILE, "gelu_backward", x.dtype, x.size, (gx, gy, x, x.size),
+                    TANH=FORMS[approximate], ACC=dispatch.SUM_TYPES[x.dtype])
+    else:
+        launch(xp, "gelu_backward", (gx, gy, x), approximate)
     return gx
 
 

@@ -75,7 +75,8 @@ class Optimizer:
                 low = [p for p in params if p in self.low]
                 for p in low:
                     if self.low[p].version != self.seen[p]:  # by the user: loaded, or clamped
-                        p.data[...] = self.low[p].data
+                        half = self.low[p].data
+                        p.data[...] = p._xp.where(p.data.astype(half.dtype) == half, p.data, half)
                 for part in ([p for p in params if p not in self.low], low):
                     if part:
                         grads = [self.gradient(p) for p in part]

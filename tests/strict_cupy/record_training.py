@@ -64,6 +64,8 @@ def layers(dtype):
 
 if __name__ == "__main__":
     _raw.RawKernel.__call__ = lambda *args, **options: None
+    # nothing is written, and an index that was not checked must still be one
+    cupy.empty = lambda shape, dtype=float, order="C": cupy.zeros(shape, dtype)
     some = sys.argv[1:] == ["gpt2"]
     for level in ("O2",) if some else ("O0", "O1", "O2"):
         step(768, 12, 0.1, level, lambda p: optim.AdamW(p, lr=1e-3))

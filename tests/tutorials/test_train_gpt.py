@@ -33,7 +33,7 @@ def train(monkeypatch, tmp_path, capsys):
     defaults = {name: default for name, (default, _) in module.OPTIONS.items()}
 
     def train(**options):
-        args = SimpleNamespace(**defaults | SMALL | options)
+        args = SimpleNamespace(**defaults | SMALL | {"device": "cpu"} | options)
         assert simulate(2, lambda t: module.main(t, args).finish()) == [0, 0]
         return capsys.readouterr().out
 

@@ -198,7 +198,7 @@ __syncthreads();
 s[0] += mine;
 __syncthreads();
 """,
-            "data race: thread 0 reads s[0], thread 31 wrote it",
+            "data race: thread 1 reads s[0], thread 0 wrote it",
         ),
         "too many threads add": (
             """
