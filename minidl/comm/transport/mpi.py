@@ -18,7 +18,6 @@ import os
 import sys
 import threading
 import time
-import weakref
 from concurrent.futures import Future
 from functools import cached_property
 
@@ -119,7 +118,6 @@ class MPITransport(Transport):
             return self._comm, tag, tag
         if self._collectives is None:  # all ranks come here: every collective has messages for all
             self._collectives = self._comm.Create_group(self._comm.group, GROUP_TAG)
-            weakref.finalize(self, _free, self._mpi, self._collectives).atexit = False
         return self._collectives, code & self._codes, self._mpi.ANY_TAG
 
     def _check_tag(self, src, wanted, status):
@@ -173,7 +171,6 @@ class MPITransport(Transport):
         # Only the members call Create_group; other ranks need not know of the group.
         comm = self._comm.Create_group(self._comm.group.Incl(ranks), GROUP_TAG)
         group = MPITransport(comm, self._part_bytes)
-        weakref.finalize(group, _free, self._mpi, comm).atexit = False
         return group
 
     def spawn(self, fn, *args):
@@ -221,13 +218,6 @@ class MPITransport(Transport):
         if error.Get_error_class() == self._mpi.ERR_TRUNCATE:
             return size_mismatch(self.rank, src, expected, "more")
         return error
-
-
-def _free(mpi, comm):
-    """MPICH has numbers for some 2,000 communicators: a group that nobody holds gives its own back.
-    A rank does that when it likes: both MPIs free without a message."""
-    if not mpi.Is_finalized():
-        comm.Free()
 
 
 class _Sends(Request):
