@@ -62,11 +62,13 @@ def test_barrier_in_a_branch():
         ("ragged", 48, "lane 0 of warp 1 reads from lane 16, which does not exist"),
         ("waits_forever", 32, "deadlock: 8 threads wait in a warp call at line"),
         ("asserts", 32, "assertion failed: threadIdx.x < 3 (thread (3, 0, 0))"),
-        ("spins", 32, "an atomic is repeated without end"),
+        # on a busy machine the watchdog may come before the count of atomics
+        ("spins", 32, "an atomic is repeated without end|of processor time without an end"),
     ],
 )
 def test_wrong_waiting_is_named(name, block, sentence):
-    assert sentence in message(name, block, ints())
+    text = message(name, block, ints())
+    assert any(words in text for words in sentence.split("|")), text
 
 
 def test_a_failed_launch_leaves_the_engine_sound():
