@@ -65,13 +65,11 @@ class GroupNorm(Module):
         return f"{self.num_groups}, {self.num_channels}, eps={self.eps}"
 
 
-class BatchNorm(Module):
-    """Normalises by the batch in training, by running averages in eval:
-    running = (1 - momentum) * running + momentum * batch (the unbiased variance);
-    momentum=None takes the plain average of all batches so far."""
+class _RunningNorm(Module):
+    """What batch norm and instance norm share: running averages; inputs of `ndims` dimensions."""
     ndims = ()
 
-    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True):
+    def __init__(self, num_features, eps, momentum, affine, track_running_stats):
         super().__init__()
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.track_running_stats = track_running_stats
@@ -81,10 +79,25 @@ class BatchNorm(Module):
                             ("num_batches_tracked", np.zeros((), np.int64))):
             self.register_buffer(name, Tensor(array) if track_running_stats else None)
 
-    def forward(self, x):
+    def check(self, x):
         if x.ndim not in self.ndims:
             raise ValueError(f"{type(self).__name__} wants {' or '.join(map(str, self.ndims))} "
                              f"dimensions, got shape {tuple(x.shape)}")
+
+    def extra_repr(self):
+        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}"
+
+
+class BatchNorm(_RunningNorm):
+    """Normalises by the batch in training, by running averages in eval:
+    running = (1 - momentum) * running + momentum * batch (the unbiased variance);
+    momentum=None takes the plain average of all batches so far."""
+
+    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True):
+        super().__init__(num_features, eps, momentum, affine, track_running_stats)
+
+    def forward(self, x):
+        self.check(x)
         use_batch = self.training or not self.track_running_stats
         momentum = self.momentum
         if self.training and self.track_running_stats and not current().replaying:
@@ -93,9 +106,6 @@ class BatchNorm(Module):
                 momentum = 1 / self.num_batches_tracked.item()
         return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias,
                             use_batch, 0.0 if momentum is None else momentum, self.eps)
-
-    def extra_repr(self):
-        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}"
 
 
 class BatchNorm1d(BatchNorm):
@@ -108,33 +118,20 @@ class BatchNorm2d(BatchNorm):
     ndims = (4,)
 
 
-class InstanceNorm(Module):
+class InstanceNorm(_RunningNorm):
     """Each channel of each sample by itself; running averages as in BatchNorm, if wanted."""
-    ndims = ()
 
     def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=False,
                  track_running_stats=False):
-        super().__init__()
-        self.num_features, self.eps, self.momentum = num_features, eps, momentum
-        self.track_running_stats = track_running_stats
-        _affine(self, (num_features,), affine, affine)
-        for name, array in (("running_mean", np.zeros(num_features, np.float32)),
-                            ("running_var", np.ones(num_features, np.float32)),
-                            ("num_batches_tracked", np.zeros((), np.int64))):
-            self.register_buffer(name, Tensor(array) if track_running_stats else None)
+        super().__init__(num_features, eps, momentum, affine, track_running_stats)
 
     def forward(self, x):
-        if x.ndim not in self.ndims:
-            raise ValueError(f"{type(self).__name__} wants {' or '.join(map(str, self.ndims))} "
-                             f"dimensions, got shape {tuple(x.shape)}")
+        self.check(x)
         batch = x if x.ndim == self.ndims[-1] else x.unsqueeze(0)
         use_input = self.training or not self.track_running_stats
         y = F.instance_norm(batch, self.running_mean, self.running_var, self.weight, self.bias,
                             use_input, self.momentum, self.eps)
         return y if batch is x else y.squeeze(0)
-
-    def extra_repr(self):
-        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}"
 
 
 class InstanceNorm1d(InstanceNorm):
