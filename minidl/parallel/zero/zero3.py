@@ -31,6 +31,7 @@ from functools import partial
 from minidl import memory
 from minidl.backend import by_dtype
 from minidl.comm import ring_blocks
+from minidl.comm.collective import about
 from minidl.mode import current, running
 from minidl.nn.containers import ModuleList, Sequential
 from minidl.parallel.data import flat
@@ -135,7 +136,8 @@ class Zero3(Zero1):
                 whole = b.xp.empty(b.bounds[-1], b.dtype)
                 memory.note(whole, "parameters")
                 b.block(whole)[...] = b.shard.data
-                self.coming[b] = whole, self.reducer.beside(whole, _gather, b, whole)
+                self.coming[b] = whole, self.reducer.beside(whole, _gather, b, whole,
+                                                          self.buckets.index(b))
 
     def need(self, *buckets):
         """Return once their weights are gathered; start on the module that follows on the way."""
@@ -213,8 +215,9 @@ class Zero3(Zero1):
         return result
 
 
-def _gather(t, bucket, whole):
-    bucket.all_gather(t, whole, bucket.bounds)  # returns nothing: a job keeps its result alive
+def _gather(t, bucket, whole, number):
+    with about(f"weights {number}"):  # ranks that come to their units in other orders hear so
+        bucket.all_gather(t, whole, bucket.bounds)  # returns nothing: a job keeps its result alive
 
 
 def items(model):

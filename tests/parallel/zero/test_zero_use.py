@@ -7,7 +7,7 @@ import pytest
 
 import minidl
 from minidl import nn, optim
-from minidl.comm import ring, ring_blocks
+from minidl.comm import ring, ring_blocks, simulate
 from minidl.comm.observe.ledger import Ledger
 from minidl.parallel import DataParallel, Zero1, Zero3
 from tests.conftest import ranks
@@ -260,3 +260,18 @@ def test_frozen_weights_are_cut_and_gathered_too(t, overlap):
         np.testing.assert_allclose(host(array), want, rtol=1e-6, atol=1e-7)
     model.close()
     wrapped.close()
+
+
+def test_ranks_that_enter_units_in_different_orders_hear_so():
+    """Equal shapes: without the units' names rank 1 would compute with the other unit's weights."""
+    def body(t):
+        minidl.manual_seed(0)
+        module = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+        model = Zero3(module, t, overlap=False)
+        first, second = list(module)[::1 if t.rank == 0 else -1]
+        with minidl.no_grad():
+            second(first(minidl.ones(2, 4)))
+        model.close()
+
+    with pytest.raises(RuntimeError, match="wants the same call on all ranks"):
+        simulate(2, body)
