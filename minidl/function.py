@@ -35,6 +35,8 @@ from minidl.precision import bf16
 from minidl.saved import Saved, pack
 from minidl.tensor import Tensor
 
+FLOAT, _loaded = backend.DEFAULT_FLOAT, sys.modules
+
 
 class Function:
     """One operation; an instance is one node of the graph.
@@ -67,30 +69,37 @@ class Function:
         constants) and return the result as Tensor(s), recorded in the graph if need be."""
         mode, node = current(), cls()
         records = mode.grad and cls.differentiable
-        arrays, needs, edges, depth = [], [], [], 0
+        arrays, needs, edges, depth, wanted = [], [], [], 0, False
+        plain = mode.autocast is mode.around is None and not ("cupy" in _loaded or "ml_dtypes" in _loaded)
         for x in inputs:
             edge = None
             if isinstance(x, Tensor):
-                arrays.append(x._data)
+                arrays.append(array := x._data)
+                if plain and array.dtype is not FLOAT:
+                    plain = False
                 if records and x._requires_grad:
-                    edge = x
+                    edge, wanted = x, True
                     if (producer := x.grad_fn) is not None:
                         edge = producer, x.slot
                         if producer.depth > depth:
                             depth = producer.depth
             else:
                 arrays.append(x)
+                plain = plain and type(x) is float
             edges.append(edge)
             needs.append(edge is not None)
         node.needs = needs
         try:
-            result = node._run(mode, inputs, arrays, options)
+            if plain:  # float32 on the CPU: nothing to choose or to cast
+                result = node.forward(*arrays, **options)
+            else:
+                result = node._run(mode, inputs, arrays, options)
         except (ValueError, IndexError, TypeError) as error:
             raise _explained(error, node, arrays) from error
-        made_by = node if True in needs else None
+        made_by = node if wanted else None
         outputs = result if type(result) is tuple else (result,)
-        if type(outputs[0]) is not np.ndarray or len(outputs) > 1:
-            outputs = tuple(map(node.xp.asarray, outputs))  # NumPy makes 0-d results scalars
+        if type(result) is not np.ndarray:  # NumPy makes 0-d results scalars
+            outputs = tuple(map(node.xp.asarray, outputs))
         if made_by is not None:  # the node joins the graph, deeper than every producer
             node.edges, node.depth, node.saved_inputs = edges, depth + 1, []
             node.output_meta = metas = []

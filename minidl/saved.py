@@ -26,19 +26,20 @@ class Pack(tuple):
 
 def pack(node, inputs, arrays, outputs, packers):
     """Put in `node._saved` what is to be held, and note the versions of the inputs in it."""
-    packed, notes = [], node.saved_inputs
+    packed, notes, edges = [], node.saved_inputs, node.edges
     for s in node._saved:
-        undos, n_noted = (), len(notes)
+        undos, n_noted, i = (), len(notes), -1
         if type(s) is Pack:  # rounded
             s, *undos = s
         held, owner = s, getattr(s, "base", None)
-        for i, array in enumerate(arrays):
+        for array in arrays:
+            i += 1
             if s is array or owner is not None and (
                     owner is array or owner is getattr(array, "base", None)):
-                x = inputs[i]
-                if hasattr(x, "version"):
+                x, edge = inputs[i], edges[i]
+                if edge is not None or hasattr(x, "version"):
                     notes.append((x, x.version))
-                    if node.needs[i] and x.grad_fn is None and held is s:
+                    if edge is x and held is s:  # a leaf
                         if s is array:
                             held = x
                         elif backend.is_reshaped(s, array):

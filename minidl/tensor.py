@@ -16,6 +16,8 @@ import numpy as np
 from minidl import backend
 from minidl.backward import walk
 
+_new = object.__new__
+
 
 class Tensor:
     """An array, and the way back from it.
@@ -43,11 +45,11 @@ class Tensor:
     @staticmethod
     def _from(array, grad_fn=None, slot=0):
         """The tensor of a result; one of integers has no way back."""
-        self = Tensor.__new__(Tensor)
-        self._data = array
-        self._requires_grad = grad_fn is not None and (
-            array.dtype.kind == "f" or backend.is_bfloat16(array.dtype))
-        self.grad_fn = grad_fn if self._requires_grad else None
+        self = _new(Tensor)
+        if grad_fn is not None and (dtype := array.dtype) is not backend.DEFAULT_FLOAT:
+            if dtype.kind != "f" and not backend.is_bfloat16(dtype):
+                grad_fn = None
+        self._data, self.grad_fn, self._requires_grad = array, grad_fn, grad_fn is not None
         self.grad = self._hooks = None
         self.slot, self.version = slot, 0
         return self

@@ -36,7 +36,7 @@ def pick(kernel, reference, *arrays):
         dtype = getattr(a, "dtype", None)
         if dtype is not None:
             on_host = on_host or isinstance(a, np.ndarray)
-            if dtype.kind in "fV":
+            if dtype is not common and dtype.kind in "fV":
                 if common not in (None, dtype) or dtype not in (FLOAT, HALF):
                     return reference
                 common = dtype

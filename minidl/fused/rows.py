@@ -20,7 +20,7 @@ MAX_KEPT = 1024  # 32 registers in each of 32 lanes; more would spill
 
 
 def backend_of(x):
-    return np if isinstance(x, np.ndarray) else backend.xp_of([x])
+    return np if type(x) is np.ndarray else backend.xp_of([x])
 
 
 def as_rows(x):
@@ -62,18 +62,18 @@ def kept(xp, rung, cols):
 
 
 @functools.lru_cache(maxsize=None)
-def _rung(file, name, dtype, on_host, cols, rung, ways):
-    """(kernel, which rung it is)."""
-    xp = np if on_host else None
+def _rung(file, name, dtype, cols, rung, *ways):
+    """(kernel, how many rows a block of it takes). cols: 0 on the CPU."""
+    xp = None if cols else np
     rung = rung or best_rung(xp, cols)
-    return kernel(file, f"{name}_v{rung}", dtype, **dict(ways), **kept(xp, rung, cols)), rung
+    run = kernel(file, f"{name}_v{rung}", dtype, **dict(ways), **kept(xp, rung, cols))
+    return run, {1: BLOCK, 2: 1, 3: BLOCK // 32}[rung]
 
 
 def launch(file, name, x, args, rung=None, **ways):
     """A rung of a ladder on the rows of x (rows, cols): a thread, a block or a warp for each. rung:
     1, 2 or 3, the best for the device unless given; ways: macros, and form and order."""
     rows, cols = x.shape
-    on_host = type(x) is np.ndarray
-    run, rung = _rung(file, name, x.dtype, on_host, 0 if on_host else cols, rung,
-                      tuple(ways.items()))
-    run(rows if rung == 2 else -(-rows // (BLOCK if rung == 1 else BLOCK // 32)), BLOCK, args)
+    width = 0 if type(x) is np.ndarray else cols
+    run, a_block = _rung(file, name, x.dtype, width, rung, *ways.items())
+    run(-(-rows // a_block), BLOCK, args)

@@ -52,8 +52,8 @@ def backward(gy, y, log=False, rung=None, **ways):
 
 def along_last(x, axis, log):
     """Over the last axis of an array of any shape; contiguous in and out."""
-    rows = r.as_rows(x)
-    return forward(rows, log).reshape(x.shape)
+    y = forward(r.as_rows(x), log)
+    return y if x.ndim == 2 else y.reshape(x.shape)
 
 
 def along_last_backward(gy, y, axis, log):

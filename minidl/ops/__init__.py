@@ -128,7 +128,7 @@ def _missing(self, name):
     raise missing("Tensor", name, dir(Tensor))
 
 
-Tensor.__getattr__ = _missing
+# Tensor.__getattr__ = _missing
 for _name, _op in (namespace("m") | UNARY).items():
     setattr(Tensor, _name, _op)
 for _name, _op in PROPERTIES.items():

@@ -55,7 +55,7 @@ class Signature:
                     "values of these and of structs")
         # one slot of eight bytes per argument, after the launch's own 40 (kernels/host/runtime.h)
         slots = (f"{p.code}{8 - struct.calcsize('=' + p.code)}x" for p in parameters)
-        self._struct = struct.Struct("=6IQ2i" + "".join(slots))
+        self._struct = struct.Struct("=" + "".join(slots))
         # (number, dtype or None for any, the bits of flags.num that an array must have)
         self._pointers = [(i, p.dtype and np.dtype(p.dtype),
                            _CONTIGUOUS | _ALIGNED | (0 if p.const else _WRITEABLE))
@@ -64,6 +64,23 @@ class Signature:
         self._pointers += [(i, _struct_dtype, 0) for i, p in enumerate(parameters)
                            if p.kind == "struct"]
         self._scalars = {i: p for i, p in enumerate(parameters) if p.kind == "scalar"}
+        # for pack_objects: a kernel without arrays, or with structs, has no use for it
+        self.names_objects = bool(self._pointers) and not self._struct_sizes
+
+    def wanted(self):
+        """What kernels/host/arrays.cpp compares each array with: three words for each."""
+        return [(i, 0 if dtype is None else id(dtype), flags) for i, dtype, flags in self._pointers]
+
+    def pack_objects(self, grid, block, args, shared_mem, order, threads):
+        """As `pack` of a launch that is right, but with id(array) for each array; None if it is to
+        be packed by `pack`."""
+        words = list(args)
+        try:
+            for i, _, _ in self._pointers:
+                words[i] = id(args[i])
+            return _head(grid, block, shared_mem, order, threads) + self._struct.pack(*words)
+        except (struct.error, OverflowError, TypeError, ValueError, IndexError):
+            return None
 
     def __str__(self):
         return f"{self.name}({', '.join(p.text for p in self.parameters)})"
@@ -71,7 +88,7 @@ class Signature:
     def pack(self, grid, block, args, shared_mem, order, threads):
         """The bytes of a MinidlLaunch. TypeError or ValueError if the launch is wrong."""
         try:
-            shape = _shape(grid, block, shared_mem)
+            head = _head(grid, block, shared_mem, order, threads)
         except ValueError as error:
             self._fail(ValueError, str(error))
         except TypeError:  # not hashable: a list
@@ -90,11 +107,11 @@ class Signature:
             else:
                 words[i] = self._other_pointer(i, a)
         try:
-            return self._struct.pack(*shape, order, threads, *words)
+            return head + self._struct.pack(*words)
         except (struct.error, OverflowError, TypeError, ValueError):
             for i, p in self._scalars.items():
                 words[i] = self.scalar(p, args[i])
-            return self._struct.pack(*shape, order, threads, *words)
+            return head + self._struct.pack(*words)
 
     def scalar(self, p, value):
         """`value` as a Python number that fits parameter `p`; TypeError or OverflowError."""
@@ -185,8 +202,8 @@ class Signature:
 
 
 @functools.lru_cache(maxsize=1024)
-def _shape(grid, block, shared_mem):
-    """(grid x, y, z, block x, y, z, shared_mem), checked against CUDA's limits; kept, because
+def _head(grid, block, shared_mem, order, threads):
+    """The bytes of a launch before its arguments, checked against CUDA's limits; kept, because
     training repeats a few of them."""
     g, b = dims(grid), dims(block)
     if min(b) < 1 or math.prod(b) > MAX_THREADS:
@@ -199,7 +216,7 @@ def _shape(grid, block, shared_mem):
             f"grid {g} must be positive, at most ({MAX_GRID_X}, {MAX_GRID_YZ}, {MAX_GRID_YZ})")
     if not 0 <= shared_mem <= MAX_SHARED:
         raise ValueError(f"shared_mem is {shared_mem} bytes; a block has at most {MAX_SHARED}")
-    return (*g, *b, int(shared_mem))
+    return struct.pack("=6IQ2i", *g, *b, int(shared_mem), order, threads)
 
 
 def dims(size):

@@ -16,9 +16,13 @@ blockIdx, blockDim, gridDim), `extern __shared__ float s[]` becomes a pointer, a
 
 import ctypes
 import functools
+import itertools
 import json
 import re
+import struct
 from pathlib import Path
+
+import numpy as np
 
 from minidl.cuda.host import compiler, variables
 from minidl.cuda.host.arguments import Signature
@@ -52,14 +56,29 @@ class CpuKernel:
         sizes = {i: ctypes.c_int.in_dll(library, f"minidl_size_{number}_{i}").value
                  for i, p in enumerate(parameters) if p.kind == "struct"}
         self.signature = Signature(name, parameters, dynamic_shared, sizes)
-        self._pack = self.signature.pack
         self.tried = False  # by selfcheck.py
-        self.launcher = self._launch = library[f"minidl_launch_{number}"]
-        self._launch.argtypes = [ctypes.c_char_p]
+        self.launcher = library[f"minidl_launch_{number}"]
+        self.launcher.argtypes = [ctypes.c_char_p]
+        self._pack, self._start = self.signature.pack_objects, runtime().minidl_start
+        self._for_start = self._what_start_needs() if self.signature.names_objects else None
 
     def __call__(self, grid, block, args, shared_mem=0, order=0, n_threads=1):
-        if self._launch(self._pack(grid, block, args, shared_mem, order, n_threads)):
+        packed = self._for_start and self._pack(grid, block, args, shared_mem, order, n_threads)
+        failed = self._start(packed, self._for_start) if packed else -1
+        if failed < 0:  # wrong, or right in a way that only Python knows
+            failed = self.launcher(self.signature.pack(grid, block, args, shared_mem, order,
+                                                       n_threads))
+        if failed:
             raise KernelError(f"kernel {self.name}: {runtime().minidl_error().decode()}")
+
+    def _what_start_needs(self):
+        """The struct Kernel of kernels/host/arrays.cpp; None in a Python with other arrays."""
+        if not arrays_are_known():
+            return None
+        wanted, launcher = self.signature.wanted(), ctypes.cast(self.launcher, ctypes.c_void_p)
+        n_bytes = 40 + 8 * len(self.signature.parameters)
+        return struct.pack(f"=4Q{3 * len(wanted)}Q", launcher.value, id(np.ndarray), n_bytes,
+                           len(wanted), *itertools.chain(*wanted))
 
 
 def load(path, defines, name=None, form="auto"):
@@ -255,9 +274,18 @@ def runtime():
     """The runtime library: thread pool and fibres."""
     flags = compiler.find_compiler().runtime_flags
     library = compiler.load_host("runtime", flags, "runtime.cpp", "fibre.cpp", "guard.cpp",
-                                 "switch.cpp")
+                                 "switch.cpp", "arrays.cpp")
     library.minidl_error.restype = ctypes.c_char_p
+    library.minidl_start.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
     return library
+
+
+@functools.cache
+def arrays_are_known():
+    """Whether arrays.cpp may look into the arrays of this Python and this NumPy."""
+    a = np.empty(3)
+    what = id(a), id(np.ndarray), a.ctypes.data, id(a.dtype)
+    return bool(runtime().minidl_knows_arrays(*map(ctypes.c_void_p, what), a.flags.num))
 
 
 def why_missing(source, name, alone=False):
