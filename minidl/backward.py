@@ -103,8 +103,9 @@ def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
                 shape, dtype = (edge.shape, edge.dtype) if is_leaf else edge[0].output_meta[edge[1]]
                 if type(gx) is not np.ndarray or gx.shape != shape or gx.dtype != dtype:
                     gx = _fit(gx, shape, dtype, node)
-                if is_leaf and _is_shared(gx, gxs[:i], gxs[i + 1:], gys, kept):
-                    gx = gx.copy()  # a leaf owns its gradient
+                if is_leaf and (gx.base is not None or any(
+                        gx is a for a in (*gxs[:i], *gxs[i + 1:], *gys, *kept))):
+                    gx = gx.copy()  # a leaf owns its gradient: no view, nothing that another sees
             send(edge, gx)
         kept = gxs = gys = gx = None  # freed before the next node runs: it may be a recompute
 
@@ -168,11 +169,6 @@ def _fit(g, shape, dtype, node):
     if g.dtype != dtype:
         g = g.astype(dtype)
     return g if type(g) is np.ndarray else node.xp.asarray(g)  # NumPy turns 0-d into scalars
-
-
-def _is_shared(g, *elsewhere):
-    """Whether another can see the array g: it is a view, incoming, saved, or returned twice."""
-    return g.base is not None or any(g is a for arrays in elsewhere for a in arrays)
 
 
 def _accumulate(leaf, gradient):

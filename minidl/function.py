@@ -24,18 +24,17 @@ Test: tests/test_function.py   Tutorial: tutorials/01_autograd.py
 """
 
 import re
-import sys
 from functools import partial
+from sys import modules
 
 import numpy as np
 
 from minidl import backend
+from minidl.backend import DEFAULT_FLOAT
 from minidl.mode import current
 from minidl.precision import bf16
 from minidl.saved import Saved, pack
 from minidl.tensor import Tensor
-
-FLOAT, _loaded = backend.DEFAULT_FLOAT, sys.modules
 
 
 class Function:
@@ -58,7 +57,7 @@ class Function:
     promotes = None  # "same": inputs cast to one dtype; "float": and integers to float32
     arithmetic = True  # False: elements only move, so any dtype will do as it is (bf16.py)
     xp = np
-    edges = ()
+    edges = saved_inputs = ()
     retained = {}  # slot -> Tensor whose `grad` is to be kept; replaced, never written into
     _saved = ()  # what `save` was given; a Pack for what may be elsewhere by then (saved.py)
     saved = Saved()  # the same, unpacked
@@ -70,13 +69,12 @@ class Function:
         mode, node = current(), cls()
         records = mode.grad and cls.differentiable
         arrays, needs, edges, depth, wanted = [], [], [], 0, False
-        plain = mode.autocast is mode.around is None and not ("cupy" in _loaded or "ml_dtypes" in _loaded)
+        plain = mode.autocast is mode.around is None  # and only float32 arrays of NumPy's come
         for x in inputs:
             edge = None
             if isinstance(x, Tensor):
                 arrays.append(array := x._data)
-                if plain and array.dtype is not FLOAT:
-                    plain = False
+                plain = plain and array.dtype is DEFAULT_FLOAT
                 if records and x._requires_grad:
                     edge, wanted = x, True
                     if (producer := x.grad_fn) is not None:
@@ -85,24 +83,22 @@ class Function:
                             depth = producer.depth
             else:
                 arrays.append(x)
-                plain = plain and type(x) is float
+                plain = plain and (x is None or type(x) is float)
             edges.append(edge)
             needs.append(edge is not None)
         node.needs = needs
         try:
-            if plain:  # float32 on the CPU: nothing to choose or to cast
+            if plain and "cupy" not in modules and "ml_dtypes" not in modules:
                 result = node.forward(*arrays, **options)
             else:
                 result = node._run(mode, inputs, arrays, options)
         except (ValueError, IndexError, TypeError) as error:
             raise _explained(error, node, arrays) from error
-        made_by = node if wanted else None
         outputs = result if type(result) is tuple else (result,)
         if type(result) is not np.ndarray:  # NumPy makes 0-d results scalars
             outputs = tuple(map(node.xp.asarray, outputs))
-        if made_by is not None:  # the node joins the graph, deeper than every producer
-            node.edges, node.depth, node.saved_inputs = edges, depth + 1, []
-            node.output_meta = metas = []
+        if wanted:  # the node joins the graph, deeper than every producer
+            node.edges, node.depth, node.output_meta = edges, depth + 1, (metas := [])
             for y in outputs:
                 metas.append((y.shape, y.dtype))
             if node._saved:
@@ -110,19 +106,19 @@ class Function:
         if mode.ledger is not None:
             mode.ledger.forward(node, arrays, outputs)
         if type(result) is not tuple:
-            return Tensor._from(outputs[0], made_by)
-        return tuple(Tensor._from(y, made_by, slot) for slot, y in enumerate(outputs))
+            return Tensor._from(outputs[0], node if wanted else None)
+        return tuple(Tensor._from(y, node if wanted else None, i) for i, y in enumerate(outputs))
 
     def _run(self, mode, inputs, arrays, options):
         """forward, in the precision and in the manner that the blocks around the call ask for."""
         cls, forward = type(self), self.forward
-        if "cupy" in sys.modules:
+        if "cupy" in modules:
             self.xp = backend.xp_of(arrays, cls.__name__)
         if mode.autocast is not None:
             arrays = mode.autocast.cast(cls, inputs, arrays)
         if cls.promotes is not None:
             arrays = backend.promote(arrays, cls.promotes == "float")
-        if "ml_dtypes" in sys.modules and cls.arithmetic and bf16.involved(arrays, options):
+        if "ml_dtypes" in modules and cls.arithmetic and bf16.involved(arrays, options):
             forward = partial(bf16.forward, self)
         if mode.around is not None:
             return mode.around(self, forward, arrays, options)
@@ -157,7 +153,6 @@ def _explained(error, node, arrays):
         text = f"{op}: shapes {shapes} do not broadcast"
     elif not text.startswith(f"{op}:"):
         text = f"{op}: {text} (input shapes: {shapes})"
-    kind = next(k for k in (IndexError, ValueError, TypeError) if isinstance(error, k))
-    explained = kind(text)
+    explained = next(k for k in (IndexError, ValueError, TypeError) if isinstance(error, k))(text)
     explained.explained = True
     return explained

@@ -26,7 +26,8 @@ class Pack(tuple):
 
 def pack(node, inputs, arrays, outputs, packers):
     """Put in `node._saved` what is to be held, and note the versions of the inputs in it."""
-    packed, notes, edges = [], node.saved_inputs, node.edges
+    packed, edges = [], node.edges
+    node.saved_inputs = notes = []
     for s in node._saved:
         undos, n_noted, i = (), len(notes), -1
         if type(s) is Pack:  # rounded

@@ -14,9 +14,8 @@ Test: tests/test_tensor.py   Tutorial: tutorials/01_autograd.py
 import numpy as np
 
 from minidl import backend
+from minidl.backend import DEFAULT_FLOAT, is_floating
 from minidl.backward import walk
-
-_new = object.__new__
 
 
 class Tensor:
@@ -45,10 +44,9 @@ class Tensor:
     @staticmethod
     def _from(array, grad_fn=None, slot=0):
         """The tensor of a result; one of integers has no way back."""
-        self = _new(Tensor)
-        if grad_fn is not None and (dtype := array.dtype) is not backend.DEFAULT_FLOAT:
-            if dtype.kind != "f" and not backend.is_bfloat16(dtype):
-                grad_fn = None
+        self = object.__new__(Tensor)
+        if grad_fn is not None and array.dtype is not DEFAULT_FLOAT:
+            grad_fn = grad_fn if is_floating(array.dtype) else None
         self._data, self.grad_fn, self._requires_grad = array, grad_fn, grad_fn is not None
         self.grad = self._hooks = None
         self.slot, self.version = slot, 0

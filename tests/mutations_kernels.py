@@ -968,8 +968,8 @@ MUTATIONS = [
     Mutation(
         "log-softmax launches softmax",
         "minidl/fused/softmax.py",
-        "return forward(rows, log).reshape(x.shape)",
-        "return forward(rows).reshape(x.shape)",
+        "y = forward(r.as_rows(x), log)",
+        "y = forward(r.as_rows(x))",
         "tests/fused/test_softmax.py::test_the_ops_equal_the_ops_without_kernels",
     ),
     Mutation(
@@ -993,6 +993,27 @@ MUTATIONS = [
         "if self.regions and part.begin < self.regions[-1].end:",
         "if self.regions and part.begin < self.regions[-1].begin:",
         "tests/cuda/checks/test_check.py::test_arrays_that_overlap_stay_one",
+    ),
+    Mutation(
+        "a launch that names arrays looks at no flags",
+        "kernels/host/arrays.cpp",
+        "(a->flags & wanted.flags) != wanted.flags)",
+        "false)",
+        "tests/cuda/host/test_arguments.py::test_a_wrong_launch_of_a_compiled_kernel_runs_nothing",
+    ),
+    Mutation(
+        "a launch that names arrays takes any dtype",
+        "kernels/host/arrays.cpp",
+        "(wanted.dtype && a->dtype != wanted.dtype)",
+        "false",
+        "tests/cuda/host/test_arguments.py::test_a_wrong_launch_of_a_compiled_kernel_runs_nothing",
+    ),
+    Mutation(
+        "a launch that names arrays takes any object for an array",
+        "kernels/host/arrays.cpp",
+        "if (a->type != kernel->ndarray || ",
+        "if (",
+        "tests/cuda/host/test_arguments.py::test_what_only_python_knows_to_be_right_runs_too",
     ),
     Mutation(
         "a block of too many threads is launched",

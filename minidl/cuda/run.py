@@ -9,7 +9,7 @@ Test: tests/cuda/test_gpu.py, tests/cuda/host/test_compiler.py   Tutorial: tutor
 
 import functools
 import os
-import sys
+from sys import modules
 
 import numpy as np
 
@@ -67,8 +67,8 @@ class Kernel:
         """Launch on grid x block threads. args: arrays and numbers, in the order of the kernel's
         parameters. shared_mem: bytes of dynamic shared memory. On a GPU: on CuPy's current stream,
         without waiting."""
-        if (cupy := sys.modules.get("cupy")) is not None:
-            if args and type(args[0]) is cupy.ndarray:  # mostly the result; the others: gpu.py
+        if "cupy" in modules:
+            if args and type(args[0]) is modules["cupy"].ndarray:  # mostly the result
                 return (self._gpu or self.on_gpu)(grid, block, args, shared_mem)
             if backend.xp_of(args, f"kernel {self.name}") is not np:
                 return self.on_gpu(grid, block, args, shared_mem)

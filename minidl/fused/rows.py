@@ -62,11 +62,11 @@ def kept(xp, rung, cols):
 
 
 @functools.lru_cache(maxsize=None)
-def _rung(file, name, dtype, cols, rung, *ways):
+def _rung(file, name, dtype, cols, rung, **ways):
     """(kernel, how many rows a block of it takes). cols: 0 on the CPU."""
     xp = None if cols else np
     rung = rung or best_rung(xp, cols)
-    run = kernel(file, f"{name}_v{rung}", dtype, **dict(ways), **kept(xp, rung, cols))
+    run = kernel(file, f"{name}_v{rung}", dtype, **ways, **kept(xp, rung, cols))
     return run, {1: BLOCK, 2: 1, 3: BLOCK // 32}[rung]
 
 
@@ -75,5 +75,5 @@ def launch(file, name, x, args, rung=None, **ways):
     1, 2 or 3, the best for the device unless given; ways: macros, and form and order."""
     rows, cols = x.shape
     width = 0 if type(x) is np.ndarray else cols
-    run, a_block = _rung(file, name, x.dtype, width, rung, *ways.items())
+    run, a_block = _rung(file, name, x.dtype, width, rung, **ways)
     run(-(-rows // a_block), BLOCK, args)

@@ -123,12 +123,19 @@ def missing(place, name, known):
     return elsewhere.no_such_name(place, name, known, advice)
 
 
-def _missing(self, name):
-    """What Python calls for an attribute that a Tensor lacks."""
-    raise missing("Tensor", name, dir(Tensor))
+class Elsewhere:
+    """Stands in Tensor for one of PyTorch's names that is not here: says what to use instead.
+
+    A `__getattr__` would do it in a line. But of a class that has one, Python takes no attribute
+    by its shortcut: x.data and x.grad cost twice, and x + y a tenth more."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __get__(self, tensor, owner):
+        raise missing("Tensor", self.name, METHODS)
 
 
-# Tensor.__getattr__ = _missing
 for _name, _op in (namespace("m") | UNARY).items():
     setattr(Tensor, _name, _op)
 for _name, _op in PROPERTIES.items():
@@ -137,3 +144,10 @@ for _name, _op in (BINARY | COMPARISONS).items():
     setattr(Tensor, f"__{_name}__", _operator(_op))
 for _name, _op in BINARY.items():
     setattr(Tensor, f"__r{_name}__", _operator(_op, reflected=True))
+
+METHODS = dir(Tensor)
+for _name in {*elsewhere.ADVICE, *namespace("f"), *namespace("t")}:
+    for _form in (_name, f"{_name}_"):
+        if _form not in METHODS:
+            setattr(Tensor, _form, Elsewhere(_form))
+Tensor.__dir__ = lambda self: METHODS  # what is here, for who presses Tab

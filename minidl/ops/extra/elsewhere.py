@@ -61,7 +61,7 @@ INSTEAD = {
     "new_full new_tensor new_empty new": "minidl.full or minidl.tensor(..., dtype=x.dtype)",
     "pin_memory": "minidl.memory.host_memory",
     "to_sparse": "a dense tensor; sparse ones are not here",
-    "resize_ set_": "x = x.reshape(...)", "apply_ map_": "the ops, or x.numpy()",
+    "resize_ set_": "x = x.reshape(...)", "apply_ map_ map2_": "the ops, or x.numpy()",
     "random_": "x.copy_(minidl.randint(...))", "exponential_": "-minidl.log(minidl.rand(...))",
     "mode kthsmallest": "unique(return_counts=True)", "broadcast_tensors": "expand",
     "broadcast_shapes": "numpy.broadcast_shapes", "numel": "x.numel()", "detach": "x.detach()",
@@ -93,6 +93,36 @@ INSTEAD = {
     "margin_ranking_loss": "relu(-y * (a - b)).mean()", "hinge_embedding_loss": "where and relu",
     "cosine_embedding_loss": "cosine_similarity", "poisson_nll_loss": "(x.exp() - t * x).mean()",
     "gaussian_nll_loss": "((x - t) ** 2 / v + v.log()).mean() / 2",
+    "acosh asinh atanh arccosh arcsinh arctanh": "log, as in log(x + (x * x + 1).sqrt())",
+    "angle conj conj_physical resolve_conj resolve_neg real imag isreal is_complex is_conj is_neg "
+    "cdouble cfloat chalf": "two tensors; complex numbers are not here",
+    "lgamma digamma polygamma mvlgamma igamma igammac i0 erfinv sinc": "scipy.special on "
+    "x.numpy(); with a gradient as a Function (minidl/function.py shows one)",
+    "eig symeig geqrf lu lu_solve logdet matrix_exp matrix_power orgqr ormqr pinverse "
+    "triangular_solve cholesky_inverse cholesky_solve corrcoef cov": "numpy.linalg on x.numpy()",
+    "bitwise_left_shift bitwise_right_shift gcd lcm frexp ldexp nextafter copysign heaviside "
+    "float_power xlogy logaddexp2 positive": "numpy's of this name on x.numpy()",
+    "isneginf isposinf": "x == -math.inf", "is_nonzero": "bool(x)", "is_signed": "x.dtype.kind",
+    "nanmedian nanquantile": "median of x[~isnan(x)]", "renorm": "x / x.norm(...) * wanted",
+    "hardshrink": "where(abs(x) > threshold, x, 0)", "unique_consecutive": "x[x[1:] != x[:-1]]",
+    "select_scatter slice_scatter diagonal_scatter as_strided_scatter index fill_diagonal "
+    "slice_inverse": "x[index] = y under no_grad, or where", "cauchy_ geometric_ log_normal_": "x.copy_(...)",
+    "stft istft": "scipy.signal on x.numpy()", "narrow_copy unsafe_chunk unsafe_split "
+    "unsafe_split_with_sizes": "x[..., start:stop], or split", "sum_to_size": "sum(dims, keepdim)",
+    "resize resize_as share_memory_": "x = x.reshape(...), or minidl.memory.host_memory",
+    "coalesce indices values ccol_indices col_indices crow_indices row_indices sparse_dim "
+    "dense_dim sparse_mask sparse_resize_ sparse_resize_and_clear_ resize_as_sparse_ is_coalesced "
+    "is_sparse is_sparse_csr smm sspaddmm to_dense to_padded_tensor to_sparse_bsc to_sparse_bsr "
+    "to_sparse_coo to_sparse_csc to_sparse_csr nonzero_static is_nested":
+    "a dense tensor, and nonzero()",
+    "dequantize int_repr q_scale q_zero_point q_per_channel_axis q_per_channel_scales "
+    "q_per_channel_zero_points qscheme is_quantized": "minidl.comm.codec, or int8_linear",
+    "is_ipu is_maia is_meta is_mkldnn is_mps is_mtia is_vulkan is_xla is_xpu ipu mtia xpu "
+    "to_mkldnn": "x.device, which is 'cpu' or 'cuda'",
+    "is_inference is_distributed is_set_to is_shared is_pinned retains_grad output_nr volatile "
+    "grad_dtype name layout reinforce record_stream module_load as_subclass hash_tensor":
+    "what docs/map.md names for it",
+    "storage_offset storage_type const_data_ptr dim_order new_empty_strided": "x.data, the array",
 }
 ADVICE = {name: instead for names, instead in INSTEAD.items() for name in names.split()}
 

@@ -1,12 +1,15 @@
 """A wrong launch is refused before it starts, with the kernel's signature in the sentence."""
 
+import ctypes
+
 import numpy as np
 import pytest
 
 import minidl.cuda as cuda
-from minidl.cuda.host import arguments
+from minidl.cuda.host import arguments, cpu
 from minidl.cuda.host.arguments import Signature
 from minidl.cuda.host.source import Source
+from minidl.fused import dispatch
 
 TEXT = """
 template <typename T> __global__ void k(T* out, const float* __restrict__ x, int n, float a,
@@ -64,45 +67,98 @@ def test_none_is_the_null_pointer_and_const_may_be_read_only():
     assert pack(x=read_only())
 
 
-@pytest.mark.parametrize(
-    "changes, kind, words",
-    [
-        (
-            {"x": np.zeros(4)},
-            TypeError,
-            "'x' points to float, which is float32; got an array of float64",
-        ),
-        ({"x": np.zeros((4, 4), np.float32)[:, 1]}, ValueError, "'x' must be contiguous"),
-        ({"x": np.zeros((4, 4), np.float32).T}, ValueError, "'x' must be contiguous"),
-        ({"x": np.zeros(17, np.uint8)[1:].view(np.float32)}, ValueError, "'x' is not aligned"),
-        (
-            {"out": read_only()},
-            ValueError,
-            "'out' is not const in the kernel, but the array is read-only",
-        ),
-        ({"x": 1.5}, TypeError, "'x' is a pointer: pass an array of float32, got float 1.5"),
-        ({"x": [1.0]}, TypeError, "'x' is a pointer"),
-        ({"n": 2.0}, TypeError, "'n' is of type int: pass an integer, got the float 2.0"),
-        ({"n": np.zeros(1)}, TypeError, "'n' is of type int: pass a number, got an array"),
-        ({"n": 2**31}, OverflowError, "'n' is 2147483648, beyond the range of int"),
-        ({"u": -1}, OverflowError, "beyond the range of unsigned char"),
-        ({"a": 1e39}, OverflowError, "beyond the largest float"),
-        ({"h": 1e5}, OverflowError, "beyond the largest __half"),
-        ({"a": "1"}, TypeError, "pass a number, got str"),
-        ({"block": 1025}, ValueError, "has 1025 threads; it needs 1 to 1024"),
-        ({"block": (32, 33)}, ValueError, "has 1056 threads; it needs 1 to 1024"),
-        ({"block": (32, 0)}, ValueError, "has 0 threads"),
-        ({"grid": 0}, ValueError, "skip the launch"),
-        ({"grid": (1, 65536)}, ValueError, "grid (1, 65536, 1) must be"),
-        ({"grid": (1, 1, 1, 1)}, ValueError, "1 to 3 numbers"),
-        ({"shared_mem": 300000}, ValueError, "a block has at most"),
-    ],
-)
+WRONG = [
+    (
+        {"x": np.zeros(4)},
+        TypeError,
+        "'x' points to float, which is float32; got an array of float64",
+    ),
+    ({"x": np.zeros((4, 4), np.float32)[:, 1]}, ValueError, "'x' must be contiguous"),
+    ({"x": np.zeros((4, 4), np.float32).T}, ValueError, "'x' must be contiguous"),
+    ({"x": np.zeros(17, np.uint8)[1:].view(np.float32)}, ValueError, "'x' is not aligned"),
+    (
+        {"out": read_only()},
+        ValueError,
+        "'out' is not const in the kernel, but the array is read-only",
+    ),
+    ({"x": 1.5}, TypeError, "'x' is a pointer: pass an array of float32, got float 1.5"),
+    ({"x": [1.0]}, TypeError, "'x' is a pointer"),
+    ({"n": 2.0}, TypeError, "'n' is of type int: pass an integer, got the float 2.0"),
+    ({"n": np.zeros(1)}, TypeError, "'n' is of type int: pass a number, got an array"),
+    ({"n": 2**31}, OverflowError, "'n' is 2147483648, beyond the range of int"),
+    ({"u": -1}, OverflowError, "beyond the range of unsigned char"),
+    ({"a": 1e39}, OverflowError, "beyond the largest float"),
+    ({"h": 1e5}, OverflowError, "beyond the largest __half"),
+    ({"a": "1"}, TypeError, "pass a number, got str"),
+    ({"block": 1025}, ValueError, "has 1025 threads; it needs 1 to 1024"),
+    ({"block": (32, 33)}, ValueError, "has 1056 threads; it needs 1 to 1024"),
+    ({"block": (32, 0)}, ValueError, "has 0 threads"),
+    ({"grid": 0}, ValueError, "skip the launch"),
+    ({"grid": (1, 65536)}, ValueError, "grid (1, 65536, 1) must be"),
+    ({"grid": (1, 1, 1, 1)}, ValueError, "1 to 3 numbers"),
+    ({"shared_mem": 300000}, ValueError, "a block has at most"),
+]
+
+
+@pytest.mark.parametrize("changes, kind, words", WRONG)
 def test_a_wrong_launch_is_refused(changes, kind, words):
     with pytest.raises(kind) as caught:
         pack(**changes)
     assert words in str(caught.value)
     assert "k<float>(T* out, const float* __restrict__ x, int n" in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def launch(tmp_path_factory):
+    """launch(n=5, ...): the compiled kernel, which writes x[0] + n to out[0]."""
+    file = tmp_path_factory.mktemp("arguments") / "k.cu"
+    file.write_text(TEXT.replace("{}", "{ if (out) out[0] = (x ? x[0] : 0) + n; }"))
+    run = cuda.kernel(file, "k<float>")
+
+    def launch(grid=1, block=1, shared_mem=0, **changes):
+        run(grid, block, tuple({**GOOD, **changes}.values()), shared_mem=shared_mem)
+
+    launch()  # compiled, and compared with its other form
+    return launch
+
+
+@pytest.mark.skipif(not dispatch.cpu_compiler(), reason="no C++ compiler")
+@pytest.mark.parametrize("changes, kind, words", WRONG)
+def test_a_wrong_launch_of_a_compiled_kernel_runs_nothing(launch, changes, kind, words):
+    good = dict(out=np.full(4, 7, np.float32))
+    with pytest.raises(kind) as caught:
+        launch(**{**good, **changes})
+    assert words in str(caught.value)
+    assert good["out"][0] == 7
+
+
+@pytest.mark.skipif(not dispatch.cpu_compiler(), reason="no C++ compiler")
+def test_what_only_python_knows_to_be_right_runs_too(launch):
+    """A subclass, an equal dtype that is another object, NULL, NumPy's numbers."""
+    class Mine(np.ndarray):
+        pass
+
+    x = np.full(4, 3, np.float32)
+    same = np.full(4, 3, np.dtype([("a", "f4")])["a"])
+    for changes, want in [({"x": x}, 7), ({"x": x.view(Mine)}, 7), ({"x": None}, 4),
+                          ({"x": same}, 7), ({"x": read_only(), "n": np.int64(5)}, 5)]:
+        out = np.zeros(4, np.float32)
+        launch(out=out, **changes)
+        assert out[0] == want, changes
+        launch(out=out.view(Mine), **changes)
+        assert out[0] == want
+    launch(out=None)
+
+
+@pytest.mark.skipif(not dispatch.cpu_compiler(), reason="no C++ compiler")
+def test_the_layout_of_an_array_is_compared_with_numpys_own_answers():
+    assert cpu.arrays_are_known()
+    a = np.zeros(3)
+    right = id(a), id(np.ndarray), a.ctypes.data, id(a.dtype)
+    for i in range(4):
+        wrong = [ctypes.c_void_p(w + 8 * (i == k)) for k, w in enumerate(right)]
+        assert i == 0 or not cpu.runtime().minidl_knows_arrays(*wrong, a.flags.num)
+    assert not cpu.runtime().minidl_knows_arrays(*map(ctypes.c_void_p, right), a.flags.num ^ 1)
 
 
 def test_infinity_and_nan_are_floats():
