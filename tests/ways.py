@@ -64,9 +64,9 @@ class Section:
         block = re.search(r"^```\n(.*?)^```", text, re.S | re.M)[1]
         self.steps = re.findall(r"([\w/]+\.py) (\w+)", block)
         self.kernels = re.findall(r"(\w+\.cu) (\w+)", block)
-        self.asked, self.again = (
-            set(re.findall(r"`([\w/.]+)`", re.search(rf"^{label}: (.*?)\.\n", text + "\n",
-                                                     re.S | re.M)[1]))
+        self.asked, self.again = (  # a page need not say of none
+            set(re.findall(r"`([\w/.]+)`", "".join(re.findall(
+                rf"^{label}: (.*?)\.\n", text + "\n", re.S | re.M))))
             for label in ("Asked on the way", "Entered again"))
 
 

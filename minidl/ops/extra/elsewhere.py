@@ -106,7 +106,8 @@ INSTEAD = {
     "nanmedian nanquantile": "median of x[~isnan(x)]", "renorm": "x / x.norm(...) * wanted",
     "hardshrink": "where(abs(x) > threshold, x, 0)", "unique_consecutive": "x[x[1:] != x[:-1]]",
     "select_scatter slice_scatter diagonal_scatter as_strided_scatter index fill_diagonal "
-    "slice_inverse": "x[index] = y under no_grad, or where", "stft istft": "scipy.signal on x.numpy()",
+    "slice_inverse": "x[index] = y under no_grad, or where",
+    "stft istft": "scipy.signal on x.numpy()",
     "cauchy_ geometric_ log_normal_": "x.copy_(...)", "narrow_copy unsafe_chunk unsafe_split "
     "unsafe_split_with_sizes": "x[..., start:stop], or split", "sum_to_size": "sum(dims, keepdim)",
     "resize resize_as share_memory_": "x = x.reshape(...), or minidl.memory.host_memory",
