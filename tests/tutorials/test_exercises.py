@@ -14,11 +14,14 @@ def kernel_cache(tmp_path_factory):
         yield
 
 
+SOURCES = exercise.tutorials()  # {number: its files}, read once
+
+
 def _cases():
     return [
         (number, region.id)
-        for number in exercise.tutorials()
-        for source in exercise.sources(number)
+        for number, sources in SOURCES.items()
+        for source in sources
         for region in exercise.regions(source.read_text())
     ]
 
@@ -33,8 +36,8 @@ def _wrong():
 
 def _student(number, tmp_path, change):
     """The tutorial's text, changed, as the student that a grader asks; its kernels beside it."""
-    paths = [tmp_path / source.name for source in exercise.sources(number)]
-    for source, path in zip(exercise.sources(number), paths, strict=True):
+    paths = [tmp_path / source.name for source in SOURCES[number]]
+    for source, path in zip(SOURCES[number], paths, strict=True):
         path.write_text(change(source.read_text()))
     return Here(grade.grader(number), grade.load(paths[0]), paths[0]), paths[0]
 
@@ -58,7 +61,7 @@ def test_the_blank_fails_and_says_which_exercise_is_missing(number, name, tmp_pa
         _grade(number, name, student)
     explained = grade.explain(caught.value, path)
     assert f"exercise {name} (" in explained and "is not written yet" in explained
-    file = next(s.name for s in exercise.sources(number) if f">>> exercise {name}" in s.read_text())
+    file = next(s.name for s in SOURCES[number] if f">>> exercise {name}" in s.read_text())
     assert file in explained, "the file and line to go to"
 
 
