@@ -15,8 +15,11 @@ help: ## list the targets
 demo: $(VENV)/demo.stamp ## train a real model on 4 MPI ranks: progress, accuracy, measured beside theory, a picture
 	@$(RUN) -n 4 tutorials/train_gpt.py
 
-test: $(VENV)/test.stamp ## run every test, those on MPI included, two files at a time
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+# A file more at a time than there are cores, as many tests wait: for ranks, compilers, deadlines. And bytecode is kept,
+# whatever the environment says: hundreds of processes import minidl.
+test: $(VENV)/test.stamp ## run every test, those on MPI included, several files at a time
+	@n=$$(getconf _NPROCESSORS_ONLN); PYTHONDONTWRITEBYTECODE= \
+	$(BIN)/python -m pytest -n $$((n < 8 ? n + 1 : 8)) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-fast: $(VENV)/test.stamp ## run the tests that are quick and start no MPI processes
 	@$(BIN)/python -m pytest -m "not slow and not mpi" --ignore=tests/mpi $(ARGS)

@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import collections
 import functools
 import inspect
 import os
@@ -10,6 +11,10 @@ import pytest
 
 # Kernels that tests compile are kept between runs, apart from the user's own; subprocesses inherit.
 os.environ["MINIDL_CACHE"] = str(Path(__file__).parents[1] / "build" / "kernels")
+# A rank that waits sleeps: other ranks, and other test files, have the core. By default MPICH's and
+# Open MPI's ranks look for messages all the time, and 4 ranks on 2 cores take twice the work.
+os.environ.setdefault("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")
+os.environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
 
 
 def ranks(*sizes, mpi=True):
@@ -84,7 +89,13 @@ _FOR_A_GPU = r"mark\.gpu|def test\w*\([^)]*\bdevice\b"
 
 def pytest_collection_modifyitems(config, items):
     """Without a GPU the tests marked `gpu` are left out, in one line, unless somebody asks for them
-    alone: thousands that skip would hide others that do."""
+    alone: thousands that skip would hide others that do. Several processes (`make test`) take files
+    with many slow tests first: none is left to one process at the end."""
+    if hasattr(config, "workerinput"):  # of pytest-xdist
+        is_slow = [item.path for item in items
+                   if item.get_closest_marker("slow") or item.get_closest_marker("mpi")]
+        n_slow = collections.Counter(is_slow)
+        items.sort(key=lambda item: -n_slow[item.path])  # stable: a file's tests stay in order
     if config.getoption("markexpr") != "gpu" and why_no_gpu():
         left_out = [item for item in items if item.get_closest_marker("gpu")]
         if 1 < len(left_out) < len(items):

@@ -67,6 +67,13 @@ MUTATIONS = [
         "tests/cuda/checks/test_check_planted.py::test_bug_is_found_by_name_at_its_line",
     ),
     Mutation(
+        "the log of another architecture is taken from the cache",
+        "minidl/cuda/nvrtc.py",
+        "repr((text, flags, list(instances), stats))",
+        "repr((text, list(instances), stats))",
+        "tests/cuda/test_nvrtc.py::test_the_same_text_is_compiled_once_for_an_architecture",
+    ),
+    Mutation(
         "spilled loads are not counted",
         "minidl/cuda/nvrtc.py",
         r'number(r"(\d+) bytes spill stores") + number(r"(\d+) bytes spill loads")',

@@ -12,12 +12,16 @@ Source: NVRTC's documentation; ptxas' log with --ptxas-options=-v.   Test: tests
 
 import ctypes
 import functools
+import hashlib
 import importlib.util
+import os
 import re
+import tempfile
 from collections import namedtuple
 from pathlib import Path
 
-from minidl.cuda.host.includes import KernelError, find, for_nvrtc, inline_includes
+from minidl.cuda.host.compiler import cache_folder
+from minidl.cuda.host.includes import KERNELS, KernelError, find, for_nvrtc, inline_includes
 from minidl.cuda.host.source import Source
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")  # A100, H100, B200
@@ -59,10 +63,36 @@ def available():
 
 
 def compile_log(path, text, options, arch, instances=()):
-    """NVRTC's log, which holds ptxas' figures, of `text`, which is the file at `path`."""
+    """NVRTC's log, which holds ptxas' figures, of `text`, which is the file at `path`; the one that
+    is kept beside the compiled kernels, where the same text was compiled before."""
     nvrtc, include = _library()
     flags = ["--std=c++17", "-default-device", f"--gpu-architecture={arch}", "--ptxas-options=-v"]
     flags += [f"-I{include}", f"-I{include}/cccl", *options]
+    folder, key = cache_folder(), _key(text, flags, instances)
+    kept = folder and folder / f"{key}.nvrtc.log"
+    if kept and kept.exists():
+        return kept.read_text()
+    log = _compiled(path, text, flags, arch, instances)
+    if kept:
+        handle, temporary = tempfile.mkstemp(dir=folder, suffix=".tmp")
+        with open(handle, "w") as f:
+            f.write(log)
+        os.replace(temporary, kept)  # whole or not at all: other processes may read it
+    return log
+
+
+def _key(text, flags, instances):
+    """The hash of all that a log depends on: what is compiled, and which NVRTC and headers."""
+    nvrtc, include = _library()
+    files = [Path(nvrtc._name), include / "cuda_fp16.h"]
+    stats = [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
+    text = text.replace(f"{KERNELS.parent}{os.sep}", "")  # a copy of the checkout finds its logs
+    return hashlib.sha256(repr((text, flags, list(instances), stats)).encode()).hexdigest()[:32]
+
+
+def _compiled(path, text, flags, arch, instances):
+    """NVRTC's log of a compile; KernelError with it where that fails."""
+    nvrtc, _ = _library()
     program = ctypes.c_void_p()
     _ok(nvrtc, nvrtc.nvrtcCreateProgram(ctypes.byref(program), text.encode(), path.name.encode(), 0,
                                         None, None))

@@ -78,6 +78,24 @@ def test_what_the_cpu_runner_runs_in_the_tests_is_cuda(file, instances):
 
 
 @needs_nvrtc
+def test_the_same_text_is_compiled_once_for_an_architecture(tmp_path, monkeypatch):
+    """Its log is kept beside the compiled kernels; an error is not."""
+    monkeypatch.setenv("MINIDL_CACHE", str(tmp_path / "cache"))
+    file, compiled, compile_now = tmp_path / "k.cu", [], nvrtc._compiled
+    monkeypatch.setattr(nvrtc, "_compiled", lambda *a: compiled.append(a[3]) or compile_now(*a))
+    for text in ("x[0] = 1;", "x[0] = 1; x[1] = y;", "x[0] = y;"):  # y is a macro, or nothing
+        file.write_text('extern "C" __global__ void k(float* x) { %s }' % text)
+        for defines in ({"y": "2"}, {"y": "2"}, {}):
+            for arch in ("sm_80", "sm_90"):
+                try:
+                    assert [u.arch for u in nvrtc.check(file, defines, (arch,))] == [arch]
+                except cuda.KernelError as error:
+                    assert '"y" is undefined' in str(error) and not defines
+    assert compiled == ["sm_80", "sm_90"] * 6
+    assert len(list((tmp_path / "cache" / "kernels").iterdir())) == 8
+
+
+@needs_nvrtc
 def test_an_error_names_file_and_line(tmp_path):
     file = tmp_path / "wrong.cu"
     file.write_text('extern "C" __global__ void k(float* x) {\n  x[0] = y;\n}\n')

@@ -34,8 +34,8 @@ def mpiexec_of(mpi):
     return find_mpiexec()
 
 
-def mpiexec(n, *command, timeout, env=None, check=False, mpi="mpi"):
-    """Run `python *command` on n ranks; a CompletedProcess with text output.
+def mpiexec(n, *command, timeout, env=None, check=False, mpi="mpi", cwd=ROOT):
+    """Run `python *command` on n ranks, in the folder `cwd`; a CompletedProcess with text output.
 
     mpi: one of PYTHONS. A run over `timeout` seconds is ended, all its processes too, and fails
     with its output.
@@ -50,7 +50,7 @@ def mpiexec(n, *command, timeout, env=None, check=False, mpi="mpi"):
     process = subprocess.Popen(
         [mpiexec_of(mpi), "-n", str(n), PYTHONS[mpi], *map(str, command)],
         env=environ,
-        cwd=ROOT,
+        cwd=cwd,
         text=True,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -1,24 +1,30 @@
 """Every exercise: its tutorial passes, its blank fails, each wrong answer fails and says why."""
 
+import re
+
 import pytest
 
 from minidl.course import exercise, grade
 from minidl.course.student import Failed, Here, Wrong
 
 
-@pytest.fixture(autouse=True, scope="module")
-def kernel_cache(tmp_path_factory):
-    """Students' kernels are compiled into a cache of this run: their paths never come again."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MINIDL_CACHE", str(tmp_path_factory.mktemp("kernels")))
-        yield
+@pytest.fixture
+def folder(request):
+    """The student's, the same in every run: a kernel's path is in its lines, and so in the key under
+    which what was compiled of it is kept."""
+    path = exercise.ROOT / "build" / "students" / re.sub(r"\W+", "_", request.node.name)
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+SOURCES = exercise.tutorials()  # {number: its files}, read once
 
 
 def _cases():
     return [
         (number, region.id)
-        for number in exercise.tutorials()
-        for source in exercise.sources(number)
+        for number, sources in SOURCES.items()
+        for source in sources
         for region in exercise.regions(source.read_text())
     ]
 
@@ -31,10 +37,10 @@ def _wrong():
     ]
 
 
-def _student(number, tmp_path, change):
+def _student(number, folder, change):
     """The tutorial's text, changed, as the student that a grader asks; its kernels beside it."""
-    paths = [tmp_path / source.name for source in exercise.sources(number)]
-    for source, path in zip(exercise.sources(number), paths, strict=True):
+    paths = [folder / source.name for source in SOURCES[number]]
+    for source, path in zip(SOURCES[number], paths, strict=True):
         path.write_text(change(source.read_text()))
     return Here(grade.grader(number), grade.load(paths[0]), paths[0]), paths[0]
 
@@ -44,29 +50,29 @@ def _grade(number, name, student):
 
 
 @pytest.mark.parametrize("number, name", _cases())
-def test_the_tutorial_passes_its_own_grader(number, name, tmp_path):
-    student, _ = _student(number, tmp_path, lambda text: text)
+def test_the_tutorial_passes_its_own_grader(number, name, folder):
+    student, _ = _student(number, folder, lambda text: text)
     assert len(_grade(number, name, student)) >= 3, (
         "a grader names at least three things that it checked"
     )
 
 
 @pytest.mark.parametrize("number, name", _cases())
-def test_the_blank_fails_and_says_which_exercise_is_missing(number, name, tmp_path):
-    student, path = _student(number, tmp_path, exercise.blank)
+def test_the_blank_fails_and_says_which_exercise_is_missing(number, name, folder):
+    student, path = _student(number, folder, exercise.blank)
     with pytest.raises(Failed) as caught:
         _grade(number, name, student)
     explained = grade.explain(caught.value, path)
     assert f"exercise {name} (" in explained and "is not written yet" in explained
-    file = next(s.name for s in exercise.sources(number) if f">>> exercise {name}" in s.read_text())
+    file = next(s.name for s in SOURCES[number] if f">>> exercise {name}" in s.read_text())
     assert file in explained, "the file and line to go to"
 
 
 @pytest.mark.parametrize("number, name, mistake", _wrong())
-def test_a_wrong_answer_fails_with_a_message_that_helps(number, name, mistake, tmp_path):
+def test_a_wrong_answer_fails_with_a_message_that_helps(number, name, mistake, folder):
     code, words = grade.grader(number).WRONG[name][mistake]
     student, path = _student(
-        number, tmp_path, lambda text: grade.mistaken(text, name, code)
+        number, folder, lambda text: grade.mistaken(text, name, code)
     )
     with pytest.raises((Wrong, Failed)) as caught:
         _grade(number, name, student)

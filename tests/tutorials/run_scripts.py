@@ -1,0 +1,28 @@
+"""Runs tutorials on MPI, one after the other in the same processes: python, NumPy, matplotlib and
+scikit-learn start once. `mpiexec -n 4 python run_scripts.py "06_ring.py --steps 5" ...`
+
+Rank 0 prints a line before each; the first that does not end with status 0 ends all.
+"""
+
+import runpy
+import sys
+
+HEAD = "=== "
+
+
+def main(commands):
+    from minidl.comm.transport.supervised import launched_as
+
+    for command in commands:
+        if launched_as()[0] == 0:
+            print(f"{HEAD}{command}", flush=True)
+        sys.argv = command.split()
+        try:
+            runpy.run_path(sys.argv[0], run_name="__main__")
+        except SystemExit as end:
+            if end.code:
+                raise
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
