@@ -1560,6 +1560,30 @@ MUTATIONS = [
         "tests/parallel/zero/test_zero_use.py::test_frozen_weights_are_cut_and_gathered_too",
     ),
     Mutation(
+        "a snapshot folder's lock is not asked for",
+        "minidl/snapshot/lock.py",
+        "fcntl.LOCK_EX | fcntl.LOCK_NB",
+        "fcntl.LOCK_SH | fcntl.LOCK_NB",
+        "tests/snapshot/test_lock.py"
+        "::test_a_second_writer_is_told_who_the_first_is_and_since_when",
+    ),
+    Mutation(
+        "a lock whose file was removed counts",
+        "minidl/snapshot/lock.py",
+        "if _is_at(file, path):",
+        "if True:",
+        "tests/snapshot/test_lock.py"
+        "::test_a_file_that_its_holder_removed_meanwhile_is_not_a_lock",
+    ),
+    Mutation(
+        "a damaged snapshot is offered in another's place",
+        "minidl/snapshot/folder.py",
+        "if other != step and _is_whole(folder, other):",
+        "if other != step:",
+        "tests/snapshot/test_lock.py"
+        "::test_a_damaged_snapshot_names_the_last_one_before_it_that_is_whole",
+    ),
+    Mutation(
         "one snapshot too few is kept",
         "minidl/snapshot/folder.py",
         "old = steps(folder)[:-keep]",
