@@ -158,6 +158,14 @@ MUTATIONS = [
         "tests/comm/transport/test_links_text.py::test_a_text_and_its_network",
     ),
     Mutation(
+        "a group's last messages reach the next group of its ranks",
+        "minidl/comm/transport/communicators.py",
+        "            _drain(mpi, again.comm, LAST_TAG)\n",
+        "",
+        "tests/mpi/test_communicators.py"
+        "::test_what_nobody_received_does_not_reach_the_next_group",
+    ),
+    Mutation(
         "a short message passes for a whole one",
         "minidl/comm/transport/mpi.py",
         "        if status.Get_count(byte) != into.nbytes:\n"
