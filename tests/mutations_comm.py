@@ -158,6 +158,30 @@ MUTATIONS = [
         "tests/comm/transport/test_links_text.py::test_a_text_and_its_network",
     ),
     Mutation(
+        "ranks in step queue at a port behind what came later",
+        "minidl/comm/transport/lockstep.py",
+        "queues = ~is_idle & (done > self._in_start)",
+        "queues = ~is_idle",
+        "tests/comm/transport/test_lockstep.py"
+        "::test_a_message_from_before_the_ports_last_busy_period_does_not_queue",
+    ),
+    Mutation(
+        "ranks in step keep the left neighbours' speed to themselves",
+        "minidl/comm/transport/lockstep.py",
+        "arrival = (start + self._alpha)[self.left]",
+        "arrival = start + self._alpha",
+        "tests/comm/transport/test_lockstep.py"
+        "::test_on_any_network_whose_ports_are_a_ranks_own",
+    ),
+    Mutation(
+        "ranks wait at a loop though a task of one of them uses its port",
+        "minidl/comm/transport/sim.py",
+        "        self._network.lockstep.release()  # from now on tasks share ports: their order counts\n",
+        "",
+        "tests/comm/transport/test_lockstep.py"
+        "::test_a_task_of_one_of_the_ranks",
+    ),
+    Mutation(
         "a group's last messages reach the next group of its ranks",
         "minidl/comm/transport/communicators.py",
         "            _drain(mpi, again.comm, LAST_TAG)\n",

@@ -79,7 +79,7 @@ class Watch(Wrapper):
         self._windows = {}  # n_bytes -> _WatchedWindow
         self._made = {}  # ranks -> subgroups made of them
         if lookout is None:  # simulated or alone: nobody reads what it waits for
-            for name in "isend irecv send recv sendrecv recv_any spawn event".split():
+            for name in "isend irecv send recv sendrecv recv_any spawn event together".split():
                 setattr(self, name, getattr(t, name))
 
     # -- agreement
