@@ -1699,6 +1699,14 @@ MUTATIONS = [
         "tests/comm/test_call_code.py::test_a_call_that_would_be_wrong_in_silence_raises",
     ),
     Mutation(
+        "the batch of an absent rank of stage 3 counts",
+        "minidl/parallel/zero/zero3.py",
+        'options["n_samples"] = 0',
+        'options["n_samples"] = 1',
+        "tests/parallel/data/test_join.py"
+        "::test_ranks_of_zero_that_have_run_out_count_with_no_samples",
+    ),
+    Mutation(
         "a rank that has no more batches leaves the others alone",
         "minidl/parallel/data/join.py",
         "while _anybody(t, mine is not _END):",
