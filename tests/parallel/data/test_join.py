@@ -93,7 +93,7 @@ def train(model, net, optimizer, steps, zero):
             x, y = batch
             F.mse_loss(model(minidl.tensor(x)), minidl.tensor(y)).backward()
         else:  # on any batch: counted, it would change everything
-            model.absent(lambda: F.mse_loss(model(minidl.tensor(x)), minidl.tensor(y)))
+            model.absent(lambda x=x, y=y: F.mse_loss(model(minidl.tensor(x)), minidl.tensor(y)))
         optimizer.step()
         if zero:
             model.gather()
