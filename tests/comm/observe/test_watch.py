@@ -84,6 +84,17 @@ def test_all_that_a_transport_offers_works_through_a_watch(t):
     assert t.spawn(lambda: t.rank).wait() == t.rank
 
 
+@ranks(1, 2, 3)
+def test_a_peer_that_is_not_there_is_named_as_without_a_watch(t):
+    x, n = np.zeros(1), t.size
+    t = Watch(t)
+    for call, words in ((lambda: t.isend(x, n), "dst"), (lambda: t.send(x, -1), "dst"),
+                        (lambda: t.irecv(x, n), "src"), (lambda: t.recv(x, -1), "src"),
+                        (lambda: t.sendrecv(x, n, x, 0), "dst")):
+        with pytest.raises(ValueError, match=rf"rank {t.rank}: {words} must be a rank of this grou"):
+            call()
+
+
 @ranks(2, 3)
 def test_a_name_stands_for_the_line(t):
     t = Watch(t)
