@@ -30,6 +30,7 @@ Test: tests/comm/observe/test_watch.py, tests/mpi/test_watch_mpi.py   Tutorial: 
 
 import contextvars
 import sys
+import weakref
 
 import numpy as np
 
@@ -67,7 +68,10 @@ class Watch(Wrapper):
         self._raw = t.innermost
         if lookout is None and t.size > 1 and not t.simulated:
             lookout = Lookout(self._raw.subgroup(range(t.size)), deadline_s)
+            lookout.watches = weakref.WeakSet([self])
         self._lookout = lookout
+        if lookout is not None:
+            lookout.watches.add(self)
         self._name = f"{digest_of(name or repr(t.ranks)):016x}"  # the same on the group's ranks
         self._begun = waits.begun(self._name)
         self._number = 0  # collectives begun
