@@ -158,6 +158,38 @@ MUTATIONS = [
         "tests/comm/transport/test_links_text.py::test_a_text_and_its_network",
     ),
     Mutation(
+        "ranks in step queue at a port behind what came later",
+        "minidl/comm/transport/lockstep.py",
+        "queues = ~is_idle & (done > self._in_start)",
+        "queues = ~is_idle",
+        "tests/comm/transport/test_lockstep.py"
+        "::test_a_message_from_before_the_ports_last_busy_period_does_not_queue",
+    ),
+    Mutation(
+        "ranks in step keep the left neighbours' speed to themselves",
+        "minidl/comm/transport/lockstep.py",
+        "arrival = (start + self._alpha)[self.left]",
+        "arrival = start + self._alpha",
+        "tests/comm/transport/test_lockstep.py"
+        "::test_on_any_network_whose_ports_are_a_ranks_own",
+    ),
+    Mutation(
+        "ranks wait at a loop though a task of one of them uses its port",
+        "minidl/comm/transport/sim.py",
+        "        self._network.lockstep.release()  # from now on tasks share ports: their order counts\n",
+        "",
+        "tests/comm/transport/test_lockstep.py"
+        "::test_a_task_of_one_of_the_ranks",
+    ),
+    Mutation(
+        "a group's last messages reach the next group of its ranks",
+        "minidl/comm/transport/communicators.py",
+        "            _drain(mpi, again.comm, LAST_TAG)\n",
+        "",
+        "tests/mpi/test_communicators.py"
+        "::test_what_nobody_received_does_not_reach_the_next_group",
+    ),
+    Mutation(
         "a short message passes for a whole one",
         "minidl/comm/transport/mpi.py",
         "        if status.Get_count(byte) != into.nbytes:\n"
@@ -1560,6 +1592,30 @@ MUTATIONS = [
         "tests/parallel/zero/test_zero_use.py::test_frozen_weights_are_cut_and_gathered_too",
     ),
     Mutation(
+        "a snapshot folder's lock is not asked for",
+        "minidl/snapshot/lock.py",
+        "fcntl.LOCK_EX | fcntl.LOCK_NB",
+        "fcntl.LOCK_SH | fcntl.LOCK_NB",
+        "tests/snapshot/test_lock.py"
+        "::test_a_second_writer_is_told_who_the_first_is_and_since_when",
+    ),
+    Mutation(
+        "a lock whose file was removed counts",
+        "minidl/snapshot/lock.py",
+        "if _is_at(file, path):",
+        "if True:",
+        "tests/snapshot/test_lock.py"
+        "::test_a_file_that_its_holder_removed_meanwhile_is_not_a_lock",
+    ),
+    Mutation(
+        "a damaged snapshot is offered in another's place",
+        "minidl/snapshot/folder.py",
+        "if other != step and _is_whole(folder, other):",
+        "if other != step:",
+        "tests/snapshot/test_lock.py"
+        "::test_a_damaged_snapshot_names_the_last_one_before_it_that_is_whole",
+    ),
+    Mutation(
         "one snapshot too few is kept",
         "minidl/snapshot/folder.py",
         "old = steps(folder)[:-keep]",
@@ -1641,6 +1697,14 @@ MUTATIONS = [
         "code |= _of_op(value) << 16",
         "pass",
         "tests/comm/test_call_code.py::test_a_call_that_would_be_wrong_in_silence_raises",
+    ),
+    Mutation(
+        "the batch of an absent rank of stage 3 counts",
+        "minidl/parallel/zero/zero3.py",
+        'options["n_samples"] = 0',
+        'options["n_samples"] = 1',
+        "tests/parallel/data/test_join.py"
+        "::test_ranks_of_zero_that_have_run_out_count_with_no_samples",
     ),
     Mutation(
         "a rank that has no more batches leaves the others alone",

@@ -2420,4 +2420,12 @@ MUTATIONS = [
         'ends = np.cumsum(w > 0)',
         'tests/data/test_order.py::test_weights_are_frequencies',
     ),
+    Mutation(
+        "a tutorial takes all cores for its small matrices",
+        "minidl/course/tutorial.py",
+        "    one_blas_thread(os.environ)\n",
+        "",
+        "tests/course/test_tutorial.py"
+        "::test_matrix_products_have_one_thread_unless_the_user_set_a_number",
+    ),
 ]

@@ -19,6 +19,7 @@ ranks stay equal to the last bit. So N ranks do what one rank would do with N ti
     --offload 1         the optimizer's state and its work in host memory (11_offload)
     --save DIR          a snapshot every 100 steps (--every) and at the end
     --resume DIR        goes on from the last one: to the same bits, with the same other options
+    --resume DIR@STEP   from an earlier one of the folder
 
 At the end stand the ledgers: what rank 0 held between two steps, and what it sent.
 
@@ -59,7 +60,7 @@ OPTIONS = {
     "offload": (0, "1: the optimizer's state and its work in host memory"),
     "save": ("", "folder for snapshots"),
     "every": (100, "steps between two snapshots"),
-    "resume": ("", "folder of the snapshot to go on from"),
+    "resume": ("", "folder of the snapshot to go on from, or folder@step"),
 }
 STAGES = [DataParallel, Zero1, Zero2, Zero3]
 
@@ -111,7 +112,8 @@ def main(t, args):
     losses = Losses()
     run = {"model": parallel, "optimizer": optimizer, "scaler": scaler, "scheduler": scheduler,
            "losses": losses}
-    start = snapshot.load(args.resume, t, **run) if args.resume else 0
+    folder, step = snapshot.at_step(args.resume)
+    start = snapshot.load(folder, t, step=step, **run) if args.resume else 0
     sent, seconds = train(t, args, run, start, data)
 
     held = memory.totals(model, optimizer)
@@ -146,9 +148,14 @@ def check(t, args):
         raise WrongOption(f"--batch {args.batch} must be divisible by the {t.size} ranks")
     if args.zero not in range(4) or args.amp not in ("O0", "O1", "O2", "O3"):
         raise WrongOption(f"want --zero 0 to 3 and --amp O0 to O3; got {args.zero}, {args.amp}")
-    if args.resume and args.steps <= (snapshot.latest(args.resume) or 0):
-        raise WrongOption(f"--steps {args.steps}: {args.resume} holds step "
-                          f"{snapshot.latest(args.resume)}, there are none to do")
+    folder, step = snapshot.at_step(args.resume)
+    start = (step or snapshot.latest(folder) or 0) if args.resume else 0
+    if args.resume and args.steps <= start:
+        raise WrongOption(f"--steps {args.steps}: {folder} holds step {start}, there are none to "
+                          "do")
+    if args.save and (snapshot.latest(args.save) or 0) > start:
+        raise WrongOption(f"--save {args.save} holds the later step {snapshot.latest(args.save)}; "
+                          f"this run begins after step {start}: save elsewhere or remove its .json")
 
 
 def train(t, args, run, start, data):

@@ -31,7 +31,7 @@ class Views(Sequence):
     ranks with 4,096 views each would hold 2 GB of views."""
 
     def __init__(self, x, n):
-        self._x, self._n = x, n
+        self.whole, self._n = x, n
         self._size, self._longer = divmod(len(x), n)
 
     def __len__(self):
@@ -39,7 +39,7 @@ class Views(Sequence):
 
     def __getitem__(self, i):
         first = i * self._size + min(i, self._longer)
-        return self._x[first : first + self._size + (i < self._longer)]
+        return self.whole[first : first + self._size + (i < self._longer)]
 
 
 def longest(chunk):

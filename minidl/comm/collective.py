@@ -63,6 +63,18 @@ def collective(fn=None, *, own_args=(), own_rows=()):
     return labelled
 
 
+def in_step(loop):
+    """Decorator of `loop(t, chunk, *args)`, the steps of a collective, in which no line asks for a
+    rank: the simulator may run it once for all ranks (transport/lockstep.py)."""
+
+    @functools.wraps(loop)
+    def steps(t, chunk, *args):
+        if not t.simulated or t.together(loop, chunk, args) is None:
+            loop(t, chunk, *args)
+
+    return steps
+
+
 @contextlib.contextmanager
 def named(label):
     """Label the messages of this block, unless a caller has done so."""

@@ -56,7 +56,7 @@ class Groups(NamedTuple):
 def by_node_size(n, node_size):
     """[[0, 1, ...], [node_size, ...], ...]: consecutive ranks share a node; the last may be
     smaller."""
-    return [list(range(n))[first : first + node_size] for first in range(0, n, node_size)]
+    return [list(range(first, min(first + node_size, n))) for first in range(0, n, node_size)]
 
 
 def groups(t, nodes):

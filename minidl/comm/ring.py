@@ -26,7 +26,7 @@ import numpy as np
 
 from minidl.comm import chunks
 from minidl.comm.checks import check_flat
-from minidl.comm.collective import collective
+from minidl.comm.collective import collective, in_step
 
 
 @collective
@@ -40,6 +40,7 @@ def reduce_scatter(t, x, op=np.add):
     return chunk[(t.rank + 1) % t.size]
 
 
+@in_step
 def scatter_chunks(t, chunk, op):
     """The n-1 steps of the reduce-scatter; chunk: n 1-d arrays, of any lengths (ring_blocks.py)."""
     n, r = t.size, t.rank
@@ -62,6 +63,7 @@ def all_gather(t, x):
     return x
 
 
+@in_step
 def gather_chunks(t, chunk):
     """The n-1 steps of the all-gather."""
     n, r = t.size, t.rank

@@ -33,6 +33,7 @@ import numpy as np
 
 from minidl import backend, comm, cuda
 from minidl.cli import gpus
+from minidl.cli.launcher import THREAD_VARIABLES
 from minidl.comm import objects, tree
 from minidl.comm.observe.watch import DEADLINE_S, Watch
 from minidl.comm.transport.scheduler import RankFailed
@@ -60,6 +61,7 @@ def launch(main, options=None, ranks=1):
     """
     script = script_of(main)
     args = _parse(main, options or {})
+    one_blas_thread(os.environ)
     if args.device == "cuda":
         cuda.set_device((gpus.local_rank(os.environ) or 0) % cuda.device_count())
     if args.sim:
@@ -81,6 +83,19 @@ def launch(main, options=None, ranks=1):
     if t.size == 1 and ranks > 1:
         _one_rank(script, ranks, "it was not started by mpirun")
     sys.exit(_run_rank(t, main, args))
+
+
+def one_blas_thread(environ):
+    """One thread for NumPy's matrix products, unless the user (or `minidl run`) has set a number.
+
+    A tutorial's matrices are small: two threads of OpenBLAS, which wait for each other by spinning,
+    take twice the time of one (04_amp.py on 2 cores: 35 s of processor time, not 15), and eight
+    times where other processes want the cores."""
+    if not any(name in environ for name in THREAD_VARIABLES):
+        if importlib.util.find_spec("threadpoolctl") is not None:  # it comes with scikit-learn
+            import threadpoolctl
+
+            threadpoolctl.threadpool_limits(1, "blas")
 
 
 def _one_rank(script, ranks, why):

@@ -2,6 +2,7 @@
 
     snapshot  save and load: start here
     folder    which files a folder of snapshots holds, and what their names say
+    lock      one writer at a time
     durable   writing so that a crash at any moment leaves the old or the new
     regions   which elements of which tensor a rank holds
 
@@ -9,5 +10,5 @@
     step = minidl.snapshot.load("runs", model=model, optimizer=optimizer)
 """
 
-from minidl.snapshot.folder import latest, steps
+from minidl.snapshot.folder import at_step, latest, steps
 from minidl.snapshot.snapshot import SnapshotError, load, save

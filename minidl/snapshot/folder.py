@@ -5,6 +5,7 @@
     step-00000012.json                           the index. With it a snapshot is there, without it
                                                  its files are what a crash left
     step-00000012.json.tmp                       what a crash left (durable.py)
+    lock                                         who is saving just now (lock.py)
 
 Test: tests/snapshot/test_snapshot_crashes.py   Used by: snapshot.py
 """
@@ -47,11 +48,49 @@ def read_index(folder, step=None):
     if not there or step not in (None, *there):
         raise ValueError(f"{folder} holds the snapshots {there}, wanted {step or 'one'}. Is "
                          "it the folder that was saved to?")
-    path = index_path(folder, there[-1] if step is None else step)
+    step = there[-1] if step is None else step
+    try:
+        return _index_of(folder, step)
+    except ValueError as error:
+        raise ValueError(f"{error}. {instead(folder, step)}") from None
+
+
+def instead(folder, step):
+    """A sentence that names the snapshot to take where that of `step` is damaged: the last one
+    before it that is whole, else the first after it."""
+    others = sorted(steps(folder), key=lambda other: (other > step, abs(other - step)))
+    for other in others:
+        if other != step and _is_whole(folder, other):
+            return (f"Step {other} is whole: load(..., step={other}), on a command line "
+                    f"--resume {folder}@{other}")
+    return "No other snapshot in the folder is whole"
+
+
+def at_step(text):
+    """(folder, step) of what follows --resume: runs@12 is step 12 of runs, runs its latest (None).
+    """
+    folder, at, step = str(text).rpartition("@")
+    if at and step.isdigit() and not Path(text).is_dir():
+        return folder, int(step)
+    return str(text), None
+
+
+def _index_of(folder, step):
+    path = index_path(folder, step)
     try:
         return _checked(durable.unsealed(path.read_bytes()))
     except ValueError as error:
-        raise ValueError(f"{path}: {error}. Others in the folder: load(..., step=)") from None
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _is_whole(folder, step):
+    """Whether the index and all files of a snapshot are as they were written."""
+    try:
+        files = _index_of(folder, step)["files"]
+    except (ValueError, OSError):
+        return False
+    return not any(durable.damage(Path(folder) / file["name"], file["bytes"], file["sha256"])
+                   for file in files)
 
 
 def _checked(body):
@@ -114,7 +153,7 @@ def prune(folder, keep):
     kept = set()
     for step in steps(folder):
         try:
-            kept |= {file["name"] for file in read_index(folder, step)["files"]}
+            kept |= {file["name"] for file in _index_of(folder, step)["files"]}
         except ValueError:
             return  # a damaged index: which files are its own is unknown, so all stay
     for path in folder.iterdir():

@@ -19,6 +19,7 @@ safetensors and JSON are plain data: loading runs no code, as unpickling would.
 Test: tests/snapshot/test_snapshot.py, test_snapshot_crashes.py
 """
 
+import contextlib
 import hashlib
 from pathlib import Path
 
@@ -28,9 +29,12 @@ from minidl import backend
 from minidl.comm import objects, tree
 from minidl.parallel import DataParallel, Zero1
 from minidl.snapshot import durable, fit, regions
-from minidl.snapshot.folder import file_name, index_path, latest, prune, read_index, steps
+from minidl.snapshot.folder import (
+    at_step, file_name, index_path, instead, latest, prune, read_index, steps,
+)
+from minidl.snapshot.lock import only_writer
 
-__all__ = ["SnapshotError", "latest", "load", "save", "steps"]
+__all__ = ["SnapshotError", "at_step", "latest", "load", "save", "steps"]
 
 
 class SnapshotError(RuntimeError):
@@ -48,16 +52,23 @@ def save(folder, step, t=None, *, model, optimizer=None, keep=2, **others):
         raise ValueError(f"rank {rank}: wanted keep of at least 1, the new one; got {keep}")
     others = _with_state(rank, others)
     folder = Path(folder)
-    problem = ""
+    with only_writer(folder) if rank == 0 else contextlib.nullcontext("") as problem:
+        _agree(t, problem or _refusal(folder, step, model, rank))
+        _save(folder, step, t, rank, size, model, optimizer, keep, others)
+
+
+def _refusal(folder, step, model, rank):
+    """Why this model cannot be saved as this step of the folder, or nothing."""
     if isinstance(model, DataParallel) and model.n_samples:
-        problem = (f"gradients of {model.n_samples} samples wait since no_sync() for the backward "
-                   "that sends them, and gradients are not kept: save after optimizer.step()")
-    elif rank == 0:
-        folder.mkdir(parents=True, exist_ok=True)
-        if (last := latest(folder)) is not None and last > step:
-            problem = (f"wanted to save step {step} into {folder}, which holds the later step "
-                       f"{last}, from another run? Remove its .json, or save elsewhere")
-    _agree(t, problem)
+        return (f"gradients of {model.n_samples} samples wait since no_sync() for the backward "
+                "that sends them, and gradients are not kept: save after optimizer.step()")
+    if rank == 0 and (last := latest(folder)) is not None and last > step:
+        return (f"wanted to save step {step} into {folder}, which holds the later step {last}, "
+                "from another run? Remove its .json, or save elsewhere")
+    return ""
+
+
+def _save(folder, step, t, rank, size, model, optimizer, keep, others):
     tensors, holds, about = {}, [], {}
     for key, array, first, end, shape in regions.mine(model, optimizer, rank, size):
         about[key] = {"shape": shape, "dtype": array.dtype.name}
@@ -100,7 +111,9 @@ def load(folder, t=None, *, model, optimizer=None, step=None, **others):
     index = _index(folder, t, step)
     problem = "\n".join(fit.misfits(index, model, optimizer, others, folder))
     for file in index["files"][rank::size]:  # each is read once, by one of the ranks
-        problem = problem or durable.damage(folder / file["name"], file["bytes"], file["sha256"])
+        damage = durable.damage(folder / file["name"], file["bytes"], file["sha256"])
+        if damage and not problem:
+            problem = f"{damage}. {instead(folder, index['step'])}"
     _agree(t, problem)
 
     by_leaf = regions.by_leaf(model)

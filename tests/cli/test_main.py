@@ -164,6 +164,18 @@ def test_the_launchers_command_line_and_status(tmp_path, monkeypatch, capfd):
     assert capfd.readouterr().out.split("\n")[:-1] == [f"<{word}>" for word in words]
 
 
+@pytest.mark.parametrize("options, seen", [
+    ([], "300.0"), (["--no-watch"], "nothing"), (["--deadline", "7"], "7.0")])
+def test_ranks_are_watched_by_default(options, seen, tmp_path, monkeypatch, capfd):
+    pytest.importorskip("mpi4py")
+    monkeypatch.delenv("MINIDL_WATCH", raising=False)
+    script = tmp_path / "script.py"
+    script.touch()
+    fake = _program(tmp_path / "fake", 'echo "${MINIDL_WATCH-nothing}"\n')
+    cli.main(["run", "-n", "2", "--mpiexec", f"'{fake}'", *options, str(script)])
+    assert capfd.readouterr().out.splitlines()[0] == seen
+
+
 # -- real ranks
 
 SCRIPT = """

@@ -3,6 +3,7 @@
 The sum itself: test_every_all_reduce.py.
 """
 
+import time
 from functools import partial
 
 import numpy as np
@@ -51,6 +52,9 @@ def test_a_node_size_takes_ranks_in_a_row():
     assert hierarchical.by_node_size(8, 4) == NODES["2 x 4"]
     assert hierarchical.by_node_size(5, 2) == [[0, 1], [2, 3], [4]]
     assert hierarchical.by_node_size(2, 4) == [[0, 1]]
+    start = time.process_time()
+    assert len(hierarchical.by_node_size(30_000, 1)) == 30_000
+    assert time.process_time() - start < 1, "time that grows with the square of the ranks: 15 s"
 
 
 @pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 240, 1001])

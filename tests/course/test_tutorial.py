@@ -209,6 +209,23 @@ def test_an_error_of_a_script_for_one_process_is_shown_once(tmp_path, monkeypatc
     assert caught.value.__suppress_context__
 
 
+@pytest.mark.parametrize("variable, n_threads", [
+    (None, 1), ("OMP_NUM_THREADS", 2), ("OPENBLAS_NUM_THREADS", 2), ("MKL_NUM_THREADS", 2)])
+def test_matrix_products_have_one_thread_unless_the_user_set_a_number(variable, n_threads,
+                                                                      monkeypatch):
+    threadpoolctl = pytest.importorskip("threadpoolctl")
+    for name in launcher.THREAD_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    if variable:
+        monkeypatch.setenv(variable, "2")
+    monkeypatch.setattr(sys, "argv", ["script.py"])
+    seen = []
+    with threadpoolctl.threadpool_limits(2, "blas"):  # on leaving, what it was before
+        with pytest.raises(SystemExit):
+            launch(lambda t, args: seen.extend(threadpoolctl.threadpool_info()))
+    assert {pool["num_threads"] for pool in seen if pool["user_api"] == "blas"} == {n_threads}
+
+
 def test_the_launchers_word_about_the_world(monkeypatch):
     for name in ("PMI_RANK", "PMI_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)

@@ -83,7 +83,7 @@ CASES = {
         60,
         "Background(t).submit(lambda t: t.recv(x, right)).wait()",
         [
-            r"rank 0 \(a background thread\) waits for a message from rank 1",
+            r"rank 0 \(a background thread\) waits for a message from rank 1, .* at .*script.py:15",
             r"rank 0 waits for an event of its own rank, at .*script.py:15",
             r"wait-for cycle: rank 0 -> rank 1 -> rank 2 -> rank 0",
         ],
@@ -119,6 +119,14 @@ CASES = {
             r"rank 1 computes: has not arrived, last seen at .*script.py:15 \(its last collective: "
             r"tree.barrier at",
             r"rank 2 does not answer: in C code",
+        ],
+    ),
+    "a rank does not come to shared memory": (
+        2,
+        "[w := t.shared(64), time.sleep(60) if r == 1 else (w.signal(0, 0), w.wait(0, 0))]",
+        [
+            r"watch: waited \d+ s \(deadline_s 2\) for rank 1",
+            r"rank [02] waits for all ranks' pieces of shared memory, .* at .*script.py:15",
         ],
     ),
     "a rank raises": (

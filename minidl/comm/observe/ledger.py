@@ -185,6 +185,14 @@ class Ledger(Wrapper):
             self._add((src, label, site), 0, 0, into.nbytes, 1)
         return into
 
+    def together(self, fn, chunk, args):
+        moved = self.inner.together(fn, chunk, args)
+        if moved is not None and self._book.counting:
+            _, label, site = key = self._key(moved.dst)
+            self._add(key, moved.bytes_sent, moved.n_messages)
+            self._add((moved.src, label, site), 0, 0, moved.bytes_received, moved.n_messages)
+        return moved
+
     def recv_any(self, tag=0):
         src, data = self.inner.recv_any(tag)
         if self._book.counting:

@@ -63,10 +63,12 @@ class Book:
 
 
 class Lookout:
-    """The two threads of one process. Collective: all ranks of t make one."""
+    """The two threads of one process. Collective: all ranks of t make one.
+
+    watches: those that use it; once there is none, the threads end. None: not yet known."""
 
     def __init__(self, t, deadline_s):
-        self.book = Book()
+        self.book, self.watches = Book(), None
         self._t, self.rank, self.ranks = t, t.world_rank, t.ranks
         self.deadline_s = float("inf") if deadline_s is None else deadline_s
         self._since = {}  # thread -> (serial of its wait, when the wait was first seen)
@@ -112,9 +114,11 @@ class Lookout:
                 with contextlib.suppress(OSError, ValueError):  # it hung up; another program
                     self._answer(*self._channel.accept())
             if self._left:
-                listener.close()
+                for connection in (listener, *self._links):
+                    connection.close()
                 return
             for link in [link for link in ready if link in self._links]:
+                link.close()
                 self._lost(self._links.pop(link))
 
     def _answer(self, connection, line):
@@ -147,6 +151,10 @@ class Lookout:
         wanted = SUSPECT_S  # ask at 1, 2, 4, ... seconds of one wait
         while not self._over:
             time.sleep(LOOK_S)
+            if self.watches is not None and not self.watches:
+                atexit.unregister(self._leave)
+                self._leave()
+                return
             waited, due = self._longest()
             if waited < SUSPECT_S:
                 wanted = SUSPECT_S
@@ -263,7 +271,8 @@ class Lookout:
         self._t.abort()
 
     def _leave(self):
-        """The program ends: from here on it sends nothing to other ranks."""
+        """The program ends, or nobody holds a Watch of this lookout any more: from here on it sends
+        nothing to other ranks."""
         if not self._over:
             self._over = True
             self._tell("ended", state=asdict(self.state(ended=True)))

@@ -30,6 +30,7 @@ Test: tests/comm/observe/test_watch.py, tests/mpi/test_watch_mpi.py   Tutorial: 
 
 import contextvars
 import sys
+import weakref
 
 import numpy as np
 
@@ -67,7 +68,10 @@ class Watch(Wrapper):
         self._raw = t.innermost
         if lookout is None and t.size > 1 and not t.simulated:
             lookout = Lookout(self._raw.subgroup(range(t.size)), deadline_s)
+            lookout.watches = weakref.WeakSet([self])
         self._lookout = lookout
+        if lookout is not None:
+            lookout.watches.add(self)
         self._name = f"{digest_of(name or repr(t.ranks)):016x}"  # the same on the group's ranks
         self._begun = waits.begun(self._name)
         self._number = 0  # collectives begun
@@ -79,7 +83,7 @@ class Watch(Wrapper):
         self._windows = {}  # n_bytes -> _WatchedWindow
         self._made = {}  # ranks -> subgroups made of them
         if lookout is None:  # simulated or alone: nobody reads what it waits for
-            for name in "isend irecv send recv sendrecv recv_any spawn event".split():
+            for name in "isend irecv send recv sendrecv recv_any spawn event together".split():
                 setattr(self, name, getattr(t, name))
 
     # -- agreement

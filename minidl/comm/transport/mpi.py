@@ -27,7 +27,7 @@ from minidl.backend import optional
 from minidl.comm.call_code import BITS, CallMismatch, explain
 from minidl.comm.checks import check_array, check_peer, check_ranks, size_mismatch
 from minidl.comm.collective import current_code, current_label
-from minidl.comm.transport import staging, supervised
+from minidl.comm.transport import communicators, staging, supervised
 from minidl.comm.transport.abort import abort_on_failure, end_all
 from minidl.comm.transport.links_text import parse
 from minidl.comm.transport.protocol import Request, Transport
@@ -35,10 +35,6 @@ from minidl.comm.transport.throttled import Throttled
 from minidl.comm.transport.window import HEADER, Flags, NoSharedMemory
 
 PART_BYTES = 1 << 30  # under the 2 GiB that a 32-bit count allows, and a round number in a trace
-
-# Of the messages by which MPI makes a group: Open MPI takes a pending user's message of tag 0 for
-# one of them, and hangs. watch.py has 32767.
-GROUP_TAG = 32766
 
 
 def world(part_bytes=PART_BYTES):
@@ -56,7 +52,7 @@ def world(part_bytes=PART_BYTES):
     _check_threads(MPI)
     _check_launcher(MPI.COMM_WORLD.size, os.environ)
     abort_on_failure(MPI)
-    t = MPITransport(MPI.COMM_WORLD, part_bytes)
+    t = MPITransport(communicators.Communicators(MPI.COMM_WORLD), part_bytes)
     net = os.environ.get("MINIDL_NET")
     t = Throttled(t, parse(net, t.size)) if net else t
     if deadline := os.environ.get("MINIDL_WATCH"):
@@ -68,21 +64,22 @@ def world(part_bytes=PART_BYTES):
 
 
 class MPITransport(Transport):
-    """A group of MPI processes. `comm` is an mpi4py communicator."""
+    """A group of MPI processes. held: its communicators.Communicators."""
 
     simulated = False
 
-    def __init__(self, comm, part_bytes=PART_BYTES):
+    def __init__(self, held, part_bytes=PART_BYTES):
         from mpi4py import MPI
 
-        self._mpi, self._comm, self._part_bytes = MPI, comm, part_bytes
+        self._mpi, self._comm, self._part_bytes = MPI, held.comm, part_bytes
+        self._held, comm = held, held.comm
+        held.held_by(self)
         self.rank, self.size = comm.rank, comm.size
         self.ranks = tuple(comm.group.Translate_ranks(None, MPI.COMM_WORLD.group))
         self.world_rank = self.ranks[self.rank]
         vendor, version = MPI.get_vendor()
         self.library = f"{vendor} {'.'.join(map(str, version))}"
         self._windows = {}  # n_bytes -> Flags
-        self._collectives = None  # the communicator of collectives' messages, once there are any
         self._codes = comm.Get_attr(MPI.TAG_UB) & (1 << BITS) - 1
 
     @cached_property
@@ -116,9 +113,10 @@ class MPITransport(Transport):
         code = 0 if tag else current_code()
         if not code:
             return self._comm, tag, tag
-        if self._collectives is None:  # all ranks come here: every collective has messages for all
-            self._collectives = self._comm.Create_group(self._comm.group, GROUP_TAG)
-        return self._collectives, code & self._codes, self._mpi.ANY_TAG
+        held = self._held
+        if held.collectives is None:  # all ranks come here: every collective has messages for all
+            held.collectives = communicators.create(self._comm, self._comm.group)
+        return held.collectives, code & self._codes, self._mpi.ANY_TAG
 
     def _check_tag(self, src, wanted, status):
         """After a receive: was it the message of this collective?"""
@@ -168,10 +166,8 @@ class MPITransport(Transport):
         ranks = check_ranks(self, ranks)
         if self.rank not in ranks:
             return None
-        # Only the members call Create_group; other ranks need not know of the group.
-        comm = self._comm.Create_group(self._comm.group.Incl(ranks), GROUP_TAG)
-        group = MPITransport(comm, self._part_bytes)
-        return group
+        held = communicators.for_group(self._mpi, self._held, ranks)
+        return MPITransport(held, self._part_bytes)
 
     def spawn(self, fn, *args):
         return _Thread(fn, args)
@@ -184,7 +180,10 @@ class MPITransport(Transport):
 
     def shared(self, n_bytes):
         if n_bytes not in self._windows:
-            self._windows[n_bytes] = self._make_window(n_bytes)
+            windows = self._held.windows
+            if n_bytes not in windows:
+                windows[n_bytes] = self._make_window(n_bytes)
+            self._windows[n_bytes] = Flags(self, *windows[n_bytes])
         return self._windows[n_bytes]
 
     def _make_window(self, n_bytes):
@@ -202,7 +201,7 @@ class MPITransport(Transport):
         memory[self.rank][:] = 0  # no signal yet; a page lies near the rank that writes it first
         window.Sync()
         comm.Barrier()
-        return Flags(self, memory, window.Sync)
+        return memory, window.Sync
 
     def abort(self):
         """End all ranks, those of other groups too; from any thread. Does not return."""
@@ -261,6 +260,10 @@ class _Receives(Request):
         if not self._into.flags.c_contiguous:
             self._into[...] = self._room.view(self._into.dtype).reshape(self._into.shape)
         self._room = None
+
+    def __del__(self):
+        if self._room is not None:
+            self._transport._held.spoiled = True
 
 
 class _Thread:

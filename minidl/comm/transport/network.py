@@ -19,6 +19,7 @@ import numpy as np
 
 from minidl.comm.checks import size_mismatch
 from minidl.comm.transport.links import Port
+from minidl.comm.transport.lockstep import IN_STEP, Lockstep
 from minidl.comm.transport.protocol import Request
 from minidl.comm.transport.scheduler import Scheduler
 
@@ -26,7 +27,7 @@ from minidl.comm.transport.scheduler import Scheduler
 class Network:
     """The ranks' scheduler, ports, messages and boards."""
 
-    def __init__(self, n, links, rendezvous_bytes):
+    def __init__(self, n, links, rendezvous_bytes, in_step=IN_STEP):
         self.scheduler = Scheduler(n)
         self.links, self.shared_nic = links, links.shared_nic
         self.rendezvous_bytes = float("inf") if rendezvous_bytes is None else rendezvous_bytes
@@ -34,6 +35,7 @@ class Network:
         self.inboxes = {}  # (group, world rank, tag) -> Inbox
         self.windows = {}  # (group, n_bytes) -> the memory of each rank's piece
         self.boards = {}  # group -> the `board` of its ranks' transports
+        self.lockstep = Lockstep(self, in_step)
 
     def inbox(self, group, world_rank, tag):
         return self.inboxes.setdefault((group, world_rank, tag), Inbox())
@@ -44,6 +46,13 @@ class Network:
         if src not in inbox.channels:
             inbox.channels[src] = Channel(self, inbox, ranks[src], ranks[dst], (src, dst), tag)
         return inbox.channels[src]
+
+    def is_busy(self, group, src, dst, tag=0):
+        """Whether messages or receives wait between these ranks (src in the group, dst in the
+        world)."""
+        inbox = self.inboxes.get((group, dst, tag))
+        channel = inbox and inbox.channels.get(src)
+        return bool(channel and (channel.queue or channel.posted))
 
     def keep_order(self, clock=0.0):
         """Before the use of a port that tasks share: the task with the earlier clock goes first."""

@@ -127,6 +127,12 @@ class Transport(ABC):
         Returns what was sent to compare the ranks' calls: (peer, bytes) pairs."""
         return ()
 
+    def together(self, fn, chunk, args):
+        """Do `fn(t, chunk, *args)`, a loop in which all ranks do the same, for all ranks at once.
+
+        Returns what this rank sent and received (lockstep.Moved); None: do it by yourself."""
+        return None
+
     @cached_property
     def uploads(self):
         """(event, pinned arrays) of copies to a GPU that may be under way: staging.py."""

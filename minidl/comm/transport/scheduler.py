@@ -60,6 +60,7 @@ class Scheduler:
         self.current = None
         self.n_tasks = [0] * n  # unfinished tasks of each rank
         self.n_spawned = 0  # of them, those that run beside their rank's first
+        self.when_stuck = lambda: False  # called where no task can go on: whether now one can
 
     def start(self, rank, clock, fn, *args, spawned=False):
         """Make a task of `fn(*args)`; it runs when its turn comes."""
@@ -90,7 +91,7 @@ class Scheduler:
 
     def run(self):
         """Run until every task has ended. Raises RankFailed or Deadlock."""
-        while self._ready:
+        while self._ready or self.when_stuck():
             _, _, ticket, task = heappop(self._ready)
             if ticket != task.ticket:
                 continue

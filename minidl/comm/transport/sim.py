@@ -28,6 +28,7 @@ from minidl.comm.checks import check_array, check_peer, check_ranks
 from minidl.comm.collective import current_code, current_label
 from minidl.comm.transport import staging
 from minidl.comm.transport.links import Links
+from minidl.comm.transport.lockstep import IN_STEP
 from minidl.comm.transport.network import Network
 from minidl.comm.transport.protocol import Transport
 from minidl.comm.transport.scheduler import Event, Handle
@@ -38,13 +39,16 @@ ALPHA = 10e-6  # seconds per message
 BETA = 1e-9  # seconds per byte
 
 
-def simulate(n, fn, *args, alpha=None, beta=None, links=None, rendezvous_bytes=None):
+def simulate(n, fn, *args, alpha=None, beta=None, links=None, rendezvous_bytes=None,
+             in_step=IN_STEP):
     """Run `fn(t, *args)` on n ranks in this process; the list of what each rank returned.
 
     alpha, beta        seconds per message and per byte of the modelled clock (10 us, 1 ns)
     links              the network in full, in their place: links.Links
     rendezvous_bytes   a send of more bytes completes only once its receive is posted, as MPI's
                        large messages do; None: every send completes by itself
+    in_step            groups of so many ranks or more do a ring's steps in one array (lockstep.py):
+                       the same results and times, sooner
 
     A rank begins as a new process does: `no_grad`, `use_fused` and the random numbers' seed around
     this call are not its own; set them in `fn`.
@@ -56,7 +60,7 @@ def simulate(n, fn, *args, alpha=None, beta=None, links=None, rendezvous_bytes=N
     elif alpha is not None or beta is not None:
         raise ValueError("simulate wants links, or alpha and beta; got both")
     links.check_ranks(n)
-    network = Network(n, links, rendezvous_bytes)
+    network = Network(n, links, rendezvous_bytes, in_step)
     scheduler = network.scheduler
     transports = [SimTransport(network, (), tuple(range(n)), rank) for rank in range(n)]
     tasks = [scheduler.start(rank, 0.0, fn, t, *args) for rank, t in enumerate(transports)]
@@ -174,8 +178,12 @@ class SimTransport(Transport):
             del self.board["code", self._n_collectives]
         return ()
 
+    def together(self, fn, chunk, args):
+        return self._network.lockstep.arrive(self, fn, chunk, args)
+
     def spawn(self, fn, *args):
         s = self._scheduler
+        self._network.lockstep.release()  # from now on tasks share ports: their order counts
         return Handle(s, s.start(self.world_rank, s.current.clock, fn, *args, spawned=True))
 
     def event(self):

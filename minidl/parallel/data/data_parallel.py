@@ -142,13 +142,9 @@ class DataParallel(Module):
         finally:
             self.syncing = True
 
-    def absent(self):
+    def absent(self, loss=None):
         """One synchronised step of a rank that has no batch while others have (join.py): afterwards
-        p.grad is the mean over their samples, as it is there."""
-        if not self.reducer.averages:
-            raise TypeError(f"rank {self.t.rank}: absent() wants a plain DataParallel; "
-                            f"{type(self).__name__} fetches weights in the forward, too. Give all "
-                            "ranks equally many batches: DistributedSampler(tail='drop')")
+        p.grad is the mean over their samples, as it is there. loss: only ZeRO 3 needs it."""
         self._share_buffers()
         self.reducer.absent()
 

@@ -5,12 +5,14 @@
     rank 2   batch  None   None                 else:              loss(model, batch).backward()
                                                 optimizer.step(); optimizer.zero_grad()
 
-A rank without a batch takes part with no samples: DataParallel weights gradients by samples, so the
-mean is the one over the batches that there are. Before each step the ranks ask each other whether
-anybody has one: a ring all-reduce of 1 byte.
+A rank without a batch takes part with no samples: DataParallel and ZeRO weight gradients by
+samples, so the mean is the one over the batches that there are. Before each step the ranks ask each
+other whether anybody has one: a ring all-reduce of 1 byte. ZeRO 3 gathers weights in the forward,
+so there the rank runs along with any batch: `model.absent(lambda: loss(model, last))`.
 
-For evaluation nothing need be joined: nobody waits for anybody in a forward, and `evaluate` adds up
-sums and counts at the end. Deal the samples by DistributedSampler(tail="uneven").
+For evaluation nothing need be joined: nobody waits for anybody in a forward (of ZeRO 3: inside
+`with model.gathered():`), and `evaluate` adds up sums and counts at the end. Deal the samples by
+DistributedSampler(tail="uneven").
 
 Sources: Horovod's join operation; PyTorch's `Join` (torch.distributed.algorithms).
 Test: tests/parallel/data/test_join.py

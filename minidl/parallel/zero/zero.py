@@ -201,6 +201,11 @@ class Zero1(DataParallel):
         self.check()
         return super().forward(*inputs, **options)
 
+    def absent(self, loss=None):
+        """As DataParallel's: the shards get the mean over the others' samples."""
+        self.check()
+        super().absent()
+
     def ended(self):
         """Backward has ended, the gradients are in the shards."""
         for p in self.reducer.params:

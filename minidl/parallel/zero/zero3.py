@@ -82,6 +82,7 @@ class Zero3(Zero1):
         self.root = [b for b in self.buckets if b.params[0] not in in_units]
         # those that are not freed; the root's stay until the end of backward
         self.stays = {b for b in self.buckets if any(b.params[0] in unit for unit in small)}
+        self.weighs_nothing = False  # in absent()
         self.coming = {}  # bucket: (array, job), while it is being gathered
         self.order = []  # of the first forward: a list of buckets for each module
         self.place, self.direction = {}, 1  # of a bucket in it; 1 in forward, -1 in backward
@@ -162,6 +163,8 @@ class Zero3(Zero1):
 
     def forward(self, *inputs, **options):
         self.check()
+        if self.weighs_nothing:
+            options["n_samples"] = 0
         self.start([*self.root, *sum(self.order[:1], [])])
         self.need(*self.root)
         with running(packers=(self.pack, *current().packers)):
@@ -171,6 +174,25 @@ class Zero3(Zero1):
         else:
             self.free(self.root)
         return outputs
+
+    def absent(self, loss=None):
+        """A step of a rank that has no batch while others have (join.py). The ranks gather weights
+        together, unit by unit, so this one has to come along: loss() runs the model on any batch,
+        the rank's last or one of zeros, and returns a loss. It counts with no samples."""
+        if loss is None:
+            raise TypeError(
+                f"rank {self.t.rank}: absent() of stage 3 wants a function that runs the model and "
+                "returns a loss, because the others gather weights in forward and backward: "
+                "model.absent(lambda: F.cross_entropy(model(x), y)), of any batch. It counts with "
+                "no samples")
+        buffers = [(b, b.data.copy()) for b in self.module.buffers()]
+        self.weighs_nothing = True
+        try:
+            loss().backward()
+        finally:
+            self.weighs_nothing = False
+            for b, before in buffers:  # nor do the statistics of batch norm see that batch
+                b.data[...] = before
 
     def gather(self):
         """After the optimizer's step. What is freed will be gathered with the new values."""

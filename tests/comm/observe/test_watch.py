@@ -1,7 +1,10 @@
 """Ranks that disagree are told so before a payload moves; ranks that agree notice nothing."""
 
 import collections
+import gc
 import re
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -82,6 +85,43 @@ def test_all_that_a_transport_offers_works_through_a_watch(t):
         jobs = [background.submit(ring.all_reduce, np.full(5, i)) for i in range(3)]
         assert [job.wait()[0] for job in jobs] == [0, t.size, 2 * t.size]
     assert t.spawn(lambda: t.rank).wait() == t.rank
+
+
+@ranks(1, 2, 3)
+def test_a_peer_that_is_not_there_is_named_as_without_a_watch(t):
+    x, n = np.zeros(1), t.size
+    t = Watch(t)
+    for call, what in ((lambda: t.isend(x, n), "dst"), (lambda: t.send(x, -1), "dst"),
+                       (lambda: t.irecv(x, n), "src"), (lambda: t.recv(x, -1), "src"),
+                       (lambda: t.sendrecv(x, n, x, 0), "dst")):
+        with pytest.raises(ValueError, match=rf"rank {t.rank}: {what} must be a rank of this gr"):
+            call()
+
+
+def threads_of_watches():
+    return {thread for thread in threading.enumerate() if thread.name in (
+        "minidl answers", "minidl looks")}
+
+
+@ranks(1, 2, 3)
+def test_the_threads_of_a_watch_end_when_nobody_holds_it(t):
+    before = threads_of_watches()
+    watch = Watch(t)
+    watch.in_background(ring.all_reduce, np.ones(3)).wait()
+    group = watch.subgroup(range(t.size))
+    mine = threads_of_watches() - before
+    assert len(mine) == (0 if t.simulated or t.size == 1 else 2)
+    del watch
+    gc.collect()
+    ring.all_reduce(group, np.ones(3))  # the group's watch goes on
+    time.sleep(0 if t.simulated else 1.2)
+    assert all(thread.is_alive() for thread in mine)
+    del group
+    gc.collect()
+    tree.barrier(t)
+    for thread in mine:
+        thread.join(10)
+        assert not thread.is_alive()
 
 
 @ranks(2, 3)

@@ -1,0 +1,286 @@
+"""Many simulated ranks in one array: a loop that all ranks do alike runs once for all of them.
+
+    rank 0   sendrecv(chunk 0 to 1, chunk 3 from 3)
+    rank 1   sendrecv(chunk 1 to 2, chunk 0 from 0)         one step of a ring: 4 messages
+    rank 2   sendrecv(chunk 2 to 3, chunk 1 from 1)
+    rank 3   sendrecv(chunk 3 to 0, chunk 2 from 2)
+
+    all      r = [0 1 2 3], send = (r - s) % n, sendrecv(chunk[send], right, ..., left):
+             the same line, run once, with arrays where a rank has numbers
+
+A ring of 4,096 ranks sends 33.5 million messages. One by one, at some 8 us, that is 4 minutes and a
+half, and even the loop alone, without any transport, takes a minute (its slices and its sum, 1.8 us
+a message). Together it is 8,190 steps of 4,096 messages. The text is the same, ring.py's: for it
+`t.rank` is an array, `chunk[array]` is each rank's own chunk, and `sendrecv` moves all messages and
+all clocks of a step at once, by the formulas of network.py and links.py. Results, clocks and
+ledgers are equal to the bit.
+
+Ranks that come to such a loop (`@in_step`) wait there. When all of the group are there, the last
+runs it for all. Where that could differ, each rank does it for itself: if ranks share ports or have
+spawned tasks, if a rank is elsewhere and nobody else can go on, if arrays or messages are unlike.
+
+Test: tests/comm/transport/test_lockstep.py   Used by: sim.py, for groups of IN_STEP ranks or more
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from minidl.comm.chunks import Views
+
+IN_STEP = 32  # ranks: below, one by one is as fast
+
+
+class Moved(NamedTuple):
+    """What one rank sent and received in a loop, in how many messages: for ledgers."""
+
+    dst: int
+    bytes_sent: int
+    src: int
+    bytes_received: int
+    n_messages: int
+
+
+class Lockstep:
+    """The ranks that wait at a loop. One for each Network; from: the smallest group."""
+
+    def __init__(self, network, from_ranks):
+        self._network, self._from = network, from_ranks
+        self._waiting = {}  # group -> [_Arrival]
+        network.scheduler.when_stuck = self.release
+
+    def arrive(self, t, fn, chunk, args):
+        """Do the loop `fn(t, chunk, *args)` with the other ranks: Moved, or None, if t has to."""
+        network, scheduler = self._network, self._network.scheduler
+        if (t.size < self._from or network.shared_nic or scheduler.n_spawned
+                or network.rendezvous_bytes != float("inf")):
+            return None
+        me = _Arrival(t, scheduler.current, fn, chunk, args)
+        here = self._waiting.setdefault(t._group, [])
+        here.append(me)
+        if len(here) < t.size:
+            scheduler.block("all ranks at a loop")
+        else:
+            del self._waiting[t._group]
+            here.sort(key=lambda arrival: arrival.t.rank)
+            _together(network, here)
+            for other in here:
+                if other is not me:
+                    scheduler.wake(other.task, 0.0)
+        return me.moved
+
+    def release(self):
+        """Let all that wait go on by themselves; whether there were any."""
+        for here in self._waiting.values():
+            for arrival in here:
+                self._network.scheduler.wake(arrival.task, 0.0)
+        n_groups = len(self._waiting)
+        self._waiting.clear()
+        return n_groups > 0
+
+
+class _Arrival:
+    """A rank at a loop."""
+
+    __slots__ = ("t", "task", "fn", "chunk", "args", "moved")
+
+    def __init__(self, t, task, fn, chunk, args):
+        self.t, self.task, self.fn, self.chunk, self.args = t, task, fn, chunk, args
+        self.moved = None
+
+
+def _together(network, here):
+    """Run the loop for all, if they are alike; else leave everything as it was."""
+    first = here[0]
+    if any(each.fn is not first.fn or list(map(id, each.args)) != list(map(id, first.args))
+           for each in here) or not all(isinstance(arg, np.ufunc) for arg in first.args):
+        return
+    try:
+        chunks = _Chunks([each.chunk for each in here])
+        everyone = _AllRanks(network, here, chunks)
+        first.fn(everyone, chunks, *first.args)
+    except (_Unlike, TypeError, ArithmeticError, Warning):  # one by one a rank has its own error
+        return
+    chunks.write_back([each.chunk for each in here])
+    everyone.finish(here)
+
+
+class _Unlike(Exception):
+    """The ranks' messages do not fit each other: one by one, the error has words."""
+
+
+class _AllRanks:
+    """The transport that the loop's text sees: every number is an array, an element for a rank."""
+
+    simulated = True
+
+    def __init__(self, network, here, chunks):
+        self.rank, self.size = np.arange(len(here)), len(here)
+        self._network, self._world, self._chunks = network, here[0].t.ranks, chunks
+        self._group = here[0].t._group
+        self._clock = np.array([each.task.clock for each in here])
+        self._way = self._sent = self._received = None
+        self._n_messages = 0
+
+    def scratch(self, n_elems, dtype, like=None):
+        return _Part()
+
+    def sendrecv(self, mine, right, theirs, left):
+        if self._way is None:
+            self._way = _Way(self._network, self._group, self._world, right, left)
+            self._sent = np.zeros(self.size, np.int64)
+            self._received = np.zeros(self.size, np.int64)
+        way = self._way
+        if way.right is not right or way.left is not left:
+            raise _Unlike
+        sent = self._chunks.n_bytes[mine.index]
+        received = sent[left]
+        if theirs.index is not None and (received != self._chunks.n_bytes[theirs.index]).any():
+            raise _Unlike
+        self._clock = way.move(self._clock, sent, received)
+        theirs.put(mine.get()[left])
+        self._sent += sent
+        self._received += received
+        self._n_messages += 1
+
+    def finish(self, here):
+        if self._way is None:  # no step at all
+            return
+        self._way.finish()
+        right, left = self._way.right.tolist(), self._way.left.tolist()
+        amounts = zip(right, self._sent.tolist(), left, self._received.tolist(), strict=True)
+        for each, clock, moved in zip(here, self._clock.tolist(), amounts, strict=True):
+            each.task.clock = clock
+            each.moved = Moved(*moved, self._n_messages)
+
+
+class _Way:
+    """The links and ports that every rank sends to `right` and receives from `left` by.
+
+    `Port.send` and `Port.receive` (links.py), for all ranks at once; the letters are theirs."""
+
+    def __init__(self, network, group, world, right, left):
+        self.right, self.left = right, left
+        n = len(world)
+        if (left[right] != np.arange(n)).any():
+            raise _Unlike
+        out = [(world[r], world[dst]) for r, dst in enumerate(right.tolist())]
+        if any(network.is_busy(group, src, dst) for src, (_, dst) in enumerate(out)):
+            raise _Unlike  # a message of another call is on its way
+        links = [network.links.link(*pair) for pair in out]
+        self._alpha = np.array([link.alpha for link in links])
+        self._beta = np.array([link.beta for link in links])
+        ports = [network.links.ports(*pair) for pair in out]
+        self._leaves = [network.ports[port] for port, _ in ports]
+        self._enters = [network.ports[ports[src][1]] for src in left.tolist()]
+        self._out_free = np.array([port.out_free for port in self._leaves])
+        self._in_start = np.array([port.in_start for port in self._enters])
+        self._in_free = np.array([port.in_free for port in self._enters])
+
+    def move(self, clock, sent, received):
+        """One step: the clocks after it."""
+        start = np.maximum(clock, self._out_free)
+        self._out_free = start + sent * self._beta
+        seconds = received * self._beta[self.left]
+        arrival = (start + self._alpha)[self.left]
+        done = arrival + seconds
+        is_idle = arrival >= self._in_free
+        queues = ~is_idle & (done > self._in_start)
+        done = np.where(queues, self._in_free + (done - arrival), done)
+        self._in_start = np.where(is_idle, arrival, self._in_start)
+        self._in_free = np.where(is_idle | queues, done, self._in_free)
+        return np.maximum(self._out_free, done)
+
+    def finish(self):
+        for port, out_free in zip(self._leaves, self._out_free.tolist(), strict=True):
+            port.out_free = out_free
+        busy = zip(self._enters, self._in_start.tolist(), self._in_free.tolist(), strict=True)
+        for port, in_start, in_free in busy:
+            port.in_start, port.in_free = in_start, in_free
+
+
+class _Chunks:
+    """Every rank's n chunks: `stack` (n ranks, n chunks, elements of the longest)."""
+
+    def __init__(self, chunks):
+        lengths, dtype = _alike(chunks)
+        self.stack = np.zeros((len(chunks), len(lengths), max(lengths)), dtype)
+        self.n_bytes = np.array(lengths) * dtype.itemsize
+        self.ranks, self._lengths = np.arange(len(chunks)), lengths
+        for row, chunk in zip(self.stack, chunks, strict=True):
+            for block, piece in _blocks(row, chunk, lengths):
+                block[...] = piece
+
+    def write_back(self, chunks):
+        for row, chunk in zip(self.stack, chunks, strict=True):
+            for block, piece in _blocks(row, chunk, self._lengths):
+                piece[...] = block
+
+    def __len__(self):
+        return len(self._lengths)
+
+    def __getitem__(self, i):
+        """i: an array, every rank's chunk i[rank]; a number, chunk i of the first rank."""
+        return _Part(self, i) if isinstance(i, np.ndarray) else self.stack[0, i, :self._lengths[i]]
+
+
+class _Part:
+    """One chunk of every rank, those with the numbers `index`; or, without, the ranks' scratch."""
+
+    def __init__(self, chunks=None, index=None):
+        self.index, self._chunks, self._values = index, chunks, None
+
+    def get(self):
+        """(n ranks, elements of the longest chunk)"""
+        return self._values if self.index is None else self._chunks.stack[
+            self._chunks.ranks, self.index]
+
+    def put(self, values):
+        if self.index is None:
+            self._values = values
+        else:
+            self._chunks.stack[self._chunks.ranks, self.index] = values
+
+    def __len__(self):
+        return self._chunks.stack.shape[2]
+
+    def __getitem__(self, to_length):
+        return self  # scratch[: len(chunk)]: the rest of a shorter chunk is zeros
+
+    def __array_ufunc__(self, op, method, *inputs, out):
+        """op(theirs, mine, out=mine) in the loop's text."""
+        place, = out
+        values = [part.get() for part in inputs]
+        place.put(op(*values, out=np.empty_like(values[0])))
+
+
+def _alike(chunks):
+    """(lengths, dtype) of every rank's chunks; _Unlike unless they have the same on all ranks, in
+    memory of their own."""
+    kinds = {_kind(chunk) for chunk in chunks}
+    starts = {chunk[0].__array_interface__["data"][0] for chunk in chunks
+              if type(chunk[0]) is np.ndarray}
+    lengths = [len(chunks[0][i]) for i in range(len(chunks[0]))]
+    if len(kinds) > 1 or None in kinds or (any(lengths) and len(starts) < len(chunks)):
+        raise _Unlike
+    return lengths, chunks[0][0].dtype
+
+
+def _kind(chunk):
+    """What must be equal on all ranks; None: not NumPy's arrays of one dtype."""
+    if isinstance(chunk, Views):
+        x = chunk.whole
+        return (len(x), x.dtype) if type(x) is np.ndarray else None
+    if any(type(c) is not np.ndarray or c.dtype != chunk[0].dtype for c in chunk):
+        return None
+    return tuple(map(len, chunk)), chunk[0].dtype
+
+
+def _blocks(row, chunk, lengths):
+    """(part of the row of the stack, as much of the rank's memory), all together the chunks."""
+    if not isinstance(chunk, Views):
+        return [(row[i, :length], chunk[i]) for i, length in enumerate(lengths)]
+    x, (size, n_long) = chunk.whole, divmod(len(chunk.whole), len(chunk))
+    cut = n_long * (size + 1)
+    short = row[n_long:, :size], x[cut:].reshape(len(chunk) - n_long, size)
+    return [short, (row[:n_long], x[:cut].reshape(n_long, size + 1))] if n_long else [short]
