@@ -2393,6 +2393,22 @@ MUTATIONS = [
         'tests/optim/test_lr_scheduler_sequences.py::test_a_plateau_cuts_when_pytorchs_does',
     ),
     Mutation(
+        'a group that comes later starts the schedule from its beginning',
+        'minidl/optim/lr_scheduler.py',
+        'group["initial_lr"] = (group["lr"] - at_0) / factor',
+        'group["initial_lr"] = group["lr"]',
+        'tests/optim/test_lr_scheduler_sequences.py'
+        '::test_a_group_that_comes_later_follows_the_schedule_as_pytorchs_does',
+    ),
+    Mutation(
+        'a schedule takes any group that comes later',
+        'minidl/optim/lr_scheduler.py',
+        'if not self.may_join or factor == 0',
+        'if factor == 0',
+        'tests/optim/test_lr_scheduler_sequences.py'
+        '::test_a_group_that_comes_later_is_refused_where_pytorch_breaks',
+    ),
+    Mutation(
         'a warm restart keeps its length',
         'minidl/optim/lr_scheduler.py',
         'length *= self.T_mult',
