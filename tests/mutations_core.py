@@ -424,9 +424,23 @@ MUTATIONS = [
     Mutation(
         "a weight's gradient is that of the last block of samples",
         "minidl/ops/conv.py",
-        "gw += product(",
-        "gw = product(",
+        "gw += scratch(each",
+        "gw = scratch(each",
         "tests/ops/test_conv.py::test_blocks_of_samples_equal_all_samples_at_once",
+    ),
+    Mutation(
+        "a block's columns live until the next one's are made",
+        "minidl/ops/conv.py",
+        "            del columns  # before the next ones are made\n",
+        "",
+        "tests/memory/test_workspace.py::test_the_formula_of_convolution_equals_the_counter",
+    ),
+    Mutation(
+        "the formula knows no blocks of samples",
+        "minidl/memory/workspace.py",
+        "s = min(n * rows, samples_at_once(c, w, out, node.xp is np))",
+        "s = n * rows",
+        "tests/memory/test_workspace.py::test_the_formula_of_convolution_equals_the_counter",
     ),
     Mutation(
         "the mean of a loss counts ignored rows",
