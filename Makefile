@@ -48,7 +48,7 @@ faults: $(VENV)/test.stamp ## let ranks fail in every way under both MPIs: each 
 mutations: $(VENV)/test.stamp ## plant a known bug at a time in a copy, see a test fail (some: make mutations ARGS=ring)
 	@$(BIN)/python tests/mutations.py $(ARGS)
 
-examination: $(VENV)/test.stamp ## run 71 kernels with a bug and 28 sound ones under watch: is each named, is none refused? (some: ARGS=race)
+examination: $(VENV)/test.stamp ## run 90 kernels with a bug and 36 sound ones under watch: is each named, is none refused? (some: ARGS=race)
 	@$(BIN)/python tests/cuda/examination/examine.py $(ARGS)
 
 answers: $(VENV)/test.stamp ## judge 216 answers to the exercises, 24 solutions, and 13 ways to be called right without being so (some: ARGS=06a)
