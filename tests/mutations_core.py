@@ -1543,7 +1543,7 @@ MUTATIONS = [
     Mutation(
         "a prediction counts the constant part once a row",
         "minidl/memory/predict.py",
-        "return one + (rows.pop() - 1) * (two - one)",
+        "return one + (n - 1) * (two - one), workspace",
         "return one * rows.pop()",
         "tests/memory/test_predict.py::test_prediction_equals_the_ledger_after_a_step",
     ),

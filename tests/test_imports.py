@@ -38,6 +38,7 @@ MAY_IMPORT = {
     "optim": f"precision/bf16 fused {ENGINE}",
     "precision": f"optim nn fused ops {ENGINE}",  # amp knows batch norm and master weights
     "memory/predict": f"precision nn {ENGINE}",  # it predicts models under amp
+    "memory/workspace": f"ops {ENGINE}",  # it has the formulas of ops
     "comm": "timeline backend",
     "parallel": f"optim nn fused ops memory comm timeline {ENGINE}",
     "data": "random backend",

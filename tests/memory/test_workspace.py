@@ -1,4 +1,4 @@
-"""The formula of what convolution needs beside its inputs and results equals the ledger's counter."""
+"""What convolution needs beside its inputs and results: formula and counter are equal."""
 
 import tracemalloc
 
@@ -112,7 +112,8 @@ def test_the_recorded_peak_of_a_convolution_is_what_python_allocates():
     step()
     x.grad = w.grad = None
     with memory.record() as ledger:
-        memory.note(x.data, "inputs"), memory.note(w.data, "inputs")
+        memory.note(x.data, "inputs")
+        memory.note(w.data, "inputs")
         step()
     x.grad = w.grad = None
     tracemalloc.start()

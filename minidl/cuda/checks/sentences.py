@@ -70,7 +70,8 @@ KINDS = [
 ]
 (OUT_OF_BOUNDS, BAD_INDEX, MISALIGNED, UNWRITTEN, UNINITIALISED, RACE, BLOCK_RACE, DOUBLE_WRITE,
  CONST_WRITE, DIVISION, NOT_ALL_WRITTEN, SHIFT, PAST_OBJECT, OTHER_STACK, STALE, FAULTED, ENDLESS,
- STACK_FULL, TOO_MUCH_SHARED, LOCAL_OUTSIDE, LOCAL_UNWRITTEN, LOCAL_ENDED) = range(len(KINDS))  # fmt: skip
+ STACK_FULL, TOO_MUCH_SHARED, LOCAL_OUTSIDE, LOCAL_UNWRITTEN,
+ LOCAL_ENDED) = range(len(KINDS))  # fmt: skip
 READ, WRITE, ATOMIC, ATOMIC_READ = range(4)  # `How` there
 NOW = ("reads", "writes", "atomically changes", "atomically reads")
 BEFORE = ("read", "wrote", "atomically changed", "atomically read")
@@ -82,9 +83,9 @@ IN_DYNAMIC = (
 NEGATIVE = "The index is below 0: look at what is subtracted, and test `i >= 0` as well."
 FENCE = ("If an atomic says that the other block is done: it must call __threadfence() between its "
          "writes and that atomic.")
-BLOCKS_WAIT = ("If it waits for another block: CUDA promises neither an order of blocks nor that they "
-               "run at the same time. A block may wait for one that has begun: let each take its "
-               "number from an atomic counter, or make two launches.")
+BLOCKS_WAIT = ("If it waits for another block: CUDA promises neither an order of blocks nor that "
+               "they run at the same time. A block may wait for one that has begun: let each take "
+               "its number from an atomic counter, or make two launches.")
 NULL = "The launch passed None for this pointer: test it, or pass an array."
 
 # by signal: SIGILL and SIGTRAP have the same number everywhere, as have SIGFPE and SIGSEGV
