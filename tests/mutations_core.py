@@ -1544,7 +1544,7 @@ MUTATIONS = [
         "a prediction counts the constant part once a row",
         "minidl/memory/predict.py",
         "return one + (n - 1) * (two - one), workspace",
-        "return one * rows.pop()",
+        "return one * n, workspace",
         "tests/memory/test_predict.py::test_prediction_equals_the_ledger_after_a_step",
     ),
     Mutation(
