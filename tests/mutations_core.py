@@ -424,9 +424,23 @@ MUTATIONS = [
     Mutation(
         "a weight's gradient is that of the last block of samples",
         "minidl/ops/conv.py",
-        "gw += product(",
-        "gw = product(",
+        "gw += scratch(each",
+        "gw = scratch(each",
         "tests/ops/test_conv.py::test_blocks_of_samples_equal_all_samples_at_once",
+    ),
+    Mutation(
+        "a block's columns live until the next one's are made",
+        "minidl/ops/conv.py",
+        "            del columns  # before the next ones are made\n",
+        "",
+        "tests/memory/test_workspace.py::test_the_formula_of_convolution_equals_the_counter",
+    ),
+    Mutation(
+        "the formula knows no blocks of samples",
+        "minidl/memory/workspace.py",
+        "s = min(n * rows, samples_at_once(c, w, out, node.xp is np))",
+        "s = n * rows",
+        "tests/memory/test_workspace.py::test_the_formula_of_convolution_equals_the_counter",
     ),
     Mutation(
         "the mean of a loss counts ignored rows",
@@ -1529,8 +1543,8 @@ MUTATIONS = [
     Mutation(
         "a prediction counts the constant part once a row",
         "minidl/memory/predict.py",
-        "return one + (rows.pop() - 1) * (two - one)",
-        "return one * rows.pop()",
+        "return one + (n - 1) * (two - one), workspace",
+        "return one * n, workspace",
         "tests/memory/test_predict.py::test_prediction_equals_the_ledger_after_a_step",
     ),
     Mutation(
@@ -2391,6 +2405,22 @@ MUTATIONS = [
         'self.num_bad_epochs > self.patience',
         'self.num_bad_epochs >= self.patience',
         'tests/optim/test_lr_scheduler_sequences.py::test_a_plateau_cuts_when_pytorchs_does',
+    ),
+    Mutation(
+        'a group that comes later starts the schedule from its beginning',
+        'minidl/optim/lr_scheduler.py',
+        'group["initial_lr"] = (group["lr"] - at_0) / factor',
+        'group["initial_lr"] = group["lr"]',
+        'tests/optim/test_lr_scheduler_sequences.py'
+        '::test_a_group_that_comes_later_follows_the_schedule_as_pytorchs_does',
+    ),
+    Mutation(
+        'a schedule takes any group that comes later',
+        'minidl/optim/lr_scheduler.py',
+        'if not self.may_join or factor == 0',
+        'if factor == 0',
+        'tests/optim/test_lr_scheduler_sequences.py'
+        '::test_a_group_that_comes_later_is_refused_where_pytorch_breaks',
     ),
     Mutation(
         'a warm restart keeps its length',

@@ -1264,6 +1264,28 @@ MUTATIONS = [
         "tests/cuda/checks/test_check_child.py::test_a_bug_is_found_by_name_and_line",
     ),
     Mutation(
+        "a variable that has ended is forgotten at once",
+        "kernels/host/locals.cpp",
+        "if (inner) l.ended[l.n_ended++] =",
+        "if (false) l.ended[l.n_ended++] =",
+        "tests/cuda/checks/test_check_child.py::test_a_bug_is_found_by_name_and_line",
+    ),
+    Mutation(
+        "a variable that has ended is remembered when its function has returned",
+        "kernels/host/locals.cpp",
+        "while (l.n_ended && l.ended[l.n_ended - 1].depth > l.depth) l.n_ended--;",
+        "",
+        "tests/cuda/checks/test_check_child.py::test_local_variables_that_live_are_none",
+    ),
+    Mutation(
+        "an endless wait says nothing of blocks that have not begun",
+        "kernels/host/session.cpp",
+        "found.atomics = waits_for_flag ?",
+        "found.atomics = false ?",
+        "tests/cuda/checks/test_check_child.py"
+        "::test_an_endless_wait_for_a_block_that_has_not_begun_says_so",
+    ),
+    Mutation(
         "wide accesses of shared memory go by whole warps",
         "kernels/host/profile.cpp",
         "const int group = size <= 4 ? 32 : size <= 8 ? 16 : 8;",

@@ -37,7 +37,8 @@ MAY_IMPORT = {
     "nn": f"memory ops {ENGINE}",
     "optim": f"precision/bf16 fused {ENGINE}",
     "precision": f"optim nn fused ops {ENGINE}",  # amp knows batch norm and master weights
-    "memory/predict": f"precision nn {ENGINE}",  # it predicts models under amp
+    "memory/predict": f"memory/workspace precision nn {ENGINE}",  # it predicts models under amp
+    "memory/workspace": f"ops {ENGINE}",  # it has the formulas of ops
     "comm": "timeline backend",
     "parallel": f"optim nn fused ops memory comm timeline {ENGINE}",
     "data": "random backend",

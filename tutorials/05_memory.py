@@ -261,7 +261,7 @@ def draw(plt, ledgers, peaks, sizes, segments, budget):
     figure, (above, (left, right)) = plt.subplots(2, 2, figsize=(14, 9))
     colours = {"parameters": "#08519c", "gradients": "#fd8d3c", "master weights": "#3182bd",
                "optimizer": "#9ecae1", "inputs": "#bdbdbd", "activations": "#74c476",
-               "temporary": "#e0c3e8"}
+               "temporary": "#e0c3e8", "workspace": "#fdae6b"}
     top = 1.4 * max(ledger.peak_bytes for ledger in ledgers) / 2**20
     titles = "A step that keeps all", "The same with 4 recomputed segments"
     for axes, ledger, title in zip(above, ledgers, titles, strict=True):

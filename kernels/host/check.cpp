@@ -23,6 +23,8 @@ bool active;
 u64 code_base, code_end;
 Places places;
 unsigned last_place;
+bool waits_for_flag;
+unsigned blocks_begun;
 
 namespace {
 
@@ -157,6 +159,7 @@ void touch(int r, u64 address, unsigned size, How how, unsigned where, bool stro
   }
   if (region.granule > 1 && (size % region.granule || offset % region.granule)) region.refine();
   const bool atomic = how >= ATOMIC, writes = how == WRITE || how == ATOMIC;
+  waits_for_flag = !region.shared && (atomic || strong);
   const int thread = me();
   if (atomic) order.atomic(address, thread, clocks.first, writes, region.shared);
   if (atomic && !strong && !region.shared && writes)
@@ -321,6 +324,7 @@ int add_region(u64 begin, u64 bytes, unsigned granule, const Variable& variable,
 
 void check_block_begins() {
   settle();
+  blocks_begun++;
   minidl_profile_barrier(true);
   int n = blockDim.x * blockDim.y * blockDim.z;
   unsigned block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
@@ -336,7 +340,7 @@ void check_begin_order(int number) {
   no_value = kNoValue[number % 3];
   shared_low = shared_high = shared_bytes = 0;
   program_page = ~0ull;
-  last_region = 0;
+  last_region = blocks_begun = 0;
   pending.waiting = false;
   n_held = n_exchanged = 0;
   clocks.n = 0;
@@ -422,6 +426,10 @@ void minidl_volatile(u64 address, unsigned size, How how, void* return_address) 
   if (how == READ) return touch(r, address, size, ATOMIC_READ, place(return_address), true);
   touch(r, address, size, WRITE, place(return_address), true);
   order.atomic(address, me(), clocks.first, true, false);
+}
+
+void minidl_called(bool begins) {
+  if (active) minidl_function(begins);
 }
 
 void minidl_fence(int kind) {

@@ -5,6 +5,9 @@
 //
 //     | guard | sum[0] sum[1] sum[2] sum[3] | guard |     sum[4] through any pointer: a guard
 //
+// An array that was declared in inner braces, { float four[4]; p = four; } p[0], is remembered from
+// there until its function returns: its memory is given to nothing else (-fstack-reuse=none).
+//
 // Test: tests/cuda/checks/test_check_child.py
 #include "locals.h"
 
@@ -13,6 +16,7 @@
 namespace {
 
 const int kMaxLocals = 32;  // of a thread at the same time; more are not watched
+const int kMaxEnded = 16;   // the last ones
 const u64 kGuard = 64;      // as in check.h
 
 struct Local {
@@ -20,11 +24,22 @@ struct Local {
   const char* name;
   int element;
   unsigned char* written;  // null: given its values where it is declared
+  int elements() const { return bytes == element ? 0 : bytes / element; }  // 0: no array
+};
+
+// `depth` of calls.
+struct Ended {
+  u64 begin, bytes;
+  const char* name;
+  int element, depth;
+  int elements() const { return bytes == element ? 0 : bytes / element; }
 };
 
 struct Locals {
   Local all[kMaxLocals];
   int n;
+  Ended ended[kMaxEnded];
+  int n_ended, depth;  // of calls
 } of_thread[1024];
 
 Locals& mine() { return of_thread[running_thread() - clocks.first]; }
@@ -34,8 +49,18 @@ Locals& mine() { return of_thread[running_thread() - clocks.first]; }
 void minidl_locals_begin() {
   for (Locals& l : of_thread) {
     for (int i = 0; i < l.n; ++i) free(l.all[i].written);
-    l.n = 0;
+    l.n = l.n_ended = l.depth = 0;
   }
+}
+
+void minidl_function(bool begins) {
+  Locals& l = mine();
+  if (begins) {
+    l.depth++;
+    return;
+  }
+  l.depth--;
+  while (l.n_ended && l.ended[l.n_ended - 1].depth > l.depth) l.n_ended--;
 }
 
 void minidl_local_access(u64 address, unsigned size, How how, unsigned where) {
@@ -47,7 +72,7 @@ void minidl_local_access(u64 address, unsigned size, How how, unsigned where) {
       Finding& f = add_finding(LOCAL_OUTSIDE, where, 0, -1, 0);
       if (f.count == 1) {
         f.offset = (long long)(address - v.begin) / v.element - (address < v.begin);
-        f.size = v.bytes / v.element, f.how = how, f.text = (u64)v.name;
+        f.size = v.elements(), f.how = how, f.text = (u64)v.name;
       }
       return;
     }
@@ -60,10 +85,23 @@ void minidl_local_access(u64 address, unsigned size, How how, unsigned where) {
     for (unsigned k = 0; k < size; ++k) {
       if (v.written[at + k]) continue;
       Finding& f = add_finding(LOCAL_UNWRITTEN, where, 0, -1, 0);
-      if (f.count == 1) f.offset = at / v.element, f.how = how, f.text = (u64)v.name;
+      if (f.count == 1) {
+        f.offset = at / v.element, f.size = v.elements();
+        f.how = how, f.text = (u64)v.name;
+      }
       return;
     }
     if (how == ATOMIC) memset(v.written + at, 1, size);
+    return;
+  }
+  for (int i = l.n_ended - 1; i >= 0; --i) {
+    const Ended& v = l.ended[i];
+    if (address - v.begin >= v.bytes) continue;
+    Finding& f = add_finding(LOCAL_ENDED, where, 0, -1, 0);
+    if (f.count == 1) {
+      f.offset = (address - v.begin) / v.element, f.size = v.elements();
+      f.how = how, f.text = (u64)v.name;
+    }
     return;
   }
 }
@@ -72,17 +110,26 @@ MINIDL_EXPORT void minidl_local_begins(const char* name, void* p, u64 bytes, int
                                        int has_values) {
   if (!active) return;
   Locals& l = mine();
+  for (int i = 0; i < l.n_ended;)  // the next turn of a loop
+    if (l.ended[i].begin - (u64)p < bytes || (u64)p - l.ended[i].begin < l.ended[i].bytes)
+      memmove(&l.ended[i], &l.ended[i + 1], (--l.n_ended - i) * sizeof(Ended));
+    else
+      ++i;
   if (l.n == kMaxLocals) return;
   unsigned char* written = has_values ? nullptr : (unsigned char*)calloc(bytes, 1);
   l.all[l.n++] = Local{(u64)p, bytes, name, element, written};
 }
 
-MINIDL_EXPORT void minidl_local_ends(void* p) {
+MINIDL_EXPORT void minidl_local_ends(void* p, int inner) {
   if (!active) return;
   Locals& l = mine();
   for (int i = l.n - 1; i >= 0; --i)
     if (l.all[i].begin == (u64)p) {
-      free(l.all[i].written);
+      const Local& v = l.all[i];
+      if (inner && l.n_ended == kMaxEnded)
+        memmove(&l.ended[0], &l.ended[1], --l.n_ended * sizeof(Ended));
+      if (inner) l.ended[l.n_ended++] = Ended{v.begin, v.bytes, v.name, v.element, l.depth};
+      free(v.written);
       l.all[i] = l.all[--l.n];
       return;
     }

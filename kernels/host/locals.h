@@ -4,3 +4,4 @@
 
 void minidl_locals_begin();  // a block begins: no thread has any
 void minidl_local_access(u64 address, unsigned size, How how, unsigned where);
+void minidl_function(bool begins);  // the running thread calls one, or returns from it

@@ -15,8 +15,8 @@
 #define HOOK HOOK_OF(void)
 
 HOOK __tsan_init() {}
-HOOK __tsan_func_entry(void*) {}
-HOOK __tsan_func_exit() {}
+HOOK __tsan_func_entry(void*) { minidl_called(true); }
+HOOK __tsan_func_exit() { minidl_called(false); }
 HOOK __tsan_vptr_read(void**) {}
 HOOK __tsan_vptr_update(void**, void*) {}
 HOOK __tsan_read_range(void* p, unsigned long n) { minidl_access((u64)p, n, READ, HERE); }

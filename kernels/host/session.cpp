@@ -75,12 +75,15 @@ void on_tick(int, siginfo_t*, void* context) {
   MinidlFault f = {};
   unsigned long long stack;
   minidl_pc_of(context, &f, &stack);
-  Finding& found = add_finding(ENDLESS, in_kernel(f.pc) ? f.pc - code_base + 1 : last_place, 0, -1, 0);
+  // between two lines, in a call of ours, the place of the last access is the nearest one
+  unsigned here = in_kernel(f.pc) ? f.pc - code_base + 1 : last_place;
+  Finding& found = add_finding(ENDLESS, here, last_place, -1, 0);
   found.fatal = 1;
   found.offset = (long long)now->limit_seconds;
   const char* file = nullptr;
   found.size = minidl_waits_at(&file);
   found.text = (u64)file;
+  found.atomics = waits_for_flag ? (int)(now->n_blocks - blocks_begun) : 0;
   outcome->stopped = outcome->finished = 1;
   fflush(nullptr);
   _exit(0);

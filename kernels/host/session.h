@@ -7,7 +7,7 @@
 enum Kind {  // the order is known to minidl/cuda/checks/sentences.py
   OUT_OF_BOUNDS, BAD_INDEX, MISALIGNED, UNWRITTEN, UNINITIALISED, RACE, BLOCK_RACE, DOUBLE_WRITE,
   CONST_WRITE, DIVISION, NOT_ALL_WRITTEN, SHIFT, PAST_OBJECT, OTHER_STACK, STALE, FAULTED, ENDLESS,
-  STACK_FULL, TOO_MUCH_SHARED, LOCAL_OUTSIDE, LOCAL_UNWRITTEN
+  STACK_FULL, TOO_MUCH_SHARED, LOCAL_OUTSIDE, LOCAL_UNWRITTEN, LOCAL_ENDED
 };
 
 const int kMaxFindings = 200, kMaxRegions = 192, kMaxNotes = 4;
@@ -68,5 +68,7 @@ void check_block_begins();
 void check_begin_order(int number);  // 0: the first
 void check_end_order(bool complete);
 extern unsigned last_place;  // of the last access
+extern bool waits_for_flag;  // was that of a flag in global memory, which another block may change?
+extern unsigned blocks_begun;  // in this order of blocks
 unsigned running_thread();   // number of it in the grid + 1
 bool is_retired(u64 address);

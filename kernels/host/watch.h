@@ -7,6 +7,7 @@ typedef unsigned long long u64;
 // known to minidl/cuda/checks/sentences.py
 enum How { READ = 0, WRITE = 1, ATOMIC = 2, ATOMIC_READ = 3 };
 
+void minidl_called(bool begins);  // a function begins or ends
 void minidl_access(u64 address, unsigned size, How how, void* return_address);
 // an exchange that happens only if the value is the expected one
 void minidl_compare_exchange(u64 address, unsigned size, void* return_address);

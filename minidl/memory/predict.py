@@ -8,7 +8,8 @@
     ZeRO 3                   2/N       2/N     4/N          8/N      16/N
 
 What forward saves grows by the same amount for every row of the batch, a + b * rows, so forwards of
-one row and of two give a and b exactly.
+one row and of two give a and b exactly. What convolutions and poolings need beside it, "workspace",
+is workspace.py's formula.
 Source: Rajbhandari et al. 2020 (arXiv 1910.02054), table 1.
 Test: tests/memory/test_predict.py   Measured by: ledger.py   Tutorial: tutorials/05_memory.py
 """
@@ -18,6 +19,7 @@ import numpy as np
 from minidl import random
 from minidl.memory import ledger as memory
 from minidl.memory.saved_bytes import saved_bytes
+from minidl.memory.workspace import workspace
 from minidl.nn.norm import BatchNorm
 from minidl.precision import amp
 from minidl.tensor import Tensor
@@ -49,7 +51,7 @@ def predict(model, batch=None, loss=None, precision="O0", optimizer="adamw", zer
         held["master weights"] += (share if zero >= 1 else n) * master
         held["optimizer"] += (share if zero >= 1 else n) * state * N_STATES[optimizer]
     if batch is not None:
-        held["activations"] = activations(model, batch, loss, precision, dtype)
+        held["activations"], held["workspace"] = activations(model, batch, loss, precision, dtype)
     return {**held, "total": sum(held.values())}
 
 
@@ -64,18 +66,22 @@ def _counts(model, precision):
 
 
 def activations(model, batch, loss, precision="O0", dtype=np.float16):
-    """Bytes that the forward of `loss(model, *batch)` saves, from its first row and first two."""
+    """(bytes that the forward of `loss(model, *batch)` saves, from its first row and first two;
+    most bytes of workspace)."""
     rows = {len(array) for array in batch}
     if len(rows) != 1 or min(rows) < 2:
         raise ValueError("predict: want a batch of two rows or more, as many in each array; got "
                          f"{[len(array) for array in batch]}")
-    one, two = (_saved(model, [array[:k] for array in batch], loss, precision, dtype)
-                for k in (1, 2))
-    return one + (rows.pop() - 1) * (two - one)
+    n = rows.pop()
+    (one, workspace), (two, _) = (
+        _forward(model, [array[:k] for array in batch], loss, precision, dtype, n // k)
+        for k in (1, 2))
+    return one + (n - 1) * (two - one), workspace
 
 
-def _saved(model, batch, loss, precision, dtype):
-    """Bytes saved by a forward, after which the model is as it was."""
+def _forward(model, batch, loss, precision, dtype, times):
+    """Bytes saved by a forward, and of workspace for a batch so many times as large; the model is
+    as it was after it."""
     batch = [x if isinstance(x, Tensor) else Tensor(np.asarray(x)) for x in batch]
     kept = [(t, t.data, t.grad) for t in (*model.parameters(), *model.buffers())]
     statistics = [(b.data, b.data.copy()) for b in model.buffers()]  # batch norm moves them
@@ -83,7 +89,8 @@ def _saved(model, batch, loss, precision, dtype):
     place = generator.get_state()
     try:
         amp.prepare(model, precision, dtype)
-        return saved_bytes(loss(model, *batch))
+        root = loss(model, *batch)
+        return saved_bytes(root), workspace(root, rows=times)
     finally:
         generator.set_state(place)
         for t, data, grad in kept:

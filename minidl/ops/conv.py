@@ -8,7 +8,8 @@
 The patches are a view: `as_strided` walks x with the strides of (sample, channel, kernel row,
 kernel column, output row, output column), and the copy into columns is the only one. It is kh * kw
 times x, so it is made for a few samples at a time, stays in the cache, and is never kept: backward
-makes it again. Groups are a batch of products, (O/G, C/G kh kw) @ (C/G kh kw, oh ow).
+makes it again. The memory ledger sees it as workspace (`scratch`), and minidl/memory/workspace.py
+has the formula. Groups are a batch of products, (O/G, C/G kh kw) @ (C/G kh kw, oh ow).
 conv1d is conv2d on images of height 1.
 Source: Chellapilla, Puri, Simard 2006.      Test: tests/ops/test_conv.py
 """
@@ -19,7 +20,7 @@ import numpy as np
 
 from minidl.backend import accumulate_dtype
 from minidl.function import Function
-from minidl.ops.matmul import product, same_dtype
+from minidl.ops.matmul import product, same_dtype, scratch
 
 CPU_COLUMNS = 2**18  # elements of a block's columns: 1 MiB of float32, an L2 cache
 GPU_COLUMNS = 2**26  # 256 MiB: large launches, and an end to what a batch can take
@@ -64,6 +65,16 @@ def pad_image(xp, x, padding, value=0):
     return xp.pad(x, ((0, 0),) * (x.ndim - 2) + tuple(padding), constant_values=value)
 
 
+def multiply(xp, a, b):
+    """`product`, whose result and casts the memory ledger sees."""
+    if xp is not np or a.dtype != np.float16:
+        return scratch(product(xp, a, b))
+    a, b = scratch(a.astype(np.float32)), scratch(b.astype(np.float32))
+    y = scratch(product(xp, a, b))
+    with np.errstate(over="ignore"):  # inf, as in `product`
+        return scratch(y.astype(np.float16))
+
+
 def crop_image(x, padding):
     """The inverse of pad_image."""
     (top, bottom), (left, right) = padding
@@ -76,13 +87,17 @@ class Conv2d(Function):
 
     def forward(self, x, w, b, stride, padding, dilation, groups):
         self.options = stride, padding, dilation, groups
+        self.shapes = x.shape, w.shape
         self.save(x, w)
         self.out = tuple(output_size(size + sum(p), k, s, d) for size, p, k, s, d in zip(
             x.shape[2:], padding, w.shape[2:], stride, dilation, strict=True))
         n_places = math.prod(self.out)
         y = self.xp.empty((x.shape[0], groups, w.shape[0] // groups, n_places), x.dtype)
+        scratch(y, "temporary")
         for at in self._samples(x, w):
-            y[at] = product(self.xp, self._matrix(w), self._columns(x[at], w))
+            columns = self._columns(x[at], w)
+            y[at] = multiply(self.xp, self._matrix(w), columns)
+            del columns  # before the next ones are made
         y = y.reshape(x.shape[0], w.shape[0], *self.out)
         if b is not None:
             y += b[:, None, None]
@@ -96,30 +111,36 @@ class Conv2d(Function):
     def _columns(self, x, w):
         """(samples, groups, C / groups * kh * kw, oh * ow)."""
         stride, padding, dilation, groups = self.options
-        view = patches(self.xp, pad_image(self.xp, x, padding), w.shape[2:], stride, dilation)
-        return view.transpose(0, 1, 4, 5, 2, 3).reshape(
-            x.shape[0], groups, math.prod(w.shape[1:]), math.prod(self.out))
+        view = patches(self.xp, self._padded(x), w.shape[2:], stride, dilation)
+        return scratch(view.transpose(0, 1, 4, 5, 2, 3).reshape(
+            x.shape[0], groups, math.prod(w.shape[1:]), math.prod(self.out)))
+
+    def _padded(self, x):
+        padded = pad_image(self.xp, x, self.options[1])
+        return padded if padded is x else scratch(padded)
 
     def _samples(self, x, w):
         """Slices of the batch whose columns, and products with them, stay small."""
-        one = x.shape[1] * math.prod(w.shape[2:]) * math.prod(self.out) + math.prod(w.shape)
-        step = max(1, (CPU_COLUMNS if self.xp is np else GPU_COLUMNS) // max(one, 1))
+        step = samples_at_once(x.shape[1], w.shape, self.out, self.xp is np)
         return [slice(i, i + step) for i in range(0, x.shape[0], step)]
 
     def backward(self, gy):
         x, w = self.saved
         stride, padding, dilation, groups = self.options
         gb = gy.sum(axis=(0, 2, 3), dtype=accumulate_dtype(gy.dtype)) if self.needs[2] else None
-        gw = self.xp.zeros(self._matrix(w).shape, accumulate_dtype(w.dtype))
-        gx = self.xp.empty(x.shape, x.dtype) if self.needs[0] else None
+        gw = scratch(self.xp.zeros(self._matrix(w).shape, accumulate_dtype(w.dtype)), "temporary")
+        gx = scratch(self.xp.empty(x.shape, x.dtype), "temporary") if self.needs[0] else None
         gy = gy.reshape(x.shape[0], groups, w.shape[0] // groups, math.prod(self.out))
         for at in self._samples(x, w):
             if self.needs[1]:
                 columns = self._columns(x[at], w)
-                gw += product(self.xp, gy[at], columns.swapaxes(-1, -2)).sum(axis=0, dtype=gw.dtype)
+                each = multiply(self.xp, gy[at], columns.swapaxes(-1, -2))
+                gw += scratch(each.sum(axis=0, dtype=gw.dtype))
+                del columns, each
             if self.needs[0]:
-                g = product(self.xp, self._matrix(w).swapaxes(-1, -2), gy[at])
+                g = multiply(self.xp, self._matrix(w).swapaxes(-1, -2), gy[at])
                 gx[at] = self._add_patches(g, x, w)
+                del g
         return gx, gw.reshape(w.shape), gb
 
     def _add_patches(self, g, x, w):
@@ -127,10 +148,16 @@ class Conv2d(Function):
         stride, padding, dilation, _ = self.options
         g = g.reshape(len(g), x.shape[1], *w.shape[2:], *self.out)
         size = [d + sum(p) for d, p in zip(x.shape[2:], padding, strict=True)]
-        gx = self.xp.zeros((len(g), x.shape[1], *size), x.dtype)
+        gx = scratch(self.xp.zeros((len(g), x.shape[1], *size), x.dtype))
         for i, j, at in places(w.shape[2:], stride, dilation, self.out):
             gx[at] += g[:, :, i, j]
         return crop_image(gx, padding)
+
+
+def samples_at_once(channels, w_shape, out, on_cpu):
+    """How many samples' columns fit into a cache, with the weight; at least one's."""
+    one = channels * math.prod(w_shape[2:]) * math.prod(out) + math.prod(w_shape)
+    return max(1, (CPU_COLUMNS if on_cpu else GPU_COLUMNS) // max(one, 1))
 
 
 def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):

@@ -17,9 +17,11 @@ import math
 import numpy as np
 
 from minidl import backend
+from minidl.backend import buffer_of
 from minidl.function import Function
 from minidl.fused import linear as fused
 from minidl.fused.dispatch import pick
+from minidl.mode import current
 
 
 def product(xp, a, b):
@@ -37,6 +39,14 @@ def product(xp, a, b):
     if xp is np:
         a, b = _for_blas(a), _for_blas(b)
     return xp.matmul(a, b)
+
+
+def scratch(array, kind="workspace"):
+    """Tell the running memory ledger, if any, of an array that an op makes for itself, before the
+    next one is made; returns it. kind: "temporary" of what will be the op's result."""
+    if (ledger := current().ledger) is not None and buffer_of(array).flags.owndata:
+        ledger.note(array, kind)
+    return array
 
 
 def _for_blas(a):

@@ -18,7 +18,7 @@ from minidl import backend
 from minidl.function import Function
 from minidl.ops.conv import crop_image, output_size, pad_image, pair, places
 from minidl.ops.index import scatter_add
-from minidl.ops.matmul import product
+from minidl.ops.matmul import product, scratch
 
 
 class MaxPool2d(Function):
@@ -31,6 +31,7 @@ class MaxPool2d(Function):
         out, padding = fit(x.shape, kernel, stride, padding, dilation, ceil_mode)
         self.options = kernel, stride, padding, dilation
         padded = pad_image(xp, x, padding, least)
+        self.padded_bytes = 0 if padded is x else scratch(padded).nbytes
         y = xp.full((*x.shape[:2], *out), least, x.dtype)
         # uint8 where the window is small enough: a quarter of what the outputs themselves take
         winner = xp.zeros(y.shape, np.uint8 if math.prod(kernel) <= 256 else np.int32)
@@ -69,6 +70,7 @@ class AvgPool2d(Function):
         out, wider = fit(x.shape, kernel, stride, padding, (1, 1), ceil_mode)
         self.options = kernel, stride, wider
         padded = pad_image(self.xp, x, wider)
+        self.padded_bytes = 0 if padded is x else scratch(padded).nbytes
         y = self.xp.zeros((*x.shape[:2], *out), work)
         for _, _, at in places(kernel, stride, (1, 1), out):
             y += padded[at]

@@ -5,7 +5,8 @@
     optimizer.step(); scheduler.step()
 
 Names and defaults are PyTorch's. A resumed run needs only the step count. The one schedule that
-looks at a loss, ReduceLROnPlateau, is in plateau.py.
+looks at a loss, ReduceLROnPlateau, is in plateau.py. A parameter group that is added in mid-run
+keeps its lr until the next step and then follows the schedule as the others do: see `_join`.
 Test: tests/optim/test_lr_scheduler.py
 """
 
@@ -18,6 +19,8 @@ from minidl.optim.plateau import ReduceLROnPlateau  # noqa: F401, found here by 
 class LRScheduler:
     """Sets every group's lr to `value(initial_lr, steps so far)`, at once and after each step()."""
 
+    may_join = True  # whether PyTorch's schedule of this name takes groups that come later
+
     def __init__(self, optimizer):
         self.optimizer = optimizer
         self.last_epoch = 0  # PyTorch's name for the number of steps so far
@@ -29,12 +32,35 @@ class LRScheduler:
         raise NotImplementedError(f"{type(self).__name__} has no value")
 
     def step(self):
+        self._join()
         self.last_epoch += 1
         self._apply()
 
     def _apply(self):
         for group in self.optimizer.param_groups:
-            group["lr"] = self.value(group["initial_lr"], self.last_epoch)
+            if "initial_lr" in group:
+                group["lr"] = self.value(group["initial_lr"], self.last_epoch)
+
+    def _join(self):
+        """Give each group that was added since then the initial lr from which the schedule has led
+        to the lr it came with. `value` is a straight line in the initial lr: a factor, and eta_min.
+        Where the factor is 0 and stays so, as after PolynomialLR's end, the group keeps its lr."""
+        for i, group in enumerate(self.optimizer.param_groups):
+            if "initial_lr" in group:
+                continue
+            at_0, factor = self.value(0.0, self.last_epoch), self._factor(self.last_epoch)
+            if not self.may_join or factor == 0 != self._factor(self.last_epoch + 1):
+                raise ValueError(
+                    f"{type(self).__name__}: parameter group {i} was added after step "
+                    f"{self.last_epoch} of the schedule, which cannot tell from the group's lr, "
+                    f"{group['lr']}, how to go on. Add it with its initial_lr, the lr at step 0: "
+                    'add_param_group({"params": ..., "initial_lr": ...}), or make the schedule '
+                    "after adding it")
+            if factor:
+                group["initial_lr"] = (group["lr"] - at_0) / factor
+
+    def _factor(self, step):
+        return self.value(1.0, step) - self.value(0.0, step)
 
     def get_last_lr(self):
         return [group["lr"] for group in self.optimizer.param_groups]
@@ -49,6 +75,8 @@ class LRScheduler:
 
 class LambdaLR(LRScheduler):
     """lr = initial * lr_lambda(step)."""
+
+    may_join = False
 
     def __init__(self, optimizer, lr_lambda):
         self.lr_lambda = lr_lambda
@@ -142,6 +170,8 @@ class PolynomialLR(LRScheduler):
 class MultiplicativeLR(LRScheduler):
     """lr = the lr before * lr_lambda(step)."""
 
+    may_join = False
+
     def __init__(self, optimizer, lr_lambda):
         self.lr_lambda = lr_lambda
         super().__init__(optimizer)
@@ -153,6 +183,8 @@ class MultiplicativeLR(LRScheduler):
 class CosineAnnealingWarmRestarts(LRScheduler):
     """Half a cosine in T_0 steps, then the same again, each time T_mult times as long.
     Source: Loshchilov & Hutter 2016 (arXiv 1608.03983)."""
+
+    may_join = False
 
     def __init__(self, optimizer, T_0, T_mult=1, eta_min=0.0):
         self.T_0, self.T_mult, self.eta_min = at_least_one("T_0", T_0), T_mult, eta_min
@@ -173,6 +205,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
     def step(self, epoch=None):
         """One further, or to `epoch`, which may lie between two whole ones."""
+        self._join()
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         self._apply()
 
@@ -182,6 +215,8 @@ class OneCycleLR(LRScheduler):
     final_div_factor; three_phase: down to the initial lr first, in equal time. Momentum (Adam's
     first beta) goes the other way. Replaces the optimizer's lr; total_steps, or epochs and
     steps_per_epoch. Source: Smith & Topin 2017 (arXiv 1708.07120)."""
+
+    may_join = False
 
     def __init__(self, optimizer, max_lr, total_steps=None, epochs=None, steps_per_epoch=None,
                  pct_start=0.3, anneal_strategy="cos", cycle_momentum=True, base_momentum=0.85,

@@ -145,3 +145,81 @@ def test_wrong_options_are_refused():
             (lambda: ours.ReduceLROnPlateau(mine, factor=1.0), "factor below 1")]:
         with pytest.raises(ValueError, match=message):
             make()
+
+
+JOINED = [case for case in SCHEDULES if case[0] not in (
+    "LambdaLR", "MultiplicativeLR", "OneCycleLR", "CosineAnnealingWarmRestarts")]
+NOT_JOINED = [case for case in SCHEDULES if case not in JOINED]
+
+
+def with_a_late_group(optimizer, schedule, leaf, n=3):
+    """lr of both groups after each of 9 steps, the second one added after step n."""
+    found = []
+    for i in range(9):
+        if i == n:
+            optimizer.add_param_group({"params": [leaf], "lr": 0.7})
+        optimizer.step()
+        schedule.step()
+        found.append([group["lr"] for group in optimizer.param_groups])
+    return np.array([lrs + [0] * (2 - len(lrs)) for lrs in found])
+
+
+@pytest.mark.parametrize("n", [0, 1, 3, 6])
+@pytest.mark.parametrize("name, options", JOINED)
+def test_a_group_that_comes_later_follows_the_schedule_as_pytorchs_does(name, options, n):
+    if name == "CosineAnnealingLR":  # after T_max steps PyTorch cannot go on with such a group
+        options = {**options, "T_max": 9}
+    mine, theirs = optimizers()
+    got = with_a_late_group(mine, getattr(ours, name)(mine, **options), minidl.zeros(2), n)
+    wanted = with_a_late_group(theirs, getattr(torch.optim.lr_scheduler, name)(theirs, **options),
+                               torch.nn.Parameter(torch.zeros(2)), n)
+    np.testing.assert_allclose(got, wanted, **CLOSE)
+
+
+@pytest.mark.parametrize("kind", ["sequential", "chained"])
+def test_a_group_that_comes_later_follows_composed_schedules(kind):
+    mine, theirs = optimizers()
+    got = with_a_late_group(mine, composed(ours, mine, kind), minidl.zeros(2))
+    if kind == "chained":
+        wanted = with_a_late_group(theirs, composed(torch.optim.lr_scheduler, theirs, kind),
+                                   torch.nn.Parameter(torch.zeros(2)))
+        np.testing.assert_allclose(got, wanted, **CLOSE)
+    # PyTorch cannot go over a milestone with it. Both groups have one schedule: one ratio.
+    ratios = got[3:, 1] / got[3:, 0]
+    np.testing.assert_allclose(ratios, ratios[0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("name, options", NOT_JOINED)
+def test_a_group_that_comes_later_is_refused_where_pytorch_breaks(name, options):
+    mine, theirs = optimizers(momentum=0.5)
+    schedule = getattr(ours, name)(mine, **options)
+    with pytest.raises((ValueError, KeyError)):
+        with_a_late_group(theirs, getattr(torch.optim.lr_scheduler, name)(theirs, **options),
+                          torch.nn.Parameter(torch.zeros(2)))
+    with pytest.raises(ValueError, match=f"{name}: parameter group 1 was added after step 3.*"
+                       '"initial_lr"'):
+        with_a_late_group(mine, schedule, minidl.zeros(2))
+    assert schedule.last_epoch == 3, "nothing has changed"
+    mine.param_groups[1]["initial_lr"] = mine.param_groups[0]["initial_lr"]
+    schedule.step()
+    assert schedule.get_last_lr()[0] == schedule.get_last_lr()[1]
+
+
+def test_a_group_that_comes_where_the_factor_is_zero_is_refused():
+    mine, _ = optimizers()
+    schedule = ours.CosineAnnealingLR(mine, T_max=3)
+    with pytest.raises(ValueError, match="added after step 3 of the schedule, which cannot tell"):
+        with_a_late_group(mine, schedule, minidl.zeros(2))
+
+
+def test_a_plateau_cuts_groups_that_come_later():
+    mine, theirs = optimizers()
+    pairs = [(mine, ours.ReduceLROnPlateau(mine, patience=1), minidl.zeros(2)),
+             (theirs, torch.optim.lr_scheduler.ReduceLROnPlateau(theirs, patience=1),
+              torch.nn.Parameter(torch.zeros(2)))]
+    for optimizer, schedule, leaf in pairs:
+        optimizer.add_param_group({"params": [leaf], "lr": 0.7})
+        for _ in range(3):
+            schedule.step(1.0)
+    assert [g["lr"] for g in mine.param_groups] == [g["lr"] for g in theirs.param_groups] \
+        == [pytest.approx(0.03), pytest.approx(0.07)]

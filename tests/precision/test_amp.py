@@ -218,11 +218,16 @@ def cnn():
 
 @pytest.mark.parametrize("model, data, n_steps, lr",
                          [(gpt, text, 60, 1e-3), (cnn, digits, 30, 1e-2)])
-def test_levels_0_1_and_2_end_within_a_hundredth_of_each_others_loss(model, data, n_steps, lr):
-    losses = {level: trained(level, model, *data(), n_steps, lr)[0] for level in ("O0", "O1", "O2")}
-    assert losses["O0"][-1] < 0.8 * losses["O0"][0]
+def test_levels_0_1_and_2_begin_with_the_same_losses_and_learn_alike(model, data, n_steps, lr):
+    """The first steps: training amplifies a rounding, of a processor's BLAS too, by some 20 percent
+    a step, so that a bound on the last loss would hold on some processors only. A rounding to
+    fp16 is 2**-12; these losses are means of many."""
+    losses = {level: np.array(trained(level, model, *data(), n_steps, lr)[0])
+              for level in ("O0", "O1", "O2")}
     for level in ("O1", "O2"):
-        assert abs(losses[level][-1] - losses["O0"][-1]) < 0.01 * losses["O0"][-1]
+        differ = abs(losses[level] - losses["O0"])[:10] / losses["O0"][:10]
+        assert differ.max() < 2**-11, differ
+    assert all(of[-1] < 0.8 * of[0] for of in losses.values())
 
 
 @pytest.mark.gpu

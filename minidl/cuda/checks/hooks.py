@@ -121,10 +121,12 @@ def compile_check(path, defines, instance="", profile=False):
     sanitize = "-fsanitize=thread" if profile else SANITIZE.format(bounds=bounds)
     flags += [*compiler.CAREFUL, "-O1", "-g", "-DMINIDL_CHECK", sanitize]
     if cxx.kind == "gnu":
-        flags += ["--param", "tsan-distinguish-volatile=1"]
+        # the last two: no variable lies where another has been (kernels/host/locals.cpp)
+        flags += ["--param", "tsan-distinguish-volatile=1", "-fstack-reuse=none",
+                  "-fno-lifetime-dse"]
     else:  # read-before-write: else `x[i] += 1` would count as a store alone
         flags += ["-mllvm", "-tsan-instrument-read-before-write=1",
-                  "-mllvm", "-tsan-distinguish-volatile=1"]
+                  "-mllvm", "-tsan-distinguish-volatile=1", "-mllvm", "-no-stack-coloring"]
     if profile:
         flags.append("-fsanitize-coverage=trace-pc,trace-cmp")
     text = inline_includes(path)
@@ -137,10 +139,13 @@ def compile_check(path, defines, instance="", profile=False):
             objects = os.path.join(folder, "kernel.o")
             source = ["-c", "-x", "c++", "-", "-o", objects]
             command = [*flags, f"-I{compiler.HOST}", *source]
-            try:
-                compiler.run(command, _watch_locals(code), str(path))
-            except KernelError:
-                compiler.run(command, code, str(path))  # an array is jumped over, or the like
+            for kinds in (_ARRAY, _NUMBER), (_ARRAY,), ():
+                try:
+                    compiler.run(command, _watch_locals(code, kinds), str(path))
+                    break
+                except KernelError:  # a variable is jumped over, or the like: watch fewer
+                    if not kinds:
+                        raise
             source = Source(path, plain)
             warnings = [(w, sorted(source.kernels_at([w[:2]])))
                         for w in ([] if profile else compiler_warnings(plain))]
@@ -183,30 +188,45 @@ def compiler_warnings(code):
             and "minidl" not in Path(file).name]
 
 
-_LOCAL = re.compile(
+# in front of both: where a statement begins
+_ARRAY = re.compile(
     r"(?<=[;{}])(\s*)"
     r"((?:(?:volatile|unsigned|signed|long|short)\s+)*[A-Za-z_][\w:]*(?:<[^;{}()]*>)?)\s+"
     r"(\w+)\s*((?:\[[^\[\];]+\]\s*)+)(=\s*\{|;)")
+_NUMBER = re.compile(
+    r"(?<=[;{}])(\s*)((?:(?:unsigned|signed|long|short)\s+)*"
+    r"(?:float|double|int|unsigned|char|short|long|bool))\s+(\w+)()\s*(=[^;{}]*;|;)")
 _NO_TYPE = set("return else case goto delete new using typedef static extern constexpr const "
                "struct throw do __shared__ union class enum auto operator".split())
 
 
-def _watch_locals(code):
-    """Put local arrays between guards: kernels/host/locals.cpp."""
+def _watch_locals(code, kinds):
+    """Put local arrays, and numbers whose address is taken, between guards:
+    kernels/host/locals.cpp."""
     blank = blank_out(code)
     out, at = [], 0
     for f in functions(blank)[0]:
-        for m in _LOCAL.finditer(blank, f.body[0] - 1, f.body[1]):
-            words = m[2].split()
-            if m.start() < at or _NO_TYPE & set(words) or "__shared__" in m[0]:
+        found = [m for kind in kinds
+                 for m in kind.finditer(blank, f.body[0] - 1, f.body[1])]
+        for m in sorted(found, key=lambda m: m.start()):
+            if m.start() < at or _NO_TYPE & set(m[2].split()) or "__shared__" in m[0]:
                 continue
-            name, extents = m[3], m[4].strip()
-            end, values = m.end(), ""
-            if m[5] != ";":
+            name, extents, end, values = m[3], m[4].strip(), m.end(), ""
+            if not extents:
+                address = rf"[=?:(,]\s*&\s*{name}\b"
+                if "," in m[5] or not re.search(address, blank[end : f.body[1]]):
+                    continue
+                if m[5] != ";":
+                    values = f", ({m[2]})({code[m.start(5) + 1 : end - 1].strip()})"
+            elif m[5] != ";":
                 close = match_bracket(blank, m.end() - 1)
                 end = code.index(";", close) + 1
+                if blank[close + 1 : end - 1].strip():  # several variables in one declaration
+                    continue
                 values = ", " + code[m.end() - 1 : close + 1]
-            new = (f"{m[1]}MinidlLocal<{m[2]}{extents}> minidl_{name}(\"{name}\"{values}); "
+            before = blank[f.body[0] : m.start()]
+            inner = ", true" * (before.count("{") > before.count("}"))
+            new = (f"{m[1]}MinidlLocal<{m[2]}{extents}{inner}> minidl_{name}(\"{name}\"{values}); "
                    f"auto& {name} = minidl_{name}.a;")
             lines = code[m.start() : end].count("\n") - new.count("\n")
             out += [code[at : m.start()], new, "\n" * lines]

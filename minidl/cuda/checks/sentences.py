@@ -63,11 +63,15 @@ KINDS = [
      "The local array is too small for this index: look at its size and at what the index can "
      "become."),
     ("read of uninitialised local variable",
-     "A local array begins with garbage: write every element that is read later."),
+     "A local variable begins with garbage: write it, every element of an array, before it is "
+     "read."),
+    ("stale pointer",
+     "A local variable ends with the braces that it stands in: declare it outside of them."),
 ]
 (OUT_OF_BOUNDS, BAD_INDEX, MISALIGNED, UNWRITTEN, UNINITIALISED, RACE, BLOCK_RACE, DOUBLE_WRITE,
  CONST_WRITE, DIVISION, NOT_ALL_WRITTEN, SHIFT, PAST_OBJECT, OTHER_STACK, STALE, FAULTED, ENDLESS,
- STACK_FULL, TOO_MUCH_SHARED, LOCAL_OUTSIDE, LOCAL_UNWRITTEN) = range(len(KINDS))  # fmt: skip
+ STACK_FULL, TOO_MUCH_SHARED, LOCAL_OUTSIDE, LOCAL_UNWRITTEN,
+ LOCAL_ENDED) = range(len(KINDS))  # fmt: skip
 READ, WRITE, ATOMIC, ATOMIC_READ = range(4)  # `How` there
 NOW = ("reads", "writes", "atomically changes", "atomically reads")
 BEFORE = ("read", "wrote", "atomically changed", "atomically read")
@@ -79,6 +83,9 @@ IN_DYNAMIC = (
 NEGATIVE = "The index is below 0: look at what is subtracted, and test `i >= 0` as well."
 FENCE = ("If an atomic says that the other block is done: it must call __threadfence() between its "
          "writes and that atomic.")
+BLOCKS_WAIT = ("If it waits for another block: CUDA promises neither an order of blocks nor that "
+               "they run at the same time. A block may wait for one that has begun: let each take "
+               "its number from an atomic counter, or make two launches.")
 NULL = "The launch passed None for this pointer: test it, or pass an array."
 
 # by signal: SIGILL and SIGTRAP have the same number everywhere, as have SIGFPE and SIGSEGV
@@ -202,8 +209,14 @@ class Words:
                     "its end (MINIDL_WATCHDOG sets another limit)")
             if not line and f.text:  # in no access: at a barrier
                 file, line = Path(ctypes.string_at(f.text).decode()).name, f.size
+            if not line:
+                file, line = self.lines.get(f.other_where, ("", 0))
             if loops := enclosing_loops(self.path, file, line):
                 text += f"; in the loop of line {', of line '.join(map(str, loops))}"
+            if f.atomics:  # of as many blocks
+                n = math.prod(self.grid)
+                text += f"; {f.atomics} of {count(n, 'block')} had not begun"
+                remedy = f"{remedy} {BLOCKS_WAIT}"
         elif f.kind == STACK_FULL:
             text = f"{who} needs more than 512 KiB of stack"
             if calls := [str(n) for n in dict.fromkeys(self.calls)]:
@@ -219,11 +232,13 @@ class Words:
         elif f.kind == LOCAL_OUTSIDE:
             name = ctypes.string_at(f.text).decode()
             text = (f"{who} {NOW[f.how]} {name}[{f.offset}], but the local array {name} has "
-                    f"{count(f.size, 'element')}")
+                    f"{count(f.size, 'element')}" if f.size else
+                    f"{who} {NOW[f.how]} beside {name}, which is no array")
             remedy = NEGATIVE if f.offset < 0 else remedy
         elif f.kind == LOCAL_UNWRITTEN:
-            name = ctypes.string_at(f.text).decode()
-            text = f"{who} reads {name}[{f.offset}], a local array, which it has not written"
+            text = f"{who} reads {_local(f)}, which it has not written"
+        elif f.kind == LOCAL_ENDED:
+            text = f"{who} {NOW[f.how]} {_local(f)}, which has ended"
         else:  # NOT_ALL_WRITTEN, found after the run: no thread, no line
             part = self.regions[f.region].part_at(f.offset)
             text = f"{count(f.count, 'element')} of {part.name} never written, the first is {where}"
@@ -332,6 +347,12 @@ def _tuple(place, size):
     """'3' where only x counts, else '(3, 1)'."""
     dimensions = max((d + 1 for d in range(3) if size[d] > 1), default=1)
     return str(place[0]) if dimensions == 1 else str(tuple(place[:dimensions]))
+
+
+def _local(f):
+    """'four[0], a local array' or 'v, a local variable'; size: the elements of an array, or 0."""
+    name = ctypes.string_at(f.text).decode()
+    return f"{name}[{f.offset}], a local array" if f.size else f"{name}, a local variable"
 
 
 def _c_type(f):

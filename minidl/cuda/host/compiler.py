@@ -55,12 +55,14 @@ class Compiler:
 
     @property
     def flags(self):
-        """Flags for kernels: optimised for this processor."""
+        """Flags for kernels: optimised for this processor, or for the one named in MINIDL_CPU, as
+        the compiler calls it: x86-64 for any PC, x86-64-v3 for one with AVX2."""
         # Not -mtls-dialect=gnu2: glibc before 2.40 loses vector registers when a thread first
         # touches __shared__ (bug 31372).
-        native = ["-mcpu=native" if platform.machine() == "arm64" else "-march=native"]
-        if self.kind == "zig":  # whose default target is this machine
-            native = []
+        cpu = os.environ.get("MINIDL_CPU") or "native"
+        native = [f"-m{'cpu' if platform.machine() == 'arm64' else 'arch'}={cpu}"]
+        if self.kind == "zig":  # whose default target is this machine; x86_64_v3 is a -mcpu there
+            native = [] if cpu == "native" else [f"-mcpu={cpu.replace('-', '_')}"]
         if platform.machine() in ("x86_64", "AMD64"):  # else half of an AVX-512 register is used
             native.append("-mprefer-vector-width=512")
         return [*FLAGS, "-O3", *native, *self._no_library]

@@ -12,8 +12,8 @@ Test: tests/ops/test_every_op.py (rows in samples_extra.py)
 import math
 
 from minidl.backend import accumulate_dtype
-from minidl.ops.conv import Conv2d, pad_image, pair, patches
-from minidl.ops.matmul import product, same_dtype
+from minidl.ops.conv import Conv2d, multiply, pair, patches
+from minidl.ops.matmul import same_dtype, scratch
 
 
 class ConvTranspose2d(Conv2d):
@@ -23,11 +23,13 @@ class ConvTranspose2d(Conv2d):
     def forward(self, x, w, b, stride, padding, dilation, groups, size):
         self.options, self.out = (stride, padding, dilation, groups), x.shape[2:]
         self.save(x, w)
-        y = self.xp.empty((x.shape[0], w.shape[1] * groups, *size), x.dtype)
+        y = scratch(self.xp.empty((x.shape[0], w.shape[1] * groups, *size), x.dtype), "temporary")
+        self.shapes = y.shape, w.shape
         flat = x.reshape(x.shape[0], groups, w.shape[0] // groups, math.prod(self.out))
         for at in self._samples(y, w):
-            g = product(self.xp, self._matrix(w).swapaxes(-1, -2), flat[at])
+            g = multiply(self.xp, self._matrix(w).swapaxes(-1, -2), flat[at])
             y[at] = self._add_patches(g, y, w)
+            del g
         if b is not None:
             y += b[:, None, None]
         return y
@@ -35,23 +37,26 @@ class ConvTranspose2d(Conv2d):
     def backward(self, gy):
         x, w = self.saved
         gb = gy.sum(axis=(0, 2, 3), dtype=accumulate_dtype(gy.dtype)) if self.needs[2] else None
-        gw = self.xp.zeros(self._matrix(w).shape, accumulate_dtype(w.dtype))
-        gx = self.xp.empty(x.shape, x.dtype)
+        gw = scratch(self.xp.zeros(self._matrix(w).shape, accumulate_dtype(w.dtype)), "temporary")
+        gx = scratch(self.xp.empty(x.shape, x.dtype), "temporary")
         flat = x.reshape(x.shape[0], *self._matrix(w).shape[:2], math.prod(self.out))
         for at in self._samples(gy, w):
             columns = self._columns(gy[at], w)
             if self.needs[1]:
-                gw += product(self.xp, flat[at], columns.swapaxes(-1, -2)).sum(0, dtype=gw.dtype)
-            gx[at] = product(self.xp, self._matrix(w), columns).reshape(gx[at].shape)
+                each = multiply(self.xp, flat[at], columns.swapaxes(-1, -2))
+                gw += scratch(each.sum(0, dtype=gw.dtype))
+                del each
+            gx[at] = multiply(self.xp, self._matrix(w), columns).reshape(gx[at].shape)
+            del columns
         return gx, gw.reshape(w.shape), gb
 
     def _columns(self, x, w):
         """As in Conv2d, of the places in `out` only: output_padding may leave room for more."""
         stride, padding, dilation, groups = self.options
-        view = patches(self.xp, pad_image(self.xp, x, padding), w.shape[2:], stride, dilation)
+        view = patches(self.xp, self._padded(x), w.shape[2:], stride, dilation)
         view = view[:, :, :self.out[0], :self.out[1]]
-        return view.transpose(0, 1, 4, 5, 2, 3).reshape(
-            x.shape[0], groups, math.prod(w.shape[1:]), math.prod(self.out))
+        return scratch(view.transpose(0, 1, 4, 5, 2, 3).reshape(
+            x.shape[0], groups, math.prod(w.shape[1:]), math.prod(self.out)))
 
 
 def conv_transpose2d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1,

@@ -25,6 +25,11 @@ __global__ void endless_barrier(int* x, int n) {
     __syncthreads();
   } while (n == 0);
 }
+__global__ void wait_for_the_last(int* flag) {
+  if (blockIdx.x == gridDim.x - 1) atomicExch(flag, 1);
+  while (atomicAdd(flag, 0) == 0) {
+  }
+}
 __global__ void trap(int* x, int n) { if (n == 0) __trap(); }  // BUG trap
 __device__ void set(float* p, int k) { p[k] = 1; }          // BUG local_overrun
 __global__ void local_overrun(float* x, int n) {
@@ -38,6 +43,66 @@ __global__ void local_unwritten(float* x, int n) {
   float s = 0;
   for (int k = 0; k < n; ++k) s += p[k];                    // BUG local_unwritten
   x[0] = s;
+}
+__global__ void array_ended(float* x, int n) {
+  float* p = x;
+  for (int k = 0; k < n; ++k) {
+    float four[4] = {1, 2, 3, 4};
+    if (k == n - 1) p = four;
+    x[k] += p[k & 3];
+  }
+  x[0] = p[1];                                              // BUG array_ended
+}
+__global__ void number_ended(float* x, int n) {
+  const float* p = x;
+  for (int k = 0; k < n; ++k) {
+    float v = x[k] + 1;
+    if (v > p[0]) p = &v;
+  }
+  x[0] = *p;                                                // BUG number_ended
+}
+__device__ __noinline__ void first_above(const float* x, int n, int* at) {
+  for (int k = n - 1; k >= 0; --k) if (x[k] > 5) *at = k;
+}
+__global__ void number_unwritten(float* x, int n) {
+  int at;
+  first_above(x, n, &at);
+  x[0] = at;                                                // BUG number_unwritten
+}
+__device__ __noinline__ float one(const float* x, int n) {
+  float s = 0;
+  for (int k = 0; k < n; ++k) {
+    float two[2] = {x[k], 1};
+    float one[2] = {1, x[k]}, *p = k & 1 ? one : two;
+    float v = p[k & 1];
+    const float* q = &v;
+    s += *q;
+  }
+  return s;
+}
+struct Eight { float v[8], more[32]; };
+__device__ __noinline__ void fill(Eight* e, const float* x, int n) {
+  for (int k = 0; k < 32; ++k) e->more[k] = e->v[k % 8] = x[k % 8 % n];
+}
+__device__ __noinline__ float other(const float* x, int n) {
+  Eight e;  // where the arrays of `one` have been
+  fill(&e, x, n);
+  float eight[8];
+  for (int k = 0; k < 8; ++k) eight[k] = e.v[k] * e.more[k + 8];
+  float v = 0, *p = &v;
+  for (int k = 0; k < 8; ++k) {
+    float pair[2] = {eight[k], *p};
+    *p = pair[n & 1] + pair[~n & 1];
+  }
+  Eight again;  // not where `pair` has been
+  fill(&again, x, n);
+  return v;
+}
+__global__ void scopes(float* x, int n) {
+  float a = one(x, n), b = other(x, n), c = one(x, n), d = other(x, n);
+  int at = 0;
+  first_above(x, n, &at);
+  x[0] = a + b - c - d + at;
 }
 __device__ float table[8];
 __global__ void device_overrun(float* x, int n) {
@@ -148,6 +213,10 @@ BUGS = {
     "trap": (32, "i4", 0, "trap", ""),
     "local_overrun": (1, "f4", 8, "out of bounds", "writes p[8], but the local array p has 8"),
     "local_unwritten": (1, "f4", 8, "read of uninitialised local variable", "reads p[0]"),
+    "array_ended": (1, "f4", 8, "stale pointer", "reads four[1], a local array, which has ended"),
+    "number_ended": (1, "f4", 8, "stale pointer", "reads v, a local variable, which has ended"),
+    "number_unwritten": (1, "f4", 8, "read of uninitialised local variable",
+                         "reads at, a local variable, which it has not written"),
     "device_overrun": (1, "f4", 8, "out of bounds", "table[8], but table has 8 elements"),
     "shift": (1, "i4", 32, "shift too far", "shifts by 32 bits"),
     "too_much": (32, "f4", 8, "too much shared memory", "80,000 bytes with big"),
@@ -162,6 +231,23 @@ def test_a_bug_is_found_by_name_and_line(file, name):
     assert found.kind == kind and words in found.text, str(report)
     if f"// BUG {name}" in TEXT and "loop" not in kind:
         assert found.line == bug(name)
+
+
+def test_local_variables_that_live_are_none(file):
+    """Frames of functions lie where others have lain, and a loop's variables begin anew."""
+    x = np.ones(64, np.float32)
+    report = cuda.check(file, 1, 1, (x, 8), name="scopes")
+    assert not report.findings, str(report)
+    assert x[0] == 0
+
+
+def test_an_endless_wait_for_a_block_that_has_not_begun_says_so(file):
+    report = cuda.check(file, 4, 1, (np.zeros(1, np.int32),), name="wait_for_the_last")
+    (found,) = report.errors
+    assert found.kind == "endless loop" and "; 3 of 4 blocks had not begun" in found.text
+    assert "CUDA promises neither an order of blocks" in found.remedy
+    lonely = cuda.check(file, 4, 1, (np.zeros(64, np.int32), 0), name="endless")
+    assert "blocks had not begun" not in lonely.errors[0].text
 
 
 def test_what_the_compiler_knows_is_a_warning(file):

@@ -2,6 +2,7 @@
 lines."""
 
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -52,6 +53,26 @@ def test_a_kernel_is_compiled_once(tmp_path, own_cache, monkeypatch):
     run._library.cache_clear()
     monkeypatch.setattr(compiler, "run", None)  # a compilation would now fail
     run_twice(file)
+
+
+def test_code_for_another_processor_is_another_library(tmp_path, own_cache, monkeypatch):
+    file = write(tmp_path)
+    run_twice(file)
+    monkeypatch.setenv("MINIDL_CPU", "no-such-processor")
+    run._library.cache_clear()
+    with pytest.raises(cuda.KernelError, match="no-such-processor|unknown target CPU|march"):
+        run_twice(file)
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="names of PCs")
+@pytest.mark.parametrize("name", ["x86-64", "x86-64-v3"])
+def test_code_for_an_older_processor(tmp_path, own_cache, monkeypatch, name):
+    monkeypatch.setenv("MINIDL_CPU", name)
+    file = write(tmp_path, DOUBLE.replace("{", """{
+#if defined(__AVX512F__) || defined(__AVX2__) != WANTED
+#error the code is for another processor
+#endif""", 1))
+    run_twice(file, defines={"WANTED": int(name == "x86-64-v3")})
 
 
 def test_an_edited_file_or_include_is_compiled_again(tmp_path, own_cache):
