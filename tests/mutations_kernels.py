@@ -597,6 +597,13 @@ MUTATIONS = [
         "tests/fused/test_softmax.py::test_every_rung_equals_the_formula",
     ),
     Mutation(
+        "an index in brackets goes to the GPU unseen",
+        "minidl/ops/index.py",
+        "            index = within(x, index)\n",
+        "            pass\n",
+        "tests/cuda/test_index_check.py::test_brackets_on_the_stand_in",
+    ),
+    Mutation(
         "packs are taken from rows that begin between multiples of 16 bytes",
         "kernels/common.cuh",
         "return N > 1 ? (int)((unsigned long long)p % 16 / sizeof(V)) : 0;",
