@@ -36,10 +36,11 @@ __device__ __forceinline__ void update(W& w, W g, W& m, W& v, W step, W inv_root
   // w and m again.
   const W before = w;
   g += l2 * before;
-  const W first = b1 * m + one_minus_b1 * g, second = b2 * v + one_minus_b2 * g * g;
+  const W first = mul_add(b1, m, one_minus_b1 * g),
+          second = mul_add(b2, v, one_minus_b2 * g * g);
   m = first;
   v = second;
-  w = shrink * before - step * first / (sqrt(second) * inv_root + eps);
+  w = mul_add(shrink, before, -(step * first / (sqrt(second) * inv_root + eps)));
 }
 
 extern "C" __global__ void adamw_naive(W* w, const T* g, W* m, W* v, int n, W step, W inv_root,

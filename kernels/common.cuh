@@ -35,6 +35,28 @@ template <> __device__ __forceinline__ __half from_float<__half>(float x) {
 template <> __device__ __forceinline__ double from_float<double>(float x) { return x; }
 template <typename To> __device__ __forceinline__ To from_float(double x) { return To(x); }
 
+// a b + c with one rounding. A compiler may join either product of a b + c d with the sum, and does
+// so as it likes, in each copy of a loop anew: where the bits should not depend on that, this says
+// which. A processor without such an instruction rounds twice, and always so.
+__device__ __forceinline__ float mul_add(float a, float b, float c) {
+#if !defined(MINIDL_HOST)
+  return fmaf(a, b, c);
+#elif defined(__FMA__) || defined(__aarch64__)
+  return __builtin_fmaf(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+__device__ __forceinline__ double mul_add(double a, double b, double c) {
+#if !defined(MINIDL_HOST)
+  return fma(a, b, c);
+#elif defined(__FMA__) || defined(__aarch64__)
+  return __builtin_fma(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
 // ---- eight halves, or four floats, in one access of 16 bytes ----
 
 // A warp that reads half by half asks for 64 bytes an instruction; with 16 bytes a lane for 512,

@@ -33,7 +33,7 @@ extern "C" __global__ void sgd_naive(W* w, const T* g, int n, W lr, W decay) {
 __device__ __forceinline__ void update(W& w, W g, W& v, W keep, W take, W lr, W momentum, W decay,
                                        int nesterov) {
   g += decay * w;
-  v = keep * v + take * g;
+  v = mul_add(keep, v, take * g);
   w -= lr * (nesterov ? g + momentum * v : v);
 }
 
