@@ -84,13 +84,14 @@ class Function:
             needs.append(edge is not None)
         node.needs = needs
         try:
-            result = node._run(mode, inputs, arrays, options)
+            run = node._run if "cupy" not in sys.modules else backend.placed(node, arrays)
+            result = run(mode, inputs, arrays, options)
         except (ValueError, IndexError, TypeError) as error:
             raise _explained(error, node, arrays) from error
         made_by = node if True in needs else None
         outputs = result if type(result) is tuple else (result,)
-        if type(outputs[0]) is not np.ndarray or len(outputs) > 1:
-            outputs = tuple(map(node.xp.asarray, outputs))  # NumPy makes 0-d results scalars
+        if type(outputs[0]) is not np.ndarray or len(outputs) > 1:  # NumPy makes 0-d ones scalars
+            outputs = tuple(map(np.asarray if node.xp is np else backend.an_array, outputs))
         if made_by is not None:  # the node joins the graph, deeper than every producer
             node.edges, node.depth, node.saved_inputs = edges, depth + 1, []
             node.output_meta = metas = []
@@ -107,8 +108,6 @@ class Function:
     def _run(self, mode, inputs, arrays, options):
         """forward, in the precision and in the manner that the blocks around the call ask for."""
         cls, forward = type(self), self.forward
-        if "cupy" in sys.modules:
-            self.xp = backend.xp_of(arrays, cls.__name__)
         if mode.autocast is not None:
             arrays = mode.autocast.cast(cls, inputs, arrays)
         if cls.promotes is not None:

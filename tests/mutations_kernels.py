@@ -208,7 +208,7 @@ MUTATIONS = [
     Mutation(
         "the second moment is made from the gradient before L2",
         "kernels/adamw.cu",
-        "second = b2 * v + one_minus_b2 * g * g;",
+        "second = mul_add(b2, v, one_minus_b2 * g * g);",
         "second = b2 * v + one_minus_b2 * (g - l2 * before) * (g - l2 * before);",
         "tests/fused/test_adamw.py::test_equals_the_formula",
     ),
@@ -595,6 +595,28 @@ MUTATIONS = [
         "j + k < n ? to_float(row[j + k]) : A(0);",
         "j + k < n ? to_float(row[j + k]) : A(1);",
         "tests/fused/test_softmax.py::test_every_rung_equals_the_formula",
+    ),
+    Mutation(
+        "the second piece of packs is the first again",
+        "minidl/fused/launch.py",
+        "[a.reshape(-1)[at:at + m] for a in arrays]",
+        "[a.reshape(-1)[:m] for a in arrays]",
+        "tests/fused/test_launch.py::"
+        "test_packs_of_more_elements_than_an_int_counts_go_in_pieces",
+    ),
+    Mutation(
+        "a GPU gets more rows than it can count threads for",
+        "minidl/fused/rows.py",
+        "if rows > MAX_ROWS or cols > LARGEST:",
+        "if cols > LARGEST:",
+        "tests/fused/test_rows.py::test_rows_that_a_gpu_cannot_count_are_refused",
+    ),
+    Mutation(
+        "an op runs on the current GPU, wherever its arrays lie",
+        "minidl/backend.py",
+        "        with cupy.cuda.Device(*found):\n            return function",
+        "        if True:\n            return function",
+        "tests/cuda/test_other_device.py::test_on_the_stand_in",
     ),
     Mutation(
         "an index in brackets goes to the GPU unseen",

@@ -113,5 +113,5 @@ def waiting_for_device(xp, device):
     notes = _notes(xp, device)
     with xp.cuda.Device(device):
         notes.fetch()
-    yield
-    notes.complain()
+        yield
+        notes.complain()

@@ -18,7 +18,7 @@ import numpy as np
 from minidl import backend
 from minidl.fused import dispatch
 from minidl.fused.launch import BLOCK, contiguous
-from minidl.fused.rows import MAX_ROWS
+from minidl.fused.rows import check_size
 
 FILE = "quantize.cu"
 
@@ -91,12 +91,10 @@ def launch(xp, name, x, args):
     if x.size and xp is np:
         dispatch.kernel(FILE, name, x.dtype)(-(-rows // 8), 8, args)
     elif x.size:
+        check_size(name, rows, cols)
         warps(name, x.dtype, rows, args, "packs" if cols % 16 == 0 else "warps")
 
 
 def warps(name, dtype, rows, args, rung):
     """A GPU's launch of the rung `packs` or `warps`."""
-    if rows > MAX_ROWS:
-        raise ValueError(f"{name}: {rows} rows on a GPU, at most {MAX_ROWS} fit a launch; cut the "
-                         "array along its first dimension")
     dispatch.kernel(FILE, f"{name}_{rung}", dtype)(-(-rows * 32 // BLOCK), BLOCK, args)

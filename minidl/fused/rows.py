@@ -17,7 +17,7 @@ import numpy as np
 
 from minidl import backend
 from minidl.fused import dispatch
-from minidl.fused.launch import BLOCK
+from minidl.fused.launch import BLOCK, LARGEST
 
 MAX_KEPT = 1024  # 32 registers in each of 32 lanes; more would spill
 MAX_ROWS = 2**31 // 32  # of a launch on a GPU: kernels count threads in an int, a row may have 32
@@ -47,6 +47,14 @@ def best_rung(xp, cols, dtype):
     if cols <= MAX_KEPT:
         return 4 if whole else 3
     return 5 if whole and cols <= BLOCK // 32 * MAX_KEPT else 2
+
+
+def check_size(name, rows, cols):
+    """ValueError where a launch on a GPU would count beyond an int."""
+    if rows > MAX_ROWS or cols > LARGEST:
+        raise ValueError(f"{name}: {rows} rows of {cols} on a GPU, where a launch has at most "
+                         f"{MAX_ROWS} rows of {LARGEST}; cut the array, along its first dimension "
+                         "if there are too many rows")
 
 
 def kernel(file, name, dtype, form="auto", order="ascending", **defines):
@@ -84,9 +92,8 @@ def launch(file, name, x, args, rung=None, **ways):
     1 to 5, the best for the device unless given; ways: macros, and form and order."""
     rows, cols = x.shape
     on_host = type(x) is np.ndarray
-    if rows > MAX_ROWS and not on_host:
-        raise ValueError(f"{name}: {rows} rows on a GPU, at most {MAX_ROWS} fit a launch; cut the "
-                         "array along its first dimension")
+    if not on_host:
+        check_size(name, rows, cols)
     run, rung = _rung(file, name, x.dtype, on_host, 0 if on_host else cols, rung,
                       tuple(ways.items()))
     run(rows if rung in (2, 5) else -(-rows // (BLOCK if rung == 1 else BLOCK // 32)), BLOCK, args)

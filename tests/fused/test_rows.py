@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import minidl.cuda as cuda
-from minidl.fused import cross_entropy, layer_norm, rows, softmax
+from minidl.fused import cross_entropy, layer_norm, quantize, rows, softmax
 from tests.fused.common import normal
 
 SHAPES = [(1, 1), (3, 33), (9, 257)]  # one element, a warp and one, a block and one
@@ -148,3 +148,17 @@ def test_rows_that_begin_at_multiples_of_16_bytes_take_packs(dtype, lengths, run
     gpu = types.SimpleNamespace()
     assert tuple(rows.best_rung(gpu, c, np.dtype(dtype)) for c in lengths) == rungs
     assert rows.best_rung(np, 768, np.dtype(dtype)) == 1
+
+
+@pytest.mark.parametrize("shape, words", [
+    ((2**27, 8), "softmax: 134217728 rows of 8 on a GPU, where a launch has at most 67108864 rows"),
+    ((2, 2**31 - 5), "rows of 2147483643 on a GPU"),
+])
+def test_rows_that_a_gpu_cannot_count_are_refused(shape, words):
+    """Kernels count threads, 32 a row, and columns in an int; nothing is allocated here."""
+    huge = types.SimpleNamespace(shape=shape, dtype=np.dtype("f4"))
+    with pytest.raises(ValueError, match=words):
+        rows.launch("softmax.cu", "softmax", huge, ())
+    with pytest.raises(ValueError, match="quantize: "):
+        quantize.launch(types.SimpleNamespace(), "quantize", types.SimpleNamespace(size=1),
+                        (None, None, None, *shape, 1))
