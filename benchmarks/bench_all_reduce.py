@@ -29,8 +29,8 @@ from pathlib import Path
 
 import numpy as np
 from common import (
-    NO_TORCH, ROOT, bar, best_ratio, finish, heading, number, on_ranks, ratio, row, start_gloo,
-    take_turns, write_figures,
+    NO_TORCH, ROOT, bar, best_ratio, device_option, finish, heading, number, on_ranks, ratio, row,
+    start_gloo, take_turns, write_figures,
 )
 
 from minidl.comm import cost, ring, select, simulate, tree, world
@@ -58,6 +58,7 @@ def options():
         help="the Python whose mpi4py is Open MPI's",
     )
     parser.add_argument("--out", help="JSON file")
+    device_option(parser, "MPI's own all-reduce, its peer, sums arrays of the host")
     parser.add_argument("--measure", help=argparse.SUPPRESS)  # the file for rank 0, under mpiexec
     args = parser.parse_args()
     if args.quick:

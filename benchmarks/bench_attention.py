@@ -1,6 +1,7 @@
 """What does attention cost on this CPU, beside PyTorch and the plain op?
 
-    python benchmarks/bench_attention.py [--threads 1 2] [--repeats 15] [--quick] [--out FILE.json]
+    python benchmarks/bench_attention.py [--threads 1 2] [--repeats 15] [--quick] [--device cuda]
+                                         [--out FILE.json]
 
 Forward, and forward with backward, causal and not, float32; q, k, v are the three thirds of one
 projection, as a transformer has them:
@@ -19,8 +20,8 @@ import statistics
 import sys
 
 from common import (
-    bar, best_ratio, finish, heading, import_torch, measured, ratio, row, span, take_turns, threads,
-    timed, write_figures,
+    bar, best_ratio, device_option, finish, heading, import_torch, left_out_on, measured, put,
+    ratio, row, span, take_turns, threads, timed, torch_runs_on, write_figures,
 )
 
 SHAPES = [(8, 8, 256, 32), (1, 12, 1024, 64)]
@@ -32,27 +33,31 @@ def options():
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--quick", action="store_true", help="5 repeats, one thread")
+    device_option(parser)
     parser.add_argument("--out", help="JSON file")
     parser.add_argument("--measure", help=argparse.SUPPRESS)  # the file of one number of threads
     args = parser.parse_args()
     if args.quick:
         args.threads, args.repeats = [1], 5
+    if args.device != "cpu":
+        args.threads = [1]  # of the CPU, which has nothing to compute
     return args
 
 
-def contestants(shape, is_causal, with_backward):
+def contestants(shape, is_causal, with_backward, device="cpu"):
     """{name: function returning seconds}; results are compared first."""
     import numpy as np
-    import torch
 
     import minidl
     from minidl.nn import functional as F
 
     n_batch, n_heads, length, width = shape
     rng = np.random.default_rng(0)
-    x = rng.standard_normal((n_batch, length, 3, n_heads, width)).astype(np.float32)
+    host = rng.standard_normal((n_batch, length, 3, n_heads, width)).astype(np.float32)
+    x = put(host, device)
     qkv = [x[:, :, i].swapaxes(1, 2) for i in range(3)]
-    go = rng.standard_normal((n_batch, length, n_heads, width)).astype(np.float32).swapaxes(1, 2)
+    go = put(rng.standard_normal((n_batch, length, n_heads, width)).astype(np.float32), device)
+    go = go.swapaxes(1, 2)
 
     def ours(kernels):
         def run():
@@ -61,38 +66,51 @@ def contestants(shape, is_causal, with_backward):
                 y = F.scaled_dot_product_attention(*tensors, is_causal=is_causal)
                 if with_backward:
                     y.backward(go)
-            return y.numpy(), *(t.grad for t in tensors if with_backward)
+            return y.data, *(t.grad for t in tensors if with_backward)
 
         return run
 
     def theirs():
-        tensors = [torch.from_numpy(a).requires_grad_(with_backward) for a in qkv]
+        tensors = [t.detach().requires_grad_(with_backward) for t in their_qkv]
         y = torch.nn.functional.scaled_dot_product_attention(*tensors, is_causal=is_causal)
         if with_backward:
-            y.backward(torch.from_numpy(go))
-        return y.detach().numpy(), *(t.grad.numpy() for t in tensors if with_backward)
+            y.backward(their_go)
+        return y.detach(), *(t.grad for t in tensors if with_backward)
 
-    q, k, v = (np.ascontiguousarray(a) for a in qkv)
-    p = np.ones((n_batch, n_heads, length, length), np.float32)
+    peers = {"kernel": ours(True)}
+    if torch_runs_on(device):
+        import torch
+
+        their_x = torch.from_numpy(host).to(device)
+        their_qkv = [their_x[:, :, i].swapaxes(1, 2) for i in range(3)]
+        their_go = torch.from_numpy(put(go, "cpu")).to(device)
+        peers["torch"] = theirs
+    peers["plain"] = ours(False)
+    xp = minidl.backend.xp_of([x])
+    q, k, v = (xp.ascontiguousarray(a) for a in qkv)
+    p = xp.ones((n_batch, n_heads, length, length), np.float32)
 
     def products():
         for _ in range(2 if with_backward else 1):  # the scores are made again in backward
-            np.matmul(q, k.swapaxes(-1, -2))
-        np.matmul(p, v)
+            xp.matmul(q, k.swapaxes(-1, -2))
+        xp.matmul(p, v)
         if with_backward:
-            np.matmul(go, v.swapaxes(-1, -2))
-            np.matmul(p, k)
-            np.matmul(p.swapaxes(-1, -2), q)
-            np.matmul(p.swapaxes(-1, -2), go)
+            xp.matmul(go, v.swapaxes(-1, -2))
+            xp.matmul(p, k)
+            xp.matmul(p.swapaxes(-1, -2), q)
+            xp.matmul(p.swapaxes(-1, -2), go)
 
-    peers = {"kernel": ours(True), "torch": theirs, "plain": ours(False)}
-    for a, b in zip(peers["kernel"](), theirs(), strict=True):
-        np.testing.assert_allclose(a, b, rtol=0, atol=1e-4)  # float32, sums of 1024
-    return {name: timed(f) for name, f in (peers | {"bound": products}).items()}
+    for other in list(peers.values())[1:]:
+        for a, b in zip(peers["kernel"](), other(), strict=True):
+            a, b = put(a, "cpu"), b.cpu().numpy() if hasattr(b, "cpu") else put(b, "cpu")
+            np.testing.assert_allclose(a, b, rtol=0, atol=1e-4)  # float32, sums of 1024
+    peers["bound"] = products
+    return {name: timed(f, device=device) for name, f in peers.items()}
 
 
-def one_thread_count(n_threads, repeats):
-    import_torch().set_num_threads(n_threads)
+def one_thread_count(n_threads, repeats, device):
+    if torch_runs_on(device):
+        import_torch().set_num_threads(n_threads)
     print(f"\n{n_threads} threads, ms (GFLOP/s)\n"
           f"{'(B, H, L, E)':18}{'':20}{'kernel':>16}{'torch':>10}{'plain':>10}{'bound':>10}"
           f" | {'torch':>6}{'plain':>6}{'bound':>6}  / kernel")
@@ -100,32 +118,38 @@ def one_thread_count(n_threads, repeats):
     for shape in SHAPES:
         for is_causal in (False, True):
             for with_backward in (False, True):
-                times = take_turns(contestants(shape, is_causal, with_backward), repeats)
+                times = take_turns(contestants(shape, is_causal, with_backward, device), repeats)
                 ms = {name: 1e3 * statistics.median(t) for name, t in times.items()}
                 n_ops = math.prod(shape) * shape[2] * (14 if with_backward else 4) / (1 + is_causal)
                 what = "causal " * is_causal + "forward" + "+backward" * with_backward
                 bound = [t / (1 + is_causal) for t in times["bound"]]
                 ms["bound"] /= 1 + is_causal
-                peers = {"torch": times["torch"], "plain": times["plain"], "bound": bound}
+                peers = {name: times[name] for name in ("torch", "plain") if name in times}
+                peers["bound"] = bound
                 ratios = {name: ratio(t, times["kernel"]) for name, t in peers.items()}
+                nan = math.nan
                 print(f"{shape!s:18}{what:24}{ms['kernel']:>6.1f} "
-                      f"({n_ops / ms['kernel'] / 1e6:3.0f}){ms['torch']:>10.1f}{ms['plain']:>10.1f}"
-                      f"{ms['bound']:>10.1f} | {ratios['torch']:>6.2f}{ratios['plain']:>6.2f}"
+                      f"({n_ops / ms['kernel'] / 1e6:3.0f}){ms.get('torch', nan):>10.1f}"
+                      f"{ms['plain']:>10.1f}{ms['bound']:>10.1f} | "
+                      f"{ratios.get('torch', nan):>6.2f}{ratios['plain']:>6.2f}"
                       f"{ratios['bound']:>6.2f}", flush=True)
-                result[f"{shape} {what}"] = {
-                    "ms": ms, "ratio": ratios, "best": best_ratio(times["torch"], times["kernel"])}
+                best = best_ratio(times["torch"], times["kernel"]) if "torch" in times else None
+                result[f"{shape} {what}"] = {"ms": ms, "ratio": ratios, "best": best}
     return result
 
 
 def main():
     args = options()
     if args.measure:  # NumPy's BLAS takes its threads when it is loaded
-        return write_figures(one_thread_count(args.threads[0], args.repeats), args.measure)
-    import_torch()
-    print(heading(), flush=True)
+        found = one_thread_count(args.threads[0], args.repeats, args.device)
+        return write_figures(found, args.measure)
+    if args.device == "cpu":
+        import_torch()
+    print(heading(args.device), flush=True)
     figures = {n: measured(sys.executable, __file__, "--threads", n, "--repeats", args.repeats,
-                           **threads(n)) for n in args.threads}
-    finish(figures, *report(figures), args.out)
+                           "--device", args.device, **threads(n)) for n in args.threads}
+    judged = report(figures) if args.device == "cpu" else ([], [])  # the bars are a CPU's
+    finish(figures, *judged, args.out, left_out_on(args.device))
 
 
 def report(figures):

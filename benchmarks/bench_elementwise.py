@@ -1,6 +1,7 @@
 """What do the elementwise and optimizer kernels cost on this CPU, beside NumPy and PyTorch?
 
-    python benchmarks/bench_elementwise.py [--threads 1 2] [--repeats 5] [--quick] [--out FILE]
+    python benchmarks/bench_elementwise.py [--threads 1 2] [--repeats 5] [--quick] [--device cuda]
+                                           [--out FILE]
 
 GELU, AdamW, SGD, dropout, finite check, norm and the gradient of an embedding, float32. PyTorch's
 AdamW and SGD are its fused ones. GELU and dropout make their own output, as training does,
@@ -10,9 +11,10 @@ optimizers work in place; the copy does as the op does. The columns are explaine
 import math
 
 import numpy as np
-from common import finish, heading, import_torch
-from op_table import bars_of, compare, options, print_head, rows_of
+from common import finish, heading, import_torch, left_out_on, put
+from op_table import bars_of, compare, options, print_head, rows_of, theirs
 
+from minidl.backend import overwrite
 from minidl.fused import adamw, dropout, embedding_grad, gelu, norm, sgd, unscale_check
 from minidl.ops.normal import cdf_and_pdf
 
@@ -85,30 +87,31 @@ def gelu_normal_backward(gy, x):
     return gy * (cdf + x * pdf)
 
 
-def gelu_peers(n):
+def gelu_peers(n, device):
     x, gy = arrays(n, 2)
-    tx, tg = map(torch.from_numpy, (x, gy))
+    tx, tg = theirs(device, x, gy)
+    on_x, on_gy = put(x, device), put(gy, device)
     forward, backward = torch.nn.functional.gelu, torch.ops.aten.gelu_backward
 
     yield "gelu (tanh)", {
-        "kernel": lambda: gelu.gelu(x, "tanh"),
+        "kernel": lambda: gelu.gelu(on_x, "tanh"),
         "chain": lambda: gelu_tanh(x),
         "out=": lambda: gelu_tanh_in_place(x),
         "torch": lambda: forward(tx, approximate="tanh"),
     }
     yield "gelu (tanh) backward", {
-        "kernel": lambda: gelu.gelu_backward(x, "tanh", gy),
+        "kernel": lambda: gelu.gelu_backward(on_x, "tanh", on_gy),
         "chain": lambda: gelu_tanh_backward(gy, x),
         "out=": lambda: gelu_tanh_backward_in_place(gy, x),
         "torch": lambda: backward(tg, tx, approximate="tanh"),
     }
     yield "gelu (normal)", {
-        "kernel": lambda: gelu.gelu(x, "none"),
+        "kernel": lambda: gelu.gelu(on_x, "none"),
         "chain": lambda: x * cdf_and_pdf(np, x)[0],
         "torch": lambda: forward(tx),
     }
     yield "gelu (normal) backward", {
-        "kernel": lambda: gelu.gelu_backward(x, "none", gy),
+        "kernel": lambda: gelu.gelu_backward(on_x, "none", on_gy),
         "chain": lambda: gelu_normal_backward(gy, x),
         "torch": lambda: backward(tg, tx, approximate="none"),
     }
@@ -132,12 +135,14 @@ def adamw_in_place(w, g, m, v, t, work, lr=1e-3, b1=0.9, b2=0.999, eps=1e-8, dec
     w -= work
 
 
-def optimizer_peers(n):
+def optimizer_peers(n, device):
     g, work = arrays(n, 2)
     w, m, v = arrays(n, 3, seed=1)
     np.abs(v, out=v)
-    tw = torch.from_numpy(w.copy()).requires_grad_()
-    tw.grad = torch.from_numpy(g)
+    tw, tg = theirs(device, w.copy(), g)
+    tw = tw.detach().requires_grad_()
+    tw.grad = tg
+    on_w, on_g, on_m, on_v = (put(a, device) for a in (w, g, m, v))
     torch_adamw, torch_sgd = (
         make([tw], lr=1e-3, fused=True, **options)
         for make, options in ((torch.optim.AdamW, {}), (torch.optim.SGD, dict(momentum=0.9)))
@@ -156,25 +161,25 @@ def optimizer_peers(n):
         np.subtract(w, work, out=w)
 
     yield "adamw", {
-        "kernel": lambda: adamw.adamw([w], [g], [m], [v], [9]),
+        "kernel": lambda: adamw.adamw([on_w], [on_g], [on_m], [on_v], [9]),
         "chain": lambda: adamw.reference(w, g, m, v, step=9),
         "out=": lambda: adamw_in_place(w, g, m, v, 9, work),
         "torch": torch_adamw.step,
     }
     yield "sgd with momentum", {
-        "kernel": lambda: sgd.sgd([w], [g], [v], [False], lr=1e-3, momentum=0.9, weight_decay=0.01),
+        "kernel": lambda: sgd.sgd([on_w], [on_g], [on_v], [False], lr=1e-3, momentum=0.9,
+                                  weight_decay=0.01),
         "chain": sgd_chain,
         "out=": sgd_in_place,
         "torch": torch_sgd.step,
     }
 
 
-def other_peers(n):
+def other_peers(n, device):
     (x,) = arrays(n, 1)
-    tx, state = torch.from_numpy(x), (0, 0, 0)
-
-    index = np.random.default_rng(5).integers(0, VOCABULARY, len(x))
-    torch_index = torch.from_numpy(index)
+    index, state = np.random.default_rng(5).integers(0, VOCABULARY, len(x)), (0, 0, 0)
+    tx, torch_index = theirs(device, x, index)
+    on_x, on_index = put(x, device), put(index, device)
 
     def add_at():
         out = np.zeros((VOCABULARY, COLS), np.float32)
@@ -182,23 +187,23 @@ def other_peers(n):
         return out
 
     yield "embedding gradient", {
-        "kernel": lambda: embedding_grad.embedding_grad(index, x, VOCABULARY),
+        "kernel": lambda: embedding_grad.embedding_grad(on_index, on_x, VOCABULARY),
         "chain": add_at,
         "torch": lambda: torch.ops.aten.embedding_dense_backward(tx, torch_index, VOCABULARY, -1,
                                                                  False),
     }
     yield "dropout", {
-        "kernel": lambda: dropout.dropout(x, 0.1, state),
+        "kernel": lambda: dropout.dropout(on_x, 0.1, state),
         "chain": lambda: dropout.reference(x, 0.1, state),
         "torch": lambda: torch.nn.functional.dropout(tx, 0.1),
     }
     yield "finite check", {
-        "kernel": lambda: unscale_check.count_bad([x]),
+        "kernel": lambda: unscale_check.count_bad([on_x]),
         "chain": lambda: np.isfinite(x).all(),
         "torch": lambda: torch.isfinite(tx).all(),
     }
     yield "norm", {
-        "kernel": lambda: norm.global_norm([x]),
+        "kernel": lambda: norm.global_norm([on_x]),
         "chain": lambda: math.sqrt((x * x).sum()),
         "out=": lambda: math.sqrt(x.reshape(-1) @ x.reshape(-1)),
         "torch": lambda: torch.linalg.vector_norm(tx).item(),
@@ -207,18 +212,18 @@ def other_peers(n):
 
 def main():
     args = options(__doc__)
-    print(f"{heading()}, PyTorch {torch.__version__}")
+    print(f"{heading(args.device)}, PyTorch {torch.__version__}")
     print_head(args)
     figures = []
     for n in SIZES[:1] if args.quick else SIZES:
-        x, out = arrays(n, 2)
-        copies = {True: lambda x=x, out=out: np.copyto(out, x), False: x.copy}
+        x, out = (put(a, args.device) for a in arrays(n, 2))
+        copies = {True: lambda x=x, out=out: overwrite(out, x), False: x.copy}
         for peers in (gelu_peers, optimizer_peers, other_peers):
-            for op, contestants in peers(n):
+            for op, contestants in peers(n, args.device):
                 contestants["copy"] = copies[op in IN_PLACE]
                 figures += compare(op, x.shape, contestants, BYTES.get(op, 8), args)
-    bars, rows = report(figures)
-    finish(figures, bars, rows, args.out)
+    judged = report(figures) if args.device == "cpu" else ([], [])  # the bars are a CPU's
+    finish(figures, *judged, args.out, left_out_on(args.device))
 
 
 def report(figures):

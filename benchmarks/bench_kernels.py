@@ -21,7 +21,8 @@ from unittest import mock
 
 import numpy as np
 from common import (
-    bar, best_ratio, finish, heading, import_torch, number, ratio, row, take_turns, timed,
+    bar, best_ratio, device_option, finish, heading, import_torch, number, ratio, row, take_turns,
+    timed,
 )
 
 import minidl.cuda as cuda
@@ -133,6 +134,8 @@ def main():
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--quick", action="store_true", help=f"compile {', '.join(QUICK)} alone")
+    device_option(parser, "it measures the runner of kernels on a CPU; `minidl kernel "
+                  "bench` has --device")
     parser.add_argument("--out", help="JSON file")
     args = parser.parse_args()
     print(heading())

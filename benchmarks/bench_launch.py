@@ -16,7 +16,7 @@ import sys
 import types
 
 import numpy as np
-from common import bar, finish, heading, row, timed
+from common import bar, device_option, finish, heading, row, timed
 
 BEFORE_US = 42.7  # a launch of the step, on average, at commit 91092b5 on that machine
 VOCAB, CONTEXT, LAYERS, HEADS, WIDTH, BATCH = 65, 32, 4, 4, 64, 4
@@ -82,6 +82,8 @@ def recorded_step():
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
+    device_option(parser, "it measures the Python of a launch on a GPU, with nothing "
+                  "in the place of the GPU")
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--out", help="JSON file")
     args = parser.parse_args()

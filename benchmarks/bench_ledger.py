@@ -11,7 +11,7 @@ import argparse
 import statistics
 
 import numpy as np
-from common import bar, finish, heading, row, span, take_turns, timed
+from common import bar, device_option, finish, heading, row, span, take_turns, timed
 
 from minidl.comm import simulate, world
 from minidl.comm.collective import collective
@@ -26,6 +26,7 @@ def options():
     )
     parser.add_argument("--messages", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=9)
+    device_option(parser, "a message is counted in Python, wherever its bytes lie")
     parser.add_argument("--out", help="JSON file")
     return parser.parse_args()
 

@@ -24,7 +24,8 @@ import argparse
 import sys
 
 from common import (
-    bar, finish, heading, measured, number, ratio, row, take_turns, threads, timed, write_figures,
+    bar, device_option, finish, heading, measured, number, ratio, row, take_turns, threads, timed,
+    write_figures,
 )
 
 VOCABULARY, CONTEXT, WIDTH, HEADS = 256, 128, 128, 4
@@ -41,6 +42,8 @@ def options():
     parser.add_argument("--segments", type=int, default=4)
     parser.add_argument("--repeats", type=int, default=5, help="of the timed steps")
     parser.add_argument("--out", help="JSON file")
+    device_option(parser, "its peers count the memory of a process; on a GPU see "
+                  "minidl.cuda.memory_allocated")
     parser.add_argument("--child", choices=CHILDREN, help=argparse.SUPPRESS)
     parser.add_argument("--measure", help=argparse.SUPPRESS)  # the file of that child
     return parser.parse_args()

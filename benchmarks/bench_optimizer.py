@@ -1,6 +1,7 @@
 """How fast is AdamW over 10 million parameters in 100 tensors?
 
-    python benchmarks/bench_optimizer.py [--threads 1 2] [--repeats 15] [--out FILE.json]
+    python benchmarks/bench_optimizer.py [--threads 1 2] [--repeats 15] [--device cuda]
+                                         [--out FILE.json]
 
 Contestants, in turning order, one step each: minidl's kernel (one launch, one pass over memory);
 the same with fp16 weights and gradients, fp32 master weights, unscaling and the check for inf;
@@ -14,8 +15,8 @@ import statistics
 import sys
 
 from common import (
-    NO_TORCH, bar, best_ratio, faster, finish, heading, measured, number, ratio, row, take_turns,
-    threads, timed, write_figures,
+    bar, best_ratio, device_option, faster, finish, heading, left_out_on, measured, number, put,
+    ratio, row, take_turns, threads, timed, torch_runs_on, write_figures,
 )
 
 N_TENSORS, N_ELEMS = 100, 100_000
@@ -29,29 +30,32 @@ def options():
     )
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--repeats", type=int, default=15)
+    device_option(parser)
     parser.add_argument("--out", help="JSON file")
     parser.add_argument("--measure", help=argparse.SUPPRESS)  # the file of one thread count
     return parser.parse_args()
 
 
-def parameters(dtype):
+def parameters(dtype, device):
     import numpy as np
 
     from minidl import nn
 
     rng = np.random.default_rng(0)
-    params = [nn.Parameter(rng.standard_normal(N_ELEMS).astype(dtype)) for _ in range(N_TENSORS)]
+    def draw():
+        return put(rng.standard_normal(N_ELEMS).astype(dtype), device)
+
+    params = [nn.Parameter(draw()) for _ in range(N_TENSORS)]
     for p in params:
-        p.grad = rng.standard_normal(N_ELEMS).astype(dtype)
+        p.grad = draw()
     return params
 
 
 def expression_step(params):
     """AdamW as the formula is written."""
-    import numpy as np
-
+    xp = params[0]._xp
     lr, b1, b2, eps, decay = 1e-3, 0.9, 0.999, 1e-8, 0.01
-    state = [(np.zeros_like(p.data), np.zeros_like(p.data)) for p in params]
+    state = [(xp.zeros_like(p.data), xp.zeros_like(p.data)) for p in params]
     t = 0
 
     def step():
@@ -62,23 +66,23 @@ def expression_step(params):
             m = b1 * m + (1 - b1) * g
             v = b2 * v + (1 - b2) * g * g
             w = w - lr * decay * w
-            p.data = w - lr * (m / (1 - b1**t)) / (np.sqrt(v / (1 - b2**t)) + eps)
+            p.data = w - lr * (m / (1 - b1**t)) / (xp.sqrt(v / (1 - b2**t)) + eps)
             state[i] = m, v
 
     return step
 
 
-def contestants(n_threads):
+def contestants(n_threads, device):
     import numpy as np
 
     import minidl
     from minidl import optim
     from minidl.grad_scaler import GradScaler
 
-    ours = optim.AdamW(parameters(np.float32))
-    low = optim.use_master_weights(optim.AdamW(parameters(np.float16)))
+    ours = optim.AdamW(parameters(np.float32, device))
+    low = optim.use_master_weights(optim.AdamW(parameters(np.float16, device)))
     scaler = GradScaler(1.0)
-    plain = optim.AdamW(parameters(np.float32))
+    plain = optim.AdamW(parameters(np.float32, device))
 
     def step_low():
         scaler.step(low)
@@ -88,21 +92,21 @@ def contestants(n_threads):
         with minidl.use_fused(False):
             plain.step()
 
-    found = {OURS: timed(ours.step), MASTER: timed(step_low), PLAIN: timed(step_plain),
-             CHAIN: timed(expression_step(parameters(np.float32)))}
-    try:
+    steps = {OURS: ours.step, MASTER: step_low, PLAIN: step_plain,
+             CHAIN: expression_step(parameters(np.float32, device))}
+    if torch_runs_on(device):
         import torch
-    except ImportError:
-        return found
-    torch.set_num_threads(n_threads)
-    params = [torch.nn.Parameter(torch.randn(N_ELEMS)) for _ in range(N_TENSORS)]
-    for p in params:
-        p.grad = torch.randn(N_ELEMS)
-    theirs = torch.optim.AdamW(params, fused=True)
-    return {**found, TORCH: timed(theirs.step)}
+
+        torch.set_num_threads(n_threads)
+        params = [torch.nn.Parameter(torch.randn(N_ELEMS, device=device))
+                  for _ in range(N_TENSORS)]
+        for p in params:
+            p.grad = torch.randn(N_ELEMS, device=device)
+        steps[TORCH] = torch.optim.AdamW(params, fused=True).step
+    return {name: timed(step, device=device) for name, step in steps.items()}
 
 
-def autocast_overhead(repeats):
+def autocast_overhead(repeats, device):
     """Seconds of each round of a step under autocast, and without: every op left in fp32."""
     import numpy as np
 
@@ -110,9 +114,9 @@ def autocast_overhead(repeats):
     from minidl import amp, nn, optim
     from minidl.nn import functional as F
 
-    model = nn.GPT(256, 128, 4, 4, 128)
+    model = nn.GPT(256, 128, 4, 4, 128).to(device)
     optimizer = optim.AdamW(model.parameters())
-    x = minidl.tensor(np.random.default_rng(0).integers(0, 256, (8, 128)))
+    x = minidl.Tensor(put(np.random.default_rng(0).integers(0, 256, (8, 128)), device))
     lists = amp.lists()
 
     def step(cast):
@@ -122,33 +126,35 @@ def autocast_overhead(repeats):
         optimizer.step()
         optimizer.zero_grad()
 
-    return take_turns({"with": timed(lambda: step(True)), "without": timed(lambda: step(False))},
-                      repeats, warm_up=2)
+    return take_turns({"with": timed(lambda: step(True), device=device),
+                       "without": timed(lambda: step(False), device=device)}, repeats, warm_up=2)
 
 
-def measure(n_threads, repeats):
-    times = take_turns(contestants(n_threads), repeats, warm_up=2)
-    return {"times_s": times, "autocast_s": autocast_overhead(repeats)}
+def measure(n_threads, repeats, device):
+    times = take_turns(contestants(n_threads, device), repeats, warm_up=2)
+    return {"times_s": times, "autocast_s": autocast_overhead(repeats, device)}
 
 
 def main():
     args = options()
     if args.measure:
-        return write_figures(measure(args.threads[0], args.repeats), args.measure)
-    print(heading())
+        return write_figures(measure(args.threads[0], args.repeats, args.device), args.measure)
+    if args.device != "cpu":
+        args.threads = [1]  # of the CPU, which has nothing to compute
+    print(heading(args.device))
     print(f"AdamW, {N_TENSORS} tensors of {N_ELEMS:,}; median ms, ratios of turns\n", flush=True)
     figures = {}
     for n in args.threads:
         figures[n] = measured(sys.executable, __file__, "--threads", n, "--repeats", args.repeats,
-                              **threads(n))
+                              "--device", args.device, **threads(n))
         times = figures[n]["times_s"]
         for name, seconds in times.items():
             print(f"{n} threads  {name:20} {statistics.median(seconds) * 1e3:8.2f} ms   "
                   f"minidl fused is {ratio(seconds, times[OURS]):6.2f} times as fast")
         print(f"{n} threads  a step under autocast that casts nothing: "
               f"{(ratio(*figures[n]['autocast_s'].values()) - 1) * 100:+.1f}%\n", flush=True)
-    left_out = [NO_TORCH] if any(TORCH not in f["times_s"] for f in figures.values()) else []
-    finish(figures, *report(figures), args.out, left_out)
+    judged = report(figures) if args.device == "cpu" else ([], [])  # the bars are a CPU's
+    finish(figures, *judged, args.out, left_out_on(args.device))
 
 
 def report(figures):

@@ -17,7 +17,7 @@ import argparse
 import math
 
 import numpy as np
-from common import bar, finish, heading, number, row
+from common import bar, device_option, finish, heading, number, row
 
 import minidl
 from minidl import optim
@@ -40,6 +40,7 @@ def options():
     parser.add_argument("--elems", type=int, default=100_000, help="float32 parameters")
     parser.add_argument("--seconds", type=float, default=120.0, help="modelled, of each training")
     parser.add_argument("--excess", type=float, default=0.5, help="loss above the best one")
+    device_option(parser, "all ranks are simulated on a modelled clock")
     parser.add_argument("--out", help="JSON file")
     return parser.parse_args()
 

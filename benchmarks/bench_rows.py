@@ -1,6 +1,7 @@
 """What do the row kernels cost on this CPU, beside NumPy and PyTorch?
 
-    python benchmarks/bench_rows.py [--threads 1 2] [--repeats 5] [--quick] [--out FILE]
+    python benchmarks/bench_rows.py [--threads 1 2] [--repeats 5] [--quick] [--device cuda]
+                                    [--out FILE]
 
 Layer norm, softmax and cross entropy, forward and backward, float32, each making its own output;
 PyTorch's backward alone, and for cross entropy forward and backward. The columns are explained in
@@ -8,8 +9,8 @@ op_table.py.
 """
 
 import numpy as np
-from common import finish, heading, import_torch
-from op_table import bars_of, compare, options, print_head, rows_of
+from common import finish, heading, import_torch, left_out_on, put
+from op_table import bars_of, compare, options, print_head, rows_of, theirs
 
 from minidl.fused import cross_entropy, layer_norm, softmax
 
@@ -20,10 +21,11 @@ BYTES = {"layer norm": 8, "layer norm backward": 12, "softmax": 8, "softmax back
          "cross entropy": 4, "cross entropy both ways": 12}
 
 
-def layer_norm_peers(x, gy):
+def layer_norm_peers(x, gy, device):
     w, b = (np.random.default_rng(i).standard_normal(x.shape[1], np.float32) for i in (2, 3))
     _, mean, rstd = layer_norm.forward(x, w, b, 1e-5)
-    tx, tg, tw, tb, tm, tr = map(torch.from_numpy, (x, gy, w, b, mean[:, None], rstd[:, None]))
+    tx, tg, tw, tb, tm, tr = theirs(device, x, gy, w, b, mean[:, None], rstd[:, None])
+    on = [put(a, device) for a in (x, w, b, gy, mean, rstd)]
 
     def chain():
         d = x - x.mean(axis=1, keepdims=True)
@@ -53,22 +55,23 @@ def layer_norm_peers(x, gy):
 
     native = torch.ops.aten.native_layer_norm_backward
     yield "layer norm", {
-        "kernel": lambda: layer_norm.forward(x, w, b, 1e-5),
+        "kernel": lambda: layer_norm.forward(*on[:3], 1e-5),
         "chain": chain,
         "out=": in_place,
         "torch": lambda: torch.native_layer_norm(tx, x.shape[1:], tw, tb, 1e-5),
     }
     yield "layer norm backward", {
-        "kernel": lambda: layer_norm.backward(gy, x, w, mean, rstd),
+        "kernel": lambda: layer_norm.backward(on[3], on[0], on[1], *on[4:]),
         "chain": chain_backward,
         "out=": in_place_backward,
         "torch": lambda: native(tg, tx, x.shape[1:], tm, tr, tw, tb, [True] * 3),
     }
 
 
-def softmax_peers(x, gy):
+def softmax_peers(x, gy, device):
     y = softmax.forward(x)
-    tx, tg, ty = map(torch.from_numpy, (x, gy, y))
+    tx, tg, ty = theirs(device, x, gy, y)
+    on_x, on_gy, on_y = (put(a, device) for a in (x, gy, y))
 
     def in_place():
         e = x - x.max(axis=1, keepdims=True)
@@ -82,27 +85,29 @@ def softmax_peers(x, gy):
         return g
 
     yield "softmax", {
-        "kernel": lambda: softmax.forward(x),
+        "kernel": lambda: softmax.forward(on_x),
         "chain": lambda: softmax.reference(x),
         "out=": in_place,
         "torch": lambda: torch.softmax(tx, 1),
     }
     yield "softmax backward", {
-        "kernel": lambda: softmax.backward(gy, y),
+        "kernel": lambda: softmax.backward(on_gy, on_y),
         "chain": lambda: softmax.reference_backward(gy, y),
         "out=": in_place_backward,
         "torch": lambda: torch._softmax_backward_data(tg, ty, 1, torch.float32),
     }
 
 
-def cross_entropy_peers(x, gy):
+def cross_entropy_peers(x, gy, device):
     target = np.random.default_rng(4).integers(0, x.shape[1], len(x))
     rows, g = np.arange(len(x)), np.full(len(x), 1 / len(x), x.dtype)
-    tx, tt = torch.from_numpy(x).requires_grad_(), torch.from_numpy(target)
+    tx, tt = theirs(device, x, target)
+    tx = tx.detach().requires_grad_()
+    on_x, on_target, on_g = (put(a, device) for a in (x, target, g))
 
     def kernel_both():
-        loss, lse = cross_entropy.forward(x, target)
-        return loss.mean(), cross_entropy.backward(g, x, lse, target)
+        loss, lse = cross_entropy.forward(on_x, on_target)
+        return loss.mean(), cross_entropy.backward(on_g, on_x, lse, on_target)
 
     def chain_both():
         loss, lse = cross_entropy.reference(x, target)
@@ -124,7 +129,7 @@ def cross_entropy_peers(x, gy):
         torch.nn.functional.cross_entropy(tx, tt).backward()
 
     yield "cross entropy", {
-        "kernel": lambda: cross_entropy.forward(x, target)[0].mean(),
+        "kernel": lambda: cross_entropy.forward(on_x, on_target)[0].mean(),
         "chain": lambda: cross_entropy.reference(x, target)[0].mean(),
         "out=": in_place,
         "torch": lambda: torch.nn.functional.cross_entropy(tx, tt),
@@ -139,18 +144,18 @@ def cross_entropy_peers(x, gy):
 
 def main():
     args = options(__doc__)
-    print(f"{heading()}, PyTorch {torch.__version__}")
+    print(f"{heading(args.device)}, PyTorch {torch.__version__}")
     print_head(args)
     figures = []
     for shape in SHAPES[:2] if args.quick else SHAPES:
         rng = np.random.default_rng(0)
         x, gy = (rng.standard_normal(shape, np.float32) for _ in range(2))
         for peers in (layer_norm_peers, softmax_peers, cross_entropy_peers):
-            for op, contestants in peers(x, gy):
-                contestants["copy"] = x.copy
+            for op, contestants in peers(x, gy, args.device):
+                contestants["copy"] = put(x, args.device).copy
                 figures += compare(op, shape, contestants, BYTES[op], args)
-    bars, rows = report(figures)
-    finish(figures, bars, rows, args.out)
+    judged = report(figures) if args.device == "cpu" else ([], [])  # the bars are a CPU's
+    finish(figures, *judged, args.out, left_out_on(args.device))
 
 
 def report(figures):

@@ -33,7 +33,8 @@ from functools import partial
 import numpy as np
 from cluster import ETHERNET, HEADERS, MTU, SEGMENT, ClusterError, cluster
 from common import (
-    bar, best_ratio, finish, heading, number, ratio, row, skip, span, take_turns, write_figures,
+    bar, best_ratio, device_option, finish, heading, number, ratio, row, skip, span, take_turns,
+    write_figures,
 )
 
 from minidl.comm import double_tree, halving_doubling, hierarchical, ring, simulate, tree, world
@@ -57,6 +58,7 @@ def options():
     parser.add_argument("--kib", type=int, nargs="+", default=[64, 1024, 4096])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", help="JSON file")
+    device_option(parser, "it measures a network between hosts")
     parser.add_argument("--measure", help=argparse.SUPPRESS)  # the file for rank 0, under mpiexec
     return parser.parse_args()
 

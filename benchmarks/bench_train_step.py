@@ -1,14 +1,15 @@
 """How long does a GPT's training step take, in minidl and in PyTorch eager, on the CPU?
 
-    python benchmarks/bench_train_step.py [--threads 2] [--repeats 15] [--out FILE.json]
+    python benchmarks/bench_train_step.py [--threads 2] [--repeats 15] [--device cuda]
+                                          [--out FILE.json]
 
 The same model (4 layers, width 256, 8 heads, context 256, vocabulary 256), the same weights, the
 same batch of 8, AdamW; float32: minidl with its kernels, minidl without, where all is NumPy, and
 PyTorch. All are checked to give the same losses first. They take turns in blocks of three steps, so
 that a change of the machine's speed meets all; a ratio is the median over the blocks. The floor is
 the sum of the step's matrix products alone, by NumPy's BLAS. Then a table of where minidl's time
-goes, by operation, and of the activations that a forward saves for backward: with the kernels, with
-the plain ops, and in PyTorch.
+goes, by operation (not on a GPU: an op there only starts its work), and of the activations that a
+forward saves for backward: with the kernels, with the plain ops, and in PyTorch.
 """
 
 import argparse
@@ -18,8 +19,8 @@ import time
 
 import numpy as np
 from common import (
-    NO_TORCH, bar, best_ratio, finish, heading, measured, number, ratio, row, take_turns, timed,
-    write_figures,
+    bar, best_ratio, device_option, finish, heading, left_out_on, measured, number, put, ratio, row,
+    take_turns, timed, torch_runs_on, write_figures,
 )
 
 import minidl
@@ -37,6 +38,7 @@ def options():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=15, help="blocks of three steps of each")
+    device_option(parser)
     parser.add_argument("--out", help="JSON file")
     parser.add_argument("--measure", help=argparse.SUPPRESS)  # the file of the process that does
     return parser.parse_args()
@@ -46,12 +48,13 @@ LAYERS, WIDTH, HEADS, CONTEXT, BATCH, VOCAB = 4, 256, 8, 256, 8, 256
 STEPS_PER_BLOCK = 3
 
 
-def make_minidl():
+def make_minidl(device="cpu"):
     minidl.manual_seed(0)
-    model = nn.GPT(VOCAB, CONTEXT, LAYERS, HEADS, WIDTH)
+    model = nn.GPT(VOCAB, CONTEXT, LAYERS, HEADS, WIDTH).to(device)
     optimizer = optim.AdamW(model.parameters(), lr=1e-3)
 
     def step(x, y):
+        x, y = minidl.Tensor(put(x, device)), minidl.Tensor(put(y, device))
         optimizer.zero_grad()
         loss = F.cross_entropy(model(x).reshape(-1, VOCAB), y.reshape(-1))
         loss.backward()
@@ -63,10 +66,12 @@ def make_minidl():
 
 def saved(model, x, y):
     """{operation: bytes that it saves for backward} of a forward and its loss."""
+    device = str(next(model.parameters()).device)
+    x, y = minidl.Tensor(put(x, device)), minidl.Tensor(put(y, device))
     return saved_by_op(F.cross_entropy(model(x).reshape(-1, VOCAB), y.reshape(-1)))
 
 
-def make_torch(weights, n_threads):
+def make_torch(weights, n_threads, device):
     """The same model in PyTorch's own modules, with the same names."""
     import torch
     import torch_gpt
@@ -74,11 +79,11 @@ def make_torch(weights, n_threads):
 
     torch.set_num_threads(n_threads)
 
-    model = torch_gpt.make(weights, VOCAB, CONTEXT, LAYERS, HEADS, WIDTH)
+    model = torch_gpt.make(weights, VOCAB, CONTEXT, LAYERS, HEADS, WIDTH).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 
     def step(x, y):
-        x, y = torch.from_numpy(x), torch.from_numpy(y)
+        x, y = torch.from_numpy(x).to(device), torch.from_numpy(y).to(device)
         optimizer.zero_grad()
         loss = TF.cross_entropy(model(x).view(-1, VOCAB), y.view(-1))
         loss.backward()
@@ -93,7 +98,7 @@ def make_torch(weights, n_threads):
             storages[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes()
             return t
 
-        x, y = torch.from_numpy(x), torch.from_numpy(y)
+        x, y = torch.from_numpy(x).to(device), torch.from_numpy(y).to(device)
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
             loss = TF.cross_entropy(model(x).view(-1, VOCAB), y.view(-1))
         for p in model.parameters():
@@ -104,24 +109,25 @@ def make_torch(weights, n_threads):
     return step, saved_bytes
 
 
-def matmuls():
-    """A function that does the step's matrix products alone, in NumPy: forward, two backward."""
+def matmuls(xp):
+    """A function that does the step's matrix products alone, in NumPy or CuPy: forward, two
+    backward."""
     n, c, d = BATCH * CONTEXT, WIDTH, WIDTH // HEADS
     shapes = [(n, c, 3 * c), (n, c, c), (n, c, 4 * c), (n, 4 * c, c)] * LAYERS + [(n, c, VOCAB)]
     products = []
     for m, k, p in shapes:
-        x, w, gy = (np.ones(s, np.float32) for s in ((m, k), (p, k), (m, p)))
+        x, w, gy = (xp.ones(s, np.float32) for s in ((m, k), (p, k), (m, p)))
         products += [(x, w.T), (gy, w), (gy.T, x)]
-    q = np.ones((BATCH * HEADS, CONTEXT, d), np.float32)
-    scores = np.ones((BATCH * HEADS, CONTEXT, CONTEXT), np.float32)
+    q = xp.ones((BATCH * HEADS, CONTEXT, d), np.float32)
+    scores = xp.ones((BATCH * HEADS, CONTEXT, CONTEXT), np.float32)
     qt = q.transpose(0, 2, 1)
     # attention: scores and output forward; dv, dP, dq, dk backward
     products += [(q, qt), (scores, q), (scores, q), (q, qt), (scores, q), (scores, q)] * LAYERS
-    outs = [np.empty(a.shape[:-1] + b.shape[-1:], np.float32) for a, b in products]
+    outs = [xp.empty(a.shape[:-1] + b.shape[-1:], np.float32) for a, b in products]
 
     def run():
         for (a, b), out in zip(products, outs):
-            np.matmul(a, b, out=out)
+            xp.matmul(a, b, out=out)
 
     return run
 
@@ -165,29 +171,30 @@ def measure(args):
     rng = np.random.default_rng(0)
     ids = rng.integers(0, VOCAB, (BATCH, CONTEXT + 1))
     batch = ids[:, :-1].copy(), ids[:, 1:].copy()
-    model, step = make_minidl()
+    device = args.device
+    model, step = make_minidl(device)
     print(f"GPT: {LAYERS} layers, width {WIDTH}, {HEADS} heads, context {CONTEXT}, batch {BATCH}, "
           f"{sum(p.numel() for p in model.parameters()):,} parameters, {args.threads} threads")
-    weights = {k: v.copy() for k, v in model.state_dict().items()}
-    _, plain = make_minidl()
+    weights = {k: put(v, "cpu").copy() for k, v in model.state_dict().items()}
+    _, plain = make_minidl(device)
     steps = {OURS: step, PLAIN: minidl.use_fused(False)(plain)}
     their_saved = None
-    try:
-        steps[TORCH], their_saved = make_torch(weights, args.threads)
-    except ImportError:
-        pass
+    if torch_runs_on(device):
+        steps[TORCH], their_saved = make_torch(weights, args.threads, device)
     losses = {name: [step(*batch) for _ in range(3)] for name, step in steps.items()}
     for name, values in losses.items():  # float32: three steps of the same formulas
         print(f"losses of the first steps: {name:<14}", [f"{v:.5f}" for v in values])
         np.testing.assert_allclose(values, losses[OURS], rtol=1e-4)
-    contestants = {name: timed(lambda step=step: step(*batch), calls=STEPS_PER_BLOCK)
+    contestants = {name: timed(lambda step=step: step(*batch), STEPS_PER_BLOCK, device)
                    for name, step in steps.items()}
-    times = take_turns(contestants | {FLOOR: timed(matmuls())}, args.repeats)
+    floor = timed(matmuls(next(model.parameters())._xp), device=device)
+    times = take_turns(contestants | {FLOOR: floor}, args.repeats)
     print(f"\n{'':24}{'median ms':>10}{'min':>8}{'max':>8}{'minidl /':>10}")
     for name, values in times.items():
         print(f"{name:24}{1e3 * statistics.median(values):>10.1f}{1e3 * min(values):>8.1f}"
               f"{1e3 * max(values):>8.1f}{ratio(times[OURS], values):>10.2f}")
-    operations = {name: print_profile(name, steps[name], *batch) for name in (OURS, PLAIN)}
+    operations = {name: print_profile(name, steps[name], *batch) for name in (OURS, PLAIN)
+                  if device == "cpu"}
     return {"threads": args.threads, "times_s": times, "operations_s": operations,
             "saved_bytes": print_saved(model, their_saved, *batch)}
 
@@ -231,10 +238,11 @@ def main():
     args = options()
     if args.measure:
         return write_figures(measure(args), args.measure)
-    print(heading(), flush=True)
+    print(heading(args.device), flush=True)
     figures = measured(sys.executable, __file__, "--threads", args.threads, "--repeats",
-                       args.repeats, **environment(1, args.threads))
-    finish(figures, *report(figures), args.out, [] if TORCH in figures["times_s"] else [NO_TORCH])
+                       args.repeats, "--device", args.device, **environment(1, args.threads))
+    judged = report(figures) if args.device == "cpu" else ([], [])  # the bars are a CPU's
+    finish(figures, *judged, args.out, left_out_on(args.device))
 
 
 def report(figures):

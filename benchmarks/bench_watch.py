@@ -17,7 +17,8 @@ import time
 
 import numpy as np
 from common import (
-    finish, heading, number, on_ranks, ratio, row, take_turns, threads, timed, write_figures,
+    device_option, finish, heading, number, on_ranks, ratio, row, take_turns, threads, timed,
+    write_figures,
 )
 
 import minidl
@@ -38,6 +39,7 @@ def options():
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--steps", type=int, default=15, help="of training, each")
     parser.add_argument("--out", help="JSON file")
+    device_option(parser, "a watched call costs Python and messages between the hosts' processes")
     parser.add_argument("--measure", help=argparse.SUPPRESS)  # the file for rank 0, under mpiexec
     return parser.parse_args()
 

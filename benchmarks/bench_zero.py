@@ -22,8 +22,8 @@ from functools import partial
 
 import numpy as np
 from common import (
-    NO_TORCH, bar, best_ratio, faster, finish, heading, number, on_ranks, ratio, row, start_gloo,
-    take_turns, threads, write_figures,
+    NO_TORCH, bar, best_ratio, device_option, faster, finish, heading, number, on_ranks, ratio, row,
+    start_gloo, take_turns, threads, write_figures,
 )
 
 import minidl
@@ -49,6 +49,7 @@ def options():
     parser.add_argument("--rows", type=int, default=1, help="windows of 64 bytes a rank")
     parser.add_argument("--net", default="1Gbit,50us", help="the link of part 2")
     parser.add_argument("--out", help="JSON file")
+    device_option(parser, "its ranks share this machine's processors; bytes are the same on a GPU")
     parser.add_argument("--worker", help=argparse.SUPPRESS)  # "throttled" or "torch": this is one
     parser.add_argument("--measure", help=argparse.SUPPRESS)  # its file
     return parser.parse_args()

@@ -9,6 +9,8 @@ the ratio of the least times (`best_ratio`), which a busy machine disturbs less 
 judge the median.   Test: tests/benchmarks/test_figures.py
 """
 
+import argparse
+import functools
 import importlib.metadata
 import json
 import os
@@ -43,9 +45,18 @@ def machine():
     return ", ".join(parts)
 
 
-def heading():
-    """`machine()`, and how busy it was before."""
-    return f"{machine()}, load {LOAD:.1f}"
+def heading(device="cpu"):
+    """`machine()`, how busy it was before, and which GPU is used."""
+    return f"{machine()}, load {LOAD:.1f}" + (f", {gpu()}" if device != "cpu" else "")
+
+
+def gpu():
+    """The name of the GPU that "cuda" means."""
+    from minidl import cuda
+    from minidl.backend import import_cupy
+
+    name = import_cupy().cuda.runtime.getDeviceProperties(cuda.current_device())["name"]
+    return name.decode() if isinstance(name, bytes) else name
 
 
 def versions():
@@ -74,6 +85,54 @@ def import_torch():
     return torch
 
 
+# -- devices
+
+
+def device_option(parser, only_cpu=None):
+    """--device cpu or cuda. only_cpu: why there is no other here, a sentence: the error where one
+    is asked for."""
+    parser.add_argument("--device", type=functools.partial(_device, only_cpu), default="cpu",
+                        metavar="{cpu,cuda}", help=only_cpu or "where the arrays lie (cpu)")
+
+
+def _device(only_cpu, name):
+    if name not in ("cpu", "cuda"):
+        raise argparse.ArgumentTypeError(f"want cpu or cuda, got {name!r}")
+    if name == "cuda":
+        from minidl import cuda
+
+        if only_cpu:
+            raise argparse.ArgumentTypeError(f"this benchmark runs on the CPU alone: {only_cpu}")
+        if not cuda.is_available():
+            raise argparse.ArgumentTypeError("CuPy is not installed or finds no GPU; "
+                                             "`minidl doctor` says why")
+    return name
+
+
+def put(x, device):
+    """An array of NumPy on the device."""
+    from minidl.backend import to_device
+
+    return to_device(x, device)
+
+
+def torch_runs_on(device):
+    """Whether PyTorch is installed and can use the device: on a GPU it is a peer only where it
+    was built for one."""
+    try:
+        import torch
+    except ImportError:
+        return False
+    return device == "cpu" or torch.cuda.is_available()
+
+
+def left_out_on(device):
+    """What `finish` says of peers that were left out."""
+    if torch_runs_on(device):
+        return []
+    return [NO_TORCH if device == "cpu" else "PyTorch, which is not installed or not for a GPU"]
+
+
 # -- time
 
 
@@ -93,18 +152,28 @@ def take_turns(contestants, repeats, warm_up=1):
     return times
 
 
-def timed(work, calls=1):
-    """A contestant for `take_turns`: the seconds of one call of `work`, the mean of so many."""
+def timed(work, calls=1, device="cpu"):
+    """A contestant for `take_turns`: the seconds of one call of `work`, the mean of so many. On a
+    GPU until its work is done, which a call alone only starts."""
+    wait = _nothing
+    if device != "cpu":
+        from minidl.cuda import synchronize as wait
 
     def run():
+        wait()
         start = time.perf_counter()
         for _ in range(calls):
             result = work()
+        wait()
         time_s = (time.perf_counter() - start) / calls
         del result  # gives its memory back outside the measured time
         return time_s
 
     return run
+
+
+def _nothing():
+    pass
 
 
 def ratio(slower, faster):

@@ -8,13 +8,17 @@
 
 Peers take turns. ns are medians, of an element; ratios are over the kernel's time: over 1, the
 kernel is faster. "bound" is the time of a copy of the bytes that the op must move: it may pass 1 on
-two threads, because a copy uses one, as all of NumPy does here.
+two threads, because a copy uses one, as all of NumPy does here. On a GPU (--device cuda) chain and
+out=, which are NumPy's, are left out, and the copy is the GPU's: there "bound" is the share of its
+bandwidth that a kernel reaches.
 """
 
 import argparse
 import statistics
 
-from common import bar, best_ratio, import_torch, ratio, row, span, take_turns, timed
+from common import (
+    bar, best_ratio, device_option, ratio, row, span, take_turns, timed, torch_runs_on,
+)
 
 import minidl.cuda as cuda
 
@@ -28,8 +32,20 @@ def options(doc):
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--repeats", type=int, default=5, help="above 1 M elements; below, thrice")
     parser.add_argument("--quick", action="store_true", help="the smaller sizes alone")
+    device_option(parser)
     parser.add_argument("--out", help="JSON file")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.device != "cpu":
+        args.threads = [1]  # of the CPU, which has nothing to compute
+    return args
+
+
+def theirs(device, *arrays):
+    """PyTorch's tensors of these arrays of NumPy; on a CPU of the same memory. Where PyTorch cannot
+    use the device they stay here, and `compare` leaves it out."""
+    import torch
+
+    return [torch.from_numpy(a).to(device if torch_runs_on(device) else "cpu") for a in arrays]
 
 
 def print_head(args):
@@ -42,17 +58,23 @@ def print_head(args):
 def compare(op, shape, contestants, n_bytes, args):
     """The figures of an op on an array of this shape, for each number of threads; prints them.
     n_bytes: of an element, what is read once, and written."""
-    torch = import_torch()
     n = shape[0] * shape[1]
+    if args.device != "cpu":
+        peers = {"kernel", "copy", *["torch"] * torch_runs_on(args.device)}
+        contestants = {name: f for name, f in contestants.items() if name in peers}
     repeats = args.repeats * (3 if n < 1 << 22 else 1)  # short times vary more
     for n_threads in args.threads:
         cuda.set_threads(n_threads)
-        torch.set_num_threads(n_threads)
-        times = take_turns({name: timed(f) for name, f in contestants.items()}, repeats)
+        if torch_runs_on("cpu"):
+            import torch
+
+            torch.set_num_threads(n_threads)
+        times = take_turns({name: timed(f, device=args.device)
+                            for name, f in contestants.items()}, repeats)
         ns = {name: statistics.median(t) / n * 1e9 for name, t in times.items()}
         times["bound"] = [n_bytes / 8 * t for t in times["copy"]]  # a copy reads 4 and writes 4
         ratios = {k: ratio(times[k], times["kernel"]) for k in RATIOS if k in times}
-        best = {k: best_ratio(times[k], times["kernel"]) for k in PEERS}
+        best = {k: best_ratio(times[k], times["kernel"]) for k in PEERS if k in times}
         print(f"{op:<27}{f'{shape[0]} x {shape[1]}':>14}{n_threads:>8}",
               *(f"{ns[k]:>7.2f}" if k in ns else f"{'-':>7}" for k in TIMES), " |",
               *(f"{ratios[k]:>5.2f}" if k in ratios else f"{'-':>5}" for k in RATIOS), flush=True)

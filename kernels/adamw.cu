@@ -12,9 +12,10 @@
 //   half with master:  reads 14, writes 12 + 2:          28
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// a thread of _many reads 4 numbers, 14 to 16 bytes, before it waits: 2048 threads have 28 KB or
-// more on the way in an SM, where 15 are wanted: 85 to 90%. A square root and a division are
-// hidden.
+// a thread of _many reads 4 packs in float, in half 7, before it waits: 64 bytes or more, so that 256
+// threads have an SM's 15 KB on the way, and its requests are of 512 bytes a warp: 90%. A square root
+// and a division are hidden. Arrays much shorter than a chunk leave threads without work; one that
+// begins at no multiple of 16 bytes is read element by element: 60%.
 //
 // Rungs: adamw_naive, one array a launch, a thread per weight; adamw_chunks, many arrays in one
 // launch, a thread per chunk (a CPU's vector loop); adamw_many, the same with a block per chunk (a
@@ -35,10 +36,11 @@ __device__ __forceinline__ void update(W& w, W g, W& m, W& v, W step, W inv_root
   // w and m again.
   const W before = w;
   g += l2 * before;
-  const W first = b1 * m + one_minus_b1 * g, second = b2 * v + one_minus_b2 * g * g;
+  const W first = mul_add(b1, m, one_minus_b1 * g),
+          second = mul_add(b2, v, one_minus_b2 * g * g);
   m = first;
   v = second;
-  w = shrink * before - step * first / (sqrt(second) * inv_root + eps);
+  w = mul_add(shrink, before, -(step * first / (sqrt(second) * inv_root + eps)));
 }
 
 extern "C" __global__ void adamw_naive(W* w, const T* g, W* m, W* v, int n, W step, W inv_root,
@@ -79,6 +81,8 @@ extern "C" __global__ void adamw_chunks(W* const* ws, const T* const* gs, W* con
   }
 }
 
+// A thread takes the weights of one pack of gradients in turn, 16 bytes an access: four in float, in
+// half eight, whose w, m and v are two packs each.
 extern "C" __global__ void adamw_many(W* const* ws, const T* const* gs, W* const* ms, W* const* vs,
                                       T* const* lows, const W* rates, const int* skip,
                                       const W* factor, W b1, W one_minus_b1, W b2,
@@ -86,15 +90,29 @@ extern "C" __global__ void adamw_many(W* const* ws, const T* const* gs, W* const
                                       const long long* chunks, int n_chunks) {
   int c = blockIdx.x;
   if (c < n_chunks && !(skip && *skip)) {  // guard
-    long long a = chunks[3 * c], begin = chunks[3 * c + 1], end = chunks[3 * c + 2];
-    W *w = ws[a], *m = ms[a], *v = vs[a];
-    const T* g = gs[a];
+    const long long a = chunks[3 * c], begin = chunks[3 * c + 1];
+    const int size = chunks[3 * c + 2] - begin;
+    W *w = ws[a] + begin, *m = ms[a] + begin, *v = vs[a] + begin;
+    const T* g = gs[a] + begin;
+    T* low = lows ? lows[a] + begin : 0;
+    const bool whole = packs(w) && packs(m) && packs(v) && packs(g) && packs(low);
     W step = rates[2 * a], inv_root = rates[2 * a + 1];
     if (factor) unscale *= *factor;
-    for (long long i = begin + threadIdx.x; i < end; i += blockDim.x) {
-      update(w[i], to_float(g[i]) * unscale, m[i], v[i], step, inv_root, b1, one_minus_b1, b2,
-             one_minus_b2, eps, shrink, l2);
-      if (lows) lows[a][i] = from_float<T>(w[i]);
+    const int N = PACK(T);
+    for (int i = N * threadIdx.x; i < size; i += N * blockDim.x) {
+      W wi[N], gi[N], mi[N], vi[N];
+      take<N>(wi, w, i, size, whole);
+      take<N>(gi, g, i, size, whole);
+      take<N>(mi, m, i, size, whole);
+      take<N>(vi, v, i, size, whole);
+#pragma unroll
+      for (int k = 0; k < N; ++k)
+        update(wi[k], gi[k] * unscale, mi[k], vi[k], step, inv_root, b1, one_minus_b1, b2,
+               one_minus_b2, eps, shrink, l2);
+      put<N>(w, wi, i, size, whole);
+      put<N>(m, mi, i, size, whole);
+      put<N>(v, vi, i, size, whole);
+      if (low) put<N>(low, wi, i, size, whole);
     }
   }
 }

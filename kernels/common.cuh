@@ -35,6 +35,28 @@ template <> __device__ __forceinline__ __half from_float<__half>(float x) {
 template <> __device__ __forceinline__ double from_float<double>(float x) { return x; }
 template <typename To> __device__ __forceinline__ To from_float(double x) { return To(x); }
 
+// a b + c with one rounding. A compiler may join either product of a b + c d with the sum, and does
+// so as it likes, in each copy of a loop anew: where the bits should not depend on that, this says
+// which. A processor without such an instruction rounds twice, and always so.
+__device__ __forceinline__ float mul_add(float a, float b, float c) {
+#if !defined(MINIDL_HOST)
+  return fmaf(a, b, c);
+#elif defined(__FMA__) || defined(__aarch64__)
+  return __builtin_fmaf(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+__device__ __forceinline__ double mul_add(double a, double b, double c) {
+#if !defined(MINIDL_HOST)
+  return fma(a, b, c);
+#elif defined(__FMA__) || defined(__aarch64__)
+  return __builtin_fma(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
 // ---- eight halves, or four floats, in one access of 16 bytes ----
 
 // A warp that reads half by half asks for 64 bytes an instruction; with 16 bytes a lane for 512,
@@ -65,6 +87,50 @@ template <typename V> __device__ __forceinline__ void store_pack(V* p, const Pac
   else
     for (int i = 0; i < PACK(V); ++i)
       if (i < n) p[i] = pack.at[i];
+}
+
+// The same as numbers to compute with, N neighbours at a time: elements j to j + N - 1 of a row of
+// n, zeros for those that it has not; N > 1 is a number of whole packs. whole: row + j is aligned.
+template <int N, typename A, typename V>
+__device__ __forceinline__ void take(A* out, const V* row, int j, int n, bool whole) {
+  if (N > 1 && whole && j >= 0 && j + N <= n) {
+#pragma unroll
+    for (int k0 = 0; k0 < N; k0 += PACK(V)) {
+      const Pack<V> pack = load_pack(row + j + k0, PACK(V), true);
+#pragma unroll
+      for (int k = 0; k < PACK(V) && k < N; ++k) out[k0 + k] = to_float(pack.at[k]);
+    }
+  } else
+#pragma unroll
+    for (int k = 0; k < N; ++k) out[k] = j + k >= 0 && j + k < n ? to_float(row[j + k]) : A(0);
+}
+
+template <int N, typename A, typename V>
+__device__ __forceinline__ void put(V* row, const A* x, int j, int n, bool whole) {
+  if (N > 1 && whole && j >= 0 && j + N <= n) {
+#pragma unroll
+    for (int k0 = 0; k0 < N; k0 += PACK(V)) {
+      Pack<V> pack;
+#pragma unroll
+      for (int k = 0; k < PACK(V) && k < N; ++k) pack.at[k] = from_float<V>(x[k0 + k]);
+      store_pack(row + j + k0, pack, PACK(V), true);
+    }
+  } else
+#pragma unroll
+    for (int k = 0; k < N; ++k)
+      if (j + k >= 0 && j + k < n) row[j + k] = from_float<V>(x[k]);
+}
+
+// The elements of a row, dealt to the threads of a team (a warp or a block), N neighbours to each in
+// turn: which column the k-th element of a thread is.
+template <int N> __device__ __forceinline__ int column(int thread, int team, int k) {
+  return N * thread + team * (k / N * N) + k % N;
+}
+
+// How many elements p lies behind the last multiple of 16 bytes: packs that begin so much before a
+// row are aligned. 0 where elements are taken one by one.
+template <int N, typename V> __device__ __forceinline__ int behind(const V* p) {
+  return N > 1 ? (int)((unsigned long long)p % 16 / sizeof(V)) : 0;
 }
 
 // Whether a kernel's threads take packs where a CPU wants a plain loop; -DPACKS=1 tries that on a
@@ -167,6 +233,15 @@ template <typename V> __device__ __forceinline__ V block_max(V v, V* scratch) {
   }
   __syncthreads();
   return scratch[32];
+}
+
+// The same over the threads that share a row: a block, or, where scratch is null, a warp.
+template <typename V> __device__ __forceinline__ V team_sum(V v, V* scratch) {
+  return scratch ? block_sum(v, scratch) : warp_sum(v);
+}
+
+template <typename V> __device__ __forceinline__ V team_max(V v, V* scratch) {
+  return scratch ? block_max(v, scratch) : warp_max(v);
 }
 
 // ---- random numbers: minidl/random.py, to the bit ----

@@ -15,12 +15,15 @@
 //                            at the indices behind t for others: n reads of 8 bytes, from the
 //                            caches, for each distinct row. Always the same order, parallel enough
 //                            for a GPU; and nothing is sorted, for which the host would have to wait
+//   embedding_grad_packs     the same with 16 bytes an access
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
 // _owners reads one element of gy a thread, in rows that lie anywhere: a row of 768 halves is 12
-// whole requests, so 50% in float, 25 to 30% in half. The walk over the indices behind the owner
-// adds n steps of one cached read for each distinct row, side by side: for 8192 positions and 2000
-// distinct rows of 768 about as long as the sums; with more positions it is the longer part.
+// whole requests, so 50% in float, 25 to 30% in half. _packs: 3 requests of 512 bytes, 60 to 70% of
+// the time in which gy moves. The walk over the indices behind the owner adds n steps of one cached
+// read for each distinct row, side by side: for 8192 positions and 2000 distinct rows of 768 about as
+// long as _owners' sums, in _packs a quarter or an eighth of it; with more positions it is the longer
+// part.
 // Wrapper: minidl/fused/embedding_grad.py   Test: tests/fused/test_embedding_grad.py
 #include "common.cuh"
 
@@ -59,17 +62,38 @@ extern "C" __global__ void embedding_grad_first(int* first, const long long* ind
     atomicMin(&first[index[t]], t);
 }
 
-// out must be zeros; first is of embedding_grad_first.
+// The share of a thread: N columns. out must be zeros; first is of embedding_grad_first.
+template <int N>
+__device__ __forceinline__ void add_owned(ACC* out, const T* gy, const long long* index,
+                                          const int* first, int col, int n, int width) {
+  const bool whole = packs(gy, width) && packs(out, width);
+  for (int owner = blockIdx.y; owner < n; owner += gridDim.y) {
+    long long row = index[owner];
+    if (first[row] != owner) continue;  // another's
+    ACC sum[N] = {0};
+    for (int t = owner; t < n; ++t)
+      if (index[t] == row) {
+        ACC g[N];
+        take<N>(g, gy + (long long)t * width, col, width, whole);
+#pragma unroll
+        for (int k = 0; k < N; ++k) sum[k] += g[k];
+      }
+    put<N>(out + row * width, sum, col, width, whole);
+  }
+}
+
 extern "C" __global__ void embedding_grad_owners(ACC* out, const T* gy, const long long* index,
                                                  const int* first, int n, int width) {
   int col = blockIdx.x * blockDim.x + threadIdx.x;
   if (col < width)  // guard
-    for (int owner = blockIdx.y; owner < n; owner += gridDim.y) {
-      long long row = index[owner];
-      if (first[row] != owner) continue;  // another's
-      ACC sum = 0;
-      for (int t = owner; t < n; ++t)
-        if (index[t] == row) sum += to_float(gy[(long long)t * width + col]);
-      out[row * width + col] = sum;
-    }
+    add_owned<1>(out, gy, index, first, col, n, width);
+}
+
+// A thread takes 16 bytes of each row; the indices are walked along by a quarter of the threads, in
+// half by an eighth.
+extern "C" __global__ void embedding_grad_packs(ACC* out, const T* gy, const long long* index,
+                                                const int* first, int n, int width) {
+  int col = PACK(T) * (blockIdx.x * blockDim.x + threadIdx.x);
+  if (col < width)  // guard
+    add_owned<PACK(T)>(out, gy, index, first, col, n, width);
 }

@@ -12,13 +12,15 @@
 //   v1        3 reads, 1 write: 16          v1   4 reads, 1 write: 20, all gradients; on a CPU the
 //                                                second read of a row comes from its cache: 12
 //   v2        2 reads, 1 write: 12          v2   20, for gx; param_grads 8 more for gw and gb
-//   v3        1 read,  1 write:  8          v3   12, for gx; param_grads 8 more
+//   v3 to v5  1 read,  1 write:  8          v3 to v5   12, for gx; param_grads 8 more
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
 // in v3 a lane reads KEEP elements before it waits: at 768 columns 24, 96 bytes in float, with 768
 // threads an SM (80 registers each): 72 KB on the way: 85 to 90%. In half its requests are of 64
-// bytes, half as many bytes: 36 KB, still enough: 80%. v2 reads twice, the second time from L2:
-// 60%.
+// bytes, and it needs twice as many of them for a byte: 75 to 80%. v4 has a quarter, in half an
+// eighth, of v3's requests: 85 to 90% in both. v5 waits at its barriers: 80%. v2 reads twice, the
+// second time from L2: 60%. param_grads reads 4 or 2 bytes a thread and row: 60%, in half 35%;
+// _packs 16: 85%.
 //
 // Source: Ba, Kiros, Hinton 2016; Zhang & Sennrich 2019 (RMS norm); Welford 1962 and Chan, Golub,
 // LeVeque 1983 (variance).
@@ -32,7 +34,7 @@
 #ifndef CENTERED
 #define CENTERED 1
 #endif
-#ifndef KEEP  // elements of a row that a lane of v3 keeps in registers: cols <= 32 * KEEP
+#ifndef KEEP  // elements of a row that a thread of v3, v4 or v5 keeps in registers
 #define KEEP 32
 #endif
 
@@ -106,40 +108,66 @@ extern "C" __global__ void layer_norm_v2(T* y, ACC* mean, ACC* rstd, const T* x,
   }
 }
 
-// v3: a warp per row, the row in registers: x is read once. Sums go by shuffles, without barriers.
-// For cols <= 32 * KEEP.
-extern "C" __global__ void layer_norm_v3(T* y, ACC* mean, ACC* rstd, const T* x, const T* w,
-                                         const T* b, int rows, int cols, ACC eps) {
-  int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
-  if (row >= rows) return;  // guard: the whole warp
+// The rungs with the row in registers: x is read once. A thread of the team that shares the row (a
+// warp, or with scratch a block) keeps KEEP elements, N neighbours at a time.
+template <int N>
+__device__ __forceinline__ void layer_norm_kept(T* y, ACC* mean, ACC* rstd, const T* x, const T* w,
+                                                const T* b, int row, int thread, int team, int cols,
+                                                ACC eps, ACC* scratch) {
   const T* xr = x + (long long)row * cols;
   T* yr = y + (long long)row * cols;
+  const bool whole = packs(xr) && packs(yr) && packs(w) && packs(b);
   ACC v[KEEP], sum = 0, squares = 0;
 #pragma unroll
-  for (int k = 0; k < KEEP; ++k) {
-    int j = lane + 32 * k;
-    v[k] = j < cols ? to_float(xr[j]) : ACC(0);
-    sum += v[k];
-  }
-  ACC m = CENTERED ? warp_sum(sum) / cols : ACC(0);
+  for (int k = 0; k < KEEP; k += N) take<N>(v + k, xr, column<N>(thread, team, k), cols, whole);
+#pragma unroll
+  for (int k = 0; k < KEEP; ++k) sum += v[k];
+  ACC m = CENTERED ? team_sum(sum, scratch) / cols : ACC(0);
 #pragma unroll
   for (int k = 0; k < KEEP; ++k) {
     v[k] -= m;
-    if (lane + 32 * k < cols) squares += v[k] * v[k];
+    if (column<N>(thread, team, k) < cols) squares += v[k] * v[k];
   }
-  ACC r = 1 / sqrt(warp_sum(squares) / cols + eps);
+  ACC r = 1 / sqrt(team_sum(squares, scratch) / cols + eps);
 #pragma unroll
-  for (int k = 0; k < KEEP; ++k) {
-    int j = lane + 32 * k;
-    if (j < cols)
-      yr[j] = from_float<T>(CENTERED
-                            ? v[k] * r * to_float(w[j]) + to_float(b[j])
-          : v[k] * r * to_float(w[j]));
+  for (int k = 0; k < KEEP; k += N) {
+    const int j = column<N>(thread, team, k);
+    ACC scale[N], shift[N];
+    take<N>(scale, w, j, cols, whole);
+    if (CENTERED) take<N>(shift, b, j, cols, whole);
+#pragma unroll
+    for (int i = 0; i < N; ++i)
+      v[k + i] = CENTERED ? v[k + i] * r * scale[i] + shift[i] : v[k + i] * r * scale[i];
+    put<N>(yr, v + k, j, cols, whole);
   }
-  if (lane == 0) {
+  if (thread == 0) {
     if (CENTERED) mean[row] = m;
     rstd[row] = r;
   }
+}
+
+// v3: a warp per row; sums go by shuffles, without barriers. For cols <= 32 * KEEP.
+extern "C" __global__ void layer_norm_v3(T* y, ACC* mean, ACC* rstd, const T* x, const T* w,
+                                         const T* b, int rows, int cols, ACC eps) {
+  int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
+  if (row < rows)  // guard: a whole warp
+    layer_norm_kept<1>(y, mean, rstd, x, w, b, row, threadIdx.x % 32, 32, cols, eps, (ACC*)0);
+}
+
+// v4: v3 with 16 bytes an access, for rows that all begin at a multiple of 16 bytes.
+extern "C" __global__ void layer_norm_v4(T* y, ACC* mean, ACC* rstd, const T* x, const T* w,
+                                         const T* b, int rows, int cols, ACC eps) {
+  int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
+  if (row < rows)  // guard: a whole warp
+    layer_norm_kept<PACK(T)>(y, mean, rstd, x, w, b, row, lane, 32, cols, eps, (ACC*)0);
+}
+
+// v5: v4 with a block per row, for cols <= blockDim * KEEP. A read of the row less than v2.
+extern "C" __global__ void layer_norm_v5(T* y, ACC* mean, ACC* rstd, const T* x, const T* w,
+                                         const T* b, int rows, int cols, ACC eps) {
+  __shared__ ACC scratch[33];
+  layer_norm_kept<PACK(T)>(y, mean, rstd, x, w, b, blockIdx.x, threadIdx.x, blockDim.x, cols, eps,
+                           scratch);
 }
 
 // ---- backward ----
@@ -198,49 +226,102 @@ extern "C" __global__ void layer_norm_backward_v2(T* gx, const T* gy, const T* x
   }
 }
 
-// v3: gx, a warp per row, xhat and g in registers: x and gy are read once. For cols <= 32 * KEEP.
+// gx with xhat and g in registers: x and gy are read once.
+template <int N>
+__device__ __forceinline__ void backward_kept(T* gx, const T* gy, const T* x, const T* w,
+                                              const ACC* mean, const ACC* rstd, int row, int thread,
+                                              int team, int cols, ACC* scratch) {
+  const T *xr = x + (long long)row * cols, *gyr = gy + (long long)row * cols;
+  T* gxr = gx + (long long)row * cols;
+  const bool whole = packs(xr) && packs(gyr) && packs(gxr) && packs(w);
+  ACC m = CENTERED ? mean[row] : ACC(0), r = rstd[row], sum = 0, along = 0, xhat[KEEP], g[KEEP];
+#pragma unroll
+  for (int k = 0; k < KEEP; k += N) {
+    const int j = column<N>(thread, team, k);
+    ACC scale[N];
+    take<N>(xhat + k, xr, j, cols, whole);
+    take<N>(g + k, gyr, j, cols, whole);
+    take<N>(scale, w, j, cols, whole);
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      xhat[k + i] = (xhat[k + i] - m) * r;
+      g[k + i] *= scale[i];  // 0 past the end of the row
+      sum += g[k + i];
+      along += g[k + i] * xhat[k + i];
+    }
+  }
+  sum = CENTERED ? team_sum(sum, scratch) / cols : ACC(0);
+  along = team_sum(along, scratch) / cols;
+#pragma unroll
+  for (int k = 0; k < KEEP; ++k) g[k] = r * (g[k] - sum - xhat[k] * along);
+#pragma unroll
+  for (int k = 0; k < KEEP; k += N) put<N>(gxr, g + k, column<N>(thread, team, k), cols, whole);
+}
+
+// v3: a warp per row, for cols <= 32 * KEEP.
 extern "C" __global__ void layer_norm_backward_v3(T* gx, const T* gy, const T* x, const T* w,
                                                   const ACC* mean, const ACC* rstd, int rows,
                                                   int cols) {
-  int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
-  if (row >= rows) return;  // guard: the whole warp
-  const T *xr = x + (long long)row * cols, *gyr = gy + (long long)row * cols;
-  ACC m = CENTERED ? mean[row] : ACC(0), r = rstd[row], sum = 0, along = 0, xhat[KEEP], g[KEEP];
-#pragma unroll
-  for (int k = 0; k < KEEP; ++k) {
-    int j = lane + 32 * k;
-    xhat[k] = j < cols ? (to_float(xr[j]) - m) * r : ACC(0);
-    g[k] = j < cols ? to_float(gyr[j]) * to_float(w[j]) : ACC(0);
-    sum += g[k];
-    along += g[k] * xhat[k];
-  }
-  sum = CENTERED ? warp_sum(sum) / cols : ACC(0);
-  along = warp_sum(along) / cols;
-#pragma unroll
-  for (int k = 0; k < KEEP; ++k) {
-    int j = lane + 32 * k;
-    if (j < cols) gx[(long long)row * cols + j] = from_float<T>(r * (g[k] - sum - xhat[k] * along));
-  }
+  int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
+  if (row < rows)  // guard: a whole warp
+    backward_kept<1>(gx, gy, x, w, mean, rstd, row, threadIdx.x % 32, 32, cols, (ACC*)0);
 }
 
-// The parts of gw and gb beside v2 and v3: a thread per column, a row of blocks per part.
+// v4: v3 with 16 bytes an access.
+extern "C" __global__ void layer_norm_backward_v4(T* gx, const T* gy, const T* x, const T* w,
+                                                  const ACC* mean, const ACC* rstd, int rows,
+                                                  int cols) {
+  int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
+  if (row < rows)  // guard: a whole warp
+    backward_kept<PACK(T)>(gx, gy, x, w, mean, rstd, row, threadIdx.x % 32, 32, cols, (ACC*)0);
+}
+
+// v5: v4 with a block per row, for cols <= blockDim * KEEP.
+extern "C" __global__ void layer_norm_backward_v5(T* gx, const T* gy, const T* x, const T* w,
+                                                  const ACC* mean, const ACC* rstd, int rows,
+                                                  int cols) {
+  __shared__ ACC scratch[33];
+  backward_kept<PACK(T)>(gx, gy, x, w, mean, rstd, blockIdx.x, threadIdx.x, blockDim.x, cols,
+                         scratch);
+}
+
+// The parts of gw and gb beside v2 to v5: a thread per N columns, a row of blocks per part.
 // Neighbouring threads read neighbouring columns.
+template <int N>
+__device__ __forceinline__ void add_rows(ACC* parts, const T* gy, const T* x, const ACC* mean,
+                                         const ACC* rstd, int j, int rows, int cols) {
+  const int part = blockIdx.y, n_parts = gridDim.y;
+  const int begin = (long long)rows * part / n_parts, end = (long long)rows * (part + 1) / n_parts;
+  const bool whole = packs(gy, cols) && packs(x, cols) && packs(parts, cols);
+  ACC gw[N] = {0}, gb[N] = {0};
+  for (int row = begin; row < end; ++row) {
+    ACC g[N], v[N], m = CENTERED ? mean[row] : ACC(0), r = rstd[row];
+    take<N>(g, gy + (long long)row * cols, j, cols, whole);
+    take<N>(v, x + (long long)row * cols, j, cols, whole);
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      gw[i] += g[i] * ((v[i] - m) * r);
+      gb[i] += g[i];
+    }
+  }
+  put<N>(parts + (long long)part * SUMS * cols, gw, j, cols, whole);
+  if (CENTERED) put<N>(parts + ((long long)part * SUMS + 1) * cols, gb, j, cols, whole);
+}
+
 extern "C" __global__ void layer_norm_param_grads(ACC* parts, const T* gy, const T* x,
                                                   const ACC* mean, const ACC* rstd, int rows,
                                                   int cols) {
   int j = blockIdx.x * blockDim.x + threadIdx.x;
-  if (j < cols) {  // guard
-    int part = blockIdx.y, n_parts = gridDim.y;
-    int begin = (long long)rows * part / n_parts, end = (long long)rows * (part + 1) / n_parts;
-    ACC gw = 0, gb = 0;
-    for (int row = begin; row < end; ++row) {
-      ACC g = to_float(gy[(long long)row * cols + j]), m = CENTERED ? mean[row] : ACC(0);
-      gw += g * ((to_float(x[(long long)row * cols + j]) - m) * rstd[row]);
-      gb += g;
-    }
-    parts[(long long)part * SUMS * cols + j] = gw;
-    if (CENTERED) parts[((long long)part * SUMS + 1) * cols + j] = gb;
-  }
+  if (j < cols)  // guard
+    add_rows<1>(parts, gy, x, mean, rstd, j, rows, cols);
+}
+
+extern "C" __global__ void layer_norm_param_grads_packs(ACC* parts, const T* gy, const T* x,
+                                                        const ACC* mean, const ACC* rstd, int rows,
+                                                        int cols) {
+  int j = PACK(T) * (blockIdx.x * blockDim.x + threadIdx.x);
+  if (j < cols)  // guard
+    add_rows<PACK(T)>(parts, gy, x, mean, rstd, j, rows, cols);
 }
 
 // Last, once for 8 parts, twice for 64: eighths of n sums each are added. A thread per sum.
@@ -248,7 +329,7 @@ extern "C" __global__ void layer_norm_add_eight(ACC* out, const ACC* parts, int 
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) {  // guard
     ACC sum = 0;
-    for (int k = 0; k < 8; ++k) sum += parts[i + k * n];
+    for (int k = 0; k < 8; ++k) sum += parts[i + (long long)k * n];
     out[i] = sum;
   }
 }

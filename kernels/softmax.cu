@@ -10,13 +10,14 @@
 //   forward    bytes an element in float               backward
 //   v1         3 reads, 2 writes: 20 (half, log: 3, 1)   v1   4 reads, 1 write: 20
 //   v2         2 reads, 1 write:  12                     v2   20
-//   v3         1 read,  1 write:   8                     v3   12
+//   v3, v4, v5 1 read,  1 write:   8                     v3, v4, v5   12
 //   On a CPU v1 is as good as v3: only the first read of a row and the last write reach past the
 //   cache.
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// v3 as layer norm's, 85% in float and 75% in half at 768 columns; e^x at 16 a cycle and SM takes
-// less than the row's bytes. Rows of 32 leave a lane one element: half of that. v2: 60%.
+// v4 as layer norm's, 85 to 90%, in float and in half; e^x at 16 a cycle and SM takes less than the
+// row's bytes. v5 waits at its barriers, 80%. v3 85% in float, 75% in half. Rows of 32 leave a lane
+// of v3 one element, and lanes of v4 none: half of that. v2: 60%.
 //
 // Source: Milakov & Gimelshein, "Online normalizer calculation for softmax" (2018), for v2.
 // Wrapper: minidl/fused/softmax.py   Test: tests/fused/test_softmax.py
@@ -29,7 +30,7 @@
 #ifndef LOG
 #define LOG 0
 #endif
-#ifndef KEEP  // elements of a row that a lane of v3 keeps in registers: cols <= 32 * KEEP
+#ifndef KEEP  // elements of a row that a thread of v3, v4 or v5 keeps in registers
 #define KEEP 32
 #endif
 
@@ -89,34 +90,55 @@ extern "C" __global__ void softmax_v2(T* y, const T* x, int rows, int cols) {
     yr[j] = result(to_float(xr[j]) - m, last);
 }
 
-// v3: a warp per row, the row in registers: x is read once, each exponential computed once. For
-// cols <= 32 * KEEP.
-extern "C" __global__ void softmax_v3(T* y, const T* x, int rows, int cols) {
-  int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
-  if (row >= rows) return;  // guard: the whole warp
+// The rungs with the row in registers: x is read once, each exponential computed once. A thread of
+// the team keeps KEEP elements, N neighbours at a time.
+template <int N>
+__device__ __forceinline__ void softmax_kept(T* y, const T* x, int row, int thread, int team,
+                                             int cols, ACC* scratch) {
   const T* xr = x + (long long)row * cols;
   T* yr = y + (long long)row * cols;
+  const bool whole = packs(xr) && packs(yr);
   ACC v[KEEP], m = -INFINITY, sum = 0;
 #pragma unroll
+  for (int k = 0; k < KEEP; k += N) take<N>(v + k, xr, column<N>(thread, team, k), cols, whole);
+#pragma unroll
   for (int k = 0; k < KEEP; ++k) {
-    int j = lane + 32 * k;
-    v[k] = j < cols ? to_float(xr[j]) : -INFINITY;
+    if (column<N>(thread, team, k) >= cols) v[k] = -INFINITY;
     m = v[k] > m ? v[k] : m;
   }
-  m = warp_max(m);
+  m = team_max(m, scratch);
 #pragma unroll
   for (int k = 0; k < KEEP; ++k) {
     v[k] -= m;
-    ACC e = lane + 32 * k < cols ? exp_below_zero(v[k]) : ACC(0);
+    ACC e = column<N>(thread, team, k) < cols ? exp_below_zero(v[k]) : ACC(0);
     sum += e;
     if (!LOG) v[k] = e;
   }
-  ACC last = last_of(warp_sum(sum));
+  ACC last = last_of(team_sum(sum, scratch));
 #pragma unroll
-  for (int k = 0; k < KEEP; ++k) {
-    int j = lane + 32 * k;
-    if (j < cols) yr[j] = from_float<T>(LOG ? v[k] - last : v[k] * last);
-  }
+  for (int k = 0; k < KEEP; ++k) v[k] = LOG ? v[k] - last : v[k] * last;
+#pragma unroll
+  for (int k = 0; k < KEEP; k += N) put<N>(yr, v + k, column<N>(thread, team, k), cols, whole);
+}
+
+// v3: a warp per row, for cols <= 32 * KEEP.
+extern "C" __global__ void softmax_v3(T* y, const T* x, int rows, int cols) {
+  int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
+  if (row < rows)  // guard: a whole warp
+    softmax_kept<1>(y, x, row, threadIdx.x % 32, 32, cols, (ACC*)0);
+}
+
+// v4: v3 with 16 bytes an access, for rows that all begin at a multiple of 16 bytes.
+extern "C" __global__ void softmax_v4(T* y, const T* x, int rows, int cols) {
+  int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
+  if (row < rows)  // guard: a whole warp
+    softmax_kept<PACK(T)>(y, x, row, threadIdx.x % 32, 32, cols, (ACC*)0);
+}
+
+// v5: v4 with a block per row, for cols <= blockDim * KEEP. A read of the row less than v2.
+extern "C" __global__ void softmax_v5(T* y, const T* x, int rows, int cols) {
+  __shared__ ACC scratch[33];
+  softmax_kept<PACK(T)>(y, x, blockIdx.x, threadIdx.x, blockDim.x, cols, scratch);
 }
 
 // ---- backward ----
@@ -161,24 +183,45 @@ extern "C" __global__ void softmax_backward_v2(T* gx, const T* gy, const T* y, i
     gxr[j] = from_float<T>(slope(to_float(gyr[j]), to_float(yr[j]), sum));
 }
 
-// v3: a warp per row, gy and y in registers: both are read once. For cols <= 32 * KEEP.
-extern "C" __global__ void softmax_backward_v3(T* gx, const T* gy, const T* y, int rows, int cols) {
-  int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
-  if (row >= rows) return;  // guard: the whole warp
+// gy and y in registers: both are read once.
+template <int N>
+__device__ __forceinline__ void softmax_backward_kept(T* gx, const T* gy, const T* y, int row,
+                                                      int thread, int team, int cols,
+                                                      ACC* scratch) {
   const T *gyr = gy + (long long)row * cols, *yr = y + (long long)row * cols;
   T* gxr = gx + (long long)row * cols;
+  const bool whole = packs(gyr) && packs(yr) && packs(gxr);
   ACC g[KEEP], v[KEEP], sum = 0;
 #pragma unroll
-  for (int k = 0; k < KEEP; ++k) {
-    int j = lane + 32 * k;
-    g[k] = j < cols ? to_float(gyr[j]) : ACC(0);
-    v[k] = j < cols ? to_float(yr[j]) : ACC(0);
-    sum += term(g[k], v[k]);
+  for (int k = 0; k < KEEP; k += N) {
+    take<N>(g + k, gyr, column<N>(thread, team, k), cols, whole);
+    take<N>(v + k, yr, column<N>(thread, team, k), cols, whole);
   }
-  sum = warp_sum(sum);
 #pragma unroll
-  for (int k = 0; k < KEEP; ++k) {
-    int j = lane + 32 * k;
-    if (j < cols) gxr[j] = from_float<T>(slope(g[k], v[k], sum));
-  }
+  for (int k = 0; k < KEEP; ++k) sum += term(g[k], v[k]);
+  sum = team_sum(sum, scratch);
+#pragma unroll
+  for (int k = 0; k < KEEP; ++k) g[k] = slope(g[k], v[k], sum);
+#pragma unroll
+  for (int k = 0; k < KEEP; k += N) put<N>(gxr, g + k, column<N>(thread, team, k), cols, whole);
+}
+
+// v3: a warp per row, for cols <= 32 * KEEP.
+extern "C" __global__ void softmax_backward_v3(T* gx, const T* gy, const T* y, int rows, int cols) {
+  int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
+  if (row < rows)  // guard: a whole warp
+    softmax_backward_kept<1>(gx, gy, y, row, threadIdx.x % 32, 32, cols, (ACC*)0);
+}
+
+// v4: v3 with 16 bytes an access.
+extern "C" __global__ void softmax_backward_v4(T* gx, const T* gy, const T* y, int rows, int cols) {
+  int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
+  if (row < rows)  // guard: a whole warp
+    softmax_backward_kept<PACK(T)>(gx, gy, y, row, threadIdx.x % 32, 32, cols, (ACC*)0);
+}
+
+// v5: v4 with a block per row, for cols <= blockDim * KEEP.
+extern "C" __global__ void softmax_backward_v5(T* gx, const T* gy, const T* y, int rows, int cols) {
+  __shared__ ACC scratch[33];
+  softmax_backward_kept<PACK(T)>(gx, gy, y, blockIdx.x, threadIdx.x, blockDim.x, cols, scratch);
 }

@@ -7,6 +7,7 @@ only when somebody names a CUDA device.      Test: tests/test_backend.py
 """
 
 import ctypes
+import functools
 import sys
 from contextlib import contextmanager, nullcontext
 
@@ -36,6 +37,48 @@ def xp_of(arrays, op="this operation"):
         raise TypeError(f"{op} got arrays on two devices, cpu and cuda; move one with .to('cpu') "
                         "or .to('cuda')")
     return found
+
+
+def there(function, arrays):
+    """`function`, to be called where these arrays lie: CuPy computes on its current device, which
+    need not be theirs. ValueError where they lie on several."""
+    cupy = sys.modules["cupy"]
+    found = {a.data.device_id for a in arrays if isinstance(a, cupy.ndarray)}
+    if not found or found == {here := cupy.cuda.runtime.getDevice()}:
+        return function
+    if len(found) > 1:
+        raise ValueError(f"arrays on several GPUs, {sorted(found)}; move them to one with "
+                         f".to('cuda:{here}')")
+
+    def run(*args, **options):
+        with cupy.cuda.Device(*found):
+            return function(*args, **options)
+
+    return run
+
+
+def placed(node, arrays):
+    """What runs the node's op on these arrays, where they lie; the node knows their library."""
+    node.xp = xp_of(arrays, type(node).__name__)
+    return there(node._run, arrays)
+
+
+def where_it_lies(function):
+    """A decorator: the call runs on the device of its first argument, an array or some tensors."""
+    @functools.wraps(function)
+    def run(first, *args, **options):
+        if "cupy" in sys.modules:
+            arrays = [x._data for x in first] if isinstance(first, (list, tuple)) else [first]
+            return there(function, arrays)(first, *args, **options)
+        return function(first, *args, **options)
+
+    return run
+
+
+def an_array(y):
+    """y as CuPy's array; one is left as it is, where it is (cupy.asarray would bring it here)."""
+    cupy = sys.modules["cupy"]
+    return y if isinstance(y, cupy.ndarray) else cupy.asarray(y)
 
 
 def library_of(x):

@@ -48,6 +48,7 @@ def leaf_uses(roots):
     return uses
 
 
+@backend.where_it_lies
 def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
     """Backward from `roots`, given d(something)/d(root) for each (None: 1 for a single element).
 
@@ -122,7 +123,7 @@ def _backward(node, gys, ledger):
     kept = node.saved = tuple(map(saved.unpack, node._saved))
     if "ml_dtypes" in sys.modules and node.arithmetic:
         gys = [g.astype(np.float32) if backend.is_bfloat16(g.dtype) else g for g in gys]
-    gxs = node.backward(*gys)
+    gxs = (backend.there(node.backward, gys) if "cupy" in sys.modules else node.backward)(*gys)
     del node.saved
     gxs = gxs if type(gxs) is tuple else (gxs,)
     if ledger is not None:
@@ -149,6 +150,7 @@ def _start(root, gradient):
     return gradient.astype(root.dtype)  # a copy: the caller keeps theirs
 
 
+@backend.where_it_lies
 def _add(a, b):
     """a + b in new memory (either may be visible elsewhere); 0-d stays an array."""
     return (a + b)[...] if a.ndim == 0 else a + b
@@ -168,7 +170,7 @@ def _fit(g, shape, dtype, node):
         g = g.reshape(shape)
     if g.dtype != dtype:
         g = g.astype(dtype)
-    return g if type(g) is np.ndarray else node.xp.asarray(g)  # NumPy turns 0-d into scalars
+    return g if type(g) is node.xp.ndarray else node.xp.asarray(g)  # NumPy turns 0-d into scalars
 
 
 def _accumulate(leaf, gradient):

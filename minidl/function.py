@@ -49,8 +49,7 @@ class Function:
     kept. `self.needs[i]` says whether input i wants a gradient (never under no_grad, so forward
     can skip what only backward uses). A gradient of a broadcast input may be returned in the
     broadcast shape and in the promoted dtype: the walk sums and casts it. Output gradients are
-    read-only by convention: another node may hold the same array.
-    """
+    read-only by convention: another node may hold the same array."""
 
     differentiable = True  # False: integer or bool results, no graph (argmax, comparisons)
     precision = "grey"  # its class under autocast: white, black, grey or banned (amp.py)
@@ -91,12 +90,13 @@ class Function:
             if plain and "cupy" not in modules and "ml_dtypes" not in modules:
                 result = node.forward(*arrays, **options)
             else:
-                result = node._run(mode, inputs, arrays, options)
+                run = node._run if "cupy" not in modules else backend.placed(node, arrays)
+                result = run(mode, inputs, arrays, options)
         except (ValueError, IndexError, TypeError) as error:
             raise _explained(error, node, arrays) from error
         outputs = result if type(result) is tuple else (result,)
         if type(result) is not np.ndarray:  # NumPy makes 0-d results scalars
-            outputs = tuple(map(node.xp.asarray, outputs))
+            outputs = tuple(map(np.asarray if node.xp is np else backend.an_array, outputs))
         if wanted:  # the node joins the graph, deeper than every producer
             node.edges, node.depth, node.output_meta = edges, depth + 1, (metas := [])
             for y in outputs:
@@ -112,8 +112,6 @@ class Function:
     def _run(self, mode, inputs, arrays, options):
         """forward, in the precision and in the manner that the blocks around the call ask for."""
         cls, forward = type(self), self.forward
-        if "cupy" in modules:
-            self.xp = backend.xp_of(arrays, cls.__name__)
         if mode.autocast is not None:
             arrays = mode.autocast.cast(cls, inputs, arrays)
         if cls.promotes is not None:

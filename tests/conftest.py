@@ -53,12 +53,13 @@ def device(request):
 
 @pytest.fixture
 def on_device(device, request, monkeypatch):
-    """What tests/on_device.py places is on the device: at 2 ranks; with MINIDL_EVERY_SIZE=1 in the
-    environment at every number of them."""
+    """What tests/on_device.py places is on the device: at 1 to 4 ranks; with MINIDL_EVERY_SIZE=1 in
+    the environment at every number of them, with MINIDL_EVERY_SIZE=0 at 2 alone."""
     case = getattr(request.node, "callspec", None)
     n_ranks = case.params.get("n_ranks", 2) if case else 2
-    if device == "cuda" and n_ranks != 2 and "MINIDL_EVERY_SIZE" not in os.environ:
-        pytest.skip("device arrays at 2 ranks; at every number with MINIDL_EVERY_SIZE=1")
+    sizes = {"0": (2,), "": (1, 2, 3, 4)}.get(os.environ.get("MINIDL_EVERY_SIZE", ""))
+    if device == "cuda" and sizes and n_ranks not in sizes:
+        pytest.skip(f"device arrays at {sizes} ranks; at every number with MINIDL_EVERY_SIZE=1")
     monkeypatch.setattr("tests.on_device.DEVICE", device)
 
 

@@ -25,7 +25,10 @@ def put(x, device):
 def host(x):
     """A tensor or an array of either kind as a NumPy array, which may be x itself."""
     x = getattr(x, "_data", x)
-    return x if isinstance(x, np.ndarray) else x.get()
+    if isinstance(x, np.ndarray):
+        return x
+    with x.device:  # perhaps not the current one
+        return x.get()
 
 
 @contextmanager

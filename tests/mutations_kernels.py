@@ -132,7 +132,7 @@ MUTATIONS = [
     Mutation(
         "a rung is left out of the bench",
         "minidl/cli/kernel_rungs.py",
-        "ladder(f.backward, (1, 2, 3), gy, y)",
+        "ladder(f.backward, ROWS, gy, y)",
         "ladder(f.backward, (1, 2), gy, y)",
         "tests/cli/test_kernel_bench.py::"
         "test_every_rung_of_our_kernels_is_run_and_is_right[softmax]",
@@ -215,7 +215,7 @@ MUTATIONS = [
     Mutation(
         "the second moment is made from the gradient before L2",
         "kernels/adamw.cu",
-        "second = b2 * v + one_minus_b2 * g * g;",
+        "second = mul_add(b2, v, one_minus_b2 * g * g);",
         "second = b2 * v + one_minus_b2 * (g - l2 * before) * (g - l2 * before);",
         "tests/fused/test_adamw.py::test_equals_the_formula",
     ),
@@ -328,8 +328,8 @@ MUTATIONS = [
     Mutation(
         "an ignored row gets a gradient",
         "kernels/cross_entropy.cu",
-        "bool counts = t != ignore_index;",
-        "bool counts = true;",
+        "const bool counts = t != ignore_index,",
+        "const bool counts = true,",
         "tests/fused/test_cross_entropy.py::test_every_rung_equals_the_formula",
     ),
     Mutation(
@@ -466,14 +466,14 @@ MUTATIONS = [
     Mutation(
         "the last of eight parts is left out",
         "kernels/layer_norm.cu",
-        "for (int k = 0; k < 8; ++k) sum += parts[i + k * n];",
-        "for (int k = 0; k < 7; ++k) sum += parts[i + k * n];",
+        "for (int k = 0; k < 8; ++k) sum += parts[i + (long long)k * n];",
+        "for (int k = 0; k < 7; ++k) sum += parts[i + (long long)k * n];",
         "tests/fused/test_layer_norm.py::test_every_rung_equals_the_formula",
     ),
     Mutation(
         "a lane past the row's end adds its share of the mean to the variance",
         "kernels/layer_norm.cu",
-        "    if (lane + 32 * k < cols) squares += v[k] * v[k];",
+        "    if (column<N>(thread, team, k) < cols) squares += v[k] * v[k];",
         "    squares += v[k] * v[k];",
         "tests/fused/test_layer_norm.py::test_every_rung_equals_the_formula",
     ),
@@ -597,11 +597,62 @@ MUTATIONS = [
         "tests/fused/test_softmax.py::test_every_rung_equals_the_formula",
     ),
     Mutation(
-        "a lane past the row's end has a gradient",
-        "kernels/softmax.cu",
-        "g[k] = j < cols ? to_float(gyr[j]) : ACC(0);",
-        "g[k] = j < cols ? to_float(gyr[j]) : ACC(1);",
+        "what a thread has past the row's end is no zero",
+        "kernels/common.cuh",
+        "j + k < n ? to_float(row[j + k]) : A(0);",
+        "j + k < n ? to_float(row[j + k]) : A(1);",
         "tests/fused/test_softmax.py::test_every_rung_equals_the_formula",
+    ),
+    Mutation(
+        "the second piece of packs is the first again",
+        "minidl/fused/launch.py",
+        "[a.reshape(-1)[at:at + m] for a in arrays]",
+        "[a.reshape(-1)[:m] for a in arrays]",
+        "tests/fused/test_launch.py::"
+        "test_packs_of_more_elements_than_an_int_counts_go_in_pieces",
+    ),
+    Mutation(
+        "a GPU gets more rows than it can count threads for",
+        "minidl/fused/rows.py",
+        "if rows > MAX_ROWS or cols > LARGEST:",
+        "if cols > LARGEST:",
+        "tests/fused/test_rows.py::test_rows_that_a_gpu_cannot_count_are_refused",
+    ),
+    Mutation(
+        "an op runs on the current GPU, wherever its arrays lie",
+        "minidl/backend.py",
+        "        with cupy.cuda.Device(*found):\n            return function",
+        "        if True:\n            return function",
+        "tests/cuda/test_other_device.py::test_on_the_stand_in",
+    ),
+    Mutation(
+        "an index in brackets goes to the GPU unseen",
+        "minidl/ops/index.py",
+        "            index = within(x, index)\n",
+        "            pass\n",
+        "tests/cuda/test_index_check.py::test_brackets_on_the_stand_in",
+    ),
+    Mutation(
+        "packs are taken from rows that begin between multiples of 16 bytes",
+        "kernels/common.cuh",
+        "return N > 1 ? (int)((unsigned long long)p % 16 / sizeof(V)) : 0;",
+        "return 0;",
+        "tests/fused/test_cross_entropy.py::test_packs_of_rows_that_begin_anywhere",
+    ),
+    Mutation(
+        "a thread that saw minus infinity alone loses what is no number",
+        "kernels/cross_entropy.cu",
+        "    if (top > m) {",
+        "    if (top == -INFINITY) continue;\n"
+        "    if (top > m) {",
+        "tests/fused/test_cross_entropy.py::test_what_is_no_number_makes_the_loss_none",
+    ),
+    Mutation(
+        "the update reads packs at any address",
+        "kernels/adamw.cu",
+        "const bool whole = packs(w) && packs(m) && packs(v) && packs(g) && packs(low);",
+        "const bool whole = true;",
+        "tests/fused/test_watched.py::test_optimizers",
     ),
     Mutation(
         "a thread's sum is not brought to the block's maximum",
@@ -613,8 +664,8 @@ MUTATIONS = [
     Mutation(
         "a lane past the row's end takes part in the maximum",
         "kernels/softmax.cu",
-        "v[k] = j < cols ? to_float(xr[j]) : -INFINITY;",
-        "v[k] = j < cols ? to_float(xr[j]) : ACC(0);",
+        "    if (column<N>(thread, team, k) >= cols) v[k] = -INFINITY;\n",
+        "",
         "tests/fused/test_softmax.py::test_large_scores_and_infinities",
     ),
     Mutation(
@@ -961,7 +1012,7 @@ MUTATIONS = [
     Mutation(
         "a lane keeps half of the elements it needs",
         "minidl/fused/rows.py",
-        "(1 << (cols - 1).bit_length()) // 32",
+        "(1 << (cols - 1).bit_length()) // team",
         "(1 << (cols - 1).bit_length()) // 64",
         "tests/fused/test_rows.py::test_lanes_of_a_gpu_keep_what_the_row_needs",
     ),

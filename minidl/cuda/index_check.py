@@ -43,17 +43,19 @@ def reference(index, n, ignored=None, instead=0):
 # ---- 2 launch ----
 
 
-def checked(op, index, n, ignored=None):
-    """The indices of a CuPy array as int64, contiguous; those outside [0, n) are noted, and 0, or
+def checked(op, index, n, ignored=None, low=0):
+    """The indices of a CuPy array as int64, contiguous; those outside [low, n) are noted, and 0, or
     `ignored`, an index that is allowed beside the others, stands in their place."""
+    if n <= 0 and index.size:  # none is right, also not 0
+        raise IndexError(f"{op}: {index.size} indices into a dimension of {n}")
     xp = backend.xp_of([index])
     out = xp.empty(index.shape, np.int64)
     if index.size:
         notes = _notes(xp, index.device.id)
-        text = f"{op}: an index, {{}}, is none of 0 to {n - 1}"
+        text = f"{op}: an index, {{}}, is none of {low} to {n - 1}"
         index = xp.ascontiguousarray(index)
         other = NOBODY if ignored is None else ignored
-        args = out, notes.device, index, index.size, 0, n, other, ignored or 0, notes.site(text)
+        args = out, notes.device, index, index.size, low, n, other, ignored or 0, notes.site(text)
         _kernel(C_TYPES[index.dtype.name])(-(-index.size // BLOCK), BLOCK, args)
     return out
 
@@ -111,5 +113,5 @@ def waiting_for_device(xp, device):
     notes = _notes(xp, device)
     with xp.cuda.Device(device):
         notes.fetch()
-    yield
-    notes.complain()
+        yield
+        notes.complain()

@@ -44,16 +44,24 @@ def embedding_grad(index, gy, n_rows):
     out = xp.zeros((n_rows, width), backend.accumulate_dtype(gy.dtype))
     if not gy.size:
         return out
-    acc = dispatch.C_TYPES[out.dtype]
     if xp is np:
-        kernel = dispatch.kernel(FILE, "embedding_grad_rows", gy.dtype, ACC=acc)
+        kernel = dispatch.kernel(FILE, "embedding_grad_rows", gy.dtype,
+                                 ACC=dispatch.C_TYPES[out.dtype])
         kernel(n_parts(gy.size), 1, (out, gy, index, n, width, n_rows))
     else:
         first = xp.full(n_rows, n, np.int32)
         dispatch.kernel(FILE, "embedding_grad_first")(-(-n // BLOCK), BLOCK, (first, index, n))
-        kernel = dispatch.kernel(FILE, "embedding_grad_owners", gy.dtype, ACC=acc)
-        kernel((-(-width // BLOCK), min(n, 65535)), BLOCK, (out, gy, index, first, n, width))
+        owners(out, gy, index, first, 16 // gy.itemsize if width * gy.itemsize % 16 == 0 else 1)
     return out
+
+
+def owners(out, gy, index, first, size):
+    """A GPU's launch: `size` columns a thread, a pack of 16 bytes or one."""
+    n, width = gy.shape
+    name = "embedding_grad_packs" if size > 1 else "embedding_grad_owners"
+    block = min(BLOCK, -(-width // (32 * size)) * 32)  # whole warps, none without a column
+    kernel = dispatch.kernel(FILE, name, gy.dtype, ACC=dispatch.C_TYPES[out.dtype])
+    kernel((-(-width // (size * block)), min(n, 65535)), block, (out, gy, index, first, n, width))
 
 
 def n_parts(n_elems):

@@ -13,7 +13,7 @@ import numpy as np
 
 from minidl import backend
 from minidl.fused import dispatch
-from minidl.fused.launch import elementwise
+from minidl.fused.launch import elementwise, in_packs
 
 FILE = "gelu.cu"
 FORMS = {"none": 0, "tanh": 1}
@@ -72,5 +72,4 @@ def launch(xp, name, arrays, approximate, **ways):
     if xp is np:
         elementwise(FILE, name, x.dtype, x.size, (*arrays, x.size), **macros)
     else:
-        n_packs = -(-x.nbytes // 16)
-        elementwise(FILE, f"{name}_packs", x.dtype, n_packs, (*arrays, x.size, n_packs), **macros)
+        in_packs(FILE, f"{name}_packs", x.dtype, arrays, **macros)

@@ -44,6 +44,18 @@ def elementwise(file, name, dtype, n, args, **defines):
         dispatch.kernel(file, name, dtype, **defines)(-(-n // BLOCK), BLOCK, args)
 
 
+def in_packs(file, name, dtype, arrays, **defines):
+    """A GPU's launch over elements: a thread for each 16 bytes of arrays of one size and dtype; the
+    kernel's last two parameters are the numbers of elements and of packs. In pieces, as above."""
+    n, size = arrays[0].size, 16 // dtype.itemsize
+    for at in range(0, n, LARGEST):
+        m, whole = min(LARGEST, n - at), n <= LARGEST
+        piece = arrays if whole else [a.reshape(-1)[at:at + m] for a in arrays]
+        n_packs = -(-m // size)
+        kernel = dispatch.kernel(file, name, dtype, **defines)
+        kernel(-(-n_packs // BLOCK), BLOCK, (*piece, m, n_packs))
+
+
 def over_chunks(file, name, dtype, xp, sizes, args, **defines):
     """`name`_chunks with a thread per chunk on the CPU, `name`_many with a block per chunk on a
     GPU. The kernel's last two parameters are the chunk list and its length."""

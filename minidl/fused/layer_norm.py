@@ -42,7 +42,7 @@ def reference_backward(gy, x, w, mean, rstd, centered=True):
 def forward(x, w, b, eps, centered=True, rung=None, **ways):
     """(y, mean, rstd) by the kernel. x (rows, cols), w and b (cols,), contiguous, of one dtype.
 
-    rung: 1, 2 or 3 of the ladder in the .cu; the best for the device unless given.
+    rung: 1 to 5 of the ladder in the .cu; the best for the device unless given.
     ways: form and order, as in `cuda.kernel`."""
     xp, (rows, cols) = r.backend_of(x), x.shape
     y, dtype = xp.empty(x.shape, x.dtype), backend.accumulate_dtype(x.dtype)
@@ -61,7 +61,7 @@ def backward(gy, x, w, mean, rstd, centered=True, rung=None, **ways):
     gx = xp.empty_like(x)
     if not x.size:
         return gx, xp.zeros(cols, dtype), xp.zeros(cols, dtype) if centered else None
-    rung = rung or r.best_rung(xp, cols)
+    rung = rung or r.best_rung(xp, cols, x.dtype)
     n_parts = number_of_parts(xp, rows)
     parts = xp.empty((n_parts, n_sums * cols), dtype)
     ways |= {"CENTERED": int(centered)}
@@ -76,7 +76,8 @@ def backward(gy, x, w, mean, rstd, centered=True, rung=None, **ways):
         args = gx, gy, x, w, mean, rstd, rows, cols
         r.launch(FILE, "layer_norm_backward", x, args, rung, **ways)
         args = parts, gy, x, mean, rstd, rows, cols
-        kernel("param_grads")((r.blocks(cols, 64), n_parts), 64, args)
+        name, size = ("param_grads_packs", 16 // x.itemsize) if rung > 3 else ("param_grads", 1)
+        kernel(name)((r.blocks(cols, 64 * size), n_parts), 64, args)
     sums = add_parts(xp, kernel("add_eight"), parts)
     return gx, sums[:cols], sums[cols:] if centered else None
 

@@ -18,6 +18,7 @@ import numpy as np
 from minidl import backend
 from minidl.fused import dispatch
 from minidl.fused.launch import BLOCK, contiguous
+from minidl.fused.rows import check_size
 
 FILE = "quantize.cu"
 
@@ -85,9 +86,15 @@ def _rows(shape, per_channel):
 
 
 def launch(xp, name, x, args):
-    """A thread per row on the CPU, a warp per row on a GPU."""
-    rows = args[2] if name == "absmax" else args[3]
+    """A thread per row on the CPU, a warp per row on a GPU, in packs where rows allow it."""
+    rows, cols = args[2:4] if name == "absmax" else args[3:5]
     if x.size and xp is np:
         dispatch.kernel(FILE, name, x.dtype)(-(-rows // 8), 8, args)
     elif x.size:
-        dispatch.kernel(FILE, f"{name}_warps", x.dtype)(-(-rows * 32 // BLOCK), BLOCK, args)
+        check_size(name, rows, cols)
+        warps(name, x.dtype, rows, args, "packs" if cols % 16 == 0 else "warps")
+
+
+def warps(name, dtype, rows, args, rung):
+    """A GPU's launch of the rung `packs` or `warps`."""
+    dispatch.kernel(FILE, f"{name}_{rung}", dtype)(-(-rows * 32 // BLOCK), BLOCK, args)

@@ -1,10 +1,13 @@
 """What the row kernels share: which rung of a ladder runs on which device, on how many threads.
 
-    v1   a thread per row              the CPU's fast one
-    v2   a block per row               a GPU's for long rows
-    v3   a warp per row, in registers  a GPU's for rows up to MAX_KEPT elements
+    v1   a thread per row                 the CPU's fast one
+    v2   a block per row                  a GPU's for the longest rows
+    v3   a warp per row, in registers     a GPU's for rows up to MAX_KEPT elements
+    v4   v3 with 16 bytes an access       where all rows begin at a multiple of 16 bytes
+    v5   a block per row, in registers,   and are longer, up to eight times MAX_KEPT elements
+         16 bytes an access
 
-Test: tests/fused/test_layer_norm.py, test_softmax.py, test_cross_entropy.py
+Test: tests/fused/test_rows.py, test_layer_norm.py, test_softmax.py, test_cross_entropy.py
 """
 
 import functools
@@ -14,9 +17,10 @@ import numpy as np
 
 from minidl import backend
 from minidl.fused import dispatch
-from minidl.fused.launch import BLOCK
+from minidl.fused.launch import BLOCK, LARGEST
 
 MAX_KEPT = 1024  # 32 registers in each of 32 lanes; more would spill
+MAX_ROWS = 2**31 // 32  # of a launch on a GPU: kernels count threads in an int, a row may have 32
 
 
 def backend_of(x):
@@ -36,10 +40,21 @@ def blocks(n, size):
     return -(-n // size)
 
 
-def best_rung(xp, cols):
+def best_rung(xp, cols, dtype):
     if xp is np:
         return 1
-    return 3 if cols <= MAX_KEPT else 2
+    whole = cols * dtype.itemsize % 16 == 0
+    if cols <= MAX_KEPT:
+        return 4 if whole else 3
+    return 5 if whole and cols <= BLOCK // 32 * MAX_KEPT else 2
+
+
+def check_size(name, rows, cols):
+    """ValueError where a launch on a GPU would count beyond an int."""
+    if rows > MAX_ROWS or cols > LARGEST:
+        raise ValueError(f"{name}: {rows} rows of {cols} on a GPU, where a launch has at most "
+                         f"{MAX_ROWS} rows of {LARGEST}; cut the array, along its first dimension "
+                         "if there are too many rows")
 
 
 def kernel(file, name, dtype, form="auto", order="ascending", **defines):
@@ -53,27 +68,32 @@ def kernel(file, name, dtype, form="auto", order="ascending", **defines):
     return cuda.kernel(file, name, defines={**types, **defines}, form=form, order=order)
 
 
-def kept(xp, rung, cols):
-    """Macros of a v3 rung: how many elements each lane keeps, a power of two, so that a GPU
-    compiles few variants and no lane holds registers it does not need."""
-    if xp is np or rung != 3:
+def kept(xp, rung, cols, dtype):
+    """Macros of the rungs with the row in registers: how many elements each thread keeps, a power
+    of two, so that a GPU compiles few variants and no thread holds registers it does not need."""
+    if xp is np or rung < 3:
         return {}
-    return {"KEEP": max(1, (1 << (cols - 1).bit_length()) // 32)}
+    team = BLOCK if rung == 5 else 32
+    return {"KEEP": max(1 if rung == 3 else 16 // dtype.itemsize,
+                        (1 << (cols - 1).bit_length()) // team)}
 
 
 @functools.lru_cache(maxsize=None)
 def _rung(file, name, dtype, cols, rung, **ways):
     """(kernel, how many rows a block of it takes). cols: 0 on the CPU."""
     xp = None if cols else np
-    rung = rung or best_rung(xp, cols)
-    run = kernel(file, f"{name}_v{rung}", dtype, **ways, **kept(xp, rung, cols))
-    return run, {1: BLOCK, 2: 1, 3: BLOCK // 32}[rung]
+    rung = rung or best_rung(xp, cols, dtype)
+    run = kernel(file, f"{name}_v{rung}", dtype, **ways, **kept(xp, rung, cols, dtype))
+    return run, {1: BLOCK, 2: 1, 5: 1}.get(rung, BLOCK // 32)
 
 
 def launch(file, name, x, args, rung=None, **ways):
     """A rung of a ladder on the rows of x (rows, cols): a thread, a block or a warp for each. rung:
-    1, 2 or 3, the best for the device unless given; ways: macros, and form and order."""
+    1 to 5, the best for the device unless given; ways: macros, and form and order."""
     rows, cols = x.shape
-    width = 0 if type(x) is np.ndarray else cols
+    width = 0
+    if type(x) is not np.ndarray:
+        check_size(name, rows, cols)
+        width = cols
     run, a_block = _rung(file, name, x.dtype, width, rung, **ways)
     run(-(-rows // a_block), BLOCK, args)

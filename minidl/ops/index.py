@@ -25,6 +25,45 @@ def index_of_arrays(index):
     return index._data if isinstance(index, Tensor) else index
 
 
+def within(x, index, op="x[index]"):
+    """`index` for x, of a GPU, with its integer arrays checked there (cuda/index_check.py), and
+    lists here: CuPy wraps what is out of range around in silence. A negative index counts from the
+    end."""
+    parts = index if isinstance(index, tuple) else (index,)
+    if not any(_has_dtype(i) or isinstance(i, list) for i in parts):
+        return index  # slices and numbers: CuPy looks at them itself
+    places, dim = [], 0
+    for i in parts:
+        if isinstance(i, list):
+            host = np.asarray(i)
+            if host.dtype.kind in "iu" and host.size and dim < x.ndim:
+                n = x.shape[dim]
+                if not -n <= host.min() <= host.max() < n:
+                    raise IndexError(f"{op}: indices from {host.min()} to {host.max()}, but "
+                                     f"dimension {dim} of shape {x.shape} has {-n} to {n - 1}")
+        elif _has_dtype(i) and i.dtype.kind in "iu" and dim < x.ndim:
+            i = checked(op, i, x.shape[dim], low=-x.shape[dim])
+        if i is Ellipsis:
+            dim = x.ndim - sum(map(_n_dims, parts[len(places) + 1:]))
+        else:
+            dim += _n_dims(i)
+        places.append(i)
+    return tuple(places) if isinstance(index, tuple) else places[0]
+
+
+def _has_dtype(part):
+    return getattr(part, "dtype", None) is not None
+
+
+def _n_dims(part):
+    """How many dimensions of x a part of an index is about."""
+    if part is None or part is Ellipsis or isinstance(part, bool):
+        return 0
+    if isinstance(part, list):
+        part = np.asarray(part)
+    return part.ndim if _has_dtype(part) and part.dtype == bool else 1
+
+
 def scatter_add(xp, shape, index, g):
     """Zeros of `shape` plus g[k] added at index[k] for every k, repeats included; index as in
     x[index]. fp16 is summed, and returned, in fp32. np.add.at is quick only in one dimension (7
@@ -47,6 +86,8 @@ class Getitem(Function):
     arithmetic = False
 
     def forward(self, x, index):
+        if self.xp is not np:
+            index = within(x, index)
         self.index, self.shape = index, x.shape
         return x[index]
 

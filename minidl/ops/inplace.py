@@ -11,7 +11,7 @@ import numpy as np
 from minidl.backend import overwrite
 from minidl.mode import is_grad_enabled
 from minidl.ops import elementwise
-from minidl.ops.index import index_of_arrays
+from minidl.ops.index import index_of_arrays, within
 from minidl.tensor import Tensor
 
 
@@ -63,7 +63,10 @@ def setitem(self, index, value):
     if is_grad_enabled() and (self.requires_grad or getattr(value, "requires_grad", False)):
         raise RuntimeError("assignment to elements is not recorded in the graph; use "
                            "minidl.where or masked_fill, or write under minidl.no_grad()")
-    self._data[index_of_arrays(index)] = value._data if isinstance(value, Tensor) else value
+    index = index_of_arrays(index)
+    if not isinstance(self._data, np.ndarray):
+        index = within(self._data, index, "x[index] = y")
+    self._data[index] = value._data if isinstance(value, Tensor) else value
     self.version += 1
 
 

@@ -14,8 +14,8 @@ SHORT = {"add3": "1000", "gelu": "1000", "softmax": "9 40", "layer_norm": "9 40"
          "cross_entropy": "9 40", "matmul": "20 30 70", "attention": "1 2 40 16"}
 # An exercise; and what a GPU alone runs: packs of 16 bytes, and float16 on tensor cores, which the
 # bench's float32 has no use for (tests/fused/test_matmul.py and test_attention.py run them).
-NO_RUNG = {"add3_relu_bias", "gelu_packs", "gelu_backward_packs", "matmul_v4", "attention_mma",
-           "attention_grad_q_mma", "attention_grad_kv_mma"}
+NO_RUNG = {"add3_relu_bias", "add3_packs", "gelu_packs", "gelu_backward_packs", "matmul_v4",
+           "attention_mma", "attention_grad_q_mma", "attention_grad_kv_mma"}
 
 
 def bench(name, *options):

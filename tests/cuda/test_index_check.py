@@ -34,6 +34,14 @@ OPS = {
     "nll_loss": (lambda i: F.nll_loss(weight(i)[:i.numel()], i), "nll_loss: "),
     "gather": (lambda i: minidl.gather(weight(i)[:i.numel()], 1, i.reshape(-1, 1)), "gather: "),
     "index_select": (lambda i: minidl.index_select(weight(i), 0, i), "index_select: "),
+    "scatter": (lambda i: minidl.scatter(weight(i), 1, i.reshape(1, -1), weight(i)), "scatter: "),
+    "scatter_add": (lambda i: minidl.scatter_add(weight(i), 1, i.reshape(1, -1), weight(i)),
+                    "scatter_add: "),
+    "index_add": (lambda i: minidl.index_add(weight(i), 0, i, weight(i)[:i.numel()]),
+                  "index_add: "),
+    "index_copy": (lambda i: minidl.index_copy(weight(i), 0, i, weight(i)[:i.numel()]),
+                   "index_copy: "),
+    "index_fill": (lambda i: minidl.index_fill(weight(i), 0, i, 2.0), "index_fill: "),
 }
 
 
@@ -81,3 +89,70 @@ def test_an_ignored_target_is_no_bad_index():
         values[device] = loss.item(), host(x.grad)
     assert values["cuda"][0] == pytest.approx(values["cpu"][0], rel=1e-6)
     np.testing.assert_allclose(values["cuda"][1], values["cpu"][1], rtol=1e-5, atol=1e-7)
+
+
+def written(i):
+    x = weight(i).detach()
+    x[i] = 7.0
+    return x
+
+
+PLACES = {  # each with an index tensor of one dimension; the first dimension has 5 places
+    "x[i]": (lambda i: weight(i)[i], "x.index.: an index, BAD, is none of -5 to 4"),
+    "x[:, i]": (lambda i: weight(i)[:, i], "x.index.: an index, BAD"),
+    "x[..., i]": (lambda i: weight(i)[..., i], "x.index.: an index, BAD"),
+    "x[None, i, 1]": (lambda i: weight(i)[None, i, 1], "x.index.: an index, BAD"),
+    "x[i, i]": (lambda i: weight(i)[i, i], "x.index.: an index, BAD"),
+    "x[i] = y": (written, "x.index. = y: an index, BAD"),
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_an_index_in_brackets_may_count_from_the_end(name, device):
+    op, words = PLACES[name]
+    good = minidl.Tensor(put(np.array([-5, 4, 0, -1, 3]), device))
+    want = op(minidl.Tensor(np.array([-5, 4, 0, -1, 3])))
+    np.testing.assert_array_equal(host(op(good)), host(want))
+    for bad in (5, -6, 2**40):
+        index = minidl.Tensor(put(np.array([1, bad, 0]), device))
+        with pytest.raises(IndexError, match=words.replace("BAD", str(bad))
+                           if device == "cuda" else "index"):
+            op(index).sum().item()
+
+
+def test_a_mask_beside_an_index_takes_its_own_dimensions(device):
+    x = np.arange(60.0).reshape(3, 4, 5)
+    mask, index = np.array([[1, 0, 1, 0], [0, 0, 0, 1], [0] * 4], bool), np.array([4, 0, -5])
+    parts = tuple(minidl.Tensor(put(a, device)) for a in (mask, index))
+    got = minidl.Tensor(put(x, device))[parts]
+    np.testing.assert_array_equal(host(got), x[mask, index])
+    with pytest.raises(IndexError, match="indices from 0 to 5" if device == "cuda" else "bounds"):
+        minidl.Tensor(put(x, device))[..., [0, 5]]
+
+
+@pytest.mark.gpu
+def test_no_indexing_waits_for_the_gpu():
+    try:
+        from cupy import stand_in
+    except ImportError:  # the real CuPy does not count
+        return
+    index = minidl.Tensor(put(np.array([1, 4, 0]), "cuda"))
+    for op, _ in [*OPS.values(), *PLACES.values()]:
+        op(index)
+        with stand_in.counting() as count:
+            op(index)
+        assert not count.waits
+
+
+@pytest.mark.gpu
+def test_an_index_into_nothing_is_an_error_at_once():
+    with pytest.raises(IndexError, match="3 indices into a dimension of 0"):
+        minidl.Tensor(put(np.empty((0, 2)), "cuda"))[minidl.Tensor(put(np.arange(3), "cuda"))]
+
+
+def test_brackets_on_the_stand_in(strict_cupy, needs_compiler):
+    x = minidl.Tensor(put(np.arange(5.0), "cuda"))
+    assert x[minidl.Tensor(put(np.array([-5, 4]), "cuda"))].tolist() == [0, 4]
+    y = x[minidl.Tensor(put(np.array([1, 5]), "cuda"))]
+    with pytest.raises(IndexError, match="x.index.: an index, 5, is none of -5 to 4"):
+        y.tolist()

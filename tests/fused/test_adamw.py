@@ -165,3 +165,28 @@ def test_wrong_lists_are_named():
             [1],
         )
     fused.adamw([], [], [], [], [])
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_gpu_takes_packs_of_16_bytes(at):
+    """With masters and halves, from an address that is a multiple of 16 and from one that is not:
+    what a thread per chunk makes of them."""
+    from minidl.fused import dispatch
+    from minidl.fused.launch import chunk_list, pointers
+
+    n = CHUNK + 13
+    w, m, v = (normal(n + at, "f4", k)[at:] for k in range(3))
+    v *= v
+    g, low = normal(n + at, "f2", 3)[at:], np.zeros(n + at, "f2")[at:]
+    want = [a.copy() for a in (w, m, v, low)]
+    fused.adamw([want[0]], [g], [want[1]], [want[2]], [2], low=[want[3]], unscale=0.5)
+    b1, b2 = 0.9, 0.999
+    rates = np.array([(1e-3 / (1 - b1**2), 1 / np.sqrt(1 - b2**2))], np.float32)
+    tables = [pointers(np, [a], a.dtype, "") for a in (w, g, m, v, low)]
+    chunks = chunk_list((n,))
+    numbers = b1, 1 - b1, b2, 1 - b2, 1e-8, 1 - 1e-5, 0.0, 0.5
+    dispatch.kernel("adamw.cu", "adamw_many", "f2", W="float")(
+        len(chunks), 64, (*tables, rates, None, None, *numbers, chunks, len(chunks)))
+    for got, wanted in zip((w, m, v, low), want, strict=True):
+        close = dict(rtol=1e-6, atol=1e-7) if got.dtype == "f4" else dict(rtol=1e-3, atol=1e-6)
+        np.testing.assert_allclose(got, wanted, **close)  # products and sums are joined, or not

@@ -26,6 +26,18 @@ def test_naive_adds_two():
     np.testing.assert_array_equal(out, a + b)
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f2"])
+@pytest.mark.parametrize("n", [1, 7, 8, 1031])
+def test_a_gpu_takes_packs_of_16_bytes(n, dtype):
+    """The plain kernel's bits: whole, with a tail, and from an address off a multiple of 16."""
+    b, c, memory = normal(n, dtype, 1), normal(n, dtype, 2), normal(n + 1, dtype, 3)
+    for a in (memory[:n].copy(), memory[1:]):
+        out, want = np.empty(n, dtype), np.empty(n, dtype)
+        add3.packs(out, a, b, c)
+        elementwise(add3.FILE, "add3", dtype, n, (want, a, b, c, n))
+        np.testing.assert_array_equal(out, want)
+
+
 def test_every_input_gets_the_gradient_of_the_output():
     inputs = tensors(*(normal((3, 5), "f4", s) for s in range(3)), requires_grad=True)
     g = normal((3, 5), "f4", 9)

@@ -35,8 +35,9 @@ def test_sums_the_rows_that_meet(n, vocabulary, width, dtype, rtol):
     )
 
 
-@pytest.mark.parametrize("name", ["embedding_grad_atomic", "embedding_grad_owners"])
-@pytest.mark.parametrize("n, vocabulary, width", CASES[1:])
+@pytest.mark.parametrize("name", ["embedding_grad_atomic", "embedding_grad_owners",
+                                  "embedding_grad_packs"])
+@pytest.mark.parametrize("n, vocabulary, width", [*CASES[1:], (40, 5, 72)])
 def test_the_other_rungs_give_the_same(n, vocabulary, width, name):
     index, gy = case(n, vocabulary, width, "f4")
     gy = np.round(gy * 16)  # integers: exact in any order

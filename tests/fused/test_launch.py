@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from minidl.fused import launch
-from minidl.fused.add3 import add3
+from minidl.fused.add3 import add3, packs
 from minidl.fused.dropout import dropout
 from minidl.fused.gelu import gelu, gelu_backward
 from minidl.fused.launch import CHUNK, chunk_list, contiguous, on_device, pointers, same_sizes
@@ -60,6 +60,17 @@ def test_more_elements_than_an_int_counts_go_in_pieces(size, monkeypatch, needs_
     pieces = add3(*x), gelu(x[0]), gelu_backward(x[0], "none", x[1]), dropout(x[0], p, state)
     for a, b in zip(whole, pieces, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("size", [64, 65, 1001])
+def test_packs_of_more_elements_than_an_int_counts_go_in_pieces(size, monkeypatch, needs_compiler):
+    a, b, c = np.random.default_rng(0).standard_normal((3, size), np.float32)
+    whole, pieces = np.empty_like(a), np.empty_like(a)
+    packs(whole, a, b, c)
+    monkeypatch.setattr(launch, "LARGEST", 64)
+    packs(pieces, a, b, c)
+    np.testing.assert_array_equal(pieces, a + b + c)
+    np.testing.assert_array_equal(whole, pieces)
 
 
 @pytest.mark.gpu

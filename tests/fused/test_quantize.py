@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from minidl.comm import codec
-from minidl.fused import dispatch
 from minidl.fused import quantize as fused
 from tests.fused.common import normal
 
@@ -48,18 +47,20 @@ def test_a_quotient_above_127_saturates():
     assert scale[0] == np.float32(2**-149) and q.tolist() == [127, -127, 50]
 
 
-@pytest.mark.parametrize("rows, cols", [(1, 1), (5, 31), (3, 257)])
-def test_a_warp_per_row_gives_the_same(rows, cols):
-    x = normal((rows, cols), "f4", 1)
+@pytest.mark.parametrize("rung", ["warps", "packs"])
+@pytest.mark.parametrize("dtype", ["f4", "f2"])
+@pytest.mark.parametrize("rows, cols", [(1, 1), (5, 31), (3, 257), (4, 528)])
+def test_a_warp_per_row_gives_the_same(rows, cols, dtype, rung):
+    x = normal((rows, cols), dtype, 1)
     expected_q, expected_scale = fused.reference(x, per_channel=True)
     top, q, back = np.zeros(rows, np.float32), np.zeros(x.shape, np.int8), np.zeros_like(x)
     scale = expected_scale.astype(np.float32)
-    dispatch.kernel(fused.FILE, "absmax_warps", "f4")(3, 64, (top, x, rows, cols))
-    dispatch.kernel(fused.FILE, "quantize_warps", "f4")(3, 64, (q, x, scale, rows, cols, 1))
-    dispatch.kernel(fused.FILE, "dequantize_warps", "f4")(3, 64, (back, q, scale, rows, cols, 1))
+    fused.warps("absmax", dtype, rows, (top, x, rows, cols), rung)
+    fused.warps("quantize", dtype, rows, (q, x, scale, rows, cols, 1), rung)
+    fused.warps("dequantize", dtype, rows, (back, q, scale, rows, cols, 1), rung)
     np.testing.assert_array_equal(top, np.abs(x).max(1))
     np.testing.assert_array_equal(q, expected_q)
-    np.testing.assert_array_equal(back, q * scale[:, None])
+    np.testing.assert_array_equal(back, (q * scale[:, None]).astype(dtype))
 
 
 def test_rows_of_1024_are_the_int8_code_of_comm():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import minidl.cuda as cuda
-from minidl.fused import cross_entropy, layer_norm, rows, softmax
+from minidl.fused import cross_entropy, layer_norm, quantize, rows, softmax
 from tests.fused.common import normal
 
 SHAPES = [(1, 1), (3, 33), (9, 257)]  # one element, a warp and one, a block and one
@@ -131,8 +131,34 @@ def test_exp_below_zero_is_good_to_the_last_places(tmp_path):
 
 def test_lanes_of_a_gpu_keep_what_the_row_needs():
     gpu = types.SimpleNamespace()  # anything but NumPy
-    kept = {cols: rows.kept(gpu, 3, cols)["KEEP"] for cols in (1, 32, 33, 256, 257, 1024)}
+    single, half = np.dtype("f4"), np.dtype("f2")
+    kept = {cols: rows.kept(gpu, 3, cols, single)["KEEP"] for cols in (1, 32, 33, 256, 257, 1024)}
     assert kept == {1: 1, 32: 1, 33: 2, 256: 8, 257: 16, 1024: 32}
-    assert rows.kept(np, 3, 256) == rows.kept(gpu, 2, 256) == {}
-    assert [rows.best_rung(gpu, c) for c in (1, 1024, 1025)] == [3, 3, 2]
-    assert rows.best_rung(np, 1) == 1
+    assert rows.kept(np, 3, 256, single) == rows.kept(gpu, 2, 256, single) == {}
+    # a pack at least: 4 floats, 8 halves; a block's 256 threads
+    assert [rows.kept(gpu, 4, 32, d)["KEEP"] for d in (single, half)] == [4, 8]
+    assert [rows.kept(gpu, 5, c, half)["KEEP"] for c in (1032, 3072, 8192)] == [8, 16, 32]
+
+
+@pytest.mark.parametrize("dtype, lengths, rungs", [
+    ("f4", (1, 768, 1023, 1024, 1025, 1028, 8192, 8196), (3, 4, 3, 4, 2, 5, 5, 2)),
+    ("f2", (1, 768, 772, 1024, 1028, 1032, 8192, 8200), (3, 4, 3, 4, 2, 5, 5, 2)),
+])
+def test_rows_that_begin_at_multiples_of_16_bytes_take_packs(dtype, lengths, rungs):
+    gpu = types.SimpleNamespace()
+    assert tuple(rows.best_rung(gpu, c, np.dtype(dtype)) for c in lengths) == rungs
+    assert rows.best_rung(np, 768, np.dtype(dtype)) == 1
+
+
+@pytest.mark.parametrize("shape, words", [
+    ((2**27, 8), "softmax: 134217728 rows of 8 on a GPU, where a launch has at most 67108864 rows"),
+    ((2, 2**31 - 5), "rows of 2147483643 on a GPU"),
+])
+def test_rows_that_a_gpu_cannot_count_are_refused(shape, words):
+    """Kernels count threads, 32 a row, and columns in an int; nothing is allocated here."""
+    huge = types.SimpleNamespace(shape=shape, dtype=np.dtype("f4"))
+    with pytest.raises(ValueError, match=words):
+        rows.launch("softmax.cu", "softmax", huge, ())
+    with pytest.raises(ValueError, match="quantize: "):
+        quantize.launch(types.SimpleNamespace(), "quantize", types.SimpleNamespace(size=1),
+                        (None, None, None, *shape, 1))

@@ -115,3 +115,23 @@ def test_wrong_lists_are_named():
         fused.sgd(w, w, w, momentum=0.9)
     with pytest.raises(ValueError, match="sgd: grads 0: want a contiguous|different sizes"):
         fused.sgd(w, [w[0][:3]])
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_gpu_takes_packs_of_16_bytes(at):
+    """With masters and halves, from an address that is a multiple of 16 and from one that is not:
+    what a thread per chunk makes of them."""
+    n = CHUNK + 13
+    w, v = (normal(n + at, "f4", k)[at:] for k in range(2))
+    g, low = normal(n + at, "f2", 3)[at:], np.zeros(n + at, "f2")[at:]
+    want = [a.copy() for a in (w, v, low)]
+    fused.sgd([want[0]], [g], [want[1]], [False], momentum=0.9, nesterov=True, unscale=0.5,
+              low=[want[2]])
+    tables = [pointers(np, [a], a.dtype, "") for a in (w, g, v, low)]
+    chunks, rates = chunk_list((n,)), np.array([(0.9, 1.0)], np.float32)
+    numbers = 1e-3, 0.9, 0.0, 0.5, 1
+    dispatch.kernel("sgd.cu", "sgd_many", "f2", W="float")(
+        len(chunks), 64, (*tables, rates, None, None, *numbers, chunks, len(chunks)))
+    for got, wanted in zip((w, v, low), want, strict=True):
+        close = CLOSE["f4"] if got.dtype == "f4" else dict(rtol=1e-3, atol=1e-6)
+        np.testing.assert_allclose(got, wanted, **close)

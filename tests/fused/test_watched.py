@@ -98,8 +98,9 @@ def test_embedding_gradient():
     sound("embedding_grad.cu", "embedding_grad_rows", 2, 1, (out, gy, index, 6, COLS, len(out)))
     first = np.full(len(out), 6, np.int32)
     sound("embedding_grad.cu", "embedding_grad_first", 2, 4, (first, index, 6))
-    sound("embedding_grad.cu", "embedding_grad_owners", (2, 2), 16,
-          (out, gy, index, first, 6, COLS))
+    for rung in "owners", "packs":
+        sound("embedding_grad.cu", f"embedding_grad_{rung}", (2, 2), 16,
+              (out, gy, index, first, 6, COLS))
     out, gy = np.zeros_like(out), np.rint(8 * gy)  # whole: the order of atomics changes no sum
     sound("embedding_grad.cu", "embedding_grad_atomic", (2, 2), 16, (out, gy, index, 6, COLS))
 
@@ -111,11 +112,13 @@ def test_compaction_and_quantisation():
     pairs = np.empty(len(kept), np.int32), np.empty(len(kept), np.float32)
     m, top, q = x((ROWS, COLS)), np.empty(ROWS, np.float32), np.empty((ROWS, COLS), np.int8)
     scale = np.ones(ROWS, np.float32)
-    for rung, grid, block in (("", 1, 8), ("_warps", 3, 64)):
-        numbers = (0.5, N, 15, 3)
-        sound("topk_mask.cu", f"count_above{rung}", grid, block, (counts, v, *numbers), ("counts",))
-        args = (*pairs, v, first, *numbers)
-        sound("topk_mask.cu", f"compact{rung}", grid, block, args, ("index", "value"))
+    for rung, grid, block in (("", 1, 8), ("_warps", 3, 64), ("_packs", 3, 64)):
+        if rung != "_packs":
+            numbers = (0.5, N, 15, 3)
+            args = (counts, v, *numbers)
+            sound("topk_mask.cu", f"count_above{rung}", grid, block, args, ("counts",))
+            args = (*pairs, v, first, *numbers)
+            sound("topk_mask.cu", f"compact{rung}", grid, block, args, ("index", "value"))
         sound("quantize.cu", f"absmax{rung}", grid, block, (top, m, ROWS, COLS), ("top",))
         args = (q, m, scale, ROWS, COLS, 1)
         sound("quantize.cu", f"quantize{rung}", grid, block, args, ("q",))

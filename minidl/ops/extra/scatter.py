@@ -10,7 +10,10 @@ at a place, PyTorch promises scatter's value only, not which it is, and its grad
 Test: tests/ops/extra/test_scatter.py
 """
 
+import numpy as np
+
 from minidl import backend
+from minidl.cuda.index_check import checked
 from minidl.function import Function
 from minidl.ops.dims import normalize_dims
 from minidl.ops.index import along
@@ -118,8 +121,7 @@ def _places(op, xp, x, index, dim, src):
         raise ValueError(f"{op}: index {index.shape}, src {given}, input {x.shape}: want an index "
                          f"not larger than src, nor than the input outside of dimension {dim}")
     n = x.shape[dim] if x.ndim else 1
-    _check_range(op, index, n)
-    return along(xp, index, dim)
+    return along(xp, _in_range(op, index, n), dim)
 
 
 def _slices(op, x, index, dim):
@@ -127,14 +129,18 @@ def _slices(op, x, index, dim):
     if index.dtype.kind not in "iu" or index.ndim > 1:
         raise ValueError(f"{op}: wants a vector of integers as index, got {index.dtype} of shape "
                          f"{index.shape}")
-    _check_range(op, index, x.shape[dim])
+    index = _in_range(op, index, x.shape[dim])
     return (slice(None),) * dim + (index.reshape(-1),)
 
 
-def _check_range(op, index, n):
+def _in_range(op, index, n):
+    """The index, looked at: here, or on a GPU without a wait."""
+    if not isinstance(index, np.ndarray):
+        return checked(op, index, n)
     if index.size and not 0 <= int(index.min()) <= int(index.max()) < n:
         raise IndexError(f"{op}: indices from {int(index.min())} to {int(index.max())}, want 0 to "
                          f"{n - 1}")
+    return index
 
 
 def scatter(input, dim, index, src=None, *, value=None, reduce=None):
