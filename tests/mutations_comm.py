@@ -657,9 +657,30 @@ MUTATIONS = [
     Mutation(
         "decoded blocks are summed in the array's dtype",
         "minidl/comm/compressed.py",
-        "total = block[r].astype(np.float32)",
+        "total = block[r].astype(np.float32 if residual is None else x.dtype)",
         "total = block[r].copy()",
         "tests/comm/test_compressed.py::test_the_mean_divides_before_it_encodes",
+    ),
+    Mutation(
+        "the error of the sum is not kept: the second residual",
+        "minidl/comm/compressed.py",
+        "        owed[r] *= divisor\n",
+        "        owed[r][...] = 0\n",
+        "tests/comm/test_compressed.py::test_what_rounding_takes_comes_back",
+    ),
+    Mutation(
+        "the error of a mean is kept in units of a mean",
+        "minidl/comm/compressed.py",
+        "        owed[r] *= divisor\n",
+        "",
+        "tests/comm/test_compressed.py::test_what_rounding_takes_comes_back",
+    ),
+    Mutation(
+        "the sign of 0 is minus",
+        "minidl/comm/codec.py",
+        "xp.packbits(x >= 0)",
+        "xp.packbits(x > 0)",
+        "tests/comm/test_codec.py::test_golden_values_of_one_bit",
     ),
     Mutation(
         "an index that occurs twice counts once",
