@@ -683,6 +683,60 @@ MUTATIONS = [
         "tests/comm/test_codec.py::test_golden_values_of_one_bit",
     ),
     Mutation(
+        "shares are weighted as if they were to be divided again",
+        "minidl/parallel/data/compress.py",
+        "weight(self.flat, n_samples, n_total, 1)",
+        "weight(self.flat, n_samples, n_total, t.size)",
+        "tests/parallel/data/test_compress.py"
+        "::test_what_was_sent_and_what_is_owed_make_up_the_sum_of_means",
+    ),
+    Mutation(
+        "averaged gradients are compressed a second time",
+        "minidl/parallel/data/compress.py",
+        "if p.grad is not None and p.grad is bucket.views[p] and p.grad.any():",
+        "if False:",
+        "tests/parallel/data/test_compress.py"
+        "::test_a_second_backward_on_averaged_gradients_is_refused",
+    ),
+    Mutation(
+        "momentum is applied again by the optimizer",
+        "minidl/parallel/data/compress.py",
+        'if type(optimizer) is not SGD or group["momentum"]:',
+        "if type(optimizer) is not SGD:",
+        "tests/parallel/data/test_dgc.py"
+        "::test_an_optimizer_that_would_apply_momentum_again_is_refused",
+    ),
+    Mutation(
+        "only v is masked",
+        "minidl/parallel/data/dgc.py",
+        "u.reshape(-1)[where] = 0",
+        "pass",
+        "tests/parallel/data/test_dgc.py::test_every_step_is_the_papers_to_the_bit",
+    ),
+    Mutation(
+        "what is sent stays in the residual",
+        "minidl/parallel/data/dgc.py",
+        "v.reshape(-1)[where] -= what",
+        "pass",
+        "tests/parallel/data/test_dgc.py::test_every_step_is_the_papers_to_the_bit",
+    ),
+    Mutation(
+        "shares are clipped as if they were the whole gradient",
+        "minidl/parallel/data/dgc.py",
+        "limit = self.clip_norm / math.sqrt(n)",
+        "limit = self.clip_norm",
+        "tests/parallel/data/test_dgc.py::test_shares_are_clipped_before_they_are_added",
+    ),
+    Mutation(
+        "indices of the second tensor begin at 0 again",
+        "minidl/parallel/data/dgc.py",
+        "index.append(where + xp.int32(at))",
+        "index.append(where)",
+        "tests/parallel/data/test_dgc.py::test_every_step_is_the_papers_to_the_bit "
+        "tests/parallel/data/test_compress.py"
+        "::test_what_was_sent_and_what_is_owed_make_up_the_sum_of_means",
+    ),
+    Mutation(
         "an index that occurs twice counts once",
         "minidl/comm/compressed.py",
         "np.add.at(total, where, what)",

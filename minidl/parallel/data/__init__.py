@@ -3,5 +3,7 @@
     join           unequal numbers of batches; evaluation
     data_parallel  naive, then the real one: gradients averaged while backward runs
     bucket         gradients that are sent together
+    compress       gradients in fewer bytes: the door, and rounding with error feedback
+    dgc            ... the largest elements now, the rest later
     flat           many arrays as one buffer, and its partition over ranks
 """
