@@ -737,6 +737,37 @@ MUTATIONS = [
         "::test_what_was_sent_and_what_is_owed_make_up_the_sum_of_means",
     ),
     Mutation(
+        "the residual is what the ranks' mean lacks, as PyTorch's hook has it",
+        "minidl/parallel/data/powersgd.py",
+        "xp.subtract(a[p], left[p] @ own[p].T, out=rest[p])",
+        "rest[p][...] = a[p] - left[p] @ "
+        "bucket.all_reduce(t, own[p].copy()).T / t.size",
+        "tests/parallel/data/test_powersgd.py"
+        "::test_the_residual_is_the_bounded_one_whichever_side_is_shorter",
+    ),
+    Mutation(
+        "P is on the longer side",
+        "minidl/parallel/data/powersgd.py",
+        "n, m = min(n, m), max(n, m)",
+        "n, m = max(n, m), min(n, m)",
+        "tests/parallel/data/test_powersgd.py"
+        "::test_the_residual_is_the_bounded_one_whichever_side_is_shorter",
+    ),
+    Mutation(
+        "Q is not made orthonormal before it is used again",
+        "minidl/parallel/data/powersgd.py",
+        "q_in[p] = orthonormal(xp, q[p])",
+        "q_in[p] = q[p] * 0",
+        "tests/parallel/data/test_powersgd.py::test_golden_values",
+    ),
+    Mutation(
+        "a tensor that saves exactly half is compressed",
+        "minidl/parallel/data/powersgd.py",
+        "* self.min_compression_rate < n * m else None",
+        "* self.min_compression_rate <= n * m else None",
+        "tests/parallel/data/test_powersgd.py::test_which_tensors_are_compressed",
+    ),
+    Mutation(
         "an index that occurs twice counts once",
         "minidl/comm/compressed.py",
         "np.add.at(total, where, what)",

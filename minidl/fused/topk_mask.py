@@ -9,7 +9,7 @@ is about the (j n / s)-th largest of all. It aims a little too low, so that a fe
 takes these out of the vector in one pass, and sorts out the exact k among them. If too few pass, it
 lowers the threshold; so the sample decides how long it takes, never the result.
 
-Used by: minidl/parallel/data/dgc.py; comm/codec.py packs the pairs, comm/compressed.py adds them up.
+Used by: minidl/parallel/data/dgc.py. comm/codec.py packs the pairs, comm/compressed.py adds them.
 
 Source: Lin, Han, Mao, Wang, Dally 2018, "Deep gradient compression" (arXiv 1712.01887).
 Kernel: kernels/topk_mask.cu   Test: tests/fused/test_topk_mask.py

@@ -5,5 +5,6 @@
     bucket         gradients that are sent together
     compress       gradients in fewer bytes: the door, and rounding with error feedback
     dgc            ... the largest elements now, the rest later
+    powersgd       ... two thin matrices for a gradient
     flat           many arrays as one buffer, and its partition over ranks
 """

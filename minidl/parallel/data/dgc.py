@@ -6,9 +6,9 @@
     u = v = 0 where sent     "momentum factor masking": else old momentum pushes on afterwards
     w = w - lr * sum over ranks of what was sent
 
-g is this rank's share of the mean gradient (compress.py), so the sum is the mean's; m, the momentum,
-is inside u, and an optimizer that applied it again would be wrong: optim.SGD without momentum is
-the only one that is taken. Its weight decay acts without momentum, on every weight in every step.
+g is this rank's share of the mean gradient (compress.py), so the sum is the mean's. m, the
+momentum, is inside u, and an optimizer that applied it again would be wrong: only optim.SGD without
+momentum is taken. Its weight decay acts without momentum, on every weight in every step.
 
     bytes sent by a rank       dense, around a ring     2 (n-1)/n 4L
                                pairs, all-gathered      (n-1) 8k          8: index and value
