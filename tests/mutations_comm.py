@@ -768,6 +768,20 @@ MUTATIONS = [
         "tests/parallel/data/test_powersgd.py::test_which_tensors_are_compressed",
     ),
     Mutation(
+        "a snapshot's new rank takes one old rank's residual and forgets the others'",
+        "minidl/snapshot/kept.py",
+        "for r in range(rank, there[\"n_ranks\"], size)]",
+        "for r in range(rank, there[\"n_ranks\"], size)][:1]",
+        "tests/snapshot/test_kept.py::test_on_other_ranks_the_sum_is_kept",
+    ),
+    Mutation(
+        "the warm-up starts anew after a snapshot",
+        "minidl/snapshot/kept.py",
+        "bucket.step = there[\"steps\"]",
+        "bucket.step = 0",
+        "tests/snapshot/test_kept.py::test_a_resumed_run_is_the_run_that_never_stopped",
+    ),
+    Mutation(
         "an index that occurs twice counts once",
         "minidl/comm/compressed.py",
         "np.add.at(total, where, what)",
