@@ -782,6 +782,22 @@ MUTATIONS = [
         "tests/snapshot/test_kept.py::test_a_resumed_run_is_the_run_that_never_stopped",
     ),
     Mutation(
+        "every rank sends the whole old momentum, not its share",
+        "minidl/parallel/data/onebit_adam.py",
+        "m *= b1 / t.size",
+        "m *= b1",
+        "tests/parallel/data/test_onebit_adam.py"
+        "::test_the_momentum_that_arrived_and_what_is_owed_is_the_momentum_that_was_wanted",
+    ),
+    Mutation(
+        "noise of the code, over eps, moves weights without a gradient",
+        "minidl/parallel/data/onebit_adam.py",
+        "            g[v == 0] = 0\n",
+        "            pass\n",
+        "tests/parallel/data/test_onebit_adam.py"
+        "::test_a_weight_that_no_gradient_has_reached_is_left_alone",
+    ),
+    Mutation(
         "an index that occurs twice counts once",
         "minidl/comm/compressed.py",
         "np.add.at(total, where, what)",

@@ -9,6 +9,7 @@ from minidl.parallel.data.compress import Compressed, ErrorFeedback
 from minidl.parallel.data.data_parallel import DataParallel, average_gradients, broadcast_state
 from minidl.parallel.data.dgc import DGC
 from minidl.parallel.data.join import evaluate, join
+from minidl.parallel.data.onebit_adam import OneBitAdam
 from minidl.parallel.data.powersgd import PowerSGD
 from minidl.parallel.zero.offload import Offload
 from minidl.parallel.zero.zero import Zero1, Zero2

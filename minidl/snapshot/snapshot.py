@@ -11,8 +11,9 @@ A crash at any moment leaves the previous snapshot whole, because each file is o
 the next one names it (durable.py): first every rank's file; then rank 0's index, whose rename makes
 the snapshot valid; only then rank 0 removes older snapshots and what crashes left.
 
-The model may be plain, DataParallel, Compressed or a ZeRO stage, and it may be loaded as another of these, on
-another number of ranks: every region is found in the files by overlap (regions.py).
+The model may be plain, DataParallel, Compressed or a ZeRO stage, and it may be loaded as another of
+these, on another number of ranks: every region is found in the files by overlap (regions.py), and
+what compression owes keeps its sum (kept.py).
 Numbers and buffers are rank 0's; random generators are each rank's own. Save after the optimizer's
 step: gradients are not kept. All ranks see one folder, and call together.
 safetensors and JSON are plain data: loading runs no code, as unpickling would.

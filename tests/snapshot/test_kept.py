@@ -9,7 +9,7 @@ import minidl
 from minidl import nn, optim
 from minidl.comm import codec, naive, simulate
 from minidl.nn import functional as F
-from minidl.parallel import DGC, Compressed, DataParallel, ErrorFeedback, PowerSGD
+from minidl.parallel import DGC, Compressed, DataParallel, ErrorFeedback, OneBitAdam, PowerSGD
 from minidl.snapshot import snapshot
 from minidl.snapshot.snapshot import SnapshotError
 from tests.conftest import ranks
@@ -18,6 +18,7 @@ from tests.snapshot.test_snapshot import common_folder
 METHODS = {
     "int8": lambda: ErrorFeedback(codec.INT8),
     "dgc": lambda: DGC(momentum=0.9, sparsity=0.97, warm_up=(0.5, 0.8), stage_steps=2, min_size=20),
+    "1-bit adam": lambda: OneBitAdam(warm_up_steps=1),
     "powersgd": lambda: PowerSGD(rank=1, start_step=1, min_compression_rate=1),
 }
 
@@ -57,7 +58,8 @@ def test_a_resumed_run_is_the_run_that_never_stopped(t, name):
         steps(t, again, opt_again, 3, 3)
         for a, b in zip(everything(model), everything(again), strict=True):
             np.testing.assert_array_equal(a, b)
-        model.close(), again.close()
+        model.close()
+        again.close()
 
 
 def kept(t, model):

@@ -66,7 +66,8 @@ class DGC(Method):
         self.nesterov, self.masking, self.min_size = nesterov, masking, min_size
 
     def check(self, rank, optimizer, group):
-        wants_plain_sgd("DGC", rank, optimizer, group)
+        if self.momentum:
+            wants_plain_sgd("DGC", rank, optimizer, group)
 
     def sparsity_at(self, step):
         """The sparsity of a step, counted from 0."""
