@@ -798,6 +798,13 @@ MUTATIONS = [
         "::test_a_weight_that_no_gradient_has_reached_is_left_alone",
     ),
     Mutation(
+        "a wrapped model is wrapped again",
+        "minidl/parallel/data/data_parallel.py",
+        "        if isinstance(model, DataParallel):\n",
+        "        if False:\n",
+        "tests/parallel/data/test_compress.py::test_one_wrapper_only",
+    ),
+    Mutation(
         "an index that occurs twice counts once",
         "minidl/comm/compressed.py",
         "np.add.at(total, where, what)",

@@ -220,7 +220,8 @@ def draw(plt, curves, p, args):
               "PowerSGD, rank 2": (purple, "-")}
     for name, (losses, sent) in curves.items():
         colour, line = styles[name]
-        left.plot(np.array(sent) / 2**10, losses, line, color=colour, label=name)
+        left.plot(np.maximum(sent, 1) / 2**10, losses, line,  # one rank alone sends none
+                  color=colour, label=name)
     left.set(xscale="log", yscale="log", xlabel="KiB sent by a rank so far",
              ylabel="loss on the training set", title=f"{p} ranks, handwritten digits")
     left.legend(loc="lower left", fontsize=9)
@@ -237,7 +238,7 @@ def draw(plt, curves, p, args):
                label="PowerSGD, rank 4")
     right.set(xscale="log", yscale="log", xlabel="ranks", ylabel="MiB sent by a rank in a step",
               title="25 million elements: where top-k stops paying")
-    right.legend(loc="center left", fontsize=9)
+    right.legend(loc="upper left", fontsize=9)
     return figure
 
 
