@@ -70,7 +70,7 @@ def compact_few(x, threshold, slots=64):
     counts = np.empty(n_chunks, np.int32)
     index, value = np.empty((n_chunks, slots), np.int32), np.empty((n_chunks, slots), x.dtype)
     launch(np, "compact_few", x, (counts, index, value, x, threshold, n, CHUNK, slots, n_chunks))
-    if counts.max(initial=0) > slots:
+    if (counts > slots).any():
         return None
     used = np.arange(slots) < counts[:, None]
     return index[used], value[used]
