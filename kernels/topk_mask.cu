@@ -1,13 +1,17 @@
 // Keep the large elements of a vector: threshold, then compact into (index, value) pairs, in order
-// of index. Gradient compression sends these and keeps the rest for the next step. A building
-// block: the pairs are what minidl/comm/compressed.py's sparse_all_reduce takes.
+// of index. Gradient compression (minidl/parallel/data/dgc.py) sends these and keeps the rest for
+// the next step.
 //
 //   count_above   counts[chunk] = how many |x| >= threshold in the chunk
 //                 reads 4 bytes an element in float
-//   compact       index[..], value[..] of those, from first[chunk] on
+//   compact       index[..], value[..] of those, from first[chunk] on. 64 elements at a time are
+//                 looked at by vector instructions, and one by one only if there is one to keep
 //                 reads 4, writes 8 for each kept
 //   Between the two the array library adds up the counts: first = 0, counts[0],
 //   counts[0] + counts[1], ...
+//   compact_few   both at once, where few are kept: each chunk has `slots` places of its own, and
+//                 counts[chunk] tells how many it wanted
+//                 reads 4, writes 8 for each kept
 //   drop          x = 0 where |x| >= threshold: what is left for the next step
 //                 reads 4, writes 4
 //
@@ -31,16 +35,49 @@ extern "C" __global__ void count_above(int* counts, const T* x, float threshold,
   }
 }
 
+// Whether any of the elements base, ..., last - 1 is to be kept; fewer than 64: perhaps.
+static __device__ int any_above(const T* x, float threshold, int base, int last) {
+  if (last - base < 64) return 1;
+  int found = 0;
+  SIMD_SUM(found) for (int i = 0; i < 64; ++i) found += fabsf(to_float(x[base + i])) >= threshold;
+  return found;
+}
+
 extern "C" __global__ void compact(int* index, T* value, const T* x, const int* first,
                                    float threshold, int n, int length, int n_chunks) {
   int c = blockIdx.x * blockDim.x + threadIdx.x;
   if (c < n_chunks) {  // guard
     int begin = c * length, end = min(n - begin, length) + begin, at = first[c];
-    for (int i = begin; i < end; ++i)
-      if (fabsf(to_float(x[i])) >= threshold) {
-        index[at] = i;
-        value[at++] = x[i];
+    for (int base = begin; base < end; base += 64) {
+      int last = min(end - base, 64) + base;
+      if (any_above(x, threshold, base, last)) {
+        for (int i = base; i < last; ++i)
+          if (fabsf(to_float(x[i])) >= threshold) {
+            index[at] = i;
+            value[at++] = x[i];
+          }
       }
+    }
+  }
+}
+
+extern "C" __global__ void compact_few(int* counts, int* index, T* value, const T* x,
+                                       float threshold, int n, int length, int slots,
+                                       int n_chunks) {
+  int c = blockIdx.x * blockDim.x + threadIdx.x;
+  if (c < n_chunks) {  // guard
+    int begin = c * length, end = min(n - begin, length) + begin, at = c * slots, count = 0;
+    for (int base = begin; base < end; base += 64) {
+      int last = min(end - base, 64) + base;
+      if (any_above(x, threshold, base, last)) {
+        for (int i = base; i < last; ++i)
+          if (fabsf(to_float(x[i])) >= threshold && ++count <= slots) {
+            index[at] = i;
+            value[at++] = x[i];
+          }
+      }
+    }
+    counts[c] = count;
   }
 }
 

@@ -689,9 +689,152 @@ MUTATIONS = [
     Mutation(
         "decoded blocks are summed in the array's dtype",
         "minidl/comm/compressed.py",
-        "total = block[r].astype(np.float32)",
+        "total = block[r].astype(np.float32 if residual is None else x.dtype)",
         "total = block[r].copy()",
         "tests/comm/test_compressed.py::test_the_mean_divides_before_it_encodes",
+    ),
+    Mutation(
+        "the error of the sum is not kept: the second residual",
+        "minidl/comm/compressed.py",
+        "        owed[r] *= divisor\n",
+        "        owed[r][...] = 0\n",
+        "tests/comm/test_compressed.py::test_what_rounding_takes_comes_back",
+    ),
+    Mutation(
+        "the error of a mean is kept in units of a mean",
+        "minidl/comm/compressed.py",
+        "        owed[r] *= divisor\n",
+        "",
+        "tests/comm/test_compressed.py::test_what_rounding_takes_comes_back",
+    ),
+    Mutation(
+        "the sign of 0 is minus",
+        "minidl/comm/codec.py",
+        "xp.packbits(x >= 0)",
+        "xp.packbits(x > 0)",
+        "tests/comm/test_codec.py::test_golden_values_of_one_bit",
+    ),
+    Mutation(
+        "shares are weighted as if they were to be divided again",
+        "minidl/parallel/data/compress.py",
+        "weight(self.flat, n_samples, n_total, 1)",
+        "weight(self.flat, n_samples, n_total, t.size)",
+        "tests/parallel/data/test_compress.py"
+        "::test_what_was_sent_and_what_is_owed_make_up_the_sum_of_means",
+    ),
+    Mutation(
+        "averaged gradients are compressed a second time",
+        "minidl/parallel/data/compress.py",
+        "if p.grad is not None and p.grad is bucket.views[p] and p.grad.any():",
+        "if False:",
+        "tests/parallel/data/test_compress.py"
+        "::test_a_second_backward_on_averaged_gradients_is_refused",
+    ),
+    Mutation(
+        "momentum is applied again by the optimizer",
+        "minidl/parallel/data/compress.py",
+        'if type(optimizer) is not SGD or group["momentum"]:',
+        "if type(optimizer) is not SGD:",
+        "tests/parallel/data/test_dgc.py"
+        "::test_an_optimizer_that_would_apply_momentum_again_is_refused",
+    ),
+    Mutation(
+        "only v is masked",
+        "minidl/parallel/data/dgc.py",
+        "u.reshape(-1)[where] = 0",
+        "pass",
+        "tests/parallel/data/test_dgc.py::test_every_step_is_the_papers_to_the_bit",
+    ),
+    Mutation(
+        "what is sent stays in the residual",
+        "minidl/parallel/data/dgc.py",
+        "v.reshape(-1)[where] -= what",
+        "pass",
+        "tests/parallel/data/test_dgc.py::test_every_step_is_the_papers_to_the_bit",
+    ),
+    Mutation(
+        "shares are clipped as if they were the whole gradient",
+        "minidl/parallel/data/dgc.py",
+        "limit = self.clip_norm / math.sqrt(n)",
+        "limit = self.clip_norm",
+        "tests/parallel/data/test_dgc.py::test_shares_are_clipped_before_they_are_added",
+    ),
+    Mutation(
+        "indices of the second tensor begin at 0 again",
+        "minidl/parallel/data/dgc.py",
+        "index.append(where + xp.int32(at))",
+        "index.append(where)",
+        "tests/parallel/data/test_dgc.py::test_every_step_is_the_papers_to_the_bit "
+        "tests/parallel/data/test_compress.py"
+        "::test_what_was_sent_and_what_is_owed_make_up_the_sum_of_means",
+    ),
+    Mutation(
+        "the residual is what the ranks' mean lacks, as PyTorch's hook has it",
+        "minidl/parallel/data/powersgd.py",
+        "xp.subtract(a[p], left[p] @ own[p].T, out=rest[p])",
+        "rest[p][...] = a[p] - left[p] @ "
+        "bucket.all_reduce(t, own[p].copy()).T / t.size",
+        "tests/parallel/data/test_powersgd.py"
+        "::test_the_residual_is_the_bounded_one_whichever_side_is_shorter",
+    ),
+    Mutation(
+        "P is on the longer side",
+        "minidl/parallel/data/powersgd.py",
+        "n, m = min(n, m), max(n, m)",
+        "n, m = max(n, m), min(n, m)",
+        "tests/parallel/data/test_powersgd.py"
+        "::test_the_residual_is_the_bounded_one_whichever_side_is_shorter",
+    ),
+    Mutation(
+        "Q is not made orthonormal before it is used again",
+        "minidl/parallel/data/powersgd.py",
+        "q_in[p] = orthonormal(xp, q[p])",
+        "q_in[p] = q[p] * 0",
+        "tests/parallel/data/test_powersgd.py::test_golden_values",
+    ),
+    Mutation(
+        "a tensor that saves exactly half is compressed",
+        "minidl/parallel/data/powersgd.py",
+        "* self.min_compression_rate < n * m else None",
+        "* self.min_compression_rate <= n * m else None",
+        "tests/parallel/data/test_powersgd.py::test_which_tensors_are_compressed",
+    ),
+    Mutation(
+        "a snapshot's new rank takes one old rank's residual and forgets the others'",
+        "minidl/snapshot/kept.py",
+        "for r in range(rank, there[\"n_ranks\"], size)]",
+        "for r in range(rank, there[\"n_ranks\"], size)][:1]",
+        "tests/snapshot/test_kept.py::test_on_other_ranks_the_sum_is_kept",
+    ),
+    Mutation(
+        "the warm-up starts anew after a snapshot",
+        "minidl/snapshot/kept.py",
+        "bucket.step = there[\"steps\"]",
+        "bucket.step = 0",
+        "tests/snapshot/test_kept.py::test_a_resumed_run_is_the_run_that_never_stopped",
+    ),
+    Mutation(
+        "every rank sends the whole old momentum, not its share",
+        "minidl/parallel/data/onebit_adam.py",
+        "m *= b1 / t.size",
+        "m *= b1",
+        "tests/parallel/data/test_onebit_adam.py"
+        "::test_the_momentum_that_arrived_and_what_is_owed_is_the_momentum_that_was_wanted",
+    ),
+    Mutation(
+        "noise of the code, over eps, moves weights without a gradient",
+        "minidl/parallel/data/onebit_adam.py",
+        "            g[v == 0] = 0\n",
+        "            pass\n",
+        "tests/parallel/data/test_onebit_adam.py"
+        "::test_a_weight_that_no_gradient_has_reached_is_left_alone",
+    ),
+    Mutation(
+        "a wrapped model is wrapped again",
+        "minidl/parallel/data/data_parallel.py",
+        "        if isinstance(model, DataParallel):\n",
+        "        if False:\n",
+        "tests/parallel/data/test_compress.py::test_one_wrapper_only",
     ),
     Mutation(
         "an index that occurs twice counts once",

@@ -678,10 +678,8 @@ MUTATIONS = [
     Mutation(
         "an element at the threshold is dropped and not sent",
         "kernels/topk_mask.cu",
-        "    for (int i = begin; i < end; ++i)\n"
-        "      if (fabsf(to_float(x[i])) >= threshold) {",
-        "    for (int i = begin; i < end; ++i)\n"
-        "      if (fabsf(to_float(x[i])) > threshold) {",
+        "          if (fabsf(to_float(x[i])) >= threshold) {",
+        "          if (fabsf(to_float(x[i])) > threshold) {",
         "tests/fused/test_topk_mask.py::test_takes_the_large_elements_in_order_and_dr"
         "op_leaves_the_others",
     ),
@@ -1029,6 +1027,27 @@ MUTATIONS = [
         "y = forward(r.as_rows(x), log)",
         "y = forward(r.as_rows(x))",
         "tests/fused/test_softmax.py::test_the_ops_equal_the_ops_without_kernels",
+    ),
+    Mutation(
+        "a chunk that wants more places than it has is cut off in silence",
+        "minidl/fused/topk_mask.py",
+        "if (counts > slots).any():",
+        "if (counts > CHUNK).any():",
+        "tests/fused/test_topk_mask.py::test_the_k_largest_are_exactly_those",
+    ),
+    Mutation(
+        "of too many candidates the first are sent, not the largest",
+        "minidl/fused/topk_mask.py",
+        "    keep = size > limit\n",
+        "    keep = xp.arange(len(size)) < k\n",
+        "tests/fused/test_topk_mask.py::test_the_k_largest_are_exactly_those",
+    ),
+    Mutation(
+        "the sample's threshold is never lowered",
+        "minidl/fused/topk_mask.py",
+        "        if len(index) >= k:\n",
+        "        if len(index):\n",
+        "tests/fused/test_topk_mask.py::test_a_sample_that_misleads_costs_time_and_nothing_else",
     ),
     Mutation(
         "compaction starts a chunk where it ends",

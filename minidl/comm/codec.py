@@ -4,17 +4,24 @@
     FP16         L float16                           2 L                    |x| / 2048, + 3e-8
     INT8         a float32 scale for every 1,024     L + 4 ceil(L / 1024)   max |block| / 254,
                  elements, then L int8                                      + 1.5e-36
+    ONE_BIT      a float32 scale, then L signs       4 + ceil(L / 8)        || x ||: see below
     pairs        k int32 indices, k float32 values   8 k                    0, but k of L elements
 
 A codec is two plain functions, encode(x) -> payload and decode(payload, length) -> float32, and the
 payload's exact size, n_bytes(length): a receiver needs it before the payload comes. Arrays of
 float64 are rounded to float32 first.
 
+A sign alone is no rounding: its error is about as large as the array, and only error feedback
+(compressed.py's `residual`) makes use of it. The scale of ONE_BIT is || x || / sqrt(L), 1-bit
+Adam's, so that the array keeps its norm; ONE_BIT_MEAN's is the mean of |x|, whose error is never
+larger than || x ||.
+
 Overflow stays visible: numbers beyond 65504 become inf in float16 (NumPy warns), and an int8 block
 with inf or nan decodes to nan.
 
 Sources: Micikevicius et al. 2018 (float16); Dettmers 2016 (arXiv 1511.04561; 8 bits for gradients);
-Lin et al. 2018 (index and value).
+Lin et al. 2018 (index and value); Tang et al. 2021 (arXiv 2102.02888; one bit), Karimireddy et al.
+2019 (arXiv 1901.09847; the mean of |x|).
 Test: tests/comm/test_codec.py   Used by: compressed.py
 """
 
@@ -78,6 +85,30 @@ def _n_blocks(length):
     return -(-length // BLOCK)
 
 
+def one_bit(scale_of):
+    """The codec that keeps the sign of each element (of 0: +) and one scale, a function of x."""
+
+    def encode(x):
+        xp = xp_of([x])
+        if not len(x):
+            return xp.empty(0, np.uint8)
+        scale = scale_of(xp, x).astype(np.float32).reshape(1)
+        return xp.concatenate([scale.view(np.uint8), xp.packbits(x >= 0)])
+
+    def decode(payload, length):
+        xp = xp_of([payload])
+        if not length:
+            return xp.empty(0, np.float32)
+        scale = payload[:4].copy().view(np.float32)
+        signs = xp.unpackbits(payload[4:])[:length].astype(np.float32)
+        signs *= 2 * scale  # 0 or 2 scales, then less one: exact
+        return signs - scale
+
+    return Codec(encode, decode, lambda length: length and 4 + -(-length // 8))
+
+
+ONE_BIT = one_bit(lambda xp, x: xp.sqrt(xp.mean(xp.square(x, dtype=np.float64))))
+ONE_BIT_MEAN = one_bit(lambda xp, x: xp.mean(xp.abs(x), dtype=np.float64))
 FP16 = Codec(encode_fp16, decode_fp16, lambda length: 2 * length)
 INT8 = Codec(encode_int8, decode_int8, lambda length: length + 4 * _n_blocks(length))
 

@@ -9,8 +9,17 @@
 
 A ring that decodes, adds and encodes in every step rounds the growing partial sums n-1 times: with
 int8 and values up to m its bound is about n^2/2 * m/254, here it is 2n * m/254. To gather all
-encoded arrays and add them rounds once, but sends n/2 times the bytes. A caller may add the
-rounding error x - decode(encode(x)) to its next gradient (error feedback).
+encoded arrays and add them rounds once, but sends n/2 times the bytes.
+
+Error feedback: what is lost is not gone. With `residual`, an array like x that the caller keeps
+from call to call, every rank adds to its numbers what rounding took from them the last time:
+
+    residual, rank r     | lost on the way to block 0 | lost by the sum of block r | block 2 ... |
+
+Its own block a rank does not round for itself, so there is room for the error of that block's sum:
+1-bit Adam's two residuals in one array. In every call, and so in the sum of all calls,
+
+    result + sum over ranks of residual = sum over ranks of (x + residual before)
 
 Sparse arrays are sent as (index, value) pairs: an all-gather of unequal lengths, then every rank
 adds all pairs in rank order. With k = rho L pairs on each rank that sends 8 (n-1) k bytes, where
@@ -19,8 +28,9 @@ times as many on 16 ranks, but on 1,000 ranks no more.
 
     DataParallel(model, t, all_reduce=functools.partial(compressed.all_reduce, codec=codec.FP16))
 
-Sources: Tang et al. 2021 (1-bit Adam, arXiv 2102.02888; the two steps), Wang et al. 2023 (ZeRO++,
-arXiv 2306.10209; all-to-all against repeated rounding), Lin et al. 2018 (sparse).
+Sources: Tang et al. 2021 (1-bit Adam, arXiv 2102.02888; the two steps, error feedback in both),
+Wang et al. 2023 (ZeRO++, arXiv 2306.10209; all-to-all against repeated rounding), Lin et al. 2018
+(sparse).
 Test: tests/comm/test_compressed.py
 Time: 2(n-1) (alpha + C/n beta), C the bytes of all n encoded blocks; sparse, of k pairs on each
 rank: (n-1) (2 alpha + 8 beta + 8 k beta)
@@ -37,58 +47,99 @@ from minidl.comm.transport import staging
 
 
 @collective
-def all_reduce(t, x, codec=INT8):
+def all_reduce(t, x, codec=INT8, residual=None):
     """The sum of all ranks' x, compressed on the way, on every rank.
 
     In place like `ring.all_reduce`. Added in float32, whatever x's floating point dtype. Sends all
     encoded blocks but its own, then all encoded sums but the right neighbour's, in 2(n-1) messages.
-    One rank alone rounds nothing. Integers and booleans (counts and flags) are sent as they are."""
+    One rank alone rounds nothing. Integers and booleans (counts and flags) are sent as they are.
+
+    residual: error feedback, see above: an array like x, of zeros at first, overwritten. Then the
+    sum is in x's dtype, which must be float32 or float64, and inf or nan is an error: the residual
+    would never be a number again."""
     if x.dtype.kind in "iub":
         return ring_blocks.all_reduce(t, x)
-    return _reduce(t, x, codec, 1)
+    return (_reduce if residual is None else _with_feedback)(t, x, codec, 1, residual)
 
 
 @collective
-def mean(t, x, codec=INT8):
+def mean(t, x, codec=INT8, residual=None):
     """As `all_reduce`, divided by n in float32 before the sum is encoded: the sum of 8 ranks can
     pass float16's 65504 where their mean does not."""
-    return _reduce(t, x, codec, t.size)
+    return (_reduce if residual is None else _with_feedback)(t, x, codec, t.size, residual)
 
 
-def _reduce(t, x, codec, divisor):
+def _with_feedback(t, x, codec, divisor, residual):
+    check_residual(t, x, residual)
+    x += residual
+    residual[...] = 0
+    with np.errstate(over="ignore", invalid="ignore"):  # the sentence below instead of a warning
+        result = _reduce(t, x, codec, divisor, residual.reshape(-1))
+    if not xp_of([x]).isfinite(residual).all():
+        raise FloatingPointError(
+            f"rank {t.rank}: wanted finite numbers, to round them and to keep their errors; got "
+            "inf or nan, or numbers beyond the codec's (fp16: 65504). Scale or clip them before")
+    return result
+
+
+def check_residual(t, x, residual):
+    """Raise unless the residual is like x."""
+    like = residual.shape == x.shape and residual.dtype == x.dtype
+    if not like or x.dtype.itemsize < 4 or not residual.flags.c_contiguous:
+        raise ValueError(
+            f"rank {t.rank}: wanted a contiguous residual like x, both float32 or float64; got "
+            f"{residual.dtype} of shape {residual.shape} for x {x.dtype} of shape {x.shape}. "
+            "np.zeros_like(x) is the first one")
+
+
+def _reduce(t, x, codec, divisor, residual):
     n, r = t.size, t.rank
     check_floating(t, x, "a codec, which rounds,")
     flat = chunks.flat(x)
     if n == 1:
         return flat.reshape(x.shape)
-    block = chunks.split(flat, n)
-    total = block[r].astype(np.float32)
-    xp = xp_of([flat])
+    block, xp = chunks.split(flat, n), xp_of([flat])
+    owed = None if residual is None else chunks.split(residual, n)
+    total = block[r].astype(np.float32 if residual is None else x.dtype)
     incoming = xp.empty(codec.n_bytes(len(total)), np.uint8)
     for s in range(1, n):
         to, source = (r + s) % n, (r - s) % n
-        t.sendrecv(codec.encode(block[to]), to, incoming, source)
+        outgoing = codec.encode(block[to])
+        if residual is not None:
+            xp.subtract(block[to], codec.decode(outgoing, len(block[to])), out=owed[to])
+        t.sendrecv(outgoing, to, incoming, source)
         total += codec.decode(incoming, len(total))
     total /= divisor
 
     bounds = [0, *np.cumsum([codec.n_bytes(len(b)) for b in block]).tolist()]
     payload = xp.empty(bounds[-1], np.uint8)
     payload[bounds[r] : bounds[r + 1]] = codec.encode(total)
+    if residual is not None:  # in units of a sum, as the rest of it
+        xp.subtract(total, codec.decode(payload[bounds[r] : bounds[r + 1]], len(total)),
+                    out=owed[r])
+        owed[r] *= divisor
     ring_blocks.all_gather(t, payload, bounds)
     for i in range(n):
         block[i][...] = codec.decode(payload[bounds[i] : bounds[i + 1]], len(block[i]))
     return flat.reshape(x.shape)
 
 
+def bytes_sent(length, codec, n, rank):
+    """Bytes that `rank` sends in `all_reduce` or `mean`: all encoded blocks but its own, then all
+    encoded sums but its right neighbour's."""
+    sizes = [codec.n_bytes(chunks.size(length, n, i)) for i in range(n)]
+    return 2 * sum(sizes) - sizes[rank] - sizes[(rank + 1) % n] if n > 1 else 0
+
+
 @collective(own_args=("indices", "values"))
-def sparse_all_reduce(t, indices, values, length):
+def sparse_all_reduce(t, indices, values, length, equal=False):
     """The sum of all ranks' sparse arrays, dense on every rank: float32, of `length` elements.
 
     indices, values: this rank's pairs, as many as it likes; an index that comes twice adds. Added
     in rank order: the same bits on all ranks. Of device arrays the pairs are added on the host (the
     atomic additions of a GPU have no order), and the sum goes to where the values are. Sends 8
     (n-1) bytes of lengths, then 8 bytes for each pair of all ranks but the right neighbour, in
-    2(n-1) messages."""
+    2(n-1) messages. equal: all ranks have as many pairs; then no lengths are sent."""
     like, (indices, values) = values, (
         staging.download(x) if staging.on_device(x) else x for x in (indices, values))
     try:
@@ -98,7 +149,13 @@ def sparse_all_reduce(t, indices, values, length):
     if len(indices) and np.max(indices) >= length:
         raise ValueError(
             f"rank {t.rank}: wanted indices below the length {length}; got {np.max(indices)}")
-    gathered, bounds = ring_blocks.all_gather_v(t, payload)
+    if equal:
+        bounds = [i * len(payload) for i in range(t.size + 1)]
+        gathered = np.empty(bounds[-1], np.uint8)
+        gathered[bounds[t.rank] : bounds[t.rank + 1]] = payload
+        ring_blocks.all_gather(t, gathered, bounds)
+    else:
+        gathered, bounds = ring_blocks.all_gather_v(t, payload)
     with staging.new_on(t, like, length, np.float32) as (total, result):
         total[...] = 0
         for i in range(t.size):

@@ -4,13 +4,18 @@
     counts          2        |   0   |   2           first = 0 2 2
     index           1 3                6 8           value -3 2 5 -4
 
-A building block for compressed gradients: the pairs are what minidl/comm/compressed.py's
-sparse_all_reduce takes (its code, comm/codec.py, packs any pairs), and what `drop` leaves waits for
-the next step. No strategy of minidl.parallel selects by size.
+`top_k` finds the threshold by looking at a hundredth of the vector: of s elements the j-th largest
+is about the (j n / s)-th largest of all. It aims a little too low, so that a few more than k pass,
+takes these out of the vector in one pass, and sorts out the exact k among them. If too few pass, it
+lowers the threshold; so the sample decides how long it takes, never the result.
+
+Used by: minidl/parallel/data/dgc.py. comm/codec.py packs the pairs, comm/compressed.py adds them.
 
 Source: Lin, Han, Mao, Wang, Dally 2018, "Deep gradient compression" (arXiv 1712.01887).
 Kernel: kernels/topk_mask.cu   Test: tests/fused/test_topk_mask.py
 """
+
+import math
 
 import numpy as np
 
@@ -55,6 +60,90 @@ def compact(x, threshold):
     index, value = xp.empty(total, np.int32), xp.empty(total, x.dtype)
     launch(xp, "compact", x, (index, value, x, ends - counts, threshold, n, CHUNK, n_chunks))
     return index, value
+
+
+def compact_few(x, threshold, slots=64):
+    """As compact, in one pass over x on a CPU, if at most `slots` of any 8,192 elements in a row
+    are kept; else None."""
+    n = x.size
+    n_chunks = -(-n // CHUNK)
+    counts = np.empty(n_chunks, np.int32)
+    index, value = np.empty((n_chunks, slots), np.int32), np.empty((n_chunks, slots), x.dtype)
+    launch(np, "compact_few", x, (counts, index, value, x, threshold, n, CHUNK, slots, n_chunks))
+    if (counts > slots).any():
+        return None
+    used = np.arange(slots) < counts[:, None]
+    return index[used], value[used]
+
+
+def taken(x, threshold):
+    """compact, in the quickest way for these arrays."""
+    if not dispatch.usable(x) or x.dtype == np.float64:
+        return reference(x, threshold)
+    x = contiguous(backend.xp_of([x], "top_k"), x)
+    return isinstance(x, np.ndarray) and compact_few(x, threshold) or compact(x, threshold)
+
+
+def top_k(x, k):
+    """(index int32, value) of the k largest |x| of the 1-d x: exactly k, in order of index; of
+    equal ones the first."""
+    n, xp = x.size, backend.xp_of([x], "top_k")
+    if not 0 <= k <= n:
+        raise ValueError(f"top_k: k is {k}, of {n} elements")
+    if k in (0, n):
+        return xp.arange(k, dtype=np.int32), x[:k].copy()
+    sample, place = sample_of(x, k)
+    while True:
+        whole = place == len(sample) < n  # the least of the sample may be more than is wanted
+        threshold = 0.0 if whole else float(xp.partition(sample, -place)[-place])
+        index, value = taken(x, max(threshold, SMALLEST))
+        if len(index) >= k:
+            return largest(index, value, k)
+        if threshold <= SMALLEST:
+            return with_zeros(x, index, k)
+        place = min(2 * place, len(sample))
+
+
+# A threshold of 0 would let everything pass. What is less than this counts as 0.
+SMALLEST = float(np.finfo(np.float32).tiny)
+
+
+def sample_of(x, k):
+    """(|x| of every some-hundredth element; which of the largest is to be the threshold)."""
+    xp, n = backend.xp_of([x], "top_k"), x.size
+    # at least 64 of the k are to be in the sample: their number is then 64 +- 8
+    size = min(n, max(n // 100, 64 * n // k))
+    step = n // size
+    step -= step > 1 and step % 2 == 0  # an even step might meet the same columns in every row
+    sample = xp.abs(x[::step])
+    expected = k * len(sample) / n
+    # four standard deviations more than expected; of the whole vector exactly k
+    extra = 4 * math.sqrt(expected) if step > 1 else 0
+    return sample, min(len(sample), math.ceil(expected + extra))
+
+
+def largest(index, value, k):
+    """Of (index, value) pairs the k largest |value|; of equal ones the first."""
+    if len(index) == k:
+        return index.astype(np.int32), value
+    xp = backend.xp_of([value], "top_k")
+    size = xp.abs(value)
+    limit = xp.partition(size, len(size) - k)[len(size) - k]
+    keep = size > limit
+    equal = xp.flatnonzero(size == limit)
+    keep[equal[: k - int(keep.sum())]] = True
+    return index[keep].astype(np.int32), value[keep]
+
+
+def with_zeros(x, index, k):
+    """Fewer than k elements are not 0: the first of the others make up the number."""
+    xp = backend.xp_of([x], "top_k")
+    keep = xp.zeros(x.size, bool)
+    keep[:k] = True
+    rest = xp.flatnonzero(keep)
+    rest = rest[~xp.isin(rest, index)][: k - len(index)]
+    index = xp.sort(xp.concatenate([index, rest])).astype(np.int32)
+    return index, x[index]
 
 
 def drop(x, threshold):

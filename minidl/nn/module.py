@@ -21,8 +21,9 @@ class Parameter(Tensor):
     """A leaf that requires a gradient and registers itself when assigned to a Module.
 
     sharded_by: of a shard (parallel/zero/zero.py) what joins the ranks that hold the others, with
-    on_any_rank(flag) and sum_over_ranks(x): clipping and loss scaling ask it. Else None."""
-    sharded_by = None
+    on_any_rank(flag) and sum_over_ranks(x): clipping and loss scaling ask it. Else None.
+    compressed_by: the parallel.Compressed that sends its gradient in fewer bytes. Else None."""
+    sharded_by = compressed_by = None
 
     def __init__(self, data, requires_grad=True):
         super().__init__(data._data if isinstance(data, Tensor) else data, requires_grad)

@@ -70,6 +70,9 @@ class Optimizer:
         late = () if skip is None else (skip,)
         with no_grad():
             for group in self.param_groups:
+                first = group["params"][0] if group["params"] else None
+                if (model := getattr(self.low.get(first, first), "compressed_by", None)):
+                    model.check_optimizer(self, group)
                 sign = -1.0 if group.get("maximize") else 1.0  # up the gradient instead of down
                 params = [p for p in group["params"] if self.gradient(p) is not None]
                 low = [p for p in params if p in self.low]

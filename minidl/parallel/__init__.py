@@ -5,8 +5,12 @@
     server/   or: some ranks hold the weights, the others compute gradients
 """
 
+from minidl.parallel.data.compress import Compressed, ErrorFeedback
 from minidl.parallel.data.data_parallel import DataParallel, average_gradients, broadcast_state
+from minidl.parallel.data.dgc import DGC
 from minidl.parallel.data.join import evaluate, join
+from minidl.parallel.data.onebit_adam import OneBitAdam
+from minidl.parallel.data.powersgd import PowerSGD
 from minidl.parallel.zero.offload import Offload
 from minidl.parallel.zero.zero import Zero1, Zero2
 from minidl.parallel.zero.zero3 import Zero3

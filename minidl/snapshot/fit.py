@@ -5,7 +5,7 @@ snapshot that fits is then loaded without an error.
 Test: tests/snapshot/test_fit.py   Used by: snapshot.py
 """
 
-from minidl.snapshot import regions
+from minidl.snapshot import kept, regions
 
 MOST = 12  # differences that are listed
 
@@ -34,6 +34,7 @@ def misfits(index, model, optimizer, others, folder):
         if here.get(key) != there.get(key):
             found.append(f"{key}: wanted {there.get(key, 'nothing')} as in the snapshot, the model "
                          f"has {here.get(key, 'none')}")
+    found += kept.misfits(index, model, optimizer)
     if optimizer is not None and index["groups"] is not None:
         found += _optimizer_misfits(index, by_leaf, optimizer)
     if not found:

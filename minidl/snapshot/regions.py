@@ -11,15 +11,18 @@ arrays have the regions of its leaves; buffers and random generators are named b
 Test: tests/snapshot/test_regions.py, test_snapshot.py   Used by: minidl/snapshot/snapshot.py
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from minidl.comm import chunks
 from minidl.parallel.data import flat
+from minidl.parallel.data.compress import Compressed
 from minidl.parallel.data.data_parallel import DataParallel
 from minidl.parallel.zero.zero import Zero1
 from minidl.random import Generator, default_generator
+from minidl.snapshot import kept
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,8 @@ class Region:
 
 
 def whole(name, leaf):
-    return Region(name, leaf, 0, 0, leaf.numel(), tuple(leaf.shape), True)
+    n_elems = math.prod(leaf.shape)
+    return Region(name, leaf, 0, 0, n_elems, tuple(leaf.shape), True)
 
 
 def unwrapped(model):
@@ -118,6 +122,9 @@ def held(model, optimizer):
                 yield f"{kind}/{region.name}", array, region
     for region in buffers(model):
         yield f"buffer/{region.name}", region.leaf.data, region
+    for kind, name, array, own in kept.arrays(model):
+        key = kept.key_of(kind, model.t.rank, name) if own else f"kept {kind}/{name}"
+        yield key, array, Region(name, None, 0, 0, array.size, array.shape, not own)
 
 
 def mine(model, optimizer, rank, size):
@@ -187,7 +194,7 @@ def generators(model):
 def bucket_order(model):
     """The parameters in the order of data parallelism's buckets, which decides how sums round;
     None for other models."""
-    if not isinstance(model, DataParallel) or isinstance(model, Zero1):
+    if not isinstance(model, DataParallel) or isinstance(model, (Zero1, Compressed)):
         return None
     names = {p: name for name, p in unwrapped(model).named_parameters()}
     return {"rebuilt": model.reducer.rebuilt,

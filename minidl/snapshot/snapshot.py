@@ -11,8 +11,9 @@ A crash at any moment leaves the previous snapshot whole, because each file is o
 the next one names it (durable.py): first every rank's file; then rank 0's index, whose rename makes
 the snapshot valid; only then rank 0 removes older snapshots and what crashes left.
 
-The model may be plain, DataParallel or a ZeRO stage, and it may be loaded as another of these, on
-another number of ranks: every region is found in the files by overlap (regions.py).
+The model may be plain, DataParallel, Compressed or a ZeRO stage, and it may be loaded as another of
+these, on another number of ranks: every region is found in the files by overlap (regions.py), and
+what compression owes keeps its sum (kept.py).
 Numbers and buffers are rank 0's; random generators are each rank's own. Save after the optimizer's
 step: gradients are not kept. All ranks see one folder, and call together.
 safetensors and JSON are plain data: loading runs no code, as unpickling would.
@@ -28,7 +29,7 @@ import numpy as np
 from minidl import backend
 from minidl.comm import objects, tree
 from minidl.parallel import DataParallel, Zero1
-from minidl.snapshot import durable, fit, regions
+from minidl.snapshot import durable, fit, kept, regions
 from minidl.snapshot.folder import (
     at_step, file_name, index_path, instead, latest, prune, read_index, steps,
 )
@@ -91,7 +92,8 @@ def _save(folder, step, t, rank, size, model, optimizer, keep, others):
                 "groups": None if optimizer is None else [
                     {k: v for k, v in group.items() if k != "params"}
                     for group in optimizer.param_groups],
-                "others": {key: it.state_dict() for key, it in others.items()}}
+                "others": {key: it.state_dict() for key, it in others.items()},
+                "kept": kept.about(model)}
         for part in parts:
             body["tensors"] |= part["tensors"]
             body["state"] |= part["state"]
@@ -131,7 +133,13 @@ def load(folder, t=None, *, model, optimizer=None, step=None, **others):
             arrays["master" if "master" in saved["arrays"] else "param"] = leaf.data
         targets += [(f"{kind}/{r.name}", array, r)
                     for r in by_leaf[owner] for kind, array in arrays.items()]
+    owed = [(array, np.zeros_like(array), key)  # of some old ranks: added up below
+            for array, key in kept.wanted(index, model, rank, size)]
+    targets += [(key, piece, regions.whole(key, piece)) for _, piece, key in owed]
     _read(folder, index, targets)
+    for array, piece, _ in owed:
+        array += piece
+    kept.resume(index, model)
     for leaf in [*by_leaf, *(leaf for leaf, _ in regions.leaves(optimizer))]:
         leaf.version += 1
     if isinstance(model, Zero1):

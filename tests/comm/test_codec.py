@@ -6,7 +6,8 @@ import pytest
 from minidl.comm import codec
 
 LENGTHS = [0, 1, 1023, 1024, 1025, 4099]
-CODECS = {"fp16": codec.FP16, "int8": codec.INT8}
+CODECS = {"fp16": codec.FP16, "int8": codec.INT8, "one bit": codec.ONE_BIT,
+          "one bit, mean": codec.ONE_BIT_MEAN}
 
 
 def data(length, dtype="f4"):
@@ -27,7 +28,8 @@ def int8_bound(x):
 @pytest.mark.parametrize("name", CODECS)
 def test_the_payload_has_exactly_the_stated_bytes(name, length):
     c = CODECS[name]
-    expected = {"fp16": 2 * length, "int8": length + 4 * ((length + 1023) // 1024)}[name]
+    expected = {"fp16": 2 * length, "int8": length + 4 * ((length + 1023) // 1024)}.get(
+        name, 4 * (length > 0) + (length + 7) // 8)
     for dtype in ("f2", "f4", "f8"):
         payload = c.encode(data(length, dtype))
         assert payload.dtype == np.uint8 and payload.ndim == 1
@@ -142,3 +144,28 @@ def test_pairs_are_exact_and_8_bytes_each(k):
 def test_pairs_that_cannot_be_carried_are_an_error(indices, values, message):
     with pytest.raises(ValueError, match=message):
         codec.encode_pairs(np.array(indices), np.array(values))
+
+
+def test_golden_values_of_one_bit():
+    # 1-bit Adam's two roundings of one chunk on two ranks, by hand
+    x0, x1 = np.array([1, -3], "f4"), np.array([2, 0.5], "f4")
+    one = [codec.ONE_BIT.decode(codec.ONE_BIT.encode(x), 2) for x in (x0, x1)]
+    np.testing.assert_allclose(one, [[5**0.5, -(5**0.5)], [1.457738, 1.457738]], rtol=1e-6)
+    mean = sum(one) / 2
+    np.testing.assert_allclose(mean, [1.846903, -0.389165], rtol=2e-6)
+    np.testing.assert_allclose(codec.ONE_BIT.decode(codec.ONE_BIT.encode(mean), 2),
+                               [1.334635, -1.334635], rtol=1e-6)
+    # EF-SGD's: of lr g = (0.1, -0.3) the mean of |x| is sent
+    x = np.array([0.1, -0.3], "f4")
+    sent = codec.ONE_BIT_MEAN.decode(codec.ONE_BIT_MEAN.encode(x), 2)
+    np.testing.assert_allclose(sent, [0.2, -0.2], rtol=1e-6)
+    zeros = np.array([0.0, 4.0], "f4")  # the sign of 0 is +
+    assert (codec.ONE_BIT_MEAN.decode(codec.ONE_BIT_MEAN.encode(zeros), 2) == 2).all()
+
+
+def test_the_mean_as_scale_never_adds_to_the_norm_and_the_root_may():
+    sparse = np.zeros(100, "f4")
+    sparse[7] = 1
+    error = {c: np.linalg.norm(sparse - c.decode(c.encode(sparse), 100))
+             for c in (codec.ONE_BIT, codec.ONE_BIT_MEAN)}
+    assert error[codec.ONE_BIT_MEAN] < 1 < error[codec.ONE_BIT]

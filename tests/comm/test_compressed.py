@@ -11,6 +11,7 @@ from tests.comm.cases import bits_agree, data, length_of
 from tests.conftest import ranks
 
 CODECS = ["FP16", "INT8"]
+WITH_FEEDBACK = [*CODECS, "ONE_BIT", "ONE_BIT_MEAN"]
 LENGTHS = [0, 1, "n-1", "n", "n+1", 5003]  # the last is a prime, of several int8 blocks
 
 
@@ -126,8 +127,75 @@ def test_bytes_and_messages_equal_the_formula(t, name, length):
     ledger = Ledger(t)
     compressed.all_reduce(ledger, np.ones(length, "f4"), c)
     expected = 2 * sum(sizes) - sizes[r] - sizes[(r + 1) % n] if n > 1 else 0
+    assert expected == compressed.bytes_sent(length, c, n, r)
     assert (ledger.bytes_sent, ledger.messages_sent) == (expected, 2 * (n - 1))
     assert ledger.count(label="compressed.all_reduce") == ledger.count()
+
+
+@pytest.mark.parametrize("fn", ["all_reduce", "mean"])
+@ranks(1, 2, 3, 4, 5, 8)
+def test_what_rounding_takes_comes_back(t, fn):
+    for name in WITH_FEEDBACK:
+        for length in LENGTHS:
+            conserves(t, name, length, getattr(compressed, fn))
+
+
+def conserves(t, name, length, fn):
+    # In float64 of small integers: every sum below is of few bits and exact but for the division of
+    # int8's and one bit's scales, which are float32.
+    c, n, length = getattr(codec, name), t.size, length_of(length, t.size)
+    residual, delivered, wanted = np.zeros(length), np.zeros(length), np.zeros(length)
+    for step in range(4):
+        xs = [np.random.default_rng([rank, step]).integers(-999, 999, length) for rank in range(n)]
+        x = xs[t.rank].astype("f8")
+        result = fn(t, x, c, residual=residual)
+        assert result is not None and (result == x).all() and bits_agree(t, x)
+        delivered += x * (n if fn is compressed.mean else 1)
+        wanted += sum(xs)
+    lost = naive.all_reduce(t, residual.copy())
+    # fp16 rounds to multiples of powers of two; the others' 4 n values are sums of numbers below
+    # 2^14 n, of which each rounding in float64 takes at most 2^-53
+    tolerance = 0 if name == "FP16" and fn is compressed.all_reduce else 64 * n * n * 2.0**-36
+    np.testing.assert_allclose(delivered + lost, wanted, rtol=0, atol=tolerance)
+    assert n == 1 or length < 5000 or name == "FP16" or np.abs(lost).max() > 0
+
+
+@ranks(2, 4, mpi=False)
+def test_with_feedback_the_mean_of_many_rounds_is_exact_and_without_it_is_not(t):
+    # The same gradient 300 times: one bit and a scale, in the end as good as 32 bits.
+    x = data(t.rank, 40)
+    exact = naive.all_reduce(t, x.astype("f8"))
+    residual, delivered, plain = np.zeros(40, "f4"), np.zeros(40), np.zeros(40)
+    for _ in range(300):
+        delivered += compressed.all_reduce(t, x.copy(), codec.ONE_BIT_MEAN, residual=residual)
+        plain += compressed.all_reduce(t, x.copy(), codec.ONE_BIT_MEAN)
+    assert np.abs(delivered / 300 - exact).max() < 0.05 * np.abs(exact).max()
+    assert np.abs(plain / 300 - exact).max() > 0.3 * np.abs(exact).max()
+
+
+@pytest.mark.parametrize("name", WITH_FEEDBACK)
+@ranks(1, 2, 3, mpi=False)
+def test_feedback_sends_no_byte_more(t, name):
+    ledger, c = Ledger(t), getattr(codec, name)
+    compressed.all_reduce(ledger, np.ones(3001, "f4"), c, residual=np.zeros(3001, "f4"))
+    assert ledger.bytes_sent == compressed.bytes_sent(3001, c, t.size, t.rank)
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan, 1e6])
+def test_what_is_not_a_number_is_refused_before_it_stays_for_ever(value):
+    def body(t):
+        compressed.all_reduce(t, np.full(4, value), codec.FP16, residual=np.zeros(4))
+
+    with pytest.raises(RankFailed, match="wanted finite numbers, to round them"):
+        simulate(2, body)
+
+
+@pytest.mark.parametrize("x, residual", [
+    (np.ones(4, "f2"), np.zeros(4, "f2")), (np.ones(4), np.zeros(3)),
+    (np.ones(4), np.zeros(4, "f4"))])
+def test_a_residual_that_is_not_like_x_is_refused(x, residual):
+    with pytest.raises(RankFailed, match="rank 0: wanted a contiguous residual like x"):
+        simulate(2, lambda t: compressed.all_reduce(t, x.copy(), codec.FP16, residual=residual))
 
 
 @ranks(4, 8)
@@ -181,6 +249,16 @@ def test_sparse_bytes_equal_the_formula(t):
     compressed.sparse_all_reduce(ledger, np.arange(k[r]), np.ones(k[r]), 100)
     expected = 8 * (n - 1) + 8 * (sum(k) - k[(r + 1) % n])
     assert (ledger.bytes_sent, ledger.messages_sent) == (expected, 2 * (n - 1))
+
+
+@ranks(1, 2, 3, 4, 8)
+def test_ranks_with_equally_many_pairs_send_no_lengths(t):
+    rng = np.random.default_rng(t.rank)
+    index, value = rng.permutation(50)[:7], rng.normal(size=7)
+    ledger = Ledger(t)
+    result = compressed.sparse_all_reduce(ledger, index, value, 50, equal=True)
+    assert (result == compressed.sparse_all_reduce(t, index, value, 50)).all()
+    assert (ledger.bytes_sent, ledger.messages_sent) == (8 * 7 * (t.size - 1), t.size - 1)
 
 
 @pytest.mark.parametrize("rho", [1 / 1000, 1 / 100, 1 / 4])

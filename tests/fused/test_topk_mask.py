@@ -29,6 +29,41 @@ def test_takes_the_large_elements_in_order_and_drop_leaves_the_others(n, dtype, 
     assert not rest[expected_index].any()
 
 
+def check_top_k(x, k):
+    """Exactly k, in order, none smaller than what is left; equal ones from the front."""
+    index, value = fused.top_k(x, k)
+    assert index.dtype == np.int32 and len(index) == len(value) == k
+    assert (np.diff(index) > 0).all() and (value == x[index]).all()
+    order = np.argsort(-np.abs(x), kind="stable")  # the oracle: of equal ones the first
+    np.testing.assert_array_equal(index, np.sort(order[:k]))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f2", "f8"])
+def test_the_k_largest_are_exactly_those(dtype):
+    rng = np.random.default_rng(3)
+    for n, k in [(0, 0), (1, 0), (1, 1), (300, 1), (300, 299), (70_001, 7), (200_000, 200)]:
+        check_top_k(rng.standard_normal(n).astype(dtype), k)
+        check_top_k(rng.integers(-3, 4, n).astype(dtype), k)  # ties, zeros
+    clustered = rng.standard_normal(200_000).astype(dtype)
+    clustered[100_000:101_000] *= 50  # more in one chunk than it has places
+    check_top_k(clustered, 200)
+
+
+def test_a_sample_that_misleads_costs_time_and_nothing_else():
+    x = np.zeros(200_000, np.float32)
+    check_top_k(x, 200)
+    x[fused.sample_of(x, 200)[1] :: 7] = 1e-30
+    check_top_k(x, 200)
+    large = np.full(200_000, 0.001, np.float32)
+    step = 200_000 // len(fused.sample_of(large, 200)[0])
+    large[::step] = 5  # exactly what the sample looks at
+    check_top_k(large, 50_000)
+    check_top_k(large, 199_000)
+    rare = np.zeros(200_000, np.float32)
+    rare[[5, 150_001]] = -2, 1e-39  # the second counts as 0
+    assert set(fused.top_k(rare, 2)[0]) == {0, 5} and len(fused.top_k(rare, 300)[0]) == 300
+
+
 @pytest.mark.parametrize("n", [1, 31, 32, 33, 300])
 def test_a_warp_finds_the_same_places(n):
     x, length = normal(n, "f4", n), 70  # chunks that end inside a warp's 32
@@ -72,5 +107,7 @@ def test_the_pairs_are_what_a_sparse_all_reduce_takes():
 def test_wrong_arguments_are_named():
     with pytest.raises(ValueError, match=r"compact: want a vector .* got shape \(2, 2\)"):
         fused.compact(np.zeros((2, 2), np.float32), 1.0)
+    with pytest.raises(ValueError, match="top_k: k is 4, of 3 elements"):
+        fused.top_k(np.zeros(3, np.float32), 4)
     with pytest.raises(ValueError, match="threshold_of: k is 0, of 3 elements"):
         fused.threshold_of(np.zeros(3, np.float32), 0)

@@ -110,6 +110,8 @@ def test_compaction_and_quantisation():
     kept = np.flatnonzero(np.abs(v) >= 0.5)
     first = np.searchsorted(kept, [0, 15, 30]).astype(np.int32)
     pairs = np.empty(len(kept), np.int32), np.empty(len(kept), np.float32)
+    places = np.zeros(3 * 9, np.int32), np.zeros(3 * 9, np.float32)
+    sound("topk_mask.cu", "compact_few", 1, 8, (counts, *places, v, 0.5, N, 15, 9, 3), ("counts",))
     m, top, q = x((ROWS, COLS)), np.empty(ROWS, np.float32), np.empty((ROWS, COLS), np.int8)
     scale = np.ones(ROWS, np.float32)
     for rung, grid, block in (("", 1, 8), ("_warps", 3, 64), ("_packs", 3, 64)):

@@ -22,6 +22,7 @@ QUICK = {
     "06_ring": ["--n", "10000", "--n-shift", "10000", "--steps", "5"],
     "07_overlap": ["--steps", "2", "--layers", "12"],
     "09_parameter_server": ["--steps", "5", "--seconds", "25"],
+    "15_dgc": ["--n", "4000", "--steps", "5"],
     "10_zero": ["--layers", "3", "--width", "16", "--context", "8"],
 }
 

@@ -3,5 +3,9 @@
     join           unequal numbers of batches; evaluation
     data_parallel  naive, then the real one: gradients averaged while backward runs
     bucket         gradients that are sent together
+    compress       gradients in fewer bytes: the door, and rounding with error feedback
+    dgc            ... the largest elements now, the rest later
+    powersgd       ... two thin matrices for a gradient
+    onebit_adam    ... Adam's momentum, one bit an element
     flat           many arrays as one buffer, and its partition over ranks
 """

@@ -87,6 +87,12 @@ class DataParallel(Module):
                  first_bucket_bytes=1 << 20, overlap=True, broadcast_buffers=True,
                  make_buckets=None):
         super().__init__()
+        if isinstance(model, DataParallel):
+            raise TypeError(
+                f"rank {t.rank}: wanted a model to wrap in {type(self).__name__}; got one that is "
+                f"wrapped in {type(model).__name__} already, and its gradients would be sent "
+                "twice. One wrapper does it: a ZeRO stage cuts gradients, Compressed compresses "
+                "whole ones")
         self.module = model
         self.t, self.way = t, "host memory"
         self.broadcast_buffers = broadcast_buffers

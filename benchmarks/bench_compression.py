@@ -1,0 +1,321 @@
+"""What do fewer bytes save, what do they cost, and beside PyTorch's?
+
+    python benchmarks/bench_compression.py [--repeats 5] [--net 100Mbit,1ms] [--steps 120] [--out F]
+
+1. The largest 0.1 % of 25 million elements: fused/topk_mask.py beside NumPy's argpartition of the
+   magnitudes and torch.topk, in turns.
+2. Seconds of a GPT's step on 4 MPI ranks whose messages are slowed down to a link of 100 Mbit/s. C
+   is a step without communication, D what the dense ring adds to it. A method that sends a share s
+   of the dense bytes could take C + D s; the bar is 90 % of that speed-up.
+3. The same in the simulator's clock, where D is 20 C by choice: modelled, no noise.
+4. A step on 2 ranks, unthrottled, beside PyTorch's hooks over gloo, in turns in the same processes:
+   fp16_compress_hook, and its PowerSGD at the same rank (its first two steps are dense, and so are
+   ours; that both then train alike from the same Q is tests/parallel/data/test_powersgd.py's).
+5. The final loss of a small GPT on the standard library's text, 4 simulated ranks, three seeds,
+   over that of dense training. DGC is trained with SGD, as is its dense run; the others with AdamW.
+
+One thread a rank.
+"""
+
+import argparse
+import statistics
+import time
+from functools import partial
+
+import numpy as np
+from common import (
+    NO_TORCH, bar, faster, finish, heading, number, on_ranks, row, start_gloo, take_turns, threads,
+    timed, write_figures,
+)
+
+import minidl
+from minidl import comm, nn, optim
+from minidl.comm import codec, links_text, naive, simulate
+from minidl.comm.throttled import Throttled
+from minidl.data import text
+from minidl.fused import topk_mask
+from minidl.nn import functional as F
+from minidl.parallel import DGC, Compressed, DataParallel, ErrorFeedback, PowerSGD
+
+VOCAB, HEADS = 256, 4
+SMALL = VOCAB, 32, 2, HEADS, 64  # vocabulary, context, layers, heads, width
+LARGE = VOCAB, 64, 4, HEADS, 256
+METHODS = {
+    "fp16": lambda: ErrorFeedback(codec.FP16),
+    "int8": lambda: ErrorFeedback(codec.INT8),
+    "DGC 99.9 %": lambda: DGC(momentum=0.9),
+    "PowerSGD rank 4": lambda: PowerSGD(rank=4),
+}
+AS_PYTORCH = {"fp16": METHODS["fp16"],
+              "PowerSGD rank 4": lambda: PowerSGD(rank=4, start_step=2, side="rows")}
+MODELLED = {"int8": 2.0, "DGC 99.9 %": 3.0, "PowerSGD rank 4": 3.0}
+
+
+def options():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=5, help="rounds of one step each")
+    parser.add_argument("--net", default="100Mbit,1ms", help="the link of part 2")
+    parser.add_argument("--steps", type=int, default=120, help="training steps of part 5")
+    parser.add_argument("--out", help="JSON file")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)  # "throttled" or "torch": this is one
+    parser.add_argument("--measure", help=argparse.SUPPRESS)  # its file
+    return parser.parse_args()
+
+
+# -- 1: top-k
+
+
+def topk_times(repeats, n=25_000_000, k=25_000):
+    x = np.random.default_rng(0).standard_normal(n).astype(np.float32)
+    contestants = {
+        "minidl": timed(lambda: topk_mask.top_k(x, k)),
+        "NumPy": timed(lambda: np.argpartition(np.abs(x), n - k)[n - k:]),
+    }
+    try:
+        import torch
+    except ImportError:
+        pass
+    else:
+        torch.set_num_threads(1)
+        there = torch.from_numpy(x)
+        contestants["PyTorch"] = timed(lambda: torch.topk(there.abs(), k, sorted=False))
+    index, _ = topk_mask.top_k(x, k)
+    assert set(index) == set(np.argpartition(np.abs(x), n - k)[n - k:])
+    return take_turns(contestants, repeats)
+
+
+# -- 2 to 4: steps
+
+
+def batch(rank, context, rows=1):
+    ids = np.random.default_rng(rank).integers(0, VOCAB, (rows, context + 1))
+    return ids[:, :-1].copy(), ids[:, 1:].reshape(-1).copy()
+
+
+def loss(logits, y):
+    return F.cross_entropy(logits.reshape(-1, VOCAB), minidl.tensor(y))
+
+
+def wrapped(t, name, shape=LARGE, methods=METHODS):
+    """The GPT under a method's name; "alone": without communication."""
+    minidl.manual_seed(0)
+    net = nn.GPT(*shape)
+    if name == "alone":
+        return net
+    return DataParallel(net, t) if name == "dense" else Compressed(net, t, methods[name]())
+
+
+def stepper(model, x, y):
+    optimizer = optim.SGD(model.parameters(), lr=0.01)
+
+    def step():
+        optimizer.zero_grad()
+        value = loss(model(x), y)
+        value.backward()
+        optimizer.step()
+        return value.item()
+
+    return step
+
+
+def theirs(t, x, y):
+    """{name: step} of PyTorch's hooks."""
+    import torch
+    import torch_gpt
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+
+    torch.set_num_threads(1)
+    distributed = start_gloo(t)
+    minidl.manual_seed(0)
+    weights = {k: v.copy() for k, v in nn.GPT(*LARGE).state_dict().items()}
+    x, y = torch.from_numpy(x), torch.from_numpy(y)
+    state = powerSGD_hook.PowerSGDState(distributed.new_group(), matrix_approximation_rank=4,
+                                        start_powerSGD_iter=2)
+
+    def step_of(hook_state, hook):
+        # one bucket: of two PowerSGD's collectives would start in another order on the other rank,
+        # out of the callbacks of two threads, and gloo aborts
+        model = torch.nn.parallel.DistributedDataParallel(
+            torch_gpt.make(weights, *LARGE), bucket_cap_mb=1000,
+            process_group=distributed.new_group())
+        model.register_comm_hook(hook_state, hook)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+        def step():
+            optimizer.zero_grad()
+            value = torch.nn.functional.cross_entropy(model(x).view(-1, VOCAB), y)
+            value.backward()
+            optimizer.step()
+            return value.item()
+        return step
+
+    return {"PyTorch fp16": step_of(distributed.group.WORLD, default_hooks.fp16_compress_hook),
+            "PyTorch PowerSGD": step_of(state, powerSGD_hook.powerSGD_hook)}
+
+
+def worker(args):
+    """One rank: all contestants take turns; rank 0 writes {name: seconds}, {name: bytes}."""
+    t = plain = comm.world()
+    if args.worker == "throttled":
+        t = Throttled(t, links_text.parse(args.net, t.size))
+        names = ["alone", "dense", *METHODS]
+    else:
+        names = list(AS_PYTORCH)
+    x, y = batch(t.rank, LARGE[1])
+    methods = AS_PYTORCH if args.worker == "torch" else METHODS
+    models = {name: wrapped(t, name, methods=methods) for name in names}
+    steps = {name: stepper(model, x, y) for name, model in models.items()}
+    if args.worker == "torch":
+        steps |= theirs(plain, x, y)
+    losses = {name: [step() for _ in range(3)] for name, step in steps.items()}
+    if args.worker == "torch":
+        for peer, name in (("PyTorch fp16", "fp16"), ("PyTorch PowerSGD", "PowerSGD rank 4")):
+            np.testing.assert_allclose(losses[peer], losses[name], rtol=1e-3, err_msg=name)
+    n_bytes = {name: model.bytes_sent() for name, model in models.items() if name != "alone"}
+
+    def turn(step):
+        naive.all_reduce(plain, np.zeros(1))  # a barrier
+        start = time.perf_counter()
+        step()
+        slowest = np.array([time.perf_counter() - start])
+        return float(naive.all_reduce(plain, slowest, np.maximum)[0])
+
+    times = take_turns({name: partial(turn, step) for name, step in steps.items()}, args.repeats)
+    if t.rank == 0:
+        write_figures({"seconds": times, "bytes": n_bytes}, args.measure)
+    if args.worker == "torch":
+        from torch import distributed
+        distributed.destroy_process_group()
+
+
+def run(args, kind, n):
+    return on_ranks(n, __file__, "--worker", kind, "--repeats", args.repeats, "--net", args.net,
+                    **threads(1))
+
+
+def modelled():
+    """{name: modelled seconds of a step's communication on 4 ranks}: 1 ms, 100 Mbit/s."""
+    def body(t, name):
+        x, y = batch(t.rank, LARGE[1])
+        step = stepper(wrapped(t, name), x, y)
+        step()  # data parallelism sends its order of buckets once
+        start = t.time()
+        step()
+        return t.time() - start
+
+    return {name: max(simulate(4, body, name, alpha=1e-3, beta=8e-8))
+            for name in ["dense", *MODELLED]}
+
+
+# -- 5: losses
+
+
+def final_loss(t, name, momentum_sgd, seed, n_steps):
+    data = text.stdlib_corpus(1 << 18)
+    minidl.manual_seed(seed)
+    net = nn.GPT(*SMALL)
+    method = {"DGC 99 %": lambda: DGC(momentum=0.9, sparsity=0.99, warm_up=(0.75, 0.9375, 0.984375),
+                                      stage_steps=n_steps // 12)}.get(name) or METHODS.get(name)
+    model = DataParallel(net, t) if name == "dense" else Compressed(net, t, method())
+    if momentum_sgd:
+        optimizer = optim.SGD(net.parameters(), lr=0.3, momentum=0.9 * (name == "dense"))
+    else:
+        optimizer = optim.AdamW(net.parameters(), lr=3e-3)
+    batches, losses = text.random_batches(data, 4, SMALL[1], t.rank, t.size, seed), []
+    for _ in range(n_steps):
+        x, y = next(batches)
+        optimizer.zero_grad()
+        value = loss(model(x), y.reshape(-1))
+        value.backward()
+        optimizer.step()
+        losses.append(value.item())
+    model.close()
+    return float(naive.all_reduce(t, np.array([np.mean(losses[-10:])]))[0] / t.size)
+
+
+def losses_of(n_steps):
+    """{name: [final loss of each seed]}, dense ones among them."""
+    found = {}
+    for momentum_sgd, names in ((False, ("dense", "fp16", "int8", "PowerSGD rank 4")),
+                                (True, ("dense", "DGC 99 %"))):
+        for name in names:
+            label = f"{name}{', SGD' * momentum_sgd}"
+            found[label] = [simulate(4, final_loss, name, momentum_sgd, seed, n_steps)[0]
+                            for seed in range(3)]
+            print(f"  {label:24}" + "".join(f"{value:9.4f}" for value in found[label]), flush=True)
+    return found
+
+
+def main():
+    args = options()
+    if args.worker:
+        return worker(args)
+    print(heading())
+    figures, left_out = {"topk_s": topk_times(args.repeats), "net": args.net}, []
+    figures["throttled"] = run(args, "throttled", 4)
+    print("\nmodelled seconds of communication:", figures.setdefault("modelled_s", modelled()))
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        left_out = [NO_TORCH]
+    else:
+        figures["torch"] = run(args, "torch", 2)
+    print(f"\nfinal losses of {args.steps} steps, three seeds")
+    figures["losses"] = losses_of(args.steps)
+    finish(figures, *report(figures), args.out, left_out)
+
+
+def report(figures):
+    """(bars, rows) of the figures; prints the tables."""
+    bars, rows, topk = [], [], figures["topk_s"]
+    for peer, wanted in (("NumPy", 10), ("PyTorch", 3)):
+        if peer in topk:
+            bars.append(faster(f"top 0.1 % of 25 million: {peer} by minidl", topk[peer],
+                               topk["minidl"], wanted))
+            name = {"NumPy": "argpartition of the magnitudes", "PyTorch": "torch.topk"}[peer]
+            rows.append(row("the largest 0.1 % of 25 million elements", name,
+                            f"{number(bars[-1]['figure'])} times its speed", bars[-1:]))
+    seconds, n_bytes = figures["throttled"]["seconds"], figures["throttled"]["bytes"]
+    C = statistics.median(seconds["alone"])
+    D = statistics.median(d - c for d, c in zip(seconds["dense"], seconds["alone"], strict=True))
+    print(f"\n4 ranks, {figures['net']}: C = {1e3 * C:.0f} ms, D = {1e3 * D:.0f} ms\n{'':20}"
+          f"{'bytes':>12}{'of dense':>10}{'ms':>8}{'speed-up':>10}{'possible':>10}")
+    for name in METHODS:
+        share = n_bytes[name] / n_bytes["dense"]
+        got = statistics.median(d / s for d, s in zip(seconds["dense"], seconds[name], strict=True))
+        possible = (C + D) / (C + D * share)
+        print(f"{name:20}{n_bytes[name]:>12,}{share:>10.4f}"
+              f"{1e3 * statistics.median(seconds[name]):>8.0f}{got:>10.2f}{possible:>10.2f}")
+        bars.append(bar(f"{name}: of the possible speed-up, 4 ranks, {figures['net']}",
+                        got / possible, 0.9))
+        rows.append(row(f"{name}: a GPT's step, 4 ranks, {figures['net']}",
+                        "(C + D) / (C + D bytes / dense bytes)",
+                        f"{number(got)} of {number(possible)} times dense's speed", bars[-1:]))
+    dense = figures["modelled_s"]["dense"]
+    for name, wanted in MODELLED.items():
+        got = (dense / 20 + dense) / (dense / 20 + figures["modelled_s"][name])
+        bars.append(bar(f"{name}: modelled, D = 20 C: times dense's speed", got, wanted))
+        rows.append(row(f"{name}: modelled, communication 20 times the computation, 4 ranks",
+                        "the dense ring", f"{number(got)} times its speed", bars[-1:]))
+    for peer, name in (("PyTorch fp16", "fp16"), ("PyTorch PowerSGD", "PowerSGD rank 4")):
+        if "torch" in figures:
+            times = figures["torch"]["seconds"]
+            bars.append(faster(f"{peer} by minidl's, 2 ranks", times[peer], times[name], 1.0))
+            rows.append(row(f"{name}: a GPT's step, 2 ranks through shared memory",
+                            f"{peer}'s hook over gloo",
+                            f"{number(bars[-1]['figure'])} times its speed", bars[-1:]))
+    losses = figures["losses"]
+    for name, values in losses.items():
+        if not name.startswith("dense"):
+            base = losses["dense, SGD" if name.endswith("SGD") else "dense"]
+            by = statistics.mean(values) / statistics.mean(base)
+            bars.append(bar(f"{name}: final loss by dense's, mean of three seeds", by, 1.02,
+                            at_most=True))
+            rows.append(row(f"{name}: final loss of a small GPT, three seeds", "dense",
+                            f"{by:.3f} times its loss", bars[-1:]))
+    return bars, rows
+
+
+if __name__ == "__main__":
+    main()

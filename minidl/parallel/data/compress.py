@@ -1,0 +1,173 @@
+"""Data parallelism that sends less: the door for every method that compresses gradients.
+
+    g            this rank's share of the mean gradient: weighted so that the ranks' shares add up
+                 to the mean over all samples
+    + residual   what compression has taken from this rank's shares so far
+    -> sent      the method's: rounded, or the largest elements, or two thin matrices
+    -> residual  what was not sent
+
+In every step, and so in the sum of all steps, to the rounding of the additions,
+
+    what the parameters get + sum over ranks of residual after = mean + sum of residual before
+
+so nothing is lost, it comes later. As residuals are shares, their sum is what is still owed: a
+snapshot loaded on other ranks gives each new rank the sum of some old ones' (snapshot/kept.py).
+
+        model = Compressed(net, t, ErrorFeedback(codec.INT8))     # any optimizer
+        model = Compressed(net, t, PowerSGD(rank=4))              # any optimizer
+        model = Compressed(net, t, DGC(momentum=0.9))             # optim.SGD without momentum
+        model = Compressed(net, t, OneBitAdam())                  # optim.SGD without momentum
+
+What goes together with what: docs/compression.md.
+
+Sources: Seide et al. 2014 (1-bit SGD: error feedback); Karimireddy et al. 2019 (arXiv 1901.09847).
+Test: tests/parallel/data/test_compress.py   Tutorial: tutorials/15_dgc.py
+"""
+
+import numpy as np
+
+from minidl.comm import codec, compressed, ring
+from minidl.comm.transport import device
+from minidl.optim.sgd import SGD
+from minidl.parallel.data import flat
+from minidl.parallel.data.bucket import Bucket, cut, default_all_reduce, weight
+from minidl.parallel.data.data_parallel import DataParallel
+
+
+class Method:
+    """How a bucket's shares become their sum over ranks, in fewer bytes. To override:
+
+    kinds                the names of the arrays like `bucket.flat` that a rank keeps for itself
+    prepare(bucket)      what else is kept, into bucket.common: {name: {parameter: array}}, the
+                         same on all ranks
+    reduce(t, bucket)    bucket.flat, shares, in place: their sum over ranks, the same bits on all
+    bytes_sent(t, bucket, step)   the bytes that this rank sends in `reduce` of that step
+    check(optimizer, group)       raise if this optimizer is wrong for what `reduce` returns"""
+
+    kinds = ("residual",)
+
+    def prepare(self, bucket):
+        pass
+
+    def check(self, rank, optimizer, group):
+        pass
+
+    def __repr__(self):
+        options = ", ".join(f"{k}={v!r}" for k, v in vars(self).items())
+        return f"{type(self).__name__}({options})"
+
+
+class ErrorFeedback(Method):
+    """Numbers rounded by a codec (comm/codec.py), the rounding errors kept: `residual`."""
+
+    def __init__(self, codec=codec.INT8):
+        self.codec = codec
+
+    def reduce(self, t, bucket):
+        compressed.all_reduce(t, bucket.flat, self.codec, residual=bucket.own["residual"])
+
+    def bytes_sent(self, t, bucket, step):
+        return compressed.bytes_sent(bucket.flat.size, self.codec, t.size, t.rank)
+
+    def __repr__(self):
+        return "ErrorFeedback"
+
+
+class CompressedBucket(Bucket):
+    """A bucket, and what its method keeps of it from step to step.
+
+    own      {kind: array like `flat`}, this rank's
+    common   {kind: {parameter: array}}, the same on all ranks
+    step     how many times it has been sent"""
+
+    def __init__(self, params, method, all_reduce):
+        super().__init__(params, all_reduce)
+        self.method, self.step = method, 0
+        xp = params[0]._xp
+        self.own = {kind: xp.zeros_like(self.flat) for kind in method.kinds}
+        self.common = {}
+        method.prepare(self)
+
+    def views_of(self, kind):
+        """The views of an own array, one for each parameter."""
+        return flat.views(self.own[kind], [p.shape for p in self.params])
+
+    def reduce(self, t, n_samples, n_total):
+        weight(self.flat, n_samples, n_total, 1)
+        with np.errstate(all="ignore"):
+            square = self.flat @ self.flat  # inf and nan stay, for the price of one read
+        if not np.isfinite(float(square)) and not self.params[0]._xp.isfinite(self.flat).all():
+            raise FloatingPointError(
+                f"rank {t.rank}: wanted finite gradients; got inf or nan, which the residual would "
+                "keep for ever. Lower the learning rate, clip, or look for the loss that is nan")
+        self.method.reduce(t, self)
+        self.step += 1
+
+    def bytes_sent(self, t, n_backwards):
+        return sum(self.method.bytes_sent(t, self, self.step + i) for i in range(n_backwards))
+
+
+class Compressed(DataParallel):
+    """`model` on the ranks of `t`, as DataParallel, its gradients compressed by `method`.
+
+    The rest as in DataParallel, but buckets stay as they are first made: what is kept lies in them.
+    A rank without samples (`absent`) still sends what it owes. `bytes_sent` is of the coming
+    steps, of every method exact."""
+
+    def __init__(self, model, t, method, bucket_bytes=25 << 20, first_bucket_bytes=1 << 20,
+                 overlap=True, broadcast_buffers=True):
+        self.__dict__["method"] = method
+        params = [p for p in model.parameters() if p.requires_grad]
+        way = "host memory"
+        if params:
+            t, way = device.connect(t, params[0].data)
+            all_reduce = default_all_reduce(params)
+
+        def make_buckets(order):
+            return [CompressedBucket(group, method, all_reduce)
+                    for group in cut(order, bucket_bytes, first_bucket_bytes)]
+
+        super().__init__(model, t, ring.all_reduce, overlap=overlap,
+                         broadcast_buffers=broadcast_buffers, make_buckets=make_buckets)
+        self.way = way
+        self.reducer.averages = True
+        for p in params:
+            p.compressed_by = self
+
+    def forward(self, *inputs, **options):
+        for bucket in self.reducer.buckets:
+            for p in bucket.params:
+                if p.grad is not None and p.grad is bucket.views[p] and p.grad.any():
+                    raise RuntimeError(
+                        f"rank {self.t.rank}: {self.name_of(p)} still has the gradient that was "
+                        "averaged before, and a second backward would compress the sum of both. "
+                        "Call zero_grad() after the step; to add up several batches, run all but "
+                        "the last under no_sync()")
+        return super().forward(*inputs, **options)
+
+    def check_optimizer(self, optimizer, group):
+        """The optimizer asks, before a step: are these gradients for it?"""
+        self.method.check(self.t.rank, optimizer, group)
+
+    def owed(self):
+        """The 2-norm of this rank's residual, of all buckets: a float."""
+        squares = (b.own[self.method.kinds[-1]] for b in self.reducer.buckets)
+        return float(sum(float(x @ x) for x in squares)) ** 0.5
+
+    def extra_repr(self):
+        return f"{super().extra_repr()}, {self.method}"
+
+    def close(self):
+        super().close()
+        for p in self.reducer.params:
+            p.compressed_by = None
+
+
+def wants_plain_sgd(what, rank, optimizer, group):
+    """Raise unless it is optim.SGD without momentum: what `what` returns has momentum inside."""
+    if type(optimizer) is not SGD or group["momentum"]:
+        options = f"(momentum={group['momentum']})" if "momentum" in group else ""
+        raise ValueError(
+            f"rank {rank}: {what} returns a step that has momentum inside; wanted optim.SGD("
+            f"momentum=0), got {type(optimizer).__name__}{options}, which would apply it twice. "
+            f"Give the momentum to {what}")

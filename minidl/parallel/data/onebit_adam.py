@@ -1,0 +1,80 @@
+"""1-bit Adam: Adam with one bit for each element on the wire.
+
+    warm-up, steps 1 ... T     gradients go dense, m and v as in Adam
+    afterwards                 v stays as it was at T
+                               m = sum over ranks of code(b1 m / n + (1 - b1) g + residual)
+    every rank gets            m / (1 - b1^t) / (sqrt(v / (1 - b2^min(t, T))) + eps)
+
+Error feedback makes up for a code only where the step is linear in what was coded; Adam's is not,
+since v squares the gradient. But v settles early, and with v as a constant Adam is momentum SGD
+with a rate for each weight: linear in m. So m is coded, and v is left alone. The code is one sign
+an element and a scale (comm/codec.py), on the way to the rank that adds, and for the sum again,
+each with an error that is kept (comm/compressed.py): 1/32 of the bytes.
+
+What comes back is the whole step of Adam but for the rate; optim.SGD(momentum=0) takes it, and its
+weight decay is then AdamW's. A weight that no gradient reached in the warm-up has v = 0: it is left
+alone, else noise of the code over eps would be its step. So the warm-up should see all of the data.
+
+        model = Compressed(net, t, OneBitAdam(warm_up_steps=1000))
+        optimizer = optim.SGD(net.parameters(), lr=1e-3, weight_decay=0.01)
+
+Source: Tang et al. 2021 (arXiv 2102.02888). They correct no bias; here it is as in Adam, so that
+the warm-up is Adam to the bit of a rounding.
+Test: tests/parallel/data/test_onebit_adam.py, test_compress.py
+"""
+
+import math
+
+from minidl.comm import codec, compressed, ring
+from minidl.parallel.data import flat
+from minidl.parallel.data.compress import Method, wants_plain_sgd
+
+
+class OneBitAdam(Method):
+    """warm_up_steps: T above, at least 1; betas, eps: Adam's; codec: ONE_BIT is 1-bit Adam's,
+    ONE_BIT_MEAN never makes the error larger than the numbers, INT8 is a quarter of the bytes."""
+
+    def __init__(self, warm_up_steps=100, betas=(0.9, 0.999), eps=1e-8, codec=codec.ONE_BIT):
+        if warm_up_steps < 1 or eps <= 0 or not all(0 <= b < 1 for b in betas):
+            raise ValueError("OneBitAdam wants warm_up_steps of at least 1, eps over 0 and betas "
+                             f"in [0, 1); got {warm_up_steps}, {eps}, {betas}")
+        self.warm_up_steps, self.betas, self.eps, self.codec = warm_up_steps, betas, eps, codec
+
+    def __repr__(self):
+        return f"OneBitAdam(warm_up_steps={self.warm_up_steps}, betas={self.betas})"
+
+    def prepare(self, bucket):
+        bucket.moments = [bucket.params[0]._xp.zeros_like(bucket.flat) for _ in range(2)]
+        shapes = [p.shape for p in bucket.params]
+        for kind, whole in zip(("exp_avg", "exp_avg_sq"), bucket.moments):
+            bucket.common[kind] = dict(zip(bucket.params, flat.views(whole, shapes)))
+
+    def check(self, rank, optimizer, group):
+        wants_plain_sgd("1-bit Adam", rank, optimizer, group)
+
+    def reduce(self, t, bucket):
+        xp, (b1, b2), g, (m, v) = bucket.params[0]._xp, self.betas, bucket.flat, bucket.moments
+        step = bucket.step + 1
+        if step <= self.warm_up_steps:
+            bucket.all_reduce(t, g)
+            m *= b1
+            m += (1 - b1) * g
+            v *= b2
+            v += (1 - b2) * xp.square(g)
+        else:
+            g *= 1 - b1
+            m *= b1 / t.size  # the same on all ranks: a share of it
+            m += g
+            compressed.all_reduce(t, m, self.codec, residual=bucket.own["residual"])
+        size = xp.sqrt(v)
+        size /= math.sqrt(1 - b2 ** min(step, self.warm_up_steps))
+        size += self.eps
+        xp.divide(m, size, out=g)
+        g /= 1 - b1 ** step
+        if step > self.warm_up_steps:
+            g[v == 0] = 0
+
+    def bytes_sent(self, t, bucket, step):
+        if step < self.warm_up_steps:
+            return ring.bytes_sent(bucket.flat.size, bucket.flat.itemsize, t.size, t.rank)
+        return compressed.bytes_sent(bucket.flat.size, self.codec, t.size, t.rank)

@@ -1,0 +1,137 @@
+"""PowerSGD: a gradient matrix as the product of two thin ones.
+
+    A   n x m      this rank's share of the mean gradient, and what it still owes (compress.py)
+    Q   m x r      from the step before, its columns made orthonormal; at first random, equal on all
+    P = sum A Q    n x r      first all-reduce;   then its columns are made orthonormal, too
+    Q = sum A'P    m x r      second all-reduce;  it depends on the first: two latencies
+    every rank gets P Q', and owes A - P (A'P)', the part of its own A that P does not reach
+
+    bytes        r (n + m) numbers instead of n m:  a 768 x 768 matrix at rank 4: 1 / 96
+
+One step of the power method for the r largest singular values of the sum; as Q starts from where
+the last step ended ("warm start"), and gradients change slowly, one step is enough. What rank r
+cannot express is owed and comes in later steps. Both products are linear in A, so the means of
+ranks are means of matrices, and an all-reduce can add them: no all-gather, whose bytes grow with n.
+
+A rank owes what is its own. PyTorch's hook keeps A - P Q'/n instead: the same sum over ranks and
+the same updates, but with unequal data it adds up g_r - mean(g), which nobody ever needs, without
+bound, until in float32 the sum drowns in rounding. What is ours has no part along P; it stays
+bounded if in the course of time P points everywhere. In the space of the matrix's shorter side it
+does, because the mean gradient has parts in all directions of that space; of the longer side's
+only in n of them. So A is the matrix or its transpose, whichever has fewer rows (side="rows": as
+PyTorch, always the matrix). test_powersgd.py shows all three over 1,000 steps.
+
+Not compressed: tensors of one dimension, and where it saves less than half: r (n + m) 2 >= n m.
+
+        model = Compressed(net, t, PowerSGD(rank=4))          # any optimizer
+
+Source: Vogels, Karimireddy & Jaggi 2019 (arXiv 1905.13727); which tensors, and the options' names:
+PyTorch's PowerSGDState.
+Test: tests/parallel/data/test_powersgd.py, test_compress.py   Tutorial: tutorials/15_dgc.py
+"""
+
+import math
+
+import numpy as np
+
+from minidl.comm import ring
+from minidl.comm.collective import about
+from minidl.parallel.data.compress import Method
+from minidl.random import Generator
+
+
+class PowerSGD(Method):
+    """rank:        columns of P and Q, at most as many as the matrix has rows or columns
+    start_step:  the mean goes dense before it, while gradients still change fast
+    min_compression_rate: by how much a matrix must become smaller to be compressed
+    side:        "short" or "rows", see above
+    warm_start:  False: a new random Q in every step, as for gradients that change fast
+    seed:        of the first Q"""
+
+    def __init__(self, rank=1, start_step=0, min_compression_rate=2, warm_start=True, side="short",
+                 seed=0):
+        if rank < 1 or start_step < 0 or side not in ("short", "rows"):
+            raise ValueError("PowerSGD wants a rank of at least 1, a start_step of at least 0, "
+                             f"side 'short' or 'rows'; got {rank}, {start_step}, {side!r}")
+        self.side = side
+        self.rank, self.start_step, self.warm_start = rank, start_step, warm_start
+        self.min_compression_rate, self.seed = min_compression_rate, seed
+
+    def thin(self, p):
+        """(n, m, r) of a parameter that is sent as P (n, r) and Q (m, r); None: sent as it is."""
+        if len(p.shape) < 2 or not p.numel():
+            return None
+        n, m = p.shape[0], math.prod(p.shape[1:])
+        if self.side == "short":
+            n, m = min(n, m), max(n, m)
+        r = min(n, m, self.rank)
+        return (n, m, r) if (n + m) * r * self.min_compression_rate < n * m else None
+
+    def prepare(self, bucket):
+        xp = bucket.params[0]._xp
+        generator = Generator(self.seed)  # the same numbers on all ranks
+        bucket.common["q"] = {
+            p: xp.asarray(generator.normal(*size[1:], dtype=np.float64).astype(bucket.flat.dtype))
+            for p in bucket.params if (size := self.thin(p))}
+
+    def reduce(self, t, bucket):
+        if bucket.step < self.start_step:
+            bucket.all_reduce(t, bucket.flat)
+            return
+        xp, q = bucket.params[0]._xp, bucket.common["q"]
+        shares, rest = bucket.views, dict(zip(bucket.params, bucket.views_of("residual")))
+        dense = [p for p in bucket.params if p not in q]
+        if not self.warm_start and bucket.step > self.start_step:
+            self.prepare_again(bucket)
+        a, q_in = {}, {}
+        for p in q:
+            n, m, _ = self.thin(p)
+            a[p], rest[p] = (x.reshape(n, m) if x.shape[0] == n else x.reshape(m, n).T
+                             for x in (shares[p], rest[p]))
+            a[p] += rest[p]
+            q_in[p] = orthonormal(xp, q[p])
+        p_out = self.summed(t, bucket, [*(a[p] @ q_in[p] for p in q), *(shares[p] for p in dense)],
+                            "P, and the tensors that go whole")
+        for p, whole in zip(dense, p_out[len(q):]):
+            shares[p][...] = whole
+        left = {p: orthonormal(xp, x) for p, x in zip(q, p_out)}
+        own = {p: a[p].T @ left[p] for p in q}
+        for p in q:  # here, before `a`, a view of the bucket, is overwritten
+            xp.subtract(a[p], left[p] @ own[p].T, out=rest[p])
+        for p, total in zip(q, self.summed(t, bucket, list(own.values()), "Q")):
+            q[p][...] = total
+            a[p][...] = left[p] @ total.T
+
+    def summed(self, t, bucket, arrays, what):
+        """The sums over ranks of some arrays, in one all-reduce."""
+        if not arrays:
+            return []
+        xp = bucket.params[0]._xp
+        whole = xp.concatenate([x.reshape(-1) for x in arrays])
+        with about(what):
+            bucket.all_reduce(t, whole)
+        ends = np.cumsum([x.size for x in arrays]).tolist()
+        return [whole[end - x.size:end].reshape(x.shape) for x, end in zip(arrays, ends)]
+
+    def prepare_again(self, bucket):
+        """Another random Q, the same on all ranks."""
+        generator = Generator(self.seed + 1 + bucket.step)
+        for q in bucket.common["q"].values():
+            q[...] = bucket.params[0]._xp.asarray(generator.normal(*q.shape, dtype=np.float64))
+
+    def bytes_sent(self, t, bucket, step):
+        def sent(n_elems):
+            return ring.bytes_sent(n_elems, bucket.flat.itemsize, t.size, t.rank)
+
+        sizes = [self.thin(p) for p in bucket.params]
+        if step < self.start_step:
+            return sent(bucket.flat.size)
+        dense = sum(p.numel() for p, size in zip(bucket.params, sizes) if size is None)
+        return (sent(dense + sum(n * r for n, _, r in filter(None, sizes)))
+                + sent(sum(m * r for _, m, r in filter(None, sizes))))
+
+
+def orthonormal(xp, x):
+    """A matrix whose columns are orthonormal and span those of x: Householder's QR, which does so
+    for columns of zeros, too, where Gram-Schmidt divides by 0."""
+    return xp.linalg.qr(x)[0]
