@@ -1663,4 +1663,25 @@ MUTATIONS = [
         "name = _label.get(label)",
         "tests/comm/test_collective.py::test_what_a_block_is_about_is_compared_and_labels_stay",
     ),
+    Mutation(
+        "the norms of shards are not added up over ranks",
+        "minidl/optim/layerwise.py",
+        "    stage.sum_in_place(sums)\n",
+        "",
+        "tests/parallel/zero/test_whole_tensors.py::test_every_stage_does_so",
+    ),
+    Mutation(
+        "a shard counts as one tensor",
+        "minidl/optim/layerwise.py",
+        "tensors = [p.tensor for p in found]",
+        "tensors = [p.index for p in found]",
+        "tests/parallel/zero/test_whole_tensors.py::test_every_stage_does_so",
+    ),
+    Mutation(
+        "shards of LARS and LAMB may be offloaded",
+        "minidl/parallel/zero/offload.py",
+        'if getattr(optimizer, "whole_tensors", False) and',
+        "if False and",
+        "tests/parallel/zero/test_whole_tensors.py::test_offloaded_shards_are_refused",
+    ),
 ]
