@@ -1684,4 +1684,95 @@ MUTATIONS = [
         "if False and",
         "tests/parallel/zero/test_whole_tensors.py::test_offloaded_shards_are_refused",
     ),
+    Mutation(
+        "ranks' means are merged as if shares were equal",
+        "minidl/parallel/data/sync_batchnorm.py",
+        "mean = (counts * means).sum(axis=0) / max(n, 1)",
+        "mean = means.mean(axis=0)",
+        "tests/parallel/data/test_sync_batchnorm.py"
+        "::test_n_ranks_equal_one_rank_on_the_whole_batch",
+    ),
+    Mutation(
+        "the spread of ranks' means is left out",
+        "minidl/parallel/data/sync_batchnorm.py",
+        "(m2s + counts * (means - mean) ** 2).sum(axis=0)",
+        "m2s.sum(axis=0)",
+        "tests/parallel/data/test_sync_batchnorm.py"
+        "::test_n_ranks_equal_one_rank_on_the_whole_batch",
+    ),
+    Mutation(
+        "the running variance is divided by n",
+        "minidl/parallel/data/sync_batchnorm.py",
+        "m2 / (self.n - 1)",
+        "m2 / self.n",
+        "tests/parallel/data/test_sync_batchnorm.py"
+        "::test_n_ranks_equal_one_rank_on_the_whole_batch",
+    ),
+    Mutation(
+        "sync batch norm's backward is of the share alone",
+        "minidl/parallel/data/sync_batchnorm.py",
+        "            sums = ring.all_reduce(self.t, sums * sums.dtype.type(self.weight))\n",
+        "            sums = sums * sums.dtype.type(self.weight * self.t.size)\n",
+        "tests/parallel/data/test_sync_batchnorm.py"
+        "::test_n_ranks_equal_one_rank_on_the_whole_batch",
+    ),
+    Mutation(
+        "uneven shares have equal weights in sync batch norm's backward",
+        "minidl/parallel/data/sync_batchnorm.py",
+        'self.weight = t.size * here / self.n if losses == "mean" else 1.0',
+        "self.weight = 1.0",
+        "tests/parallel/data/test_sync_batchnorm.py"
+        "::test_data_parallel_trains_what_one_rank_trains",
+    ),
+    Mutation(
+        "the second forward of recompute moves the running averages again",
+        "minidl/parallel/data/sync_batchnorm.py",
+        "        if not current().replaying:\n"
+        "            for average, batch in zip(running, (mean, m2",
+        "        if True:\n"
+        "            for average, batch in zip(running, (mean, m2",
+        "tests/parallel/data/test_sync_batchnorm.py::test_recompute_has_the_same_bits",
+    ),
+    Mutation(
+        "converted twice, a norm at two places is two norms",
+        "minidl/parallel/data/sync_batchnorm.py",
+        "        if model in done:  # at two places in the model\n"
+        "            return done[model]\n",
+        "",
+        "tests/parallel/data/test_sync_batchnorm.py"
+        "::test_convert_keeps_names_parameters_and_hooks",
+    ),
+    Mutation(
+        "a rank may be absent where others wait in forward",
+        "minidl/parallel/data/data_parallel.py",
+        "if waits and self.training:",
+        "if False:",
+        "tests/parallel/data/test_sync_batchnorm.py"
+        "::test_a_rank_without_a_batch_passes_an_empty_one",
+    ),
+    Mutation(
+        "the two batches change places in the noise scale",
+        "minidl/parallel/data/noise_scale.py",
+        "(u * large - v * small) / (u - v)",
+        "(u * small - v * large) / (u - v)",
+        "tests/parallel/data/test_noise_scale.py::test_numbers_by_hand",
+    ),
+    Mutation(
+        "the mean of local lengths counts ranks without samples",
+        "minidl/parallel/data/noise_scale.py",
+        "self.add(small / n_ranks / scale**2",
+        "self.add(small / self.model.t.size / scale**2",
+        "tests/parallel/data/test_noise_scale.py::test_a_rank_without_samples_does_not_count",
+    ),
+    Mutation(
+        "the local gradient is measured when it is the mean",
+        "minidl/parallel/data/bucket.py",
+        "            if self.observer is not None:\n"
+        "                self.observer.before(flat, self.n_samples)\n"
+        "            released = bucket.reduce(t, self.n_samples, self.header[0])\n",
+        "            released = bucket.reduce(t, self.n_samples, self.header[0])\n"
+        "            if self.observer is not None:\n"
+        "                self.observer.before(flat, self.n_samples)\n",
+        "tests/parallel/data/test_noise_scale.py::test_one_step_is_the_formula",
+    ),
 ]

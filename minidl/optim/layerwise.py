@@ -66,7 +66,7 @@ class Layerwise(Optimizer):
     for lists of pieces. `join(w2, d2)` makes of the pieces' sums of squares, an array of one number
     for each, those of the whole tensors."""
 
-    whole_tensors = True  # a part of a tensor will not do (zero/offload.py)
+    whole_tensors = True  # a part of a tensor will not do (parallel/zero/offload.py)
     state_arrays = ()
 
     def advance(self, p, state):

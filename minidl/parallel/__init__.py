@@ -7,6 +7,8 @@
 
 from minidl.parallel.data.data_parallel import DataParallel, average_gradients, broadcast_state
 from minidl.parallel.data.join import evaluate, join
+from minidl.parallel.data.noise_scale import NoiseScale
+from minidl.parallel.data.sync_batchnorm import SyncBatchNorm
 from minidl.parallel.zero.offload import Offload
 from minidl.parallel.zero.zero import Zero1, Zero2
 from minidl.parallel.zero.zero3 import Zero3

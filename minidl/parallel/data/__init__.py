@@ -3,5 +3,7 @@
     join           unequal numbers of batches; evaluation
     data_parallel  naive, then the real one: gradients averaged while backward runs
     bucket         gradients that are sent together
+    sync_batchnorm batch norm over the batch of all ranks
+    noise_scale    how large a batch pays
     flat           many arrays as one buffer, and its partition over ranks
 """

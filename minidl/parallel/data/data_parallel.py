@@ -149,6 +149,11 @@ class DataParallel(Module):
             raise TypeError(f"rank {self.t.rank}: absent() wants a plain DataParallel; "
                             f"{type(self).__name__} fetches weights in the forward, too. Give all "
                             "ranks equally many batches: DistributedSampler(tail='drop')")
+        waits = [name for name, m in self.module.named_modules() if hasattr(m, "joins_ranks")]
+        if waits and self.training:
+            raise TypeError(f"rank {self.t.rank}: absent() sends nothing in forward, and the other "
+                            f"ranks wait there, in {waits[0]}: SyncBatchNorm. Pass an empty batch "
+                            "through instead: (model(x[:0]).sum() * 0).backward()")
         self._share_buffers()
         self.reducer.absent()
 
