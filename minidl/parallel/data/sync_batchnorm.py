@@ -29,7 +29,7 @@ passes `x[:0]`.
 
 Sources: Ioffe & Szegedy 2015; Peng et al. 2018 (MegDet, arXiv 1711.07240) for the ranks; Chan,
 Golub & LeVeque 1983 for merging.
-Test: tests/parallel/data/test_sync_batchnorm.py
+Test: tests/parallel/data/test_sync_batchnorm.py   Tutorial: tutorials/17_large_batch.py
 """
 
 import math
