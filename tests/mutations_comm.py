@@ -1775,4 +1775,98 @@ MUTATIONS = [
         "                self.observer.before(flat, self.n_samples)\n",
         "tests/parallel/data/test_noise_scale.py::test_one_step_is_the_formula",
     ),
+    Mutation(
+        "a round is a step longer than its period",
+        "minidl/parallel/data/local_sgd.py",
+        "if self.since < self.period:",
+        "if self.since <= self.period:",
+        "tests/parallel/data/test_local_sgd.py"
+        "::test_bytes_are_one_message_of_the_weights_a_round",
+    ),
+    Mutation(
+        "a period of one lets ranks part whose momenta differ",
+        "minidl/parallel/data/local_sgd.py",
+        "self.n_steps < self.start or self.period == 1 and not self.parted",
+        "self.n_steps < self.start or self.period == 1",
+        "tests/parallel/data/test_local_sgd.py"
+        "::test_a_rule_that_comes_down_to_one_does_not_let_ranks_part",
+    ),
+    Mutation(
+        "weights are summed, not averaged",
+        "minidl/parallel/data/local_sgd.py",
+        "        buffer /= t.size\n",
+        "",
+        "tests/parallel/data/test_local_sgd.py"
+        "::test_ranks_train_what_replicas_do_that_are_averaged_by_hand",
+    ),
+    Mutation(
+        "the paper's rule has h0 under the root",
+        "minidl/parallel/data/local_sgd.py",
+        "math.ceil(math.sqrt(lr0 * loss / (lr * loss0)) * h0)",
+        "math.ceil(math.sqrt(lr0 * loss / (lr * loss0) * h0))",
+        "tests/parallel/data/test_local_sgd.py"
+        "::test_the_two_adaptive_rules_differ_by_the_root_of_h0",
+    ),
+    Mutation(
+        "each rank asks the rule about its own loss",
+        "minidl/parallel/data/local_sgd.py",
+        '            rounds.ask(self.optimizer.param_groups[0]["lr"], float(total) / self.t.size)',
+        '            rounds.ask(self.optimizer.param_groups[0]["lr"], float(loss))',
+        "tests/parallel/data/test_local_sgd.py::test_a_rule_sets_the_same_period_on_all_ranks",
+    ),
+    Mutation(
+        "averages inside a node are of all ranks",
+        "minidl/parallel/data/local_sgd.py",
+        "self.average(self.inside[0])",
+        "self.average(self.t)",
+        "tests/parallel/data/test_local_sgd.py::test_inside_a_node_more_often_than_across",
+    ),
+    Mutation(
+        "momentum is averaged unasked",
+        "minidl/parallel/data/local_sgd.py",
+        '        if self.state == "mean":\n',
+        "        if True:\n",
+        "tests/parallel/data/test_local_sgd.py::test_momentum_is_averaged_where_it_is_to_be",
+    ),
+    Mutation(
+        "the pseudo-gradient has the other sign",
+        "minidl/parallel/data/diloco.py",
+        "moved = [self.common[p] - p.data for p in run]",
+        "moved = [p.data - self.common[p] for p in run]",
+        "tests/parallel/data/test_diloco.py::test_the_outer_step_is_nesterovs",
+    ),
+    Mutation(
+        "the outer step begins at the rank's own weights",
+        "minidl/parallel/data/diloco.py",
+        "p.data[...], p.grad = self.common[p], d",
+        "p.grad = d",
+        "tests/parallel/data/test_diloco.py::test_a_plain_outer_step_averages_weights",
+    ),
+    Mutation(
+        "the common weights are noted after the mixing",
+        "minidl/parallel/data/diloco.py",
+        "                self.common[p][...] = p.data\n"
+        "                if self.alpha:\n"
+        "                    p.data += self.alpha * (local[p] - p.data)\n",
+        "                if self.alpha:\n"
+        "                    p.data += self.alpha * (local[p] - p.data)\n"
+        "                self.common[p][...] = p.data\n",
+        "tests/parallel/data/test_diloco.py"
+        "::test_streams_of_fragments_are_what_the_formulas_say",
+    ),
+    Mutation(
+        "every turn is the first fragment's",
+        "minidl/parallel/data/diloco.py",
+        "(self.n_steps // every - 1) % len(self.fragments)",
+        "0",
+        "tests/parallel/data/test_diloco.py"
+        "::test_streams_of_fragments_are_what_the_formulas_say",
+    ),
+    Mutation(
+        "the inner gradients are lost to the outer step",
+        "minidl/parallel/data/diloco.py",
+        "            p.grad = grad\n",
+        "            p.grad = None\n",
+        "tests/parallel/data/test_diloco.py::test_the_inner_gradients_stay",
+    ),
 ]

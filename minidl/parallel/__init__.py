@@ -6,7 +6,9 @@
 """
 
 from minidl.parallel.data.data_parallel import DataParallel, average_gradients, broadcast_state
+from minidl.parallel.data.diloco import DiLoCo
 from minidl.parallel.data.join import evaluate, join
+from minidl.parallel.data.local_sgd import LocalSGD
 from minidl.parallel.data.noise_scale import NoiseScale
 from minidl.parallel.data.sync_batchnorm import SyncBatchNorm
 from minidl.parallel.zero.offload import Offload

@@ -4,6 +4,8 @@
     data_parallel  naive, then the real one: gradients averaged while backward runs
     bucket         gradients that are sent together
     sync_batchnorm batch norm over the batch of all ranks
+    local_sgd      weights averaged every H steps
+    diloco         ... and stepped on; fragment by fragment
     noise_scale    how large a batch pays
     flat           many arrays as one buffer, and its partition over ranks
 """
