@@ -20,6 +20,7 @@ QUICK = {
     "06_ring": ["--n", "10000", "--n-shift", "10000", "--steps", "5"],
     "07_overlap": ["--steps", "2", "--layers", "12"],
     "09_parameter_server": ["--steps", "5", "--seconds", "25"],
+    "16_local_sgd": ["--steps", "64", "--period", "4"],
     "17_large_batch": ["--draws", "50"],
     "10_zero": ["--layers", "3", "--width", "16", "--context", "8"],
 }

@@ -35,7 +35,7 @@ rank's own momentum, in a folder of its own (docs/large_batches.md).
 
 Sources: Stich 2019 (arXiv 1805.09767); Lin et al. 2020 (arXiv 1808.07217), post-local; Wang & Joshi
 2019 (arXiv 1810.08313), adaptive. DiLoCo, which steps on the mean: diloco.py
-Test: tests/parallel/data/test_local_sgd.py
+Test: tests/parallel/data/test_local_sgd.py   Tutorial: tutorials/16_local_sgd.py
 """
 
 import math
