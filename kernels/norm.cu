@@ -4,8 +4,8 @@
 //                 reads 1: 4 bytes an element in float
 //
 // Two stages, because blocks cannot wait for each other: every chunk leaves one number, in float
-// (double for double), and the array library adds those few up in double. The order of additions is
-// fixed, so the bits are.
+// (double for double), and the array library adds those few up in double; or chunk_sums does, for
+// each array by itself. The order of additions is fixed, so the bits are.
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
 // 16 bytes a thread and step, reads alone: 90%; arrays much shorter than a chunk leave threads
@@ -51,4 +51,28 @@ extern "C" __global__ void sum_squares_many(ACC* partial, const T* const* gs,
   }
   sum = block_sum(sum, scratch);
   if (threadIdx.x == 0) partial[c] = sum;
+}
+
+// The chunks' numbers, (chunks, width), added up for each array: array a has chunks first[a] to
+// first[a + 1]. In double and in order. _many: a block for each sum, a thread for every 256th chunk.
+extern "C" __global__ void chunk_sums(double* sums, const ACC* partial, const long long* first,
+                                      int width, int n_arrays) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n_arrays * width) {  // guard
+    int a = i / width, column = i % width;
+    double sum = 0;
+    for (long long c = first[a]; c < first[a + 1]; ++c) sum += partial[c * width + column];
+    sums[i] = sum;
+  }
+}
+
+extern "C" __global__ void chunk_sums_many(double* sums, const ACC* partial,
+                                           const long long* first, int width, int n_arrays) {
+  __shared__ double scratch[33];
+  int a = blockIdx.x / width, column = blockIdx.x % width;
+  double sum = 0;
+  for (long long c = first[a] + threadIdx.x; c < first[a + 1]; c += blockDim.x)
+    sum += partial[c * width + column];
+  sum = block_sum(sum, scratch);
+  if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }

@@ -1870,4 +1870,210 @@ MUTATIONS = [
         "name = _label.get(label)",
         "tests/comm/test_collective.py::test_what_a_block_is_about_is_compared_and_labels_stay",
     ),
+    Mutation(
+        "the norms of shards are not added up over ranks",
+        "minidl/optim/layerwise.py",
+        "    stage.sum_in_place(sums)\n",
+        "",
+        "tests/parallel/zero/test_whole_tensors.py::test_every_stage_does_so",
+    ),
+    Mutation(
+        "a shard counts as one tensor",
+        "minidl/optim/layerwise.py",
+        "tensors = [p.tensor for p in found]",
+        "tensors = [p.index for p in found]",
+        "tests/parallel/zero/test_whole_tensors.py::test_every_stage_does_so",
+    ),
+    Mutation(
+        "shards of LARS and LAMB may be offloaded",
+        "minidl/parallel/zero/offload.py",
+        'if getattr(optimizer, "whole_tensors", False) and',
+        "if False and",
+        "tests/parallel/zero/test_whole_tensors.py::test_offloaded_shards_are_refused",
+    ),
+    Mutation(
+        "ranks' means are merged as if shares were equal",
+        "minidl/parallel/data/sync_batchnorm.py",
+        "mean = (counts * means).sum(axis=0) / max(n, 1)",
+        "mean = means.mean(axis=0)",
+        "tests/parallel/data/test_sync_batchnorm.py"
+        "::test_n_ranks_equal_one_rank_on_the_whole_batch",
+    ),
+    Mutation(
+        "the spread of ranks' means is left out",
+        "minidl/parallel/data/sync_batchnorm.py",
+        "(m2s + counts * (means - mean) ** 2).sum(axis=0)",
+        "m2s.sum(axis=0)",
+        "tests/parallel/data/test_sync_batchnorm.py"
+        "::test_n_ranks_equal_one_rank_on_the_whole_batch",
+    ),
+    Mutation(
+        "the running variance is divided by n",
+        "minidl/parallel/data/sync_batchnorm.py",
+        "m2 / (self.n - 1)",
+        "m2 / self.n",
+        "tests/parallel/data/test_sync_batchnorm.py"
+        "::test_n_ranks_equal_one_rank_on_the_whole_batch",
+    ),
+    Mutation(
+        "sync batch norm's backward is of the share alone",
+        "minidl/parallel/data/sync_batchnorm.py",
+        "            sums = ring.all_reduce(self.t, sums * sums.dtype.type(self.weight))\n",
+        "            sums = sums * sums.dtype.type(self.weight * self.t.size)\n",
+        "tests/parallel/data/test_sync_batchnorm.py"
+        "::test_n_ranks_equal_one_rank_on_the_whole_batch",
+    ),
+    Mutation(
+        "uneven shares have equal weights in sync batch norm's backward",
+        "minidl/parallel/data/sync_batchnorm.py",
+        'self.weight = t.size * here / self.n if losses == "mean" else 1.0',
+        "self.weight = 1.0",
+        "tests/parallel/data/test_sync_batchnorm.py"
+        "::test_data_parallel_trains_what_one_rank_trains",
+    ),
+    Mutation(
+        "the second forward of recompute moves the running averages again",
+        "minidl/parallel/data/sync_batchnorm.py",
+        "        if not current().replaying:\n"
+        "            for average, batch in zip(running, (mean, m2",
+        "        if True:\n"
+        "            for average, batch in zip(running, (mean, m2",
+        "tests/parallel/data/test_sync_batchnorm.py::test_recompute_has_the_same_bits",
+    ),
+    Mutation(
+        "converted twice, a norm at two places is two norms",
+        "minidl/parallel/data/sync_batchnorm.py",
+        "        if model in done:  # at two places in the model\n"
+        "            return done[model]\n",
+        "",
+        "tests/parallel/data/test_sync_batchnorm.py"
+        "::test_convert_keeps_names_parameters_and_hooks",
+    ),
+    Mutation(
+        "a rank may be absent where others wait in forward",
+        "minidl/parallel/data/data_parallel.py",
+        "if waits and self.training:",
+        "if False:",
+        "tests/parallel/data/test_sync_batchnorm.py"
+        "::test_a_rank_without_a_batch_passes_an_empty_one",
+    ),
+    Mutation(
+        "the two batches change places in the noise scale",
+        "minidl/parallel/data/noise_scale.py",
+        "(u * large - v * small) / (u - v)",
+        "(u * small - v * large) / (u - v)",
+        "tests/parallel/data/test_noise_scale.py::test_numbers_by_hand",
+    ),
+    Mutation(
+        "the mean of local lengths counts ranks without samples",
+        "minidl/parallel/data/noise_scale.py",
+        "self.add(small / n_ranks / scale**2",
+        "self.add(small / self.model.t.size / scale**2",
+        "tests/parallel/data/test_noise_scale.py::test_a_rank_without_samples_does_not_count",
+    ),
+    Mutation(
+        "the local gradient is measured when it is the mean",
+        "minidl/parallel/data/bucket.py",
+        "            if self.observer is not None:\n"
+        "                self.observer.before(flat, self.n_samples)\n"
+        "            released = bucket.reduce(t, self.n_samples, self.header[0])\n",
+        "            released = bucket.reduce(t, self.n_samples, self.header[0])\n"
+        "            if self.observer is not None:\n"
+        "                self.observer.before(flat, self.n_samples)\n",
+        "tests/parallel/data/test_noise_scale.py::test_one_step_is_the_formula",
+    ),
+    Mutation(
+        "a round is a step longer than its period",
+        "minidl/parallel/data/local_sgd.py",
+        "if self.since < self.period:",
+        "if self.since <= self.period:",
+        "tests/parallel/data/test_local_sgd.py"
+        "::test_bytes_are_one_message_of_the_weights_a_round",
+    ),
+    Mutation(
+        "a period of one lets ranks part whose momenta differ",
+        "minidl/parallel/data/local_sgd.py",
+        "self.n_steps < self.start or self.period == 1 and not self.parted",
+        "self.n_steps < self.start or self.period == 1",
+        "tests/parallel/data/test_local_sgd.py"
+        "::test_a_rule_that_comes_down_to_one_does_not_let_ranks_part",
+    ),
+    Mutation(
+        "weights are summed, not averaged",
+        "minidl/parallel/data/local_sgd.py",
+        "        buffer /= t.size\n",
+        "",
+        "tests/parallel/data/test_local_sgd.py"
+        "::test_ranks_train_what_replicas_do_that_are_averaged_by_hand",
+    ),
+    Mutation(
+        "the paper's rule has h0 under the root",
+        "minidl/parallel/data/local_sgd.py",
+        "math.ceil(math.sqrt(lr0 * loss / (lr * loss0)) * h0)",
+        "math.ceil(math.sqrt(lr0 * loss / (lr * loss0) * h0))",
+        "tests/parallel/data/test_local_sgd.py"
+        "::test_the_two_adaptive_rules_differ_by_the_root_of_h0",
+    ),
+    Mutation(
+        "each rank asks the rule about its own loss",
+        "minidl/parallel/data/local_sgd.py",
+        '            rounds.ask(self.optimizer.param_groups[0]["lr"], float(total) / self.t.size)',
+        '            rounds.ask(self.optimizer.param_groups[0]["lr"], float(loss))',
+        "tests/parallel/data/test_local_sgd.py::test_a_rule_sets_the_same_period_on_all_ranks",
+    ),
+    Mutation(
+        "averages inside a node are of all ranks",
+        "minidl/parallel/data/local_sgd.py",
+        "self.average(self.inside[0])",
+        "self.average(self.t)",
+        "tests/parallel/data/test_local_sgd.py::test_inside_a_node_more_often_than_across",
+    ),
+    Mutation(
+        "momentum is averaged unasked",
+        "minidl/parallel/data/local_sgd.py",
+        '        if self.state == "mean":\n',
+        "        if True:\n",
+        "tests/parallel/data/test_local_sgd.py::test_momentum_is_averaged_where_it_is_to_be",
+    ),
+    Mutation(
+        "the pseudo-gradient has the other sign",
+        "minidl/parallel/data/diloco.py",
+        "moved = [self.common[p] - p.data for p in run]",
+        "moved = [p.data - self.common[p] for p in run]",
+        "tests/parallel/data/test_diloco.py::test_the_outer_step_is_nesterovs",
+    ),
+    Mutation(
+        "the outer step begins at the rank's own weights",
+        "minidl/parallel/data/diloco.py",
+        "p.data[...], p.grad = self.common[p], d",
+        "p.grad = d",
+        "tests/parallel/data/test_diloco.py::test_a_plain_outer_step_averages_weights",
+    ),
+    Mutation(
+        "the common weights are noted after the mixing",
+        "minidl/parallel/data/diloco.py",
+        "                self.common[p][...] = p.data\n"
+        "                if self.alpha:\n"
+        "                    p.data += self.alpha * (local[p] - p.data)\n",
+        "                if self.alpha:\n"
+        "                    p.data += self.alpha * (local[p] - p.data)\n"
+        "                self.common[p][...] = p.data\n",
+        "tests/parallel/data/test_diloco.py"
+        "::test_streams_of_fragments_are_what_the_formulas_say",
+    ),
+    Mutation(
+        "every turn is the first fragment's",
+        "minidl/parallel/data/diloco.py",
+        "(self.n_steps // every - 1) % len(self.fragments)",
+        "0",
+        "tests/parallel/data/test_diloco.py"
+        "::test_streams_of_fragments_are_what_the_formulas_say",
+    ),
+    Mutation(
+        "the inner gradients are lost to the outer step",
+        "minidl/parallel/data/diloco.py",
+        "            p.grad = grad\n",
+        "            p.grad = None\n",
+        "tests/parallel/data/test_diloco.py::test_the_inner_gradients_stay",
+    ),
 ]

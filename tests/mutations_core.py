@@ -2458,4 +2458,47 @@ MUTATIONS = [
         "tests/course/test_tutorial.py"
         "::test_matrix_products_have_one_thread_unless_the_user_set_a_number",
     ),
+    Mutation(
+        "LARS divides by the gradient's length alone",
+        "minidl/optim/lars.py",
+        'slope + group["weight_decay"] * length + group["eps"]',
+        'slope + group["eps"]',
+        "tests/optim/test_layerwise.py::test_numbers_by_hand",
+    ),
+    Mutation(
+        "LARS takes the length of the scaled gradient",
+        "minidl/optim/lars.py",
+        "norm.square_sums(gs) * unscale**2",
+        "norm.square_sums(gs)",
+        "tests/optim/test_layerwise.py"
+        "::test_fp16_gradients_are_unscaled_before_their_norm_is_taken",
+    ),
+    Mutation(
+        "LAMB's correction is applied after the ratio as well",
+        "minidl/optim/lamb.py",
+        "            return rates, 1.0",
+        "            return rates, rates[:, 0] / rates[:, 1]",
+        "tests/optim/test_layerwise.py::test_numbers_by_hand",
+    ),
+    Mutation(
+        "a tensor of zeros has the ratio 0",
+        "minidl/optim/layerwise.py",
+        "length / xp.where(adapts, direction, 1.0), 1.0)",
+        "length / xp.where(adapts, direction, 1.0), 0.0)",
+        "tests/optim/test_layerwise.py::test_ten_steps_equal_the_formula_tensor_by_tensor",
+    ),
+    Mutation(
+        "vectors decay by custom",
+        "minidl/optim/layerwise.py",
+        '"adapt": False, "weight_decay": 0.0,',
+        '"adapt": False,',
+        "tests/optim/test_layerwise.py::test_vectors_do_not_adapt_by_custom",
+    ),
+    Mutation(
+        "the linear rule takes the root",
+        "minidl/optim/scaling.py",
+        'k if rule == "linear" else math.sqrt(k)',
+        "math.sqrt(k)",
+        "tests/optim/test_scaling.py::test_linear_and_root",
+    ),
 ]

@@ -522,8 +522,8 @@ MUTATIONS = [
     Mutation(
         "a block's norm is its first warp's",
         "kernels/norm.cu",
-        "sum = block_sum(sum, scratch);",
-        "sum = warp_sum(sum);",
+        "sum = block_sum(sum, scratch);\n  if (threadIdx.x == 0) partial[c] = sum;",
+        "sum = warp_sum(sum);\n  if (threadIdx.x == 0) partial[c] = sum;",
         "tests/fused/test_norm.py::test_the_rungs_for_a_gpu_give_the_same",
     ),
     Mutation(
@@ -1389,5 +1389,50 @@ MUTATIONS = [
         "(bits + 0x7fffu + (bits >> 16 & 1)) >> 16",
         "bits >> 16",
         "tests/cuda/host/test_words.py::test_bfloat16_rounds_as_ml_dtypes",
+    ),
+    Mutation(
+        "LAMB's direction has no decay",
+        "kernels/lamb.cu",
+        "(sqrt(root * root * v + inside) + outside) + decay * w;",
+        "(sqrt(root * root * v + inside) + outside);",
+        "tests/fused/extra/test_lamb.py::test_equals_the_formula",
+    ),
+    Mutation(
+        "LAMB's norm is of the gradient, not of its moment",
+        "kernels/lamb.cu",
+        "        const W r = direction(x, average, square, first, root, inside, outside, decay);\n"
+        "        w2",
+        "        const W r = direction(x, grad, square, first, root, inside, outside, decay);\n"
+        "        w2",
+        "tests/fused/extra/test_lamb.py::test_equals_the_formula",
+    ),
+    Mutation(
+        "a skipped step of LAMB changes its moments",
+        "kernels/lamb.cu",
+        "    if (!(skip && *skip)) {",
+        "    {",
+        "tests/fused/extra/test_lamb.py"
+        "::test_fp16_copies_are_written_and_a_skip_changes_nothing",
+    ),
+    Mutation(
+        "eps stands inside of the root",
+        "minidl/fused/extra/lamb.py",
+        "(0.0, eps) if inside_root else (eps, 0.0)",
+        "(0.0, eps)",
+        "tests/fused/extra/test_lamb.py::test_equals_the_formula",
+    ),
+    Mutation(
+        "an array's sum has the next one's first chunk, too",
+        "kernels/norm.cu",
+        "c < first[a + 1]; ++c)",
+        "c <= first[a + 1]; ++c)",
+        "tests/fused/test_norm.py::test_each_array_has_a_sum_of_its_own",
+    ),
+    Mutation(
+        "chunk sums of a block are its first warp's",
+        "kernels/norm.cu",
+        "sum = block_sum(sum, scratch);\n  if (threadIdx.x == 0) sums[blockIdx.x] = sum;",
+        "if (threadIdx.x == 0) sums[blockIdx.x] = sum;",
+        "tests/fused/test_norm.py::test_the_gpus_rung_adds_up_the_chunks_of_each_array",
     ),
 ]

@@ -1,17 +1,21 @@
 """The norm of many arrays as one vector: one launch, whatever their number.
 
     |g| = sqrt(sum of g^2 over all arrays)        minidl/optim/clip.py bounds it
+    sum of g^2 of each array by itself            minidl/optim/lars.py divides by it
 
 Kernel: kernels/norm.cu   Test: tests/fused/test_norm.py
 """
 
+import functools
 import math
 
 import numpy as np
 
 from minidl import backend
 from minidl.fused import dispatch
-from minidl.fused.launch import chunk_list, contiguous, over_chunks, pointers
+from minidl.fused.launch import (
+    BLOCK, CHUNK, chunk_list, contiguous, on_device, over_chunks, pointers,
+)
 
 FILE = "norm.cu"
 
@@ -40,6 +44,42 @@ def square_sum(arrays):
         over_chunks(FILE, "sum_squares", dtype, xp, sizes, args, ACC=dispatch.SUM_TYPES[dtype])
         total += partial.sum(dtype=np.float64)
     return total
+
+
+def square_sums(arrays):
+    """The sum of squares of each array, float64 on the arrays' device, by the kernel: nobody waits.
+    Arrays of one dtype."""
+    xp = backend.xp_of(arrays, "norm")
+    arrays = [contiguous(xp, a) for a in arrays]
+    if not arrays:
+        return np.zeros(0)
+    dtype, sizes = arrays[0].dtype, tuple(a.size for a in arrays)
+    partial = xp.empty(len(chunk_list(sizes)), backend.accumulate_dtype(dtype))
+    args = partial, pointers(xp, arrays, dtype, "norm")
+    over_chunks(FILE, "sum_squares", dtype, xp, sizes, args, ACC=dispatch.SUM_TYPES[dtype])
+    return chunk_sums(partial.reshape(-1, 1), sizes)[:, 0]
+
+
+def chunk_sums(partial, sizes):
+    """Sums of the chunks' numbers, (n_chunks, width), for each array: float64 (arrays, width)."""
+    xp, n = backend.xp_of([partial]), len(sizes)
+    width = partial.shape[1]
+    sums = xp.empty((n, width))
+    if n:
+        name, block = ("chunk_sums", 8) if xp is np else ("chunk_sums_many", BLOCK)
+        blocks = -(-n * width // block) if xp is np else n * width
+        acc = dispatch.C_TYPES[partial.dtype]
+        dispatch.kernel(FILE, name, np.float32, ACC=acc)(
+            blocks, block, (sums, partial, on_device(xp, first_chunks(tuple(sizes))), width, n))
+    return sums
+
+
+@functools.lru_cache(maxsize=64)
+def first_chunks(sizes):
+    """(arrays + 1,) int64: array i has the chunks from the i-th of these to the next."""
+    firsts = np.concatenate([[0], np.cumsum([-(-n // CHUNK) for n in sizes])]).astype(np.int64)
+    firsts.flags.writeable = False
+    return firsts
 
 
 def plain_square_sum(arrays):

@@ -6,7 +6,11 @@
     conv         convolution, pooling, resizing                     recurrent    RNN, LSTM, GRU
     init         initial values         functional   the ops        models       MLP, CNN, GPT
     lora         fine-tuning            loss         criteria
+
+SyncBatchNorm is in minidl/parallel/data/, and comes when it is asked for.
 """
+
+from importlib import import_module
 
 from minidl.nn import functional, init
 from minidl.nn.containers import ModuleDict, ModuleList, ParameterList, Sequential
@@ -40,7 +44,7 @@ _INSTEAD = {
     "BatchNorm3d InstanceNorm3d": "the 2d form on x.flatten(2, 3)", "Buffer": "register_buffer",
     "Conv3d ConvTranspose3d MaxPool3d AvgPool3d": "the 2d form, slice by slice",
     "AvgPool1d AdaptiveAvgPool1d AdaptiveMaxPool1d": "the 2d form on x.unsqueeze(-2)",
-    "DataParallel": "minidl.parallel.DataParallel", "SyncBatchNorm": "BatchNorm2d on each rank",
+    "DataParallel": "minidl.parallel.DataParallel",
     "Dropout1d Dropout2d Dropout3d AlphaDropout FeatureAlphaDropout": "Dropout",
     "LogSoftmax": "functional.log_softmax", "Softmin": "Softmax of -x", "Softmax2d": "Softmax(1)",
     "LSTMCell": "LSTM on a sequence of one", "GRUCell": "GRU on a sequence of one",
@@ -67,4 +71,6 @@ _ADVICE = {name: instead for names, instead in _INSTEAD.items() for name in name
 
 
 def __getattr__(name):
+    if name == "SyncBatchNorm":  # it joins tensors to a transport, and nn knows no ranks
+        return import_module("minidl.parallel.data.sync_batchnorm").SyncBatchNorm
     raise _no_such_name("minidl.nn", name, globals(), _ADVICE, "minidl/nn/__init__.py")

@@ -4,6 +4,7 @@
         LayerNorm   the last dimensions of each sample   GroupNorm  channels of a group, per sample
         RMSNorm     no mean; root mean square instead    BatchNorm  a channel, over the whole batch
         InstanceNorm  a channel of a sample
+        SyncBatchNorm  a channel, over the batches of all ranks: parallel/data/sync_batchnorm.py
 
 Ops: minidl/ops/norm.py   Test: tests/nn/test_layers.py
 """
@@ -104,8 +105,11 @@ class BatchNorm(_RunningNorm):
             self.num_batches_tracked.fill_(self.num_batches_tracked.item() + 1)
             if momentum is None:
                 momentum = 1 / self.num_batches_tracked.item()
+        return self.batch_norm(x, use_batch, 0.0 if momentum is None else momentum)
+
+    def batch_norm(self, x, use_batch, momentum):
         return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias,
-                            use_batch, 0.0 if momentum is None else momentum, self.eps)
+                            use_batch, momentum, self.eps)
 
 
 class BatchNorm1d(BatchNorm):

@@ -3,7 +3,8 @@
     optimizer   groups, state, the step       master         float32 weights behind 2-byte ones
     sgd, adam   the update of one parameter   clip           the norm of all gradients, bounded
     rmsprop, adagrad, muon                    lr_scheduler   the learning rate as a formula
-    ema         an average of the weights
+    layerwise   lars, lamb: large batches     ema            an average of the weights
+    scaling     the rate for a larger batch
 """
 
 from minidl.optim import lr_scheduler
@@ -11,10 +12,14 @@ from minidl.optim.adagrad import Adagrad
 from minidl.optim.adam import Adam, AdamW
 from minidl.optim.clip import clip_grad_norm_, clip_grad_value_, grad_norm
 from minidl.optim.ema import EMA
+from minidl.optim.lamb import LAMB
+from minidl.optim.lars import LARS
+from minidl.optim.layerwise import groups_by_ndim
 from minidl.optim.master import use_master_weights
 from minidl.optim.muon import Muon
 from minidl.optim.optimizer import Optimizer
 from minidl.optim.rmsprop import RMSprop
+from minidl.optim.scaling import scaled_rate, warmed_up
 from minidl.optim.sgd import SGD
 
 # PyTorch's optimizers that are not here, and what to use.

@@ -8,9 +8,13 @@
 from minidl.parallel.data.compress import Compressed, ErrorFeedback
 from minidl.parallel.data.data_parallel import DataParallel, average_gradients, broadcast_state
 from minidl.parallel.data.dgc import DGC
+from minidl.parallel.data.diloco import DiLoCo
 from minidl.parallel.data.join import evaluate, join
+from minidl.parallel.data.local_sgd import LocalSGD
+from minidl.parallel.data.noise_scale import NoiseScale
 from minidl.parallel.data.onebit_adam import OneBitAdam
 from minidl.parallel.data.powersgd import PowerSGD
+from minidl.parallel.data.sync_batchnorm import SyncBatchNorm
 from minidl.parallel.zero.offload import Offload
 from minidl.parallel.zero.zero import Zero1, Zero2
 from minidl.parallel.zero.zero3 import Zero3

@@ -36,4 +36,4 @@ def test_wrong_answers_are_refused_with_their_cause_and_right_ones_accepted():
                          env=environment, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     *_, total = re.findall("all .*", ran.stdout)
-    assert total.split() == "all 23 of 23 23 of 23 - 13 of 13".split()
+    assert total.split() == "all 27 of 27 27 of 27 - 13 of 13".split()

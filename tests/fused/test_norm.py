@@ -90,3 +90,22 @@ def test_the_rungs_for_a_gpu_give_the_same():
         2, 64, (partial, table, chunks, 2)
     )
     np.testing.assert_allclose(partial, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype, rtol", [("f4", 2e-6), ("f2", 2e-6), ("f8", 1e-14)])
+def test_each_array_has_a_sum_of_its_own(dtype, rtol):
+    """Of no elements, of less than a chunk and of several."""
+    want = [fused.reference([a]) ** 2 for a in arrays(dtype)]
+    np.testing.assert_allclose(fused.square_sums(arrays(dtype)), want, rtol=rtol)
+    assert fused.square_sums([]).shape == (0,)
+
+
+def test_the_gpus_rung_adds_up_the_chunks_of_each_array():
+    sizes = (300, 0, 3 * CHUNK + 1)
+    partial = normal((len(chunk_list(sizes)), 2), "f4", 3)
+    want = [partial[:1].sum(0, dtype="f8"), [0, 0], partial[1:].sum(0, dtype="f8")]
+    np.testing.assert_allclose(fused.chunk_sums(partial, sizes), want, rtol=1e-14)
+    sums = np.empty((3, 2))
+    dispatch.kernel(fused.FILE, "chunk_sums_many", "f4", ACC="float")(
+        6, 32, (sums, partial, fused.first_chunks(sizes), 2, 3))
+    np.testing.assert_allclose(sums, want, rtol=1e-14)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from minidl import random
+from minidl import optim, random, use_fused
 from minidl.fused import (  # fmt: skip
     adamw, add3, embedding_grad, norm, pack, quantize, sgd, topk_mask, unscale_check,
 )
@@ -105,6 +105,26 @@ def test_optimizers_with_masters_and_skip():
         return [*w, *m, *v, *out, bad]
 
     assert_same(work, *arrays, *grads, *low, dtype="f2")
+
+
+@pytest.mark.parametrize("make", [optim.LARS, optim.LAMB])
+@pytest.mark.parametrize("fused", [True, False])
+def test_rates_from_whole_tensors(make, fused):
+    """Three steps, of which a GPU skips the second by itself; a state that is loaded."""
+    def work(*arrays):
+        params = [Tensor(a, requires_grad=True) for a in arrays[:2]]
+        optimizer = make(params, lr=0.1)
+        for t in range(3):
+            for p, g in zip(params, arrays[2:]):
+                p.grad = (t + 1) * g
+            bad = unscale_check.count_bad([params[0].grad])
+            bad[...] = t == 1
+            with use_fused(fused):
+                optimizer.step(unscale=0.5, skip=bad)
+            optimizer.load_state_dict(optimizer.state_dict())
+        return [p.data for p in params]
+
+    assert_same(work, *(normal(n, "f4", k) for k in (1, 3) for n in ((5, 7), (20000,))))
 
 
 def test_passes_over_many_arrays():

@@ -75,6 +75,24 @@ def test_optimizers(rung, grid, block):
 
 
 @pytest.mark.parametrize("rung, grid, block", [("chunks", 2, 4), ("many", 5, 32)])
+def test_lamb_and_the_sums_of_its_chunks(rung, grid, block):
+    w, g, m, v = lists(4)
+    low, tail = [x(n, dtype="f4") for n in LENGTHS], (CHUNKS, len(CHUNKS))
+    rates, partial = np.array([[1, 2, 0.1]] * 3, "f4"), np.empty((5, 2), "f4")
+    skip, factor = np.zeros(1, "i4"), np.ones(1, "f4")
+    sound("lamb.cu", f"lamb_moments_{rung}", grid, block,
+          (partial, table(w), table(g), table(m), table(v), rates[:, :2].copy(), skip, factor,
+           0.9, 0.1, 0.99, 0.01, 0.0, 1e-6, 0.1, 1.0, *tail),
+          ("partial",), [*w, *g, *m, *v])  # fmt: skip
+    sound("lamb.cu", f"lamb_update_{rung}", grid, block,
+          (table(w), table(m), table(v), table(low), rates, skip, 0.0, 1e-6, 0.1, *tail),
+          (), [*w, *m, *v, *low])  # fmt: skip
+    name, n_blocks = ("chunk_sums", 2) if rung == "chunks" else ("chunk_sums_many", 6)
+    sound("norm.cu", name, n_blocks, block,
+          (np.empty((3, 2)), partial, np.array([0, 2, 3, 5]), 2, 3), ("sums",))  # fmt: skip
+
+
+@pytest.mark.parametrize("rung, grid, block", [("chunks", 2, 4), ("many", 5, 32)])
 def test_passes_over_many_arrays(rung, grid, block):
     (g,) = lists(1)
     tail = (CHUNKS, len(CHUNKS))

@@ -23,6 +23,8 @@ QUICK = {
     "07_overlap": ["--steps", "2", "--layers", "12"],
     "09_parameter_server": ["--steps", "5", "--seconds", "25"],
     "15_dgc": ["--n", "4000", "--steps", "5"],
+    "16_local_sgd": ["--steps", "64", "--period", "4"],
+    "17_large_batch": ["--draws", "50"],
     "10_zero": ["--layers", "3", "--width", "16", "--context", "8"],
 }
 

@@ -7,5 +7,9 @@
     dgc            ... the largest elements now, the rest later
     powersgd       ... two thin matrices for a gradient
     onebit_adam    ... Adam's momentum, one bit an element
+    sync_batchnorm batch norm over the batch of all ranks
+    local_sgd      weights averaged every H steps
+    diloco         ... and stepped on; fragment by fragment
+    noise_scale    how large a batch pays
     flat           many arrays as one buffer, and its partition over ranks
 """

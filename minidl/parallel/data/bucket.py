@@ -154,6 +154,7 @@ class Reducer:
         self.side, self.held = SideStream(), deque()  # (event, arrays that a GPU reads until then)
         self.make_buckets, self.rebuilt = make_buckets, not adapt
         self.on_full, self.on_end = lambda bucket: None, lambda: None
+        self.observer = None  # is shown buckets before they are sent, and after (noise_scale.py)
         self.jobs = []
         self.arrived = []  # parameters in order of arrival in this backward
         self.n_missing = 0
@@ -259,7 +260,11 @@ class Reducer:
         """Runs after the header's all-reduce, which was submitted first: its sums are there."""
         flat = bucket.flat
         with about(f"bucket {self.buckets.index(bucket)}"):
+            if self.observer is not None:
+                self.observer.before(flat, self.n_samples)
             released = bucket.reduce(t, self.n_samples, self.header[0])
+            if self.observer is not None:
+                self.observer.after(flat)
         if released and (event := computed(flat)):
             self.held.append((event, released))
 

@@ -151,6 +151,11 @@ class DataParallel(Module):
     def absent(self, loss=None):
         """One synchronised step of a rank that has no batch while others have (join.py): afterwards
         p.grad is the mean over their samples, as it is there. loss: only ZeRO 3 needs it."""
+        waits = [name for name, m in self.module.named_modules() if hasattr(m, "joins_ranks")]
+        if waits and self.training:
+            raise TypeError(f"rank {self.t.rank}: absent() sends nothing in forward, and the other "
+                            f"ranks wait there, in {waits[0]}: SyncBatchNorm. Pass an empty batch "
+                            "through instead: (model(x[:0]).sum() * 0).backward()")
         self._share_buffers()
         self.reducer.absent()
 

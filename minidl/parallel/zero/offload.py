@@ -78,6 +78,11 @@ class Offload:
         if optimizer.state or optimizer.low:
             raise ValueError("Offload wants an optimizer before its first step, without master "
                              "weights: it makes them, on the host")
+        if getattr(optimizer, "whole_tensors", False) and optimizer.sharded_by is not None:
+            raise ValueError(
+                f"Offload updates bucket by bucket, and {type(optimizer).__name__} wants the norms "
+                "of whole tensors, which lie in several ranks' buckets; got a ZeRO stage's shards. "
+                "Take AdamW or SGD, or offload it without ZeRO")
         self.inner, self.delay_after = optimizer, delay_after
         params = optimizer.parameters()
         xp = backend.xp_of([p.data for p in params], "Offload")

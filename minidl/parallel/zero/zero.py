@@ -9,7 +9,7 @@
     sent per rank and step                 (n-1)/n X twice           (the same as an all-reduce)
 
         model = Zero1(model, t)                               # or Zero2
-        optimizer = optim.AdamW(model.shards(), lr=1e-3)      # any elementwise optimizer
+        optimizer = optim.AdamW(model.shards(), lr=1e-3)      # any elementwise one, LARS, LAMB
         F.cross_entropy(model(x), y).backward()               # on return, shards have gradients
         optimizer.step()
         model.gather()
@@ -37,6 +37,7 @@ import numpy as np
 from minidl import memory
 from minidl.backend import buffer_of, xp_of
 from minidl.comm import average, chunks, ring, ring_blocks
+from minidl.comm.collective import about
 from minidl.comm.transport import device
 from minidl.nn.module import Parameter
 from minidl.optim.clip import scale_to
@@ -235,6 +236,11 @@ class Zero1(DataParallel):
     def sum_over_ranks(self, x):
         """The sum of all ranks' x, a float; for `GradScaler(all_sum=)`."""
         return float(ring.all_reduce(self.t, np.array([float(x)]))[0])
+
+    def sum_in_place(self, x):
+        """The sums of all ranks' x, a host array: squared norms of whole tensors (layerwise.py)."""
+        with about("squared norms of the tensors"):
+            ring.all_reduce(self.t, x)
 
     def grad_norm(self):
         """The 2-norm of the whole averaged gradient, a float. A tied weight counts once."""

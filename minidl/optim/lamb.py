@@ -1,0 +1,108 @@
+"""LAMB: Adam's direction, its length set layer by layer.
+
+    m = b1 m + (1 - b1) g        v = b2 v + (1 - b2) g^2
+    r = m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + decay w
+    w = w - lr (|w| / |r|) r
+
+Adam's update has about one length whatever the gradient's; here it is also a share of the weights'
+own length, so the rate may grow with the batch (BERT: from 512 to 32768 samples a step).
+
+    clamp            (least, most) of the ratio; None: the paper's phi(x) = x. DeepSpeed: (0.01, 10)
+    eps_inside_root  sqrt(v + eps) in place of sqrt(v) + eps
+    bias_correction  True: the paper's. False: none. "step": DeepSpeed's, which takes r and the
+                     ratio from m and v as they are and multiplies the step by sqrt(1 - b2^t) /
+                     (1 - b1^t); then decay is scaled by it, too
+    adapt            False: ratio 1, which is AdamW: for biases and norms, in a group of their own.
+                     (apex adapts only where weight_decay is not 0, unless told.)
+
+apex also clips the gradient by its norm first: optim.clip_grad_norm_ does.
+
+Source: You et al. 2019 (arXiv 1904.00962).
+Test: tests/optim/test_layerwise.py   Tutorial: tutorials/17_large_batch.py
+"""
+
+import numpy as np
+
+from minidl.backend import xp_of
+from minidl.fused.extra import lamb
+from minidl.optim.adam import counted_together
+from minidl.optim.layerwise import Layerwise, ratio_of, square_sums
+from minidl.optim.optimizer import late
+
+
+class LAMB(Layerwise):
+    """State per parameter: step, exp_avg (m), exp_avg_sq (v), as Adam's."""
+
+    state_arrays = ("exp_avg", "exp_avg_sq")
+
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.01, clamp=None,
+                 bias_correction=True, eps_inside_root=False, adapt=True):
+        if min(lr, eps, weight_decay) < 0 or not all(0 <= b < 1 for b in betas):
+            raise ValueError("want lr, eps, weight_decay >= 0 and betas in [0, 1); got lr "
+                             f"{lr}, eps {eps}, weight_decay {weight_decay}, betas {betas}")
+        if bias_correction not in (True, False, "step"):
+            raise ValueError("bias_correction is True, False or 'step', got "
+                             f"{bias_correction!r}")
+        if clamp is not None and not 0 < clamp[0] <= clamp[1]:
+            raise ValueError(f"clamp is None or (least, most) with 0 < least <= most, got {clamp}")
+        super().__init__(params, dict(
+            lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, clamp=clamp, adapt=adapt,
+            bias_correction=bias_correction, eps_inside_root=eps_inside_root))
+
+    def count(self, params, states, skip):
+        """The steps, this one included; where a GPU may skip one by itself, it counts them."""
+        xp, steps = params[0]._xp, [s.setdefault("step", 0) for s in states]
+        if xp is not np:
+            counts = counted_together(xp, steps, states)
+            counts += 1 if skip is None else skip == 0
+            return counts
+        for s in states:
+            s["step"] = int(s["step"]) + (skip is None or not bool(skip))
+        return np.array([s["step"] for s in states])
+
+    def kernel(self, ws, gs, arrays, steps, group, join, unscale, low, skip):
+        """Two passes: moments and norms; then the step, from the same numbers."""
+        unscale, factor = late(unscale)
+        rates, more = self.rates(steps, group)
+        options = {k: group[k] for k in ("eps", "weight_decay", "eps_inside_root")}
+        w2, r2 = lamb.moments(ws, gs, *arrays, rates, betas=group["betas"], unscale=unscale,
+                              skip=skip, factor=factor, **options)
+        steps = group["lr"] * more * self.ratio(*join(w2, r2), group)
+        lamb.update(ws, *arrays, rates, steps, low=low, skip=skip, **options)
+
+    def plain(self, ws, gs, arrays, steps, group, join):
+        rates, more = self.rates(steps, group)
+        for g, m, v in zip(gs, *arrays, strict=True):
+            for average, x, b in zip((m, v), (g, g * g), group["betas"]):
+                average *= b
+                average += (1 - b) * x
+        outside, inside = lamb.places(group["eps"], group["eps_inside_root"])
+        xp = xp_of([steps])
+        rs = []
+        for w, m, v, (first, root) in zip(ws, *arrays, rates, strict=True):
+            first, root = first.astype(w.dtype), root.astype(w.dtype)
+            rs.append(first * m / (xp.sqrt(v * root**2 + inside) + outside)
+                      + group["weight_decay"] * w)
+        steps = group["lr"] * more * self.ratio(*join(square_sums(ws), square_sums(rs)), group)
+        for w, r, step in zip(ws, rs, steps, strict=True):
+            w -= step.astype(w.dtype) * r
+
+    @staticmethod
+    def rates(steps, group):
+        """((n, 2) float64, what undoes the start from zero in m and in sqrt(v); a factor of the
+        step), for each tensor."""
+        xp, (b1, b2) = xp_of([steps]), group["betas"]
+        t = xp.maximum(steps, 1).astype(np.float64)  # 0 where the first step is skipped
+        rates = xp.stack([1 / (1 - b1**t), 1 / xp.sqrt(1 - b2**t)], 1)
+        if group["bias_correction"] is True:
+            return rates, 1.0
+        more = rates[:, 0] / rates[:, 1] if group["bias_correction"] == "step" else 1.0
+        return xp.ones_like(rates), more
+
+    @staticmethod
+    def ratio(w2, r2, group):
+        """phi(|w|) / |r| of each tensor, from the squared norms: float64."""
+        xp = xp_of([w2])
+        if not group["adapt"]:
+            return xp.ones_like(w2)
+        return ratio_of(xp.sqrt(w2), xp.sqrt(r2), group["clamp"])

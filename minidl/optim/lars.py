@@ -1,0 +1,72 @@
+"""LARS: momentum SGD whose rate, layer by layer, is a share of the layer's own length.
+
+    local = trust |w| / (|g| + decay |w| + eps)             how far this layer may go
+    v     = momentum v + lr local (g + decay w)             the rate is inside the velocity
+    w     = w - v
+
+The step of a layer is lr * trust * |w| long, whatever its gradient's scale: `trust` (0.001) of the
+layer's length. So lr is in the units of a trust ratio: values of 1 to 30 are usual.
+
+    trust_coefficient, eps    the paper's eta; eps stands in the divisor
+    clip        True: at most lr (apex's LARC: the rate is min(local, lr), not lr * local)
+    adapt       False: local = 1, plain momentum SGD: for biases and norms, in a group of their own
+
+Implementations differ. Chainer's has no trust coefficient (fold it into lr); Paddle's CPU kernel
+adapts only where decay > 0. Ours adapts wherever |w| and |g| are not 0.
+
+Source: You, Gitman & Ginsburg 2017 (arXiv 1708.03888).
+Test: tests/optim/test_layerwise.py   Tutorial: tutorials/17_large_batch.py
+"""
+
+from minidl.backend import xp_of
+from minidl.fused import norm
+from minidl.fused.sgd import sgd
+from minidl.optim.layerwise import Layerwise, ratio_of, square_sums
+from minidl.optim.optimizer import late
+
+
+class LARS(Layerwise):
+    """State per parameter: momentum_buffer, 4 bytes a float32 weight."""
+
+    state_arrays = ("momentum_buffer",)
+
+    def __init__(self, params, lr=1.0, momentum=0.9, weight_decay=5e-4, trust_coefficient=1e-3,
+                 eps=0.0, clip=False, adapt=True):
+        if min(lr, momentum, weight_decay, trust_coefficient, eps) < 0:
+            raise ValueError("want lr, momentum, weight_decay, trust_coefficient and eps >= 0, got "
+                             f"{lr}, {momentum}, {weight_decay}, {trust_coefficient}, {eps}")
+        super().__init__(params, dict(
+            lr=lr, momentum=momentum, weight_decay=weight_decay, eps=eps, clip=clip, adapt=adapt,
+            trust_coefficient=trust_coefficient))
+
+    def kernel(self, ws, gs, arrays, steps, group, join, unscale, low, skip):
+        """The norms in one pass over w and g, then SGD's kernel: with 1 for its rate, and ours as
+        what each tensor's velocity takes of the gradient."""
+        unscale, factor = late(unscale)
+        g2 = norm.square_sums(gs) * unscale**2
+        if factor is not None and gs:
+            g2 *= factor.astype(g2.dtype)**2
+        rates = self.rates(*join(norm.square_sums(ws), g2), group)
+        xp = xp_of([rates])
+        keep_take = xp.stack([xp.full_like(rates, group["momentum"]), rates], 1)
+        sgd(ws, gs, arrays[0], lr=1.0, momentum=group["momentum"], unscale=unscale, low=low,
+            weight_decay=group["weight_decay"], rates=keep_take.astype(ws[0].dtype), skip=skip,
+            factor=factor)
+
+    def plain(self, ws, gs, arrays, steps, group, join):
+        rates = self.rates(*join(square_sums(ws), square_sums(gs)), group)
+        for w, g, v, rate in zip(ws, gs, arrays[0], rates, strict=True):
+            v *= group["momentum"]
+            v += rate.astype(w.dtype) * (g + group["weight_decay"] * w)
+            w -= v
+
+    @staticmethod
+    def rates(w2, g2, group):
+        """lr * local, one for each tensor, from the squared norms: float64."""
+        xp, lr = xp_of([w2]), group["lr"]
+        if not group["adapt"]:
+            return xp.full_like(w2, lr)
+        length, slope = xp.sqrt(w2), xp.sqrt(g2)
+        divisor = xp.where(slope > 0, slope + group["weight_decay"] * length + group["eps"], 0.0)
+        local = ratio_of(group["trust_coefficient"] * length, divisor)
+        return xp.minimum(local, lr) if group["clip"] else lr * local

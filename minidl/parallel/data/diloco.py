@@ -1,0 +1,181 @@
+"""DiLoCo: ranks train by themselves for hundreds of steps; their mean movement is a gradient.
+
+    inner    each rank, H steps of its own optimizer (AdamW) from the common weights w to w_k
+    outer    pseudo-gradient d = mean of (w - w_k);   w = outer step on d: SGD, rate 0.7, Nesterov
+             momentum 0.9;   all ranks go on from w, each with its own inner moments
+
+Local SGD (local_sgd.py) is the outer step of rate 1 without momentum: w - d is the mean of the w_k.
+Momentum over rounds is what lets H grow to 500. Held beside a rank's model and inner state: w and
+the outer momentum, 8 bytes a float32 weight, the same on all ranks.
+
+    diloco = DiLoCo(model, t, optimizer, period=500)
+    loss = F.cross_entropy(diloco(x), y)
+    loss.backward(); optimizer.step(); optimizer.zero_grad()
+    diloco.step()
+
+Streaming: the model in P fragments, each synchronised every H steps, one every H/P. The most that
+is sent at once is K/P; and it may take `delay` steps, in the background, while ranks train on:
+
+    step        0     1     2     3     4     5     6     7     8        H = 8, P = 2, delay = 2
+    fragment 0                    |- sent --|                           at 4: d = w - w_k begins its
+    fragment 1                                            |- sent --|   way; at 6 it is the mean
+
+What a rank has done on the fragment meanwhile is mixed in: w + alpha (w_k - w), 0.5 by default;
+without delay alpha is 0, and the ranks go on from w. The step decides which fragment it is, so all
+ranks send the same.
+
+Sources: Douillard et al. 2023 (arXiv 2311.08105); Streaming DiLoCo: Douillard et al. 2025 (arXiv
+2501.18512). A fragment here is a run of parameters in the order of definition.
+Test: tests/parallel/data/test_diloco.py   Tutorial: tutorials/16_local_sgd.py
+"""
+
+from contextlib import contextmanager
+
+from minidl import optim
+from minidl.comm.collective import about
+from minidl.comm.transport.background import Background
+from minidl.mode import no_grad
+from minidl.parallel.data.bucket import default_all_reduce
+from minidl.parallel.data.data_parallel import broadcast_state
+from minidl.parallel.data.local_sgd import average_arrays, average_bytes, check_plain, divergence
+
+
+def fragments_of(params, n):
+    """n runs of parameters, in order, of about as many elements each; none is empty."""
+    if not 1 <= n <= len(params):
+        raise ValueError(f"want from 1 to {len(params)} fragments, one parameter each at the "
+                         f"least; got {n}")
+    total, runs, done = sum(p.numel() for p in params), [[]], 0
+    for i, p in enumerate(params):
+        left = len(params) - i
+        full = done >= total * len(runs) / n
+        if runs[-1] and len(runs) < n and (full or left <= n - len(runs)):
+            runs.append([])
+        runs[-1].append(p)
+        done += p.numel()
+    return runs
+
+
+class DiLoCo:
+    """`model` on the ranks of t, trained by `optimizer` on each; call step() after each of its.
+
+    outer        f(parameters) -> optimizer, of the pseudo-gradient; by default as above
+    period       H
+    fragments    P, which divides H; or lists of parameters, each parameter in one
+    delay        steps from a fragment's sending to its outer step, less than H/P
+    all_reduce   any f(t, array) that sums in place"""
+
+    def __init__(self, model, t, optimizer, outer=None, period=500, fragments=1, delay=0,
+                 alpha=None, all_reduce=None):
+        check_plain(t, model, optimizer, "DiLoCo")
+        if optimizer.low:
+            raise ValueError(f"rank {t.rank}: DiLoCo steps on the model's own weights; got an "
+                             "optimizer with master copies. Train float32 weights under autocast")
+        params = [p for p in model.parameters() if p.requires_grad]
+        self.fragments = (fragments_of(params, fragments) if isinstance(fragments, int)
+                          else [list(run) for run in fragments])
+        n = len(self.fragments)
+        if sorted(map(id, sum(self.fragments, []))) != sorted(map(id, params)):
+            raise ValueError(f"rank {t.rank}: each parameter that requires a gradient must be in "
+                             "one fragment")
+        if period < 1 or period % n or not 0 <= delay < period // n:
+            raise ValueError(f"rank {t.rank}: want a period that the {n} fragments divide, and a "
+                             f"delay below {period}/{n}; got period {period}, delay {delay}")
+        broadcast_state(t, [*model.parameters(), *model.buffers()])
+        self.module, self.t, self.inner = model, t, optimizer
+        self.period, self.delay = period, delay
+        self.alpha = (0.5 if delay else 0.0) if alpha is None else alpha
+        self.outer = outer(params) if outer else optim.SGD(params, lr=0.7, momentum=0.9,
+                                                           nesterov=True)
+        self.all_reduce = all_reduce or default_all_reduce(params)
+        self.common = {p: p.data.copy() for p in params}  # w; the parameter has w_k
+        self.n_steps = 0
+        self.coming = {}  # step: (fragment, buffers, job)
+        self.background = Background(t) if delay else None
+
+    def __call__(self, *inputs, **options):
+        return self.module(*inputs, **options)
+
+    def step(self):
+        """After the inner optimizer's: send, or take in, the fragment whose turn it is."""
+        self.n_steps += 1
+        every = self.period // len(self.fragments)
+        if self.n_steps % every == 0:
+            number = (self.n_steps // every - 1) % len(self.fragments)
+            run = self.fragments[number]
+            moved = [self.common[p] - p.data for p in run]
+            name = f"fragment {number}" if len(self.fragments) > 1 else "pseudo-gradients"
+            job = (self.background.submit(self._mean, moved, name) if self.delay
+                   else self._mean(self.t, moved, name))
+            self.coming[self.n_steps + self.delay] = run, moved, job
+        if self.n_steps in self.coming:
+            run, moved, job = self.coming.pop(self.n_steps)
+            if job is not None:
+                job.wait()
+            self.outer_step(run, moved)
+
+    def _mean(self, t, arrays, name):
+        with about(name):
+            average_arrays(t, arrays, self.all_reduce)
+
+    def outer_step(self, run, moved):
+        """The outer optimizer's step on the mean pseudo-gradients of a fragment's parameters."""
+        every = self.outer.parameters()
+        kept = {p: p.grad for p in every}  # the inner step's
+        local = {p: p.data.copy() for p in run}
+        for p in every:
+            p.grad = None  # those of other fragments stay where they are
+        for p, d in zip(run, moved, strict=True):
+            p.data[...], p.grad = self.common[p], d
+        self.outer.step()
+        with no_grad():
+            for p in run:
+                self.common[p][...] = p.data
+                if self.alpha:
+                    p.data += self.alpha * (local[p] - p.data)
+                p.version += 1
+        for p, grad in kept.items():
+            p.grad = grad
+        if run is self.fragments[-1]:
+            broadcast_state(self.t, list(self.module.buffers()))
+
+    @contextmanager
+    def common_weights(self):
+        """Inside, the model has w, the same on all ranks: to evaluate, to save, to load."""
+        local = {p: p.data.copy() for p in self.common}
+        self._put(self.common)
+        try:
+            yield self.module
+        finally:
+            for p, w in self.common.items():
+                w[...] = p.data
+            self._put(local)
+
+    def _put(self, values):
+        for p, value in values.items():
+            p.data[...] = value
+            p.version += 1
+
+    def divergence(self):
+        return divergence(self.t, list(self.common), self.all_reduce)
+
+    def bytes_sent(self, n_periods=1):
+        """Bytes that this rank sends in so many periods of H steps, around a ring; without
+        buffers."""
+        return n_periods * sum(average_bytes(self.t, run) for run in self.fragments)
+
+    def state_dict(self):
+        """Numbers, for a snapshot that also has the weights w and the outer optimizer; each rank's
+        own weights and inner optimizer lie in one of its own (docs/large_batches.md)."""
+        if self.coming:
+            raise ValueError(f"rank {self.t.rank}: a fragment is on its way until step "
+                             f"{min(self.coming)}, this is {self.n_steps}: save then")
+        return {"n_steps": self.n_steps}
+
+    def load_state_dict(self, state):
+        self.n_steps = state["n_steps"]
+
+    def close(self):
+        """Wait for what is on its way; the model keeps this rank's weights."""
+        if self.background is not None:
+            self.background.close()

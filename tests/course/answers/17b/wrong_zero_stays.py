@@ -1,0 +1,6 @@
+# wrong: a layer of zeros has the ratio 0
+m = b1 * m + (1 - b1) * g
+v = b2 * v + (1 - b2) * g**2
+r = m / (1 - b1**t) / (np.sqrt(v / (1 - b2**t)) + eps) + decay * w
+a, b = np.linalg.norm(w), np.linalg.norm(r)
+return w - lr * (a / b if b else 1) * r, m, v
