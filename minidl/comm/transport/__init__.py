@@ -6,7 +6,9 @@
     scheduler.py    which simulated rank runs next; the deadlock report
     links.py        alpha and beta of every pair, nodes, shared NICs, stragglers
     links_text.py   the same as a line of text
+    lockstep.py     one greenlet for thousands of simulated ranks that all do the same
     mpi.py          ranks as MPI processes
+    communicators.py   MPI's communicators, used again
     abort.py        one rank that fails ends all
     supervised.py   what a rank tells the launcher that watches it
     throttled.py    MPI made as slow as a given network
