@@ -3,12 +3,12 @@
     protocol.py     what every algorithm may ask of a transport, and the rules: start here
     sim.py          ranks as greenlets in one process, with a modelled clock
     network.py      what simulated ranks share: messages on their way, ports
+    lockstep.py     many simulated ranks in one array: a ring's text, run once for all
     scheduler.py    which simulated rank runs next; the deadlock report
     links.py        alpha and beta of every pair, nodes, shared NICs, stragglers
     links_text.py   the same as a line of text
-    lockstep.py     one greenlet for thousands of simulated ranks that all do the same
     mpi.py          ranks as MPI processes
-    communicators.py   MPI's communicators, used again
+    communicators.py  MPI's communicators, used again: groups without end
     abort.py        one rank that fails ends all
     supervised.py   what a rank tells the launcher that watches it
     throttled.py    MPI made as slow as a given network
