@@ -1,0 +1,356 @@
+"""What do SyncBatchNorm, local SGD and DiLoCo send and cost, beside their formulas and PyTorch's?
+
+    python benchmarks/bench_large_batch.py [--repeats 3] [--net 100Mbit,1ms] [--out FILE.json]
+
+1. SyncBatchNorm: bytes of a layer's forward and backward on 2, 4 and 8 simulated ranks, beside
+   the formula: exact. A small CNN's step on 2 MPI ranks with it, by the step with batch norm.
+2. A GPT on 4 MPI ranks throttled to 100 Mbit/s and 1 ms. C: seconds of a step that sends nothing;
+   D: what data parallelism's step takes beyond. With 1/H of the bytes a step may take C + D/H: the
+   bar is 90 % of that speed-up, (C + D) / (C + D/H).
+3. The simulator, D = 20 C, modelled: DiLoCo with H = 32 at least 8 times as fast. The last loss by
+   data parallelism's, digits, 3 seeds, at most 1.02: of local SGD with momentum SGD, H = 8 after 64
+   steps of data parallelism; of DiLoCo with AdamW.
+4. 2 ranks, unthrottled: a round of H = 8 beside PyTorch's, DDP's post_localSGD hook with
+   PeriodicModelAverager over gloo, in the same processes.
+
+One thread a rank.
+"""
+
+import argparse
+import statistics
+import time
+from functools import partial
+
+import numpy as np
+from common import (
+    NO_TORCH, bar, faster, finish, heading, number, on_ranks, ratio, row, start_gloo, take_turns,
+    threads, write_figures,
+)
+
+import minidl
+from minidl import comm, nn, optim
+from minidl.comm import links_text, naive, simulate
+from minidl.comm.links import Links
+from minidl.comm.observe.ledger import Ledger
+from minidl.comm.throttled import Throttled
+from minidl.data import datasets
+from minidl.nn import functional as F
+from minidl.parallel import DataParallel, DiLoCo, LocalSGD, SyncBatchNorm
+from minidl.parallel.data import sync_batchnorm
+
+VOCAB = 256
+GPT = VOCAB, 64, 4, 4, 256  # vocabulary, context, layers, heads, width
+H = {"local SGD": 8, "DiLoCo": 32, "DiLoCo, streamed": 32}
+
+
+def options():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=3, help="rounds")
+    parser.add_argument("--net", default="100Mbit,1ms", help="the link of part 2")
+    parser.add_argument("--out", help="JSON file")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)  # "norm", "throttled" or "torch"
+    parser.add_argument("--measure", help=argparse.SUPPRESS)  # its file
+    return parser.parse_args()
+
+
+# -- 1: batch norm
+
+
+def wrong_bytes(t):
+    """How many of a layer's two messages differ from the formula on this rank."""
+    wrong = 0
+    for C in (1, 3, 64):
+        ledger = Ledger(t)
+        norm = SyncBatchNorm(C, t=ledger)
+        x = minidl.tensor(np.ones((2, C), np.float32) * t.rank, requires_grad=True)
+        y = norm(x)
+        forward = ledger.bytes_sent
+        y.backward(np.ones((2, C), np.float32))
+        got = forward, ledger.bytes_sent - forward
+        wrong += sum(a != b for a, b in zip(got, sync_batchnorm.bytes_sent(C, 4, t.size, t.rank)))
+    return wrong
+
+
+def cnn_steps(t):
+    """{name: a step}: the same CNN under DataParallel, its norms plain or synchronised."""
+    def make(convert):
+        minidl.manual_seed(0)
+        model = nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(),
+                              nn.Conv2d(16, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(),
+                              nn.Flatten(), nn.Linear(32 * 64, 10))
+        if convert:
+            model = SyncBatchNorm.convert(model, t)
+        model = DataParallel(model, t, broadcast_buffers=False)
+        optimizer = optim.SGD(model.parameters(), lr=0.01)
+        x = np.random.default_rng(t.rank).normal(size=(64, 1, 8, 8)).astype("f4")
+        y = np.arange(64) % 10
+
+        def step():
+            optimizer.zero_grad()
+            F.cross_entropy(model(minidl.tensor(x)), minidl.tensor(y)).backward()
+            optimizer.step()
+
+        return step
+
+    return {"BatchNorm": make(False), "SyncBatchNorm": make(True)}
+
+
+# -- 2: a throttled GPT
+
+
+def gpt_batch(rank):
+    ids = np.random.default_rng(rank).integers(0, VOCAB, (1, GPT[1] + 1))
+    return ids[:, :-1].copy(), ids[:, 1:].reshape(-1).copy()
+
+
+def gpt_steps(t, kinds):
+    """{name: (a function that takes some steps, how many)}."""
+    x, y = gpt_batch(t.rank)
+    found = {}
+    for kind in kinds:
+        minidl.manual_seed(0)
+        model = nn.GPT(*GPT)
+        optimizer = optim.AdamW(model.parameters(), lr=1e-3)
+        wrapped = {
+            "computing": lambda m, o: m, "data parallel": lambda m, o: DataParallel(m, t),
+            "local SGD": lambda m, o: LocalSGD(m, t, o, period=H["local SGD"]),
+            "DiLoCo": lambda m, o: DiLoCo(m, t, o, period=H["DiLoCo"]),
+            "DiLoCo, streamed": lambda m, o: DiLoCo(m, t, o, period=H["DiLoCo"], fragments=4,
+                                                    delay=4)}[kind](model, optimizer)
+
+        def steps(n, wrapped=wrapped, optimizer=optimizer):
+            for _ in range(n):
+                F.cross_entropy(wrapped(minidl.tensor(x)).reshape(-1, VOCAB),
+                                minidl.tensor(y)).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                if hasattr(wrapped, "step"):
+                    wrapped.step()
+
+        n = H.get(kind, 4 if kind == "computing" else 2)
+        found[kind] = partial(steps, n), n
+    return found
+
+
+# -- 3: modelled, and losses
+
+
+def modelled(t, wrap, n_steps, compute_s):
+    """Modelled seconds of a step of 8 KB of weights."""
+    model = nn.Linear(64, 32)
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    wrapped = wrap(model, t, optimizer)
+    x = np.ones((1, 64), np.float32)
+    start = 0.0
+    for step in range(n_steps + 2):
+        if step == 2:  # the order of buckets has been told
+            start = t.time()
+            if hasattr(wrapped, "n_steps"):
+                wrapped.n_steps = 0
+        wrapped(minidl.tensor(x)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        t.compute(compute_s)
+        if hasattr(wrapped, "step"):
+            wrapped.step()
+    return (t.time() - start) / n_steps
+
+
+def dense(model, t, optimizer):
+    return DataParallel(model, t, overlap=False)
+
+
+def momentum(params):
+    return optim.SGD(params, lr=0.1, momentum=0.9)
+
+
+def adamw(params):
+    return optim.AdamW(params, lr=2e-3)
+
+
+def diloco(model, t, optimizer):
+    return DiLoCo(model, t, optimizer, period=32)
+
+
+def post_local(model, t, optimizer):
+    return LocalSGD(model, t, optimizer, period=8, start=64)
+
+
+# name: (its wrapper, the optimizer, data parallelism's name with that optimizer)
+TRAINED = {"data parallel, SGD": (dense, momentum, None), "data parallel": (dense, adamw, None),
+           "local SGD": (post_local, momentum, "data parallel, SGD"),
+           "DiLoCo": (diloco, adamw, "data parallel")}
+
+
+def last_loss(t, way, seed, images, labels, n_steps=192):
+    """The loss on all digits after training, 16 samples a rank."""
+    wrap, make, _ = TRAINED[way]
+    minidl.manual_seed(seed)
+    model = nn.MLP(64, 32, 10)
+    optimizer = make(model.parameters())
+    wrapped = wrap(model, t, optimizer)
+    draw = np.random.default_rng([seed, t.rank])
+    for _ in range(n_steps):
+        rows = draw.integers(0, len(images), 16)
+        x, y = minidl.tensor(images[rows]), minidl.tensor(labels[rows])
+        F.cross_entropy(wrapped(x), y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if hasattr(wrapped, "step"):
+            wrapped.step()
+    with minidl.no_grad():
+        return F.cross_entropy(model(minidl.tensor(images)), minidl.tensor(labels)).item()
+
+
+def in_the_simulator():
+    links = Links.uniform(1e-4, 1e-6)
+    step_s = max(simulate(4, modelled, dense, 8, 0.0, links=links))
+    found = {"D_s": step_s, "C_s": step_s / 20}
+    for way, wrap, n_steps in (("data parallel", dense, 8), ("DiLoCo", diloco, 64)):
+        found[way] = max(simulate(4, modelled, wrap, n_steps, step_s / 20, links=links))
+    images, labels = datasets.digits()[0][:]
+    images = np.asarray(images, np.float32).reshape(-1, 64)
+    found["losses"] = {way: [simulate(4, last_loss, way, seed, images, np.asarray(labels))[0]
+                             for seed in range(3)] for way in TRAINED}
+    return found
+
+
+# -- 4: PyTorch's
+
+
+def torch_round(t):
+    """8 steps of PyTorch's post-local SGD, in its local phase: one average."""
+    import torch
+    import torch_gpt
+    from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook as hook
+    from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+
+    torch.set_num_threads(1)
+    distributed = start_gloo(t)
+    minidl.manual_seed(0)
+    weights = {k: v.copy() for k, v in nn.GPT(*GPT).state_dict().items()}
+    model = torch.nn.parallel.DistributedDataParallel(torch_gpt.make(weights, *GPT))
+    alone, _ = distributed.new_subgroups(1)  # a rank's gradients are its own
+    model.register_comm_hook(hook.PostLocalSGDState(None, alone, 0), hook.post_localSGD_hook)
+    averager = PeriodicModelAverager(period=8, warmup_steps=0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    x, y = map(torch.from_numpy, gpt_batch(t.rank))
+
+    def steps():
+        for _ in range(8):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(x).view(-1, VOCAB), y).backward()
+            optimizer.step()
+            averager.average_parameters(model.parameters())
+
+    return steps
+
+
+def worker(args):
+    """One rank: all contestants take turns; rank 0 writes {name: seconds of a step}."""
+    t = plain = comm.world()
+    if args.worker == "throttled":
+        t = Throttled(t, links_text.parse(args.net, t.size))
+    if args.worker == "norm":
+        contestants = {name: (step, 1) for name, step in cnn_steps(t).items()}
+    else:
+        contestants = gpt_steps(t, ["local SGD"] if args.worker == "torch"
+                                else ["computing", "data parallel", *H])
+    if args.worker == "torch":
+        contestants["PyTorch"] = torch_round(plain), 8
+
+    def timed(step, n):
+        naive.all_reduce(plain, np.zeros(1))  # a barrier
+        start = time.perf_counter()
+        step()
+        slowest = np.array([time.perf_counter() - start])
+        return float(naive.all_reduce(plain, slowest, np.maximum)[0]) / n
+
+    times = take_turns({name: partial(timed, *it) for name, it in contestants.items()},
+                       args.repeats)
+    if t.rank == 0:
+        write_figures(times, args.measure)
+    if args.worker == "torch":
+        from torch import distributed
+        distributed.destroy_process_group()
+
+
+def run(args, kind, n, repeats=None):
+    return on_ranks(n, __file__, "--worker", kind, "--repeats", repeats or args.repeats, "--net",
+                    args.net, **threads(1))
+
+
+def main():
+    args = options()
+    if args.worker:
+        return worker(args)
+    print(heading())
+    X = sum(p.numel() for p in nn.GPT(*GPT).parameters())
+    figures = {"parameters": X, "net": args.net,
+               "wrong_bytes": {n: sum(simulate(n, wrong_bytes)) for n in (2, 4, 8)}}
+    figures["norm_s"] = run(args, "norm", 2, 4 * args.repeats)
+    figures["throttled_s"] = run(args, "throttled", 4)
+    figures["modelled"] = in_the_simulator()
+    left_out = []
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        left_out = [NO_TORCH]
+    else:
+        figures["torch_s"] = run(args, "torch", 2)
+    for part in ("norm_s", "throttled_s", "torch_s"):
+        for name, values in figures.get(part, {}).items():
+            print(f"{part:12} {name:20} {1e3 * statistics.median(values):>8.1f} ms a step")
+    print("modelled, and losses:", figures["modelled"])
+    finish(figures, *report(figures), args.out, left_out)
+
+
+def report(figures):
+    """(bars, rows) of the figures."""
+    wrong = sum(figures["wrong_bytes"].values())
+    bars = [bar("SyncBatchNorm: messages whose bytes differ from the formula", wrong, 0,
+                at_most=True)]
+    rows = [row("SyncBatchNorm: bytes of forward and backward, 2, 4 and 8 ranks",
+                "(p-1)(2C+1) and 2(p-1)/p 2C numbers",
+                f"{wrong} differ" if wrong else "equal, to the byte", bars)]
+    norm = figures["norm_s"]
+    by = ratio(norm["SyncBatchNorm"], norm["BatchNorm"])
+    rows.append(row("a small CNN's step with SyncBatchNorm, two layers, 2 ranks",
+                    "with batch norm", f"{number(by)} times its time"))
+    times = figures["throttled_s"]
+    for name, h in H.items():
+        shares, speedups = [], []
+        for c, both, mine in zip(times["computing"], times["data parallel"], times[name],
+                                 strict=True):
+            d = max(both - c, 0.0)
+            speedups.append(both / mine)
+            shares.append(speedups[-1] * (c + d / h) / (c + d))
+        bars.append(bar(f"{name}, H = {h}: share of the possible speed-up, {figures['net']}",
+                        statistics.median(shares), 0.9))
+        rows.append(row(f"{name}, H = {h}: a GPT's step, 4 ranks, throttled to {figures['net']}",
+                        "data parallelism",
+                        f"{number(statistics.median(speedups))} times its speed, "
+                        f"{100 * statistics.median(shares):.0f} % of what is possible", bars[-1:]))
+    found = figures["modelled"]
+    bars.append(bar("DiLoCo, H = 32, D = 20 C, modelled: times as fast",
+                    found["data parallel"] / found["DiLoCo"], 8))
+    rows.append(row("DiLoCo, H = 32, where messages take 20 times as long as computing (modelled)",
+                    "data parallelism", f"{number(bars[-1]['figure'])} times its speed", bars[-1:]))
+    losses = {way: statistics.mean(values) for way, values in found["losses"].items()}
+    for way in ("local SGD", "DiLoCo"):
+        bars.append(bar(f"{way}: last loss by data parallelism's, 3 seeds",
+                        losses[way] / losses[TRAINED[way][2]], 1.02, at_most=True))
+        rows.append(row(f"{way}: the last loss, digits, 4 ranks, 3 seeds", "data parallelism",
+                        f"{bars[-1]['figure']:.3f} times its loss", bars[-1:]))
+    if "torch_s" in figures:
+        mine, peer = figures["torch_s"]["local SGD"], figures["torch_s"]["PyTorch"]
+        bars.append(faster("PyTorch's post_localSGD by minidl's local SGD, 2 ranks", peer, mine, 1))
+        rows.append(row("local SGD, H = 8: a GPT's step, 2 ranks",
+                        "PyTorch's post_localSGD over gloo",
+                        f"{number(bars[-1]['figure'])} times its speed", bars[-1:]))
+    return bars, rows
+
+
+if __name__ == "__main__":
+    main()
