@@ -9,10 +9,10 @@
              the same line, run once, with arrays where a rank has numbers
 
 A ring of 4,096 ranks sends 33.5 million messages. One by one, at some 8 us, that is 4 minutes and a
-half, and the loop alone, without any transport, takes a minute or two (its slices and its sum, 2 to
-4 us a message). Together it is 8,190 steps of 4,096 messages. The text is the same, ring.py's: for it
-`t.rank` is an array, `chunk[array]` is each rank's own chunk, and `sendrecv` moves all messages and
-all clocks of a step at once, by the formulas of network.py and links.py. Results, clocks and
+half, and the loop alone, without any transport, takes a minute or two (its slices and its sum: 2 to
+4 us a message). Together it is 8,190 steps of 4,096 messages. The text is the same, ring.py's: for
+it `t.rank` is an array, `chunk[array]` is each rank's own chunk, and `sendrecv` moves all messages
+and all clocks of a step at once, by the formulas of network.py and links.py. Results, clocks and
 ledgers are equal to the bit.
 
 Ranks that come to such a loop (`@in_step`) wait there. When all of the group are there, the last
