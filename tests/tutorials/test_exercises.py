@@ -10,8 +10,8 @@ from minidl.course.student import Failed, Here, Wrong
 
 @pytest.fixture
 def folder(request):
-    """The student's, the same in every run: a kernel's path is in its lines, and so in the key under
-    which what was compiled of it is kept."""
+    """The student's, the same in every run: a kernel's path is in its lines, and so in the key
+    under which what was compiled of it is kept."""
     path = exercise.ROOT / "build" / "students" / re.sub(r"\W+", "_", request.node.name)
     path.mkdir(parents=True, exist_ok=True)
     return path
