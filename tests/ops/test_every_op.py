@@ -217,9 +217,11 @@ def test_every_op_here_meets_a_tensor_without_elements():
     ("f8", False, 1e-10), ("f4", True, 1e-5), ("f2", True, 8 * 2.0**-11)])
 @pytest.mark.parametrize("row", EACH_ROW)
 def test_cuda_gives_the_cpu_s_values_and_gradients(row, dtype, kernels, tolerance):
+    # Kinks of some ops lie beyond float16: both sides have the same infs and NaNs, and NumPy warns.
+    errors = dict.fromkeys(("over", "invalid", "divide"), "ignore") if dtype == "f2" else {}
     for inputs in row.inputs + row.kinks:
         inputs = cast(inputs, dtype)
-        with minidl.use_fused(kernels):
+        with minidl.use_fused(kernels), np.errstate(**errors):
             here, there = run_minidl(row, inputs), run_minidl(row, put(inputs, "cuda"))
         for a, b in zip(here[0] + here[1], there[0] + there[1], strict=True):
             assert (a is None) == (b is None)

@@ -53,6 +53,8 @@ class ufunc:
                 ins.append(a._a)
             elif isinstance(a, NUMBERS):
                 ins.append(a)
+            elif hasattr(a, "__cuda_array_interface__"):  # CuPy asks too: what a Scattered hears
+                raise NotImplementedError(f"stand-in: {self.name} of another library's array")
             else:
                 raise unsupported(a)
         kinds, outs = self._loop(ins, kwargs.get("dtype"))
