@@ -626,6 +626,14 @@ MUTATIONS = [
         "tests/cuda/test_other_device.py::test_on_the_stand_in",
     ),
     Mutation(
+        "a pointer to an array names its function float",
+        "minidl/cuda/host/reach.py",
+        "    called -= _COMMON  # float (*rows)[4] calls nothing\n",
+        "",
+        "tests/cuda/host/test_reach.py::"
+        "test_the_cpus_part_of_attentions_gradient_has_no_fibres",
+    ),
+    Mutation(
         "an index in brackets goes to the GPU unseen",
         "minidl/ops/index.py",
         "            index = within(x, index)\n",

@@ -88,9 +88,10 @@ def _needs_semicolon(before):
 
 def _names(head, text):
     called = set(re.findall(r"([A-Za-z_]\w*)\s*(?:<[^<>;{}()]*>\s*)?\(", head))
-    if called - _COMMON and "{" in text and not _needs_semicolon(head):
+    called -= _COMMON  # float (*rows)[4] calls nothing
+    if called and "{" in text and not _needs_semicolon(head):
         return called | set(re.findall(r"(\w+)\s*::", head))
-    if called - _COMMON and "{" not in text and not re.search(r"\btypedef\b|=", head):
+    if called and "{" not in text and not re.search(r"\btypedef\b|=", head):
         return called  # only declared: the names of its parameters are nobody's
     if _TYPE.search(head) and "{" in text and not re.search(r"\benum\b", head):
         tail = text[text.rindex("}") :]

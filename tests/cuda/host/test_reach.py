@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from minidl import kernel
+from minidl.cuda.host import reach
+from minidl.cuda.host.includes import KERNELS, inline_includes
 from minidl.cuda.host.source import Source
 
 # each: the file; the launched kernel; the form it must have
@@ -97,3 +99,16 @@ def test_what_cannot_run_has_no_say():
     kept = source.without_unreached("runs")
     assert "MANY" in kept and "twice" in kept and kept.count("\n") == text.count("\n")
     assert "meets" not in kept and "Meets" not in kept and "later" not in kept
+
+
+def test_a_parameter_that_points_to_an_array_gives_its_function_no_other_name():
+    """`float (*rows)[4]` names the function `add` no more than float is one: whoever says float
+    does not run it."""
+    found = reach.declarations("__device__ void add(float (*rows)[4], int n) { __syncthreads(); }")
+    assert [d.names for d in found] == [{"add"}]
+
+
+def test_the_cpus_part_of_attentions_gradient_has_no_fibres():
+    path = KERNELS / "attention_backward.cu"
+    source = Source(path, inline_includes(path), {"T": "float", "E": "32"})
+    assert "__shfl" not in source.reached_text("attention_row_dot")
