@@ -30,7 +30,7 @@ instruction together, and their 32 addresses make one request. In global memory 
 sectors of 32 bytes: neighbours in 4 sectors, scattered floats in 32 (coalescing). Shared memory has
 32 banks, a word each in turn: threads that want different words of one bank wait for each other
 (bank conflicts). A branch that a warp's threads take both ways runs both, one after the other.
-Part 4 counts the first two for a matrix transposed in three ways; for a script of your own, by line:
+Part 4 counts the first two for a matrix transposed in three ways. For a script of your own:
 
     minidl kernel run --profile script.py               --gpu A100: how many of its blocks fit, too
       line         access         requests  threads    sectors  best  worst
