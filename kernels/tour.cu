@@ -1,10 +1,11 @@
-// Two row kernels of tutorial 03: a block per row, whose threads meet in shared memory. Lessons,
-// not used in training; kernels/layer_norm.cu and softmax.cu are.
+// Two row kernels of tutorial 03: a block per row, whose threads meet in shared memory. And a matrix
+// transposed. Lessons, not used in training; kernels/layer_norm.cu and softmax.cu are.
 //
 //   center           y = x - mean of its row
 //                    bytes an element: 2 reads, 1 write: 12
 //   softmax_online   y = e^(x - m) / sum of e^(x - m)
 //                    2 reads, 1 write: 12; with a loop more for m, 16
+//   transpose_*        out = in^T, n x n: 1 read, 1 write: 8, in good and in bad requests
 //
 //   x, y   rows x cols of float. One block per row, blockDim.x a power of two, 4 and 8 bytes of
 //          shared memory a thread.
@@ -76,4 +77,26 @@ extern "C" __global__ void softmax_online(float* y, const float* x, int cols) {
   }
   for (int j = t; j < cols; j += blockDim.x)
     y[blockIdx.x * cols + j] = expf(row[j] - ms[0]) / sums[0];
+}
+
+// out (n x n) = in^T, blocks of 32 x 32 threads. A warp is a row of a block: 32 neighbours in x.
+// naive: it reads 32 neighbours, 4 sectors of 32 bytes, and writes 32 numbers n apart, 32 sectors.
+extern "C" __global__ void transpose_naive(float* out, const float* in, int n) {
+  int i = blockIdx.y * 32 + threadIdx.y, j = blockIdx.x * 32 + threadIdx.x;
+  if (i < n && j < n) out[j * n + i] = in[i * n + j];  // guard
+}
+
+// Through shared memory: both touch neighbours in global memory, and the tile is read by columns.
+// Word k lies in bank k mod 32: a column of a tile 32 words wide is one bank, its 32 threads are
+// served one after the other; 33 wide (PAD 1) it lies in 32 banks.
+#ifndef PAD
+#define PAD 1
+#endif
+extern "C" __global__ void transpose_tile(float* out, const float* in, int n) {
+  __shared__ float tile[32][32 + PAD];
+  int i = blockIdx.y * 32 + threadIdx.y, j = blockIdx.x * 32 + threadIdx.x;
+  if (i < n && j < n) tile[threadIdx.y][threadIdx.x] = in[i * n + j];  // guard
+  __syncthreads();
+  i = blockIdx.x * 32 + threadIdx.y, j = blockIdx.y * 32 + threadIdx.x;
+  if (i < n && j < n) out[i * n + j] = tile[threadIdx.x][threadIdx.y];  // guard
 }

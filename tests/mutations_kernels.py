@@ -1385,6 +1385,13 @@ MUTATIONS = [
         "tests/cuda/checks/test_profile.py::test_kernel_run_prints_it",
     ),
     Mutation(
+        "a place in the code is taken for the line behind it",
+        "minidl/cuda/checks/lines.py",
+        "*(hex(p - 1) for p in wanted)",
+        "*(hex(p) for p in wanted)",
+        "tests/cuda/checks/test_check_planted.py::test_bug_is_found_by_name_at_its_line",
+    ),
+    Mutation(
         "the outermost loop is told first",
         "minidl/cuda/checks/places.py",
         "return list(reversed(found))",

@@ -25,10 +25,21 @@ A GPU runs threads in any order, so a kernel without it may give the right resul
 before it gives a wrong one. Part 2 leaves out each barrier in turn and runs the threads in
 ascending, descending and shuffled order.
 
+Two kernels that move the same bytes may differ tenfold in time. A warp's 32 threads run one
+instruction together, and their 32 addresses make one request. In global memory it is served in
+sectors of 32 bytes: neighbours in 4 sectors, scattered floats in 32 (coalescing). Shared memory has
+32 banks, a word each in turn: threads that want different words of one bank wait for each other
+(bank conflicts). A branch that a warp's threads take both ways runs both, one after the other.
+Part 4 counts the first two for a matrix transposed in three ways. For a script of your own:
+
+    minidl kernel run --profile script.py               --gpu A100: how many of its blocks fit, too
+      line         access         requests  threads    sectors  best  worst
+      t.cu:3       stores out           32     32.0       32.0   4.0     32   <- 8.0 x as many ...
+
 Sources: Harris, "Optimizing Parallel Reduction in CUDA", 2007; Milakov and Gimelshein, "Online
 normalizer calculation for softmax", 2018; Karpathy, llm.c (dev/cuda), 2024, for the versions.
 Kernels: kernels/tour.cu, layer_norm.cu, softmax.cu, adamw.cu.
-Check form: minidl/cuda/checks/checker.py.
+Check form: minidl/cuda/checks/checker.py. Part 4: minidl/cuda/checks/profile.py.
 Exercises: `minidl exercise 03` writes work/03_kernel_tour.py and work/tour.cu with the marked
 regions empty; `minidl check 03` grades them.
 """
@@ -143,6 +154,22 @@ def center_text():
     return text[: text.index("\n}\n") + 3]
 
 
+def transposed(name, x, **defines):
+    """The Profile of a transposition of tour.cu, which must be right."""
+    y, blocks = np.empty_like(x), len(x) // 32
+    report = cuda.check(cuda.KERNELS / "tour.cu", (blocks, blocks), (32, 32), (y, x, len(x)),
+                        name=name, defines=defines, outputs=["out"], profile=True)
+    if report.errors or not np.array_equal(y, x.T):
+        raise SystemExit(str(report))
+    return report.profile
+
+
+def a_request(profile, what, array):
+    """Sectors, or times that a bank is asked, of one request of a warp, on average."""
+    line, = (a for a in profile.accesses if (a.what, a.array) == (what, array))
+    return line.units / line.requests
+
+
 def main(t, args):
     table = Table(t)
     generator = minidl.Generator(3)
@@ -195,6 +222,19 @@ def main(t, args):
     online = checked(FILE, "softmax_online", rows, (y, x, cols), **shared_mem, outputs=["y"])
     table.row("softmax_online: bytes", online.bytes_read + online.bytes_written, 12 * n, "exact")
     table.row("softmax_online: largest error", float(np.abs(y - softmax(x)).max()), 0.0, "abs<2e-6")
+
+    say(t, "4. What a GPU makes of an access: a matrix transposed in three ways (kernels/tour.cu).")
+    x = generator.normal(64, 64)
+    naive = transposed("transpose_naive", x)
+    table.row("naive: sectors of a load", a_request(naive, "loads", "in"), 4.0, "exact")
+    table.row("naive: sectors of a store", a_request(naive, "stores", "out"), 32.0, "exact")
+    for pad, waits in ((0, 32.0), (1, 1.0)):
+        tile = transposed("transpose_tile", x, PAD=pad)
+        width = f"tile {32 + pad} wide"
+        table.row(f"{width}: sectors of a store", a_request(tile, "stores", "out"), 4.0, "exact")
+        table.row(f"{width}: a column, times a bank is asked", a_request(tile, "loads", "tile"),
+                  waits, "exact")
+
     if args.device == "cuda":  # what was checked on the CPU runs on the GPU
         wanted_by = {"center": x - x.mean(1, keepdims=True), "softmax_online": softmax(x)}
         for name, wanted in wanted_by.items():

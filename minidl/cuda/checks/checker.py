@@ -21,10 +21,7 @@ import ctypes
 import functools
 import math
 import os
-import re
-import shutil
 import signal
-import subprocess
 import threading
 import time
 from pathlib import Path
@@ -33,6 +30,7 @@ import numpy as np
 
 from minidl.cuda.checks import hooks
 from minidl.cuda.checks import profile as profiles
+from minidl.cuda.checks.lines import lines_of
 from minidl.cuda.checks.report import Finding, Report, Traffic
 from minidl.cuda.checks.sentences import Shared, Words, compiler_finding, engine_finding
 from minidl.cuda.host.arena import Arena
@@ -196,7 +194,7 @@ class _Run:
         outcome = outcomes[0]
         if not outcome.finished or outcome.stopped:
             return None
-        lines = self._lines({r.place for r in raw.rows[: raw.n_rows]})
+        lines = lines_of(self.library.file, {r.place for r in raw.rows[: raw.n_rows]})
         n, own = len(self.arena.regions), self._variables(outcome)
 
         def name_of(i):
@@ -240,7 +238,7 @@ class _Run:
         raw = outcome.findings[: outcome.n_findings]
         places = {w for f in raw for w in (f.where, f.other_where) if w}
         calls = outcome.calls[: outcome.n_calls]
-        lines = self._lines(places | set(calls))
+        lines = lines_of(self.library.file, places | set(calls))
         words = Words(self.grid, self.block, self.arena.regions, self._variables(outcome), lines,
                       Path(self.path), calls)
         for f in raw:
@@ -291,7 +289,7 @@ class _Run:
         index, one, other = part.index(offset), part.of(first), part.of(second)
         first_order, order = (o if o in NUMBERS else "shuffled" for o in (orders[0], order))
         where = outcome.differs_where
-        file, line = self._lines({where}).get(where, ("", 0)) if where else ("", 0)
+        file, line = lines_of(self.library.file, {where}).get(where, ("", 0)) if where else ("", 0)
         place = np.unravel_index(index, part.array.shape)
         row = f"row {place[0]}" if len(place) > 1 else region.element(offset)
         text = (f"first difference {row}{f', store line {line}' * (line > 0)}: "
@@ -315,27 +313,3 @@ class _Run:
                 remedy = ("No race was found, so atomics decide who comes first: right if any of "
                           "these results will do.")
         report.add(Finding(ORDER_MATTERS, text, remedy, file, line, bool(warning)))
-
-    def _lines(self, places):
-        """{place in the code: (file name, line)}, the student's own line through inlined calls."""
-        if not places:
-            return {}
-        tool = shutil.which("addr2line") or shutil.which("llvm-addr2line")
-        if tool is None:
-            raise KernelError("the check form needs addr2line to name lines: install binutils (it "
-                              "comes with g++)")
-        wanted = sorted(places)
-        # a return address is behind its call; one byte before it is inside the call
-        command = [tool, "-e", str(self.library.file), "-i", "-a", *(hex(p - 1) for p in wanted)]
-        output = subprocess.run(command, capture_output=True, text=True).stdout
-        lines, at = {}, iter(wanted)
-        for text in output.splitlines():
-            if text.startswith("0x"):  # the frames of the next place follow, innermost first
-                place = next(at)
-            elif (frame := re.match(r"(.*):(\d+)", text)) and place not in lines:
-                path = Path(frame[1])
-                ours = path.parts[-3:-1] == ("kernels", "host")  # in any copy of minidl
-                ours = ours or path.name.startswith("launchers made")
-                if not ours and path.suffix:
-                    lines[place] = (path.name, int(frame[2]))
-        return lines

@@ -3,7 +3,7 @@
     RACE, x 19, thread 3 at 0x4a2, thread 19 at 0x481
     -> reduce.cu:14: data race: thread 3 reads s[19], thread 19 wrote it at line 12, no barrier ...
 
-Test: tests/cuda/checks/test_check_planted.py
+Names and remedies: kinds.py.   Test: tests/cuda/checks/test_check_planted.py
 """
 
 import ctypes
@@ -12,112 +12,16 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from minidl.cuda.checks.kinds import (
+    ATOMIC, BAD_INDEX, BEFORE, BLOCK_RACE, BLOCKS_WAIT, COMPILER, CONST_WRITE, DIVISION,
+    DOUBLE_WRITE, ENDLESS, ENGINE, FAULT_REMEDIES, FAULTED, FAULTS, FENCE, IN_DYNAMIC, IN_SHARED,
+    KINDS, LOCAL_ENDED, LOCAL_OUTSIDE, LOCAL_UNWRITTEN, MISALIGNED, NEGATIVE, NOW, NULL,
+    OTHER_STACK, OUT_OF_BOUNDS, PAST_OBJECT, RACE, SHIFT, STACK_FULL, STALE, TOO_MUCH_SHARED,
+    UNINITIALISED, UNWRITTEN,
+)
 from minidl.cuda.checks.places import array_on, earlier_uses, enclosing_loops, large_locals
 from minidl.cuda.checks.report import Finding, count
 from minidl.cuda.host.arena import GUARD, PAGE
-
-# (name, remedy) in the order of `Kind` in kernels/host/session.h
-KINDS = [
-    ("out of bounds",
-     "Compare the index with the size before the access: `if (i < n)`, with < and not <=."),
-    ("out of bounds",
-     "The array is too small for this index: look at its size and at what the index can become."),
-    ("misaligned access",
-     "A vector of 2 or 4 elements must begin at a multiple of its own size: let the index of its "
-     "first element be a multiple of 2 or 4, or load element by element."),
-    ("read of unwritten shared memory",
-     "Shared memory begins with garbage: write every element that is read later, before the "
-     "barrier."),
-    ("read of uninitialised output",
-     "The array is an output and begins with garbage: write it before it is read or added to."),
-    ("data race", "Put a {barrier} between the two accesses."),
-    ("race between blocks",
-     "Blocks run in any order: let each touch elements of its own, use atomics, or make two "
-     "launches."),
-    ("double write",
-     "Only one thread should write an element: look at the index and its stride, or use atomics."),
-    ("write to a const array",
-     "The parameter is const, and callers and the compiler rely on it: write to another array, or "
-     "drop the const."),
-    ("division by zero", "A GPU would go on with a meaningless number: test the divisor first."),
-    ("output not written", "Is the grid large enough, and the guard not too strict?"),
-    ("shift too far",
-     "A shift by as many bits as the number has, or more, or by less than 0, is undefined: a CPU "
-     "and a GPU give different numbers. Test the distance, or shift a wider type."),
-    ("out of bounds", "Look at the size of the array that the pointer points into."),
-    ("out of bounds",
-     "A thread's local variables are its own: what others need goes to shared memory."),
-    ("stale pointer",
-     "It points to where an array or a local variable was in an earlier launch. Pass the array to "
-     "this launch, and keep no address of a local variable."),
-    ("segmentation fault", "Look at what the pointer or index on this line can become."),
-    ("endless loop",
-     "Look at what should end the loop: does it change, and can the thread that changes it run?"),
-    ("stack overflow",
-     "A thread has 512 KiB for its local arrays and calls: end the recursion, or make the arrays "
-     "smaller, or use shared or global memory."),
-    ("too much shared memory",
-     "A block may have 48 KiB of __shared__ variables; more must be dynamic: `extern __shared__` "
-     "and shared_mem=, up to 227 KiB with the others."),
-    ("out of bounds",
-     "The local array is too small for this index: look at its size and at what the index can "
-     "become."),
-    ("read of uninitialised local variable",
-     "A local variable begins with garbage: write it, every element of an array, before it is "
-     "read."),
-    ("stale pointer",
-     "A local variable ends with the braces that it stands in: declare it outside of them."),
-]
-(OUT_OF_BOUNDS, BAD_INDEX, MISALIGNED, UNWRITTEN, UNINITIALISED, RACE, BLOCK_RACE, DOUBLE_WRITE,
- CONST_WRITE, DIVISION, NOT_ALL_WRITTEN, SHIFT, PAST_OBJECT, OTHER_STACK, STALE, FAULTED, ENDLESS,
- STACK_FULL, TOO_MUCH_SHARED, LOCAL_OUTSIDE, LOCAL_UNWRITTEN,
- LOCAL_ENDED) = range(len(KINDS))  # fmt: skip
-READ, WRITE, ATOMIC, ATOMIC_READ = range(4)  # `How` there
-NOW = ("reads", "writes", "atomically changes", "atomically reads")
-BEFORE = ("read", "wrote", "atomically changed", "atomically read")
-
-IN_SHARED = ("The __shared__ array is too small for this index: look at its size and at what the "
-             "index can become.")
-IN_DYNAMIC = (
-    "Pass the bytes that the kernel uses, such as shared_mem=4 * threads, or look at the index.")
-NEGATIVE = "The index is below 0: look at what is subtracted, and test `i >= 0` as well."
-FENCE = ("If an atomic says that the other block is done: it must call __threadfence() between its "
-         "writes and that atomic.")
-BLOCKS_WAIT = ("If it waits for another block: CUDA promises neither an order of blocks nor that "
-               "they run at the same time. A block may wait for one that has begun: let each take "
-               "its number from an atomic counter, or make two launches.")
-NULL = "The launch passed None for this pointer: test it, or pass an array."
-
-# by signal: SIGILL and SIGTRAP have the same number everywhere, as have SIGFPE and SIGSEGV
-FAULTS = {
-    4: "ran into a trap: __trap(), or code that the compiler holds to be impossible",
-    5: "ran into a trap: __trap(), or code that the compiler holds to be impossible",
-    8: "divides an integer by zero",
-    11: "uses an address where there is nothing",
-}  # fmt: skip
-FAULT_REMEDIES = {8: KINDS[DIVISION][1]}
-
-# What the fibre engine (kernels/host/fibre.cpp) finds: text in its sentence, name, remedy.
-ENGINE = [
-    ("divergent barrier", "divergent barrier",
-     "Move __syncthreads() out of the branch, and let no thread return before it."),
-    ("divergent warp call", "divergent warp call",
-     "All lanes of the mask must be at the same call: move it out of the branch."),
-    ("which does not name it", "wrong mask",
-     "The mask must name every lane that makes the call, and no other: 0xffffffff if all 32 do."),
-    ("which the mask does not name", "wrong mask",
-     "A lane can only read from lanes of the mask: widen it, or change the source."),
-    ("which has returned", "shuffle from an exited lane",
-     "Keep all lanes of the warp until the last shuffle; guard the loads and stores instead."),
-    ("does not exist", "shuffle from an exited lane",
-     "Launch whole warps, a multiple of 32 threads, and guard the loads."),
-    ("deadlock", "deadlock",
-     "Some lanes of the mask never make this call: name only those that do, or move it out of the "
-     "branch."),
-    ("repeated without end", "endless wait", "The thread that would end the wait never runs."),
-    ("__trap()", "trap", "The kernel's own __trap() ends it here."),
-    ("assertion failed", "assertion failed", "The kernel's own assert() says so."),
-]
 
 
 @dataclass(frozen=True)
@@ -298,22 +202,6 @@ class Words:
             return f"but the launch gave shared_mem={variable.n_bytes}, {n}", IN_DYNAMIC
         remedy = IN_SHARED if variable.is_shared else KINDS[BAD_INDEX][1]
         return f"but {variable.name} has {n}", NEGATIVE if f.offset < 0 else remedy
-
-
-# by option of the compiler: name, remedy
-COMPILER = {
-    "uninitialized": ("uninitialised local variable", "Give it a value where it is declared."),
-    "maybe-uninitialized": ("uninitialised local variable",
-                            "On one of its ways it gets no value: give it one where it is "
-                            "declared."),
-    "return-local-addr": ("stale pointer", "A local variable ends with its function."),
-    "dangling-pointer": ("stale pointer", "A local variable ends with its block or function."),
-    "infinite-recursion": ("endless recursion", "Some case must end it."),
-    "shift-count-overflow": ("shift too far", KINDS[SHIFT][1]),
-    "shift-count-negative": ("shift too far", KINDS[SHIFT][1]),
-    "div-by-zero": ("division by zero", KINDS[DIVISION][1]),
-    "array-bounds": ("out of bounds", KINDS[BAD_INDEX][1]),
-}
 
 
 def compiler_finding(path, file, line, option, text):
