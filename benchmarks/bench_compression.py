@@ -56,7 +56,8 @@ def options():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=5, help="rounds of one step each")
     parser.add_argument("--net", default="100Mbit,1ms", help="the link of part 2")
-    parser.add_argument("--steps", type=int, default=120, help="training steps of part 5; 0: leave it out")
+    parser.add_argument("--steps", type=int, default=120,
+                        help="training steps of part 5; 0: leave it out")
     parser.add_argument("--out", help="JSON file")
     parser.add_argument("--worker", help=argparse.SUPPRESS)  # "throttled" or "torch": this is one
     parser.add_argument("--measure", help=argparse.SUPPRESS)  # its file
