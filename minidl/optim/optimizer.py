@@ -135,6 +135,12 @@ class Optimizer:
         stages = (getattr(self.leaf_of(p), "sharded_by", None) for p in self.parameters())
         return next((stage for stage in stages if stage is not None), None)
 
+    @property
+    def compressed_by(self):
+        """The parallel.Compressed that keeps a part of these gradients (nn.Parameter), or None."""
+        models = (getattr(self.leaf_of(p), "compressed_by", None) for p in self.parameters())
+        return next((model for model in models if model is not None), None)
+
     def refresh(self):
         """To be called when masters and parameters have been overwritten together: they agree."""
         self.seen = {p: low.version for p, low in self.low.items()}

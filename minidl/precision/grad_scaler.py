@@ -190,12 +190,11 @@ class GradScaler:
 
     def _join(self, optimizer):
         """Of shards all ranks skip together, and clip by the norm of all, without being told."""
-        for p in optimizer.parameters() if self.enabled else ():
-            if getattr(optimizer.leaf_of(p), "compressed_by", None) is not None:
-                raise TypeError(
-                    "wanted gradients without a loss scale: parallel.Compressed keeps a part of "
-                    "them for later steps, when the scale may be another. Use bfloat16, which "
-                    "needs no scale, or GradScaler(enabled=False)")
+        if self.enabled and getattr(optimizer, "compressed_by", None) is not None:
+            raise TypeError(
+                "wanted gradients without a loss scale: parallel.Compressed keeps a part of them "
+                "for later steps, when the scale may be another. Use bfloat16, which needs no "
+                "scale, or GradScaler(enabled=False)")
         stage = optimizer.sharded_by
         if stage is not None and self.agree is None:
             self.agree, self.on_host = stage.on_any_rank, True
