@@ -24,8 +24,8 @@ from functools import partial
 
 import numpy as np
 from common import (
-    NO_TORCH, bar, faster, finish, heading, number, on_ranks, row, start_gloo, take_turns, threads,
-    timed, write_figures,
+    NO_TORCH, bar, device_option, faster, finish, heading, number, on_ranks, row, start_gloo,
+    take_turns, threads, timed, write_figures,
 )
 
 import minidl
@@ -59,6 +59,7 @@ def options():
     parser.add_argument("--steps", type=int, default=120,
                         help="training steps of part 5; 0: leave it out")
     parser.add_argument("--out", help="JSON file")
+    device_option(parser, "its ranks share this machine's processors; bytes are the same on a GPU")
     parser.add_argument("--worker", help=argparse.SUPPRESS)  # "throttled" or "torch": this is one
     parser.add_argument("--measure", help=argparse.SUPPRESS)  # its file
     return parser.parse_args()

@@ -23,8 +23,8 @@ from functools import partial
 
 import numpy as np
 from common import (
-    NO_TORCH, bar, faster, finish, heading, number, on_ranks, ratio, row, start_gloo, take_turns,
-    threads, write_figures,
+    NO_TORCH, bar, device_option, faster, finish, heading, number, on_ranks, ratio, row, start_gloo,
+    take_turns, threads, write_figures,
 )
 
 import minidl
@@ -49,6 +49,7 @@ def options():
     parser.add_argument("--repeats", type=int, default=3, help="rounds")
     parser.add_argument("--net", default="100Mbit,1ms", help="the link of part 2")
     parser.add_argument("--out", help="JSON file")
+    device_option(parser, "its ranks share this machine's processors; bytes are the same on a GPU")
     parser.add_argument("--worker", help=argparse.SUPPRESS)  # "norm", "throttled" or "torch"
     parser.add_argument("--measure", help=argparse.SUPPRESS)  # its file
     return parser.parse_args()

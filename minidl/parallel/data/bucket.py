@@ -153,6 +153,7 @@ class Reducer:
         self.reduce_header = all_reduce if params[0]._xp is np else ring.all_reduce
         self.side, self.held = SideStream(), deque()  # (event, arrays that a GPU reads until then)
         self.make_buckets, self.rebuilt = make_buckets, not adapt
+        self.averages = adapt  # else a ZeRO stage's, which shards
         self.on_full, self.on_end = lambda bucket: None, lambda: None
         self.observer = None  # is shown buckets before they are sent, and after (noise_scale.py)
         self.jobs = []

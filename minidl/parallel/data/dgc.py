@@ -15,7 +15,7 @@ momentum is taken. Its weight decay acts without momentum, on every weight in ev
     gain                       L / (n k)                1/(n rho), not 1/rho: every rank gets every
                                rank's pairs. At rho = 0.001 it is 125 on 8 ranks, 1 on 1,000
 
-Dense go tensors of one dimension (biases, norms) and those of fewer than `min_size` elements: with
+Tensors of one dimension (biases, norms) and those of fewer than `min_size` elements go dense, with
 the same momentum, and all of them in every step. Training starts with warm-up: most weights change
 fast at first, and stale gradients would do harm, so the sparsity rises in stages of `stage_steps`.
 

@@ -38,6 +38,7 @@ def make(nccl_over=None):
         Stream=lambda non_blocking: Stream(trace),
         get_current_stream=lambda: current,
         alloc_pinned_memory=alloc_pinned_memory,
+        runtime=SimpleNamespace(getDevice=lambda: 0),
         nccl=None if nccl_over is None else make_nccl(nccl_over, current, trace),
     )
     sys.modules[name] = module  # where backend.library_of looks
@@ -96,6 +97,7 @@ class DeviceArray:
     @property
     def data(self):
         return SimpleNamespace(
+            device_id=0,
             ptr=self.host.ctypes.data if self.nbytes else 0,  # an empty CuPy array has no memory
             copy_to_host_async=self._to_host,
             copy_from_host_async=self._from_host,
