@@ -4,6 +4,7 @@ scikit-learn start once. `mpiexec -n 4 python run_scripts.py "06_ring.py --steps
 Rank 0 prints a line before each; the first that does not end with status 0 ends all.
 """
 
+import gc
 import runpy
 import sys
 
@@ -16,6 +17,7 @@ def main(commands):
     for command in commands:
         if launched_as()[0] == 0:
             print(f"{HEAD}{command}", flush=True)
+        gc.collect()  # the one before leaves nothing to be counted
         sys.argv = command.split()
         try:
             runpy.run_path(sys.argv[0], run_name="__main__")
