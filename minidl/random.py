@@ -76,7 +76,7 @@ class Generator:
         u, angle = draws[0::2], draws[1::2] * (2 * np.pi * 2.0**-32)
         radius = np.sqrt(-2 * np.log((u + 1) * 2.0**-32))  # u + 1: never the log of zero
         z = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1).reshape(-1)[:n]
-        return (mean + std * z).astype(dtype, copy=False).reshape(shape)
+        return (mean + std * z).reshape(shape).astype(dtype, copy=False)
 
     def integers(self, low, high, shape=(), dtype=np.int64, draw=None):
         """Integers in [low, high). The bias is below (high - low) / 2**32."""

@@ -874,8 +874,8 @@ MUTATIONS = [
     Mutation(
         "an array of a subclass is taken for one on a GPU",
         "minidl/fused/dispatch.py",
-        "on_host = on_host or isinstance(a, np.ndarray)",
-        "on_host = on_host or type(a) is np.ndarray",
+        "if isinstance(a, np.ndarray):",
+        "if type(a) is np.ndarray:",
         "tests/fused/test_dispatch.py::"
         "test_without_a_compiler_the_reference_runs_and_says_so_once",
     ),

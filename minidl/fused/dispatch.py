@@ -33,13 +33,14 @@ def pick(kernel, reference, *arrays):
     count."""
     common, on_host = None, False
     for a in arrays if current().kernels else ():
-        dtype = getattr(a, "dtype", None)
-        if dtype is not None:
-            on_host = on_host or isinstance(a, np.ndarray)
-            if dtype is not common and dtype.kind in "fV":
-                if common not in (None, dtype) or dtype not in (FLOAT, HALF):
-                    return reference
-                common = dtype
+        if isinstance(a, np.ndarray):
+            on_host, dtype = True, a.dtype
+        else:
+            dtype = getattr(a, "dtype", None)
+        if dtype is not common and dtype is not None and dtype.kind in "fV":
+            if common not in (None, dtype) or dtype not in (FLOAT, HALF):
+                return reference
+            common = dtype
     return kernel if common is not None and (not on_host or cpu_compiler()) else reference
 
 
