@@ -262,10 +262,11 @@ def draw(plt, steps, smallest, critical, noise, means, shares):
     width = 0.8 / len(shares)
     for i, (name, values) in enumerate(shares.items()):
         right.bar(np.arange(len(values)) + i * width, values, width, label=name)
-    right.set(xticks=np.arange(len(values)) + width, ylabel="|step| / |w|",
+    highest = max(map(max, shares.values()))
+    right.set(xticks=np.arange(len(values)) + width, ylabel="|step| / |w|", ylim=(0, 1.2 * highest),
               xticklabels=[f"layer {k + 1}" for k in range(len(values))],
               title="A step as a share of each layer")
-    right.legend(loc="lower right")
+    right.legend(loc="upper left", ncols=3)
     return figure
 
 

@@ -24,7 +24,7 @@ QUICK = {
     "09_parameter_server": ["--steps", "5", "--seconds", "25"],
     "15_dgc": ["--n", "4000", "--steps", "5"],
     "16_local_sgd": ["--steps", "64", "--period", "4"],
-    "17_large_batch": ["--draws", "50"],
+    "17_large_batch": ["--draws", "50", "--loss", "0.6"],
     "10_zero": ["--layers", "3", "--width", "16", "--context", "8"],
 }
 
