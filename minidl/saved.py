@@ -58,7 +58,7 @@ def pack(node, inputs, arrays, outputs, packers):
             for undo in reversed(undos):
                 held = Pack((held, undo))
         packed.append(held)
-    node._saved = packed
+    node._saved = tuple(packed)
 
 
 def unpack(s):
