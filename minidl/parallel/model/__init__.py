@@ -1,0 +1,17 @@
+"""Models larger than a rank: the model itself is divided, one axis a file, on a grid of ranks
+(comm/grid.py).
+
+    functions   collectives inside the graph: each with its gradient's collective
+    tensor      tensor parallelism: the layers' matrices cut into columns and rows
+    overlapped  ... their all-reduces beside their products
+    vocabulary  embedding and cross entropy of which each rank has some words
+    parallelize a model converted by a plan
+    schedule    the order in which the stages of a pipeline work on its micro-batches
+    pipeline    the stages of a pipeline, run in such an order
+    cut         a model into stages, of equal cost
+    split       backward in two parts: first the gradients of inputs, later those of weights
+    shards      what joins the ranks that hold the parts of one model: norms, agreement
+    context     a text in parts: ring attention, Ulysses
+    experts     mixture of experts, each rank with a few of them
+    planner     how to divide a GPT over so many ranks: plan_costs' formulas, in plan_text's words
+"""

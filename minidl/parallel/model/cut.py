@@ -1,0 +1,81 @@
+"""A model cut into stages: consecutive layers, by a list or by a balance of costs.
+
+    costs of the layers   1 1 1 1 | 2 2 | 3 1        split_by_cost(costs, 3) -> [4, 2, 2]
+    of the stages            4      4      4         the slowest stage sets the pace: the least
+                                                     maximum that consecutive layers allow
+
+Every rank makes the whole model from the one seed and keeps its stages, under the names that their
+weights have in the whole model: the pipeline is that model, whatever the number of stages.
+Test: tests/parallel/model/test_cut.py   Tutorial: tutorials/13_pipeline.py
+"""
+
+from itertools import accumulate, pairwise
+
+from minidl.nn.containers import ModuleDict, Sequential
+from minidl.nn.models import GPT
+from minidl.nn.module import Module
+
+
+def split_by_cost(costs, n):
+    """How many of the layers, whose costs these are, go to each of n stages, at least one to each:
+    the largest sum of a stage is the least possible."""
+    costs = [float(c) for c in costs]
+    if not 1 <= n <= len(costs):
+        raise ValueError(f"{len(costs)} layers make 1 to {len(costs)} stages; got {n}")
+    sums = [0.0, *accumulate(costs)]
+    worst, last = sums[1:], []  # worst[i]: of the first i + 1 layers in so many stages, the least
+    for stages in range(2, n + 1):
+        options = [[(max(worst[j - 1], sums[i + 1] - sums[j]), j)
+                    for j in range(stages - 1, i + 1)] for i in range(len(costs))]
+        best = [min(option, default=(float("inf"), 0)) for option in options]
+        worst = [cost for cost, _ in best]
+        last.append([j for _, j in best])  # the first layer of the last stage
+    bounds = [len(costs)]
+    for firsts in reversed(last):
+        bounds.append(firsts[bounds[-1] - 1])
+    return [b - a for a, b in pairwise([0, *reversed(bounds)])]
+
+
+def cut(model, stages):
+    """[a Module for each stage] of an nn.GPT or nn.Sequential. stages: how many layers each has
+    (of a GPT its blocks, perhaps none), or how many stages, of as many layers, up to one."""
+    if not isinstance(model, (GPT, Sequential)):
+        raise TypeError(f"cut knows nn.GPT and nn.Sequential, got {type(model).__name__}; of it "
+                        "give the pipeline a list of Modules, each a function of the one before")
+    layers = model.blocks if isinstance(model, GPT) else model
+    if isinstance(stages, int):
+        stages = split_by_cost([1] * len(layers), stages)
+    least = 0 if isinstance(model, GPT) else 1
+    if sum(stages) != len(layers) or min(stages) < least:
+        raise ValueError(f"cut: wanted {len(layers)} layers in all, at least {least} a stage; got "
+                         f"{list(stages)}")
+    named, start, parts = list(layers.named_children()), 0, []
+    for i, n in enumerate(stages):
+        part = dict(named[start:start + n])
+        start += n
+        if isinstance(model, GPT):
+            parts.append(GPTStage(model, part, i == 0, i == len(stages) - 1))
+        else:
+            parts.append(Sequential(part))
+    return parts
+
+
+class GPTStage(Module):
+    """Some blocks of a GPT; the first stage has the embeddings, the last one the output layer."""
+
+    def __init__(self, model, blocks, first, last):
+        super().__init__()
+        self.first, self.last, self.context = first, last, model.context
+        if first:
+            self.token, self.position, self.drop = model.token, model.position, model.drop
+            self.positions = model.positions  # of a text in parts: context.py's
+        self.blocks = ModuleDict(blocks)
+        if last:
+            self.norm, self.head = model.norm, model.head
+
+    def forward(self, x):
+        if self.first:
+            x = GPT.embed(self, x)
+        for block in self.blocks.values():
+            x = block(x)
+        return self.head(self.norm(x)) if self.last else x

@@ -1,0 +1,107 @@
+"""A model converted to tensor parallelism, module by module.
+
+    parallelize(gpt, grid)                                 all of it, as gpt_plan says
+    parallelize(net, grid, {"*.up": Column, "*.down": Row})
+    loss = cross_entropy(grid.tp, logits, target, V)       with split_logits=True (vocabulary.py)
+    DataParallel(net, grid.dp)                             after it: each slice has its replicas
+    clip_grad_norm_(net.parameters(), 1.0)                 asks all ranks of grid.tp by itself
+
+A plan is {pattern of module names: rule}, a rule f(layer, t) -> layer: Column, Row, Vocab, Heads,
+or one with options, `partial(Column, gather=True)`. `*` matches any part of a name. What matches
+nothing is an error: a wrong name would leave a layer whole, and the sums wrong. A rule keeps the
+layer's weights: the model is the one that it was. All ranks of t hold it whole before; make the
+optimizer afterwards.
+
+Source: the plan of PyTorch's parallelize_module (there a pattern without a match only warns).
+Test: tests/parallel/model/test_parallelize.py   Tutorial: tutorials/12_tensor_parallel.py
+"""
+
+from fnmatch import fnmatchcase
+from functools import partial
+
+import numpy as np
+
+from minidl.comm.transport import device
+from minidl.nn.models import GPT
+from minidl.parallel.model.shards import Shards
+from minidl.parallel.model.tensor import (
+    ColumnLinear, ParallelAttention, RowLinear, SequenceDropout, SequenceEmbedding, own_part,
+    sequence_norm, whole,
+)
+from minidl.parallel.model.vocabulary import VocabEmbedding
+
+Column, Row, Vocab, Heads = ColumnLinear.of, RowLinear.of, VocabEmbedding.of, ParallelAttention.of
+
+
+def gpt_plan(sequence=False, split_logits=False, overlap=0, all_reduce=None):
+    """The plan of nn.GPT.
+
+    sequence      sequence parallelism between the regions; the ranks must divide the tokens
+    split_logits  the model's result is this rank's logits, for vocabulary.cross_entropy; else
+                  all ranks gather all of them
+    overlap       all-reduces beside products, of row layers in so many parts (overlapped.py)"""
+    seq, options = 1 if sequence else None, dict(overlap=overlap, all_reduce=all_reduce)
+    plan = {
+        "token": partial(Vocab, seq=seq, all_reduce=all_reduce),
+        "blocks.*.attention": partial(Heads, seq=seq, **options),
+        "blocks.*.feed_forward.up": partial(Column, seq=seq, **options),
+        "blocks.*.feed_forward.down": partial(Row, seq=seq, **options),
+        "head": partial(Column, seq=seq, gather=not split_logits, **options)}
+    if sequence:
+        plan |= {"position": partial(SequenceEmbedding.of, seq=0), "*norm*": sequence_norm,
+                 "*drop": SequenceDropout.of}
+    return plan
+
+
+def parallelize(model, grid, plan=None, **options):
+    """`model` with the layers that the plan names replaced by their parts on grid.tp; returns it.
+
+    plan: of any model; options: those of gpt_plan, for a GPT."""
+    if plan is None and not isinstance(model, GPT):
+        raise TypeError(f"rank {grid.t.rank}: only nn.GPT has a plan of its own; got "
+                        f"{type(model).__name__}. Pass one, {{'*.up': Column, '*.down': Row}}")
+    if plan is not None and options:
+        raise TypeError(f"rank {grid.t.rank}: {', '.join(options)} are gpt_plan's; put them into "
+                        "the plan's rules, partial(Column, gather=True)")
+    t, _ = device.connect(grid.tp, next(model.parameters()).data)
+    plan = gpt_plan(**options) if plan is None else plan
+    names = [name for name, _ in model.named_modules()]
+    rule_of = {}
+    for pattern, rule in plan.items():
+        matches = [name for name in names if name and fnmatchcase(name, pattern)]
+        twice = [name for name in matches if name in rule_of]
+        if twice or not matches:
+            got = f"two rules for {twice[0]}" if twice else f"none among {', '.join(names[1:9])}"
+            raise ValueError(f"rank {t.rank}: {pattern!r} must match modules that no other pattern "
+                             f"does; got {got}{', ...' if not twice and len(names) > 9 else ''}")
+        rule_of.update(dict.fromkeys(matches, rule))
+    for name, rule in rule_of.items():
+        above, _, own = name.rpartition(".")
+        parent = model.get_submodule(above)
+        setattr(parent, own, rule(getattr(parent, own), t))
+    for p in model.parameters():
+        p.copies = t.size if p.part is None else 1
+    Shards(t, model.parameters())
+    return model
+
+
+def whole_state_dict(model):
+    """{name: whole array}, what `state_dict()` of the undivided model is; all ranks call."""
+    return {name: x.data if part is None else whole(x) for name, x, part in _states(model)}
+
+
+def load_whole_state_dict(model, state):
+    """Put an undivided model's state, the same on all ranks, into this one."""
+    found = dict(state)
+    for name, _, part in _states(model):
+        if part is not None and name in found:
+            array = getattr(found[name], "_data", found[name])
+            found[name] = own_part(part, array if device.on_device(array) else np.asarray(array))
+    return model.load_state_dict(found)
+
+
+def _states(model):
+    """(name, parameter or buffer, what this rank has of it or None) of all that a state has."""
+    for name, (owner, _, key) in model._state_slots().items():
+        x = getattr(owner, key)
+        yield name, x, getattr(x, "part", None)

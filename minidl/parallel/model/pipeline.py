@@ -1,0 +1,422 @@
+"""Pipeline parallelism: each rank has some consecutive layers, and micro-batches pass through.
+
+    x ─► rank 0: stage 0 ─activations─► rank 1: stage 1 ─activations─► rank 2: stage 2 ─► loss
+                         ◄─gradients───                 ◄─gradients───
+
+`Pipeline` runs any schedule (schedule.py) by one rule: wait for what the part needs, do it, begin
+to send its result, go on. A send is waited for only before the next one of its stage and direction,
+so where two neighbours send to each other both messages travel while both wait for theirs: a fused
+send-receive, and nobody stands in a send that the other cannot take yet.
+
+The first message of a stage in a step says what will come: number, shapes and dtypes of the
+tensors. So no shapes have to be given, and a smaller last batch is fine; the micro-batches of one
+step are all alike. Sent per boundary between ranks and step: m activations, m gradients of their
+size, and one header of 256 bytes.
+
+The loss is the mean over the micro-batches. Gradients, and their order in every sum, are those of
+one rank that does the micro-batches one after the other; that of a weight which two ranks share (a
+GPT's embedding and output layer) is summed over both at the end. Clipping and GradScaler are told
+by `Parameter.sharded_by` that other ranks have gradients, too.
+Sources: Huang et al. 2019 (arXiv 1811.06965); Narayanan et al. 2021 (arXiv 2104.04473).
+Test: tests/parallel/model/test_pipeline.py   Tutorial: tutorials/13_pipeline.py
+"""
+
+from functools import partial
+
+import numpy as np
+
+from minidl import backend
+from minidl.backward import leaf_uses, walk
+from minidl.comm import tree
+from minidl.memory.recompute import recompute
+from minidl.mode import is_grad_enabled
+from minidl.parallel.data.bucket import default_all_reduce
+from minidl.parallel.data.data_parallel import DataParallel, tensors_of
+from minidl.parallel.model import schedule as schedules
+from minidl.parallel.model.schedule import At, Do
+from minidl.parallel.model.shards import Shards
+from minidl.parallel.model.split import backward_to_inputs
+from minidl.parallel.zero.zero import Zero1, Zero2
+from minidl.tensor import Tensor
+
+HEADER = 32  # int64 numbers
+DTYPES = ("float32", "float16", "bfloat16", "float64", "int64", "int32", "uint8", "bool")
+
+
+class Pipeline:
+    """This rank's stages, and the order of its work.
+
+        minidl.manual_seed(0)                                  # the same model on every rank
+        stages = cut(nn.GPT(...), t.size)
+        pipe = Pipeline(t, stages, F.cross_entropy, one_f_one_b(t.size, 8))
+        optimizer = optim.AdamW(pipe.parameters(), lr=1e-3)
+        loss = pipe.step(x, y)                                 # forward and backward of a batch
+        optimizer.step()                                       # under no_grad: forward alone
+
+    All ranks draw the model from the same random numbers. Those of dropout had better differ:
+    `minidl.manual_seed(seed, stream=1 + t.rank)` when the model is made.
+
+    stages:     all stages of the model, each a Module that takes what the one before returns: a
+                Tensor or a tuple of them; this rank keeps those that the schedule gives it
+    loss:       loss(output, target) -> the mean over a micro-batch
+    schedule:   of schedule.py
+    dp:         transport of the ranks that have these stages too; their gradients are averaged
+                while the last backward of a step runs
+    zero:       stage of ZeRO over dp: 1 or 2 give the optimizer `shards()`, and after its step
+                `gather()`; whole gradients wait for the last micro-batch
+    recompute:  keep only what comes in of each micro-batch, and run the stage again in backward; in
+                ZB-H1 in part B, and what products need is then kept until W
+    seconds:    (F, B, W) of a stage, for a transport with a modelled clock
+
+    lanes       when this rank did what in the last step: a list of At, as `timeline` gives it"""
+
+    def __init__(self, t, stages, loss, schedule, *, dp=None, zero=0, recompute=False,
+                 seconds=(0, 0, 0)):
+        if len(schedule) != t.size:
+            raise ValueError(f"rank {t.rank}: the schedule is for {len(schedule)} ranks, there are "
+                             f"{t.size}")
+        schedules.check(schedule)
+        self.ranks = schedules.rank_of_stage(schedule)
+        if len(self.ranks) != len(stages):
+            raise ValueError(f"rank {t.rank}: the schedule has {len(self.ranks)} stages, the model "
+                             f"is cut into {len(stages)}")
+        self.t, self.loss, self.dos = t, loss, schedule[t.rank]
+        self.n_micro, self.splits = schedules.n_micro(schedule), schedules.splits(schedule)
+        self.recompute, self.seconds = recompute, seconds
+        self.stages = {s: stages[s] for s, rank in enumerate(self.ranks) if rank == t.rank}
+        self.last = {(do.kind, do.stage): do for do in self.dos}  # of a step
+        self.tied, self.names = self._find_tied(stages), self._names(stages)
+        self.joined = Shards(t, self.parameters())
+        self.replicas = {}
+        if zero not in (0, 1, 2) or zero and (dp is None or self.tied):
+            raise ValueError(f"rank {t.rank}: a pipeline goes with stages 0, 1 and 2 of ZeRO over "
+                             "dp=, where no weight is shared by two ranks (it would be summed "
+                             f"after it was scattered); got stage {zero}, dp {dp}, "
+                             f"{len(self.tied)} shared weights. Stage 3 gathers weights by layer, "
+                             "a pipeline's rank needs its own all the time")
+        if dp is not None:
+            wrap = (DataParallel, Zero1, Zero2)[zero]
+            self.replicas = {s: wrap(stage, dp) for s, stage in self.stages.items()
+                             if any(p.requires_grad for p in stage.parameters())}
+        self.zero, self.lanes = zero, []
+
+    def _find_tied(self, stages):
+        """[(parameter, the transport of the ranks that have it)]; every rank lists them alike."""
+        ranks = {}
+        for stage, rank in zip(stages, self.ranks, strict=True):
+            for p in stage.parameters():
+                ranks.setdefault(p, {})[rank] = None
+        tied = []
+        for p, of in ranks.items():
+            if len(of) > 1 and (group := self.t.subgroup(sorted(of))) is not None:
+                p.copies *= len(of)
+                tied.append((p, group))
+        return tied
+
+    def _names(self, stages):
+        """{parameter of this rank: its name in the whole model}: a shared one's first, as there."""
+        names = {}
+        for stage in stages:
+            for name, p in stage.named_parameters():
+                names.setdefault(p, name)
+        return {p: names[p] for p in self.parameters()}
+
+    def parameters(self):
+        """Those of this rank's stages, each once."""
+        return list(dict.fromkeys(p for stage in self.stages.values() for p in stage.parameters()))
+
+    def shards(self):
+        """What the optimizer is given under ZeRO, of all stages of this rank."""
+        return [shard for replica in self.replicas.values() for shard in replica.shards()]
+
+    def gather(self):
+        """After the optimizer's step under ZeRO: everybody's blocks become the parameters."""
+        for replica in self.replicas.values():
+            replica.gather()
+
+    def zero_grad(self):
+        for p in [*self.parameters(), *(self.shards() if self.zero else ())]:
+            p.grad = None
+
+    def state_dict(self):
+        """{name in the whole model: array} of this rank's stages."""
+        states = [stage.state_dict() for stage in self.stages.values()]
+        return {name: x for state in states for name, x in state.items()}
+
+    def load_state_dict(self, state):
+        """Copy what this rank's stages need from the whole model's state."""
+        for stage in self.stages.values():
+            stage.load_state_dict({name: state[name] for name in stage.state_dict()})
+
+    def train(self, mode=True):
+        for stage in self.stages.values():
+            stage.train(mode)
+        return self
+
+    def eval(self):
+        return self.train(False)
+
+    def step(self, inputs=None, targets=None, scaler=None):
+        """Forward and backward of a batch: the gradients of its mean loss are added to `grad`.
+        Returns that mean, a Tensor, on the rank of the last stage alone; None on the others.
+
+        inputs, targets: arrays or Tensors of a batch, cut along their first dimension into equal
+            micro-batches, or a list of these. The first stage reads the one, the last one the
+            other, so every rank may pass both.
+        scaler: a GradScaler, whose scale the gradients get."""
+        step = _Step(self, inputs, targets, scaler)
+        self.lanes = []
+        for do in self.dos:
+            if step.trains or do.kind == "F":
+                step.run(do)
+        step.end()
+        for p, group in self.tied:
+            if p.requires_grad and step.trains:
+                p.grad = p._xp.zeros(p.shape, p.dtype) if p.grad is None else p.grad
+                default_all_reduce([p])(group, p.grad)
+        return step.total
+
+    def everywhere(self, loss):
+        """`step`'s loss as a float on every rank; a broadcast, which all must call."""
+        value = np.array([0.0 if loss is None else loss.item()])
+        return float(tree.broadcast(self.t, value, self.ranks[-1])[0])
+
+    def close(self):
+        """End data parallelism's threads."""
+        for replica in self.replicas.values():
+            replica.close()
+
+
+class _Step:
+    """What one step holds: of each micro-batch between its parts, and of messages on their way."""
+
+    def __init__(self, pipe, inputs, targets, scaler):
+        self.pipe, self.t, self.scaler = pipe, pipe.t, scaler
+        self.trains = is_grad_enabled()
+        self.inputs = self.targets = None
+        if 0 in pipe.stages:
+            self.inputs = _micro_batches(self.t, inputs, pipe.n_micro, "inputs")
+        if len(pipe.ranks) - 1 in pipe.stages:
+            self.targets = _micro_batches(self.t, targets, pipe.n_micro, "targets")
+        self.held = {}  # (stage, micro) -> (its inputs, what backward starts from)
+        self.later = {}  # the same -> (what does its W, leaves that wait for it)
+        self.here = {}  # Do -> arrays that the next stage, on this rank too, will take
+        self.form = {}  # stage -> [(shape, dtype, wants a gradient)] of what it passes on
+        self.n_samples = 0 if self.inputs is None else sum(map(len, self.inputs))
+        self.sending = {}  # (kind, stage) -> requests of its last message
+        self.total = None
+        for replica in pipe.replicas.values():
+            if self.pipe.zero:
+                replica.check()
+            if self.trains:
+                replica._share_buffers()
+                replica.reducer.expect((), None)  # backwards that send nothing, until the last one
+
+    def run(self, do):
+        pipe, t = self.pipe, self.t
+        try:
+            coming = self.coming(do)
+            start = t.time()
+            getattr(self, do.kind)(do, coming)
+        except Exception as error:
+            error.add_note(f"rank {t.rank}, in {do}: stage {do.stage}, micro-batch {do.micro}")
+            raise
+        f, b, w = pipe.seconds
+        t.compute(f if do.kind == "F" else w if do.kind == "W" else b if pipe.splits else b + w)
+        pipe.lanes.append(At(do, start, t.time()))
+        self.send(do)
+
+    def end(self):
+        for requests in self.sending.values():
+            _wait(requests)
+
+    # -- the parts
+
+    def F(self, do, arrays):
+        pipe, stage = self.pipe, self.pipe.stages[do.stage]
+        last = do.stage == len(pipe.ranks) - 1
+        run = partial(self.last, stage, do.micro) if last and pipe.splits else stage
+        if do.stage == 0:
+            leaves, outputs = [], self.call(run, self.inputs[do.micro])
+        else:
+            leaves = [Tensor(x, wants) for x, (_, _, wants) in
+                      zip(arrays, self.form[do.stage - 1], strict=True)]
+            outputs = self.call(run, *leaves)
+        if last:
+            loss, root = outputs if pipe.splits else self.losses(outputs, do.micro)
+            self.total = loss.detach() if self.total is None else self.total + loss.detach()
+            roots = [root]
+        else:
+            roots = tensors_of(outputs)
+            if not roots:
+                raise TypeError(f"rank {self.t.rank}: wanted a Tensor or a tuple of them from "
+                                f"stage {do.stage}, got {type(outputs).__name__}")
+            self.going = [y._data for y in roots]
+            self.agree(do, [(y.shape, y.dtype, y.requires_grad) for y in roots])
+            # backward needs the way back, not the array: the next stage has that
+            roots = [Tensor._from(_hollow(y), y.grad_fn, y.slot) if y.grad_fn else y
+                     for y in roots]
+        if self.trains:
+            self.held[do[1:]] = leaves, [y for y in roots if y.requires_grad]
+
+    def last(self, stage, micro, *inputs):
+        """The last stage with its loss: recomputed, both run again in B, and are divided there."""
+        return self.losses(stage(*inputs), micro)
+
+    def losses(self, output, micro):
+        """(this micro-batch's part of the mean, the same as backward starts from it)."""
+        loss = self.pipe.loss(output, self.targets[micro]) / self.pipe.n_micro
+        return loss, loss if self.scaler is None else self.scaler.scale(loss)
+
+    def call(self, stage, *inputs):
+        return recompute(stage, *inputs) if self.pipe.recompute else stage(*inputs)
+
+    def agree(self, do, form):
+        """What a stage passes on is alike for all micro-batches of a step: the next trusts it."""
+        if self.form.setdefault(do.stage, form) != form:
+            raise ValueError(
+                f"rank {self.t.rank}: stage {do.stage} passes on {_in_words(form)} of micro-batch "
+                f"{do.micro}, and of the first one {_in_words(self.form[do.stage])}. All "
+                "micro-batches of a step must be alike")
+
+    def B(self, do, gradients):
+        pipe, (leaves, roots) = self.pipe, self.held.pop(do[1:])
+        last = do.stage == len(pipe.ranks) - 1
+        gradients = [None] * len(roots) if last else gradients
+        used = leaf_uses(roots) if pipe.last["B", do.stage] == do else ()
+        if pipe.splits:
+            self.later[do[1:]] = *backward_to_inputs(roots, gradients), used
+        else:
+            self.expect(do, used)
+            walk(roots, gradients)
+        self.going = [x._xp.zeros(x.shape, x.dtype) if x.grad is None else x.grad
+                      for x in leaves if x.requires_grad]
+
+    def W(self, do, _):
+        weights, waiting, used = self.later.pop(do[1:])
+        sends = self.expect(do, used)
+        weights()
+        if sends is not None:  # those that part B has done
+            for p in sends.params:
+                if p in used and p not in waiting:
+                    sends(p)
+
+    def expect(self, do, used):
+        """Tell data parallelism, if any, of the stage's last backward in this step: it is the one
+        that sends. Returns its Reducer then."""
+        replica = self.pipe.replicas.get(do.stage)
+        if replica is None or self.pipe.last[do[:2]] != do:
+            return None
+        replica.reducer.expect(used, self.n_samples)
+        return replica.reducer
+
+    # -- what goes from stage to stage
+
+    def coming(self, do):
+        """The arrays that this part needs of another stage, once they are there."""
+        needed = schedules.before(do, len(self.pipe.ranks))
+        if needed is None or needed.stage == do.stage:
+            return None
+        if needed in self.here:
+            return self.here.pop(needed)
+        src = self.pipe.ranks[needed.stage]
+        label = "pipeline activations" if do.kind == "F" else "pipeline gradients"
+        with self.t.named(label):
+            if do.kind == "F" and needed.stage not in self.form:
+                header = self.t.recv(np.empty(HEADER, np.int64), src, _tag(needed))
+                self.n_samples, m, self.form[needed.stage] = _read(header)
+                if m != self.pipe.n_micro:
+                    raise ValueError(f"rank {self.t.rank}: this schedule is for "
+                                     f"{self.pipe.n_micro} micro-batches, rank {src}'s for {m}")
+            form = self.form[needed.stage if do.kind == "F" else do.stage]
+            xp = self.xp()
+            arrays = [xp.empty(shape, dtype) for shape, dtype, wants in form
+                      if do.kind == "F" or wants]
+            _wait([self.t.irecv(x, src, _tag(needed)) for x in arrays])
+        return arrays
+
+    def send(self, do):
+        """Begin to send what the part has made, once its stage's last message has been taken."""
+        to = Do(do.kind, do.stage + {"F": 1, "B": -1, "W": 0}[do.kind], do.micro)
+        if do.kind == "W" or not 0 <= to.stage < len(self.pipe.ranks):
+            return
+        arrays, self.going = self.going, None
+        dst = self.pipe.ranks[to.stage]
+        if dst == self.t.rank:
+            self.here[do] = arrays
+            return
+        label = "pipeline activations" if do.kind == "F" else "pipeline gradients"
+        with self.t.named(label):
+            first = do[:2] not in self.sending
+            _wait(self.sending.get(do[:2], ()))
+            if do.kind == "F" and first:
+                counts = self.n_samples, self.pipe.n_micro
+                header = _header(self.t, do, counts, self.form[do.stage])
+                arrays = [header, *arrays]
+            self.sending[do[:2]] = [self.t.isend(x, dst, _tag(do)) for x in arrays]
+
+    def xp(self):
+        """The library of this rank's weights."""
+        arrays = [p._data for p in self.pipe.parameters()[:1]]
+        return backend.xp_of(arrays)
+
+
+def _tag(do):
+    """A tag of its own for what each stage sends in each direction."""
+    return 1 + 2 * do.stage + (do.kind == "B")
+
+
+def _wait(requests):
+    for request in requests:
+        request.wait()
+
+
+def _hollow(y):
+    """An array of y's shape and dtype in the memory of one element."""
+    return y._xp.broadcast_to(y._xp.zeros((), y.dtype), y.shape)
+
+
+def _in_words(form):
+    return ", ".join(f"{dtype} {shape}" for shape, dtype, _ in form)
+
+
+def _header(t, do, counts, form):
+    """Samples, micro-batches, tensors; of each of these its dtype, whether it wants a gradient, its
+    shape."""
+    numbers = [*counts, len(form)]
+    for shape, dtype, wants in form:
+        if str(dtype) not in DTYPES:
+            raise TypeError(f"rank {t.rank}: stage {do.stage} passes on an array of {dtype}; a "
+                            f"pipeline sends {', '.join(DTYPES)}")
+        numbers += [DTYPES.index(str(dtype)), wants, len(shape), *shape]
+    if len(numbers) > HEADER:
+        raise ValueError(f"rank {t.rank}: stage {do.stage} passes on {len(form)} tensors, more "
+                         f"than a header of {HEADER} numbers describes; cut the model elsewhere")
+    return np.array(numbers + [0] * (HEADER - len(numbers)), np.int64)
+
+
+def _read(header):
+    """(samples, micro-batches, form) of a header."""
+    n_samples, n_micro, n, *numbers = header.tolist()
+    form = []
+    for _ in range(n):
+        dtype, wants, ndim, *numbers = numbers
+        form.append((tuple(numbers[:ndim]), backend.as_dtype(DTYPES[dtype]), bool(wants)))
+        numbers = numbers[ndim:]
+    return n_samples, n_micro, form
+
+
+def _micro_batches(t, batch, m, name):
+    """A batch in m equal parts, or the list of m parts that it is already."""
+    if batch is None:
+        raise ValueError(f"rank {t.rank}: this rank's stage needs the {name} of the step; got None")
+    if isinstance(batch, list):
+        if len(batch) != m:
+            raise ValueError(f"rank {t.rank}: the schedule is for {m} micro-batches, got "
+                             f"{len(batch)} of {name}")
+        return batch
+    n = len(batch)
+    if n % m or not n:
+        raise ValueError(f"rank {t.rank}: wanted {name} that {m} micro-batches divide equally, got "
+                         f"{n} samples. Take {n - n % m or m}, or a schedule for another number")
+    return [batch[i * n // m:(i + 1) * n // m] for i in range(m)]

@@ -1,0 +1,252 @@
+"""What a GPT needs of one rank when it is divided: closed forms of memory, messages and seconds.
+
+    step = m (compute + tp) + bubble + sends + dp      of the slowest stage; m micro-batches
+
+                bubble                               sends, c a hop, short beside F and B
+    GPipe       (p-1)(F + B)                         2(p-1) c
+    1F1B        (p-1)(F + B)                         (2(p-1) ceil(m/p) + 2(p-2)) c; m < p: as GPipe
+    interleaved (p-1)(F + B) / v                     2(vp-1) c
+    ZB-H1       (p-1)(F + B - W); if m is small      the less of 4(p-1) c and 1F1B's
+                p F + (p-1) B - m F
+
+B is the whole backward; in ZB-H1 the part to the inputs, and W that to the weights. Where stages
+differ, (p-1) of something is its sum over the stages but the slowest. Bubbles are exact where the
+stages are alike (GPipe's always); so are sends where p divides m, hops are short (c < W / 2, in
+interleaved c < F / v) and no port is busy. Longer hops: an estimate, within 10 % of the schedule's
+time. Nothing is counted as overlapped with computation.
+
+Memory: weights, gradients and optimizer as predict.py has them, and the activations of the
+micro-batches that are live; not a layer's workspace, nor buffers of messages, nor what ZeRO 3
+gathers for a moment. Flops are those of the matrices and of attention, with the half that a causal
+mask hides. Of a tensor-parallel group it is rank 0 everywhere, whose share is the largest.
+
+Sources: Narayanan et al. 2021 (arXiv 2104.04473); Qi et al. 2024 (arXiv 2401.10241).
+Test: tests/parallel/model/test_plan_costs.py   Used by: planner.py
+"""
+
+from functools import cache
+from typing import NamedTuple
+
+from minidl.comm import cost
+
+
+class Shape(NamedTuple):
+    """An nn.GPT with its output layer tied, by its numbers. context: also the tokens of a row."""
+
+    layers: int
+    width: int
+    heads: int
+    context: int
+    vocab: int
+
+
+class Share(NamedTuple):
+    """What a rank has of a block or an end of the model: elements of its weights, parameters,
+    elements of its matrices; flops of attention in a forward, bytes saved, both a token's."""
+
+    weights: int
+    tensors: int
+    matrices: int
+    attention: int
+    saved: int
+
+
+@cache
+def block(shape, tp, width):
+    """The Share of one TransformerBlock. width: bytes of an activation."""
+    C, heads = shape.width, -(-shape.heads // tp)
+    c, f = heads * (C // shape.heads), -(-4 * C // tp)  # columns of q; of the feed-forward
+    matrices = 4 * C * c + 2 * C * f
+    # norms keep x, C each, and two numbers; linear layers 2C + c + f; gelu f; attention 3c, lse
+    saved = width * (4 * C + 4 * c + 2 * f) + 16 + 4 * heads
+    return Share(matrices + 3 * c + f + 6 * C, 12, matrices, 4 * shape.context * c, saved)
+
+
+@cache
+def ends(shape, tp, width):
+    """(the Share of the embeddings, of norm, output layer and loss); both count the tied weight."""
+    C, words = shape.width, -(-shape.vocab // tp)
+    first = Share((words + shape.context) * C, 2, 0, 0,
+                  8 + (width if tp > 1 else 0))  # the ids, and which are this rank's
+    # the inputs of norm and output layer, two numbers; logits in float32, targets, lse
+    last = Share((words + 2) * C, 3, words * C, 0, 2 * width * C + 8 + 4 * words + 12)
+    return first, last
+
+
+# -- stages
+
+
+class Stage(NamedTuple):
+    """n ranks in a row, from `rank` on, with so many blocks each; the first one has the embeddings,
+    the last one the output layer."""
+
+    n: int
+    rank: int
+    blocks: int
+    first: bool
+    last: bool
+
+
+@cache
+def stages_of(cut):
+    """A tuple of Stages for the blocks of each rank; ranks that are alike are one."""
+    found, p = {}, len(cut)
+    for rank, blocks in enumerate(cut):
+        found.setdefault((blocks, rank == 0, rank == p - 1), []).append(rank)
+    return tuple(Stage(len(ranks), ranks[0], *key) for key, ranks in found.items())
+
+
+@cache
+def balanced(shape, p):
+    """How many blocks each of p stages has. The last one also has the output layer, which computes
+    as much as some blocks: it has as many as make the slowest stage the fastest."""
+    if p == 1:
+        return (shape.layers,)
+    one, (_, end) = block(shape, 1, 4), ends(shape, 1, 4)
+    head = 2 * end.matrices / (2 * one.matrices + one.attention)
+    last = min(range(1, shape.layers // p + 1),
+               key=lambda k: (max(-(-(shape.layers - k) // (p - 1)), k + head), -k))
+    size, longer = divmod(shape.layers - last, p - 1)
+    # the longer ones come late: rank 0 holds most micro-batches
+    return (size,) * (p - 1 - longer) + (size + 1,) * longer + (last,)
+
+
+def weights(shape, tp, stage):
+    """(elements, parameters) of a rank of this stage."""
+    one, (first, last) = block(shape, tp, 4), ends(shape, tp, 4)
+    both = stage.first and stage.last  # the tied weight counts once
+    return tuple(stage.blocks * one[i] + stage.first * first[i] + stage.last * last[i]
+                 - both * (last.matrices, 1)[i] for i in (0, 1))
+
+
+def live(schedule, p, m, v, rank):
+    """Of how many (stage, micro-batch) pairs a rank holds the activations at most."""
+    if schedule == "interleaved":
+        return min(2 * (p - rank - 1) + (v - 1) * p + 1, m * v)
+    return {"gpipe": m, "1f1b": min(p - rank, m), "zb-h1": min(p, m)}[schedule]
+
+
+def activations(shape, tp, width, recompute, schedule, p, m, v, stage, micro):
+    """Bytes of activations that a rank of this stage holds. In ZB-H1 at most: what part B alone
+    needs counts until W; in interleaved schedules at most on rank 0."""
+    one, (first, last) = block(shape, tp, width), ends(shape, tp, width)
+    n = live(schedule, p, m, v, stage.rank)
+    saved = n * stage.blocks // v * (width * shape.width if recompute else one.saved)
+    saved += recompute * one.saved  # of the block that runs again
+    # with v > 1 a B follows each F of the last stage
+    saved += stage.first * min(n, m) * first.saved + stage.last * (1 if v > 1 else n) * last.saved
+    return micro * shape.context * saved + stage.first * min(n, m) * 8 * shape.context  # positions
+
+
+# -- the network
+
+
+class Way(NamedTuple):
+    """How the messages of one axis go, when all its groups send at once.
+
+    leave   how many leave a node at a time; queue: how many of them go by one port
+    slow    of the messages from a group's ranks to the next ones, and the last back to the first,
+            how many leave their node
+    intra, inter   the Links"""
+
+    leave: int
+    queue: int
+    slow: int
+    intra: tuple
+    inter: tuple
+
+
+class Network:
+    """Links as closed forms: nodes of `node` ranks each, in blocks of ranks.
+
+    slowest: how many times longer than the others the slowest rank computes"""
+
+    def __init__(self, links, n):
+        links.check_ranks(n)
+        self.links, self.node = links, n if links.node is None else links.node
+        self.slowest = max([1.0, *(times for _, times in links.straggler)])
+        if isinstance(self.node, tuple):  # equal blocks, as `nodes=8` of a text gives them
+            size = self.node.count(self.node[0])
+            alike = n % size == 0 and self.node == tuple(r // size for r in range(n))
+            self.node = size if alike else None
+        if self.node is None or n % self.node and self.node < n or links.pairs:
+            raise ValueError(f"a plan wants nodes of equal size for {n} ranks, in blocks of ranks, "
+                             "and no pairs of their own; got another network. comm.grid.traffic "
+                             "has figures of any one")
+        self.node = min(self.node, n)
+
+    def way(self, stride, size):
+        """The Way of groups of `size` ranks that are `stride` apart. Where groups do not fill whole
+        nodes, leave, queue and slow are upper bounds."""
+        span, node, links = stride * size, self.node, self.links
+        if size == 1 or node % span == 0:
+            return Way(0, 1, 0, links.intra, links.intra)
+        leave = min(stride, node)
+        if stride < node and span % node:
+            leave = min(node, 2 * stride)  # some go on, others back to their group's first rank
+        slow = size if stride >= node else min(size, span // node + 2 * (span % node > 0))
+        return Way(leave, leave if links.shared_nic else 1, slow, links.intra, links.inter)
+
+
+def all_reduce_s(way, n, n_bytes):
+    """Seconds of a ring all-reduce. S = 2(n-1) steps; a chunk takes b seconds in a port.
+
+    Links alike: S (alpha + b). Else the longer of two chains in which each thing waits for the one
+    before: a chunk that goes round twice, over each slow link, and S chunks one after the other
+    through one slow port, where those of `queue` groups take turns."""
+    if not way.slow:
+        return cost.ring_all_reduce(n, n_bytes, *way.intra).time_s
+    steps, chunk, apart = 2 * (n - 1), n_bytes / n, n // way.slow
+    port, fast = way.queue * chunk * way.inter.beta, way.intra.alpha + chunk * way.intra.beta
+    slow = 2 * way.slow - max(0, 3 - apart)  # two rounds but for two hops: fast ones if there are
+    between = (slow - 1) * (apart - 1)
+    rounds = slow * (way.inter.alpha + chunk * way.inter.beta) + between * fast
+    rounds += max(0, steps - slow - between) * max(fast, port)  # or waits in the port instead
+    return max(rounds + port * (1 - 1 / way.queue), way.inter.alpha + steps * port)
+
+
+def send_s(way, p, n_bytes):
+    """Seconds of a message to the next of p stages: (the mean of all, in the busiest port)."""
+    slow = 1.0 if way.slow == p else max(0, way.slow - 1) / max(1, p - 1)  # the last sends none
+    port = n_bytes * (way.queue * way.inter.beta if slow else way.intra.beta)
+    fast = way.intra.alpha + n_bytes * way.intra.beta
+    return slow * (way.inter.alpha + port) + (1 - slow) * fast, port
+
+
+# -- the pipeline
+
+
+def waits(schedule, v, m, stages, hop, port):
+    """(seconds of bubble, of exposed sends) beside m parts of the slowest stage.
+
+    stages      (how many ranks, F, part of B to the inputs, W), rank 0 first
+    hop, port   seconds of a send, and those in which its port is busy"""
+    p = sum(n for n, *_ in stages)
+    if p == 1:
+        return 0.0, 0.0
+    total = sum(n * (f + b + w) for n, f, b, w in stages)
+    slowest = max((stage[1:] for stage in stages), key=sum)
+    busy = m * sum(slowest)
+    one_f_one_b = (2 * (p - 1) * -(-m // p) + 2 * (p - 2) * (m >= p)) * hop
+    if schedule == "gpipe":  # a row of servers, stage, link, stage: exact
+        f, b = max(f for _, f, _, _ in stages), max(b + w for _, _, b, w in stages)
+        sends = 2 * (p - 1) * hop + (m - 1) * (max(0, port - f) + max(0, port - b))
+        return total + (m - 1) * (f + b) - busy, sends
+    if schedule == "zb-h1":
+        f, b, w = slowest
+        inputs = sum(n * (f + b) for n, f, b, _ in stages)
+        bubble = inputs - f - b - sum(n * w for n, _, _, w in stages) + w
+        _, f0, b0, w0 = stages[0]  # where W are too few to fill the wait for the first B
+        bubble = max(bubble, inputs - b0 + m * (b0 + w0) - busy)
+        # long hops: the W fill what 1F1B waits for
+        waiting = inputs + (m - 1) * (f + b) + w + one_f_one_b - busy - bubble
+        sends = max(min(4 * (p - 1) * hop, one_f_one_b), waiting)
+    elif v == 1:
+        bubble, sends = total - sum(slowest), one_f_one_b
+    else:
+        bubble, sends = (total - sum(slowest)) / v, 2 * (v * p - 1) * hop
+        # long hops: a message for each part of a rank, beside the longer of F and B (fitted)
+        f, b, w = slowest
+        sends = max(sends, m * (max(f, b + w) + v * hop) - busy + (p * v + p - 2) * hop)
+    # a rank's port sends all its activations and gradients
+    return bubble, max(sends, (2 * v - (p == 2)) * m * port - busy - bubble)

@@ -1,0 +1,296 @@
+"""Schedules of a pipeline: in which order each rank does which part of which micro-batch.
+
+    GPipe    rank 0  F0 F1 F2 F3             B0 B1 B2 B3     all forwards, then all backwards
+             rank 1     F0 F1 F2 F3       B0 B1 B2 B3
+             rank 2        F0 F1 F2 F3 B0 B1 B2 B3           p ranks, m micro-batches: both take
+                                                             m + p - 1 times F + B, of which each
+    1F1B     rank 0  F0 F1 F2       B0 F3 B1    B2    B3     rank idles p - 1: a bubble of
+             rank 1     F0 F1    B0 F2 B1 F3 B2    B3
+             rank 2        F0 B0 F1 B1 F2 B2 F3 B3                  (p - 1) / (m + p - 1)
+
+1F1B begins a backward as soon as it can: rank s holds the activations of min(p - s, m)
+micro-batches where GPipe holds those of all m. Two ways to a smaller bubble:
+
+    interleaved   v stages a rank, of 1/v of its layers: (p - 1) / (v m + p - 1), and v times the
+                  messages
+    ZB-H1         backward in two: B, the gradient of the input, which the rank before waits for; W,
+                  those of the weights, for which nobody waits: it fills the end. Rank 0 idles
+                  (p - 1)(F + B - W) between its first and its last; in 1F1B (p - 1)(F + B + W)
+
+A schedule is data: a list of `Do` for each rank. `check` says whether it can run, `timeline` when
+each part runs, `live` how many micro-batches' activations a rank holds; pipeline.py runs it.
+Sources: Huang et al. 2019 (arXiv 1811.06965); Narayanan et al. 2021 (arXiv 2104.04473); Qi et al.
+2024 (arXiv 2401.10241).   Test: tests/parallel/model/test_schedule.py
+Tutorial: tutorials/13_pipeline.py
+"""
+
+from collections import Counter
+from typing import NamedTuple
+
+
+class Do(NamedTuple):
+    """One part of the work on one micro-batch in one stage. kind: "F" forward; "B" backward, where
+    the schedule has "W" only to the inputs; "W" the gradients of the weights."""
+
+    kind: str
+    stage: int
+    micro: int
+
+    def __str__(self):
+        return f"{self.kind}{self.stage}.{self.micro}"
+
+
+class At(NamedTuple):
+    """When a part runs."""
+
+    do: Do
+    start: float
+    end: float
+
+
+def gpipe(p, m):
+    """All forwards, then all backwards. Each rank holds m micro-batches."""
+    _positive(p=p, m=m)
+    return [[Do(kind, s, i) for kind in "FB" for i in range(m)] for s in range(p)]
+
+
+def one_f_one_b(p, m):
+    """p - s - 1 forwards, then one forward, one backward in turn. Rank s holds min(p - s, m)."""
+    return interleaved(p, m, 1)
+
+
+def interleaved(p, m, v):
+    """1F1B of p v stages: rank r has stages r, p + r, 2 p + r, ... It takes micro-batches in groups
+    of N = p: each group through one stage, then through the next one of the rank. Fewer than 2 p
+    are one group, of N = m. The bubble has its formula for N >= p; where m < p every rank waits
+    besides for the group's way through the others, p - m parts a chunk.
+
+    Refused: larger groups, several of them, where p does not divide m. A rank would have to keep
+    N - p results until the next one can take them."""
+    _positive(p=p, m=m, v=v)
+    if v > 1 and m % p and m > 2 * p:
+        raise ValueError(f"interleaved 1F1B takes micro-batches in groups of p = {p}, or fewer than"
+                         f" {2 * p} as one; of other groups a rank would have to keep results until"
+                         f" the next one can take them; got m = {m}. Take {m - m % p} or "
+                         f"{m - m % p + p}, or one stage a rank")
+    group = p if m % p == 0 else m
+    order = [(chunk, i) for start in range(0, m, group) for chunk in range(v)
+             for i in range(start, min(start + group, m))]
+    schedule = []
+    for r in range(p):
+        forwards = [Do("F", chunk * p + r, i) for chunk, i in order]
+        backwards = [Do("B", (v - 1 - chunk) * p + r, i) for chunk, i in order]
+        ahead = p - r - 1 if v == 1 else 2 * (p - r - 1) + (v - 1) * group
+        schedule.append(_alternate(forwards, backwards, min(ahead, m * v)))
+    return schedule
+
+
+def zb_h1(p, m):
+    """1F1B with backward in two: the oldest W follows a B once more than s B are done, the others
+    come at the end. Each rank holds min(p, m)."""
+    schedule = []
+    for s, dos in enumerate(one_f_one_b(p, m)):
+        filled, n_b, n_w = [], 0, 0
+        for do in dos:
+            filled.append(do)
+            n_b += do.kind == "B"
+            if do.kind == "B" and n_b > s:
+                filled.append(Do("W", s, n_w))
+                n_w += 1
+        schedule.append(filled + [Do("W", s, i) for i in range(n_w, m)])
+    return schedule
+
+
+def _alternate(forwards, backwards, ahead):
+    """So many forwards, then a forward and a backward in turn, then what is left."""
+    done = forwards[:ahead]
+    for forward, backward in zip(forwards[ahead:], backwards, strict=False):
+        done += [forward, backward]
+    return done + backwards[len(forwards) - ahead:]
+
+
+def _positive(**counts):
+    for name, n in counts.items():
+        if n < 1:
+            raise ValueError(f"a schedule wants {name} of at least 1, got {n}")
+
+
+# -- what a schedule says
+
+
+def rank_of_stage(schedule):
+    """[the rank of stage 0, of stage 1, ...]."""
+    places = {do.stage: rank for rank, dos in enumerate(schedule) for do in dos}
+    return [places[stage] for stage in sorted(places)]
+
+
+def n_micro(schedule):
+    return 1 + max(do.micro for dos in schedule for do in dos)
+
+
+def splits(schedule):
+    """Whether its backwards are in two parts."""
+    return any(do.kind == "W" for dos in schedule for do in dos)
+
+
+def before(do, n_stages):
+    """The part whose result this one waits for; None where there is none."""
+    kind, stage, micro = do
+    if kind == "F":
+        return Do("F", stage - 1, micro) if stage else None
+    if kind == "B" and stage + 1 < n_stages:
+        return Do("B", stage + 1, micro)
+    return Do("F" if kind == "B" else "B", stage, micro)
+
+
+def text(schedule):
+    """A line for each rank: "F0 F1 B0 ..." where a rank has one stage, else "F2.0", stage 2."""
+    several = any(len({do.stage for do in dos}) > 1 for dos in schedule)
+    return "\n".join(" ".join(str(do) if several else f"{do.kind}{do.micro}" for do in dos)
+                     for dos in schedule)
+
+
+def live(schedule):
+    """For each rank the most (stage, micro-batch) pairs whose activations it holds at a time: from
+    their F to their last part."""
+    last = "W" if splits(schedule) else "B"
+    most = []
+    for dos in schedule:
+        n = peak = 0
+        for do in dos:
+            n += do.kind == "F"
+            peak = max(peak, n)
+            n -= do.kind == last
+        most.append(peak)
+    return most
+
+
+def check(schedule):
+    """Raise ValueError, naming the rank and the part, unless the schedule can run: every stage on
+    one rank does F before B before W of every micro-batch, each once; what a stage sends arrives in
+    the order in which the next one takes it; and no rank waits for ever, even where a stage can
+    send its next result only when the one before has been taken."""
+    ranks = {}
+    for rank, dos in enumerate(schedule):
+        for do in dos:
+            if do.kind not in ("F", "B", "W"):
+                raise ValueError(f"rank {rank}: a part is F, B or W; got {do}")
+            if ranks.setdefault(do.stage, rank) != rank:
+                raise ValueError(f"rank {rank}: {do}, but stage {do.stage} is rank "
+                                 f"{ranks[do.stage]}'s")
+    if sorted(ranks) != list(range(len(ranks))):
+        raise ValueError(f"wanted stages 0, 1, 2, ...; got {sorted(ranks)}")
+    m, kinds = n_micro(schedule), "FBW" if splits(schedule) else "FB"
+    for rank, dos in enumerate(schedule):
+        _check_rank(rank, dos, [s for s, r in ranks.items() if r == rank], m, kinds)
+    for kind, step in (("F", 1), ("B", -1)):
+        for stage in ranks:
+            if stage + step in ranks:
+                sent, taken = (
+                    [do.micro for do in schedule[ranks[s]] if do[:2] == (kind, s)]
+                    for s in (stage, stage + step))
+                if sent != taken:
+                    raise ValueError(
+                        f"rank {ranks[stage]}: stage {stage} sends the results of {kind} of "
+                        f"micro-batches {sent}, and stage {stage + step} takes {taken}")
+    _check_progress(schedule, ranks)
+
+
+def _check_rank(rank, dos, stages, m, kinds):
+    """Each part once, in order, for each of the rank's stages and the m micro-batches."""
+    place = {do: i for i, do in enumerate(dos)}
+    for do, n in Counter(dos).items():
+        if n > 1:
+            raise ValueError(f"rank {rank}: {do} comes {n} times, wanted once")
+    for stage in stages:
+        for i in range(m):
+            parts = [Do(kind, stage, i) for kind in kinds]
+            for do in parts:
+                if do not in place:
+                    raise ValueError(f"rank {rank}: {do} is missing")
+            for a, b in zip(parts, parts[1:], strict=False):
+                if place[a] > place[b]:
+                    raise ValueError(f"rank {rank}: {b} comes before {a}")
+
+
+def _check_progress(schedule, ranks):
+    """Run it: a rank goes on where the result that it needs has been made, and what its stage made
+    before has been taken."""
+    at, done, taken, last = [0] * len(schedule), set(), {None}, {}
+
+    def waits(rank):
+        do = schedule[rank][at[rank]]
+        needed = before(do, len(ranks))
+        if needed is not None and needed not in done:
+            return f"{do} waits for {needed} of rank {ranks[needed.stage]}"
+        taken.add(needed)
+        if (sent := last.get(do[:2])) not in taken:
+            return f"{do} waits until rank {ranks[_to(sent)]} takes the result of {sent}"
+        return None
+
+    moved = True
+    while moved:
+        moved = False
+        for rank, dos in enumerate(schedule):
+            while at[rank] < len(dos) and not waits(rank):
+                do = dos[at[rank]]
+                done.add(do)
+                if ranks.get(_to(do), rank) != rank:
+                    last[do[:2]] = do
+                at[rank] += 1
+                moved = True
+    stuck = [f"rank {rank}: {waits(rank)}" for rank, dos in enumerate(schedule)
+             if at[rank] < len(dos)]
+    if stuck:
+        raise ValueError("deadlock: " + "; ".join(stuck))
+
+
+def _to(do):
+    """The stage to which a part's result goes; for W its own."""
+    return do.stage + {"F": 1, "B": -1, "W": 0}[do.kind]
+
+
+def timeline(schedule, F=1.0, B=1.0, W=1.0, hop=0.0):
+    """[for each rank its parts as At], each beginning as soon as its rank is free and what it needs
+    is there. F, B, W: seconds of each part in a stage, or a list of them by stage; a backward in
+    one takes B + W. hop: seconds of a message to another rank, which delays nobody else."""
+    places, ends = rank_of_stage(schedule), {}
+    parts = {"F": (F,), "B": (B,) if splits(schedule) else (B, W), "W": (W,)}
+
+    def cost(do):
+        return sum(x[do.stage] if hasattr(x, "__len__") else x for x in parts[do.kind])
+
+    lanes, at, free = [[] for _ in schedule], [0] * len(schedule), [0.0] * len(schedule)
+    moved = True
+    while moved:
+        moved = False
+        for rank, dos in enumerate(schedule):
+            while at[rank] < len(dos):
+                do = dos[at[rank]]
+                needed = before(do, len(places))
+                if needed is not None and needed not in ends:
+                    break
+                there = 0.0 if needed is None else ends[needed] + hop * (
+                    places[needed.stage] != rank)
+                start = max(free[rank], there)
+                free[rank] = ends[do] = start + cost(do)
+                lanes[rank].append(At(do, start, free[rank]))
+                at[rank] += 1
+                moved = True
+    return lanes
+
+
+def makespan(lanes):
+    """Seconds until the last rank is done."""
+    return max(lane[-1].end for lane in lanes)
+
+
+def bubble(lanes):
+    """The share of the ranks' time in which they idle."""
+    busy = sum(end - start for lane in lanes for _, start, end in lane)
+    return 1 - busy / (len(lanes) * makespan(lanes))
+
+
+def idle_inside(lane):
+    """Seconds that a rank idles between the beginning of its first part and the end of its last."""
+    return lane[-1].end - lane[0].start - sum(end - start for _, start, end in lane)

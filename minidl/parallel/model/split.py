@@ -1,0 +1,102 @@
+"""Backward in two parts: the gradients of inputs at once, those of weights when there is time.
+
+    y = x W^T        gx = gy W       the stage before waits for it           part B
+                     gW = gy^T x     nobody waits for it before the step     part W
+
+    weights, leaves = backward_to_inputs([y], [gy])     B: x.grad is there
+    ...
+    weights()                                           W: W.grad is there
+
+Part B walks the graph as ever, but leaves out the weights of the ops in SPLIT, which compute only
+what `needs` asks for. Each leaves a twin behind, with the same saved arrays and edges to its
+weights alone, and part W walks from the twins: what is summed, and in which order, is as in one
+backward, to the bit. In between only those ops' inputs and gy are held. A weight that any other op
+uses too gets its gradient in part B; so does one of a recomputed segment, unless the segment is all
+there is between leaves and roots: then it runs again in B, and is divided like any other graph.
+Source: Qi et al. 2024 (arXiv 2401.10241).   Test: tests/parallel/model/test_split.py
+"""
+
+import copy
+from functools import partial
+
+from minidl import saved
+from minidl.backward import nodes, walk
+from minidl.memory.recompute import Recompute
+from minidl.ops.conv import Conv2d
+from minidl.ops.matmul import Linear, MatMul
+from minidl.tensor import Tensor
+
+SPLIT = (Linear, Conv2d, MatMul)  # input 0 is the stage's, what comes after are weights
+
+
+def backward_to_inputs(roots, gradients):
+    """Backward, but for the gradients of weights: (a function that does these, the set of leaves
+    that wait for it)."""
+    later, twins = {}, []
+    roots = _run_again(roots)
+    for node, places in _separable(roots):
+        later.update({node.edges[i]: None for i in places})
+        node.backward = partial(_inputs_only, node, places, twins)
+    walk(roots, gradients)
+
+    def weights():
+        if twins:
+            outputs, gys = zip(*twins, strict=True)
+            twins.clear()
+            walk(outputs, gys)
+
+    return weights, set(later)
+
+
+def _run_again(roots):
+    """The roots; of a recomputed segment of leaves the results of its second run."""
+    node = roots[0].grad_fn if roots else None
+    if type(node) is not Recompute or any(y.grad_fn is not node for y in roots) or any(
+            type(edge) is tuple for edge in node.edges):
+        return roots
+    saved.check(node)
+    held = tuple(map(saved.unpack, node._saved))
+    kept, arrays = held[:node.n_kept], iter(held[node.n_kept:])
+    leaves = dict(zip(node.segment.edges, node.edges, strict=False))  # input's number -> leaf
+    inputs = []
+    for i, (is_tensor, x) in enumerate(node.inputs):
+        array = next(arrays) if is_tensor else None
+        inputs.append(leaves[i] if i in leaves else Tensor(array) if is_tensor else x)
+    outputs = node.segment.run_again(inputs, kept)
+    node._saved = None  # as after any backward
+    node.edges = node.saved_inputs = ()
+    return [(outputs if isinstance(outputs, tuple) else (outputs,))[y.slot] for y in roots]
+
+
+def _weights_of(node):
+    """The places of the node's edges to leaves that are weights."""
+    if type(node) not in SPLIT:
+        return []
+    return [i for i, edge in enumerate(node.edges) if i and isinstance(edge, Tensor)]
+
+
+def _separable(roots):
+    """[(node, places of its weights)] of which no other op needs any weight."""
+    found = [(node, _weights_of(node)) for node in nodes(roots)]
+    now = {edge for node, places in found for i, edge in enumerate(node.edges)
+           if isinstance(edge, Tensor) and i not in places}
+    found = [pair for pair in found if pair[1]]
+    while mixed := [pair for pair in found if any(pair[0].edges[i] in now for i in pair[1])]:
+        now |= {node.edges[i] for node, places in mixed for i in places}
+        found = [pair for pair in found if pair not in mixed]
+    return found
+
+
+def _inputs_only(node, places, twins, gy):
+    """In place of the node's backward."""
+    del node.backward  # its class's again; and the node is freed without the garbage collector
+    twin = copy.copy(node)
+    twin.retained = {}
+    twin.edges = [edge if i in places else None for i, edge in enumerate(node.edges)]
+    twin.needs = [i in places for i in range(len(node.needs))]
+    twins.append((Tensor._from(gy, twin), gy))
+    node.needs = [need and i not in places for i, need in enumerate(node.needs)]
+    if not any(node.needs):
+        return (None,) * len(node.needs)
+    gxs = node.backward(gy)
+    return tuple(gx if need else None for gx, need in zip(gxs, node.needs, strict=True))

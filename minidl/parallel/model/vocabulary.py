@@ -1,0 +1,133 @@
+"""The vocabulary divided: each rank has some rows of the embedding, and some logits of each token.
+
+    embedding      rank r looks up the ids among its rows, the others give 0; the sum over ranks is
+                   the lookup: one all-reduce
+    logits         the output layer's columns (ColumnLinear): (tokens, V / n) on each rank
+    cross entropy  loss = lse - x[target],   lse = log sum over all V of e^x
+
+    rank r         lse_r over its logits, x_r = its logit of the target, else 0      tokens each
+    all ranks      m = max lse_r;   lse = m + log sum_r e^(lse_r - m);   x = sum_r x_r
+    sent           an all-reduce of the maxima, one of the two sums: 3 numbers a token, not V
+
+No rank ever holds a token's V logits, nor their gradients: of GPT-2's 50,257 words a batch of 8 x
+1,024 tokens has 1.6 GB of them. Backward sends nothing: gx = (e^(x - lse) - [x is the target]) g.
+The kernels are those of `F.cross_entropy`, on the rank's columns.
+
+Source: Shoeybi et al. 2019 (arXiv 1909.08053), section 3.
+Test: tests/parallel/model/test_vocabulary.py   Tutorial: tutorials/12_tensor_parallel.py
+"""
+
+import numpy as np
+
+from minidl import backend
+from minidl.comm import chunks, ring
+from minidl.comm.collective import named
+from minidl.comm.transport import device
+from minidl.function import Function
+from minidl.fused import cross_entropy as fused
+from minidl.fused.dispatch import pick
+from minidl.nn import functional as F
+from minidl.nn.layers import Embedding
+from minidl.ops import cross_entropy as rows_of
+from minidl.ops.embedding import checked
+from minidl.ops.loss import check_reduction
+from minidl.parallel.model.tensor import Divided, cut, leaving
+
+
+class VocabEmbedding(Divided, Embedding):
+    """Embedding of which each rank has some rows: ids (...) -> (..., width), with `seq` this rank's
+    block of the tokens. Backward sends nothing (with seq an all-gather)."""
+
+    def divide(self, t, seq=None, all_reduce=None):
+        super().divide(t, seq)
+        self.all_reduce = all_reduce
+        cut(self.weight, t, 0)
+
+    def forward(self, ids):
+        ids = getattr(ids, "_data", ids)
+        xp, n = backend.xp_of([ids]), self.num_embeddings
+        if xp is not np:
+            ids = checked("embedding", ids, n)
+        elif ids.size and not (0 <= int(ids.min()) and int(ids.max()) < n):
+            raise IndexError(f"embedding: indices from {int(ids.min())} to {int(ids.max())}, but "
+                             f"there are {n} rows on all ranks")
+        first, end = self.weight.part.bounds[self.t.rank : self.t.rank + 2]
+        here = (ids >= first) & (ids < end)
+        padding = None if self.padding_idx is None else self.padding_idx % n - first
+        if padding is not None and not 0 <= padding < end - first:
+            padding = None
+        y = F.embedding(xp.where(here, ids - first, 0), self.weight, padding_idx=padding)
+        return leaving(self, y * here[..., None].astype(y.dtype))
+
+
+class VocabCrossEntropy(Function):
+    """-log softmax(x)[target] of x (rows, V / n), this rank's columns. Saves x, which the layer
+    before keeps anyway, the targets, and lse, a number a row."""
+
+    precision = "black"
+    op = "cross_entropy"
+
+    def forward(self, x, target, t, bounds, ignore_index, reduction):
+        xp = self.xp
+        first, end = bounds[t.rank : t.rank + 2]
+        here = (target >= first) & (target < end) & (target != ignore_index)
+        # of another rank's target: any column, whose logit is not used
+        local = xp.ascontiguousarray(xp.where(here, target - first, 0), np.int64)
+        x = xp.ascontiguousarray(x)
+        loss, lse = pick(fused.forward, rows_of.row_losses, x)(x, local, NONE, 0.0)
+        picked = xp.where(here, lse - loss, 0)
+        with named("cross_entropy.forward"):
+            top = device.all_reduce(t, lse.copy(), np.maximum)
+            sums = xp.stack([xp.exp(lse - top), picked])
+            sums = device.all_reduce(t, sums)
+        lse = top + xp.log(sums[0])
+        counts = target != ignore_index
+        self.total, self.reduction = counts.sum().astype(lse.dtype), reduction
+        self.counts, self.elsewhere = counts, ~here
+        self.save(x, local, lse)
+        loss = xp.where(counts, lse - sums[1], 0)
+        return rows_of.reduce_loss(xp, loss, self.total, reduction, loss.shape).astype(
+            x.dtype, copy=False)
+
+    def backward(self, gy):
+        xp = self.xp
+        x, local, lse = self.saved
+        g = xp.empty_like(lse)
+        g[...] = rows_of.spread_loss(xp, gy, self.total, self.reduction)
+        g *= self.counts
+        gx = pick(fused.backward, rows_of.row_gradients, x)(g, x, lse, local, NONE, 0.0)
+        # a row whose target is another rank's has no -1: its column 0 is made again
+        gx[:, 0] = xp.where(self.elsewhere, g * xp.exp(x[:, 0] - lse), gx[:, 0])
+        return gx, None
+
+
+NONE = -1  # what no target is: the kernel is to leave out no row
+
+
+def cross_entropy(t, input, target, n_classes, *, ignore_index=-100, reduction="mean"):
+    """F.cross_entropy of logits whose columns are divided over t: input (rows, this rank's of the
+    n_classes), target (rows,) replicated. The loss is the same on all ranks."""
+    check_reduction("cross_entropy", reduction)
+    bounds = chunks.bounds(n_classes, t.size)
+    mine = bounds[t.rank + 1] - bounds[t.rank]
+    target = getattr(target, "_data", target)
+    if input.ndim != 2 or input.shape[1] != mine or tuple(target.shape) != tuple(input.shape[:1]):
+        raise ValueError(f"rank {t.rank}: cross_entropy wants input (rows, {mine}), this rank's of "
+                         f"{n_classes} columns, and target (rows,); got {tuple(input.shape)} and "
+                         f"{tuple(target.shape)}. logits.reshape(-1, {mine})")
+    xp = backend.xp_of([target])
+    if xp is np:
+        wrong = target[(target != ignore_index) & ((target < 0) | (target >= n_classes))]
+        if wrong.size:
+            raise IndexError(f"cross_entropy: target {int(wrong[0])} is none of {n_classes} "
+                             f"classes (ignore_index is {ignore_index})")
+    else:
+        target = checked("cross_entropy", target, n_classes, ignore_index)
+    return VocabCrossEntropy.apply(input, target, t=t, bounds=bounds, ignore_index=ignore_index,
+                                   reduction=reduction)
+
+
+def bytes_sent(n_rows, itemsize, n, rank):
+    """Bytes that `rank` of n sends in `cross_entropy`; itemsize: of the sums, 4 for float16."""
+    return ring.bytes_sent(n_rows, itemsize, n, rank) + ring.bytes_sent(
+        2 * n_rows, itemsize, n, rank)

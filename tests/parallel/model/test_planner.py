@@ -1,0 +1,128 @@
+"""Which plans there are, their order, and what is said of them."""
+
+import time
+
+import pytest
+
+from minidl.comm import cost
+from minidl.comm.transport import links_text
+from minidl.parallel.model import planner
+from minidl.parallel.model.plan_text import text, why_not
+from minidl.parallel.model.planner import MODELS, Network, Shape, Task, candidates, plans
+
+NET = "nodes=8,intra=2Tbit,2us,inter=200Gbit,10us"
+
+
+def task(n=64, memory=16e9, net=NET, **options):
+    options = {"shape": MODELS["gpt2-xl"], "batch": 512, "precision": "O2", **options}
+    return Task(n, links_text.parse(net, n), memory, **options)
+
+
+@pytest.mark.parametrize("options", [
+    {}, {"memory": 4e9}, {"memory": 1e9}, {"zero": 3}, {"recompute": True, "memory": 5e9},
+    {"n": 48, "net": "nodes=6,intra=2Tbit,2us,inter=20Gbit,10us", "batch": 96},
+    {"n": 16, "net": "1Gbit,50us", "shape": Shape(8, 512, 8, 128, 4096), "batch": 64},
+])
+def test_what_is_left_out_is_not_better(options):
+    """Beside all micro-batches and schedules of every factorisation."""
+    this, found = task(**options), plans(task(**options))
+    network = Network(this.links, this.ranks)
+    for plan in found:
+        every = sum(candidates(this, plan.dp, plan.pp, plan.tp, network), [])
+        assert plan == min(every, key=lambda p: planner.rank_key(this, p)), plan.name
+    assert found == sorted(found, key=lambda p: planner.rank_key(this, p))
+
+
+def test_every_factorisation_is_there_once():
+    found = plans(task())
+    grids = [(plan.dp, plan.pp, plan.tp) for plan in found]
+    assert len(set(grids)) == len(grids)
+    assert set(grids) == {(64 // pp // tp, pp, tp) for pp in (1, 2, 4, 8, 16, 32)
+                          for tp in (1, 2, 4, 8, 16) if pp * tp <= 64}
+    for plan in found:
+        assert plan.dp * plan.micro * plan.m == 512 and sum(plan.cut) == 48
+        assert len(plan.cut) == plan.pp and plan.time_s > 0 and 0 <= plan.bubble < 1
+
+
+def test_a_large_model_takes_tensor_parallelism_in_the_node_and_few_stages():
+    """The rule of thumb: tp fills the node, pp is what memory asks for."""
+    best = plans(task(512, 80e9, "nodes=64,intra=5Tbit,2us,inter=400Gbit,10us",
+                      shape=MODELS["gpt3"], flops=3e14, recompute=True, zero=1))[0]
+    assert best.tp == 8 and best.pp > 1 and best.sent["tp"] > 50 * best.sent["dp"]
+
+
+def test_what_memory_forbids_is_said_with_what_it_would_need():
+    this = task(memory=16e9)
+    found = plans(this)
+    out = text(this, found)
+    pure = next(plan for plan in found if plan.dp == 64)
+    assert pure.memory > 16e9 and f"does not fit: needs {pure.memory / 1e9:.3g} GB" in out
+    best = found[0]
+    assert f"{best.name} wins" in out and f"dp {best.dp} is the rest" in out
+    fits = [plan for plan in found if plan.memory <= this.memory]
+    assert found[:len(fits)] == fits
+
+
+def test_why_it_wins_follows_from_the_figures():
+    this = task(memory=80e9, shape=MODELS["gpt3"])
+    found = plans(this)
+    best, out = found[0], text(this, found)
+    less = next(p for p in found if (p.pp, p.tp) == (best.pp, best.tp // 2))
+    assert less.memory > this.memory
+    assert f"tp {best.tp} is the least that fits beside pp {best.pp}" in out
+    assert f"the all-reduces of tp {best.tp} stay inside nodes" in out
+    loser = next(p for p in found if p.tp == 2 * best.tp and p.memory <= this.memory)
+    assert why_not(this, loser, best).endswith("all-reduces of activations between nodes")
+
+
+def test_zero_and_recompute_need_less_and_say_what_they_send():
+    plain, zero1, zero3, again = (plans(task(n=8, net="1Gbit,1us", **options)) for options in (
+        {}, {"zero": 1}, {"zero": 3}, {"recompute": True}))
+    by = [{plan.name: plan for plan in found} for found in (plain, zero1, zero3, again)]
+    name = "dp 8 x pp 1 x tp 1"
+    plain, zero1, zero3, again = (found[name] for found in by)
+    states = sum(plain.held.values()) - plain.held["activations"]
+    assert states == pytest.approx(16 * 1.56e9, rel=0.01)
+    assert zero3.held["optimizer"] * 8 == pytest.approx(plain.held["optimizer"], rel=1e-6)
+    assert zero1.sent["dp"] == pytest.approx(plain.sent["dp"] / 2, rel=1e-4)  # float16, float32
+    assert zero3.sent["dp"] == pytest.approx(1.5 * zero3.m * zero1.sent["dp"], rel=1e-4)
+    assert again.held["activations"] / again.micro < 0.2 * plain.held["activations"] / plain.micro
+    assert again.parts["compute"] == pytest.approx(4 / 3 * plain.parts["compute"], rel=0.03)
+
+
+def test_a_straggler_is_waited_for():
+    slow = plans(task(straggler := 8, net="1Tbit,1us,straggler=3:2", batch=64))
+    even = plans(task(straggler, net="1Tbit,1us", batch=64))
+    by = {plan.name: plan for plan in even}
+    assert all(p.parts["compute"] == pytest.approx(2 * by[p.name].parts["compute"])
+               for p in slow if p.micro == by[p.name].micro and p.cut == by[p.name].cut)
+
+
+@pytest.mark.parametrize("options, message", [
+    ({"n": 1024, "shape": MODELS["gpt2"], "batch": 24}, "dp of 16 at least .*got 24 rows.* of 16"),
+    ({"batch": 0}, "batch above 0; got 0"),
+    ({"memory": -1.0}, "memory above 0"),
+    ({"shape": Shape(2, 10, 3, 8, 9)}, "heads divide its width; got width 10, 3 heads"),
+    ({"net": "nodes=40+24,intra=1Tbit,1us,inter=1Gbit,1us"}, "nodes of equal size for 64 ranks"),
+    ({"net": "1Gbit,1us,0-1=2Gbit,1us"}, "no pairs of their own"),
+])
+def test_impossible_wishes_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        plans(task(**options))
+
+
+def test_a_hundred_thousand_ranks_take_a_second():
+    this = task(100_000, 80e9, "nodes=12500,intra=2Tbit,2us,inter=200Gbit,10us",
+                shape=MODELS["gpt3"], batch=100_000)
+    start = time.process_time()
+    found = plans(this)
+    assert time.process_time() - start < 2  # 0.4 s on a busy core
+    assert len(found) > 100 and found[0].memory <= this.memory
+
+
+def test_the_closed_form_of_pure_data_parallelism_is_the_rings():
+    plan = next(p for p in plans(task(n=8, net="1Gbit,1us", memory=1e12)) if p.dp == 8)
+    params, tensors = 1_557_611_200, 12 * 48 + 4  # of GPT-2 XL, its output layer tied
+    rings = [cost.ring_all_reduce(8, k, 1e-6, 8e-9) for k in (4 * params, 8 * (1 + tensors))]
+    assert plan.parts["dp"] == sum(ring.time_s for ring in rings)
+    assert plan.sent["dp"] == sum(ring.n_bytes for ring in rings)

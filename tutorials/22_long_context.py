@@ -1,0 +1,235 @@
+"""22  Attention over a text that no rank holds.    60 minutes, needs: 06, 03
+
+    mpirun -n 4 python tutorials/22_long_context.py   (or: minidl run -n 4 ...)
+    python tutorials/22_long_context.py --sim 4       picture: out/22_long_context.png
+
+**Ring attention.** Each rank has s/n of the tokens; K and V go around the ring. Of the block that
+is there a rank computes what it gives its queries, o and lse = log(sum of e^score), and merges it:
+
+    L = log(e^lse1 + e^lse2)          o = e^(lse1 - L) o1 + e^(lse2 - L) o2
+
+The next block is on its way meanwhile. Sent: 2 c (n-1) elements of c = s/n g e (g key heads of
+width e), and in backward as much again and the gradients of K and V.
+
+**Who works.** Causal, pieces in order: rank r sees r+1 of the n blocks, and all wait for the last
+rank. In zigzag order rank r has the chunks r and 2n-1-r of 2n, and every rank as many pairs of a
+query and a key: s (s+1) / 2n.
+
+**Ulysses.** Two all-to-alls: from s/n tokens of all h heads to all tokens of h/n heads, attention
+as ever, and back: (2h + 2g) e s/n (n-1)/n elements. So ring / Ulysses = n g / (h + g): n/2 where
+h = g, n/9 where 8 heads share a key head.
+
+Papers: Liu, Zaharia & Abbeel 2023 (arXiv 2310.01889); Jacobs et al. 2023 (arXiv 2309.14509).
+Exercises: `minidl exercise 22` writes work/22_long_context.py with the marked regions empty;
+`minidl check 22` grades it.
+"""
+
+import numpy as np
+
+import minidl
+from minidl import nn
+from minidl.comm import ring
+from minidl.comm.ledger import Ledger
+from minidl.course.out import BLUE, GREEN, GREY, ORANGE, RED, line_at
+from minidl.data import text
+from minidl.nn import functional as F
+from minidl.parallel import average_gradients
+from minidl.parallel.model import context
+from minidl.tensor import Tensor
+from minidl.tutorial import Table, launch, picture, progress, put, say
+
+
+def block(q, k, v, at_q, at_k):
+    """What one block of keys gives: (o, lse). q (h, L, e), k and v (h, S, e). at_q, at_k: the
+    places in the text of the L queries and the S keys; a query sees keys up to its own place."""
+    # >>> exercise 22a: one block, by places in the text
+    # Scores are q k^T / sqrt(e), -inf where the key's place is behind the query's. o is softmax
+    # times v, (h, L, e); lse, (h, L), the log of the sum of e^score. Scores of 1000 must not
+    # overflow: take each row's maximum out before you exponentiate, and add it to the log again.
+    # A query that sees no key of this block: o is 0, lse -inf, and nothing warns.
+    s = q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1])
+    s = np.where(at_q[:, None] >= at_k, s, -np.inf)
+    top = s.max(axis=-1, keepdims=True)
+    sees = top > -np.inf
+    top = np.where(sees, top, 0)
+    p = np.exp(s - top)
+    total = np.where(sees, p.sum(axis=-1, keepdims=True), 1)
+    lse = np.where(sees, top + np.log(total), -np.inf)
+    return p @ v / total, lse[..., 0]
+    # <<<
+
+
+def merge(o1, lse1, o2, lse2):
+    """Two partial results of the same queries as one, (o, lse), in new arrays."""
+    # >>> exercise 22b: two partial results as one
+    # o (h, L, e), perhaps float16; lse (h, L), float32 or float64: the sum is made in its dtype.
+    # lse may be 1000, or -inf where a part saw no key; if both did, o is 0 and lse -inf.
+    both = np.logaddexp(lse1, lse2)
+    safe = np.where(both == -np.inf, 0, both)
+    w1, w2 = (np.exp(lse - safe)[..., None] for lse in (lse1, lse2))
+    return w1 * o1 + w2 * o2, both
+    # <<<
+
+
+def ring_attention(t, q, k, v, order, pair_s):
+    """This rank's (o, pairs computed): k and v travel, one step ahead of what is computed."""
+    n, m, n_pairs = t.size, q.shape[1], 0
+    places = [context.positions(n * m, n, i, order) for i in range(n)]
+    o, lse = np.zeros(q.shape), np.full(q.shape[:2], -np.inf)
+
+    def visit(owner, kv):
+        nonlocal n_pairs
+        part = context.seen(t.rank, owner, m, True, order)  # which queries see which keys of it
+        if part is not None:
+            rows, keys, _ = part
+            at_q, at_k = places[t.rank][rows], places[owner][keys]
+            new = block(q[:, rows], *kv[:, :, keys], at_q, at_k)
+            o[:, rows], lse[:, rows] = merge(o[:, rows], lse[:, rows], *new)
+            here = int((at_q[:, None] >= at_k).sum())
+            t.compute(here * pair_s)  # modelled
+            n_pairs += here
+
+    context.pass_around(t, np.stack([k, v]), visit)
+    return o, n_pairs
+
+
+def by_hand(t, args, table):
+    """The exercises' functions around the ring, beside one rank with the whole text."""
+    n, m, heads, width = t.size, args.tokens, 2, 8
+    s = n * m
+    q, k, v = np.random.default_rng(0).normal(size=(3, heads, s, width)) * 2  # the same everywhere
+    whole, _ = block(q, k, v, np.arange(s), np.arange(s))
+    n_bytes, pairs, time_s = 2 * heads * m * width * 8, {}, {}  # of a block
+    for order in ("zigzag", "contiguous"):  # zigzag while all modelled clocks still agree
+        mine, ledger, start = context.positions(s, n, t.rank, order), Ledger(t), t.time()
+        o, n_pairs = ring_attention(ledger, *(a[:, mine] for a in (q, k, v)), order, args.pair_s)
+        time_s[order] = t.time() - start
+        error = np.abs(o - whole[:, mine]).max()
+        table.row(f"{order}: unlike one rank by", float(error), 0.0, "abs<1e-12")
+        theory = s * (s + 1) // 2 // n if order == "zigzag" else m * (m + 1) // 2 + t.rank * m * m
+        table.row(f"{order}: pairs of this rank", n_pairs, theory, "exact")
+        table.row(f"{order}: bytes of this rank", ledger.bytes_sent, n_bytes * (n - 1), "exact")
+        pairs[order] = ring.all_reduce(t, np.eye(n, dtype=int)[t.rank] * n_pairs)
+        say(t, f"  {order:10} pairs of each rank: {' '.join(map(str, pairs[order]))}")
+    if t.simulated:  # zigzag ranks are alike: each step takes its pairs' time or the message's
+        steps = [args.pair_s * p for p in context.pairs(s, n, t.rank)]
+        theory = sum(max(c, args.alpha + args.beta * n_bytes) for c in steps[:-1]) + steps[-1]
+        table.modelled("zigzag: seconds", time_s["zigzag"], theory, "rel<1e-9")
+    return pairs
+
+
+def in_half(table):
+    """Blocks in float16 merged in float32 and in float16: the error against float64."""
+    q, k, v = np.random.default_rng(1).normal(size=(3, 1, 256, 16))
+    at = np.arange(256)
+    exact, _ = block(q, k, v, at, at)
+    for dtype, bound in ((np.float32, 2.0**-10), (np.float16, None)):
+        o, lse = np.zeros((1, 256, 16), dtype), np.full((1, 256), -np.inf, dtype)
+        for here in (slice(i, i + 4) for i in range(0, 256, 4)):
+            part, part_lse = block(q, k[:, here], v[:, here], at, at[here])
+            o, lse = merge(o, lse, part.astype(np.float16), part_lse.astype(np.float32))
+            o, lse = o.astype(dtype), lse.astype(dtype)
+        # a block's o is off by half a step, 2^-9 above 2, and so is a mean of them
+        table.row(f"64 float16 blocks merged in {np.dtype(dtype)}: error",
+                  float(np.abs(o - exact).max()), bound, "info" if bound is None else "<=")
+
+
+def methods(t, args, table):
+    """Bytes of both methods, forward and backward, by the ledger and by the formula."""
+    n, m, width = t.size, args.tokens, 8
+    for name, h, g in (("one key head a query head", 2 * n, 2 * n), ("4 share one", 4 * n, n)):
+        sent = {}
+        for method in ("ring", "ulysses"):
+            ledger = Ledger(t)
+            q, k, v = (Tensor(put(args, np.ones((1, heads, m, width), "f4")), requires_grad=True)
+                       for heads in (h, g, g))
+            o = getattr(context, method + "_attention")(q, k, v, ledger, is_causal=True)
+            forward = ledger.bytes_sent
+            o.sum().backward()
+            theory = context.bytes_sent(method, n, 1, n * m, width, h, g)
+            for way, i, there in (("forward", 0, forward), ("backward", 1, ledger.bytes_sent)):
+                table.row(f"{method}, {name}: bytes {way}", there - i * forward, theory[i], "exact")
+            sent[method] = forward
+        if n > 1:
+            table.row(f"ring / Ulysses, {name}", sent["ring"] / sent["ulysses"],
+                      n * g / (h + g), "rel<1e-12")
+
+
+def train(t, args, table):
+    """A GPT whose texts are divided over the ranks, beside the same on one rank."""
+    data, length, losses = text.stdlib_corpus(1 << 18), args.tokens * t.size, {}
+    for name in ("one rank", "ring"):
+        minidl.manual_seed(0)
+        model = put(args, nn.GPT(256, length, 2, 4, 32))
+        ledger, n = Ledger(t), t.size
+        part = (lambda x: x) if name == "one rank" else context.context_parallel(model, ledger)
+        batches, losses[name] = text.random_batches(data, 2, length, 0, 1, 0), []
+        for _ in progress(t, range(args.steps), name):
+            x, y = (part(put(args, ids)) for ids in next(batches))
+            model.zero_grad()  # the loss: this rank's part of the mean over all tokens
+            loss = F.cross_entropy(model(x).reshape(-1, 256), y.reshape(-1)) * x.shape[1] / length
+            (loss if name == "one rank" else loss * n).backward()
+            if name == "ring":
+                average_gradients(t, model.parameters())  # n times a part: the sum of the parts
+            for p in model.parameters():
+                p.data -= 0.5 * p.grad
+            losses[name].append(loss.item())
+    theory = 2 * args.steps * sum(context.bytes_sent("ring", n, 2, length, 8, 4))  # 2 layers
+    table.row("a GPT: bytes of attention in the training", ledger.bytes_sent, theory, "exact")
+    error = np.abs(ring.all_reduce(t, np.array(losses["ring"])) / losses["one rank"] - 1).max()
+    table.row("a GPT: losses unlike one rank's by", float(error), 0.0, "abs<1e-5")
+
+
+def main(t, args):
+    pairs = by_hand(t, args, table := Table(t))
+    in_half(table)
+    methods(t, args, table)
+    train(t, args, table)
+    picture(t, draw, t.size, pairs)
+    return table
+
+
+OPTIONS = {
+    "tokens": (16, "tokens of a rank, an even number"),
+    "steps": (6, "training steps"),
+    "pair_s": (1e-7, "modelled seconds for a pair of a query and a key"),
+}
+
+
+def draw(plt, n, pairs):
+    """Left and middle: in which step a pair is computed, by order. Right: bytes against ranks."""
+    figure, axes = plt.subplots(1, 3, figsize=(15, 5), width_ratios=[1, 1, 1.05])
+    shades = plt.get_cmap("viridis")
+    for axis, order in zip(axes, ("contiguous", "zigzag"), strict=False):
+        chunks = 2 * n
+        owner = np.empty(chunks, int)
+        for rank in range(n):
+            owner[context.positions(chunks, n, rank, order)] = rank
+        for i in range(chunks):
+            for j in range(i + 1):
+                step = (owner[i] - owner[j]) % n
+                face = shades(0.15 + 0.75 * step / max(n - 1, 1))
+                axis.add_patch(plt.Rectangle((j, i), 1, 1, facecolor=face, edgecolor="white"))
+                if n <= 8:
+                    axis.text(j + 0.5, i + 0.5, step, ha="center", va="center", color="white")
+        axis.set(xlim=(0, chunks), ylim=(chunks, 0), aspect="equal", xticks=[],
+                 xlabel="keys: chunk of the text", title=f"{order}: the step of each block")
+        axis.set_yticks(np.arange(chunks) + 0.5, [f"rank {r}" for r in owner], fontsize=9)
+        lines = "\n".join(f"rank {r}: {p:,}" for r, p in enumerate(pairs[order][:8]))
+        axis.text(0.98, 0.97, "pairs of\n" + lines, ha="right", va="top", fontsize=9,
+                  transform=axis.transAxes)
+    ranks = np.arange(2, 17)
+    for (h, g), colour, name in (((64, 64), BLUE, "as many key heads"),
+                                 ((64, 16), GREEN, "4 share a key head"),
+                                 ((128, 16), ORANGE, "8 share a key head")):
+        axes[2].plot(ranks, ranks * g / (h + g), color=colour, label=name)
+    axes[2].axvline(n, color=GREY, linewidth=0.8)
+    line_at(axes[2], "equal", y=1, color=RED)
+    axes[2].set(xlabel="ranks", ylabel="bytes of the ring / bytes of Ulysses", xlim=(2, 16),
+                ylim=(0, 9), title="Below the line the ring sends less")
+    axes[2].legend(loc="upper left")
+    return figure
+
+
+if __name__ == "__main__":
+    launch(main, OPTIONS, ranks=4)

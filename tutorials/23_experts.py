@@ -1,0 +1,232 @@
+"""23  Experts: more weights, the same arithmetic, and an all-to-all.    60 minutes, needs: 06
+
+E feed-forward layers in place of one, of which each token takes those that a router likes best.
+
+    mpirun -n 4 python tutorials/23_experts.py        or: minidl run -n 4 tutorials/23_experts.py
+    python tutorials/23_experts.py --sim 4            picture: out/23_experts.png
+
+The router is a linear layer, p = softmax(W x). Of the k largest p: y = sum of p_e expert_e(x). With
+E/n experts on each of n ranks the rows travel by an all-to-all of unequal blocks, and back. Four
+times in a step (dispatch and combine, forward and backward) a rank sends on average k T h (n-1)/n
+elements of its T tokens.
+
+**Capacity.** An expert takes at most ceil(f T k / E) rows, T the tokens of all ranks: first choices
+before second ones, and among them in the order of ranks and tokens. The rest is dropped: y = 0, and
+the token goes on by the residual path.
+
+**Balance.** A router that likes one expert trains that one, and likes it more. Two remedies:
+- a second loss, E sum f_e P_e, f_e the part of all ranks' tokens that chose e, P_e the mean of p_e:
+  1 where all experts are alike, E where one has everything;
+- a bias on p where the choice is made, and only there, moved after each step by a small constant
+  towards the experts with less than their share. No second gradient disturbs the first.
+
+Papers: Fedus et al. 2021 (arXiv 2101.03961); Lepikhin et al. 2020 (GShard, arXiv 2006.16668); Wang
+et al. 2024 (arXiv 2408.15664).
+Exercises: `minidl exercise 23` writes work/23_experts.py with the marked regions empty;
+`minidl check 23` grades it.
+"""
+
+from functools import partial
+
+import numpy as np
+
+import minidl
+from minidl import nn
+from minidl.comm import all_to_all, chunks, ring
+from minidl.comm.ledger import Ledger
+from minidl.course.out import BLUE, GREY, RED, line_at
+from minidl.data import text
+from minidl.nn import functional as F
+from minidl.nn import moe
+from minidl.parallel import DataParallel
+from minidl.parallel.model import experts
+from minidl.tensor import Tensor
+from minidl.tutorial import Table, host, launch, picture, progress, put, say
+
+
+def places(t, choice, n_experts):
+    """Of each of this rank's tokens its place, from 0, among all ranks' tokens with its choice.
+    choice: (T,), the expert that each token takes; other lengths on other ranks, 0 as well."""
+    # >>> exercise 23a: everybody's place in the queue
+    # Tokens queue up in the order of ranks, then of tokens. np.bincount(choice, minlength=E) says
+    # how many of this rank's take which expert. What does a rank have to know of the others?
+    # ring.all_reduce(t, x) sums an array over the ranks, in place: E numbers for each rank will do.
+    counts = np.zeros((t.size, n_experts), np.int64)
+    counts[t.rank] = np.bincount(choice, minlength=n_experts)
+    ring.all_reduce(t, counts)
+    following = counts[: t.rank].sum(axis=0)  # of each expert, the place that comes next
+    result = np.zeros(len(choice), np.int64)
+    for i, e in enumerate(choice):
+        result[i] = following[e]
+        following[e] += 1
+    return result
+    # <<<
+
+
+def through_experts(t, x, choice, gate, kept, expert, n_experts):
+    """y, like x: gate times the chosen expert's result of each token that is kept, 0 of others.
+    x (T, h), choice (T,), gate (T,), kept (T,) of bool. expert(e, rows) is to be called on the rank
+    that has expert e: rank r has experts r E/n to (r+1) E/n - 1. n divides E."""
+    # >>> exercise 23b: dispatch and combine
+    # all_to_all.all_to_all_v(t, rows, counts) sends the first counts[0] rows to rank 0, the next to
+    # rank 1, ... and returns (what came, how many from each rank). So sort the kept tokens by their
+    # expert (np.argsort, kind="stable"), send rows and numbers of experts, let every expert here
+    # compute its rows in one call, and send the results back the way they came.
+    order = np.flatnonzero(kept)
+    order = order[np.argsort(choice[order], kind="stable")]
+    to = choice[order] // (n_experts // t.size)
+    counts = np.bincount(to, minlength=t.size)
+    rows, counts_in = all_to_all.all_to_all_v(t, x[order], counts)
+    which, _ = all_to_all.all_to_all_v(t, choice[order], counts, counts_in)
+    results = np.empty_like(rows)
+    for e in np.unique(which):
+        results[which == e] = expert(e, rows[which == e])
+    back, _ = all_to_all.all_to_all_v(t, results, counts_in, counts)
+    y = np.zeros_like(x)
+    y[order] = gate[order, None] * back
+    return y
+    # <<<
+
+
+def by_hand(t, args, table):
+    """The exercises' functions beside one rank that has all tokens and all experts."""
+    n, h, n_experts, rng = t.size, 6, 2 * t.size, np.random.default_rng(0)
+    bounds = np.cumsum([0, *(args.tokens + r for r in range(n))])  # unequal parts
+    mine = slice(*bounds[t.rank : t.rank + 2])
+    x, weights = rng.normal(size=(bounds[-1], h)), rng.normal(size=(n_experts, h, h))
+    p = np.exp(x @ rng.normal(size=(h, n_experts)))  # softmax's numerators
+    choice, gate = p.argmax(axis=1), p.max(axis=1) / p.sum(axis=1)
+    limit = int(np.ceil(1.25 * len(x) / n_experts))
+    wanted, taken = np.zeros_like(x), np.zeros(n_experts, int)
+    for i, e in enumerate(choice):  # one rank, token by token
+        if taken[e] < limit:
+            wanted[i] = gate[i] * np.tanh(x[i] @ weights[e])
+        taken[e] += 1
+    kept = places(t, choice[mine], n_experts) < limit
+    y = through_experts(t, x[mine], choice[mine], gate[mine], kept,
+                        lambda e, rows: np.tanh(rows @ weights[e]), n_experts)
+    table.row("capacity, ceil(1.25 T / E)", limit, -(-5 * len(x) // (4 * n_experts)), "exact")
+    table.row("by hand: dropped tokens", int(ring.all_reduce(t, np.array([(~kept).sum()]))[0]),
+              int(np.maximum(taken - limit, 0).sum()), "exact")
+    table.row("by hand: unlike one rank by", np.abs(y - wanted[mine]).max(), 0.0, "abs<1e-12")
+
+
+def layer_costs(t, args, table):
+    """The framework's layer: bytes by the ledger and by the formula; the balance loss's ends."""
+    n, n_experts, h, k = t.size, 2 * t.size, 8, 2
+    minidl.manual_seed(0)
+    layer = put(args, nn.MoE(h, n_experts=n_experts, top_k=k))
+    x = np.random.default_rng(1).normal(size=(n * args.tokens, h)).astype("f4")
+    with minidl.no_grad():
+        p = host(F.softmax(F.linear(put(args, Tensor(x)), layer.router.weight), -1))
+    choice = moe.choose(p, k).reshape(n, args.tokens, k)
+    counts = np.stack([moe.of_rounds(c, n_experts) for c in choice])
+    plan = moe.plan_of(choice[t.rank], counts, t.rank, moe.capacity(1.25, counts))
+    experts.expert_parallel(layer, ledger := Ledger(t))
+    mine = x.reshape(n, args.tokens, h)[t.rank]
+    layer(put(args, Tensor(mine, requires_grad=True))).sum().backward()
+    theory = experts.bytes_sent(plan.counts, t.rank, chunks.bounds(n_experts, n), h, 4, k)
+    table.row("a layer: bytes of counts, rows, gradients", ledger.bytes_sent, sum(theory), "exact")
+    table.row("a layer: choices dropped here", layer.n_dropped, int((plan.slot < 0).sum()), "exact")
+    even = 4 * k * args.tokens * h * (n - 1) // n * 4  # 4 k T h (n-1)/n elements of 4 bytes
+    table.row("... of rows alone, and if they were spread evenly", sum(theory[1:]), even)
+    layer = nn.MoE(4, n_experts=4)
+    layer.router.weight.data[...] = 40 * np.eye(4)
+    for name, likes, theory in (("balanced", [0, 1, 2, 3], 1.0), ("collapsed", [0] * 4, 4.0)):
+        layer(Tensor(np.eye(4, dtype="f4")[likes]))
+        table.row(f"balance loss, {name}", layer.aux_loss.item(), theory, "rel<1e-6")
+
+
+def train(t, args, table, name):
+    """A GPT with 2 n experts a layer: (losses, load of the first layer by step, as parts of 1)."""
+    minidl.manual_seed(0)
+    mixture = partial(nn.MoE, n_experts=2 * t.size, bias_rate=args.rate, capacity_factor=1.25)
+    model = put(args, nn.GPT(256, 32, 2, 4, 32, feed_forward=mixture).double())
+    for layer in (layers := moe.layers(model)):  # a bad start: one expert is liked
+        layer.router.weight.data *= 12
+        layer.router.weight.data[0] *= 3
+    on_ranks, share, run, all_sum = name != "one rank", slice(None), model, None
+    if on_ranks:
+        share, all_sum = slice(2 * t.rank, 2 * t.rank + 2), partial(ring.all_reduce, t)
+        run = DataParallel(experts.expert_parallel(model, t), t)
+    batches = text.random_batches(text.stdlib_corpus(1 << 18), 2 * t.size, 32, 0, 1, 0)
+    optimizer = minidl.optim.SGD(model.parameters(), lr=0.2)
+    losses, loads, dropped = [], [], []
+    for _ in progress(t, range(args.steps), name):
+        x, y = (put(args, ids[share]) for ids in next(batches))
+        optimizer.zero_grad()
+        loss = F.cross_entropy(run(x).reshape(-1, 256), y.reshape(-1))
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+        loads.append(layers[0].load)
+        dropped.append(sum(layer.n_dropped for layer in layers))
+        for layer in layers if name == "nothing" else ():
+            layer.load = 0
+        moe.move_bias(model, all_sum)  # of no load it does not move
+    if on_ranks:
+        run.close()
+        dropped, loads = all_sum(np.array(dropped)), all_sum(np.array(loads))
+        losses = all_sum(np.array(losses)) / t.size
+    loads = np.array(loads) / np.sum(loads, axis=1, keepdims=True)
+    say(t, f"  {name:9} loss {losses[-1]:.3f}; of the last 5 steps: {sum(dropped[-5:]):,} choices "
+           f"dropped, the first layer's busiest expert has {100 * loads[-5:].mean(0).max():.0f} %")
+    return losses, loads
+
+
+def main(t, args):
+    by_hand(t, args, table := Table(t))
+    layer_costs(t, args, table)
+    say(t, f"A GPT with {2 * t.size} experts a layer, whose routers like one expert at first:")
+    ways = {name: train(t, args, table, name) for name in ("nothing", "bias", "one rank")}
+    error = np.abs(np.array(ways["bias"][0]) / ways["one rank"][0] - 1).max()
+    # float64: in float32 a rounding soon changes some choice, and then the loss
+    table.row("bias, on ranks: losses unlike one rank's by", float(error), 0.0, "abs<1e-9")
+    if args.steps >= 40 and t.size == 4:
+        most, bias = (ways[name][1][-5:].mean(axis=0).max() for name in ("nothing", "bias"))
+        table.row("busiest expert's part with the bias, at most", bias, 0.7 * most, "<=")
+    picture(t, draw, ways, 2 * t.size)
+    return table
+
+
+OPTIONS = {
+    "tokens": (24, "tokens of a rank in the parts by hand"),
+    "steps": (40, "training steps"),
+    "rate": (0.01, "by how much a bias moves after a step"),
+}
+
+
+def draw(plt, ways, n_experts):
+    """Left: tokens and their experts, without and with balance. Right: loads over the steps."""
+    figure, axes = plt.subplots(1, 3, figsize=(15, 4.8), width_ratios=[1, 1, 1])
+    n_tokens, colours = 6 * n_experts, plt.get_cmap("tab10")
+    limit = int(np.ceil(1.25 * n_tokens / n_experts))
+    for name, way, shift in (("no balancing", "nothing", 0), ("a bias", "bias", 4)):
+        load = ways[way][1][-5:].mean(axis=0)
+        choice = np.searchsorted(np.cumsum(load)[:-1], (np.arange(n_tokens) + 0.5) / n_tokens)
+        choice = np.random.default_rng(0).permutation(choice)
+        taken = np.zeros(n_experts, int)
+        for i, e in enumerate(choice):
+            taken[e] += 1
+            late = taken[e] > limit
+            axes[0].plot([shift, shift + 2], [i / n_tokens, (e + 0.5) / n_experts], linewidth=0.8,
+                         color=RED if late else colours(e % 10), linestyle=":" if late else "-")
+        late = int(np.maximum(taken - limit, 0).sum())
+        axes[0].text(shift + 1, 1.03, f"{name}: {late} of {n_tokens} dropped", ha="center",
+                     fontsize=10)
+        axes[0].text(shift + 2.1, 1.0, "experts", ha="left", va="top", fontsize=9, color=GREY)
+    axes[0].axis("off")
+    axes[0].set_title("the last steps: tokens on their way to experts", pad=18)
+    for axis, name in zip(axes[1:], ("nothing", "bias"), strict=True):
+        loads = ways[name][1]
+        axis.stackplot(range(len(loads)), loads.T, edgecolor="white", linewidth=0.3,
+                       colors=[colours(e % 10) for e in range(n_experts)])
+        line_at(axis, "an equal part", y=1 / n_experts, color=BLUE)
+        axis.set(xlabel="step", ylim=(0, 1), xlim=(0, max(len(loads) - 1, 1)),
+                 title="no balancing" if name == "nothing" else "a bias moves the choices")
+    axes[1].set_ylabel("part of the tokens, by expert")
+    return figure
+
+
+if __name__ == "__main__":
+    launch(main, OPTIONS, ranks=4)
