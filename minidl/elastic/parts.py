@@ -1,0 +1,100 @@
+"""Which snapshots a run is saved as: one, or two where the ranks' replicas differ.
+
+    a model that all ranks train    runs/            everything
+    LocalSGD, DiLoCo                runs/rank0/ ...  each rank's weights and its own optimizer
+                                    runs/            the common weights, and the rest
+
+The ranks' own are written first and one more of them is kept, so that whichever snapshot of runs/
+is the newest after a crash, its ranks' own are there. A step counts only with all of them. On
+another number of ranks, a rank that is new begins with an optimizer without moments.
+
+LocalSGD is saved at the end of a round, where there is one model: its own are moments only. DiLoCo
+is saved when no fragment is on its way; its common part has w, with the outer optimizer, and a
+rank's own has its w_k.
+Test: tests/elastic/test_parts.py   Used by: restart.py, heal.py
+"""
+
+import contextlib
+
+from minidl.parallel.data.diloco import DiLoCo
+from minidl.parallel.data.local_sgd import LocalSGD
+from minidl.snapshot import durable
+from minidl.snapshot import folder as snapshots
+from minidl.snapshot import snapshot
+from minidl.snapshot.behind import Behind
+
+KEEP = 2  # snapshots: the newest, and one should it be damaged
+
+
+class Parts:
+    """The objects of a run, as what is saved of them."""
+
+    def __init__(self, t, folder, objects):
+        self.t, self.folder = t, folder
+        self.common, self.own, self.inside = dict(objects), None, contextlib.nullcontext
+        model = objects.get("model")
+        if getattr(model, "turns", None) is not None:
+            raise TypeError(f"rank {t.rank}: LocalSGD(without=) has ranks of different steps, and "
+                            "a snapshot is of one: leave without= away, or save nothing")
+        if isinstance(model, (LocalSGD, DiLoCo)):
+            self.alone, self.at = t.subgroup([t.rank]), folder / f"rank{t.rank}"
+            self.own = {"model": model.module, "optimizer": self.common.pop("optimizer")}
+            if isinstance(model, DiLoCo):
+                self.inside = model.common_weights
+                self.common |= {"model": model.module, "optimizer": model.outer, "diloco": model}
+            else:  # as data parallelism: the order of its buckets decides how sums round
+                self.common |= {"model": model.data_parallel, "rounds": model.rounds}
+        self.model = model
+        self.behinds = [Behind(t)]
+        if self.own is not None:
+            self.behinds.append(Behind(self.alone, after=self.behinds[0]))
+
+    def may_save(self):
+        """Whether there is a model of all ranks just now: the same answer on all of them."""
+        if isinstance(self.model, LocalSGD):
+            return not self.model.rounds.since
+        return not (isinstance(self.model, DiLoCo) and self.model.coming)
+
+    def save(self, step):
+        if self.own is not None:
+            self.behinds[1].save(self.at, step, keep=KEEP + 1, **self.own)
+        with self.inside():
+            self.behinds[0].save(self.folder, step, keep=KEEP, **self.common)
+
+    def load(self, step):
+        with self.inside():
+            snapshot.load(self.folder, self.t, step=step, **self.common)
+        if self._has_own(step):
+            snapshot.load(self.at, self.alone, step=step, **self.own)
+
+    def begin(self, step):
+        """Forget what this rank's own folder has of later steps: its ranks died before the common
+        part was there."""
+        for later in snapshots.steps(self.at) if self.own is not None else ():
+            if later > step:
+                durable.remove(snapshots.index_path(self.at, later))
+
+    def steps(self):
+        """Of which steps there are snapshots, the newest first."""
+        return snapshots.steps(self.folder)[::-1]
+
+    def damage(self, step):
+        """A sentence if what this rank looks at of a snapshot is not as it was written, else ""."""
+        found = snapshots.damage(self.folder, step, self.t.rank, self.t.size)
+        if not found and self._has_own(step):
+            found = snapshots.damage(self.at, step)
+        return found
+
+    def _has_own(self, step):
+        """Whether this rank was there when the snapshot was written, and wrote its own."""
+        return (self.own is not None
+                and self.t.rank < len(snapshots.read_index(self.folder, step)["files"]))
+
+    def check(self):
+        for behind in self.behinds:
+            behind.check()
+
+    def close(self):
+        for behind in self.behinds[::-1]:
+            behind.wait()
+        self.behinds[0].close()

@@ -1,0 +1,105 @@
+"""A training loop that a restarted run goes on with, to the same bits.
+
+    minidl run -n 4 --restarts 3 script.py       the launcher (cli/restarts.py) starts the ranks,
+        state(t)                                 notices what fails, and starts all of them again
+        load the newest complete snapshot
+        step 120 | 121 | 122 | ...               train(t, step, **objects), once each
+               '== written behind ==|            every `every` steps (snapshot/behind.py)
+
+The script:
+
+    def state(t):                                # built anew in each run, on t.size ranks
+        minidl.manual_seed(0, t.rank)
+        model = DataParallel(Net(), t)
+        ...
+        return {"model": model, "optimizer": optimizer, "scheduler": scheduler, "batches": batches}
+
+    def train(t, step, model, optimizer, scheduler, batches):
+        x, y = next(batches)                     # data.Passes: a loader that remembers where it is
+        ...
+
+    elastic.run(train, state, n_steps=1000, folder="runs", every=50)
+
+On as many ranks as before the run is the uninterrupted one to the bit: everything that a step
+depends on must be in `state`'s objects, or follow from `step`. On another number each sample is
+still used exactly once in an epoch, where the ranks' batches are equal parts of one (data.Passes).
+Lost: at most the steps since the last snapshot, `every` - 1 and those of its writing.
+
+A newest snapshot that is damaged is set aside, with a sentence, for the one before it.
+Source: torchrun's contract (PyTorch, "Torch Distributed Elastic"): load_checkpoint, then train.
+Test: tests/elastic/test_restart.py, tests/chaos/   Tutorial: tutorials/20_fault_tolerance.py
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from minidl import comm
+from minidl.comm import objects as messages
+from minidl.comm.transport import supervised
+from minidl.elastic.parts import Parts
+from minidl.snapshot import folder as snapshots
+from minidl.snapshot.snapshot import SnapshotError
+
+
+def run(train, state, n_steps, folder="runs", every=50, t=None):
+    """Build the state, go on from the newest complete snapshot of `folder`, train to n_steps.
+    train    train(t, step, **objects) does step number `step`, once; what it returns is ignored
+    state    state(t) -> {name: object}, as snapshot.save takes them; "model" may also be a
+             LocalSGD or DiLoCo, beside "optimizer", that of each rank
+    every    steps between two snapshots; at the end there is one, too
+    t        the transport; None: comm.world()
+    Returns the objects. Where `minidl run --heal` started it, heal.run takes its place."""
+    if os.environ.get("MINIDL_HEAL") == "1":
+        return _heal()(train, state, n_steps, folder, every, t)
+    if every < 1:
+        raise ValueError(f"elastic.run: wanted a snapshot every 1 step or more; got {every}")
+    t = comm.world() if t is None else t
+    objects = state(t)
+    parts = Parts(t, Path(folder), objects)
+    step = resume(t, parts, n_steps)
+    supervised.say("step", step=step)
+    due = False
+    while step < n_steps:
+        train(t, step, **objects)
+        step += 1
+        t.stepped()
+        supervised.say("step", step=step)
+        parts.check()
+        due = due or step % every == 0 or step == n_steps
+        if due and parts.may_save():
+            parts.save(step)
+            due = False
+    parts.close()
+    supervised.say("trained")
+    return objects
+
+
+def resume(t, parts, n_steps):
+    """Load the newest snapshot that is whole on all ranks, if there is one; the step to do next."""
+    at = 0
+    for step in messages.broadcast(t, parts.steps() if t.rank == 0 else None):
+        if step > n_steps:
+            raise SnapshotError(
+                f"rank {t.rank}: {parts.folder} holds step {step}, wanted {n_steps} steps. Is it "
+                "another run's? Give each run a folder of its own")
+        damage = next(filter(None, messages.all_gather(t, parts.damage(step))), "")
+        if not damage:
+            parts.load(step)
+            at = step
+            break
+        if t.rank == 0:
+            aside = snapshots.set_aside(parts.folder, step)
+            sys.stderr.write(f"elastic: {damage}. Its index is {aside} now; an earlier snapshot "
+                             "is tried, or else the first step\n")
+    parts.begin(at)
+    return at
+
+
+def _heal():
+    try:
+        from minidl.elastic.heal import run as heal  # here: it needs Open MPI
+    except ImportError as error:
+        raise ImportError("minidl run --heal wants the file of minidl.elastic.heal, which cannot "
+                          f"be imported ({error}). Without it: minidl run --restarts 3") from error
+    return heal

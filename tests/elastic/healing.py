@@ -1,0 +1,93 @@
+"""A run for test_heal_mpi.py: it trains, and on the way some of its ranks die.
+
+    minidl run --heal -n 4 healing.py OUT STAGE N_STEPS EVERY WHERE AT RANK [RANK ...]
+
+WHERE these ranks die in step AT: "reduce" (in the middle of a bucket's collective: some messages
+are sent), "step" (when all is done), "exit" (likewise, by os._exit(3)), "state" (the first as
+"step", the last while the state is made anew after that), "write" (while the snapshot of step
+AT - 1 is written behind the next steps: when half of the rank's file is there), or so many seconds
+after its beginning, wherever they are then.
+A rank that lives writes OUT/PID.pickle, and on stdout when steps ended."""
+
+import os
+import pickle
+import sys
+import threading
+import time
+from pathlib import Path
+
+from minidl import comm, elastic, snapshot
+from minidl.snapshot import durable
+from tests.elastic import bodies
+
+out, stage, n_steps, every, where, at, *doomed = sys.argv[1:]
+n_steps, every, at, doomed = int(n_steps), int(every), int(at), [int(rank) for rank in doomed]
+t = comm.world()
+newcomer, first = t.newcomer, t.rank
+log, sent, states = {}, [], []
+if newcomer or where == "state" and first != doomed[0]:
+    dies_at = None
+else:
+    dies_at = at if first in doomed else None
+
+
+def die():
+    print(f"killed {time.time()}", flush=True)
+    if where == "exit":
+        os._exit(3)
+    bodies.die()
+
+
+class Dying:
+    """`os` for durable.py, whose first write ends the process, half done, when others have begun
+    theirs."""
+
+    def __getattr__(self, name):
+        return getattr(os, name)
+
+    def write(self, file, data):
+        os.write(file, data[:len(data) // 2])
+        time.sleep(0.3)
+        die()
+
+
+def third_message(inner):
+    """`inner`, but at the third call the process dies."""
+
+    def call(*args, **options):
+        sent.append(None)
+        return die() if len(sent) == 3 else inner(*args, **options)
+
+    return call
+
+
+def train(t, step, **named):
+    if step == dies_at and where == "reduce":
+        way = named["model"].reducer.t
+        way.isend, way.sendrecv = third_message(way.isend), third_message(way.sendrecv)
+    if where == "write" and dies_at == step + 2:
+        while not snapshot.latest(f"{out}/runs"):  # the one before is whole
+            time.sleep(0.01)
+        durable.os = Dying()
+    if step == dies_at and where[0].isdigit():
+        threading.Timer(float(where), die).start()
+    bodies.train(t, step, **named)
+    if step == dies_at and where in ("step", "exit", "state"):
+        die()
+    log[step] = bodies.batch(t, step)[0].tolist()
+    print(f"finished {step} {t.rank} {time.time()}", flush=True)
+
+
+def state(t):
+    global rank
+    rank = t.rank
+    states.append(None)
+    if where == "state" and len(states) == 2 and first == doomed[-1]:
+        die()
+    return bodies.state_of(stage)(t)
+
+
+named = elastic.run(train, state, n_steps, folder=f"{out}/runs", every=every, t=t)
+Path(out, f"{os.getpid()}.pickle").write_bytes(pickle.dumps(
+    {"weights": bodies.weights(named), "log": log, "first": first, "rank": rank,
+     "newcomer": newcomer}))
