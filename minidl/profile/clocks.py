@@ -1,0 +1,86 @@
+"""Clocks of different computers differ, and drift apart: their times as rank 0's.
+
+    rank 0   a |--- ping ---.              .--> | b       (a + b) / 2 here was `theirs` there,
+    rank r                  '-> theirs ----'              to within (b - a) / 2, whatever the way
+
+Of many rounds the shortest counts: what a busy machine adds is left out. Two such pairs of moments,
+before the run and after it, are a straight line: an offset, and a drift. Between the two the error
+is at most the larger of both, as long as each clock keeps its own pace.
+
+Source: Cristian, "Probabilistic clock synchronization" (1989).
+Test: tests/profile/test_clocks.py   Used by: record.py
+"""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from minidl.comm import tree
+
+ROUNDS, ENOUGH_S = 400, 5e-6  # rounds at most; a half round trip this short is not improved
+SECONDS = 0.03  # for each rank, where messages are slow
+
+
+class Pair(NamedTuple):
+    """One moment by rank 0's clock and by another's, and by how much that may be wrong, seconds."""
+
+    mine: float
+    theirs: float
+    error_s: float
+
+
+def measure(t, clock, rounds=ROUNDS):
+    """[a Pair for each rank] on rank 0, None elsewhere. All ranks must call it."""
+    tree.barrier(t)
+    word, pairs = np.zeros(1), [Pair(0.0, 0.0, 0.0)]
+    for peer in range(1, t.size):
+        best = Pair(0.0, 0.0, np.inf)
+        if t.rank == 0:
+            began = clock()
+            for left in reversed(range(rounds)):
+                here = clock()
+                enough = best.error_s <= ENOUGH_S or here - began > SECONDS
+                word[0] = 0 if left == 0 or enough else 1
+                t.send(word, peer)
+                go_on = word[0]
+                t.recv(word, peer)
+                there, error_s = clock(), 0.0
+                error_s = (there - here) / 2
+                if error_s < best.error_s:
+                    best = Pair((here + there) / 2, float(word[0]), error_s)
+                if not go_on:
+                    break
+            pairs.append(best)
+        elif t.rank == peer:
+            go_on = 1
+            while go_on:
+                t.recv(word, 0)
+                go_on = word[0]
+                word[0] = clock()
+                t.send(word, 0)
+    tree.barrier(t)
+    return pairs if t.rank == 0 else None
+
+
+def line(first, last):
+    """(function: seconds by another clock -> by rank 0's, drift, error) of two Pairs."""
+    span = last.theirs - first.theirs
+    pace = (last.mine - first.mine) / span if span else 1.0  # rank 0 itself: both are 0
+
+    def here(theirs):
+        return first.mine + (theirs - first.theirs) * pace
+
+    return here, 1 / pace - 1, max(first.error_s, last.error_s)
+
+
+def aligned(record, first, last):
+    """A Record with its times as rank 0's, by the Pairs of its rank before the run and after."""
+    here, drift, error_s = line(first, last)
+    return replace(
+        record, begin=here(record.begin), end=here(record.end), steps=[*map(here, record.steps)],
+        lanes={name: [(kind, what, here(a), here(b), *rest) for kind, what, a, b, *rest in spans]
+               for name, spans in record.lanes.items() if spans},
+        messages=[(way, key, here(at), n) for way, key, at, n in record.messages],
+        queue=[(here(at), n) for at, n in record.queue],
+        memory=[(here(at), held) for at, held in record.memory], error_s=error_s, drift=drift)

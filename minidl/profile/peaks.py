@@ -1,0 +1,67 @@
+"""What this machine can do at best: `minidl doctor --peaks` measures it once, and keeps it.
+
+    float32, float64     operations a second of a product of two 1024 x 1024 matrices (a GPU: 4096)
+    bandwidth            bytes a second, read and written, of a copy that no cache holds
+
+The best of several rounds: a busy machine only makes them slower.
+Test: tests/profile/test_flops.py   Used by: summary.py
+"""
+
+import json
+import os
+import platform
+import re
+import time
+from pathlib import Path
+
+import numpy as np
+
+from minidl import backend, cuda
+
+
+def measure(device="cpu", n=None, n_bytes=1 << 26, seconds=0.5):
+    """{"float32", "float64": operations a second, "bandwidth": bytes a second, "threads"}."""
+    xp, wait = (np, lambda: None) if device == "cpu" else (backend.import_cupy(), cuda.synchronize)
+
+    def least(work, *args):
+        """The shortest time of one call, in so many seconds of them."""
+        times, begun = [], time.perf_counter()
+        while not times or time.perf_counter() - begun < seconds:
+            wait()
+            start = time.perf_counter()
+            work(*args)
+            wait()
+            times.append(time.perf_counter() - start)
+        return min(times)
+
+    n, found = n or (1024 if xp is np else 4096), {"threads": cuda.n_threads()}
+    for dtype in ("float32", "float64"):
+        a, out = xp.ones((n, n), dtype), xp.empty((n, n), dtype)
+        found[dtype] = 2 * n**3 / least(xp.matmul, a, a, out)
+    found["bandwidth"] = 2 * n_bytes / least(xp.copyto, *xp.zeros((2, n_bytes), np.uint8))
+    return found
+
+
+def file_of(device="cpu"):
+    """Where they are kept, for each number of threads: beside the figures of comm/select.py."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    folder = os.environ.get("MINIDL_CACHE") or os.path.join(base, "minidl")
+    words = f"{platform.node()}-{device}-{cuda.n_threads()}"
+    return Path(folder, "peaks", re.sub(r"[^\w.-]", "-", words) + ".json")
+
+
+def stored(device="cpu"):
+    """What `store` has written here, or None."""
+    path = file_of(device)
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def store(device="cpu", **options):
+    """Measure and write; the text that the doctor prints."""
+    found, path = measure(device, **options), file_of(device)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(found, indent=1) + "\n")
+    where = f"{device}, {found['threads']} threads" if device == "cpu" else device
+    return (f"{where}: float32 {found['float32'] / 1e9:,.0f} GFLOP/s, float64 "
+            f"{found['float64'] / 1e9:,.0f} GFLOP/s, memory {found['bandwidth'] / 1e9:,.1f} GB/s\n"
+            f"stored in {path}")

@@ -1,0 +1,69 @@
+"""The profile as a PNG: who did what in the last steps, and how far from the roofline each is.
+
+Test: tests/profile/test_page.py
+"""
+
+from minidl.profile.page import COLOURS
+from minidl.profile.summary import bounds
+
+STEPS = 3  # that are shown: of a hundred one sees nothing
+
+
+def write(path, ranks, summary):
+    """Write the picture; matplotlib is in minidl[tutorials]."""
+    import matplotlib
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure = draw(plt, ranks, summary)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def draw(plt, ranks, summary):
+    """The figure."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(15, 5), layout="constrained",
+                                         width_ratios=[2, 1])
+    _lanes(left, ranks)
+    _roofline(right, summary)
+    return figure
+
+
+def _lanes(axes, ranks):
+    steps = bounds(ranks[0])[-STEPS:]
+    begin, end = steps[0][0], steps[-1][1]
+    names, seen = [], {}
+    for record in ranks:
+        for lane, spans in record.lanes.items():
+            bars = {"backward": []}  # first: forward may lie inside of it
+            for kind, _, a, b, _, _ in spans:
+                if kind not in ("module", "kernel", "user") and b > begin and a < end:
+                    bars.setdefault(kind, []).append((1e3 * (a - begin), 1e3 * (b - a)))
+            for kind, places in bars.items():
+                seen[kind] = axes.broken_barh(places, (len(names) - 0.4, 0.8), color=COLOURS[kind])
+            names.append(f"rank {record.rank}" if lane == "main" else lane)
+    for a, _ in steps:
+        axes.axvline(1e3 * (a - begin), color="black", linewidth=0.8)
+    axes.set(xlim=(0, 1e3 * (end - begin)), xlabel="ms", title=f"the last {len(steps)} steps")
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.legend(seen.values(), seen, loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=6)
+
+
+def _roofline(axes, summary):
+    """Each operator with products as a dot: operations a byte, operations a second."""
+    ops = [op for op in summary["operators"] if op["flops"] and op["s"]]
+    for op in ops:
+        x, y = op["flops"] / op["bytes"], op["flops"] / op["s"] / 1e9
+        axes.plot(x, y, "o", label=f"{op['name']} {op['phase']}")
+    if ops:
+        axes.legend(loc="lower right")
+    if peak := summary["peak"]:
+        ridge = peak["float32"] / peak["bandwidth"]
+        xs = [ridge / 64, ridge, ridge * 64]
+        axes.plot(xs, [min(peak["float32"], peak["bandwidth"] * at) / 1e9 for at in xs], "k-")
+        axes.set(xscale="log", yscale="log")
+    elif ops:
+        axes.set(xlim=(0, None), ylim=(0, None))
+    axes.set(xlabel="operations a byte", ylabel="GFLOP/s", title="the roofline" if peak else
+             "no roofline: minidl doctor --peaks")

@@ -1,0 +1,201 @@
+"""The figures of a profile: where a mean step's time went, on each rank.
+
+Every moment of the main lane counts once, for the innermost span around it:
+
+    main   |input|forward ....|backward  [forward again: recompute] ..|collective ....|optimizer|
+                                                                      |wait  |moving  |
+    a collective, all ranks:    rank 0  |======|====|     waiting until the last rank has entered,
+                                rank 1         |====|     then moving bytes
+
+What lies in no span is Python, the user's and ours between the operators. So the rows add up to the
+step. The first of three steps or more is left out: in it kernels are compiled, memory is new.
+
+Test: tests/profile/test_summary.py   Used by: report.py, advice.py, trace.py
+"""
+
+from bisect import bisect
+from collections import Counter, defaultdict
+from statistics import fmean
+
+from minidl.profile import flops, peaks
+
+ROWS = ("input", "forward", "backward", "recompute", "optimizer", "waiting for the slowest rank",
+        "moving bytes", "waiting for background", "messages", "offload", "snapshot", "Python")
+ROW_OF = {"forward": "forward", "backward": "backward", "input": "input", "optimizer": "optimizer",
+          "message": "messages", "wait": "waiting for background", "offload": "offload",
+          "snapshot": "snapshot", "collective": "moving bytes"}
+
+
+def of(ranks, peak=None):
+    """The figures, as JSON can hold them. peak: peaks.stored()'s, of this machine unless given."""
+    peak = peak or peaks.stored() or {}
+    last = _last_entries(ranks)
+    parts = [_rank(record, last) for record in ranks]
+    return {
+        "n_steps": len(parts[0]["steps"]), "peak": peak,
+        "ranks": [{"rank": record.rank, "error_s": record.error_s, "drift": record.drift,
+                   **{k: part[k] for k in ("step_s", "rows", "communication", "late_s")}}
+                  for record, part in zip(ranks, parts)],
+        "operators": _operators(parts, peak), "modules": _modules(parts),
+        "kernels": _kernels(parts), "collectives": _collectives(parts),
+        "shapes_differ": len({p["shapes"] for p in parts}) > 1,
+        "memory": max((held for r in ranks for _, held in r.memory),
+                      key=lambda held: sum(held.values()), default={})}  # of the fullest rank
+
+
+def bounds(record):
+    """[(begin, end)] of the steps that count."""
+    ends = [record.begin, *record.steps] if record.steps else [record.begin, record.end]
+    steps = list(zip(ends, ends[1:], strict=False))
+    return steps[1:] if len(steps) > 2 else steps
+
+
+def nested(spans):
+    """(span, its parent or None, seconds that none of its children has) of one lane, in order of
+    their beginnings. ValueError where two cross: two tasks wrote into one lane."""
+    order = sorted(spans, key=lambda s: (s[2], -s[3]))
+    stack, found = [], []  # of indices into found: [span, parent, own seconds]
+    for span in order:
+        while stack and found[stack[-1]][0][3] <= span[2]:
+            stack.pop()
+        parent = found[stack[-1]] if stack else None
+        if parent is not None:
+            if span[3] > parent[0][3] + 1e-9:
+                raise ValueError(f"profile: the spans {span[:4]} and {parent[0][:4]} cross. Are "
+                                 "there several ranks in this process? Then let each open its own: "
+                                 "with minidl.profile(t)")
+            parent[2] -= span[3] - span[2]
+        stack.append(len(found))
+        found.append([span, parent, span[3] - span[2]])
+    return found
+
+
+def _last_entries(ranks):
+    """{(lane, group, number of a collective): (when its last rank entered, which rank)}."""
+    last = {}
+    for record in ranks:
+        for lane, spans in record.lanes.items():
+            for span in spans:
+                if span[0] == "collective":
+                    key = lane, *span[5][4:6]
+                    last[key] = max(last.get(key, (float("-inf"), 0)), (span[2], record.rank))
+    return last
+
+
+def _rank(record, last):
+    """One rank's sums over its steps; rows in seconds a step."""
+    steps = bounds(record)
+    begin, end = steps[0][0], steps[-1][1]
+    rows, late_s, ops, collectives = Counter(), Counter(), [], []
+    spans = {lane: [s for s in spans if begin <= s[2] < end]
+             for lane, spans in record.lanes.items()}
+    idle = []  # of other lanes: (when a collective's last rank began, when this one did, which)
+    for lane in spans:
+        for span in spans[lane]:
+            if span[0] == "collective":
+                when, who = last[lane, *span[5][4:6]]
+                wait_s = min(max(when - span[2], 0.0), span[3] - span[2])
+                collectives.append((span, wait_s, span[3] - span[2] - wait_s))
+                if lane != "main":
+                    idle.append((span[2] + wait_s, span[2], who))
+    idle.sort()
+    ends = [at for at, _, _ in idle]
+    for span, parent, own_s in nested([s for s in spans.get("main", ()) if s[0] in ROW_OF]):
+        kind, row, waits = span[0], ROW_OF[span[0]], []
+        while kind == "forward" and parent is not None:  # inside of recompute's backward?
+            row, parent = ("recompute" if parent[0][1] == "recompute" else row), parent[1]
+        if kind == "collective":
+            when, who = last["main", *span[5][4:6]]
+            waits = [(min(max(when - span[2], 0.0), own_s), who)]
+        elif kind == "wait":  # for what is itself waiting for another rank
+            near = idle[bisect(ends, span[2]):bisect(ends, span[3]) + 1]
+            waits = [(min(b, span[3]) - max(a, span[2]), who) for b, a, who in near]
+        if kind in ("forward", "backward"):
+            ops.append((span, own_s))
+        for wait_s, who in waits:
+            if wait_s > 0:
+                rows["waiting for the slowest rank"] += wait_s
+                late_s[str(who)] += wait_s * (who != record.rank)
+                own_s -= wait_s
+        rows[row] += own_s
+    n = len(steps)
+    rows["Python"] = end - begin - sum(rows.values())
+    exposed_s = rows["moving bytes"] + rows["waiting for background"] + rows["messages"]
+    total_s = max(sum(moving_s for _, _, moving_s in collectives) + rows["messages"], exposed_s)
+    return {"steps": steps, "step_s": (end - begin) / n, "rows": {r: rows[r] / n for r in ROWS},
+            "ops": ops, "collectives": collectives,
+            "late_s": {who: s / n for who, s in late_s.items()},
+            "kernels": [s for lane in spans.values() for s in lane if s[0] == "kernel"],
+            "communication": {"total_s": total_s / n, "exposed_s": exposed_s / n},
+            "shapes": tuple(str(s[5][0]) for s, _ in ops if s[0] == "forward")}
+
+
+def _sums(parts, what, figures_of):
+    """{key: its figures in a mean step of all ranks}, by figures_of(item) -> (key, figures), the
+    longest first."""
+    found = defaultdict(Counter)
+    for part in parts:
+        n = len(part["steps"]) * len(parts)
+        for item in part[what]:
+            key, figures = figures_of(*item)
+            found[key].update({name: x / n for name, x in figures.items()})
+    return sorted(found.items(), key=lambda row: -row[1]["s"])
+
+
+def _operators(parts, peak):
+    """Of each operator, direction and dtype; module: where it takes longest."""
+    def figures_of(span, own_s):
+        kind, name, _, _, _, detail = span
+        dtype = flops.dtype_of(detail)
+        work, moved = flops.operations(name, kind, detail), flops.n_bytes(kind, detail)
+        roof_s = 0.0
+        if peak:
+            roof_s = max(work / peak.get(dtype, peak["float32"]), moved / peak["bandwidth"])
+        return (name, kind, dtype), dict(s=own_s, calls=1, flops=work, bytes=moved, roof_s=roof_s)
+
+    places = _sums(parts, "ops", lambda span, own_s: (
+        (span[1], span[0], flops.dtype_of(span[5]), span[4]), {"s": own_s}))
+    module = {key[:3]: key[3] for key, _ in reversed(places)}  # the longest comes last, and stays
+    return [{"name": key[0], "phase": key[1], "dtype": key[2], "module": module[key], **figures}
+            for key, figures in _sums(parts, "ops", figures_of)]
+
+
+def _modules(parts):
+    """[(path, seconds forward, seconds backward)]."""
+    rows = _sums(parts, "ops", lambda span, own_s: (
+        span[4] or "(no module)", {"s": own_s, span[0]: own_s}))
+    return [(path, s["forward"], s["backward"]) for path, s in rows]
+
+
+def _kernels(parts):
+    """Of each kernel; bytes None where they are not seen."""
+    rows = _sums(parts, "kernels", lambda _, name, start, end, module, n_bytes: (
+        name, {"s": end - start, "calls": 1, "bytes": n_bytes or 0, "unseen": n_bytes is None}))
+    return [{"name": name, "s": f["s"], "calls": f["calls"],
+             "bytes": None if f["unseen"] else f["bytes"]} for name, f in rows]
+
+
+def _collectives(parts):
+    """Of each algorithm, line of code and set of peers."""
+    def figures_of(span, wait_s, moving_s):
+        sent, received, messages, peers, _, _, line = span[5]
+        return (span[1], line, peers), dict(
+            s=wait_s + moving_s, calls=1, sent=sent, received=received, messages=messages,
+            wait_s=wait_s, moving_s=moving_s)
+
+    found = {}
+    for (name, line, peers), figures in _sums(parts, "collectives", figures_of):
+        row = found.setdefault((name, line), {"name": name, "line": line, "peers": []})
+        row["peers"] = sorted({*row["peers"], *peers})
+        row.update({k: row.get(k, 0) + x for k, x in figures.items()})
+    return list(found.values())
+
+
+def mean_rows(summary):
+    """{row: mean seconds over the ranks}."""
+    return {row: fmean(r["rows"][row] for r in summary["ranks"]) for row in ROWS}
+
+
+def slowest(summary):
+    """The rank for which the others wait: the one that waits least for others and input."""
+    return min(summary["ranks"], key=lambda r: r["rows"]["waiting for the slowest rank"])

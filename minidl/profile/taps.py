@@ -1,0 +1,362 @@
+"""What is wrapped while a profile runs. When the last one ends all is as it was: off costs nothing.
+
+Forward and backward of every Function, and what TAPS lists, at the end. Collectives are not
+wrapped: `comm/collective.py` asks `timeline.recording` once a call. A wrapper looks there, too: in
+a task of which no profile runs it calls what it wraps, and no more.
+
+Test: tests/profile/test_record.py   Used by: record.py
+"""
+
+import functools
+import importlib
+import threading
+from contextlib import contextmanager, suppress
+
+import numpy as np
+
+from minidl.comm.collective import current_code
+from minidl.comm.transport.protocol import Request, Then
+from minidl.function import Function, op_name
+from minidl.timeline import recording
+
+_lock = threading.Lock()
+_users, _undo = [], []  # the profiles that run, and how to take the wrappers off again
+
+
+@contextmanager
+def applied():
+    """Everything is wrapped while at least one such block runs: simulated ranks have one each."""
+    me = object()
+    with _lock:
+        if not _users:
+            _apply()
+        _users.append(me)
+    try:
+        yield
+    finally:
+        with _lock:
+            _users.remove(me)
+            while not _users and _undo:
+                _undo.pop()()
+
+
+def _apply():
+    for cls in _all(Function):
+        _wrap_function(cls)
+    Function.__init_subclass__ = classmethod(_wrap_function)  # those that are defined later
+    _undo.append(functools.partial(delattr, Function, "__init_subclass__"))
+    for where, cls, method, tap in TAPS:
+        with suppress(ImportError):  # the simulator's greenlet is not installed
+            module = importlib.import_module(f"minidl.{where}")
+            for owner in _all(getattr(module, cls), itself=True) if cls else [module]:
+                if method in vars(owner):
+                    _wrap(owner, method, tap)
+
+
+def _all(cls, itself=False):
+    found = [cls] if itself else []
+    for sub in cls.__subclasses__():
+        found += _all(sub, itself=True)
+    return list(dict.fromkeys(found))
+
+
+def _wrap(owner, name, tap):
+    method = vars(owner)[name]
+    setattr(owner, name, functools.wraps(method)(tap(method)))
+    _undo.append(lambda: setattr(owner, name, method))
+
+
+def _tap(body):
+    """From body(lane, method, *args), what makes a wrapper of a method."""
+    def tap(method):
+        def run(*args, **options):
+            lane = recording.get()
+            if lane is None:
+                return method(*args, **options)
+            return body(lane, method, *args, **options)
+
+        return run
+
+    return tap
+
+
+def _timed(kind, name):
+    return _tap(lambda lane, method, *args, **options: lane.timed(
+        kind, name, method, *args, **options))
+
+
+# -- operators, modules, kernels
+
+
+def _wrap_function(cls):
+    for phase in ("forward", "backward"):
+        method = getattr(cls, phase)
+        if hasattr(method, "__wrapped__") or method is getattr(Function, phase):
+            continue  # inherited: the class that has it is wrapped
+        if phase not in vars(cls):  # from a class beside Function
+            setattr(cls, phase, method)
+            _undo.append(functools.partial(delattr, cls, phase))
+        _wrap(cls, phase, functools.partial(_operator, phase))
+
+
+def _operator(phase, method):
+    get, names, is_forward = recording.get, {}, phase == "forward"
+
+    def run(self, *arrays, **options):
+        lane, cls = get(), type(self)
+        # where an operator calls the forward of the class that it is derived from, that is no span
+        if lane is None or getattr(getattr(cls, phase), "__wrapped__", None) is not method:
+            return method(self, *arrays, **options)
+        clock = lane.clock
+        start = clock()
+        result = method(self, *arrays, **options)
+        if lane.synchronize and self.xp.__name__ == "cupy":
+            self.xp.cuda.get_current_stream().synchronize()
+        end = clock()
+        name = names.get(cls) or names.setdefault(cls, op_name(cls))
+        if is_forward:
+            y = result[0] if type(result) is tuple else result
+            shapes = [(x.shape, x.dtype) if hasattr(x, "shape") else None for x in arrays]
+            detail = shapes, getattr(y, "shape", ()), self.needs, getattr(self, "is_causal", False)
+            self.tapped = lane.module, detail
+        module, detail = getattr(self, "tapped", NOTHING_KNOWN)
+        lane.add((phase, name, start, end, module, detail))
+        return result
+
+    return run
+
+
+NOTHING_KNOWN = "", ([], (), (), False)  # of an operator whose forward ran before the profile
+
+
+# The next two are written out, without `_tap`: a step calls them a hundred times.
+
+
+def _module(method):
+    get = recording.get
+
+    def run(module, *inputs, **options):
+        lane = get()
+        if lane is None:
+            return method(module, *inputs, **options)
+        before, name = lane.module, lane.names.get(module)
+        if name is None:  # the outermost: it has the names of all below it
+            name = type(module).__name__
+            lane.names |= {m: path or name for path, m in module.named_modules()}
+            if lane.profile.model is None:
+                lane.profile.model = module
+                lane.profile.mark_memory()
+        lane.module = name
+        start = lane.clock()
+        try:
+            return method(module, *inputs, **options)
+        finally:
+            lane.add(("module", name, start, lane.clock(), name, None))
+            lane.module = before
+
+    return run
+
+
+def _kernel(method):
+    get = recording.get
+
+    def run(kernel, grid, block, args, **options):
+        lane = get()
+        if lane is None:
+            return method(kernel, grid, block, args, **options)
+        start = lane.clock()
+        try:
+            return method(kernel, grid, block, args, **options)
+        finally:
+            lane.add(("kernel", kernel.name or kernel.path.stem, start, lane.clock(), lane.module,
+                      _bytes_of(args)))
+
+    return run
+
+
+def _bytes_of(args):
+    """Of the arrays; None where one is a table of addresses: what they hold is unseen."""
+    n_bytes = 0
+    for a in args:
+        if type(a) not in NUMBERS and a.ndim:
+            if a.dtype == UINT64:
+                return None
+            n_bytes += a.nbytes
+    return n_bytes
+
+
+NUMBERS, UINT64 = {int, float, bool, type(None)}, np.dtype(np.uint64)
+
+
+# -- input, optimizer
+
+
+@_tap
+def _batches(lane, method, *args, **options):
+    return timed_input(iter(method(*args, **options)))
+
+
+def timed_input(batches):
+    """The same batches; each wait for one is a span."""
+    end = object()
+    while True:
+        lane = recording.get()
+        batch = next(batches, end) if lane is None else lane.timed("input", "input", next, batches,
+                                                                   end)
+        if batch is end:
+            return
+        yield batch
+
+
+@_tap
+def _step(lane, method, optimizer, *args, **options):
+    result = lane.timed("optimizer", "optimizer", method, optimizer, *args, **options)
+    profile = lane.profile
+    profile.optimizer = optimizer if profile.optimizer is None else profile.optimizer
+    if profile.optimizer is optimizer and type(optimizer).step.__wrapped__ is method:
+        if not profile.by_hand:
+            profile.ended()
+    return result
+
+
+# -- messages
+
+
+def _message_tap(body):
+    """As `_tap`, of a transport's method; one inside of another is not counted again."""
+    def counted(lane, method, *args, **options):
+        if lane.muted:
+            return method(*args, **options)
+        lane.muted += 1
+        try:
+            return body(lane, method, *args, **options)
+        finally:
+            lane.muted -= 1
+
+    return _tap(counted)
+
+
+def _begin(lane, t, way, peer, n_bytes, tag):
+    """A message begins. Returns a function to be called when it leaves, or has arrived.
+
+    Both ends call it alike: the n-th from src to dst of a lane, group and tag."""
+    if lane.moved is not None:
+        lane.moved[way == "receive"] += n_bytes
+        lane.moved[2] += way == "send"
+        lane.moved[3].add(t.ranks[peer])
+    ends = (t.rank, peer) if way == "send" else (peer, t.rank)
+    key = lane.name, t.ranks, *ends, tag, bool(current_code()) and not tag
+    key = *key, lane.profile.number((way, key))
+    note = lane.profile.record.messages.append
+    return lambda: note((way, key, lane.clock(), n_bytes))
+
+
+def _wait(lane, name, method, *args):
+    """Wait for a message: outside of a collective a span."""
+    return method(*args) if lane.moved is not None else lane.timed("message", name, method, *args)
+
+
+class _Timed(Request):
+    """A request whose wait is timed."""
+
+    def __init__(self, lane, request):
+        self.lane, self.request = lane, request
+
+    def wait(self):
+        return _wait(self.lane, "wait for a message", self.request.wait)
+
+
+@_message_tap
+def _isend(lane, method, t, array, dst, tag=0):
+    _begin(lane, t, "send", dst, array.nbytes, tag)()
+    return _Timed(lane, method(t, array, dst, tag))
+
+
+@_message_tap
+def _irecv(lane, method, t, into, src, tag=0):
+    arrived = _begin(lane, t, "receive", src, into.nbytes, tag)
+    return Then([_Timed(lane, method(t, into, src, tag))], arrived)
+
+
+@_message_tap
+def _sendrecv(lane, method, t, array, dst, into, src, tag=0):
+    _begin(lane, t, "send", dst, array.nbytes, tag)()
+    arrived = _begin(lane, t, "receive", src, into.nbytes, tag)
+    _wait(lane, "sendrecv", method, t, array, dst, into, src, tag)
+    arrived()
+    return into
+
+
+@_message_tap
+def _recv_any(lane, method, t, tag=0):
+    src, data = _wait(lane, "recv_any", method, t, tag)
+    _begin(lane, t, "receive", src, data.nbytes, tag)()
+    return src, data
+
+
+@_tap
+def _window(lane, method, window, peer, n_read, n_given):
+    if lane.moved is not None:
+        lane.moved[0] += n_given
+        lane.moved[1] += n_read
+    return method(window, peer, n_read, n_given)
+
+
+# -- other tasks of this rank
+
+
+@_tap
+def _spawn(lane, method, t, fn, *args):
+    name = f"task {lane.profile.number('task')}"
+
+    def run(*args):
+        recording.set(lane.beside(name))  # the task has context variables of its own
+        return fn(*args)
+
+    return method(t, run, *args)
+
+
+@_tap
+def _submit(lane, method, background, fn, *args):
+    if not hasattr(background, "lane"):
+        n = lane.profile.number("background")
+        background.lane = lane.beside("communication" + f" {n}" * (n > 0))
+    token = recording.set(background.lane)  # the job copies it
+    try:
+        job = method(background, fn, *args)
+    finally:
+        recording.reset(token)
+    lane.queued(1)
+    return job
+
+
+def _job_run(method):
+    def run(job, failure):
+        lane = job._context.get(recording)
+        method(job, failure)
+        if lane is not None:
+            lane.queued(-1)
+
+    return run
+
+
+TAPS = [  # file, class and its subclasses (none: the file's own function), method, what wraps it
+    ("nn.module", "Module", "__call__", _module),
+    ("cuda.run", "Kernel", "__call__", _kernel),
+    ("data.loader", "DataLoader", "__iter__", _batches),
+    ("data.text", None, "random_batches", _batches),
+    ("optim", "Optimizer", "step", _step),
+    ("comm.transport.window", "Window", "moved", _window),
+    ("comm.transport.background", "Background", "submit", _submit),
+    ("comm.transport.background", "Job", "wait", _timed("wait", "background communication")),
+    ("comm.transport.background", "Job", "_run", _job_run),
+    ("memory.offload", "Host", "_store", _timed("offload", "offload")),
+    ("memory.offload", "Host", "wait", _timed("offload", "offload")),
+    ("snapshot.snapshot", None, "take", _timed("snapshot", "take")),
+    ("snapshot.snapshot", None, "write", _timed("snapshot", "write")),
+    ("snapshot.snapshot", None, "put", _timed("snapshot", "load")),
+    *((f"comm.transport.{file}", cls, method, tap)
+      for file, cls in (("mpi", "MPITransport"), ("sim", "SimTransport"))
+      for method, tap in (("isend", _isend), ("irecv", _irecv), ("sendrecv", _sendrecv),
+                          ("recv_any", _recv_any), ("spawn", _spawn))),
+]

@@ -1,0 +1,111 @@
+"""One trace of all ranks, for ui.perfetto.dev or chrome://tracing, and what it must look like.
+
+    {"traceEvents": [...], "otherData": {"minidl": figures of summary.py}}
+
+    ph  of                      fields besides pid (the rank) and tid (the lane)
+    M   names of ranks, lanes   name process_name or thread_name, args {"name"}
+    X   a span                  name, cat (its kind), ts, dur, args: module, bytes, peers, ...
+    s   a message leaves        name "message", cat "flow", id, ts, args {"bytes"}
+    f   the same arrives        the same id, bp "e"
+    C   a counter               name memory, args {kind: bytes}; or name queue, args {"jobs"}
+
+ts and dur are microseconds by rank 0's clock, in whole nanoseconds, from the first begin of all.
+And (tests/profile/cases.py checks all of it): spans of a lane lie inside or beside each other;
+events of a kind come in order of time; each id leaves once and arrives once, not before it left but
+for the clocks' error.
+
+Source: the Trace Event Format (Google).   Test: tests/profile/test_trace.py
+"""
+
+import json
+from pathlib import Path
+
+from minidl.profile.flops import n_bytes, operations
+from minidl.profile.summary import bounds
+
+STEPS = "steps"  # the lane that shows where steps begin and end
+
+
+def events(ranks):
+    """The traceEvents of all ranks' Records."""
+    origin = min(record.begin for record in ranks)
+    ids, found = {}, []
+    both = _both_ends(ranks)
+
+    def us(at):
+        return round((at - origin) * 1e9) / 1000
+
+    for record in ranks:
+        row = {"pid": record.rank}
+        found.append({"ph": "M", **row, "name": "process_name",
+                      "args": {"name": f"rank {record.rank}"}})
+        steps = [("step", f"step {i}", a, b, "", None) for i, (a, b) in enumerate(bounds(record))]
+        lanes = {STEPS: steps, **record.lanes}
+        tids = {lane: tid for tid, lane in enumerate(lanes)}
+        for lane, spans in lanes.items():
+            found.append({"ph": "M", **row, "tid": tids[lane], "name": "thread_name",
+                          "args": {"name": lane}})
+            for span in sorted(spans, key=lambda s: (s[2], -s[3])):
+                begin = us(span[2])
+                found.append({"ph": "X", **row, "tid": tids[lane], "name": span[1], "cat": span[0],
+                              "ts": begin, "dur": round(us(span[3]) - begin, 3),
+                              "args": _arguments(span)})
+        for way, key, at, size in sorted(record.messages, key=lambda m: m[2]):
+            if key in both:
+                number = ids.setdefault(key, len(ids))
+                end = {"ph": "s"} if way == "send" else {"ph": "f", "bp": "e"}
+                found.append({**end, **row, "tid": tids[key[0]], "name": "message", "cat": "flow",
+                              "id": number, "ts": us(at), "args": {"bytes": size}})
+        for at, held in record.memory:
+            found.append({"ph": "C", **row, "tid": 0, "name": "memory", "ts": us(at),
+                          "args": held})
+        jobs = 0
+        for at, n in sorted(record.queue, key=lambda entry: entry[0]):
+            jobs += n
+            found.append({"ph": "C", **row, "tid": 0, "name": "queue", "ts": us(at),
+                          "args": {"jobs": jobs}})
+    return found
+
+
+def _both_ends(ranks):
+    """The keys of messages that were seen to leave and to arrive, in lanes that exist."""
+    sent, got = set(), set()
+    for record in ranks:
+        for way, key, _, _ in record.messages:
+            if key[0] in record.lanes:
+                (sent if way == "send" else got).add(key)
+    return sent & got
+
+
+def _arguments(span):
+    kind, name, _, _, module, detail = span
+    args = {"module": module} if module else {}
+    if kind == "collective":
+        sent, received, messages, peers, group, number, line = detail
+        args |= {"bytes sent": sent, "bytes received": received, "messages": messages,
+                 "peers": list(peers), "group": list(group), "number": number, "line": line}
+    elif kind in ("forward", "backward"):
+        args |= {"shapes": [str(x[0]) for x in detail[0] if x is not None],
+                 "dtypes": [x[1].name for x in detail[0] if x is not None],
+                 "bytes": n_bytes(kind, detail)}
+        if work := operations(name, kind, detail):
+            args["flops"] = work
+    elif kind == "kernel" and detail is not None:
+        args["bytes"] = detail
+    return args
+
+
+def write(path, ranks, summary):
+    """Write the file."""
+    page = {"traceEvents": events(ranks), "otherData": {"minidl": summary}}
+    Path(path).write_text(json.dumps(page))
+
+
+def read(path):
+    """(traceEvents, figures) of a file; ValueError if none of ours."""
+    try:
+        page = json.loads(Path(path).read_text())
+        return page["traceEvents"], page["otherData"]["minidl"]
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(f"{path} is no trace that `minidl profile` or Profile.trace wrote"
+                         ) from None

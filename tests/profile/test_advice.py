@@ -1,0 +1,155 @@
+"""Each sentence of advice, with its cause planted in a training that runs."""
+
+import time
+
+import numpy as np
+import pytest
+
+import minidl
+from minidl import comm, nn, optim, snapshot
+from minidl.comm import ring, tree
+from minidl.memory import offload
+from minidl.memory.recompute import recompute
+from minidl.parallel import DataParallel
+from minidl.profile import advice
+from tests.mpi.launch import mpiexec
+
+
+def train(t, n_steps=4, width=64, rows=lambda rank, step: 128, between=None, wide=False,
+          loader=None, parallel=False, optimizer=optim.SGD, around=None, dtype="f4"):
+    """n_steps of a small model, with a cause planted by the arguments."""
+    minidl.manual_seed(0)
+    model = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, width))
+    if wide:
+        model.to("float64")
+    forward = DataParallel(model, t) if parallel else model
+    step = optimizer(model.parameters(), lr=1e-3)
+    with minidl.profile(None if t is None else t) as p:
+        rank = 0 if t is None else t.rank
+        batches = [np.ones((rows(rank, i), width), "f8" if wide else "f4") for i in range(n_steps)]
+        for i, x in enumerate(p.input(loader(batches, rank)) if loader else batches):
+            step.zero_grad()
+            x = minidl.tensor(x)
+            y = around(forward, x) if around else forward(x)
+            (y * y).mean().backward()
+            if between:
+                between(t, i, model, step)
+            step.step()
+    return p
+
+
+def said(p):
+    return " | ".join(advice.sentences(p.summary))
+
+
+def late(batches, rank=0):
+    for x in batches:
+        time.sleep(0.02)
+        yield x
+
+
+def test_there_are_always_three_and_without_a_cause_no_remedy():
+    p = train(None, width=256, rows=lambda *_: 1024)
+    sentences = advice.sentences(p.summary)
+    assert len(sentences) == 3 and sentences[0].startswith("The largest operator is linear")
+    assert not any(word in said(p) for word in ("raise", "cast", "buckets"))
+
+
+def test_input():
+    assert said(train(None, loader=late)).startswith("Rank 0 waits for input ")
+    assert "raise prefetch" in said(train(None, loader=late))
+
+
+def test_float64_names_the_operator_and_its_module():
+    text = said(train(None, wide=True, width=256, rows=lambda *_: 512))
+    assert "Operators on float64 take" in text and "linear in " in text
+
+
+def test_recompute():
+    text = said(train(None, width=256, rows=lambda *_: 512,
+                      around=lambda f, x: recompute(recompute, f, x)))  # twice: more than enough
+    assert "Recompute takes" in text
+
+
+def test_optimizer():
+    class Slow(optim.SGD):
+        def update_group(self, *args):
+            time.sleep(0.01)
+            super().update_group(*args)
+
+    assert said(train(None, optimizer=Slow)).startswith("The optimizer takes")
+
+
+def test_snapshot(tmp_path):
+    def save(t, step, model, optimizer):
+        snapshot.save(tmp_path, step, model=model, optimizer=optimizer)
+
+    assert "save less often" in said(train(None, between=save))
+
+
+def test_offload():
+    def around(forward, x):
+        with offload.offload(bytes_per_s=2e6):
+            return forward(x)
+
+    assert "Offload takes" in said(train(None, around=around))
+
+
+def test_python():
+    text = said(train(None, 50, width=4, rows=lambda *_: 2))
+    assert "Python between the operators" in text and "a larger batch" in text
+
+
+def slow_rank(t, *_):
+    if t.rank == 1:
+        time.sleep(0.05)
+    ring.all_reduce(t, np.ones(1000))
+
+
+def in_turn(t, step, *_):
+    """As with batches that are long now on one rank, now on another."""
+    if (t.rank + step) % 2:
+        time.sleep(0.05)
+    ring.all_reduce(t, np.ones(1000))
+
+
+@pytest.mark.mpi
+def test_ranks_that_wait_for_one_and_ranks_that_wait_in_turn():
+    """Processes: in the simulator one rank's work is every rank's delay."""
+    code = ("from tests.profile.test_advice import *\n"
+            "t = comm.world()\n"
+            "one = train(t, 9, between=slow_rank)\n"
+            "turn = train(t, 9, rows=lambda r, i: 8 + 8 * ((r + i) % 2), between=in_turn)\n"
+            "same = train(t, 9, between=in_turn)\n"
+            "if t.rank == 0: print(*map(said, (one, turn, same)), sep='\\n')\n")
+    one, turn, same = mpiexec(2, "-c", code, timeout=60, check=True).stdout.splitlines()
+    assert "The ranks wait for rank 1" in one and "most of it in Python" in one
+    assert "now for one and now for another" in turn and "buckets" in turn
+    assert "now for one and now for another" in same and "other programs" in same
+
+
+def test_a_synchronisation_in_the_loop_is_named_with_its_line():
+    def between(t, *_):
+        for _ in range(20):
+            tree.barrier(t)
+
+    text = said(comm.simulate(2, lambda t: train(t, between=between))[0])
+    assert "only synchronise" in text and "20.0 times a step" in text
+    assert "test_advice.py" in text
+
+
+def test_exposed_communication():
+    def between(t, *_):
+        ring.all_reduce(t, np.ones(1 << 20))
+
+    text = said(comm.simulate(2, lambda t: train(t, rows=lambda *_: 16, between=between))[0])
+    assert "Communication is exposed" in text and "behind backward" in text
+
+
+def test_many_small_collectives():
+    def between(t, *_):
+        for _ in range(40):
+            ring.all_reduce(t, np.ones(100))
+
+    text = said(comm.simulate(2, lambda t: train(t, rows=lambda *_: 16, between=between))[0])
+    assert "40 collectives a step send 800 bytes each" in text
