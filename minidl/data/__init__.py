@@ -6,18 +6,33 @@
     dataset.py    what a dataset is; parts of one, several as one
     order.py      in which order samples come, on one rank
     sampler.py    which samples a rank sees, in which order; resumable
+    deal.py       units dealt to ranks; what is left of them for another number of ranks
+    pipeline.py   map, filter, shuffle, interleave, cache, shard, batch, prefetch
+    stages.py     what each of these does
+    ahead.py      the threads that load ahead, in order; how many of them
+    collate.py    from samples to a batch
+    lengths.py    samples of unequal lengths: sorted pools, token budgets, packing
+    cache.py      what a pipeline has made, in a folder
+    loader.py     DataLoader: PyTorch's name for a pipeline
+    pipe.py       records from a program's output
+    stream/       records from a log that never ends
     loader.py     batches, loaded ahead by a background thread
+    passes.py     batches without end, from where a run stopped
     upload.py     their way to a GPU, while it computes the ones before
 
 A dataset is anything with `len(dataset)` and `dataset[i]`, one sample: a tuple of arrays and
 numbers. Batches are tuples of NumPy arrays, which ops accept. Nothing here downloads anything.
 """
 
-from minidl.data import datasets, idx, text
+from minidl.data import datasets, idx, lengths, text
 from minidl.data.dataset import ConcatDataset, Dataset, IterableDataset, Subset, random_split
-from minidl.data.datasets import ArrayDataset
+from minidl.data.datasets import ArrayDataset, TensorDataset
 from minidl.data.loader import DataLoader
 from minidl.data.order import (
-    BatchSampler, RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler,
+    BatchSampler, RandomSampler, Sampler, SequentialSampler, SubsetRandomSampler,
+    WeightedRandomSampler,
 )
+from minidl.data.passes import Passes
+from minidl.data.pipe import Pipe
+from minidl.data.pipeline import Pipeline
 from minidl.data.sampler import DistributedSampler

@@ -30,7 +30,8 @@ class ArrayDataset(Dataset):
     def __init__(self, *arrays):
         lengths = [len(a) for a in arrays]
         if len(set(lengths)) != 1:
-            raise ValueError(f"ArrayDataset needs arrays of equal length, got lengths {lengths}")
+            raise ValueError(f"{type(self).__name__} needs arrays of equal length, got lengths "
+                             f"{lengths}")
         self.arrays = arrays
 
     def __len__(self):
@@ -39,6 +40,18 @@ class ArrayDataset(Dataset):
     def __getitem__(self, i):
         """`i` may be an int (one sample), a slice, or an integer array (many samples at once)."""
         return tuple(a[i] for a in self.arrays)
+
+
+class TensorDataset(ArrayDataset):
+    """The same of tensors on the host, minidl's or PyTorch's, as arrays in the same memory: batches
+    are arrays (DataLoader(device=) brings them to a GPU)."""
+
+    def __init__(self, *tensors):
+        super().__init__(*map(np.asarray, tensors))
+
+    @property
+    def tensors(self):
+        return self.arrays
 
 
 def digits():

@@ -1,5 +1,6 @@
 """In which order samples come, on one rank. Each is an iterable of indices with a length.
 
+    Sampler                what a sampler of your own may be a subclass of
     SequentialSampler      0 1 2 3 ...
     RandomSampler          a permutation; with replacement, any index at any time
     WeightedRandomSampler  index i with probability w_i / sum(w): classes of unequal size, balanced
@@ -17,7 +18,17 @@ import numpy as np
 from minidl.random import default_generator
 
 
-class SequentialSampler:
+class Sampler:
+    """A subclass writes __iter__(), the indices of one pass, and __len__() if it is known."""
+
+    def __init__(self, data_source=None):
+        pass  # PyTorch's takes the dataset, and forgets it
+
+    def __iter__(self):
+        raise NotImplementedError(f"{type(self).__name__} has no __iter__")
+
+
+class SequentialSampler(Sampler):
     def __init__(self, data_source):
         self.data_source = data_source
 
@@ -28,7 +39,7 @@ class SequentialSampler:
         return len(self.data_source)
 
 
-class RandomSampler:
+class RandomSampler(Sampler):
     """num_samples: how many in a pass, len(data_source) unless given; beyond that, without
     replacement, one permutation follows the other."""
 
@@ -53,7 +64,7 @@ class RandomSampler:
         return self.num_samples
 
 
-class WeightedRandomSampler:
+class WeightedRandomSampler(Sampler):
     """num_samples indices of range(len(weights)); the weights need not sum to 1."""
 
     def __init__(self, weights, num_samples, replacement=True, generator=None):
@@ -84,7 +95,7 @@ class WeightedRandomSampler:
         return self.num_samples
 
 
-class SubsetRandomSampler:
+class SubsetRandomSampler(Sampler):
     def __init__(self, indices, generator=None):
         self.indices, self.generator = list(indices), generator
 
@@ -96,7 +107,7 @@ class SubsetRandomSampler:
         return len(self.indices)
 
 
-class BatchSampler:
+class BatchSampler(Sampler):
     """Lists of batch_size indices of `sampler`; the last may be shorter, or is left out."""
 
     def __init__(self, sampler, batch_size, drop_last=False):

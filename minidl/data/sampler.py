@@ -10,20 +10,26 @@
 
 When each rank has used k samples, together they have used exactly the first k * size of the order.
 So one number is the position of the whole run, and the rest can be dealt to any number of ranks.
-Source: torch.utils.data.distributed.DistributedSampler (dealing, padding, dropping).
+Pipeline.shuffle(seed).shard(rank, size) deals alike (pipeline.py): this is PyTorch's form of it.
 Test: tests/data/test_sampler.py
 """
 
 import numpy as np
 
+from minidl.data import deal
+from minidl.data.order import Sampler
 from minidl.random import Generator
 
-TAILS = ("pad", "drop", "uneven")
 # Weights and dropout draw from low streams of the same seed; orders have streams of their own.
 ORDER_STREAMS = 1 << 62
 
 
-class DistributedSampler:
+def order(n, seed, epoch):
+    """The order of an epoch: a permutation of range(n)."""
+    return Generator(seed, ORDER_STREAMS + epoch).permutation(n)
+
+
+class DistributedSampler(Sampler):
     """Iterates over this rank's share of range(n).
     tail:  what happens when `size` does not divide n (see the picture). "pad" and "drop" give every
            rank the same number of samples, hence of batches. "pad" repeats samples, so an average
@@ -32,10 +38,7 @@ class DistributedSampler:
     def __init__(self, n, rank=0, size=1, shuffle=True, seed=0, tail="pad"):
         if not isinstance(n, int | np.integer) or n < 0:
             raise ValueError(f"n is a number of samples, got {n!r}. Of a dataset pass the len().")
-        if not 0 <= rank < size:
-            raise ValueError(f"rank must be in [0, size), got rank {rank} of size {size}")
-        if tail not in TAILS:
-            raise ValueError(f"tail must be one of {', '.join(TAILS)}; got {tail!r}")
+        deal.check(rank, size, tail, ("pad", "drop", "uneven"))
         self.n, self.rank, self.size = int(n), rank, size
         self.shuffle, self.seed, self.tail = shuffle, seed, tail
         self.epoch = 0
@@ -57,17 +60,13 @@ class DistributedSampler:
         return iter(self._order()[positions].tolist())
 
     def _order(self):
-        if not self.shuffle:
-            return np.arange(self.n)
-        return Generator(self.seed, ORDER_STREAMS + self.epoch).permutation(self.n)
+        return order(self.n, self.seed, self.epoch) if self.shuffle else np.arange(self.n)
 
     def _positions(self, start):
         """This rank's places in the order from `start` on; past the end they go on at the first."""
-        n_left = max(self.n - start, 0)
-        n_dealt = {"pad": -(-n_left // self.size) * self.size,
-                   "drop": n_left // self.size * self.size, "uneven": n_left}[self.tail]
-        positions = np.arange(start + self.rank, start + n_dealt, self.size)
-        return positions % self.n if self.n else positions
+        everything = np.arange(self.n)
+        return deal.dealt(everything[start:], self.size, self.tail, everything)[
+            self.rank::self.size]
 
     def advance(self, n_samples):
         """Count `n_samples` more as used by this rank. DataLoader calls it for each batch that it

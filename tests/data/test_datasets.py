@@ -6,7 +6,26 @@ import sys
 import numpy as np
 import pytest
 
-from minidl.data import ArrayDataset, datasets, idx
+import minidl
+from minidl.data import ArrayDataset, DataLoader, TensorDataset, datasets, idx
+
+
+def test_tensors_side_by_side_are_batches_of_pytorchs_numbers():
+    torch = pytest.importorskip("torch", reason="compares with PyTorch")
+    from torch.utils import data as theirs
+    x, y = np.arange(10, dtype="f4").reshape(5, 2), np.arange(5)
+    wanted = theirs.TensorDataset(torch.tensor(x), torch.tensor(y))
+    for given in ((minidl.tensor(x, requires_grad=True), minidl.tensor(y)), wanted.tensors):
+        mine = TensorDataset(*given)
+        assert len(mine) == len(wanted) == 5
+        for got, want in zip(DataLoader(mine, 2), theirs.DataLoader(wanted, 2), strict=True):
+            for a, b in zip(got, want, strict=True):
+                np.testing.assert_array_equal(a, b.numpy(), strict=True)
+    here = TensorDataset(w := minidl.zeros(3))
+    w.fill_(2)  # the memory is shared
+    assert here.tensors[0].tolist() == [2, 2, 2] and here[1] == (2,)
+    with pytest.raises(ValueError, match=r"TensorDataset needs arrays of equal length, got.*5, 3"):
+        TensorDataset(minidl.zeros(5), minidl.zeros(3))
 
 
 def test_digits_are_split_once_and_completely():

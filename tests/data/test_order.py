@@ -16,6 +16,26 @@ def test_sequential_and_random_orders():
     assert len(sampler) == 30
 
 
+def test_a_sampler_of_ones_own():
+    class Even(data.Sampler):
+        def __init__(self, n):
+            super().__init__(range(n))
+            self.n = n
+
+        def __iter__(self):
+            return iter(range(0, self.n, 2))
+
+        def __len__(self):
+            return -(-self.n // 2)
+
+    assert [b[0].tolist() for b in data.DataLoader(range(5), 2, Even(5))] == [[0, 2], [4]]
+    assert isinstance(data.DistributedSampler(3), data.Sampler)
+    assert all(issubclass(getattr(data, f"{kind}Sampler"), data.Sampler) for kind in (
+        "Sequential", "Random", "WeightedRandom", "SubsetRandom", "Batch"))
+    with pytest.raises(NotImplementedError, match="Sampler has no __iter__"):
+        iter(data.Sampler())
+
+
 def test_a_pass_may_be_shorter_or_longer_than_the_data():
     few = list(data.RandomSampler(range(30), num_samples=7, generator=Generator(1)))
     assert len(set(few)) == 7

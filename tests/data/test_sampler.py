@@ -9,6 +9,7 @@ from minidl.data import DistributedSampler
 
 SIZES = [1, 2, 3, 4, 5, 8]
 LENGTHS = [0, 1, 2, 7, 8, 9, 40]
+EACH = list(itertools.product(LENGTHS, SIZES))
 
 
 def shares(n, size, **kwargs):
@@ -19,34 +20,31 @@ def shares(n, size, **kwargs):
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-@pytest.mark.parametrize("n", LENGTHS)
-@pytest.mark.parametrize("size", SIZES)
-def test_uneven_shares_hold_every_index_exactly_once(n, size, shuffle):
-    lists = shares(n, size, shuffle=shuffle, tail="uneven")
-    assert sorted(itertools.chain(*lists)) == list(range(n))
-    lengths = [len(share) for share in lists]
-    assert max(lengths) - min(lengths) <= 1 and lengths == sorted(lengths, reverse=True)
+def test_uneven_shares_hold_every_index_exactly_once(shuffle):
+    for n, size in EACH:
+        lists = shares(n, size, shuffle=shuffle, tail="uneven")
+        assert sorted(itertools.chain(*lists)) == list(range(n))
+        lengths = [len(share) for share in lists]
+        assert max(lengths) - min(lengths) <= 1 and lengths == sorted(lengths, reverse=True)
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-@pytest.mark.parametrize("n", LENGTHS)
-@pytest.mark.parametrize("size", SIZES)
-def test_padded_shares_are_equal_and_repeat_the_first_of_the_order(n, size, shuffle):
-    lists = shares(n, size, shuffle=shuffle, tail="pad")
-    assert {len(share) for share in lists} == {-(-n // size)}
-    dealt = [i for turn in zip(*lists, strict=True) for i in turn]
-    order = dealt[:n]
-    assert sorted(order) == list(range(n))
-    assert dealt[n:] == (order * size)[: len(dealt) - n]
+def test_padded_shares_are_equal_and_repeat_the_first_of_the_order(shuffle):
+    for n, size in EACH:
+        lists = shares(n, size, shuffle=shuffle, tail="pad")
+        assert {len(share) for share in lists} == {-(-n // size)}
+        dealt = [i for turn in zip(*lists, strict=True) for i in turn]
+        order = dealt[:n]
+        assert sorted(order) == list(range(n))
+        assert dealt[n:] == (order * size)[: len(dealt) - n]
 
 
-@pytest.mark.parametrize("n", LENGTHS)
-@pytest.mark.parametrize("size", SIZES)
-def test_dropping_leaves_equal_shares_without_repeats(n, size):
-    lists = shares(n, size, tail="drop")
-    assert {len(share) for share in lists} == {n // size}
-    dealt = list(itertools.chain(*lists))
-    assert len(set(dealt)) == len(dealt) and set(dealt) <= set(range(n))
+def test_dropping_leaves_equal_shares_without_repeats():
+    for n, size in EACH:
+        lists = shares(n, size, tail="drop")
+        assert {len(share) for share in lists} == {n // size}
+        dealt = list(itertools.chain(*lists))
+        assert len(set(dealt)) == len(dealt) and set(dealt) <= set(range(n))
 
 
 @pytest.mark.parametrize("tail, drop_last", [("pad", False), ("drop", True)])

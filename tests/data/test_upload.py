@@ -1,11 +1,13 @@
 """minidl/data/upload.py: batches reach a GPU through pinned memory, and nobody waits for them.
 Races of streams are found by the stand-in for CuPy."""
 
+import contextlib
+
 import numpy as np
 import pytest
 
 import minidl
-from minidl.data import ArrayDataset, DataLoader
+from minidl.data import ArrayDataset, DataLoader, Pipeline
 from tests.devices import host
 
 pytestmark = pytest.mark.gpu
@@ -53,3 +55,20 @@ def test_an_epoch_has_no_wait_and_no_pageable_upload():
 def test_a_batch_may_hold_what_is_no_array():
     batches = list(DataLoader(list("abcd"), 2, collate="".join, device="cuda"))
     assert batches == ["ab", "cd"]
+
+
+def test_batches_of_a_pipeline_with_every_stage_are_those_of_the_host():
+    """Those that a filter has left are gathered before they are copied."""
+    for made in (lambda p: p.shuffle(1).batch(8), lambda p: p.map(lambda e: e[::-1]).batch(8),
+                 lambda p: p.filter(lambda e: e[1] % 3 > 0).batch(8)):
+        here, there = (made(Pipeline(dataset())) for _ in range(2))
+        stand_in = getattr(__import__("cupy"), "stand_in", None)
+        with stand_in.counting() if stand_in else contextlib.nullcontext() as count:
+            batches = list(there.prefetch(2, device="cuda"))
+        for batch, batch_there in zip(here, batches, strict=True):
+            for a, b in zip(batch, batch_there, strict=True):
+                assert not isinstance(b, np.ndarray)
+                np.testing.assert_array_equal(host(b), a, strict=True)
+        assert not stand_in or not count.uploads and list(count.waits) == [
+            place for place in count.waits if "upload.py" in place]  # at the end of the pass, once
+        assert not stand_in or sum(count.waits.values()) == 1

@@ -4,4 +4,6 @@
     worker   pulls weights, pushes gradients
     rules    when a push is applied: synchronous, asynchronous, bounded staleness
     shards   which server holds which part
+    table    rows that come and go: an embedding of ids without end
+    tables   ... sharded over servers
 """

@@ -32,8 +32,9 @@ class Rule(NamedTuple):
     name: str
     may_pull: Callable
     apply: Callable
-    goes_on: bool = True  # without a worker that failed
+    goes_on: bool = True  # without a worker that failed, or a straggler (Server's slower=)
     differences: bool = False  # pushes hold differences of weights, not gradients
+    stalest: Callable = None  # stalest(n workers): no push is more updates stale
 
     def __repr__(self):
         return self.name
@@ -88,4 +89,5 @@ def bounded(s):
 
     Then a push is at most (N-1)(2s+1) updates stale: while a worker computes, any other goes from s
     behind it at the most to s+1 ahead."""
-    return Rule(f"ssp({s})", lambda clocks, worker: lead(clocks, worker) <= s, each_push)
+    return Rule(f"ssp({s})", lambda clocks, worker: lead(clocks, worker) <= s, each_push,
+                stalest=lambda n: (n - 1) * (2 * s + 1))

@@ -21,8 +21,10 @@ reply for a pull, one for a push, one to leave. Of tables (embeddings) only rows
 of them 8 bytes for each table and row. Labels in a ledger: param_server.pull, .push, .ids, .header.
 
 Failures: a worker that leaves by an exception tells the servers, one that is silent for `silence_s`
-seconds is dropped; then all rules but SYNC go on without it. A server that fails refuses all pulls
-with its rank and its error, which ends the job. (If a process is killed, mpiexec ends the others.)
+seconds is dropped; then all rules but SYNC go on without it. They do so without a straggler, too,
+where `slower` says who is one: bounded(s) then waits for the others alone. A server that fails
+refuses all pulls with its rank and its error, which ends the job. (If a process is killed, mpiexec
+ends the others.)
 A server handles one message at a time, in the order of arrival (in the simulator, of modelled
 time), so it needs no locks.
 
@@ -31,12 +33,14 @@ Test: tests/parallel/server/test_server.py, test_failures.py, test_rows.py
 Tutorial: tutorials/09_parameter_server.py
 """
 
+import math
 import time
 from collections import Counter
 
 import numpy as np
 
 from minidl.comm import framing, objects
+from minidl.comm.observe import stragglers
 from minidl.parallel.data import flat
 from minidl.parallel.server.rules import lead
 from minidl.parallel.server.shards import GRANTED, LEAVE, PUSH, REFUSED, TICK, check
@@ -55,9 +59,14 @@ class Server:
     optimizer   makes the optimizer of a list of tensors; None for GEO
     tables      those of params whose first axis is pulled and pushed by row
     silence_s   drop a worker that asks nothing for so long, unless it waits for this server; None:
-                never. All ranks must agree on all arguments but this and `optimizer`."""
+                never
+    slower      k: nobody waits for a worker whose last step, from its pull to its push, took k
+                times the median; None: all wait. It is let in with the newest weights, as a worker
+                that is behind nobody. Its push counts unless it is staler than the rule lets any
+                be. Not with SYNC. All ranks must agree on the arguments before."""
 
-    def __init__(self, t, params, n_servers, rule, optimizer=None, tables=(), silence_s=None):
+    def __init__(self, t, params, n_servers, rule, optimizer=None, tables=(), silence_s=None,
+                 slower=None):
         self.shard = check(t, params, n_servers, tables)[t.rank]
         self.t = t.subgroup(range(t.size))  # messages of its own, beside the caller's
         self.rule, self.silence_s = rule, silence_s
@@ -65,6 +74,12 @@ class Server:
             raise ValueError(f"rank {t.rank}: the rule {rule.name} "
                              + ("adds differences" if rule.differences else "wants an optimizer")
                              + f"; got {'no' if optimizer is None else 'an'} optimizer")
+        if slower is not None and (slower <= 1 or not rule.goes_on):
+            raise ValueError(f"rank {t.rank}: wanted slower= a ratio above 1, and a rule that goes "
+                             f"on without a worker; got {slower}, {rule.name}")
+        self.slower, self.slow = slower, frozenset()  # those for whom nobody waits
+        self.granted, self.step_s = {}, {}  # worker -> when it was let pull; what its step took
+        self.dropped = dict.fromkeys(range(n_servers, t.size), 0)  # pushes that were too stale
         self.optimizer = optimizer(self.shard.params) if optimizer and self.shard.params else None
         workers = range(n_servers, t.size)
         self.version = 0
@@ -130,8 +145,10 @@ class Server:
         """Apply what can be applied now, then answer who may pull now."""
         self.rule.apply(self)
         for worker in sorted(self.waiting):
-            if self.rule.may_pull(self.clocks, worker):
-                self.leads[worker] = max(self.leads[worker], lead(self.clocks, worker))
+            clocks = self._clocks_for(worker)
+            if self.rule.may_pull(clocks, worker):
+                self.clocks[worker], self.granted[worker] = clocks[worker], self.t.time()
+                self.leads[worker] = max(self.leads[worker], lead(clocks, worker))
                 rows = self.waiting.pop(worker)
                 values = self.shard.pack([p.data for p in self.shard.params], rows)
                 self._reply(worker, GRANTED, values, "param_server.pull")
@@ -139,6 +156,20 @@ class Server:
             raise RuntimeError(
                 f"rank {self.t.rank}: all workers wait, and the rule {self.rule.name} lets none of "
                 f"them pull; pushes made: {self.clocks}. A rule must let the slowest go on.")
+
+    def _clocks_for(self, worker):
+        """{worker: pushes} of this one and those for whom it may have to wait."""
+        awaited = {w: clock for w, clock in self.clocks.items() if w not in self.slow}
+        if worker in awaited:
+            return awaited
+        return {worker: max(self.clocks[worker], min(awaited.values(), default=0))}
+
+    def _measure(self, src):
+        """Who is slow, by the last step of each that is here."""
+        if self.slower is not None and src in self.granted:
+            self.step_s[src] = self.t.time() - self.granted[src]
+            here = {worker: s for worker, s in self.step_s.items() if worker in self.clocks}
+            self.slow = frozenset(stragglers.slower(here, self.slower))
 
     def _receive_rows(self, src, n_ids):
         """An array of row numbers for each table; on the wire: how many of each, then all."""
@@ -155,6 +186,11 @@ class Server:
         if src in self.inbox:
             raise RuntimeError(f"rank {self.t.rank}: worker {src} pushed twice within one step of "
                                f"the rule {self.rule.name}. Pull between two pushes.")
+        self._measure(src)
+        most = self.rule.stalest(len(self.state)) if self.slower and self.rule.stalest else math.inf
+        if self.version - version > most:
+            self.dropped[src] += 1
+            return
         if self.shard.tables:
             values = self._spread(values, rows)
         self.inbox[src] = values, n_samples

@@ -9,6 +9,7 @@ import minidl
 from minidl import optim
 from minidl.comm import simulate
 from minidl.comm.transport.links import Links
+from minidl.comm.transport.scheduler import RankFailed
 from minidl.parallel.server.rules import ASYNC, SYNC, bounded
 from minidl.parallel.server.server import Server
 from minidl.parallel.server.worker import Worker
@@ -16,19 +17,21 @@ from minidl.tensor import Tensor
 from tests.parallel.server.test_server import weights
 
 
-def train_with_speeds(rule, speeds, n_steps=12, links=None):
+def train_with_speeds(rule, speeds, n_steps=12, links=None, slower=None):
     """The server of a simulated run in which worker i takes speeds[i] seconds a gradient."""
 
     def body(t):
         params = weights(3)
         if t.rank == 0:
-            server = Server(t, params, 1, rule, lambda shard: optim.SGD(shard, lr=0.01))
+            server = Server(t, params, 1, rule, lambda shard: optim.SGD(shard, lr=0.01),
+                            slower=slower)
             server.text = server.serve()
             return server
         with Worker(t, params) as worker:
-            for _ in range(n_steps):
+            for step in range(n_steps):
                 worker.pull()
-                t.compute(speeds[t.rank - 1])
+                seconds = speeds[t.rank - 1]
+                t.compute(seconds(step) if callable(seconds) else seconds)
                 params[0].grad = params[0].data
                 worker.push()
 
@@ -63,6 +66,49 @@ def test_bounded_staleness_is_bounded_and_the_bound_is_reached(s, speeds):
         assert max(server.leads.values()) == s
         free = train_with_speeds(ASYNC, speeds, n_steps=20)  # the control: nothing bounds it
         assert max(free.leads.values()) > 5
+
+
+def last_push(server, *workers):
+    return max(when for who, _, _, when in server.log if who in workers)
+
+
+@pytest.mark.parametrize("s", [0, 1, 3])
+def test_bounded_staleness_goes_on_without_a_straggler_and_keeps_its_bound(s):
+    """Worker 3 takes 10 s a step, the others 1 s and 1.5 s: they wait for its first push, which
+    shows it; then no more. What it pushes later than the bound is not applied."""
+    speeds, n = [1.0, 1.5, 10.0], 20
+    server = train_with_speeds(bounded(s), speeds, n, slower=2.0)
+    waits = train_with_speeds(bounded(s), speeds, n)  # negative control
+    assert last_push(waits, 1, 2) >= 10.0 * (n - 1 - s)
+    assert last_push(server, 1, 2) < 10.0 + 1.6 * n
+    assert server.dropped[3] > 0 == server.dropped[1] + server.dropped[2]
+    # stale are the straggler's own pushes and those of others meanwhile, all within the bound
+    assert max(server.staleness()) <= 2 * (2 * s + 1)
+    assert server.staleness(3).total() + server.dropped[3] == n == server.staleness(1).total()
+    assert max(server.leads.values()) <= s
+
+
+def test_a_worker_that_was_slow_for_a_time_is_waited_for_again():
+    speeds = [1.0, 1.0, lambda step: 10.0 if step < 2 else 1.0]
+    server = train_with_speeds(bounded(1), speeds, 40, slower=2.0)
+    assert not server.slow and max(server.leads.values()) <= 1
+    late = [who for who, _, _, when in server.log if when > 22.5]
+    assert late.count(3) >= late.count(1) > 5
+    # with the clock of the others: none of them waits until it has made as many pushes
+    times = [when for who, _, _, when in server.log if who == 1 and when > 12]
+    assert np.diff(times).max() < 2.5
+
+
+def test_where_nobody_is_slow_the_log_is_the_same():
+    for rule in (ASYNC, bounded(1)):
+        plain = train_with_speeds(rule, [1.0, 1.2, 1.5])
+        assert train_with_speeds(rule, [1.0, 1.2, 1.5], slower=2.0).log == plain.log
+
+
+@pytest.mark.parametrize("rule, slower", [(SYNC, 2.0), (ASYNC, 1.0)])
+def test_a_rule_that_needs_all_and_a_ratio_of_1_are_refused(rule, slower):
+    with pytest.raises(RankFailed, match="wanted slower= a ratio above 1, and a rule that goes on"):
+        train_with_speeds(rule, [1.0], slower=slower)
 
 
 def test_a_straggler_of_the_links_is_visible_in_the_report():

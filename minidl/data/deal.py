@@ -1,0 +1,75 @@
+"""Units dealt to ranks like cards, and what is left of them for another number of ranks.
+
+    units         a b c d e f g h i j        of an epoch, in its order; four ranks
+    round 0       a b c d                    rank r takes units r, r + size, r + 2 size ...
+    round 1       e f g h
+    the tail      i j . .                    "pad": the first units once more    "drop": not dealt
+                                             "uneven": two ranks get none
+                                             "split": lists of samples are halved until they suffice
+
+A position is how many rounds each rank has used. `left` says which units nobody has had, in their
+first order, and they can be dealt to any number of ranks; so a run's position is a list of
+
+    [size, rounds used by rank 0, rounds used by rank 1, ...], or [size, rounds] if all used as many
+
+one for every number of ranks it has had in this epoch.
+
+groups=True keeps neighbours together: units size k to size (k + 1) are one round, and the rounds
+come in random order. Of batches sorted by length all ranks then get equally long ones.
+
+Source: torch.utils.data.distributed.DistributedSampler (dealing, padding, dropping).
+Test: tests/data/test_pipeline.py, test_sampler.py   Used by: sampler.py, pipeline.py
+"""
+
+import numpy as np
+
+TAILS = ("pad", "drop", "uneven", "split")
+
+
+def check(rank, size, tail, tails=TAILS):
+    if not 0 <= rank < size:
+        raise ValueError(f"rank must be in [0, size), got rank {rank} of size {size}")
+    if tail not in tails:
+        raise ValueError(f"tail must be one of {', '.join(tails)}; got {tail!r}")
+
+
+def dealt(units, size, tail, spare=(), generator=None):
+    """The units in the order in which they are dealt: unit k goes to rank k % size. spare: what
+    pads, from its start on; generator: draws the order of groups of `size` neighbours."""
+    n_short = -len(units) % size
+    if tail == "drop":
+        units = units[:len(units) - len(units) % size]
+    elif tail == "pad" and n_short and len(spare):
+        units = np.concatenate([units, np.resize(spare, n_short)])
+    elif tail == "split":
+        units = split(units, n_short, size)
+    if generator is not None and len(units):
+        groups = [units[i:i + size] for i in range(0, len(units), size)]
+        units = np.concatenate([groups[i] for i in generator.permutation(len(groups))])
+    return units
+
+
+def split(units, n_more, size):
+    """n_more units more: (n, 3) rows of (list, begin, end), of which the longest are halved."""
+    rows = [tuple(row) for row in units.tolist()]
+    for _ in range(n_more):
+        k = max(range(len(rows)), key=lambda i: rows[i][2] - rows[i][1])
+        which, begin, end = rows[k]
+        middle = (begin + end + 1) // 2
+        if end - begin < 2:
+            raise ValueError(f"{len(rows)} lists of one sample cannot be divided among {size} "
+                             "ranks. Fewer ranks, or tail='pad', 'drop' or 'uneven'")
+        rows[k:k + 1] = (which, begin, middle), (which, middle, end)
+    return np.array(rows, np.int64).reshape(-1, 3)
+
+
+def left(units, entry, order):
+    """What remains after a position's `entry`; `order`: the units as dealt() had them then."""
+    size, *used = entry
+    used = used * size if len(used) == 1 else used
+    k = np.arange(len(order))
+    taken = k // size < np.array(used)[k % size]
+    if order.ndim == 1:
+        return units[~np.isin(units, order[taken])]
+    rest = order[~taken]
+    return rest[np.lexsort((rest[:, 1], rest[:, 0]))]

@@ -1,0 +1,170 @@
+"""The stages of a pipeline: functions from a sequence to a sequence, of one epoch.
+
+    Elements(n, get, number)        element i of n is get(i); number(i) says which of all it is
+
+    shuffle     get'(i) = get(order[i])          shard   get'(i) = get(rank + size i)
+    map         get'(i) = fn(get(i))             batch   get'(i) = collate(get(b i), ... )
+
+Each is called as stage(below, where, ...), where = (epoch, seed, depth of the stage, position).
+
+Test: tests/data/test_pipeline.py   Used by: pipeline.py
+"""
+
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+
+from minidl.data import cache, deal, sampler
+from minidl.random import Generator, using
+
+# Streams of the samples; below 2**63 are those of weights, dropout and orders (sampler.py).
+SAMPLE_STREAMS = 1 << 63
+GROUP_STREAMS = 3 << 61  # of orders of groups: between those of sampler.py and these
+DROPPED = object()  # what filter() leaves in the place of an element
+
+
+class Elements(NamedTuple):
+    """A sequence in one epoch."""
+
+    n: int
+    get: object  # get(i), i in range(n): the element
+    number: object  # number(i): which of all elements, the same on every number of ranks
+    members: object = None  # of batches: members(i), the elements below ...
+    load: object = None  # ... and load(some of them), a batch
+    used: object = None  # used(i): rounds of shard() that the first i elements take
+
+
+def stream(seed, epoch, depth, number):
+    return Generator(seed, SAMPLE_STREAMS + (depth << 57) + ((epoch << 36) + int(number))
+                     % (1 << 57))
+
+
+def mapped(below, where, fn):
+    epoch, seed, depth, _ = where
+
+    def get(i):
+        x = below.get(i)
+        if x is DROPPED:
+            return x
+        with using(stream(seed, epoch, depth, below.number(i))):
+            return fn(x)
+
+    return below._replace(get=get, members=None, load=None)
+
+
+def filtered(below, where, keep):
+    return mapped(below, where, lambda x: x if keep(x) else DROPPED)
+
+
+def shuffled(below, where, seed):
+    order = sampler.order(below.n, seed, where[0])
+    return _permuted(below, order)
+
+
+def _permuted(below, order):
+    members = below.members and (lambda i: below.members(order[i]))
+    return below._replace(n=len(order), get=lambda i: below.get(order[i]), members=members,
+                          number=lambda i: below.number(order[i]))
+
+
+def interleaved(below, where, fn, cycle, block):
+    parts = [fn(part) for part in map(below.get, range(below.n)) if part is not DROPPED]
+    waiting, places = iter(enumerate(map(len, parts))), []
+    turn = [[which, 0, n] for which, n in itertools.islice(waiting, cycle)]
+    while turn:
+        for slot in turn:
+            which, at, n = slot
+            slot[1] = min(at + block, n)
+            places += [(which, k) for k in range(at, slot[1])]
+            if slot[1] == n:
+                slot[:] = next(((which, 0, n) for which, n in waiting), (None, 0, 0))
+        turn = [slot for slot in turn if slot[0] is not None]
+    places = np.array(places, np.int64).reshape(-1, 2)
+
+    def get(i):
+        which, k = places[i].tolist()
+        return parts[which][k]
+
+    return Elements(len(places), get, lambda i: i)
+
+
+def cached(below, where, kept):
+    def get(i):
+        number = int(below.number(i))
+        if number not in kept:
+            x = below.get(i)
+            kept[number] = None if x is DROPPED else (x,)
+            return x
+        x = kept[number]
+        return DROPPED if x is None else x[0]
+
+    if isinstance(kept, cache.Folder):
+        kept.begin(below.n)
+    return below._replace(get=get)
+
+
+def sharded(below, where, rank, size, tail, groups):
+    epoch, position = where[0], where[3]
+    n, units = below.n, np.arange(below.n)
+    if tail is None:
+        tail = "pad" if below.members is None else "split"
+    if tail == "split":
+        if below.members is None:
+            raise ValueError("shard: tail='split' halves batches of group(); here are single "
+                             "elements. Take 'pad', 'drop' or 'uneven'")
+        units = np.stack([units, 0 * units, [len(below.members(i)) for i in range(n)]], axis=1)
+    everything = units
+
+    def dealt(units, size, k):
+        order = None if groups is None else Generator(
+            groups, GROUP_STREAMS + (epoch << 16) + k)
+        return deal.dealt(units, size, tail, everything, order)
+
+    earlier, start = before(position, size), 0
+    for k, entry in enumerate(earlier):
+        units = deal.left(units, entry, dealt(units, entry[0], k))
+    if len(earlier) < len(position):
+        _, *rounds = position[-1]
+        start = rounds[rank % len(rounds)]
+    own = dealt(units, size, len(earlier))[rank::size][start:]
+    if tail != "split":
+        return _permuted(below, own)._replace(used=lambda i: start + i)
+
+    def get(i):
+        which, begin, end = own[i].tolist()
+        return below.load(below.members(which)[begin:end])
+
+    return Elements(len(own), get, lambda i: below.number(own[i, 0]) * 64 + own[i, 1] % 64,
+                    used=lambda i: start + i)
+
+
+def before(position, size):
+    """The entries of other numbers of ranks; on the same number each rank goes on where it was."""
+    return position[:-1] if position and position[-1][0] == size else position
+
+
+def grouped(below, where, lists, collate):
+    rows = lists(where[0])
+    return _batches(below, len(rows), lambda i: rows[i], collate, lambda i: i)
+
+
+def batched(below, where, batch_size, drop_last, collate):
+    n = below.n // batch_size if drop_last else -(-below.n // batch_size)
+
+    def members(i):
+        return range(i * batch_size, min((i + 1) * batch_size, below.n))
+
+    new = _batches(below, n, members, collate, lambda i: below.number(i * batch_size))
+    return new._replace(used=lambda i: below.used(min(i * batch_size, below.n)))
+
+
+def _batches(below, n, members, collate, number):
+    def load(places):
+        try:
+            return collate([below.get(j) for j in places])
+        except Exception as error:
+            error.add_note(f"while loading samples {[int(below.number(j)) for j in places]}")
+            raise
+
+    return Elements(n, lambda i: load(members(i)), number, members, load, below.used)

@@ -1,0 +1,38 @@
+"""Training on a stream that never ends, every record exactly once.
+
+    log.py          what a log is: partitions of records with offsets; start here
+    folder.py       a log in a folder: the embedded one
+    redis.py        a log in Redis, or Valkey
+    kafka.py        a log in a broker of Kafka's protocol
+    source.py       batches from a log, the same on any number of ranks; where it is, in integers
+    join.py         records and their late labels, joined by event time
+    prequential.py  test, then train: AUC, log loss and calibration of a stream
+
+    log = stream.open("file:runs/clicks", partitions=4)
+    log = stream.open("redis://127.0.0.1:6379/clicks")
+    log = stream.open("kafka://127.0.0.1:9092/clicks")
+"""
+
+from urllib.parse import urlsplit
+
+from minidl.data.stream.folder import FolderLog
+from minidl.data.stream.join import Join
+from minidl.data.stream.kafka import KafkaLog
+from minidl.data.stream.log import Gone, Log, Records
+from minidl.data.stream.redis import RedisLog
+from minidl.data.stream.source import Source
+
+SERVERS = {"redis": RedisLog, "kafka": KafkaLog}
+
+
+def open(url, **options):
+    """The log at `url`: file:FOLDER, redis://HOST:PORT/NAME or kafka://HOST:PORT/TOPIC."""
+    scheme, _, rest = url.partition(":")
+    if scheme == "file":
+        return FolderLog(rest, **options)
+    address = urlsplit(url)
+    name = address.path.strip("/")
+    if scheme not in SERVERS or not address.netloc or not name:
+        raise ValueError("a stream's address is file:FOLDER, redis://HOST:PORT/NAME or "
+                         f"kafka://HOST:PORT/TOPIC, got {url!r}")
+    return SERVERS[scheme](address.netloc, name, **options)

@@ -1,0 +1,231 @@
+"""A log in a folder: records appended to files, with their lengths and checksums beside them.
+
+    clicks/log.json                               {"partitions": 2, "id": "9f03..."}
+    clicks/0/00000000000000000000.data            record | record | record | ...
+    clicks/0/00000000000000000000.index           end, time, length, CRC-32 | ...   24 bytes each
+    clicks/0/00000000000000065536.data            the next segment, named by its first offset
+
+Record k of a segment is entry k of its index, so any offset is found by one multiplication, and
+many records are read by two calls of the system. An entry is written after its record: a writer
+that is killed leaves whole records and at most a piece behind them, which no entry names and the
+next writer overwrites. So a reader never sees half a record, and needs no lock; writers, of any
+number of processes, take turns. After a power failure an entry may be there without its record
+(`sync=True` waits for the disk and rules this out): the checksum tells, and the next writer drops
+such entries from the end. `delete_before` forgets old records, whole segments at a time.
+
+Source: Kafka's log, Kreps et al. 2011 (NetDB).   Test: tests/data/stream/test_folder.py
+Measured: benchmarks/bench_stream.py   Used by: tutorials/train_clicks.py
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import threading
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from minidl.data.stream.log import Log, Records, none_of
+
+ENTRY = np.dtype([("end", "<u8"), ("time", "<i8"), ("length", "<u4"), ("crc", "<u4")])
+RANGE = 2**63 - 1  # times and offsets
+
+
+class FolderLog(Log):
+    """partitions: of a new log, or None to open one that is there. segment_bytes: when a new
+    segment begins. sync: whether append() waits for the disk."""
+
+    def __init__(self, path, partitions=None, segment_bytes=64 << 20, sync=False):
+        self.path, self.segment_bytes, self.sync = Path(path), segment_bytes, sync
+        self._files, self._lock, self._whole = {}, threading.Lock(), set()
+        about = self.path / "log.json"
+        if not about.exists():
+            if partitions is None or partitions < 1:
+                raise ValueError(f"there is no log in {path}; say how many partitions a new one is "
+                                 f"to have, at least 1, got {partitions}")
+            for p in range(partitions):
+                (self.path / str(p)).mkdir(parents=True, exist_ok=True)
+            mine = self.path / f".{os.getpid()}-{secrets.token_hex(4)}.json"
+            mine.write_text(json.dumps({"partitions": partitions, "id": secrets.token_hex(8)}))
+            with contextlib.suppress(FileExistsError):  # another process was first
+                os.link(mine, about)
+            mine.unlink()
+        about = json.loads(about.read_text())
+        self.partitions, self.id = about["partitions"], about.get("id")
+        self.same_partitions(path, partitions)
+
+    def append(self, partition, values, times):
+        times = np.asarray(times, np.int64)
+        if len(times) != len(values):
+            raise ValueError(f"partition {partition}: {len(values)} records want as many times, "
+                             f"got {len(times)}")
+        with self._lock, self._only_writer(partition):
+            base, n, end = self._end(partition)
+            if n and end >= self.segment_bytes:
+                base, n, end = base + n, 0, 0
+            entries = np.empty(len(values), ENTRY)
+            entries["length"] = np.fromiter(map(len, values), np.uint32, len(values))
+            entries["end"] = end + np.cumsum(entries["length"], dtype=np.uint64)
+            entries["time"] = times
+            entries["crc"] = _checksums(values, entries)
+            for kind, at, content in (("data", end, b"".join(values)),
+                                      ("index", n * ENTRY.itemsize, entries.tobytes())):
+                file = self._file(partition, base, kind, os.O_RDWR | os.O_CREAT)
+                _write(file, content, at)
+                if self.sync:
+                    os.fsync(file)
+        return base + n
+
+    def read(self, partition, offset, n):
+        found, bases = none_of(partition), self._segments(partition)
+        if offset < bases[0]:
+            self.check(partition, offset, bases[0], RANGE)
+        while found.n < n:
+            at = offset + found.n
+            s = int(np.searchsorted(bases, at, side="right")) - 1
+            try:
+                part = self._read(partition, bases[s], at, n - found.n)
+            except FileNotFoundError:  # deleted since
+                self.check(partition, offset, self._segments(partition)[0], RANGE)
+                raise
+            found = found.then(part)
+            last = bases[s] == bases[-1]
+            if not part.n and not last:
+                self.check(partition, offset, self._segments(partition)[0], RANGE)
+                raise ValueError(f"{self.path}: partition {partition} has no offset {at}, but a "
+                                 f"segment that begins at {bases[s + 1]}. It was altered")
+            if last:
+                break
+        if not found.n and offset > bases[-1]:
+            self.check(partition, offset, 0, self.newest(partition))
+        return found
+
+    def oldest(self, partition):
+        return self._segments(partition)[0]
+
+    def newest(self, partition):
+        base = self._segments(partition)[-1]
+        return base + self._n(partition, base)
+
+    def at_time(self, partition, time):
+        for base in self._segments(partition):
+            late = np.flatnonzero(self._entries(partition, base, 0, RANGE)["time"] >= time)
+            if len(late):
+                return base + int(late[0])
+        return self.newest(partition)
+
+    def delete_before(self, partition, offset):
+        """Delete the segments that end before `offset`, never the last; returns the oldest left.
+        For records older than a time: delete_before(p, log.at_time(p, time))."""
+        bases = self._segments(partition)
+        for base, following in zip(bases, bases[1:], strict=False):
+            if following > offset:
+                break
+            for kind in ("index", "data"):  # the index first: without it there is no segment
+                os.unlink(self._path(partition, base, kind))
+        for key in [k for k in self._files if k[0] == partition and k[1] != "lock"]:
+            os.close(self._files.pop(key))
+        return self.oldest(partition)
+
+    def close(self):
+        for file in self._files.values():
+            os.close(file)
+        self._files.clear()
+
+    # -- files
+
+    def _path(self, partition, base, kind):
+        return self.path / str(partition) / f"{base:020d}.{kind}"
+
+    def _file(self, partition, base, kind, flags=os.O_RDONLY):
+        key = partition, base, kind, flags
+        if key not in self._files:
+            file = os.open(self._path(partition, base, kind), flags | os.O_CLOEXEC, 0o666)
+            if self._files.setdefault(key, file) != file:  # another thread was first
+                os.close(file)
+        return self._files[key]
+
+    def _segments(self, partition):
+        """The first offsets of all segments, in order; [0] before the first record."""
+        folder = self.path / str(self.known(self.path, partition))
+        return sorted(int(name[:-6]) for name in os.listdir(folder)
+                      if name.endswith(".index")) or [0]
+
+    def _n(self, partition, base):
+        """Whole entries of a segment."""
+        try:
+            return os.stat(self._path(partition, base, "index")).st_size // ENTRY.itemsize
+        except FileNotFoundError:
+            if base:
+                raise
+            return 0  # before the first record
+
+    def _entries(self, partition, base, first, n):
+        n = min(n, self._n(partition, base) - first)
+        if n <= 0:
+            return np.empty(0, ENTRY)
+        index = self._file(partition, base, "index")
+        return np.frombuffer(os.pread(index, n * ENTRY.itemsize, first * ENTRY.itemsize), ENTRY)
+
+    def _read(self, partition, base, offset, n):
+        entries = self._entries(partition, base, offset - base, n)
+        if not len(entries):
+            return none_of(partition)
+        ends, lengths = entries["end"].astype(np.int64), entries["length"].astype(np.int64)
+        begin = int(ends[0] - lengths[0])
+        data = os.pread(self._file(partition, base, "data"), int(ends[-1]) - begin, begin)
+        begins, ends = (ends - lengths - begin).tolist(), (ends - begin).tolist()
+        values = [data[b:e] for b, e in zip(begins, ends, strict=True)]
+        bad = np.flatnonzero(_checksums(values, entries) != entries["crc"])
+        if len(bad):
+            raise ValueError(f"partition {partition}: the record at offset {offset + bad[0]} is not"
+                             f" what was written: {self._path(partition, base, 'data')} was "
+                             "altered, or lost its end in a power failure. Then the next append() "
+                             "removes what is not whole")
+        offsets = np.arange(offset, offset + len(values))
+        return Records(partition, offsets, entries["time"].astype(np.int64), values)
+
+    def _end(self, partition):
+        """(first offset, entries, bytes) of the last segment, whose end is whole."""
+        base = self._segments(partition)[-1]
+        n = self._n(partition, base)
+        if partition not in self._whole:  # once: as the writer before left it
+            while n:
+                with contextlib.suppress(ValueError):
+                    self._read(partition, base, base + n - 1, 1)
+                    break
+                n -= 1
+                os.truncate(self._path(partition, base, "index"), n * ENTRY.itemsize)
+            self._whole.add(partition)
+        last = self._entries(partition, base, n - 1, 1) if n else ()
+        return base, n, int(last[0]["end"]) if n else 0
+
+    @contextlib.contextmanager
+    def _only_writer(self, partition):
+        key = partition, "lock"
+        if key not in self._files:
+            self._files[key] = os.open(self.path / str(partition) / "lock",
+                                       os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        fcntl.flock(self._files[key], fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._files[key], fcntl.LOCK_UN)
+
+
+def _checksums(values, entries):
+    """CRC-32 of each record, begun with its time and place: so it covers the entry, too."""
+    places = entries["time"].view(np.uint64) ^ entries["end"]
+    places = ((places ^ places >> np.uint64(32)) & np.uint64(0xFFFFFFFF)).tolist()
+    crcs = map(zlib.crc32, values, places)
+    return np.fromiter(crcs, np.uint32, len(values))
+
+
+def _write(file, content, at):
+    rest = memoryview(content)
+    while rest:
+        done = os.pwrite(file, rest, at)
+        rest, at = rest[done:], at + done

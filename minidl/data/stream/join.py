@@ -1,0 +1,282 @@
+"""Records and their labels, which come later: joined by event time, with a watermark.
+
+    clicks   ---a----b-----c--------------d------->  event time     a was clicked: its label came
+    labels   ------a------------------c----------->                 within the window
+                          |                 |                       b has none when its window ends:
+                    b's window ends    c is late                    a negative, as far as one knows
+                    emitted with 0     dropped, or emitted again with its label
+
+    src = Join(clicks, labels, t, key="id", of_click=CLICK, of_label=LABEL, window_s=900)
+    for parts, total in src:              a step is step_s of event time, on all ranks
+        for part in parts:
+            part.arrived                  what came in this step: to predict
+            part.samples, part.labels     what got its label in this step: to train
+
+When is a window over? Not by a clock: a second run must decide alike, and yesterday's log be joined
+as today's. The watermark is the event time that all inputs have passed: the least of those that are
+not idle, less the slack by which records may come out of order. A label counts by its own time, not
+by when it was read. window_s=None waits for every label; window_s=0 with late="again" takes each
+record as a negative at once, and again if a label comes: for the losses of nn/delayed.py.
+
+A record and its label are in partitions of one number, so partitions are joined by themselves, and
+what a step holds does not depend on the number of ranks. Its place is two offsets, and those of the
+records that still wait, which are read again: so the snapshot grows with neither log.
+
+Sources: Akidau et al. 2015 (VLDB), watermarks; Ananthanarayanan et al. 2013 (SIGMOD), joining
+clicks exactly once.   Test: tests/data/stream/test_join.py
+Used by: tutorials/train_clicks.py
+"""
+
+import heapq
+import math
+from collections import Counter
+
+import numpy as np
+
+from minidl.data.ahead import ahead
+from minidl.data.stream.log import Records, none_of
+from minidl.data.stream.source import Steps, fresh
+
+OPEN, SHUT, EARLY = range(3)  # waits for its label; emitted as a negative; a label without record
+CHUNK = 1024  # records of a read
+
+
+def watermark(times, idle, slack):
+    """The event time before which no record is expected. times: the latest seen of each input, inf
+    when it has ended; idle inputs hold nothing up, but where all are nothing moves."""
+    times = [time for time, is_idle in zip(times, idle, strict=True) if not is_idle]
+    return min(times) - slack if times else -math.inf
+
+
+class JoinedPart:
+    """What a step gives of a partition. arrived, samples: Records of clicks, the samples' times
+    being when they got their labels; labels: (n,) float32; again: bool, whether emitted before;
+    position: how many samples the partition has given with these."""
+
+    def __init__(self, partition, arrived, samples, labels, again, position):
+        self.partition, self.arrived, self.samples = partition, arrived, samples
+        self.labels, self.again = np.array(labels, np.float32), np.array(again, bool)
+        self.position, self.n = position, samples.n + arrived.n
+
+
+class Join(Steps):
+    """Yields ([JoinedPart], how many records and samples all ranks have) in event time's steps.
+
+    clicks, labels      logs of as many partitions, a record and its label in the same one
+    key                 field of both that says which belong together
+    of_click, of_label  dtypes of the records; a label without a field `label` counts as 1
+    window_s            how long a record waits for its label; None: until it comes
+    late                "drop": a label after the window is lost; "again": its record comes again
+    slack_s             how much out of order records may be
+    keep_s              how long a record is kept for a late label
+    until               (offsets of clicks, offsets of labels) where the streams end; None: never
+    readers, idle_s     as in Source"""
+
+    def __init__(self, clicks, labels, t, *, key, of_click, of_label, window_s=None, late="drop",
+                 slack_s=0.0, keep_s=7 * 86400.0, step_s=3600.0, until=None, readers=None,
+                 idle_s=None):
+        if clicks.partitions != labels.partitions or late not in ("drop", "again"):
+            raise ValueError(
+                f"rank {t.rank}: a join wants logs of as many partitions and late of 'drop' or "
+                f"'again'; got {clicks.partitions} and {labels.partitions}, {late!r}")
+        super().__init__(t, clicks.partitions, readers)
+        self.logs, self.dtypes, self.key = (clicks, labels), (of_click, of_label), key
+        self.window, self.slack, self.keep, self.step = (
+            math.inf if s is None else round(1000 * s) for s in (window_s, slack_s, keep_s, step_s))
+        self.late, self.until, self.idle_s = late, until or (None, None), idle_s
+        self.counts = Counter()  # of this rank: what became of records and labels
+        self.place = {p: (0, clicks.oldest(p), labels.oldest(p), -(2**62), -(2**62))
+                      for p in self.mine}
+        self.kept = {p: [] for p in self.mine}  # (kind, offset) of what waits
+
+    def _same(self):
+        return {"logs": [log.id for log in self.logs], "key": self.key, "late": self.late,
+                "times": str(
+            (self.window, self.slack, self.keep, self.step))}
+
+    def rows(self):
+        """place: partition, samples given, next offsets and latest times of clicks and labels;
+        kept: partition, kind, offset of each that waits."""
+        place = [(p, *self.place[p]) for p in self.mine]
+        kept = [(p, *one) for p in self.mine for one in sorted(self.kept[p])]
+        return {"place": np.array(place, np.int64).reshape(-1, 6),
+                "kept": np.array(kept, np.int64).reshape(-1, 3)}
+
+    def load_rows(self, rows):
+        for p, *place in rows["place"].tolist():
+            if p in self.place:
+                self.place[p], self.kept[p] = tuple(place), []
+        for p, kind, offset in rows["kept"].tolist():
+            if p in self.kept:
+                self.kept[p].append((kind, offset))
+
+    def _open(self, stop):
+        return [_Merge(self, p, stop) for p in self.mine]
+
+    def _step(self, readers, at):
+        parts = [] if at is None else [
+            merge.until((at // self.step + 1) * self.step) for merge in readers]
+        for merge in readers if at is not None else ():
+            self.place[merge.partition], self.kept[merge.partition] = merge.place()
+        times = [merge.next() for merge in readers]
+        parts = [part for part in parts if part.n]
+        return (parts, sum(part.n for part in parts),
+                any(time is None or time < math.inf for time in times),
+                min((time for time in times if time is not None), default=math.inf))
+
+
+class _Side:
+    """One input of a partition's join: its records in the order of the log, one to look at."""
+
+    def __init__(self, join, i, partition, first, seen, stop):
+        until = join.until[i] and join.until[i][partition]
+        chunks = fresh(join.logs[i], partition, first, CHUNK, until, join.idle_s, stop)
+        self.chunks = ahead(chunks, lambda chunk: chunk.typed(join.dtypes[i]), 2)
+        self.key, self.chunk, self.at, self.first, self.seen = join.key, none_of(0), 0, first, seen
+        self.idle = self.ended = False
+
+    def close(self):
+        self.chunks.close()
+
+    def time(self, ask=False):
+        """Event time of the next record; inf after the last, None while there is none. ask: an
+        input that was idle is looked at again."""
+        if self.at == self.chunk.n and not self.ended and (ask or not self.idle):
+            _, chunk = next(self.chunks, (None, None))
+            self.ended = chunk is None
+            self.idle = not self.ended and not chunk.n
+            if not (self.ended or self.idle):
+                self.chunk, self.at, self.times = chunk, 0, chunk.times.tolist()
+                self.keys = chunk.values[self.key].tolist()
+        if self.at < self.chunk.n:
+            self.seen = max(self.seen, self.times[self.at])
+            return self.times[self.at]
+        return math.inf if self.ended else None
+
+    def take(self):
+        """(key, offset, time, its array of one element)."""
+        i, self.at = self.at, self.at + 1
+        offset = int(self.chunk.offsets[i])
+        self.first = offset + 1
+        return self.keys[i], offset, self.times[i], self.chunk.values[i:i + 1]
+
+
+class _Merge:
+    """The join of one partition: both inputs in the order of event time, and the ends of windows
+    between them."""
+
+    def __init__(self, join, partition, stop):
+        self.join, self.partition, self.counts = join, partition, join.counts
+        self.n_given, *place = join.place[partition]
+        self.sides = [_Side(join, i, partition, place[i], place[2 + i], stop) for i in (0, 1)]
+        self.waits = ({}, {}, {})  # of each kind: key -> (offset, time, value)
+        self.ends = []  # a heap of (when, kind, offset, key)
+        for kind, offset in join.kept[partition]:
+            i = int(kind == EARLY)
+            one = join.logs[i].read(partition, offset, 1).typed(join.dtypes[i])
+            self._wait(kind, one.values[join.key].tolist()[0], offset, int(one.times[0]),
+                       one.values)
+
+    def close(self):
+        for side in self.sides:
+            side.close()
+
+    def place(self):
+        kept = [(kind, entry[0]) for kind, waits in enumerate(self.waits)
+                for entry in waits.values()]
+        clicks, labels = self.sides
+        return (self.n_given, clicks.first, labels.first, clicks.seen, labels.seen), kept
+
+    def next(self):
+        """When something may happen next: inf, never; None: nobody knows, an input is idle."""
+        times = [side.time(ask=True) for side in self.sides]
+        known = [time for time in times if time is not None]
+        waits = self.join.window < math.inf and self.waits[OPEN]
+        if self.ends and len(known) == 2 and (waits or min(known) < math.inf):
+            known.append(self.ends[0][0] + self.join.slack)
+        return min(known, default=None)
+
+    def until(self, end):
+        """The JoinedPart of all that happens before the event time `end`."""
+        self.arrived, self.given = [], []
+        while True:
+            times = [side.time() for side in self.sides]
+            now = watermark([math.inf if time == math.inf else side.seen
+                             for time, side in zip(times, self.sides, strict=True)],
+                            [time is None for time in times], self.join.slack)
+            if self.ends and self.ends[0][0] <= now and self.ends[0][0] + self.join.slack < end:
+                self._ended(*heapq.heappop(self.ends))
+                continue
+            known = [(time, i) for i, time in enumerate(times) if time is not None and time < end]
+            if not known:
+                return self._part()
+            _, i = min(known)  # a click before its label, should they have one time
+            (self._label if i else self._click)(*self.sides[i].take())
+
+    def _click(self, key, offset, time, value):
+        self.arrived.append((offset, time, value))
+        if key in self.waits[OPEN] or key in self.waits[SHUT]:
+            self.counts["clicks twice"] += 1
+        elif key in self.waits[EARLY]:
+            _, came, label = self.waits[EARLY].pop(key)
+            self._give(offset, max(came, time), value, _label_of(label))
+        else:
+            self._wait(OPEN, key, offset, time, value)
+
+    def _label(self, key, offset, time, value):
+        if key in self.waits[OPEN]:
+            entry = self.waits[OPEN][key]
+            if time <= entry[1] + self.join.window:
+                del self.waits[OPEN][key]
+                self._give(entry[0], time, entry[2], _label_of(value))
+                return
+            self._negative(key)  # its window was over before
+        if key in self.waits[SHUT]:
+            offset, _, click = self.waits[SHUT].pop(key)
+            self.counts["late labels"] += 1
+            if _label_of(value):
+                self._give(offset, time, click, _label_of(value), again=True)
+        elif key not in self.waits[EARLY]:  # its click may come yet
+            self._wait(EARLY, key, offset, time, value)
+
+    def _wait(self, kind, key, offset, time, value):
+        self.waits[kind][key] = offset, time, value
+        when = time + (self.join.window, self.join.keep, 0)[kind]
+        if when < math.inf:
+            heapq.heappush(self.ends, (when, kind, offset, key))
+
+    def _ended(self, when, kind, offset, key):
+        """A window is over, or what was kept is kept no longer."""
+        if self.waits[kind].get(key, (None,))[0] != offset:
+            return  # it got what it waited for
+        if kind == OPEN:
+            self._negative(key)
+        else:
+            del self.waits[kind][key]
+            self.counts["labels without a click"] += kind == EARLY
+
+    def _negative(self, key):
+        offset, time, value = self.waits[OPEN].pop(key)
+        self._give(offset, time + self.join.window, value, 0.0)
+        if self.join.late == "again":
+            self._wait(SHUT, key, offset, time, value)
+
+    def _give(self, offset, time, value, label, again=False):
+        self.given.append((offset, time, value, label, again))
+        self.n_given += 1
+
+    def _part(self):
+        def records(entries):
+            if not entries:
+                return none_of(self.partition).typed(self.join.dtypes[0])
+            offsets, times, values = zip(*(entry[:3] for entry in entries), strict=True)
+            return Records(self.partition, np.array(offsets), np.array(times),
+                           np.concatenate(values))
+
+        return JoinedPart(self.partition, records(self.arrived), records(self.given),
+                          [entry[3] for entry in self.given], [entry[4] for entry in self.given],
+                          self.n_given)
+
+
+def _label_of(value):
+    return float(value["label"][0]) if "label" in value.dtype.names else 1.0

@@ -1,0 +1,192 @@
+"""A log in a Kafka broker, or in any server that speaks its protocol.
+
+    log = stream.open("kafka://127.0.0.1:9092/clicks")     the topic clicks; brokers: a:1,b:2
+
+Three things that a consumer of Kafka does by default are switched off here. It joins a group that
+deals partitions out anew while a run goes on: partitions are assigned by hand. It commits offsets
+by a clock: they belong into the snapshot (source.py). And where the wanted offset is not there it
+goes on elsewhere, in silence: here that is `Gone`.
+
+A topic that was deleted and made anew, or a broker that lost its memory, has an id of its own; it
+is asked for when the log is opened and after each broken connection. (A broker without a
+controller, such as librdkafka's mock, has no ids of topics: that of the cluster stands for it.)
+
+A partition has a consumer, whose own thread fetches in advance, at most QUEUED_KB of it. So a
+reader at the end hears of a new record a moment after it was acknowledged.
+Source: Kreps et al. 2011 (NetDB); librdkafka's CONFIGURATION.md.
+Test: tests/data/stream/test_kafka.py   Measured: benchmarks/bench_stream.py
+"""
+
+import time
+
+import numpy as np
+
+from minidl.backend import optional
+from minidl.data.stream.log import Gone, Log, Records, none_of
+
+QUEUED_KB = 16384  # of a partition in advance
+LOOK_S = 0.2  # between two looks whether a connection broke
+FETCH_MS = 20  # how long the broker waits before it says that there is nothing new
+
+
+class KafkaLog(Log):
+    """brokers: host:port[,host:port...]. partitions: of a new topic, or None to open one that is
+    there. wait_s: how long an answer may take. config: librdkafka's, for all clients."""
+
+    def __init__(self, brokers, topic, partitions=None, wait_s=10.0, **config):
+        with optional("a log in Kafka", "stream"):
+            import confluent_kafka
+            import confluent_kafka.admin  # noqa: F401: named below
+        self.kafka, self.topic, self.wait_s = confluent_kafka, topic, wait_s
+        # log_level: what goes wrong is raised here, not printed
+        self.config = {"bootstrap.servers": brokers, "log_level": 0, **config}
+        self.admin = confluent_kafka.admin.AdminClient(self.config)
+        self.producer, self.consumers, self.doubt = None, {}, False
+        if topic not in self.admin.list_topics(timeout=wait_s).topics:
+            if partitions is None or partitions < 1:
+                raise ValueError(f"there is no topic {topic!r} at {brokers}; say how many "
+                                 f"partitions a new one is to have, at least 1, got {partitions}. "
+                                 "A broker that was restarted without its disk?")
+            self._create(partitions)
+        self.partitions = len(self.admin.list_topics(topic, wait_s).topics[topic].partitions)
+        self.same_partitions(f"kafka://{brokers}/{topic}", partitions)
+        self.id = self._identity()
+
+    def append(self, partition, values, times):
+        self.known(self.topic, partition)
+        if len(times) != len(values):
+            raise ValueError(f"partition {partition}: {len(values)} records want as many times, "
+                             f"got {len(times)}")
+        if not values:
+            return self.newest(partition)
+        if min(times) < 1:
+            raise ValueError(f"partition {partition}: a topic's times are at least 1 ms, got "
+                             f"{min(times)}: Kafka would write the time of now")
+        if self.producer is None:  # idempotence: in order and not twice, whatever is sent again
+            self.producer = self.kafka.Producer(self.config | {"enable.idempotence": True})
+        first, faults = [], []
+
+        def heard(error, message):
+            (faults if error else first).append(error or message.offset())
+
+        for value, when in zip(values, times, strict=True):
+            while True:
+                try:
+                    self.producer.produce(self.topic, value, partition=partition,
+                                          timestamp=int(when), on_delivery=heard)
+                    break
+                except BufferError:  # the queue is full: let it go out
+                    self.producer.poll(0.1)
+        left = self.producer.flush(self.wait_s)
+        if faults or left:
+            raise OSError(f"partition {partition}: of {len(values)} records {len(first)} were "
+                          f"acknowledged in {self.wait_s} s. {faults[0] if faults else ''}")
+        return min(first)
+
+    def read(self, partition, offset, n):
+        self.known(self.topic, partition)
+        messages, deadline = [], time.monotonic() + self.wait_s
+        # while it is read it is not kept: an error leaves it at nobody knows which offset
+        consumer, at, end = self.consumers.pop(partition, None) or (self._consumer(), None, False)
+        if at != offset:
+            consumer.assign([self.kafka.TopicPartition(self.topic, partition, offset)])
+            end = False
+        while len(messages) < n:
+            some = consumer.consume(n - len(messages), 0)
+            if not some and not end:  # a message will come, or the word that there is none
+                some = consumer.consume(1, LOOK_S)
+            if self.doubt:
+                self._same(partition)
+            if not some and end:
+                break
+            if not some and time.monotonic() > deadline:
+                raise TimeoutError(
+                    f"partition {partition}: neither a record nor the end at offset "
+                    f"{offset + len(messages)} in {self.wait_s} s, from {self.topic!r} at "
+                    f"{self.config['bootstrap.servers']}. Is the broker there, and is this offset?")
+            for message in some:
+                error = message.error()
+                end = error is not None
+                if not end:
+                    messages.append(message)
+                elif error.code() != self.kafka.KafkaError._PARTITION_EOF:
+                    self._failed(partition, offset, error)
+        offsets = np.array([message.offset() for message in messages], np.int64)
+        self.consumers[partition] = (
+            consumer, int(offsets[-1]) + 1 if messages else offset, end)
+        if not messages:
+            return none_of(partition)
+        return Records(partition, offsets,
+                       np.array([message.timestamp()[1] for message in messages], np.int64),
+                       [message.value() or b"" for message in messages])
+
+    def oldest(self, partition):
+        return self._ends(partition)[0]
+
+    def newest(self, partition):
+        return self._ends(partition)[1]
+
+    def close(self):
+        for consumer, *_ in self.consumers.values():
+            consumer.close()
+        self.consumers.clear()
+
+    def _ends(self, partition):
+        where = self.kafka.TopicPartition(self.topic, self.known(self.topic, partition))
+        kept = self.consumers.get(partition)
+        consumer = kept[0] if kept else self._consumer()
+        try:
+            return consumer.get_watermark_offsets(where, timeout=self.wait_s)
+        finally:
+            if not kept:
+                consumer.close()
+
+    def _consumer(self):
+        return self.kafka.Consumer(self.config | {
+            "group.id": "minidl", "enable.auto.commit": False, "enable.partition.eof": True,
+            "auto.offset.reset": "error", "fetch.wait.max.ms": FETCH_MS,
+            "queued.max.messages.kbytes": QUEUED_KB, "error_cb": self._broken})
+
+    def _broken(self, error):
+        self.doubt = True
+
+    def _same(self, partition):
+        found = self._identity()
+        if found != self.id:
+            raise Gone(f"partition {partition}: the topic {self.topic!r} is not the one that was "
+                       f"opened: wanted {self.id}, the broker has {found}. Was it restarted "
+                       "without its disk? Its offsets mean nothing any more")
+        self.doubt = False
+
+    def _failed(self, partition, offset, error):
+        self._same(partition)
+        if error.code() in (self.kafka.KafkaError._AUTO_OFFSET_RESET,
+                            self.kafka.KafkaError.OFFSET_OUT_OF_RANGE):
+            self.check(partition, offset, *self._ends(partition))
+        raise OSError(f"partition {partition}, offset {offset}: {error}")
+
+    def _identity(self):
+        """Of the cluster and the topic; None where there is no such topic."""
+        about = self.admin.list_topics(timeout=self.wait_s)
+        if self.topic not in about.topics:
+            return None
+        if about.controller_id not in about.brokers:
+            return about.cluster_id
+        asked = self.admin.describe_topics(
+            self.kafka.TopicCollection([self.topic]), request_timeout=self.wait_s)
+        return f"{about.cluster_id}/{asked[self.topic].result().topic_id}"
+
+    def _create(self, partitions):
+        about = self.admin.list_topics(timeout=self.wait_s)
+        if about.controller_id in about.brokers:
+            topic = self.kafka.admin.NewTopic(self.topic, partitions, min(3, len(about.brokers)))
+            try:
+                self.admin.create_topics([topic])[self.topic].result(self.wait_s)
+            except self.kafka.KafkaException as error:  # another process was first
+                if error.args[0].code() != self.kafka.KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+        deadline = time.monotonic() + self.wait_s
+        while self.admin.list_topics(self.topic, self.wait_s).topics[self.topic].error:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the topic {self.topic!r} was not made in {self.wait_s} s")
+            time.sleep(0.02)

@@ -1,0 +1,55 @@
+"""Is a model good on a stream? Each record is predicted before it is trained on.
+
+    AUC          P(a positive's prediction is above a negative's), ties count half
+    log loss     -mean [y log p + (1 - y) log(1 - p)]
+    calibration  sum of predictions / positives: 1 if they are as many as was said
+
+AUC needs all predictions in order. Here they are counted in bins of the logit, positives and
+negatives apart: counts of several ranks add up, in an all-reduce of 16 (bins + 1) bytes, whatever
+the number of records; what ties within a bin can hide is known, `auc_error`.
+
+Sources: Dawid 1984 (prequential); Fawcett 2006 (AUC).
+Test: tests/data/stream/test_prequential.py   Used by: tutorials/train_clicks.py
+"""
+
+import numpy as np
+
+from minidl.comm import ring
+
+LOGIT = 16.0  # bins from -LOGIT to LOGIT; beyond, the first and the last
+LEAST = 1e-7  # of a probability in the log loss
+
+
+class Prequential:
+    """Counts of this rank. add() what was predicted; report() for all ranks together."""
+
+    def __init__(self, bins=2048):
+        self.counts, self.sums = np.zeros((2, bins)), np.zeros(2)
+
+    def add(self, p, y):
+        """p: probabilities, y: labels of 0 and 1, both (n,)."""
+        p = np.clip(np.asarray(p, np.float64), LEAST, 1 - LEAST)
+        y, n_bins = np.asarray(y) > 0, self.counts.shape[1]
+        at = (np.log(p / (1 - p)) + LOGIT) / (2 * LOGIT) * n_bins
+        at = np.clip(at, 0, n_bins - 1).astype(np.int64)
+        for label in (0, 1):
+            self.counts[label] += np.bincount(at[y == label], minlength=n_bins)
+        self.sums += p.sum(), -np.log(np.where(y, p, 1 - p)).sum()
+
+    def report(self, t=None):
+        """{"n", "auc", "auc_error", "log_loss", "calibration"} of all ranks of t, then begins anew;
+        nan where there is nothing to compare."""
+        flat = np.concatenate([self.counts.ravel(), self.sums])
+        if t is not None:
+            flat = ring.all_reduce(t, flat)
+        self.__init__(self.counts.shape[1])
+        (negative, positive), (sum_p, loss) = flat[:-2].reshape(2, -1), flat[-2:]
+        below = np.cumsum(negative) - negative
+        with np.errstate(invalid="ignore", divide="ignore"):
+            pairs = negative.sum() * positive.sum()
+            ties = (positive * negative).sum() / 2
+            return {"n": int(negative.sum() + positive.sum()),
+                    "auc": float(((positive * below).sum() + ties) / pairs),
+                    "auc_error": float(ties / pairs),
+                    "log_loss": float(loss / (negative.sum() + positive.sum())),
+                    "calibration": float(sum_p / positive.sum())}

