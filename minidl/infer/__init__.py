@@ -1,0 +1,33 @@
+"""Inference: from a trained model to a plan, a table of launches that one C loop replays.
+
+    graph = infer.trace(model.eval(), x)     every Function that ran, as lines  trace, graph
+    print(infer.optimise(graph))             {'batch_norm': 3, 'epilogue': 6}   passes/
+    plan = infer.compile(graph)              kernels and one arena              lower, memory
+    y = plan(x)                              what model(x) gives                program
+    print(plan.source("linear_0"))           the generated .cu
+    step = infer.decoder(gpt, context=512)   text token by token                decoder, cache
+    q = infer.quantize(graph, batches)       linear layers in whole numbers     quantize, whole
+    infer.export_onnx(graph, "m.onnx"); graph = infer.import_onnx("m.onnx")     onnx/
+    with infer.Batcher(plan) as b: b.submit(x[0]).result()    requests together batcher, load
+
+Test: tests/infer/
+"""
+
+from minidl.infer.batcher import Batcher
+from minidl.infer.decoder import Decoder
+from minidl.infer.graph import Graph
+from minidl.infer.onnx import export_onnx, import_onnx
+from minidl.infer.passes import optimise
+from minidl.infer.program import Plan
+from minidl.infer.quantize import fake_quantize, quantize
+from minidl.infer.trace import trace
+
+__all__ = ["Batcher", "Decoder", "Graph", "Plan", "compile", "decoder", "export_onnx",
+           "fake_quantize", "import_onnx", "optimise", "quantize", "trace"]
+
+decoder = Decoder
+
+
+def compile(graph, threads=1, poison=False):
+    """The Plan of a graph; see program.Plan."""
+    return Plan(graph, threads, poison)

@@ -1,0 +1,199 @@
+"""Dynamic batching: requests that come one by one are answered together.
+
+    with infer.Batcher(plan, max_batch=32, max_delay=1e-3) as b:
+        future = b.submit(x[0])              one request, without the batch's dimension
+        y = future.result()
+
+    arrivals   | |  |   ||| ||  |          a batch begins when the plan is free, and max_batch wait
+    the plan        [== 3 ==][=== 6 ===]   or the oldest has waited max_delay or none will come
+
+A batch of n costs less than n batches of one: weights are read once. While the plan runs, the next
+batch collects by itself.
+
+    L = lambda W    (Little 1961)    requests inside, on average, are those that come in a second
+                                     times the seconds that each stays. `report` measures all three.
+
+Source: Crankshaw et al. 2017 (Clipper).   Test: tests/infer/test_batcher.py   Load: load.py
+Tutorial: tutorials/19_inference.py
+"""
+
+import threading
+import time
+from collections import deque
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+import numpy as np
+
+from minidl.infer.program import Plan
+from minidl.mode import no_grad
+
+
+@dataclass(frozen=True)
+class Report:
+    """Of a Batcher so far: requests answered, and how many of them with an error; batches; rows
+    that the plan computed; seconds since the first request came, of them busy; the integral of
+    `how many are inside` over time; the sum of all latencies."""
+
+    n_requests: int
+    n_failed: int
+    n_batches: int
+    n_rows: int
+    elapsed_s: float
+    busy_s: float
+    inside_s: float
+    latency_s: float
+
+    inside = property(lambda self: self.inside_s / self.elapsed_s)  # L
+    rate = property(lambda self: self.n_requests / self.elapsed_s)  # lambda, 1/s
+    latency = property(lambda self: self.latency_s / self.n_requests)  # W, s
+    batch = property(lambda self: self.n_requests / self.n_batches)
+
+
+class Batcher:
+    """plans: a Plan, several for batches of other sizes, or any function of arrays (n, ...); a
+    batch runs in the smallest that holds it, filled up with its last row. max_batch: the largest
+    plan's unless given. max_waiting: more are refused. One thread runs the plans."""
+
+    def __init__(self, plans, max_batch=None, max_delay=1e-3, max_waiting=1024,
+                 clock=time.perf_counter):
+        plans = plans if isinstance(plans, (list, tuple)) else [plans]
+        are_plans = [isinstance(p, Plan) for p in plans]
+        if not plans or len(plans) > 1 and not all(are_plans):
+            raise TypeError("Batcher: want a Plan, a list of Plans, or one function of arrays")
+        self.plans = sorted((rows_of(p), i) for i, p in enumerate(plans)) if are_plans[0] else []
+        self.plans = [(n, plans[i]) for n, i in self.plans]
+        wanted = [[(v.shape[1:], v.dtype) for v in p.graph.inputs] for _, p in self.plans]
+        self.wanted = wanted[0] if wanted else None
+        for its in wanted:
+            if its != self.wanted:
+                raise ValueError("Batcher: the plans want requests of other shapes or dtypes")
+        largest = self.plans[-1][0] if self.plans else max_batch
+        self.max_batch = largest if max_batch is None else max_batch
+        if not self.max_batch or not 1 <= self.max_batch <= largest:
+            raise ValueError(f"Batcher: max_batch {max_batch}, want at least 1 and at most the "
+                             f"rows of the largest plan{f', {largest}' if self.plans else ''}")
+        if max_delay < 0:
+            raise ValueError(f"Batcher: max_delay {max_delay} s, want at least 0")
+        self.function = None if self.plans else plans[0]
+        self.max_delay, self.max_waiting, self.clock = max_delay, max_waiting, clock
+        self._queue, self._change, self._closing = deque(), threading.Condition(), False
+        self._inside, self._first, self._last = 0, None, None
+        self._sums = dict.fromkeys("n_requests n_failed n_batches n_rows busy_s inside_s "
+                                   "latency_s".split(), 0)
+        self._thread = threading.Thread(target=self._serve, name="minidl-batcher", daemon=True)
+        self._thread.start()
+
+    def submit(self, *inputs):
+        """A concurrent.futures.Future of the model's result for one request: arrays or Tensors
+        without the batch's dimension, copied here. TypeError where they do not fit the plan."""
+        arrays = [np.array(getattr(x, "_data", x)) for x in inputs]
+        got = [(a.shape, a.dtype) for a in arrays]
+        if self.wanted is not None and got != self.wanted:
+            def text(pairs):
+                return ", ".join(f"{d}{list(s)}" for s, d in pairs)
+            raise TypeError(f"Batcher: a request of {text(got)}; the plan wants "
+                            f"{text(self.wanted)}")
+        future = Future()
+        with self._change:
+            if self._closing:
+                raise RuntimeError("Batcher: it is closed; make a new one")
+            if len(self._queue) >= self.max_waiting:
+                raise RuntimeError(f"Batcher: {len(self._queue)} requests wait already, as many as "
+                                   "max_waiting: they come faster than the plan answers")
+            now = self._count(1)
+            self._queue.append((now, arrays, future))
+            self._change.notify_all()
+        return future
+
+    def close(self):
+        """Answer what waits, then end the thread. A second call does nothing."""
+        with self._change:
+            self._closing = True
+            self._change.notify_all()
+        self._thread.join()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
+
+    def report(self):
+        """The Report so far; None before the first request."""
+        with self._change:
+            if self._first is None:
+                return None
+            self._count(0)
+            return Report(elapsed_s=self._last - self._first, **self._sums)
+
+    def _count(self, change):
+        """`change` requests come or go now; the time. Under the lock."""
+        now = self.clock()
+        if self._first is None:
+            self._first = self._last = now
+        self._sums["inside_s"] += self._inside * (now - self._last)
+        self._inside, self._last = self._inside + change, now
+        return now
+
+    def _serve(self):
+        while batch := self._next():
+            # from here on nobody can cancel them
+            running = [r for r in batch if r[2].set_running_or_notify_cancel()]
+            begin, rows, answers = self.clock(), 0, []
+            if running:
+                rows, answers = self._answers([arrays for _, arrays, _ in running])
+            with self._change:
+                end = self._count(-len(batch))
+                self._sums["n_requests"] += len(batch)
+                self._sums["n_failed"] += sum(not ok for ok, _ in answers)
+                self._sums["n_batches"] += bool(running)
+                self._sums["n_rows"] += rows
+                self._sums["busy_s"] += end - begin
+                self._sums["latency_s"] += sum(end - came for came, _, _ in batch)
+            for (_, _, future), (ok, answer) in zip(running, answers, strict=True):
+                (future.set_result if ok else future.set_exception)(answer)
+
+    def _next(self):
+        """The next batch, once it may begin; None when there is nothing more to come."""
+        with self._change:
+            while not self._queue and not self._closing:
+                self._change.wait()
+            while len(self._queue) < self.max_batch and not self._closing:
+                left = self._queue[0][0] + self.max_delay - self.clock()
+                if left <= 0:
+                    break
+                self._change.wait(left)
+            return [self._queue.popleft() for _ in range(min(len(self._queue), self.max_batch))]
+
+    def _answers(self, requests):
+        """(rows computed, [(whether it is a result, the result or the error)]). Where a batch
+        fails, each request runs alone: one bad index is one request's error."""
+        n = len(requests)
+        try:
+            size, run = next(((size, p) for size, p in self.plans if size >= n), (n, self.function))
+            columns = [np.stack([*column, *[column[-1]] * (size - n)])
+                       for column in zip(*requests, strict=True)]
+            with no_grad():
+                result = run(*columns)
+            parts = result if isinstance(result, tuple) else (result,)
+            if any(len(y) != size for y in parts):
+                raise ValueError(f"Batcher: {size} requests, and results of "
+                                 f"{', '.join(str(tuple(y.shape)) for y in parts)}; want one row "
+                                 "for each request")
+            rows = [tuple(y[i] for y in parts) for i in range(n)]
+            return size, [(True, r if isinstance(result, tuple) else r[0]) for r in rows]
+        except BaseException as error:  # whatever it is, somebody waits for it
+            if n == 1:
+                return 0, [(False, error)]
+        alone = [self._answers([r]) for r in requests]
+        return sum(rows for rows, _ in alone), [answer for _, (answer,) in alone]
+
+
+def rows_of(plan):
+    """The batch that a Plan is for: the first dimension of its inputs and of its results."""
+    sizes = {v.shape[:1] for v in (*plan.graph.inputs, *plan.graph.outputs)}
+    if len(sizes) != 1 or sizes == {()}:
+        raise ValueError("Batcher: the plan's inputs and results have no common first dimension, "
+                         f"the batch's; they are {sorted(sizes)}. Trace the model with a batch")
+    return sizes.pop()[0]

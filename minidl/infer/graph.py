@@ -1,0 +1,189 @@
+"""A model as a list of operations: the form that passes rewrite and that becomes a plan.
+
+    graph(x: float32[64, 784])
+      %1: float32[64, 512] = linear(x, 0.weight, 0.bias)
+      %2: float32[64, 512] = relu(%1)
+      return %2
+
+Static single assignment (SSA): each value is made once, by the line that names it, and read by
+lines after that. So a pass can move or replace a line by looking at who reads its value.
+
+    %4 = linear(x, 0.weight, 0.bias) then relu        `then`: steps on each element of the result,
+    %9 = chain(%3, %8) then v0 = add(%3, %8); ...     while it is still in a register
+
+Source: Cytron et al. 1991 (SSA).   Test: tests/infer/test_graph.py
+"""
+
+from collections import namedtuple
+
+import numpy as np
+
+from minidl.function import op_name
+from minidl.mode import no_grad
+
+# One operation on elements, after a node's own. operands: ("in", i) is the node's input i, ("v", k)
+# the result of step k, where k = -1 is what the node itself made; or a number.
+Step = namedtuple("Step", "op kind operands attributes")
+
+
+class Value:
+    """What a node makes or the graph is given. data: the array of a constant or a parameter; name:
+    the parameter's."""
+
+    def __init__(self, shape, dtype, name=None, data=None):
+        self.shape, self.dtype, self.name, self.data = tuple(shape), np.dtype(dtype), name, data
+
+    type = property(lambda self: f"{self.dtype.name}{list(self.shape)}")
+    n_bytes = property(lambda self: int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize)
+
+
+class Node:
+    """One line. kind: a Function, or a function of arrays; None of a chain, which is steps alone.
+    inputs: Values, numbers and None; the first n_own are the operation's, the others its steps'.
+    pad: ((top, bottom), (left, right)) zeros around an image (N, H, W, C), after the steps."""
+
+    def __init__(self, op, kind, inputs, attributes, outputs, steps=(), n_own=None, pad=None):
+        self.op, self.kind, self.inputs, self.outputs = op, kind, list(inputs), list(outputs)
+        self.attributes, self.steps, self.pad = dict(attributes), tuple(steps), pad
+        self.n_own = len(self.inputs) if n_own is None else n_own
+
+    output = property(lambda self: self.outputs[0])
+    values = property(lambda self: [x for x in self.inputs if isinstance(x, Value)])
+
+    def evaluate(self, arrays):
+        """The results, as arrays, of the operation, its steps and its padding by eager ops."""
+        own = call(self.kind, arrays[:self.n_own], self.attributes) if self.kind else ()
+        done = {-1: own[0] if own else None}
+        for k, step in enumerate(self.steps):
+            operands = [x if not isinstance(x, tuple) else arrays[x[1]] if x[0] == "in"
+                        else done[x[1]] for x in step.operands]
+            done[k], = call(step.kind, operands, step.attributes)
+        own = (done[len(self.steps) - 1],) if self.steps else own
+        return own if self.pad is None else (np.pad(own[0], ((0, 0), *self.pad, (0, 0))),)
+
+
+def call(kind, arrays, attributes):
+    """A tuple of arrays: what a Function or a function of arrays makes of these."""
+    if not isinstance(kind, type):
+        result = kind(*arrays, **attributes)
+        return result if isinstance(result, tuple) else (result,)
+    with no_grad():
+        result = kind.apply(*arrays, **attributes)
+    return tuple(y.data for y in (result if isinstance(result, tuple) else (result,)))
+
+
+class Graph:
+    """inputs: Values; nodes: in an order that runs; outputs: Values. guards: what has to be as it
+    was when the model was traced (trace.py). single: whether the model returned one tensor."""
+
+    def __init__(self, inputs, nodes, outputs, guards=None, single=True):
+        self.inputs, self.nodes, self.outputs = list(inputs), list(nodes), list(outputs)
+        self.guards, self.single = guards, single
+
+    def run(self, *arrays):
+        """The results by eager ops, one line after the other: what every plan is compared with."""
+        known = dict(zip(self.inputs, arrays, strict=True))
+        for node in self.nodes:
+            made = node.evaluate([self._array(x, known) for x in node.inputs])
+            known.update(zip(node.outputs, made))
+        results = tuple(self._array(v, known) for v in self.outputs)
+        return results[0] if self.single else results
+
+    @staticmethod
+    def _array(x, known):
+        return x if not isinstance(x, Value) else known[x] if x.data is None else x.data
+
+    def users(self):
+        """{value: [nodes that read it, each once for every input]}."""
+        found = {}
+        for node in self.nodes:
+            for value in node.values:
+                found.setdefault(value, []).append(node)
+        return found
+
+    def producers(self):
+        return {value: node for node in self.nodes for value in node.outputs}
+
+    def replace(self, old, new):
+        """Let whoever reads `old` read `new`."""
+        for node in self.nodes:
+            node.inputs = [new if x is old else x for x in node.inputs]
+        self.outputs = [new if v is old else v for v in self.outputs]
+
+    def verify(self):
+        """ValueError unless this is a graph in SSA form that could run; returns it."""
+        known = set(self.inputs)
+        for i, node in enumerate(self.nodes):
+            for value in node.values:
+                if value.data is None and value not in known:
+                    raise ValueError(f"line {i}, {node.op}: reads a {value.type} that no line "
+                                     "before it makes; a pass put it too early or lost its maker")
+                if value.data is not None and (value.data.shape, value.data.dtype) != (
+                        value.shape, value.dtype):
+                    raise ValueError(f"line {i}, {node.op}: a constant {value.type} holds an array "
+                                     f"{value.data.dtype}{list(value.data.shape)}")
+            for k, step in enumerate(node.steps):
+                for x in step.operands:
+                    if isinstance(x, tuple) and not (
+                            0 <= x[1] < len(node.inputs) if x[0] == "in"
+                            else (-1 if node.kind else 0) <= x[1] < k):
+                        raise ValueError(f"line {i}, {node.op}: step {k} reads {x}, which is not "
+                                         "there yet")
+            for value in node.outputs:
+                if value in known:
+                    raise ValueError(f"line {i}, {node.op}: makes a value that is there already")
+                known.add(value)
+        for value in self.outputs:
+            if value.data is None and value not in known:
+                raise ValueError(f"the graph returns a {value.type} that no line makes")
+        return self
+
+    def count(self, *ops):
+        """How many lines are one of these operations; of all without names."""
+        return sum(not ops or node.op in ops for node in self.nodes)
+
+    def names(self):
+        """{value: how it is printed}: its own name, or the number of its line."""
+        named = {v: v.name for v in self.inputs}
+        for i, node in enumerate(self.nodes):
+            named.update({v: v.name or f"%{i}" + f".{k}" * (len(node.outputs) > 1)
+                          for k, v in enumerate(node.outputs)})
+        return named
+
+    def __str__(self):
+        named = self.names()
+
+        def text(x):
+            if not isinstance(x, Value):
+                return repr(x)
+            if x.data is not None and x.data.size == 1 and not x.name:
+                return repr(x.data.item())
+            return named.get(x) or x.name or f"constant {x.type}"
+
+        lines = [f"graph({', '.join(f'{v.name}: {v.type}' for v in self.inputs)})"]
+        for node in self.nodes:
+            made = ", ".join(f"{named[v]}: {v.type}" for v in node.outputs)
+            given = [text(x) for x in node.inputs[:node.n_own]]
+            given += [f"{k}={_short(v)}" for k, v in node.attributes.items()]
+            line = f"  {made} = {node.op}({', '.join(given)})"
+            for k, step in enumerate(node.steps):
+                xs = [text(x) if not isinstance(x, tuple) else text(node.inputs[x[1]])
+                      if x[0] == "in" else "." if x[1] == k - 1 else f"v{x[1]}"
+                      for x in step.operands]
+                line += f" then {step.op}({', '.join(xs)})"
+            lines.append(line + (f" pad {node.pad}" if node.pad else ""))
+        returned = ", ".join(text(v) for v in self.outputs)
+        return "\n".join([*lines, f"  return {returned}"])
+
+
+def _short(x):
+    if isinstance(x, np.ndarray):
+        return f"{x.dtype.name}{list(x.shape)}"
+    if isinstance(x, (list, tuple)):
+        return f"({', '.join(map(_short, x))})"
+    return repr(x)
+
+
+def name_of(cls, options):
+    """An operation's name in the graph: of a Function that serves several, the one it was given."""
+    return options.get("name") or op_name(cls)

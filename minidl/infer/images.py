@@ -1,0 +1,99 @@
+"""Convolutions and poolings with the channels last: the lines that kernels/infer.cuh leaves open.
+
+    conv_nhwc    a block for each row of an image and each 64 channels of the result
+    *_pool_nhwc  a block for each row of an image
+
+The result may have a border of zeros (`Node.pad`), which the same blocks write.
+Test: tests/infer/test_lower.py
+"""
+
+import numpy as np
+
+from minidl.infer import lower
+from minidl.ops.pool import fit
+
+
+def where(node):
+    """(N, H, W, C) of the result without its border, C++ that addresses it, and border(first, last
+    channel): [the C++ line that writes it], [] where there is none."""
+    n, h, w, c = node.output.shape
+    (top, bottom), (left, right) = node.pad or ((0, 0), (0, 0))
+    h, w = h - top - bottom, w - left - right
+    image = f"Image<{h}, {w}, {c}, {top}, {bottom}, {left}, {right}>"
+
+    def border(first, last):
+        return [f"  {image}::border(out, n, h, {first}, {last});"] if node.pad else []
+
+    return (n, h, w, c), image, border
+
+
+def conv(low, node):
+    x, w, bias = node.inputs[:3]
+    (n, oh, ow, o), image, border = where(node)
+    found = lower.steps_of(low, node, (n, oh, ow, o), bias)
+    if found is None:
+        return False
+    text, result, args = found
+    (_, h, wide, c), (_, _, kh, kw), stride = x.shape, w.shape, node.attributes["stride"]
+    body = [f"  // {h} x {wide} x {c} with its border, {kh} x {kw}: rows of {kw * c} numbers",
+            "  const int h = blockIdx.x, n = blockIdx.z;",
+            f"  conv_row<{oh}, {ow}, {o}, {h}, {wide}, {c}, {kh}, {kw}, {stride[0]}, {stride[1]}>(",
+            f"      image, w, h, blockIdx.y, n, [=](float {lower.SINK}, int pixel, int col) {{",
+            f"        const long long at = ((n * {oh}LL + h) * {ow} + pixel) * {o} + col;",
+            *("        " + line for line in text),
+            f"        out[{image}::at(n, h, pixel) + col] = {result};", "      });"]
+    body += border("blockIdx.y * PANEL", f"min(blockIdx.y * PANEL + PANEL, {o}u)")
+    weight = lower.packed(w.data.transpose(0, 2, 3, 1).reshape(o, -1))
+    args = [("float* out", low.own(node.output)), ("const float* image", low.contiguous(x)),
+            ("const float* w", weight), *args]
+    return low.add(node.op, [node.output], "\n".join(body), args, (oh, -(-o // lower.PANEL), n))
+
+
+def pool(low, node):
+    x, = node.inputs
+    (n, oh, ow, c), image, border = where(node)
+    (kh, kw), (down, right) = node.attributes["kernel"], node.attributes["stride"]
+    largest, pad = node.op == "max_pool_nhwc", ((0, 0), (0, 0))
+    if largest:
+        nchw = x.shape[0], c, *x.shape[1:3]
+        keys = "kernel", "stride", "padding", "dilation", "ceil_mode"
+        pad = fit(nchw, *(node.attributes[k] for k in keys))[1]
+    (_, h, w, _), words = x.shape, ("false", "true")
+    cut = any(map(sum, pad)) or (oh - 1) * down + kh > h or (ow - 1) * right + kw > w
+    sizes = ow, h, w, c, kh, kw, down, right, pad[0][0], pad[1][0], words[cut], words[largest]
+    text = ("  const int h = blockIdx.x, n = blockIdx.y;\n"
+            f"  pool_row<{', '.join(map(str, sizes))}>(image, h, n,\n"
+            f"      [=](float x, int w, int c) {{ out[{image}::at(n, h, w) + c] = x; }});")
+    args = [("float* out", low.own(node.output)), ("const float* image", low.contiguous(x))]
+    return low.add(node.op, [node.output], "\n".join([text, *border(0, c)]), args, (oh, n))
+
+
+def moved(low, node):
+    """Into the other order, or with a border: a copy row by row."""
+    x, = node.inputs
+    if x.data is not None or x.dtype != np.float32:
+        return False
+    (n, h, w, c), image, border = where(node)
+    by_row, by_pixel, by_channel = (w, 1, h * w) if node.op == "to_nhwc" else (w * c, c, 1)
+    text = ["  const int h = blockIdx.x, n = blockIdx.y;",
+            f"  image += n * {h * w * c}LL + h * {by_row}LL;",
+            f"  {'SIMD ' * (c == 1)}for (int w = 0; w < {w}; ++w)",
+            f"    {'SIMD ' * (c > 1)}for (int c = 0; c < {c}; ++c)",
+            f"      out[{image}::at(n, h, w) + c] = image[w * {by_pixel}LL + c * {by_channel}LL];",
+            *border(0, c)]
+    args = [("float* out", low.own(node.output)), ("const float* image", low.contiguous(x))]
+    return low.add(node.op, [node.output], "\n".join(text), args, (h, n))
+
+
+def turned(low, node):
+    """Back to the channels first: the same bytes, read in another order."""
+    x, = node.inputs
+    y = low.dummies[x].transpose(0, 3, 1, 2)
+    base = low.layouts[x]
+    low.dummies[node.output] = y
+    low.layouts[node.output] = lower.Layout(base.root, base.offset, y.strides)
+    return True
+
+
+LOWER = {**lower.LOWER, "conv_nhwc": conv, "max_pool_nhwc": pool, "avg_pool_nhwc": pool,
+         "to_nhwc": moved, "pad_nhwc": moved, "to_nchw": turned}

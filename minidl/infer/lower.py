@@ -1,0 +1,324 @@
+"""From lines of a graph to launches: which kernel, on what grid, with which arguments.
+
+    linear(x, w, b) then relu(.)     ->   extern "C" __global__ void linear_0(out, a, w, bias) {...}
+                                          grid (1, 8), args (%0, x, w in panels, b)
+    reshape, permute, x[:, 0]        ->   nothing: another view of the same bytes
+    what has no kernel here          ->   its eager op, named in print(plan)
+
+A kernel is generated where its sizes are to be constants of the compiler: `infer.cuh` has the
+loops, this file writes the lines that differ. Attention, norms and softmax are the kernels that
+training runs. Lines of the same text share a kernel.   Test: tests/infer/test_lower.py
+"""
+
+import math
+from collections import namedtuple
+
+import numpy as np
+
+from minidl.fused import attention, dispatch, launch, linear, rows
+from minidl.infer import code
+from minidl.infer.graph import Value
+from minidl.ops import index, shape
+
+PANEL = 64  # columns, as in kernels/infer.cuh
+ROWS = 96  # of a matrix that a block takes at most: 384 KB of k = 1024
+CHUNK = 4096  # elements of a chain that a block takes
+VIEWS = (shape.Reshape, shape.Permute, shape.Expand, shape.Split, shape.Unbind, index.Getitem)
+SINK = "x"  # what a product's result is called in its steps
+Layout = namedtuple("Layout", "root offset strides")  # a value lies in the bytes of `root`
+
+
+class Launch:
+    """One line of a plan. text: of a generated kernel, with NAME for its name; else kernel: a
+    function that gives one. args: arrays, numbers, Values, or (Value, function of its array).
+    eager: the Node, where there is no kernel."""
+
+    def __init__(self, op, writes, args, grid=1, block=1, text=None, kernel=None, eager=None):
+        self.op, self.writes, self.args, self.grid, self.block = op, writes, args, grid, block
+        self.text, self.kernel, self.eager = text, kernel, eager
+        given = eager.inputs if eager else [a[0] if isinstance(a, tuple) else a for a in args]
+        self.reads = [v for v in given if isinstance(v, Value) and v not in writes]
+
+
+class Lowering:
+    """The launches of a graph, in order, and the layouts of its values. table: {operation: function
+    of (lowering, node) that adds its launches, or says False}."""
+
+    def __init__(self, graph, table):
+        self.launches, self.layouts, self.dummies = [], {}, {}
+        self.inputs, self.checked = graph.inputs, []  # checked: (number of an input, its limit)
+        for value in graph.inputs:
+            self.own(value)
+        for node in graph.nodes:
+            if node.kind in VIEWS and not node.steps and self.view(node):
+                continue
+            lower = chain if node.kind is None else table.get(node.op)
+            if not (lower and lower(self, node)):
+                self.eager(node)
+
+    def own(self, value):
+        """Bytes of its own for a value; returns it."""
+        self.dummies[value] = np.empty(value.shape, value.dtype)  # never touched: takes no memory
+        self.layouts[value] = Layout(value, 0, self.dummies[value].strides)
+        return value
+
+    def array(self, value):
+        """An array of its shape and strides; the numbers are those of a constant alone."""
+        return launch.contiguous(np, value.data) if value.data is not None else self.dummies[value]
+
+    def view(self, node):
+        """Whether the results are views of the input's bytes; then that is all there is to do."""
+        source = node.inputs[0]
+        if source.data is not None:
+            return False
+        made = node.evaluate([self.array(source)])
+        if not all(np.may_share_memory(y, self.array(source)) for y in made):
+            if node.kind is not shape.Reshape:
+                return False
+            made = node.evaluate([self.array(source := self.contiguous(source))])
+        base = self.layouts[source]
+        start = self.array(source).ctypes.data
+        for value, y in zip(node.outputs, made, strict=True):
+            self.dummies[value] = y
+            self.layouts[value] = Layout(base.root, base.offset + y.ctypes.data - start, y.strides)
+        return True
+
+    def contiguous(self, value):
+        """The value, or a copy of it without gaps."""
+        if self.array(value).flags.c_contiguous:
+            return value
+        return self.copy(value, Value(value.shape, value.dtype))
+
+    def copy(self, value, to):
+        if value.dtype != np.float32:
+            raise NotImplementedError(f"a copy of a strided {value.type}")
+        self.add(*elementwise(self, "copy", [value], (), self.own(to)))
+        return to
+
+    def eager(self, node):
+        for value in node.outputs:
+            self.own(value)
+        self.launches.append(Launch(node.op, node.outputs, (), eager=node))
+        return True
+
+    def add(self, op, writes, text, args, grid):
+        """A launch of a generated kernel. args: [(C declaration, argument)]."""
+        names = ", ".join(declared for declared, _ in args)
+        text = f'extern "C" __global__ void NAME({names}) {{\n{text}\n}}'
+        self.launches.append(Launch(op, writes, [a for _, a in args], grid, text=text))
+        return True
+
+    def call(self, op, writes, kernel, grid, block, args):
+        """A launch of one of the project's kernels; kernel(): the one."""
+        self.launches.append(Launch(op, writes, args, grid, block, kernel=kernel))
+        return True
+
+
+# ---- products ----
+
+
+def packed(w):
+    """(columns, k) in panels: for each k 64 columns side by side; zeros fill the last panel."""
+    n, k = w.shape
+    parts = []
+    for first in range(0, n, PANEL):
+        width = min(PANEL, n - first)
+        panel = np.zeros((k, -(-width // 16) * 16), np.float32)
+        panel[:, :width] = w[first:first + width].T
+        parts.append(panel.reshape(-1))
+    out = linear.aligned(n * k + 16 * k + PANEL * 16)  # and what is prefetched past the end
+    flat = np.concatenate(parts)
+    out[:flat.size] = flat
+    return out
+
+
+def steps_of(low, node, shape, bias):
+    """(C lines from the sum `x` to the last result, its name, arguments) after a product, or None
+    where an operand is neither of the result's shape nor a vector."""
+    args, loads = [], {}
+    for i in range(node.n_own, len(node.inputs)):
+        value = node.inputs[i]
+        loads[i] = code.operand(i, value, shape)
+        if loads[i] is None:
+            return None
+        if loads[i][0] == "e":
+            args.append((f"const float* e{i}", low.contiguous(value)))
+    text, result = code.lines(node.steps, SINK, loads)
+    if bias is not None:
+        args.append(("const float* bias", bias))
+        text.insert(0, "x += bias[col];")
+    return text, result, args
+
+
+def is_constant(x, n_dims=None):
+    return isinstance(x, Value) and x.data is not None and x.dtype == np.float32 and (
+        n_dims is None or x.data.ndim == n_dims)
+
+
+def lower_linear(low, node):
+    x, w, bias = (*node.inputs[:node.n_own], None)[:3]
+    if not is_constant(w, 2) or x.data is not None or x.dtype != np.float32 or (
+            bias is not None and not is_constant(bias)) or not x.n_bytes:
+        return False
+    matrix = w.data if node.op == "linear" else w.data.T
+    (n, k), m = matrix.shape, math.prod(x.shape[:-1])
+    found = steps_of(low, node, node.output.shape, bias)
+    if found is None:
+        return False
+    text, result, args = found
+    blocks = -(-m // ROWS)
+    body = [f"  // ({m}, {k}) @ ({k}, {n})",
+            f"  linear<{m}, {n}, {k}>(a, w, blockIdx.x, blockIdx.y, {blocks},",
+            f"      [=](float {SINK}, int row, int col) {{",
+            f"        const long long at = (long long)row * {n} + col;",
+            *("        " + line for line in text), f"        out[at] = {result};", "      });"]
+    args = [("float* out", low.own(node.output)), ("const float* a", low.contiguous(x)),
+            ("const float* w", packed(matrix)), *args]
+    return low.add(node.op, [node.output], "\n".join(body), args, (blocks, -(-n // PANEL)))
+
+
+# ---- elements ----
+
+
+def chain(low, node):
+    return low.add(*elementwise(low, "chain", node.inputs, node.steps, low.own(node.output)))
+
+
+def elementwise(low, op, inputs, steps, out):
+    """(op, writes, C text, arguments, grid) of a chain over the elements of `out`, its operands
+    broadcast to that shape by strides of 0; without steps a copy of the first."""
+    arrays = [low.array(v) for v in inputs]
+    dims = collapsed(out.shape, [*(np.broadcast_to(a, out.shape).strides for a in arrays),
+                                 low.array(out).strides])
+    *outer, (n, inner) = dims
+    text = ["  long long r = blockIdx.x;"]
+    n_rows, chunks = math.prod(size for size, _ in outer), -(-n // CHUNK)
+    text.append(f"  const int first = r % {chunks} * {CHUNK}, last = min(first + {CHUNK}, {n});")
+    text.append(f"  r /= {chunks};")
+    names = [*(f"e{i}" for i in range(len(inputs))), "out"]
+    moves = {name: [] for name in names}
+    for d in reversed(range(len(outer))):
+        size, strides = outer[d]
+        text.append(f"  const long long i{d} = r % {size}; r /= {size};")
+        for name, s in zip(names, strides, strict=True):
+            moves[name] += [f"i{d} * {s}"] if s else []
+    text += [f"  {name} += {' + '.join(m)};" for name, m in moves.items() if m]
+    places = {name: f"{name}[{f'(long long)j * {s}' if s > 1 else 'j' if s else '0'}]"
+              for name, s in zip(names, inner, strict=True)}
+    loads = {i: places[f"e{i}"] for i in range(len(inputs))}
+    body, result = code.lines(steps, loads.get(0), loads)
+    text += ["  SIMD for (int j = first; j < last; ++j) {", *("    " + line for line in body),
+             f"    {places['out']} = {result};", "  }"]
+    args = [("float* out", out), *((f"const float* e{i}", v if v.data is None else a)
+                                   for i, (v, a) in enumerate(zip(inputs, arrays)))]
+    return op, [out], "\n".join(text), args, max(n_rows * chunks, 1)
+
+
+def collapsed(shape, strides):
+    """[(size, strides in elements)] with dimensions joined that one counter can walk, for all
+    arrays; at least one."""
+    dims = []
+    for size, *s in zip(shape, *strides, strict=True):
+        s = [b // 4 for b in s]
+        if size == 1:
+            continue
+        if dims and all(a == b * size for a, b in zip(dims[-1][1], s, strict=True)):
+            dims[-1] = dims[-1][0] * size, s
+        else:
+            dims.append((size, s))
+    return dims or [(1, [0] * len(strides))]
+
+
+# ---- the kernels of training ----
+
+
+def layer_norm(low, node):
+    x, w, b = node.inputs
+    attributes, width = node.attributes, math.prod(node.attributes["shape"])
+    if x.dtype != np.float32 or not x.n_bytes or (w and not is_constant(w)) or (
+            b and not is_constant(b)) or node.steps:
+        return False
+    n_rows, centered = math.prod(x.shape) // width, attributes.get("centered", True)
+    weight = w.data.reshape(-1) if w else np.ones(width, np.float32)
+    shift = b.data.reshape(-1) if b else np.zeros(width, np.float32)
+    mean, rstd = (low.own(Value((n_rows,), np.float32)) for _ in range(2))
+
+    def kernel():
+        return rows.kernel("layer_norm.cu", "layer_norm_v1", np.dtype(np.float32),
+                           CENTERED=int(centered))
+
+    args = low.own(node.output), mean, rstd, low.contiguous(x), weight, shift
+    return low.call(node.op, [node.output, mean, rstd], kernel, -(-n_rows // 256), 256,
+                    (*args, n_rows, width, attributes["eps"]))
+
+
+def softmax(low, node):
+    (x,), dim = node.inputs, node.attributes["dim"]
+    if x.dtype != np.float32 or node.attributes.get("dtype") or not x.n_bytes or (
+            dim not in (-1, len(x.shape) - 1)):
+        return False
+    n_rows, log = math.prod(x.shape[:-1]), node.op == "log_softmax"
+
+    def kernel():
+        return rows.kernel("softmax.cu", "softmax_v1", np.dtype(np.float32), LOG=int(log))
+
+    return low.call(node.op, [node.output], kernel, -(-n_rows // 256), 256,
+                    (low.own(node.output), low.contiguous(x), n_rows, x.shape[-1]))
+
+
+def self_attention(low, node):
+    qkv, mask, n_heads = *(*node.inputs, None)[:2], node.attributes["n_heads"]
+    if mask is not None:
+        return False
+    n_batch, length, width = qkv.shape
+    width, e = width // 3, width // 3 // n_heads
+    if node.attributes["dropout_p"] or qkv.dtype != np.float32 or not qkv.n_bytes or (
+            e > attention.MAX_WIDTH):
+        return False
+    qkv = low.contiguous(qkv)
+    parts = [(qkv, lambda a, i=i: a.reshape(-1)[i * width:]) for i in range(3)]
+    lse = low.own(Value((n_batch, n_heads, length), np.float32))
+    rows_of_block, threads = attention.block_of("tile", e)
+
+    def kernel():
+        return dispatch.kernel("attention_tile.cu", "attention_tile", np.float32, E=e)
+
+    args = (low.own(node.output), lse, *parts, length, length,
+            *[3 * width * length, e, 3 * width] * 3, 1 / math.sqrt(e),
+            int(node.attributes["is_causal"]), *attention.NEITHER[0])
+    return low.call(node.op, [node.output, lse], kernel,
+                    (-(-length // rows_of_block), n_heads, n_batch), threads, args)
+
+
+def embedding(low, node):
+    """Indices of the input alone: the plan checks those before it starts."""
+    ids, table = node.inputs
+    if ids not in low.inputs or not is_constant(table, 2) or ids.dtype != np.int64 or (
+            not ids.n_bytes):
+        return False
+    n, width = math.prod(ids.shape), table.shape[1]
+    low.checked.append((low.inputs.index(ids), table.shape[0]))
+    text = (f"  const float* row = table + ids[blockIdx.x] * {width};\n"
+            f"  SIMD for (int j = 0; j < {width}; ++j) out[blockIdx.x * {width}LL + j] = row[j];")
+    args = [("float* out", low.own(node.output)), ("const long long* ids", ids),
+            ("const float* table", np.ascontiguousarray(table.data))]
+    return low.add("embedding", [node.output], text, args, n)
+
+
+LOWER = {"linear": lower_linear, "matmul": lower_linear, "layer_norm": layer_norm,
+         "rms_norm": layer_norm, "softmax": softmax, "log_softmax": softmax,
+         "self_attention": self_attention, "embedding": embedding}
+
+
+def source(launches):
+    """(the .cu text of all generated kernels, {launch: the name of its kernel})."""
+    names, chosen, texts = {}, {}, []
+    for i, line in enumerate(launches):
+        if line.text is None:
+            continue
+        if line.text not in names:
+            names[line.text] = f"{line.op}_{i}"
+            texts.append(line.text.replace("NAME", names[line.text], 1))
+        chosen[line] = names[line.text]
+    head = '// Generated by minidl.infer.\n#include "infer_int8.cuh"\n\n'
+    return head + "\n\n".join(texts) + "\n", chosen

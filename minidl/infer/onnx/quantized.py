@@ -1,0 +1,104 @@
+"""ONNX's operators of whole numbers: 8 bits, sums of 32.   Test: tests/infer/onnx/test_operators.py
+
+    q = saturate(round(x / scale) + zero)          x = (q - zero) * scale          ties to even
+"""
+
+import numpy as np
+
+from minidl.infer.onnx.operator import Refused, dtype_of, on_arrays, operators
+
+
+def _along(v, x, axis):
+    """A scale or zero point for each part along an axis, as an operand of x."""
+    if v is None or v.size == 1 and v.ndim <= 1:
+        return 0 if v is None else v.reshape(())
+    if v.ndim == x.ndim:  # blocks
+        return np.repeat(v, x.shape[axis] // v.shape[axis], axis)
+    return v.reshape([-1 if d == axis % x.ndim else 1 for d in range(x.ndim)])
+
+
+def _saturated(x, dtype):
+    limits = np.iinfo(dtype)
+    return np.clip(x, limits.min, limits.max).astype(dtype)
+
+
+@on_arrays
+def QuantizeLinear(x, scale, zero=None, *, axis=1, block_size=0, output_dtype=0, precision=0,
+                   saturate=1):
+    dtype = zero.dtype if zero is not None else dtype_of(output_dtype) if output_dtype else (
+        np.dtype(np.uint8))
+    shift = _along(zero, x, axis)
+    shift = shift.astype(np.int64) if zero is not None else 0
+    return _saturated(np.rint(x / _along(scale, x, axis)).astype(np.float64) + shift, dtype)
+
+
+@on_arrays
+def DequantizeLinear(x, scale, zero=None, *, axis=1, block_size=0, output_dtype=0):
+    shift = _along(zero, x, axis)
+    shift = shift.astype(np.int64) if zero is not None else 0
+    y = (x.astype(np.int64) - shift).astype(scale.dtype) * _along(scale, x, axis)
+    return y.astype(dtype_of(output_dtype)) if output_dtype else y
+
+
+@on_arrays
+def DynamicQuantizeLinear(x):
+    least, most = min(x.min(), np.float32(0)), max(x.max(), np.float32(0))
+    scale = np.float32((most - least) / np.float32(255))
+    zero = _saturated(np.rint((0 - least) / scale), np.uint8) if scale else np.uint8(0)
+    y = _saturated(np.rint(x / scale) + zero if scale else x * 0, np.uint8)
+    return y, np.asarray(scale), np.asarray(zero)
+
+
+def _wide(x, zero, by_row):
+    """x - zero in 32 bits; a vector of zero points is one a row of a, one a column of b."""
+    if zero is not None and zero.ndim == 1 and by_row and zero.size > 1:
+        zero = zero[:, None]
+    return x.astype(np.int32) - (0 if zero is None else zero.astype(np.int32))
+
+
+@on_arrays
+def MatMulInteger(a, b, a_zero=None, b_zero=None):
+    return _wide(a, a_zero, True) @ _wide(b, b_zero, False)
+
+
+@on_arrays
+def QLinearMatMul(a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero):
+    total = _wide(a, a_zero, True) @ _wide(b, b_zero, False)
+    return _requantized(total, np.asarray(a_scale * b_scale / y_scale), y_zero)
+
+
+def _requantized(total, factor, zero):
+    return _saturated(np.rint(total * factor.astype(np.float32)).astype(np.float64) + zero,
+                      zero.dtype)
+
+
+@on_arrays
+def ConvInteger(x, w, x_zero=None, w_zero=None, *, auto_pad="NOTSET", dilations=None, group=1,
+                kernel_shape=None, pads=None, strides=None):
+    return _conv(x, w, x_zero, w_zero, auto_pad, dilations, group, pads, strides)
+
+
+@on_arrays
+def QLinearConv(x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, b=None, *,
+                auto_pad="NOTSET", dilations=None, group=1, kernel_shape=None, pads=None,
+                strides=None):
+    total = _conv(x, w, x_zero, w_zero, auto_pad, dilations, group, pads, strides)
+    total = total + (0 if b is None else b.reshape(-1, *[1] * (x.ndim - 2)))
+    factor = np.asarray(x_scale * w_scale / y_scale)
+    factor = factor.reshape(-1, *[1] * (x.ndim - 2)) if factor.size > 1 else factor
+    return _requantized(total, factor, y_zero)
+
+
+def _conv(x, w, x_zero, w_zero, auto_pad, dilations, group, pads, strides):
+    """Sums of 32 bits: exact in float64, which has 53."""
+    from minidl.infer.onnx.layers import Conv
+    from minidl.tensor import Tensor
+
+    if w_zero is not None and w_zero.size > 1:
+        w_zero = w_zero.reshape(-1, *[1] * (w.ndim - 1))
+    x, w = (Tensor(_wide(v, z, False).astype(np.float64)) for v, z in ((x, x_zero), (w, w_zero)))
+    y = Conv(x, w, auto_pad=auto_pad, dilations=dilations, group=group, pads=pads, strides=strides)
+    return y.data.astype(np.int32)
+
+
+TABLE = {k: f for k, f in operators(globals()).items() if f is not Refused}

@@ -1,0 +1,38 @@
+"""Passes: each rewrites the graph in place, and says how often it did.
+
+    graph    x*1, reshapes of reshapes, transposes there and back       algebra.py
+             what is made of constants alone                            constant.py
+             the same line twice; lines that nobody reads               common.py
+             batch norm, into the convolution before it                 batch_norm.py
+             relu and the like, into the product before it              epilogue.py
+             convolutions with the channels last                        layout.py
+             what is left of elementwise lines, in chains               chain.py
+
+The order matters: a folded batch norm leaves its relu next to the convolution, an epilogue leaves
+nothing between two convolutions, so that the layout need not change there. Every pass leaves a
+graph that `verify` accepts and that computes the same.   Test: tests/infer/test_lower.py
+"""
+
+from minidl.infer.passes.algebra import algebra
+from minidl.infer.passes.batch_norm import batch_norm
+from minidl.infer.passes.chain import chain
+from minidl.infer.passes.common import common, dead
+from minidl.infer.passes.constant import constant
+from minidl.infer.passes.epilogue import epilogue
+from minidl.infer.passes.layout import layout
+
+PASSES = (algebra, constant, common, batch_norm, algebra, epilogue, layout, chain, dead)
+
+
+def optimise(graph, passes=PASSES, show=None):
+    """Run the passes over the graph, in place; {pass: how often it rewrote}. show: called with the
+    name of a pass that did something, the graph's text before and after it."""
+    counts = {}
+    for run in passes:
+        before = str(graph) if show else None
+        n = run(graph)
+        graph.verify()
+        counts[run.__name__] = counts.get(run.__name__, 0) + n
+        if show and n:
+            show(run.__name__, before, str(graph))
+    return counts

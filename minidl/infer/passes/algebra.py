@@ -1,0 +1,95 @@
+"""Lines that change nothing, and pairs of lines of which the second undoes the first.
+
+    %1 = mul(%0, 1.0)                        x * 1, x / 1, x + 0, x - 0, x ** 1: %0
+    %2 = permute(%1, (0, 2, 1))              two permutes: one, or none
+    %3 = reshape(%2, ...) of a reshape       the last one's shape, from the first one's input
+    %4 = neg(neg(x))                         x
+
+Not x * 0 = 0: it is NaN where x is NaN or infinite. x + 0 turns -0.0 into 0.0, which is equal.
+Test: tests/infer/passes/test_algebra.py
+"""
+
+import numpy as np
+
+from minidl.infer.graph import Value
+from minidl.infer.passes.common import dead
+from minidl.ops.dims import normalize_dims
+from minidl.ops.shape import Permute, Reshape
+
+NEUTRAL = {"mul": 1, "div": 1, "add": 0, "sub": 0, "pow": 1}
+
+
+def algebra(graph):
+    """How many lines were replaced."""
+    producers, n = graph.producers(), 0
+    for node in graph.nodes:
+        if node.steps or not node.inputs:
+            continue
+        before = producers.get(node.inputs[0])
+        same = unchanged(node)
+        if same is None and before is not None and not before.steps:
+            same = undone(node, before)
+        if same is not None:
+            graph.replace(node.output, same)
+            n += 1
+        elif before is not None and not before.steps and joined(node, before):
+            n += 1
+    if n:
+        dead(graph)  # at once: "the one line that reads it" is what other passes look for
+    return n
+
+
+def unchanged(node):
+    """The input that the line's result is equal to, or None."""
+    if node.op in NEUTRAL:
+        a, b = node.inputs
+        pairs = [(a, b)] + [(b, a)] * (node.op in ("mul", "add"))
+        for x, other in pairs:
+            if isinstance(x, Value) and is_number(other, NEUTRAL[node.op]) and (
+                    (x.shape, x.dtype) == (node.output.shape, node.output.dtype)):
+                return x
+    if node.kind is Reshape and node.inputs[0].shape == node.output.shape:
+        return node.inputs[0]
+    if node.kind is Permute and _dims(node) == tuple(range(len(node.output.shape))):
+        return node.inputs[0]
+    return None
+
+
+def is_number(x, wanted):
+    """Whether an operand is this number, or a constant array of nothing else. (A parameter is none:
+    it may be 1 today.)"""
+    if isinstance(x, Value):
+        return x.data is not None and not x.name and x.data.size > 0 and bool(
+            np.all(x.data == wanted))
+    return type(x) in (int, float) and x == wanted
+
+
+def undone(node, before):
+    """The value from before the two lines, where the second undoes the first, or None."""
+    source = before.inputs[0] if before.inputs else None
+    if node.op == before.op == "neg":
+        return source
+    if node.kind is before.kind is Permute and len(source.shape) == len(node.output.shape):
+        if tuple(_dims(before)[d] for d in _dims(node)) == tuple(range(len(source.shape))):
+            return source
+    if node.kind is before.kind is Reshape and source.shape == node.output.shape:
+        return source
+    return None
+
+
+def joined(node, before):
+    """Whether the line now reads what the line before it read, and does the work of both."""
+    if node.kind is before.kind is Reshape:
+        node.inputs, node.attributes["shape"] = before.inputs[:], node.output.shape
+        node.attributes["name"], node.op = "reshape", "reshape"
+        return True
+    if node.kind is before.kind is Permute:
+        dims = tuple(_dims(before)[d] for d in _dims(node))
+        node.inputs, node.op = before.inputs[:], "permute"
+        node.attributes = {"dims": dims, "name": "permute"}
+        return True
+    return False
+
+
+def _dims(node):
+    return tuple(normalize_dims(node.attributes["dims"], len(node.output.shape), node.op))

@@ -1,0 +1,50 @@
+"""Batch norm, into the convolution or linear layer before it.
+
+    y = (conv(x, w) + c - mean) * s + b,   s = gamma / sqrt(var + eps)
+      = conv(x, w s) + (c - mean) s + b
+
+In eval mode mean and var are numbers like the weights, so s is, too. The new weights are made in
+float64 and rounded once. Only where nobody else reads the convolution: its result would be gone.
+Source: Jacob et al. 2018 (arXiv 1712.05877).   Test: tests/infer/passes/test_batch_norm.py
+"""
+
+import numpy as np
+
+from minidl.infer.graph import Value
+
+BEFORE = ("conv2d", "linear")
+
+
+def batch_norm(graph):
+    """How many batch norms are gone."""
+    producers, n = graph.producers(), 0
+    for node in list(graph.nodes):
+        product = producers.get(node.inputs[0]) if node.op == "batch_norm" else None
+        if product is None or product.op not in BEFORE or not folds(graph, node, product):
+            continue
+        x, w, c = product.inputs
+        gamma, b = (None if v is None else v.data.astype(np.float64) for v in node.inputs[1:])
+        mean, var = (v.astype(np.float64) for v in node.attributes["running"])
+        s = 1 / np.sqrt(var + node.attributes["eps"]) * (1 if gamma is None else gamma)
+        shift = ((0 if c is None else c.data.astype(np.float64)) - mean) * s
+        shift += 0 if b is None else b
+        weight = w.data.astype(np.float64) * s.reshape(-1, *[1] * (w.data.ndim - 1))
+        product.inputs = [x, constant_of(weight), constant_of(shift)]
+        graph.replace(node.output, product.output)
+        graph.nodes.remove(node)
+        n += 1
+    return n
+
+
+def folds(graph, node, product):
+    if node.attributes["training"] or product.steps or product.output in graph.outputs or (
+            len(graph.users()[product.output]) != 1):
+        return False
+    if product.op == "linear" and len(product.output.shape) != 2:  # channels are elsewhere
+        return False
+    return all(v is None or v.data is not None for v in (*product.inputs[1:], *node.inputs[1:]))
+
+
+def constant_of(array):
+    array = array.astype(np.float32)
+    return Value(array.shape, array.dtype, None, array)

@@ -1,0 +1,74 @@
+"""Elementwise lines that follow each other become one: every array is read once, one is written.
+
+    %1 = mul(x, %0)
+    %2 = sigmoid(%1)              %3 = chain(x, %0, b) then v0 = mul(x, %0)
+    %3 = add(%2, b)                                    then sigmoid(.) then add(., b)
+
+The code generator of @minidl.fuse writes the kernel. A line joins the chain of its reader if nobody
+else reads it and it has the chain's shape: computing one element twice would cost more than the
+bytes. What is broadcast is read through strides of 0.   Test: tests/infer/passes/test_chain.py
+"""
+
+from minidl.infer import code
+from minidl.infer.graph import Step, Value
+
+
+def chain(graph):
+    """How many lines are in chains, beyond one for each."""
+    n = 0
+    for node in list(graph.nodes):
+        if is_link(node):
+            as_chain(node)
+    for node in reversed(list(graph.nodes)):  # from the last line back: a chain grows upwards
+        while node in graph.nodes and node.kind is None and (before := link(graph, node)):
+            join(node, before)
+            graph.nodes.remove(before)
+            n += 1
+    return n
+
+
+def is_link(node):
+    return node.kind is not None and not node.steps and len(node.outputs) == 1 and (
+        code.is_elementwise(node.op, node.attributes, node.inputs, node.output.dtype)) and all(
+        v.dtype == node.output.dtype for v in node.values) and bool(node.values) and (
+        node.output.n_bytes > 0)
+
+
+def as_chain(node):
+    """The line as a chain of one step."""
+    values = list(dict.fromkeys(node.values))
+    operands = tuple(("in", values.index(x)) if isinstance(x, Value) else x for x in node.inputs)
+    node.steps = Step(node.op, node.kind, operands, node.attributes),
+    node.op, node.kind, node.inputs, node.attributes, node.n_own = "chain", None, values, {}, 0
+
+
+def link(graph, node):
+    """A chain that only this one reads, of its shape, or None."""
+    users, producers = graph.users(), graph.producers()
+    for v in node.values:
+        before = producers.get(v)
+        if before is not None and before.kind is None and v.shape == node.output.shape and (
+                set(users[v]) == {node}) and v not in graph.outputs:
+            return before
+    return None
+
+
+def join(node, before):
+    """Put the steps of `before` in front of the node's."""
+    made = before.output
+    inputs = list(dict.fromkeys([*before.inputs, *(v for v in node.inputs if v is not made)]))
+    shift = len(before.steps)
+
+    def moved(x):
+        if not isinstance(x, tuple):
+            return x
+        if x[0] == "v":
+            return "v", x[1] + shift
+        value = node.inputs[x[1]]
+        return ("v", shift - 1) if value is made else ("in", inputs.index(value))
+
+    first = [s._replace(operands=tuple(
+        ("in", inputs.index(before.inputs[x[1]])) if isinstance(x, tuple) and x[0] == "in" else x
+        for x in s.operands)) for s in before.steps]
+    then = [s._replace(operands=tuple(map(moved, s.operands))) for s in node.steps]
+    node.inputs, node.steps = inputs, (*first, *then)

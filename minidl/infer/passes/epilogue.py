@@ -1,0 +1,72 @@
+"""What follows a product, element by element, is done before the product's result is written.
+
+    %0 = linear(x, w, b)
+    %1 = gelu(%0)                      %2 = linear(x, w, b) then gelu(.) then add(., %9)
+    %2 = add(%1, %9)
+
+Only where the product has one reader, and where the other operand is of the result's shape, a
+vector along its last dimension (for an image, its channels) or a number. The residual that is added
+must be there before the product: the product moves down to where the last of its steps was.
+Test: tests/infer/passes/test_epilogue.py
+"""
+
+from minidl.infer import code
+from minidl.infer.graph import Step, Value
+
+PRODUCTS = ("linear", "matmul", "conv2d", "linear_int8", "linear_weights")
+
+
+def epilogue(graph):
+    """How many lines are steps of a product now."""
+    n = 0
+    for node in [node for node in graph.nodes if node.op in PRODUCTS]:
+        while (user := only_user(graph, node)) is not None and absorb(graph, node, user):
+            n += 1
+    return n
+
+
+def only_user(graph, node):
+    """The one line that reads the node's result, once, if there is just that."""
+    found = graph.users().get(node.output, [])
+    return found[0] if len(found) == 1 and node.output not in graph.outputs else None
+
+
+def absorb(graph, node, user):
+    """Whether `user` could become a step of `node`, and did."""
+    y = user.output
+    if user.steps or user.kind is None or y.dtype != node.output.dtype or (
+            y.shape != node.output.shape) or not code.is_elementwise(
+            user.op, user.attributes, user.inputs, y.dtype):
+        return False
+    others = [x for x in user.inputs if isinstance(x, Value) and x is not node.output]
+    if node.op == "conv2d":  # (N, C, H, W): a vector is along the channels
+        good = all(channel_vector(v, y.shape) is not None for v in others)
+    else:
+        good = all(v.dtype == y.dtype and code.operand(0, v, y.shape) for v in others)
+    if not good:
+        return False
+    operands, place = [], len(node.steps) - 1
+    for x in user.inputs:
+        if isinstance(x, Value) and x is not node.output:
+            operands.append(("in", len(node.inputs)))
+            node.inputs.append(x if node.op != "conv2d" else channel_vector(x, y.shape))
+        else:
+            operands.append(("v", place) if x is node.output else x)
+    node.steps += Step(user.op, user.kind, tuple(operands), user.attributes),
+    # to the line of its last step: what that reads is there by then
+    graph.nodes.remove(node)
+    graph.nodes[graph.nodes.index(user)] = node
+    node.outputs = [y]
+    return True
+
+
+def channel_vector(v, shape):
+    """The operand of an image (N, C, H, W), or None where it is neither of its shape nor a number
+    nor a constant (C, 1, 1)."""
+    if v.dtype.kind != "f":
+        return None
+    if v.shape == shape or v.data is not None and v.data.size == 1:
+        return v
+    if v.data is not None and v.shape[-3:] == (shape[1], 1, 1) and v.data.size == shape[1]:
+        return v
+    return None

@@ -1,0 +1,181 @@
+"""Convolutions and poolings with the channels last, (N, H, W, C), and padding by the writer.
+
+    %0 = conv2d(x, w) then relu          %0 = to_nhwc(x) pad 1
+    %1 = max_pool2d(%0)            ->    %1 = conv_nhwc(%0, w) then relu
+    %2 = conv2d(%1, v)                   %2 = max_pool_nhwc(%1) pad 1
+                                         %3 = conv_nhwc(%2, v)
+                                         %4 = to_nchw(%3)
+
+With the channels last, the pixels under a row of the filter lie side by side, and a convolution is
+products on the image where it is (kernels/infer.cuh): no copy of patches. It reads its border of
+zeros as any other pixel; the line before writes it, unless that has readers who want another one.
+Left as they are: groups, dilation, poolings that give indices.
+Source: Georganas et al. 2018 (arXiv 1808.05567).   Test: tests/infer/passes/test_layout.py
+"""
+
+import numpy as np
+
+from minidl.infer import code
+from minidl.infer.graph import Node, Value, call
+from minidl.ops.conv import Conv2d
+from minidl.ops.pool import AvgPool2d, MaxPool2d
+
+NONE = (0, 0), (0, 0)
+WRITE_BORDERS = ("conv_nhwc", "max_pool_nhwc", "avg_pool_nhwc", "to_nhwc")
+
+
+def to_nhwc(x):
+    return np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+
+
+def to_nchw(x):
+    return np.ascontiguousarray(x.transpose(0, 3, 1, 2))
+
+
+def pad_nhwc(x):
+    """The image; the line's `pad` says with which border."""
+    return x
+
+
+def conv_nhwc(x, w, b, stride):
+    return _by(Conv2d, x, w, b, stride=stride, padding=NONE, dilation=(1, 1), groups=1)
+
+
+def max_pool_nhwc(x, **options):
+    return _by(MaxPool2d, x, **options)
+
+
+def avg_pool_nhwc(x, kernel, stride):
+    return _by(AvgPool2d, x, kernel=kernel, stride=stride, padding=NONE, ceil_mode=False,
+               count_include_pad=True, divisor=None)
+
+
+def _by(kind, x, *others, **options):
+    return to_nhwc(call(kind, [to_nchw(x), *others], options)[0])
+
+
+def layout(graph):
+    """How many lines have the channels last now."""
+    lasts, nodes, wanted, n = {}, [], [], 0  # lasts: {(N, C, H, W) value: its (N, H, W, C) one}
+
+    def last(x):
+        if x not in lasts:
+            lasts[x] = Value(_moved(x.shape), x.dtype)
+            nodes.append(Node("to_nhwc", to_nhwc, [x], {}, [lasts[x]]))
+        return lasts[x]
+
+    for node in graph.nodes:
+        new, pad = rewritten(node, lasts)
+        if new is None:
+            nodes.append(node)
+            continue
+        new.inputs = [operand(x, node.output.shape, last) if i or node.op not in IMAGES
+                      else last(x) for i, x in enumerate(new.inputs)]
+        if node.op == "conv2d":
+            new.inputs[1:3] = node.inputs[1:3]
+        lasts[node.output] = new.output
+        nodes.append(new)
+        wanted.append((new, new.inputs[0], pad))
+        n += 1
+    graph.nodes = nodes
+    _back(graph, lasts)
+    _pad(graph, wanted)
+    return n
+
+
+IMAGES = ("conv2d", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d")
+
+
+def _moved(shape):
+    return shape[0], *shape[2:], shape[1]
+
+
+def operand(x, shape, last):
+    """An operand of a step or of an elementwise line: an image, or a vector of the channels."""
+    if not isinstance(x, Value) or x.data is not None and x.data.size == 1:
+        return x
+    if x.shape == shape and x.data is None:
+        return last(x)
+    data = x.data.reshape(-1) if x.shape != shape else to_nhwc(x.data)
+    return Value(data.shape, data.dtype, None, data)
+
+
+def rewritten(node, lasts):
+    """(the line with the channels last, the border that it wants around its input), or None."""
+    found, o = None, node.attributes
+    if node.output.dtype != np.float32 or not node.output.n_bytes:
+        return None, None
+    if node.op in IMAGES and node.inputs[0].data is None:
+        found = {"conv2d": _conv, "max_pool2d": _max_pool}.get(node.op, _avg_pool)(node, lasts, o)
+    elif node.kind and not node.steps and len(node.output.shape) == 4 and node.values and all(
+            v in lasts and v.shape == node.output.shape for v in node.values) and (
+            code.is_elementwise(node.op, o, node.inputs, node.output.dtype)):
+        found = node.op, node.kind, node.inputs, o, NONE
+    if found is None:
+        return None, None
+    op, kind, inputs, attributes, pad = found
+    y = node.output
+    return Node(op, kind, [*inputs, *node.inputs[node.n_own:]], attributes,
+                [Value(_moved(y.shape), y.dtype)], node.steps, len(inputs)), pad
+
+
+def _conv(node, lasts, o):
+    x, w, b = node.inputs[:3]
+    if o["groups"] != 1 or o["dilation"] != (1, 1) or w.data is None or (
+            b is not None and b.data is None):
+        return None
+    return "conv_nhwc", conv_nhwc, [x, w, b], {"stride": o["stride"]}, o["padding"]
+
+
+def _max_pool(node, lasts, o):
+    if o["indices"] or o["dilation"] != (1, 1) or node.inputs[0] not in lasts:
+        return None
+    return "max_pool_nhwc", max_pool_nhwc, node.inputs[:1], o, NONE
+
+
+def _avg_pool(node, lasts, o):
+    """With the mean of the whole image among them."""
+    x = node.inputs[0]
+    if x not in lasts:
+        return None
+    kernel, stride = (o.get(k, x.shape[2:]) for k in ("kernel", "stride"))
+    if node.op == "adaptive_avg_pool2d":
+        if tuple(o["size"]) != (1, 1):
+            return None
+    elif o["padding"] != NONE or o["ceil_mode"] or o["divisor"] is not None:
+        return None
+    return "avg_pool_nhwc", avg_pool_nhwc, [x], {"kernel": kernel, "stride": stride}, NONE
+
+
+def _back(graph, lasts):
+    """Where an image is read in the old order that is made in the new one: a line that turns it."""
+    made = {v for node in graph.nodes for v in node.outputs} | {*graph.inputs}
+    read = {v for node in graph.nodes for v in node.values} | {*graph.outputs}
+    for x, moved in lasts.items():
+        if x in read and x not in made:
+            at = next(i for i, node in enumerate(graph.nodes) if moved in node.outputs)
+            graph.nodes.insert(at + 1, Node("to_nchw", to_nchw, [moved], {}, [x]))
+
+
+def _pad(graph, wanted):
+    """Borders: by the line that writes the image if all readers want the same, else by a copy."""
+    users, producers = graph.users(), graph.producers()
+    for v in dict.fromkeys(v for _, v, pad in wanted if pad != NONE):
+        readers = [(node, pad) for node, w, pad in wanted if w is v]
+        maker = producers[v]
+        same = len({pad for _, pad in readers}) == 1 and len(users[v]) == len(readers)
+        if same and maker.op in WRITE_BORDERS and v not in graph.outputs:
+            maker.pad, v.shape = readers[0][1], _padded(v.shape, readers[0][1])
+            continue
+        for pad in dict.fromkeys(pad for _, pad in readers if pad != NONE):
+            y = Value(_padded(v.shape, pad), v.dtype)
+            copy = Node("pad_nhwc", pad_nhwc, [v], {}, [y], pad=pad)
+            graph.nodes.insert(graph.nodes.index(maker) + 1, copy)
+            for node, its_pad in readers:
+                if its_pad == pad:
+                    node.inputs[0] = y
+
+
+def _padded(shape, pad):
+    n, h, w, c = shape
+    return n, h + sum(pad[0]), w + sum(pad[1]), c

@@ -1,0 +1,177 @@
+"""A plan: a table of launches with fixed addresses, and the arena that they compute in.
+
+    plan(x)     is the model as it was?       versions, training flags, shapes, dtypes, indices
+                x into the arena              one copy: the addresses in the table stay
+                replay(table, 0, n)           one C loop over all launches (kernels/host/replay.cpp)
+                the result out of the arena   a new array: the next call overwrites the arena
+
+A launch of Python's costs some microseconds, as much as all the arithmetic of a small layer; a
+replay costs a fraction of one. Lines without a kernel are eager ops between two parts of the table.
+Source: CUDA graphs are the same idea.   Test: tests/infer/test_program.py
+"""
+
+import ctypes
+import threading
+
+import numpy as np
+
+from minidl.cuda import KernelError, run
+from minidl.cuda.host import cpu
+from minidl.fused import dispatch, linear
+from minidl.infer import cache, images, lower, memory, whole
+from minidl.infer.trace import refuse_gpu
+from minidl.tensor import Tensor
+
+
+class Call(ctypes.Structure):  # MinidlCall of kernels/host/replay.cpp
+    _fields_ = [("launcher", ctypes.c_void_p), ("launch", ctypes.c_void_p)]
+
+
+class Plan:
+    """plan(*inputs) -> Tensor, or a tuple of them, as the model. threads: CPU threads of a large
+    launch. poison: freed bytes become NaN after each line, for tests.
+    memory: how much, and the bound; launches: what runs, one line each."""
+
+    def __init__(self, graph, threads=1, poison=False):
+        graph.verify()
+        self.graph, self.poison, self._busy = graph, poison, threading.Lock()
+        low = lower.Lowering(graph, {**images.LOWER, **cache.LOWER, **whole.LOWER})
+        self.launches, self._low = low.launches, low
+        self._roots, self._spans = self._lifetimes()
+        self.memory = memory.plan(self._spans)
+        self.arena = linear.aligned(-(-self.memory.arena // 4)).view(np.uint8)
+        self._bytes = {v: self.arena[at:at + v.n_bytes]
+                       for v, at in zip(self._roots, self.memory.offsets, strict=True)}
+        self.text, self._names = lower.source(self.launches)
+        self._bind(self._names, threads)
+        self._inputs = [(v, self.array(v)) for v in graph.inputs]
+        self._outputs = [self.array(v) for v in graph.outputs]
+
+    def _lifetimes(self):
+        """(values that have bytes, their Lifetimes). Step i is launch i; -1 and the end: the
+        inputs come, the results go."""
+        first, last, layouts = {}, {}, self._low.layouts
+        end = len(self.launches)
+        first.update({v: -1 for v in self.graph.inputs})
+        for i, launch in enumerate(self.launches):
+            for v in (*launch.writes, *launch.reads):
+                if v.data is None:
+                    root = layouts[v].root
+                    first.setdefault(root, i)
+                    last[root] = i
+        last.update({layouts[v].root: end for v in self.graph.outputs if v.data is None})
+        roots = list(first)
+        return roots, [memory.Lifetime(v.n_bytes, first[v], last.get(v, first[v])) for v in roots]
+
+    def array(self, value):
+        """The value's array in the arena, or the constant's own."""
+        if value.data is not None:
+            return value.data
+        layout = self._low.layouts[value]
+        base = self._bytes[layout.root]
+        return np.ndarray(value.shape, value.dtype, base, layout.offset, layout.strides)
+
+    def _bind(self, names, threads):
+        """The table, and the parts of it between eager lines."""
+        generated = {}
+        if names:
+            path = dispatch.generated(self.text)
+            generated = run._library(path, (), None, "auto", run._stamp(path)).kernels
+        calls, self._kept, self._parts = (Call * max(len(self.launches), 1))(), [], []
+        for i, launch in enumerate(self.launches):
+            if launch.eager is not None:
+                self._parts.append((i, i + 1, launch.eager))
+                continue
+            kernel = generated[names[launch]] if launch.text else launch.kernel().on_cpu
+            args = [self._argument(a) for a in launch.args]
+            packed = ctypes.create_string_buffer(
+                kernel.signature.pack(launch.grid, launch.block, args, 0, 0, threads))
+            self._kept += [args, packed, kernel]  # as long as the table points to them
+            calls[i] = Call(ctypes.cast(kernel.launcher, ctypes.c_void_p).value,
+                            ctypes.addressof(packed))
+            if not self._parts or self._parts[-1][2] is not None or self.poison:
+                self._parts.append((i, i, None))
+            self._parts[-1] = (self._parts[-1][0], i + 1, None)
+        self._calls, self._table = calls, ctypes.addressof(calls)
+        self._replay = cpu.runtime().minidl_replay
+
+    def _argument(self, a):
+        value, change = a if isinstance(a, tuple) else (a, None)
+        if not isinstance(value, lower.Value):
+            return value
+        array = self.array(value)
+        if change is not None:
+            return change(array)
+        return array if array.flags.c_contiguous else lower.attention.memory(array)
+
+    def __call__(self, *inputs):
+        if not self._busy.acquire(blocking=False):
+            raise RuntimeError("plan: it is running in another thread, in the same arena; compile "
+                               "a plan for each thread")
+        try:
+            self._take(inputs)
+            for begin, end, eager in self._parts:
+                if eager is not None:
+                    self._run_eager(eager)
+                elif failed := self._replay(self._table, begin, end):
+                    raise KernelError(f"plan: line {failed - 1}, {self.launches[failed - 1].op}: "
+                                      f"{cpu.runtime().minidl_error().decode()}")
+                if self.poison:
+                    self._poison(end - 1)
+            results = tuple([Tensor._from(y.copy()) for y in self._outputs])
+        finally:
+            self._busy.release()
+        return results[0] if self.graph.single else results
+
+    def _take(self, inputs):
+        """Check what the plan takes for granted, and copy the inputs in."""
+        if self.graph.guards is not None and (changed := self.graph.guards.changed()):
+            raise RuntimeError(f"plan: {changed}; trace and compile it again")
+        if len(inputs) != len(self._inputs):
+            raise TypeError(f"plan: want {len(self._inputs)} inputs, got {len(inputs)}")
+        for x, (value, array) in zip(inputs, self._inputs, strict=True):
+            x = x._data if type(x) is Tensor else x
+            if type(x) is not np.ndarray or x.shape != value.shape or x.dtype != value.dtype:
+                refuse_gpu("plan", None, x)
+                got = f"{x.dtype}{list(x.shape)}" if hasattr(x, "dtype") else type(x).__name__
+                raise TypeError(f"plan: input {value.name} is {got}; this plan is for "
+                                f"{value.type} in NumPy. Trace another for another shape or dtype")
+            array[...] = x
+        for i, n in self._low.checked:
+            ids = self._inputs[i][1]
+            if ids.min() < 0 or ids.max() >= n:
+                raise IndexError(f"plan: indices from {ids.min()} to {ids.max()} in input "
+                                 f"{self._inputs[i][0].name}, but the embedding has rows 0 to "
+                                 f"{n - 1}")
+
+    def _run_eager(self, node):
+        arrays = [self.array(x) if isinstance(x, lower.Value) else x for x in node.inputs]
+        for value, y in zip(node.outputs, node.evaluate(arrays), strict=True):
+            self.array(value)[...] = y
+
+    def _poison(self, step):
+        """NaN, or the largest negative integer, into all bytes that no value alive needs."""
+        dead = np.ones(self.arena.size, bool)
+        for v, span, at in zip(self._roots, self._spans, self.memory.offsets, strict=True):
+            if span.first <= step < span.last:
+                dead[at:at + v.n_bytes] = False
+        self.arena[dead] = 0xFF
+
+    def source(self, name=None):
+        """The generated .cu text: of one kernel, as print(plan) names it, or of all."""
+        if name is None:
+            return self.text
+        for launch, its_name in self._names.items():
+            if its_name == name:
+                return launch.text.replace("NAME", name, 1)
+        raise KeyError(f"plan: no generated kernel {name!r}; there are "
+                       f"{', '.join(dict.fromkeys(self._names.values()))}")
+
+    def __str__(self):
+        named, text = self.graph.names(), []
+        for i, launch in enumerate(self.launches):
+            made = ", ".join(named.get(v, "scratch") for v in launch.writes)
+            how = (f"kernel {self._names[launch]}" if launch.text else
+                   f"eager {launch.op}" if launch.eager else f"kernel {launch.kernel().name}")
+            text.append(f"{i:3}  {made} = {launch.op}   {how}  grid {launch.grid}")
+        return "\n".join([*text, f"memory: {self.memory}"])

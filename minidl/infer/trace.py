@@ -1,0 +1,183 @@
+"""From a model to its graph: run it once, and write down every Function that it applies.
+
+    graph = infer.trace(model.eval(), x)
+
+A recorder stands around every op (Mode.around) and sees arrays: one that an op before made is that
+op's value, one of a parameter is the parameter, any other is a constant. That holds only if the
+model does the same for every input of this shape. So it runs a second time, with other numbers:
+another op, another attribute or another constant is an error that names it, never a wrong plan.
+The graph is then run by eager ops on the second input, and has to give what the model gave: a
+write in place, which is no Function, would show there.
+
+Test: tests/infer/test_trace.py
+"""
+
+import numpy as np
+
+from minidl.fused.launch import contiguous
+from minidl.infer.graph import Graph, Node, Value, name_of
+from minidl.mode import current, running
+from minidl.tensor import Tensor
+
+RANDOM = ("dropout", "bernoulli", "multinomial")
+
+
+def trace(model, *inputs, other=None):
+    """The Graph of model(*inputs); inputs: Tensors or arrays of NumPy. other: the inputs of the
+    second run, of the same shapes and dtypes; unless given, the first ones with their elements in
+    another order (pass them where that is no other input). ValueError where the runs differ."""
+    refuse_gpu("trace", model, *inputs)
+    arrays = [contiguous(np, np.asarray(getattr(x, "_data", x))) for x in inputs]
+    if other is None:
+        rng = np.random.default_rng(0)
+        other = [rng.permutation(x.reshape(-1)).reshape(x.shape) for x in arrays]
+    other = [np.asarray(getattr(x, "_data", x)) for x in other]
+    training = [name for name, m in _modules(model) if m.training]
+    if training:
+        raise ValueError(f"trace: the model is in training mode ({training[0] or 'itself'!r}); a "
+                         "plan is for inference. Call model.eval() first")
+    graph, expected = recorded(model, arrays, other, [isinstance(x, Tensor) for x in inputs])
+    graph.guards, single = Guards(model), graph.single
+    again = graph.run(*other)
+    for y, want in zip((again,) if single else again, expected, strict=True):
+        if y.shape != want.shape or not np.allclose(y, want, 1e-4, 1e-5, equal_nan=True):
+            raise ValueError("trace: the recorded operations do not give what the model gave; it "
+                             "changes an array in place, or computes outside of minidl's ops")
+    return graph
+
+
+def recorded(model, arrays, other, are_tensors):
+    """(the Graph of model(*arrays), without guards; the results for `other`)."""
+    first, results, single = _record(model, arrays, are_tensors)
+    second, expected, _ = _record(model, other, are_tensors)
+    _compare(first, second)
+    return Graph(first.inputs, first.nodes, [first.value(y) for y in results],
+                 single=single).verify(), expected
+
+
+def refuse_gpu(what, model, *inputs):
+    """TypeError where the model or an input is on a GPU."""
+    arrays = *inputs, *(p for _, p in getattr(model, "named_parameters", list)())
+    if any(hasattr(getattr(x, "_data", x), "__cuda_array_interface__") for x in arrays):
+        raise TypeError(f"{what}: wants a model and inputs on the CPU, where a plan runs; got some "
+                        "on a GPU. Pass model.cpu() and x.cpu(); on a GPU, under no_grad(), "
+                        "minidl.graphed(lambda: model(x)) replays the model as a CUDA graph")
+
+
+def _modules(model):
+    return list(model.named_modules()) if hasattr(model, "named_modules") else []
+
+
+def _record(model, arrays, are_tensors):
+    arrays = [x.copy() for x in arrays]
+    recorder = Recorder(model, arrays)
+    given = [Tensor(x) if is_one else x for x, is_one in zip(arrays, are_tensors, strict=True)]
+    if current().autocast is not None:
+        raise ValueError("trace: autocast is on; a plan is of float32. Leave the block first")
+    with running(grad=False, around=recorder):
+        result = model(*given)
+    results = result if isinstance(result, tuple) else (result,)
+    if not all(isinstance(y, Tensor) for y in results):
+        raise TypeError("trace: the model returns a "
+                        f"{type(result).__name__}; want a Tensor or a tuple of Tensors")
+    return recorder, [y._data for y in results], not isinstance(result, tuple)
+
+
+class Recorder:
+    """Called in place of each forward: runs it and writes a Node."""
+
+    def __init__(self, model, arrays):
+        self.nodes, self.known, self.alive = [], {}, []  # alive: so that no id comes again
+        self.inputs = [self._know(x, Value(x.shape, x.dtype, name)) for x, name in zip(
+            arrays, ["x"] if len(arrays) == 1 else [f"x{i}" for i in range(len(arrays))])]
+        for table in ("named_parameters", "named_buffers"):
+            for name, p in getattr(model, table, lambda: ())():
+                data = getattr(p, "_data", p)
+                self._know(data, Value(data.shape, data.dtype, name, data))
+
+    def _know(self, array, value):
+        self.known[id(array)] = value
+        self.alive.append(array)
+        return value
+
+    def value(self, x):
+        """The Value of an input: of an array that is new here, a constant."""
+        if isinstance(x, np.generic):
+            x = np.asarray(x)
+        if not isinstance(x, np.ndarray):
+            return x
+        found = self.known.get(id(x))
+        return found or self._know(x, Value(x.shape, x.dtype, None, x))
+
+    def __call__(self, node, forward, arrays, options):
+        cls = type(node)
+        if name_of(cls, options) in RANDOM:
+            raise ValueError(f"trace: the model draws random numbers ({name_of(cls, options)}), "
+                             "which a plan cannot repeat. Call model.eval(), or draw outside")
+        before = [self.value(x) for x in arrays]
+        result = forward(*arrays, **options)
+        outputs = [np.asarray(y) for y in (result if type(result) is tuple else (result,))]
+        values = [self._know(y, Value(y.shape, y.dtype)) for y in outputs]
+        self.nodes.append(Node(name_of(cls, options), cls, before, options, values))
+        return tuple(outputs) if type(result) is tuple else outputs[0]
+
+
+class Guards:
+    """What a plan takes for granted of its model. `changed()` names what is no longer so."""
+
+    def __init__(self, model):
+        self.modules = _modules(model)
+        tables = [getattr(model, t, list)() for t in ("named_parameters", "named_buffers")]
+        self.parameters = [(p, p.version, p._data, name) for name, p in tables[0]]
+        # running statistics are written without a version; they are small
+        buffers = [(getattr(b, "_data", b), name) for name, b in tables[1]]
+        self.buffers = [(b, b.tobytes(), name) for b, name in buffers]
+
+    def changed(self):
+        """A sentence, or None. Some tenths of a microsecond for each layer."""
+        for name, m in self.modules:
+            if m.training:
+                return f"the model is in training mode ({name or 'itself'!r})"
+        for p, version, data, name in self.parameters:
+            if p.version != version or p._data is not data:
+                return f"{name} has changed since the model was traced"
+        for b, kept, name in self.buffers:
+            if b.tobytes() != kept:
+                return f"{name} has changed since the model was traced"
+        return None
+
+
+def _compare(first, second):
+    """ValueError unless two recordings are of the same operations on the same constants."""
+    numbers = [{v: (i, k) for i, node in enumerate(r.nodes) for k, v in enumerate(node.outputs)}
+               for r in (first, second)]
+    for r, number in zip((first, second), numbers):
+        number.update({v: ("input", i) for i, v in enumerate(r.inputs)})
+    if len(first.nodes) != len(second.nodes):
+        raise ValueError(f"trace: {len(first.nodes)} operations on the first input, "
+                         f"{len(second.nodes)} on the second: an `if` depends on numbers")
+    for i, (a, b) in enumerate(zip(first.nodes, second.nodes)):
+        where = f"trace: operation {i}, {a.op}"
+        if a.op != b.op or not _equal(a.attributes, b.attributes):
+            raise ValueError(f"{where}{a.attributes}, was {b.op}{b.attributes} on a second input: "
+                             "an `if` depends on numbers, or a number was read out of a tensor")
+        for x, y in zip(a.inputs, b.inputs, strict=True):
+            same = _equal(x, y) if not isinstance(x, Value) else isinstance(y, Value) and (
+                numbers[0].get(x) == numbers[1].get(y)
+                and (x.data is None) == (y.data is None) and _equal(x.data, y.data))
+            if not same:
+                raise ValueError(
+                    f"{where}: an operand depends on the input by a way that is no Function: a "
+                    "cast of integers to float by +, NumPy on x.data, a number read by .item(). "
+                    "Cast with x.float(), and use minidl's ops")
+
+
+def _equal(a, b):
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return type(a) is type(b) and a.dtype == b.dtype and np.array_equal(
+            a, b, equal_nan=a.dtype.kind == "f")
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(_equal(a[k], b[k]) for k in a)
+    if isinstance(a, (list, tuple)):
+        return type(a) is type(b) and len(a) == len(b) and all(map(_equal, a, b))
+    return type(a) is type(b) and (a is b or bool(a == b))

@@ -1,0 +1,135 @@
+"""Operators whose rules differ from minidl's ops', each by its formula. `make onnx` runs all of
+ONNX's own 1,884 tests."""
+
+import numpy as np
+import pytest
+
+from tests.infer.models import array
+from tests.infer.onnx.files import close, one
+
+
+def test_whole_division_rounds_towards_zero():
+    a, b = np.array([7, -7, 7, -7], np.int32), np.array([2, 2, -2, -2], np.int32)
+    close([one("Div", a, b)], [np.array([3, -3, -3, 3], np.int32)])
+    close([one("Mod", a, b)], [np.array([1, 1, -1, -1], np.int32)])
+    close([one("Mod", a, b, fmod=1)], [np.array([1, -1, 1, -1], np.int32)])
+
+
+def test_softmax_before_version_13_is_over_all_from_its_axis_on():
+    x = array(2, 3, 4)
+    e = np.exp(x - x.max((1, 2), keepdims=True))
+    close([one("Softmax", x, axis=1, opset=11)], [e / e.sum((1, 2), keepdims=True)])
+
+
+def test_slices_backwards_beyond_the_ends():
+    x = np.arange(5.0, dtype=np.float32)
+    for start, end, step in ((-1, -10, -1), (3, -9, -2), (-100, 100, 2), (4, 0, -1), (2, 2, 1)):
+        args = [np.array([v]) for v in (start, end, [0][0], step)]
+        want = x[slice(*slice(start, end if step > 0 or end > -6 else None, step).indices(5))] \
+            if end > -6 else x[start::step]
+        close([one("Slice", x, *args, known=[1, 2, 3, 4])], [want])
+
+
+def test_padding_that_differs_by_side():
+    x, w = array(1, 2, 5, 5), array(3, 2, 3, 3)
+    for how, pads in (("SAME_UPPER", (0, 0, 1, 1)), ("SAME_LOWER", (1, 1, 0, 0))):
+        x4 = x[:, :, :4, :4]
+        close([one("Conv", x4, w, auto_pad=how, strides=[2, 2])],
+              [one("Conv", x4, w, pads=list(pads), strides=[2, 2])])
+    ones = one("AveragePool", np.ones((1, 1, 4, 4), np.float32), kernel_shape=[3, 3],
+               pads=[0, 0, 1, 1], strides=[2, 2])
+    close([ones], [np.ones((1, 1, 2, 2), np.float32)])  # the padding does not count
+
+
+def test_resize_of_a_ramp():
+    x = np.arange(4, dtype=np.float32).reshape(1, 1, 1, 4)
+    scales = np.array([1, 1, 1, 2], np.float32)
+
+    def resized(**how):
+        return one("Resize", x, None, scales, known=[2], **how).ravel()
+
+    np.testing.assert_allclose(resized(mode="linear"), [0, .25, .75, 1.25, 1.75, 2.25, 2.75, 3])
+    np.testing.assert_allclose(resized(mode="linear", coordinate_transformation_mode=(
+        "align_corners")), np.arange(8) * 3 / 7, rtol=1e-6)
+    np.testing.assert_array_equal(resized(coordinate_transformation_mode="asymmetric",
+                                          nearest_mode="floor"), [0, 0, 1, 1, 2, 2, 3, 3])
+
+
+def test_attention_of_shared_heads_and_rows_that_may_look_nowhere():
+    q, k, v = array(1, 4, 3, 2), array(1, 2, 5, 2, seed=1), array(1, 2, 5, 2, seed=2)
+    mask = np.ones((3, 5), bool)
+    mask[1] = False
+    s = q @ np.repeat(k, 2, 1).swapaxes(2, 3) / np.float32(np.sqrt(2))
+    e = np.exp(s) * mask
+    want = e / np.where(mask.any(1), e.sum(3), 1)[..., None] @ np.repeat(v, 2, 1)
+    close([one("Attention", q, k, v, mask)], [want])
+
+
+@pytest.mark.parametrize("reset", [0, 1])
+def test_gru_by_its_formula(reset):
+    x, w, r, b = array(3, 2, 4), array(1, 6, 4, seed=1), array(1, 6, 2), array(1, 12)
+    y, h = np.zeros((3, 1, 2, 2), np.float32), np.zeros((2, 2), np.float32)
+    (wz, wr, wh), (rz, rr, rh) = np.split(w[0], 3), np.split(r[0], 3)
+    (bz, br, bh), (cz, cr, ch) = np.split(b[0, :6], 3), np.split(b[0, 6:], 3)
+
+    def sigmoid(v):
+        return 1 / (1 + np.exp(-v))
+
+    for t in range(3):
+        z = sigmoid(x[t] @ wz.T + bz + h @ rz.T + cz)
+        g = sigmoid(x[t] @ wr.T + br + h @ rr.T + cr)
+        inner = g * (h @ rh.T + ch) if reset else (g * h) @ rh.T + ch
+        h = (1 - z) * np.tanh(x[t] @ wh.T + bh + inner) + z * h
+        y[t, 0] = h
+    got = one("GRU", x, w, r, b, n_out=2, hidden_size=2, linear_before_reset=reset)
+    close(got, [y, h[None]])
+
+
+def test_quantising_rounds_ties_to_even_and_saturates():
+    x = np.array([0.5, 1.5, 2.5, -0.5, 300, -300], np.float32)
+    one_, zero = np.float32(1), np.uint8(10)
+    close([one("QuantizeLinear", x, one_, zero)], [np.array([10, 12, 12, 10, 255, 0], np.uint8)])
+    y, scale, at = one("DynamicQuantizeLinear", np.array([0, 2, -3], np.float32), n_out=3)
+    assert scale == np.float32(5 / 255) and at == 153
+    np.testing.assert_array_equal(y, [153, 255, 0])
+
+
+def test_products_of_whole_numbers_are_exact():
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(0, 256, (3, 40), np.uint8), rng.integers(-128, 128, (40, 5), np.int8)
+    want = (a.astype(int) - 7) @ (b.astype(int) + 3)
+    close([one("MatMulInteger", a, b, np.uint8(7), np.int8(-3))], [want.astype(np.int32)])
+    x = rng.integers(0, 256, (1, 2, 5, 5), np.uint8)
+    w = rng.integers(0, 256, (3, 2, 3, 3), np.uint8)
+    total = one("ConvInteger", x, w, np.uint8(9))
+    assert total[0, 1, 2, 2] == ((x.astype(int) - 9)[0, :, 2:5, 2:5] * w[1]).sum()
+
+
+def test_reductions_of_nothing_and_orders():
+    x = np.zeros((2, 0), np.float32)
+    close([one("ReduceMax", x, np.array([1]), known=[1], keepdims=0)],
+          [np.full(2, -np.inf, np.float32)])
+    close([one("CumSum", np.arange(1, 4.0), np.array(0), known=[1], exclusive=1, reverse=1)],
+          [np.array([5.0, 3.0, 0.0])])
+    ties = np.array([[1, 3, 3]], np.float32)
+    assert one("ArgMax", ties, axis=1, select_last_index=1) == 2
+    assert one("ArgMax", ties, axis=1) == 1
+
+
+def test_a_loop_is_unrolled_and_a_branch_chosen():
+    from tests.infer.onnx.files import file_of, onnx
+
+    def info(name, kind, shape):
+        return onnx.helper.make_tensor_value_info(name, kind, shape)
+
+    body = onnx.helper.make_graph(
+        [onnx.helper.make_node("Add", ["s", "x"], ["t"]),
+         onnx.helper.make_node("Identity", ["c"], ["d"])], "body",
+        [info("i", 7, []), info("c", 9, []), info("s", 1, [2])],
+        [info("d", 9, []), info("t", 1, [2])])
+    from minidl import infer
+    model = file_of([("Loop", ["n", "", "x"], ["y"], {"body": body})],
+                    {"x": array(2)}, {"n": np.array(3)})
+    graph = infer.import_onnx(model)
+    assert graph.count("add") == 3
+    np.testing.assert_allclose(graph.run(array(2)), 4 * array(2), rtol=1e-6)

@@ -1,0 +1,127 @@
+"""A plan notices when what it takes for granted is no longer so."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import minidl
+from minidl import infer, nn
+from tests.infer.models import array, same
+
+
+def small():
+    minidl.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.ReLU()).eval()
+    x = minidl.tensor(array(5, 4))
+    graph = infer.trace(net, x)
+    infer.optimise(graph)
+    return net, x, infer.compile(graph)
+
+
+def test_the_result_is_the_callers_own():
+    net, x, plan = small()
+    first = plan(x)
+    kept = first.data.copy()
+    plan(x * 2.0)
+    np.testing.assert_array_equal(first.data, kept)
+    same(plan(x.data), net(x))  # arrays as well as tensors
+
+
+def changed_weight(net):
+    with minidl.no_grad():
+        net[0].weight.mul_(2.0)
+
+
+def assigned_weight(net):
+    net[0].bias.data = net[0].bias.data * 2
+
+
+def training(net):
+    net.train()
+
+
+def statistics(net):
+    net.train()
+    net(minidl.tensor(array(6, 4)))
+    net.eval()
+
+
+@pytest.mark.parametrize("change, message", [
+    (changed_weight, "0.weight has changed"), (assigned_weight, "0.bias has changed"),
+    (training, "training mode"), (statistics, "1.running_mean has changed")])
+def test_a_change_of_the_model_is_noticed(change, message):
+    net, x, plan = small()
+    change(net)
+    with pytest.raises(RuntimeError, match=f"{message}.*trace and compile it again"):
+        plan(x)
+
+
+@pytest.mark.parametrize("x, message", [
+    (array(6, 4), "input x is float32\\[6, 4\\]; this plan is for float32\\[5, 4\\]"),
+    (array(5, 4).astype(np.float64), "is float64\\[5, 4\\]"), ([1.0], "is list")])
+def test_other_inputs_are_refused(x, message):
+    _, _, plan = small()
+    with pytest.raises(TypeError, match=message):
+        plan(x)
+    with pytest.raises(TypeError, match="want 1 inputs, got 2"):
+        plan(array(5, 4), array(5, 4))
+
+
+def test_two_threads_on_one_plan_are_refused():
+    x = minidl.tensor(array(3))
+    inside, go = threading.Event(), threading.Event()
+    graph = infer.trace(lambda x: x.cos(), x)
+    plan, (node,) = infer.compile(graph), graph.nodes
+    evaluate = node.evaluate
+
+    def slow(arrays):
+        inside.set()
+        assert go.wait(30)
+        return evaluate(arrays)
+
+    node.evaluate = slow
+    other = threading.Thread(target=plan, args=(x,))
+    other.start()
+    try:
+        assert inside.wait(30)
+        with pytest.raises(RuntimeError, match="running in another thread"):
+            plan(x)
+    finally:
+        go.set()
+        other.join()
+    same(plan(x), np.cos(x.data))  # and it can run again
+
+
+def test_poison_shows_bytes_that_are_used_too_late():
+    """The negative control of every poisoned test: a lifetime that ends too early."""
+    from dataclasses import replace
+
+    def model(x):
+        y = x.exp()
+        return y.cumsum(0) + y
+
+    x = minidl.tensor(array(4))
+    plan = infer.compile(infer.trace(model, x), poison=True)
+    same(plan(x), model(x))
+    plan._spans = [replace(s, last=s.last - 1) for s in plan._spans]
+    assert np.isnan(plan(x).data).any()
+
+
+def test_the_memory_of_a_chain_is_that_of_two_layers():
+    minidl.manual_seed(0)
+    graph = infer.trace(nn.MLP(64, 64, 64, 64, 64).eval(), array(16, 64))
+    infer.optimise(graph)
+    memory = infer.compile(graph).memory
+    assert memory.arena == memory.bound == 2 * 16 * 64 * 4 and memory.total == 5 * 16 * 64 * 4
+    assert str(memory) == "20,480 bytes, shared 8,192, bound 8,192"
+
+
+def test_a_compiled_plan_is_compiled_once():
+    import time
+
+    _, x, plan = small()
+    start = time.process_time()
+    again = infer.compile(plan.graph)
+    assert time.process_time() - start < 0.2
+    same(again(x), plan(x))

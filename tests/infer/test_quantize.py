@@ -1,0 +1,159 @@
+"""Whole numbers: formula and kernels, calibration, the decoder's weights, training."""
+
+from importlib import import_module
+
+import numpy as np
+import pytest
+
+import minidl
+from minidl import infer, nn
+from minidl.nn import functional as F
+from tests.infer.models import array, same
+
+q = import_module("minidl.infer.quantize")  # infer.quantize is its function
+
+
+def layer(k, n, rows, seed=0):
+    """(a linear layer with relu, its input, whose range is not symmetric)."""
+    minidl.manual_seed(seed)
+    return nn.Sequential(nn.Linear(k, n), nn.ReLU()).eval(), array(*rows, k, seed=seed) + 0.3
+
+
+@pytest.mark.parametrize("bits, calibrate", [(None, False), (None, True), (8, False), (4, False)])
+def test_a_plan_equals_the_formula(bits, calibrate):
+    """Rows, k and n with all remainders of the tiles: 4, 6, 16 and 32 rows, 64 columns, 4 and 64
+    of k."""
+    parts = [layer(7, 5, (1,)), layer(64, 70, (2, 7)), layer(96, 130, (101,)),
+             layer(160, 66, (27,))]
+    nets, xs = [net for net, _ in parts], [x for _, x in parts]
+    graph = infer.trace(lambda *xs: tuple(net(x) for net, x in zip(nets, xs)),
+                        *map(minidl.tensor, xs))
+    graph = infer.quantize(graph, [tuple(xs)] if calibrate else None, bits=bits)
+    wanted = graph.run(*xs)
+    assert infer.optimise(graph)["epilogue"] == 4
+    plan = infer.compile(graph)
+    for y, want in zip(plan(*xs), wanted, strict=True):
+        same(y, want)
+    eager = [line.op for line in plan.launches if line.eager]
+    assert eager == (["linear_weights"] if bits == 4 else [])  # of k = 7
+
+
+def test_the_error_is_that_of_the_rounding():
+    """Uniform errors of half a step at most: 8 bits of x and w, or of w, or 4 bits in groups."""
+    net, x = layer(256, 64, (32,))
+    graph = infer.trace(net, x)
+    want = graph.run(x)
+    errors = {}
+    for name, options in (("int8", {}), ("w8", {"bits": 8}), ("w4", {"bits": 4})):
+        errors[name] = np.abs(infer.quantize(graph, **options).run(x) - want).std() / want.std()
+    assert errors["w8"] < errors["int8"] < 0.02 and 8 * errors["w8"] < errors["w4"] < 0.2
+
+
+def test_ties_go_to_even_and_what_is_beyond_saturates():
+    x = np.array([0.5, 1.5, 2.5, 300, -3], np.float32)
+    np.testing.assert_array_equal(q.in_8_bits(x, np.float32(1), np.float32(0)), [0, 2, 2, 255, 0])
+    assert q.scale_of(-1, 3) == (np.float32(4 / 255), 64)  # 63.75 rounded; 0 is exact
+    assert q.scale_of(0, 0) == (0, 0) and q.scale_of(2, 3) == (np.float32(3 / 255), 0)
+
+
+def test_weights_are_symmetric_with_a_scale_for_each_output():
+    w = array(5, 70) * np.array([1, 10, 0, 0.1, 5], np.float32)[:, None]
+    for bits, top in ((8, 127), (4, 7)):
+        whole, scale = q.weights_of(w, bits)
+        assert whole.dtype == np.int8 and np.abs(whole).max() == top
+        wide = np.repeat(scale, 70 if bits == 8 else q.GROUP, 1)[:, :70]
+        assert (np.abs(whole * wide - w) <= wide / 2 * (1 + 1e-5)).all()
+
+
+def test_sums_are_exact_at_the_largest_numbers():
+    """255 x 127 in each of 3,000 places: float32 could not hold the sum."""
+    w = np.full((64, 3000), 1, np.float32)
+    w[:, 1] = -1
+    x = np.full((6, 3000), 255, np.float32)
+    graph = infer.quantize(infer.trace(lambda x: F.linear(x, minidl.tensor(w)), minidl.tensor(x)))
+    total = 255 * 127 * 2998
+    scale = graph.nodes[0].inputs[2].data[0, 0]
+    assert graph.run(x)[0, 0] == np.float32(total) * (np.float32(1) * scale)
+    infer.optimise(graph)
+    np.testing.assert_array_equal(infer.compile(graph)(x).data, graph.run(x))
+
+
+def test_methods_of_calibration():
+    """Numbers of a bell and one far out: minmax keeps it, percentile cuts it off and loses less of
+    the others; mse has the least squared error of all, kl the least information lost."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1000, 40)).astype(np.float32)
+    x[0, 0] = 60
+    minidl.manual_seed(0)
+    graph = infer.trace(nn.Sequential(nn.Linear(40, 30)).eval(), x)
+    limits, errors = {}, {}
+    for method in q.METHODS:
+        made = infer.quantize(graph, [x], method)
+        limits[method] = made.nodes[0].attributes["limits"]
+        errors[method] = np.abs(made.run(x) - graph.run(x))[1:].mean()
+    assert limits["minmax"] == (float(x.min()), 60)
+    assert limits["percentile"][1] < 30 and errors["percentile"] < errors["minmax"] / 2
+    counts = np.histogram(x, q.BINS, (x.min(), 60))[0]
+    at = x.min() + (np.arange(q.BINS) + 0.5) * (60 - x.min()) / q.BINS
+    for loss, best in ((q.squared_error, "mse"), (q.information_lost, "kl")):
+        assert loss(counts, at, *limits[best]) <= loss(counts, at, *limits["minmax"])
+
+
+def test_what_cannot_be_quantised_is_refused():
+    net, x = layer(8, 4, (2,))
+    graph = infer.trace(net, x)
+    with pytest.raises(ValueError, match="method 'best'"):
+        infer.quantize(graph, [x], "best")
+    with pytest.raises(ValueError, match="want no calibration"):
+        infer.quantize(graph, [x], bits=8)
+    with pytest.raises(ValueError, match="no linear layer"):
+        infer.quantize(infer.trace(lambda x: x + 1.0, minidl.tensor(x)))
+
+
+def test_a_decoder_of_8_and_4_bits():
+    """Steps equal the whole text computed anew with the same weights; and the bytes of a token."""
+    minidl.manual_seed(1)
+    gpt = nn.GPT(40, 32, n_layers=2, n_heads=2, width=64).eval()
+    ids = np.random.default_rng(0).integers(0, 40, (1, 12))
+    float_logits = infer.decoder(gpt).prefill(ids)
+    for weights, bits, most in (("int8", 8, 0.05), ("int4", 4, 0.5)):
+        decoder = infer.decoder(gpt, weights=weights)
+        whole = decoder.prefill(ids)
+        decoder.prefill(ids[:, :9])
+        for i in range(9, 12):
+            stepped = decoder.step(ids[:, i])
+        np.testing.assert_allclose(stepped, whole, rtol=0, atol=1e-5 * np.abs(whole).max())
+        assert np.abs(whole - float_logits).max() < most * np.abs(float_logits).max()
+        layers = [m.weight for _, m in gpt.named_modules() if isinstance(m, nn.Linear)]
+        read = sum(n * k * bits // 8 + 4 * n * (1 if bits == 8 else k // 32)
+                   for n, k in (w.shape for w in layers))
+        assert q.bytes_read(decoder.plans[1].graph) == read
+    with pytest.raises(ValueError, match="weights 'int2'"):
+        infer.decoder(gpt, weights="int2")
+
+
+def test_fake_quantisation_rounds_forward_and_passes_the_gradient_inside():
+    x = minidl.tensor(np.array([0.24, 0.26, -200.0, 200.0, 63.5], np.float32), requires_grad=True)
+    y = infer.fake_quantize(x, 0.5)
+    np.testing.assert_array_equal(y.data, [0, 0.5, -63.5, 63.5, 63.5])
+    (y * minidl.tensor(np.arange(1, 6, dtype=np.float32))).sum().backward()
+    np.testing.assert_array_equal(x.grad, [1, 2, 0, 0, 5])
+
+
+def test_training_that_knows_of_the_rounding_loses_less():
+    """4 bits for each weight of a layer: trained through fake_quantize it fits better than rounded
+    afterwards."""
+    rng = np.random.default_rng(0)
+    x, w = (minidl.tensor(rng.standard_normal(s).astype("f4")) for s in ((200, 8), (1, 8)))
+    y = x @ w.T
+
+    def loss(v):
+        return F.mse_loss(F.linear(x, infer.fake_quantize(v, 0.3, bits=3)), y)
+
+    v = minidl.tensor(w.data + 0.14, requires_grad=True)
+    before = loss(v).item()
+    for _ in range(60):
+        loss(v).backward()
+        v.data = v.data - 0.05 * v.grad
+        v.grad = None
+    assert loss(v).item() < before
