@@ -15,14 +15,18 @@ So an exercise is written once, in the tutorial that runs.     Test: tests/cours
 '''
 
 import difflib
+import itertools
 import os
 import re
 import sys
 from collections import namedtuple
 from pathlib import Path
 
+from minidl.course.language import padded, tr, translated
+
 ROOT = Path(__file__).resolve().parents[2]
 WORK = Path("work")
+UNWRITTEN = "is not written yet"
 
 _START = re.compile(r"^\s*(?:#|//) >>> exercise (\d\d[a-z]): (.+?)\s*$")
 _STOP = re.compile(r"^\s*(?:#|//) <<<\s*$")
@@ -73,23 +77,49 @@ def fill(text, answers):
     return "".join(lines)
 
 
-def blank(text):
+def blank(text, stops=True):
     """`text` with every region emptied: its opening comment, then an error until it is written."""
-    return fill(text, {region.id: _blank_body(text, region) for region in regions(text)})
+    return fill(text, {region.id: _blank_body(text, region, stops) for region in regions(text)})
 
 
-def _blank_body(text, region):
-    lines = body(text, region).splitlines()
+def _blank_body(text, region, stops=True):
+    """The task, then an error that says what is missing. stops=False: a kernel's without it, so
+    that the other kernels of its file compile."""
+    lines, (comment, mark) = body(text, region).splitlines(), task(text, region)
     indent = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
-    task = []
-    for line in lines:
-        if not line.strip().startswith(("#", "//")):
-            break
-        task.append(line[indent:])
-    message = f"exercise {region.id} ({region.title}) is not written yet"
-    is_cuda = text.splitlines()[region.start - 1].strip().startswith("//")
-    task.append(f'#error "{message}"' if is_cuda else f'raise NotImplementedError("{message}")')
-    return "\n".join(task)
+    lines = [line[indent:] for line in comment]
+    message = f"exercise {region.id} ({region.title}) {UNWRITTEN}"
+    if mark == "#":
+        lines.append(f'raise NotImplementedError("{message}")')
+    elif stops:
+        lines.append(f'#error "{message}"')
+    return "\n".join(lines)
+
+
+def task(text, region):
+    """The comment that a region begins with: (its lines, their mark)."""
+    mark = text.splitlines()[region.start - 1].strip()[:2].strip()  # "#" or "//"
+    return list(itertools.takewhile(lambda line: line.strip().startswith(mark),
+                                    body(text, region).splitlines())), mark
+
+
+def in_language(text):
+    """A tutorial or kernel with its head and its tasks in the reader's language."""
+    changed, number = text, None
+    for region in regions(text):
+        lines, mark = task(text, region)
+        number = region.id[:2]
+        english = "\n".join(line.strip()[len(mark) :][1:] for line in lines)
+        other = translated(number, region.id, english)
+        if lines and other != english:
+            start = " " * (len(lines[0]) - len(lines[0].lstrip())) + mark
+            other = "".join(f"{start} {line}".rstrip() + "\n" for line in other.splitlines())
+            changed = changed.replace("\n".join(lines) + "\n", other, 1)
+    if number and text.startswith('"""'):
+        head = text.split('"""')[1]
+        if (other := translated(number, "head", head)) != head:
+            changed = changed.replace(head, other.rstrip() + "\n", 1)
+    return changed
 
 
 def tutorials(root=ROOT):
@@ -133,7 +163,9 @@ def write(number, force=False, root=ROOT, work=WORK):
     texts = {}
     for source in sources(number[:2], root):
         path, text = work / source.name, blank(read(source))
-        if path.exists() and read(path) != text and not force:
+        blanks = text, in_language(text)  # in English, and in the reader's language
+        text = blanks[1]
+        if path.exists() and read(path) not in blanks and not force:
             raise ExerciseError(f"{path} has been edited; nothing was written. To start again and "
                                 f"lose it: minidl exercise {number} --force")
         if path.exists() and len(number) > 2:
@@ -141,11 +173,11 @@ def write(number, force=False, root=ROOT, work=WORK):
         texts[path] = text
     for path, text in texts.items():
         _replace(path, text)
-        print(f"wrote {path}")
+        print(tr(f"wrote {path}"))
         for region in regions(text):
             if region.id in found:
-                print(f"  exercise {region.id}, line {region.start}: {region.title}")
-    print(f"Write what is missing between '>>>' and '<<<', then: minidl check {number}")
+                print(tr(f"  exercise {region.id}, line {region.start}: {region.title}"))
+    print(tr(f"Write what is missing between '>>>' and '<<<', then: minidl check {number}"))
     return 0
 
 
@@ -179,7 +211,7 @@ def listing(root=ROOT):
     for files in tutorials(root).values():
         for source in files:
             for region in regions(read(source)):
-                print(f"{region.id}  {region.title:40s} {source.relative_to(root)}")
+                print(f"{region.id}  {padded(tr(region.title), 40)} {source.relative_to(root)}")
     return 0
 
 
@@ -190,6 +222,11 @@ def solution(number, root=ROOT, work=WORK):
     for source in sources(number[:2], root):
         path = work / source.name
         theirs, ours = read(existing(path, number)), read(source)
+        if ours == blank(ours, source.suffix == ".py"):
+            raise ExerciseError(f"the solutions are not in this course's handout: {source} is "
+                                "blank, too. Ask whoever gave it to you")
+        if theirs[:200] != ours[:200]:  # the student's file has its texts in another language
+            ours = in_language(ours)
         if len(number) > 2:
             theirs, ours = ("".join(body(text, r) for r in regions(text) if r.id == number)
                             for text in (theirs, ours))
@@ -197,7 +234,7 @@ def solution(number, root=ROOT, work=WORK):
                                                    str(path), str(source.relative_to(root))))
         same = same and theirs == ours
     if same:
-        print("No difference.")
+        print(tr("No difference."))
     return 0
 
 

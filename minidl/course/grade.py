@@ -14,7 +14,12 @@ held, and raises Wrong, with a message that helps, at the first that did not:
             raise Wrong("double(3) should be 6")
         yield "x = 3"
 
-A grader must not need a solution: a course may hand out tutorials that are all blank.
+A grader must not need a solution: a course may hand out tutorials that are all blank. What would
+tell the answer stands between `# >>> reference` and `# <<<`, functions that are called after all
+properties and counters were checked: a handout (handout.py) has no such functions, and what needs
+them is checked where the course's folder of answers is, `answers/` or `check --answers FOLDER`.
+
+Inputs are drawn from SEED + a number: `check --student NAME` gives each student others.
 
 A grader's file also has wrong answers that it must reject, WRONG = {"06a": {name of the mistake:
 (code, text of the message)}}. The code may be {right: wrong}: a change of the solution's.
@@ -22,23 +27,54 @@ A grader's file also has wrong answers that it must reject, WRONG = {"06a": {nam
 Test: tests/course/test_exercise.py, test_answers.py, tests/tutorials/test_exercises.py
 '''
 
+import configparser
 import importlib.util
 import textwrap
+from typing import NamedTuple
 
 from minidl.course.exercise import ROOT, WORK, ExerciseError, body, existing, fill, regions, sources
+from minidl.course.language import tr
 from minidl.course.student import Wrong  # noqa: F401: graders import it from here
-from minidl.course.student import Apart, Failed, NotGraded, explain, load
+from minidl.course.student import Apart, Failed, Hidden, NotGraded, explain, load_grader, seed_of
 
 DEADLINE = 60  # seconds for one check: the slowest takes a tenth of that
+POINTS = 10.0  # of an exercise that course.cfg gives none
+
+
+class Result(NamedTuple):
+    """What came of one exercise."""
+    exercise: str
+    checked: str  # what is checked, in a sentence
+    verdict: str  # "passed", "FAILED" or "not graded"
+    held: tuple = ()  # the checks that held
+    message: str = ""  # why it did not pass, or what was not checked
+    points: float = 0.0
+    of: float = POINTS
 
 
 def grader_file(number, root=ROOT):
     return root / "tutorials" / "graders" / sources(number, root)[0].name
 
 
-def grader(number, root=ROOT):
-    """The grader of a tutorial, as a module."""
-    return load(grader_file(number, root))
+def grader(number, root=ROOT, answers=None, seed=0):
+    """The grader of a tutorial, as a module: with reference answers where they are."""
+    file = grader_file(number, root)
+    private = (answers or root / "answers") / "graders" / file.name
+    if answers and not private.exists():
+        raise ExerciseError(f"--answers {answers}: there is no {private}. It is made by `minidl "
+                            "handout`, beside the handout")
+    return load_grader(private if private.exists() else file, seed)
+
+
+def settings(root=ROOT):
+    """course.cfg of a handout: its tutorials, points; empty where there is none."""
+    found = configparser.ConfigParser()
+    found.read(root / "course.cfg", encoding="utf-8")
+    return found
+
+
+def points_of(name, root=ROOT):
+    return settings(root).getfloat("points", name, fallback=POINTS)
 
 
 def mistaken(text, name, change):
@@ -54,11 +90,19 @@ def mistaken(text, name, change):
     return fill(text, {name: change})
 
 
-def check(number, root=ROOT, work=WORK, deadline=DEADLINE):
-    """`minidl check NN` or `minidl check NNa`: grade the student's file; 0 if all pass, else 1.
+def check(number, root=ROOT, work=WORK, deadline=DEADLINE, **how):
+    """`minidl check NN` or `minidl check NNa`: grade the student's file; 0 if all pass, else 1."""
+    found = results(number, root, work, deadline, **how)
+    return 0 if all(result.verdict == "passed" for result in found) else 1
 
-    After `deadline` seconds the student's process is stopped, and shows where it was."""
-    graders, file = grader(number[:2], root), grader_file(number[:2], root)
+
+def results(number, root=ROOT, work=WORK, deadline=DEADLINE, answers=None, student=None):
+    """A Result for each exercise that "06" or "06a" means; all is printed, too.
+
+    After `deadline` seconds the student's process is stopped, and shows where it was. answers: a
+    folder of the course's answers; student: a name, for inputs of one's own."""
+    seed, file = seed_of(student), grader_file(number[:2], root)
+    graders = grader(number[:2], root, answers, seed)
     names = [name[len("grade_") :] for name in vars(graders) if name.startswith("grade_" + number)]
     if not names:
         raise ExerciseError(f"there is no exercise {number}; run: minidl exercise")
@@ -66,37 +110,51 @@ def check(number, root=ROOT, work=WORK, deadline=DEADLINE):
     if hasattr(graders, "simulate") and importlib.util.find_spec("greenlet") is None:
         raise ExerciseError(f"exercise {number} is graded on simulated ranks, which need greenlet. "
                             "It is not installed: pip install greenlet")
-    print(f"checking {path}", flush=True)
-    student = Apart(file, path, deadline)
+    print(tr(f"checking {path}"), flush=True)
+    theirs = Apart(file, path, deadline, seed=seed)  # the handout's file: it shows no reference
     try:
-        return grade(graders, names, student, path)
+        return grade(graders, names, theirs, path, root)
     finally:
-        student.close()
+        theirs.close()
 
 
-def grade(graders, names, student, path):
-    """Run the graders of these exercises on a student; the exit status."""
+def grade(graders, names, student, path, root=ROOT):
+    """Run the graders of these exercises on a student: a Result for each."""
+    found = {name: Result(name, getattr(graders, "grade_" + name).__doc__.strip().splitlines()[0],
+                          "not graded", of=points_of(name, root)) for name in names}
     try:
         student.loaded()
     except Failed as error:
-        print(f"FAILED: the file cannot be imported.\n{error}")
-        return 1
+        print(tr(f"FAILED: the file cannot be imported.\n{error}"))
+        return [r._replace(verdict="FAILED", message=str(error)) for r in found.values()]
     except NotGraded as error:
-        print(f"not graded: {error}")
-        return 1
-    said = dict.fromkeys(names, "not graded")
-    for name in names:
-        grade_fn = getattr(graders, "grade_" + name)
-        print(f"\nexercise {name}: {grade_fn.__doc__.strip().splitlines()[0]}", flush=True)
-        try:
-            for held in grade_fn(student):
-                print(f"  ok    {held}", flush=True)
-            said[name] = "passed"
-        except NotGraded as error:
-            print(f"  not graded: {error}", flush=True)
+        print(tr(f"not graded: {error}"))
+        return [r._replace(message=str(error)) for r in found.values()]
+    for name, result in found.items():
+        print("\n" + tr(f"exercise {name}: {result.checked}"), flush=True)
+        found[name] = result = _graded(getattr(graders, "grade_" + name), student, path, result)
+        if result.verdict == "not graded":
             break  # the process is gone: the other exercises have nobody to ask
-        except Exception as error:
-            print("  FAILED\n" + explain(error, path), flush=True)
-            said[name] = "FAILED"
-    print("\n" + ", ".join(f"{name} {word}" for name, word in said.items()), flush=True)
-    return 0 if all(word == "passed" for word in said.values()) else 1
+    print("\n" + ", ".join(f"{r.exercise} {tr(r.verdict)}" for r in found.values()), flush=True)
+    return list(found.values())
+
+
+def _graded(grade_fn, student, path, result):
+    """The result of one exercise, printed as it comes."""
+    held = []
+    try:
+        for line in grade_fn(student):
+            print(f"  ok    {tr(line)}", flush=True)
+            held.append(line)
+        why, verdict = "", "passed"
+    except Hidden:
+        why, verdict = "its results are compared with the course's when it is graded", "passed"
+        print(f"  ...   {tr(why)}", flush=True)
+    except NotGraded as error:
+        why, verdict = str(error), "not graded"
+        print(tr(f"  not graded: {error}"), flush=True)
+    except Exception as error:
+        why, verdict = explain(error, path), "FAILED"
+        print(f"  {tr('FAILED')}\n{tr(why)}", flush=True)
+    return result._replace(verdict=verdict, held=tuple(held), message=why,
+                           points=result.of if verdict == "passed" else 0.0)

@@ -18,6 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
+from minidl.course.language import language, tr
+
 
 def script_of(fn):
     """The script that defines `fn`, as a user would type it."""
@@ -31,11 +33,11 @@ def write(name, save):
     message is printed, and the script goes on: its table comes later."""
     path = Path("out", name)
     try:
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         save(path)
     except OSError as error:
-        print(f"Not written: {path} in {os.getcwd()}: {error.strerror or error}. Make room, or "
-              "start the script in a folder where you may write.", file=sys.stderr, flush=True)
+        print(tr(f"Not written: {path} in {os.getcwd()}: {error.strerror or error}. Make room, or "
+                 "start the script in a folder where you may write."), file=sys.stderr, flush=True)
         return None
     return path
 
@@ -51,23 +53,93 @@ STYLE = {"font.size": 12, "axes.titlesize": 13, "axes.spines.top": False,
 
 
 def picture(t, draw, *data):
-    """Rank 0 calls `draw(plt, *data)`, which returns a figure, and saves it as out/<script>.png."""
+    """Rank 0 calls `draw(plt, *data)`, which returns a figure, and saves it as out/<script>.png; in
+    a Jupyter notebook it is shown below the cell, too."""
     if t.rank > 0:
         return
     if importlib.util.find_spec("matplotlib") is None:
-        print("No picture: matplotlib is not installed (pip install 'minidl[tutorials]').")
+        print(tr("No picture: matplotlib is not installed (pip install 'minidl[tutorials]')."))
         return
     import matplotlib
 
-    matplotlib.use("Agg")  # a file, no window: tutorials also run where there is no display
+    if not in_notebook():
+        matplotlib.use("Agg")  # a file, no window: tutorials also run where there is no display
     from matplotlib import pyplot as plt
 
-    with plt.rc_context(STYLE):
+    with plt.rc_context(STYLE | labels_in(language())):
         figure = draw(plt, *data)
+        translate(figure)
         path = write(Path(script_of(draw)).stem + ".png", partial(figure.savefig, dpi=150))
+        if getattr(t, "slides", False):
+            slides(figure, Path(script_of(draw)).stem)
         plt.close(figure)
     if path:
-        print(f"picture: {path}", flush=True)
+        print(tr(f"picture: {path}"), flush=True)
+    if path and in_notebook():
+        from IPython.display import Image, display
+
+        display(Image(filename=str(path)))
+
+
+POINTS = 16  # of a slide's text, which is read from the last row
+
+
+def slides(figure, name):
+    """out/slides/<name>-1.png, .svg ...: the figure's panels, two at a time, with larger text. The
+    figure grows with its text, so that both keep their places."""
+    from matplotlib.text import Text
+
+    factor = POINTS / STYLE["font.size"]
+    figure.set_size_inches(figure.get_size_inches() * factor)
+    for text in figure.findobj(Text):
+        text.set_fontsize(max(POINTS, text.get_fontsize() * factor))
+    panels, bars = [], []  # a colour bar belongs to all: it is on every slide
+    for axes in figure.axes:
+        (bars if axes.get_label() == "<colorbar>" else panels).append(axes)
+    for number, first in enumerate(range(0, len(panels), 2), 1):
+        shown = panels[first : first + 2]
+        for axes in panels:
+            axes.set_visible(axes in shown)
+        for kind in "png", "svg":
+            file = f"slides/{name}-{number}.{kind}"
+            if path := write(file, partial(figure.savefig, dpi=150, bbox_inches="tight")):
+                print(tr(f"slide: {path}"), flush=True)
+
+
+# of Linux, macOS and Windows, in this order
+CHINESE = ("Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "WenQuanYi Zen Hei",
+           "WenQuanYi Micro Hei", "PingFang SC", "Heiti SC", "Microsoft YaHei", "SimHei")
+
+
+def labels_in(language):
+    """The font for a picture's labels, as matplotlib's settings; {} where they stay English."""
+    from matplotlib import font_manager
+
+    if language == "en":
+        return {}
+    known = {font.name for font in font_manager.fontManager.ttflist}
+    found = [name for name in CHINESE if name in known]
+    if not found:
+        print(tr("The picture's labels stay English: no Chinese font is installed, such as "
+                 "Noto Sans CJK (sudo apt install fonts-noto-cjk)."), flush=True)
+        return {}
+    return {"font.family": [found[0], "DejaVu Sans"], "axes.unicode_minus": False}
+
+
+def translate(figure):
+    """A figure's labels in the reader's language, where its font has the characters."""
+    from matplotlib import rcParams
+    from matplotlib.text import Text
+
+    if set(rcParams["font.family"]) & set(CHINESE):
+        for label in figure.findobj(Text):
+            label.set_text(tr(label.get_text()))
+
+
+def in_notebook():
+    """Whether this is a Jupyter kernel, which shows pictures."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and getattr(ipython.get_ipython(), "kernel", None) is not None
 
 
 def line_at(axes, text, *, x=None, y=None, at=1.0, color=RED):

@@ -33,6 +33,7 @@ import sys
 import textwrap
 import time
 import traceback
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -50,18 +51,39 @@ class Failed(Exception):
     """The student's code raised an error; the message is `explain`'s."""
 
 
+class Hidden(Exception):
+    """What follows is compared with the course's reference answers, which are not here."""
+
+
 class NotGraded(Exception):
     """The student's process gave no answer; the message says what happened to it."""
 
 
 def load(path):
-    """Run a Python file as a module; its name may start with a digit."""
+    """Run a Python file as a module; its name may start with a digit. Its text is always read: a
+    .pyc is taken for new if the file has the same second and size, as after a quick edit."""
     name = "exercise_" + re.sub(r"\W", "_", str(path))
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
+    module = importlib.util.module_from_spec(importlib.util.spec_from_file_location(name, path))
     sys.modules[name] = module  # as `import` does: the file's functions must find their own module
-    spec.loader.exec_module(module)
+    exec(compile(Path(path).read_bytes(), str(path), "exec"), vars(module))
     return module
+
+
+def load_grader(path, seed=0):
+    """A grader, as a module; SEED, a number in it that its inputs are drawn from, is `seed`. With
+    one, a grader that has `personal(draw)` gets other sizes, too: {name in it: new value}. Both
+    processes load it so, and have the same inputs."""
+    graders = load(path)
+    if seed:
+        graders.SEED = seed
+        personal = getattr(graders, "personal", lambda draw: {})
+        vars(graders).update(personal(np.random.default_rng(seed)))
+    return graders
+
+
+def seed_of(name):
+    """The seed of a student, 1 to 65,521, from the name in any case and spacing; 0 without one."""
+    return zlib.crc32("".join(name.lower().split()).encode()) % 65521 + 1 if name else 0
 
 
 def explain(error, path):
@@ -145,11 +167,11 @@ def answer(graders, module, path, name, args):
         return {"failed": explain(error, path)}
 
 
-def serve(grader, path, deadline, requests, replies):
+def serve(grader, path, deadline, seed, requests, replies):
     """The student's process: load the grader's file, then the student's, and answer."""
     faulthandler.dump_traceback_later(deadline, exit=True)  # prints the stack and exits
     requests, replies = os.fdopen(requests, "rb"), os.fdopen(replies, "wb")
-    graders = load(Path(grader))
+    graders = load_grader(Path(grader), seed)
     try:
         module, first = load(Path(path)), {"value": None}
     except Exception as error:
@@ -191,10 +213,10 @@ def start(*arguments):
 class Apart:
     """The student's process. deadline: seconds after which it shows its stack and ends."""
 
-    def __init__(self, grader, path, deadline, start=start):
+    def __init__(self, grader, path, deadline, start=start, seed=0):
         self.deadline, self.start = deadline, time.monotonic()
         (theirs, self.requests), (self.replies, other) = os.pipe(), os.pipe()
-        self.child = start(grader, path, deadline, theirs, other)
+        self.child = start(grader, path, deadline, seed, theirs, other)
         os.close(theirs)
         os.close(other)
 

@@ -18,6 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from minidl.course.language import padded, tr, width
+
 
 class Row(NamedTuple):
     quantity: str
@@ -72,20 +74,20 @@ def failed(rows):
 def render(rows):
     """The table as text, without the columns "tutorial" and "modelled" if they are empty."""
     word = {True: "yes", False: "NO", None: "-"}
-    columns = {name: [name, *(_text(getattr(r, name)) for r in rows)] for name in _COLUMNS}
-    columns["ok"] = ["ok", *(word[r.ok] for r in rows)]
+    columns = {name: [tr(name), *(_text(getattr(r, name)) for r in rows)] for name in _COLUMNS}
+    columns["ok"] = [tr("ok"), *(tr(word[r.ok]) for r in rows)]
     for name in "tutorial", "modelled":
         if not any(columns[name][1:]):
             del columns[name]
-    widths = {name: max(map(len, cells)) for name, cells in columns.items()}
+    widths = {name: max(map(width, cells)) for name, cells in columns.items()}
     lines = []
     for i in range(1 + len(rows)):
-        cells = [f"{cells[i]:{'>' if i and name in _NUMBERS else '<'}{widths[name]}}"
+        cells = [padded(cells[i], widths[name], ">" if i and name in _NUMBERS else "<")
                  for name, cells in columns.items()]
         lines.append(" | ".join(cells).rstrip())
     lines.insert(1, "-+-".join("-" * width for width in widths.values()))
     if names := failed(rows):
-        lines.append(f"NOT OK: {'; '.join(names)}")
+        lines.append(f"{tr('NOT OK')}: {'; '.join(map(tr, names))}")
     return "\n".join(lines)
 
 
@@ -97,7 +99,7 @@ def _text(value):
     if value is None:
         return ""
     if isinstance(value, (bool, np.bool_, str)):
-        return {True: "yes", False: "no"}.get(value, str(value))
+        return tr({True: "yes", False: "no"}.get(value, str(value)))
     if isinstance(value, (int, np.integer)):
         return f"{value:,}"
     if isinstance(value, (float, np.floating)):

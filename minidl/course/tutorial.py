@@ -40,6 +40,7 @@ from minidl.comm.transport.scheduler import RankFailed
 from minidl.comm.transport.supervised import launched_as
 from minidl.comm.transport.throttled import links_of
 from minidl.course import table
+from minidl.course.language import tr, translated
 from minidl.course.out import heat_map, picture, script_of, write  # noqa: F401: for tutorials
 
 # MPI buffers small messages and makes large ones wait for their receive; the limit differs by MPI.
@@ -71,9 +72,10 @@ def launch(main, options=None, ranks=1):
     launched = launched_as()[1]
     if importlib.util.find_spec("mpi4py") is None:
         if launched > 1:
-            sys.exit(f"{script}: started as one of {launched} processes, but mpi4py is not "
-                     f"installed for {sys.executable}. Install it: pip install 'minidl[mpi]'. "
-                     f"Without MPI: add --sim {launched}")
+            sys.exit(tr(
+                f"{script}: started as one of {launched} processes, but mpi4py is not installed "
+                f"for {sys.executable}. Install it: pip install 'minidl[mpi]'. Without MPI: add "
+                f"--sim {launched}"))
         if ranks > 1:
             _one_rank(script, ranks, "mpi4py is not installed (pip install 'minidl[mpi]')")
         sys.exit(_run_alone(main, args))
@@ -99,9 +101,10 @@ def one_blas_thread(environ):
 
 
 def _one_rank(script, ranks, why):
-    print(f"One rank only: {why}. This script is about {ranks}:\n"
+    print(tr(f"One rank only: {why}. This script is about {ranks}:\n"
           f"    minidl run -n {ranks} {script}       {ranks} processes, MPI\n"
-          f"    python {script} --sim {ranks}        {ranks} simulated ranks, no MPI\n", flush=True)
+          f"    python {script} --sim {ranks}        {ranks} simulated ranks, no MPI\n"),
+          flush=True)
 
 
 def _run_alone(main, args):
@@ -116,12 +119,13 @@ def _run_rank(t, main, args):
     """Exit status of one rank: 1 if any rank's table has a row that is not ok."""
     # reports ranks that disagree or wait for ever; its cost is in docs/figures.md
     t = Watch(t, args.deadline or None)
+    t.slides = getattr(args, "slides", False)
     script = script_of(main)
     try:
         table = main(t, args)
     except WrongOption as error:
         if t.rank == 0:
-            print(f"{script}: error: {error}", file=sys.stderr, flush=True)
+            print(tr(f"{script}: error: {error}"), file=sys.stderr, flush=True)
         tree.barrier(t)  # the first rank that leaves with an error ends the others
         return 2
     return 0 if table is None else table.finish(Path(script).stem + ".json")
@@ -129,49 +133,55 @@ def _run_rank(t, main, args):
 
 def _parse(main, options):
     doc = sys.modules[main.__module__].__doc__ or ""
+    doc = translated(Path(script_of(main)).name[:2], "head", doc)
     parser = argparse.ArgumentParser(  # no abbreviations: `--step` is a typing error, not --steps
         script_of(main), description=doc, allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, (default, text) in options.items():
         flag = "--" + name.replace("_", "-")
         if default is False:
-            parser.add_argument(flag, action="store_true", help=text)
+            parser.add_argument(flag, action="store_true", help=tr(text))
         else:
             kind = type(default)
             parser.add_argument(flag, type=kind, default=default, metavar=kind.__name__.upper(),
-                                help=f"{text} (default {default})")
-    parser.add_argument_group("ranks that wait").add_argument(
+                                help=tr(f"{text} (default {default})"))
+    parser.add_argument_group(tr("ranks that wait")).add_argument(
         "--deadline", type=float, default=DEADLINE_S, metavar="S",
-        help="end the run, and say where every rank is, when one has waited for another so many "
-        f"seconds (default {DEADLINE_S:g}; 0: never). When nobody can go on it ends at once.")
-    parser.add_argument_group("where the arrays are").add_argument(
-        "--device", choices=("cpu", "cuda"), default="cpu", help="the host's memory, or a GPU's")
-    simulator = parser.add_argument_group("simulated ranks")
+        help=tr("end the run, and say where every rank is, when one has waited for another so many "
+                f"seconds (default {DEADLINE_S:g}; 0: never). When nobody can go on it ends at "
+                "once."))
+    parser.add_argument_group(tr("where the arrays are")).add_argument(
+        "--device", choices=("cpu", "cuda"), default="cpu",
+        help=tr("the host's memory, or a GPU's"))
+    parser.add_argument_group(tr("pictures")).add_argument(
+        "--slides", action="store_true",
+        help=tr("also out/slides: at most two panels a figure, 16 points, PNG and SVG"))
+    simulator = parser.add_argument_group(tr("simulated ranks"))
     simulator.add_argument("--sim", type=_positive, metavar="N",
-                           help="run N ranks in this process, without MPI")
+                           help=tr("run N ranks in this process, without MPI"))
     network = {"alpha": (10e-6, "message"), "beta": (1e-9, "byte")}  # 10 Gbit/s, roughly
     for name, (default, unit) in network.items():
         text = f"modelled seconds per {unit} (default {default:g})"
-        simulator.add_argument(f"--{name}", type=float, metavar="S", help=text)
+        simulator.add_argument(f"--{name}", type=float, metavar="S", help=tr(text))
     if launched_as()[0] > 0:  # the message about a wrong option is printed by rank 0 alone
         parser._print_message = lambda *_: None
     args = parser.parse_args()
     if args.device == "cuda" and not cuda.is_available():
         cupy = "CuPy finds none" if importlib.util.find_spec("cupy") else \
             "CuPy is not installed: pip install 'minidl[cuda12]' or 'minidl[cuda13]'"
-        parser.error(f"--device cuda wants a GPU; {cupy}. `minidl doctor` says more")
+        parser.error(tr(f"--device cuda wants a GPU; {cupy}. `minidl doctor` says more"))
     for name, (default, _) in network.items():
         if getattr(args, name) is None:
             setattr(args, name, default)
         elif not args.sim:
-            parser.error(f"--{name} describes simulated ranks: it needs --sim N")
+            parser.error(tr(f"--{name} describes simulated ranks: it needs --sim N"))
     return args
 
 
 def _positive(text):
     n = int(text)
     if n < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, got {n}")
+        raise argparse.ArgumentTypeError(tr(f"must be at least 1, got {n}"))
     return n
 
 
@@ -190,7 +200,7 @@ def host(x):
 def say(t, *text):
     """print, on rank 0 only."""
     if t.rank == 0:
-        print(*text, flush=True)
+        print(*map(tr, text), flush=True)
 
 
 def gather(t, value):
@@ -208,7 +218,7 @@ def progress(t, iterable, what, n=None):
     from tqdm import tqdm  # here: the library does not need it
 
     # 80 columns: under mpirun stderr is a pipe, which has no width
-    return tqdm(iterable, desc=what, total=n, ncols=80, leave=False)
+    return tqdm(iterable, desc=tr(what), total=n, ncols=80, leave=False)
 
 
 class Table:
@@ -237,7 +247,7 @@ class Table:
             rows = table.merge(tables)
             print("\n" + table.render(rows), flush=True)
             if links := links_of(self.t):
-                print(f"times were throttled to {links}", flush=True)
+                print(tr(f"times were throttled to {links}"), flush=True)
             if report:
                 write(report, partial(table.save, rows))
             failed = bool(table.failed(rows))

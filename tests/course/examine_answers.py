@@ -94,10 +94,10 @@ def judged(root, name, code):
         said = io.StringIO()
         try:
             with contextlib.redirect_stdout(said):
-                status = grade.grade(grade.grader(number, root), [name], theirs, path)
+                (result,) = grade.grade(grade.grader(number, root), [name], theirs, path)
         finally:
             theirs.close()
-    return status, said.getvalue()
+    return int(result.verdict != "passed"), said.getvalue()
 
 
 def cases(short=False, only=()):

@@ -1,0 +1,377 @@
+"""The site, `make docs`: pages from what is there, and HTML from the pages by MkDocs.
+
+    README.md, docs/*.md            a page each; the README is the home
+    docs/map.md                     a page for each of its rows: a technique, its formula, its files
+    minidl/**/*.py                  the API reference: docstrings and signatures, a page a folder
+    tutorials/*.py                  a page each, with out/NN_name.png and .json where they were run
+    kernels/README.md, *.cu         the kernels, with the comment at the head of each
+
+Nothing is written twice: a link to a source leads to its page, one to a test is plain text, and one
+to what does not exist ends the build. So does every warning of MkDocs (--strict).
+
+    python docs/site.py             writes build/site/html; `--pages` stops before MkDocs
+
+Test: tests/course/test_site.py
+"""
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from minidl.course import exercise, language, table
+
+ROOT = Path(__file__).resolve().parents[1]
+LEFT_OUT = "docs/course/questions"  # for teachers
+PAGES = "page://"  # before a link that is one of the site's already
+TITLES = {"index": "Home", "install": "Install", "tutorials": "Tutorials", "map": "Techniques",
+          "api/index": "API", "kernels": "Kernels", "course/README": "Teaching",
+          "glossary": "Glossary", "figures": "Figures"}
+
+
+CHINESE = {"index": "首页", "lessons": "中文教程", "tutorials": "教程与练习",
+           "glossary": "英汉术语表"}
+KINDS = "File", "Kernel", "Test", "Tutorial", "Source"  # of the map's cells, after the concept
+
+
+class Broken(Exception):
+    """A link leads nowhere; the message names each."""
+
+
+def slug(text):
+    return re.sub(r"\W+", "-", re.sub(r"[`*\\]", "", text).lower()).strip("-")[:60].strip("-")
+
+
+def anchor(path):
+    """The place of a module on the page of its folder."""
+    return path.stem.strip("_") if path.stem == "__init__" else path.stem
+
+
+def target(path, root=ROOT):
+    """The page that stands for a file of the repository, with its anchor; None: it has none."""
+    path = path.relative_to(root)
+    name, parts = path.as_posix(), path.parts
+    if name.startswith(LEFT_OUT):
+        return None
+    if name in ("README.md", "README.zh.md"):
+        return "index.md" if name == "README.md" else "zh/index.md"
+    if parts[0] == "docs" and path.suffix in (".md", ".png"):
+        return path.relative_to("docs").as_posix()
+    if parts[0] == "tutorials" and len(parts) == 2 and (
+            re.match(r"\d\d_", path.name) or path.name == "train_gpt.py"):
+        return f"tutorials/{short(path)}.md"
+    if parts[0] == "kernels" and path.suffix in (".md", ".cu") and len(parts) == 2:
+        return "kernels.md" + (f"#{path.stem}" if path.suffix == ".cu" else "")
+    if parts[0] == "minidl" and path.suffix in (".py", ""):
+        folder = path.parent if path.suffix else path
+        return f"api/{'.'.join(folder.parts)}.md" + (f"#{anchor(path)}" if path.suffix else "")
+    return None
+
+
+def short(path):
+    """06 of 06_ring.py, train_gpt of train_gpt.py."""
+    return path.stem[:2] if path.stem[:2].isdigit() else path.stem
+
+
+def nested(text):
+    """Four spaces where an item of a numbered list goes on: Python's Markdown wants them."""
+    lines, inside = text.splitlines(), False
+    for i, line in enumerate(lines):
+        inside = bool(re.match(r"\d+\. ", line)) or inside and line[:3] in ("", "   ")
+        lines[i] = " " + line if inside and line[:3] == "   " else line
+    return "\n".join(lines) + "\n"
+
+
+def relinked(text, folder, page, broken, root=ROOT):
+    """Markdown of a file in `folder` as the page `page`: its links lead to pages."""
+    text = nested(text)
+    def link(found):
+        image, words, place = found.groups()
+        if "://" in place or place.startswith("#"):
+            return found[0]
+        name, _, part = place.partition("#")
+        file = (folder / name).resolve()
+        if not file.exists():
+            if file.suffix != ".png":  # the picture of a run that was not made yet
+                broken.append(f"{page}: {place}")
+            return words
+        to = target(file, root)
+        if to is None:
+            return words
+        to = os.path.relpath(to, Path(page).parent)
+        return f"{image}[{words}]({to}{'#' + part if part and '#' not in to else ''})"
+
+    return re.sub(r"(!?)\[((?:[^][]|\\.|\[[^]]*\])*?)\]\(([^)\s]+)\)", link, text)
+
+
+def pages(root=ROOT):
+    """{page: Markdown} of the whole site; Broken where a link leads nowhere."""
+    made, broken = {}, []
+    made["index.md"] = relinked(_read(root / "README.md"), root, "index.md", broken, root)
+    for file in sorted((root / "docs").rglob("*.md")):
+        if not (page := target(file, root)):
+            continue
+        text = _read(file)
+        if file.name == "map.md":
+            text, rows = _rows(text)
+            made |= _techniques(rows, root, broken)
+        made[page] = relinked(text, file.parent, page, broken, root)
+    home = root / "README.zh.md"
+    if home.exists():
+        made["zh/index.md"] = relinked(_read(home), root, "zh/index.md", broken, root)
+    made |= _api(root) | _tutorials(root) | _translated(root)
+    kernels = relinked(_read(root / "kernels/README.md"), root / "kernels", "kernels.md", broken,
+                       root)
+    for file in sorted((root / "kernels").glob("*.cu")):
+        head = re.match(r"(?://.*\n)+", _read(file))
+        words = re.sub(r"^// ?", "", head[0], flags=re.M) if head else ""
+        kernels += f"\n## {file.name} {{#{file.stem}}}\n\n{_fenced(words)}"
+    made["kernels.md"] = kernels
+    if broken:
+        raise Broken("links that lead nowhere:\n" + "\n".join(broken))
+    return made
+
+
+def _read(path):
+    return path.read_text(encoding="utf-8")
+
+
+def _fenced(text):
+    return f"```text\n{text.rstrip()}\n```\n"
+
+
+# -- a page a technique
+
+
+def _rows(text):
+    """The map with a link on each concept; {page: (concept, the row's other cells, section)}."""
+    rows, lines, section = {}, [], ""
+    for line in text.splitlines():
+        section = line[3:] if line.startswith("## ") else section
+        cells = [cell.strip() for cell in line.strip("|").split(" | ")] * (line[:2] == "| ")
+        if cells and cells[0] != "concept" and "](" in line:
+            concept = re.sub(r"\[([^]]*)\]\([^)]*\)|\*\*", r"\1", cells[0])
+            page = f"techniques/{slug(concept)}.md"
+            while page in rows:
+                page = page.replace(".md", "-2.md")
+            rows[page] = (concept, line.strip("| ").split("|")[1:], section)
+            line = line.replace(cells[0], f"[{concept}]({PAGES}{page})", 1)
+        lines.append(line)
+    return "\n".join(lines), rows
+
+
+def _techniques(rows, root, broken):
+    made = {}
+    for page, (concept, cells, section) in rows.items():
+        cells = [cell.strip() for cell in cells] + [""] * 5
+        parts = [f"# {concept[0].upper()}{concept[1:]}\n", f"*{section.split(' (')[0]}*\n"]
+        files = re.findall(r"\]\(([^)]+)\)", cells[0])
+        for word, cell in zip(KINDS, cells, strict=False):
+            if word == "Tutorial":
+                numbers = {short(f): f for f in _scripts(root)}
+                cell = re.sub(r"\b(\d\d)\b", lambda n, of=numbers: f"[{n[1]}](../tutorials/"
+                              f"{of[n[1]].name})" if n[1] in of else n[1], cell)
+            if cell:
+                parts.append(f"- **{word}**: {cell}")
+        for name in files:
+            file = (root / "docs" / name).resolve()
+            if file.suffix == ".py" and file.exists():
+                doc = ast.get_docstring(ast.parse(_read(file))) or ""
+                parts.append(f"\n## {file.relative_to(root).as_posix()}\n\n{_fenced(doc)}")
+        made[page] = relinked("\n".join(parts), root / "docs", page, broken, root)
+    return made
+
+
+# -- the API
+
+
+def _api(root):
+    made, names = {}, []
+    for folder in sorted({f.parent for f in (root / "minidl").rglob("*.py")}):
+        name = ".".join(folder.relative_to(root).parts)
+        parts = [f"# {name}\n"]
+        for file in sorted(folder.glob("*.py")):
+            tree = ast.parse(_read(file))
+            parts.append(f"## `{file.name}` {{#{anchor(file)}}}\n")
+            if doc := ast.get_docstring(tree):
+                parts.append(_fenced(doc))
+            for node in tree.body:
+                if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name[0] != "_":
+                    parts += _definition(node)
+        names.append(name)
+        made[f"api/{name}.md"] = "\n".join(parts) + "\n"
+    listed = "\n".join(f"- [{name}]({name}.md)" for name in names)
+    made["api/index.md"] = f"# API\n\nThe folders; a module is a section.\n\n{listed}\n"
+    return made
+
+
+def _definition(node, owner=""):
+    """Signature and docstring of a function, or of a class and its public methods."""
+    is_class = isinstance(node, ast.ClassDef)
+    given = ", ".join(map(ast.unparse, node.bases)) if is_class else ast.unparse(node.args)
+    given = re.sub(r"^(self|cls)(, |$)", "", given) if owner else given
+    yield f"**`{'class ' * is_class}{owner}{node.name}({given})`**\n"
+    if doc := ast.get_docstring(node):
+        yield _fenced(doc)
+    for inside in node.body if is_class else ():
+        if isinstance(inside, ast.FunctionDef) and inside.name[0] != "_":
+            yield from _definition(inside, f"{node.name}.")
+
+
+# -- a page a tutorial
+
+
+def _scripts(root):
+    return [*sorted((root / "tutorials").glob("[0-9][0-9]_*.py")), root / "tutorials/train_gpt.py"]
+
+
+def _tutorials(root):
+    made = {}
+    for file in _scripts(root):
+        text, name = _read(file), short(file)
+        title, _, story = ast.get_docstring(ast.parse(text)).partition("\n")
+        title, _, needs = re.sub(r"\s{2,}(\d+ minutes)", r"\n\1", title).partition("\n")
+        parts = [f"# {' '.join(title.split()).rstrip('.')}\n", f"*{needs}*\n" * bool(needs)]
+        picture, report = root / "out" / f"{file.stem}.png", root / "out" / f"{file.stem}.json"
+        if picture.exists():
+            parts.append(f"![What {file.name} draws](../out/{file.stem}.png)\n")
+        # paragraphs are text, what is indented stays as it is: Markdown's code
+        parts.append(story + "\n")
+        if report.exists():
+            parts += ["## Measured beside theory\n", _fenced(table.render(table.load(report)))]
+        else:
+            parts.append(f"Run it, then `make docs` again, for its picture and its table here:\n"
+                         f"`minidl run -n 4 tutorials/{file.name}`.\n")
+        if name.isdigit() and name in (found := exercise.tutorials(root)):
+            parts.append("## Exercises\n")
+            for source in found[name]:
+                parts += [f"- **{r.id}** {r.title}" for r in exercise.regions(_read(source))]
+            parts.append(f"\n`minidl exercise {name}` writes them blank, `minidl check {name}` "
+                         f"grades them, `minidl notebook {name}` makes a notebook of the script.\n")
+        made[f"tutorials/{name}.md"] = "\n".join(parts) + "\n"
+    return made
+
+
+def _translated(root):
+    """The tutorials' pages in Chinese, from the texts that the scripts themselves show."""
+    made = {}
+    for file in _scripts(root):
+        if not (found := language.texts(short(file), "zh")):
+            continue
+        title, _, story = found["head"][1].partition("\n")
+        title, needs = re.split(r"\s{2,}(?=\d+ 分钟)", title)
+        parts = [f"# {title}\n\n*{needs}*\n\n[English](../../tutorials/{short(file)}.md)\n"]
+        if (root / "out" / f"{file.stem}.png").exists():
+            parts.append(f"![{title}](../../out/{file.stem}.png)\n")
+        parts.append(story + "\n\n## 练习\n" if len(found) > 1 else story)
+        known = language.table("zh")
+        for source in exercise.tutorials(root).get(short(file), ()):
+            for r in exercise.regions(_read(source)):
+                task = _fenced(found[r.id][1])
+                parts.append(f"### {r.id}：{known.get(r.title, r.title)}\n\n{task}")
+        made[f"zh/tutorials/{short(file)}.md"] = "\n".join(parts) + "\n"
+    if made:
+        listed = "\n".join(f"- [{text.splitlines()[0][2:]}](tutorials/{Path(page).name})"
+                           for page, text in made.items())
+        made["zh/lessons.md"] = f"# 中文教程\n\n{listed}\n"
+    return made
+
+
+# -- MkDocs
+
+
+def write(folder, root=ROOT):
+    """All pages, the pictures and mkdocs.yml into `folder`."""
+    shutil.rmtree(folder, ignore_errors=True)
+    made = pages(root)
+    for page, text in made.items():
+        path = folder / "pages" / page
+        path.parent.mkdir(parents=True, exist_ok=True)
+        up = "../" * (len(Path(page).parts) - 1)
+        path.write_text(text.replace(f"({PAGES}", f"({up}"), encoding="utf-8")
+    for source, place in (root / "docs", "."), (root / "out", "out"):
+        for picture in source.glob("*.png"):
+            (folder / "pages" / place).mkdir(exist_ok=True)
+            shutil.copy(picture, folder / "pages" / place)
+    first = [f"  - {title}: {page}.md\n" for page, title in TITLES.items() if f"{page}.md" in made]
+    others = [page for page in sorted(made) if "/" not in page and page[:-3] not in TITLES]
+    more = "".join(f"    - {page}\n" for page in others)
+    zh = "".join(f"    - {title}: zh/{page}.md\n" for page, title in CHINESE.items()
+                 if f"zh/{page}.md" in made)
+    config = CONFIG.format(nav="".join(first) + ("  - More:\n" + more if more else "")
+                           + ("  - 中文:\n" + zh if zh else ""))
+    (folder / "pages" / "wide.css").write_text(WIDE, encoding="utf-8")
+    (folder / "pages" / "focus.js").write_text(FOCUS, encoding="utf-8")
+    (folder / "mkdocs.yml").write_text(config, encoding="utf-8")
+    return made
+
+
+# docstrings have lines of 100 columns
+WIDE = """.md-grid { max-width: 78rem }
+.md-typeset pre > code { font-size: .64rem }
+.md-typeset table:not([class]) { font-size: .66rem }
+.md-typeset :is(p, li, td) a { text-decoration: underline }
+:root, [data-md-color-scheme] { --md-code-hl-comment-color: #5c6370 }
+[data-md-color-scheme="slate"] { --md-code-hl-comment-color: #b0b4c0 }
+"""
+
+# a long line of code is scrolled by the keyboard, too
+FOCUS = """addEventListener("load", () => {
+  document.querySelectorAll("pre > code").forEach((code) => { code.tabIndex = 0; });
+});
+"""
+
+CONFIG = """site_name: minidl
+docs_dir: pages
+site_dir: html
+use_directory_urls: false      # the pages open from a disk, too
+theme:
+  name: material
+  font: false                  # nothing is fetched
+  features: [navigation.tabs, navigation.top, toc.follow, content.code.copy]
+  palette:
+    - media: "(prefers-color-scheme: light)"
+      scheme: default
+      primary: indigo
+      toggle: {{icon: material/weather-night, name: dark}}
+    - media: "(prefers-color-scheme: dark)"
+      scheme: slate
+      primary: indigo
+      toggle: {{icon: material/weather-sunny, name: light}}
+plugins: [{{search: {{lang: [en, zh]}}}}, offline]      # offline: search works from a disk
+markdown_extensions: [attr_list, tables, pymdownx.superfences, {{toc: {{toc_depth: 2}}}}]
+extra_css: [wide.css]
+extra_javascript: [focus.js]
+extra: {{generator: false}}      # its line is too pale to read
+validation:
+  omitted_files: ignore        # techniques and modules are reached from their lists
+  not_found: warn
+  anchors: warn
+  unrecognized_links: warn
+nav:
+{nav}"""
+
+
+def main(arguments):
+    folder = ROOT / "build" / "site"
+    try:
+        made = write(folder)
+    except Broken as error:
+        print(f"docs/site.py: {error}", file=sys.stderr)
+        return 1
+    print(f"{len(made)} pages in {folder / 'pages'}", flush=True)
+    if "--pages" in arguments:
+        return 0
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--config-file",
+               str(folder / "mkdocs.yml")]
+    status = subprocess.run(command, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}).returncode
+    if not status:
+        print(f"open {folder / 'html' / 'index.html'}")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

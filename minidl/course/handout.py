@@ -1,0 +1,289 @@
+'''A course for students: `minidl handout DIR` writes a repository without solutions.
+
+    DIR/                      for the students, a repository of theirs each (a template on GitHub)
+      minidl/ docs/           the framework, which they read; no tests, no questions with answers
+      tutorials/ kernels/     every exercise blank
+      tutorials/graders/      graders without wrong answers and without what they call `reference`
+      work/                   the exercises of the course, blank, tracked: what is handed in
+      course.cfg              which tutorials, how many points each exercise has
+      .github/workflows/      GitHub Classroom grades every push, an exercise a step
+    DIR-answers/              for the course alone
+      tutorials/ kernels/     the solutions
+      graders/                the whole graders: `minidl check --answers DIR-answers`
+      questions/              the question bank
+      autograder/             what Gradescope wants: setup.sh, run_autograder; autograder.zip
+
+Without the answers a check looks at properties and counters, with them at reference answers, too
+(grade.py). The framework itself has every technique, for its own work: reading how it is done is
+what a course is for, and the graders count what is called.
+
+Source: Gradescope, "Autograder specifications"; GitHub Classroom's autograding actions
+Test: tests/course/test_handout.py   Course: docs/course/kit.md
+'''
+
+import ast
+import re
+import shutil
+from pathlib import Path
+
+from minidl.course import exercise, grade
+from minidl.course.exercise import ROOT, ExerciseError
+
+WHOLE = "minidl", "kernels", "docs", "setup.cfg", "pyproject.toml", "Makefile", "LICENSE"
+PRIVATE = Path("docs", "course", "questions")  # for teachers
+_SKIP = shutil.ignore_patterns("__pycache__", "*.egg-info", "build")
+
+
+def handout(folder, tutorials=(), answers=None, personal=False, root=ROOT):
+    """Write the handout into `folder`, and what belongs to the course into `answers`. tutorials:
+    the numbers of those that are graded, none: all. personal: every student has inputs of his or
+    her own, drawn from the name that GitHub or Gradescope gives."""
+    folder, answers = Path(folder), Path(answers or f"{folder}-answers")
+    for one in folder, answers:
+        if one.exists() and any(one.iterdir()):
+            raise ExerciseError(f"{one} is not empty: remove it, or name another folder")
+    known = exercise.tutorials(root)
+    for number in tutorials:
+        exercise.sources(number, root)  # is there such a tutorial?
+    numbers = list(tutorials) or list(known)
+    _students(folder, numbers, personal, root)
+    _course(answers, root)
+    _autograder(answers / "autograder", folder, answers, personal)
+    print(f"wrote {folder}: tutorials {' '.join(numbers)}, for students; and {answers}: solutions, "
+          "whole graders, autograder.zip, for the course alone")
+    return 0
+
+
+# -- the students' folder
+
+
+def _students(folder, numbers, personal, root):
+    for name in WHOLE:
+        if (root / name).is_dir():
+            shutil.copytree(root / name, folder / name, ignore=_SKIP)
+        elif (root / name).exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            shutil.copy(root / name, folder)
+    shutil.rmtree(folder / PRIVATE, ignore_errors=True)
+    for file in (folder / "kernels").glob("*.cu"):
+        _write(file, exercise.blank(exercise.read(file), stops=False))
+    for file in [*(root / "tutorials").glob("[0-9][0-9]_*.py"), root / "tutorials/train_gpt.py"]:
+        if file.exists():
+            _write(folder / "tutorials" / file.name, exercise.blank(exercise.read(file)))
+    for file in (root / "tutorials" / "graders").glob("*.py"):
+        _write(folder / "tutorials" / "graders" / file.name, public(exercise.read(file)))
+    names = []
+    for number in numbers:
+        for source in exercise.sources(number, root):
+            text = exercise.blank(exercise.read(source))
+            _write(folder / "work" / source.name, text)
+            names += [r.id for r in exercise.regions(text)]
+    names.sort()
+    points = "".join(f"{name} = {grade.POINTS:g}\n" for name in names)
+    _write(folder / "course.cfg", CONFIG.format(tutorials=" ".join(numbers), points=points))
+    _write(folder / ".gitignore", IGNORED)
+    _write(folder / ".github" / "workflows" / "classroom.yml", workflow(names, personal))
+    student = " --student YOUR-NAME" if personal else ""
+    readme = root / "README.md"
+    _write(folder / "README.md", STUDENTS.format(first=numbers[0], student=student)
+           + (exercise.read(readme) if readme.exists() else ""))
+    for page in [folder / "README.md", *folder.glob("docs/**/*.md"), *folder.glob("kernels/*.md")]:
+        _write(page, _without_dead_links(exercise.read(page), page.parent))
+
+
+def _write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def _without_dead_links(text, folder):
+    """A Markdown page whose links to what is not in the handout are plain words."""
+    def link(found):
+        alive = "://" in found[2] or (folder / found[2].split("#")[0]).exists()
+        return found[0] if alive else found[1]
+
+    return re.sub(r"(?<!!)\[([^]\n]*(?:\n[^]\n]*)?)\]\(([^)#\s]+[^)\s]*)\)", link, text)
+
+
+def public(text):
+    """A grader's file without its wrong answers, or anything that only they need, and without the
+    regions `# >>> reference`: what is defined there ends the check with Hidden."""
+    lines, hidden, inside = text.splitlines(keepends=True), [], False
+    for i, line in enumerate(lines):
+        start, stop = line.startswith("# >>> reference"), line.startswith("# <<<")
+        inside = inside or start
+        if inside and (name := re.match(r"(?:def )?(\w+)(?:\(| = )", line)):
+            hidden.append(name[1])
+        if inside:
+            lines[i] = ""
+        inside = inside and not stop
+    stubs = "".join(f"\n\ndef {name}(*_):\n    raise Hidden\n" for name in hidden)
+    return _needed("".join(lines).rstrip("\n") + "\n" + stubs, bool(hidden))
+
+
+def _needed(text, hides):
+    """The top of a module: what is no definition, the graders, and what these need in turn."""
+    tree, lines = ast.parse(text), text.splitlines(keepends=True)
+
+    def names(node, context):
+        own = {node.name} if context is ast.Store and hasattr(node, "name") else set()
+        return own | {n.id for n in ast.walk(node)
+                      if isinstance(n, ast.Name) and isinstance(n.ctx, context)}
+
+    kept = [n for n in tree.body if not isinstance(n, (ast.FunctionDef, ast.ClassDef, ast.Assign))
+            or getattr(n, "name", "").startswith(("grade_", "personal"))]
+    for node in kept:  # it grows
+        wanted = names(node, ast.Load) | {"SEED"}
+        kept += [n for n in tree.body if n not in kept and names(n, ast.Store) & wanted]
+    end = 0
+    for node in tree.body:
+        if node not in kept:  # nor the comment above it
+            lines[end : node.end_lineno] = [""] * (node.end_lineno - end)
+        end = node.end_lineno
+    if hides and "import Hidden" not in text:
+        first = next(n for n in tree.body if isinstance(n, (ast.Import, ast.ImportFrom)))
+        lines[first.lineno - 1] = ("from minidl.course.student import Hidden\n"
+                                   + lines[first.lineno - 1])
+    return "".join(lines).rstrip("\n") + "\n"
+
+
+def workflow(names, personal):
+    """GitHub Classroom's workflow: a step for each exercise, then the reporter, which adds up."""
+    student = ' --student "$GITHUB_ACTOR"' if personal else ""
+    steps = "".join(STEP.format(name=name, student=student, points=f"{grade.POINTS:g}")
+                    for name in names)
+    outcomes = "".join(OUTCOME.format(name=name, upper=name.upper()) for name in names)
+    return WORKFLOW.format(steps=steps, outcomes=outcomes, student=student,
+                           names=",".join(f"ex{name}" for name in names))
+
+
+# -- the course's folder
+
+
+def _course(answers, root):
+    shutil.copytree(root / "tutorials", answers / "tutorials",
+                    ignore=shutil.ignore_patterns("__pycache__", "graders"))
+    shutil.copytree(root / "tutorials" / "graders", answers / "graders", ignore=_SKIP)
+    for file in (root / "kernels").glob("*.cu"):
+        if exercise.regions(exercise.read(file)):
+            _write(answers / "kernels" / file.name, exercise.read(file))
+    if (root / PRIVATE).exists():
+        shutil.copytree(root / PRIVATE, answers / PRIVATE.name)
+
+
+def _autograder(folder, handed, answers, personal):
+    """Gradescope unpacks the zip into /autograder/source, and calls setup.sh, run_autograder."""
+    shutil.copytree(handed, folder / "course", ignore=shutil.ignore_patterns("docs", "work"))
+    shutil.copytree(answers / "graders", folder / "answers" / "graders")
+    _write(folder / "setup.sh", SETUP)
+    _write(folder / "run_autograder", AUTOGRADER.replace("@STUDENT@", NAME_GIVEN * personal))
+    for name in "setup.sh", "run_autograder":
+        (folder / name).chmod(0o755)
+    shutil.make_archive(str(folder), "zip", folder)
+
+
+CONFIG = """# The exercises of this course: `minidl check` without a number grades them all.
+[course]
+tutorials = {tutorials}
+
+# all or none
+[points]
+{points}"""
+
+IGNORED = """.venv/
+*.egg-info/
+build/
+out/
+__pycache__/
+# the course's own, where it is beside a handout
+answers/
+"""
+
+STUDENTS = """# Exercises
+
+```
+python3 -m venv .venv && .venv/bin/pip install -e '.[mpi,tutorials]'
+. .venv/bin/activate
+minidl doctor                  # is everything there?
+minidl check {first}{student}                # grade work/{first}_*.py; without a number: all
+minidl progress                # what is done, and how many points that is
+git add work && git commit -m "My answers" && git push        # hand in
+```
+
+Write your answers into the files of `work/`, between `>>>` and `<<<`; the head of each file says
+what it is about. `minidl exercise {first} --force` writes it blank again. The scripts of
+`tutorials/` are blank, too: run your own, as in `minidl run -n 4 work/06_ring.py`. What follows is
+about the framework; its tests, benchmarks and solutions are not in this repository.
+
+"""
+
+WORKFLOW = """name: Autograding
+on: [push, repository_dispatch]
+permissions:
+  checks: write
+  actions: read
+  contents: read
+jobs:
+  grade:
+    runs-on: ubuntu-latest
+    if: github.actor != 'github-classroom[bot]'
+    steps:
+      - uses: actions/checkout@v4
+      - uses: actions/setup-python@v5
+        with:
+          python-version: "3.12"
+      - name: install
+        run: pip install --quiet -e '.[tutorials]'
+{steps}      - name: all of it, as JUnit XML
+        if: always()
+        run: minidl check{student} --junit results.xml || true
+      - uses: actions/upload-artifact@v4
+        if: always()
+        with:
+          name: results
+          path: results.xml
+      - name: points
+        if: always()
+        uses: classroom-resources/autograding-grading-reporter@v1
+        env:
+{outcomes}        with:
+          runners: {names}
+"""
+
+STEP = """      - name: exercise {name}
+        id: ex{name}
+        uses: classroom-resources/autograding-command-grader@v1
+        with:
+          test-name: exercise {name}
+          command: minidl check {name}{student}
+          timeout: 5
+          max-score: {points}
+"""
+
+OUTCOME = """          EX{upper}_RESULTS: "${{{{steps.ex{name}.outputs.result}}}}"
+"""
+
+SETUP = """#!/usr/bin/env bash
+# Once, when the autograder's image is built.
+set -e
+apt-get update && apt-get install -y python3-pip python3-venv g++
+python3 -m venv /autograder/venv
+/autograder/venv/bin/pip install -e '/autograder/source/course[tutorials]'
+"""
+
+AUTOGRADER = """#!/usr/bin/env bash
+# For every submission: submission/ -> results/results.json. Another place than /autograder, for a
+# trial: AUTOGRADER=folder ./run_autograder
+base=$(cd "${AUTOGRADER:-/autograder}" && pwd)
+[ -d "$base/venv" ] && PATH="$base/venv/bin:$PATH"
+work=$base/submission
+[ -d "$work/work" ] && work=$work/work       # a repository, or its files alone
+cd "$base/source/course" || exit 1
+@STUDENT@python3 -m minidl check --work "$work" --answers "$base/source/answers" \\
+    --gradescope "$base/results/results.json" ${name:+--student "$name"}
+[ -s "$base/results/results.json" ]          # points are in there: 1 or 0 exercises, no error
+"""
+
+NAME_GIVEN = """name=$(python3 -c 'import json, sys
+print(json.load(open(sys.argv[1]))["users"][0]["name"])' "$base/submission_metadata.json")
+"""

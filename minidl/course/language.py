@@ -1,0 +1,119 @@
+'''What is shown, in the reader's language: MINIDL_LANG=zh minidl check 06.
+
+    docs/zh/messages.po          a line of English, its Chinese: GNU gettext's format, one line each
+    docs/zh/tutorials/06.txt     the head of a tutorial, and of its exercises, as whole texts
+
+The English sentence is the key, so sources are written in English alone, and a message is
+translated where it is shown: in `say`, the table, a picture, a grader's verdict. {0}, {1} stand for
+what an f-string puts in: `rank {0} of {1}` is matched with "rank 2 of 4", and what was put in is
+translated in its turn. The test finds every message in the sources, with their f-strings, and wants
+its Chinese; a whole text has in its first line a hash of the English, and is out of date without.
+
+Source: the GNU gettext manual, "The Format of PO Files"
+Test: tests/course/test_language.py   Pages: README.zh.md, docs/zh
+'''
+
+import functools
+import hashlib
+import json
+import os
+import re
+import unicodedata
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+LANGUAGES = ("en", "zh")
+HOLE = re.compile(r"\{(\d)\}")
+DEPTH = 4  # messages inside a message: more are not in any grader
+
+
+def language():
+    """"en", or what MINIDL_LANG says: zh, also as zh_CN or zh-Hans."""
+    wanted = re.split("[-_.]", os.environ.get("MINIDL_LANG") or "en")[0].lower()
+    if wanted not in LANGUAGES:
+        raise SystemExit(f"MINIDL_LANG={os.environ['MINIDL_LANG']}: wanted one of "
+                         f"{', '.join(LANGUAGES)}")
+    if wanted != "en" and not folder(wanted).is_dir():
+        raise SystemExit(f"MINIDL_LANG={wanted}: there is no folder {folder(wanted)}; the "
+                         "translations need a clone, installed with pip install -e")
+    return wanted
+
+
+def folder(language):
+    return ROOT / "docs" / language
+
+
+@functools.cache
+def table(language):
+    """{English: the other language}, from messages.po."""
+    text = (folder(language) / "messages.po").read_text(encoding="utf-8")
+    pairs = re.findall(r'^msgid (".*")\nmsgstr (".*")$', text, re.M)
+    return {json.loads(english): json.loads(other) for english, other in pairs}
+
+
+@functools.cache
+def _patterns(language):
+    """[(pattern, translation)] of the messages with holes, those with the most letters first. One
+    that goes on with a sentence, ". Is it added twice?", may have a text before it: hole 9."""
+    pairs = list(table(language).items())
+    pairs += [("{9}" + e, "{9}" + z) for e, z in pairs if e[:1] in tuple(".,:;(")]
+    pairs.sort(key=lambda pair: -len(HOLE.sub("", pair[0])))
+    return [(re.compile(HOLE.sub(r"(?P<h\1>.*?)", re.sub(r"\\([{}])", r"\1", re.escape(e))), re.S),
+             z) for e, z in pairs if HOLE.search(e)]
+
+
+def tr(text, depth=DEPTH):
+    """`text` in the reader's language. What has no translation, such as a name, stays."""
+    if not isinstance(text, str) or language() == "en" or not re.search("[A-Za-z]{2}", text):
+        return text
+    known = table(language())
+    start = text[: len(text) - len(text.lstrip())]
+    end = text[len(text.rstrip()) :]
+    if text in known:
+        return known[text]
+    if start or end:
+        return start + tr(text.strip(), depth) + end
+    for pattern, translation in _patterns(language()) if depth else ():
+        if found := pattern.fullmatch(text):
+            parts = {name: tr(part, depth - 1) for name, part in found.groupdict().items()}
+            return HOLE.sub(lambda hole, parts=parts: parts["h" + hole[1]], translation)
+    if "\n" in text:  # a text of several messages, one a line
+        return "\n".join(tr(line, depth) for line in text.split("\n"))
+    return text
+
+
+def digest(text):
+    """Of its words: lines may be broken elsewhere."""
+    return hashlib.sha256(" ".join(text.split()).encode()).hexdigest()[:12]
+
+
+def texts(number, kind=None):
+    """{"head": ..., "06a": ...} of a tutorial: (hash of the English, the translation); {} where it
+    has none in the reader's language."""
+    path = folder(kind or language()) / "tutorials" / f"{number}.txt"
+    if not path.exists():
+        return {}
+    parts = re.split(r"^=== (\w+) of ([0-9a-f]{12})\n", path.read_text(encoding="utf-8"),
+                     flags=re.M)
+    return {name: (of, text.strip("\n")) for name, of, text in
+            zip(parts[1::3], parts[2::3], parts[3::3], strict=True)}
+
+
+def translated(number, name, english):
+    """The whole text `name` of a tutorial in the reader's language. One whose English has changed
+    since says so in its first line."""
+    if language() == "en" or name not in (found := texts(number)):
+        return english
+    of, text = found[name]
+    stale = "" if of == digest(english) else tr("(older than the English text)") + "\n"
+    return stale + text
+
+
+def width(text):
+    """Columns of a terminal: a Chinese character takes two."""
+    return sum(1 + (unicodedata.east_asian_width(c) in "WF") for c in text)
+
+
+def padded(text, columns, side="<"):
+    space = " " * max(0, columns - width(text))
+    return space + text if side == ">" else text + space

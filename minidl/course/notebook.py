@@ -1,0 +1,112 @@
+'''A tutorial as a Jupyter notebook: `minidl notebook 06` writes work/06_ring.ipynb.
+
+The script is the only source: its docstring becomes text, its imports and constants a cell, each
+function or class a cell, and the last cell runs it on simulated ranks:
+
+    notebook.run(main, OPTIONS, ranks=4)                the table, the picture below it
+    notebook.run(main, OPTIONS, ranks=4, steps=20)      another value of an option
+
+Cells may be changed and run again; `minidl notebook work/06_ring.py` makes one of a student's file.
+
+Test: tests/course/test_notebook.py   Formats: nbformat 4.5
+'''
+
+import argparse
+import ast
+import json
+import os
+from pathlib import Path
+
+from minidl.comm import simulate
+from minidl.comm.observe.watch import DEADLINE_S
+from minidl.course import exercise, tutorial
+from minidl.course.exercise import ROOT, WORK, ExerciseError
+from minidl.course.language import tr
+from minidl.course.out import script_of
+
+
+def write(script, root=ROOT, work=WORK):
+    """`minidl notebook NN`, or a Python file: write work/NAME.ipynb."""
+    source = Path(script)
+    if script.isdigit():
+        found = sorted((root / "tutorials").glob(f"{script.zfill(2)}_*.py"))
+        if not found:
+            raise ExerciseError(f"there is no tutorial {script.zfill(2)} in {root / 'tutorials'}")
+        (source,) = found
+    if not source.is_file() or source.suffix != ".py":
+        raise ExerciseError(f"want the number of a tutorial or a Python file, got {script!r}")
+    path = work / f"{source.stem}.ipynb"
+    script = exercise.in_language(exercise.read(source))
+    text = json.dumps(notebook(script, os.path.relpath(source, work)), indent=1)
+    if path.exists() and exercise.read(path) != text + "\n":
+        raise ExerciseError(f"{path} has been edited or run; nothing was written. Rename it first")
+    exercise._replace(path, text + "\n")
+    print(tr(f"wrote {path}"))
+    print(tr(f"Open it: jupyter lab {path}      (pip install 'minidl[notebook]')"))
+    return 0
+
+
+def notebook(text, place):
+    """The notebook of a script, as nbformat's dict. place: the script's path from the notebook."""
+    tree, lines = ast.parse(text), text.splitlines()
+    title, _, story = ast.get_docstring(tree).partition("\n")
+    cells = [_cell("markdown", f"# {' '.join(title.split())}\n{story}")]
+    cells.append(_cell("code", f"from minidl.course import notebook\n\n"
+                               f"__file__ = {str(place)!r}  # the script that this was made from"))
+    regions = exercise.regions(text)
+    start, parts = tree.body[0].end_lineno, []  # (first line, end, is it a definition)
+    for node in tree.body[1:]:
+        defines = isinstance(node, (ast.FunctionDef, ast.ClassDef))
+        if defines or not parts or parts[-1][2]:
+            parts.append((start, node.end_lineno, defines))
+        else:
+            parts[-1] = (parts[-1][0], node.end_lineno, False)
+        start = node.end_lineno
+    for first, end, _ in parts:
+        code = "\n".join(lines[first:end]).strip("\n")
+        if code.startswith("if __name__ == "):
+            continue
+        if "\nif __name__ == " in code:
+            code = code.split("\nif __name__ == ")[0].rstrip()
+        for region in regions:
+            if first < region.start <= end:
+                cells.append(_cell("markdown", f"**Exercise {region.id}**: {region.title}"))
+        cells.append(_cell("code", code))
+    cells += [_cell("markdown", "The table: measured beside theory."), _cell("code", _call(tree))]
+    for i, cell in enumerate(cells):
+        cell["id"] = f"cell-{i}"
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    return {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+
+
+def _cell(kind, source):
+    extra = {"execution_count": None, "outputs": []} if kind == "code" else {}
+    return {"cell_type": kind, "metadata": {}, "source": source} | extra
+
+
+def _call(tree):
+    """notebook.run(...), with the arguments of the script's own launch(...)."""
+    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call)
+             and getattr(n.func, "id", "") == "launch"]
+    if not calls:
+        raise ExerciseError("this script does not call minidl.tutorial.launch: no tutorial")
+    arguments = [*calls[0].args, *(k.value for k in calls[0].keywords)]
+    names = [""] * len(calls[0].args) + [f"{k.arg}=" for k in calls[0].keywords]
+    given = (name + ast.unparse(a) for name, a in zip(names, arguments, strict=True))
+    return f"notebook.run({', '.join(given)})"
+
+
+def run(main, options=None, ranks=1, alpha=10e-6, beta=1e-9, **values):
+    """`tutorial.launch` inside a notebook: `ranks` simulated ranks, with the options' defaults or
+    `values`. A row of the table that is not ok is an error."""
+    known = {name: default for name, (default, _) in (options or {}).items()}
+    if unknown := set(values) - set(known):
+        raise TypeError(f"no option {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    args = argparse.Namespace(
+        **known | values, device="cpu", sim=ranks, alpha=alpha, beta=beta, deadline=DEADLINE_S)
+    tutorial.one_blas_thread(os.environ)
+    statuses = simulate(ranks, tutorial._run_rank, main, args, alpha=alpha, beta=beta,
+                        rendezvous_bytes=tutorial.RENDEZVOUS_BYTES)
+    if max(statuses):
+        raise RuntimeError(f"{Path(script_of(main)).name}: a row of the table is not ok, or an "
+                           "option does not fit; see above")

@@ -1,0 +1,213 @@
+'''What came of the exercises, in every form that a course needs.
+
+    minidl check                        the exercises of course.cfg, else those in work/
+    minidl check 06 --json -            as JSON, on the standard output; or into a file
+    minidl check --junit results.xml    as JUnit XML, which GitLab, Jenkins and GitHub show
+    minidl check --gradescope FILE      as Gradescope's results.json
+    minidl progress                     what is blank, edited, passed, in work/
+    minidl class DIR --csv points.csv   of every folder in DIR, a student's each: a table of points
+
+An exercise has the points of course.cfg, all or none; a tutorial those of its exercises.
+
+Source: Gradescope, "Autograder specifications", output format; the JUnit schema of Jenkins' plugin
+Test: tests/course/test_report.py   Course: docs/course/kit.md
+'''
+
+import contextlib
+import csv
+import hashlib
+import json
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+from minidl.course import exercise, grade
+from minidl.course.exercise import ROOT, WORK, ExerciseError
+from minidl.course.language import padded, tr
+
+SEEN = "progress.json"  # in work/: what the last check of each exercise said
+
+
+def numbers(root=ROOT, work=WORK):
+    """The tutorials of the course: those of course.cfg, else those whose file is in work/."""
+    named = grade.settings(root).get("course", "tutorials", fallback="").split()
+    known = exercise.tutorials(root)
+    return named or [n for n, files in known.items() if (work / files[0].name).exists()]
+
+
+def results(wanted, root=ROOT, work=WORK, **how):
+    """A Result for each exercise that the numbers in `wanted` mean; what was not handed in has no
+    points."""
+    found = []
+    for number in wanted:
+        path = work / exercise.sources(number[:2], root)[0].name
+        if path.exists():
+            found += grade.results(number, root, work, **how)
+            continue
+        print(tr(f"{path} was not handed in"), flush=True)
+        named = sorted(r for source in exercise.sources(number[:2], root)
+                       for r in exercise.regions(exercise.read(source)) if r.id.startswith(number))
+        found += [grade.Result(r.id, r.title, "not graded", message="not handed in",
+                               of=grade.points_of(r.id, root)) for r in named]
+    return found
+
+
+def check(number=None, work=None, student=None, answers=None, as_json=None, junit=None,
+          gradescope=None, root=ROOT):
+    """`minidl check`: grade, and write what was asked for; 0 if every exercise passed, else 1."""
+    work, answers = Path(work or WORK), answers and Path(answers)
+    wanted = [number] if number else numbers(root, work)
+    if not wanted:
+        raise ExerciseError(f"no exercise in {work.resolve()}; write one first: minidl exercise 01")
+    if number:
+        exercise.existing(work / exercise.sources(number[:2], root)[0].name, number[:2])
+    aside = sys.stderr if as_json == "-" else sys.stdout  # the JSON alone on the standard output
+    with contextlib.redirect_stdout(aside):
+        found = results(wanted, root, work, answers=answers, student=student)
+        points, of = total(found)
+        print(tr(f"points: {points:g} of {of:g}"), flush=True)
+    for name, form in ((as_json, as_text), (junit, as_junit), (gradescope, as_gradescope)):
+        if name == "-":
+            print(form(found))
+        elif name:
+            exercise._replace(Path(name), form(found) + "\n")
+    if work == WORK:
+        _remember(found, root, work)
+    return 0 if all(r.verdict == "passed" for r in found) else 1
+
+
+def total(found):
+    """(points, of how many)."""
+    return sum(r.points for r in found), sum(r.of for r in found)
+
+
+def as_text(found):
+    points, of = total(found)
+    return json.dumps({"points": points, "of": of, "exercises": [r._asdict() for r in found]},
+                      indent=1)
+
+
+def as_junit(found):
+    """A test case for each exercise; what was not graded is an error, not a failure."""
+    count = {word: str(sum(r.verdict == word for r in found)) for word in ("FAILED", "not graded")}
+    suite = ElementTree.Element("testsuite", name="minidl check", tests=str(len(found)),
+                                failures=count["FAILED"], errors=count["not graded"])
+    for r in found:
+        case = ElementTree.SubElement(suite, "testcase", name=r.exercise,
+                                      classname=f"tutorial {r.exercise[:2]}")
+        if r.verdict != "passed":
+            kind = "failure" if r.verdict == "FAILED" else "error"
+            first = _plain(r.message).strip().split("\n")[0]
+            ElementTree.SubElement(case, kind, message=first).text = _plain(r.message)
+        ElementTree.SubElement(case, "system-out").text = _plain("\n".join(r.held))
+    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True)
+
+
+def _plain(text):
+    """Without the control characters that XML has no way to write."""
+    return "".join(c for c in text if c in "\t\n" or c >= " ")
+
+
+def as_gradescope(found):
+    """Gradescope's results.json: https://gradescope-autograders.readthedocs.io, "specs"."""
+    points, of = total(found)
+    tests = [{"name": f"{r.exercise}: {tr(r.checked)}", "number": r.exercise, "score": r.points,
+              "max_score": r.of, "status": "passed" if r.verdict == "passed" else "failed",
+              "output": "\n".join([*(f"ok    {tr(line)}" for line in r.held),
+                                   tr(r.message)]).strip(),
+              "output_format": "text", "visibility": "visible"} for r in found]
+    return json.dumps({"score": points, "output": f"{points:g} of {of:g} points", "tests": tests},
+                      indent=1)
+
+
+# -- progress
+
+
+def _digest(code):
+    return hashlib.sha256(code.encode()).hexdigest()[:16]
+
+
+def _regions_of(path):
+    """{exercise: its code, in short} of a student's file; a file that has lost its marks: none."""
+    try:
+        text = exercise.read(path)
+        return {r.id: _digest(exercise.body(text, r))
+                for r in exercise.regions(text, path.name)}
+    except (OSError, ExerciseError):
+        return {}
+
+
+def _remember(found, root, work):
+    """Note in work/progress.json what was said of which code."""
+    seen = _seen(work)
+    for r in found:
+        for source in exercise.sources(r.exercise[:2], root):
+            if code := _regions_of(work / source.name).get(r.exercise):
+                seen[r.exercise] = {"code": code, "verdict": r.verdict, "points": r.points}
+    if work.is_dir():
+        exercise._replace(work / SEEN, json.dumps(seen, indent=1, sort_keys=True) + "\n")
+
+
+def _seen(work):
+    try:
+        return json.loads(exercise.read(work / SEEN))
+    except (OSError, ValueError):
+        return {}
+
+
+def progress(root=ROOT, work=WORK):
+    """`minidl progress`: a line for each exercise of the course, and the points so far."""
+    seen, points, of = _seen(work), 0.0, 0.0
+    named = grade.settings(root).get("course", "tutorials", fallback="").split()
+    for number in named or exercise.tutorials(root):
+        for source in exercise.sources(number, root):
+            theirs, blank = _regions_of(work / source.name), exercise.blank(exercise.read(source))
+            other = exercise.in_language(blank)
+            for r in exercise.regions(blank):
+                nothing = _digest(exercise.body(blank, r))
+                also = next(_digest(exercise.body(other, o)) for o in exercise.regions(other)
+                            if o.id == r.id)
+                last, worth = seen.get(r.id, {}), grade.points_of(r.id, root)
+                states = {None: "not begun", nothing: "blank", also: "blank"}
+                state = states.get(theirs.get(r.id), "not checked")
+                if state == "not checked" and last.get("code") == theirs[r.id]:
+                    state = last["verdict"]
+                elif state == "not checked" and last:
+                    state = f"edited since the last check ({last['verdict']})"
+                got = worth if state == "passed" else 0.0
+                title = padded(tr(r.title), 40)
+                print(f"{r.id}  {title} {got:4g} {tr('of')} {worth:<4g} {tr(state)}")
+                points, of = points + got, of + worth
+    print(tr(f"{points:g} of {of:g} points, by your own checks"))
+    return 0
+
+
+# -- a class
+
+
+def grade_class(folder, table="points.csv", number=None, answers=None, personal=False, root=ROOT):
+    """`minidl class DIR`: grade each folder in DIR, a student's repository or the files of work/,
+    and write a line for each into a CSV. personal: by inputs of each one's own, drawn from the
+    folder's name."""
+    folders = sorted(f for f in Path(folder).glob("*") if f.is_dir())
+    if not folders:
+        raise ExerciseError(f"{folder} has no folders in it; wanted one for each student")
+    wanted = [number] if number else numbers(root, Path(folder))
+    if not wanted:
+        raise ExerciseError("which exercises? This is no handout, with a course.cfg that names "
+                            f"them: minidl class {folder} 06")
+    lines = {}
+    for one in folders:
+        print(f"\n=== {one.name}", flush=True)
+        work = one / "work" if (one / "work").is_dir() else one
+        found = results(wanted, root, work, answers=answers and Path(answers),
+                        student=one.name if personal else None)
+        points, of = total(found)
+        lines[one.name] = {r.exercise: f"{r.points:g}" for r in found}
+        lines[one.name] |= {"total": f"{points:g}", "of": f"{of:g}"}
+    with open(table, "w", newline="", encoding="utf-8") as file:
+        out = csv.DictWriter(file, ["student", *next(iter(lines.values()))])
+        out.writeheader()
+        out.writerows({"student": name} | line for name, line in lines.items())
+    print(f"\nwrote {table}: {len(lines)} students")
+    return 0

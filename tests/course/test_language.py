@@ -1,0 +1,196 @@
+"""minidl/course/language.py and docs/zh: every message has both languages; no text is out of date.
+
+A reader of Chinese alone can do tutorials 00 to 06: what they, their graders and the commands run,
+doctor, exercise, check show is found in the sources (messages.py), all of it, and looked up.
+"""
+
+import io
+import os
+import re
+import subprocess
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import pytest
+
+from minidl.course import exercise, language, out, table
+from minidl.course.language import ROOT, digest, padded, texts, tr, translated, width
+from tests.conftest import some
+from tests.course.messages import messages
+
+CHINESE = re.compile("[\u4e00-\u9fff]")
+TUTORIALS = sorted((ROOT / "tutorials").glob("0[0-6]_*.py"))
+SHOWN = [*TUTORIALS, *sorted((ROOT / "tutorials/graders").glob("0[0-6]_*.py")),
+         *(ROOT / "minidl" / name for name in (
+             "course/exercise.py", "course/grade.py", "course/student.py", "course/tutorial.py",
+             "course/table.py", "course/out.py", "course/report.py", "course/notebook.py",
+             "cli/doctor.py", "cli/main.py", "cli/launcher.py"))]
+HOLES = re.compile(r"\{\d\}")
+
+
+@pytest.fixture
+def zh(monkeypatch):
+    monkeypatch.setenv("MINIDL_LANG", "zh")
+
+
+@pytest.mark.parametrize("path", SHOWN, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_every_message_of_tutorials_00_to_06_has_its_chinese(path):
+    shown = messages(exercise.read(path))
+    known = language.table("zh")
+    missing = [text for text in shown if text not in known]
+    assert not missing, f"{len(missing)} of {len(shown)} have no Chinese: {missing}"
+
+
+def test_the_messages_of_the_sources_are_found():
+    found = messages('def f(t, n):\n    """No message."""\n    say(t, f"{n} ranks met")\n'
+                     '    x = "center left"\n    raise Wrong(f"{n}: it is" + '
+                     '(" off by one" if n else ""))\n'
+                     '    table.row("bytes", n, n, "exact")\n    axes.set(title="loss")\n')
+    assert found == ["{0} ranks met", "{0}: it is{1}", "off by one", "bytes", "loss"]
+
+
+def test_every_entry_has_both_languages_and_the_same_holes():
+    known = language.table("zh")
+    text = (language.folder("zh") / "messages.po").read_text(encoding="utf-8")
+    assert len(known) == text.count("\nmsgid ")  # no English twice
+    for english, chinese in known.items():
+        assert chinese, english
+        if english:
+            holes = set(HOLES.findall(english))
+            assert holes == set(HOLES.findall(chinese)), english
+
+
+@pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.name)
+def test_heads_and_tasks_are_translated_and_not_older_than_their_english(path, zh):
+    number, files = path.name[:2], exercise.tutorials().get(path.name[:2], [path])
+    english = {"head": exercise.read(path).split('"""')[1]}
+    for file in files:
+        text = exercise.read(file)
+        for region in exercise.regions(text):
+            lines, mark = exercise.task(text, region)
+            english[region.id] = "\n".join(line.strip()[len(mark) :][1:] for line in lines)
+    found = texts(number, "zh")
+    assert found.keys() == english.keys()
+    assert {name: of for name, (of, _) in found.items()} == {
+        name: digest(text) for name, text in english.items()}
+    assert all(CHINESE.search(text) for _, text in found.values())
+    assert all(width(line) <= 100 for _, text in found.values() for line in text.splitlines())
+
+
+def test_no_translated_page_is_older_than_its_source():
+    pages = [ROOT / "README.zh.md", *(ROOT / "docs/zh").glob("*.md")]
+    for page in pages:
+        first = page.read_text(encoding="utf-8").partition("\n")[0]
+        source, of = re.fullmatch(r"<!-- (\S+) of ([0-9a-f]{12}|here) -->", first).groups()
+        if of != "here":  # a page that is Chinese alone
+            assert of == digest(exercise.read(ROOT / source)), (
+                f"{page.name} is older than {source}: translate what is new, then write "
+                f"{digest(exercise.read(ROOT / source))} into its first line")
+
+
+@pytest.mark.parametrize("name", ["", "en", "en_US.UTF-8"])
+def test_english_stays_as_it_is(name, monkeypatch):
+    monkeypatch.setenv("MINIDL_LANG", name)
+    assert tr("bytes sent by each rank") == "bytes sent by each rank"
+    assert translated("06", "head", "x") == "x"
+
+
+def test_an_unknown_language_is_an_error(monkeypatch):
+    monkeypatch.setenv("MINIDL_LANG", "fr")
+    with pytest.raises(SystemExit, match="MINIDL_LANG=fr: wanted one of en, zh"):
+        tr("no dropout")
+
+
+def test_what_is_put_in_is_translated_in_its_turn(zh):
+    assert tr("no dropout, 4 segments: what is drawn after backward is not what is drawn without "
+              "recompute. Put the generator back to where it stood").startswith("没有 dropout")
+    assert tr("  FAILED  ") == "  未通过  "
+    assert tr("checking work/06_ring.py") == "正在检查 work/06_ring.py"
+    assert tr("no such message") == "no such message" and tr(None) is None
+
+
+def test_every_pattern_is_found_with_something_in_it(zh):
+    for english, chinese in language.table("zh").items():
+        if HOLES.search(english) and "}{" not in english:
+            filled = HOLES.sub(lambda hole: f"qz{hole[0][1]}", english)
+            assert tr(filled) == HOLES.sub(lambda hole: f"qz{hole[0][1]}", chinese), english
+
+
+def test_an_older_translation_says_so(zh, monkeypatch, tmp_path):
+    (tmp_path / "tutorials").mkdir()
+    (tmp_path / "tutorials/06.txt").write_text(f"=== head of {digest('new text')}\n新\n")
+    monkeypatch.setattr(language, "folder", lambda language: tmp_path)
+    assert translated("06", "head", "new\n text") == "新"  # lines may be broken elsewhere
+    assert translated("06", "head", "changed text") == "（此译文早于英文原文）\n新"
+
+
+def test_columns_of_chinese_are_two_wide(zh):
+    assert width("梯度 x") == 6 and padded("梯度", 6) == "梯度  " and padded("梯度", 6, ">") == "  梯度"
+    rows = [table.row("no dropout", 1), table.row("a much longer name", 2)]
+    lines = table.render(rows).split("\n")
+    assert len({width(line[: line.index("|")]) for line in (lines[0], *lines[2:])}) == 1
+
+
+def test_a_blank_file_has_its_texts_in_chinese_and_is_still_blank(zh, tmp_path):
+    with redirect_stdout(io.StringIO()):
+        assert exercise.write("02", work=tmp_path) == 0
+        assert exercise.write("02", work=tmp_path) == 0  # the same again: not taken for edited
+    english = exercise.read(exercise.sources("02")[0])
+    text = exercise.read(tmp_path / "02_add3.py")
+    assert "前置知识" in text and "# 对任意 n" in text and "is not written yet" in text
+    assert [r[:2] for r in exercise.regions(text)] == [r[:2] for r in exercise.regions(english)]
+    compile(text, "02_add3.py", "exec")
+
+
+def test_pictures_keep_english_labels_without_a_chinese_font(zh, monkeypatch, capsys):
+    from matplotlib import font_manager
+
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", [])
+    assert out.labels_in("zh") == {}
+    assert "图片标签保持英文" in capsys.readouterr().out
+
+
+def test_labels_are_translated_with_a_chinese_font(zh):
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots()
+    axes.set_title("training step")
+    with plt.rc_context({"font.family": [out.CHINESE[0], "DejaVu Sans"]}):
+        out.translate(figure)
+    assert axes.get_title() == "训练步"
+    plt.close(figure)
+
+
+def test_slides_have_two_panels_of_large_text(tmp_path, monkeypatch, capsys):
+    from matplotlib import pyplot as plt
+
+    monkeypatch.chdir(tmp_path)
+    figure, panels = plt.subplots(3, 1)
+    panels[0].text(0.5, 0.5, "small", fontsize=8)
+    seen = []
+    save = figure.savefig
+    monkeypatch.setattr(figure, "savefig", lambda *args, **settings: (
+        seen.append([axes.get_visible() for axes in panels]), save(*args, **settings)))
+    out.slides(figure, "06_ring")
+    plt.close(figure)
+    assert seen == [[True, True, False]] * 2 + [[False, False, True]] * 2
+    assert panels[0].texts[0].get_fontsize() == 16
+    assert sorted(path.name for path in (tmp_path / "out/slides").iterdir()) == [
+        "06_ring-1.png", "06_ring-1.svg", "06_ring-2.png", "06_ring-2.svg"]
+
+
+# names, numbers and code are not translated: a line with two English words in a row is
+LEFT = re.compile(r"\b(of|the|is|are|and|with|for|to|in)\b")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", some(TUTORIALS, of=7), ids=lambda path: path.name)
+def test_a_script_prints_nothing_in_english(path, tmp_path):
+    ranks = [] if path.name[:2] not in ("00", "06") else ["--sim", "4"]
+    done = subprocess.run(
+        [sys.executable, path, *ranks], cwd=tmp_path, capture_output=True, text=True, check=True,
+        env=os.environ | {"MINIDL_LANG": "zh", "PYTHONPATH": str(ROOT)})
+    lines = [line for line in done.stdout.splitlines() if LEFT.search(line)]
+    assert CHINESE.search(done.stdout) and not lines
+    assert Path(tmp_path, "out", path.stem + ".json").exists()

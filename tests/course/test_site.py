@@ -1,0 +1,96 @@
+"""The site's pages: one for each tutorial and technique, and no link that leads nowhere."""
+
+import importlib.util
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from minidl.course import exercise
+from minidl.course.student import load
+
+SITE = load(exercise.ROOT / "docs" / "site.py")
+
+
+@pytest.fixture(scope="module")
+def pages():
+    return SITE.pages()
+
+
+def test_every_tutorial_technique_folder_and_document_has_a_page(pages):
+    for script in (exercise.ROOT / "tutorials").glob("[0-9][0-9]_*.py"):
+        page = pages[f"tutorials/{script.name[:2]}.md"]
+        assert page.startswith(f"# {script.name[:2]} ") and "minutes, needs" in page
+    map_ = (exercise.ROOT / "docs" / "map.md").read_text()
+    rows = [line for line in map_.splitlines() if line.startswith("| ") and "](" in line]
+    techniques = [page for page in pages if page.startswith("techniques/")]
+    assert len(techniques) == len(rows) > 200
+    assert {"index.md", "install.md", "glossary.md", "figures.md", "course/README.md",
+            "api/index.md", "api/minidl.comm.md", "kernels.md"} <= set(pages)
+    assert not any("questions" in page for page in pages), "those are for teachers"
+
+
+def test_every_link_leads_to_a_page_and_to_a_place_in_it(pages):
+    n = 0
+    for page, text in pages.items():
+        for place in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"```.*?```|`[^`\n]*`", "", text,
+                                                           flags=re.S)):
+            to, _, part = place.removeprefix(SITE.PAGES).partition("#")
+            if "://" in to or to.endswith(".png") or not to:
+                continue
+            base = Path() if place.startswith(SITE.PAGES) else Path(page).parent
+            found = (Path("/") / base / to).resolve().relative_to("/").as_posix()
+            assert found in pages, f"{page}: {place}"
+            if part and "{#" in pages[found]:
+                assert f"{{#{part}}}" in pages[found], f"{page}: {place}"
+            n += 1
+    assert n > 1500
+
+
+def test_a_technique_has_its_formula_its_files_and_its_tutorial(pages):
+    page = pages["techniques/ring-all-reduce.md"]
+    assert "(n-1)/n * x.nbytes to scatter" in page and "(../tutorials/06.md)" in page
+    assert "](../api/minidl.comm.md#ring)" in page and "Patarasuk & Yuan 2009" in page
+    assert f"]({SITE.PAGES}techniques/ring-all-reduce.md)" in pages["map.md"]
+
+
+def test_the_api_has_signatures_and_no_private_name(pages):
+    page = pages["api/minidl.optim.md"]
+    assert "**`class AdamW(" in page and "## `adam.py` {#adam}" in page
+    assert not re.search(r"\*\*`(?:class )?_", page)
+
+
+def test_a_broken_link_ends_the_build_and_is_named(monkeypatch):
+    read = SITE._read
+    monkeypatch.setattr(SITE, "_read", lambda path: read(path) + (
+        "See [nothing](nowhere.md).\n" if path.name == "gpu.md" else ""))
+    with pytest.raises(SITE.Broken, match="^links that lead nowhere:\ngpu.md: nowhere.md$"):
+        SITE.pages()
+
+
+def test_a_tutorial_that_was_run_shows_its_picture_and_its_table(tmp_path):
+    for name in ("tutorials", "kernels"):
+        shutil.copytree(exercise.ROOT / name, tmp_path / name)
+    assert "make docs" in SITE._tutorials(tmp_path)["tutorials/06.md"]
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "06_ring.png").write_bytes(b"")
+    (tmp_path / "out" / "06_ring.json").write_text(
+        '[{"quantity": "bytes", "measured": 6, "modelled": null, "theory": 6, "rule": "exact", '
+        '"ok": true, "tutorial": ""}]')
+    page = SITE._tutorials(tmp_path)["tutorials/06.md"]
+    assert "(../out/06_ring.png)" in page and "bytes    | " in page and "make docs" not in page
+    assert "- **06a** reduce-scatter" in page
+
+
+def test_what_goes_on_in_a_list_is_indented_as_mkdocs_wants_it():
+    assert SITE.nested("1. a\n   b\n\n   ```\n   c\n   ```\nd\n   e\n") == (
+        "1. a\n    b\n\n    ```\n    c\n    ```\nd\n   e\n")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("material") is None,
+                    reason="no MkDocs: pip install 'minidl[docs]'")
+def test_mkdocs_builds_it_without_a_warning():
+    assert SITE.main([]) == 0
+    assert (exercise.ROOT / "build" / "site" / "html" / "index.html").exists()
