@@ -20,7 +20,7 @@
 // Source: Hendrycks & Gimpel 2016 (arXiv 1606.08415); the form of the normal P, Hastings 1955, as
 // in minidl/ops/normal.py.
 // Wrapper: minidl/fused/gelu.py   Test: tests/fused/test_gelu.py
-#include "common.cuh"
+#include "gelu.cuh"
 
 #ifndef TANH
 #define TANH 0
@@ -29,31 +29,11 @@
 #define ACC float
 #endif
 
-// P(x) and P'(x) of the normal distribution. P(-z) = e^(-z^2/2) Q(t) with t = 1 / (1 + 0.275 z): P'
-// needs the same e^.
-__device__ __forceinline__ void normal(float x, float& p, float& slope) {
-  float e = exp_below_zero(-0.5f * x * x), t = 1.0f / (1.0f + 0.275f * fabsf(x));
-  float q = -0.11485808656480655f;
-  q = q * t + 0.45199775294287686f;
-  q = q * t - 0.3309919038699306f;
-  q = q * t + 0.33393113000718f;
-  q = q * t + 0.04211192675999126f;
-  q = q * t + 0.11780918548828627f;
-  q = q * t * e;
-  p = x < 0.0f ? q : 1.0f - q;
-  slope = e * 0.3989422804014327f;
-}
 __device__ __forceinline__ void normal(double x, double& p, double& slope) {
   p = 0.5 * erfc(-0.7071067811865476 * x);
   slope = 0.3989422804014327 * exp(-0.5 * x * x);
 }
 
-// P = 1 / (1 + e^-2u) and P' = 2 P (1 - P) u'.
-__device__ __forceinline__ void logistic(float x, float& p, float& slope) {
-  float u2 = x * (1.5957691216057308f + 0.0713548162726f * x * x);  // 2u
-  p = 1.0f / (1.0f + expf(-u2));
-  slope = p * (1.0f - p) * (1.5957691216057308f + 0.2140644488178f * x * x);
-}
 __device__ __forceinline__ void logistic(double x, double& p, double& slope) {
   double u2 = x * (1.5957691216057308 + 0.044715 * 1.5957691216057308 * x * x);
   p = 1.0 / (1.0 + exp(-u2));

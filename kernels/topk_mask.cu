@@ -25,12 +25,17 @@
 // Wrapper: minidl/fused/topk_mask.py   Test: tests/fused/test_topk_mask.py
 #include "common.cuh"
 
+// Not a number is large, too: what a sum would spread to all ranks must travel.
+static __device__ int is_large(T x, float threshold) {
+  return !(fabsf(to_float(x)) < threshold);
+}
+
 extern "C" __global__ void count_above(int* counts, const T* x, float threshold, int n, int length,
                                        int n_chunks) {
   int c = blockIdx.x * blockDim.x + threadIdx.x;
   if (c < n_chunks) {  // guard
     int begin = c * length, end = min(n - begin, length) + begin, count = 0;
-    SIMD_SUM(count) for (int i = begin; i < end; ++i) count += fabsf(to_float(x[i])) >= threshold;
+    SIMD_SUM(count) for (int i = begin; i < end; ++i) count += is_large(x[i], threshold);
     counts[c] = count;
   }
 }
@@ -39,7 +44,7 @@ extern "C" __global__ void count_above(int* counts, const T* x, float threshold,
 static __device__ int any_above(const T* x, float threshold, int base, int last) {
   if (last - base < 64) return 1;
   int found = 0;
-  SIMD_SUM(found) for (int i = 0; i < 64; ++i) found += fabsf(to_float(x[base + i])) >= threshold;
+  SIMD_SUM(found) for (int i = 0; i < 64; ++i) found += is_large(x[base + i], threshold);
   return found;
 }
 
@@ -52,7 +57,7 @@ extern "C" __global__ void compact(int* index, T* value, const T* x, const int* 
       int last = min(end - base, 64) + base;
       if (any_above(x, threshold, base, last)) {
         for (int i = base; i < last; ++i)
-          if (fabsf(to_float(x[i])) >= threshold) {
+          if (is_large(x[i], threshold)) {
             index[at] = i;
             value[at++] = x[i];
           }
@@ -71,7 +76,7 @@ extern "C" __global__ void compact_few(int* counts, int* index, T* value, const 
       int last = min(end - base, 64) + base;
       if (any_above(x, threshold, base, last)) {
         for (int i = base; i < last; ++i)
-          if (fabsf(to_float(x[i])) >= threshold && ++count <= slots) {
+          if (is_large(x[i], threshold) && ++count <= slots) {
             index[at] = i;
             value[at++] = x[i];
           }
@@ -84,7 +89,7 @@ extern "C" __global__ void compact_few(int* counts, int* index, T* value, const 
 extern "C" __global__ void drop(T* x, float threshold, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n)  // guard
-    x[i] = from_float<T>(fabsf(to_float(x[i])) >= threshold ? 0.0f : to_float(x[i]));
+    x[i] = from_float<T>(is_large(x[i], threshold) ? 0.0f : to_float(x[i]));
 }
 
 // ---- a warp per chunk; blocks of whole warps ----
@@ -94,7 +99,7 @@ extern "C" __global__ void count_above_warps(int* counts, const T* x, float thre
   int c = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
   if (c >= n_chunks) return;  // guard: whole warps leave
   int begin = c * length, end = min(n - begin, length) + begin, count = 0;
-  for (int i = begin + lane; i < end; i += 32) count += fabsf(to_float(x[i])) >= threshold;
+  for (int i = begin + lane; i < end; i += 32) count += is_large(x[i], threshold);
   count = warp_sum(count);
   if (lane == 0) counts[c] = count;
 }
@@ -106,7 +111,7 @@ extern "C" __global__ void compact_warps(int* index, T* value, const T* x, const
   int begin = c * length, end = min(n - begin, length) + begin, at = first[c];
   for (int base = begin; base < end; base += 32) {
     int i = base + lane;
-    bool keep = i < end && fabsf(to_float(x[i])) >= threshold;
+    bool keep = i < end && is_large(x[i], threshold);
     unsigned int mask = __ballot_sync(0xffffffffu, keep);
     if (keep) {
       int place = at + __popc(mask & ((1u << lane) - 1));  // kept by the lanes before this one

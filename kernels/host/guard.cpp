@@ -19,9 +19,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/time.h>
 #include <time.h>
 #include <ucontext.h>
+#include <unistd.h>
 
 #include "runtime.h"
 
@@ -29,6 +32,7 @@ namespace {
 
 const int kSlots = 512;                  // CPU threads that run kernels at the same time
 const size_t kSignalStackBytes = 64 << 10;
+const size_t kStackBytes = 256 << 20;    // of the main thread; other threads' have a limit always
 const double kPollSeconds = 0.1, kDozeSeconds = 2, kGraceSeconds = 2;
 // Processor time without progress: no unit of work of a sound kernel takes that long.
 // $MINIDL_WATCHDOG sets another; 0 switches it off.
@@ -206,6 +210,19 @@ void* watch(void*) {
 
 void release(void* slot) { ((Slot*)slot)->claimed = 0; }
 
+// Where the main thread's stack has no limit (`ulimit -s unlimited`), a recursion without end would
+// take all memory first: a page that nobody may touch lies kStackBytes below.
+void bound_stack() {
+#ifdef MAP_FIXED_NOREPLACE
+  rlimit limit;
+  if (getpid() != gettid() || getrlimit(RLIMIT_STACK, &limit) || limit.rlim_cur <= kStackBytes)
+    return;
+  size_t page = sysconf(_SC_PAGESIZE), here = (size_t)&limit;
+  mmap((void*)((here - kStackBytes) & ~(page - 1)), page, PROT_NONE,
+       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+#endif
+}
+
 // First launch on this CPU thread: a slot, and a stack for its signals.
 void claim() {
   for (Slot* s = slots; s < slots + kSlots && !mine; ++s)
@@ -221,6 +238,7 @@ void claim() {
     ours.ss_size = kSignalStackBytes;
     sigaltstack(&ours, nullptr);
   }
+  bound_stack();
   pthread_mutex_lock(&watch_mutex);
   if (!watching) {
     watching = true;

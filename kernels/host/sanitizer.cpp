@@ -21,9 +21,17 @@ HOOK __tsan_vptr_read(void**) {}
 HOOK __tsan_vptr_update(void**, void*) {}
 HOOK __tsan_read_range(void* p, unsigned long n) { minidl_access((u64)p, n, READ, HERE); }
 HOOK __tsan_write_range(void* p, unsigned long n) { minidl_access((u64)p, n, WRITE, HERE); }
+// clang checks no alignment where a struct is copied, as a float4; but it calls these for what it
+// holds to be aligned, to 8 bytes at most, and the unaligned ones for the rest.
+#ifdef __clang__
+#define ALIGNED(p, n) \
+  if ((u64)p % (n < 8 ? n : 8)) minidl_misaligned((u64)p, n, "'value of " #n " bytes'", HERE)
+#else
+#define ALIGNED(p, n)
+#endif
 #define ACCESSES(n)                                                                        \
-  HOOK __tsan_read##n(void* p) { minidl_access((u64)p, n, READ, HERE); }                          \
-  HOOK __tsan_write##n(void* p) { minidl_access((u64)p, n, WRITE, HERE); }                        \
+  HOOK __tsan_read##n(void* p) { ALIGNED(p, n); minidl_access((u64)p, n, READ, HERE); }           \
+  HOOK __tsan_write##n(void* p) { ALIGNED(p, n); minidl_access((u64)p, n, WRITE, HERE); }         \
   HOOK __tsan_unaligned_read##n(void* p) { minidl_access((u64)p, n, READ, HERE); }                \
   HOOK __tsan_unaligned_write##n(void* p) { minidl_access((u64)p, n, WRITE, HERE); }              \
   HOOK __tsan_volatile_read##n(void* p) { minidl_volatile((u64)p, n, READ, HERE); }               \
@@ -78,6 +86,12 @@ HOOK_OF(void*) __tsan_memset(void* to, int value,
   HOOK_OF(int) __tsan_atomic##n##_compare_exchange_weak(volatile T* p, T* c, T v, int, int) { \
     minidl_compare_exchange((u64)p, sizeof(T), HERE); \
     return __atomic_compare_exchange_n(p, c, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
+  }                                                                                        \
+  /* clang's only one: the value that was there */                                         \
+  HOOK_OF(T) __tsan_atomic##n##_compare_exchange_val(volatile T* p, T c, T v, int, int) {  \
+    minidl_compare_exchange((u64)p, sizeof(T), HERE); \
+    __atomic_compare_exchange_n(p, &c, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
+    return c; \
   }
 ATOMICS(unsigned char, 8) ATOMICS(unsigned short, 16) ATOMICS(unsigned int, 32)
 ATOMICS(unsigned long long, 64)

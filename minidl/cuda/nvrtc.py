@@ -10,16 +10,20 @@ The CPU runner accepts some things NVRTC rejects, and the other way round: try a
 Source: NVRTC's documentation; ptxas' log with --ptxas-options=-v.   Test: tests/cuda/test_nvrtc.py
 """
 
-import ctypes
 import functools
 import hashlib
 import importlib.util
+import json
 import os
 import re
+import signal
+import subprocess
+import sys
 import tempfile
 from collections import namedtuple
 from pathlib import Path
 
+from minidl.cuda import nvrtc_process
 from minidl.cuda.host.compiler import cache_folder
 from minidl.cuda.host.includes import KERNELS, KernelError, find, for_nvrtc, inline_includes
 from minidl.cuda.host.source import Source
@@ -54,7 +58,7 @@ def table(usages):
 
 
 def available():
-    """None if NVRTC can be loaded, else the sentence that says how to get it."""
+    """None if NVRTC is installed, else the sentence that says how to get it."""
     try:
         _library()
     except KernelError as error:
@@ -65,7 +69,7 @@ def available():
 def compile_log(path, text, options, arch, instances=()):
     """NVRTC's log, which holds ptxas' figures, of `text`, which is the file at `path`; the one that
     is kept beside the compiled kernels, where the same text was compiled before."""
-    nvrtc, include = _library()
+    _, include = _library()
     flags = ["--std=c++17", "-default-device", f"--gpu-architecture={arch}", "--ptxas-options=-v"]
     flags += [f"-I{include}", f"-I{include}/cccl", *options]
     folder, key = cache_folder(), _key(text, flags, instances)
@@ -83,59 +87,40 @@ def compile_log(path, text, options, arch, instances=()):
 
 def _key(text, flags, instances):
     """The hash of all that a log depends on: what is compiled, and which NVRTC and headers."""
-    nvrtc, include = _library()
-    files = [Path(nvrtc._name), include / "cuda_fp16.h"]
+    library, include = _library()
+    files = [library, include / "cuda_fp16.h"]
     stats = [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
     text = text.replace(f"{KERNELS.parent}{os.sep}", "")  # a copy of the checkout finds its logs
     return hashlib.sha256(repr((text, flags, list(instances), stats)).encode()).hexdigest()[:32]
 
 
 def _compiled(path, text, flags, arch, instances):
-    """NVRTC's log of a compile; KernelError with it where that fails."""
-    nvrtc, _ = _library()
-    program = ctypes.c_void_p()
-    _ok(nvrtc, nvrtc.nvrtcCreateProgram(ctypes.byref(program), text.encode(), path.name.encode(), 0,
-                                        None, None))
-    try:
-        for instance in instances:
-            _ok(nvrtc, nvrtc.nvrtcAddNameExpression(program, instance.encode()))
-        array = (ctypes.c_char_p * len(flags))(*(f.encode() for f in flags))
-        status = nvrtc.nvrtcCompileProgram(program, len(flags), array)
-        size = ctypes.c_size_t()
-        _ok(nvrtc, nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size)))
-        log = ctypes.create_string_buffer(size.value)
-        _ok(nvrtc, nvrtc.nvrtcGetProgramLog(program, log))
-        text = log.value.decode()
-        if status:
-            raise KernelError(f"{path} does not compile (NVRTC, {arch}):\n{text}")
-        return text
-    finally:
-        nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
-
-
-def _ok(nvrtc, status):
-    if status:
-        raise KernelError(f"NVRTC: {nvrtc.nvrtcGetErrorString(status).decode()}")
+    """NVRTC's log of a compile (nvrtc_process.py); KernelError with it where that fails."""
+    library, _ = _library()
+    asked = dict(library=str(library), text=text, name=path.name, flags=flags,
+                 instances=list(instances))
+    ran = subprocess.run([sys.executable, "-I", nvrtc_process.__file__], input=json.dumps(asked),
+                         capture_output=True, text=True)
+    if ran.returncode:
+        how = (f"was ended by {signal.Signals(-ran.returncode).name}" if ran.returncode < 0
+               else f"failed: {ran.stderr.strip().splitlines()[-1]}")
+        raise KernelError(f"{path} does not compile (NVRTC, {arch}): NVRTC {how}")
+    answer = json.loads(ran.stdout)
+    if answer["status"]:
+        raise KernelError(f"{path} does not compile (NVRTC, {arch}):\n{answer['log']}")
+    return answer["log"]
 
 
 @functools.cache
 def _library():
-    """(the loaded library, the folder of CUDA's headers), from the wheels of [nvrtc]."""
+    """(the path of the library, the folder of CUDA's headers), from the wheels of [nvrtc]."""
     spec = importlib.util.find_spec("nvidia")
     for root in map(Path, spec.submodule_search_locations if spec else ()):
         libraries = [f for f in sorted(root.glob("*/lib/libnvrtc.so.*"))
                      if "builtins" not in f.name and ".alt." not in f.name]
         headers = sorted(root.glob("*/include/cuda_fp16.h"))
         if libraries and headers:
-            nvrtc = ctypes.CDLL(str(libraries[-1]))
-            text, number, pointer = ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p
-            nvrtc.nvrtcGetErrorString.restype = text
-            nvrtc.nvrtcCreateProgram.argtypes = [pointer, text, text, number, pointer, pointer]
-            nvrtc.nvrtcAddNameExpression.argtypes = [pointer, text]
-            nvrtc.nvrtcCompileProgram.argtypes = [pointer, number, pointer]
-            nvrtc.nvrtcGetProgramLogSize.argtypes = [pointer, pointer]
-            nvrtc.nvrtcGetProgramLog.argtypes = [pointer, pointer]
-            return nvrtc, headers[-1].parent
+            return libraries[-1], headers[-1].parent
     raise KernelError(NO_NVRTC)
 
 

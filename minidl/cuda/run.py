@@ -8,6 +8,7 @@ Test: tests/cuda/test_gpu.py, tests/cuda/host/test_compiler.py   Tutorial: tutor
 """
 
 import functools
+import inspect
 import os
 from sys import modules
 
@@ -90,7 +91,7 @@ class Kernel:
         if launch.form == "fibre" and launch.shuffles:
             self._ready = self._shuffling
         elif launch.form == "fibre" or launch.tried:
-            self._ready = launch
+            self._ready = launch.__call__  # as a method: Python calls it by its shortcut
         (self._ready or launch)(grid, block, args, shared_mem, order, threads)
 
     def _shuffling(self, grid, block, args, shared_mem, order, threads):
@@ -151,7 +152,7 @@ class Kernel:
 def _library_of(kernel):
     """The library whose variables a launch of the Kernel uses: the watched one's in form='check'
     and while `minidl kernel run` watches all."""
-    if kernel.form == "check" or Kernel.__call__ is not _launch:
+    if kernel.form == "check" or inspect.unwrap(Kernel.__call__) is not _launch:
         from minidl.cuda.checks import checker
 
         return checker.library_of(kernel)

@@ -20,6 +20,7 @@ import numpy as np
 from minidl import backend
 from minidl.fused import dispatch
 from minidl.fused import dropout as drop
+from minidl.fused.launch import scratch
 
 MAX_WIDTH = 128  # the widest head whose tiles fit 48 KiB of shared memory, and a CPU thread's stack
 MAX_BLOCKS = 65535  # of a GPU's grid along y and z: heads, and batches
@@ -111,20 +112,23 @@ def backward(go, q, k, v, o, lse, is_causal, scale, rung=None, out=None, mask=No
     """(gq, gk, gv), each a view of (B, L, H, E) memory. rung, mask, dropout: as in `forward`.
     out: an array (B, L, 3, H, E) for all three, of self-attention; it is then the result."""
     xp, (n_batch, n_heads, n_queries, width), n_keys = backend.xp_of([q]), q.shape, k.shape[2]
-    go, o = (xp.ascontiguousarray(a.swapaxes(1, 2)) for a in (go, o))
+    go, o = (scratch(xp.ascontiguousarray(a.swapaxes(1, 2)), of=a) for a in (go, o))
     rung = rung or best_rung(q)
     packed = out is not None and rung == "tile"  # gk and gv go at once where they belong
+    kind = "temporary" if out is None else "workspace"
     if packed:
         gk, gv = (out.reshape(-1)[i * n_heads * width:] for i in (1, 2))
     else:
-        gk, gv = (xp.zeros((n_batch, n_keys, n_heads, width), q.dtype) for _ in range(2))
+        gk, gv = (scratch(xp.zeros((n_batch, n_keys, n_heads, width), q.dtype), kind)
+                  for _ in range(2))
     rows, threads = block_of(rung, width)
     file = FILES.get(rung, "attention_backward.cu")
     query_blocks, key_blocks = -(-n_queries // rows), -(-n_keys // rows)
     if rung == "tile":  # gq in parts, one for each group of keys
-        gq = xp.empty((key_blocks, *go.shape), np.float32)
+        gq = scratch(xp.empty((key_blocks, *go.shape), np.float32),
+                     kind if key_blocks == 1 else "workspace")
     else:
-        gq = xp.empty_like(go)
+        gq = scratch(xp.empty_like(go), kind)
     if go.size:
         dots = xp.empty(go.shape[:3], np.float32)
         row_dot = dispatch.kernel(
@@ -145,7 +149,7 @@ def backward(go, q, k, v, o, lse, is_causal, scale, rung=None, out=None, mask=No
             launch(f"grad_q_{rung}", query_blocks, (gq,))
             launch(f"grad_kv_{rung}", key_blocks, (gk, gv))
     if rung == "tile":
-        gq = gq[0] if key_blocks == 1 else gq.sum(axis=0)
+        gq = gq[0] if key_blocks == 1 else scratch(gq.sum(axis=0), kind)
     if out is None:
         return tuple(a.swapaxes(1, 2) for a in (gq, gk, gv))
     for i, a in enumerate((gq,) if packed else (gq, gk, gv)):
@@ -161,6 +165,8 @@ def inputs(q, k, v):
 
 def memory(a):
     """An array from its first element to its last, one-dimensional."""
+    if a.flags.c_contiguous:  # as_strided is twenty times slower
+        return a.reshape(-1)
     n = 1 + sum((n - 1) * s for n, s in zip(a.shape, a.strides, strict=True)) // a.itemsize
     return backend.xp_of([a]).lib.stride_tricks.as_strided(a, (n,), (a.itemsize,))
 

@@ -48,7 +48,7 @@ def forward(x, target, ignore_index=-100, smoothing=0.0, rung=None, **ways):
     loss, lse = (xp.empty(rows, backend.accumulate_dtype(x.dtype)) for _ in range(2))
     if rows:
         args = loss, lse, x, target, rows, cols, ignore_index, smoothing
-        r.launch(FILE, "cross_entropy", x, args, rung or best_rung(xp, cols), **ways)
+        r.launch(FILE, "cross_entropy", x, args, rung or best_rung(xp, cols), ways=ways)
     return loss, lse
 
 
@@ -58,7 +58,8 @@ def backward(g, x, lse, target, ignore_index=-100, smoothing=0.0, rung=None, **w
     gx = xp.empty_like(x)
     if x.size:
         args = gx, g, x, lse, target, rows, cols, ignore_index, smoothing
-        r.launch(FILE, "cross_entropy_backward", x, args, rung or best_rung(xp, cols), **ways)
+        r.launch(FILE, "cross_entropy_backward", x, args, rung or best_rung(xp, cols),
+                 ways=ways)
     return gx
 
 

@@ -19,6 +19,7 @@ import os
 import warnings
 
 import numpy as np
+from numpy import ndarray
 
 from minidl.mode import current
 
@@ -33,12 +34,12 @@ def pick(kernel, reference, *arrays):
     count."""
     common, on_host = None, False
     for a in arrays if current().kernels else ():
-        if isinstance(a, np.ndarray):
+        if isinstance(a, ndarray):
             on_host, dtype = True, a.dtype
         else:
             dtype = getattr(a, "dtype", None)
         if dtype is not common and dtype is not None and dtype.kind in "fV":
-            if common not in (None, dtype) or dtype not in (FLOAT, HALF):
+            if dtype is not FLOAT and dtype not in (FLOAT, HALF) or common not in (None, dtype):
                 return reference
             common = dtype
     return kernel if common is not None and (not on_host or cpu_compiler()) else reference

@@ -17,7 +17,9 @@ import functools
 
 import numpy as np
 
+from minidl.backend import buffer_of
 from minidl.fused import dispatch
+from minidl.mode import current
 
 BLOCK = 256  # threads; enough warps to hide a GPU's memory latency, and any register count fits
 LARGEST = 2**30  # elements of one launch: half of what an int counts to, and a multiple of blocks
@@ -27,6 +29,17 @@ CHUNK = 8192  # elements: 32 KiB of float32, so that a second look finds them in
 def contiguous(xp, x):
     """x, or a contiguous copy (np.ascontiguousarray alone would give a 0-d array a dimension)."""
     return x if x.flags.c_contiguous else xp.ascontiguousarray(x)
+
+
+def scratch(array, kind="workspace", of=None):
+    """Tell the running memory ledger, if any, of an array that an op makes for itself, before the
+    next one is made; returns it. kind: "temporary" of what will be the op's result.
+    of: what it was made from, where it may be no copy but the same memory."""
+    if (ledger := current().ledger) is not None:
+        owner = buffer_of(array)
+        if owner.flags.owndata and (of is None or owner is not buffer_of(of)):
+            ledger.note(array, kind)
+    return array
 
 
 def elementwise(file, name, dtype, n, args, **defines):
@@ -103,24 +116,28 @@ def pointers(xp, arrays, dtype, what, written=False):
 
 def on_device(xp, table):
     """A small array of the host on the current device, of equal tables one and the same: it is not
-    to be written. No wait: it goes through pinned memory, on the current stream."""
+    to be written. No wait: it goes through pinned memory, on the stream that wants it first; other
+    streams go on after it."""
     if xp is np:
         return table
-    device = xp.cuda.runtime.getDevice()
-    return _uploaded(xp, device, table.tobytes(), table.dtype, table.shape)[0]
+    device, stream = xp.cuda.runtime.getDevice(), xp.cuda.get_current_stream()
+    there, _, copied, by = _uploaded(xp, device, table.tobytes(), table.dtype, table.shape)
+    if stream.ptr != by:
+        stream.wait_event(copied)
+    return there
 
 
 @functools.lru_cache(maxsize=128)  # of a step: chunks, and addresses, which mostly come again
 def _uploaded(xp, device, data, dtype, shape):
-    """(the device's array, the pinned one, which must outlive the copy)."""
-    pinned = xp.cuda.alloc_pinned_memory(max(len(data), 1))
+    """(the device's array, the pinned one, which must outlive the copy, the event that the copy is
+    done, the stream that does it)."""
+    pinned, stream = xp.cuda.alloc_pinned_memory(max(len(data), 1)), xp.cuda.get_current_stream()
     host = np.frombuffer(pinned, np.uint8, len(data))
     host[...] = np.frombuffer(data, np.uint8)
     table = xp.empty(shape, dtype)
     if data:
-        stream = xp.cuda.get_current_stream()
         table.data.copy_from_host_async(ctypes.c_void_p(host.ctypes.data), len(data), stream)
-    return table, host
+    return table, host, stream.record(), stream.ptr
 
 
 def same_sizes(op, *lists):

@@ -13,6 +13,7 @@ from minidl import backend
 from minidl.fused import rows as r
 
 FILE = "layer_norm.cu"
+CENTERED = (("CENTERED", 0),), (("CENTERED", 1),)  # the macros: CENTERED[centered]
 
 
 # ---- 1 reference ----
@@ -50,7 +51,7 @@ def forward(x, w, b, eps, centered=True, rung=None, **ways):
     mean = xp.empty(rows, dtype) if centered else xp.zeros(rows, dtype)  # RMS norm writes none
     if x.size:
         args = y, mean, rstd, x, w, b, rows, cols, eps
-        r.launch(FILE, "layer_norm", x, args, rung, CENTERED=int(centered), **ways)
+        r.launch(FILE, "layer_norm", x, args, rung, CENTERED[centered], ways)
     return y, mean, rstd
 
 
@@ -74,7 +75,7 @@ def backward(gy, x, w, mean, rstd, centered=True, rung=None, **ways):
         kernel("backward_v1")(r.blocks(n_parts, 64), 64, args)
     else:
         args = gx, gy, x, w, mean, rstd, rows, cols
-        r.launch(FILE, "layer_norm_backward", x, args, rung, **ways)
+        r.launch(FILE, "layer_norm_backward", x, args, rung, ways=ways)
         args = parts, gy, x, mean, rstd, rows, cols
         name, size = ("param_grads_packs", 16 // x.itemsize) if rung > 3 else ("param_grads", 1)
         kernel(name)((r.blocks(cols, 64 * size), n_parts), 64, args)

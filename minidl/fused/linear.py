@@ -14,11 +14,13 @@ Kernel: kernels/linear.cu   Op: minidl/ops/matmul.py   Test: tests/fused/test_li
 import numpy as np
 
 from minidl.fused import dispatch
+from minidl.fused.launch import scratch
 
 FILE = "linear.cu"
 ROWS, CHUNK = 6, 32  # as in the kernel
 COLS = 64  # the widest panel; a multiple of the narrower ones
 MAX_ROWS = 192  # of a block: 384 KiB of A in a slab, where 1 MiB of L2 is a core's own
+PAD = 16  # floats of a cache line
 MIN_BLOCKS = 32  # so that a few threads finish at about the same time
 MIN_WORK = 2**22  # multiplications: below, a launch costs more than is gained
 
@@ -49,10 +51,11 @@ def product(a, b, bias=None, want_sums=False):
     """(a @ b + bias, the sums of a's rows or nothing); float32 matrices of any strides. float16,
     under autocast, is multiplied and summed in float32 and rounded once, as in ops/matmul.py."""
     if a.dtype == np.float16:
-        full = (m if m is None else m.astype(np.float32) for m in (a, b, bias))
-        return tuple(m.astype(np.float16) for m in product(*full, want_sums))
+        a, b = scratch(a.astype(np.float32)), scratch(b.astype(np.float32))
+        bias = None if bias is None else bias.astype(np.float32)
+        return tuple(m.astype(np.float16) for m in product(a, b, bias, want_sums))
     (n_rows, depth), n_cols = a.shape, b.shape[1]
-    c = np.empty((n_rows, n_cols), np.float32)
+    c = scratch(np.empty((n_rows, n_cols), np.float32), "temporary")
     sums = np.empty(n_rows if want_sums else 0, np.float32)
     if not (n_rows and n_cols and depth):
         c[...] = 0 if bias is None else bias
@@ -64,7 +67,8 @@ def product(a, b, bias=None, want_sums=False):
     a_memory, *a_strides = layout(a)
     in_place = a_strides[1] == 1 and not want_sums
     if not in_place:
-        packed_a, by_chunk = aligned(depth * groups * ROWS), np.empty((chunks, n_rows), np.float32)
+        packed_a = aligned(depth * groups * ROWS)
+        by_chunk = scratch(np.empty((chunks, n_rows), np.float32))
         pack = dispatch.kernel(FILE, "linear_pack_rows")
         pack(chunks, 1, (packed_a, by_chunk, a_memory, n_rows, depth, *a_strides))
         a_memory = packed_a
@@ -98,8 +102,8 @@ def layout(a):
 def aligned(n):
     """n floats that start with a cache line: a vector load that meets two lines takes twice as
     long, and NumPy promises 16 bytes."""
-    memory = np.empty(n + 16, np.float32)
-    start = -memory.ctypes.data % 64 // 4
+    memory = scratch(np.empty(n + PAD, np.float32))
+    start = -memory.ctypes.data % (4 * PAD) // 4
     return memory[start:start + n]
 
 

@@ -14,6 +14,7 @@ import functools
 import math
 
 import numpy as np
+from numpy import ndarray
 
 from minidl import backend
 from minidl.fused import dispatch
@@ -24,7 +25,7 @@ MAX_ROWS = 2**31 // 32  # of a launch on a GPU: kernels count threads in an int,
 
 
 def backend_of(x):
-    return np if type(x) is np.ndarray else backend.xp_of([x])
+    return np if type(x) is ndarray else backend.xp_of([x])
 
 
 def as_rows(x):
@@ -79,21 +80,24 @@ def kept(xp, rung, cols, dtype):
 
 
 @functools.lru_cache(maxsize=None)
-def _rung(file, name, dtype, cols, rung, **ways):
+def _rung(file, name, dtype, cols, rung, ways):
     """(kernel, how many rows a block of it takes). cols: 0 on the CPU."""
     xp = None if cols else np
     rung = rung or best_rung(xp, cols, dtype)
-    run = kernel(file, f"{name}_v{rung}", dtype, **ways, **kept(xp, rung, cols, dtype))
+    run = kernel(file, f"{name}_v{rung}", dtype, **dict(ways), **kept(xp, rung, cols, dtype))
     return run, {1: BLOCK, 2: 1, 5: 1}.get(rung, BLOCK // 32)
 
 
-def launch(file, name, x, args, rung=None, **ways):
+def launch(file, name, x, args, rung=None, macros=(), ways=None):
     """A rung of a ladder on the rows of x (rows, cols): a thread, a block or a warp for each. rung:
-    1 to 5, the best for the device unless given; ways: macros, and form and order."""
+    1 to 5, the best for the device unless given; macros: (name, value) pairs; ways: {"form":,
+    "order":}, as in `cuda.kernel`."""
     rows, cols = x.shape
     width = 0
-    if type(x) is not np.ndarray:
+    if type(x) is not ndarray:
         check_size(name, rows, cols)
         width = cols
-    run, a_block = _rung(file, name, x.dtype, width, rung, **ways)
+    if ways:
+        macros = *macros, *ways.items()
+    run, a_block = _rung(file, name, x.dtype, width, rung, macros)
     run(-(-rows // a_block), BLOCK, args)

@@ -12,6 +12,7 @@ import numpy as np
 from minidl.fused import rows as r
 
 FILE = "softmax.cu"
+LOG = (("LOG", 0),), (("LOG", 1),)  # the macros: LOG[log]
 
 
 # ---- 1 reference ----
@@ -37,7 +38,7 @@ def forward(x, log=False, rung=None, **ways):
     """y by the kernel; x (rows, cols), contiguous. rung, ways: as in fused/layer_norm.py."""
     y = r.backend_of(x).empty(x.shape, x.dtype)
     if x.size:
-        r.launch(FILE, "softmax", x, (y, x, *x.shape), rung, LOG=int(log), **ways)
+        r.launch(FILE, "softmax", x, (y, x, *x.shape), rung, LOG[log], ways)
     return y
 
 
@@ -46,14 +47,15 @@ def backward(gy, y, log=False, rung=None, **ways):
     gx = r.backend_of(y).empty(y.shape, y.dtype)
     if y.size:
         args = gx, gy, y, *y.shape
-        r.launch(FILE, "softmax_backward", y, args, rung, LOG=int(log), **ways)
+        r.launch(FILE, "softmax_backward", y, args, rung, LOG[log], ways)
     return gx
 
 
 def along_last(x, axis, log):
     """Over the last axis of an array of any shape; contiguous in and out."""
-    y = forward(r.as_rows(x), log)
-    return y if x.ndim == 2 else y.reshape(x.shape)
+    if x.ndim == 2 and x.flags.c_contiguous:
+        return forward(x, log)
+    return forward(r.as_rows(x), log).reshape(x.shape)
 
 
 def along_last_backward(gy, y, axis, log):

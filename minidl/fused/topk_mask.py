@@ -30,8 +30,8 @@ FILE = "topk_mask.cu"
 
 
 def reference(x, threshold):
-    """(index, value) of the elements with |x| >= threshold."""
-    index = np.flatnonzero(np.abs(x) >= threshold)
+    """(index, value) of the elements with |x| >= threshold; not a number counts as large."""
+    index = np.flatnonzero(~(np.abs(x) < threshold))
     return index, x[index]
 
 
@@ -86,7 +86,7 @@ def taken(x, threshold):
 
 def top_k(x, k):
     """(index int32, value) of the k largest |x| of the 1-d x: exactly k, in order of index; of
-    equal ones the first."""
+    equal ones the first. Not a number is the largest of all, as in torch.topk."""
     n, xp = x.size, backend.xp_of([x], "top_k")
     if not 0 <= k <= n:
         raise ValueError(f"top_k: k is {k}, of {n} elements")
@@ -115,11 +115,17 @@ def sample_of(x, k):
     size = min(n, max(n // 100, 64 * n // k))
     step = n // size
     step -= step > 1 and step % 2 == 0  # an even step might meet the same columns in every row
-    sample = xp.abs(x[::step])
+    sample = size_of(xp, x[::step])
     expected = k * len(sample) / n
     # four standard deviations more than expected; of the whole vector exactly k
     extra = 4 * math.sqrt(expected) if step > 1 else 0
     return sample, min(len(sample), math.ceil(expected + extra))
+
+
+def size_of(xp, x):
+    """|x|, infinite where x is not a number."""
+    size = xp.abs(x)
+    return xp.where(xp.isnan(size), xp.inf, size).astype(x.dtype, copy=False)
 
 
 def largest(index, value, k):
@@ -127,7 +133,7 @@ def largest(index, value, k):
     if len(index) == k:
         return index.astype(np.int32), value
     xp = backend.xp_of([value], "top_k")
-    size = xp.abs(value)
+    size = size_of(xp, value)
     limit = xp.partition(size, len(size) - k)[len(size) - k]
     keep = size > limit
     equal = xp.flatnonzero(size == limit)

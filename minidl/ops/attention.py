@@ -31,6 +31,7 @@ from minidl import backend
 from minidl.function import Function
 from minidl.fused import attention as fused
 from minidl.fused.dispatch import usable
+from minidl.fused.launch import scratch
 from minidl.ops.dropout import check_probability, inverse_keep, keep_mask, reserve
 from minidl.ops.matmul import same_dtype
 
@@ -84,9 +85,9 @@ class Attention(Function):
         xp, bias = self.xp, self._bias(mask, q.shape[2])
         o = xp.empty((q.shape[0], q.shape[2], q.shape[1], v.shape[3]), q.dtype).swapaxes(1, 2)
         lse = xp.empty(q.shape[:3], self.dtype)
-        ones, triangle = xp.ones(self.n_keys, self.dtype), self._triangle(q)
-        for rows, keys in self._blocks(q):
-            p, _ = self._scores(q, k, bias, triangle, rows, keys)
+        ones, triangle = xp.ones(self.n_keys, self.dtype), self._triangle()
+        for rows, keys in self.blocks():
+            p = self._scores(q, k, bias, triangle, rows, keys)[0]
             top = p.max(axis=-1) if p.shape[-1] else xp.zeros_like(lse[rows])
             top[top == -math.inf] = 0  # a row that may see no key: exp(-inf - 0) = 0
             p -= top[..., None]
@@ -96,7 +97,10 @@ class Attention(Function):
             lse[rows] = top + xp.log(total)
             if self.dropout_p:
                 p *= self._drop(rows, keys)
-            o[rows] = (p @ self._work(v[keys])) / total[..., None]
+            o_block = self._product(p, v[keys])
+            o_block /= total[..., None]
+            o[rows] = o_block
+            del p, o_block  # before the next ones are made
         return o, lse
 
     def _attend_backward(self, go, q, k, v, o, lse, mask, out=None):
@@ -107,29 +111,33 @@ class Attention(Function):
             grads = fused.backward(go, q, k, v, o, lse, self.is_causal, self.scale, out=out,
                                    **self._between(mask))
             return (*grads, None) if out is None else None
-        triangle, bias = self._triangle(q), self._bias(mask, q.shape[2])
-        gq, gk, gv = (xp.zeros_like(a, dtype=self.dtype) for a in (q, k, v))
+        triangle, bias = self._triangle(), self._bias(mask, q.shape[2])
+        kind = "temporary" if out is None else "workspace"
+        gq, gk, gv = (scratch(xp.zeros_like(a, dtype=self.dtype), kind) for a in (q, k, v))
         g_bias = None
-        if bias is not None and self.needs[3]:
-            g_bias = xp.zeros((*q.shape[:3], self.n_keys), self.dtype)
-        for rows, keys in self._blocks(q):
+        if bias is not None and self.needs[-1]:
+            g_bias = scratch(xp.zeros((*q.shape[:3], self.n_keys), self.dtype), "temporary")
+        for rows, keys in self.blocks():
             p, q_block = self._scores(q, k, bias, triangle, rows, keys)
             p -= lse[rows][..., None]
             xp.exp(p, out=p)
             go_block = self._work(go[rows])
-            g = go_block @ self._work(v[keys]).swapaxes(-1, -2)  # gP
+            g = self._product(go_block, v[keys].swapaxes(-1, -2))  # gP
+            kept = p
             if self.dropout_p:
-                drop = self._drop(rows, keys)
-                g *= drop
-                gv[keys] += (p * drop).swapaxes(-1, -2) @ go_block
-            else:
-                gv[keys] += p.swapaxes(-1, -2) @ go_block
-            g -= (go_block * o[rows]).sum(axis=-1, keepdims=True)  # D
+                kept = self._drop(rows, keys)
+                g *= kept
+                kept *= p
+            gv[keys] += scratch(kept.swapaxes(-1, -2) @ go_block)
+            g -= scratch(go_block * o[rows]).sum(axis=-1, keepdims=True)  # D
             g *= p  # gS
-            gq[rows] = (g @ self._work(k[keys])) * self.dtype.type(self.scale)
-            gk[keys] += g.swapaxes(-1, -2) @ q_block  # q_block holds the scale already
+            gq_block = self._product(g, k[keys])
+            gq_block *= self.dtype.type(self.scale)
+            gq[rows] = gq_block
+            gk[keys] += scratch(g.swapaxes(-1, -2) @ q_block)  # q_block holds the scale already
             if g_bias is not None:
                 g_bias[rows][..., :g.shape[-1]] = g
+            del p, q_block, go_block, g, kept, gq_block
         if out is not None:
             for i, g in enumerate((gq, gk, gv)):
                 out[:, :, i] = g.swapaxes(1, 2)
@@ -137,7 +145,8 @@ class Attention(Function):
 
     def _four(self, a, tail):
         """Broadcast the leading dimensions, then (B, H, ...): no copy for (B, H, ...) itself."""
-        a = self.xp.broadcast_to(a, (*self.lead, *tail))
+        if a.shape != (wanted := (*self.lead, *tail)):
+            a = self.xp.broadcast_to(a, wanted)
         n_heads = self.lead[-1] if self.lead else 1
         return a.reshape(math.prod(self.lead[:-1]), n_heads, *tail)
 
@@ -147,15 +156,19 @@ class Attention(Function):
             return None
         if mask.dtype == bool:
             mask = self.xp.where(mask, self.dtype.type(0), self.dtype.type(-math.inf))
-        return self._four(self._work(mask), (n_queries, self.n_keys))
+        return self._four(mask.astype(self.dtype, copy=False), (n_queries, self.n_keys))
 
     def _work(self, a):
-        return a.astype(self.dtype, copy=False)
+        return scratch(a.astype(self.dtype, copy=False), of=a)
 
-    def _blocks(self, q):
+    def _product(self, a, b):
+        b = self._work(b)
+        return scratch(a @ b)
+
+    def blocks(self):
         """(rows, keys), the two indices of each block: into q, o and lse; into k and v."""
-        n_batch, n_heads, n_rows, _ = q.shape
-        h, r = self._block_size(q)
+        n_batch, n_heads, n_rows, _ = self.q_shape
+        h, r = self.block_size()
         for b in range(n_batch):
             for h0 in range(0, n_heads, h):
                 for r0 in range(0, n_rows, r):
@@ -163,17 +176,18 @@ class Attention(Function):
                     seen = min(r1, self.n_keys) if self.is_causal else self.n_keys
                     yield (b, heads, slice(r0, r1)), (b, heads, slice(0, seen))
 
-    def _block_size(self, q):
+    def block_size(self):
         """(heads, queries) of a block."""
-        _, n_heads, n_rows, _ = q.shape
+        _, n_heads, n_rows, _ = self.q_shape
         if self.xp is not np:  # a GPU wants few large launches, and its caches are its own affair
             return max(n_heads, 1), max(n_rows, 1)
         return max(1, BLOCK_SCORES // (BLOCK_ROWS * max(self.n_keys, 1))), BLOCK_ROWS
 
     def _scores(self, q, k, bias, triangle, rows, keys):
         """The block's masked scores and its scaled queries."""
-        q_block = self._work(q[rows]) * self.dtype.type(self.scale)
-        s = q_block @ self._work(k[keys]).swapaxes(-1, -2)
+        q_block = scratch(q[rows].astype(self.dtype))
+        q_block *= self.dtype.type(self.scale)
+        s = self._product(q_block, k[keys].swapaxes(-1, -2))
         if bias is not None:
             s += bias[rows][..., :s.shape[-1]]
         if triangle is not None and s.shape[-1] > rows[2].start:
@@ -181,12 +195,12 @@ class Attention(Function):
             square += triangle[:square.shape[-2], :square.shape[-1]]
         return s, q_block
 
-    def _triangle(self, q):
+    def _triangle(self):
         """What a causal block adds to its square on the diagonal: -inf above, 0 elsewhere."""
         if not self.is_causal:
             return None
-        n = self._block_size(q)[1]
-        return self.xp.triu(self.xp.full((n, n), -math.inf, self.dtype), 1)
+        n = self.block_size()[1]
+        return scratch(self.xp.triu(self.xp.full((n, n), -math.inf, self.dtype), 1))
 
     def _drop(self, rows, keys):
         """mask / (1 - p) of the block; score (b, h, i, j) uses the draw of its place in C order."""
@@ -198,7 +212,7 @@ class Attention(Function):
             n = (queries.stop - queries.start) * self.n_keys
             keep = keep_mask(self.xp, self.state, start, n, self.dropout_p)
             out.append(keep.reshape(-1, self.n_keys)[:, keys[2]])
-        return self.xp.stack(out) * self.dtype.type(inverse_keep(self.dropout_p))
+        return scratch(self.xp.stack(out) * self.dtype.type(inverse_keep(self.dropout_p)))
 
 
 def check_shapes(q, k, v, mask):
@@ -212,7 +226,7 @@ def check_shapes(q, k, v, mask):
                          "(..., S, E), (..., S, Ev)")
     parts = [a.shape[:-2] for a in (q, k, v)]
     try:
-        lead = np.broadcast_shapes(*parts)
+        lead = parts[0] if parts[0] == parts[1] == parts[2] else np.broadcast_shapes(*parts)
         if mask is not None:
             want = (*lead, q.shape[-2], k.shape[-2])
             if np.broadcast_shapes(want, mask.shape) != want:
@@ -243,24 +257,24 @@ class SelfAttention(Attention):
 
     op = "self_attention"
 
-    def forward(self, qkv, n_heads, is_causal, dropout_p, generator):
+    def forward(self, qkv, mask, n_heads, is_causal, dropout_p, generator):
         n_batch, length, width = qkv.shape
         shape = n_batch, length, 3, n_heads, width // 3 // n_heads
         qkv = self.xp.ascontiguousarray(qkv).reshape(shape)
         q, k, v = thirds(qkv)
         self._options(q, k, is_causal, dropout_p, None, generator)
-        self.ours = fused.fits(q, k, v)
-        o, lse = self._attend(q, k, v, None)
-        self.save(qkv, o, lse)
+        self.lead, self.ours = (n_batch, n_heads), fused.fits(q, k, v)
+        o, lse = self._attend(q, k, v, mask)
+        self.save(qkv, o, lse, mask)
         return o.swapaxes(1, 2).reshape(n_batch, length, width // 3)
 
     def backward(self, gy):
-        qkv, o, lse = self.saved
+        qkv, o, lse, mask = self.saved
         n_batch, length, _, n_heads, width = qkv.shape
         go = gy.reshape(n_batch, length, n_heads, width).swapaxes(1, 2)
-        out = self.xp.empty_like(qkv)
-        self._attend_backward(go, *thirds(qkv), o, lse, None, out)
-        return out.reshape(n_batch, length, 3 * n_heads * width)
+        out = scratch(self.xp.empty_like(qkv), "temporary")
+        self._attend_backward(go, *thirds(qkv), o, lse, mask, out)
+        return out.reshape(n_batch, length, 3 * n_heads * width), None
 
 
 def thirds(qkv):
@@ -268,12 +282,13 @@ def thirds(qkv):
     return qkv.transpose(2, 0, 3, 1, 4)
 
 
-def self_attention(qkv, n_heads, is_causal=False, dropout_p=0.0, *, generator=None):
+def self_attention(qkv, n_heads, is_causal=False, dropout_p=0.0, *, attn_mask=None, generator=None):
     """Attention among the positions of one sequence: q, k and v are the thirds of qkv (B, L, 3 C),
-    each n_heads heads of C / n_heads columns; (B, L, C)."""
+    each n_heads heads of C / n_heads columns; (B, L, C). attn_mask: bool, True where a query may
+    look; it broadcasts to (B, n_heads, L, L), and has no gradient."""
     check_probability(dropout_p, "self_attention")
     if qkv.ndim != 3 or qkv.shape[2] % (3 * n_heads):
         raise ValueError(f"self_attention: qkv {tuple(qkv.shape)}, want (B, L, 3 C) with C a "
                          f"multiple of the {n_heads} heads")
-    return SelfAttention.apply(qkv, n_heads=n_heads, is_causal=is_causal, dropout_p=dropout_p,
-                               generator=generator)
+    return SelfAttention.apply(qkv, attn_mask, n_heads=n_heads, is_causal=is_causal,
+                               dropout_p=dropout_p, generator=generator)

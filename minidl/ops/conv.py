@@ -20,7 +20,8 @@ import numpy as np
 
 from minidl.backend import accumulate_dtype
 from minidl.function import Function
-from minidl.ops.matmul import product, same_dtype, scratch
+from minidl.fused.launch import scratch
+from minidl.ops.matmul import product, same_dtype
 
 CPU_COLUMNS = 2**18  # elements of a block's columns: 1 MiB of float32, an L2 cache
 GPU_COLUMNS = 2**26  # 256 MiB: large launches, and an end to what a batch can take
@@ -86,6 +87,7 @@ class Conv2d(Function):
     precision = "white"
 
     def forward(self, x, w, b, stride, padding, dilation, groups):
+        same_dtype("conv", x, w, "input", "weight")  # here: autocast has cast them
         self.options = stride, padding, dilation, groups
         self.shapes = x.shape, w.shape
         self.save(x, w)
@@ -188,7 +190,6 @@ def _convolve(op, x, w, b, stride, padding, dilation, groups, n_dims):
                          f"{w.shape[1]} * {groups}, and output channels divisible by groups")
     if b is not None and tuple(b.shape) != (w.shape[0],):
         raise ValueError(f"{op}: bias {tuple(b.shape)}, want ({w.shape[0]},), one a channel")
-    same_dtype(op, x, w, "input", "weight")
     if min(stride) < 1 or min(dilation) < 1:
         raise ValueError(f"{op}: stride {stride} and dilation {dilation} must be at least 1")
     batched = len(x.shape) == n_dims + 2

@@ -20,6 +20,7 @@ from minidl.cuda.index_check import checked
 from minidl.function import Function
 from minidl.fused import cross_entropy as fused
 from minidl.fused.dispatch import pick
+from minidl.fused.launch import scratch
 from minidl.ops.elementwise import add, mul
 from minidl.ops.loss import check_reduction
 from minidl.ops.reduce import sum as sum_
@@ -83,7 +84,7 @@ class CrossEntropy(Function):
         rows = xp.ascontiguousarray(class_rows(x))
         check_class_weight("cross_entropy", weight, rows.shape[1])
         self.options, self.x_shape = (ignore_index, label_smoothing), x.shape
-        self.reduction = reduction
+        self.reduction, self.weighted = reduction, weight is not None
         run = pick(fused.forward, row_losses, rows) if weight is None else row_losses
         loss, lse = run(rows, targets, *self.options, **weighted(weight))
         self.total = row_weights(targets, ignore_index, weight, lse.dtype).sum()
@@ -113,9 +114,9 @@ def row_weights(target, ignored, weight, dtype):
 def row_losses(x, target, ignored, smoothing, weight=None):
     """(loss, lse) of the rows of x (n, C) by NumPy, both (n,) in the dtype of the sums."""
     xp = backend.xp_of([x])
-    x = x.astype(backend.accumulate_dtype(x.dtype), copy=False)
+    x = scratch(x.astype(backend.accumulate_dtype(x.dtype), copy=False), of=x)
     top = x.max(axis=1) if x.size else xp.zeros(len(x), x.dtype)
-    e = x - top[:, None]
+    e = scratch(x - top[:, None])
     picked = e[xp.arange(len(x)), target * (target != ignored)]
     over_classes = e.sum(axis=1) if weight is None else e @ weight
     log_sums = xp.log(xp.exp(e, out=e).sum(axis=1))
@@ -131,13 +132,14 @@ def row_gradients(g, x, lse, target, ignored, smoothing, weight=None):
     """gx (n, C) by NumPy from g (n,), the gradients of the rows' losses."""
     xp = backend.xp_of([x])
     on_target = (1 - smoothing) * row_weights(target, ignored, weight, lse.dtype) * g
-    on_class = smoothing / x.shape[1] * (target != ignored) * g
+    on_class = (target != ignored) * g * (smoothing / x.shape[1])  # in this order: no float64
     all_weights = x.shape[1] if weight is None else weight.sum()
-    gx = xp.exp(x - lse[:, None])  # the softmax
+    gx = scratch(x - lse[:, None], "temporary")
+    xp.exp(gx, out=gx)  # the softmax
     gx *= (on_target + on_class * all_weights)[:, None]
     gx[xp.arange(len(x)), target * (target != ignored)] -= on_target
     if smoothing:
-        gx -= on_class[:, None] * (1 if weight is None else weight)
+        gx -= on_class[:, None] if weight is None else scratch(on_class[:, None] * weight)
     return gx
 
 

@@ -17,11 +17,10 @@ import math
 import numpy as np
 
 from minidl import backend
-from minidl.backend import buffer_of
 from minidl.function import Function
 from minidl.fused import linear as fused
 from minidl.fused.dispatch import pick
-from minidl.mode import current
+from minidl.fused.launch import scratch
 
 
 def product(xp, a, b):
@@ -31,7 +30,8 @@ def product(xp, a, b):
     fp32 and round once at the end: what tensor cores do, products of halves summed in fp32."""
     if xp is np and a.dtype == np.float16:
         with np.errstate(over="ignore"):  # inf, as on a GPU; a loss scaler looks for it
-            return product(xp, a.astype(np.float32), b.astype(np.float32)).astype(np.float16)
+            a, b = scratch(a.astype(np.float32)), scratch(b.astype(np.float32))
+            return scratch(product(xp, a, b), "temporary").astype(np.float16)
     if b.ndim == 2 and a.ndim > 2 and a.size:
         # (..., n, k) @ (k, m): the leading dimensions are just more rows
         y = xp.matmul(a.reshape(-1, a.shape[-1]), b)
@@ -39,14 +39,6 @@ def product(xp, a, b):
     if xp is np:
         a, b = _for_blas(a), _for_blas(b)
     return xp.matmul(a, b)
-
-
-def scratch(array, kind="workspace"):
-    """Tell the running memory ledger, if any, of an array that an op makes for itself, before the
-    next one is made; returns it. kind: "temporary" of what will be the op's result."""
-    if (ledger := current().ledger) is not None and buffer_of(array).flags.owndata:
-        ledger.note(array, kind)
-    return array
 
 
 def _for_blas(a):

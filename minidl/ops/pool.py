@@ -16,9 +16,10 @@ import numpy as np
 
 from minidl import backend
 from minidl.function import Function
+from minidl.fused.launch import scratch
 from minidl.ops.conv import crop_image, output_size, pad_image, pair, places
 from minidl.ops.index import scatter_add
-from minidl.ops.matmul import product, scratch
+from minidl.ops.matmul import product
 
 
 class MaxPool2d(Function):

@@ -22,14 +22,14 @@ class Softmax(Function):
     log = False
 
     def forward(self, x, dim, dtype=None):
-        self.axis = x.ndim - 1
-        if dim != -1 or not x.ndim:
-            (self.axis,) = normalize_dims(dim, x.ndim, op_name(type(self))) or (None,)
+        axis = last = x.ndim - 1
+        if dim != -1 or last < 0:
+            (axis,) = normalize_dims(dim, x.ndim, op_name(type(self))) or (None,)
         x = x if dtype is None else x.astype(dtype, copy=False)
         if x.dtype.kind not in "fV":  # V: bfloat16, as dtype=
             raise TypeError(f"wants floating numbers, got {x.dtype}; pass dtype= or cast the input")
-        kernel = fused.along_last if self.axis == x.ndim - 1 else along
-        y = pick(kernel, along, x)(x, self.axis, self.log)
+        self.axis, kernel = axis, fused.along_last if axis == last else along
+        y = pick(kernel, along, x)(x, axis, self.log)
         self.save(y)
         return y
 

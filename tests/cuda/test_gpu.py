@@ -1,9 +1,7 @@
-"""The GPU path: on a GPU against NumPy; without one, what reaches CuPy, by a stand-in that records
-it."""
+"""The GPU path: on a GPU against NumPy; without one, what reaches CuPy."""
 
 import importlib
 import sys
-import types
 from pathlib import Path
 
 import numpy as np
@@ -12,23 +10,15 @@ import pytest
 import minidl.cuda as cuda
 
 
-class FakeArray:
-    """As much of a CuPy array as the launcher looks at."""
+def array(n, dtype):
+    import cupy
 
-    def __init__(self, shape, dtype, contiguous=True, pointer=256):
-        self.shape, self.dtype, self.itemsize, self.strides = (
-            shape,
-            np.dtype(dtype),
-            np.dtype(dtype).itemsize,
-            "strides",
-        )
-        self.flags = types.SimpleNamespace(c_contiguous=contiguous)
-        self.data = types.SimpleNamespace(ptr=pointer)
+    return cupy.zeros(n, dtype)
 
 
 @pytest.fixture
-def fake_cupy(monkeypatch):
-    """A module `cupy` whose RawModule records how it was made and what was launched."""
+def log(strict_cupy, monkeypatch):
+    """What reaches CuPy: a dict for each RawModule, a tuple for each launch. Nothing is run."""
     log = []
 
     class Function:
@@ -36,16 +26,8 @@ def fake_cupy(monkeypatch):
             self.name = name
 
         def __call__(self, grid, block, args, shared_mem=0):
-            log.append(
-                (
-                    self.name,
-                    grid,
-                    block,
-                    args,
-                    shared_mem,
-                    getattr(self, "max_dynamic_shared_size_bytes", None),
-                )
-            )
+            most = getattr(self, "max_dynamic_shared_size_bytes", None)
+            log.append((self.name, grid, block, args, shared_mem, most))
 
     class RawModule:
         def __init__(self, **made):
@@ -54,56 +36,54 @@ def fake_cupy(monkeypatch):
         def get_function(self, name):
             return Function(name)
 
-    module = types.ModuleType("cupy")
-    module.ndarray, module.RawModule = FakeArray, RawModule
-    monkeypatch.setitem(sys.modules, "cupy", module)
+    monkeypatch.setattr(strict_cupy, "RawModule", RawModule)
     monkeypatch.delitem(sys.modules, "minidl.cuda.gpu", raising=False)
     importlib.import_module("minidl.cuda.gpu")
     yield log
-    del sys.modules["minidl.cuda.gpu"], cuda.gpu  # it knows the fake alone
+    del sys.modules["minidl.cuda.gpu"], cuda.gpu  # what it remembers has run nothing
 
 
-def test_cupy_gets_the_file_and_numbers_of_the_right_width(fake_cupy):
-    arrays = [FakeArray((8,), "f2") for _ in range(4)]
+def test_cupy_gets_the_file_and_numbers_of_the_right_width(log):
+    arrays = [array(8, "f2") for _ in range(4)]
     cuda.kernel("add3.cu", "add3", defines={"T": "__half"})(4, (256,), (*arrays, 8))
-    made, (name, grid, block, args, shared_mem, _) = fake_cupy
+    made, (name, grid, block, args, shared_mem, _) = log
     assert made["name_expressions"] == ("add3",)
     # the macro T comes after NVIDIA's headers, which use the name; our own header is in its place
     code = made["code"]
     assert code.startswith("#include <cuda_fp16.h>\n") and code.count("#include") == 1
     assert code.index("#define T __half\n") < code.index("__half2float") < code.index("void add3(")
     assert (name, grid, block, shared_mem) == ("add3", (4, 1, 1), (256, 1, 1), 0)
-    assert args[:4] == tuple(arrays) and type(args[4]) is np.int32
+    assert all(a is b for a, b in zip(args, arrays, strict=False)) and type(args[4]) is np.int32
 
 
-def test_template_instances_and_large_shared_memory(fake_cupy, tmp_path):
+def test_template_instances_and_large_shared_memory(log, tmp_path):
     file = tmp_path / "t.cu"
     file.write_text(
         "template <typename T> __global__ void t(T* x, float a) {"
         "  extern __shared__ T s[]; x[0] = s[0] * a; }"
     )
-    cuda.kernel(file, "t<double>")(1, 32, (FakeArray((8,), "f8"), 2), shared_mem=100_000)
-    made, (name, _, _, args, shared_mem, allowed) = fake_cupy
+    cuda.kernel(file, "t<double>")(1, 32, (array(8, "f8"), 2), shared_mem=100_000)
+    made, (name, _, _, args, shared_mem, allowed) = log
     assert made["name_expressions"] == ("t<double>",) and name == "t<double>"
     assert type(args[1]) is np.float32 and shared_mem == allowed == 100_000
 
 
-def test_a_kernel_with_a_name_of_c_plus_plus(fake_cupy, tmp_path):
+def test_a_kernel_with_a_name_of_c_plus_plus(log, tmp_path):
     """Without extern "C" its compiled name is _Z5scalePff: CuPy learns it by a name expression."""
     file = tmp_path / "scale.cu"
     file.write_text("__global__ void scale(float* x, float a) { x[threadIdx.x] *= a; }")
-    cuda.kernel(file)(1, 8, (FakeArray((8,), "f4"), 2))
-    assert fake_cupy[0]["name_expressions"] == ("scale",)
+    cuda.kernel(file)(1, 8, (array(8, "f4"), 2))
+    assert log[0]["name_expressions"] == ("scale",)
 
 
-def test_an_edited_file_or_include_reaches_cupy(fake_cupy, tmp_path):
+def test_an_edited_file_or_include_reaches_cupy(log, tmp_path):
     """CuPy knows what it compiled by the text alone: so the text holds its includes."""
     file, include = tmp_path / "k.cu", tmp_path / "factor.cuh"
     text = '#include "factor.cuh"\nextern "C" __global__ void k(float* x) { *x *= FACTOR; }'
 
     def compiled():
-        cuda.kernel(file)(1, 1, (FakeArray((1,), "f4"),))
-        return [made["code"] for made in fake_cupy if isinstance(made, dict)]
+        cuda.kernel(file)(1, 1, (array(1, "f4"),))
+        return [made["code"] for made in log if isinstance(made, dict)]
 
     file.write_text(text)
     include.write_text("#define FACTOR 2")
@@ -114,23 +94,23 @@ def test_an_edited_file_or_include_reaches_cupy(fake_cupy, tmp_path):
     assert "+= FACTOR" in compiled()[2]
 
 
-def test_headers_are_refused_as_on_the_cpu(fake_cupy, tmp_path):
+def test_headers_are_refused_as_on_the_cpu(log, tmp_path):
     file = tmp_path / "k.cu"
     file.write_text('#include <math.h>\n#include <vector>\n__global__ void k(float* x) {}')
-    cuda.kernel(file)(1, 1, (FakeArray((1,), "f4"),))
-    code = fake_cupy[0]["code"]
+    cuda.kernel(file)(1, 1, (array(1, "f4"),))
+    code = log[0]["code"]
     assert "#error minidl: <vector> is not supported" in code and "include <math.h>" not in code
     assert "#define M_PI 3.14" in code and "#define INFINITY" in code
 
 
-def test_each_launch_gets_its_own_numbers(fake_cupy, tmp_path):
+def test_each_launch_gets_its_own_numbers(log, tmp_path):
     """What is remembered of a launch are its numbers in the types of the parameters."""
     file = tmp_path / "n.cu"
     file.write_text("__global__ void n(int rows, float* x, float scale, bool flag) {}")
-    kernel, x, y = cuda.kernel(file), FakeArray((8,), "f4"), FakeArray((8,), "f4")
+    kernel, x, y = cuda.kernel(file), array(8, "f4"), array(8, "f4")
     for args in (1, x, 0.5, True), (2, y, 0.5, True), (1, x, 0.25, False), (1, y, 0.5, True):
         kernel(1, 32, args)
-        name, *_, given, _, _ = fake_cupy[-1]
+        name, *_, given, _, _ = log[-1]
         assert given == args and given[1] is args[1]
         assert [type(a) for a in given[:1] + given[2:]] == [np.int32, np.float32, np.bool_]
     with pytest.raises(TypeError, match="pass an integer, got the float 1.5"):
@@ -144,12 +124,12 @@ def test_each_launch_gets_its_own_numbers(fake_cupy, tmp_path):
     "change, kind, words",
     [
         (
-            lambda a: a.__setitem__(1, FakeArray((8,), "f8")),
+            lambda a: a.__setitem__(1, array(8, "f8")),
             TypeError,
             "'a' points to float; got an array of float64",
         ),
         (
-            lambda a: a.__setitem__(1, FakeArray((8,), "f4", contiguous=False)),
+            lambda a: a.__setitem__(1, array((8, 2), "f4")[:, 0]),
             ValueError,
             "must be contiguous",
         ),
@@ -158,20 +138,20 @@ def test_each_launch_gets_its_own_numbers(fake_cupy, tmp_path):
         (lambda a: a.pop(), TypeError, "takes 5 arguments, got 4"),
     ],
 )
-def test_a_wrong_launch_never_reaches_cupy(fake_cupy, change, kind, words):
-    args = [FakeArray((8,), "f4") for _ in range(4)] + [8]
+def test_a_wrong_launch_never_reaches_cupy(log, change, kind, words):
+    args = [array(8, "f4") for _ in range(4)] + [8]
     change(args)
     with pytest.raises(kind, match=words):
         cuda.kernel("add3.cu", "add3")(1, 32, tuple(args))
-    assert not [entry for entry in fake_cupy if isinstance(entry, tuple)]
+    assert not [entry for entry in log if isinstance(entry, tuple)]
 
 
-def test_a_misaligned_float4_pointer_is_refused(fake_cupy, tmp_path):
+def test_a_misaligned_float4_pointer_is_refused(log, tmp_path):
     file = tmp_path / "v.cu"
     file.write_text('extern "C" __global__ void v(float4* x) {}')
-    cuda.kernel(file)(1, 32, (FakeArray((8,), "f4", pointer=512),))
+    cuda.kernel(file)(1, 32, (array(8, "f4"),))
     with pytest.raises(ValueError, match="must be a multiple of 16"):
-        cuda.kernel(file)(1, 32, (FakeArray((8,), "f4", pointer=516),))
+        cuda.kernel(file)(1, 32, (array(9, "f4")[1:],))
 
 
 @pytest.mark.gpu

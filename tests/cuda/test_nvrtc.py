@@ -56,6 +56,19 @@ def test_our_kernels_compile_and_do_not_spill(file, element):
     assert usages and not [u for u in usages if u.spills]
 
 
+@pytest.mark.parametrize("file", sorted(f.name for f in cuda.KERNELS.glob("*.cu")))
+def test_the_header_says_how_fast_a_gpu_should_be_and_what_is_moved(file):
+    text = (cuda.KERNELS / file).read_text()
+    if re.search(r"^#ifdef MINIDL_HOST$", text, re.M):
+        pytest.skip(f"{file} is a kernel for CPUs alone")
+    comment = re.match(r"(//.*\n)+", text)[0]
+    head = " ".join(line.lstrip("/ ") for line in comment.splitlines())
+    assert re.search(r"to be expected(?: on a GPU)?, by arithmetic \(not measured"
+                     r"|on a GPU, by arithmetic \(not measured"
+                     r"|to be expected on a GPU: none", head, re.I), head
+    assert re.search(r"\bbytes?\b|\belements\b|\bloads\b", head)
+
+
 @needs_nvrtc
 @pytest.mark.slow
 def test_no_kernel_of_a_gpt_spills(capsys, needs_compiler):
@@ -147,6 +160,42 @@ def test_a_header_that_neither_side_has_is_named(tmp_path):
         nvrtc.check(file, architectures=("sm_80",))
     with pytest.raises(cuda.KernelError, match="minidl: <vector> is not supported in a kernel"):
         cuda.kernel(file)(1, 1, (np.zeros(1, np.float32),))
+
+
+@needs_nvrtc
+def test_an_instance_of_a_template_is_compiled_where_it_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("MINIDL_CACHE", str(tmp_path / "cache"))
+    file = tmp_path / "k.cu"
+    file.write_text("template <int N> __global__ void scale(float* x) { x[0] *= N; }")
+    assert nvrtc.check(file, architectures=("sm_80",)) == []
+    (usage,) = nvrtc.check(file, architectures=("sm_80",), instances=("scale<3>",))
+    assert usage.kernel.startswith("scale")
+
+
+@needs_nvrtc
+def test_nvrtc_changes_nothing_in_this_process(tmp_path):
+    """Red before: of a text like this it takes the limit of the stack away."""
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_STACK)
+    file = tmp_path / "k.cu"
+    file.write_text("#include <vector>\n__global__ void k(float* x) {}")
+    with pytest.raises(cuda.KernelError, match="not supported"):
+        nvrtc.check(file, architectures=("sm_80",))
+    assert resource.getrlimit(resource.RLIMIT_STACK) == before
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("text, words", [
+    ("import os; os.kill(os.getpid(), 11)", "NVRTC was ended by SIGSEGV"),
+    ("raise RuntimeError('out of memory')", "NVRTC failed: RuntimeError: out of memory")])
+def test_what_ends_nvrtc_is_said_and_does_not_end_python(tmp_path, monkeypatch, text, words):
+    monkeypatch.setenv("MINIDL_CACHE", str(tmp_path / "cache"))
+    process, file = tmp_path / "process.py", tmp_path / "k.cu"
+    process.write_text(text)
+    file.write_text('extern "C" __global__ void k(float* x) { x[0] = 1; }')
+    monkeypatch.setattr(nvrtc.nvrtc_process, "__file__", str(process))
+    with pytest.raises(cuda.KernelError, match=words):
+        nvrtc.check(file, architectures=("sm_80",))
 
 
 def test_without_the_wheel_a_sentence_tells_how_to_get_it(monkeypatch):

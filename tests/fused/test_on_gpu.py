@@ -145,3 +145,20 @@ def test_compaction_and_quantisation():
         return [index, value, x, q, scale, q1, scale1, quantize.dequantize(q, scale)]
 
     assert_same(work, normal(30000, "f4", 1), normal((33, 70), "f4", 2))
+
+
+@pytest.mark.gpu
+def test_a_table_that_one_stream_uploads_another_one_waits_for():
+    import cupy
+
+    from minidl.fused.launch import on_device
+
+    first, second = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
+    table = np.arange(20261122, 20261122 + 7)  # nobody else's
+    with first:
+        there = on_device(cupy, table)
+    with second:
+        assert on_device(cupy, table) is there  # uploaded once
+        total = there.sum()
+    second.synchronize()
+    assert int(total) == table.sum()

@@ -49,6 +49,21 @@ def test_the_k_largest_are_exactly_those(dtype):
     check_top_k(clustered, 200)
 
 
+@pytest.mark.parametrize("n", [6, 200_000])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_not_a_number_is_the_largest(n, dtype):
+    """Red before: without k numbers in a short vector the search did not end."""
+    x = np.random.default_rng(1).standard_normal(n).astype(dtype)
+    x[[0, 2, n - 1]] = np.nan, np.inf, -np.nan
+    for k in (1, 2, 3, 4, n - 1):
+        index, value = fused.top_k(x.copy(), k)
+        assert len(index) == k
+        np.testing.assert_array_equal(value, x[index])
+        large = {0, 2, n - 1}
+        assert set(index) <= large if k < 3 else set(index) >= large
+    assert list(fused.top_k(np.full(6, np.nan, dtype), 4)[0]) == [0, 1, 2, 3]
+
+
 def test_a_sample_that_misleads_costs_time_and_nothing_else():
     x = np.zeros(200_000, np.float32)
     check_top_k(x, 200)

@@ -20,13 +20,6 @@ if HAS_NN_ROWS:
     ROWS += [samples.Row(*r) for r in samples_nn.ROWS]
 
 needs_torch = pytest.mark.skipif(torch is None, reason="PyTorch is not installed")
-EACH_INPUT = [
-    pytest.param(r, inputs, id=f"{r.name}-{i}") for r in ROWS for i, inputs in enumerate(r.inputs)
-]
-EACH_INPUT_AND_KINK = EACH_INPUT + [
-    pytest.param(r, inputs, id=f"{r.name}-kink{i}")
-    for r in ROWS for i, inputs in enumerate(r.kinks)
-]
 EACH_ROW = [pytest.param(r, id=r.name) for r in ROWS]
 
 # gradients pass through none of these
@@ -36,6 +29,44 @@ NOT_DIFFERENTIABLE = set("argmax argmin any all int long bool".split()) | {
 # float32 casts cannot be seen by float64 differences, `cuda` needs one: tests/ops/test_cast.py
 TESTED_ELSEWHERE = {"float", "half", "cuda", "self_attention",
                     "rnn_sequence", "lstm_sequence", "gru_sequence"}  # tests/nn/test_recurrent.py
+
+
+def on_each_input(kinks=False):
+    """Decorator: a test for each row, of `check(row, inputs)` on all of its inputs, or on those at
+    kinks too. An error says on which."""
+
+    def decorate(check):
+        def test(row):
+            named = [("input", row.inputs), ("kink", row.kinks if kinks else [])]
+            for name, of_row in named:
+                for i, inputs in enumerate(of_row):
+                    try:
+                        check(row, inputs)
+                    except Exception as error:
+                        error.add_note(f"{row.name}, {name} {i}")
+                        raise
+
+        test.__name__, test.__doc__, test.__module__ = (
+            check.__name__, check.__doc__, check.__module__)
+        return pytest.mark.parametrize("row", EACH_ROW)(test)
+
+    return decorate
+
+
+def through_all_rows(check):
+    """Decorator: one test of `check(row)` on every row, where a row takes less time than pytest
+    does for a test. An error says on which."""
+
+    def test():
+        for row in ROWS:
+            try:
+                check(row)
+            except Exception as error:
+                error.add_note(row.name)
+                raise
+
+    test.__name__, test.__doc__, test.__module__ = check.__name__, check.__doc__, check.__module__
+    return test
 
 
 def is_float(x):
@@ -90,7 +121,7 @@ def cast(arrays, dtype):
     return [a.astype(dtype) if is_float(a) else a for a in arrays]
 
 
-@pytest.mark.parametrize("row, inputs", EACH_INPUT)
+@on_each_input()
 def test_gradient_equals_central_differences(row, inputs):
     # h = 6e-6 errs by h^2 f''' and by eps / h, 1e-10 to 1e-9 of values up to 10
     gradcheck(row.fn, *[_tensor_unless_float(a) for a in inputs], atol=2e-8, rtol=1e-6)
@@ -100,27 +131,27 @@ def _tensor_unless_float(a):
     return minidl.Tensor(a) if isinstance(a, np.ndarray) and not is_float(a) else a
 
 
-# 1e-5: float32 results of a dozen roundings of 6e-8, sums of up to a hundred terms among them
 @needs_torch
-@pytest.mark.parametrize("dtype, tolerance", [("f8", 1e-12), ("f4", 1e-5)])
-@pytest.mark.parametrize("row, inputs", EACH_INPUT_AND_KINK)
 @pytest.mark.filterwarnings("ignore:(var|std)\\(\\).*degrees of freedom")  # PyTorch's, for nan
 @pytest.mark.filterwarnings("ignore:The use of `x.T`")
-def test_values_and_gradients_equal_torch(row, inputs, dtype, tolerance):
-    inputs = cast(inputs, dtype)
-    wanted_ys, wanted_gradients = run_torch(row, inputs)
-    for kernels in (True, False):
-        with minidl.use_fused(kernels):
-            ys, gradients = run_minidl(row, inputs)
-        assert len(ys) == len(wanted_ys)
-        for y, wanted in zip(ys, wanted_ys):
-            assert_close(y, wanted, tolerance)
-        for gx, wanted in zip(gradients, wanted_gradients):
-            if gx is None or wanted is None:  # no path: None here, None or zeros there
-                assert gx is None or not gx.any()
-                assert wanted is None or not wanted.any()
-            else:
-                assert_close(gx, wanted, tolerance)
+@on_each_input(kinks=True)
+def test_values_and_gradients_equal_torch(row, inputs):
+    # 1e-5: float32 results of a dozen roundings of 6e-8, sums of up to a hundred terms among them
+    for dtype, tolerance in (("f8", 1e-12), ("f4", 1e-5)):
+        arrays = cast(inputs, dtype)
+        wanted_ys, wanted_gradients = run_torch(row, arrays)
+        for kernels in (True, False):
+            with minidl.use_fused(kernels):
+                ys, gradients = run_minidl(row, arrays)
+            assert len(ys) == len(wanted_ys)
+            for y, wanted in zip(ys, wanted_ys):
+                assert_close(y, wanted, tolerance)
+            for gx, wanted in zip(gradients, wanted_gradients):
+                if gx is None or wanted is None:  # no path: None here, None or zeros there
+                    assert gx is None or not gx.any()
+                    assert wanted is None or not wanted.any()
+                else:
+                    assert_close(gx, wanted, tolerance)
 
 
 @needs_torch
@@ -152,9 +183,10 @@ def with_ugly_strides(a):
     return view
 
 
-@pytest.mark.parametrize("row", [r for r in ROWS if not r.name.startswith("view")],
-                         ids=lambda r: r.name)
+@through_all_rows
 def test_strides_do_not_change_results(row):
+    if row.name.startswith("view"):
+        return
     ugly = [with_ugly_strides(a) for a in row.inputs[0]]
     for got, wanted in zip(run_minidl(row, ugly), run_minidl(row, row.inputs[0])):
         for a, b in zip(got, wanted):
@@ -162,7 +194,7 @@ def test_strides_do_not_change_results(row):
                 assert_close(a, b, 1e-13)  # sums may run in another order
 
 
-@pytest.mark.parametrize("row", EACH_ROW)
+@through_all_rows
 def test_inputs_are_left_as_they_were(row):
     inputs = [a.copy() if isinstance(a, np.ndarray) else a for a in row.inputs[0]]
     run_minidl(row, inputs)
@@ -170,7 +202,7 @@ def test_inputs_are_left_as_they_were(row):
         np.testing.assert_array_equal(a, before)
 
 
-@pytest.mark.parametrize("row", EACH_ROW)
+@through_all_rows
 def test_backward_does_not_write_into_the_gradient_it_is_given(row):
     # another node may hold the same array
     xs = [minidl.Tensor(a, requires_grad=is_float(a)) if isinstance(a, np.ndarray) else a
@@ -184,7 +216,7 @@ def test_backward_does_not_write_into_the_gradient_it_is_given(row):
             y.grad_fn.backward(*slots)
 
 
-@pytest.mark.parametrize("row", EACH_ROW)
+@through_all_rows
 def test_no_graph_under_no_grad(row):
     xs = [minidl.Tensor(a, requires_grad=is_float(a)) if isinstance(a, np.ndarray) else a
           for a in row.inputs[0]]

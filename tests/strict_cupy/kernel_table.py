@@ -41,9 +41,18 @@ def macros(code):
     return " ".join(f"{name}={value}" for _, name, value in words)
 
 
+def lean(code, launched):
+    """The text with what these kernels can run alone: ptxas takes each by itself, so the others
+    would change nothing, and take most of the time."""
+    source = Source("kernel.cu", code)
+    reached = {d for name in launched for d in source.reach(name)}
+    return source._without([d for d in source.pieces if d not in reached])
+
+
 def usages(code, launched, arch):
     """[Usage] of the kernels launched; the file's other rungs are for other shapes."""
-    log = nvrtc.compile_log(Path("kernel.cu"), code, ["-ftz=true"], arch, sorted(launched))
+    log = nvrtc.compile_log(Path("kernel.cu"), lean(code, launched), ["-ftz=true"], arch,
+                            sorted(launched))
     kernels = [f.name for f in Source("kernel.cu", code).kernels]
     # a rung's name may be the end of another's: the whole name, or the mangled one, which holds it
     return [u for u in nvrtc._usages(log, arch, kernels) if u.kernel.split()[0] in launched]

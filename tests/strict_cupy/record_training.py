@@ -16,6 +16,8 @@ from cupy import _raw
 
 import minidl
 from minidl import nn, optim
+from minidl.fused import pack, topk_mask
+from minidl.fused.extra import codecs
 from minidl.nn import functional as F
 from minidl.precision import amp
 
@@ -41,7 +43,7 @@ def step(width, heads, dropout, level, make_optimizer):
         optimizer.zero_grad()
         loss = F.cross_entropy(model(x).reshape(-1, VOCAB), y.reshape(-1), label_smoothing=0.1)
         scaler.scale(loss).backward()
-        scaler.step(optimizer)
+        scaler.step(optimizer, max_norm=1.0)
         scaler.update()
 
 
@@ -62,6 +64,20 @@ def layers(dtype):
                 F.scaled_dot_product_attention(q, q, q, mask, p).sum().backward()
 
 
+def between_ranks():
+    """Buckets of gradients, and the payloads of methods that send less."""
+    x = cupy.zeros(9000, np.float32)
+    for dtype, wide in ((np.float32, np.float32), (np.float16, np.float32),
+                        (np.float16, np.float16)):
+        arrays, flat = [x.astype(dtype)], x.astype(wide)
+        pack.pack(arrays, flat)
+        pack.unpack(flat, arrays)
+    codecs.decode_fp16(codecs.encode_fp16(x), x.size)
+    codecs.decode_int8(codecs.encode_int8(x), x.size)
+    topk_mask.compact(x, 0.5)
+    topk_mask.drop(x, 0.5)
+
+
 if __name__ == "__main__":
     _raw.RawKernel.__call__ = lambda *args, **options: None
     # nothing is written, and an index that was not checked must still be one
@@ -71,5 +87,8 @@ if __name__ == "__main__":
         step(768, 12, 0.1, level, lambda p: optim.AdamW(p, lr=1e-3))
         if not some:
             step(128, 1, 0.0, level, lambda p: optim.SGD(p, lr=1e-3, momentum=0.9))
-    for dtype in () if some else (np.float32, np.float16):
-        layers(dtype)
+    if not some:
+        step(128, 1, 0.0, "O2", lambda p: optim.LAMB(p, lr=1e-3))
+        between_ranks()
+        for dtype in np.float32, np.float16:
+            layers(dtype)

@@ -30,7 +30,7 @@ import numpy as np
 
 from minidl.cuda.checks import hooks
 from minidl.cuda.checks import profile as profiles
-from minidl.cuda.checks.lines import lines_of
+from minidl.cuda.checks.lines import NO_LINES, lines_of, symbolizer
 from minidl.cuda.checks.report import Finding, Report, Traffic
 from minidl.cuda.checks.sentences import Shared, Words, compiler_finding, engine_finding
 from minidl.cuda.host.arena import Arena
@@ -180,6 +180,8 @@ class _Run:
                     ctypes.memmove(v.begin, after[at:].ctypes.data, v.n_bytes)
                 at += v.n_bytes
         report.findings.sort(key=lambda f: (f.warning, f.order))
+        if not all(f.line for f in report.findings) and symbolizer() is None:
+            report.note = NO_LINES
         return report
 
     def profile(self):
@@ -194,6 +196,8 @@ class _Run:
         outcome = outcomes[0]
         if not outcome.finished or outcome.stopped:
             return None
+        if symbolizer() is None:  # a profile is by lines
+            raise KernelError(NO_LINES)
         lines = lines_of(self.library.file, {r.place for r in raw.rows[: raw.n_rows]})
         n, own = len(self.arena.regions), self._variables(outcome)
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from minidl.cuda.checks import report
+from minidl.cuda.checks.lines import keep_lines
 from minidl.cuda.host import compiler, cpu
 from minidl.cuda.host.includes import KernelError, inline_includes
 from minidl.cuda.host.scan import blank_out, functions, match_bracket, split_arguments
@@ -80,7 +81,7 @@ class CheckLaunch(ctypes.Structure):
 def hooks():
     """The library with the hooks, loaded so that every kernel's library finds it."""
     cpu.runtime()
-    flags = ["-std=gnu++17", "-O2", "-fPIC", "-fvisibility=hidden", "-w"]
+    flags = compiler.find_compiler().runtime_flags
     library = compiler.load_host("check", flags, "check.cpp", "session.cpp", "locals.cpp",
                                  "profile.cpp", "sanitizer.cpp")
     library.minidl_check_start.argtypes = [POINTER]
@@ -111,15 +112,15 @@ def compile_check(path, defines, instance="", profile=False):
     calls at branches, too. Its attribute `warnings` holds the compiler's, [[(file, line,
     option, text), names of the kernels that can run it]]."""
     cxx = compiler.find_compiler()
-    if cxx.kind == "zig":
-        raise KernelError("the check form needs g++ or clang++; the compiler found is zig, which "
-                          "has not been made to work with the hooks. Install one, `sudo apt "
-                          "install g++`, or name it in MINIDL_CXX")
     # -O1 keeps every load and store of the text, and local variables out of memory
     bounds = "bounds" if cxx.kind == "gnu" else "array-bounds"
     flags = [f for f in cxx.flags if f not in ("-O3", "-fopenmp-simd")]
     sanitize = "-fsanitize=thread" if profile else SANITIZE.format(bounds=bounds)
     flags += [*compiler.CAREFUL, "-O1", "-g", "-DMINIDL_CHECK", sanitize]
+    no_checks = ["-fno-sanitize=undefined"] if cxx.kind == "zig" else []  # else it links its own
+    if cxx.kind == "zig" and not profile:  # of a list it takes `thread` alone
+        checks = sanitize.partition(",")[2]
+        flags += ["-Xclang", f"-fsanitize={checks}", "-Xclang", f"-fsanitize-recover={checks}"]
     if cxx.kind == "gnu":
         # the last two: no variable lies where another has been (kernels/host/locals.cpp)
         flags += ["--param", "tsan-distinguish-volatile=1", "-fstack-reuse=none",
@@ -149,7 +150,8 @@ def compile_check(path, defines, instance="", profile=False):
             source = Source(path, plain)
             warnings = [(w, sorted(source.kernels_at([w[:2]])))
                         for w in ([] if profile else compiler_warnings(plain))]
-            file = compiler.build(key, [objects], describe=str(path))
+            file = compiler.build(key, [objects, *cxx.no_library, *no_checks], describe=str(path))
+            keep_lines(file)
             write_beside(file, json.dumps(warnings))
         return file
 
@@ -172,19 +174,26 @@ def write_beside(file, text):
 WARNINGS = ("uninitialized maybe-uninitialized return-local-addr dangling-pointer "
             "infinite-recursion shift-count-overflow shift-count-negative div-by-zero "
             "array-bounds").split()
+CLANGS = {"conditional-uninitialized": "maybe-uninitialized", "division-by-zero": "div-by-zero",
+          "sometimes-uninitialized": "maybe-uninitialized",
+          "return-stack-address": "return-local-addr"}  # the same by its names
 
 
 def compiler_warnings(code):
     """[(file, line, option, text)]: what the compiler finds suspicious in a kernel's C++."""
     cxx = compiler.find_compiler()
     flags = [f for f in cxx.flags if f not in ("-w", "-O3")]
-    options = [f"-W{name}" for name in WARNINGS]
-    command = [*flags, "-O2", *options, f"-I{compiler.HOST}", "-S", "-x", "c++", "-", "-o",
-               os.devnull]
-    log = compiler.run(command, code, messages=True)
+    options = [f"-W{name}" for name in (WARNINGS if cxx.kind == "gnu" else [*WARNINGS, *CLANGS])]
+    command = [*flags, "-O2", *options, f"-I{compiler.HOST}", "-S", "-x", "c++", "-", "-o"]
+    with tempfile.TemporaryDirectory() as folder:  # for /dev/null zig writes a file where we are
+        log = compiler.run([*command, os.path.join(folder, "listing.s")], code, messages=True)
+    # clang names the branch; the use is in its note
+    log = re.sub(r"^.*?: (warning: .*\[-Wsometimes-uninitialized\])\n(?:.*\n)*?"
+                 r"(.*:\d+:\d+): note: uninitialized use.*", r"\2: \1", log, flags=re.M)
     found = re.findall(r"^(.+?):(\d+):\d+: warning: (.*) \[-W([\w-]+)=?\]", log, re.M)
-    return [(Path(file).name, int(line), option, text) for file, line, text, option in found
-            if option in WARNINGS and Path(file).parts[-3:-1] != ("kernels", "host")
+    return [(Path(file).name, int(line), CLANGS.get(option, option), text)
+            for file, line, text, option in found
+            if option in {*WARNINGS, *CLANGS} and Path(file).parts[-3:-1] != ("kernels", "host")
             and "minidl" not in Path(file).name]
 
 

@@ -2,30 +2,55 @@
 
     0x4a2  --addr2line-->  atomics.h:41, called from reduce.cu:14   -> reduce.cu:14
 
-Test: tests/cuda/checks/test_check_planted.py
+The tool is that of binutils, LLVM's, or Apple's atos. Without one the findings have no line, and
+the report says so.    Test: tests/cuda/checks/test_lines.py, test_check_planted.py
 """
 
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
-from minidl.cuda.host.includes import KernelError
+NO_LINES = ("lines are not known: the PATH has none of addr2line, llvm-symbolizer, atos. Install "
+            "binutils or llvm (apt, dnf, brew; on a Mac also: xcode-select --install)")
+TOOLS = ["addr2line", "llvm-addr2line", "llvm-symbolizer",
+         *(f"llvm-symbolizer-{n}" for n in range(24, 13, -1))]
+
+
+def symbolizer():
+    """The path of a tool that knows lines, or None. A Mac's own comes first there."""
+    tools = ["atos", *TOOLS] if sys.platform == "darwin" else [*TOOLS, "atos"]
+    return next(filter(None, map(shutil.which, tools)), None)
+
+
+def keep_lines(file):
+    """After linking, while the object file is there: a Mac's library holds no lines, but names the
+    object file that does. dsymutil copies them into the folder <file>.dSYM."""
+    if sys.platform == "darwin" and shutil.which("dsymutil"):
+        subprocess.run(["dsymutil", str(file)], capture_output=True)
 
 
 def lines_of(file, places):
     """{place in the library `file`: (file name, line)}, the student's own line through inlined
-    calls; a place is the address behind a call. Places of no line of theirs are left out."""
-    if not places:
+    calls; a place is the address behind a call. Places of no line of theirs are left out, and all
+    of them where there is no tool."""
+    tool = symbolizer()
+    if not places or tool is None:
         return {}
-    tool = shutil.which("addr2line") or shutil.which("llvm-addr2line")
-    if tool is None:
-        raise KernelError("the check form needs addr2line to name lines: install binutils (it "
-                          "comes with g++)")
     wanted = sorted(places)
     # a return address is behind its call; one byte before it is inside the call
-    command = [tool, "-e", str(file), "-i", "-a", *(hex(p - 1) for p in wanted)]
-    output = subprocess.run(command, capture_output=True, text=True).stdout
+    addresses = [hex(p - 1) for p in wanted]
+    command = [tool, "-e", str(file), "-i", "-a"]
+    if is_atos := Path(tool).name == "atos":
+        kept = Path(f"{file}.dSYM", "Contents", "Resources", "DWARF", Path(file).name)
+        command = [tool, "-o", str(kept if kept.exists() else file), "-i", "-fullPath",
+                   "-d", " <- ", "-offset"]
+    elif "symbolizer" in Path(tool).name:
+        command += ["--output-style=GNU", "--functions=none"]
+    output = subprocess.run([*command, *addresses], capture_output=True, text=True).stdout
+    if is_atos:  # a line for a place: g (in key.so) (/path/atomics.h:41) <- f (in key.so) (...)
+        output = re.sub(r"^(?=.)", "0x\n", output, flags=re.M).replace(" <- ", "\n")
     lines, at = {}, iter(wanted)
     for text in output.splitlines():
         if text.startswith("0x"):  # the frames of the next place follow, innermost first

@@ -67,6 +67,7 @@ class Report:
     ledger: dict = field(default_factory=dict)
     shared: dict = field(default_factory=dict)
     profile: object = None  # profile.Profile, if one was asked for
+    note: str = ""  # why lines are missing
 
     @property
     def errors(self):
@@ -89,7 +90,7 @@ class Report:
         head = f"kernel {self.kernel} of {self.path.name}: {count(len(self.errors), 'error')}"
         if self.warnings:
             head += f", {count(len(self.warnings), 'warning')}"
-        lines = [head]
+        lines = [head, f"  {self.note}"] if self.note else [head]
         for f in [*self.errors, *self.warnings]:
             lines += [f"  {f}", f"      -> {f.remedy}"]
         return "\n".join([*lines, *self.table()])

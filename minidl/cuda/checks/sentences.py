@@ -108,6 +108,7 @@ class Words:
         elif f.kind == FAULTED:
             text = f"{who} {FAULTS.get(f.count, f'was stopped by signal {f.count}')}"
             remedy = FAULT_REMEDIES.get(f.count, remedy)
+            kind = KINDS[DIVISION][0] if f.count in FAULT_REMEDIES else kind
         elif f.kind == ENDLESS:
             text = (f"{who} is here after {f.offset} s of processor time in which no block came to "
                     "its end (MINIDL_WATCHDOG sets another limit)")

@@ -43,8 +43,10 @@ def address(a):
 class Signature:
     """The parameters of one kernel, ready to check and pack."""
 
-    def __init__(self, name, parameters, uses_dynamic_shared=False, struct_sizes=None):
+    def __init__(self, name, parameters, uses_dynamic_shared=False, struct_sizes=None,
+                 most=MAX_THREADS):
         self.name, self.parameters, self.uses_dynamic_shared = name, parameters, uses_dynamic_shared
+        self.most = most  # threads of a block
         self._struct_sizes = struct_sizes or {}  # {number of the argument: bytes}
         self._structs = []  # those of the last launches, alive while they may run
         for p in parameters:
@@ -63,6 +65,7 @@ class Signature:
         # a struct goes the way of a pointer; its dtype matches none, so _other_pointer sees to it
         self._pointers += [(i, _struct_dtype, 0) for i, p in enumerate(parameters)
                            if p.kind == "struct"]
+        self._arrays = [i for i, _, _ in self._pointers]
         self._scalars = {i: p for i, p in enumerate(parameters) if p.kind == "scalar"}
         # for pack_objects: a kernel without arrays, or with structs, has no use for it
         self.names_objects = bool(self._pointers) and not self._struct_sizes
@@ -76,9 +79,10 @@ class Signature:
         be packed by `pack`."""
         words = list(args)
         try:
-            for i, _, _ in self._pointers:
+            for i in self._arrays:
                 words[i] = id(args[i])
-            return _head(grid, block, shared_mem, order, threads) + self._struct.pack(*words)
+            head = _head(grid, block, shared_mem, order, threads, self.most)
+            return head + self._struct.pack(*words)
         except (struct.error, OverflowError, TypeError, ValueError, IndexError):
             return None
 
@@ -88,7 +92,7 @@ class Signature:
     def pack(self, grid, block, args, shared_mem, order, threads):
         """The bytes of a MinidlLaunch. TypeError or ValueError if the launch is wrong."""
         try:
-            head = _head(grid, block, shared_mem, order, threads)
+            head = _head(grid, block, shared_mem, order, threads, self.most)
         except ValueError as error:
             self._fail(ValueError, str(error))
         except TypeError:  # not hashable: a list
@@ -202,12 +206,13 @@ class Signature:
 
 
 @functools.lru_cache(maxsize=1024)
-def _head(grid, block, shared_mem, order, threads):
+def _head(grid, block, shared_mem, order, threads, most):
     """The bytes of a launch before its arguments, checked against CUDA's limits; kept, because
     training repeats a few of them."""
     g, b = dims(grid), dims(block)
-    if min(b) < 1 or math.prod(b) > MAX_THREADS:
-        raise ValueError(f"block {b} has {math.prod(b)} threads; it needs 1 to {MAX_THREADS}")
+    if min(b) < 1 or math.prod(b) > most:
+        why = "" if most == MAX_THREADS else ", as its __launch_bounds__ promises the compiler"
+        raise ValueError(f"block {b} has {math.prod(b)} threads; it needs 1 to {most}{why}")
     if 0 in g:
         raise ValueError(
             f"grid {g} has no blocks, which a GPU refuses; skip the launch when there is no work")

@@ -65,7 +65,7 @@ class Compiler:
             native = [] if cpu == "native" else [f"-mcpu={cpu.replace('-', '_')}"]
         if platform.machine() in ("x86_64", "AMD64"):  # else half of an AVX-512 register is used
             native.append("-mprefer-vector-width=512")
-        return [*FLAGS, "-O3", *native, *self._no_library]
+        return [*FLAGS, "-O3", *native, *self.no_library]
 
     @property
     def runtime_flags(self):
@@ -73,10 +73,10 @@ class Compiler:
         # FORTIFY, some compilers' default, takes the way back from a fibre's fault for an attack
         flags = ("-std=gnu++17 -O2 -fno-exceptions -fno-rtti -fPIC -fvisibility=hidden -w "
                  "-U_FORTIFY_SOURCE")
-        return [*flags.split(), *self._no_library]
+        return [*flags.split(), *self.no_library]
 
     @property
-    def _no_library(self):
+    def no_library(self):
         # we use no C++ library, and zig would first compile its own, for minutes
         return ["-nostdlib++"] if self.kind == "zig" else []
 

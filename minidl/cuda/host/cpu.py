@@ -55,7 +55,8 @@ class CpuKernel:
         parameters = [Parameter(**p) for p in parameters]
         sizes = {i: ctypes.c_int.in_dll(library, f"minidl_size_{number}_{i}").value
                  for i, p in enumerate(parameters) if p.kind == "struct"}
-        self.signature = Signature(name, parameters, dynamic_shared, sizes)
+        most = ctypes.c_int.in_dll(library, f"minidl_most_{number}").value
+        self.signature = Signature(name, parameters, dynamic_shared, sizes, most)
         self.tried = False  # by selfcheck.py
         self.launcher = library[f"minidl_launch_{number}"]
         self.launcher.argtypes = [ctypes.c_char_p]
@@ -173,11 +174,14 @@ def generate(path, text, defines, name=None, form="auto", without=()):
         if its_form == "flat":
             plans[kernel.name] = plan = flat.plan(source, name)
             starts.append(launchers.flat(name, plan, number, parameters, arguments))
-            plan.has_copy = selfcheck.can_check(source, name)
+            # a loop that was not edited is the kernel itself
+            plan.has_copy = bool(plan.edits or plan.simd) and selfcheck.can_check(source, name)
             if plan.has_copy:
                 starts.append(launchers.plain(f"minidl_plain_{name}", number, arguments))
         else:
             starts.append(launchers.fibre(name, number, arguments))
+        most = source.launch_bound(name)
+        starts.append(f"MINIDL_EXPORT const int minidl_most_{number} = {most};")
         # so that Python can compare the size of a struct that it is given
         starts += [f"MINIDL_EXPORT const int minidl_size_{number}_{i} = sizeof({p.ctype});"
                    for i, p in enumerate(parameters) if p.kind == "struct"]
@@ -274,9 +278,10 @@ def runtime():
     """The runtime library: thread pool and fibres."""
     flags = compiler.find_compiler().runtime_flags
     library = compiler.load_host("runtime", flags, "runtime.cpp", "fibre.cpp", "guard.cpp",
-                                 "switch.cpp", "arrays.cpp")
+                                 "switch.cpp", "arrays.cpp", "replay.cpp")
     library.minidl_error.restype = ctypes.c_char_p
     library.minidl_start.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
+    library.minidl_replay.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int]
     return library
 
 

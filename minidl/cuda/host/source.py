@@ -168,6 +168,18 @@ class Source:
         marks = re.findall(r'^#\s*(?:line\s+)?\d+\s+"([^"]*)"', self.text[:offset], re.M)
         return marks[-1] if marks else str(self.path)
 
+    def launch_bound(self, name):
+        """C++ of the most threads a block may have by the kernel's __launch_bounds__; 1024 without.
+        """
+        f = self.kernel(name)
+        if not (m := re.search(r"\b__launch_bounds__\s*\(", self.blank[f.head : f.open_paren])):
+            return "1024"
+        begin = f.head + m.end()
+        inside = self.text[begin : scan.match_bracket(self.blank, begin - 1)]
+        given = self.template_arguments(name)
+        return re.sub(r"\w+", lambda m: f"({given[m[0]]})" if m[0] in given else m[0],
+                      scan.split_arguments(inside)[0])
+
     def check_supported(self, name):
         """KernelError if the kernel uses something the CPU runner does not have."""
         for d in self.reach(name):

@@ -12,8 +12,9 @@ Test: tests/ops/test_every_op.py (rows in samples_extra.py)
 import math
 
 from minidl.backend import accumulate_dtype
+from minidl.fused.launch import scratch
 from minidl.ops.conv import Conv2d, multiply, pair, patches
-from minidl.ops.matmul import same_dtype, scratch
+from minidl.ops.matmul import same_dtype
 
 
 class ConvTranspose2d(Conv2d):
@@ -21,6 +22,7 @@ class ConvTranspose2d(Conv2d):
     precision = "white"
 
     def forward(self, x, w, b, stride, padding, dilation, groups, size):
+        same_dtype("conv_transpose", x, w, "input", "weight")
         self.options, self.out = (stride, padding, dilation, groups), x.shape[2:]
         self.save(x, w)
         y = scratch(self.xp.empty((x.shape[0], w.shape[1] * groups, *size), x.dtype), "temporary")
@@ -91,7 +93,6 @@ def _transposed(op, x, w, b, stride, padding, output_padding, groups, dilation, 
                          "groups")
     if b is not None and tuple(b.shape) != (w.shape[1] * groups,):
         raise ValueError(f"{op}: bias {tuple(b.shape)}, want ({w.shape[1] * groups},)")
-    same_dtype(op, x, w, "input", "weight")
     if any(o >= max(s, d) and o for o, s, d in zip(more, stride, dilation, strict=True)):
         raise ValueError(f"{op}: output_padding {more} must be smaller than stride {stride} or "
                          f"dilation {dilation}")

@@ -1,13 +1,14 @@
 """The check form on sound kernels: no false alarm, right results, a ledger equal to the formula."""
 
+import importlib.util
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import minidl.cuda as cuda
-from minidl.cuda.checks import checker, hooks
-from minidl.cuda.host import compiler
+from minidl.cuda.checks import checker
 
 FILE = Path(__file__).parent / "sound.cu"
 
@@ -231,12 +232,34 @@ def test_launch_errors_are_those_of_a_launch():
         cuda.check(FILE, 1, 32, (), name="nothing")
 
 
-def test_zig_is_refused_by_name(monkeypatch):
-    monkeypatch.setattr(compiler, "find_compiler", lambda: compiler.Compiler(["zig", "c++"], "zig"))
-    with pytest.raises(
-        cuda.KernelError, match="needs g\\+\\+ or clang\\+\\+; the compiler found is zig"
-    ):
-        hooks.compile_check(FILE, {})
+@pytest.mark.slow  # zig's first compile
+def test_clang_and_zig_name_lines_too(monkeypatch, tmp_path):
+    wheel = importlib.util.find_spec("ziglang")
+    if not (shutil.which("clang++") or wheel):
+        pytest.skip("neither clang++ nor ziglang is installed")
+    zig = wheel and f"{wheel.submodule_search_locations[0]}/zig c++"
+    monkeypatch.setenv("MINIDL_CXX", "clang++" if shutil.which("clang++") else zig)
+    file = tmp_path / "clang.cu"
+    file.write_text("""
+extern "C" __global__ void wrong(float* x) {
+  __shared__ float s[32];
+  int t = threadIdx.x, place;
+  s[t] = x[t];
+  if (x[t] > 1) place = t;
+  atomicAdd(&x[0], s[(t + 31) % 32]);
+  x[place + 32 * (t == 3)] = 1;
+}
+extern "C" __global__ void by_zero(int* x) {
+  x[1] = 7 / x[0];
+}
+""")
+    found = set()
+    for name, array in ("wrong", np.full(32, 2, np.float32)), ("by_zero", np.zeros(2, np.int32)):
+        report = cuda.check(file, 1, 32, (array,), name=name)
+        found |= {(f.kind, f.line) for f in report.findings}
+    assert {("data race", 7), ("out of bounds", 8), ("uninitialised local variable", 8),
+            ("division by zero", 11)} <= found, str(found)
+
 
 
 def test_report_reads_as_text():

@@ -183,3 +183,20 @@ def test_the_address_read_from_the_array_is_numpys():
 def test_a_pointer_to_a_struct_is_refused_by_name():
     with pytest.raises(cuda.KernelError, match="parameter 's' has type 'Config'"):
         Signature("k", Source("k.cu", "__global__ void k(Config* s) {}").parameters("k"))
+
+
+def test_a_block_is_no_larger_than_the_kernel_has_promised_the_compiler(tmp_path):
+    file = tmp_path / "bounds.cu"
+    file.write_text("""
+        constexpr int kWide = 4;
+        extern "C" __global__ void __launch_bounds__(8, 2) plain(float* x) { x[threadIdx.x] = 1; }
+        __global__ __launch_bounds__(kWide * 3) void named(float* x) { x[threadIdx.x] = 1; }
+        template <typename T, int N = 4> __launch_bounds__(N + 1) __global__
+        void instance(T* x) { x[threadIdx.x] = 1; }""")
+    for name, most in ("plain", 8), ("named", 12), ("instance<float>", 5), ("instance<int, 9>", 10):
+        kernel, x = cuda.kernel(file, name), np.zeros(16, "i4" if "int," in name else "f4")
+        kernel(1, most, (x,))
+        assert x.sum() == most
+        with pytest.raises(ValueError, match=f"{most + 1} threads; it needs 1 to {most}, as its "
+                           "__launch_bounds__ promises"):
+            kernel(1, most + 1, (x,))

@@ -104,9 +104,9 @@ def test_processes_that_start_together_do_not_disturb_each_other(tmp_path):
     env = {**os.environ, "MINIDL_CACHE": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT)}
     ranks = [
         subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True)
-        for _ in range(4)
+        for _ in range(3)
     ]
-    assert [rank.communicate()[0].strip() for rank in ranks] == ["6.0"] * 4
+    assert [rank.communicate()[0].strip() for rank in ranks] == ["6.0"] * 3
     names = [f.name for f in (tmp_path / "cache" / "kernels").iterdir()]
     assert len(names) == 2 and all(name.endswith(".so") for name in names)
 

@@ -2,6 +2,7 @@
 kernels against the fibre form."""
 
 import random
+import time
 
 import numpy as np
 import pytest
@@ -236,3 +237,18 @@ def test_large_launches_use_several_threads_and_give_the_same(one_thread):
     np.testing.assert_array_equal(outs[0], outs[1])
     np.testing.assert_array_equal(outs[0][:n], a + b + c)
     assert (outs[0][n:] == 7).all()
+
+
+def test_a_thread_without_work_looks_for_more_and_soon_sleeps(one_thread):
+    """Launches in quick succession find it awake; one that never slept would take a processor."""
+    n = 200_001
+    a, b, c = (np.random.default_rng(k).standard_normal(n).astype(np.float32) for k in range(3))
+    cuda.set_threads(2)
+    add, want = cuda.kernel("add3.cu", "add3"), a + b + c
+    for _ in range(200):
+        out = np.empty(n, np.float32)
+        add(-(-n // 256), 256, (out, a, b, c, n))
+        np.testing.assert_array_equal(out, want)
+    before = time.process_time()
+    time.sleep(0.3)
+    assert time.process_time() - before < 0.05

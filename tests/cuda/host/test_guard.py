@@ -3,6 +3,8 @@
 import ctypes
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -96,6 +98,22 @@ def test_a_fault_is_an_error_that_names_the_kernel(file, name, threads):
         cuda.set_threads(before)
 
 
+def test_a_recursion_ends_where_the_stack_has_no_limit(file):
+    """Red before: it took all memory of the machine (NVRTC had raised the limit)."""
+    script = (
+        "import re, sys, numpy as np; from minidl import cuda\n"
+        "try: cuda.kernel(sys.argv[1], 'recursion')(3, 32, (np.zeros(64, np.int32), 0))\n"
+        "except cuda.KernelError as e: print(e)\n"
+        "print(re.search(r'VmHWM:\\s*(\\d+)', open('/proc/self/status').read())[1])")
+    limited = f"ulimit -v {4 << 20}; ulimit -s unlimited; exec \"$@\""  # 4 GB
+    ran = subprocess.run(["sh", "-c", limited, "sh", sys.executable, "-c", script, str(file)],
+                         capture_output=True, text=True)
+    if "ulimit" in ran.stderr:
+        pytest.skip(ran.stderr.strip())
+    assert "stack of a thread is full" in ran.stdout, ran.stderr
+    assert int(ran.stdout.split()[-1]) < 600 << 10  # kB, at the most
+
+
 def test_a_barrier_in_the_flat_form_is_an_error(file):
     with pytest.raises(cuda.KernelError, match="barrier or warp call in the flat form"):
         launch(file, "barrier_as_flat", form="flat")
@@ -126,8 +144,11 @@ def test_a_wait_by_atomics_lets_the_others_run(file):
 
 
 @pytest.mark.parametrize("name", ["endless_volatile", "endless_barrier"])
-def test_ctrl_c_ends_an_endless_loop(file, name):
+def test_ctrl_c_ends_an_endless_loop(file, name, one_second):
     """Red before: Ctrl-C did nothing until the kernel came back."""
+    with pytest.raises(cuda.KernelError):
+        launch(file, name)  # compiled
+    cpu.runtime().minidl_set_watchdog(20)
     timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     start = time.monotonic()

@@ -36,6 +36,12 @@ HIDDEN = {
         "  return {a.v * b.v * threadIdx.x}; }\n"
         "__global__ void k(float* y, int n) { int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
         "  Number a = {1.0f}; if (i < n) y[i] = (a * a).v; }", "k"),
+    "operator with another word before a parenthesis": (
+        "struct Number { float v; };\n"
+        "__device__ Number operator*(Number a, Number b) noexcept(true) {\n"
+        "  return {a.v * b.v * threadIdx.x}; }\n"
+        "__global__ void k(float* y, int n) { int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
+        "  Number a = {1.0f}; if (i < n) y[i] = (a * a).v; }", "k"),
     "behind an alias": (
         "struct Twice { __device__ static float of(float x) { return x * threadIdx.x; } };\n"
         "using Other = Twice;\n"

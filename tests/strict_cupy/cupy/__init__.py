@@ -18,7 +18,7 @@ for _name in _API["values"]:
     if _name not in globals() and hasattr(_np, _name):
         globals()[_name] = getattr(_np, _name)
 matmul = _functions.matmul
-from cupy import cuda, random, stand_in  # noqa: E402, F401
+from cupy import cuda, linalg, random, stand_in  # noqa: E402, F401
 from cupy._raw import RawKernel, RawModule  # noqa: E402, F401
 
 lib = _types.SimpleNamespace(stride_tricks=_types.SimpleNamespace(

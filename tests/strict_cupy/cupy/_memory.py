@@ -86,12 +86,27 @@ class MemoryHook:
     free_preprocess = free_postprocess = _nothing
 
 
+_asked = weakref.WeakValueDictionary()  # address -> the array whose, or whose view's, it is
+
+
+def bytes_of(pointer, n_bytes):
+    """The bytes at a device address that somebody has asked for, as a device array of uint8; of as
+    many as there are, if those are less."""
+    whole = _asked.get(pointer)
+    if whole is None:
+        return None
+    flat = whole._a.reshape(-1, order="A").view(np.uint8)  # memory that is lent is without gaps
+    first = pointer - flat.ctypes.data
+    return whole._view(flat[first:first + n_bytes])
+
+
 class MemoryPointer:
     """x.data of a device array."""
 
     def __init__(self, array):
         self._array, self.device_id = array, array._device
         self.ptr = array._a.__array_interface__["data"][0] if array.nbytes else 0
+        _asked[self.ptr] = array if array.base is None else array.base
 
     device = property(lambda self: _streams.Device(self.device_id))
 

@@ -25,7 +25,7 @@ try:  # a simulated rank is a greenlet: it counts as a thread
 except ImportError:
     _task = threading.current_thread
 
-N_DEVICES = 2
+N_DEVICES = 4
 LOCK = threading.RLock()
 _numbers = itertools.count(1)
 _host = {}  # queue number -> how much of it the host has waited for
@@ -61,7 +61,7 @@ class Queue:
 
 def join(clock, other):
     """clock |= other: the later of both for each queue."""
-    for queue, n in list(other.items()):  # a stream that is collected meanwhile leaves them
+    for queue, n in other.copy().items():  # a stream that is collected meanwhile leaves them
         if clock.get(queue, 0) < n:
             clock[queue] = n
 

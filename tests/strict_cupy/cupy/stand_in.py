@@ -3,7 +3,15 @@
     from cupy import stand_in
     with stand_in.counting() as count: ...          _count.py
     with pytest.raises(stand_in.Race): ...          _streams.py
+    with stand_in.nccl_over(t): ...                 cuda/nccl.py
 """
 
 from cupy._count import Counts, counting  # noqa: F401
 from cupy._streams import N_DEVICES, Race  # noqa: F401
+
+
+def nccl_over(t):
+    """`with stand_in.nccl_over(t):` the ranks of NCCL are the simulated ranks of t."""
+    from cupy.cuda import nccl
+
+    return nccl.nccl_over(t)

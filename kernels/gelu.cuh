@@ -1,0 +1,37 @@
+// GELU's P and its slope, for gelu.cu and for the kernels of a plan (infer.cuh): see gelu.cu.
+// Test: tests/fused/test_gelu.py
+#pragma once
+#include "common.cuh"
+
+// P(x) and P'(x) of the normal distribution. P(-z) = e^(-z^2/2) Q(t) with t = 1 / (1 + 0.275 z): P'
+// needs the same e^.
+__device__ __forceinline__ void normal(float x, float& p, float& slope) {
+  float e = exp_below_zero(-0.5f * x * x), t = 1.0f / (1.0f + 0.275f * fabsf(x));
+  float q = -0.11485808656480655f;
+  q = q * t + 0.45199775294287686f;
+  q = q * t - 0.3309919038699306f;
+  q = q * t + 0.33393113000718f;
+  q = q * t + 0.04211192675999126f;
+  q = q * t + 0.11780918548828627f;
+  q = q * t * e;
+  p = x < 0.0f ? q : 1.0f - q;
+  slope = e * 0.3989422804014327f;
+}
+// P = 1 / (1 + e^-2u) and P' = 2 P (1 - P) u'.
+__device__ __forceinline__ void logistic(float x, float& p, float& slope) {
+  float u2 = x * (1.5957691216057308f + 0.0713548162726f * x * x);  // 2u
+  p = 1.0f / (1.0f + expf(-u2));
+  slope = p * (1.0f - p) * (1.5957691216057308f + 0.2140644488178f * x * x);
+}
+
+// x P(x) in one expression, as generated code wants it.
+__device__ __forceinline__ float gelu_normal(float x) {
+  float p, slope;
+  normal(x, p, slope);
+  return x * p;
+}
+__device__ __forceinline__ float gelu_tanh(float x) {
+  float p, slope;
+  logistic(x, p, slope);
+  return x * p;
+}

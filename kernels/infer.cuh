@@ -1,0 +1,217 @@
+// What the generated kernels of a plan are made of (minidl/infer/lower.py writes the rest): products
+// with all sizes known to the compiler, whose results go on into `then` while they are in L1.
+//
+//   linear    out (M, N) = then(a (M, K) w^T)               w packed in panels of 64 columns
+//   conv      out (N, OH, OW, O) = then(sum over the rows of the filter: a product of KW C numbers)
+//
+//      image row h + 0   [c c c][c c c][c c c] ...   With the channels last, the KW pixels under a
+//                         ------------------         row of the filter lie side by side: KW C
+//      image row h + 1   [c c c][c c c][c c c] ...   numbers times (KW C, 64) of the weights. The
+//                         ------------------         next pixel's begin C numbers further on. So a
+//                                                    convolution is KH products on the image itself:
+//   no copy of patches (im2col), only a border of zeros, which the layer before has written.
+//
+// A tile of ROWS x VECS registers is summed up over all k. ROWS is what divides M best: 64 rows are
+// 9 tiles of 7 and one of 1, the rows of a 28 x 28 image 4 of 7. For few rows, several partial sums
+// (WAYS): a core begins two multiply-adds a cycle, and each takes four. Each is over a part of k of
+// its own, so that the panel is read in four places at a time: a processor fetches ahead for each,
+// and a product with one row is as long as reading w takes.
+//
+// Source: Goto & van de Geijn 2008; Georganas et al. 2018 (arXiv 1808.05567), convolution in place.
+// For CPUs alone.   Test: tests/infer/test_lower.py
+#pragma once
+#include "gelu.cuh"
+#include "vector.cuh"
+#ifdef MINIDL_HOST
+
+#define UNROLL_ROWS PRAGMA(GCC unroll 32)
+
+constexpr int PANEL = 64;  // columns of a panel of packed weights; the last is a multiple of 16
+constexpr int ROWS_AHEAD = 8;  // rows of a panel that are asked for before they are used
+
+// The registers of a row of a tile, a divisor of how many `width` columns are, and its rows, out of
+// m. In half cycles, a value of k costs a tile as many as it has multiply-adds, and no less than it
+// has loads. One register is for the number of A.
+constexpr int most_rows(int vecs) { return (REGISTERS - 1 - vecs) / vecs; }
+constexpr int rows_of(int m, int vecs) {
+  const int tiles = (m + most_rows(vecs) - 1) / most_rows(vecs);
+  return (m + tiles - 1) / tiles;
+}
+constexpr int cost_of(int rows, int vecs) {
+  return rows == 0 ? 0 : rows * vecs > rows + vecs ? rows * vecs : rows + vecs;
+}
+constexpr int vecs_of(int m, int width) {
+  int best = 1, least = 1 << 30;
+  for (int v = REGISTERS == 32 ? 4 : 2; v > 0; --v) {
+    const int n = width / LANES, rows = rows_of(m, v);
+    const int cost = n / v * (m / rows * cost_of(rows, v) + cost_of(m % rows, v));
+    if (n % v == 0 && cost < least) best = v, least = cost;
+  }
+  return best;
+}
+
+// tile (ROWS, VECS LANES) = sum over SEGMENTS of a (ROWS rows, A_ROW apart; N_K) b (N_K, B_ROW
+// apart); a's next segment begins A_SEGMENT further on, b's follows.
+template <int ROWS, int VECS, long long A_ROW, int B_ROW, int N_K, int SEGMENTS,
+          long long A_SEGMENT>
+__noinline__ void tile_product(float* tile, const float* a, const float* b) {
+  constexpr int WAYS = ROWS * VECS >= 8 || N_K < 16 ? 1 : 4;
+  Vec sum[WAYS][ROWS][VECS];
+  UNROLL for (int w = 0; w < WAYS; ++w)
+    UNROLL_ROWS for (int m = 0; m < ROWS; ++m)
+      UNROLL for (int n = 0; n < VECS; ++n) sum[w][m][n] = Vec{};
+  auto add = [&](Vec (*to)[VECS], int k) {
+    const float* row = b + (long long)k * B_ROW;
+    Vec bk[VECS];
+    UNROLL for (int n = 0; n < VECS; ++n) {
+      bk[n] = load(row + n * LANES);
+      if (N_K >= 16) __builtin_prefetch(row + ROWS_AHEAD * B_ROW + n * LANES);
+    }
+    UNROLL_ROWS for (int m = 0; m < ROWS; ++m)
+      UNROLL for (int n = 0; n < VECS; ++n) to[m][n] += a[m * A_ROW + k] * bk[n];
+  };
+  for (int s = 0; s < SEGMENTS; ++s, a += A_SEGMENT, b += (long long)N_K * B_ROW)
+    if (N_K < 16) {
+      UNROLL for (int k = 0; k < N_K; ++k) add(sum[0], k);
+    } else {
+      constexpr int PART = N_K / WAYS;
+      for (int k = 0; k < PART; ++k) UNROLL for (int w = 0; w < WAYS; ++w) add(sum[w], w * PART + k);
+      for (int k = WAYS * PART; k < N_K; ++k) add(sum[0], k);
+    }
+  UNROLL_ROWS for (int m = 0; m < ROWS; ++m)
+    UNROLL for (int n = 0; n < VECS; ++n) {
+      Vec total = sum[0][m][n];
+      UNROLL for (int w = 1; w < WAYS; ++w) total += sum[w][m][n];
+      store(tile + (m * VECS + n) * LANES, total);
+    }
+}
+
+// Rows [first, last) of M, A_ROW apart, times a panel of WIDTH columns; then(x, row, column of the
+// panel) takes each result. first: a multiple of ROWS, as last is unless it is M.
+template <int M, int WIDTH, long long A_ROW, int N_K, int SEGMENTS, long long A_SEGMENT,
+          class Then>
+__forceinline__ void rows_times_panel(const float* a, const float* b, int first, int last,
+                                      Then then) {
+  constexpr int B_ROW = (WIDTH + 15) / 16 * 16, VECS = vecs_of(M, B_ROW), N = VECS * LANES;
+  constexpr int ROWS = rows_of(M, VECS), REST = M % ROWS ? M % ROWS : ROWS;
+  alignas(64) float tile[ROWS * N];
+  for (int col = 0; col < WIDTH; col += N)
+    for (int row = first; row < last; row += ROWS) {
+      const int n_rows = min(ROWS, last - row);
+      if (n_rows == ROWS)
+        tile_product<ROWS, VECS, A_ROW, B_ROW, N_K, SEGMENTS, A_SEGMENT>(tile, a + row * A_ROW,
+                                                                         b + col);
+      else
+        tile_product<REST, VECS, A_ROW, B_ROW, N_K, SEGMENTS, A_SEGMENT>(tile, a + row * A_ROW,
+                                                                         b + col);
+      if (WIDTH % N == 0)
+        for (int m = 0; m < n_rows; ++m)
+          SIMD for (int n = 0; n < N; ++n) then(tile[m * N + n], row + m, col + n);
+      else
+        for (int m = 0; m < n_rows; ++m)
+          SIMD for (int n = 0; n < min(N, WIDTH - col); ++n)
+            then(tile[m * N + n], row + m, col + n);
+    }
+}
+
+// One block of out (M, N) = then(a (M, K) w^T): rows of block `x` of n_blocks, columns of panel y.
+template <int M, int N, int K, class Then>
+__forceinline__ void linear(const float* a, const float* w, int x, int y, int n_blocks, Then then) {
+  constexpr int FULL = N / PANEL, TAIL = N % PANEL;
+  const float* b = w + (long long)y * PANEL * K;
+  auto at = [&](float sum, int row, int col) { then(sum, row, y * PANEL + col); };
+  constexpr int ROWS = rows_of(M, vecs_of(M, FULL ? PANEL : (TAIL + 15) / 16 * 16));
+  constexpr int TAIL_ROWS = TAIL ? rows_of(M, vecs_of(M, (TAIL + 15) / 16 * 16)) : ROWS;
+  const int step = (y < FULL ? ROWS : TAIL_ROWS);
+  const int size = (M + n_blocks * step - 1) / (n_blocks * step) * step;
+  const int first = x * size, last = min(first + size, M);
+  if (FULL && y < FULL) rows_times_panel<M, FULL ? PANEL : 16, K, K, 1, 0>(a, b, first, last, at);
+  else rows_times_panel<M, TAIL ? TAIL : 16, K, K, 1, 0>(a, b, first, last, at);
+}
+
+// Where an image (N, H, W, C) with a border of zeros is written.
+template <int H, int W, int C, int TOP, int BOTTOM, int LEFT, int RIGHT> struct Image {
+  static constexpr long long ROW = (long long)(LEFT + W + RIGHT) * C;
+  static constexpr long long SIZE = (TOP + H + BOTTOM) * ROW;
+  static __forceinline__ long long at(int n, int h, int w) {
+    return n * SIZE + (TOP + h) * ROW + (LEFT + w) * C;
+  }
+  // Zeros around row h of image n, in channels [first, last).
+  static __forceinline__ void border(float* out, int n, int h, int first, int last) {
+    const int above = h == 0 ? TOP : 0, below = h == H - 1 ? BOTTOM : 0;
+    float* row = out + n * SIZE + (TOP + h - above) * ROW;
+    for (int i = -above; i <= below; ++i, row += ROW)
+      for (int w = 0; w < LEFT + W + RIGHT; ++w)
+        if (i || w < LEFT || w >= LEFT + W)
+          for (int c = first; c < last; ++c) row[w * C + c] = 0;
+  }
+};
+
+// Row h of image n, columns of panel y, of a convolution of images (N, H, W, C), which have their
+// borders, by filters (KH, KW, C) packed as (KH KW C, O).
+template <int OH, int OW, int O, int H, int W, int C, int KH, int KW, int DOWN, int RIGHT,
+          class Then>
+__forceinline__ void conv_row(const float* x, const float* w, int h, int y, int n, Then then) {
+  constexpr int FULL = O / PANEL, TAIL = O % PANEL, K = KH * KW * C;
+  const float* b = w + (long long)y * PANEL * K;
+  x += ((long long)n * H + h * DOWN) * W * C;
+  auto at = [&](float sum, int pixel, int col) { then(sum, pixel, y * PANEL + col); };
+  if (FULL && y < FULL)
+    rows_times_panel<OW, FULL ? PANEL : 16, RIGHT * C, KW * C, KH, W * C>(x, b, 0, OW, at);
+  else
+    rows_times_panel<OW, TAIL ? TAIL : 16, RIGHT * C, KW * C, KH, W * C>(x, b, 0, OW, at);
+}
+
+// Row h of image n of a pooling of images (N, H, W, C): the largest or the mean of each window,
+// which begins TOP above and LEFT of the image. CUT: whether a window may go beyond the image.
+template <int OW, int H, int W, int C, int KH, int KW, int DOWN, int RIGHT, int TOP, int LEFT,
+          bool CUT, bool MAX, class Then>
+__forceinline__ void pool_row(const float* x, int h, int n, Then then) {
+  auto joined = [](float kept, float a) {  // NaN is the largest, as in PyTorch
+    return !MAX ? kept + a : a > kept || a != a ? a : kept;
+  };
+  x += (long long)n * H * W * C;
+  const int top = CUT ? max(h * DOWN - TOP, 0) : h * DOWN;
+  const int rows = CUT ? min(h * DOWN - TOP + KH, H) - top : KH;
+  for (int w = 0; w < OW; ++w) {
+    const int left = CUT ? max(w * RIGHT - LEFT, 0) : w * RIGHT;
+    const int columns = CUT ? min(w * RIGHT - LEFT + KW, W) - left : KW;
+    const float* from = x + ((long long)top * W + left) * C;
+    SIMD for (int c = 0; c < C; ++c) {
+      float kept = MAX ? -INFINITY : 0.0f;
+      for (int i = 0; i < rows; ++i)
+        for (int j = 0; j < columns; ++j) kept = joined(kept, from[(i * W + j) * C + c]);
+      then(MAX ? kept : kept * (1.0f / (KH * KW)), w, c);
+    }
+  }
+}
+
+// Where the keys and values of a head are kept: keys in blocks of 16, (context / 16, E, 16), so that
+// a vector is of 16 keys and all is read in one go; values (context, E).
+template <int E>
+__forceinline__ void remember(float* keys, float* values, const float* k, const float* v, int at) {
+  for (int e = 0; e < E; ++e) {
+    keys[(at / 16 * E + e) * 16 + at % 16] = k[e];
+    values[at * E + e] = v[e];
+  }
+}
+
+// One token's attention over what is kept, itself included: out (E) = softmax(scale q K) V.
+template <int E, int CONTEXT>
+__forceinline__ void attend(float* out, const float* q, const float* keys, const float* values,
+                            int n_keys, float scale) {
+  alignas(64) float s[CONTEXT + 16], sum[E];
+  float top = -INFINITY, total = 0;
+  for (int j = 0; j < n_keys; j += 16, keys += E * 16) {
+    float part[16] = {};
+    for (int e = 0; e < E; ++e) SIMD for (int n = 0; n < 16; ++n) part[n] += q[e] * keys[e * 16 + n];
+    SIMD for (int n = 0; n < 16; ++n) s[j + n] = part[n] * scale;
+  }
+  SIMD_MAX(top) for (int j = 0; j < n_keys; ++j) top = fmaxf(top, s[j]);
+  SIMD_SUM(total) for (int j = 0; j < n_keys; ++j) total += s[j] = expf(s[j] - top);
+  SIMD for (int e = 0; e < E; ++e) sum[e] = 0;
+  for (int j = 0; j < n_keys; ++j)
+    SIMD for (int e = 0; e < E; ++e) sum[e] += s[j] * values[j * E + e];
+  SIMD for (int e = 0; e < E; ++e) out[e] = sum[e] / total;
+}
+#endif

@@ -1,0 +1,277 @@
+// Linear layers of a plan whose weights are 8 or 4 bits (minidl/infer/quantize.py, lower.py write
+// the rest). For CPUs alone.
+//
+//   int8      x u8, w s8, sums exact in 32 bits:   y = s_x s_w (x w^T - zero sum_k w) + bias
+//             rungs, products of one core in one cycle:    a lane each                   16
+//               VNNI, 4 a lane and instruction (u8 x s8 alone)                      64 to 128
+//               AMX, 16 x 64 times 64 x 16 of two tiles in 16 cycles                     1024
+//   weights   x float, w s8 or s4, made float in a register:       y = s_w (x w^T) + bias
+//             a step of text is a product with one row: as long as reading w takes, and w is a
+//             quarter or an eighth of its bytes
+//
+//   w of int8    panels of 64 columns: for each 4 values of k 64 x 4 bytes, a column's 4 together;
+//                k filled up with zeros to a multiple of 64, as in x
+//   w of weights panels of 64 columns: for each k 64 bytes; of 4 bits, for each 2 k 64 bytes, the
+//                first k in the low half, both 8 too large; a scale for each GROUP of k
+//
+// Source: Jacob et al. 2018 (arXiv 1712.05877).   Test: tests/infer/test_quantize.py
+#pragma once
+#include "infer.cuh"
+#ifdef MINIDL_HOST
+#if defined(__AVX512VNNI__) && defined(__AVX512F__)
+#if !defined(__clang__)
+#define VNNI __builtin_ia32_vpdpbusd_v16si
+#elif __clang_major__ < 21  // its arguments have other types from there on
+#define VNNI __builtin_ia32_vpdpbusd512
+#endif
+#endif
+#if defined(__AVX512F__) && !defined(__clang__)  // g++ takes a conversion of bytes apart, one by one
+#define AS_INTS(b) ((Sum)__builtin_ia32_pmovsxbd512_mask(b, Lanes{}, -1))
+#else
+#define AS_INTS(b) __builtin_convertvector(b, Sum)
+#endif
+
+#if defined(__AMX_INT8__) && defined(__linux__)
+#define AMX
+constexpr int FEW = 3;  // rows for which reading w takes longer than the products
+#endif
+
+typedef int Sum __attribute__((vector_size(64), aligned(4), may_alias));
+typedef float Wide __attribute__((vector_size(64), aligned(4), may_alias));
+typedef char Bytes __attribute__((vector_size(16), aligned(1), may_alias));
+typedef int Lanes __attribute__((vector_size(64)));
+
+// The scale and zero point of x, of n numbers, into scale[0], scale[1]: as ONNX's
+// DynamicQuantizeLinear has them.
+__forceinline__ void range_of(float* scale, const float* x, long long n) {
+  float low = 0, high = 0;
+  SIMD_MAX(low, high) for (long long i = 0; i < n; ++i) {
+    high = high > x[i] ? high : x[i];
+    low = low > -x[i] ? low : -x[i];
+  }
+  const float s = (high + low) / 255.0f;
+  scale[0] = s;
+  scale[1] = s > 0 ? fminf(fmaxf(rintf(low / s), 0.0f), 255.0f) : 0.0f;
+}
+
+// A row of x as u8; zeros fill it up to WIDE, a multiple of 64. Ties go to even; divided, not
+// multiplied by 1 / s.
+template <int K, int WIDE>
+__forceinline__ void quantize_row(unsigned char* q, const float* x, float s, float zero) {
+  const float by = s > 0 ? s : 1.0f;  // ternaries, not fminf: those become vector instructions
+  SIMD for (int k = 0; k < K; ++k) {
+    const float r = rintf(x[k] / by) + zero, low = r > 0.0f ? r : 0.0f;
+    q[k] = (unsigned char)(int)(low < 255.0f ? low : 255.0f);
+  }
+  for (int k = K; k < WIDE; ++k) q[k] = 0;
+}
+
+__forceinline__ Sum dot4(Sum sum, int x, const signed char* w) {
+#ifdef VNNI
+  return (Sum)VNNI((Lanes)sum, (Lanes)(Sum{} + x), (Lanes)*(const Sum*)w);
+#else
+  const unsigned char* a = (const unsigned char*)&x;
+  for (int n = 0; n < 16; ++n)
+    for (int i = 0; i < 4; ++i) sum[n] += a[i] * w[4 * n + i];
+  return sum;
+#endif
+}
+
+// ROWS rows of x (WIDE apart) times a panel; then(sum, row, column of the panel).
+template <int ROWS, int K, int WIDE, class Then>
+__forceinline__ void int8_rows(const unsigned char* x, const signed char* w, int width, Then then) {
+  constexpr int WAYS = ROWS == 1 ? 4 : ROWS == 2 ? 2 : 1, G = (K + 3) / 4;
+  Sum sum[WAYS][ROWS][4] = {};
+  auto add = [&](int way, int g) {
+    UNROLL for (int n = 0; n < 4; ++n) __builtin_prefetch(w + (g + 16LL) * 256 + n * 64);
+    UNROLL for (int m = 0; m < ROWS; ++m) {
+      int four;
+      __builtin_memcpy(&four, x + m * (long long)WIDE + 4 * g, 4);
+      UNROLL for (int n = 0; n < 4; ++n)
+        sum[way][m][n] = dot4(sum[way][m][n], four, w + (long long)g * 256 + n * 64);
+    }
+  };
+  int g = 0;
+  for (; g + WAYS <= G; g += WAYS) UNROLL for (int way = 0; way < WAYS; ++way) add(way, g + way);
+  for (; g < G; ++g) add(0, g);
+  UNROLL for (int m = 0; m < ROWS; ++m) {
+    alignas(64) int out[64];
+    UNROLL for (int n = 0; n < 4; ++n) {
+      Sum total = sum[0][m][n];
+      UNROLL for (int way = 1; way < WAYS; ++way) total += sum[way][m][n];
+      *(Sum*)(out + 16 * n) = total;
+    }
+    SIMD for (int n = 0; n < width; ++n) then(out[n], m, n);
+  }
+}
+
+#ifdef AMX
+// A tile register is 16 rows of 64 bytes; eight of them. TDPBUSD: c (16, 16) of int += a (16, 64) of
+// u8 times b, 64 values of k of 16 columns, a row for each 4: as the panels have them, 256 bytes
+// apart. Rows may be fewer, as the configuration says. The kernel saves these registers only for
+// who asked: without leave, their first use ends the process.
+#define TILE_ZERO(t) __asm volatile("tilezero %%tmm" #t ::);
+#define TILE_LOAD(t, from, apart) \
+  __asm volatile("tileloadd (%0,%1,1), %%tmm" #t ::"r"(from), "r"((long)(apart)) : "memory")
+#define TILE_STORE(to, apart, t) \
+  __asm volatile("tilestored %%tmm" #t ", (%0,%1,1)" ::"r"(to), "r"((long)(apart)) : "memory")
+#define TILE_DOT4(c, a, b) __asm volatile("tdpbusd %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::)
+struct TileShapes {
+  unsigned char palette, start, unused[14];
+  unsigned short bytes[16];  // of a row of each tile
+  unsigned char rows[16];
+};
+long ask_system(long call, ...) __asm("syscall");
+static const bool tiles_allowed = ask_system(158, 0x1023, 18) == 0;  // arch_prctl: AMX data
+
+// Tiles 0 to 3 for sums, 4 and 5 for x, 6 and 7 for w; those of the lower rows of x are 2, 3, 5.
+__forceinline__ void set_tiles(int rows, int below) {
+  TileShapes shapes = {1};
+  for (int t = 0; t < 8; ++t) {
+    shapes.bytes[t] = 64;
+    shapes.rows[t] = t >= 6 ? 16 : t == 2 || t == 3 || t == 5 ? below : rows;
+  }
+  __asm volatile("ldtilecfg %0" ::"m"(shapes));
+}
+
+// out (32, 64) = 32 rows of x times 32 columns: 4 tiles of sums, so that each tile of x and of w
+// that is loaded has two products to do.
+template <int WIDE>
+__forceinline__ void tiles_2x2(int* out, const unsigned char* x, const signed char* w) {
+  TILE_ZERO(0) TILE_ZERO(1) TILE_ZERO(2) TILE_ZERO(3)
+  for (int k = 0; k < WIDE; k += 64, x += 64, w += 64 * 64) {
+    UNROLL for (int i = 0; i < 16; ++i) {
+      __builtin_prefetch(w + 2 * 64 * 64 + i * 256);
+      __builtin_prefetch(w + 2 * 64 * 64 + i * 256 + 64);
+    }
+    TILE_LOAD(6, w, 256);
+    TILE_LOAD(4, x, WIDE);
+    TILE_DOT4(0, 4, 6);
+    TILE_LOAD(5, x + 16 * WIDE, WIDE);
+    TILE_DOT4(2, 5, 6);
+    TILE_LOAD(7, w + 64, 256);
+    TILE_DOT4(1, 4, 7);
+    TILE_DOT4(3, 5, 7);
+  }
+  TILE_STORE(out, 256, 0);
+  TILE_STORE(out + 16, 256, 1);
+  TILE_STORE(out + 16 * 64, 256, 2);
+  TILE_STORE(out + 16 * 64 + 16, 256, 3);
+}
+
+// out (16, 64) = up to 16 rows of x times the panel: a sum waits 52 cycles for the one before, so
+// four go on at a time here, too.
+template <int WIDE>
+__forceinline__ void tiles_1x4(int* out, const unsigned char* x, const signed char* w) {
+  TILE_ZERO(0) TILE_ZERO(1) TILE_ZERO(2) TILE_ZERO(3)
+  for (int k = 0; k < WIDE; k += 64, x += 64, w += 64 * 64) {
+    UNROLL for (int i = 0; i < 64; ++i) __builtin_prefetch(w + 2 * 64 * 64 + i * 64);
+    TILE_LOAD(4, x, WIDE);
+    TILE_LOAD(6, w, 256);
+    TILE_DOT4(0, 4, 6);
+    TILE_LOAD(7, w + 64, 256);
+    TILE_DOT4(1, 4, 7);
+    TILE_LOAD(6, w + 128, 256);
+    TILE_DOT4(2, 4, 6);
+    TILE_LOAD(7, w + 192, 256);
+    TILE_DOT4(3, 4, 7);
+  }
+  TILE_STORE(out, 256, 0);
+  TILE_STORE(out + 16, 256, 1);
+  TILE_STORE(out + 32, 256, 2);
+  TILE_STORE(out + 48, 256, 3);
+}
+
+// Rows of x times a panel. soon(row, column): a cache line that `then` will write, asked for before
+// the product begins.
+template <int WIDE, class Then, class Soon>
+__forceinline__ void int8_tiles(const unsigned char* x, const signed char* w, int first, int last,
+                                int width, Then then, Soon soon) {
+  alignas(64) int out[32 * 64];
+  for (int row = first; row < last; row += 32) {
+    const int rows = min(16, last - row), below = max(0, min(16, last - row - 16));
+    const unsigned char* a = x + row * (long long)WIDE;
+    if (row == first || rows + below < 32) set_tiles(rows, below ? below : rows);
+    for (int m = 0; m < rows + below; ++m)
+      for (int n = 0; n < width; n += 16) soon(row + m, n);
+    if (below) tiles_2x2<WIDE>(out, a, w), tiles_2x2<WIDE>(out + 32, a, w + 32 * 4);
+    else tiles_1x4<WIDE>(out, a, w);
+    for (int m = 0; m < rows + below; ++m)
+      SIMD for (int n = 0; n < width; ++n) then(out[m * 64 + n], row + m, n);
+  }
+  __asm volatile("tilerelease" ::);
+}
+#endif
+
+// Rows [first, last) of x (., WIDE) times panel y of w (N, K).
+template <int N, int K, int WIDE, class Then>
+__forceinline__ void int8_linear(float* to, const unsigned char* x, const signed char* w, int first,
+                                 int last, int y, Then then) {
+  constexpr int ROWS = REGISTERS == 32 ? 6 : 2;
+  w += (long long)y * 64 * WIDE;
+  const int width = min(64, N - y * 64);
+#ifdef AMX
+  if (tiles_allowed && last - first > FEW)
+    return int8_tiles<WIDE>(x, w, first, last, width,
+                            [&](int sum, int m, int n) { then(sum, m, y * 64 + n); },
+                            [&](int m, int n) {
+                              __builtin_prefetch(to + m * (long long)N + y * 64 + n, 1);
+                            });
+#endif
+  int row = first;
+  auto from = [&](int sum, int m, int n) { then(sum, row + m, y * 64 + n); };
+  for (; row + ROWS <= last; row += ROWS)
+    int8_rows<ROWS, K, WIDE>(x + row * (long long)WIDE, w, width, from);
+  for (; row < last; ++row) int8_rows<1, K, WIDE>(x + row * (long long)WIDE, w, width, from);
+}
+
+// ROWS rows of floats times a panel of weights of BITS bits; scale: 64 for each group of k.
+template <int BITS, int ROWS, int K, int GROUP, class Then>
+__forceinline__ void weights_rows(const float* x, const signed char* w, const float* scale,
+                                  int width, Then then) {
+  Wide total[ROWS][4] = {};
+  for (int k0 = 0; k0 < K; k0 += GROUP, scale += 64) {
+    Wide sum[ROWS][4] = {};
+    float every[ROWS] = {};  // of x: what the 8 too much of 4 bits add
+    for (int k = k0; k < min(k0 + GROUP, K); k += 8 / BITS) {
+      UNROLL for (int n = 0; n < 4; ++n) {
+        const Sum wide = AS_INTS(*(const Bytes*)(w + k * 8LL * BITS + 16 * n));
+        const Wide even = __builtin_convertvector(BITS == 8 ? wide : wide & 15, Wide);
+        UNROLL for (int m = 0; m < ROWS; ++m) sum[m][n] += x[m * (long long)K + k] * even;
+        if (BITS == 4) {
+          const Wide odd = __builtin_convertvector(wide >> 4 & 15, Wide);
+          UNROLL for (int m = 0; m < ROWS; ++m) sum[m][n] += x[m * (long long)K + k + 1] * odd;
+        }
+      }
+      if (BITS == 4)
+        UNROLL for (int m = 0; m < ROWS; ++m)
+          every[m] += x[m * (long long)K + k] + x[m * (long long)K + k + 1];
+    }
+    UNROLL for (int n = 0; n < 4; ++n)
+      UNROLL for (int m = 0; m < ROWS; ++m)
+        total[m][n] += (sum[m][n] - (BITS == 4 ? 8.0f : 0.0f) * every[m]) *
+                       *(const Wide*)(scale + 16 * n);
+  }
+  UNROLL for (int m = 0; m < ROWS; ++m) {
+    alignas(64) float out[64];
+    UNROLL for (int n = 0; n < 4; ++n) *(Wide*)(out + 16 * n) = total[m][n];
+    SIMD for (int n = 0; n < width; ++n) then(out[n], m, n);
+  }
+}
+
+// Rows [first, last) of x (., K) times panel y of w (N, K).
+template <int BITS, int N, int K, int GROUP, class Then>
+__forceinline__ void weights_linear(const float* x, const signed char* w, const float* scale,
+                                    int first, int last, int y, Then then) {
+  constexpr int ROWS = REGISTERS == 32 ? 4 : 1;
+  w += (long long)y * 8 * BITS * K;
+  scale += (long long)y * 64 * ((K + GROUP - 1) / GROUP);
+  const int width = min(64, N - y * 64);
+  int row = first;
+  auto from = [&](float sum, int m, int n) { then(sum, row + m, y * 64 + n); };
+  for (; row + ROWS <= last; row += ROWS)
+    weights_rows<BITS, ROWS, K, GROUP>(x + row * (long long)K, w, scale, width, from);
+  for (; row < last; ++row)
+    weights_rows<BITS, 1, K, GROUP>(x + row * (long long)K, w, scale, width, from);
+}
+#endif

@@ -1,0 +1,153 @@
+"""PyTorch's keyword arguments that minidl does without, and what to write instead.
+
+    >>> F.relu(x, inplace=True)
+    TypeError: relu() got an unexpected keyword argument 'inplace'; it takes (input); leave it out
+    and write x = f(x): what x was is freed unless backward needs it
+
+Python refuses a keyword before the first line of the function. To answer there, each function would
+need `**others` in its signature (60 ns more for every good call) or a wrapper (190 ns, and a Python
+call). So calls are left as they are, and an error that nobody catches is completed on its way to
+the screen: by sys.excepthook (scripts, Python's prompt, minidl run) and IPython's handler
+(notebooks). What a program catches has Python's words; explain(error) completes it.
+Names are in elsewhere.py.   Test: tests/test_other_keywords.py
+"""
+
+import ast
+import difflib
+import inspect
+import linecache
+import operator
+import re
+import sys
+import textwrap
+
+# Several keywords may have the same answer; "Adam.x" is said of Adam alone.
+INSTEAD = {
+    "out": "write out = f(...), or out.copy_(f(...)) under no_grad",
+    "inplace": "leave it out and write x = f(x): what x was is freed unless backward needs it",
+    "device dtype": "make it, then layer.to(device, dtype), which also takes either alone",
+    "from_dlpack.device from_dlpack.copy": "minidl.from_dlpack(x).to(device)",
+    "memory_format layout": "leave it out: arrays are contiguous, the last dimension first",
+    "pin_memory": "leave it out; DataLoader(device='cuda') copies through pinned memory",
+    "size_average reduce": "reduction='mean', 'sum' or 'none'",
+    "_stacklevel": "leave it out", "names": "dimensions have numbers here",
+    "padding_mode": "x = F.pad(x, sizes, mode='reflect', 'replicate' or 'circular') before it",
+    "max_norm norm_type": "divide the rows by their norm under no_grad, after the step",
+    "scale_grad_by_freq": "leave it out, or divide the rows of weight.grad by their counts",
+    "sparse sparse_grad": "leave it out: gradients are dense (rows alone: minidl.parallel.server)",
+    "_weight": "layer.weight.copy_(weight) under no_grad",
+    "_freeze": "layer.requires_grad_(False)",
+    "bias": "affine=False, or layer.bias = None after it is made",
+    "count_include_pad divisor_override": "avg_pool2d counts the padding; F.pad before it, or "
+                                          "multiply the result",
+    "return_indices": "leave it out; the indices are not kept",
+    "dilation": "max pooling of x[..., i::dilation] for each i", "mask_check": "leave it out",
+    "add_bias_kv add_zero_attn": "append to key and value by minidl.cat before it",
+    "kdim vdim": "a Linear(kdim, embed_dim) on key or value before it",
+    "recompute_scale_factor": "give size= instead",
+    "threshold": "leave it out: no sum overflows", "Softplus.beta": "F.softplus(x, beta)",
+    "weight": "(loss(..., reduction='none') * weight).mean()",
+    "descending": "largest=True or False", "out_dtype": "y.to(dtype)",
+    "create_graph": "leave it out: there is no backward of a backward",
+    "inputs": "minidl.grad(loss, inputs)",
+    "non_blocking": "leave it out: copies to a GPU are queued on its stream",
+    "foreach fused": "leave it out: one kernel updates all parameters where there are kernels",
+    "capturable": "leave it out: minidl.graphed captures any step",
+    "differentiable": "leave it out: no graph is recorded through a step",
+    "decoupled_weight_decay": "AdamW", "last_epoch": "scheduler.load_state_dict(state)",
+    "verbose": "print(scheduler.get_last_lr())",
+    "num_workers": "prefetch=2 loads ahead, workers=4 by four threads",
+    "prefetch_factor": "prefetch=",
+    "timeout worker_init_fn multiprocessing_context persistent_workers pin_memory_device "
+    "in_order": "leave it out: batches are loaded by threads, in order",
+    "num_replicas": "size=", "dataset": "n=len(dataset)",
+    "DistributedSampler.drop_last": "tail='drop'",
+    "recurse": "list module._parameters or module._buffers for this module alone",
+    "remove_duplicate memo": "leave it out: each comes once", "prefix": "join it to the names",
+    "destination keep_vars": "leave it out: state_dict() gives the live arrays",
+    "assign": "leave it out: values are copied into the arrays that are there",
+    "prepend with_kwargs always_call": "leave it out: hooks run in the order of registration",
+    "set_to_none": "leave it out: gradients become None",
+    "axis": "dim=", "keepdims": "keepdim=", "size": "shape=", "src": "source=",
+    "dim0 dim1": "by place: transpose(a, b)", "dims": "dim=", "split_size": "by place: split(n)",
+    "enable_grad.orig_func": "with minidl.enable_grad():", "state_dict": "state=",
+    "tensor input": "by place, without its name", "ext_tensor": "source=",
+    "requires_grad": "flag=",
+    "permute.dim": "dims=", "x y": "input=, other=",
+    "proj_size": "a Linear after it", "antialias": "leave it out, or average before it shrinks",
+    "compute_mode": "leave it out", "weight_norm": "divide by the norm in forward",
+}
+ADVICE = {name: instead for names, instead in INSTEAD.items() for name in names.split()}
+
+REFUSED = re.compile(r"([\w.<>]+)\(\) got an unexpected keyword argument '(\w+)'.*", re.S)
+
+
+def explain(error):
+    """Complete Python's TypeError about a keyword that a function of minidl lacks: what it takes,
+    and what to do instead. Any other error is left as it is."""
+    refused = type(error) is TypeError and REFUSED.fullmatch(str(error))
+    called = refused and _called(error.__traceback__, refused[1])
+    if not (getattr(called, "__module__", None) or "").startswith("minidl"):
+        return
+    signature, keyword = inspect.signature(called), refused[2]
+    remedy = ADVICE.get(f"{called.__name__}.{keyword}") or ADVICE.get(keyword)
+    if remedy is None:
+        close = difflib.get_close_matches(keyword, signature.parameters, 1)
+        remedy = f"did you mean {close[0]!r}?" if close else "leave it out, or write what it does"
+    error.args = (f"{error}; it takes {signature}; {remedy}",)
+
+
+def _called(trace, qualname):
+    """What was called where this traceback ends: by the text of the call if it is there and has
+    names and dots alone, else what minidl has under the name in the error. None: not known."""
+    while trace.tb_next:
+        trace = trace.tb_next
+    frame = trace.tb_frame
+    try:
+        call = _text(frame.f_code, trace.tb_lasti, frame.f_globals)
+        asked = ast.parse(f"({call})", mode="eval").body.func
+        if all(isinstance(n, ast.Name | ast.Attribute | ast.Load) for n in ast.walk(asked)):
+            found = eval(ast.unparse(asked), frame.f_globals, frame.f_locals)
+            if getattr(found, "__module__", "builtins") != "builtins":
+                return found
+    except (SyntaxError, AttributeError, NameError, IndexError):
+        pass
+    # no text, as at Python's prompt, or a part of it: of calls in a chain
+    for name, module in list(sys.modules.items()):
+        if name.startswith("minidl") and "<" not in qualname:
+            try:
+                found = operator.attrgetter(qualname.removesuffix(".__init__"))(module)
+            except AttributeError:
+                continue
+            if callable(found):
+                return found
+    return None
+
+
+def _text(code, at, names):
+    """The text of the call that is the instruction at byte `at`."""
+    first, last, start, end = list(code.co_positions())[at // 2]
+    lines = [line.encode() for line in linecache.getlines(code.co_filename, names)[first - 1:last]]
+    lines[-1] = lines[-1][:end]  # the columns count bytes
+    return textwrap.dedent(b"".join([lines[0][start:], *lines[1:]]).decode())
+
+
+def install():
+    """From now on errors that nobody catches are completed; what showed them before goes on."""
+    before = sys.excepthook
+    if hasattr(before, "explain"):
+        return
+
+    def complete(kind, error, trace):
+        explain(error)
+        before(kind, error, trace)
+
+    complete.explain = explain  # for who takes the place of this hook: comm/transport/abort.py
+    sys.excepthook = complete
+    shell = "IPython" in sys.modules and sys.modules["IPython"].get_ipython()
+    if shell and not shell.custom_exceptions:
+        def show(shell, kind, error, trace, tb_offset=None):
+            explain(error)
+            shell.showtraceback((kind, error, trace), tb_offset=tb_offset)
+
+        shell.set_custom_exc((TypeError,), show)
