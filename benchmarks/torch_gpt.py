@@ -8,15 +8,15 @@ from torch.nn import functional as F
 class Attention(nn.Module):
     def __init__(self, width, n_heads):
         super().__init__()
-        self.n_heads = n_heads
+        self.head_width = width // n_heads  # tensor parallelism leaves some of the heads
         self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
 
     def forward(self, x):
-        B, T, C = x.shape
-        q, k, v = (z.view(B, T, self.n_heads, C // self.n_heads).transpose(1, 2)
+        B, T, _ = x.shape
+        q, k, v = (z.view(B, T, -1, self.head_width).transpose(1, 2)
                    for z in self.qkv(x).chunk(3, -1))
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return self.proj(y.transpose(1, 2).reshape(B, T, C))
+        return self.proj(y.transpose(1, 2).reshape(B, T, -1))
 
 
 class FeedForward(nn.Module):

@@ -14,7 +14,7 @@ from importlib.machinery import ModuleSpec as _ModuleSpec
 import numpy as _np
 
 from minidl import ops
-from minidl.backward import grad, leaf_uses
+from minidl.backward import leaf_uses
 from minidl.creation import (
     arange, as_tensor, empty, empty_like, eye, from_dlpack, from_numpy, full, full_like, linspace,
     ones, ones_like, rand, rand_like, randint, randn, randn_like, randperm, tensor, zeros,
@@ -22,7 +22,9 @@ from minidl.creation import (
 )
 from minidl.function import Function
 from minidl.fused.fuse import fuse
+from minidl.gradcheck import grad
 from minidl.mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled, use_fused
+from minidl.ops.extra import keywords as _keywords
 from minidl.random import Generator, manual_seed
 from minidl.tensor import Tensor
 
@@ -35,7 +37,8 @@ uint8, bool_ = _np.dtype("u1"), _np.dtype("?")
 globals().update(ops.namespace("t"))
 
 _OF_CUDA = "kernel set_float32_matmul_precision get_float32_matmul_precision".split()
-_PARTS = "comm cuda data memory nn optim parallel precision snapshot".split()
+_PARTS = ("comm cuda data elastic infer memory nn optim parallel precision profile "
+          "snapshot").split()
 
 # Modules that a user finds under a shorter name than their file's: {folder: names in its parent}.
 SHORT = {
@@ -85,6 +88,7 @@ class _Aliases:
 
 
 _sys.meta_path.append(_Aliases)
+_keywords.install()
 
 
 def __getattr__(name):

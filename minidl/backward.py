@@ -183,20 +183,3 @@ def _accumulate(leaf, gradient):
         ledger.gradient(leaf)
     for hook in leaf._hooks or ():
         hook(leaf)
-
-
-def grad(outputs, inputs, grad_outputs=None, retain_graph=False):
-    """d(sum of outputs)/d(input) for each leaf in `inputs`, as a tuple of arrays; None where there
-    is no path. Leaves' own `grad` is not touched and no hook fires. As `torch.autograd.grad`,
-    first order only."""
-    outputs, inputs = (x if isinstance(x, (list, tuple)) else [x] for x in (outputs, inputs))
-    if not isinstance(grad_outputs, (list, tuple)):
-        grad_outputs = [grad_outputs] * len(outputs)
-    for x in inputs:
-        if not (x.is_leaf and x.requires_grad):
-            raise ValueError("grad wants leaves that require a gradient as its inputs, got "
-                             + (f"a result of {x.grad_fn}; for results call retain_grad() and "
-                                "backward()" if x.grad_fn else "one with requires_grad=False"))
-    found = {}
-    walk(outputs, grad_outputs, retain_graph, found.__setitem__)
-    return tuple(map(found.get, inputs))

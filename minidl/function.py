@@ -87,8 +87,8 @@ class Function:
             needs.append(edge is not None)
         node.needs = needs
         try:
-            if plain and "cupy" not in modules and "ml_dtypes" not in modules:
-                result = node.forward(*arrays, **options)
+            if plain and "cupy" not in modules and not (options and "ml_dtypes" in modules):
+                result = node.forward(*arrays, **options) if options else node.forward(*arrays)
             else:
                 run = node._run if "cupy" not in modules else backend.placed(node, arrays)
                 result = run(mode, inputs, arrays, options)
@@ -98,9 +98,9 @@ class Function:
         if type(result) is not np.ndarray:  # NumPy makes 0-d results scalars
             outputs = tuple(map(np.asarray if node.xp is np else backend.an_array, outputs))
         if wanted:  # the node joins the graph, deeper than every producer
-            node.edges, node.depth, node.output_meta = edges, depth + 1, (metas := [])
-            for y in outputs:
-                metas.append((y.shape, y.dtype))
+            node.edges, node.depth, y = edges, depth + 1, outputs[0]
+            node.output_meta = [(y.shape, y.dtype)] if y is result else [
+                (y.shape, y.dtype) for y in outputs]
             if node._saved:
                 pack(node, inputs, arrays, outputs, mode.packers)
         if mode.ledger is not None:

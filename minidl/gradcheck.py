@@ -1,9 +1,11 @@
-"""Is a backward right? Compare it with central differences, in float64, by a random cotangent.
+"""Gradients as values; and is a backward right? Compare it with central differences.
+
+In float64, by a random cotangent c:
 
     d/dx <c, f(x)>  =  ( <c, f(x + h)> - <c, f(x - h)> ) / 2h  +  O(h^2) + O(eps/h)
 
-The two errors balance at h = eps^(1/3), 6e-6 in float64. The cotangent c is random: one of ones
-checks only the sum of the outputs, and a softmax with a zero gradient would pass.
+The two errors balance at h = eps^(1/3), 6e-6 in float64. A cotangent of ones checks only the
+sum of the outputs, and a softmax with a zero gradient would pass.
 Test: tests/test_gradcheck.py   Tutorial: tutorials/01_autograd.py
 """
 
@@ -15,6 +17,23 @@ from minidl.mode import no_grad
 from minidl.tensor import Tensor
 
 STEP = float(np.finfo(np.float64).eps) ** (1 / 3)
+
+
+def grad(outputs, inputs, grad_outputs=None, retain_graph=False):
+    """d(sum of outputs)/d(input) for each leaf in `inputs`, as a tuple of arrays; None where there
+    is no path. Leaves' own `grad` is not touched and no hook fires. As `torch.autograd.grad`,
+    first order only."""
+    outputs, inputs = (x if isinstance(x, (list, tuple)) else [x] for x in (outputs, inputs))
+    if not isinstance(grad_outputs, (list, tuple)):
+        grad_outputs = [grad_outputs] * len(outputs)
+    for x in inputs:
+        if not (x.is_leaf and x.requires_grad):
+            raise ValueError("grad wants leaves that require a gradient as its inputs, got "
+                             + (f"a result of {x.grad_fn}; for results call retain_grad() and "
+                                "backward()" if x.grad_fn else "one with requires_grad=False"))
+    found = {}
+    walk(outputs, grad_outputs, retain_graph, found.__setitem__)
+    return tuple(map(found.get, inputs))
 
 
 class GradcheckError(AssertionError):
@@ -54,21 +73,20 @@ def gradcheck(fn, *inputs, atol=1e-8, rtol=1e-6, h=STEP, seed=0):
     outputs = _tuple(fn(*inputs))
     generator = random.Generator(seed)
     cotangents = [generator.normal(y.shape, dtype=np.float64) for y in outputs]
-    found = {}
     reached = [(y, c) for y, c in zip(outputs, cotangents) if y.requires_grad]
-    walk([y for y, _ in reached], [c for _, c in reached], deposit=found.__setitem__)
+    gradients = grad([y for y, _ in reached], [inputs[k] for k in checked], [c for _, c in reached])
     worst = 0.0
-    for k in checked:
-        x = inputs[k]
+    for k, gradient in zip(checked, gradients):
         numeric = numeric_gradient(fn, inputs, k, cotangents, h)
-        analytic = np.asarray(found.get(x, np.zeros(x.shape)))
+        analytic = np.zeros(inputs[k].shape) if gradient is None else np.asarray(gradient)
         error = np.abs(analytic - numeric)
         bad = ~(error <= atol + rtol * np.abs(numeric))  # also true for nan
         if bad.any():
             at = tuple(int(i) for i in np.argwhere(bad)[0])
             raise GradcheckError(
-                f"input {k}, element {at} of shape {x.shape}: backward says {analytic[at]:.10g}, "
-                f"central differences say {numeric[at]:.10g} ({bad.sum()} of {bad.size} differ)")
+                f"input {k}, element {at} of shape {numeric.shape}: backward says "
+                f"{analytic[at]:.10g}, central differences say {numeric[at]:.10g} "
+                f"({bad.sum()} of {bad.size} differ)")
         if error.size:
             worst = max(worst, float((error / (1 + np.abs(numeric))).max()))
     return worst

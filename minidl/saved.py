@@ -17,6 +17,8 @@ A saved input is noted with its version: changing it in place before backward is
 Test: tests/test_saved.py
 """
 
+from numpy import ndarray
+
 from minidl import backend  # tensors and nodes it knows by their attributes
 
 
@@ -29,36 +31,45 @@ def pack(node, inputs, arrays, outputs, packers):
     packed, edges = [], node.edges
     node.saved_inputs = notes = []
     for s in node._saved:
-        undos, n_noted, i = (), len(notes), -1
-        if type(s) is Pack:  # rounded
-            s, *undos = s
-        held, owner = s, getattr(s, "base", None)
-        for array in arrays:
-            i += 1
-            if s is array or owner is not None and (
-                    owner is array or owner is getattr(array, "base", None)):
-                x, edge = inputs[i], edges[i]
-                if edge is not None or hasattr(x, "version"):
-                    notes.append((x, x.version))
-                    if edge is x and held is s:  # a leaf
-                        if s is array:
-                            held = x
-                        elif backend.is_reshaped(s, array):
-                            held = x
-                            undos = *undos, lambda array, shape=s.shape: array.reshape(shape)
-        if packers and s is not None:
-            kept = held
-            for packer in packers:
-                if (found := packer(node, held, inputs, outputs)) is not None:
-                    held, undo = found
-                    undos = *undos, undo
-            if held is not kept:  # a copy, which nobody can change in place
-                del notes[n_noted:]
-        if undos:
-            for undo in reversed(undos):
-                held = Pack((held, undo))
-        packed.append(held)
+        if type(s) is ndarray and s.base is None and not packers:
+            i, own = 0, s  # memory of its own: that of no input, or of one whose array it is
+            for array in arrays:
+                if array is own:
+                    x, edge = inputs[i], edges[i]
+                    if edge is not None or hasattr(x, "version"):
+                        notes.append((x, x.version))
+                        s = x if edge is x else s  # a leaf
+                i += 1
+        else:
+            s = _packed(s, node, inputs, arrays, outputs, packers)
+        packed.append(s)
     node._saved = tuple(packed)
+
+
+def _packed(s, node, inputs, arrays, outputs, packers):
+    """What is held for any s: rounded, a view of an input's array, going elsewhere."""
+    undos, noted = (), []
+    if type(s) is Pack:  # rounded
+        s, *undos = s
+    held, owner = s, getattr(s, "base", None)
+    for x, array, edge in zip(inputs, arrays, node.edges):
+        if hasattr(x, "version") and (s is array or owner is not None and (
+                owner is array or owner is getattr(array, "base", None))):
+            noted.append((x, x.version))
+            if edge is x and held is s and (s is array or backend.is_reshaped(s, array)):
+                held = x
+                if s is not array:
+                    undos = *undos, lambda array, shape=s.shape: array.reshape(shape)
+    kept = held
+    for packer in packers if s is not None else ():
+        if (found := packer(node, held, inputs, outputs)) is not None:
+            held, undo = found
+            undos = *undos, undo
+    if held is kept:  # else a copy, which nobody can change in place
+        node.saved_inputs += noted
+    for undo in reversed(undos):
+        held = Pack((held, undo))
+    return held
 
 
 def unpack(s):

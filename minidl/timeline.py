@@ -14,13 +14,19 @@ Chrome at chrome://tracing.
     timeline.add("backward", "layer 2", start, t.time())
     timeline.trace("trace.json")                 on rank 0, or with those of the others behind
 
+`recording` is the lane of the running profile (profile/record.py), into which a collective writes;
+None, as nearly always, where nobody measures.
+
 Source: the Trace Event Format (Google), complete events.
 Test: tests/test_timeline.py   Used by: parallel/zero/lanes.py   Tutorials: 07_overlap, 11_offload
 """
 
 import json
+from contextvars import ContextVar
 from pathlib import Path
 from typing import NamedTuple
+
+recording = ContextVar("the lane that this task writes into", default=None)
 
 
 class Span(NamedTuple):

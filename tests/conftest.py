@@ -3,46 +3,100 @@
 import collections
 import functools
 import inspect
+import itertools
 import os
 import re
+import signal
+import zlib
 from pathlib import Path
 
 import pytest
 
 # Kernels that tests compile are kept between runs, apart from the user's own; subprocesses inherit.
 os.environ["MINIDL_CACHE"] = str(Path(__file__).parents[1] / "build" / "kernels")
+# The tests' matrices are small, and several files and ranks share the cores: a second BLAS thread
+# waits for work with its core, and a process that starts one takes a tenth of a second longer.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # A rank that waits sleeps: other ranks, and other test files, have the core. By default MPICH's and
 # Open MPI's ranks look for messages all the time, and 4 ranks on 2 cores take twice the work.
 os.environ.setdefault("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")
 os.environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
+# `make test` runs what takes long in a short form; `make test-every` and CI run the whole.
+EVERY = os.environ.get("MINIDL_EVERY_SIZE") == "1"
+STEPS = 50 if EVERY else 10  # of training that is compared with one rank's
+# Some tests send Ctrl-C, which a shell's background jobs ignore, and their children with them.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def ranks(*sizes, mpi=True):
-    """Decorator: run the test body `body(t, ...)` on every rank of a group, for each group size.
+    """Decorator: run the test body `body(t, ...)` on every rank of a group, for each group size
+    (of three and more sizes every second one: `dealt`).
 
-    Here the ranks are simulated; tests/mpi/ runs the same body under mpiexec, where `mpi` allows
-    it. Other parameters of the body come from pytest as usual (parametrize goes above this
-    decorator, with values and not fixtures). Import: `from tests.conftest import ranks`.
+    Here the ranks are simulated, all sizes in one test: thousands of tests would cost pytest more
+    than the bodies take. tests/mpi/ runs the same body under mpiexec, where `mpi` allows it. Other
+    parameters of the body come from pytest as usual (parametrize goes above this decorator, with
+    values and not fixtures). Import: `from tests.conftest import ranks`.
     """
 
     def decorate(body):
-        def test(n_ranks, **kwargs):
+        def test(**kwargs):
             from minidl.comm import simulate
 
-            simulate(n_ranks, lambda t: body(t, **kwargs))
+            for n_ranks in dealt(sizes_for_device(sizes), f"{body.__name__}{kwargs}"):
+                try:
+                    simulate(n_ranks, lambda t: body(t, **kwargs))
+                except Exception as error:
+                    error.add_note(f"{body.__name__} on {n_ranks} ranks")
+                    raise
 
         parameters = list(inspect.signature(body).parameters.values())[1:]
-        n_ranks = inspect.Parameter("n_ranks", inspect.Parameter.KEYWORD_ONLY)
         # device="cpu": under MPI the default, here the fixture
         test.__signature__ = inspect.Signature(
             [p.replace(kind=inspect.Parameter.KEYWORD_ONLY, default=inspect.Parameter.empty)
-             for p in parameters] + [n_ranks]
+             for p in parameters]
         )
         test.__name__, test.__doc__, test.__module__ = body.__name__, body.__doc__, body.__module__
         test.body, test.sizes = body, sizes if mpi else ()
-        return pytest.mark.parametrize("n_ranks", sizes)(test)
+        return test
 
     return decorate
+
+
+def each_once(*lists):
+    """Rows for parametrize with every value of every list in at least one of them: row i has the
+    i-th of each, round and round. In the whole form (EVERY) all products. Where values do not
+    depend on each other, and a case takes long."""
+    if EVERY:
+        return list(itertools.product(*lists))
+    return [tuple(each[i % len(each)] for each in map(list, lists))
+            for i in range(max(map(len, lists)))]
+
+
+def some(rows, of=2):
+    """Rows for parametrize: the first of each `of` of them, in the whole form (EVERY) all. Where
+    cases are alike, and take long."""
+    return list(rows) if EVERY else list(rows)[::of]
+
+
+def dealt(sizes, name):
+    """Of three and more group sizes those at even places or those at odd ones, as the test's name
+    has it: its other cases run on the others. In the whole form (EVERY) all."""
+    if EVERY or len(sizes) < 3:
+        return sizes
+    return sizes[zlib.crc32(name.encode()) % 2::2]
+
+
+def sizes_for_device(sizes):
+    """Those of the group sizes that run where tests/on_device.py places arrays: on the CPU all, on
+    a GPU up to 4; there with MINIDL_EVERY_SIZE=1 in the environment all, with =0 2 alone."""
+    from tests import on_device
+
+    most = {"0": (2,), "": (1, 2, 3, 4)}.get(os.environ.get("MINIDL_EVERY_SIZE", ""))
+    if on_device.DEVICE == "cpu" or not most:
+        return sizes
+    chosen = [n for n in sizes if n in most]
+    return chosen or pytest.skip(f"device arrays at {most} ranks; MINIDL_EVERY_SIZE=1: at {sizes}")
 
 
 @pytest.fixture
@@ -52,14 +106,9 @@ def device(request):
 
 
 @pytest.fixture
-def on_device(device, request, monkeypatch):
-    """What tests/on_device.py places is on the device: at 1 to 4 ranks; with MINIDL_EVERY_SIZE=1 in
-    the environment at every number of them, with MINIDL_EVERY_SIZE=0 at 2 alone."""
-    case = getattr(request.node, "callspec", None)
-    n_ranks = case.params.get("n_ranks", 2) if case else 2
-    sizes = {"0": (2,), "": (1, 2, 3, 4)}.get(os.environ.get("MINIDL_EVERY_SIZE", ""))
-    if device == "cuda" and sizes and n_ranks not in sizes:
-        pytest.skip(f"device arrays at {sizes} ranks; at every number with MINIDL_EVERY_SIZE=1")
+def on_device(device, monkeypatch):
+    """What tests/on_device.py places is on the device, at the numbers of ranks that
+    sizes_for_device allows."""
     monkeypatch.setattr("tests.on_device.DEVICE", device)
 
 

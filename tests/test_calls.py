@@ -17,6 +17,7 @@ from minidl.nn import functional as F
 ROOT = Path(__file__).resolve().parents[1]
 x = minidl.randn(4, 4, requires_grad=True)
 h = x * 1.0
+q = minidl.randn(1, 2, 4, 4, requires_grad=True)
 w, b = minidl.randn(4, 4, requires_grad=True), minidl.randn(4, requires_grad=True)
 
 AT_MOST = {
@@ -26,6 +27,7 @@ AT_MOST = {
     "linear": (lambda: F.linear(h, w, b), 16),
     "softmax": (lambda: F.softmax(h, -1), 16),
     "layer_norm": (lambda: F.layer_norm(h, (4,), b, b), 20),
+    "attention": (lambda: F.scaled_dot_product_attention(q, q, q, is_causal=True), 63),
 }
 
 

@@ -1,8 +1,8 @@
 """Tests for a GPU pass on the stand-in for CuPy (strict_cupy/), in a process of its own, because
 `import cupy` must find the stand-in there and nothing here.
 
-Here the quick part, one dtype of each op's row and what runs on one rank; `make test-gpu-sim` runs
-all of them."""
+Here a short form: each op's row in one dtype, launches, checked indices, and what a step in mixed
+precision is made of. `make test-gpu-sim` runs all of them, and CI runs that too."""
 
 import os
 import subprocess
@@ -12,7 +12,18 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-QUICK = [f"tests/{name}" for name in "ops nn optim precision memory fused cuda".split()]
+QUICK = ["tests/cuda", *(f"tests/{name}.py" for name in (
+    "ops/test_every_op", "fused/test_launch", "fused/test_philox", "memory/test_recompute",
+    "optim/test_master", "precision/test_amp", "precision/test_loss_scale"))]
+QUICK.append("tests/precision/test_step_on_gpu.py::test_kernels_make_up_the_step")
+
+# These compare with the CPU. To import PyTorch, for other tests of the same files, takes longer.
+WITHOUT_TORCH = """if True:
+    import sys
+    import pytest
+    sys.modules["torch"] = None
+    sys.exit(pytest.main(sys.argv[1:]))
+"""
 
 
 @pytest.mark.slow
@@ -20,8 +31,8 @@ QUICK = [f"tests/{name}" for name in "ops nn optim precision memory fused cuda".
 def test_the_tests_for_a_gpu_pass_on_the_stand_in(needs_compiler):
     path = os.pathsep.join([str(ROOT / "tests" / "strict_cupy"), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-k", "not f8- and not f2-",
-         "-p", "no:cacheprovider", *QUICK],
+        [sys.executable, "-c", WITHOUT_TORCH, "-q", "-m", "gpu", "-k", "not f8- and not f2-",
+         "-p", "no:cacheprovider", "-p", "no:xdist", *QUICK],
         cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     passed = int(done.stdout.rsplit(" passed", 1)[0].rsplit(maxsplit=1)[-1])

@@ -38,11 +38,17 @@ MAY_IMPORT = {
     "optim": f"precision/bf16 fused {ENGINE}",
     "precision": f"optim nn fused ops {ENGINE}",  # amp knows batch norm and master weights
     "memory/predict": f"memory/workspace precision nn {ENGINE}",  # it predicts models under amp
-    "memory/workspace": f"ops {ENGINE}",  # it has the formulas of ops
+    "memory/workspace": f"ops fused {ENGINE}",  # it has the formulas of ops
     "comm": "timeline backend",
     "parallel": f"optim nn fused ops memory comm timeline {ENGINE}",
+    "infer": f"nn creation ops precision/bf16 fused cuda {ENGINE}",
     "data": "random backend",
+    "data/pipe": "comm random backend",  # ranks agree on the end
+    "data/stream": "comm random backend",  # the same
     "snapshot": "parallel comm random backend",
+    "snapshot/hugging_face": "nn",  # it makes models
+    "elastic": "snapshot parallel comm random backend",
+    "profile": f"memory cuda comm timeline {ENGINE}",  # what taps.py wraps it finds by name
     "course": ANYTHING,
     "cli": ANYTHING,
     "": ANYTHING,  # minidl/__init__.py: the public names

@@ -26,6 +26,8 @@ X = minidl.ones(2)
     (F, "hardtanh", r"use clamp\(-1, 1\)"), (F, "reshape", "use x.reshape.* or minidl.reshape"),
     (F, "gelux", "did you mean 'gelu'"), (nn, "LSTMCell", "use LSTM on a sequence of one"),
     (nn, "Linaer", "did you mean 'Linear'"), (optim, "LBFGS", "use SGD or AdamW"),
+    (nn.ReLU(), "compile", r"ReLU has no attribute 'compile'; use minidl.infer.compile\(minidl"),
+    (nn.ReLU(), "anything", "ReLU has no attribute 'anything'$"),
     (optim, "Adan", "it has Adagrad Adam AdamW .* A new one is a class with `update`"),
 ])
 def test_the_error_says_what_to_use(place, name, message):
@@ -50,7 +52,8 @@ def test_no_advice_is_about_a_name_that_is_here():
 def test_every_name_of_pytorchs_gets_an_answer():
     torch = pytest.importorskip("torch", reason="its names")
     ours = {"torch": (minidl, torch), "Tensor": (X, torch.Tensor), "nn": (nn, torch.nn),
-            "functional": (F, torch.nn.functional), "optim": (optim, torch.optim)}
+            "functional": (F, torch.nn.functional), "optim": (optim, torch.optim),
+            "Module": (nn.Module(), torch.nn.Module)}
     counts = {}
     for where, (place, theirs) in ours.items():
         names = [n for n in dir(theirs) if not n.startswith("_")

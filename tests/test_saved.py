@@ -131,3 +131,13 @@ def test_saved_bytes_sees_through_packs():
     y = F.gelu(x)  # saves x, widened in forward and held as it came
     assert list(saved.held(y.grad_fn))[0] is x.data
     assert minidl.saved_bytes(y) == 32 * 32 * 2
+
+
+def test_an_array_of_two_tensors_is_noted_with_both():
+    x = leaf()
+    twin = x.detach()  # the same array
+    y = x * twin
+    with minidl.no_grad():
+        twin.add_(1.0)
+    with pytest.raises(RuntimeError, match="changed in place"):
+        y.sum().backward()

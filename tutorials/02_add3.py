@@ -127,7 +127,7 @@ def main(t, args):
     plain = seconds(lambda: a + b + c, args.device)
     table.row("two launches, ms", 1000 * two)
     table.row("one launch, ms", 1000 * one)
-    table.row("one launch, GB/s of its 16 bytes", 16 * args.n_time / one / 1e9)
+    table.row("one launch: GB/s", 16 * args.n_time / one / 1e9)
     table.row("two launches / one launch", two / one, 1.5, "info")
     table.row("a + b + c of NumPy (CuPy), ms", 1000 * plain)
 

@@ -224,12 +224,12 @@ def main(t, args):
     table.row("softmax_online: largest error", float(np.abs(y - softmax(x)).max()), 0.0, "abs<2e-6")
 
     say(t, "4. What a GPU makes of an access: a matrix transposed in three ways (kernels/tour.cu).")
-    x = generator.normal(64, 64)
-    naive = transposed("transpose_naive", x)
+    square = generator.normal(64, 64)
+    naive = transposed("transpose_naive", square)
     table.row("naive: sectors of a load", a_request(naive, "loads", "in"), 4.0, "exact")
     table.row("naive: sectors of a store", a_request(naive, "stores", "out"), 32.0, "exact")
     for pad, waits in ((0, 32.0), (1, 1.0)):
-        tile = transposed("transpose_tile", x, PAD=pad)
+        tile = transposed("transpose_tile", square, PAD=pad)
         width = f"tile {32 + pad} wide"
         table.row(f"{width}: sectors of a store", a_request(tile, "stores", "out"), 4.0, "exact")
         table.row(f"{width}: a column, times a bank is asked", a_request(tile, "loads", "tile"),

@@ -20,7 +20,13 @@ S is chosen as a power of two, so that scaling rounds nothing. The largest safe 
 training, so it is found by trying: an inf in a gradient shows that S is too large; then halve it
 and skip the step. After N good steps, double it. A step is: divide by S in fp32 (in fp16 the
 gradient would become 0 again), look for inf, clip, update an fp32 master copy of the weights, round
-it to fp16.
+it to fp16. That is level O2 of the four that part 3 compares; the names are those of apex:
+
+    O0   all fp32                  O1   products in fp16, sums and exponentials in fp32 (autocast)
+    O3   all fp16                  O2   fp16, fp32 masters of the weights, a scaled loss
+
+Parts 1 and 2 find different largest safe scales: one for normal gradients of deviation 1e-7, one
+for the gradients of a model. The scale belongs to the gradients, not to fp16.
 
 Paper: Micikevicius et al., "Mixed precision training", 2018, arXiv 1710.03740.
 The library's own: minidl/precision/amp.py, grad_scaler.py, optim/master.py.
@@ -181,8 +187,8 @@ def flush(t, args, table):
         bound = 4 * math.sqrt(theory * (1 - theory) / args.n) + 1 / args.n
         table.row(f"S = 2^{power}: as a fraction", lost / args.n, theory, f"abs<{bound:.1g}")
     theory = 2.0 ** math.floor(math.log2(LARGEST / float(np.abs(g).max())))
-    table.row("largest safe S, log2", int(math.log2(largest_scale(g))), int(math.log2(theory)),
-              "exact")
+    table.row("normal gradients: log2 of the largest safe S", int(math.log2(largest_scale(g))),
+              int(math.log2(theory)), "exact")
     return g
 
 
@@ -191,12 +197,15 @@ def main(t, args):
     g = flush(t, args, table)
 
     digits = Digits(args, n_before=30, lr=0.5)
-    say(t, "2. A scale that is too large, on one batch, until it fits.")
+    say(t, "2. A scale that is too large for a model's gradients, until it fits.")
     model = digits.model()
     (digits.loss(model, 0) * WEIGHT).backward()
     real = np.concatenate([host(p.grad).reshape(-1) for p in model.parameters()])
     real = real[real != 0]  # a pixel that is always black gives none
     safe = 2.0 ** math.floor(math.log2(LARGEST / float(np.abs(real).max())))
+    found = largest_scale(real)
+    table.row("model's gradients: log2 of the largest safe S", int(math.log2(found)),
+              int(math.log2(safe)), "exact")
     scaler = DynamicLossScaler(HUGE, interval=1)
     digits.by_hand(scaler, [0] * 30, lr=0.0)
     # interval 1: once it fits, every other step overflows
@@ -221,11 +230,11 @@ def main(t, args):
     first, last = curves["O0"][0], curves["O0"][-1]
     # by hand: the steps that were skipped are missing
     for name, rule in (("O1", "rel<0.001"), ("O2", "rel<0.001"), ("O2 by hand", "rel<0.01")):
-        table.row(f"loss, {name} (theory: O0's)", curves[name][-1], last, rule)
+        table.row(f"last loss of {name} (theory: of O0)", curves[name][-1], last, rule)
     # what is left out must show: at most half of the way that fp32 goes
     for name in ("no master weights", "no loss scaling", "O3"):
         progress_made = (first - curves[name][-1]) / (first - last)
-        table.row(f"{name}: fall of the loss, of O0's", progress_made, 0.5, "<=")
+        table.row(f"{name}: how far the loss fell (O0: 1)", progress_made, 0.5, "<=")
     picture(t, draw, g, real, curves, scales, safe)
     return table
 

@@ -173,22 +173,23 @@ def segments_table(t, args, table):
     x = minidl.Tensor(x, requires_grad=True)
     unit = x.data.nbytes
     plain, n_forwards, wanted = measure(layers, x, [(0, n, False)])
-    table.row("all kept: activations, layers' results", plain / unit, n, "exact")
+    table.row("all kept: layers whose results are held", plain / unit, n, "exact")
     peaks = {}
     for k in (1, 2, 4, 8, 16):
         peak, twice, gradients = measure(layers, x, equal_segments(n, k))
         peaks[k] = peak / unit
-        table.row(f"k = {k}: activations, layers' results", peaks[k], k + n // k, "exact")
+        table.row(f"k = {k}: layers whose results are held", peaks[k], k + n // k, "exact")
         differ = sum(int((g != w).sum()) for g, w in zip(gradients, wanted, strict=True))
         table.row(f"k = {k}: gradients that differ", differ, 0, "exact")
     # backward is two products where forward is one
-    table.row("products, of all kept", (twice + 2 * n) / (n_forwards + 2 * n), 4 / 3, "exact")
+    products = (twice + 2 * n) / (n_forwards + 2 * n)
+    table.row("matrix products: recomputed / all kept", products, 4 / 3, "exact")
     seconds = {}
     for again in (False, True) * 5:
         start = time.perf_counter()
         measure(layers, x, equal_segments(n, 4) if again else [(0, n, False)])
         seconds.setdefault(again, []).append(time.perf_counter() - start)
-    table.row("time, of all kept", min(seconds[True]) / min(seconds[False]), 4 / 3)
+    table.row("time: recomputed / all kept", min(seconds[True]) / min(seconds[False]), 4 / 3)
     y = recompute_sequential(layers, x, 4)
     for layer in layers:
         layer.zero_grad()
@@ -212,9 +213,9 @@ def unequal(t, args, table):
     segments = choose_segments(sizes, budget)
     peak = measure(layers, x, segments)[0] + sizes[0]  # to the ledger, x is an input
     table.row("chosen segments: bytes at the peak", peak, peak_bytes(sizes, segments), "exact")
-    table.row("the same (theory: the budget)", peak, budget, "<=")
+    table.row("their bytes at the peak (theory: the budget)", peak, budget, "<=")
     thirds = peak_bytes(sizes, equal_segments(len(layers), 3))
-    table.row("three equal segments would hold", thirds)
+    table.row("three equal segments: bytes at the peak", thirds)
     table.row("layers run twice, of 8", sum(b - a for a, b, again in segments if again))
     return sizes, segments, budget
 

@@ -193,8 +193,8 @@ def main(t, args):
                    reverse=True)
     share, root = 2 * own, sum(2 * b.bounds[-1] for b in model.root)
     bound = share + root + sum(units[:2])
-    table.row("stage 3: most weight bytes, of share + root + 2 layers", held.most("parameters"),
-              bound, "exact")
+    # the share of this rank, the root's weights, and two layers gathered at a time
+    table.row("stage 3: bytes of weights at the peak", held.most("parameters"), bound, "exact")
     plain, *_ = train(t, 0, args, half=False)
     for stage in (1, 2, 3):
         losses, *_ = train(t, stage, args, half=False)

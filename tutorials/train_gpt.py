@@ -17,6 +17,7 @@ ranks stay equal to the last bit. So N ranks do what one rank would do with N ti
     --amp O1, O2, O3    mixed precision (04_amp)
     --recompute K       the blocks in K segments that keep only their inputs (05_memory)
     --offload 1         the optimizer's state and its work in host memory (11_offload)
+    --pp 2 --tp 2       the layers in 2 stages, each matrix in 2 parts (14_hybrid_3d)
     --save DIR          a snapshot every 100 steps (--every) and at the end
     --resume DIR        goes on from the last one: to the same bits, with the same other options
     --resume DIR@STEP   from an earlier one of the folder
@@ -34,13 +35,20 @@ import numpy as np
 
 import minidl
 from minidl import amp, comm, memory, nn, optim, snapshot
-from minidl.comm import average, ring, tree
+from minidl.comm import average, objects, ring, tree
+from minidl.comm.grid import Grid
 from minidl.course.out import GREY, LINES, ORANGE, line_at
 from minidl.data import text
 from minidl.memory_predict import predict
 from minidl.nn import functional as F
 from minidl.optim import lr_scheduler
 from minidl.parallel import DataParallel, Offload, Zero1, Zero2, Zero3
+from minidl.parallel.model import vocabulary
+from minidl.parallel.model.cut import cut
+from minidl.parallel.model.parallelize import parallelize, whole_state_dict
+from minidl.parallel.model.pipeline import HEADER, Pipeline
+from minidl.parallel.model.schedule import one_f_one_b
+from minidl.parallel.model.tensor import whole
 from minidl.recompute import recompute_sequential
 from minidl.tutorial import Table, WrongOption, host, launch, picture, progress, put, say
 
@@ -58,6 +66,10 @@ OPTIONS = {
     "amp": ("O0", "level of mixed precision, O0 to O3"),
     "recompute": (0, "segments of blocks that are run again in backward; 0: none"),
     "offload": (0, "1: the optimizer's state and its work in host memory"),
+    "dp": (0, "replicas of the model; 0: ranks / (pp tp)"),
+    "pp": (1, "stages of a pipeline, each of some of the layers"),
+    "tp": (1, "ranks that divide every matrix"),
+    "micro": (0, "micro-batches of each pipeline; 0: as many as stages"),
     "save": ("", "folder for snapshots"),
     "every": (100, "steps between two snapshots"),
     "resume": ("", "folder of the snapshot to go on from, or folder@step"),
@@ -82,6 +94,8 @@ def main(t, args):
     t = comm.ledger.Ledger(t)
     table = Table(t)
     data, valid = text.split(corpus(t))
+    if args.pp * args.tp > 1:
+        return main_on_grid(t, args, table, data, valid)
     minidl.manual_seed(args.seed)
     model = put(args, GPT(256, args.context, args.layers, args.heads, args.width))
     n_params = sum(p.numel() for p in model.parameters())
@@ -96,19 +110,9 @@ def main(t, args):
     if args.device == "cuda":
         say(t, f"gradients travel {parallel.way}")
     trained = parallel.shards() if args.zero else model.parameters()
-    optimizer = optim.AdamW(trained, lr=args.lr, betas=(0.9, 0.95), weight_decay=0.1)
-    if args.offload:
-        optimizer = Offload(optimizer)  # makes master weights, too
-    elif args.amp == "O2":
-        optim.use_master_weights(optimizer)
-    scaler = amp.GradScaler(enabled=args.amp in ("O1", "O2"))
+    optimizer, scaler, scheduler = recipe(args, trained)
     if args.zero:  # a rank sees its shards alone: the ranks skip together, and clip one norm
         scaler.agree, scaler.all_sum = parallel.on_any_rank, parallel.sum_over_ranks
-    n_warmup = max(1, args.steps // 10)
-    scheduler = lr_scheduler.SequentialLR(optimizer, [
-        lr_scheduler.LinearLR(optimizer, 0.05, total_iters=n_warmup),
-        lr_scheduler.CosineAnnealingLR(optimizer, T_max=max(1, args.steps - n_warmup),
-                                       eta_min=args.lr / 20)], [n_warmup])
     losses = Losses()
     run = {"model": parallel, "optimizer": optimizer, "scaler": scaler, "scheduler": scheduler,
            "losses": losses}
@@ -121,7 +125,7 @@ def main(t, args):
     with parallel.gathered() if args.zero else nullcontext():
         valid_loss, accuracy = evaluate(t, args, model, valid)
         sample = write(args, model) if t.rank == 0 else ""
-        n_different = differing_ranks(t, model)
+        n_different = differing_ranks(t, model.parameters())
     say(t, f"\n--- {args.sample} bytes it wrote, after a first 'def ' ---\n{sample}\n---")
 
     table.row("loss before training", losses[0], math.log(256), "rel<0.1")
@@ -144,7 +148,9 @@ def main(t, args):
 
 
 def check(t, args):
-    if args.batch % t.size:
+    if args.dp or args.micro or args.pp * args.tp != 1:
+        check_grid(t, args)
+    elif args.batch % t.size:
         raise WrongOption(f"--batch {args.batch} must be divisible by the {t.size} ranks")
     if args.zero not in range(4) or args.amp not in ("O0", "O1", "O2", "O3"):
         raise WrongOption(f"want --zero 0 to 3 and --amp O0 to O3; got {args.zero}, {args.amp}")
@@ -156,6 +162,22 @@ def check(t, args):
     if args.save and (snapshot.latest(args.save) or 0) > start:
         raise WrongOption(f"--save {args.save} holds the later step {snapshot.latest(args.save)}; "
                           f"this run begins after step {start}: save elsewhere or remove its .json")
+
+
+def recipe(args, trained):
+    """(optimizer, scaler, scheduler) of these parameters or shards."""
+    optimizer = optim.AdamW(trained, lr=args.lr, betas=(0.9, 0.95), weight_decay=0.1)
+    if args.offload:
+        optimizer = Offload(optimizer)  # makes master weights, too
+    elif args.amp == "O2":
+        optim.use_master_weights(optimizer)
+    scaler = amp.GradScaler(enabled=args.amp in ("O1", "O2"))
+    n_warmup = max(1, args.steps // 10)
+    scheduler = lr_scheduler.SequentialLR(optimizer, [
+        lr_scheduler.LinearLR(optimizer, 0.05, total_iters=n_warmup),
+        lr_scheduler.CosineAnnealingLR(optimizer, T_max=max(1, args.steps - n_warmup),
+                                       eta_min=args.lr / 20)], [n_warmup])
+    return optimizer, scaler, scheduler
 
 
 def train(t, args, run, start, data):
@@ -237,9 +259,9 @@ def same_as_one_rank(t, table, model, data, args):
     table.row("gradient, n ranks against one: difference", error, 0.0, "abs<1e-9")
 
 
-def differing_ranks(t, model):
+def differing_ranks(t, parameters):
     """How many ranks' weights are not rank 0's, bit for bit."""
-    mine = np.concatenate([host(p).reshape(-1) for p in model.parameters()])
+    mine = np.concatenate([host(p).reshape(-1) for p in parameters])
     root = tree.broadcast(t, mine.copy())
     differs = np.array([int((mine.view(np.uint8) != root.view(np.uint8)).any())])
     return int(ring.all_reduce(t, differs)[0])
@@ -267,16 +289,209 @@ def write(args, model):
     return bytes(ids[0].astype(np.uint8)).decode("ascii", "replace").strip()
 
 
+# -- on a grid: replicas of pipelines, whose stages are divided (12, 13, 14)
+
+
+def check_grid(t, args):
+    n_dp = args.dp or t.size // max(1, args.pp * args.tp)
+    if min(n_dp, args.pp, args.tp) < 1 or n_dp * args.pp * args.tp != t.size:
+        raise WrongOption(f"--dp {n_dp} --pp {args.pp} --tp {args.tp} want {n_dp} x {args.pp} x "
+                          f"{args.tp} ranks, there are {t.size}")
+    n_micro = args.micro or args.pp
+    if args.micro and args.pp * args.tp == 1 or n_micro < 1:
+        raise WrongOption(f"--micro {args.micro}: wanted 1 or more, and with --pp or --tp alone: "
+                          "data parallelism takes its windows at a time")
+    if args.pp > args.layers or args.tp > args.heads or args.batch % (n_dp * n_micro):
+        raise WrongOption(f"want --pp at most --layers {args.layers}, --tp at most --heads "
+                          f"{args.heads}, --batch {args.batch} divisible by {n_dp} replicas x "
+                          f"{n_micro} micro-batches; got --pp {args.pp}, --tp {args.tp}")
+    if args.pp * args.tp > 1 and (args.offload or args.zero > 2 or args.recompute > 1):
+        raise WrongOption("with --pp or --tp there is no --offload, no stage of --zero after 2, "
+                          "and --recompute is 0 or 1: a stage is one segment")
+
+
+def main_on_grid(t, args, table, data, valid):
+    """main, where the model is divided."""
+    axes = Grid(t, dp=args.dp or t.size // (args.pp * args.tp), pp=args.pp, tp=args.tp)
+    pipe = pipeline(axes, args)
+    n_params = sum(p.numel() for p in pipe.parameters())
+    say(t, f"{len(data):,} bytes of text, {axes.dp.size} replicas x {args.batch // axes.dp.size} "
+           f"windows of {args.context} bytes, in {pipe.n_micro} micro-batches\n{axes} holds "
+           f"{n_params:,} parameters of the GPT")
+    if not tied(args):
+        say(t, "ZeRO cannot sum what two stages share: the output layer has weights of its own")
+    table.row("gradient, n ranks against one: difference", grid_error(axes, args, data), 0.0,
+              "abs<1e-9")
+    optimizer, scaler, scheduler = recipe(args, pipe.shards() if args.zero else pipe.parameters())
+    losses = Losses()
+    run = {"model": pipe, "optimizer": optimizer, "scaler": scaler, "scheduler": scheduler,
+           "losses": losses}
+    folder, step = snapshot.at_step(args.resume)
+    start = snapshot.load(folder, t, step=step, **run) if args.resume else 0
+    sent, seconds = train_on_grid(axes, args, data, run, start)
+
+    stages = nn.ModuleList(pipe.stages.values())
+    held = memory.totals(stages, optimizer)
+    say(t, f"\n{memory.report(stages, optimizer, pipe.replicas.values())}\n\n{t.report()}")
+    valid_loss = evaluate_on_grid(axes, args, pipe, valid)
+    n_different = differing_ranks(axes.dp, pipe.parameters()) + differing_ranks(
+        axes.tp, [p for p in pipe.parameters() if p.part is None])
+    model = gathered(axes, args, pipe)
+    sample = write(args, model) if t.rank == 0 else ""
+    say(t, f"\n--- {args.sample} bytes it wrote, gathered on rank 0, after a first 'def ' ---\n"
+           f"{sample}\n---\nLeft out: the accuracy, for no rank has all logits of a byte")
+
+    table.row("loss before training", losses[0], math.log(256), "rel<0.1")
+    for axis, n_bytes in grid_bytes(axes, args, pipe).items():
+        table.row(f"bytes sent in a step along {axis}", sent[axis], n_bytes, "exact")
+    table.row("ranks whose weights differ", n_different, 0, "exact")
+    theory = predict(n_params, precision=args.amp, zero=args.zero, world=axes.dp.size)["total"]
+    table.row("bytes of state held by this rank", sum(held[kind] for kind in memory.STATES),
+              theory, "rel<0.01")
+    table.row("validation loss, bits per byte", valid_loss / math.log(2))
+    n_bytes = args.batch * args.context * (args.steps - start)
+    table.row("bytes of text per second, all ranks", int(n_bytes / seconds))
+    picture(t, draw, losses, valid_loss, sample)
+    pipe.close()
+    return table
+
+
+def tied(args):
+    return not (args.zero and args.pp > 1)
+
+
+def whole_gpt(args):
+    minidl.manual_seed(args.seed)  # the same on all ranks
+    return put(args, nn.GPT(256, args.context, args.layers, args.heads, args.width,
+                            tied=tied(args)))
+
+
+def pipeline(axes, args, exact=False):
+    """This rank's stage, of whose matrices it has a part. exact: in float64, without ZeRO."""
+    gpt = whole_gpt(args).double() if exact else whole_gpt(args)
+    stages = cut(parallelize(gpt, axes, split_logits=True), args.pp)
+    if not exact:
+        for stage in stages:
+            amp.prepare(stage, args.amp)
+
+    def loss(logits, target):
+        rows = logits.reshape(-1, logits.shape[2])
+        return vocabulary.cross_entropy(axes.tp, rows, target.reshape(-1), 256)
+
+    schedule = one_f_one_b(args.pp, args.micro or args.pp)
+    return Pipeline(axes.pp, stages, loss, schedule, dp=axes.dp, recompute=args.recompute == 1,
+                    zero=0 if exact else args.zero)
+
+
+def grid_error(axes, args, data):
+    """same_as_one_rank of the grid: the largest difference of a gradient, in float64."""
+    pipe = pipeline(axes, args, exact=True)
+    pipe.step(*(put(args, z) for z in next(batches_of(axes.dp, data, args))))
+    pipe.close()
+    model = whole_gpt(args).double()
+    x, y = (put(args, np.concatenate(z)) for z in zip(*(
+        next(text.random_batches(data, args.batch // axes.dp.size, args.context, r, axes.dp.size,
+                                 args.seed)) for r in range(axes.dp.size)), strict=True))
+    loss_of(model, x, y).backward()
+    wanted = {name: model.get_parameter(name).grad for name in pipe.state_dict()}
+    return max(float(abs(whole(p, p.grad) - wanted[name]).max() / abs(wanted[name]).max())
+               for stage in pipe.stages.values() for name, p in stage.named_parameters())
+
+
+def train_on_grid(axes, args, data, run, first):
+    """({axis: bytes that this rank sent along it in the last step}, seconds of all)."""
+    pipe, optimizer, scaler, scheduler, losses = run.values()
+    batches, start_s = batches_of(axes.dp, data, args, first), time.perf_counter()
+    for step in (bar := progress(axes.t, range(first + 1, args.steps + 1), "training")):
+        pipe.zero_grad()
+        before = sent_along(axes, pipe)
+        loss = pipe.step(*(put(args, ids) for ids in next(batches)), scaler=scaler)
+        sent = sent_along(axes, pipe)
+        if scaler.step(optimizer, max_norm=1.0):
+            scheduler.step()
+        scaler.update()
+        if args.zero:
+            start = sent_along(axes, pipe)
+            pipe.gather()
+            sent["dp"] += sent_along(axes, pipe)["dp"] - start["dp"]
+        losses += average.mean(axes.dp, np.array([pipe.everywhere(loss)])).tolist()
+        if axes.t.rank == 0:
+            bar.set_postfix_str(f"loss {np.mean(losses[-20:]):.3f}")
+        if args.save and (step % args.every == 0 or step == args.steps):
+            snapshot.save(args.save, step, axes.t, **run)
+    sent = {axis: n_bytes - before[axis] for axis, n_bytes in sent.items()}
+    return sent, time.perf_counter() - start_s
+
+
+def sent_along(axes, pipe):
+    """{axis: bytes that this rank has sent along it}; to the other end's tied weight: along pp."""
+    groups = {"tp": {axes.tp.ranks}, "dp": {axes.dp.ranks},
+              "pp": {axes.pp.ranks, *(group.ranks for _, group in pipe.tied)}}
+    return {axis: sum(axes.t.count(group=ranks).bytes_sent for ranks in of if len(ranks) > 1)
+            for axis, of in groups.items()}
+
+
+def grid_bytes(axes, args, pipe):
+    """{axis: bytes that this rank sends along it in a step}, by the formulas of 12, 13 and 10."""
+    tp, pp, m = axes.tp, axes.pp, pipe.n_micro
+    first, last = pp.rank == 0, pp.rank == pp.size - 1
+    rows = args.batch // axes.dp.size // m * args.context
+    n_blocks = sum(len(stage.blocks) for stage in pipe.stages.values())
+    # bytes a number; autocast sums products in float16, and gradients of its inputs are float32
+    forward, backward = {"O0": (4, 4), "O1": (2, 4)}.get(args.amp, (2, 2))
+    embedding = 4 if args.amp == "O1" else forward
+    times = 2 if args.recompute else 1  # each forward
+
+    def sums(n, item):
+        return n * ring.bytes_sent(rows * args.width, item, tp.size, tp.rank)
+
+    of_tp = times * (sums(2 * n_blocks, forward) + sums(first, embedding))
+    of_tp += sums(2 * n_blocks + last, backward)
+    of_tp += last * vocabulary.bytes_sent(rows, 4, tp.size, tp.rank)
+    of_pp = (2 - first - last) * m * rows * args.width * 4 + (not last) * 8 * HEADER
+    of_pp += sum(ring.bytes_sent(p.numel(), p.dtype.itemsize, group.size, group.rank)
+                 for p, group in pipe.tied)
+    return {"tp": m * of_tp, "pp": of_pp,
+            "dp": sum(replica.bytes_sent() for replica in pipe.replicas.values())}
+
+
+def evaluate_on_grid(axes, args, pipe, data, n_windows=256):
+    """Mean loss over about n_windows windows spread over `data`: the pipelines share them."""
+    windows, n = text.Windows(data, args.context), 16 * pipe.n_micro  # of one pipeline, at a time
+    n_batches = -(-n_windows // (n * axes.dp.size))
+    mine = np.linspace(0, len(windows) - 1, n_batches * n * axes.dp.size).astype(int)
+    mine, total = mine[axes.dp.rank::axes.dp.size].reshape(n_batches, n), 0.0
+    with minidl.no_grad():
+        for batch in mine:
+            loss = pipe.step(*(put(args, np.stack(z)) for z in zip(*(windows[j] for j in batch))))
+            total += pipe.everywhere(loss) / n_batches
+    return float(average.mean(axes.dp, np.array([total]))[0])
+
+
+def gathered(axes, args, pipe):
+    """The whole model on rank 0; None on the others. A real one would not fit: see a snapshot."""
+    state = {name: host(x) for stage in pipe.stages.values()
+             for name, x in whole_state_dict(stage).items()}
+    states = objects.gather(axes.pp, state)
+    if axes.t.rank:
+        return None
+    model = whole_gpt(args)
+    model.load_state_dict({name: x for part in states for name, x in part.items()})
+    return model
+
+
 def draw(plt, losses, valid_loss, sample):
     figure, (left, right) = plt.subplots(1, 2, figsize=(12, 5))
+    # bits, as in the table: nats / ln 2
+    losses, valid_loss = np.asarray(losses) / math.log(2), valid_loss / math.log(2)
     window = min(len(losses), 10)
     smooth = np.convolve(losses, np.ones(window) / window, "valid")
     left.plot(range(1, len(losses) + 1), losses, alpha=0.3, lw=1, label="training, each step")
     left.plot(range(window, len(losses) + 1), smooth, color=LINES[0],
               label=f"training, mean of {window}")
     left.plot(len(losses), valid_loss, "o", color=ORANGE, label=f"validation {valid_loss:.2f}")
-    line_at(left, "knows nothing: ln 256", y=math.log(256), color=GREY)
-    left.set(xlabel="step", ylabel="loss (nats per byte)", title="A GPT reads the standard library",
+    line_at(left, "knows nothing: 8 bits", y=8, color=GREY)
+    left.set(xlabel="step", ylabel="loss (bits per byte)", title="A GPT reads the standard library",
              ylim=(0, None))
     left.legend()
     right.set_title("what it writes")

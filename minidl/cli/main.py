@@ -3,8 +3,15 @@
 minidl run -n 4 script.py ...            start a script on 4 MPI ranks           launcher.py
 minidl doctor                            what is installed, how to repair it     doctor.py
 minidl doctor --links 2 4                latency and speed between the ranks     doctor_links.py
+minidl doctor --peaks                    what this machine can do, for rooflines profile/peaks.py
+minidl profile -n 4 script.py ...        where the time of a step goes           profiler.py
+minidl trace profile.json                prints that again                       profiler.py
+minidl plan --ranks 64 --net ...         how to divide a GPT over a network      plan.py
 minidl exercise | solution NN            the exercises of the tutorials          course/exercise.py
-minidl check NN                          grades yours                            course/grade.py
+minidl check NN                          grades yours                            course/report.py
+minidl progress | class DIR              what is done; a class's points          course/report.py
+minidl handout DIR                       a course without solutions              course/handout.py
+minidl notebook NN                       a tutorial as a notebook                course/notebook.py
 minidl kernel check my.cu                does it compile, for CPU and GPU        cuda/tool.py
 minidl kernel run my_test.py             runs it with every access checked       cuda/tool.py
 minidl kernel bench softmax              each rung: right? how fast?             kernel_bench.py
@@ -12,7 +19,9 @@ minidl kernel bench softmax              each rung: right? how fast?            
 
 import argparse
 import contextlib
+import os
 import re
+import signal
 import sys
 from functools import partial
 from importlib import import_module
@@ -20,13 +29,27 @@ from importlib import import_module
 from minidl import __version__
 from minidl.cli.launcher import LaunchError
 from minidl.course.exercise import ExerciseError
+from minidl.course.language import tr
 from minidl.cuda import KernelError
+
+WINDOWS = """minidl: this is Windows itself, where ranks and kernels do not run. Use WSL, a Linux
+inside Windows: type `wsl --install` in a terminal, restart, open Ubuntu, and install minidl there
+(docs/install.md)."""
 
 
 def main(argv=None):
     """Run one command; returns the exit status."""
+    if sys.platform == "win32":
+        print(tr(WINDOWS), file=sys.stderr)
+        return 2
     args = parser().parse_args(argv)
-    return args.command(args)
+    try:
+        status = args.command(args)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # `minidl progress | head`: whoever read has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
 
 
 class _Parser(argparse.ArgumentParser):
@@ -34,6 +57,17 @@ class _Parser(argparse.ArgumentParser):
 
     def __init__(self, **settings):
         super().__init__(**settings, allow_abbrev=False)
+
+    def format_help(self):
+        for action in self._actions:
+            action.help = tr(action.help)
+            for choice in getattr(action, "_choices_actions", ()):  # a command's, in the list
+                choice.help = tr(choice.help)
+        self.description, self.usage = tr(self.description), tr(self.usage)
+        return super().format_help()
+
+    def error(self, message):
+        super().error(tr(message))
 
     def parse_known_args(self, args=None, namespace=None):
         namespace, unknown = super().parse_known_args(args, namespace)
@@ -57,7 +91,7 @@ def _call(prog, work, args):
     try:
         return getattr(module, function)(*(getattr(args, name) for name in names))
     except (ExerciseError, KernelError, LaunchError) as error:
-        print(f"{prog}: {error}", file=sys.stderr)
+        print(f"{prog}: {tr(str(error))}", file=sys.stderr)
         return 2
 
 
@@ -74,7 +108,8 @@ def parser():
     commands = top.add_subparsers(title="commands", metavar="COMMAND")
 
     run = _add(commands, "run", "cli.launcher.run script arguments ranks threads mpiexec net watch "
-               "deadline start_limit",
+               "deadline start_limit bind stdin restarts min_ranks silence heal replacements "
+               "hosts",
                "start a script on several MPI ranks",
                usage="minidl run -n N [options] script.py [arguments of the script]",
                description="Start a Python script on N MPI ranks of this machine. Its exit status "
@@ -97,14 +132,77 @@ def parser():
                      "0: never); when nobody can go on it ends at once")
     run.add_argument("--start-limit", type=_seconds, default=60.0, metavar="S", help="end the run "
                      "if a rank has not started so many seconds after the first (default: 60)")
+    run.add_argument("--bind", choices=["numa", "core"], help="tie each rank to the cores of one "
+                     "NUMA node, whose memory it then has, or to as many cores as it has threads; "
+                     "`minidl doctor` shows the nodes")
+    run.add_argument("--stdin", metavar="FILE", help="open FILE, which may be a FIFO, as rank 0's "
+                     "standard input")
+    run.add_argument("--hosts", metavar="FILE", help="start the ranks on these hosts, a line each, "
+                     "such as `node1 slots=4`, or `slurm`: on those of the Slurm job; one that "
+                     "does not answer is left out, down to --min-ranks")
+    run.add_argument("--restarts", type=_whole, default=0, metavar="N", help="when ranks fail, "
+                     "start all of them again, up to so many times; a script that calls "
+                     "minidl.elastic.run goes on from its newest snapshot (default: 0)")
+    run.add_argument("--min-ranks", type=_count, metavar="N", help="go on with fewer ranks, down "
+                     "to so many, where one does not start, or fails twice running (default: all)")
+    run.add_argument("--silence", type=_seconds, default=0.0, metavar="S", help="ranks that train "
+                     "by minidl.elastic.run have failed when none has done a step for so many "
+                     "seconds: more than loading and the longest step take (default: 0: never)")
+    run.add_argument("--heal", action="store_true", help="ranks go on without one that dies, in a "
+                     "script that calls minidl.elastic.run (Open MPI 5; no comparison of calls)")
+    run.add_argument("--replacements", type=_count, default=0, metavar="N", help="with --heal: "
+                     "start a new process for each of the first N that die (default: 0)")
     _add_script(run)
 
-    doctor = _add(commands, "doctor", "cli.doctor.main links",
+    doctor = _add(commands, "doctor", "cli.doctor.main links peaks",
                   "check the installation and say how to repair it")
     doctor.add_argument("--links", type=_count, nargs="*", metavar="N", help="measure instead, "
                         "with N ranks on this machine (default: 2 and 4): latency and speed of "
                         "messages, copies and sums, and which all-reduce is the fastest for each "
                         "size; they are stored for select.py")
+
+    doctor.add_argument("--peaks", type=_count, nargs="*", metavar="T", help="measure instead, "
+                        "with T threads (default: 1 and all cores): operations and bytes a second "
+                        "at best, for `minidl profile`'s roofline; they are stored")
+
+    profile = _add(commands, "profile", "cli.profiler.run script arguments ranks out memory "
+                   "picture deadline", "where the time of a script's training step goes",
+                   usage="minidl profile [-n N] [options] script.py [arguments of the script]")
+    profile.add_argument("-n", "--ranks", type=_count, metavar="N", help="number of MPI ranks "
+                         "(default: none, this process)")
+    profile.add_argument("--out", default="profile", metavar="NAME", help="writes NAME.json, for "
+                         "ui.perfetto.dev, and NAME.html (default: profile)")
+    profile.add_argument("--memory", action="store_true", help="memory by kind, too; slower")
+    profile.add_argument("--picture", action="store_true", help="NAME.png, too")
+    profile.add_argument("--deadline", type=_seconds, default=300.0, metavar="S",
+                         help="as in minidl run")
+    _add_script(profile)
+    trace = _add(commands, "trace", "cli.profiler.show file", "print a profile's report again")
+    trace.add_argument("file", help="a NAME.json of `minidl profile`")
+
+    plan = _add(commands, "plan", "cli.plan.plan ranks net memory model batch flops zero "
+                "precision recompute rows",
+                "how to divide a GPT over ranks: data, pipeline, tensor parallelism",
+                description="Every way to divide a GPT over N ranks: memory of the fullest rank, "
+                "bytes that a rank sends, bubble, seconds of a step. By formulas: nothing is "
+                "started.")
+    plan.add_argument("--ranks", type=_count, required=True, metavar="N")
+    plan.add_argument("--net", required=True, metavar="NETWORK", help="as in minidl run: "
+                      "nodes=8,intra=2Tbit,2us,inter=200Gbit,10us")
+    plan.add_argument("--memory", required=True, metavar="BYTES", help="of a rank: 16GB, 16GiB")
+    plan.add_argument("--model", default="gpt2", help="gpt2, gpt2-medium, gpt2-large, gpt2-xl, "
+                      "gpt3, or layers,width,heads,context,vocabulary (default: gpt2)")
+    plan.add_argument("--batch", type=_count, metavar="ROWS", help="sequences of all ranks in a "
+                      "step (default: one for each rank)")
+    plan.add_argument("--flops", default="100T", metavar="F", help="of a rank, per second, such as "
+                      "1e14 or 100T (default: 100T)")
+    plan.add_argument("--zero", type=int, choices=[0, 1, 2, 3], default=0, help="ZeRO's stage over "
+                      "the data-parallel ranks (default: 0)")
+    plan.add_argument("--precision", choices=["O0", "O2"], default="O0", help="float32, or float16 "
+                      "with master weights (default: O0)")
+    plan.add_argument("--recompute", action="store_true", help="run each block again in backward")
+    plan.add_argument("--rows", type=_count, default=20, metavar="N", help="print so many "
+                      "(default: 20)")
 
     exercise = _add(commands, "exercise", "course.exercise.write number force",
                     "write work/NN_name.py, a tutorial with the solution taken out")
@@ -112,13 +210,45 @@ def parser():
                           help="tutorial (06) or one exercise of it (06a); none: list all")
     exercise.add_argument("--force", action="store_true", help="write even over edited work, which "
                           "is lost; with 06a that exercise alone")
-    check = _add(commands, "check", "course.grade.check number", "grade your file in work/")
-    check.add_argument("number", type=_number, metavar="NN",
-                       help="tutorial (06) or one exercise of it (06a)")
+    check = _add(commands, "check", "course.report.check number work student answers as_json junit "
+                 "gradescope", "grade your file in work/")
+    check.add_argument("number", nargs="?", type=_number, metavar="NN", help="tutorial (06) or one "
+                       "exercise of it (06a); none: all of the course, or all in work/")
+    check.add_argument("--json", dest="as_json", metavar="FILE", nargs="?", const="-",
+                       help="the results as JSON; without a file on the standard output, alone")
+    check.add_argument("--junit", metavar="FILE", help="the results as JUnit XML")
+    check.add_argument("--gradescope", metavar="FILE", help="the results as Gradescope wants them")
+    check.add_argument("--work", metavar="DIR", help="the files to grade (default: work)")
+    check.add_argument("--student", metavar="NAME", help="by sizes and data drawn from this name")
+    check.add_argument("--answers", metavar="DIR", help="by the course's reference answers, too")
+    _add(commands, "progress", "course.report.progress", "your exercises: blank, edited, passed")
+    group = _add(commands, "class", "course.report.grade_class folder csv number answers personal",
+                 "grade a folder for each student, write a table of points")
+    group.add_argument("folder", metavar="DIR", help="a folder in it for each student: a "
+                       "repository with work/, or its files")
+    group.add_argument("number", nargs="?", type=_number, metavar="NN", help="as in check")
+    group.add_argument("--csv", default="points.csv", metavar="FILE", help="default: points.csv")
+    group.add_argument("--answers", metavar="DIR", help="as in check")
+    group.add_argument("--personal", action="store_true", help="each by sizes and data drawn from "
+                       "the folder's name")
+    handout = _add(commands, "handout", "course.handout.handout folder tutorials answers personal",
+                   "write a course for students, without solutions")
+    handout.add_argument("folder", metavar="DIR", help="a new folder, for the students")
+    handout.add_argument("--tutorials", nargs="+", type=_number, default=[], metavar="NN",
+                         help="those that are graded (default: all)")
+    handout.add_argument("--answers", metavar="DIR", help="a new folder for the course alone "
+                         "(default: DIR-answers)")
+    handout.add_argument("--personal", action="store_true", help="each student has sizes and data "
+                         "of his or her own")
     solution = _add(commands, "solution", "course.exercise.solution number",
                     "show the difference between your file and the solution")
     solution.add_argument("number", type=_number, metavar="NN",
                           help="tutorial (06) or one exercise of it (06a)")
+
+    notebook = _add(commands, "notebook", "course.notebook.write script",
+                    "write a tutorial as a Jupyter notebook")
+    notebook.add_argument("script", metavar="NN", help="the number of a tutorial, or a Python file "
+                          "such as work/06_ring.py; writes work/NAME.ipynb")
 
     kernel = commands.add_parser("kernel", help="look at a .cu file, or run kernels under watch")
     kernels = kernel.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -158,6 +288,12 @@ def parser():
 def _count(text):
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"want a whole number, at least 1, got {text!r}")
+    return int(text)
+
+
+def _whole(text):
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"want a whole number, at least 0, got {text!r}")
     return int(text)
 
 

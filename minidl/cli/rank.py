@@ -43,7 +43,8 @@ def main():
     sys.path.insert(0, os.path.dirname(os.path.realpath(sys.argv[0])))
     if ROOT not in sys.path:
         sys.path.append(ROOT)
-    where = os.environ.pop(SUPERVISOR, None)
+    heals = os.environ.get("MINIDL_HEAL") == "1"  # then a rank may start others, in their place
+    where = os.environ.get(SUPERVISOR) if heals else os.environ.pop(SUPERVISOR, None)
     links = _links(where) if where else None
     if links is None:
         _run_unsupervised()
@@ -53,7 +54,7 @@ def main():
     pid = os.fork()
     if pid:
         ranks.close()
-        _guard(guards, pid)
+        _guard(guards, pid, heals)
     guards.close()
     _die_with(parent)
     _run(ranks)
@@ -90,6 +91,9 @@ def _connect(addresses, port):
 
 def _launched_rank():
     """The rank by the launcher's variables, before MPI is there; None if it has none of them."""
+    if "MINIDL_NEWCOMER" in os.environ:  # comm/transport/ulfm.py
+        numbers = os.environ["MINIDL_NEWCOMER"].split()[1].split(",")
+        return int(numbers[int(os.environ["OMPI_COMM_WORLD_RANK"])])
     for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"):
         if os.environ.get(name, "").isdigit():
             return int(os.environ[name])
@@ -104,9 +108,9 @@ def _send(link, **line):
 # -- the guard
 
 
-def _guard(link, pid):
+def _guard(link, pid, heals=False):
     """Tell how the process `pid` stops, goes on and ends; end it when the launcher says so or is
-    gone. Does not return."""
+    gone. Does not return. heals: Open MPI tells the other ranks of a death by a signal alone."""
     woken, wakes = socket.socketpair()
     wakes.setblocking(False)
     signal.set_wakeup_fd(wakes.fileno())
@@ -126,6 +130,8 @@ def _guard(link, pid):
             else:
                 status = os.waitstatus_to_exitcode(how)
                 _send(link, say="exit", status=status)
+                if heals and status:
+                    os.kill(os.getpid(), signal.SIGKILL)
         ready, _, _ = select.select([link, woken], [], [])
         if link in ready:  # "end", or the launcher is gone
             break
@@ -151,17 +157,29 @@ def _die_with(parent):
 
 def _run_unsupervised():
     _line_by_line()
-    _own_gpu()
+    _own_gpu_and_stdin()
     from minidl.comm.transport import abort
 
     with abort.guarded():
+        _script()
+
+
+def _script():
+    def work():
         runpy.run_path(sys.argv[0], run_name="__main__")
 
+    if "MINIDL_PROFILE" not in os.environ:
+        return work()
+    from minidl.cli import profiler
 
-def _own_gpu():
-    from minidl.cli import gpus
+    profiler.in_ranks(work)
+
+
+def _own_gpu_and_stdin():
+    from minidl.cli import gpus, stdin
 
     os.environ.update(gpus.own_gpu(os.environ))
+    stdin.take(os.environ, _launched_rank())
 
 
 def _line_by_line():
@@ -178,13 +196,13 @@ def _run(link):
     os.environ[supervised.LINK] = f"{link.fileno()}:{os.getpid()}"
     threading.Thread(target=_answer, args=(link,), name="minidl answers", daemon=True).start()
     _line_by_line()
-    _own_gpu()
+    _own_gpu_and_stdin()
     from minidl.comm.transport import abort
 
     rank = _launched_rank()
     abort.name_the_rank(rank)
     try:
-        runpy.run_path(sys.argv[0], run_name="__main__")
+        _script()
     except SystemExit as error:
         status = abort.status_of(error)
         if status:
@@ -214,7 +232,7 @@ def _of_script(trace):
 
 def _answer(link):
     """The thread that says where the rank is. EOF or "end": the launcher is gone, or ends it."""
-    from minidl.comm.observe.places import seen_at
+    from minidl.comm.observe.places import places_now, said
 
     main = threading.main_thread().ident
     with link.makefile("rb") as lines:
@@ -222,8 +240,9 @@ def _answer(link):
             if json.loads(line)["ask"] == "end":
                 break
             frames = sys._current_frames()
-            _send(link, say="where", line=seen_at(frames.get(main)), at=_position(frames.get(main)),
-                  serves=any(map(_serves, frames.values())))
+            at, serves = _position(frames.get(main)), any(map(_serves, frames.values()))
+            del frames  # who holds a frame holds its arrays
+            _send(link, say="where", line=said(places_now().get(main)), at=at, serves=serves)
     os._exit(1)
 
 

@@ -12,6 +12,9 @@ the run; the sentence names the rank:
     a rank does not start within `start_s` of the first (its host has no minidl, no such Python)
     a rank has waited `deadline_s` in world() for one that does not come
     no rank moves for `deadline_s`: the same instruction of Python again and again, on all of them
+    no rank of an elastic.run has done a step for `silence_s`
+
+With --heal the first kind is only said, as long as one rank lives: the others go on (elastic/).
 
 A rank that raised has said why itself. What ranks wait for inside minidl's own calls is Watch's to
 say, and sooner (comm/observe/). However a run ends, guards kill their ranks, then mpiexec ends.
@@ -62,6 +65,10 @@ class Rank:
     at: str = ""  # ... the instruction of every call on its stack
     answered: bool = True
     same: int = 0  # how many looks have found it there
+    heard: float = 0.0  # when it last said where it is in its run
+    step: int | None = None  # the steps of training that are done
+    begins: int | None = None  # the first of these that it told
+    trained: bool = False  # its elastic.run is over
 
     def __str__(self):
         return f"rank {self.name} (process {self.pid} on {self.host})"
@@ -70,8 +77,14 @@ class Rank:
 class Supervisor:
     """One run. `environment` is for mpiexec; then `run(mpiexec)` waits for the end."""
 
-    def __init__(self, n, deadline_s=None, start_s=60.0, one_host=True, say=sys.stderr.write):
+    def __init__(self, n, deadline_s=None, start_s=60.0, one_host=True, say=sys.stderr.write,
+                 silence_s=0.0, heal=False):
         self.n, self.deadline_s, self.start_s, self._write = n, deadline_s, start_s, say
+        self.silence_s, self._suspected = silence_s, False
+        self.failure = None  # what ended the run, in words without numbers of processes
+        self.failed = []  # the ranks that did
+        self.interrupted = False
+        self.heal, self._lost = heal, []  # whether ranks may be lost; those that are
         self._listener = socket.create_server(("127.0.0.1" if one_host else "", 0), backlog=4096)
         self._token = secrets.token_hex(8)
         addresses = "+".join(["127.0.0.1"] if one_host else own_addresses())
@@ -104,6 +117,7 @@ class Supervisor:
 
     def interrupt(self, child, patience_s):
         """End all ranks in mid-run; for so long they may end by themselves."""
+        self.interrupted = True
         until = time.monotonic() + patience_s
         while child.poll() is None and time.monotonic() < until:
             time.sleep(0.02)
@@ -190,27 +204,43 @@ class Supervisor:
         elif what == "where":
             rank.same = rank.same + 1 if line["at"] == rank.at and not line["serves"] else 0
             rank.place, rank.at, rank.answered = line["line"], line["at"], True
+        elif what == "step":
+            rank.step, rank.heard = line["step"], now
+            if rank.begins is None or rank.trained:  # its script may train twice
+                rank.begins, rank.trained = rank.step, False
+        elif what == "trained":
+            rank.trained = True
+        elif what == "why":
+            at = " at " if line["line"] else ""
+            self._blame(f"{line['how']}{at}{line['line']}", [rank])
         elif what != "ended":
             rank.state, rank.since = what, now
+            rank.heard = now
             rank.exits = line if what == "exits" else rank.exits
             if "rank" in line:
                 rank.name = line["rank"]
             if what == "failed":
+                self._blame("a failure that the rank has reported", [rank])
                 self.status = line["status"]
 
     def _rank_of(self, line, which):
         for rank in self.ranks:
+            if rank in self._lost:  # another process has its number
+                continue
             if rank.name == line["rank"] is not None or (
                     line["rank"] is None and rank.host == line["host"] and which not in rank.links):
                 return rank
         name = "?" if line["rank"] is None else line["rank"]
-        self.ranks.append(Rank(name, line["host"], hydra=line["hydra"], since=time.monotonic()))
+        self.ranks.append(Rank(name, line["host"], hydra=line["hydra"], since=time.monotonic(),
+                               heard=time.monotonic()))
         return self.ranks[-1]
 
     def _closed(self, link, _, rank):
         link.close()
         if rank is not None:
             rank.hung_up |= link is rank.links.get("rank")
+            if self.heal and rank.status is None and link is rank.links.get("guard"):
+                rank.status, rank.ended_at = -signal.SIGKILL, time.monotonic()  # with its guard
             rank.links = {which: it for which, it in rank.links.items() if it is not link}
 
     # -- what it all means
@@ -225,6 +255,8 @@ class Supervisor:
             for rank in self.ranks:
                 self._tell(rank, "guard", ask="end")
         left = [rank for rank in self.ranks if self._left_badly(rank, now)]
+        if self.heal:
+            left = self._judge_lost(left, now)
         crashed = [rank for rank in left if rank.status is not None and rank.status < 0]
         # who has not come to world() yet may be at its start: ranks start one after the other
         starting = len(self.ranks) < self.n or any(
@@ -232,20 +264,41 @@ class Supervisor:
         together_s = STARTING_S if starting else TOGETHER_S
         late = any(now - (r.ended_at or r.since) >= together_s for r in left)
         if crashed:
-            self._fail(self._how(crashed[0]), 128 - crashed[0].status)
+            self._fail(*self._how(crashed[0]), 128 - crashed[0].status)
         elif left and len(left) == self.n:  # all of them: each ends by itself
             if all(rank.status is not None for rank in left):
+                self._blame(self._how(left[0])[1], left)
                 self.status = max(self._status_of(rank) for rank in left)
         elif left and late:
-            self._fail(self._how(left[0]) + ", but not on all ranks: it ends them all",
-                       self._status_of(left[0]) or 1)
+            rank, how = self._how(left[0])
+            self._fail(rank, how, self._status_of(rank) or 1,
+                       ", but not on all ranks: it ends them all")
         elif self._first and len(self.ranks) < self.n and now - self._first > self.start_s:
             missing = sorted(set(range(self.n)) - {rank.name for rank in self.ranks})
-            self._fail(f"{in_words(missing)}: no word in {self.start_s:g} s since the first rank "
-                       f"started. Are {sys.executable} and {RANK} on "
-                       "every host?", 1)
-        elif self.deadline_s and not left:
-            self._look(now)
+            self._fail([Rank(name) for name in missing], f"no word in {self.start_s:g} s since the "
+                       f"first rank started. Are {sys.executable} and {RANK} on every host?", 1)
+        elif not left:
+            if self.silence_s and self._first and len(self.ranks) == self.n:
+                self._listen(now)
+            if self.deadline_s and self.status is None:
+                self._look(now)
+
+    def _judge_lost(self, left, now):
+        """In a run that heals: the ranks that left badly, without those that the others can do
+        without. MPI's own end is not waited for: after a death it may hang."""
+        for rank in left:
+            if rank.state != "exits" and rank not in self._lost:
+                self._lost.append(rank)
+                self._write("minidl run: {} {}\n".format(*self._how(rank)))
+        others = [rank for rank in self.ranks if rank not in self._lost]
+        if self._lost and not others:
+            self._blame("no rank is left", self._lost)
+            self._end_with("no rank is left", 1)
+        elif len(self.ranks) >= self.n and all(
+                rank.state == "finished" and (rank.status is not None or
+                                              now - rank.since > KILLED_S) for rank in others):
+            self.status = 0
+        return [rank for rank in left if rank not in self._lost]
 
     def _left_badly(self, rank, now):
         if rank.state == "exits":
@@ -259,17 +312,41 @@ class Supervisor:
         return rank.exits["status"] if rank.exits else rank.status
 
     def _how(self, rank):
-        """How a rank left, in words."""
+        """(rank, how it left in words)."""
         if rank.exits and not (rank.status or 0) < 0:
-            return f"{rank} called sys.exit({rank.exits['code']}) at {rank.exits['line']}"
+            return rank, f"called sys.exit({rank.exits['code']}) at {rank.exits['line']}"
         when = {"born": "before world()", "joining": "in world()", "joined": "in the middle of its "
                 "script", "finished": "after its script", "exits": "after sys.exit"}[rank.state]
         if rank.status < 0:
             name = signal.Signals(-rank.status).name
             why = ": out of memory?" if name == "SIGKILL" else ""
-            return f"{rank} was killed by {name} {when}{why}"
-        return (f"{rank} ended {when} with status {rank.status} and without a word, by os._exit or "
-                "in a library")
+            return rank, f"was killed by {name} {when}{why}"
+        return rank, (f"ended {when} with status {rank.status} and without a word, by os._exit or "
+                      "in a library")
+
+    def _listen(self, now):
+        """Has a rank done a step lately, or anything else that it tells? Else: who, and where?"""
+        training = [r for r in self.ranks if not r.trained and r.state != "finished"]
+        silent_s = now - max((rank.heard for rank in self.ranks), default=now)
+        patience_s = self.silence_s
+        if not any(rank.step is not None for rank in self.ranks):  # they import, build, load
+            patience_s = max(patience_s, self.start_s)
+        if not training or silent_s < patience_s / 2:
+            self._suspected = False
+        elif not self._suspected:
+            self._suspected = True
+            self._ask(training)
+        elif silent_s > patience_s:
+            behind = min((rank.step or 0 for rank in training))
+            suspects = [rank for rank in training if rank.stopped] or [
+                rank for rank in training if not rank.answered] or [
+                rank for rank in training if (rank.step or 0) == behind]
+            self._late(f"no rank has done a step for {patience_s:g} s (--silence)", suspects)
+
+    def _ask(self, ranks):
+        for rank in ranks:
+            rank.answered = False
+            self._tell(rank, "rank", ask="where")
 
     def _look(self, now):
         """Every so often: who is where, and does anybody move?"""
@@ -280,19 +357,19 @@ class Supervisor:
             self._looked = now
             for rank in busy:
                 rank.same += not rank.answered
-                rank.answered = False
-                self._tell(rank, "rank", ask="where")
+            self._ask(busy)
         if not busy or self._first is None or len(self.ranks) < self.n:
             return
         if absent and any(now - rank.since > self.deadline_s for rank in waiting):
-            self._late([f"{in_words(sorted(r.name for r in waiting))} waited {self.deadline_s:g} s "
-                        "(--deadline) in world()"], absent)
+            self._late(f"{in_words(sorted(r.name for r in waiting))} waited {self.deadline_s:g} s "
+                       "(--deadline) in world()", absent)
         elif stopped := [r for r in busy if r.stopped and now - r.stopped > self.deadline_s]:
-            self._late([f"a rank has stood still for {self.deadline_s:g} s (--deadline)"], stopped)
+            self._late(f"a rank has stood still for {self.deadline_s:g} s (--deadline)", stopped)
         elif all(rank.same >= LOOKS + LATER for rank in busy):
-            self._late([f"no rank has moved for {self.deadline_s:g} s (--deadline)"], busy)
+            self._late(f"no rank has moved for {self.deadline_s:g} s (--deadline)", busy)
 
-    def _late(self, lines, ranks):
+    def _late(self, what, ranks):
+        lines = [what]
         for rank in ranks:
             where = f"is at {rank.place}"
             if not rank.answered:
@@ -300,8 +377,20 @@ class Supervisor:
             if rank.stopped:
                 where = "was stopped by a signal"
             lines.append(f"  {rank} {where}")
-        self._fail("\n".join(lines), 1)
+        self._blame(what, ranks)
+        self._end_with("\n".join(lines), 1)
 
-    def _fail(self, text, status):
+    def _fail(self, ranks, how, status, more=""):
+        one = isinstance(ranks, Rank)
+        who = ranks if one else in_words([rank.name for rank in ranks]) + ":"
+        self.failure, self.failed = how, [ranks] if one else ranks
+        self._end_with(f"{who} {how}{more}", status)
+
+    def _blame(self, how, ranks):
+        """What ended the run: the first that is said of it counts."""
+        if self.failure is None:
+            self.failure, self.failed = how, ranks
+
+    def _end_with(self, text, status):
         self.status = status
         self._write(f"minidl run: {text}\n")

@@ -24,6 +24,7 @@ Collectives
     average.py      the mean over ranks, by any all-reduce
     codec.py        float16, int8 and (index, value) payloads of an array
     compressed.py   all-reduce of such payloads
+    grid.py         the ranks as a grid, a group for each row along an axis
     cost.py         the alpha-beta-gamma formulas
     select.py       the fastest all-reduce for a size, by cost.py and measured figures
 

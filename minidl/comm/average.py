@@ -30,16 +30,18 @@ def mean(t, x, all_reduce=ring.all_reduce):
     return x
 
 
-def mean_block(t, x, bounds):
+def mean_block(t, x, bounds, divisor=None):
     """This rank's block, x[bounds[r] : bounds[r+1]], of the mean of all ranks' 1-d x; a view of x,
-    which is workspace.
+    which is workspace. divisor: of the sum; the number of ranks unless given.
 
     Sends x.nbytes less a block: for float32 around the ring, for float16 and bfloat16 all-to-all,
     because the sum is to be in float32 and the message in 2 bytes. Both sum in the ring's order.
     """
+    divisor = t.size if divisor is None else divisor
     if accumulate_dtype(x.dtype) == x.dtype:
         own = ring_blocks.reduce_scatter(t, x, bounds)
-        own /= t.size
+        if divisor != 1:
+            own /= divisor
         return own
     own = x[bounds[t.rank] : bounds[t.rank + 1]]
     received, _ = all_to_all.all_to_all_v(t, x, np.diff(bounds).tolist(), [len(own)] * t.size)
@@ -49,5 +51,5 @@ def mean_block(t, x, bounds):
         total += from_rank[(t.rank + i) % t.size]
     # divide in float32, then cast: the float16 sum of 8 ranks can pass 65504
     with np.errstate(over="ignore"):
-        own[...] = total / t.size
+        own[...] = total / divisor
     return own

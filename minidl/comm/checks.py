@@ -7,7 +7,7 @@ import functools
 
 import numpy as np
 
-from minidl.backend import is_floating
+from minidl.backend import is_floating, xp_of
 from minidl.comm.collective import current_label
 
 
@@ -92,3 +92,11 @@ def check_bounds(t, bounds, length=None):
             f"none before the one to its left; got {b if len(b) <= 20 else f'{len(b)} of them'}. "
             "chunks.bounds(length, n) cuts evenly.")
     return b
+
+
+def all_finite(x):
+    """Whether a 1-d array has no inf and no nan, for the price of one read: squares keep them."""
+    xp = xp_of([x])
+    with np.errstate(all="ignore"):
+        square = float(x @ x)
+    return bool(np.isfinite(square) or xp.isfinite(x).all())  # large squares overflow

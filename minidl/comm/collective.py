@@ -22,6 +22,7 @@ import contextvars
 import functools
 
 from minidl.comm.call_code import code_of
+from minidl.timeline import recording
 
 # One per thread and per greenlet, so a background task's are its own.
 _label = contextvars.ContextVar("label")
@@ -53,6 +54,8 @@ def collective(fn=None, *, own_args=(), own_rows=()):
         # As `with named(label)`, which takes 2 us: an all-reduce of a few bytes takes ten.
         named = None if _label.get(None) is not None else _label.set(label)
         try:
+            if (lane := recording.get()) is not None:  # of a profile
+                return lane.collective(fn, t, args, kwargs)
             t.entering(fn, args, kwargs)
             return fn(t, *args, **kwargs)
         finally:

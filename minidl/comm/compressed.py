@@ -32,15 +32,17 @@ Sources: Tang et al. 2021 (1-bit Adam, arXiv 2102.02888; the two steps, error fe
 Wang et al. 2023 (ZeRO++, arXiv 2306.10209; all-to-all against repeated rounding), Lin et al. 2018
 (sparse).
 Test: tests/comm/test_compressed.py
-Time: 2(n-1) (alpha + C/n beta), C the bytes of all n encoded blocks; sparse, of k pairs on each
+Time: n alpha + 2(n-1)/n C beta, C the bytes of all n encoded blocks; sparse, of k pairs on each
 rank: (n-1) (2 alpha + 8 beta + 8 k beta)
 """
+
+from itertools import pairwise
 
 import numpy as np
 
 from minidl.backend import xp_of
 from minidl.comm import chunks, ring_blocks
-from minidl.comm.checks import check_floating
+from minidl.comm.checks import all_finite, check_floating
 from minidl.comm.codec import INT8, decode_pairs, encode_pairs
 from minidl.comm.collective import collective
 from minidl.comm.transport import staging
@@ -72,10 +74,11 @@ def mean(t, x, codec=INT8, residual=None):
 def _with_feedback(t, x, codec, divisor, residual):
     check_residual(t, x, residual)
     x += residual
-    residual[...] = 0
+    if t.size == 1:  # nothing is rounded, so nothing is owed; else each block's error is written
+        residual[...] = 0
     with np.errstate(over="ignore", invalid="ignore"):  # the sentence below instead of a warning
         result = _reduce(t, x, codec, divisor, residual.reshape(-1))
-    if not xp_of([x]).isfinite(residual).all():
+    if not all_finite(residual.reshape(-1)):
         raise FloatingPointError(
             f"rank {t.rank}: wanted finite numbers, to round them and to keep their errors; got "
             "inf or nan, or numbers beyond the codec's (fp16: 65504). Scale or clip them before")
@@ -101,26 +104,37 @@ def _reduce(t, x, codec, divisor, residual):
     block, xp = chunks.split(flat, n), xp_of([flat])
     owed = None if residual is None else chunks.split(residual, n)
     total = block[r].astype(np.float32 if residual is None else x.dtype)
-    incoming = xp.empty(codec.n_bytes(len(total)), np.uint8)
+    # While a block is on its way the next one is encoded, so all receives stand ready.
+    incoming = [xp.empty(codec.n_bytes(len(total)), np.uint8) for _ in range(1, n)]
+    arriving = [t.irecv(into, (r - s) % n) for s, into in enumerate(incoming, 1)]
+    leaving = []
     for s in range(1, n):
-        to, source = (r + s) % n, (r - s) % n
+        to = (r + s) % n
         outgoing = codec.encode(block[to])
+        leaving.append((t.isend(outgoing, to), outgoing))  # kept until it has gone
         if residual is not None:
             xp.subtract(block[to], codec.decode(outgoing, len(block[to])), out=owed[to])
-        t.sendrecv(outgoing, to, incoming, source)
-        total += codec.decode(incoming, len(total))
+    for request, payload in zip(arriving, incoming):
+        request.wait()
+        total += codec.decode(payload, len(total))
+    for request, _ in leaving:
+        request.wait()
     total /= divisor
 
     bounds = [0, *np.cumsum([codec.n_bytes(len(b)) for b in block]).tolist()]
     payload = xp.empty(bounds[-1], np.uint8)
-    payload[bounds[r] : bounds[r + 1]] = codec.encode(total)
+    encoded = [payload[begin:end] for begin, end in pairwise(bounds)]
+    encoded[r][...] = codec.encode(total)
     if residual is not None:  # in units of a sum, as the rest of it
-        xp.subtract(total, codec.decode(payload[bounds[r] : bounds[r + 1]], len(total)),
-                    out=owed[r])
+        xp.subtract(total, codec.decode(encoded[r], len(total)), out=owed[r])
         owed[r] *= divisor
-    ring_blocks.all_gather(t, payload, bounds)
-    for i in range(n):
-        block[i][...] = codec.decode(payload[bounds[i] : bounds[i + 1]], len(block[i]))
+    for s in range(n):  # the ring's all-gather; a block is decoded while it goes on to the right
+        i, requests = (r - s) % n, ()
+        if s < n - 1:
+            requests = t.irecv(encoded[i - 1], (r - 1) % n), t.isend(encoded[i], (r + 1) % n)
+        block[i][...] = codec.decode(encoded[i], len(block[i]))
+        for request in requests:
+            request.wait()
     return flat.reshape(x.shape)
 
 

@@ -19,6 +19,7 @@ Source: CUDA C++ Programming Guide, "Asynchronous Concurrent Execution".
 Test: tests/memory/test_host_memory.py (late copies without a GPU)
 """
 
+import functools
 import weakref
 from collections import deque
 
@@ -129,6 +130,17 @@ class CopyStream:
             _queue(self.stream, computed(x), source, into)
             self.under_way.append(Copy(x, host, self.stream.record()))
         return self.under_way[-1]
+
+
+def copy_stream(x):
+    """The CopyStream of x's GPU, the same each time: where one ends, the host waits."""
+    return _copy_stream(library_of(x), x.device)
+
+
+@functools.cache
+def _copy_stream(library, device):
+    with device:
+        return CopyStream(library.empty(0, np.uint8))
 
 
 class Copy:

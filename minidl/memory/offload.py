@@ -35,7 +35,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from minidl import backend
-from minidl.memory.host_memory import CopyStream, pinned
+from minidl.memory.host_memory import copy_stream, pinned
 from minidl.mode import current, running
 
 IN_FLIGHT = 2  # arrays being copied out, which the device still holds; then forward waits
@@ -65,7 +65,6 @@ class Host:
         self.stored = []  # weak references: a Stored lives as long as a node that saved it
         self._known = {}  # (id of buffer, place in it) -> weak references to buffer and Stored
         self._leaving = deque()
-        self._streams = {}  # name of a GPU -> CopyStream
         self._worker = None
         if bytes_per_s is not None:
             self._worker = ThreadPoolExecutor(1, "minidl-offload")
@@ -128,10 +127,8 @@ class Host:
         """Copy over the link: a Future or a CopyStream's Copy, whose result() waits for the end."""
         self.log.append((way, number, source.nbytes))
         x = into if way == "in" else source
-        if (device := backend.device_of(x)) != "cpu":
-            if device not in self._streams:
-                self._streams[device] = CopyStream(x)
-            return self._streams[device].copy(source, into)
+        if backend.device_of(x) != "cpu":
+            return copy_stream(x).copy(source, into)
         np.copyto(into, source)
         if self._worker is not None:
             return self._worker.submit(_travel, [source], source.nbytes / self.bytes_per_s)

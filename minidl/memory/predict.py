@@ -8,7 +8,7 @@
     ZeRO 3                   2/N       2/N     4/N          8/N      16/N
 
 What forward saves grows by the same amount for every row of the batch, a + b * rows, so forwards of
-one row and of two give a and b exactly. What convolutions and poolings need beside it, "workspace",
+one row and of two give a and b exactly. What ops need beside it, "workspace",
 is workspace.py's formula.
 Source: Rajbhandari et al. 2020 (arXiv 1910.02054), table 1.
 Test: tests/memory/test_predict.py   Measured by: ledger.py   Tutorial: tutorials/05_memory.py

@@ -1,4 +1,4 @@
-"""How much memory a convolution needs beside its inputs and results, as a formula.
+"""How much memory an op needs beside its inputs and results, as a formula.
 
     forward of s samples     pad x                    padded copy P = s C H' W'
                              lay out the columns      P and K = s C kh kw oh ow together
@@ -10,8 +10,17 @@
 Each is freed before the next block of samples (conv.samples_at_once) begins. So the most that is
 held at once is the largest of these sums, whatever the batch; without the cut into blocks it would
 grow with the batch, kh kw times as fast as the images. fp16 on a CPU is multiplied in fp32: casts
-of both operands, and the product in both widths, are added. The ledger's counter: its kind
-"workspace".           Test: tests/memory/test_workspace.py   Tutorial: tutorials/05_memory.py
+of both operands, and the product in both widths, are added.
+
+    linear            by BLAS: nothing; fp16 on a CPU: both operands in fp32. By kernels/linear.cu
+                      also what it packs: B, and A where its rows do not lie in order
+    attention         by a kernel: gq in parts, one for each group of keys. By NumPy: the arrays of
+                      one block, whatever the batch; for self-attention the gradients of the thirds
+    cross entropy     by a kernel: nothing. By NumPy: the exponentials
+
+One number a row, dropout's bits and a mask made into numbers are left out; a gradient counts as an
+array in order. The ledger's counter: its kind "workspace".
+Test: tests/memory/test_workspace.py   Tutorial: tutorials/05_memory.py
 """
 
 import math
@@ -19,10 +28,16 @@ from collections import namedtuple
 
 import numpy as np
 
-from minidl.backend import is_bfloat16
+from minidl.backend import accumulate_dtype, is_bfloat16
 from minidl.backward import nodes
+from minidl.fused import linear as kernel
+from minidl.fused.attention import block_of
+from minidl.fused.dispatch import usable
+from minidl.ops.attention import Attention, SelfAttention
 from minidl.ops.conv import Conv2d, samples_at_once
+from minidl.ops.cross_entropy import CrossEntropy
 from minidl.ops.extra.conv_transpose import ConvTranspose2d
+from minidl.ops.matmul import Linear
 from minidl.ops.pool import AvgPool2d, MaxPool2d
 
 # Elements of the arrays for one block of samples: padded images (0 if nothing is padded), columns,
@@ -33,7 +48,7 @@ Sizes = namedtuple("Sizes", "padded columns weight images y each width half merg
 
 def workspace(*roots, rows=1):
     """The most bytes of workspace that forward and backward of the graph above `roots` need, if
-    its batch were `rows` times as large. Nodes of other ops than convolution and pooling: none."""
+    its batch were `rows` times as large. Nodes of other ops than those of FORMULAS: none."""
     return max((f(node, rows) for node in nodes(roots) if (f := FORMULAS.get(type(node)))),
                default=0)
 
@@ -57,7 +72,79 @@ def pool(node, rows):
     return node.padded_bytes * rows
 
 
-FORMULAS = {Conv2d: conv, ConvTranspose2d: conv_transpose, MaxPool2d: pool, AvgPool2d: pool}
+def linear(node, rows):
+    """Of a Linear: the largest of its three products."""
+    dtype, fan_out, fan_in = _dtype(node), node.output_meta[0][0][-1], node.x_shape[-1]
+    n = math.prod(node.x_shape[:-1]) * rows
+    half = dtype == np.float16 and node.xp is np
+    ours = (node.xp is np and kernel.BEATS_BLAS and n * fan_in * fan_out >= kernel.MIN_WORK
+            and usable(np.empty(0, dtype)))
+    products = [(n, fan_in, fan_out, True)]  # (rows, depth, columns, whether A's rows lie in order)
+    products += [(n, fan_out, fan_in, True)] * node.needs[0]
+    products += [(fan_out, n, fan_in, False)] * node.needs[1]
+    return max(half * 4 * (m * k + k * p) + ours * _packed(m, k, p, in_order)
+               for m, k, p, in_order in products)
+
+
+def _packed(m, k, p, in_order):
+    """What fused/linear.py lays out anew for A (m, k) and B (k, p), bytes."""
+    a = 0 if in_order else (
+        k * -(-m // kernel.ROWS) * kernel.ROWS + kernel.PAD + -(-k // kernel.CHUNK) * m)
+    return 4 * (a + k * -(-p // kernel.COLS) * kernel.COLS + kernel.PAD)
+
+
+def cross_entropy(node, rows):
+    """Of a CrossEntropy of classes."""
+    dtype = _dtype(node)
+    if not node.weighted and usable(np.empty(0, dtype)):
+        return 0
+    width = accumulate_dtype(dtype).itemsize
+    return math.prod(node.x_shape) * rows * width * (1 + (dtype == np.float16))
+
+
+def attention(node, rows):
+    """Of an Attention or a SelfAttention."""
+    dtype, packed = _dtype(node), isinstance(node, SelfAttention)
+    (n_batch, n_heads, length, e), n_keys = node.q_shape, node.n_keys
+    n_batch *= rows
+    q = n_batch * n_heads * length * e
+    if node.ours and usable(np.empty(0, dtype)):
+        gradient = 0 if packed else q * dtype.itemsize  # brought into the kernels' order
+        if node.xp is not np:
+            return 3 * q * dtype.itemsize if packed else gradient
+        parts = -(-n_keys // block_of("tile", e)[0])
+        return gradient + 4 * q * (packed * (parts + (parts > 1)) or (parts > 1) * parts)
+    width, half = node.dtype.itemsize, dtype != node.dtype
+    ev = e if packed else node.output_meta[0][0][-1]
+    sizes = {(r[1].stop - r[1].start, r[2].stop - r[2].start, k[2].stop)
+             for r, k in node.blocks()}
+    blocks = [_block(*size, e, ev, half, bool(node.dropout_p)) for size in sizes]
+    triangle = node.block_size()[1] ** 2 if node.is_causal else 0
+    return width * (triangle + max((max(forward, backward + 3 * q * packed)
+                                    for forward, backward in blocks), default=0))
+
+
+def _block(heads, n_queries, n_keys, e, ev, half, dropout):
+    """(forward, backward), elements held at most for a block of scores."""
+    q, k, v, o = (heads * n * width for n, width in (
+        (n_queries, e), (n_keys, e), (n_keys, ev), (n_queries, ev)))
+    scores = heads * n_queries * n_keys
+    making = q + half * k + scores  # half: k, v and go are cast before they are multiplied
+    forward = scores + max(dropout * scores, half * v + o)
+    held = q + 2 * scores + half * o  # the queries, P, gP and go
+    backward = held + max(half * v, dropout * scores + max(v, o, q + k))  # gv, D, gq and gk
+    return max(making, forward), max(making, backward)
+
+
+FORMULAS = {Conv2d: conv, ConvTranspose2d: conv_transpose, MaxPool2d: pool, AvgPool2d: pool,
+            Linear: linear, CrossEntropy: cross_entropy, Attention: attention,
+            SelfAttention: attention}
+
+
+def _dtype(node):
+    """The dtype that a node computes in: bfloat16 is widened."""
+    dtype = node.output_meta[0][1]
+    return np.dtype(np.float32 if is_bfloat16(dtype) else dtype)
 
 
 def sizes(node, rows):

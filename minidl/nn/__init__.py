@@ -6,6 +6,7 @@
     conv         convolution, pooling, resizing                     recurrent    RNN, LSTM, GRU
     init         initial values         functional   the ops        models       MLP, CNN, GPT
     lora         fine-tuning            loss         criteria
+    moe          mixture of experts     llama        another transformer
 
 SyncBatchNorm is in minidl/parallel/data/, and comes when it is asked for.
 """
@@ -22,6 +23,7 @@ from minidl.nn.layers import (
     ELU, GELU, GLU, SELU, Dropout, Embedding, EmbeddingBag, Flatten, Identity, LeakyReLU, Linear,
     Mish, PReLU, ReLU, Sigmoid, SiLU, Softmax, Softplus, Tanh,
 )
+from minidl.nn.llama import Llama
 from minidl.nn.lora import LoRALinear
 from minidl.nn.loss import (
     BCELoss, BCEWithLogitsLoss, CrossEntropyLoss, HuberLoss, KLDivLoss, L1Loss, MSELoss, NLLLoss,
@@ -29,6 +31,7 @@ from minidl.nn.loss import (
 )
 from minidl.nn.models import CNN, GPT, MLP
 from minidl.nn.module import Module, Parameter
+from minidl.nn.moe import MoE
 from minidl.nn.norm import (
     BatchNorm1d, BatchNorm2d, GroupNorm, InstanceNorm1d, InstanceNorm2d, LayerNorm, RMSNorm,
 )

@@ -7,34 +7,39 @@ from minidl.nn import functional as F
 from minidl.nn.module import Module
 
 
-class CrossEntropyLoss(Module):
+class _Loss(Module):
+    """`op` of functional with these options; weights are buffers, which move with the module."""
+
+    def __init__(self, reduction="mean", weights=(), **options):
+        super().__init__()
+        self.options = {"reduction": reduction, **options}
+        for name, weight in dict(weights).items():
+            self.register_buffer(name, weight) if weight is not None else setattr(self, name, None)
+
+    def forward(self, input, target):
+        return self.op(input, target, **self._buffers, **self.options)
+
+
+class CrossEntropyLoss(_Loss):
     """Input (N, C, ...) logits, target class ids (N, ...); averages over targets not ignored."""
 
-    def __init__(self, ignore_index=-100, reduction="mean", label_smoothing=0.0):
-        super().__init__()
-        self.options = {"ignore_index": ignore_index, "reduction": reduction,
-                        "label_smoothing": label_smoothing}
+    op = staticmethod(F.cross_entropy)
 
-    def forward(self, input, target):
-        return F.cross_entropy(input, target, **self.options)
+    def __init__(self, weight=None, *, ignore_index=-100, reduction="mean", label_smoothing=0.0):
+        super().__init__(reduction, {"weight": weight}, ignore_index=ignore_index,
+                         label_smoothing=label_smoothing)
 
 
-class NLLLoss(Module):
-    def __init__(self, ignore_index=-100, reduction="mean"):
-        super().__init__()
-        self.options = {"ignore_index": ignore_index, "reduction": reduction}
+class NLLLoss(_Loss):
+    op = staticmethod(F.nll_loss)
 
-    def forward(self, input, target):
-        return F.nll_loss(input, target, **self.options)
+    def __init__(self, weight=None, *, ignore_index=-100, reduction="mean"):
+        super().__init__(reduction, {"weight": weight}, ignore_index=ignore_index)
 
 
-class _ElementLoss(Module):
-    def __init__(self, reduction="mean"):
-        super().__init__()
-        self.reduction = reduction
-
-    def forward(self, input, target):
-        return self.op(input, target, reduction=self.reduction)
+class _ElementLoss(_Loss):
+    def __init__(self, *, reduction="mean"):
+        super().__init__(reduction)
 
 
 class MSELoss(_ElementLoss):
@@ -45,41 +50,36 @@ class L1Loss(_ElementLoss):
     op = staticmethod(F.l1_loss)
 
 
-class BCEWithLogitsLoss(_ElementLoss):
+class BCEWithLogitsLoss(_Loss):
     op = staticmethod(F.binary_cross_entropy_with_logits)
 
+    def __init__(self, weight=None, *, reduction="mean", pos_weight=None):
+        super().__init__(reduction, {"weight": weight, "pos_weight": pos_weight})
 
-class BCELoss(_ElementLoss):
+
+class BCELoss(_Loss):
     op = staticmethod(F.binary_cross_entropy)
 
-
-class _OneNumberLoss(_ElementLoss):
-    """A loss with one number beside its reduction, called `option`."""
-
-    def __init__(self, value, reduction):
-        super().__init__(reduction)
-        self.options = {self.option: value, "reduction": reduction}
-
-    def forward(self, input, target):
-        return self.op(input, target, **self.options)
+    def __init__(self, weight=None, *, reduction="mean"):
+        super().__init__(reduction, {"weight": weight})
 
 
-class SmoothL1Loss(_OneNumberLoss):
-    op, option = staticmethod(F.smooth_l1_loss), "beta"
+class SmoothL1Loss(_Loss):
+    op = staticmethod(F.smooth_l1_loss)
 
-    def __init__(self, reduction="mean", beta=1.0):
-        super().__init__(beta, reduction)
-
-
-class HuberLoss(_OneNumberLoss):
-    op, option = staticmethod(F.huber_loss), "delta"
-
-    def __init__(self, reduction="mean", delta=1.0):
-        super().__init__(delta, reduction)
+    def __init__(self, *, reduction="mean", beta=1.0):
+        super().__init__(reduction, beta=beta)
 
 
-class KLDivLoss(_OneNumberLoss):
-    op, option = staticmethod(F.kl_div), "log_target"
+class HuberLoss(_Loss):
+    op = staticmethod(F.huber_loss)
 
-    def __init__(self, reduction="mean", log_target=False):
-        super().__init__(log_target, reduction)
+    def __init__(self, *, reduction="mean", delta=1.0):
+        super().__init__(reduction, delta=delta)
+
+
+class KLDivLoss(_Loss):
+    op = staticmethod(F.kl_div)
+
+    def __init__(self, *, reduction="mean", log_target=False):
+        super().__init__(reduction, log_target=log_target)

@@ -15,7 +15,7 @@ from minidl.nn.conv import AdaptiveAvgPool2d, Conv2d, MaxPool2d
 from minidl.nn.layers import Dropout, Embedding, Flatten, Linear, ReLU
 from minidl.nn.module import Module
 from minidl.nn.norm import BatchNorm2d, LayerNorm
-from minidl.nn.transformer import TransformerBlock
+from minidl.nn.transformer import FeedForward, TransformerBlock
 
 
 def MLP(*widths, activation=ReLU, generator=None):
@@ -42,17 +42,18 @@ class GPT(Module):
 
     The output layer shares the embedding's weight (`tied`). Initial values as in GPT-2: N(0, 0.02),
     and the projections that write to the residual stream over sqrt(2 * n_layers), for they add up.
+    feed_forward: as TransformerBlock's; partial(nn.MoE, n_experts=8) makes mixtures of experts.
     Source: Radford et al. 2019."""
 
     def __init__(self, vocab_size, context, n_layers=4, n_heads=8, width=256, dropout=0.0,
-                 bias=True, tied=True, generator=None):
+                 bias=True, tied=True, generator=None, feed_forward=FeedForward):
         super().__init__()
         self.context = context
         self.token = Embedding(vocab_size, width, generator=generator)
         self.position = Embedding(context, width, generator=generator)
         self.drop = Dropout(dropout)
-        self.blocks = ModuleList(TransformerBlock(width, n_heads, dropout, bias, generator)
-                                 for _ in range(n_layers))
+        self.blocks = ModuleList(TransformerBlock(width, n_heads, dropout, bias, generator,
+                                                  feed_forward) for _ in range(n_layers))
         self.norm = LayerNorm(width, bias=bias)
         self.head = Linear(width, vocab_size, bias=False, generator=generator)
         for name, p in self.named_parameters():
@@ -65,15 +66,29 @@ class GPT(Module):
         if tied:
             self.head.weight = self.token.weight
 
-    def forward(self, ids):
+    def forward(self, ids, positions=None):
+        """positions (N, T): of rows of several texts (data.lengths.pack). They begin at 0 with each
+        text, and no token sees another text's."""
+        x, mask = self.embed(ids, positions), {}
+        if positions is not None:
+            mask["attn_mask"] = one_text(getattr(positions, "_data", positions))
+        for block in self.blocks:
+            x = block(x, **mask)
+        return self.head(self.norm(x))
+
+    def embed(self, ids, positions=None):
+        """What the first block gets, (N, T, width)."""
         T = ids.shape[-1]
         if T > self.context:
             raise ValueError(f"GPT has a context of {self.context} tokens, got {T}")
-        positions = backend.xp_of([getattr(ids, "_data", ids)]).arange(T)
-        x = self.drop(self.token(ids) + self.position(positions))
-        for block in self.blocks:
-            x = block(x)
-        return self.head(self.norm(x))
+        if positions is None:
+            positions = self.positions(backend.xp_of([getattr(ids, "_data", ids)]), T)
+        return self.drop(self.token(ids) + self.position(positions))
+
+    @staticmethod
+    def positions(xp, n_tokens):
+        """Of the tokens given: from 0 on. Of a text in parts: parallel/model/context.py's."""
+        return xp.arange(n_tokens)
 
     def generate(self, ids, n_tokens, temperature=1.0, top_k=None, generator=None):
         """`ids` (N, T) continued by n_tokens, each drawn from softmax(logits / temperature) over
@@ -92,6 +107,13 @@ class GPT(Module):
                 ids = weight._xp.concatenate([ids, drawn], 1)
         self.train(was_training)
         return backend.to_device(ids, origin)
+
+
+def one_text(positions):
+    """Whether two tokens of a packed row are of the same text: (N, 1, T, T) bool, block-diagonal.
+    Every padding token, at position 0, is a text of its own."""
+    text = (positions == 0).cumsum(axis=1)
+    return text[:, None, :, None] == text[:, None, None, :]
 
 
 def _sample(xp, logits, temperature, top_k, generator):

@@ -16,14 +16,32 @@ import numpy as np
 from minidl import backend
 from minidl.tensor import Tensor
 
+# PyTorch's methods that are not here, and what to use.
+_INSTEAD = {
+    "compile": "minidl.infer.compile(minidl.infer.trace(model.eval(), x)), or minidl.graphed for a "
+               "training step on a GPU",
+    "register_full_backward_hook register_backward_hook register_full_backward_pre_hook":
+        "retain_grad() of an output, or register_post_accumulate_grad_hook of a parameter",
+    "get_extra_state set_extra_state": "register_buffer", "type": "to(dtype)",
+    "bfloat16": "to(minidl.bfloat16)", "set_submodule": "a = module.get_submodule(above), a.x = m",
+    "register_state_dict_post_hook register_state_dict_pre_hook "
+    "register_load_state_dict_post_hook register_load_state_dict_pre_hook":
+        "the dict of state_dict(), changed before load_state_dict",
+    "to_empty share_memory xpu ipu mtia": "to(device)",
+}
+_ADVICE = {name: instead for names, instead in _INSTEAD.items() for name in names.split()}
+
 
 class Parameter(Tensor):
     """A leaf that requires a gradient and registers itself when assigned to a Module.
 
     sharded_by: of a shard (parallel/zero/zero.py) what joins the ranks that hold the others, with
     on_any_rank(flag) and sum_over_ranks(x): clipping and loss scaling ask it. Else None.
-    compressed_by: the parallel.Compressed that sends its gradient in fewer bytes. Else None."""
-    sharded_by = compressed_by = None
+    copies: how many of these ranks have it; part: what this one has (parallel/model/tensor.py).
+    compressed_by: the parallel.Compressed that sends its gradient in fewer bytes. Else None.
+    own: whether the other ranks have others in its place (parallel/model/experts.py)."""
+    sharded_by = compressed_by = part = None
+    copies, own = 1, False
 
     def __init__(self, data, requires_grad=True):
         super().__init__(data._data if isinstance(data, Tensor) else data, requires_grad)
@@ -85,7 +103,8 @@ class Module:
         for table in ("_parameters", "_buffers", "_modules"):
             if name in self.__dict__.get(table, ()):
                 return self.__dict__[table][name]
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        text = f"{type(self).__name__} has no attribute {name!r}"
+        raise AttributeError(f"{text}; use {_ADVICE[name]}" if name in _ADVICE else text)
 
     def __delattr__(self, name):
         for table in (self._parameters, self._buffers, self._modules):
@@ -134,12 +153,19 @@ class Module:
 
     def get_parameter(self, target):
         """The parameter of this dotted name, "layers.0.weight"."""
+        return self._get("_parameters", "parameter", target)
+
+    def get_buffer(self, target):
+        """The buffer of this dotted name, "layers.0.running_mean"."""
+        return self._get("_buffers", "buffer", target)
+
+    def _get(self, table, kind, target):
         above, _, name = target.rpartition(".")
-        owner = self.get_submodule(above)
-        if name not in owner._parameters:
-            raise AttributeError(f"{above or type(self).__name__} has no parameter {name!r}; it "
-                                 f"has {[*owner._parameters] or 'none'}")
-        return owner._parameters[name]
+        here = self.get_submodule(above).__dict__[table]
+        if name not in here:
+            raise AttributeError(f"{above or type(self).__name__} has no {kind} {name!r}; it has "
+                                 f"{[*here] or 'none'}")
+        return here[name]
 
     # -- iteration, always in order of definition, each object once
 

@@ -97,6 +97,8 @@ def _additive_mask(q, k, attn_mask, key_padding_mask, is_causal):
 class CausalSelfAttention(Module):
     """Each position attends to itself and to what came before.  x (N, T, C) -> (N, T, C)."""
 
+    attend = staticmethod(F.self_attention)  # of a text in parts: parallel/model/context.py's
+
     def __init__(self, width, n_heads, dropout=0.0, bias=True, generator=None):
         super().__init__()
         if width % n_heads:
@@ -105,9 +107,10 @@ class CausalSelfAttention(Module):
         self.qkv = Linear(width, 3 * width, bias, generator=generator)
         self.proj = Linear(width, width, bias, generator=generator)
 
-    def forward(self, x):
-        y = F.self_attention(self.qkv(x), self.n_heads, is_causal=True,
-                             dropout_p=self.dropout if self.training else 0.0)
+    def forward(self, x, **mask):
+        """attn_mask=: as self_attention's, beside the causal one."""
+        y = self.attend(self.qkv(x), self.n_heads, is_causal=True,
+                        dropout_p=self.dropout if self.training else 0.0, **mask)
         return self.proj(y)
 
 
@@ -124,16 +127,18 @@ class FeedForward(Module):
 
 
 class TransformerBlock(Module):
-    """x + attention(norm(x)), then the same with the feed-forward.  x (N, T, C) -> (N, T, C)."""
+    """x + attention(norm(x)), then the same with the feed-forward.  x (N, T, C) -> (N, T, C).
+    feed_forward(width, bias, generator) makes that one: moe.py has another."""
 
-    def __init__(self, width, n_heads, dropout=0.0, bias=True, generator=None):
+    def __init__(self, width, n_heads, dropout=0.0, bias=True, generator=None,
+                 feed_forward=FeedForward):
         super().__init__()
         self.norm1 = LayerNorm(width, bias=bias)
         self.attention = CausalSelfAttention(width, n_heads, dropout, bias, generator)
         self.norm2 = LayerNorm(width, bias=bias)
-        self.feed_forward = FeedForward(width, bias, generator)
+        self.feed_forward = feed_forward(width, bias, generator)
         self.drop = Dropout(dropout)
 
-    def forward(self, x):
-        x = x + self.drop(self.attention(self.norm1(x)))
+    def forward(self, x, **mask):
+        x = x + self.drop(self.attention(self.norm1(x), **mask))
         return x + self.drop(self.feed_forward(self.norm2(x)))

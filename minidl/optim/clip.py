@@ -18,21 +18,30 @@ from minidl.tensor import Tensor
 
 
 def grad_norm(parameters, norm_type=2.0):
-    """The norm of all gradients as one vector, a float; 0.0 if there is none. fp16 and
-    bf16 gradients are squared and summed in fp32. Of ZeRO's shards it is the norm of all ranks'
-    together, the 2-norm alone, and all ranks must call."""
+    """The norm of all gradients as one vector, a float; 0.0 if there is none. fp16 and bf16
+    gradients are squared and summed in fp32. Of shards (ZeRO's, tensor parallelism's) it is the
+    norm of all ranks' together, the 2-norm alone, and all ranks must call."""
     parameters = _list(parameters)
     grads = [p.grad for p in parameters if p.grad is not None]
     if (stage := _stage(parameters)) is not None:
         if norm_type != 2:
-            raise ValueError(f"of a ZeRO stage's shards wanted norm_type 2, got {norm_type}")
-        return math.sqrt(stage.sum_over_ranks(norm.two_norm(grads) ** 2))
+            raise ValueError(f"of shards on several ranks wanted norm_type 2, got {norm_type}")
+        return math.sqrt(stage.sum_over_ranks(square_sum(parameters)))
     if norm_type == 2:
         return norm.two_norm(grads)
     if norm_type == math.inf:
         return max((float(abs(g).max()) for g in grads if g.size), default=0.0)
     wide = (g.astype(accumulate_dtype(g.dtype), copy=False) for g in grads)
     return sum(float((abs(g) ** norm_type).sum()) for g in wide) ** (1 / norm_type)
+
+
+def square_sum(parameters, gradient=lambda p: p.grad, leaf_of=lambda p: p):
+    """The sum of squares of the gradients here; of one that k ranks have, a k-th of it."""
+    by_copies = {}
+    for p in parameters:
+        if (g := gradient(p)) is not None:
+            by_copies.setdefault(getattr(leaf_of(p), "copies", 1), []).append(g)
+    return sum(norm.two_norm(grads) ** 2 / copies for copies, grads in by_copies.items())
 
 
 def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False):
@@ -85,7 +94,7 @@ def clip_grad_value_(parameters, clip_value):
 
 
 def _stage(parameters):
-    """The ZeRO stage of which these are shards, or None."""
+    """What joins the ranks of which these are shards, or None."""
     stages = (getattr(p, "sharded_by", None) for p in parameters)
     return next((stage for stage in stages if stage is not None), None)
 

@@ -48,7 +48,10 @@ def pieces(params, leaf_of):
     stage's shards, a piece is what a rank has of a parameter."""
     stage = next((s for p in params if (s := getattr(leaf_of(p), "sharded_by", None)) is not None),
                  None)
-    if stage is None:
+    if any(getattr(leaf_of(p), "part", None) is not None for p in params):
+        raise TypeError("LARS and LAMB want the norms of whole tensors, and here a rank has slices "
+                        "of them. Use AdamW or SGD with tensor parallelism")
+    if not hasattr(stage, "parts"):  # none, or a pipeline, whose tensors are whole
         return [Piece(i, 0, p.numel(), i) for i, p in enumerate(params) if p.numel()], \
             len(params), None
     index = {leaf_of(p): i for i, p in enumerate(params)}

@@ -210,13 +210,33 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         self._apply()
 
 
-class OneCycleLR(LRScheduler):
+class _WithMomentum(LRScheduler):
+    """A schedule of two numbers: `at(step)` gives the lr and the momentum (Adam's first beta),
+    which is set if cycle_momentum."""
+
+    may_join = False
+
+    def value(self, initial_lr, step):
+        return self.at(step)[0]
+
+    def _apply(self):
+        super()._apply()
+        momentum = self.at(self.last_epoch)[1]
+        for group in self.optimizer.param_groups if self.cycle_momentum else ():
+            if "betas" in group:
+                group["betas"] = (momentum, *group["betas"][1:])
+            elif "momentum" in group:
+                group["momentum"] = momentum
+            else:
+                raise ValueError(f"{type(self).__name__}: the optimizer has neither momentum nor "
+                                 "betas; pass cycle_momentum=False")
+
+
+class OneCycleLR(_WithMomentum):
     """Up from max_lr / div_factor to max_lr in pct_start of the steps, then down to initial lr /
     final_div_factor; three_phase: down to the initial lr first, in equal time. Momentum (Adam's
     first beta) goes the other way. Replaces the optimizer's lr; total_steps, or epochs and
     steps_per_epoch. Source: Smith & Topin 2017 (arXiv 1708.07120)."""
-
-    may_join = False
 
     def __init__(self, optimizer, max_lr, total_steps=None, epochs=None, steps_per_epoch=None,
                  pct_start=0.3, anneal_strategy="cos", cycle_momentum=True, base_momentum=0.85,
@@ -250,24 +270,48 @@ class OneCycleLR(LRScheduler):
                 return self.anneal(lr0, lr1, part), self.anneal(m0, m1, part)
             start = last
 
-    def value(self, initial_lr, step):
-        return self.at(step)[0]
-
-    def _apply(self):
-        super()._apply()
-        momentum = self.at(self.last_epoch)[1]
-        for group in self.optimizer.param_groups if self.cycle_momentum else ():
-            if "betas" in group:
-                group["betas"] = (momentum, *group["betas"][1:])
-            elif "momentum" in group:
-                group["momentum"] = momentum
-            else:
-                raise ValueError("OneCycleLR: the optimizer has neither momentum nor betas; pass "
-                                 "cycle_momentum=False")
-
 
 ANNEAL = {"cos": lambda a, b, part: b + (a - b) / 2 * (1 + math.cos(math.pi * part)),
           "linear": lambda a, b, part: a + (b - a) * part}
+
+
+class CyclicLR(_WithMomentum):
+    """From base_lr straight up to max_lr in step_size_up steps, down in step_size_down (as many
+    unless given), and again without end; momentum goes the other way. The height of the peaks:
+    mode "triangular": max_lr - base_lr; "triangular2": half of it in each further cycle;
+    "exp_range": times gamma^step; or scale_fn, of the cycle (1, 2, ...) or, with
+    scale_mode="iterations", of the step.     Source: Smith 2017 (arXiv 1506.01186)."""
+
+    def __init__(self, optimizer, base_lr, max_lr, step_size_up=2000, step_size_down=None,
+                 mode="triangular", gamma=1.0, scale_fn=None, scale_mode="cycle",
+                 cycle_momentum=True, base_momentum=0.8, max_momentum=0.9):
+        heights = {"triangular": (lambda cycle: 1.0, "cycle"),
+                   "triangular2": (lambda cycle: 0.5 ** (cycle - 1), "cycle"),
+                   "exp_range": (lambda step: gamma**step, "iterations")}
+        if scale_fn is None and mode not in heights:
+            raise ValueError(f"CyclicLR: mode is one of {[*heights]}, got {mode!r}; another "
+                             "height is a scale_fn")
+        if not all(isinstance(x, float | int) for x in (base_lr, max_lr)):
+            raise ValueError(f"CyclicLR wants one base_lr and one max_lr for all groups, got "
+                             f"{base_lr} and {max_lr}; for several make a LambdaLR")
+        self.height, of = heights[mode] if scale_fn is None else (scale_fn, scale_mode)
+        self.of_cycle = of == "cycle"
+        self.up = at_least_one("step_size_up", step_size_up)
+        self.length = self.up + at_least_one("step_size_down", step_size_down or step_size_up)
+        self.lrs, self.momenta = (base_lr, max_lr), (base_momentum, max_momentum)
+        self.cycle_momentum = cycle_momentum
+        for group in optimizer.param_groups:
+            group["initial_lr"] = base_lr
+        super().__init__(optimizer)
+
+    def at(self, step):
+        """(lr, momentum) of this step."""
+        cycles, place = divmod(step, self.length)
+        rise = place / self.up if place <= self.up else (self.length - place) / (
+            self.length - self.up)
+        rise *= self.height(cycles + 1 if self.of_cycle else step)
+        (base, top), (low, high) = self.lrs, self.momenta
+        return base + (top - base) * rise, high - (high - low) * rise
 
 
 class SequentialLR(LRScheduler):

@@ -45,6 +45,9 @@ class Muon(Optimizer):
             if p.ndim != 2:
                 raise ValueError(f"Muon takes matrices, got a parameter of shape {p.shape}; give "
                                  "the others to an AdamW of their own")
+            if getattr(p, "part", None) is not None:
+                raise ValueError(f"Muon wants whole matrices; got a slice {p.shape} of one that "
+                                 "several ranks have (parallel/model/tensor.py). Use AdamW")
 
     def update(self, p, grad, state, group):
         mu, (rows, columns) = group["momentum"], p.shape

@@ -2,6 +2,7 @@
 
     data/     the same model everywhere, gradients averaged
     zero/     ... and optimizer state, gradients and weights in shards, one a rank
+    model/    ... and the model itself divided
     server/   or: some ranks hold the weights, the others compute gradients
 """
 
@@ -15,6 +16,9 @@ from minidl.parallel.data.noise_scale import NoiseScale
 from minidl.parallel.data.onebit_adam import OneBitAdam
 from minidl.parallel.data.powersgd import PowerSGD
 from minidl.parallel.data.sync_batchnorm import SyncBatchNorm
+from minidl.parallel.model.parallelize import parallelize
+from minidl.parallel.server.table import Table, adagrad, ftrl
+from minidl.parallel.server.tables import Tables
 from minidl.parallel.zero.offload import Offload
 from minidl.parallel.zero.zero import Zero1, Zero2
 from minidl.parallel.zero.zero3 import Zero3

@@ -26,6 +26,7 @@ import numpy as np
 from minidl import backend
 from minidl.fused import dispatch, norm, unscale_check
 from minidl.fused.launch import on_device
+from minidl.optim import clip
 from minidl.optim.optimizer import Optimizer
 from minidl.precision import loss_scale
 from minidl.tensor import Tensor
@@ -295,6 +296,9 @@ class GradScaler:
             square_sum = norm.square_sum_of(grads)
             return loss_scale.factor(backend.xp_of(grads), None, square_sum, max_norm)
         square_sum = norm.two_norm(grads) ** 2
+        if optimizer.sharded_by is not None and hasattr(optimizer, "leaf_of"):  # copies count once
+            square_sum = clip.square_sum(optimizer.parameters(), optimizer.gradient,
+                                         optimizer.leaf_of)
         total = math.sqrt(self.all_sum(square_sum) if self.all_sum else square_sum)
         return inverse * min(1.0, max_norm / (total * inverse + 1e-6))
 

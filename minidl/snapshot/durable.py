@@ -17,19 +17,28 @@ import json
 import os
 
 
-def write(path, data):
-    """Put the bytes into the file `path`; on return they and the name are on the disk."""
-    temporary = f"{path}.tmp"
+def write(path, pieces, named=None):
+    """Put the pieces, each bytes, one after another into the file `path`; on return they and the
+    name are on the disk. named(sha256): the file's name, where it depends on what is written.
+    Returns the name, the number of bytes, and their sha256."""
+    temporary, n_bytes, digest = f"{path}.tmp", 0, hashlib.sha256()
     file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     try:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(file, rest):]
+        for piece in pieces:
+            rest = memoryview(piece)
+            n_bytes += len(rest)
+            digest.update(rest)
+            while rest:
+                rest = rest[os.write(file, rest):]
+            piece = rest = None  # it may be large: gone before the next one is made
         os.fsync(file)
     finally:  # also when the disk is full
         os.close(file)
+    sha256 = digest.hexdigest()
+    path = path if named is None else path.with_name(named(sha256))
     os.replace(temporary, path)
     sync(path.parent)
+    return path.name, n_bytes, sha256
 
 
 def sync(folder):
@@ -43,6 +52,11 @@ def sync(folder):
 
 def remove(path):
     os.unlink(path)
+
+
+def plain(values):
+    """A copy of numbers, text, lists and dicts, as JSON keeps them."""
+    return json.loads(json.dumps(values, default=_number))
 
 
 def sealed(body):

@@ -5,13 +5,14 @@ snapshot that fits is then loaded without an error.
 Test: tests/snapshot/test_fit.py   Used by: snapshot.py
 """
 
-from minidl.snapshot import kept, regions
+from minidl.snapshot import divided, kept, regions
 
 MOST = 12  # differences that are listed
 
 
-def misfits(index, model, optimizer, others, folder):
-    """Sentences about all that differs between the objects and the snapshot; none if it fits."""
+def misfits(index, model, optimizer, others, folder, everywhere):
+    """Sentences about all that differs between the objects and the snapshot; none if it fits.
+    everywhere: the keys of `tensors` on all ranks."""
     lacking = [key for key in others if key not in index["others"]]
     if optimizer is not None and index["groups"] is None:
         lacking.append("optimizer")
@@ -23,15 +24,12 @@ def misfits(index, model, optimizer, others, folder):
                 found.append(f"{key}: wanted a state of {sorted(here)}, the snapshot has "
                              f"{sorted(there)}")
     by_leaf = regions.by_leaf(model)
-    here = {f"param/{r.name}": (r.shape, leaf.dtype.name) for leaf, rs in by_leaf.items()
-            for r in rs}
-    here |= {f"buffer/{r.name}": (r.shape, r.leaf.dtype.name) for r in regions.buffers(model)}
-    here |= {f"generator {key}": () for key in regions.generators(model)}
+    here = tensors(model)
     there = {key: (tuple(about["shape"]), about["dtype"]) for key, about in
              index["tensors"].items() if key.startswith(("param/", "buffer/"))}
     there |= {f"generator {key}": () for key in index["generators"][0]}
     for key in dict.fromkeys([*here, *there]):
-        if here.get(key) != there.get(key):
+        if here.get(key) != there.get(key) and (key in here or key not in everywhere):
             found.append(f"{key}: wanted {there.get(key, 'nothing')} as in the snapshot, the model "
                          f"has {here.get(key, 'none')}")
     found += kept.misfits(index, model, optimizer)
@@ -41,8 +39,22 @@ def misfits(index, model, optimizer, others, folder):
         there = written(index)
         found += [f"{folder}: the files do not hold all of elements {r.first} to {r.end} of {key}"
                   for key, r in _wanted(index, model, by_leaf, optimizer)
-                  if not regions.covered(r.first, r.end, there.get(key, ()))]
-    return found[:MOST] + [f"and {len(found) - MOST} more"] * (len(found) > MOST)
+                  if not regions.covered(*divided.span(r), there.get(key, ()))]
+    return found
+
+
+def listed(found):
+    """The first of them as a text, and how many more there are."""
+    found = list(dict.fromkeys(found))
+    return "\n".join(found[:MOST] + [f"and {len(found) - MOST} more"] * (len(found) > MOST))
+
+
+def tensors(model):
+    """{key: (shape, dtype)} of what this rank's model has parts of; generators, too."""
+    here = {f"param/{r.name}": (r.shape, leaf.dtype.name)
+            for leaf, rs in regions.by_leaf(model).items() for r in rs}
+    here |= {f"buffer/{r.name}": (r.shape, r.leaf.dtype.name) for r in regions.buffers(model)}
+    return here | {f"generator {key}": () for key in regions.generators(model)}
 
 
 def _optimizer_misfits(index, by_leaf, optimizer):

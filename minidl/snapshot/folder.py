@@ -60,7 +60,7 @@ def instead(folder, step):
     before it that is whole, else the first after it."""
     others = sorted(steps(folder), key=lambda other: (other > step, abs(other - step)))
     for other in others:
-        if other != step and _is_whole(folder, other):
+        if other != step and not damage(folder, other):
             return (f"Step {other} is whole: load(..., step={other}), on a command line "
                     f"--resume {folder}@{other}")
     return "No other snapshot in the folder is whole"
@@ -83,14 +83,25 @@ def _index_of(folder, step):
         raise ValueError(f"{path}: {error}") from None
 
 
-def _is_whole(folder, step):
-    """Whether the index and all files of a snapshot are as they were written."""
+def damage(folder, step, rank=0, size=1):
+    """A sentence if the index of a snapshot or one of its files, of every size-th from `rank` on,
+    is not as it was written, else ""."""
     try:
         files = _index_of(folder, step)["files"]
-    except (ValueError, OSError):
-        return False
-    return not any(durable.damage(Path(folder) / file["name"], file["bytes"], file["sha256"])
-                   for file in files)
+    except (ValueError, OSError) as error:
+        return str(error)
+    found = (durable.damage(Path(folder) / file["name"], file["bytes"], file["sha256"])
+             for file in files[rank::size])
+    return next(filter(None, found), "")
+
+
+def set_aside(folder, step):
+    """Take a damaged snapshot out of the folder; the new name of its index."""
+    path = index_path(folder, step)
+    aside = path.with_name(f"damaged-{path.name}")
+    path.replace(aside)
+    durable.sync(path.parent)
+    return aside
 
 
 def _checked(body):
@@ -102,6 +113,9 @@ def _checked(body):
     if not len(body["files"]) == len(body["generators"]) > 0:
         raise ValueError("wanted a file and the generators of every rank; got "
                          f"{len(body['files'])} and {len(body['generators'])}")
+    body.setdefault("draws", list(range(len(body["files"]))))  # of models that are not divided
+    if not isinstance(body["draws"], list) or len(body["draws"]) != len(body["files"]):
+        raise ValueError(f"wanted a number of every rank as draws, got {str(body['draws'])[:200]}")
     for what, is_good in FORMS.items():
         for entry in (body[what].items() if isinstance(body[what], dict) else body[what] or ()):
             try:
@@ -139,6 +153,7 @@ def _is_generators(generators, body):
 
 
 FORMS = {"tensors": _is_tensor, "state": _is_state, "files": _is_file,
+         "draws": lambda n, body: type(n) is int and 0 <= n < len(body["files"]),
          "generators": _is_generators, "groups": lambda group, body: isinstance(group, dict)}
 
 

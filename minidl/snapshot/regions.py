@@ -7,12 +7,15 @@
 A region is a run of a tensor's elements in row-major order. A rank that wants a region finds it in
 the regions that others wrote, by overlap; so a snapshot of one stage at one world size can be read
 by any other stage at any other size, without knowing how the tensors were cut. The optimizer's
-arrays have the regions of its leaves; buffers and random generators are named by their modules.
+arrays have the regions of its leaves; buffers and random generators are named by their modules. Of
+a model that is itself divided (parallel/model/) a region is one of this rank's part of the tensor.
 Test: tests/snapshot/test_regions.py, test_snapshot.py   Used by: minidl/snapshot/snapshot.py
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,6 +23,7 @@ from minidl.comm import chunks
 from minidl.parallel.data import flat
 from minidl.parallel.data.compress import Compressed
 from minidl.parallel.data.data_parallel import DataParallel
+from minidl.parallel.model.pipeline import Pipeline
 from minidl.parallel.zero.zero import Zero1
 from minidl.random import Generator, default_generator
 from minidl.snapshot import kept
@@ -31,7 +35,9 @@ class Region:
     from `offset` on.
 
     shape    of the whole tensor
-    whole    whether every rank holds the whole tensor"""
+    whole    whether it is all of the tensor, and every rank holds it
+    part     None; or (dim, bounds, repeats, i): the tensor is cut along dim, as Part in
+             parallel/model/tensor.py says, and first and end count in the part i"""
     name: str
     leaf: object
     offset: int
@@ -39,6 +45,7 @@ class Region:
     end: int
     shape: tuple
     whole: bool
+    part: tuple = None
 
     def of(self, array):
         """The region's elements in an array of the leaf's shape, 1-d; a view if contiguous."""
@@ -47,30 +54,52 @@ class Region:
     def put(self, array, values):
         """Overwrite them."""
         if self.whole:  # which may be strided; a shard never is
-            array[...] = values.reshape(self.shape)
+            array[...] = values.reshape(array.shape)
         else:
             self.of(array)[...] = values
 
 
 def whole(name, leaf):
-    n_elems = math.prod(leaf.shape)
-    return Region(name, leaf, 0, 0, n_elems, tuple(leaf.shape), True)
+    return Region(name, leaf, 0, 0, math.prod(leaf.shape), *_cut(leaf, True))
 
 
-def unwrapped(model):
+def _cut(p, all_of_it):
+    """(shape of the whole tensor, Region.whole, Region.part) of a parameter."""
+    if getattr(p, "part", None) is None:
+        return tuple(p.shape), all_of_it, None
+    t, dim, bounds, repeats = p.part
+    shape = (*p.shape[:dim], repeats * bounds[-1], *p.shape[dim + 1:])
+    return shape, all_of_it, (dim, tuple(map(int, bounds)), repeats, t.rank)
+
+
+def modules(model):
+    """What this rank has of the model, each perhaps in a DataParallel: of a pipeline its stages."""
+    if isinstance(model, Pipeline):
+        return [model.replicas.get(s, stage) for s, stage in model.stages.items()]
+    return [model]
+
+
+def unwrapped(module):
     """The user's own module."""
-    return model.module if isinstance(model, DataParallel) else model
+    return module.module if isinstance(module, DataParallel) else module
+
+
+def names(model):
+    """{parameter of this rank: its name in the whole model}."""
+    if isinstance(model, Pipeline):
+        return dict(model.names)
+    return {p: name for name, p in unwrapped(model).named_parameters()}
 
 
 def by_leaf(model):
     """{leaf: [Region]} of all parameters on this rank. A leaf is a parameter or a shard; a shard
     also has an empty region for each parameter of its bucket that is on other ranks alone."""
-    names = {p: name for name, p in unwrapped(model).named_parameters()}
-    found = {}
-    for _, shard, p, *part in model.parts() if isinstance(model, Zero1) else ():
-        region = Region(names.pop(p), shard, *part, tuple(p.shape), False)
-        found.setdefault(shard, []).append(region)
-    return found | {p: [whole(name, p)] for p, name in names.items()}
+    name_of, found = names(model), {}
+    for module in modules(model):
+        for _, shard, p, *where in module.parts() if isinstance(module, Zero1) else ():
+            region = Region(name_of.pop(p), shard, *where, *_cut(p, False))
+            found.setdefault(shard, []).append(region)
+    return found | {p: [whole(name, p)] for p, name in name_of.items()}
 
 
 def share(sizes, rank, n):
@@ -127,9 +156,21 @@ def held(model, optimizer):
         yield key, array, Region(name, None, 0, 0, array.size, array.shape, not own)
 
 
+class Piece(NamedTuple):
+    """Elements [first, end) of a tensor, none if these are equal, which this rank is to write;
+    values() makes them, 1-d: so not all need be there at a time. shape: of the whole."""
+
+    key: str
+    shape: tuple
+    dtype: np.dtype
+    first: int
+    end: int
+    values: Callable
+
+
 def mine(model, optimizer, rank, size):
-    """(key, 1-d array, first, end, shape of the whole) of what this rank is to write: its shards,
-    its share of what all ranks have, and on rank 0 the buffers."""
+    """The Pieces of this rank: its shards, its share of what all ranks have, and on rank 0 the
+    buffers."""
     everything = list(held(model, optimizer))
     shared = [i for i, (key, _, region) in enumerate(everything)
               if region.whole and not key.startswith("buffer/")]
@@ -140,7 +181,7 @@ def mine(model, optimizer, rank, size):
         if region.whole:
             first, end = part_of.get(i, (0, end if rank == 0 else 0))
             values = values[first:end]
-        yield key, values, first, end, region.shape
+        yield Piece(key, region.shape, array.dtype, first, end, lambda values=values: values)
 
 
 def leaves(optimizer):
@@ -179,23 +220,22 @@ def arrays_and_numbers(optimizer, leaf):
 
 def buffers(model):
     """The persistent buffers, as whole Regions."""
-    return [whole(name, owner._buffers[key])
-            for name, (owner, table, key) in unwrapped(model)._state_slots().items()
+    return [whole(name, owner._buffers[key]) for module in modules(model)
+            for name, (owner, table, key) in unwrapped(module)._state_slots().items()
             if table == "_buffers"]
 
 
 def generators(model):
     """{name: Generator}: the rank's own, "", and those that modules have as attributes."""
     return {"": default_generator()} | {
-        f"{name}.{key}": value for name, module in unwrapped(model).named_modules()
+        f"{name}.{key}": value for outer in modules(model)
+        for name, module in unwrapped(outer).named_modules()
         for key, value in vars(module).items() if isinstance(value, Generator)}
 
 
-def bucket_order(model):
-    """The parameters in the order of data parallelism's buckets, which decides how sums round;
-    None for other models."""
-    if not isinstance(model, DataParallel) or isinstance(model, (Zero1, Compressed)):
-        return None
-    names = {p: name for name, p in unwrapped(model).named_parameters()}
-    return {"rebuilt": model.reducer.rebuilt,
-            "names": [names[p] for bucket in model.reducer.buckets for p in bucket.params]}
+def bucket_orders(model):
+    """[(reducer, its parameters in the order of its buckets)], which decides how sums round, of
+    data parallelism; none for other models."""
+    return [(module.reducer, [p for bucket in module.reducer.buckets for p in bucket.params])
+            for module in modules(model) if isinstance(module, DataParallel)
+            and not isinstance(module, (Zero1, Compressed))]

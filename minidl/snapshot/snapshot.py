@@ -13,7 +13,8 @@ the snapshot valid; only then rank 0 removes older snapshots and what crashes le
 
 The model may be plain, DataParallel, Compressed or a ZeRO stage, and it may be loaded as another of
 these, on another number of ranks: every region is found in the files by overlap (regions.py), and
-what compression owes keeps its sum (kept.py).
+what compression owes keeps its sum (kept.py). It may be divided itself, over a grid of ranks, and
+be loaded into another grid or into none (divided.py): then `t` is that of all ranks.
 Numbers and buffers are rank 0's; random generators are each rank's own. Save after the optimizer's
 step: gradients are not kept. All ranks see one folder, and call together.
 safetensors and JSON are plain data: loading runs no code, as unpickling would.
@@ -21,15 +22,17 @@ Test: tests/snapshot/test_snapshot.py, test_snapshot_crashes.py
 """
 
 import contextlib
-import hashlib
+import json
+from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from minidl import backend
-from minidl.comm import objects, tree
+from minidl.comm import objects
 from minidl.parallel import DataParallel, Zero1
-from minidl.snapshot import durable, fit, kept, regions
+from minidl.snapshot import divided, durable, fit, kept, regions, rows
 from minidl.snapshot.folder import (
     at_step, file_name, index_path, instead, latest, prune, read_index, steps,
 )
@@ -47,60 +50,119 @@ def save(folder, step, t=None, *, model, optimizer=None, keep=2, **others):
     t       the transport of all ranks that call; None: the model's, or one rank alone
     keep    how many snapshots stay in the folder, this one included
     others  scaler=, scheduler=, sampler=, ...: objects with load_state_dict() and with a
-            state_dict() of numbers and text"""
+            state_dict() of numbers and text; rank 0's, but each rank's rows() (rows.py)"""
+    t, rank, size, others = check(t, model, keep, others)
+    folder = Path(folder)
+    with writer(folder, rank) as problem:
+        agree(t, problem or refusal(folder, step, model, rank))
+        write(folder, step, t, take(t, rank, size, model, optimizer, others), keep)
+
+
+def check(t, model, keep, others):
+    """(t, rank, size, others) of a save; errors that need no other rank."""
     t, rank, size = _ranks(t, model)
     if keep < 1:
         raise ValueError(f"rank {rank}: wanted keep of at least 1, the new one; got {keep}")
-    others = _with_state(rank, others)
-    folder = Path(folder)
-    with only_writer(folder) if rank == 0 else contextlib.nullcontext("") as problem:
-        _agree(t, problem or _refusal(folder, step, model, rank))
-        _save(folder, step, t, rank, size, model, optimizer, keep, others)
+    _safetensors()  # which only loading needs: to lack it is said now, not when the run is to go on
+    return t, rank, size, _with_state(rank, others)
 
 
-def _refusal(folder, step, model, rank):
+def writer(folder, rank):
+    """`with writer(folder, rank) as problem:` rank 0 is its only writer, or the problem says why
+    not."""
+    return only_writer(folder) if rank == 0 else contextlib.nullcontext("")
+
+
+def refusal(folder, step, model, rank):
     """Why this model cannot be saved as this step of the folder, or nothing."""
-    if isinstance(model, DataParallel) and model.n_samples:
-        return (f"gradients of {model.n_samples} samples wait since no_sync() for the backward "
-                "that sends them, and gradients are not kept: save after optimizer.step()")
+    for module in regions.modules(model):
+        if isinstance(module, DataParallel) and module.n_samples:
+            return (f"gradients of {module.n_samples} samples wait since no_sync() for the backward"
+                    " that sends them, and gradients are not kept: save after optimizer.step()")
     if rank == 0 and (last := latest(folder)) is not None and last > step:
         return (f"wanted to save step {step} into {folder}, which holds the later step {last}, "
                 "from another run? Remove its .json, or save elsewhere")
     return ""
 
 
-def _save(folder, step, t, rank, size, model, optimizer, keep, others):
-    tensors, holds, about = {}, [], {}
-    for key, array, first, end, shape in regions.mine(model, optimizer, rank, size):
-        about[key] = {"shape": shape, "dtype": array.dtype.name}
-        if first < end:
-            tensors[f"{key}/{first}"] = np.ascontiguousarray(backend.to_device(array, "cpu"))
-            holds.append([key, first, end])
-    data = _safetensors().numpy.save(tensors)
-    digest = hashlib.sha256(data).hexdigest()
-    name = file_name(step, rank, size, digest)
-    durable.write(folder / name, data)
-    file = {"name": name, "bytes": len(data), "sha256": digest, "holds": holds}
-    states = {key: g.get_state() for key, g in regions.generators(model).items()}
-    parts = _all_gather(t, {  # which is also a barrier: every rank's file is on the disk
-        "file": file, "tensors": about, "generators": states,
-        "state": regions.numbers(model, optimizer)})
+class Taken(NamedTuple):
+    """What this rank writes of a snapshot. pieces: [regions.Piece], what its file holds; part: what
+    the index says of this rank; body: on rank 0, the rest of the index."""
+
+    pieces: list
+    part: dict
+    body: dict
+
+
+def take(t, rank, size, model, optimizer, others, gather=True):
+    """The Taken of this rank, before anything is written. Its arrays are the live ones.
+    gather: whether a divided model's tensors are to be whole; else no message is sent."""
+    if gather and divided.is_divided(model):
+        pieces, problem = divided.pieces(t, model, optimizer)
+        agree(t, problem)
+    else:
+        pieces = list(regions.mine(model, optimizer, rank, size))
+    pieces += rows.pieces(t, others)
+    names = regions.names(model)
+    part = {"tensors": {p.key: {"shape": p.shape, "dtype": p.dtype.name} for p in pieces},
+            "generators": {key: g.get_state() for key, g in regions.generators(model).items()},
+            "draws": divided.draws(t, model) if gather else 0,
+            "order": [(reducer.rebuilt, [names[p] for p in order])
+                      for reducer, order in regions.bucket_orders(model)],
+            "state": regions.numbers(model, optimizer)}
+    body = {} if rank else {
+        "groups": None if optimizer is None else [
+            {k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups],
+        "others": durable.plain({key: it.state_dict() for key, it in others.items()}),
+        "kept": kept.about(model)}
+    return Taken(pieces, part, body)
+
+
+def index_of(step, parts, body):
+    """The index of all ranks' parts and rank 0's body."""
+    orders = [order for part in parts for order in part["order"]]
+    index = {**body, "step": step, "tensors": {}, "state": {},
+             "order": {"rebuilt": all(rebuilt for rebuilt, _ in orders),
+                       "names": list(dict.fromkeys(n for _, order in orders for n in order))
+                       } if orders else None,
+             "files": [part["file"] for part in parts],
+             "generators": divided.all_keys([part["generators"] for part in parts]),
+             "draws": [part["draws"] for part in parts]}
+    for part in parts:
+        index["tensors"] |= part["tensors"]
+        index["state"] |= part["state"]
+    return index
+
+
+def write(folder, step, t, taken, keep):
+    """Write what all ranks have taken; on return it is on the disk, and the folder has `keep`.
+    SnapshotError on all ranks if one of them cannot write: its disk is full."""
+    t, rank, size = _ranks(t, None)
+    pieces, part, problem = taken.pieces, taken.part, ""
+    try:
+        name, n_bytes, digest = durable.write(
+            folder / f"step-{step:08d}.{rank}-of-{size}", _file_of(pieces),
+            named=lambda digest: file_name(step, rank, size, digest))
+        holds = [[p.key, p.first, p.end] for p in pieces if p.first < p.end]
+        part = {**part, "file": {"name": name, "bytes": n_bytes, "sha256": digest, "holds": holds}}
+    except OSError as error:
+        problem = _unwritten(step, folder, error)
+    gathered = _all_gather(t, (problem, part))  # also a barrier: every rank's file is on the disk
+    _raise_first(problem for problem, _ in gathered)
+    parts = [part for _, part in gathered]
     if rank == 0:
-        body = {"step": step, "tensors": {}, "state": {}, "order": regions.bucket_order(model),
-                "files": [part["file"] for part in parts],
-                "generators": [part["generators"] for part in parts],
-                "groups": None if optimizer is None else [
-                    {k: v for k, v in group.items() if k != "params"}
-                    for group in optimizer.param_groups],
-                "others": {key: it.state_dict() for key, it in others.items()},
-                "kept": kept.about(model)}
-        for part in parts:
-            body["tensors"] |= part["tensors"]
-            body["state"] |= part["state"]
-        durable.write(index_path(folder, step), durable.sealed(body))
-        prune(folder, keep)
-    if t is not None:
-        tree.barrier(t)
+        try:
+            durable.write(index_path(folder, step),
+                          [durable.sealed(index_of(step, parts, taken.body))])
+            prune(folder, keep)
+        except OSError as error:
+            problem = _unwritten(step, folder, error)
+    agree(t, problem)
+
+
+def _unwritten(step, folder, error):
+    return (f"cannot write step {step} into {folder}: {error.strerror or error}. The snapshots "
+            "before it are whole; make room, or save elsewhere")
 
 
 def load(folder, t=None, *, model, optimizer=None, step=None, **others):
@@ -111,13 +173,32 @@ def load(folder, t=None, *, model, optimizer=None, step=None, **others):
     others = _with_state(rank, others)
     folder = Path(folder)
     index = _index(folder, t, step)
-    problem = "\n".join(fit.misfits(index, model, optimizer, others, folder))
+    split = divided.is_divided(model)
+    everywhere = list(fit.tensors(model))
+    if split:
+        everywhere = set().union(*_all_gather(t, everywhere))
+    found = fit.misfits(index, model, optimizer, others, folder, everywhere)
+    problem = fit.listed(chain(*_all_gather(t, found)) if split else found)
     for file in index["files"][rank::size]:  # each is read once, by one of the ranks
         damage = durable.damage(folder / file["name"], file["bytes"], file["sha256"])
         if damage and not problem:
             problem = f"{damage}. {instead(folder, index['step'])}"
-    _agree(t, problem)
+    agree(t, problem)
+    files = {}
 
+    def source(name, key):
+        if name not in files:
+            files[name] = _safetensors().safe_open(folder / name, framework="numpy")
+        return files[name].get_slice(key)
+
+    put(index, lambda targets: fill(index, targets, source), t, rank, size, model, optimizer,
+        others)
+    return index["step"]
+
+
+def put(index, fill, t, rank, size, model, optimizer, others):
+    """Set the given objects as the index says. fill(targets) is to fill the arrays of
+    [(key, array, Region)]: from files, or from other ranks' memory (elastic/heal.py)."""
     by_leaf = regions.by_leaf(model)
     targets = [(f"param/{r.name}", leaf.data, r) for leaf, rs in by_leaf.items() for r in rs]
     targets += [(f"buffer/{r.name}", r.leaf.data, r) for r in regions.buffers(model)]
@@ -136,45 +217,71 @@ def load(folder, t=None, *, model, optimizer=None, step=None, **others):
     owed = [(array, np.zeros_like(array), key)  # of some old ranks: added up below
             for array, key in kept.wanted(index, model, rank, size)]
     targets += [(key, piece, regions.whole(key, piece)) for _, piece, key in owed]
-    _read(folder, index, targets)
+    of_all_ranks, of_rows = rows.targets(index, others)
+    fill(targets + of_rows)
     for array, piece, _ in owed:
         array += piece
     kept.resume(index, model)
     for leaf in [*by_leaf, *(leaf for leaf, _ in regions.leaves(optimizer))]:
         leaf.version += 1
-    if isinstance(model, Zero1):
-        model.gather()
+    for module in regions.modules(model):
+        if isinstance(module, Zero1):
+            module.gather()
     if optimizer is not None:
         for group, options in zip(optimizer.param_groups, index["groups"], strict=True):
             group.update({k: tuple(v) if isinstance(v, list) else v for k, v in options.items()})
         optimizer.refresh()
     for key, it in others.items():
         it.load_state_dict(index["others"][key])
-    _set_generators(model, index["generators"], rank)
-    if index["order"] and regions.bucket_order(model):
-        named = dict(regions.unwrapped(model).named_parameters())
-        model.reducer.build([named[name] for name in index["order"]["names"]])
-        model.reducer.rebuilt = index["order"]["rebuilt"]
-    return index["step"]
+        if key in of_all_ranks:
+            it.load_rows(of_all_ranks[key])
+    _set_generators(model, *divided.drawn(t, model, index))
+    named = {name: p for p, name in regions.names(model).items()}
+    for reducer, order in regions.bucket_orders(model) if index["order"] else ():
+        saved = [named[name] for name in index["order"]["names"] if name in named]
+        reducer.build([p for p in saved if p in set(order)])
+        reducer.rebuilt = index["order"]["rebuilt"]
 
 
 # -- where it is
 
 
-def _read(folder, index, targets):
-    """Fill the arrays of `targets`, each with its region of what the files hold."""
-    written, files = fit.written(index), {}
+def fill(index, targets, source):
+    """Fill the arrays of `targets` from the files of the index. source(name, key): that file's
+    elements of that key, to slice."""
+    written = fit.written(index)
 
     def read(where, begin, end):
-        name, key = where
-        if name not in files:
-            files[name] = _safetensors().safe_open(folder / name, framework="numpy")
-        return files[name].get_slice(key)[begin:end]
+        return source(*where)[begin:end]
 
     for key, array, region in targets:
-        values = np.empty(region.end - region.first, array.dtype)
-        regions.fill(values, region.first, written.get(key, ()), read)
+        first, end = divided.span(region)
+        values = np.empty(end - first, array.dtype)
+        regions.fill(values, first, written.get(key, ()), read)
+        values = divided.own(values, region)
         region.put(array, backend.to_device(values, backend.device_of(array)))
+
+
+def _file_of(pieces):
+    """The bytes of a safetensors file of these, one tensor after another: the length of a header,
+    the header, the elements."""
+    header, at = {}, 0
+    for p in pieces:
+        if p.first < p.end:
+            code = {"bool": "BOOL", "bfloat16": "BF16"}.get(p.dtype.name) or \
+                p.dtype.name.replace("float", "F").replace("uint", "U").replace("int", "I")
+            n_bytes = (p.end - p.first) * p.dtype.itemsize
+            header[f"{p.key}/{p.first}"] = {"dtype": code, "shape": [p.end - p.first],
+                                            "data_offsets": [at, at + n_bytes]}
+            at += n_bytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    yield len(text).to_bytes(8, "little") + text
+    for p in pieces:
+        values = p.values()
+        if p.first < p.end:
+            yield np.ascontiguousarray(backend.to_device(values, "cpu")).view(np.uint8)
+        values = None  # before the next one is made
 
 
 def _set_generators(model, saved, rank):
@@ -210,6 +317,9 @@ def _with_state(rank, others):
 
 
 def _ranks(t, model):
+    if t is None and model is not None and divided.is_divided(model):
+        raise ValueError("a model that is divided over ranks is saved and loaded by all of them: "
+                         "give their transport, save(folder, step, t, ...), load(folder, t, ...)")
     t = getattr(model, "t", None) if t is None else t
     return (t, 0, 1) if t is None else (t, t.rank, t.size)
 
@@ -219,9 +329,13 @@ def _all_gather(t, value):
     return [value] if t is None else objects.all_gather(t, value)
 
 
-def _agree(t, problem):
+def agree(t, problem):
     """All ranks raise the first rank's problem, if any has one."""
-    for rank, text in enumerate(_all_gather(t, problem)):
+    _raise_first(_all_gather(t, problem))
+
+
+def _raise_first(problems):
+    for rank, text in enumerate(problems):
         if text:
             raise SnapshotError(f"rank {rank}: {text}")
 
@@ -234,5 +348,5 @@ def _index(folder, t, step):
             index = read_index(folder, step)
         except ValueError as error:
             problem = str(error)
-    _agree(t, problem)
+    agree(t, problem)
     return index if t is None else objects.broadcast(t, index)

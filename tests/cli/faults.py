@@ -75,7 +75,7 @@ WHEN = {"before": r"before world\(\)", "after": "in the middle of its script",
         "middle": "in the middle of its script"}
 
 
-def minidl_run(mpi, *words, n=3):
+def minidl_run(mpi, *words, n=3, limit_s=60):
     """`minidl run -n 3 *words` with one of PYTHONS; a CompletedProcess with text output."""
     command = [PYTHONS[mpi], "-m", "minidl", "run", "-n", str(n), *map(str, words)]
     process = subprocess.Popen(
@@ -83,11 +83,11 @@ def minidl_run(mpi, *words, n=3):
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         start_new_session=True)
     try:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         out, err = process.communicate()
-        err += "\nHUNG for 60 s"
+        err += f"\nHUNG for {limit_s} s"
     return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 

@@ -1,6 +1,7 @@
 """The command line: starting ranks so that none outlives a failure, and the doctor."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -37,6 +38,13 @@ def test_without_a_command_the_help_is_printed_as_an_error(capsys):
     assert out == "" and "start a script on several MPI ranks" in err
 
 
+def test_native_windows_is_told_to_use_wsl_at_once(monkeypatch, capsys):
+    monkeypatch.setattr(cli.sys, "platform", "win32")
+    assert cli.main(["doctor"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and "wsl --install" in err and (ROOT / "docs" / "install.md").exists()
+
+
 @pytest.mark.parametrize(
     "argv, words",
     [
@@ -64,7 +72,8 @@ def test_wrong_arguments_end_with_2_and_say_what_is_wanted(argv, words, capsys):
 def test_what_comes_after_the_script_is_the_scripts(monkeypatch):
     monkeypatch.setattr(launcher, "run", lambda *args: args)
     args = cli.main(["run", "-n", "2", "--threads", "3", "script.py", "-n", "7", "--net", "1"])
-    assert args == ("script.py", ["-n", "7", "--net", "1"], 2, 3, None, None, True, 300.0, 60.0)
+    assert args == ("script.py", ["-n", "7", "--net", "1"], 2, 3, None, None, True, 300.0, 60.0,
+                    None, None, 0, None, 0.0, False, 0, None)
 
 
 @pytest.mark.parametrize("text, number", [("6", "06"), ("06", "06"), ("6a", "06a"), ("12b", "12b")])
@@ -312,7 +321,7 @@ def test_the_doctor_finds_two_ranks_here(capsys):
 
 
 def test_what_is_broken_makes_the_status_1_and_what_is_absent_does_not(monkeypatch, capsys):
-    for name in "python numpy mpi ranks simulator compiler gpu torch pictures".split():
+    for name in "python numpy mpi ranks nodes simulator compiler gpu torch pictures".split():
         monkeypatch.setattr(
             doctor,
             name,
@@ -390,3 +399,9 @@ def test_the_compiler_is_the_one_that_kernels_use_and_must_work(tmp_path, monkey
         monkeypatch.setenv("MINIDL_CXX", broken)
         (finding,) = doctor.compiler()
         assert finding.mark == doctor.BROKEN and broken in finding.text
+
+
+def test_whoever_reads_the_output_may_stop_reading():
+    command = f"{shlex.quote(sys.executable)} -m minidl exercise | head -1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout.startswith("01a") and not done.stderr

@@ -286,11 +286,24 @@ def test_time_equals_the_formula(n):
         return tuple(np.max(simulate(n, body, alpha=alpha, beta=beta), axis=0))
 
     got = measured(lambda t: compressed.all_reduce(t, np.ones(64 * n, "f4"), codec.FP16))
-    assert got == (2 * (n - 1), 2 * (n - 1) * 128, 2 * (n - 1) * (alpha + 128 * beta))
+    assert got == (2 * (n - 1), 2 * (n - 1) * 128, (n > 1) * n * alpha + 2 * (n - 1) * 128 * beta)
     got = measured(lambda t: compressed.sparse_all_reduce(t, np.arange(8), np.ones(8), 99))
     lengths_and_pairs = 8 + 8 * 8
     time_s = (n - 1) * (2 * alpha + lengths_and_pairs * beta)
     assert got == (2 * (n - 1), (n - 1) * lengths_and_pairs, time_s)
+
+
+def test_the_next_block_is_encoded_while_one_is_on_its_way():
+    def body(t):
+        def encode(x):
+            begun.append(t.time())
+            return codec.FP16.encode(x)
+
+        begun = []
+        compressed.all_reduce(t, np.ones(64, "f4"), codec.FP16._replace(encode=encode))
+        return begun[:3]  # of the blocks for the three others
+
+    assert simulate(4, body, alpha=1.0, beta=1.0) == [[0.0] * 3] * 4
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 8])

@@ -3,6 +3,8 @@
 The sum itself: test_every_all_reduce.py.
 """
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -35,9 +37,8 @@ def test_golden_parents(n, tree_1, tree_2):
     assert trees(n) == (tree_1, tree_2)
 
 
-@pytest.mark.parametrize("n", MANY)
-def test_each_is_a_binary_tree_of_all_ranks_of_the_least_height(n):
-    for tree in (0, 1):
+def test_each_is_a_binary_tree_of_all_ranks_of_the_least_height():
+    for n, tree in itertools.product(MANY, (0, 1)):
         seats = [seat(n, rank, tree) for rank in range(n)]
         for rank, me in enumerate(seats):
             assert len(me.children) <= 2 and len(set(me.children)) == len(me.children)
@@ -52,16 +53,13 @@ def test_each_is_a_binary_tree_of_all_ranks_of_the_least_height(n):
         assert root.height == height_of(n) and len(root.children) == min(n - 1, 1)
 
 
-@pytest.mark.parametrize("n", [n for n in MANY if n > 1])
-def test_inner_in_one_tree_and_leaf_in_the_other_but_for_rank_0_of_an_odd_number(n):
-    inner_in_both = [
-        rank for rank in range(n) if all(seat(n, rank, tree).children for tree in (0, 1))
-    ]
-    leaf_in_both = [
-        rank for rank in range(n) if not any(seat(n, rank, tree).children for tree in (0, 1))
-    ]
-    assert inner_in_both == ([0] if n % 2 else [])
-    assert leaf_in_both == []
+def test_inner_in_one_tree_and_leaf_in_the_other_but_for_rank_0_of_an_odd_number():
+    for n in MANY[1:]:
+        inner = [[bool(seat(n, rank, tree).children) for tree in (0, 1)] for rank in range(n)]
+        inner_in_both = [rank for rank in range(n) if all(inner[rank])]
+        leaf_in_both = [rank for rank in range(n) if not any(inner[rank])]
+        assert inner_in_both == ([0] if n % 2 else []), n
+        assert leaf_in_both == [], n
 
 
 @pytest.mark.parametrize("segment_bytes", [8, 1 << 16])

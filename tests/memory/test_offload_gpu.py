@@ -11,7 +11,7 @@ import pytest
 
 import minidl
 from minidl import memory, nn
-from minidl.memory.host_memory import pinned
+from minidl.memory.host_memory import copy_stream, pinned
 from minidl.memory.offload import offload
 from tests.devices import host as on_host
 from tests.memory.test_offload import chain, gradients, same_bits
@@ -76,15 +76,23 @@ def test_the_host_waits_for_no_copy(strict_cupy):
 
 
 def test_graphs_that_are_dropped_leave_no_copy_into_memory_of_others(strict_cupy):
-    with offload() as host:
-        y = squares(leaf(strict_cupy.asarray))
-    streams = list(host._streams.values())
-    assert len(streams) == 1 and len(streams[0].under_way) > 0
-    del y
-    assert host.held_bytes == 0
-    stream, under_way = streams[0].stream, streams.pop().under_way
-    del host  # waits for the copies before pinned memory goes back to its pool
-    assert not under_way and stream.done
+    """The stream holds pinned memory until its copy is over, and nobody waits for that."""
+    x = leaf(strict_cupy.asarray)
+    copies = copy_stream(x.data)
+    with strict_cupy.stand_in.counting() as count:
+        with offload() as host:
+            y = squares(x)
+        del y
+        assert host.held_bytes == 0
+        del host
+    assert copies.under_way and not count.waits
+    others = [pinned(strict_cupy, UNIT // 4, "f4") for _ in range(N_LAYERS)]
+    for other in others:
+        other[...] = 5
+    copies.stream.synchronize()
+    assert all((other == 5).all() for other in others)
+    copies.copy(x.data, others[0])
+    assert len(copies.under_way) == 1
 
 
 def test_pinned_memory_is_lent_to_others_when_its_copies_are_over(strict_cupy):

@@ -1,4 +1,4 @@
-"""What convolution needs beside its inputs and results: formula and counter are equal."""
+"""What ops need beside their inputs and results: formula and counter are equal."""
 
 import tracemalloc
 
@@ -71,6 +71,66 @@ def test_blocks_keep_it_small_whatever_the_batch():
     few, many = (counted(F.conv2d, ((n, 8, 20, 20), (16, 8, 3, 3), {}), np.float32, (True, True))
                  for n in (12, 48))
     assert few == many
+
+
+def counted_of(op, *inputs, **options):
+    """(the ledger's most bytes, the formula's) of forward and backward of op(*inputs)."""
+    with memory.record() as ledger:
+        y = op(*inputs, **options)
+        formula = workspace(y)
+        y.backward(np.full(y.shape, 1e-3, y.dtype))
+    assert ledger.now["workspace"] == 0, "all of it is freed"
+    return ledger.most("workspace"), formula
+
+
+def leaf(*shape, dtype=np.float32, needs=True, seed=0):
+    array = np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+    return minidl.tensor(array, requires_grad=needs)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
+@pytest.mark.parametrize("kernels", [True, False])
+def test_the_formula_of_a_linear_layer_equals_the_counter(dtype, kernels):
+    with minidl.use_fused(kernels):  # shapes below and above the size from which a kernel runs
+        for shape, out in ((5, 7, 12), 9), ((3, 130, 100), 121), ((257, 160), 200):
+            for needs in ((True, True), (False, True), (True, False)):
+                x = leaf(*shape, dtype=dtype, needs=needs[0])
+                w = leaf(out, shape[-1], dtype=dtype, needs=needs[1])
+                b = leaf(out, dtype=dtype)
+                got, formula = counted_of(F.linear, x, w, b)
+                assert got == formula, (shape, needs, got, formula)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
+@pytest.mark.parametrize("kernels", [True, False])
+def test_the_formula_of_cross_entropy_equals_the_counter(dtype, kernels):
+    target = np.arange(6) % 5
+    with minidl.use_fused(kernels):
+        for weight in None, minidl.tensor(np.ones(5, dtype)):
+            for smoothing in 0.0, 0.1:
+                x = leaf(6, 5, dtype=dtype)
+                got, formula = counted_of(F.cross_entropy, x, minidl.tensor(target), weight,
+                                          label_smoothing=smoothing)
+                assert got == formula, (weight, smoothing, got, formula)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
+@pytest.mark.parametrize("kernels", [True, False])
+@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"dropout_p": 0.25},
+                                     {"is_causal": True, "dropout_p": 0.25}])
+def test_the_formula_of_attention_equals_the_counter(dtype, kernels, options):
+    with minidl.use_fused(kernels):
+        # one group of keys and three; blocks that are not full; keys over which no kernel runs
+        for heads, length, n_keys, e, ev in ((2, 70, 70, 8, 8), (3, 64, 600, 16, 16),
+                                             (1, 100, 40, 8, 12)):
+            q, k, v = (leaf(2, heads, n, width, dtype=dtype, seed=i) for i, (n, width) in
+                       enumerate(((length, e), (n_keys, e), (n_keys, ev))))
+            got, formula = counted_of(F.scaled_dot_product_attention, q, k, v, **options)
+            assert got == formula, (heads, length, n_keys, got, formula)
+        for length in 70, 300:
+            qkv = leaf(2, length, 3 * 24, dtype=dtype)
+            got, formula = counted_of(F.self_attention, qkv, 3, **options)
+            assert got == formula, (length, got, formula)
 
 
 def cnn():

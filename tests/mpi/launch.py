@@ -67,5 +67,5 @@ def mpiexec(n, *command, timeout, env=None, check=False, mpi="mpi", cwd=ROOT):
         os.killpg(process.pid, signal.SIGKILL)
         raise
     if check and process.returncode:
-        pytest.fail(f"{n} ranks ended with {process.returncode}:\n{out[-1000:]}\n{err[-9000:]}")
+        pytest.fail(f"{n} ranks ended with {process.returncode}:\n{out[-4000:]}\n{err[-9000:]}")
     return subprocess.CompletedProcess(command, process.returncode, out, err)

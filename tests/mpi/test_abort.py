@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from tests.mpi.launch import mpiexec, under_both
+from tests.conftest import each_once
+from tests.mpi.launch import PYTHONS, mpiexec
 
 pytestmark = pytest.mark.mpi
 
@@ -58,8 +59,7 @@ FAILURES = {
 }
 
 
-@pytest.mark.parametrize("case", FAILURES)
-@pytest.mark.parametrize("n", [2, 4])
+@pytest.mark.parametrize("case, n", each_once(FAILURES, [2, 4]))
 def test_an_exception_on_one_rank_ends_all(tmp_path, case, n):
     prepare, fail, others = FAILURES[case]
     text = textwrap.dedent(FAILING).format(prepare=prepare, fail=fail, others=others)
@@ -112,8 +112,7 @@ def test_sys_exit_on_one_rank_ends_all_under_minidl_run(tmp_path, mpi, others):
     assert re.search(line, run.stderr, re.M), run.stderr
 
 
-@under_both
-@pytest.mark.parametrize("rank", [(), RANK], ids=["mpirun", "minidl run"])
+@pytest.mark.parametrize("rank, mpi", each_once([(), RANK], PYTHONS))
 def test_ranks_that_all_exit_end_by_themselves(tmp_path, mpi, rank):
     path = script(
         tmp_path,
@@ -154,8 +153,7 @@ def test_a_rank_that_exits_well_or_ends_a_thread_ends_no_other(tmp_path, rank):
     assert run.stdout.count("end") == 1 and not run.stderr
 
 
-@under_both
-@pytest.mark.parametrize("fail", ["sys.exit(3)", "1 / 0"])
+@pytest.mark.parametrize("fail, mpi", each_once(["sys.exit(3)", "1 / 0"], PYTHONS))
 def test_a_program_of_mpi4py_alone_is_guarded_by_minidl_run(tmp_path, mpi, fail):
     path = script(
         tmp_path,
@@ -174,8 +172,7 @@ def test_a_program_of_mpi4py_alone_is_guarded_by_minidl_run(tmp_path, mpi, fail)
     assert f"rank 1: {words}" in run.stderr
 
 
-@pytest.mark.parametrize("rank", [(), RANK], ids=["mpirun", "minidl run"])
-@pytest.mark.parametrize("fail", ["sys.exit(3)", "1 / 0"])
+@pytest.mark.parametrize("rank, fail", each_once([(), RANK], ["sys.exit(3)", "1 / 0"]))
 def test_a_failure_after_mpi_is_finalised_is_the_ranks_own(tmp_path, fail, rank):
     path = script(
         tmp_path,

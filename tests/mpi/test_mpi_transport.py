@@ -7,7 +7,7 @@ import textwrap
 import pytest
 
 from minidl.comm.transport import mpi
-from tests.mpi.launch import mpiexec, require_mpi
+from tests.mpi.launch import mpiexec, require_mpi, under_both
 
 pytestmark = pytest.mark.mpi
 
@@ -116,6 +116,36 @@ def test_work_that_nobody_waits_for_does_not_keep_the_process(tmp_path):
     )
     run = mpiexec(2, path, timeout=60, check=True)
     assert run.stdout.count("end") == 2
+
+
+@under_both
+def test_outside_of_a_collective_a_wait_leaves_the_processor_to_others(tmp_path, mpi):
+    """A second of waiting for a receive and one for a send: a few hundredths of CPU time. Inside of
+    a collective it is MPI's own wait."""
+    path = script(
+        tmp_path,
+        """
+        import time
+        import numpy as np
+        from minidl.comm import tree, world
+
+        t = world()
+        x = np.ones(1 << 22, np.uint8)  # more than MPI keeps for a receiver that is not there yet
+        tree.broadcast(t, np.zeros(1), 0)
+        if t.rank == 0:
+            time.sleep(1)
+            t.send(x, 1)
+            time.sleep(1)
+            t.recv(x, 1)
+        else:
+            start, cpu = time.monotonic(), time.process_time()
+            t.recv(x, 0)
+            t.send(x, 0)
+            assert time.monotonic() - start > 1.9
+            assert time.process_time() - cpu < 0.3, time.process_time() - cpu
+        """,
+    )
+    mpiexec(2, path, timeout=60, check=True, mpi=mpi)
 
 
 def test_a_launcher_of_another_mpi_is_named():

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.mpi import run_bodies
 from tests.mpi.launch import ROOT, mpiexec
 
 
@@ -25,9 +26,67 @@ def test_every_body_passes_on_mpi(run_on):
     if mpi == "openmpi":
         files = [ROOT / f"tests/comm/{name}.py" for name in ON_OPEN_MPI]
     bodies = ROOT / "tests/mpi/run_bodies.py", *files
-    run = mpiexec(int(n), *bodies, timeout=110, check=True, mpi=mpi)
+    every = {"MINIDL_EVERY_SIZE": "1"} if mpi == "openmpi" else {}
+    run = mpiexec(int(n), *bodies, timeout=110, check=True, mpi=mpi, env=every)
     passed = int(run.stdout.splitlines()[-1].split()[0])
     assert passed == run.stdout.count("running ") > 0
+
+
+SHARED = """
+import pytest
+from tests.conftest import ranks
+
+
+@pytest.mark.parametrize("a", "uvw")
+@pytest.mark.parametrize("b", "xy")
+@ranks(1, 2, 3, 4)
+def test_six(t, a, b):
+    pass
+
+
+@pytest.mark.parametrize("a", "uv")
+@ranks(2, 3, 4)
+def test_two(t, a):
+    pass
+
+
+@pytest.mark.parametrize("a", "uvw")
+@ranks(3)
+def test_one_size(t, a):
+    pass
+
+
+@ranks(3, 4)
+def test_no_arguments(t):
+    pass
+"""
+
+
+def test_every_value_runs_on_some_number_of_ranks_or_all_products_on_each(tmp_path, monkeypatch):
+    path = tmp_path / "test_shared.py"
+    path.write_text(SHARED)
+
+    def run_on(size):
+        return [(body.__name__, "".join(arguments.values()))
+                for _, body, arguments in run_bodies.bodies_of(path, size)]
+
+    monkeypatch.setenv("MINIDL_EVERY_SIZE", "1")
+    whole = {size: run_on(size) for size in run_bodies.SIZES}
+    assert [len(ran) for ran in whole.values()] == [8, 12, 9] and set(whole[4]) < set(whole[3])
+    monkeypatch.delenv("MINIDL_EVERY_SIZE")
+    chosen = sum(map(run_on, run_bodies.SIZES), [])
+    assert len(chosen) == len(set(chosen)) == 3 + 2 + 3 + 1 and set(chosen) < set(whole[3])
+    for name in ("test_six", "test_two", "test_one_size", "test_no_arguments"):
+        for place in range(2):  # every value of every argument
+            values = {a[place:place + 1] for test, a in chosen if test == name}
+            assert values == {a[place:place + 1] for test, a in whole[3] if test == name}
+    of_six = [[a for name, a in run_on(size) if name == "test_six"] for size in run_bodies.SIZES]
+    assert [len(a) for a in of_six] == [1, 1, 1], "each on another number of ranks"
+    monkeypatch.setattr(run_bodies, "ROOT", tmp_path)  # as outside tests/comm
+    chosen = sum(map(run_on, run_bodies.SIZES), [])
+    names = [name for name, _ in sorted(chosen)]
+    assert names == ["test_no_arguments", "test_one_size", "test_six"], "once each"
+    assert set(chosen) < set(whole[3])
 
 
 FAILING = """
@@ -65,7 +124,8 @@ def test_simulated_only(t):
 def test_a_failing_body_is_named_and_others_are_chosen_by_size(tmp_path):
     path = tmp_path / "test_planted.py"
     path.write_text(FAILING)
-    run = mpiexec(2, ROOT / "tests/mpi/run_bodies.py", path, timeout=60)
+    run = mpiexec(2, ROOT / "tests/mpi/run_bodies.py", path, timeout=60,
+                  env={"MINIDL_EVERY_SIZE": "1"})
     assert run.returncode != 0 and "passed" not in run.stdout
     assert "FAILED on rank 1 of 2: test_planted.py::test_bad[1]" in run.stderr
     assert "assert t.rank < limit" in run.stderr

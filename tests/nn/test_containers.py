@@ -50,6 +50,10 @@ def test_a_module_is_found_by_its_dotted_name():
         net.get_submodule("1.outer")
     with pytest.raises(AttributeError, match="0 has no parameter 'scale'; it has"):
         net.get_parameter("0.scale")
+    net.add_module("norm", nn.BatchNorm1d(2))
+    assert net.get_buffer("norm.running_mean") is net.norm.running_mean
+    with pytest.raises(AttributeError, match=r"norm has no buffer 'weight'; it has \['running"):
+        net.get_buffer("norm.weight")
 
 
 def test_add_module_wants_a_module():

@@ -35,3 +35,19 @@ def test_a_loss_is_pytorchs(name, options, target):
     got.backward()
     want.backward()
     np.testing.assert_allclose(mine.grad, theirs.grad.numpy(), rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("name", ["CrossEntropyLoss", "NLLLoss", "BCELoss", "BCEWithLogitsLoss"])
+def test_weights_come_first_as_in_pytorch_and_are_buffers(name):
+    rng = np.random.default_rng(2)
+    x, weight = rng.uniform(0.1, 0.9, (5, 3)), rng.random(3)
+    y = np.array([0, 1, 2, 1, 1]) if name in ("CrossEntropyLoss", "NLLLoss") else rng.random((5, 3))
+    more = {"pos_weight": rng.random(3)} if name == "BCEWithLogitsLoss" else {}
+    mine, theirs = (
+        getattr(place, name)(tensor(weight), **{k: tensor(v) for k, v in more.items()})
+        for place, tensor in ((nn, minidl.tensor), (torch.nn, torch.tensor)))
+    np.testing.assert_allclose(mine(minidl.tensor(x), minidl.tensor(y)).item(),
+                               theirs(torch.tensor(x), torch.tensor(y)).item(), rtol=1e-12)
+    assert list(mine.state_dict()) == list(theirs.state_dict())
+    with pytest.raises(TypeError):  # PyTorch's second is size_average: nobody means it
+        getattr(nn, name)(minidl.tensor(weight), "sum")

@@ -21,6 +21,13 @@ SCHEDULES = [
     ("CosineAnnealingLR", dict(T_max=4, eta_min=0.01)),
     ("CosineAnnealingWarmRestarts", dict(T_0=2, T_mult=2)),
     ("CosineAnnealingWarmRestarts", dict(T_0=3, eta_min=0.02)),
+    ("CyclicLR", dict(base_lr=0.1, max_lr=1.0, step_size_up=2)),
+    ("CyclicLR", dict(base_lr=0.2, max_lr=0.9, step_size_up=1, step_size_down=4,
+                      mode="triangular2", base_momentum=0.5)),
+    ("CyclicLR", dict(base_lr=0.2, max_lr=0.9, step_size_up=3, mode="exp_range", gamma=0.9)),
+    ("CyclicLR", dict(base_lr=0.2, max_lr=0.9, step_size_up=3, scale_fn=lambda c: 1 / c)),
+    ("CyclicLR", dict(base_lr=0.2, max_lr=0.9, step_size_up=2, scale_fn=lambda i: 1 / (1 + i),
+                      scale_mode="iterations", cycle_momentum=False)),
     ("OneCycleLR", dict(max_lr=1.0, total_steps=12)),
     ("OneCycleLR", dict(max_lr=1.0, epochs=4, steps_per_epoch=3, three_phase=True)),
     ("OneCycleLR", dict(max_lr=0.5, total_steps=13, anneal_strategy="linear", pct_start=0.5)),
@@ -111,6 +118,7 @@ def test_warm_restarts_take_a_position_between_two_epochs():
 
 
 @pytest.mark.parametrize("make", [lambda o: ours.OneCycleLR(o, 1.0, 12, cycle_momentum=False),
+                                  lambda o: ours.CyclicLR(o, 0.1, 1.0, 3, cycle_momentum=False),
                                   lambda o: ours.CosineAnnealingWarmRestarts(o, 2, 2),
                                   lambda o: ours.MultiStepLR(o, [2, 5])])
 def test_a_resumed_schedule_goes_on(make):
@@ -142,13 +150,16 @@ def test_wrong_options_are_refused():
             (lambda: ours.OneCycleLR(mine, 1.0), "wants total_steps"),
             (lambda: ours.OneCycleLR(mine, 1.0, 5, anneal_strategy="x"), "anneal_strategy is one"),
             (lambda: ours.CosineAnnealingWarmRestarts(mine, 2, 0.5), "T_mult is an int"),
+            (lambda: ours.CyclicLR(mine, 0.1, 1, mode="x"), "mode is one of"),
+            (lambda: ours.CyclicLR(mine, [0.1], 1), "one base_lr and one max_lr for all groups"),
+            (lambda: ours.CyclicLR(mine, 0.1, 1, 0), "step_size_up of at least 1 step"),
             (lambda: ours.ReduceLROnPlateau(mine, factor=1.0), "factor below 1")]:
         with pytest.raises(ValueError, match=message):
             make()
 
 
 JOINED = [case for case in SCHEDULES if case[0] not in (
-    "LambdaLR", "MultiplicativeLR", "OneCycleLR", "CosineAnnealingWarmRestarts")]
+    "LambdaLR", "MultiplicativeLR", "OneCycleLR", "CyclicLR", "CosineAnnealingWarmRestarts")]
 NOT_JOINED = [case for case in SCHEDULES if case not in JOINED]
 
 

@@ -13,7 +13,8 @@ from minidl import nn, optim
 from minidl.comm import simulate, tree
 from minidl.nn import functional as F
 from minidl.parallel import DataParallel, Offload, Zero1, Zero2, Zero3
-from tests.devices import put
+from tests.comm.transport.test_nccl import connected
+from tests.devices import host, put
 
 pytestmark = pytest.mark.gpu
 STAGES = [DataParallel, Zero1, Zero2, Zero3]
@@ -47,18 +48,37 @@ def counted_step(t, stage, offload=False):
         tree.barrier(t)
         step()
         tree.barrier(t)
+    n_buckets = len(model.reducer.buckets)
+    weights = [host(w) for w in model.state_dict().values()]
     model.close()
-    return (count.waits, count.uploads) if count else None, len(model.reducer.buckets)
+    return (count.waits, count.uploads) if count else None, n_buckets, weights
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_a_step_waits_once_for_each_bucket_that_travels(stage, n):
     pytest.importorskip("cupy.stand_in", reason="the stand-in counts, a GPU does not")
-    (waits, uploads), n_buckets = simulate(n, counted_step, stage)[0]
+    (waits, uploads), n_buckets, _ = simulate(n, counted_step, stage)[0]
     # stage 3 gathers each unit in forward and in backward
     travels = [1, 2, 2, 3][stage]
     assert n_buckets >= 4
     assert sum(waits.values()) == n * travels * n_buckets, waits
     assert not [place for place in uploads if not place.startswith("ops/")], uploads
     assert all("comm/transport/" in place for place in waits), waits
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+@pytest.mark.parametrize("n", [2, 3])
+def test_with_nccl_nobody_waits_and_the_weights_are_those_of_pinned_memory(stage, n):
+    pytest.importorskip("cupy.stand_in", reason="the stand-in has a device for each rank")
+
+    def body(t):
+        with connected(t) as (gpus, _):
+            return counted_step(gpus, stage)
+
+    staged, by_nccl = simulate(n, counted_step, stage), simulate(n, body)
+    (waits, uploads), _, _ = by_nccl[0]
+    assert not waits and not [place for place in uploads if not place.startswith("ops/")]
+    for (*_, a), (*_, b) in zip(staged, by_nccl, strict=True):
+        for x, y in zip(a, b, strict=True):  # three ranks' sums in another order, Adam's division
+            np.testing.assert_allclose(y, x, rtol=1e-4, atol=1e-4)

@@ -21,7 +21,7 @@ from minidl.parallel import DataParallel, Zero1, Zero2, Zero3
 from minidl.precision import amp
 from minidl.snapshot import snapshot
 from tests.ops import samples
-from tests.ops.test_every_op import EACH_INPUT, as_tuple, cotangents, is_float, needs_torch
+from tests.ops.test_every_op import as_tuple, cotangents, is_float, needs_torch, on_each_input
 
 torch = samples.torch
 HALF, SINGLE, DOUBLE, INT = (np.dtype(t) for t in ("f2", "f4", "f8", "i8"))
@@ -135,7 +135,7 @@ def run(row, arrays):
 
 
 @needs_bf16
-@pytest.mark.parametrize("row, inputs", EACH_INPUT)
+@on_each_input()
 def test_an_op_is_float32_s_and_a_rounding(row, inputs):
     low = [a.astype(BF16) if is_float(a) else a for a in inputs]
     wide = [a.astype(SINGLE) if is_float(a) else b for a, b in zip(inputs, low, strict=True)]

@@ -2,11 +2,15 @@
 the loss that is read, and nothing reaches the GPU but through pinned memory. Counted by the
 stand-in for CuPy; on a GPU the losses alone are compared."""
 
+import contextlib
+
 import numpy as np
 import pytest
 
 import minidl
 from minidl import nn, optim
+from minidl.memory.offload import offload
+from minidl.memory.recompute import recompute
 from minidl.nn import functional as F
 from minidl.precision import amp
 from tests.devices import put
@@ -15,10 +19,24 @@ pytestmark = pytest.mark.gpu
 VOCAB, CONTEXT, BATCH = 65, 16, 3
 
 
-def training(device, dropout, level, clip="max_norm"):
-    """A function that makes one step and returns its loss, a Tensor."""
+class Again(nn.Module):
+    """A block that keeps its input alone."""
+
+    def __init__(self, block):
+        super().__init__()
+        self.block = block
+
+    def forward(self, x):
+        return recompute(self.block, x)
+
+
+def training(device, dropout, level, clip="max_norm", how=""):
+    """A function that makes one step and returns its loss, a Tensor. how: "recompute" the block, or
+    "offload" activations."""
     minidl.manual_seed(0)
     model = nn.GPT(VOCAB, CONTEXT, 1, 4, 32, dropout=dropout).to(device)
+    if how == "recompute":
+        model.blocks = nn.ModuleList(map(Again, model.blocks))
     optimizer = optim.AdamW(model.parameters(), lr=1e-3)
     model, optimizer, scaler = amp.initialize(model, optimizer, level)
     ids = np.random.default_rng(0).integers(0, VOCAB, (BATCH, CONTEXT + 1))
@@ -27,7 +45,8 @@ def training(device, dropout, level, clip="max_norm"):
     def step():
         minidl.manual_seed(7)  # the two sides share the default generator
         optimizer.zero_grad()
-        loss = F.cross_entropy(model(x).reshape(-1, VOCAB), y.reshape(-1))
+        with offload(ahead=2) if how == "offload" else contextlib.nullcontext():
+            loss = F.cross_entropy(model(x).reshape(-1, VOCAB), y.reshape(-1))
         scaler.scale(loss).backward()
         if clip == "max_norm":
             scaler.step(optimizer, max_norm=1.0)
@@ -59,6 +78,17 @@ def test_losses_are_the_cpus_and_nobody_waits(dropout, level, clip):
     with stand_in.counting() as count:
         loss.item()
     assert sum(count.waits.values()) == 1 and not count.uploads, count
+
+
+@pytest.mark.parametrize("how", ["recompute", "offload"])
+def test_nobody_waits_where_activations_are_not_kept(how):
+    stand_in = pytest.importorskip("cupy.stand_in", reason="counted by the stand-in alone")
+    plain, step = training("cuda", 0.1, "O2"), training("cuda", 0.1, "O2", how=how)
+    for _ in range(2):
+        assert float(step()) == float(plain())
+    with stand_in.counting() as count:
+        step()
+    assert not count.waits and not count.uploads, count
 
 
 def test_kernels_make_up_the_step():

@@ -134,6 +134,6 @@ def test_a_failed_write_leaves_no_open_file(tmp_path, monkeypatch):
     before = os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else None
     monkeypatch.setattr(os, "write", full)
     with pytest.raises(OSError, match="No space"):
-        durable.write(tmp_path / "x", b"data")
+        durable.write(tmp_path / "x", [b"data"])
     monkeypatch.undo()
     assert before is None or len(os.listdir("/proc/self/fd")) == len(before)

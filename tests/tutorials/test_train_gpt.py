@@ -22,8 +22,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:(overflow|invalid value):Runtime
 
 @pytest.fixture
 def train(monkeypatch, tmp_path, capsys):
-    """A function that trains on two simulated ranks in a new folder, without the picture; returns
-    what was printed."""
+    """A function that trains on simulated ranks in a new folder, without the picture; returns what
+    was printed."""
     monkeypatch.chdir(tmp_path)
     spec = importlib.util.spec_from_file_location("train_gpt", SCRIPT)
     module = importlib.util.module_from_spec(spec)
@@ -32,9 +32,9 @@ def train(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(module, "picture", lambda *_: None)
     defaults = {name: default for name, (default, _) in module.OPTIONS.items()}
 
-    def train(**options):
+    def train(n_ranks=2, **options):
         args = SimpleNamespace(**defaults | SMALL | {"device": "cpu"} | options)
-        assert simulate(2, lambda t: module.main(t, args).finish()) == [0, 0]
+        assert not any(simulate(n_ranks, lambda t: module.main(t, args).finish()))
         return capsys.readouterr().out
 
     return train
@@ -62,6 +62,34 @@ def test_every_technique_trains_and_sends_what_it_says(options, train):
         assert re.search(rf"^{name}", printed, re.M)
 
 
+@pytest.mark.parametrize("n_ranks, options", [
+    (8, {"dp": 2, "pp": 2, "tp": 2, "zero": 1, "amp": "O1", "recompute": 1, "batch": 8}),
+    (2, {"tp": 2}), (3, {"pp": 3, "layers": 3, "batch": 6, "amp": "O2"}),
+    (4, {"pp": 2, "amp": "O1", "micro": 1}), (4, {"tp": 2, "zero": 2, "amp": "O2", "micro": 2}),
+    (4, {"pp": 2, "tp": 2, "zero": 1, "amp": "O2", "recompute": 1})])
+def test_a_grid_trains_and_sends_what_it_says(n_ranks, options, train):
+    printed = train(n_ranks, steps=2, **options)
+    assert printed.count("| yes") == 7 and "Left out: the accuracy" in printed
+
+
+def test_a_grid_learns_what_data_parallelism_does(train):
+    """Digits of the table: float32 sums in another order."""
+    figures = [re.search(r"^validation loss, bits per byte +\| +([\d.]+)", printed, re.M)[1]
+               for printed in (train(2, steps=2), train(4, steps=2, pp=2, tp=2))]
+    assert abs(float(figures[0]) - float(figures[1])) < 1e-3
+
+
+def test_a_run_goes_on_on_another_grid(train):
+    """Four steps, of which two on each grid, learn what four on one of them do."""
+    options = dict(batch=8, every=2, lr=1e-3)
+    whole = train(4, steps=4, pp=2, tp=2, **options)
+    train(4, steps=2, pp=2, tp=2, save="grid", **options)
+    with_others = train(4, steps=4, dp=2, tp=2, resume="grid", **options)
+    figures = [re.search(r"^validation loss, bits per byte +\| +([\d.]+)", printed, re.M)[1]
+               for printed in (whole, with_others)]
+    assert abs(float(figures[0]) - float(figures[1])) < 1e-3
+
+
 class Killed(Exception):
     pass
 
@@ -71,10 +99,10 @@ def test_a_killed_run_goes_on_to_the_same_bits(options, train, tmp_path, monkeyp
     """The last index holds the losses, the generators, the scale, and each file's checksum."""
     real = durable.write
 
-    def dies(path, data):
+    def dies(path, *args, **options):
         if path.name == "step-00000004.json":  # the files are there, their index is not
             raise Killed
-        real(path, data)
+        return real(path, *args, **options)
 
     options |= {"steps": 6, "every": 2}
     wanted = train(save="whole", **options)
@@ -98,6 +126,11 @@ def test_a_killed_run_goes_on_to_the_same_bits(options, train, tmp_path, monkeyp
     ({"zero": 4}, "want --zero 0 to 3 and --amp O0 to O3"),
     ({"amp": "O4"}, "want --zero 0 to 3 and --amp O0 to O3"),
     ({"batch": 3}, "--batch 3 must be divisible by the 2 ranks"),
+    ({"micro": 2}, "--micro 2: wanted 1 or more, and with --pp or --tp alone"),
+    ({"dp": 1}, "--dp 1 --pp 1 --tp 1 want 1 x 1 x 1 ranks, there are 2"),
+    ({"tp": 3}, "--dp 0 --pp 1 --tp 3 want"), ({"pp": 2, "layers": 1}, "want --pp at most"),
+    ({"pp": 2, "offload": 1}, "with --pp or --tp there is no --offload"),
+    ({"tp": 2, "zero": 3}, "no stage of --zero after 2"),
     ({"resume": "nowhere"}, r"nowhere holds the snapshots \[\], wanted one")])
 def test_options_that_cannot_be_are_errors(options, words, train):
     with pytest.raises(RankFailed, match=words):

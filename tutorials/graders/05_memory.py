@@ -6,11 +6,16 @@ import numpy as np
 
 import minidl
 from minidl import memory, nn
-from minidl.exercise_grade import Wrong
+from minidl.course.grade import Wrong
 from minidl.recompute import recompute_sequential
 
-WIDTHS = ([4, 4, 64, 128, 64, 4], [16, 128, 64, 8, 64, 64], [64, 4, 4, 128, 96, 4, 32],
-          [8, 64, 8, 64, 8, 64])
+SEED = 0  # another one for each student: check --student NAME
+
+# widths of the layers; bytes of the cut that holds the least
+WIDTHS = [([4, 4, 64, 128, 64, 4], 13056),
+          ([16, 128, 64, 8, 64, 64], 17408),
+          ([64, 4, 4, 128, 96, 4, 32], 20736),
+          ([8, 64, 8, 64, 8, 64], 9728)]
 
 
 def chosen(module, sizes, budget):
@@ -22,40 +27,50 @@ def chosen(module, sizes, budget):
 
 def grade_05a(student):
     """The segments fit the budget by the ledger and run as few layers twice as can be."""
-    for widths in WIDTHS:
+    for widths, least in WIDTHS:
         sizes = [4 * 16 * width for width in widths]
-        peaks = {tuple(cut): _peak_bytes(sizes, cut) for cut in _all_cuts(len(widths) - 1)}
-        least, full = min(peaks.values()), sum(sizes)
-        for budget in (least, (least + full) // 2, full):
-            _check(student, widths, sizes, peaks, budget)
+        for budget in (least, (least + sum(sizes)) // 2, sum(sizes)):
+            _fits(student, widths, sizes, budget, least)
         yield f"widths {', '.join(map(str, widths))}: the least budget, a middle one, all"
     if student.run(chosen, [4, 4, 4], 7) is not None:
         raise Wrong("two layers of 4 bytes cannot hold less than 8: the answer is None")
     yield "a budget that nothing fits"
+    for widths, least in WIDTHS:
+        sizes = [4 * 16 * width for width in widths]
+        for budget in (least, (least + sum(sizes)) // 2, sum(sizes)):
+            _fewest(student.run(chosen, sizes, budget), sizes, budget)
+    yield "no other cut runs fewer layers twice"
 
 
-def _check(student, widths, sizes, peaks, budget):
-    n = len(widths) - 1
-    segments = student.run(chosen, sizes, budget)
-    named = f"layers whose inputs are {sizes[:-1]} bytes, the result {sizes[-1]}, budget {budget}"
+def _named(sizes, budget):
+    return f"layers whose inputs are {sizes[:-1]} bytes, the result {sizes[-1]}, budget {budget}"
+
+
+def _fits(student, widths, sizes, budget, least):
+    segments, named = student.run(chosen, sizes, budget), _named(sizes, budget)
     if segments is None:
-        fits = list(min(peaks, key=peaks.get))
         why = ("are all cuts tried: segments of any length, kept and recomputed ones mixed?"
                if student.run(chosen, sizes, budget + 1) is None else
                "the peak may be equal to the budget: <=, not <")
-        raise Wrong(f"{named}: got None, but {fits} holds {min(peaks.values())} bytes: {why}")
-    if [i for start, stop, _ in segments for i in range(start, stop)] != list(range(n)):
+        raise Wrong(f"{named}: got None, but some cut holds {least} bytes: {why}")
+    layers = [i for start, stop, _ in segments for i in range(start, stop)]
+    if layers != list(range(len(widths) - 1)):
         raise Wrong(f"{named}: {segments} does not hold every layer once, in order")
-    twice = sum(stop - start for start, stop, again in segments if again)
     peak = _peak_by_ledger(widths, segments)
     if peak > budget:
         raise Wrong(f"{named}: {segments} holds {peak} bytes at its peak, by the ledger, more than "
                     "the budget")
-    least = min(sum(b - a for a, b, again in cut if again) for cut, held in peaks.items()
-                if held <= budget)
+
+
+# >>> reference
+def _fewest(segments, sizes, budget):
+    twice = sum(stop - start for start, stop, again in segments if again)
+    least = min(sum(b - a for a, b, again in cut if again) for cut in _all_cuts(len(sizes) - 1)
+                if _peak_bytes(sizes, cut) <= budget)
     if twice != least:
-        raise Wrong(f"{named}: {segments} runs {twice} layers twice; {least} are enough. Of all "
-                    "cuts whose peak is at most the budget, choose the one that runs fewest twice")
+        raise Wrong(f"{_named(sizes, budget)}: {segments} runs {twice} layers twice; {least} are "
+                    "enough. Of all cuts whose peak is at most the budget, choose the one that "
+                    "runs fewest twice")
 
 
 def _peak_bytes(sizes, segments):
@@ -68,12 +83,21 @@ def _peak_bytes(sizes, segments):
     return peak
 
 
+def _all_cuts(n):
+    for inner in itertools.product((False, True), repeat=n - 1):
+        ends = [0, *(i + 1 for i, cut in enumerate(inner) if cut), n]
+        pairs = list(itertools.pairwise(ends))
+        for flags in itertools.product((False, True), repeat=len(pairs)):
+            yield [(a, b, again) for (a, b), again in zip(pairs, flags, strict=True)]
+# <<<
+
+
 def _peak_by_ledger(widths, segments):
     """Counted on a chain of layers tanh(W x), with the library's recompute."""
     minidl.manual_seed(0)
     layers = [nn.Sequential(nn.Linear(a, b, bias=False), nn.Tanh())
               for a, b in itertools.pairwise(widths)]
-    x = minidl.Tensor(minidl.Generator(1).normal(16, widths[0]), requires_grad=True)
+    x = minidl.Tensor(minidl.Generator(SEED + 1).normal(16, widths[0]), requires_grad=True)
     with memory.record() as ledger:
         y = x
         for start, stop, again in segments:
@@ -83,27 +107,19 @@ def _peak_by_ledger(widths, segments):
     return ledger.most("activations") + x.data.nbytes
 
 
-def _all_cuts(n):
-    for inner in itertools.product((False, True), repeat=n - 1):
-        ends = [0, *(i + 1 for i, cut in enumerate(inner) if cut), n]
-        pairs = list(itertools.pairwise(ends))
-        for flags in itertools.product((False, True), repeat=len(pairs)):
-            yield [(a, b, again) for (a, b), again in zip(pairs, flags, strict=True)]
-
-
 def trained(module, p, k, scale):
     """([gradients of x and parameters], what the generator gives next, random numbers); without a
     module without recompute."""
     minidl.manual_seed(0)
     layers = [nn.Sequential(nn.Linear(12, 12), nn.Tanh(), nn.Dropout(p)) for _ in range(4)]
-    x = minidl.Tensor(minidl.Generator(1).normal(8, 12), requires_grad=True)
+    x = minidl.Tensor(minidl.Generator(SEED + 1).normal(8, 12), requires_grad=True)
     minidl.manual_seed(7)
     y = x
     for a in range(0, 4, 4 // k):
         part = layers[a : a + 4 // k]
         y = module.recompute(part, y) if module else nn.Sequential(*part)(y)
     minidl.rand(3)  # the loss, or the next batch, draws too
-    y.backward(scale * minidl.Generator(2).normal(*y.shape))
+    y.backward(scale * minidl.Generator(SEED + 2).normal(*y.shape))
     parameters = [q for layer in layers for q in layer.parameters()]
     return [x.grad, *(q.grad for q in parameters)], minidl.rand(3).tolist()
 

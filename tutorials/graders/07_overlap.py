@@ -10,7 +10,7 @@ from minidl.comm.background import Background
 from minidl.comm.checks import SizeMismatch
 from minidl.comm.ledger import Ledger
 from minidl.comm.scheduler import RankFailed
-from minidl.exercise_grade import Wrong
+from minidl.course.grade import Wrong
 
 SIZES = [  # bytes of each layer, the cap
     ([100] * 6, 200),

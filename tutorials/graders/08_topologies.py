@@ -6,7 +6,7 @@ import numpy as np
 
 from minidl.comm import simulate
 from minidl.comm.ledger import Ledger
-from minidl.exercise_grade import Wrong
+from minidl.course.grade import Wrong
 
 
 def second_tree(module, p):

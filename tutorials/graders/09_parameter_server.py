@@ -6,7 +6,7 @@ import numpy as np
 
 from minidl import Tensor, optim
 from minidl.comm import simulate
-from minidl.exercise_grade import Wrong
+from minidl.course.grade import Wrong
 from minidl.parallel.param_server import Server
 from minidl.parallel.param_worker import Worker
 

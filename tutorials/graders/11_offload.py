@@ -2,8 +2,10 @@
 
 import numpy as np
 
-from minidl.exercise_grade import Wrong
+from minidl.course.grade import Wrong
 from minidl.parallel.lanes import Modelled
+
+SEED = 0  # another one for each student: check --student NAME
 
 # (sizes of the buckets, seconds of backward for each, seconds to update an element)
 CASES = [([7], 1e-4, 1e-8), ([5, 1, 13], 1e-4, 1e-6), ([64, 33, 64, 2, 31], 1e-5, 4e-6)]
@@ -45,7 +47,7 @@ def grade_11a(student):
 
 
 def _gradient(step, sizes, i):
-    return np.random.default_rng([step, i]).normal(size=sizes[i]).astype(np.float16)
+    return np.random.default_rng([SEED + step, i]).normal(size=sizes[i]).astype(np.float16)
 
 
 def _start(sizes):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from minidl.exercise_grade import Wrong
+from minidl.course.grade import Wrong
 
 
 def merged(module, means, m2s, counts):

@@ -11,6 +11,8 @@ docs/figures.md. When the run ends:
     a rank waits `deadline_s` for one that computes                      then
     a connection closes, and its rank has not said that it ends          it was killed: at once
 
+A rank that computes longer than the others is named, and the run goes on (stragglers.py).
+
 The report goes to stderr (docs/observe.md has one, and how it is made), then MPI_Abort. A rank that
 ends normally sends its last counters, so that a wait for it is known to be in vain. The lowest rank
 of those that wait reports, another if it cannot.
@@ -21,16 +23,18 @@ Test: tests/comm/observe/test_lookout.py, tests/mpi/test_watch_mpi.py   Used by:
 import atexit
 import contextlib
 import itertools
+import platform
 import select
 import sys
 import threading
 import time
 from dataclasses import asdict
 
-from minidl.comm.observe.places import in_words, seen_at, spot, submitted_at, user_frame
+from minidl.comm.observe.places import in_words, places_now, said, spot, submitted_at
 from minidl.comm.observe.side_channel import Channel, read_line, send_line
+from minidl.comm.observe.stragglers import PACE_S, STEPS, stragglers
 from minidl.comm.observe.waits import Need, State, Wait, arrows, cycle, describe, stuck
-from minidl.comm.transport.supervised import is_supervised
+from minidl.comm.transport.supervised import is_supervised, say
 
 LOOK_S = 0.5  # between two looks at the own rank: two wake-ups a second are not measurable
 SUSPECT_S = 1.0  # a wait this long is worth asking about
@@ -45,6 +49,13 @@ class Book:
         self.counters, self.waits = {}, {}
         self.last = None  # (label, (file, line)) of the last collective
         self._serials = itertools.count()
+        self.steps, self.computed_s, self.waited_s = 0, 0.0, 0.0  # of the main thread
+        self._main, self._began = threading.main_thread().ident, time.monotonic()
+
+    def stepped(self):
+        """The main thread has ended a step."""
+        self.steps, self.computed_s = (
+            self.steps + 1, time.monotonic() - self._began - self.waited_s)
 
     def count(self, key):
         self.counters[key] = count = self.counters.get(key, 0) + 1
@@ -56,10 +67,13 @@ class Book:
         me = threading.get_ident()
         by = submitted_at.get(None)  # in a background thread: the line that submitted the job
         self.waits[me] = (next(self._serials), needs, what, any_of, by)
+        start = time.monotonic()
         try:
             return fn(*args)
         finally:
             self.waits.pop(me, None)
+            if me == self._main:
+                self.waited_s += time.monotonic() - start
 
 
 class Lookout:
@@ -72,6 +86,7 @@ class Lookout:
         self._t, self.rank, self.ranks = t, t.world_rank, t.ranks
         self.deadline_s = float("inf") if deadline_s is None else deadline_s
         self._since = {}  # thread -> (serial of its wait, when the wait was first seen)
+        self._paces, self._slow = (-STEPS, {}, 0.0), set()  # (steps, states, when) last asked
         self._last_states = {}  # rank -> the State that it sent when it ended
         self._over = self._left = False  # no more reports; this process ends
         self._main = threading.main_thread().ident
@@ -161,6 +176,19 @@ class Lookout:
             elif waited >= wanted or due >= self.deadline_s:
                 wanted = max(wanted, waited) * 2
                 self._look(due)
+            self._look_at_paces(time.monotonic())
+
+    def _look_at_paces(self, now):
+        """On the first rank: name each straggler, once."""
+        steps, before, when = self._paces
+        if self.rank != self.ranks[0] or now - when < PACE_S or self.book.steps < steps + STEPS:
+            return
+        states = self._ask_all()
+        self._paces = self.book.steps, states, now
+        slow = {found.rank: found for found in stragglers(before, states)}
+        for rank in slow.keys() - self._slow:
+            self._say(f"watch: {slow[rank]}")
+        self._slow = set(slow)
 
     def _longest(self):
         """Seconds of this rank's longest wait, and of its longest that has a deadline: for certain
@@ -212,6 +240,7 @@ class Lookout:
         if not self._over:
             self._tell("failing")
             self._say(text)
+            say("why", how=text.splitlines()[0], line="")
             self._end()
 
     def _ask_all(self):
@@ -235,20 +264,22 @@ class Lookout:
 
     def state(self, ended=False):
         """What this rank does now."""
-        frames, now = sys._current_frames(), time.monotonic()
+        places, now = places_now(), time.monotonic()
         listed = []
         for thread, (serial, needs, what, any_of, by) in sorted(self.book.waits.items()):
             seen, since = self._since.get(thread, (None, now))
             needs = tuple(Need(*need) for need in (needs() if callable(needs) else needs))
             name = "main" if thread == self._main else "a background thread"
             seconds = now - since if seen == serial else 0.0
-            text, line = what[0].format(*what[1:]), seen_at(frames.get(thread))
-            if by is not None and user_frame(frames.get(thread)) is None:
+            place = places.get(thread)
+            text, line = what[0].format(*what[1:]), said(place)
+            if by is not None and not (place and place[2]):
                 line = spot(*by)
             listed.append(Wait(text, needs, any_of, name, line, serial, seconds))
         computes = not ended and self._main not in self.book.waits
-        at = seen_at(frames.get(self._main)) if computes else ""
-        return State(self.rank, dict(self.book.counters), listed, at, self._last(), ended)
+        at = said(places.get(self._main)) if computes else ""
+        return State(self.rank, dict(self.book.counters), listed, at, self._last(), ended,
+                     host=platform.node(), steps=self.book.steps, computed_s=self.book.computed_s)
 
     def _last(self):
         if self.book.last is None:

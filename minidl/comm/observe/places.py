@@ -10,6 +10,7 @@ Test: tests/comm/observe/test_watch.py, test_ledger.py   Used by: all of observe
 import contextvars
 import functools
 import os
+import sys
 import threading
 from pathlib import Path
 
@@ -46,8 +47,26 @@ def spot(filename, line):
 
 def seen_at(frame):
     """file:line of the user's code in a thread, else of minidl's."""
-    user = user_frame(frame) or frame
-    return spot(user.f_code.co_filename, user.f_lineno) if user else "an unknown line"
+    return said(_place(frame))
+
+
+def said(place):
+    """file:line of an entry of places_now(); None: of a thread that has ended."""
+    return spot(*place[:2]) if place else "an unknown line"
+
+
+def places_now():
+    """{thread: (file, line, whether they are the user's)} of every thread.
+
+    The frames are let go at once, and before anything that waits: while one is held, the arrays of
+    its function live on after it has returned, and memory.record() would count them."""
+    return {thread: _place(frame) for thread, frame in sys._current_frames().items()}
+
+
+def _place(frame):
+    user = user_frame(frame)
+    at = user or frame
+    return (at.f_code.co_filename, at.f_lineno, user is not None) if at else None
 
 
 def in_words(ranks):

@@ -55,6 +55,9 @@ class State:
     last: str = ""  # its last collective
     ended: bool = False
     silent: str = ""  # why it did not answer
+    host: str = ""
+    steps: int = 0  # that it has told of by stepped(), and what it computed in them
+    computed_s: float = 0.0
 
 
 def stuck(states):

@@ -83,8 +83,10 @@ class Watch(Wrapper):
         self._windows = {}  # n_bytes -> _WatchedWindow
         self._made = {}  # ranks -> subgroups made of them
         if lookout is None:  # simulated or alone: nobody reads what it waits for
-            for name in "isend irecv send recv sendrecv recv_any spawn event together".split():
+            for name in ("event", "together"):
                 setattr(self, name, getattr(t, name))
+            for name in "isend irecv send recv sendrecv recv_any spawn".split():
+                setattr(self, name, getattr(super(), name))  # not t's own: a profile wraps those
 
     # -- agreement
 
@@ -242,6 +244,10 @@ class Watch(Wrapper):
 
     def event(self):
         return _WatchedEvent(self._lookout.book, self.inner.event())
+
+    def stepped(self):
+        if self._lookout is not None:
+            self._lookout.book.stepped()
 
 
 def control_bytes(n):

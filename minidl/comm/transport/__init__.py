@@ -9,6 +9,7 @@
     links_text.py   the same as a line of text
     mpi.py          ranks as MPI processes
     communicators.py  MPI's communicators, used again: groups without end
+    ulfm.py         MPI's ranks go on without one that has died
     abort.py        one rank that fails ends all
     supervised.py   what a rank tells the launcher that watches it
     throttled.py    MPI made as slow as a given network

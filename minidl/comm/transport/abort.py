@@ -49,7 +49,11 @@ def name_the_rank(rank):
 
 
 def _set_hooks(prefix, end):
+    # completes an error about an argument (ops/extra/keywords.py), which comm does not know
+    explain = getattr(sys.excepthook, "explain", lambda error: None)
+
     def abort(kind, error, trace):
+        explain(error)
         if kind is SystemExit:
             text = f"sys.exit({error.code!r}) at {line_of(trace)}, but not on all ranks: "
             text += "it ends them all\n"
@@ -58,13 +62,15 @@ def _set_hooks(prefix, end):
         sys.stdout.flush()
         sys.stderr.write("".join(prefix + line for line in text.splitlines(keepends=True)))
         sys.stderr.flush()
+        first = next(iter(str(error).splitlines()), "")
+        supervised.say("why", how=f"{kind.__name__}: {first}"[:300], line=line_of(trace))
         end(status_of(error) if kind is SystemExit else 1)
 
     def abort_in_thread(args):
         if not issubclass(args.exc_type, SystemExit):  # which ends the thread alone
             abort(args.exc_type, args.exc_value, args.exc_traceback)
 
-    abort.aborts_mpi = True
+    abort.aborts_mpi, abort.explain = True, explain
     sys.excepthook, threading.excepthook = abort, abort_in_thread
 
 

@@ -138,15 +138,15 @@ def direct_all_reduce(t, x, op=np.add):
 # The messages of these three have the labels of what they are made of, as on the host.
 
 
-def mean_block(t, x, bounds):
+def mean_block(t, x, bounds, divisor=None):
     """As `average.mean_block`: this rank's block of the mean over ranks, a view of the 1-d x."""
     if isinstance(t, nccl.Nccl):
-        return nccl.mean_block(t, x, bounds)
+        return nccl.mean_block(t, x, bounds, divisor)
     if on_device(x) and t.cuda_aware:
-        return average.mean_block(t, x, bounds)
+        return average.mean_block(t, x, bounds, divisor)
     own = slice(*bounds[t.rank : t.rank + 2])
     with staging.on_host(t, _flat(t, x), writes=[own]) as host:
-        average.mean_block(t, host, bounds)
+        average.mean_block(t, host, bounds, divisor)
     return x[own]
 
 

@@ -12,6 +12,7 @@ expects another size always sees a part of the wrong size. A rank that fails end
 Test: tests/mpi/   Tutorial: tutorials/00_hello.py
 """
 
+import contextlib
 import contextvars
 import ctypes
 import os
@@ -52,7 +53,13 @@ def world(part_bytes=PART_BYTES):
     _check_threads(MPI)
     _check_launcher(MPI.COMM_WORLD.size, os.environ)
     abort_on_failure(MPI)
-    t = MPITransport(communicators.Communicators(MPI.COMM_WORLD), part_bytes)
+    if os.environ.get("MINIDL_HEAL") == "1":
+        from minidl.comm.transport import ulfm  # here: it imports this file
+
+        t = ulfm.world(MPI, part_bytes)
+    else:
+        t = MPITransport(communicators.Communicators(MPI.COMM_WORLD), part_bytes)
+    _forget_shared_memory()
     net = os.environ.get("MINIDL_NET")
     t = Throttled(t, parse(net, t.size)) if net else t
     if deadline := os.environ.get("MINIDL_WATCH"):
@@ -63,24 +70,35 @@ def world(part_bytes=PART_BYTES):
     return t
 
 
+def _forget_shared_memory():
+    """Remove the name of MPICH's shared memory: all ranks have it mapped by now. MPICH does so at
+    the end, and of a run that is killed 2 MB and more would stay in /dev/shm, which in a container
+    has room for 64."""
+    with contextlib.suppress(OSError), open("/proc/self/maps") as maps:
+        for path in {line.split()[-1] for line in maps if "/dev/shm/mpich_shm_" in line}:
+            with contextlib.suppress(OSError):  # another rank was first
+                os.unlink(path)
+
+
 class MPITransport(Transport):
-    """A group of MPI processes. held: its communicators.Communicators."""
+    """A group of MPI processes. held: its communicators.Communicators. ranks: their world ranks, of
+    a subgroup."""
 
     simulated = False
 
-    def __init__(self, held, part_bytes=PART_BYTES):
+    def __init__(self, held, part_bytes=PART_BYTES, ranks=None):
         from mpi4py import MPI
 
         self._mpi, self._comm, self._part_bytes = MPI, held.comm, part_bytes
         self._held, comm = held, held.comm
         held.held_by(self)
         self.rank, self.size = comm.rank, comm.size
-        self.ranks = tuple(comm.group.Translate_ranks(None, MPI.COMM_WORLD.group))
+        self.ranks = tuple(range(comm.size)) if ranks is None else ranks
         self.world_rank = self.ranks[self.rank]
         vendor, version = MPI.get_vendor()
         self.library = f"{vendor} {'.'.join(map(str, version))}"
         self._windows = {}  # n_bytes -> Flags
-        self._codes = comm.Get_attr(MPI.TAG_UB) & (1 << BITS) - 1
+        self._codes = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) & (1 << BITS) - 1
 
     @cached_property
     def cuda_aware(self):
@@ -96,7 +114,7 @@ class MPITransport(Transport):
         data = _as_bytes(self, array)
         comm, tag, _ = self._way(tag)
         requests = [comm.Isend((p, self._mpi.BYTE), dst, tag) for p in self._parts(data)]
-        return _Sends(requests, data)
+        return _Sends(requests, data, patient=comm is self._comm)
 
     def irecv(self, into, src, tag=0):
         check_peer(self, src, "src")
@@ -105,7 +123,7 @@ class MPITransport(Transport):
         room = _as_bytes(self, into)
         comm, tag, any_tag = self._way(tag)
         requests = [comm.Irecv((p, self._mpi.BYTE), src, any_tag) for p in self._parts(room)]
-        return _Receives(self, into, room, src, requests, tag)
+        return _Receives(self, into, room, src, requests, tag, patient=comm is self._comm)
 
     def _way(self, tag):
         """(communicator, tag of a send, tag of a receive). A collective's messages have the tag
@@ -167,7 +185,7 @@ class MPITransport(Transport):
         if self.rank not in ranks:
             return None
         held = communicators.for_group(self._mpi, self._held, ranks)
-        return MPITransport(held, self._part_bytes)
+        return type(self)(held, self._part_bytes, tuple(self.ranks[r] for r in ranks))
 
     def spawn(self, fn, *args):
         return _Thread(fn, args)
@@ -222,21 +240,21 @@ class MPITransport(Transport):
 class _Sends(Request):
     """The parts of a message going out. Keeps their bytes alive."""
 
-    def __init__(self, requests, data):
-        self._requests, self._data = requests, data
+    def __init__(self, requests, data, patient):
+        self._requests, self._data, self._patient = requests, data, patient
 
     def wait(self):
         for request in self._requests:
-            request.Wait()
+            _wait(request, self._patient)
         self._data = None
 
 
 class _Receives(Request):
     """The parts of a message coming in."""
 
-    def __init__(self, transport, into, room, src, requests, tag):
+    def __init__(self, transport, into, room, src, requests, tag, patient):
         self._transport, self._into, self._room, self._src = transport, into, room, src
-        self._requests, self._tag = requests, tag
+        self._requests, self._tag, self._patient = requests, tag, patient
 
     def wait(self):
         t, mpi = self._transport, self._transport._mpi
@@ -246,7 +264,7 @@ class _Receives(Request):
         got = 0
         for i, request in enumerate(self._requests):
             try:
-                request.Wait(status)
+                _wait(request, self._patient, status)
             except mpi.Exception as error:
                 t._check_tag(self._src, self._tag, status)
                 raise t._explain(error, self._src, len(self._room)) from None
@@ -264,6 +282,20 @@ class _Receives(Request):
     def __del__(self):
         if self._room is not None:
             self._transport._held.spoiled = True
+
+
+def _wait(request, patient, status=None):
+    """Until the request is done. In a collective the others come at the same time: MPI looks all
+    the time. patient: outside of one nobody knows when they come. After a tenth of a millisecond it
+    sleeps between looks, up to a fifth at a time; the processor is another's then, such as that of
+    the pipeline's stage for which it waits."""
+    if not patient:
+        return request.Wait(status)
+    soon, pause_s = time.perf_counter() + 1e-4, 0.0
+    while not request.Test(status):
+        if time.perf_counter() > soon:
+            pause_s = min(pause_s + 5e-6, 2e-4)
+            time.sleep(pause_s)
 
 
 class _Thread:

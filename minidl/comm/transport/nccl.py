@@ -101,14 +101,15 @@ def all_gather(t, x):
 
 
 @collective
-def mean_block(t, x, bounds):
+def mean_block(t, x, bounds, divisor=None):
     """As `average.mean_block`: this rank's block, x[bounds[r] : bounds[r+1]], of the mean: a view
     of the workspace x. float16 travels in 2 bytes and is summed in float32, here."""
     block = _blocks(t, x, bounds)
-    own = block[t.rank]
+    own, divisor = block[t.rank], t.size if divisor is None else divisor
     if accumulate_dtype(x.dtype) == x.dtype:
         _reduce_each(t, x, block, np.add)
-        own /= t.size
+        if divisor != 1:
+            own /= divisor
         return own
     nccl, stream = _engine(t, x)
     kind = _dtype(t, nccl, x)
@@ -124,7 +125,7 @@ def mean_block(t, x, bounds):
     total = theirs[(t.rank + 1) % t.size].astype(np.float32)
     for i in range(2, t.size + 1):
         total += theirs[(t.rank + i) % t.size]
-    total /= t.size
+    total /= divisor
     own[...] = total  # divide in float32, then cast: the float16 sum of 8 ranks can pass 65504
     return own
 

@@ -121,6 +121,10 @@ class Transport(ABC):
     def compute(self, seconds):  # noqa: B027  nothing to do is the right default
         """Tell a modelled clock how long work took; on a measured clock nothing happens."""
 
+    def stepped(self):  # noqa: B027
+        """Tell a Watch that a training step has ended: it names ranks that compute longer than the
+        others (stragglers.py)."""
+
     def entering(self, fn, args, kwargs):
         """Called before a collective `fn(t, *args, **kwargs)` that no other collective calls.
 
@@ -233,6 +237,7 @@ class Wrapper(Transport):
     spawn, event, entering = _pass_on("spawn"), _pass_on("event"), _pass_on("entering")
     time, compute, pause = _pass_on("time"), _pass_on("compute"), _pass_on("pause")
     scratch, shared = _pass_on("scratch"), _pass_on("shared")
+    stepped = _pass_on("stepped")
 
     def subgroup(self, ranks):
         inner = self.inner.subgroup(ranks)

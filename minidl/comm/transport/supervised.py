@@ -5,6 +5,8 @@
     born       by rank.py, before anything is imported         joining    world() begins
     joined     world() is done: all ranks are in MPI            finished   the script has ended
     exits      sys.exit(3), with the line                       failed     it said why, and leaves
+    why        an exception, or the watch's verdict             step       it has done so many steps
+    trained    elastic.run has ended
 
 The connection is made by rank.py, which leaves its number in the environment with the process it
 belongs to: a process that the rank starts has the variable too, and must not write.

@@ -27,11 +27,20 @@ Test: tests/parallel/data/test_compress.py   Tutorial: tutorials/15_dgc.py
 import numpy as np
 
 from minidl.comm import codec, compressed, ring
+from minidl.comm.checks import all_finite
 from minidl.comm.transport import device
+from minidl.fused import dispatch
+from minidl.fused.extra import codecs
 from minidl.optim.sgd import SGD
 from minidl.parallel.data import flat
 from minidl.parallel.data.bucket import Bucket, cut, default_all_reduce, weight
 from minidl.parallel.data.data_parallel import DataParallel
+
+# the same bytes, made by kernels (fused/extra/codecs.py)
+BY_KERNELS = {
+    codec.FP16: codec.FP16._replace(encode=codecs.encode_fp16, decode=codecs.decode_fp16),
+    codec.INT8: codec.INT8._replace(encode=codecs.encode_int8, decode=codecs.decode_int8),
+}
 
 
 class Method:
@@ -64,7 +73,10 @@ class ErrorFeedback(Method):
         self.codec = codec
 
     def reduce(self, t, bucket):
-        compressed.all_reduce(t, bucket.flat, self.codec, residual=bucket.own["residual"])
+        code = self.codec
+        if bucket.flat.dtype == np.float32 and dispatch.usable(bucket.flat):
+            code = BY_KERNELS.get(code, code)
+        compressed.all_reduce(t, bucket.flat, code, residual=bucket.own["residual"])
 
     def bytes_sent(self, t, bucket, step):
         return compressed.bytes_sent(bucket.flat.size, self.codec, t.size, t.rank)
@@ -94,9 +106,7 @@ class CompressedBucket(Bucket):
 
     def reduce(self, t, n_samples, n_total):
         weight(self.flat, n_samples, n_total, 1)
-        with np.errstate(all="ignore"):
-            square = self.flat @ self.flat  # inf and nan stay, for the price of one read
-        if not np.isfinite(float(square)) and not self.params[0]._xp.isfinite(self.flat).all():
+        if not all_finite(self.flat):
             raise FloatingPointError(
                 f"rank {t.rank}: wanted finite gradients; got inf or nan, which the residual would "
                 "keep for ever. Lower the learning rate, clip, or look for the loss that is nan")

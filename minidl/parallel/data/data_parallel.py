@@ -79,9 +79,9 @@ class DataParallel(Module):
     make_buckets:  a ZeRO stage's own (Reducer); they stay as they were made.
 
     A parameter that no rank used keeps its gradient as it was (None stays None); one that only
-    some ranks used is averaged with zeros from the others. Nothing is to be declared in advance.
-    Gradients are weighted by samples: the length of the first input's first dimension, or
-    `n_samples=` in the call (an MPI-wide count of tokens, say)."""
+    some ranks used is averaged with zeros from the others; one that is `own` (nn.Parameter) is left
+    alone. Nothing is to be declared in advance. Gradients are weighted by samples: the length of
+    the first input's first dimension, or `n_samples=` in the call (a count of tokens, say)."""
 
     def __init__(self, model, t, all_reduce=None, bucket_bytes=25 << 20,
                  first_bucket_bytes=1 << 20, overlap=True, broadcast_buffers=True,
@@ -98,13 +98,14 @@ class DataParallel(Module):
         self.broadcast_buffers = broadcast_buffers
         self.syncing = True
         self.n_samples = 0  # since the last synchronised backward
-        params = [p for p in model.parameters() if p.requires_grad]
-        self.frozen = [p for p in model.parameters() if not p.requires_grad]
+        common = [p for p in model.parameters() if not p.own]
+        params = [p for p in common if p.requires_grad]
+        self.frozen = [p for p in common if not p.requires_grad]
         if not params:
             raise ValueError(f"rank {t.rank}: no parameter requires a gradient; nothing to reduce")
         if all_reduce is None:
             self.t, self.way = t, _ = device.connect(t, params[0].data)
-        broadcast_state(t, [*model.parameters(), *model.buffers()])
+        broadcast_state(t, [*common, *model.buffers()])
         all_reduce = all_reduce or default_all_reduce(params)
 
         def averaged(order):
@@ -154,8 +155,8 @@ class DataParallel(Module):
         waits = [name for name, m in self.module.named_modules() if hasattr(m, "joins_ranks")]
         if waits and self.training:
             raise TypeError(f"rank {self.t.rank}: absent() sends nothing in forward, and the other "
-                            f"ranks wait there, in {waits[0]}: SyncBatchNorm. Pass an empty batch "
-                            "through instead: (model(x[:0]).sum() * 0).backward()")
+                            f"ranks wait there, in {waits[0]}, as in SyncBatchNorm. Pass an empty "
+                            "batch through instead: (model(x[:0]).sum() * 0).backward()")
         self._share_buffers()
         self.reducer.absent()
 

@@ -16,6 +16,8 @@ rank goes downhill on its own samples; `divergence()` says how far they are apar
     period   H; with a rule (below) the first, and the rule is asked at the end of each round
     start    post-local: data parallelism for so many steps first. (Early the gradient turns fast.)
              A period of 1 is data parallelism throughout, to the bit: as many bytes.
+    without  k: a rank that computes k times the median is out of rounds, and nobody waits for it
+             (without.py has the rule, and the loop that it wants)
     inside   (transport of this rank's node, H1): averages inside it every H1 steps, of all ranks
              every `period`, a multiple of H1
     state    "local": momentum or Adam's moments stay each rank's own. "mean": they are averaged
@@ -49,6 +51,7 @@ from minidl.comm.collective import about
 from minidl.parallel.data import flat
 from minidl.parallel.data.bucket import default_all_reduce
 from minidl.parallel.data.data_parallel import DataParallel, broadcast_state
+from minidl.parallel.data.without import Turns
 
 LEAST, MOST = 1, 16  # what an adaptive rule may say: PaddlePaddle's bounds
 
@@ -63,13 +66,13 @@ def h0_inside(h0, lr0, loss0, lr, loss):
     return math.ceil(math.sqrt(lr0 * loss / (lr * loss0) * h0))
 
 
-def average_arrays(t, arrays, all_reduce=None):
-    """Replace arrays by their means over ranks: one all-reduce for each dtype among them, fp16 and
-    bf16 summed and divided in fp32."""
+def average_arrays(t, arrays, all_reduce=None, n=None):
+    """Replace arrays by their means over ranks, or over `n` of them, whose others have zeros: one
+    all-reduce for each dtype among them, fp16 and bf16 summed and divided in fp32."""
     for group in by_dtype(arrays).values():
         buffer = flat.flatten(group, accumulate_dtype(group[0].dtype))
         (all_reduce or ring.all_reduce)(t, buffer)
-        buffer /= t.size
+        buffer /= n or t.size
         flat.unflatten(buffer, group)
 
 
@@ -147,8 +150,11 @@ class LocalSGD:
     period: H; with a rule (above), the first. all_reduce: any f(t, array) that sums in place."""
 
     def __init__(self, model, t, optimizer, period, start=0, inside=None, state="local", rule=None,
-                 all_reduce=None, bucket_bytes=25 << 20):
+                 all_reduce=None, bucket_bytes=25 << 20, without=None):
         check_plain(t, model, optimizer, "LocalSGD")
+        if without is not None and (period < 2 or inside or rule):
+            raise ValueError(f"rank {t.rank}: without= wants rounds of 2 steps or more, of a fixed "
+                             "period over all ranks: no rule=, no inside=")
         if state not in ("local", "mean"):
             raise ValueError(f"state is 'local' or 'mean', got {state!r}")
         if period < 1 or inside and (rule or period % inside[1]):
@@ -159,6 +165,7 @@ class LocalSGD:
         self.all_reduce = all_reduce or default_all_reduce(self.data_parallel.reducer.params)
         self.inside, self.state = inside, state
         self.rounds = Rounds(period, start, rule)
+        self.turns = None if without is None else Turns(t, without)
 
     def __call__(self, *inputs, **options):
         self.data_parallel.broadcast_buffers = self.rounds.dense
@@ -177,7 +184,10 @@ class LocalSGD:
             raise ValueError(f"rank {self.t.rank}: a rule for the period wants step(loss=)")
         self.data_parallel.n_samples = 0  # local gradients wait for no backward that sends
         if rounds.count():
-            self.average(self.t)
+            if self.turns is None:
+                self.average(self.t)
+            else:
+                self.turns.end(rounds, self.average)
         elif self.inside is not None and rounds.since and rounds.since % self.inside[1] == 0:
             self.average(self.inside[0])
         if rounds.rule is not None and not rounds.since:
@@ -185,16 +195,23 @@ class LocalSGD:
                 total = ring.all_reduce(self.t, np.array([float(loss)]))[0]
             rounds.ask(self.optimizer.param_groups[0]["lr"], float(total) / self.t.size)
 
-    def average(self, t):
+    def finish(self):
+        """After the last step, on all ranks, where stragglers may be out: all have the mean."""
+        if self.turns is not None and self.turns.out:
+            self.turns.end(self.rounds, self.average, last=True)
+
+    def average(self, t, contributes=True, n=None):
         """Weights (fp32 masters, where there are some) become their means over t, state too where
-        it is to."""
+        it is to; over those of its n ranks that contribute, if not all do."""
         params = self.weights()
         arrays = [p.data for p in params]
         if self.state == "mean":
             arrays += [value for p in params for value in self.optimizer.state.get(p, {}).values()
                        if getattr(value, "shape", None) == p.shape and value.dtype.kind in "fV"]
+        for array in () if contributes else arrays:
+            array[...] = 0
         with about("weights"):
-            average_arrays(t, arrays, self.all_reduce)
+            average_arrays(t, arrays, self.all_reduce, n)
         for p in params:
             p.version += 1
         self.optimizer.write_low(params)

@@ -97,10 +97,10 @@ class PowerSGD(Method):
         left = {p: orthonormal(xp, x) for p, x in zip(q, p_out)}
         own = {p: a[p].T @ left[p] for p in q}
         for p in q:  # here, before `a`, a view of the bucket, is overwritten
-            xp.subtract(a[p], left[p] @ own[p].T, out=rest[p])
+            xp.subtract(a[p], product(left[p], own[p], a[p]), out=rest[p])
         for p, total in zip(q, self.summed(t, bucket, list(own.values()), "Q")):
             q[p][...] = total
-            a[p][...] = left[p] @ total.T
+            a[p][...] = product(left[p], total, a[p])
 
     def summed(self, t, bucket, arrays, what):
         """The sums over ranks of some arrays, in one all-reduce."""
@@ -129,6 +129,12 @@ class PowerSGD(Method):
         dense = sum(p.numel() for p, size in zip(bucket.params, sizes) if size is None)
         return (sent(dense + sum(n * r for n, _, r in filter(None, sizes)))
                 + sent(sum(m * r for _, m, r in filter(None, sizes))))
+
+
+def product(p, q, like):
+    """P Q', in memory by rows or by columns as `like` is: arrays of two orders take four times as
+    long to subtract."""
+    return p @ q.T if like.flags.c_contiguous else (q @ p.T).T
 
 
 def orthonormal(xp, x):

@@ -230,7 +230,7 @@ class Offload:
             for p in bucket.params:
                 p.grad = None
 
-    def gradients(self):
+    def gradients(self, counted=False):
         """All gradients there are, on the host."""
         return [g for p in self.parameters() if (g := self.gradient(p)) is not None]
 

@@ -35,7 +35,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from minidl import memory
-from minidl.backend import buffer_of, xp_of
+from minidl.backend import buffer_of
 from minidl.comm import average, chunks, ring, ring_blocks
 from minidl.comm.collective import about
 from minidl.comm.transport import device
@@ -159,17 +159,21 @@ class Zero1(DataParallel):
                             f"{' and '.join(devices)}. model.to({devices[-1]!r}) first")
         t, way = device.connect(t, next(model.parameters()).data)
 
+        alike = {p: (number[p], p.copies) for p in number}
+
         def make_buckets(order):  # they are full in the order of their last parameters
             place = {p: i for i, p in enumerate(order)}
             return [ShardedBucket(t, params, number[params[0]], free_gradients)
                     for run in runs or [order]
-                    for params in sorted(cut(run, bucket_bytes, first_bucket_bytes, number),
+                    for params in sorted(cut(run, bucket_bytes, first_bucket_bytes, alike),
                                          key=lambda params: place[params[-1]])]
 
         super().__init__(model, t, ring.all_reduce, overlap=overlap,
                          broadcast_buffers=broadcast_buffers, make_buckets=make_buckets)
-        for shard in self.shards():
-            shard.sharded_by = self
+        # of a model that is divided itself (parallel/model/): who joins its parts
+        self.outer = next((p.sharded_by for p in number if p.sharded_by is not None), None)
+        for bucket in self.reducer.buckets:
+            bucket.shard.sharded_by, bucket.shard.copies = self, bucket.params[0].copies
         self.way, self.buckets = way, self.reducer.buckets
         self.reducer.on_end = self.ended
 
@@ -231,24 +235,29 @@ class Zero1(DataParallel):
 
     def on_any_rank(self, flag):
         """Whether it is true on any rank; for `GradScaler(agree=)`."""
-        return bool(ring.all_reduce(self.t, np.array([bool(flag)]), np.logical_or)[0])
+        found = bool(ring.all_reduce(self.t, np.array([bool(flag)]), np.logical_or)[0])
+        return found if self.outer is None else self.outer.on_any_rank(found)
 
     def sum_over_ranks(self, x):
         """The sum of all ranks' x, a float; for `GradScaler(all_sum=)`."""
-        return float(ring.all_reduce(self.t, np.array([float(x)]))[0])
+        total = float(ring.all_reduce(self.t, np.array([float(x)]))[0])
+        return total if self.outer is None else self.outer.sum_over_ranks(total)
 
     def sum_in_place(self, x):
         """The sums of all ranks' x, a host array: squared norms of whole tensors (layerwise.py)."""
+        if self.outer is not None:
+            raise TypeError(f"rank {self.t.rank}: LARS and LAMB under ZeRO want the norms of whole "
+                            "tensors, and here the model itself is divided. Use AdamW or SGD")
         with about("squared norms of the tensors"):
             ring.all_reduce(self.t, x)
 
     def grad_norm(self):
         """The 2-norm of the whole averaged gradient, a float. A tied weight counts once."""
-        grads = [s.grad for s in self.shards() if s.grad is not None]
-        if not grads:
+        shards = [s for s in self.shards() if s.grad is not None]
+        if not shards:
             raise RuntimeError(f"rank {self.t.rank}: no shard has a gradient. Before backward? Of "
                                "an offloaded optimizer they are on the host: see offload.py")
-        squares = sum(xp_of([g]).square(g, dtype=np.float64).sum() for g in grads)
+        squares = sum(s._xp.square(s.grad, dtype=np.float64).sum() / s.copies for s in shards)
         return math.sqrt(self.sum_over_ranks(float(squares)))  # on a GPU: here the host waits
 
     def clip_grad_norm_(self, max_norm):

@@ -1,7 +1,10 @@
 """When a rank that waits long speaks: after two looks that agree, or at its deadline. No MPI."""
 
+import threading
+import weakref
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from minidl.comm.observe import lookout
@@ -80,6 +83,36 @@ def test_a_wait_is_as_long_as_it_was_seen_without_a_new_one(monkeypatch):
     assert seconds(16.0) == 3.0
     looking.book.waits = {}
     assert seconds(17.0) == 0.0
+
+
+def test_a_look_keeps_no_array_of_a_function_that_returns_meanwhile():
+    """Else memory.record() would now and then count an array twice as long, on MPI alone."""
+    go, gone, arrays = threading.Event(), threading.Event(), []
+
+    def function():
+        array = np.zeros(4)
+        arrays.append(weakref.ref(array))
+        go.wait()
+
+    def work():
+        function()
+        gone.set()
+
+    def needs():  # the look is in the middle of its work
+        go.set()
+        gone.wait(10)
+        return [] if arrays[0]() is None else [(1, "its array lives", 1)]
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    while not arrays:
+        pass
+    looking = Looking()
+    looking._main, looking._last_states = thread.ident, {}
+    looking.book.waits = {thread.ident: (1, needs, ("a",), False, None)}
+    (wait,) = looking.state().waits
+    thread.join()
+    assert gone.is_set() and not wait.needs
 
 
 def test_a_server_that_nobody_calls_has_no_deadline(monkeypatch):

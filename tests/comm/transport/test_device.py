@@ -1,10 +1,10 @@
 """Device arrays: summed like host arrays, copies beside the transfers, and no wait forgotten.
 
-Without a GPU with fake_cupy.py, whose copies happen as late as they may.
-"""
+On the stand-in for CuPy, whose copies down happen as late as they may, and which finds what two
+streams do to the same memory in no order."""
 
-import contextlib
 import ctypes
+import functools
 import types
 
 import numpy as np
@@ -17,10 +17,12 @@ from minidl.comm.transport import device, staging
 from minidl.comm.transport.protocol import Wrapper
 from minidl.comm.transport.scheduler import RankFailed
 from tests.comm.cases import data, length_of
-from tests.comm.transport import fake_cupy
+from tests.comm.transport.test_nccl import on_gpus
 from tests.conftest import ranks
 from tests.mpi.launch import mpiexec
 
+pytestmark = pytest.mark.usefixtures("strict_cupy")
+ranks = functools.partial(ranks, mpi=False)  # processes: tests/mpi/test_device_arrays.py
 LENGTHS = [0, 1, "n-1", "n", "n+1", 1009]
 
 
@@ -29,43 +31,56 @@ def total(t, length, dtype="f4"):
     return ring.all_reduce(t, data(t.rank, length, dtype))
 
 
-def under_computation(cupy, values):
-    """A device array whose values the current stream still has to compute."""
-    x = cupy.on_device(np.zeros_like(values))
+def on_device(values):
+    """A device array whose values the current stream computes."""
+    import cupy
 
-    def kernel():
-        x.host[...] = values
-
-    cupy.current.add(kernel)
-    return x
+    return cupy.asarray(values) * cupy.ones((), values.dtype)
 
 
-def complete(x):
-    """What work after it on the stream reads."""
-    x.current.synchronize()
-    return x.host
+@pytest.fixture
+def trace(strict_cupy, monkeypatch):
+    """What is queued and what the host has waited for: "queue down 0", "run down 0"; numbers are
+    bytes into the array that was given."""
+    from cupy import _memory, _streams
+
+    lines, label, later = [], [], _streams.later
+
+    def named(name, copy):
+        def run(x, pointer, size, queue):
+            whole = x if x.base is None else x.base
+            label[:] = [f"{name} {x._a.ctypes.data - whole._a.ctypes.data}"]
+            lines.append(f"queue {label[0]}")
+            copy(x, pointer, size, queue)
+
+        monkeypatch.setattr(_memory, copy.__name__, run)
+
+    named("down", _memory.download)
+    named("up", _memory.upload)
+    monkeypatch.setattr(_streams, "later", lambda queue, n, work, label=label: later(
+        queue, n, lambda now=label[0]: (lines.append(f"run {now}"), work())))
+    return lines
 
 
 @pytest.mark.parametrize("length", LENGTHS)
 @ranks(1, 2, 3, 4, 5, 8)
 def test_staged_in_one_segment_gives_the_ring_s_bits(t, length):
     length = length_of(length, t.size)
-    cupy = fake_cupy.make()
-    x = under_computation(cupy, data(t.rank, length))
+    x = on_device(data(t.rank, length))
     assert device.staged_all_reduce(t, x) is x
-    assert (complete(x) == total(t, length)).all()
+    assert (x.get() == total(t, length)).all()
 
 
 @pytest.mark.parametrize("segment_bytes", [1, 4, 40, 43, 404, 405])
 @ranks(1, 2, 3)
 def test_staged_in_segments_reduces_each_of_them(t, segment_bytes):
-    cupy, n = fake_cupy.make(), 101  # a prime: the last segment is shorter
-    x = under_computation(cupy, data(t.rank, n))
+    n = 101  # a prime: the last segment is shorter
+    x = on_device(data(t.rank, n))
     ledger = Ledger(t)
     device.staged_all_reduce(ledger, x, segment_bytes=segment_bytes)
     per_segment = max(1, segment_bytes // 4)
     pieces = np.split(data(t.rank, n), range(per_segment, n, per_segment))
-    assert (complete(x) == np.concatenate([ring.all_reduce(t, piece) for piece in pieces])).all()
+    assert (x.get() == np.concatenate([ring.all_reduce(t, piece) for piece in pieces])).all()
     count = ledger.count(label="device.staged_all_reduce")
     assert count.messages_sent == len(pieces) * 2 * (t.size - 1)
     formula = sum(ring.bytes_sent(len(p), 4, t.size, t.rank) for p in pieces)
@@ -76,24 +91,23 @@ def test_staged_in_segments_reduces_each_of_them(t, segment_bytes):
 @ranks(3)
 def test_any_operation_dtype_and_algorithm(t, op, dtype):
     values = data(t.rank, 60, dtype).reshape(3, 4, 5)
-    x = fake_cupy.make().on_device(values.copy())
+    x = on_device(values)
     device.staged_all_reduce(t, x, op, all_reduce=tree.all_reduce, segment_bytes=64)
-    assert x.shape == (3, 4, 5) and (complete(x) == naive.all_reduce(t, values, op)).all()
+    assert x.shape == (3, 4, 5) and (x.get() == naive.all_reduce(t, values, op)).all()
 
 
-def test_a_segment_is_summed_while_its_neighbours_are_copied():
+def test_a_segment_is_summed_while_its_neighbours_are_copied(trace):
+    log = trace
+
+    def all_reduce(t, host, op):
+        log.append("all-reduce")
+
     def body(t):
-        cupy = fake_cupy.make()
-        x = cupy.on_device(data(t.rank, 40))
-
-        def all_reduce(t, host, op):
-            cupy.trace.append("all-reduce")
-            ring.all_reduce(t, host, op)
-
+        x = on_device(data(t.rank, 40))
         device.staged_all_reduce(t, x, all_reduce=all_reduce, segment_bytes=40)
-        return list(cupy.trace)
+        return list(log)
 
-    for trace in simulate(2, body):
+    for trace in simulate(1, body):
         # In the order of the stream: D0 D1 U0 D2 U1 D3 U2 U3; numbers are bytes into x.
         assert [line for line in trace if line.startswith("queue")] == [
             *("queue down 0", "queue down 40", "queue up 0", "queue down 80"),
@@ -117,15 +131,14 @@ def test_a_segment_is_summed_while_its_neighbours_are_copied():
 )
 def test_never_more_than_two_pinned_buffers_of_a_segment(n_bytes, buffers):
     def body(t):
-        cupy, asked = fake_cupy.make(), []
+        import cupy
 
-        def alloc(n):
-            asked.append(n)
-            return fake_cupy.alloc_pinned_memory(n)
-
-        cupy.cuda.alloc_pinned_memory = alloc
-        x = cupy.on_device(np.ones(n_bytes, np.uint8))
-        device.staged_all_reduce(t, x, segment_bytes=4096)
+        asked = []
+        x = on_device(np.ones(n_bytes, np.uint8))
+        alloc = cupy.cuda.alloc_pinned_memory
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(cupy.cuda, "alloc_pinned_memory", lambda n: asked.append(n) or alloc(n))
+            device.staged_all_reduce(t, x, segment_bytes=4096)
         return asked
 
     assert simulate(1, body) == [buffers]
@@ -136,22 +149,26 @@ def test_never_more_than_two_pinned_buffers_of_a_segment(n_bytes, buffers):
 def test_direct_gives_the_ring_s_bits_and_bytes(t, length):
     """Here device memory is host memory, so that any MPI may read it."""
     length = length_of(length, t.size)
-    cupy, ledger = fake_cupy.make(), Ledger(t)
-    x = under_computation(cupy, data(t.rank, length))
+    ledger = Ledger(t)
+    x = on_device(data(t.rank, length))
     assert device.direct_all_reduce(ledger, x) is x
-    assert (complete(x) == total(t, length)).all()
+    assert (x.get() == total(t, length)).all()
     assert ledger.bytes_sent == ring.bytes_sent(length, 4, t.size, t.rank)
-    assert not [line for line in cupy.trace if "down" in line or "up" in line], "no copies"
 
 
-@ranks(2, 3, 5)
-def test_direct_waits_for_the_kernels_that_write_a_message_or_read_its_buffer(t):
-    cupy, seen = fake_cupy.make(), np.zeros(13, "f4")
-    x = under_computation(cupy, data(t.rank, 13))
-    cupy.current.add(lambda: np.copyto(seen, x.host))
-    tree.broadcast(device.Direct(t), x)  # a rank only sends, or only receives
-    assert (complete(x) == data(0, 13)).all()
-    assert (seen == data(t.rank, 13)).all()
+def test_direct_waits_for_the_kernels_that_write_a_message_or_read_its_buffer(trace):
+    """Once for each message, and copies nothing."""
+    import cupy
+
+    def body(t):
+        x = on_device(data(t.rank, 13))
+        tree.broadcast(device.Direct(t), x)  # a rank only sends, or only receives
+        return x
+
+    with cupy.stand_in.counting() as count:
+        sums = simulate(3, body)
+    assert sum(count.waits.values()) == 2 + 2 and trace == [], count  # 2 messages, at both ends
+    assert all((x.get() == data(0, 13)).all() for x in sums)
 
 
 @ranks(2)
@@ -160,13 +177,12 @@ def test_a_host_array_takes_the_ring(t):
         assert (all_reduce(t, data(t.rank, 11)) == total(t, 11)).all()
 
 
-def test_a_transport_without_mpi_is_staged():
+def test_a_transport_without_mpi_is_staged(trace):
     def body(t):
-        cupy = fake_cupy.make()
-        device.all_reduce(Ledger(t), cupy.on_device(data(t.rank, 5)))
-        return Ledger(t).cuda_aware, cupy.trace[0]
+        device.all_reduce(Ledger(t), on_device(data(t.rank, 5)))
+        return Ledger(t).cuda_aware
 
-    assert simulate(2, body) == [(False, "queue down 0")] * 2
+    assert simulate(2, body) == [False] * 2 and trace[0] == "queue down 0"
 
 
 @pytest.mark.parametrize("answer", [0, 1])
@@ -177,18 +193,6 @@ def test_the_mpi_library_is_asked(answer):
 
 def test_a_library_without_the_question_is_not_cuda_aware():
     assert staging.says_cuda_aware(ctypes.CDLL(None)) is False
-
-
-@ranks(2)
-def test_the_mpi_at_hand_answers(t):
-    from minidl.comm.transport.mpi import MPITransport
-
-    answer = Ledger(t).cuda_aware
-    assert type(answer) is bool
-    if isinstance(t.innermost, MPITransport):
-        x = fake_cupy.make().on_device(data(t.rank, 7))
-        device.all_reduce(t, x)  # its copies are host memory's on either way
-        assert (complete(x) == total(t, 7)).all()
 
 
 FACTS = [("GPU 0 of a", True, False), ("GPU 1 of a", True, False), ("GPU 0 of b", True, False)]
@@ -208,31 +212,32 @@ def test_nccl_wants_a_gpu_for_every_rank(facts, why):
     (True, True, "NCCL: a GPU for every rank"),
     (False, True, "directly: {} reads device memory. No NCCL: CuPy cannot load it on rank 0"),
     (False, False, "staged through pinned memory: {} is not CUDA-aware. No NCCL: CuPy cannot")])
-@ranks(3, mpi=False)
-def test_the_best_way_is_chosen_and_said(t, nccl, aware, way):
+def test_the_best_way_is_chosen_and_said(nccl, aware, way, monkeypatch):
     """Alike on all ranks, if one of them cannot."""
-    cupy = fake_cupy.make(nccl_over=t)
-    cupy.cuda.nccl.available = nccl or t.rank > 0
-    x = cupy.on_device(np.ones(3))
-    x.device = contextlib.nullcontext(types.SimpleNamespace(pci_bus_id=f"0000:{t.rank}"))
+    monkeypatch.setattr(device.nccl, "available",
+                        lambda cupy: nccl or cupy.cuda.get_device_id() > 0)
 
     class Network(Wrapper):  # not simulated, as far as `connect` knows
         cuda_aware = aware
 
-    network = Network(t)
-    network.simulated = False
-    best, said = device.connect(network, x)
-    assert said.startswith(way.format("simulator"))
-    assert (best is network) == (not nccl)
-    assert device.connect(best, x)[1].startswith("NCCL") == nccl
-    assert device.connect(network, np.ones(3)) == (network, "host memory")
-    assert "simulated" in device.connect(t, x)[1]
+    def body(t):
+        with on_gpus(t) as cupy:
+            network = Network(t)
+            network.simulated = False
+            x = cupy.asarray(np.ones(3))
+            best, said = device.connect(network, x)
+            assert said.startswith(way.format("simulator"))
+            assert (best is network) == (not nccl)
+            assert device.connect(best, x)[1].startswith("NCCL") == nccl
+            assert device.connect(network, np.ones(3)) == (network, "host memory")
+            assert "simulated" in device.connect(t, x)[1]
+
+    simulate(3, body)
 
 
 def test_a_watch_compares_device_arrays():
     def body(t):
-        x = fake_cupy.make().on_device(np.ones(10 + t.rank))
-        device.all_reduce(Watch(t), x)
+        device.all_reduce(Watch(t), on_device(np.ones(10 + t.rank)))
 
     with pytest.raises(RankFailed, match=r"x is float64 \(10,\) on rank 0, float64 \(11,\) on"):
         simulate(2, body)
@@ -240,7 +245,7 @@ def test_a_watch_compares_device_arrays():
 
 def test_what_is_not_contiguous_is_refused():
     def body(t):
-        device.staged_all_reduce(t, fake_cupy.make().on_device(np.ones((4, 4))[:, 1]))
+        device.staged_all_reduce(t, on_device(np.ones((4, 4)))[:, 1])
 
     with pytest.raises(RankFailed, match="rank 0.*cupy.ascontiguousarray"):
         simulate(2, body)

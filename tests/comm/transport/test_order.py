@@ -13,8 +13,10 @@ from minidl.comm.observe.watch import Watch
 from minidl.comm.transport import nccl
 from minidl.comm.transport.background import Background
 from minidl.course.tutorial import launch
-from tests.comm.transport import fake_cupy
+from tests.comm.transport.test_nccl import connected
 from tests.conftest import ranks
+
+pytestmark = pytest.mark.usefixtures("strict_cupy")
 
 PAGE = Path(__file__).parents[3] / "docs" / "transports.md"
 
@@ -40,8 +42,8 @@ def test_a_simulated_tutorial_has_the_stated_order(monkeypatch):
     def main(t, args):
         ledger = Ledger(t)
         group = layers(ledger.subgroup([t.rank]))
-        t = nccl.connect(ledger, fake_cupy.make(nccl_over=t))
-        found.append((layers(t), layers(Background(t).transport), ["Nccl", *group]))
+        with connected(t, ledger) as (gpus, _):
+            found.append((layers(gpus), layers(Background(gpus).transport), ["Nccl", *group]))
 
     monkeypatch.setattr(sys, "argv", ["test_order.py", "--sim", "2"])
     with pytest.raises(SystemExit) as end:
@@ -58,9 +60,8 @@ def test_ledger_and_watch_count_the_same_in_either_order(t):
         assert ledger.bytes_sent == ring.bytes_sent(10, 8, t.size, t.rank)
 
 
-@ranks(2)
+@ranks(2, mpi=False)
 def test_nccl_says_so_when_another_layer_hides_it(t):
-    cupy = fake_cupy.make(nccl_over=t)
-    hidden = Ledger(nccl.connect(t, cupy))
-    with pytest.raises(TypeError, match="Wrap in this order"):
-        nccl.all_reduce(hidden, cupy.on_device(np.ones(3)))
+    with connected(t) as (gpus, cupy):
+        with pytest.raises(TypeError, match="Wrap in this order"):
+            nccl.all_reduce(Ledger(gpus), cupy.asarray(np.ones(3)))

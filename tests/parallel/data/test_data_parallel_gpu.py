@@ -1,6 +1,6 @@
 """Buckets are arrays of the parameters' own library: data parallelism of a model on a GPU.
 
-Without a GPU: fake_gpu.py, whose work is late, so that what is not waited for is wrong."""
+On the stand-in for CuPy, where what is not waited for is an error."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,6 @@ from minidl import nn
 from minidl.comm import ring, simulate
 from minidl.function import Function
 from minidl.parallel import DataParallel, Offload, average_gradients
-from tests.parallel import fake_gpu
 
 SHAPES = {"f4": [(3, 5), (7,), (1,)], "f2": [(4, 4), (2,)]}
 
@@ -47,13 +46,18 @@ def gradients(rank, step):
             for dtype, shapes in SHAPES.items() for shape in shapes]
 
 
+def one(cupy, g):
+    """By which the current stream multiplies: so it is what computes the gradient."""
+    return cupy.ones((), g.dtype)
+
+
 def train(t, cupy, naive=False, bucket_bytes=24, **options):
     """The host's copies of weights and gradients, after each of three uneven steps."""
     model = Model(t.rank, cupy.asarray if cupy else np.array)
     parallel = None if naive else DataParallel(model, t, bucket_bytes=bucket_bytes, **options)
     seen = []
     for step in range(3):
-        model.gradients = [lambda g=g: cupy.late(g) if cupy else g.copy()
+        model.gradients = [lambda g=g: cupy.asarray(g) * one(cupy, g) if cupy else g.copy()
                            for g in gradients(t.rank, step)]
         x = np.zeros((2 + t.rank, 1), "f4")  # this rank's samples
         (model if naive else parallel)(x).backward()
@@ -70,10 +74,9 @@ def train(t, cupy, naive=False, bucket_bytes=24, **options):
 
 @pytest.mark.parametrize("n", [1, 2, 3])
 @pytest.mark.parametrize("how", [{}, {"overlap": False}, {"naive": True}])
-def test_a_model_on_a_gpu_gets_the_bits_of_one_on_the_cpu(n, how, monkeypatch):
+def test_a_model_on_a_gpu_gets_the_bits_of_one_on_the_cpu(n, how, strict_cupy):
     want = simulate(n, lambda t: train(t, None, **how))
-    cupy = fake_gpu.install(monkeypatch)
-    got = simulate(n, lambda t: train(t, cupy, **how))
+    got = simulate(n, lambda t: train(t, strict_cupy, **how))
     for ours, theirs in zip(got, want, strict=True):
         for a, b in zip(sum(ours, []), sum(theirs, []), strict=True):
             np.testing.assert_array_equal(a, b, strict=True)
@@ -81,8 +84,8 @@ def test_a_model_on_a_gpu_gets_the_bits_of_one_on_the_cpu(n, how, monkeypatch):
         assert all((a == 3).all() for a in got[-1][0][len(gradients(0, 0)):])  # rank 0's weights
 
 
-def test_an_all_reduce_of_ones_own_gets_device_arrays_and_never_the_header(monkeypatch):
-    cupy = fake_gpu.install(monkeypatch)
+def test_an_all_reduce_of_ones_own_gets_device_arrays_and_never_the_header(strict_cupy):
+    cupy = strict_cupy
 
     def mine(t, x):
         assert isinstance(x, cupy.ndarray)
@@ -93,12 +96,11 @@ def test_an_all_reduce_of_ones_own_gets_device_arrays_and_never_the_header(monke
     simulate(2, lambda t: train(t, cupy, all_reduce=mine))
 
 
-def test_one_launch_copies_a_buckets_gradients(monkeypatch):
-    cupy = fake_gpu.install(monkeypatch)
-    simulate(1, lambda t: train(t, cupy, bucket_bytes=1 << 20))
-    # 3 arrays of float32 and 2 of float16: rank 0's weights, then each step's gradients
-    assert [sorted(cupy.packed[i:i + 2]) for i in (0, 2, 4, 6)] == 4 * [[2, 3]]
-    assert len(cupy.packed) == 8
+def test_one_launch_copies_a_buckets_gradients(strict_cupy):
+    with strict_cupy.stand_in.counting() as count:
+        simulate(1, lambda t: train(t, strict_cupy, bucket_bytes=1 << 20))
+    # the arrays of float32 and those of float16: rank 0's weights, then each step's gradients
+    assert count.launches["pack_many"] == 4 * 2, count.launches
 
 
 @pytest.mark.gpu
@@ -124,8 +126,8 @@ def test_two_ranks_on_a_real_gpu_average_as_the_naive_way_does(dtype):
     simulate(2, body)
 
 
-def test_offload_wants_all_parameters_in_one_memory(monkeypatch):
-    cupy = fake_gpu.install(monkeypatch)
+def test_offload_wants_all_parameters_in_one_memory(strict_cupy):
+    cupy = strict_cupy
     params = [nn.Parameter(np.ones(3, "f4")), nn.Parameter(np.ones(3, "f4"))]
     params[1].data = cupy.asarray(params[1].data)
     with pytest.raises(TypeError, match="Offload got arrays on two devices, cpu and cuda"):

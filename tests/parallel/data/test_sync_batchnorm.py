@@ -340,7 +340,7 @@ def test_wrong_inputs_are_named_on_every_rank(t):
 @ranks(2)
 def test_a_rank_without_a_batch_passes_an_empty_one(t):
     model = DataParallel(SyncBatchNorm.convert(net("f4"), t), t)
-    with pytest.raises(TypeError, match="absent.*in bn1: SyncBatchNorm"):
+    with pytest.raises(TypeError, match="absent.*in bn1, as in SyncBatchNorm"):
         model.absent()
     model.close()
 

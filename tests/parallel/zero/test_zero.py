@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("on_device")  # and with mark.gpu: on devic
 
 
 @each_stage
-@ranks(*SIZES)
+@ranks(*SIZES, 8)
 def test_float32_has_the_bits_of_data_parallelism(t, stage):
     """Tied, frozen, unused and one-element weights; uneven shares; batch norm; buckets of 40 B."""
     options = {} if stage == 3 else dict(bucket_bytes=40, first_bucket_bytes=8)

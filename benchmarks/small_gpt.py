@@ -1,0 +1,61 @@
+"""Do methods that send less train as well? A small GPT on the standard library's text.
+
+What bench_compression.py and bench_large_batch.py ask for: the loss of the model in the end, 4
+simulated ranks. The text is the same for all, the batches depend on the seed and the step alone.
+"""
+
+import numpy as np
+
+import minidl
+from minidl import nn
+from minidl.comm import simulate
+from minidl.data import text
+from minidl.nn import functional as F
+from minidl.optim.lr_scheduler import CosineAnnealingLR
+from minidl.parallel import DataParallel
+
+VOCAB = 256
+SHAPE = VOCAB, 32, 2, 4, 64  # vocabulary, context, layers, heads, width
+RANKS, BATCH = 4, 4  # windows of a rank in a step
+
+
+def loss_of(model, x, y):
+    return F.cross_entropy(model(x).reshape(-1, VOCAB), minidl.tensor(y.reshape(-1)))
+
+
+def final_loss(t, wrap, make_optimizer, seed, n_steps, n_dense=0):
+    """The loss on 256 other windows after n_steps, the rate falling to 0 by a cosine. wrap(net, t,
+    optimizer) -> the module to call; its step(), if it has one, is called after the optimizer's.
+    n_dense: the first steps are data parallelism's."""
+    data = text.stdlib_corpus(1 << 18)
+    minidl.manual_seed(seed)
+    net = nn.GPT(*SHAPE)
+    optimizer = make_optimizer(net.parameters())
+    model = DataParallel(net, t) if n_dense else wrap(net, t, optimizer)
+    scheduler = CosineAnnealingLR(optimizer, n_steps)
+    batches = text.random_batches(data, BATCH, SHAPE[1], t.rank, t.size, seed)
+    for step in range(n_steps):
+        if step == n_dense > 0:
+            model.close()
+            model = wrap(net, t, optimizer)
+        loss_of(model, *next(batches)).backward()
+        optimizer.step()
+        scheduler.step()
+        optimizer.zero_grad()
+        if hasattr(model, "step"):
+            model.step()
+    with minidl.no_grad():
+        return loss_of(net, *next(text.random_batches(data, 256, SHAPE[1], seed=100))).item()
+
+
+def final_losses(ways, n_steps, seeds=(0, 1, 2)):
+    """{name: [the final loss of each seed]} of ways, {name: (wrap, make_optimizer)}; a third entry
+    is n_dense."""
+    found = {}
+    for name, way in ways.items():
+        wrap, make, *n_dense = way
+        ranks = [simulate(RANKS, final_loss, wrap, make, seed, n_steps, *n_dense)
+                 for seed in seeds]
+        found[name] = [float(np.mean(losses)) for losses in ranks]
+        print(f"  {name:24}" + "".join(f"{value:9.4f}" for value in found[name]), flush=True)
+    return found

@@ -1,0 +1,73 @@
+"""`minidl plan`: how to divide a GPT over so many ranks of a network.
+
+    minidl plan --ranks 64 --net nodes=8,intra=2Tbit,2us,inter=200Gbit,10us --memory 16GB
+    minidl plan --ranks 64 --net 100Gbit,5us --memory 2GB --model 12,768,12,1024,50257 --zero 1
+
+Test: tests/cli/test_plan.py   Work: parallel/model/planner.py, plan_text.py
+"""
+
+import re
+import sys
+
+from minidl.comm.transport import links_text
+from minidl.parallel.model import planner
+from minidl.parallel.model.plan_text import bytes_text, text
+
+
+def plan(ranks, net, memory, model, batch, flops, zero, precision, recompute, rows):
+    """Print the plans; the exit status: 0, or 2 with the reason if there is none that fits."""
+    try:
+        memory, model, flops = n_bytes(memory), shape(model), rate(flops)
+        links = links_text.parse(net, ranks)
+        task = planner.Task(ranks, links, memory, model, batch or ranks, flops, zero, precision,
+                            recompute)
+        found = planner.plans(task)
+        states = f"{precision}, ZeRO {zero}" + ", recompute" * recompute
+        print(f"{ranks} ranks of {bytes_text(memory)} and {flops:.3g} flop/s; "
+              f"{_words(model)}; {task.batch} rows a step; {states}; AdamW")
+        print(text(task, found, rows))
+        if found[0].memory > memory:
+            raise ValueError(f"nothing fits into {bytes_text(memory)}: the least is "
+                             f"{bytes_text(found[0].memory)}, by {found[0].name}. More "
+                             "ranks, --zero, --precision O2 or --recompute need less")
+    except ValueError as error:
+        print(f"minidl plan: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _words(model):
+    names = [name for name, shape in planner.MODELS.items() if shape == model]
+    numbers = ", ".join(f"{name} {n}" for name, n in model._asdict().items())
+    return f"{names[0]}: {numbers}" if names else f"a GPT of {numbers}"
+
+
+UNITS = {"": 1, **{f"{k}{i}B": base**power for power, k in enumerate(["", "k", "M", "G", "T"])
+                   for i, base in (("", 1000), ("i", 1024))}}
+
+
+def n_bytes(words):
+    """'16GB' or '16GiB' as a number of bytes."""
+    match = re.fullmatch(r"(\d+\.?\d*|\.\d+)([kMGT]?i?B|)", words)
+    if not match or match[2] not in UNITS or not float(match[1]):
+        raise ValueError(f"--memory wants bytes such as 16GB or 16GiB, got {words!r}")
+    return float(match[1]) * UNITS[match[2]]
+
+
+def shape(words):
+    """A model's name, or its five numbers, as a plan_costs.Shape."""
+    if words in planner.MODELS:
+        return planner.MODELS[words]
+    if not re.fullmatch(r"[1-9]\d*(,[1-9]\d*){4}", words):
+        raise ValueError(
+            f"--model wants {', '.join(planner.MODELS)}, or layers,width,heads,context,vocabulary "
+            f"such as 12,768,12,1024,50257; got {words!r}")
+    return planner.Shape(*map(int, words.split(",")))
+
+
+def rate(words):
+    """'1e14' or '100T' as flop/s."""
+    match = re.fullmatch(r"(\d+\.?\d*(?:e\d+)?)([GTP]?)", words)
+    if not match or not float(match[1]):
+        raise ValueError(f"--flops wants flop/s such as 1e14 or 100T, got {words!r}")
+    return float(match[1]) * {"": 1, "G": 1e9, "T": 1e12, "P": 1e15}[match[2]]

@@ -1,0 +1,207 @@
+"""The ranks as a grid: one axis for each way to divide the work, and a group of ranks for each row.
+
+    tp 2, dp 2, pp 2; tp is fastest        dp 0      dp 1
+                                  pp 0     0  1      2  3      tensor-parallel groups  01 23 45 67
+                                  pp 1     4  5      6  7      data-parallel ones      02 13 46 57
+                                                               pipelines               04 15 26 37
+
+    rank = tp + 2 (dp + 2 pp)              the coordinates are the digits of the rank
+
+    axis    ranks of a group share     they divide              they send each other
+    tp      the batch                  the weights              activations, to be summed
+    cp      the sequences              a sequence's tokens      keys, values; gradients
+    ep      the dense weights          the experts, the batch   tokens; dense gradients
+    dp      all weights                the batch                gradients
+    pp      the batch                  the layers               activations, stage to stage
+
+So dense gradients are averaged over `grid.group("dp", "ep", "cp")`, those of experts over ("dp",
+"cp"), and the batch is divided over ("dp", "ep").
+
+The order decides which groups lie inside a node. Tensor parallelism sends most, four all-reduces a
+layer, and comes first; pipelines send least. `traffic` gives the figures for a network.
+
+`sizes` in the functions is what `shape` returns: {axis: ranks}, the fastest axis first. They need
+no transport: a planner can ask for 100,000 ranks.
+
+Source: Narayanan et al. 2021 (arXiv 2104.04473), section 3; the order is Megatron's.
+Test: tests/comm/test_grid.py   Tutorial: tutorials/12_tensor_parallel.py, 14_hybrid_3d.py
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from minidl.comm import cost
+
+ORDER = "tp cp ep dp pp"
+AXES = tuple(ORDER.split())
+
+
+def shape(n_ranks=None, order=ORDER, **sizes):
+    """{axis: ranks along it} in this order, the fastest first; axes that are not named have 1.
+
+    n_ranks: what the product must be; None: anything."""
+    order = order.split() if isinstance(order, str) else list(order)
+    if sorted(order) != sorted(AXES):
+        raise ValueError(f"the order of a grid has each of {', '.join(AXES)} once, the fastest "
+                         f"first; got {order}")
+    _check_axes(sizes)
+    for axis, size in sizes.items():
+        if size < 1 or int(size) != size:
+            raise ValueError(f"a grid has 1 rank or more along {axis}; got {size}")
+    sizes = {axis: int(sizes.get(axis, 1)) for axis in order}
+    if n_ranks is not None and math.prod(sizes.values()) != n_ranks:
+        product = " x ".join(f"{axis} {size}" for axis, size in sizes.items())
+        raise ValueError(f"{product} = {math.prod(sizes.values())} ranks; got {n_ranks}. Change an "
+                         "axis, or start as many ranks")
+    return sizes
+
+
+def coordinates(sizes, rank):
+    """{axis: index} of a rank."""
+    if not 0 <= rank < math.prod(sizes.values()):
+        raise ValueError(f"wanted a rank of {math.prod(sizes.values())}; got {rank}")
+    where = {}
+    for axis, size in sizes.items():
+        rank, where[axis] = divmod(rank, size)
+    return where
+
+
+def rank_of(sizes, where):
+    """The rank at these coordinates, {axis: index}; 0 along axes that are not named."""
+    _check_axes(where)
+    rank, stride = 0, 1
+    for axis, size in sizes.items():
+        index = where.get(axis, 0)
+        if not 0 <= index < size:
+            raise ValueError(f"wanted {axis} 0 to {size - 1}; got {index}")
+        rank, stride = rank + index * stride, stride * size
+    return rank
+
+
+def members(sizes, *axes):
+    """All groups of ranks that differ in these axes alone, as lists of ranks, in order."""
+    return _table(sizes, axes).tolist()
+
+
+def group_of(sizes, rank, *axes):
+    """The one of `members` that has this rank, by arithmetic alone."""
+    _check_axes(axes)
+    where, group = coordinates(sizes, rank), [0]
+    stride = 1
+    for axis, size in sizes.items():
+        digits = range(size) if axis in axes else [where[axis]]
+        group = [low + digit * stride for digit in digits for low in group]
+        stride *= size
+    return group
+
+
+def _table(sizes, axes):
+    """`members` as an array, (groups, ranks of one)."""
+    _check_axes(axes)
+    slowest_first = list(sizes)[::-1]
+    ranks = np.arange(math.prod(sizes.values())).reshape([sizes[a] for a in slowest_first])
+    inner = [a for a in slowest_first if a in axes]
+    outer = [a for a in slowest_first if a not in axes]
+    ranks = ranks.transpose([slowest_first.index(a) for a in outer + inner])
+    return ranks.reshape(-1, math.prod(sizes[a] for a in inner))
+
+
+def _check_axes(axes):
+    unknown = [axis for axis in axes if axis not in AXES]
+    if unknown:
+        raise ValueError(f"the axes of a grid are {', '.join(AXES)}; got {', '.join(unknown)}")
+
+
+# -- what an order costs
+
+
+class Traffic(NamedTuple):
+    """crosses    whether a group of this axis has ranks on several nodes
+    share      how many of its messages leave by one port at the same time
+    time_s     modelled, of the bytes asked for, while all groups of the axis do the same"""
+
+    crosses: bool
+    share: int
+    time_s: float
+
+
+def traffic(sizes, links, n_bytes, formulas=None):
+    """{axis: Traffic} of n_bytes, {axis: bytes of one rank's array}, on this network (links.Links).
+
+    formulas: {axis: f(n, bytes, alpha, beta)}, a ring's from cost.py, its ring all-reduce unless
+    given; for "pp" one send to the next stage. All groups of an axis send at the same time, to the
+    right neighbours, by the slowest link among these; messages that share a node's NIC queue.
+    Exact where a group's links are alike and none queue, else an upper bound: a chunk goes over
+    each link in turn, and a queue hides latency (hierarchical.py)."""
+    formulas = {"pp": _send, **(formulas or {})}
+    n = math.prod(sizes.values())
+    node = np.array([links.node_of(rank) for rank in range(n)])
+    result = {}
+    for axis, amount in n_bytes.items():
+        table = _table(sizes, (axis,))
+        if table.shape[1] == 1:
+            result[axis] = Traffic(False, 0, 0.0)
+            continue
+        source, right = table.ravel(), np.roll(table, -1, axis=1).ravel()
+        if axis == "pp":  # the last stage has nobody to send to
+            source, right = table[:, :-1].ravel(), table[:, 1:].ravel()
+        leaves = node[source] != node[right]
+        share = int(np.bincount(node[source[leaves]]).max()) if leaves.any() else 1
+        share = share if links.shared_nic else 1
+        used = [(links.intra, 1)] * (not leaves.all()) + [(links.inter, share)] * bool(leaves.any())
+        pairs = set(zip(source.tolist(), right.tolist(), strict=True)) if links.pairs else ()
+        used += [(link, 1) for pair, link in links.pairs if pair in pairs]
+        formula = formulas.get(axis, cost.ring_all_reduce)
+        times = [formula(table.shape[1], amount, link.alpha, share * link.beta).time_s
+                 for link, share in used]
+        result[axis] = Traffic(bool(leaves.any()), share, max(times))
+    return result
+
+
+def _send(n, n_bytes, alpha, beta):
+    return cost.Cost(1, n_bytes, alpha + n_bytes * beta)
+
+
+class Grid:
+    """This rank's place in a grid of all ranks of t, and its groups. All ranks of t make it.
+
+    tp, cp, ep, dp, pp    the transport of this rank's group along an axis, also if it is alone
+    sizes                 {axis: ranks along it}, the fastest first
+    coordinate            {axis: index} of this rank"""
+
+    def __init__(self, t, dp=1, pp=1, tp=1, cp=1, ep=1, order=ORDER):
+        try:
+            self.sizes = shape(t.size, order, dp=dp, pp=pp, tp=tp, cp=cp, ep=ep)
+        except ValueError as error:
+            raise ValueError(f"rank {t.rank}: {error}") from None
+        self.t = t
+        self.coordinate = coordinates(self.sizes, t.rank)
+        self._groups = {}
+        self.tp, self.cp, self.ep, self.dp, self.pp = map(self.group, AXES)
+
+    def group(self, *axes):
+        """The transport of the ranks that differ from this one in these axes alone, by rank. The
+        first call for some axes makes it: all ranks of the group make their calls in one order."""
+        key = tuple(axis for axis in self.sizes if axis in axes)
+        if key not in self._groups or len(set(axes)) != len(key):
+            self._groups[key] = self.t.subgroup(group_of(self.sizes, self.t.rank, *axes))
+        return self._groups[key]
+
+    def coordinates(self, rank):
+        """{axis: index} of any rank of t."""
+        return coordinates(self.sizes, rank)
+
+    def rank_of(self, **where):
+        """The rank at these coordinates, grid.rank_of(pp=0); this rank's along the other axes."""
+        return rank_of(self.sizes, {**self.coordinate, **where})
+
+    def members(self, *axes):
+        """All groups of these axes, this rank's or not, as lists of ranks of t."""
+        return members(self.sizes, *axes)
+
+    def __repr__(self):
+        place = ", ".join(f"{axis} {self.coordinate[axis]} of {size}"
+                          for axis, size in self.sizes.items() if size > 1)
+        return f"Grid(rank {self.t.rank} of {self.t.size}: {place or 'alone'})"

@@ -1,0 +1,155 @@
+"""Llama: a GPT with rotary positions, RMSNorm, SwiGLU and fewer heads of keys than of queries.
+
+    x + attention(norm1(x)), then x + down(silu(gate(x)) * up(x)) of norm2(x)     no biases
+
+    rotary   query and key are turned by angles that grow with the position t: of their width E the
+             halves a, b as points (a_i, b_i) by t theta^(-2i/E). A score then depends on the two
+             positions' difference alone, so nothing is added to x, and nothing is learned.
+    grouped  n_kv_heads heads of keys and values, each for n_heads / n_kv_heads of queries: the
+             cache of a text, 2 n_kv_heads E floats a token and layer, shrinks by that factor.
+
+Sources: Su et al. 2021 (arXiv 2104.09864, rotary); Ainslie et al. 2023 (arXiv 2305.13245, grouped);
+Shazeer 2020 (arXiv 2002.05202, SwiGLU); Touvron et al. 2023 (arXiv 2302.13971).
+Test: tests/nn/test_llama.py   Loaded by: snapshot/hugging_face.py   Text: infer/decoder.py
+"""
+
+import math
+
+import numpy as np
+
+from minidl.function import Function
+from minidl.nn import functional as F
+from minidl.nn import init
+from minidl.nn.containers import ModuleList
+from minidl.nn.layers import Embedding, Linear
+from minidl.nn.models import GPT, one_text
+from minidl.nn.module import Module
+from minidl.nn.norm import RMSNorm
+
+
+class Rotary(Function):
+    """x (B, H, T, E) turned by angles: cos, sin (T, E / 2) or (B, 1, T, E / 2). Saves neither x nor
+    y: backward turns back."""
+
+    def forward(self, x, cos, sin):
+        self.cos, self.sin = cos, sin
+        return turned(self.xp, x, cos, sin)
+
+    def backward(self, gy):
+        return turned(self.xp, gy, self.cos, -self.sin), None, None
+
+
+def turned(xp, x, cos, sin):
+    a, b = x[..., :x.shape[-1] // 2], x[..., x.shape[-1] // 2:]
+    return xp.concatenate([a * cos - b * sin, b * cos + a * sin], -1).astype(x.dtype, copy=False)
+
+
+def frequencies(width, theta=10000.0, scaling=None):
+    """The angle a position adds, (width / 2,) float64. scaling: None, or Llama 3's for contexts
+    `factor` times as long: {factor, low_freq_factor, high_freq_factor,
+    original_max_position_embeddings}. What turns often stays, what turns seldom slows down."""
+    f = theta ** -(np.arange(0, width, 2) / width)
+    if scaling is None:
+        return f
+    factor, low, high = (float(scaling[k]) for k in ("factor", "low_freq_factor",
+                                                     "high_freq_factor"))
+    turns = f * scaling["original_max_position_embeddings"] / (2 * math.pi)
+    kept = np.clip((turns - low) / (high - low), 0, 1)
+    return f * (kept + (1 - kept) / factor)
+
+
+class LlamaAttention(Module):
+    """Causal, grouped.  x (N, T, C), cos and sin of Rotary -> (N, T, C). qkv: the queries' heads,
+    then the keys', then the values'."""
+
+    def __init__(self, width, n_heads, n_kv_heads, head_width, generator=None):
+        super().__init__()
+        if n_heads % n_kv_heads or head_width % 2:
+            raise ValueError(f"Llama: {n_heads} heads of width {head_width}, {n_kv_heads} of keys; "
+                             "want a multiple of the keys' heads, and an even width")
+        self.n_heads, self.n_kv_heads, self.head_width = n_heads, n_kv_heads, head_width
+        self.qkv = Linear(width, (n_heads + 2 * n_kv_heads) * head_width, False,
+                          generator=generator)
+        self.proj = Linear(n_heads * head_width, width, False, generator=generator)
+
+    def forward(self, x, cos, sin, attn_mask=None):
+        (N, T, _), H, K, E = x.shape, self.n_heads, self.n_kv_heads, self.head_width
+        q, k, v = (part.reshape(N, T, -1, E).transpose(1, 2)
+                   for part in self.qkv(x).split([H * E, K * E, K * E], -1))
+        q, k = Rotary.apply(q, cos, sin), Rotary.apply(k, cos, sin)
+        if H > K:  # each head of keys for the H / K heads of queries that share it
+            k, v = (y.unsqueeze(2).expand(N, K, H // K, T, E).reshape(N, H, T, E) for y in (k, v))
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, is_causal=True)
+        return self.proj(y.transpose(1, 2).reshape(N, T, H * E))
+
+
+class SwiGLU(Module):
+    """x (..., C) -> (silu(x W_gate) * (x W_up)) W_down."""
+
+    def __init__(self, width, hidden, generator=None):
+        super().__init__()
+        self.gate, self.up = (Linear(width, hidden, False, generator=generator) for _ in range(2))
+        self.down = Linear(hidden, width, False, generator=generator)
+
+    def forward(self, x):
+        return self.down(F.silu(self.gate(x)) * self.up(x))
+
+
+class LlamaBlock(Module):
+    def __init__(self, width, n_heads, n_kv_heads, head_width, hidden, eps, generator=None):
+        super().__init__()
+        self.norm1, self.norm2 = RMSNorm(width, eps), RMSNorm(width, eps)
+        self.attention = LlamaAttention(width, n_heads, n_kv_heads, head_width, generator)
+        self.feed_forward = SwiGLU(width, hidden, generator)
+
+    def forward(self, x, cos, sin, **mask):
+        x = x + self.attention(self.norm1(x), cos, sin, **mask)
+        return x + self.feed_forward(self.norm2(x))
+
+
+class Llama(Module):
+    """ids (N, T) of int -> logits (N, T, vocab_size); T <= context. n_kv_heads: n_heads unless
+    given; head_width: width / n_heads; hidden: 8/3 width, up to a multiple of 64. theta, scaling:
+    see frequencies. positions, generate: as GPT's."""
+
+    def __init__(self, vocab_size, context, n_layers=4, n_heads=8, width=256, n_kv_heads=None,
+                 hidden=None, head_width=None, theta=10000.0, scaling=None, eps=1e-5, tied=False,
+                 generator=None):
+        super().__init__()
+        self.context, self.head_width = context, head_width or width // n_heads
+        self.frequencies = frequencies(self.head_width, theta, scaling)
+        hidden = hidden or -(-8 * width // 192) * 64
+        self.token = Embedding(vocab_size, width, generator=generator)
+        self.blocks = ModuleList(
+            LlamaBlock(width, n_heads, n_kv_heads or n_heads, self.head_width, hidden, eps,
+                       generator) for _ in range(n_layers))
+        self.norm = RMSNorm(width, eps)
+        self.head = Linear(width, vocab_size, bias=False, generator=generator)
+        for p in self.parameters():
+            if p.ndim == 2:
+                init.normal_(p, std=0.02, generator=generator)
+        if tied:
+            self.head.weight = self.token.weight
+
+    generate = GPT.generate  # it asks for nothing that is not here, too
+
+    def forward(self, ids, positions=None):
+        T, mask, xp = ids.shape[-1], {}, self.token.weight._xp
+        if T > self.context:
+            raise ValueError(f"Llama has a context of {self.context} tokens, got {T}")
+        if positions is None:
+            positions = np.arange(T)
+        else:
+            positions = getattr(positions, "_data", positions)
+            mask["attn_mask"] = one_text(positions)
+            positions = positions[:, None]  # the same for all heads
+        cos, sin = self.angles(xp, positions)
+        x = self.token(ids)
+        for block in self.blocks:
+            x = block(x, cos, sin, **mask)
+        return self.head(self.norm(x))
+
+    def angles(self, xp, positions):
+        """cos and sin of positions (...,), (..., E / 2) float32."""
+        angle = xp.asarray(positions)[..., None] * xp.asarray(self.frequencies)
+        return xp.cos(angle).astype(np.float32), xp.sin(angle).astype(np.float32)

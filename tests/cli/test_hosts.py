@@ -1,0 +1,180 @@
+"""minidl run --hosts: who answers, and a host that dies as a whole."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+
+from benchmarks import cluster
+from minidl.cli import hosts, restarts
+from minidl.cli.launcher import LaunchError, find_mpiexec, run
+from tests.cli.test_restarts import DONE, ended
+from tests.mpi.launch import ROOT, require_mpi
+
+
+def write(path, text):
+    path.write_text(text)
+    return path
+
+
+def test_a_file_of_hosts(tmp_path):
+    path = write(tmp_path / "hosts", "# ours\nnode1 slots=2\n\n  node2\n10.0.0.3 slots=12\n")
+    assert hosts.read(path) == {"node1": 2, "node2": 1, "10.0.0.3": 12}
+
+
+@pytest.mark.parametrize("text, said", [
+    ("node1 slot=2", "line 1: wanted a new host.*got 'node1 slot=2'"),
+    ("node1\nnode1", "line 2: wanted a new host"), ("node1 slots=0", "line 1"),
+    ("# none", "names no host"), ("a b", "line 1"),
+])
+def test_a_file_that_says_something_else_is_refused(text, said, tmp_path):
+    path = write(tmp_path / "hosts", text)
+    with pytest.raises(ValueError, match=said):
+        hosts.read(path)
+
+
+@pytest.mark.parametrize("nodes, tasks, found", [
+    ("node1", "4", {"node1": 4}),
+    ("gpu[01-02,7],login", "2(x3),1", {"gpu01": 2, "gpu02": 2, "gpu7": 2, "login": 1}),
+    ("r[1-2]n[08-10]", "1(x6)", dict.fromkeys(
+        ["r1n08", "r1n09", "r1n10", "r2n08", "r2n09", "r2n10"], 1)),
+    ("a,b[099-100]x", "3,2(x2)", {"a": 3, "b099x": 2, "b100x": 2}),
+])
+def test_hosts_of_a_slurm_job(nodes, tasks, found, monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_NODELIST", nodes)
+    monkeypatch.setenv("SLURM_TASKS_PER_NODE", tasks)
+    assert hosts.read("slurm") == found
+
+
+def test_slurms_variables_that_are_missing_or_do_not_fit(monkeypatch):
+    monkeypatch.delenv("SLURM_JOB_NODELIST", raising=False)
+    with pytest.raises(LaunchError, match="--hosts: slurm: SLURM_JOB_NODELIST is not set"):
+        run(__file__, [], 2, hosts="slurm")
+    with pytest.raises(ValueError, match=r"a\[1-3\] are 3 hosts, 2\(x2\) are the tasks of 2"):
+        hosts.of_slurm({"SLURM_JOB_NODELIST": "a[1-3]", "SLURM_TASKS_PER_NODE": "2(x2)"})
+
+
+def test_in_a_slurm_job_srun_asks(tmp_path, monkeypatch):
+    agent = write(tmp_path / "srun", '#!/bin/sh\n[ "$*" = "--overlap -N1 -n1 -w good true" ]\n')
+    agent.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.delenv("HYDRA_LAUNCHER_EXEC", raising=False)
+    assert hosts.answering({"good": 2, "bad": 1}) == {"good": 2}
+
+
+def test_a_file_that_is_not_there():
+    with pytest.raises(LaunchError, match="--hosts: cannot read nowhere: No such file"):
+        run(__file__, [], 2, hosts="nowhere")
+
+
+def test_more_ranks_than_places(tmp_path):
+    path = write(tmp_path / "hosts", "node1 slots=2\nnode2")
+    with pytest.raises(LaunchError, match="wanted 4 ranks .* take 3"):
+        run(__file__, [], 4, hosts=path)
+
+
+@pytest.mark.parametrize("n, given", [(1, "a:1"), (2, "a:2"), (3, "a:2,b:1"), (5, "a:2,b:1,c:2")])
+def test_the_first_hosts_are_filled_first(n, given):
+    assert hosts.places({"a": 2, "b": 1, "c": 4}, n) == given
+
+
+def test_who_answers(tmp_path, monkeypatch):
+    agent = write(tmp_path / "agent.sh", '#!/bin/sh\ncase $1 in bad) exit 255;; slow) sleep 9;; '
+                                         'esac\n')
+    agent.chmod(0o755)
+    monkeypatch.setenv("HYDRA_LAUNCHER_EXEC", str(agent))
+    start = time.monotonic()
+    assert hosts.answering({"good": 2, "bad": 1, "slow": 1, "fine": 3}, ask_s=2) == {
+        "good": 2, "fine": 3}
+    assert time.monotonic() - start < 6
+
+
+def test_places_go_and_come_back():
+    started, room = [], iter([4, 2, 4])
+
+    def start(n, number):
+        started.append(n)
+        return ended(n, **[{"step": 3}, {"step": 7, "failed": (0,)}, DONE][number - 1])
+
+    assert restarts.until_done(start, 4, 2, 5, lambda text: None, lambda: next(room)) == 0
+    assert started == [4, 2, 4]
+
+
+def test_where_mpiexec_starts_nobody_all_that_answer_are_started_again():
+    """Red before: a host that died after it had answered took the places of all others with it."""
+    started, room = [], iter([4, 4, 2])
+
+    def start(n, number):
+        started.append(n)
+        return ended(n, **[{"step": 3}, {"born": 0, "step": None, "status": 255}, DONE][number - 1])
+
+    assert restarts.until_done(start, 4, 2, 5, lambda text: None, lambda: next(room)) == 0
+    assert started == [4, 4, 2]
+
+
+def test_a_host_that_goes_is_no_bug_though_mpiexec_fails_twice_alike():
+    nobody = {"born": 0, "step": None, "status": 255}
+    started, room = [], iter([4, 4, 4, 2])
+
+    def start(n, number):
+        started.append(n)
+        return ended(n, **[{"step": 3}, nobody, nobody, DONE][number - 1])
+
+    assert restarts.until_done(start, 4, 2, 5, lambda text: None, lambda: next(room)) == 0
+    assert started == [4, 4, 4, 2]
+
+
+def test_where_too_few_hosts_answer_nothing_is_started():
+    said = []
+    assert restarts.until_done(None, 4, 3, 5, said.append, lambda: 2) == 1
+    assert "2 of 4 ranks could be started, --min-ranks is 3" in said[0]
+
+
+SCRIPT = """\
+import os, subprocess, sys
+from minidl import elastic
+from tests.elastic import runs
+folder, name = sys.argv[1:]
+def train(t, step, **objects):
+    if os.environ["MINIDL_ATTEMPT"] == "1" and step == 8 and t.rank == t.size - 1:
+        open(f"{folder}/dies", "w").close()
+        import time
+        time.sleep(60)
+    runs.step(t, step, **objects)
+model = elastic.run(train, runs.state("zero1"), 11, f"{folder}/runs", 3)["model"]
+print("ranks", model.t.size, "weights", runs.digest(model), flush=True)
+"""
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.skipif(cluster.why_not() is not None, reason=str(cluster.why_not()))
+def test_a_host_that_dies_as_a_whole_is_left_out(tmp_path):
+    require_mpi()
+    write(tmp_path / "script.py", SCRIPT)
+    with cluster.cluster(hosts=2, mbit=1000) as c:
+        agent = str(cluster.ENTER_HOST)
+        write(tmp_path / "hosts", "".join(f"{host} slots=2\n" for host in c.hosts))
+        mpiexec = f"{find_mpiexec()} -launcher ssh -launcher-exec {agent} " \
+                  f"-localhost {cluster._address(0)}"
+        child = subprocess.Popen(
+            [*cluster.enter(c.hosts[0]), sys.executable, "-m", "minidl", "run", "-n", "4",
+             "--hosts", tmp_path / "hosts", "--restarts", "6", "--min-ranks", "2",
+             "--mpiexec", mpiexec, tmp_path / "script.py", tmp_path, c.hosts[1]],
+            env=os.environ | {"PYTHONPATH": str(ROOT), "HYDRA_LAUNCHER_EXEC": agent,
+                              "UCX_TLS": "tcp", "UCX_NET_DEVICES": "eth0"},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        until = time.monotonic() + 60
+        while not (tmp_path / "dies").exists() and time.monotonic() < until:
+            assert child.poll() is None, child.communicate()
+            time.sleep(0.05)
+        cluster._remove([c.hosts[1]])  # all its processes, its cable
+        out, err = child.communicate(timeout=90)
+    assert child.returncode == 0, err
+    assert f"no answer from {c.hosts[1]}" in err and "starting 2 ranks again" in err, err
+    digests = re.findall(r"^ranks 2 weights (\w+)", out, re.M)
+    assert len(digests) == 2, out
