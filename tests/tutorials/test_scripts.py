@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from minidl.cli import launcher
 from minidl.course.exercise import ROOT
-from tests.conftest import EVERY, some
+from tests.conftest import EVERY
 from tests.mpi.launch import mpiexec
 from tests.tutorials import run_scripts
 
@@ -44,6 +44,8 @@ QUICK = {
 ON_CPU = {"19_inference", "21_float", "25_compiler"}  # and it says why
 SCRIPTS = sorted((ROOT / "tutorials").glob("[0-9][0-9]_*.py"))
 PARALLEL = [s for s in SCRIPTS if "mpirun -n" in s.read_text()]
+# Each of these in one of three ways, in the whole form in all: alone, simulated ranks, MPI.
+ALONE, SIMULATED, ON_MPI = (PARALLEL if EVERY else PARALLEL[i::3] for i in range(3))
 
 
 def _check(status, out, said=""):
@@ -77,7 +79,7 @@ def _run(script, tmp_path, before=()):
     return done.stdout
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda s: s.stem)
+@pytest.mark.parametrize("script", sorted({*SCRIPTS} - {*PARALLEL} | {*ALONE}), ids=lambda s: s.stem)
 def test_one_rank(script, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     save = Figure.savefig  # coarse: a fifth of the pixels' work, the same layout
@@ -91,8 +93,7 @@ def test_one_rank(script, tmp_path, monkeypatch, capsys):
         assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG")
 
 
-# every second one in the simulator, the others on MPI: their whole form has all in both
-@pytest.mark.parametrize("script", some(PARALLEL[1:] + PARALLEL[:1] * EVERY), ids=lambda s: s.stem)
+@pytest.mark.parametrize("script", SIMULATED, ids=lambda s: s.stem)
 def test_three_simulated_ranks(script, tmp_path, monkeypatch, capsys):
     """Pictures are drawn, and not made into PNG, which is half of the time; above they are."""
     monkeypatch.chdir(tmp_path)
@@ -136,7 +137,7 @@ def on_four_ranks(request, tmp_path_factory):
 
 @pytest.mark.mpi
 @pytest.mark.timeout(250)  # the first waits for all: 15 s alone
-@pytest.mark.parametrize("script", some(PARALLEL), ids=lambda s: s.stem)
+@pytest.mark.parametrize("script", ON_MPI, ids=lambda s: s.stem)
 def test_mpi_ranks(script, on_four_ranks):
     out = on_four_ranks[script]
     _check(0, out)
