@@ -23,7 +23,7 @@ os.environ.setdefault("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")
 os.environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
 # `make test` runs what takes long in a short form; `make test-every` and CI run the whole.
 EVERY = os.environ.get("MINIDL_EVERY_SIZE") == "1"
-STEPS = 50 if EVERY else 10  # of training that is compared with one rank's
+STEPS = 50 if EVERY else 5  # of training that is compared with one rank's
 # Some tests send Ctrl-C, which a shell's background jobs ignore, and their children with them.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -137,6 +137,7 @@ def pytest_ignore_collect(collection_path, config):
 _FOR_A_GPU = r"mark\.gpu|def test\w*\([^)]*\bdevice\b"
 
 
+@pytest.hookimpl(trylast=True)  # after -k and -m: what is asked for alone is not left out
 def pytest_collection_modifyitems(config, items):
     """Without a GPU the tests marked `gpu` are left out, in one line, unless somebody asks for them
     alone: thousands that skip would hide others that do. Several processes (`make test`) take files
@@ -146,11 +147,38 @@ def pytest_collection_modifyitems(config, items):
                    if item.get_closest_marker("slow") or item.get_closest_marker("mpi")]
         n_slow = collections.Counter(is_slow)
         items.sort(key=lambda item: -n_slow[item.path])  # stable: a file's tests stay in order
-    if config.getoption("markexpr") != "gpu" and why_no_gpu():
-        left_out = [item for item in items if item.get_closest_marker("gpu")]
-        if 1 < len(left_out) < len(items):
-            config.hook.pytest_deselected(items=left_out)
-            items[:] = [item for item in items if not item.get_closest_marker("gpu")]
+    if config.getoption("markexpr") == "gpu":
+        return
+    left_out = set() if EVERY else products(items)
+    for_a_gpu = [item for item in items if item.get_closest_marker("gpu")]
+    if why_no_gpu() and 1 < len(for_a_gpu) < len(items):
+        left_out.update(for_a_gpu)
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
+
+
+def products(items):
+    """Of each test with several parametrize marks the cases that its short form leaves out: what
+    stays has every value of every argument, as in `each_once`."""
+    cases = collections.defaultdict(list)
+    for item in items:
+        if hasattr(item, "callspec"):
+            cases[item.path, item.originalname].append(item)
+    left_out = set()
+    for (_, name), same in cases.items():
+        axes = []  # for each mark which of its values each case has
+        for mark in same[0].iter_markers("parametrize"):
+            names = mark.args[0] if isinstance(mark.args[0], str) else ",".join(mark.args[0])
+            values = [id(case.callspec.params[names.split(",")[0].strip()]) for case in same]
+            places = {value: place for place, value in enumerate(dict.fromkeys(values))}
+            axes.append([places[value] for value in values])
+        longest = max(axes, key=max, default=())
+        shift = zlib.crc32(name.encode())  # for each test another part of its products
+        for i, case in enumerate(same):
+            if any(axis is not longest and axis[i] != (longest[i] + shift) % (1 + max(axis))
+                   for axis in axes):
+                left_out.add(case)
+    return left_out
 
 
 def pytest_report_header():

@@ -5,6 +5,7 @@
 """
 
 import ast
+import functools
 import graphlib
 import subprocess
 import sys
@@ -66,9 +67,16 @@ ONLY_IN = {
 }
 
 
+parse = functools.cache(ast.parse)  # several tests read all of minidl/
+
+
 def imports(source, package):
     """(line, dotted name) of every import in a module of `package`; each imported name is one."""
-    for node in ast.walk(ast.parse(source)):
+    yield from imported(parse(source), package)
+
+
+def imported(tree, package):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name
@@ -212,10 +220,10 @@ def needed_first(sources):
     """{file: files it imports when it is loaded, not later inside of a function}."""
     needs = {}
     for path, source in sources.items():
-        tree = ast.parse(source)
-        tree.body = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+        top = [node for node in parse(source).body
+               if isinstance(node, (ast.Import, ast.ImportFrom))]
         package = ".".join(Path(path).parts[:-1])
-        needs[path] = {file_of(dotted) for _, dotted in imports(ast.unparse(tree), package)}
+        needs[path] = {file_of(dotted) for _, dotted in imported(ast.Module(top, []), package)}
         needs[path] -= {None, path}
     return needs
 

@@ -42,6 +42,8 @@ class ExerciseError(Exception):
 def regions(text, name="the file"):
     """The exercises in `text`, in order."""
     found, opened = [], None
+    if ">>> exercise" not in text and "<<<" not in text:
+        return found  # most kernels: no line is looked at
     for i, line in enumerate(text.splitlines()):
         start = _START.match(line)
         if start and opened:

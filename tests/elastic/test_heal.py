@@ -12,7 +12,7 @@ from tests.conftest import some
 from tests.elastic.bodies import STAGES, Net, state_of, train, weights
 
 
-@pytest.mark.parametrize("stage", some(STAGES))
+@pytest.mark.parametrize("stage", some(STAGES, of=4))
 def test_without_a_death_it_is_a_loop(stage, tmp_path):
     def loop(t):
         named = state_of(stage)(t)

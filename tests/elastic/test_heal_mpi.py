@@ -109,8 +109,9 @@ def seconds_lost(out, after):
 @pytest.mark.mpi
 @pytest.mark.slow
 @pytest.mark.parametrize("stage, where, doomed", [
-    ("dp", "reduce", [2]), pytest.param("zero2", "reduce", [0], marks=also),
-    pytest.param("zero3", "step", [1, 3], marks=also), ("zero1", "exit", [3])])
+    *some([("zero1", "exit", [3]), ("dp", "reduce", [2])]),
+    pytest.param("zero2", "reduce", [0], marks=also),
+    pytest.param("zero3", "step", [1, 3], marks=also)])
 def test_survivors_do_the_step_again(stage, where, doomed, tmp_path):
     out, err, left = heal(tmp_path, stage, where, *doomed)
     m = N - len(doomed)
@@ -163,9 +164,10 @@ def test_with_a_replacement_nothing_has_happened(stage, where, tmp_path):
 @pytest.mark.slow
 def test_a_rank_and_its_buddy_take_the_state_with_them(tmp_path):
     _, err, left = heal(tmp_path, "zero1", "reduce", 1, 2, every=2)
-    assert re.search("ranks 1, 2 lost; 2 ranks go on from step 4, .*A rank and its buddy died "
-                     "together, so what they held is from the snapshot in", err)
-    want = bits("zero1", 4, 2, tmp_path / "oracle")
+    found = re.search("ranks 1, 2 lost; 2 ranks go on from step ([24]), .*A rank and its buddy "
+                      "died together, so what they held is from the snapshot in", err)
+    assert found, err  # on a busy machine step 4's snapshot may still be under way
+    want = bits("zero1", int(found[1]), 2, tmp_path / "oracle")
     for each in left.values():
         assert each["weights"] == want[each["rank"]]
 

@@ -84,8 +84,7 @@ def test_every_value_runs_on_some_number_of_ranks_or_all_products_on_each(tmp_pa
     assert [len(a) for a in of_six] == [1, 1, 1], "each on another number of ranks"
     monkeypatch.setattr(run_bodies, "ROOT", tmp_path)  # as outside tests/comm
     chosen = sum(map(run_on, run_bodies.SIZES), [])
-    names = [name for name, _ in sorted(chosen)]
-    assert names == ["test_no_arguments", "test_one_size", "test_six"], "once each"
+    assert [name for name, _ in chosen] == ["test_one_size"], "one of four, once"
     assert set(chosen) < set(whole[3])
 
 
