@@ -2,6 +2,7 @@
 
 import collections
 import functools
+import gc
 import inspect
 import itertools
 import os
@@ -155,6 +156,13 @@ def pytest_collection_modifyitems(config, items):
         left_out.update(for_a_gpu)
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_collection_finish():
+    """All that there is now stays to the end: a collection of garbage need not look through it,
+    which with thousands of tests takes 0.3 s."""
+    gc.collect()
+    gc.freeze()
 
 
 def products(items):

@@ -18,7 +18,7 @@ from minidl.comm.transport.protocol import Wrapper
 from minidl.comm.transport.scheduler import Deadlock
 from minidl.elastic import buddy
 from minidl.parallel import DGC, Compressed
-from tests.conftest import each_once
+from tests.conftest import each_once, some
 from tests.elastic.bodies import STAGES, state_of, train, weights
 
 STEPS, MORE = 3, 2  # steps until the death, and after it
@@ -283,7 +283,7 @@ def test_the_formula_for_losses_counts_every_set_of_ranks():
 GRIDS = [dict(tp=2, pp=2), dict(tp=2, dp=2), dict(pp=2, dp=2), dict(tp=2, pp=2, dp=2)]
 
 
-@pytest.mark.parametrize("axes", GRIDS, ids=str)
+@pytest.mark.parametrize("axes", some(GRIDS[::-1]), ids=str)
 def test_a_divided_model_with_a_replacement_is_the_run_without_a_death(axes):
     """Tensor and pipeline parallelism, ZeRO over dp, dropout: the same bits on every rank."""
     n, stage = math.prod(axes.values()), state_of("grid", **axes)

@@ -220,7 +220,7 @@ def tensors_in(folder):
     return arrays, index["state"], index["groups"], index["others"]
 
 
-@pytest.mark.parametrize("axes, zero", [((1, 2, 3), 0), ((3, 1, 2), 2)])
+@pytest.mark.parametrize("axes, zero", some([((3, 1, 2), 2), ((1, 2, 3), 0)]))
 def test_masters_of_halves_and_the_scale_are_the_same_bits_on_every_grid(axes, zero, tmp_path):
     """Loaded by each grid and saved by it again: the same files but for who wrote what."""
     def pass_on(t, axes, zero, read, written):
@@ -268,7 +268,7 @@ def test_arrays_on_a_gpu_are_read_and_written(strict_cupy, tmp_path):
     simulate(4, body)
 
 
-@pytest.mark.parametrize("axes, zero", [((4, 2, 1), 0), ((2, 2, 2), 1)])
+@pytest.mark.parametrize("axes, zero", some([((2, 2, 2), 1), ((4, 2, 1), 0)]))
 @ranks(8, mpi=False)
 def test_the_same_grid_goes_on_to_the_same_bits(t, axes, zero):
     with common_folder(t) as folder:
@@ -286,7 +286,7 @@ def test_the_same_grid_goes_on_to_the_same_bits(t, axes, zero):
             r.model.close()
 
 
-@pytest.mark.parametrize("axes, zero", [((1, 2, 2), 0), ((2, 1, 2), 2), ((2, 2, 1), 1)])
+@pytest.mark.parametrize("axes, zero", some([((1, 2, 2), 0), ((2, 1, 2), 2), ((2, 2, 1), 1)]))
 @ranks(4)
 def test_the_files_hold_each_tensor_whole_and_once_and_of_equal_size(t, axes, zero):
     with common_folder(t) as folder:

@@ -125,12 +125,13 @@ def test_a_process_of_its_own(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def on_four_ranks(request, tmp_path_factory):
-    """{script: what it printed on 4 MPI ranks} of those that are asked for: one run for all."""
+def on_mpi_ranks(request, tmp_path_factory):
+    """{script: what it printed on 4 MPI ranks, in the short form on 3} of those that are asked for:
+    one run for all."""
     asked = [item.callspec.params["script"] for item in request.session.items
              if item.path == request.path and item.originalname == "test_mpi_ranks"]
     commands = [" ".join([str(s), *QUICK.get(s.stem, [])]) for s in asked]
-    done = mpiexec(4, run_scripts.__file__, *commands, timeout=240, check=True,
+    done = mpiexec(4 if EVERY else 3, run_scripts.__file__, *commands, timeout=240, check=True,
                    cwd=tmp_path_factory.mktemp("tutorials"))
     _, *parts = done.stdout.split(run_scripts.HEAD)
     return dict(zip(asked, parts, strict=True))
@@ -139,8 +140,8 @@ def on_four_ranks(request, tmp_path_factory):
 @pytest.mark.mpi
 @pytest.mark.timeout(250)  # the first waits for all: 15 s alone
 @pytest.mark.parametrize("script", ON_MPI, ids=lambda s: s.stem)
-def test_mpi_ranks(script, on_four_ranks):
-    out = on_four_ranks[script]
+def test_mpi_ranks(script, on_mpi_ranks):
+    out = on_mpi_ranks[script]
     _check(0, out)
     assert "One rank only" not in out and out.count("quantity") == 1
     assert ("draw" in script.read_text()) == ("No picture: matplotlib is not installed" in out)

@@ -13,6 +13,7 @@ from minidl.comm import simulate
 from minidl.comm.transport.scheduler import RankFailed
 from minidl.course.exercise import ROOT
 from minidl.snapshot import durable, snapshot
+from tests.conftest import some
 
 SCRIPT = ROOT / "tutorials" / "train_gpt.py"
 SMALL = {"steps": 3, "batch": 4, "context": 8, "layers": 2, "width": 16, "heads": 2, "sample": 4}
@@ -48,9 +49,9 @@ def test_the_command_line(tmp_path):
     assert done.stdout.count("| yes") == 5 and (tmp_path / "out" / "train_gpt.png").exists()
 
 
-@pytest.mark.parametrize("options", [
+@pytest.mark.parametrize("options", some([
     {}, {"zero": 1, "amp": "O1"}, {"zero": 3, "amp": "O2", "recompute": 2}, {"offload": 1},
-    {"zero": 2, "amp": "O2", "offload": 1}])
+    {"zero": 2, "amp": "O2", "offload": 1}]))
 def test_every_technique_trains_and_sends_what_it_says(options, train):
     printed = train(**options)
     assert printed.count("| yes") == (4 if "offload" in options else 5)
@@ -62,11 +63,11 @@ def test_every_technique_trains_and_sends_what_it_says(options, train):
         assert re.search(rf"^{name}", printed, re.M)
 
 
-@pytest.mark.parametrize("n_ranks, options", [
+@pytest.mark.parametrize("n_ranks, options", some([
     (8, {"dp": 2, "pp": 2, "tp": 2, "zero": 1, "amp": "O1", "recompute": 1, "batch": 8}),
     (2, {"tp": 2}), (3, {"pp": 3, "layers": 3, "batch": 6, "amp": "O2"}),
     (4, {"pp": 2, "amp": "O1", "micro": 1}), (4, {"tp": 2, "zero": 2, "amp": "O2", "micro": 2}),
-    (4, {"pp": 2, "tp": 2, "zero": 1, "amp": "O2", "recompute": 1})])
+    (4, {"pp": 2, "tp": 2, "zero": 1, "amp": "O2", "recompute": 1})]))
 def test_a_grid_trains_and_sends_what_it_says(n_ranks, options, train):
     printed = train(n_ranks, steps=2, **options)
     assert printed.count("| yes") == 7 and "Left out: the accuracy" in printed
@@ -94,7 +95,8 @@ class Killed(Exception):
     pass
 
 
-@pytest.mark.parametrize("options", [{}, {"zero": 2, "amp": "O2", "offload": 1}, {"zero": 3}])
+@pytest.mark.parametrize("options", some(
+    [{"zero": 2, "amp": "O2", "offload": 1}, {}, {"zero": 3}], of=3))
 def test_a_killed_run_goes_on_to_the_same_bits(options, train, tmp_path, monkeypatch):
     """The last index holds the losses, the generators, the scale, and each file's checksum."""
     real = durable.write

@@ -19,13 +19,13 @@ from minidl.parallel.model.schedule import (
     Do, gpipe, interleaved, live, makespan, one_f_one_b, timeline, zb_h1,
 )
 from minidl.precision import amp
-from tests.conftest import EVERY, STEPS, ranks
+from tests.conftest import EVERY, STEPS, ranks, some
 from tests.parallel.model.pipeline_net import (
     SIZES, WIDTH, assert_gradients, chain, data, mse, one_rank, pipeline, reference, schedules,
 )
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", some(["float32", "float64"]))
 @ranks(*SIZES)
 def test_loss_and_gradients_have_the_bits_of_one_rank(t, dtype):
     """Every schedule; fewer micro-batches than ranks, as many, more, and no multiple."""
@@ -333,10 +333,10 @@ def test_recompute_inside_the_stages_has_the_same_bits(t):
         assert_gradients(pipe, want)
 
 
-@pytest.mark.parametrize("make, recompute", [
-    (one_f_one_b, False), (zb_h1, False), (zb_h1, True),
-    (functools.partial(interleaved, v=2), False)],
-    ids=["1f1b", "zb-h1", "zb-h1 again", "interleaved"])
+@pytest.mark.parametrize("make, recompute", some([
+    pytest.param(zb_h1, True, id="zb-h1 again"), pytest.param(zb_h1, False, id="zb-h1"),
+    pytest.param(functools.partial(interleaved, v=2), False, id="interleaved"),
+    pytest.param(one_f_one_b, False, id="1f1b")]))
 @ranks(2, 4)
 def test_data_parallelism_averages_once_a_step(t, make, recompute):
     """Two pipelines: half of the gradients' sum, to the bit; sent during the last backward only."""
