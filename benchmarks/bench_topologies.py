@@ -125,6 +125,7 @@ def one_round(t, ledger, args, reduce, x, counts):
     x[:] = 1
     tree.barrier(t)
     before = interface_bytes_sent()
+    tree.barrier(t)  # nobody sends before this rank has read
     ledger.reset()
     start = time.perf_counter()
     reduce(x)
