@@ -2537,6 +2537,13 @@ MUTATIONS = [
         "                names[p] = name\n",
         "tests/snapshot/test_divided.py::test_what_one_grid_wrote_another_goes_on_from",
     ),
+    Mutation(
+        "a column layer keeps all tokens although it gathers them again",
+        "minidl/parallel/model/tensor.py",
+        "        self.save(x if self.needs[1] else None, w if self.needs[0] else None)\n",
+        "",
+        "tests/parallel/model/test_tensor.py::test_what_is_gathered_again_is_not_held",
+    ),
     # -- a text in parts
     Mutation(
         "the first of two partial results is not made smaller",

@@ -553,7 +553,7 @@ def test_what_does_not_fit_is_refused_on_every_rank_before_a_message(t):
     for wrong, words in [
         (lambda: context.ring_self_attention(qkv, 2, True, t=ledger, length=9), "; got 3"),
         (lambda: context.ulysses_self_attention(qkv, 2, True, t=ledger, length=8), "; got 3"),
-        (lambda: context.ulysses_attention(four, four, four, ledger, length=5), "; got 3"),
+        (lambda: context.ulysses_attention(four, four, four, ledger, length=9), "; got 3"),
         (lambda: context.ring_attention(four, four, four, ledger, attn_mask=wanting), "detach"),
         (lambda: context.ulysses_attention(four, four, four, ledger, attn_mask=wanting), "detach"),
         (lambda: context.ring_attention(four, four[:, :, :2], four[:, :, :2], ledger, True),
