@@ -2544,6 +2544,13 @@ MUTATIONS = [
         "",
         "tests/parallel/model/test_tensor.py::test_what_is_gathered_again_is_not_held",
     ),
+    Mutation(
+        "the experts that a rank has for itself are cut and gathered, too",
+        "minidl/parallel/zero/zero3.py",
+        "requires_grad and not p.own]",
+        "requires_grad]",
+        "tests/parallel/model/test_experts.py::test_zero_shards_what_all_ranks_have",
+    ),
     # -- a text in parts
     Mutation(
         "the first of two partial results is not made smaller",
