@@ -1,6 +1,7 @@
 """Context parallelism: n ranks with a part of the text each are one rank with all of it."""
 
 import itertools
+from contextlib import nullcontext
 from functools import partial
 from unittest.mock import Mock
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 import minidl
-from minidl import amp, nn
+from minidl import amp, nn, optim
 from minidl.comm import ring, simulate
 from minidl.comm.observe.ledger import Ledger
 from minidl.comm.transport.scheduler import RankFailed
@@ -17,11 +18,11 @@ from minidl.fused import dispatch
 from minidl.memory.recompute import recompute
 from minidl.nn import functional as F
 from minidl.ops.attention import Attention
-from minidl.parallel import DataParallel, average_gradients
+from minidl.parallel import DataParallel, Zero1, Zero2, Zero3, average_gradients
 from minidl.parallel.model import context
 from minidl.parallel.model.context import context_parallel
 from minidl.tensor import Tensor
-from tests.conftest import STEPS, ranks, some
+from tests.conftest import STEPS, each_once, ranks, some
 from tests.devices import host
 
 SIZES = (1, 2, 3, 4, 5, 8)
@@ -67,11 +68,11 @@ def on_ranks(t, arrays, is_causal, order, method="ring", scale=None, **options):
 # ---- the ring ----
 
 
-@pytest.mark.parametrize("n_groups", [4, 2, 1])
-@pytest.mark.parametrize("order, is_causal",
-                         [("zigzag", True), ("contiguous", True), ("contiguous", False)])
+@pytest.mark.parametrize("n_groups, way", each_once(
+    [4, 2, 1], [("zigzag", True), ("contiguous", True), ("contiguous", False)]))
 @ranks(*SIZES)
-def test_the_ring_equals_one_rank(t, order, is_causal, n_groups):
+def test_the_ring_equals_one_rank(t, n_groups, way):
+    order, is_causal = way
     arrays = data(4, n_groups, 6 * t.size)
     got = on_ranks(t, arrays, is_causal, order)
     for a, b in zip(got, parts(t, one_rank(arrays, is_causal), order), strict=True):
@@ -233,8 +234,7 @@ def test_where_one_method_sends_less_than_the_other(h, g, equal_at):
 # ---- Ulysses ----
 
 
-@pytest.mark.parametrize("is_causal", [True, False])
-@pytest.mark.parametrize("n_groups", [1, 2, "n", "h"])
+@pytest.mark.parametrize("is_causal, n_groups", each_once([True, False], [1, 2, "n", "h"]))
 @ranks(*SIZES)
 def test_ulysses_equals_one_rank_to_the_bit(t, n_groups, is_causal):
     """Every head is computed by one rank, as on one rank. With fewer key heads than ranks the
@@ -380,9 +380,9 @@ def test_the_lengths_of_the_parts(length):
 V, WIDTH, HEADS = 11, 8, 4
 
 
-def gpt(dtype="f8", **options):
+def gpt(dtype="f8", layers=2, **options):
     minidl.manual_seed(1)
-    return nn.GPT(V, 80, 2, HEADS, WIDTH, **options).to(np.dtype(dtype))
+    return nn.GPT(V, 80, layers, HEADS, WIDTH, **options).to(np.dtype(dtype))
 
 
 def batch(length, seed=0):
@@ -393,9 +393,10 @@ def batch(length, seed=0):
     return x, y
 
 
-def loss_of(model, x, y, n_tokens):
+def loss_of(model, x, y, n_tokens, *places):
     """This rank's part of the mean over n_tokens."""
-    return F.cross_entropy(model(x).reshape(-1, V), y.reshape(-1), reduction="sum") / n_tokens
+    logits = model(x, *places).reshape(-1, V)
+    return F.cross_entropy(logits, y.reshape(-1), reduction="sum") / n_tokens
 
 
 def trained(model, steps, length, part=lambda x: x, average=None, scale=1, lr=0.3):
@@ -440,8 +441,8 @@ def test_a_gpt_trains_as_on_one_rank(t, method, order):
     assert relative(grads_here, grads) < 1e-12
 
 
-@pytest.mark.parametrize("method, order, packed", [
-    ("ring", "zigzag", True), ("ulysses", None, True), ("ring", "contiguous", False)])
+@pytest.mark.parametrize("method, order, packed", some([
+    ("ring", "zigzag", True), ("ulysses", None, True), ("ring", "contiguous", False)], of=3))
 @ranks(*SIZES)
 def test_packed_texts_dropout_and_an_odd_length_are_one_ranks(t, method, order, packed):
     """Dropout of probabilities, and between layers; the next generator state is one rank's, too."""
@@ -452,7 +453,7 @@ def test_packed_texts_dropout_and_an_odd_length_are_one_ranks(t, method, order, 
     places = [np.stack([places, np.arange(length)])] * packed
     results = []
     for parallel in (False, True):
-        model = gpt(dropout=0.3)
+        model = gpt(layers=1, dropout=0.3)
         part = context_parallel(model, t if parallel else None, method, order, length)
         ids, labels, *where = map(part, (x, y, *places))
         minidl.manual_seed(4)
@@ -481,6 +482,29 @@ def test_data_parallel_averages_what_is_to_be_summed(t):
     (loss_of(replicas, part(x), part(y), int((y >= 0).sum())) * t.size).backward()
     assert relative([p.grad for p in model.parameters()], grads) < 1e-12
     replicas.close()
+
+
+@pytest.mark.parametrize("stage, way", some(
+    [(Zero3, WAYS[0]), (Zero1, WAYS[0]), (Zero2, WAYS[0]), (Zero3, WAYS[2])], of=4))
+@ranks(1, 2, 4)
+def test_zero_over_the_ranks_of_a_text_is_one_rank(t, stage, way):
+    """Stage 3 gathers weights between the messages of the attention, forward and backward."""
+    length, (method, order) = 4 * t.size, way
+    x, y = batch(length)
+    n_tokens, states = int((y >= 0).sum()), []
+    for parallel in (False, True):
+        model = gpt()
+        part = context_parallel(model, t if parallel else None, method, order)
+        run = stage(model, t) if parallel else model
+        optimizer = optim.SGD(run.shards() if parallel else run.parameters(), lr=0.3)
+        (loss_of(run, part(x), part(y), n_tokens) * (t.size if parallel else 1)).backward()
+        optimizer.step()
+        if parallel:
+            run.gather()
+        with run.gathered() if parallel else nullcontext():
+            states.append([p.data.copy() for p in model.parameters()])
+    run.close()
+    assert relative(states[1], states[0]) < 1e-12
 
 
 @ranks(2, 3)
@@ -604,10 +628,12 @@ def test_on_a_gpu_as_on_the_cpu():
         for method in ("ring", "ulysses"):
             results = []
             for device in ("cpu", "cuda"):
-                model = gpt("f4").to(device)
-                part = context_parallel(model, t, method)
-                x, y = (minidl.tensor(a, device=device) for a in batch(8))
-                loss = loss_of(model, part(x), part(y), 12)
+                model = gpt("f4", dropout=0.2).to(device)
+                part = context_parallel(model, t, method, length=9)
+                minidl.manual_seed(4)
+                places = np.stack([np.arange(9) % 5, np.arange(9)])
+                x, y, places = (minidl.tensor(a, device=device) for a in (*batch(9), places))
+                loss = loss_of(model, part(x), part(y), 12, part(places))
                 loss.backward()
                 results.append([host(a) for a in (loss.data, *(p.grad for p in
                                                               model.parameters()))])
