@@ -2356,7 +2356,7 @@ MUTATIONS = [
     Mutation(
         "all-to-all's backward goes the same way",
         "minidl/parallel/model/functions.py",
-        "back=lambda g: transposed(t, g, join, split)",
+        "back=lambda g: transposed(t, g, join, split, back)",
         "back=lambda g: transposed(t, g, split, join)",
         "tests/parallel/model/test_functions.py"
         "::test_all_to_all_cuts_one_dimension_and_joins_another",
@@ -2388,7 +2388,8 @@ MUTATIONS = [
     Mutation(
         "q, k and v are cut as one matrix",
         "minidl/parallel/model/tensor.py",
-        "self.qkv = ColumnLinear.of(self.qkv, t, repeats=3, **options)",
+        "self.qkv = ColumnLinear.of(self.qkv, t, repeats=3, gather_again=gather_again, "
+        "**options)",
         "self.qkv = ColumnLinear.of(self.qkv, t, seq=seq, bounds=[3 * c for c in columns])",
         "tests/parallel/model/test_tensor.py"
         "::test_loss_and_every_gradient_are_those_of_one_rank",
