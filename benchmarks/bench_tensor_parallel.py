@@ -1,7 +1,8 @@
-"""What does tensor parallelism cost on 2 ranks, beside PyTorch's, and what does overlap give?
+"""What does a layer in parts cost on 2 ranks: tensor parallelism beside PyTorch's and with overlap,
+experts beside a dense layer?
 
     python benchmarks/bench_tensor_parallel.py [--repeats 15] [--rows 4] [--net 1Gbit,50us]
-        [--out FILE.json]
+        [--tokens 1024] [--only-experts] [--out FILE.json]
 
 1. A step of one GPT with AdamW, its blocks divided over 2 MPI ranks of this host, one thread a
    rank: embedding and output layer are whole on both, in ours and in theirs
@@ -19,7 +20,12 @@
 2. Ring and overlapped again, their messages slowed down to a link of 1 Gbit/s
    (minidl/comm/transport/throttled.py): there a core is free while a message travels.
 
-Bar: at most PyTorch's time.
+3. Forward and backward of an nn.MoE layer whose 4 experts of width 256 are divided over the ranks,
+   one expert for each token, none dropped (experts.py); the layer with all experts on each rank; a
+   dense feed-forward of one expert's size, so of the same products; and dispatch and combine alone:
+   the four exchanges of the layer's rows. Bytes are counted, beside the formula.
+
+Bars: at most PyTorch's time; the experts' bytes are the formula's.
 """
 
 import argparse
@@ -28,20 +34,24 @@ import statistics
 
 import numpy as np
 from common import (
-    NO_TORCH, best_ratio, device_option, faster, finish, heading, number, on_all_ranks, on_ranks,
-    ratio, row, start_gloo, take_turns, threads, write_figures,
+    NO_TORCH, bar, best_ratio, device_option, faster, finish, heading, number, on_all_ranks,
+    on_ranks, ratio, row, start_gloo, take_turns, threads, write_figures,
 )
 
 import minidl
 from minidl import comm, nn, optim
-from minidl.comm import links_text, shared_memory
+from minidl.comm import all_to_all, links_text, naive, shared_memory
 from minidl.comm.grid import Grid
+from minidl.comm.ledger import Ledger
 from minidl.comm.throttled import Throttled
 from minidl.nn import functional as F
+from minidl.parallel.model import experts
+from minidl.parallel.model.experts import expert_parallel
 from minidl.parallel.model.parallelize import gpt_plan, parallelize
 
 VOCAB, CONTEXT, LAYERS, HEADS, WIDTH = LARGE = 256, 64, 4, 4, 256
 WHOLE = ("token", "head")  # of theirs, too
+EXPERTS = 4
 WAYS = {"minidl": {}, "minidl, shared memory": {"all_reduce": shared_memory.all_reduce},
         "minidl, overlapped": {"overlap": 2}}
 PEER = "PyTorch"
@@ -53,9 +63,11 @@ def options():
     parser.add_argument("--repeats", type=int, default=15, help="rounds of one step each")
     parser.add_argument("--rows", type=int, default=4, help="windows of 64 bytes")
     parser.add_argument("--net", default="1Gbit,50us", help="the link of part 2")
+    parser.add_argument("--tokens", type=int, default=1024, help="of a rank, in part 3")
+    parser.add_argument("--only-experts", action="store_true", help="part 3 alone; no bars")
     parser.add_argument("--out", help="JSON file")
     device_option(parser, "its ranks share this machine's processors; bytes are the same on a GPU")
-    parser.add_argument("--worker", help=argparse.SUPPRESS)  # "torch", "alone", "throttled"
+    parser.add_argument("--worker", help=argparse.SUPPRESS)  # "torch", "experts", ...
     parser.add_argument("--measure", help=argparse.SUPPRESS)  # its file
     return parser.parse_args()
 
@@ -153,8 +165,54 @@ def worker(args):
         distributed.destroy_process_group()
 
 
+def experts_worker(args):
+    """One rank of part 3; rank 0 writes {"times_s", "sent", "formula"}: bytes of a rank, a step."""
+    t, counted = comm.world(), []
+    minidl.manual_seed(0)
+    whole = nn.MoE(WIDTH, n_experts=EXPERTS, capacity_factor=None)
+    minidl.manual_seed(0)
+    ledger = Ledger(t)
+    divided = expert_parallel(nn.MoE(WIDTH, n_experts=EXPERTS, capacity_factor=None), ledger)
+    dense = nn.FeedForward(WIDTH)
+    x, g = np.random.default_rng(t.rank).normal(size=(2, args.tokens, WIDTH)).astype("f4")
+
+    def step(layer):
+        leaf = minidl.tensor(x, requires_grad=True)
+        y = layer(leaf)
+        y.backward(g)
+        return y.data
+
+    run = divided.ranks.run
+
+    def counting(experts, rows, plan):
+        counted.append(plan.counts)
+        return run(experts, rows, plan)
+
+    divided.ranks.run = counting
+    np.testing.assert_allclose(step(divided), step(whole), rtol=1e-4, atol=1e-6)
+    divided.ranks.run, sent, counts = run, ledger.bytes_sent, counted[0]
+    bounds = divided.ranks.bounds
+    formula = sum(experts.bytes_sent(counts, t.rank, bounds, WIDTH, x.itemsize, divided.top_k))
+    out = [int(counts[t.rank, a:b].sum()) for a, b in zip(bounds, bounds[1:])]
+    back = counts[:, bounds[t.rank]:bounds[t.rank + 1]].sum(axis=1).tolist()
+
+    def exchange():  # dispatch and combine, forward and backward
+        rows = x[:sum(out)]
+        for _ in range(2):
+            came, _ = all_to_all.all_to_all_v(t, rows, out, back)
+            rows, _ = all_to_all.all_to_all_v(t, came, back, out)
+
+    ways = {"experts on 2 ranks": lambda: step(divided), "all on each rank": lambda: step(whole),
+            "dense": lambda: step(dense), "dispatch, combine": exchange}
+    times = take_turns({name: on_all_ranks(t, work) for name, work in ways.items()}, args.repeats)
+    all_sent = naive.all_reduce(t, np.array([sent, formula]))
+    if t.rank == 0:
+        figures = dict(times_s=times, sent=int(all_sent[0]), formula=int(all_sent[1]))
+        write_figures(figures, args.measure)
+
+
 def print_times(title, times):
-    against = PEER if PEER in times else "one rank"
+    against = next(name for name in (PEER, "one rank", "dense") if name in times)
     print(f"\n{title:26}{'median ms':>10}{'min':>8}{'max':>8}{f'/ {against}':>12}{'least':>8}")
     for name, values in times.items():
         print(f"{name:26}{1e3 * statistics.median(values):>10.1f}{1e3 * min(values):>8.1f}"
@@ -165,12 +223,19 @@ def print_times(title, times):
 def main():
     args = options()
     if args.worker:
-        return worker(args)
+        return experts_worker(args) if args.worker == "experts" else worker(args)
     for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):  # who sets them tries something else
         os.environ.pop(name, None)
     print(heading())
     print(f"GPT: vocabulary, context, layers, heads, width {LARGE}, {args.rows} x {CONTEXT} bytes, "
           "one thread a rank")
+    moe = on_ranks(2, __file__, "--worker", "experts", "--repeats", 3 * args.repeats, "--tokens",
+                   args.tokens, **threads(1))
+    print_times(f"{EXPERTS} experts, {args.tokens} tokens", moe["times_s"])
+    print(f"sent by both ranks in a step: {moe['sent']:,} bytes; by the formula "
+          f"{moe['formula']:,}")
+    if args.only_experts:
+        return finish(dict(experts=moe), [], [], args.out)
     left_out, kind = [], "torch"
     try:
         import torch
@@ -184,8 +249,9 @@ def main():
     print_times("2 ranks, shared memory", times)
     print_times(f"2 ranks, {args.net}", slow)
     bars, rows = report(args, times, slow)
-    finish(dict(rows=args.rows, net=args.net, times_s=times, throttled_s=slow), bars, rows,
-           args.out, left_out)
+    expert_bars, expert_rows = report_experts(moe)
+    finish(dict(rows=args.rows, net=args.net, times_s=times, throttled_s=slow, experts=moe),
+           bars + expert_bars, rows + expert_rows, args.out, left_out)
 
 
 def report(args, times, slow):
@@ -203,6 +269,19 @@ def report(args, times, slow):
             row(f"... the same, throttled to {args.net}", "one after the other",
                 f"{number(gain_slow)} times its speed")]
     return bars, rows
+
+
+def report_experts(moe):
+    times = moe["times_s"]
+    bars = [bar("bytes of the experts' exchange beside the formula",
+                abs(moe["sent"] - moe["formula"]), 0, at_most=True)]
+    share = ratio(times["dispatch, combine"], times["experts on 2 ranks"])
+    return bars, [
+        row("experts on 2 ranks: bytes of a layer's step", "the formula", "equal", bars),
+        row("... forward and backward", "a dense layer of the same products",
+            f"{number(ratio(times['experts on 2 ranks'], times['dense']))} times its time"),
+        row("... dispatch and combine alone", "the layer",
+            f"{number(100 * share)} % of its time")]
 
 
 if __name__ == "__main__":

@@ -2356,7 +2356,7 @@ MUTATIONS = [
     Mutation(
         "all-to-all's backward goes the same way",
         "minidl/parallel/model/functions.py",
-        "back=lambda g: transposed(t, g, join, split)",
+        "back=lambda g: transposed(t, g, join, split, back)",
         "back=lambda g: transposed(t, g, split, join)",
         "tests/parallel/model/test_functions.py"
         "::test_all_to_all_cuts_one_dimension_and_joins_another",
@@ -2388,7 +2388,8 @@ MUTATIONS = [
     Mutation(
         "q, k and v are cut as one matrix",
         "minidl/parallel/model/tensor.py",
-        "self.qkv = ColumnLinear.of(self.qkv, t, repeats=3, **options)",
+        "self.qkv = ColumnLinear.of(self.qkv, t, repeats=3, gather_again=gather_again, "
+        "**options)",
         "self.qkv = ColumnLinear.of(self.qkv, t, seq=seq, bounds=[3 * c for c in columns])",
         "tests/parallel/model/test_tensor.py"
         "::test_loss_and_every_gradient_are_those_of_one_rank",
@@ -2537,19 +2538,33 @@ MUTATIONS = [
         "                names[p] = name\n",
         "tests/snapshot/test_divided.py::test_what_one_grid_wrote_another_goes_on_from",
     ),
+    Mutation(
+        "a column layer keeps all tokens although it gathers them again",
+        "minidl/parallel/model/tensor.py",
+        "        self.save(x if self.needs[1] else None, w if self.needs[0] else None)\n",
+        "",
+        "tests/parallel/model/test_tensor.py::test_what_is_gathered_again_is_not_held",
+    ),
+    Mutation(
+        "the experts that a rank has for itself are cut and gathered, too",
+        "minidl/parallel/zero/zero3.py",
+        "requires_grad and not p.own]",
+        "requires_grad]",
+        "tests/parallel/model/test_experts.py::test_zero_shards_what_all_ranks_have",
+    ),
     # -- a text in parts
     Mutation(
         "the first of two partial results is not made smaller",
         "minidl/parallel/model/context.py",
-        "    o *= xp.exp(lse - both)[..., None]\n",
+        "    o *= xp.exp(lse - finite)[..., None]\n",
         "",
         "tests/parallel/model/test_context.py::test_merging_two_parts_by_hand",
     ),
     Mutation(
         "a rank behind is looked at with the first half of the queries",
         "minidl/parallel/model/context.py",
-        "return slice(half, None), everything, False",
-        "return slice(half), everything, False",
+        "return slice(end - first, None), everything, False",
+        "return slice(end - first), everything, False",
         "tests/parallel/model/test_context.py::test_the_ring_equals_one_rank",
     ),
     Mutation(
@@ -2562,18 +2577,18 @@ MUTATIONS = [
     Mutation(
         "the next block is sent for after this one is computed",
         "minidl/parallel/model/context.py",
-        "        coming = _next(t, block) if step < t.size - 1 else None\n"
+        "        coming = _next(t, block, rows, step) if step < t.size - 1 else None\n"
         "        visit((t.rank - step) % t.size, block)\n",
         "        visit((t.rank - step) % t.size, block)\n"
-        "        coming = _next(t, block) if step < t.size - 1 else None\n",
+        "        coming = _next(t, block, rows, step) if step < t.size - 1 else None\n",
         "tests/parallel/model/test_context.py"
         "::test_the_next_block_travels_while_this_one_is_computed",
     ),
     Mutation(
         "position ids in order, of tokens in zigzag order",
         "minidl/parallel/model/context.py",
-        "return positions(n_tokens * t.size, t.size, t.rank, order, xp)",
-        "return positions(n_tokens * t.size, t.size, t.rank, 'contiguous', xp)",
+        "return positions(length, t.size, t.rank, order, xp)\n\n\ndef _one_text",
+        "return positions(length, t.size, t.rank, 'contiguous', xp)\n\n\ndef _one_text",
         "tests/parallel/model/test_context.py::test_a_gpt_trains_as_on_one_rank",
     ),
     Mutation(
@@ -2589,6 +2604,38 @@ MUTATIONS = [
         "    if n_groups < n:\n",
         "    if n_groups < n // 2:\n",
         "tests/parallel/model/test_context.py::test_ulysses_equals_one_rank_to_the_bit",
+    ),
+    Mutation(
+        "a query that sees no key of a block counts with that block's mean",
+        "minidl/parallel/model/context.py",
+        "            if arrays[3] is not None:\n",
+        "            if arrays[3] is None:\n",
+        "tests/parallel/model/test_context.py"
+        "::test_of_any_mask_length_and_dropout_the_ranks_equal_one",
+    ),
+    Mutation(
+        "every rank drops as if its heads were the first ones",
+        "minidl/parallel/model/context.py",
+        "start = (b * n_heads + first + h) * n_queries",
+        "start = (b * n_heads + h) * n_queries",
+        "tests/parallel/model/test_context.py"
+        "::test_of_any_mask_length_and_dropout_the_ranks_equal_one",
+    ),
+    Mutation(
+        "dropout between layers has the draws of this rank's places for those of the text's",
+        "minidl/parallel/model/context.py",
+        "self.runs = [((b * length + first) * row,",
+        "self.runs = [(b * length * row,",
+        "tests/parallel/model/test_context.py"
+        "::test_packed_texts_dropout_and_an_odd_length_are_one_ranks",
+    ),
+    Mutation(
+        "room for the next block of the length of this one",
+        "minidl/parallel/model/context.py",
+        "rows[(left - step) % t.size]",
+        "rows[t.rank]",
+        "tests/parallel/model/test_context.py"
+        "::test_of_any_mask_length_and_dropout_the_ranks_equal_one",
     ),
     # -- experts on ranks
     Mutation(

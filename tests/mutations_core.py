@@ -1126,8 +1126,8 @@ MUTATIONS = [
     Mutation(
         "dropout drops in evaluation",
         "minidl/nn/layers.py",
-        "F.dropout(x, self.p, self.training, generator=self.generator)",
-        "F.dropout(x, self.p, generator=self.generator)",
+        "self.drop(x, self.p, self.training, generator=self.generator)",
+        "self.drop(x, self.p, generator=self.generator)",
         "tests/nn/test_module.py::test_train_and_eval_reach_every_submodule_and_change_dropout",
     ),
     Mutation(

@@ -79,7 +79,8 @@ def ring_attention(t, q, k, v, order, pair_s):
 
     def visit(owner, kv):
         nonlocal n_pairs
-        part = context.seen(t.rank, owner, m, True, order)  # which queries see which keys of it
+        # which queries see which keys of it
+        part = context.seen(t.rank, owner, n * m, n, True, order)
         if part is not None:
             rows, keys, _ = part
             at_q, at_k = places[t.rank][rows], places[owner][keys]

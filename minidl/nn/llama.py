@@ -22,7 +22,7 @@ from minidl.nn import functional as F
 from minidl.nn import init
 from minidl.nn.containers import ModuleList
 from minidl.nn.layers import Embedding, Linear
-from minidl.nn.models import GPT, one_text
+from minidl.nn.models import GPT
 from minidl.nn.module import Module
 from minidl.nn.norm import RMSNorm
 
@@ -141,7 +141,7 @@ class Llama(Module):
             positions = np.arange(T)
         else:
             positions = getattr(positions, "_data", positions)
-            mask["attn_mask"] = one_text(positions)
+            mask["attn_mask"] = GPT.one_text(positions)
             positions = positions[:, None]  # the same for all heads
         cos, sin = self.angles(xp, positions)
         x = self.token(ids)

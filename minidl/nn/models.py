@@ -71,7 +71,7 @@ class GPT(Module):
         text, and no token sees another text's."""
         x, mask = self.embed(ids, positions), {}
         if positions is not None:
-            mask["attn_mask"] = one_text(getattr(positions, "_data", positions))
+            mask["attn_mask"] = self.one_text(getattr(positions, "_data", positions))
         for block in self.blocks:
             x = block(x, **mask)
         return self.head(self.norm(x))
@@ -90,6 +90,13 @@ class GPT(Module):
         """Of the tokens given: from 0 on. Of a text in parts: parallel/model/context.py's."""
         return xp.arange(n_tokens)
 
+    @staticmethod
+    def one_text(positions):
+        """Whether two tokens of a packed row are of the same text: (N, 1, T, T) bool,
+        block-diagonal. Every padding token, at position 0, is a text of its own."""
+        text = (positions == 0).cumsum(axis=1)
+        return text[:, None, :, None] == text[:, None, None, :]
+
     def generate(self, ids, n_tokens, temperature=1.0, top_k=None, generator=None):
         """`ids` (N, T) continued by n_tokens, each drawn from softmax(logits / temperature) over
         the top_k likeliest; temperature 0 takes the likeliest. Returns an array of shape
@@ -107,13 +114,6 @@ class GPT(Module):
                 ids = weight._xp.concatenate([ids, drawn], 1)
         self.train(was_training)
         return backend.to_device(ids, origin)
-
-
-def one_text(positions):
-    """Whether two tokens of a packed row are of the same text: (N, 1, T, T) bool, block-diagonal.
-    Every padding token, at position 0, is a text of its own."""
-    text = (positions == 0).cumsum(axis=1)
-    return text[:, None, :, None] == text[:, None, None, :]
 
 
 def _sample(xp, logits, temperature, top_k, generator):

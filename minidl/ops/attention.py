@@ -203,16 +203,18 @@ class Attention(Function):
         return scratch(self.xp.triu(self.xp.full((n, n), -math.inf, self.dtype), 1))
 
     def _drop(self, rows, keys):
-        """mask / (1 - p) of the block; score (b, h, i, j) uses the draw of its place in C order."""
+        """mask / (1 - p) of the block."""
         b, heads, queries = rows
+        keep = [self._keep(b, h, queries)[:, keys[2]] for h in range(heads.start, heads.stop)]
+        return scratch(self.xp.stack(keep) * self.dtype.type(inverse_keep(self.dropout_p)))
+
+    def _keep(self, b, h, queries):
+        """Which of a head's probabilities stay, of a slice of its queries, (queries, S) bool: that
+        of (b, h, i, j) uses the draw of its place in C order."""
         _, n_heads, n_rows, _ = self.q_shape
-        out = []
-        for h in range(heads.start, heads.stop):
-            start = ((b * n_heads + h) * n_rows + queries.start) * self.n_keys
-            n = (queries.stop - queries.start) * self.n_keys
-            keep = keep_mask(self.xp, self.state, start, n, self.dropout_p)
-            out.append(keep.reshape(-1, self.n_keys)[:, keys[2]])
-        return scratch(self.xp.stack(out) * self.dtype.type(inverse_keep(self.dropout_p)))
+        start = ((b * n_heads + h) * n_rows + queries.start) * self.n_keys
+        n = (queries.stop - queries.start) * self.n_keys
+        return keep_mask(self.xp, self.state, start, n, self.dropout_p).reshape(-1, self.n_keys)
 
 
 def check_shapes(q, k, v, mask):

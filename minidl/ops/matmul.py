@@ -136,7 +136,9 @@ class Linear(Function):
         return run(x, w, b).reshape(*self.x_shape[:-1], w.shape[0])
 
     def backward(self, gy):
-        x, w = self.saved
+        return self._gradients(gy, *self.saved)
+
+    def _gradients(self, gy, x, w):
         gy = as_matrix(gy)
         run = linear_by_blas_backward
         if self.ours:

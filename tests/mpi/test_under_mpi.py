@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.conftest import EVERY
 from tests.mpi import run_bodies
 from tests.mpi.launch import ROOT, mpiexec
 
@@ -30,6 +31,24 @@ def test_every_body_passes_on_mpi(run_on):
     run = mpiexec(int(n), *bodies, timeout=110, check=True, mpi=mpi, env=every)
     passed = int(run.stdout.splitlines()[-1].split()[0])
     assert passed == run.stdout.count("running ") > 0
+
+
+# A model in parts mixes groups of ranks, uneven blocks and background jobs.
+PARTS = ("functions", "tensor", "vocabulary", "context")
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("n", [2, 4] if EVERY else [2])
+def test_a_model_in_parts_on_open_mpi(n):
+    """The short form: of two of these files the bodies that MPICH runs on 2 ranks."""
+    names = PARTS if EVERY else PARTS[:2]
+    files = [ROOT / f"tests/parallel/model/test_{name}.py" for name in names]
+    run = mpiexec(n, ROOT / "tests/mpi/run_bodies.py", *files, timeout=500 if EVERY else 110,
+                  check=True, mpi="openmpi")
+    passed = int(run.stdout.splitlines()[-1].split()[0])
+    ran = {line.split()[1].split("::")[0] for line in run.stdout.splitlines()
+           if line.startswith("running ")}
+    assert passed == run.stdout.count("running ") and ran == {path.name for path in files}
 
 
 SHARED = """

@@ -81,12 +81,3 @@ def test_the_loss_of_all_ranks_is_a_mean_over_real_tokens(size):
     for _, grads in ranks:
         for a, b in zip(grads, whole, strict=True):
             np.testing.assert_allclose(a, b, rtol=0, atol=1e-6)
-
-
-def test_a_divided_text_is_refused_by_name():
-    """Attention over the texts of all ranks has no mask: an error, not other attention."""
-    from minidl.parallel.model.context import ring_self_attention
-
-    with pytest.raises(RuntimeError, match="TypeError.*attn_mask"):
-        simulate(1, lambda t: ring_self_attention(np.zeros((1, 4, 12), "f4"), 2, True, t=t,
-                                                  attn_mask=np.ones((4, 4), bool)))

@@ -31,6 +31,9 @@ Sources: Shoeybi et al. 2019 (arXiv 1909.08053), section 3; Korthikanti et al. 2
 Test: tests/parallel/model/test_functions.py   Tutorial: tutorials/12_tensor_parallel.py
 """
 
+import itertools
+import math
+
 from minidl import backend
 from minidl.comm import all_to_all as exchange
 from minidl.comm import chunks
@@ -101,14 +104,16 @@ def reduce_scatter(t, x, dim):
                       back=lambda g: join(t, g, dim, length))
 
 
-def all_to_all(t, x, split, join):
+def all_to_all(t, x, split, join, length=None):
     """x cut along dimension `split` into a block for each rank; what came, joined along `join`,
     (n-1)/n of x; backward: the same with split and join exchanged, as many bytes.
 
-    n must divide x's length along split. Ulysses: (B, T/n, H, D), split the heads and join the
-    tokens, to (B, T, H/n, D)."""
-    return Pair.apply(x, name="all_to_all", there=lambda x: transposed(t, x, split, join),
-                      back=lambda g: transposed(t, g, join, split))
+    n must divide x's length along split, unless `length`, of the whole along join, is given: it may
+    be uneven, and so may the other. Ulysses: (B, T/n, H, D), split the heads and join the tokens,
+    to (B, T, H/n, D)."""
+    back = None if length is None else x.shape[split]
+    return Pair.apply(x, name="all_to_all", there=lambda x: transposed(t, x, split, join, length),
+                      back=lambda g: transposed(t, g, join, split, back))
 
 
 # -- of arrays
@@ -158,14 +163,25 @@ def sum_block(t, x, dim):
     return xp.moveaxis(own, 0, dim).copy(order="C")  # a view would keep the workspace
 
 
-def transposed(t, x, split, join):
+def transposed(t, x, split, join, length=None):
     """The blocks of x along `split`, one for each rank; what came, along `join`."""
-    if x.shape[split] % t.size:
-        raise ValueError(f"rank {t.rank}: wanted dimension {split} to be divided by {t.size} "
-                         f"ranks; got shape {tuple(x.shape)}. Choose a number of ranks that "
-                         f"divides {x.shape[split]}")
-    xp = backend.xp_of([x])
-    return xp.concatenate(list(exchange.all_to_all(t, xp.stack(xp.split(x, t.size, split)))), join)
+    xp, n, uneven = backend.xp_of([x]), t.size, x.shape[split] % t.size
+    if length is not None and (uneven or length % n):
+        cuts, joins = chunks.bounds(x.shape[split], n), chunks.bounds(length, n)
+        blocks = [block.reshape(-1) for block in xp.split(x, cuts[1:-1], split)]
+        shapes = [list(x.shape) for _ in range(n)]
+        for shape, first, end in zip(shapes, joins, joins[1:]):
+            shape[split], shape[join] = cuts[t.rank + 1] - cuts[t.rank], end - first
+        came, counts = exchange.all_to_all_v(t, xp.concatenate(blocks), list(map(len, blocks)),
+                                             list(map(math.prod, shapes)))
+        places = list(itertools.accumulate(counts))[:-1]
+        return xp.concatenate([block.reshape(shape) for block, shape in
+                               zip(xp.split(came, places), shapes)], join)
+    if uneven:
+        raise ValueError(f"rank {t.rank}: wanted dimension {split} to be divided by {n} ranks; got "
+                         f"shape {tuple(x.shape)}. Choose a number of ranks that divides "
+                         f"{x.shape[split]}")
+    return xp.concatenate(list(exchange.all_to_all(t, xp.stack(xp.split(x, n, split)))), join)
 
 
 def _scaled(bounds, rows):

@@ -33,20 +33,23 @@ from minidl.parallel.model.vocabulary import VocabEmbedding
 Column, Row, Vocab, Heads = ColumnLinear.of, RowLinear.of, VocabEmbedding.of, ParallelAttention.of
 
 
-def gpt_plan(sequence=False, split_logits=False, overlap=0, all_reduce=None):
+def gpt_plan(sequence=False, split_logits=False, overlap=0, all_reduce=None, gather_again=False):
     """The plan of nn.GPT.
 
     sequence      sequence parallelism between the regions; the ranks must divide the tokens
     split_logits  the model's result is this rank's logits, for vocabulary.cross_entropy; else
                   all ranks gather all of them
-    overlap       all-reduces beside products, of row layers in so many parts (overlapped.py)"""
+    overlap       all-reduces beside products, of row layers in so many parts (overlapped.py)
+    gather_again  of sequence parallelism: column layers keep this rank's tokens alone (tensor.py)
+    """
     seq, options = 1 if sequence else None, dict(overlap=overlap, all_reduce=all_reduce)
+    columns = dict(options, seq=seq, gather_again=gather_again)
     plan = {
         "token": partial(Vocab, seq=seq, all_reduce=all_reduce),
-        "blocks.*.attention": partial(Heads, seq=seq, **options),
-        "blocks.*.feed_forward.up": partial(Column, seq=seq, **options),
+        "blocks.*.attention": partial(Heads, **columns),
+        "blocks.*.feed_forward.up": partial(Column, **columns),
         "blocks.*.feed_forward.down": partial(Row, seq=seq, **options),
-        "head": partial(Column, seq=seq, gather=not split_logits, **options)}
+        "head": partial(Column, gather=not split_logits, **columns)}
     if sequence:
         plan |= {"position": partial(SequenceEmbedding.of, seq=0), "*norm*": sequence_norm,
                  "*drop": SequenceDropout.of}

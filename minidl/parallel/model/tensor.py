@@ -14,8 +14,9 @@ Sequence parallelism (`seq=1`, the dimension of tokens): between the row layer a
 layer each rank has its block of the tokens only. `all_reduce` becomes `reduce_scatter`, `copy`
 becomes `all_gather`: the same bytes, and 1/n of the activations of norms and dropouts. What is
 applied to tokens with weights of its own, a norm or a row layer's bias, then has a part of its
-gradient on each rank, and `copy` of the weight sums the parts. What a column layer gathers is kept
-for backward, not gathered again.
+gradient on each rank, and `copy` of the weight sums the parts. What a column layer gathers, K
+bytes, it keeps for backward; with `gather_again` only its own K/n, and backward sends (n-1)/n K
+more: of a block with B T C elements of activations 2 (n-1)/n B T C less are held, and as many sent.
 
 A layer's weight is the slice of the matrix that one rank would have: drawn whole from the
 generator, and cut. So every number of ranks trains the same model. Widths and heads need not be
@@ -33,11 +34,13 @@ import numpy as np
 
 from minidl import backend, random
 from minidl.comm import chunks, ring_blocks
+from minidl.comm.collective import named
 from minidl.comm.transport.protocol import Transport
 from minidl.nn import functional as F
 from minidl.nn.layers import Dropout, Embedding, Linear
 from minidl.nn.norm import LayerNorm, RMSNorm
 from minidl.nn.transformer import CausalSelfAttention
+from minidl.ops import matmul
 from minidl.parallel.model import functions, overlapped
 
 
@@ -131,21 +134,52 @@ class ColumnLinear(Divided, Linear):
     `seq` this rank's block of the tokens. y (..., out / n), or with gather (..., out) on all ranks.
 
     overlap: the gradient of x is summed while that of W is computed (overlapped.py)
+    gather_again: with `seq`, backward gathers all tokens again, and only this rank's are kept
     all_reduce: as in functions.copy"""
 
     def divide(self, t, seq=None, gather=False, bounds=None, repeats=1, overlap=False,
-               all_reduce=None):
+               all_reduce=None, gather_again=False):
         super().divide(t, seq)
         self.gather, self.overlap, self.all_reduce = gather, overlap, all_reduce
+        self.again = gather_again
+        if gather_again and seq is None:
+            raise ValueError(f"rank {t.rank}: gather_again is for sequence parallelism, where a "
+                             "column layer gathers the tokens; got seq None")
         for p in self.parameters():
             cut(p, t, 0, bounds, repeats)
 
     def forward(self, x):
         if self.overlap and self.seq is None:
             y = overlapped.column_linear(self.t, x, self.weight, self.bias, self.all_reduce)
+        elif self.again:
+            y = GatheredLinear.apply(x, self.weight, self.bias, t=self.t, dim=self.seq)
         else:
             y = F.linear(arriving(self, x), self.weight, self.bias)
         return functions.gather(self.t, y, -1, self.out_features) if self.gather else y
+
+
+class GatheredLinear(matmul.Linear):
+    """linear(all_gather(x), w, b) that saves this rank's x alone."""
+
+    op = "linear"
+
+    def forward(self, x, w, b, t, dim):
+        self.t, self.dim = t, dim
+        with named("all_gather.forward"):
+            y = super().forward(functions.join(t, x, dim), w, b)
+        self.save(x if self.needs[1] else None, w if self.needs[0] else None)
+        return y
+
+    def backward(self, gy):
+        x, w = self.saved
+        if x is not None:
+            with named("all_gather.again"):
+                x = matmul.as_matrix(functions.join(self.t, x, self.dim))
+        gx, gw, gb = self._gradients(gy, x, w)
+        if gx is not None:
+            with named("all_gather.backward"):
+                gx = functions.sum_block(self.t, gx, self.dim)
+        return gx, gw, gb
 
 
 class RowLinear(Divided, Linear):
@@ -199,7 +233,7 @@ def of_block(layer, p):
 class ParallelAttention(Divided, CausalSelfAttention):
     """CausalSelfAttention of which each rank has some of the heads: any number, if one at least."""
 
-    def divide(self, t, seq=None, overlap=0, all_reduce=None):
+    def divide(self, t, seq=None, overlap=0, all_reduce=None, gather_again=False):
         super().divide(t, seq)
         if self.n_heads < t.size:
             raise ValueError(f"rank {t.rank}: wanted a head for each of {t.size} ranks; got "
@@ -208,7 +242,7 @@ class ParallelAttention(Divided, CausalSelfAttention):
         heads = chunks.bounds(self.n_heads, t.size)
         columns = [width * h for h in heads]
         options = dict(seq=seq, bounds=columns, overlap=overlap, all_reduce=all_reduce)
-        self.qkv = ColumnLinear.of(self.qkv, t, repeats=3, **options)
+        self.qkv = ColumnLinear.of(self.qkv, t, repeats=3, gather_again=gather_again, **options)
         self.proj = RowLinear.of(self.proj, t, **options)
         self.n_heads = heads[t.rank + 1] - heads[t.rank]
 

@@ -14,7 +14,8 @@ gather them before it looks. Meanwhile the background thread gathers the next un
 the first forward, the same on all ranks. What belongs to no unit (embeddings, the head) is the
 root's: whole from the beginning of forward to the end of backward, so gathered once a step, as are
 units so small that they stay whole (`stay_below`). Frozen weights are cut and gathered in the same
-way; nothing is scattered for them, and the optimizer has no shard of theirs.
+way; nothing is scattered for them, and the optimizer has no shard of theirs. Experts that are
+divided over the ranks (expert_parallel) stay: each rank has its own already.
 
 What a unit computes from a weight before it uses it (a slice, a cast under autocast) is an
 activation, which stays until backward. Under no_sync() the whole gradients wait, not the weights.
@@ -257,5 +258,5 @@ def plan_units(t, model, units, requires_grad=True):
         raise ValueError(f"rank {t.rank}: {len(shared)} parameters are in more than one unit; give "
                          "`units` so that a shared weight is in one of them or in none")
     root = [p for p in model.parameters() if p not in times]
-    return [[p for p in params if p.requires_grad == requires_grad]
+    return [[p for p in params if p.requires_grad == requires_grad and not p.own]
             for params in (root, *(module.parameters() for module in units))]

@@ -1,5 +1,7 @@
 """Context parallelism: n ranks with a part of the text each are one rank with all of it."""
 
+import itertools
+from contextlib import nullcontext
 from functools import partial
 from unittest.mock import Mock
 
@@ -7,7 +9,7 @@ import numpy as np
 import pytest
 
 import minidl
-from minidl import amp, nn
+from minidl import amp, nn, optim
 from minidl.comm import ring, simulate
 from minidl.comm.observe.ledger import Ledger
 from minidl.comm.transport.scheduler import RankFailed
@@ -16,11 +18,11 @@ from minidl.fused import dispatch
 from minidl.memory.recompute import recompute
 from minidl.nn import functional as F
 from minidl.ops.attention import Attention
-from minidl.parallel import DataParallel, average_gradients
+from minidl.parallel import DataParallel, Zero1, Zero2, Zero3, average_gradients
 from minidl.parallel.model import context
 from minidl.parallel.model.context import context_parallel
 from minidl.tensor import Tensor
-from tests.conftest import STEPS, ranks
+from tests.conftest import STEPS, each_once, ranks, some
 from tests.devices import host
 
 SIZES = (1, 2, 3, 4, 5, 8)
@@ -35,13 +37,14 @@ def data(n_heads, n_groups, length, dtype="f8", seed=0, n_batch=2, width=4):
     return [rng.normal(size=(n_batch, h, length, width)).astype(dtype) * 1.5 for h in heads]
 
 
-def one_rank(arrays, is_causal, scale=None):
+def one_rank(arrays, is_causal, scale=None, **options):
     """(o, gq, gk, gv) by attention on one rank; of shared key heads the sum of their copies."""
     q, k, v, g = arrays
     n_shared = q.shape[1] // k.shape[1]
     inputs = [Tensor(a, requires_grad=True) for a in (q, k, v)]
     wide = [a.repeat_interleave(n_shared, 1) if n_shared > 1 else a for a in inputs[1:]]
-    o = F.scaled_dot_product_attention(inputs[0], *wide, is_causal=is_causal, scale=scale)
+    o = F.scaled_dot_product_attention(inputs[0], *wide, is_causal=is_causal, scale=scale,
+                                       **options)
     o.backward(g)
     return o.data, *(a.grad for a in inputs)
 
@@ -50,14 +53,14 @@ def parts(t, arrays, order):
     return [context.split(a, t, order, dim=2) for a in arrays]
 
 
-def on_ranks(t, arrays, is_causal, order, method="ring", scale=None):
+def on_ranks(t, arrays, is_causal, order, method="ring", scale=None, **options):
     """(o, gq, gk, gv) of this rank's part."""
     *inputs, g = parts(t, arrays, order)
     inputs = [Tensor(a, requires_grad=True) for a in inputs]
     if method == "ring":
-        o = context.ring_attention(*inputs, t, is_causal, scale, order)
+        o = context.ring_attention(*inputs, t, is_causal, scale, order, **options)
     else:
-        o = context.ulysses_attention(*inputs, t, is_causal, scale)
+        o = context.ulysses_attention(*inputs, t, is_causal, scale, **options)
     o.backward(g)
     return o.data, *(a.grad for a in inputs)
 
@@ -65,11 +68,11 @@ def on_ranks(t, arrays, is_causal, order, method="ring", scale=None):
 # ---- the ring ----
 
 
-@pytest.mark.parametrize("n_groups", [4, 2, 1])
-@pytest.mark.parametrize("order, is_causal",
-                         [("zigzag", True), ("contiguous", True), ("contiguous", False)])
+@pytest.mark.parametrize("n_groups, way", each_once(
+    [4, 2, 1], [("zigzag", True), ("contiguous", True), ("contiguous", False)]))
 @ranks(*SIZES)
-def test_the_ring_equals_one_rank(t, order, is_causal, n_groups):
+def test_the_ring_equals_one_rank(t, n_groups, way):
+    order, is_causal = way
     arrays = data(4, n_groups, 6 * t.size)
     got = on_ranks(t, arrays, is_causal, order)
     for a, b in zip(got, parts(t, one_rank(arrays, is_causal), order), strict=True):
@@ -231,8 +234,7 @@ def test_where_one_method_sends_less_than_the_other(h, g, equal_at):
 # ---- Ulysses ----
 
 
-@pytest.mark.parametrize("is_causal", [True, False])
-@pytest.mark.parametrize("n_groups", [1, 2, "n", "h"])
+@pytest.mark.parametrize("is_causal, n_groups", each_once([True, False], [1, 2, "n", "h"]))
 @ranks(*SIZES)
 def test_ulysses_equals_one_rank_to_the_bit(t, n_groups, is_causal):
     """Every head is computed by one rank, as on one rank. With fewer key heads than ranks the
@@ -265,14 +267,122 @@ def test_bytes_and_messages_of_ulysses(t, n_groups):
     assert (ledger.bytes_sent, ledger.messages_sent) == (forward + backward, 8 * (n - 1))
 
 
+# ---- masks, dropout, lengths that the ranks do not divide ----
+
+
+def masks(kind, n_batch, n_heads, length):
+    """(of the whole, for scaled_dot_product_attention; for the ranks)."""
+    rng = np.random.default_rng(5)
+    if kind == "padding":  # the second text is short; no query sees the first token of the first
+        real = np.ones((n_batch, 1, 1, length), bool)
+        real[1, ..., length // 2:] = real[0, ..., 0] = False
+        return real, Tensor(real)
+    if kind == "packed":  # of block-diagonal form; the ranks never have queries x keys
+        text = np.sort(rng.integers(0, 3, (n_batch, length)))
+        whole = text[:, None, :, None] == text[:, None, None, :]
+        return whole, lambda q, k: text[:, None, q, None] == text[:, None, None, k]
+    if kind == "bias":  # floating, another one for each head, some places hidden
+        bias = rng.normal(size=(n_heads, length, length))
+        bias[rng.random(bias.shape) < 0.3] = -np.inf
+        return bias, bias
+    return None, None
+
+
+KINDS = ["padding", "packed", "bias", None]
+LENGTHS = [lambda n: 1, lambda n: n - 1 or 2, lambda n: 2 * n + 1, lambda n: 5 * n - 1,
+           lambda n: 6 * n]
+# every mask with every length; the others in turn, so that each meets each
+CASES = [(kind, length, (0.3, 0.0)[(i + i // 4) % 2], ("h", 1)[i // 8 % 2], i // 3 % 2 == 0,
+          (("ring", "zigzag"), ("ulysses", "contiguous"), ("ring", "contiguous"))[i % 3])
+         for i, (kind, length) in enumerate(itertools.product(KINDS, LENGTHS))]
+
+
+@pytest.mark.parametrize("kind, length, dropout_p, n_groups, is_causal, way", some(CASES, of=4))
+@ranks(*SIZES)
+def test_of_any_mask_length_and_dropout_the_ranks_equal_one(t, kind, length, dropout_p, n_groups,
+                                                            is_causal, way):
+    n_heads, length, (method, order) = 2 * t.size, length(t.size), way
+    arrays = data(n_heads, n_heads if n_groups == "h" else 1, length)
+    whole, mask = masks(kind, 2, n_heads, length)
+    generators = [minidl.Generator(9) for _ in range(2)]
+    want = one_rank(arrays, is_causal, attn_mask=whole, dropout_p=dropout_p,
+                    generator=generators[0])
+    got = on_ranks(t, arrays, is_causal, order, method, attn_mask=mask, dropout_p=dropout_p,
+                   length=length, generator=generators[1])
+    for a, b in zip(got, parts(t, want, order), strict=True):
+        assert a.shape == b.shape
+        np.testing.assert_allclose(a, b, **CLOSE)
+    assert generators[0].get_state() == generators[1].get_state()
+
+
+@ranks(2, 3)
+def test_what_is_compared_above_depends_on_mask_and_dropout(t):
+    """Negative control: without them, or with those of a rank's own places, other numbers."""
+    arrays = data(2 * t.size, 1, 5 * t.size - 1)
+    whole, mask = masks("packed", 2, 0, 5 * t.size - 1)
+    want = parts(t, one_rank(arrays, True, attn_mask=whole, dropout_p=0.3,
+                             generator=minidl.Generator(9)), "zigzag")
+    for options in (dict(dropout_p=0.3, generator=minidl.Generator(9)), dict(attn_mask=mask),
+                    dict(attn_mask=mask, dropout_p=0.3, generator=minidl.Generator(9, t.rank + 1)),
+                    dict(attn_mask=lambda q, k: mask(q - q.min(), k - k.min()), dropout_p=0.3,
+                         generator=minidl.Generator(9))):
+        got = on_ranks(t, arrays, True, "zigzag", length=5 * t.size - 1, **options)
+        assert max(abs(a - b).max() for a, b in zip(got, want, strict=True)) > 0.01
+
+
+@ranks(2, 4, mpi=False)
+def test_masks_in_the_kernels(t):
+    """float32, of a length that the ranks do not divide; dropout is NumPy's, of the same draws."""
+    arrays = data(4, 4, 30 * t.size + 1, "f4", width=16)
+    for kind, dropout_p in (("padding", 0), ("packed", 0), ("packed", 0.2)):
+        whole, mask = masks(kind, 2, 4, 30 * t.size + 1)
+        options = dict(dropout_p=dropout_p, generator=minidl.Generator(9))
+        want = parts(t, one_rank(arrays, True, attn_mask=whole, **options), "zigzag")
+        options["generator"] = minidl.Generator(9)
+        got = on_ranks(t, arrays, True, "zigzag", attn_mask=mask, length=30 * t.size + 1, **options)
+        for a, b in zip(got, want, strict=True):
+            assert abs(a - b).max() < 5e-6 * max(1, abs(b).max())
+
+
+@pytest.mark.parametrize("method, order", [("ring", "zigzag"), ("ring", "contiguous"),
+                                           ("ulysses", "contiguous")])
+@ranks(*SIZES)
+def test_bytes_of_a_length_that_the_ranks_do_not_divide(t, method, order):
+    n = t.size
+    for length in (n - 1 or 1, 3 * n + 2):
+        ledger, n_heads = Ledger(t), 2 * n
+        *inputs, g = parts(t, data(n_heads, n, length), order)
+        inputs = [Tensor(a, requires_grad=True) for a in inputs]
+        if method == "ring":
+            o = context.ring_attention(*inputs, ledger, True, order=order, length=length)
+        else:
+            o = context.ulysses_attention(*inputs, ledger, True, length=length)
+        there, back = context.bytes_sent(method, n, 2, length, 4, n_heads, n, 8, 8, t.rank, order)
+        assert ledger.bytes_sent == there
+        o.backward(g)
+        assert ledger.bytes_sent == there + back
+        each = n - 1 if method == "ring" else 4 * (n - 1)
+        assert ledger.messages_sent == (3 if method == "ring" else 2) * each
+
+
+@pytest.mark.parametrize("length", [11, 12])
+def test_the_lengths_of_the_parts(length):
+    """By hand, on 3 ranks: 11 tokens in 6 chunks are 2 2 2 2 2 1, in 3 pieces 4 4 3."""
+    zigzag = {11: [3, 4, 4], 12: [4, 4, 4]}[length]
+    assert context.lengths(length, 3) == zigzag
+    assert context.lengths(length, 3, "contiguous") == [4, 4, length - 8]
+    places = [context.positions(length, 3, r).tolist() for r in range(3)]
+    assert sorted(sum(places, [])) == list(range(length)) and [len(p) for p in places] == zigzag
+
+
 # ---- a GPT of which every rank has a part of the text ----
 
 V, WIDTH, HEADS = 11, 8, 4
 
 
-def gpt(dtype="f8", **options):
+def gpt(dtype="f8", layers=2, **options):
     minidl.manual_seed(1)
-    return nn.GPT(V, 80, 2, HEADS, WIDTH, **options).to(np.dtype(dtype))
+    return nn.GPT(V, 80, layers, HEADS, WIDTH, **options).to(np.dtype(dtype))
 
 
 def batch(length, seed=0):
@@ -283,9 +393,10 @@ def batch(length, seed=0):
     return x, y
 
 
-def loss_of(model, x, y, n_tokens):
+def loss_of(model, x, y, n_tokens, *places):
     """This rank's part of the mean over n_tokens."""
-    return F.cross_entropy(model(x).reshape(-1, V), y.reshape(-1), reduction="sum") / n_tokens
+    logits = model(x, *places).reshape(-1, V)
+    return F.cross_entropy(logits, y.reshape(-1), reduction="sum") / n_tokens
 
 
 def trained(model, steps, length, part=lambda x: x, average=None, scale=1, lr=0.3):
@@ -330,6 +441,34 @@ def test_a_gpt_trains_as_on_one_rank(t, method, order):
     assert relative(grads_here, grads) < 1e-12
 
 
+@pytest.mark.parametrize("method, order, packed", some([
+    ("ring", "zigzag", True), ("ulysses", None, True), ("ring", "contiguous", False)], of=3))
+@ranks(*SIZES)
+def test_packed_texts_dropout_and_an_odd_length_are_one_ranks(t, method, order, packed):
+    """Dropout of probabilities, and between layers; the next generator state is one rank's, too."""
+    if method == "ulysses" and HEADS % t.size:
+        return
+    length, (x, y) = 3 * t.size + 1, batch(3 * t.size + 1)
+    places = np.arange(length) - (np.arange(length) > length // 2) * (length // 2 + 1)
+    places = [np.stack([places, np.arange(length)])] * packed
+    results = []
+    for parallel in (False, True):
+        model = gpt(layers=1, dropout=0.3)
+        part = context_parallel(model, t if parallel else None, method, order, length)
+        ids, labels, *where = map(part, (x, y, *places))
+        minidl.manual_seed(4)
+        logits = model(ids, *where)
+        loss = F.cross_entropy(logits.reshape(-1, V), labels.reshape(-1), reduction="sum")
+        (loss * (t.size if parallel else 1)).backward()
+        if parallel:
+            average_gradients(t, model.parameters())
+        total = ring.all_reduce(t, loss.data.reshape(1).copy()) if parallel else loss.data
+        results.append([total.reshape(()), *(p.grad for p in model.parameters())])
+        results[-1].append(np.array(minidl.random.default_generator().get_state()))
+    want, got = results
+    assert relative(got, want) < 1e-12
+
+
 @ranks(2, 3)
 def test_data_parallel_averages_what_is_to_be_summed(t):
     """Losses times the number of ranks, and every rank has as many texts: the same gradients, and
@@ -343,6 +482,29 @@ def test_data_parallel_averages_what_is_to_be_summed(t):
     (loss_of(replicas, part(x), part(y), int((y >= 0).sum())) * t.size).backward()
     assert relative([p.grad for p in model.parameters()], grads) < 1e-12
     replicas.close()
+
+
+@pytest.mark.parametrize("stage, way", some(
+    [(Zero3, WAYS[0]), (Zero1, WAYS[0]), (Zero2, WAYS[0]), (Zero3, WAYS[2])], of=4))
+@ranks(1, 2, 4)
+def test_zero_over_the_ranks_of_a_text_is_one_rank(t, stage, way):
+    """Stage 3 gathers weights between the messages of the attention, forward and backward."""
+    length, (method, order) = 4 * t.size, way
+    x, y = batch(length)
+    n_tokens, states = int((y >= 0).sum()), []
+    for parallel in (False, True):
+        model = gpt()
+        part = context_parallel(model, t if parallel else None, method, order)
+        run = stage(model, t) if parallel else model
+        optimizer = optim.SGD(run.shards() if parallel else run.parameters(), lr=0.3)
+        (loss_of(run, part(x), part(y), n_tokens) * (t.size if parallel else 1)).backward()
+        optimizer.step()
+        if parallel:
+            run.gather()
+        with run.gathered() if parallel else nullcontext():
+            states.append([p.data.copy() for p in model.parameters()])
+    run.close()
+    assert relative(states[1], states[0]) < 1e-12
 
 
 @ranks(2, 3)
@@ -411,14 +573,21 @@ def test_what_does_not_fit_is_refused_on_every_rank_before_a_message(t):
     qkv = Tensor(np.zeros((1, 3, 12)))
     four = Tensor(np.zeros((1, 4, 3, 2)))
     one = Tensor(np.zeros((1, 1, 3, 2)))
+    wanting = Tensor(np.zeros((6, 6)), requires_grad=True)
     for wrong, words in [
-        (lambda: context.ring_self_attention(qkv, 2, True, t=ledger), "a multiple of 2; got 3"),
-        (lambda: context.ring_self_attention(qkv, 2, True, 0.1, t=ledger), "without dropout"),
-        (lambda: context.ulysses_self_attention(qkv, 2, True, 0.1, t=ledger), "without dropout"),
+        (lambda: context.ring_self_attention(qkv, 2, True, t=ledger, length=9), "; got 3"),
+        (lambda: context.ulysses_self_attention(qkv, 2, True, t=ledger, length=8), "; got 3"),
+        (lambda: context.ulysses_attention(four, four, four, ledger, length=9), "; got 3"),
+        (lambda: context.ring_attention(four, four, four, ledger, attn_mask=wanting), "detach"),
+        (lambda: context.ulysses_attention(four, four, four, ledger, attn_mask=wanting), "detach"),
+        (lambda: context.ring_attention(four, four[:, :, :2], four[:, :, :2], ledger, True),
+         "as many queries as keys"),
         (lambda: context.ulysses_self_attention(qkv, 1, True, t=ledger), "1 heads are no multiple"),
         (lambda: context.ring_attention(four, one, four, ledger), "wanted query (B, H, L, E)"),
         (lambda: context.ring_attention(four, four, four, ledger, order="z"), "order is 'zigzag'"),
-        (lambda: context.split(np.zeros((1, 10)), t), "got 10 tokens. Pad it to 12"),
+        (lambda: context_parallel(gpt(), t)(np.zeros((1, 10))), "got 10. Call context_parallel "
+                                                                "with length=10"),
+        (lambda: context_parallel(gpt(), t, length=9)(np.zeros((1, 8))), "texts of 9 tokens"),
         (lambda: context_parallel(nn.Linear(2, 2), t), "wants all attention of the model"),
         (lambda: context_parallel(nn.MultiheadAttention(4, 2), t), "wants all attention"),
         (lambda: context_parallel(gpt(), t, "tree"), "method is 'ring', or 'ulysses'"),
@@ -429,7 +598,7 @@ def test_what_does_not_fit_is_refused_on_every_rank_before_a_message(t):
         assert words in str(error.value)
     model = gpt()
     part = context_parallel(model, ledger)
-    with pytest.raises(ValueError, match="context of 80 tokens, got 42 on each of 2 ranks"):
+    with pytest.raises(ValueError, match="context of 80 tokens, got 84 on 2 ranks"):
         model(part(np.zeros((1, 84), int)))
     assert ledger.bytes_sent == 0
 
@@ -459,10 +628,12 @@ def test_on_a_gpu_as_on_the_cpu():
         for method in ("ring", "ulysses"):
             results = []
             for device in ("cpu", "cuda"):
-                model = gpt("f4").to(device)
-                part = context_parallel(model, t, method)
-                x, y = (minidl.tensor(a, device=device) for a in batch(8))
-                loss = loss_of(model, part(x), part(y), 12)
+                model = gpt("f4", dropout=0.2).to(device)
+                part = context_parallel(model, t, method, length=9)
+                minidl.manual_seed(4)
+                places = np.stack([np.arange(9) % 5, np.arange(9)])
+                x, y, places = (minidl.tensor(a, device=device) for a in (*batch(9), places))
+                loss = loss_of(model, part(x), part(y), 12, part(places))
                 loss.backward()
                 results.append([host(a) for a in (loss.data, *(p.grad for p in
                                                               model.parameters()))])

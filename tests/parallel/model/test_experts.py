@@ -1,5 +1,6 @@
 """Expert parallelism: n ranks with a few experts each are one rank with all of them."""
 
+from contextlib import nullcontext
 from functools import partial
 
 import numpy as np
@@ -12,13 +13,13 @@ from minidl.comm.observe.ledger import Ledger
 from minidl.memory.recompute import recompute
 from minidl.nn import functional as F
 from minidl.nn import moe
-from minidl.parallel import DataParallel, Zero1, average_gradients
+from minidl.parallel import DataParallel, Zero1, Zero2, Zero3, average_gradients
 from minidl.parallel.model import experts
 from minidl.parallel.model.context import context_parallel
 from minidl.parallel.model.experts import expert_parallel, expert_parameters
 from minidl.precision.grad_scaler import GradScaler
 from minidl.tensor import Tensor
-from tests.conftest import STEPS, ranks
+from tests.conftest import STEPS, ranks, some
 from tests.devices import host
 
 SIZES = (1, 2, 3, 4, 5, 8)
@@ -286,9 +287,11 @@ def test_inf_in_one_ranks_expert_makes_all_ranks_skip(t):
         np.testing.assert_array_equal(p.data, values)
 
 
-@ranks(2)
-def test_zero_shards_what_all_ranks_have(t):
-    """Stage 1 with AdamW, and the experts' parameters beside the shards."""
+@pytest.mark.parametrize("stage", some([Zero3, Zero1, Zero2], of=3))
+@ranks(1, 2, 3, 4)
+def test_zero_shards_what_all_ranks_have(t, stage):
+    """AdamW, and the experts' parameters beside the shards: each is one rank's already. In stage 3
+    the other weights come and go around the exchange of tokens."""
     def run(model, zero):
         dp = zero(model, t) if zero else None
         params = [*dp.shards(), *expert_parameters(model)] if zero else model.parameters()
@@ -296,19 +299,20 @@ def test_zero_shards_what_all_ranks_have(t):
         for step in range(3):
             x, y = batch(step)
             if zero:
-                x, y = (a[4 * t.rank:4 * t.rank + 4] for a in (x, y))
+                x, y = (np.array_split(a, t.size)[t.rank] for a in (x, y))
             optimizer.zero_grad()
             F.cross_entropy((dp or model)(x).reshape(-1, V), y.reshape(-1)).backward()
             optimizer.step()
             if zero:
                 dp.gather()
-        result = {name: p.data.copy() for name, p in model.named_parameters()}
+        with dp.gathered() if zero is Zero3 else nullcontext():
+            result = {name: p.data.copy() for name, p in model.named_parameters()}
         if zero:
             dp.close()
         return result
 
     want = run(gpt(), None)
-    for name, value in run(expert_parallel(gpt(), t), Zero1).items():
+    for name, value in run(expert_parallel(gpt(), t), stage).items():
         # AdamW divides by sqrt(v): small gradients, their roundings made larger
         np.testing.assert_allclose(value, want[name], rtol=1e-8, atol=1e-10)
 

@@ -24,8 +24,9 @@ from tests.conftest import STEPS, each_once, ranks
 from tests.parallel.model import tiny
 
 WAYS = {"whole logits": {}, "split logits": {"split_logits": True},
-        "sequence": {"sequence": True}, "sequence, split logits": {"sequence": True,
-                                                                   "split_logits": True},
+        "sequence": {"sequence": True},
+        "gathered again": {"sequence": True, "gather_again": True},
+        "sequence, split logits": {"sequence": True, "split_logits": True},
         "overlap": {"overlap": 2, "split_logits": True}, "naive": {"all_reduce": naive.all_reduce}}
 
 
@@ -109,12 +110,12 @@ def test_a_constructor_draws_the_whole_and_keeps_a_slice(t):
     assert f"rank {t.rank} of {t.size}" in repr(own)
 
 
-@pytest.mark.parametrize("sequence", [False, True])
+@pytest.mark.parametrize("sequence, again", [(False, False), (True, False), (True, True)])
 @ranks(1, 2, 4)
-def test_bytes_and_messages_of_a_step_are_the_formula(t, sequence):
+def test_bytes_and_messages_of_a_step_are_the_formula(t, sequence, again):
     n, r = t.size, t.rank
     model = parallelize(tiny.gpt(), Grid(ledger := Ledger(t), tp=n), sequence=sequence,
-                        split_logits=True)
+                        split_logits=True, gather_again=again)
     loss = tiny.loss_of(model, *tiny.batch(), model.token.t)
     forward = ledger.bytes_sent
     loss.backward()
@@ -135,7 +136,9 @@ def test_bytes_and_messages_of_a_step_are_the_formula(t, sequence):
     position = ring_blocks.bytes_sent([8 * tiny.WIDTH * i // n for i in range(n + 1)], 8, r,
                                       n_scatters=0)
     assert ledger.count(label="copy.backward").bytes_sent == summed
-    assert ledger.bytes_sent == forward + part * (1 + 4 * layers + 1) + summed + position
+    gathered = part * (2 * layers + 1) * again  # of qkv, up and head
+    assert ledger.count(label="all_gather.again").bytes_sent == gathered
+    assert ledger.bytes_sent == forward + part * (1 + 4 * layers + 1) + summed + position + gathered
 
 
 def tiny_softmax(n_rows, n, r):
@@ -156,6 +159,22 @@ def test_a_rank_holds_a_slice_of_the_weights_and_of_the_activations(sequence):
         position = tiny.TOKENS * tiny.WIDTH
         assert n_params < (n_alone - small - position) / 4 + small + position + tiny.WIDTH
         assert kept < kept_alone * (0.42 if sequence else 0.62)
+
+
+@ranks(1, 2, 3, 4, 5, 8)
+def test_what_is_gathered_again_is_not_held(t):
+    """Saved at the end of forward: K (n-1)/n less for each of 3 column layers, on every rank."""
+    n, held = t.size, []
+    ids, target = tiny.batch(n_tokens=n)
+    for again in (False, True):
+        model = parallelize(tiny.gpt(layers=1), Grid(t, tp=n), sequence=True, gather_again=again,
+                            split_logits=True)
+        with memory.record(model) as ledger:
+            loss = tiny.loss_of(model, ids, target, t)
+            held.append(ledger.most("activations"))
+            loss.backward()
+    K = 8 * tiny.BATCH * n * tiny.WIDTH
+    assert held[0] - held[1] == 3 * K * (n - 1) // n
 
 
 @ranks(2, 3, 4)
@@ -269,6 +288,7 @@ def test_autocast_keeps_the_dtypes_of_the_whole_model(t):
     (lambda t: ParallelAttention(4, 2, t=t), "wanted a head for each of 3 ranks; got 2 heads"),
     (lambda t: ColumnLinear(4, 2, t=t), "something for each of 3 ranks along dimension 0"),
     (lambda t: RowLinear(2, 4, t=t), r"something for each of 3 ranks along dimension 1 of \(4, 2"),
+    (lambda t: ColumnLinear(4, 8, t=t, gather_again=True), "is for sequence parallelism"),
     (lambda t: sequence_norm(nn.BatchNorm1d(3), t), "wanted a LayerNorm or RMSNorm"),
     (lambda t: tensor.cut(ColumnLinear(4, 6, t=t).weight, t, 1), "cut already"),
 ])
