@@ -176,7 +176,7 @@ def warm(t, both, begin, truth, args, passes=2):
     for name in ("cold", "warm"):
         tables = rows_of(t, args)
         if name == "warm":
-            def gate():
+            def gate(tables=tables):
                 stream = stream_of(t, both, way, args, gate_end, place)
                 return on_ranks(t, tables, stream, begin, truth, way, False)[2]["log_loss"]
 

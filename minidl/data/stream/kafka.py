@@ -66,10 +66,11 @@ class KafkaLog(Log):
         if self.producer is None:  # idempotence: in order and not twice, whatever is sent again
             self.producer = self.kafka.Producer(self.config | {"enable.idempotence": True})
         reports, produce = {}, self.producer.produce  # None: the first record; and each fault
-        for value, when in zip(values, times, strict=True):
+        topic, heard = self.topic, reports.setdefault
+        for value, when in zip(values, np.asarray(times, np.int64).tolist(), strict=True):
             while True:
                 try:  # names and a function of Python for each record take as long as all else
-                    produce(self.topic, value, None, partition, reports.setdefault, None, int(when))
+                    produce(topic, value, None, partition, heard, None, when)
                     break
                 except BufferError:  # the queue is full: let it go out
                     self.producer.poll(0.1)

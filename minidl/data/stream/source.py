@@ -50,9 +50,10 @@ class Part:
 
 class Steps:
     """What reads a log step by step: Source, and Join. Not a data.Pipeline, whose elements have
-    numbers from 0 to n - 1: a log has no end, and forgets its beginning. A subclass has `_open(stop)`, which makes
-    its readers, and `_step(readers, at)`, which gives (parts, how many records, whether more may
-    come, the event time from which); `at` is the least such time of all ranks, None at first."""
+    numbers from 0 to n - 1: a log has no end, and forgets its beginning. A subclass has
+    `_open(stop)`, which makes its readers, and `_step(readers, at)`, which gives (parts, how many
+    records, whether more may come, the event time from which); `at` is the least such time of all
+    ranks, None at first."""
 
     def __init__(self, t, partitions, readers):
         self.readers = tuple(range(t.size) if readers is None else readers)

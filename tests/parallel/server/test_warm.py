@@ -103,6 +103,23 @@ def test_worse_rows_are_refused_and_all_stays_as_it_was(log, size, servers):
         simulate(size, body, after)
 
 
+@pytest.mark.parametrize("size, servers", [(1, 0), (3, 1)])
+def test_pushes_count_anew_when_the_stream_is_read_from_the_cut_again(log, size, servers):
+    def body(t):
+        tables = train(t, make(t, servers), log)
+        offline = train(t, make(t, servers), log, until=[20] * P)
+        was = held(offline)
+        assert warm_start(tables, offline, lambda: 0.5) == (True, 0.5, 0.5)
+        now = held(tables)
+        assert {key: now[key] for key in was if key[0] == "item"} == {
+            key: row for key, row in was.items() if key[0] == "item"}
+        again = held(train(t, tables, log, start=[20] * P))
+        return not servers or tables.serves, again != now, tables.dropped
+
+    for serves, changed, dropped in simulate(size, body):
+        assert changed == serves and not dropped
+
+
 def test_new_rows_stay_and_those_of_both_come_with_their_state():
     def table(ids, value, now):
         made = Table("user", 2, admit=2)
