@@ -6,18 +6,26 @@ Both write records of `size` bytes to one partition, 1,000 a call where calls ta
 them from the beginning in batches of 1,000. Written means: acknowledged. Neither waits for the
 disk: the mock cluster has none (and keeps 5 MB of a partition), the folder's records survive the
 process, not a power failure.
+
+And a log in Kafka (minidl.data.stream.kafka) beside bare confluent-kafka, which produces and then
+flushes, or consumes and takes the values: CPU time of this process, as the broker, the mock in a
+process of its own, may be the slower one. Ours adds times, offsets, arrays and faults with names.
 The peer is left out where it is not installed (pip install confluent-kafka).
 """
 
 import argparse
+import contextlib
 import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 
 import numpy as np
-from common import bar, device_option, finish, heading, row, take_turns
+from common import bar, device_option, faster, finish, heading, ratio, row, take_turns
 
+from minidl.data import stream
 from minidl.data.stream import FolderLog
 
 BATCH = 1000
@@ -88,6 +96,106 @@ def kafka(records):
     return write, read, holder
 
 
+MOCK = """
+import sys
+from confluent_kafka import Producer
+holder = Producer({"bootstrap.servers": "unused", "test.mock.num.brokers": 1})
+broker = holder.list_topics(timeout=10).brokers[1]
+print(f"{broker.host}:{broker.port}", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def broker():
+    """Where a mock cluster in a process of its own listens."""
+    with subprocess.Popen([sys.executable, "-c", MOCK], stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, text=True) as process:
+        yield process.stdout.readline().strip()  # it ends with its stdin
+
+
+def spent(work):
+    """(CPU time of this process, wall clock), s."""
+    start = time.process_time(), time.perf_counter()
+    work()
+    return time.process_time() - start[0], time.perf_counter() - start[1]
+
+
+def ours(records, address):
+    """A contestant: ((CPU, wall) to write, (CPU, wall) to read)."""
+    def run():
+        log = stream.open(f"kafka://{address}/ours{time.time_ns()}", partitions=4)
+        log.append(0, [b"connects"], [1])
+        writes = spent(lambda: [log.append(0, records[i:i + BATCH], range(1, len(
+            records[i:i + BATCH]) + 1)) for i in range(0, len(records), BATCH)])
+
+        def read():
+            n = 1
+            while n < len(records):
+                found = log.read(0, n, BATCH)
+                assert found.n
+                n += found.n
+
+        log.read(0, 0, 1)  # connects
+        reads = spent(read)
+        log.close()
+        return writes, reads
+
+    return run
+
+
+def bare(records, address):
+    """The same by confluent-kafka alone."""
+    from confluent_kafka import Consumer, Producer, TopicPartition
+
+    def run():
+        topic, servers = f"bare{time.time_ns()}", {"bootstrap.servers": address}
+        producer = Producer(servers)
+        producer.produce(topic, b"connects", partition=0)
+        assert not producer.flush(60)
+
+        def write():
+            for i in range(0, len(records), BATCH):
+                for record in records[i:i + BATCH]:
+                    producer.produce(topic, record, partition=0)
+                assert not producer.flush(60)
+
+        def read():
+            n = 1
+            while n < len(records):
+                found = consumer.consume(BATCH, timeout=10)
+                n += len([message.value() for message in found if not message.error()])
+
+        writes = spent(write)
+        consumer = Consumer(servers | {"group.id": "bench", "enable.auto.commit": False})
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        consumer.consume(1, timeout=10)
+        reads = spent(read)
+        consumer.close()
+        return writes, reads
+
+    return run
+
+
+def engine(records, rounds):
+    """(figures, bars, rows) of a log in Kafka beside bare confluent-kafka."""
+    with broker() as address:
+        times = take_turns({"ours": ours(records, address), "bare": bare(records, address)}, rounds)
+    figures, bars, rows = {}, [], []
+    for i, what in enumerate(("written", "read")):
+        cpu, wall = ({name: [both[i][k] for both in seconds] for name, seconds in times.items()}
+                     for k in (0, 1))
+        its = [faster(f"records {what} in Kafka: of bare confluent-kafka's rate, CPU time",
+                      cpu["bare"], cpu["ours"], 0.8)]
+        figures[f"Kafka, {what}"] = {"cpu_s": cpu, "wall_s": wall}
+        print(f"Kafka, {what}: of bare confluent-kafka's rate {its[0]['figure']:.2f} by CPU time, "
+              f"{ratio(wall['bare'], wall['ours']):.2f} by the clock")
+        bars += its
+        rows.append(row(f"records of {len(records[0])} bytes {what} in a Kafka broker",
+                        "confluent-kafka alone", f"{its[0]['figure']:.2f} times its rate", its))
+    return figures, bars, rows
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--records", type=int, default=30_000)
@@ -121,6 +229,9 @@ def main():
         bars += its
         rows.append(row(f"records of {args.size} bytes {what} in a folder's log",
                         "librdkafka's mock cluster", measured, its))
+    if not left_out:
+        for mine, theirs in zip((figures, bars, rows), engine(records, args.rounds), strict=True):
+            mine.update(theirs) if mine is figures else mine.extend(theirs)
     finish(figures, bars, rows, args.out, left_out)
 
 

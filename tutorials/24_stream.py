@@ -27,6 +27,10 @@ same labels. Records carry the time at which they happened. What all inputs have
 slack by which records may be out of order, is the watermark; a window that ends before it is over.
 An input without anything new must not stop the others for ever: it is idle, and left out.
 
+A run need not begin from nothing: it takes over the rows of a model that was trained offline up to
+a cut, with their optimizer's state, and reads the stream from the cut on (parallel.server.warm). A
+gate compares the log loss on records after the cut, and refuses rows that predict worse.
+
 Papers: Kreps et al. 2011 (Kafka); Akidau et al. 2015 (watermarks); Ktena et al. 2019 (delayed
 feedback, arXiv 1907.06558). All of it on real flights: train_clicks.py.
 Exercise: `minidl exercise 24` writes work/24_stream.py with the marked region empty;

@@ -20,6 +20,12 @@ are late are those whose labels are: it ranks badly, and says a fraction of the 
 The model is a table: one weight for each carrier, origin, destination, hour, and some pairs; those
 with the day in them are rows that come and go. FTRL-proximal, as for clicks. The same bits on any
 number of ranks. Data: the package's flights.csv, of the US Bureau of Transportation Statistics.
+
+    python tutorials/train_clicks.py --days 60 --warm 30     a warm start after the first 30 days
+
+A model is trained offline on what was known by the end of day 30, several times over; the stream is
+read from there on, once from nothing and once with the offline rows, if they predict the next three
+days better (parallel.server.warm).
 """
 
 import calendar
@@ -44,6 +50,7 @@ from minidl.nn import delayed
 from minidl.nn import functional as F
 from minidl.parallel import Table as Rows
 from minidl.parallel import Tables, ftrl
+from minidl.parallel.server.warm import warm_start
 from minidl.tutorial import Table, launch, picture, say
 
 P, HOUR, DAY = 4, 3_600_000, 86_400_000  # partitions; ms
@@ -120,24 +127,68 @@ def logs(folder, departs, lands, late, features):
 
 def train(t, both, begin, truth, way, args):
     """[(day, report)] of each week, and the report of all after the first month; on all ranks."""
-    window_s, late, loss_of = WAYS[way]
-    servers = min(t.size - 1, 1)
-    workers = range(servers, t.size)
-    ends = [[log.newest(p) for p in range(P)] for log in both]
-    tables = Tables(t, [Rows("wide", 1, ftrl(args.rate, l1=0.0), ttl_s=14 * 86400)], servers, P)
+    tables, stream = rows_of(t, args), stream_of(t, both, way, args, ends_of(both))
+    return on_ranks(t, tables, stream, begin, truth, way)
+
+
+def rows_of(t, args):
+    return Tables(t, [Rows("wide", 1, ftrl(args.rate, l1=0.0), ttl_s=14 * 86400)],
+                  min(t.size - 1, 1), P)
+
+
+def ends_of(both):
+    return [[log.newest(p) for p in range(P)] for log in both]
+
+
+def stream_of(t, both, way, args, until, after=None):
+    """after: rows() of a stream that ended, on as many ranks; this one goes on there."""
+    window_s, late, _ = WAYS[way]
     stream = Join(*both, t, key="id", of_click=FLIGHT, of_label=LANDED, window_s=window_s,
-                  late=late, keep_s=2 * 86400, step_s=args.step, until=ends, readers=workers)
+                  late=late, keep_s=2 * 86400, step_s=args.step, until=until,
+                  readers=range(min(t.size - 1, 1), t.size))
+    if after is not None:
+        stream.load_rows(after)
+    return stream
+
+
+def on_ranks(t, tables, stream, begin, truth, way, learns=True):
+    """What test_and_train() returns, on servers too."""
     found = None
     if not tables.serves:
-        found = test_and_train(t.subgroup(workers), tables, stream, begin, truth, loss_of)
+        found = test_and_train(t.subgroup(range(tables.n_servers, t.size)), tables, stream, begin,
+                               truth, WAYS[way][2], learns)
     for _ in tables.serve() if tables.serves else ():
         pass
     return objects.broadcast(t, found, t.size - 1)
 
 
-def test_and_train(t, tables, stream, begin, truth, loss_of):
-    """What train() returns, of the workers of t."""
-    weekly, overall, curve = Prequential(), Prequential(), []
+def warm(t, both, begin, truth, args, passes=2):
+    """{"cold" and "warm": log loss of all days after the cut}, and warm_start()'s answer."""
+    way, when, found = "labels as they come", begin + args.warm * DAY, {}
+    cut, gate_end = ([[log.at_time(p, time) for p in range(P)] for log in both]
+                     for time in (when, when + 3 * DAY))
+    offline = rows_of(t, args)
+    for _ in range(passes):
+        offline.seen[...] = 0  # another pass over the same records
+        stream = stream_of(t, both, way, args, cut)
+        on_ranks(t, offline, stream, begin, truth, way)
+    place = stream.rows()  # with the flights that are in the air at the cut
+    for name in ("cold", "warm"):
+        tables = rows_of(t, args)
+        if name == "warm":
+            def gate(tables=tables):
+                stream = stream_of(t, both, way, args, gate_end, place)
+                return on_ranks(t, tables, stream, begin, truth, way, False)[2]["log_loss"]
+
+            answer = warm_start(tables, offline, gate)
+        stream = stream_of(t, both, way, args, ends_of(both), place)
+        found[name] = on_ranks(t, tables, stream, begin, truth, way)[2]["log_loss"]
+    return found, answer
+
+
+def test_and_train(t, tables, stream, begin, truth, loss_of, learns):
+    """What train() returns, and the report of all flights; of the workers of t."""
+    weekly, overall, every, curve = Prequential(), Prequential(), Prequential(), []
     with tables:
         for parts, _ in stream:
             now = max((int(p.arrived.times.max()) for p in parts if p.arrived.n), default=begin)
@@ -149,20 +200,22 @@ def test_and_train(t, tables, stream, begin, truth, loss_of):
                 z = weights[at[:part.arrived.n], 0].sum(axis=1)  # test ...
                 y = truth[part.arrived.values["id"]]
                 weekly.add(1 / (1 + np.exp(-z)), y)
+                every.add(1 / (1 + np.exp(-z)), y)
                 later = part.arrived.times - begin > 30 * DAY
                 overall.add(1 / (1 + np.exp(-z[later])), y[later])
-                if part.samples.n:  # ... then train
+                if part.samples.n and learns:  # ... then train
                     leaf = Tensor(weights[:, 0], requires_grad=True)
                     logits = leaf[at[part.arrived.n:]].sum(1)
                     (loss_of(logits, part.labels) * part.samples.n).backward()
                     touched = np.unique(at[part.arrived.n:])
                     tables.push("wide", ids[touched], leaf.grad[touched, None], part.partition,
                                 part.position, int(part.samples.times.max()))
-            tables.end_step(stream.mine)
+            if learns:
+                tables.end_step(stream.mine)
             day = (max(objects.all_gather(t, now)) - begin) / DAY
             if day > 7 * (len(curve) + 1):
                 curve.append((day, weekly.report(t)))
-    return curve, overall.report(t)
+    return curve, overall.report(t), every.report(t)
 
 
 def main(t, args):
@@ -178,8 +231,18 @@ def main(t, args):
     both = [FolderLog(Path(folder) / name) for name in ("departures", "landings")]
     truth, found = data[2], {}
     say(t, f"{len(truth):,} flights, {truth.mean():.1%} of them late")
+    if args.warm:
+        losses, (taken, before, after) = warm(t, both, data[0][0], truth, args)
+        say(t, f"the gate: log loss {before:.3f} without the offline rows, {after:.3f} with them: "
+               + ("taken" if taken else "refused"))
+        table.row(f"log loss from day {args.warm} on: warm, at most cold's", losses["warm"],
+                  losses["cold"], "<=")
+        if t.rank == 0:
+            shutil.rmtree(folder)
+        return table
     for way in WAYS:
-        found[way] = curve, whole = train(t, both, data[0][0], truth, way, args)
+        curve, whole, _ = train(t, both, data[0][0], truth, way, args)
+        found[way] = curve, whole
         say(t, f"{way:<24} AUC {whole['auc']:.3f}   log loss {whole['log_loss']:.3f}   "
                f"says {whole['calibration']:.2f} of what comes true")
     whole = {way: report for way, (_, report) in found.items()}
@@ -199,6 +262,7 @@ OPTIONS = {
     "days": (365, "days of the year"),
     "rate": (0.05, "FTRL's learning rate"),
     "step": (3600, "seconds of event time in a step"),
+    "warm": (0, "only a warm start, after so many days"),
 }
 
 

@@ -3,6 +3,8 @@
     batches = Passes(DataLoader(data, B // t.size, DistributedSampler(len(data), t.rank, t.size)))
     x, y = next(batches)              epoch 0: 7 2 | 9 0 | 4 1 | epoch 1: 3 5 | ...
 
+A data.Pipeline is one epoch, which a `for` reads to its end; an elastic run asks for one step after
+another (`next`) and has no end of its own, so this class joins the epochs of a loader into one.
 Its state is the sampler's: the epoch, and how many samples all ranks together have used. So a run
 that goes on reads the next batch, and one on another number of ranks, whose batches are equal parts
 of the same B, uses each sample of the epoch exactly once, in the same steps.

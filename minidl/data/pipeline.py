@@ -10,7 +10,7 @@
                .shard(t.rank, t.size)
                .batch(32)
                .prefetch(4, workers="auto"))     threads in order (ahead.py)
-    for batch in batches: ...                    one epoch; then the next
+    for batch in batches: ...                    one epoch; then the next (next() of all: passes.py)
 
 Every stage turns a sequence into a sequence (stages.py): a length, and get(i), a pure function of
 i. So workers may load the elements in any order, random augmentations follow (seed, epoch, element)

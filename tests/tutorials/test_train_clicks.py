@@ -68,3 +68,13 @@ def test_any_number_of_ranks_learns_the_same(tmp_path):
     dropped = float(said[0][1].split("says ")[1].split()[0])
     weighted = float(said[0][2].split("says ")[1].split()[0])
     assert dropped < 0.7 < weighted, "who drops late labels says too little"
+
+
+def test_a_warm_start_predicts_better_from_its_cut_on(tmp_path):
+    """Offline for 30 of 40 days; the gate takes the rows, on several ranks too."""
+    made(tmp_path)
+    done = run(tmp_path, "--sim", "3", "--step", "86400", "--days", "40", "--warm", "30")
+    assert "with them: taken" in done.stdout, done.stdout + done.stderr
+    (row,) = [line for line in done.stdout.splitlines() if "from day 30 on" in line]
+    warm, cold = (float(field) for field in row.split("|")[1:3])
+    assert warm < cold < 0.7 and row.split("|")[-1].strip() == "yes"

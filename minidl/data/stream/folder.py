@@ -14,7 +14,7 @@ number of processes, take turns. After a power failure an entry may be there wit
 such entries from the end. `delete_before` forgets old records, whole segments at a time.
 
 Source: Kafka's log, Kreps et al. 2011 (NetDB).   Test: tests/data/stream/test_folder.py
-Measured: benchmarks/bench_stream.py   Used by: tutorials/train_clicks.py
+Measured: benchmarks/bench_stream.py   Tutorial: tutorials/24_stream.py, train_clicks.py
 """
 
 import contextlib
@@ -126,13 +126,11 @@ class FolderLog(Log):
                 break
             for kind in ("index", "data"):  # the index first: without it there is no segment
                 os.unlink(self._path(partition, base, kind))
-        for key in [k for k in self._files if k[0] == partition and k[1] != "lock"]:
-            os.close(self._files.pop(key))
+        for key in [k for k in list(self._files) if k[0] == partition and k[1] != "lock"]:
+            self._files.pop(key, None)
         return self.oldest(partition)
 
     def close(self):
-        for file in self._files.values():
-            os.close(file)
         self._files.clear()
 
     # -- files
@@ -141,12 +139,13 @@ class FolderLog(Log):
         return self.path / str(partition) / f"{base:020d}.{kind}"
 
     def _file(self, partition, base, kind, flags=os.O_RDONLY):
-        key = partition, base, kind, flags
-        if key not in self._files:
-            file = os.open(self._path(partition, base, kind), flags | os.O_CLOEXEC, 0o666)
-            if self._files.setdefault(key, file) != file:  # another thread was first
-                os.close(file)
-        return self._files[key]
+        """Of each kind one stays open: a reader goes from segment to segment without end."""
+        key = partition, kind, flags
+        kept = self._files.get(key)
+        if kept is None or kept[0] != base:
+            path = self._path(partition, base, kind)
+            kept = self._files[key] = base, _Open(os.open(path, flags | os.O_CLOEXEC, 0o666))
+        return kept[1]
 
     def _segments(self, partition):
         """The first offsets of all segments, in order; [0] before the first record."""
@@ -207,13 +206,20 @@ class FolderLog(Log):
     def _only_writer(self, partition):
         key = partition, "lock"
         if key not in self._files:
-            self._files[key] = os.open(self.path / str(partition) / "lock",
-                                       os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._files[key] = _Open(os.open(self.path / str(partition) / "lock",
+                                             os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666))
         fcntl.flock(self._files[key], fcntl.LOCK_EX)
         try:
             yield
         finally:
             fcntl.flock(self._files[key], fcntl.LOCK_UN)
+
+
+class _Open(int):
+    """A file that is open for as long as some thread holds this number."""
+
+    def __del__(self, close=os.close):
+        close(self)
 
 
 def _checksums(values, entries):

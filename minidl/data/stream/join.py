@@ -24,7 +24,7 @@ records that still wait, which are read again: so the snapshot grows with neithe
 
 Sources: Akidau et al. 2015 (VLDB), watermarks; Ananthanarayanan et al. 2013 (SIGMOD), joining
 clicks exactly once.   Test: tests/data/stream/test_join.py
-Used by: tutorials/train_clicks.py
+Tutorial: tutorials/24_stream.py, train_clicks.py
 """
 
 import heapq

@@ -10,6 +10,7 @@ number of readers may read, each as often as it wants. A log forgets its oldest 
 size. A reader that comes too late must hear of it: `Gone`, never the oldest record that is left.
 
 Source: Kreps et al. 2011 (NetDB), Kafka.   Test: tests/data/stream/test_folder.py
+Tutorial: tutorials/24_stream.py
 Used by: folder.py, redis.py, kafka.py, source.py, join.py
 """
 

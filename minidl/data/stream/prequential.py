@@ -9,7 +9,7 @@ negatives apart: counts of several ranks add up, in an all-reduce of 16 (bins + 
 the number of records; what ties within a bin can hide is known, `auc_error`.
 
 Sources: Dawid 1984 (prequential); Fawcett 2006 (AUC).
-Test: tests/data/stream/test_prequential.py   Used by: tutorials/train_clicks.py
+Test: tests/data/stream/test_prequential.py   Tutorial: tutorials/24_stream.py, train_clicks.py
 """
 
 import numpy as np

@@ -21,7 +21,7 @@ made, and nowhere else. Kept elsewhere, say in the log's server, they are writte
 Threads read `ahead` blocks of each partition in advance and then wait: a slow trainer holds a
 bounded part of the log in memory, however fast records come.
 Source: Kreps et al. 2011 (offsets are the reader's); Chandy & Lamport 1985, of one cut.
-Test: tests/data/stream/test_source.py, test_kills.py   Used by: join.py
+Test: tests/data/stream/test_source.py, test_kills.py   Tutorial: tutorials/24_stream.py
 """
 
 import math
@@ -49,9 +49,11 @@ class Part:
 
 
 class Steps:
-    """What reads a log step by step: Source, and Join. A subclass has `_open(stop)`, which makes
-    its readers, and `_step(readers, at)`, which gives (parts, how many records, whether more may
-    come, the event time from which); `at` is the least such time of all ranks, None at first."""
+    """What reads a log step by step: Source, and Join. Not a data.Pipeline, whose elements have
+    numbers from 0 to n - 1: a log has no end, and forgets its beginning. A subclass has
+    `_open(stop)`, which makes its readers, and `_step(readers, at)`, which gives (parts, how many
+    records, whether more may come, the event time from which); `at` is the least such time of all
+    ranks, None at first."""
 
     def __init__(self, t, partitions, readers):
         self.readers = tuple(range(t.size) if readers is None else readers)

@@ -6,4 +6,5 @@
     shards   which server holds which part
     table    rows that come and go: an embedding of ids without end
     tables   ... sharded over servers
+    warm     ... taken over from a model trained offline
 """

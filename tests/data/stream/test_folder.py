@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -191,3 +192,25 @@ def test_records_as_an_array(tmp_path):
 
 def test_an_entry_is_24_bytes_whatever_the_machine():
     assert ENTRY.itemsize == 24 and ENTRY["end"].byteorder in "<="
+
+
+def test_files_of_segments_behind_a_reader_do_not_stay_open(tmp_path):
+    """Nor their place on the disk, once they are deleted; and who reads meanwhile is not disturbed:
+    a file's number is free again when the last read is done."""
+    def is_open():
+        return [path for path in map(os.path.realpath, Path("/proc/self/fd").iterdir())
+                if path.startswith(str(tmp_path))]
+
+    log, writer = (FolderLog(tmp_path, 1, segment_bytes=1) for _ in range(2))
+    for k in range(40):
+        writer.append(0, [b"%d" % k], [k])
+        assert log.read(0, k, 1).values == [b"%d" % k]
+        writer.delete_before(0, k - 3)
+        assert len(is_open()) <= 7, "the lock, and of each kind one to read and one to write"
+    held = log._file(0, 39, "data")
+    log.delete_before(0, 40)
+    log.close()
+    assert os.pread(held, 2, 0) == b"39"
+    writer.close()
+    del held
+    assert not is_open()

@@ -107,6 +107,10 @@ def test_a_broker_that_was_restarted_without_its_memory_is_named():
         with pytest.raises(Gone, match="is not the one that was opened"):
             log.read(0, 60, 8)
         anew.close()
+        server.kill()
+        log.wait_s = 0.2
+        with pytest.raises(OSError, match="partition 1: of 2 records 2 were not acknowledged in"):
+            log.append(1, [b"a", b"b"], [1, 2])
         log.close()
     finally:
         server.kill()
