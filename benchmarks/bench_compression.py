@@ -239,7 +239,7 @@ def dgc_ways(n_steps):
     sgd = partial(optim.SGD, lr=0.2)
     return {"dense, SGD": (dense, partial(sgd, momentum=0.9)),
             "DGC 99 %, SGD": (dgc(0.99, WARM_UP[:3], 0.05), sgd),
-            "DGC 99.9 %, SGD": (dgc(0.999, WARM_UP, 0.25), sgd)}
+            "DGC 99.9 %, SGD": (dgc(0.999, WARM_UP, 0.5), sgd)}
 
 
 def main():
