@@ -227,7 +227,8 @@ def ways(n_steps):
 
 
 def dgc_ways(n_steps):
-    """As `ways`. 0.2 is the best rate of the dense run among 0.1, 0.2 and 0.4."""
+    """As `ways`. 0.2 is the best rate of the dense run among 0.1, 0.2 and 0.4. 99.9 % wants half of
+    such a short run as warm-up: docs/compression.md."""
     def dense(net, t, optimizer):
         return DataParallel(net, t)
 
