@@ -23,17 +23,17 @@ def loss_of(model, x, y):
     return F.cross_entropy(model(x).reshape(-1, VOCAB), minidl.tensor(y.reshape(-1)))
 
 
-def final_loss(t, wrap, make_optimizer, seed, n_steps, n_dense=0):
+def final_loss(t, wrap, make_optimizer, seed, n_steps, n_dense=0, shape=SHAPE):
     """The loss on 256 other windows after n_steps, the rate falling to 0 by a cosine. wrap(net, t,
     optimizer) -> the module to call; its step(), if it has one, is called after the optimizer's.
     n_dense: the first steps are data parallelism's."""
     data = text.stdlib_corpus(1 << 18)
     minidl.manual_seed(seed)
-    net = nn.GPT(*SHAPE)
+    net = nn.GPT(*shape)
     optimizer = make_optimizer(net.parameters())
     model = DataParallel(net, t) if n_dense else wrap(net, t, optimizer)
     scheduler = CosineAnnealingLR(optimizer, n_steps)
-    batches = text.random_batches(data, BATCH, SHAPE[1], t.rank, t.size, seed)
+    batches = text.random_batches(data, BATCH, shape[1], t.rank, t.size, seed)
     for step in range(n_steps):
         if step == n_dense > 0:
             model.close()
@@ -45,16 +45,16 @@ def final_loss(t, wrap, make_optimizer, seed, n_steps, n_dense=0):
         if hasattr(model, "step"):
             model.step()
     with minidl.no_grad():
-        return loss_of(net, *next(text.random_batches(data, 256, SHAPE[1], seed=100))).item()
+        return loss_of(net, *next(text.random_batches(data, 256, shape[1], seed=100))).item()
 
 
-def final_losses(ways, n_steps, seeds=(0, 1, 2)):
+def final_losses(ways, n_steps, seeds=(0, 1, 2), shape=SHAPE):
     """{name: [the final loss of each seed]} of ways, {name: (wrap, make_optimizer)}; a third entry
     is n_dense."""
     found = {}
     for name, way in ways.items():
-        wrap, make, *n_dense = way
-        ranks = [simulate(RANKS, final_loss, wrap, make, seed, n_steps, *n_dense)
+        wrap, make, n_dense = (*way, 0)[:3]
+        ranks = [simulate(RANKS, final_loss, wrap, make, seed, n_steps, n_dense, shape)
                  for seed in seeds]
         found[name] = [float(np.mean(losses)) for losses in ranks]
         print(f"  {name:24}" + "".join(f"{value:9.4f}" for value in found[name]), flush=True)

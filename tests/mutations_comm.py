@@ -210,8 +210,16 @@ MUTATIONS = [
     Mutation(
         "who waits for a message of its own takes the processor",
         "minidl/comm/transport/mpi.py",
-        "    if not patient:\n        return request.Wait(status)\n",
-        "    if not patient or patient:\n        return request.Wait(status)\n",
+        "    if not longest_nap:\n        return request.Wait(status)\n",
+        "    if longest_nap >= 0:\n        return request.Wait(status)\n",
+        "tests/mpi/test_mpi_transport.py"
+        "::test_outside_of_a_collective_a_wait_leaves_the_processor_to_others",
+    ),
+    Mutation(
+        "the background's wait takes the processor from backward",
+        "minidl/comm/transport/background.py",
+        "        self.transport.innermost.longest_nap = 2e-3",
+        "        self.transport.innermost.longest_nap = 0",
         "tests/mpi/test_mpi_transport.py"
         "::test_outside_of_a_collective_a_wait_leaves_the_processor_to_others",
     ),

@@ -111,8 +111,8 @@ SMALLEST = float(np.finfo(np.float32).tiny)
 def sample_of(x, k):
     """(|x| of every some-hundredth element; which of the largest is to be the threshold)."""
     xp, n = backend.xp_of([x], "top_k"), x.size
-    # at least 64 of the k are to be in the sample: their number is then 64 +- 8
-    size = min(n, max(n // 100, 64 * n // k))
+    # at least 8 of the k are to be in the sample: their number is then 8 +- 3
+    size = min(n, max(n // 100, 8 * n // k))
     step = n // size
     step -= step > 1 and step % 2 == 0  # an even step might meet the same columns in every row
     sample = size_of(xp, x[::step])

@@ -114,7 +114,7 @@ class MPITransport(Transport):
         data = _as_bytes(self, array)
         comm, tag, _ = self._way(tag)
         requests = [comm.Isend((p, self._mpi.BYTE), dst, tag) for p in self._parts(data)]
-        return _Sends(requests, data, patient=comm is self._comm)
+        return _Sends(requests, data, self._longest_nap(comm))
 
     def irecv(self, into, src, tag=0):
         check_peer(self, src, "src")
@@ -123,7 +123,11 @@ class MPITransport(Transport):
         room = _as_bytes(self, into)
         comm, tag, any_tag = self._way(tag)
         requests = [comm.Irecv((p, self._mpi.BYTE), src, any_tag) for p in self._parts(room)]
-        return _Receives(self, into, room, src, requests, tag, patient=comm is self._comm)
+        return _Receives(self, into, room, src, requests, tag, self._longest_nap(comm))
+
+    def _longest_nap(self, comm):
+        """In seconds, while `_wait` waits; 0: it does not sleep."""
+        return self.longest_nap or (2e-4 if comm is self._comm else 0)
 
     def _way(self, tag):
         """(communicator, tag of a send, tag of a receive). A collective's messages have the tag
@@ -240,21 +244,21 @@ class MPITransport(Transport):
 class _Sends(Request):
     """The parts of a message going out. Keeps their bytes alive."""
 
-    def __init__(self, requests, data, patient):
-        self._requests, self._data, self._patient = requests, data, patient
+    def __init__(self, requests, data, longest_nap):
+        self._requests, self._data, self._longest_nap = requests, data, longest_nap
 
     def wait(self):
         for request in self._requests:
-            _wait(request, self._patient)
+            _wait(request, self._longest_nap)
         self._data = None
 
 
 class _Receives(Request):
     """The parts of a message coming in."""
 
-    def __init__(self, transport, into, room, src, requests, tag, patient):
+    def __init__(self, transport, into, room, src, requests, tag, longest_nap):
         self._transport, self._into, self._room, self._src = transport, into, room, src
-        self._requests, self._tag, self._patient = requests, tag, patient
+        self._requests, self._tag, self._longest_nap = requests, tag, longest_nap
 
     def wait(self):
         t, mpi = self._transport, self._transport._mpi
@@ -264,7 +268,7 @@ class _Receives(Request):
         got = 0
         for i, request in enumerate(self._requests):
             try:
-                _wait(request, self._patient, status)
+                _wait(request, self._longest_nap, status)
             except mpi.Exception as error:
                 t._check_tag(self._src, self._tag, status)
                 raise t._explain(error, self._src, len(self._room)) from None
@@ -284,18 +288,18 @@ class _Receives(Request):
             self._transport._held.spoiled = True
 
 
-def _wait(request, patient, status=None):
+def _wait(request, longest_nap, status=None):
     """Until the request is done. In a collective the others come at the same time: MPI looks all
-    the time. patient: outside of one nobody knows when they come. After a tenth of a millisecond it
-    sleeps between looks, up to a fifth at a time; the processor is another's then, such as that of
-    the pipeline's stage for which it waits."""
-    if not patient:
+    the time. Outside of one, and in the background, nobody knows when they come: after a tenth of a
+    millisecond it sleeps between looks, for a tenth of the time that it has waited, and the
+    processor is another's then, such as that of the pipeline's stage for which it waits, or that of
+    the backward beside it."""
+    if not longest_nap:
         return request.Wait(status)
-    soon, pause_s = time.perf_counter() + 1e-4, 0.0
+    start = time.perf_counter()
     while not request.Test(status):
-        if time.perf_counter() > soon:
-            pause_s = min(pause_s + 5e-6, 2e-4)
-            time.sleep(pause_s)
+        if (waited := time.perf_counter() - start) > 1e-4:
+            time.sleep(min(waited / 10, longest_nap))
 
 
 class _Thread:

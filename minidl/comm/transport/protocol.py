@@ -64,7 +64,8 @@ class Transport(ABC):
     ranks        world rank of every rank of this group
     library      the MPI that moves the bytes, with its version, or "simulator"
     simulated    whether the ranks share a process and a modelled clock
-    cuda_aware   whether it sends device memory itself; else staging.py takes it to the host"""
+    cuda_aware   whether it sends device memory itself; else staging.py takes it to the host
+    longest_nap  seconds between two looks for a message that may be long in coming; 0: no pause"""
 
     rank: int
     size: int
@@ -73,6 +74,7 @@ class Transport(ABC):
     simulated: bool
     library: str
     cuda_aware = False
+    longest_nap = 0
     _background = None  # until in_background() makes one
     _scratch = np.empty(0, np.uint8)  # until scratch() gives this transport its own
 

@@ -18,6 +18,8 @@ momentum is taken. Its weight decay acts without momentum, on every weight in ev
 Tensors of one dimension (biases, norms) and those of fewer than `min_size` elements go dense, with
 the same momentum, and all of them in every step. Training starts with warm-up: most weights change
 fast at first, and stale gradients would do harm, so the sparsity rises in stages of `stage_steps`.
+An element waits for up to 1 / rho steps, so a short run wants a large share of warm-up: the paper
+trains for tens of epochs, four of them warm-up (docs/compression.md has the losses).
 
 clip_norm bounds the norm of the mean gradient of each tensor before it is added to u. What a rank
 has is a share of it; shares of independent noise add up like sqrt(n), so each is clipped to

@@ -35,13 +35,13 @@ def given(rank, step, n):
     return tuple(n * rng.integers(-99, 100, shape).astype(float) for shape in (SHAPE, 7))
 
 
-def by_the_paper(n, n_steps, k, m, nesterov=False, masking=True, dense=False):
+def by_the_paper(n, ks, m, nesterov=False, masking=True, dense=False):
     """What weight (or, dense, bias) gets in each step: the paper's algorithm, one rank after the
-    other; (updates, what each rank has left of u and v)."""
+    other, k elements of ks in a step; (updates, what each rank has left of u and v)."""
     shape = 7 if dense else SHAPE
     us, vs = (np.zeros((n, math.prod(np.atleast_1d(shape)))) for _ in range(2))
     updates = []
-    for step in range(n_steps):
+    for step, k in enumerate(ks):
         update = np.zeros(us.shape[1])
         for r in range(n):
             g = given(r, step, n)[dense].reshape(-1) / n
@@ -75,15 +75,18 @@ def run(t, method, n_steps):
 
 
 @pytest.mark.parametrize("options", [
-    {}, {"nesterov": True}, {"masking": False}, {"momentum": 0.0}])
+    {}, {"nesterov": True}, {"masking": False}, {"momentum": 0.0},
+    {"warm_up": (0.5, 0.8), "stage_steps": 2}])
 @ranks(*SIZES)
 def test_every_step_is_the_papers_to_the_bit(t, options):
     """Whole numbers and a momentum of 1/2: nothing rounds."""
     options = {"momentum": 0.5} | options
     got, model = run(t, DGC(sparsity=0.9, min_size=1, **options), 5)
     m = options.pop("momentum")
-    weight, us, vs = by_the_paper(t.size, 5, 30, m, **options)
-    bias, _, _ = by_the_paper(t.size, 5, 30, m, dense=True, **options)
+    ks = [150, 150, 60, 60, 30] if options.pop("warm_up", ()) else [30] * 5
+    options.pop("stage_steps", 0)
+    weight, us, vs = by_the_paper(t.size, ks, m, **options)
+    bias, _, _ = by_the_paper(t.size, ks, m, dense=True, **options)
     for (gw, gb), w, b in zip(got, weight, bias):
         np.testing.assert_array_equal(gw, w)
         np.testing.assert_array_equal(gb, b)
