@@ -319,22 +319,26 @@ WIDE = """.md-grid { max-width: 78rem }
 .md-typeset table:not([class]) { font-size: .66rem }
 .md-typeset :is(p, li, td) a { text-decoration: underline }
 :root, [data-md-color-scheme] { --md-code-hl-comment-color: #5c6370 }
-[data-md-color-scheme="slate"] { --md-code-hl-comment-color: #b0b4c0 }
+[data-md-color-scheme="slate"] {
+  --md-code-hl-comment-color: #b0b4c0; --md-code-hl-number-color: #f0a097;
+  --md-typeset-a-color: #8ab4ff }
 /* where a page has no headings, its tables get the room of their list */
 .md-main__inner:not(:has(.md-sidebar--secondary li)) .md-sidebar--secondary { display: none }
 @media (max-width: 44em) { .md-code__nav { display: none } }  /* it would cover the code */
 """
 
-# a long line of code is scrolled by the keyboard, too; the search has a name for screen readers
+# long lines of code and wide tables are scrolled by the keyboard, too; the search has a name
 FOCUS = """addEventListener("load", () => {
-  document.querySelectorAll("pre > code").forEach((code) => { code.tabIndex = 0; });
+  document.querySelectorAll("pre > code, .md-typeset__scrollwrap").forEach((wide) => {
+    wide.tabIndex = 0;
+  });
   document.querySelector(".md-search").setAttribute("aria-label", "Search");
 });
 """
 
-# A browser starts no Worker from a disk. There an iframe runs the search, by its script's own rules:
-# it looks for `IFrameWorker` in its parent, and waits for importScripts. (The theme's own way fetches
-# a script from another host, which this takes the place of.)
+# A browser starts no Worker from a disk. There an iframe runs the search, by its script's own
+# rules: it looks for `IFrameWorker` in its parent, and waits for importScripts. (The theme's own
+# way fetches a script from another host, which this takes the place of.)
 SHIM = """if (location.protocol === "file:") window.Worker = window.IFrameWorker =
   class extends EventTarget {
     constructor(url) {
