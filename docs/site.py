@@ -320,8 +320,8 @@ WIDE = """.md-grid { max-width: 78rem }
 .md-typeset :is(p, li, td) a { text-decoration: underline }
 :root, [data-md-color-scheme] { --md-code-hl-comment-color: #5c6370 }
 [data-md-color-scheme="slate"] {
-  --md-code-hl-comment-color: #b0b4c0; --md-code-hl-number-color: #f0a097;
-  --md-typeset-a-color: #8ab4ff }
+  --md-code-hl-comment-color: #b0b4c0; --md-code-hl-number-color: #f0a097 }
+[data-md-color-scheme="slate"][data-md-color-primary] { --md-typeset-a-color: #8ab4ff }
 /* where a page has no headings, its tables get the room of their list */
 .md-main__inner:not(:has(.md-sidebar--secondary li)) .md-sidebar--secondary { display: none }
 @media (max-width: 44em) { .md-code__nav { display: none } }  /* it would cover the code */
