@@ -60,12 +60,13 @@ onnx: $(VENV)/test.stamp $(VENV)-onnx/stamp ## run ONNX's own 1,884 tests of ope
 opinfo: $(VENV)/test.stamp ## run every op on PyTorch's own samples, a table; minutes (first: .venv/bin/pip install torch; some: ARGS=sort)
 	@$(BIN)/python -m tests.ops.opinfo $(ARGS)
 
+# Bytecode is kept in these two: each run imports minidl in up to nine processes, which takes half the time with it.
 faults: $(VENV)/test.stamp ## let ranks fail in every way under both MPIs: each run must end and say why (ARGS="200 7": runs, seed)
-	@$(BIN)/python -m tests.cli.faults $(ARGS)
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tests.cli.faults $(ARGS)
 
 chaos: $(VENV)/test.stamp ## hit training runs at random moments: each must go on to the same bits (ARGS="20 7": runs, seed)
-	@$(BIN)/python -m tests.chaos.chaos $(ARGS)
-	@MINIDL_CHAOS=1 $(BIN)/python -m pytest -q -n 0 tests/elastic/test_heal_mpi.py
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tests.chaos.chaos $(ARGS)
+	@PYTHONDONTWRITEBYTECODE= MINIDL_CHAOS=1 $(BIN)/python -m pytest -q -n 0 tests/elastic/test_heal_mpi.py
 
 mutations: $(VENV)/test.stamp ## plant a known bug at a time in a copy, see a test fail (some: make mutations ARGS=ring)
 	@$(BIN)/python tests/mutations.py $(ARGS)

@@ -305,6 +305,9 @@ def write(folder, root=ROOT):
                            + ("  - 中文:\n" + zh if zh else ""))
     (folder / "pages" / "wide.css").write_text(WIDE, encoding="utf-8")
     (folder / "pages" / "focus.js").write_text(FOCUS, encoding="utf-8")
+    (folder / "pages" / "shim.js").write_text(SHIM, encoding="utf-8")
+    (folder / "theme").mkdir(exist_ok=True)
+    (folder / "theme" / "main.html").write_text(LAYOUT, encoding="utf-8")
     (folder / "mkdocs.yml").write_text(config, encoding="utf-8")
     return made
 
@@ -312,16 +315,59 @@ def write(folder, root=ROOT):
 # docstrings have lines of 100 columns
 WIDE = """.md-grid { max-width: 78rem }
 .md-typeset pre > code { font-size: .64rem }
+.md-tabs__link { opacity: 1 }
 .md-typeset table:not([class]) { font-size: .66rem }
 .md-typeset :is(p, li, td) a { text-decoration: underline }
 :root, [data-md-color-scheme] { --md-code-hl-comment-color: #5c6370 }
-[data-md-color-scheme="slate"] { --md-code-hl-comment-color: #b0b4c0 }
+[data-md-color-scheme="slate"] {
+  --md-code-hl-comment-color: #b0b4c0; --md-code-hl-number-color: #f0a097 }
+[data-md-color-scheme="slate"][data-md-color-primary] { --md-typeset-a-color: #8ab4ff }
+/* where a page has no headings, its tables get the room of their list */
+.md-main__inner:not(:has(.md-sidebar--secondary li)) .md-sidebar--secondary { display: none }
+@media (max-width: 44em) { .md-code__nav { display: none } }  /* it would cover the code */
 """
 
-# a long line of code is scrolled by the keyboard, too
+# long lines of code and wide tables are scrolled by the keyboard, too; the search has a name
 FOCUS = """addEventListener("load", () => {
-  document.querySelectorAll("pre > code").forEach((code) => { code.tabIndex = 0; });
+  document.querySelectorAll("pre > code, .md-typeset__scrollwrap").forEach((wide) => {
+    wide.tabIndex = 0;
+  });
+  document.querySelector(".md-search").setAttribute("aria-label", "Search");
 });
+"""
+
+# A browser starts no Worker from a disk. There an iframe runs the search, by its script's own
+# rules: it looks for `IFrameWorker` in its parent, and waits for importScripts. (The theme's own
+# way fetches a script from another host, which this takes the place of.)
+SHIM = """if (location.protocol === "file:") window.Worker = window.IFrameWorker =
+  class extends EventTarget {
+    constructor(url) {
+      super();
+      this.waiting = [];  // what is sent before the script is there
+      const frame = document.createElement("iframe");
+      frame.hidden = true;
+      document.documentElement.append(frame);
+      const inside = frame.contentWindow;
+      const run = (url) => new Promise((done, failed) => {
+        const script = inside.document.createElement("script");
+        Object.assign(script, { src: url, onload: done, onerror: failed });
+        inside.document.body.append(script);
+      });
+      inside.importScripts = (...urls) => urls.reduce((last, url) => last.then(() => run(url)),
+                                                      Promise.resolve());
+      inside.postMessage = (data) => this.dispatchEvent(new MessageEvent("message", { data }));
+      this.tell = (data) => inside.dispatchEvent(new inside.MessageEvent("message", { data }));
+      run(new URL(url, location)).then(() => {
+        this.waiting.forEach(this.tell);
+        this.waiting = { push: this.tell };
+      });
+    }
+    postMessage(data) { this.waiting.push(data); }
+  };
+"""
+
+LAYOUT = """{% extends "base.html" %}
+{% block libs %}<script src="{{ 'shim.js' | url }}"></script>{% endblock %}
 """
 
 CONFIG = """site_name: minidl
@@ -330,6 +376,7 @@ site_dir: html
 use_directory_urls: false      # the pages open from a disk, too
 theme:
   name: material
+  custom_dir: theme
   font: false                  # nothing is fetched
   features: [navigation.tabs, navigation.top, toc.follow, content.code.copy]
   palette:
@@ -341,7 +388,9 @@ theme:
       scheme: slate
       primary: indigo
       toggle: {{icon: material/weather-sunny, name: light}}
-plugins: [{{search: {{lang: [en, zh]}}}}, offline]      # offline: search works from a disk
+plugins:
+  - search: {{lang: [en, zh], separator: '[\\s\u200b\\-]+'}}  # jieba puts \\u200b between words
+  - offline                    # search works from a disk, by shim.js
 markdown_extensions: [attr_list, tables, pymdownx.superfences, {{toc: {{toc_depth: 2}}}}]
 extra_css: [wide.css]
 extra_javascript: [focus.js]

@@ -26,6 +26,7 @@ from minidl.cli import rank
 from minidl.cli import restarts as again
 from minidl.cli import stdin
 from minidl.cli.supervisor import Supervisor
+from minidl.course.language import tr
 
 # One variable per library that NumPy's BLAS may be: OpenMP in general, OpenBLAS, MKL.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -127,7 +128,7 @@ def run(script, arguments, n, threads=None, mpiexec=None, net=None, watch=True, 
         # by its path, not by -m: that would look for minidl in this folder first
         command = [*launcher, *bound, *where, "-n", str(n), sys.executable, rank.__file__, script,
                    *arguments]
-        supervisor = Supervisor(n, deadline_s, start_s, one_host=not (mpiexec or there),
+        supervisor = Supervisor(n, deadline_s, start_s, one_host=not (mpiexec or there), say=say,
                                 silence_s=silence_s, heal=heal)
         env = environment(n, threads) | settings | {"MINIDL_ATTEMPT": str(attempt)}
         return _supervised(command, env | supervisor.environment, supervisor,
@@ -136,7 +137,11 @@ def run(script, arguments, n, threads=None, mpiexec=None, net=None, watch=True, 
     if min_ranks is not None and not 1 <= min_ranks <= n:
         raise LaunchError(f"--min-ranks: wanted from 1 to {n}, the ranks of -n; got {min_ranks}")
     return again.until_done(start, n, n if min_ranks is None else min_ranks, restarts,
-                            room=room if named else None)
+                            say=say, room=room if named else None)
+
+
+def say(text):
+    sys.stderr.write(tr(text))
 
 
 def bind_options(mpiexec, bind, n, threads=None):

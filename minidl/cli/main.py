@@ -29,7 +29,7 @@ from importlib import import_module
 from minidl import __version__
 from minidl.cli.launcher import LaunchError
 from minidl.course.exercise import ExerciseError
-from minidl.course.language import tr
+from minidl.course.language import Parser, tr
 from minidl.cuda import KernelError
 
 WINDOWS = """minidl: this is Windows itself, where ranks and kernels do not run. Use WSL, a Linux
@@ -52,23 +52,7 @@ def main(argv=None):
         return 128 + signal.SIGPIPE
 
 
-class _Parser(argparse.ArgumentParser):
-    """Options are written in full: `--thread` is an error, shown with the usage of its command."""
-
-    def __init__(self, **settings):
-        super().__init__(**settings, allow_abbrev=False)
-
-    def format_help(self):
-        for action in self._actions:
-            action.help = tr(action.help)
-            for choice in getattr(action, "_choices_actions", ()):  # a command's, in the list
-                choice.help = tr(choice.help)
-        self.description, self.usage = tr(self.description), tr(self.usage)
-        return super().format_help()
-
-    def error(self, message):
-        super().error(tr(message))
-
+class _Parser(Parser):
     def parse_known_args(self, args=None, namespace=None):
         namespace, unknown = super().parse_known_args(args, namespace)
         if unknown:

@@ -200,6 +200,10 @@ def _run(link):
     from minidl.comm.transport import abort
 
     rank = _launched_rank()
+    if os.environ.get("MINIDL_LANG"):
+        from minidl.course import language
+
+        language.translate_errors()
     abort.name_the_rank(rank)
     try:
         _script()

@@ -13,13 +13,17 @@ Source: the GNU gettext manual, "The Format of PO Files"
 Test: tests/course/test_language.py   Pages: README.zh.md, docs/zh
 '''
 
+import argparse
 import functools
 import hashlib
 import json
 import os
 import re
+import sys
 import unicodedata
 from pathlib import Path
+
+from minidl.comm.observe.places import translation
 
 ROOT = Path(__file__).resolve().parents[2]
 LANGUAGES = ("en", "zh")
@@ -58,8 +62,14 @@ def _patterns(language):
     pairs = list(table(language).items())
     pairs += [("{9}" + e, "{9}" + z) for e, z in pairs if e[:1] in tuple(".,:;(")]
     pairs.sort(key=lambda pair: -len(HOLE.sub("", pair[0])))
-    return [(re.compile(HOLE.sub(r"(?P<h\1>.*?)", re.sub(r"\\([{}])", r"\1", re.escape(e))), re.S),
-             z) for e, z in pairs if HOLE.search(e)]
+    return [(re.compile(HOLE.sub(_hole, re.sub(r"\\([{}])", r"\1", re.escape(e)))), z)
+            for e, z in pairs if HOLE.search(e)]
+
+
+def _hole(found):
+    """What is put in has several lines only at the end, or where the message has, too."""
+    lines = found[1] == "9" or found.end() == len(found.string) or "\n" in found.string
+    return f"(?P<h{found[1]}>(?{'s' * lines}:.*?))"
 
 
 def tr(text, depth=DEPTH):
@@ -73,13 +83,70 @@ def tr(text, depth=DEPTH):
         return known[text]
     if start or end:
         return start + tr(text.strip(), depth) + end
-    for pattern, translation in _patterns(language()) if depth else ():
+    for pattern, other in _patterns(language()) if depth else ():
         if found := pattern.fullmatch(text):
             parts = {name: tr(part, depth - 1) for name, part in found.groupdict().items()}
-            return HOLE.sub(lambda hole, parts=parts: parts["h" + hole[1]], translation)
+            return HOLE.sub(lambda hole, parts=parts: parts["h" + hole[1]], other)
     if "\n" in text:  # a text of several messages, one a line
         return "\n".join(tr(line, depth) for line in text.split("\n"))
     return text
+
+
+def translate_errors():
+    """From now on the reader's language is that of an error which ends this program, and of what a
+    Watch reports."""
+    before = sys.excepthook
+    others = getattr(before, "explain", lambda error: None)  # as in ops/extra/keywords.py
+    if language() == "en" or translation.get() is tr:
+        return
+
+    def explain(error):
+        others(error)
+        error.args = tuple(map(tr, error.args))
+
+    def hook(kind, error, trace):
+        explain(error)
+        before(kind, error, trace)
+
+    hook.explain, hook.aborts_mpi = explain, getattr(before, "aborts_mpi", False)
+    sys.excepthook = hook
+    translation.set(tr)
+
+
+class Help(argparse.HelpFormatter):
+    def add_usage(self, usage, actions, groups, prefix=None):
+        super().add_usage(usage, actions, groups, tr("usage: ") if prefix is None else prefix)
+
+
+class RawHelp(Help, argparse.RawDescriptionHelpFormatter):
+    """Lines stay as they are."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Help and errors in the reader's language. Options are written in full: `--thread` is an
+    error, shown with the usage of its command."""
+
+    def __init__(self, *args, formatter_class=Help, **settings):
+        super().__init__(*args, **settings, formatter_class=formatter_class, allow_abbrev=False)
+
+    def format_help(self):
+        for group in self._action_groups:
+            group.title = tr(group.title)
+        for action in self._actions:
+            action.help = tr(action.help)
+            for choice in getattr(action, "_choices_actions", ()):  # a command's, in the list
+                choice.help = tr(choice.help)
+        self.description = tr(self.description)
+        self.format_usage()
+        return super().format_help()
+
+    def format_usage(self):
+        self.usage = tr(self.usage)
+        return super().format_usage()
+
+    def error(self, message):
+        self.print_usage(sys.stderr)
+        self.exit(2, tr(f"{self.prog}: error: {message}") + "\n")
 
 
 def digest(text):

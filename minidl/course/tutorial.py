@@ -40,7 +40,7 @@ from minidl.comm.transport.scheduler import RankFailed
 from minidl.comm.transport.supervised import launched_as
 from minidl.comm.transport.throttled import links_of
 from minidl.course import table
-from minidl.course.language import tr, translated
+from minidl.course.language import Parser, RawHelp, tr, translate_errors, translated
 from minidl.course.out import heat_map, picture, script_of, write  # noqa: F401: for tutorials
 
 # MPI buffers small messages and makes large ones wait for their receive; the limit differs by MPI.
@@ -61,6 +61,7 @@ def launch(main, options=None, ranks=1):
     ranks     on how many ranks the script is meant to run; says what to type when it runs on one
     """
     script = script_of(main)
+    translate_errors()
     args = _parse(main, options or {})
     one_blas_thread(os.environ)
     if args.device == "cuda":
@@ -134,9 +135,7 @@ def _run_rank(t, main, args):
 def _parse(main, options):
     doc = sys.modules[main.__module__].__doc__ or ""
     doc = translated(Path(script_of(main)).name[:2], "head", doc)
-    parser = argparse.ArgumentParser(  # no abbreviations: `--step` is a typing error, not --steps
-        script_of(main), description=doc, allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(script_of(main), description=doc, formatter_class=RawHelp)
     for name, (default, text) in options.items():
         flag = "--" + name.replace("_", "-")
         if default is False:

@@ -12,8 +12,13 @@ import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from minidl.cli import main
+from minidl.comm import ring, simulate
+from minidl.comm.observe.watch import Watch
+from minidl.comm.transport.scheduler import Deadlock, RankFailed
 from minidl.course import exercise, language, out, table
 from minidl.course.language import ROOT, digest, padded, texts, tr, translated, width
 from tests.conftest import some
@@ -23,10 +28,16 @@ CHINESE = re.compile("[\u4e00-\u9fff]")
 TUTORIALS = sorted((ROOT / "tutorials").glob("0[0-6]_*.py"))
 SHOWN = [*TUTORIALS, *sorted((ROOT / "tutorials/graders").glob("0[0-6]_*.py")),
          *(ROOT / "minidl" / name for name in (
-             "course/exercise.py", "course/grade.py", "course/student.py", "course/tutorial.py",
+             *(f"comm/observe/{name}.py" for name in ("lookout", "waits", "watch", "signature",
+                                                      "stragglers")),
+             "comm/transport/scheduler.py", "comm/transport/abort.py", "cli/supervisor.py",
+             "cli/rank.py", "cli/restarts.py", "course/exercise.py",
+             "course/grade.py", "course/student.py", "course/tutorial.py",
              "course/table.py", "course/out.py", "course/report.py", "course/notebook.py",
              "cli/doctor.py", "cli/main.py", "cli/launcher.py"))]
 HOLES = re.compile(r"\{\d\}")
+# names, numbers and code are not translated: a line with two English words in a row is
+LEFT = re.compile(r"\b(of|the|is|are|and|with|for|to|in)\b")
 
 
 @pytest.fixture
@@ -180,8 +191,64 @@ def test_slides_have_two_panels_of_large_text(tmp_path, monkeypatch, capsys):
         "06_ring-1.png", "06_ring-1.svg", "06_ring-2.png", "06_ring-2.svg"]
 
 
-# names, numbers and code are not translated: a line with two English words in a row is
-LEFT = re.compile(r"\b(of|the|is|are|and|with|for|to|in)\b")
+def test_a_watch_has_chinese_for_every_wait():
+    """These texts have {} in the source, filled when somebody asks."""
+    source = exercise.read(ROOT / "minidl/comm/observe/watch.py")
+    found = re.findall(r'(?:what = |, \[\], |inner, \[\], )\("((?:for|to) [^"]+)"', source)
+    joined = re.search(r'what = \("(for [^"]+)" \+ text', source)[1]
+    found = [text for text in found if not text.endswith(" ")]
+    found.append(joined + next(text for text in found if text.startswith("to send")))
+    assert len(found) == 9
+    for text in found:
+        pieces = re.split(r"\{:?,?\}", text)
+        message = "".join(f"{piece}{{{i}}}" for i, piece in enumerate(pieces[:-1])) + pieces[-1]
+        assert message in language.table("zh")
+
+
+def two_ranks(t, sizes):
+    if sizes[t.rank]:
+        ring.all_reduce(Watch(t), np.zeros(sizes[t.rank]))
+
+
+@pytest.mark.parametrize("sizes, error, words", [
+    ([9, 0], Deadlock, "死锁：2 个 rank 都无法继续"), ([9, 10], RankFailed, "是不是最后一批大小不等？")])
+def test_reports_of_simulated_ranks_are_in_chinese(sizes, error, words, zh):
+    with pytest.raises(error) as found:
+        simulate(2, two_ranks, sizes)
+    text = tr(str(found.value))
+    assert words in text and not re.search(r"\b(waits|ended|the ranks|differs|message)\b", text)
+
+
+def test_a_report_of_several_lines_is_translated_line_by_line(zh):
+    text = tr("rank 0: watch: deadlock: rank 0 can never go on.\n"
+              "  rank 0 waits for all ranks to begin ring.all_reduce, at a.py:9, for 1.3 s\n"
+              "  rank 1 has ended (its last collective: none)\n"
+              "  waits for rank 1, which has ended: rank 0 -> rank 1")
+    assert text.startswith("rank 0：监视：死锁：") and len(text.split("\n")) == 4
+    assert all(CHINESE.search(line) for line in text.split("\n")) and not LEFT.search(text)
+
+
+@pytest.mark.parametrize("words, wanted", [
+    (["--help"], "命令:"), (["run", "--help"], "位置参数:"), (["run"], "缺少以下参数"),
+    (["run", "-n", "x", "a.py"], "错误"), (["check", "--json", "--no"], "无法识别的参数")])
+def test_help_and_usage_are_in_chinese(words, wanted, zh, capsys):
+    with pytest.raises(SystemExit):
+        main.parser().parse_args(words)
+    said = "".join(capsys.readouterr())
+    assert wanted in said and said.startswith("用法") and not LEFT.search(said)
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
+def test_the_end_of_a_run_is_said_in_chinese(tmp_path):
+    """A deadlock on real ranks: by the Watch, which has threads of its own, and by the launcher."""
+    script = tmp_path / "a.py"
+    script.write_text("import numpy as np\nfrom minidl import comm\nt = comm.world()\n"
+                      "if t.rank == 0:\n    comm.ring.all_reduce(t, np.zeros(9))\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "minidl", "run", "-n", "2", script], cwd=tmp_path, text=True,
+        capture_output=True, env=os.environ | {"MINIDL_LANG": "zh", "PYTHONPATH": str(ROOT)})
+    assert done.returncode and "rank 0：监视：死锁" in done.stderr and not LEFT.search(done.stderr)
 
 
 @pytest.mark.slow

@@ -1,14 +1,17 @@
 """The site's pages: one for each tutorial and technique, and no link that leads nowhere."""
 
 import importlib.util
+import json
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from minidl.course import exercise
 from minidl.course.student import load
+from tests.profile.test_page import browser
 
 SITE = load(exercise.ROOT / "docs" / "site.py")
 
@@ -91,6 +94,20 @@ def test_what_goes_on_in_a_list_is_indented_as_mkdocs_wants_it():
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("material") is None,
                     reason="no MkDocs: pip install 'minidl[docs]'")
-def test_mkdocs_builds_it_without_a_warning():
+def test_mkdocs_builds_it_without_a_warning_and_its_search_finds_both_languages(tmp_path):
     assert SITE.main([]) == 0
-    assert (exercise.ROOT / "build" / "site" / "html" / "index.html").exists()
+    html = exercise.ROOT / "build" / "site" / "html"
+    home = (html / "index.html").read_text(encoding="utf-8")
+    assert not re.search(r"(src|href)=.?https?:", home), "nothing is fetched"
+    index = json.loads((html / "search" / "search_index.json").read_text(encoding="utf-8"))
+    cut = re.compile(index["config"]["separator"])
+    words = {word for doc in index["docs"] for word in cut.split(doc["text"] + " " + doc["title"])}
+    assert {"all", "reduce", "recompute", "梯度", "张量", "并行", "流水线"} <= words
+    if browser:
+        for term, page in ("recompute", "techniques/recompute"), ("梯度", "zh/tutorials/0"):
+            done = subprocess.run(
+                [browser, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom",
+                 "--virtual-time-budget=60000", f"--user-data-dir={tmp_path}",
+                 f"file://{html}/index.html?q={term}"], capture_output=True, text=True, timeout=200)
+            found = done.stdout.partition("md-search-result__list")[2]
+            assert page in found, done.stderr[-2000:]

@@ -17,11 +17,12 @@ import pytest
 from minidl import snapshot
 from minidl.comm import simulate
 from minidl.snapshot import folder as snapshot_folder
+from tests.chaos.chaos import shared
 from tests.conftest import some
 from tests.elastic.bodies import state_of, train, weights
 from tests.mpi.launch import PYTHONS, ROOT, require_mpi
 
-LIMIT_S = 50
+LIMIT_S = 50  # as many times that as tasks share a core
 # Each run takes a few seconds: those that show no further mechanism are for `make chaos`.
 also = pytest.mark.skipif(os.environ.get("MINIDL_CHAOS") != "1", reason="set MINIDL_CHAOS=1")
 N, N_STEPS, AT = 4, 8, 5  # ranks; steps; the one in which ranks die
@@ -39,7 +40,7 @@ def heal(folder, stage, where, *doomed, every=0, options=(), refused=False):
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         start_new_session=True)
     try:
-        out, err = process.communicate(timeout=LIMIT_S)
+        out, err = process.communicate(timeout=LIMIT_S * shared())
     finally:
         left = of_session(process.pid) if process.poll() is not None else []
         with_limit = process.poll() is None

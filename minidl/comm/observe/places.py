@@ -17,6 +17,9 @@ from pathlib import Path
 # (file, line) of the user's code that submitted the running background job.
 submitted_at = contextvars.ContextVar("where the running job was submitted")
 
+# Says a sentence in the reader's language; set by course/language.py, which comm does not know.
+translation = contextvars.ContextVar("what translates a sentence", default=str)
+
 _PACKAGE = str(Path(__file__).resolve().parents[2]) + os.sep
 
 

@@ -19,7 +19,7 @@ import threading
 import time
 import traceback
 
-from minidl.comm.observe.places import is_ours, spot
+from minidl.comm.observe.places import is_ours, spot, translation
 from minidl.comm.transport import supervised
 
 TOGETHER_S = 0.5  # between the first and the last of ranks that all leave by the same sys.exit
@@ -50,13 +50,13 @@ def name_the_rank(rank):
 
 def _set_hooks(prefix, end):
     # completes an error about an argument (ops/extra/keywords.py), which comm does not know
-    explain = getattr(sys.excepthook, "explain", lambda error: None)
+    explain, translate = getattr(sys.excepthook, "explain", lambda error: None), translation.get()
 
     def abort(kind, error, trace):
         explain(error)
         if kind is SystemExit:
-            text = f"sys.exit({error.code!r}) at {line_of(trace)}, but not on all ranks: "
-            text += "it ends them all\n"
+            text = translate(f"sys.exit({error.code!r}) at {line_of(trace)}, but not on all ranks: "
+                             "it ends them all\n")
         else:
             text = "".join(traceback.format_exception(kind, error, trace))
         sys.stdout.flush()
