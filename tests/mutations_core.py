@@ -2626,6 +2626,13 @@ MUTATIONS = [
         'tests/test_other_keywords.py::test_functions_that_are_not_minidls_keep_pythons_words',
     ),
     Mutation(
+        'an error about a keyword is completed only where nobody catches it',
+        'minidl/ops/extra/keywords.py',
+        '    traceback.TracebackException.__init__ = __init__\n',
+        '    pass\n',
+        'tests/test_other_keywords.py::test_it_is_complete_wherever_it_is_shown',
+    ),
+    Mutation(
         'the reverse direction is not turned back',
         'minidl/nn/recurrent.py',
         'ways.append(flip(y, 0) if way else y)',

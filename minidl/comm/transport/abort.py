@@ -49,11 +49,7 @@ def name_the_rank(rank):
 
 
 def _set_hooks(prefix, end):
-    # completes an error about an argument (ops/extra/keywords.py), which comm does not know
-    explain = getattr(sys.excepthook, "explain", lambda error: None)
-
     def abort(kind, error, trace):
-        explain(error)
         if kind is SystemExit:
             text = f"sys.exit({error.code!r}) at {line_of(trace)}, but not on all ranks: "
             text += "it ends them all\n"
@@ -70,7 +66,7 @@ def _set_hooks(prefix, end):
         if not issubclass(args.exc_type, SystemExit):  # which ends the thread alone
             abort(args.exc_type, args.exc_value, args.exc_traceback)
 
-    abort.aborts_mpi, abort.explain = True, explain
+    abort.aborts_mpi = True
     sys.excepthook, threading.excepthook = abort, abort_in_thread
 
 

@@ -6,9 +6,10 @@
 
 Python refuses a keyword before the first line of the function. To answer there, each function would
 need `**others` in its signature (60 ns more for every good call) or a wrapper (190 ns, and a Python
-call). So calls are left as they are, and an error that nobody catches is completed on its way to
-the screen: by sys.excepthook (scripts, Python's prompt, minidl run) and IPython's handler
-(notebooks). What a program catches has Python's words; explain(error) completes it.
+call). So calls are left as they are, and an error is completed when it is shown, as Python does
+with "Did you mean": by sys.excepthook (scripts, Python's prompt), IPython's handler (notebooks) and
+traceback.TracebackException, which threads, pytest, unittest, logging and print_exc() use. Only
+str(error) of one that was never shown has Python's words; explain(error) completes it.
 Names are in elsewhere.py.   Test: tests/test_other_keywords.py
 """
 
@@ -20,6 +21,8 @@ import operator
 import re
 import sys
 import textwrap
+import threading
+import traceback
 
 # Several keywords may have the same answer; "Adam.x" is said of Adam alone.
 INSTEAD = {
@@ -79,7 +82,8 @@ INSTEAD = {
 }
 ADVICE = {name: instead for names, instead in INSTEAD.items() for name in names.split()}
 
-REFUSED = re.compile(r"([\w.<>]+)\(\) got an unexpected keyword argument '(\w+)'.*", re.S)
+REFUSED = re.compile(  # from Python 3.13 on with a guess of its own
+    r"([\w.<>]+)\(\) got an unexpected keyword argument '(\w+)'(\. Did you mean .*)?")
 
 
 def explain(error):
@@ -100,17 +104,17 @@ def explain(error):
 def _called(trace, qualname):
     """What was called where this traceback ends: by the text of the call if it is there and has
     names and dots alone, else what minidl has under the name in the error. None: not known."""
-    while trace.tb_next:
-        trace = trace.tb_next
-    frame = trace.tb_frame
     try:
+        while trace.tb_next:
+            trace = trace.tb_next
+        frame = trace.tb_frame
         call = _text(frame.f_code, trace.tb_lasti, frame.f_globals)
         asked = ast.parse(f"({call})", mode="eval").body.func
         if all(isinstance(n, ast.Name | ast.Attribute | ast.Load) for n in ast.walk(asked)):
             found = eval(ast.unparse(asked), frame.f_globals, frame.f_locals)
             if getattr(found, "__module__", "builtins") != "builtins":
                 return found
-    except (SyntaxError, AttributeError, NameError, IndexError):
+    except Exception:  # whatever a name's property raises must not hide the error
         pass
     # no text, as at Python's prompt, or a part of it: of calls in a chain
     for name, module in list(sys.modules.items()):
@@ -133,21 +137,31 @@ def _text(code, at, names):
 
 
 def install():
-    """From now on errors that nobody catches are completed; what showed them before goes on."""
-    before = sys.excepthook
-    if hasattr(before, "explain"):
+    """From now on errors are completed when they are shown; what showed them before goes on."""
+    show, script, thread = (
+        traceback.TracebackException.__init__, sys.excepthook, threading.excepthook)
+    if hasattr(show, "completes"):
         return
 
-    def complete(kind, error, trace):
-        explain(error)
-        before(kind, error, trace)
+    def __init__(self, exc_type, exc_value, *args, **options):  # of each in a chain or a group
+        explain(exc_value)
+        show(self, exc_type, exc_value, *args, **options)
 
-    complete.explain = explain  # for who takes the place of this hook: comm/transport/abort.py
-    sys.excepthook = complete
+    def of_script(kind, error, trace):
+        traceback.TracebackException(kind, error, None)
+        script(kind, error, trace)
+
+    def of_thread(args):
+        traceback.TracebackException(args.exc_type, args.exc_value, None)
+        thread(args)
+
+    __init__.completes = True
+    traceback.TracebackException.__init__ = __init__
+    sys.excepthook, threading.excepthook = of_script, of_thread
     shell = "IPython" in sys.modules and sys.modules["IPython"].get_ipython()
     if shell and not shell.custom_exceptions:
-        def show(shell, kind, error, trace, tb_offset=None):
+        def of_notebook(shell, kind, error, trace, tb_offset=None):
             explain(error)
             shell.showtraceback((kind, error, trace), tb_offset=tb_offset)
 
-        shell.set_custom_exc((TypeError,), show)
+        shell.set_custom_exc((TypeError,), of_notebook)
