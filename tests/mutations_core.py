@@ -2628,8 +2628,8 @@ MUTATIONS = [
     Mutation(
         'an error about a keyword is completed only where nobody catches it',
         'minidl/ops/extra/keywords.py',
-        '    traceback.TracebackException.__init__ = __init__\n',
-        '    pass\n',
+        'shown.__init__, sys.excepthook, threading.excepthook = __init__, of_script, of_thread',
+        'sys.excepthook, threading.excepthook = of_script, of_thread',
         'tests/test_other_keywords.py::test_it_is_complete_wherever_it_is_shown',
     ),
     Mutation(

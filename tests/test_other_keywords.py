@@ -17,9 +17,12 @@ import minidl
 from minidl import data, nn, optim
 from minidl.comm import simulate
 from minidl.course import student
+from minidl.memory.recompute import recompute
 from minidl.nn import functional as F
 from minidl.ops.extra import keywords
 from minidl.optim import lr_scheduler
+from minidl.parallel import DataParallel
+from minidl.precision import amp
 
 X = minidl.ones(2, 3)
 
@@ -42,6 +45,8 @@ def completed(call, *args, **options):
     (lambda: optim.AdamW([X], capturable=True), "; leave it out: minidl.graphed captures"),
     (lambda: data.DataLoader([1], num_workers=4), "prefetch=2 loads ahead, workers=4"),
     (lambda: nn.Dropout(inplace=True), "; leave it out and write x = f(x)"),
+    (lambda: DataParallel(nn.Linear(3, 4), None, device_ids=[0]), "(model.to('cuda'), t)"),
+    (lambda: recompute(nn.ReLU(), X, use_reentrant=False), "leave it out: recompute replays"),
     (lambda: F.gelu(X, aproximate="tanh"), "; did you mean 'approximate'?"),
     (lambda: (X * 2)  # a part of the call is a call
         .exp().sum(out=X), "sum() got an unexpected keyword argument 'out'; it takes (input"),
@@ -144,7 +149,7 @@ def test_every_keyword_of_pytorchs_gets_an_answer():
 
     places = [(minidl, torch), (minidl.Tensor, torch.Tensor), (F, torch.nn.functional),
               (nn, torch.nn), (nn.Module, torch.nn.Module), (optim, torch.optim),
-              (lr_scheduler, torch.optim.lr_scheduler), (data, torch_data)]
+              (lr_scheduler, torch.optim.lr_scheduler), (data, torch_data), (amp, torch.amp)]
     overrides, n = get_testing_overrides(), 0
     for here, there in places:
         for name in sorted({*dir(here)} & {*dir(there)}):
@@ -205,7 +210,8 @@ def test_a_notebook_shows_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
     monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
     monkeypatch.setattr(threading, "excepthook", threading.__excepthook__)
-    monkeypatch.setattr(traceback.TracebackException, "__init__", lambda *args, **options: None)
+    exceptions = traceback.TracebackException
+    monkeypatch.setattr(exceptions, "__init__", exceptions.__init__)
     keywords.install()
     with pytest.raises(TypeError) as caught:
         F.relu(X, inplace=True)

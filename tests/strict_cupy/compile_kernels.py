@@ -20,6 +20,8 @@ from pathlib import Path
 
 from kernel_table import lean, macros
 
+from minidl.cuda import nvrtc
+
 ARCHITECTURES = ("80", "90", "100")  # A100, H100, B200
 LOGS = Path(__file__).resolve().parents[2] / "build" / "gpu_logs"
 
@@ -55,7 +57,7 @@ def compiled(code, options, launched, arch):
     name = hashlib.sha256(repr((code, options, launched, arch, by)).encode()).hexdigest()
     kept = LOGS / f"{name}.txt"
     if kept.exists():
-        return usage(kept.read_text()), "", False
+        return usage(kept.read_text(), arch), "", False
     log = io.StringIO()
     try:
         compiler._compile_using_nvrtc_no_warning(
@@ -66,16 +68,12 @@ def compiled(code, options, launched, arch):
     unfinished = kept.with_suffix(f".{os.getpid()}")
     unfinished.write_text(log.getvalue())
     unfinished.replace(kept)
-    return usage(log.getvalue()), "", True
+    return usage(log.getvalue(), arch), "", True
 
 
-def usage(log):
+def usage(log, arch):
     """{kernel: (registers, spilled bytes)} of ptxas' log."""
-    found = {}
-    for entry in re.split(r"Compiling entry function '", log)[1:]:
-        spills = sum(map(int, re.findall(r"(\d+) bytes spill", entry)))
-        found[entry.split("'")[0]] = int(re.search(r"Used (\d+) registers", entry)[1]), spills
-    return found
+    return {u.kernel: (u.registers, u.spills) for u in nvrtc._usages(log, arch, ())}
 
 
 def what(text, launched):
