@@ -2633,6 +2633,13 @@ MUTATIONS = [
         'tests/test_other_keywords.py::test_functions_that_are_not_minidls_keep_pythons_words',
     ),
     Mutation(
+        'an error about a keyword is completed only where nobody catches it',
+        'minidl/ops/extra/keywords.py',
+        'shown.__init__, sys.excepthook, threading.excepthook = __init__, of_script, of_thread',
+        'sys.excepthook, threading.excepthook = of_script, of_thread',
+        'tests/test_other_keywords.py::test_it_is_complete_wherever_it_is_shown',
+    ),
+    Mutation(
         'the reverse direction is not turned back',
         'minidl/nn/recurrent.py',
         'ways.append(flip(y, 0) if way else y)',

@@ -1,19 +1,28 @@
 """Whoever passes another of PyTorch's keywords is told what to write instead, and no good call pays
-for it: the error is completed where it surfaces."""
+for it: the error is completed when it is shown."""
 
 import inspect
+import logging
 import re
 import subprocess
 import sys
+import threading
+import traceback
 import types
+import unittest
 
 import pytest
 
 import minidl
 from minidl import data, nn, optim
+from minidl.comm import simulate
+from minidl.course import student
+from minidl.memory.recompute import recompute
 from minidl.nn import functional as F
 from minidl.ops.extra import keywords
 from minidl.optim import lr_scheduler
+from minidl.parallel import DataParallel
+from minidl.precision import amp
 
 X = minidl.ones(2, 3)
 
@@ -36,6 +45,8 @@ def completed(call, *args, **options):
     (lambda: optim.AdamW([X], capturable=True), "; leave it out: minidl.graphed captures"),
     (lambda: data.DataLoader([1], num_workers=4), "prefetch=2 loads ahead, workers=4"),
     (lambda: nn.Dropout(inplace=True), "; leave it out and write x = f(x)"),
+    (lambda: DataParallel(nn.Linear(3, 4), None, device_ids=[0]), "(model.to('cuda'), t)"),
+    (lambda: recompute(nn.ReLU(), X, use_reentrant=False), "leave it out: recompute replays"),
     (lambda: F.gelu(X, aproximate="tanh"), "; did you mean 'approximate'?"),
     (lambda: (X * 2)  # a part of the call is a call
         .exp().sum(out=X), "sum() got an unexpected keyword argument 'out'; it takes (input"),
@@ -64,6 +75,61 @@ def test_functions_that_are_not_minidls_keep_pythons_words():
     assert error.args == ("relu() got an unexpected keyword argument 'inplace'",)
 
 
+def refused():
+    F.relu(X, inplace=True)
+
+
+def in_a_log():
+    try:
+        refused()
+    except TypeError:
+        logging.getLogger("minidl.test").exception("a step failed")
+
+
+def as_a_cause():
+    try:
+        refused()
+    except TypeError as error:
+        raise RuntimeError("the step failed") from error
+
+
+def in_a_unit_test():
+    case = unittest.FunctionTestCase(refused)
+    unittest.TextTestRunner(stream=sys.stderr).run(case)
+
+
+@pytest.mark.parametrize("shown", [in_a_log, as_a_cause, in_a_unit_test])
+def test_it_is_complete_wherever_it_is_shown(shown, capfd):
+    try:
+        shown()
+    except RuntimeError:
+        traceback.print_exc()
+    text = capfd.readouterr().err
+    assert text.count("'inplace'; it takes (input); leave it out and write x = f(x)") == 1, text
+
+
+def test_a_simulated_rank_and_an_exercise_say_it(tmp_path):
+    with pytest.raises(RuntimeError, match=r"rank 0: TypeError: .*'inplace'; it takes \(input\)"):
+        simulate(2, lambda t: refused())
+    with pytest.raises(TypeError) as caught:
+        refused()
+    assert "'inplace'; it takes (input); leave" in student.explain(caught.value, tmp_path)
+
+
+def test_what_reads_a_name_may_fail():
+    class Model:
+        @property
+        def relu(self):
+            if self.read:
+                raise ValueError("read twice")
+            self.read = True
+            return F.relu
+
+    model = Model()
+    model.read = False
+    assert "; it takes (input); leave" in completed(lambda: model.relu(X, inplace=True))
+
+
 def theirs(function, overrides):
     """PyTorch's parameters of a function, or None: those in C show none, but for a table of it."""
     for of in (function, overrides.get(function)):
@@ -83,7 +149,7 @@ def test_every_keyword_of_pytorchs_gets_an_answer():
 
     places = [(minidl, torch), (minidl.Tensor, torch.Tensor), (F, torch.nn.functional),
               (nn, torch.nn), (nn.Module, torch.nn.Module), (optim, torch.optim),
-              (lr_scheduler, torch.optim.lr_scheduler), (data, torch_data)]
+              (lr_scheduler, torch.optim.lr_scheduler), (data, torch_data), (amp, torch.amp)]
     overrides, n = get_testing_overrides(), 0
     for here, there in places:
         for name in sorted({*dir(here)} & {*dir(there)}):
@@ -102,11 +168,15 @@ def test_every_keyword_of_pytorchs_gets_an_answer():
     assert n > 300
 
 
-def test_a_script_that_fails_shows_it_and_the_hook_before_is_called():
-    script = ("import sys\nsys.excepthook = lambda kind, error, trace: print('mine:', error)\n"
-              "import minidl\nminidl.ones(2).relu(\n    inplace=True)\n")
+def test_a_script_or_a_thread_that_fails_shows_it_and_the_hook_before_is_called():
+    script = ("import sys, threading\nsys.excepthook = lambda kind, error, trace: "
+              "print('mine:', error)\n"
+              "import minidl\nx = minidl.ones(2)\n"
+              "thread = threading.Thread(target=x.exp, kwargs={'out': x})\n"
+              "thread.start()\nthread.join()\nx.relu(\n    inplace=True)\n")
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert re.match(r"mine: relu\(\) got .* 'inplace'; it takes \(input\); leave it", done.stdout)
+    assert re.search(r"Thread-1[\s\S]*exp\(\) got .* 'out'; it takes \(input\); write", done.stderr)
 
 
 def test_a_rank_that_fails_shows_it(monkeypatch, capsys):
@@ -139,6 +209,9 @@ def test_a_notebook_shows_it(monkeypatch):
     shell = Shell()
     monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
     monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    monkeypatch.setattr(threading, "excepthook", threading.__excepthook__)
+    exceptions = traceback.TracebackException
+    monkeypatch.setattr(exceptions, "__init__", exceptions.__init__)
     keywords.install()
     with pytest.raises(TypeError) as caught:
         F.relu(X, inplace=True)

@@ -96,12 +96,10 @@ def translate_errors():
     """From now on the reader's language is that of an error which ends this program, and of what a
     Watch reports."""
     before = sys.excepthook
-    others = getattr(before, "explain", lambda error: None)  # as in ops/extra/keywords.py
     if language() == "en" or translation.get() is tr:
         return
 
     def explain(error):
-        others(error)
         error.args = tuple(map(tr, error.args))
 
     def hook(kind, error, trace):

@@ -97,12 +97,13 @@ def explain(error, path):
         return f"    {Path(path).name}, line {line}: {error}"
     lines = [str(error)]
     if not isinstance(error, Wrong):
+        said = traceback.TracebackException.from_exception(error)  # complete, as it is shown
         lines = [f"{Path(frame.filename).name}, line {frame.lineno}, in {frame.name}: {frame.line}"
-                 for frame in traceback.extract_tb(error.__traceback__)
+                 for frame in said.stack
                  if frame.filename in (os.path.abspath(path), str(path))]
         if isinstance(error, SyntaxError):
             lines.append(f"{Path(path).name}, line {error.lineno}: {(error.text or '').strip()}")
-        lines.append(f"{type(error).__name__}: {error}")
+        lines.append(f"{type(error).__name__}: {said}")
     return textwrap.indent("\n".join(lines), "    ")
 
 

@@ -49,7 +49,7 @@ def name_the_rank(rank):
 
 
 def _set_hooks(prefix, end):
-    # completes an error about an argument (ops/extra/keywords.py), which comm does not know
+    # says an error in the reader's language (course/language.py), which comm does not know
     explain, translate = getattr(sys.excepthook, "explain", lambda error: None), translation.get()
 
     def abort(kind, error, trace):
@@ -70,7 +70,7 @@ def _set_hooks(prefix, end):
         if not issubclass(args.exc_type, SystemExit):  # which ends the thread alone
             abort(args.exc_type, args.exc_value, args.exc_traceback)
 
-    abort.aborts_mpi, abort.explain = True, explain
+    abort.aborts_mpi = True
     sys.excepthook, threading.excepthook = abort, abort_in_thread
 
 

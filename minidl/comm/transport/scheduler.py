@@ -10,6 +10,7 @@ Test: tests/comm/transport/test_sim.py   Tutorial: exercise 06b of tutorials/06_
 
 import contextvars
 import sys
+import traceback
 from heapq import heappop, heappush
 
 from minidl.backend import optional
@@ -185,7 +186,8 @@ def _line_of(greenlet):
 
 
 def _failure(task):
-    error = RankFailed(f"rank {task.rank}: {type(task.error).__name__}: {task.error}")
+    said = traceback.TracebackException.from_exception(task.error)  # complete, as it is shown
+    error = RankFailed(f"rank {task.rank}: {type(task.error).__name__}: {said}")
     error.rank = task.rank
     return error
 

@@ -6,9 +6,10 @@
 
 Python refuses a keyword before the first line of the function. To answer there, each function would
 need `**others` in its signature (60 ns more for every good call) or a wrapper (190 ns, and a Python
-call). So calls are left as they are, and an error that nobody catches is completed on its way to
-the screen: by sys.excepthook (scripts, Python's prompt, minidl run) and IPython's handler
-(notebooks). What a program catches has Python's words; explain(error) completes it.
+call). So calls are left as they are, and an error is completed when it is shown, as Python does
+with "Did you mean": by sys.excepthook (scripts, Python's prompt), IPython's handler (notebooks) and
+traceback.TracebackException, which threads, pytest, unittest, logging and print_exc() use. Only
+str(error) of one that was never shown has Python's words; explain(error) completes it.
 Names are in elsewhere.py.   Test: tests/test_other_keywords.py
 """
 
@@ -20,6 +21,8 @@ import operator
 import re
 import sys
 import textwrap
+import threading
+import traceback
 
 # Several keywords may have the same answer; "Adam.x" is said of Adam alone.
 INSTEAD = {
@@ -29,57 +32,56 @@ INSTEAD = {
     "from_dlpack.device from_dlpack.copy": "minidl.from_dlpack(x).to(device)",
     "memory_format layout": "leave it out: arrays are contiguous, the last dimension first",
     "pin_memory": "leave it out; DataLoader(device='cuda') copies through pinned memory",
-    "size_average reduce": "reduction='mean', 'sum' or 'none'",
-    "_stacklevel": "leave it out", "names": "dimensions have numbers here",
+    "size_average reduce": "reduction='mean', 'sum' or 'none'", "bucket_cap_mb": "bucket_bytes=",
+    "_stacklevel mask_check compute_mode cache_enabled static_graph gradient_as_bucket_view":
+    "leave it out",
+    "names": "dimensions have numbers here", "process_group device_mesh": "t.subgroup(ranks) as t",
+    "autocast.device_type GradScaler.device EMA.device":
+    "leave it out: the array decides the device",
+    "device_ids output_device": "leave it out: DataParallel(model.to('cuda'), t)",
+    "find_unused_parameters": "leave it out: those unused are found, and count as zeros",
+    "use_reentrant preserve_rng_state": "leave it out: recompute replays random numbers",
     "padding_mode": "x = F.pad(x, sizes, mode='reflect', 'replicate' or 'circular') before it",
     "max_norm norm_type": "divide the rows by their norm under no_grad, after the step",
     "scale_grad_by_freq": "leave it out, or divide the rows of weight.grad by their counts",
     "sparse sparse_grad": "leave it out: gradients are dense (rows alone: minidl.parallel.server)",
-    "_weight": "layer.weight.copy_(weight) under no_grad",
-    "_freeze": "layer.requires_grad_(False)",
-    "bias": "affine=False, or layer.bias = None after it is made",
-    "count_include_pad divisor_override": "avg_pool2d counts the padding; F.pad before it, or "
-                                          "multiply the result",
+    "_weight": "layer.weight.copy_(weight) under no_grad", "_freeze": "layer.requires_grad_(False)",
+    "bias": "affine=False, or layer.bias = None after it is made", "out_dtype": "y.to(dtype)",
+    "count_include_pad divisor_override":
+    "avg_pool2d counts the padding; F.pad before it, or multiply the result",
     "return_indices": "leave it out; the indices are not kept",
-    "dilation": "max pooling of x[..., i::dilation] for each i", "mask_check": "leave it out",
+    "dilation": "max pooling of x[..., i::dilation] for each i", "decoupled_weight_decay": "AdamW",
     "add_bias_kv add_zero_attn": "append to key and value by minidl.cat before it",
     "kdim vdim": "a Linear(kdim, embed_dim) on key or value before it",
-    "recompute_scale_factor": "give size= instead",
     "threshold": "leave it out: no sum overflows", "Softplus.beta": "F.softplus(x, beta)",
-    "weight": "(loss(..., reduction='none') * weight).mean()",
-    "descending": "largest=True or False", "out_dtype": "y.to(dtype)",
-    "create_graph": "leave it out: there is no backward of a backward",
-    "inputs": "minidl.grad(loss, inputs)",
+    "weight": "(loss(..., reduction='none') * weight).mean()", "prefetch_factor": "prefetch=",
+    "descending": "largest=True or False", "inputs": "minidl.grad(loss, inputs)",
+    "create_graph": "leave it out: there is no backward of a backward", "num_replicas": "size=",
+    "recompute_scale_factor": "give size= instead", "verbose": "print(scheduler.get_last_lr())",
     "non_blocking": "leave it out: copies to a GPU are queued on its stream",
     "foreach fused": "leave it out: one kernel updates all parameters where there are kernels",
-    "capturable": "leave it out: minidl.graphed captures any step",
-    "differentiable": "leave it out: no graph is recorded through a step",
-    "decoupled_weight_decay": "AdamW", "last_epoch": "scheduler.load_state_dict(state)",
-    "verbose": "print(scheduler.get_last_lr())",
-    "num_workers": "prefetch=2 loads ahead, workers=4 by four threads",
-    "prefetch_factor": "prefetch=",
-    "timeout worker_init_fn multiprocessing_context persistent_workers pin_memory_device "
-    "in_order": "leave it out: batches are loaded by threads, in order",
-    "num_replicas": "size=", "dataset": "n=len(dataset)",
-    "DistributedSampler.drop_last": "tail='drop'",
-    "recurse": "list module._parameters or module._buffers for this module alone",
-    "remove_duplicate memo": "leave it out: each comes once", "prefix": "join it to the names",
-    "destination keep_vars": "leave it out: state_dict() gives the live arrays",
-    "assign": "leave it out: values are copied into the arrays that are there",
+    "capturable": "leave it out: minidl.graphed captures any step", "dataset": "n=len(dataset)",
+    "differentiable": "leave it out: no graph is recorded through a step", "axis": "dim=",
+    "last_epoch": "scheduler.load_state_dict(state)", "DistributedSampler.drop_last": "tail='drop'",
+    "num_workers": "prefetch=2 loads ahead, workers=4 by four threads", "keepdims": "keepdim=",
+    "timeout worker_init_fn multiprocessing_context persistent_workers pin_memory_device in_order":
+    "leave it out: batches are loaded by threads, in order",
+    "prefix": "join it to the names", "remove_duplicate memo": "leave it out: each comes once",
+    "recurse": "list module._parameters or module._buffers for this module alone", "size": "shape=",
+    "destination keep_vars": "leave it out: state_dict() gives the live arrays", "src": "source=",
+    "assign": "leave it out: values are copied into the arrays that are there", "dims": "dim=",
     "prepend with_kwargs always_call": "leave it out: hooks run in the order of registration",
-    "set_to_none": "leave it out: gradients become None",
-    "axis": "dim=", "keepdims": "keepdim=", "size": "shape=", "src": "source=",
-    "dim0 dim1": "by place: transpose(a, b)", "dims": "dim=", "split_size": "by place: split(n)",
-    "enable_grad.orig_func": "with minidl.enable_grad():", "state_dict": "state=",
-    "tensor input": "by place, without its name", "ext_tensor": "source=",
-    "requires_grad": "flag=",
-    "permute.dim": "dims=", "x y": "input=, other=",
-    "proj_size": "a Linear after it", "antialias": "leave it out, or average before it shrinks",
-    "compute_mode": "leave it out", "weight_norm": "divide by the norm in forward",
+    "set_to_none": "leave it out: gradients become None", "dim0 dim1": "by place: transpose(a, b)",
+    "split_size": "by place: split(n)", "state_dict": "state=", "ext_tensor": "source=",
+    "enable_grad.orig_func": "with minidl.enable_grad():", "requires_grad": "flag=",
+    "tensor input": "by place, without its name", "permute.dim": "dims=", "x y": "input=, other=",
+    "proj_size": "a Linear after it", "weight_norm": "divide by the norm in forward",
+    "antialias": "leave it out, or average before it shrinks",
 }
 ADVICE = {name: instead for names, instead in INSTEAD.items() for name in names.split()}
 
-REFUSED = re.compile(r"([\w.<>]+)\(\) got an unexpected keyword argument '(\w+)'.*", re.S)
+REFUSED = re.compile(  # from Python 3.13 on with a guess of its own
+    r"([\w.<>]+)\(\) got an unexpected keyword argument '(\w+)'(\. Did you mean .*)?")
 
 
 def explain(error):
@@ -100,17 +102,17 @@ def explain(error):
 def _called(trace, qualname):
     """What was called where this traceback ends: by the text of the call if it is there and has
     names and dots alone, else what minidl has under the name in the error. None: not known."""
-    while trace.tb_next:
-        trace = trace.tb_next
-    frame = trace.tb_frame
     try:
+        while trace.tb_next:
+            trace = trace.tb_next
+        frame = trace.tb_frame
         call = _text(frame.f_code, trace.tb_lasti, frame.f_globals)
         asked = ast.parse(f"({call})", mode="eval").body.func
         if all(isinstance(n, ast.Name | ast.Attribute | ast.Load) for n in ast.walk(asked)):
             found = eval(ast.unparse(asked), frame.f_globals, frame.f_locals)
             if getattr(found, "__module__", "builtins") != "builtins":
                 return found
-    except (SyntaxError, AttributeError, NameError, IndexError):
+    except Exception:  # whatever a name's property raises must not hide the error
         pass
     # no text, as at Python's prompt, or a part of it: of calls in a chain
     for name, module in list(sys.modules.items()):
@@ -133,21 +135,27 @@ def _text(code, at, names):
 
 
 def install():
-    """From now on errors that nobody catches are completed; what showed them before goes on."""
-    before = sys.excepthook
-    if hasattr(before, "explain"):
-        return
+    """From now on errors are completed when they are shown; what showed them before goes on."""
+    shown, script, thread = traceback.TracebackException, sys.excepthook, threading.excepthook
+    show = shown.__init__
 
-    def complete(kind, error, trace):
-        explain(error)
-        before(kind, error, trace)
+    def __init__(self, exc_type, exc_value, *args, **options):  # of each in a chain or a group
+        explain(exc_value)
+        show(self, exc_type, exc_value, *args, **options)
 
-    complete.explain = explain  # for who takes the place of this hook: comm/transport/abort.py
-    sys.excepthook = complete
+    def of_script(kind, error, trace):
+        shown(kind, error, None)
+        script(kind, error, trace)
+
+    def of_thread(args):
+        shown(args.exc_type, args.exc_value, None)
+        thread(args)
+
+    shown.__init__, sys.excepthook, threading.excepthook = __init__, of_script, of_thread
     shell = "IPython" in sys.modules and sys.modules["IPython"].get_ipython()
     if shell and not shell.custom_exceptions:
-        def show(shell, kind, error, trace, tb_offset=None):
+        def of_notebook(shell, kind, error, trace, tb_offset=None):
             explain(error)
             shell.showtraceback((kind, error, trace), tb_offset=tb_offset)
 
-        shell.set_custom_exc((TypeError,), show)
+        shell.set_custom_exc((TypeError,), of_notebook)
