@@ -47,12 +47,13 @@ class Lowering:
     def __init__(self, graph, table):
         self.launches, self.layouts, self.dummies = [], {}, {}
         self.inputs, self.checked = graph.inputs, []  # checked: (number of an input, its limit)
+        self.table = table  # {}: all is eager, as on a GPU (streams.py)
         for value in graph.inputs:
             self.own(value)
         for node in graph.nodes:
             if node.kind in VIEWS and not node.steps and self.view(node):
                 continue
-            lower = chain if node.kind is None else table.get(node.op)
+            lower = table.get(node.op)
             if not (lower and lower(self, node)):
                 self.eager(node)
 
@@ -73,7 +74,7 @@ class Lowering:
             return False
         made = node.evaluate([self.array(source)])
         if not all(np.may_share_memory(y, self.array(source)) for y in made):
-            if node.kind is not shape.Reshape:
+            if node.kind is not shape.Reshape or not self.table:
                 return False
             made = node.evaluate([self.array(source := self.contiguous(source))])
         base = self.layouts[source]
@@ -307,7 +308,7 @@ def embedding(low, node):
 
 LOWER = {"linear": lower_linear, "matmul": lower_linear, "layer_norm": layer_norm,
          "rms_norm": layer_norm, "softmax": softmax, "log_softmax": softmax,
-         "self_attention": self_attention, "embedding": embedding}
+         "self_attention": self_attention, "embedding": embedding, "chain": chain}
 
 
 def source(launches):
