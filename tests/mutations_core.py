@@ -27,6 +27,13 @@ MUTATIONS = [
         "tests/infer/test_streams.py::test_a_replay_on_streams_is_the_graph",
     ),
     Mutation(
+        "a rotation of ONNX turns the second half back",
+        "minidl/infer/onnx/writers.py",
+        "((a, cos), (b, sin), (b, cos), (a, sin))",
+        "((a, cos), (b, sin), (b, cos), (b, sin))",
+        "tests/infer/onnx/test_export.py::test_models_there_and_back",
+    ),
+    Mutation(
         "a prefill attends to what an earlier text left",
         "minidl/infer/cache.py",
         "dict(n_heads=h, is_causal=True, dropout_p=0.0)",
