@@ -34,6 +34,13 @@ MUTATIONS = [
         "tests/infer/onnx/test_export.py::test_models_there_and_back",
     ),
     Mutation(
+        "an image in whole numbers is padded with 0",
+        "minidl/infer/whole.py",
+        '            f"      {int(zero)});",\n',
+        '            "      0);",\n',
+        "tests/infer/test_quantize.py::test_a_convolution_is_exactly_onnxs",
+    ),
+    Mutation(
         "a prefill attends to what an earlier text left",
         "minidl/infer/cache.py",
         "dict(n_heads=h, is_causal=True, dropout_p=0.0)",
