@@ -54,7 +54,14 @@ class Lowering:
             if node.kind in VIEWS and not node.steps and self.view(node):
                 continue
             lower = table.get(node.op)
-            if not (lower and lower(self, node)):
+            try:
+                done = lower and lower(self, node)
+            except KeyError as error:
+                raise ValueError(
+                    f"lower: line {node.op}: its kernel wants {error}; got the attributes "
+                    f"{sorted(node.attributes)} and the steps {[s.op for s in node.steps]}. Give "
+                    "the line what infer.trace writes for this op: print(graph)") from error
+            if not done:
                 self.eager(node)
 
     def own(self, value):
