@@ -48,6 +48,7 @@ class Lowering:
         self.launches, self.layouts, self.dummies = [], {}, {}
         self.inputs, self.checked = graph.inputs, []  # checked: (number of an input, its limit)
         self.table = table  # {}: all is eager, as on a GPU (streams.py)
+        self.constants = []  # (launch, number of its argument): arrays that nobody writes
         for value in graph.inputs:
             self.own(value)
         for node in graph.nodes:
@@ -114,6 +115,8 @@ class Lowering:
         names = ", ".join(declared for declared, _ in args)
         text = f'extern "C" __global__ void NAME({names}) {{\n{text}\n}}'
         self.launches.append(Launch(op, writes, [a for _, a in args], grid, text=text))
+        self.constants += [(self.launches[-1], k) for k, (declared, a) in enumerate(args)
+                           if declared.startswith("const") and isinstance(a, np.ndarray)]
         return True
 
     def call(self, op, writes, kernel, grid, block, args):
