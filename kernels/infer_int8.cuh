@@ -1,8 +1,9 @@
-// Linear layers of a plan whose weights are 8 or 4 bits (minidl/infer/quantize.py, lower.py write
+// Layers of a plan whose weights are 8 or 4 bits (minidl/infer/quantize.py, lower.py write
 // the rest). For CPUs alone.
 //
 //   int8      x u8, w s8, sums exact in 32 bits:   y = s_x s_w (x w^T - zero sum_k w) + bias
 //             rungs, products of one core in one cycle:    a lane each                   16
+//               AVX2, 2 a lane of 32 bits                                               16
 //               VNNI, 4 a lane and instruction (u8 x s8 alone)                      64 to 128
 //               AMX, 16 x 64 times 64 x 16 of two tiles in 16 cycles                     1024
 //   weights   x float, w s8 or s4, made float in a register:       y = s_w (x w^T) + bias
@@ -66,6 +67,31 @@ __forceinline__ void quantize_row(unsigned char* q, const float* x, float s, flo
   for (int k = K; k < WIDE; ++k) q[k] = 0;
 }
 
+// For each pixel of row h of a convolution's result the pixels under the filter (KH, KW, C), WIDE
+// apart, of an image (H, W, C); beyond its ends `zero`.
+template <int OW, int H, int W, int C, int KH, int KW, int DOWN, int RIGHT, int TOP, int LEFT,
+          int WIDE>
+__forceinline__ void patches_row(unsigned char* rows, const unsigned char* image, int h,
+                                 int zero) {
+  for (int w = 0; w < OW; ++w, rows += WIDE) {
+    const int left = w * RIGHT - LEFT;
+    for (int i = 0; i < KH; ++i) {
+      const int y = h * DOWN - TOP + i;
+      unsigned char* to = rows + i * KW * C;
+      const unsigned char* from = image + (y * (long long)W + left) * C;
+      if (y >= 0 && y < H && left >= 0 && left + KW <= W) {
+        for (int k = 0; k < KW * C; ++k) to[k] = from[k];
+        continue;
+      }
+      for (int j = 0; j < KW; ++j) {
+        const bool inside = y >= 0 && y < H && left + j >= 0 && left + j < W;
+        for (int c = 0; c < C; ++c) to[j * C + c] = inside ? from[j * C + c] : zero;
+      }
+    }
+    for (int k = KH * KW * C; k < WIDE; ++k) rows[k] = 0;
+  }
+}
+
 __forceinline__ Sum dot4(Sum sum, int x, const signed char* w) {
 #ifdef VNNI
   return (Sum)VNNI((Lanes)sum, (Lanes)(Sum{} + x), (Lanes)*(const Sum*)w);
@@ -76,6 +102,46 @@ __forceinline__ Sum dot4(Sum sum, int x, const signed char* w) {
   return sum;
 #endif
 }
+
+#if defined(__AVX2__) && !defined(__AVX512F__)
+// ROWS rows of x (WIDE apart) times a panel; then(sum, row, column of the panel). AVX2 multiplies
+// 16 pairs of 16 bits and adds each two in 32 (its product of bytes stops at 32,767, so that sums
+// were wrong). Of a column's four bytes the 1st and 3rd are a pair, and the 2nd and 4th.
+typedef int Sum8 __attribute__((vector_size(32), aligned(4), may_alias));
+typedef short Pairs __attribute__((vector_size(32), aligned(1), may_alias));
+typedef unsigned short Unsigned __attribute__((vector_size(32)));
+constexpr int INT8_ROWS = 4;
+template <int ROWS, int K, int WIDE, class Then>
+__forceinline__ void int8_rows(const unsigned char* x, const signed char* w, int width, Then then) {
+  constexpr int G = (K + 3) / 4;
+  for (int first = 0; first < width; first += 16) {
+    Sum8 sum[ROWS][2] = {};
+    for (int g = 0; g < G; ++g) {
+      Pairs odd[2], even[2];
+      UNROLL for (int n = 0; n < 2; ++n) {
+        const Pairs four = *(const Pairs*)(w + g * 256LL + first * 4 + n * 32);
+        odd[n] = four >> 8;
+        even[n] = four << 8 >> 8;
+      }
+      UNROLL for (int m = 0; m < ROWS; ++m) {
+        int four;
+        __builtin_memcpy(&four, x + m * (long long)WIDE + 4 * g, 4);
+        const Sum8 all = Sum8{} + four;
+        const Pairs a = (Pairs)(all & 0xFF00FF), b = (Pairs)((Unsigned)all >> 8);
+        UNROLL for (int n = 0; n < 2; ++n)
+          sum[m][n] += (Sum8)__builtin_ia32_pmaddwd256(even[n], a) +
+                       (Sum8)__builtin_ia32_pmaddwd256(odd[n], b);
+      }
+    }
+    UNROLL for (int m = 0; m < ROWS; ++m) {
+      alignas(32) int out[16];
+      UNROLL for (int n = 0; n < 2; ++n) *(Sum8*)(out + 8 * n) = sum[m][n];
+      SIMD for (int n = 0; n < min(16, width - first); ++n) then(out[n], m, first + n);
+    }
+  }
+}
+#else
+constexpr int INT8_ROWS = REGISTERS == 32 ? 6 : 2;
 
 // ROWS rows of x (WIDE apart) times a panel; then(sum, row, column of the panel).
 template <int ROWS, int K, int WIDE, class Then>
@@ -104,6 +170,7 @@ __forceinline__ void int8_rows(const unsigned char* x, const signed char* w, int
     SIMD for (int n = 0; n < width; ++n) then(out[n], m, n);
   }
 }
+#endif
 
 #ifdef AMX
 // A tile register is 16 rows of 64 bytes; eight of them. TDPBUSD: c (16, 16) of int += a (16, 64) of
@@ -207,7 +274,7 @@ __forceinline__ void int8_tiles(const unsigned char* x, const signed char* w, in
 template <int N, int K, int WIDE, class Then>
 __forceinline__ void int8_linear(float* to, const unsigned char* x, const signed char* w, int first,
                                  int last, int y, Then then) {
-  constexpr int ROWS = REGISTERS == 32 ? 6 : 2;
+  constexpr int ROWS = INT8_ROWS;
   w += (long long)y * 64 * WIDE;
   const int width = min(64, N - y * 64);
 #ifdef AMX

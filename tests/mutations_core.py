@@ -4,6 +4,43 @@ from tests.mutations import Mutation
 
 MUTATIONS = [
     Mutation(
+        "a launch on another stream is not waited for",
+        "minidl/infer/streams.py",
+        "            if known.get(streams[j], -1) < j:\n",
+        "            if known.get(streams[j], 0) < j:\n",
+        "tests/infer/test_streams.py"
+        "::test_all_that_a_launch_needs_is_over_and_no_event_is_too_many",
+    ),
+    Mutation(
+        "values on unordered streams share memory",
+        "minidl/infer/streams.py",
+        "is_over(a, b.first) or is_over(b, a.first)))",
+        "a.last < b.first or b.last < a.first))",
+        "tests/infer/test_streams.py"
+        "::test_random_graphs_have_no_race_and_each_missing_event_is_one",
+    ),
+    Mutation(
+        "a stream does not wait for the event",
+        "minidl/infer/streams.py",
+        "                    stream.wait_event(done[j])\n",
+        "                    done[j]\n",
+        "tests/infer/test_streams.py::test_a_replay_on_streams_is_the_graph",
+    ),
+    Mutation(
+        "a rotation of ONNX turns the second half back",
+        "minidl/infer/onnx/writers.py",
+        "((a, cos), (b, sin), (b, cos), (a, sin))",
+        "((a, cos), (b, sin), (b, cos), (b, sin))",
+        "tests/infer/onnx/test_export.py::test_models_there_and_back",
+    ),
+    Mutation(
+        "an image in whole numbers is padded with 0",
+        "minidl/infer/whole.py",
+        '            f"      {int(zero)});",\n',
+        '            "      0);",\n',
+        "tests/infer/test_quantize.py::test_a_convolution_is_exactly_onnxs",
+    ),
+    Mutation(
         "a prefill attends to what an earlier text left",
         "minidl/infer/cache.py",
         "dict(n_heads=h, is_causal=True, dropout_p=0.0)",

@@ -6,6 +6,7 @@
     y = plan(x)                              what model(x) gives                program
     print(plan.source("linear_0"))           the generated .cu
     step = infer.decoder(gpt, context=512)   text token by token                decoder, cache
+    plan = infer.streamed(graph)             on a GPU: streams, one CUDA graph  streams
     q = infer.quantize(graph, batches)       linear layers in whole numbers     quantize, whole
     infer.export_onnx(graph, "m.onnx"); graph = infer.import_onnx("m.onnx")     onnx/
     with infer.Batcher(plan) as b: b.submit(x[0]).result()    requests together batcher, load
@@ -20,10 +21,11 @@ from minidl.infer.onnx import export_onnx, import_onnx
 from minidl.infer.passes import optimise
 from minidl.infer.program import Plan
 from minidl.infer.quantize import fake_quantize, quantize
+from minidl.infer.streams import streamed
 from minidl.infer.trace import trace
 
 __all__ = ["Batcher", "Decoder", "Graph", "Plan", "compile", "decoder", "export_onnx",
-           "fake_quantize", "import_onnx", "optimise", "quantize", "trace"]
+           "fake_quantize", "import_onnx", "optimise", "quantize", "streamed", "trace"]
 
 decoder = Decoder
 

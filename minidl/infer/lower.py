@@ -47,13 +47,22 @@ class Lowering:
     def __init__(self, graph, table):
         self.launches, self.layouts, self.dummies = [], {}, {}
         self.inputs, self.checked = graph.inputs, []  # checked: (number of an input, its limit)
+        self.table = table  # {}: all is eager, as on a GPU (streams.py)
+        self.constants = []  # (launch, number of its argument): arrays that nobody writes
         for value in graph.inputs:
             self.own(value)
         for node in graph.nodes:
             if node.kind in VIEWS and not node.steps and self.view(node):
                 continue
-            lower = chain if node.kind is None else table.get(node.op)
-            if not (lower and lower(self, node)):
+            lower = table.get(node.op)
+            try:
+                done = lower and lower(self, node)
+            except KeyError as error:
+                raise ValueError(
+                    f"lower: line {node.op}: its kernel wants {error}; got the attributes "
+                    f"{sorted(node.attributes)} and the steps {[s.op for s in node.steps]}. Give "
+                    "the line what infer.trace writes for this op: print(graph)") from error
+            if not done:
                 self.eager(node)
 
     def own(self, value):
@@ -73,7 +82,7 @@ class Lowering:
             return False
         made = node.evaluate([self.array(source)])
         if not all(np.may_share_memory(y, self.array(source)) for y in made):
-            if node.kind is not shape.Reshape:
+            if node.kind is not shape.Reshape or not self.table:
                 return False
             made = node.evaluate([self.array(source := self.contiguous(source))])
         base = self.layouts[source]
@@ -106,6 +115,8 @@ class Lowering:
         names = ", ".join(declared for declared, _ in args)
         text = f'extern "C" __global__ void NAME({names}) {{\n{text}\n}}'
         self.launches.append(Launch(op, writes, [a for _, a in args], grid, text=text))
+        self.constants += [(self.launches[-1], k) for k, (declared, a) in enumerate(args)
+                           if declared.startswith("const") and isinstance(a, np.ndarray)]
         return True
 
     def call(self, op, writes, kernel, grid, block, args):
@@ -307,7 +318,7 @@ def embedding(low, node):
 
 LOWER = {"linear": lower_linear, "matmul": lower_linear, "layer_norm": layer_norm,
          "rms_norm": layer_norm, "softmax": softmax, "log_softmax": softmax,
-         "self_attention": self_attention, "embedding": embedding}
+         "self_attention": self_attention, "embedding": embedding, "chain": chain}
 
 
 def source(launches):

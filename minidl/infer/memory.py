@@ -16,7 +16,7 @@ program.
 Source: Pisarchyk & Lee 2020 (arXiv 2001.03288).   Test: tests/infer/test_memory.py
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 ALIGN = 64  # bytes: a cache line, a vector register
 ROUNDS = 30  # in which a value goes to the front
@@ -45,9 +45,15 @@ class Memory:
         return f"{self.total:,} bytes, shared {self.arena:,}, bound {self.bound:,}"
 
 
-def plan(lifetimes):
-    """The Memory of these Lifetimes."""
-    padded = [Lifetime(max(-(-v.n_bytes // ALIGN), 1) * ALIGN, v.first, v.last) for v in lifetimes]
+def meet(a, b):
+    """Whether both are alive at some step."""
+    return a.first <= b.last and b.first <= a.last
+
+
+def plan(lifetimes, meet=meet):
+    """The Memory of these Lifetimes. meet(a, b): whether two may not share bytes; on several
+    streams more of them than here (streams.py)."""
+    padded = [replace(v, n_bytes=max(-(-v.n_bytes // ALIGN), 1) * ALIGN) for v in lifetimes]
 
     def length(v):
         return v.last - v.first + 1
@@ -58,7 +64,7 @@ def plan(lifetimes):
     for key in keys:
         order = sorted(numbers, key=lambda i: key(padded[i]))
         for _ in range(ROUNDS):
-            offsets = greedy(padded, order)
+            offsets = greedy(padded, order, meet)
             if best is None or size_of(padded, offsets) < size_of(padded, best):
                 best = offsets
             if size_of(padded, best) == least:
@@ -66,11 +72,11 @@ def plan(lifetimes):
             highest = max(numbers, key=lambda i: offsets[i] + padded[i].n_bytes)
             order.remove(highest)
             order.insert(0, highest)
-    check(padded, best)
+    check(padded, best, meet)
     return Memory(tuple(best), sum(v.n_bytes for v in padded), size_of(padded, best), least)
 
 
-def greedy(lifetimes, order):
+def greedy(lifetimes, order, meet=meet):
     """Offsets: in this order, each into the smallest gap that fits, else above all."""
     offsets, placed = [0] * len(lifetimes), []
     for i in order:
@@ -85,11 +91,6 @@ def greedy(lifetimes, order):
     return offsets
 
 
-def meet(a, b):
-    """Whether both are alive at some step."""
-    return a.first <= b.last and b.first <= a.last
-
-
 def size_of(lifetimes, offsets):
     return max((o + v.n_bytes for o, v in zip(offsets, lifetimes, strict=True)), default=0)
 
@@ -100,7 +101,7 @@ def bound(lifetimes):
                 for v in lifetimes), default=0)
 
 
-def check(lifetimes, offsets):
+def check(lifetimes, offsets, meet=meet):
     """ValueError if two values that are alive together share a byte."""
     for i, (v, at) in enumerate(zip(lifetimes, offsets, strict=True)):
         for j in range(i):

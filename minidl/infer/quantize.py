@@ -1,10 +1,12 @@
-"""Linear layers in whole numbers: 8 bits an operand, or 8 and 4 bits a weight.
+"""Linear layers and convolutions in whole numbers: 8 bits an operand, or 8 and 4 bits a weight.
 
     q = infer.quantize(graph)                                        ranges of x when it runs
     q = infer.quantize(graph, calibrate=batches, method="mse")       ranges from these inputs
 
     weights    symmetric, a scale for each output:   w = s_w w_q,              -127 ... 127
     x          one scale and zero point for all:     x = s_x (x_q - zero),     0 ... 255
+               a convolution's padding is the zero point; its ranges are calibrated, or it stays
+               float. A batch norm behind it goes into its weights first
     y = s_x s_w (x_q w_q^T - zero sum_k w_q) + bias         the sum exact in 32 bits
 
 The range of x: minmax, all that was seen; percentile, but for the rarest 0.01 per cent; mse, where
@@ -19,11 +21,13 @@ Migacz 2017 (TensorRT's kl).   Test: tests/infer/test_quantize.py
 """
 
 import math
+from copy import copy
 
 import numpy as np
 
 from minidl.function import Function
-from minidl.infer.graph import Graph, Node, Value
+from minidl.infer.graph import Graph, Node, Value, call
+from minidl.ops.conv import Conv2d
 
 METHODS = ("minmax", "percentile", "mse", "kl")
 GROUP = 32  # values of k that share a scale of 4 bits
@@ -32,12 +36,20 @@ MAX_K = (2**31 - 1) // (255 * 127)  # above it a sum could leave 32 bits
 
 
 def quantize(graph, calibrate=None, method="minmax", bits=None):
-    """A Graph like this one, its linear layers in whole numbers. calibrate: a list of inputs, each
-    an array or a tuple; else ranges are found when it runs. bits: 8 or 4, of weights only."""
+    """A Graph like this one, its linear layers in whole numbers; its convolutions, too, where there
+    is `calibrate`: a list of inputs, each an array or a tuple; else the ranges of linear layers are
+    found when it runs. bits: 8 or 4, of weights only."""
     if method not in METHODS or bits not in (None, 4, 8) or bits and calibrate is not None:
         raise ValueError(f"quantize: method {method!r}, bits {bits}; want {', '.join(METHODS)}; 8 "
                          "or 4 bits for weights alone, which want no calibration")
-    chosen = [n for n in graph.nodes if n.op == "linear" and _fits(n, bits)]
+    if calibrate is not None:
+        from minidl.infer.passes.batch_norm import batch_norm  # the passes know conv_int8
+
+        graph = Graph(graph.inputs, [copy(n) for n in graph.nodes], graph.outputs, graph.guards,
+                      graph.single)
+        batch_norm(graph)
+    ops = ("linear",) if calibrate is None else ("linear", "conv2d")
+    chosen = [n for n in graph.nodes if n.op in ops and _fits(n, bits)]
     if not chosen:
         raise ValueError("quantize: no linear layer with constant float32 weights in the graph; "
                          "quantize what infer.trace gave")
@@ -48,17 +60,23 @@ def quantize(graph, calibrate=None, method="minmax", bits=None):
 
 def _fits(node, bits):
     x, w = node.inputs[:2]
+    if node.op == "conv2d" and (node.attributes["groups"] != 1
+                                or node.attributes["dilation"] != (1, 1)):
+        return False
     return w.data is not None and w.data.dtype == np.float32 and x.data is None and (
-        bits is not None or w.shape[1] <= MAX_K)
+        bits is not None or math.prod(w.shape[1:]) <= MAX_K)
 
 
 def _whole(node, limits, bits):
     """The line in whole numbers."""
     x, w, bias = (*node.inputs[:node.n_own], None)[:3]
-    q, scale = weights_of(w.data, bits or 8)
-    made = [Value(a.shape, a.dtype, None, a) for a in (q, scale)]
+    q, scale = weights_of(w.data.reshape(w.shape[0], -1), bits or 8)
+    made = [Value(a.shape, a.dtype, None, a) for a in (q.reshape(w.shape), scale)]
     kind, attributes = (linear_int8, {"limits": limits}) if bits is None else (
         linear_weights, {"bits": bits})
+    if node.op == "conv2d":
+        kind = conv_int8
+        attributes.update({k: node.attributes[k] for k in ("stride", "padding")})
     return Node(kind.__name__, kind, [x, *made, bias, *node.inputs[node.n_own:]], attributes,
                 node.outputs, node.steps, 4)
 
@@ -94,6 +112,16 @@ def linear_int8(x, w, w_scale, bias, limits):
     total -= np.int32(zero) * w.sum(1, dtype=np.int32)
     y = total.astype(np.float32) * (scale * w_scale[:, 0])
     return y if bias is None else y + bias
+
+
+def conv_int8(x, w, w_scale, bias, limits, stride, padding):
+    """x (N, C, H, W), w (O, C, KH, KW) int8, w_scale (O, 1). Sums of 32 bits: exact in float64."""
+    scale, zero = scale_of(*limits)
+    whole = in_8_bits(x, scale, zero).astype(np.float64) - zero
+    total, = call(Conv2d, [whole, w.astype(np.float64), None],
+                  dict(stride=stride, padding=padding, dilation=(1, 1), groups=1))
+    y = total.astype(np.float32) * (scale * w_scale[:, :, None])
+    return y if bias is None else y + bias[:, None, None]
 
 
 def linear_weights(x, w, w_scale, bias, bits):

@@ -1,6 +1,8 @@
-"""Launches of linear layers in whole numbers (quantize.py), on kernels/infer_int8.cuh.
+"""Launches of layers in whole numbers (quantize.py), on kernels/infer_int8.cuh.
 
     linear_int8      the range of x, where it was not calibrated; x in 8 bits; the product
+    conv_int8_nhwc   x in 8 bits; for each pixel of the result a row, those under the filter (a
+                     quarter of the bytes of such a copy in float); the product of linear_int8
     linear_weights   the product: weights become float in a register
 
 Test: tests/infer/test_quantize.py
@@ -48,8 +50,8 @@ def _parts(low, node):
     if x.dtype != np.float32 or not x.n_bytes or bias is not None and not lower.is_constant(bias):
         return None
     found = lower.steps_of(low, node, node.output.shape, bias)
-    m = math.prod(x.shape[:-1])
-    return found and (m, *w.shape, -(-m // lower.ROWS), found)
+    m = math.prod(node.output.shape[:-1])
+    return found and (m, w.shape[0], math.prod(w.shape[1:]), -(-m // lower.ROWS), found)
 
 
 def _product(low, node, call, first, args, parts):
@@ -69,8 +71,8 @@ def _product(low, node, call, first, args, parts):
 def linear_int8(low, node):
     if (parts := _parts(low, node)) is None:
         return False
-    x, w, w_scale, _ = node.inputs[:4]
-    m, n, k, *_ = parts
+    x, w = node.inputs[:2]
+    m, _, k, *_ = parts
     packed, wide = by_four(w.data)
     x, q = low.contiguous(x), low.own(Value((m, wide), np.uint8))
     if node.attributes["limits"] is None:
@@ -79,15 +81,47 @@ def linear_int8(low, node):
                 [("float* scale", range_), ("const float* a", x)], 1)
     else:
         range_ = np.array(scale_of(*node.attributes["limits"]), np.float32)
+    _quantize(low, q, x, range_, m, k, wide)
+    return _product_int8(low, node, q, w.data, packed, wide, range_, parts)
+
+
+def _quantize(low, q, x, range_, m, k, wide):
     row = f"quantize_row<{k}, {wide}>(q + r * {wide}LL, a + r * {k}LL, scale[0], scale[1]);"
     low.add("quantize", [q], f"  const int r = blockIdx.x;\n  {row}",
             [("unsigned char* q", q), ("const float* a", x), ("const float* scale", range_)], m)
+
+
+def _product_int8(low, node, q, w, packed, wide, range_, parts):
+    """The launch of q (m, wide) times w (n, k)."""
+    n, k = w.shape
     first = "(float)(sum - (int)scale[1] * w_sum[col]) * (scale[0] * w_scale[col])"
     args = [("const unsigned char* q", q), ("const signed char* w", packed),
-            ("const int* w_sum", w.data.sum(1, dtype=np.int32)),
-            ("const float* w_scale", np.ascontiguousarray(w_scale.data[:, 0])),
+            ("const int* w_sum", w.sum(1, dtype=np.int32)),
+            ("const float* w_scale", np.ascontiguousarray(node.inputs[2].data[:, 0])),
             ("const float* scale", range_)]
     return _product(low, node, f"int8_linear<{n}, {k}, {wide}>(out, q, w", first, args, parts)
+
+
+def conv_int8(low, node):
+    if node.pad or (parts := _parts(low, node)) is None:
+        return False
+    x, w = node.inputs[:2]
+    (n, h, wide_x, c), (_, oh, ow, _), o = x.shape, node.output.shape, node.attributes
+    matrix = np.ascontiguousarray(w.data.transpose(0, 2, 3, 1)).reshape(len(w.data), -1)
+    packed, wide = by_four(matrix)
+    scale, zero = scale_of(*o["limits"])
+    q = low.own(Value(x.shape, np.uint8))
+    rows = low.own(Value((parts[0], wide), np.uint8))
+    range_ = np.array((scale, zero), np.float32)
+    _quantize(low, q, low.contiguous(x), range_, n * h, wide_x * c, wide_x * c)
+    sizes = (ow, h, wide_x, c, *w.shape[2:], *o["stride"], o["padding"][0][0], o["padding"][1][0],
+             wide)
+    low.add("patches", [rows], "  const long long h = blockIdx.x, n = blockIdx.y;\n"
+            f"  patches_row<{', '.join(map(str, sizes))}>(\n"
+            f"      rows + (n * {oh} + h) * {ow * wide}, q + n * {h * wide_x * c}, h,\n"
+            f"      {int(zero)});",
+            [("unsigned char* rows", rows), ("const unsigned char* q", q)], (oh, n))
+    return _product_int8(low, node, rows, matrix, packed, wide, range_, parts)
 
 
 def linear_weights(low, node):
@@ -106,4 +140,5 @@ def linear_weights(low, node):
     return _product(low, node, call, "sum", args, parts)
 
 
-LOWER = {"linear_int8": linear_int8, "linear_weights": linear_weights}
+LOWER = {"linear_int8": linear_int8, "conv_int8_nhwc": conv_int8,
+         "linear_weights": linear_weights}

@@ -86,6 +86,15 @@ def test_what_has_no_kernel_is_eager_and_named():
     assert "eager cos" in str(plan) and "kernel chain_1" in str(plan)
 
 
+def test_a_line_without_a_word_that_its_kernel_wants_is_named():
+    """What a pass or an import of one's own may leave out."""
+    graph = infer.trace(lambda x: F.softmax(x, -1), minidl.tensor(array(3, 8)))
+    del graph.nodes[0].attributes["dim"]
+    with pytest.raises(ValueError, match=r"lower: line softmax: its kernel wants 'dim'; got the "
+                                         r"attributes \['dtype'\] and the steps \[\]. Give the"):
+        infer.compile(graph)
+
+
 def test_softmax_norms_and_numbers_that_are_not_finite():
     x = array(3, 8)
     x[0, :3] = np.nan, np.inf, -np.inf

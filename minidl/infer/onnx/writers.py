@@ -257,6 +257,14 @@ def group_norm(w, xs, o, node):
     return y
 
 
+def rotary(w, xs, o, node):
+    """Opset 20 has no operator for it: the halves of x, turned (nn.llama)."""
+    x, cos, sin = xs
+    a, b = w.add("Split", [x], 2, axis=-1, num_outputs=2)
+    products = [w.add("Mul", pair) for pair in ((a, cos), (b, sin), (b, cos), (a, sin))]
+    return w.add("Concat", [w.add("Sub", products[:2]), w.add("Add", products[2:])], axis=-1)
+
+
 def self_attention(w, xs, o, node):
     n_batch, length, width = node.output.shape
     shape = [n_batch, length, 3, o["n_heads"], width // o["n_heads"]]
@@ -364,7 +372,8 @@ LAMBDAS = {
                                              linear_before_reset=1)}
 FUNCTIONS = (remainder, rounded_div, clamp, softplus, var, argmax, flip, pad, getitem, take_places,
              sort, linear, conv_transpose2d, max_pool2d, avg_pool2d, adaptive_avg_pool2d,
-             batch_norm, layer_norm, group_norm, self_attention, scaled_dot_product_attention)
+             batch_norm, layer_norm, group_norm, rotary, self_attention,
+             scaled_dot_product_attention)
 WRITERS = {**{k: _same(v) for k, v in SAME.items()}, **LAMBDAS,
            **{k: _reduction(v) for k, v in REDUCE.items()},
            **{k: _logical(v) for k, v in LOGICAL.items()}, **{f.__name__: f for f in FUNCTIONS}}

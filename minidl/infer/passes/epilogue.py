@@ -13,7 +13,8 @@ Test: tests/infer/passes/test_epilogue.py
 from minidl.infer import code
 from minidl.infer.graph import Step, Value
 
-PRODUCTS = ("linear", "matmul", "conv2d", "linear_int8", "linear_weights")
+PRODUCTS = ("linear", "matmul", "conv2d", "linear_int8", "linear_weights", "conv_int8")
+IMAGES = ("conv2d", "conv_int8")  # (N, C, H, W)
 
 
 def epilogue(graph):
@@ -39,7 +40,7 @@ def absorb(graph, node, user):
             user.op, user.attributes, user.inputs, y.dtype):
         return False
     others = [x for x in user.inputs if isinstance(x, Value) and x is not node.output]
-    if node.op == "conv2d":  # (N, C, H, W): a vector is along the channels
+    if node.op in IMAGES:  # a vector is along the channels
         good = all(channel_vector(v, y.shape) is not None for v in others)
     else:
         good = all(v.dtype == y.dtype and code.operand(0, v, y.shape) for v in others)
@@ -49,7 +50,7 @@ def absorb(graph, node, user):
     for x in user.inputs:
         if isinstance(x, Value) and x is not node.output:
             operands.append(("in", len(node.inputs)))
-            node.inputs.append(x if node.op != "conv2d" else channel_vector(x, y.shape))
+            node.inputs.append(x if node.op not in IMAGES else channel_vector(x, y.shape))
         else:
             operands.append(("v", place) if x is node.output else x)
     node.steps += Step(user.op, user.kind, tuple(operands), user.attributes),

@@ -17,6 +17,7 @@ import numpy as np
 
 from minidl.infer import code
 from minidl.infer.graph import Node, Value, call
+from minidl.infer.quantize import conv_int8
 from minidl.ops.conv import Conv2d
 from minidl.ops.pool import AvgPool2d, MaxPool2d
 
@@ -39,6 +40,10 @@ def pad_nhwc(x):
 
 def conv_nhwc(x, w, b, stride):
     return _by(Conv2d, x, w, b, stride=stride, padding=NONE, dilation=(1, 1), groups=1)
+
+
+def conv_int8_nhwc(x, *others, **options):
+    return to_nhwc(conv_int8(to_nchw(x), *others, **options))
 
 
 def max_pool_nhwc(x, **options):
@@ -71,8 +76,8 @@ def layout(graph):
             continue
         new.inputs = [operand(x, node.output.shape, last) if i or node.op not in IMAGES
                       else last(x) for i, x in enumerate(new.inputs)]
-        if node.op == "conv2d":
-            new.inputs[1:3] = node.inputs[1:3]
+        if node.op in WEIGHTS:
+            new.inputs[1:WEIGHTS[node.op]] = node.inputs[1:WEIGHTS[node.op]]
         lasts[node.output] = new.output
         nodes.append(new)
         wanted.append((new, new.inputs[0], pad))
@@ -83,7 +88,8 @@ def layout(graph):
     return n
 
 
-IMAGES = ("conv2d", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d")
+IMAGES = ("conv2d", "conv_int8", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d")
+WEIGHTS = {"conv2d": 3, "conv_int8": 4}  # where they end among the inputs
 
 
 def _moved(shape):
@@ -106,7 +112,8 @@ def rewritten(node, lasts):
     if node.output.dtype != np.float32 or not node.output.n_bytes:
         return None, None
     if node.op in IMAGES and node.inputs[0].data is None:
-        found = {"conv2d": _conv, "max_pool2d": _max_pool}.get(node.op, _avg_pool)(node, lasts, o)
+        of = {"conv2d": _conv, "conv_int8": _conv_int8, "max_pool2d": _max_pool}
+        found = of.get(node.op, _avg_pool)(node, lasts, o)
     elif node.kind and not node.steps and len(node.output.shape) == 4 and node.values and all(
             v in lasts and v.shape == node.output.shape for v in node.values) and (
             code.is_elementwise(node.op, o, node.inputs, node.output.dtype)):
@@ -125,6 +132,11 @@ def _conv(node, lasts, o):
             b is not None and b.data is None):
         return None
     return "conv_nhwc", conv_nhwc, [x, w, b], {"stride": o["stride"]}, o["padding"]
+
+
+def _conv_int8(node, lasts, o):
+    """Its border is the zero point, which it adds itself."""
+    return "conv_int8_nhwc", conv_int8_nhwc, node.inputs[:4], o, NONE
 
 
 def _max_pool(node, lasts, o):

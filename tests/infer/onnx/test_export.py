@@ -60,6 +60,8 @@ MODELS = {
     "mlp": (lambda: nn.MLP(6, 8, 3), array(4, 6)),
     "cnn": (cnn, array(2, 3, 12, 13)),
     "gpt": (lambda: nn.GPT(30, 8, n_layers=2, n_heads=2, width=16), np.arange(8).reshape(1, 8)),
+    "llama": (lambda: nn.Llama(30, 8, n_layers=2, n_heads=4, width=16, n_kv_heads=2),
+              np.arange(8).reshape(1, 8)),
     "lstm": (lambda: _First(nn.LSTM(5, 6, num_layers=2)), array(4, 2, 5)),
     "gru": (lambda: _First(nn.GRU(5, 6)), array(4, 2, 5)),
     "encoder": (lambda: nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), array(2, 5, 8))}
