@@ -120,8 +120,9 @@ def test_work_that_nobody_waits_for_does_not_keep_the_process(tmp_path):
 
 @under_both
 def test_outside_of_a_collective_a_wait_leaves_the_processor_to_others(tmp_path, mpi):
-    """A second of waiting for a receive, one for a send and one in the background: a few hundredths
-    of CPU time. Inside of a collective of the foreground it is MPI's own wait."""
+    """A second of waiting for a receive, one for a send and one in the background: a tenth of it in
+    CPU time, where looking all the time takes all. Inside of a collective of the foreground it is
+    MPI's own wait."""
     path = script(
         tmp_path,
         """
@@ -148,7 +149,7 @@ def test_outside_of_a_collective_a_wait_leaves_the_processor_to_others(tmp_path,
             t.send(x, 0)
             background.submit(tree.broadcast, np.zeros(1), 0).wait()
             assert time.monotonic() - start > 2.9
-            assert time.process_time() - cpu < 0.3, time.process_time() - cpu
+            assert time.process_time() - cpu < 1, time.process_time() - cpu
         """,
     )
     mpiexec(2, path, timeout=60, check=True, mpi=mpi)
