@@ -2563,28 +2563,28 @@ MUTATIONS = [
     # -- a text in parts
     Mutation(
         "the first of two partial results is not made smaller",
-        "minidl/parallel/model/context.py",
+        "minidl/parallel/model/ring_attention.py",
         "    o *= xp.exp(lse - finite)[..., None]\n",
         "",
         "tests/parallel/model/test_context.py::test_merging_two_parts_by_hand",
     ),
     Mutation(
         "a rank behind is looked at with the first half of the queries",
-        "minidl/parallel/model/context.py",
+        "minidl/parallel/model/text_parts.py",
         "return slice(end - first, None), everything, False",
         "return slice(end - first), everything, False",
         "tests/parallel/model/test_context.py::test_the_ring_equals_one_rank",
     ),
     Mutation(
         "the sum that came from the left is not passed on",
-        "minidl/parallel/model/context.py",
+        "minidl/parallel/model/ring_attention.py",
         "            total += part\n            part = total\n",
         "",
         "tests/parallel/model/test_context.py::test_the_ring_equals_one_rank",
     ),
     Mutation(
         "the next block is sent for after this one is computed",
-        "minidl/parallel/model/context.py",
+        "minidl/parallel/model/ring_attention.py",
         "        coming = _next(t, block, rows, step) if step < t.size - 1 else None\n"
         "        visit((t.rank - step) % t.size, block)\n",
         "        visit((t.rank - step) % t.size, block)\n"
@@ -2601,21 +2601,21 @@ MUTATIONS = [
     ),
     Mutation(
         "the gradients of a shared key head's copies are not summed in the sums' precision",
-        "minidl/parallel/model/context.py",
+        "minidl/parallel/model/ring_attention.py",
         "gkv = xp.zeros(kv.shape, self.dtype)",
         "gkv = xp.zeros(kv.shape, kv.dtype)",
         "tests/parallel/model/test_context.py::test_bytes_and_messages_of_the_ring",
     ),
     Mutation(
         "key heads are sent on although there are too few for the ranks",
-        "minidl/parallel/model/context.py",
+        "minidl/parallel/model/ulysses.py",
         "    if n_groups < n:\n",
         "    if n_groups < n // 2:\n",
         "tests/parallel/model/test_context.py::test_ulysses_equals_one_rank_to_the_bit",
     ),
     Mutation(
         "a query that sees no key of a block counts with that block's mean",
-        "minidl/parallel/model/context.py",
+        "minidl/parallel/model/ring_attention.py",
         "            if arrays[3] is not None:\n",
         "            if arrays[3] is None:\n",
         "tests/parallel/model/test_context.py"
@@ -2623,7 +2623,7 @@ MUTATIONS = [
     ),
     Mutation(
         "every rank drops as if its heads were the first ones",
-        "minidl/parallel/model/context.py",
+        "minidl/parallel/model/text_parts.py",
         "start = (b * n_heads + first + h) * n_queries",
         "start = (b * n_heads + h) * n_queries",
         "tests/parallel/model/test_context.py"
@@ -2631,7 +2631,7 @@ MUTATIONS = [
     ),
     Mutation(
         "dropout between layers has the draws of this rank's places for those of the text's",
-        "minidl/parallel/model/context.py",
+        "minidl/parallel/model/text_parts.py",
         "self.runs = [((b * length + first) * row,",
         "self.runs = [(b * length * row,",
         "tests/parallel/model/test_context.py"
@@ -2639,7 +2639,7 @@ MUTATIONS = [
     ),
     Mutation(
         "room for the next block of the length of this one",
-        "minidl/parallel/model/context.py",
+        "minidl/parallel/model/ring_attention.py",
         "rows[(left - step) % t.size]",
         "rows[t.rank]",
         "tests/parallel/model/test_context.py"

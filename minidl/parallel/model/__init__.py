@@ -11,7 +11,7 @@
     cut         a model into stages, of equal cost
     split       backward in two parts: first the gradients of inputs, later those of weights
     shards      what joins the ranks that hold the parts of one model: norms, agreement
-    context     a text in parts: ring attention, Ulysses
+    context     a text in parts, by ring_attention or ulysses; text_parts: who has which tokens
     experts     mixture of experts, each rank with a few of them
     planner     how to divide a GPT over so many ranks: plan_costs' formulas, in plan_text's words
 """

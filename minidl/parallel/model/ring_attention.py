@@ -1,0 +1,230 @@
+"""Ring attention: K and V go around the ring of ranks, queries stay where they are.
+
+Each rank adds to its queries' result what the block of keys that is there gives. Two partial
+results of a query, o and lse = log sum exp(score), each over other keys:
+
+    L = log(e^lse1 + e^lse2)        o = e^(lse1 - L) o1 + e^(lse2 - L) o2
+
+Backward sends K and V around again; with P = e^(score - lse) of all keys each block gives its part
+of gq, which stays, and of gk and gv, which travel one step behind. (A block's own rank adds its
+part at the end: n-1 hops bring the others' home, not n.) Equals attention on one rank but for
+roundings, the order of the sums. With dropout a block draws the whole rows of its queries, n times
+what one rank draws.
+
+Source: Liu, Zaharia & Abbeel 2023 (arXiv 2310.01889). Bytes, and another way: context.py
+Test: tests/parallel/model/test_context.py   Tutorial: tutorials/22_long_context.py
+"""
+
+import math
+
+from minidl import backend
+from minidl.comm.collective import collective
+from minidl.fused import attention as fused
+from minidl.ops.attention import Attention, SelfAttention
+from minidl.parallel.model.text_parts import OfWhole, as_mask, check_part, mask_at, positions, seen
+
+
+@collective(own_args=("visit",), own_rows=("block",))
+def pass_around(t, block, visit, rows=None):
+    """visit(owner, its block) for every rank's block, this rank's own first, then its left
+    neighbour's. The next one is on its way while `visit` computes. rows: how many each rank's block
+    has along its first axis, if they differ. Sends all blocks but the right neighbour's, in n-1
+    messages."""
+    for step in range(t.size):
+        coming = _next(t, block, rows, step) if step < t.size - 1 else None
+        visit((t.rank - step) % t.size, block)
+        block = coming() if coming else None
+
+
+@collective(own_args=("visit",), own_rows=("block",))
+def pass_around_and_sum(t, block, visit, rows=None):
+    """As pass_around; `visit` returns a new array, this rank's part of a sum that the owner of the
+    block is to have. Returns this rank's own sum. Every sum follows its block, one step behind:
+    beside the blocks n-1 messages with all sums but this rank's own."""
+    left, right = (t.rank - 1) % t.size, (t.rank + 1) % t.size
+    own = sending = None
+    for step in range(t.size):
+        if step > 1:  # before the next block: it is sent before that one
+            total = backend.xp_of([block]).empty(block.shape, own.dtype)
+            arriving = t.irecv(total, left)
+        coming = _next(t, block, rows, step) if step < t.size - 1 else None
+        part = visit((t.rank - step) % t.size, block)
+        block = coming() if coming else None
+        if step == 0:
+            own = part
+            continue
+        if step > 1:
+            arriving.wait()
+            total += part
+            part = total
+            sending.wait()
+        sending = t.isend(part, right)
+    if t.size > 1:
+        own += t.recv(backend.xp_of([own]).empty_like(own), left)
+        sending.wait()
+    return own
+
+
+def _next(t, block, rows, step):
+    """Send the block on, begin to receive the next: a function that waits for it."""
+    left, right = (t.rank - 1) % t.size, (t.rank + 1) % t.size
+    n_rows = len(block) if rows is None else rows[(left - step) % t.size]
+    coming = backend.xp_of([block]).empty((n_rows, *block.shape[1:]), block.dtype)
+    requests = t.irecv(coming, left), t.isend(block, right)
+
+    def wait():
+        for request in requests:
+            request.wait()
+        return coming
+
+    return wait
+
+
+def merge(xp, o, lse, o2, lse2):
+    """Two partial results of the same queries as one, in place of the first: o (..., L, E) and lse
+    (..., L), each over other keys; lse is -inf of a query that saw none."""
+    both = xp.logaddexp(lse, lse2)
+    finite = xp.maximum(both, xp.finfo(both.dtype).min)  # -inf less -inf is nothing
+    o *= xp.exp(lse - finite)[..., None]
+    o += xp.exp(lse2 - finite)[..., None] * o2
+    lse[...] = both
+
+
+class Ring(OfWhole):
+    """Attention whose keys come block by block: a block's part is the one-rank class's own, by the
+    kernel where that fits, with its log-sum-exp; sums over blocks are float32 (float64)."""
+
+    def _begin(self, q, k, t, order, length, **options):
+        n_tokens, self.order, self.causal = [a.shape[2] for a in (q, k)], order, self.is_causal
+        if self.causal and n_tokens[0] != n_tokens[1]:
+            raise ValueError(f"rank {t.rank}: causal ring attention wants as many queries as keys; "
+                             f"got {n_tokens[0]} and {n_tokens[1]} here")
+        whole = [t.size * m if length is None else length for m in n_tokens]
+        n_each = [check_part(t, *pair, order) for pair in zip(whole, n_tokens)][1]
+        self.sizes = [2 * len(k) * k.shape[1] * k.shape[3] * m for m in n_each]
+        super()._begin(q, k, t, (0, q.shape[1]), whole, **options)
+
+    def _part(self, owner, q, kv):
+        """(queries, keys, (q, k, v, mask)) of what is seen of a block, k and v once for each query
+        head; None: nothing."""
+        t, xp, mask = self.t, self.xp, None
+        if (part := seen(t.rank, owner, self.tokens[1], t.size, self.causal, self.order)) is None:
+            return None
+        rows, keys, self.is_causal = part
+        q, (k, v) = q[:, :, rows], kv[:, :, :, keys]
+        if not q.shape[2] * k.shape[2]:
+            return None
+        if (n_groups := q.shape[1] // k.shape[1]) > 1:
+            k, v = (xp.repeat(a, n_groups, axis=1) for a in (k, v))
+        self.q_shape, self.n_keys = q.shape, k.shape[2]
+        if self.mask is not None or self.dropout_p:
+            self.at = [positions(n, t.size, r, self.order, xp)[p]
+                       for n, r, p in zip(self.tokens, (t.rank, owner), part)]
+        if self.mask is not None:
+            mask = mask_at(self.mask, *self.at)
+        return rows, keys, (q, k, v, mask)
+
+    def _blind(self, mask):
+        """Which queries see no key of the block, to (B, H, L)."""
+        sees = mask if mask.dtype == bool else mask > -math.inf
+        if self.is_causal:
+            sees = sees & self.xp.tri(self.q_shape[2], self.n_keys, dtype=bool)
+        return ~sees.any(axis=-1)
+
+    def _attend(self, q, k, v, mask):
+        attend, xp, results = super()._attend, self.xp, []
+
+        def visit(owner, block):
+            kv = block.reshape(2, *k.shape[:2], -1, k.shape[3])
+            if (part := self._part(owner, q, kv)) is None:
+                return
+            rows, _, arrays = part
+            o, lse = attend(*arrays)
+            if arrays[3] is not None:
+                lse[...] = xp.where(self._blind(arrays[3]), -math.inf, lse)
+            if not results:  # this rank's own block, or its first with keys: for all its queries
+                results[:] = o.astype(self.dtype, copy=False), lse
+            else:
+                merge(xp, results[0][:, :, rows], results[1][:, :, rows], o, lse)
+
+        pass_around(self.t, xp.stack((k, v)).reshape(-1), visit, self.sizes)
+        o, lse = results or (xp.zeros(q.shape, self.dtype), xp.zeros(q.shape[:3], self.dtype))
+        lse[lse == -math.inf] = 0  # as on one rank where a query sees no key at all
+        return o.astype(q.dtype, copy=False), lse
+
+    def _attend_backward(self, go, q, k, v, o, lse, mask, out=None):
+        backward, xp = super()._attend_backward, self.xp
+        gq, shape = xp.zeros(q.shape, self.dtype), (2, *k.shape[:2], -1, k.shape[3])
+
+        def visit(owner, block):
+            kv = block.reshape(shape)
+            gkv = xp.zeros(kv.shape, self.dtype)
+            if (part := self._part(owner, q, kv)) is not None:
+                rows, keys, (q_part, k, v, mask) = part
+                gq_part, *parts, _ = backward(
+                    go[:, :, rows], q_part, k, v, o[:, :, rows],
+                    xp.ascontiguousarray(lse[:, :, rows]), mask)
+                gq[:, :, rows] += gq_part
+                for g, g_part in zip(gkv, parts):
+                    heads = g.shape[0], g.shape[1], -1, *g_part.shape[2:]
+                    g[:, :, keys] = g_part.reshape(heads).sum(axis=2, dtype=self.dtype)
+            return gkv.reshape(-1)
+
+        block = xp.stack((k, v)).reshape(-1)
+        gkv = pass_around_and_sum(self.t, block, visit, self.sizes)
+        grads = gq, *gkv.reshape(shape)
+        if out is None:
+            return (*grads, None)
+        for i, g in enumerate(grads):
+            out[:, :, i] = g.swapaxes(1, 2)
+
+
+class RingAttention(Ring, Attention):
+    """Of q (B, H, L, E), k and v (B, G, S, E), H a multiple of G. Saves what Attention does."""
+
+    op = "ring_attention"
+
+    def forward(self, q, k, v, is_causal, scale, whole):
+        shapes, t, self.whole = [a.shape for a in (q, k, v)], whole["t"], whole
+        if any(len(s) != 4 for s in shapes) or shapes[1] != shapes[2] or (
+                q.shape[0] != k.shape[0] or q.shape[1] % k.shape[1] or q.shape[3] != k.shape[3]):
+            raise ValueError(f"rank {t.rank}: wanted query (B, H, L, E), key and value (B, G, S, E)"
+                             f" with H a multiple of G; got {', '.join(map(str, shapes))}")
+        self._options(q, k, is_causal, 0.0, scale, None)
+        q, self.lead, self.ours = fused.readable(q), q.shape[:2], fused.fits(q, k, v)
+        o, lse = self._attend(q, k, v, None)
+        self.save(q, k, v, o, lse)
+        return o
+
+    def backward(self, go):
+        return self._attend_backward(go, *self.saved, None)[:3]
+
+
+class RingSelfAttention(Ring, SelfAttention):
+    """Of a projection (B, L, 3 C), this rank's part of the text."""
+
+    op = "ring_self_attention"
+
+
+def ring_attention(query, key, value, t, is_causal=False, scale=None, order="zigzag", *,
+                   attn_mask=None, dropout_p=0.0, length=None, generator=None):
+    """scaled_dot_product_attention over the keys of all ranks of t: (B, H, L, E), (B, G, S, E) and
+    again, each rank's part of the text -> (B, H, L, E). Head i of the queries has key head
+    i // (H / G). order: how the text is cut.
+
+    attn_mask   of the whole text, without a gradient: an array, bool or floating, that broadcasts
+                to (B, H, queries, keys) in the text's order; or a function of the places of some
+                queries and of some keys, two arrays, that returns its part of them
+    length      of the whole text; None: all ranks have as many tokens
+    generator   of dropout, in the same state on all ranks"""
+    whole = dict(t=t, order=order, length=length, mask=as_mask(t, attn_mask), dropout_p=dropout_p,
+                 generator=generator)
+    return RingAttention.apply(query, key, value, is_causal=is_causal, scale=scale, whole=whole)
+
+
+def ring_self_attention(qkv, n_heads, is_causal=False, dropout_p=0.0, *, t, order="zigzag",
+                        attn_mask=None, length=None, generator=None):
+    """self_attention over the text of all ranks, of which qkv (B, L, 3 C) is this rank's part."""
+    whole = dict(t=t, order=order, length=length, mask=as_mask(t, attn_mask), dropout_p=dropout_p,
+                 generator=generator)
+    return RingSelfAttention.apply(qkv, None, n_heads=n_heads, is_causal=is_causal, whole=whole)

@@ -1,0 +1,180 @@
+"""A text in parts: which tokens a rank has, which of them sees which, and mask and dropout there.
+
+Causal, with the text cut into n pieces, rank 0 has one block to do and rank n-1 all n. The zigzag
+order cuts it into 2n chunks and gives rank r the chunks r and 2n-1-r:
+
+    n = 4       chunk 0 1 2 3 4 5 6 7       Of a rank before it a rank sees the first half of the
+    rank              0 1 2 3 3 2 1 0       keys, with all its queries; of one behind it all keys,
+                                            with the second half of its queries: the same work.
+
+`chunks.bounds` cuts what the ranks do not divide. Masks are asked, and dropout draws, by the place
+in the whole text, with generators that are alike on all ranks: as one rank with all of it does.
+(NumPy then computes attention: the kernels count places from 0.)
+
+Source: Grattafiori et al. 2024 (Llama 3, arXiv 2407.21783), section 3.3.2: the zigzag order.
+Test: tests/parallel/model/test_context.py   Tutorial: tutorials/22_long_context.py
+"""
+
+import math
+from itertools import pairwise
+
+from minidl import backend
+from minidl.comm import chunks
+from minidl.ops import dropout as drop
+
+# ---- who has which tokens, and who sees whom ----
+
+
+def chunks_of(rank, n, order):
+    """(pieces of the text, those that `rank` has of them)."""
+    if order == "zigzag":
+        return 2 * n, (rank, 2 * n - 1 - rank)
+    if order == "contiguous":
+        return n, (rank,)
+    raise ValueError(f"rank {rank}: order is 'zigzag' or 'contiguous', got {order!r}")
+
+
+def pieces(length, n, rank, order="zigzag"):
+    """[(first, end)] of the places, in a text of `length` tokens, of what `rank` of n has."""
+    n_pieces, mine = chunks_of(rank, n, order)
+    bounds = chunks.bounds(length, n_pieces)
+    return [(bounds[i], bounds[i + 1]) for i in mine]
+
+
+def positions(length, n, rank, order="zigzag", xp=None):
+    """The places in a text of `length` tokens of those that `rank` of n has, in its order."""
+    xp = xp or backend.xp_of([])
+    return xp.concatenate([xp.arange(*piece) for piece in pieces(length, n, rank, order)])
+
+
+def lengths(length, n, order="zigzag"):
+    """How many of the tokens each rank has: they differ by two at most."""
+    return [sum(b - a for a, b in pieces(length, n, r, order)) for r in range(n)]
+
+
+def split(x, t, order="zigzag", dim=1):
+    """This rank's part of x, an array or a Tensor, along its dimension `dim` of tokens. Labels are
+    shifted before they are split: the successor of a rank's last token is another's."""
+    xp = backend.xp_of([getattr(x, "_data", x)])
+    at = positions(x.shape[dim], t.size, t.rank, order, xp)
+    return x[(slice(None),) * dim + (at,)]
+
+
+def seen(rank, owner, length, n, is_causal, order):
+    """Which of its queries `rank` computes against which of the keys of `owner`: (queries, keys,
+    whether with the causal triangle); None: there is nothing to see."""
+    everything = slice(None)
+    if not is_causal or owner == rank:
+        return everything, everything, is_causal
+    if order == "contiguous":
+        return (everything, everything, False) if owner < rank else None
+    first, end = pieces(length, n, min(owner, rank), order)[0]
+    if owner < rank:
+        return everything, slice(end - first), False
+    return slice(end - first, None), everything, False
+
+
+def pairs(length, n, rank, order="zigzag"):
+    """Pairs of a query and a key that `rank` computes in each of the n steps, causal."""
+    m, steps = lengths(length, n, order), []
+    for s in range(n):
+        owner = (rank - s) % n
+        part = seen(rank, owner, length, n, True, order)
+        rows, keys = (len(range(m[r])[p]) for r, p in zip((rank, owner), part)) if part else (0, 0)
+        steps.append(rows * (rows + 1) // 2 if part and part[2] else rows * keys)
+    return steps
+
+
+def check_part(t, length, n_here, order):
+    """How many tokens of a text of this length each rank has; ValueError if it is not n_here."""
+    chunks_of(t.rank, t.size, order)  # an order that is none is an error of this rank
+    n_each = lengths(length, t.size, order)
+    if n_each[t.rank] != n_here:
+        raise ValueError(f"rank {t.rank}: wanted {n_each[t.rank]} tokens here, of a text of "
+                         f"{length} in {order} order on {t.size} ranks; got {n_here}")
+    return n_each
+
+
+# ---- of the whole: its mask, and the draws of its dropout ----
+
+
+def as_mask(t, mask):
+    """An array, a function or None."""
+    if getattr(mask, "requires_grad", False):
+        raise ValueError(f"rank {t.rank}: attention over a text in parts gives its mask no gradient"
+                         "; got one that wants it. mask.detach() says that it is a constant")
+    return getattr(mask, "_data", mask)
+
+
+def mask_at(mask, queries, keys):
+    """What a mask of the whole text says of these places; a dimension of 1 stands for all."""
+    if callable(mask):
+        return mask(queries, keys)
+    for axis, at in ((-2, queries), (-1, keys)):
+        if mask.shape[axis] > 1:
+            mask = mask.take(at, axis)
+    return mask
+
+
+class OfWhole:
+    """Attention of a part of a text, or of some of its heads, with the whole's mask and dropout."""
+
+    def forward(self, *inputs, whole, **options):
+        self.whole = whole
+        return super().forward(*inputs, dropout_p=0.0, generator=None, **options)
+
+    def _options(self, q, k, *others):
+        super()._options(q, k, *others)
+        self._begin(q, k, **self.whole)
+
+    def _begin(self, q, k, t, heads, tokens, mask, dropout_p, generator):
+        """heads: the first one's number, of how many. tokens: (queries, keys) of the whole.
+        self.at: the places in it of the queries and of the keys that are here."""
+        self.t, self.heads, self.tokens, self.mask = t, heads, tokens, mask
+        self.at = [self.xp.arange(n) for n in tokens]
+        drop.check_probability(dropout_p, self.op)
+        self.dropout_p = dropout_p
+        if dropout_p:
+            self.state = drop.reserve(generator, len(q) * heads[1] * math.prod(tokens))
+
+    def _attend(self, *arrays):
+        self.ours = self.ours and not self.dropout_p
+        return super()._attend(*arrays)
+
+    def _keep(self, b, h, queries):
+        rows, (n_queries, n_keys), (first, n_heads) = self.at[0][queries], self.tokens, self.heads
+        jumps = (self.xp.flatnonzero(self.xp.diff(rows) != 1) + 1).tolist()
+        start = (b * n_heads + first + h) * n_queries
+        keep = [drop.keep_mask(self.xp, self.state, (start + int(rows[i])) * n_keys,
+                               (j - i) * n_keys, self.dropout_p)
+                for i, j in pairwise([0, *jumps, len(rows)])]
+        return self.xp.concatenate(keep).reshape(-1, n_keys)[:, self.at[1]]
+
+
+class PartDropout(drop.Dropout):
+    """Dropout of this rank's tokens, dimension 1 of x (B, L, ...), by their places in the whole."""
+
+    op = "dropout"
+
+    def forward(self, x, p, generator, t, order, length):
+        self.p, length = p, t.size * x.shape[1] if length is None else length
+        check_part(t, length, x.shape[1], order)
+        row = math.prod(x.shape[2:])
+        self.state = drop.reserve(generator, len(x) * length * row)
+        self.runs = [((b * length + first) * row, (end - first) * row) for b in range(len(x))
+                     for first, end in pieces(length, t.size, t.rank, order)]
+        return self._masked(x)
+
+    def backward(self, gy):
+        return self._masked(gy)
+
+    def _masked(self, x):
+        keep = [drop.keep_mask(self.xp, self.state, *run, self.p) for run in self.runs]
+        y = x * self.xp.concatenate(keep).reshape(x.shape)
+        y *= x.dtype.type(drop.inverse_keep(self.p))
+        return y
+
+
+def dropout(x, p=0.5, training=True, *, generator=None, **part):
+    """functional.dropout of this rank's part of x: what one rank drops of the whole."""
+    return PartDropout.apply(x, p=p, generator=generator, **part) if training and p else x

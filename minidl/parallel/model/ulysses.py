@@ -1,0 +1,79 @@
+"""Ulysses: attention of a text in parts by two all-to-alls.
+
+    s/n tokens of all h heads -- all-to-all --> s tokens of h/n heads: attention as it is on one
+    s/n tokens of all h heads <-- all-to-all -- rank, and equal to it to the bit
+
+Source: Jacobs et al. 2023 (arXiv 2309.14509). Bytes, and another way: context.py
+Test: tests/parallel/model/test_context.py   Tutorial: tutorials/22_long_context.py
+"""
+
+from minidl.ops.attention import Attention, SelfAttention
+from minidl.parallel.model import functions
+from minidl.parallel.model.text_parts import OfWhole, as_mask, check_part, mask_at
+
+
+class UlyssesAttention(OfWhole, Attention):
+    """Of all tokens and some of the heads."""
+
+    op = "ulysses_attention"
+
+
+class UlyssesSelfAttention(OfWhole, SelfAttention):
+    op = "ulysses_self_attention"
+
+
+def ulysses_attention(query, key, value, t, is_causal=False, scale=None, *, attn_mask=None,
+                      dropout_p=0.0, length=None, generator=None):
+    """As ring_attention, the text cut in order; H a multiple of n, and G of n, or n of G. A mask is
+    made whole, queries x keys, as on one rank."""
+    n, n_heads, n_groups = t.size, query.shape[1], key.shape[1]
+    attn_mask = as_mask(t, attn_mask)
+    check_heads(t, n_heads)
+    if n % n_groups and n_groups % n:
+        raise ValueError(f"rank {t.rank}: Ulysses wants the {n_groups} heads of keys to be a "
+                         f"multiple of the {n} ranks, or {n} a multiple of {n_groups}")
+    if n_groups < n:
+        key, value = (a.repeat_interleave(n // n_groups, 1) for a in (key, value))
+    if length is not None:
+        check_part(t, length, key.shape[2], "contiguous")
+    q, k, v = (functions.all_to_all(t, a, 1, 2, length) for a in (query, key, value))
+    if (n_shared := q.shape[1] // k.shape[1]) > 1:
+        k, v = (a.repeat_interleave(n_shared, 1) for a in (k, v))
+    mask, whole = _of_heads(t, n_heads, q._xp, (q.shape[2], k.shape[2]), attn_mask, dropout_p,
+                            generator)
+    y = UlyssesAttention.apply(q, k, v, mask, is_causal=is_causal, scale=scale, whole=whole)
+    return functions.all_to_all(t, y, 2, 1, length and n_heads)
+
+
+def ulysses_self_attention(qkv, n_heads, is_causal=False, dropout_p=0.0, *, t, attn_mask=None,
+                           length=None, generator=None):
+    """As ring_self_attention, the text cut in order, n_heads a multiple of n."""
+    attn_mask = as_mask(t, attn_mask)
+    check_heads(t, n_heads)
+    n_batch, n_here, width = qkv.shape
+    if length is not None:
+        check_part(t, length, n_here, "contiguous")
+    x = qkv.reshape(n_batch, n_here, 3, n_heads, width // 3 // n_heads)
+    x = functions.all_to_all(t, x, 3, 1, length)  # (B, n L, 3, H / n, E)
+    x = x.reshape(n_batch, x.shape[1], width // t.size)
+    mask, whole = _of_heads(t, n_heads, x._xp, x.shape[1:2] * 2, attn_mask, dropout_p, generator)
+    y = UlyssesSelfAttention.apply(x, mask, n_heads=n_heads // t.size, is_causal=is_causal,
+                                   whole=whole)
+    return functions.all_to_all(t, y, 1, 2, length and width // 3)
+
+
+def _of_heads(t, n_heads, xp, tokens, mask, dropout_p, generator):
+    """This rank's heads of a mask, or None, and what OfWhole wants to know."""
+    first, end = (n_heads // t.size * r for r in (t.rank, t.rank + 1))
+    if mask is not None:
+        mask = mask_at(mask, *map(xp.arange, tokens))
+        if mask.ndim > 2 and mask.shape[-3] > 1:
+            mask = mask[..., first:end, :, :]
+    return mask, dict(t=t, heads=(first, n_heads), tokens=tokens, mask=None, dropout_p=dropout_p,
+                      generator=generator)
+
+
+def check_heads(t, n_heads):
+    if n_heads % t.size:
+        raise ValueError(f"rank {t.rank}: Ulysses gives every rank as many heads: {n_heads} heads "
+                         f"are no multiple of {t.size} ranks. The ring takes any number")
