@@ -3,6 +3,7 @@
 On a GPU the plan is a CUDA graph; here tests/strict_cupy stands in for CuPy, runs what would be
 captured, and raises Race where two streams touch the same bytes in no order."""
 
+import gc
 import random
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -140,7 +141,9 @@ def captured(strict_cupy, monkeypatch):
     monkeypatch.setattr(cupy.cuda, "using_allocator", lambda malloc: nullcontext(),
                         raising=False)
     monkeypatch.setattr(streams, "graphed", lambda step: log.append(step) or graphed(step, 1))
-    return cupy
+    yield cupy
+    gc.collect()
+    cupy.cuda.Device(0).synchronize()  # what is under way here is not the next test's
 
 
 @pytest.mark.parametrize("n_streams", [1, 3])

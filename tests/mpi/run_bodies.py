@@ -64,7 +64,8 @@ def _axes(marks):
         if mark.name == "parametrize":
             names, values = mark.args[:2]
             names = [n.strip() for n in names.split(",")] if isinstance(names, str) else list(names)
-            rows = [value if len(names) > 1 else (value,) for value in values]
+            rows = [value.values if hasattr(value, "marks") else  # pytest.param(...)
+                    value if len(names) > 1 else (value,) for value in values]
             axes.append([dict(zip(names, row, strict=True)) for row in rows])
     return axes
 

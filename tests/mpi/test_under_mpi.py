@@ -48,7 +48,8 @@ def test_a_model_in_parts_on_open_mpi(n):
     passed = int(run.stdout.splitlines()[-1].split()[0])
     ran = {line.split()[1].split("::")[0] for line in run.stdout.splitlines()
            if line.startswith("running ")}
-    assert passed == run.stdout.count("running ") and ran == {path.name for path in files}
+    assert passed == run.stdout.count("running ") > 0 and ran <= {path.name for path in files}
+    assert len(ran) == len(files) or not EVERY
 
 
 SHARED = """

@@ -66,6 +66,7 @@ def join(clock, other):
             clock[queue] = n
 
 
+_left = [[] for _ in range(N_DEVICES)]  # of streams that are gone, with work under way
 _queues = [[Queue(i, True, f"the null stream of device {i}")] for i in range(N_DEVICES)]
 
 
@@ -145,7 +146,9 @@ class Stream:
             return
         with LOCK:
             _queues[queue.device].remove(queue)
-            if _host.get(queue.id, 0) >= queue.n:
+            if _host.get(queue.id, 0) < queue.n:
+                _left[queue.device].append(queue)  # what it was given goes on
+            else:
                 queue.over = True
                 for clock in (_host, *(q.clock for queues in _queues for q in queues)):
                     clock.pop(queue.id, None)
@@ -270,8 +273,9 @@ class Device:
 
     def synchronize(self):
         _count.waits("Device.synchronize")
-        for q in _queues[self.id]:
+        for q in (*_queues[self.id], *_left[self.id]):
             synchronize(q)
+        _left[self.id].clear()
 
     def __eq__(self, other):
         return isinstance(other, Device) and self.id == other.id
