@@ -22,7 +22,9 @@ from tests.conftest import some
 from tests.elastic.bodies import state_of, train, weights
 from tests.mpi.launch import PYTHONS, ROOT, require_mpi
 
-LIMIT_S = 50  # as many times that as tasks share a core
+# A run takes some seconds. A busy disk may let a snapshot wait for half a minute, a hang has no end.
+LIMIT_S = 120  # as many times that as tasks share a core
+pytestmark = pytest.mark.timeout(600)
 # Each run takes a few seconds: those that show no further mechanism are for `make chaos`.
 also = pytest.mark.skipif(os.environ.get("MINIDL_CHAOS") != "1", reason="set MINIDL_CHAOS=1")
 N, N_STEPS, AT = 4, 8, 5  # ranks; steps; the one in which ranks die
