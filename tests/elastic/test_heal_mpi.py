@@ -22,7 +22,7 @@ from tests.conftest import some
 from tests.elastic.bodies import state_of, train, weights
 from tests.mpi.launch import PYTHONS, ROOT, require_mpi
 
-# A run takes some seconds. A busy disk may let a snapshot wait for half a minute, a hang has no end.
+# A run takes seconds. A busy disk may let a snapshot wait for half a minute; a hang has no end.
 LIMIT_S = 120  # as many times that as tasks share a core
 pytestmark = pytest.mark.timeout(600)
 # Each run takes a few seconds: those that show no further mechanism are for `make chaos`.
