@@ -80,17 +80,17 @@ def test_messages_are_cut_into_parts_and_mismatches_still_seen(tmp_path):
 
 
 def test_a_message_over_the_part_limit_of_a_real_size(tmp_path):
-    # 64 MiB in parts of 5 MiB: large-message protocols, with requests in flight together.
+    # 16 MiB in parts of 1.25 MiB: large-message protocols, with requests in flight together.
     path = script(
         tmp_path,
         """
         import numpy as np
         from minidl.comm import ring, world
 
-        t = world(part_bytes=5 << 20)
-        x = np.arange(16 << 20, dtype="f4") % 1000 + t.rank
+        t = world(part_bytes=5 << 18)
+        x = np.arange(4 << 20, dtype="f4") % 1000 + t.rank
         ring.all_reduce(t, x)
-        assert (x == 2 * (np.arange(16 << 20) % 1000) + 1).all()
+        assert (x == 2 * (np.arange(4 << 20) % 1000) + 1).all()
         """,
     )
     mpiexec(2, path, timeout=60, check=True)
