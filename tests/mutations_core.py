@@ -3180,6 +3180,14 @@ MUTATIONS = [
         "tests/data/stream/test_folder.py::test_files_of_segments_behind_a_reader_do_not_stay_open",
     ),
     Mutation(
+        "a worker goes on while a server still serves the others",
+        "minidl/parallel/server/tables.py",
+        "        for server in range(0 if self.serves or kind else",
+        "        for server in range(0 if True or kind else",
+        "tests/parallel/server/test_warm.py"
+        "::test_a_run_from_the_cut_ends_in_the_bits_of_one_from_the_beginning[4-1]",
+    ),
+    Mutation(
         "a warm start leaves the optimizer's state behind",
         "minidl/parallel/server/warm.py",
         "    rows = {kind: np.concatenate([own[kind][stays], new[kind]])\n",

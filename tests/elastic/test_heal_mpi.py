@@ -18,7 +18,7 @@ from minidl import snapshot
 from minidl.comm import simulate
 from minidl.snapshot import folder as snapshot_folder
 from tests.chaos.chaos import shared
-from tests.conftest import some
+from tests.conftest import EVERY, some
 from tests.elastic.bodies import state_of, train, weights
 from tests.mpi.launch import PYTHONS, ROOT, require_mpi
 
@@ -26,6 +26,7 @@ from tests.mpi.launch import PYTHONS, ROOT, require_mpi
 LIMIT_S = 120  # as many times that as tasks share a core
 pytestmark = pytest.mark.timeout(600)
 # Each run takes a few seconds: those that show no further mechanism are for `make chaos`.
+whole = pytest.mark.skipif(not EVERY, reason="make test-every")
 also = pytest.mark.skipif(os.environ.get("MINIDL_CHAOS") != "1", reason="set MINIDL_CHAOS=1")
 N, N_STEPS, AT = 4, 8, 5  # ranks; steps; the one in which ranks die
 
@@ -112,9 +113,9 @@ def seconds_lost(out, after):
 @pytest.mark.mpi
 @pytest.mark.slow
 @pytest.mark.parametrize("stage, where, doomed", [
-    *some([("zero1", "exit", [3]), ("dp", "reduce", [2])]),
+    pytest.param("dp", "reduce", [2], marks=whole),
     pytest.param("zero2", "reduce", [0], marks=also),
-    pytest.param("zero3", "step", [1, 3], marks=also)])
+    pytest.param("zero3", "step", [1, 3], marks=also), ("zero1", "exit", [3])])
 def test_survivors_do_the_step_again(stage, where, doomed, tmp_path):
     out, err, left = heal(tmp_path, stage, where, *doomed)
     m = N - len(doomed)

@@ -28,7 +28,7 @@ def test_every_body_passes_on_mpi(run_on):
         files = [ROOT / f"tests/comm/{name}.py" for name in ON_OPEN_MPI]
     bodies = ROOT / "tests/mpi/run_bodies.py", *files
     every = {"MINIDL_EVERY_SIZE": "1"} if mpi == "openmpi" else {}
-    run = mpiexec(int(n), *bodies, timeout=110, check=True, mpi=mpi, env=every)
+    run = mpiexec(int(n), *bodies, timeout=600 if EVERY else 110, check=True, mpi=mpi, env=every)
     passed = int(run.stdout.splitlines()[-1].split()[0])
     assert passed == run.stdout.count("running ") > 0
 

@@ -119,6 +119,8 @@ class Tables:
         for server in range(0 if self.serves else self.n_servers):
             framing.send(self.t, server, LEAVE, body=objects.pack(text) if text else
                          framing.NO_BODY, label="table.left")
+        for server in range(0 if self.serves or kind else self.n_servers):  # it serves no more,
+            framing.recv(self.t, "table.header", server)  # and what is sent next is not for it
 
     # -- a server
 
@@ -126,6 +128,7 @@ class Tables:
         """Answer the workers until the last has left; yields the step of each cut, for all ranks
         to save together."""
         here, cuts = set(range(self.n_servers, self.t.size)), Counter()
+        workers = sorted(here)
         while here:
             src, kind, number, more, n_bytes = framing.recv(self.t, "table.header")
             if kind == LEAVE:
@@ -150,6 +153,8 @@ class Tables:
             self._answer()
         for worker in list(self.replies):
             self._sent(worker)
+        for worker in workers:
+            framing.send(self.t, worker, LEAVE, label="table.left")
 
     def _pushed(self, key, position, now, ids, grads):
         """Apply it, or keep it until the others of its step are there; drop what came before."""

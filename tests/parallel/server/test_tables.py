@@ -198,7 +198,7 @@ def test_bytes_are_the_formula_over_touched_rows(size, servers):
                 pull += 4 * dim * len(which)
                 push += 4 * dim * len(which)
                 headers += HEADER_BYTES * (2 * (there > 0).sum() + servers)
-    headers += HEADER_BYTES * servers * (size - servers)  # of leaving
+    headers += 2 * HEADER_BYTES * servers * (size - servers)  # of leaving, and its answer
     total = {label: sum(rank[label] for rank in sent) for label in sent[0]}
     assert total == {"table.ids": ids, "table.pull": pull, "table.push": push,
                      "table.header": headers}
