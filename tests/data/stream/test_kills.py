@@ -16,10 +16,11 @@ SCRIPT = Path(__file__).with_name("kills.py")
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not EVERY, reason="make test-every")
 def test_processes_killed_at_random_moments_end_in_the_same_bits(tmp_path):
     """Each time going on with another number of workers and servers."""
     done = subprocess.run(
-        [sys.executable, SCRIPT, tmp_path, "3" if EVERY else "1", "3"],
+        [sys.executable, SCRIPT, tmp_path, "3", "3"],
         capture_output=True, text=True,
         env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"})
     assert "each ended in the same bits, every offset once" in done.stdout, done.stderr
