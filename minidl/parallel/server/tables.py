@@ -25,8 +25,8 @@ One cut: messages of a rank arrive in order, so when all workers' cuts have come
 them have, and no other; then all ranks save together.
 
 Bytes of n ids of one server: pull 32 + 8 n, and 32 + 4 dim n back; push 32 + 8 (n + 1) + 4 dim n;
-end_step 32 a server, and for each table and partition that had nothing 40. Labels: table.ids,
-.pull, .push, .header.
+end_step 32 a server, and for each table and partition that had nothing 40; leaving 32, and 32 back.
+Labels: table.ids, .pull, .push, .header.
 Source: Li et al. 2014 (OSDI).   Test: tests/parallel/server/test_tables.py
 Used by: tutorials/train_clicks.py
 """
