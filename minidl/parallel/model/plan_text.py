@@ -6,28 +6,39 @@ beside the winner's, a winner's axis by the plans that have a little more or les
 Test: tests/parallel/model/test_planner.py   Used by: cli/plan.py
 """
 
-from minidl.comm import grid
-from minidl.parallel.model.plan_costs import Network
+from minidl.parallel.model import plan_step
+from minidl.parallel.model.plan_network import Network
 
 
 def text(task, found, rows=None):
     """The table of these Plans (the first `rows` of them), why the first one wins, and after each
-    of the others why it loses."""
-    lines = [f"{'dp':>6}{'pp':>4}{'tp':>4}{'rows x m':>11}  {'schedule':17}{'memory':>9}"
-             f"{'sent: tp':>10}{'pp':>9}{'dp':>9}{'bubble':>8}{'step':>10}"]
+    of the others why it loses. cp and ep have columns if any plan has more than 1 of them."""
+    also = [axis for axis in ("cp", "ep") if any(getattr(plan, axis) > 1 for plan in found)]
+    lines = ["".join([f"{'dp':>6}{'pp':>4}{'tp':>4}", *(f"{axis:>5}" for axis in also),
+                      f"{'rows x m':>11}  {'schedule':17}{'memory':>9}{'sent: tp':>10}",
+                      *(f"{axis:>9}" for axis in also),
+                      f"{'pp':>9}{'dp':>9}{'bubble':>8}{'step':>10}"])]
     for plan in found[:rows]:
         fits, sent = plan.memory <= task.memory, plan.sent
         schedule = plan.schedule if plan.pp > 1 else "-"
-        lines.append(
-            f"{plan.dp:6}{plan.pp:4}{plan.tp:4}{f'{plan.micro} x {plan.m}':>11}  "
-            f"{schedule + (f', v {plan.v}' if plan.v > 1 else ''):17}{bytes_text(plan.memory):>9}"
-            f"{bytes_text(sent['tp']):>10}{bytes_text(sent['pp'] + sent['tied']):>9}"
-            f"{bytes_text(sent['dp']):>9}{100 * plan.bubble:7.1f}%{_seconds_text(plan.time_s):>10}"
-            f"  {'wins' if plan is found[0] and fits else why_not(task, plan, found[0])}")
-    lines += ["memory: of the fullest rank; sent: by a rank of the busiest stage, in a step; "
-              "bubble: waiting for other stages, sends included"]
-    left = len(found) - len(found[:rows])
-    lines[-1:-1] = [f"... and {left} more"] * (left > 0)
+        lines.append("".join([
+            f"{plan.dp:6}{plan.pp:4}{plan.tp:4}",
+            *(f"{f'{getattr(plan, axis)}{plan.method[:1] * (axis == also[0])}':>5}"
+              for axis in also),
+            f"{f'{plan.micro} x {plan.m}':>11}  ",
+            f"{schedule + (f', v {plan.v}' if plan.v > 1 else ''):17}{bytes_text(plan.memory):>9}",
+            f"{bytes_text(sent['tp']):>10}", *(f"{bytes_text(sent[axis]):>9}" for axis in also),
+            f"{bytes_text(sent['pp'] + sent['tied']):>9}{bytes_text(sent['dp']):>9}",
+            f"{100 * plan.bubble:7.1f}%{_seconds_text(plan.time_s):>10}  ",
+            "wins" if plan is found[0] and fits else why_not(task, plan, found[0])]))
+    if left := len(found) - len(found[:rows]):
+        lines.append(f"... and {left} more")
+    lines.append("memory: of the fullest rank; sent: by a rank of the busiest stage, in a step; "
+                 "bubble: waiting for other stages, sends included")
+    if "cp" in also:
+        lines.append("cp: ranks that share a text, r by ring attention, u by Ulysses")
+    if task.shape.experts:
+        lines.append("experts: tokens routed evenly, none dropped; tp 1")
     if found[0].memory <= task.memory:
         lines += ["", why(task, found)]
     return "\n".join(lines)
@@ -49,19 +60,18 @@ def why_not(task, plan, winner):
     if part in WORDS:
         reason = WORDS[part]
     else:
-        what = {"tp": "activations", "dp": "gradients"}[part]
-        reason = f"all-reduces of {what}{_where(task, plan, part)}"
+        what = {"tp": "all-reduces of activations", "dp": "all-reduces of gradients",
+                "ep": "tokens to experts and back",
+                "cp": "keys and values that attention waits for" if plan.method == "ring" else
+                      "all-to-alls of attention"}[part]
+        reason = f"{what}{_where(task, plan, part)}"
     return f"+{_seconds_text(more[part])}: {reason}"
 
 
 def _where(task, plan, axis):
     """Where groups of this axis send, if there are nodes."""
-    stride, sizes = 1, grid.shape(task.ranks, task.order, dp=plan.dp, pp=plan.pp, tp=plan.tp)
-    for name, size in sizes.items():
-        if name == axis:
-            way = Network(task.links, task.ranks).way(stride, size)
-            break
-        stride *= size
+    sizes = {name: getattr(plan, name) for name in ("dp", "pp", "tp", "cp", "ep")}
+    way = plan_step.ways(Network(task.links, task.ranks), sizes)[axis]
     return "" if task.links.node is None else " between nodes" if way.leave else " inside nodes"
 
 
@@ -71,29 +81,43 @@ def why(task, found):
     shares = ", ".join(f"{part} {100 * seconds / best.time_s:.0f}%"
                        for part, seconds in best.parts.items() if seconds)
     sentences = [f"{best.name} wins: {_seconds_text(best.time_s)} a step ({shares})."]
-    for axis in ("tp", "pp"):
-        size, other = getattr(best, axis), {"tp": "pp", "pp": "tp"}[axis]
-        alike = [p for p in found if getattr(p, other) == getattr(best, other)]
+    axes = "tp", "pp", "cp", "ep"
+    for axis in axes:
+        size, others = getattr(best, axis), [other for other in axes if other != axis]
+        alike = [p for p in found if all(getattr(p, o) == getattr(best, o) for o in others)]
         less = max((p for p in alike if getattr(p, axis) < size),
                    key=lambda p: getattr(p, axis), default=None)
         more = min((p for p in alike if getattr(p, axis) > size),
                    key=lambda p: getattr(p, axis), default=None)
         if less and less.memory > task.memory:
-            reason = (f"{axis} {size} is the least that fits beside {other} "
-                      f"{getattr(best, other)}: {axis} {getattr(less, axis)} would need "
+            reason = (f"{axis} {size} is the least that fits beside {_beside(best, others)}: "
+                      f"{axis} {getattr(less, axis)} would need "
                       f"{bytes_text(less.memory)} of {bytes_text(task.memory)}")
         elif less:
             reason = f"{axis} {getattr(less, axis)} fits too, but {_by(task, less, best)}"
-        else:
+        elif size > 1:
+            reason = (f"{axis} {size} is the least that {task.batch} rows allow beside "
+                      f"{_beside(best, others)}")
+        elif more or axis in ("tp", "pp"):
             reason = f"{axis} 1 fits"
-        if axis == "tp" and size > 1 and task.links.node is not None:
-            verb = "go" if "between" in _where(task, best, "tp") else "stay"
-            reason += f"; the all-reduces of tp {size} {verb}{_where(task, best, 'tp')}"
+        else:
+            continue
+        if axis != "pp" and size > 1 and task.links.node is not None:
+            what = {"tp": "all-reduces", "cp": "messages", "ep": "messages"}[axis]
+            verb = "go" if "between" in _where(task, best, axis) else "stay"
+            reason += f"; the {what} of {axis} {size} {verb}{_where(task, best, axis)}"
         if more:
             reason += f"; {axis} {getattr(more, axis)} {_by(task, more, best)}"
         sentences.append(reason + ".")
     sentences.append(f"dp {best.dp} is the rest.")
     return "\n".join(sentences)
+
+
+def _beside(plan, axes):
+    """The other axes; those of 1 only where all are."""
+    names = [f"{axis} {getattr(plan, axis)}" for axis in axes
+             if getattr(plan, axis) > 1 or axis in ("tp", "pp")]
+    return ", ".join(names)
 
 
 def _by(task, plan, best):
