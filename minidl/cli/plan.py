@@ -27,7 +27,7 @@ def plan(ranks, net, memory, model, batch, flops, zero, precision, recompute, cp
         states = f"{precision}, ZeRO {zero}" + ", recompute" * recompute
         print(tr(f"{ranks} ranks of {bytes_text(memory)} and {flops:.3g} flop/s; "
                  f"{_words(model)}; {task.batch} rows a step; {states}; AdamW"))
-        print(tr(text(task, found, rows)))
+        print(text(task, found, rows, tr))
         if found[0].memory > memory:
             raise ValueError(f"nothing fits into {bytes_text(memory)}: the least is "
                              f"{bytes_text(found[0].memory)}, by {found[0].name}. More "
@@ -39,10 +39,10 @@ def plan(ranks, net, memory, model, batch, flops, zero, precision, recompute, cp
 
 
 def _words(model):
-    names = [name for name, shape in planner.MODELS.items() if shape == model]
-    numbers = ", ".join(f"{name} {n}" for name, n in model._asdict().items()
-                        if model.experts or name not in ("experts", "top_k"))
-    return f"{names[0]}: {numbers}" if names else f"a GPT of {numbers}"
+    name = next((name for name, shape in planner.MODELS.items() if shape == model), "a GPT")
+    words = (f"{name}: layers {model.layers}, width {model.width}, heads {model.heads}, context "
+             f"{model.context}, vocab {model.vocab}")
+    return words + (f", experts {model.experts}, top_k {model.top_k}" if model.experts else "")
 
 
 UNITS = {"": 1, **{f"{k}{i}B": base**power for power, k in enumerate(["", "k", "M", "G", "T"])
