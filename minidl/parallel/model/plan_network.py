@@ -7,7 +7,7 @@
     send_s            activations to the next stage
 
 Ranks lie on nodes of equal size, in blocks; where a group leaves its node, its messages may queue
-for the node's one NIC. Exact where a group's links are alike and nothing queues; else by the longest
+for the node's one NIC. Exact where a group's links are alike and nothing queues; else the longest
 chain of things that wait for each other, within a quarter of a simulation with queues.
 
 Test: tests/parallel/model/test_plan_network.py   Used by: plan_costs.py, planner.py
@@ -143,9 +143,8 @@ def ring_attention_s(way, n, block, sums, forward, backward):
 def all_to_all_s(way, n, n_bytes):
     """Seconds of a pairwise exchange of n_bytes on each rank, a block for every rank.
 
-    Links alike: (n-1)(alpha + b). Else the longer of two: steps that wait for each other, all by the
-    slow link but for what a node's g ranks need to come to its edge again, g - 2; and all bytes that
-    leave a node by its port."""
+    Links alike: (n-1)(alpha + b). Else the longer of two: steps that wait for each other, by the
+    slow link but for g - 2 of them (g ranks on a node); all bytes that leave a node by its port."""
     part = n_bytes / n
     if not way.slow:
         return cost.all_to_all(n, n_bytes, *way.intra).time_s

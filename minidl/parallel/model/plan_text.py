@@ -26,8 +26,8 @@ def text(task, found, rows=None, tr=str):
     """The table of these Plans (the first `rows` of them), why the first one wins, and after each
     of the others why it loses. cp and ep have columns if any plan has more than 1 of them."""
     also = [axis for axis in ("cp", "ep") if any(getattr(plan, axis) > 1 for plan in found)]
-    head = ["dp", "pp", "tp", *also, "rows x m", "schedule", "memory", "sent: tp", *also, "pp", "dp",
-            "bubble", "step", ""]
+    head = ["dp", "pp", "tp", *also, "rows x m", "schedule", "memory", "sent: tp", *also, "pp",
+            "dp", "bubble", "step", ""]
     lines = _columns([list(map(tr, head)), *(_row(task, plan, found[0], also, tr)
                                              for plan in found[:rows])])
     if left := len(found) - len(found[:rows]):

@@ -69,8 +69,9 @@ def rings(net, groups, sizes, starts):
 
 
 def run(net, programs):
-    """{rank: when it is done} of {rank: its program}: a generator of ("work", seconds), ("send", to,
-    key, bytes), ("come", key) to wait for what was sent here, ("gone", key) until it has left."""
+    """{rank: when it is done} of {rank: its program}: a generator of ("work", seconds), ("send",
+    to, key, bytes), ("come", key) to wait for what was sent here, ("gone", key) until it has
+    left."""
     wires, events, ties, known, waits, done = Wires(net), [], itertools.count(), {}, {}, {}
     for rank in programs:
         heapq.heappush(events, (0.0, next(ties), rank))

@@ -33,7 +33,8 @@ SETTINGS = {
     # where ranks share texts
     "8 alike, long texts": (Net(8, 8, FAST, FAST), LONG, 4, 2e13, 8e9),
     "16 in nodes of 8, long texts": (Net(16, 8, FAST, SLOW), LONG, 4, 2e13, 8e9),
-    "16 in nodes of 4, one long text": (Net(16, 4, FAST, SLOW), LONG._replace(heads=2), 1, 2e13, 4e8),
+    "16 in nodes of 4, one long text": (Net(16, 4, FAST, SLOW), LONG._replace(heads=2), 1, 2e13,
+                                        4e8),
     "16 in nodes of 8, long texts, slow": (Net(16, 8, (5e-5, 1e-9), (5e-5, 8e-9)), LONG, 8, 2e12,
                                            8e9),
     # where ranks share experts
@@ -71,8 +72,8 @@ def every_way(work, most_cp):
                 for cp in (k for k in range(1, most_cp + 1) if n // tp // p // ep % k == 0):
                     dp = n // tp // p // ep // cp
                     rows = work.batch // (dp * ep) if work.batch % (dp * ep) == 0 else 0
-                    for micro, method in product(
-                            (k for k in range(1, rows + 1) if rows % k == 0), methods(shape, tp, cp)):
+                    micros = [k for k in range(1, rows + 1) if rows % k == 0]
+                    for micro, method in product(micros, methods(shape, tp, cp)):
                         for schedule, v, cut in orders(shape, p, rows // micro):
                             yield dp, p, tp, cp, ep, method, micro, schedule, v, cut
 
@@ -152,7 +153,8 @@ def main():
     for name in SETTINGS:
         way, best, way_s, best_s, simulated, own_s = compare(name)
         print(f"{name:34}{str(way[:-1]):60}"
-              f"{'the same' if way == best else str(best[:-1]):60}{way_s / best_s:.3f} of {simulated}; formula / simulation {own_s / way_s:.2f}")
+              f"{'the same' if way == best else str(best[:-1]):60}{way_s / best_s:.3f} of {simulated}; "
+              f"formula / simulation {own_s / way_s:.2f}")
 
 
 if __name__ == "__main__":

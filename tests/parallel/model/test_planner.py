@@ -145,7 +145,8 @@ def test_a_straggler_is_waited_for():
 
 
 @pytest.mark.parametrize("options, message", [
-    ({"n": 1024, "shape": MODELS["gpt2"], "batch": 24, "cp": 1}, "dp of 16 at least .*got 24 rows.* of 16"),
+    ({"n": 1024, "shape": MODELS["gpt2"], "batch": 24, "cp": 1},
+     "dp of 16 at least .*got 24 rows.* of 16"),
     ({"batch": 0}, "batch above 0; got 0"),
     ({"memory": -1.0}, "memory above 0"),
     ({"shape": MODELS["gpt2"]._replace(experts=2, top_k=3)}, "2 experts at most; got 3"),
