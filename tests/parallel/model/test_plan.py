@@ -152,9 +152,9 @@ def main():
     """Print the table; python -m tests.parallel.model.test_plan"""
     for name in SETTINGS:
         way, best, way_s, best_s, simulated, own_s = compare(name)
-        print(f"{name:34}{str(way[:-1]):60}"
-              f"{'the same' if way == best else str(best[:-1]):60}{way_s / best_s:.3f} of {simulated}; "
-              f"formula / simulation {own_s / way_s:.2f}")
+        other = "the same" if way == best else str(best[:-1])
+        print(f"{name:36}{str(way[:-1]):60}{other:60}{way_s / best_s:.3f} of {simulated}; formula "
+              f"/ simulation {own_s / way_s:.2f}")
 
 
 if __name__ == "__main__":
