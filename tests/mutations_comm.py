@@ -2688,6 +2688,14 @@ MUTATIONS = [
         "common = list(model.parameters())",
         "tests/parallel/model/test_experts.py::test_a_gpt_trains_as_on_one_rank",
     ),
+    Mutation(
+        "a backward in two parts sends after the second one",
+        "minidl/parallel/model/pipeline.py",
+        "                self.send(do)\n                self.W(do, None)\n                t.compute(w)\n",
+        "                self.W(do, None)\n                t.compute(w)\n                self.send(do)\n",
+        "tests/parallel/model/test_pipeline.py"
+        "::test_inputs_first_idles_a_w_less_at_each_boundary",
+    ),
     # -- how to divide a model
     Mutation(
         "ranks that share a NIC are planned as if each had its own",
