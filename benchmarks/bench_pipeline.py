@@ -305,10 +305,11 @@ def main():
               f"by formula; {got['n_bytes']:,} bytes, {got['bytes_formula']:,}; "
               f"{got['messages']:,} messages, {got['messages_formula']:,}; "
               f"took {got['took_s']:.1f} s")
+    sent = ", ".join(f"{axis} {n:,.0f} (formula {grid['bytes_formula'][axis]:,.0f})"
+                     for axis, n in grid["n_bytes"].items())
     print(f"1,024 ranks, dp 16 x pp 8 x tp 8: {grid['modelled_s']:.6f} s modelled, "
-          f"{grid['formula_s']:.6f} s by formula; took {grid['took_s']:.1f} s; a rank of the busiest "
-          "stage sends " + ", ".join(f"{axis} {n:,.0f} (formula {grid['bytes_formula'][axis]:,.0f})"
-                                    for axis, n in grid["n_bytes"].items()) + " bytes")
+          f"{grid['formula_s']:.6f} s by formula; a rank of the busiest stage sends {sent} bytes; "
+          f"took {grid['took_s']:.1f} s")
     times, divided = (
         on_ranks(n, __file__, "--worker", "--repeats", args.repeats, "--micro", args.micro,
                  "--rows", args.rows, **threads(1)) for n in (STAGES, 2 * STAGES))
