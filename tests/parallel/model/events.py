@@ -320,19 +320,20 @@ class Work:
 
     def step(self, dp, pp, tp, cp, ep, method, micro, schedule, v, cut):
         """Seconds until the last rank is done: pipeline, gradients over dp, ep and cp, those of
-        experts over dp and cp, the tied weight."""
+        experts over dp and cp, the tied weight. Ranks of a replica, which wait for each other in
+        every block, go on together when all have what they need."""
         layers, C, heads, T, V, E, k = self.shape
         m, kept = self.batch // (dp * ep) // micro, micro * T // cp * C * 4
         seconds, n = self.parts(dp, pp, tp, cp, ep, method, micro, v, cut), dp * ep * cp
         orders, wires, events = order(schedule, pp, m, v), Wires(self.net), []
         ties = itertools.count()
         split = schedule == "zb-h1"
-        at = {(d, s): 0 for d in range(n) for s in range(pp)}
+        at = {(d, s): 0 for d in range(dp) for s in range(pp)}
         free = dict.fromkeys(at, 0.0)
         there = {}  # (replica, part) -> when its result is where it is wanted
 
-        def rank(d, s, k):
-            return k + tp * (d + n * s)
+        def ranks_of(d, s):
+            return range(tp * cp * ep * (d + dp * s), tp * cp * ep * (d + dp * s + 1))
 
         def go_on(unit):
             d, s = unit
@@ -360,23 +361,23 @@ class Work:
                 continue
             arrival = now
             if to % pp != s:
-                arrival = max(wires.send(now, rank(d, s, k), rank(d, to % pp, k), kept)[1]
-                              for k in range(tp))
+                arrival = max(wires.send(now, src, dst, kept)[1] for src, dst in
+                              zip(ranks_of(d, s), ranks_of(d, to % pp), strict=True))
             there[d, (kind, stage, i)] = arrival
             go_on((d, to % pp))
         assert all(at[d, s] == len(orders[s]) for d, s in at)
-        ranks = {rank(d, s, k): (d, s) for d, s in at for k in range(tp)}
-        groups = [[rank(d, s, k) for d in range(n)] for s in range(pp) for k in range(tp)]
+        ranks = {rank: unit for unit in at for rank in ranks_of(*unit)}
+        groups = [[k + tp * (d + n * s) for d in range(n)] for s in range(pp) for k in range(tp)]
         done = rings(self.net, groups, {r: 4 * self.weights(pp, tp, cut, s)
                                         for r, (_, s) in ranks.items()},
                      {r: free[unit] for r, unit in ranks.items()})
         if E:
-            groups = [[rank(d, s, 0) for d in range(n) if d // cp % ep == e] for s in range(pp)
+            groups = [[d + n * s for d in range(n) if d // cp % ep == e] for s in range(pp)
                       for e in range(ep)]
             done |= rings(self.net, groups, {r: 4 * self.experts(ep, cut[s])
                                              for r, (_, s) in ranks.items()}, done)
         if pp > 1:
-            groups = [[rank(d, 0, k), rank(d, pp - 1, k)] for d in range(n) for k in range(tp)]
+            groups = [[r, r + tp * n * (pp - 1)] for r in range(tp * n)]
             begin = {r: max(done[r] for r in group) for group in groups for r in group}
             done |= rings(self.net, groups, dict.fromkeys(begin, 4 * V * C / tp), begin)
         return max(done.values())
