@@ -68,15 +68,12 @@ class Network:
 
     def both(self, near, far):
         """The Way of groups along two axes that are no neighbours, each (stride, size): along the
-        near one, then one step along the far one. Where the near one leaves a node, all are taken
-        to do so."""
+        near one, then one step along the far one, where the near one alone would go back."""
         inner, outer = self.way(*near), self.way(*far)
         if near[1] == 1 or far[1] == 1:
             return outer if near[1] == 1 else inner
         if inner.slow:
-            leave = max(inner.leave, outer.leave)
-            return inner._replace(leave=leave, queue=leave if inner.shared else 1,
-                                  slow=near[1] * far[1])
+            return inner._replace(slow=inner.slow * far[1])
         leave = -(-outer.leave // near[1])  # the others' last ones send inside of the node
         return outer._replace(leave=leave, queue=leave if outer.shared else 1)
 

@@ -50,11 +50,12 @@ SETTINGS = {
 }
 THREE_AXES = list(SETTINGS)[:12]  # nobody shares a text
 # near ties, in which the simulation prefers another: 0.4, 0.2, 0.2 and 1.7 % faster; where hops are
-# as long as what is computed between them, and the formulas estimates, 2.9 and 4.1 %
+# as long as what is computed between them, and formulas estimates, 2.9 and 4.1 %
 NEARLY = {"8 alike, all fits", "8 alike, little memory", "16 in nodes of 8, many NICs",
           "32 in nodes of 8, slow between", "16 in nodes of 4, experts, long texts",
           "16 in nodes of 8, slow, few rows"}
-LONG_HOPS = {"16 in nodes of 4, experts, long texts": 1.03, "16 in nodes of 8, slow, few rows": 1.05}
+LONG_HOPS = {"16 in nodes of 4, experts, long texts": 1.03,
+             "16 in nodes of 8, slow, few rows": 1.05}
 
 
 def cuts(shape, p):
