@@ -3,7 +3,8 @@
     python benchmarks/bench_pipeline.py [--repeats 15] [--micro 4] [--rows 8] [--out FILE.json]
 
 1. 1,024 simulated ranks, 128 pipelines of 8 stages of small arrays: the modelled time of a step,
-   its bytes and messages, beside the closed forms.
+   its bytes and messages, beside the closed forms. Then 1,024 as dp 16 x pp 8 x tp 8: every
+   message of a step of a small GPT by 1F1B, its modelled time and bytes beside the planner's.
 2. A GPT in 2 stages on 2 MPI ranks of one thread each, float32, AdamW included: every schedule of
    minidl/parallel/model/schedule.py, and in the same processes, over gloo, ScheduleGPipe and
    Schedule1F1B of torch.distributed.pipelining. First all are checked to have the same losses; then
@@ -11,6 +12,9 @@
    embedding is not tied to the output layer: PyTorch's stages would not sum the two. A rank that
    waits for its neighbour sleeps between looks, as gloo's does (inside of a collective MPI looks
    all the time): else it takes time from the rank that works where processors are few.
+   "inputs first": a backward sends the inputs' gradients before it computes the weights'
+   (Pipeline's inputs_first). The parts and their order are the schedule's; the stage before begins
+   its backward earlier. The bars are of these.
 3. The same on 4 ranks, 2 stages of 2 ranks that divide the blocks' matrices: minidl's `parallelize`
    before `cut`, and torch.distributed.tensor.parallel inside torch.distributed.pipelining. The
    embedding and the output layer are whole on both ranks of a stage, in ours and in theirs.
@@ -32,10 +36,12 @@ from common import (
 
 import minidl
 from minidl import comm, nn, optim
+from minidl.comm import ring
 from minidl.comm.grid import Grid
 from minidl.comm.observe.ledger import Ledger
+from minidl.comm.transport.links import Links
 from minidl.nn import functional as F
-from minidl.parallel.model import schedule
+from minidl.parallel.model import plan_costs, plan_step, planner, schedule
 from minidl.parallel.model.cut import cut
 from minidl.parallel.model.parallelize import gpt_plan, parallelize
 from minidl.parallel.model.pipeline import HEADER, Pipeline
@@ -44,6 +50,7 @@ STAGES = 2
 SHAPE = VOCAB, CONTEXT, LAYERS, HEADS, WIDTH = 256, 64, 4, 4, 256
 OURS = {"GPipe": schedule.gpipe, "1F1B": schedule.one_f_one_b, "ZB-H1": schedule.zb_h1,
         "interleaved": partial(schedule.interleaved, v=2)}
+FIRST = ", inputs first"
 PEERS = {"ScheduleGPipe": "GPipe", "Schedule1F1B": "1F1B"}
 
 
@@ -91,6 +98,60 @@ def simulated():
     return found
 
 
+def whole_grid():
+    """The same of a step on dp 16 x pp 8 x tp 8: arrays of the sizes that a GPT would send."""
+    n, (dp, pp, tp), links = 1024, (16, 8, 8), Links.uniform(1e-6, 1e-9)
+    shape = planner.Shape(layers=8, width=16, heads=8, context=4, vocab=64)
+    task = planner.Task(n, links, 1e12, shape, batch=8 * dp, flops=2e7)
+    network = planner.Network(links, n)
+    plan = next(plan for tried in planner.candidates(task, dp, pp, tp, network) for plan in tried
+                if (plan.m, plan.v, plan.schedule) == (8, 1, "1f1b"))
+    parts, tokens = schedule.one_f_one_b(pp, plan.m), plan.micro * shape.context
+    ways = plan_step.ways(network, dict(dp=dp, pp=pp, tp=tp, cp=1, ep=1))
+    seconds = plan_step.seconds(task, tokens, (tp, 1, 1), "", ways, network)
+
+    def rank(t):
+        g, sending = Grid(ledger := Ledger(t), dp=dp, pp=pp, tp=tp), []
+        s, blocks = g.pp.rank, plan.cut[g.pp.rank]
+        first, last = s == 0, s == pp - 1
+        stage = plan_costs.Stage(1, s, blocks, first, last)
+        f, b, w = plan_step.of_stage(stage, {"compute": seconds["compute"]})["compute"]
+        kept = np.zeros(tokens * shape.width, np.float32)
+        tied = g.t.subgroup([g.rank_of(pp=0), g.rank_of(pp=pp - 1)]) if first or last else None
+        if s:
+            g.pp.recv(np.empty(HEADER, np.int64), s - 1, 2)
+        if not last:
+            sending.append(g.pp.isend(np.zeros(HEADER, np.int64), s + 1, 2))
+        for kind, _, _ in parts[s]:
+            there, back = (s - 1, s + 1) if kind == "F" else (s + 1, s - 1)
+            if 0 <= there < pp:
+                g.pp.recv(kept, there, kind == "F")
+            t.compute(f if kind == "F" else b + w)
+            for _ in range(2 * blocks + (first if kind == "F" else last)):
+                ring.all_reduce(g.tp, kept)
+            for k in (1, 2) if kind == "F" and last else ():
+                ring.all_reduce(g.tp, np.zeros(k * tokens, np.float32))
+            if 0 <= back < pp:
+                sending.append(g.pp.isend(kept, back, kind == "F"))
+        for request in sending:
+            request.wait()
+        elements, tensors = plan_costs.weights(shape, tp, stage)
+        ring.all_reduce(g.dp, np.zeros(1 + tensors, np.int64))
+        ring.all_reduce(g.dp, np.zeros(elements, np.float32))
+        if tied is not None:
+            ring.all_reduce(tied, np.zeros(shape.vocab * shape.width // tp, np.float32))
+        return s, t.time(), {axis: ledger.count(group=getattr(g, axis).ranks).bytes_sent
+                             for axis in ("dp", "pp", "tp")}
+
+    start = time.perf_counter()
+    ranks = comm.simulate(n, rank, links=links)
+    busiest = {axis: max(statistics.mean(sent[axis] for s, _, sent in ranks if s == stage)
+                         for stage in range(pp)) for axis in ("dp", "pp", "tp")}
+    return dict(modelled_s=max(time_s for _, time_s, _ in ranks), formula_s=plan.time_s,
+                n_bytes=busiest, bytes_formula={axis: plan.sent[axis] for axis in busiest},
+                took_s=time.perf_counter() - start)
+
+
 # -- 2: time
 
 
@@ -111,11 +172,12 @@ def loss(logits, y):
 
 def ours(grid, args, name, x, y):
     """A function that takes one step and returns its mean loss on the last stage, else None."""
-    parts, gpt = OURS[name](grid.pp.size, args.micro), model()
+    parts, gpt = OURS[name.removesuffix(FIRST)](grid.pp.size, args.micro), model()
     if grid.tp.size > 1:
         parallelize(gpt, grid, {name: rule for name, rule in gpt_plan().items()
                                 if name not in ("token", "head")})
-    pipe = Pipeline(grid.pp, cut(gpt, len(schedule.rank_of_stage(parts))), loss, parts)
+    pipe = Pipeline(grid.pp, cut(gpt, len(schedule.rank_of_stage(parts))), loss, parts,
+                    inputs_first=name.endswith(FIRST))
     optimizer = optim.AdamW(pipe.parameters(), lr=1e-3)
 
     def step():
@@ -207,8 +269,9 @@ def worker(args):
     t = comm.world()
     grid = Grid(t, pp=STAGES, tp=t.size // STAGES)
     x, y = batch(args)
-    steps = {name: ours(grid, args, name, x, y) for name in OURS
-             if t.size == STAGES or name in PEERS.values()}
+    names = [*(OURS if t.size == STAGES else PEERS.values())]
+    names += [name + FIRST for name in PEERS.values()]
+    steps = {name: ours(grid, args, name, x, y) for name in names}
     try:
         steps |= theirs(grid, args, x, y)
     except ImportError:
@@ -236,12 +299,17 @@ def main():
     print(heading())
     print(f"GPT: vocabulary, context, layers, heads, width {SHAPE}; {args.micro} micro-batches of "
           f"{args.rows} x {CONTEXT} bytes, {STAGES} stages, one thread a rank")
-    formulas = simulated()
+    formulas, grid = simulated(), whole_grid()
     for name, got in formulas.items():
         print(f"1,024 ranks, {name}: {got['modelled_s']:.6f} s modelled, {got['formula_s']:.6f} s "
               f"by formula; {got['n_bytes']:,} bytes, {got['bytes_formula']:,}; "
               f"{got['messages']:,} messages, {got['messages_formula']:,}; "
               f"took {got['took_s']:.1f} s")
+    sent = ", ".join(f"{axis} {n:,.0f} (formula {grid['bytes_formula'][axis]:,.0f})"
+                     for axis, n in grid["n_bytes"].items())
+    print(f"1,024 ranks, dp 16 x pp 8 x tp 8: {grid['modelled_s']:.6f} s modelled, "
+          f"{grid['formula_s']:.6f} s by formula; a rank of the busiest stage sends {sent} bytes; "
+          f"took {grid['took_s']:.1f} s")
     times, divided = (
         on_ranks(n, __file__, "--worker", "--repeats", args.repeats, "--micro", args.micro,
                  "--rows", args.rows, **threads(1)) for n in (STAGES, 2 * STAGES))
@@ -250,7 +318,7 @@ def main():
         for name, values in found.items():
             print(f"{name:26}{1e3 * statistics.median(values):>10.0f}{1e3 * min(values):>8.0f}"
                   f"{1e3 * max(values):>8.0f}{ratio(values, found['1F1B']):>10.2f}")
-    figures = dict(micro=args.micro, rows=args.rows, simulated=formulas, seconds=times,
+    figures = dict(micro=args.micro, rows=args.rows, simulated=formulas, grid=grid, seconds=times,
                    divided_s=divided)
     left_out = [] if PEERS.keys() & times.keys() else [NO_TORCH]
     finish(figures, *report(figures), args.out, left_out)
@@ -267,22 +335,37 @@ def report(figures):
                 at_most=True)]
     rows = [row("pipeline, 128 of 8 stages: a step's time, bytes and messages", "closed forms",
                 f"{wrong} differ" if wrong else "equal", bars)]
+    grid = figures["grid"]
+    off = max(abs(n / grid["bytes_formula"][axis] - 1) for axis, n in grid["n_bytes"].items())
+    ratio_s = grid["modelled_s"] / grid["formula_s"]
+    bars += [bar("1,024 ranks as 16 x 8 x 8: bytes beside the formula, off by", off, 1e-9,
+                 at_most=True),
+             bar("... modelled time beside the planner's, off by", abs(ratio_s - 1), 0.03,
+                 at_most=True),
+             bar("... seconds to simulate", grid["took_s"], 60, at_most=True)]
+    rows.append(row("1,024 ranks as dp 16 x pp 8 x tp 8: a step's modelled time", "the planner's "
+                    "closed forms", f"{ratio_s:.4f} times", bars[-3:]))
     for peer, name in PEERS.items():
         if peer in times:
-            bars.append(faster(f"PyTorch's {peer} by minidl's {name}, 2 ranks", times[peer],
-                               times[name], 1.0))
-            rows.append(row(f"pipeline, {name}: a GPT's step in 2 stages, {figures['micro']} "
-                            "micro-batches", f"PyTorch's {peer} over gloo",
-                            f"{number(bars[-1]['figure'])} times its speed", bars[-1:]))
+            bars.append(faster(f"PyTorch's {peer} by minidl's {name}{FIRST}, 2 ranks", times[peer],
+                               times[name + FIRST], 1.0))
+            rows.append(row(f"pipeline, {name}{FIRST}: a GPT's step in 2 stages, "
+                            f"{figures['micro']} micro-batches", f"PyTorch's {peer} over gloo",
+                            _speed(bars[-1], times, peer, name), bars[-1:]))
     times = figures["divided_s"]
     for peer, name in PEERS.items():
         if peer in times:
-            bars.append(faster(f"PyTorch's {peer} with its tensor parallelism by minidl's {name}, "
-                               "4 ranks", times[peer], times[name], 1.0))
-            rows.append(row(f"... each stage divided over 2 ranks, {name}",
+            bars.append(faster(f"PyTorch's {peer} with its tensor parallelism by minidl's {name}"
+                               f"{FIRST}, 4 ranks", times[peer], times[name + FIRST], 1.0))
+            rows.append(row(f"... each stage divided over 2 ranks, {name}{FIRST}",
                             f"PyTorch's {peer}, each stage divided, over gloo",
-                            f"{number(bars[-1]['figure'])} times its speed", bars[-1:]))
+                            _speed(bars[-1], times, peer, name), bars[-1:]))
     return bars, rows
+
+
+def _speed(found, times, peer, name):
+    return (f"{number(found['figure'])} times its speed; {number(ratio(times[peer], times[name]))} "
+            "where a backward sends at its end")
 
 
 if __name__ == "__main__":

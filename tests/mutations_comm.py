@@ -2688,13 +2688,59 @@ MUTATIONS = [
         "common = list(model.parameters())",
         "tests/parallel/model/test_experts.py::test_a_gpt_trains_as_on_one_rank",
     ),
+    Mutation(
+        "a backward in two parts sends after the second one",
+        "minidl/parallel/model/pipeline.py",
+        "                self.send(do)\n                self.W(do, None)\n                t.compute(w)\n",
+        "                self.W(do, None)\n                t.compute(w)\n                self.send(do)\n",
+        "tests/parallel/model/test_pipeline.py"
+        "::test_inputs_first_idles_a_w_less_at_each_boundary",
+    ),
     # -- how to divide a model
     Mutation(
         "ranks that share a NIC are planned as if each had its own",
-        "minidl/parallel/model/plan_costs.py",
+        "minidl/parallel/model/plan_network.py",
         "return Way(leave, leave if links.shared_nic else 1, slow,",
         "return Way(leave, 1, slow,",
-        "tests/parallel/model/test_plan_costs.py::test_ways_are_those_of_grid_traffic",
+        "tests/parallel/model/test_plan_network.py::test_ways_are_those_of_grid_traffic",
+    ),
+    Mutation(
+        "ring attention's blocks are planned as if nothing were computed beside them",
+        "minidl/parallel/model/plan_network.py",
+        "    total = alone + sum(k * max(visit, hop_s(usual, b)) for k, b, visit in hops)\n",
+        "    total = alone + sum(k * (visit + hop_s(usual, b)) for k, b, visit in hops)\n",
+        "tests/parallel/model/test_plan_network.py"
+        "::test_ring_attention_takes_the_time_of_its_messages",
+    ),
+    Mutation(
+        "an all-to-all is planned as if each rank of a node had a NIC",
+        "minidl/parallel/model/plan_network.py",
+        "(n - here) * (way.leave * here if way.shared else 1)\n",
+        "(n - here)\n",
+        "tests/parallel/model/test_plan_network.py::test_an_all_to_all_takes_the_time_of_its_messages",
+    ),
+    Mutation(
+        "the gradients of keys are planned to travel in half precision",
+        "minidl/parallel/model/plan_step.py",
+        "2 * tokens * c * ((2 + again) * width + 4)\n",
+        "2 * tokens * c * (3 + again) * width\n",
+        "tests/parallel/model/test_plan_axes.py"
+        "::test_bytes_of_texts_that_ranks_share_are_the_ledgers",
+    ),
+    Mutation(
+        "experts are planned to be averaged over all ranks",
+        "minidl/parallel/model/planner.py",
+        "replicas = dp * ep * cp, dp * cp  #",
+        "replicas = dp * ep * cp, dp * ep * cp  #",
+        "tests/parallel/model/test_plan_axes.py::test_bytes_of_experts_are_the_ledgers",
+    ),
+    Mutation(
+        "a token's rows are planned as if it took one expert",
+        "minidl/parallel/model/plan_costs.py",
+        "saved += width * 10 * k * C +",
+        "saved += width * 10 * C +",
+        "tests/parallel/model/test_plan_axes.py"
+        "::test_activations_and_weights_with_experts_are_exact",
     ),
     Mutation(
         "1F1B is said to hold every micro-batch",
@@ -2713,8 +2759,8 @@ MUTATIONS = [
     ),
     Mutation(
         "recompute sends nothing again",
-        "minidl/parallel/model/planner.py",
-        "summed = max(kept * ((4 + again) * stage.blocks",
+        "minidl/parallel/model/plan_step.py",
+        "summed = max(kept * ((4 + 2 * again) * stage.blocks",
         "summed = max(kept * (4 * stage.blocks",
         "tests/parallel/model/test_plan_costs.py::test_bytes_are_the_ledgers",
     ),

@@ -165,8 +165,8 @@ def parser():
     trace.add_argument("file", help="a NAME.json of `minidl profile`")
 
     plan = _add(commands, "plan", "cli.plan.plan ranks net memory model batch flops zero "
-                "precision recompute rows",
-                "how to divide a GPT over ranks: data, pipeline, tensor parallelism",
+                "precision recompute cp rows",
+                "how to divide a GPT over ranks: data, pipeline, tensor, context, experts",
                 description="Every way to divide a GPT over N ranks: memory of the fullest rank, "
                 "bytes that a rank sends, bubble, seconds of a step. By formulas: nothing is "
                 "started.")
@@ -175,7 +175,8 @@ def parser():
                       "nodes=8,intra=2Tbit,2us,inter=200Gbit,10us")
     plan.add_argument("--memory", required=True, metavar="BYTES", help="of a rank: 16GB, 16GiB")
     plan.add_argument("--model", default="gpt2", help="gpt2, gpt2-medium, gpt2-large, gpt2-xl, "
-                      "gpt3, or layers,width,heads,context,vocabulary (default: gpt2)")
+                      "gpt3, or layers,width,heads,context,vocabulary, and behind them "
+                      "experts,top_k (default: gpt2)")
     plan.add_argument("--batch", type=_count, metavar="ROWS", help="sequences of all ranks in a "
                       "step (default: one for each rank)")
     plan.add_argument("--flops", default="100T", metavar="F", help="of a rank, per second, such as "
@@ -185,6 +186,8 @@ def parser():
     plan.add_argument("--precision", choices=["O0", "O2"], default="O0", help="float32, or float16 "
                       "with master weights (default: O0)")
     plan.add_argument("--recompute", action="store_true", help="run each block again in backward")
+    plan.add_argument("--cp", type=_count, metavar="N", help="so many ranks share a text at most "
+                      "(default: any number)")
     plan.add_argument("--rows", type=_count, default=20, metavar="N", help="print so many "
                       "(default: 20)")
 

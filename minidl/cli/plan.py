@@ -2,6 +2,7 @@
 
     minidl plan --ranks 64 --net nodes=8,intra=2Tbit,2us,inter=200Gbit,10us --memory 16GB
     minidl plan --ranks 64 --net 100Gbit,5us --memory 2GB --model 12,768,12,1024,50257 --zero 1
+    minidl plan --ranks 64 --net 100Gbit,5us --memory 40GB --model 12,768,12,1024,50257,8,2
 
 Test: tests/cli/test_plan.py   Work: parallel/model/planner.py, plan_text.py
 """
@@ -10,36 +11,38 @@ import re
 import sys
 
 from minidl.comm.transport import links_text
+from minidl.course.language import tr
 from minidl.parallel.model import planner
 from minidl.parallel.model.plan_text import bytes_text, text
 
 
-def plan(ranks, net, memory, model, batch, flops, zero, precision, recompute, rows):
+def plan(ranks, net, memory, model, batch, flops, zero, precision, recompute, cp, rows):
     """Print the plans; the exit status: 0, or 2 with the reason if there is none that fits."""
     try:
         memory, model, flops = n_bytes(memory), shape(model), rate(flops)
         links = links_text.parse(net, ranks)
         task = planner.Task(ranks, links, memory, model, batch or ranks, flops, zero, precision,
-                            recompute)
+                            recompute, cp)
         found = planner.plans(task)
         states = f"{precision}, ZeRO {zero}" + ", recompute" * recompute
-        print(f"{ranks} ranks of {bytes_text(memory)} and {flops:.3g} flop/s; "
-              f"{_words(model)}; {task.batch} rows a step; {states}; AdamW")
-        print(text(task, found, rows))
+        print(tr(f"{ranks} ranks of {bytes_text(memory)} and {flops:.3g} flop/s; "
+                 f"{_words(model)}; {task.batch} rows a step; {states}; AdamW"))
+        print(text(task, found, rows, tr))
         if found[0].memory > memory:
             raise ValueError(f"nothing fits into {bytes_text(memory)}: the least is "
                              f"{bytes_text(found[0].memory)}, by {found[0].name}. More "
                              "ranks, --zero, --precision O2 or --recompute need less")
     except ValueError as error:
-        print(f"minidl plan: {error}", file=sys.stderr)
+        print(f"minidl plan: {tr(str(error))}", file=sys.stderr)
         return 2
     return 0
 
 
 def _words(model):
-    names = [name for name, shape in planner.MODELS.items() if shape == model]
-    numbers = ", ".join(f"{name} {n}" for name, n in model._asdict().items())
-    return f"{names[0]}: {numbers}" if names else f"a GPT of {numbers}"
+    name = next((name for name, shape in planner.MODELS.items() if shape == model), "a GPT")
+    words = (f"{name}: layers {model.layers}, width {model.width}, heads {model.heads}, context "
+             f"{model.context}, vocab {model.vocab}")
+    return words + (f", experts {model.experts}, top_k {model.top_k}" if model.experts else "")
 
 
 UNITS = {"": 1, **{f"{k}{i}B": base**power for power, k in enumerate(["", "k", "M", "G", "T"])
@@ -55,13 +58,14 @@ def n_bytes(words):
 
 
 def shape(words):
-    """A model's name, or its five numbers, as a plan_costs.Shape."""
+    """A model's name, or its five numbers (with experts seven), as a plan_costs.Shape."""
     if words in planner.MODELS:
         return planner.MODELS[words]
-    if not re.fullmatch(r"[1-9]\d*(,[1-9]\d*){4}", words):
+    if not re.fullmatch(r"[1-9]\d*(,[1-9]\d*){4}((,[1-9]\d*){2})?", words):
         raise ValueError(
             f"--model wants {', '.join(planner.MODELS)}, or layers,width,heads,context,vocabulary "
-            f"such as 12,768,12,1024,50257; got {words!r}")
+            "such as 12,768,12,1024,50257, and for experts their number and how many a token takes "
+            f"behind them; got {words!r}")
     return planner.Shape(*map(int, words.split(",")))
 
 

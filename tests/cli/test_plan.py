@@ -21,8 +21,30 @@ def test_the_numbers_of_a_model_and_the_options_arrive(capsys):
     assert cli.main([*ARGS, "--memory", "100MiB", "--model", "4,64,4,32,500", "--zero", "2",
                      "--precision", "O2", "--recompute", "--flops", "2T"]) == 0
     out = capsys.readouterr().out
-    assert "105 MB and 2e+12 flop/s; a GPT of layers 4, width 64" in out
+    assert "105 MB and 2e+12 flop/s; a GPT: layers 4, width 64" in out
     assert "8 rows a step; O2, ZeRO 2, recompute; AdamW" in out
+
+
+def test_long_texts_and_experts_have_columns(capsys):
+    assert cli.main([*ARGS, "--memory", "8GB", "--model", "4,64,4,4096,500", "--batch", "2"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"dp +pp +tp +cp +rows x m", out) and re.search(r" cp \d wins: ", out)
+    assert cli.main([*ARGS, "--memory", "8GB", "--model", "4,64,4,32,500,8,2", "--cp", "1"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"dp +pp +tp +ep +rows x m", out) and "experts 8, top_k 2" in out
+
+
+def test_all_that_is_printed_has_its_chinese(capsys, monkeypatch):
+    monkeypatch.setenv("MINIDL_LANG", "zh")
+    for model, memory in [("gpt2-xl", "16GB"), ("4,512,8,16384,4096", "2GB"),
+                          ("4,512,8,512,4096,16,2", "1GB"), ("gpt2", "90MB")]:
+        cli.main([*ARGS, "--memory", memory, "--model", model, "--batch", "8"])
+        out, err = capsys.readouterr()
+        left = re.sub(r"gpt2-xl|gpt2|GPT|zb-h1|gpipe|1f1b|interleaved|minidl plan|AdamW|"
+                      r"--precision O2|--zero|--recompute|ZeRO|Ulysses|rank|flop|token|"
+                      r"all-(reduce|to-all)", "", out + err)
+        words = re.findall(r"[A-Za-z]{3,}", left)
+        assert not words, (words, left)
 
 
 @pytest.mark.parametrize("more, message", [

@@ -34,7 +34,8 @@ SHOWN = [*TUTORIALS, *sorted((ROOT / "tutorials/graders").glob("0[0-6]_*.py")),
              "cli/rank.py", "cli/restarts.py", "course/exercise.py",
              "course/grade.py", "course/student.py", "course/tutorial.py",
              "course/table.py", "course/out.py", "course/report.py", "course/notebook.py",
-             "cli/doctor.py", "cli/main.py", "cli/launcher.py"))]
+             "cli/doctor.py", "cli/main.py", "cli/launcher.py", "cli/plan.py",
+             "parallel/model/plan_text.py", "parallel/model/planner.py"))]
 HOLES = re.compile(r"\{\d\}")
 # names, numbers and code are not translated: a line with two English words in a row is
 LEFT = re.compile(r"\b(of|the|is|are|and|with|for|to|in)\b")

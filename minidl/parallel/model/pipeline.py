@@ -66,12 +66,16 @@ class Pipeline:
                 `gather()`; whole gradients wait for the last micro-batch
     recompute:  keep only what comes in of each micro-batch, and run the stage again in backward; in
                 ZB-H1 in part B, and what products need is then kept until W
+    inputs_first: where B has no W of its own, do it in two parts all the same (split.py), and send
+                in between: the stage before has its gradient by a W earlier. Then GPipe and 1F1B
+                idle (p-1)(F + B), not (p-1)(F + B + W), as ZB-H1, and hold as much as they would,
+                and the gradients of one micro-batch's products
     seconds:    (F, B, W) of a stage, for a transport with a modelled clock
 
     lanes       when this rank did what in the last step: a list of At, as `timeline` gives it"""
 
     def __init__(self, t, stages, loss, schedule, *, dp=None, zero=0, recompute=False,
-                 seconds=(0, 0, 0)):
+                 inputs_first=False, seconds=(0, 0, 0)):
         if len(schedule) != t.size:
             raise ValueError(f"rank {t.rank}: the schedule is for {len(schedule)} ranks, there are "
                              f"{t.size}")
@@ -82,6 +86,7 @@ class Pipeline:
                              f"is cut into {len(stages)}")
         self.t, self.loss, self.dos = t, loss, schedule[t.rank]
         self.n_micro, self.splits = schedules.n_micro(schedule), schedules.splits(schedule)
+        self.in_two = self.splits or inputs_first  # B leaves the weights' gradients to a W
         self.recompute, self.seconds = recompute, seconds
         self.stages = {s: stages[s] for s, rank in enumerate(self.ranks) if rank == t.rank}
         self.last = {(do.kind, do.stage): do for do in self.dos}  # of a step
@@ -218,13 +223,19 @@ class _Step:
             coming = self.coming(do)
             start = t.time()
             getattr(self, do.kind)(do, coming)
+            f, b, w = pipe.seconds
+            t.compute({"F": f, "B": b if pipe.in_two else b + w, "W": w}[do.kind])
+            begun = do.kind == "B" and pipe.in_two and not pipe.splits
+            if begun:
+                self.send(do)
+                self.W(do, None)
+                t.compute(w)
         except Exception as error:
             error.add_note(f"rank {t.rank}, in {do}: stage {do.stage}, micro-batch {do.micro}")
             raise
-        f, b, w = pipe.seconds
-        t.compute(f if do.kind == "F" else w if do.kind == "W" else b if pipe.splits else b + w)
         pipe.lanes.append(At(do, start, t.time()))
-        self.send(do)
+        if not begun:
+            self.send(do)
 
     def end(self):
         for requests in self.sending.values():
@@ -235,7 +246,7 @@ class _Step:
     def F(self, do, arrays):
         pipe, stage = self.pipe, self.pipe.stages[do.stage]
         last = do.stage == len(pipe.ranks) - 1
-        run = partial(self.last, stage, do.micro) if last and pipe.splits else stage
+        run = partial(self.last, stage, do.micro) if last and pipe.in_two else stage
         if do.stage == 0:
             leaves, outputs = [], self.call(run, self.inputs[do.micro])
         else:
@@ -243,7 +254,7 @@ class _Step:
                       zip(arrays, self.form[do.stage - 1], strict=True)]
             outputs = self.call(run, *leaves)
         if last:
-            loss, root = outputs if pipe.splits else self.losses(outputs, do.micro)
+            loss, root = outputs if pipe.in_two else self.losses(outputs, do.micro)
             self.total = loss.detach() if self.total is None else self.total + loss.detach()
             roots = [root]
         else:
@@ -284,7 +295,7 @@ class _Step:
         last = do.stage == len(pipe.ranks) - 1
         gradients = [None] * len(roots) if last else gradients
         used = leaf_uses(roots) if pipe.last["B", do.stage] == do else ()
-        if pipe.splits:
+        if pipe.in_two:
             self.later[do[1:]] = *backward_to_inputs(roots, gradients), used
         else:
             self.expect(do, used)

@@ -1,6 +1,6 @@
-"""What a GPT needs of one rank when it is divided: closed forms of memory, messages and seconds.
+"""What a GPT needs of one rank when it is divided: closed forms of memory and of a pipeline.
 
-    step = m (compute + tp) + bubble + sends + dp      of the slowest stage; m micro-batches
+    step = m (compute + tp + cp + ep) + bubble + sends + dp    of the slowest stage; m micro-batches
 
                 bubble                               sends, c a hop, short beside F and B
     GPipe       (p-1)(F + B)                         2(p-1) c
@@ -13,53 +13,67 @@ B is the whole backward; in ZB-H1 the part to the inputs, and W that to the weig
 differ, (p-1) of something is its sum over the stages but the slowest. Bubbles are exact where the
 stages are alike (GPipe's always); so are sends where p divides m, hops are short (c < W / 2, in
 interleaved c < F / v) and no port is busy. Longer hops: an estimate, within 10 % of the schedule's
-time. Nothing is counted as overlapped with computation.
+time. Nothing is counted as overlapped with computation but ring attention's blocks, which are.
 
 Memory: weights, gradients and optimizer as predict.py has them, and the activations of the
 micro-batches that are live; not a layer's workspace, nor buffers of messages, nor what ZeRO 3
 gathers for a moment. Flops are those of the matrices and of attention, with the half that a causal
-mask hides. Of a tensor-parallel group it is rank 0 everywhere, whose share is the largest.
+mask hides. Of a tensor-parallel group it is rank 0 everywhere, whose share is the largest. Experts:
+tokens are routed evenly, and none is dropped.
 
 Sources: Narayanan et al. 2021 (arXiv 2104.04473); Qi et al. 2024 (arXiv 2401.10241).
-Test: tests/parallel/model/test_plan_costs.py   Used by: planner.py
+Test: tests/parallel/model/test_plan_costs.py   Used by: planner.py   Seconds: plan_network.py
 """
 
 from functools import cache
 from typing import NamedTuple
 
-from minidl.comm import cost
-
 
 class Shape(NamedTuple):
-    """An nn.GPT with its output layer tied, by its numbers. context: also the tokens of a row."""
+    """An nn.GPT with its output layer tied, by its numbers. context: also the tokens of a row.
+    experts: of each block, of which a token takes top_k; 0: a feed-forward layer."""
 
     layers: int
     width: int
     heads: int
     context: int
     vocab: int
+    experts: int = 0
+    top_k: int = 1
 
 
 class Share(NamedTuple):
     """What a rank has of a block or an end of the model: elements of its weights, parameters,
-    elements of its matrices; flops of attention in a forward, bytes saved, both a token's."""
+    elements of the matrices a token meets; flops of attention in a forward, bytes saved, both a
+    token's; bytes saved once; elements of its experts, which the ranks do not share."""
 
     weights: int
     tensors: int
     matrices: int
     attention: int
     saved: int
+    once: int = 0
+    own: int = 0
 
 
 @cache
-def block(shape, tp, width):
-    """The Share of one TransformerBlock. width: bytes of an activation."""
+def block(shape, tp, width, method="", ep=1):
+    """The Share of one TransformerBlock. width: bytes of an activation; method: of cp."""
     C, heads = shape.width, -(-shape.heads // tp)
     c, f = heads * (C // shape.heads), -(-4 * C // tp)  # columns of q; of the feed-forward
-    matrices = 4 * C * c + 2 * C * f
     # norms keep x, C each, and two numbers; linear layers 2C + c + f; gelu f; attention 3c, lse
-    saved = width * (4 * C + 4 * c + 2 * f) + 16 + 4 * heads
-    return Share(matrices + 3 * c + f + 6 * C, 12, matrices, 4 * shape.context * c, saved)
+    saved = width * (4 * C + 4 * c) + 16 + 4 * heads
+    saved += width * c * (method == "ulysses")  # the result, of all tokens and of this rank's
+    if not (E := shape.experts):
+        matrices = 4 * C * c + 2 * C * f
+        return Share(matrices + 3 * c + f + 6 * C, 12, matrices, 4 * shape.context * c,
+                     saved + 2 * width * f)
+    k, narrow = shape.top_k, width < 4
+    # k rows to the experts, gelu twice 4C each, k rows back; the router's x in float32, p, gates
+    saved += width * 10 * k * C + narrow * (4 - width) * C + 4 * E + (4 * (2 * k + 1) if k > 1
+                                                                    else 4)
+    return Share(4 * C * c + 3 * c + 5 * C + E * C, 9, 4 * C * c + E * C + 8 * k * C * C,
+                 4 * shape.context * c, saved, 4 * E * C * narrow, E // ep * (8 * C + 5) * C)
 
 
 @cache
@@ -112,7 +126,7 @@ def balanced(shape, p):
 
 
 def weights(shape, tp, stage):
-    """(elements, parameters) of a rank of this stage."""
+    """(elements, parameters) of a rank of this stage, but for experts."""
     one, (first, last) = block(shape, tp, 4), ends(shape, tp, 4)
     both = stage.first and stage.last  # the tied weight counts once
     return tuple(stage.blocks * one[i] + stage.first * first[i] + stage.last * last[i]
@@ -126,91 +140,18 @@ def live(schedule, p, m, v, rank):
     return {"gpipe": m, "1f1b": min(p - rank, m), "zb-h1": min(p, m)}[schedule]
 
 
-def activations(shape, tp, width, recompute, schedule, p, m, v, stage, micro):
+def activations(shape, tp, width, recompute, schedule, p, m, v, stage, micro, cp=1, method=""):
     """Bytes of activations that a rank of this stage holds. In ZB-H1 at most: what part B alone
     needs counts until W; in interleaved schedules at most on rank 0."""
-    one, (first, last) = block(shape, tp, width), ends(shape, tp, width)
-    n = live(schedule, p, m, v, stage.rank)
-    saved = n * stage.blocks // v * (width * shape.width if recompute else one.saved)
+    one, (first, last) = block(shape, tp, width, method), ends(shape, tp, width)
+    n, tokens = live(schedule, p, m, v, stage.rank), shape.context // cp
+    blocks = n * stage.blocks // v
+    saved = blocks * (width * shape.width if recompute else one.saved)
     saved += recompute * one.saved  # of the block that runs again
     # with v > 1 a B follows each F of the last stage
     saved += stage.first * min(n, m) * first.saved + stage.last * (1 if v > 1 else n) * last.saved
-    return micro * shape.context * saved + stage.first * min(n, m) * 8 * shape.context  # positions
-
-
-# -- the network
-
-
-class Way(NamedTuple):
-    """How the messages of one axis go, when all its groups send at once.
-
-    leave   how many leave a node at a time; queue: how many of them go by one port
-    slow    of the messages from a group's ranks to the next ones, and the last back to the first,
-            how many leave their node
-    intra, inter   the Links"""
-
-    leave: int
-    queue: int
-    slow: int
-    intra: tuple
-    inter: tuple
-
-
-class Network:
-    """Links as closed forms: nodes of `node` ranks each, in blocks of ranks.
-
-    slowest: how many times longer than the others the slowest rank computes"""
-
-    def __init__(self, links, n):
-        links.check_ranks(n)
-        self.links, self.node = links, n if links.node is None else links.node
-        self.slowest = max([1.0, *(times for _, times in links.straggler)])
-        if isinstance(self.node, tuple):  # equal blocks, as `nodes=8` of a text gives them
-            size = self.node.count(self.node[0])
-            alike = n % size == 0 and self.node == tuple(r // size for r in range(n))
-            self.node = size if alike else None
-        if self.node is None or n % self.node and self.node < n or links.pairs:
-            raise ValueError(f"a plan wants nodes of equal size for {n} ranks, in blocks of ranks, "
-                             "and no pairs of their own; got another network. comm.grid.traffic "
-                             "has figures of any one")
-        self.node = min(self.node, n)
-
-    def way(self, stride, size):
-        """The Way of groups of `size` ranks that are `stride` apart. Where groups do not fill whole
-        nodes, leave, queue and slow are upper bounds."""
-        span, node, links = stride * size, self.node, self.links
-        if size == 1 or node % span == 0:
-            return Way(0, 1, 0, links.intra, links.intra)
-        leave = min(stride, node)
-        if stride < node and span % node:
-            leave = min(node, 2 * stride)  # some go on, others back to their group's first rank
-        slow = size if stride >= node else min(size, span // node + 2 * (span % node > 0))
-        return Way(leave, leave if links.shared_nic else 1, slow, links.intra, links.inter)
-
-
-def all_reduce_s(way, n, n_bytes):
-    """Seconds of a ring all-reduce. S = 2(n-1) steps; a chunk takes b seconds in a port.
-
-    Links alike: S (alpha + b). Else the longer of two chains in which each thing waits for the one
-    before: a chunk that goes round twice, over each slow link, and S chunks one after the other
-    through one slow port, where those of `queue` groups take turns."""
-    if not way.slow:
-        return cost.ring_all_reduce(n, n_bytes, *way.intra).time_s
-    steps, chunk, apart = 2 * (n - 1), n_bytes / n, n // way.slow
-    port, fast = way.queue * chunk * way.inter.beta, way.intra.alpha + chunk * way.intra.beta
-    slow = 2 * way.slow - max(0, 3 - apart)  # two rounds but for two hops: fast ones if there are
-    between = (slow - 1) * (apart - 1)
-    rounds = slow * (way.inter.alpha + chunk * way.inter.beta) + between * fast
-    rounds += max(0, steps - slow - between) * max(fast, port)  # or waits in the port instead
-    return max(rounds + port * (1 - 1 / way.queue), way.inter.alpha + steps * port)
-
-
-def send_s(way, p, n_bytes):
-    """Seconds of a message to the next of p stages: (the mean of all, in the busiest port)."""
-    slow = 1.0 if way.slow == p else max(0, way.slow - 1) / max(1, p - 1)  # the last sends none
-    port = n_bytes * (way.queue * way.inter.beta if slow else way.intra.beta)
-    fast = way.intra.alpha + n_bytes * way.intra.beta
-    return slow * (way.inter.alpha + port) + (1 - slow) * fast, port
+    once = one.once * (1 if recompute else blocks)
+    return micro * tokens * saved + once + stage.first * min(n, m) * 8 * tokens  # positions
 
 
 # -- the pipeline

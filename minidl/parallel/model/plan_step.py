@@ -1,0 +1,134 @@
+"""A step of one division of a GPT: bytes of each axis, seconds of a stage's parts.
+
+What is sent for one micro-batch by a rank with n tokens, elements; C the width, c this rank's
+columns of q, k the experts of a token:
+
+    tp   4 all-reduces of n C a block; the loss's three sums          functions.py, vocabulary.py
+    cp   ring: 2 n c (cp-1), with recompute again; backward the       ring_attention.py
+         same, and as much of gradients in float32
+         Ulysses: 4 n c (cp-1)/cp forward, and as much backward       ulysses.py
+    ep   4 k n C (ep-1)/ep, and k E (ep-1) counts in int64            experts.py
+    pp   n C over each boundary, both ways                            pipeline.py
+
+Test: tests/parallel/model/test_plan_costs.py, test_plan_axes.py   Used by: planner.py
+"""
+
+from minidl.comm import grid
+from minidl.memory.predict import WIDTHS, predict
+from minidl.parallel.model import plan_costs as costs
+from minidl.parallel.model import plan_network as net
+
+WORK = ("compute", "tp", "cp", "ep")  # of Plan.parts: what each micro-batch takes in a stage
+HEADER = 256  # bytes of a pipeline's first message over a boundary in a step
+
+
+def ways(network, sizes):
+    """{axis: its Way}; "dp": of all that have the same dense weights, neighbours in grid.ORDER;
+    "experts": of those that have the same experts."""
+    ways, strides, stride = {}, {}, 1
+    for axis, size in grid.shape(**sizes).items():
+        ways[axis], strides[axis] = network.way(stride, size), stride
+        stride *= size
+    ways["experts"] = network.both((strides["cp"], sizes["cp"]), (strides["dp"], sizes["dp"]))
+    ways["dp"] = network.way(strides["cp"], sizes["cp"] * sizes["ep"] * sizes["dp"])
+    return ways
+
+
+def fixed(task, replicas, tp, ep, v, cut, ways):
+    """What no micro-batch changes: v, cut, {Stage: predict's states}; then bytes, and the seconds
+    of their all-reduce, of the gradients, of the header before them, of the tied weight, of the
+    experts' gradients and their header."""
+    weights = {stage: costs.weights(task.shape, tp, stage) for stage in costs.stages_of(cut)}
+    of_block = costs.block(task.shape, tp, 4, ep=ep).own
+    states = {}
+    for stage, (n, _) in weights.items():
+        held = predict(n, precision=task.precision, zero=task.zero, world=replicas[0])
+        if of_block:  # ZeRO leaves experts alone
+            own = predict(stage.blocks * of_block, precision=task.precision)
+            held = {kind: held[kind] + own[kind] for kind in held}
+        del held["total"]
+        states[stage] = held
+    elements, tensors = max(weights.values())
+    width, pp = WIDTHS[task.precision][1], len(cut)
+    sent = width if task.zero else 4  # data parallelism sums, and sends, in float32
+    tied = width * costs.ends(task.shape, tp, width)[1].matrices if pp > 1 else 0
+    first_last = ways["pp"]._replace(slow=min(2, ways["pp"].slow))
+    own = max(stage.blocks for stage in states) * of_block
+    # the header: how many samples, and for each parameter whether it was used
+    return v, cut, states, *[(k, net.all_reduce_s(way, n, k) if k else 0.0) for k, way, n in (
+        (elements * sent, ways["dp"], replicas[0]), (8 * (1 + tensors), ways["dp"], replicas[0]),
+        (tied, first_last, 2), (4 * own, ways["experts"], replicas[1]),
+        (8 * bool(own), ways["experts"], replicas[1]))]
+
+
+def sent(task, replicas, sizes, tokens, method, m, v, stages, gradients, header, tied, *own):
+    """({axis: bytes}, seconds of dp, of the tied weight). gradients, header, tied, own: (bytes,
+    seconds of an all-reduce)."""
+    shape, width, (pp, tp, cp, ep) = task.shape, WIDTHS[task.precision][0], sizes
+    again, kept = task.recompute, tokens * shape.width * width
+    # 12: the loss's three sums, in float32
+    summed = max(kept * ((4 + 2 * again) * stage.blocks + stage.first + stage.last)
+                 + stage.last * 12 * tokens for stage in stages)
+    # in half all-reduces: stage 2 scatters the gradients of each micro-batch and gathers the
+    # weights once, stage 3 scatters once and gathers twice for each
+    halves = {0: 2, 1: 2, 2: m + 1, 3: 3 * m}[task.zero]
+    blocks = m * max(stage.blocks for stage in stages)
+    # both ways over each boundary; of two ranks each lacks a direction
+    sent = {"tp": m * 2 * (tp - 1) / tp * summed, "cp": 0.0, "ep": 0.0,
+            "pp": (m * (2 * v - (pp == 2)) * kept + v * HEADER) if pp > 1 else 0,
+            "dp": _mean(replicas[0]) * (halves * gradients[0] + 2 * header[0])
+            + _mean(replicas[1]) * 2 * sum(n_bytes for n_bytes, _ in own), "tied": tied[0]}
+    if cp > 1:
+        c = costs.block(shape, tp, width).attention // (4 * shape.context)
+        if method == "ring":  # keys and values; in backward their gradients, in float32, too
+            sent["cp"] = blocks * (cp - 1) * 2 * tokens * c * ((2 + again) * width + 4)
+        else:  # four columns each way
+            sent["cp"] = blocks * _mean(cp) * 4 * tokens * c * (2 + again) * width
+    if shape.experts:
+        k = shape.top_k
+        sent["ep"] = blocks * (_mean(ep) * (4 + 2 * again) * k * kept
+                               + (1 + again) * (ep - 1) * 8 * k * shape.experts)
+    return sent, halves / 2 * gradients[1] + header[1] + sum(s for _, s in own), tied[1]
+
+
+def _mean(n):
+    """The share of an array that a rank sends in half an all-reduce, or in an all-to-all."""
+    return (n - 1) / n
+
+
+def seconds(task, tokens, sizes, method, ways, network):
+    """{part: of a block, of the last end, of the first one, each (F, part of B to the inputs, W)}
+    of one micro-batch with so many tokens on a rank. sizes: tp, cp, ep."""
+    shape, width, again = task.shape, WIDTHS[task.precision][0], task.recompute
+    tp, cp, ep = sizes
+    one, (_, last) = costs.block(shape, tp, width), costs.ends(shape, tp, width)
+    second = 2 * tokens * network.slowest / task.flops  # of a matrix element
+    x, a, y = second * one.matrices, second * one.attention / 2, second * last.matrices
+    none = (0.0, 0.0, 0.0)
+    parts = {"compute": ((x + a, x + 2 * a + again * (x + a), x), (y, y, y), none)}
+    kept = tokens * shape.width * width
+    if tp > 1:
+        s = net.all_reduce_s(ways["tp"], tp, kept)
+        loss = sum(net.all_reduce_s(ways["tp"], tp, k * 4 * tokens) for k in (1, 2))
+        parts["tp"] = (2 * s, (2 + 2 * again) * s, 0.0), (loss, s, 0.0), (s, 0.0, 0.0)
+    if cp > 1:
+        c = one.attention // (4 * shape.context)  # columns of q
+        if method == "ring":
+            there, back = net.ring_attention_s(ways["cp"], cp, 2 * tokens * c * width,
+                                               2 * tokens * c * 4, a, 2 * a)
+        else:
+            there = back = sum(net.all_to_all_s(ways["cp"], cp, k * tokens * c * width)
+                               for k in (3, 1))
+        parts["cp"] = (there, back + again * there, 0.0), none, none
+    if ep > 1:
+        k = shape.top_k
+        rows = 2 * net.all_to_all_s(ways["ep"], ep, k * kept)
+        there = rows + net.all_reduce_s(ways["ep"], ep, 8 * k * shape.experts * ep) / 2  # counts
+        parts["ep"] = (there, rows + again * there, 0.0), none, none
+    return parts
+
+
+def of_stage(stage, seconds):
+    """{part: (F, B, W) of a stage}."""
+    return {part: tuple(stage.blocks * b + stage.last * e + stage.first * f
+                        for b, e, f in zip(*of, strict=True)) for part, of in seconds.items()}
