@@ -3159,6 +3159,20 @@ MUTATIONS = [
         "tests/data/stream/test_kafka.py::test_what_retention_has_deleted_is_named",
     ),
     Mutation(
+        "what is no record, but says that there are no more, is read as one",
+        "minidl/data/stream/kafka.py",
+        "times.min() < 0:",
+        "times.min() < -1:",
+        "tests/data/stream/test_kafka.py::test_what_comes_later_is_read_without_a_wait_for_more",
+    ),
+    Mutation(
+        "a record without a value has none",
+        "minidl/data/stream/kafka.py",
+        "values if all(values) else",
+        "values if values else",
+        "tests/data/stream/test_kafka.py::test_a_record_without_a_value_is_an_empty_one",
+    ),
+    Mutation(
         "a broken connection leads to the same topic",
         "minidl/data/stream/kafka.py",
         "        self.doubt = True\n",

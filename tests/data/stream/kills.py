@@ -64,8 +64,9 @@ def train(t, folder, servers, each_step=lambda rank, step: None):
                 tables.push("count", ids, np.ones((part.n, 1)), part.partition, part.position, 0)
                 users = np.unique(ids % 37)
                 rows = tables.pull("user", users)
-                tables.push("user", users, np.sin(9 * rows + users[:, None]), part.partition,
-                            part.position, int(part.times.max()))
+                grads = np.sin(9 * rows + users[:, None] + part.partition)
+                tables.push("user", users, grads, part.partition, part.position,
+                            int(part.times.max()))
             tables.end_step(source.mine)
             step += 1
             if step % EVERY == 0:

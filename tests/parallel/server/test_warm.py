@@ -49,8 +49,9 @@ def train(t, tables, log, start=None, until=None):
                     ids = np.unique([int(v) for v in part.values])
                     for name in tables.names:
                         rows = tables.pull(name, ids)
-                        tables.push(name, ids, np.sin(7 * rows + ids[:, None]), part.partition,
-                                    part.position, int(part.times.max()))
+                        grads = np.sin(7 * rows + ids[:, None] + part.partition)
+                        tables.push(name, ids, grads, part.partition, part.position,
+                                    int(part.times.max()))
                 tables.end_step(source.mine)
     return tables
 
