@@ -43,9 +43,10 @@ def test_a_killed_worker_and_a_killed_server_under_mpi(tmp_path):
 @pytest.mark.slow
 @pytest.mark.skipif(not EVERY, reason="make test-every")
 @under_both
+@pytest.mark.timeout(400)  # a dozen starts of MPI
 def test_ranks_killed_one_at_a_time_at_random_moments_under_mpi(tmp_path, capfd, mpi):
     require_mpi(mpi)
-    kills.under_mpi(tmp_path, 4, 3, mpi)
+    kills.under_mpi(tmp_path, 3, 3, mpi)
     assert "each ended in the same bits, every offset once" in capfd.readouterr().out
 
 
