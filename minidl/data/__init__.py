@@ -16,7 +16,6 @@
     loader.py     DataLoader: PyTorch's name for a pipeline
     pipe.py       records from a program's output
     stream/       records from a log that never ends
-    loader.py     batches, loaded ahead by a background thread
     passes.py     batches without end, from where a run stopped
     upload.py     their way to a GPU, while it computes the ones before
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minidl.comm import simulate
+from minidl.comm import objects, simulate
 from minidl.data import Pipe
+from tests.conftest import ranks
 
 SIZES = [1, 2, 3, 4, 5, 8]
 
@@ -26,25 +27,26 @@ def body(t, source, batch, options):
     return steps
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_unequal_pipes_give_every_record_once(size):
+@ranks(*SIZES)
+def test_unequal_pipes_give_every_record_once(t):
     """Rank r has 5 r numbers, so rank 0 has none."""
-    ranks = simulate(size, body, "seq $((100 * RANK + 1)) $((100 * RANK + 5 * RANK))", 3, {})
-    assert len({len(steps) for steps in ranks}) == 1
-    assert len(ranks[0]) == -(-5 * (size - 1) // 3)
-    seen = [x for steps in ranks for records, _ in steps for x in records]
+    size, command = t.size, "seq $((100 * RANK + 1)) $((100 * RANK + 5 * RANK))"
+    found = objects.all_gather(t, body(t, command, 3, {}))
+    assert len({len(steps) for steps in found}) == 1
+    assert len(found[0]) == -(-5 * (size - 1) // 3)
+    seen = [x for steps in found for records, _ in steps for x in records]
     assert sorted(seen) == [100 * r + k for r in range(size) for k in range(1, 5 * r + 1)]
-    for step in zip(*ranks, strict=True):
+    for step in zip(*found, strict=True):
         assert {total for _, total in step} == {sum(len(records) for records, _ in step)}
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_records_of_rank_0_are_dealt_in_turn(size):
-    ranks = simulate(size, body, "[ $RANK = 0 ] && seq 0 28", 3, {"deal": True})
-    in_turn = [x for step in zip(*ranks, strict=True) for records, _ in step for x in records]
+@ranks(*SIZES)
+def test_records_of_rank_0_are_dealt_in_turn(t):
+    found = objects.all_gather(t, body(t, "[ $RANK = 0 ] && seq 0 28", 3, {"deal": True}))
+    in_turn = [x for step in zip(*found, strict=True) for records, _ in step for x in records]
     assert in_turn == list(range(29))
-    assert [total for _, total in ranks[-1]] == [3 * size] * (29 // (3 * size)) + (
-        [29 % (3 * size)] if 29 % (3 * size) else [])
+    n = 3 * t.size
+    assert [total for _, total in found[-1]] == [n] * (29 // n) + ([29 % n] if 29 % n else [])
 
 
 @pytest.mark.parametrize("text", [True, False])

@@ -28,7 +28,7 @@ from pathlib import Path
 
 import numpy as np
 
-from minidl.data.stream.log import Log, Records, none_of
+from minidl.data.stream.log import SCAN, Log, Records, none_of
 
 ENTRY = np.dtype([("end", "<u8"), ("time", "<i8"), ("length", "<u4"), ("crc", "<u4")])
 RANGE = 2**63 - 1  # times and offsets
@@ -112,9 +112,12 @@ class FolderLog(Log):
 
     def at_time(self, partition, time):
         for base in self._segments(partition):
-            late = np.flatnonzero(self._entries(partition, base, 0, RANGE)["time"] >= time)
-            if len(late):
-                return base + int(late[0])
+            first = 0  # a part at a time: a segment may have millions
+            while len(entries := self._entries(partition, base, first, SCAN)):
+                late = np.flatnonzero(entries["time"] >= time)
+                if len(late):
+                    return base + first + int(late[0])
+                first += len(entries)
         return self.newest(partition)
 
     def delete_before(self, partition, offset):
@@ -136,7 +139,7 @@ class FolderLog(Log):
     # -- files
 
     def _path(self, partition, base, kind):
-        return self.path / str(partition) / f"{base:020d}.{kind}"
+        return f"{self.path}/{partition}/{base:020d}.{kind}"
 
     def _file(self, partition, base, kind, flags=os.O_RDONLY):
         """Of each kind one stays open: a reader goes from segment to segment without end."""

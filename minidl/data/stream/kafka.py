@@ -17,6 +17,7 @@ Source: Kreps et al. 2011 (NetDB); librdkafka's CONFIGURATION.md.
 Test: tests/data/stream/test_kafka.py   Measured: benchmarks/bench_stream.py
 """
 
+import functools
 import time
 from operator import itemgetter
 
@@ -83,14 +84,14 @@ class KafkaLog(Log):
 
     def read(self, partition, offset, n):
         self.known(self.topic, partition)
-        messages, deadline = [], time.monotonic() + self.wait_s
+        parts, have, deadline = [], 0, time.monotonic() + self.wait_s
         # while it is read it is not kept: an error leaves it at nobody knows which offset
         consumer, at, end = self.consumers.pop(partition, None) or (self._consumer(), None, False)
         if at != offset:
             consumer.assign([self.kafka.TopicPartition(self.topic, partition, offset)])
-            end = False
-        while len(messages) < n:
-            some = consumer.consume(n - len(messages), 0)
+            end, at = False, offset
+        while have < n:
+            some = consumer.consume(n - have, 0)
             if not some and not end:  # a message will come, or the word that there is none
                 some = consumer.consume(1, LOOK_S)
             if self.doubt:
@@ -100,29 +101,37 @@ class KafkaLog(Log):
             if not some and time.monotonic() > deadline:
                 raise TimeoutError(
                     f"partition {partition}: neither a record nor the end at offset "
-                    f"{offset + len(messages)} in {self.wait_s} s, from {self.topic!r} at "
+                    f"{at} in {self.wait_s} s, from {self.topic!r} at "
                     f"{self.config['bootstrap.servers']}. Is the broker there, and is this offset?")
-            errors = [error for error in map(self.kafka.Message.error, some) if error is not None]
-            for error in errors:
-                if error.code() != self.kafka.KafkaError._PARTITION_EOF:
-                    self._failed(partition, offset, error)
-            end = bool(errors) and some[-1].error() is not None
-            if errors:
-                some = [message for message in some if message.error() is None]
-            messages += some
-        last = messages[-1].offset() if messages else offset - 1
-        self.consumers[partition] = consumer, last + 1, end
-        return self._records(partition, messages, last) if messages else none_of(partition)
+            times, end = self._times(some), False
+            if len(some) and times.min() < 0:  # only an error has no time
+                errors = [message.error() for message in some]
+                for error in errors:
+                    if error is not None and error.code() != self.kafka.KafkaError._PARTITION_EOF:
+                        self._failed(partition, offset, error)
+                end = errors[-1] is not None
+                some = [message for message, error in zip(some, errors, strict=True)
+                        if error is None]
+                times = self._times(some)
+            if some:
+                parts.append(self._records(partition, some, times))
+                have, at = have + len(some), int(parts[-1].offsets[-1]) + 1
+        self.consumers[partition] = consumer, at, end
+        return functools.reduce(Records.then, parts, none_of(partition))
 
-    def _records(self, partition, messages, last):
-        """Calls from C: of three a record each would take as long as to fetch it."""
-        message, n, first = self.kafka.Message, len(messages), messages[0].offset()
+    def _times(self, messages):
+        """Calls from C, here and below: three of Python for a record would take as long as all
+        else."""
+        return np.fromiter(map(itemgetter(1), map(self.kafka.Message.timestamp, messages)),
+                           np.int64, len(messages))
+
+    def _records(self, partition, messages, times):
+        first, last, n = messages[0].offset(), messages[-1].offset(), len(messages)
         offsets = (np.arange(first, last + 1) if last - first == n - 1 else  # or it has holes
-                   np.fromiter(map(message.offset, messages), np.int64, n))
-        times = np.fromiter(map(itemgetter(1), map(message.timestamp, messages)), np.int64, n)
-        values = list(map(message.value, messages))
+                   np.fromiter(map(self.kafka.Message.offset, messages), np.int64, n))
+        values = list(map(self.kafka.Message.value, messages))
         return Records(partition, offsets, times,
-                       [v or b"" for v in values] if None in values else values)
+                       values if all(values) else [value or b"" for value in values])
 
     def oldest(self, partition):
         return self._ends(partition)[0]

@@ -199,7 +199,8 @@ class Server:
 
     def _spread(self, values, rows):
         """Rows at their places in whole tables, zeros elsewhere: any optimizer then does what it
-        would do with a dense gradient. A row that comes twice adds up."""
+        would do with a dense gradient. A row that comes twice adds up. It costs what the table has,
+        whatever the push has: tables.py is for large ones."""
         xp = self.shard.xp
         whole = xp.zeros(sum(p.numel() for p in self.shard.params), self.shard.dtype)
         n_dense = len(self.shard.dense)

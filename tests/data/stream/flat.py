@@ -1,6 +1,7 @@
 """A stream without end in bounded memory: ten minutes, and the slope of what is held.
 
     python tests/data/stream/flat.py FOLDER 600        600 seconds
+    python tests/data/stream/flat.py FOLDER 600 0.05   and 0.05 s of sleep a step: a third of a core
 A server and two workers, in one process, so that its memory is that of all: a join whose labels
 come late, rows that come and go, snapshots, and a log that forgets. New ids come for ever.
 
@@ -12,6 +13,7 @@ Test: test_flat.py
 
 import functools
 import gc
+import os
 import sys
 import time
 from pathlib import Path
@@ -45,7 +47,7 @@ def arrive(logs, p, step):
 
 def train(t, folder, go_on, each_step):
     """each_step(records of this rank) until go_on() is false on some rank."""
-    logs = [FolderLog(Path(folder) / name, P, segment_bytes=1 << 14) for name in ("c", "l")]
+    logs = [FolderLog(Path(folder) / name, P) for name in ("c", "l")]
     tables = Tables(t, [Table("user", 8, ftrl(), admit=2, ttl_s=10)], SERVERS, P)
     stream = Join(*logs, t, key="id", of_click=CLICK, of_label=LABEL, window_s=4, late="again",
                   keep_s=15, step_s=1.0, readers=range(SERVERS, t.size))
@@ -55,7 +57,7 @@ def train(t, folder, go_on, each_step):
         snapshot.save(runs, step, t, **objects)
     if tables.serves:
         return
-    writers = [FolderLog(log.path) for log in logs]
+    writers = [FolderLog(log.path, segment_bytes=1 << 14) for log in logs]
     come = [(step, p) for step in range(2 * AT_ONCE) for p in stream.mine]
     with tables:
         for first, p in come:
@@ -81,12 +83,12 @@ def train(t, folder, go_on, each_step):
                     arrive(writers, p, step + AT_ONCE + first)
 
 
-def watched(folder, seconds=None, n_steps=None, keep=None):
-    """[(s, records, resident MiB, blocks)], at most 200 of them; keep: a list that gets something
-    of each record."""
+def watched(folder, seconds=None, n_steps=None, keep=None, sleep_s=0):
+    """[(s, records, resident MiB, blocks, open files)], at most 200 of them; keep: a list that gets
+    something of each record; sleep_s: in each step, that others have the processor."""
     samples, start, count, every = [], time.monotonic(), [0, 0], [AT_ONCE]
 
-    @functools.cache  # the ranks must agree
+    @functools.lru_cache(100)  # the ranks must agree
     def go_on(step):
         return step < n_steps if n_steps else time.monotonic() - start < seconds or step % EVERY
 
@@ -95,10 +97,11 @@ def watched(folder, seconds=None, n_steps=None, keep=None):
         count[1] += 1
         if keep is not None:
             keep.extend(object() for _ in range(n))
-        if count[1] % (2 * every[0]) == 0:  # of both workers
+        time.sleep(sleep_s / 2)  # of both workers
+        if count[1] % (2 * every[0]) == 0:
             gc.collect()
             samples.append((time.monotonic() - start, count[0], resident(),
-                            sys.getallocatedblocks()))
+                            sys.getallocatedblocks(), len(os.listdir("/proc/self/fd"))))
             if len(samples) == 200:
                 del samples[::2]
                 every[0] *= 2
@@ -114,20 +117,21 @@ def resident():
 
 def slopes(samples):
     """(MiB a minute, blocks a thousand records) of the second half."""
-    s, records, mib, blocks = samples[len(samples) // 2:].T
+    s, records, mib, blocks, _ = samples[len(samples) // 2:].T
     a, b = np.triu_indices(len(s), 1)
     return [np.median((y[b] - y[a]) / (x[b] - x[a])) for x, y in ((s / 60, mib),
                                                                   (records / 1000, blocks))]
 
 
-def main(folder, seconds):
-    samples = watched(folder, seconds)
-    for s, records, mib, blocks in samples[::max(1, len(samples) // 10)]:
-        print(f"{s:7.0f} s  {records:12,.0f} records  {mib:8.2f} MiB  {blocks:10,.0f} blocks")
+def main(folder, seconds, sleep_s=0.0):
+    samples = watched(folder, seconds, sleep_s=sleep_s)
+    for s, records, mib, blocks, files in samples[::max(1, len(samples) // 10)]:
+        print(f"{s:7.0f} s  {records:12,.0f} records  {mib:8.2f} MiB  {blocks:10,.0f} blocks  "
+              f"{files:4.0f} open files")
     mib, blocks = slopes(samples)
     print(f"slope of the second half: {mib:+.3f} MiB a minute, "
           f"{blocks:+.2f} blocks a thousand records")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], float(sys.argv[2]))
+    main(sys.argv[1], *map(float, sys.argv[2:]))

@@ -1,11 +1,13 @@
 """Training on a stream, killed by SIGKILL at random moments until it ends: the same bits?
 
     python tests/data/stream/kills.py FOLDER 100 7        100 kills of a process, seed 7
-    mpiexec -n 3 python tests/data/stream/kills.py FOLDER rank 1 5
-                                                          rank 1 of 3 kills itself in its step 5
-The grid of workers and servers is another one after each kill of a process. Each record adds 1 to a
-count of its own, so a record that is lost or comes twice is seen at the end; a second table's
-gradients depend on its weights, so every step must find those of the step before.
+    python -m tests.data.stream.kills FOLDER mpi 100 7    100 kills of one rank of MPI
+    mpiexec -n 3 python tests/data/stream/kills.py FOLDER rank 1 2 5 0.01
+                                                          of 3 ranks, 1 of which serves, rank 2
+                                                          dies 0.01 s after it began its step 5
+The grid of workers and servers is another one after each kill. Each record adds 1 to a count of its
+own, so a record that is lost or comes twice is seen at the end; a second table's gradients depend
+on its weights, so every step must find those of the step before.
 Test: test_kills.py
 """
 
@@ -14,13 +16,15 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 
 from minidl import nn, snapshot
-from minidl.comm import simulate, world
+from minidl.comm import objects, simulate, world
 from minidl.data.stream import FolderLog, Source
 from minidl.parallel import Table, Tables, adagrad, ftrl
 
@@ -60,8 +64,9 @@ def train(t, folder, servers, each_step=lambda rank, step: None):
                 tables.push("count", ids, np.ones((part.n, 1)), part.partition, part.position, 0)
                 users = np.unique(ids % 37)
                 rows = tables.pull("user", users)
-                tables.push("user", users, np.sin(9 * rows + users[:, None]), part.partition,
-                            part.position, int(part.times.max()))
+                grads = np.sin(9 * rows + users[:, None] + part.partition)
+                tables.push("user", users, grads, part.partition, part.position,
+                            int(part.times.max()))
             tables.end_step(source.mine)
             step += 1
             if step % EVERY == 0:
@@ -120,21 +125,55 @@ def main(folder, n_kills, seed):
     print(f"{kills} kills in {runs} runs, each ended in the same bits, every offset once")
 
 
-def one_rank(folder, rank, at):
+def under_mpi(folder, n_kills, seed, mpi="mpi"):
+    """The same, and each kill hits one rank, a server or a worker, of a job under mpiexec."""
+    from tests.mpi.launch import mpiexec
+
+    rng, kills, runs = random.Random(seed), Counter(), 0
+    wanted = digest(simulate(1, lambda t: train(t, f"{folder}/whole", 0)))
+    while kills.total() < n_kills:
+        runs, found, grids = runs + 1, None, []
+        while found is None:
+            size, servers = rng.choice(GRIDS)
+            rank, mine, grids = rng.randrange(size), f"{folder}/{runs}", [*grids, (size, servers)]
+            at = (snapshot.latest(f"{mine}/runs") or 0) + rng.randrange(3 * EVERY)
+            done = mpiexec(size, __file__, mine, "rank", servers, rank, at, rng.uniform(0, 0.03),
+                           timeout=120, mpi=mpi)
+            if done.returncode:
+                os.unlink(f"{mine}/killed")  # by ourselves, not by a fault
+                assert "Traceback" not in done.stderr, done.stderr
+                kills["rank alone" if size == 1 else "server" if rank < servers else "worker"] += 1
+            else:
+                found = done.stdout.split()[-1]
+        assert found == wanted, f"run {runs}, seed {seed}: other bits"
+        print(f"run {runs}: (ranks, servers) {grids}", flush=True)
+    print(f"{kills.total()} kills ({dict(kills)}) in {runs} runs, each ended in the same bits, "
+          "every offset once")
+
+
+def one_rank(folder, servers, rank, at, later_s):
+    """This process of a job under mpiexec."""
+    def kill():
+        time.sleep(later_s)
+        Path(folder, "killed").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
     def each_step(mine, step):
-        if mine == rank and step >= at:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if mine == rank and step >= at and not dying:
+            dying.append(threading.Thread(target=kill, daemon=True))
+            dying[0].start()
 
-    from minidl.comm import objects
-
-    t = world()
-    ranks = objects.gather(t, train(t, folder, 1 if t.size > 1 else 0, each_step))
+    t, dying = world(), []
+    ranks = objects.gather(t, train(t, folder, servers, each_step))
     if t.rank == 0:
         print(digest(ranks), flush=True)
 
 
 if __name__ == "__main__":
-    if sys.argv[2] == "rank":
-        one_rank(sys.argv[1], int(sys.argv[3]), int(sys.argv[4]))
+    folder, how, *numbers = sys.argv[1:]
+    if how == "rank":
+        one_rank(folder, *map(int, numbers[:3]), float(numbers[3]))
+    elif how == "mpi":
+        under_mpi(folder, *map(int, numbers[:2]), *numbers[2:])
     else:
-        main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+        main(folder, int(how), int(numbers[0]))

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from minidl.data import stream
 from minidl.data.stream import FolderLog, Gone
 from minidl.data.stream.folder import ENTRY
+from minidl.data.stream.log import SCAN
 
 
 def values_of(first, n, size=None):
@@ -159,6 +161,17 @@ def test_readers_and_writers_at_the_same_time(tmp_path):
         assert [v for v in seen if v.startswith(name)] == [
             b"%s%d" % (name, k) for k in range(60) for _ in range(3)]
     assert all(len(set(seen[i:i + 3])) == 1 for i in range(0, 360, 3)), "an append is not divided"
+
+
+def test_a_time_is_found_a_part_of_a_segment_at_a_time(tmp_path):
+    log, n = FolderLog(tmp_path, 1), 5 * SCAN + 7
+    log.append(0, [b""] * n, 10 * np.arange(n))
+    tracemalloc.start()
+    for at in (0, SCAN - 1, SCAN, SCAN + 1, 4 * SCAN, n - 1, n):
+        assert log.at_time(0, 10 * at - 5) == at
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 3 * SCAN * ENTRY.itemsize < n * ENTRY.itemsize
 
 
 def test_wrong_use_is_refused(tmp_path):

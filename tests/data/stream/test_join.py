@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from minidl import nn, snapshot
-from minidl.comm import simulate
+from minidl.comm import objects, simulate, tree
 from minidl.data.stream import FolderLog, Join
 from minidl.data.stream.join import watermark
+from tests.conftest import ranks
+from tests.snapshot.test_snapshot import common_folder
 
 CLICK = np.dtype([("id", "<i8"), ("x", "<f4")])
 LABEL = np.dtype([("id", "<i8"), ("label", "<f4")])
@@ -103,15 +105,20 @@ def test_joins_are_what_event_time_says(tmp_path, window_s, late, disorder):
     assert sorted(i for _, arrived in steps for i in arrived) == list(range(P * N))
 
 
-@pytest.mark.parametrize("size", [2, 3, 5])
-def test_steps_do_not_depend_on_the_number_of_ranks(tmp_path, size):
-    both = logs(tmp_path, *made())
-    one = simulate(1, lambda t: joined(t, both, late="again"))[0]
-    ranks = simulate(size, lambda t: joined(t, both, late="again"))
-    assert len(one) > 30, "steps of an hour"
-    for whole, *parts in zip(one, *ranks, strict=True):
-        assert sorted(whole[0]) == sorted(x for part in parts for x in part[0])
-        assert sorted(whole[1]) == sorted(x for part in parts for x in part[1])
+@ranks(2, 3, 4, 5)
+def test_steps_do_not_depend_on_the_number_of_ranks(t):
+    with common_folder(t) as folder:
+        if t.rank == 0:
+            logs(folder, *made())
+        tree.barrier(t)
+        both = [FolderLog(folder / name) for name in ("clicks", "labels")]
+        found = objects.gather(t, joined(t, both, late="again"))
+        if t.rank == 0:
+            one = joined(t.subgroup([0]), both, late="again")
+            assert len(one) > 30, "steps of an hour"
+            for whole, *parts in zip(one, *found, strict=True):
+                assert sorted(whole[0]) == sorted(x for part in parts for x in part[0])
+                assert sorted(whole[1]) == sorted(x for part in parts for x in part[1])
 
 
 @pytest.mark.parametrize("late, window_s", [("again", 7200), ("drop", None)])

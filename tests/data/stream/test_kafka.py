@@ -71,6 +71,16 @@ def test_a_time_that_kafka_would_replace_is_refused(mock):
         log.append(0, [b"a", b"b"], [5, 0])
 
 
+def test_a_record_without_a_value_is_an_empty_one(mock):
+    """Kafka's mark that a key is deleted."""
+    log = stream.open(f"kafka://{mock}/deleted", partitions=4)
+    log.append(0, [b"a"], [1])
+    log.producer.produce(log.topic, None, b"key", 0)
+    assert not log.producer.flush(10) and log.append(0, [b"b"], [2]) == 2
+    assert log.read(0, 0, 3).values == [b"a", b"", b"b"]
+    log.close()
+
+
 def test_an_offset_beyond_the_end_is_named(mock):
     log, _ = servers.filled(f"kafka://{mock}/beyond")
     servers.check_lost(log, 101)

@@ -10,7 +10,7 @@ import pytest
 from minidl.comm import simulate
 from tests.conftest import EVERY, some
 from tests.data.stream import kills
-from tests.mpi.launch import ROOT, mpiexec, require_mpi
+from tests.mpi.launch import ROOT, mpiexec, require_mpi, under_both
 
 SCRIPT = Path(__file__).with_name("kills.py")
 
@@ -29,14 +29,25 @@ def test_processes_killed_at_random_moments_end_in_the_same_bits(tmp_path):
 @pytest.mark.mpi
 @pytest.mark.slow
 def test_a_killed_worker_and_a_killed_server_under_mpi(tmp_path):
-    """2 ranks whose server dies, then 3 whose worker dies, then 1 to the end: that of one run."""
+    """3 ranks whose worker dies, then 2 whose server dies, then 1 to the end: that of one run."""
     require_mpi()
-    for n, rank, at in some([(2, 0, 8), (3, 2, 12)]):
-        done = mpiexec(n, SCRIPT, tmp_path, "rank", rank, at, timeout=60)
-        assert done.returncode, "it was killed"
-    done = mpiexec(1, SCRIPT, tmp_path, "rank", 9, 0, timeout=60)
+    for n, rank, at in some([(3, 2, 8), (2, 0, 12)]):
+        done = mpiexec(n, SCRIPT, tmp_path, "rank", 1, rank, at, 0, timeout=60)
+        assert done.returncode and (tmp_path / "killed").exists(), "it was killed"
+    done = mpiexec(1, SCRIPT, tmp_path, "rank", 0, 9, 0, 0, timeout=60)
     whole = kills.digest(simulate(1, kills.train, tmp_path / "whole", 0))
     assert done.stdout.split()[-1:] == [whole], done.stderr
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.skipif(not EVERY, reason="make test-every")
+@under_both
+@pytest.mark.timeout(400)  # a dozen starts of MPI
+def test_ranks_killed_one_at_a_time_at_random_moments_under_mpi(tmp_path, capfd, mpi):
+    require_mpi(mpi)
+    kills.under_mpi(tmp_path, 3, 3, mpi)
+    assert "each ended in the same bits, every offset once" in capfd.readouterr().out
 
 
 def test_the_check_sees_what_is_lost_and_what_comes_twice(tmp_path):

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from minidl.comm import simulate
 from minidl.data.stream.prequential import Prequential
+from tests.conftest import ranks
 
 
 def made(n, seed=0):
@@ -19,22 +19,18 @@ def auc_of(p, y):
     return ((above > 0) + 0.5 * (above == 0)).mean()
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 8])
-def test_the_ranks_counts_are_those_of_one(size):
+@ranks(1, 2, 3, 4, 5, 8)
+def test_the_ranks_counts_are_those_of_one(t):
     p, y = made(1500)
-
-    def body(t):
-        mine = Prequential()
-        for part in np.array_split(np.arange(1500)[t.rank::t.size], 3):
-            mine.add(p[part], y[part])
-        return mine.report(t), mine.report(t)["n"]
-
-    for found, then in simulate(size, body):
-        assert then == 0 and found["n"] == 1500
-        assert abs(found["auc"] - auc_of(p, y)) <= found["auc_error"] < 0.01
-        loss = -np.mean(y * np.log(p) + (1 - y) * np.log(1 - p))
-        np.testing.assert_allclose(found["log_loss"], loss, rtol=1e-12)
-        np.testing.assert_allclose(found["calibration"], p.sum() / y.sum(), rtol=1e-12)
+    mine = Prequential()
+    for part in np.array_split(np.arange(1500)[t.rank::t.size], 3):
+        mine.add(p[part], y[part])
+    found = mine.report(t)
+    assert mine.report(t)["n"] == 0 and found["n"] == 1500
+    assert abs(found["auc"] - auc_of(p, y)) <= found["auc_error"] < 0.01
+    loss = -np.mean(y * np.log(p) + (1 - y) * np.log(1 - p))
+    np.testing.assert_allclose(found["log_loss"], loss, rtol=1e-12)
+    np.testing.assert_allclose(found["calibration"], p.sum() / y.sum(), rtol=1e-12)
 
 
 @pytest.mark.parametrize("p, y, auc", [

@@ -8,23 +8,28 @@ import numpy as np
 import pytest
 
 from minidl import nn, snapshot
-from minidl.comm import simulate
+from minidl.comm import objects, simulate, tree
 from minidl.data.stream import FolderLog, Gone, Source
 from minidl.data.stream import source as module
 from minidl.random import Generator
+from tests.conftest import ranks
+from tests.snapshot.test_snapshot import common_folder
 
-SIZES = [1, 2, 3, 4, 5, 8]
 LENGTHS = [130, 0, 75, 64, 1]
 
 
-@pytest.fixture
-def log(tmp_path):
+def filled(folder):
     """Partition p has LENGTHS[p] records, b"p:offset", one a second."""
-    log = FolderLog(tmp_path / "log", len(LENGTHS), segment_bytes=200)
+    log = FolderLog(folder / "log", len(LENGTHS), segment_bytes=200)
     for p, n in enumerate(LENGTHS):
         for some in np.array_split(np.arange(n), 7):  # a segment each
             log.append(p, [b"%d:%d" % (p, k) for k in some], 1000 * some)
     return log
+
+
+@pytest.fixture
+def log(tmp_path):
+    return filled(tmp_path)
 
 
 def taken(t, log, n_steps=None, source=None, **options):
@@ -54,15 +59,20 @@ def once(steps, lengths=LENGTHS):
         assert sorted(k for parts in steps for k in parts.get(p, ())) == list(range(n))
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_steps_do_not_depend_on_the_number_of_ranks(log, size):
-    ranks = simulate(size, taken, log)
-    steps = list(merged(ranks))
-    assert steps == run(1, log)
+@ranks(1, 2, 3, 4, 5, 8)
+def test_steps_do_not_depend_on_the_number_of_ranks(t):
+    with common_folder(t) as folder:
+        if t.rank == 0:
+            filled(folder)
+        tree.barrier(t)
+        found = objects.all_gather(t, taken(t, FolderLog(folder / "log")))
+        steps = list(merged(found))
+        if t.rank == 0:
+            assert steps == list(merged([taken(t.subgroup([0]), FolderLog(folder / "log"))]))
     once(steps)
     assert len(steps) == -(-max(LENGTHS) // 16)
-    for rank, mine in enumerate(ranks):
-        assert {p for parts, _ in mine for p in parts} <= set(range(rank, 5, size))
+    for rank, mine in enumerate(found):
+        assert {p for parts, _ in mine for p in parts} <= set(range(rank, 5, t.size))
 
 
 @pytest.mark.parametrize("per_partition", [1, 16, 31, 200])
