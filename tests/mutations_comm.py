@@ -2991,4 +2991,11 @@ MUTATIONS = [
         "    net",
         "tests/cli/test_supervisor.py::test_ranks_that_are_killed_leave_no_shared_memory",
     ),
+    Mutation(
+        'replicas that differ are made of a model whose ranks step together',
+        'minidl/parallel/data/local_sgd.py',
+        '    if isinstance(model, DataParallel):\n        raise TypeError(',
+        '    if False:\n        raise TypeError(',
+        'tests/parallel/test_pairs.py::test_replicas_that_differ_want_the_plain_model',
+    ),
 ]

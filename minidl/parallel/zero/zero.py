@@ -152,6 +152,7 @@ class Zero1(DataParallel):
 
     def __init__(self, model, t, groups=None, bucket_bytes=25 << 20, first_bucket_bytes=1 << 20,
                  overlap=True, broadcast_buffers=True, free_gradients=False, runs=None):
+        self.wants_plain(model, t)  # before its weights are asked for, which may be freed
         number = number_of_group(t, model, groups)
         devices = sorted({p.device for p in model.parameters()})
         if len(devices) > 1:
