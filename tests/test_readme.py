@@ -88,6 +88,17 @@ def test_the_files_to_read_are_as_long_as_stated():
         f"the files have {count}, the README says {stated} lines")
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/three_examples.md"])
+def test_the_barrier_to_delete_is_at_its_line_and_the_race_at_the_lines_that_are_named(page):
+    text = (ROOT / page).read_text()
+    line = int(re.search(r"Delete line (\d+)", text)[1])
+    found = re.search(r"tour\.cu:(\d+): data race: .* read it at line (\d+),", text)
+    lines = (ROOT / "kernels" / "tour.cu").read_text().splitlines()
+    assert lines.pop(line - 1).strip() == "__syncthreads();"
+    writes, reads = (lines[int(n) - 1] for n in found.groups())
+    assert "s[t] +=" in writes and "s[t + d]" in reads
+
+
 def test_every_file_of_the_package_has_its_row():
     files = [f.relative_to(ROOT).as_posix() for f in (ROOT / "minidl").rglob("*.py")]
     files = [f for f in files if not re.search(r"__(init|main)__.py$", f)]
