@@ -164,7 +164,6 @@ LONG = {
     "parallel/data/bucket": "the reducer's state machine, beside the buckets it moves",
     "parallel/model/pipeline": "a step's parts and messages, which make no sense apart",
     "parallel/zero/offload": "one optimizer's way down, over and up",
-    "parallel/zero/zero": "stages 1 and 2 differ in a flag",
     "precision/grad_scaler": "PyTorch's GradScaler, where the host knows and where it does not",
     "profile/taps": "a list: of each thing that is wrapped, how",
     "snapshot/snapshot": "save and load are each other's mirror",

@@ -36,7 +36,7 @@ from minidl.parallel.model.tensor import whole
 from minidl.parallel.server.rules import SYNC
 from minidl.parallel.server.server import Server
 from minidl.parallel.server.worker import Worker
-from tests.conftest import EVERY, some
+from tests.conftest import EVERY
 
 V, TOKENS, ROWS, STEPS = 11, 8, 4, 3
 STAGES = {"ZeRO 1": Zero1, "ZeRO 2": Zero2, "ZeRO 3": Zero3}
@@ -199,6 +199,9 @@ def compare(way, how, without="", **tolerance):
             np.testing.assert_allclose(a, b, **tolerance, err_msg=f"{way}, {how}")
 
 
+whole_form = pytest.mark.skipif(not EVERY, reason="some seconds: make test-every")
+
+
 def few(rows, name):
     """All of them in the whole form; in `make test` one of so many, another for another test."""
     return rows if EVERY else rows[zlib.crc32(name.encode()) % len(rows):][:1]
@@ -236,13 +239,15 @@ def test_in_two_bytes_the_weights_are_nearly_the_same(how):
         compare(way, how, rtol=0, atol=2e-2)  # fp16 products, in gradients taken times 0.2
 
 
+@whole_form
 @pytest.mark.parametrize("how", ["recompute", "profile", "offload"])
 def test_of_two_such_words_each_changes_no_bit(how):
-    for other in few(["autocast", "halves", "accumulation", "offload", "recompute"], how):
+    for other in ("autocast", "halves", "accumulation", "offload", "recompute"):
         if other != how:
             compare("data parallelism", f"{how} {other}", other, rtol=0, atol=0)
 
 
+@whole_form
 @pytest.mark.parametrize("how", ["autocast", "halves"])
 def test_two_half_batches_in_two_bytes(how):
     compare("data parallelism", f"accumulation {how}", how, rtol=0, atol=2e-2)
@@ -288,10 +293,11 @@ def replicas(t, outer, inner=""):
 OUTER = {**STAGES, "compression": lambda model, t: Compressed(model, t, ErrorFeedback(codec.FP16))}
 
 
-@pytest.mark.parametrize("inner", some(["sequence", "tensor", "context"], of=3))
+@whole_form
+@pytest.mark.parametrize("inner", ["sequence", "tensor", "context"])
 def test_replicas_of_a_divided_model_are_those_of_a_whole_one(inner):
     """Float32 sums in another order; of 16 bits, roundings of other sums."""
-    for outer in LOCAL if inner == "context" else few([*OUTER], inner):
+    for outer in LOCAL if inner == "context" else OUTER:
         want = simulate(2, replicas, outer)[0]
         for state in simulate(4, replicas, outer, inner):
             for name, array in state.items():
@@ -443,10 +449,11 @@ WITH = [("data parallelism", how) for how in ("offload", "recompute", "autocast"
                                               "accumulation")]
 
 
+@whole_form
 def test_a_run_that_is_started_again_ends_in_the_same_bits(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda file: None)
     cases = [(way, "") for way in ("tensor", "sequence", "context", "experts", "SyncBatchNorm")]
-    for way, how in few([*cases, *WITH], "started again"):
+    for way, how in [*cases, *WITH]:
         whole, again = killed(way, how, tmp_path / "whole"), tmp_path / "again"
         with pytest.raises(RankFailed):
             killed(way, how, again, at=4)
