@@ -1539,14 +1539,14 @@ MUTATIONS = [
     ),
     Mutation(
         "each rank clips by the norm of its own shards",
-        "minidl/parallel/zero/zero.py",
+        "minidl/parallel/model/shards.py",
         "total = float(ring.all_reduce(self.t, np.array([float(x)]))[0])",
         "total = float(x)",
         "tests/parallel/zero/test_offload.py::test_all_ranks_clip_by_the_norm_of_all_their_gradients",
     ),
     Mutation(
         "ranks do not agree to skip",
-        "minidl/parallel/zero/zero.py",
+        "minidl/parallel/model/shards.py",
         "found = bool(ring.all_reduce(self.t, np.array([bool(flag)]), np.logical_or)[0])",
         "found = bool(flag)",
         "tests/parallel/zero/test_zero.py::test_ranks_skip_together_and_squares_do_not_overflow",
@@ -2482,7 +2482,7 @@ MUTATIONS = [
     ),
     Mutation(
         "a ZeRO stage forgets that the model is divided, too",
-        "minidl/parallel/zero/zero.py",
+        "minidl/parallel/model/shards.py",
         "return total if self.outer is None else self.outer.sum_over_ranks(total)",
         "return total",
         "tests/parallel/model/test_parallelize.py"
@@ -3036,5 +3036,12 @@ MUTATIONS = [
         "    _forget_shared_memory()\n    net",
         "    net",
         "tests/cli/test_supervisor.py::test_ranks_that_are_killed_leave_no_shared_memory",
+    ),
+    Mutation(
+        'replicas that differ are made of a model whose ranks step together',
+        'minidl/parallel/data/local_sgd.py',
+        '    if isinstance(model, DataParallel):\n        raise TypeError(',
+        '    if False:\n        raise TypeError(',
+        'tests/parallel/test_pairs.py::test_replicas_that_differ_want_the_plain_model',
     ),
 ]

@@ -81,9 +81,22 @@ def test_the_files_to_read_are_as_long_as_stated():
     (stated,) = re.findall(r"^About ([\d,]+) lines", README, re.M)
     stated = int(stated.replace(",", ""))
     assert len(rows) == 15 and "## Read these 15 files" in README
-    assert sum(int(n) for _, n in rows) == pytest.approx(stated, rel=0.1)
+    far = {file: (n, count[file]) for file, n in rows
+           if int(n) != pytest.approx(count[file], rel=0.1)}
+    assert not far, f"stated and counted: {far}"
     assert sum(count.values()) == pytest.approx(stated, rel=0.1), (
         f"the files have {count}, the README says {stated} lines")
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/three_examples.md"])
+def test_the_barrier_to_delete_is_at_its_line_and_the_race_at_the_lines_that_are_named(page):
+    text = (ROOT / page).read_text()
+    line = int(re.search(r"Delete line (\d+)", text)[1])
+    found = re.search(r"tour\.cu:(\d+): data race: .* read it at line (\d+),", text)
+    lines = (ROOT / "kernels" / "tour.cu").read_text().splitlines()
+    assert lines.pop(line - 1).strip() == "__syncthreads();"
+    writes, reads = (lines[int(n) - 1] for n in found.groups())
+    assert "s[t] +=" in writes and "s[t + d]" in reads
 
 
 def test_every_file_of_the_package_has_its_row():

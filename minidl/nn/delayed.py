@@ -27,10 +27,9 @@ from minidl.nn import functional as F
 
 
 def fake_negative_weighted(logits, labels):
-    """-[y (1 + p) log p + (1 - y) (1 - p)(1 + p) log(1 - p)], the weights' p held constant."""
-    p = F.sigmoid(logits.detach()).data
-    return F.binary_cross_entropy_with_logits(
-        logits, labels, (1 + p) * (labels + (1 - labels) * (1 - p)))
+    """-[y (1 + p) log p + (1 - y) (1 - p)(1 + p) log(1 - p)], the weights' p held constant: a
+    window of 0."""
+    return window_corrected(logits, labels, F.sigmoid(logits.detach()).data)
 
 
 def calibrated(logits):
@@ -42,8 +41,7 @@ def calibrated(logits):
 
 def window_corrected(logits, labels, p_delayed):
     """-[y (1 + p_dp) log p + (1 - y) (1 + p_dp) p_rn log(1 - p)].
-    p_delayed: P(y = 1, d > e) of each, of a model or a mean; a constant. With a window of 0 it is
-    p, and this is fake_negative_weighted."""
+    p_delayed: P(y = 1, d > e) of each, of a model or a mean; a constant."""
     p = F.sigmoid(logits.detach()).data
     real = (1 - p) / (1 - p + p_delayed)
     return F.binary_cross_entropy_with_logits(

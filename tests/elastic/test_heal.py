@@ -7,7 +7,7 @@ from minidl.cli import launcher
 from minidl.comm import simulate
 from minidl.comm.transport.scheduler import RankFailed
 from minidl.elastic import buddy, heal
-from minidl.parallel import LocalSGD
+from minidl.parallel import DiLoCo, LocalSGD
 from tests.conftest import some
 from tests.elastic.bodies import STAGES, Net, state_of, train, weights
 
@@ -47,12 +47,13 @@ def test_a_snapshot_is_written_behind_the_next_step(tmp_path):
     assert snapshot.latest(tmp_path) == 3
 
 
-def test_replicas_that_differ_are_refused(tmp_path):
+@pytest.mark.parametrize("kind", [LocalSGD, DiLoCo])
+def test_replicas_that_differ_are_refused(kind, tmp_path):
     def state(t):
         optimizer = optim.SGD((net := Net()).parameters(), lr=0.1)
-        return {"model": LocalSGD(net, t, optimizer, period=2), "optimizer": optimizer}
+        return {"model": kind(net, t, optimizer, period=2), "optimizer": optimizer}
 
-    with pytest.raises(RankFailed, match="each rank of a LocalSGD has weights of its own.*"
+    with pytest.raises(RankFailed, match=f"each rank of a {kind.__name__} has weights of its own.*"
                                          "--restarts"):
         simulate(2, lambda t: heal.run(train, state, 4, tmp_path, t=t))
 

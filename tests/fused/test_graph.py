@@ -48,12 +48,13 @@ def test_a_step_that_draws_random_numbers_is_refused(capturing):
         graphed(step, warm_up=1)
 
 
-@pytest.mark.parametrize("level", ["O0", "O2"])
-def test_steps_differ_in_no_number_that_the_host_passes(level, monkeypatch):
+@pytest.mark.parametrize("level, how", [("O0", ""), ("O2", ""), ("O1", "recompute")])
+def test_steps_differ_in_no_number_that_the_host_passes(level, how, monkeypatch):
     """So a replay of one step is the next: what changes is in the device's memory."""
     cupy_raw = pytest.importorskip("cupy._raw", reason="recorded on the stand-in")
     stand_in = pytest.importorskip("cupy.stand_in")
-    step, launches, launch = training("cuda", 0.0, level), [], cupy_raw.RawKernel.__call__
+    step = training("cuda", 0.0, level, how=how)
+    launches, launch = [], cupy_raw.RawKernel.__call__
 
     def recording(self, grid, block, args, **options):
         numbers = [a.item() for a in args if not hasattr(a, "device") and a is not None]

@@ -26,8 +26,8 @@ LINEAR = {"linear": 3, "bilinear": 4, "trilinear": 5}  # mode: dimensions of its
 
 
 class Resize(Function):
-    op = "interpolate"
     """matrices[d] (out, in) applied along dimension d + 2 of x (N, C, ...)."""
+    op = "interpolate"
 
     def forward(self, x, matrices):
         if x.dtype.kind != "f":

@@ -87,12 +87,7 @@ class DataParallel(Module):
                  first_bucket_bytes=1 << 20, overlap=True, broadcast_buffers=True,
                  make_buckets=None):
         super().__init__()
-        if isinstance(model, DataParallel):
-            raise TypeError(
-                f"rank {t.rank}: wanted a model to wrap in {type(self).__name__}; got one that is "
-                f"wrapped in {type(model).__name__} already, and its gradients would be sent "
-                "twice. One wrapper does it: a ZeRO stage cuts gradients, Compressed compresses "
-                "whole ones")
+        self.wants_plain(model, t)
         self.module = model
         self.t, self.way = t, "host memory"
         self.broadcast_buffers = broadcast_buffers
@@ -114,6 +109,15 @@ class DataParallel(Module):
 
         self.reducer = Reducer(t, params, all_reduce, make_buckets or averaged,
                                adapt=make_buckets is None, overlap=overlap)
+
+    @classmethod
+    def wants_plain(cls, model, t):
+        """Raise if the model is wrapped already."""
+        if isinstance(model, DataParallel):
+            raise TypeError(
+                f"rank {t.rank}: wanted a model to wrap in {cls.__name__}; got one that is wrapped "
+                f"in {type(model).__name__} already, and its gradients would be sent twice. One "
+                "wrapper does it: a ZeRO stage cuts gradients, Compressed compresses whole ones")
 
     def forward(self, *inputs, n_samples=None, **options):
         if is_grad_enabled():

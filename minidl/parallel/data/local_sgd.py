@@ -48,6 +48,7 @@ import numpy as np
 from minidl.backend import accumulate_dtype, by_dtype
 from minidl.comm import ring
 from minidl.comm.collective import about
+from minidl.optim.optimizer import Optimizer
 from minidl.parallel.data import flat
 from minidl.parallel.data.bucket import default_all_reduce
 from minidl.parallel.data.data_parallel import DataParallel, broadcast_state
@@ -140,7 +141,7 @@ def check_plain(t, model, optimizer, what):
                         "them at every step")
     if optimizer.sharded_by is not None:
         raise TypeError(f"rank {t.rank}: {what} wants whole weights on every rank; the optimizer "
-                        "has a ZeRO stage's shards")
+                        "has parts of them: a ZeRO stage's shards, or those of a divided model")
 
 
 class LocalSGD:
@@ -152,6 +153,10 @@ class LocalSGD:
     def __init__(self, model, t, optimizer, period, start=0, inside=None, state="local", rule=None,
                  all_reduce=None, bucket_bytes=25 << 20, without=None):
         check_plain(t, model, optimizer, "LocalSGD")
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"rank {t.rank}: LocalSGD averages the weights that the optimizer "
+                            f"updates; got {type(optimizer).__name__}, whose weights are on the "
+                            "host. DiLoCo takes it")
         if without is not None and (period < 2 or inside or rule):
             raise ValueError(f"rank {t.rank}: without= wants rounds of 2 steps or more, of a fixed "
                              "period over all ranks: no rule=, no inside=")

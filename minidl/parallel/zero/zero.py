@@ -44,6 +44,7 @@ from minidl.optim.clip import scale_to
 from minidl.parallel.data import flat
 from minidl.parallel.data.bucket import cut, weight
 from minidl.parallel.data.data_parallel import DataParallel
+from minidl.parallel.model.shards import Shards
 from minidl.parallel.zero.absent import Freed, Scattered
 
 
@@ -152,6 +153,7 @@ class Zero1(DataParallel):
 
     def __init__(self, model, t, groups=None, bucket_bytes=25 << 20, first_bucket_bytes=1 << 20,
                  overlap=True, broadcast_buffers=True, free_gradients=False, runs=None):
+        self.wants_plain(model, t)  # before its weights are asked for, which may be freed
         number = number_of_group(t, model, groups)
         devices = sorted({p.device for p in model.parameters()})
         if len(devices) > 1:
@@ -233,15 +235,8 @@ class Zero1(DataParallel):
             b.gathered = b.shard.version
         return result
 
-    def on_any_rank(self, flag):
-        """Whether it is true on any rank; for `GradScaler(agree=)`."""
-        found = bool(ring.all_reduce(self.t, np.array([bool(flag)]), np.logical_or)[0])
-        return found if self.outer is None else self.outer.on_any_rank(found)
-
-    def sum_over_ranks(self, x):
-        """The sum of all ranks' x, a float; for `GradScaler(all_sum=)`."""
-        total = float(ring.all_reduce(self.t, np.array([float(x)]))[0])
-        return total if self.outer is None else self.outer.sum_over_ranks(total)
+    # for GradScaler and clipping, of all ranks' shards
+    on_any_rank, sum_over_ranks = Shards.on_any_rank, Shards.sum_over_ranks
 
     def sum_in_place(self, x):
         """The sums of all ranks' x, a host array: squared norms of whole tensors (layerwise.py)."""

@@ -9,7 +9,8 @@ from minidl.comm import codec, naive, ring, simulate
 from minidl.comm.observe.ledger import Ledger
 from minidl.nn import functional as F
 from minidl.parallel import (
-    DGC, Compressed, DataParallel, ErrorFeedback, OneBitAdam, PowerSGD, Zero1, average_gradients,
+    DGC, Compressed, DataParallel, ErrorFeedback, OneBitAdam, PowerSGD, Zero1, Zero2, Zero3,
+    average_gradients,
 )
 from tests.conftest import ranks
 from tests.parallel.data.test_data_parallel import assert_equal_on_all_ranks, data, network, share
@@ -192,14 +193,22 @@ def test_loss_scaling_is_refused():
     simulate(2, body)
 
 
-@pytest.mark.parametrize("outer, inner", [(DataParallel, DataParallel), (Zero1, DataParallel)])
-def test_one_wrapper_only(outer, inner):
+def int8(model, t):
+    return Compressed(model, t, ErrorFeedback())
+
+
+WRAPPERS = [DataParallel, Zero1, Zero2, Zero3, int8]
+
+
+@pytest.mark.parametrize("outer", WRAPPERS)
+def test_one_wrapper_only(outer):
     def body(t):
-        with pytest.raises(TypeError, match="wanted a model to wrap in"):
-            outer(inner(network(), t), t)
-        with pytest.raises(TypeError, match="to wrap in Compressed; got one that is wrapped in "
-                                            "Zero1 already"):
-            Compressed(Zero1(network(), t), t, ErrorFeedback())
+        for inner in WRAPPERS:
+            wrapped = inner(network(), t)
+            with pytest.raises(TypeError, match="wanted a model to wrap in .*; got one that is "
+                                                f"wrapped in {type(wrapped).__name__} already"):
+                outer(wrapped, t)
+            wrapped.close()
 
     simulate(2, body)
 

@@ -8,7 +8,7 @@ from minidl import nn, optim, snapshot
 from minidl.comm import ring, simulate
 from minidl.comm.observe.ledger import Ledger
 from minidl.nn import functional as F
-from minidl.parallel import DataParallel, Zero1
+from minidl.parallel import DataParallel, Offload, Zero1
 from minidl.parallel.data.local_sgd import LocalSGD, Rounds, h0_inside, h0_outside
 from tests.conftest import ranks
 
@@ -319,10 +319,12 @@ def test_what_does_not_go_together_is_refused(t):
     with pytest.raises(ValueError, match="wants step\\(loss="):
         local.step()
     local.close()
+    with pytest.raises(TypeError, match="got Offload, whose weights are on the host"):
+        LocalSGD(model, t, Offload(optim.SGD(model.parameters(), lr=0.1)), period=2)
     stage = Zero1(net("f4"), t)
     with pytest.raises(TypeError, match="LocalSGD wants the plain model; got a Zero1"):
         LocalSGD(stage, t, optim.SGD(stage.shards()), period=2)
-    with pytest.raises(TypeError, match="a ZeRO stage's shards"):
+    with pytest.raises(TypeError, match="a ZeRO stage's shards, or those of a divided model"):
         LocalSGD(stage.module, t, optim.SGD(stage.shards()), period=2)
     stage.close()
 
