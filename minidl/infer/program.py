@@ -153,7 +153,7 @@ class Plan:
             array[...] = x
         for i, n in self._low.checked:
             ids = self._inputs[i][1]
-            if ids.min() < 0 or ids.max() >= n:
+            if ids.view(np.uint64).max() >= n:  # there the negative ones are the largest
                 raise IndexError(f"plan: indices from {ids.min()} to {ids.max()} in input "
                                  f"{self._inputs[i][0].name}, but the embedding has rows 0 to "
                                  f"{n - 1}")
