@@ -2,10 +2,10 @@
 // F(2 x 2, 3 x 3) of Winograd. For CPUs alone; minidl/infer/images.py writes the rest.
 //
 //   one dimension     d0 d1 d2 d3 of the image, the filter g0 g1 g2, two results; 4 products for 6
-//                     y0 = d0 g0 + d1 g1 + d2 g2  =  m0 + m1 + m2      m0 = (d0 - d2) g0
-//                     y1 = d1 g0 + d2 g1 + d3 g2  =  m1 - m2 - m3      m1 = (d1 + d2) (g0 + g1 + g2) / 2
-//                                                                      m2 = (d2 - d1) (g0 - g1 + g2) / 2
-//                                                                      m3 = (d1 - d3) g2
+//                       y0 = d0 g0 + d1 g1 + d2 g2 = m0 + m1 + m2     m0 = (d0 - d2) g0
+//                       y1 = d1 g0 + d2 g1 + d3 g2 = m1 - m2 - m3     m3 = (d1 - d3) g2
+//                       m1 = (d1 + d2) (g0 + g1 + g2) / 2
+//                       m2 = (d2 - d1) (g0 - g1 + g2) / 2
 //   two dimensions    the same along the columns, then along the rows: 4 x 4 pixels, a tile, become
 //                     16 numbers. A number meets its 1 of 16 filters in every channel, so the sum
 //                     over the channels is a product of matrices, (tiles, C) @ (C, O), 16 of them,

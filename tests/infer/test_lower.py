@@ -142,7 +142,7 @@ def test_threads_change_no_bit():
     np.testing.assert_array_equal(one, two)
 
 
-CONVOLUTIONS = [(16, 70, 7, 6, 1), (32, 16, 1, 9, 1), (48, 130, 5, 5, 0), (16, 64, 30, 3, 2)]
+CONVOLUTIONS = [(16, 70, 6, 7, 1), (32, 16, 1, 9, 1), (48, 130, 5, 5, 0), (16, 64, 30, 3, 2)]
 
 
 @pytest.mark.parametrize("c, o, h, w, padding", CONVOLUTIONS if EVERY else CONVOLUTIONS[:1])
