@@ -1,8 +1,8 @@
 """Convolutions and poolings with the channels last: the lines that kernels/infer.cuh leaves open.
 
-    conv_nhwc    a block for each row of an image and each 64 channels of the result; of 3 x 3 filters
-                 and many channels, for some tiles of 2 x 2 pixels (kernels/infer_winograd.cuh), where
-                 an infinite pixel makes NaN of the tiles that it is in
+    conv_nhwc    a block for each row of an image and each 64 channels of the result; of 3 x 3
+                 filters and many channels for some tiles of 2 x 2 pixels, by infer_winograd.cuh,
+                 where an infinite pixel makes NaN of the tiles that it is in
     *_pool_nhwc  a block for each row of an image
 
 The result may have a border of zeros (`Node.pad`), which the same blocks write.
