@@ -27,8 +27,10 @@ constexpr int REGISTERS = 16;
 // four uses, where a core that loads 64 bytes a cycle has no cycle left for that.
 #if defined(__x86_64__)
 #define IN_REGISTER(x) __asm("" : "+v"(x))
-#else
+#elif defined(__aarch64__)
 #define IN_REGISTER(x) __asm("" : "+w"(x))
+#else
+#define IN_REGISTER(x)
 #endif
 
 __forceinline__ Vec load(const float* p) { return *(const Vec*)p; }
