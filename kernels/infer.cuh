@@ -12,10 +12,10 @@
 //   no copy of patches (im2col), only a border of zeros, which the layer before has written.
 //
 // A tile of ROWS x VECS registers is summed up over all k. ROWS is what divides M best: 64 rows are
-// 9 tiles of 7 and one of 1, the rows of a 28 x 28 image 4 of 7. For few rows, several partial sums
-// (WAYS): a core begins two multiply-adds a cycle, and each takes four. Each is over a part of k of
-// its own, so that the panel is read in four places at a time: a processor fetches ahead for each,
-// and a product with one row is as long as reading w takes.
+// 10 tiles of 6 and one of 4. A core begins one or two multiply-adds a cycle, and each takes four: a
+// tile of less than eight registers has several partial sums (WAYS). A product with one row is as
+// long as reading w takes. It reads w from its first byte to its last, which the processor sees by
+// itself: with requests ahead it was 15 % slower (Zen 4).
 //
 // Source: Goto & van de Geijn 2008; Georganas et al. 2018 (arXiv 1808.05567), convolution in place.
 // For CPUs alone.   Test: tests/infer/test_lower.py
@@ -45,15 +45,16 @@ constexpr int vecs_of(int m, int width) {
   for (int v = REGISTERS == 32 ? 4 : 2; v > 0; --v) {
     const int n = width / LANES, rows = rows_of(m, v);
     const int cost = n / v * (m / rows * cost_of(rows, v) + cost_of(m % rows, v));
-    if (n % v == 0 && cost < least) best = v, least = cost;
+    // of as many, those of one tile: w is read once
+    if (n % v == 0 && (cost < least || (cost == least && rows == m))) best = v, least = cost;
   }
   return best;
 }
 
-// tile (ROWS, VECS LANES) = sum over SEGMENTS of a (ROWS rows, A_ROW apart; N_K) b (N_K, B_ROW
-// apart); a's next segment begins A_SEGMENT further on, b's follows.
+// tile (ROWS, VECS LANES; OUT_ROW apart) = sum over SEGMENTS of a (ROWS rows, A_ROW apart; N_K)
+// b (N_K, B_ROW apart); a's next segment begins A_SEGMENT further on, b's follows.
 template <int ROWS, int VECS, long long A_ROW, int B_ROW, int N_K, int SEGMENTS,
-          long long A_SEGMENT>
+          long long A_SEGMENT, int OUT_ROW = VECS * LANES>
 __noinline__ void tile_product(float* tile, const float* a, const float* b) {
   constexpr int WAYS = ROWS * VECS >= 8 || N_K < 16 ? 1 : 4;
   Vec sum[WAYS][ROWS][VECS];
@@ -65,7 +66,8 @@ __noinline__ void tile_product(float* tile, const float* a, const float* b) {
     Vec bk[VECS];
     UNROLL for (int n = 0; n < VECS; ++n) {
       bk[n] = load(row + n * LANES);
-      if (N_K >= 16) __builtin_prefetch(row + ROWS_AHEAD * B_ROW + n * LANES);
+      if (ROWS > 1) IN_REGISTER(bk[n]);
+      if (ROWS > 1 && N_K >= 16) __builtin_prefetch(row + ROWS_AHEAD * B_ROW + n * LANES);
     }
     UNROLL_ROWS for (int m = 0; m < ROWS; ++m)
       UNROLL for (int n = 0; n < VECS; ++n) to[m][n] += a[m * A_ROW + k] * bk[n];
@@ -75,14 +77,15 @@ __noinline__ void tile_product(float* tile, const float* a, const float* b) {
       UNROLL for (int k = 0; k < N_K; ++k) add(sum[0], k);
     } else {
       constexpr int PART = N_K / WAYS;
-      for (int k = 0; k < PART; ++k) UNROLL for (int w = 0; w < WAYS; ++w) add(sum[w], w * PART + k);
+      for (int k = 0; k < PART; ++k)
+        UNROLL for (int w = 0; w < WAYS; ++w) add(sum[w], k * WAYS + w);
       for (int k = WAYS * PART; k < N_K; ++k) add(sum[0], k);
     }
   UNROLL_ROWS for (int m = 0; m < ROWS; ++m)
     UNROLL for (int n = 0; n < VECS; ++n) {
       Vec total = sum[0][m][n];
       UNROLL for (int w = 1; w < WAYS; ++w) total += sum[w][m][n];
-      store(tile + (m * VECS + n) * LANES, total);
+      store(tile + m * OUT_ROW + n * LANES, total);
     }
 }
 
@@ -200,18 +203,29 @@ __forceinline__ void remember(float* keys, float* values, const float* k, const 
 template <int E, int CONTEXT>
 __forceinline__ void attend(float* out, const float* q, const float* keys, const float* values,
                             int n_keys, float scale) {
-  alignas(64) float s[CONTEXT + 16], sum[E];
+  alignas(64) float s[CONTEXT + 16];
   float top = -INFINITY, total = 0;
-  for (int j = 0; j < n_keys; j += 16, keys += E * 16) {
-    float part[16] = {};
-    for (int e = 0; e < E; ++e) SIMD for (int n = 0; n < 16; ++n) part[n] += q[e] * keys[e * 16 + n];
-    SIMD for (int n = 0; n < 16; ++n) s[j + n] = part[n] * scale;
-  }
+  for (int j = 0; j < n_keys; j += 16, keys += E * 16)
+    for (int n = 0; n < 16; n += LANES) {
+      Vec part = {};
+      for (int e = 0; e < E; ++e) part += q[e] * load(keys + e * 16 + n);
+      store(s + j + n, part * scale);
+    }
   SIMD_MAX(top) for (int j = 0; j < n_keys; ++j) top = fmaxf(top, s[j]);
   SIMD_SUM(total) for (int j = 0; j < n_keys; ++j) total += s[j] = expf(s[j] - top);
-  SIMD for (int e = 0; e < E; ++e) sum[e] = 0;
-  for (int j = 0; j < n_keys; ++j)
-    SIMD for (int e = 0; e < E; ++e) sum[e] += s[j] * values[j * E + e];
-  SIMD for (int e = 0; e < E; ++e) out[e] = sum[e] / total;
+  int e = 0;
+  for (; e + LANES <= E; e += LANES) {
+    Vec sum[4] = {};  // as each waits four cycles for the one before
+    int j = 0;
+    for (; j + 4 <= n_keys; j += 4)
+      UNROLL for (int w = 0; w < 4; ++w) sum[w] += s[j + w] * load(values + (j + w) * E + e);
+    for (; j < n_keys; ++j) sum[0] += s[j] * load(values + j * E + e);
+    store(out + e, (sum[0] + sum[1] + sum[2] + sum[3]) / total);
+  }
+  for (; e < E; ++e) {
+    float sum = 0;
+    for (int j = 0; j < n_keys; ++j) sum += s[j] * values[j * E + e];
+    out[e] = sum / total;
+  }
 }
 #endif

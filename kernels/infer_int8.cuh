@@ -270,13 +270,14 @@ __forceinline__ void int8_tiles(const unsigned char* x, const signed char* w, in
 }
 #endif
 
-// Rows [first, last) of x (., WIDE) times panel y of w (N, K).
-template <int N, int K, int WIDE, class Then>
+// Rows [first, last) of x (M, WIDE) times panel y of w (N, K). first: a multiple of 96, as last is
+// unless it is M.
+template <int M, int N, int K, int WIDE, class Then>
 __forceinline__ void int8_linear(float* to, const unsigned char* x, const signed char* w, int first,
                                  int last, int y, Then then) {
-  constexpr int ROWS = INT8_ROWS;
+  constexpr int ROWS = INT8_ROWS, REST = M % ROWS ? M % ROWS : 1;
   w += (long long)y * 64 * WIDE;
-  const int width = min(64, N - y * 64);
+  const int width = N % 64 ? min(64, N - y * 64) : 64;  // known, mostly
 #ifdef AMX
   if (tiles_allowed && last - first > FEW)
     return int8_tiles<WIDE>(x, w, first, last, width,
@@ -289,7 +290,7 @@ __forceinline__ void int8_linear(float* to, const unsigned char* x, const signed
   auto from = [&](int sum, int m, int n) { then(sum, row + m, y * 64 + n); };
   for (; row + ROWS <= last; row += ROWS)
     int8_rows<ROWS, K, WIDE>(x + row * (long long)WIDE, w, width, from);
-  for (; row < last; ++row) int8_rows<1, K, WIDE>(x + row * (long long)WIDE, w, width, from);
+  if (row < last) int8_rows<REST, K, WIDE>(x + row * (long long)WIDE, w, width, from);
 }
 
 // ROWS rows of floats times a panel of weights of BITS bits; scale: 64 for each group of k.
@@ -333,7 +334,7 @@ __forceinline__ void weights_linear(const float* x, const signed char* w, const 
   constexpr int ROWS = REGISTERS == 32 ? 4 : 1;
   w += (long long)y * 8 * BITS * K;
   scale += (long long)y * 64 * ((K + GROUP - 1) / GROUP);
-  const int width = min(64, N - y * 64);
+  const int width = N % 64 ? min(64, N - y * 64) : 64;  // known, mostly
   int row = first;
   auto from = [&](float sum, int m, int n) { then(sum, row + m, y * 64 + n); };
   for (; row + ROWS <= last; row += ROWS)

@@ -19,6 +19,27 @@ MUTATIONS = [
         "tests/infer/test_lower.py::test_linear_layers_of_all_remainders",
     ),
     Mutation(
+        "Winograd's last product is added to the second pixel",
+        "kernels/infer_winograd.cuh",
+        "b = m[apart] - m[2 * apart] - m[3 * apart];",
+        "b = m[apart] - m[2 * apart] + m[3 * apart];",
+        "tests/infer/test_lower.py::test_a_convolution_of_many_channels_by_winograd",
+    ),
+    Mutation(
+        "a tile at the edge writes the pixel beside the image",
+        "kernels/infer_winograd.cuh",
+        "j < min(2, OW - across); ++j)",
+        "j < 2; ++j)",
+        "tests/infer/test_lower.py::test_a_convolution_of_many_channels_by_winograd",
+    ),
+    Mutation(
+        "rows that are no whole tile of 8 bits are left out",
+        "kernels/infer_int8.cuh",
+        "if (row < last) int8_rows<REST,",
+        "if (row + 1 < last) int8_rows<REST,",
+        "tests/infer/test_quantize.py::test_a_plan_equals_the_formula",
+    ),
+    Mutation(
         "a thread without work looks for more for ever",
         "kernels/host/runtime.cpp",
         "for (double end = now() + kWakeCostSeconds; now() < end;)",

@@ -14,9 +14,12 @@ Source: Pope et al. 2022 (arXiv 2211.05102); Holtzman et al. 2020 (top-p).
 Test: tests/infer/test_decoder.py
 """
 
+import math
+
 import numpy as np
 
 from minidl import random
+from minidl.fused.linear import aligned
 from minidl.infer.cache import CachedAttention
 from minidl.infer.passes import optimise
 from minidl.infer.program import Plan
@@ -79,8 +82,8 @@ class Decoder:
         for a in (block.attention for block in model.blocks):
             n_kv = getattr(a, "n_kv_heads", a.n_heads)
             e = a.qkv.weight.shape[0] // (a.n_heads + 2 * n_kv)
-            self.caches.append((np.zeros((n_texts, n_kv, blocks, e, 16), np.float32),
-                                np.zeros((n_texts, n_kv, self.context, e), np.float32)))
+            self.caches.append((_zeros(n_texts, n_kv, blocks, e, 16),
+                                _zeros(n_texts, n_kv, self.context, e)))
         self.plans, self.guards = {}, Guards(model)  # {tokens: Plan}; the cache is of this model
 
     def plan(self, length):
@@ -147,6 +150,13 @@ class Decoder:
             if i + 1 < n_tokens:
                 logits = self.step(drawn)
         return out
+
+
+def _zeros(*shape):
+    """Of float32, from the beginning of a cache line on, as vectors are loaded."""
+    a = aligned(math.prod(shape)).reshape(shape)
+    a[...] = 0
+    return a
 
 
 def _numpy(ids):

@@ -1,6 +1,8 @@
 """Convolutions and poolings with the channels last: the lines that kernels/infer.cuh leaves open.
 
-    conv_nhwc    a block for each row of an image and each 64 channels of the result
+    conv_nhwc    a block for each row of an image and each 64 channels of the result; of 3 x 3
+                 filters and many channels for some tiles of 2 x 2 pixels, by infer_winograd.cuh,
+                 where an infinite pixel makes NaN of the tiles that it is in
     *_pool_nhwc  a block for each row of an image
 
 The result may have a border of zeros (`Node.pad`), which the same blocks write.
@@ -11,6 +13,8 @@ import numpy as np
 
 from minidl.infer import lower
 from minidl.ops.pool import fit
+
+WIDEST = 1024  # channels: 900 KB on the stack of a thread, for 14 tiles
 
 
 def where(node):
@@ -35,18 +39,39 @@ def conv(low, node):
         return False
     text, result, args = found
     (_, h, wide, c), (_, _, kh, kw), stride = x.shape, w.shape, node.attributes["stride"]
-    body = [f"  // {h} x {wide} x {c} with its border, {kh} x {kw}: rows of {kw * c} numbers",
-            "  const int h = blockIdx.x, n = blockIdx.z;",
-            f"  conv_row<{oh}, {ow}, {o}, {h}, {wide}, {c}, {kh}, {kw}, {stride[0]}, {stride[1]}>(",
-            f"      image, w, h, blockIdx.y, n, [=](float {lower.SINK}, int pixel, int col) {{",
-            f"        const long long at = ((n * {oh}LL + h) * {ow} + pixel) * {o} + col;",
-            *("        " + line for line in text),
-            f"        out[{image}::at(n, h, pixel) + col] = {result};", "      });"]
-    body += border("blockIdx.y * PANEL", f"min(blockIdx.y * PANEL + PANEL, {o}u)")
-    weight = lower.packed(w.data.transpose(0, 2, 3, 1).reshape(o, -1))
+    panel = "blockIdx.y * PANEL", f"min(blockIdx.y * PANEL + PANEL, {o}u)"
+    if (kh, kw, *stride) == (3, 3, 1, 1) and c % 16 == 0 and o >= 16 and c <= WIDEST:
+        n_tiles = -(-oh // 2) * -(-ow // 2)
+        # as many tiles at a time as waste the fewest, and registers can sum up
+        m = min(range(min(n_tiles, 8), min(n_tiles, 14) + 1), key=lambda m: (-n_tiles % m, -m))
+        blocks, matrix = -(-n_tiles // m), winograd_filters(w.data)
+        body = [f"  // {h} x {wide} x {c} with its border: {n_tiles} tiles of 2 x 2 pixels",
+                "  const int n = blockIdx.z;",
+                f"  winograd<{m}, {oh}, {ow}, {o}, {h}, {wide}, {c}>(image, w, blockIdx.x,",
+                f"      blockIdx.y, n, [=](float {lower.SINK}, int h, int pixel, int col) {{"]
+        first = f"if (blockIdx.x == 0) for (int h = 0; h < {oh}; ++h)"
+    else:
+        blocks, matrix, first = oh, w.data.transpose(0, 2, 3, 1).reshape(o, -1), ""
+        sizes = oh, ow, o, h, wide, c, kh, kw, *stride
+        body = [f"  // {h} x {wide} x {c} with its border, {kh} x {kw}: rows of {kw * c} numbers",
+                "  const int h = blockIdx.x, n = blockIdx.z;",
+                f"  conv_row<{', '.join(map(str, sizes))}>(",
+                f"      image, w, h, blockIdx.y, n, [=](float {lower.SINK}, int pixel, int col) {{"]
+    body += [f"        const long long at = ((n * {oh}LL + h) * {ow} + pixel) * {o} + col;",
+             *("        " + line for line in text),
+             f"        out[{image}::at(n, h, pixel) + col] = {result};", "      });"]
+    body += [f"  {first}{line}" for line in border(*panel)]
     args = [("float* out", low.own(node.output)), ("const float* image", low.contiguous(x)),
-            ("const float* w", weight), *args]
-    return low.add(node.op, [node.output], "\n".join(body), args, (oh, -(-o // lower.PANEL), n))
+            ("const float* w", lower.packed(matrix)), *args]
+    return low.add(node.op, [node.output], "\n".join(body), args,
+                   (blocks, -(-o // lower.PANEL), n))
+
+
+def winograd_filters(w):
+    """(O, C, 3, 3) as (O, 16 C): what the sums of kernels/infer_winograd.cuh multiply."""
+    g = np.array([[1, 0, 0], [.5, .5, .5], [.5, -.5, .5], [0, 0, 1]])
+    u = np.einsum("pi,ocij,qj->opqc", g, w.astype(np.float64), g)
+    return u.reshape(len(w), -1).astype(np.float32)
 
 
 def pool(low, node):

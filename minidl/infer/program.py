@@ -119,7 +119,7 @@ class Plan:
         return array if array.flags.c_contiguous else lower.attention.memory(array)
 
     def __call__(self, *inputs):
-        if not self._busy.acquire(blocking=False):
+        if not self._busy.acquire(False):
             raise RuntimeError("plan: it is running in another thread, in the same arena; compile "
                                "a plan for each thread")
         try:
@@ -153,7 +153,8 @@ class Plan:
             array[...] = x
         for i, n in self._low.checked:
             ids = self._inputs[i][1]
-            if ids.min() < 0 or ids.max() >= n:
+            found = ids.view(np.uint64)  # there the negative ones are the largest
+            if (found.item() if found.size == 1 else found.max()) >= n:
                 raise IndexError(f"plan: indices from {ids.min()} to {ids.max()} in input "
                                  f"{self._inputs[i][0].name}, but the embedding has rows 0 to "
                                  f"{n - 1}")

@@ -57,7 +57,7 @@ def _parts(low, node):
 def _product(low, node, call, first, args, parts):
     """The launch: `call` is C++ up to the function of (sum, row, col), `first` makes x of it."""
     m, n, _, blocks, (text, result, more) = parts
-    each = -(-m // blocks // 32) * 32  # rows of two tiles
+    each = lower.ROWS
     body = [f"  const int first = blockIdx.x * {each}, last = min(first + {each}, {m});",
             f"  {call}, first, last, blockIdx.y,",
             f"      [=](auto sum, int row, int col) {{ float {lower.SINK} = {first};",
@@ -99,7 +99,8 @@ def _product_int8(low, node, q, w, packed, wide, range_, parts):
             ("const int* w_sum", w.sum(1, dtype=np.int32)),
             ("const float* w_scale", np.ascontiguousarray(node.inputs[2].data[:, 0])),
             ("const float* scale", range_)]
-    return _product(low, node, f"int8_linear<{n}, {k}, {wide}>(out, q, w", first, args, parts)
+    call = f"int8_linear<{parts[0]}, {n}, {k}, {wide}>(out, q, w"
+    return _product(low, node, call, first, args, parts)
 
 
 def conv_int8(low, node):

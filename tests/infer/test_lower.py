@@ -6,6 +6,7 @@ import pytest
 import minidl
 from minidl import infer, nn
 from minidl.nn import functional as F
+from tests.conftest import EVERY
 from tests.infer.models import array, cnn, random_model, same
 
 
@@ -139,3 +140,16 @@ def test_threads_change_no_bit():
     infer.optimise(graph)
     one, two = (infer.compile(graph, threads=n)(x).data for n in (1, 2))
     np.testing.assert_array_equal(one, two)
+
+
+CONVOLUTIONS = [(16, 70, 6, 7, 1), (32, 16, 1, 9, 1), (48, 130, 5, 5, 0), (16, 64, 30, 3, 2)]
+
+
+@pytest.mark.parametrize("c, o, h, w, padding", CONVOLUTIONS if EVERY else CONVOLUTIONS[:1])
+def test_a_convolution_of_many_channels_by_winograd(c, o, h, w, padding):
+    """Tiles that end beyond the image, groups that end beyond the tiles, panels with a rest, a
+    border for the line after it, and a residual."""
+    minidl.manual_seed(0)
+    a, b = nn.Conv2d(c, o, 3, padding=padding), nn.Conv2d(o, 3, 3, padding=1)
+    plan = compiled(lambda x: b(F.relu(a(x)) + 1.0), minidl.tensor(array(2, c, h, w)))
+    assert "winograd<" in plan.source("conv_nhwc_1") and not eager_lines(plan)

@@ -1,0 +1,92 @@
+// A 3 x 3 convolution of a plan in 16 products for each 2 x 2 pixels, where the plain one has 36:
+// F(2 x 2, 3 x 3) of Winograd. For CPUs alone; minidl/infer/images.py writes the rest.
+//
+//   one dimension     d0 d1 d2 d3 of the image, the filter g0 g1 g2, two results; 4 products for 6
+//                       y0 = d0 g0 + d1 g1 + d2 g2 = m0 + m1 + m2     m0 = (d0 - d2) g0
+//                       y1 = d1 g0 + d2 g1 + d3 g2 = m1 - m2 - m3     m3 = (d1 - d3) g2
+//                       m1 = (d1 + d2) (g0 + g1 + g2) / 2
+//                       m2 = (d2 - d1) (g0 - g1 + g2) / 2
+//   two dimensions    the same along the columns, then along the rows: 4 x 4 pixels, a tile, become
+//                     16 numbers. A number meets its 1 of 16 filters in every channel, so the sum
+//                     over the channels is a product of matrices, (tiles, C) @ (C, O), 16 of them,
+//                     before the 16 sums become 2 x 2 pixels.
+//
+// The filters' side is computed when the plan is made, in float64. The sums and differences on the
+// way cost about a bit of float32's 24. A group of tiles stays in the caches from its pixels to its
+// results.
+//
+// Source: Lavin & Gray 2016 (arXiv 1509.09308).   Test: tests/infer/test_lower.py
+#pragma once
+#include "infer.cuh"
+#ifdef MINIDL_HOST
+
+// Four vectors, `apart`: of the image, into the four that are multiplied; sums, into two results.
+__forceinline__ void spread(Vec* d, int apart) {
+  const Vec a = d[0] - d[2 * apart], b = d[apart] + d[2 * apart];
+  const Vec c = d[2 * apart] - d[apart], e = d[apart] - d[3 * apart];
+  d[0] = a, d[apart] = b, d[2 * apart] = c, d[3 * apart] = e;
+}
+__forceinline__ void gather(Vec* m, int apart) {
+  const Vec a = m[0] + m[apart] + m[2 * apart], b = m[apart] - m[2 * apart] - m[3 * apart];
+  m[0] = a, m[apart] = b;
+}
+
+// WIDTH columns of the results of group `group` of M tiles; w: (16, C, WIDTH filled up to 16).
+// then(x, row and column of the pixel, column of the panel).
+template <int M, int WIDTH, int OH, int OW, int H, int W, int C, class Then>
+__forceinline__ void winograd_panel(const float* x, const float* w, int group, Then then) {
+  constexpr int ACROSS = (OW + 1) / 2, TILES = (OH + 1) / 2 * ACROSS;
+  constexpr int B_ROW = (WIDTH + 15) / 16 * 16, VECS = vecs_of(M, B_ROW), N = VECS * LANES;
+  constexpr int ROWS = rows_of(M, VECS), REST = M % ROWS ? M % ROWS : ROWS;
+  alignas(64) float d[16 * M * C], sums[16 * M * B_ROW];
+  const int first = group * M;
+  for (int t = 0; t < M; ++t) {  // beyond the last tile that one again, beyond the image its edge
+    const int tile = min(first + t, TILES - 1), h = tile / ACROSS * 2, across = tile % ACROSS * 2;
+    for (int c = 0; c < C; c += LANES) {
+      Vec v[16];
+      UNROLL for (int i = 0; i < 4; ++i)
+        UNROLL for (int j = 0; j < 4; ++j)
+          v[4 * i + j] = load(x + (min(h + i, H - 1) * W + min(across + j, W - 1)) * C + c);
+      UNROLL for (int j = 0; j < 4; ++j) spread(v + j, 4);
+      UNROLL for (int i = 0; i < 4; ++i) spread(v + 4 * i, 1);
+      UNROLL for (int p = 0; p < 16; ++p) store(d + (p * M + t) * C + c, v[p]);
+    }
+  }
+  for (int p = 0; p < 16; ++p)
+    for (int col = 0; col < B_ROW; col += N)
+      for (int row = 0; row < M; row += ROWS) {
+        float* to = sums + (p * M + row) * B_ROW + col;
+        const float *a = d + (p * M + row) * C, *b = w + p * C * B_ROW + col;
+        if (row + ROWS <= M) tile_product<ROWS, VECS, C, B_ROW, C, 1, 0, B_ROW>(to, a, b);
+        else tile_product<REST, VECS, C, B_ROW, C, 1, 0, B_ROW>(to, a, b);
+      }
+  for (int t = 0; t < min(M, TILES - first); ++t) {
+    const int h = (first + t) / ACROSS * 2, across = (first + t) % ACROSS * 2;
+    for (int col = 0; col < WIDTH; col += LANES) {
+      Vec v[16];
+      UNROLL for (int p = 0; p < 16; ++p) v[p] = load(sums + (p * M + t) * B_ROW + col);
+      UNROLL for (int j = 0; j < 4; ++j) gather(v + j, 4);
+      UNROLL for (int i = 0; i < 2; ++i) gather(v + 4 * i, 1);
+      for (int i = 0; i < min(2, OH - h); ++i)
+        for (int j = 0; j < min(2, OW - across); ++j) {
+          alignas(64) float y[LANES];
+          store(y, v[4 * i + j]);
+          SIMD for (int n = 0; n < min(LANES, WIDTH - col); ++n)
+            then(y[n], h + i, across + j, col + n);
+        }
+    }
+  }
+}
+
+// Group `group` of M tiles of image n, columns of panel y, of a convolution of images (N, H, W, C),
+// C a multiple of 16, which have their borders, by filters packed as (16 C, O).
+template <int M, int OH, int OW, int O, int H, int W, int C, class Then>
+__forceinline__ void winograd(const float* x, const float* w, int group, int y, int n, Then then) {
+  constexpr int FULL = O / PANEL, TAIL = O % PANEL;
+  const float* b = w + (long long)y * PANEL * 16 * C;
+  x += (long long)n * H * W * C;
+  auto at = [&](float sum, int h, int pixel, int col) { then(sum, h, pixel, y * PANEL + col); };
+  if (FULL && y < FULL) winograd_panel<M, FULL ? PANEL : 16, OH, OW, H, W, C>(x, b, group, at);
+  else winograd_panel<M, TAIL ? TAIL : 16, OH, OW, H, W, C>(x, b, group, at);
+}
+#endif
