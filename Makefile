@@ -66,7 +66,7 @@ opinfo: $(VENV)/test.stamp ## run every op on PyTorch's own samples, a table; mi
 faults: $(VENV)/test.stamp ## let ranks fail in every way under both MPIs: each run must end and say why (ARGS="200 7": runs, seed)
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tests.cli.faults $(ARGS)
 
-chaos: $(VENV)/test.stamp ## hit training runs at random moments: each must go on to the same bits (ARGS="20 7": runs, seed)
+chaos: $(VENV)/test.stamp ## hit training runs at random moments: each must go on to the same bits (ARGS="20 7 600": runs, seed, seconds)
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tests.chaos.chaos $(ARGS)
 
 soak: $(VENV)/test.stamp ## train with everything on for half an hour: what a rank holds must not grow (shorter: ARGS=60, seconds)

@@ -2996,6 +2996,13 @@ MUTATIONS = [
         "::test_survivors_do_the_step_again[zero1-exit-doomed3]",
     ),
     Mutation(
+        "an mpiexec that ends well has seen all ranks to their end",
+        "minidl/cli/supervisor.py",
+        "        if self.status is None and (ranks := self._cut_off(child)):\n",
+        "        if self.status is None and (ranks := []):\n",
+        "tests/cli/test_supervisor.py::test_an_mpiexec_that_ends_well_before_its_ranks_is_a_failure",
+    ),
+    Mutation(
         "a run that nobody survives has ended well",
         "minidl/cli/supervisor.py",
         '            self._end_with("no rank is left", 1)\n',

@@ -106,14 +106,25 @@ class Supervisor:
                 self._read(ready, wake)
             self._judge(time.monotonic())
         if self.status is None:  # mpiexec has ended: hear the last words
-            while ready := select.select([self._listener, *self._links], [], [], 0.05)[0]:
+            until = time.monotonic() + KILLED_S
+            while (ready := select.select([self._listener, *self._links], [], [], 0.05)[0]) or (
+                    self._cut_off(child) and time.monotonic() < until):
                 for link in ready:
                     self._read(link, wake)
             self._judge(time.monotonic() + STARTING_S)
+        if self.status is None and (ranks := self._cut_off(child)):
+            self._fail(ranks, "mpiexec ended, with status 0, in the middle of the script. Is a "
+                       "host gone?", 1)
         if self.status is None:
             return 128 - child.returncode if child.returncode < 0 else child.returncode
         self.end(child)
         return self.status
+
+    def _cut_off(self, child):
+        """Those that mpiexec has left behind, though it ended well: Open MPI's does so when a host
+        is gone."""
+        return [] if child.returncode else [
+            r for r in self.ranks if r.status is None and r.state in ("joining", "joined")]
 
     def interrupt(self, child, patience_s):
         """End all ranks in mid-run; for so long they may end by themselves."""

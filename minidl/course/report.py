@@ -60,6 +60,7 @@ def check(number=None, work=None, student=None, answers=None, as_json=None, juni
     if not wanted:
         raise ExerciseError(f"no exercise in {work.resolve()}; write one first: minidl exercise 01")
     if number:
+        exercise._named(number, root)
         exercise.existing(work / exercise.sources(number[:2], root)[0].name, number[:2])
     aside = sys.stderr if as_json == "-" else sys.stdout  # the JSON alone on the standard output
     with contextlib.redirect_stdout(aside):
@@ -196,6 +197,8 @@ def grade_class(folder, table="points.csv", number=None, answers=None, personal=
     if not wanted:
         raise ExerciseError("which exercises? This is no handout, with a course.cfg that names "
                             f"them: minidl class {folder} 06")
+    if number:
+        exercise._named(number, root)
     lines = {}
     for one in folders:
         print(f"\n=== {one.name}", flush=True)

@@ -12,6 +12,7 @@
     minidl trace trace.json                   prints the report again
 
     record    the profile: lanes, spans, messages      taps     what is wrapped meanwhile
+    device    what ran on a GPU, by its clock
     clocks    the ranks' clocks as one                 flops    what an operator computes and moves
     peaks     what this machine can do                 summary  the figures of a step
     report    those as a text                          advice   three sentences

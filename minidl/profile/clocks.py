@@ -83,4 +83,5 @@ def aligned(record, first, last):
                for name, spans in record.lanes.items() if spans},
         messages=[(way, key, here(at), n) for way, key, at, n in record.messages],
         queue=[(here(at), n) for at, n in record.queue],
-        memory=[(here(at), held) for at, held in record.memory], error_s=error_s, drift=drift)
+        memory=[(here(at), held) for at, held in record.memory], error_s=error_s, drift=drift,
+        devices={lane: (off_s, [*map(here, at)]) for lane, (off_s, at) in record.devices.items()})

@@ -15,8 +15,8 @@ from minidl.profile import report, trace
 
 COLOURS = {"forward": "#3182bd", "backward": "#08519c", "input": "#e6550d", "optimizer": "#756bb1",
            "collective": "#31a354", "message": "#74c476", "wait": "#a1d99b", "offload": "#fdae6b",
-           "snapshot": "#fd8d3c", "kernel": "#6baed6", "module": "#d9d9d9", "user": "#969696",
-           "step": "#bdbdbd"}
+           "snapshot": "#fd8d3c", "kernel": "#6baed6", "launch": "#9ecae1", "module": "#d9d9d9",
+           "user": "#969696", "step": "#bdbdbd"}
 
 
 def write(path, ranks, summary):

@@ -37,7 +37,7 @@ def _lanes(axes, ranks):
         for lane, spans in record.lanes.items():
             bars = {"backward": []}  # first: forward may lie inside of it
             for kind, _, a, b, _, _ in spans:
-                if kind not in ("module", "kernel", "user") and b > begin and a < end:
+                if kind not in ("module", "kernel", "launch", "user") and b > begin and a < end:
                     bars.setdefault(kind, []).append((1e3 * (a - begin), 1e3 * (b - a)))
             for kind, places in bars.items():
                 seen[kind] = axes.broken_barh(places, (len(names) - 0.4, 0.8), color=COLOURS[kind])

@@ -7,10 +7,11 @@ A lane is what one task does, one thing inside another. `timeline.recording` hol
 running task, so threads and simulated ranks do not mix; taps.py writes into it. A span is a tuple:
 
     kind     input, forward, backward, collective, message, wait, optimizer, offload, snapshot;
-             or kernel, module, user: these lie around or inside of the others
+             or kernel, launch, module, user: these lie around or inside of the others
     name     linear, ring.all_reduce, ...          start, end   seconds of this rank's clock
     module   blocks.0.up                           detail       of each kind its own
 
+What runs on a GPU has lanes of its own (device.py): forward, backward, kernel, by the GPU's clock.
 A step ends where the first optimizer's `step` returns, or at `p.step()` once that is called. At the
 end rank 0 has all ranks' records, in its own time (clocks.py).
 
@@ -30,7 +31,7 @@ from minidl.comm.collective import current_label
 from minidl.comm.observe.places import spot, user_line
 from minidl.memory.ledger import Ledger
 from minidl.mode import running
-from minidl.profile import clocks, page, picture, report, summary, taps, trace
+from minidl.profile import clocks, device, page, picture, report, summary, taps, trace
 from minidl.timeline import recording
 
 MAIN = "main"  # the lane of the task that opened the block
@@ -48,6 +49,8 @@ class Record:
     messages: list = field(default_factory=list)  # ("send" or "receive", key, time, bytes)
     queue: list = field(default_factory=list)  # (time, 1 or -1: a job more, or less)
     memory: list = field(default_factory=list)  # (time, {kind: bytes})
+    # a GPU's lane -> (how far its times may be off this rank's, [when the host launched each])
+    devices: dict = field(default_factory=dict)
     error_s: float = 0.0  # how far its times may be off rank 0's
     drift: float = 0.0  # seconds per second, before they were aligned
 
@@ -75,6 +78,10 @@ class Lane:
             return method(*args, **options)
         finally:
             self.add((kind, name, start, self.clock(), self.module, detail))
+
+    def watch(self):
+        """done(kind, name, module, detail): what ran on the GPU from here to there is a span."""
+        return self.profile.devices.here().watch(self)
 
     def queued(self, n):
         """So many jobs more wait for the background, or are done."""
@@ -107,6 +114,7 @@ class Profile:
         self.record = Record(0 if t is None else t.rank)
         self.ranks, self._numbers, self.by_hand = [self.record], defaultdict(count), False
         self.optimizer = self.model = self.ledger = None
+        self.devices = device.Devices(clock)
         self.lane = Lane(self, MAIN)
 
     def step(self):
@@ -177,6 +185,7 @@ def profile(t=None, *, memory=False, synchronize=False, clock=time.perf_counter)
     if t is not None:
         own = t.subgroup(range(t.size))  # its messages never meet the program's
         first = clocks.measure(own, clock)
+    p.devices.here()
     with taps.applied():
         p.record.begin = clock()
         token = recording.set(p.lane)
@@ -187,6 +196,7 @@ def profile(t=None, *, memory=False, synchronize=False, clock=time.perf_counter)
         finally:
             recording.reset(token)
             p.record.end = clock()
+    p.devices.read(p.record)
     if t is not None:  # not after an error: the others may never come
         last, records = clocks.measure(own, clock), objects.gather(own, p.record)
         if t.rank == 0:

@@ -25,6 +25,9 @@ def _rows(summary):
     lines.append(f"{'step':30}{1e3 * step_s:>10.2f}{1:>8.0%}{1e3 * slow['step_s']:>12.2f}")
     if len(ranks) > 1:
         lines.append(f"the ranks' clocks agree to {1e6 * max(r['error_s'] for r in ranks):.0f} us")
+    if errors := [error_s for r in ranks for error_s in r["gpus"].values()]:
+        lines.append("below: what ran on a GPU by its own clock, which is the host's to "
+                     f"{1e6 * max(errors):.1f} us")
     return "\n".join(lines)
 
 
@@ -50,13 +53,14 @@ def _modules(summary):
 def _kernels(summary):
     if not summary["kernels"]:
         return ""
-    lines = [f"{'kernel':34}{'ms':>8}{'calls':>7}{'MB':>9}{'GB/s':>7}"]
+    lines = [f"{'kernel':34}{'on':7}{'ms':>8}{'calls':>7}{'MB':>9}{'GB/s':>7}"]
     for k in summary["kernels"][:8]:
         moved, speed = "-", "-"
         if k["bytes"] is not None:
-            moved, speed = f"{k['bytes'] / 1e6:.2f}", f"{k['bytes'] / k['s'] / 1e9:.1f}"
-        lines.append(f"{k['name'][:33]:34}{1e3 * k['s']:>8.2f}{k['calls']:>7.0f}{moved:>9}"
-                     f"{speed:>7}")
+            moved = f"{k['bytes'] / 1e6:.2f}"
+            speed = f"{k['bytes'] / max(k['s'], 1e-12) / 1e9:.1f}"
+        lines.append(f"{k['name'][:33]:34}{k['on']:7}{1e3 * k['s']:>8.2f}{k['calls']:>7.0f}"
+                     f"{moved:>9}{speed:>7}")
     return "\n".join(lines)
 
 

@@ -10,6 +10,9 @@ Every moment of the main lane counts once, for the innermost span around it:
 What lies in no span is Python, the user's and ours between the operators. So the rows add up to the
 step. The first of three steps or more is left out: in it kernels are compiled, memory is new.
 
+The rows are the host's time. What ran on a GPU has its time there, in the tables of operators,
+modules and kernels: of what was launched in those steps, whenever it ran.
+
 Test: tests/profile/test_summary.py   Used by: report.py, advice.py, trace.py
 """
 
@@ -28,12 +31,13 @@ ROW_OF = {"forward": "forward", "backward": "backward", "input": "input", "optim
 
 def of(ranks, peak=None):
     """The figures, as JSON can hold them. peak: peaks.stored()'s, of this machine unless given."""
-    peak = peak or peaks.stored() or {}
+    peak = peak or peaks.stored("cuda" if any(r.devices for r in ranks) else "cpu") or {}
     last = _last_entries(ranks)
     parts = [_rank(record, last) for record in ranks]
     return {
         "n_steps": len(parts[0]["steps"]), "peak": peak,
         "ranks": [{"rank": record.rank, "error_s": record.error_s, "drift": record.drift,
+                   "gpus": {lane: error_s for lane, (error_s, _) in record.devices.items()},
                    **{k: part[k] for k in ("step_s", "rows", "communication", "late_s")}}
                   for record, part in zip(ranks, parts)],
         "operators": _operators(parts, peak), "modules": _modules(parts),
@@ -87,8 +91,13 @@ def _rank(record, last):
     steps = bounds(record)
     begin, end = steps[0][0], steps[-1][1]
     rows, late_s, ops, collectives = Counter(), Counter(), [], []
-    spans = {lane: [s for s in spans if begin <= s[2] < end]
-             for lane, spans in record.lanes.items()}
+    spans, on_gpu = {}, []
+    for lane, all_spans in record.lanes.items():
+        _, moments = record.devices.get(lane, (0.0, [s[2] for s in all_spans]))
+        spans[lane] = [s for s, at in zip(all_spans, moments, strict=True) if begin <= at < end]
+        if lane in record.devices:
+            on_gpu += [(span, own_s) for span, _, own_s in nested(
+                [s for s in spans[lane] if s[0] in ROW_OF])]
     idle = []  # of other lanes: (when a collective's last rank began, when this one did, which)
     for lane in spans:
         for span in spans[lane]:
@@ -118,6 +127,8 @@ def _rank(record, last):
                 late_s[str(who)] += wait_s * (who != record.rank)
                 own_s -= wait_s
         rows[row] += own_s
+    there = set(map(_operator_of, on_gpu))
+    ops = [*on_gpu, *(op for op in ops if _operator_of(op) not in there)]
     n = len(steps)
     rows["Python"] = end - begin - sum(rows.values())
     exposed_s = rows["moving bytes"] + rows["waiting for background"] + rows["messages"]
@@ -125,9 +136,15 @@ def _rank(record, last):
     return {"steps": steps, "step_s": (end - begin) / n, "rows": {r: rows[r] / n for r in ROWS},
             "ops": ops, "collectives": collectives,
             "late_s": {who: s / n for who, s in late_s.items()},
-            "kernels": [s for lane in spans.values() for s in lane if s[0] == "kernel"],
+            "kernels": [(lane.split()[0] if lane in record.devices else "cpu", *s)
+                        for lane in spans for s in spans[lane] if s[0] == "kernel"],
             "communication": {"total_s": total_s / n, "exposed_s": exposed_s / n},
             "shapes": tuple(str(s[5][0]) for s, _ in ops if s[0] == "forward")}
+
+
+def _operator_of(op):
+    (kind, name, _, _, _, detail), _ = op
+    return name, kind, flops.dtype_of(detail)
 
 
 def _sums(parts, what, figures_of):
@@ -169,10 +186,11 @@ def _modules(parts):
 
 def _kernels(parts):
     """Of each kernel; bytes None where they are not seen."""
-    rows = _sums(parts, "kernels", lambda _, name, start, end, module, n_bytes: (
-        name, {"s": end - start, "calls": 1, "bytes": n_bytes or 0, "unseen": n_bytes is None}))
-    return [{"name": name, "s": f["s"], "calls": f["calls"],
-             "bytes": None if f["unseen"] else f["bytes"]} for name, f in rows]
+    rows = _sums(parts, "kernels", lambda on, _, name, start, end, module, n_bytes: (
+        (name, on), {"s": end - start, "calls": 1, "bytes": n_bytes or 0,
+                     "unseen": n_bytes is None}))
+    return [{"name": name, "on": on, "s": f["s"], "calls": f["calls"],
+             "bytes": None if f["unseen"] else f["bytes"]} for (name, on), f in rows]
 
 
 def _collectives(parts):

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 
 import numpy as np
 
+from minidl import backend
 from minidl.comm.collective import current_code
 from minidl.comm.transport.protocol import Request, Then
 from minidl.function import Function, op_name
@@ -107,7 +108,7 @@ def _operator(phase, method):
         # where an operator calls the forward of the class that it is derived from, that is no span
         if lane is None or getattr(getattr(cls, phase), "__wrapped__", None) is not method:
             return method(self, *arrays, **options)
-        clock = lane.clock
+        clock, done = lane.clock, None if self.xp is np else lane.watch()
         start = clock()
         result = method(self, *arrays, **options)
         if lane.synchronize and self.xp.__name__ == "cupy":
@@ -121,6 +122,8 @@ def _operator(phase, method):
             self.tapped = lane.module, detail
         module, detail = getattr(self, "tapped", NOTHING_KNOWN)
         lane.add((phase, name, start, end, module, detail))
+        if done is not None:
+            done(phase, name, module, detail)
         return result
 
     return run
@@ -164,12 +167,16 @@ def _kernel(method):
         lane = get()
         if lane is None:
             return method(kernel, grid, block, args, **options)
+        done = None if backend.xp_of(args) is np else lane.watch()
         start = lane.clock()
         try:
             return method(kernel, grid, block, args, **options)
         finally:
-            lane.add(("kernel", kernel.name or kernel.path.stem, start, lane.clock(), lane.module,
-                      _bytes_of(args)))
+            span = kernel.name or kernel.path.stem, lane.module, _bytes_of(args)
+            kind = "kernel" if done is None else "launch"
+            lane.add((kind, span[0], start, lane.clock(), *span[1:]))
+            if done is not None:
+                done("kernel", *span)
 
     return run
 

@@ -3,7 +3,8 @@
     {"traceEvents": [...], "otherData": {"minidl": figures of summary.py}}
 
     ph  of                      fields besides pid (the rank) and tid (the lane)
-    M   names of ranks, lanes   name process_name or thread_name, args {"name"}
+    M   names of ranks, lanes   name process_name or thread_name, args {"name"}; of a GPU's lane
+                                also "error us": how far its times may be off this rank's
     X   a span                  name, cat (its kind), ts, dur, args: module, bytes, peers, ...
     s   a message leaves        name "message", cat "flow", id, ts, args {"bytes"}
     f   the same arrives        the same id, bp "e"
@@ -43,8 +44,9 @@ def events(ranks):
         lanes = {STEPS: steps, **record.lanes}
         tids = {lane: tid for tid, lane in enumerate(lanes)}
         for lane, spans in lanes.items():
+            off = {"error us": 1e6 * record.devices[lane][0]} if lane in record.devices else {}
             found.append({"ph": "M", **row, "tid": tids[lane], "name": "thread_name",
-                          "args": {"name": lane}})
+                          "args": {"name": lane, **off}})
             for span in sorted(spans, key=lambda s: (s[2], -s[3])):
                 begin = us(span[2])
                 found.append({"ph": "X", **row, "tid": tids[lane], "name": span[1], "cat": span[0],

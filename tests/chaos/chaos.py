@@ -1,7 +1,8 @@
 """Training that is hit at random moments: does each run end in the uninterrupted run's bits?
 
-    make chaos                    100 runs under both MPIs          make chaos ARGS="20 7"
-                                                                    20 runs, seed 7
+    make chaos                    100 runs under both MPIs          make chaos ARGS="20 7 600"
+                                                                    20 runs, seed 7, of which
+                                                                    those begin that fit in 600 s
 Each run has one or two faults, one an attempt: a rank is killed, stopped, or breaks down at a
 random moment (also inside a save, which takes most of these short steps), raises an exception,
 finds the disk full, or is killed and then a file of the newest snapshot is cut or has a bit
@@ -88,7 +89,8 @@ def one(folder, seed, mpi, weights):
     return "", "the same bits", done.stderr
 
 
-def main(n_runs=100, seed=None):
+def main(n_runs=100, seed=None, seconds=86_400):
+    until = time.monotonic() + seconds
     seed = secrets.randbelow(10**6) if seed is None else seed
     print(f"seed {seed}, {n_runs} runs")
     known, came, wrong, longest = {}, Counter(), 0, [0.0]
@@ -99,6 +101,8 @@ def main(n_runs=100, seed=None):
 
     def run(i):
         start, name = time.monotonic(), f"{seed}.{i}"
+        if start > until:
+            return name, "", ("", "not begun", "")
         found = one(Path(folder) / str(i), name, mpis[i % len(mpis)],
                     lambda kind, n: known[kind, n])
         longest.append(time.monotonic() - start)

@@ -131,7 +131,7 @@ def test_of_the_silent_the_stopped_one_is_named():
 def test_ranks_that_have_trained_may_be_silent():
     lines = [*lives(0, "joined"), *lives(1, "joined"), *steps(0, 5), *steps(1, 5)]
     lines += [(rank, "born", {"say": "trained"}) for rank in (0, 1)]
-    assert supervise(lines, silence_s=0.2, ends_s=0.7) == (0, "")
+    assert supervise(lines, silence_s=0.2, ends_s=0.7, ends_with=7) == (7, "")
 
 
 def test_a_second_training_in_the_script_is_listened_to_again():
@@ -144,7 +144,7 @@ def test_a_second_training_in_the_script_is_listened_to_again():
 
 def test_before_the_first_step_ranks_may_be_silent_as_long_as_they_may_start():
     lines = [*lives(0, "joined"), *lives(1, "joined")]
-    assert supervise(lines, silence_s=0.1, start_s=30, ends_s=0.7) == (0, "")
+    assert supervise(lines, silence_s=0.1, start_s=30, ends_s=0.7, ends_with=7) == (7, "")
     _, said = supervise(lines, silence_s=0.1, start_s=0.3, ends_s=2)
     assert "no rank has done a step for 0.3 s" in said
 

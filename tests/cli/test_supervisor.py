@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from minidl.cli import rank as rank_file
+from minidl.cli import supervisor
 from minidl.cli.supervisor import Supervisor
 from tests.cli.faults import SCRIPT, minidl_run, try_fault
 from tests.conftest import some
@@ -78,11 +79,11 @@ class Mpiexec:
     """Instead of a process."""
 
     def __init__(self):
-        self.returncode, self.ends_at = None, time.monotonic() + 20
+        self.returncode, self.ends_at, self.ends_with = None, time.monotonic() + 20, 0
 
     def poll(self):
         if time.monotonic() > self.ends_at:
-            self.returncode = 0
+            self.returncode = self.ends_with
         return self.returncode
 
     def terminate(self):
@@ -94,7 +95,7 @@ class Mpiexec:
         return self.returncode
 
 
-def supervise(lines, n=2, keep=None, ends_s=20, **settings):
+def supervise(lines, n=2, keep=None, ends_s=20, ends_with=0, **settings):
     """(status, what was said) of a supervisor that hears these lines, each (rank, which, line).
     keep: a list, which gets the supervisor."""
     said = []
@@ -110,7 +111,7 @@ def supervise(lines, n=2, keep=None, ends_s=20, **settings):
             link.sendall(json.dumps(first).encode() + b"\n")
         links[rank, which].sendall(json.dumps(line).encode() + b"\n")
     child = Mpiexec()
-    child.ends_at = time.monotonic() + ends_s
+    child.ends_at, child.ends_with = time.monotonic() + ends_s, ends_with
     if any(line.get("say") == "exit" for _, _, line in lines):
         child.ends_at = time.monotonic() + 1
     status = run_and_close(s, child)
@@ -150,6 +151,14 @@ def test_status_0_in_the_middle_of_the_script_is_a_failure():
     lines = [*lives(0, "joined"), *lives(1, "joined"), (1, "guard", {"say": "exit", "status": 0})]
     status, said = supervise(lines)
     assert status == 1 and "rank 1 (process 101 on a) ended in the middle of its script" in said
+
+
+def test_an_mpiexec_that_ends_well_before_its_ranks_is_a_failure(monkeypatch):
+    """Red before: Open MPI's ends with status 0 when a host is gone, and so did the run."""
+    monkeypatch.setattr(supervisor, "KILLED_S", 0.1)
+    lines = [*lives(0, "finished"), *lives(1, "joined"), *lives(2, "joined")]
+    status, said = supervise(lines, n=3, ends_s=0.5)
+    assert status == 1 and "ranks 1, 2: mpiexec ended, with status 0, in the middle" in said
 
 
 def test_a_rank_that_stands_still_is_named_at_the_deadline():

@@ -4,6 +4,7 @@ The whole way of a course: tests/course/test_handout.py"""
 
 import csv
 import json
+from functools import partial
 from xml.etree import ElementTree
 
 import pytest
@@ -95,6 +96,13 @@ def test_gradescope_has_its_fields(place):
         (4, 4, "passed"), (0, 10, "failed")]
     assert {t["visibility"] for t in found["tests"]} == {"visible"}
     assert "ok    x = 5" in found["tests"][0]["output"]
+
+
+@pytest.mark.parametrize("grade_it", [report.check, partial(report.grade_class, ".")])
+def test_of_an_exercise_that_is_not_there_the_course_says_which_are(grade_it, place):
+    """Red before: it was the student's file that was missing."""
+    with pytest.raises(exercise.ExerciseError, match="no exercise 07z; tutorial 07 has 07a, 07b"):
+        grade_it(number="07z", root=place)
 
 
 def test_what_was_not_handed_in_has_no_points_and_is_no_error(place, capsys):

@@ -10,6 +10,7 @@ import random
 import re
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from tests.mpi.launch import PYTHONS, ROOT, require_mpi
 
 # A run takes seconds. A busy disk may let a snapshot wait for half a minute; a hang has no end.
 LIMIT_S = 120  # as many times that as tasks share a core
+AFTER_S = 10  # likewise, from the death on, where no snapshot is written
 pytestmark = pytest.mark.timeout(600)
 # Each run takes a few seconds: those that show no further mechanism are for `make chaos`.
 whole = pytest.mark.skipif(not EVERY, reason="make test-every")
@@ -31,9 +33,10 @@ also = pytest.mark.skipif(os.environ.get("MINIDL_CHAOS") != "1", reason="set MIN
 N, N_STEPS, AT = 4, 8, 5  # ranks; steps; the one in which ranks die
 
 
-def heal(folder, stage, where, *doomed, every=0, options=(), refused=False):
+def heal(folder, stage, where, *doomed, every=0, options=(), refused=False, after_s=LIMIT_S):
     """(stdout, stderr, {first rank of a process: what it left}) of healing.py with N ranks;
-    refused: it is to fail, and only stderr is wanted."""
+    refused: it is to fail, and only stderr is wanted. after_s: the limit from the first death on.
+    """
     require_mpi("openmpi")
     run = Path(__file__).with_name("healing.py")
     command = [PYTHONS["openmpi"], "-m", "minidl", "run", "-n", N, "--heal", *options, run, folder,
@@ -43,7 +46,7 @@ def heal(folder, stage, where, *doomed, every=0, options=(), refused=False):
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         start_new_session=True)
     try:
-        out, err = process.communicate(timeout=LIMIT_S * shared())
+        out, err = until_its_end(process, after_s)
     finally:
         left = of_session(process.pid) if process.poll() is not None else []
         with_limit = process.poll() is None
@@ -57,6 +60,19 @@ def heal(folder, stage, where, *doomed, every=0, options=(), refused=False):
     assert not left and not of_folder(folder), "processes are left"
     return err if refused else (out, err, {path.stem: pickle.loads(path.read_bytes())
                       for path in Path(folder).glob("*.pickle")})
+
+
+def until_its_end(process, after_s):
+    """(stdout, stderr); TimeoutExpired after LIMIT_S, or after_s from the first death on."""
+    until, dead = time.monotonic() + LIMIT_S * shared(), False
+    while True:
+        try:
+            return process.communicate(timeout=1)
+        except subprocess.TimeoutExpired as running:
+            if not dead and "killed " in str(running.stdout):
+                dead, until = True, min(until, time.monotonic() + after_s * shared())
+            if time.monotonic() > until:
+                raise
 
 
 def of_session(session):
@@ -118,7 +134,7 @@ def seconds_lost(out, after):
     pytest.param("zero3", "step", [1, 3], marks=also),
     pytest.param("zero1", "exit", [3], marks=whole)])
 def test_survivors_do_the_step_again(stage, where, doomed, tmp_path):
-    out, err, left = heal(tmp_path, stage, where, *doomed)
+    out, err, left = heal(tmp_path, stage, where, *doomed, after_s=AFTER_S)
     m = N - len(doomed)
     assert sorted(each["first"] for each in left.values()) == sorted(set(range(N)) - set(doomed))
     step = int(re.search(rf"{m} ranks go on from step (\d)", err)[1])

@@ -60,11 +60,12 @@ def test_a_line_through_two_moments_is_exact():
 def test_all_times_of_a_record_move_together():
     record = Record(1, 100.0, 200.0, {"main": [("user", "x", 110.0, 120.0, "", None)], "task": []},
                     [150.0], [("send", ("main", 0), 130.0, 8)], [(140.0, 1)],
-                    [(145.0, {})])
+                    [(145.0, {})], {"cuda:0 stream 0": (2e-6, [112.0])})
     moved = clocks.aligned(record, Pair(0.0, 100.0, 1e-6), Pair(200.0, 200.0, 0.0))
     assert (moved.begin, moved.end, moved.steps) == (0, 200, [100])
     assert moved.lanes == {"main": [("user", "x", 20.0, 40.0, "", None)]}
     assert moved.messages[0][2] == 60 and moved.queue == [(80, 1)] and moved.memory == [(90, {})]
+    assert moved.devices == {"cuda:0 stream 0": (2e-6, [24])}
     assert moved.drift == -0.5 and moved.error_s == 1e-6
 
 

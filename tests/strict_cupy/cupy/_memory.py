@@ -235,6 +235,7 @@ def upload(x, pointer, size, queue):
         return
     with LOCK:
         n = queue.tick()
+        queue.works(size)
         pages = pages_at(pointer, size)
         wrote(x, queue, n)
         target = x._a.reshape(-1).view(np.uint8)[:size]
@@ -276,6 +277,7 @@ def download(x, pointer, size, queue):
         return
     with LOCK:
         n = queue.tick()
+        queue.works(size)
         read(x, queue, n)
         values = x._a.reshape(-1).view(np.uint8)[:size].copy()
         pages = pages_at(pointer, size)
@@ -317,7 +319,7 @@ def wrote(x, queue, n):
     touch(x._block.log, *span(x), True, queue, n)
 
 
-def on_stream(reads=(), writes=()):
+def on_stream(reads=(), writes=(), name=None):
     """A piece of work on the current stream that reads and writes these device arrays."""
     with LOCK:
         queue = _streams.current_queue()
@@ -326,3 +328,4 @@ def on_stream(reads=(), writes=()):
             read(x, queue, n)
         for x in writes:
             wrote(x, queue, n)
+        queue.works(sum(x.nbytes for x in (*reads, *writes)), name)

@@ -72,7 +72,8 @@ class RawKernel:
                 raise TypeError(f"Unsupported type {type(a)}")
         parameters = on_cpu.signature.parameters
         reads = [x for i, x in arrays if i < len(parameters) and parameters[i].const]
-        _memory.on_stream(reads, [x for i, x in arrays if not any(x is r for r in reads)])
+        _memory.on_stream(reads, [x for i, x in arrays if not any(x is r for r in reads)],
+                          self.name)
         _count.launches(self.name)
         on_cpu(grid3, block3, tuple(host), shared_mem, self._kernel.order)
 

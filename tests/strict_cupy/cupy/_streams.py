@@ -12,13 +12,16 @@ Copies between the device and pinned memory are seen at both ends of what a GPU 
 
     down   the host's bytes are rubbish (0xEE) from the call on, and right once somebody waited
     up     the bytes are taken at the call; whoever waits finds whether the host changed them since
+
+Time is simulated, too (_clock.py): a stream begins a piece of work when the host has given it and
+what comes before is over, and a wait of the host lasts until then by `_clock.host_s`.
 """
 
 import itertools
 import sys
 import threading
 
-from cupy import _count
+from cupy import _clock, _count
 
 try:  # a simulated rank is a greenlet: it counts as a thread
     from greenlet import getcurrent as _task
@@ -42,6 +45,7 @@ class Queue:
     def __init__(self, device, blocking, name):
         self.id, self.device, self.blocking, self.name = next(_numbers), device, blocking, name
         self.n, self.clock, self.over = 0, {}, False  # over: nobody needs to order it any more
+        self.until_s = 0.0  # when all that it was given has ended
 
     def tick(self):
         """The number of a new piece of work, after all that the host has waited for."""
@@ -50,9 +54,17 @@ class Queue:
             for other in _queues[self.device]:
                 if other.blocking and other is not self and (self.null or other.null):
                     join(self.clock, other.clock)
+                    self.until_s = max(self.until_s, other.until_s)
+        self.until_s = max(self.until_s, _clock.host_s())
         self.n += 1
         self.clock[self.id] = self.n
         return self.n
+
+    def works(self, n_bytes, name=None):
+        """What it has been given last reads and writes so much: a kernel of ours by its name."""
+        begin = self.until_s
+        self.until_s += _clock.seconds_of(name, n_bytes)
+        _clock.note(name, self.device, 0 if self.null else self.id, begin, self.until_s)
 
     @property
     def null(self):
@@ -174,6 +186,9 @@ class Stream:
         event.record(self)
         return event
 
+    def is_capturing(self):
+        return False
+
     def wait_event(self, event):
         if not isinstance(event, Event):
             raise TypeError(f"wait_event wants an Event, got {type(event).__name__}")
@@ -181,6 +196,7 @@ class Stream:
             q = queue_of(self)
             join(q.clock, event._clock)
             q.tick()
+            q.until_s = max(q.until_s, event._at or 0.0)
 
     def synchronize(self):
         _count.waits("Stream.synchronize")
@@ -211,6 +227,7 @@ def synchronize(queue):
     with LOCK:
         queue.tick()
         host_waits(queue.clock)
+        _clock.host_waits(queue.until_s)
 
 
 def get_current_stream(device_id=-1):
@@ -222,25 +239,51 @@ class Event:
     """cupy.cuda.Event."""
 
     def __init__(self, block=False, disable_timing=False, interprocess=False):
-        self._clock, self._asked = {}, 0
+        self._clock, self._asked, self._at, self._queue, self._n = {}, 0, None, None, 0
+        self._timed, self._device = not disable_timing, current_device()
 
     def record(self, stream=None):
         with LOCK:
             q = queue_of(stream)
+            if q.device != self._device:
+                raise CUDARuntimeError("cudaErrorInvalidResourceHandle: invalid resource handle")
             q.tick()
-            self._clock = dict(q.clock)
+            self._clock, self._at, self._queue, self._n = dict(q.clock), q.until_s, q, q.n
 
     def synchronize(self):
         _count.waits("Event.synchronize")
+        self._wait()
+
+    def _wait(self):
         host_waits(self._clock)
+        if self._at is not None:
+            _clock.host_waits(self._at)
 
     @property
     def done(self):
         """Whether somebody has waited; or the hundredth time that somebody asks."""
         self._asked += 1
         if self._asked >= 100:
-            host_waits(self._clock)
-        return all(_host.get(q, 0) >= n for q, n in self._clock.items())
+            self._wait()
+        return self._over()
+
+    def _over(self):
+        q = self._queue
+        return q is None or q.over or _host.get(q.id, 0) >= self._n
+
+
+def get_elapsed_time(start_event, end_event):
+    """Milliseconds between two events that are over, to half a microsecond, as a float of 32 bits:
+    cudaEventElapsedTime's."""
+    events = start_event, end_event
+    if not all(isinstance(e, Event) for e in events):
+        raise TypeError("get_elapsed_time wants two Events")
+    if not all(e._timed and e._at is not None for e in events) or len(
+            {e._device for e in events}) > 1:
+        raise CUDARuntimeError("cudaErrorInvalidResourceHandle: invalid resource handle")
+    if not all(e._over() for e in events):
+        raise CUDARuntimeError("cudaErrorNotReady: device not ready")
+    return _clock.elapsed_ms(start_event._at, end_event._at)
 
 
 class Device:
