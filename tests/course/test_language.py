@@ -25,14 +25,15 @@ from tests.conftest import some
 from tests.course.messages import messages
 
 CHINESE = re.compile("[\u4e00-\u9fff]")
-TUTORIALS = sorted((ROOT / "tutorials").glob("0[0-6]_*.py"))
-SHOWN = [*TUTORIALS, *sorted((ROOT / "tutorials/graders").glob("0[0-6]_*.py")),
+CHOSEN = "0[0-6]_*.py", "21_*.py"  # 21 is read before 04
+TUTORIALS = sorted(path for name in CHOSEN for path in (ROOT / "tutorials").glob(name))
+SHOWN = [*TUTORIALS, *(ROOT / "tutorials/graders" / path.name for path in TUTORIALS[1:]),
          *(ROOT / "minidl" / name for name in (
              *(f"comm/observe/{name}.py" for name in ("lookout", "waits", "watch", "signature",
                                                       "stragglers")),
              "comm/transport/scheduler.py", "comm/transport/abort.py", "cli/supervisor.py",
              "cli/rank.py", "cli/restarts.py", "course/exercise.py",
-             "course/grade.py", "course/student.py", "course/tutorial.py",
+             "course/grade.py", "course/handout.py", "course/student.py", "course/tutorial.py",
              "course/table.py", "course/out.py", "course/report.py", "course/notebook.py",
              "cli/doctor.py", "cli/main.py", "cli/launcher.py"))]
 HOLES = re.compile(r"\{\d\}")
@@ -124,8 +125,12 @@ def test_what_is_put_in_is_translated_in_its_turn(zh):
 def test_every_pattern_is_found_with_something_in_it(zh):
     for english, chinese in language.table("zh").items():
         if HOLES.search(english) and "}{" not in english:
-            filled = HOLES.sub(lambda hole: f"qz{hole[0][1]}", english)
-            assert tr(filled) == HOLES.sub(lambda hole: f"qz{hole[0][1]}", chinese), english
+            counts = {hole[0] for hole in HOLES.finditer(english)
+                      if english.startswith(" thread", hole.end())}
+            put_in = {f"{{{i}}}": f"1{i}" if f"{{{i}}}" in counts else f"qz{i}" for i in range(9)}
+            filled = HOLES.sub(lambda hole, put_in=put_in: put_in[hole[0]], english)
+            wanted = HOLES.sub(lambda hole, put_in=put_in: put_in[hole[0]], chinese)
+            assert tr(filled) == wanted, english
 
 
 def test_an_older_translation_says_so(zh, monkeypatch, tmp_path):
@@ -149,8 +154,8 @@ def test_a_blank_file_has_its_texts_in_chinese_and_is_still_blank(zh, tmp_path):
         assert exercise.write("02", work=tmp_path) == 0  # the same again: not taken for edited
     english = exercise.read(exercise.sources("02")[0])
     text = exercise.read(tmp_path / "02_add3.py")
-    assert "前置知识" in text and "# 对任意 n" in text and "is not written yet" in text
-    assert [r[:2] for r in exercise.regions(text)] == [r[:2] for r in exercise.regions(english)]
+    assert "前置知识" in text and "# 对任意 n" in text and "尚未完成" in text
+    assert [r.id for r in exercise.regions(text)] == [r.id for r in exercise.regions(english)]
     compile(text, "02_add3.py", "exec")
 
 
@@ -226,6 +231,14 @@ def test_a_report_of_several_lines_is_translated_line_by_line(zh):
               "  waits for rank 1, which has ended: rank 0 -> rank 1")
     assert text.startswith("rank 0：监视：死锁：") and len(text.split("\n")) == 4
     assert all(CHINESE.search(line) for line in text.split("\n")) and not LEFT.search(text)
+
+
+def test_what_the_check_form_finds_is_in_chinese(zh):
+    """A sentence of each kind that an exercise of 02 or 03 may lead to (cuda/checks)."""
+    for line in exercise.read(ROOT / "tests/course/findings.txt").splitlines():
+        said = tr(line)
+        assert CHINESE.search(said) and not re.search(r"\b[a-z]{2,} [a-z]{2,}\b", said), line
+        assert sorted(re.findall(r"\d+", said)) == sorted(re.findall(r"\d+", line)), said
 
 
 @pytest.mark.parametrize("words, wanted", [
