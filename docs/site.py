@@ -338,9 +338,12 @@ WIDE = """.md-grid { max-width: 78rem }
 .md-tabs__link { opacity: 1 }
 .md-typeset table:not([class]) { font-size: .66rem }
 .md-typeset :is(p, li, td) a { text-decoration: underline }
-:root, [data-md-color-scheme] { --md-code-hl-comment-color: #5c6370 }
+:root, [data-md-color-scheme] {
+  --md-code-hl-comment-color: #5c6370; --md-code-hl-operator-color: #5c6370;
+  --md-code-hl-punctuation-color: #5c6370 }
 [data-md-color-scheme="slate"] {
-  --md-code-hl-comment-color: #b0b4c0; --md-code-hl-number-color: #f0a097 }
+  --md-code-hl-comment-color: #b0b4c0; --md-code-hl-operator-color: #b0b4c0;
+  --md-code-hl-punctuation-color: #b0b4c0; --md-code-hl-number-color: #f0a097 }
 [data-md-color-scheme="slate"][data-md-color-primary] { --md-typeset-a-color: #8ab4ff }
 /* where a page has no headings, its tables get the room of their list */
 .md-main__inner:not(:has(.md-sidebar--secondary li)) .md-sidebar--secondary { display: none }

@@ -7,6 +7,7 @@ doctor, exercise, check show is found in the sources (messages.py), all of it, a
 import io
 import os
 import re
+import runpy
 import subprocess
 import sys
 from contextlib import redirect_stdout
@@ -23,6 +24,7 @@ from minidl.course import exercise, language, out, table
 from minidl.course.language import ROOT, digest, padded, texts, tr, translated, width
 from tests.conftest import some
 from tests.course.messages import messages
+from tests.tutorials.test_scripts import QUICK
 
 CHINESE = re.compile("[\u4e00-\u9fff]")
 CHOSEN = "0[0-6]_*.py", "21_*.py"  # 21 is read before 04
@@ -163,8 +165,19 @@ def test_pictures_keep_english_labels_without_a_chinese_font(zh, monkeypatch, ca
     from matplotlib import font_manager
 
     monkeypatch.setattr(font_manager.fontManager, "ttflist", [])
+    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: [__file__])  # no font
     assert out.labels_in("zh") == {}
     assert "图片标签保持英文" in capsys.readouterr().out
+
+
+def test_a_font_that_was_installed_since_matplotlib_listed_them_is_found(zh, monkeypatch):
+    from matplotlib import font_manager
+
+    sans = font_manager.findfont("DejaVu Sans")
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", [])
+    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: [sans])
+    monkeypatch.setattr(out, "CHINESE", ("DejaVu Sans",))
+    assert out.labels_in("zh")["font.family"][0] == "DejaVu Sans"
 
 
 def test_labels_are_translated_with_a_chinese_font(zh):
@@ -176,6 +189,35 @@ def test_labels_are_translated_with_a_chinese_font(zh):
         out.translate(figure)
     assert axes.get_title() == "训练步"
     plt.close(figure)
+
+
+NAMES = set("tanh loss float float64 float32 softmax layer norm AdamW center mine syncthreads "
+            "rank reduce scatter gather all inf max nat ulp Kahan MiB KiB".split())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", some(TUTORIALS[1:], of=7), ids=lambda path: path.name)
+def test_a_picture_has_no_label_in_english(path, zh, tmp_path, monkeypatch):
+    """Terms that Chinese lectures leave as they are, and the names in formulas, may stay."""
+    from matplotlib.figure import Figure
+    from matplotlib.text import Text
+
+    labels = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [str(path), *QUICK[path.stem]] if path.stem in QUICK else
+                        [str(path)])
+    monkeypatch.setattr(out, "CHINESE", ("DejaVu Sans",))  # no picture is drawn
+
+    def collect(figure, *_, **__):
+        for axes in figure.axes:
+            axes.get_xticklabels(), axes.get_yticklabels()  # made anew, as when it is drawn
+        labels.extend(text.get_text() for text in figure.findobj(Text))
+
+    monkeypatch.setattr(Figure, "savefig", collect)
+    with pytest.raises(SystemExit), redirect_stdout(io.StringIO()):
+        runpy.run_path(str(path), run_name="__main__")
+    words = {word for label in labels for word in re.findall("[A-Za-z]{3,}[0-9]*", label)}
+    assert len(labels) > 10 and not words - NAMES
 
 
 def test_slides_have_two_panels_of_large_text(tmp_path, monkeypatch, capsys):
