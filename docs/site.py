@@ -282,7 +282,7 @@ def _chinese_tutorials(root):
         parts = [f"# {title}\n\n*{needs}*\n\n[English](../../tutorials/{short(file)}.md)\n"]
         if (root / "out" / f"{file.stem}.png").exists():
             parts.append(f"![{title}](../../out/{file.stem}.png)\n")
-        parts.append(story + "\n")
+        parts.append(language.unbroken(story) + "\n")
         if (report := root / "out" / f"{file.stem}.json").exists():
             parts += ["## 实测与理论对照\n", _fenced(table.render(table.load(report)))]
         sources = exercise.tutorials(root).get(short(file), [])
@@ -343,19 +343,22 @@ WIDE = """.md-grid { max-width: 78rem }
   --md-code-hl-punctuation-color: #5c6370 }
 [data-md-color-scheme="slate"] {
   --md-code-hl-comment-color: #b0b4c0; --md-code-hl-operator-color: #b0b4c0;
-  --md-code-hl-punctuation-color: #b0b4c0; --md-code-hl-number-color: #f0a097 }
+  --md-code-hl-punctuation-color: #b0b4c0; --md-code-hl-number-color: #f0a097;
+  --md-code-hl-constant-color: #b3a7f2 }
 [data-md-color-scheme="slate"][data-md-color-primary] { --md-typeset-a-color: #8ab4ff }
 /* where a page has no headings, its tables get the room of their list */
 .md-main__inner:not(:has(.md-sidebar--secondary li)) .md-sidebar--secondary { display: none }
 @media (max-width: 44em) { .md-code__nav { display: none } }  /* it would cover the code */
 """
 
-# long lines of code and wide tables are scrolled by the keyboard, too; the search has a name
+# long lines of code and wide tables are scrolled by the keyboard, too; the search has a name, and a
+# page its language
 FOCUS = """addEventListener("load", () => {
   document.querySelectorAll("pre > code, .md-typeset__scrollwrap").forEach((wide) => {
     wide.tabIndex = 0;
   });
   document.querySelector(".md-search").setAttribute("aria-label", "Search");
+  if (location.pathname.includes("/zh/")) document.documentElement.lang = "zh";
 });
 """
 

@@ -183,6 +183,11 @@ def translated(number, name, english):
     return stale + text
 
 
+def unbroken(text):
+    """For Markdown: a line that ends in Chinese goes on without the space that a break becomes."""
+    return re.sub("(?<=[\u3000-\u9fff\uff00-\uffef])\n(?=[\u4e00-\u9fff])", "", text)
+
+
 def width(text):
     """Columns of a terminal: a Chinese character takes two."""
     return sum(1 + (unicodedata.east_asian_width(c) in "WF") for c in text)

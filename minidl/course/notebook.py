@@ -22,7 +22,7 @@ from minidl.comm.observe.watch import DEADLINE_S
 from minidl.course import exercise, tutorial
 from minidl.course.comments import in_language
 from minidl.course.exercise import ROOT, WORK, ExerciseError
-from minidl.course.language import tr
+from minidl.course.language import tr, unbroken
 from minidl.course.out import script_of
 
 
@@ -51,7 +51,7 @@ def notebook(text, place):
     """The notebook of a script, as nbformat's dict. place: the script's path from the notebook."""
     tree, lines = ast.parse(text), text.splitlines()
     title, _, story = ast.get_docstring(tree).partition("\n")
-    cells = [_cell("markdown", f"# {' '.join(title.split())}\n{story}")]
+    cells = [_cell("markdown", f"# {' '.join(title.split())}\n{unbroken(story)}")]
     cells.append(_cell("code", "from minidl.course import notebook\n\n"
                        f"__file__ = {str(place)!r}  # {tr('the script that this was made from')}"))
     regions = exercise.regions(text)

@@ -111,6 +111,7 @@ def test_a_notebook_is_in_chinese(zh):
     made = notebook.notebook(in_language(exercise.read(TUTORIALS[6])), "x.py")
     words = [cell["source"] for cell in made["cells"] if cell["cell_type"] == "markdown"]
     assert len(words) == 5 and all(CHINESE.search(text) for text in words)
+    assert not re.search("[\u4e00-\u9fff]\n[\u4e00-\u9fff]", words[0])  # Markdown: a space
     assert "每个 rank 的初始权重相同" in "".join(cell["source"] for cell in made["cells"])
 
 

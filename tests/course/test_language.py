@@ -210,7 +210,8 @@ def test_a_picture_has_no_label_in_english(path, zh, tmp_path, monkeypatch):
 
     def collect(figure, *_, **__):
         for axes in figure.axes:
-            axes.get_xticklabels(), axes.get_yticklabels()  # made anew, as when it is drawn
+            for axis in (axes.xaxis, axes.yaxis):
+                axis.get_ticklabels()  # made anew, as when it is drawn
         labels.extend(text.get_text() for text in figure.findobj(Text))
 
     monkeypatch.setattr(Figure, "savefig", collect)
