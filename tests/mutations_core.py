@@ -2350,7 +2350,7 @@ MUTATIONS = [
     Mutation(
         "a slide shows all panels of its figure",
         "minidl/course/out.py",
-        "axes.set_visible(axes in shown)",
+        "axes.set_visible(axes in shown or of_both)",
         "axes.set_visible(True)",
         "tests/course/test_language.py::test_slides_have_two_panels_of_large_text",
     ),
