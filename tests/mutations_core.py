@@ -2327,8 +2327,8 @@ MUTATIONS = [
     Mutation(
         "a translated comment takes the code before it away",
         "minidl/course/comments.py",
-        """{space if i else start}{comment.mark} {line}""",
-        """{space}{comment.mark} {line}""",
+        """{space if i else start}{mark} {line}""",
+        """{space}{mark} {line}""",
         "tests/course/test_comments.py::test_a_script_in_chinese_has_the_same_code_and_no_english"
         "_comment",
     ),

@@ -8,9 +8,6 @@ the file is written for a reader: `minidl exercise`, `notebook`, `handout`, the 
 translation is older than its English: a comment that changed is shown in English, and the test that
 counts them all is red.
 
-    # of this thread's elements:      neighbours at one column are one comment,
-    # the largest                     and so is what stands behind code
-
 Test: tests/course/test_comments.py
 '''
 
@@ -39,13 +36,13 @@ class Comment(NamedTuple):
 
 def comments(text):
     """The comments of a Python script, its docstrings among them, or of a .cu file, in order. The
-    marks of an exercise are none."""
+    marks of an exercise are none. Neighbours at one column are one comment."""
     lines, found, before = text.split("\n"), [], None
     is_python = not re.match(r"\s*(//|/\*|#include|#pragma|extern )", text)
-    for row, column in _in_python(text) if is_python else _in_cpp(lines):
-        mark, words = "#" if is_python else "//", lines[row][column:].rstrip()
-        alone = not lines[row][:column].strip()
-        words = words[len(mark) + 1 :]
+    in_cpp = ((row, line.index("//")) for row, line in enumerate(lines) if "//" in line)
+    for row, column in _in_python(text) if is_python else in_cpp:  # no kernel has // in a string
+        mark, alone = "#" if is_python else "//", not lines[row][:column].strip()
+        words = lines[row][column + len(mark) + 1 :].rstrip()
         if MARK.match(lines[row]):
             before = None
         elif before and alone and before.alone and (before.last, before.column) == (row, column):
@@ -60,11 +57,6 @@ def comments(text):
 def _in_python(text):
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     return [(t.start[0] - 1, t.start[1]) for t in tokens if t.type == tokenize.COMMENT]
-
-
-def _in_cpp(lines):
-    """There is no `//` inside a string of a kernel."""
-    return [(row, line.index("//")) for row, line in enumerate(lines) if "//" in line]
 
 
 def _docstrings(text, lines):
@@ -105,12 +97,9 @@ def in_language(text):
 
 def _written(comment, start, words):
     """The lines of a comment in another language; start: what stands before it."""
-    space = " " * comment.column
-    if comment.mark != '"""':
-        return [f"{space if i else start}{comment.mark} {line}".rstrip()
-                for i, line in enumerate(words)]
-    words = [f"{space if i else start + comment.mark}{line}".rstrip()
-             for i, line in enumerate(words)]
-    if comment.text.endswith("\n"):
-        return [*words, space + comment.mark]
-    return [*words[:-1], words[-1] + comment.mark]
+    space, mark = " " * comment.column, comment.mark
+    if mark != '"""':
+        return [f"{space if i else start}{mark} {line}".rstrip() for i, line in enumerate(words)]
+    words = [f"{space if i else start + mark}{line}".rstrip() for i, line in enumerate(words)]
+    alone = comment.text.endswith("\n")
+    return [*words, space + mark] if alone else [*words[:-1], words[-1] + mark]

@@ -95,16 +95,14 @@ def slides(figure, name):
     for text in figure.findobj(Text):
         text.set_fontsize(max(POINTS, text.get_fontsize() * factor))
     panels = [axes for axes in figure.axes if axes.get_label() != "<colorbar>"]
-    parts = [figure, *figure.subfigs]
     for number, first in enumerate(range(0, len(panels), 2), 1):
         shown = panels[first : first + 2]
         homes = {axes.get_figure() for axes in shown}  # of their colour bar, of their title
         for axes in figure.axes:
             of_both = axes not in panels and axes.get_figure() in homes
             axes.set_visible(axes in shown or of_both)
-        for part in parts:
-            for text in part.texts:
-                text.set_visible(part is figure or part in homes)
+        for text in (text for part in figure.subfigs for text in part.texts):
+            text.set_visible(text.get_figure() in homes)
         _own_numbers(shown[0], shown[-1])
         for kind in "png", "svg":
             file = f"slides/{name}-{number}.{kind}"
