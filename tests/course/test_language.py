@@ -192,7 +192,8 @@ def test_labels_are_translated_with_a_chinese_font(zh):
 
 
 NAMES = set("tanh eps out log2 loss float float64 float32 softmax layer norm AdamW "
-            "center mine syncthreads rank reduce scatter gather all inf max nat ulp Kahan MiB KiB".split())
+            "center mine syncthreads rank reduce scatter gather "
+            "all inf max nat ulp Kahan MiB KiB".split())
 
 
 @pytest.mark.slow
