@@ -23,6 +23,7 @@ import sys
 from pathlib import Path
 
 from minidl.course import exercise, language, table
+from minidl.course.comments import in_language
 
 ROOT = Path(__file__).resolve().parents[1]
 LEFT_OUT = "docs/course/questions"  # for teachers
@@ -32,7 +33,7 @@ TITLES = {"index": "Home", "install": "Install", "tutorials": "Tutorials", "map"
           "glossary": "Glossary", "figures": "Figures"}
 
 
-CHINESE = {"index": "首页", "lessons": "中文教程", "tutorials": "教程与练习",
+CHINESE = {"index": "首页", "install": "安装", "lessons": "中文教程", "tutorials": "教程与练习",
            "glossary": "英汉术语表"}
 KINDS = "File", "Kernel", "Test", "Tutorial", "Source"  # of the map's cells, after the concept
 
@@ -256,7 +257,22 @@ def _tutorials(root):
 
 
 def _translated(root):
-    """The tutorials' pages in Chinese, from the texts that the scripts themselves show."""
+    """The tutorials' pages in Chinese, from the texts that the scripts themselves show, with the
+    script, its exercises blank: those who read no English read it here."""
+    made, before = {}, os.environ.get("MINIDL_LANG")
+    os.environ["MINIDL_LANG"] = "zh"  # of the table, and of the script's comments
+    try:
+        made = _chinese_tutorials(root)
+    finally:
+        os.environ["MINIDL_LANG"] = before or ""
+    if made:
+        listed = "\n".join(f"- [{text.splitlines()[0][2:]}](tutorials/{Path(page).name})"
+                           for page, text in made.items())
+        made["zh/lessons.md"] = f"# 中文教程\n\n{listed}\n"
+    return made
+
+
+def _chinese_tutorials(root):
     made = {}
     for file in _scripts(root):
         if not (found := language.texts(short(file), "zh")):
@@ -266,17 +282,21 @@ def _translated(root):
         parts = [f"# {title}\n\n*{needs}*\n\n[English](../../tutorials/{short(file)}.md)\n"]
         if (root / "out" / f"{file.stem}.png").exists():
             parts.append(f"![{title}](../../out/{file.stem}.png)\n")
-        parts.append(story + "\n\n## 练习\n" if len(found) > 1 else story)
-        known = language.table("zh")
-        for source in exercise.tutorials(root).get(short(file), ()):
+        parts.append(language.unbroken(story) + "\n")
+        if (report := root / "out" / f"{file.stem}.json").exists():
+            parts += ["## 实测与理论对照\n", _fenced(table.render(table.load(report)))]
+        sources = exercise.tutorials(root).get(short(file), [])
+        parts += ["## 练习\n"] * bool(sources)
+        for source in sources:
             for r in exercise.regions(_read(source)):
-                task = _fenced(found[r.id][1])
-                parts.append(f"### {r.id}：{known.get(r.title, r.title)}\n\n{task}")
+                parts.append(f"### {r.id}：{language.tr(r.title)}\n\n{_fenced(found[r.id][1])}")
+        parts.append("## 程序\n")
+        for source in sources or [file]:
+            code = in_language(exercise.blank(_read(source)))
+            code = code if source.suffix == ".cu" else code.split('"""', 2)[2].lstrip()
+            kind = "python" if source.suffix == ".py" else "cuda"
+            parts.append(f"`{source.name}`\n\n```{kind}\n{code.rstrip()}\n```\n")
         made[f"zh/tutorials/{short(file)}.md"] = "\n".join(parts) + "\n"
-    if made:
-        listed = "\n".join(f"- [{text.splitlines()[0][2:]}](tutorials/{Path(page).name})"
-                           for page, text in made.items())
-        made["zh/lessons.md"] = f"# 中文教程\n\n{listed}\n"
     return made
 
 
@@ -318,21 +338,27 @@ WIDE = """.md-grid { max-width: 78rem }
 .md-tabs__link { opacity: 1 }
 .md-typeset table:not([class]) { font-size: .66rem }
 .md-typeset :is(p, li, td) a { text-decoration: underline }
-:root, [data-md-color-scheme] { --md-code-hl-comment-color: #5c6370 }
+:root, [data-md-color-scheme] {
+  --md-code-hl-comment-color: #5c6370; --md-code-hl-operator-color: #5c6370;
+  --md-code-hl-punctuation-color: #5c6370 }
 [data-md-color-scheme="slate"] {
-  --md-code-hl-comment-color: #b0b4c0; --md-code-hl-number-color: #f0a097 }
+  --md-code-hl-comment-color: #b0b4c0; --md-code-hl-operator-color: #b0b4c0;
+  --md-code-hl-punctuation-color: #b0b4c0; --md-code-hl-number-color: #f0a097;
+  --md-code-hl-constant-color: #b3a7f2 }
 [data-md-color-scheme="slate"][data-md-color-primary] { --md-typeset-a-color: #8ab4ff }
 /* where a page has no headings, its tables get the room of their list */
 .md-main__inner:not(:has(.md-sidebar--secondary li)) .md-sidebar--secondary { display: none }
 @media (max-width: 44em) { .md-code__nav { display: none } }  /* it would cover the code */
 """
 
-# long lines of code and wide tables are scrolled by the keyboard, too; the search has a name
+# long lines of code and wide tables are scrolled by the keyboard, too; the search has a name, and a
+# page its language
 FOCUS = """addEventListener("load", () => {
   document.querySelectorAll("pre > code, .md-typeset__scrollwrap").forEach((wide) => {
     wide.tabIndex = 0;
   });
   document.querySelector(".md-search").setAttribute("aria-label", "Search");
+  if (location.pathname.includes("/zh/")) document.documentElement.lang = "zh";
 });
 """
 

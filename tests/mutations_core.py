@@ -2332,9 +2332,32 @@ MUTATIONS = [
         "tests/course/test_language.py::test_a_report_of_several_lines_is_translated_line_by_line",
     ),
     Mutation(
+        "a translated comment takes the code before it away",
+        "minidl/course/comments.py",
+        """{space if i else start}{mark} {line}""",
+        """{space}{mark} {line}""",
+        "tests/course/test_comments.py::test_a_script_in_chinese_has_the_same_code_and_no_english"
+        "_comment",
+    ),
+    Mutation(
+        "a blank that was handed out in Chinese is not blank to readers of English",
+        "minidl/course/exercise.py",
+        "    if lines[len(comment) :] and BLANK.match(lines[len(comment)]):",
+        "    if False:",
+        "tests/course/test_comments.py::test_a_handout_is_in_chinese_and_its_blanks_are_blank_to_"
+        "everyone",
+    ),
+    Mutation(
+        "a head that is in Chinese already is called older than its English",
+        "minidl/course/language.py",
+        "    if text.split() == english.split():",
+        "    if False:",
+        "tests/course/test_comments.py::test_a_script_in_chinese_is_not_called_old",
+    ),
+    Mutation(
         "a slide shows all panels of its figure",
         "minidl/course/out.py",
-        "axes.set_visible(axes in shown)",
+        "axes.set_visible(axes in shown or of_both)",
         "axes.set_visible(True)",
         "tests/course/test_language.py::test_slides_have_two_panels_of_large_text",
     ),

@@ -238,8 +238,8 @@ def draw(plt, films, losses, alone):
     """Above: how the chunks of every rank fill. Below: the two losses and their difference."""
     p = len(films)
     figure = plt.figure(figsize=(12, 7.2))
-    figure.suptitle(f"Ring all-reduce: how many of the {p} ranks are summed in each chunk")
     above, below = figure.subfigures(2, 1, height_ratios=(1, 1.1))
+    above.suptitle(f"Ring all-reduce: how many of the {p} ranks are summed in each chunk")
     panels = above.subplots(1, min(p, 4), squeeze=False, sharey=True)[0]  # more: too small to read
     shades = {"cmap": plt.get_cmap("YlGnBu", p), "vmin": 0.5, "vmax": p + 0.5}
     for r, (axes, counts) in enumerate(zip(panels, films, strict=False)):

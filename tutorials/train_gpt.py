@@ -121,14 +121,17 @@ def main(t, args):
     sent, seconds = train(t, args, run, start, data)
 
     held = memory.totals(model, optimizer)
-    say(t, f"\n{memory.report(model, optimizer, [parallel])}\n\n{t.report()}")
+    counted = f"{memory.report(model, optimizer, [parallel])}\n\n{t.report()}"
     with parallel.gathered() if args.zero else nullcontext():
         valid_loss, accuracy = evaluate(t, args, model, valid)
         sample = write(args, model) if t.rank == 0 else ""
         n_different = differing_ranks(t, model.parameters())
-    say(t, f"\n--- {args.sample} bytes it wrote, after a first 'def ' ---\n{sample}\n---")
+    say(t, f"\n--- {args.sample} bytes it wrote, after a first 'def ' ---\n{sample}\n---\n")
+    say(t, counted)
 
-    table.row("loss before training", losses[0], math.log(256), "rel<0.1")
+    table.row("loss before training, bits per byte", losses[0] / math.log(2), 8.0, "rel<0.1")
+    table.row("validation loss, bits per byte", valid_loss / math.log(2))
+    table.row("validation accuracy, next byte", f"{accuracy:.1%}")
     table.row("bytes sent in a step, by this rank", sent, parallel.bytes_sent(), "exact")
     table.row("ranks whose weights differ", n_different, 0, "exact")
     if args.offload:
@@ -139,8 +142,6 @@ def main(t, args):
         # shares are rounded up by less than a parameter for each flat array
         table.row("bytes of state held by this rank", sum(held[kind] for kind in memory.STATES),
                   theory, "rel<0.01")
-    table.row("validation loss, bits per byte", valid_loss / math.log(2))
-    table.row("validation accuracy, next byte", f"{accuracy:.1%}")
     n_bytes = args.batch * args.context * (args.steps - start)
     table.row("bytes of text per second, all ranks", int(n_bytes / seconds))
     picture(t, draw, losses, valid_loss, sample)
@@ -332,23 +333,24 @@ def main_on_grid(t, args, table, data, valid):
 
     stages = nn.ModuleList(pipe.stages.values())
     held = memory.totals(stages, optimizer)
-    say(t, f"\n{memory.report(stages, optimizer, pipe.replicas.values())}\n\n{t.report()}")
+    counted = f"{memory.report(stages, optimizer, pipe.replicas.values())}\n\n{t.report()}"
     valid_loss = evaluate_on_grid(axes, args, pipe, valid)
     n_different = differing_ranks(axes.dp, pipe.parameters()) + differing_ranks(
         axes.tp, [p for p in pipe.parameters() if p.part is None])
     model = gathered(axes, args, pipe)
     sample = write(args, model) if t.rank == 0 else ""
     say(t, f"\n--- {args.sample} bytes it wrote, gathered on rank 0, after a first 'def ' ---\n"
-           f"{sample}\n---\nLeft out: the accuracy, for no rank has all logits of a byte")
+           f"{sample}\n---\nLeft out: the accuracy, for no rank has all logits of a byte\n")
+    say(t, counted)
 
-    table.row("loss before training", losses[0], math.log(256), "rel<0.1")
+    table.row("loss before training, bits per byte", losses[0] / math.log(2), 8.0, "rel<0.1")
+    table.row("validation loss, bits per byte", valid_loss / math.log(2))
     for axis, n_bytes in grid_bytes(axes, args, pipe).items():
         table.row(f"bytes sent in a step along {axis}", sent[axis], n_bytes, "exact")
     table.row("ranks whose weights differ", n_different, 0, "exact")
     theory = predict(n_params, precision=args.amp, zero=args.zero, world=axes.dp.size)["total"]
     table.row("bytes of state held by this rank", sum(held[kind] for kind in memory.STATES),
               theory, "rel<0.01")
-    table.row("validation loss, bits per byte", valid_loss / math.log(2))
     n_bytes = args.batch * args.context * (args.steps - start)
     table.row("bytes of text per second, all ranks", int(n_bytes / seconds))
     picture(t, draw, losses, valid_loss, sample)

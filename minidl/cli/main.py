@@ -246,7 +246,7 @@ def parser():
     check.add_argument("file", help="a .cu file, or the name of one in kernels/")
     check.add_argument("-D", dest="defines", action="append", default=[], type=_macro,
                        metavar="NAME=VALUE", help="a macro, such as -D T=double")
-    run = _add(kernels, "run", "cuda.tool.run script arguments profile gpu",
+    run = _add(kernels, "run", "cuda.tool.run script arguments profile gpu say",
                "run a Python file with every kernel launch under watch",
                description="Run a Python file. Every kernel that it launches on NumPy arrays runs "
                "in the check form: races, stray accesses and the rest are printed with file and "
@@ -257,6 +257,7 @@ def parser():
                      "blocks fit")
     run.add_argument("--gpu", default="A100", help="for which GPU, such as T4 or H100 "
                      "(default: A100)")
+    run.set_defaults(say=lambda line: print(tr(line), flush=True))
     _add_script(run)
     bench = _add(kernels, "bench", "cli.kernel_bench.bench name size device repeats",
                  "run every rung of one of our kernels: right or wrong, and how fast",

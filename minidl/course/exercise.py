@@ -19,16 +19,19 @@ import itertools
 import os
 import re
 import sys
+import textwrap
 from collections import namedtuple
 from pathlib import Path
 
-from minidl.course.language import padded, tr, translated
+from minidl.course.comments import in_language
+from minidl.course.language import padded, tr
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK = Path("work")
 UNWRITTEN = "is not written yet"
 
 _START = re.compile(r"^\s*(?:#|//) >>> exercise (\d\d[a-z]): (.+?)\s*$")
+BLANK = re.compile(r"\s*(raise NotImplementedError\(|#error )")
 _STOP = re.compile(r"^\s*(?:#|//) <<<\s*$")
 
 # A region is lines[start:stop]; `start` counts from 0, so it is also the line number of its mark.
@@ -86,8 +89,10 @@ def blank(text, stops=True):
 
 def _blank_body(text, region, stops=True):
     """The task, then an error that says what is missing. stops=False: a kernel's without it, so
-    that the other kernels of its file compile."""
+    that the other kernels of its file compile. What is blank, in any language, stays."""
     lines, (comment, mark) = body(text, region).splitlines(), task(text, region)
+    if lines[len(comment) :] and BLANK.match(lines[len(comment)]):
+        return textwrap.dedent(body(text, region))
     indent = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
     lines = [line[indent:] for line in comment]
     message = f"exercise {region.id} ({region.title}) {UNWRITTEN}"
@@ -103,25 +108,6 @@ def task(text, region):
     mark = text.splitlines()[region.start - 1].strip()[:2].strip()  # "#" or "//"
     return list(itertools.takewhile(lambda line: line.strip().startswith(mark),
                                     body(text, region).splitlines())), mark
-
-
-def in_language(text):
-    """A tutorial or kernel with its head and its tasks in the reader's language."""
-    changed, number = text, None
-    for region in regions(text):
-        lines, mark = task(text, region)
-        number = region.id[:2]
-        english = "\n".join(line.strip()[len(mark) :][1:] for line in lines)
-        other = translated(number, region.id, english)
-        if lines and other != english:
-            start = " " * (len(lines[0]) - len(lines[0].lstrip())) + mark
-            other = "".join(f"{start} {line}".rstrip() + "\n" for line in other.splitlines())
-            changed = changed.replace("\n".join(lines) + "\n", other, 1)
-    if number and text.startswith('"""'):
-        head = text.split('"""')[1]
-        if (other := translated(number, "head", head)) != head:
-            changed = changed.replace(head, other.rstrip() + "\n", 1)
-    return changed
 
 
 def tutorials(root=ROOT):

@@ -27,7 +27,9 @@ import shutil
 from pathlib import Path
 
 from minidl.course import exercise, grade
+from minidl.course.comments import in_language
 from minidl.course.exercise import ROOT, ExerciseError
+from minidl.course.language import language, tr
 
 WHOLE = "minidl", "kernels", "docs", "setup.cfg", "pyproject.toml", "Makefile", "LICENSE"
 PRIVATE = Path("docs", "course", "questions")  # for teachers
@@ -49,8 +51,8 @@ def handout(folder, tutorials=(), answers=None, personal=False, root=ROOT):
     _students(folder, numbers, personal, root)
     _course(answers, root)
     _autograder(answers / "autograder", folder, answers, personal)
-    print(f"wrote {folder}: tutorials {' '.join(numbers)}, for students; and {answers}: solutions, "
-          "whole graders, autograder.zip, for the course alone")
+    print(tr(f"wrote {folder}: tutorials {' '.join(numbers)}, for students; and {answers}: "
+             "solutions, whole graders, autograder.zip, for the course alone"))
     return 0
 
 
@@ -66,26 +68,27 @@ def _students(folder, numbers, personal, root):
             shutil.copy(root / name, folder)
     shutil.rmtree(folder / PRIVATE, ignore_errors=True)
     for file in (folder / "kernels").glob("*.cu"):
-        _write(file, exercise.blank(exercise.read(file), stops=False))
+        _write(file, in_language(exercise.blank(exercise.read(file), stops=False)))
     for file in [*(root / "tutorials").glob("[0-9][0-9]_*.py"), root / "tutorials/train_gpt.py"]:
         if file.exists():
-            _write(folder / "tutorials" / file.name, exercise.blank(exercise.read(file)))
+            text = exercise.blank(exercise.read(file))
+            _write(folder / "tutorials" / file.name, in_language(text))
     for file in (root / "tutorials" / "graders").glob("*.py"):
         _write(folder / "tutorials" / "graders" / file.name, public(exercise.read(file)))
     names = []
     for number in numbers:
         for source in exercise.sources(number, root):
-            text = exercise.blank(exercise.read(source))
+            text = in_language(exercise.blank(exercise.read(source)))
             _write(folder / "work" / source.name, text)
             names += [r.id for r in exercise.regions(text)]
     names.sort()
     points = "".join(f"{name} = {grade.POINTS:g}\n" for name in names)
-    _write(folder / "course.cfg", CONFIG.format(tutorials=" ".join(numbers), points=points))
+    _write(folder / "course.cfg", tr(CONFIG).format(tutorials=" ".join(numbers), points=points))
     _write(folder / ".gitignore", IGNORED)
     _write(folder / ".github" / "workflows" / "classroom.yml", workflow(names, personal))
     student = " --student YOUR-NAME" if personal else ""
-    readme = root / "README.md"
-    _write(folder / "README.md", STUDENTS.format(first=numbers[0], student=student)
+    readme = root / ("README.zh.md" if language() == "zh" else "README.md")
+    _write(folder / "README.md", tr(STUDENTS).format(first=numbers[0], student=student)
            + (exercise.read(readme) if readme.exists() else ""))
     for page in [folder / "README.md", *folder.glob("docs/**/*.md"), *folder.glob("kernels/*.md")]:
         _write(page, _without_dead_links(exercise.read(page), page.parent))

@@ -28,7 +28,8 @@ from minidl.comm.observe.places import translation
 ROOT = Path(__file__).resolve().parents[2]
 LANGUAGES = ("en", "zh")
 HOLE = re.compile(r"\{(\d)\}")
-DEPTH = 4  # messages inside a message: more are not in any grader
+FINDING = re.compile(r"(\S+:\d+: )?(warning: )?([a-z][a-z ]+): (.+)")  # of the check form
+DEPTH = 5  # messages inside a message: more are not in any grader
 
 
 def language():
@@ -48,9 +49,9 @@ def folder(language):
 
 
 @functools.cache
-def table(language):
-    """{English: the other language}, from messages.po."""
-    text = (folder(language) / "messages.po").read_text(encoding="utf-8")
+def table(language, name="messages"):
+    """{English: the other language}, from messages.po; or from comments.po."""
+    text = (folder(language) / f"{name}.po").read_text(encoding="utf-8")
     pairs = re.findall(r'^msgid (".*")\nmsgstr (".*")$', text, re.M)
     return {json.loads(english): json.loads(other) for english, other in pairs}
 
@@ -67,7 +68,10 @@ def _patterns(language):
 
 
 def _hole(found):
-    """What is put in has several lines only at the end, or where the message has, too."""
+    """What is put in has several lines only at the end, or where the message has, too; threads are
+    counted."""
+    if found.string.startswith("\\ thread", found.end()):
+        return rf"(?P<h{found[1]}>[\d,]+)"
     lines = found[1] == "9" or found.end() == len(found.string) or "\n" in found.string
     return f"(?P<h{found[1]}>(?{'s' * lines}:.*?))"
 
@@ -83,6 +87,9 @@ def tr(text, depth=DEPTH):
         return known[text]
     if start or end:
         return start + tr(text.strip(), depth) + end
+    if (found := FINDING.fullmatch(text)) and (found[1] or found[2]) and found[3] in known:
+        place, warning, kind, what = (part or "" for part in found.groups())
+        return place + tr(warning.strip()) + known[kind] + "：" + tr(what, depth)
     for pattern, other in _patterns(language()) if depth else ():
         if found := pattern.fullmatch(text):
             parts = {name: tr(part, depth - 1) for name, part in found.groupdict().items()}
@@ -170,8 +177,15 @@ def translated(number, name, english):
     if language() == "en" or name not in (found := texts(number)):
         return english
     of, text = found[name]
+    if text.split() == english.split():
+        return english  # of a file that was written in this language
     stale = "" if of == digest(english) else tr("(older than the English text)") + "\n"
     return stale + text
+
+
+def unbroken(text):
+    """For Markdown: a line that ends in Chinese goes on without the space that a break becomes."""
+    return re.sub("(?<=[\u3000-\u9fff\uff00-\uffef])\n(?=[\u4e00-\u9fff])", "", text)
 
 
 def width(text):

@@ -20,8 +20,9 @@ from pathlib import Path
 from minidl.comm import simulate
 from minidl.comm.observe.watch import DEADLINE_S
 from minidl.course import exercise, tutorial
+from minidl.course.comments import in_language
 from minidl.course.exercise import ROOT, WORK, ExerciseError
-from minidl.course.language import tr
+from minidl.course.language import tr, unbroken
 from minidl.course.out import script_of
 
 
@@ -36,7 +37,7 @@ def write(script, root=ROOT, work=WORK):
     if not source.is_file() or source.suffix != ".py":
         raise ExerciseError(f"want the number of a tutorial or a Python file, got {script!r}")
     path = work / f"{source.stem}.ipynb"
-    script = exercise.in_language(exercise.read(source))
+    script = in_language(exercise.read(source))
     text = json.dumps(notebook(script, os.path.relpath(source, work)), indent=1)
     if path.exists() and exercise.read(path) != text + "\n":
         raise ExerciseError(f"{path} has been edited or run; nothing was written. Rename it first")
@@ -50,9 +51,9 @@ def notebook(text, place):
     """The notebook of a script, as nbformat's dict. place: the script's path from the notebook."""
     tree, lines = ast.parse(text), text.splitlines()
     title, _, story = ast.get_docstring(tree).partition("\n")
-    cells = [_cell("markdown", f"# {' '.join(title.split())}\n{story}")]
-    cells.append(_cell("code", f"from minidl.course import notebook\n\n"
-                               f"__file__ = {str(place)!r}  # the script that this was made from"))
+    cells = [_cell("markdown", f"# {' '.join(title.split())}\n{unbroken(story)}")]
+    cells.append(_cell("code", "from minidl.course import notebook\n\n"
+                       f"__file__ = {str(place)!r}  # {tr('the script that this was made from')}"))
     regions = exercise.regions(text)
     start, parts = tree.body[0].end_lineno, []  # (first line, end, is it a definition)
     for node in tree.body[1:]:
@@ -70,9 +71,10 @@ def notebook(text, place):
             code = code.split("\nif __name__ == ")[0].rstrip()
         for region in regions:
             if first < region.start <= end:
-                cells.append(_cell("markdown", f"**Exercise {region.id}**: {region.title}"))
+                cells.append(_cell("markdown", tr(f"**Exercise {region.id}**: {region.title}")))
         cells.append(_cell("code", code))
-    cells += [_cell("markdown", "The table: measured beside theory."), _cell("code", _call(tree))]
+    cells += [_cell("markdown", tr("The table: measured beside theory.")),
+              _cell("code", _call(tree))]
     for i, cell in enumerate(cells):
         cell["id"] = f"cell-{i}"
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}

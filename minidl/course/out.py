@@ -13,6 +13,7 @@ Test: tests/course/test_tutorial.py, tests/comm/observe/test_ledger.py   Tutoria
 import importlib.util
 import os
 import sys
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -93,17 +94,43 @@ def slides(figure, name):
     figure.set_size_inches(figure.get_size_inches() * factor)
     for text in figure.findobj(Text):
         text.set_fontsize(max(POINTS, text.get_fontsize() * factor))
-    panels, bars = [], []  # a colour bar belongs to all: it is on every slide
-    for axes in figure.axes:
-        (bars if axes.get_label() == "<colorbar>" else panels).append(axes)
+    panels = [axes for axes in figure.axes if axes.get_label() != "<colorbar>"]
     for number, first in enumerate(range(0, len(panels), 2), 1):
         shown = panels[first : first + 2]
-        for axes in panels:
-            axes.set_visible(axes in shown)
+        homes = {axes.get_figure() for axes in shown}  # of their colour bar, of their title
+        for axes in figure.axes:
+            of_both = axes not in panels and axes.get_figure() in homes
+            axes.set_visible(axes in shown or of_both)
+        for text in (text for part in figure.subfigs for text in part.texts):
+            text.set_visible(text.get_figure() in homes)
+        _own_numbers(shown[0], shown[-1])
         for kind in "png", "svg":
             file = f"slides/{name}-{number}.{kind}"
-            if path := write(file, partial(figure.savefig, dpi=150, bbox_inches="tight")):
+            if path := write(file, partial(figure.savefig, dpi=150, bbox_inches=_around(figure))):
                 print(tr(f"slide: {path}"), flush=True)
+
+
+def _own_numbers(first, last):
+    """Panels that share an axis have left its numbers and its label to one that is not shown."""
+    alike = last.get_shared_x_axes().get_siblings(last)
+    if len(alike) > 1:
+        last.tick_params(labelbottom=True)
+        last.set_xlabel(max((axes.get_xlabel() for axes in alike), key=len))
+    alike = first.get_shared_y_axes().get_siblings(first)
+    if len(alike) > 1:
+        first.tick_params(labelleft=True)
+        first.set_ylabel(max((axes.get_ylabel() for axes in alike), key=len))
+
+
+def _around(figure):
+    """The rectangle of all that is visible, in inches: an empty subfigure counts in matplotlib's
+    own, "tight"."""
+    from matplotlib.transforms import Bbox
+
+    figure.draw_without_rendering()
+    texts = [text for part in (figure, *figure.subfigs) for text in part.texts]
+    seen = [artist.get_tightbbox() for artist in (*figure.axes, *texts) if artist.get_visible()]
+    return Bbox.union(seen).transformed(figure.dpi_scale_trans.inverted()).padded(0.15)
 
 
 # of Linux, macOS and Windows, in this order
@@ -117,7 +144,12 @@ def labels_in(language):
 
     if language == "en":
         return {}
-    known = {font.name for font in font_manager.fontManager.ttflist}
+    fonts = font_manager.fontManager
+    if not {font.name for font in fonts.ttflist} & set(CHINESE):  # installed since it was listed?
+        for path in {*font_manager.findSystemFonts()} - {font.fname for font in fonts.ttflist}:
+            with suppress(RuntimeError, OSError, ValueError):  # no font that matplotlib can read
+                fonts.addfont(path)
+    known = {font.name for font in fonts.ttflist}
     found = [name for name in CHINESE if name in known]
     if not found:
         print(tr("The picture's labels stay English: no Chinese font is installed, such as "
@@ -134,6 +166,10 @@ def translate(figure):
     if set(rcParams["font.family"]) & set(CHINESE):
         for label in figure.findobj(Text):
             label.set_text(tr(label.get_text()))
+        for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
+            words = [label.get_text() for label in axis.get_ticklabels()]  # made anew when drawn
+            if list(map(tr, words)) != words:
+                axis.set_ticks(axis.get_ticklocs(), [*map(tr, words)])
 
 
 def in_notebook():

@@ -22,6 +22,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from minidl.course import exercise, grade
+from minidl.course.comments import in_language
 from minidl.course.exercise import ROOT, WORK, ExerciseError
 from minidl.course.language import padded, tr
 
@@ -163,7 +164,7 @@ def progress(root=ROOT, work=WORK):
     for number in named or exercise.tutorials(root):
         for source in exercise.sources(number, root):
             theirs, blank = _regions_of(work / source.name), exercise.blank(exercise.read(source))
-            other = exercise.in_language(blank)
+            other = in_language(blank)
             for r in exercise.regions(blank):
                 nothing = _digest(exercise.body(blank, r))
                 also = next(_digest(exercise.body(other, o)) for o in exercise.regions(other)

@@ -116,12 +116,12 @@ def _registers(kernel, name, gpu):
     return next((u.registers for u in usages if u.kernel.split(" ")[0] == base), None)
 
 
-def run(path, arguments=(), profile=False, gpu="A100"):
+def run(path, arguments=(), profile=False, gpu="A100", say=print):
     """Run a Python file with its launches on NumPy arrays in the check form. Prints each finding
     once, then the traffic. Exit status: 1 if a kernel had an error, else the file's own.
 
     profile: also print the first launch of each kernel by line (checks/profile.py), and how many
-    blocks fit on the GPU of that name."""
+    blocks fit on the GPU of that name. say: prints a line, in the reader's language."""
     if not Path(path).is_file():
         raise KernelError(f"there is no file {path} in {os.getcwd()}")
     if Path(path).suffix in (".cu", ".cuh"):
@@ -146,7 +146,9 @@ def run(path, arguments=(), profile=False, gpu="A100"):
         for f in report.findings:
             if str(f) not in told:
                 told.add(str(f))
-                print(f"{f}\n    -> {f.remedy}\n    launched by {_caller(2)}")
+                say(str(f))
+                say(f"    -> {f.remedy}")
+                say(f"    launched by {_caller(2)}")
 
     status = 0
     folder = str(Path(path).resolve().parent)
@@ -160,7 +162,7 @@ def run(path, arguments=(), profile=False, gpu="A100"):
                 print(end.code, file=sys.stderr)
             status = end.code if isinstance(end.code, int) else int(end.code is not None)
     if not launches:
-        print(f"{path} launched no kernel on NumPy arrays.")
+        say(f"{path} launched no kernel on NumPy arrays.")
         return status
     row = "{:<20} {:>9}  {:<12} {:>14} {:>14} {:>9}"
     print()
@@ -171,5 +173,5 @@ def run(path, arguments=(), profile=False, gpu="A100"):
             numbers = (f"{k:,}" for k in (t.load_bytes, t.store_bytes, t.atomics))
             print(row.format(*what, array, *numbers))
             what = ["", ""]
-    print(f"Errors: {len(failed):,}.")
+    say(f"Errors: {len(failed):,}.")
     return 1 if failed else status

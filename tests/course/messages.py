@@ -20,7 +20,9 @@ NOT_SHOWN = re.compile(
     r"|is \{2\} times in"
     r"|rule must be|no numbers:|of arguments; make|^the file$|isend irecv|\{\}"
     r"|^I am$| CJK |^Source Han|^WenQuanYi|^PingFang|^Heiti|YaHei|^DejaVu"
-    r"|^[a-z] = tanh x|^loss = u|eps.*1/3|^eps / h|^if \(i|^segments k|from minidl.course import"
+    r"|^[a-z] = tanh x|^loss = u|eps.*1/3|^eps / h|^if \(i"
+    r"|from minidl.course(.student)? import"
+    r"|^#!/usr|^name: Auto|^- name: ex|^EX\{|^\.venv/|^--student |^name=|^def \{0\}"
     r"|if __name__|^minidl check$|^`minidl class DIR"
     r"|^MPI$|^CuPy$|^AdamW$|^O2$")
 

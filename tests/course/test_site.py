@@ -92,6 +92,7 @@ def test_what_goes_on_in_a_list_is_indented_as_mkdocs_wants_it():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)  # a build takes 10 s on an idle machine, and a browser is started twice
 @pytest.mark.skipif(importlib.util.find_spec("material") is None,
                     reason="no MkDocs: pip install 'minidl[docs]'")
 def test_mkdocs_builds_it_without_a_warning_and_its_search_finds_both_languages(tmp_path):

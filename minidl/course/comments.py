@@ -1,0 +1,105 @@
+'''A tutorial or a kernel with its comments and docstrings in the reader's language.
+
+    docs/zh/comments.po          a comment of a script, its lines joined; its Chinese
+    docs/zh/tutorials/06.txt     the head of a script, and what its exercises ask
+
+The English script is the only source of the code. A comment is looked up by its English words where
+the file is written for a reader: `minidl exercise`, `notebook`, `handout`, the site's page. So no
+translation is older than its English: a comment that changed is shown in English, and the test that
+counts them all is red.
+
+Test: tests/course/test_comments.py
+'''
+
+import ast
+import functools
+import io
+import re
+import tokenize
+from typing import NamedTuple
+
+from minidl.course import language
+from minidl.course.language import digest, tr
+
+MARK = re.compile(r"(\s*(?:#|//) >>> exercise \d\d[a-z]: )(.+)|\s*(?:#|//) <<<")
+
+
+class Comment(NamedTuple):
+    """Lines first to last - 1, from a column of the first one."""
+    first: int
+    last: int
+    column: int
+    mark: str  # "#", "//" or '"""'
+    text: str  # its lines, without marks and indentation
+    alone: bool = True  # no code before it
+
+
+def comments(text):
+    """The comments of a Python script, its docstrings among them, or of a .cu file, in order. The
+    marks of an exercise are none. Neighbours at one column are one comment."""
+    lines, found, before = text.split("\n"), [], None
+    is_python = not re.match(r"\s*(//|/\*|#include|#pragma|extern )", text)
+    in_cpp = ((row, line.index("//")) for row, line in enumerate(lines) if "//" in line)
+    for row, column in _in_python(text) if is_python else in_cpp:  # no kernel has // in a string
+        mark, alone = "#" if is_python else "//", not lines[row][:column].strip()
+        words = lines[row][column + len(mark) + 1 :].rstrip()
+        if MARK.match(lines[row]):
+            before = None
+        elif before and alone and before.alone and (before.last, before.column) == (row, column):
+            found[-1] = before = before._replace(last=row + 1, text=f"{before.text}\n{words}")
+        else:
+            before = Comment(row, row + 1, column, mark, words, alone)
+            found.append(before)
+    found += _docstrings(text, lines) if is_python else []
+    return sorted(c for c in found if c.text.strip())
+
+
+def _in_python(text):
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return [(t.start[0] - 1, t.start[1]) for t in tokens if t.type == tokenize.COMMENT]
+
+
+def _docstrings(text, lines):
+    with_docstring = ast.Module, ast.FunctionDef, ast.ClassDef
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, with_docstring) and ast.get_docstring(node):
+            at = node.body[0]
+            words = "\n".join(lines[at.lineno - 1 : at.end_lineno])[at.col_offset :]
+            if words[:3] == '"""':
+                yield Comment(at.lineno - 1, at.end_lineno, at.col_offset, '"""', words[3:-3])
+
+
+@functools.cache
+def known(kind):
+    """{digest of the English: the translation}, of comments, heads and tasks."""
+    found = {digest(english): other for english, other in language.table(kind, "comments").items()}
+    for path in (language.folder(kind) / "tutorials").glob("*.txt"):
+        found |= {of: text for of, text in language.texts(path.stem, kind).values()}
+    return found
+
+
+def in_language(text):
+    """`text`, a script's or a kernel's, for the reader; as it is where it has no translation."""
+    if language.language() == "en":
+        return text
+    others, lines = known(language.language()), text.split("\n")
+    for comment in reversed(comments(text)):
+        if other := others.get(digest(comment.text)):
+            start = lines[comment.first][: comment.column]
+            lines[comment.first : comment.last] = _written(comment, start, other.split("\n"))
+    for i, line in enumerate(lines):
+        if (mark := MARK.match(line)) and mark[1]:
+            lines[i] = mark[1] + tr(mark[2])
+        elif missing := re.search(r'"(exercise \d\d[a-z] \(.*\) is not written yet)"', line):
+            lines[i] = line.replace(missing[1], tr(missing[1]))
+    return "\n".join(lines)
+
+
+def _written(comment, start, words):
+    """The lines of a comment in another language; start: what stands before it."""
+    space, mark = " " * comment.column, comment.mark
+    if mark != '"""':
+        return [f"{space if i else start}{mark} {line}".rstrip() for i, line in enumerate(words)]
+    words = [f"{space if i else start + mark}{line}".rstrip() for i, line in enumerate(words)]
+    alone = comment.text.endswith("\n")
+    return [*words, space + mark] if alone else [*words[:-1], words[-1] + mark]
