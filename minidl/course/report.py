@@ -175,7 +175,7 @@ def progress(root=ROOT, work=WORK):
                 elif state == "not checked" and last:
                     state = f"edited since the last check ({last['verdict']})"
                 got = worth if state == "passed" else 0.0
-                title = padded(tr(r.title), 40)
+                title = padded(tr(r.title), 54)
                 print(f"{r.id}  {title} {got:4g} {tr('of')} {worth:<4g} {tr(state)}")
                 points, of = points + got, of + worth
     print(tr(f"{points:g} of {of:g} points, by your own checks"))
@@ -196,6 +196,8 @@ def grade_class(folder, table="points.csv", number=None, answers=None, personal=
     if not wanted:
         raise ExerciseError("which exercises? This is no handout, with a course.cfg that names "
                             f"them: minidl class {folder} 06")
+    for one in wanted:
+        exercise.sources(one[:2], root)  # raises where there are none
     lines = {}
     for one in folders:
         print(f"\n=== {one.name}", flush=True)

@@ -169,6 +169,10 @@ def _parse(main, options):
         cupy = "CuPy finds none" if importlib.util.find_spec("cupy") else \
             "CuPy is not installed: pip install 'minidl[cuda12]' or 'minidl[cuda13]'"
         parser.error(tr(f"--device cuda wants a GPU; {cupy}. `minidl doctor` says more"))
+    for name, (default, _) in options.items():
+        if type(default) is int and getattr(args, name) < (least := min(default, 1)):
+            parser.error(tr(f"--{name.replace('_', '-')} must be at least {least}, got "
+                            f"{getattr(args, name)}"))
     for name, (default, _) in network.items():
         if getattr(args, name) is None:
             setattr(args, name, default)

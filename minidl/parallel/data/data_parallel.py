@@ -61,6 +61,13 @@ def average_gradients(t, params, n_samples=1, all_reduce=None):
             p.grad = mean.astype(p.dtype, copy=False)
 
 
+def check_arguments(who, model, t):
+    """Raise unless these are a model and a transport, in this order."""
+    if not (isinstance(model, Module) and hasattr(t, "rank")):
+        raise TypeError(f"{who} wants a model, an nn.Module, and the transport of its ranks, such "
+                        f"as minidl.comm.world(); got {type(model).__name__}, {type(t).__name__}")
+
+
 class DataParallel(Module):
     """`model`, replicated over the ranks of `t`, its gradients averaged during backward.
 
@@ -87,6 +94,9 @@ class DataParallel(Module):
                  first_bucket_bytes=1 << 20, overlap=True, broadcast_buffers=True,
                  make_buckets=None):
         super().__init__()
+        check_arguments(type(self).__name__, model, t)
+        if all_reduce is not None and not callable(all_reduce):
+            raise TypeError(f"all_reduce: want a function, say ring.all_reduce; got {all_reduce!r}")
         if isinstance(model, DataParallel):
             raise TypeError(
                 f"rank {t.rank}: wanted a model to wrap in {type(self).__name__}; got one that is "

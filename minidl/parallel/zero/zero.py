@@ -43,7 +43,7 @@ from minidl.nn.module import Parameter
 from minidl.optim.clip import scale_to
 from minidl.parallel.data import flat
 from minidl.parallel.data.bucket import cut, weight
-from minidl.parallel.data.data_parallel import DataParallel
+from minidl.parallel.data.data_parallel import DataParallel, check_arguments
 from minidl.parallel.zero.absent import Freed, Scattered
 
 
@@ -152,6 +152,7 @@ class Zero1(DataParallel):
 
     def __init__(self, model, t, groups=None, bucket_bytes=25 << 20, first_bucket_bytes=1 << 20,
                  overlap=True, broadcast_buffers=True, free_gradients=False, runs=None):
+        check_arguments(type(self).__name__, model, t)
         number = number_of_group(t, model, groups)
         devices = sorted({p.device for p in model.parameters()})
         if len(devices) > 1:
