@@ -163,8 +163,8 @@ def check_script(script, arguments, n):
         number = re.fullmatch(r"(\d{1,2})[a-z]?", script)
         named = sorted(Path("tutorials").glob(
             f"{number[1].zfill(2)}_*.py" if number else f"{Path(script).stem}.py"))
-        wanted = "" if script.endswith(".py") else ". Give the path of a Python file"
-        hint = f". Did you mean {named[0]}?" if named else wanted
+        hint = f". Did you mean {named[0]}?" if named else (
+            "" if script.endswith(".py") else ". Give the path of a Python file")
         raise LaunchError(f"there is no file {script} in {os.getcwd()}{hint}")
     if any(word == "--sim" or word.startswith("--sim=") for word in arguments):
         raise LaunchError(f"`--sim` runs all ranks in one process; under `minidl run -n {n}` that "

@@ -16,6 +16,7 @@ Test: tests/course/test_report.py   Course: docs/course/kit.md
 import contextlib
 import csv
 import hashlib
+import io
 import json
 import sys
 from pathlib import Path
@@ -207,9 +208,9 @@ def grade_class(folder, table="points.csv", number=None, answers=None, personal=
         points, of = total(found)
         lines[one.name] = {r.exercise: f"{r.points:g}" for r in found}
         lines[one.name] |= {"total": f"{points:g}", "of": f"{of:g}"}
-    with open(table, "w", newline="", encoding="utf-8") as file:
-        out = csv.DictWriter(file, ["student", *next(iter(lines.values()))])
-        out.writeheader()
-        out.writerows({"student": name} | line for name, line in lines.items())
+    out = csv.DictWriter(text := io.StringIO(), ["student", *next(iter(lines.values()))])
+    out.writeheader()
+    out.writerows({"student": name} | line for name, line in lines.items())
+    exercise._replace(Path(table), text.getvalue())
     print(f"\nwrote {table}: {len(lines)} students")
     return 0
