@@ -7,6 +7,7 @@ import importlib.util
 import runpy
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -52,7 +53,7 @@ COMMANDS = [
     ("minidl run -n 2 --stdin nofile tutorials/00_hello.py", 2, "--stdin: cannot read nofile"),
     ("minidl profile --out nowhere/x tutorials/00_hello.py", 2, "--out nowhere/x: there is no fol"),
     ("minidl trace nothing.json", 2, "cannot read nothing.json: No such file"),
-    ("minidl class . 66", 2, "tutorial 66 has no exercise; these have: 01, 02"),
+    ("minidl class .. 66", 2, "tutorial 66 has no exercise; these have: 01, 02"),
     ("minidl kernel check tutorials/06_ring.py", 2, "no __global__ function in this file"),
     ("minidl notebook 66", 2, "there is no tutorial 66 in"),
     ("python tutorials/train_gpt.py --sim 2 --resume nowhere", 2, "nowhere holds no snapshot"),
@@ -79,14 +80,15 @@ if not cuda.is_available():
 
 def answer(command, monkeypatch, capfd):
     """(exit status, what it printed) of a command, in this process."""
-    program, *arguments = command.split()
+    root = Path(".") if Path.cwd() == ROOT else ROOT
+    program, *arguments = (str(root / word) if (ROOT / word).is_file() else word
+                           for word in command.split())
     try:
         if program == "minidl":
             status = cli.main(arguments)
         else:
-            script = str(ROOT / arguments[0])
-            monkeypatch.setattr(sys, "argv", [script, *arguments[1:]])
-            runpy.run_path(script, run_name="__main__")
+            monkeypatch.setattr(sys, "argv", arguments)
+            runpy.run_path(arguments[0], run_name="__main__")
             status = 0
     except SystemExit as end:  # as Python itself does
         status = end.code if isinstance(end.code, int) else 1
