@@ -114,10 +114,10 @@ def test_without_mpi4py_ranks_are_refused_and_a_way_is_named(tmp_path, monkeypat
     assert "pip install 'minidl[mpi]'" in said and "python tutorials/06_ring.py --sim 4" in said
 
 
-def test_without_a_compiler_the_answer_names_one_to_install(tmp_path):
-    code = "from minidl.cli.main import main; exit(main(['kernel', 'check', 'add3.cu']))"
+@pytest.mark.parametrize("command", ["-m minidl kernel check add3.cu", "tutorials/02_add3.py"])
+def test_without_a_compiler_the_answer_names_one_to_install(command, tmp_path):
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, *command.replace("tutorials", str(ROOT / "tutorials")).split()],
         cwd=tmp_path,
         env={"PATH": str(tmp_path), "PYTHONPATH": str(ROOT), "MINIDL_CACHE": str(tmp_path)},
         capture_output=True,
