@@ -61,7 +61,7 @@ class _Parser(Parser):
 
     def error(self, message):
         if message.endswith("-n/--ranks"):  # given behind the script it is the script's
-            message += ", before the script"
+            message = f"{message}, before the script"
         super().error(message)
 
 
