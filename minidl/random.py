@@ -29,8 +29,8 @@ class Generator:
 
     def __init__(self, seed=0, stream=0):
         for name, value in (("seed", seed), ("stream", stream)):
-            if not 0 <= value < 1 << 64:
-                raise ValueError(f"{name} must be in [0, 2**64), got {value}")
+            if isinstance(value, str) or not 0 <= value < 1 << 64:
+                raise ValueError(f"{name} must be in [0, 2**64), got {value!r}")
         self.seed, self.stream, self.counter = int(seed), int(stream), 0
 
     def get_state(self):

@@ -13,6 +13,34 @@ MUTATIONS = [
         "::test_scratch_grows_to_the_largest_request_and_is_the_same_memory",
     ),
     Mutation(
+        "rows of another width are pushed",
+        "minidl/parallel/server/tables.py",
+        "        if np.shape(grads) != (len(ids), wanted.dim) or not 0",
+        "        if len(grads) != len(ids) or not 0",
+        "tests/cli/test_wrong_commands.py::test_a_wrong_argument_on_ranks_is_named_with_what_is_wanted",
+    ),
+    Mutation(
+        "a partition that no stream has is pushed",
+        "minidl/parallel/server/tables.py",
+        " or not 0 <= partition < self.partitions:",
+        " or partition < 0:",
+        "tests/cli/test_wrong_commands.py::test_a_wrong_argument_on_ranks_is_named_with_what_is_wanted",
+    ),
+    Mutation(
+        "a simulation of no ranks has no results",
+        "minidl/comm/transport/sim.py",
+        "    if not isinstance(n, int) or n < 1:",
+        "    if not isinstance(n, int) or n < 0:",
+        "tests/cli/test_wrong_commands.py::test_a_wrong_argument_is_named_with_what_is_wanted",
+    ),
+    Mutation(
+        "--min-ranks is passed over where nothing is started again",
+        "minidl/cli/launcher.py",
+        "    if min_ranks is not None and not (restarts or named):",
+        "    if min_ranks is not None and n < 1:",
+        "tests/cli/test_wrong_commands.py::test_the_answer_says_what_to_do",
+    ),
+    Mutation(
         "sendrecv sends before it receives",
         "minidl/comm/transport/protocol.py",
         "        incoming = self.irecv(into, src, tag)\n"

@@ -342,7 +342,8 @@ def draw(plt, matrices, g, n_bytes, sizes, times, link):
         for name in list(seconds)[1:]:
             ratio = seconds[name] / seconds["ring"] if p > 1 else sizes**0  # one sends nothing
             crossed, words = overtaking(sizes, ratio)
-            (line,) = axes.plot(sizes, ratio, label=f"{name}: {words}", zorder=3)
+            style = "--" if name.startswith("nodes") else "-"  # it may lie on another's line
+            (line,) = axes.plot(sizes, ratio, style, label=f"{name}: {words}", zorder=3)
             axes.plot(crossed, [1] * len(crossed), "o", color=line.get_color(), zorder=4)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log", base=2)

@@ -193,7 +193,7 @@ def main(t, args):
     for name, (losses, sent) in curves.items():
         say(t, f"  {name:24} loss {losses[-1]:.4f}   {dense_bytes / max(1, sent[-1]):8.1f} times "
                "fewer bytes")
-        if name in ("DGC", "int8", "PowerSGD, rank 2") and args.steps >= 150:
+        if name in ("DGC", "int8", "PowerSGD, rank 2") and args.steps >= 150 and t.size > 1:
             # 2 % of what training has gained; the losses themselves are almost 0
             gained = math.log(10) - dense
             table.row(f"{name}: loss, at most dense's + 2 % of its gain", losses[-1],

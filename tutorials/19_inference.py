@@ -277,7 +277,7 @@ def draw(plt, spans, offsets, errors, loads):
         middle.hist(e.reshape(-1), bins, density=True, histtype="step",
                     color=colour, label=name, linewidth=2)
     middle.set(title="Error of a weight, in steps of its row's scale", xlabel="steps",
-               ylabel="density")
+               ylabel="density", ylim=(0, 1.3))
     middle.legend(loc="upper right")
 
     rates, curves, (rate, latency), alone = loads
@@ -286,7 +286,7 @@ def draw(plt, spans, offsets, errors, loads):
     right.plot(rate, 1e3 * latency, "*", color=GREEN, markersize=14, label="measured, at most 32")
     line_at(right, "one by one", x=alone, at=0.02, color=GREY)
     right.set(title="Requests in batches", xlabel="requests a second", ylabel="latency in ms")
-    right.legend(loc="upper left")
+    right.legend(loc="best")  # the star is where the machine was
     return figure
 
 

@@ -212,7 +212,8 @@ def draw(plt, n, pairs):
                 face = shades(0.15 + 0.75 * step / max(n - 1, 1))
                 axis.add_patch(plt.Rectangle((j, i), 1, 1, facecolor=face, edgecolor="white"))
                 if n <= 8:
-                    axis.text(j + 0.5, i + 0.5, step, ha="center", va="center", color="white")
+                    axis.text(j + 0.5, i + 0.5, step, ha="center", va="center",
+                              color="black" if step > 0.7 * (n - 1) else "white")
         axis.set(xlim=(0, chunks), ylim=(chunks, 0), aspect="equal", xticks=[],
                  xlabel="keys: chunk of the text", title=f"{order}: the step of each block")
         axis.set_yticks(np.arange(chunks) + 0.5, [f"rank {r}" for r in owner], fontsize=9)
@@ -224,11 +225,11 @@ def draw(plt, n, pairs):
                                  ((64, 16), GREEN, "4 share a key head"),
                                  ((128, 16), ORANGE, "8 share a key head")):
         axes[2].plot(ranks, ranks * g / (h + g), color=colour, label=name)
-    axes[2].axvline(n, color=GREY, linewidth=0.8)
+    line_at(axes[2], "here", x=n, at=0.93, color=GREY)
     line_at(axes[2], "equal", y=1, color=RED)
     axes[2].set(xlabel="ranks", ylabel="bytes of the ring / bytes of Ulysses", xlim=(2, 16),
                 ylim=(0, 9), title="Below the line the ring sends less")
-    axes[2].legend(loc="upper left")
+    axes[2].legend(loc="upper right", bbox_to_anchor=(0.75, 1))
     return figure
 
 

@@ -34,7 +34,7 @@ import minidl
 from minidl import nn
 from minidl.comm import all_to_all, chunks, ring
 from minidl.comm.ledger import Ledger
-from minidl.course.out import BLUE, GREY, RED, line_at
+from minidl.course.out import GREY, RED, line_at
 from minidl.data import text
 from minidl.nn import functional as F
 from minidl.nn import moe
@@ -216,12 +216,12 @@ def draw(plt, ways, n_experts):
                      fontsize=10)
         axes[0].text(shift + 2.1, 1.0, "experts", ha="left", va="top", fontsize=9, color=GREY)
     axes[0].axis("off")
-    axes[0].set_title("the last steps: tokens on their way to experts", pad=18)
+    axes[0].set_title("tokens on their way to experts; dotted: dropped", pad=18)
     for axis, name in zip(axes[1:], ("nothing", "bias"), strict=True):
         loads = ways[name][1]
         axis.stackplot(range(len(loads)), loads.T, edgecolor="white", linewidth=0.3,
                        colors=[colours(e % 10) for e in range(n_experts)])
-        line_at(axis, "an equal part", y=1 / n_experts, color=BLUE)
+        line_at(axis, "an equal part", y=1 / n_experts, color="white")
         axis.set(xlabel="step", ylim=(0, 1), xlim=(0, max(len(loads) - 1, 1)),
                  title="no balancing" if name == "nothing" else "a bias moves the choices")
     axes[1].set_ylabel("part of the tokens, by expert")

@@ -156,7 +156,11 @@ def check(t, args):
     if args.zero not in range(4) or args.amp not in ("O0", "O1", "O2", "O3"):
         raise WrongOption(f"want --zero 0 to 3 and --amp O0 to O3; got {args.zero}, {args.amp}")
     folder, step = snapshot.at_step(args.resume)
-    start = (step or snapshot.latest(folder) or 0) if args.resume else 0
+    there = snapshot.steps(folder) if args.resume else []
+    if args.resume and (not there or step not in (None, *there)):
+        raise WrongOption(f"--resume {args.resume}: {folder} holds {there or 'no snapshot'}; is it "
+                          "the folder of --save?")
+    start = (step or there[-1]) if args.resume else 0
     if args.resume and args.steps <= start:
         raise WrongOption(f"--steps {args.steps}: {folder} holds step {start}, there are none to "
                           "do")

@@ -26,7 +26,7 @@ import numpy as np
 
 from minidl import backend
 from minidl.cli import kernel_rungs
-from minidl.cuda import Kernel, KernelError
+from minidl.cuda import Kernel, KernelError, is_available
 
 ROW = "{:<28} {:<6} {:<6} {:>8} {:>10} {:>11} {:>15} {:>10}"
 
@@ -41,6 +41,8 @@ def bench(name, size=None, device="cpu", repeats=5):
     if size and len(size) != len(usual):
         raise KernelError(f"{name}: --size wants {len(usual)} numbers, such as "
                           f"{' '.join(map(str, usual))}; got {len(size)}")
+    if device == "cuda" and not is_available():
+        raise KernelError("--device cuda wants a GPU; CuPy finds none. `minidl doctor` says more")
     rng, n_wrong = np.random.default_rng(0), 0
     xp = backend.xp_of([backend.to_device(np.zeros(1), device)])
 

@@ -134,6 +134,8 @@ def run(script, arguments, n, threads=None, mpiexec=None, net=None, watch=True, 
         return _supervised(command, env | supervisor.environment, supervisor,
                            None if stdin_file is None else subprocess.DEVNULL), supervisor
 
+    if min_ranks is not None and not (restarts or named):
+        raise LaunchError("--min-ranks: wanted --restarts or --hosts with it")
     if min_ranks is not None and not 1 <= min_ranks <= n:
         raise LaunchError(f"--min-ranks: wanted from 1 to {n}, the ranks of -n; got {min_ranks}")
     return again.until_done(start, n, n if min_ranks is None else min_ranks, restarts,
@@ -158,10 +160,11 @@ def bind_options(mpiexec, bind, n, threads=None):
 def check_script(script, arguments, n):
     """Raise LaunchError, with what to type instead, unless the script and its options fit."""
     if not Path(script).is_file():
-        hint = ""
-        if re.fullmatch(r"\d{1,2}[a-z]?", script):
-            named = sorted(Path("tutorials").glob(f"{script[:2].zfill(2)}_*.py"))
-            hint = f". Did you mean {named[0]}?" if named else ". Give the path of a Python file"
+        number = re.fullmatch(r"(\d{1,2})[a-z]?", script)
+        named = sorted(Path("tutorials").glob(
+            f"{number[1].zfill(2)}_*.py" if number else f"{Path(script).stem}.py"))
+        hint = f". Did you mean {named[0]}?" if named else (
+            "" if script.endswith(".py") else ". Give the path of a Python file")
         raise LaunchError(f"there is no file {script} in {os.getcwd()}{hint}")
     if any(word == "--sim" or word.startswith("--sim=") for word in arguments):
         raise LaunchError(f"`--sim` runs all ranks in one process; under `minidl run -n {n}` that "

@@ -59,6 +59,11 @@ class _Parser(Parser):
             self.error(f"unrecognized arguments: {' '.join(unknown)}; see {self.prog} --help")
         return namespace, unknown
 
+    def error(self, message):
+        if message.endswith("-n/--ranks"):  # given behind the script it is the script's
+            message = f"{message}, before the script"
+        super().error(message)
+
 
 def _add(commands, name, work, help, **settings):
     """A new command. work: the function of minidl that it calls, and the names of its arguments."""

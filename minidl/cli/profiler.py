@@ -22,6 +22,8 @@ SETTINGS = "MINIDL_PROFILE"
 def run(script, arguments, n, out, memory, picture, deadline_s):
     """Profile a Python script on n ranks, or, n None, in this process; its exit status."""
     launcher.check_script(script, arguments, n or 1)
+    if not (folder := Path(out).absolute().parent).is_dir():
+        raise launcher.LaunchError(f"--out {out}: there is no folder {folder}")
     settings = json.dumps({"out": os.path.abspath(out), "memory": memory, "picture": picture})
     if n is not None:
         os.environ[SETTINGS] = settings

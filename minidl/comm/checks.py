@@ -65,6 +65,15 @@ def check_array(t, array):
                         f"{array.dtype}. Convert it to numbers, or use objects.py.")
 
 
+def check_call(name, t, x=None, op=None, *_, **__):
+    """After an error in a collective: raise a better one for a wrong transport, array or op."""
+    if not hasattr(t, "entering"):
+        raise TypeError(f"{name} wants a transport first, comm.world() say; got {type(t).__name__}")
+    if isinstance(x, (list, tuple, int, float)) or hasattr(x, "requires_grad") or type(op) is str:
+        raise TypeError(f"rank {t.rank}: {name} wants an array, of a Tensor its .data, and as op a "
+                        f"function, such as np.add; got {type(x).__name__}, {op!r}")
+
+
 def check_flat(t, x):
     """x, a workspace that is cut into views; raise unless it is 1-d and contiguous."""
     if x.ndim != 1 or not x.flags.c_contiguous:

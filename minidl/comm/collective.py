@@ -58,6 +58,11 @@ def collective(fn=None, *, own_args=(), own_rows=()):
                 return lane.collective(fn, t, args, kwargs)
             t.entering(fn, args, kwargs)
             return fn(t, *args, **kwargs)
+        except (AttributeError, TypeError):
+            from minidl.comm.checks import check_call  # here: it imports this file
+
+            check_call(name, t, *args, **kwargs)
+            raise
         finally:
             _inside.reset(token)
             if named is not None:

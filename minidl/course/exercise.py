@@ -199,7 +199,7 @@ def listing(root=ROOT):
     for files in tutorials(root).values():
         for source in files:
             for region in regions(read(source)):
-                print(f"{region.id}  {padded(tr(region.title), 40)} {source.relative_to(root)}")
+                print(f"{region.id}  {padded(tr(region.title), 54)} {source.relative_to(root)}")
     return 0
 
 

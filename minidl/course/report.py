@@ -16,6 +16,7 @@ Test: tests/course/test_report.py   Course: docs/course/kit.md
 import contextlib
 import csv
 import hashlib
+import io
 import json
 import sys
 from pathlib import Path
@@ -177,7 +178,7 @@ def progress(root=ROOT, work=WORK):
                 elif state == "not checked" and last:
                     state = f"edited since the last check ({last['verdict']})"
                 got = worth if state == "passed" else 0.0
-                title = padded(tr(r.title), 40)
+                title = padded(tr(r.title), 54)
                 print(f"{r.id}  {title} {got:4g} {tr('of')} {worth:<4g} {tr(state)}")
                 points, of = points + got, of + worth
     print(tr(f"{points:g} of {of:g} points, by your own checks"))
@@ -198,8 +199,8 @@ def grade_class(folder, table="points.csv", number=None, answers=None, personal=
     if not wanted:
         raise ExerciseError("which exercises? This is no handout, with a course.cfg that names "
                             f"them: minidl class {folder} 06")
-    if number:
-        exercise._named(number, root)
+    for one in wanted:
+        exercise._named(one, root)  # raises where there are none
     lines = {}
     for one in folders:
         print(f"\n=== {one.name}", flush=True)
@@ -209,9 +210,9 @@ def grade_class(folder, table="points.csv", number=None, answers=None, personal=
         points, of = total(found)
         lines[one.name] = {r.exercise: f"{r.points:g}" for r in found}
         lines[one.name] |= {"total": f"{points:g}", "of": f"{of:g}"}
-    with open(table, "w", newline="", encoding="utf-8") as file:
-        out = csv.DictWriter(file, ["student", *next(iter(lines.values()))])
-        out.writeheader()
-        out.writerows({"student": name} | line for name, line in lines.items())
+    out = csv.DictWriter(text := io.StringIO(), ["student", *next(iter(lines.values()))])
+    out.writeheader()
+    out.writerows({"student": name} | line for name, line in lines.items())
+    exercise._replace(Path(table), text.getvalue())
     print(f"\nwrote {table}: {len(lines)} students")
     return 0

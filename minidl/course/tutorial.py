@@ -42,6 +42,7 @@ from minidl.comm.transport.throttled import links_of
 from minidl.course import table
 from minidl.course.language import Parser, RawHelp, tr, translate_errors, translated
 from minidl.course.out import heat_map, picture, script_of, write  # noqa: F401: for tutorials
+from minidl.cuda.host.compiler import NO_COMPILER
 
 # MPI buffers small messages and makes large ones wait for their receive; the limit differs by MPI.
 # Simulated tutorials have this one, so that a wrong order of blocking sends hangs in the simulator
@@ -124,7 +125,9 @@ def _run_rank(t, main, args):
     script = script_of(main)
     try:
         table = main(t, args)
-    except WrongOption as error:
+    except (WrongOption, cuda.KernelError) as error:
+        if isinstance(error, cuda.KernelError) and str(error) != NO_COMPILER:
+            raise
         if t.rank == 0:
             print(tr(f"{script}: error: {error}"), file=sys.stderr, flush=True)
         tree.barrier(t)  # the first rank that leaves with an error ends the others
@@ -169,6 +172,10 @@ def _parse(main, options):
         cupy = "CuPy finds none" if importlib.util.find_spec("cupy") else \
             "CuPy is not installed: pip install 'minidl[cuda12]' or 'minidl[cuda13]'"
         parser.error(tr(f"--device cuda wants a GPU; {cupy}. `minidl doctor` says more"))
+    for name, (default, _) in options.items():
+        if type(default) is int and getattr(args, name) < (least := min(default, 1)):
+            parser.error(tr(f"--{name.replace('_', '-')} must be at least {least}, got "
+                            f"{getattr(args, name)}"))
     for name, (default, _) in network.items():
         if getattr(args, name) is None:
             setattr(args, name, default)

@@ -81,7 +81,7 @@ def cpu_compiler():
     try:
         compiler.find_compiler()
     except KernelError as error:
-        warnings.warn(f"{error} Until then the plain NumPy ops are used.", RuntimeWarning,
+        warnings.warn(f"{error}. Until then the plain NumPy ops are used.", RuntimeWarning,
                       stacklevel=2)
         return False
     return True

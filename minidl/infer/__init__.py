@@ -32,4 +32,6 @@ decoder = Decoder
 
 def compile(graph, threads=1, poison=False):
     """The Plan of a graph; see program.Plan."""
+    if not hasattr(graph, "verify"):
+        raise TypeError(f"compile wants infer.trace(model, example); got {type(graph).__name__}")
     return Plan(graph, threads, poison)

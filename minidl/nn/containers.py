@@ -20,6 +20,8 @@ class Sequential(Module):
         named = modules[0] if len(modules) == 1 and isinstance(modules[0], dict) else {
             str(i): module for i, module in enumerate(modules)}
         for name, module in named.items():
+            if not isinstance(module, Module):
+                raise TypeError(f"Sequential(*modules) wants Modules; got {type(module).__name__}")
             setattr(self, name, module)
 
     def forward(self, x):

@@ -105,6 +105,9 @@ class GPT(Module):
         ids = getattr(ids, "_data", ids)
         origin = backend.device_of(ids) if hasattr(ids, "ndim") else "cpu"
         ids = backend.to_device(ids if hasattr(ids, "ndim") else np.asarray(ids), weight.device)
+        if ids.ndim != 2 or n_tokens < 0 or temperature < 0:
+            raise ValueError("generate wants ids of shape (N, T), n_tokens and temperature of 0 or "
+                             f"more; got {tuple(ids.shape)}, {n_tokens}, {temperature}")
         was_training = self.training
         self.eval()
         with no_grad():

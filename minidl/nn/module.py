@@ -283,6 +283,9 @@ class Module:
         tensors included) into the parameters and buffers. Returns (missing, unexpected) names;
         with `strict` they are a KeyError. A wrong shape is a ValueError, and then nothing has been
         loaded."""
+        if not hasattr(state, "keys"):
+            raise TypeError(f"load_state_dict wants {{name: array}}, got {type(state).__name__}; "
+                            "what minidl.snapshot.save wrote is read by minidl.snapshot.load")
         slots = self._state_slots()
         missing = [n for n in slots if n not in state]
         unexpected = [n for n in state if n not in slots]

@@ -13,6 +13,7 @@ Test: tests/optim/test_lr_scheduler.py
 import bisect
 import math
 
+from minidl.optim.optimizer import wants_optimizer
 from minidl.optim.plateau import ReduceLROnPlateau  # noqa: F401, found here by PyTorch's users
 
 
@@ -22,7 +23,7 @@ class LRScheduler:
     may_join = True  # whether PyTorch's schedule of this name takes groups that come later
 
     def __init__(self, optimizer):
-        self.optimizer = optimizer
+        self.optimizer = wants_optimizer(type(self).__name__, optimizer)
         self.last_epoch = 0  # PyTorch's name for the number of steps so far
         for group in optimizer.param_groups:
             group.setdefault("initial_lr", group["lr"])

@@ -21,6 +21,13 @@ PYTORCH_FORMS = {"foreach", "capturable", "differentiable", "fused", "decoupled_
 PYTORCH_OPTIONS = {"amsgrad", "maximize"}
 
 
+def wants_optimizer(who, got):
+    """`got`; raise unless it is an optimizer."""
+    if not hasattr(got, "param_groups"):
+        raise TypeError(f"{who} wants an optimizer, such as optim.SGD(); got {type(got).__name__}")
+    return got
+
+
 class Optimizer:
     """params: an iterable of Tensors, or of dicts {"params": [...], option: value, ...}."""
 
@@ -28,6 +35,8 @@ class Optimizer:
         self.defaults, self.state, self.param_groups = defaults, {}, []
         self.low = {}  # master weight -> the 2-byte parameter that is its rounded copy
         self.seen = {}  # master weight -> that parameter's version when it was written
+        if hasattr(params, "parameters"):
+            raise TypeError(f"{type(self).__name__} wants a module's .parameters(); got the module")
         params = list(params)
         if not params:
             raise ValueError(f"{type(self).__name__} got no parameters")

@@ -73,8 +73,6 @@ def initialize(model, optimizer, opt_level="O1", loss_scale=None, dtype=np.float
     The model takes inputs of any floating dtype and returns float32. loss_scale: a fixed scale
     instead. dtype: minidl.bfloat16 in place of float16, with scale 1 at every level. Call it before
     the optimizer's first step."""
-    if opt_level not in ("O0", "O1", "O2", "O3"):
-        raise ValueError(f"amp.initialize: opt_level is O0, O1, O2 or O3; got {opt_level!r}")
     prepare(model, opt_level, dtype)
     if opt_level == "O2":
         use_master_weights(optimizer)
@@ -87,6 +85,8 @@ def initialize(model, optimizer, opt_level="O1", loss_scale=None, dtype=np.float
 
 def prepare(model, opt_level, dtype=np.float16):
     """The model's part of `initialize`: cast its state; its forward casts inputs and outputs."""
+    if opt_level not in ("O0", "O1", "O2", "O3"):
+        raise ValueError(f"amp: opt_level is O0, O1, O2 or O3; got {opt_level!r}")
     forward = model.forward
 
     def autocasted(*inputs, **options):
@@ -110,7 +110,9 @@ class Autocast:
     block ends, so a weight that is used many times is cast once."""
 
     def __init__(self, dtype=np.float16, white=(), black=()):
-        self.dtype = np.dtype(dtype)
+        self.dtype = backend.as_dtype(dtype)
+        if not backend.is_floating(self.dtype):
+            raise TypeError(f"autocast: wants a floating dtype, such as 'float16', got {dtype}")
         self.changed = {**dict.fromkeys(white, "white"), **dict.fromkeys(black, "black")}
         self.casts = {}  # parameter -> (version, dtype, array)
         if both := sorted(set(white) & set(black)):

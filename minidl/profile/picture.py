@@ -64,6 +64,6 @@ def _roofline(axes, summary):
         axes.plot(xs, [min(peak["float32"], peak["bandwidth"] * at) / 1e9 for at in xs], "k-")
         axes.set(xscale="log", yscale="log")
     elif ops:
-        axes.set(xlim=(0, None), ylim=(0, None))
+        axes.set(xlim=(0, 1.1 * axes.dataLim.x1), ylim=(0, 1.1 * axes.dataLim.y1))
     axes.set(xlabel="operations a byte", ylabel="GFLOP/s", title="the roofline" if peak else
              "no roofline: minidl doctor --peaks")

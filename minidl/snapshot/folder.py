@@ -46,8 +46,8 @@ def read_index(folder, step=None):
     """The index of a step, None for the latest; ValueError if there is none or it is damaged."""
     there = steps(folder)
     if not there or step not in (None, *there):
-        raise ValueError(f"{folder} holds the snapshots {there}, wanted {step or 'one'}. Is "
-                         "it the folder that was saved to?")
+        raise ValueError(f"{folder} holds the snapshots {there or '(none)'}, wanted "
+                         f"{step or 'one'}. Is it the folder that was saved to?")
     step = there[-1] if step is None else step
     try:
         return _index_of(folder, step)

@@ -60,6 +60,8 @@ def save(folder, step, t=None, *, model, optimizer=None, keep=2, **others):
 
 def check(t, model, keep, others):
     """(t, rank, size, others) of a save; errors that need no other rank."""
+    if not hasattr(model, "state_dict"):
+        raise TypeError(f"wanted a module as model=; got {type(model).__name__}")
     t, rank, size = _ranks(t, model)
     if keep < 1:
         raise ValueError(f"rank {rank}: wanted keep of at least 1, the new one; got {keep}")

@@ -129,7 +129,8 @@ def main(folder, seconds):
     t = world()
     samples = soak(t, Path(folder), seconds)
     for s, n, mib, blocks, files in samples[::max(1, len(samples) // 10)] if t.rank == 0 else ():
-        print(f"{s:7.0f} s {n:6.0f} rounds {mib:8.2f} MiB {blocks:10,.0f} blocks {files:4.0f} files")
+        print(f"{s:7.0f} s {n:6.0f} rounds {mib:8.2f} MiB {blocks:10,.0f} blocks "
+              f"{files:4.0f} files")
     mib, blocks = slopes(samples)
     print(f"rank {t.rank}: slope of the second half: {mib:+.3f} MiB a minute, "
           f"{blocks:+.1f} blocks a round", flush=True)

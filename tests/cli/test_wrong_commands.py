@@ -7,15 +7,24 @@ import importlib.util
 import runpy
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import minidl
-from minidl import nn
+from minidl import amp, cuda, infer, nn, optim
 from minidl.cli import main as cli
+from minidl.comm import ring
+from minidl.comm.transport.scheduler import RankFailed
 from minidl.course.exercise import ROOT
 from minidl.nn import functional as F
+from minidl.parallel import (
+    Compressed, DataParallel, Offload, Table, Tables, Zero1, Zero3, parallelize,
+)
+from minidl.parallel.model.cut import cut
+from minidl.parallel.model.pipeline import Pipeline
+from minidl.parallel.model.schedule import one_f_one_b
 
 COMMANDS = [
     # misspelt, or without what it needs
@@ -27,31 +36,59 @@ COMMANDS = [
     ("python tutorials/06_ring.py --sim 4 --stpes 3", 2, "unrecognized arguments: --stpes 3"),
     ("python tutorials/06_ring.py --sim four", 2, "argument --sim: invalid"),
     ("python tutorials/06_ring.py --alpha 1", 2, "--alpha describes simulated ranks: it needs"),
+    ("minidl run tutorials/06_ring.py -n 4", 2, "required: -n/--ranks, before the script"),
+    ("minidl run -n 4 --net 1Gb tutorials/06_ring.py", 2, "wanted a rate and a latency such as"),
+    ("minidl plan --ranks 8 --net 1Gbit,5us --memory much", 2, "--memory wants bytes such as 16GB"),
+    ("minidl plan --ranks 8 --net 1Gbit,5us --memory 1GB --model bert", 2, "--model wants gpt2,"),
+    ("minidl kernel run --gpu H1000 tutorials/02_add3.py", 2, "--gpu H1000: known are T4, A100"),
+    ("minidl kernel bench softmx", 2, "no bench for 'softmx'; there are add3, attention"),
     # what is not there
     ("minidl run -n 4 tutorials/66_ring.py", 2, "there is no file tutorials/66_ring.py in "),
     ("minidl exercise 66", 2, "tutorial 66 has no exercise; these have: 01, 02"),
     ("minidl check 06", 2, "work/06_ring.py does not exist; write it first: minidl exercise 06"),
     ("minidl kernel check nothing.cu", 2, "no file 'nothing.cu' here, nor in"),
+    ("minidl run -n 4 06_ring", 2, "Give the path of a Python file"),
+    ("minidl run -n 2 --mpiexec mpirunn tutorials/00_hello.py", 2, "cannot start mpirunn: No such"),
+    ("minidl run -n 2 --hosts nofile tutorials/00_hello.py", 2, "--hosts: cannot read nofile"),
+    ("minidl run -n 2 --stdin nofile tutorials/00_hello.py", 2, "--stdin: cannot read nofile"),
+    ("minidl profile --out nowhere/x tutorials/00_hello.py", 2, "--out nowhere/x: there is no fol"),
+    ("minidl trace nothing.json", 2, "cannot read nothing.json: No such file"),
+    ("minidl class .. 66", 2, "tutorial 66 has no exercise; these have: 01, 02"),
+    ("minidl kernel check tutorials/06_ring.py", 2, "no __global__ function in this file"),
+    ("minidl notebook 66", 2, "there is no tutorial 66 in"),
+    ("python tutorials/train_gpt.py --sim 2 --resume nowhere", 2, "nowhere holds no snapshot"),
     ("python tutorials/run_all.py 66", 1, "no tutorial 66; there are 00, 01"),
     # the wrong number of ranks, and sizes that do not fit it
     ("python tutorials/06_ring.py --sim 0", 2, "must be at least 1, got 0"),
     ("python tutorials/06_ring.py --sim 4 --batch 10", 2, "10 is not divisible by 4 ranks"),
     ("python tutorials/06_ring.py --sim 4 --batch 2", 2, "try --batch 4"),
     ("python tutorials/07_overlap.py --sim 3 --batch 10", 2, "a --batch that 3 ranks share"),
-    ("python tutorials/11_offload.py --sim 2 --layers 0", 2, "--layers and --layer-elems of at"),
+    ("python tutorials/11_offload.py --sim 2 --layers 0", 2, "--layers must be at least 1, got 0"),
+    ("python tutorials/train_gpt.py --steps 0", 2, "--steps must be at least 1, got 0"),
+    ("python tutorials/train_gpt.py --sim 4 --dp 3", 2, "want 3 x 1 x 1 ranks, there are 4"),
+    ("minidl run -n 2 --min-ranks 1 tutorials/00_hello.py", 2, "wanted --restarts or --hosts with"),
+    ("minidl run -n 2 --replacements 1 tutorials/00_hello.py", 2, "wanted --heal with it"),
 ]
+
+
+if not cuda.is_available():
+    COMMANDS += [
+        ("minidl kernel bench softmax --device cuda", 2, "--device cuda wants a GPU"),
+        ("python tutorials/06_ring.py --device cuda", 2, "`minidl doctor` says more"),
+    ]
 
 
 def answer(command, monkeypatch, capfd):
     """(exit status, what it printed) of a command, in this process."""
-    program, *arguments = command.split()
+    root = Path(".") if Path.cwd() == ROOT else ROOT
+    program, *arguments = (str(root / word) if (ROOT / word).is_file() else word
+                           for word in command.split())
     try:
         if program == "minidl":
             status = cli.main(arguments)
         else:
-            script = str(ROOT / arguments[0])
-            monkeypatch.setattr(sys, "argv", [script, *arguments[1:]])
-            runpy.run_path(script, run_name="__main__")
+            monkeypatch.setattr(sys, "argv", arguments)
+            runpy.run_path(arguments[0], run_name="__main__")
             status = 0
     except SystemExit as end:  # as Python itself does
         status = end.code if isinstance(end.code, int) else 1
@@ -77,10 +114,10 @@ def test_without_mpi4py_ranks_are_refused_and_a_way_is_named(tmp_path, monkeypat
     assert "pip install 'minidl[mpi]'" in said and "python tutorials/06_ring.py --sim 4" in said
 
 
-def test_without_a_compiler_the_answer_names_one_to_install(tmp_path):
-    code = "from minidl.cli.main import main; exit(main(['kernel', 'check', 'add3.cu']))"
+@pytest.mark.parametrize("command", ["-m minidl kernel check add3.cu", "tutorials/02_add3.py"])
+def test_without_a_compiler_the_answer_names_one_to_install(command, tmp_path):
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, *command.replace("tutorials", str(ROOT / "tutorials")).split()],
         cwd=tmp_path,
         env={"PATH": str(tmp_path), "PYTHONPATH": str(ROOT), "MINIDL_CACHE": str(tmp_path)},
         capture_output=True,
@@ -122,3 +159,75 @@ def test_a_truncated_snapshot_is_named_with_its_size(tmp_path):
         minidl.snapshot.snapshot.load(tmp_path, model=model)
     said = str(caught.value)
     assert file.name in said and f"wanted {n_bytes:,} bytes, got 100" in said
+
+
+MLP = nn.MLP(4, 4, 4)
+
+
+@pytest.mark.parametrize(
+    "call, error, words",
+    [
+        (lambda: minidl.tensor([[1, 2], [3]]), ValueError, "wants numbers, in lists of one length"),
+        (lambda: minidl.tensor("hello"), ValueError, "in lists of one length; got 'hello'"),
+        (lambda: minidl.zeros(3, dtype="float23"), TypeError, "'float23' is neither a dtype, such"),
+        (lambda: minidl.zeros(3).to("gpu"), TypeError, "nor a device: 'cpu', 'cuda' or"),
+        (lambda: minidl.arange(0, 10, 0), ValueError, "no way from 0 to 10 by steps of 0"),
+        (lambda: nn.Linear(3, 4)([1.0, 2.0, 3.0]), TypeError, "wants tensors or arrays, got list"),
+        (lambda: nn.Linear(3, 4)(np.zeros(3)), TypeError, "input is float64, weight is float32"),
+        (lambda: nn.Sequential([MLP]), TypeError, "Sequential(*modules) wants Modules; got list"),
+        (lambda: MLP.load_state_dict("w.pt"), TypeError, "wants {name: array}, got str"),
+        (lambda: optim.Adam(MLP), TypeError, "Adam wants a module's .parameters(); got"),
+        (lambda: optim.lr_scheduler.StepLR(MLP, 5), TypeError, "StepLR wants an optimizer, such"),
+        (lambda: Offload(MLP), TypeError, "Offload wants an optimizer, such as optim.SGD"),
+        (lambda: amp.prepare(MLP, "O5"), ValueError, "opt_level is O0, O1, O2 or O3; got 'O5'"),
+        (lambda: amp.Autocast("int8"), TypeError, "wants a floating dtype, such as 'float16'"),
+        (lambda: minidl.manual_seed("a"), ValueError, "seed must be in [0, 2**64), got 'a'"),
+        (lambda: infer.compile(MLP), TypeError, "wants infer.trace(model, example); got Seq"),
+        (lambda: nn.GPT(8, 8, 1, 1, 8).generate([1, 2], 3), ValueError, "ids of shape (N, T)"),
+        (lambda: minidl.comm.simulate(0, print), ValueError, "1 or more, got 0"),
+        (lambda: Table("user", 0), ValueError, "wants dim and admit of 1 or more"),
+        (lambda: minidl.snapshot.save("runs", 1, model=5), TypeError, "wanted a module as model="),
+        (lambda: nn.Linaer(3, 4), AttributeError, "has no 'Linaer'; did you mean 'Linear'?"),
+        (lambda: minidl.save, AttributeError, "use minidl.snapshot, or numpy.savez"),
+    ],
+)
+def test_a_wrong_argument_is_named_with_what_is_wanted(call, error, words):
+    with pytest.raises(error) as caught:
+        call()
+    assert words in str(caught.value)
+
+
+def push(t, name="user", grads=(2, 8), partition=0):
+    tables = Tables(t, [Table("user", dim=8)], servers=0, partitions=4)
+    tables.push(name, [1, 2], np.zeros(grads), partition, 1, 0)
+
+
+@pytest.mark.parametrize(
+    "n, body, words",
+    [
+        (2, lambda t: DataParallel(t, MLP), "wants a model, an nn.Module, and the transport of"),
+        (2, lambda t: DataParallel(MLP, 2), "such as minidl.comm.world(); got Sequential, int"),
+        (2, lambda t: DataParallel(MLP, t, all_reduce="ring"), "want a function, say ring.all"),
+        (2, lambda t: Zero1(MLP.parameters(), t), "Zero1 wants a model, an nn.Module"),
+        (2, lambda t: Zero3(MLP, 2), "Zero3 wants a model, an nn.Module"),
+        (2, lambda t: Compressed(MLP, t, "int8"), "wants a method, such as DGC()"),
+        (2, lambda t: parallelize(nn.GPT(8, 8, 2, 2, 8), t), "parallelize wants comm.grid.Grid(t"),
+        (2, lambda t: Pipeline(t, nn.MLP(4, 4, 4)[0], F.mse_loss, one_f_one_b(2, 2)),
+         "pipeline wants stages, cut(model, n), and"),
+        (2, lambda t: Pipeline(t, cut(MLP, 2), F.mse_loss, 4), "a schedule, one_f_one_b(n, m)"),
+        (2, lambda t: Pipeline(t, cut(MLP, 2), F.mse_loss, one_f_one_b(3, 2)),
+         "the schedule is for 3 ranks, there are 2"),
+        (2, lambda t: Tables(t, Table("user", 8), 1, 4), "list of tables, each of a name of its"),
+        (1, lambda t: push(t, name="item"), "no table 'item'; there are ['user']"),
+        (1, lambda t: push(t, grads=(2, 4)), "(2, 8) of a partition < 4; got (2, 4) of 0"),
+        (1, lambda t: push(t, partition=9), "of a partition < 4; got (2, 8) of 9"),
+        (2, lambda t: ring.all_reduce(t, [1, 2]), "rank 0: ring.all_reduce wants an array"),
+        (2, lambda t: ring.all_reduce(t, minidl.zeros(3)), "of a Tensor its .data"),
+        (2, lambda t: ring.all_reduce(t, np.zeros(3), op="sum"), "a function, such as np.add"),
+        (2, lambda t: ring.all_reduce(np.zeros(3), t), "wants a transport first, comm.world() say"),
+    ],
+)
+def test_a_wrong_argument_on_ranks_is_named_with_what_is_wanted(n, body, words):
+    with pytest.raises(RankFailed) as caught:
+        minidl.comm.simulate(n, body)
+    assert words in str(caught.value)

@@ -98,7 +98,7 @@ def test_an_error_comes_back_with_the_remote_traceback(t):
                 future.wait()
         text = str(caught.value)
         assert text.startswith(
-            f"rank {t.rank}: divide() on rank {other} raised ZeroDivisionError: integer division"
+            f"rank {t.rank}: divide() on rank {other} raised ZeroDivisionError: "
         )
         assert "return a // b" in caught.value.remote_traceback and caught.value.rank == other
         assert caught.value.remote_traceback.rstrip() in text and "/rpc.py" not in text

@@ -145,6 +145,8 @@ def test_a_class_is_a_line_for_each_folder(place, capsys):
     lines = list(csv.reader((place.parent / "points.csv").read_text().splitlines()))
     assert lines == [["student", "07a", "07b", "total", "of"], ["ada", "4", "10", "14", "14"],
                      ["bob", "4", "0", "4", "14"], ["chen", "0", "0", "0", "14"]]
+    with pytest.raises(exercise.ExerciseError, match="cannot write nowhere/at/points.csv"):
+        report.grade_class("class", "nowhere/at/points.csv", root=place)
     with pytest.raises(exercise.ExerciseError, match="one for each student"):
         report.grade_class("class/chen", root=place)
     (place / "course.cfg").unlink()

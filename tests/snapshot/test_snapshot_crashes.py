@@ -290,7 +290,7 @@ def test_gradients_that_wait_for_the_others_are_an_error(t, stage):
 
 def test_no_snapshot_is_an_error_and_latest_says_so(tmp_path):
     assert snapshot.latest(tmp_path) is None
-    with pytest.raises(SnapshotError, match=r"holds the snapshots \[\], wanted one"):
+    with pytest.raises(SnapshotError, match=r"holds the snapshots \(none\), wanted one"):
         snapshot.load(tmp_path, model=nn.Linear(2, 2))
 
 

@@ -59,6 +59,8 @@ def simulate(n, fn, *args, alpha=None, beta=None, links=None, rendezvous_bytes=N
         links = Links.uniform(ALPHA if alpha is None else alpha, BETA if beta is None else beta)
     elif alpha is not None or beta is not None:
         raise ValueError("simulate wants links, or alpha and beta; got both")
+    if not isinstance(n, int) or n < 1:
+        raise ValueError(f"simulate wants a number of ranks, 1 or more, got {n!r}")
     links.check_ranks(n)
     network = Network(n, links, rendezvous_bytes, in_step)
     scheduler = network.scheduler

@@ -34,7 +34,7 @@ from minidl.fused.extra import codecs
 from minidl.optim.sgd import SGD
 from minidl.parallel.data import flat
 from minidl.parallel.data.bucket import Bucket, cut, default_all_reduce, weight
-from minidl.parallel.data.data_parallel import DataParallel
+from minidl.parallel.data.data_parallel import DataParallel, check_arguments
 
 # the same bytes, made by kernels (fused/extra/codecs.py)
 BY_KERNELS = {
@@ -126,6 +126,9 @@ class Compressed(DataParallel):
 
     def __init__(self, model, t, method, bucket_bytes=25 << 20, first_bucket_bytes=1 << 20,
                  overlap=True, broadcast_buffers=True):
+        check_arguments("Compressed", model, t)
+        if not isinstance(method, Method):
+            raise TypeError(f"Compressed wants a method, such as DGC(); got {method!r}")
         self.__dict__["method"] = method
         params = [p for p in model.parameters() if p.requires_grad]
         way = "host memory"

@@ -61,6 +61,13 @@ def average_gradients(t, params, n_samples=1, all_reduce=None):
             p.grad = mean.astype(p.dtype, copy=False)
 
 
+def check_arguments(who, model, t):
+    """Raise unless these are a model and a transport, in this order."""
+    if not (isinstance(model, Module) and hasattr(t, "rank")):
+        raise TypeError(f"{who} wants a model, an nn.Module, and the transport of its ranks, such "
+                        f"as minidl.comm.world(); got {type(model).__name__}, {type(t).__name__}")
+
+
 class DataParallel(Module):
     """`model`, replicated over the ranks of `t`, its gradients averaged during backward.
 
@@ -88,6 +95,8 @@ class DataParallel(Module):
                  make_buckets=None):
         super().__init__()
         self.wants_plain(model, t)
+        if all_reduce is not None and not callable(all_reduce):
+            raise TypeError(f"all_reduce: want a function, say ring.all_reduce; got {all_reduce!r}")
         self.module = model
         self.t, self.way = t, "host memory"
         self.broadcast_buffers = broadcast_buffers
@@ -112,7 +121,8 @@ class DataParallel(Module):
 
     @classmethod
     def wants_plain(cls, model, t):
-        """Raise if the model is wrapped already."""
+        """Raise unless these are a model that is not wrapped already, and a transport."""
+        check_arguments(cls.__name__, model, t)
         if isinstance(model, DataParallel):
             raise TypeError(
                 f"rank {t.rank}: wanted a model to wrap in {cls.__name__}; got one that is wrapped "

@@ -48,7 +48,7 @@ import numpy as np
 from minidl.backend import accumulate_dtype, by_dtype
 from minidl.comm import ring
 from minidl.comm.collective import about
-from minidl.optim.optimizer import Optimizer
+from minidl.optim.optimizer import Optimizer, wants_optimizer
 from minidl.parallel.data import flat
 from minidl.parallel.data.bucket import default_all_reduce
 from minidl.parallel.data.data_parallel import DataParallel, broadcast_state
@@ -139,7 +139,7 @@ def check_plain(t, model, optimizer, what):
         raise TypeError(f"rank {t.rank}: {what} wants the plain model; got a "
                         f"{type(model).__name__}, whose ranks have one set of weights between "
                         "them at every step")
-    if optimizer.sharded_by is not None:
+    if wants_optimizer(f"rank {t.rank}: {what}", optimizer).sharded_by is not None:
         raise TypeError(f"rank {t.rank}: {what} wants whole weights on every rank; the optimizer "
                         "has parts of them: a ZeRO stage's shards, or those of a divided model")
 

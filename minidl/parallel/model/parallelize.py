@@ -60,6 +60,8 @@ def parallelize(model, grid, plan=None, **options):
     """`model` with the layers that the plan names replaced by their parts on grid.tp; returns it.
 
     plan: of any model; options: those of gpt_plan, for a GPT."""
+    if not hasattr(grid, "tp"):
+        raise TypeError(f"parallelize wants comm.grid.Grid(t, tp=...); got {type(grid).__name__}")
     if plan is None and not isinstance(model, GPT):
         raise TypeError(f"rank {grid.t.rank}: only nn.GPT has a plan of its own; got "
                         f"{type(model).__name__}. Pass one, {{'*.up': Column, '*.down': Row}}")

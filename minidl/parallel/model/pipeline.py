@@ -76,6 +76,9 @@ class Pipeline:
 
     def __init__(self, t, stages, loss, schedule, *, dp=None, zero=0, recompute=False,
                  inputs_first=False, seconds=(0, 0, 0)):
+        if not (hasattr(stages, "__len__") and hasattr(schedule, "__len__")):
+            raise TypeError("a pipeline wants stages, cut(model, n), and a schedule, one_f_one_b("
+                            f"n, m); got {type(stages).__name__}, {type(schedule).__name__}")
         if len(schedule) != t.size:
             raise ValueError(f"rank {t.rank}: the schedule is for {len(schedule)} ranks, there are "
                              f"{t.size}")

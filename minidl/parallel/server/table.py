@@ -60,6 +60,9 @@ class Table:
     """The rows of one server. dim: of a row; rows: ftrl(...) or adagrad(...)."""
 
     def __init__(self, name, dim, rows=None, admit=1, ttl_s=None, seed=0):
+        if dim < 1 or admit < 1 or not isinstance(rows, Rows | None):
+            raise ValueError(f"a table wants dim and admit of 1 or more, and rows=adagrad(...) or "
+                             f"ftrl(...); got {dim}, {admit}, {rows!r}")
         self.name, self.dim, self.rule, self.seed = name, dim, rows or adagrad(), seed
         self.admit, self.ttl = admit, None if ttl_s is None else round(1000 * ttl_s)
         self.clear()

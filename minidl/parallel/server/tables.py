@@ -51,6 +51,8 @@ class Tables:
         if rule not in (SYNC, ASYNC) or not (servers == 0 if t.size == 1 else 0 < servers < t.size):
             raise ValueError(f"rank {t.rank}: tables want SYNC or ASYNC, and 1 to {t.size - 1} "
                              f"servers (0 where one rank is alone); got {rule}, {servers}")
+        if not isinstance(tables, list | tuple) or len({b.name for b in tables}) < len(tables):
+            raise ValueError(f"rank {t.rank}: wanted a list of tables, each of a name of its own")
         self.t = t.subgroup(range(t.size))  # messages of its own
         self.tables, self.partitions, self.rule = {b.name: b for b in tables}, partitions, rule
         self.names, self.n_servers, self.serves = list(self.tables), servers, t.rank < servers
@@ -62,7 +64,7 @@ class Tables:
 
     def pull(self, name, ids):
         """The weights of these ids, (n,) -> (n, dim) float32; waits for the step before."""
-        ids, table = np.ascontiguousarray(ids, np.int64), self.tables[name]
+        ids, table = np.ascontiguousarray(ids, np.int64), self._table(name)
         if not self.n_servers:
             return table.pull(ids)
         shares = self._shares(ids)
@@ -81,7 +83,11 @@ class Tables:
     def push(self, name, ids, grads, partition, position, now):
         """Gradients (n, dim) of ids, each once, of what a partition gave in this step.
         position: how many of its records were used with these; now: event time, ms."""
-        ids, table = np.ascontiguousarray(ids, np.int64), self.names.index(name)
+        wanted, ids = self._table(name), np.ascontiguousarray(ids, np.int64)
+        table = self.names.index(name)
+        if np.shape(grads) != (len(ids), wanted.dim) or not 0 <= partition < self.partitions:
+            raise ValueError(f"rank {self.t.rank}: wanted gradients {(len(ids), wanted.dim)} of a "
+                             f"partition < {self.partitions}; got {np.shape(grads)} of {partition}")
         if len(np.unique(ids)) < len(ids):
             raise ValueError(f"rank {self.t.rank}: a push of {len(ids)} ids has some twice: add "
                              "their gradients up first (np.unique, np.add.at)")
@@ -121,6 +127,11 @@ class Tables:
                          framing.NO_BODY, label="table.left")
         for server in range(0 if self.serves or kind else self.n_servers):  # it serves no more,
             framing.recv(self.t, "table.header", server)  # and what is sent next is not for it
+
+    def _table(self, name):
+        if name not in self.tables:
+            raise ValueError(f"rank {self.t.rank}: no table {name!r}; there are {self.names}")
+        return self.tables[name]
 
     # -- a server
 

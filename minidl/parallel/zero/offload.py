@@ -35,6 +35,7 @@ from minidl import backend
 from minidl.fused.launch import contiguous
 from minidl.memory.host_memory import computed, pinned, to_device, to_host
 from minidl.optim import use_master_weights
+from minidl.optim.optimizer import wants_optimizer
 from minidl.parallel.data import flat
 from minidl.parallel.data.bucket import cut, is_local
 from minidl.parallel.zero.lanes import Modelled, Threads
@@ -75,7 +76,7 @@ class Offload:
     delay_after    None, or the number of steps after which updates are delayed by one"""
 
     def __init__(self, optimizer, lanes=None, bucket_bytes=1 << 20, delay_after=None):
-        if optimizer.state or optimizer.low:
+        if wants_optimizer("Offload", optimizer).state or optimizer.low:
             raise ValueError("Offload wants an optimizer before its first step, without master "
                              "weights: it makes them, on the host")
         if getattr(optimizer, "whole_tensors", False) and optimizer.sharded_by is not None:

@@ -253,7 +253,9 @@ def test_an_endless_wait_for_a_block_that_has_not_begun_says_so(file):
 def test_what_the_compiler_knows_is_a_warning(file):
     report = cuda.check(file, 1, 1, (np.zeros(64, np.float32), 8), name="uninitialised")
     (found,) = report.warnings
-    assert found.kind == "uninitialised local variable" and found.line == bug("uninitialised")
+    line = bug("uninitialised")
+    assert found.kind == "uninitialised local variable"
+    assert found.line in (line - 1, line)  # GCC 16 names the first use, in the loop
 
 
 def test_a_pointer_of_an_earlier_launch_is_stale(file):
