@@ -218,6 +218,13 @@ MUTATIONS = [
         "::test_what_nobody_received_does_not_reach_the_next_group",
     ),
     Mutation(
+        "what a watch counted for a group stays when another has its communicators",
+        "minidl/comm/observe/lookout.py",
+        "                del self.counters[key]\n",
+        "                pass\n",
+        "tests/mpi/test_communicators.py::test_counters_of_a_group_go_with_it",
+    ),
+    Mutation(
         "a short message passes for a whole one",
         "minidl/comm/transport/mpi.py",
         "        if status.Get_count(byte) != into.nbytes:\n"

@@ -20,8 +20,8 @@ SCRIPT = '''
 from minidl.tutorial import Table, WrongOption, launch, say
 
 def main(t, args):
-    if args.steps < 0:
-        raise WrongOption(f"--steps {args.steps}: none at least")
+    if args.steps == 13:
+        raise WrongOption(f"--steps {args.steps}: any other")
     table = Table(t)
     say(t, "options", args.steps, args.fast, args.lr)
     table.row("rank", t.rank if t.rank != args.bad else 99, t.rank, "exact")
@@ -187,7 +187,8 @@ def test_a_single_process_says_how_to_get_more_ranks(script):
         (("--sped",), "--sped"),
         (("--step", "3"), "unrecognized arguments: --step 3"),
         (("--alpha", "1"), "--alpha describes simulated ranks"),
-        (("--sim", "3", "--steps", "-1"), "script.py: error: --steps -1: none at least"),
+        (("--steps", "-1"), "script.py: error: --steps must be at least"),
+        (("--sim", "3", "--steps", "13"), "script.py: error: --steps 13: any other"),
     ],
 )
 def test_a_wrong_option_is_an_error_that_names_it(script, arguments, words):
@@ -254,7 +255,7 @@ def test_mpi_ranks_options_and_status(script):
     done = script("--bad", "1", before=before)
     assert done.returncode == 1
     assert "rank (on rank 1) |       99 |      1 | exact | NO" in done.stdout
-    for wrong, words in (("--sped", "unrecognized arguments"), ("--steps=-1", "--steps -1")):
+    for wrong, words in (("--sped", "unrecognized arguments"), ("--steps=13", "--steps 13")):
         done = script(wrong, before=before)
         assert done.returncode == 2 and done.stderr.count(words) == 1
 

@@ -146,3 +146,25 @@ def test_too_many_groups_at_a_time_are_an_error_with_a_remedy(tmp_path):
     run = mpiexec(2, path, timeout=60, check=True)
     assert run.stdout.count("MPI makes no further communicator; this group has made 4 subgroups. "
                             "Keep fewer at a time") == 2, run.stdout
+
+
+def test_counters_of_a_group_go_with_it(tmp_path):
+    path = script(tmp_path, """
+        import numpy as np
+        from minidl.comm import ring, world
+        from minidl.comm.watch import Watch
+
+        t = Watch(world())
+        counters, after = t._lookout.book.counters, []
+        for i in range(30):
+            group = t.subgroup([0, 1])
+            if t.rank:
+                group.send(np.ones(3), 0, 5)
+            else:
+                group.recv(np.zeros(3), 1, 5)
+            assert ring.all_reduce(group, np.array([i]))[0] == 2 * i
+            after.append(len(counters))
+        assert after[9] == after[29] < 20, after
+        print("end", flush=True)
+        """)
+    assert mpiexec(2, path, timeout=60, check=True).stdout.count("end") == 2

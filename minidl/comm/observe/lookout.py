@@ -61,6 +61,14 @@ class Book:
         self.counters[key] = count = self.counters.get(key, 0) + 1
         return count
 
+    def takes_over(self, held, group):
+        """`group` has these Communicators now. Of the one that had them, which no rank holds and
+        none waits for any more, the counters go: else they would be more with every group."""
+        if held.watched is not None:
+            for key in [key for key in self.counters if key.split()[1].startswith(held.watched)]:
+                del self.counters[key]
+        held.watched = group
+
     def wait(self, needs, what, fn, *args, any_of=False):
         """fn(*args), which may wait. needs: [(rank, key, count)], or a function that lists them;
         what: (text, its arguments)."""

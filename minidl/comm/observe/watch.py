@@ -222,12 +222,13 @@ class Watch(Wrapper):
         if self._lookout is None:
             inner = self.inner.subgroup(ranks)
         else:
-            book, key = self._lookout.book, waits.begun(f"{digest_of(name):016x}-made")
-            book.count(key)
+            book, short = self._lookout.book, f"{digest_of(name):016x}"
+            book.count(key := waits.begun(f"{short}-made"))
             members = [self.ranks[r] for r in ranks]
             what = ("for the members to make the group of {}", in_words(members))
             needs = [(member, key, 1) for member in members]
             inner = book.wait(needs, what, self.inner.subgroup, ranks)
+            book.takes_over(inner.innermost._held, short)
         return Watch(inner, lookout=self._lookout, name=name)
 
     def shared(self, n_bytes):

@@ -42,12 +42,13 @@ class Communicators:
     spoiled       whether a receive was begun that nobody waited for: it would take a message from
                   a later group, so there is none
     made          {ranks: [Communicators of the subgroups of these ranks]}, in the same order on all
-                  of them"""
+                  of them
+    watched       the name that a Watch has for the group, for its counters"""
 
     def __init__(self, comm):
         self.comm, self.collectives = comm, None
         self.windows, self.spoiled, self.made = {}, False, {}
-        self.holder = None
+        self.holder = self.watched = None
 
     def held_by(self, transport):
         self.holder = weakref.ref(transport)
