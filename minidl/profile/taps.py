@@ -325,7 +325,7 @@ def _spawn(lane, method, t, fn, *args):
 
 @_tap
 def _submit(lane, method, background, fn, *args):
-    if not hasattr(background, "lane"):
+    if getattr(getattr(background, "lane", None), "profile", None) is not lane.profile:
         n = lane.profile.number("background")
         background.lane = lane.beside("communication" + f" {n}" * (n > 0))
     token = recording.set(background.lane)  # the job copies it
