@@ -3119,6 +3119,14 @@ MUTATIONS = [
         'tests/profile/test_record.py::test_weights_are_the_same_bits_and_nothing_stays_wrapped',
     ),
     Mutation(
+        "a background's jobs go on in the lane of an earlier profile",
+        'minidl/profile/taps.py',
+        'getattr(getattr(background, "lane", None), "profile", None) is not lane.profile:',
+        'not hasattr(background, "lane"):',
+        'tests/profile/test_record.py'
+        '::test_background_communication_has_a_lane_and_a_queue_of_its_own',
+    ),
+    Mutation(
         'the second message is called as the first',
         'minidl/profile/record.py',
         'return next(self._numbers[key])',
