@@ -9,7 +9,7 @@ from tests.elastic import runs
 
 MOST = 500  # blocks a round, where a leak of soak's `keep` is 1,000
 # a loss scale that grew too large: the step is skipped
-pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered in cast")
+pytestmark = pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered")
 
 
 def test_a_round_has_every_part(tmp_path):
