@@ -3086,4 +3086,20 @@ MUTATIONS = [
         '    if False:\n        raise TypeError(',
         'tests/parallel/test_pairs.py::test_replicas_that_differ_want_the_plain_model',
     ),
+    Mutation(
+        'a profile of all ranks around a run that heals is taken',
+        'minidl/elastic/heal.py',
+        '    if lane is not None and lane.profile.t is not None:',
+        '    if False:',
+        'tests/elastic/test_heal.py::'
+        'test_each_rank_may_have_a_profile_and_all_ranks_together_may_not',
+    ),
+    Mutation(
+        'a profile counts the steps of the first optimizer alone, though ranks have healed',
+        'minidl/elastic/heal.py',
+        '                    lane.profile.forget()',
+        '                    pass',
+        'tests/elastic/test_heal.py::'
+        'test_each_rank_may_have_a_profile_and_all_ranks_together_may_not',
+    ),
 ]

@@ -7,7 +7,7 @@ tests/test_together.py holds docs/together.md against these tests and the others
 import os
 import shutil
 import zlib
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import cache, partial
 
 import numpy as np
@@ -174,18 +174,23 @@ def served(t, how):
     return [p.data.copy() for p in params]
 
 
-def trained(t, way, how=""):
+@contextmanager
+def profiled(t, how, *kinds):
+    """A profile of all ranks, if `how` says so; such spans are then in this rank's."""
     with minidl.profile(t) if "profile" in how else nullcontext() as p:
+        yield
+    if p is not None:
+        assert {kind for lane in p.record.lanes.values() for kind, *_ in lane} >= {*kinds}
+
+
+def trained(t, way, how=""):
+    with profiled(t, how, *["forward"] if way != "parameter server" or t.rank else []):
         if way == "parameter server":
-            found = served(t, how)
-        else:
-            run = Run(t, way, how)
-            for step in range(STEPS):
-                run.step(step)
-            found = run.weights()
-    if p is not None and (way != "parameter server" or t.rank):
-        assert any(kind == "forward" for kind, *_ in p.record.lanes["main"])
-    return found
+            return served(t, how)
+        run = Run(t, way, how)
+        for step in range(STEPS):
+            run.step(step)
+        return run.weights()
 
 
 @cache
@@ -439,14 +444,15 @@ def killed(way, how, folder, at=None):
                 raise ZeroDivisionError
             runs[-1].step(step)
 
-        elastic.run(train, state, 6, folder, 2, t)
+        with profiled(t, how, "forward", "snapshot"):
+            elastic.run(train, state, 6, folder, 2, t)
         return runs[-1].weights()
 
     return simulate(2, body)
 
 
 WITH = [("data parallelism", how) for how in ("offload", "recompute", "autocast", "halves",
-                                              "accumulation")]
+                                              "accumulation", "profile")]
 
 
 @whole_form
@@ -481,9 +487,10 @@ def healed(way, how=""):
     def after(t):
         run = Run(t, way, how)
         mine = copied[0] if t.rank == 0 else None
-        buddy.restore(t, mine, reports, chosen, run.parts)
-        for step in range(chosen[1], STEPS):
-            run.step(step)
+        with profiled(t, how, "forward"):
+            buddy.restore(t, mine, reports, chosen, run.parts)
+            for step in range(chosen[1], STEPS):
+                run.step(step)
         return run.weights()
 
     simulate(2, before)
@@ -507,7 +514,8 @@ def test_one_rank_loads_what_two_have_saved(tmp_path):
     def write(t, way, how, folder):
         run = Run(t, way, how)
         run.step(0)
-        snapshot.save(folder, 1, t, **run.parts)
+        with profiled(t, how, "snapshot"):
+            snapshot.save(folder, 1, t, **run.parts)
         state = {name: array.copy() for name, array in whole_state_dict(run.net).items()}
         run.weights()
         return state
