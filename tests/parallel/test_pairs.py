@@ -7,6 +7,7 @@ tests/test_together.py holds docs/together.md against these tests and the others
 import os
 import shutil
 import zlib
+from collections import defaultdict
 from contextlib import contextmanager, nullcontext
 from functools import cache, partial
 
@@ -15,15 +16,15 @@ import pytest
 
 import minidl
 from minidl import amp, elastic, nn, optim, snapshot
-from minidl.comm import codec, simulate
+from minidl.comm import codec, ring, simulate
 from minidl.comm.grid import Grid
 from minidl.comm.transport.scheduler import RankFailed
 from minidl.elastic import buddy
 from minidl.memory.recompute import recompute
 from minidl.nn import functional as F
 from minidl.parallel import (
-    Compressed, DataParallel, DiLoCo, ErrorFeedback, LocalSGD, Offload, PowerSGD, SyncBatchNorm,
-    Zero1, Zero2, Zero3,
+    DGC, Compressed, DataParallel, DiLoCo, ErrorFeedback, LocalSGD, Offload, OneBitAdam, PowerSGD,
+    SyncBatchNorm, Zero1, Zero2, Zero3,
 )
 from minidl.parallel.data.data_parallel import average_gradients
 from minidl.parallel.model.context import context_parallel
@@ -65,12 +66,26 @@ class Normed(nn.Module):
         return self.head(self.norm(x)).reshape(*ids.shape, V)
 
 
-def made(way):
+class EveryToken(nn.Module):
+    """Batch norm of x (B, T, C) over all tokens."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.each = nn.BatchNorm1d(width)
+
+    def forward(self, x):
+        return self.each(x.reshape(-1, x.shape[-1])).reshape(x.shape)
+
+
+def made(way, normed=False):
     minidl.manual_seed(3)
     if way == "SyncBatchNorm":
         return Normed()
     options = {"feed_forward": partial(nn.MoE, n_experts=4, top_k=2, capacity_factor=None)}
-    return nn.GPT(V, TOKENS, 2, 4, 16, tied=False, **options if way == "experts" else {})
+    net = nn.GPT(V, TOKENS, 2, 4, 16, tied=False, **options if way == "experts" else {})
+    if normed:
+        net.norm = EveryToken(16)
+    return net
 
 
 def batch(step):
@@ -311,21 +326,26 @@ def test_replicas_of_a_divided_model_are_those_of_a_whole_one(inner):
 
 
 @cache
-def whole_gradients(way):
-    net, (x, y) = made(way), batch(0)
-    F.cross_entropy(net(x).reshape(-1, V), y.reshape(-1)).backward()
-    return {name: p.grad for name, p in net.named_parameters()}
+def alone(way, normed=False):
+    """The model of one rank, with its gradients."""
+    net, (x, y) = made(way, normed), batch(0)
+    entropy(net(x), y).backward()
+    return net
+
+
+def whole_gradients(way, normed=False):
+    return {name: p.grad for name, p in alone(way, normed).named_parameters()}
 
 
 def entropy(logits, y):
     return F.cross_entropy(logits.reshape(-1, V), y.reshape(-1))
 
 
-def assert_whole(named, way=""):
+def assert_whole(named, way="", normed=False):
     """These parameters have the gradients of one rank, but for roundings of float32."""
+    want = whole_gradients(way, normed)
     for name, p in named:
-        np.testing.assert_allclose(whole(p, p.grad), whole_gradients(way)[name], rtol=1e-4,
-                                   atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(whole(p, p.grad), want[name], rtol=1e-4, atol=1e-6, err_msg=name)
 
 
 @pytest.mark.parametrize("inner", ["sequence", "context", "experts"])
@@ -364,7 +384,72 @@ def test_heads_and_experts_divided_at_once():
     simulate(4, body)
 
 
-# -- batch norm over all ranks, beside what does not average gradients at every step
+METHODS = {"DGC": lambda: DGC(momentum=0, sparsity=0.9, min_size=0), "PowerSGD": lambda: PowerSGD(1),
+           "1-bit Adam": lambda: OneBitAdam(warm_up_steps=1)}
+
+
+@pytest.mark.parametrize("inner", ["context", "experts"])
+def test_what_arrived_and_what_is_owed_are_the_gradients_of_one_rank(inner):
+    """After two backwards of one batch, compressed: 2 g, of 1-bit Adam's momentum (0.9 + 1) 0.1 g.
+    Experts have their whole gradients, which no method touches."""
+    def body(t, method):
+        net, (x, y) = made(inner), batch(0)
+        if inner == "context":
+            x, y = map(context_parallel(net, t), (x, y))
+        else:
+            expert_parallel(net, t)
+            x, y = (np.array_split(a, 2)[t.rank] for a in (x, y))
+        model, names = Compressed(net, t, METHODS[method]()), dict(net.named_parameters())
+        names, arrived = {p: name for name, p in names.items()}, defaultdict(float)
+        for _ in range(2):
+            net.zero_grad()
+            entropy(model(x), y).backward()
+            for p in names:
+                arrived[p] = arrived[p] + p.grad
+        assert_whole(((name, p) for p, name in names.items() if p.own), inner)
+        owed = 0.0
+        for bucket in model.reducer.buckets:
+            for p, rest in zip(bucket.params, bucket.views_of("residual"), strict=True):
+                rest, total = ring.all_reduce(t, rest.copy()), arrived[p]
+                if method == "1-bit Adam":
+                    total = bucket.common["exp_avg"][p]
+                np.testing.assert_allclose(
+                    total + rest, whole_gradients(inner)[names[p]] * (
+                        0.19 if method == "1-bit Adam" else 2),
+                    rtol=1e-4, atol=2e-6, err_msg=names[p])
+                owed += abs(rest).max()
+        assert owed > 1e-3  # else nothing was compressed
+        model.close()
+
+    for method in METHODS if EVERY else few(sorted(METHODS), inner):
+        simulate(2, body, method)
+
+
+# -- batch norm over all ranks
+
+
+@pytest.mark.parametrize("inner", ["tensor", "context", "experts"])
+def test_batch_norm_over_the_ranks_of_a_divided_model_is_that_of_one_rank(inner):
+    """Between replicas of a model in slices; over parts of a text; beside divided experts."""
+    def body(t):
+        grid = Grid(t, dp=2, tp=2) if inner == "tensor" else Grid(t, dp=2)
+        net, (x, y) = made(inner, normed=True), batch(0)
+        if inner == "tensor":
+            parallelize(net, grid)
+        elif inner == "context":
+            x, y = map(context_parallel(net, grid.dp), (x, y))
+        else:
+            expert_parallel(net, grid.dp)
+        if inner != "context":
+            x, y = (np.array_split(a, 2)[grid.dp.rank] for a in (x, y))
+        model = DataParallel(SyncBatchNorm.convert(net, grid.dp), grid.dp)
+        entropy(model(x), y).backward()
+        assert_whole(net.named_parameters(), inner, normed=True)
+        for name, want in alone(inner, normed=True).named_buffers():
+            np.testing.assert_allclose(net.state_dict()[name], want.data, rtol=1e-5, atol=1e-7)
+        model.close()
+
+    simulate(4 if inner == "tensor" else 2, body)
 
 
 @pytest.mark.parametrize("kind", [LocalSGD, DiLoCo])
