@@ -18,6 +18,7 @@ import minidl
 from minidl import amp, elastic, nn, optim, snapshot
 from minidl.comm import codec, ring, simulate
 from minidl.comm.grid import Grid
+from minidl.comm.observe.ledger import Ledger
 from minidl.comm.transport.scheduler import RankFailed
 from minidl.elastic import buddy
 from minidl.memory.recompute import recompute
@@ -29,7 +30,7 @@ from minidl.parallel import (
 from minidl.parallel.data.data_parallel import average_gradients
 from minidl.parallel.model.context import context_parallel
 from minidl.parallel.model.cut import cut
-from minidl.parallel.model.experts import expert_parallel
+from minidl.parallel.model.experts import expert_parallel, expert_parameters
 from minidl.parallel.model.parallelize import Heads, parallelize, whole_state_dict
 from minidl.parallel.model.pipeline import Pipeline
 from minidl.parallel.model.schedule import one_f_one_b
@@ -384,6 +385,19 @@ def test_heads_and_experts_divided_at_once():
     simulate(4, body)
 
 
+def test_texts_divided_twice():
+    """Into parts whose attention goes around a ring, and each into blocks between the regions."""
+    def body(t):
+        grid, net = Grid(t, cp=2, tp=2), made("")
+        x, y = map(context_parallel(net, grid.cp), batch(0))
+        parallelize(net, grid, sequence=True)
+        entropy(net(x), y).backward()
+        average_gradients(grid.cp, net.parameters())
+        assert_whole(net.named_parameters())
+
+    simulate(4, body)
+
+
 METHODS = {"DGC": lambda: DGC(momentum=0, sparsity=0.9, min_size=0), "PowerSGD": lambda: PowerSGD(1),
            "1-bit Adam": lambda: OneBitAdam(warm_up_steps=1)}
 
@@ -639,5 +653,41 @@ def test_replicas_that_differ_want_the_plain_model():
                 with pytest.raises(TypeError, match="wants the plain model; got a"):
                     wrap(wrapped, t, optim.SGD(leaves, lr=0.1), period=2)
             wrapped.close()
+
+    simulate(2, body)
+
+
+@pytest.mark.parametrize("inner", ["SyncBatchNorm", "experts"])
+def test_weights_that_see_a_block_of_the_tokens_alone_are_refused(inner):
+    def body(t):
+        t, net = Ledger(t), made(inner if inner == "experts" else "", normed=True)
+        grid = Grid(t, tp=2)
+        if inner == "experts":
+            net.norm = nn.LayerNorm(16)
+            expert_parallel(net, t)
+        else:
+            SyncBatchNorm.convert(net, t)
+        sent = t.bytes_sent, grid.tp.bytes_sent
+        with pytest.raises(TypeError, match="with sequence parallelism each rank has a block of"):
+            parallelize(net, grid, {"blocks.*.attention": partial(Heads, seq=1)})
+        assert (t.bytes_sent, grid.tp.bytes_sent) == sent
+
+    simulate(2, body)
+
+
+def test_experts_beside_a_method_with_momentum_want_an_optimizer_of_their_own():
+    """With one both train; an optimizer of all weights would give the experts none."""
+    def body(t):
+        net, (x, y) = expert_parallel(made("experts"), t), batch(0)
+        model = Compressed(net, t, DGC(momentum=0.5, min_size=0))
+        entropy(model(x), y).backward()
+        with pytest.raises(ValueError, match="the gradients of divided experts have none"):
+            optim.SGD(net.parameters(), lr=0.1).step()
+        own = expert_parameters(net)
+        before = [p.data.copy() for p in own]
+        optim.SGD([p for p in net.parameters() if not p.own], lr=0.1).step()
+        optim.Adam(own, lr=0.1).step()
+        assert all(abs(p.data - b).max() > 0.01 for p, b in zip(own, before, strict=True))
+        model.close()
 
     simulate(2, body)
