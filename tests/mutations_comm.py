@@ -3086,4 +3086,44 @@ MUTATIONS = [
         '    if False:\n        raise TypeError(',
         'tests/parallel/test_pairs.py::test_replicas_that_differ_want_the_plain_model',
     ),
+    Mutation(
+        'a profile of all ranks around a run that heals is taken',
+        'minidl/elastic/heal.py',
+        '    if lane is not None and lane.profile.t is not None:',
+        '    if False:',
+        'tests/elastic/test_heal.py::'
+        'test_each_rank_may_have_a_profile_and_all_ranks_together_may_not',
+    ),
+    Mutation(
+        'a profile counts the steps of the first optimizer alone, though ranks have healed',
+        'minidl/elastic/heal.py',
+        '                    lane.profile.forget()',
+        '                    pass',
+        'tests/elastic/test_heal.py::'
+        'test_each_rank_may_have_a_profile_and_all_ranks_together_may_not',
+    ),
+    Mutation(
+        'a batch norm or experts between regions of sequence parallelism are taken',
+        'minidl/parallel/model/parallelize.py',
+        '    if of_all and any(',
+        '    if False and any(',
+        'tests/parallel/test_pairs.py::'
+        'test_weights_that_see_a_block_of_the_tokens_alone_are_refused',
+    ),
+    Mutation(
+        "divided experts get a plain step where the other weights' has momentum",
+        'minidl/parallel/data/compress.py',
+        '    if any(optimizer.leaf_of(p).own for p in group["params"]):',
+        '    if False:',
+        'tests/parallel/test_pairs.py::'
+        'test_experts_beside_a_method_with_momentum_want_an_optimizer_of_their_own',
+    ),
+    Mutation(
+        "an optimizer of divided experts alone is held to what compressed gradients want",
+        'minidl/parallel/data/compress.py',
+        '        if not all(optimizer.leaf_of(p).own for p in group["params"]):',
+        '        if True:',
+        'tests/parallel/test_pairs.py::'
+        'test_experts_beside_a_method_with_momentum_want_an_optimizer_of_their_own',
+    ),
 ]

@@ -48,7 +48,7 @@ MAY_IMPORT = {
     "data/stream": "comm random backend",  # the same
     "snapshot": "parallel comm random backend",
     "snapshot/hugging_face": "nn",  # it makes models
-    "elastic": "snapshot parallel comm random backend",
+    "elastic": "snapshot parallel comm timeline random backend",
     "profile": f"memory cuda comm timeline {ENGINE}",  # what taps.py wraps it finds by name
     "course": ANYTHING,
     "cli": ANYTHING,

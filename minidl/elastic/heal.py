@@ -39,6 +39,7 @@ from minidl.comm.transport import mpi, ulfm
 from minidl.elastic import buddy
 from minidl.elastic.parts import Parts
 from minidl.elastic.restart import resume
+from minidl.timeline import recording
 
 REPLACEMENTS = "MINIDL_REPLACEMENTS"  # how many new processes a run may start: set by the launcher
 
@@ -58,10 +59,17 @@ def run(train, state, n_steps, folder="runs", every=50, t=None):
         raise RuntimeError(f"rank {t.rank}: wanted ranks that can go on without one that dies; got "
                            f"{t.library} without its fault tolerance. Start them with minidl run "
                            "--heal, under Open MPI 5")
+    lane = recording.get()
+    if lane is not None and lane.profile.t is not None:
+        raise RuntimeError(f"rank {t.rank}: a profile of all ranks asks each of them at its end, "
+                           "and one that has died never answers. Where ranks heal, each has its "
+                           "own: minidl.profile() in place of profile(t)")
     held, parts, since = [], None, None
     while True:
         try:
             if parts is None:
+                if lane is not None:
+                    lane.profile.forget()
                 step, saved, parts = _begin(t, state, folder, n_steps, held, since)
             while step < n_steps:
                 _keep(held[-1], step)

@@ -124,6 +124,11 @@ class Profile:
             self.record.steps.clear()
         self.ended()
 
+    def forget(self):
+        """The model and the optimizer so far are not held: others come, where ranks heal."""
+        self.optimizer = self.model = None
+        self.lane.names.clear()
+
     def ended(self):
         self.record.steps.append(self.clock())
         self.mark_memory()

@@ -2,6 +2,7 @@
 
 import pytest
 
+import minidl
 from minidl import optim, snapshot
 from minidl.cli import launcher
 from minidl.comm import simulate
@@ -56,6 +57,29 @@ def test_replicas_that_differ_are_refused(kind, tmp_path):
     with pytest.raises(RankFailed, match=f"each rank of a {kind.__name__} has weights of its own.*"
                                          "--restarts"):
         simulate(2, lambda t: heal.run(train, state, 4, tmp_path, t=t))
+
+
+def test_each_rank_may_have_a_profile_and_all_ranks_together_may_not(tmp_path):
+    """One rank's sends nothing, and goes on where state() makes another model; the other kind is
+    refused at once."""
+    def healed(t):
+        return weights(heal.run(train, state_of("dp"), 4, tmp_path, every=0, t=t))
+
+    def measured(t):
+        with minidl.profile() as p:
+            healed(t)
+            found = healed(t)
+        assert len(p.record.steps) == 4 + 4
+        return found
+
+    def together(t):
+        with minidl.profile(t):
+            healed(t)
+
+    assert simulate(2, measured) == simulate(2, healed)
+    with pytest.raises(RankFailed, match="a profile of all ranks asks each of them at its end.*"
+                                         r"minidl.profile\(\) in place"):
+        simulate(2, together)
 
 
 def test_a_bug_is_not_a_death(tmp_path):

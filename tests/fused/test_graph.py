@@ -48,7 +48,8 @@ def test_a_step_that_draws_random_numbers_is_refused(capturing):
         graphed(step, warm_up=1)
 
 
-@pytest.mark.parametrize("level, how", [("O0", ""), ("O2", ""), ("O1", "recompute")])
+@pytest.mark.parametrize("level, how", [("O0", ""), ("O2", ""), ("O1", "recompute"),
+                                        ("O2", "accumulation")])
 def test_steps_differ_in_no_number_that_the_host_passes(level, how, monkeypatch):
     """So a replay of one step is the next: what changes is in the device's memory."""
     cupy_raw = pytest.importorskip("cupy._raw", reason="recorded on the stand-in")

@@ -7,7 +7,8 @@ tests/test_together.py holds docs/together.md against these tests and the others
 import os
 import shutil
 import zlib
-from contextlib import nullcontext
+from collections import defaultdict
+from contextlib import contextmanager, nullcontext
 from functools import cache, partial
 
 import numpy as np
@@ -15,20 +16,21 @@ import pytest
 
 import minidl
 from minidl import amp, elastic, nn, optim, snapshot
-from minidl.comm import codec, simulate
+from minidl.comm import codec, ring, simulate
 from minidl.comm.grid import Grid
+from minidl.comm.observe.ledger import Ledger
 from minidl.comm.transport.scheduler import RankFailed
 from minidl.elastic import buddy
 from minidl.memory.recompute import recompute
 from minidl.nn import functional as F
 from minidl.parallel import (
-    Compressed, DataParallel, DiLoCo, ErrorFeedback, LocalSGD, Offload, PowerSGD, SyncBatchNorm,
-    Zero1, Zero2, Zero3,
+    DGC, Compressed, DataParallel, DiLoCo, ErrorFeedback, LocalSGD, Offload, OneBitAdam, PowerSGD,
+    SyncBatchNorm, Zero1, Zero2, Zero3,
 )
 from minidl.parallel.data.data_parallel import average_gradients
 from minidl.parallel.model.context import context_parallel
 from minidl.parallel.model.cut import cut
-from minidl.parallel.model.experts import expert_parallel
+from minidl.parallel.model.experts import expert_parallel, expert_parameters
 from minidl.parallel.model.parallelize import Heads, parallelize, whole_state_dict
 from minidl.parallel.model.pipeline import Pipeline
 from minidl.parallel.model.schedule import one_f_one_b
@@ -65,12 +67,26 @@ class Normed(nn.Module):
         return self.head(self.norm(x)).reshape(*ids.shape, V)
 
 
-def made(way):
+class EveryToken(nn.Module):
+    """Batch norm of x (B, T, C) over all tokens."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.each = nn.BatchNorm1d(width)
+
+    def forward(self, x):
+        return self.each(x.reshape(-1, x.shape[-1])).reshape(x.shape)
+
+
+def made(way, normed=False):
     minidl.manual_seed(3)
     if way == "SyncBatchNorm":
         return Normed()
     options = {"feed_forward": partial(nn.MoE, n_experts=4, top_k=2, capacity_factor=None)}
-    return nn.GPT(V, TOKENS, 2, 4, 16, tied=False, **options if way == "experts" else {})
+    net = nn.GPT(V, TOKENS, 2, 4, 16, tied=False, **options if way == "experts" else {})
+    if normed:
+        net.norm = EveryToken(16)
+    return net
 
 
 def batch(step):
@@ -174,18 +190,23 @@ def served(t, how):
     return [p.data.copy() for p in params]
 
 
-def trained(t, way, how=""):
+@contextmanager
+def profiled(t, how, *kinds):
+    """A profile of all ranks, if `how` says so; such spans are then in this rank's."""
     with minidl.profile(t) if "profile" in how else nullcontext() as p:
+        yield
+    if p is not None:
+        assert {kind for lane in p.record.lanes.values() for kind, *_ in lane} >= {*kinds}
+
+
+def trained(t, way, how=""):
+    with profiled(t, how, *["forward"] if way != "parameter server" or t.rank else []):
         if way == "parameter server":
-            found = served(t, how)
-        else:
-            run = Run(t, way, how)
-            for step in range(STEPS):
-                run.step(step)
-            found = run.weights()
-    if p is not None and (way != "parameter server" or t.rank):
-        assert any(kind == "forward" for kind, *_ in p.record.lanes["main"])
-    return found
+            return served(t, how)
+        run = Run(t, way, how)
+        for step in range(STEPS):
+            run.step(step)
+        return run.weights()
 
 
 @cache
@@ -306,21 +327,26 @@ def test_replicas_of_a_divided_model_are_those_of_a_whole_one(inner):
 
 
 @cache
-def whole_gradients(way):
-    net, (x, y) = made(way), batch(0)
-    F.cross_entropy(net(x).reshape(-1, V), y.reshape(-1)).backward()
-    return {name: p.grad for name, p in net.named_parameters()}
+def alone(way, normed=False):
+    """The model of one rank, with its gradients."""
+    net, (x, y) = made(way, normed), batch(0)
+    entropy(net(x), y).backward()
+    return net
+
+
+def whole_gradients(way, normed=False):
+    return {name: p.grad for name, p in alone(way, normed).named_parameters()}
 
 
 def entropy(logits, y):
     return F.cross_entropy(logits.reshape(-1, V), y.reshape(-1))
 
 
-def assert_whole(named, way=""):
+def assert_whole(named, way="", normed=False):
     """These parameters have the gradients of one rank, but for roundings of float32."""
+    want = whole_gradients(way, normed)
     for name, p in named:
-        np.testing.assert_allclose(whole(p, p.grad), whole_gradients(way)[name], rtol=1e-4,
-                                   atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(whole(p, p.grad), want[name], rtol=1e-4, atol=1e-6, err_msg=name)
 
 
 @pytest.mark.parametrize("inner", ["sequence", "context", "experts"])
@@ -359,7 +385,84 @@ def test_heads_and_experts_divided_at_once():
     simulate(4, body)
 
 
-# -- batch norm over all ranks, beside what does not average gradients at every step
+def test_texts_divided_twice():
+    """Into parts whose attention goes around a ring, and each into blocks between the regions."""
+    def body(t):
+        grid, net = Grid(t, cp=2, tp=2), made("")
+        x, y = map(context_parallel(net, grid.cp), batch(0))
+        parallelize(net, grid, sequence=True)
+        entropy(net(x), y).backward()
+        average_gradients(grid.cp, net.parameters())
+        assert_whole(net.named_parameters())
+
+    simulate(4, body)
+
+
+METHODS = {"DGC": lambda: DGC(momentum=0, sparsity=0.9, min_size=0),
+           "PowerSGD": lambda: PowerSGD(1), "1-bit Adam": lambda: OneBitAdam(warm_up_steps=1)}
+
+
+@pytest.mark.parametrize("inner", ["context", "experts"])
+def test_what_arrived_and_what_is_owed_are_the_gradients_of_one_rank(inner):
+    """After two backwards of one batch, compressed: 2 g, of 1-bit Adam's momentum (0.9 + 1) 0.1 g.
+    Experts have their whole gradients, which no method touches."""
+    def body(t, method):
+        net, (x, y) = made(inner), batch(0)
+        if inner == "context":
+            x, y = map(context_parallel(net, t), (x, y))
+        else:
+            expert_parallel(net, t)
+            x, y = (np.array_split(a, 2)[t.rank] for a in (x, y))
+        model, names = Compressed(net, t, METHODS[method]()), dict(net.named_parameters())
+        names, arrived = {p: name for name, p in names.items()}, defaultdict(float)
+        for _ in range(2):
+            net.zero_grad()
+            entropy(model(x), y).backward()
+            for p in names:
+                arrived[p] = arrived[p] + p.grad
+        assert_whole(((name, p) for p, name in names.items() if p.own), inner)
+        owed = 0.0
+        for bucket in model.reducer.buckets:
+            for p, rest in zip(bucket.params, bucket.views_of("residual"), strict=True):
+                rest, total, times = ring.all_reduce(t, rest.copy()), arrived[p], 2
+                if method == "1-bit Adam":
+                    total, times = bucket.common["exp_avg"][p], 0.19
+                np.testing.assert_allclose(
+                    total + rest, times * whole_gradients(inner)[names[p]], rtol=1e-4, atol=2e-6,
+                    err_msg=names[p])
+                owed += abs(rest).max()
+        assert owed > 1e-3  # else nothing was compressed
+        model.close()
+
+    for method in few([*METHODS], inner):
+        simulate(2, body, method)
+
+
+# -- batch norm over all ranks
+
+
+@pytest.mark.parametrize("inner", ["tensor", "context", "experts"])
+def test_batch_norm_over_the_ranks_of_a_divided_model_is_that_of_one_rank(inner):
+    """Between replicas of a model in slices; over parts of a text; beside divided experts."""
+    def body(t):
+        grid = Grid(t, dp=2, tp=2) if inner == "tensor" else Grid(t, dp=2)
+        net, (x, y) = made(inner, normed=True), batch(0)
+        if inner == "tensor":
+            parallelize(net, grid)
+        elif inner == "context":
+            x, y = map(context_parallel(net, grid.dp), (x, y))
+        else:
+            expert_parallel(net, grid.dp)
+        if inner != "context":
+            x, y = (np.array_split(a, 2)[grid.dp.rank] for a in (x, y))
+        model = DataParallel(SyncBatchNorm.convert(net, grid.dp), grid.dp)
+        entropy(model(x), y).backward()
+        assert_whole(net.named_parameters(), inner, normed=True)
+        for name, want in alone(inner, normed=True).named_buffers():
+            np.testing.assert_allclose(net.state_dict()[name], want.data, rtol=1e-5, atol=1e-7)
+        model.close()
+
+    simulate(4 if inner == "tensor" else 2, body)
 
 
 @pytest.mark.parametrize("kind", [LocalSGD, DiLoCo])
@@ -439,14 +542,15 @@ def killed(way, how, folder, at=None):
                 raise ZeroDivisionError
             runs[-1].step(step)
 
-        elastic.run(train, state, 6, folder, 2, t)
+        with profiled(t, how, "forward", "snapshot"):
+            elastic.run(train, state, 6, folder, 2, t)
         return runs[-1].weights()
 
     return simulate(2, body)
 
 
 WITH = [("data parallelism", how) for how in ("offload", "recompute", "autocast", "halves",
-                                              "accumulation")]
+                                              "accumulation", "profile")]
 
 
 @whole_form
@@ -481,9 +585,10 @@ def healed(way, how=""):
     def after(t):
         run = Run(t, way, how)
         mine = copied[0] if t.rank == 0 else None
-        buddy.restore(t, mine, reports, chosen, run.parts)
-        for step in range(chosen[1], STEPS):
-            run.step(step)
+        with profiled(t, how, "forward"):
+            buddy.restore(t, mine, reports, chosen, run.parts)
+            for step in range(chosen[1], STEPS):
+                run.step(step)
         return run.weights()
 
     simulate(2, before)
@@ -507,7 +612,8 @@ def test_one_rank_loads_what_two_have_saved(tmp_path):
     def write(t, way, how, folder):
         run = Run(t, way, how)
         run.step(0)
-        snapshot.save(folder, 1, t, **run.parts)
+        with profiled(t, how, "snapshot"):
+            snapshot.save(folder, 1, t, **run.parts)
         state = {name: array.copy() for name, array in whole_state_dict(run.net).items()}
         run.weights()
         return state
@@ -546,5 +652,41 @@ def test_replicas_that_differ_want_the_plain_model():
                 with pytest.raises(TypeError, match="wants the plain model; got a"):
                     wrap(wrapped, t, optim.SGD(leaves, lr=0.1), period=2)
             wrapped.close()
+
+    simulate(2, body)
+
+
+@pytest.mark.parametrize("inner", ["SyncBatchNorm", "experts"])
+def test_weights_that_see_a_block_of_the_tokens_alone_are_refused(inner):
+    def body(t):
+        t, net = Ledger(t), made(inner if inner == "experts" else "", normed=True)
+        grid = Grid(t, tp=2)
+        if inner == "experts":
+            net.norm = nn.LayerNorm(16)
+            expert_parallel(net, t)
+        else:
+            SyncBatchNorm.convert(net, t)
+        sent = t.bytes_sent, grid.tp.bytes_sent
+        with pytest.raises(TypeError, match="with sequence parallelism each rank has a block of"):
+            parallelize(net, grid, {"blocks.*.attention": partial(Heads, seq=1)})
+        assert (t.bytes_sent, grid.tp.bytes_sent) == sent
+
+    simulate(2, body)
+
+
+def test_experts_beside_a_method_with_momentum_want_an_optimizer_of_their_own():
+    """With one both train; an optimizer of all weights would give the experts none."""
+    def body(t):
+        net, (x, y) = expert_parallel(made("experts"), t), batch(0)
+        model = Compressed(net, t, DGC(momentum=0.5, min_size=0))
+        entropy(model(x), y).backward()
+        with pytest.raises(ValueError, match="the gradients of divided experts have none"):
+            optim.SGD(net.parameters(), lr=0.1).step()
+        own = expert_parameters(net)
+        before = [p.data.copy() for p in own]
+        optim.SGD([p for p in net.parameters() if not p.own], lr=0.1).step()
+        optim.Adam(own, lr=0.1).step()
+        assert all(abs(p.data - b).max() > 0.01 for p, b in zip(own, before, strict=True))
+        model.close()
 
     simulate(2, body)

@@ -31,8 +31,8 @@ class Again(nn.Module):
 
 
 def training(device, dropout, level, clip="max_norm", how=""):
-    """A function that makes one step and returns its loss, a Tensor. how: "recompute" the block, or
-    "offload" activations."""
+    """A function that makes one step and returns its loss, a Tensor. how: "recompute" the block,
+    "offload" activations, or "accumulation", of the batch's rows, whose last loss it returns."""
     minidl.manual_seed(0)
     model = nn.GPT(VOCAB, CONTEXT, 1, 4, 32, dropout=dropout).to(device)
     if how == "recompute":
@@ -45,9 +45,11 @@ def training(device, dropout, level, clip="max_norm", how=""):
     def step():
         minidl.manual_seed(7)  # the two sides share the default generator
         optimizer.zero_grad()
-        with offload(ahead=2) if how == "offload" else contextlib.nullcontext():
-            loss = F.cross_entropy(model(x).reshape(-1, VOCAB), y.reshape(-1))
-        scaler.scale(loss).backward()
+        n = BATCH if how == "accumulation" else 1
+        for rows in [slice(i, i + BATCH // n) for i in range(0, BATCH, BATCH // n)]:
+            with offload(ahead=2) if how == "offload" else contextlib.nullcontext():
+                loss = F.cross_entropy(model(x[rows]).reshape(-1, VOCAB), y[rows].reshape(-1)) / n
+            scaler.scale(loss).backward()
         if clip == "max_norm":
             scaler.step(optimizer, max_norm=1.0)
         else:

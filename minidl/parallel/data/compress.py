@@ -159,8 +159,10 @@ class Compressed(DataParallel):
         return super().forward(*inputs, **options)
 
     def check_optimizer(self, optimizer, group):
-        """The optimizer asks, before a step: are these gradients for it?"""
-        self.method.check(self.t.rank, optimizer, group)
+        """The optimizer asks, before a step: are these gradients for it? Those of experts that are
+        divided over ranks are no method's: any optimizer of their own takes them."""
+        if not all(optimizer.leaf_of(p).own for p in group["params"]):
+            self.method.check(self.t.rank, optimizer, group)
 
     def owed(self):
         """The 2-norm of this rank's residual, of all buckets: a float."""
@@ -172,7 +174,7 @@ class Compressed(DataParallel):
 
     def close(self):
         super().close()
-        for p in self.reducer.params:
+        for p in self.module.parameters():
             p.compressed_by = None
 
 
@@ -184,3 +186,8 @@ def wants_plain_sgd(what, rank, optimizer, group):
             f"rank {rank}: {what} returns a step that has momentum inside; wanted optim.SGD("
             f"momentum=0), got {type(optimizer).__name__}{options}, which would apply it twice. "
             f"Give the momentum to {what}")
+    if any(optimizer.leaf_of(p).own for p in group["params"]):
+        raise ValueError(
+            f"rank {rank}: {what} returns a step that has momentum inside, and the gradients of "
+            "divided experts have none; got one group of both. Give the experts an optimizer of "
+            "their own (experts.expert_parameters)")

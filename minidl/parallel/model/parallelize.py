@@ -23,6 +23,8 @@ import numpy as np
 
 from minidl.comm.transport import device
 from minidl.nn.models import GPT
+from minidl.nn.moe import MoE
+from minidl.nn.norm import BatchNorm
 from minidl.parallel.model.shards import Shards
 from minidl.parallel.model.tensor import (
     ColumnLinear, ParallelAttention, RowLinear, SequenceDropout, SequenceEmbedding, own_part,
@@ -84,6 +86,12 @@ def parallelize(model, grid, plan=None, **options):
         above, _, own = name.rpartition(".")
         parent = model.get_submodule(above)
         setattr(parent, own, rule(getattr(parent, own), t))
+    of_all = [name for name, m in model.named_modules() if isinstance(m, (BatchNorm, MoE))]
+    if of_all and any(getattr(m, "seq", None) is not None for m in model.modules()):
+        raise TypeError(f"rank {t.rank}: with sequence parallelism each rank has a block of the "
+                        f"tokens, and weights applied to it want their gradients summed; got "
+                        f"{of_all[0]}, a batch norm or MoE, which has no form for that. Leave "
+                        "`sequence` away")
     for p in model.parameters():
         p.copies = t.size if p.part is None else 1
     Shards(t, model.parameters())
