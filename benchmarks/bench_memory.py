@@ -3,8 +3,8 @@
     python benchmarks/bench_memory.py [--blocks 16] [--rows 16] [--segments 4] [--out FILE.json]
 
 One training step of a GPT, fp32 and AdamW. The ledger's bytes are compared with 16 bytes a
-parameter; with what memory_predict says of activations, from one row and two; with tracemalloc, the
-allocations of Python's objects; and with the process's peak resident memory (VmHWM), a fresh
+parameter; with what memory/predict.py says of activations, from one row and two; with tracemalloc,
+the allocations of Python's objects; and with the process's peak resident memory (VmHWM), a fresh
 process for every figure. The ledger does not see temporaries inside an op's expressions, which is
 why the others are above it; recompute lowers all three by as much.
 
@@ -99,9 +99,10 @@ def ledger(args):
     """Of the second step: the ledger's peak, its activations, those predicted, tracemalloc's."""
     import tracemalloc
 
-    from minidl import memory, memory_predict
-    from minidl.activation_offload import offload
-    from minidl.fragmentation import contiguous, first_fit
+    from minidl import memory
+    from minidl.memory import predict
+    from minidl.memory.offload import offload
+    from minidl.memory.fragmentation import contiguous, first_fit
 
     training = Training(args.blocks, args.rows, args.segments)
     training.step()
@@ -117,7 +118,7 @@ def ledger(args):
     traced = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     states = sum(book.peak[kind] for kind in ("parameters", "master weights", "optimizer"))
-    predicted = None if args.segments else memory_predict.activations(
+    predicted, _ = (None, 0) if args.segments else predict.activations(
         training.model, (training.ids,), training.loss)
     return {"peak": book.peak_bytes, "by kind": book.peak, "by op": book.by_op(),
             "activations": book.most("activations"), "predicted": predicted,
