@@ -122,11 +122,13 @@ def pytest_generate_tests(metafunc):
 
 @pytest.fixture
 def strict_cupy():
-    """The stand-in as the module `cupy`, in this process, while the test runs."""
-    from tests.devices import stand_in
+    """The stand-in as the module `cupy`, in this process, while the test runs. It leaves no note of
+    a bad index: the next test that waits would be told."""
+    from tests.devices import notes, stand_in
 
     with stand_in() as cupy:
         yield cupy
+        assert not notes(cupy)
 
 
 def pytest_ignore_collect(collection_path, config):

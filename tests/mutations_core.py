@@ -55,6 +55,20 @@ MUTATIONS = [
         "::test_random_graphs_have_no_race_and_each_missing_event_is_one",
     ),
     Mutation(
+        "a plan's runs on nobody's indices leave a note",
+        "minidl/infer/streams.py",
+        "    with unnoted(cupy):  # inputs share bytes with later values: only a first run finds what was put\n",
+        "    if True:\n",
+        "tests/infer/test_streams.py::test_only_indices_of_the_user_leave_a_note",
+    ),
+    Mutation(
+        "notes of bad indices from before a plan is made are lost",
+        "minidl/cuda/index_check.py",
+        "        notes.device[...] = before\n",
+        "        notes.device.fill(0)\n",
+        "tests/infer/test_streams.py::test_only_indices_of_the_user_leave_a_note",
+    ),
+    Mutation(
         "a stream does not wait for the event",
         "minidl/infer/streams.py",
         "                    stream.wait_event(done[j])\n",

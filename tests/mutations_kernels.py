@@ -62,6 +62,13 @@ MUTATIONS = [
         "tests/cuda/host/test_compiler.py::test_an_edited_file_or_include_is_compiled_again",
     ),
     Mutation(
+        "a kernel for any PC leaves the x87 registers in use",
+        "minidl/cuda/host/compiler.py",
+        'return ["-mno-mmx"] if',
+        "return [] if",
+        "tests/cuda/host/test_compiler.py::test_no_kernel_leaves_the_x87_registers_in_use",
+    ),
+    Mutation(
         "a checkout that moved compiles everything again",
         "minidl/cuda/host/compiler.py",
         'digest.update(str(part).replace(f"{KERNELS.parent}{os.sep}", "").encode())',

@@ -15,6 +15,7 @@ import minidl
 from minidl import infer, nn
 from minidl.fused.graph import graphed
 from minidl.infer import memory, streams
+from minidl.nn import functional as F
 from tests.conftest import EVERY
 from tests.infer.models import array, random_model, same
 
@@ -164,6 +165,22 @@ def test_a_gpt_on_two_streams(captured):
     ids = np.random.default_rng(0).integers(0, 11, (2, 8))
     graph = infer.trace(nn.GPT(11, 16, 1, 2, 8).eval(), ids)
     same(infer.streamed(graph)(captured.asarray(ids)).data.get(), graph.run(ids))
+
+
+def test_only_indices_of_the_user_leave_a_note(captured):
+    """Before there are any, a plan runs on what it wrote over its input: they share bytes."""
+    ids = np.random.default_rng(0).integers(0, 11, (2, 8))
+    net = nn.GPT(11, 16, 1, 2, 8, generator=minidl.random.Generator(0)).eval()
+    graph = infer.trace(net, ids)
+    plan = infer.streamed(graph)
+    same(plan(captured.asarray(ids)).cpu().data, graph.run(ids))
+    with pytest.raises(IndexError, match="embedding: an index, 40, is none of 0 to 10"):
+        plan(captured.asarray(ids * 0 + 40)).tolist()
+    w = minidl.Tensor(captured.asarray(array(11, 8)))
+    F.embedding(minidl.Tensor(captured.asarray([12])), w)
+    infer.streamed(graph)
+    with pytest.raises(IndexError, match="embedding: an index, 12, is none of 0 to 10"):
+        w.tolist()  # a note of before stays
 
 
 def test_without_its_events_the_stand_in_sees_a_race(captured, monkeypatch):

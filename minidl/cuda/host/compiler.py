@@ -40,6 +40,7 @@ FLAGS = ("-std=gnu++17 -fno-math-errno -fno-trapping-math -ffp-contract=fast -fn
 # Of the fibre and check forms alone: an endless loop stays one, and a frame that leaves its stack
 # touches the guard below it.
 CAREFUL = ["-fno-finite-loops", "-fstack-clash-protection"]
+X86 = "x86_64", "AMD64"
 LINK = ["-shared", "-pthread"]
 LINK += ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-lm"]
 
@@ -63,9 +64,9 @@ class Compiler:
         native = [f"-m{'cpu' if platform.machine() == 'arm64' else 'arch'}={cpu}"]
         if self.kind == "zig":  # whose default target is this machine; x86_64_v3 is a -mcpu there
             native = [] if cpu == "native" else [f"-mcpu={cpu.replace('-', '_')}"]
-        if platform.machine() in ("x86_64", "AMD64"):  # else half of an AVX-512 register is used
+        if platform.machine() in X86:  # else half of an AVX-512 register is used
             native.append("-mprefer-vector-width=512")
-        return [*FLAGS, "-O3", *native, *self.no_library]
+        return [*FLAGS, "-O3", *native, *self.no_mmx, *self.no_library]
 
     @property
     def runtime_flags(self):
@@ -73,7 +74,13 @@ class Compiler:
         # FORTIFY, some compilers' default, takes the way back from a fibre's fault for an attack
         flags = ("-std=gnu++17 -O2 -fno-exceptions -fno-rtti -fPIC -fvisibility=hidden -w "
                  "-U_FORTIFY_SOURCE")
-        return [*flags.split(), *self.no_library]
+        return [*flags.split(), *self.no_mmx, *self.no_library]
+
+    @property
+    def no_mmx(self):
+        # g++ 12 without AVX moves halves of vectors through MMX registers and leaves them in use:
+        # the x87 registers, which they are, are then full, and NumPy's 7 // 2.0 is nan
+        return ["-mno-mmx"] if self.kind == "gnu" and platform.machine() in X86 else []
 
     @property
     def no_library(self):

@@ -55,6 +55,19 @@ def test_a_kernel_is_compiled_once(tmp_path, own_cache, monkeypatch):
     run_twice(file)
 
 
+@pytest.mark.skipif(platform.machine() not in compiler.X86, reason="MMX is x86's")
+def test_no_kernel_leaves_the_x87_registers_in_use(own_cache, monkeypatch):
+    """Without AVX g++ would sum up absmax in MMX registers: the next fmod of NumPy's is nan then,
+    and str(np.float32(6)) 6e+00."""
+    monkeypatch.setenv("MINIDL_CPU", "x86-64")
+    run._library.cache_clear()
+    x, top = np.arange(-20, 20, dtype=np.float32).reshape(2, 20), np.empty(2, np.float32)
+    cuda.kernel("quantize.cu", "absmax", defines={"T": "float"})(1, 32, (top, x, 2, 20))
+    seven = np.floor_divide(7, top), str(top[0])
+    run._library.cache_clear()
+    assert seven[0].tolist() == [0, 0] and seven[1] == "20.0" and top.tolist() == [20, 19]
+
+
 def test_code_for_another_processor_is_another_library(tmp_path, own_cache, monkeypatch):
     file = write(tmp_path)
     run_twice(file)
