@@ -101,8 +101,8 @@ def ledger(args):
 
     from minidl import memory
     from minidl.memory import predict
-    from minidl.memory.offload import offload
     from minidl.memory.fragmentation import contiguous, first_fit
+    from minidl.memory.offload import offload
 
     training = Training(args.blocks, args.rows, args.segments)
     training.step()
