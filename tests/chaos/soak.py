@@ -12,6 +12,7 @@ steps and thrown away: what stays of it would grow, too.
 Test: test_soak.py
 """
 
+import argparse
 import gc
 import os
 import sys
@@ -137,4 +138,7 @@ def main(folder, seconds):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], float(sys.argv[2]))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", help="for the snapshots; none may be there")
+    parser.add_argument("seconds", type=float)
+    main(**vars(parser.parse_args()))

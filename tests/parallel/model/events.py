@@ -106,26 +106,26 @@ def neighbours(groups):
     return {rank: group[(i + 1) % len(group)] for group in groups for i, rank in enumerate(group)}
 
 
+def one_visit(n, right, step, block, visit):
+    """The work of a step, and beside it the block on its way to the next rank, but for the last."""
+    if step < n - 1:
+        yield "send", right, step, block
+    yield "work", visit
+    if step < n - 1:
+        yield "come", step
+        yield "gone", step
+
+
 def around(n, right, block, visit):
     """Ring attention's forward: a block goes on while the one before is worked at."""
     for step in range(n):
-        if step < n - 1:
-            yield "send", right, step, block
-        yield "work", visit
-        if step < n - 1:
-            yield "come", step
-            yield "gone", step
+        yield from one_visit(n, right, step, block, visit)
 
 
 def around_and_sum(n, right, block, sums, visit):
     """Its backward: the sums go one step behind the blocks, and home at the end."""
     for step in range(n):
-        if step < n - 1:
-            yield "send", right, step, block
-        yield "work", visit
-        if step < n - 1:
-            yield "come", step
-            yield "gone", step
+        yield from one_visit(n, right, step, block, visit)
         if step > 1:
             yield "come", ("sum", step - 1)
             yield "gone", ("sum", step - 1)
