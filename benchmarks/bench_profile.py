@@ -8,7 +8,11 @@ blocks of three steps, and an overhead is the median over the blocks of with / w
 the processor's time: a busy machine disturbs it less, and what a profiler costs is a thread's work.
 Entering and leaving the profiler is not in it, for none of the two; torch.profiler records the CPU
 alone, without shapes and FLOPs, which minidl always has. Also measured: profile(memory=True), which
-counts every array by its kind. Then what is left when no profile runs:
+counts every array by its kind.
+
+Of a step of half a second both cost less than such a step varies by. So the two are compared on
+the same GPT at width 32, context 32, batch 2: as many operators and spans, and a step of some 5 ms,
+in which what they cost is seen: with - without, ms a step. Then what is left when no profile runs:
 whether any class differs from before, and the time of one collective's question whether one does,
 as a share of a step.
 """
@@ -34,7 +38,10 @@ from minidl.launcher import environment
 from minidl.timeline import recording
 
 OURS, MEMORY, TORCH = "minidl", "minidl, memory by kind too", "torch.profiler"
+PLAIN = {OURS: "minidl without", MEMORY: "minidl without", TORCH: "PyTorch without"}
 OFF_BAR, ON_BAR = 0.005, 0.03  # shares of a step
+# (width, context, batch, steps of a block, blocks for each of --repeats)
+LARGE, SMALL = (WIDTH, CONTEXT, BATCH, STEPS_PER_BLOCK, 1), (32, 32, 2, 20, 3)
 
 
 def options():
@@ -48,44 +55,49 @@ def options():
     return parser.parse_args()
 
 
-def inside(block, step):
+def inside(block, step, n_steps):
     """A contestant: processor seconds of a step inside of a block; entering is not measured."""
     def run():
         with block():
             step()  # the first in a block: caches of the profiler's own
             start = time.process_time()
-            for _ in range(STEPS_PER_BLOCK):
+            for _ in range(n_steps):
                 step()
-            return (time.process_time() - start) / STEPS_PER_BLOCK
+            return (time.process_time() - start) / n_steps
 
     return run
 
 
-def measure(args):
+def compare(size, args):
+    """({contestant: s a step in each of its blocks}, spans of a step)."""
+    width, context, n_samples, n_steps, blocks_for_each = size
     torch = import_torch()
     rng = np.random.default_rng(0)
-    ids = rng.integers(0, VOCAB, (BATCH, CONTEXT + 1))
+    ids = rng.integers(0, VOCAB, (n_samples, context + 1))
     batch = ids[:, :-1].copy(), ids[:, 1:].copy()
-    model, ours = make_minidl()
+    model, ours = make_minidl(width=width, context=context)
     weights = {k: v.copy() for k, v in model.state_dict().items()}
-    theirs, _ = make_torch(weights, args.threads, "cpu")
+    theirs, _ = make_torch(weights, args.threads, "cpu", width, context)
     np.testing.assert_allclose(ours(*batch), theirs(*batch), rtol=1e-4)
     cpu = [torch.profiler.ProfilerActivity.CPU]
     blocks = {OURS: minidl.profile, MEMORY: lambda: minidl.profile(memory=True),
-              TORCH: lambda: torch.profiler.profile(activities=cpu)}
-    contestants = {}
-    for name, block in blocks.items():
-        step = (lambda: theirs(*batch)) if name == TORCH else (lambda: ours(*batch))
-        contestants[name] = inside(block, step)
-    contestants["minidl without"] = inside(nullcontext, lambda: ours(*batch))
-    contestants["PyTorch without"] = inside(nullcontext, lambda: theirs(*batch))
-    times = take_turns(contestants, args.repeats)
+              TORCH: lambda: torch.profiler.profile(activities=cpu),
+              PLAIN[OURS]: nullcontext, PLAIN[TORCH]: nullcontext}
+    steps = {name: theirs if name in (TORCH, PLAIN[TORCH]) else ours for name in blocks}
+    times = take_turns({name: inside(block, lambda step=steps[name]: step(*batch), n_steps)
+                        for name, block in blocks.items()}, blocks_for_each * args.repeats)
     with minidl.profile() as p:
         for _ in range(3):
             ours(*batch)
-    spans = sum(map(len, p.record.lanes.values())) / 3
-    step_s = statistics.median(times["minidl without"])
-    return {"times_s": times, "spans": spans, "off": left_over() | {"step_s": step_s}}
+    return times, sum(map(len, p.record.lanes.values())) / 3
+
+
+def measure(args):
+    times, spans = compare(LARGE, args)
+    small, _ = compare(SMALL, args)
+    step_s = statistics.median(times[PLAIN[OURS]])
+    return {"times_s": times, "small_times_s": small, "spans": spans,
+            "off": left_over() | {"step_s": step_s}}
 
 
 def left_over():
@@ -108,32 +120,43 @@ def main():
     finish(figures, *report(figures), args.out)
 
 
+def extra_ms(times):
+    """{profiler: (what it adds to a step, ms: the median of turns, that of the least times)}."""
+    return {name: tuple(1e3 * figure for figure in (
+        statistics.median(a - b for a, b in zip(times[name], times[without], strict=True)),
+        min(times[name]) - min(times[without]))) for name, without in PLAIN.items()}
+
+
 def report(figures):
     """(bars, rows); prints the table."""
     times, off = figures["times_s"], figures["off"]
-    plain = {OURS: "minidl without", MEMORY: "minidl without", TORCH: "PyTorch without"}
-    cost, best = {}, {}
-    print(f"{'':36}{'ms a step':>11}{'overhead':>10}{'(least)':>9}")
-    for name, without in plain.items():
+    cost, best, extra = {}, {}, extra_ms(figures["small_times_s"])
+    print(f"{'':36}{'ms a step':>11}{'overhead':>10}{'(least)':>9}{'small: ms':>11}{'more':>7}"
+          f"{'(least)':>9}")
+    for name, without in PLAIN.items():
         cost[name] = ratio(times[name], times[without]) - 1
         best[name] = best_ratio(times[name], times[without]) - 1
+        small = statistics.median(figures["small_times_s"][name])
         print(f"{name:36}{1e3 * statistics.median(times[name]):>11.1f}{cost[name]:>10.1%}"
-              f"{best[name]:>9.1%}")
+              f"{best[name]:>9.1%}{1e3 * small:>11.2f}{extra[name][0]:>7.2f}{extra[name][1]:>9.2f}")
     print(f"{figures['spans']:.0f} spans a step; when no profile runs {off['wrapped']} methods are "
           f"wrapped, and a collective asks {1e9 * off['question_s']:.0f} ns")
     share = 100 * off["question_s"] / off["step_s"] + off["wrapped"]  # of 100 collectives a step
+    more, least = (extra[OURS][i] / extra[TORCH][i] for i in (0, 1))
     bars = [bar("overhead of minidl.profile, on", cost[OURS], ON_BAR, True, best[OURS]),
             bar("the same, with memory by kind", cost[MEMORY], ON_BAR, True, best[MEMORY]),
             bar("off: share of a step with 100 collectives", share, OFF_BAR, True),
-            bar("with / without: minidl's over torch.profiler's", (1 + cost[OURS]) / (
-                1 + cost[TORCH]), 1.0, True, (1 + best[OURS]) / (1 + best[TORCH]))]
+            bar("what it adds to a small GPT's step: by torch.profiler's", more, 1.0, True, least)]
     question = (f"what a profile costs: a GPT of {LAYERS} layers, width {WIDTH}, context {CONTEXT},"
                 f" batch {BATCH}")
-    return bars, [row(question, TORCH, f"{number(100 * cost[OURS])} % of a step beside "
-                      f"{number(100 * cost[TORCH])} %", [bars[0], *bars[2:]]),
-                  row(f"{question}, with every array by kind", "the same without memory",
-                      f"{number(100 * cost[MEMORY])} % of a step beside "
-                      f"{number(100 * cost[OURS])} %", bars[1:2])]
+    width, context, n_samples, *_ = SMALL
+    return bars, [row(question, "a step without", f"{number(100 * cost[OURS])} % of a step",
+                      [bars[0], bars[2]]),
+                  row(f"{question}, with every array by kind", "a step without",
+                      f"{number(100 * cost[MEMORY])} % of a step", bars[1:2]),
+                  row(f"... the same GPT at width {width}, context {context}, batch {n_samples}",
+                      TORCH, f"{number(extra[OURS][0])} ms a step beside "
+                      f"{number(extra[TORCH][0])} ms", bars[3:])]
 
 
 if __name__ == "__main__":

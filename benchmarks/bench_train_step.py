@@ -48,9 +48,9 @@ LAYERS, WIDTH, HEADS, CONTEXT, BATCH, VOCAB = 4, 256, 8, 256, 8, 256
 STEPS_PER_BLOCK = 3
 
 
-def make_minidl(device="cpu"):
+def make_minidl(device="cpu", width=WIDTH, context=CONTEXT):
     minidl.manual_seed(0)
-    model = nn.GPT(VOCAB, CONTEXT, LAYERS, HEADS, WIDTH).to(device)
+    model = nn.GPT(VOCAB, context, LAYERS, HEADS, width).to(device)
     optimizer = optim.AdamW(model.parameters(), lr=1e-3)
 
     def step(x, y):
@@ -71,7 +71,7 @@ def saved(model, x, y):
     return saved_by_op(F.cross_entropy(model(x).reshape(-1, VOCAB), y.reshape(-1)))
 
 
-def make_torch(weights, n_threads, device):
+def make_torch(weights, n_threads, device, width=WIDTH, context=CONTEXT):
     """The same model in PyTorch's own modules, with the same names."""
     import torch
     import torch_gpt
@@ -79,7 +79,7 @@ def make_torch(weights, n_threads, device):
 
     torch.set_num_threads(n_threads)
 
-    model = torch_gpt.make(weights, VOCAB, CONTEXT, LAYERS, HEADS, WIDTH).to(device)
+    model = torch_gpt.make(weights, VOCAB, context, LAYERS, HEADS, width).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 
     def step(x, y):
