@@ -79,7 +79,7 @@ mutations: $(VENV)/test.stamp ## plant a known bug at a time in a copy, see a te
 examination: $(VENV)/test.stamp ## run 110 kernels with a bug and 42 sound ones under watch: is each named, is none refused? (some: ARGS=race)
 	@$(BIN)/python tests/cuda/examination/examine.py $(ARGS)
 
-answers: $(VENV)/test.stamp ## judge nine answers to each exercise, the solutions, and 13 ways to be called right without being so (some: ARGS=06a)
+answers: $(VENV)/test.stamp ## judge nine answers to each exercise, the solutions, and 13 ways to be called right without being so (some: ARGS=07a)
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/course/examine_answers.py $(ARGS)
 
 lint: $(VENV)/test.stamp ## check style, imports and likely bugs
@@ -118,7 +118,8 @@ $(VENV)/test.stamp: extras = test
 $(VENV)/docs.stamp: extras = docs,tutorials
 $(VENV)/%.stamp: setup.cfg pyproject.toml | $(VENV)/pyvenv.cfg
 	@echo "Installing minidl[$(extras)] and what it needs into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(extras)]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(extras)]' \
+	|| { echo "make: pip cannot install minidl[$(extras)] (above: why). Without a network: docs/install.md" >&2; exit 1; }
 	@touch $@
 	@echo "Installed."
 

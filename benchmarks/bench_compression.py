@@ -220,7 +220,8 @@ def ways(n_steps):
     def dense(net, t, optimizer):
         return DataParallel(net, t)
 
-    adamw = partial(optim.AdamW, lr=3e-3)
+    # at 3e-3 the dense runs of three seeds end 17 % apart: too far to see 2 % between methods
+    adamw = partial(optim.AdamW, lr=1e-3)
     found = {"dense": (dense, adamw)}
     found |= {name: (by(name), adamw) for name in ("fp16", "int8")}
     return found | {"PowerSGD rank 4": (power, adamw)}

@@ -16,10 +16,14 @@
     int8   a linear layer, 1024 x 1024, of 64 and of 256 rows, in whole numbers of 8 bits; x is
            quantised when it runs (eager: the plan in float32; ort: DynamicQuantizeMatMul)
 
+    read   of the rows of one image or one token: only reading as many bytes as the weights have,
+           in turn with the others. No plan in float32 can take less
+
 One thread each; seconds of CPU time, so that a busy machine disturbs them less; with more threads,
-seconds of wall time, which mean something on a quiet machine alone. Peers take turns and figures
-are medians. The peer's model is built with onnx's helper functions from the graph that
-was traced; its attention is onnxruntime's own fused operator.
+seconds of wall time, which mean something on a quiet machine alone: after a pause, in which the
+threads of the others fall asleep, and a first call, which wakes one's own. Peers take turns and
+figures are medians. The peer's model is built with onnx's helper functions from the graph that was
+traced; its attention is onnxruntime's own fused operator.
 """
 
 import argparse
@@ -41,6 +45,8 @@ CALLS = {"mlp 1": 20, "mlp 64": 3, "cnn 1": 10, "cnn 32": 1, "gpt 256": 1,
          "gpt step": 4, "int8 64": 10, "int8 256": 3}
 MOST_OF_TWO = {"mlp 1": 0.8, "mlp 64": 1.1, "cnn 1": 0.85, "cnn 32": 1.25}  # of two threads
 INT8_FASTER = 3  # than our own float32
+READING = "mlp 1", "gpt step"  # rows as long as reading the weights takes
+QUIET_S = 0.06  # after a call, onnxruntime's threads keep the processors busy for 36 ms
 PAST = 128  # tokens before the step
 
 OTHERS = {"ov": ("OpenVINO", 1.0), "torch": ("torch.compile", 0.5)}  # at most so much of its time
@@ -204,8 +210,11 @@ def write(line, name, constant, node, past):
         raise NotImplementedError(f"{line.op} as a node of ONNX")
 
 
-def timed(work, calls, clock):
+def timed(work, calls, clock, pause=0.0):
     def run():
+        if pause:
+            time.sleep(pause)
+            work()
         start = clock()
         for _ in range(calls):
             work()
@@ -222,7 +231,7 @@ def measure(args):
     result = {}
     print(f"{'':10}{'plan us':>10}{'ort us':>10}{'eager us':>10}{'plan/ort':>10}{'best':>8}"
           f"{'eager/plan':>12}{'compile s':>11}{'again s':>9}{'error':>10}{'plan/ov':>9}"
-          f"{'plan/torch':>11}")
+          f"{'plan/torch':>11}{'read/ort':>9}")
     why = {k: text for k, text in (("ov", missing("openvino")), (
         "torch", missing("torch") if args.compile else "pass --compile")) if text}
     print("".join(f"no {OTHERS[k][0]}: {text}\n" for k, text in why.items()), end="")
@@ -236,7 +245,8 @@ def measure(args):
               f"{found['ratio']:10.2f}{found['best']:8.2f}{found['eager']:12.1f}"
               f"{cold:11.2f}{again:9.3f}{found['error']:10.1e}"
               + "".join(f"{found['others'].get(k, '-'):>{n}{'.2f' * (k in found['others'])}}"
-                        for k, n in (("ov", 9), ("torch", 11))), flush=True)
+                        for k, n in (("ov", 9), ("torch", 11)))
+              + (f"{found['read']:9.2f}" if found["read"] else f"{'-':>9}"), flush=True)
     return result
 
 
@@ -250,6 +260,21 @@ def missing(package):
         importlib.import_module(package)
     except ImportError:
         return f"pip install {package}"
+
+
+def reading(model):
+    """A call that reads as many bytes as a step of the model needs weights: without the embeddings,
+    of which it needs a row each."""
+    import numpy as np
+
+    from minidl import nn
+    from minidl.infer.program import block_of
+
+    n_bytes = sum(p.nbytes for m in model.modules() if not isinstance(m, nn.Embedding)
+                  for p in m._parameters.values() if p is not None)
+    block = block_of(n_bytes).view(np.float32)
+    block[...] = 1
+    return block.max
 
 
 def openvino_of(model, x, n_threads):
@@ -330,6 +355,8 @@ def one_model(name, repeats, n_threads, others=()):
     else:
         assert peer < 10 * TOLERANCE, f"{name}: onnxruntime differs by {peer}"
     contestants = {"plan": plan, "ort": theirs, "eager": eager}
+    if name in READING and n_threads == 1:
+        contestants["read"] = reading(model)
     makers = {"ov": openvino_of, "torch": torch_of}
     able = {"ov": ("mlp", "cnn", "gpt 256"), "torch": ("mlp", "cnn")}
     for k in sorted(others):
@@ -339,12 +366,14 @@ def one_model(name, repeats, n_threads, others=()):
             wrong = float(np.abs(y.reshape(want.shape) - want).max() / np.abs(want).max())
             assert wrong < 10 * TOLERANCE, f"{name}: {OTHERS[k][0]} differs by {wrong}"
     clock = time.process_time if n_threads == 1 else time.perf_counter
-    times = take_turns({k: timed(f, CALLS[name], clock) for k, f in contestants.items()},
+    pause = 0 if n_threads == 1 else QUIET_S
+    times = take_turns({k: timed(f, CALLS[name], clock, pause) for k, f in contestants.items()},
                        repeats, warm_up=3)
     return dict(us={k: 1e6 * statistics.median(v) for k, v in times.items()},
                 ratio=ratio(times["plan"], times["ort"]), error=ours,
                 best=min(times["plan"]) / min(times["ort"]), compile_s=compile_s,
                 eager=ratio(times["eager"], times["plan"]), memory=memory,
+                read=ratio(times["read"], times["ort"]) if "read" in times else None,
                 others={k: ratio(times["plan"], times[k]) for k in OTHERS if k in times})
 
 
@@ -413,7 +442,8 @@ def report(figures, n_threads):
     bars = [bar(f"{name}: plan / onnxruntime", f["ratio"], most(n_threads)[name], at_most=True,
                 best=f["best"]) for name, f in figures.items()]
     peer = "onnxruntime, one thread" if n_threads == 1 else "onnxruntime, two threads"
-    rows = [row(f"inference, {name}", peer, f"{f['ratio']:.2f} of its time", [b])
+    rows = [row(f"inference, {name}", peer, f"{f['ratio']:.2f} of its time"
+                + (f"; only reading the weights: {f['read']:.2f}" if f["read"] else ""), [b])
             for (name, f), b in zip(figures.items(), bars, strict=True)]
     for name, f in figures.items():
         for k, x in f["others"].items():

@@ -24,9 +24,9 @@ from minidl import optim
 from minidl.comm import ring, simulate
 from minidl.comm.ledger import Ledger
 from minidl.comm.links import Links
-from minidl.parallel.param_rules import ASYNC, GEO, SYNC, bounded
-from minidl.parallel.param_server import Server
-from minidl.parallel.param_worker import Worker
+from minidl.parallel.server.rules import ASYNC, GEO, SYNC, bounded
+from minidl.parallel.server.server import Server
+from minidl.parallel.server.worker import Worker
 from minidl.tensor import Tensor
 
 LINKS = Links.uniform(50e-6, 8e-9)

@@ -126,6 +126,9 @@ def why_not():
             return f"the test cluster needs the command {tool}: sudo apt install iproute2"
     if os.geteuid() != 0:
         return "the test cluster needs root, to make network namespaces: sudo make cluster"
+    if " " in f"{ENTER_HOST}{sys.executable}":
+        return ("the test cluster needs paths without a space, as MPICH starts no others on "
+                f"another host: move {ROOT}")
     mpiexec = launcher.find_mpiexec()
     if mpiexec is None:
         return "the test cluster needs MPICH's mpiexec: pip install mpich"

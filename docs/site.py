@@ -3,7 +3,8 @@
     README.md, docs/*.md            a page each; the README is the home
     docs/map.md                     a page for each of its rows: a technique, its formula, its files
     minidl/**/*.py                  the API reference: docstrings and signatures, a page a folder
-    tutorials/*.py                  a page each, with out/NN_name.png and .json where they were run
+    tutorials/*.py                  a page each, with out/en/NN_name.png and out/NN_name.json where
+                                    `make tutorials` ran them; in Chinese with out/zh/NN_name.png
     kernels/README.md, *.cu         the kernels, with the comment at the head of each
 
 Nothing is written twice: a link to a source leads to its page, one to a test is plain text, and one
@@ -23,7 +24,7 @@ import sys
 from pathlib import Path
 
 from minidl.course import exercise, language, table
-from minidl.course.comments import in_language
+from minidl.course.comments import in_language, kernels_named
 
 ROOT = Path(__file__).resolve().parents[1]
 LEFT_OUT = "docs/course/questions"  # for teachers
@@ -35,6 +36,12 @@ TITLES = {"index": "Home", "install": "Install", "tutorials": "Tutorials", "map"
 
 CHINESE = {"index": "首页", "install": "安装", "lessons": "中文教程", "tutorials": "教程与练习",
            "glossary": "英汉术语表"}
+REST_IS_ENGLISH = "08 及以后的教程目前只有英文版：[Tutorials](../tutorials.md)。"
+# below a picture that was not drawn in Chinese for certain
+ENGLISH_LABELS = ("图中的文字若是英文：在装有中文字体的机器上（`sudo apt install fonts-noto-cjk`，或把字体"
+                  "文件放进 `~/.local/share/fonts`）运行 `make tutorials`，再运行 `make docs`，这里就会"
+                  "换成中文图。")
+AT_HOME = "03", "06", "07"  # whose pictures are: kernels, counters, ranks
 KINDS = "File", "Kernel", "Test", "Tutorial", "Source"  # of the map's cells, after the concept
 
 
@@ -73,7 +80,7 @@ def target(path, root=ROOT):
 
 
 def short(path):
-    """06 of 06_ring.py, train_gpt of train_gpt.py."""
+    """07 of 07_ring.py, train_gpt of train_gpt.py."""
     return path.stem[:2] if path.stem[:2].isdigit() else path.stem
 
 
@@ -124,6 +131,9 @@ def pages(root=ROOT):
     if home.exists():
         made["zh/index.md"] = relinked(_read(home), root, "zh/index.md", broken, root)
     made |= _api(root) | _tutorials(root) | _translated(root)
+    for page, name in ("index.md", "en"), ("zh/index.md", "zh"):
+        if page in made:
+            made[page] += _gallery(made, root, Path(page).parent, name)
     kernels = relinked(_read(root / "kernels/README.md"), root / "kernels", "kernels.md", broken,
                        root)
     for file in sorted((root / "kernels").glob("*.cu")):
@@ -229,6 +239,28 @@ def _scripts(root):
     return [*sorted((root / "tutorials").glob("[0-9][0-9]_*.py")), root / "tutorials/train_gpt.py"]
 
 
+def picture_of(root, name, language):
+    """The picture of a tutorial that `make tutorials` made in this language; else that of a run in
+    any; None: it was not run."""
+    places = f"out/{language}/{name}.png", f"out/{name}.png", f"out/en/{name}.png"
+    return next((place for place in places if (root / place).exists()), None)
+
+
+def _gallery(made, root, folder, language):
+    """The pictures of the home page, of tutorials that were run, each with its title and a link."""
+    parts = []
+    for number in AT_HOME:
+        page = (folder / "tutorials" / f"{number}.md").as_posix()
+        for script in (root / "tutorials").glob(f"{number}_*.py"):
+            picture = picture_of(root, script.stem, language)
+            if picture and page in made:
+                title, up = made[page].partition("\n")[0][2:], "../" * len(folder.parts)
+                parts.append(f"[{title}](tutorials/{number}.md)\n\n![{title}]({up}{picture})\n")
+                parts += [f"*{ENGLISH_LABELS}*\n"] * (language == "zh" and "/zh/" not in picture)
+    heading = {"en": "Pictures that tutorials draw", "zh": "教程画出的图"}[language]
+    return "\n".join([f"\n## {heading}\n", *parts]) if parts else ""
+
+
 def _tutorials(root):
     made = {}
     for file in _scripts(root):
@@ -236,9 +268,9 @@ def _tutorials(root):
         title, _, story = ast.get_docstring(ast.parse(text)).partition("\n")
         title, _, needs = re.sub(r"\s{2,}(\d+ minutes)", r"\n\1", title).partition("\n")
         parts = [f"# {' '.join(title.split()).rstrip('.')}\n", f"*{needs}*\n" * bool(needs)]
-        picture, report = root / "out" / f"{file.stem}.png", root / "out" / f"{file.stem}.json"
-        if picture.exists():
-            parts.append(f"![What {file.name} draws](../out/{file.stem}.png)\n")
+        report = root / "out" / f"{file.stem}.json"
+        if picture := picture_of(root, file.stem, "en"):
+            parts.append(f"![What {file.name} draws](../{picture})\n")
         # paragraphs are text, what is indented stays as it is: Markdown's code
         parts.append(story + "\n")
         if report.exists():
@@ -259,16 +291,12 @@ def _tutorials(root):
 def _translated(root):
     """The tutorials' pages in Chinese, from the texts that the scripts themselves show, with the
     script, its exercises blank: those who read no English read it here."""
-    made, before = {}, os.environ.get("MINIDL_LANG")
-    os.environ["MINIDL_LANG"] = "zh"  # of the table, and of the script's comments
-    try:
+    with language.spoken("zh"):  # the table, too, and the script's comments
         made = _chinese_tutorials(root)
-    finally:
-        os.environ["MINIDL_LANG"] = before or ""
     if made:
         listed = "\n".join(f"- [{text.splitlines()[0][2:]}](tutorials/{Path(page).name})"
                            for page, text in made.items())
-        made["zh/lessons.md"] = f"# 中文教程\n\n{listed}\n"
+        made["zh/lessons.md"] = f"# 中文教程\n\n{listed}\n\n{REST_IS_ENGLISH}\n"
     return made
 
 
@@ -280,11 +308,14 @@ def _chinese_tutorials(root):
         title, _, story = found["head"][1].partition("\n")
         title, needs = re.split(r"\s{2,}(?=\d+ 分钟)", title)
         parts = [f"# {title}\n\n*{needs}*\n\n[English](../../tutorials/{short(file)}.md)\n"]
-        if (root / "out" / f"{file.stem}.png").exists():
-            parts.append(f"![{title}](../../out/{file.stem}.png)\n")
+        if picture := picture_of(root, file.stem, "zh"):
+            parts.append(f"![{title}](../../{picture})\n")
+            parts += [f"*{ENGLISH_LABELS}*\n"] * ("/zh/" not in picture)
         parts.append(language.unbroken(story) + "\n")
         if (report := root / "out" / f"{file.stem}.json").exists():
             parts += ["## 实测与理论对照\n", _fenced(table.render(table.load(report)))]
+        else:
+            parts.append("先运行 `make tutorials`，再运行 `make docs`，这里就会有它的图和表。\n")
         sources = exercise.tutorials(root).get(short(file), [])
         parts += ["## 练习\n"] * bool(sources)
         for source in sources:
@@ -296,6 +327,11 @@ def _chinese_tutorials(root):
             code = code if source.suffix == ".cu" else code.split('"""', 2)[2].lstrip()
             kind = "python" if source.suffix == ".py" else "cuda"
             parts.append(f"`{source.name}`\n\n```{kind}\n{code.rstrip()}\n```\n")
+        named = [path for path in kernels_named(_read(file)) if path.name not in
+                 [source.name for source in sources]]
+        parts += ["## 文中提到的 kernel\n"] * bool(named)
+        for path in named:
+            parts.append(f"`{path.name}`\n\n```cuda\n{in_language(_read(path)).rstrip()}\n```\n")
         made[f"zh/tutorials/{short(file)}.md"] = "\n".join(parts) + "\n"
     return made
 
@@ -312,10 +348,11 @@ def write(folder, root=ROOT):
         path.parent.mkdir(parents=True, exist_ok=True)
         up = "../" * (len(Path(page).parts) - 1)
         path.write_text(text.replace(f"({PAGES}", f"({up}"), encoding="utf-8")
-    for source, place in (root / "docs", "."), (root / "out", "out"):
-        for picture in source.glob("*.png"):
-            (folder / "pages" / place).mkdir(exist_ok=True)
-            shutil.copy(picture, folder / "pages" / place)
+    for place in "docs", "out", "out/en", "out/zh":
+        for picture in (root / place).glob("*.png"):
+            to = folder / "pages" / place.removeprefix("docs")
+            to.mkdir(parents=True, exist_ok=True)
+            shutil.copy(picture, to)
     first = [f"  - {title}: {page}.md\n" for page, title in TITLES.items() if f"{page}.md" in made]
     others = [page for page in sorted(made) if "/" not in page and page[:-3] not in TITLES]
     more = "".join(f"    - {page}\n" for page in others)

@@ -3,6 +3,7 @@
 //   a, b, c, out   n elements of type T          read 3, write 1: 16 bytes an element in float
 //   Two launches of an add kernel would read 4 and write 2, 24 bytes: the sum a + b goes to memory
 //   and comes back.
+//   T, its to_float and from_float, and PACK(T), how many of it 16 bytes are: common.cuh
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
 // a thread has three reads on the way, so 90% in float; in half 12 KB of an H100's 15 an SM: 75%.

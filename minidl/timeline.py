@@ -18,7 +18,7 @@ Chrome at chrome://tracing.
 None, as nearly always, where nobody measures.
 
 Source: the Trace Event Format (Google), complete events.
-Test: tests/test_timeline.py   Used by: parallel/zero/lanes.py   Tutorials: 07_overlap, 11_offload
+Test: tests/test_timeline.py   Used by: parallel/zero/lanes.py   Tutorial: 12_offload
 """
 
 import json

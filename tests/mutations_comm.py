@@ -99,9 +99,31 @@ MUTATIONS = [
     Mutation(
         "two groups of the same ranks share their messages",
         "minidl/comm/transport/sim.py",
-        "group = (self._group, ranks, count)",
-        "group = (self._group, ranks)",
+        "name = (self._name, ranks, count)",
+        "name = (self._name, ranks)",
         "tests/comm/transport/test_protocol.py::test_a_duplicate_keeps_its_messages_apart",
+    ),
+    Mutation(
+        "UCX notes every piece of memory that is given back",
+        "minidl/comm/transport/mpi.py",
+        "    _no_registrations_on_one_host(os.environ)\n",
+        "",
+        "tests/mpi/test_mpi_transport.py::test_memory_that_is_given_back_leaves_nothing",
+    ),
+    Mutation(
+        "simulated groups that nobody holds any more are kept",
+        "minidl/comm/transport/network.py",
+        "self._groups = weakref.WeakValueDictionary()",
+        "self._groups = {}",
+        "tests/comm/transport/test_sim.py::test_what_ranks_share_in_a_group_goes_with_it",
+    ),
+    Mutation(
+        "what nobody received in a group that is gone is no error",
+        "minidl/comm/transport/network.py",
+        "self.network.unreceived += self.unreceived()  #",
+        "pass  #",
+        "tests/comm/transport/test_sim.py"
+        "::test_a_message_that_nobody_receives_in_a_group_that_is_gone_is_an_error",
     ),
     Mutation(
         "recv_any takes a late message because it is there",
@@ -1688,6 +1710,13 @@ MUTATIONS = [
         "::test_a_failed_server_refuses_everybody_by_name_and_reason",
     ),
     Mutation(
+        "a worker that dies leaves its servers as if it were done",
+        "minidl/parallel/server/shards.py",
+        "    if kind is None:\n",
+        "    if True:\n",
+        "tests/parallel/server/test_failures.py::test_a_dead_worker_does_not_stop_the_others",
+    ),
+    Mutation(
         "pushes name the version of server 0",
         "minidl/parallel/server/worker.py",
         "version = self.versions[server]",
@@ -1819,6 +1848,21 @@ MUTATIONS = [
         "Tensor._from(_hollow(y), y.grad_fn, y.slot) if y.grad_fn else y",
         "y",
         "tests/parallel/model/test_pipeline.py::test_live_activations_are_the_formula",
+    ),
+    Mutation(
+        "recompute sends no more over a grid",
+        "minidl/parallel/model/on_grid.py",
+        "forwards = 2 if pipe.recompute else 1",
+        "forwards = 1",
+        "tests/parallel/model/test_on_grid.py::test_it_sends_what_the_formula_says",
+    ),
+    Mutation(
+        "of a pipeline's weights the last stage's are gathered",
+        "minidl/parallel/model/on_grid.py",
+        "for state in states for name",
+        "for state in states[-1:] for name",
+        "tests/parallel/model/test_on_grid.py"
+        "::test_its_loss_and_its_whole_state_are_the_undivided_models",
     ),
     Mutation(
         "the norm over a grid is one axis' only",
@@ -2013,6 +2057,13 @@ MUTATIONS = [
         "",
         "tests/snapshot/test_snapshot_crashes.py"
         "::test_a_crash_at_any_call_leaves_the_previous_snapshot_or_the_new_one",
+    ),
+    Mutation(
+        "a list of a snapshot comes behind what was there",
+        "minidl/snapshot/snapshot.py",
+        'self.values[:] = state["values"]',
+        'self.values += state["values"]',
+        "tests/snapshot/test_snapshot.py::test_a_list_comes_back_in_place_of_what_it_held",
     ),
     Mutation(
         "all ranks get rank 0's random numbers",

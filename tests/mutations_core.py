@@ -40,6 +40,20 @@ MUTATIONS = [
         "tests/cli/test_wrong_commands.py::test_a_wrong_argument_is_named_with_what_is_wanted",
     ),
     Mutation(
+        "micro-batches need not divide the batch",
+        "minidl/course/training.py",
+        "args.batch % (n_dp * n_micro)",
+        "args.batch % n_dp",
+        "tests/tutorials/test_train_gpt.py::test_options_that_cannot_be_are_errors",
+    ),
+    Mutation(
+        "a run that is over is begun again",
+        "minidl/course/training.py",
+        "if args.steps <= start:",
+        "if args.steps < start:",
+        "tests/tutorials/test_train_gpt.py::test_a_run_that_is_over_cannot_be_resumed",
+    ),
+    Mutation(
         "a training of no steps is begun",
         "minidl/course/tutorial.py",
         "(least := min(default, 1))",
@@ -1276,9 +1290,24 @@ MUTATIONS = [
     Mutation(
         "residual projections start too large",
         "minidl/nn/models.py",
-        "0.02 / math.sqrt(2 * n_layers)",
-        "0.02 / math.sqrt(n_layers)",
+        "init_std / math.sqrt(2 * n_layers)",
+        "init_std / math.sqrt(n_layers)",
         "tests/nn/test_models.py::test_what_writes_to_the_residual_stream_starts_smaller",
+    ),
+    Mutation(
+        "a GPT asked to run its blocks again keeps all it computes",
+        "minidl/nn/models.py",
+        "        if self.recompute:\n",
+        "        if False:\n",
+        "tests/nn/test_models.py"
+        "::test_gpt_that_runs_its_blocks_again_has_the_same_gradients_and_holds_less",
+    ),
+    Mutation(
+        "a GPT of any width starts as one of 768",
+        "minidl/nn/models.py",
+        "init.normal_(p, std=init_std, generator=generator)",
+        "init.normal_(p, std=0.02, generator=generator)",
+        "tests/nn/test_models.py::test_gpt_starts_as_wide_as_it_is_told",
     ),
     Mutation(
         "generating leaves the model in training mode",
@@ -2353,6 +2382,55 @@ MUTATIONS = [
         "tests/data/test_text.py::test_random_batches_predict_the_next_byte_over_the_whole_range",
     ),
     Mutation(
+        "an evaluation reads the beginning of a text alone",
+        "minidl/data/text.py",
+        "np.linspace(0, len(windows) - 1, n)",
+        "np.linspace(0, n - 1, n)",
+        "tests/data/test_text.py::test_windows_are_spread_from_the_first_to_the_last",
+    ),
+    Mutation(
+        "pairs are joined where they overlap",
+        "minidl/data/byte_pairs.py",
+        "    if left == right:",
+        "    if False:",
+        "tests/data/test_byte_pairs.py::test_joining_takes_pairs_from_the_left",
+    ),
+    Mutation(
+        "a run of equal tokens begins anew at each of them",
+        "minidl/data/byte_pairs.py",
+        "np.diff(at, prepend=-2) > 1",
+        "np.diff(at, prepend=-2) > 0",
+        "tests/data/test_byte_pairs.py::test_joining_takes_pairs_from_the_left",
+    ),
+    Mutation(
+        "the rarest pair becomes a token",
+        "minidl/data/byte_pairs.py",
+        "counts.argmax()",
+        "np.where(counts, counts, len(ids)).argmin()",
+        "tests/data/test_byte_pairs.py::test_each_pair_is_the_most_frequent_of_its_time",
+    ),
+    Mutation(
+        "a token is spelled from right to left",
+        "minidl/data/byte_pairs.py",
+        "words[left] + words[right]",
+        "words[right] + words[left]",
+        "tests/data/test_byte_pairs.py::test_every_byte_of_any_text_comes_back",
+    ),
+    Mutation(
+        "a flight lands after its delay, however long it flies",
+        "minidl/data/flights.py",
+        'float(row["dep_delay"]) + float(row["air_time"])',
+        'float(row["dep_delay"])',
+        "tests/data/test_flights.py::test_times_and_labels_are_those_of_the_table",
+    ),
+    Mutation(
+        "a flight has no hour among its features",
+        "minidl/data/flights.py",
+        'code("hour", at)',
+        'code("dest", dest)',
+        "tests/data/test_flights.py::test_equal_values_have_one_number_and_others_their_own",
+    ),
+    Mutation(
         "files come in the order of the disk",
         "minidl/data/text.py",
         "for path in sorted(folder.iterdir(), key=lambda p: p.name):",
@@ -2409,6 +2487,36 @@ MUTATIONS = [
         "axes.set_visible(axes in shown or of_both)",
         "axes.set_visible(True)",
         "tests/course/test_language.py::test_slides_have_two_panels_of_large_text",
+    ),
+    Mutation(
+        "a slide keeps the room of the panels that are not shown",
+        "minidl/course/out.py",
+        "kept = [r if at in used[i] else 1e-6 * r",
+        "kept = [r if True else 1e-6 * r",
+        "tests/course/test_language.py::test_a_slide_has_no_empty_part_where_other_panels_were",
+    ),
+    Mutation(
+        "a Chinese page shows the picture of any run",
+        "docs/site.py",
+        'places = f"out/{language}/{name}.png", f"out/{name}.png"',
+        'places = f"out/{name}.png", f"out/{language}/{name}.png"',
+        "tests/course/test_site.py::test_a_chinese_page_shows_a_chinese_picture_or_says_how_to_get_"
+        "one",
+    ),
+    Mutation(
+        "the pictures for the site are all in the reader's language",
+        "minidl/course/out.py",
+        "    with languages.spoken(name):",
+        "    with languages.spoken(language()):",
+        "tests/course/test_language.py::"
+        "test_a_picture_for_the_site_is_drawn_in_each_language_that_has_a_font",
+    ),
+    Mutation(
+        "a Chinese character is padded as if it took one column",
+        "minidl/cuda/columns.py",
+        'return sum(1 + (unicodedata.east_asian_width(c) in "WF") for c in text)',
+        "return len(text)",
+        "tests/cuda/test_columns.py::test_columns_begin_below_each_other_in_chinese",
     ),
     Mutation(
         "a student's file is overwritten",
@@ -2517,6 +2625,21 @@ MUTATIONS = [
         "tests/precision/test_bf16.py::test_statistics_of_rows_stay_in_float32",
     ),
     Mutation(
+        "on the simulated disk a name is safe as soon as its bytes are",
+        "minidl/course/disk.py",
+        "        self.names[name][1] = self.read(name)\n",
+        "        self.names[name][1] = self.read(name)\n"
+        "        self.safe_names[name] = self.names[name]\n",
+        "tests/course/test_disk.py::test_bytes_and_names_are_lost_apart",
+    ),
+    Mutation(
+        "the power is back for a save that has caught its failure",
+        "minidl/course/disk.py",
+        "len(self.calls) >= self.dies_at:",
+        "len(self.calls) == self.dies_at:",
+        "tests/course/test_disk.py::test_who_catches_the_failure_has_no_power_either",
+    ),
+    Mutation(
         "a failed check returns success",
         "minidl/course/grade.py",
         'return 0 if all(result.verdict == "passed" for result in found) else 1',
@@ -2557,6 +2680,21 @@ MUTATIONS = [
         'inside = inside or start',
         'inside = False',
         "tests/course/test_handout.py::test_a_reference_is_a_function_that_is_not_there",
+    ),
+    Mutation(
+        "a file from before, under the old name, hides the student's new one",
+        "minidl/course/old_names.py",
+        "if path.stem == new and other.exists() and not path.exists():",
+        "if path.stem == new and other.exists():",
+        "tests/course/test_old_names.py::test_the_old_file_is_compared_and_not_overwritten",
+    ),
+    Mutation(
+        "an old name's number is taken for that of today",
+        "minidl/course/old_names.py",
+        "return today[:2]",
+        "return name[:2]",
+        "tests/course/test_old_names.py::"
+        "test_a_name_is_its_tutorials_number_and_an_old_one_says_so_once",
     ),
     Mutation(
         "a notebook's last cell runs on one rank",
@@ -3171,8 +3309,8 @@ MUTATIONS = [
     Mutation(
         'peaks are kept in one file whatever was asked for',
         'minidl/profile/peaks.py',
-        'os.environ.get("MINIDL_CACHE") or',
-        'os.environ.get("MINIDL_CASH") or',
+        '-{device}-{cuda.n_threads()}"',
+        '-{cuda.n_threads()}"',
         'tests/profile/test_flops.py::test_peaks_are_measured_once_and_kept',
     ),
     Mutation(

@@ -42,16 +42,32 @@ MUTATIONS = [
     Mutation(
         "a thread without work looks for more for ever",
         "kernels/host/runtime.cpp",
-        "for (double end = now() + kWakeCostSeconds; now() < end;)",
+        "for (double end = now() + seconds; now() < end;)",
         "for (;;)",
         "tests/cuda/host/test_flat.py"
         "::test_a_thread_without_work_looks_for_more_and_soon_sleeps",
     ),
     Mutation(
+        "threads wake on the processor of the one that launches",
+        "kernels/host/runtime.cpp",
+        "CPU_CLR(here, &set);",
+        "",
+        "tests/cuda/host/test_flat.py"
+        "::test_threads_keep_off_the_processor_of_the_one_that_launches",
+    ),
+    Mutation(
+        "the threads of a plan sleep between its launches",
+        "kernels/host/replay.cpp",
+        "  minidl_hold(threads);",
+        "  minidl_hold(1);",
+        "tests/infer/test_program.py"
+        "::test_between_the_launches_of_a_plan_its_threads_stay_awake",
+    ),
+    Mutation(
         "a replay leaves out the last launch",
         "kernels/host/replay.cpp",
-        "for (int i = begin; i < end; ++i)",
-        "for (int i = begin; i < end - 1; ++i)",
+        "for (int i = begin; i < end && !failed; ++i)",
+        "for (int i = begin; i < end - 1 && !failed; ++i)",
         "tests/infer/test_lower.py::test_lines_of_the_same_shape_share_a_kernel",
     ),
     Mutation(
@@ -172,6 +188,21 @@ MUTATIONS = [
         "if (g.state == f.state && g.line == f.line && g.file == f.file) told[k] = true, count++;",
         "if (g.state == f.state) told[k] = true, count++;",
         "tests/cuda/host/test_fibre.py",
+    ),
+    Mutation(
+        "a CPU thread that ends leaves its stacks",
+        "kernels/host/fibre.cpp",
+        "  pthread_setspecific(at_thread_end, engine);\n",
+        "",
+        "tests/cuda/host/test_fibre.py::test_a_cpu_thread_that_ends_gives_its_stacks_back",
+    ),
+    Mutation(
+        "a CPU thread that ends leaves its stack for signals",
+        "kernels/host/guard.cpp",
+        "    free(s->signal_stack);\n",
+        "",
+        "tests/cuda/host/test_guard.py"
+        "::test_a_cpu_thread_that_ends_gives_its_stack_for_signals_back",
     ),
     Mutation(
         "e^x ends a degree early",

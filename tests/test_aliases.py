@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,17 @@ def test_every_import_of_the_tutorials_and_benchmarks_works():
     code = "".join(f"from {module} import {name}\n" for module, name in sorted(names))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
+
+
+def test_benchmarks_call_a_module_by_the_name_of_its_file():
+    """Or by a short form of it: an old name finds nothing in docs/map.md."""
+    short = {f"{folder.rpartition('.')[0]}.{name}" for folder, names in minidl.SHORT.items()
+             for name in names.split()}
+    old = {name for name in minidl.ALIASES if name not in short}
+    assert len(old) > 5
+    for path in sorted((ROOT / "benchmarks").glob("*.py")):
+        used = {word for word in re.findall(r"\bminidl(?:\.\w+)+", path.read_text())}
+        assert not used & old, path.name
 
 
 def test_names_load_on_first_use_and_unknown_ones_are_named():

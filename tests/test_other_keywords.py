@@ -175,7 +175,8 @@ def test_a_script_or_a_thread_that_fails_shows_it_and_the_hook_before_is_called(
               "thread = threading.Thread(target=x.exp, kwargs={'out': x})\n"
               "thread.start()\nthread.join()\nx.relu(\n    inplace=True)\n")
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert re.match(r"mine: relu\(\) got .* 'inplace'; it takes \(input\); leave it", done.stdout)
+    # Python 3.13 has the text of -c, and so finds the method, whose signature is ()
+    assert re.match(r"mine: relu\(\) got .* 'inplace'; it takes \((input)?\); leave", done.stdout)
     assert re.search(r"Thread-1[\s\S]*exp\(\) got .* 'out'; it takes \(input\); write", done.stderr)
 
 

@@ -138,7 +138,8 @@ def make(*args, cwd=ROOT, **env):
     """Run make without what an outer make left in the environment."""
     if not shutil.which("make"):
         pytest.skip("make is not installed")
-    kept = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
+    outer = "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "PYTHON"
+    kept = {k: v for k, v in os.environ.items() if k not in outer}
     return subprocess.run(
         ["make", *args], cwd=cwd, env={**kept, **env}, capture_output=True, text=True
     )
@@ -194,6 +195,23 @@ def test_the_python_that_the_user_names_is_taken_or_refused_never_replaced(tmp_p
     message = "needs Python >= 3.11; 'python3' is Python 3.9.2"
     out = run_in_fake_machine(tmp_path, pythons, message, "PYTHON=python3")
     assert "made by" not in out
+
+
+def test_without_a_network_make_says_what_to_do(tmp_path):
+    """Red before: pip's last words alone."""
+    for file in ("Makefile", "setup.cfg", "pyproject.toml"):
+        shutil.copy(ROOT / file, tmp_path)
+    pip = tmp_path / ".venv" / "bin" / "python"
+    pip.parent.mkdir(parents=True)
+    (tmp_path / ".venv" / "pyvenv.cfg").touch()
+    pip.write_text("#!/bin/sh\necho ERROR: no matching distribution >&2\nexit 1\n")
+    pip.chmod(0o755)
+    done = make("demo", cwd=tmp_path)
+    assert done.returncode != 0 and "ERROR: no matching distribution" in done.stderr
+    assert "pip cannot install minidl[mpi,tutorials] (above: why)" in done.stderr
+    assert "Without a network: docs/install.md" in done.stderr
+    page = (ROOT / "docs" / "install.md").read_text()
+    assert "## Without a network" in page and "PIP_NO_INDEX=1" in page
 
 
 def run_in_fake_machine(tmp_path, pythons, message, *arguments):

@@ -1,6 +1,7 @@
 """The documents send no reader to what does not exist, and the map names every file of minidl/."""
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,13 @@ from tests import test_imports
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
 MAP = (ROOT / "docs" / "map.md").read_text()
+EARNED = re.search(r"^## What each folder earns$.*?(?=^## )", MAP, re.M | re.S)[0]
+SECTIONS = re.split(r"^## ", MAP.replace(EARNED, ""), flags=re.M)[1:]  # a folder each
 DOCUMENTS = sorted([*(ROOT / folder / "README.md" for folder in ("", "kernels", "tests")),
                     *(ROOT / "docs").rglob("*.md")])
 PARTS = sorted(f.name for f in (ROOT / "minidl").iterdir() if f.name != "__pycache__")
 PARTS += ["../kernels", "../benchmarks"]
+FOLDERS = sorted({f.parent.relative_to(ROOT).as_posix() for f in (ROOT / "minidl").rglob("*.py")})
 NAMES = [path.relative_to(ROOT).as_posix() for path in DOCUMENTS]
 
 
@@ -66,7 +70,7 @@ def test_every_word_of_the_command_minidl_exists(path):
 
 
 def test_the_commands_are_seen():
-    assert "minidl run -n 4 tutorials/06_ring.py" in (ROOT / "docs" / "tutorials.md").read_text()
+    assert "minidl run -n 4 tutorials/07_ring.py" in (ROOT / "docs" / "tutorials.md").read_text()
     assert sum(len(links(path)) for path in DOCUMENTS) > 500
     assert re.findall(r"(?:^|`|&& )make ([\w-]+)", README, re.M)
 
@@ -111,7 +115,7 @@ def test_the_sections_of_the_map_are_the_folders():
              if f.name != "__init__.py"}
     listed = re.findall(r"^## .*\(`([\w/]+)/`\)$", MAP, re.M)
     assert sorted(listed) == sorted(below)
-    for section in re.split(r"^## ", MAP, flags=re.M)[1:]:
+    for section in SECTIONS:
         folder = re.search(r"\(`([\w/]+)/`\)", section)[1]
         of_rows = {Path(row).parent.as_posix() for row in
                    re.findall(r"^\|[^|]*\| \[[^\]]*\]\(\.\./(minidl/[^)]+)\)", section, re.M)}
@@ -129,8 +133,33 @@ def test_the_folders_of_the_map_come_in_the_order_of_the_import_rule():
 
 
 def test_a_row_of_the_map_has_a_cell_for_every_column():
-    rows = [line for line in MAP.splitlines() if line.startswith("|")]
+    rows = [line for section in SECTIONS for line in section.splitlines() if line[:1] == "|"]
     assert {row.count("|") for row in rows} == {7}
+
+
+def test_each_folder_says_in_a_sentence_what_it_earns_and_how_many_lines_it_has():
+    found = re.findall(r"^\| `([\w/]+)/` \| ([\d,]+) \| ([A-Z`][^|]+\.) \|$", EARNED, re.M)
+    stated = {folder: int(n.replace(",", "")) for folder, n, _ in found}
+    assert len(stated) == len(found) == EARNED.count("\n|") - 2, "a row, a sentence each"
+    texts = {f: f.read_text() for f in (ROOT / "minidl").rglob("*.py")}
+    counted = Counter()
+    for file, text in texts.items():
+        counted[file.parent.relative_to(ROOT).as_posix()] += len(text.splitlines())
+    assert stated.keys() == counted.keys()
+    far = {folder: (n, counted[folder]) for folder, n in stated.items()
+           if n != pytest.approx(counted[folder], rel=0.1, abs=50)}
+    assert not far, f"stated and counted: {far}"
+    assert not [sentence for *_, sentence in found if re.search(r"\. [A-Z]", sentence)]
+    everything, code = (int(n.replace(",", "")) for n in
+                        re.search(r"about ([\d,]+), of which\s+([\d,]+) are code", EARNED).groups())
+    assert everything == pytest.approx(sum(counted.values()), rel=0.05)
+    assert code == pytest.approx(sum(map(lines_of_code, texts.values())), rel=0.05)
+
+
+def lines_of_code(source):
+    """Lines that are not empty, no comment and in no docstring."""
+    told = re.sub(r'^ *""".*?"""', "", source, flags=re.M | re.S)
+    return sum(line.strip()[:1] not in ("", "#") for line in told.splitlines())
 
 
 @pytest.mark.parametrize("folder", ["comm", "comm/transport", "comm/observe"])
@@ -138,6 +167,14 @@ def test_the_list_in_comm_names_every_file_once(folder):
     folder = ROOT / "minidl" / folder
     listed = re.findall(r"^    (\w+\.py) ", (folder / "__init__.py").read_text(), re.M)
     assert sorted(["__init__.py", *listed]) == sorted(f.name for f in folder.glob("*.py"))
+
+
+@pytest.mark.parametrize("folder", [folder for folder in FOLDERS if folder not in {
+    "minidl", "minidl/cli", "minidl/fused", "minidl/ops", "minidl/infer"}])  # they say it otherwise
+def test_the_list_in_a_folder_names_every_file(folder):
+    files = [f.stem for f in (ROOT / folder).glob("*.py") if f.stem != "__init__"]
+    listed = (ROOT / folder / "__init__.py").read_text().split('"""')[1]
+    assert [name for name in sorted(files) if not re.search(rf"\b{name}\b", listed)] == []
 
 
 def test_short_names_of_files_in_the_sources_are_names_of_files():

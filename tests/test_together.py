@@ -1,15 +1,33 @@
 """docs/together.md is true: each pair is once in its lists, its test or sentence is there."""
 
 import ast
+import functools
 import itertools
 import re
 from collections import Counter
 from pathlib import Path
 
+from tests.parallel import pairs as small
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "together.md").read_text()
 WORDS = {"## Each yes, and the test that holds it": "yes",
          "## Each no, and what the error says": "no", "## What there is not": "-"}
+# What the code of a test has in it, itself or in what it calls, if a technique is at work there.
+IN_CODE = {
+    "DP": "DataParallel|dp=", "Z12": "Zero1|Zero2|zero=[12]", "Z3": "Zero3|zero=3",
+    "Off": "Offload", "Rec": "recompute", "O1": "autocast|O1", "O2": "O2|O3|halves|float16|master",
+    "Acc": r"no_sync|accumulat|backward\(.*\n *backward\(", "SBN": "SyncBatchNorm",
+    "Cmp": "Compressed", "Loc": "LocalSGD", "DiL": "DiLoCo", "TP": "tp=|parallelize",
+    "SP": "sequence|seq", "PP": "Pipeline|pp=", "CP": "context_parallel|cp=",
+    "EP": "expert_parallel", "PS": "Server|tables", "Rst": "elastic|planted",
+    "Heal": "[Bb]udd|heal", "Snap": "snapshot", "Prof": "profile", "Gr": "graphed|launches",
+}
+# The ways of tests/parallel/pairs.py.
+SHORT = {"data parallelism": "DP", "ZeRO 1": "Z12", "ZeRO 2": "Z12", "ZeRO 3": "Z3",
+         "compression": "Cmp", "SyncBatchNorm": "SBN", "experts": "EP", "local SGD": "Loc",
+         "DiLoCo": "DiL", "tensor": "TP", "sequence": "SP", "pipeline": "PP", "context": "CP",
+         "parameter server": "PS"}
 
 
 def rows(heading):
@@ -30,6 +48,53 @@ def pairs(text):
     for product in text.split("; "):
         for pair in itertools.product(*(side.split(", ") for side in product.split(" x "))):
             yield frozenset(pair)
+
+
+@functools.cache
+def definitions(file):
+    """{name: (file, its syntax tree), or (another file of tests, its name there, or None)}."""
+    found = {}
+    for node in ast.parse((ROOT / file).read_text()).body:
+        names = {}
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names = {node.name: (file, node)}
+        elif isinstance(node, ast.Assign):
+            names = dict.fromkeys((n.id for target in node.targets for n in ast.walk(target)
+                                   if isinstance(n, ast.Name)), (file, node))
+        elif isinstance(node, ast.ImportFrom) and node.module.startswith("tests"):
+            of = node.module.replace(".", "/")
+            whole = not (ROOT / f"{of}.py").exists()  # a file, or a name of one
+            names = {a.asname or a.name: (f"{of}/{a.name}.py" if whole else f"{of}.py",
+                                          None if whole else a.name) for a in node.names}
+        found |= names
+    return found
+
+
+def code_of(file, name):
+    """The text of a test and of all that it names, in its file and other files of tests, but for
+    comments, docstrings and the names of the functions."""
+    todo, seen, text = [(file, name)], set(), []
+    while todo:
+        file, name = place = todo.pop()
+        if place in seen or name not in definitions(file):
+            continue
+        seen.add(place)
+        where, node = definitions(file)[name]
+        if not isinstance(node, ast.AST):
+            todo.append((where, node))
+            continue
+        parts = [node]
+        if not isinstance(node, ast.Assign):
+            above = node.bases if isinstance(node, ast.ClassDef) else [node.args]
+            parts = [*node.decorator_list, *above,
+                     *node.body[ast.get_docstring(node) is not None:]]
+        text += map(ast.unparse, parts)
+        for n in (n for part in parts for n in ast.walk(part)):
+            if isinstance(n, (ast.Name, ast.arg)):
+                todo.append((file, n.id if isinstance(n, ast.Name) else n.arg))
+            elif isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name):  # runs.body
+                todo.append((definitions(file).get(n.value.id, (file,))[0], n.attr))
+    return "\n".join(text)
 
 
 def strings(file, function=None):
@@ -53,8 +118,7 @@ def test_of_each_pair_the_table_says_what_the_lists_say():
     listed = [(pair, word) for heading, word in WORDS.items() for row in rows(heading)[2:]
               for pair in pairs(row[0])]
     assert [pair for pair, n in Counter(pair for pair, _ in listed).items() if n > 1] == []
-    assert dict(listed) == {pair: word for pair, word in said.items() if word != "?"}
-    assert set(said.values()) <= {*WORDS.values(), "?"}
+    assert dict(listed) == said
 
 
 def test_each_yes_names_a_test_that_there_is():
@@ -63,6 +127,23 @@ def test_each_yes_names_a_test_that_there_is():
         file, name = re.fullmatch(r"\[\w+\]\(\.\./(tests/.+\.py)\) `(\w+)`", held_by).groups()
         assert re.search(rf"^def {name}\(", (ROOT / file).read_text(), re.M), held_by
     assert len(found) > 50
+
+
+def test_each_yes_has_its_techniques_in_the_code_of_its_test():
+    """What the test compares, this cannot see; that a technique is gone from it, it can."""
+    assert IN_CODE.keys() == set(named())
+    for of, held_by in rows("## Each yes, and the test that holds it")[2:]:
+        code = code_of(*re.fullmatch(r"\[\w+\]\(\.\./(.+)\) `(\w+)`", held_by).groups())
+        gone = {short for pair in pairs(of) for short in pair
+                if not re.search(IN_CODE[short], code)}
+        assert not gone, f"{held_by}: nothing of {gone} in it, which {of!r} says"
+
+
+def test_the_ways_that_are_gone_through_are_those_of_the_page():
+    (of,) = (of for of, held_by in rows("## Each yes, and the test that holds it")[2:]
+             if "`test_with_recompute_or_a_profile_the_bits_are_the_same`" in held_by)
+    beside = {short for pair in pairs(of) for short in pair if "Prof" in pair} - {"Prof"}
+    assert beside == {SHORT[way] for way in small.ALL}
 
 
 def test_each_no_is_a_sentence_of_the_source_and_of_a_test():

@@ -11,7 +11,7 @@ Rank r of p gives the number r, and every rank receives
 
     0 + 1 + ... + (p - 1)  =  p (p - 1) / 2            6 for p = 4
 
-Something is missing? `minidl doctor` says what to do. Next: 01_autograd.py, or 06_ring.py for how
+Something is missing? `minidl doctor` says what to do. Next: 01_autograd.py, or 07_ring.py for how
 the sum is made.
 """
 

@@ -1,4 +1,4 @@
-"""22  Attention over a text that no rank holds.    60 minutes, needs: 06, 03
+"""22  Attention over a text that no rank holds.    60 minutes, needs: 07, 03
 
     mpirun -n 4 python tutorials/22_long_context.py   (or: minidl run -n 4 ...)
     python tutorials/22_long_context.py --sim 4       picture: out/22_long_context.png
@@ -79,8 +79,7 @@ def ring_attention(t, q, k, v, order, pair_s):
 
     def visit(owner, kv):
         nonlocal n_pairs
-        # which queries see which keys of it
-        part = context.seen(t.rank, owner, n * m, n, True, order)
+        part = context.seen(t.rank, owner, n * m, n, True, order)  # which rows see which keys
         if part is not None:
             rows, keys, _ = part
             at_q, at_k = places[t.rank][rows], places[owner][keys]
@@ -106,7 +105,7 @@ def by_hand(t, args, table):
         o, n_pairs = ring_attention(ledger, *(a[:, mine] for a in (q, k, v)), order, args.pair_s)
         time_s[order] = t.time() - start
         error = np.abs(o - whole[:, mine]).max()
-        table.row(f"{order}: unlike one rank by", float(error), 0.0, "abs<1e-12")
+        table.row(f"{order}: difference from one rank", float(error), 0.0, "abs<1e-12")
         theory = s * (s + 1) // 2 // n if order == "zigzag" else m * (m + 1) // 2 + t.rank * m * m
         table.row(f"{order}: pairs of this rank", n_pairs, theory, "exact")
         table.row(f"{order}: bytes of this rank", ledger.bytes_sent, n_bytes * (n - 1), "exact")
@@ -138,7 +137,7 @@ def in_half(table):
 def methods(t, args, table):
     """Bytes of both methods, forward and backward, by the ledger and by the formula."""
     n, m, width = t.size, args.tokens, 8
-    for name, h, g in (("one key head a query head", 2 * n, 2 * n), ("4 share one", 4 * n, n)):
+    for name, h, g in (("a key head a query head", 2 * n, 2 * n), ("4 share a key head", 4 * n, n)):
         sent = {}
         for method in ("ring", "ulysses"):
             ledger = Ledger(t)
@@ -178,7 +177,7 @@ def train(t, args, table):
     theory = 2 * args.steps * sum(context.bytes_sent("ring", n, 2, length, 8, 4))  # 2 layers
     table.row("a GPT: bytes of attention in the training", ledger.bytes_sent, theory, "exact")
     error = np.abs(ring.all_reduce(t, np.array(losses["ring"])) / losses["one rank"] - 1).max()
-    table.row("a GPT: losses unlike one rank's by", float(error), 0.0, "abs<1e-5")
+    table.row("a GPT: largest difference from one rank's losses", float(error), 0.0, "abs<1e-5")
 
 
 def main(t, args):

@@ -1,4 +1,4 @@
-"""23  Experts: more weights, the same arithmetic, and an all-to-all.    60 minutes, needs: 06
+"""23  Experts: more weights, the same arithmetic, and an all-to-all.    60 minutes, needs: 07
 
 E feed-forward layers in place of one, of which each token takes those that a router likes best.
 

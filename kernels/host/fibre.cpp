@@ -9,6 +9,7 @@
 //
 // Nothing runs at the same time within a block, so results repeat exactly; blocks may share CPU
 // threads through the pool.   Test: tests/cuda/host/test_fibre.py
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -263,6 +264,20 @@ void* fresh_stack(int i) {
 #endif
 }
 
+// A CPU thread takes its engine with it: a program may start a thread for each step, and Linux has
+// 65,530 mappings for a process, of which the guards of a large block are 2,048.
+pthread_key_t at_thread_end;
+
+void release(void* ended) {
+  Engine* e = (Engine*)ended;
+  munmap(e->stacks, kMaxThreads * kStackBytes);
+  free(e->dynamic);
+  free(e);
+  engine = nullptr;
+}
+
+__attribute__((constructor)) void start() { pthread_key_create(&at_thread_end, release); }
+
 bool make_engine(void* at = nullptr) {
   void* memory = mmap(at, kMaxThreads * kStackBytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANON | MAP_NORESERVE, -1, 0);
@@ -270,6 +285,7 @@ bool make_engine(void* at = nullptr) {
   engine = (Engine*)calloc(1, sizeof(Engine));
   engine->stacks = (char*)memory;
   engine->dynamic = (char*)aligned_alloc(256, kDynamicBytes);
+  pthread_setspecific(at_thread_end, engine);
   return true;
 }
 

@@ -48,6 +48,7 @@ struct Slot {
   volatile unsigned stop_launch;       // the launch that the watchdog wants to end
   volatile int why;
   pthread_t thread;
+  void* signal_stack;  // its own, unless the thread had one
   jmp_buf back;
   MinidlFault fault;
   char sentence[1024];
@@ -208,7 +209,19 @@ void* watch(void*) {
   }
 }
 
-void release(void* slot) { ((Slot*)slot)->claimed = 0; }
+// The thread ends: its slot and its stack for signals are free for the next.
+void release(void* slot) {
+  Slot* s = (Slot*)slot;
+  if (s->signal_stack) {
+    stack_t none = {};
+    none.ss_flags = SS_DISABLE;
+    none.ss_size = kSignalStackBytes;  // macOS looks at it, all the same
+    sigaltstack(&none, nullptr);
+    free(s->signal_stack);
+  }
+  mine = nullptr;
+  s->claimed = 0;
+}
 
 // Where the main thread's stack has no limit (`ulimit -s unlimited`), a recursion without end would
 // take all memory first: a page that nobody may touch lies kStackBytes below.
@@ -230,11 +243,12 @@ void claim() {
   if (!mine) return;  // more threads than that: they run without a guard
   mine->running = 0;
   mine->thread = pthread_self();
+  mine->signal_stack = nullptr;
   pthread_setspecific(at_thread_end, mine);
   stack_t there;
   if (!sigaltstack(nullptr, &there) && there.ss_flags & SS_DISABLE) {
     stack_t ours = {};
-    ours.ss_sp = malloc(kSignalStackBytes);
+    ours.ss_sp = mine->signal_stack = malloc(kSignalStackBytes);
     ours.ss_size = kSignalStackBytes;
     sigaltstack(&ours, nullptr);
   }

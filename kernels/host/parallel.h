@@ -10,3 +10,7 @@ struct MinidlWork {
 
 // False if a part had to be stopped; minidl_error() says why.
 bool minidl_parallel(const MinidlWork& work, long long n_units, int threads);
+
+// Several launches follow each other: between hold and release the threads stay awake.
+void minidl_hold(int threads);
+void minidl_release(int threads);

@@ -5,6 +5,7 @@
 //           ...                      here it is a call.
 //
 // Compiled with the runtime (minidl/cuda/host/cpu.py).   Test: tests/infer/test_program.py
+#include "parallel.h"
 #include "runtime.h"
 
 struct MinidlCall {
@@ -14,7 +15,10 @@ struct MinidlCall {
 
 // Calls [begin, end): 0, or 1 + the number of the one that failed, and why in minidl_error().
 MINIDL_EXPORT int minidl_replay(const MinidlCall* calls, int begin, int end) {
-  for (int i = begin; i < end; ++i)
-    if (calls[i].launcher(calls[i].launch)) return i + 1;
-  return 0;
+  int threads = end - begin > 1 ? calls[begin].launch->threads : 1, failed = 0;
+  minidl_hold(threads);
+  for (int i = begin; i < end && !failed; ++i)
+    if (calls[i].launcher(calls[i].launch)) failed = i + 1;
+  minidl_release(threads);
+  return failed;
 }

@@ -7,8 +7,9 @@
 //                                         chunk by chunk.
 //
 // A thread without work looks for more as long as waking it would take (spinning), then sleeps: at
-// most twice the cost of the better choice, whatever comes (Karlin et al. 1990). Where the ranks
-// of this machine ask for more threads than it has processors, it sleeps at once.
+// most twice the cost of the better choice, whatever comes (Karlin et al. 1990). Between the
+// launches of a plan it is kept awake, a millisecond at most. Where the ranks of this machine ask
+// for more threads than it has processors, it sleeps at once.
 //
 // POSIX threads and no C++ library: that is all a compiler in a wheel (zig) brings along ready
 // made.
@@ -40,7 +41,8 @@ MINIDL_EXPORT int minidl_refuse(const char* sentence) {
 }
 
 static const double kWakeCostSeconds = 40e-6;  // a sleeping thread needs 10-50 us until it runs
-static const double kMeetCostSeconds = 4e-6;   // one that looks for work is there at once
+static const double kMeetCostSeconds = 8e-6;   // one that looks for work is there at once
+static const double kHeldSeconds = 1e-3;       // so long it looks at most, in a launch or a plan
 
 // What Linux gives a thread. macOS gives 512 KiB, and a flat kernel's local arrays lie on this
 // stack.
@@ -64,17 +66,18 @@ static int own_processors() {
   return (int)(n / (ranks > 1 ? ranks : 1));
 }
 
-// Looks at a word until it is 0, or is not, for as long as waking takes at most.
-static void spin(const int* word, bool until_zero) {
-  for (double end = now() + kWakeCostSeconds; now() < end;)
+// Looks at a word until it is 0, or is not, for so long at most.
+static bool spin(const int* word, bool until_zero, double seconds) {
+  for (double end = now() + seconds; now() < end;)
     for (int i = 0; i < 16; ++i) {
-      if ((__atomic_load_n(word, __ATOMIC_ACQUIRE) == 0) == until_zero) return;
+      if ((__atomic_load_n(word, __ATOMIC_ACQUIRE) == 0) == until_zero) return true;
 #if defined(__x86_64__)
       __builtin_ia32_pause();
 #elif defined(__aarch64__)
       asm volatile("yield");
 #endif
     }
+  return false;
 }
 
 // One job at a time; its chunks are claimed from a counter. Never freed: its threads live as long
@@ -85,6 +88,9 @@ struct Pool {
   int n_workers, working, wanted;
   int processors, spinning;  // workers that look for work
   bool may_spin;
+  int held;           // launches and plans under way, after which more may come
+  pthread_t* thread;  // the workers
+  int apart_from;     // the processor that they keep away from, -1: none
   const MinidlWork* work;
   long long next, end, chunk;
   int failed;  // a part of the work had to be stopped
@@ -93,6 +99,7 @@ struct Pool {
 static Pool* new_pool() {
   Pool* pool = (Pool*)calloc(1, sizeof(Pool));
   pool->processors = own_processors();
+  pool->apart_from = -1;
   pthread_mutex_init(&pool->mutex, nullptr);
   pthread_mutex_init(&pool->in_use, nullptr);
   pthread_cond_init(&pool->wake, nullptr);
@@ -125,11 +132,14 @@ static void* worker(void* argument) {
     if (p->wanted == 0 && p->may_spin) {
       p->spinning++;
       pthread_mutex_unlock(&p->mutex);
-      spin(&p->wanted, false);
+      for (double end = now() + kHeldSeconds;
+           !spin(&p->wanted, false, kWakeCostSeconds) &&
+           __atomic_load_n(&p->held, __ATOMIC_RELAXED) && now() < end;) {}
       pthread_mutex_lock(&p->mutex);
       p->spinning--;
     }
-    while (p->wanted == 0) pthread_cond_wait(&p->wake, &p->mutex);
+    if (p->wanted == 0) pthread_cond_wait(&p->wake, &p->mutex);
+    if (p->wanted == 0) continue;  // a plan begins: work will come
     p->wanted--;
     p->working++;
     pthread_mutex_unlock(&p->mutex);
@@ -139,25 +149,46 @@ static void* worker(void* argument) {
   }
 }
 
-static bool share(Pool* p, const MinidlWork& work, long long begin, long long end, int threads) {
-  pthread_mutex_lock(&p->mutex);
+// Workers keep off the processor of the thread that hands out the work. Linux may wake a thread on
+// the processor of the one that woke it; the two then share its time until Linux moves one of them,
+// milliseconds later.
+static void keep_apart(Pool* p) {
+#ifdef __linux__
+  cpu_set_t set;
+  int here = sched_getcpu();
+  if (here == p->apart_from || sched_getaffinity(0, sizeof set, &set)) return;
+  CPU_CLR(here, &set);
+  if (CPU_COUNT(&set) == 0) return;
+  for (int i = 0; i < p->n_workers; ++i) pthread_setaffinity_np(p->thread[i], sizeof set, &set);
+  p->apart_from = here;
+#endif
+}
+
+static void start_workers(Pool* p, int threads) {
   pthread_attr_t options;
   pthread_attr_init(&options);
   pthread_attr_setstacksize(&options, kWorkerStackBytes);
-  while (p->n_workers < threads - 1) {
-    pthread_t thread;
-    // no more threads to be had: those there are do the work
-    if (pthread_create(&thread, &options, worker, p)) break;
-    pthread_detach(thread);
-    p->n_workers++;
+  if (p->n_workers < threads - 1) {
+    p->thread = (pthread_t*)realloc(p->thread, (threads - 1) * sizeof(pthread_t));
+    p->apart_from = -1;
   }
+  // no more threads to be had: those there are do the work
+  while (p->n_workers < threads - 1 &&
+         pthread_create(&p->thread[p->n_workers], &options, worker, p) == 0)
+    pthread_detach(p->thread[p->n_workers++]);
   pthread_attr_destroy(&options);
+  if ((p->may_spin = threads <= p->processors)) keep_apart(p);
+}
+
+static bool share(Pool* p, const MinidlWork& work, long long begin, long long end, int threads) {
+  pthread_mutex_lock(&p->mutex);
+  start_workers(p, threads);
+  p->held++;
   p->work = &work;
   p->failed = 0;
   p->next = begin;
   p->end = end;
   p->chunk = (end - begin) / (threads * 32) > 1 ? (end - begin) / (threads * 32) : 1;
-  p->may_spin = threads <= p->processors;
   p->wanted = threads - 1 < p->n_workers ? threads - 1 : p->n_workers;
   pthread_cond_broadcast(&p->wake);
   pthread_mutex_unlock(&p->mutex);
@@ -166,10 +197,11 @@ static bool share(Pool* p, const MinidlWork& work, long long begin, long long en
   p->wanted = 0;  // a worker that wakes late finds no job
   if (p->working && p->may_spin) {
     pthread_mutex_unlock(&p->mutex);
-    spin(&p->working, true);
+    spin(&p->working, true, kWakeCostSeconds);
     pthread_mutex_lock(&p->mutex);
   }
   while (p->working) pthread_cond_wait(&p->done, &p->mutex);
+  p->held--;
   bool good = !p->failed;
   pthread_mutex_unlock(&p->mutex);
   return good;
@@ -223,4 +255,20 @@ MINIDL_EXPORT int minidl_run_flat(const MinidlLaunch* launch, MinidlUnits units,
                                   long long n_units) {
   FlatJob job = {launch, units};
   return !minidl_parallel(MinidlWork{run_units, &job}, n_units, launch->threads);
+}
+
+void minidl_hold(int threads) {
+  if (threads <= 1) return;
+  pthread_mutex_lock(&pool->mutex);
+  start_workers(pool, threads);
+  pool->held++;
+  if (pool->may_spin) pthread_cond_broadcast(&pool->wake);
+  pthread_mutex_unlock(&pool->mutex);
+}
+
+void minidl_release(int threads) {
+  if (threads <= 1) return;
+  pthread_mutex_lock(&pool->mutex);
+  pool->held--;
+  pthread_mutex_unlock(&pool->mutex);
 }

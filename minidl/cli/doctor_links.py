@@ -62,13 +62,12 @@ def report(t):
         rate = 1e-9 * (1 << 22) / long if long else float("inf")
         lines = [f"ping-pong: {1e6 * short:.1f} us for 8 bytes, {rate:.2f} GB/s for 4 MiB"]
     figures = select.measure(t)
-    select.store(t, figures)
-    return "\n".join([*lines, select.explain(t.size, figures)])
+    where = select.store(t, figures)
+    return "\n".join([*lines, select.explain(t.size, figures), where])
 
 
 if __name__ == "__main__":
     transport = world()
     text = report(transport)
     if transport.rank == 0:
-        where = select.file_of(transport)
-        print(f"{transport.library}\n{text}\nstored in {where}\n", flush=True)
+        print(f"{transport.library}\n{text}\n", flush=True)

@@ -15,7 +15,6 @@ Test: tests/cli/test_hosts.py   Used by: launcher.py
 import itertools
 import os
 import re
-import shlex
 import subprocess
 import time
 from pathlib import Path
@@ -78,9 +77,12 @@ def _numbers(ranges):
 
 def answering(hosts, ask_s=ASK_S):
     """Those of {host: slots} that run a command when asked."""
-    agent = shlex.split(os.environ.get("HYDRA_LAUNCHER_EXEC", "")) or (
-        ["srun", "--overlap", "-N1", "-n1", "-w"] if "SLURM_JOB_ID" in os.environ else
-        ["ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={ask_s:.0f}"])
+    if own := os.environ.get("HYDRA_LAUNCHER_EXEC"):
+        agent = [own]  # a path, as MPICH takes it: no options
+    elif "SLURM_JOB_ID" in os.environ:
+        agent = ["srun", "--overlap", "-N1", "-n1", "-w"]
+    else:
+        agent = ["ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={ask_s:.0f}"]
     asked = {host: subprocess.Popen([*agent, host, "true"], stdin=subprocess.DEVNULL,
                                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
              for host in hosts}

@@ -26,9 +26,13 @@ import numpy as np
 
 from minidl import backend
 from minidl.cli import kernel_rungs
+from minidl.course.language import tr
 from minidl.cuda import Kernel, KernelError, is_available
+from minidl.cuda.columns import Columns, word
 
-ROW = "{:<28} {:<6} {:<6} {:>8} {:>10} {:>11} {:>15} {:>10}"
+COLUMNS = Columns(("kernel", "<28"), ("form", "<6"), ("right?", "<6"), ("error", ">8"),
+                  ("tolerance", ">10"), ("time", ">11"), ("speed", ">15"), ("of a copy", ">10"),
+                  gap=" ")
 
 
 def bench(name, size=None, device="cpu", repeats=5):
@@ -49,13 +53,13 @@ def bench(name, size=None, device="cpu", repeats=5):
     def draw(*shape):
         return backend.to_device(rng.standard_normal(shape, np.float32), device)
 
-    print(f"{name}: {' x '.join(map(str, size or usual))}, float32, on {device}")
-    print(ROW.format(*"kernel form right? error tolerance time speed".split(), "of a copy"))
+    print(tr(f"{name}: {' x '.join(map(str, size or usual))}, float32, on {device}"))
+    print(COLUMNS.head(tr))
     fused = import_module(f"minidl.fused.{name}")
     for case in getattr(kernel_rungs, name)(fused, draw, *(size or usual)):
         for call in case.calls:
             n_wrong += not rung(call, case, xp, repeats)
-    print(f"Wrong: {n_wrong}.")
+    print(tr(f"Wrong: {n_wrong}."))
     return int(n_wrong > 0)
 
 
@@ -78,9 +82,10 @@ def rung(call, case, xp, repeats):
         speed = f"{n_bytes / time_s / 1e9:.3g} GB/s"
         share = f"{copy_time_s(n_bytes, xp, repeats) / time_s:.0%}"
     right = error <= tolerance  # not, if it is nan
-    print(ROW.format(kernel.name + others, kernel.on_cpu.form if xp is np else "GPU",
-                     "right" if right else "WRONG", f"{error:.0e}", f"{tolerance:.0e}",
-                     f"{1e3 * time_s:,.3f} ms", speed, share))
+    form = word(kernel.on_cpu.form, tr) if xp is np else "GPU"
+    verdict = word("right", tr) if right else word("WRONG", tr)
+    print(COLUMNS.row(kernel.name + others, form, verdict, f"{error:.0e}", f"{tolerance:.0e}",
+                      f"{1e3 * time_s:,.3f} ms", speed, share))
     return right
 
 

@@ -28,6 +28,7 @@ from importlib import import_module
 
 from minidl import __version__
 from minidl.cli.launcher import LaunchError
+from minidl.course import old_names
 from minidl.course.exercise import ExerciseError
 from minidl.course.language import Parser, tr
 from minidl.cuda import KernelError
@@ -85,7 +86,8 @@ def _call(prog, work, args):
 
 
 def _add_script(command):
-    command.add_argument("script", help="a Python file; everything after it goes to the script")
+    command.add_argument("script", type=old_names.script,
+                         help="a Python file; everything after it goes to the script")
     rest = command.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     rest.required = False  # else the error for a missing script asks for them, too
 
@@ -199,13 +201,13 @@ def parser():
     exercise = _add(commands, "exercise", "course.exercise.write number force",
                     "write work/NN_name.py, a tutorial with the solution taken out")
     exercise.add_argument("number", nargs="?", type=_number, metavar="NN",
-                          help="tutorial (06) or one exercise of it (06a); none: list all")
+                          help="tutorial (07) or one exercise of it (07a); none: list all")
     exercise.add_argument("--force", action="store_true", help="write even over edited work, which "
-                          "is lost; with 06a that exercise alone")
+                          "is lost; with 07a that exercise alone")
     check = _add(commands, "check", "course.report.check number work student answers as_json junit "
                  "gradescope", "grade your file in work/")
-    check.add_argument("number", nargs="?", type=_number, metavar="NN", help="tutorial (06) or one "
-                       "exercise of it (06a); none: all of the course, or all in work/")
+    check.add_argument("number", nargs="?", type=_number, metavar="NN", help="tutorial (07) or one "
+                       "exercise of it (07a); none: all of the course, or all in work/")
     check.add_argument("--json", dest="as_json", metavar="FILE", nargs="?", const="-",
                        help="the results as JSON; without a file on the standard output, alone")
     check.add_argument("--junit", metavar="FILE", help="the results as JUnit XML")
@@ -235,23 +237,24 @@ def parser():
     solution = _add(commands, "solution", "course.exercise.solution number",
                     "show the difference between your file and the solution")
     solution.add_argument("number", type=_number, metavar="NN",
-                          help="tutorial (06) or one exercise of it (06a)")
+                          help="tutorial (07) or one exercise of it (07a)")
 
     notebook = _add(commands, "notebook", "course.notebook.write script",
                     "write a tutorial as a Jupyter notebook")
-    notebook.add_argument("script", metavar="NN", help="the number of a tutorial, or a Python file "
-                          "such as work/06_ring.py; writes work/NAME.ipynb")
+    notebook.add_argument("script", type=_notebook, metavar="NN", help="the number of a tutorial, "
+                          "or a Python file such as work/07_ring.py; writes work/NAME.ipynb")
 
     kernel = commands.add_parser("kernel", help="look at a .cu file, or run kernels under watch")
     kernels = kernel.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    check = _add(kernels, "check", "cuda.tool.check file defines",
+    check = _add(kernels, "check", "cuda.tool.check file defines tr",
                  "compile a .cu file for the CPU and for GPUs, and list its kernels",
                  description="Compile a .cu file for the CPU and, where NVRTC is installed, for "
                  "GPUs, without a GPU: its kernels, how the CPU runs each, registers and spills.")
     check.add_argument("file", help="a .cu file, or the name of one in kernels/")
     check.add_argument("-D", dest="defines", action="append", default=[], type=_macro,
                        metavar="NAME=VALUE", help="a macro, such as -D T=double")
-    run = _add(kernels, "run", "cuda.tool.run script arguments profile gpu say",
+    check.set_defaults(tr=tr)
+    run = _add(kernels, "run", "cuda.tool.run script arguments profile gpu tr",
                "run a Python file with every kernel launch under watch",
                description="Run a Python file. Every kernel that it launches on NumPy arrays runs "
                "in the check form: races, stray accesses and the rest are printed with file and "
@@ -262,7 +265,7 @@ def parser():
                      "blocks fit")
     run.add_argument("--gpu", default="A100", help="for which GPU, such as T4 or H100 "
                      "(default: A100)")
-    run.set_defaults(say=lambda line: print(tr(line), flush=True))
+    run.set_defaults(tr=tr)
     _add_script(run)
     bench = _add(kernels, "bench", "cli.kernel_bench.bench name size device repeats",
                  "run every rung of one of our kernels: right or wrong, and how fast",
@@ -306,11 +309,18 @@ def _macro(text):
 
 
 def _number(text):
-    """'6' and '06' both mean tutorial 06; '6a' is its exercise 06a."""
+    """'6' and '06' both mean tutorial 06; '6a' is its exercise 06a. A name means its number."""
+    if named := old_names.number(text):
+        return named
     if not re.fullmatch(r"\d{1,2}[a-z]?", text):
-        raise argparse.ArgumentTypeError("want a tutorial or an exercise, such as 06 or 06a, got "
+        raise argparse.ArgumentTypeError("want a tutorial or an exercise, such as 07 or 07a, got "
                                          f"{text!r}")
     return text.zfill(3 if text[-1].isalpha() else 2)
+
+
+def _notebook(text):
+    """The number of a tutorial, from its name, too; or a path."""
+    return (None if os.path.isfile(text) else old_names.number(text)) or old_names.script(text)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 from minidl.cli import launcher
+from minidl.course.language import tr
 
 SETTINGS = "MINIDL_PROFILE"
 
@@ -60,11 +61,11 @@ def around(work, settings, t):
                 raise
     if p.record.rank == 0:
         out = Path(settings["out"])
-        print(f"\n{p.report()}\n", flush=True)
+        print(f"\n{p.report(tr)}\n", flush=True)
         writers = {".json": p.trace, ".html": p.html, ".png": p.picture}
         for kind in [".json", ".html", ".png"][:2 + settings["picture"]]:
             writers[kind](out.with_suffix(kind))
-            print(f"written: {out.with_suffix(kind)}", flush=True)
+            print(tr(f"written: {out.with_suffix(kind)}"), flush=True)
     return 0
 
 
@@ -73,9 +74,9 @@ def show(path):
     from minidl.profile import report, trace
 
     try:
-        print(report.text(trace.read(path)[1]))
+        print(report.text(trace.read(path)[1], tr))
     except (OSError, ValueError) as error:
         why = f"cannot read {path}: {error.strerror}" if isinstance(error, OSError) else error
-        print(f"minidl trace: {why}", file=sys.stderr)
+        print(tr(f"minidl trace: {why}"), file=sys.stderr)
         return 2
     return 0

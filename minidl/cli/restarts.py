@@ -86,13 +86,14 @@ def too_few(ranks, n, least):
 
 
 def attempt_of(n, status, supervisor, seconds):
-    ranks = supervisor.ranks
+    ranks, left = supervisor.ranks, supervisor.left()
     steps = [rank.step for rank in supervisor.failed if rank.step is not None] or [
-        rank.step for rank in ranks if rank.step is not None]
+        rank.step for rank in left if rank.step is not None]
+    behind = min if left else max  # healed until nobody was left: the step of the last one
     begins = [rank.begins for rank in ranks if rank.begins is not None]
     how = "done" if status == 0 else supervisor.failure or f"mpiexec ended with status {status}"
-    return Attempt(n, min(begins, default=None), min(steps, default=None), seconds, how,
-                   tuple(rank.name for rank in supervisor.failed), n - len(ranks), status)
+    return Attempt(n, min(begins, default=None), behind(steps, default=None), seconds, how,
+                   tuple(rank.name for rank in supervisor.failed), max(0, n - len(ranks)), status)
 
 
 def is_bug(past):

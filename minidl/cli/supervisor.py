@@ -289,7 +289,7 @@ class Supervisor:
             self._fail([Rank(name) for name in missing], f"no word in {self.start_s:g} s since the "
                        f"first rank started. Are {sys.executable} and {RANK} on every host?", 1)
         elif not left:
-            if self.silence_s and self._first and len(self.ranks) == self.n:
+            if self.silence_s and self._first and len(self.ranks) >= self.n:  # more: replacements
                 self._listen(now)
             if self.deadline_s and self.status is None:
                 self._look(now)
@@ -301,7 +301,7 @@ class Supervisor:
             if rank.state != "exits" and rank not in self._lost:
                 self._lost.append(rank)
                 self._write("minidl run: {} {}\n".format(*self._how(rank)))
-        others = [rank for rank in self.ranks if rank not in self._lost]
+        others = self.left()
         if self._lost and not others:
             self._blame("no rank is left", self._lost)
             self._end_with("no rank is left", 1)
@@ -310,6 +310,10 @@ class Supervisor:
                                               now - rank.since > KILLED_S) for rank in others):
             self.status = 0
         return [rank for rank in left if rank not in self._lost]
+
+    def left(self):
+        """The ranks, without those that a run that heals has lost."""
+        return [rank for rank in self.ranks if rank not in self._lost]
 
     def _left_badly(self, rank, now):
         if rank.state == "exits":
@@ -337,10 +341,11 @@ class Supervisor:
 
     def _listen(self, now):
         """Has a rank done a step lately, or anything else that it tells? Else: who, and where?"""
-        training = [r for r in self.ranks if not r.trained and r.state != "finished"]
-        silent_s = now - max((rank.heard for rank in self.ranks), default=now)
+        ranks = self.left()
+        training = [rank for rank in ranks if not rank.trained and rank.state != "finished"]
+        silent_s = now - max((rank.heard for rank in ranks), default=now)
         patience_s = self.silence_s
-        if not any(rank.step is not None for rank in self.ranks):  # they import, build, load
+        if not any(rank.step is not None for rank in ranks):  # they import, build, load
             patience_s = max(patience_s, self.start_s)
         if not training or silent_s < patience_s / 2:
             self._suspected = False

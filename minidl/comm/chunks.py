@@ -4,7 +4,7 @@
 
 With fewer elements than ranks the last chunks are empty: messages of 0 bytes.
 
-Test: tests/comm/test_chunks.py   Tutorial: tutorials/06_ring.py
+Test: tests/comm/test_chunks.py   Tutorial: tutorials/07_ring.py
 """
 
 from collections.abc import Sequence

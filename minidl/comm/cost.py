@@ -1,7 +1,7 @@
 """What each collective costs, by formula.
 
 Test: tests/comm/test_cost.py (equal to the simulator's clock and the ledger's counts)
-Tutorial: tutorials/08_topologies.py
+Tutorial: tutorials/09_topologies.py
 
     alpha   seconds per message (latency)         n   ranks
     beta    seconds per byte of the link          K   bytes of the array on one rank

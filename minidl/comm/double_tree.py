@@ -25,7 +25,7 @@ The trees are those of NCCL 2.4 and later (Jeaugey 2019, "Massively scale your d
 training with NCCL 2.4"). Sent: 2(n-1)K by all ranks together, as in the ring; 2K by an inner rank.
 Steps: 2 ceil(log2 n), and one for each further segment.
 
-Test: tests/comm/test_double_tree.py   Tutorial: tutorials/08_topologies.py   Time: cost.py
+Test: tests/comm/test_double_tree.py   Tutorial: tutorials/09_topologies.py   Time: cost.py
 """
 
 from collections import deque

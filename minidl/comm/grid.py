@@ -24,7 +24,7 @@ layer, and comes first; pipelines send least. `traffic` gives the figures for a 
 no transport: a planner can ask for 100,000 ranks.
 
 Source: Narayanan et al. 2021 (arXiv 2104.04473), section 3; the order is Megatron's.
-Test: tests/comm/test_grid.py   Tutorial: tutorials/12_tensor_parallel.py, 14_hybrid_3d.py
+Test: tests/comm/test_grid.py   Tutorial: tutorials/13_tensor_parallel.py, 15_hybrid_3d.py
 """
 
 import math

@@ -18,7 +18,7 @@ the result is sent back to the extra ranks. (Rabenseifner's own fold halves that
 more message.)
 
 Source: Rabenseifner 2004, "Optimization of collective reduction operations"; Thakur et al. 2005.
-Test: tests/comm/test_halving_doubling.py   Tutorial: tutorials/08_topologies.py   Time: cost.py
+Test: tests/comm/test_halving_doubling.py   Tutorial: tutorials/09_topologies.py   Time: cost.py
 """
 
 import numpy as np

@@ -21,7 +21,7 @@ all-reduce it; a rank of a smaller node owns more pieces.
 
 Sources: Mikami et al. 2018 (arXiv 1811.05233) and Horovod's NCCLHierarchicalAllreduce; the leader
 form, Jia et al. 2018 (arXiv 1807.11205). The pieces are ours.
-Test: tests/comm/test_hierarchical.py   Tutorial: tutorials/08_topologies.py   Time: cost.py
+Test: tests/comm/test_hierarchical.py   Tutorial: tutorials/09_topologies.py   Time: cost.py
 """
 
 import functools

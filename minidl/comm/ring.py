@@ -19,7 +19,7 @@ How many ranks are summed in each chunk of rank 0, of 4 ranks:
 All ranks end with the same bits, because the gather copies them. Which bits depends on n and on
 where the chunks begin: chunk c is summed around the ring from rank c, x_c + x_(c+1) + ...
 
-Test: tests/comm/test_ring.py   Tutorial: tutorials/06_ring.py   Time: cost.py
+Test: tests/comm/test_ring.py   Tutorial: tutorials/07_ring.py   Time: cost.py
 """
 
 import numpy as np

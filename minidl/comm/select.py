@@ -1,4 +1,4 @@
-"""Chooses the fastest all-reduce, by formula and measured figures; the same one on all ranks.
+r"""Chooses the fastest all-reduce, by formula and measured figures; the same one on all ranks.
 
     figures = select.measure(t)              rank 0's, on every rank; takes about a second
     figures = select.stored(t)               or those that `minidl doctor --links` measured here
@@ -7,9 +7,9 @@
     all_reduce = functools.partial(select.all_reduce, figures=figures)
     DataParallel(model, t, all_reduce=all_reduce)
 
-           time |        \\        / ring, halving and doubling: 2(n-1)/n K beta
+           time |        \        / ring, halving and doubling: 2(n-1)/n K beta
                 |  doubling: few  /
-                |  steps    \\____/___ shared memory, where there is some
+                |  steps    \____/___ shared memory, where there is some
                 +--------------------- size
 
 All ranks have rank 0's figures and equal sizes, so all choose the same without a message. The
@@ -167,19 +167,32 @@ def _shares_memory(t):
 
 
 def file_of(t):
-    """Where the figures of this host, MPI and number of ranks are kept: below $MINIDL_CACHE, else
-    $XDG_CACHE_HOME/minidl, else ~/.cache/minidl."""
+    """Where the figures of this host, MPI and number of ranks are kept."""
+    return file_in("links", f"{platform.node()}-{t.library}-{t.size}")
+
+
+def file_in(folder, words):
+    """The file of these words in a folder of $MINIDL_CACHE, else of $XDG_CACHE_HOME/minidl, else of
+    ~/.cache/minidl."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    folder = os.environ.get("MINIDL_CACHE") or os.path.join(base, "minidl")
-    words = f"{platform.node()}-{t.library}-{t.size}"
-    return Path(folder, "links", re.sub(r"[^\w.-]", "-", words) + ".json")
+    cache = os.environ.get("MINIDL_CACHE") or os.path.join(base, "minidl")
+    return Path(cache, folder, re.sub(r"[^\w.-]", "-", words) + ".json")
+
+
+def keep(path, figures):
+    """Write them, a dict, to this file; a sentence that says where, or why not."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(figures, indent=1) + "\n")
+    except OSError as error:
+        return (f"not stored: {error.strerror}: {path.parent}. Name a folder of yours in "
+                "MINIDL_CACHE")
+    return f"stored in {path}"
 
 
 def store(t, figures):
-    """Rank 0 writes the figures to its `file_of`."""
-    if t.rank == 0:
-        file_of(t).parent.mkdir(parents=True, exist_ok=True)
-        file_of(t).write_text(json.dumps(figures._asdict(), indent=1) + "\n")
+    """Rank 0 writes the figures to its `file_of`, and says so; "" on other ranks."""
+    return keep(file_of(t), figures._asdict()) if t.rank == 0 else ""
 
 
 def stored(t):

@@ -11,7 +11,7 @@ log2(n) * K on the critical path where the ring has 2K. With another root the ra
 The parent of a renamed rank is the rank without its lowest set bit; a child has one more bit set,
 below that one: `parent(6)` is 4, `children(8, 4)` are 5 and 6.
 
-Test: tests/comm/test_tree.py   Tutorial: tutorials/08_topologies.py   Time: cost.py
+Test: tests/comm/test_tree.py   Tutorial: tutorials/09_topologies.py   Time: cost.py
 """
 
 import numpy as np

@@ -7,5 +7,10 @@
     grade     graders: run a student's file, say what is wrong
     report    points, as JSON, JUnit XML, for Gradescope; a class's table
     notebook  a script as a Jupyter notebook
+    student   the student's code in a process of its own
     handout   a course for students, without solutions
+    language  what is shown, in the reader's language; comments: those of a script
+    training  the options of a script that trains by any technique
+    disk      one that may lose power, for the tutorial about snapshots
+    old_names tutorials that have another number now
 """

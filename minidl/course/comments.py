@@ -1,12 +1,12 @@
 '''A tutorial or a kernel with its comments and docstrings in the reader's language.
 
     docs/zh/comments.po          a comment of a script, its lines joined; its Chinese
-    docs/zh/tutorials/06.txt     the head of a script, and what its exercises ask
+    docs/zh/tutorials/07.txt     the head of a script, and what its exercises ask
 
 The English script is the only source of the code. A comment is looked up by its English words where
-the file is written for a reader: `minidl exercise`, `notebook`, `handout`, the site's page. So no
-translation is older than its English: a comment that changed is shown in English, and the test that
-counts them all is red.
+the file is written for a reader: `minidl exercise`, `notebook`, `handout`, the site's page, which
+shows the kernels, too, that a script's head names. So no translation is older than its English: a
+comment that changed is shown in English, and the test that counts them all is red.
 
 Test: tests/course/test_comments.py
 '''
@@ -67,6 +67,12 @@ def _docstrings(text, lines):
             words = "\n".join(lines[at.lineno - 1 : at.end_lineno])[at.col_offset :]
             if words[:3] == '"""':
                 yield Comment(at.lineno - 1, at.end_lineno, at.col_offset, '"""', words[3:-3])
+
+
+def kernels_named(text):
+    """The .cu files of kernels/ that the head of a script names: a reader opens them beside it."""
+    named = dict.fromkeys(re.findall(r"\b\w+\.cu\b", ast.get_docstring(ast.parse(text)) or ""))
+    return [path for name in named if (path := language.ROOT / "kernels" / name).exists()]
 
 
 @functools.cache

@@ -1,15 +1,15 @@
 '''Exercises are regions of the tutorials: write them blank, show the solution.
 
-    # >>> exercise 06a: reduce-scatter          (`//` instead of `#` in a .cu file)
+    # >>> exercise 07a: reduce-scatter          (`//` instead of `#` in a .cu file)
     # What to do, in a comment: it stays in the blank.
     for s in range(p - 1):                      The solution; the blank raises an error instead.
     # <<<
 
-    minidl exercise 06    tutorials/06_ring.py with its regions blanked  ->  work/06_ring.py
-    minidl check 06       grades work/06_ring.py: grade.py
-    minidl solution 06    the difference between work/06_ring.py and tutorials/06_ring.py
+    minidl exercise 07    tutorials/07_ring.py with its regions blanked  ->  work/07_ring.py
+    minidl check 07       grades work/07_ring.py: grade.py
+    minidl solution 07    the difference between work/07_ring.py and tutorials/07_ring.py
 
-06a means this exercise alone: `minidl exercise 06a --force` blanks it and keeps the others.
+07a means this exercise alone: `minidl exercise 07a --force` blanks it and keeps the others.
 
 So an exercise is written once, in the tutorial that runs.     Test: tests/course/test_exercise.py
 '''
@@ -23,6 +23,7 @@ import textwrap
 from collections import namedtuple
 from pathlib import Path
 
+from minidl.course import old_names
 from minidl.course.comments import in_language
 from minidl.course.language import padded, tr
 
@@ -150,15 +151,16 @@ def write(number, force=False, root=ROOT, work=WORK):
     found = _named(number, root)
     texts = {}
     for source in sources(number[:2], root):
-        path, text = work / source.name, blank(read(source))
-        blanks = text, in_language(text)  # in English, and in the reader's language
+        path, english = old_names.theirs(work / source.name), blank(read(source))
+        blanks = english, in_language(english)
         text = blanks[1]
         if path.exists() and read(path) not in blanks and not force:
             raise ExerciseError(f"{path} has been edited; nothing was written. To start again and "
                                 f"lose it: minidl exercise {number} --force")
         if path.exists() and len(number) > 2:
-            text = fill(read(path), {r.id: body(text, r) for r in regions(text) if r.id == number})
-        texts[path] = text
+            mine = old_names.read(path)
+            text = fill(mine, {r.id: body(text, r) for r in regions(text) if r.id == number})
+        texts[work / source.name] = text
     for path, text in texts.items():
         _replace(path, text)
         print(tr(f"wrote {path}"))
@@ -170,7 +172,7 @@ def write(number, force=False, root=ROOT, work=WORK):
 
 
 def _named(number, root):
-    """The exercises that "06" or "06a" means."""
+    """The exercises that "07" or "07a" means."""
     ids = [r.id for source in sources(number[:2], root) for r in regions(read(source))]
     found = [name for name in ids if name.startswith(number)]
     if not found:
@@ -208,8 +210,8 @@ def solution(number, root=ROOT, work=WORK):
     _named(number, root)
     same = True
     for source in sources(number[:2], root):
-        path = work / source.name
-        theirs, ours = read(existing(path, number)), read(source)
+        path = existing(work / source.name, number)
+        theirs, ours = old_names.read(path), read(source)
         if ours == blank(ours, source.suffix == ".py"):
             raise ExerciseError(f"the solutions are not in this course's handout: {source} is "
                                 "blank, too. Ask whoever gave it to you")
@@ -227,7 +229,9 @@ def solution(number, root=ROOT, work=WORK):
 
 
 def existing(path, number):
-    """`path`, a student's file; an error if it does not exist."""
+    """`path`, a student's file, or the same by its old name; an error if it does not exist."""
+    path = old_names.theirs(path)
     if not path.exists():
+        old_names.say_what_lies_beside(path)
         raise ExerciseError(f"{path} does not exist; write it first: minidl exercise {number}")
     return path

@@ -1,4 +1,4 @@
-'''Grading a student's file: `minidl check 06` runs tutorials/graders/06_ring.py on work/06_ring.py.
+'''Grading a student's file: `minidl check 07` runs tutorials/graders/07_ring.py on work/07_ring.py.
 
 A grader judges in this process, and the student's code runs in another one (student.py), so no
 exit status and no word of the student's process decides: only what the grader finds in the numbers
@@ -8,7 +8,7 @@ held, and raises Wrong, with a message that helps, at the first that did not:
     def doubled(module, x):                 runs in the student's process
         return module.double(x)
 
-    def grade_06a(student):
+    def grade_07a(student):
         """What is checked, in a sentence."""
         if student.run(doubled, 3) != 6:
             raise Wrong("double(3) should be 6")
@@ -21,7 +21,7 @@ them is checked where the course's folder of answers is, `answers/` or `check --
 
 Inputs are drawn from SEED + a number: `check --student NAME` gives each student others.
 
-A grader's file also has wrong answers that it must reject, WRONG = {"06a": {name of the mistake:
+A grader's file also has wrong answers that it must reject, WRONG = {"07a": {name of the mistake:
 (code, text of the message)}}. The code may be {right: wrong}: a change of the solution's.
 
 Test: tests/course/test_exercise.py, test_answers.py, tests/tutorials/test_exercises.py
@@ -97,7 +97,7 @@ def check(number, root=ROOT, work=WORK, deadline=DEADLINE, **how):
 
 
 def results(number, root=ROOT, work=WORK, deadline=DEADLINE, answers=None, student=None):
-    """A Result for each exercise that "06" or "06a" means; all is printed, too.
+    """A Result for each exercise that "07" or "07a" means; all is printed, too.
 
     After `deadline` seconds the student's process is stopped, and shows where it was. answers: a
     folder of the course's answers; student: a name, for inputs of one's own."""

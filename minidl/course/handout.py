@@ -215,7 +215,7 @@ git add work && git commit -m "My answers" && git push        # hand in
 
 Write your answers into the files of `work/`, between `>>>` and `<<<`; the head of each file says
 what it is about. `minidl exercise {first} --force` writes it blank again. The scripts of
-`tutorials/` are blank, too: run your own, as in `minidl run -n 4 work/06_ring.py`. What follows is
+`tutorials/` are blank, too: run your own, as in `minidl run -n 4 work/07_ring.py`. What follows is
 about the framework; its tests, benchmarks and solutions are not in this repository.
 
 """

@@ -1,7 +1,7 @@
-'''What is shown, in the reader's language: MINIDL_LANG=zh minidl check 06.
+'''What is shown, in the reader's language: MINIDL_LANG=zh minidl check 07.
 
     docs/zh/messages.po          a line of English, its Chinese: GNU gettext's format, one line each
-    docs/zh/tutorials/06.txt     the head of a tutorial, and of its exercises, as whole texts
+    docs/zh/tutorials/07.txt     the head of a tutorial, and of its exercises, as whole texts
 
 The English sentence is the key, so sources are written in English alone, and a message is
 translated where it is shown: in `say`, the table, a picture, a grader's verdict. {0}, {1} stand for
@@ -20,10 +20,11 @@ import json
 import os
 import re
 import sys
-import unicodedata
+from contextlib import contextmanager
 from pathlib import Path
 
 from minidl.comm.observe.places import translation
+from minidl.cuda.columns import padded, width  # noqa: F401: for tables of the course
 
 ROOT = Path(__file__).resolve().parents[2]
 LANGUAGES = ("en", "zh")
@@ -42,6 +43,17 @@ def language():
         raise SystemExit(f"MINIDL_LANG={wanted}: there is no folder {folder(wanted)}; the "
                          "translations need a clone, installed with pip install -e")
     return wanted
+
+
+@contextmanager
+def spoken(name):
+    """In the `with` block the reader's language is this one."""
+    before = os.environ.get("MINIDL_LANG", "")
+    os.environ["MINIDL_LANG"] = name
+    try:
+        yield
+    finally:
+        os.environ["MINIDL_LANG"] = before
 
 
 def folder(language):
@@ -160,7 +172,7 @@ def digest(text):
 
 
 def texts(number, kind=None):
-    """{"head": ..., "06a": ...} of a tutorial: (hash of the English, the translation); {} where it
+    """{"head": ..., "07a": ...} of a tutorial: (hash of the English, the translation); {} where it
     has none in the reader's language."""
     path = folder(kind or language()) / "tutorials" / f"{number}.txt"
     if not path.exists():
@@ -186,13 +198,3 @@ def translated(number, name, english):
 def unbroken(text):
     """For Markdown: a line that ends in Chinese goes on without the space that a break becomes."""
     return re.sub("(?<=[\u3000-\u9fff\uff00-\uffef])\n(?=[\u4e00-\u9fff])", "", text)
-
-
-def width(text):
-    """Columns of a terminal: a Chinese character takes two."""
-    return sum(1 + (unicodedata.east_asian_width(c) in "WF") for c in text)
-
-
-def padded(text, columns, side="<"):
-    space = " " * max(0, columns - width(text))
-    return space + text if side == ">" else text + space

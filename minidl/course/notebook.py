@@ -1,4 +1,4 @@
-'''A tutorial as a Jupyter notebook: `minidl notebook 06` writes work/06_ring.ipynb.
+'''A tutorial as a Jupyter notebook: `minidl notebook 07` writes work/07_ring.ipynb.
 
 The script is the only source: its docstring becomes text, its imports and constants a cell, each
 function or class a cell, and the last cell runs it on simulated ranks:
@@ -6,7 +6,7 @@ function or class a cell, and the last cell runs it on simulated ranks:
     notebook.run(main, OPTIONS, ranks=4)                the table, the picture below it
     notebook.run(main, OPTIONS, ranks=4, steps=20)      another value of an option
 
-Cells may be changed and run again; `minidl notebook work/06_ring.py` makes one of a student's file.
+Cells may be changed and run again; `minidl notebook work/07_ring.py` makes one of a student's file.
 
 Test: tests/course/test_notebook.py   Formats: nbformat 4.5
 '''

@@ -1,7 +1,8 @@
 """What a tutorial leaves in out/: its picture, its table as JSON, a trace.
 
-    write("07_trace.json", save)               save(Path("out/07_trace.json"))
+    write("12_trace.json", save)               save(Path("out/12_trace.json"))
     picture(t, draw, *data)                    rank 0: out/<script>.png from draw(plt, *data)
+                                               --every-language: out/en, out/zh/<script>.png, too
     heat_map(axes, ledger.matrix())            who sent how much to whom
     lanes(axes, ["compute", "send"], spans)    who was busy when
     line_at(axes, "theory", y=16)              a dashed line and its name
@@ -19,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
+from minidl.course import language as languages
 from minidl.course.language import language, tr
 
 
@@ -76,10 +78,27 @@ def picture(t, draw, *data):
         plt.close(figure)
     if path:
         print(tr(f"picture: {path}"), flush=True)
+    if getattr(t, "every_language", False):
+        for name in languages.LANGUAGES:
+            in_its_language(name, plt, draw, *data)
     if path and in_notebook():
         from IPython.display import Image, display
 
         display(Image(filename=str(path)))
+
+
+def in_its_language(name, plt, draw, *data):
+    """out/<name>/<script>.png for the site, of the same data; none where the tutorial has no text
+    in this language, or no font is installed that has its characters."""
+    script = Path(script_of(draw)).stem
+    with languages.spoken(name):
+        if name != "en" and not (languages.texts(script[:2]) and font_of(name)):
+            return
+        with plt.rc_context(STYLE | labels_in(name)):
+            figure = draw(plt, *data)
+            translate(figure)
+            write(f"{name}/{script}.png", partial(figure.savefig, dpi=150))
+            plt.close(figure)
 
 
 POINTS = 16  # of a slide's text, which is read from the last row
@@ -95,6 +114,9 @@ def slides(figure, name):
     for text in figure.findobj(Text):
         text.set_fontsize(max(POINTS, text.get_fontsize() * factor))
     panels = [axes for axes in figure.axes if axes.get_label() != "<colorbar>"]
+    whole = figure.get_size_inches()
+    grids = {axes.get_subplotspec().get_gridspec() for axes in panels if axes.get_subplotspec()}
+    grids = {grid: (grid.get_width_ratios(), grid.get_height_ratios()) for grid in grids}
     for number, first in enumerate(range(0, len(panels), 2), 1):
         shown = panels[first : first + 2]
         homes = {axes.get_figure() for axes in shown}  # of their colour bar, of their title
@@ -104,10 +126,29 @@ def slides(figure, name):
         for text in (text for part in figure.subfigs for text in part.texts):
             text.set_visible(text.get_figure() in homes)
         _own_numbers(shown[0], shown[-1])
+        # by the root: they get more room, and text that is wider than they are has its place
+        figure.set_size_inches(whole * np.sqrt(_room(grids, shown)))
         for kind in "png", "svg":
             file = f"slides/{name}-{number}.{kind}"
             if path := write(file, partial(figure.savefig, dpi=150, bbox_inches=_around(figure))):
                 print(tr(f"slide: {path}"), flush=True)
+
+
+def _room(grids, shown):
+    """Columns and rows without a panel that is shown get no room; (width, height) that is left, as
+    shares of the whole figure's, the least of the grids."""
+    left = [1, 1]
+    for grid, ratios in grids.items():
+        specs = [axes.get_subplotspec() for axes in shown if axes.get_subplotspec()]
+        specs = [spec for spec in specs if spec.get_gridspec() is grid]
+        used = [{c for spec in specs for c in spec.colspan},
+                {r for spec in specs for r in spec.rowspan}]
+        set_ratios = grid.set_width_ratios, grid.set_height_ratios
+        for i in (0, 1) if specs else ():
+            kept = [r if at in used[i] else 1e-6 * r for at, r in enumerate(ratios[i])]
+            set_ratios[i](kept)
+            left[i] = min(left[i], sum(kept) / sum(ratios[i]))
+    return left
 
 
 def _own_numbers(first, last):
@@ -127,7 +168,8 @@ def _around(figure):
     own, "tight"."""
     from matplotlib.transforms import Bbox
 
-    figure.draw_without_rendering()
+    for _ in range(2):  # the first layout still has the sizes of another slide
+        figure.draw_without_rendering()
     texts = [text for part in (figure, *figure.subfigs) for text in part.texts]
     seen = [artist.get_tightbbox() for artist in (*figure.axes, *texts) if artist.get_visible()]
     return Bbox.union(seen).transformed(figure.dpi_scale_trans.inverted()).padded(0.15)
@@ -138,24 +180,28 @@ CHINESE = ("Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "WenQua
            "WenQuanYi Micro Hei", "PingFang SC", "Heiti SC", "Microsoft YaHei", "SimHei")
 
 
-def labels_in(language):
-    """The font for a picture's labels, as matplotlib's settings; {} where they stay English."""
+def font_of(language):
+    """The first installed font that has the characters of a language; None: there is none."""
     from matplotlib import font_manager
 
-    if language == "en":
-        return {}
     fonts = font_manager.fontManager
     if not {font.name for font in fonts.ttflist} & set(CHINESE):  # installed since it was listed?
         for path in {*font_manager.findSystemFonts()} - {font.fname for font in fonts.ttflist}:
             with suppress(RuntimeError, OSError, ValueError):  # no font that matplotlib can read
                 fonts.addfont(path)
     known = {font.name for font in fonts.ttflist}
-    found = [name for name in CHINESE if name in known]
-    if not found:
+    return "DejaVu Sans" if language == "en" else next((n for n in CHINESE if n in known), None)
+
+
+def labels_in(language):
+    """The font for a picture's labels, as matplotlib's settings; {} where they stay English."""
+    if language == "en":
+        return {}
+    if (font := font_of(language)) is None:
         print(tr("The picture's labels stay English: no Chinese font is installed, such as "
                  "Noto Sans CJK (sudo apt install fonts-noto-cjk)."), flush=True)
         return {}
-    return {"font.family": [found[0], "DejaVu Sans"], "axes.unicode_minus": False}
+    return {"font.family": [font, "DejaVu Sans"], "axes.unicode_minus": False}
 
 
 def translate(figure):

@@ -1,7 +1,7 @@
 '''What came of the exercises, in every form that a course needs.
 
     minidl check                        the exercises of course.cfg, else those in work/
-    minidl check 06 --json -            as JSON, on the standard output; or into a file
+    minidl check 07 --json -            as JSON, on the standard output; or into a file
     minidl check --junit results.xml    as JUnit XML, which GitLab, Jenkins and GitHub show
     minidl check --gradescope FILE      as Gradescope's results.json
     minidl progress                     what is blank, edited, passed, in work/
@@ -22,7 +22,7 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
-from minidl.course import exercise, grade
+from minidl.course import exercise, grade, old_names
 from minidl.course.comments import in_language
 from minidl.course.exercise import ROOT, WORK, ExerciseError
 from minidl.course.language import padded, tr
@@ -34,7 +34,8 @@ def numbers(root=ROOT, work=WORK):
     """The tutorials of the course: those of course.cfg, else those whose file is in work/."""
     named = grade.settings(root).get("course", "tutorials", fallback="").split()
     known = exercise.tutorials(root)
-    return named or [n for n, files in known.items() if (work / files[0].name).exists()]
+    return named or [n for n, files in known.items()
+                     if old_names.theirs(work / files[0].name).exists()]
 
 
 def results(wanted, root=ROOT, work=WORK, **how):
@@ -42,7 +43,7 @@ def results(wanted, root=ROOT, work=WORK, **how):
     points."""
     found = []
     for number in wanted:
-        path = work / exercise.sources(number[:2], root)[0].name
+        path = old_names.theirs(work / exercise.sources(number[:2], root)[0].name)
         if path.exists():
             found += grade.results(number, root, work, **how)
             continue
@@ -133,7 +134,7 @@ def _digest(code):
 def _regions_of(path):
     """{exercise: its code, in short} of a student's file; a file that has lost its marks: none."""
     try:
-        text = exercise.read(path)
+        text = old_names.read(path)
         return {r.id: _digest(exercise.body(text, r))
                 for r in exercise.regions(text, path.name)}
     except (OSError, ExerciseError):
@@ -145,8 +146,10 @@ def _remember(found, root, work):
     seen = _seen(work)
     for r in found:
         for source in exercise.sources(r.exercise[:2], root):
-            if code := _regions_of(work / source.name).get(r.exercise):
-                seen[r.exercise] = {"code": code, "verdict": r.verdict, "points": r.points}
+            path = old_names.theirs(work / source.name)
+            if code := _regions_of(path).get(r.exercise):
+                seen[old_names.before(path, r.exercise)] = {
+                    "code": code, "verdict": r.verdict, "points": r.points}
     if work.is_dir():
         exercise._replace(work / SEEN, json.dumps(seen, indent=1, sort_keys=True) + "\n")
 
@@ -164,13 +167,15 @@ def progress(root=ROOT, work=WORK):
     named = grade.settings(root).get("course", "tutorials", fallback="").split()
     for number in named or exercise.tutorials(root):
         for source in exercise.sources(number, root):
-            theirs, blank = _regions_of(work / source.name), exercise.blank(exercise.read(source))
+            path = old_names.theirs(work / source.name)
+            theirs, blank = _regions_of(path), exercise.blank(exercise.read(source))
             other = in_language(blank)
             for r in exercise.regions(blank):
                 nothing = _digest(exercise.body(blank, r))
                 also = next(_digest(exercise.body(other, o)) for o in exercise.regions(other)
                             if o.id == r.id)
-                last, worth = seen.get(r.id, {}), grade.points_of(r.id, root)
+                last = seen.get(old_names.before(path, r.id), {})
+                worth = grade.points_of(r.id, root)
                 states = {None: "not begun", nothing: "blank", also: "blank"}
                 state = states.get(theirs.get(r.id), "not checked")
                 if state == "not checked" and last.get("code") == theirs[r.id]:
@@ -198,7 +203,7 @@ def grade_class(folder, table="points.csv", number=None, answers=None, personal=
     wanted = [number] if number else numbers(root, Path(folder))
     if not wanted:
         raise ExerciseError("which exercises? This is no handout, with a course.cfg that names "
-                            f"them: minidl class {folder} 06")
+                            f"them: minidl class {folder} 07")
     for one in wanted:
         exercise._named(one, root)  # raises where there are none
     lines = {}

@@ -11,9 +11,9 @@
 
 The same script then runs in three ways:
 
-    mpirun -n 4 python tutorials/06_ring.py    four processes (`minidl run -n 4` finds mpirun)
-    python tutorials/06_ring.py --sim 4        four ranks in one process, with a modelled clock
-    python tutorials/06_ring.py                one rank, and a sentence that says how to get more
+    mpirun -n 4 python tutorials/07_ring.py    four processes (`minidl run -n 4` finds mpirun)
+    python tutorials/07_ring.py --sim 4        four ranks in one process, with a modelled clock
+    python tutorials/07_ring.py                one rank, and a sentence that says how to get more
 
 and with `--device cuda` its arrays are on a GPU, one for each rank of a machine, as far as there
 are so many: put(args, x) places them, host(x) brings them back.
@@ -39,10 +39,11 @@ from minidl.comm.observe.watch import DEADLINE_S, Watch
 from minidl.comm.transport.scheduler import RankFailed
 from minidl.comm.transport.supervised import launched_as
 from minidl.comm.transport.throttled import links_of
-from minidl.course import table
+from minidl.course import old_names, table
 from minidl.course.language import Parser, RawHelp, tr, translate_errors, translated
 from minidl.course.out import heat_map, picture, script_of, write  # noqa: F401: for tutorials
 from minidl.cuda.host.compiler import NO_COMPILER
+from minidl.data import datasets
 
 # MPI buffers small messages and makes large ones wait for their receive; the limit differs by MPI.
 # Simulated tutorials have this one, so that a wrong order of blocking sends hangs in the simulator
@@ -93,7 +94,7 @@ def one_blas_thread(environ):
     """One thread for NumPy's matrix products, unless the user (or `minidl run`) has set a number.
 
     A tutorial's matrices are small: two threads of OpenBLAS, which wait for each other by spinning,
-    take twice the time of one (04_amp.py on 2 cores: 35 s of processor time, not 15), and eight
+    take twice the time of one (05_amp.py on 2 cores: 35 s of processor time, not 15), and eight
     times where other processes want the cores."""
     if not any(name in environ for name in THREAD_VARIABLES):
         if importlib.util.find_spec("threadpoolctl") is not None:  # it comes with scikit-learn
@@ -121,7 +122,8 @@ def _run_rank(t, main, args):
     """Exit status of one rank: 1 if any rank's table has a row that is not ok."""
     # reports ranks that disagree or wait for ever; its cost is in docs/figures.md
     t = Watch(t, args.deadline or None)
-    t.slides = getattr(args, "slides", False)
+    for option in "slides", "every_language":
+        setattr(t, option, getattr(args, option, False))
     script = script_of(main)
     try:
         table = main(t, args)
@@ -137,7 +139,8 @@ def _run_rank(t, main, args):
 
 def _parse(main, options):
     doc = sys.modules[main.__module__].__doc__ or ""
-    doc = translated(Path(script_of(main)).name[:2], "head", doc)
+    name = Path(script_of(main)).stem
+    doc = translated(old_names.OLD_NAMES.get(name, name)[:2], "head", doc)
     parser = Parser(script_of(main), description=doc, formatter_class=RawHelp)
     for name, (default, text) in options.items():
         flag = "--" + name.replace("_", "-")
@@ -155,9 +158,13 @@ def _parse(main, options):
     parser.add_argument_group(tr("where the arrays are")).add_argument(
         "--device", choices=("cpu", "cuda"), default="cpu",
         help=tr("the host's memory, or a GPU's"))
-    parser.add_argument_group(tr("pictures")).add_argument(
+    pictures = parser.add_argument_group(tr("pictures"))
+    pictures.add_argument(
         "--slides", action="store_true",
         help=tr("also out/slides: at most two panels a figure, 16 points, PNG and SVG"))
+    pictures.add_argument(
+        "--every-language", action="store_true",
+        help=tr("also out/en and out/zh: the picture in both languages, for the site"))
     simulator = parser.add_argument_group(tr("simulated ranks"))
     simulator.add_argument("--sim", type=_positive, metavar="N",
                            help=tr("run N ranks in this process, without MPI"))
@@ -213,6 +220,18 @@ def gather(t, value):
     """The list of every rank's `value` (anything that pickles) on rank 0; None on the others. It is
     sent in a duplicate of the group, apart from all other messages."""
     return objects.gather(t.subgroup(range(t.size)), value)
+
+
+def per_rank(t, batch):
+    """How many of --batch digits each rank has; WrongOption where that is no whole number, or where
+    there are not so many digits."""
+    if batch > (most := len(datasets.digits()[0])):
+        raise WrongOption(f"--batch {batch}: there are {most} samples")
+    if batch % t.size:
+        raise WrongOption(
+            f"--batch {batch} is not divisible by {t.size} ranks, so the mean of their means is "
+            f"not the mean of the batch; try --batch {max(t.size, batch // t.size * t.size)}")
+    return batch // t.size
 
 
 def progress(t, iterable, what, n=None):

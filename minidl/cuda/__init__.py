@@ -4,8 +4,8 @@
     gpu.py    through CuPy
     host/     on the CPU: the file is read, becomes C++, is compiled, launched
     checks/   the same with every access checked: races, stray accesses
-    nvrtc.py  what NVIDIA's own compiler says, without a GPU
-    tool.py   the command `minidl kernel`
+    nvrtc.py  what NVIDIA's own compiler says, without a GPU; nvrtc_process: it runs apart
+    tool.py   the command `minidl kernel`; columns.py: its tables
     device.py         which GPUs there are, which one is used: the functions of torch.cuda
     index_check.py    indices on a GPU, checked without waiting for it
 

@@ -24,6 +24,7 @@ from collections import namedtuple
 from pathlib import Path
 
 from minidl.cuda import nvrtc_process
+from minidl.cuda.columns import Columns
 from minidl.cuda.host.compiler import cache_folder
 from minidl.cuda.host.includes import KERNELS, KernelError, find, for_nvrtc, inline_includes
 from minidl.cuda.host.source import Source
@@ -50,11 +51,14 @@ def check(path, defines=None, architectures=ARCHITECTURES, instances=()):
     return usages
 
 
-def table(usages):
+USAGES = Columns(("kernel", "<32"), ("arch", "<6"), ("registers", ">9"), ("shared", ">7"),
+                 ("stack", ">6"), ("spills", ">6"), gap=" ")
+
+
+def table(usages, tr=str):
     """The usages as lines of text; a spill is marked, because it means slow memory traffic."""
-    row = "{:<32} {:<6} {:>9} {:>7} {:>6} {:>6}"
-    lines = [row.format(*u) + "  <- spills" * (u.spills > 0) for u in usages]
-    return "\n".join([row.format(*Usage._fields), *lines])
+    lines = [USAGES.row(*u) + tr("  <- spills") * (u.spills > 0) for u in usages]
+    return "\n".join([USAGES.head(tr), *lines])
 
 
 def available():

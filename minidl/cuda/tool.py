@@ -19,57 +19,62 @@ from minidl.cuda import Kernel, nvrtc
 from minidl.cuda.checks import checker, hooks, occupancy
 from minidl.cuda.checks import profile as profiles
 from minidl.cuda.checks.sentences import compiler_finding
+from minidl.cuda.columns import Columns, word
 from minidl.cuda.host import compiler, cpu
 from minidl.cuda.host.arguments import dims
 from minidl.cuda.host.includes import KernelError, find, inline_includes
 from minidl.cuda.host.source import Source
 
+FORMS = Columns(("kernel", "<24"), ("form", "<9"), ("parameters", "<0"), start="  ", gap=" ")
+TRAFFIC = Columns(("kernel", "<20"), ("launches", ">9"), (" array", "<13"), ("bytes loaded", ">14"),
+                  ("bytes stored", ">14"), ("atomics", ">9"), gap=" ")
 
-def check(path, defines=None):
+
+def check(path, defines=None, tr=str):
     """Compile the file for the CPU and, with NVRTC, for GPUs; list its kernels. 1 if it fails.
 
-    defines: macros, a dict or (name, value) pairs."""
+    defines: macros, a dict or (name, value) pairs. tr: translates what is printed."""
     path, defines = find(path), dict(defines or {})
     source = Source(path, inline_includes(path), defines)
     if not source.kernels:
         raise KernelError(f"{path}: no __global__ function in this file")
-    print(f"{path.name}, for the CPU ({compiler.find_compiler()}):")
-    failed = not _prints(_cpu_table, path, source, defines)
+    print(tr(f"{path.name}, for the CPU ({compiler.find_compiler()}):"))
+    failed = not _prints(_cpu_table, path, source, defines, tr=tr)
     if missing := nvrtc.available():
-        print(f"\nfor a GPU: not tried. {missing}")
+        print("\n" + tr(f"for a GPU: not tried. {missing}"))
         return int(failed)
-    print("\nfor a GPU (NVRTC):")
-    failed |= not _prints(lambda: nvrtc.table(nvrtc.check(path, defines)))
+    print("\n" + tr("for a GPU (NVRTC):"))
+    failed |= not _prints(lambda tr: nvrtc.table(nvrtc.check(path, defines), tr), tr=tr)
     return int(failed)
 
 
-def _prints(table, *args):
+def _prints(table, *args, tr):
     """Print what `table` returns, or why it failed; whether it succeeded."""
     try:
-        print(table(*args))
+        print(table(*args, tr))
     except KernelError as error:
-        print(f"  {error}")
+        print(tr(f"  {error}"))
         return False
     return True
 
 
-def _cpu_table(path, source, defines):
+def _cpu_table(path, source, defines, tr):
     start = time.perf_counter()
     kernels = cpu.load(path, defines).kernels
-    lines = [f"  {'kernel':<24} {'form':<9} parameters"]
+    lines = [FORMS.head(tr)]
     for f in source.kernels:
         form, text = "template", " ".join(f.params.split())
         if f.name in kernels:
             form = kernels[f.name].form
         elif not f.template:
-            form, text = "-", cpu.why_missing(source, f.name, alone=True)
-        lines.append(f"  {f.name:<24} {form:<9} {text}")
-    lines.append(f"  compiled and loaded in {time.perf_counter() - start:.2f} s")
+            form, text = "-", tr(str(cpu.why_missing(source, f.name, alone=True)))
+        lines.append(FORMS.row(f.name, word(form, tr), text))
+    lines.append(tr(f"  compiled and loaded in {time.perf_counter() - start:.2f} s"))
     for warning in _warnings(path, defines):
         found = compiler_finding(path, *warning)
-        lines += [f"  {found}", f"      -> {found.remedy}"]
+        lines += [tr(f"  {found}"), tr(f"      -> {found.remedy}")]
     if kernels:
-        lines += ["  a launch to try under `minidl kernel run`:",
+        lines += [tr("  a launch to try under `minidl kernel run`:"),
                   *(f"    {line}" for line in _launch(path, next(iter(kernels.values()))))]
     return "\n".join(lines)
 
@@ -116,12 +121,12 @@ def _registers(kernel, name, gpu):
     return next((u.registers for u in usages if u.kernel.split(" ")[0] == base), None)
 
 
-def run(path, arguments=(), profile=False, gpu="A100", say=print):
+def run(path, arguments=(), profile=False, gpu="A100", tr=str):
     """Run a Python file with its launches on NumPy arrays in the check form. Prints each finding
     once, then the traffic. Exit status: 1 if a kernel had an error, else the file's own.
 
     profile: also print the first launch of each kernel by line (checks/profile.py), and how many
-    blocks fit on the GPU of that name. say: prints a line, in the reader's language."""
+    blocks fit on the GPU of that name. tr: translates what is printed."""
     if not Path(path).is_file():
         raise KernelError(f"there is no file {path} in {os.getcwd()}")
     if Path(path).suffix in (".cu", ".cuh"):
@@ -131,13 +136,17 @@ def run(path, arguments=(), profile=False, gpu="A100", say=print):
         raise KernelError(f"--gpu {gpu}: known are {', '.join(occupancy.GPUS)}")
     launches, traffic, told, failed = defaultdict(int), {}, set(), []
 
+    def say(line):
+        print(tr(line), flush=True)
+
     def watched(kernel, grid, block, args, *, shared_mem=0):
         report = checker.check(kernel, grid, block, args, shared_mem=shared_mem, profile=profile)
         if profile and not launches[report.kernel]:
-            print(f"{report.kernel}, the first launch:\n{report.profile or ''}")
+            say(f"{report.kernel}, the first launch:")
+            print(report.profile.text(tr) if report.profile else "")
             if report.profile:
                 n, registers = math.prod(dims(block)), _registers(kernel, report.kernel, gpu)
-                print(profiles.occupancy_line(report.profile, n, registers, gpu))
+                say(profiles.occupancy_line(report.profile, n, registers, gpu))
         launches[report.kernel] += 1
         table = traffic.setdefault(report.kernel, defaultdict(checker.Traffic))
         for name, t in report.ledger.items():
@@ -162,16 +171,15 @@ def run(path, arguments=(), profile=False, gpu="A100", say=print):
                 print(end.code, file=sys.stderr)
             status = end.code if isinstance(end.code, int) else int(end.code is not None)
     if not launches:
-        say(f"{path} launched no kernel on NumPy arrays.")
+        say(f"{path} launched no kernel on NumPy arrays, beside those that it checks itself.")
         return status
-    row = "{:<20} {:>9}  {:<12} {:>14} {:>14} {:>9}"
     print()
-    print(row.format("kernel", "launches", "array", "bytes loaded", "bytes stored", "atomics"))
+    print(TRAFFIC.head(tr))
     for name, n in launches.items():
         what = [name, f"{n:,}"]
         for array, t in traffic[name].items():
             numbers = (f"{k:,}" for k in (t.load_bytes, t.store_bytes, t.atomics))
-            print(row.format(*what, array, *numbers))
+            print(TRAFFIC.row(*what, f" {array}", *numbers))
             what = ["", ""]
     say(f"Errors: {len(failed):,}.")
     return 1 if failed else status

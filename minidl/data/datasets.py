@@ -6,7 +6,7 @@
 
 Each returns (train, test), two ArrayDatasets of images in [0, 1], (N, 1, H, W) float32, and labels,
 (N,) int64. `images, labels = train[:]` gives the whole arrays.
-Test: tests/data/test_datasets.py   Tutorial: tutorials/06_ring.py
+Test: tests/data/test_datasets.py   Tutorial: tutorials/07_ring.py
 Sources: Alpaydin and Kaynak, "Optical recognition of handwritten digits", UCI repository 1998;
 Xiao, Rasul, Vollgraf, "Fashion-MNIST", arXiv 1708.07747.
 """

@@ -1,6 +1,6 @@
 """Text for language models: the Python standard library's own source, as bytes.
 
-    data      d0 d1 d2 d3 d4 ...      uint8: a vocabulary of 256, no tokenizer to train or to ship
+    data      d0 d1 d2 d3 d4 ...      uint8: a vocabulary of 256; longer tokens: byte_pairs.py
     inputs    d0 d1 d2                a window of T bytes, and
     targets      d1 d2 d3             the same window one byte later
 
@@ -78,6 +78,14 @@ class Windows:
         start = i * self.length
         window = self.data[start : start + self.length + 1].astype(np.int64)
         return window[:-1], window[1:]  # (T,), (T,)
+
+
+def spread(data, length, n):
+    """n windows of T at equal distances over the text, some of them twice where it is short:
+    (inputs, targets), (n, T) each. For an evaluation of part of a long text."""
+    windows = Windows(data, length)
+    found = [windows[i] for i in np.linspace(0, len(windows) - 1, n).astype(int)]
+    return tuple(np.stack(part) for part in zip(*found, strict=True))
 
 
 def random_batches(data, batch_size, length, rank=0, size=1, seed=0, first_step=0):

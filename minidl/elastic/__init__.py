@@ -8,7 +8,7 @@
     minidl run -n 4 --restarts 3 script.py            elastic.run(train, state, n_steps) in it
     minidl run -n 4 --heal script.py
 
-Test: tests/elastic/, tests/chaos/   Tutorial: tutorials/20_fault_tolerance.py
+Test: tests/elastic/, tests/chaos/   Tutorial: tutorials/21_fault_tolerance.py
 """
 
 from minidl.elastic.restart import run

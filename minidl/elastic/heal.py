@@ -35,7 +35,7 @@ from pathlib import Path
 
 from minidl.comm import objects, tree
 from minidl.comm.observe.places import in_words
-from minidl.comm.transport import mpi, ulfm
+from minidl.comm.transport import mpi, supervised, ulfm
 from minidl.elastic import buddy
 from minidl.elastic.parts import Parts
 from minidl.elastic.restart import resume
@@ -71,17 +71,20 @@ def run(train, state, n_steps, folder="runs", every=50, t=None):
                 if lane is not None:
                     lane.profile.forget()
                 step, saved, parts = _begin(t, state, folder, n_steps, held, since)
+                supervised.say("step", step=step)
             while step < n_steps:
                 _keep(held[-1], step)
                 if every and step != saved and step % every == 0:
                     parts.save(step)
                 train(t, step, **parts.common)
                 step += 1
+                supervised.say("step", step=step)
                 parts.check()
             _keep(held[-1], step)
             held[-1].settle()
             parts.close()
             if _all_have_ended(t):
+                supervised.say("trained")
                 return parts.common
         except Exception:
             if not _has_lost(t):

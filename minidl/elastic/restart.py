@@ -27,7 +27,7 @@ Lost: at most the steps since the last snapshot, `every` - 1 and those of its wr
 
 A newest snapshot that is damaged is set aside, with a sentence, for the one before it.
 Source: torchrun's contract (PyTorch, "Torch Distributed Elastic"): load_checkpoint, then train.
-Test: tests/elastic/test_restart.py, tests/chaos/   Tutorial: tutorials/20_fault_tolerance.py
+Test: tests/elastic/test_restart.py, tests/chaos/   Tutorial: tutorials/21_fault_tolerance.py
 """
 
 import os

@@ -14,7 +14,7 @@ batch collects by itself.
                                      times the seconds that each stays. `report` measures all three.
 
 Source: Crankshaw et al. 2017 (Clipper).   Test: tests/infer/test_batcher.py   Load: load.py
-Tutorial: tutorials/19_inference.py
+Tutorial: tutorials/20_inference.py
 """
 
 import threading

@@ -74,6 +74,7 @@ class Decoder:
             raise ValueError(f"decoder: context {context}; the model has positions for "
                              f"{model.context}")
         self.model, self.n_texts, self.threads, self.position = model, n_texts, threads, 0
+        self._at = np.zeros(1, np.int64)
         self.bits = BITS[weights]
         self.angles, blocks = None, -(-self.context // 16)
         if isinstance(model, Llama):
@@ -108,7 +109,7 @@ class Decoder:
 
     def prefill(self, ids):
         """Begin anew with ids (n_texts, T); the logits (n_texts, vocabulary) after them."""
-        ids = self._ids(ids, 0)
+        ids = self._ids(_numpy(ids), 0)
         if (n := ids.shape[1]) == 1:
             self.position = 0
             return self.step(ids)
@@ -121,13 +122,14 @@ class Decoder:
 
     def step(self, ids):
         """One more token of each text, (n_texts,) or (n_texts, 1); the logits after it."""
-        ids = self._ids(_numpy(ids).reshape(-1, 1), self.position)
-        logits = self.plan(1)(ids, np.array([self.position])).data[:, 0]
+        ids = _numpy(ids)
+        ids = self._ids(ids.reshape(-1, 1) if ids.ndim != 2 else ids, self.position)
+        self._at[0] = self.position
+        logits = self.plan(1)(ids, self._at).data[:, 0]
         self.position += 1
         return logits
 
     def _ids(self, ids, position):
-        ids = _numpy(ids)
         if ids.ndim != 2 or ids.shape[0] != self.n_texts or not ids.shape[1] or (
                 ids.dtype.kind not in "iu"):
             raise ValueError(f"decoder: ids {ids.shape} of {ids.dtype}, want integers "
@@ -135,7 +137,7 @@ class Decoder:
         if position + ids.shape[1] > self.context:
             raise ValueError(f"decoder: {position} tokens and {ids.shape[1]} more, in a context of "
                              f"{self.context}; begin anew with the last ones: prefill(ids)")
-        return ids.astype(np.int64)
+        return ids if ids.dtype == np.int64 else ids.astype(np.int64)
 
     def generate(self, ids, n_tokens, temperature=1.0, top_k=None, top_p=None, generator=None):
         """ids (n_texts, T) continued by n_tokens: an array (n_texts, T + n_tokens). temperature 0
@@ -160,6 +162,8 @@ def _zeros(*shape):
 
 
 def _numpy(ids):
+    if type(ids) is np.ndarray:
+        return ids
     ids = getattr(ids, "_data", ids)
     refuse_gpu("decoder", None, ids)
     return np.asarray(ids)

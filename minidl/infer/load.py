@@ -9,7 +9,7 @@ nothing about the next. An open load does not wait for answers: a slow server se
 client that waits before it asks again would hide that.
 
 Source: Little 1961; Schroeder, Wierman & Harchol-Balter 2006 (open and closed loads).
-Test: tests/infer/test_batcher.py   Tutorial: tutorials/19_inference.py
+Test: tests/infer/test_batcher.py   Tutorial: tutorials/20_inference.py
 """
 
 import time

@@ -21,7 +21,7 @@ from minidl.infer.graph import Value
 from minidl.ops import index, shape
 
 PANEL = 64  # columns, as in kernels/infer.cuh
-ROWS = 96  # of a matrix that a block takes at most: 384 KB of k = 1024; int8 tiles divide it
+ROWS = 32  # of a matrix that a block takes at most: two threads get equal parts of few panels, too
 CHUNK = 4096  # elements of a chain that a block takes
 VIEWS = (shape.Reshape, shape.Permute, shape.Expand, shape.Split, shape.Unbind, index.Getitem)
 SINK = "x"  # what a product's result is called in its steps

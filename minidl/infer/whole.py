@@ -17,6 +17,7 @@ from minidl.infer.graph import Value
 from minidl.infer.quantize import GROUP, scale_of
 
 FOUR, TILE = 4, 64  # values of k: of a lane of one instruction, of a row of a tile (AMX)
+ROWS = 96  # of x that a block takes at most, a multiple of the rows of every tile
 
 
 def panels(q, most=lower.PANEL):
@@ -51,14 +52,13 @@ def _parts(low, node):
         return None
     found = lower.steps_of(low, node, node.output.shape, bias)
     m = math.prod(node.output.shape[:-1])
-    return found and (m, w.shape[0], math.prod(w.shape[1:]), -(-m // lower.ROWS), found)
+    return found and (m, w.shape[0], math.prod(w.shape[1:]), -(-m // ROWS), found)
 
 
 def _product(low, node, call, first, args, parts):
     """The launch: `call` is C++ up to the function of (sum, row, col), `first` makes x of it."""
     m, n, _, blocks, (text, result, more) = parts
-    each = lower.ROWS
-    body = [f"  const int first = blockIdx.x * {each}, last = min(first + {each}, {m});",
+    body = [f"  const int first = blockIdx.x * {ROWS}, last = min(first + {ROWS}, {m});",
             f"  {call}, first, last, blockIdx.y,",
             f"      [=](auto sum, int row, int col) {{ float {lower.SINK} = {first};",
             f"        const long long at = (long long)row * {n} + col;",

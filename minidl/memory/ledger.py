@@ -12,7 +12,7 @@
 
     with memory.record(model, optimizer) as ledger:        a step as it passes
         loss = ...; loss.backward(); optimizer.step()
-    print(ledger.report())                                 at the peak; ledger.plot("out/05.png")
+    print(ledger.report())                                 at the peak; ledger.plot("out/06.png")
 
 A recording sees the arrays that Functions return, save and pass back, and follows each buffer (an
 array that owns its memory, however many views it has) until Python frees it. Of what an op makes
@@ -20,7 +20,7 @@ for itself it sees the large arrays that have a formula (fused/launch.py's `scra
 temporaries inside an expression: `a * b + c` has one. How many bytes these are, compared with the
 process's own count: tests/memory/test_ledger.py and benchmarks/bench_memory.py.
 Source: Rajbhandari et al. 2020 (arXiv 1910.02054), section 3: where did all the memory go?
-Test: tests/memory/test_ledger.py   Prediction: predict.py   Tutorial: tutorials/05_memory.py
+Test: tests/memory/test_ledger.py   Prediction: predict.py   Tutorial: tutorials/06_memory.py
 """
 
 import weakref

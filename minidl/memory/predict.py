@@ -11,7 +11,7 @@ What forward saves grows by the same amount for every row of the batch, a + b * 
 one row and of two give a and b exactly. What ops need beside it, "workspace",
 is workspace.py's formula.
 Source: Rajbhandari et al. 2020 (arXiv 1910.02054), table 1.
-Test: tests/memory/test_predict.py   Measured by: ledger.py   Tutorial: tutorials/05_memory.py
+Test: tests/memory/test_predict.py   Measured by: ledger.py   Tutorial: tutorials/06_memory.py
 """
 
 import numpy as np

@@ -14,7 +14,7 @@ random numbers, autocast and other settings of the first, and leaves batch norm'
 alone. A collective inside a segment runs twice, on all ranks alike.
 Sources: Chen et al. 2016 (arXiv 1604.06174); keeping some ops: Korthikanti et al. 2022
 (arXiv 2205.05198).
-Test: tests/memory/test_recompute.py   Tutorial: tutorials/05_memory.py
+Test: tests/memory/test_recompute.py   Tutorial: tutorials/06_memory.py
 """
 
 import heapq

@@ -20,7 +20,7 @@ of both operands, and the product in both widths, are added.
 
 One number a row, dropout's bits and a mask made into numbers are left out; a gradient counts as an
 array in order. The ledger's counter: its kind "workspace".
-Test: tests/memory/test_workspace.py   Tutorial: tutorials/05_memory.py
+Test: tests/memory/test_workspace.py   Tutorial: tutorials/06_memory.py
 """
 
 import math

@@ -7,6 +7,7 @@
     init         initial values         functional   the ops        models       MLP, CNN, GPT
     lora         fine-tuning            loss         criteria
     moe          mixture of experts     llama        another transformer
+    delayed      losses for labels that come late
 
 SyncBatchNorm is in minidl/parallel/data/, and comes when it is asked for.
 """

@@ -4,7 +4,7 @@
     sgd, adam   the update of one parameter   clip           the norm of all gradients, bounded
     rmsprop, adagrad, muon                    lr_scheduler   the learning rate as a formula
     layerwise   lars, lamb: large batches     ema            an average of the weights
-    scaling     the rate for a larger batch
+    scaling     the rate for a larger batch   plateau        ... that falls when the loss does not
 """
 
 from minidl.optim import lr_scheduler

@@ -18,7 +18,7 @@ own length, so the rate may grow with the batch (BERT: from 512 to 32768 samples
 apex also clips the gradient by its norm first: optim.clip_grad_norm_ does.
 
 Source: You et al. 2019 (arXiv 1904.00962).
-Test: tests/optim/test_layerwise.py   Tutorial: tutorials/17_large_batch.py
+Test: tests/optim/test_layerwise.py   Tutorial: tutorials/18_large_batch.py
 """
 
 import numpy as np

@@ -15,7 +15,7 @@ Implementations differ. Chainer's has no trust coefficient (fold it into lr); Pa
 adapts only where decay > 0. Ours adapts wherever |w| and |g| are not 0.
 
 Source: You, Gitman & Ginsburg 2017 (arXiv 1708.03888).
-Test: tests/optim/test_layerwise.py   Tutorial: tutorials/17_large_batch.py
+Test: tests/optim/test_layerwise.py   Tutorial: tutorials/18_large_batch.py
 """
 
 from minidl.backend import xp_of

@@ -18,7 +18,7 @@ Under ZeRO a rank has a part of a tensor, and the norm of a part is not the norm
 
 Sources: You et al. 2017 (arXiv 1708.03888), 2019 (arXiv 1904.00962).
 Test: tests/optim/test_layerwise.py, tests/parallel/zero/test_whole_tensors.py
-Tutorial: tutorials/17_large_batch.py
+Tutorial: tutorials/18_large_batch.py
 """
 
 from collections import namedtuple

@@ -16,7 +16,7 @@ batch's rate to the large one's during the first epochs (Goyal et al.: 5).
 Both rules end where the batch passes the gradient's noise scale (parallel/data/noise_scale.py).
 
 Sources: Goyal et al. 2017 (arXiv 1706.02677); Krizhevsky 2014 (arXiv 1404.5997) for the root.
-Test: tests/optim/test_scaling.py   Tutorial: tutorials/17_large_batch.py
+Test: tests/optim/test_scaling.py   Tutorial: tutorials/18_large_batch.py
 """
 
 import math

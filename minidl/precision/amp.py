@@ -18,7 +18,7 @@ its input's dtype, so a float32 weight gets a float32 gradient.
 
 With `autocast(dtype=minidl.bfloat16)` no scaler is needed: bfloat16 has float32's range (bf16.py).
 Sources: Micikevicius et al. 2018 (arXiv 1710.03740); the lists are PyTorch's (autocast op
-reference) and apex's. Test: tests/precision/test_amp.py   Tutorial: tutorials/04_amp.py
+reference) and apex's. Test: tests/precision/test_amp.py   Tutorial: tutorials/05_amp.py
 """
 
 import difflib

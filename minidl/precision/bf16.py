@@ -17,7 +17,7 @@ walk widens the gradients. An op that only moves elements (`arithmetic` is False
 
 NumPy has no bfloat16; the package ml_dtypes adds it, imported when `minidl.bfloat16` is first used.
 Source: Kalamkar et al. 2019 (arXiv 1905.12322).
-Test: tests/precision/test_bf16.py   Tutorial: tutorials/21_float.py
+Test: tests/precision/test_bf16.py   Tutorial: tutorials/04_float.py
 """
 
 import numpy as np

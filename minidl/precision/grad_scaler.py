@@ -16,7 +16,7 @@ that fits. `step` alone reads the gradients once, and the optimizer multiplies t
 `unscale_` before it the unscaled float32 gradients can be looked at.
 Sources: Micikevicius et al. 2018 (arXiv 1710.03740); defaults and state of PyTorch's GradScaler;
 hysteresis, minimum and lag as in Megatron-LM and DeepSpeed.
-Test: tests/precision/test_grad_scaler.py   Tutorial: tutorials/04_amp.py
+Test: tests/precision/test_grad_scaler.py   Tutorial: tutorials/05_amp.py
 """
 
 import math

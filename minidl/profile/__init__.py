@@ -18,7 +18,7 @@
     report    those as a text                          advice   three sentences
     trace     a file for Perfetto, and its rules       page, picture   HTML, PNG
 
-Test: tests/profile/   Tutorial: tutorials/18_profile.py
+Test: tests/profile/   Tutorial: tutorials/19_profile.py
 """
 
 import sys

@@ -45,7 +45,7 @@ def _of_rows(summary, step_s):
                       "prepare the data before.")
     wide = [op for op in summary["operators"] if op["dtype"] == "float64"]
     if (share := sum(op["s"] for op in wide) / step_s) > 0.05:
-        where = f" in {wide[0]['module']}" if wide[0]["module"] else ""
+        where = f" ({wide[0]['module']})" if wide[0]["module"] else ""
         yield share, (f"Operators on float64 take {share:.0%} of the step, most of it "
                       f"{wide[0]['name']}{where}: cast what comes in to float32, which is twice as "
                       "fast and half as large.")

@@ -8,15 +8,13 @@ Test: tests/profile/test_flops.py   Used by: summary.py
 """
 
 import json
-import os
 import platform
-import re
 import time
-from pathlib import Path
 
 import numpy as np
 
 from minidl import backend, cuda
+from minidl.comm.select import file_in, keep
 
 
 def measure(device="cpu", n=None, n_bytes=1 << 26, seconds=0.5):
@@ -44,10 +42,7 @@ def measure(device="cpu", n=None, n_bytes=1 << 26, seconds=0.5):
 
 def file_of(device="cpu"):
     """Where they are kept, for each number of threads: beside the figures of comm/select.py."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    folder = os.environ.get("MINIDL_CACHE") or os.path.join(base, "minidl")
-    words = f"{platform.node()}-{device}-{cuda.n_threads()}"
-    return Path(folder, "peaks", re.sub(r"[^\w.-]", "-", words) + ".json")
+    return file_in("peaks", f"{platform.node()}-{device}-{cuda.n_threads()}")
 
 
 def stored(device="cpu"):
@@ -58,10 +53,8 @@ def stored(device="cpu"):
 
 def store(device="cpu", **options):
     """Measure and write; the text that the doctor prints."""
-    found, path = measure(device, **options), file_of(device)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(found, indent=1) + "\n")
+    found = measure(device, **options)
     where = f"{device}, {found['threads']} threads" if device == "cpu" else device
     return (f"{where}: float32 {found['float32'] / 1e9:,.0f} GFLOP/s, float64 "
             f"{found['float64'] / 1e9:,.0f} GFLOP/s, memory {found['bandwidth'] / 1e9:,.1f} GB/s\n"
-            f"stored in {path}")
+            f"{keep(file_of(device), found)}")

@@ -161,8 +161,9 @@ class Profile:
         """The figures of the report: summary.py says which."""
         return summary.of(self.ranks)
 
-    def report(self):
-        return report.text(self.summary)
+    def report(self, tr=str):
+        """The figures as a text; tr translates a sentence or a word of it."""
+        return report.text(self.summary, tr)
 
     def trace(self, path):
         """Write one file of all ranks for ui.perfetto.dev or chrome://tracing."""

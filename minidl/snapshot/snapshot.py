@@ -50,7 +50,8 @@ def save(folder, step, t=None, *, model, optimizer=None, keep=2, **others):
     t       the transport of all ranks that call; None: the model's, or one rank alone
     keep    how many snapshots stay in the folder, this one included
     others  scaler=, scheduler=, sampler=, ...: objects with load_state_dict() and with a
-            state_dict() of numbers and text; rank 0's, but each rank's rows() (rows.py)"""
+            state_dict() of numbers and text, or lists of these; rank 0's, but each rank's rows()
+            (rows.py)"""
     t, rank, size, others = check(t, model, keep, others)
     folder = Path(folder)
     with writer(folder, rank) as problem:
@@ -310,12 +311,26 @@ def _safetensors():
 
 def _with_state(rank, others):
     """Those that were given."""
-    given = {key: it for key, it in others.items() if it is not None}
+    given = {key: _List(it) if isinstance(it, list) else it
+             for key, it in others.items() if it is not None}
     for key, it in given.items():
         if not hasattr(it, "load_state_dict"):
-            raise TypeError(f"rank {rank}: wanted for {key}= an object with state_dict() and "
-                            f"load_state_dict(); got {type(it).__name__}")
+            raise TypeError(f"rank {rank}: wanted for {key}= a list or an object with state_dict() "
+                            f"and load_state_dict(); got {type(it).__name__}")
     return given
+
+
+class _List:
+    """A list of the user's as an object with a state."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def state_dict(self):
+        return {"values": self.values}
+
+    def load_state_dict(self, state):
+        self.values[:] = state["values"]
 
 
 def _ranks(t, model):

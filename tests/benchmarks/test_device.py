@@ -21,7 +21,7 @@ OTHERS = sorted({path.stem for path in FOLDER.glob("bench_*.py")} - ON_DEVICE)
 
 
 def imported(name):
-    if name in ("bench_elementwise", "bench_rows", "bench_overhead"):
+    if name in ("bench_elementwise", "bench_rows", "bench_overhead", "bench_kernels"):
         pytest.importorskip("torch", reason="the benchmark has nothing to say without PyTorch")
     return importlib.import_module(name)
 

@@ -14,9 +14,11 @@ Test: test_soak.py
 
 import argparse
 import gc
+import itertools
 import os
 import sys
 import time
+from array import array
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +37,7 @@ from tests.data.stream import flat
 from tests.elastic import runs
 
 CONTEXT, BATCH, STEPS, WORKERS = 32, 4, 10, 2
+FEWEST = 3  # rounds: the second half has two then, and a slope needs two
 
 
 class GPT(nn.GPT):
@@ -103,21 +106,21 @@ def soak(t, folder, seconds=None, n_rounds=None, keep=None):
     """[(s, rounds, resident MiB, blocks, open files)]; keep: a list that gets something of each
     round."""
     round_of_steps, behind = trained(t, folder)
-    start, samples = time.monotonic(), []
-    while True:
-        go_on = len(samples) < n_rounds if n_rounds else time.monotonic() - start < seconds
+    start, samples = time.monotonic(), array("d")  # a list of tuples would grow by 5 blocks a round
+    for number in itertools.count():
+        go_on = number < n_rounds if n_rounds else time.monotonic() - start < seconds
         if not objects.broadcast(t, go_on):
             break
         round_of_steps()
-        another(t, runs.KINDS[len(samples) % len(runs.KINDS)])
+        another(t, runs.KINDS[number % len(runs.KINDS)])
         behind.wait()
         if keep is not None:
             keep.extend(object() for _ in range(1000))
         gc.collect()
-        samples.append((time.monotonic() - start, len(samples), flat.resident(),
+        samples.extend((time.monotonic() - start, number, flat.resident(),
                         sys.getallocatedblocks(), len(os.listdir("/proc/self/fd"))))
     behind.close()
-    return np.array(samples)
+    return np.array(samples).reshape(-1, 5)
 
 
 def slopes(samples):
@@ -126,15 +129,21 @@ def slopes(samples):
     return mib, blocks / 1000
 
 
+def said(samples):
+    if len(samples) < FEWEST:
+        return (f"no slope: {len(samples)} rounds were done, and it needs {FEWEST} or more. "
+                "Give it more seconds")
+    mib, blocks = slopes(samples)
+    return f"slope of the second half: {mib:+.3f} MiB a minute, {blocks:+.1f} blocks a round"
+
+
 def main(folder, seconds):
     t = world()
     samples = soak(t, Path(folder), seconds)
     for s, n, mib, blocks, files in samples[::max(1, len(samples) // 10)] if t.rank == 0 else ():
         print(f"{s:7.0f} s {n:6.0f} rounds {mib:8.2f} MiB {blocks:10,.0f} blocks "
               f"{files:4.0f} files")
-    mib, blocks = slopes(samples)
-    print(f"rank {t.rank}: slope of the second half: {mib:+.3f} MiB a minute, "
-          f"{blocks:+.1f} blocks a round", flush=True)
+    print(f"rank {t.rank}: {said(samples)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """soak.py for some rounds: what is held does not grow with them, and a leak is seen."""
 
+import numpy as np
 import pytest
 
 from minidl.comm import simulate
@@ -15,6 +16,16 @@ pytestmark = pytest.mark.filterwarnings("ignore:(overflow|invalid value) encount
 def test_a_round_has_every_part(tmp_path):
     for samples in simulate(2, lambda t: soak.soak(t, tmp_path / "runs", n_rounds=1)):
         assert samples.shape == (1, 5)
+
+
+def test_too_few_rounds_have_no_slope():
+    """Red before: "+nan MiB a minute", and NumPy's warning of an empty slice."""
+    samples = np.arange(1.0, 6)[:, None] * [60, 1, 0.5, 2000, 0]  # s, rounds, MiB, blocks, files
+    for n in range(soak.FEWEST):
+        assert soak.said(samples[:n]).startswith(f"no slope: {n} rounds were done, and it needs 3")
+    for n in range(soak.FEWEST, 6):
+        assert soak.said(samples[:n]) == (
+            "slope of the second half: +0.500 MiB a minute, +2000.0 blocks a round")
 
 
 @pytest.mark.skipif(not EVERY, reason="half a minute: make test-every")

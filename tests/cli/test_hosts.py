@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import time
 
@@ -87,8 +88,9 @@ def test_the_first_hosts_are_filled_first(n, given):
 
 
 def test_who_answers(tmp_path, monkeypatch):
-    agent = write(tmp_path / "agent.sh", '#!/bin/sh\ncase $1 in bad) exit 255;; slow) sleep 9;; '
-                                         'esac\n')
+    """Red before: of a path with a space the first word was asked."""
+    agent = write(tmp_path / "my agent.sh", '#!/bin/sh\ncase $1 in bad) exit 255;; slow) sleep 9;; '
+                                            'esac\n')
     agent.chmod(0o755)
     monkeypatch.setenv("HYDRA_LAUNCHER_EXEC", str(agent))
     start = time.monotonic()
@@ -163,13 +165,13 @@ def test_a_host_that_dies_as_a_whole_is_left_out(mpi, tmp_path):
     require_mpi(mpi)
     write(tmp_path / "script.py", SCRIPT)
     with cluster.cluster(hosts=2, mbit=1000) as c:
-        agent = str(cluster.ENTER_HOST)
+        agent, quoted = str(cluster.ENTER_HOST), shlex.quote(str(cluster.ENTER_HOST))
         write(tmp_path / "hosts", "".join(f"{host} slots=2\n" for host in c.hosts))
         mpiexec = {
-            "mpi": f"{find_mpiexec()} -launcher ssh -launcher-exec {agent} "
+            "mpi": f"{shlex.quote(find_mpiexec())} -launcher ssh -launcher-exec {quoted} "
                    f"-localhost {cluster._address(0)}",
-            "openmpi": f"{mpiexec_of('openmpi')} --prtemca plm_ssh_agent {agent} --prtemca "
-                       "oob_tcp_if_include eth0 --mca btl_tcp_if_include eth0"}[mpi]
+            "openmpi": f"{shlex.quote(mpiexec_of('openmpi'))} --prtemca plm_ssh_agent {quoted} "
+                       "--prtemca oob_tcp_if_include eth0 --mca btl_tcp_if_include eth0"}[mpi]
         child = subprocess.Popen(
             [*cluster.enter(c.hosts[0]), PYTHONS[mpi], "-m", "minidl", "run", "-n", "4",
              *["--heal"] * (mpi == "openmpi"), "--hosts", tmp_path / "hosts", "--restarts", "6",

@@ -54,8 +54,8 @@ def test_native_windows_is_told_to_use_wsl_at_once(monkeypatch, capsys):
         (["run", "-n", "2", "--thread", "1", "script.py"], "unrecognized arguments: --thread"),
         (["run", "-n", "0", "script.py"], "at least 1, got '0'"),
         (["run", "-n", "four", "script.py"], "whole number"),
-        (["exercise", "ring"], "such as 06 or 06a, got 'ring'"),
-        (["check", "06ab"], "such as 06 or 06a, got '06ab'"),
+        (["exercise", "ring"], "such as 07 or 07a, got 'ring'"),
+        (["check", "06ab"], "such as 07 or 07a, got '06ab'"),
         (["doctor", "--link"], "minidl doctor: error: unrecognized arguments: --link; see minidl"),
         (["doctor", "--links", "0"], "at least 1, got '0'"),
         (["kernel", "chek", "my.cu"], "invalid choice: 'chek' (choose from"),
@@ -123,8 +123,8 @@ def test_simulated_ranks_are_not_started_n_times(more, capsys):
 
 def test_a_number_is_taken_for_a_tutorial(monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
-    assert cli.main(["run", "-n", "4", "06"]) == 2
-    assert "Did you mean tutorials/06_ring.py?" in capsys.readouterr().err
+    assert cli.main(["run", "-n", "4", "07"]) == 2
+    assert "Did you mean tutorials/07_ring.py?" in capsys.readouterr().err
 
 
 def test_the_package_itself_is_the_command():

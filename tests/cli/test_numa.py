@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 
@@ -144,7 +145,7 @@ def test_ranks_are_bound_and_rank_0_has_the_file(bind, mpi, tmp_path):
     if len(cores) < 2:
         pytest.skip("one core")
     command = [PYTHONS[mpi], "-m", "minidl", "run", "-n", "2", "--threads", "1", "--mpiexec",
-               mpiexec_of(mpi), "--bind", bind, "--stdin", "words", "show.py"]
+               shlex.quote(mpiexec_of(mpi)), "--bind", bind, "--stdin", "words", "show.py"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60,
                          stdin=subprocess.DEVNULL,
                          env=os.environ | {"PYTHONPATH": str(launcher.rank.ROOT)})

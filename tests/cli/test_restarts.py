@@ -19,8 +19,8 @@ def ended(n, status=1, how="was killed by SIGKILL", failed=(1,), step=7, born=No
     ranks = [SimpleNamespace(name=i, step=step, begins=None if step is None else 0)
              for i in range(born)]
     return status, SimpleNamespace(
-        ranks=ranks, failed=[r for r in ranks if r.name in failed] if status else [],
-        failure=how if status else None, interrupted=interrupted)
+        ranks=ranks, left=lambda: ranks, failure=how if status else None, interrupted=interrupted,
+        failed=[r for r in ranks if r.name in failed] if status else [])
 
 
 def follow(n, least, n_restarts, *attempts):
@@ -140,6 +140,38 @@ def test_a_second_training_in_the_script_is_listened_to_again():
     _, said = supervise(lines, n=1, keep=known, silence_s=0.3, ends_s=2)
     assert "no rank has done a step" in said
     assert (known[0].ranks[0].begins, known[0].ranks[0].step) == (3, 4)
+
+
+MORE = [*lives(0, "joined"), *steps(0, 0, 5), *lives(1, "joined"), *steps(1, 0, 5),
+        (1, "guard", {"say": "exit", "status": -9})]
+ENDS = [(0, "born", {"say": "trained"}), (0, "born", {"say": "finished"})]
+
+
+@pytest.mark.parametrize("ends, step", [
+    ([*steps(0, 5, 8), *ENDS, (0, "guard", {"say": "exit", "status": 0})], 8),
+    ([*steps(0, 5, 6), (0, "guard", {"say": "exit", "status": -9})], 6)])
+def test_of_a_run_that_heals_the_step_is_that_of_the_ranks_that_are_left(ends, step):
+    """Or was, when nobody is left."""
+    known = []
+    status, _ = supervise([*MORE, *ends], keep=known, heal=True)
+    attempt = restarts.attempt_of(2, status, known[0], 1.0)
+    assert (status, attempt.begins, attempt.step) == (int(step == 6), 0, step)
+
+
+@pytest.mark.parametrize("last, wanted", [(ENDS[0], 7), (steps(0, 6)[0], 1)])
+def test_for_a_rank_that_was_lost_nobody_waits(last, wanted):
+    """The one that is left has trained, and may be silent; or it has not."""
+    status, said = supervise([*MORE, last], silence_s=0.3, ends_s=1.5, ends_with=7, heal=True)
+    assert status == wanted and ("no rank has done a step for 0.3 s" in said) == (wanted == 1)
+    assert "rank 0 (" not in said if wanted == 7 else "rank 0 (process 100 on a)" in said
+    assert said.count("rank 1 (") == 1  # that it was killed
+
+
+def test_a_replacement_is_listened_to():
+    """There are more processes then than ranks."""
+    lines = [*MORE, *lives(2, "joined"), *steps(0, 6), *steps(2, 6)]
+    _, said = supervise(lines, silence_s=0.3, ends_s=2, ends_with=7, heal=True)
+    assert "no rank has done a step for 0.3 s" in said
 
 
 def test_before_the_first_step_ranks_may_be_silent_as_long_as_they_may_start():

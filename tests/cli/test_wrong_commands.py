@@ -29,15 +29,15 @@ from minidl.parallel.model.schedule import one_f_one_b
 COMMANDS = [
     # misspelt, or without what it needs
     ("minidl", 2, "usage: minidl"),
-    ("minidl chekc 06", 2, "invalid choice: 'chekc'"),
-    ("minidl check six", 2, "want a tutorial or an exercise, such as 06 or 06a, got 'six'"),
-    ("minidl run tutorials/06_ring.py", 2, "the following arguments are required: -n/--ranks"),
-    ("minidl run -n 0 tutorials/06_ring.py", 2, "want a whole number, at least 1, got '0'"),
-    ("python tutorials/06_ring.py --sim 4 --stpes 3", 2, "unrecognized arguments: --stpes 3"),
-    ("python tutorials/06_ring.py --sim four", 2, "argument --sim: invalid"),
-    ("python tutorials/06_ring.py --alpha 1", 2, "--alpha describes simulated ranks: it needs"),
-    ("minidl run tutorials/06_ring.py -n 4", 2, "required: -n/--ranks, before the script"),
-    ("minidl run -n 4 --net 1Gb tutorials/06_ring.py", 2, "wanted a rate and a latency such as"),
+    ("minidl chekc 07", 2, "invalid choice: 'chekc'"),
+    ("minidl check six", 2, "want a tutorial or an exercise, such as 07 or 07a, got 'six'"),
+    ("minidl run tutorials/07_ring.py", 2, "the following arguments are required: -n/--ranks"),
+    ("minidl run -n 0 tutorials/07_ring.py", 2, "want a whole number, at least 1, got '0'"),
+    ("python tutorials/07_ring.py --sim 4 --stpes 3", 2, "unrecognized arguments: --stpes 3"),
+    ("python tutorials/07_ring.py --sim four", 2, "argument --sim: invalid"),
+    ("python tutorials/07_ring.py --alpha 1", 2, "--alpha describes simulated ranks: it needs"),
+    ("minidl run tutorials/07_ring.py -n 4", 2, "required: -n/--ranks, before the script"),
+    ("minidl run -n 4 --net 1Gb tutorials/07_ring.py", 2, "wanted a rate and a latency such as"),
     ("minidl plan --ranks 8 --net 1Gbit,5us --memory much", 2, "--memory wants bytes such as 16GB"),
     ("minidl plan --ranks 8 --net 1Gbit,5us --memory 1GB --model bert", 2, "--model wants gpt2,"),
     ("minidl kernel run --gpu H1000 tutorials/02_add3.py", 2, "--gpu H1000: known are T4, A100"),
@@ -45,25 +45,26 @@ COMMANDS = [
     # what is not there
     ("minidl run -n 4 tutorials/66_ring.py", 2, "there is no file tutorials/66_ring.py in "),
     ("minidl exercise 66", 2, "tutorial 66 has no exercise; these have: 01, 02"),
-    ("minidl check 06", 2, "work/06_ring.py does not exist; write it first: minidl exercise 06"),
+    ("minidl check 07", 2, "work/07_ring.py does not exist; write it first: minidl exercise 07"),
     ("minidl kernel check nothing.cu", 2, "no file 'nothing.cu' here, nor in"),
-    ("minidl run -n 4 06_ring", 2, "Give the path of a Python file"),
+    ("minidl run -n 4 07_ring", 2, "Give the path of a Python file"),
     ("minidl run -n 2 --mpiexec mpirunn tutorials/00_hello.py", 2, "cannot start mpirunn: No such"),
     ("minidl run -n 2 --hosts nofile tutorials/00_hello.py", 2, "--hosts: cannot read nofile"),
     ("minidl run -n 2 --stdin nofile tutorials/00_hello.py", 2, "--stdin: cannot read nofile"),
     ("minidl profile --out nowhere/x tutorials/00_hello.py", 2, "--out nowhere/x: there is no fol"),
     ("minidl trace nothing.json", 2, "cannot read nothing.json: No such file"),
     ("minidl class .. 66", 2, "tutorial 66 has no exercise; these have: 01, 02"),
-    ("minidl kernel check tutorials/06_ring.py", 2, "no __global__ function in this file"),
+    ("minidl kernel check tutorials/07_ring.py", 2, "no __global__ function in this file"),
     ("minidl notebook 66", 2, "there is no tutorial 66 in"),
     ("python tutorials/train_gpt.py --sim 2 --resume nowhere", 2, "nowhere holds no snapshot"),
     ("python tutorials/run_all.py 66", 1, "no tutorial 66; there are 00, 01"),
     # the wrong number of ranks, and sizes that do not fit it
-    ("python tutorials/06_ring.py --sim 0", 2, "must be at least 1, got 0"),
-    ("python tutorials/06_ring.py --sim 4 --batch 10", 2, "10 is not divisible by 4 ranks"),
-    ("python tutorials/06_ring.py --sim 4 --batch 2", 2, "try --batch 4"),
-    ("python tutorials/07_overlap.py --sim 3 --batch 10", 2, "a --batch that 3 ranks share"),
-    ("python tutorials/11_offload.py --sim 2 --layers 0", 2, "--layers must be at least 1, got 0"),
+    ("python tutorials/07_ring.py --sim 0", 2, "must be at least 1, got 0"),
+    ("python tutorials/07_ring.py --sim 4 --batch 10", 2, "10 is not divisible by 4 ranks"),
+    ("python tutorials/07_ring.py --sim 4 --batch 2", 2, "try --batch 4"),
+    ("python tutorials/08_overlap.py --sim 3 --batch 10", 2, "10 is not divisible by 3 ranks"),
+    ("python tutorials/08_overlap.py --sim 3 --batch 3000", 2, "3000: there are 1437 samples"),
+    ("python tutorials/12_offload.py --sim 2 --layers 0", 2, "--layers must be at least 1, got 0"),
     ("python tutorials/train_gpt.py --steps 0", 2, "--steps must be at least 1, got 0"),
     ("python tutorials/train_gpt.py --sim 4 --dp 3", 2, "want 3 x 1 x 1 ranks, there are 4"),
     ("minidl run -n 2 --min-ranks 1 tutorials/00_hello.py", 2, "wanted --restarts or --hosts with"),
@@ -74,7 +75,7 @@ COMMANDS = [
 if not cuda.is_available():
     COMMANDS += [
         ("minidl kernel bench softmax --device cuda", 2, "--device cuda wants a GPU"),
-        ("python tutorials/06_ring.py --device cuda", 2, "`minidl doctor` says more"),
+        ("python tutorials/07_ring.py --device cuda", 2, "`minidl doctor` says more"),
     ]
 
 
@@ -109,15 +110,16 @@ def test_the_answer_says_what_to_do(command, status, words, tmp_path, monkeypatc
 def test_without_mpi4py_ranks_are_refused_and_a_way_is_named(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     monkeypatch.chdir(ROOT)
-    status, said = answer("minidl run -n 4 tutorials/06_ring.py", monkeypatch, capfd)
+    status, said = answer("minidl run -n 4 tutorials/07_ring.py", monkeypatch, capfd)
     assert status == 2 and "mpi4py is not installed" in said
-    assert "pip install 'minidl[mpi]'" in said and "python tutorials/06_ring.py --sim 4" in said
+    assert "pip install 'minidl[mpi]'" in said and "python tutorials/07_ring.py --sim 4" in said
 
 
 @pytest.mark.parametrize("command", ["-m minidl kernel check add3.cu", "tutorials/02_add3.py"])
 def test_without_a_compiler_the_answer_names_one_to_install(command, tmp_path):
     done = subprocess.run(
-        [sys.executable, *command.replace("tutorials", str(ROOT / "tutorials")).split()],
+        [sys.executable, *(str(ROOT / word) if word.startswith("tutorials") else word
+                           for word in command.split())],
         cwd=tmp_path,
         env={"PATH": str(tmp_path), "PYTHONPATH": str(ROOT), "MINIDL_CACHE": str(tmp_path)},
         capture_output=True,

@@ -12,6 +12,7 @@ from minidl.comm import (
 from minidl.comm.observe.ledger import Ledger
 from minidl.comm.select import Figures
 from minidl.comm.transport.links import Links
+from minidl.profile import peaks
 from tests.conftest import ranks
 
 NETWORK = Figures(50e-6, 8e-9, 2e-10, None, None, 1e-10)  # 1 Gbit/s, no shared memory
@@ -91,6 +92,20 @@ def test_stored_figures_come_back_on_all_ranks(n, tmp_path, monkeypatch):
 
     assert simulate(n, body) == [(None, ONE_NODE)] * n
     assert [path.suffix for path in (tmp_path / "links").iterdir()] == [".json"]
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_where_nothing_may_be_written_a_sentence_says_so(n, tmp_path, monkeypatch):
+    """Red before: `minidl doctor --links` and --peaks ended in a traceback."""
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("MINIDL_CACHE", str(tmp_path / "file"))  # no folder can be in it
+    said = simulate(n, lambda t: select.store(t, ONE_NODE))
+    assert said[0].startswith("not stored: ") and said[0].endswith("yours in MINIDL_CACHE")
+    assert not any(said[1:])
+    text = peaks.store(n=64, n_bytes=1 << 16, seconds=0.01)
+    assert "GB/s\nnot stored: " in text and str(peaks.file_of().parent) in text
+    monkeypatch.setenv("MINIDL_CACHE", str(tmp_path))
+    assert peaks.store(n=64, n_bytes=1 << 16, seconds=0.01).endswith(f"stored in {peaks.file_of()}")
 
 
 def test_the_explanation_names_the_choice_and_its_figures():

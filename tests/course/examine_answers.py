@@ -4,7 +4,7 @@
     python tests/course/examine_answers.py --short      of each exercise in Python a wrong one, a
                                                         right one; each tampering once: for
                                                         test_answers.py
-    python tests/course/examine_answers.py 06a 07       some
+    python tests/course/examine_answers.py 07a 08       some
     python tests/course/examine_answers.py --say        with what the student reads
 
 Everything but the answer is blank: the tutorials, the kernels, and the other exercises of the

@@ -1,4 +1,4 @@
-"""minidl/course/comments.py: a reader of Chinese alone can read tutorials 00 to 06, and their code
+"""minidl/course/comments.py: a reader of Chinese alone can read tutorials 00 to 07, and their code
 is the same."""
 
 import ast
@@ -13,8 +13,10 @@ from tests.course.messages import messages
 from tests.course.test_language import CHINESE, SHOWN, TUTORIALS
 
 WORDS = re.compile("[A-Za-z]{3}.* .*[A-Za-z]{3}")
-SCRIPTS = [*TUTORIALS, *(kernel for path in TUTORIALS
-                         for kernel in exercise.tutorials().get(path.name[:2], [path])[1:])]
+SCRIPTS = list(dict.fromkeys([*TUTORIALS, *(
+    kernel for path in TUTORIALS
+    for kernel in [*exercise.tutorials().get(path.name[:2], [path])[1:],
+                   *comments.kernels_named(exercise.read(path))])]))
 
 
 @pytest.fixture
@@ -22,10 +24,15 @@ def zh(monkeypatch):
     monkeypatch.setenv("MINIDL_LANG", "zh")
 
 
+def test_the_kernels_that_tutorials_name_are_among_them():
+    assert {"add3.cu", "tour.cu", "layer_norm.cu", "softmax.cu", "adamw.cu"} == {
+        path.name for path in SCRIPTS if path.suffix == ".cu"}
+
+
 def test_the_comments_of_a_script_are_found():
     found = comments.comments(
         '"""Head.\n\nStory.\n"""\n\nx = "# none"  # behind\n# two\n#   lines\n\n\ndef f():\n'
-        '    """What f does."""\n    # >>> exercise 07a: twice\n    # The task.\n    y = 1\n'
+        '    """What f does."""\n    # >>> exercise 08a: twice\n    # The task.\n    y = 1\n'
         '    # <<<\n    # after\n')
     assert [(c.first, c.last, c.text) for c in found] == [
         (0, 4, "Head.\n\nStory.\n"), (5, 6, "behind"), (6, 8, "two\n  lines"),
@@ -46,7 +53,7 @@ def sentences():
     return found
 
 
-def test_every_sentence_of_tutorials_00_to_06_has_its_chinese():
+def test_every_sentence_of_tutorials_00_to_07_has_its_chinese():
     known, printed = comments.known("zh"), language.table("zh")
     missing = {path.name: lost for path, texts in sentences().items()
                if (lost := [t for t in texts if t not in printed and digest(t) not in known])}
@@ -108,7 +115,7 @@ def test_a_readers_own_comments_stay(zh):
 
 
 def test_a_notebook_is_in_chinese(zh):
-    made = notebook.notebook(in_language(exercise.read(TUTORIALS[6])), "x.py")
+    made = notebook.notebook(in_language(exercise.read(TUTORIALS[7])), "x.py")
     words = [cell["source"] for cell in made["cells"] if cell["cell_type"] == "markdown"]
     assert len(words) == 5 and all(CHINESE.search(text) for text in words)
     assert not re.search("[\u4e00-\u9fff]\n[\u4e00-\u9fff]", words[0])  # Markdown: a space
@@ -121,16 +128,16 @@ def test_a_handout_is_in_chinese_and_its_blanks_are_blank_to_everyone(tmp_path, 
     for name in ("tutorials", "kernels", "README.zh.md"):
         (tmp_path / "root" / name).symlink_to(ROOT / name)
     course.mkdir()
-    handout._students(course, ["02", "06"], False, tmp_path / "root")
+    handout._students(course, ["02", "07"], False, tmp_path / "root")
     assert exercise.read(course / "README.md").startswith("# 练习\n")
     assert "# 本课程的练习" in exercise.read(course / "course.cfg")
-    ring = exercise.read(course / "work/06_ring.py")
-    assert "环上的数据并行训练" in ring and 'Error("练习 06a（' in ring and not answers.exists()
+    ring = exercise.read(course / "work/07_ring.py")
+    assert "环上的数据并行训练" in ring and 'Error("练习 07a（' in ring and not answers.exists()
     assert "不同时" not in ring and "边界判断" in exercise.read(course / "work/add3.cu")
     for language_of_reader in ("zh", "en"):
         monkeypatch.setenv("MINIDL_LANG", language_of_reader)
-        for source in (course / "tutorials/06_ring.py", course / "work/add3.cu"):
+        for source in (course / "tutorials/07_ring.py", course / "work/add3.cu"):
             text = exercise.read(source)
             assert exercise.blank(text) == text == in_language(text)
     monkeypatch.chdir(course)
-    assert report._regions_of(course / "work/06_ring.py").keys() == {"06a", "06b", "06c"}
+    assert report._regions_of(course / "work/07_ring.py").keys() == {"07a", "07b", "07c"}

@@ -67,11 +67,11 @@ def test_every_grader_of_it_stands_alone_and_lost_nothing_it_needs(course):
 
 
 def test_a_reference_is_a_function_that_is_not_there(course):
-    text = (course[0] / "tutorials" / "graders" / "05_memory.py").read_text()
+    text = (course[0] / "tutorials" / "graders" / "06_memory.py").read_text()
     assert "def _fewest(*_):\n    raise Hidden" in text and "_all_cuts" not in text
     with pytest.raises(Hidden):
-        grade.load_grader(course[0] / "tutorials" / "graders" / "05_memory.py")._fewest(1, 2, 3)
-    assert "_all_cuts" in (course[1] / "graders" / "05_memory.py").read_text()
+        grade.load_grader(course[0] / "tutorials" / "graders" / "06_memory.py")._fewest(1, 2, 3)
+    assert "_all_cuts" in (course[1] / "graders" / "06_memory.py").read_text()
 
 
 def test_no_link_of_it_is_dead(course):
@@ -173,4 +173,4 @@ def test_folders_that_are_not_empty_stay_as_they_are(tmp_path):
         handout.handout(tmp_path / "new", ["99"])
     assert not (tmp_path / "new").exists()
     with pytest.raises(exercise.ExerciseError, match="there is no .*made by `minidl handout`"):
-        grade.grader("07", answers=tmp_path)
+        grade.grader("08", answers=tmp_path)

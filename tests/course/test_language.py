@@ -1,6 +1,6 @@
 """minidl/course/language.py and docs/zh: every message has both languages; no text is out of date.
 
-A reader of Chinese alone can do tutorials 00 to 06: what they, their graders and the commands run,
+A reader of Chinese alone can do tutorials 00 to 07: what they, their graders and the commands run,
 doctor, exercise, check show is found in the sources (messages.py), all of it, and looked up.
 """
 
@@ -10,25 +10,28 @@ import re
 import runpy
 import subprocess
 import sys
+from argparse import Namespace
 from contextlib import redirect_stdout
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from minidl import memory
 from minidl.cli import main
 from minidl.comm import ring, simulate
 from minidl.comm.observe.watch import Watch
 from minidl.comm.transport.scheduler import Deadlock, RankFailed
 from minidl.course import exercise, language, out, table
 from minidl.course.language import ROOT, digest, padded, texts, tr, translated, width
+from minidl.cuda.checks import profile
+from minidl.profile import advice, report, summary
 from tests.conftest import some
 from tests.course.messages import messages
 from tests.tutorials.test_scripts import QUICK
 
 CHINESE = re.compile("[\u4e00-\u9fff]")
-CHOSEN = "0[0-6]_*.py", "21_*.py"  # 21 is read before 04
-TUTORIALS = sorted(path for name in CHOSEN for path in (ROOT / "tutorials").glob(name))
+TUTORIALS = sorted((ROOT / "tutorials").glob("0[0-7]_*.py"))
 SHOWN = [*TUTORIALS, *(ROOT / "tutorials/graders" / path.name for path in TUTORIALS[1:]),
          *(ROOT / "minidl" / name for name in (
              *(f"comm/observe/{name}.py" for name in ("lookout", "waits", "watch", "signature",
@@ -37,7 +40,11 @@ SHOWN = [*TUTORIALS, *(ROOT / "tutorials/graders" / path.name for path in TUTORI
              "cli/rank.py", "cli/restarts.py", "course/exercise.py",
              "course/grade.py", "course/handout.py", "course/student.py", "course/tutorial.py",
              "course/table.py", "course/out.py", "course/report.py", "course/notebook.py",
+             "course/old_names.py",
              "cli/doctor.py", "cli/main.py", "cli/launcher.py", "cli/plan.py",
+             "cli/profiler.py", "cli/kernel_bench.py", "profile/report.py", "profile/advice.py",
+             "profile/summary.py", "cuda/tool.py", "cuda/nvrtc.py", "cuda/checks/profile.py",
+             "cuda/checks/occupancy.py",
              "parallel/model/plan_text.py", "parallel/model/planner.py"))]
 HOLES = re.compile(r"\{\d\}")
 # names, numbers and code are not translated: a line with two English words in a row is
@@ -50,7 +57,7 @@ def zh(monkeypatch):
 
 
 @pytest.mark.parametrize("path", SHOWN, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_every_message_of_tutorials_00_to_06_has_its_chinese(path):
+def test_every_message_of_tutorials_00_to_07_has_its_chinese(path):
     shown = messages(exercise.read(path))
     known = language.table("zh")
     missing = [text for text in shown if text not in known]
@@ -107,8 +114,8 @@ def test_no_translated_page_is_older_than_its_source():
 @pytest.mark.parametrize("name", ["", "en", "en_US.UTF-8"])
 def test_english_stays_as_it_is(name, monkeypatch):
     monkeypatch.setenv("MINIDL_LANG", name)
-    assert tr("bytes sent by each rank") == "bytes sent by each rank"
-    assert translated("06", "head", "x") == "x"
+    assert tr("what came from the left") == "what came from the left"
+    assert translated("07", "head", "x") == "x"
 
 
 def test_an_unknown_language_is_an_error(monkeypatch):
@@ -121,7 +128,7 @@ def test_what_is_put_in_is_translated_in_its_turn(zh):
     assert tr("no dropout, 4 segments: what is drawn after backward is not what is drawn without "
               "recompute. Put the generator back to where it stood").startswith("没有 dropout")
     assert tr("  FAILED  ") == "  未通过  "
-    assert tr("checking work/06_ring.py") == "正在检查 work/06_ring.py"
+    assert tr("checking work/07_ring.py") == "正在检查 work/07_ring.py"
     assert tr("no such message") == "no such message" and tr(None) is None
 
 
@@ -138,10 +145,10 @@ def test_every_pattern_is_found_with_something_in_it(zh):
 
 def test_an_older_translation_says_so(zh, monkeypatch, tmp_path):
     (tmp_path / "tutorials").mkdir()
-    (tmp_path / "tutorials/06.txt").write_text(f"=== head of {digest('new text')}\n新\n")
+    (tmp_path / "tutorials/07.txt").write_text(f"=== head of {digest('new text')}\n新\n")
     monkeypatch.setattr(language, "folder", lambda language: tmp_path)
-    assert translated("06", "head", "new\n text") == "新"  # lines may be broken elsewhere
-    assert translated("06", "head", "changed text") == "（此译文早于英文原文）\n新"
+    assert translated("07", "head", "new\n text") == "新"  # lines may be broken elsewhere
+    assert translated("07", "head", "changed text") == "（此译文早于英文原文）\n新"
 
 
 def test_columns_of_chinese_are_two_wide(zh):
@@ -192,6 +199,35 @@ def test_labels_are_translated_with_a_chinese_font(zh):
     plt.close(figure)
 
 
+def draw_a_title(plt):
+    figure, axes = plt.subplots()
+    axes.set_title("training step")
+    return figure
+
+
+@pytest.mark.parametrize("font", ["DejaVu Sans", None])
+def test_a_picture_for_the_site_is_drawn_in_each_language_that_has_a_font(
+        font, tmp_path, monkeypatch):
+    """Whatever the reader's; the English one always. Without a font there is no Chinese one."""
+    from matplotlib.figure import Figure
+
+    titles = {}
+    monkeypatch.setattr(out, "CHINESE", (font or "no such font",))
+    monkeypatch.setattr(out, "script_of", lambda draw: "07_ring.py")
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: titles.setdefault(
+        str(path), figure.axes[0].get_title()))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MINIDL_LANG", "en")
+    out.picture(Namespace(rank=0, every_language=True), draw_a_title)
+    assert titles == {"out/07_ring.png": "training step", "out/en/07_ring.png": "training step"} | (
+        {"out/zh/07_ring.png": "训练步"} if font else {})
+    assert language.language() == "en"
+    titles.clear()
+    monkeypatch.setattr(out, "script_of", lambda draw: "99_none.py")  # a script without Chinese
+    out.picture(Namespace(rank=0, every_language=True), draw_a_title)
+    assert titles.keys() == {"out/99_none.png", "out/en/99_none.png"}
+
+
 NAMES = set("tanh eps out log2 loss float float64 float32 softmax layer norm AdamW "
             "center mine syncthreads rank reduce scatter gather "
             "all inf max nat ulp Kahan MiB KiB".split())
@@ -233,12 +269,35 @@ def test_slides_have_two_panels_of_large_text(tmp_path, monkeypatch, capsys):
     save = figure.savefig
     monkeypatch.setattr(figure, "savefig", lambda *args, **settings: (
         seen.append([axes.get_visible() for axes in panels]), save(*args, **settings)))
-    out.slides(figure, "06_ring")
+    out.slides(figure, "07_ring")
     plt.close(figure)
     assert seen == [[True, True, False]] * 2 + [[False, False, True]] * 2
     assert panels[0].texts[0].get_fontsize() == 16
     assert sorted(path.name for path in (tmp_path / "out/slides").iterdir()) == [
-        "06_ring-1.png", "06_ring-1.svg", "06_ring-2.png", "06_ring-2.svg"]
+        "07_ring-1.png", "07_ring-1.svg", "07_ring-2.png", "07_ring-2.svg"]
+
+
+@pytest.mark.parametrize("shape", [(1, 4), (4, 1)])
+def test_a_slide_has_no_empty_part_where_other_panels_were(shape, tmp_path, monkeypatch):
+    """Neither the first two panels of four, nor the last; the next slide has its own again."""
+    from matplotlib import pyplot as plt
+
+    shares = []
+
+    def save(figure, *_, bbox_inches, **__):
+        """Which share of the slide the panels' data have."""
+        areas = [np.prod(axes.get_window_extent().size) for axes in figure.axes
+                 if axes.get_visible() and axes.get_label() != "<colorbar>"]
+        shares.append(sum(areas) / np.prod(bbox_inches.size) / figure.dpi**2)
+
+    monkeypatch.chdir(tmp_path)
+    with plt.rc_context(out.STYLE):
+        figure, panels = plt.subplots(*shape, figsize=(8, 8))
+        figure.colorbar(panels[0].imshow([[0]], aspect="auto"), ax=panels)
+        monkeypatch.setattr(type(figure), "savefig", save)
+        out.slides(figure, "07_ring")
+        plt.close(figure)
+    assert len(shares) == 4 and min(shares) > 0.45, shares
 
 
 def test_a_watch_has_chinese_for_every_wait():
@@ -312,10 +371,74 @@ def test_the_end_of_a_run_is_said_in_chinese(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("path", some(TUTORIALS, of=7), ids=lambda path: path.name)
 def test_a_script_prints_nothing_in_english(path, tmp_path):
-    ranks = [] if path.name[:2] not in ("00", "06") else ["--sim", "4"]
+    ranks = [] if path.name[:2] not in ("00", "07") else ["--sim", "4"]
     done = subprocess.run(
         [sys.executable, path, *ranks], cwd=tmp_path, capture_output=True, text=True, check=True,
         env=os.environ | {"MINIDL_LANG": "zh", "PYTHONPATH": str(ROOT)})
     lines = [line for line in done.stdout.splitlines() if LEFT.search(line)]
     assert CHINESE.search(done.stdout) and not lines
     assert Path(tmp_path, "out", path.stem + ".json").exists()
+
+
+def test_the_words_of_the_tables_of_kernels_and_profiles_have_their_chinese():
+    """Those that the sources hold as data, which messages.py does not see."""
+    words = {*summary.ROWS, *summary.ROW_OF, *memory.KINDS, *profile.WHAT, "flat", "fibre"}
+    missing = {word for word in words if f"column {word}" not in language.table("zh")}
+    missing -= {"message", "wait", "collective", "branch"}  # of no operator
+    sentences = {text.replace("{}", "{0}") for _, _, text in advice.SIMPLE}
+    missing |= {text for text in sentences if text not in language.table("zh")}
+    assert not missing and len(words) > 20 and len(sentences) == 5
+
+
+ENGLISH = re.compile(r"\b[a-z]{2,} [a-z]{2,}\b")  # two words of it in a row
+
+
+def in_english(lines):
+    """The lines with English in them; commands and code, in `...`, are in no language."""
+    code = re.compile("`.*?`|'minidl.*?'|pip install| (循环|纤程|模板)  .*|^    .*|^minidl [a-z ]+[:：] ?")
+    lines = [code.sub("", line) for line in lines]
+    return [line for line in lines if ENGLISH.search(line) or LEFT.search(line)]
+
+
+@pytest.mark.parametrize("words", [
+    ["kernel", "check", "layer_norm.cu"], ["kernel", "bench", "softmax", "--size", "9", "40"],
+    ["kernel", "bench", "adamw"], ["kernel", "run", "none.py"], ["trace", "none.json"]],
+    ids=lambda words: " ".join(words[:3]))
+def test_what_the_tables_of_kernels_say_is_in_chinese(words, zh, capsys):
+    main.main([*words, "--repeats", "1"] if "bench" in words else words)
+    said = "".join(capsys.readouterr())
+    assert CHINESE.search(said) and not in_english(said.splitlines())
+
+
+def test_a_kernels_profile_is_in_chinese(zh, tmp_path, capsys):
+    script = tmp_path / "a.py"
+    script.write_text("import numpy as np\nfrom minidl.cuda import kernel\n"
+                      "x, y = np.ones((2, 64), np.float32)\n"
+                      "kernel('tour.cu', 'center')(1, 64, (y, x, 64), shared_mem=256)\n")
+    assert main.main(["kernel", "run", "--profile", str(script)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any("波次" in line for line in lines) and any("读取字节" in line for line in lines)
+    assert any("每个 SM 可放" in line and "寄存器" in line for line in lines)
+    assert not in_english(lines)
+
+
+def test_the_report_of_a_profile_is_in_chinese(zh):
+    """As the report of two ranks that wait, in every part."""
+    rows = dict.fromkeys(summary.ROWS, 0.01)
+    ranks = [{"rank": r, "error_s": 1e-6, "drift": 0.0, "gpus": {"cuda:0": 1e-6}, "step_s": 0.12,
+              "rows": rows, "late_s": {"1": 0.01},
+              "communication": {"total_s": 0.03, "exposed_s": 0.02}} for r in range(2)]
+    text = report.text({
+        "ranks": ranks, "n_steps": 3, "peak": {}, "shapes_differ": True, "memory": {
+            kind: 1000 for kind in memory.KINDS},
+        "operators": [{"name": "matmul", "phase": "backward", "dtype": "float64", "s": 0.02,
+                       "calls": 2, "flops": 9e6, "bytes": 100, "module": "blocks.0"}],
+        "modules": [("(no module)", 0.01, 0.01)],
+        "kernels": [{"name": "adamw", "on": "cpu", "s": 0.1, "calls": 1, "bytes": 8}],
+        "collectives": [{"name": "ring", "calls": 20, "sent": 99, "peers": [1], "wait_s": 0.01,
+                         "moving_s": 0.02, "line": "a.py:3"}]}, tr)
+    lines = text.splitlines()
+    assert len(text.split("\n\n")) == 7
+    assert not in_english(lines)
+    heads = [line for line in lines if "毫秒" in line]
+    assert len(heads) >= 5 and all(CHINESE.search(line) for line in lines[-3:])

@@ -32,10 +32,10 @@ def test_the_cells_are_the_script(script):
 
 
 def test_the_last_cell_runs_what_the_script_launches():
-    text = (exercise.ROOT / "tutorials" / "06_ring.py").read_text()
+    text = (exercise.ROOT / "tutorials" / "07_ring.py").read_text()
     made = notebook.notebook(text, "x.py")
     assert made["cells"][-1]["source"] == "notebook.run(main, OPTIONS, ranks=4)"
-    assert made["cells"][0]["source"].startswith("# 06 Data parallel training on a ring.")
+    assert made["cells"][0]["source"].startswith("# 07 Data parallel training on a ring.")
     with pytest.raises(exercise.ExerciseError, match="no tutorial"):
         notebook.notebook('"""A script."""\nx = 1\n', "x.py")
 
@@ -89,7 +89,7 @@ def _given(script):
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("script", [s for s in SCRIPTS if EVERY or s.stem == "06_ring"],
+@pytest.mark.parametrize("script", [s for s in SCRIPTS if EVERY or s.stem == "07_ring"],
                          ids=lambda script: script.stem)
 def test_a_notebook_executes_and_shows_its_picture(script, tmp_path, monkeypatch):
     for package in ("nbclient", "ipykernel"):

@@ -150,7 +150,7 @@ def test_a_class_is_a_line_for_each_folder(place, capsys):
     with pytest.raises(exercise.ExerciseError, match="one for each student"):
         report.grade_class("class/chen", root=place)
     (place / "course.cfg").unlink()
-    with pytest.raises(exercise.ExerciseError, match="minidl class class 06"):
+    with pytest.raises(exercise.ExerciseError, match="minidl class class 07"):
         report.grade_class("class", root=place)
 
 

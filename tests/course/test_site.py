@@ -53,7 +53,7 @@ def test_every_link_leads_to_a_page_and_to_a_place_in_it(pages):
 
 def test_a_technique_has_its_formula_its_files_and_its_tutorial(pages):
     page = pages["techniques/ring-all-reduce.md"]
-    assert "(n-1)/n * x.nbytes to scatter" in page and "(../tutorials/06.md)" in page
+    assert "(n-1)/n * x.nbytes to scatter" in page and "(../tutorials/07.md)" in page
     assert "](../api/minidl.comm.md#ring)" in page and "Patarasuk & Yuan 2009" in page
     assert f"]({SITE.PAGES}techniques/ring-all-reduce.md)" in pages["map.md"]
 
@@ -75,15 +75,46 @@ def test_a_broken_link_ends_the_build_and_is_named(monkeypatch):
 def test_a_tutorial_that_was_run_shows_its_picture_and_its_table(tmp_path):
     for name in ("tutorials", "kernels"):
         shutil.copytree(exercise.ROOT / name, tmp_path / name)
-    assert "make docs" in SITE._tutorials(tmp_path)["tutorials/06.md"]
+    assert "make docs" in SITE._tutorials(tmp_path)["tutorials/07.md"]
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "06_ring.png").write_bytes(b"")
-    (tmp_path / "out" / "06_ring.json").write_text(
+    (tmp_path / "out" / "07_ring.png").write_bytes(b"")
+    (tmp_path / "out" / "07_ring.json").write_text(
         '[{"quantity": "bytes", "measured": 6, "modelled": null, "theory": 6, "rule": "exact", '
         '"ok": true, "tutorial": ""}]')
-    page = SITE._tutorials(tmp_path)["tutorials/06.md"]
-    assert "(../out/06_ring.png)" in page and "bytes    | " in page and "make docs" not in page
-    assert "- **06a** reduce-scatter" in page
+    page = SITE._tutorials(tmp_path)["tutorials/07.md"]
+    assert "(../out/07_ring.png)" in page and "bytes    | " in page and "make docs" not in page
+    assert "- **07a** reduce-scatter" in page
+
+
+def test_a_chinese_page_shows_a_chinese_picture_or_says_how_to_get_one(tmp_path, monkeypatch):
+    for name in ("tutorials", "kernels", "docs"):
+        (tmp_path / name).symlink_to(exercise.ROOT / name)
+    (tmp_path / "out" / "zh").mkdir(parents=True)
+    (tmp_path / "out" / "07_ring.png").write_bytes(b"of a run in either language")
+    page = SITE._translated(tmp_path)["zh/tutorials/07.md"]
+    assert "(../../out/07_ring.png)" in page and "fonts-noto-cjk" in page
+    (tmp_path / "out" / "zh" / "07_ring.png").write_bytes(b"Chinese")
+    page = SITE._translated(tmp_path)["zh/tutorials/07.md"]
+    assert "(../../out/zh/07_ring.png)" in page and "fonts-noto-cjk" not in page
+    assert SITE.picture_of(tmp_path, "07_ring", "en") == "out/07_ring.png"
+    (tmp_path / "out" / "en").mkdir()
+    (tmp_path / "out" / "en" / "07_ring.png").write_bytes(b"English")
+    assert "(../out/en/07_ring.png)" in SITE._tutorials(tmp_path)["tutorials/07.md"]
+    made = SITE._tutorials(tmp_path) | SITE._translated(tmp_path)
+    home = SITE._gallery(made, tmp_path, Path("zh"), "zh")
+    assert "](tutorials/07.md)" in home and "](../out/zh/07_ring.png)" in home
+    assert "](out/en/07_ring.png)" in SITE._gallery(made, tmp_path, Path(), "en")
+    monkeypatch.setattr(SITE, "pages", lambda root: {})
+    SITE.write(tmp_path / "site", tmp_path)
+    shown = tmp_path / "site/pages/out"
+    assert (shown / "zh/07_ring.png").exists() and (shown / "en/07_ring.png").exists()
+
+
+def test_the_chinese_page_of_a_tutorial_has_the_kernels_that_it_names(pages):
+    page = pages["zh/tutorials/03.md"]
+    assert "`adamw.cu`" in page and "只过一遍内存就完成整个更新" in page
+    assert "`tour.cu`" in page and page.count("```cuda") == 4
+    assert "08 及以后的教程目前只有英文版" in pages["zh/lessons.md"]
 
 
 def test_what_goes_on_in_a_list_is_indented_as_mkdocs_wants_it():

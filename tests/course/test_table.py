@@ -69,17 +69,17 @@ def test_the_table_is_aligned_and_names_what_failed():
 
 def test_modelled_and_measured_never_share_a_column():
     rows = [row("time, s", 0.5), row("ring, s", modelled=2.0, theory=2.5, rule="<=")]
-    assert render([r._replace(tutorial="06_ring") for r in rows]).splitlines() == [
+    assert render([r._replace(tutorial="07_ring") for r in rows]).splitlines() == [
         "tutorial | quantity | measured | modelled | theory | rule | ok",
         "---------+----------+----------+----------+--------+------+----",
-        "06_ring  | time, s  |      0.5 |          |        | info | -",
-        "06_ring  | ring, s  |          |        2 |    2.5 | <=   | yes",
+        "07_ring  | time, s  |      0.5 |          |        | info | -",
+        "07_ring  | ring, s  |          |        2 |    2.5 | <=   | yes",
     ]
 
 
 def test_a_failed_row_of_the_joined_table_is_named_with_its_tutorial():
-    rows = [row("bytes", 1, 2, "exact")._replace(tutorial="06_ring")]
-    assert render(rows).splitlines()[-1] == "NOT OK: 06_ring: bytes"
+    rows = [row("bytes", 1, 2, "exact")._replace(tutorial="07_ring")]
+    assert render(rows).splitlines()[-1] == "NOT OK: 07_ring: bytes"
 
 
 def test_rows_come_back_from_json(tmp_path):

@@ -97,11 +97,11 @@ def test_the_table_is_saved_for_the_table_of_all_tutorials(tmp_path, monkeypatch
         table = Table(t)
         table.row("bytes", np.int64(6), 6, "exact")
         table.modelled("seconds", np.float64(0.25), 0.5, "<=")
-        return table, table.finish("06_ring.json")
+        return table, table.finish("07_ring.json")
 
     (table, status), _ = comm.simulate(2, fn)
     assert status == 0
-    assert load(tmp_path / "out" / "06_ring.json") == table.rows
+    assert load(tmp_path / "out" / "07_ring.json") == table.rows
 
 
 def test_what_cannot_be_written_is_said_and_the_table_still_comes(tmp_path, monkeypatch, capsys):
@@ -112,12 +112,12 @@ def test_what_cannot_be_written_is_said_and_the_table_still_comes(tmp_path, monk
         table = Table(t)
         table.row("ranks", t.size)
         picture(t, lambda plt: plt.figure())
-        return table.finish("06_ring.json")
+        return table.finish("07_ring.json")
 
     assert comm.simulate(1, fn) == [0]
     out, err = capsys.readouterr()
     assert "ranks" in out and "picture:" not in out
-    for name in ("test_tutorial.png", "06_ring.json"):
+    for name in ("test_tutorial.png", "07_ring.json"):
         assert f"Not written: out/{name} in {tmp_path}: File exists. Make room, or start" in err
 
 

@@ -109,3 +109,12 @@ def test_too_little_data_is_an_error_at_once():
         make(data, 7)
         with pytest.raises(ValueError, match="windows of 8 need 9 bytes, got 8"):
             make(data, 8)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 10, 13])
+def test_windows_are_spread_from_the_first_to_the_last(n):
+    """Ten windows of 3: byte b is the number of its place."""
+    x, y = text.spread(np.arange(31, dtype=np.uint8), 3, n)
+    assert x.shape == y.shape == (n, 3) and (y == x + 1).all() and (np.diff(x) == 1).all()
+    assert (x[:, 0] % 3 == 0).all() and x[0, 0] == 0 and (n == 1 or x[-1, 0] == 27)
+    assert set(np.diff(x[:, 0])) <= {9 // (n - 1) * 3, -(-9 // (n - 1)) * 3} if n > 1 else True

@@ -48,6 +48,19 @@ def test_a_snapshot_is_written_behind_the_next_step(tmp_path):
     assert snapshot.latest(tmp_path) == 3
 
 
+def test_the_launcher_hears_every_step_and_the_end(tmp_path, monkeypatch):
+    """Red before: the table of attempts had no steps, and two losses of all ranks at different
+    steps were one bug, which is not started a third time."""
+    said = []
+    monkeypatch.setattr(heal.supervised, "say",
+                        lambda what, step=None: said.append((what, step)))
+    simulate(1, lambda t: heal.run(train, state_of("dp"), 3, tmp_path, every=2, t=t))
+    assert said == [("step", 0), ("step", 1), ("step", 2), ("step", 3), ("trained", None)]
+    said.clear()
+    simulate(1, lambda t: heal.run(train, state_of("dp"), 3, tmp_path, every=0, t=t))
+    assert said == [("step", 2), ("step", 3), ("trained", None)]
+
+
 @pytest.mark.parametrize("kind", [LocalSGD, DiLoCo])
 def test_replicas_that_differ_are_refused(kind, tmp_path):
     def state(t):

@@ -1,6 +1,8 @@
 """A plan notices when what it takes for granted is no longer so."""
 
+import os
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -125,3 +127,18 @@ def test_a_compiled_plan_is_compiled_once():
     again = infer.compile(plan.graph)
     assert time.process_time() - start < 0.2
     same(again(x), plan(x))
+
+
+@pytest.mark.skipif(len(getattr(os, "sched_getaffinity", lambda _: ())(0)) < 2,
+                    reason="two processors: with one nobody looks for work")
+def test_between_the_launches_of_a_plan_its_threads_stay_awake():
+    """They have nothing to do here, as each launch is one block, and look for work all the time."""
+    model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(200))).eval()
+    x = minidl.randn(32, 64)
+    plan = infer.compile(infer.trace(model, x), threads=2)
+    assert all(np.prod(launch.grid) == 1 for launch in plan.launches)
+    before, of_others_s, until = time.process_time() - time.thread_time(), 0, time.monotonic() + 3
+    while of_others_s < 0.01 and time.monotonic() < until:  # a busy machine may give them none yet
+        plan(x)
+        of_others_s = time.process_time() - time.thread_time() - before
+    assert of_others_s >= 0.01

@@ -148,12 +148,15 @@ def test_outside_of_a_collective_a_wait_leaves_the_processor_to_others(tmp_path,
             time.sleep(1)
             background.submit(tree.broadcast, np.zeros(1), 0).wait()
         else:
-            start, cpu = time.monotonic(), time.process_time()
+            start, cpu = time.monotonic(), [time.process_time()]
             t.recv(x, 0)
+            cpu.append(time.process_time())
             t.send(x, 0)
+            cpu.append(time.process_time())
             background.submit(tree.broadcast, np.zeros(1), 0).wait()
+            cpu.append(time.process_time())
             assert time.monotonic() - start > 2.9
-            assert time.process_time() - cpu < 1, time.process_time() - cpu
+            assert max(np.diff(cpu)) < 0.35, cpu  # a busy machine gives the one that looks half
         """,
     )
     mpiexec(2, path, timeout=60, check=True, mpi=mpi)
@@ -190,3 +193,41 @@ def test_too_little_thread_support_is_named(tmp_path):
     run = mpiexec(1, path, timeout=60)
     assert run.returncode != 0
     assert "needs MPI_THREAD_MULTIPLE; this MPI runs with MPI_THREAD_SINGLE" in run.stderr
+
+
+def test_memory_that_is_given_back_leaves_nothing(tmp_path):
+    """Red before: 2.8 MiB, UCX's notes of 20,000 pieces (mpi._no_registrations_on_one_host). A
+    Python thread that ends gives back such a piece."""
+    path = script(tmp_path, """
+        import mmap
+        from minidl.comm import world
+
+        def resident():
+            with open("/proc/self/statm") as file:
+                return int(file.read().split()[1]) * mmap.PAGESIZE
+
+        def give_back(n_pieces):
+            for _ in range(n_pieces):
+                mmap.mmap(-1, 4 * mmap.PAGESIZE).close()
+            return resident()
+
+        t = world()
+        assert give_back(1000) + 2**20 > give_back(20_000)
+        print("end", flush=True)
+        """)
+    assert mpiexec(2, path, timeout=60, check=True).stdout.count("end") == 2
+
+
+@pytest.mark.parametrize("said, is_set", [
+    ({"MPI_LOCALNRANKS": "2", "PMI_SIZE": "2"}, True),
+    ({"MPI_LOCALNRANKS": "1", "PMI_SIZE": "2"}, False),  # on two hosts
+    ({"PMI_SIZE": "2"}, False),  # srun: nobody says
+    ({}, False),  # Open MPI's
+])
+def test_registrations_are_off_on_one_host_alone(said, is_set):
+    environ = dict(said)
+    mpi._no_registrations_on_one_host(environ)
+    assert environ == said | ({"UCX_RCACHE_ENABLE": "n"} if is_set else {})
+    environ = said | {"UCX_RCACHE_ENABLE": "y"}  # the user's own is left
+    mpi._no_registrations_on_one_host(environ)
+    assert environ["UCX_RCACHE_ENABLE"] == "y"

@@ -5,6 +5,7 @@ import pytest
 
 import minidl
 from minidl import nn, optim
+from minidl.memory.saved_bytes import saved_bytes
 from minidl.nn import functional as F
 from tests.devices import host, put
 
@@ -113,6 +114,30 @@ def test_what_writes_to_the_residual_stream_starts_smaller():
         for layer in (block.attention.proj, block.feed_forward.down):
             wanted, n = 0.02 / np.sqrt(2 * n_layers), layer.weight.numel()
             assert layer.weight.data.std() == pytest.approx(wanted, rel=4 / np.sqrt(2 * n))
+
+
+def test_gpt_starts_as_wide_as_it_is_told():
+    minidl.manual_seed(0)
+    net = nn.GPT(vocab_size=50, context=8, n_layers=2, n_heads=2, width=64, init_std=0.08)
+    for weight, std in ((net.token.weight, 0.08), (net.blocks[1].feed_forward.up.weight, 0.08),
+                        (net.blocks[0].attention.proj.weight, 0.04)):
+        assert weight.data.std() == pytest.approx(std, rel=4 / np.sqrt(2 * weight.numel()))
+
+
+def test_gpt_that_runs_its_blocks_again_has_the_same_gradients_and_holds_less():
+    ids = np.arange(16).reshape(2, 8) % 11
+    found = []
+    for recompute in (0, 1, 2):
+        net = gpt(recompute=recompute)
+        loss = F.cross_entropy(net(ids).reshape(-1, 11), ids.reshape(-1))
+        held = saved_bytes(loss)
+        loss.backward()
+        found.append((held, loss.item(), [p.grad for p in net.parameters()]))
+    assert found[1][0] < found[2][0] < found[0][0]  # 2 segments keep one input more than 1
+    for _, loss, gradients in found[1:]:
+        assert loss == found[0][1]
+        for g, wanted in zip(gradients, found[0][2], strict=True):
+            np.testing.assert_array_equal(g, wanted)
 
 
 def test_gpt_refuses_more_than_its_context():

@@ -49,9 +49,13 @@ def late(batches, rank=0):
 
 
 def test_there_are_always_three_and_without_a_cause_no_remedy():
-    p = train(None, width=256, rows=lambda *_: 1024)
-    sentences = advice.sentences(p.summary)
-    assert len(sentences) == 3 and sentences[0].startswith("The largest operator is linear")
+    for _ in range(5):  # a busy machine may take the processor away between two operators
+        p = train(None, width=256, rows=lambda *_: 1024)
+        sentences = advice.sentences(p.summary)
+        assert len(sentences) == 3
+        if sentences[0].startswith("The largest operator is linear"):
+            break
+    assert sentences[0].startswith("The largest operator is linear"), sentences
     assert not any(word in said(p) for word in ("raise", "cast", "buckets"))
 
 
@@ -62,12 +66,21 @@ def test_input():
 
 def test_float64_names_the_operator_and_its_module():
     text = said(train(None, wide=True, width=256, rows=lambda *_: 512))
-    assert "Operators on float64 take" in text and "linear in " in text
+    assert "Operators on float64 take" in text and "linear (" in text
 
 
 def test_recompute():
-    text = said(train(None, width=256, rows=lambda *_: 512,
-                      around=lambda f, x: recompute(recompute, f, x)))  # twice: more than enough
+    class Slow(minidl.Function):
+        """The same number, late: an operator whose forward takes as long on every machine."""
+
+        def forward(self, x):
+            time.sleep(0.01)
+            return x
+
+        def backward(self, gy):
+            return gy
+
+    text = said(train(None, around=lambda f, x: recompute(lambda x: Slow.apply(f(x)), x)))
     assert "Recompute takes" in text
 
 
@@ -96,7 +109,11 @@ def test_offload():
 
 
 def test_python():
-    text = said(train(None, 50, width=4, rows=lambda *_: 2))
+    def around(forward, x):
+        time.sleep(0.01)  # what calls cost on small arrays, whatever the machine
+        return forward(x)
+
+    text = said(train(None, around=around))
     assert "Python between the operators" in text and "a larger batch" in text
 
 

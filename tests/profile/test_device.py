@@ -216,7 +216,7 @@ def test_ranks_with_a_device_each_are_in_one_trace(cupy, simulated):
                 p.step()
         return p
 
-    with simulated.device_time(lambda kernel, n_bytes: 2e-3) as ran:
+    with simulated.device_time(lambda kernel, n_bytes: 0.2) as ran:
         p = comm.simulate(2, run)[0]
     assert cases.problems(trace.events(p.ranks), 1e-3) == []
     for rank in (0, 1):

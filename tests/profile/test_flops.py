@@ -76,3 +76,4 @@ def test_peaks_are_measured_once_and_kept(monkeypatch, tmp_path):
     found = peaks.stored()
     assert "GFLOP/s" in text and found["float32"] > 0 and found["bandwidth"] > 0
     assert peaks.file_of().parent.parent == tmp_path
+    assert peaks.file_of("cuda") != peaks.file_of()

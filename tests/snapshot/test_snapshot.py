@@ -251,6 +251,16 @@ def test_the_options_of_every_group_come_back(tmp_path):
         snapshot.load(tmp_path, model=again, optimizer=alone)
 
 
+def test_a_list_comes_back_in_place_of_what_it_held(tmp_path):
+    model, losses, others = nn.Linear(3, 2), [np.float32(0.1), 2, "three"], [7] * 5
+    snapshot.save(tmp_path, 1, model=model, losses=losses)
+    losses.append(4)
+    snapshot.load(tmp_path, model=model, losses=others)
+    assert others == [float(np.float32(0.1)), 2, "three"]
+    with pytest.raises(SnapshotError, match="the snapshot holds no history"):
+        snapshot.load(tmp_path, model=model, history=[])
+
+
 @ranks(1, 2, 3, 4)
 def test_ranks_write_as_much_as_each_other(t):
     with common_folder(t) as folder:

@@ -1,5 +1,5 @@
 """Runs tutorials on MPI, one after the other in the same processes: python, NumPy and scikit-learn
-start once. `mpiexec -n 4 python run_scripts.py "06_ring.py --steps 5" ...`
+start once. `mpiexec -n 4 python run_scripts.py "07_ring.py --steps 5" ...`
 
 Rank 0 prints a line before each; the first that does not end with status 0 ends all. There is no
 matplotlib here: pictures would take rank 0 as long as all else, and the runs in one process draw.
@@ -7,6 +7,7 @@ matplotlib here: pictures would take rank 0 as long as all else, and the runs in
 
 import gc
 import runpy
+import shlex
 import sys
 
 HEAD = "=== "
@@ -20,7 +21,7 @@ def main(commands):
         if launched_as()[0] == 0:
             print(f"{HEAD}{command}", flush=True)
         gc.collect()  # the one before leaves nothing to be counted
-        sys.argv = command.split()
+        sys.argv = shlex.split(command)
         try:
             runpy.run_path(sys.argv[0], run_name="__main__")
         except SystemExit as end:

@@ -9,7 +9,7 @@ from minidl.course import exercise, table
 
 SCRIPT = '''
 """{number}  A script."""
-from minidl.tutorial import Table, launch
+from minidl.tutorial import Table, launch, say
 
 def main(t, args):
     table = Table(t)
@@ -53,6 +53,12 @@ def test_one_table_of_all_rows_and_the_failed_ones_are_named(run_all, tmp_path):
     assert ["03_script", "table", "none", "in out/03_script.json", "exact", "NO"] in cells
     failed = ["02_script: bytes", "02_script: exit status", "03_script: table"]
     assert printed[-1] == f"NOT OK: {'; '.join(failed)}; 03_script: exit status"
+
+
+def test_pictures_are_drawn_in_every_language_for_the_site(run_all):
+    asked = "say(t, f'every language: {args.every_language}'); return table"
+    lines = run_all({"01": {"last": asked}})[1]
+    assert "every language: True" in lines
 
 
 def test_numbers_choose_and_an_unknown_one_is_an_error(run_all):

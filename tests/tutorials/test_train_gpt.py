@@ -16,7 +16,8 @@ from minidl.snapshot import durable, snapshot
 from tests.conftest import some
 
 SCRIPT = ROOT / "tutorials" / "train_gpt.py"
-SMALL = {"steps": 3, "batch": 4, "context": 8, "layers": 2, "width": 16, "heads": 2, "sample": 4}
+SMALL = {"steps": 3, "batch": 4, "context": 8, "layers": 2, "width": 16, "heads": 2, "sample": 4,
+         "vocabulary": 300}
 # the scale finds its place: the first gradients overflow
 pytestmark = pytest.mark.filterwarnings("ignore:(overflow|invalid value):RuntimeWarning")
 
@@ -70,7 +71,7 @@ def test_every_technique_trains_and_sends_what_it_says(options, train):
     (4, {"pp": 2, "tp": 2, "zero": 1, "amp": "O2", "recompute": 1})]))
 def test_a_grid_trains_and_sends_what_it_says(n_ranks, options, train):
     printed = train(n_ranks, steps=2, **options)
-    assert printed.count("| yes") == 7 and "Left out: the accuracy" in printed
+    assert printed.count("| yes") == 7
 
 
 def test_a_grid_learns_what_data_parallelism_does(train):
@@ -83,9 +84,8 @@ def test_a_grid_learns_what_data_parallelism_does(train):
 def test_a_run_goes_on_on_another_grid(train):
     """Four steps, of which two on each grid, learn what four on one of them do."""
     options = dict(batch=8, every=2, lr=1e-3)
-    whole = train(4, steps=4, pp=2, tp=2, **options)
-    train(4, steps=2, pp=2, tp=2, save="grid", **options)
-    with_others = train(4, steps=4, dp=2, tp=2, resume="grid", **options)
+    whole = train(4, steps=4, pp=2, tp=2, save="grid", **options)
+    with_others = train(4, steps=4, dp=2, tp=2, resume="grid@2", **options)
     figures = [re.search(r"^validation loss, bits per byte +\| +([\d.]+)", printed, re.M)[1]
                for printed in (whole, with_others)]
     assert abs(float(figures[0]) - float(figures[1])) < 1e-3
@@ -116,21 +116,25 @@ def test_a_killed_run_goes_on_to_the_same_bits(options, train, tmp_path, monkeyp
     last = "step-00000006.json"
     index = (tmp_path / "whole" / last).read_text()
     assert index == (tmp_path / "killed" / last).read_text()
-    assert len(json.loads(index)["body"]["others"]["losses"]["losses"]) == 6
+    assert len(json.loads(index)["body"]["others"]["losses"]["values"]) == 6
 
     def table(printed):
-        return re.findall(r"^(?!bytes of text per second).* \| .*$", printed, re.M)
+        return re.findall(r"^(?!tokens per second).* \| .*$", printed, re.M)
 
-    assert table(got) == table(wanted) and len(table(got)) >= 8
+    assert table(got) == table(wanted) and len(table(got)) >= 7
 
 
 @pytest.mark.parametrize("options, words", [
     ({"zero": 4}, "want --zero 0 to 3 and --amp O0 to O3"),
     ({"amp": "O4"}, "want --zero 0 to 3 and --amp O0 to O3"),
-    ({"batch": 3}, "--batch 3 must be divisible by the 2 ranks"),
-    ({"micro": 2}, "--micro 2: wanted 1 or more, and with --pp or --tp alone"),
+    ({"batch": 3}, "--batch 3 must be divisible by 2 replicas"),
+    ({"pp": 2, "micro": 3}, "--batch 4 must be divisible by 1 replicas x 3 micro-batches"),
+    ({"vocabulary": 255}, "want --vocabulary 256 or more.* got 255"),
+    ({"text": "no such package"}, "--text the name of a folder; got .*no such package"),
+    ({"micro": 2}, "--micro 2: wanted with --pp or --tp alone"),
     ({"dp": 1}, "--dp 1 --pp 1 --tp 1 want 1 x 1 x 1 ranks, there are 2"),
-    ({"tp": 3}, "--dp 0 --pp 1 --tp 3 want"), ({"pp": 2, "layers": 1}, "want --pp at most"),
+    ({"tp": 3}, "--dp 0 --pp 1 --tp 3 want"), ({"pp": 2, "layers": 1}, "want --pp and"),
+    ({"recompute": 3}, "--recompute at most --layers 2, .* got 1, 3, 1"),
     ({"pp": 2, "offload": 1}, "with --pp or --tp there is no --offload"),
     ({"tp": 2, "zero": 3}, "no stage of --zero after 2"),
     ({"resume": "nowhere"}, "--resume nowhere: nowhere holds no snapshot")])

@@ -17,7 +17,7 @@ array's, without any header. A receive counts when it is complete.
 The line is the innermost one outside minidl; for work in a background thread it is where the work
 was submitted. Counting takes 1-2 us a message; `off()` and `on()` switch it.
 
-Test: tests/comm/observe/test_ledger.py   Tutorial: tutorials/06_ring.py, 08_topologies.py
+Test: tests/comm/observe/test_ledger.py   Tutorial: tutorials/07_ring.py, 09_topologies.py
 """
 
 import contextvars

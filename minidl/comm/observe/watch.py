@@ -1,11 +1,11 @@
-"""The ranks compare each collective call before its payload moves; and every wait is noted.
+r"""The ranks compare each collective call before its payload moves; and every wait is noted.
 
     t = Watch(t)                       around any transport, inside or outside of a Ledger
     ring.all_reduce(t, x)              if the ranks disagree: Mismatch, on all of them, in words
 
     rank 0   all_reduce(x (10,)) --.   .-- no    ceil(log2 n) rounds of 16 bytes, after which all
-    rank 1   all_reduce(x (10,)) ---\\_/--- no    know the least and the largest digest of all ranks
-    rank 2   all_reduce(x (12,)) ---/ \\--- no    (the dissemination of Hensgen, Finkel and Manber
+    rank 1   all_reduce(x (10,)) ---\_/--- no    know the least and the largest digest of all ranks
+    rank 2   all_reduce(x (12,)) ---/ \--- no    (the dissemination of Hensgen, Finkel and Manber
     rank 3   all_reduce(x (10,)) --'   '-- no    1988); signatures are sent only if these differ
 
     Mismatch: rank 0: the ranks disagree on collective 3 of ranks 0-3; no payload has moved.
@@ -25,7 +25,7 @@ dictionary, which takes no modelled time.
 If a rank does not come at all, lookout.py reports it, from what `Watch` notes of every wait
 (waits.py). The whole picture: docs/observe.md
 
-Test: tests/comm/observe/test_watch.py, tests/mpi/test_watch_mpi.py   Tutorial: tutorials/06_ring.py
+Test: tests/comm/observe/test_watch.py, tests/mpi/test_watch_mpi.py   Tutorial: tutorials/07_ring.py
 """
 
 import contextvars

@@ -3,7 +3,7 @@
     main        backward | submit(b0) ... | submit(b1) ....... | b0.wait() b1.wait() | step
     background             |== all_reduce b0 ==|== all_reduce b1 ==|
 
-Test: tests/comm/transport/test_background.py   Tutorial: tutorials/07_overlap.py
+Test: tests/comm/transport/test_background.py   Tutorial: tutorials/08_overlap.py
 
 All ranks must submit the same jobs in the same order: only the order tells which message belongs to
 which job. The jobs use a duplicate of the transport, so the main thread may communicate meanwhile.

@@ -15,7 +15,7 @@ byte travels for alpha (Hockney 1994; the picture is in sim.py). Which port:
 A straggler is a rank whose computing (`t.compute`) takes so many times longer. The simulator
 (sim.py) moves its clock by this description; Throttled (throttled.py) slows real messages to it.
 
-Test: tests/comm/transport/test_links.py   Tutorial: tutorials/08_topologies.py
+Test: tests/comm/transport/test_links.py   Tutorial: tutorials/09_topologies.py
 """
 
 import math

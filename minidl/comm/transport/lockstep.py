@@ -46,7 +46,7 @@ class Lockstep:
 
     def __init__(self, network, from_ranks):
         self._network, self._from = network, from_ranks
-        self._waiting = {}  # group -> [_Arrival]
+        self._waiting = {}  # Group -> [_Arrival]
         network.scheduler.when_stuck = self.release
 
     def arrive(self, t, fn, chunk, args):
@@ -165,7 +165,7 @@ class _Way:
         if (left[right] != np.arange(n)).any():
             raise _Unlike
         out = [(world[r], world[dst]) for r, dst in enumerate(right.tolist())]
-        if any(network.is_busy(group, src, dst) for src, (_, dst) in enumerate(out)):
+        if any(group.is_busy(src, dst) for src, (_, dst) in enumerate(out)):
             raise _Unlike  # a message of another call is on its way
         links = [network.links.link(*pair) for pair in out]
         self._alpha = np.array([link.alpha for link in links])

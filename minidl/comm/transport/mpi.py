@@ -47,6 +47,7 @@ def world(part_bytes=PART_BYTES):
     watched (watch.py) if MINIDL_WATCH has a deadline in seconds (0: none), as `minidl run` does
     unless it is told --no-watch."""
     supervised.say("joining")
+    _no_registrations_on_one_host(os.environ)
     with optional("ranks as processes", "mpi"):
         from mpi4py import MPI
 
@@ -68,6 +69,17 @@ def world(part_bytes=PART_BYTES):
         t = Watch(t, float(deadline) or None)
     supervised.say("joined", rank=t.rank)
     return t
+
+
+def _no_registrations_on_one_host(environ):
+    """Before MPI is loaded. UCX, by which MPICH sends, remembers what memory a network card may
+    read. For that it notes each piece that the process gives back to the system, in 144 bytes that
+    it keeps until a card is to read something: on one host, never. A Python thread that ends gives
+    back a piece, and ZeRO 3 has some in each step: 2 KiB more held with every step. MPICH's mpiexec
+    says how many ranks are on this host; where nobody does, there may be such a card."""
+    here = environ.get("MPI_LOCALNRANKS")
+    if here is not None and here == environ.get("PMI_SIZE"):
+        environ.setdefault("UCX_RCACHE_ENABLE", "n")
 
 
 def _forget_shared_memory():

@@ -13,6 +13,7 @@ links.py's.
 Test: tests/comm/transport/test_sim.py   Used by: sim.py
 """
 
+import weakref
 from collections import defaultdict, deque
 
 import numpy as np
@@ -25,34 +26,26 @@ from minidl.comm.transport.scheduler import Scheduler
 
 
 class Network:
-    """The ranks' scheduler, ports, messages and boards."""
+    """The ranks' scheduler, ports and groups."""
 
     def __init__(self, n, links, rendezvous_bytes, in_step=IN_STEP):
         self.scheduler = Scheduler(n)
         self.links, self.shared_nic = links, links.shared_nic
         self.rendezvous_bytes = float("inf") if rendezvous_bytes is None else rendezvous_bytes
         self.ports = defaultdict(Port)  # by the numbers that links.ports gives
-        self.inboxes = {}  # (group, world rank, tag) -> Inbox
-        self.windows = {}  # (group, n_bytes) -> the memory of each rank's piece
-        self.boards = {}  # group -> the `board` of its ranks' transports
+        self._groups = weakref.WeakValueDictionary()  # name -> Group
+        self._half_made = {}  # name -> (Group, how many of its ranks have not made it yet)
+        self.unreceived = []  # an error's text for each channel of groups that are gone
         self.lockstep = Lockstep(self, in_step)
 
-    def inbox(self, group, world_rank, tag):
-        return self.inboxes.setdefault((group, world_rank, tag), Inbox())
-
-    def channel(self, group, ranks, src, dst, tag):
-        """From rank src to rank dst of the group of these world ranks."""
-        inbox = self.inbox(group, ranks[dst], tag)
-        if src not in inbox.channels:
-            inbox.channels[src] = Channel(self, inbox, ranks[src], ranks[dst], (src, dst), tag)
-        return inbox.channels[src]
-
-    def is_busy(self, group, src, dst, tag=0):
-        """Whether messages or receives wait between these ranks (src in the group, dst in the
-        world)."""
-        inbox = self.inboxes.get((group, dst, tag))
-        channel = inbox and inbox.channels.get(src)
-        return bool(channel and (channel.queue or channel.posted))
+    def group(self, name, ranks):
+        """The Group of this name and these world ranks, for one of them. It lives until all have
+        made it, then as long as one of them holds it: a run may make a group in every step."""
+        group, missing = self._half_made.pop(name, None) or (Group(self, ranks), len(ranks))
+        self._groups[name] = group
+        if missing > 1:
+            self._half_made[name] = group, missing - 1
+        return group
 
     def keep_order(self, clock=0.0):
         """Before the use of a port that tasks share: the task with the earlier clock goes first."""
@@ -60,13 +53,55 @@ class Network:
             self.scheduler.yield_in_order(clock)
 
     def check_all_received(self):
+        for group in self._groups.values():
+            self.unreceived += group.unreceived()
+        if self.unreceived:
+            raise RuntimeError(self.unreceived[0])
+
+
+class Group:
+    """What the simulated ranks of a group share: messages and memory.
+
+    board   a dict: what they see of each other without messages"""
+
+    def __init__(self, network, ranks):
+        self.network, self.ranks = network, ranks
+        self.inboxes = {}  # (world rank, tag) -> Inbox
+        self.windows = {}  # n_bytes -> the memory of each rank's piece
+        self.board = {}
+
+    def inbox(self, world_rank, tag):
+        return self.inboxes.setdefault((world_rank, tag), Inbox())
+
+    def channel(self, src, dst, tag):
+        """From rank src to rank dst of this group."""
+        inbox, ranks = self.inbox(self.ranks[dst], tag), self.ranks
+        if src not in inbox.channels:
+            inbox.channels[src] = Channel(self.network, inbox, ranks[src], ranks[dst], (src, dst),
+                                          tag)
+        return inbox.channels[src]
+
+    def is_busy(self, src, dst, tag=0):
+        """Whether messages or receives wait between these ranks (src in the group, dst in the
+        world)."""
+        inbox = self.inboxes.get((dst, tag))
+        channel = inbox and inbox.channels.get(src)
+        return bool(channel and (channel.queue or channel.posted))
+
+    def unreceived(self):
+        """An error's text for each channel with messages that nobody has received."""
+        found = []
         for inbox in self.inboxes.values():
             for channel in inbox.channels.values():
                 if channel.queue:
-                    raise RuntimeError(
+                    found.append(
                         f"rank {channel.dst}: never received the {channel.queue[0][0].nbytes} "
                         f"bytes that rank {channel.src} sent (tag {channel.tag}). One recv too "
                         "few, or one send too many?")
+        return found
+
+    def __del__(self):
+        self.network.unreceived += self.unreceived()  # it is an error all the same
 
 
 class Inbox:

@@ -12,14 +12,14 @@ both. A Wrapper is a transport around another one. All keep these rules:
    the order posted. Different tags are independent.
 3. Do not touch a buffer between `isend` or `irecv` and the return of the request's `wait()`; call
    `wait()` for every request. A send may complete before it is received, or may not: an algorithm
-   in which all ranks `send` first and `recv` second is wrong (exercise 06b), `sendrecv` is right.
+   in which all ranks `send` first and `recv` second is wrong (exercise 07b), `sendrecv` is right.
 4. Arrays may be of any dtype but object, of any shape, not contiguous (then a copy is made). They
    are NumPy's or, on a GPU, CuPy's (staging.py).
 5. A group is a transport: `t.subgroup(ranks)`. Its messages never mix with its parent's, so
    `t.subgroup(range(t.size))` is a duplicate on which a second task may communicate meanwhile.
 6. `rank` and `size` are in *this* group; `ranks[i]` is the world rank of rank i.
 
-Test: tests/comm/transport/test_protocol.py   Tutorial: tutorials/06_ring.py
+Test: tests/comm/transport/test_protocol.py   Tutorial: tutorials/07_ring.py
 """
 
 import time

@@ -5,7 +5,7 @@ runs until it must wait for another; then the task with the earliest clock runs 
 at equal clocks that of the lowest rank. When none can, the run is in deadlock: the report names
 what each task waits for and the line of the user's code.
 
-Test: tests/comm/transport/test_sim.py   Tutorial: exercise 06b of tutorials/06_ring.py
+Test: tests/comm/transport/test_sim.py   Tutorial: exercise 07b of tutorials/07_ring.py
 """
 
 import contextvars

@@ -18,7 +18,7 @@ call `t.compute(seconds)`. The receiving port serves messages in the order of th
 but one that came wholly before the port's last busy period does not queue behind it. Links that
 differ, nodes whose ranks share a NIC, stragglers: `simulate(n, fn, links=...)` and links.py.
 
-Test: tests/comm/transport/test_sim.py, test_links.py   Tutorial: tutorials/06_ring.py, with --sim 4
+Test: tests/comm/transport/test_sim.py, test_links.py   Tutorial: tutorials/07_ring.py, with --sim 4
 """
 
 import numpy as np
@@ -81,15 +81,16 @@ class SimTransport(Transport):
 
     simulated, library = True, "simulator"
 
-    def __init__(self, network, group, ranks, rank):
+    def __init__(self, network, name, ranks, rank):
         self.ranks, self.rank, self.size = ranks, rank, len(ranks)
         self.world_rank = ranks[rank]
-        self._network, self._scheduler, self._group = network, network.scheduler, group
+        self._network, self._scheduler = network, network.scheduler
+        self._name, self._group = name, network.group(name, ranks)
         self._slowdown = network.links.slowdown(self.world_rank)
         self._outgoing, self._incoming = {}, {}  # (peer, tag) -> Channel
         self._pairs = {}  # (dst, src, tag) -> what sendrecv needs
         self._subgroups = {}  # ranks -> how many made
-        self.board = network.boards.setdefault(group, {})
+        self.board = self._group.board
         self._windows = {}  # n_bytes -> Messages
         self._n_collectives = 0
 
@@ -142,7 +143,7 @@ class SimTransport(Transport):
 
     def recv_any(self, tag=0):
         scheduler, task = self._scheduler, self._scheduler.current
-        inbox = self._network.inbox(self._group, self.world_rank, tag)
+        inbox = self._group.inbox(self.world_rank, tag)
         while True:
             queues = [(c.queue, src) for src, c in inbox.channels.items() if c.queue]
             waiting = [(queue[0][1] or task.clock, src) for queue, src in queues]
@@ -166,8 +167,8 @@ class SimTransport(Transport):
         # Members agree on the new group's name without talking: parent, ranks, how many before.
         count = self._subgroups[ranks] = self._subgroups.get(ranks, 0) + 1
         world_ranks = tuple(self.ranks[r] for r in ranks)
-        group = (self._group, ranks, count)
-        return SimTransport(self._network, group, world_ranks, ranks.index(self.rank))
+        name = (self._name, ranks, count)
+        return SimTransport(self._network, name, world_ranks, ranks.index(self.rank))
 
     def entering(self, fn, args, kwargs):
         """Compare the calls' codes (call_code.py): with the first rank's, in place of a tag."""
@@ -201,11 +202,11 @@ class SimTransport(Transport):
                 raise NoSharedMemory(
                     f"rank {self.rank}: a shared window needs all ranks of its group on one node; "
                     f"got ranks {self.ranks} of {links}. Use t.subgroup(ranks of a node).")
-            windows, key = self._network.windows, (self._group, n_bytes)
-            if key not in windows:
-                windows[key] = [np.zeros(HEADER + n_bytes, np.uint8) for _ in self.ranks]
+            windows = self._group.windows
+            if n_bytes not in windows:
+                windows[n_bytes] = [np.zeros(HEADER + n_bytes, np.uint8) for _ in self.ranks]
             betas = [links.link(peer, me).beta for peer in self.ranks]
-            self._windows[n_bytes] = Messages(self, windows[key], betas, self._advance)
+            self._windows[n_bytes] = Messages(self, windows[n_bytes], betas, self._advance)
         return self._windows[n_bytes]
 
     def _advance(self, seconds):
@@ -225,7 +226,7 @@ class SimTransport(Transport):
         sending = channels is self._outgoing
         check_peer(self, peer, "dst" if sending else "src")
         src, dst = (self.rank, peer) if sending else (peer, self.rank)
-        channel = self._network.channel(self._group, self.ranks, src, dst, tag)
+        channel = self._group.channel(src, dst, tag)
         channels[peer, tag] = channel
         return channel
 

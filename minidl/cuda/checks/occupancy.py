@@ -12,6 +12,7 @@ occupancy calculator.   Test: tests/cuda/checks/test_profile.py
 """
 
 from collections import namedtuple
+from functools import reduce
 
 # of an SM: compute capability, threads, blocks, registers, KiB of shared memory; KiB of it that the
 # driver takes of each block
@@ -51,6 +52,7 @@ def occupancy(gpu, threads, registers, shared_bytes):
 def sentence(o):
     """'A100: 6 blocks an SM, 48 of 64 warps, 75%, limited by registers'."""
     least = [what for what, n in o.limits.items() if n == o.blocks]
+    limits = reduce(lambda a, b: f"{a}, and by {b}", least)
     share = f"{100 * o.warps / o.max_warps:.0f}%"
     return (f"{o.gpu}: {o.blocks} blocks an SM, {o.warps} of {o.max_warps} warps, {share}, "
-            f"limited by {' and '.join(least)}")
+            f"limited by {limits}")

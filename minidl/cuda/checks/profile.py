@@ -17,6 +17,7 @@ import ctypes
 from dataclasses import dataclass, field
 
 from minidl.cuda.checks import occupancy
+from minidl.cuda.columns import Columns, word
 
 MAX_ROWS, MAX_EPOCHS, MAX_PICTURES, COLUMNS = 1024, 48, 6, 64  # as in kernels/host/profile.h
 WHAT = ("loads", "stores", "atomics on", "loads", "stores", "atomics on", "branch")
@@ -68,19 +69,23 @@ class Profile:
     cut: bool = False
 
     def __str__(self):
-        lines = [*_table(self.accesses, False), *_table(self.accesses, True)]
+        return self.text()
+
+    def text(self, tr=str):
+        """The tables and the pictures; tr: translates a sentence or a word of them."""
+        lines = [*_table(self.accesses, False, tr), *_table(self.accesses, True, tr)]
         if self.branches:
-            lines.append(f"  {'line':<22} {'branch':<18} {'warps':>9} {'threads':>8} "
-                         f"{'diverged':>9}")
-            lines += [f"  {_place(b):<22} {'':<18} {b.requests:>9,} {b.lanes / b.requests:>8.1f} "
-                      f"{b.units:>9,}{'   <- both ways in one warp' * (b.units > 0)}"
-                      for b in self.branches]
+            lines.append(BRANCHES.head(tr))
+            lines += [BRANCHES.row(_place(b), "", f"{b.requests:,}", f"{b.lanes / b.requests:.1f}",
+                                   f"{b.units:,}") +
+                      tr("   <- both ways in one warp") * (b.units > 0) for b in self.branches]
         for name, rows in self.pictures.items():
-            lines.append(f"  shared memory of block 0: {name}, one column a part of the array, one "
-                         "row the time to the next barrier (r read, w written, b both)")
+            lines.append(tr(
+                f"  shared memory of block 0: {name}, one column a part of the array, one row the "
+                "time to the next barrier (r read, w written, b both)"))
             lines += [f"    {i:>3} |{row}|" for i, row in enumerate(rows)]
         if self.cut:
-            lines.append("  (a loop was too long: only its first 32,768 requests are counted)")
+            lines.append(tr("  (a loop was too long: only its first 32,768 requests are counted)"))
         return "\n".join(lines)
 
 
@@ -88,20 +93,25 @@ def _place(line):
     return f"{line.file}:{line.line}"
 
 
-def _table(accesses, shared):
-    rows = [a for a in accesses if a.shared == shared]
-    if not rows:
-        return []
-    unit = "wavefronts" if shared else "sectors"
-    lines = [f"  {'line':<22} {'access':<18} {'requests':>9} {'threads':>8} {unit:>10} {'best':>5} "
-             f"{'worst':>6}"]
+GLOBAL, SHARED = (
+    Columns(("line", "<22"), ("access", "<18"), ("requests", ">9"), ("threads", ">8"),
+            (unit, ">10"), ("best", ">5"), ("worst", ">6"), start="  ", gap=" ")
+    for unit in ("sectors", "wavefronts"))
+BRANCHES = Columns(("line", "<22"), ("branch", "<18"), ("warps", ">9"), ("threads", ">8"),
+                   ("diverged", ">9"), start="  ", gap=" ")
+
+
+def _table(accesses, shared, tr):
+    rows, columns = [a for a in accesses if a.shared == shared], SHARED if shared else GLOBAL
+    lines = [columns.head(tr)] * bool(rows)
     for a in rows:
         times = a.units / a.best if a.best else 1
-        word = "shared bank conflicts" if shared else "as many as needed"
-        note = f"   <- {times:.1f} x {word}" if times > 1.05 else ""
-        lines.append(f"  {_place(a):<22} {f'{a.what} {a.array}':<18} {a.requests:>9,} "
-                     f"{a.lanes / a.requests:>8.1f} {a.units / a.requests:>10.1f} "
-                     f"{a.best / a.requests:>5.1f} {a.worst:>6}{note}")
+        what = "shared bank conflicts" if shared else "as many as needed"
+        note = tr(f"   <- {times:.1f} x {what}") if times > 1.05 else ""
+        lines.append(columns.row(
+            _place(a), f"{word(a.what, tr)} {a.array}", f"{a.requests:,}",
+            f"{a.lanes / a.requests:.1f}",
+            f"{a.units / a.requests:.1f}", f"{a.best / a.requests:.1f}", a.worst) + note)
     return lines
 
 

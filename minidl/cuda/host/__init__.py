@@ -5,4 +5,6 @@
     cpu         the C++ form                             flat        the fast loop over threads
     launchers   the functions that C calls               compiler    finds one, compiles, caches
     arguments   of a launch, checked and packed          arena       arrays between guard pages
+    variables   of a file, outside of its functions      selfcheck   is the fast loop right?
+    reach       what a kernel can run
 """

@@ -59,9 +59,7 @@ class FolderLog(Log):
 
     def append(self, partition, values, times):
         times = np.asarray(times, np.int64)
-        if len(times) != len(values):
-            raise ValueError(f"partition {partition}: {len(values)} records want as many times, "
-                             f"got {len(times)}")
+        self.as_many(partition, values, times)
         with self._lock, self._only_writer(partition):
             base, n, end = self._end(partition)
             if n and end >= self.segment_bytes:

@@ -56,9 +56,7 @@ class KafkaLog(Log):
 
     def append(self, partition, values, times):
         self.known(self.topic, partition)
-        if len(times) != len(values):
-            raise ValueError(f"partition {partition}: {len(values)} records want as many times, "
-                             f"got {len(times)}")
+        self.as_many(partition, values, times)
         if not values:
             return self.newest(partition)
         if min(times) < 1:

@@ -123,6 +123,12 @@ class Log:
                              f"{partition}")
         return partition
 
+    def as_many(self, partition, values, times):
+        """ValueError unless each record has its time."""
+        if len(times) != len(values):
+            raise ValueError(f"partition {partition}: {len(values)} records want as many times, "
+                             f"got {len(times)}")
+
     def same_partitions(self, name, wanted):
         if wanted not in (None, self.partitions):
             raise ValueError(f"the log in {name} has {self.partitions} partitions; wanted "

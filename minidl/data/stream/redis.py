@@ -59,9 +59,7 @@ class RedisLog(Log):
 
     def append(self, partition, values, times):
         key = self._key(partition)
-        if len(times) != len(values):
-            raise ValueError(f"partition {partition}: {len(values)} records want as many times, "
-                             f"got {len(times)}")
+        self.as_many(partition, values, times)
         if not values:
             return self.newest(partition)
         def send():

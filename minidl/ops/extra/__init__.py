@@ -5,7 +5,9 @@
     scatter.py     scatter scatter_add index_add ...    sampling.py    bernoulli multinomial
     rearrange.py   roll diagonal meshgrid ...           interpolate.py images of another size
     unary.py       erf log1p tan ...                    conv_transpose.py, recurrent.py,
-    activations.py mish prelu selu glu                  embedding_bag.py
+    activations.py mish prelu selu glu                  embedding_bag.py, instance_norm.py
+    in_place_forms.py x.add_(y) ...
+    elsewhere.py, keywords.py: PyTorch's names that are not here, and what to write instead
 
 They are in the operator table as all others, minidl/ops/__init__.py. Tests: tests/ops/extra/
 """

@@ -11,7 +11,7 @@ backward, which uses the reversed order of definition; then rank 0's is broadcas
 are rebuilt, once.
 
 Sources: Li et al. 2020 (arXiv 2006.15704), section 3.2; the cap rule is PyTorch's reducer's.
-Test: tests/parallel/data/test_bucket.py   Tutorial: tutorials/07_overlap.py
+Test: tests/parallel/data/test_bucket.py   Tutorial: tutorials/08_overlap.py
 """
 
 from collections import deque

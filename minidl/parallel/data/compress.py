@@ -21,7 +21,7 @@ snapshot loaded on other ranks gives each new rank the sum of some old ones' (sn
 What goes together with what: docs/compression.md.
 
 Sources: Seide et al. 2014 (1-bit SGD: error feedback); Karimireddy et al. 2019 (arXiv 1901.09847).
-Test: tests/parallel/data/test_compress.py   Tutorial: tutorials/15_dgc.py
+Test: tests/parallel/data/test_compress.py   Tutorial: tutorials/16_dgc.py
 """
 
 import numpy as np

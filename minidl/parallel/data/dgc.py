@@ -31,7 +31,7 @@ clip_norm / sqrt(n). Clipping afterwards would cut what many steps have collecte
 Source: Lin, Han, Mao, Wang & Dally 2018 (arXiv 1712.01887). They take a threshold from a sample and
 send 0.8 k to 1.3 k pairs; here they are exactly k (fused/topk_mask.py), so that nobody need send
 how many.
-Test: tests/parallel/data/test_dgc.py, test_compress.py   Tutorial: tutorials/15_dgc.py
+Test: tests/parallel/data/test_dgc.py, test_compress.py   Tutorial: tutorials/16_dgc.py
 """
 
 import math

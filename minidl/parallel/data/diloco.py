@@ -26,7 +26,7 @@ ranks send the same.
 
 Sources: Douillard et al. 2023 (arXiv 2311.08105); Streaming DiLoCo: Douillard et al. 2025 (arXiv
 2501.18512). A fragment here is a run of parameters in the order of definition.
-Test: tests/parallel/data/test_diloco.py   Tutorial: tutorials/16_local_sgd.py
+Test: tests/parallel/data/test_diloco.py   Tutorial: tutorials/17_local_sgd.py
 """
 
 from contextlib import contextmanager

@@ -1,8 +1,8 @@
-"""Local SGD: ranks train by themselves and average their weights every H steps.
+r"""Local SGD: ranks train by themselves and average their weights every H steps.
 
-    rank 0   w --step-- w --step-- w \\             / w --step-- ...        H = 2: one message of K
+    rank 0   w --step-- w --step-- w \             / w --step-- ...        H = 2: one message of K
     rank 1   w --step-- w --step-- w -- mean of w --  w --step-- ...        bytes every 2 steps, not
-    rank 2   w --step-- w --step-- w /             \\ w --step-- ...        one of K every step
+    rank 2   w --step-- w --step-- w /             \ w --step-- ...        one of K every step
 
 Averages of weights are averages of steps as long as steps are linear in the gradient and gradients
 do not turn: with H = 1 and SGD, with momentum or not, it is data parallelism. With larger H each
@@ -37,7 +37,7 @@ rank's own momentum, in a folder of its own (docs/large_batches.md).
 
 Sources: Stich 2019 (arXiv 1805.09767); Lin et al. 2020 (arXiv 1808.07217), post-local; Wang & Joshi
 2019 (arXiv 1810.08313), adaptive. DiLoCo, which steps on the mean: diloco.py
-Test: tests/parallel/data/test_local_sgd.py   Tutorial: tutorials/16_local_sgd.py
+Test: tests/parallel/data/test_local_sgd.py   Tutorial: tutorials/17_local_sgd.py
 """
 
 import math

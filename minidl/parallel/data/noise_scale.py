@@ -23,7 +23,7 @@ Gradients must be of this step alone: zero_grad() before each synchronised backw
 scale that moves, give it: NoiseScale(model, loss_scale=scaler.get_scale).
 
 Source: McCandlish et al. 2018 (arXiv 1812.06162), appendix A.
-Test: tests/parallel/data/test_noise_scale.py   Tutorial: tutorials/17_large_batch.py
+Test: tests/parallel/data/test_noise_scale.py   Tutorial: tutorials/18_large_batch.py
 """
 
 import math

@@ -27,7 +27,7 @@ Not compressed: tensors of one dimension, and where it saves less than half: r (
 
 Source: Vogels, Karimireddy & Jaggi 2019 (arXiv 1905.13727); which tensors, and the options' names:
 PyTorch's PowerSGDState.
-Test: tests/parallel/data/test_powersgd.py, test_compress.py   Tutorial: tutorials/15_dgc.py
+Test: tests/parallel/data/test_powersgd.py, test_compress.py   Tutorial: tutorials/16_dgc.py
 """
 
 import math

@@ -29,7 +29,7 @@ passes `x[:0]`.
 
 Sources: Ioffe & Szegedy 2015; Peng et al. 2018 (MegDet, arXiv 1711.07240) for the ranks; Chan,
 Golub & LeVeque 1983 for merging.
-Test: tests/parallel/data/test_sync_batchnorm.py   Tutorial: tutorials/17_large_batch.py
+Test: tests/parallel/data/test_sync_batchnorm.py   Tutorial: tutorials/18_large_batch.py
 """
 
 import math
@@ -147,6 +147,9 @@ class SyncBatchNorm(BatchNorm):
     """nn.SyncBatchNorm: BatchNorm1d and 2d over the ranks of `t` in training; in eval the running
     averages, and nothing is sent. x (N, C), (N, C, L) or (N, C, H, W), N other on other ranks.
 
+    t: the ranks whose samples differ, PyTorch's process_group: of a grid, grid.dp, and of parts of
+    texts grid.group("dp", "cp"). Ranks along tp have the same samples; with them in t each sample
+    counts tp times, which changes no mean or gradient, but n/(n-1) of the running variance.
     The running averages are the same on all ranks: DataParallel(broadcast_buffers=False) need not
     send them. losses: "mean", where DataParallel weights each rank's mean by its samples, or "sum"
     (above): with equal shares the same."""

@@ -13,5 +13,7 @@
     shards      what joins the ranks that hold the parts of one model: norms, agreement
     context     a text in parts, by ring_attention or ulysses; text_parts: who has which tokens
     experts     mixture of experts, each rank with a few of them
-    planner     how to divide a GPT over so many ranks: plan_costs' formulas, in plan_text's words
+    planner     how to divide a GPT over so many ranks: in plan_text's words; the formulas
+                are in plan_costs, plan_step and plan_network
+    on_grid     a GPT in stages, their matrices in parts, all of it in replicas
 """

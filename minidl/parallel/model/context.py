@@ -31,6 +31,7 @@ from minidl.nn.transformer import CausalSelfAttention, MultiheadAttention
 from minidl.parallel.model.ring_attention import (  # noqa: F401: these are typed context.NAME
     merge, pass_around, pass_around_and_sum, ring_attention, ring_self_attention,
 )
+from minidl.parallel.model.tensor import SequenceDropout
 from minidl.parallel.model.text_parts import (  # noqa: F401
     check_part, chunks_of, dropout, lengths, pairs, pieces, positions, seen, split,
 )
@@ -55,7 +56,7 @@ def context_parallel(model, t, method="ring", order=None, length=None):
     ranks do not divide it (zigzag: twice their number). t None: undo it."""
     attentions = [m for m in model.modules() if isinstance(m, CausalSelfAttention)]
     gpts = [m for m in model.modules() if isinstance(m, GPT)]
-    drops = [m for m in model.modules() if type(m) is Dropout]
+    drops = [m for m in model.modules() if isinstance(m, Dropout)]
     if t is None:
         for module in (*attentions, *gpts, *drops):
             for name in ("attend", "joins_ranks", "positions", "one_text", "drop"):
@@ -77,8 +78,9 @@ def context_parallel(model, t, method="ring", order=None, length=None):
     for gpt in gpts:
         gpt.positions = partial(_positions, t, order, length, gpt.context)
         gpt.one_text = partial(_one_text, t, order, length)
-    for module in drops:
-        module.drop = partial(dropout, t=t, order=order, length=length)
+    for module in drops:  # of a part, sequence parallelism leaves this rank one of `blocks`
+        blocks = module.t.size if isinstance(module, SequenceDropout) else 1
+        module.drop = partial(dropout, t=t, order=order, length=length and length // blocks)
     return partial(_part, t, order, length)
 
 

@@ -6,7 +6,7 @@
 
 Every rank makes the whole model from the one seed and keeps its stages, under the names that their
 weights have in the whole model: the pipeline is that model, whatever the number of stages.
-Test: tests/parallel/model/test_cut.py   Tutorial: tutorials/13_pipeline.py
+Test: tests/parallel/model/test_cut.py   Tutorial: tutorials/14_pipeline.py
 """
 
 from itertools import accumulate, pairwise

@@ -28,7 +28,7 @@ each rank sends, n ranks, K bytes of the whole array.
 
 Sources: Shoeybi et al. 2019 (arXiv 1909.08053), section 3; Korthikanti et al. 2022 (arXiv
 2205.05198), section 4.2; Jacobs et al. 2023 (arXiv 2309.14509) for all_to_all.
-Test: tests/parallel/model/test_functions.py   Tutorial: tutorials/12_tensor_parallel.py
+Test: tests/parallel/model/test_functions.py   Tutorial: tutorials/13_tensor_parallel.py
 """
 
 import itertools

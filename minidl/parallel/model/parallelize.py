@@ -13,7 +13,7 @@ layer's weights: the model is the one that it was. All ranks of t hold it whole 
 optimizer afterwards.
 
 Source: the plan of PyTorch's parallelize_module (there a pattern without a match only warns).
-Test: tests/parallel/model/test_parallelize.py   Tutorial: tutorials/12_tensor_parallel.py
+Test: tests/parallel/model/test_parallelize.py   Tutorial: tutorials/13_tensor_parallel.py
 """
 
 from fnmatch import fnmatchcase

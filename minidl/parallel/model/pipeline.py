@@ -18,7 +18,7 @@ one rank that does the micro-batches one after the other; that of a weight which
 GPT's embedding and output layer) is summed over both at the end. Clipping and GradScaler are told
 by `Parameter.sharded_by` that other ranks have gradients, too.
 Sources: Huang et al. 2019 (arXiv 1811.06965); Narayanan et al. 2021 (arXiv 2104.04473).
-Test: tests/parallel/model/test_pipeline.py   Tutorial: tutorials/13_pipeline.py
+Test: tests/parallel/model/test_pipeline.py   Tutorial: tutorials/14_pipeline.py
 """
 
 from functools import partial

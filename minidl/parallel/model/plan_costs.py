@@ -30,8 +30,9 @@ from typing import NamedTuple
 
 
 class Shape(NamedTuple):
-    """An nn.GPT with its output layer tied, by its numbers. context: also the tokens of a row.
-    experts: of each block, of which a token takes top_k; 0: a feed-forward layer."""
+    """An nn.GPT by its numbers, its output layer tied but for ZeRO's stages (planner.py). context:
+    also the tokens of a row. experts: of each block, of which a token takes top_k; 0: a
+    feed-forward layer."""
 
     layers: int
     width: int

@@ -17,9 +17,9 @@ from minidl.comm import grid
 from minidl.memory.predict import WIDTHS, predict
 from minidl.parallel.model import plan_costs as costs
 from minidl.parallel.model import plan_network as net
+from minidl.parallel.model.pipeline import HEADER
 
 WORK = ("compute", "tp", "cp", "ep")  # of Plan.parts: what each micro-batch takes in a stage
-HEADER = 256  # bytes of a pipeline's first message over a boundary in a step
 
 
 def ways(network, sizes):
@@ -51,7 +51,8 @@ def fixed(task, replicas, tp, ep, v, cut, ways):
     elements, tensors = max(weights.values())
     width, pp = WIDTHS[task.precision][1], len(cut)
     sent = width if task.zero else 4  # data parallelism sums, and sends, in float32
-    tied = width * costs.ends(task.shape, tp, width)[1].matrices if pp > 1 else 0
+    shared = pp > 1 and not task.zero
+    tied = width * costs.ends(task.shape, tp, width)[1].matrices if shared else 0
     first_last = ways["pp"]._replace(slow=min(2, ways["pp"].slow))
     own = max(stage.blocks for stage in states) * of_block
     # the header: how many samples, and for each parameter whether it was used
@@ -75,7 +76,7 @@ def sent(task, replicas, sizes, tokens, method, m, v, stages, gradients, header,
     blocks = m * max(stage.blocks for stage in stages)
     # both ways over each boundary; of two ranks each lacks a direction
     sent = {"tp": m * 2 * (tp - 1) / tp * summed, "cp": 0.0, "ep": 0.0,
-            "pp": (m * (2 * v - (pp == 2)) * kept + v * HEADER) if pp > 1 else 0,
+            "pp": (m * (2 * v - (pp == 2)) * kept + v * 8 * HEADER) if pp > 1 else 0,
             "dp": _mean(replicas[0]) * (halves * gradients[0] + 2 * header[0])
             + _mean(replicas[1]) * 2 * sum(n_bytes for n_bytes, _ in own), "tied": tied[0]}
     if cp > 1:

@@ -38,6 +38,9 @@ def text(task, found, rows=None, tr=str):
         lines.append(tr("cp: ranks that share a text, r by ring attention, u by Ulysses"))
     if task.shape.experts:
         lines.append(tr("experts: tokens routed evenly, none dropped; tp 1"))
+    if task.zero and any(plan.pp > 1 for plan in found):
+        lines.append(tr("pp above 1 with ZeRO: the output layer has a weight of its own, "
+                        "nn.GPT(tied=False); two stages cannot share one that is cut"))
     if found[0].memory <= task.memory:
         lines += ["", why(task, found, tr)]
     return "\n".join(lines)

@@ -16,8 +16,9 @@ closed forms alone (plan_costs.py, plan_network.py): 100,000 ranks take a second
 that mostly comes out: tensor parallelism inside a node, as many stages as memory asks for, the rest
 replicas; of a text that is too long for a rank, context parallelism first. Dense gradients are
 averaged over dp, ep and cp, those of experts over dp and cp; ZeRO cuts the dense ones' states. A
-model with experts has tp 1: `parallelize` has no plan for those. plan_text.py says in words which
-one wins, and why.
+model with experts has tp 1: `parallelize` has no plan for those. As `Pipeline` takes it, ZeRO 3 has
+pp 1, and stages of 1 and 2 share no weight: there the output layer has its own. plan_text.py says
+in words which one wins, and why.
 
     task = Task(64, links_text.parse("nodes=8,intra=2Tbit,2us,inter=200Gbit,10us", 64), 16e9)
     print(text(task, plans(task)))
@@ -132,7 +133,7 @@ def _factors(task):
     """(dp, pp, tp, cp, ep) of every factorisation that the model allows."""
     shape = task.shape
     for tp in _divisors(task.ranks, 1 if shape.experts else shape.heads):
-        for pp in _divisors(task.ranks // tp, shape.layers):
+        for pp in _divisors(task.ranks // tp, shape.layers if task.zero < 3 else 1):
             for ep in _divisors(task.ranks // tp // pp, shape.experts or 1):
                 for cp in _divisors(left := task.ranks // tp // pp // ep,
                                     min(task.cp or shape.context, shape.context)):
@@ -173,7 +174,8 @@ def check(task):
 def _limits(task):
     tp = "tp is 1 with experts" if task.shape.experts else (
         f"tp is at most the {task.shape.heads} heads")
-    return f"{tp}, pp the {task.shape.layers} layers"
+    return f"{tp}, pp the {task.shape.layers} layers" if task.zero < 3 else (
+        f"{tp}, pp is 1 with ZeRO 3")
 
 
 @cache

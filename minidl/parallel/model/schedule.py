@@ -21,7 +21,7 @@ A schedule is data: a list of `Do` for each rank. `check` says whether it can ru
 each part runs, `live` how many micro-batches' activations a rank holds; pipeline.py runs it.
 Sources: Huang et al. 2019 (arXiv 1811.06965); Narayanan et al. 2021 (arXiv 2104.04473); Qi et al.
 2024 (arXiv 2401.10241).   Test: tests/parallel/model/test_schedule.py
-Tutorial: tutorials/13_pipeline.py
+Tutorial: tutorials/14_pipeline.py
 """
 
 from collections import Counter

@@ -24,7 +24,7 @@ divided by the ranks: `chunks.bounds` cuts them. Inside the regions, where each 
 heads, dropout draws from a generator of its own (`apart`); outside all ranks draw the same.
 
 Sources: Shoeybi et al. 2019 (arXiv 1909.08053); sequences: Korthikanti et al. 2022 (2205.05198).
-Test: tests/parallel/model/test_tensor.py   Tutorial: tutorials/12_tensor_parallel.py
+Test: tests/parallel/model/test_tensor.py   Tutorial: tutorials/13_tensor_parallel.py
 """
 
 from contextlib import nullcontext
@@ -283,7 +283,7 @@ class SequenceDropout(Divided, Dropout):
     def forward(self, x):
         if not (self.training and self.p):
             return x
-        return F.dropout(x, self.p, generator=apart(self.t, self.generator))
+        return self.drop(x, self.p, generator=apart(self.t, self.generator))
 
 
 def sequence_norm(layer, t, seq=1):

@@ -14,7 +14,7 @@ No rank ever holds a token's V logits, nor their gradients: of GPT-2's 50,257 wo
 The kernels are those of `F.cross_entropy`, on the rank's columns.
 
 Source: Shoeybi et al. 2019 (arXiv 1909.08053), section 3.
-Test: tests/parallel/model/test_vocabulary.py   Tutorial: tutorials/12_tensor_parallel.py
+Test: tests/parallel/model/test_vocabulary.py   Tutorial: tutorials/13_tensor_parallel.py
 """
 
 import numpy as np

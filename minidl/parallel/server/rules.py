@@ -14,7 +14,7 @@ the very bits of `average_gradients` with the naive all-reduce.
 
 Sources: Ho et al. 2013 (NIPS), the bound; Dean et al. 2012 (NIPS), asynchronous SGD; Geo is
 PaddlePaddle's name for pushing differences of weights.
-Test: tests/parallel/server/test_staleness.py   Tutorial: tutorials/09_parameter_server.py
+Test: tests/parallel/server/test_staleness.py   Tutorial: tutorials/10_parameter_server.py
 """
 
 from typing import Callable, NamedTuple

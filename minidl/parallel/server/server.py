@@ -30,7 +30,7 @@ time), so it needs no locks.
 
 Source: Li et al. 2014 (OSDI), "Scaling distributed machine learning with the parameter server".
 Test: tests/parallel/server/test_server.py, test_failures.py, test_rows.py
-Tutorial: tutorials/09_parameter_server.py
+Tutorial: tutorials/10_parameter_server.py
 """
 
 import math
@@ -43,7 +43,7 @@ from minidl.comm import framing, objects
 from minidl.comm.observe import stragglers
 from minidl.parallel.data import flat
 from minidl.parallel.server.rules import lead
-from minidl.parallel.server.shards import GRANTED, LEAVE, PUSH, REFUSED, TICK, check
+from minidl.parallel.server.shards import GRANTED, LEAVE, PUSH, REFUSED, TICK, check, recv_text
 
 
 class WorkerLost(RuntimeError):
@@ -233,10 +233,7 @@ class Server:
     # -- those who leave, fail, or fall silent
 
     def _left(self, src, n_bytes):
-        reason = None
-        if n_bytes:
-            body = framing.recv_body(self.t, src, n_bytes, np.uint8, "param_server.left")
-            reason = objects.unpack(body)
+        reason = recv_text(self.t, src, n_bytes, "param_server.left")
         if src in self.clocks:
             self._remove(src, reason)
 

@@ -9,18 +9,34 @@
 A request and a reply begin with a header (framing.py): its kind, the version that was read or is
 sent, and for a push its samples. The body of a request is the ids, that of a reply the values.
 
-Test: tests/parallel/server/test_server.py   Used by: server.py, worker.py
+Test: tests/parallel/server/test_server.py   Used by: server.py, worker.py, tables.py
 """
 
 import math
+import traceback
 
 import numpy as np
 
+from minidl.comm import framing, objects
 from minidl.comm.framing import HEADER_BYTES  # noqa: F401  for the formulas of the tutorial
 from minidl.parallel.data import flat
 
 PULL, PUSH, LEAVE, TICK = range(4)  # requests
 GRANTED, REFUSED = range(2)  # replies
+
+
+def why_left(kind, error):
+    """The body of LEAVE, of what `__exit__` is told: the error as a text, or nothing."""
+    if kind is None:
+        return framing.NO_BODY
+    return objects.pack("".join(traceback.format_exception_only(kind, error)).strip())
+
+
+def recv_text(t, src, n_bytes, label):
+    """The text that src sends behind a header: why it left, or refuses; None if there is none."""
+    if not n_bytes:
+        return None
+    return objects.unpack(framing.recv_body(t, src, n_bytes, np.uint8, label))
 
 
 def shards(params, n_servers):

@@ -31,13 +31,13 @@ Source: Li et al. 2014 (OSDI).   Test: tests/parallel/server/test_tables.py
 Used by: tutorials/train_clicks.py
 """
 
-import traceback
 from collections import Counter
 
 import numpy as np
 
-from minidl.comm import framing, objects
+from minidl.comm import framing
 from minidl.parallel.server.rules import ASYNC, SYNC
+from minidl.parallel.server.shards import recv_text, why_left
 from minidl.parallel.server.table import mixed
 
 PULL, PUSH, CUT, LEAVE = range(4)
@@ -121,10 +121,9 @@ class Tables:
         return self
 
     def __exit__(self, kind, error, trace):
-        text = "".join(traceback.format_exception_only(kind, error)).strip() if kind else ""
+        why = why_left(kind, error)
         for server in range(0 if self.serves else self.n_servers):
-            framing.send(self.t, server, LEAVE, body=objects.pack(text) if text else
-                         framing.NO_BODY, label="table.left")
+            framing.send(self.t, server, LEAVE, body=why, label="table.left")
         for server in range(0 if self.serves or kind else self.n_servers):  # it serves no more,
             framing.recv(self.t, "table.header", server)  # and what is sent next is not for it
 
@@ -144,10 +143,9 @@ class Tables:
             src, kind, number, more, n_bytes = framing.recv(self.t, "table.header")
             if kind == LEAVE:
                 here.remove(src)
-                if n_bytes:
-                    why = framing.recv_body(self.t, src, n_bytes, np.uint8, "table.left")
+                if why := recv_text(self.t, src, n_bytes, "table.left"):
                     raise RuntimeError(f"rank {self.t.rank}: worker {src} left its tables by an "
-                                       f"error: {objects.unpack(why)}")
+                                       f"error: {why}")
             elif kind == CUT:
                 cuts[number] += 1
                 if cuts[number] == len(here):

@@ -19,17 +19,15 @@ down, as one message for each server (comm/transport/staging.py).
 The end of the block tells the servers that this worker leaves; so does an exception.
 
 Test: tests/parallel/server/test_server.py, test_rows.py, test_geo.py
-Tutorial: tutorials/09_parameter_server.py
+Tutorial: tutorials/10_parameter_server.py
 """
-
-import traceback
 
 import numpy as np
 
 from minidl.backend import to_device
-from minidl.comm import framing, objects
+from minidl.comm import framing
 from minidl.comm.transport import staging
-from minidl.parallel.server.shards import LEAVE, PULL, PUSH, REFUSED, check
+from minidl.parallel.server.shards import LEAVE, PULL, PUSH, REFUSED, check, recv_text, why_left
 
 
 class Refused(RuntimeError):
@@ -88,11 +86,10 @@ class Worker:
         return self
 
     def __exit__(self, kind, error, trace):
-        text = "".join(traceback.format_exception_only(kind, error)).strip() if kind else ""
-        reason = objects.pack(text) if text else framing.NO_BODY
+        why = why_left(kind, error)
         for server in range(len(self.shards)):
             if not (isinstance(error, Refused) and error.rank == server):
-                framing.send(self.t, server, LEAVE, body=reason, label="param_server.left")
+                framing.send(self.t, server, LEAVE, body=why, label="param_server.left")
 
     def _name_rows(self, rows):
         """self.rows = for each server, for each of its tables, the rows to pull, each once."""
@@ -130,8 +127,8 @@ class Worker:
         """The values of a reply; raises Refused."""
         _, kind, version, _, n_bytes = framing.recv(self.t, "param_server.header", server)
         if kind == REFUSED:
-            text = framing.recv_body(self.t, server, n_bytes, np.uint8, "param_server.refused")
-            error = Refused(f"rank {self.t.rank}: {objects.unpack(text)}")
+            text = recv_text(self.t, server, n_bytes, "param_server.refused")
+            error = Refused(f"rank {self.t.rank}: {text}")
             error.rank = server
             raise error
         self.versions[server] = version

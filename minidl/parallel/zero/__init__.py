@@ -3,6 +3,7 @@
     naive    each stage as a function of one step: start here
     zero     the optimizer's state in shards, one a rank; and the gradients
     zero3    ... and the weights
+    absent   what a parameter holds while its elements are elsewhere
     offload  ... and the optimizer, with its work, on the host
     lanes    who is busy when: device, link, host
 """

@@ -15,7 +15,7 @@ each.
 
 Lanes are a Timeline (minidl/timeline.py): `spans` has every job, in seconds from the beginning.
 
-Test: tests/parallel/zero/test_lanes.py   Used by: offload.py   Tutorial: tutorials/11_offload.py
+Test: tests/parallel/zero/test_lanes.py   Used by: offload.py   Tutorial: tutorials/12_offload.py
 """
 
 import time

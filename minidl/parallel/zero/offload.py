@@ -24,7 +24,7 @@ device runs forward and backward of step i+1, which sees weights one update old:
 Parameters in float32 work too, 8X bytes a step. Lanes: lanes.py; copies: memory/host_memory.py.
 Source: Ren et al. 2021, "ZeRO-Offload" (arXiv 2101.06840).
 Test: tests/parallel/zero/test_offload.py, test_offload_snapshot.py
-Tutorial: tutorials/11_offload.py
+Tutorial: tutorials/12_offload.py
 """
 
 import copy

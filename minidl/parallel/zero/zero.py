@@ -24,7 +24,7 @@ with a gradient of zeros: it does decay.
 Mixed precision: first `amp.prepare(model, "O2")`, then Zero1, then `optim.use_master_weights`, and
 `amp.GradScaler(agree=model.on_any_rank, all_sum=model.sum_over_ranks)` to clip and skip together.
 
-Source: Rajbhandari et al. 2020 (arXiv 1910.02054).   Tutorial: tutorials/10_zero.py
+Source: Rajbhandari et al. 2020 (arXiv 1910.02054).   Tutorial: tutorials/11_zero.py
 Test: tests/parallel/zero/test_zero.py, test_naive.py, test_zero_costs.py, test_zero_use.py
 """
 

@@ -21,7 +21,7 @@ What a unit computes from a weight before it uses it (a slice, a cast under auto
 activation, which stays until backward. Under no_sync() the whole gradients wait, not the weights.
 
 Source: units and gathering ahead: Zhao et al. 2023 (FSDP, arXiv 2304.11277); else as zero.py.
-Test: tests/parallel/zero/test_zero.py, test_naive.py   Tutorial: tutorials/10_zero.py
+Test: tests/parallel/zero/test_zero.py, test_naive.py   Tutorial: tutorials/11_zero.py
 """
 
 import math

@@ -1,17 +1,19 @@
 """The simulator: its clock, its determinism, its reports."""
 
 import contextvars
+import gc
 import inspect
 import re
 
 import numpy as np
 import pytest
 
-from minidl.comm import naive, ring, simulate
+from minidl.comm import naive, ring, shared_memory, simulate
 from minidl.comm.checks import SizeMismatch
 from minidl.comm.observe.places import spot
 from minidl.comm.transport.background import Background
 from minidl.comm.transport.links import Links
+from minidl.comm.transport.network import Group, Inbox
 from minidl.comm.transport.scheduler import Deadlock, RankFailed
 from tests.conftest import ranks
 
@@ -387,6 +389,45 @@ def test_a_message_that_nobody_receives_is_an_error():
         RuntimeError, match=r"rank 1: never received the 3 bytes that rank 0 sent \(tag 4"
     ):
         simulate(2, body)
+
+
+def test_a_message_that_nobody_receives_in_a_group_that_is_gone_is_an_error():
+    def body(t):
+        group = t.subgroup(range(t.size))
+        if t.rank == 0:
+            group.send(np.zeros(3, "u1"), 1, tag=4)
+        del group
+        gc.collect()
+        naive.all_reduce(t, np.ones(1))
+
+    with pytest.raises(RuntimeError, match="rank 1: never received the 3 bytes that rank 0 sent"):
+        simulate(2, body)
+
+
+def test_a_message_waits_for_a_rank_that_makes_the_group_later():
+    def body(t):
+        if t.rank == 0:
+            t.subgroup([0, 1]).send(np.arange(3), 1)
+            gc.collect()
+            t.send(np.zeros(0), 1)
+        else:
+            t.recv(np.zeros(0), 0)
+            return t.subgroup([0, 1]).recv(np.zeros(3, int), 0).tolist()
+
+    assert simulate(2, body) == [None, [0, 1, 2]]
+
+
+def test_what_ranks_share_in_a_group_goes_with_it():
+    """Red before: the inboxes and windows of every group that there had been were kept."""
+    def body(t, n_groups):
+        for _ in range(n_groups):
+            group = t.subgroup(range(t.size))
+            assert (shared_memory.all_reduce(group, np.ones(4)) == t.size).all()
+        ring.all_reduce(t, np.ones(4))  # all come here, and have left their groups but the last
+        gc.collect()
+        return sum(isinstance(each, (Inbox, Group)) for each in gc.get_objects())
+
+    assert simulate(3, body, 10)[-1] == simulate(3, body, 1)[-1]
 
 
 def test_a_size_mismatch_ends_the_run():

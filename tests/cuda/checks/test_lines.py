@@ -14,7 +14,8 @@ from minidl.cuda.host import compiler
 
 FILE = Path(__file__).parent / "planted.cu"
 # Apple's tool, as its manual page has it: a line for a place, the innermost frame first
-ATOS = """#!{python}
+ATOS = """#!/bin/sh
+"exec" "{python}" "$0" "$@"
 import subprocess, sys
 _, o, file, i, full, d, between, offset, *places = sys.argv
 assert [o, i, full, d, offset] == ["-o", "-i", "-fullPath", "-d", "-offset"], sys.argv

@@ -1,6 +1,7 @@
 """A kernel whose threads wait wrongly ends with a sentence that says who waits where, not with a
 hang or a wrong result."""
 
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -109,3 +110,25 @@ def test_device_functions_see_the_thread_after_a_switch():
     x = ints(256).reshape(2, 2, 64)
     cuda.kernel(FILE, "helper_after_barrier")((2, 2), (8, 8), (x,))
     np.testing.assert_array_equal(x.ravel(), np.arange(256))
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="Linux lists the mappings")
+def test_a_cpu_thread_that_ends_gives_its_stacks_back():
+    """Red before: 640 MiB of address space, and what was touched of it, for each thread."""
+    kernel = cuda.kernel(FILE, "divergent", form="fibre")
+
+    def after(n_threads):
+        for _ in range(n_threads):
+            x = floats()
+            thread = threading.Thread(target=kernel, args=(1, 64, (x, 64)))
+            thread.start()
+            thread.join()
+            assert (x == 1).all()
+        return len(Path("/proc/self/maps").read_text().splitlines())
+
+    before = cuda.set_threads(1)
+    try:
+        # 128 mappings for the guards of each one's stacks; join() may be sooner than the last end
+        assert after(2) + 5 * 128 > after(20)
+    finally:
+        cuda.set_threads(before)

@@ -1,6 +1,7 @@
 """The flat form's shortcuts are taken where they should be, and never change a result: random
 kernels against the fibre form."""
 
+import os
 import random
 import time
 
@@ -252,3 +253,15 @@ def test_a_thread_without_work_looks_for_more_and_soon_sleeps(one_thread):
     before = time.process_time()
     time.sleep(0.3)
     assert time.process_time() - before < 0.05
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2,
+                    reason="Linux with two processors: elsewhere threads are not bound to any")
+def test_threads_keep_off_the_processor_of_the_one_that_launches(one_thread):
+    n = 3_000_001
+    a, b, c = (np.random.default_rng(k).standard_normal(n).astype(np.float32) for k in range(3))
+    cuda.set_threads(2)
+    cuda.kernel("add3.cu", "add3")(-(-n // 256), 256, (np.empty_like(a), a, b, c, n))
+    everywhere = os.sched_getaffinity(0)
+    assert any(len(everywhere - os.sched_getaffinity(int(task))) == 1
+               for task in os.listdir("/proc/self/task"))

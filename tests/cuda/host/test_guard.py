@@ -156,3 +156,30 @@ def test_ctrl_c_ends_an_endless_loop(file, name, one_second):
         launch(file, name)
     timer.join()
     assert time.monotonic() - start < 20
+
+
+MALLINFO = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
+
+
+class Mallinfo(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in MALLINFO]
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="glibc 2.33 counts it")
+def test_a_cpu_thread_that_ends_gives_its_stack_for_signals_back(file):
+    """Red before: 64 KiB for each thread that had run a kernel."""
+    mallinfo = ctypes.CDLL(None).mallinfo2
+    mallinfo.restype = Mallinfo
+
+    def after(n_threads):
+        for _ in range(n_threads):
+            thread = threading.Thread(target=launch, args=(file, "good"))
+            thread.start()
+            thread.join()
+        return mallinfo().uordblks
+
+    before = cuda.set_threads(1)
+    try:
+        assert after(2) + (5 * 64 << 10) > after(20)  # join() may be sooner than a thread's end
+    finally:
+        cuda.set_threads(before)

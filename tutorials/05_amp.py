@@ -1,0 +1,242 @@
+"""05  Mixed precision and loss scaling.                  45 minutes, needs: 01, 04
+
+fp16 gradients below 2^-25 become 0. Multiplying the loss by a scale prevents it; dynamic scaling
+finds the scale during training.
+
+    python tutorials/05_amp.py                    one process; picture: out/05_amp.png
+
+fp16 has 5 bits of exponent and 10 of fraction:
+
+    becomes 0  |  fewer digits  |        11 digits of 2        |  becomes inf
+             2^-25            2^-14                         65504
+
+Halves cost half the memory and, on a GPU, a fraction of the time; but gradients are small. Of
+gradients that are normal with deviation sigma, a part is lost that the error function gives. Times
+S it is smaller, and since the chain rule is linear, S on the loss is S on every gradient:
+
+    P(|S g| <= 2^-25) = erf(2^-25 / (S sigma sqrt 2))         S max|g| <= 65504
+
+S is a power of two, so that scaling rounds nothing. The largest safe S belongs to the gradients,
+not to fp16, and changes during training; so it is found by trying: an inf in a gradient shows that
+S is too large; then halve it and skip the step. After N good steps, double it. A step is: divide by
+S in fp32 (in fp16 the gradient would become 0 again), look for inf, clip, update an fp32 master
+copy of the weights (one in fp16 does not move by less than half of its last digit), round it to
+fp16. In apex's names, which part 3 uses, that is level O2:
+
+    O0   all fp32                  O1   products in fp16, sums and exponentials in fp32 (autocast)
+    O3   all fp16                  O2   fp16, fp32 masters of the weights, a scaled loss
+
+Paper: Micikevicius et al., "Mixed precision training", 2018, arXiv 1710.03740.
+The library's own: minidl/precision/amp.py, grad_scaler.py, optim/master.py.
+Exercises: `minidl exercise 05` writes work/05_amp.py with the marked regions empty;
+`minidl check 05` grades it.
+"""
+
+import math
+
+import numpy as np
+
+import minidl
+from minidl import amp, nn
+from minidl.course.out import BLUE, ORANGE, RED, line_at
+from minidl.data import datasets
+from minidl.nn import functional as F
+from minidl.tutorial import Table, host, launch, picture, progress, put, say
+
+SMALLEST, LARGEST = 2.0**-25, 65504.0  # at most this becomes 0 in fp16; its largest number
+WEIGHT = 2.0**-18  # of the loss: as small as gradients are in the first layers of a deep network
+BATCH = 128
+HUGE = 2.0**44  # a scale to start from that is certainly too large
+
+
+class DynamicLossScaler:
+    """The scale S of the loss: halved after an overflow, doubled after `interval` good steps."""
+
+    def __init__(self, scale, interval):
+        self.scale, self.interval = scale, interval
+        self.good_steps = self.skipped = 0
+
+    def update(self, overflow):
+        """After every step. overflow: whether it was skipped because of inf or nan."""
+        # >>> exercise 05a: the dynamic scale
+        # Overflow: halve self.scale, count the step in self.skipped, and begin to count good steps
+        # anew. Otherwise count it in self.good_steps; when there are self.interval of them in a
+        # row, double self.scale and begin to count anew.
+        if overflow:
+            self.scale /= 2
+            self.good_steps = 0
+            self.skipped += 1
+            return
+        self.good_steps += 1
+        if self.good_steps == self.interval:
+            self.scale *= 2
+            self.good_steps = 0
+        # <<<
+
+
+def mixed_step(weights, masters, grads, scale, lr, max_norm):
+    """One SGD step. Returns whether the gradients overflowed; then nothing has changed.
+
+    weights: fp16 arrays; masters: their fp32 copies; grads: fp16, of the loss times `scale`.
+    The norm of all gradients together is clipped to max_norm (multiply by max_norm / norm if it is
+    above)."""
+    # >>> exercise 05b: one step in mixed precision
+    # In this order: unscale in fp32, look for inf and nan (np.isfinite), clip, update the masters
+    # in place, copy them down to the weights in place.
+    unscaled = [g.astype(np.float32) / np.float32(scale) for g in grads]
+    if not all(np.isfinite(g).all() for g in unscaled):
+        return True
+    norm = math.sqrt(sum(float((g.astype(np.float64) ** 2).sum()) for g in unscaled))
+    factor = np.float32(lr * min(1.0, max_norm / norm) if norm else lr)
+    for weight, master, g in zip(weights, masters, unscaled, strict=True):
+        master -= factor * g
+        weight[...] = master
+    return False
+    # <<<
+
+
+def loss_of(model, args, digits, i):
+    """On batch i of the digits; the same samples whatever the precision."""
+    rows = minidl.Generator(1, stream=i).integers(0, len(digits), (BATCH,))
+    images, labels = (put(args, a) for a in digits[rows])
+    return F.cross_entropy(model(minidl.Tensor(images.reshape(-1, 64))), labels)
+
+
+def new_model(args, level):
+    """The same weights at each of apex's levels of mixed precision."""
+    minidl.manual_seed(0)
+    model = put(args, nn.MLP(64, 64, 10, activation=nn.Tanh))
+    amp.prepare(model, level)  # casts the weights, or what the products read
+    return model
+
+
+def train(model, args, digits, scaler, steps, with_masters):
+    """(the loss on batch 0 after every tenth step, the scale at every step, weights that a skipped
+    step changed)."""
+    weights = [p.data for p in model.parameters()]
+    masters = [w.astype(np.float32) for w in weights] if with_masters else weights
+    losses, scales, changed = [], [], 0
+    for i in steps:
+        if i % 10 == 0:
+            losses.append(loss_of(model, args, digits, 0).item())
+        scales.append(scaler.scale)
+        model.zero_grad()
+        before = [w.copy() for w in weights]
+        with np.errstate(all="ignore"):  # inf is expected: it tells that the scale is too large
+            (loss_of(model, args, digits, i) * (WEIGHT * scaler.scale)).backward()
+        overflow = mixed_step(weights, masters, [p.grad for p in model.parameters()],
+                              scaler.scale, args.lr / WEIGHT, WEIGHT)
+        if overflow:
+            changed += sum(int((w != b).sum()) for w, b in zip(weights, before, strict=True))
+        scaler.update(overflow)
+    return [*losses, loss_of(model, args, digits, 0).item()], scales, changed
+
+
+def fits(g):
+    """Whether no element of g is inf in fp16."""
+    with np.errstate(over="ignore"):
+        return bool(np.isfinite(g.astype(np.float16)).all())
+
+
+def main(t, args):
+    table = Table(t)
+    say(t, f"1. {args.n:,} normal gradients of deviation {args.sigma:g}, in fp16.")
+    normal = minidl.Generator(4).normal(args.n) * np.float32(args.sigma)
+    for power in (0, 4, 8, 12):
+        lost = float(((2.0**power * normal).astype(np.float16) == 0).mean())
+        theory = math.erf(SMALLEST / (2.0**power * args.sigma * math.sqrt(2)))
+        # four standard deviations of a fraction counted over n
+        bound = 4 * math.sqrt(theory * (1 - theory) / args.n) + 1 / args.n
+        table.row(f"S = 2^{power}: part of them that becomes 0", lost, theory, f"abs<{bound:.1g}")
+
+    say(t, "2. The largest scale without inf, of these gradients and of a model's.")
+    digits, model = datasets.digits()[0], new_model(args, "O0")
+    (loss_of(model, args, digits, 0) * WEIGHT).backward()
+    real = np.concatenate([host(p.grad).reshape(-1) for p in model.parameters()])
+    real = real[real != 0]  # a pixel that is always black gives none
+    for whose, g in (("normal", normal), ("the model's", real)):
+        largest = max(power for power in range(64) if fits(2.0**power * g))
+        theory = math.floor(math.log2(LARGEST / float(np.abs(g).max())))
+        table.row(f"{whose} gradients: log2 of their largest safe S", largest, theory, "exact")
+    scaler = DynamicLossScaler(HUGE, interval=1)
+    for _ in range(30):
+        scaler.update(overflow=not fits(scaler.scale * real))
+    # interval 1: once it fits, every other step overflows
+    to_fall = int(math.log2(HUGE)) - theory
+    table.row("steps skipped of 30", scaler.skipped, to_fall + (30 - to_fall) // 2, "exact")
+
+    say(t, f"3. Training for {args.steps} steps: O0 fp32, O1 autocast, O2 fp16 with fp32 masters,\n"
+           "   O3 fp16; and O2 with a part left out.")
+    curves, scales, changed = {}, {}, {}
+    for name, level, scale, with_masters in (
+            ("O0", "O0", 1.0, True), ("O1", "O1", HUGE, True), ("O2", "O2", HUGE, True),
+            ("O3", "O3", 1.0, False), ("no master weights", "O2", HUGE, False),
+            ("no loss scaling", "O2", 1.0, True)):
+        scaler = DynamicLossScaler(scale, interval=25 if scale > 1 else math.inf)
+        curves[name], scales[name], changed[name] = train(
+            new_model(args, level), args, digits, scaler,
+            progress(t, range(args.steps), name), with_masters)
+    table.row("O2: weights that a skipped step changed", changed["O2"], 0, "exact")
+    first, last = curves["O0"][0], curves["O0"][-1]
+    for name in ("O1", "O2"):  # less the steps that were skipped
+        table.row(f"last loss of {name} (theory: of O0)", curves[name][-1], last, "rel<0.002")
+    # what is left out must show: at most half of the way that fp32 goes
+    for name in ("no master weights", "no loss scaling", "O3"):
+        way = (first - curves[name][-1]) / (first - last)
+        table.row(f"{name}: how far the loss fell (O0: 1)", way, 0.5, "<=")
+    picture(t, draw, normal, real, curves, scales["O2"], theory)
+    return table
+
+
+def draw(plt, g, real, curves, scales, safe):
+    """Left: the histogram moves through fp16's window. Right: losses; the scale finds its place."""
+    figure = plt.figure(figsize=(14, 8))
+    left, right = figure.subfigures(1, 2, width_ratios=(1.15, 1))
+    panels, (above, below) = left.subplots(4, 1, sharex=True), right.subplots(2, 1)
+    for axes, power in zip(panels, (0, 4, 8, 12), strict=True):
+        for start, stop, colour in ((-46, -25, RED), (-25, -14, ORANGE), (16, 19, RED)):
+            axes.axvspan(start, stop, color=colour, alpha=0.18, linewidth=0)
+        lost = []
+        for values, style in ((g, {"color": "#6baed6"}),
+                              (real, {"histtype": "step", "color": BLUE, "linewidth": 1.5})):
+            size = np.log2(np.abs(values[values != 0]).astype(np.float64)) + power
+            axes.hist(size, range(-46, 20), weights=np.full(len(size), 100 / len(values)), **style)
+            lost.append(100 * float(((2.0**power * values).astype(np.float16) == 0).mean()))
+        axes.text(-8, 26, f"$S = 2^{{{power}}}$", fontsize=13)
+        axes.text(-8, 15, f"lost: {lost[0]:.1f}% of the normal,\n{lost[1]:.1f}% of the model's",
+                  fontsize=11, color=RED, va="center")
+        axes.set(xlim=(-46, 19), ylim=(0, 35), ylabel="%")
+    left.suptitle("Gradients in fp16's window: normal (filled), a model's (line)")
+    for place, word in ((-35.5, "becomes 0"), (-19.5, "fewer digits"), (1, "full precision"),
+                        (17.5, "inf")):
+        for axes in panels[::2]:  # on the second slide, too
+            axes.text(place, 36, word, ha="center", fontsize=11)
+    panels[-1].set_xticks([-40, -25, -14, 0, 16],
+                          ["$2^{-40}$", "$2^{-25}$", "$2^{-14}$", "1", "65504"])
+    panels[-1].set_xlabel("|S g|")
+
+    styles = {"O0": ("#969696", "-", 6), "O1": ("#fd8d3c", "-", 3.5), "O2": (BLUE, "-", 1.5),
+              "no master weights": (RED, "-", 2), "no loss scaling": ("#fcae91", "-", 5),
+              "O3": ("black", ":", 2)}
+    for name, (colour, line, width) in styles.items():
+        steps = range(0, 10 * len(curves[name]), 10)
+        above.plot(steps, curves[name], line, color=colour, linewidth=width, label=name)
+    above.set(title="Leave a part out, and training stops", xlabel="training step",
+              ylabel="cross entropy (nats)")
+    above.legend(fontsize=10, ncols=2)
+    below.step(range(len(scales)), np.log2(scales), where="post", color=BLUE)
+    line_at(below, "largest that is safe at the start", y=safe)
+    below.set(title="The scale falls until it fits, then tries again", xlabel="training step",
+              ylabel="log2 of the scale S", ylim=(safe - 3, None))
+    return figure
+
+
+OPTIONS = {
+    "n": (1_000_000, "normal gradients"),
+    "sigma": (1e-7, "their deviation"),
+    "steps": (300, "training steps"),
+    "lr": (0.0005, "learning rate of these"),
+}
+
+if __name__ == "__main__":
+    launch(main, OPTIONS)

@@ -1,0 +1,249 @@
+"""06  Where the memory goes, and how to get it back.          60 minutes, needs: 01, 05
+
+A weight costs 16 bytes before the first activation. Recompute runs one forward more, and of L
+layers' activations holds 2 sqrt(L).
+
+    python tutorials/06_memory.py                 one process; picture: out/06_memory.png
+
+A model of X parameters, trained with Adam, holds
+
+    fp32             weight 4   gradient 4                   m 4   v 4    =  16 X bytes
+    fp16 + masters   weight 2   gradient 2   fp32 master 4   m 4   v 4    =  16 X bytes
+
+and for backward what its functions saved: a chain of L layers keeps L results. Recompute cuts it
+into k segments, keeps the input of each, and runs a segment again when backward comes to it:
+
+    held at the most = (k - 1) inputs  +  L/k results of one segment  +  the result of all
+                     = k + L/k  layers' results,    least for k = sqrt(L)
+
+A forward costs 1 and a backward 2, so running every layer forward twice makes a step of 3 cost 4.
+The second run must equal the first: dropout has to draw the same random numbers.
+
+Papers: Rajbhandari et al., "ZeRO", 2020, arXiv 1910.02054, section 3; Chen et al., "Training deep
+nets with sublinear memory cost", 2016, arXiv 1604.06174.
+The library's own: minidl/memory. Exercises: `minidl exercise 06` writes work/06_memory.py with the
+marked regions empty; `minidl check 06` grades it.
+"""
+
+import numpy as np
+
+import minidl
+from minidl import amp, memory, nn, optim
+from minidl.course.out import BLUE, RED, line_at
+from minidl.data import datasets
+from minidl.nn import functional as F
+from minidl.tutorial import Table, launch, picture, put, say
+
+N_LAYERS = 16
+
+
+class Recompute(minidl.Function):
+    """A block of layers as one function of its input and parameters, which saves its input."""
+
+    def forward(self, x, *parameters, block, leaves, generator):
+        self.block, self.leaves, self.generator = block, leaves, generator
+        self.place = generator.get_state()  # where its random numbers begin
+        self.save(x)
+        with minidl.no_grad():  # nothing inside is kept
+            return block(minidl.Tensor(x)).data
+
+    def backward(self, gy):
+        (x,) = self.saved
+        # >>> exercise 06b: run it again
+        # Return the gradients of x and of self.leaves, the block's parameters, as one tuple:
+        # minidl.grad([y], [tensors], [gy]) gives them, if y is the block's result on a Tensor of x
+        # with requires_grad=True. The block may have dropout: its numbers must be those of the
+        # first run (generator.get_state, set_state), and what others draw next must not change.
+        now = self.generator.get_state()
+        self.generator.set_state(self.place)
+        x = minidl.Tensor(x, requires_grad=True)
+        y = self.block(x)
+        self.generator.set_state(now)
+        return minidl.grad([y], [x, *self.leaves], [gy])
+        # <<<
+
+
+def recompute(layers, x):
+    """layers[-1](...layers[0](x)), to be run again in backward."""
+    block = nn.Sequential(*layers)
+    leaves = list(block.parameters())
+    generator = minidl.random.default_generator()
+    return Recompute.apply(x, *leaves, block=block, leaves=leaves, generator=generator)
+
+
+def run(layers, x, segments):
+    """The chain of layers in segments, (start, stop, whether it is recomputed)."""
+    for start, stop, again in segments:
+        x = recompute(layers[start:stop], x) if again else layers[start:stop](x)
+    return x
+
+
+def equal_segments(n, k):
+    return [(i * n // k, (i + 1) * n // k, True) for i in range(k)]
+
+
+def peak_bytes(sizes, segments):
+    """The most bytes that a step of the chain holds. sizes[i]: bytes of layer i's input;
+    sizes[n]: of the result of all, which the caller holds."""
+    n, held, peak = len(sizes) - 1, 0, 0
+    for start, stop, again in segments:
+        inside = sum(sizes[start : stop + 1])  # while backward is in it: its input, all its results
+        result = sizes[n] if again or stop < n else 0  # the last one, if kept, is inside already
+        peak = max(peak, held + inside + result)
+        held += sizes[start] if again else sum(sizes[start:stop])
+    return peak
+
+
+def choose_segments(sizes, budget):
+    """[(start, stop, recomputed)] that hold at most `budget` bytes (peak_bytes) and run as few
+    layers twice as possible; None if there are none."""
+    # >>> exercise 06a: segments for unequal layers under a budget
+    # There are n = len(sizes) - 1 layers. Segments follow each other: (0, a, ...), (a, b, ...), ...
+    # (..., n, ...). Trying all ways is enough here; recompute_plan.py in the library is faster.
+    n = len(sizes) - 1
+
+    def ways(start):
+        """All segments of layers start, ..., n - 1."""
+        if start == n:
+            yield []
+        for stop in range(start + 1, n + 1):
+            for again in (False, True):
+                yield from ([(start, stop, again), *rest] for rest in ways(stop))
+
+    fitting = [way for way in ways(0) if peak_bytes(sizes, way) <= budget]
+    return min(fitting, key=lambda way: sum(b - a for a, b, again in way if again), default=None)
+    # <<<
+
+
+def chain(widths):
+    """Layers that each save one thing, their result: tanh(W x)."""
+    minidl.manual_seed(0)
+    return nn.Sequential(*(nn.Sequential(nn.Linear(a, b, bias=False), nn.Tanh())
+                           for a, b in zip(widths[:-1], widths[1:], strict=True)))
+
+
+def measure(args, widths, segments):
+    """A chain, forward and backward: (activations at the peak, layers run forward, gradients)."""
+    layers, forwards = put(args, chain(widths)), []
+    for layer in layers:
+        layer.register_forward_hook(lambda *_: forwards.append(1))
+    x = put(args, minidl.Generator(2).normal(args.batch, widths[0]))
+    with memory.record() as ledger:
+        y = run(layers, minidl.Tensor(x, requires_grad=True), segments)
+        y.backward(np.ones_like(y.data))
+    return ledger.most("activations"), len(forwards), [p.grad for p in layers.parameters()]
+
+
+def a_step(args, level, segments):
+    """A training step on the digits: (its ledger, bytes held by kind, number of parameters)."""
+    images, labels = (put(args, a) for a in datasets.digits()[0][:1024])
+    images = minidl.Tensor(images.reshape(-1, 64))
+    body = chain([64] + [128] * N_LAYERS)
+    body.forward = lambda x: run(body, x, segments)
+    model = put(args, nn.Sequential(body, nn.Linear(128, 10)))
+    optimizer = optim.AdamW(model.parameters(), lr=1e-3)
+    model, optimizer, scaler = amp.initialize(model, optimizer, level, loss_scale=128.0)
+    for _ in range(2):  # the first step makes the optimizer's state
+        optimizer.zero_grad()
+        with memory.record(model, optimizer) as ledger:
+            scaler.scale(F.cross_entropy(model(images), labels)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    return ledger, memory.totals(model, optimizer), sum(p.numel() for p in model.parameters())
+
+
+def main(t, args):
+    table, n = Table(t), N_LAYERS
+    say(t, f"1. A step of AdamW on a model of {n + 1} layers, X parameters: what is held.")
+    for name, level, widths in (("fp32", "O0", (4, 4, 0, 8)),
+                                ("fp16 + masters", "O2", (2, 2, 4, 8))):  # O0, O2: tutorial 05
+        ledger, held, n_parameters = a_step(args, level, [(0, n, False)])
+        for kind, width in zip(memory.STATES, widths, strict=True):
+            table.row(f"{name}: {kind}, {width} X", held[kind], width * n_parameters, "exact")
+        table.row(f"{name}: all, 16 X", sum(held.values()), 16 * n_parameters, "exact")
+    again, _, _ = a_step(args, "O2", equal_segments(n, 4))
+    table.row("recomputed: peak (theory: all kept)", again.peak_bytes, ledger.peak_bytes, "<=")
+
+    say(t, f"2. {n} equal layers in k recomputed segments.")
+    widths, unit = [args.width] * (n + 1), 4 * args.batch * args.width  # bytes of one result
+    peak, once, wanted = measure(args, widths, [(0, n, False)])
+    table.row("all kept: layers whose results are held", peak / unit, n, "exact")
+    peaks, differ = {}, 0
+    for k in (1, 2, 4, 8, 16):
+        peak, twice, gradients = measure(args, widths, equal_segments(n, k))
+        peaks[k] = peak / unit
+        table.row(f"k = {k}: layers whose results are held", peaks[k], k + n // k, "exact")
+        differ += sum(int((g != w).sum()) for g, w in zip(gradients, wanted, strict=True))
+    table.row("gradients that differ from those without recompute", differ, 0, "exact")
+    # backward is two products where forward is one
+    products = (twice + 2 * n) / (once + 2 * n)
+    table.row("matrix products: recomputed / all kept", products, 4 / 3, "exact")
+
+    widths = [64, 256, 256, 64, 16, 128, 128, 32, 96]
+    sizes = [4 * args.batch * width for width in widths]
+    budget = int(0.7 * peak_bytes(sizes, [(0, len(sizes) - 1, False)]))
+    say(t, f"3. {len(sizes) - 1} unequal layers, which may hold {budget:,} bytes.")
+    segments = choose_segments(sizes, budget)
+    peak = measure(args, widths, segments)[0] + sizes[0]  # to the ledger, x is an input
+    table.row("chosen segments: bytes at the peak", peak, peak_bytes(sizes, segments), "exact")
+    table.row("their bytes at the peak (theory: the budget)", peak, budget, "<=")
+    picture(t, draw, (ledger, again), peaks, sizes, segments, budget)
+    return table
+
+
+def draw(plt, ledgers, peaks, sizes, segments, budget):
+    """Above: a step's memory, all kept and recomputed. Below: k + L/k; unequal layers."""
+    figure, (above, (left, right)) = plt.subplots(2, 2, figsize=(14, 9))
+    colours = {"parameters": "#08519c", "gradients": "#fd8d3c", "master weights": "#3182bd",
+               "optimizer": "#9ecae1", "inputs": "#bdbdbd", "activations": "#74c476",
+               "temporary": "#e0c3e8", "workspace": "#fdae6b"}
+    top = 1.4 * max(ledger.peak_bytes for ledger in ledgers) / 2**20
+    titles = "A step that keeps all", "The same with 4 recomputed segments"
+    for axes, ledger, title in zip(above, ledgers, titles, strict=True):
+        kinds = [kind for kind in colours if ledger.most(kind)]
+        bands = [[held[kind] / 2**20 for _, held in ledger.timeline] for kind in kinds]
+        axes.stackplot(range(len(ledger.timeline)), bands, labels=kinds, step="post",
+                       colors=[colours[kind] for kind in kinds])
+        peak = ledger.peak_bytes / 2**20
+        axes.plot(ledger.peak_at, peak, "v", color=RED)
+        axes.text(ledger.peak_at, peak + 0.03 * top, f"{peak:.1f} MiB", color=RED, ha="center")
+        axes.set(title=title, xlabel="events: arrays made and freed", ylabel="MiB held",
+                 ylim=(0, top), xlim=(0, len(ledger.timeline) - 1))
+    above[1].legend(*above[0].get_legend_handles_labels(), loc="upper left", fontsize=11, ncols=3,
+                    reverse=True)
+
+    k = np.linspace(1, N_LAYERS, 100)
+    left.plot(k, k + N_LAYERS / k, color="#9ecae1", linewidth=5, label="k + L/k")
+    left.plot(list(peaks), list(peaks.values()), "o", color=BLUE, markersize=9, label="counted")
+    for x, y in peaks.items():
+        left.text(x, y + 0.9, f"{y:.0f}", ha="center", color=BLUE)
+    line_at(left, f"all kept: {N_LAYERS}", y=N_LAYERS, at=0.6)
+    left.set(title=f"{N_LAYERS} equal layers in k segments", xlabel="segments k", ylim=(0, 20),
+             ylabel="layers' results held", xticks=list(peaks))
+    left.legend(loc="lower right")
+
+    kib, green, pale = np.array(sizes) / 2**10, "#41ab5d", "#c7e9c0"
+    faces = [pale] * (len(kib) - 1) + ["#bdbdbd"]
+    for start, stop, again in segments:
+        right.plot([start - 0.45, stop - 0.55], [-0.07 * kib.max()] * 2, linewidth=6,
+                   color=RED if again else BLUE, solid_capstyle="butt")
+        held = slice(start, start + 1 if again else stop)
+        faces[held] = [green] * len(faces[held])
+    right.bar(range(len(kib)), kib, color=faces)
+    for colour, name in ((RED, "segment that is recomputed"), (BLUE, "segment that is kept"),
+                         (green, "held from forward to backward"), (pale, "computed again")):
+        right.plot([], [], color=colour, linewidth=6, label=name)
+    right.set(title=f"Unequal layers under {budget / 2**10:,.0f} KiB", ylabel="KiB of its input",
+              xlabel="layer", ylim=(-0.12 * kib.max(), 1.55 * kib.max()))
+    right.set_xticks(range(len(kib)), [*range(len(kib) - 1), "result"])
+    right.legend(fontsize=10, loc="upper right", ncols=2)
+    return figure
+
+
+OPTIONS = {
+    "batch": (512, "samples in a step of parts 2 and 3"),
+    "width": (128, "of the 16 equal layers"),
+}
+
+if __name__ == "__main__":
+    launch(main, OPTIONS)

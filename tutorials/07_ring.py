@@ -1,0 +1,243 @@
+"""07  Data parallel training on a ring.                       60 minutes, needs: 00, 01
+
+An all-reduce is a reduce-scatter followed by an all-gather around a ring.
+
+    mpirun -n 4 python tutorials/07_ring.py           or: minidl run -n 4 tutorials/07_ring.py
+    python tutorials/07_ring.py --sim 4               picture: out/07_ring.png
+
+Data parallel: every rank has the whole model and a p-th of the batch. The gradient of a mean is the
+mean of the gradients, so the ranks average theirs, take the same step, and remain equal:
+
+    d/dw  mean over all p b samples  =  mean over the p ranks of ( d/dw  mean over its b samples )
+
+Wanted on all ranks: the sum over the ranks of n numbers, K = 4n bytes. If all send theirs to rank
+0, it receives (p-1) K and sends (p-1) K back, and all others wait. The ring cuts the numbers into p
+chunks, and in every step every rank sends one chunk to its right:
+
+    reduce-scatter    p-1 steps; each adds a chunk that came to one's own copy of it;
+                      afterwards rank r has the whole sum of chunk r+1
+    all-gather        p-1 steps; each hands a complete chunk on
+
+    bytes sent by each rank = 2 (p-1) K/p  <  2K, whatever p is;    messages = 2 (p-1)
+    seconds = 2 (p-1) (alpha + K/p beta)     alpha: per message, beta: per byte; --sim models them
+
+If p does not divide n, the first n mod p chunks are one longer; rank r sends every chunk but r+1,
+then every chunk but r+2: 2K - bytes(r+1) - bytes(r+2), and all ranks together exactly 2 (p-1) K.
+
+Paper: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations",
+JPDC 69, 2009. The library's own: minidl/comm/ring.py. Exercises: `minidl exercise 07` writes
+work/07_ring.py with the marked regions empty; `minidl check 07` grades it.
+"""
+
+import itertools
+from types import SimpleNamespace
+
+import numpy as np
+
+import minidl
+from minidl import nn
+from minidl.comm import chunks
+from minidl.comm.ledger import Ledger
+from minidl.course.out import BLUE, RED, line_at
+from minidl.data import DataLoader, DistributedSampler, datasets
+from minidl.nn import functional as F
+from minidl.tutorial import Table, gather, host, launch, per_rank, picture, progress, put, say
+
+
+def reduce_scatter(t, x):
+    """Sum x, (n,), over the ranks in place: afterwards rank r holds the whole sum of chunk r+1."""
+    p, left, right = t.size, (t.rank - 1) % t.size, (t.rank + 1) % t.size
+    chunk = chunks.split(x, p)  # p views of x
+    scratch = np.empty_like(chunk[0])  # chunk 0 is one of the longest
+    # >>> exercise 07a: reduce-scatter
+    # In step s = 0, ..., p-2 send chunk rank-s to the right, receive from the left and add to chunk
+    # rank-s-1. Chunk numbers are modulo p. t.sendrecv(out, right, into, left) does both at once;
+    # `into` must have exactly the size of what comes: scratch[: len(...)].
+    for s in range(p - 1):
+        mine = chunk[(t.rank - s - 1) % p]
+        received = t.sendrecv(chunk[(t.rank - s) % p], right, scratch[: len(mine)], left)
+        mine += received
+    # <<<
+
+
+def all_gather(t, x):
+    """Hand the complete chunks around: afterwards every rank holds the whole sum."""
+    p, left, right = t.size, (t.rank - 1) % t.size, (t.rank + 1) % t.size
+    chunk = chunks.split(x, p)
+    for s in range(p - 1):
+        t.sendrecv(chunk[(t.rank + 1 - s) % p], right, chunk[(t.rank - s) % p], left)
+
+
+def all_reduce(t, x):
+    reduce_scatter(t, x)
+    all_gather(t, x)
+
+
+def shift(t, out, into):
+    """Send `out` to the right and receive `into` from the left, with blocking calls only."""
+    left, right = (t.rank - 1) % t.size, (t.rank + 1) % t.size
+    # >>> exercise 07b: send and receive without a deadlock
+    # Use only t.send(out, right) and t.recv(into, left). First let every rank send, then receive:
+    #     minidl run -n 4 work/07_ring.py --n-shift 128       works: MPI buffers a small message
+    #     minidl run -n 4 work/07_ring.py --n-shift 100000    hangs: a large one waits for a receive
+    #     python work/07_ring.py --sim 4 --n-shift 100000     the same; both say who waits for whom
+    # (Where small ends: on one machine Open MPI 5.0 hangs from 4,096 bytes, MPICH 5.0 from 8,192.)
+    # What does every rank wait for, at which line, and where does the wait-for cycle close? A rank
+    # of it that receives first breaks it. Then find an order that cannot hang and takes two or
+    # three message times however many ranks there are. Hint: even and odd ranks.
+    if t.rank % 2 == 0:
+        t.send(out, right)
+        t.recv(into, left)
+    else:
+        t.recv(into, left)
+        t.send(out, right)
+    # <<<
+
+
+def average_gradients(t, parameters):
+    """Replace every parameter's gradient by its mean over the ranks."""
+    # >>> exercise 07c: average the gradients
+    # Copy all gradients into one flat array, all_reduce it once, divide, and write every piece back
+    # to where it came from. Each p in `parameters` has p.grad, an array of any shape.
+    flat = np.concatenate([p.grad.reshape(-1) for p in parameters])
+    all_reduce(t, flat)
+    flat /= t.size
+    start = 0
+    for p in parameters:
+        p.grad[...] = flat[start : start + p.grad.size].reshape(p.grad.shape)
+        start += p.grad.size
+    # <<<
+
+
+def batches(t, batch):
+    """This rank's part of every batch of digits, without end. All ranks shuffle alike, then deal
+    like cards: on any number of ranks the batches are the same."""
+    digits = datasets.digits()[0]
+    sampler = DistributedSampler(len(digits), t.rank, t.size, tail="drop")
+    loader = DataLoader(digits, per_rank(t, batch), sampler, drop_last=True)
+    for epoch in itertools.count():
+        sampler.set_epoch(epoch)  # another order
+        yield from loader
+
+
+def train(t, args):
+    """SGD on the digits: (the loss of each step, the weights)."""
+    minidl.manual_seed(0)  # the same weights on every rank
+    model = put(args, nn.MLP(64, 64, 10, activation=nn.Tanh))
+    parameters, losses = list(model.parameters()), []
+    for images, labels in progress(t, batches(t, args.batch), "training", args.steps):
+        loss = F.cross_entropy(model(put(args, images.reshape(-1, 64))), put(args, labels))
+        model.zero_grad()
+        loss.backward()
+        average_gradients(t, parameters)
+        for parameter in parameters:
+            parameter.data = parameter.data - args.lr * parameter.grad
+        mean = np.array([loss.item()])
+        all_reduce(t, mean)
+        losses.append(mean[0] / t.size)
+    return np.array(losses), np.concatenate([host(p).reshape(-1) for p in parameters])
+
+
+def film(t):
+    """(2p-1, p): how many ranks are summed in each chunk, at first and after every step."""
+    x, frames = np.ones(t.size), []
+
+    def sendrecv(*message):
+        frames.append(x.copy())
+        return t.sendrecv(*message)
+
+    all_reduce(SimpleNamespace(rank=t.rank, size=t.size, sendrecv=sendrecv), x)
+    return np.array([*frames, x])
+
+
+def main(t, args):
+    table, p, r, each = Table(t), t.size, t.rank, per_rank(t, args.batch)
+    say(t, f"1. A ring all-reduce of {args.n:,} float32, then of {args.n + 3:,}, on {p} ranks.")
+    for n in (args.n, args.n + 3):  # p need not divide n
+        x = np.arange(n, dtype=np.float32) % 1000  # small whole numbers: their sums are exact
+        total, x = x * p + p * (p - 1) // 2, put(args, x + r)
+        ledger, before = Ledger(t), t.time()
+        all_reduce(ledger, x)
+        time_s = t.time() - before
+        table.row(f"n = {n:,}: largest error", np.abs(host(x) - total).max(), 0.0, "exact")
+        table.row(f"n = {n:,}: messages sent by a rank", ledger.messages_sent, 2 * (p - 1), "exact")
+        theory = 4 * (2 * n - chunks.size(n, p, r + 1) - chunks.size(n, p, r + 2))
+        table.row(f"n = {n:,}: bytes sent by this rank", ledger.bytes_sent, theory, "exact")
+        if sent := gather(t, ledger.bytes_sent):
+            table.row(f"n = {n:,}: bytes sent by all", sum(sent), 2 * (p - 1) * 4 * n, "exact")
+        if args.sim and p > 1 and n % p == 0:
+            # float64: the clock adds up what the formula multiplies
+            theory = 2 * (p - 1) * (args.alpha + 4 * n / p * args.beta)
+            table.modelled(f"n = {n:,}: seconds", time_s, theory, "rel<1e-9")
+
+    if p > 1:
+        say(t, f"2. A shift of {args.n_shift:,} float32 to the right, by blocking calls.")
+        out, into = (put(args, np.full(args.n_shift, value, np.float32)) for value in (r, -1))
+        shift(t, out, into)
+        table.row("what came from the left", int(into.min()), (r - 1) % p, "exact")
+
+    say(t, f"3. {args.steps} steps on the digits: {p} x {each} samples, 1 x {args.batch}.")
+    losses, weights = train(t, args)
+    films, all_weights = gather(t, film(t)), gather(t, weights.tobytes())
+    if r == 0:
+        table.row("different weights among the ranks", len(set(all_weights)), 1, "exact")
+        alone, _ = train(t.subgroup([0]), args)
+        # float32: the two runs add in different orders, which moves the seventh digit
+        table.row("largest difference in loss", np.abs(losses - alone).max(), 0.0, "abs<1e-6")
+        picture(t, draw, films, losses, alone)
+    return table
+
+
+def draw(plt, films, losses, alone):
+    """Above: how the chunks of every rank fill. Below: the two losses and their difference."""
+    p = len(films)
+    figure = plt.figure(figsize=(12, 7.2))
+    above, below = figure.subfigures(2, 1, height_ratios=(1, 1.1))
+    above.suptitle(f"Ring all-reduce: how many of the {p} ranks are summed in each chunk")
+    panels = above.subplots(1, min(p, 4), squeeze=False, sharey=True)[0]  # more: too small to read
+    shades = {"cmap": plt.get_cmap("YlGnBu", p), "vmin": 0.5, "vmax": p + 0.5}
+    for r, (axes, counts) in enumerate(zip(panels, films, strict=False)):
+        cells = axes.pcolormesh(counts.T, **shades, edgecolors="white", linewidth=2)
+        for (step, c), count in np.ndenumerate(counts if p <= 6 else counts[:0]):
+            colour = "white" if count > 0.55 * p else "black"
+            axes.text(step + 0.5, c + 0.5, f"{count:.0f}", color=colour, ha="center", va="center")
+        steps = range(0, 2 * p - 1, max(1, p // 4))
+        axes.set_xticks([s + 0.5 for s in steps], [str(s) if s else "start" for s in steps])
+        axes.set_yticks([c + 0.5 for c in range(p)], range(p))
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+        axes.set_title(f"rank {r}", pad=26)
+        axes.set(xlabel="after step", ylabel="chunk" if r == 0 else "", ylim=(p, 0))
+        if p > 1:
+            axes.axvline(p, color=RED, linestyle=":")
+            for x, name in ((p / 2 + 0.5, "reduce-scatter"), (1.5 * p - 0.5, "all-gather")):
+                axes.text(x, -0.06, name, fontsize=10, color=RED, ha="center")
+    above.colorbar(cells, ax=panels, label="ranks summed", ticks=range(1, p + 1, max(1, p // 8)))
+
+    left, right = below.subplots(1, 2)
+    left.plot(alone, color="#9ecae1", linewidth=7, label="1 rank, the whole batch")
+    left.plot(losses, color=BLUE, linewidth=1.5, label=f"{p} ranks, 1/{p} of the batch each")
+    left.set(title="Data parallel: the same loss ...", ylim=(0, None), xlabel="training step",
+             ylabel="cross entropy (nats)")
+    left.legend()
+    difference = np.abs(losses - alone)
+    differs = np.flatnonzero(difference)
+    right.set(title="... up to the order of additions", xlabel="training step", yscale="log",
+              ylabel="|difference| (nats)", xlim=(-1, len(losses)), ylim=(1e-9, 1e-5))
+    right.plot(differs, difference[differs], "o", color=BLUE, markersize=5)
+    line_at(right, "allowed: 1e-6", y=1e-6, at=0)
+    same = f"not drawn: {len(losses) - len(differs)} steps without any"
+    right.text(len(losses) - 1, 5e-6, same, ha="right", fontsize=10)
+    return figure
+
+
+OPTIONS = {
+    "n": (1_000_000, "floats in the all-reduce"),
+    "n_shift": (100_000, "floats in the shift of exercise 07b"),
+    "steps": (60, "training steps"),
+    "batch": (120, "samples per step, on all ranks together"),
+    "lr": (0.5, "learning rate"),
+}
+
+if __name__ == "__main__":
+    launch(main, OPTIONS, ranks=4)

@@ -1,0 +1,241 @@
+"""08  Buckets: send gradients while backward computes the others.   60 minutes, needs: 07
+
+Small buckets start to travel early, and each pays a latency: there is a best size.
+
+    mpirun -n 4 python tutorials/08_overlap.py        or: minidl run -n 4 tutorials/08_overlap.py
+    python tutorials/08_overlap.py --sim 4            picture: out/08_overlap.png
+
+Backward computes the gradient of the last layer first: it can be averaged while backward goes on.
+Gradients travel in buckets, each closed once it holds `cap` bytes. With p ranks, k equal buckets of
+n bytes in all, alpha seconds per message and beta per byte (tutorial 07):
+
+    one all-reduce       a + b/k     where a = 2 (p-1) alpha  and  b = 2 (p-1)/p n beta
+    all of them          k a + b     the bytes are the same for any k, the latencies are not
+
+If backward takes C seconds and its gradients come evenly, bucket j is full at j C/k, and waits
+until the wire is free. Either the wire waits for backward, then the last bucket alone is late; or
+backward is ahead, then all buckets queue behind the first:
+
+    T(k) = max( C + a + b/k ,  C/k + k a + b )        exposed time = T(k) - C
+
+The first falls with k, the second rises. Where C > b, they meet at k = (C - b)/a, near the best.
+
+Paper: Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB
+2020, arXiv 2006.15704. The library's own: minidl/parallel/data/bucket.py. Exercises:
+`minidl exercise 08` writes work/08_overlap.py with its regions empty; `minidl check 08` grades it.
+"""
+
+import itertools
+from types import SimpleNamespace
+
+import numpy as np
+
+import minidl
+from minidl import nn
+from minidl.comm import ring, simulate
+from minidl.comm.background import Background
+from minidl.comm.ledger import Ledger
+from minidl.course.out import BLUE, GREY, RED, arrow, lanes, line_at
+from minidl.data import datasets
+from minidl.nn import functional as F
+from minidl.tutorial import Table, gather, host, launch, per_rank, picture, put, say
+
+
+def fill(sizes, cap):
+    """Buckets, lists of layer numbers, in the order in which they will be sent. sizes: bytes of
+    each layer's gradient, first layer first. cap: bytes that close a bucket."""
+    # >>> exercise 08a: fill the buckets in the order in which gradients come
+    # Gradients come last layer first. Put them into the open bucket in this order; once it holds
+    # `cap` bytes or more, close it and open the next. The last one may stay smaller.
+    buckets, bucket = [], []
+    for layer in reversed(range(len(sizes))):
+        bucket.append(layer)
+        if sum(sizes[i] for i in bucket) >= cap:
+            buckets.append(bucket)
+            bucket = []
+    return buckets + [bucket] if bucket else buckets
+    # <<<
+
+
+class Averager:
+    """Averages the gradients of `layers` over the ranks while backward runs: call `ready(i)` when
+    layers[i].grad is complete, and `finish()` after backward."""
+
+    def __init__(self, t, layers, cap):
+        self.layers = layers
+        self.buckets = fill([layer.grad.nbytes for layer in layers], cap)
+        self.background = Background(t)  # one more thread; its jobs run one after the other
+        self.arrived, self.jobs = set(), []
+        self.spans = []  # (bucket, start, end) of every all-reduce
+
+    def ready(self, i):
+        self.arrived.add(i)
+        # >>> exercise 08b: start the all-reduce of every bucket that is full
+        # `self.jobs.append(self.background.submit(self.reduce, bucket))` starts one and returns at
+        # once. A bucket is full when all its layers have arrived. Buckets must start in the order
+        # of self.buckets on every rank, as that alone says which message belongs to which bucket:
+        # on another rank gradients may arrive in another order. len(self.jobs) have started.
+        while len(self.jobs) < len(self.buckets):
+            bucket = self.buckets[len(self.jobs)]
+            if not self.arrived.issuperset(bucket):
+                break
+            self.jobs.append(self.background.submit(self.reduce, bucket))
+        # <<<
+
+    def reduce(self, t, bucket):
+        """In the background: one all-reduce of the bucket's gradients, then their mean back."""
+        start = t.time()
+        flat = np.concatenate([self.layers[i].grad.reshape(-1) for i in bucket])
+        ring.all_reduce(t, flat)
+        flat /= t.size
+        for i in bucket:
+            grad = self.layers[i].grad
+            grad[...] = flat[: grad.size].reshape(grad.shape)
+            flat = flat[grad.size :]
+        self.spans.append((bucket, start, t.time()))
+
+    def finish(self):
+        for job in self.jobs:
+            job.wait()
+        self.arrived, self.jobs = set(), []
+
+
+def average(t, args, cap):
+    """Backward on a batch of digits, args.steps times, in buckets of `cap` bytes: (its averaged
+    gradients, seconds of a step, the Averager)."""
+    minidl.manual_seed(0)  # the same weights on every rank
+    layers = [nn.Linear(a, b, bias=False) for a, b in itertools.pairwise([64] + 6 * [96] + [10])]
+    model = put(args, nn.Sequential(*[m for layer in layers for m in (layer, nn.Tanh())][:-1]))
+    weights = list(model.parameters())
+    for i, w in enumerate(weights):
+        w.grad = put(args, np.zeros(w.shape, np.float32))  # the buckets need its size
+        w.on_grad_ready(lambda _, i=i: averager.ready(i))
+    averager, each = Averager(t, weights, cap), per_rank(t, args.batch)
+    images, labels = datasets.digits()[0][t.rank * each : (t.rank + 1) * each]
+    images, labels = put(args, images.reshape(-1, 64)), put(args, labels)
+    start = t.time()
+    for _ in range(args.steps):
+        model.zero_grad()
+        F.cross_entropy(model(images), labels).backward()
+        averager.finish()
+    step_s = (t.time() - start) / args.steps
+    return np.concatenate([host(w.grad).reshape(-1) for w in weights]), step_s, averager
+
+
+def modelled_step(t, args, n_buckets):
+    """One backward of args.layers equal layers on a modelled clock: (seconds of the step, (layers,
+    start, end) of every layer's backward, the same of every all-reduce)."""
+    n_elems = args.layer_kib * 256 // t.size * t.size  # p equal chunks
+    layers = [SimpleNamespace(grad=np.zeros(n_elems, np.float32)) for _ in range(args.layers)]
+    averager = Averager(t, layers, args.layers * n_elems * 4 / n_buckets)
+    spans = []
+    for i in reversed(range(args.layers)):
+        start = t.time()
+        t.compute(args.layer_us * 1e-6)  # what backward of this layer takes
+        spans.append(([i], start, t.time()))
+        averager.ready(i)
+    averager.finish()
+    return t.time(), spans, averager.spans
+
+
+def main(t, args):
+    table, p = Table(t), t.size
+    say(t, f"1. {args.steps} steps on {args.batch} digits, dealt to {p} ranks.")
+    alone = average(t.subgroup([0]), args, 1)[0] if t.rank == 0 else None
+    for cap in (1 << 20, 64 << 10, 1):  # one bucket; some; one for every layer
+        grads, step_s, averager = average(ledger := Ledger(t), args, cap)
+        k, sent = len(averager.buckets), ledger.count(label="ring.all_reduce")
+        name, messages = f"cap {cap:,} B, k = {k}: ", sent.messages_sent // args.steps
+        table.row(name + "messages sent a step", messages, 2 * (p - 1) * k, "exact")
+        if grads.size % p == 0:
+            theory = 2 * (p - 1) * grads.nbytes // p  # whatever the cap
+            table.row(name + "bytes sent a step", sent.bytes_sent // args.steps, theory, "exact")
+        table.row(name + "first of layers 0-6 to be sent", averager.spans[0][0][0], 6, "exact")
+        if copies := gather(t, grads.tobytes()):
+            table.row(name + "different gradients among the ranks", len(set(copies)), 1, "exact")
+            difference = np.abs(grads - alone).max()  # float32: the order of additions differs
+            table.row(name + "gradients unlike one rank's", difference, 0.0, "abs<1e-6")
+        if not args.sim:
+            table.row(name + "ms of wall time a step", 1000 * step_s)
+    say(t, "   On one machine overlap gains nothing: ranks share cores, and what sends takes them\n"
+           "   from what computes. A network card needs none; so the clock of part 2 is modelled.")
+    if t.rank > 0:
+        return table  # rank 0 simulates all p ranks
+    p, n, kib, us = p if p > 1 else 4, args.layers, args.layer_kib, args.layer_us
+    say(t, f"2. Modelled: {n} layers of {kib} KiB and {us} us each, {p} ranks;\n"
+           f"   alpha {args.alpha * 1e6:g} us, beta {args.beta * 1e9:g} ns per byte.")
+    steps = {k: simulate(p, modelled_step, args, k, alpha=args.alpha, beta=args.beta)[0]
+             for k in range(1, n + 1) if n % k == 0}
+    backward_s, a = n * us * 1e-6, 2 * (p - 1) * args.alpha
+    b = 2 * (p - 1) * n * (kib * 256 // p) * 4 * args.beta
+
+    def branches(k):
+        return backward_s + a + b / k, backward_s / k + k * a + b
+
+    # to the picosecond: what is equal on paper shall be a tie, and the first one wins
+    best = min(steps, key=lambda k: round(steps[k][0], 12))
+    best_theory = min(steps, key=lambda k: round(max(branches(k)), 12))
+    for k in (1, best, n):
+        comm_s = sum(end - start for _, start, end in steps[k][2])
+        # float64: the clock adds up what the formula multiplies
+        table.modelled(f"k = {k}: seconds of the all-reduces", comm_s, k * a + b, "rel<1e-9")
+        table.modelled(f"k = {k}: seconds of the step", steps[k][0], max(branches(k)), "rel<1e-9")
+    table.modelled("best number of buckets", best, best_theory, "exact")
+    if b < backward_s:
+        table.modelled("where T(k)'s two branches meet", best, (backward_s - b) / a, "factor<2")
+    picture(t, draw, steps, branches, best, backward_s)
+    return table
+
+
+def draw(plt, steps, branches, best, backward_s):
+    """Left: what backward and the wire do, for one bucket, the best number, and one per layer.
+    Right: the step's time against the number of buckets."""
+    shades = plt.get_cmap("viridis")
+    figure = plt.figure(figsize=(13, 6.4))
+    left, right = figure.subfigures(1, 2, width_ratios=[1.5, 1])
+    shown, backward_ms = sorted({1, best, max(steps)}), 1e3 * backward_s
+    panels = left.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, k in zip(panels, shown, strict=True):
+        step_s, layers, buckets = steps[k]
+        colour = {i: shades(0.08 + 0.84 * j / max(1, len(buckets) - 1))
+                  for j, (bucket, _, _) in enumerate(buckets) for i in bucket}
+        lanes(axes, ["backward", "all-reduce"],
+              [(lane, 1e3 * start, 1e3 * end, colour[group[0]])
+               for lane, spans in enumerate([layers, buckets]) for group, start, end in spans])
+        end_ms = 1e3 * step_s
+        axes.axvline(backward_ms, color=RED, linestyle=":", linewidth=1.5)
+        arrow(axes, (backward_ms, 1.6), (end_ms, 1.6), RED, "<->")
+        axes.text(end_ms, 1.6, f" exposed {end_ms - backward_ms:.2f} ms", color=RED, va="center",
+                  fontsize=11)
+        axes.set(ylim=(1.9, -0.5), xlim=(0, 1.27e3 * max(steps[k][0] for k in shown)))
+        title = f"{k} buckets" if k > 1 else "1 bucket, no overlap"
+        axes.set_title(f"{title}: {end_ms:.2f} ms", loc="left")
+    panels[-1].set_xlabel("modelled time of a step (ms); one colour, one bucket")
+
+    axes, ks = right.subplots(), list(steps)
+    fine = np.geomspace(1, max(ks), 200)
+    late, queue = (np.array(times) * 1e3 for times in zip(*map(branches, fine), strict=True))
+    axes.plot(fine, np.maximum(late, queue), color="#9ecae1", linewidth=8, label="T(k)")
+    axes.plot(fine, late, color=GREY, linewidth=1.2, label="C + a + b/k: the last is late")
+    axes.plot(fine, queue, "--", color=GREY, linewidth=1.2, label="C/k + ka + b: all queue")
+    axes.plot(ks, [1e3 * steps[k][0] for k in ks], "o", color=BLUE, label="simulated")
+    axes.plot(best, 1e3 * steps[best][0], "o", color=RED, markersize=14, fillstyle="none")
+    line_at(axes, "C: backward alone", y=backward_ms, at=0.03)
+    axes.set(xscale="log", xlabel="buckets k", ylabel="modelled time of a step (ms)",
+             ylim=(0, None), title=f"Too few or too many: best are {best}")
+    axes.set_xticks(ks, [str(k) for k in ks])
+    axes.minorticks_off()
+    axes.legend(loc="lower left")
+    return figure
+
+
+OPTIONS = {
+    "steps": (10, "training steps for each size of bucket"),
+    "batch": (120, "samples per step, on all ranks together"),
+    "layers": (48, "layers of the modelled network"),
+    "layer_kib": (36, "KiB of each of its gradients"),
+    "layer_us": (70, "microseconds that backward of one layer takes"),
+}
+
+if __name__ == "__main__":
+    launch(main, OPTIONS, ranks=4)

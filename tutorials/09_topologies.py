@@ -1,0 +1,266 @@
+"""09  Topologies: ring, halving and doubling, trees, nodes.       75 minutes, needs: 07
+
+Total bytes never change; who sends them, and in how many steps, does.
+
+    mpirun -n 8 python tutorials/09_topologies.py     or: minidl run -n 8 tutorials/09_topologies.py
+    python tutorials/09_topologies.py --sim 8         picture: out/09_topologies.png
+
+A sum of p arrays of K = 4n bytes needs p-1 additions of K bytes, and a copy of the sum for p-1
+ranks: every all-reduce that adds each part once sends 2 (p-1) K in all. They differ in the rest:
+
+                          sent by the busiest rank    steps, one after the other    H = ceil(log2 p)
+    ring                  2 (p-1)/p K                 2 (p-1)
+    halving, doubling     2 (p-1)/p K                 2 log2 p                      p a power of two
+    tree                  H K                         2 H                           the root
+    double tree           2 K                         2 H                           p >= 4
+    nodes of g ranks      2 (p-1)/p K in all          2 (g-1) + 2 (m-1)             m = p/g nodes
+      inside a node       2 (g-1)/g K
+      between nodes       2 (m-1)/m K/g
+
+A step costs alpha, a byte beta: short messages want few steps, long ones few bytes through the
+busiest port. On one switch halving and doubling beats the ring at every size if p is a power of
+two; where links differ it sends most to the farthest rank: what counts is the bytes between nodes.
+
+In a binary tree leaves send K, and inner ranks 3 K. The double tree reduces half of x on each of
+two trees, and who is inner in one is a leaf in the other.
+
+Papers: Thakur et al., "Optimization of collective communication operations in MPICH", 2005; Sanders
+et al., "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009.
+Exercises: `minidl exercise 09` writes work/09_topologies.py with the marked regions empty;
+`minidl check 09` grades it.
+"""
+
+import math
+from functools import partial
+
+import numpy as np
+
+from minidl.comm import chunks, cost, double_tree, halving_doubling, ring, simulate, tree
+from minidl.comm.ledger import Ledger
+from minidl.comm.links import Links
+from minidl.course.out import heat_map
+from minidl.tutorial import Table, host, launch, picture, progress, put, say
+
+MODEL_BYTES = 1 << 14
+
+
+def first_tree(p):
+    """The parent of every rank; None for the root, rank 0. Odd ranks are leaves."""
+    parents = [None]
+    for r in range(1, p):
+        bit = r & -r  # the lowest set bit: 1 at leaves, 2 one level up, 4, ...
+        up = (r ^ bit) | (bit << 1)  # the neighbour at this distance with a larger lowest bit
+        parents.append(up if up < p else r ^ bit)
+    return parents
+
+
+def second_tree(p):
+    """The parent of every rank in a tree whose inner ranks are leaves of first_tree(p)."""
+    first = first_tree(p)
+    # >>> exercise 09a: the second tree
+    # Rename the ranks of the first tree. A renaming takes rank r to another, new(r); the parent of
+    # new(r) in the second tree is new(parent of r), and None for the new root. Every rank must be
+    # inner (have children) in one tree at most; for odd p that cannot be: rank 0 alone may be inner
+    # in both. Hint: the odd ranks are the leaves; the mirror image, new(r) = p-1-r, exchanges odd
+    # and even for one kind of p. For the other find a renaming that does, but for one rank.
+    def new(r):
+        return p - 1 - r if p % 2 == 0 else (r + 1) % p
+
+    second = [None] * p
+    for r, parent in enumerate(first):
+        second[new(r)] = None if parent is None else new(parent)
+    return second
+    # <<<
+
+
+def sum_on_tree(t, x, parents, tag):
+    """Add up from the leaves to the root, and hand the sum down again."""
+    parent, children = parents[t.rank], [r for r, up in enumerate(parents) if up == t.rank]
+    for child in children:
+        x += t.recv(np.empty_like(x), child, tag)
+    if parent is not None:
+        t.send(x, parent, tag)
+        t.recv(x, parent, tag)
+    for child in children:
+        t.send(x, child, tag)
+
+
+def double_tree_all_reduce(t, x):
+    """Half of x on each tree, both at the same time."""
+    trees, halves = (first_tree(t.size), second_tree(t.size)), chunks.split(x, 2)
+    other = t.spawn(sum_on_tree, t, halves[1], trees[1], 1)  # tags keep the two apart
+    sum_on_tree(t, halves[0], trees[0], 0)
+    other.wait()
+
+
+def node_groups(t, g):
+    """(ranks of this node, ranks with the same place in all nodes), as transports."""
+    node, place = divmod(t.rank, g)
+    return t.subgroup(range(node * g, node * g + g)), t.subgroup(range(place, t.size, g))
+
+
+def hierarchical_all_reduce(t, x, groups):
+    """Sum x over all ranks, sending as little as can be between nodes."""
+    inside, across = groups
+    # >>> exercise 09b: inside the nodes, then between them
+    # inside: the transport of this rank's node; across: of the ranks that have this rank's place in
+    # their nodes. Three calls of minidl.comm.ring: reduce_scatter(transport, x) returns the chunk
+    # of x (a view) that is complete on this rank; all_reduce(transport, chunk) sums in place;
+    # all_gather(transport, x) copies the complete chunks of x to all. 2 (m-1)/m K/g bytes may be
+    # sent between nodes.
+    chunk = ring.reduce_scatter(inside, x)
+    ring.all_reduce(across, chunk)
+    ring.all_gather(inside, x)
+    # <<<
+
+
+def modelled(p, all_reduce, n_bytes, alpha, beta, network=Links.uniform):
+    """Seconds that n_bytes take on simulated ranks with the links network(alpha, beta). The clock
+    knows bytes only as bytes times beta: a short array on slow links stands for a long one."""
+
+    def body(t):
+        all_reduce(t, np.ones(MODEL_BYTES // 4, np.float32))
+        return t.time()
+
+    return max(simulate(p, body, links=network(alpha, beta * n_bytes / MODEL_BYTES)))
+
+
+def compare(p, ways, n_bytes, alpha, beta, network):
+    """{name: modelled seconds}, with a tree; the double tree in the best number of segments."""
+    extra = 2 * double_tree.height_of(p) - 3
+    segments = cost.best_segments(n_bytes, beta, alpha, extra) if alpha else MODEL_BYTES // 8
+    in_segments = partial(double_tree.all_reduce,
+                          segment_bytes=max(4, MODEL_BYTES // 2 // segments))
+    all_reduces = {name: all_reduce for name, (all_reduce, *_) in ways.items()}
+    all_reduces |= {"double tree": in_segments, "tree": tree.all_reduce}
+    return {name: modelled(p, all_reduce, n_bytes, alpha, beta, network)
+            for name, all_reduce in all_reduces.items()}
+
+
+def main(t, args):
+    p, r, link = t.size, t.rank, (args.alpha, args.beta)
+    g, power = math.gcd(p, args.node_size), halving_doubling.core(p)  # the largest power up to p
+    unit, fold = 2 * p * power, int(p > power)
+    m, n = p // g, math.ceil(args.n / unit) * unit  # all chunks and halves are equal
+    K, H = 4 * n, math.ceil(math.log2(p))
+    table = Table(t)
+
+    ways = {  # name: (all_reduce, bytes that the busiest rank sends, steps)
+        "ring": (ring.all_reduce, 2 * (p - 1) * K // p, 2 * (p - 1)),
+        # a fold: ranks above the power hand K to another one, and get the sum from it
+        "halving, doubling": (halving_doubling.all_reduce, 2 * (power - 1) * K // power + fold * K,
+                              2 * (power.bit_length() - 1 + fold)),
+        "double tree": (double_tree_all_reduce, (p > 1) * min(p, 4) * K // 2, 2 * H),
+        f"nodes of {g}": (lambda t, x: hierarchical_all_reduce(t, x, node_groups(t, g)),
+                          2 * (p - 1) * K // p, 2 * (g - 1) + 2 * (m - 1)),
+    }
+    say(t, f"1. n = {n:,} float32 on {p} ranks, {m} nodes of {g}: who sends how much to whom?")
+    x0 = np.arange(n, dtype=np.float32) % 1000  # small whole numbers: their sums are exact
+    matrices = {}
+    for name, (all_reduce, n_bytes, steps) in ways.items():
+        ledger, x = Ledger(t), put(args, x0 + r)
+        all_reduce(ledger, x)
+        wrong = int((host(x) != x0 * p + p * (p - 1) // 2).sum())
+        table.row(f"{name}: wrong sums", wrong, 0, "exact")
+        matrices[name] = sent = ledger.matrix()  # bytes from rank i to rank j, on every rank
+        table.row(f"{name}: bytes, all ranks", int(sent.sum()), 2 * (p - 1) * K, "exact")
+        table.row(f"{name}: bytes, busiest rank", int(sent.sum(1).max()), n_bytes, "exact")
+        found = modelled(p, all_reduce, K, 1.0, 0.0)  # seconds, if a message takes one of any size
+        table.modelled(f"{name}: steps", found, steps, "exact")
+    inside = int(sent[r].reshape(m, g)[r // g].sum())  # the last one is that of the nodes
+    table.row(f"{name}: bytes inside a node", inside, 2 * (g - 1) * K // g, "exact")
+    between = int(sent[r].sum()) - inside
+    table.row(f"{name}: bytes between nodes", between, 2 * (m - 1) * K // p, "exact")
+    both = len(set(first_tree(p)) & set(second_tree(p)) - {None})
+    table.row("double tree: ranks inner in both", both, int(p % 2 and p > 1), "exact")
+    if r > 0:
+        return table
+    say(t, "2. Modelled time against message size: one switch; nodes with one port each.")
+    if p >= 4 and not fold and args.beta:  # other p have no such formula
+        # where 2 H (alpha + K beta) = 2 (p-1) (alpha + K/p beta)
+        equal = (p - 1 - H) / (H - (p - 1) / p) * args.alpha / args.beta
+        found = cost.crossover(lambda n_bytes: modelled(p, tree.all_reduce, n_bytes, *link),
+                               lambda n_bytes: modelled(p, ring.all_reduce, n_bytes, *link))
+        table.modelled("bytes from which the ring overtakes the tree", found, equal, "abs<2")
+    networks = Links.uniform, lambda alpha, beta: Links.nodes(
+        g, intra=(alpha / 10, beta / 10), inter=(alpha, beta), nic="node")
+    sizes = 2.0 ** np.arange(6, 27)
+    times = [[compare(p, ways, size, *link, network) for size in sizes]
+             for network in progress(t, networks, "simulating")]
+    picture(t, draw, matrices, g, K, sizes, times, link)
+    return table
+
+
+def overtaking(sizes, ratio):
+    """([sizes at which the curve crosses 1], in words where it is below)."""
+    log = np.where(np.abs(ratio - 1) < 1e-9, 0.0, np.log2(ratio))  # equal but for rounding
+    crossed, words = [], []
+    for i in np.flatnonzero(log[:-1] * log[1:] < 0):
+        ends = sorted((log[j], np.log2(sizes[j])) for j in (i, i + 1))
+        crossed.append(2 ** np.interp(0, *zip(*ends, strict=True)))
+        words.append(f"{'below' if log[i] < 0 else 'above'} {in_units(crossed[-1])}")
+    never = "at all sizes" if (log <= 0).all() and log.any() else "never"
+    return crossed, ", ".join(words) or never
+
+
+def in_units(n_bytes):
+    if n_bytes < 1000:
+        return f"{n_bytes:.3g} B"
+    kib = n_bytes / 1024
+    return f"{kib:.3g} KiB" if kib < 1000 else f"{kib / 1024:.3g} MiB"
+
+
+def draw(plt, matrices, g, n_bytes, sizes, times, link):
+    """Above: bytes from rank to rank. Below: modelled time beside the ring's."""
+    p = len(next(iter(matrices.values())))
+    figure = plt.figure(figsize=(14, 9.2))
+    above, below = figure.subfigures(2, 1, height_ratios=(1.1, 1))
+    above.suptitle(f"An all-reduce of K bytes on {p} ranks: four ways to send {2 * (p - 1)} K")
+    panels = above.subplots(1, 4, sharey=True)
+    shares = {name: matrix / n_bytes for name, matrix in matrices.items()}
+    top = max(1e-9, max(share.max() for share in shares.values()))
+    node = np.arange(p) // g
+    for axes, (name, share) in zip(panels, shares.items(), strict=True):
+        cells = heat_map(axes, share, top, g)
+        axes.set_title(f"{name}\nbusiest rank {share.sum(1).max():.3g} K\n"
+                       f"between nodes {share[node[:, None] != node].sum():.3g} K")
+        axes.label_outer()
+    above.colorbar(cells, ax=panels, label="bytes sent / K", shrink=0.8)
+    above.supxlabel(f"Grey squares: nodes of {g}.", fontsize=11)
+
+    alpha, beta = link
+    rate = f"{alpha * 1e6:g} us" + (f", {1e-9 / beta:.3g} GB/s" if beta else "")
+    titles = (f"One switch: {rate} between any two ranks",
+              f"Nodes of {g} share a port of {rate}; inside 10 x faster")
+    panels = below.subplots(1, 2, sharey=True)
+    for axes, at_sizes, title in zip(panels, times, titles, strict=True):
+        axes.axhline(1, color="black", linewidth=1.5)
+        axes.text(sizes[0], 1, "ring", fontsize=11, va="center", zorder=3.5,
+                  bbox={"color": "white", "pad": 2})
+        for width, name in zip((7, 5, 3, 1.2), list(at_sizes[0])[1:], strict=True):
+            ratio = np.array([at[name] / at["ring"] if p > 1 else 1.0 for at in at_sizes])
+            crossed, words = overtaking(sizes, ratio)
+            # of lines on each other the narrow one is above
+            (line,) = axes.plot(sizes, ratio, linewidth=width, label=f"{name}: {words}", zorder=3)
+            axes.plot(crossed, [1] * len(crossed), "o", color=line.get_color(), zorder=4,
+                      markersize=9)
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log", base=2)
+        axes.set_xticks([2.0**i for i in range(6, 27, 4)], map(in_units, 2 ** np.arange(6, 27, 4)))
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.set_title(title, loc="left")
+        axes.set(xlabel="K: bytes of the array", ylim=(0.2, None))
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=10, loc="lower right", title="Faster than the ring:",
+                    alignment="left")
+    panels[0].set_ylabel("modelled time / the ring's")
+    return figure
+
+
+OPTIONS = {
+    "n": (9_600, "floats in the all-reduce, rounded up until all chunks are equal"),
+    "node_size": (2, "ranks of a node; their greatest common divisor with all ranks is taken"),
+}
+
+if __name__ == "__main__":
+    launch(main, OPTIONS, ranks=8)

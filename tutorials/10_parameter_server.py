@@ -1,0 +1,226 @@
+"""10  The parameter server: updates without waiting.        60 minutes, needs: 07
+
+Asynchrony removes waiting and adds delay; delay lowers the largest usable learning rate.
+
+    mpirun -n 4 python tutorials/10_parameter_server.py
+    minidl run -n 4 tutorials/10_parameter_server.py          the same
+    python tutorials/10_parameter_server.py --sim 4           picture: out/10_parameter_server.png
+
+One rank holds the parameters, K bytes; the N others pull them, compute a gradient, push it, and
+pull again. The server's link carries all of it, 2 N K bytes a step. In a ring of N ranks each sends
+2 (N-1)/N K: the server is a bottleneck. But who waits for the slowest is a choice, its rule:
+
+    sync          all pushes of a step are averaged: data parallelism, at the slowest worker's pace
+    async         a push is an update at once
+    bounded (s)   the same, but who is more than s steps ahead of the slowest has to wait
+
+A gradient is then of weights tau updates old: tau = N-1 with N equal workers, as between my pull
+and my push each of the others pushes once. What does it cost? Descend on lambda x^2/2 at rate eta:
+
+    x[k+1] = x[k] - eta lambda x[k - tau]
+
+Put x[k] = z^k. At the border of stability z = e^(i phi) lies on the unit circle:
+
+    z - 1 = -eta lambda z^-tau   =>   e^(i phi/2) 2i sin(phi/2) = -eta lambda e^(-i tau phi)
+
+The sides agree in direction for phi = pi/(2 tau + 1), and then in length for
+
+    eta lambda = 2 sin( pi / (4 tau + 2) )              2, 1, 0.618, 0.445 for tau = 0, 1, 2, 3
+
+Papers: Li et al., "Scaling distributed machine learning with the parameter server", 2014; Ho et
+al., "More effective distributed ML via a stale synchronous parallel parameter server", 2013.
+Exercises: `minidl exercise 10` writes work/10_parameter_server.py with the marked regions empty;
+`minidl check 10` grades it.
+"""
+
+import numpy as np
+
+import minidl
+from minidl import nn, optim
+from minidl.comm import ring, simulate
+from minidl.comm.ledger import Ledger
+from minidl.course.out import LINES, lanes
+from minidl.data import datasets
+from minidl.nn import functional as F
+from minidl.parallel.param_rules import ASYNC, Rule, each_push
+from minidl.parallel.param_server import Server
+from minidl.parallel.param_worker import Worker
+from minidl.tutorial import Table, launch, picture, progress, put, say
+
+
+def may_pull(clocks, worker, s):
+    """Whether a worker may pull, and so begin another step; clocks: {worker: how often it has
+    pushed} of all workers that are still here."""
+    # >>> exercise 10a: bounded staleness
+    # A worker may begin a step while it is at most s steps ahead of the slowest one, and must wait
+    # otherwise. The server asks again after each push, and when a worker has left.
+    return clocks[worker] - min(clocks.values()) <= s
+    # <<<
+
+
+def mean_of_all(server):
+    """One update with the mean gradient of a step, weighted by samples, once all have pushed.
+
+    server.clocks   its keys are the workers that are still here
+    server.inbox    {worker: (gradient, n_samples)}: what was pushed and not yet applied
+    server.update   update(gradient) makes one step of the optimizer"""
+    # >>> exercise 10b: the synchronous update
+    # Called after each push, and when a worker has left. If anybody who is here has not pushed yet,
+    # or if there is nothing to apply, do nothing. Otherwise update once, with
+    # sum(n_samples * gradient) / sum(n_samples) over the inbox, in the order of the workers'
+    # numbers, and empty the inbox (server.inbox.clear()). Who pushed and left still counts.
+    if not server.inbox or any(worker not in server.inbox for worker in server.clocks):
+        return
+    pushes = [server.inbox[worker] for worker in sorted(server.inbox)]
+    total = sum(n_samples for _, n_samples in pushes)
+    server.inbox.clear()
+    server.update(sum(n_samples / total * gradient for gradient, n_samples in pushes))
+    # <<<
+
+
+SYNC = Rule("sync", lambda clocks, worker: may_pull(clocks, worker, 0), mean_of_all, goes_on=False)
+
+
+def bounded(s):
+    return Rule(f"bounded ({s})", lambda clocks, worker: may_pull(clocks, worker, s), each_push)
+
+
+def network():
+    minidl.manual_seed(0)  # the same weights on every rank
+    return nn.Sequential(nn.Flatten(), nn.MLP(64, 32, 10))
+
+
+def train(t, args, rule, seconds=np.inf, slow=1.0, steps=np.inf):
+    """Rank 0 serves, and returns the server. The others train on the digits for so many seconds or
+    steps; a gradient takes them a modelled second, the last rank `slow` seconds. They return
+    (worker, from, until, version of its weights, their loss) of each gradient."""
+    model, spans, random = network(), [], minidl.Generator(t.rank)
+    if t.rank == 0:  # on a GPU the workers alone: the server's weights are in the host's memory
+        server = Server(t, list(model.parameters()), 1, rule, lambda p: optim.SGD(p, lr=0.1))
+        server.serve()
+        return server
+    images, labels = (put(args, array) for array in datasets.digits()[0][:])
+    with Worker(t, list(put(args, model).parameters())) as worker:
+        while len(spans) < steps and t.time() < seconds:
+            worker.pull()
+            start, loss = t.time(), F.cross_entropy(model(images[:200]), labels[:200])
+            mine = random.integers(0, len(images), (16,))
+            F.cross_entropy(model(images[mine]), labels[mine]).backward()
+            t.compute(slow if t.rank == t.size - 1 else 1.0)
+            spans.append((t.rank, start, t.time(), worker.versions[0], float(loss.data)))
+            worker.push(len(mine))
+    return spans
+
+
+def on_these_ranks(t, args, table):
+    """The bytes of the server's link, and those of a ring of the workers."""
+    n_workers, K = t.size - 1, sum(p.nbytes for p in network().parameters())
+    for rule in SYNC, ASYNC:
+        ledger = Ledger(t)
+        server = train(ledger, args, rule, steps=args.steps)
+        if t.rank == 0:
+            print(server.report(), flush=True)
+            pulled = ledger.count(label="param_server.pull").bytes_sent
+            pushed = ledger.count(label="param_server.push").bytes_received
+            table.row(f"{rule}: bytes through the server in a step",
+                      (pulled + pushed) // args.steps, 2 * n_workers * K, "exact")
+    if t.rank > 0:
+        ledger = Ledger(t.subgroup(range(1, t.size)))
+        ring.all_reduce(ledger, np.ones(K // 4, np.float32))
+        # chunks may differ by one float; a rank sends all but one of them, twice
+        table.row(f"ring of {n_workers}: bytes that a rank sends in a step", ledger.bytes_sent,
+                  2 * (n_workers - 1) * K / n_workers, "abs<8")
+
+
+def descend(tau, rates, n_updates):
+    """|x| at each version, (n_updates, len(rates)): descent on x^2/2 with gradients that are tau
+    updates old, because tau+1 equal workers take turns. Each element of x has a rate of its own."""
+    sizes = [None] * n_updates
+
+    def rank(t):
+        x = minidl.Tensor(np.ones(len(rates)), requires_grad=True)
+        if t.rank == 0:
+            return Server(t, [x], 1, ASYNC, lambda p: optim.SGD(p, lr=1.0)).serve()
+        with Worker(t, [x]) as worker:
+            for _ in range(n_updates // (tau + 1)):
+                worker.pull()
+                sizes[worker.versions[0]] = np.abs(x.data)
+                t.compute(1.0)
+                x.grad = rates * x.data
+                worker.push()
+
+    simulate(tau + 2, rank)
+    return np.array([size for size in sizes if size is not None])
+
+
+def largest_rate(tau):
+    """The largest of many rates at which |x| does not grow any more."""
+    rates = np.linspace(0, 2.5, 2001)
+    sizes = descend(tau, rates, n_updates=320)
+    third = len(sizes) // 3
+    return rates[sizes[-third:].max(0) <= sizes[third:-third].max(0)].max()
+
+
+def main(t, args):
+    table = Table(t)
+    if t.size > 1:
+        say(t, f"1. Rank 0 serves, {t.size - 1} train on the digits, {args.steps} steps each.")
+        on_these_ranks(t, args, table)
+    if t.rank > 0:
+        return table
+    say(t, "2. The largest learning rate at which delayed descent is stable.")
+    for tau in 0, 1, 2, 3, 7:
+        theory = 2 * np.sin(np.pi / (4 * tau + 2))
+        table.row(f"tau = {tau}: largest eta lambda", largest_rate(tau), theory, "rel<0.02")
+
+    say(t, "3. Four simulated workers on a modelled clock; then one of them three times slower.")
+    server, *_ = simulate(5, train, args, ASYNC, 20.0)
+    stale = [met - read for _, read, met, _ in server.log[4:]]  # the first round starts together
+    table.row("4 equal workers: mean staleness, N-1", float(np.mean(stale)), 3, "exact")
+    runs = {}
+    for rule, most in progress(t, [(SYNC, 0), (bounded(2), 2), (ASYNC, np.inf)], "training"):
+        server, *workers = simulate(5, train, args, rule, args.seconds, 3.0)
+        runs[rule.name] = [span for spans in workers for span in spans]
+        table.modelled(f"{rule}, one slow: updates in {args.seconds:g} s", server.version)
+        table.row(f"{rule}, one slow: most steps ahead", max(server.leads.values()), most, "<=")
+    reached = [min((start for _, start, *_, loss in runs[name] if loss <= 2.2), default=np.inf)
+               for name in ("async", "sync")]
+    table.modelled("one slow: s to a loss of 2.2, async (theory: sync)", *reached, "<=")
+    delayed = {tau: descend(tau, np.array([0.4]), 80)[:, 0] for tau in (0, 1, 3, 7)}
+    picture(t, draw, runs, delayed, args.seconds)
+    return table
+
+
+def draw(plt, runs, delayed, seconds):
+    """Above: who computes when, from which version. Below: loss in time; descent with delay."""
+    figure = plt.figure(figsize=(14, 9))
+    figure.suptitle("Above: a bar is a gradient, its number the version of the weights it is from")
+    above, below = figure.subfigures(2, 1, height_ratios=[1, 1.15])
+    for axes, (name, spans) in zip(above.subplots(1, len(runs)), runs.items(), strict=True):
+        early = [span for span in spans if span[1] <= 10]
+        lanes(axes, [f"worker {i}" for i in (1, 2, 3, 4)],
+              [(worker - 1, start, end, LINES[worker - 1]) for worker, start, end, *_ in early])
+        for worker, start, _, version, _ in early:
+            axes.text(start + 0.1, worker - 1, version, va="center", color="white", fontsize=9)
+        axes.set(xlim=(0, 11), xlabel="modelled seconds", title=name)
+    left, right = below.subplots(1, 2)
+    for name, spans in runs.items():
+        left.plot(*zip(*sorted((start, loss) for _, start, _, _, loss in spans)), label=name)
+    left.set(xlabel="modelled seconds", ylabel="loss on the digits", xlim=(0, seconds),
+             title="Worker 4 takes three times as long")
+    for tau, sizes in delayed.items():
+        right.semilogy(np.maximum(sizes, 1e-9) ** 2 / 2, label=f"tau = {tau}")
+    right.set(xlabel="updates", ylabel="loss $x^2/2$", ylim=(1e-12, 1e6),
+              title="Descent at $\\eta\\lambda$ = 0.4 with gradients tau updates old")
+    for axes in (left, right):
+        axes.legend()
+    return figure
+
+
+OPTIONS = {
+    "steps": (20, "steps of each worker on these ranks"),
+    "seconds": (75.0, "modelled seconds of the runs with a slow worker"),
+}
+
+if __name__ == "__main__":
+    launch(main, OPTIONS, ranks=4)

@@ -1,0 +1,235 @@
+"""11  ZeRO: shard the optimizer, the gradients, the weights.    60 minutes, needs: 06, 07
+
+Memory falls with the number of ranks, and until stage 3 it costs no byte of traffic.
+
+    mpirun -n 4 python tutorials/11_zero.py           or: minidl run -n 4 tutorials/11_zero.py
+    python tutorials/11_zero.py --sim 4               picture: out/11_zero.png
+
+Data parallel ranks hold the same 16 bytes a parameter, p times over: weight 2 and gradient 2 in
+float16, master weight 4 and Adam's m and v 4 + 4 in float32. But rank r needs the 12 of a parameter
+only if it is the one that updates it. So let it update a p-th of them, X/p, its share:
+
+    stage   weights  gradients  master, m, v      in all          sent per rank, (p-1)/p 2X times
+      0       2X        2X         12X            16X             2: an all-reduce of gradients
+      1       2X        2X         12X/p          4X + 12X/p      1 + 1: reduce-scatter them, then
+      2       2X        2X/p       12X/p          2X + 14X/p             all-gather the weights
+      3       2X/p      2X/p       12X/p          16X/p           1 + 2: gather for forward, free,
+                                                                         gather for backward
+
+An all-reduce is a reduce-scatter and an all-gather (07): stages 1 and 2 put the update between the
+two halves, where a rank has the whole sum of its share, and the all-gather carries new weights in
+place of gradients. Stage 3 has no whole weights: every layer's are gathered before they are used,
+twice a step. What is outside of the layers here, the embeddings and the last norm, comes once.
+
+If p does not divide a layer's size, the first shares are an element longer. Nothing is padded.
+
+Paper: Rajbhandari, Rasley, Ruwase and He, "ZeRO: Memory Optimizations Toward Training Trillion
+Parameter Models", SC 2020 (arXiv 1910.02054).
+Exercises: `minidl exercise 11` writes work/11_zero.py with the marked regions empty;
+`minidl check 11` grades it.
+"""
+
+import numpy as np
+
+import minidl
+from minidl import amp, memory, nn, optim
+from minidl.comm import chunks, ring_blocks
+from minidl.comm.ledger import Ledger
+from minidl.course.out import GREY, line_at
+from minidl.data import text
+from minidl.nn import functional as F
+from minidl.parallel import DataParallel, Zero1, Zero2, Zero3
+from minidl.tutorial import Table, launch, picture, put, say
+
+STAGES = [DataParallel, Zero1, Zero2, Zero3]
+KINDS = ("parameters", "gradients", "master weights", "optimizer")
+
+
+class Layer:
+    """tanh(x @ w), of whose weight this rank keeps a share.
+
+    whole   w, (n_in, n_out), or None: away
+    own     this rank's share of w's elements; bounds: rank r's are bounds[r] : bounds[r+1]
+    grad    the share of the mean gradient"""
+
+    def __init__(self, t, w):
+        self.t, self.shape, self.whole = t, w.shape, None
+        self.bounds = chunks.bounds(w.size, t.size)
+        self.own = self.share(w).copy()
+
+    def share(self, array):
+        return array.reshape(-1)[self.bounds[self.t.rank] : self.bounds[self.t.rank + 1]]
+
+    def gather(self):
+        """Bring the whole weight home from the ranks that own it."""
+        flat = np.empty_like(self.own, shape=self.bounds[-1])  # in its memory
+        memory.note(flat, "parameters")
+        # >>> exercise 11a: gather a weight
+        # `flat` is to become the whole weight's elements. Only self.share(flat) is known here. A
+        # ring all-gather, ring_blocks.all_gather(t, flat, bounds), sends each block p-1 times and
+        # so does with (p-1)/p of the weight's bytes per rank. (p broadcasts, one from each owner,
+        # bring the same elements: what do they cost?)
+        self.share(flat)[...] = self.own
+        ring_blocks.all_gather(self.t, flat, self.bounds)
+        # <<<
+        self.whole = flat.reshape(self.shape)
+
+    def free(self):
+        self.whole = None
+
+    def scatter(self, gradient):
+        """Keep this rank's share of the mean gradient; the rest is for others."""
+        flat = gradient.reshape(-1)
+        self.grad = ring_blocks.reduce_scatter(self.t, flat, self.bounds) / self.t.size
+
+
+def step(layers, x, target):
+    """Forward and backward of the mean square error: every layer's share of the gradient."""
+    # >>> exercise 11b: gather before use, free after
+    # This is stage 2: all weights are at home all the time.
+    #     inputs = []
+    #     for layer in layers:
+    #         inputs.append(x)
+    #         x = np.tanh(x @ layer.whole)
+    #     gx = 2 * (x - target) / x.size
+    #     for layer, before in zip(reversed(layers), reversed(inputs)):
+    #         g = gx * (1 - x * x)
+    #         layer.scatter(before.T @ g)
+    #         gx = g @ layer.whole.T
+    #         x = before
+    # Make it stage 3 with layer.gather() and layer.free(): never may two layers be at home.
+    inputs = []
+    for layer in layers:
+        inputs.append(x)
+        layer.gather()
+        x = np.tanh(x @ layer.whole)
+        layer.free()
+    gx = 2 * (x - target) / x.size
+    for layer, before in zip(reversed(layers), reversed(inputs), strict=True):
+        g = gx * (1 - x * x)
+        layer.scatter(before.T @ g)
+        layer.gather()
+        gx = g @ layer.whole.T
+        layer.free()
+        x = before
+    # <<<
+
+
+def by_hand(t, args, table, width, n_layers):
+    """The exercise's layers: bytes sent and the most bytes at home, beside the formulas."""
+    ledger, rng = Ledger(t), np.random.default_rng(0)  # the same weights on every rank
+    weights = [put(args, rng.normal(size=(width, width)) / width**0.5) for _ in range(n_layers)]
+    layers = [Layer(ledger, w) for w in weights]
+    x, target = put(args, np.random.default_rng([1, t.rank]).normal(size=(2, 8, width)))
+    with memory.record() as held:
+        step(layers, x, target)
+    # one reduce-scatter and two all-gathers a layer, (p-1)/p of its bytes each
+    theory = n_layers * ring_blocks.bytes_sent(layers[0].bounds, 8, t.rank, 1, 2)
+    table.row("by hand: bytes sent by this rank", ledger.bytes_sent, theory, "exact")
+    table.row("by hand: most bytes at home", held.most("parameters"), 8 * width**2, "exact")
+
+
+def train(t, stage, args, half):
+    """Some steps of a GPT on the standard library's text: (losses, bytes of KINDS between steps,
+    bytes sent in the last step, the parallel model, the memory ledger of the last step)."""
+    t = Ledger(t)
+    minidl.manual_seed(0)
+    module = put(args, nn.GPT(256, args.context, args.layers, 4, args.width))
+    if half:
+        amp.prepare(module, "O2")
+    model = STAGES[stage](module, t)
+    optimizer = optim.AdamW(model.shards() if stage else module.parameters(), lr=1e-3)
+    if half:
+        optim.use_master_weights(optimizer)
+    batches = text.random_batches(text.stdlib_corpus(1 << 18), 2, args.context, t.rank, t.size, 0)
+
+    losses = []
+    for _ in range(args.steps):
+        x, y = (put(args, ids) for ids in next(batches))
+        t.reset()
+        with memory.record(model.module, optimizer) as held:
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x).reshape(-1, 256), y.reshape(-1))
+            (loss * 256.0).backward()  # a loss scale: small float16 gradients would vanish
+            optimizer.step(unscale=1 / 256.0)
+            if stage:
+                model.gather()
+        losses.append(loss.item())
+    states = [memory.totals(model.module, optimizer)[kind] for kind in KINDS]
+    sent = t.bytes_sent
+    model.close()  # brings the weights of stage 3 home
+    return losses, states, sent, model, held
+
+
+def main(t, args):
+    table = Table(t)
+    by_hand(t, args, table, 24, 5)
+    say(t, f"A GPT of {args.layers} layers, width {args.width}, in float16 with float32 masters.")
+    measured, formulas = [], ["16X", "4X + 12X/p", "2X + 14X/p", "16X/p"]
+    for stage, formula in enumerate(formulas):
+        _, states, sent, model, held = train(t, stage, args, half=True)
+        X = sum(p.numel() for p in model.module.parameters())
+        own = sum(len(s.data) for s in model.shards()) if stage else X  # X/p, within an element
+        theory = [2 * (own if stage == 3 else X), 2 * (own if stage >= 2 else X), 4 * own, 8 * own]
+        table.row(f"stage {stage}: bytes held, {formula}", sum(states), sum(theory), "exact")
+        if stage:
+            table.row(f"stage {stage}: bytes sent in a step", sent, model.bytes_sent(), "exact")
+        measured.append((states, theory))
+    units = sorted(2 * b.bounds[-1] for b in model.reducer.buckets if b not in model.root)
+    share, root = 2 * own, sum(2 * b.bounds[-1] for b in model.root)
+    bound = share + root + sum(units[-2:])
+    # the share of this rank, the root's weights, and two layers gathered at a time
+    table.row("stage 3: bytes of weights at the peak", held.most("parameters"), bound, "exact")
+    plain, *_ = train(t, 0, args, half=False)
+    for stage in (1, 2, 3):
+        error = np.abs(np.subtract(train(t, stage, args, half=False)[0], plain)).max()
+        # float32: sums of three ranks or more in another order, then Adam's division
+        table.row(f"stage {stage}: losses minus data parallel's", float(error), 0.0, "abs<1e-5")
+    picture(t, draw, t.size, measured, held, share, bound, 2 * X)
+    return table
+
+
+def draw(plt, p, measured, held, share, bound, whole):
+    """Left: bytes by kind for each stage, measured beside formula. Right: weights in a step."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(13, 5.2), width_ratios=[1, 1.25])
+    colours = ["#2171b5", "#6baed6", "#fdae6b", "#e6550d"]
+    labels = ["weights", "gradients", "master weights", "m and v"]
+    states = np.array([s for s, _ in measured]) / 2**20  # (stage, kind)
+    theory = np.array([t for _, t in measured]) / 2**20
+    stages = np.arange(4)
+    for kind, (colour, label) in enumerate(zip(colours, labels, strict=True)):
+        for shift, values, style in ((-0.2, states, {"label": label}),
+                                     (0.2, theory, {"alpha": 0.45, "hatch": "//"})):
+            left.bar(stages + shift, values[:, kind], 0.36, values[:, :kind].sum(1), color=colour,
+                     edgecolor="white", linewidth=0.6, **style)
+    for stage, total in enumerate(states.sum(1)):
+        left.text(stage, 1.02 * total, f"{2 * 2**20 * total / whole:.2f} B\na parameter",
+                  ha="center", va="bottom", fontsize=10)
+    left.set_xticks(stages, ["data\nparallel", "stage 1", "stage 2", "stage 3"])
+    left.set(ylabel="MiB held by rank 0", title=f"{p} ranks: measured, and (hatched) the formula",
+             ylim=(0, 1.18 * theory[0].sum()))
+    left.legend(loc="upper right")
+
+    weights = [h["parameters"] / 2**20 for _, h in held.timeline]
+    right.fill_between(range(len(weights)), weights, step="post", color="#2171b5", alpha=0.25)
+    right.step(range(len(weights)), weights, where="post", color="#2171b5", linewidth=1.4)
+    start = next(i for i, (label, _) in enumerate(held.timeline) if label.endswith(".backward"))
+    line_at(right, "backward", x=start, at=0, color=GREY)
+    for n_bytes, name in ((share, "the share, X/p"), (bound, "share + root + two layers"),
+                          (whole, "all weights: what stage 2 holds")):
+        line_at(right, name, y=n_bytes / 2**20, at=0.86)
+    right.set(xlabel="events of one step (arrays made and freed)", ylabel="MiB of weights at home",
+              title="Stage 3: gather, use, free", ylim=(0, 1.12 * whole / 2**20),
+              xlim=(0, 1.02 * len(weights)))
+    return figure
+
+
+OPTIONS = {
+    "steps": (2, "training steps of each stage"),
+    "layers": (6, "transformer blocks"),
+    "width": (48, "width of the residual stream, a multiple of 4"),
+    "context": (32, "bytes the model looks back"),
+}
+
+if __name__ == "__main__":
+    launch(main, OPTIONS, ranks=4)

@@ -1,0 +1,232 @@
+"""12  Offload: the optimizer lives in host memory.   60 minutes, needs: 05, 08
+
+Of 16 bytes a parameter, 12 can stay in the host's memory; a step sends 2 down and 2 up.
+
+    mpirun -n 2 python tutorials/12_offload.py        or: minidl run -n 2 tutorials/12_offload.py
+    python tutorials/12_offload.py --sim 2            picture: out/12_offload.png
+                                                      trace for ui.perfetto.dev: out/12_trace.json
+
+Mixed precision (tutorial 05) holds 16 bytes for each of X parameters: weight and gradient 2 + 2,
+master, m and v 4 + 4 + 4. Forward and backward need the first four alone; the other twelve, touched
+once a step by simple arithmetic, can stay on the host. What crosses the link, each step:
+
+    down   gradients   2X     as backward makes them; the device can free each at once
+    up     weights     2X     bucket by bucket, while the host updates the next
+
+Any other cut sends more. With ZeRO on n ranks each moves 1/n of it, over a link of its own.
+
+Say L equal buckets, for each: b seconds of backward, d on the wire, u of update; alpha the link's
+latency, C = F + L b forward and backward. Where b > d, only this comes after backward:
+
+    T = C + alpha + max( u + L d ,  L u + d ,  2 d + u + alpha )
+
+The update waits for backward, the next forward for the update: the device idles. A delayed update
+does not wait: during step i+1 the host applies the gradients of step i, and the device computes
+with weights one update old. Left exposed are the weights on their way up:
+
+    T = C + L d + alpha           as long as the host is done within a step, L u < C
+
+Computing 6 X B flop for a batch of B tokens takes 6 X B / R seconds; sending 4X bytes, 4 X beta. So
+the link can hide from B = 2/3 beta R tokens on, whatever X is.
+
+Paper: Ren et al., "ZeRO-Offload: Democratizing Billion-Scale Model Training", 2021 (2101.06840).
+Exercise: `minidl exercise 12` writes work/12_offload.py with the marked region empty;
+`minidl check 12` grades it. The library's: minidl/parallel/zero/offload.py
+"""
+
+import numpy as np
+
+from minidl import manual_seed, nn, optim
+from minidl.course.out import GREEN, GREY, ORANGE, lanes, line_at
+from minidl.data import datasets
+from minidl.nn import functional as F
+from minidl.parallel import Offload, Zero2
+from minidl.parallel.lanes import Modelled
+from minidl.tutorial import Table, launch, picture, progress, put, say, write
+
+
+class HostAdam:
+    """fp16 `weights` on the device, each a bucket; their masters, m, v and Adam on the host.
+
+    lanes: `copy("down", ...)`, `update(...)`, `copy("up", ...)` start work on their lane as soon as
+    the jobs in `after` have ended, and return it; `wait(jobs)` holds the device."""
+
+    def __init__(self, weights, lanes, lr=0.01):
+        self.weights, self.lanes, self.lr = weights, lanes, lr
+        self.master = [w.astype(np.float32) for w in weights]
+        self.m, self.v = ([np.zeros_like(w) for w in self.master] for _ in range(2))
+        self.low = [w.copy() for w in weights]  # what will be sent up
+        self.grads = [np.zeros_like(w) for w in weights]
+        self.t = [0] * len(weights)
+        self.down = [None] * len(weights)  # the jobs that bring the gradients
+        self.updated = [None] * len(weights)  # the last updates that a delayed step has begun
+
+    def ready(self, i, grad):
+        """Backward has made the gradient of bucket i: start it on its way."""
+        self.down[i] = self.lanes.copy("down", grad.nbytes,
+                                       lambda: np.copyto(self.grads[i], grad), label=f"{i}")
+
+    def update(self, i, after):
+        """Start Adam on bucket i: masters, and the fp16 weights that are to go up."""
+        return self.lanes.update(self.low[i].size, lambda: self.adam(i), after, f"{i}")
+
+    def send_up(self, i, after):
+        """Start the new weights of bucket i on their way to the device."""
+        return self.lanes.copy("up", self.low[i].nbytes,
+                               lambda: np.copyto(self.weights[i], self.low[i]), after, f"{i}")
+
+    def adam(self, i):
+        self.t[i] += 1
+        g = self.grads[i].astype(np.float32)
+        self.m[i] = 0.9 * self.m[i] + 0.1 * g
+        self.v[i] = 0.999 * self.v[i] + 0.001 * g * g
+        m, v = self.m[i] / (1 - 0.9 ** self.t[i]), self.v[i] / (1 - 0.999 ** self.t[i])
+        self.master[i] -= self.lr * m / (np.sqrt(v) + 1e-8)
+        self.low[i][...] = self.master[i]
+
+    def step(self):
+        """All gradients are on their way: update, and bring the weights up."""
+        coming = []
+        for i in reversed(range(len(self.weights))):
+            coming.append(self.send_up(i, [self.update(i, [self.down[i]])]))
+        self.lanes.wait(coming)
+
+    def delayed_step(self):
+        """The same, one step late: bring up what the last step's gradients made, and start the
+        update with this step's, to run beside the next forward and backward."""
+        # >>> exercise 12a: the one-step delayed update
+        # For each bucket, last one first: if an update was begun in the last step
+        # (self.updated[i] is its job), send its weights up, after it. Then start the update with
+        # the gradient that self.down[i] brings, and keep its job in self.updated[i]. It writes
+        # self.low[i], which the copy up reads. The device must wait for the weights, and only for
+        # them. In the first step there is nothing to bring up.
+        coming = []
+        for i in reversed(range(len(self.weights))):
+            after = [self.down[i]]
+            if self.updated[i] is not None:
+                coming.append(self.send_up(i, [self.updated[i]]))
+                after.append(coming[-1])
+            self.updated[i] = self.update(i, after)
+        self.lanes.wait(coming)
+        # <<<
+
+
+def train(t, args, table):
+    """ZeRO stage 2 on the digits in fp16, AdamW on the host: its rows."""
+    manual_seed(0)  # the same weights on every rank
+    model = Zero2(put(args, nn.MLP(64, 96, 96, 10).half()), t)
+    optimizer = Offload(optim.AdamW(model.shards(), lr=0.01))
+    images, labels = datasets.digits()[0][:]
+    for step in progress(t, range(args.steps), "training"):
+        picked = np.random.default_rng(step).permutation(len(images))[t.rank::t.size][:60]
+        x, y = images[picked].reshape(-1, 64).astype(np.float16), labels[picked]
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(put(args, x)).float(), put(args, y))
+        (loss * 128.0).backward()  # a loss scale: small fp16 gradients would vanish
+        on_device = optimizer.memory()["device"]  # the gradients have gone down already
+        optimizer.step(unscale=1 / 128.0)
+        model.gather()
+    own, sent = sum(s.numel() for s in model.shards()), optimizer.lanes.bytes  # about X / n
+    table.row("bytes on the device: 2 a parameter", on_device, 2 * own, "exact")
+    table.row("bytes on the host: 16 a parameter", optimizer.memory()["host"], 16 * own, "exact")
+    table.row("bytes down a step: 2 a parameter", sent["down"] // args.steps, 2 * own, "exact")
+    table.row("bytes up a step: 2 a parameter", sent["up"] // args.steps, 2 * own, "exact")
+    table.row("loss in the last step (theory: of a guess)", loss.item(), np.log(10))
+    model.close()
+
+
+def timeline(args, tokens, delayed):
+    """Three steps of equal layers on a modelled clock: (lanes, seconds of each step)."""
+    n = args.layer_elems
+    lanes = Modelled((args.link_us * 1e-6, 1e-9 / args.link_gb), 1e-9 * args.update_ns)
+    host = HostAdam([np.zeros(n, np.float16) for _ in range(args.layers)], lanes)
+    layer_s = 2 * n * tokens / (args.tflops * 1e12)  # forward; backward takes twice as long
+    ends = [0.0]
+    for _ in range(3):
+        lanes.compute(args.layers * layer_s, "forward")
+        for i in reversed(range(args.layers)):
+            lanes.compute(2 * layer_s, f"backward {i}")
+            host.ready(i, np.ones(n, np.float16))
+        (host.delayed_step if delayed else host.step)()
+        ends.append(lanes.time())
+    return lanes, np.diff(ends)
+
+
+def seconds(args, tokens):
+    """The header's formulas of a step."""
+    n, k = args.layer_elems, args.layers
+    d, u = 2e-9 * n / args.link_gb, 1e-9 * n * args.update_ns
+    alpha, compute = args.link_us * 1e-6, 6 * n * k * tokens / (args.tflops * 1e12)
+    return {"update in the step": compute + alpha + max(u + k * d, k * u + d, 2 * d + u + alpha),
+            "delayed update": compute + k * d + alpha}
+
+
+def main(t, args):
+    table = Table(t)
+    say(t, f"1. {args.steps} steps on the digits in fp16, ZeRO 2, AdamW on the host.")
+    train(t, args, table)
+    if t.rank > 0:
+        return table
+    say(t, f"2. {args.layers} layers of {args.layer_elems:,} parameters on a modelled clock.")
+    even = 2e3 / 3 * args.tflops / args.link_gb  # tokens B at which 6 X B / R = 4 X beta
+    modelled, _ = timeline(args, even, False)
+    link_s = modelled.busy("down") + modelled.busy("up")
+    table.modelled(f"{even:,.0f} tokens: ms of computing (theory: of the link)",
+                   1e3 * modelled.busy("device"), 1e3 * link_s, "rel<1e-9")
+    # half as many again as hide the link, and as hide the host: the formulas' conditions hold
+    tokens = 1.5 * max(even, 1e3 * args.update_ns * args.tflops / 6)
+    runs = {delayed: timeline(args, tokens, delayed) for delayed in (False, True)}
+    for (name, theory), (_, times) in zip(seconds(args, tokens).items(), runs.values()):
+        table.modelled(f"{name}: ms of a step, {tokens:,.0f} tokens", 1e3 * times[-1],
+                       1e3 * theory, "rel<1e-9")  # sums against products
+    write("12_trace.json", runs[True][0].trace)
+    batches = np.geomspace(even / 8, 32 * even, 13)
+    sweep = {delayed: [timeline(args, b, delayed)[1][-1] for b in batches] for delayed in runs}
+    picture(t, draw, args, runs, batches, sweep, even)
+    return table
+
+
+def draw(plt, args, runs, batches, sweep, even):
+    """Left: who is busy when, for both ways. Right: the step's time over that of computing."""
+    names = {"device": "device", "down": "link, down", "host": "host: Adam", "up": "link, up"}
+    colours = dict(zip(names, ("#2171b5", ORANGE, "#756bb1", GREEN), strict=True))
+    figure = plt.figure(figsize=(14, 6.2))
+    left, right = figure.subfigures(1, 2, width_ratios=[1.7, 1])
+    panels, axes = left.subplots(2, 1, sharex=True), right.subplots()
+    compute = 6 * args.layers * args.layer_elems * batches / (args.tflops * 1e12)
+    ways = (("update in the step", "the device waits for the host", colours["host"]),
+            ("delayed by one step", "the host works beside the device", colours["up"]))
+    for panel, delayed, (way, what, colour) in zip(panels, (False, True), ways, strict=True):
+        modelled, times = runs[delayed]
+        lanes(panel, list(names.values()), [
+            (list(names).index(lane), 1e3 * start, 1e3 * end,
+             "#9ecae1" if label.startswith("forward") else colours[lane])
+            for lane, label, start, end in modelled.spans])
+        for at in np.cumsum(times):
+            panel.axvline(1e3 * at, color=GREY, linestyle=":", linewidth=1.2)
+        panel.set_title(f"{way}: {what}, {1e3 * times[-1]:.2f} ms", loc="left")
+        axes.plot(batches, np.array(sweep[delayed]) / compute, "o-", markersize=5, color=colour,
+                  label=way)
+    panels[1].set_xlabel("modelled time of three steps (ms); pale: forward")
+    line_at(axes, "computing alone", y=1, at=0.03, color=colours["device"])
+    line_at(axes, f"{even:,.0f} tokens:\ncomputing = link", x=even, at=0.75, color=GREY)
+    axes.set(xscale="log", yscale="log", ylim=(0.85, None), xlabel="tokens in a batch",
+             ylabel="time of a step / of computing", title="A larger batch hides it")
+    axes.set_yticks([1, 2, 5, 10], ["1", "2", "5", "10"])
+    axes.minorticks_off()
+    axes.legend(loc="upper right")
+    return figure
+
+
+OPTIONS = {
+    "steps": (10, "training steps on the digits"),
+    "layers": (6, "layers of the modelled network"),
+    "layer_elems": (100_000, "parameters of each"),
+    "tflops": (100.0, "Tflop/s of the modelled device"),
+    "link_gb": (16.0, "GB/s of the modelled link, each way"),
+    "link_us": (10.0, "microseconds until a copy's first byte is there"),
+    "update_ns": (0.3, "ns in which the host updates one parameter: 30 bytes at 100 GB/s"),
+}
+
+if __name__ == "__main__":
+    launch(main, OPTIONS, ranks=2)

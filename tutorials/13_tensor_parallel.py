@@ -1,0 +1,241 @@
+"""13  Tensor parallelism: every matrix divided over the ranks.    60 minutes, needs: 07, 11
+
+Split columns, then rows: one all-reduce forward and one backward for both matrices of an MLP.
+
+    mpirun -n 4 python tutorials/13_tensor_parallel.py
+    python tutorials/13_tensor_parallel.py --sim 4    picture: out/13_tensor_parallel.png
+
+Here all ranks see the whole batch, and each holds a part of every matrix. Which part? Of Y = X A
+the columns need nothing from each other, nor does their tanh; the rows of B want just those:
+
+    [Y1 Y2] = tanh(X [A1 A2])        f: X is copied to all; backward sums the gradients of X
+    Z       = Y1 B1 + Y2 B2          g: the products are summed; backward copies the gradient of Z
+
+Attention is the same: heads are columns of q, k and v, the projection behind them is in rows. So a
+transformer block of b sequences of s tokens, h wide, has 2 all-reduces forward and 2 backward:
+
+    sent per rank, block and step = 4 ring all-reduces = 4 x 2 (t-1)/t b s h numbers
+
+Data parallelism sends 2 (t-1)/t numbers a weight, once a step and beside backward. Here everybody
+waits four times a block: these ranks belong into one node.
+
+Sequence parallelism: an all-reduce is a reduce-scatter and an all-gather (07). Put norms and
+dropouts between the halves, where a rank has s/t of the tokens: as many bytes, 1/t of what they
+keep for backward. Only the weights of the norms must then be told their gradients' other parts.
+
+The vocabulary is divided too: the largest matrix, and with it the logits, b s V numbers. Their loss
+needs a maximum, a sum and the target's logit of every token: three numbers, not V.
+
+Papers: Shoeybi et al. 2019 (Megatron-LM, arXiv 1909.08053); Korthikanti et al. 2022 (2205.05198).
+Exercise: `minidl exercise 13` writes work/13_tensor_parallel.py with the marked region empty;
+`minidl check 13` grades it.
+"""
+
+import numpy as np
+
+import minidl
+from minidl import memory, nn, optim
+from minidl.comm import chunks, grid, ring
+from minidl.comm.grid import Grid
+from minidl.comm.ledger import Ledger
+from minidl.comm.links import Links
+from minidl.course.out import GREY, LINES
+from minidl.data import text
+from minidl.parallel.model import vocabulary
+from minidl.parallel.model.parallelize import parallelize
+from minidl.tutorial import Table, launch, picture, put, say
+
+VOCAB, HEADS = 256, 4
+
+
+def cross_entropy(t, logits, target, first):
+    """(loss of each row, gradient of their sum) where rank r has some columns of the logits.
+
+    logits: (rows, V/t), this rank's, whose column 0 is word `first`. target: (rows,), of all V."""
+    # >>> exercise 13a: the loss of divided logits
+    # loss = log(sum over ALL words of e^x) - x[target]; its gradient is e^x / sum, less 1 at the
+    # target. ring.all_reduce(t, x, np.maximum) makes x the maximum over the ranks, in place, and
+    # ring.all_reduce(t, x) the sum. Send three numbers a row: the maximum, without which e^x
+    # overflows; the sum; the target's logit, which only one rank has. Leave logits as it is.
+    rows = np.arange(len(target))
+    top = ring.all_reduce(t, logits.max(axis=1), np.maximum)
+    e = np.exp(logits - top[:, None])
+    here = (target >= first) & (target < first + logits.shape[1])
+    column = np.where(here, target - first, 0)
+    total = ring.all_reduce(t, e.sum(axis=1))
+    x = ring.all_reduce(t, np.where(here, logits[rows, column], 0.0))
+    gradient = e / total[:, None]
+    gradient[rows[here], column[here]] -= 1
+    return top + np.log(total) - x, gradient
+    # <<<
+
+
+def by_hand(t, table, n_rows=12, width=8, words=50):
+    """An MLP in columns and rows, and the exercise's loss, beside one rank's; bytes by formula."""
+    rng = np.random.default_rng(0)  # the same on all ranks
+    a, b = rng.normal(size=(width, 4 * width)), rng.normal(size=(4 * width, width))
+    x, gz = rng.normal(size=(2, n_rows, width))
+    ledger = Ledger(t)
+    first, end = chunks.bounds(4 * width, t.size)[t.rank : t.rank + 2]
+    own_a, own_b = a[:, first:end], b[first:end]
+    y = np.tanh(x @ own_a)
+    z = ring.all_reduce(ledger, y @ own_b)  # g
+    gx = ring.all_reduce(ledger, (gz @ own_b.T * (1 - y * y)) @ own_a.T)  # f
+    y = np.tanh(x @ a)
+    error = max(np.abs(z - y @ b).max(), np.abs(gx - (gz @ b.T * (1 - y * y)) @ a.T).max())
+    table.row("MLP by hand: difference from one rank's", error, 0.0, "abs<1e-12")
+    table.row("MLP by hand: bytes, 2 all-reduces", ledger.bytes_sent,
+              2 * ring.bytes_sent(n_rows * width, 8, t.size, t.rank), "exact")
+
+    logits, target = 9 * rng.normal(size=(n_rows, words)), rng.integers(0, words, n_rows)
+    first, end = chunks.bounds(words, t.size)[t.rank : t.rank + 2]
+    ledger.reset()
+    loss, gradient = cross_entropy(ledger, logits[:, first:end], target, first)
+    e = np.exp(logits - logits.max(axis=1, keepdims=True))
+    softmax, rows = e / e.sum(axis=1, keepdims=True), np.arange(n_rows)
+    error = np.abs(loss + np.log(softmax[rows, target])).max()
+    softmax[rows, target] -= 1
+    error = max(error, np.abs(gradient - softmax[:, first:end]).max())
+    table.row("loss by hand: difference from one rank's", error, 0.0, "abs<1e-12")
+    table.row("loss by hand: bytes, 3 numbers a row", ledger.bytes_sent,
+              3 * ring.bytes_sent(n_rows, 8, t.size, t.rank), "exact")
+
+
+def train(t, args, sequence=False):
+    """Some steps of a GPT on the standard library's text, divided over all ranks of t: (losses,
+    bytes of the last step, weights here, bytes kept for backward, the ledger)."""
+    minidl.manual_seed(0)
+    gpt = put(args, nn.GPT(VOCAB, args.context, args.layers, HEADS, args.width))
+    axes = Grid(ledger := Ledger(t), tp=t.size)
+    model = parallelize(gpt, axes, sequence=sequence, split_logits=True)
+    optimizer = optim.AdamW(model.parameters(), lr=1e-3)
+    data = text.stdlib_corpus(1 << 18)
+    batches, losses = text.random_batches(data, args.batch, args.context, 0, 1, 0), []
+    for _ in range(args.steps):
+        ids, target = (put(args, array) for array in next(batches))  # the same on all ranks
+        ledger.reset()
+        optimizer.zero_grad()
+        with memory.record(model, optimizer) as held:
+            logits = model(ids)  # (b, s, this rank's words)
+            loss = vocabulary.cross_entropy(axes.tp, logits.reshape(-1, logits.shape[2]),
+                                            target.reshape(-1), VOCAB)
+            loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    n_weights = sum(p.numel() for p in model.parameters())
+    return losses, ledger.bytes_sent, n_weights, held.most("activations"), ledger
+
+
+def weights_of(args, t, rank):
+    """The formula: of a block's matrices a rank has its heads and its columns, of the embedding its
+    words; whole are the positions, norms and row biases."""
+    h, n_layers, s = args.width, args.layers, args.context
+    heads, columns, words = (chunks.size(n, t, rank) for n in (HEADS, 4 * h, VOCAB))
+    c = h // HEADS * heads
+    block = 3 * c * (h + 1) + c * h + columns * (h + 1) + columns * h
+    return words * h + s * h + n_layers * (block + 2 * h + 4 * h) + 2 * h
+
+
+def main(t, args):
+    if args.width % HEADS or t.size > HEADS:
+        raise SystemExit(f"--width must be a multiple of {HEADS}, and at most {HEADS} ranks share "
+                         f"{HEADS} heads; got {args.width} and {t.size}")
+    table, n, r = Table(t), t.size, t.rank
+    by_hand(t, table)
+    alone, _, X, kept_alone, _ = train(t.subgroup([r]), args)  # every rank for itself
+    losses, sent, weights, kept, ledger = train(t, args)
+    n_rows, numbers = args.batch * args.context, args.batch * args.context * args.width
+    say(t, f"{X:,} weights; rank 0 holds {weights:,}, 1/{X / weights:.2f} of them")
+    table.row("weights of this rank", weights, weights_of(args, n, r), "exact")
+    one = ring.bytes_sent(numbers, 4, n, r)
+    # 4 a block; for the embedding and the head one each
+    theory = (4 * args.layers + 2) * one + vocabulary.bytes_sent(n_rows, 4, n, r)
+    table.row("bytes of a step: (4 L + 2) all-reduces, the loss", sent, theory, "exact")
+    if numbers % n == 0:
+        block = ledger.count(label="all_reduce.forward").bytes_sent - one
+        block += ledger.count(label="copy.backward").bytes_sent - one
+        table.row("bytes of a block: 8 (t-1)/t b s h 4", block // args.layers,
+                  8 * (n - 1) * numbers * 4 // n, "exact")
+    # float32: sums in another order, then Adam's division
+    error = float(np.abs(np.subtract(losses, alone)).max())
+    table.row("losses: difference from one rank's", error, 0.0, "abs<1e-4")
+    shares = {"one rank": kept_alone, f"{n} ranks": kept}
+    if args.context % n == 0:
+        losses, sent, _, kept_seq, ledger = train(t, args, sequence=True)
+        summed = ledger.count(label="copy.backward").bytes_sent
+        positions = ledger.count(label="scatter.backward").bytes_sent
+        table.row("sequences: bytes of the sums, as before", sent - summed - positions, theory,
+                  "exact")
+        table.row("sequences: bytes for norms and row biases", summed,
+                  (6 * args.layers + 2) * ring.bytes_sent(args.width, 4, n, r), "exact")
+        error = float(np.abs(np.subtract(losses, alone)).max())
+        table.row("sequences: losses, difference from one rank's", error, 0.0, "abs<1e-4")
+        table.row("sequences: bytes kept for backward, at most", kept_seq, kept, "<=")
+        shares["sequences, too"] = kept_seq
+    where(t, one)
+    picture(t, draw, n, shares)
+    return table
+
+
+def where(t, n_bytes):
+    """What the order of the ranks costs: 4 ranks a node, as many all-reduces on either axis."""
+    links = Links.nodes(4, intra=(5e-6, 1e-11), inter=(20e-6, 1e-10))
+    for order in ("tp cp ep dp pp", "dp cp ep pp tp"):
+        sizes = grid.shape(16, order, tp=4, dp=4)
+        cost = grid.traffic(sizes, links, {"tp": n_bytes})["tp"]
+        place = "between nodes" if cost.crosses else "inside a node"
+        say(t, f"  order {order}: all-reduce of tp {place}, {1e6 * cost.time_s:,.0f} us (modelled)")
+
+
+OPTIONS = {
+    "steps": (4, "training steps"),
+    "layers": (4, "transformer blocks"),
+    "width": (64, "width of the residual stream, a multiple of 4"),
+    "context": (64, "bytes the model looks back"),
+    "batch": (4, "sequences of a step"),
+}
+
+
+def draw(plt, n, shares):
+    """Left: the matrices of an MLP, a colour a rank, with f and g. Right: what is kept."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(13, 3.8), width_ratios=[1.9, 1])
+    colours = [LINES[i % len(LINES)] for i in range(n)]
+
+    def matrix(x, y, wide, high, name, cuts=None):
+        """cuts: "columns", "rows", or None: replicated, on all ranks."""
+        for i in range(n if cuts else 1):
+            w, h = wide / n if cuts == "columns" else wide, high / n if cuts == "rows" else high
+            at = x + i * w * (cuts == "columns"), y + (n - 1 - i) * h * (cuts == "rows")
+            left.add_patch(plt.Rectangle(at, w, h, facecolor=colours[i] if cuts else "#eeeeee",
+                                         edgecolor="white" if cuts else GREY, linewidth=1.2))
+        left.text(x + wide / 2, y + high + 0.12, name, ha="center", va="bottom")
+
+    def operator(x, name, below):
+        left.add_patch(plt.Circle((x, 3), 0.36, facecolor="white", edgecolor="black"))
+        left.text(x, 3, name, ha="center", va="center", style="italic")
+        left.text(x, 2.4, below, ha="center", va="top", fontsize=9)
+
+    matrix(0, 2, 1, 2, "X")
+    operator(1.9, "f", "forward: copy\nbackward:\nall-reduce")
+    matrix(2.8, 2.5, 2.6, 1, "A, in columns", "columns")
+    matrix(6, 2, 2.6, 2, "tanh(X A)", "columns")
+    matrix(9.2, 1.7, 1, 2.6, "B, in rows", "rows")
+    operator(11.2, "g", "forward:\nall-reduce\nbackward: copy")
+    matrix(12.1, 2, 1, 2, "Z")
+    for i in range(n):
+        left.text(2.8 + 2.4 * i, 0.5, f"rank {i}", color=colours[i], fontweight="bold")
+    left.set(xlim=(-0.3, 13.4), ylim=(0, 5.2), aspect="equal",
+             title="Columns, then rows: between f and g nothing is sent")
+    left.axis("off")
+
+    names = list(shares)
+    bars = right.bar(names, [shares[k] / 2**20 for k in names], 0.6,
+                     color=[GREY, LINES[0], LINES[1]][: len(names)])
+    right.bar_label(bars, fmt="%.2f", padding=3)
+    right.set(ylabel="MiB kept for backward by rank 0", title="Activations of one step",
+              ylim=(0, 1.15 * max(shares.values()) / 2**20))
+    return figure
+
+
+if __name__ == "__main__":
+    launch(main, OPTIONS, ranks=4)

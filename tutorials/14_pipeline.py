@@ -1,0 +1,230 @@
+"""14  Pipelines: GPipe, 1F1B, interleaved, zero bubble.    60 minutes, needs: 06, 07
+
+The bubble depends on p and m alone; 1F1B changes the memory, not the bubble.
+
+    mpirun -n 4 python tutorials/14_pipeline.py       or: minidl run -n 4 tutorials/14_pipeline.py
+    python tutorials/14_pipeline.py --sim 4           picture: out/14_pipeline.png
+
+A model that is too large for one rank is cut into p stages of consecutive layers, one a rank. One
+batch alone would keep one rank busy at a time. So it is cut into m micro-batches that follow each
+other, and their gradients are summed; F i is the forward of micro-batch i in a stage, B i its
+backward. In every order, a stage's first F can only begin when the stages before it have done
+theirs, and after its last B those before it still have theirs to do. With f and b seconds each,
+
+    rank s waits s f at the start and s b at the end:       idle, in all stages alike, (p-1)(f+b)
+    and works m (f+b):                                      bubble = (p-1) / (m+p-1) of the time
+
+What an order does change is how long activations are kept, from F to B:
+
+    GPipe   rank 0   F0 F1 F2 F3          B0 B1 B2 B3       all m of them
+    1F1B    rank 0   F0 F1      B0 F2 B1 F3 B2    B3        p - s: a B as soon as there can be one
+
+1F1B on rank s: as many forwards as there are ranks behind it, p-s-1; then one F, one B in turn;
+then the B that are left. A smaller bubble costs something else:
+
+    interleaved   v stages a rank, each 1/v of its layers: (p-1) / (v m + p-1), v times the messages
+    ZB-H1         backward in two: B for the input, which the rank before waits for, and W for the
+                  weights, for which nobody waits and which fills the end. Every rank keeps p
+
+Papers: Huang et al. 2019 (GPipe, arXiv 1811.06965); Narayanan et al. 2021 (arXiv 2104.04473); Qi et
+al. 2024 (zero bubble, arXiv 2401.10241).
+Exercise: `minidl exercise 14` writes work/14_pipeline.py with the marked region empty;
+`minidl check 14` grades it.
+"""
+
+from functools import cache, partial
+
+import numpy as np
+
+import minidl
+from minidl import memory, nn, optim
+from minidl.comm import simulate
+from minidl.comm.observe.ledger import Ledger
+from minidl.course.out import BLUE, GREEN, GREY, ORANGE, PALE_BLUE, lanes
+from minidl.data import datasets
+from minidl.nn import functional as F
+from minidl.parallel.model import schedule
+from minidl.parallel.model.cut import cut
+from minidl.parallel.model.pipeline import HEADER, Pipeline
+from minidl.parallel.model.schedule import Do
+from minidl.tutorial import Table, WrongOption, launch, picture, progress, put, say
+
+WIDTH, ROWS = 64, 16  # of the layers; samples of a micro-batch
+
+
+def order(s, p, m):
+    """What stage s of p does with m micro-batches in 1F1B: [("F", 0), ...], ("B", i) a backward."""
+    # >>> exercise 14a: the order of 1F1B
+    # Three phases, as the header says: forwards alone, until the first backward can come back; then
+    # a forward and a backward in turn; then the backwards that are left. Both kinds go from
+    # micro-batch 0 to m-1. There may be fewer micro-batches than ranks: m < p - s - 1.
+    ahead = min(p - s - 1, m)
+    parts = [("F", i) for i in range(ahead)]
+    for i in range(m - ahead):
+        parts += [("F", ahead + i), ("B", i)]
+    return parts + [("B", i) for i in range(m - ahead, m)]
+    # <<<
+
+
+def one_f_one_b(p, m):
+    """Of all ranks, as schedule.py writes it."""
+    return [[Do(kind, s, i) for kind, i in order(s, p, m)] for s in range(p)]
+
+
+# What theory says of the bubble is (p-1) / (k m + p-1): k parts of a micro-batch, as long as those
+# that a rank waits for. Of ZB-H1 with F = B = W these are 3, and of (p-1)(F + B - W) one is left.
+ORDERS = {"GPipe": (schedule.gpipe, 1), "1F1B": (one_f_one_b, 1), "ZB-H1": (schedule.zb_h1, 3),
+          "interleaved, v = 2": (partial(schedule.interleaved, v=2), 2)}
+
+
+def model(p, args):
+    """2 p equal pairs of layers: one stage for each rank, or two."""
+    minidl.manual_seed(0)
+    pairs = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(2 * p)]
+    return put(args, nn.Sequential(*pairs))
+
+
+def loss(outputs, labels):
+    return F.cross_entropy(outputs[:, :10], minidl.Tensor(labels))
+
+
+def pipeline(t, args, parts, **options):
+    stages = cut(model(t.size, args), len(schedule.rank_of_stage(parts)))
+    return Pipeline(t, stages, loss, parts, **options)
+
+
+digits = cache(datasets.digits)
+
+
+def batch(step, m, args):
+    images, labels = digits()[0][:]
+    picked = np.random.default_rng(step).permutation(len(images))[:m * ROWS]
+    return put(args, images[picked].reshape(-1, WIDTH)), put(args, labels[picked])
+
+
+def modelled(p, m, name, args):
+    """What p simulated ranks do when: of each a list of (part, start, end). F, B, W take 1 s."""
+    def rank(t):
+        second = 0.5 if name.startswith("inter") else 1.0  # two stages a rank
+        pipe = pipeline(t, args, ORDERS[name][0](p, m), seconds=(second,) * 3)
+        pipe.step(*batch(0, m, args))
+        return pipe.lanes
+
+    return simulate(p, rank, alpha=0.0, beta=0.0)
+
+
+def held(t, m, name, args):
+    """Of how many micro-batches this rank holds activations: the most bytes over those of one."""
+    most = []
+    for parts, n in ((schedule.gpipe(t.size, 1), 1), (ORDERS[name][0](t.size, m), m)):
+        pipe = pipeline(t, args, parts)
+        with memory.record() as ledger:
+            pipe.step(*batch(0, n, args))
+        most.append(ledger.most("activations"))
+    return most[1] / most[0]
+
+
+def costs(t, args, table):
+    """Activations, bytes and messages of a step, counted."""
+    p, s, m = t.size, t.rank, args.m
+    for name, theory in (("GPipe", m), ("1F1B", min(p - s, m))):
+        table.row(f"{name}: live micro-batches of m = {m}", held(t, m, name, args), theory, "exact")
+    ledger = Ledger(t)
+    pipe = pipeline(ledger, args, one_f_one_b(p, m))
+    ledger.reset()
+    pipe.step(*batch(0, m, args))
+    size, up, down = 4 * ROWS * WIDTH, s < p - 1, s > 0
+    table.row("bytes sent: m activations, m gradients, a header", ledger.bytes_sent,
+              up * (m * size + 8 * HEADER) + down * m * size, "exact")
+    table.row("messages", ledger.messages_sent, up * (m + 1) + down * m, "exact")
+
+
+def train(t, args, name):
+    """(losses, this rank's weights afterwards)."""
+    pipe, losses = pipeline(t, args, ORDERS[name][0](t.size, args.m)), []
+    optimizer = optim.AdamW(pipe.parameters(), lr=3e-3)
+    for step in range(args.steps):
+        optimizer.zero_grad()
+        losses.append(pipe.everywhere(pipe.step(*batch(step, args.m, args))))
+        optimizer.step()
+    return losses, pipe.state_dict()
+
+
+def train_alone(p, args):
+    """The same on one rank: one micro-batch after the other, gradients summed."""
+    net, losses = model(p, args), []
+    optimizer = optim.AdamW(net.parameters(), lr=3e-3)
+    for step in range(args.steps):
+        optimizer.zero_grad()
+        (x, y), total = batch(step, args.m, args), 0.0
+        for i in range(0, len(x), ROWS):
+            part = loss(net(x[i:i + ROWS]), y[i:i + ROWS]) / args.m
+            part.backward()
+            total += part.detach()
+        losses.append(total.item())
+        optimizer.step()
+    return losses, net.state_dict()
+
+
+def main(t, args):
+    table = Table(t)
+    p = t.size
+    args.m = 2 * p if args.m == 0 else args.m
+    if args.m % p:
+        raise WrongOption(f"interleaved 1F1B on {p} ranks wants --m of a multiple of {p}")
+    for m in (p, 2 * p, 4 * p) if t.rank == 0 else ():
+        for name, (_, k) in ORDERS.items():
+            found = schedule.bubble(modelled(p, m, name, args))
+            theory = (p - 1) / (k * m + p - 1)
+            table.modelled(f"bubble, {name}, m = {m}", found, theory, "abs<1e-9")
+    costs(t, args, table)
+    losses, weights = train_alone(p, args)
+    for name in progress(t, list(ORDERS), "orders"):
+        found, mine = train(t, args, name)
+        same = found == losses and all((x == weights[n]).all() for n, x in mine.items())
+        table.row(f"{name}: losses and weights have one rank's bits", same, True, "exact")
+    say(t, f"  loss {losses[0]:.3f}, after {args.steps} steps {losses[-1]:.3f}")
+    p = max(p, 2)
+    charts = {name: modelled(p, 2 * p, name, args) for name in ORDERS if t.rank == 0}
+    picture(t, draw, charts)
+    return table
+
+
+OPTIONS = {
+    "m": (0, "micro-batches of a step, a multiple of the ranks; 0: two for each"),
+    "steps": (20, "training steps of each order"),
+}
+
+
+def draw(plt, charts):
+    """A Gantt chart for each order: all ranks, forward and backward in colour, idle hatched."""
+    colours = {"F": "#6baed6", "B": ORANGE, "W": GREEN}
+    figure, rows = plt.subplots(len(charts), 1, figsize=(13, 9.2), sharex=True)
+    longest = max(schedule.makespan(chart) for chart in charts.values())
+    for axes, (name, chart) in zip(rows, charts.items(), strict=True):
+        end = schedule.makespan(chart)
+        axes.barh(range(len(chart)), end, 0.72, color=PALE_BLUE, hatch="////", edgecolor=GREY,
+                  linewidth=0, zorder=0)
+        lanes(axes, [f"rank {r}" for r in range(len(chart))], [
+            (r, start, stop, colours[do.kind]) for r, lane in enumerate(chart)
+            for do, start, stop in lane])
+        for r, lane in enumerate(chart):
+            for do, start, stop in lane:
+                if stop - start > longest / 50:
+                    axes.text((start + stop) / 2, r, do.micro, ha="center", va="center",
+                              fontsize=7, color="white")
+        most = schedule.live([[at.do for at in lane] for lane in chart])
+        of = " of half the layers" if "v = 2" in name else ""
+        axes.set_title(f"{name}: {100 * schedule.bubble(chart):.1f} % idle, live micro-batches"
+                       f"{of} {', '.join(map(str, most))}", loc="left", color=BLUE)
+    rows[-1].set(xlabel="time (F = B = W = 1 in a rank; where there is no W, B takes 2)",
+                 xlim=(0, longest))
+    bars = [plt.Rectangle((0, 0), 1, 1, color=c) for c in colours.values()]
+    bars.append(plt.Rectangle((0, 0), 1, 1, facecolor=PALE_BLUE, hatch="////", edgecolor=GREY))
+    figure.legend(bars, ["forward", "backward", "its part for the weights", "idle"],
+                  loc="outside lower center", ncols=4)
+    return figure
+
+
+if __name__ == "__main__":
+    launch(main, OPTIONS, ranks=4)

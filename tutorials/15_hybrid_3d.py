@@ -1,0 +1,245 @@
+"""15  Data, tensor and pipeline parallelism at once.    60 minutes, needs: 11, 13, 14
+
+Three process groups, three kinds of traffic: which of them crosses a node decides the layout.
+
+    mpirun -n 8 python tutorials/15_hybrid_3d.py      or: minidl run -n 8 tutorials/15_hybrid_3d.py
+    python tutorials/15_hybrid_3d.py --sim 8          picture: out/15_hybrid_3d.png
+
+n = t pp d ranks train a model of X weights: t ranks divide every matrix (13), pp of these groups
+are a pipeline (14), and d such pipelines have a part of the batch each (07). The coordinates of a
+rank are its digits (comm/grid.py); a group has the ranks that differ in one of them. With L layers
+h wide, m micro-batches and b s tokens in each, a rank sends in a step
+
+    to      what                                              numbers
+    tp      4 all-reduces of activations a layer              4 L/pp m 2 (t-1)/t b s h
+    pp      activations to the next stage, gradients back     2 m b s h
+    dp      the mean of the gradients, once                   2 (d-1)/d X/(t pp)
+
+Everybody waits for tp at each layer: it belongs into one node. pp sends least. dp can send beside
+backward. A rank holds, with Adam in mixed precision and ZeRO 1 over dp (11),
+
+    4 X/(t pp) + 12 X/(t pp d) bytes:    fp16 weights and gradients; fp32 weights, m and v
+
+So t and pp divide all of it. But more of t is more waiting, and more of pp a longer bubble,
+(pp-1)/m of the work. The exercise looks for the best of 10 factorisations of 8 in 6 orders.
+
+Papers: Narayanan et al. 2021 (arXiv 2104.04473); Rajbhandari et al. 2020 (arXiv 1910.02054).
+Exercise: `minidl exercise 15` writes work/15_hybrid_3d.py with the marked region empty;
+`minidl check 15` grades it.
+"""
+
+from collections import namedtuple
+from itertools import islice, permutations
+
+import numpy as np
+
+import minidl
+from minidl import amp, memory, nn, optim
+from minidl.comm import average, chunks, grid, ring, ring_blocks
+from minidl.comm.grid import Grid
+from minidl.comm.observe.ledger import Ledger
+from minidl.comm.transport.links import Links
+from minidl.course.out import GREEN, GREY, LINES, ORANGE
+from minidl.data import text
+from minidl.parallel.model import vocabulary
+from minidl.parallel.model.cut import cut, split_by_cost
+from minidl.parallel.model.parallelize import parallelize
+from minidl.parallel.model.pipeline import HEADER, Pipeline
+from minidl.parallel.model.schedule import one_f_one_b
+from minidl.parallel.model.tensor import whole
+from minidl.tutorial import Table, WrongOption, launch, picture, put, say
+
+VOCAB, HEADS, CONTEXT, BATCH, MICRO = 256, 4, 32, 16, 4
+AXES = "tp", "pp", "dp"
+LAYOUTS = {1: (1, 1, 1), 2: (2, 1, 1), 3: (3, 1, 1), 4: (2, 2, 1), 6: (3, 2, 1), 8: (2, 2, 2)}
+# of a step: weights, layers, width; tokens, of all ranks; micro-batches of a pipeline; seconds that
+# the arithmetic takes one rank
+Net = namedtuple("Net", "weights layers width tokens m seconds")
+
+
+def choose(n, limit, net, links):
+    """The fastest layout of n ranks on this network that holds at most `limit` bytes a rank: {axis:
+    ranks along it}, the fastest-varying axis first."""
+    # >>> exercise 15a: which layout
+    # Try every (tp, pp, dp) whose product is n in every order of the three; n ranks are at most the
+    # layers, and the heads. grid.shape(n, "dp pp tp cp ep", tp=2, pp=2, dp=2) is a layout, dp
+    # fastest here. The header has its bytes a rank. Its step takes
+    #     seconds/n (1 + (pp-1)/m)    the work and the bubble
+    #     4 layers/pp m               all-reduces in tp of the activations of a micro-batch, which
+    #                                 has tokens/(d m) tokens; 2 bytes a number
+    #     2 m                         sends of as many bytes in pp
+    #     1                           all-reduce in dp of X/(t pp) numbers of 2 bytes
+    # grid.traffic(layout, links, {"tp": bytes, "pp": bytes, "dp": bytes})["tp"].time_s is the time
+    # of one of these, of an array of so many bytes.
+    best, least = None, np.inf
+    for tp, pp in ((a, b) for a in range(1, n + 1) for b in range(1, n + 1) if n % (a * b) == 0):
+        dp, own = n // (tp * pp), net.weights / (tp * pp)
+        if 4 * own + 12 * own / dp > limit:
+            continue
+        size = 2 * net.tokens / (dp * net.m) * net.width
+        for order in permutations(AXES):
+            layout = grid.shape(n, [*order, "cp", "ep"], tp=tp, pp=pp, dp=dp)
+            cost = grid.traffic(layout, links, {"tp": size, "pp": size, "dp": 2 * own})
+            seconds = net.seconds / n * (1 + (pp - 1) / net.m) + cost["dp"].time_s
+            seconds += 4 * net.layers / pp * net.m * cost["tp"].time_s
+            seconds += 2 * net.m * cost["pp"].time_s
+            if seconds < least:
+                best, least = layout, seconds
+    return best
+    # <<<
+
+
+def pipeline(axes, args, zero, level):
+    """This rank's part of the GPT. level: of mixed precision; "O0" here in float64."""
+    minidl.manual_seed(0)  # the same whole model everywhere
+    gpt = put(args, nn.GPT(VOCAB, CONTEXT, args.layers, HEADS, args.width, tied=False))
+    gpt = parallelize(gpt.double() if level == "O0" else gpt, axes, split_logits=True)
+    for stage in (stages := cut(gpt, axes.pp.size)):
+        amp.prepare(stage, level)
+
+    def loss(logits, target):  # of divided logits: 13
+        rows = logits.reshape(-1, logits.shape[2])
+        return vocabulary.cross_entropy(axes.tp, rows, target.reshape(-1), VOCAB)
+
+    schedule = one_f_one_b(axes.pp.size, MICRO)
+    return Pipeline(axes.pp, stages, loss, schedule, dp=axes.dp, zero=zero)
+
+
+def train(axes, args, zero=0, level="O0"):
+    """(losses, {name: whole gradient} of the last step, bytes held, parameters of this rank). What
+    the last step sent is in the ledger, axes.t."""
+    pipe, losses, ledger = pipeline(axes, args, zero, level), [], axes.t
+    optimizer = optim.AdamW(pipe.shards() if zero else pipe.parameters(), lr=1e-3)
+    if level == "O2":
+        optim.use_master_weights(optimizer)
+    data = text.random_batches(text.stdlib_corpus(1 << 18), BATCH, CONTEXT, 0, 1, 0)
+    for batch in islice(data, args.steps):  # the same on all ranks; each takes its pipeline's part
+        pipe.zero_grad()
+        ledger.reset()
+        ledger.on()
+        loss = pipe.step(*(put(args, chunks.split(x, axes.dp.size)[axes.dp.rank]) for x in batch))
+        optimizer.step()
+        if zero:
+            pipe.gather()
+        ledger.off()  # what follows is for us
+        losses.append(average.mean(axes.dp, np.array([pipe.everywhere(loss)]))[0])
+    named = [x for stage in pipe.stages.values() for x in stage.named_parameters()]
+    held = memory.totals(nn.ModuleList(pipe.stages.values()), optimizer)
+    gradients = {} if zero else {name: whole(p, p.grad) for name, p in named}
+    pipe.close()
+    return losses, gradients, sum(held[kind] for kind in memory.STATES), [p for _, p in named]
+
+
+def bytes_of(axes, args, parameters, item=8):
+    """{axis: bytes that this rank sends along it in a step}: header, and what is at the ends."""
+    tp, pp, dp = axes.tp, axes.pp, axes.dp
+    first, last = pp.rank == 0, pp.rank == pp.size - 1
+    rows = BATCH // dp.size // MICRO * CONTEXT
+    n_blocks = split_by_cost([1] * args.layers, pp.size)[pp.rank]
+    # one all-reduce more for the embedding, and for the output layer; there the loss is, too
+    n_sums = 4 * n_blocks + first + last
+    of_tp = n_sums * ring.bytes_sent(rows * args.width, item, tp.size, tp.rank)
+    of_tp += last * vocabulary.bytes_sent(rows, item, tp.size, tp.rank)
+    of_pp = (2 - first - last) * rows * args.width * item
+    # ZeRO 1: a reduce-scatter of the gradients, an all-gather of the weights; those that tp
+    # divides, and those that it does not, in a buffer each; which gradients come: 8 bytes each
+    of_dp = ring.bytes_sent(1 + len(parameters), 8, dp.size, dp.rank)
+    of_dp += sum(ring_blocks.bytes_sent(chunks.bounds(n, dp.size), item, dp.rank)
+                 for n in counts(parameters))
+    return {"tp": MICRO * of_tp, "pp": MICRO * of_pp + (not last) * 8 * HEADER, "dp": of_dp}
+
+
+def counts(parameters):
+    """(weights that tp divides, weights that all of its ranks have)."""
+    return [sum(p.numel() for p in parameters if (p.part is None) == repeated)
+            for repeated in (False, True)]
+
+
+def main(t, args):
+    if t.size not in LAYOUTS or args.layers < 2:
+        raise WrongOption(f"this script is for {', '.join(map(str, LAYOUTS))} ranks and 2 --layers "
+                          f"or more; got {t.size} and {args.layers}")
+    table, axes = Table(t), Grid(Ledger(t), **dict(zip(AXES, LAYOUTS[t.size], strict=True)))
+    losses, wanted, *_ = train(Grid(Ledger(t.subgroup([t.rank]))), args)  # every rank for itself
+    _, found, _, parameters = train(axes, args)
+    errors = [abs(g - wanted[name]).max() / abs(wanted[name]).max() for name, g in found.items()]
+    table.row("gradients: difference from one rank's", float(max(errors)), 0.0, "abs<1e-9")
+    error = np.abs(np.subtract(train(axes, args, zero=1)[0], losses)).max()
+    table.row("losses: difference from one rank's", float(error), 0.0, "abs<1e-9")
+    theory, matrices = bytes_of(axes, args, parameters), {}
+    for axis in AXES:
+        n_bytes = axes.t.count(group=getattr(axes, axis).ranks).bytes_sent
+        table.row(f"bytes sent along {axis}", n_bytes, theory[axis], "exact")
+        matrices[axis] = axes.t.matrix(group=getattr(axes, axis).ranks)
+    table.row("bytes sent, all", axes.t.bytes_sent, sum(theory.values()), "exact")
+
+    divided, repeated = counts(parameters)
+    own, share = divided + repeated, sum(chunks.size(n, axes.dp.size, axes.dp.rank)
+                                         for n in (divided, repeated))
+    say(t, f"{axes} holds {own:,} weights; {repeated:,} of them, norms, row biases and positions, "
+           "are the same in all of its tp")
+    for zero, n_bytes in ((0, 16 * own), (1, 4 * own + 12 * share)):
+        held = train(axes, args, zero, "O2")[2]
+        table.row(f"bytes held in O2, ZeRO {zero}", held, n_bytes, "exact")
+    net = Net(1e9, layers=24, width=2048, tokens=1 << 16, m=8, seconds=20.0)
+    links = Links.nodes(4, intra=(5e-6, 1e-11), inter=(20e-6, 1e-10))
+    for gigabytes in (16, 4, 3, 2) if t.rank == 0 else ():
+        layout = choose(8, gigabytes * 1e9, net, links).items()
+        names = ", ".join(f"{axis} {n}" for axis, n in layout if n > 1)
+        say(t, f"  1e9 weights, 2 nodes of 4 ranks, {gigabytes} GB a rank: {names}")
+    picture(t, draw, axes.sizes, matrices)
+    return table
+
+
+OPTIONS = {"steps": (3, "training steps"), "layers": (4, "transformer blocks"),
+           "width": (32, "width of the residual stream, a multiple of 4")}
+
+
+def draw(plt, sizes, matrices):
+    """Left: the ranks at their coordinates, a line for each pair that sends. Right: how much."""
+    colours = {"tp": LINES[0], "pp": GREEN, "dp": ORANGE}
+    figure, (left, right) = plt.subplots(1, 2, figsize=(14, 6.2), width_ratios=[1.15, 1])
+    n, most = len(matrices["tp"]), max(m.max() for m in matrices.values())
+    places = []
+    for rank in range(n):
+        at = grid.coordinates(sizes, rank)
+        places.append((4 * at["tp"] + 1.9 * at["dp"], -3.4 * at["pp"] + 1.5 * at["dp"]))
+    for axis, matrix in matrices.items():
+        for a, b in np.argwhere(np.triu(matrix + matrix.T)):
+            n_bytes = matrix[a, b] + matrix[b, a]
+            (xa, ya), (xb, yb) = places[a], places[b]
+            left.plot([xa, xb], [ya, yb], color=colours[axis], solid_capstyle="butt",
+                      linewidth=1 + 7 * n_bytes / (2 * most), zorder=1)
+    for rank, (x, y) in enumerate(places):
+        left.text(x, y, rank, ha="center", va="center", fontsize=15, zorder=3, bbox={
+            "boxstyle": "circle,pad=0.4", "facecolor": "white", "edgecolor": GREY})
+    for axis, matrix in matrices.items():
+        what = {"tp": "tensor parallel: sums of activations",
+                "pp": "pipeline: activations, their gradients",
+                "dp": "data parallel: gradients, weights"}[axis]
+        left.plot([], [], color=colours[axis], linewidth=5,
+                  label=f"{what}; {matrix.sum() / 1e6:.2f} MB")
+    left.legend(loc="upper center", bbox_to_anchor=(0.5, -0.02), fontsize=12)
+    shape = " x ".join(f"{axis} {sizes[axis]}" for axis in AXES)
+    left.set(title=f"{shape}: each rank is in three groups", aspect="equal")
+    left.margins(0.16)
+    left.axis("off")
+
+    for axis, matrix in matrices.items():
+        for (a, b), n_bytes in np.ndenumerate(matrix):
+            if n_bytes:
+                right.add_patch(plt.Rectangle((b, a), 1, 1, facecolor=colours[axis],
+                                              alpha=0.25 + 0.6 * n_bytes / most))
+                right.text(b + 0.5, a + 0.5, f"{axis}\n{n_bytes / 1e3:.0f} k", ha="center",
+                           va="center", fontsize=9)
+    ticks = np.arange(n)
+    right.set_xticks(ticks + 0.5, ticks)
+    right.set_yticks(ticks + 0.5, ticks)
+    right.tick_params(length=0)
+    right.set(xlim=(0, n), ylim=(n, 0), aspect="equal", xlabel="to rank", ylabel="from rank",
+              title="Bytes of one step, and whose group they are")
+    return figure
+
+
+if __name__ == "__main__":
+    launch(main, OPTIONS, ranks=8)

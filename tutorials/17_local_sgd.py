@@ -1,0 +1,219 @@
+"""17  Local SGD: average every H steps; start dense, then relax.    50 minutes, needs: 07
+
+    mpirun -n 4 python tutorials/17_local_sgd.py      (or: minidl run -n 4 ...)
+    python tutorials/17_local_sgd.py --sim 4          picture: out/17_local_sgd.png
+
+Data parallelism averages p gradients at each step: 2(p-1)/p K bytes, every time. If instead each
+rank takes H steps by itself, and only then the weights are averaged, one message of the same size
+does for H steps. With H = 1 nothing has changed: the mean of the steps is the step of the mean, for
+SGD. With H > 1 each rank goes downhill on its own samples, and the replicas part; how far they are
+apart, the root mean square of |w_k - mean|, is a saw: it grows for H steps and falls to 0.
+
+    post-local    data parallelism for t0 steps, while gradients turn fast, then rounds of H:
+                  rounds = t0 + (T - t0)/H, of 2(p-1)/p K bytes each    (exercise 17a: when?)
+    adaptive      H falls with the loss, for noise hurts late more than early. Two forms are about:
+                  H = ceil(H0 sqrt(r)) in the paper, ceil(sqrt(H0 r)) in PaddlePaddle's optimizer,
+                  with r = lr0 loss / (lr loss0); this script prints both, and trains with the first
+    DiLoCo        the mean movement of a round, w - mean of w_k, as a gradient: an outer SGD with
+                  Nesterov's momentum steps on it (exercise 17b), and H may be hundreds
+
+Papers: Stich 2019 (arXiv 1805.09767); Lin et al. 2020 (1808.07217), post-local; Wang & Joshi 2019
+(1810.08313), adaptive; Douillard et al. 2023 (2311.08105), DiLoCo.
+Exercises: `minidl exercise 17` writes work/17_local_sgd.py with the marked regions empty;
+`minidl check 17` grades it.
+"""
+
+import numpy as np
+
+import minidl
+from minidl import nn, optim
+from minidl.comm import ring
+from minidl.comm.observe.ledger import Ledger
+from minidl.course.out import BLUE, GREEN, GREY, ORANGE
+from minidl.data import datasets
+from minidl.nn import functional as F
+from minidl.parallel import DataParallel, DiLoCo, LocalSGD
+from minidl.parallel.data.local_sgd import h0_inside, h0_outside
+from minidl.tutorial import Table, host, launch, picture, put, say
+
+
+def plan(rates, period):
+    """What ranks send after each step: a list of "gradients", "weights" and None.
+
+    rates     the learning rate of each step; it may climb at first (warm-up)
+    period    H"""
+    # >>> exercise 17a: post-local SGD
+    # Until the rate falls for the first time, gradients are averaged at each step. From the first
+    # step with a rate below the one before it, ranks go by themselves: that step is the first of a
+    # round of `period` steps, and weights are averaged after the last step of each round.
+    decays = [i for i in range(1, len(rates)) if rates[i] < rates[i - 1]]
+    start = decays[0] if decays else len(rates)
+    rounds = ["weights" if (i + 1) % period == 0 else None for i in range(len(rates) - start)]
+    return ["gradients"] * start + rounds
+    # <<<
+
+
+def outer_step(w, replicas, v, lr, momentum):
+    """(w, v) after DiLoCo's outer step, new arrays.
+
+    w         what all ranks began the round with
+    replicas  what each rank has now, a list of arrays
+    v         the outer momentum; zeros at first"""
+    # >>> exercise 17b: DiLoCo's outer step
+    # The pseudo-gradient is the mean over ranks of what they began with less what they have. On it
+    # SGD steps with Nesterov's momentum, as PyTorch does:
+    # v = momentum v + d;  w = w - lr (d + momentum v), with the new v.
+    d = np.mean([w - w_k for w_k in replicas], axis=0)
+    v = momentum * v + d
+    return w - lr * (d + momentum * v), v
+    # <<<
+
+
+def network():
+    minidl.manual_seed(0)  # the same weights on every rank
+    return nn.MLP(64, 32, 10)
+
+
+def batches(t, data, n_steps, size, seed=0):
+    """This rank's batches: another draw on every rank."""
+    images, labels = data
+    draw = np.random.default_rng([seed, t.rank])
+    for _ in range(n_steps):
+        rows = draw.integers(0, len(images), size)
+        yield images[rows], labels[rows]
+
+
+def train(t, data, args, wrap, rates=None, look=None):
+    """(wrapper, [mean loss over ranks of each step], [bytes sent after each step], [look(wrapper)
+    after each step])."""
+    ledger, model = Ledger(t), put(args, network())
+    optimizer = optim.SGD(model.parameters(), lr=0.2)
+    wrapped = wrap(model, ledger, optimizer)
+    before, losses, sent, seen = ledger.bytes_sent, [], [], []
+    for step, (x, y) in enumerate(batches(t, data, args.steps, args.batch)):
+        if rates:
+            optimizer.param_groups[0]["lr"] = rates[step]
+        loss = F.cross_entropy(wrapped(put(args, minidl.tensor(x))), put(args, minidl.tensor(y)))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if hasattr(wrapped, "step"):
+            wrapped.step(*([loss.item()] if isinstance(wrapped, LocalSGD) else []))
+        losses.append(loss.item())
+        sent.append(ledger.bytes_sent - before)
+        if look:
+            seen.append(look(wrapped))
+    wrapped.close()
+    return wrapped, ring.all_reduce(t, np.array(losses)) / t.size, sent, seen
+
+
+def vector(module):
+    return np.concatenate([host(p).reshape(-1) for p in module.parameters()])
+
+
+def main(t, args):
+    table, (images, labels) = Table(t), datasets.digits()[0][:]
+    data = np.asarray(images, np.float32).reshape(-1, 64), np.asarray(labels)
+    H, start, runs = args.period, args.steps // 4, {}
+
+    say(t, f"1. {args.steps} steps on the digits: data parallelism, and rounds of {H}.")
+    parallel, *runs["data parallelism"], _ = train(
+        t, data, args, lambda m, t_, _: DataParallel(m, t_, first_bucket_bytes=25 << 20))
+    one, *_ = train(t, data, args, lambda *parts: LocalSGD(*parts, period=1))
+    apart = float(abs(vector(one.module) - vector(parallel.module)).max())
+    table.row("H = 1: weights, unlike data parallelism's", apart, 0, "exact")
+
+    rates = [0.2] * start + [0.18] * (args.steps - start)
+    local, losses, sent, _ = train(
+        t, data, args, lambda *parts: LocalSGD(*parts, period=H, start=start), rates)
+    runs[f"post-local, H = {H}"], long_rounds = (losses, sent), (args.steps - start) // H
+    for who, n_rounds in (("17a", sum(what is not None for what in plan(rates, H))),
+                          ("LocalSGD", local.rounds.n_rounds)):
+        table.row(f"{who}: rounds, t0 + (T - t0)/H", n_rounds, start + long_rounds, "exact")
+    K = local.bytes_sent()  # 2(p-1)/p K, to the byte where p does not divide the weights, too
+    table.row("bytes of the rounds of H", sent[-1] - sent[start - 1], K * long_rounds, "exact")
+    header = ring.bytes_sent(1 + len(list(network().parameters())), 8, t.size, t.rank)
+    table.row("bytes of a step of data parallelism, its header too",
+              np.diff(runs["data parallelism"][1])[-1], K + header, "exact")
+
+    say(t, "2. How far the replicas are apart.")
+    _, _, _, saw = train(t, data, args, lambda *parts: LocalSGD(*parts, period=H),
+                         look=LocalSGD.divergence)
+    table.row("divergence after an average", max(saw[H - 1::H]), 0, "abs<1e-5")
+    if t.size > 1:
+        grows = bool((np.diff(saw[: H - 1]) > 0).all())
+        table.row("it grows within the first round", grows, True, "exact")
+
+    say(t, "3. A period that follows the loss.")
+    adaptive, losses, sent, _ = train(
+        t, data, args, lambda *parts: LocalSGD(*parts, period=16, rule=h0_outside))
+    runs["adaptive"] = losses, sent
+    ends = np.cumsum([16, *adaptive.rounds.periods][:-1]) - 1
+    wanted, other = ([min(max(rule(16, 0.2, losses[15], 0.2, losses[end]), 1), 16) for end in ends]
+                     for rule in (h0_outside, h0_inside))
+    say(t, f"   H0 outside of the root, trained with: {adaptive.rounds.periods}")
+    say(t, f"   H0 inside, PaddlePaddle's, would say: {other}")
+    table.row("adaptive: H is the formula's", adaptive.rounds.periods == wanted, True, "exact")
+
+    say(t, "4. DiLoCo: an outer optimizer steps on the mean movement.")
+    diloco, losses, sent, _ = train(t, data, args, lambda *parts: DiLoCo(*parts, period=2 * H))
+    runs[f"DiLoCo, H = {2 * H}"] = losses, sent
+    table.row("DiLoCo's bytes", sent[-1], diloco.bytes_sent(args.steps // (2 * H)), "exact")
+    mine = by_hand(t, data, args, 2 * H)
+    table.row("17b: weights, unlike DiLoCo's", float(abs(mine - vector(diloco.module)).max()), 0,
+              "abs<1e-4")  # float32, sums in another order over many steps
+    for name, (losses, sent) in runs.items():
+        table.row(f"{name}: mean loss of the last {H} steps", float(np.mean(losses[-H:])))
+        table.row(f"{name}: MB sent", sent[-1] / 1e6)
+    picture(t, draw, runs, saw, H)
+    return table
+
+
+def by_hand(t, data, args, period):
+    """DiLoCo with `outer_step`; each rank gathers all replicas, to see them."""
+    model = network()
+    optimizer = optim.SGD(model.parameters(), lr=0.2)
+    w = vector(model)
+    v = np.zeros_like(w)
+    for step, (x, y) in enumerate(batches(t, data, args.steps, args.batch), 1):
+        F.cross_entropy(model(minidl.tensor(x)), minidl.tensor(y)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % period == 0:
+            every = np.zeros((t.size, len(w)), w.dtype)
+            every[t.rank] = vector(model)
+            ring.all_reduce(t, every)  # zeros elsewhere: a gather
+            w, v = outer_step(w, list(every), v, 0.7, 0.9)
+            ends = np.cumsum([p.numel() for p in model.parameters()])
+            for p, part in zip(model.parameters(), np.split(w, ends[:-1]), strict=True):
+                p.data[...] = part.reshape(p.shape)
+    return vector(model)
+
+
+def draw(plt, runs, saw, H):
+    """The saw of divergence; the loss over steps, and over bytes."""
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(17, 5))
+    left.plot(np.arange(1, len(saw) + 1), saw, color=BLUE)
+    for end in range(H, len(saw) + 1, H):
+        left.axvline(end, color=GREY, linewidth=0.5)
+    left.set(xlabel="step", ylabel="root mean square of $|w_k - \\bar w|$",
+             title=f"Replicas part for H = {H} steps, and meet")
+    for (name, (losses, sent)), colour in zip(runs.items(), (GREY, BLUE, GREEN, ORANGE)):
+        smooth = np.convolve(losses, np.ones(H) / H, "valid")
+        middle.semilogy(np.arange(H, len(losses) + 1), smooth, color=colour, label=name)
+        right.loglog(np.maximum(sent[H - 1:], 1e3) / np.float64(1e6), smooth, color=colour,
+                     label=name)
+    middle.set(xlabel="step", ylabel="loss", title="A step is worth about as much")
+    right.set(xlabel="MB sent by a rank", ylabel="loss", title="A byte is worth more")
+    middle.legend()
+    return figure
+
+
+OPTIONS = {
+    "steps": (128, "steps of each rank; a multiple of 8 periods"),
+    "batch": (16, "samples of a rank's step"),
+    "period": (8, "H"),
+}
+
+if __name__ == "__main__":
+    launch(main, OPTIONS, ranks=4)

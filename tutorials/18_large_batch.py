@@ -1,0 +1,226 @@
+"""18  Large batches: what they save, and what they need.    60 minutes, needs: 07
+
+    mpirun -n 4 python tutorials/18_large_batch.py      (or: minidl run -n 4 ...)
+    python tutorials/18_large_batch.py --sim 4          picture: out/18_large_batch.png
+
+1. A small batch has noisy statistics. Batch norm on p ranks normalises b samples, not p b: the mean
+of a channel of variance sigma^2 is off by sigma/sqrt(b). Synchronised, ranks exchange (mean,
+M2 = sum (x - mean)^2, n) and merge them (Chan's formula, exercise 18a). Sent per rank and layer:
+(p-1)(2C+1) numbers forward, an all-gather; a ring all-reduce of 2C backward.
+
+2. A gradient of b samples is the true one and noise, E |g_b|^2 = |G|^2 + tr(Sigma)/b. Data
+parallelism has two sizes of batch in hand, the rank's b and all p b; two equations, two unknowns.
+B_noise = tr(Sigma)/|G|^2 says how large a batch pays: a step along g_B, at the best rate, saves
+
+    |G|^2 / (1 + B_noise/B)   of the most that it could   =>   steps(B) = S_min (1 + B_crit/B)
+
+3. So with k times the batch the rate grows, by k at first (scaled_rate, warmed_up). The first layer
+to diverge is the one whose gradient is longest beside its weights. LARS and LAMB (exercise 18b)
+step each layer by a share of its own length: |step| = lr * trust * |w|.
+
+Papers: Goyal et al. 2017 (arXiv 1706.02677); You et al. 2017 and 2019 (1708.03888, 1904.00962);
+McCandlish et al. 2018 (1812.06162); Chan, Golub and LeVeque 1983.
+Exercises: `minidl exercise 18` writes work/18_large_batch.py, `minidl check 18` grades it.
+"""
+
+import numpy as np
+
+import minidl
+from minidl import nn, optim
+from minidl.comm import ring
+from minidl.comm.observe.ledger import Ledger
+from minidl.course.out import BLUE, GREY, ORANGE, line_at
+from minidl.data import datasets
+from minidl.nn import functional as F
+from minidl.parallel import DataParallel, NoiseScale
+from minidl.parallel.data import sync_batchnorm
+from minidl.tutorial import Table, host, launch, picture, progress, put
+
+
+def merge(means, m2s, counts):
+    """(mean, M2) of all samples, (C,) each, from those of p shares.
+
+    means, m2s   (p, C) float32: of share k the mean of each channel, and sum (x - mean)^2
+    counts       (p,) how many samples share k has; 0 is possible, then its mean and M2 are 0"""
+    # >>> exercise 18a: merge the statistics of shares
+    # mean = sum n_k mean_k / n. A sample's distance to the new mean is its distance to its own
+    # share's mean and that one's to the new: M2 = sum (M2_k + n_k (mean_k - mean)^2).
+    # Values may be large and their spread small: never subtract squares of means.
+    n = np.asarray(counts, np.float64)[:, None]
+    mean = (n * means).sum(axis=0) / n.sum()
+    return mean, (m2s + n * (means - mean) ** 2).sum(axis=0)
+    # <<<
+
+
+def lamb(w, g, m, v, t, lr, b1, b2, eps, decay):
+    """(w, m, v) after step t = 1, 2, ... of LAMB, new arrays; w one layer's weights."""
+    # >>> exercise 18b: LAMB
+    # Adam's m = b1 m + (1 - b1) g and v = b2 v + (1 - b2) g^2, both divided by 1 - b^t for use;
+    # r = m^ / (sqrt(v^) + eps) + decay w. The step is lr |w| / |r| along r; where |w| or |r| is 0,
+    # lr along r.
+    m = b1 * m + (1 - b1) * g
+    v = b2 * v + (1 - b2) * g * g
+    r = m / (1 - b1**t) / (np.sqrt(v / (1 - b2**t)) + eps) + decay * w
+    length, slope = np.linalg.norm(w), np.linalg.norm(r)
+    ratio = length / slope if length > 0 and slope > 0 else 1.0
+    return w - lr * ratio * r, m, v
+    # <<<
+
+
+def norms(t, table, args):
+    """SyncBatchNorm beside batch norm on the whole batch; bytes; the noise of a local mean."""
+    C, b = 8, args.batch
+    draw = np.random.default_rng(0)
+    x, gradient = (draw.normal(5, 3, (t.size * b, C)).astype(np.float32) for _ in range(2))
+    mine, results, ledger = slice(t.rank * b, t.rank * b + b), [], Ledger(t)
+    for norm, rows in ((nn.SyncBatchNorm(C, t=ledger), mine), (nn.BatchNorm1d(C), slice(None))):
+        x_in = put(args, minidl.tensor(x[rows])).requires_grad_()
+        y = put(args, norm)(x_in)
+        y.backward(put(args, minidl.tensor(gradient[rows])))
+        results.append((host(y), host(x_in.grad)))
+    for name, got, whole in zip(("output", "gradient"), *results, strict=True):
+        apart = float(abs(got - whole[mine]).max())  # float32 sums in another order
+        table.row(f"SyncBN's {name}, unlike batch norm's of p b", apart, 0, "abs<1e-5")
+    theory = sync_batchnorm.bytes_sent(C, 4, t.size, t.rank)
+    for way, n_bytes in zip(("forward", "backward"), theory, strict=True):
+        sent = ledger.count(label=f"sync_batch_norm.{way}").bytes_sent
+        table.row(f"SyncBN's bytes, {way}", sent, n_bytes, "exact")
+    shares = x.reshape(t.size, b, C)
+    _, m2 = merge(shares.mean(1), b * shares.var(1), [b] * t.size)
+    apart = float(abs(m2 / len(x) - x.astype("f8").var(0)).max())
+    table.row("18a: merged variance, unlike that of all", apart, 0, "abs<1e-4")
+    far = draw.normal(1e4, 0.01, 4 * b).astype(np.float32)
+    naive = float((far**2).mean() - far.mean() ** 2)
+    table.row("variance 1e-4 at 1e4 by E[x^2] - E[x]^2, float32", naive)
+    channel = draw.normal(5, 3, (4000, t.size, b))
+    means = channel[:, 0].mean(1), channel.mean((1, 2))
+    table.row("variance of a mean of b: sigma^2/b", float(means[0].var()), 9 / b, "rel<0.1")
+    return means
+
+
+def noise_scale(x, y):
+    """tr(Sigma) / |G|^2 over all samples, at weights of 0: every class has probability 0.1."""
+    p = np.full((len(y), 10), 0.1)
+    p[np.arange(len(y)), y] -= 1  # row i times x[i]: the gradient of sample i
+    g2 = ((p.T @ x / len(x)) ** 2).sum()  # |G|^2
+    each = (p**2).sum(1) * (x**2).sum(1)  # |g_i|^2: a product of two vectors' lengths
+    return (each.mean() - g2) / g2
+
+
+def measured_noise_scale(t, x, y, args):
+    """The same as DataParallel finds it from batches that it draws."""
+    layer = nn.Linear(64, 10, bias=False)
+    layer.weight.data[...] = 0
+    model = DataParallel(put(args, layer), t)
+    noise = NoiseScale(model, beta=1 - 1 / args.draws)
+    draw = np.random.default_rng(100 + t.rank)
+    for _ in progress(t, range(3 * args.draws), "measuring the noise"):
+        rows = draw.integers(0, len(x), args.batch)
+        model.zero_grad()
+        F.cross_entropy(model(put(args, x[rows])), put(args, y[rows])).backward()
+    model.close()
+    return noise.value
+
+
+def steps_to(x, y, batch, target, most=1500):
+    """The fewest steps of SGD, over rates, from weights of 0 to a mean loss of `target`."""
+    for rate in (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1, 2, 4):
+        draw, w = np.random.default_rng(batch), minidl.zeros(10, 64, requires_grad=True)
+        for step in range(1, most):
+            rows = draw.integers(0, len(x), batch)
+            F.cross_entropy(F.linear(x[rows], w), y[rows]).backward()
+            w = minidl.tensor(w.data - rate * w.grad, requires_grad=True)
+            if step % 5 == 0 and F.cross_entropy(F.linear(x, w), y).item() <= target:
+                most = step
+                break
+    return most
+
+
+def layer_rates(table, x, y):
+    """How far a step takes each layer, as a share of its length."""
+    shares = {}
+    for name, make in (("SGD", lambda p: optim.SGD(p, lr=0.1)),
+                       ("LARS", lambda p: optim.LARS(p, lr=10.0, weight_decay=0, momentum=0)),
+                       ("LAMB", lambda p: optim.LAMB(p, lr=0.01, weight_decay=0))):
+        minidl.manual_seed(1)
+        model = nn.MLP(64, 32, 10)
+        weights = [p for p in model.parameters() if p.ndim > 1]
+        before = [p.data.copy() for p in weights]
+        F.cross_entropy(model(x[:256]), y[:256]).backward()
+        make(weights).step()
+        shares[name] = [float(np.linalg.norm(p.data - w) / np.linalg.norm(w))
+                        for p, w in zip(weights, before, strict=True)]
+        for i, share in enumerate(shares[name], 1):
+            rule = () if name == "SGD" else (0.01, "rel<1e-4")  # lr * trust = 0.01: either way
+            table.row(f"{name}: step of layer {i} over its length", share, *rule)
+    draw, m, v = np.random.default_rng(3), 0.0, 0.0
+    w = draw.normal(size=(5, 4))
+    p = minidl.tensor(w, requires_grad=True)
+    optimizer = optim.LAMB([p], lr=0.1, weight_decay=0.1)
+    for step in range(1, 6):
+        p.grad = draw.normal(size=w.shape)
+        w, m, v = lamb(w, p.grad, m, v, step, 0.1, 0.9, 0.999, 1e-6, 0.1)
+        optimizer.step()
+    table.row("18b: LAMB, unlike optim.LAMB", float(abs(w - p.data).max()), 0, "abs<1e-9")
+    return shares
+
+
+def main(t, args):
+    table, (images, labels) = Table(t), datasets.digits()[0][:]
+    x, y = np.asarray(images, np.float32).reshape(-1, 64), np.asarray(labels)
+    means, noise = norms(t, table, args), noise_scale(x, y)
+    if t.size > 1:
+        found = measured_noise_scale(t, x, y, args)
+        table.row("noise scale from b and p b, samples", found, noise, "rel<0.15")
+    batches = 2 ** np.arange(2, 10)
+    steps = ring.all_reduce(t, np.array([  # each rank trains with some of the sizes
+        steps_to(x, y, b, args.loss) if i % t.size == t.rank else 0
+        for i, b in enumerate(progress(t, batches, "training"))]))
+    # the line through steps over 1 / B, least squares of relative errors
+    product, smallest = np.polyfit(1 / batches, steps, 1, w=1 / steps)
+    critical = product / smallest
+    for i in (0, -1):
+        table.row(f"steps to a loss of {args.loss:g}, batch {batches[i]}: S_min (1 + B_crit/B)",
+                  int(steps[i]), smallest * (1 + critical / batches[i]), "factor<2")
+    table.row("B_crit of the fit, samples: of the noise's order", critical, noise, "factor<10")
+    table.row("samples used: batch 512's over batch 4's", 512 * steps[-1] / (4 * steps[0]))
+    rate = optim.scaled_rate(0.1, 512, base_batch=64)
+    table.row("rate for 512 samples where 0.1 is right for 64", rate, 0.8, "rel<1e-9")
+    picture(t, draw, batches, steps, smallest, critical, noise, means, layer_rates(table, x, y))
+    return table
+
+
+def draw(plt, batches, steps, smallest, critical, noise, means, shares):
+    """Steps to a loss over batch sizes; local and synchronised means; a step's share of a layer."""
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(17, 5))
+    left.loglog(batches, steps, "o", color=BLUE, label="trained")
+    fine = np.geomspace(batches[0], batches[-1], 100)
+    left.loglog(fine, smallest * (1 + critical / fine), color=GREY,
+                label="$S_{min}(1 + B_{crit}/B)$")
+    line_at(left, "noise scale", x=noise, at=0.6)
+    left.set(xlabel="batch B", ylabel="steps", title="Steps to the same loss, at the best rate")
+    left.legend()
+    bins = np.linspace(min(m.min() for m in means), max(m.max() for m in means), 50)
+    for name, values, colour in zip(("of one rank", "of all ranks"), means, (ORANGE, BLUE)):
+        middle.hist(values, bins, alpha=0.7, color=colour, label=name)
+    middle.set(xlabel="mean of a channel", ylabel="batches", title="What batch norm subtracts")
+    middle.legend()
+    width = 0.8 / len(shares)
+    for i, (name, values) in enumerate(shares.items()):
+        right.bar(np.arange(len(values)) + i * width, values, width, label=name)
+    highest = max(map(max, shares.values()))
+    right.set(xticks=np.arange(len(values)) + width, ylabel="|step| / |w|", ylim=(0, 1.2 * highest),
+              xticklabels=[f"layer {k + 1}" for k in range(len(values))],
+              title="A step as a share of each layer")
+    right.legend(loc="upper left", ncols=3)
+    return figure
+
+
+OPTIONS = {
+    "batch": (16, "samples of a rank"),
+    "draws": (60, "batches that the noise scale is averaged over"),
+    "loss": (0.3, "the loss that is trained to"),
+}
+
+if __name__ == "__main__":
+    launch(main, OPTIONS, ranks=4)

@@ -1,0 +1,198 @@
+"""19  Profile: measure before you fix.    60 minutes, needs: 07, 08
+
+Three faults in a training that computes the right numbers. A trace shows all of them.
+
+    mpirun -n 2 python tutorials/19_profile.py    (or: minidl run -n 2 ...)
+    python tutorials/19_profile.py --sim 2        picture: out/19_profile.png
+                          trace for ui.perfetto.dev: out/19_trace.json, page: out/19_profile.html
+
+**Rows.** Every moment of a step counts once, for the innermost span around it: input, forward,
+backward, optimizer, collectives. What is in no span is Python. So the rows add up to the step.
+
+**Who waits.** Ranks meet in a collective. Until the last has entered, the others wait; only then do
+bytes move. To tell the two apart the ranks' clocks must agree: rank 0 sends a word to each rank and
+gets that rank's time back. If it left at a and came back at b, that time was (a + b) / 2 here, to
+within (b - a) / 2. Once before and once after the run: an offset and a drift.
+
+**Roofline.** A product (m, k) @ (k, n) is 2 m n k operations; backward has two of that size. An
+operator needs at least max(operations / peak, bytes / bandwidth) seconds: `minidl doctor --peaks`.
+
+**Amdahl.** What takes the share f of a step can shorten it to 1 - f of its time and no further.
+
+The faults: "synchronisation" (in the loop the ranks agree on a number that nobody needs there),
+"loader" (texts are not sorted into batches of like length: one rank pads and computes more than the
+other, which waits for it), "float64" (one constant in double precision makes all after it double).
+
+Papers: Amdahl 1967; Williams, Waterman & Patterson 2009 (roofline); Cristian 1989 (clocks).
+Exercise: `minidl exercise 19` writes work/19_profile.py with the marked region empty;
+`minidl check 19` grades it.
+"""
+
+import time
+
+import numpy as np
+
+import minidl
+from minidl import nn, optim
+from minidl.comm import objects, ring
+from minidl.course.out import write
+from minidl.data import text
+from minidl.nn import functional as F
+from minidl.profile import flops
+from minidl.profile import picture as pictures
+from minidl.profile import summary
+from minidl.tutorial import Table, host, launch, picture, put, say
+
+FAULTS = "synchronisation", "loader", "float64"
+VOCAB, WIDTH, LAYERS = 256, 64, 3
+
+
+def find_faults(ranks):
+    """The set of the FAULTS that a trace shows. ranks[r][i]: step i of rank r, a list of spans
+
+    {"kind": "forward", "backward", "collective", ..., "name": "linear", "s": its seconds,
+     "bytes": what it moves, of a collective what this rank sends, "dtype": "float32" or None}"""
+    # >>> exercise 19a: three faults in a trace
+    # "synchronisation": more than one collective a step, on average over all ranks and steps, sends
+    # from 1 to 64 bytes. "loader": in one step the ranks' forward operators do not move the same
+    # bytes: the most of a rank over the least, its mean over the steps, is above 1.25. "float64":
+    # over 5 % of the seconds of all forward and backward operators are on float64. Time alone shows
+    # none of them: a rank may be slow for many reasons.
+    found, steps = set(), list(zip(*ranks))  # steps[i][r]
+    every = [span for rank in ranks for step in rank for span in step]
+    small = sum(s["kind"] == "collective" and 1 <= s["bytes"] <= 64 for s in every)
+    if small > len(ranks) * len(steps):
+        found.add("synchronisation")
+    moved = [[sum(s["bytes"] for s in rank if s["kind"] == "forward") for rank in step]
+             for step in steps]
+    if np.mean([max(step) / min(step) for step in moved]) > 1.25:
+        found.add("loader")
+    work = [s for s in every if s["kind"] in ("forward", "backward")]
+    wide_s = sum(s["s"] for s in work if s["dtype"] == "float64")
+    if wide_s > 0.05 * sum(s["s"] for s in work):
+        found.add("float64")
+    return found
+    # <<<
+
+
+def texts(length=96, n=512):
+    """Lines of the standard library of many lengths, as rows of bytes."""
+    data = text.stdlib_corpus(1 << 18)
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(8, length, n)
+    return [data[at:at + m + 1] for at, m in zip(rng.integers(0, len(data) - length, n), lengths)]
+
+
+def batches(t, n_steps, n_rows, bucketed):
+    """Batches (rows, longest length) of this rank, padded with zeros. bucketed: a step's texts, of
+    all ranks, are neighbours in order of length."""
+    lines, rng = texts(), np.random.default_rng(1)
+    n = n_rows * t.size
+    if bucketed:
+        lines = sorted(lines, key=len)
+        starts = rng.integers(0, len(lines) - n, n_steps)
+        chosen = [np.arange(at, at + n)[t.rank::t.size] for at in starts]
+    else:  # now one rank has the long ones, now the other
+        order = np.argsort([len(line) for line in lines])
+        halves = order[:len(order) // 2], order[len(order) // 2:]
+        chosen = [rng.choice(halves[(t.rank + i) % 2], n_rows) for i in range(n_steps)]
+    for rows in chosen:
+        ids = np.zeros((n_rows, max(len(lines[i]) for i in rows)), np.int64)
+        for row, i in zip(ids, rows):
+            row[:len(lines[i])] = lines[i]
+        yield ids[:, :-1], ids[:, 1:]
+
+
+def train(t, args, faults):
+    """(profile, seconds of a step by a stopwatch, tokens of each step) of a training."""
+    minidl.manual_seed(0)
+    token = put(args, nn.Embedding(VOCAB, WIDTH))
+    layers = put(args, nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS))))
+    head = put(args, nn.Linear(WIDTH, VOCAB))
+    weights = [p for part in (token, layers, head) for p in part.parameters()]
+    optimizer = optim.SGD(weights, lr=0.1)
+    scale = np.array([1.0], np.float64 if "float64" in faults else np.float32)
+    tokens, ends = [], []
+    with minidl.profile(t, synchronize=args.device == "cuda") as p:
+        loader = batches(t, args.steps, args.rows, "loader" not in faults)
+        for x, y in p.input(loader):
+            optimizer.zero_grad()
+            h = token(put(args, minidl.Tensor(x))) * put(args, scale)
+            for layer in layers:
+                w, b = layer.weight.to(h.dtype), layer.bias.to(h.dtype)
+                h = F.gelu(F.linear(h, w, b))
+                if "synchronisation" in faults:  # is it still finite?
+                    ring.all_reduce(t, np.array([np.isfinite(host(h)).all()], np.float32))
+            logits = F.linear(h, head.weight.to(h.dtype), head.bias.to(h.dtype))
+            y = put(args, minidl.Tensor(y.ravel()))
+            loss = F.cross_entropy(logits.reshape(-1, VOCAB), y)
+            loss.backward()
+            ring.all_reduce(t, flat := np.concatenate([p.grad.ravel() for p in weights]))
+            at = 0
+            for w in weights:
+                w.grad[...] = flat[at:at + w.grad.size].reshape(w.shape) / t.size
+                at += w.grad.size
+            optimizer.step()
+            ends.append(time.perf_counter())
+            tokens.append(x.size)
+    return p, (ends[-1] - ends[0]) / (args.steps - 1), tokens
+
+
+def for_the_exercise(p):
+    """A profile's steps as find_faults wants them."""
+    ranks = []
+    for record in p.ranks:
+        steps = [(a, b, []) for a, b in summary.bounds(record)]
+        for kind, name, start, end, _, detail in record.lanes["main"]:
+            span = {"kind": kind, "name": name, "s": end - start, "bytes": 0, "dtype": None}
+            if kind == "collective":
+                span["bytes"] = detail[0]
+            elif kind in ("forward", "backward"):
+                span |= {"bytes": flops.n_bytes(kind, detail), "dtype": flops.dtype_of(detail)}
+            for a, b, spans in steps:
+                if a <= start < b:
+                    spans.append(span)
+        ranks.append([spans for _, _, spans in steps])
+    return ranks
+
+
+def main(t, args):
+    table, step_s, profiles = Table(t), {}, {}
+    plans = {"all three": set(FAULTS), "none": set(), **{name: {name} for name in FAULTS}}
+    for name, faults in plans.items():
+        p, stopwatch, tokens = train(t, args, faults)
+        found = objects.broadcast(t, find_faults(for_the_exercise(p)) if t.rank == 0 else None)
+        visible = faults if t.size > 1 else faults & {"float64"}  # two need a second rank
+        table.row(f"{name}: faults found", " ".join(sorted(found)), " ".join(sorted(visible)),
+                  "exact")
+        mine = summary.of([p.record])["ranks"][0]
+        rows_s = sum(mine["rows"].values())
+        table.row(f"{name}: rows of a step / its time", rows_s / stopwatch, 1.0, "rel<0.02")
+        work = sum(flops.operations(s[1], s[0], s[5]) for s in p.record.lanes["main"]
+                   if s[0] in ("forward", "backward"))
+        theory = 3 * sum(tokens) * 2 * (LAYERS * WIDTH * WIDTH + WIDTH * VOCAB)
+        table.row(f"{name}: operations of the products", work, theory, "exact")
+        step_s[name], profiles[name] = stopwatch, p
+    p = profiles["all three"]
+    say(t, p.report())
+    for name in FAULTS:
+        table.row(f"a step with {name} / without", step_s[name] / step_s["none"], None, "info")
+    table.row("a step with all three / without", step_s["all three"] / step_s["none"], None, "info")
+    if t.rank == 0:
+        write("19_trace.json", p.trace)
+        write("19_profile.html", p.html)
+    picture(t, draw, p.ranks, p.summary)
+    return table
+
+
+def draw(plt, ranks, figures):
+    """The ranks' last steps, and the roofline."""
+    return pictures.draw(plt, ranks, figures)
+
+
+OPTIONS = {"steps": (12, "training steps, of which the first is not measured"),
+           "rows": (24, "texts of a rank in a step")}
+
+
+if __name__ == "__main__":
+    launch(main, OPTIONS, ranks=2)

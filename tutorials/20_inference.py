@@ -1,0 +1,229 @@
+"""20  Inference: fold, quantise, reuse.      60 minutes, needs: 02, 05
+
+A trained model does the same for every input. Written down once, it can be rewritten and replayed.
+
+    python tutorials/20_inference.py         one process; picture: out/20_inference.png
+
+**Fold.** Batch norm in eval mode is y = a z + c with fixed a = gamma / sqrt(var + eps), c = beta -
+a mean. After a product z = W x + b it is another product: W' = a W, b' = a b + c. An activation is
+done before the product's result is written. So a layer of three operations becomes one launch.
+
+**Reuse.** A value needs its bytes from the line that makes it to the last that reads it. Two values
+that are never alive together may share bytes. No plan needs less than the bytes of the values that
+are alive together at one line; to reach that bound is NP-hard, greedy rules mostly do.
+
+**Quantise.** Rounding to multiples of a step s makes an error that is spread evenly over -s/2 ..
+s/2: its root mean square is s / sqrt(12). The step is the largest number over 127. A single scale
+for a whole matrix takes it from the largest of all rows; a scale for each row (output channel)
+costs 4 bytes a row, and leaves the scales outside of the sum over k, which stays exact in int32.
+
+**Batch.** A server gets requests one by one, and a batch of them reads the weights once. Little's
+law: L = lambda W requests are inside, if lambda come in a second and each stays W seconds.
+
+Papers: Jacob et al. 2018 (arXiv 1712.05877); Pisarchyk & Lee 2020 (arXiv 2001.03288); Little 1961.
+Exercises: `minidl exercise 20` writes work/20_inference.py with the marked regions empty;
+`minidl check 20` grades it.
+"""
+
+import timeit
+from functools import partial
+
+import numpy as np
+
+import minidl
+from minidl import infer, nn, optim
+from minidl.course.out import BLUE, GREEN, GREY, ORANGE, RED, line_at
+from minidl.data import datasets
+from minidl.infer import load
+from minidl.nn import functional as F
+from minidl.tutorial import Table, WrongOption, launch, picture, progress, say
+
+
+def per_channel(w):
+    """w (n, k) float32 as (whole numbers (n, k) int8, from -127 to 127; scales (n,) float32)."""
+    # >>> exercise 20a: a scale for each output channel
+    # Row i of w becomes round(w[i] / scale[i]), ties to even (np.rint). Its scale is the largest
+    # |w[i]| over 127, in float32. A row of zeros has scale 0, and must not divide by it.
+    scale = np.abs(w).max(axis=1) / np.float32(127)
+    q = np.rint(w / np.where(scale > 0, scale, 1)[:, None])
+    return np.clip(q, -127, 127).astype(np.int8), scale
+    # <<<
+
+
+def best_fit(lifetimes):
+    """Where each value lies: a list of offsets. lifetimes[i]: (bytes, line that makes it, last line
+    that reads it), both included."""
+    offsets = [0] * len(lifetimes)
+    # >>> exercise 20b: a planner by best fit
+    # Place the largest value first; of equal ones, the earlier in the list. Those placed before
+    # that are alive with it at some line are in the way: between them, and below the lowest, are
+    # gaps. It goes to the start of the smallest gap that holds it; of equal gaps, the lowest; if
+    # there is none, to the end of the highest that is in the way.
+    placed = []
+    for i in sorted(range(len(lifetimes)), key=lambda i: -lifetimes[i][0]):
+        size, first, last = lifetimes[i]
+        end, gaps = 0, []
+        for at, j in sorted((offsets[j], j) for j in placed):
+            other, begins, ends = lifetimes[j]
+            if begins <= last and first <= ends:
+                if at - end >= size:
+                    gaps.append((at - end, end))
+                end = max(end, at + other)
+        offsets[i] = min(gaps)[1] if gaps else end
+        placed.append(i)
+    # <<<
+    return offsets
+
+
+def train(t, model, images, labels, n_epochs):
+    optimizer, draw = optim.AdamW(model.parameters(), lr=3e-3), np.random.default_rng(1)
+    for _ in progress(t, range(n_epochs), "epochs"):
+        for rows in np.array_split(draw.permutation(len(images)), len(images) // 50):
+            optimizer.zero_grad()
+            F.cross_entropy(model(images[rows]), labels[rows]).backward()
+            optimizer.step()
+
+
+def lifetimes(graph):
+    """Of each value that a line makes: (bytes, its line, the last line that reads it)."""
+    last = {v: len(graph.nodes) for v in graph.outputs}
+    for i, node in enumerate(graph.nodes):
+        last.update({v: max(i, last.get(v, i)) for v in node.values})
+    return [(v.n_bytes, i, last.get(v, i)) for i, node in enumerate(graph.nodes)
+            for v in node.outputs]
+
+
+def most_alive(spans):
+    """The bound: the most bytes alive at one line."""
+    return max(sum(n for n, first, last in spans if first <= line <= last) for _, line, _ in spans)
+
+
+def seconds(run):
+    return float(np.median(timeit.repeat(run, number=1, repeat=21)))
+
+
+def fold(t, model, x, table):
+    """The model as it is traced, and after all passes: launches, time, error."""
+    graph = infer.trace(model, x)
+    say(t, f"The model as {len(graph.nodes)} lines:", graph)
+    table.row("launches before: lines less the view", len(infer.compile(graph).launches),
+              len(graph.nodes) - 1, "exact")
+    want = graph.run(x)
+    say(t, f"after the passes {infer.optimise(graph)}:", graph)
+    plan = infer.compile(graph)
+    # 2 convolutions, 2 products, the pooling; the channels to the end and back
+    table.row("launches after", len(plan.launches), 5 + 2, "exact")
+    error = np.abs(plan(x).data - want).max() / np.abs(want).max()
+    table.row("folded and fused: largest error", float(error), 1e-5, "<=")
+    for name, run in ("eager", model), ("plan", plan):
+        table.row(f"us for {len(x)} images, {name}", 1e6 * seconds(partial(run, x)))
+
+
+def reuse(model, x, table):
+    """(lifetimes, offsets) of the network's values for 32 images."""
+    spans = lifetimes(infer.trace(model, x))
+    offsets = best_fit(spans)
+    table.row("bytes of all values", sum(n for n, _, _ in spans), 4 * len(x) * (
+        3 * 32 * 64 + 32 * 16 + 3 * 64 * 16 + 1024 + 2 * 128 + 10), "exact")
+    arena = max(at + n for (n, _, _), at in zip(spans, offsets, strict=True))
+    table.row("bytes of the arena, best fit: the bound", arena, most_alive(spans), "exact")
+    return spans, offsets
+
+
+def quantise(model, known, images, labels, table):
+    """(the errors of one scale for a matrix, of one for each row), in steps of the row's."""
+    # channels of unlike size, as after folding batch norm
+    w = model[8].weight.data * np.geomspace(0.02, 1, 128, dtype=np.float32)[:, None]
+    q, scale = per_channel(w)
+    table.row("bytes of the weights: n k + 4 n", q.nbytes + scale.nbytes, w.size + 4 * len(w),
+              "exact")
+    one = np.full_like(scale, scale.max())
+    errors = np.rint(w / one[:, None]) * one[:, None] - w, q * scale[:, None] - w
+    for name, e, s in zip(("one scale", "a scale a row"), errors, (one, scale), strict=True):
+        table.row(f"rms error, {name}: s / sqrt(12)", float(np.sqrt((e**2).mean())),
+                  float(np.sqrt((s**2).mean() / 12)), "rel<0.03")
+        table.row(f"signal to noise in dB, {name}",
+                  float(10 * np.log10(((w**2).mean(1) / (e**2).mean(1)).mean())))
+    graph = infer.quantize(infer.trace(model, images), calibrate=[known], method="mse")
+    infer.optimise(graph)
+    right, int8 = (float((run(minidl.tensor(images)).data.argmax(1) == labels).mean())
+                   for run in (model, infer.compile(graph)))
+    table.row("digits that are right in float32: lost by int8", right - int8, 0.01, "<=")
+    return [e / scale[:, None] for e in errors]
+
+
+def batch(images, table):
+    """(rates, {largest batch: mean latencies}, rate of one by one), by the measured times of plans
+    and a modelled clock. A real server: minidl.infer.Batcher."""
+    model, costs = nn.MLP(64, 1024, 1024, 10).eval(), {}  # 4 MB of weights
+    for n in (1, 8, 32):
+        graph = infer.trace(model, images[:n])
+        infer.optimise(graph)
+        costs[n] = seconds(partial(infer.compile(graph), images[:n]))
+    curves, rates = {1: [], 32: []}, np.geomspace(0.03, 4, 14) / costs[1]
+    for largest, waits in curves.items():
+        for rate in rates:
+            arrivals = load.poisson(rate, 3000)
+            _, ends = load.simulate(arrivals, lambda n: costs[min(m for m in costs if m >= n)],
+                                    largest, max_delay=2 * costs[1])
+            waits.append(float((ends - arrivals).mean()))
+        through = len(arrivals) / (ends[-1] - arrivals[0])
+        table.modelled(f"batches of at most {largest}, 4 times the rate of one: L = lambda W",
+                       load.inside(arrivals, ends), through * waits[-1], "rel<1e-9")
+    return rates, curves, 1 / costs[1]
+
+
+def main(t, args):
+    if args.device != "cpu":
+        raise WrongOption("--device cuda: a plan is the CPU's; on a GPU, minidl.graphed replays a "
+                          "model as a CUDA graph")
+    images, labels = datasets.digits()[0][:1400]
+    images = np.asarray(images, np.float32).reshape(-1, 1, 8, 8)
+    minidl.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(1, 32, 3, padding=1, bias=False), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 3, padding=1, bias=False), nn.BatchNorm2d(64), nn.ReLU(),
+        nn.Flatten(), nn.Linear(1024, 128), nn.ReLU(), nn.Linear(128, 10))
+    train(t, model, images[:1000], labels[:1000], args.epochs)
+    model.eval()
+    table = Table(t)
+    fold(t, model, images[:8], table)
+    spans, offsets = reuse(model, images[:32], table)
+    errors = quantise(model, images[:400], images[1000:], labels[1000:], table)
+    picture(t, draw, spans, offsets, errors, batch(images.reshape(-1, 64), table))
+    return table
+
+
+def draw(plt, spans, offsets, errors, loads):
+    """Left: values in the arena. Middle: quantisation errors. Right: latency and rate."""
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(16, 5.2))
+    for k, ((n, first, last), at) in enumerate(zip(spans, offsets, strict=True)):
+        left.bar(first, n / 1e3, last - first + 1, at / 1e3, align="edge", edgecolor="white",
+                 color=(BLUE, ORANGE, GREEN, GREY)[k % 4])
+    line_at(left, "bound", y=most_alive(spans) / 1e3)
+    left.set(title="Each value: its lines and its bytes", xlabel="line", ylabel="kB of the arena")
+
+    bins = np.linspace(-4, 4, 161)
+    for e, name, colour in zip(errors, ("one scale for the matrix", "one for each row"),
+                               (RED, BLUE), strict=True):
+        middle.hist(e.reshape(-1), bins, density=True, histtype="step",
+                    color=colour, label=name, linewidth=2)
+    middle.set(title="Error of a weight, in steps of its row's scale", xlabel="steps",
+               ylabel="density", ylim=(0, 1.3))
+    middle.legend(loc="upper right")
+
+    rates, curves, alone = loads
+    for (largest, waits), colour in zip(curves.items(), (RED, BLUE), strict=True):
+        right.loglog(rates, 1e3 * np.array(waits), "o-", color=colour,
+                     label=f"batches of at most {largest}")
+    line_at(right, "one by one", x=alone, at=0.02, color=GREY)
+    right.set(title="Requests in batches", xlabel="requests a second",
+              ylabel="latency in ms, modelled")
+    right.legend(loc="best")
+    return figure
+
+
+OPTIONS = {"epochs": (4, "over the digits")}
+
+if __name__ == "__main__":
+    launch(main, OPTIONS)

@@ -1,0 +1,228 @@
+"""21  Fault tolerance: kill a rank, notice, go on to the same bits.    60 minutes, needs: 07, 11
+
+    mpirun -n 4 python tutorials/21_fault_tolerance.py
+    python tutorials/21_fault_tolerance.py --sim 4    picture: out/21_fault_tolerance.png
+    minidl run -n 4 --restarts 3 tutorials/21_fault_tolerance.py --kill 13
+                 kills rank 1 in its 13th step; the launcher notices, says so, starts all again
+
+A run of N machines fails N times as often as one: 10,000 of them, each once in five years, every
+four hours. So a run saves its state and goes on from it. To the same bits, if the state is all that
+the next step depends on: weights, optimizer, random generators, the position in the data, the loss
+scale. And if the snapshot is whole: a fault may come while it is written, too (exercise 21a).
+
+How often? With a snapshot each T seconds that costs delta, and a fault each M seconds on average:
+
+    lost share of the time  =  delta / T  (saving)  +  T / 2M  (a fault loses T/2, on average)
+    the least at  T = sqrt(2 delta M)       Young 1974;    Daly 2006 has the next terms, too
+
+Exactly, for exponential gaps: 1 - T / (M (e^((T+delta)/M) - 1)). A cheaper delta is worth its root:
+elastic.run copies the state in memory and writes it behind the next steps (CheckFreq).
+
+Papers: Young 1974; Daly 2006; Pillai et al. 2014 (crashes); Mohan et al. 2021 (CheckFreq).
+Exercises: `minidl exercise 21` writes work/21_fault_tolerance.py with the marked regions empty;
+`minidl check 21` grades it.
+"""
+
+import math
+import os
+import shutil
+import signal
+from contextlib import suppress
+
+import numpy as np
+
+import minidl
+from minidl import elastic, nn, optim, snapshot
+from minidl.comm import tree
+from minidl.course.disk import PowerFailure, power_failures
+from minidl.course.out import GREY, LINES
+from minidl.data import DataLoader, DistributedSampler, Passes, datasets
+from minidl.nn import functional as F
+from minidl.parallel import Zero1
+from minidl.tutorial import Table, launch, picture, put, say
+
+BATCH = 12  # of a rank
+FOLDER = "out/20_runs"
+
+
+def save(disk, name, data):
+    """Put `data` into the file `name`: after a failure at any moment it has the old or the new."""
+    # >>> exercise 21a: an atomic snapshot
+    # disk.write(name, data), .fsync(name), .rename(old, new), .sync_folder(), .remove(name). A
+    # failure may come in the middle of any of them. When save returns, the new data must be safe:
+    # its bytes (fsync) and its name (sync_folder). Only a rename is done in one step.
+    temporary = name + ".tmp"
+    disk.write(temporary, data)
+    disk.fsync(temporary)
+    disk.rename(temporary, name)
+    disk.sync_folder()
+    # <<<
+
+
+class Toy:
+    """A run without a framework: noisy momentum SGD with a loss scale, over shuffled samples."""
+
+    def __init__(self):
+        self.w, self.v, self.gradient = np.ones(4), np.zeros(4), np.zeros(4)
+        self.random = minidl.Generator(7)  # its state: get_state(), three integers
+        self.epoch = self.position = self.n_steps = 0  # position: samples of the epoch used
+        self.scale, self.good_steps = 1024.0, 0
+        self.data = np.random.default_rng(0).normal(size=(10, 4))  # the same in every run
+
+    def step(self):
+        if self.position == len(self.data):
+            self.epoch, self.position = self.epoch + 1, 0
+        order = np.random.default_rng(self.epoch).permutation(len(self.data))
+        x = self.data[order[self.position]]
+        noise = self.random.normal(4, dtype=np.float64)
+        with np.errstate(over="ignore"):
+            scaled = np.float16(self.scale * (self.w - x + noise / 4)).astype(float)
+        self.position, self.n_steps = self.position + 1, self.n_steps + 1
+        if not np.isfinite(scaled).all():  # too large for float16: skip the step
+            self.scale, self.good_steps = self.scale / 2, 0
+            return
+        self.gradient = scaled / self.scale
+        self.v = 0.9 * self.v + self.gradient
+        self.w = self.w - 0.1 / (1 + 0.02 * self.n_steps) * self.v
+        self.good_steps += 1
+        if self.good_steps == 3:
+            self.scale, self.good_steps = 2 * self.scale, 0
+
+
+def state_of(run):
+    """What a new Toy needs to go on to the same bits: {attribute: value}."""
+    # >>> exercise 21b: all that the next step depends on
+    # Look at Toy.step: which attributes does it read before it writes them? What a new Toy() has
+    # anyway, and what step computes anew, need not be kept. The run goes on while the state is
+    # being written: copy the arrays. Of run.random the state is run.random.get_state().
+    return {"w": run.w.copy(), "v": run.v.copy(), "random": run.random.get_state(),
+            "epoch": run.epoch, "position": run.position, "n_steps": run.n_steps,
+            "scale": run.scale, "good_steps": run.good_steps}
+    # <<<
+
+
+def by_hand(table):
+    """Both exercises: a failure in each call of a save, and a toy that dies in each step."""
+    old, new = b"old" * 5, b"new!" * 5
+    n_calls, found = power_failures(save, old, new)
+    table.row(f"power failures ({n_calls} calls x 4 disks) that leave no snapshot",
+              sum(data not in (old, new) for data in found), 0, "exact")
+    whole, dying = Toy(), Toy()
+    for _ in range(40):
+        whole.step()
+        dying.step()
+        state, dying = state_of(dying), Toy()  # it dies after each step, and another goes on
+        dying.random.set_state(state.pop("random"))
+        vars(dying).update(state)
+    table.row("weights of a toy that died 40 times, unlike those of one that did not",
+              int((dying.w != whole.w).sum()), 0, "exact")
+
+
+def train(t, args, folder, fault=None):
+    """The weights after args.steps, by elastic.run; it dies in step number `fault`."""
+
+    def state(t):
+        minidl.manual_seed(0)
+        model = Zero1(put(args, nn.Sequential(nn.Dropout(0.1), nn.MLP(64, 32, 10))), t)
+        sampler = DistributedSampler(len(digits), t.rank, t.size, seed=1)
+        minidl.manual_seed(1, t.rank)
+        return {"model": model, "optimizer": optim.AdamW(model.shards(), lr=1e-2),
+                "batches": Passes(DataLoader(digits, BATCH, sampler, prefetch=0))}
+
+    def step(t, number, model, optimizer, batches):
+        if number == fault and (t.simulated or not args.kill):
+            raise PowerFailure  # of all ranks: mpirun alone would not start one of them again
+        if number == fault and t.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        x, y = (put(args, array) for array in next(batches))
+        F.cross_entropy(model(x.reshape(len(x), -1)), y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        model.gather()
+
+    digits = datasets.digits()[0]
+    model = elastic.run(step, state, args.steps, folder, args.every, t)["model"]
+    return np.concatenate([np.ravel(x) for x in model.state_dict().values()])
+
+
+def killed(t, args, table):
+    """A run that dies beside one that does not: (step of the fault, step that it goes on from)."""
+    fault = args.kill or args.steps - args.every // 2
+    if os.environ.get("MINIDL_ATTEMPT", "1") == "1":  # minidl run counts them
+        if t.rank == 0:
+            shutil.rmtree(FOLDER, ignore_errors=True)
+        tree.barrier(t)
+        train(t, args, FOLDER + "/whole")
+        with suppress(PowerFailure):
+            train(t, args, FOLDER + "/killed", fault)
+        t.pause(0.5)  # for the thread that writes
+        tree.barrier(t)
+    saved = snapshot.latest(FOLDER + "/killed") or 0
+    say(t, f"a fault in step {fault}; the newest snapshot on the disk: of step {saved}")
+    whole, again = (train(t, args, f"{FOLDER}/{name}") for name in ("whole", "killed"))
+    table.row("weights unlike the uninterrupted run's", int((again != whole).sum()), 0, "exact")
+    table.row("steps done again, at most", fault - saved, 2 * args.every, "<=")  # written behind
+    return fault, saved
+
+
+def lost(interval, delta, mtbf, n_faults=20_000):
+    """The share of the time that a simulated machine loses. The time between two faults has room
+    for so many times an interval and its snapshot; what is begun then is lost."""
+    gaps = np.random.default_rng(0).exponential(mtbf, n_faults)
+    return 1 - interval * (gaps // (interval + delta)).sum() / gaps.sum()
+
+
+def main(t, args):
+    table, delta, mtbf = Table(t), args.delta, args.mtbf
+    by_hand(table)
+    fault, begins = killed(t, args, table)
+    young = math.sqrt(2 * delta * mtbf)
+    sweep = [young * 2.0 ** (k / 2) for k in range(-5, 6)]
+    shares = [lost(T, delta, mtbf) for T in sweep]
+    table.row("share of the time lost at Young's interval, simulated", shares[5],
+              delta / young + young / (2 * mtbf), "rel<1e-1")
+    table.row("best interval of the sweep, in steps of sqrt 2 from Young's",
+              abs(int(np.argmin(shares)) - 5), 1, "<=")
+    picture(t, draw, sweep, shares, delta, mtbf, (fault, begins, args.steps))
+    return table
+
+
+OPTIONS = {
+    "steps": (24, "training steps"),
+    "every": (6, "steps between snapshots"),
+    "delta": (5.0, "seconds that a snapshot costs"),
+    "mtbf": (1000.0, "mean seconds between faults"),
+    "kill": (0, "kill rank 1 in this step of the first attempt (with minidl run --restarts)"),
+}
+
+
+def exact(interval, delta, mtbf):
+    return 1 - interval / (mtbf * math.expm1((interval + delta) / mtbf))
+
+
+def draw(plt, sweep, measured, delta, mtbf, steps):
+    """Left: steps over the work that was done, with the fault. Right: cost against the interval."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(13, 4.4))
+    fault, begins, end = steps
+    left.plot([0, fault], [0, fault], color=LINES[0], label="until the fault")
+    left.plot([fault, fault], [fault, begins], color=GREY, linestyle=":",
+              label="back to a snapshot")
+    left.plot([fault, fault + end - begins], [begins, end], color=LINES[1], label="started again")
+    left.set(xlabel="steps of work", ylabel="step of the run", title="A fault, and the way on")
+    left.legend()
+    curve = np.geomspace(sweep[0], sweep[-1], 100)
+    right.plot(curve, [100 * exact(T, delta, mtbf) for T in curve], color=GREY, label="exact")
+    right.plot(curve, [100 * (delta / T + T / (2 * mtbf)) for T in curve], color=GREY,
+               linestyle="--", label="delta/T + T/2M")
+    right.plot(sweep, [100 * share for share in measured], "o", color=LINES[0], label="simulated")
+    right.axvline(math.sqrt(2 * delta * mtbf), color=LINES[1], label="sqrt(2 delta M)")
+    right.set(xscale="log", xlabel="seconds between snapshots", ylabel="% of the time lost",
+              title="How often to save")
+    right.set_xticks(sweep[::2], [f"{T:.0f}" for T in sweep[::2]])
+    right.minorticks_off()
+    right.legend(loc=(0.52, 0.66))
+    return figure
+
+
+if __name__ == "__main__":
+    launch(main, OPTIONS, ranks=4)

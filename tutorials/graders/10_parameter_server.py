@@ -1,0 +1,289 @@
+"""Grades work/10_parameter_server.py.   Test: tests/tutorials/test_exercises.py"""
+
+from types import SimpleNamespace
+
+import numpy as np
+
+from minidl import Tensor, optim
+from minidl.comm import simulate
+from minidl.course.grade import Wrong
+from minidl.parallel.param_server import Server
+from minidl.parallel.param_worker import Worker
+
+STEPS = 12
+
+
+def served(module, s, speeds, last_steps=STEPS, rate=0.01, steps=STEPS):
+    """A run with the student's rule, worker i takes speeds[i] seconds for a gradient: ({by how many
+    steps a worker was ahead when it began one: how often}, the weight), None if all wait for ever.
+
+    x^2/2, from x = 1."""
+    rule = module.bounded(s)
+
+    def rank(t):
+        x = Tensor(np.ones(1), requires_grad=True)
+        if t.rank == 0:
+            server = Server(t, [x], 1, rule, lambda shard: optim.SGD(shard, lr=rate))
+            server.serve()
+            return dict(server.leads), float(server.shard.params[0].data[0])
+        with Worker(t, [x]) as worker:
+            for _ in range(last_steps if t.rank == len(speeds) else steps):
+                worker.pull()
+                t.compute(speeds[t.rank - 1])
+                x.grad = x.data.copy()
+                worker.push()
+
+    try:
+        return simulate(1 + len(speeds), rank)[0]
+    except Exception as error:
+        if "all workers wait" in str(error):
+            return None
+        raise
+
+
+def may_pull(module, clocks, s):
+    try:
+        return {worker: bool(module.may_pull(clocks, worker, s)) for worker in clocks}
+    except ValueError as error:  # of an empty sequence
+        raise Wrong(f"clocks {clocks}: {error}. The slowest is the slowest of all, the worker that "
+                    "asks included: it may be alone") from None
+
+
+CLOCKS = [
+    ((4, 3, 9), 2), ((2, 2, 3), 1), ((6, 5, 5), 2), ((0, 7, 8), 7), ((3,), 0), ((5, 1), 4),
+    ((8, 0, 8), 4)]
+MISTAKES = {  # what another rule compares
+    "Everybody may pull, always. Is its lead the distance to the slowest, not to the fastest?":
+        lambda mine, all_, s: True,
+    "Exactly s steps ahead may still pull: <=": lambda mine, all_, s: mine - min(all_) < s,
+    "s steps ahead, not s + 1": lambda mine, all_, s: mine - min(all_) <= s + 1,
+    "That is how far it is behind the fastest": lambda mine, all_, s: max(all_) - mine <= s,
+    "That is the distance to the mean; the slowest counts":
+        lambda mine, all_, s: mine - sum(all_) / len(all_) <= s,
+    "That bounds the number of steps; the lead is to be bounded":
+        lambda mine, all_, s: mine <= s,
+}
+
+
+def _mistake(rules, answers):
+    """The mistake that gives just these answers, if it is a known one."""
+    for name, rule in MISTAKES.items():
+        if answers == [{w: rule(c, clocks.values(), s) for w, c in clocks.items()}
+                       for clocks, s in rules]:
+            return name
+    return "Its lead is what it has pushed less what the slowest of all has pushed"
+
+
+def grade_10a(student):
+    """nobody is more than s steps ahead, nobody waits without need, and nobody for ever."""
+    rules = [(dict(enumerate(clocks, start=1)), s) for clocks, s in CLOCKS]
+    answers = [student.run(may_pull, clocks, s) for clocks, s in rules]
+    for (clocks, s), got in zip(rules, answers, strict=True):
+        for worker, may in got.items():
+            ahead = clocks[worker] - min(clocks.values())
+            if may != (ahead <= s):
+                raise Wrong(f"clocks {clocks}, s = {s}: worker {worker} is {ahead} ahead of the "
+                            f"slowest, so it {'may pull' if ahead <= s else 'must wait'}; got the "
+                            f"contrary. {_mistake(rules, answers)}")
+    yield "each worker of seven given sets of clocks"
+    for speeds, s in [([1, 3, 1], 2), ([1, 1], 0), ([1, 5, 1, 2], 1), ([2, 9, 1], 3)]:
+        where = f"{len(speeds)} workers, of which one takes {max(speeds)} times as long, s = {s}"
+        most = _most(student, s, speeds, where)
+        if most > s:
+            raise Wrong(f"{where}: a worker began a step when it was {most} ahead of the slowest")
+        if most < s:
+            raise Wrong(f"{where}: no worker was ever more than {most} ahead; who is exactly s "
+                        "steps ahead may still pull")
+        yield f"{where}: at most {most} ahead, all {STEPS * len(speeds)} pushes came"
+    if _most(student, 1, [1, 1, 4], "worker 3 leaves early", 2) > 1:
+        raise Wrong("when a worker leaves early, the others may not run further ahead")
+    yield "a worker that leaves early holds up nobody"
+    # at a rate that is too large for gradients of many updates before
+    weight = {s: student.run(served, s, [1, 1, 12], 8, 0.5, 96) for s in (2, 1000)}
+    loss = {s: run[1] ** 2 / 2 for s, run in weight.items()}
+    if not loss[2] < loss[1000]:
+        raise Wrong(f"the loss, {loss[2]:.3g}, is not below the unbounded one, {loss[1000]:.3g}")
+    yield f"loss with s = 2: {loss[2]:.2g}; without a bound: {loss[1000]:.2g}"
+
+
+def _most(student, s, speeds, where, last_steps=STEPS):
+    """By how many steps a worker was ahead, at the most, when it began one."""
+    run = student.run(served, s, speeds, last_steps)
+    if run is None:
+        raise Wrong(f"{where}: in the end all workers wait, and nobody can go on. May the slowest "
+                    "worker always pull?")
+    return max(run[0].values())
+
+
+def updates(module, events):
+    """The updates and what the inbox holds after each event: ("here", workers), ("push", worker,
+    gradient, n_samples)."""
+    server = SimpleNamespace(clocks={}, inbox={})
+    after = []
+    for kind, *what in events:
+        if kind == "here":
+            server.clocks = dict.fromkeys(what[0], 5)
+        else:
+            server.inbox[what[0]] = np.full(2, what[1]), what[2]
+        made = []
+        server.update = lambda gradient, made=made: made.append(np.array(gradient))
+        module.mean_of_all(server)
+        after.append((made, sorted(server.inbox)))
+    return after
+
+
+def grade_10b(student):
+    """one update a step: the mean over all samples, when all workers that are here have pushed."""
+    events = [("here", [1, 2, 4]), ("push", 4, 1e4, 3), ("push", 1, 10.0, 1),
+              ("push", 2, 100.0, 4)]
+    first, *early, last = student.run(updates, events)
+    if first[0]:
+        raise Wrong("nobody has pushed, and there was an update")
+    if any(made for made, _ in early):
+        raise Wrong("there was an update before all workers had pushed")
+    yield "no update before all have pushed"
+    _one_update(last[0], (10 + 4 * 100 + 3 * 10_000) / 8, 10_110, 10_110 / 3)
+    yield "one update, with the mean weighted by samples"
+    if last[1]:
+        raise Wrong("after the update the inbox must be empty, or the next step adds to this one")
+    yield "the inbox is empty after it"
+    # 2 pushes and leaves; 4 leaves without a push; 1 is still to push
+    events = [("push", 2, 1.0, 1), ("here", [1]), ("push", 1, 3.0, 1)]
+    *early, last = student.run(updates, [("here", [1, 2, 4]), *events])
+    if any(made for made, _ in early):
+        raise Wrong("worker 2 pushed and left, worker 1 has still to push: that is no step yet")
+    if not last[0]:
+        raise Wrong("all workers that are still here have pushed; those that left must not count")
+    if len(last[0]) == 1 and np.allclose(last[0][0], 3.0):
+        raise Wrong("the update has the push of worker 1 alone; worker 2 pushed, and left after "
+                    "that: what it pushed still counts")
+    _one_update(last[0], 2.0, 4.0, 2.0)
+    yield "workers that left are not waited for; what they pushed counts"
+    if student.run(left_by_all):
+        raise Wrong("all workers have left, and nobody has pushed since the last step: the inbox "
+                    "is empty, so there is nothing to update with (the mean would be 0 / 0)")
+    yield "no update when all have left and nothing was pushed"
+
+
+def left_by_all(module):
+    """Whether an empty inbox makes an update, or an error, when nobody is here any more."""
+    with np.errstate(all="ignore"):
+        try:
+            return bool(updates(module, [("here", [])])[0][0])
+        except (ArithmeticError, ValueError, IndexError):
+            return True
+
+
+def _one_update(made, mean, total, plain):
+    """Raises unless it is the weighted mean; total, plain: the sum, the unweighted mean."""
+    if len(made) != 1:
+        raise Wrong(f"all have pushed: wanted one update, got {len(made)}")
+    (got,) = made
+    if got.shape != (2,):
+        raise Wrong(f"the update has shape {got.shape}, the gradients (2,)")
+    if np.allclose(got, mean):
+        return
+    if np.allclose(got, total):
+        raise Wrong("that is the sum of the gradients; wanted their mean")
+    if np.allclose(got, plain):
+        raise Wrong("that is the plain mean; a gradient counts as often as it has samples")
+    raise Wrong(f"the update is {got[0]:g}, the mean over all samples {mean:g}: the sum of "
+                "n_samples * gradient, divided by the sum of n_samples")
+
+
+# {exercise: {name of the mistake: (what stands in the region, words of the message that it must
+# get)}}
+WRONG = {
+    "10a": {
+        "no bound at all": ("return True", "ahead of the slowest"),
+        "less than s": (
+            "return clocks[worker] - min(clocks.values()) < s",
+            "may still pull",
+        ),
+        "one step too many": (
+            "return clocks[worker] - min(clocks.values()) <= s + 1",
+            "ahead of the slowest",
+        ),
+        "stops the slowest": (
+            "return max(clocks.values()) - clocks[worker] <= s",
+            "ahead of the slowest",
+        ),
+        "ahead of the mean": (
+            "return clocks[worker] - sum(clocks.values()) / len(clocks) <= s",
+            "ahead of the slowest",
+        ),
+        "a barrier every s steps": (
+            "return clocks[worker] == min(clocks.values()) or clocks[worker] % (s + 1) > 0",
+            "so it may pull; got the contrary",
+        ),
+        "only the slowest": (
+            "return clocks[worker] == min(clocks.values())",
+            "Its lead is what it has pushed",
+        ),
+        "everybody waits": (
+            "return clocks[worker] < min(clocks.values())",
+            "Its lead is what it has pushed",
+        ),
+    },
+    "10b": {
+        "does not wait": (
+            """
+for gradient, _ in server.inbox.values():
+    server.update(gradient)
+server.inbox.clear()
+""",
+            "before all workers had pushed",
+        ),
+        "the sum": (
+            """
+if server.inbox and set(server.clocks) <= set(server.inbox):
+    gradients = [gradient for gradient, _ in server.inbox.values()]
+    server.inbox.clear()
+    server.update(sum(gradients))
+""",
+            "wanted their mean",
+        ),
+        "the plain mean": (
+            """
+if server.inbox and set(server.clocks) <= set(server.inbox):
+    gradients = [gradient for gradient, _ in server.inbox.values()]
+    server.inbox.clear()
+    server.update(sum(gradients) / len(gradients))
+""",
+            "as often as it has samples",
+        ),
+        "keeps the inbox": (
+            """
+if server.inbox and set(server.clocks) <= set(server.inbox):
+    total = sum(n for _, n in server.inbox.values())
+    server.update(sum(n / total * g for g, n in server.inbox.values()))
+""",
+            "the inbox must be empty",
+        ),
+        "waits for those that left": (
+            """
+if set(server.clocks) == set(server.inbox):
+    total = sum(n for _, n in server.inbox.values())
+    server.update(sum(n / total * g for g, n in server.inbox.values()))
+    server.inbox.clear()
+""",
+            "those that left must not count",
+        ),
+        "updates with nothing": (
+            """
+if set(server.clocks) <= set(server.inbox) or not server.inbox:
+    server.update(np.zeros(2))
+""",
+            "nobody has pushed",
+        ),
+        "an update each": (
+            """
+if server.inbox and set(server.clocks) <= set(server.inbox):
+    for gradient, _ in server.inbox.values():
+        server.update(gradient)
+    server.inbox.clear()
+""",
+            "wanted one update, got 3",
+        ),
+    },
+}

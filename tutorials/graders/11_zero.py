@@ -1,0 +1,231 @@
+"""Grades work/11_zero.py.   Test: tests/tutorials/test_exercises.py"""
+
+from unittest.mock import patch
+
+import numpy as np
+
+from minidl import memory
+from minidl.comm import chunks, ring_blocks, simulate
+from minidl.comm.ledger import Ledger
+from minidl.course.grade import Wrong
+
+SEED = 0  # another one for each student: check --student NAME
+
+SHAPES = [(6, 10), (10, 7), (7, 7), (7, 3)]  # 60, 70, 49 and 21 elements: mostly uneven shares
+WORLDS = (2, 3, 4, 5)
+SCALES = (1.0, 3.0)  # the second time after an update of every share
+
+
+def personal(draw):
+    """One case more for each student."""
+    return {"WORLDS": (*WORLDS, int(draw.integers(6, 9)))}
+
+
+def weight(shape):
+    return np.arange(1.0, shape[0] * shape[1] + 1).reshape(shape)
+
+
+def gathered(module, p, shape):
+    """Of each rank, for each of SCALES: (the whole weight, bytes sent, whether the rank's own share
+    is part of it)."""
+    def body(t):
+        w, ledger, results = weight(shape), Ledger(t), []
+        layer = module.Layer(ledger, w)
+        for scale in SCALES:
+            layer.own[...] = scale * layer.share(w)
+            ledger.reset()
+            layer.gather()
+            view = np.shares_memory(layer.own, layer.whole)
+            results.append((layer.whole.copy(), ledger.bytes_sent, view))
+        return results
+
+    return simulate(p, body)
+
+
+def grade_11a(student):
+    """gather brings the whole weight, and sends (p-1)/p of its bytes."""
+    for p in WORLDS:
+        for shape in SHAPES[:3]:
+            for rank, results in enumerate(student.run(gathered, p, shape)):
+                for scale, result in zip(SCALES, results, strict=True):
+                    _check_gather(p, rank, scale * weight(shape), *result)
+        yield f"{p} ranks, weights of 60, 70 and 49 elements: values, bytes, messages"
+
+
+def _check_gather(p, rank, wanted, whole, n_bytes, view):
+    bounds = chunks.bounds(wanted.size, p)
+    who = f"rank {rank} of {p}, a weight of {wanted.size} elements"
+    if whole.shape != wanted.shape or not (whole == wanted).all():
+        wrong = np.flatnonzero(whole.reshape(-1) != wanted.reshape(-1))
+        owner = next(r for r in range(p) if bounds[r + 1] > wrong[0])
+        raise Wrong(f"{who}: element {wrong[0]}, of which rank {owner} has the share, is not what "
+                    "that rank owns now. Does each rank put its own share into its place, and are "
+                    "all of them sent to all?")
+    if view:
+        raise Wrong(f"{who}: after gather self.own is a view of the whole weight, which it keeps "
+                    "in memory after free(): copy self.own into flat, and leave self.own as it is")
+    right = (rank + 1) % p
+    formula = 8 * (wanted.size - (bounds[right + 1] - bounds[right]))
+    if n_bytes != formula:
+        raise Wrong(f"{who} sent {n_bytes:,} bytes; a ring all-gather sends all but the right "
+                    f"neighbour's share, {formula:,}. Broadcasts and an all-reduce bring the same "
+                    "elements for other bytes")
+
+
+def _problem(p):
+    """(weights, x and target of every rank)."""
+    rng = np.random.default_rng(SEED + p)
+    weights = [rng.normal(size=shape) for shape in SHAPES]
+    return weights, rng.normal(size=(p, 5, 6)), rng.normal(size=(p, 5, 3))
+
+
+def stepped(module, p):
+    """Of each rank: {"grads": shares, None where a layer has none; "at_home": layers; "most": bytes
+    of weights; "gathered": bytes sent}."""
+    weights, x, target = _problem(p)
+
+    def body(t):
+        ledger = Ledger(t)
+        layers = [module.Layer(ledger, w) for w in weights]
+        with memory.record() as held:
+            try:
+                module.step(layers, x[t.rank], target[t.rank])
+            except (TypeError, ValueError, AttributeError) as error:
+                away = [i for i, layer in enumerate(layers) if layer.whole is None]
+                raise Wrong(f"rank {t.rank} of {p}: {error}. Layers {away} are away: is every "
+                            "layer gathered before it is used, in backward, too?") from error
+        return {"grads": [getattr(layer, "grad", None) for layer in layers],
+                "at_home": [i for i, layer in enumerate(layers) if layer.whole is not None],
+                "most": held.most("parameters"),
+                "gathered": ledger.count(label="ring_blocks.all_gather").bytes_sent}
+
+    with patch.object(module.Layer, "gather", _gather):  # 11b can be right before 11a is
+        return simulate(p, body)
+
+
+def _gather(layer):
+    flat = np.empty(layer.bounds[-1], layer.own.dtype)
+    memory.note(flat, "parameters")
+    layer.share(flat)[...] = layer.own
+    layer.whole = ring_blocks.all_gather(layer.t, flat, layer.bounds).reshape(layer.shape)
+
+
+def grade_11b(student):
+    """the gradients are right, every layer is gathered twice, and never are two at home."""
+    for p in WORLDS:
+        weights, x, target = _problem(p)
+        of_rank = [_gradients(weights, x[r], target[r]) for r in range(p)]
+        means = [sum(gs) / p for gs in zip(*of_rank, strict=True)]
+        for rank, result in enumerate(student.run(stepped, p)):
+            _check_step(p, rank, result, means)
+        yield f"{p} ranks, {len(SHAPES)} layers: gradients, bytes sent, bytes at home"
+
+
+def _check_step(p, rank, result, means):
+    who, formula = f"rank {rank} of {p}", 0
+    for i, (got, mean) in enumerate(zip(result["grads"], means, strict=True)):
+        if got is None:
+            raise Wrong(f"{who}: layer {i} has no gradient: who calls its scatter?")
+        bounds = chunks.bounds(mean.size, p)
+        share = mean.reshape(-1)[bounds[rank] : bounds[rank + 1]]
+        if got.shape != share.shape or not np.allclose(got, share, rtol=1e-9, atol=1e-12):
+            raise Wrong(f"{who}: the gradient of layer {i} is not the mean of all ranks'")
+        formula += 2 * 8 * (mean.size - chunks.size(mean.size, p, rank + 1))
+    if result["at_home"]:
+        raise Wrong(f"{who}: after the step layers {result['at_home']} are still at home: their "
+                    "weights are held whole, as at stage 2")
+    largest, all_of_them = 8 * max(m.size for m in means), 8 * sum(m.size for m in means)
+    if result["most"] > largest:
+        raise Wrong(f"{who}: {result['most']:,} bytes of weights were at home at once; the largest "
+                    f"layer has {largest:,}, all together {all_of_them:,}. Is each freed before "
+                    "the next is gathered, in forward and in backward?")
+    if result["gathered"] != formula:
+        kept = (". Was a copy of a weight kept between the two?" if result["gathered"] < formula
+                else ". The gradient of a weight needs no weight")
+        raise Wrong(f"{who} sent {result['gathered']:,} bytes to gather; two gathers of every "
+                    f"layer are {formula:,}: one for forward, one for backward{kept}")
+
+
+def _gradients(weights, x, target):
+    """By one rank on its part of the batch."""
+    inputs = [x]
+    for w in weights:
+        inputs.append(np.tanh(inputs[-1] @ w))
+    gx, gradients = 2 * (inputs[-1] - target) / target.size, []
+    for w, before, y in zip(weights[::-1], inputs[-2::-1], inputs[:0:-1], strict=True):
+        g = gx * (1 - y * y)
+        gradients.append(before.T @ g)
+        gx = g @ w.T
+    return gradients[::-1]
+
+
+# Lines of 11b's solution, and what is left of them where gather or free is forgotten.
+USE_FORWARD = "    x = np.tanh(x @ layer.whole)\n"
+KEEP_FORWARD = "    layer.gather()\n" + USE_FORWARD
+FORWARD = KEEP_FORWARD + "    layer.free()\n"
+USE_BACKWARD = "    gx = g @ layer.whole.T\n"
+BACKWARD = "    layer.gather()\n" + USE_BACKWARD + "    layer.free()\n"
+
+# {exercise: {name of the mistake: (what stands in the region, words of the message that it must
+# get)}}
+WRONG = {
+    "11a": {
+        "a broadcast from every owner": (
+            """
+from minidl.comm import tree
+self.share(flat)[...] = self.own
+for root in range(self.t.size):
+    tree.broadcast(self.t, flat[self.bounds[root] : self.bounds[root + 1]], root)
+""",
+            "bring the same elements for other bytes",
+        ),
+        "an all-reduce of what is zero elsewhere": (
+            """
+flat[...] = 0
+self.share(flat)[...] = self.own
+ring_blocks.all_reduce(self.t, flat)
+""",
+            "bring the same elements for other bytes",
+        ),
+        "forgets to put its own share in": (
+            """
+flat[...] = 0
+ring_blocks.all_gather(self.t, flat, self.bounds)
+""",
+            "is not what that rank owns now",
+        ),
+        "keeps the weight of the first time": (
+            """
+self.share(flat)[...] = self.own
+if not hasattr(self, "kept"):
+    self.kept = ring_blocks.all_gather(self.t, flat, self.bounds).copy()
+flat[...] = self.kept
+""",
+            "is not what that rank owns now",
+        ),
+    },
+    "11b": {
+        "never frees": ({FORWARD: KEEP_FORWARD, BACKWARD: USE_BACKWARD}, "still at home"),
+        "frees after backward only": (
+            {FORWARD: KEEP_FORWARD, BACKWARD: USE_BACKWARD + "    layer.free()\n"},
+            "Is each freed before the next",
+        ),
+        "does not gather for backward": (
+            {BACKWARD: USE_BACKWARD + "    layer.free()\n"},
+            "in backward, too?",
+        ),
+        "frees in forward, not in backward": (
+            {BACKWARD: "    layer.gather()\n" + USE_BACKWARD},
+            "still at home",
+        ),
+        "gathers all before it starts": (
+            {"\ninputs = []\n": "\ninputs = []\nfor layer in layers:\n    layer.gather()\n",
+             FORWARD: USE_FORWARD, BACKWARD: USE_BACKWARD + "    layer.free()\n"},
+            "Is each freed before the next",
+        ),
+        "gathers a layer for each product": (
+            {BACKWARD: "    layer.gather()\n    layer.free()\n" + BACKWARD},
+            "one for forward, one for backward",
+        ),
+    },
+}

@@ -1,0 +1,185 @@
+"""Grades work/12_offload.py.   Test: tests/tutorials/test_exercises.py"""
+
+import numpy as np
+
+from minidl.course.grade import Wrong
+from minidl.parallel.lanes import Modelled
+
+SEED = 0  # another one for each student: check --student NAME
+
+# (sizes of the buckets, seconds of backward for each, seconds to update an element)
+CASES = [([7], 1e-4, 1e-8), ([5, 1, 13], 1e-4, 1e-6), ([64, 33, 64, 2, 31], 1e-5, 4e-6)]
+STEPS = 4
+LINK = (1e-6, 1e-7)
+
+
+def run(module, case):
+    """(weights after each step, ends of the steps, {lane: bytes}, spans, seconds that the host
+    worked beside the device, seconds that it worked)."""
+    sizes, backward_s, update_s = CASES[case]
+    lanes = Modelled(LINK, update_s)
+    weights = _start(sizes)
+    host = module.HostAdam(weights, lanes)
+    after, marks = [], []
+    for step in range(STEPS):
+        for i in reversed(range(len(sizes))):
+            lanes.compute(backward_s, f"{step}")
+            host.ready(i, _gradient(step, sizes, i))
+        host.delayed_step()
+        marks.append(lanes.time())
+        after.append([w.copy() for w in weights])
+    return (after, marks, dict(lanes.bytes), [tuple(span) for span in lanes.spans],
+            lanes.overlap("device", "host"), lanes.busy("host"))
+
+
+def grade_12a(student):
+    """delayed_step brings up the weights of the last update, and starts the next one."""
+    for case, (sizes, backward_s, update_s) in enumerate(CASES):
+        after, marks, n_bytes, spans, beside, busy = student.run(run, case)
+        _check_weights(after, sizes)
+        yield f"{len(sizes)} buckets, {STEPS} steps: the weights are those of a delayed Adam"
+        _check_bytes(n_bytes, sizes)
+        yield f"{len(sizes)} buckets: {STEPS} times down, {STEPS - 1} times up"
+        _check_trace(spans, marks, len(sizes))
+        if update_s * sum(sizes) < backward_s:
+            _check_beside(beside, busy)
+        yield f"{len(sizes)} buckets: who waits for what"
+
+
+def _gradient(step, sizes, i):
+    return np.random.default_rng([SEED + step, i]).normal(size=sizes[i]).astype(np.float16)
+
+
+def _start(sizes):
+    return [np.linspace(-1, 1, n).astype(np.float16) for n in sizes]
+
+
+def _check_weights(after, sizes):
+    """The student's run, step by step beside the definition."""
+    wanted = _delayed_adam(sizes)
+    for step, weights in enumerate(after):
+        for i, (got, should) in enumerate(zip(weights, wanted[step], strict=True)):
+            if step == 0 and (got != should).any():
+                raise Wrong(
+                    f"bucket {i}: the first delayed step changed the device's weights. Nothing "
+                    "has been updated before it, so it has nothing to bring up: it is skipped"
+                )
+            if (got != should).any():
+                newer = step + 1 < STEPS and (got == wanted[step + 1][i]).all()
+                raise Wrong(
+                    f"bucket {i}, step {step}: the weights are not those of Adam with the "
+                    f"gradients of step {step - 1}: element {int((got != should).argmax())} is "
+                    f"{got[(got != should).argmax()]}, wanted {should[(got != should).argmax()]}"
+                    + (". They are already those of this step's. Does the copy up come before the "
+                       "update overwrites what it reads?" if newer else "")
+                )
+
+
+def _delayed_adam(sizes):
+    """[weights that the device has after each step]: Adam's, one update late."""
+    device, master = _start(sizes), [w.astype(np.float32) for w in _start(sizes)]
+    m, v = [np.zeros(n, "f4") for n in sizes], [np.zeros(n, "f4") for n in sizes]
+    history = []
+    for step in range(STEPS):
+        device = [w.astype(np.float16) for w in master]
+        history.append(device)
+        for i in range(len(sizes)):
+            g = _gradient(step, sizes, i).astype(np.float32)
+            m[i] = 0.9 * m[i] + 0.1 * g
+            v[i] = 0.999 * v[i] + 0.001 * g * g
+            m_hat, v_hat = m[i] / (1 - 0.9 ** (step + 1)), v[i] / (1 - 0.999 ** (step + 1))
+            master[i] = master[i] - 0.01 * m_hat / (np.sqrt(v_hat) + 1e-8)
+    return history
+
+
+def _check_bytes(moved, sizes):
+    formula = {"down": STEPS * 2 * sum(sizes), "up": (STEPS - 1) * 2 * sum(sizes)}
+    for lane, n_bytes in formula.items():
+        if moved.get(lane, 0) != n_bytes:
+            raise Wrong(f"{moved.get(lane, 0):,} bytes went {lane} in {STEPS} steps; the formula "
+                        f"says {n_bytes:,}: 2 for a parameter and step, none up in the first")
+
+
+def _check_trace(all_spans, marks, n):
+    """What may not be at the same time, from the spans."""
+    spans = {lane: [s for s in all_spans if s[0] == lane] for lane in ("up", "host", "down")}
+    by_bucket = {lane: {} for lane in spans}
+    for lane, rows in spans.items():
+        for _, label, start, end in rows:
+            by_bucket[lane].setdefault(label, []).append((start, end))
+    slack = 1e-12  # the clock adds up floats
+    for i in range(n):
+        updates, ups, downs = (by_bucket[lane].get(f"{i}", []) for lane in ("host", "up", "down"))
+        for k, (start, end) in enumerate(ups):
+            if start < updates[k][1] - slack:
+                raise Wrong(f"bucket {i}: its weights went up before their update, begun in step "
+                            f"{k}, had ended: send_up(i, after) wants that update's job in after")
+            if k + 1 < len(updates) and updates[k + 1][0] < end - slack:
+                raise Wrong(f"bucket {i}: the update of step {k + 1} overwrote the weights while "
+                            "they were on their way up: it must come after the copy")
+            if end > marks[k + 1] + slack:
+                raise Wrong(f"bucket {i}: the device went on to step {k + 2} before its weights "
+                            "were there. Does it wait for what is coming?")
+        for k, (start, _) in enumerate(updates):
+            if start < downs[k][1] + LINK[0] - slack:
+                raise Wrong(f"bucket {i}: the update of step {k} began before its gradient was "
+                            "down: it must come after self.down[i]")
+    for lane, what in (("up", "weights went up"), ("host", "updates were begun")):
+        order = [int(label) for _, label, _, _ in sorted(spans[lane], key=lambda s: s[2])]
+        for step, first in enumerate(range(0, len(order), n)):
+            if order[first : first + n] != list(range(n))[::-1]:
+                raise Wrong(f"step {step + 1 + (lane == 'up')}: {what} in the order of buckets "
+                            f"{order[first : first + n]}; the last bucket first: its gradient "
+                            "comes first, and the others would wait behind the first one's")
+
+
+def _check_beside(beside, busy):
+    updates = busy * (STEPS - 1) / STEPS  # nothing follows the last one
+    if beside < 0.9 * updates:
+        raise Wrong(f"only {beside / updates:.0%} of the updates lay beside backward; all but the "
+                    "last step's could. Does the device wait for more than the weights?")
+
+
+# {exercise: {name of the mistake: (what stands in the region, words of the message that it must
+# get)}}
+WRONG = {
+    "12a": {
+        "updates in the step": (
+            """
+self.step()
+""",
+            "the first delayed step changed",
+        ),
+        "updates before it sends up": (
+            """
+coming = []
+for i in reversed(range(len(self.weights))):
+    old, self.updated[i] = self.updated[i], self.update(i, [self.down[i]])
+    if old is not None:
+        coming.append(self.send_up(i, [old]))
+self.lanes.wait(coming)
+""",
+            "already those of this step's",
+        ),
+        "does not wait": (
+            {"self.lanes.wait(coming)\n": ""},
+            "before its weights were there",
+        ),
+        "waits for the update too": (
+            {"self.lanes.wait(coming)": "self.lanes.wait(coming + self.updated)"},
+            "wait for more than the weights",
+        ),
+        "does not wait for the gradient": (
+            {"after = [self.down[i]]": "after = []"},
+            "before its gradient was down",
+        ),
+        "overwrites what is on its way up": (
+            {"        after.append(coming[-1])\n": ""},
+            "while they were on their way up",
+        ),
+        "sends up what is not updated yet": (
+            {"self.send_up(i, [self.updated[i]])": "self.send_up(i, [])"},
+            "begun in step",
+        ),
+    },
+}

@@ -1,0 +1,204 @@
+"""Grades work/16_dgc.py.   Test: tests/tutorials/test_exercises.py"""
+
+import numpy as np
+
+from minidl.comm import ring, simulate
+from minidl.comm.ledger import Ledger
+from minidl.course.grade import Wrong
+
+SEED = 0  # another one for each student: check --student NAME
+
+SIZES = [(10, 1), (11, 4), (1000, 30), (7, 7)]  # elements, how many of them are sent
+MOMENTA = (0.5, 0.0)
+N_STEPS = 5
+
+
+def personal(draw):
+    """One case more for each student."""
+    n = int(draw.integers(20, 900))
+    return {"SIZES": [*SIZES, (n, int(draw.integers(2, n // 2)))]}
+
+
+def gradients(n, step):
+    """Whole numbers of different magnitudes: nothing rounds, and no two are tied for long."""
+    rng = np.random.default_rng([SEED + n, step])
+    return rng.permutation(n) * 8.0 * rng.choice([-1, 1], n) + 1 + step
+
+
+def selected(module, n, k, m):
+    """Of each step: what was sent, u and v afterwards, whether the gradient is as it was."""
+    u, v, steps = np.zeros(n), np.zeros(n), []
+    for step in range(N_STEPS):
+        g = gradients(n, step)
+        kept = g.copy()
+        index, value = module.select(u, v, g, k, m)
+        steps.append((np.array(index), np.array(value, float), u.copy(), v.copy(),
+                      bool((g == kept).all())))
+    return steps
+
+
+def grade_16a(student):
+    """the k largest are sent, nothing is lost, and what was sent has no momentum left."""
+    for n, k in SIZES:
+        for m in MOMENTA:
+            _check_select(n, k, m, student.run(selected, n, k, m))
+        yield f"{n} elements, {k} sent, {N_STEPS} steps: values, velocities, what waits"
+
+
+def _check_select(n, k, m, steps):
+    u, v = np.zeros(n), np.zeros(n)
+    for step, (index, value, u_got, v_got, untouched) in enumerate(steps):
+        who = f"{n} elements, k = {k}, momentum {m}, step {step}"
+        g = gradients(n, step)
+        u_plain, v_late = m * u + g, v + g
+        u = m * u + g
+        v = v + u
+        total = v.copy()
+        if not untouched:
+            raise Wrong(f"{who}: g was changed; it is the caller's")
+        if index.shape != (k,) or value.shape != (k,) or len(set(index.tolist())) != k:
+            raise Wrong(f"{who}: wanted {k} different indices and as many values; got arrays of "
+                        f"shape {index.shape} and {value.shape}")
+        if (v_got == total).all() and (value == total[index]).all():
+            raise Wrong(f"{who}: what was sent still waits in v, and would be sent again")
+        if (value == 0).all() and total[index].any():
+            raise Wrong(f"{who}: the values are zeros: they were read from v after it was cleared")
+        if not u_got.any() and not v_got.any() and k < n:
+            raise Wrong(f"{who}: u and v are still zeros: change the caller's arrays in place, by "
+                        "u *= m; u += g; v += u")
+        arrived = np.zeros(n)
+        arrived[index] = value
+        if (arrived + v_got == v_late).all() and (v_late != total).any():
+            raise Wrong(f"{who}: v grows by the gradient; momentum correction adds the velocity: "
+                        "u = m u + g, then v = v + u")
+        if not (arrived + v_got == total).all():
+            at = int(np.flatnonzero(arrived + v_got != total)[0])
+            raise Wrong(f"{who}: element {at}: sent {arrived[at]:g} and waiting {v_got[at]:g} are "
+                        f"not {total[at]:g}, which it has accumulated. u = m u + g, v = v + u, and "
+                        "v becomes 0 where it was sent, nowhere else")
+        if np.abs(value).min() < np.abs(np.delete(total, index)).max(initial=0):
+            raise Wrong(f"{who}: an element that waits is larger in magnitude than one that was "
+                        "sent. Is the choice by |v|, after the velocity was added?")
+        u[index], v[index] = 0, 0
+        if (u_got == u_plain).all() and m and (u_plain != u).any():
+            raise Wrong(f"{who}: what was sent keeps its momentum in u, and pushes on after it has "
+                        "arrived: momentum factor masking clears u there, too")
+        if m and not (u_got == u).all():
+            raise Wrong(f"{who}: u is not m u + g with zeros where elements were sent")
+
+
+SHAPES = [(8, 5, 1), (6, 9, 2), (12, 12, 3)]
+WORLDS = (1, 2, 3)
+
+
+def lowered(module, p, n, m, r):
+    """Of each rank, for two steps: (update, residual, next q, bytes sent)."""
+    def body(t):
+        ledger, steps = Ledger(t), []
+        residual, q = np.zeros((n, m)), np.random.default_rng(SEED + 1).normal(size=(m, r))
+        for step in range(2):
+            g = gradient(t.rank, step, n, m)
+            ledger.reset()
+            update, q = module.low_rank(ledger, g, residual, q)
+            steps.append((np.array(update), residual.copy(), np.array(q), ledger.bytes_sent))
+        return steps
+
+    return simulate(p, body)
+
+
+def gradient(rank, step, n, m):
+    return np.random.default_rng([SEED + rank, step, n]).normal(size=(n, m))
+
+
+def grade_16b(student):
+    """the update is the sum's part along P, every rank owes its own rest, bytes r (n + m)."""
+    for n, m, r in SHAPES:
+        for p in WORLDS:
+            _check_low_rank(p, n, m, r, student.run(lowered, p, n, m, r))
+        yield f"{n} x {m}, rank {r}, 1 to 3 ranks: updates, residuals, bytes"
+
+
+def _check_low_rank(p, n, m, r, of_ranks):
+    owed, q = np.zeros((p, n, m)), np.random.default_rng(SEED + 1).normal(size=(m, r))
+    for step in range(2):
+        a = np.array([gradient(rank, step, n, m) for rank in range(p)]) + owed
+        left = np.linalg.qr(a.sum(0) @ np.linalg.qr(q)[0])[0]
+        raw = a.sum(0) @ np.linalg.qr(q)[0]
+        own = [x.T @ left for x in a]
+        q, update = sum(own), left @ sum(own).T
+        plain = np.array([gradient(rank, step, n, m) for rank in range(p)])
+        for rank in range(p):
+            who = f"rank {rank} of {p}, {n} x {m}, r = {r}, step {step}"
+            got, rest, q_got, n_bytes = of_ranks[rank][step]
+            if got.shape != (n, m) or q_got.shape != (m, r):
+                raise Wrong(f"{who}: wanted an update of {(n, m)} and a q of {(m, r)}; got "
+                            f"{got.shape} and {q_got.shape}")
+            formula = sum(ring.bytes_sent(r * side, 8, p, rank) for side in (n, m))
+            if n_bytes != formula:
+                raise Wrong(f"{who} sent {n_bytes:,} bytes; all-reduces of P and of A'P, r (n + m) "
+                            f"numbers, are {formula:,}")
+            if not _close(got, update):
+                if step and _close(got, _projected(plain.sum(0), of_ranks[0][0][2])):
+                    raise Wrong(f"{who}: the residual is not in the update: A = g + residual")
+                if _close(got, raw @ (a.sum(0).T @ raw).T):
+                    raise Wrong(f"{who}: P's columns are not orthonormal: after the sum, np.linalg."
+                                "qr(p)[0]")
+                if p > 1 and _close(got, update / p):
+                    raise Wrong(f"{who}: the update is a mean; what is wanted is the sum")
+                raise Wrong(f"{who}: the update is not the part of the ranks' sum along P: P = sum "
+                            "of A q, made orthonormal after the sum; update = P (sum of A'P)'")
+            if not _close(rest, a[rank] - left @ own[rank].T):
+                if _close(rest, a[rank] - update) or _close(rest, a[rank] - update / p):
+                    raise Wrong(f"{who}: the residual is A less the common update: with different "
+                                "data it grows for ever. What P does not reach of this rank's own "
+                                "A: a - p (A'P)', with A'P from before the sum")
+                raise Wrong(f"{who}: the residual is not A - P (A'P)', or not changed in place: "
+                            "sent + owed must make up the gradients")
+            if not _close(q_got @ q_got.T, q @ q.T):  # whichever basis P has
+                raise Wrong(f"{who}: the next q is not the sum of A'P: the next step would start "
+                            "from somewhere else")
+        owed = a - np.array([left @ x.T for x in own])
+
+
+def _projected(total, q):
+    left = np.linalg.qr(total @ np.linalg.qr(q)[0])[0]
+    return left @ left.T @ total
+
+
+def _close(a, b):
+    return np.allclose(a, b, rtol=1e-9, atol=1e-9)  # float64, and another order of sums
+
+
+# Lines of the solutions.
+CLEAR_U = "u[index] = 0\n"
+OWN = "own = a.T @ p\n"
+
+WRONG = {
+    "16a": {
+        "only v is cleared": ({CLEAR_U: ""}, "momentum factor masking clears u there, too"),
+        "v is not cleared": ({"v[index] = 0\n": ""}, "would be sent again"),
+        "no momentum correction": ({"v += u\n": "v += g\n"}, "v grows by the gradient"),
+        "the largest, not the largest in magnitude": (
+            {"np.argpartition(-np.abs(v), k - 1)[:k]": "np.argsort(v)[-k:]"}, "by |v|"),
+        "values read too late": (
+            {"value = v[index]\n": "", "v[index] = 0\n": "v[index] = 0\nvalue = v[index]\n"},
+            "after it was cleared"),
+        "everything is cleared": ({"v[index] = 0\n": "v[:] = 0\n"}, "nowhere else"),
+    },
+    "16b": {
+        "no error feedback": ({"a = g + residual\n": "a = g\n"}, "A = g + residual"),
+        "P as it is": ({"p = np.linalg.qr(p)[0]\n": ""}, "P's columns are not orthonormal"),
+        "the residual of the mean": (
+            {"residual[...] = a - p @ own.T\n": "",
+             "return p @ total.T, total": "residual[...] = a - p @ total.T\n"
+                                          "return p @ total.T, total"},
+            "with different data it grows for ever"),
+        "P is not summed": ({"ring.all_reduce(t, p)\n": ""}, "all-reduces of P and of A'P"),
+        "the whole matrix travels": (
+            {"total = ring.all_reduce(t, own.copy())\n":
+             "whole = ring.all_reduce(t, a.copy())\ntotal = whole.T @ p\n"},
+            "all-reduces of P and of A'P"),
+        "the old q goes on": ({"return p @ total.T, total": "return p @ total.T, q"},
+                              "the next q is not the sum"),
+    },
+}
