@@ -3074,6 +3074,21 @@ MUTATIONS = [
         "::test_survivors_do_the_step_again[dp-reduce-doomed0]",
     ),
     Mutation(
+        "a group is made before all its ranks have said that they are here",
+        "minidl/comm/transport/communicators.py",
+        "    _agreed(mpi, parent.comm, ranks, np.zeros(1, np.uint8))\n    if tuple(ranks)",
+        "    if tuple(ranks)",
+        "tests/elastic/test_heal_mpi.py::test_a_death_before_a_group_is_made_is_healed",
+    ),
+    Mutation(
+        "a rank waits for ever for a group that a dead rank was to be in",
+        "minidl/comm/transport/ulfm.py",
+        "            if told_s > STUCK_S and _making(held):\n",
+        "            if False:\n",
+        "tests/elastic/test_heal_mpi.py"
+        "::test_a_death_in_the_instant_in_which_a_group_is_made_ends_who_is_in_it_too",
+    ),
+    Mutation(
         "a rank that leaves by itself is not seen by MPI",
         "minidl/cli/rank.py",
         "                if heals and status:\n",

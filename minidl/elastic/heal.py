@@ -83,12 +83,15 @@ def run(train, state, n_steps, folder="runs", every=50, t=None):
             _keep(held[-1], step)
             held[-1].settle()
             parts.close()
-            if _all_have_ended(t):
-                supervised.say("trained")
-                return parts.common
+            ended = True
         except Exception:
             if not _has_lost(t):
                 raise
+            ulfm.revoke(t.innermost)  # before this rank waits for anything
+            ended = False
+        if _all_have_ended(t, ended):
+            supervised.say("trained")
+            return parts.common
         if parts is not None:  # what this rank still writes comes to its end, or fails: a snapshot
             with contextlib.suppress(Exception):  # counts with the files of all ranks
                 parts.close()
@@ -165,10 +168,12 @@ def _has_lost(t):
     return isinstance(t.innermost, ulfm.Healing) and ulfm.has_lost(t.innermost)
 
 
-def _all_have_ended(t):
-    """Whether no rank needs another any more: the same answer on all of them."""
+def _all_have_ended(t, ended):
+    """Whether no rank needs another any more: the same answer on all of them. Each rank asks once
+    in each group, wherever it learned of a death: the Shrink that follows is made of agreements,
+    too, and must not meet another rank's question."""
     if isinstance(t.innermost, ulfm.Healing):
-        if not ulfm.all_say(t.innermost, True):
+        if not ulfm.all_say(t.innermost, ended):
             return False
         t.innermost.leave()
     return True

@@ -183,7 +183,7 @@ def test_a_host_that_dies_as_a_whole_is_left_out(mpi, tmp_path):
         while not (tmp_path / "dies").exists() and time.monotonic() < until:
             assert child.poll() is None, child.communicate()
             time.sleep(0.05)
-        cluster._remove([c.hosts[1]])  # all its processes, its cable
+        cluster.power_off(c.hosts[1])
         out, err = child.communicate(timeout=90 * shared())
     assert child.returncode == 0, err
     assert f"no answer from {c.hosts[1]}" in err and "starting 2 ranks again" in err, err

@@ -2,11 +2,13 @@
 
     minidl run --heal -n 4 healing.py OUT STAGE N_STEPS EVERY WHERE AT RANK [RANK ...]
 
-WHERE these ranks die in step AT: "reduce" (in the middle of a bucket's collective: some messages
-are sent), "step" (when all is done), "exit" (likewise, by os._exit(3)), "state" (the first as
-"step", the last while the state is made anew after that), "write" (while the snapshot of step
-AT - 1 is written behind the next steps: when half of the rank's file is there), or so many seconds
-after its beginning, wherever they are then.
+WHERE these ranks die in step AT, all at once: "reduce" (in the middle of a bucket's collective:
+some messages are sent), "step" (when all is done), "exit" (likewise, by os._exit(3)), "state" (the
+first as "step", the last while the state is made anew after that), "write" (while the snapshot of
+step AT - 1 is written behind the next steps: when half of the rank's file is there), "shard" (when
+its shard of after the step is to go to its buddy), "all" or "pair" (before MPI makes a group of all
+ranks, or of ranks 1 and 2, for which the others call), "instant" (the same pair, when all members
+have said that they are here), or so many seconds after its beginning, wherever they are then.
 A rank that lives writes OUT/PID.pickle, and on stdout when steps ended."""
 
 import os
@@ -17,6 +19,8 @@ import time
 from pathlib import Path
 
 from minidl import comm, elastic, snapshot
+from minidl.comm.transport import communicators
+from minidl.elastic import buddy
 from minidl.snapshot import durable
 from tests.elastic import bodies
 
@@ -33,6 +37,10 @@ else:
 
 def die():
     print(f"killed {time.time()}", flush=True)
+    if where in ("reduce", "step", "exit"):  # one after the other would be two healings
+        Path(out, f"dies-{first}").touch()
+        while not all(Path(out, f"dies-{rank}").exists() for rank in doomed):
+            time.sleep(0.001)
     if where == "exit":
         os._exit(3)
     bodies.die()
@@ -61,7 +69,24 @@ def third_message(inner):
     return call
 
 
+def make_groups(t):
+    """Of all ranks, or of 1 and 2; the doomed die at it."""
+    world = t.innermost
+    if world.lost:  # this is after it
+        return
+    members = range(world.size) if where == "all" else (1, 2)
+    if first in doomed and where == "instant":
+        agreed = communicators._agreed
+        communicators._agreed = lambda *all_of_it: (agreed(*all_of_it), die())
+    elif first in doomed:
+        die()
+    if first in members:
+        world.subgroup(members)
+
+
 def train(t, step, **named):
+    if step == at and where in ("all", "pair", "instant"):
+        make_groups(t)
     if step == dies_at and where == "reduce":
         way = named["model"].reducer.t
         way.isend, way.sendrecv = third_message(way.isend), third_message(way.sendrecv)
@@ -69,6 +94,8 @@ def train(t, step, **named):
         while not snapshot.latest(f"{out}/runs"):  # the one before is whole
             time.sleep(0.01)
         durable.os = Dying()
+    if step == dies_at and where == "shard":
+        buddy._send = lambda *_: die()
     if step == dies_at and where[0].isdigit():
         threading.Timer(float(where), die).start()
     bodies.train(t, step, **named)

@@ -126,10 +126,10 @@ def test_too_many_groups_at_a_time_are_an_error_with_a_remedy(tmp_path):
         class NoMore(t.innermost._mpi.Exception):
             pass
 
-        def create(comm, group):
+        def create(mpi, parent, ranks):
             if len(kept) == 4:
-                raise NoMore(t.innermost._mpi.ERR_OTHER)
-            return real(comm, group)
+                raise NoMore(mpi.ERR_OTHER)
+            return real(mpi, parent, ranks)
 
         communicators.create = create
         try:

@@ -43,12 +43,14 @@ class Communicators:
                   a later group, so there is none
     made          {ranks: [Communicators of the subgroups of these ranks]}, in the same order on all
                   of them
+    making        so many threads of this rank are in MPI's Create_group on comm
     watched       the name that a Watch has for the group, for its counters"""
 
     def __init__(self, comm):
         self.comm, self.collectives = comm, None
         self.windows, self.spoiled, self.made = {}, False, {}
         self.holder = self.watched = None
+        self.making = 0
 
     def held_by(self, transport):
         self.holder = weakref.ref(transport)
@@ -72,7 +74,7 @@ def for_group(mpi, parent, ranks):
             _clear_windows(mpi, parent.comm, ranks, again)
             return again
         try:
-            new = Communicators(create(parent.comm, parent.comm.group.Incl(ranks)))
+            new = Communicators(create(mpi, parent, ranks))
         except mpi.Exception as error:  # on all members: MPI's ranks agree on a number
             refused = error
         else:
@@ -84,9 +86,19 @@ def for_group(mpi, parent, ranks):
         "holds any more, the next subgroup of the same ranks takes over") from refused
 
 
-def create(comm, group):
-    """A communicator of some ranks of `comm`. Only the members call: the others need not know."""
-    return comm.Create_group(group, GROUP_TAG)
+def create(mpi, parent, ranks):
+    """A communicator of some of the parent's ranks. Only they call: the others need not know.
+
+    First all say that they are here, so that it is made in an instant: messages and Dup end with an
+    error when a rank dies meanwhile, but Open MPI's Create_group never ends then."""
+    _agreed(mpi, parent.comm, ranks, np.zeros(1, np.uint8))
+    if tuple(ranks) == tuple(range(parent.comm.size)):
+        return parent.comm.Dup()
+    parent.making += 1
+    try:
+        return parent.comm.Create_group(parent.comm.group.Incl(ranks), GROUP_TAG)
+    finally:
+        parent.making -= 1
 
 
 def _agreed(mpi, comm, ranks, flags):

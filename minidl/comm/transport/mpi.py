@@ -149,7 +149,7 @@ class MPITransport(Transport):
             return self._comm, tag, tag
         held = self._held
         if held.collectives is None:  # all ranks come here: every collective has messages for all
-            held.collectives = communicators.create(self._comm, self._comm.group)
+            held.collectives = communicators.create(self._mpi, held, range(self.size))
         return held.collectives, code & self._codes, self._mpi.ANY_TAG
 
     def _check_tag(self, src, wanted, status):

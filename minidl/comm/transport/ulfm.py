@@ -7,8 +7,10 @@
 
 MPI tells only those ranks of a death that have to do with the dead one; the others would wait for
 the ones that gave up. So whoever gets an error revokes the communicator, which ends every call on
-it on all ranks; a thread of each rank looks whether it has been, and revokes all its others (of
-groups, of background threads). Then the survivors make a new communicator, in their old order.
+it on all ranks. A thread of each rank looks whether it has been, or whether a rank has died, and
+revokes all its others (of groups, of background threads). Then the survivors make a new
+communicator, in their old order. Only making a group of some ranks gets no error at all when one of
+them dies in that instant: who is left in it ends itself (_look).
 
 Only a death by a signal is seen: of os._exit(3) Open MPI tells nobody, so `minidl run --heal` ends
 such a rank's guard by a signal (cli/rank.py). Through shared memory nobody is told: no windows.
@@ -18,6 +20,7 @@ Test: tests/elastic/test_heal_mpi.py   Used by: mpi.py, elastic/heal.py
 """
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -29,6 +32,7 @@ from minidl.comm.transport.window import NoSharedMemory
 # "3 2,5": the two processes of one spawn become ranks 2 and 5; so far the run has spawned 3
 NEWCOMER = "MINIDL_NEWCOMER"
 LOOK_S = 0.05  # between two looks whether somebody has revoked: 20 calls a second cost nothing
+STUCK_S = 5.0  # after a death: no group takes that long to make
 TOLD_S = 1.0  # MPI's news of a death may come after the error that the death caused
 
 
@@ -76,9 +80,23 @@ def _in_order(comm, number):
 
 
 def _look(held, over):
+    told_s = 0.0
     while not over.wait(LOOK_S):
-        if held.comm.Is_revoked():
+        if held.comm.Is_revoked() or held.comm.Get_failed().Get_size():
             _revoke(held)
+            told_s += LOOK_S
+            if told_s > STUCK_S and _making(held):
+                sys.stderr.write(
+                    f"rank {held.comm.rank}: another rank died in the instant in which MPI made a "
+                    "group of both, and Open MPI waits for it for ever: this rank ends itself, "
+                    "too. Where all do, minidl run --heal --restarts 1 goes on from the last "
+                    "snapshot\n")
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _making(held):
+    """Whether this rank is in a call that makes one of the group's subgroups, or theirs."""
+    return held.making or any(_making(each) for made in list(held.made.values()) for each in made)
 
 
 def _revoke(held):
