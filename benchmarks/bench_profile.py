@@ -24,9 +24,7 @@ import time
 from contextlib import nullcontext
 
 import numpy as np
-from bench_train_step import (
-    BATCH, CONTEXT, LAYERS, STEPS_PER_BLOCK, VOCAB, WIDTH, make_minidl, make_torch,
-)
+from bench_train_step import SIZE, STEPS_PER_BLOCK, make_minidl, make_torch
 from common import (
     bar, best_ratio, device_option, finish, heading, import_torch, measured, number, ratio, row,
     take_turns, write_figures,
@@ -40,8 +38,9 @@ from minidl.timeline import recording
 OURS, MEMORY, TORCH = "minidl", "minidl, memory by kind too", "torch.profiler"
 PLAIN = {OURS: "minidl without", MEMORY: "minidl without", TORCH: "PyTorch without"}
 OFF_BAR, ON_BAR = 0.005, 0.03  # shares of a step
-# (width, context, batch, steps of a block, blocks for each of --repeats)
-LARGE, SMALL = (WIDTH, CONTEXT, BATCH, STEPS_PER_BLOCK, 1), (32, 32, 2, 20, 3)
+# (the GPT, steps of a block, blocks for each of --repeats)
+LARGE = SIZE, STEPS_PER_BLOCK, 1
+SMALL = SIZE._replace(width=32, context=32, batch=2), 20, 3
 
 
 def options():
@@ -68,16 +67,15 @@ def inside(block, step, n_steps):
     return run
 
 
-def compare(size, args):
+def compare(args, size, n_steps, blocks_for_each):
     """({contestant: s a step in each of its blocks}, spans of a step)."""
-    width, context, n_samples, n_steps, blocks_for_each = size
     torch = import_torch()
     rng = np.random.default_rng(0)
-    ids = rng.integers(0, VOCAB, (n_samples, context + 1))
+    ids = rng.integers(0, size.vocab, (size.batch, size.context + 1))
     batch = ids[:, :-1].copy(), ids[:, 1:].copy()
-    model, ours = make_minidl(width=width, context=context)
+    model, ours = make_minidl(size=size)
     weights = {k: v.copy() for k, v in model.state_dict().items()}
-    theirs, _ = make_torch(weights, args.threads, "cpu", width, context)
+    theirs, _ = make_torch(weights, args.threads, "cpu", size)
     np.testing.assert_allclose(ours(*batch), theirs(*batch), rtol=1e-4)
     cpu = [torch.profiler.ProfilerActivity.CPU]
     blocks = {OURS: minidl.profile, MEMORY: lambda: minidl.profile(memory=True),
@@ -93,8 +91,8 @@ def compare(size, args):
 
 
 def measure(args):
-    times, spans = compare(LARGE, args)
-    small, _ = compare(SMALL, args)
+    times, spans = compare(args, *LARGE)
+    small, _ = compare(args, *SMALL)
     step_s = statistics.median(times[PLAIN[OURS]])
     return {"times_s": times, "small_times_s": small, "spans": spans,
             "off": left_over() | {"step_s": step_s}}
@@ -147,14 +145,12 @@ def report(figures):
             bar("the same, with memory by kind", cost[MEMORY], ON_BAR, True, best[MEMORY]),
             bar("off: share of a step with 100 collectives", share, OFF_BAR, True),
             bar("what it adds to a small GPT's step: by torch.profiler's", more, 1.0, True, least)]
-    question = (f"what a profile costs: a GPT of {LAYERS} layers, width {WIDTH}, context {CONTEXT},"
-                f" batch {BATCH}")
-    width, context, n_samples, *_ = SMALL
+    question = f"what a profile costs: a GPT of {SIZE}"
     return bars, [row(question, "a step without", f"{number(100 * cost[OURS])} % of a step",
                       [bars[0], bars[2]]),
                   row(f"{question}, with every array by kind", "a step without",
                       f"{number(100 * cost[MEMORY])} % of a step", bars[1:2]),
-                  row(f"... the same GPT at width {width}, context {context}, batch {n_samples}",
+                  row(f"the same of a GPT of {SMALL[0]}",
                       TORCH, f"{number(extra[OURS][0])} ms a step beside "
                       f"{number(extra[TORCH][0])} ms", bars[3:])]
 

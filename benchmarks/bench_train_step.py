@@ -16,6 +16,7 @@ import argparse
 import statistics
 import sys
 import time
+from typing import NamedTuple
 
 import numpy as np
 from common import (
@@ -44,19 +45,34 @@ def options():
     return parser.parse_args()
 
 
-LAYERS, WIDTH, HEADS, CONTEXT, BATCH, VOCAB = 4, 256, 8, 256, 8, 256
+class Size(NamedTuple):
+    """A GPT and its batch."""
+
+    layers: int = 4
+    width: int = 256
+    heads: int = 8
+    context: int = 256
+    batch: int = 8
+    vocab: int = 256
+
+    def __str__(self):
+        return (f"{self.layers} layers, width {self.width}, context {self.context}, batch "
+                f"{self.batch}")
+
+
+SIZE = Size()
 STEPS_PER_BLOCK = 3
 
 
-def make_minidl(device="cpu", width=WIDTH, context=CONTEXT):
+def make_minidl(device="cpu", size=SIZE):
     minidl.manual_seed(0)
-    model = nn.GPT(VOCAB, context, LAYERS, HEADS, width).to(device)
+    model = nn.GPT(size.vocab, size.context, size.layers, size.heads, size.width).to(device)
     optimizer = optim.AdamW(model.parameters(), lr=1e-3)
 
     def step(x, y):
         x, y = minidl.Tensor(put(x, device)), minidl.Tensor(put(y, device))
         optimizer.zero_grad()
-        loss = F.cross_entropy(model(x).reshape(-1, VOCAB), y.reshape(-1))
+        loss = F.cross_entropy(model(x).reshape(-1, size.vocab), y.reshape(-1))
         loss.backward()
         optimizer.step()
         return loss.item()
@@ -68,10 +84,10 @@ def saved(model, x, y):
     """{operation: bytes that it saves for backward} of a forward and its loss."""
     device = str(next(model.parameters()).device)
     x, y = minidl.Tensor(put(x, device)), minidl.Tensor(put(y, device))
-    return saved_by_op(F.cross_entropy(model(x).reshape(-1, VOCAB), y.reshape(-1)))
+    return saved_by_op(F.cross_entropy(model(x).reshape(-1, SIZE.vocab), y.reshape(-1)))
 
 
-def make_torch(weights, n_threads, device, width=WIDTH, context=CONTEXT):
+def make_torch(weights, n_threads, device, size=SIZE):
     """The same model in PyTorch's own modules, with the same names."""
     import torch
     import torch_gpt
@@ -79,13 +95,14 @@ def make_torch(weights, n_threads, device, width=WIDTH, context=CONTEXT):
 
     torch.set_num_threads(n_threads)
 
-    model = torch_gpt.make(weights, VOCAB, context, LAYERS, HEADS, width).to(device)
+    shape = size.vocab, size.context, size.layers, size.heads, size.width
+    model = torch_gpt.make(weights, *shape).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 
     def step(x, y):
         x, y = torch.from_numpy(x).to(device), torch.from_numpy(y).to(device)
         optimizer.zero_grad()
-        loss = TF.cross_entropy(model(x).view(-1, VOCAB), y.view(-1))
+        loss = TF.cross_entropy(model(x).view(-1, size.vocab), y.view(-1))
         loss.backward()
         optimizer.step()
         return loss.item()
@@ -100,7 +117,7 @@ def make_torch(weights, n_threads, device, width=WIDTH, context=CONTEXT):
 
         x, y = torch.from_numpy(x).to(device), torch.from_numpy(y).to(device)
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
-            loss = TF.cross_entropy(model(x).view(-1, VOCAB), y.view(-1))
+            loss = TF.cross_entropy(model(x).view(-1, size.vocab), y.view(-1))
         for p in model.parameters():
             storages.pop(p.untyped_storage().data_ptr(), None)
         del loss  # until here the graph held the tensors: no address was used twice
@@ -109,24 +126,32 @@ def make_torch(weights, n_threads, device, width=WIDTH, context=CONTEXT):
     return step, saved_bytes
 
 
-def matmuls(xp):
-    """A function that does the step's matrix products alone, in NumPy or CuPy: forward, two
-    backward."""
-    n, c, d = BATCH * CONTEXT, WIDTH, WIDTH // HEADS
-    shapes = [(n, c, 3 * c), (n, c, c), (n, c, 4 * c), (n, 4 * c, c)] * LAYERS + [(n, c, VOCAB)]
-    products = []
-    for m, k, p in shapes:
-        x, w, gy = (xp.ones(s, np.float32) for s in ((m, k), (p, k), (m, p)))
-        products += [(x, w.T), (gy, w), (gy.T, x)]
-    q = xp.ones((BATCH * HEADS, CONTEXT, d), np.float32)
-    scores = xp.ones((BATCH * HEADS, CONTEXT, CONTEXT), np.float32)
-    qt = q.transpose(0, 2, 1)
+def products(size):
+    """The shapes of a step's matrix products: [(a, b, part of it that a causal mask leaves)]."""
+    n, c, d = size.batch * size.context, size.width, size.width // size.heads
+    linear = [(n, c, 3 * c), (n, c, c), (n, c, 4 * c), (n, 4 * c, c)] * size.layers
+    shapes = []
+    for m, k, p in [*linear, (n, c, size.vocab)]:  # forward; two backward
+        shapes += [((m, k), (k, p), 1), ((m, p), (p, k), 1), ((p, m), (m, k), 1)]
+    q = size.batch * size.heads, size.context, d
+    qt, scores = (q[0], d, size.context), (q[0], size.context, size.context)
     # attention: scores and output forward; dv, dP, dq, dk backward
-    products += [(q, qt), (scores, q), (scores, q), (q, qt), (scores, q), (scores, q)] * LAYERS
-    outs = [xp.empty(a.shape[:-1] + b.shape[-1:], np.float32) for a, b in products]
+    attention = [(q, qt), (scores, q), (scores, q), (q, qt), (scores, q), (scores, q)]
+    return shapes + [(a, b, 1 / 2) for a, b in attention * size.layers]
+
+
+def operations(size):
+    """Of these products: a multiplication and an addition are two."""
+    return sum(int(2 * np.prod(a) * b[-1] * part) for a, b, part in products(size))
+
+
+def matmuls(xp, size=SIZE):
+    """A function that does the step's matrix products alone, in NumPy or CuPy."""
+    pairs = [(xp.ones(a, np.float32), xp.ones(b, np.float32)) for a, b, _ in products(size)]
+    outs = [xp.empty(a.shape[:-1] + b.shape[-1:], np.float32) for a, b in pairs]
 
     def run():
-        for (a, b), out in zip(products, outs):
+        for (a, b), out in zip(pairs, outs):
             xp.matmul(a, b, out=out)
 
     return run
@@ -169,25 +194,25 @@ def subclasses(cls):
 def measure(args):
     """All of it, in the environment that `minidl run` gives a process."""
     rng = np.random.default_rng(0)
-    ids = rng.integers(0, VOCAB, (BATCH, CONTEXT + 1))
+    ids = rng.integers(0, SIZE.vocab, (SIZE.batch, SIZE.context + 1))
     batch = ids[:, :-1].copy(), ids[:, 1:].copy()
     device = args.device
-    model, step = make_minidl(device)
-    print(f"GPT: {LAYERS} layers, width {WIDTH}, {HEADS} heads, context {CONTEXT}, batch {BATCH}, "
-          f"{sum(p.numel() for p in model.parameters()):,} parameters, {args.threads} threads")
+    model, step = make_minidl(device, SIZE)
+    print(f"GPT: {SIZE}, {sum(p.numel() for p in model.parameters()):,} parameters, "
+          f"{args.threads} threads")
     weights = {k: put(v, "cpu").copy() for k, v in model.state_dict().items()}
-    _, plain = make_minidl(device)
+    _, plain = make_minidl(device, SIZE)
     steps = {OURS: step, PLAIN: minidl.use_fused(False)(plain)}
     their_saved = None
     if torch_runs_on(device):
-        steps[TORCH], their_saved = make_torch(weights, args.threads, device)
+        steps[TORCH], their_saved = make_torch(weights, args.threads, device, SIZE)
     losses = {name: [step(*batch) for _ in range(3)] for name, step in steps.items()}
     for name, values in losses.items():  # float32: three steps of the same formulas
         print(f"losses of the first steps: {name:<14}", [f"{v:.5f}" for v in values])
         np.testing.assert_allclose(values, losses[OURS], rtol=1e-4)
     contestants = {name: timed(lambda step=step: step(*batch), STEPS_PER_BLOCK, device)
                    for name, step in steps.items()}
-    floor = timed(matmuls(next(model.parameters())._xp), device=device)
+    floor = timed(matmuls(next(model.parameters())._xp, SIZE), device=device)
     times = take_turns(contestants | {FLOOR: floor}, args.repeats)
     print(f"\n{'':24}{'median ms':>10}{'min':>8}{'max':>8}{'minidl /':>10}")
     for name, values in times.items():
@@ -230,7 +255,7 @@ def print_saved(model, their_saved, x, y):
         print(f"   {TORCH} {totals[TORCH] / mib:.2f}", end="")
     # what attention by softmax(q k^T) v would hold beside this: softmax's result for each head
     print(f"\nthe matrices of attention's weights, which nobody here saves: "
-          f"{4 * LAYERS * BATCH * HEADS * CONTEXT**2 / mib:.0f}")
+          f"{4 * SIZE.layers * SIZE.batch * SIZE.heads * SIZE.context**2 / mib:.0f}")
     return totals
 
 
@@ -251,8 +276,7 @@ def report(figures):
     if TORCH not in times:
         return bars, rows
     for name, question, wanted in (
-        (OURS, f"a GPT's training step: {LAYERS} layers, width {WIDTH}, context {CONTEXT}, batch "
-               f"{BATCH}; {figures['threads']} threads", 0.9),
+        (OURS, f"a GPT's training step: {SIZE}; {figures['threads']} threads", 0.9),
         (PLAIN, "the same without the kernels, NumPy alone", 1.6),
     ):
         by, best = (f(times[name], times[TORCH]) for f in (ratio, best_ratio))

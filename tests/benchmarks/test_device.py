@@ -97,9 +97,8 @@ def test_attention(strict_cupy, needs_compiler):
 
 def test_train_step(strict_cupy, needs_compiler, monkeypatch, capsys):
     module = started("bench_train_step", monkeypatch, "--repeats", "1")
-    small = dict(LAYERS=1, WIDTH=32, HEADS=1, CONTEXT=4, BATCH=1, VOCAB=8, STEPS_PER_BLOCK=1)
-    for name, value in small.items():
-        monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(module, "SIZE", module.Size(1, 32, 1, context=4, batch=1, vocab=8))
+    monkeypatch.setattr(module, "STEPS_PER_BLOCK", 1)
     figures = module.measure(module.options())
     assert set(figures["times_s"]) == {module.OURS, module.PLAIN, module.FLOOR}
     assert "where the" not in capsys.readouterr().out  # an op on a GPU only starts its work
