@@ -1,21 +1,25 @@
 // What the generated kernels of a plan are made of (minidl/infer/lower.py writes the rest): products
 // with all sizes known to the compiler, whose results go on into `then` while they are in L1.
 //
-//   linear    out (M, N) = then(a (M, K) w^T)               w packed in panels of 64 columns
+//   linear    out (M, N) = then(a (M, K) w^T)               w packed in panels of 32 columns
 //   conv      out (N, OH, OW, O) = then(sum over the rows of the filter: a product of KW C numbers)
 //
 //      image row h + 0   [c c c][c c c][c c c] ...   With the channels last, the KW pixels under a
 //                         ------------------         row of the filter lie side by side: KW C
-//      image row h + 1   [c c c][c c c][c c c] ...   numbers times (KW C, 64) of the weights. The
+//      image row h + 1   [c c c][c c c][c c c] ...   numbers times (KW C, 32) of the weights. The
 //                         ------------------         next pixel's begin C numbers further on. So a
 //                                                    convolution is KH products on the image itself:
 //   no copy of patches (im2col), only a border of zeros, which the layer before has written.
 //
-// A tile of ROWS x VECS registers is summed up over all k. ROWS is what divides M best: 64 rows are
-// 10 tiles of 6 and one of 4. A core begins one or two multiply-adds a cycle, and each takes four: a
-// tile of less than eight registers has several partial sums (WAYS). A product with one row is as
-// long as reading w takes. It reads w from its first byte to its last, which the processor sees by
-// itself: with requests ahead it was 15 % slower (Zen 4).
+// A tile of ROWS x VECS registers is summed up over all k. ROWS is what divides M best, and of as
+// good ones the highest: 64 rows are 4 tiles of 13 and one of 12, two registers wide. Each tile reads
+// the weights from L2: 11 tiles of 6, four wide, took 9 % longer. From L3 they come to L2 while the
+// panel before is worked on (`later`: 7 % of the time where all weights are larger than L2).
+//
+// A core begins one or two multiply-adds a cycle, and each takes four: a tile of less than eight
+// registers has several partial sums (WAYS). A product with one row is as long as reading w takes. It
+// reads w from its first byte to its last, which the processor sees by itself: with requests ahead it
+// was 15 % slower (Zen 4).
 //
 // Source: Goto & van de Geijn 2008; Georganas et al. 2018 (arXiv 1808.05567), convolution in place.
 // For CPUs alone.   Test: tests/infer/test_lower.py
@@ -26,7 +30,7 @@
 
 #define UNROLL_ROWS PRAGMA(GCC unroll 32)
 
-constexpr int PANEL = 64;  // columns of a panel of packed weights; the last is a multiple of 16
+constexpr int PANEL = 32;  // columns of a panel of packed weights; the last is a multiple of 16
 constexpr int ROWS_AHEAD = 8;  // rows of a panel that are asked for before they are used
 
 // The registers of a row of a tile, a divisor of how many `width` columns are, and its rows, out of
@@ -41,21 +45,24 @@ constexpr int cost_of(int rows, int vecs) {
   return rows == 0 ? 0 : rows * vecs > rows + vecs ? rows * vecs : rows + vecs;
 }
 constexpr int vecs_of(int m, int width) {
-  int best = 1, least = 1 << 30;
+  int best = 1, least = 1 << 30, least_tiles = 0;
   for (int v = REGISTERS == 32 ? 4 : 2; v > 0; --v) {
-    const int n = width / LANES, rows = rows_of(m, v);
+    const int n = width / LANES, rows = rows_of(m, v), tiles = (m + rows - 1) / rows;
     const int cost = n / v * (m / rows * cost_of(rows, v) + cost_of(m % rows, v));
-    // of as many, those of one tile: w is read once
-    if (n % v == 0 && (cost < least || (cost == least && rows == m))) best = v, least = cost;
+    // of as many, those of the highest tile: each reads all of w
+    if (n % v == 0 && (cost < least || (cost == least && tiles < least_tiles)))
+      best = v, least = cost, least_tiles = tiles;
   }
   return best;
 }
 
 // tile (ROWS, VECS LANES; OUT_ROW apart) = sum over SEGMENTS of a (ROWS rows, A_ROW apart; N_K)
-// b (N_K, B_ROW apart); a's next segment begins A_SEGMENT further on, b's follows.
+// b (N_K, B_ROW apart); a's next segment begins A_SEGMENT further on, b's follows. For each k, a
+// line of what is `later`, B_ROW apart, is asked for: L2 has it then when it is needed.
 template <int ROWS, int VECS, long long A_ROW, int B_ROW, int N_K, int SEGMENTS,
           long long A_SEGMENT, int OUT_ROW = VECS * LANES>
-__noinline__ void tile_product(float* tile, const float* a, const float* b) {
+__noinline__ void tile_product(float* tile, const float* a, const float* b,
+                               const float* later = nullptr) {
   constexpr int WAYS = ROWS * VECS >= 8 || N_K < 16 ? 1 : 4;
   Vec sum[WAYS][ROWS][VECS];
   UNROLL for (int w = 0; w < WAYS; ++w)
@@ -69,6 +76,7 @@ __noinline__ void tile_product(float* tile, const float* a, const float* b) {
       if (ROWS > 1) IN_REGISTER(bk[n]);
       if (ROWS > 1 && N_K >= 16) __builtin_prefetch(row + ROWS_AHEAD * B_ROW + n * LANES);
     }
+    if (ROWS > 1 && N_K >= 16) __builtin_prefetch(later + (long long)k * B_ROW, 0, 2);
     UNROLL_ROWS for (int m = 0; m < ROWS; ++m)
       UNROLL for (int n = 0; n < VECS; ++n) to[m][n] += a[m * A_ROW + k] * bk[n];
   };
@@ -101,12 +109,13 @@ __forceinline__ void rows_times_panel(const float* a, const float* b, int first,
   for (int col = 0; col < WIDTH; col += N)
     for (int row = first; row < last; row += ROWS) {
       const int n_rows = min(ROWS, last - row);
+      const float* later = b + (long long)N_K * B_ROW + row / ROWS % (B_ROW / LANES) * LANES;
       if (n_rows == ROWS)
         tile_product<ROWS, VECS, A_ROW, B_ROW, N_K, SEGMENTS, A_SEGMENT>(tile, a + row * A_ROW,
-                                                                         b + col);
+                                                                         b + col, later);
       else
         tile_product<REST, VECS, A_ROW, B_ROW, N_K, SEGMENTS, A_SEGMENT>(tile, a + row * A_ROW,
-                                                                         b + col);
+                                                                         b + col, later);
       if (WIDTH % N == 0)
         for (int m = 0; m < n_rows; ++m)
           SIMD for (int n = 0; n < N; ++n) then(tile[m * N + n], row + m, col + n);

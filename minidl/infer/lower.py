@@ -20,7 +20,7 @@ from minidl.infer import code
 from minidl.infer.graph import Value
 from minidl.ops import index, shape
 
-PANEL = 64  # columns, as in kernels/infer.cuh
+PANEL = 32  # columns, as in kernels/infer.cuh
 ROWS = 32  # of a matrix that a block takes at most: two threads get equal parts of few panels, too
 CHUNK = 4096  # elements of a chain that a block takes
 VIEWS = (shape.Reshape, shape.Permute, shape.Expand, shape.Split, shape.Unbind, index.Getitem)

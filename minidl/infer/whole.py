@@ -18,9 +18,10 @@ from minidl.infer.quantize import GROUP, scale_of
 
 FOUR, TILE = 4, 64  # values of k: of a lane of one instruction, of a row of a tile (AMX)
 ROWS = 96  # of x that a block takes at most, a multiple of the rows of every tile
+PANEL = 64  # columns, as in kernels/infer_int8.cuh
 
 
-def panels(q, most=lower.PANEL):
+def panels(q, most=PANEL):
     """(n, k) int8 as (panels, k, 64), zeros in the columns beyond n."""
     n, k = q.shape
     padded = np.zeros((-(-n // most) * most, k), np.int8)
@@ -65,7 +66,7 @@ def _product(low, node, call, first, args, parts):
             *("        " + line for line in text), f"        out[at] = {result};", "      });"]
     args = [("float* out", low.own(node.output)), *args, *more]
     return low.add(node.op, [node.output], "\n".join(body), args,
-                   (blocks, -(-n // lower.PANEL)))
+                   (blocks, -(-n // PANEL)))
 
 
 def linear_int8(low, node):
@@ -131,9 +132,9 @@ def linear_weights(low, node):
         return False
     x, w, w_scale, _ = node.inputs[:4]
     n, groups = w_scale.shape
-    scale = np.zeros((-(-n // lower.PANEL) * lower.PANEL, groups), np.float32)
+    scale = np.zeros((-(-n // PANEL) * PANEL, groups), np.float32)
     scale[:n] = w_scale.data
-    scale = np.ascontiguousarray(scale.reshape(-1, lower.PANEL, groups).swapaxes(1, 2))
+    scale = np.ascontiguousarray(scale.reshape(-1, PANEL, groups).swapaxes(1, 2))
     group = k if bits == 8 else GROUP
     args = [("const float* a", low.contiguous(x)), ("const signed char* w", by_bits(w.data, bits)),
             ("const float* scale", scale)]

@@ -133,8 +133,8 @@ def test_a_compiled_plan_is_compiled_once():
                     reason="two processors: with one nobody looks for work")
 def test_between_the_launches_of_a_plan_its_threads_stay_awake():
     """They have nothing to do here, as each launch is one block, and look for work all the time."""
-    model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(200))).eval()
-    x = minidl.randn(32, 64)
+    model = nn.Sequential(*(nn.Linear(32, 32) for _ in range(200))).eval()
+    x = minidl.randn(32, 32)
     plan = infer.compile(infer.trace(model, x), threads=2)
     assert all(np.prod(launch.grid) == 1 for launch in plan.launches)
     before, of_others_s, until = time.process_time() - time.thread_time(), 0, time.monotonic() + 3
