@@ -48,9 +48,9 @@ LAYERS, WIDTH, HEADS, CONTEXT, BATCH, VOCAB = 4, 256, 8, 256, 8, 256
 STEPS_PER_BLOCK = 3
 
 
-def make_minidl(device="cpu", width=WIDTH, context=CONTEXT):
+def make_minidl(device="cpu", width=WIDTH, context=CONTEXT, layers=None, heads=None):
     minidl.manual_seed(0)
-    model = nn.GPT(VOCAB, context, LAYERS, HEADS, width).to(device)
+    model = nn.GPT(VOCAB, context, layers or LAYERS, heads or HEADS, width).to(device)
     optimizer = optim.AdamW(model.parameters(), lr=1e-3)
 
     def step(x, y):
@@ -71,7 +71,7 @@ def saved(model, x, y):
     return saved_by_op(F.cross_entropy(model(x).reshape(-1, VOCAB), y.reshape(-1)))
 
 
-def make_torch(weights, n_threads, device, width=WIDTH, context=CONTEXT):
+def make_torch(weights, n_threads, device, width=WIDTH, context=CONTEXT, layers=None, heads=None):
     """The same model in PyTorch's own modules, with the same names."""
     import torch
     import torch_gpt
@@ -79,7 +79,8 @@ def make_torch(weights, n_threads, device, width=WIDTH, context=CONTEXT):
 
     torch.set_num_threads(n_threads)
 
-    model = torch_gpt.make(weights, VOCAB, context, LAYERS, HEADS, width).to(device)
+    shape = VOCAB, context, layers or LAYERS, heads or HEADS, width
+    model = torch_gpt.make(weights, *shape).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 
     def step(x, y):
@@ -91,20 +92,9 @@ def make_torch(weights, n_threads, device, width=WIDTH, context=CONTEXT):
         return loss.item()
 
     def saved_bytes(x, y):
-        """What autograd saves, each storage once, without the parameters."""
-        storages = {}
-
-        def pack(t):
-            storages[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes()
-            return t
-
         x, y = torch.from_numpy(x).to(device), torch.from_numpy(y).to(device)
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
-            loss = TF.cross_entropy(model(x).view(-1, VOCAB), y.view(-1))
-        for p in model.parameters():
-            storages.pop(p.untyped_storage().data_ptr(), None)
-        del loss  # until here the graph held the tensors: no address was used twice
-        return sum(storages.values())
+        return torch_gpt.saved_bytes(lambda: TF.cross_entropy(model(x).view(-1, VOCAB), y.view(-1)),
+                                     model.parameters())
 
     return step, saved_bytes
 
