@@ -11,6 +11,7 @@ thirds of a projection (B, L, 3, H, E) need no copy, nor does a mask that is bro
 H, E) in memory, so that merging the heads is free.
 Kernels: kernels/attention.cu, attention_backward.cu, attention_mma.cu, attention_tile.cu
 Test: tests/fused/test_attention.py, test_attention_mask.py
+Measured: benchmarks/bench_attention.py, bench_scaling.py (up to 16,384 tokens)
 """
 
 import math

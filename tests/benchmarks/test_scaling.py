@@ -82,7 +82,8 @@ def test_the_ledger_of_attention_grows_as_the_context_and_the_control_as_its_squ
         same(*(step() for step in steps.values()))
         found.append(sizes())
     for kind in ("activations", scaling.TORCH):
-        assert 1.99 * found[0][kind] < found[1][kind] <= 2 * found[0][kind]
+        # PyTorch fills up some rows
+        assert found[1][kind] == pytest.approx(2 * found[0][kind], rel=0.01)
     assert scaling.control_bytes(512) > 3.5 * scaling.control_bytes(256)
 
 
