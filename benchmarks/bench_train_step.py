@@ -108,20 +108,9 @@ def make_torch(weights, n_threads, device, size=SIZE):
         return loss.item()
 
     def saved_bytes(x, y):
-        """What autograd saves, each storage once, without the parameters."""
-        storages = {}
-
-        def pack(t):
-            storages[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes()
-            return t
-
         x, y = torch.from_numpy(x).to(device), torch.from_numpy(y).to(device)
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
-            loss = TF.cross_entropy(model(x).view(-1, size.vocab), y.view(-1))
-        for p in model.parameters():
-            storages.pop(p.untyped_storage().data_ptr(), None)
-        del loss  # until here the graph held the tensors: no address was used twice
-        return sum(storages.values())
+        return torch_gpt.saved_bytes(
+            lambda: TF.cross_entropy(model(x).view(-1, size.vocab), y.view(-1)), model.parameters())
 
     return step, saved_bytes
 

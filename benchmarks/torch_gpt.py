@@ -60,3 +60,19 @@ def make(weights, *shape):
     model = GPT(*shape)
     model.load_state_dict({name: torch.tensor(array) for name, array in weights.items()})
     return model
+
+
+def saved_bytes(forward, parameters=()):
+    """What PyTorch's autograd saves in `forward()`, each storage once, without the parameters."""
+    storages = {}
+
+    def pack(t):
+        storages[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes()
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        result = forward()
+    for p in parameters:
+        storages.pop(p.untyped_storage().data_ptr(), None)
+    del result  # until here the graph held the tensors: no address was used twice
+    return sum(storages.values())

@@ -208,9 +208,10 @@ extern "C" __global__ void attention_tile(
 //
 //   gv = P^T go     gk = scale gS^T q     gq = scale gS k     five products, forward has two
 //
-// grid (ceil(S / (64 GROUP)), H, B), block 1: a thread per group of key tiles, whose gk and gv it
+// grid (parts, H, B), block 1: a thread takes every parts-th group of key tiles, whose gk and gv it
 // sums alone, in one order: no atomics, the same bits each time. gq needs a sum over the groups:
-// each writes its part, (groups, B, L, H, E) float.
+// each thread adds up its own part, (parts, B, L, H, E) float. At most ceil(S / (64 GROUP)) parts; a
+// fixed number of them for long texts, or gq would take L S numbers.
 // -DGRAD_ROWS=3: gk and gv are thirds of one array (B, S, 3, H, E), the gradient of a projection.
 #ifndef GRAD_ROWS
 #define GRAD_ROWS 1
@@ -218,72 +219,81 @@ extern "C" __global__ void attention_tile(
 extern "C" __global__ void attention_tile_backward(
     float* gq, T* gk, T* gv, const T* go, const float* lse, const float* dots,
     const T* q, const T* k, const T* v, SHAPE) {
-  const int first = blockIdx.x * GROUP * KEYS, head = blockIdx.y, n_heads = gridDim.y;
-  const int n_rows = min(GROUP * KEYS, n_keys - first);
+  const int head = blockIdx.y, n_heads = gridDim.y;
   const long long batch = blockIdx.z, row = (long long)n_heads * E;  // of go and gq
   const long long grad_row = GRAD_ROWS * row;                        // of gk and gv
   q += batch * q_batch + head * q_head;
-  k += batch * k_batch + head * k_head + first * k_row;
-  v += batch * v_batch + head * v_head + first * v_row;
+  k += batch * k_batch + head * k_head;
+  v += batch * v_batch + head * v_head;
   go += (batch * n_queries * n_heads + head) * E;
   gq += ((blockIdx.x * gridDim.z + batch) * n_queries * n_heads + head) * E;
-  gk += (batch * n_keys + first) * grad_row + head * E;
-  gv += (batch * n_keys + first) * grad_row + head * E;
+  gk += batch * n_keys * grad_row + head * E;
+  gv += batch * n_keys * grad_row + head * E;
   lse += (batch * n_heads + head) * n_queries;
   dots += batch * n_queries * n_heads + head;
 
-  constexpr int TILE = 64 * WIDTH;
+  constexpr int TILE = 64 * WIDTH, ROWS = GROUP * KEYS;
   alignas(64) float kt[GROUP * TILE], k_across[GROUP * E * KEYS], v_across[GROUP * E * KEYS];
   alignas(64) float gkt[GROUP * TILE], gvt[GROUP * TILE], qt[TILE], got[TILE], gqt[TILE];
   alignas(64) float p[QUERIES * KEYS], g[QUERIES * KEYS], one[64], drawn[8 * DRAWN(KEYS)];
   const Pairs pair = PAIRS(batch, head);
-  for (int j0 = 0; j0 < n_rows; j0 += KEYS) {
-    load_tile(kt + j0 * WIDTH, k + j0 * k_row, k_row, n_rows - j0, scale);
-    load_transposed(k_across + j0 * E, k + j0 * k_row, k_row, n_rows - j0, 1);
-    load_transposed(v_across + j0 * E, v + j0 * v_row, v_row, n_rows - j0, 1);
-  }
-  for (int i = 0; i < GROUP * TILE; ++i) gkt[i] = gvt[i] = 0;
   for (int i = 0; i < 64; ++i) one[i] = 1;
 
-  for (int i0 = 0; i0 < n_queries; i0 += QUERIES) {
-    const int n = min(QUERIES, n_queries - i0);
-    // causal: these queries see no later key
-    const int end = causal ? min(n_rows, i0 + n - first) : n_rows;
-    for (int i = 0; i < TILE; ++i) gqt[i] = 0;
-    if (end > 0) {
-      load_tile(qt, q + i0 * q_row, q_row, n, scale);
-      load_tile(got, go + i0 * row, row, n, 1);
+  for (int first = blockIdx.x * ROWS; first < n_keys; first += gridDim.x * ROWS) {
+    const int n_rows = min(ROWS, n_keys - first);
+    const bool is_first = first == blockIdx.x * ROWS;  // else gq holds the groups before
+    for (int j0 = 0; j0 < n_rows; j0 += KEYS) {
+      const T *kj = k + (first + j0) * k_row, *vj = v + (first + j0) * v_row;
+      load_tile(kt + j0 * WIDTH, kj, k_row, n_rows - j0, scale);
+      load_transposed(k_across + j0 * E, kj, k_row, n_rows - j0, 1);
+      load_transposed(v_across + j0 * E, vj, v_row, n_rows - j0, 1);
     }
-    for (int j0 = 0; j0 < end; j0 += KEYS) {
-      product<KEYS, WIDTH, 1>(p, nullptr, qt, k_across + j0 * E, E);
-      product<KEYS, WIDTH, 1>(g, nullptr, got, v_across + j0 * E, E);
-      for (int i = 0; i < QUERIES; ++i) {
-        const int seen = i >= n ? 0 : causal
-            ? min(n_rows - j0, i0 + i - first - j0 + 1) : n_rows - j0;
-        for (int j = 0; MASKED && j < min(KEYS, seen); ++j)
-          p[i * KEYS + j] = pair.score(p[i * KEYS + j], i0 + i, first + j0 + j);
-        for (int j = max(0, seen); j < KEYS; ++j) p[i * KEYS + j] = -INFINITY;
-        const float* kept = DROPOUT && i < n ? kept_row(drawn, pair, i0 + i, first + j0) : one;
-        const Vec l = all(i < n ? lse[i0 + i] : 0);
-        const Vec d = all(i < n ? dots[(long long)(i0 + i) * n_heads] : 0);
-        UNROLL for (int j = 0; j < KEYS; j += LANES) {
-          Vec pj = exp_nonpositive(load(p + i * KEYS + j) - l);
-          Vec gj = load(g + i * KEYS + j);
-          store(p + i * KEYS + j, DROPOUT ? pj * load(kept + j) : pj);
-          store(g + i * KEYS + j, pj * ((DROPOUT ? gj * load(kept + j) : gj) - d));
-        }
+    for (int i = 0; i < GROUP * TILE; ++i) gkt[i] = gvt[i] = 0;
+
+    for (int i0 = 0; i0 < n_queries; i0 += QUERIES) {
+      const int n = min(QUERIES, n_queries - i0);
+      // causal: these queries see no later key
+      const int end = causal ? min(n_rows, i0 + n - first) : n_rows;
+      if (end <= 0 && !is_first) continue;
+      for (int i = 0; i < TILE; ++i) gqt[i] = 0;
+      if (end > 0) {
+        load_tile(qt, q + i0 * q_row, q_row, n, scale);
+        load_tile(got, go + i0 * row, row, n, 1);
       }
-      product<WIDTH, 1, KEYS>(gvt + j0 * WIDTH, one, p, got, QUERIES);
-      product<WIDTH, 1, KEYS>(gkt + j0 * WIDTH, one, g, qt, QUERIES);
-      product<WIDTH, KEYS, 1>(gqt, one, g, kt + j0 * WIDTH, KEYS);
+      for (int j0 = 0; j0 < end; j0 += KEYS) {
+        product<KEYS, WIDTH, 1>(p, nullptr, qt, k_across + j0 * E, E);
+        product<KEYS, WIDTH, 1>(g, nullptr, got, v_across + j0 * E, E);
+        for (int i = 0; i < QUERIES; ++i) {
+          const int seen = i >= n ? 0 : causal
+              ? min(n_rows - j0, i0 + i - first - j0 + 1) : n_rows - j0;
+          for (int j = 0; MASKED && j < min(KEYS, seen); ++j)
+            p[i * KEYS + j] = pair.score(p[i * KEYS + j], i0 + i, first + j0 + j);
+          for (int j = max(0, seen); j < KEYS; ++j) p[i * KEYS + j] = -INFINITY;
+          const float* kept = DROPOUT && i < n ? kept_row(drawn, pair, i0 + i, first + j0) : one;
+          const Vec l = all(i < n ? lse[i0 + i] : 0);
+          const Vec d = all(i < n ? dots[(long long)(i0 + i) * n_heads] : 0);
+          UNROLL for (int j = 0; j < KEYS; j += LANES) {
+            Vec pj = exp_nonpositive(load(p + i * KEYS + j) - l);
+            Vec gj = load(g + i * KEYS + j);
+            store(p + i * KEYS + j, DROPOUT ? pj * load(kept + j) : pj);
+            store(g + i * KEYS + j, pj * ((DROPOUT ? gj * load(kept + j) : gj) - d));
+          }
+        }
+        product<WIDTH, 1, KEYS>(gvt + j0 * WIDTH, one, p, got, QUERIES);
+        product<WIDTH, 1, KEYS>(gkt + j0 * WIDTH, one, g, qt, QUERIES);
+        product<WIDTH, KEYS, 1>(gqt, one, g, kt + j0 * WIDTH, KEYS);
+      }
+      for (int i = 0; i < n; ++i) {
+        float* sum = gq + (i0 + i) * row;
+        if (is_first) SIMD for (int e = 0; e < E; ++e) sum[e] = gqt[i * WIDTH + e];
+        else SIMD for (int e = 0; e < E; ++e) sum[e] += gqt[i * WIDTH + e];
+      }
     }
-    for (int i = 0; i < n; ++i)
-      SIMD for (int e = 0; e < E; ++e) gq[(i0 + i) * row + e] = gqt[i * WIDTH + e];
+    for (int j = 0; j < n_rows; ++j)
+      SIMD for (int e = 0; e < E; ++e) {
+        gk[(first + j) * grad_row + e] = from_float<T>(gkt[j * WIDTH + e]);
+        gv[(first + j) * grad_row + e] = from_float<T>(gvt[j * WIDTH + e]);
+      }
   }
-  for (int j = 0; j < n_rows; ++j)
-    SIMD for (int e = 0; e < E; ++e) {
-      gk[j * grad_row + e] = from_float<T>(gkt[j * WIDTH + e]);
-      gv[j * grad_row + e] = from_float<T>(gvt[j * WIDTH + e]);
-    }
 }
 #endif

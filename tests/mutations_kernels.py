@@ -392,6 +392,20 @@ MUTATIONS = [
         "tests/fused/test_attention.py::test_every_rung_has_the_gradient_of_the_formula",
     ),
     Mutation(
+        "a part of gq keeps its last group of keys alone",
+        "kernels/attention_tile.cu",
+        "else SIMD for (int e = 0; e < E; ++e) sum[e] += gqt",
+        "else SIMD for (int e = 0; e < E; ++e) sum[e] = gqt",
+        "tests/fused/test_attention.py::test_a_part_of_gq_sums_several_groups_of_keys",
+    ),
+    Mutation(
+        "gq has a part for each group of keys, however many these are",
+        "minidl/fused/attention.py",
+        "parts = min(key_blocks, PARTS)",
+        "parts = key_blocks",
+        "tests/fused/test_attention.py::test_the_workspace_of_backward_grows_as_the_text",
+    ),
+    Mutation(
         "a tile past the last key is not masked",
         "kernels/attention_tile.cu",
         "if (j0 + KEYS > n_keys || (causal && j0 + KEYS > first + i0 + 1))",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import minidl
-from minidl import cuda
+from minidl import cuda, memory
 from minidl.fused import attention, dispatch
 from minidl.nn import functional as F
 from tests.fused.common import with_and_without
@@ -275,6 +275,36 @@ WRITTEN = {"attention_row_dot": ["out"], "attention_tile_backward": ["gq", "gk",
            **{f"attention_{rung}": ["o", "lse"] for rung in [*FORWARD, "mma"]},
            **{f"attention_grad_q_{rung}": ["gq"] for rung in [*BACKWARD, "mma"]},
            **{f"attention_grad_kv_{rung}": ["gk", "gv"] for rung in [*BACKWARD, "mma"]}}
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("parts", [1, 2, 3])
+def test_a_part_of_gq_sums_several_groups_of_keys(monkeypatch, parts, is_causal):
+    """Five groups; of texts with more than PARTS groups each part has several."""
+    monkeypatch.setattr(attention, "PARTS", parts)
+    check_backward(*qkvg(1100, 1100, 5, lead=(1, 2)), is_causal, "tile", atol=1e-4)
+
+
+def test_parts_of_gq_are_watched(reports, monkeypatch):
+    monkeypatch.setattr(attention, "PARTS", 1)
+    check_backward(*qkvg(3, 300, 5, lead=(1, 1)), False, "tile")
+    assert "attention_tile_backward" in reports
+
+
+def test_the_workspace_of_backward_grows_as_the_text(monkeypatch):
+    """Not as its square, which a part of gq for each group of keys would."""
+    monkeypatch.setattr(attention, "PARTS", 2)
+
+    def workspace(length):
+        q, k, v, go = qkvg(length, length, 8, lead=(1, 1))
+        tensors = [minidl.Tensor(a, requires_grad=True) for a in (q, k, v)]
+        with memory.record() as ledger:
+            F.scaled_dot_product_attention(*tensors).backward(go)
+        return ledger.most("workspace")
+
+    short, long = workspace(1024), workspace(2048)  # 4 and 8 groups
+    assert short >= 2 * 1024 * 8 * 4  # two parts of gq
+    assert long <= 2.05 * short
 
 
 @pytest.mark.parametrize("rung", FORWARD)

@@ -20,6 +20,7 @@ runs it for all. Where that could differ, each rank does it for itself: if ranks
 spawned tasks, if a rank is elsewhere and nobody else can go on, if arrays or messages are unlike.
 
 Test: tests/comm/transport/test_lockstep.py   Used by: sim.py, for groups of IN_STEP ranks or more
+Measured: benchmarks/bench_scaling.py
 """
 
 from typing import NamedTuple

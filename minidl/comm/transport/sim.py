@@ -64,7 +64,8 @@ def simulate(n, fn, *args, alpha=None, beta=None, links=None, rendezvous_bytes=N
     links.check_ranks(n)
     network = Network(n, links, rendezvous_bytes, in_step)
     scheduler = network.scheduler
-    transports = [SimTransport(network, (), tuple(range(n)), rank) for rank in range(n)]
+    ranks = tuple(range(n))  # one for all: a tuple for each rank is n^2 numbers
+    transports = [SimTransport(network, (), ranks, rank) for rank in ranks]
     tasks = [scheduler.start(rank, 0.0, fn, t, *args) for rank, t in enumerate(transports)]
     try:
         scheduler.run()
