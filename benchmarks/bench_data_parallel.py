@@ -3,11 +3,11 @@
     python benchmarks/bench_data_parallel.py [--ranks 2 4] [--rows 4] [--repeats 25]
                                              [--out FILE.json]
 
-A GPT (4 layers, width 256, context 64) with AdamW on MPI ranks of this host, one thread a rank, each
-with its own batch; gradients are averaged over the ranks in every step. PyTorch's ranks are the same
-processes, over gloo, which sends through this host's TCP: the same model, weights and batches. They
-take turns, a step each; a step lasts until the slowest rank has done it. Where there are more ranks than processors they share them, ours
-and PyTorch's alike.
+A GPT (4 layers, width 256, context 64) with AdamW on MPI ranks of this host, one thread a rank,
+each with its own batch; gradients are averaged over the ranks in every step. PyTorch's ranks are
+the same processes, over gloo, which sends through this host's TCP: the same model, weights and
+batches. They take turns, a step each; a step lasts until the slowest rank has done it. Where there
+are more ranks than processors they share them, ours and PyTorch's alike.
 
 First three steps of all: minidl's losses are PyTorch's on every rank, and differ from those of a
 rank that trains alone; after them all ranks hold the same weights, bit by bit.

@@ -1,8 +1,8 @@
 """A GPT for benchmarks: a batch, its loss, a training step; and do methods that send less train as
 well?
 
-`final_losses` is what bench_compression.py and bench_large_batch.py ask for: the loss of a small GPT
-on the standard library's text in the end, 4 simulated ranks. The text is the same for all, the
+`final_losses` is what bench_compression.py and bench_large_batch.py ask for: the loss of a small
+GPT on the standard library's text in the end, 4 simulated ranks. The text is the same for all, the
 batches depend on the seed and the step alone. The same step in PyTorch is torch_gpt.py's.
 """
 
