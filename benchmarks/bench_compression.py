@@ -28,18 +28,16 @@ from common import (
     NO_TORCH, bar, device_option, faster, finish, heading, number, on_all_ranks, on_ranks, row,
     start_gloo, take_turns, threads, timed, write_figures,
 )
-from small_gpt import final_losses
+from small_gpt import VOCAB, batch_of, final_losses, step_of
 
 import minidl
 from minidl import comm, nn, optim
 from minidl.comm import codec, links_text, simulate
 from minidl.comm.throttled import Throttled
 from minidl.fused import topk_mask
-from minidl.nn import functional as F
 from minidl.parallel import DGC, Compressed, DataParallel, ErrorFeedback, PowerSGD
 from minidl.parallel.data.dgc import WARM_UP
 
-VOCAB = 256
 LARGE, ROWS = (VOCAB, 256, 4, 8, 256), 8  # and batch of bench_train_step.py
 ONE_LAYER = VOCAB, 16, 1, 2, 32  # vocabulary, context, layers, heads, width
 METHODS = {
@@ -92,15 +90,6 @@ def topk_times(repeats, n=25_000_000, k=25_000):
 # -- 2 to 4: steps
 
 
-def batch(rank, context, rows=ROWS):
-    ids = np.random.default_rng(rank).integers(0, VOCAB, (rows, context + 1))
-    return ids[:, :-1].copy(), ids[:, 1:].reshape(-1).copy()
-
-
-def loss(logits, y):
-    return F.cross_entropy(logits.reshape(-1, VOCAB), minidl.tensor(y))
-
-
 def wrapped(t, name, shape=LARGE, methods=METHODS):
     """The GPT under a method's name; "alone": without communication."""
     minidl.manual_seed(0)
@@ -111,16 +100,7 @@ def wrapped(t, name, shape=LARGE, methods=METHODS):
 
 
 def stepper(model, x, y):
-    optimizer = optim.SGD(model.parameters(), lr=0.01)
-
-    def step():
-        optimizer.zero_grad()
-        value = loss(model(x), y)
-        value.backward()
-        optimizer.step()
-        return value.item()
-
-    return step
+    return step_of(model, optim.SGD(model.parameters(), lr=0.01), x, y)
 
 
 def theirs(t, x, y):
@@ -133,29 +113,20 @@ def theirs(t, x, y):
     distributed = start_gloo(t)
     minidl.manual_seed(0)
     weights = {k: v.copy() for k, v in nn.GPT(*LARGE).state_dict().items()}
-    x, y = torch.from_numpy(x), torch.from_numpy(y)
     state = powerSGD_hook.PowerSGDState(distributed.new_group(), matrix_approximation_rank=4,
                                         start_powerSGD_iter=2)
 
-    def step_of(hook_state, hook):
+    def hooked(hook_state, hook):
         # one bucket: of two PowerSGD's collectives would start in another order on the other rank,
         # out of the callbacks of two threads, and gloo aborts
         model = torch.nn.parallel.DistributedDataParallel(
             torch_gpt.make(weights, *LARGE), bucket_cap_mb=1000,
             process_group=distributed.new_group())
         model.register_comm_hook(hook_state, hook)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        return torch_gpt.step_of(model, torch.optim.SGD(model.parameters(), lr=0.01), x, y)
 
-        def step():
-            optimizer.zero_grad()
-            value = torch.nn.functional.cross_entropy(model(x).view(-1, VOCAB), y)
-            value.backward()
-            optimizer.step()
-            return value.item()
-        return step
-
-    return {"PyTorch fp16": step_of(distributed.group.WORLD, default_hooks.fp16_compress_hook),
-            "PyTorch PowerSGD": step_of(state, powerSGD_hook.powerSGD_hook)}
+    return {"PyTorch fp16": hooked(distributed.group.WORLD, default_hooks.fp16_compress_hook),
+            "PyTorch PowerSGD": hooked(state, powerSGD_hook.powerSGD_hook)}
 
 
 def worker(args):
@@ -166,7 +137,7 @@ def worker(args):
         names = ["alone", "dense", *METHODS]
     else:
         names = list(AS_PYTORCH)
-    x, y = batch(t.rank, LARGE[1])
+    x, y = batch_of(t.rank, ROWS, LARGE[1])
     methods = AS_PYTORCH if args.worker == "torch" else METHODS
     models = {name: wrapped(t, name, methods=methods) for name in names}
     steps = {name: stepper(model, x, y) for name, model in models.items()}
@@ -195,7 +166,7 @@ def run(args, kind, n):
 def modelled():
     """{name: modelled seconds of a step's communication on 4 ranks}: 1 ms, 100 Mbit/s."""
     def body(t, name):
-        x, y = batch(t.rank, LARGE[1], rows=1)
+        x, y = batch_of(t.rank, 1, LARGE[1])
         step = stepper(wrapped(t, name), x, y)
         step()  # data parallelism sends its order of buckets once
         start = t.time()

@@ -26,7 +26,7 @@ from common import (
     NO_TORCH, bar, device_option, faster, finish, heading, number, on_all_ranks, on_ranks, ratio,
     row, start_gloo, take_turns, threads, write_figures,
 )
-from small_gpt import final_losses
+from small_gpt import VOCAB, batch_of, final_losses
 
 import minidl
 from minidl import comm, nn, optim
@@ -38,7 +38,6 @@ from minidl.nn import functional as F
 from minidl.parallel import DataParallel, DiLoCo, LocalSGD, SyncBatchNorm
 from minidl.parallel.data import sync_batchnorm
 
-VOCAB = 256
 GPT = VOCAB, 64, 4, 4, 256  # vocabulary, context, layers, heads, width
 H = {"local SGD": 8, "DiLoCo": 32, "DiLoCo, streamed": 32}
 
@@ -100,14 +99,9 @@ def cnn_steps(t):
 # -- 2: a throttled GPT
 
 
-def gpt_batch(rank):
-    ids = np.random.default_rng(rank).integers(0, VOCAB, (1, GPT[1] + 1))
-    return ids[:, :-1].copy(), ids[:, 1:].reshape(-1).copy()
-
-
 def gpt_steps(t, kinds):
     """{name: (a function that takes some steps, how many)}."""
-    x, y = gpt_batch(t.rank)
+    x, y = batch_of(t.rank, 1, GPT[1])
     found = {}
     for kind in kinds:
         minidl.manual_seed(0)
@@ -224,7 +218,7 @@ def torch_round(t):
     model.register_comm_hook(hook.PostLocalSGDState(None, alone, 0), hook.post_localSGD_hook)
     averager = PeriodicModelAverager(period=8, warmup_steps=0)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    x, y = map(torch.from_numpy, gpt_batch(t.rank))
+    x, y = map(torch.from_numpy, batch_of(t.rank, 1, GPT[1]))
 
     def steps():
         for _ in range(8):

@@ -1,4 +1,4 @@
-"""Is the memory ledger right, and what does recompute give back?
+"""Is the memory ledger right, what does recompute give back, and how much does PyTorch need?
 
     python benchmarks/bench_memory.py [--blocks 16] [--rows 16] [--segments 4] [--out FILE.json]
 
@@ -18,19 +18,33 @@ host, alone or around the recomputed segments; and the traffic.
 Fragmentation (minidl/memory/fragmentation.py): what a first-fit allocator would need for the same
 step with arrays as they come, and with parameters, gradients and states in one contiguous buffer:
 how much of the memory is at one moment free, but not in its largest free piece.
+
+Beside PyTorch: two steps of a GPT with context 256 and batch 8, in a process of its own for each;
+by how much its peak resident memory is above what it held before it made the model. Before that, a
+step of a tiny GPT loads what each loads at its first use. Both get the same weights from a file
+and are checked to have the same losses. Columns: minidl's MiB, PyTorch's, and the first by the
+second, of which the bar is 1; "held" is what parameters, gradients and AdamW's two states need, 16
+bytes a parameter.
 """
 
 import argparse
 import sys
+import tempfile
+from pathlib import Path
 
+import numpy as np
 from common import (
-    bar, device_option, finish, heading, measured, number, ratio, row, take_turns, threads, timed,
-    write_figures,
+    NO_TORCH, bar, device_option, finish, heading, measured, number, ratio, row, take_turns,
+    threads, timed, write_figures,
 )
+from small_gpt import batch_of, step_of
 
 VOCABULARY, CONTEXT, WIDTH, HEADS = 256, 128, 128, 4
 MIB = 2**20
 GIVEN_BACK = "resident, freed memory given back"
+# vocabulary, context, layers, heads, width: of the steps beside PyTorch's
+BESIDE_PYTORCH = (256, 256, 4, 8, 256), (256, 256, 7, 8, 512)
+TINY, BATCH = (256, 8, 1, 2, 32), 8
 
 
 def options():
@@ -46,6 +60,8 @@ def options():
                   "minidl.cuda.memory_allocated")
     parser.add_argument("--child", choices=CHILDREN, help=argparse.SUPPRESS)
     parser.add_argument("--measure", help=argparse.SUPPRESS)  # the file of that child
+    parser.add_argument("--shape", type=int, nargs=5, help=argparse.SUPPRESS)  # of BESIDE_PYTORCH
+    parser.add_argument("--weights", help=argparse.SUPPRESS)  # the file of its weights
     return parser.parse_args()
 
 
@@ -90,9 +106,49 @@ def resident(args):
     training = Training(args.blocks, args.rows, args.segments)
     training.step()
     training.step()
+    return {"bytes": of_process("VmHWM")}
+
+
+def of_process(field):
+    """Bytes in a line of /proc/self/status: VmRSS, resident now, or VmHWM, at its peak."""
     with open("/proc/self/status") as status:
-        line = next(line for line in status if line.startswith("VmHWM"))
-    return {"bytes": int(line.split()[1]) * 1024}
+        line = next(line for line in status if line.startswith(field))
+    return int(line.split()[1]) * 1024
+
+
+def minidl_peak(args):
+    """By how many bytes two steps raise the process's peak; their losses."""
+    from minidl import nn, optim
+
+    def training(shape, weights, x, y):
+        model = nn.GPT(*shape)
+        if weights:
+            model.load_state_dict(weights)
+        return step_of(model, optim.AdamW(model.parameters(), lr=1e-3), x, y)
+
+    return peak_of(training, args)
+
+
+def torch_peak(args):
+    """The same of PyTorch."""
+    import torch
+    import torch_gpt
+
+    torch.set_num_threads(1)
+
+    def training(shape, weights, x, y):
+        model = torch_gpt.make(weights, *shape) if weights else torch_gpt.GPT(*shape)
+        return torch_gpt.step_of(model, torch.optim.AdamW(model.parameters(), lr=1e-3), x, y)
+
+    return peak_of(training, args)
+
+
+def peak_of(training, args):
+    training(TINY, None, *batch_of(0, 1, TINY[1]))()
+    before = of_process("VmRSS")
+    step = training(args.shape, np.load(args.weights), *batch_of(0, BATCH, args.shape[1]))
+    losses = [step() for _ in range(2)]  # the first makes the optimizer's state
+    return {"bytes": of_process("VmHWM") - before, "losses": losses}
 
 
 def ledger(args):
@@ -150,15 +206,42 @@ def times(args):
     return take_turns(contestants, args.repeats, warm_up=1)
 
 
-CHILDREN = {child.__name__: child for child in (resident, ledger, states, times)}
+CHILDREN = {child.__name__: child for child in (resident, ledger, states, times, minidl_peak,
+                                                torch_peak)}
 
 
-def in_own_process(what, args, segments=None, fixed=True):
+def in_own_process(what, args, segments=None, fixed=True, *more):
     environ = {"MALLOC_MMAP_THRESHOLD_": str(1 << 16)} if fixed else {}
     segments = args.segments if segments is None else segments
     return measured(sys.executable, __file__, "--child", what, "--blocks", args.blocks, "--rows",
                     args.rows, "--segments", segments, "--repeats", args.repeats,
-                    **threads(1), **environ)
+                    *more, **threads(1), **environ)
+
+
+def beside_pytorch(args):
+    """[{shape, parameters, bytes of minidl, of PyTorch}] after a check of the losses."""
+    import minidl
+    from minidl import nn
+
+    found = []
+    print(f"\n{'MiB of a step, at its peak':42} {'held':>10} {'minidl':>10} {'PyTorch':>10} "
+          f"{'minidl /':>10}")
+    for shape in BESIDE_PYTORCH:
+        minidl.manual_seed(0)
+        weights = nn.GPT(*shape).state_dict()
+        n_params = sum(array.size for name, array in weights.items() if name != "head.weight")
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "weights.npz"
+            np.savez(path, **weights)
+            mine, peer = (in_own_process(what, args, None, False, "--shape", *shape, "--weights",
+                                         path) for what in ("minidl_peak", "torch_peak"))
+        np.testing.assert_allclose(mine["losses"], peer["losses"], rtol=1e-4)
+        print(f"{f'{n_params:,} parameters':42} {16 * n_params / MIB:>10.1f} "
+              f"{mine['bytes'] / MIB:>10.1f} {peer['bytes'] / MIB:>10.1f} "
+              f"{mine['bytes'] / peer['bytes']:>10.2f}", flush=True)
+        found.append({"shape": shape, "parameters": n_params, "minidl": mine["bytes"],
+                      "PyTorch": peer["bytes"]})
+    return found
 
 
 def main():
@@ -203,7 +286,14 @@ def main():
     result["times_s"] = in_own_process("times", args)
     extra = ratio(result["times_s"]["recomputed"], result["times_s"]["kept"])
     print(f"\na recomputed step takes {extra:.2f} times as long; 4/3 where backward is 2 forwards")
-    finish(result, *report(result), args.out)
+    left_out = []
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        left_out = [NO_TORCH]
+    else:
+        result["beside PyTorch"] = beside_pytorch(args)
+    finish(result, *report(result), args.out, left_out)
 
 
 def report(figures):
@@ -223,7 +313,8 @@ def report(figures):
     as_it_comes, contiguous = (in_pieces / span for _, span, in_pieces in
                                (kept["as it comes"], kept["contiguous"]))
     off = sum(b["figure"] for b in of_states)
-    return [*of_states, activations, resident], [
+    bars, rows = peaks(figures.get("beside PyTorch", ()))
+    return [*of_states, activations, resident, *bars], [
         row(f"memory: the ledger's states of a GPT in {', '.join(figures['states'])}",
             "16 bytes a parameter", f"{off:,} bytes off" if off else "equal, to the byte",
             of_states),
@@ -242,7 +333,23 @@ def report(figures):
         row("memory free, but not in one piece, at the worst moment of that step (first fit)",
             f"with one contiguous buffer for what lives long: {contiguous:.0%}",
             f"{as_it_comes:.0%}"),
+        *rows,
     ]
+
+
+def peaks(found):
+    """(bars, rows) of `beside_pytorch`."""
+    bars, rows = [], []
+    for figures in found:
+        _, context, layers, _, width = figures["shape"]
+        million = f"{figures['parameters'] / 1e6:.0f} M parameters"
+        by = figures["minidl"] / figures["PyTorch"]
+        bars.append(bar(f"peak resident memory, minidl / PyTorch, {million}", by, 1, at_most=True))
+        rows.append(row(f"the peak resident memory of a GPT's training step: {million}, {layers} "
+                        f"layers, width {width}, context {context}, batch {BATCH}",
+                        f"PyTorch eager, {number(figures['PyTorch'] / MIB)} MiB",
+                        f"{number(by)} times its memory", bars[-1:]))
+    return bars, rows
 
 
 if __name__ == "__main__":

@@ -23,17 +23,17 @@ from common import (
     NO_TORCH, bar, best_ratio, device_option, faster, finish, heading, number, on_all_ranks,
     on_ranks, ratio, row, start_gloo, take_turns, threads, write_figures,
 )
+from small_gpt import VOCAB, batch_of, loss_of
 
 import minidl
 from minidl import amp, comm, memory, nn, optim
 from minidl.comm import links_text, naive, simulate
 from minidl.comm.ledger import Ledger
 from minidl.comm.throttled import Throttled
-from minidl.nn import functional as F
 from minidl.parallel import DataParallel, Zero1, Zero2, Zero3
 
 STAGES = {"data parallel": DataParallel, "stage 1": Zero1, "stage 2": Zero2, "stage 3": Zero3}
-VOCAB, HEADS = 256, 4
+HEADS = 4
 SMALL = VOCAB, 16, 4, HEADS, 32  # vocabulary, context, layers, heads, width
 LARGE = VOCAB, 64, 4, HEADS, 256
 BARS = {"stage 1": 1.05, "stage 2": 1.05, "stage 3": 1.5}
@@ -67,11 +67,11 @@ def held_and_sent(t, name):
     zero = isinstance(model, Zero1)
     optimizer = optim.use_master_weights(optim.AdamW(
         model.shards() if zero else module.parameters(), lr=1e-3))
-    x, y = batch(t.rank, 1, SMALL[1])
+    x, y = batch_of(t.rank, 1, SMALL[1])
     for _ in range(2):
         t.reset()
         optimizer.zero_grad()
-        loss(model(x), y).backward()
+        loss_of(model, x, y).backward()
         optimizer.step()
         if zero:
             model.gather()
@@ -109,15 +109,6 @@ def bytes_table():
 # -- 2 and 3: time
 
 
-def batch(rank, rows, context):
-    ids = np.random.default_rng(rank).integers(0, VOCAB, (rows, context + 1))
-    return ids[:, :-1].copy(), ids[:, 1:].reshape(-1).copy()
-
-
-def loss(logits, y):
-    return F.cross_entropy(logits.reshape(-1, VOCAB), minidl.tensor(y))
-
-
 def ours(t, name, x, y):
     """A function that takes one step and returns its loss."""
     minidl.manual_seed(0)
@@ -127,7 +118,7 @@ def ours(t, name, x, y):
 
     def step():
         optimizer.zero_grad()
-        value = loss(model(x), y)
+        value = loss_of(model, x, y)
         value.backward()
         optimizer.step()
         if zero:
@@ -148,17 +139,6 @@ def theirs(t, x, y):
     distributed = start_gloo(t)
     minidl.manual_seed(0)
     weights = {k: v.copy() for k, v in nn.GPT(*LARGE).state_dict().items()}
-    x, y = torch.from_numpy(x), torch.from_numpy(y)
-
-    def step_of(model, optimizer):
-        def step():
-            optimizer.zero_grad()
-            value = torch.nn.functional.cross_entropy(model(x).view(-1, VOCAB), y)
-            value.backward()
-            optimizer.step()
-            return value.item()
-        return step
-
     replicated = torch.nn.parallel.DistributedDataParallel(torch_gpt.make(weights, *LARGE))
     sharded = torch_gpt.make(weights, *LARGE)
     mesh = distributed.device_mesh.init_device_mesh("cpu", (t.size,))
@@ -166,9 +146,10 @@ def theirs(t, x, y):
         fully_shard(block, mesh=mesh)
     fully_shard(sharded, mesh=mesh)
     return {
-        "ZeroRedundancyOptimizer": step_of(replicated, ZeroRedundancyOptimizer(
-            replicated.parameters(), torch.optim.AdamW, lr=1e-3)),
-        "FSDP2": step_of(sharded, torch.optim.AdamW(sharded.parameters(), lr=1e-3)),
+        "ZeroRedundancyOptimizer": torch_gpt.step_of(replicated, ZeroRedundancyOptimizer(
+            replicated.parameters(), torch.optim.AdamW, lr=1e-3), x, y),
+        "FSDP2": torch_gpt.step_of(
+            sharded, torch.optim.AdamW(sharded.parameters(), lr=1e-3), x, y),
     }
 
 
@@ -177,7 +158,7 @@ def worker(args):
     t = plain = comm.world()
     if args.worker == "throttled":
         t = Throttled(t, links_text.parse(args.net, t.size))
-    x, y = batch(t.rank, args.rows, LARGE[1])
+    x, y = batch_of(t.rank, args.rows, LARGE[1])
     steps = {name: ours(t, name, x, y) for name in STAGES}
     if args.worker == "torch":
         steps |= theirs(plain, x, y)

@@ -1,7 +1,9 @@
-"""Do methods that send less train as well? A small GPT on the standard library's text.
+"""A GPT for benchmarks: a batch, its loss, a training step; and do methods that send less train as
+well?
 
-What bench_compression.py and bench_large_batch.py ask for: the loss of the model in the end, 4
-simulated ranks. The text is the same for all, the batches depend on the seed and the step alone.
+`final_losses` is what bench_compression.py and bench_large_batch.py ask for: the loss of a small
+GPT on the standard library's text in the end, 4 simulated ranks. The text is the same for all, the
+batches depend on the seed and the step alone. The same step in PyTorch is torch_gpt.py's.
 """
 
 import numpy as np
@@ -19,8 +21,26 @@ SHAPE = VOCAB, 32, 2, 4, 64  # vocabulary, context, layers, heads, width
 RANKS, BATCH = 4, 4  # windows of a rank in a step
 
 
+def batch_of(rank, rows, context):
+    """Random windows of a rank, (rows, context), and the byte after each of theirs, flat."""
+    ids = np.random.default_rng(rank).integers(0, VOCAB, (rows, context + 1))
+    return ids[:, :-1].copy(), ids[:, 1:].reshape(-1).copy()
+
+
 def loss_of(model, x, y):
     return F.cross_entropy(model(x).reshape(-1, VOCAB), minidl.tensor(y.reshape(-1)))
+
+
+def step_of(model, optimizer, x, y):
+    """A function that takes one step and returns its loss."""
+    def step():
+        optimizer.zero_grad()
+        value = loss_of(model, x, y)
+        value.backward()
+        optimizer.step()
+        return value.item()
+
+    return step
 
 
 def final_loss(t, wrap, make_optimizer, seed, n_steps, n_dense=0, shape=SHAPE):

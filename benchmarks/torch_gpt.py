@@ -1,4 +1,4 @@
-"""minidl's GPT in PyTorch's own modules: the same names, weights and outputs."""
+"""minidl's GPT in PyTorch's own modules: the same names, weights, outputs and training step."""
 
 import torch
 from torch import nn
@@ -76,3 +76,18 @@ def saved_bytes(forward, parameters=()):
         storages.pop(p.untyped_storage().data_ptr(), None)
     del result  # until here the graph held the tensors: no address was used twice
     return sum(storages.values())
+
+
+def step_of(model, optimizer, x, y):
+    """A function that takes one step and returns its loss, as small_gpt.py's; x, y are NumPy's."""
+    x, y = torch.from_numpy(x), torch.from_numpy(y)
+
+    def step():
+        optimizer.zero_grad()
+        logits = model(x)
+        value = F.cross_entropy(logits.view(-1, logits.shape[-1]), y)
+        value.backward()
+        optimizer.step()
+        return value.item()
+
+    return step

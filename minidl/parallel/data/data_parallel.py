@@ -15,7 +15,7 @@ one of the header, 8 bytes for the sample count and 8 for each parameter ("was i
 Sources: Li et al. 2020, "PyTorch Distributed" (arXiv 2006.15704); Goyal et al. 2017, section 3.
 Test: tests/parallel/data/test_data_parallel.py, test_data_parallel_backward.py (which
 backward sends), test_data_parallel_gpu.py
-Tutorial: tutorials/07_ring.py
+Tutorial: tutorials/07_ring.py   Measured in: benchmarks/bench_data_parallel.py
 """
 
 from contextlib import contextmanager
