@@ -104,8 +104,8 @@ def measure_one(size, n_threads, repeats):
                    "peak": timed(multiply_adds)}
     times = take_turns(contestants, repeats)
     time.sleep(0.1)  # PyTorch's threads go on looking for work for a moment
-    return {"parameters": sum(w.size for w in weights.values()), "operations": operations(size),
-            "peak": n_peak, "times_s": times}
+    return {"parameters": sum(p.numel() for p in model.parameters()),
+            "operations": operations(size), "peak": n_peak, "times_s": times}
 
 
 def table(figures, title):

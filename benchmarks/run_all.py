@@ -1,6 +1,6 @@
 """Runs every benchmark, and writes the table of docs/figures.md.
 
-    make bench                               all, on an idle machine: some 15 minutes
+    make bench                               all, on an idle machine: some 25 minutes
     make bench ARGS='--only rows zero'       bench_rows.py and bench_zero.py alone
     make bench ARGS=--table                  the table again, from the newest file of results/
 
