@@ -12,6 +12,21 @@ MUTATIONS = [
         "::test_a_block_is_no_larger_than_the_kernel_has_promised_the_compiler",
     ),
     Mutation(
+        "a plan reads the input of the call before, where this one's is copied in",
+        "minidl/infer/program.py",
+        "                self._point_to(value, to)\n",
+        "",
+        "tests/infer/test_program.py::test_large_inputs_and_results_are_used_where_they_lie",
+    ),
+    Mutation(
+        "a plan's next call writes into the result of the one before",
+        "minidl/infer/program.py",
+        "        self._point_to(value, made)\n        return made\n",
+        "        self._made = getattr(self, '_made', made)\n"
+        "        self._point_to(value, self._made)\n        return self._made\n",
+        "tests/infer/test_program.py::test_large_inputs_and_results_are_used_where_they_lie",
+    ),
+    Mutation(
         "what is left of a sum in several parts is forgotten",
         "kernels/infer.cuh",
         "for (int k = WAYS * PART; k < N_K; ++k) add(sum[0], k);",

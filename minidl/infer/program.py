@@ -5,6 +5,9 @@
                 replay(table, 0, n)           one C loop over all launches (kernels/host/replay.cpp)
                 the result out of the arena   a new array: the next call overwrites the arena
 
+Of 64 KiB or more, x is not copied, nor the result: its address is written into the table, in place
+of the arena's. A layer of 256 rows of 1,024 in int8 was a quarter of its time in the two copies.
+
 A launch of Python's costs some microseconds, as much as all the arithmetic of a small layer; a
 replay costs a fraction of one. Lines without a kernel are eager ops between two parts of the table.
 Source: CUDA graphs are the same idea.   Test: tests/infer/test_program.py
@@ -18,12 +21,15 @@ import numpy as np
 
 from minidl.cuda import KernelError, run
 from minidl.cuda.host import cpu
+from minidl.cuda.host.arguments import address
 from minidl.fused import dispatch, linear
 from minidl.infer import cache, images, lower, memory, whole
 from minidl.infer.trace import refuse_gpu
 from minidl.tensor import Tensor
 
 HUGE = 2 << 20  # bytes of a large page
+DIRECT = 1 << 16  # bytes of an input or a result from which on it is used where it lies
+HEAD = 40  # bytes of a MinidlLaunch before its arguments, of 8 bytes each
 
 
 class Call(ctypes.Structure):  # MinidlCall of kernels/host/replay.cpp
@@ -77,6 +83,7 @@ class Plan:
         self._checked = [(self._inputs[i][0].view(np.uint64), n, self._inputs[i][3])
                          for i, n in low.checked]
         self._outputs = [self.array(v) for v in graph.outputs]
+        self._direct = {v: self._words_of(v) for v in (*graph.inputs, *graph.outputs)}
 
     def _lifetimes(self):
         """(values that have bytes, their Lifetimes). Step i is launch i; -1 and the end: the
@@ -109,6 +116,7 @@ class Plan:
             path = dispatch.generated(self.text)
             generated = run._library(path, (), None, "auto", run._stamp(path)).kernels
         calls, self._kept, self._parts = (Call * max(len(self.launches), 1))(), [], []
+        self._words = []  # (value, its bytes that an argument points to, where the table has that)
         for i, launch in enumerate(self.launches):
             if launch.eager is not None:
                 self._parts.append((i, i + 1, launch.eager))
@@ -118,6 +126,11 @@ class Plan:
             packed = ctypes.create_string_buffer(
                 kernel.signature.pack(launch.grid, launch.block, args, 0, 0, threads))
             self._kept += [args, packed, kernel]  # as long as the table points to them
+            words = np.frombuffer(packed, np.uint64, len(args), HEAD)
+            for k, a in enumerate(launch.args):
+                value = a[0] if isinstance(a, tuple) else a
+                if isinstance(value, lower.Value) and value.data is None:
+                    self._words.append((self._low.layouts[value].root, args[k], words[k:k + 1]))
             calls[i] = Call(ctypes.cast(kernel.launcher, ctypes.c_void_p).value,
                             ctypes.addressof(packed))
             if not self._parts or self._parts[-1][2] is not None or self.poison:
@@ -135,12 +148,42 @@ class Plan:
             return change(array)
         return array if array.flags.c_contiguous else lower.attention.memory(array)
 
+    def _words_of(self, value):
+        """[(the word of the table with an address in the value's bytes, how far from their first)];
+        () if it has to be in the arena."""
+        graph, root = self.graph, self._low.layouts.get(value)
+        alone = [v for v in (*graph.inputs, *graph.outputs)
+                 if v.data is None and self._low.layouts[v].root is value] == [value]
+        if (value.data is not None or root.root is not value or not alone or self.poison
+                or value.n_bytes < DIRECT or not self.array(value).flags.c_contiguous
+                or any(launch.eager is not None for launch in self.launches)
+                or any(graph.inputs[i] is value for i, _ in self._low.checked)
+                or value in graph.inputs and any(self._low.layouts[v].root is value
+                                                 for launch in self.launches
+                                                 for v in launch.writes)):
+            return ()
+        first, found = address(self._bytes[value]), []
+        for whose, array, word in self._words:
+            if whose is value:
+                apart = address(array) - first
+                if not 0 <= apart < value.n_bytes:  # a copy of it
+                    return ()
+                found.append((word, apart))
+        return found
+
+    def _point_to(self, value, array):
+        """Let the table use this array in place of the value's in the arena."""
+        first = address(array)
+        for word, apart in self._direct[value]:
+            word[0] = first + apart
+
     def __call__(self, *inputs):
         if not self._busy.acquire(False):
             raise RuntimeError("plan: it is running in another thread, in the same arena; compile "
                                "a plan for each thread")
         try:
             self._take(inputs)
+            results = [self._result(v, y) for v, y in zip(self.graph.outputs, self._outputs)]
             for begin, end, eager in self._parts:
                 if eager is not None:
                     self._run_eager(eager)
@@ -149,10 +192,20 @@ class Plan:
                                       f"{cpu.runtime().minidl_error().decode()}")
                 if self.poison:
                     self._poison(end - 1)
-            results = tuple([Tensor._from(y.copy()) for y in self._outputs])
+            results = tuple([Tensor._from(y.copy() if made is None else made)
+                             for y, made in zip(self._outputs, results)])
         finally:
             self._busy.release()
         return results[0] if self.graph.single else results
+
+    def _result(self, value, in_arena):
+        """A new array into which the launches write, or None: the result is copied."""
+        if not self._direct[value]:
+            return None
+        made = linear.aligned(-(-value.n_bytes // 4)).view(np.uint8)[:value.n_bytes]
+        made = made.view(in_arena.dtype).reshape(in_arena.shape)
+        self._point_to(value, made)
+        return made
 
     def _take(self, inputs):
         """Check what the plan takes for granted, and copy the inputs in."""
@@ -167,6 +220,11 @@ class Plan:
                 got = f"{x.dtype}{list(x.shape)}" if hasattr(x, "dtype") else type(x).__name__
                 raise TypeError(f"plan: input {value.name} is {got}; this plan is for "
                                 f"{value.type} in NumPy. Trace another for another shape or dtype")
+            if self._direct[value]:
+                if x.flags.c_contiguous and x.flags.aligned:
+                    self._point_to(value, x)
+                    continue
+                self._point_to(value, to)
             to[...] = x
         for ids, n, value in self._checked:
             if (ids.item() if ids.size == 1 else ids.max()) >= n:

@@ -142,3 +142,35 @@ def test_between_the_launches_of_a_plan_its_threads_stay_awake():
         plan(x)
         of_others_s = time.process_time() - time.thread_time() - before
     assert of_others_s >= 0.01
+
+
+def test_large_inputs_and_results_are_used_where_they_lie():
+    """Contiguous or not, in turns; an earlier result and the inputs stay as they are."""
+    minidl.manual_seed(0)
+    model = nn.Sequential(nn.Linear(256, 300), nn.ReLU(), nn.Linear(300, 256)).eval()
+    graph = infer.trace(model, array(64, 256))
+    infer.optimise(graph)
+    plan = infer.compile(graph)
+    direct = [plan._direct[v] for v in (*plan.graph.inputs, *plan.graph.outputs)]
+    assert all(direct), "none of these is copied"
+    inputs = [array(64, 256), array(256, 64).T, array(64, 512)[:, ::2], array(64, 256),
+              np.frombuffer(b"-" + array(64, 256).tobytes(), np.float32, 64 * 256, 1)
+              .reshape(64, 256)]
+    before = [np.array(x) for x in inputs]
+    results = [plan(minidl.Tensor(x)) for x in inputs]
+    for x, same_x, y in zip(inputs, before, results, strict=True):
+        np.testing.assert_array_equal(x, same_x)
+        same(y, model(minidl.Tensor(np.ascontiguousarray(same_x))))
+
+
+def test_what_is_input_and_result_or_small_is_copied():
+    class Both(nn.Module):
+        def forward(self, x):
+            return x.reshape(256, 64), (x * 2).sum()
+
+    x = minidl.tensor(array(64, 256))
+    plan = infer.compile(infer.trace(Both().eval(), x))
+    assert not any(plan._direct[v] for v in plan.graph.outputs)
+    view, total = plan(x)
+    x.data[...] = 0
+    assert view.data.any() and total.item() != 0
