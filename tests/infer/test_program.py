@@ -147,15 +147,15 @@ def test_between_the_launches_of_a_plan_its_threads_stay_awake():
 def test_large_inputs_and_results_are_used_where_they_lie():
     """Contiguous or not, in turns; an earlier result and the inputs stay as they are."""
     minidl.manual_seed(0)
-    model = nn.Sequential(nn.Linear(256, 300), nn.ReLU(), nn.Linear(300, 256)).eval()
-    graph = infer.trace(model, array(64, 256))
+    model = nn.Sequential(nn.Linear(2048, 30), nn.ReLU(), nn.Linear(30, 2048)).eval()
+    graph = infer.trace(model, array(64, 2048))
     infer.optimise(graph)
     plan = infer.compile(graph)
     direct = [plan._direct[v] for v in (*plan.graph.inputs, *plan.graph.outputs)]
     assert all(direct), "none of these is copied"
-    inputs = [array(64, 256), array(256, 64).T, array(64, 512)[:, ::2], array(64, 256),
-              np.frombuffer(b"-" + array(64, 256).tobytes(), np.float32, 64 * 256, 1)
-              .reshape(64, 256)]
+    inputs = [array(64, 2048), array(2048, 64).T, array(64, 4096)[:, ::2], array(64, 2048),
+              np.frombuffer(b"-" + array(64, 2048).tobytes(), np.float32, 64 * 2048, 1)
+              .reshape(64, 2048)]
     before = [np.array(x) for x in inputs]
     results = [plan(minidl.Tensor(x)) for x in inputs]
     for x, same_x, y in zip(inputs, before, results, strict=True):
@@ -166,9 +166,9 @@ def test_large_inputs_and_results_are_used_where_they_lie():
 def test_what_is_input_and_result_or_small_is_copied():
     class Both(nn.Module):
         def forward(self, x):
-            return x.reshape(256, 64), (x * 2).sum()
+            return x.reshape(2048, 64), (x * 2).sum()
 
-    x = minidl.tensor(array(64, 256))
+    x = minidl.tensor(array(64, 2048))
     plan = infer.compile(infer.trace(Both().eval(), x))
     assert not any(plan._direct[v] for v in plan.graph.outputs)
     view, total = plan(x)
