@@ -64,7 +64,8 @@ def options():
     parser.add_argument("--repeats", type=int, default=7, help="steps of each; largest: half")
     device_option(parser, "the peak is a CPU's")
     parser.add_argument("--out", help="JSON file")
-    parser.add_argument("--sizes", nargs="+", default=list(SIZES), help="millions of parameters")
+    parser.add_argument("--sizes", nargs="+", default=list(SIZES), choices=SIZES,
+                        help="millions of parameters")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -85,7 +86,6 @@ def peak(n_threads, n=1_000_000):
 
 
 def measure(args):
-    import_torch()
     return {name: measure_one(SIZES[name], args.threads,
                               max(3, args.repeats // 2) if name == "124" else args.repeats)
             for name in args.sizes}
@@ -134,6 +134,7 @@ def main():
     args = options()
     if args.measure:
         return write_figures(measure(args), args.measure)
+    import_torch()  # says so where there is none
     print(heading(), flush=True)
     command = [sys.executable, __file__, "--threads", args.threads, "--repeats", args.repeats]
     environ = environment(1, args.threads)

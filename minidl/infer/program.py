@@ -151,17 +151,17 @@ class Plan:
 
     def _words_of(self, value):
         """[(the word of the table with an address in the value's bytes, how far from their first)];
-        () if it has to be in the arena."""
-        graph, root = self.graph, self._low.layouts.get(value)
-        alone = [v for v in (*graph.inputs, *graph.outputs)
-                 if v.data is None and self._low.layouts[v].root is value] == [value]
-        if (value.data is not None or root.root is not value or not alone or self.poison
-                or value.n_bytes < DIRECT or not self.array(value).flags.c_contiguous
-                or any(launch.eager is not None for launch in self.launches)
-                or any(graph.inputs[i] is value for i, _ in self._low.checked)
-                or value in graph.inputs and any(self._low.layouts[v].root is value
-                                                 for launch in self.launches
-                                                 for v in launch.writes)):
+        () if it has to be in the arena, or is small."""
+        graph, low = self.graph, self._low
+        if value.data is not None or value.n_bytes < DIRECT or self.poison:
+            return ()
+        roots = [low.layouts[v].root for v in (*graph.inputs, *graph.outputs) if v.data is None]
+        written = [low.layouts[v].root for launch in self.launches for v in launch.writes]
+        if (low.layouts[value].root is not value or roots.count(value) > 1  # a view, or seen twice
+                or not self.array(value).flags.c_contiguous  # such as an image with its border
+                or value in graph.inputs and value in written
+                or any(launch.eager is not None for launch in self.launches)  # reads the arena
+                or any(graph.inputs[i] is value for i, _ in low.checked)):
             return ()
         first, found = address(self._bytes[value]), []
         for whose, array, word in self._words:
