@@ -62,25 +62,39 @@ __forceinline__ void product_block(float* c, int c_row, const float* keep, const
     UNROLL for (int n = 0; n < VECS; ++n)
       sum[m][n] = keep ? keep[m] * load(c + m * c_row + n * LANES) : Vec{};
   for (int k = 0; k < n_k; ++k) {
+    Vec bk[VECS];
+    UNROLL for (int n = 0; n < VECS; ++n) {
+      bk[n] = load(b + k * b_row + n * LANES);
+      IN_REGISTER(bk[n]);
+    }
     UNROLL for (int m = 0; m < ROWS; ++m)
-      UNROLL for (int n = 0; n < VECS; ++n)
-        sum[m][n] += a[m * a_row + k * a_col] * load(b + k * b_row + n * LANES);
+      UNROLL for (int n = 0; n < VECS; ++n) sum[m][n] += a[m * a_row + k * a_col] * bk[n];
   }
   UNROLL for (int m = 0; m < ROWS; ++m)
     UNROLL for (int n = 0; n < VECS; ++n) store(c + m * c_row + n * LANES, sum[m][n]);
 }
 
+// Which part of a product counts in a causal tile on the diagonal: of C only what lies to one side
+// of it is wanted, of A the other side is 0.
+enum Part { ALL, LEFT_OF_C, RIGHT_OF_C, LEFT_OF_A, RIGHT_OF_A };
+
 // C (64 x N) = keep C + A (64 x n_k) B (n_k x N); C and B have rows of N floats. One function for
 // all calls with these strides: a copy at each call was no faster, and took twice as long to
 // compile.
 template <int N, int A_ROW, int A_COL>
-__noinline__ void product(float* c, const float* keep, const float* a, const float* b, int n_k) {
+__noinline__ void product(float* c, const float* keep, const float* a, const float* b, int n_k,
+                          Part part = ALL) {
   constexpr int VECS = N / LANES % MAX_VECS == 0 ? MAX_VECS : N / LANES % 2 == 0 ? 2 : 1;
   constexpr int ROWS = 4 * MAX_VECS / VECS > 8 ? 8 : 4 * MAX_VECS / VECS;
   for (int n = 0; n < N; n += VECS * LANES)
-    for (int m = 0; m < 64; m += ROWS)
-      product_block<ROWS, VECS>(c + m * N + n, N, keep ? keep + m : nullptr, a + m * A_ROW, A_ROW,
-                                A_COL, b + n, N, n_k);
+    for (int m = 0; m < 64; m += ROWS) {
+      if (part == LEFT_OF_C && n >= m + ROWS) continue;
+      if (part == RIGHT_OF_C && n + VECS * LANES <= m) continue;
+      const int first = part == RIGHT_OF_A ? m : 0, last = part == LEFT_OF_A ? m + ROWS : n_k;
+      product_block<ROWS, VECS>(c + m * N + n, N, keep ? keep + m : nullptr,
+                                a + m * A_ROW + first * A_COL, A_ROW, A_COL, b + first * N + n, N,
+                                last - first);
+    }
 }
 
 // Copies 64 rows of E elements into a tile, times `factor`; rows past n_rows and columns past E
@@ -96,13 +110,15 @@ __noinline__ void load_tile(float* tile, const T* x, long long row, int n_rows, 
   }
 }
 
-// The same, transposed: tile[e][i]. Once for 64 x S products of the same size: other orders of
-// these loops gave no more.
+// The same, transposed: tile[e][i]. From rows that lie side by side: in a projection (B, S, 3, H,
+// E) they are so far apart that all share a few places of the L1, and each column would push the
+// last one out.
 __noinline__ void load_transposed(float* tile, const T* x, long long row, int n_rows,
                                   float factor) {
+  alignas(64) float rows[64 * WIDTH];
+  load_tile(rows, x, row, n_rows, factor);
   for (int e = 0; e < E; ++e)
-    for (int i = 0; i < 64; ++i)
-      tile[e * 64 + i] = i < n_rows ? to_float(x[i * row + e]) * factor : 0.0f;
+    for (int i = 0; i < 64; ++i) tile[e * 64 + i] = rows[i * WIDTH + e];
 }
 
 // One tile of scores joins the softmax: s becomes exp(s - top), with the maximum and the sum of
@@ -175,24 +191,26 @@ extern "C" __global__ void attention_tile(
     load_tile(vt, v + j0 * v_row, v_row, n_keys - j0, 1);
     for (int i0 = causal ? max(0, (j0 - first) / QUERIES * QUERIES) : 0; i0 < n_rows;
       i0 += QUERIES) {
+      const bool diagonal = causal && j0 == first + i0;
       // s[j][i]: the lanes are queries, so that a softmax is a loop over j
-      product<QUERIES, WIDTH, 1>(s, nullptr, kt, qt + i0 * E, E);
+      product<QUERIES, WIDTH, 1>(s, nullptr, kt, qt + i0 * E, E, diagonal ? RIGHT_OF_C : ALL);
       const int n = min(QUERIES, n_rows - i0);
       if (MASKED)
         for (int j = 0; j < min(KEYS, n_keys - j0); ++j)
           for (int i = 0; i < n; ++i)
             s[j * QUERIES + i] = pair.score(s[j * QUERIES + i], first + i0 + i, j0 + j);
       if (j0 + KEYS > n_keys || (causal && j0 + KEYS > first + i0 + 1))
-        for (int j = 0; j < KEYS; ++j)
-          SIMD for (int i = 0; i < QUERIES; ++i)
-            if (j0 + j >= n_keys || (causal && j0 + j > first + i0 + i))
-              s[j * QUERIES + i] = -INFINITY;
+        for (int j = 0; j < KEYS; ++j) {  // the queries before it, or all where there is no key
+          const int hidden = j0 + j >= n_keys ? QUERIES : causal ? j0 + j - first - i0 : 0;
+          SIMD for (int i = 0; i < min(hidden, QUERIES); ++i) s[j * QUERIES + i] = -INFINITY;
+        }
       online_softmax(s, top + i0, total + i0, shrink);
       for (int i = 0; DROPOUT && i < n; ++i) {
         const float* kept = kept_row(drawn, pair, first + i0 + i, j0);
         for (int j = 0; j < KEYS; ++j) s[j * QUERIES + i] *= kept[j];
       }
-      product<WIDTH, 1, QUERIES>(ot + i0 * WIDTH, shrink, s, vt, KEYS);
+      product<WIDTH, 1, QUERIES>(ot + i0 * WIDTH, shrink, s, vt, KEYS,
+                                 diagonal ? LEFT_OF_A : ALL);
     }
   }
   for (int i = 0; i < n_rows; ++i) {
@@ -261,14 +279,17 @@ extern "C" __global__ void attention_tile_backward(
         load_tile(got, go + i0 * row, row, n, 1);
       }
       for (int j0 = 0; j0 < end; j0 += KEYS) {
-        product<KEYS, WIDTH, 1>(p, nullptr, qt, k_across + j0 * E, E);
-        product<KEYS, WIDTH, 1>(g, nullptr, got, v_across + j0 * E, E);
+        const bool diagonal = causal && i0 == first + j0;
+        const Part seen_scores = diagonal ? LEFT_OF_C : ALL;
+        product<KEYS, WIDTH, 1>(p, nullptr, qt, k_across + j0 * E, E, seen_scores);
+        product<KEYS, WIDTH, 1>(g, nullptr, got, v_across + j0 * E, E, seen_scores);
         for (int i = 0; i < QUERIES; ++i) {
           const int seen = i >= n ? 0 : causal
               ? min(n_rows - j0, i0 + i - first - j0 + 1) : n_rows - j0;
           for (int j = 0; MASKED && j < min(KEYS, seen); ++j)
             p[i * KEYS + j] = pair.score(p[i * KEYS + j], i0 + i, first + j0 + j);
-          for (int j = max(0, seen); j < KEYS; ++j) p[i * KEYS + j] = -INFINITY;
+          for (int j = max(0, seen); j < KEYS; ++j)
+            p[i * KEYS + j] = -INFINITY, g[i * KEYS + j] = 0;
           const float* kept = DROPOUT && i < n ? kept_row(drawn, pair, i0 + i, first + j0) : one;
           const Vec l = all(i < n ? lse[i0 + i] : 0);
           const Vec d = all(i < n ? dots[(long long)(i0 + i) * n_heads] : 0);
@@ -279,9 +300,10 @@ extern "C" __global__ void attention_tile_backward(
             store(g + i * KEYS + j, pj * ((DROPOUT ? gj * load(kept + j) : gj) - d));
           }
         }
-        product<WIDTH, 1, KEYS>(gvt + j0 * WIDTH, one, p, got, QUERIES);
-        product<WIDTH, 1, KEYS>(gkt + j0 * WIDTH, one, g, qt, QUERIES);
-        product<WIDTH, KEYS, 1>(gqt, one, g, kt + j0 * WIDTH, KEYS);
+        const Part later = diagonal ? RIGHT_OF_A : ALL;
+        product<WIDTH, 1, KEYS>(gvt + j0 * WIDTH, one, p, got, QUERIES, later);
+        product<WIDTH, 1, KEYS>(gkt + j0 * WIDTH, one, g, qt, QUERIES, later);
+        product<WIDTH, KEYS, 1>(gqt, one, g, kt + j0 * WIDTH, KEYS, diagonal ? LEFT_OF_A : ALL);
       }
       for (int i = 0; i < n; ++i) {
         float* sum = gq + (i0 + i) * row;

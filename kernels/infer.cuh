@@ -17,9 +17,10 @@
 // panel before is worked on (`later`: 7 % of the time where all weights are larger than L2).
 //
 // A core begins one or two multiply-adds a cycle, and each takes four: a tile of less than eight
-// registers has several partial sums (WAYS). A product with one row is as long as reading w takes. It
-// reads w from its first byte to its last, which the processor sees by itself: with requests ahead it
-// was 15 % slower (Zen 4).
+// registers has several partial sums (WAYS), each over its own stretch of k. A product with one row is
+// as long as reading w takes, and reads whole rows of a panel in as many stretches side by side: each
+// is another stream to the processor, which asks ahead for each. In 12 MB that the caches had in part,
+// two streams took 0.7 of the time of one (Zen 3); requests ahead by us took longer (Zen 3, Zen 4).
 //
 // Source: Goto & van de Geijn 2008; Georganas et al. 2018 (arXiv 1808.05567), convolution in place.
 // For CPUs alone.   Test: tests/infer/test_lower.py
@@ -46,7 +47,7 @@ constexpr int cost_of(int rows, int vecs) {
 }
 constexpr int vecs_of(int m, int width) {
   int best = 1, least = 1 << 30, least_tiles = 0;
-  for (int v = REGISTERS == 32 ? 4 : 2; v > 0; --v) {
+  for (int v = REGISTERS == 32 || m == 1 ? 4 : 2; v > 0; --v) {  // one row: all of a panel's
     const int n = width / LANES, rows = rows_of(m, v), tiles = (m + rows - 1) / rows;
     const int cost = n / v * (m / rows * cost_of(rows, v) + cost_of(m % rows, v));
     // of as many, those of the highest tile: each reads all of w
@@ -63,7 +64,7 @@ template <int ROWS, int VECS, long long A_ROW, int B_ROW, int N_K, int SEGMENTS,
           long long A_SEGMENT, int OUT_ROW = VECS * LANES>
 __noinline__ void tile_product(float* tile, const float* a, const float* b,
                                const float* later = nullptr) {
-  constexpr int WAYS = ROWS * VECS >= 8 || N_K < 16 ? 1 : 4;
+  constexpr int WAYS = ROWS * VECS >= 8 || N_K < 16 ? 1 : ROWS * VECS >= 4 ? 2 : 4;
   Vec sum[WAYS][ROWS][VECS];
   UNROLL for (int w = 0; w < WAYS; ++w)
     UNROLL_ROWS for (int m = 0; m < ROWS; ++m)
@@ -86,7 +87,7 @@ __noinline__ void tile_product(float* tile, const float* a, const float* b,
     } else {
       constexpr int PART = N_K / WAYS;
       for (int k = 0; k < PART; ++k)
-        UNROLL for (int w = 0; w < WAYS; ++w) add(sum[w], k * WAYS + w);
+        UNROLL for (int w = 0; w < WAYS; ++w) add(sum[w], w * PART + k);
       for (int k = WAYS * PART; k < N_K; ++k) add(sum[0], k);
     }
   UNROLL_ROWS for (int m = 0; m < ROWS; ++m)
@@ -208,30 +209,54 @@ __forceinline__ void remember(float* keys, float* values, const float* k, const 
   }
 }
 
+// out (VECS LANES columns of a row of E) = the rows of `values`, weighed by s, / total. Eight sums, so
+// that none waits for its last multiply-add.
+template <int VECS, int E>
+__forceinline__ void weigh(float* out, const float* s, const float* values, int n_keys,
+                           float total) {
+  constexpr int WAYS = 8 / VECS;
+  Vec sum[WAYS][VECS] = {};
+  int j = 0;
+  for (; j + WAYS <= n_keys; j += WAYS)
+    UNROLL for (int w = 0; w < WAYS; ++w)
+      UNROLL for (int n = 0; n < VECS; ++n)
+        sum[w][n] += s[j + w] * load(values + (j + w) * E + n * LANES);
+  for (; j < n_keys; ++j)
+    UNROLL for (int n = 0; n < VECS; ++n) sum[0][n] += s[j] * load(values + j * E + n * LANES);
+  UNROLL for (int n = 0; n < VECS; ++n) {
+    UNROLL for (int w = 1; w < WAYS; ++w) sum[0][n] += sum[w][n];
+    store(out + n * LANES, sum[0][n] / total);
+  }
+}
+
 // One token's attention over what is kept, itself included: out (E) = softmax(scale q K) V.
 template <int E, int CONTEXT>
 __forceinline__ void attend(float* out, const float* q, const float* keys, const float* values,
                             int n_keys, float scale) {
   alignas(64) float s[CONTEXT + 16];
   float top = -INFINITY, total = 0;
-  for (int j = 0; j < n_keys; j += 16, keys += E * 16)
-    for (int n = 0; n < 16; n += LANES) {
-      Vec part = {};
-      for (int e = 0; e < E; ++e) part += q[e] * load(keys + e * 16 + n);
-      store(s + j + n, part * scale);
+  constexpr int N = 16 / LANES, WAYS = E % 4 ? 1 : N < 4 ? 4 : 2;  // sums, as in weigh
+  for (int j = 0; j < n_keys; j += 16, keys += E * 16) {
+    Vec part[WAYS][N] = {};
+    for (int e = 0; e < E; e += WAYS)
+      UNROLL for (int w = 0; w < WAYS; ++w)
+        UNROLL for (int n = 0; n < N; ++n)
+          part[w][n] += q[e + w] * load(keys + (e + w) * 16 + n * LANES);
+    UNROLL for (int n = 0; n < N; ++n) {
+      UNROLL for (int w = 1; w < WAYS; ++w) part[0][n] += part[w][n];
+      store(s + j + n * LANES, part[0][n] * scale);
     }
+  }
   SIMD_MAX(top) for (int j = 0; j < n_keys; ++j) top = fmaxf(top, s[j]);
   SIMD_SUM(total) for (int j = 0; j < n_keys; ++j) total += s[j] = expf(s[j] - top);
-  int e = 0;
-  for (; e + LANES <= E; e += LANES) {
-    Vec sum[4] = {};  // as each waits four cycles for the one before
-    int j = 0;
-    for (; j + 4 <= n_keys; j += 4)
-      UNROLL for (int w = 0; w < 4; ++w) sum[w] += s[j + w] * load(values + (j + w) * E + e);
-    for (; j < n_keys; ++j) sum[0] += s[j] * load(values + j * E + e);
-    store(out + e, (sum[0] + sum[1] + sum[2] + sum[3]) / total);
+  constexpr int FULL = E / LANES, REST = FULL % 4;
+  for (int n = 0; n + 4 <= FULL; n += 4)
+    weigh<4, E>(out + n * LANES, s, values + n * LANES, n_keys, total);
+  if (REST) {
+    constexpr int first = (FULL - REST) * LANES;
+    weigh<REST ? REST : 1, E>(out + first, s, values + first, n_keys, total);
   }
-  for (; e < E; ++e) {
+  for (int e = FULL * LANES; e < E; ++e) {
     float sum = 0;
     for (int j = 0; j < n_keys; ++j) sum += s[j] * values[j * E + e];
     out[e] = sum / total;

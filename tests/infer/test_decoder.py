@@ -45,6 +45,22 @@ def test_every_position_equals_the_whole_text_computed_anew(make):
     assert [launch.op for launch in plans] == ["index_select"] * 2  # plans of 8 and of 16 tokens
 
 
+@pytest.mark.parametrize("head", [3, 8, 20, 72])
+def test_heads_of_any_width_look_at_more_than_a_block_of_keys(head):
+    """72 numbers are four vectors of 16 and some left; 40 keys are two blocks and a half."""
+    minidl.manual_seed(1)
+    model = nn.GPT(30, 40, n_layers=1, n_heads=2, width=2 * head).eval()
+    with minidl.no_grad():
+        for p in model.parameters():
+            p.mul_(2.0)
+    ids = np.random.default_rng(2).integers(0, 30, (1, 40))
+    step = infer.decoder(model)
+    with minidl.no_grad():
+        whole = model(ids).data
+    for i in range(40):
+        same(step.step(ids[:, i]) if i else step.prefill(ids[:, :1]), whole[:, i])
+
+
 def test_heads_of_keys_that_are_shared_make_the_cache_smaller():
     step = infer.decoder(llama(1), n_texts=3)
     keys, values = step.caches[0]
