@@ -44,7 +44,7 @@ def options():
     return args
 
 
-def contestants(shape, is_causal, with_backward, device="cpu"):
+def contestants(shape, is_causal, with_backward, device="cpu", n_threads=1):
     """{name: function returning seconds}; results are compared first."""
     import numpy as np
 
@@ -105,7 +105,7 @@ def contestants(shape, is_causal, with_backward, device="cpu"):
             a, b = put(a, "cpu"), b.cpu().numpy() if hasattr(b, "cpu") else put(b, "cpu")
             np.testing.assert_allclose(a, b, rtol=0, atol=1e-4)  # float32, sums of 1024
     peers["bound"] = products
-    return {name: timed(f, device=device) for name, f in peers.items()}
+    return {name: timed(f, device=device, alone=n_threads > 1) for name, f in peers.items()}
 
 
 def one_thread_count(n_threads, repeats, device):
@@ -118,7 +118,8 @@ def one_thread_count(n_threads, repeats, device):
     for shape in SHAPES:
         for is_causal in (False, True):
             for with_backward in (False, True):
-                times = take_turns(contestants(shape, is_causal, with_backward, device), repeats)
+                times = take_turns(contestants(shape, is_causal, with_backward, device, n_threads),
+                                   repeats)
                 ms = {name: 1e3 * statistics.median(t) for name, t in times.items()}
                 n_ops = math.prod(shape) * shape[2] * (14 if with_backward else 4) / (1 + is_causal)
                 what = "causal " * is_causal + "forward" + "+backward" * with_backward

@@ -34,7 +34,7 @@ import sys
 import time
 
 from common import (
-    bar, device_option, finish, heading, measured, ratio, row, skip, take_turns, threads,
+    bar, device_option, finish, heading, measured, ratio, row, skip, take_turns, threads, timed,
     write_figures,
 )
 
@@ -46,7 +46,6 @@ CALLS = {"mlp 1": 20, "mlp 64": 3, "cnn 1": 10, "cnn 32": 1, "gpt 256": 1,
 MOST_OF_TWO = {"mlp 1": 0.8, "mlp 64": 1.1, "cnn 1": 0.85, "cnn 32": 1.25}  # of two threads
 INT8_FASTER = 3  # than our own float32
 READING = "mlp 1", "gpt step"  # rows as long as reading the weights takes
-QUIET_S = 0.06  # after a call, onnxruntime's threads keep the processors busy for 36 ms
 PAST = 128  # tokens before the step
 
 OTHERS = {"ov": ("OpenVINO", 1.0), "torch": ("torch.compile", 0.5)}  # at most so much of its time
@@ -210,19 +209,6 @@ def write(line, name, constant, node, past):
         raise NotImplementedError(f"{line.op} as a node of ONNX")
 
 
-def timed(work, calls, clock, pause=0.0):
-    def run():
-        if pause:
-            time.sleep(pause)
-            work()
-        start = clock()
-        for _ in range(calls):
-            work()
-        return (clock() - start) / calls
-
-    return run
-
-
 def measure(args):
     """{name: seconds, ratios, compile times}, of a process whose BLAS has as many threads."""
     from minidl import cuda
@@ -366,9 +352,8 @@ def one_model(name, repeats, n_threads, others=()):
             wrong = float(np.abs(y.reshape(want.shape) - want).max() / np.abs(want).max())
             assert wrong < 10 * TOLERANCE, f"{name}: {OTHERS[k][0]} differs by {wrong}"
     clock = time.process_time if n_threads == 1 else time.perf_counter
-    pause = 0 if n_threads == 1 else QUIET_S
-    times = take_turns({k: timed(f, CALLS[name], clock, pause) for k, f in contestants.items()},
-                       repeats, warm_up=3)
+    times = take_turns({k: timed(f, CALLS[name], clock=clock, alone=n_threads > 1)
+                        for k, f in contestants.items()}, repeats, warm_up=3)
     return dict(us={k: 1e6 * statistics.median(v) for k, v in times.items()},
                 ratio=ratio(times["plan"], times["ort"]), error=ours,
                 best=min(times["plan"]) / min(times["ort"]), compile_s=compile_s,

@@ -204,7 +204,8 @@ def in_turns(steps, same, args):
         same(*(step() for step in steps.values()))
         took = time.perf_counter() - start
     rounds = int(np.clip(args.seconds / took, 3, 25))
-    return take_turns({name: timed(step) for name, step in steps.items()}, rounds, warm_up=0)
+    return take_turns({name: timed(step, alone=args.threads > 1) for name, step in steps.items()},
+                      rounds, warm_up=0)
 
 
 def show(length, found, before):

@@ -28,6 +28,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 SKIPPED = 77  # the exit status of a benchmark that this machine cannot run, as automake has it
 LOAD = os.getloadavg()[0]  # before anything is measured
+QUIET_S = 0.06  # after a call, onnxruntime's threads keep the processors busy for 36 ms
 NO_TORCH = "PyTorch, which is not installed: pip install 'minidl[bench]'"
 
 
@@ -152,20 +153,26 @@ def take_turns(contestants, repeats, warm_up=1):
     return times
 
 
-def timed(work, calls=1, device="cpu"):
+def timed(work, calls=1, device="cpu", clock=time.perf_counter, alone=False):
     """A contestant for `take_turns`: the seconds of one call of `work`, the mean of so many. On a
-    GPU until its work is done, which a call alone only starts."""
+    GPU until its work is done, which a call alone only starts.
+
+    alone: first a pause, in which the threads of the others fall asleep, and a call that wakes
+    one's own: for short calls with several threads."""
     wait = _nothing
     if device != "cpu":
         from minidl.cuda import synchronize as wait
 
     def run():
+        if alone:
+            time.sleep(QUIET_S)
+            work()
         wait()
-        start = time.perf_counter()
+        start = clock()
         for _ in range(calls):
             result = work()
         wait()
-        time_s = (time.perf_counter() - start) / calls
+        time_s = (clock() - start) / calls
         del result  # gives its memory back outside the measured time
         return time_s
 

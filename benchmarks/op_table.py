@@ -69,7 +69,7 @@ def compare(op, shape, contestants, n_bytes, args):
             import torch
 
             torch.set_num_threads(n_threads)
-        times = take_turns({name: timed(f, device=args.device)
+        times = take_turns({name: timed(f, device=args.device, alone=n_threads > 1)
                             for name, f in contestants.items()}, repeats)
         ns = {name: statistics.median(t) / n * 1e9 for name, t in times.items()}
         times["bound"] = [n_bytes / 8 * t for t in times["copy"]]  # a copy reads 4 and writes 4

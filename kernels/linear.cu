@@ -117,6 +117,7 @@ __noinline__ void product(float* c, int c_row, const float* a, long long row_str
     Vec bk[VECS];
     UNROLL for (int n = 0; n < VECS; ++n) {
       bk[n] = load(b + n * LANES);
+      IN_REGISTER(bk[n]);
       __builtin_prefetch(b + ROWS_AHEAD * COLS + n * LANES);
     }
     UNROLL for (int m = 0; m < ROWS; ++m)

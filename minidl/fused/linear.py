@@ -6,7 +6,8 @@ The kernel adds b where it writes y. It copies gy^T for gw, and sums it up there
 is what BLAS does, in a hundred lines. Beside NumPy's OpenBLAS 0.3.31 on one core with AVX-512, with
 the bias and the sums by NumPy, it takes 0.93 of the time for y and gx on the shapes of
 benchmarks/bench_train_step.py, 1.12 for gw, as long in all. Where NumPy has another BLAS, or the
-processor narrower registers, BLAS stays (`BEATS_BLAS`).
+processor narrower registers, BLAS stays (`BEATS_BLAS`): with AVX2 (Zen 3, two threads) a step of a
+GPT of 3 or 23 million parameters takes as long by either, and one of width 64 1.2 times by ours.
 
 Kernel: kernels/linear.cu   Op: minidl/ops/matmul.py   Test: tests/fused/test_linear.py
 """

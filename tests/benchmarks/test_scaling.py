@@ -90,7 +90,7 @@ def test_the_ledger_of_attention_grows_as_the_context_and_the_control_as_its_squ
 def test_a_gpt_trains_as_pytorchs():
     pytest.importorskip("torch", reason="the GPT is made beside PyTorch's")
     steps, same, sizes = scaling.gpt(1, 32)
-    times = scaling.in_turns(steps, same, SimpleNamespace(seconds=0))
+    times = scaling.in_turns(steps, same, SimpleNamespace(threads=1, seconds=0))
     assert {name: len(of) for name, of in times.items()} == {scaling.OURS: 3, scaling.TORCH: 3}
     assert set(sizes()) == {"activations", "step", scaling.TORCH}
 
