@@ -111,6 +111,21 @@ MUTATIONS = [
         "tests/infer/test_lower.py::test_a_convolution_of_many_channels_by_winograd",
     ),
     Mutation(
+        "with AVX2 the shift of x stays in the sum",
+        "kernels/infer_int8.cuh",
+        "constexpr int SHIFT = 128;",
+        "constexpr int SHIFT = 0;",
+        "tests/infer/test_quantize.py::test_sums_are_exact_at_the_largest_numbers",
+    ),
+    Mutation(
+        "with AVX2 two products of bytes stop at 32,767",
+        "kernels/infer_int8.cuh",
+        "(Pairs)__builtin_ia32_pmaddubsw256(size, __builtin_ia32_psignb256(four[n], a)), ones);",
+        "(Pairs)__builtin_ia32_pmaddubsw256(a ^ (char)-128, four[n]) -\n"
+        "                  (Pairs)__builtin_ia32_pmaddubsw256((Chars{} + 1) << 7, four[n]), ones);",
+        "tests/infer/test_quantize.py::test_sums_are_exact_at_the_largest_numbers",
+    ),
+    Mutation(
         "rows that are no whole tile of 8 bits are left out",
         "kernels/infer_int8.cuh",
         "if (row < last) int8_rows<REST,",

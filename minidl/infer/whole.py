@@ -95,7 +95,7 @@ def _quantize(low, q, x, range_, m, k, wide):
 def _product_int8(low, node, q, w, packed, wide, range_, parts):
     """The launch of q (m, wide) times w (n, k)."""
     n, k = w.shape
-    first = "(float)(sum - (int)scale[1] * w_sum[col]) * (scale[0] * w_scale[col])"
+    first = "(float)(sum - ((int)scale[1] - SHIFT) * w_sum[col]) * (scale[0] * w_scale[col])"
     args = [("const unsigned char* q", q), ("const signed char* w", packed),
             ("const int* w_sum", w.sum(1, dtype=np.int32)),
             ("const float* w_scale", np.ascontiguousarray(node.inputs[2].data[:, 0])),

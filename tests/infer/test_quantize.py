@@ -1,5 +1,6 @@
 """Whole numbers: formula and kernels, calibration, the decoder's weights, training."""
 
+import platform
 from importlib import import_module
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 import minidl
 from minidl import infer, nn
+from minidl.cuda import run
 from minidl.infer.onnx.operator import number_of
 from minidl.infer.onnx.quantized import ConvInteger, QLinearConv, QuantizeLinear
 from minidl.nn import functional as F
@@ -143,8 +145,14 @@ def test_weights_are_symmetric_with_a_scale_for_each_output():
         assert (np.abs(whole * wide - w) <= wide / 2 * (1 + 1e-5)).all()
 
 
-def test_sums_are_exact_at_the_largest_numbers():
-    """255 x 127 in each of 3,000 places: float32 could not hold the sum."""
+@pytest.mark.parametrize("processor", [None, "x86-64", "x86-64-v3"])
+def test_sums_are_exact_at_the_largest_numbers(processor, monkeypatch):
+    """255 x 127 in each of 3,000 places: float32 could not hold the sum, nor 16 bits two products."""
+    if processor is not None:
+        if processor not in compiled_for():
+            pytest.skip(f"this processor cannot run code for {processor}")
+        monkeypatch.setenv("MINIDL_CPU", processor)
+    run._library.cache_clear()
     w = np.full((64, 3000), 1, np.float32)
     w[:, 1] = -1
     x = np.full((6, 3000), 255, np.float32)
@@ -152,8 +160,23 @@ def test_sums_are_exact_at_the_largest_numbers():
     total = 255 * 127 * 2998
     scale = graph.nodes[0].inputs[2].data[0, 0]
     assert graph.run(x)[0, 0] == np.float32(total) * (np.float32(1) * scale)
+    plain = graph.run(x)
+    mixed = np.where(np.arange(6)[:, None] < 3, x, -x)  # 255 and 0 in whole numbers
+    want = graph.run(mixed)
     infer.optimise(graph)
-    np.testing.assert_array_equal(infer.compile(graph)(x).data, graph.run(x))
+    plan = infer.compile(graph)
+    run._library.cache_clear()
+    np.testing.assert_array_equal(plan(x).data, plain)
+    np.testing.assert_array_equal(plan(mixed).data, want)
+
+
+def compiled_for():
+    """For which PCs' processors code can run here."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return ()
+    found = np.show_config(mode="dicts")["SIMD Extensions"]
+    wide = {"X86_V3", "AVX2"} & {*found.get("baseline", ()), *found.get("found", ())}
+    return ("x86-64", "x86-64-v3") if wide else ("x86-64",)
 
 
 def test_methods_of_calibration():
