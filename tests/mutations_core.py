@@ -2111,7 +2111,7 @@ MUTATIONS = [
         "    under_way.clear()\n",
         "    under_way.clear()\n",
         "tests/memory/test_offload_gpu.py"
-        "::test_graphs_that_are_dropped_leave_no_copy_into_memory_of_others",
+        "::test_a_stream_that_goes_waits_for_its_copies",
     ),
     Mutation(
         "pixels are divided by 256",

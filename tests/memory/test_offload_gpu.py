@@ -11,7 +11,7 @@ import pytest
 
 import minidl
 from minidl import memory, nn
-from minidl.memory.host_memory import copy_stream, pinned
+from minidl.memory.host_memory import CopyStream, copy_stream, pinned
 from minidl.memory.offload import offload
 from tests.devices import host as on_host
 from tests.memory.test_offload import chain, gradients, same_bits
@@ -93,6 +93,19 @@ def test_graphs_that_are_dropped_leave_no_copy_into_memory_of_others(strict_cupy
     assert all((other == 5).all() for other in others)
     copies.copy(x.data, others[0])
     assert len(copies.under_way) == 1
+
+
+def test_a_stream_that_goes_waits_for_its_copies(strict_cupy):
+    """Else their pinned memory would be lent to others while the copy still comes."""
+    x = leaf(strict_cupy.asarray)
+    copies = CopyStream(x.data)
+    stream = copies.stream
+    copies.copy(x.data, pinned(strict_cupy, x.data.size, "f4").reshape(x.data.shape))
+    del copies
+    other = pinned(strict_cupy, x.data.size, "f4")
+    other[...] = 5
+    stream.synchronize()
+    assert (other == 5).all()
 
 
 def test_pinned_memory_is_lent_to_others_when_its_copies_are_over(strict_cupy):
