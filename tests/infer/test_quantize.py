@@ -147,7 +147,7 @@ def test_weights_are_symmetric_with_a_scale_for_each_output():
 
 @pytest.mark.parametrize("processor", [None, "x86-64", "x86-64-v3"])
 def test_sums_are_exact_at_the_largest_numbers(processor, monkeypatch):
-    """255 x 127 in each of 3,000 places: float32 could not hold the sum, nor 16 bits two products."""
+    """255 x 127 in each of 3,000 places: float32 cannot hold the sum, nor 16 bits two products."""
     if processor is not None:
         if processor not in compiled_for():
             pytest.skip(f"this processor cannot run code for {processor}")
