@@ -36,10 +36,7 @@ from common import (
 
 import minidl
 from minidl import comm, nn, optim
-from minidl.comm import ring
-from minidl.comm.grid import Grid
-from minidl.comm.observe.ledger import Ledger
-from minidl.comm.transport.links import Links
+from minidl.comm import Grid, Ledger, Links, ring
 from minidl.nn import functional as F
 from minidl.parallel.model import plan_costs, plan_step, planner, schedule
 from minidl.parallel.model.cut import cut

@@ -26,11 +26,11 @@ from common import (
 from small_gpt import VOCAB, batch_of, loss_of
 
 import minidl
-from minidl import amp, comm, memory, nn, optim
-from minidl.comm import links_text, naive, simulate
-from minidl.comm.ledger import Ledger
-from minidl.comm.throttled import Throttled
+from minidl import comm, memory, nn, optim
+from minidl.comm import Ledger, Throttled, naive, simulate
+from minidl.comm.transport import links_text
 from minidl.parallel import DataParallel, Zero1, Zero2, Zero3
+from minidl.precision import amp
 
 STAGES = {"data parallel": DataParallel, "stage 1": Zero1, "stage 2": Zero2, "stage 3": Zero3}
 HEADS = 4

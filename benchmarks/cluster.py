@@ -40,7 +40,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from minidl import launcher
+from minidl.cli import launcher
 
 ROOT = Path(__file__).resolve().parents[1]
 ENTER_HOST = Path(__file__).with_name("enter_host.sh")

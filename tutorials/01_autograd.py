@@ -30,8 +30,8 @@ import numpy as np
 
 import minidl
 from minidl.course.out import BLUE, GREY, ORANGE, PALE_BLUE, PALE_ORANGE, RED, arrow, box, line_at
+from minidl.course.tutorial import Table, host, launch, picture, put, say
 from minidl.gradcheck import gradcheck
-from minidl.tutorial import Table, host, launch, picture, put, say
 
 
 class LogSumExp(minidl.Function):

@@ -38,7 +38,7 @@ import numpy as np
 import minidl
 from minidl import cuda
 from minidl.course.out import BLUE, PALE_BLUE, PALE_ORANGE, RED, arrow, box
-from minidl.tutorial import Table, launch, picture, put, say
+from minidl.course.tutorial import Table, launch, picture, put, say
 
 BLOCK = 256  # threads in a block
 

@@ -46,7 +46,7 @@ import numpy as np
 import minidl
 from minidl import cuda
 from minidl.course.out import BLUE, RED, arrow, box
-from minidl.tutorial import Table, host, launch, picture, put, say
+from minidl.course.tutorial import Table, host, launch, picture, put, say
 
 BLOCK = 256  # threads in a block
 

@@ -32,7 +32,7 @@ import numpy as np
 
 import minidl
 from minidl.course.out import BLUE, GREEN, GREY, RED, line_at
-from minidl.tutorial import Table, WrongOption, launch, picture, say
+from minidl.course.tutorial import Table, WrongOption, launch, picture, say
 
 FORMATS = {np.float16: 10, np.float32: 23, np.float64: 52}  # bits of fraction
 STARTS = {np.float16: 0, np.float32: 2**24 - 5, np.float64: 2**53 - 5}  # of counting; not for hours

@@ -32,13 +32,11 @@ import numpy as np
 
 import minidl
 from minidl import nn
-from minidl.comm import ring, simulate
-from minidl.comm.background import Background
-from minidl.comm.ledger import Ledger
+from minidl.comm import Background, Ledger, ring, simulate
 from minidl.course.out import BLUE, GREY, RED, arrow, lanes, line_at
+from minidl.course.tutorial import Table, gather, host, launch, per_rank, picture, put, say
 from minidl.data import datasets
 from minidl.nn import functional as F
-from minidl.tutorial import Table, gather, host, launch, per_rank, picture, put, say
 
 
 def fill(sizes, cap):

@@ -35,11 +35,11 @@ from functools import partial
 
 import numpy as np
 
-from minidl.comm import chunks, cost, double_tree, halving_doubling, ring, simulate, tree
-from minidl.comm.ledger import Ledger
-from minidl.comm.links import Links
+from minidl.comm import (
+    Ledger, Links, chunks, cost, double_tree, halving_doubling, ring, simulate, tree,
+)
 from minidl.course.out import heat_map
-from minidl.tutorial import Table, host, launch, picture, progress, put, say
+from minidl.course.tutorial import Table, host, launch, picture, progress, put, say
 
 MODEL_BYTES = 1 << 14
 

@@ -37,15 +37,14 @@ import numpy as np
 
 import minidl
 from minidl import nn, optim
-from minidl.comm import ring, simulate
-from minidl.comm.ledger import Ledger
+from minidl.comm import Ledger, ring, simulate
 from minidl.course.out import LINES, lanes
+from minidl.course.tutorial import Table, launch, picture, progress, put, say
 from minidl.data import datasets
 from minidl.nn import functional as F
-from minidl.parallel.param_rules import ASYNC, Rule, each_push
-from minidl.parallel.param_server import Server
-from minidl.parallel.param_worker import Worker
-from minidl.tutorial import Table, launch, picture, progress, put, say
+from minidl.parallel.server.rules import ASYNC, Rule, each_push
+from minidl.parallel.server.server import Server
+from minidl.parallel.server.worker import Worker
 
 
 def may_pull(clocks, worker, s):

@@ -32,14 +32,14 @@ Exercises: `minidl exercise 11` writes work/11_zero.py with the marked regions e
 import numpy as np
 
 import minidl
-from minidl import amp, memory, nn, optim
-from minidl.comm import chunks, ring_blocks
-from minidl.comm.ledger import Ledger
+from minidl import memory, nn, optim
+from minidl.comm import Ledger, chunks, ring_blocks
 from minidl.course.out import GREY, line_at
+from minidl.course.tutorial import Table, launch, picture, put, say
 from minidl.data import text
 from minidl.nn import functional as F
 from minidl.parallel import DataParallel, Zero1, Zero2, Zero3
-from minidl.tutorial import Table, launch, picture, put, say
+from minidl.precision import amp
 
 STAGES = [DataParallel, Zero1, Zero2, Zero3]
 KINDS = ("parameters", "gradients", "master weights", "optimizer")

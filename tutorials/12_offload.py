@@ -38,11 +38,11 @@ import numpy as np
 
 from minidl import manual_seed, nn, optim
 from minidl.course.out import GREEN, GREY, ORANGE, lanes, line_at
+from minidl.course.tutorial import Table, launch, picture, progress, put, say, write
 from minidl.data import datasets
 from minidl.nn import functional as F
 from minidl.parallel import Offload, Zero2
-from minidl.parallel.lanes import Modelled
-from minidl.tutorial import Table, launch, picture, progress, put, say, write
+from minidl.parallel.zero.lanes import Modelled
 
 
 class HostAdam:

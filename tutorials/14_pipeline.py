@@ -38,16 +38,15 @@ import numpy as np
 
 import minidl
 from minidl import memory, nn, optim
-from minidl.comm import simulate
-from minidl.comm.observe.ledger import Ledger
+from minidl.comm import Ledger, simulate
 from minidl.course.out import BLUE, GREEN, GREY, ORANGE, PALE_BLUE, lanes
+from minidl.course.tutorial import Table, WrongOption, launch, picture, progress, put, say
 from minidl.data import datasets
 from minidl.nn import functional as F
 from minidl.parallel.model import schedule
 from minidl.parallel.model.cut import cut
 from minidl.parallel.model.pipeline import HEADER, Pipeline
 from minidl.parallel.model.schedule import Do
-from minidl.tutorial import Table, WrongOption, launch, picture, progress, put, say
 
 WIDTH, ROWS = 64, 16  # of the layers; samples of a micro-batch
 

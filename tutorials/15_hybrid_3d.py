@@ -34,12 +34,10 @@ from itertools import islice, permutations
 import numpy as np
 
 import minidl
-from minidl import amp, memory, nn, optim
-from minidl.comm import average, chunks, grid, ring, ring_blocks
-from minidl.comm.grid import Grid
-from minidl.comm.observe.ledger import Ledger
-from minidl.comm.transport.links import Links
+from minidl import memory, nn, optim
+from minidl.comm import Grid, Ledger, Links, average, chunks, grid, ring, ring_blocks
 from minidl.course.out import GREEN, GREY, LINES, ORANGE
+from minidl.course.tutorial import Table, WrongOption, launch, picture, put, say
 from minidl.data import text
 from minidl.parallel.model import vocabulary
 from minidl.parallel.model.cut import cut, split_by_cost
@@ -47,7 +45,7 @@ from minidl.parallel.model.parallelize import parallelize
 from minidl.parallel.model.pipeline import HEADER, Pipeline
 from minidl.parallel.model.schedule import one_f_one_b
 from minidl.parallel.model.tensor import whole
-from minidl.tutorial import Table, WrongOption, launch, picture, put, say
+from minidl.precision import amp
 
 VOCAB, HEADS, CONTEXT, BATCH, MICRO = 256, 4, 32, 16, 4
 AXES = "tp", "pp", "dp"

@@ -27,14 +27,13 @@ import numpy as np
 
 import minidl
 from minidl import nn, optim
-from minidl.comm import ring
-from minidl.comm.observe.ledger import Ledger
+from minidl.comm import Ledger, ring
 from minidl.course.out import BLUE, GREEN, GREY, ORANGE
+from minidl.course.tutorial import Table, host, launch, picture, put, say
 from minidl.data import datasets
 from minidl.nn import functional as F
 from minidl.parallel import DataParallel, DiLoCo, LocalSGD
 from minidl.parallel.data.local_sgd import h0_inside, h0_outside
-from minidl.tutorial import Table, host, launch, picture, put, say
 
 
 def plan(rates, period):

@@ -27,14 +27,13 @@ import numpy as np
 
 import minidl
 from minidl import nn, optim
-from minidl.comm import ring
-from minidl.comm.observe.ledger import Ledger
+from minidl.comm import Ledger, ring
 from minidl.course.out import BLUE, GREY, ORANGE, line_at
+from minidl.course.tutorial import Table, host, launch, picture, progress, put
 from minidl.data import datasets
 from minidl.nn import functional as F
 from minidl.parallel import DataParallel, NoiseScale
 from minidl.parallel.data import sync_batchnorm
-from minidl.tutorial import Table, host, launch, picture, progress, put
 
 
 def merge(means, m2s, counts):

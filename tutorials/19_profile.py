@@ -36,12 +36,12 @@ import minidl
 from minidl import nn, optim
 from minidl.comm import objects, ring
 from minidl.course.out import write
+from minidl.course.tutorial import Table, host, launch, picture, put, say
 from minidl.data import text
 from minidl.nn import functional as F
 from minidl.profile import flops
 from minidl.profile import picture as pictures
 from minidl.profile import summary
-from minidl.tutorial import Table, host, launch, picture, put, say
 
 FAULTS = "synchronisation", "loader", "float64"
 VOCAB, WIDTH, LAYERS = 256, 64, 3

@@ -33,10 +33,10 @@ import numpy as np
 import minidl
 from minidl import infer, nn, optim
 from minidl.course.out import BLUE, GREEN, GREY, ORANGE, RED, line_at
+from minidl.course.tutorial import Table, WrongOption, launch, picture, progress, say
 from minidl.data import datasets
 from minidl.infer import load
 from minidl.nn import functional as F
-from minidl.tutorial import Table, WrongOption, launch, picture, progress, say
 
 
 def per_channel(w):

@@ -36,10 +36,10 @@ from minidl import elastic, nn, optim, snapshot
 from minidl.comm import tree
 from minidl.course.disk import PowerFailure, power_failures
 from minidl.course.out import GREY, LINES
+from minidl.course.tutorial import Table, launch, picture, put, say
 from minidl.data import DataLoader, DistributedSampler, Passes, datasets
 from minidl.nn import functional as F
 from minidl.parallel import Zero1
-from minidl.tutorial import Table, launch, picture, put, say
 
 BATCH = 12  # of a rank
 FOLDER = "out/20_runs"

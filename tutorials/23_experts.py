@@ -32,16 +32,15 @@ import numpy as np
 
 import minidl
 from minidl import nn
-from minidl.comm import all_to_all, chunks, ring
-from minidl.comm.ledger import Ledger
+from minidl.comm import Ledger, all_to_all, chunks, ring
 from minidl.course.out import GREY, RED, line_at
+from minidl.course.tutorial import Table, host, launch, picture, progress, put, say
 from minidl.data import text
 from minidl.nn import functional as F
 from minidl.nn import moe
 from minidl.parallel import DataParallel
 from minidl.parallel.model import experts
 from minidl.tensor import Tensor
-from minidl.tutorial import Table, host, launch, picture, progress, put, say
 
 
 def places(t, choice, n_experts):

@@ -39,11 +39,11 @@ import minidl
 from minidl import nn, snapshot
 from minidl.comm import objects, ring
 from minidl.course.out import BLUE, GREEN, ORANGE
+from minidl.course.tutorial import Table, launch, picture
 from minidl.data.stream import FolderLog, Source
 from minidl.data.stream.prequential import Prequential
 from minidl.nn import delayed
 from minidl.nn import functional as F
-from minidl.tutorial import Table, launch, picture
 
 P, M = 2, 8  # partitions; records of each in a step
 DELAY, WINDOW = 60, 30  # minutes

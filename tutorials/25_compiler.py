@@ -26,10 +26,10 @@ import numpy as np
 import minidl
 from minidl import infer, nn
 from minidl.course.out import BLUE, ORANGE, box
+from minidl.course.tutorial import Table, WrongOption, launch, picture, say
 from minidl.infer.graph import Step, Value
 from minidl.infer.passes import PASSES
 from minidl.nn import functional as F
-from minidl.tutorial import Table, WrongOption, launch, picture, say
 
 PRODUCTS = "linear", "matmul"
 ACTIVATIONS = "relu", "sigmoid", "tanh", "gelu", "silu"

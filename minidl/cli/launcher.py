@@ -163,6 +163,8 @@ def check_script(script, arguments, n):
         number = re.fullmatch(r"(\d{1,2})[a-z]?", script)
         named = sorted(Path("tutorials").glob(
             f"{number[1].zfill(2)}_*.py" if number else f"{Path(script).stem}.py"))
+        if re.match(r"\d\d_\w", Path(script).stem):  # its number may have changed
+            named += sorted(Path(script).parent.glob(f"[0-9][0-9]_{Path(script).stem[3:]}.py"))
         hint = f". Did you mean {named[0]}?" if named else (
             "" if script.endswith(".py") else ". Give the path of a Python file")
         raise LaunchError(f"there is no file {script} in {os.getcwd()}{hint}")

@@ -39,8 +39,8 @@ from minidl.comm.observe.watch import DEADLINE_S, Watch
 from minidl.comm.transport.scheduler import RankFailed
 from minidl.comm.transport.supervised import launched_as
 from minidl.comm.transport.throttled import links_of
-from minidl.course import old_names, table
-from minidl.course.language import Parser, RawHelp, tr, translate_errors, translated
+from minidl.course import table
+from minidl.course.language import Parser, RawHelp, errors_translated, tr, translated
 from minidl.course.out import heat_map, picture, script_of, write  # noqa: F401: for tutorials
 from minidl.cuda.host.compiler import NO_COMPILER
 from minidl.data import datasets
@@ -62,8 +62,12 @@ def launch(main, options=None, ranks=1):
     options   {"name": (default, help)}: `--name VALUE` of the default's type; False makes a flag
     ranks     on how many ranks the script is meant to run; says what to type when it runs on one
     """
+    with errors_translated():
+        _launch(main, options, ranks)
+
+
+def _launch(main, options, ranks):
     script = script_of(main)
-    translate_errors()
     args = _parse(main, options or {})
     one_blas_thread(os.environ)
     if args.device == "cuda":
@@ -139,8 +143,7 @@ def _run_rank(t, main, args):
 
 def _parse(main, options):
     doc = sys.modules[main.__module__].__doc__ or ""
-    name = Path(script_of(main)).stem
-    doc = translated(old_names.OLD_NAMES.get(name, name)[:2], "head", doc)
+    doc = translated(Path(script_of(main)).stem[:2], "head", doc)
     parser = Parser(script_of(main), description=doc, formatter_class=RawHelp)
     for name, (default, text) in options.items():
         flag = "--" + name.replace("_", "-")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import minidl
-from minidl import amp, cuda, infer, nn, optim
+from minidl import cuda, infer, nn, optim
 from minidl.cli import main as cli
 from minidl.comm import ring
 from minidl.comm.transport.scheduler import RankFailed
@@ -25,6 +25,7 @@ from minidl.parallel import (
 from minidl.parallel.model.cut import cut
 from minidl.parallel.model.pipeline import Pipeline
 from minidl.parallel.model.schedule import one_f_one_b
+from minidl.precision import amp
 
 COMMANDS = [
     # misspelt, or without what it needs

@@ -17,7 +17,7 @@ from minidl.course.tutorial import Table, gather, launch, launched_as, picture, 
 
 SCRIPT = '''
 """A script."""
-from minidl.tutorial import Table, WrongOption, launch, say
+from minidl.course.tutorial import Table, WrongOption, launch, say
 
 def main(t, args):
     if args.steps == 13:
@@ -151,7 +151,7 @@ def test_device_cuda_places_what_put_is_given(tmp_path):
     path.write_text('''
 import numpy as np
 from minidl import nn
-from minidl.tutorial import Table, host, launch, put
+from minidl.course.tutorial import Table, host, launch, put
 
 def main(t, args):
     table, x, model = Table(t), put(args, np.ones(3)), put(args, nn.Linear(2, 2))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import minidl
-from minidl import amp, optim
+from minidl import optim
 from minidl.comm import codec, naive, ring, simulate
 from minidl.comm.observe.ledger import Ledger
 from minidl.nn import functional as F
@@ -12,6 +12,7 @@ from minidl.parallel import (
     DGC, Compressed, DataParallel, ErrorFeedback, OneBitAdam, PowerSGD, Zero1, Zero2, Zero3,
     average_gradients,
 )
+from minidl.precision import amp
 from tests.conftest import ranks
 from tests.parallel.data.test_data_parallel import assert_equal_on_all_ranks, data, network, share
 
