@@ -31,7 +31,7 @@ from common import (
 )
 
 import minidl
-from minidl.cli.launcher import environment
+from minidl.cli.machine import environment
 from minidl.function import Function
 from minidl.timeline import recording
 

@@ -170,9 +170,9 @@ def _script():
 
     if "MINIDL_PROFILE" not in os.environ:
         return work()
-    from minidl.cli import profiler
+    from minidl.cli import profiled
 
-    profiler.in_ranks(work)
+    profiled.in_ranks(work)
 
 
 def _own_gpu_and_stdin():

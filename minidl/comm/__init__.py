@@ -3,6 +3,7 @@
 Ranks and the network
     transport/      the protocol every algorithm is written against, in MPI and in one process
     collective.py   what makes a function a collective: its messages have a label, a Watch sees it
+    labels.py       what the running collective is called
     call_code.py    which call a message is of: what ranks must have alike, checked always
     checks.py       errors for wrong arguments, before anything is sent
     objects.py      Python objects as messages: broadcast, gather, all-gather

@@ -33,7 +33,7 @@ import numpy as np
 
 from minidl import backend, comm, cuda
 from minidl.cli import gpus
-from minidl.cli.launcher import THREAD_VARIABLES
+from minidl.cli.machine import THREAD_VARIABLES
 from minidl.comm import objects, tree
 from minidl.comm.observe.watch import DEADLINE_S, Watch
 from minidl.comm.transport.scheduler import RankFailed

@@ -39,7 +39,7 @@ from minidl.comm.transport import supervised, ulfm
 from minidl.comm.transport.world import world
 from minidl.elastic import buddy
 from minidl.elastic.parts import Parts
-from minidl.elastic.restart import resume
+from minidl.elastic.resume import resume
 from minidl.timeline import recording
 
 REPLACEMENTS = "MINIDL_REPLACEMENTS"  # how many new processes a run may start: set by the launcher

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from minidl import comm
-from minidl.cli import launcher
+from minidl.cli import machine
 from minidl.course.exercise import ROOT
 from minidl.course.out import lanes, line_at
 from minidl.course.table import load
@@ -48,7 +48,7 @@ def script(tmp_path, monkeypatch):
             capture_output=True,
             text=True,
             timeout=60,
-            env=launcher.environment(3) if before else None,  # Open MPI refuses root and few cores
+            env=machine.environment(3) if before else None,  # Open MPI refuses root and few cores
         )
 
     return run
@@ -215,7 +215,7 @@ def test_an_error_of_a_script_for_one_process_is_shown_once(tmp_path, monkeypatc
 def test_matrix_products_have_one_thread_unless_the_user_set_a_number(variable, n_threads,
                                                                       monkeypatch):
     threadpoolctl = pytest.importorskip("threadpoolctl")
-    for name in launcher.THREAD_VARIABLES:
+    for name in machine.THREAD_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     if variable:
         monkeypatch.setenv(variable, "2")
@@ -248,7 +248,7 @@ def test_many_processes_without_mpi4py_are_an_error_and_not_many_single_ranks(mo
 @pytest.mark.mpi
 def test_mpi_ranks_options_and_status(script):
     pytest.importorskip("mpi4py")
-    before = [launcher.find_mpiexec(), "-n", "3"]
+    before = [machine.find_mpiexec(), "-n", "3"]
     done = script("--steps", "7", before=before)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("options 7 False 0.5") == 1 and "ranks    |        3 |" in done.stdout

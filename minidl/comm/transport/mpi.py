@@ -21,7 +21,7 @@ import numpy as np
 
 from minidl.comm.call_code import BITS, CallMismatch, explain
 from minidl.comm.checks import check_array, check_peer, check_ranks, size_mismatch
-from minidl.comm.collective import current_code, current_label
+from minidl.comm.labels import current_code, current_label
 from minidl.comm.transport import communicators, staging
 from minidl.comm.transport.abort import end_all
 from minidl.comm.transport.protocol import Request, Transport

@@ -31,7 +31,7 @@ from functools import cached_property
 import numpy as np
 
 from minidl.backend import library_of
-from minidl.comm.collective import named
+from minidl.comm.labels import named
 
 
 class Request(ABC):

@@ -20,7 +20,7 @@ import numpy as np
 
 from minidl import backend
 from minidl.comm import ring, tree
-from minidl.comm.collective import about
+from minidl.comm.labels import about
 from minidl.comm.transport import device
 from minidl.comm.transport.background import Background
 from minidl.memory.host_memory import SideStream, computed, join

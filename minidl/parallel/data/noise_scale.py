@@ -31,7 +31,7 @@ import math
 import numpy as np
 
 from minidl.comm import ring
-from minidl.comm.collective import about
+from minidl.comm.labels import about
 from minidl.fused.norm import square_sum_of
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from minidl.comm import naive, ring
 from minidl.comm.checks import SizeMismatch
-from minidl.comm.collective import current_label
+from minidl.comm.labels import current_label
 from minidl.comm.transport.protocol import Transport
 from tests.conftest import ranks
 
