@@ -148,7 +148,7 @@ def main(t, args):
     table.row("fp32 master: weight", float(paths[-1, 1]), wanted, "exact")
     # the weight is within an ulp, 2^-11 below 1, of what it would be
     table.row("fp16 with Kahan's remainder: weight", float(paths[-1, 2]), wanted, "abs<0.0005")
-    picture(t, draw, sizes, curves, paths)
+    picture(t, args, draw, sizes, curves, paths)
     return table
 
 

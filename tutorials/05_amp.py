@@ -185,7 +185,7 @@ def main(t, args):
     for name in ("no master weights", "no loss scaling", "O3"):
         way = (first - curves[name][-1]) / (first - last)
         table.row(f"{name}: how far the loss fell (O0: 1)", way, 0.5, "<=")
-    picture(t, draw, normal, real, curves, scales["O2"], theory)
+    picture(t, args, draw, normal, real, curves, scales["O2"], theory)
     return table
 
 

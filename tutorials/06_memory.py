@@ -188,7 +188,7 @@ def main(t, args):
     peak = measure(args, widths, segments)[0] + sizes[0]  # to the ledger, x is an input
     table.row("chosen segments: bytes at the peak", peak, peak_bytes(sizes, segments), "exact")
     table.row("their bytes at the peak (theory: the budget)", peak, budget, "<=")
-    picture(t, draw, (ledger, again), peaks, sizes, segments, budget)
+    picture(t, args, draw, (ledger, again), peaks, sizes, segments, budget)
     return table
 
 

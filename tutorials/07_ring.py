@@ -185,7 +185,7 @@ def main(t, args):
         alone, _ = train(t.subgroup([0]), args)
         # float32: the two runs add in different orders, which moves the seventh digit
         table.row("largest difference in loss", np.abs(losses - alone).max(), 0.0, "abs<1e-6")
-        picture(t, draw, films, losses, alone)
+        picture(t, args, draw, films, losses, alone)
     return table
 
 

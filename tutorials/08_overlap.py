@@ -181,7 +181,7 @@ def main(t, args):
     table.modelled("best number of buckets", best, best_theory, "exact")
     if b < backward_s:
         table.modelled("where T(k)'s two branches meet", best, (backward_s - b) / a, "factor<2")
-    picture(t, draw, steps, branches, best, backward_s)
+    picture(t, args, draw, steps, branches, best, backward_s)
     return table
 
 

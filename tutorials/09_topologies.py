@@ -187,7 +187,7 @@ def main(t, args):
     sizes = 2.0 ** np.arange(6, 27)
     times = [[compare(p, ways, size, *link, network) for size in sizes]
              for network in progress(t, networks, "simulating")]
-    picture(t, draw, matrices, g, K, sizes, times, link)
+    picture(t, args, draw, matrices, g, K, sizes, times, link)
     return table
 
 

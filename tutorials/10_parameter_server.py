@@ -186,7 +186,7 @@ def main(t, args):
                for name in ("async", "sync")]
     table.modelled("one slow: s to a loss of 2.2, async (theory: sync)", *reached, "<=")
     delayed = {tau: descend(tau, np.array([0.4]), 80)[:, 0] for tau in (0, 1, 3, 7)}
-    picture(t, draw, runs, delayed, args.seconds)
+    picture(t, args, draw, runs, delayed, args.seconds)
     return table
 
 

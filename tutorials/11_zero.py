@@ -185,7 +185,7 @@ def main(t, args):
         error = np.abs(np.subtract(train(t, stage, args, half=False)[0], plain)).max()
         # float32: sums of three ranks or more in another order, then Adam's division
         table.row(f"stage {stage}: losses minus data parallel's", float(error), 0.0, "abs<1e-5")
-    picture(t, draw, t.size, measured, held, share, bound, 2 * X)
+    picture(t, args, draw, t.size, measured, held, share, bound, 2 * X)
     return table
 
 

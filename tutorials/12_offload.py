@@ -182,7 +182,7 @@ def main(t, args):
     write("12_trace.json", runs[True][0].trace)
     batches = np.geomspace(even / 8, 32 * even, 13)
     sweep = {delayed: [timeline(args, b, delayed)[1][-1] for b in batches] for delayed in runs}
-    picture(t, draw, args, runs, batches, sweep, even)
+    picture(t, args, draw, args, runs, batches, sweep, even)
     return table
 
 

@@ -170,7 +170,7 @@ def main(t, args):
         table.row("sequences: bytes kept for backward, at most", kept_seq, kept, "<=")
         shares["sequences, too"] = kept_seq
     where(t, one)
-    picture(t, draw, n, shares)
+    picture(t, args, draw, n, shares)
     return table
 
 

@@ -185,7 +185,7 @@ def main(t, args):
     say(t, f"  loss {losses[0]:.3f}, after {args.steps} steps {losses[-1]:.3f}")
     p = max(p, 2)
     charts = {name: modelled(p, 2 * p, name, args) for name in ORDERS if t.rank == 0}
-    picture(t, draw, charts)
+    picture(t, args, draw, charts)
     return table
 
 

@@ -185,7 +185,7 @@ def main(t, args):
         layout = choose(8, gigabytes * 1e9, net, links).items()
         names = ", ".join(f"{axis} {n}" for axis, n in layout if n > 1)
         say(t, f"  1e9 weights, 2 nodes of 4 ranks, {gigabytes} GB a rank: {names}")
-    picture(t, draw, axes.sizes, matrices)
+    picture(t, args, draw, axes.sizes, matrices)
     return table
 
 

@@ -182,7 +182,7 @@ def main(t, args):
                "fewer bytes")
         if name in ("DGC", "int8", "PowerSGD, rank 2") and args.steps >= 300 and t.size > 1:
             table.row(f"{name}: loss, at most dense's + 2 % of its gain", losses[-1], bound, "<=")
-    picture(t, draw, curves, t.size, args)
+    picture(t, args, draw, curves, t.size, args)
     return table
 
 

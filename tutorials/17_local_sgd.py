@@ -164,7 +164,7 @@ def main(t, args):
     for name, (losses, sent) in runs.items():
         table.row(f"{name}: mean loss of the last {H} steps", float(np.mean(losses[-H:])))
         table.row(f"{name}: MB sent", sent[-1] / 1e6)
-    picture(t, draw, runs, saw, H)
+    picture(t, args, draw, runs, saw, H)
     return table
 
 

@@ -185,7 +185,8 @@ def main(t, args):
     table.row("samples used: batch 512's over batch 4's", 512 * steps[-1] / (4 * steps[0]))
     rate = optim.scaled_rate(0.1, 512, base_batch=64)
     table.row("rate for 512 samples where 0.1 is right for 64", rate, 0.8, "rel<1e-9")
-    picture(t, draw, batches, steps, smallest, critical, noise, means, layer_rates(table, x, y))
+    rates = layer_rates(table, x, y)
+    picture(t, args, draw, batches, steps, smallest, critical, noise, means, rates)
     return table
 
 

@@ -181,7 +181,7 @@ def main(t, args):
     if t.rank == 0:
         write("19_trace.json", p.trace)
         write("19_profile.html", p.html)
-    picture(t, draw, p.ranks, p.summary)
+    picture(t, args, draw, p.ranks, p.summary)
     return table
 
 

@@ -190,7 +190,7 @@ def main(t, args):
     fold(t, model, images[:8], table)
     spans, offsets = reuse(model, images[:32], table)
     errors = quantise(model, images[:400], images[1000:], labels[1000:], table)
-    picture(t, draw, spans, offsets, errors, batch(images.reshape(-1, 64), table))
+    picture(t, args, draw, spans, offsets, errors, batch(images.reshape(-1, 64), table))
     return table
 
 

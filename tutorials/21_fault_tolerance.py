@@ -183,7 +183,7 @@ def main(t, args):
               delta / young + young / (2 * mtbf), "rel<1e-1")
     table.row("best interval of the sweep, in steps of sqrt 2 from Young's",
               abs(int(np.argmin(shares)) - 5), 1, "<=")
-    picture(t, draw, sweep, shares, delta, mtbf, (fault, begins, args.steps))
+    picture(t, args, draw, sweep, shares, delta, mtbf, (fault, begins, args.steps))
     return table
 
 

@@ -184,7 +184,7 @@ def main(t, args):
     in_half(table)
     methods(t, args, table)
     train(t, args, table)
-    picture(t, draw, t.size, pairs)
+    picture(t, args, draw, t.size, pairs)
     return table
 
 

@@ -184,7 +184,7 @@ def main(t, args):
     if args.steps >= 40 and t.size == 4:
         most, bias = (ways[name][1][-5:].mean(axis=0).max() for name in ("nothing", "bias"))
         table.row("busiest expert's part with the bias, at most", bias, 0.7 * most, "<=")
-    picture(t, draw, ways, 2 * t.size)
+    picture(t, args, draw, ways, 2 * t.size)
     return table
 
 

@@ -185,7 +185,7 @@ def main(t, args):
     kills = exactly_once(t, args, table, folder)
     if t.rank == 0:
         shutil.rmtree(folder)
-    picture(t, draw, kills, late_labels(args, table))
+    picture(t, args, draw, kills, late_labels(args, table))
     return table
 
 

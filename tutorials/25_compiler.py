@@ -128,7 +128,7 @@ def main(t, args):
     table.row("the plan: largest difference", float(np.abs(plan(x).data - want).max()), 1e-5, "<=")
     table.row("arena / bound", plan.memory.arena / plan.memory.bound, 1.1, "<=")
     say(t, "", plan)
-    picture(t, draw, history)
+    picture(t, args, draw, history)
     return table
 
 

@@ -182,7 +182,7 @@ def main(t, args):
     ways = padding(t, table, sizes, args.batch)
     training(t, args, table, samples, sizes)
     piping(t, table)
-    picture(t, draw, args.load, args.step, sizes, ways, args.batch)
+    picture(t, args, draw, args.load, args.step, sizes, ways, args.batch)
     return table
 
 

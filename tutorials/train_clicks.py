@@ -205,7 +205,7 @@ def main(t, args):
               0.5, "<=")
     table.row("late ones dropped: AUC, at most", whole["2 h, late ones dropped"]["auc"],
               whole["weighted"]["auc"], "<=")
-    picture(t, draw, found)
+    picture(t, args, draw, found)
     if t.rank == 0:
         shutil.rmtree(folder)
     return table

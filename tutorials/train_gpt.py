@@ -109,7 +109,7 @@ def main(t, args):
                   theory["total"], "rel<0.01")
     n_tokens = args.batch * args.context * (args.steps - start)
     table.row("tokens per second, all ranks", int(n_tokens / seconds))
-    picture(t, draw, args.vocabulary, losses, valid_loss, sample)
+    picture(t, args, draw, args.vocabulary, losses, valid_loss, sample)
     ours.parallel.close()
     return table
 

@@ -107,7 +107,8 @@ def run(main, options=None, ranks=1, alpha=10e-6, beta=1e-9, **values):
     if unknown := set(values) - set(known):
         raise TypeError(f"no option {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     args = argparse.Namespace(
-        **known | values, device="cpu", sim=ranks, alpha=alpha, beta=beta, deadline=DEADLINE_S)
+        **known | values, device="cpu", sim=ranks, alpha=alpha, beta=beta, deadline=DEADLINE_S,
+        slides=False, every_language=False)
     tutorial.one_blas_thread(os.environ)
     statuses = simulate(ranks, tutorial._run_rank, main, args, alpha=alpha, beta=beta,
                         rendezvous_bytes=tutorial.RENDEZVOUS_BYTES)

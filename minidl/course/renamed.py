@@ -106,12 +106,11 @@ def _one_import(found):
     names = [name.strip() for name in names.split(",")]
     moved = [name for name in names if f"{package}.{name}" in MODULES]
     stayed = [name for name in names if name not in moved]
-    lines = [f"{indent}from {package} import {', '.join(stayed)}"] if stayed else []
+    imports = [(package, ", ".join(stayed))] if stayed else []
     for name in moved:
         folder, _, file = MODULES[f"{package}.{name}"].rpartition(".")
-        lines.append(f"{indent}from {folder} import {file}"
-                     + (f" as {name}" if name != file else ""))
-    return "\n".join(lines)
+        imports.append((folder, file if name == file else file + " as " + name))
+    return "\n".join(indent + "from " + where + " import " + what for where, what in imports)
 
 
 def _imports(text, module):

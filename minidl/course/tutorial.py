@@ -3,7 +3,7 @@
     def main(t, args):                         t: the transport of this rank; args: the options
         table = Table(t)
         table.row("bytes sent", ledger_bytes, formula, "exact")      rules: table.py
-        picture(t, draw, data)                 out/<script>.png: out.py
+        picture(t, args, draw, data)           out/<script>.png: out.py
         return table                           printed last; a row that is not ok: exit status 1
 
     if __name__ == "__main__":
@@ -126,8 +126,6 @@ def _run_rank(t, main, args):
     """Exit status of one rank: 1 if any rank's table has a row that is not ok."""
     # reports ranks that disagree or wait for ever; its cost is in docs/figures.md
     t = Watch(t, args.deadline or None)
-    for option in "slides", "every_language":
-        setattr(t, option, getattr(args, option, False))
     script = script_of(main)
     try:
         table = main(t, args)

@@ -4,6 +4,7 @@ import importlib.util
 import runpy
 import subprocess
 import sys
+from argparse import Namespace
 
 import numpy as np
 import pytest
@@ -111,7 +112,7 @@ def test_what_cannot_be_written_is_said_and_the_table_still_comes(tmp_path, monk
     def fn(t):
         table = Table(t)
         table.row("ranks", t.size)
-        picture(t, lambda plt: plt.figure())
+        picture(t, Namespace(slides=False, every_language=False), lambda plt: plt.figure())
         return table.finish("07_ring.json")
 
     assert comm.simulate(1, fn) == [0]

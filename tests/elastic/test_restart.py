@@ -2,7 +2,6 @@
 
 import os
 import random
-import sys
 
 import pytest
 
