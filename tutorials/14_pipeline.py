@@ -45,7 +45,7 @@ from minidl.data import datasets
 from minidl.nn import functional as F
 from minidl.parallel.model import schedule
 from minidl.parallel.model.cut import cut
-from minidl.parallel.model.pipeline import HEADER, Pipeline
+from minidl.parallel.model.pipeline import HEADER_BYTES, Pipeline
 from minidl.parallel.model.schedule import Do
 
 WIDTH, ROWS = 64, 16  # of the layers; samples of a micro-batch
@@ -134,7 +134,7 @@ def costs(t, args, table):
     pipe.step(*batch(0, m, args))
     size, up, down = 4 * ROWS * WIDTH, s < p - 1, s > 0
     table.row("bytes sent: m activations, m gradients, a header", ledger.bytes_sent,
-              up * (m * size + 8 * HEADER) + down * m * size, "exact")
+              up * (m * size + HEADER_BYTES) + down * m * size, "exact")
     table.row("messages", ledger.messages_sent, up * (m + 1) + down * m, "exact")
 
 

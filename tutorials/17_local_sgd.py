@@ -33,6 +33,7 @@ from minidl.course.tutorial import Table, host, launch, picture, put, say
 from minidl.data import datasets
 from minidl.nn import functional as F
 from minidl.parallel import DataParallel, DiLoCo, LocalSGD
+from minidl.parallel.data import header
 from minidl.parallel.data.local_sgd import h0_inside, h0_outside
 
 
@@ -131,9 +132,10 @@ def main(t, args):
         table.row(f"{who}: rounds, t0 + (T - t0)/H", n_rounds, start + long_rounds, "exact")
     K = local.bytes_sent()  # 2(p-1)/p K, to the byte where p does not divide the weights, too
     table.row("bytes of the rounds of H", sent[-1] - sent[start - 1], K * long_rounds, "exact")
-    header = ring.bytes_sent(1 + len(list(network().parameters())), 8, t.size, t.rank)
+    n_params = len(list(network().parameters()))
+    ahead = header.bytes_sent(n_params, t.size, t.rank)
     table.row("bytes of a step of data parallelism, its header too",
-              np.diff(runs["data parallelism"][1])[-1], K + header, "exact")
+              np.diff(runs["data parallelism"][1])[-1], K + ahead, "exact")
 
     say(t, "2. How far the replicas are apart.")
     _, _, _, saw = train(t, data, args, lambda *parts: LocalSGD(*parts, period=H),
