@@ -283,7 +283,7 @@ def one_rank_of_pytorchs(out):
                 except Exception:
                     found[row.line] = traceback.format_exc()
     Path(out).write_bytes(pickle.dumps(found))
-    sys.stdout.flush()
+    torch.distributed.barrier()  # the other rank may still call this one
     os._exit(0)  # gloo's threads may wait for Python's lock, which the end of Python holds
 
 
@@ -310,7 +310,10 @@ def test_both_columns_give_the_same_on_ranks(row, request):
         assert row.equals or row.raises, f"{row}\n    wants: equals `what it must be`"
         return
     pytest.importorskip("torch", reason="the left column is PyTorch's; ours has run")
-    compare(row, "PyTorch", request.getfixturevalue("theirs_on_ranks")[row.line], ours)
+    theirs = request.getfixturevalue("theirs_on_ranks")[row.line]
+    errors = [x for x in theirs if isinstance(x, str) and x.startswith("Traceback")]
+    assert not errors, f"{row}\n{errors[0]}"
+    compare(row, "PyTorch", theirs, ours)
 
 
 @pytest.mark.slow
@@ -326,8 +329,8 @@ def test_both_commands_print_the_same(row, tmp_path):
 
 def test_the_page_has_rows_and_few_are_text():
     texts = [row for row in ROWS if row.is_text]
-    assert len(CODE) >= 200
-    assert len(texts) <= 25, "a row is code; text is for what no test can run"
+    assert len(CODE) >= 350
+    assert len(texts) <= 18, "a row is code; text is for what no test can run"
     without = [str(row) for row in texts if len(row.note.split()) < 5]
     assert not without, "a row of text says why it is not run"
     assert all(row.theirs and row.ours for row in CODE), "a cell without code"
