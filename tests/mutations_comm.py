@@ -409,7 +409,7 @@ MUTATIONS = [
     ),
     Mutation(
         "offloaded activations have a copy stream for each step, at whose end the host waits",
-        "minidl/memory/host_memory.py",
+        "minidl/cuda/host_memory.py",
         "@functools.cache\n"
         "def _copy_stream",
         "def _copy_stream",
@@ -1564,22 +1564,22 @@ MUTATIONS = [
     ),
     Mutation(
         "a gradient is copied before it is computed",
-        "minidl/memory/host_memory.py",
+        "minidl/cuda/host_memory.py",
         "_queue(stream, event, x, host)",
         "_queue(stream, stream.record(), x, host)",
-        "tests/memory/test_host_memory.py::test_down_comes_what_was_under_computation",
+        "tests/cuda/test_host_memory.py::test_down_comes_what_was_under_computation",
     ),
     Mutation(
         "weights are overwritten while they are read",
-        "minidl/memory/host_memory.py",
+        "minidl/cuda/host_memory.py",
         "_queue(stream, event, x, out)",
         "_queue(stream, stream.record(), x, out)",
-        "tests/memory/test_host_memory.py"
+        "tests/cuda/test_host_memory.py"
         "::test_up_goes_what_is_there_after_the_device_has_read_the_old",
     ),
     Mutation(
         "a bucket is sent before a GPU has filled it",
-        "minidl/memory/host_memory.py",
+        "minidl/cuda/host_memory.py",
         "                stream.wait_event(event)\n"
         "                fn(*args)\n",
         "                fn(*args)\n",
@@ -1596,14 +1596,14 @@ MUTATIONS = [
     ),
     Mutation(
         "each rank clips by the norm of its own shards",
-        "minidl/parallel/model/shards.py",
+        "minidl/parallel/shards.py",
         "total = float(ring.all_reduce(self.t, np.array([float(x)]))[0])",
         "total = float(x)",
         "tests/parallel/zero/test_offload.py::test_all_ranks_clip_by_the_norm_of_all_their_gradients",
     ),
     Mutation(
         "ranks do not agree to skip",
-        "minidl/parallel/model/shards.py",
+        "minidl/parallel/shards.py",
         "found = bool(ring.all_reduce(self.t, np.array([bool(flag)]), np.logical_or)[0])",
         "found = bool(flag)",
         "tests/parallel/zero/test_zero.py::test_ranks_skip_together_and_squares_do_not_overflow",
@@ -1866,14 +1866,14 @@ MUTATIONS = [
     ),
     Mutation(
         "the norm over a grid is one axis' only",
-        "minidl/parallel/model/shards.py",
+        "minidl/parallel/shards.py",
         "        return total if self.outer is None else self.outer.sum_over_ranks(total)\n",
         "        return total\n",
         "tests/parallel/model/test_hybrid.py::test_every_grid_trains_as_one_rank",
     ),
     Mutation(
         "inf on a rank is no matter of the other axes",
-        "minidl/parallel/model/shards.py",
+        "minidl/parallel/shards.py",
         "        return found if self.outer is None else self.outer.on_any_rank(found)\n",
         "        return found\n",
         "tests/parallel/model/test_hybrid.py::test_a_rank_with_inf_makes_all_ranks_skip",
@@ -2568,7 +2568,7 @@ MUTATIONS = [
     ),
     Mutation(
         "a ZeRO stage forgets that the model is divided, too",
-        "minidl/parallel/model/shards.py",
+        "minidl/parallel/shards.py",
         "return total if self.outer is None else self.outer.sum_over_ranks(total)",
         "return total",
         "tests/parallel/model/test_parallelize.py"

@@ -2060,7 +2060,7 @@ MUTATIONS = [
     ),
     Mutation(
         "an activation leaves a GPU before it is computed",
-        "minidl/memory/host_memory.py",
+        "minidl/cuda/host_memory.py",
         "    stream.wait_event(event)\n"
         "    queue_copy(source, into, stream)\n",
         "    queue_copy(source, into, stream)\n",
@@ -2069,7 +2069,7 @@ MUTATIONS = [
     ),
     Mutation(
         "an activation comes back to memory that a GPU still uses",
-        "minidl/memory/host_memory.py",
+        "minidl/cuda/host_memory.py",
         "    stream.wait_event(event)\n"
         "    queue_copy(source, into, stream)\n",
         "    if isinstance(into, np.ndarray):\n"
@@ -2098,7 +2098,7 @@ MUTATIONS = [
     ),
     Mutation(
         "pinned memory goes back to its pool before a GPU has read it",
-        "minidl/memory/host_memory.py",
+        "minidl/cuda/host_memory.py",
         "self.under_way.append(Copy(x, host, self.stream.record()))",
         "self.under_way.append(Copy(x, None, self.stream.record()))",
         "tests/memory/test_offload_gpu.py"
@@ -2106,7 +2106,7 @@ MUTATIONS = [
     ),
     Mutation(
         "pinned memory goes back to its pool with a stream that is at work",
-        "minidl/memory/host_memory.py",
+        "minidl/cuda/host_memory.py",
         "    stream.synchronize()\n"
         "    under_way.clear()\n",
         "    under_way.clear()\n",

@@ -37,7 +37,7 @@ from minidl.comm.labels import named
 from minidl.function import Function
 from minidl.nn.moe import each, layers
 from minidl.ops.shape import cat
-from minidl.parallel.model.shards import Shards
+from minidl.parallel.shards import Shards
 
 
 def expert_parallel(model, t, over=None, average=True):

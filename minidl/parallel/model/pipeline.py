@@ -34,8 +34,8 @@ from minidl.parallel.data.bucket import default_all_reduce
 from minidl.parallel.data.data_parallel import DataParallel, tensors_of
 from minidl.parallel.model import schedule as schedules
 from minidl.parallel.model.schedule import At, Do
-from minidl.parallel.model.shards import Shards
 from minidl.parallel.model.split import backward_to_inputs
+from minidl.parallel.shards import Shards
 from minidl.parallel.zero.zero import Zero1, Zero2
 from minidl.tensor import Tensor
 

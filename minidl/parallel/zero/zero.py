@@ -44,7 +44,7 @@ from minidl.optim.clip import scale_to
 from minidl.parallel.data import flat
 from minidl.parallel.data.bucket import cut, weight
 from minidl.parallel.data.data_parallel import DataParallel
-from minidl.parallel.model.shards import Shards
+from minidl.parallel.shards import Shards
 from minidl.parallel.zero.absent import Freed, Scattered
 
 
