@@ -57,11 +57,11 @@ def expert_parallel(model, t, over=None, average=True):
             if not bounds[t.rank] <= e < bounds[t.rank + 1]:
                 del layer.experts[str(e)]
         for p in layer.experts.parameters():
-            p.own = True
+            p.declare(own=True)
         layer.ranks, layer.joins_ranks = Ranks(t, over or t, average, bounds), True
     for p in model.parameters():
         if not p.own:
-            p.copies *= t.size
+            p.declare(copies=p.copies * t.size)
     Shards(t, model.parameters())  # clipping and GradScaler ask all ranks of t
     return model
 

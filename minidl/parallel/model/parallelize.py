@@ -93,7 +93,7 @@ def parallelize(model, grid, plan=None, **options):
                         f"{of_all[0]}, a batch norm or MoE, which has no form for that. Leave "
                         "`sequence` away")
     for p in model.parameters():
-        p.copies = t.size if p.part is None else 1
+        p.declare(copies=t.size if p.part is None else 1)
     Shards(t, model.parameters())
     return model
 

@@ -118,7 +118,7 @@ class Pipeline:
         tied = []
         for p, of in ranks.items():
             if len(of) > 1 and (group := self.t.subgroup(sorted(of))) is not None:
-                p.copies *= len(of)
+                p.declare(copies=p.copies * len(of))
                 tied.append((p, group))
         return tied
 
