@@ -123,3 +123,8 @@ class Tensor:
 
     _xp = property(lambda self: backend.xp_of([self._data]))
     __hash__ = object.__hash__  # by identity, although == compares elements
+
+
+def wrapped(x):
+    """Returns x if it is a Tensor, else a constant Tensor of the array x, in the same memory."""
+    return x if isinstance(x, Tensor) else Tensor(x)

@@ -234,15 +234,15 @@ def relu(input):
 
 
 def leaky_relu(input, negative_slope=0.01):
-    return LeakyRelu.apply(input, negative_slope=negative_slope)
+    return LeakyRelu.apply(input, negative_slope=float(negative_slope))
 
 
 def elu(input, alpha=1.0):
-    return Elu.apply(input, alpha=alpha)
+    return Elu.apply(input, alpha=float(alpha))
 
 
 def softplus(input, beta=1.0, threshold=20.0):
-    return Softplus.apply(input, beta=beta, threshold=threshold)
+    return Softplus.apply(input, beta=float(beta), threshold=float(threshold))
 
 
 def silu(input):

@@ -22,6 +22,7 @@ from minidl.backend import accumulate_dtype
 from minidl.function import Function
 from minidl.fused.launch import scratch
 from minidl.ops.matmul import product, same_dtype
+from minidl.ops.shape import unsqueeze
 
 CPU_COLUMNS = 2**18  # elements of a block's columns: 1 MiB of float32, an L2 cache
 GPU_COLUMNS = 2**26  # 256 MiB: large launches, and an end to what a batch can take
@@ -193,9 +194,9 @@ def _convolve(op, x, w, b, stride, padding, dilation, groups, n_dims):
     if min(stride) < 1 or min(dilation) < 1:
         raise ValueError(f"{op}: stride {stride} and dilation {dilation} must be at least 1")
     batched = len(x.shape) == n_dims + 2
-    x = x if batched else x.unsqueeze(0)
+    x = x if batched else unsqueeze(x, 0)
     if n_dims == 1:
-        x, w = x.unsqueeze(2), w.unsqueeze(2)
+        x, w = unsqueeze(x, 2), unsqueeze(w, 2)
     padding = resolve_padding(op, padding, w.shape[2:], stride, dilation, n_dims)
     for size, p, k, s, d in zip(x.shape[2:], padding, w.shape[2:], stride, dilation, strict=True):
         if output_size(size + sum(p), k, s, d) < 1:

@@ -206,7 +206,7 @@ def cross_entropy(input, target, weight=None, *, ignore_index=-100, reduction="m
     if backend.is_floating(target.dtype):
         return soft_cross_entropy(input, target, weight, reduction, label_smoothing)
     return CrossEntropy.apply(input, target, weight, ignore_index=ignore_index,
-                              label_smoothing=label_smoothing, reduction=reduction)
+                              label_smoothing=float(label_smoothing), reduction=reduction)
 
 
 def soft_cross_entropy(input, target, weight, reduction, label_smoothing):

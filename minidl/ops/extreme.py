@@ -88,7 +88,7 @@ def max(input, dim=None, keepdim=False):
     """max(x): the largest element; max(x, dim): named (values, indices); max(x, y): maximum."""
     if dim is None:
         return Amax.apply(input)
-    if isinstance(dim, Tensor):
+    if isinstance(dim, Tensor) or getattr(dim, "ndim", 0):
         return maximum(input, dim)
     return MaxResult(*MaxAlong.apply(input, dim=dim, keepdim=keepdim))
 
@@ -97,7 +97,7 @@ def min(input, dim=None, keepdim=False):
     """min(x): the smallest element; min(x, dim): named (values, indices); min(x, y): minimum."""
     if dim is None:
         return Amin.apply(input)
-    if isinstance(dim, Tensor):
+    if isinstance(dim, Tensor) or getattr(dim, "ndim", 0):
         return minimum(input, dim)
     return MinResult(*MinAlong.apply(input, dim=dim, keepdim=keepdim))
 

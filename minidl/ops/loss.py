@@ -189,7 +189,7 @@ def huber_loss(input, target, *, reduction="mean", delta=1.0):
     _compare("huber_loss", input, target, reduction)
     if not delta > 0:
         raise ValueError(f"huber_loss: delta must be above 0, got {delta}")
-    return Huber.apply(input, target, delta=delta, scale=1.0, reduction=reduction)
+    return Huber.apply(input, target, delta=float(delta), scale=1.0, reduction=reduction)
 
 
 def smooth_l1_loss(input, target, *, reduction="mean", beta=1.0):
@@ -199,6 +199,7 @@ def smooth_l1_loss(input, target, *, reduction="mean", beta=1.0):
         raise ValueError(f"smooth_l1_loss: beta must not be negative, got {beta}")
     if beta == 0:
         return L1Loss.apply(input, target, reduction=reduction)
+    beta = float(beta)
     return Huber.apply(input, target, delta=beta, scale=1 / beta, reduction=reduction)
 
 

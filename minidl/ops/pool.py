@@ -21,6 +21,7 @@ from minidl.ops.conv import crop_image, output_size, pad_image, pair, places
 from minidl.ops.index import scatter_add
 from minidl.ops.masks import select
 from minidl.ops.matmul import product
+from minidl.ops.shape import unsqueeze
 
 
 class MaxPool2d(Function):
@@ -172,9 +173,9 @@ def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
     """max_pool2d of sequences (N, C, L) or (C, L), as images of height 1."""
     kernel, dilation = pair(kernel_size, "max_pool1d", "kernel_size", 1), pair(
         dilation, "max_pool1d", "dilation", 1)
-    stride = kernel if stride in (None, ()) else pair(stride, "max_pool1d", "stride", 1)
+    stride = _stride("max_pool1d", stride, kernel)
     padding = pair(padding, "max_pool1d", "padding", 1)
-    y = max_pool2d(input.unsqueeze(-2), (1, *kernel), (1, *stride), (0, *padding), (1, *dilation),
+    y = max_pool2d(unsqueeze(input, -2), (1, *kernel), (1, *stride), (0, *padding), (1, *dilation),
                    ceil_mode, return_indices)
     return tuple(part.squeeze(-2) for part in y) if return_indices else y.squeeze(-2)
 
@@ -214,7 +215,7 @@ def _parts(output_size, shape):
 
 def _window(op, kernel_size, stride, padding):
     kernel = pair(kernel_size, op, "kernel_size")
-    stride = kernel if stride in (None, ()) else pair(stride, op, "stride")
+    stride = _stride(op, stride, kernel)
     padding = pair(padding, op, "padding")
     if min(kernel) < 1 or min(stride) < 1 or any(
             not 0 <= p <= k // 2 for p, k in zip(padding, kernel, strict=True)):
@@ -223,12 +224,19 @@ def _window(op, kernel_size, stride, padding):
     return {"kernel": kernel, "stride": stride, "padding": tuple((p, p) for p in padding)}
 
 
+def _stride(op, stride, kernel):
+    """As many ints as the kernel has; the kernel itself unless given (ONNX gives ())."""
+    if stride is None or isinstance(stride, (tuple, list)) and not stride:
+        return kernel
+    return pair(stride, op, "stride", len(kernel))
+
+
 def _on_batch(op, x, function, kinds="f", **options):
     """Apply to (N, C, H, W); (C, H, W) is a batch of one. kinds: of dtypes, as NumPy names them."""
     if len(x.shape) not in (3, 4) or not (backend.is_floating(x.dtype) or x.dtype.kind in kinds):
         raise ValueError(f"{op}: input {tuple(x.shape)} of {x.dtype}, want floating (N, C, H, W) "
                          "or (C, H, W)")
     if len(x.shape) == 3:
-        y = function.apply(x.unsqueeze(0), **options)
+        y = function.apply(unsqueeze(x, 0), **options)
         return tuple(part.squeeze(0) for part in y) if isinstance(y, tuple) else y.squeeze(0)
     return function.apply(x, **options)

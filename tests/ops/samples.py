@@ -32,6 +32,7 @@ class Row(NamedTuple):
     inputs: list
     torch_fn: object
     kinks: list = []
+    of_library: object = None  # (library, its functional module, *tensors) -> result
 
 
 def row(name, f, inputs, kinks=()):
@@ -42,6 +43,7 @@ def row(name, f, inputs, kinks=()):
         [x if isinstance(x, tuple) else (x,) for x in inputs],
         lambda *xs: f(torch, torch.nn.functional, *xs),
         [x if isinstance(x, tuple) else (x,) for x in kinks],
+        f,
     )
 
 

@@ -15,6 +15,7 @@ from minidl.backend import accumulate_dtype
 from minidl.fused.launch import scratch
 from minidl.ops.conv import Conv2d, multiply, pair, patches
 from minidl.ops.matmul import same_dtype
+from minidl.ops.shape import unsqueeze
 
 
 class ConvTranspose2d(Conv2d):
@@ -97,9 +98,9 @@ def _transposed(op, x, w, b, stride, padding, output_padding, groups, dilation, 
         raise ValueError(f"{op}: output_padding {more} must be smaller than stride {stride} or "
                          f"dilation {dilation}")
     batched = len(x.shape) == n_dims + 2
-    x = x if batched else x.unsqueeze(0)
+    x = x if batched else unsqueeze(x, 0)
     if n_dims == 1:
-        x, w = x.unsqueeze(2), w.unsqueeze(2)
+        x, w = unsqueeze(x, 2), unsqueeze(w, 2)
     size = tuple((n - 1) * s - 2 * p + d * (k - 1) + o + 1 for n, s, p, d, k, o in zip(
         x.shape[2:], stride, padding, dilation, w.shape[2:], more, strict=True))
     if min(size) < 1:

@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from minidl import backend
-from minidl.ops.elementwise import div
+from minidl.ops.elementwise import div, sub
 from minidl.ops.reduce import Reduction, sum
 from minidl.ops.select import clamp
 
@@ -64,7 +64,7 @@ def norm(input, p="fro", dim=None, keepdim=False, *, dtype=None):
     if p == "nuc":
         raise NotImplementedError("norm: p='nuc' is not provided; use numpy.linalg.norm on the "
                                   "array")
-    p = 2 if p is None or p == "fro" else p
+    p = 2 if p is None or p == "fro" else float(p)
     return Norm.apply(input, p=p, dim=dim, keepdim=keepdim, dtype=dtype)
 
 
@@ -84,4 +84,4 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-8):
 
 def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
     """|x1 - x2 + eps|_p along the last dimension."""
-    return norm(x1 - x2 + eps, p, -1, keepdim)
+    return norm(sub(x1, x2) + float(eps), p, -1, keepdim)

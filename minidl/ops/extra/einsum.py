@@ -19,12 +19,14 @@ import numpy as np
 from minidl import backend
 from minidl.ops.extra.rearrange import diagonal
 from minidl.ops.matmul import MatMul
+from minidl.tensor import wrapped
 
 
 def einsum(equation, *operands):
     """The sum of products that `equation` says; "..." stands for dimensions that broadcast."""
     if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
         operands = operands[0]
+    operands = [wrapped(x) for x in operands]
     inputs, result = letters(equation, [x.ndim for x in operands])
     dtype = functools.reduce(backend.promote_types, [x.dtype for x in operands])
     operands = [x.to(dtype) for x in operands]

@@ -14,7 +14,7 @@ from minidl.ops.embedding import embedding
 from minidl.ops.extreme import max
 from minidl.ops.reduce import sum
 from minidl.ops.select import masked_fill
-from minidl.tensor import Tensor
+from minidl.tensor import Tensor, wrapped
 
 
 def embedding_bag(input, weight, offsets=None, *, mode="mean", per_sample_weights=None,
@@ -22,6 +22,10 @@ def embedding_bag(input, weight, offsets=None, *, mode="mean", per_sample_weight
     """(bags, width) from indices `input` (bags, n), or from a vector of them and where each bag
     starts in it. mode: "sum", "mean", "max"; per_sample_weights: factors of the rows, for "sum"; a
     bag does not count its padding_idx, and one without indices is zeros."""
+    input, weight = wrapped(input), wrapped(weight)
+    offsets = None if offsets is None else wrapped(offsets)
+    if per_sample_weights is not None:
+        per_sample_weights = wrapped(per_sample_weights)
     if mode not in ("sum", "mean", "max"):
         raise ValueError(f"embedding_bag: mode is 'sum', 'mean' or 'max', got {mode!r}")
     if per_sample_weights is not None and mode != "sum":

@@ -14,7 +14,7 @@ from minidl.ops.dims import normalize_dims
 from minidl.ops.index import index_select
 from minidl.ops.matmul import product
 from minidl.ops.shape import Pad
-from minidl.tensor import Tensor
+from minidl.tensor import Tensor, wrapped
 
 
 class Roll(Function):
@@ -128,6 +128,7 @@ def meshgrid(*tensors, indexing="ij"):
     dimension; indexing="xy": (m, n, ...), as pictures are indexed."""
     if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
         tensors = tensors[0]
+    tensors = [wrapped(x) for x in tensors]
     if indexing not in ("ij", "xy") or any(x.ndim > 1 for x in tensors):
         raise ValueError(f"meshgrid: wants vectors and indexing 'ij' or 'xy', got shapes "
                          f"{[x.shape for x in tensors]} and {indexing!r}")

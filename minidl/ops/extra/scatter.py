@@ -19,7 +19,7 @@ from minidl.ops.dims import normalize_dims
 from minidl.ops.index import along
 from minidl.ops.index import scatter_add as add_at
 from minidl.ops.shape import broadcast_to
-from minidl.tensor import Tensor
+from minidl.tensor import Tensor, wrapped
 
 
 class ScatterAdd(Function):
@@ -177,6 +177,7 @@ def index_copy(input, dim, index, source):
 
 def index_fill(input, dim, index, value):
     """`input` with the number or 0-d tensor `value` at the places `index` of `dim`."""
+    input = wrapped(input)
     value = value.to(input.dtype) if isinstance(value, Tensor) else Tensor(
         input._xp.asarray(value, input.dtype))
     return IndexWrite.apply(input, index, value, dim=dim, name="index_fill")
