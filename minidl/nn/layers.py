@@ -14,6 +14,7 @@ from minidl.nn import init
 from minidl.nn.module import Module, Parameter
 from minidl.ops.dropout import check_probability
 from minidl.ops.shape import flatten
+from minidl.tensor import wrapped
 
 
 class Linear(Module):
@@ -101,7 +102,7 @@ class Flatten(Module):
 
 class Identity(Module):
     def forward(self, x):
-        return x
+        return wrapped(x)
 
 
 class ReLU(Module):

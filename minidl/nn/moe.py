@@ -42,7 +42,7 @@ from minidl.nn.layers import Linear
 from minidl.nn.module import Module
 from minidl.nn.transformer import FeedForward
 from minidl.ops.shape import cat
-from minidl.tensor import Tensor
+from minidl.tensor import Tensor, wrapped
 
 
 class MoE(Module):
@@ -68,6 +68,7 @@ class MoE(Module):
         self.load, self.n_dropped, self.aux_loss, self.ranks = 0, 0, None, Alone()
 
     def forward(self, x):
+        x = wrapped(x)
         rows = x.reshape(-1, x.shape[-1])
         wide = backend.accumulate_dtype(x.dtype)
         with running(autocast=None):

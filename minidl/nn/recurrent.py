@@ -16,7 +16,7 @@ from minidl.nn import init
 from minidl.nn.layers import empty_parameter
 from minidl.nn.module import Module
 from minidl.ops.shape import cat, flip, stack
-from minidl.tensor import Tensor
+from minidl.tensor import Tensor, wrapped
 
 
 class _Recurrent(Module):
@@ -48,6 +48,7 @@ class _Recurrent(Module):
         """(output, last states): output (L, N, H) of the last layer, 2H if bidirectional; states
         (layers * directions, N, H), for LSTM a pair (h, c). hx: the first states, zeros unless
         given."""
+        input = wrapped(input)
         batched = input.ndim == 3
         if input.ndim not in (2, 3) or input.shape[-1] != self.input_size:
             raise ValueError(f"{type(self).__name__}: input of shape {tuple(input.shape)}, want "

@@ -17,7 +17,7 @@ from minidl.nn import init
 from minidl.nn.layers import Dropout, Linear, empty_parameter
 from minidl.nn.module import Module
 from minidl.nn.norm import LayerNorm
-from minidl.tensor import Tensor
+from minidl.tensor import Tensor, wrapped
 
 
 class MultiheadAttention(Module):
@@ -44,6 +44,7 @@ class MultiheadAttention(Module):
 
     def forward(self, query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None,
                 average_attn_weights=True, is_causal=False):
+        query, key, value = (wrapped(x) for x in (query, key, value))
         if not self.batch_first:
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
         E, H, bias = self.embed_dim, self.num_heads, self.in_proj_bias

@@ -15,6 +15,7 @@ from minidl.nn.layers import Dropout, Linear
 from minidl.nn.module import Module
 from minidl.nn.norm import LayerNorm
 from minidl.nn.transformer import MultiheadAttention
+from minidl.tensor import wrapped
 
 
 class TransformerEncoderLayer(Module):
@@ -38,7 +39,7 @@ class TransformerEncoderLayer(Module):
 
     def forward(self, src, src_mask=None, src_key_padding_mask=None, is_causal=False):
         """Masks as in MultiheadAttention."""
-        x = src
+        x = wrapped(src)
         masks = dict(attn_mask=src_mask, key_padding_mask=src_key_padding_mask,
                      is_causal=is_causal)
         if self.norm_first:

@@ -21,6 +21,7 @@ from minidl.function import Function
 from minidl.fused import dropout as fused
 from minidl.fused.dispatch import pick
 from minidl.fused.philox import draw_on
+from minidl.tensor import wrapped
 
 
 def check_probability(p, op="dropout"):
@@ -78,5 +79,5 @@ def dropout(input, p=0.5, training=True, *, generator=None):
     not training. generator: minidl.random's default unless given."""
     check_probability(p)
     if not training or p == 0:
-        return input
+        return wrapped(input)
     return Dropout.apply(input, p=p, generator=generator)

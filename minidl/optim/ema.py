@@ -14,11 +14,15 @@ Source: Polyak & Juditsky 1992 (averaging).      Test: tests/optim/test_ema.py
 
 from contextlib import contextmanager
 
+from minidl.backend import accumulate_dtype
 from minidl.tensor import Tensor
 
 
 class EMA:
-    """One array per parameter, beside the optimizer's state; step counts the updates."""
+    """One array per parameter, beside the optimizer's state; step counts the updates.
+
+    The average of 2-byte weights is kept in float32: a step of (1 - decay) of a difference is less
+    than half a unit in their last place, and would be lost."""
 
     def __init__(self, params, decay=0.999, warmup=False):
         if not 0 <= decay < 1:
@@ -27,7 +31,8 @@ class EMA:
         if not self.params:
             raise ValueError("EMA got no parameters")
         self.decay, self.warmup, self.step = decay, warmup, 0
-        self.averages = [p.data.copy() for p in self.params]
+        self.averages = [p.data.astype(accumulate_dtype(p.dtype), copy=True)
+                         for p in self.params]
 
     def update(self):
         """Take the weights of this step in."""
@@ -41,17 +46,16 @@ class EMA:
     @contextmanager
     def averaged(self):
         """The parameters have the averages inside the block, and their own values after it."""
-        self._swap()
+        own = [p.data.copy() for p in self.params]
+        self._overwrite(self.averages)
         try:
             yield
         finally:
-            self._swap()
+            self._overwrite(own)
 
-    def _swap(self):
-        for i, p in enumerate(self.params):
-            ours = self.averages[i].copy()
-            self.averages[i][...] = p.data
-            p.data[...] = ours
+    def _overwrite(self, values):
+        for p, value in zip(self.params, values, strict=True):
+            p.data[...] = value
             p.version += 1
 
     def state_dict(self):

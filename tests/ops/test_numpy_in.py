@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import minidl
-from minidl import nn, ops
+from minidl import ops
 from tests.ops.test_every_op import ROWS, as_tuple, is_float
 
 CALLS = [pytest.param(row, id=row.name) for row in ROWS if row.of_library is not None]

@@ -79,3 +79,21 @@ def test_wrong_options_are_refused():
         optim.EMA([minidl.zeros(2)], decay=1.0)
     with pytest.raises(ValueError, match="no parameters"):
         optim.EMA([])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_the_average_of_weights_of_any_width_moves(dtype):
+    """2 - 0.999**5000 = 1.9933 after 5,000 updates from 1 to 2; in two bytes it would stand still."""
+    p = nn.Parameter(np.ones(3, np.float32).astype(getattr(minidl, dtype)))
+    ema = optim.EMA([p], decay=0.999)
+    p.data[...] = 2
+    for _ in range(5000):
+        ema.update()
+    assert ema.averages[0].dtype == np.float32
+    np.testing.assert_allclose(ema.averages[0], 2 - 0.999**5000, rtol=1e-4)  # 5,000 roundings
+    again = optim.EMA([p], decay=0.999)
+    again.load_state_dict(ema.state_dict())
+    np.testing.assert_array_equal(again.averages[0], ema.averages[0])
+    with ema.averaged():
+        assert p.dtype == getattr(minidl, dtype) and abs(float(p.data[0]) - 1.9933) < 0.01
+    np.testing.assert_array_equal(p.data.astype("f4"), 2)

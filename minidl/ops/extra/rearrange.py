@@ -104,6 +104,7 @@ def diagonal(input, offset=0, dim1=0, dim2=1):
 def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     """Each element (or slice along `dim`) repeated in place: an int for all, or a tensor with one
     number each. Of one tensor of counts alone: index i, counts[i] times."""
+    input = wrapped(input)
     if repeats is None:
         input, repeats = Tensor(input._xp.arange(input.shape[0])), input
     if dim is None:
@@ -111,6 +112,8 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     input = input if input.ndim else input.reshape(1)
     (dim,) = normalize_dims(dim, input.ndim, "repeat_interleave")
     n = input.shape[dim]
+    if not isinstance(repeats, Tensor) and hasattr(repeats, "ndim"):
+        repeats = Tensor(np.asarray(repeats) if isinstance(repeats, np.generic) else repeats)
     if isinstance(repeats, Tensor) and repeats.numel() == 1:
         repeats = int(repeats)
     if not isinstance(repeats, Tensor):
