@@ -83,7 +83,7 @@ def test_wrong_options_are_refused():
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_the_average_of_weights_of_any_width_moves(dtype):
-    """2 - 0.999**5000 = 1.9933 after 5,000 updates from 1 to 2; in two bytes it would stand still."""
+    """2 - 0.999**5000 = 1.9933 after 5,000 updates from 1 to 2. In two bytes it stood still."""
     p = nn.Parameter(np.ones(3, np.float32).astype(getattr(minidl, dtype)))
     ema = optim.EMA([p], decay=0.999)
     p.data[...] = 2

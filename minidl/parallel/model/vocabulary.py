@@ -62,30 +62,46 @@ class VocabEmbedding(Divided, Embedding):
 
 class VocabCrossEntropy(Function):
     """-log softmax(x)[target] of x (rows, V / n), this rank's columns. Saves x, which the layer
-    before keeps anyway, the targets, and lse, a number a row."""
+    before keeps anyway, the targets, and lse, a number a row.
+
+    A rank whose logits of a row are all -inf (words that are masked) has lse = -inf there: its part
+    of the sum is 0. Only if all ranks' are, the loss is nan, as PyTorch's.
+
+    With label smoothing a the loss is (1 - a) (lse - x[target]) + a (lse - mean of x), over all V
+    columns. The ranks add up their sums of x, too."""
 
     precision = "black"
     op = "cross_entropy"
 
-    def forward(self, x, target, t, bounds, ignore_index, reduction):
+    def forward(self, x, target, t, bounds, ignore_index, reduction, smoothing):
         xp = self.xp
         first, end = bounds[t.rank : t.rank + 2]
         here = (target >= first) & (target < end) & (target != ignore_index)
         # of another rank's target: any column, whose logit is not used
         local = xp.ascontiguousarray(xp.where(here, target - first, 0), np.int64)
         x = xp.ascontiguousarray(x)
-        loss, lse = pick(fused.forward, rows_of.row_losses, x)(x, local, NONE, 0.0)
-        picked = xp.where(here, lse - loss, 0)
+        with np.errstate(invalid="ignore"):  # of a row that is masked
+            loss, lse = pick(fused.forward, rows_of.row_losses, x)(x, local, NONE, 0.0)
+            logits = lse - loss
+        if xp is not np or np.isnan(lse).any():
+            masked = xp.isneginf(x.max(axis=1))
+            lse, logits = xp.where(masked, -np.inf, lse), xp.where(masked, -np.inf, logits)
+        parts = [xp.where(here, logits, 0)]
+        if smoothing:
+            parts.append(x.sum(axis=1, dtype=lse.dtype))
         with named("cross_entropy.forward"):
             top = device.all_reduce(t, lse.copy(), np.maximum)
-            sums = xp.stack([xp.exp(lse - top), picked])
-            sums = device.all_reduce(t, sums)
+            sums = device.all_reduce(t, xp.stack([xp.exp(lse - top), *parts]))
         lse = top + xp.log(sums[0])
         counts = target != ignore_index
         self.total, self.reduction = counts.sum().astype(lse.dtype), reduction
         self.counts, self.elsewhere = counts, ~here
+        self.smoothing, self.n_classes = smoothing, bounds[-1]
         self.save(x, local, lse)
-        loss = xp.where(counts, lse - sums[1], 0)
+        loss = lse - sums[1]
+        if smoothing:
+            loss = (1 - smoothing) * loss + smoothing * (lse - sums[2] / self.n_classes)
+        loss = xp.where(counts, loss, 0)
         return rows_of.reduce_loss(xp, loss, self.total, reduction, loss.shape).astype(
             x.dtype, copy=False)
 
@@ -98,16 +114,24 @@ class VocabCrossEntropy(Function):
         gx = pick(fused.backward, rows_of.row_gradients, x)(g, x, lse, local, NONE, 0.0)
         # a row whose target is another rank's has no -1: its column 0 is made again
         gx[:, 0] = xp.where(self.elsewhere, g * xp.exp(x[:, 0] - lse), gx[:, 0])
+        if self.smoothing:  # a of the target's 1 goes to all classes, evenly
+            moved = (g * self.smoothing).astype(gx.dtype)
+            gx -= moved[:, None] / self.n_classes
+            gx[xp.arange(len(gx)), local] += xp.where(self.elsewhere, 0, moved)
         return gx, None
 
 
 NONE = -1  # what no target is: the kernel is to leave out no row
 
 
-def cross_entropy(t, input, target, n_classes, *, ignore_index=-100, reduction="mean"):
+def cross_entropy(t, input, target, n_classes, *, ignore_index=-100, reduction="mean",
+                  label_smoothing=0.0):
     """F.cross_entropy of logits whose columns are divided over t: input (rows, this rank's of the
     n_classes), target (rows,) replicated. The loss is the same on all ranks."""
     check_reduction("cross_entropy", reduction)
+    if not 0 <= label_smoothing <= 1:
+        raise ValueError(f"rank {t.rank}: label_smoothing must be from 0 to 1; got "
+                         f"{label_smoothing}")
     bounds = chunks.bounds(n_classes, t.size)
     mine = bounds[t.rank + 1] - bounds[t.rank]
     target = getattr(target, "_data", target)
@@ -124,10 +148,13 @@ def cross_entropy(t, input, target, n_classes, *, ignore_index=-100, reduction="
     else:
         target = checked("cross_entropy", target, n_classes, ignore_index)
     return VocabCrossEntropy.apply(input, target, t=t, bounds=bounds, ignore_index=ignore_index,
-                                   reduction=reduction)
+                                   reduction=reduction, smoothing=float(label_smoothing))
 
 
-def bytes_sent(n_rows, itemsize, n, rank):
-    """Bytes that `rank` of n sends in `cross_entropy`; itemsize: of the sums, 4 for float16."""
+def bytes_sent(n_rows, itemsize, n, rank, smooths=False):
+    """Returns the bytes that `rank` of n sends in `cross_entropy`.
+
+    itemsize: of the sums, 4 for float16. smooths: whether labels are smoothed."""
+    n_sums = 3 if smooths else 2
     return ring.bytes_sent(n_rows, itemsize, n, rank) + ring.bytes_sent(
-        2 * n_rows, itemsize, n, rank)
+        n_sums * n_rows, itemsize, n, rank)

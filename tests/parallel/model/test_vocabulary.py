@@ -68,6 +68,58 @@ def test_the_kernels_give_the_gradient_too(t, dtype, tol):
     np.testing.assert_allclose(own.grad, all_of_it.grad[:, columns(t)], atol=tol, rtol=tol)
 
 
+@pytest.mark.parametrize("smoothing", [0.1, 1.0])
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@ranks(1, 2, 3, 4, 5, 8)
+def test_smoothed_labels_give_the_loss_and_gradient_of_the_whole(t, smoothing, reduction):
+    x, target = logits()
+    target[2] = -100
+    how = dict(reduction=reduction, label_smoothing=smoothing)
+    whole_x, own = Tensor(x.copy(), True), Tensor(x[:, columns(t)].copy(), True)
+    wanted = F.cross_entropy(whole_x, target, **how)
+    ledger = Ledger(t.subgroup(range(t.size)))
+    loss = cross_entropy(ledger, own, target, V, **how)
+    assert ledger.bytes_sent == vocabulary.bytes_sent(ROWS, 8, t.size, t.rank, smooths=True)
+    np.testing.assert_allclose(loss.data, wanted.data, rtol=1e-13)
+    gy = np.random.default_rng(2).normal(size=loss.shape)
+    wanted.backward(gy)
+    loss.backward(gy)
+    np.testing.assert_allclose(own.grad, whole_x.grad[:, columns(t)], rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@ranks(2, 3, 4)
+def test_a_rank_whose_words_are_all_masked_adds_nothing(t, dtype):
+    """Every rank in turn has only logits of -inf in one row; the target is another's word."""
+    x, target = logits(dtype)
+    for rank in range(t.size):
+        at = slice(*chunks.bounds(V, t.size)[rank : rank + 2])
+        x[rank, at] = -np.inf
+        target[rank] = (at.stop) % V
+    whole_x, own = Tensor(x.copy(), True), Tensor(x[:, columns(t)].copy(), True)
+    wanted = F.cross_entropy(whole_x, target)
+    loss = cross_entropy(t, own, target, V)
+    assert np.isfinite(wanted.data)
+    tolerance = 1e-12 if dtype == np.float64 else 1e-5  # sums in another order
+    np.testing.assert_allclose(loss.data, wanted.data, rtol=tolerance)
+    wanted.backward()
+    loss.backward()
+    np.testing.assert_allclose(own.grad, whole_x.grad[:, columns(t)], rtol=tolerance,
+                               atol=tolerance)
+
+
+def test_masked_words_give_pytorchs_loss():
+    torch = pytest.importorskip("torch", reason="the oracle")
+    x, y = np.array([[1.0, 2.0, -np.inf, -np.inf]]), np.array([1])
+    wanted = torch.nn.functional.cross_entropy(torch.tensor(x), torch.tensor(y)).item()
+
+    def loss(t):
+        own = Tensor(np.ascontiguousarray(x[:, 2 * t.rank : 2 * t.rank + 2]))
+        return cross_entropy(t, own, y, 4).item()
+
+    np.testing.assert_allclose(simulate(2, loss), wanted, rtol=1e-14)
+
+
 @ranks(1, 2, 3, 4, 5, 8)
 def test_three_numbers_a_row_are_sent_and_nothing_backward(t):
     x, target = logits()
