@@ -139,45 +139,6 @@ def test_the_rule_itself_has_no_circle():
         graphlib.TopologicalSorter(below | {"comm": ["parallel"]}).prepare()
 
 
-def test_the_layout_stays_small_enough_to_be_seen_at_once():
-    top = [file.name for file in (ROOT / "minidl").glob("*.py")]
-    assert len(top) <= 12, sorted(top)
-    for folder in {file.parent for file in (ROOT / "minidl").rglob("*.py")}:
-        assert len(list(folder.glob("*.py"))) <= 25, folder
-
-
-# Files of more than 300 lines, and why they are one.
-LONG = {
-    "backend": "short answers about dtypes and devices, each by itself; all of minidl asks here",
-    "cli/doctor": "a list of checks: each is read by itself",
-    "cli/main": "the words of all commands: a list",
-    "cli/supervisor": "one loop, and what each thing that it hears means",
-    "comm/observe/lookout": "one conversation of threads, with both sides of it",
-    "comm/transport/mpi": "the one file that knows mpi4py",
-    "cuda/checks/checker": "one launch from its arguments to its report",
-    "cuda/host/cpu": "one kernel from its text to its call",
-    "elastic/buddy": "a protocol: who keeps, sends and gives back what, in one place",
-    "infer/lower": "a list: of each operator its launches",
-    "infer/onnx/writers": "a list: of each operator its nodes",
-    "nn/module": "PyTorch's Module, method by method",
-    "optim/lr_scheduler": "a list of schedules, of some ten lines each",
-    "parallel/data/bucket": "the reducer's state machine, beside the buckets it moves",
-    "parallel/model/pipeline": "a step's parts and messages, which make no sense apart",
-    "parallel/zero/offload": "one optimizer's way down, over and up",
-    "precision/grad_scaler": "PyTorch's GradScaler, where the host knows and where it does not",
-    "profile/taps": "a list: of each thing that is wrapped, how",
-    "snapshot/snapshot": "save and load are each other's mirror",
-}
-
-
-def test_a_file_that_is_long_says_why():
-    files = {file.relative_to(ROOT / "minidl").with_suffix("").as_posix(): file
-             for file in (ROOT / "minidl").rglob("*.py")}
-    long = {name for name, file in files.items() if len(file.read_text().splitlines()) > 300}
-    assert long - LONG.keys() == set(), "cut it, or say in LONG why it is one"
-    assert LONG.keys() <= files.keys()
-
-
 @pytest.mark.parametrize(
     "path, source, message",
     [
