@@ -1,0 +1,612 @@
+"""`make register`: what the repository says of itself is written again, from what is there.
+
+    make register                        after a file was added, renamed or deleted
+    make register ARGS="--since main"    files that were renamed on a whole branch
+    make register ARGS=--list            writes nothing; prints what it would write, what is left
+    make register ARGS="--translated docs/zh/install.md"    its Chinese is that of its English now
+    make register ARGS=--demo            the table of README.md is that of the last `make demo`
+
+A step is a function of a Tree, the texts of the checkout. It changes texts, and gives a line for
+each change. After all steps there is nothing that a second run would change: tests/test_register.py
+asks that, of this checkout too. At the end is printed what only a person can write.
+"""
+
+import argparse
+import ast
+import difflib
+import inspect
+import itertools
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+from pathlib import Path, PurePosixPath
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = "minidl", "kernels", "tests", "tutorials", "benchmarks", "docs"
+AT_THE_TOP = "README.md", "README.zh.md", "Makefile", "setup.cfg", "pyproject.toml", ".ci/run"
+TEXTS = {".py", ".md", ".cu", ".cuh", ".h", ".cpp", ".txt", ".po", ".json"}
+# Folders whose __init__.py says in another form what its files are for.
+LISTED_OTHERWISE = {"minidl", "minidl/cli", "minidl/fused", "minidl/ops", "minidl/infer"}
+MAP, COLUMNS = "docs/map.md", 100
+
+
+class Tree:
+    """The texts of a checkout, by their paths. Nothing is written to the disk before `save`.
+
+    renamed: {old path: new path}. deleted: paths of files that are gone."""
+
+    def __init__(self, root=ROOT, renamed=(), deleted=()):
+        self.root, self.renamed, self.deleted = Path(root), dict(renamed), set(deleted)
+        self.written = {}
+        files = [f for folder in FOLDERS for f in (self.root / folder).rglob("*")
+                 if f.suffix in TEXTS and "results" not in f.parts]
+        files += [self.root / name for name in AT_THE_TOP]
+        self.files = sorted(f.relative_to(self.root).as_posix() for f in files if f.is_file())
+
+    def before(self, name):
+        return (self.root / name).read_text(encoding="utf-8")
+
+    def read(self, name):
+        return self.written[name] if name in self.written else self.before(name)
+
+    def write(self, name, text):
+        """True if this is another text than the one that is there."""
+        changed = text != self.read(name)
+        self.written[name] = text
+        return changed
+
+    def changed(self):
+        return {name: text for name, text in self.written.items() if text != self.before(name)}
+
+    def save(self):
+        for name, text in self.changed().items():
+            (self.root / name).write_text(text, encoding="utf-8")
+
+    def diff(self):
+        """What `save` would change, as a text."""
+        return "".join(line for name, text in sorted(self.changed().items())
+                       for line in difflib.unified_diff(
+                           self.before(name).splitlines(True), text.splitlines(True), name, name, n=0))
+
+    def modules(self, folder):
+        """The Python files in a folder, without __init__.py and __main__.py."""
+        return [f for f in self.files if f.endswith(".py") and parent(f) == folder
+                and not stem(f).startswith("__")]
+
+    def folders(self):
+        """The folders of minidl/ that have Python files."""
+        return sorted({parent(f) for f in self.files if f.startswith("minidl/")
+                       and f.endswith(".py")})
+
+
+def parent(name):
+    return PurePosixPath(name).parent.as_posix()
+
+
+def stem(name):
+    return PurePosixPath(name).stem
+
+
+def docstring(text):
+    try:
+        return ast.get_docstring(ast.parse(text)) or ""
+    except SyntaxError:
+        return ""
+
+
+def first_sentence(text):
+    """Of a module's docstring, in one line and without its full stop; "" if there is none."""
+    words = re.split(r"[.:](?=\s|$)|\n\n", docstring(text))[0]
+    return " ".join(words.split()).replace("|", "/")
+
+
+def git(root, *arguments, **env):
+    done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True,
+                          env=os.environ | env)
+    return done.stdout if done.returncode == 0 else ""
+
+
+def moves(root, base="HEAD"):
+    """({old path: new path}, {deleted paths}) between a commit and the files as they are now,
+    staged or not: git compares with a copy of its index, to which all files are added."""
+    with tempfile.TemporaryDirectory() as folder:
+        index = Path(folder) / "index"
+        if not (real := git(root, "rev-parse", "--git-path", "index").strip()):
+            return {}, set()
+        shutil.copy(Path(root) / real, index)
+        git(root, "add", "--all", GIT_INDEX_FILE=str(index))
+        words = git(root, "diff", "--cached", "--find-renames", "--name-status", "-z",
+                    "--diff-filter=RD", base, GIT_INDEX_FILE=str(index)).split("\0")
+    renamed, deleted = {}, set()
+    while len(words) > 1:
+        kind = words.pop(0)
+        if kind[0] == "R":
+            old, new = words.pop(0), words.pop(0)
+            renamed[old] = new
+        else:
+            deleted.add(words.pop(0))
+    return renamed, deleted
+
+
+# -- files that were renamed
+
+
+def mentions(tree):
+    """Each mention of a renamed file has its new name, but for imports: these change the program."""
+    for old, new in tree.renamed.items():
+        names = [*tree.files, old]
+        is_unique = sum(PurePosixPath(f).name == PurePosixPath(old).name for f in names) == 1
+        for name in tree.files:
+            here = parent(name) in (parent(old), parent(new))
+            text = tree.read(name)
+            if name == f"{parent(old)}/__init__.py":
+                text = in_list(text, old, new)
+            keep = import_lines(text) if name.endswith(".py") else set()
+            lines = text.split("\n")
+            for i, line in enumerate(lines):
+                if i not in keep:
+                    lines[i] = renamed_in(line, old, new, bare=is_unique or here)
+            if tree.write(name, "\n".join(lines)):
+                yield f"{name}: {old} is {new}"
+
+
+def renamed_in(line, old, new, bare):
+    """A line in which the file has its new name: by its path, by a part of it, as a module; bare: by
+    its name alone, too."""
+    suffix = re.escape(PurePosixPath(old).suffix)
+    pairs = [(rf"(?<!\w){re.escape(old)}(?!\w)", new)]
+    short_old, short_new = (re.sub(r"^\w+/", "", name) for name in (old, new))
+    plain_old, plain_new = (name.rpartition(".")[0] for name in (short_old, short_new))
+    if "/" in short_old:
+        pairs.append((rf"(?<![\w/]){re.escape(plain_old)}({suffix})?(?![\w/-]|\.\w)",
+                      lambda found: plain_new + (found[1] or "")))
+        pairs.append((rf"(?<![\w/]){re.escape(short_old)}(?=::)", short_new))
+    if old.endswith(".py"):
+        dotted_old, dotted_new = (name[:-3].replace("/", ".") for name in (old, new))
+        pairs.append((rf"(?<![\w.]){re.escape(dotted_old)}(?!\w)", dotted_new))
+    name_old, name_new = PurePosixPath(old).name, PurePosixPath(new).name
+    if name_old != name_new:
+        if bare:
+            pairs.append((rf"(?<![\w/.-]){re.escape(name_old)}(?!\w)", name_new))
+        # the words of a link to it: [chunks](../minidl/comm/pieces.py)
+        pairs.append((rf"\[((?:\w+/)*){re.escape(stem(old))}({suffix})?\]"
+                      rf"(?=\((?:[^)]*/)?{re.escape(name_new)}\))",
+                      lambda found: f"[{found[1]}{stem(new)}{found[2] or ''}]"))
+    for pattern, other in pairs:
+        line = re.sub(pattern, other, line)
+    return line
+
+
+def import_lines(text):
+    """The numbers, from 0, of the lines that import something."""
+    try:
+        found = [node for node in ast.walk(ast.parse(text))
+                 if isinstance(node, (ast.Import, ast.ImportFrom))]
+    except SyntaxError:
+        return {i for i, line in enumerate(text.split("\n")) if re.match(r" *(import|from) ", line)}
+    return {i for node in found for i in range(node.lineno - 1, node.end_lineno)}
+
+
+# -- docs/map.md
+
+
+def cells_of(line):
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+def a_row(cells):
+    return re.sub(r"  +", " ", f"| {' | '.join(cells)} |")
+
+
+class Map:
+    """docs/map.md as sections: [heading, its lines], the first one without a heading."""
+
+    HEAD = ["", "| concept | file | kernel | test | tutorial | paper |", "|---|---|---|---|---|---|"]
+
+    def __init__(self, text):
+        parts = re.split(r"^(?=## )", text, flags=re.M)
+        self.sections = [part.rstrip("\n").split("\n") for part in parts]
+
+    def text(self):
+        return "\n\n".join("\n".join(lines) for lines in self.sections) + "\n"
+
+    def section(self, folder):
+        return next((lines for lines in self.sections if lines[0].endswith(f"(`{folder}/`)")), None)
+
+    def folder_of(self, lines):
+        found = re.fullmatch(r"## .*\(`([\w/]+)/`\)", lines[0])
+        return found and found[1]
+
+    def rows(self, lines):
+        """The places of a section's rows, without the head of the table."""
+        table = [i for i, line in enumerate(lines) if line.startswith("|")]
+        return table[2:]
+
+    def add(self, folder, title, row):
+        """Put a row at the end of a folder's section; True if there was no such section."""
+        lines = self.section(folder)
+        is_new = lines is None
+        if is_new:
+            lines = [f"## {title} (`{folder}/`)", *self.HEAD]
+            part = "/".join(folder.split("/")[:2])
+            near = [i for i, other in enumerate(self.sections)
+                    if (self.folder_of(other) or "").startswith(part)]
+            self.sections.insert(max(near, default=len(self.sections) - 1) + 1, lines)
+        last = max(i for i, line in enumerate(lines) if line.startswith("|"))
+        lines.insert(last + 1, row)
+        return is_new
+
+
+def rows_of_the_map(tree):
+    """A row for each file of minidl/, in the section of its folder; none for a file that is gone."""
+    if MAP not in tree.files:
+        return
+    page, said = Map(tree.read(MAP)), []
+    title_of = {folder: first_sentence(tree.read(f"{folder}/__init__.py"))
+                for folder in tree.folders() if f"{folder}/__init__.py" in tree.files}
+    moved = []
+    for lines in page.sections:
+        folder = page.folder_of(lines)
+        for i in reversed(page.rows(lines) if folder else []):
+            row = without_what_is_gone(tree, lines[i])
+            if row != lines[i]:
+                said.append(f"{MAP}: files that are gone have left the row '{cells_of(lines[i])[0]}'")
+            files = re.findall(r"\]\(\.\./(minidl/[^)]+)\)", cells_of(row)[1]) if row else []
+            if row is None or (files and parent(files[0]) != folder):
+                moved += [(parent(files[0]), row)] if row else []
+                del lines[i]
+            else:
+                lines[i] = row
+    for folder, row in reversed(moved):
+        page.add(folder, title_of.get(folder, folder), row)
+        said.append(f"{MAP}: the row '{cells_of(row)[0]}' is in the section {folder} now")
+    known = set(re.findall(r"\]\(\.\./(minidl/[^)#]+\.py)\)", page.text()))
+    for name in (f for folder in tree.folders() for f in tree.modules(folder)):
+        if name not in known:
+            if page.add(parent(name), title_of.get(parent(name), parent(name)), new_row(tree, name)):
+                said.append(f"{MAP}: a new section, {parent(name)}; is it where the import rule "
+                            "has it?")
+            said.append(f"{MAP}: a row for {name}; does it have a kernel, a tutorial, a paper?")
+    page.sections = [lines for lines in page.sections
+                     if page.folder_of(lines) is None or page.rows(lines)]
+    tree.write(MAP, page.text())
+    yield from said
+
+
+def without_what_is_gone(tree, row):
+    """The row without links to files that do not exist; None if it is about no other file."""
+    cells = cells_of(row)
+    here = [re.findall(r"\[[^]]*\]\([^)]+\)", cell) for cell in cells]
+    for i, links in enumerate(here[1:4], 1):
+        there = [link for link in links
+                 if (tree.root / "docs" / re.search(r"\(([^)#]+)", link)[1]).exists()]
+        if there != links:
+            cells[i] = ", ".join(there)
+            if i == 1 and not there:
+                return None
+    return a_row(cells) if cells != cells_of(row) else row
+
+
+def new_row(tree, name):
+    inside = name.removeprefix("minidl/")
+    test = f"tests/{parent(inside)}/test_{stem(name)}.py".replace("/./", "/")
+    if test not in tree.files:
+        others = [f for f in tree.files if f.startswith("tests/")
+                  and PurePosixPath(f).name == f"test_{stem(name)}.py"]
+        test = others[0] if len(others) == 1 else None
+    return a_row([first_sentence(tree.read(name)) or stem(name),
+                  f"[{PurePosixPath(name).name}](../{name})", "",
+                  f"[{stem(test)}](../{test})" if test else "", "", ""])
+
+
+# -- the lists of files in minidl/**/__init__.py
+
+ENTRY = re.compile(r"( *)(\w+)(\.py)?( +)(\S.*)")
+
+
+def in_list(text, old, new):
+    """The text of __init__.py in which the line of a renamed file has its new name, and its words at
+    the same column."""
+    def line(found):
+        space = " " * max(1, len(found[3]) + len(stem(old)) - len(stem(new)))
+        return f"{found[1]}{stem(new)}{found[2] or ''}{space}"
+
+    if parent(old) != parent(new):
+        return text
+    head, quotes, rest = text.partition('"""')
+    told, end, code = rest.partition('"""')
+    told = re.sub(rf"^( *){stem(old)}(\.py)?( +)(?=\S)", line, told, flags=re.M)
+    told = re.sub(rf"(?<=\S  ) *\b{stem(old)}\b(?=  +\S)", lambda found: found[0].replace(
+        stem(old), stem(new)), told)  # in a second column
+    return head + quotes + told + end + code
+
+
+def lists_of_files(tree):
+    """Each file is in the list that its folder's __init__.py begins with; no file that is gone is."""
+    gone = tree.deleted | {old for old, new in tree.renamed.items() if parent(old) != parent(new)}
+    for folder in tree.folders():
+        name = f"{folder}/__init__.py"
+        if folder in LISTED_OTHERWISE or name not in tree.files:
+            continue
+        head, quotes, rest = tree.read(name).partition('"""')
+        told, end, code = rest.partition('"""')
+        stems = [stem(f) for f in tree.modules(folder)]
+        lines = told.split("\n")
+        for file in gone:
+            if parent(file) == folder and stem(file) not in stems:
+                lines = without_entry(lines, stem(file))
+        for file in tree.modules(folder):
+            if not re.search(rf"\b{stem(file)}\b", "\n".join(lines)):
+                lines = with_entry(lines, stems, stem(file), first_sentence(tree.read(file)))
+        if tree.write(name, head + quotes + "\n".join(lines) + end + code):
+            yield f"{name}: its list of files is the folder's"
+
+
+def is_entry(line, stems):
+    found = ENTRY.fullmatch(line)
+    return found if found and found[2] in stems and (found[3] or len(found[4]) > 1) else None
+
+
+def with_entry(lines, stems, name, sentence):
+    """The lines with one for the file `name`, after the last one of the list and in its form. Without
+    a list they stay: `left` says so."""
+    entries = [i for i, line in enumerate(lines) if is_entry(line, stems)]
+    if not entries:
+        return lines
+    found = is_entry(lines[entries[-1]], stems)
+    column = found.start(5)
+    start = f"{found[1]}{name}{found[3] or ''}  ".ljust(column)
+    new = textwrap.wrap(start + sentence, COLUMNS, subsequent_indent=" " * column)
+    at = entries[-1] + 1
+    while at < len(lines) and re.match(rf" {{{len(found[1]) + 4}}}", lines[at]):
+        at += 1  # the entry before goes on
+    return [*lines[:at], *new, *lines[at:]]
+
+
+def without_entry(lines, name):
+    kept, dropped = [], None
+    for line in lines:
+        found = ENTRY.fullmatch(line)
+        if found and found[2] == name:
+            dropped = len(found[1])
+        elif dropped is None or not re.match(rf" {{{dropped + 4}}}", line):
+            dropped = None
+            kept.append(line)
+    return kept
+
+
+# -- counts of lines
+
+
+def is_far(stated, counted):
+    """A number that is a tenth off is written again. One that is nearer stays: else each change of
+    the code would change these pages."""
+    return abs(stated - counted) > max(0.1 * counted, 10)
+
+
+def n_lines(tree, name):
+    return len(tree.read(name).splitlines())
+
+
+def line_counts(tree):
+    """The column `lines` of README.md's first table, and of what each folder earns in the map."""
+    def of_a_file(row):
+        counted = n_lines(tree, row[2]) if row[2] in tree.files else 0
+        return f"{row[1]}{counted}{row[4]}" if is_far(int(row[3]), counted) else row[0]
+
+    def of_a_folder(row):
+        counted = sum(n_lines(tree, f) for f in tree.files
+                      if f.endswith(".py") and parent(f) == row[2])
+        if not counted:
+            return ""  # the folder is gone
+        stated = int(row[3].replace(",", ""))
+        return f"{row[1]}{max(10, round(counted, -1)):,}{row[4]}" if is_far(
+            stated, counted) else row[0]
+
+    if "README.md" in tree.files:
+        text = re.sub(r"^(\| \d+ \| \[(\S+)\]\(\2\) \| )(\d+)( \|.*\n)", of_a_file,
+                      tree.read("README.md"), flags=re.M)
+        if tree.write("README.md", text):
+            yield "README.md: lines of the files to read"
+    if MAP in tree.files:
+        pattern = r"^(\| `([\w/]+)/` \| )([\d,]+)( \|.*\n)"
+        text = tree.read(MAP)
+        for folder in tree.folders():
+            rows = re.findall(pattern, text, re.M)
+            if rows and folder not in [row[1] for row in rows]:
+                above = [row for row in rows if row[1] < folder] or rows[:1]
+                near = max(above, key=lambda row: len(os.path.commonprefix([row[1], folder])))
+                line, told = "".join((near[0], near[2], near[3])), f"{folder}/__init__.py"
+                sentence = first_sentence(tree.read(told)) if told in tree.files else folder
+                text = text.replace(line, f"{line}| `{folder}/` | 0 | {sentence}. |\n", 1)
+        if tree.write(MAP, re.sub(pattern, of_a_folder, text, flags=re.M)):
+            yield f"{MAP}: lines of the folders"
+
+
+# -- tables that are written elsewhere
+
+DEMO = "docs/train_gpt.json"  # the table of a run of `make demo`, as minidl/course/table.py saves it
+SHOWN = "bytes sent in a step, by this rank", "bytes of state held by this rank"
+
+
+def demo_table(tree):
+    """What `make demo` printed, in the pages that show it: all of it, or the two rows of bytes."""
+    if DEMO not in tree.files:
+        return
+    from minidl.course import language, table
+
+    rows = table.load(tree.root / DEMO)
+    few = [row for row in rows if row.quantity in SHOWN]
+    for page, kind, shown in (("docs/three_examples.md", "en", rows), ("README.md", "en", few),
+                              ("README.zh.md", "zh", few)):
+        if page in tree.files:
+            with language.spoken(kind):
+                lines = table.render(shown).splitlines()
+            lines = lines if shown is rows else [lines[0], *lines[2:]]
+            text = re.sub(r"^( *)(?:quantity|量) .*\n(?: *\S.*(?: \| |-\+-).*\n)+",
+                          lambda found, lines=lines: "".join(f"{found[1]}{line}\n" for line in lines),
+                          tree.read(page), count=1, flags=re.M)
+            if tree.write(page, text):
+                yield f"{page}: the table of {DEMO}"
+
+
+WORDS = {"## Each yes, and the test that holds it": "yes",
+         "## Each no, and what the error says": "no", "## What there is not": "-"}
+
+
+def rows_after(page, heading):
+    """The cells of each row of the first table after a heading, with the table's two first lines."""
+    lines = itertools.dropwhile(lambda line: not line.startswith("|"),
+                                page.split(f"{heading}\n", 1)[1].splitlines())
+    return [cells_of_a_grid(line) for line in itertools.takewhile(
+        lambda line: line.startswith("|"), lines)]
+
+
+def cells_of_a_grid(line):
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def pairs(text):
+    """The pairs that a cell such as `DP x TP, SP; Rec x PP` is about."""
+    for product in text.split("; "):
+        for pair in itertools.product(*(side.split(", ") for side in product.split(" x "))):
+            yield frozenset(pair)
+
+
+def together(tree):
+    """The table of docs/together.md says of each pair what the lists below it say."""
+    if (name := "docs/together.md") not in tree.files:
+        return
+    page = tree.read(name)
+    of = {pair: word for heading, word in WORDS.items() for row in rows_after(page, heading)[2:]
+          for pair in pairs(row[0])}
+    names = [row[0] for row in rows_after(page, "# Which technique goes with which")[2:]]
+    lines = [f"| | {' | '.join(names[:-1])} |", "|---" * len(names) + "|"]
+    for i, short in enumerate(names[1:], 1):
+        cells = [of.get(frozenset((short, other)), "?") if j < i else ""
+                 for j, other in enumerate(names[:-1])]
+        lines.append(f"| {short} | {' | '.join(cells)} |")
+    text = re.sub(r"(?<=^## The table\n\n)(?:\|.*\n)+", "\n".join(lines) + "\n", page, flags=re.M)
+    if tree.write(name, text):
+        yield f"{name}: the table, from the lists below it"
+
+
+def figures(tree):
+    """The table of docs/figures.md is that of the newest file of benchmarks/results."""
+    if (name := "docs/figures.md") not in tree.files:
+        return
+    sys.path.insert(0, str(tree.root / "benchmarks"))  # where it finds its neighbours
+    try:
+        import run_all
+    finally:
+        sys.path.pop(0)
+    if tree.write(name, run_all.with_table(tree.read(name), run_all.newest())):
+        yield f"{name}: the table of the newest results"
+
+
+# -- Chinese: what a step changed in an English text, it changed in its Chinese, too
+
+
+def stamps(tree):
+    """A Chinese text that was not older than its English before the steps is not older now: its
+    digest is written again. One that was older stays older."""
+    from tests.course import behind
+
+    new = {}  # digest before: digest now
+    for name in {*tree.changed(), *tree.renamed.values()} & set(tree.files):
+        for old, now in zip(behind.english(name, tree.before(name)),
+                            behind.english(name, tree.read(name)), strict=True):
+            new[behind.digest(old)] = behind.digest(now)
+    for name in tree.files:
+        if name.startswith("docs/zh/") or name == "README.zh.md":
+            text = re.sub(r"^(<!-- \S+ of |=== \w+ of )([0-9a-f]{12})",
+                          lambda found: found[1] + new.get(found[2], found[2]),
+                          tree.read(name), flags=re.M)
+            if tree.write(name, text):
+                yield f"{name}: the digest of its English"
+
+
+STEPS = (mentions, rows_of_the_map, lists_of_files, line_counts, demo_table, together, figures,
+         stamps)
+
+
+def run_steps(tree, steps=STEPS):
+    """What each step says that it changed."""
+    return [line for step in steps for line in step(tree)]
+
+
+def planted_bugs():
+    """The lists of planted bugs, and their table in tests/README.md: tests/mutations.py writes them.
+    After `save`, since it reads the files."""
+    from tests import mutations
+
+    for function in (getattr(mutations, name, None) for name in ("repair_paths", "write_table")):
+        if function is not None:
+            wants = inspect.signature(function).parameters.values()
+            of = [mutations.every_mutation()] if any(p.default is p.empty for p in wants) else []
+            function(*of)
+
+
+# -- what is left for a hand
+
+
+def left(tree):
+    """Lines, each with the file to edit and what it lacks."""
+    for old, new in tree.renamed.items():
+        if old.endswith(".py"):
+            module = old[:-3].replace("/", ".")
+            for name in (f for f in tree.files if f.endswith(".py")):
+                if imports(tree.read(name), module):
+                    yield f"{name}: imports {module}, which is {new} now"
+    for folder in tree.folders():
+        name = f"{folder}/__init__.py"
+        if name not in tree.files:
+            yield f"{name}: there is none; its docstring says what the folder is for"
+        elif folder not in LISTED_OTHERWISE:
+            told = docstring(tree.read(name))
+            for file in tree.modules(folder):
+                if not re.search(rf"\b{stem(file)}\b", told):
+                    yield f"{name}: no list of files that {stem(file)} could be put into"
+    for name in (f for folder in tree.folders() for f in tree.modules(folder)):
+        if not first_sentence(tree.read(name)):
+            yield f"{name}: no docstring; its first sentence is its row of {MAP}"
+
+
+def imports(text, module):
+    package, _, name = module.rpartition(".")
+    return re.search(rf"^\s*(?:from {re.escape(module)} import|import {re.escape(module)}\b|"
+                     rf"from {re.escape(package)} import (?:[^\n(]*|\([^)]*)\b{name}\b)", text, re.M)
+
+
+def main(arguments):
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--since", default="HEAD", metavar="BASE", help="renames since this commit")
+    parser.add_argument("--list", action="store_true", help="write nothing")
+    parser.add_argument("--translated", nargs="+", default=[], metavar="FILE",
+                        help="Chinese texts that are those of their English now")
+    parser.add_argument("--demo", action="store_true", help="take over out/train_gpt.json")
+    args = parser.parse_args(arguments)
+    from tests.course import behind
+
+    if args.demo:
+        shutil.copy(ROOT / "out" / "train_gpt.json", ROOT / DEMO)
+    for name in args.translated:
+        print(behind.stamp(name))
+    tree = Tree(ROOT, *moves(ROOT, args.since))
+    for line in run_steps(tree):
+        print(f"would change {line}" if args.list else line)
+    if not args.list:
+        tree.save()
+        planted_bugs()
+    rest = [*left(tree), *(f"{file}: {what}" for file, what in behind.behind())]
+    print("\n".join(["\nleft for a hand:", *rest] if rest else ["nothing is left for a hand"]))
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    sys.exit(main(sys.argv[1:]))
